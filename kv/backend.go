@@ -1,0 +1,105 @@
+package kv
+
+import "context"
+
+// Backend is one SQL database that holds any number of keyspaces. Each
+// dialect (kv/sqlite, later kv/postgres) implements it; kv/mvcc builds
+// keyspaces on it. It stores and finds records; it decides nothing.
+type Backend interface {
+	// Open opens the keyspace of that name, made at revision 1 if it is new.
+	Open(ctx context.Context, keyspace string) (Table, error)
+	// Keyspaces names all that exist, ascending.
+	Keyspaces(ctx context.Context) ([]string, error)
+	// Size is what the database uses on disk and what of it holds data.
+	Size(ctx context.Context) (total, inUse int64, err error)
+	Close() error
+}
+
+// Head is where a keyspace stands.
+type Head struct {
+	Revision  Revision
+	Compacted Revision
+}
+
+// Change is one row of a keyspace's log: what one transaction did to one key.
+// Changes are ordered by (KV.ModRevision, Sub).
+type Change struct {
+	// Sub orders the changes of one revision, from 0.
+	Sub int64
+	// KV after the change; of a deletion only Key and ModRevision.
+	KV      KeyValue
+	Deleted bool
+	// PrevRevision is the ModRevision of what the change replaced, 0 if the
+	// key did not exist.
+	PrevRevision Revision
+	// Prev is filled when read with values of predecessors asked for, and
+	// where it has not been compacted.
+	Prev *KeyValue
+}
+
+// Table is one keyspace in a database.
+type Table interface {
+	// Update runs fn in a transaction that holds the keyspace's head against
+	// all other writers, here and in other processes, and commits durably if fn
+	// returns nil. One Update is one commit, however many client transactions
+	// fn carries out. fn may be run again from the start if the database asks for
+	// it, so it must have no effect but through its Tx. An error that wraps ErrUnknownOutcome means that the commit
+	// may have happened.
+	Update(ctx context.Context, fn func(Tx) error) error
+
+	// Head reads where the keyspace stands (linearizable).
+	Head(ctx context.Context) (Head, error)
+
+	// Range reads req.Span from one snapshot, at req.Revision or at the head,
+	// ascending by key, and tells the head of that snapshot. Sorting and the bounds on
+	// revisions are the engine's business: a Table ignores them. It does not judge
+	// req.Revision either, but a revision below Head.Compacted gives ErrCompacted
+	// and one above Head.Revision ErrFutureRevision. wantCount false permits
+	// Count to be left 0.
+	Range(ctx context.Context, req RangeRequest, wantCount bool) (*RangeResult, Head, error)
+
+	// Changes reads the log: everything in after < revision <= upTo, oldest
+	// first, whole revisions only, stopping after the revision that reaches
+	// limit rows. withPrev fills Change.Prev. It also tells the head, so that a
+	// caller who finds after < Head.Compacted knows that rows may be missing.
+	Changes(ctx context.Context, after, upTo Revision, limit int, withPrev bool) ([]Change, Head, error)
+
+	// SetCompacted makes rev the compaction revision, durably. The space is
+	// given back by Sweep.
+	SetCompacted(ctx context.Context, rev Revision) error
+	// Sweep removes up to limit log rows that no read at or above the compaction
+	// revision can need, in a short transaction of its own, and tells whether
+	// there is more.
+	Sweep(ctx context.Context, limit int) (more bool, err error)
+
+	// Leases reads all leases.
+	Leases(ctx context.Context) ([]LeaseRecord, error)
+	// LeaseKeys reads the keys attached to a lease, ascending.
+	LeaseKeys(ctx context.Context, id LeaseID) ([][]byte, Head, error)
+}
+
+// LeaseRecord is a lease as it is stored.
+type LeaseRecord struct {
+	ID LeaseID
+	// TTL in seconds, as granted.
+	TTL int64
+}
+
+// Tx is a Table inside Update.
+type Tx interface {
+	Head() Head
+	// Load reads the current state of single keys: result i is for keys[i], nil
+	// where the key does not exist. withValue[i] false permits a result without its value.
+	Load(keys [][]byte, withValue []bool) ([]*KeyValue, error)
+	// Range reads the state at the start of Update, or an older one.
+	Range(req RangeRequest, wantCount bool) (*RangeResult, error)
+	// Write records changes and moves the head to revision. It is called at
+	// most once, last; changes are ordered, and each key that changes more than
+	// once is there more than once.
+	Write(revision Revision, changes []Change) error
+
+	Lease(id LeaseID) (*LeaseRecord, error) // nil if there is none
+	PutLease(l LeaseRecord) error
+	DeleteLease(id LeaseID) error
+	LeaseKeys(id LeaseID) ([][]byte, error)
+}
