@@ -87,8 +87,7 @@ const (
 
 // Compare is a condition on a key, or on every key of a span. A single key
 // that does not exist compares as version, revisions and lease 0, and fails
-// every comparison of its value. A span without keys is true, except that a
-// comparison of values is false.
+// every comparison of its value. So does a span without keys, as in etcd.
 type Compare struct {
 	Span
 	Target CompareTarget
@@ -122,9 +121,10 @@ type DeleteOp struct {
 	PrevKV bool
 }
 
-// TxnRequest does Then if every Compare holds, Else otherwise. Compares and
-// operations see the state that earlier operations of the same transaction
-// made. A key may be put only once, and not put and deleted, on one path.
+// TxnRequest does Then if every Compare holds, Else otherwise. Operations see
+// the state that earlier operations of the same transaction made; compares,
+// those of nested transactions included, see the state before it began, as in
+// etcd. A key may be put only once, and not put and deleted, on one path.
 type TxnRequest struct {
 	If   []Compare
 	Then []Op
