@@ -1,0 +1,92 @@
+package member
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+)
+
+// listen opens the port that an earlier run wrote to file, so that kubeconfigs
+// handed out stay true, or a free one if there is none or it is taken.
+func listen(file string) (net.Listener, error) {
+	port := 0
+	if raw, err := os.ReadFile(file); err == nil {
+		port, _ = strconv.Atoi(strings.TrimSpace(string(raw)))
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil && port != 0 {
+		listener, err = net.Listen("tcp", "127.0.0.1:0")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open a port for the API server: %w", err)
+	}
+	port = listener.Addr().(*net.TCPAddr).Port
+	if err := os.WriteFile(file, []byte(strconv.Itoa(port)+"\n"), 0o600); err != nil {
+		listener.Close()
+		return nil, fmt.Errorf("remember the port of the API server: %w", err)
+	}
+	return listener, nil
+}
+
+func runAPIServer(ctx context.Context, cfg Config, keys *keys, listener net.Listener) error {
+	port := listener.Addr().(*net.TCPAddr).Port
+	o := options.NewServerRunOptions()
+	err := parse(o.Flags(), []string{
+		"--bind-address=127.0.0.1",
+		"--secure-port=" + strconv.Itoa(port),
+		// The API server must have an address that is not loopback for the
+		// endpoints of the service "kubernetes", which it is told not to write:
+		// nothing runs in Pods here that could call it.
+		"--advertise-address=192.0.2.1",
+		"--endpoint-reconciler-type=none",
+		"--etcd-servers=" + cfg.Store,
+		"--tls-cert-file=" + keys.serverCert,
+		"--tls-private-key-file=" + keys.serverKey,
+		"--cert-dir=" + filepath.Dir(keys.serverCert),
+		"--client-ca-file=" + keys.caCert,
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + keys.serviceAccountKey,
+		"--service-account-signing-key-file=" + keys.serviceAccountKey,
+		"--service-cluster-ip-range=10.96.0.0/16",
+		"--authorization-mode=Node,RBAC",
+		"--profiling=false",
+		"--event-ttl=15m",
+	})
+	if err != nil {
+		return fmt.Errorf("kube-apiserver: %w", err)
+	}
+	o.SecureServing.Listener = listener
+	if err := o.GenericServerRunOptions.ComponentGlobalsRegistry.Set(); err != nil {
+		return fmt.Errorf("kube-apiserver: %w", err)
+	}
+	completed, err := o.Complete(ctx)
+	if err != nil {
+		return fmt.Errorf("kube-apiserver: %w", err)
+	}
+	if errs := completed.Validate(); len(errs) != 0 {
+		return fmt.Errorf("kube-apiserver: %w", utilerrors.NewAggregate(errs))
+	}
+	if err := app.Run(ctx, completed); err != nil {
+		return fmt.Errorf("kube-apiserver: %w", err)
+	}
+	return ctx.Err()
+}
+
+// parse sets options as the component's command line would.
+func parse(sets cliflag.NamedFlagSets, args []string) error {
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	for _, set := range sets.FlagSets {
+		flags.AddFlagSet(set)
+	}
+	return flags.Parse(args)
+}

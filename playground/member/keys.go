@@ -1,0 +1,167 @@
+package member
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+)
+
+// validity of everything made here. A playground that is older has been
+// forgotten.
+const validity = 10 * 365 * 24 * time.Hour
+
+// keys are the files of a cluster's own public key infrastructure.
+type keys struct {
+	caCert, caKey         string
+	serverCert, serverKey string
+	adminCert, adminKey   string
+	serviceAccountKey     string
+}
+
+// loadOrMakeKeys makes what dir lacks. All of it is made at once, so that a
+// run that was cut short leaves nothing that does not fit together: the
+// directory appears complete or not at all.
+func loadOrMakeKeys(dir, cluster string) (*keys, error) {
+	_, err := os.Stat(dir)
+	if err == nil {
+		return keysIn(dir), nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("keys and certificates: %w", err)
+	}
+	temporary, err := os.MkdirTemp(filepath.Dir(dir), ".pki-")
+	if err != nil {
+		return nil, fmt.Errorf("keys and certificates: %w", err)
+	}
+	defer os.RemoveAll(temporary)
+	if err := keysIn(temporary).make(cluster); err != nil {
+		return nil, fmt.Errorf("make keys and certificates: %w", err)
+	}
+	if err := os.Rename(temporary, dir); err != nil {
+		return nil, fmt.Errorf("make keys and certificates: %w", err)
+	}
+	return keysIn(dir), nil
+}
+
+func keysIn(dir string) *keys {
+	at := func(name string) string { return filepath.Join(dir, name) }
+	return &keys{
+		caCert: at("ca.crt"), caKey: at("ca.key"),
+		serverCert: at("apiserver.crt"), serverKey: at("apiserver.key"),
+		adminCert: at("admin.crt"), adminKey: at("admin.key"),
+		serviceAccountKey: at("sa.key"),
+	}
+}
+
+func (k *keys) make(cluster string) error {
+	caKey, err := newKey(k.caKey)
+	if err != nil {
+		return err
+	}
+	ca, err := cert.NewSelfSignedCACert(cert.Config{CommonName: cluster + " (Atoll playground)"}, caKey)
+	if err != nil {
+		return err
+	}
+	if err := writeCert(k.caCert, ca.Raw); err != nil {
+		return err
+	}
+	if _, err := newKey(k.serviceAccountKey); err != nil {
+		return err
+	}
+	serving := &x509.Certificate{
+		Subject:     pkix.Name{CommonName: "kube-apiserver"},
+		DNSNames:    []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 96, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	if err := sign(serving, ca, caKey, k.serverCert, k.serverKey); err != nil {
+		return err
+	}
+	admin := &x509.Certificate{
+		Subject:     pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	return sign(admin, ca, caKey, k.adminCert, k.adminKey)
+}
+
+func newKey(file string) (*ecdsa.PrivateKey, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	pem, err := keyutil.MarshalPrivateKeyToPEM(key)
+	if err != nil {
+		return nil, err
+	}
+	return key, os.WriteFile(file, pem, 0o600)
+}
+
+// sign completes a certificate, signs it for a new key and writes both.
+func sign(template, ca *x509.Certificate, caKey crypto.Signer, certFile, keyFile string) error {
+	key, err := newKey(keyFile)
+	if err != nil {
+		return err
+	}
+	template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		return err
+	}
+	template.NotBefore = ca.NotBefore
+	template.NotAfter = time.Now().Add(validity)
+	template.KeyUsage = x509.KeyUsageDigitalSignature
+	raw, err := x509.CreateCertificate(rand.Reader, template, ca, key.Public(), caKey)
+	if err != nil {
+		return err
+	}
+	return writeCert(certFile, raw)
+}
+
+func writeCert(file string, raw []byte) error {
+	certificate, err := x509.ParseCertificate(raw)
+	if err != nil {
+		return err
+	}
+	pem, err := cert.EncodeCertificates(certificate)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, pem, 0o600)
+}
+
+// writeKubeconfig writes an administrator's kubeconfig that needs no other
+// file.
+func (k *keys) writeKubeconfig(file, cluster, server string) error {
+	config := clientcmdapi.NewConfig()
+	var data [3][]byte
+	for i, name := range []string{k.caCert, k.adminCert, k.adminKey} {
+		raw, err := os.ReadFile(name)
+		if err != nil {
+			return fmt.Errorf("write the kubeconfig: %w", err)
+		}
+		data[i] = raw
+	}
+	config.Clusters[cluster] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: data[0]}
+	config.AuthInfos[cluster+"-admin"] = &clientcmdapi.AuthInfo{ClientCertificateData: data[1], ClientKeyData: data[2]}
+	config.Contexts[cluster] = &clientcmdapi.Context{Cluster: cluster, AuthInfo: cluster + "-admin"}
+	config.CurrentContext = cluster
+	if err := clientcmd.WriteToFile(*config, file); err != nil {
+		return fmt.Errorf("write the kubeconfig: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,183 @@
+package member
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	nodefast "sigs.k8s.io/kwok/kustomize/stage/node/fast"
+	nodeheartbeat "sigs.k8s.io/kwok/kustomize/stage/node/heartbeat-with-lease"
+	podfast "sigs.k8s.io/kwok/kustomize/stage/pod/fast"
+	"sigs.k8s.io/kwok/pkg/apis/internalversion"
+	kwokclientset "sigs.k8s.io/kwok/pkg/client/clientset/versioned"
+	kwokconfig "sigs.k8s.io/kwok/pkg/config"
+	"sigs.k8s.io/kwok/pkg/kwok/controllers"
+	kwoklog "sigs.k8s.io/kwok/pkg/log"
+	kwokclient "sigs.k8s.io/kwok/pkg/utils/client"
+)
+
+// runKubelets plays the kubelets of all nodes: it renews their leases and
+// brings Pods that are bound to them through their lives.
+func runKubelets(ctx context.Context, kubeconfig string) error {
+	ctx = kwoklog.NewContext(ctx, kwoklog.NewLogger(os.Stderr, kwoklog.LevelWarn))
+	stages, err := defaultStages()
+	if err != nil {
+		return fmt.Errorf("kwok: %w", err)
+	}
+	clients, err := kwokclient.NewClientset("", kubeconfig)
+	if err != nil {
+		return fmt.Errorf("kwok: %w", err)
+	}
+	config, err := clients.ToRESTConfig()
+	if err != nil {
+		return fmt.Errorf("kwok: %w", err)
+	}
+	config.QPS = -1
+	dynamicClient, err := clients.ToDynamicClient()
+	if err != nil {
+		return fmt.Errorf("kwok: %w", err)
+	}
+	mapper, err := clients.ToRESTMapper()
+	if err != nil {
+		return fmt.Errorf("kwok: %w", err)
+	}
+	restClient, err := rest.RESTClientFor(config)
+	if err != nil {
+		return fmt.Errorf("kwok: %w", err)
+	}
+	typed, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("kwok: %w", err)
+	}
+	typedKwok, err := kwokclientset.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("kwok: %w", err)
+	}
+	controller, err := controllers.NewController(controllers.Config{
+		Clock:                      clock.RealClock{},
+		DynamicClient:              dynamicClient,
+		RESTClient:                 restClient,
+		RESTMapper:                 mapper,
+		ImpersonatingDynamicClient: clients.ToImpersonatingDynamicClient(),
+		ImpersonatingTypedClient:   clients.ToImpersonatingTypedClient(),
+		TypedClient:                typed,
+		TypedKwokClient:            typedKwok,
+		ManageAllNodes:             true,
+		LocalStages:                stages,
+		CIDR:                       "10.0.0.0/16",
+		NodeIP:                     "10.1.0.1",
+		ID:                         "playground",
+		NodeLeaseDurationSeconds:   40, // a real kubelet's default
+		NodeLeaseParallelism:       2,
+		PodPlayStageParallelism:    4,
+		NodePlayStageParallelism:   2,
+		PodsOnNodeSyncParallelism:  1,
+	})
+	if err != nil {
+		return fmt.Errorf("kwok: %w", err)
+	}
+	if err := controller.Start(ctx); err != nil {
+		return fmt.Errorf("kwok: %w", err)
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// defaultStages are the lives that kwok gives to Nodes and Pods by default.
+// Its own command loads them from files; a controller that is started without
+// any does nothing at all.
+func defaultStages() (map[internalversion.StageResourceRef][]*internalversion.Stage, error) {
+	stages := map[internalversion.StageResourceRef][]*internalversion.Stage{}
+	for _, yaml := range []string{
+		nodefast.DefaultNodeInit,
+		nodeheartbeat.DefaultNodeHeartbeatWithLease,
+		podfast.DefaultPodReady,
+		podfast.DefaultPodComplete,
+		podfast.DefaultPodDelete,
+	} {
+		stage, err := kwokconfig.UnmarshalWithType[*internalversion.Stage](yaml)
+		if err != nil {
+			return nil, fmt.Errorf("read a default stage: %w", err)
+		}
+		ref := stage.Spec.ResourceRef
+		stages[ref] = append(stages[ref], stage)
+	}
+	return stages, nil
+}
+
+// makeNodes makes the cluster's nodes, spread over three zones of one region.
+func makeNodes(ctx context.Context, client kubernetes.Interface, region string, count int) error {
+	resources := corev1.ResourceList{
+		corev1.ResourceCPU:              resource.MustParse("8"),
+		corev1.ResourceMemory:           resource.MustParse("32Gi"),
+		corev1.ResourceEphemeralStorage: resource.MustParse("100Gi"),
+		corev1.ResourcePods:             resource.MustParse("110"),
+	}
+	for i := range count {
+		name := fmt.Sprintf("%s-%d", region, i+1)
+		node := &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: name,
+				Labels: map[string]string{
+					corev1.LabelHostname:           name,
+					corev1.LabelOSStable:           "linux",
+					corev1.LabelArchStable:         "amd64",
+					corev1.LabelTopologyRegion:     region,
+					corev1.LabelTopologyZone:       fmt.Sprintf("%s-%c", region, 'a'+rune(i%3)),
+					corev1.LabelInstanceTypeStable: "playground",
+				},
+			},
+			Status: corev1.NodeStatus{Capacity: resources, Allocatable: resources},
+		}
+		// The namespace of leases and the like appear a moment after the API
+		// says it is ready, so this may have to be tried again.
+		err := poll(ctx, "node "+name+" cannot be made", func(ctx context.Context) error {
+			_, err := client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
+			if apierrors.IsAlreadyExists(err) {
+				return nil
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// waitForNodes waits until all nodes are ready and may be scheduled on: the
+// node lifecycle controller puts a taint on new ones and takes it off.
+func waitForNodes(ctx context.Context, client kubernetes.Interface, count int) error {
+	return poll(ctx, "nodes do not get ready", func(ctx context.Context) error {
+		nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		usable := 0
+		for i := range nodes.Items {
+			if isReady(&nodes.Items[i]) && len(nodes.Items[i].Spec.Taints) == 0 {
+				usable++
+			}
+		}
+		if usable < count {
+			return fmt.Errorf("%d of %d are", usable, count)
+		}
+		return nil
+	})
+}
+
+func isReady(node *corev1.Node) bool {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}

@@ -1,0 +1,115 @@
+// Package member runs real Kubernetes clusters on one machine, without
+// containers: kube-apiserver, kube-controller-manager and kube-scheduler as
+// upstream ships them, and kwok in the place of kubelets. A Pod there is
+// scheduled, gets an address and turns ready, but no program runs.
+//
+// A cluster is one child process (see playground/child). It keeps its state in
+// an etcd-compatible store that the caller names, and its keys, certificates
+// and port in a directory, so that a cluster started again on the same
+// directory and store goes on where it was.
+package member
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/atoll-dev/atoll/playground/child"
+)
+
+// RoleName is the name under which Role must be given to child.Main.
+const RoleName = "member"
+
+// Config describes one cluster.
+type Config struct {
+	// Name of the cluster; also the region that its nodes are in.
+	Name string
+	// Dir for keys, certificates and the kubeconfig; made if missing.
+	Dir string
+	// LogFile takes what the components log.
+	LogFile string
+	// Store is the URL of an etcd endpoint, on loopback.
+	Store string
+	// Nodes is how many nodes the cluster has. 0 means 3.
+	Nodes int
+	// Progress, if set, is told what happens while the cluster starts.
+	Progress func(step string) `json:"-"`
+}
+
+// Cluster is a running cluster.
+type Cluster struct {
+	Name string
+	// Kubeconfig is the path of an administrator's kubeconfig. All it needs is
+	// inlined.
+	Kubeconfig string
+
+	process *child.Process
+}
+
+// ready is what the child reports.
+type ready struct {
+	Kubeconfig string
+}
+
+// Start starts a cluster and returns when its API serves and its nodes are
+// ready. The cluster lives until Stop or Kill, or until this process ends; ctx
+// bounds the start only.
+func Start(ctx context.Context, cfg Config) (*Cluster, error) {
+	if cfg.Nodes == 0 {
+		cfg.Nodes = 3
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("start cluster %s: %w", cfg.Name, err)
+	}
+	dir, err := filepath.Abs(cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("start cluster %s: %w", cfg.Name, err)
+	}
+	cfg.Dir = dir
+	process, err := child.Start(child.Spec{
+		Role:     RoleName,
+		Name:     "cluster " + cfg.Name,
+		Config:   cfg,
+		LogFile:  cfg.LogFile,
+		Env:      []string{"GOGC=50"}, // a small machine runs several of these; memory is scarcer than time
+		Progress: cfg.Progress,
+	})
+	if err != nil {
+		return nil, err
+	}
+	var r ready
+	if err := process.WaitReady(ctx, &r); err != nil {
+		process.Kill()
+		return nil, err
+	}
+	return &Cluster{Name: cfg.Name, Kubeconfig: r.Kubeconfig, process: process}, nil
+}
+
+// REST is a client configuration for the cluster's administrator.
+func (c *Cluster) REST() (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("cluster %s: %w", c.Name, err)
+	}
+	config.QPS = -1 // the server's own flow control is enough
+	return config, nil
+}
+
+// Done is closed when the cluster has ended; Err tells why.
+func (c *Cluster) Done() <-chan struct{} { return c.process.Done() }
+
+// Err is nil while the cluster runs and after a Stop.
+func (c *Cluster) Err() error { return c.process.Err() }
+
+// PID of the cluster's process.
+func (c *Cluster) PID() int { return c.process.PID() }
+
+// Stop ends the cluster in order.
+func (c *Cluster) Stop() error { return c.process.Stop() }
+
+// Kill ends the cluster as a crash would.
+func (c *Cluster) Kill() { c.process.Kill() }

@@ -1,0 +1,103 @@
+package member
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/atoll-dev/atoll/playground/child"
+)
+
+// Role runs a cluster inside a child process.
+func Role(ctx context.Context, link *child.Link) error {
+	var cfg Config
+	if err := link.Config(&cfg); err != nil {
+		return err
+	}
+	// Three components share the process, and each sets up logging its own way.
+	logsapi.ReapplyHandling = logsapi.ReapplyHandlingIgnoreUnchanged
+	// Upstream's clients warn about deprecated APIs that its own controllers use.
+	rest.SetDefaultWarningHandler(rest.NoWarnings{})
+	fmt.Fprintf(os.Stderr, "--- cluster %s starts, %s\n", cfg.Name, time.Now().Format(time.RFC3339))
+	defer klog.Flush()
+
+	listener, err := listen(filepath.Join(cfg.Dir, "port"))
+	if err != nil {
+		return fmt.Errorf("cluster %s: %w", cfg.Name, err)
+	}
+	keys, err := loadOrMakeKeys(filepath.Join(cfg.Dir, "pki"), cfg.Name)
+	if err != nil {
+		return fmt.Errorf("cluster %s: %w", cfg.Name, err)
+	}
+	kubeconfig := filepath.Join(cfg.Dir, "admin.kubeconfig")
+	if err := keys.writeKubeconfig(kubeconfig, cfg.Name, "https://"+listener.Addr().String()); err != nil {
+		return fmt.Errorf("cluster %s: %w", cfg.Name, err)
+	}
+
+	group, ctx := errgroup.WithContext(ctx)
+	link.Progress("kube-apiserver starts")
+	group.Go(func() error { return runAPIServer(ctx, cfg, keys, listener) })
+	group.Go(func() error {
+		client, err := waitForAPI(ctx, kubeconfig)
+		if err != nil {
+			return err
+		}
+		link.Progress("kube-apiserver serves; controllers, scheduler and nodes start")
+		group.Go(func() error { return runControllers(ctx, keys, kubeconfig) })
+		group.Go(func() error { return runScheduler(ctx, kubeconfig) })
+		group.Go(func() error { return runKubelets(ctx, kubeconfig) })
+		if err := makeNodes(ctx, client, cfg.Name, cfg.Nodes); err != nil {
+			return err
+		}
+		if err := waitForNodes(ctx, client, cfg.Nodes); err != nil {
+			return err
+		}
+		return link.Ready(ready{Kubeconfig: kubeconfig})
+	})
+	return group.Wait()
+}
+
+// waitForAPI waits until the API server says that it is ready.
+func waitForAPI(ctx context.Context, kubeconfig string) (kubernetes.Interface, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	err = poll(ctx, "kube-apiserver does not get ready", func(ctx context.Context) error {
+		_, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+		return err
+	})
+	return client, err
+}
+
+// poll tries until it works; a nil error ends it. When ctx ends first, what
+// was tried last says why.
+func poll(ctx context.Context, what string, try func(context.Context) error) error {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := try(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w", what, err)
+		case <-tick.C:
+		}
+	}
+}
