@@ -1,0 +1,86 @@
+# Atoll. Bare `make` lists the targets.
+
+GO       ?= go
+# make demo CLUSTERS=5 DIR=/somewhere
+CLUSTERS ?= 3
+DIR      ?= .demo
+# What go run ./bench gets, for example BENCH='-clients 64'.
+BENCH    ?=
+# make test RACE= does without the race detector, and so without a C compiler.
+RACE     ?= -race
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo kubectl test race floors lint bench generate clean go gcc
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+build: go ## bin/atoll, and bin/kubectl-atoll beside it
+	$(GO) build -trimpath -o bin/atoll .
+	ln -sf atoll bin/kubectl-atoll
+
+demo: go ## a control plane and CLUSTERS=3 real Kubernetes clusters, left running (Ctrl-C stops all)
+	$(GO) run ./playground --clusters $(CLUSTERS) --dir $(DIR)
+
+kubectl: go ## bin/kubectl, for a machine without one
+	$(GO) build -trimpath -o bin/kubectl ./playground/kubectl
+
+# Kubernetes under the race detector takes longer to compile than to test, so a
+# test that contains it runs without; the go command knows which do.
+# Lists "race PACKAGE.test" or "plain PACKAGE.test" for every package with tests.
+sort_tests = $(GO) list -test -f '{{$$group := "race"}}{{range .Deps}}{{if eq (printf "%.18s" .) "k8s.io/kubernetes/"}}{{$$group = "plain"}}{{end}}{{end}}{{$$group}} {{.ImportPath}}' ./...
+of_group = sed -n 's/^$(1) \(.*\)\.test$$/\1/p'
+
+# Tests that start whole clusters run one package after the other, because two
+# at once would time each other's servers out. That is what -p 1 does, but to
+# compiling as well; so compile first, in parallel, with a go list that links
+# nothing. Vetting them would vet all of Kubernetes: make lint does that.
+test: go gcc ## all tests; installs what is missing
+	@tests=$$($(sort_tests)) || exit 1; \
+	race=$$(echo "$$tests" | $(call of_group,race)); plain=$$(echo "$$tests" | $(call of_group,plain)); \
+	status=0; \
+	if [ -n "$$race" ]; then \
+		echo "packages without Kubernetes in them: $(GO) test $(RACE)"; \
+		$(GO) test $(RACE) -timeout 15m $$race || status=1; \
+	fi; \
+	if [ -n "$$plain" ]; then \
+		echo "packages with Kubernetes in them: $(GO) test, one at a time; compiling them takes minutes the first time"; \
+		$(GO) list -e -export -test -deps $$plain >/dev/null; \
+		$(GO) test -p 1 -vet=off -timeout 20m $$plain || status=1; \
+	fi; \
+	exit $$status
+
+race: go gcc ## only the tests that run under the race detector
+	@tests=$$($(sort_tests)) || exit 1; \
+	$(GO) test $(RACE) -timeout 15m $$(echo "$$tests" | $(call of_group,race))
+
+floors: go ## the law of the house (docs/architecture.md), in seconds
+	$(GO) test ./floors*_test.go
+
+lint: go floors ## gofmt and go vet
+	@unformatted=$$(git ls-files -z '*.go' | xargs -0 gofmt -l); \
+	if [ -n "$$unformatted" ]; then echo "not gofmt-ed, run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+
+bench: go ## Atoll and etcd side by side (BENCH= takes its flags); minutes, on a quiet machine
+	$(GO) run ./bench $(BENCH)
+
+generate: go ## deep copies and CRD YAML from api/
+	$(GO) generate ./...
+
+clean: ## remove bin/ and the demo's data
+	rm -rf bin .demo
+
+go:
+	@command -v $(GO) >/dev/null || { \
+		echo "Atoll needs Go $$(sed -n 's/^go //p' go.mod) or newer: https://go.dev/dl" >&2; exit 1; }
+
+gcc:
+	@[ -z "$(RACE)" ] || command -v gcc >/dev/null || { \
+		if [ "$$(id -u)" = 0 ]; then as=""; else as=sudo; fi; \
+		if command -v apt-get >/dev/null && { [ -z "$$as" ] || command -v sudo >/dev/null; }; then \
+			echo "installing gcc, which the race detector needs"; \
+			$$as apt-get -qq update && $$as env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends gcc libc6-dev >/dev/null && exit 0; \
+		fi; \
+		echo "The race detector needs gcc, and it could not be installed here. Install gcc with your package manager," >&2; \
+		echo "or run the tests without the race detector: make test RACE=" >&2; exit 1; }

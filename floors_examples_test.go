@@ -1,0 +1,290 @@
+package main_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+)
+
+// The examples show that each law bites, and where it does not. A folder's
+// files are given by their text; "x.go" is short for a file with a package
+// comment and the given declarations.
+type example struct {
+	name  string
+	law   func(*tree) []breach
+	files map[string]string
+	want  []string // "where: what", the start of each breach; none means lawful
+}
+
+// ours starts the import path of every package of the product.
+const ours = "github.com/atoll-dev/atoll/"
+
+var examples = []example{
+	{
+		name: "a package below a room belongs to it", law: findHomeless,
+		files: map[string]string{"apiserver/x.go": "", "api/fleet/v1alpha1/x.go": "", "x.go": "", "bench/x.go": ""},
+	},
+	{
+		name: "a new top-level package", law: findHomeless,
+		files: map[string]string{"cache/x.go": ""},
+		want:  []string{"cache: is in no room"},
+	},
+	{
+		name: "down is allowed", law: findUpward,
+		files: map[string]string{"kv/mvcc/x.go": importing(ours + "kv"), "server/x.go": importing(ours + "fleet/syncer")},
+	},
+	{
+		name: "up is not", law: findUpward,
+		files: map[string]string{"kv/mvcc/x.go": importing(ours + "kv/etcd")},
+		want:  []string{"kv/mvcc/x.go: kv/mvcc (floor 1) imports kv/etcd (floor 2)"},
+	},
+	{
+		name: "up is not for tests either", law: findUpward,
+		files: map[string]string{"fleet/x.go": "", "fleet/x_test.go": importing(ours + "server")},
+		want:  []string{"fleet/x_test.go: fleet (floor 2) imports server (floor 3)"},
+	},
+	{
+		name: "engines do not know each other", law: findSiblings,
+		files: map[string]string{"kv/mvcc/x.go": importing(ours + "kv/sqlite")},
+		want:  []string{"kv/mvcc/x.go: kv/mvcc and kv/sqlite both stand on floor 1"},
+	},
+	{
+		name: "a parent does not import its child", law: findSiblings,
+		files: map[string]string{"fleet/x.go": importing(ours + "fleet/syncer")},
+		want:  []string{"fleet/x.go: fleet and fleet/syncer both stand on floor 2"},
+	},
+	{
+		name: "a child imports its parent, a test its neighbour", law: findSiblings,
+		files: map[string]string{
+			"fleet/syncer/x.go":   importing(ours + "fleet"),
+			"kv/kvtest/x.go":      importing(ours + "kv"),
+			"kv/mvcc/x_test.go":   importing(ours + "kv/sqlite"),
+			"apiserver/x_test.go": importing(ours + "kv/etcd"),
+		},
+	},
+	{
+		name: "the product does not import the playground", law: findOutside,
+		files: map[string]string{"server/x_test.go": importing(ours + "playground/member"), "test/x.go": importing(ours + "playground/member")},
+		want:  []string{"server/x_test.go: imports playground/member"},
+	},
+	{
+		name: "Kubernetes, SQL and cobra at home", law: findHeavy,
+		files: map[string]string{
+			"apiserver/x.go": importing("k8s.io/kubernetes/pkg/controlplane", "k8s.io/apiserver/pkg/server"),
+			"kv/sqlite/x.go": importing("github.com/ncruces/go-sqlite3"),
+			"cli/x.go":       importing("github.com/spf13/cobra"),
+			"bench/x.go":     importing("k8s.io/kubernetes/cmd/kube-apiserver/app"),
+			"fleet/x.go":     importing("k8s.io/apimachinery/pkg/runtime"),
+		},
+	},
+	{
+		name: "Kubernetes, SQL and cobra abroad", law: findHeavy,
+		files: map[string]string{
+			"fleet/x.go":       importing("k8s.io/kubernetes/pkg/apis/core"),
+			"kv/mvcc/x.go":     importing("database/sql"),
+			"server/x_test.go": importing("github.com/spf13/cobra"),
+		},
+		want: []string{
+			"fleet/x.go: imports k8s.io/kubernetes/pkg/apis/core, whose home is apiserver",
+			"kv/mvcc/x.go: imports database/sql, whose home is kv/sqlite",
+			"server/x_test.go: imports github.com/spf13/cobra, whose home is cli",
+		},
+	},
+	{
+		name: "etcd's server is for tests", law: findStrangers,
+		files: map[string]string{
+			"kv/etcd/x_test.go": importing("go.etcd.io/etcd/server/v3/embed"),
+			"kv/etcd/x.go":      importing("go.etcd.io/etcd/server/v3/embed", "go.etcd.io/etcd/client/v3"),
+		},
+		want: []string{"kv/etcd/x.go: imports go.etcd.io/etcd/server/v3/embed"},
+	},
+	{
+		name: "a noun has no network", law: findLowTalkers,
+		files: map[string]string{
+			"kv/x.go":              importing("net/http"),
+			"fleet/placement/x.go": importing("k8s.io/client-go/kubernetes"),
+			"api/x.go":             importing("net/url"),
+			"infra/provider/x.go":  importing("google.golang.org/grpc"),
+		},
+		want: []string{"fleet/placement/x.go: on floor 1 imports k8s.io/client-go/kubernetes", "kv/x.go: on floor 0 imports net/http"},
+	},
+	{
+		name: "a decision reads no clock", law: findImpure,
+		files: map[string]string{
+			"fleet/placement/a.go": "package placement\nimport \"time\"\nvar _ = time.Now()",
+			"fleet/placement/b.go": "package placement\nimport \"time\"\nfunc age(at, now time.Time) time.Duration { return now.Sub(at) }",
+			"fleet/placement/c.go": importing("context"),
+		},
+		want: []string{"fleet/placement/a.go:3: reads or waits", "fleet/placement/c.go: imports context"},
+	},
+	{
+		name: "vague names", law: findVague,
+		files: map[string]string{"fleet/util/x.go": "", "playground/x.go": "package common", "kv/x.go": ""},
+		want:  []string{`fleet/util: is called "util"`, `playground: is called "common"`},
+	},
+	{
+		name: "depth", law: findDeep,
+		files: map[string]string{"fleet/syncer/down/x.go": "", "api/fleet/v1alpha1/x.go": "", "api/fleet/internal/x.go": "", "kv/mvcc/x.go": ""},
+		want:  []string{"api/fleet/internal: is 3 levels", "fleet/syncer/down: is 3 levels"},
+	},
+	{
+		name: "package comments", law: findUndocumented,
+		files: map[string]string{
+			"kv/a.go": "// Package kv is one.\npackage kv", "kv/b.go": "package kv",
+			"api/a.go": "package api", "api/a_test.go": "// Package api in a test does not count.\npackage api",
+			"cli/a.go": "// Package cli is one.\npackage cli", "cli/b.go": "// Package cli is another.\npackage cli",
+			"fleet/a.go":     "// The fleet.\npackage fleet",
+			"test/a_test.go": "// Whole-system tests.\npackage test",
+		},
+		want: []string{"api: has no package comment", "cli: has package comments in a.go, b.go", "fleet/a.go: the package comment does not start"},
+	},
+	{
+		name: "init", law: findInit,
+		files: map[string]string{
+			"kv/a.go":      "package kv\nfunc init() {}",
+			"kv/b.go":      "package kv\ntype t int\nfunc (t) init() {}",
+			"kv/c_test.go": "package kv\nfunc init() {}",
+			"kv/d.go":      "// Code generated by a tool. DO NOT EDIT.\npackage kv\nfunc init() {}",
+			"bench/a.go":   "package main\nfunc init() {}",
+		},
+		want: []string{"kv/a.go:2: has an init function"},
+	},
+	{
+		name: "flags", law: findFlags,
+		files: map[string]string{
+			"kv/a.go":     importing("flag"),
+			"server/a.go": "package server\nimport \"github.com/spf13/pflag\"\nfunc f(fs *pflag.FlagSet) { pflag.Parse() }",
+		},
+		want: []string{"kv/a.go: imports flag", "server/a.go:3: uses pflag's process-wide set"},
+	},
+	{
+		name: "tables, errors and embedded files are no state", law: findMutable,
+		files: map[string]string{"kv/a.go": `package kv
+import ("embed"; "errors"; "regexp"; "k8s.io/apimachinery/pkg/runtime/schema")
+var ErrGone = errors.New("gone")
+var word = regexp.MustCompile("a+")
+//go:embed crds
+var crds embed.FS
+var _ error = ErrGone
+var order = []string{"a", "b"}
+var kinds = map[schema.GroupKind]kind{{Group: "apps", Kind: "Deployment"}: {replicas: func() int { return 0 }, next: nil}}
+var version = schema.GroupVersion{Group: "fleet.atoll.dev", Version: "v1alpha1"}
+var magic = []byte("atoll")
+func f() { order := 1; order++; _ = order; local := map[string]int{}; local["a"] = 1 }
+type r struct{ kinds int }
+func (kinds *r) g() { kinds.kinds = 2 }
+`},
+	},
+	{
+		name: "state", law: findMutable,
+		files: map[string]string{
+			"kv/a.go": `package kv
+import ("sync"; "time")
+var mu sync.Mutex
+var cache = map[string]int{}
+var table = []int{1}
+var once = &sync.Once{}
+var started = time.Now()
+var clock = time.Now
+var level = 1
+var feed = make(chan int)
+`,
+			"kv/b.go": `package kv
+import "k8s.io/client-go/rest"
+func f() { table[0] = 2; rest.DefaultUserAgent = "x" }
+func g() *int { return &level }
+`,
+			"kv/b_test.go": "package kv\nfunc h() { clock = nil }",
+		},
+		want: []string{
+			"kv/a.go:10: var feed is made by calling make",
+			"kv/a.go:3: var mu has no value",
+			"kv/a.go:4: var cache is an empty map",
+			"kv/a.go:6: var once is a sync.Once",
+			"kv/a.go:7: var started is made by calling time.Now",
+			"kv/b.go:3: changes rest.DefaultUserAgent, a variable of another package",
+			"kv/b.go:3: changes the package-level var table",
+			"kv/b.go:4: changes the package-level var level",
+			"kv/b_test.go:2: changes the package-level var clock",
+		},
+	},
+}
+
+// TestLawsBite runs each law on a small repository of its own.
+func TestLawsBite(t *testing.T) {
+	shown := map[string]bool{}
+	for _, ex := range examples {
+		t.Run(strings.ReplaceAll(ex.name, " ", "-"), func(t *testing.T) {
+			root := fstest.MapFS{}
+			for name, text := range ex.files {
+				if !strings.HasPrefix(text, "package ") && !strings.HasPrefix(text, "//") {
+					text = "// Package x is an example.\npackage x\n" + text
+				}
+				root[name] = &fstest.MapFile{Data: []byte(text)}
+			}
+			house, err := parseTree(root, strings.TrimSuffix(ours, "/"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, b := range ex.law(house) {
+				got = append(got, b.where+": "+b.what)
+			}
+			slices.Sort(got)
+			if !slices.EqualFunc(got, ex.want, strings.HasPrefix) {
+				t.Errorf("found:\n  %s\nwant:\n  %s", strings.Join(got, "\n  "), strings.Join(ex.want, "\n  "))
+			}
+		})
+		if len(ex.want) > 0 {
+			shown[fmt.Sprintf("%p", ex.law)] = true
+		}
+	}
+	for _, l := range laws {
+		if !shown[fmt.Sprintf("%p", l.find)] {
+			t.Errorf("no example shows that %q bites", l.name)
+		}
+	}
+}
+
+func TestReplaceLinesBite(t *testing.T) {
+	require := []module{{"k8s.io/kubernetes", "v1.36.3"}}
+	good := replacement{module{Path: "k8s.io/api"}, module{"k8s.io/api", "v0.36.3"}}
+	for _, tc := range []struct {
+		name string
+		line replacement
+		want string
+	}{
+		{"a fork", replacement{module{Path: "github.com/spf13/cobra"}, module{"github.com/me/cobra", "v1.0.0"}}, "no staging module"},
+		{"a forked staging module", replacement{module{Path: "k8s.io/api"}, module{"github.com/me/api", "v0.36.3"}}, "by another module"},
+		{"a folder", replacement{module{Path: "k8s.io/api"}, module{Path: "../api"}}, "by another module"},
+		{"another version", replacement{module{Path: "k8s.io/api"}, module{"k8s.io/api", "v0.36.2"}}, "wants v0.36.3"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			bad := badReplacements(require, []replacement{good, tc.line})
+			if len(bad) != 1 || !strings.Contains(bad[0], tc.want) {
+				t.Errorf("found %q, want one that contains %q", bad, tc.want)
+			}
+		})
+	}
+}
+
+func TestReachFindsTheShortestChain(t *testing.T) {
+	imports := map[string][]string{"a": {"b", "c"}, "b": {"c"}, "c": {"k8s.io/kubernetes/pkg/x"}}
+	if got, want := reach(imports, "a", "k8s.io/kubernetes"), []string{"a", "c", "k8s.io/kubernetes/pkg/x"}; !slices.Equal(got, want) {
+		t.Errorf("chain %q, want %q", got, want)
+	}
+	if got := reach(imports, "a", "k8s.io/apiserver"); got != nil {
+		t.Errorf("chain %q where there is none", got)
+	}
+}
+
+// importing gives a file that imports the paths.
+func importing(paths ...string) string {
+	var b strings.Builder
+	for _, p := range paths {
+		fmt.Fprintf(&b, "import _ %q\n", p)
+	}
+	return b.String()
+}
