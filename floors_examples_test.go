@@ -172,6 +172,9 @@ var order = []string{"a", "b"}
 var kinds = map[schema.GroupKind]kind{{Group: "apps", Kind: "Deployment"}: {replicas: func() int { return 0 }, next: nil}}
 var version = schema.GroupVersion{Group: "fleet.atoll.dev", Version: "v1alpha1"}
 var magic = []byte("atoll")
+var queries = build()
+func build() (q [2]string) { add := func(i int) { q[i] = prefix("a") }; add(0); return q }
+func prefix(s string) string { return strings.ToUpper(s) + fmt.Sprint(1) }
 func f() { order := 1; order++; _ = order; local := map[string]int{}; local["a"] = 1 }
 type r struct{ kinds int }
 func (kinds *r) g() { kinds.kinds = 2 }
@@ -190,6 +193,8 @@ var started = time.Now()
 var clock = time.Now
 var level = 1
 var feed = make(chan int)
+var home = find()
+func find() string { return os.Getenv("HOME") }
 `,
 			"kv/b.go": `package kv
 import "k8s.io/client-go/rest"
@@ -200,6 +205,7 @@ func g() *int { return &level }
 		},
 		want: []string{
 			"kv/a.go:10: var feed is made by calling make",
+			"kv/a.go:11: var home is made by calling find",
 			"kv/a.go:3: var mu has no value",
 			"kv/a.go:4: var cache is an empty map",
 			"kv/a.go:6: var once is a sync.Once",
@@ -277,6 +283,25 @@ func TestReachFindsTheShortestChain(t *testing.T) {
 	}
 	if got := reach(imports, "a", "k8s.io/apiserver"); got != nil {
 		t.Errorf("chain %q where there is none", got)
+	}
+}
+
+func TestDependenciesBite(t *testing.T) {
+	root := fstest.MapFS{"kv/x.go": {Data: []byte("package kv\n" + importing("fmt", "example.com/a/sub", "example.com/b", "example.com/c/v2"))}}
+	house, err := parseTree(root, strings.TrimSuffix(ours, "/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	require := []module{{"example.com/a", "v1.0.0"}, {"example.com/b", "v1.1.0"}, {"example.com/c", "v1.0.0"}, {"example.com/c/v2", "v2.0.0"}, {"example.com/d", "v1.0.0"}}
+	page := "| module | version | licence |\n| `example.com/b` | v1.0.0 | MIT |\n| `example.com/c/v2` | v2.0.0 | MIT |\n| `example.com/d` | v1.0.0 | MIT |\n| `example.com/e` | v1.0.0 | MIT |\n"
+	want := []string{
+		"example.com/a v1.0.0 is imported and has no row",
+		"example.com/b is v1.1.0 in go.mod and v1.0.0 here",
+		"example.com/d has a row and nothing imports it",
+		"example.com/e has a row and is not in go.mod",
+	}
+	if got := unexplained(house, require, page); !slices.Equal(got, want) {
+		t.Errorf("found:\n  %s\nwant:\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
 	}
 }
 

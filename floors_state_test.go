@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"cmp"
 	"fmt"
 	"go/ast"
 	"go/token"
@@ -19,6 +20,16 @@ var constructors = []string{
 // withers are methods that return a changed copy of an immutable value.
 var withers = []string{"WithKind", "WithResource", "WithVersion", "GroupKind", "GroupResource", "GroupVersion", "String"}
 
+// builders are the packages that a function may call while it builds a table:
+// they compute, and have no effect.
+var builders = []string{"bytes", "cmp", "errors", "fmt", "maps", "regexp", "slices", "strconv", "strings"}
+
+// builtins may be called anywhere; conversions look like calls.
+var builtins = []string{
+	"append", "cap", "clear", "copy", "delete", "len", "make", "max", "min", "new", "panic",
+	"bool", "byte", "string", "int", "int32", "int64", "uint64", "float64",
+}
+
 // findMutable judges each package-level var by its declaration and by what the
 // package's code, tests included, does to it. It works on syntax alone, so it
 // cannot see a pointer method that changes its receiver; the types that exist
@@ -26,13 +37,14 @@ var withers = []string{"WithKind", "WithResource", "WithVersion", "GroupKind", "
 func findMutable(house *tree) (found []breach) {
 	for _, p := range house.product() {
 		vars := map[string]*ast.ValueSpec{}
+		table := builder{p.functions()}
 		for _, f := range p.files {
 			if f.test || f.generated {
 				continue
 			}
 			for _, v := range f.vars() {
 				vars[v.name] = v.spec
-				if reason := v.mutable(); reason != "" {
+				if reason := table.mutableVar(v); reason != "" {
 					found = append(found, breach{house.at(v.pos), fmt.Sprintf("var %s %s", v.name, reason)})
 				}
 			}
@@ -96,75 +108,78 @@ func embeds(doc *ast.CommentGroup) bool {
 	})
 }
 
-// mutable tells what is wrong with the declaration; empty if nothing is.
-func (v packageVar) mutable() string {
+// A builder judges the values of package-level vars, knowing the functions of
+// their package.
+type builder struct{ functions map[string]*ast.FuncDecl }
+
+// mutableVar tells what is wrong with a declaration; empty if nothing is.
+func (b builder) mutableVar(v packageVar) string {
 	if v.embed {
 		return ""
 	}
 	if v.value == nil {
 		return "has no value in its declaration: it waits for somebody to set it"
 	}
-	return mutable(v.value)
+	if id, ok := v.value.(*ast.Ident); ok && id.Name == "nil" {
+		return "is nil in its declaration: it waits for somebody to set it"
+	}
+	return b.mutable(v.value)
 }
 
-func mutable(e ast.Expr) string {
+func (b builder) mutable(e ast.Expr) string {
 	switch e := e.(type) {
-	case *ast.Ident:
-		if e.Name == "nil" {
-			return "is nil in its declaration: it waits for somebody to set it"
-		}
 	case *ast.ParenExpr:
-		return mutable(e.X)
+		return b.mutable(e.X)
 	case *ast.StarExpr:
-		return mutable(e.X)
+		return b.mutable(e.X)
 	case *ast.UnaryExpr:
 		if e.Op == token.ARROW {
 			return "receives from a channel"
 		}
-		return mutable(e.X)
+		return b.mutable(e.X)
 	case *ast.BinaryExpr:
-		return cmpOr(mutable(e.X), mutable(e.Y))
+		return cmp.Or(b.mutable(e.X), b.mutable(e.Y))
 	case *ast.CompositeLit:
-		if sel, ok := e.Type.(*ast.SelectorExpr); ok {
-			if name := dotted(sel); strings.HasPrefix(name, "sync.") || strings.HasPrefix(name, "atomic.") {
-				return "is a " + name
-			}
-		}
-		if _, isMap := e.Type.(*ast.MapType); isMap && len(e.Elts) == 0 {
-			return "is an empty map: it waits for somebody to fill it"
-		}
-		for _, element := range e.Elts {
-			if kv, ok := element.(*ast.KeyValueExpr); ok {
-				element = kv.Value
-			}
-			// nil inside a table is a value like any other.
-			if id, ok := element.(*ast.Ident); ok && id.Name == "nil" {
-				continue
-			}
-			if reason := mutable(element); reason != "" {
-				return reason
-			}
-		}
+		return b.mutableLiteral(e)
 	case *ast.CallExpr:
-		return mutableCall(e)
+		return b.mutableCall(e)
 	}
 	return ""
 }
 
-func mutableCall(call *ast.CallExpr) string {
+func (b builder) mutableLiteral(literal *ast.CompositeLit) string {
+	if sel, ok := literal.Type.(*ast.SelectorExpr); ok {
+		if name := dotted(sel); strings.HasPrefix(name, "sync.") || strings.HasPrefix(name, "atomic.") {
+			return "is a " + name
+		}
+	}
+	if _, isMap := literal.Type.(*ast.MapType); isMap && len(literal.Elts) == 0 {
+		return "is an empty map: it waits for somebody to fill it"
+	}
+	for _, element := range literal.Elts {
+		if kv, ok := element.(*ast.KeyValueExpr); ok {
+			element = kv.Value
+		}
+		if reason := b.mutable(element); reason != "" {
+			return reason
+		}
+	}
+	return ""
+}
+
+func (b builder) mutableCall(call *ast.CallExpr) string {
 	switch fun := call.Fun.(type) {
 	case *ast.ArrayType:
 		return "" // []byte("…")
 	case *ast.IndexExpr: // a generic constructor with its type argument
-		return mutableCall(&ast.CallExpr{Fun: fun.X, Args: call.Args})
+		return b.mutableCall(&ast.CallExpr{Fun: fun.X, Args: call.Args})
 	case *ast.SelectorExpr:
 		if slices.Contains(constructors, dotted(fun)) || slices.Contains(withers, fun.Sel.Name) {
 			return ""
 		}
 		return "is made by calling " + dotted(fun) + " at import"
 	case *ast.Ident:
-		switch fun.Name {
-		case "string", "int", "int32", "int64", "uint64", "float64", "len":
+		if fun.Name != "make" && fun.Name != "new" && b.computes(fun.Name, nil) {
 			return ""
 		}
 		return "is made by calling " + fun.Name + " at import"
@@ -172,18 +187,58 @@ func mutableCall(call *ast.CallExpr) string {
 	return "is made by a call at import"
 }
 
+// computes tells whether a function of the package calls nothing but functions
+// that compute. Then what it returns might as well be spelled out.
+func (b builder) computes(name string, calling []string) bool {
+	fn := b.functions[name]
+	if fn == nil {
+		return slices.Contains(builtins, name)
+	}
+	if fn.Body == nil || slices.Contains(calling, name) {
+		return false
+	}
+	pure := true
+	ast.Inspect(fn.Body, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok {
+			return pure
+		}
+		switch fun := call.Fun.(type) {
+		case *ast.ArrayType:
+		case *ast.Ident:
+			// A call of what is declared inside the function is looked at there.
+			local := fun.Obj != nil && b.functions[fun.Name] == nil
+			pure = pure && (local || b.computes(fun.Name, append(calling, name)))
+		case *ast.SelectorExpr:
+			x, ok := fun.X.(*ast.Ident)
+			method := ok && x.Obj != nil
+			pure = pure && (method || ok && slices.Contains(builders, x.Name))
+		default:
+			pure = false
+		}
+		return pure
+	})
+	return pure
+}
+
+// functions gives the package's functions, methods left out.
+func (p *pkg) functions() map[string]*ast.FuncDecl {
+	functions := map[string]*ast.FuncDecl{}
+	for _, f := range p.files {
+		for _, d := range f.ast.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && !f.test {
+				functions[fn.Name.Name] = fn
+			}
+		}
+	}
+	return functions
+}
+
 func dotted(sel *ast.SelectorExpr) string {
 	if x, ok := sel.X.(*ast.Ident); ok {
 		return x.Name + "." + sel.Sel.Name
 	}
 	return "a method " + sel.Sel.Name
-}
-
-func cmpOr(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }
 
 // A write changes, or lets somebody change, what root.field… names.
