@@ -14,6 +14,8 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+
+	"github.com/atoll-dev/atoll/playground/keys"
 )
 
 // listen opens the port that an earlier run wrote to file, so that kubeconfigs
@@ -38,7 +40,7 @@ func listen(file string) (net.Listener, error) {
 	return listener, nil
 }
 
-func runAPIServer(ctx context.Context, cfg Config, keys *keys, listener net.Listener) error {
+func runAPIServer(ctx context.Context, cfg Config, files *keys.Keys, listener net.Listener) error {
 	port := listener.Addr().(*net.TCPAddr).Port
 	o := options.NewServerRunOptions()
 	err := parse(o.Flags(), []string{
@@ -50,13 +52,13 @@ func runAPIServer(ctx context.Context, cfg Config, keys *keys, listener net.List
 		"--advertise-address=192.0.2.1",
 		"--endpoint-reconciler-type=none",
 		"--etcd-servers=" + cfg.Store,
-		"--tls-cert-file=" + keys.serverCert,
-		"--tls-private-key-file=" + keys.serverKey,
-		"--cert-dir=" + filepath.Dir(keys.serverCert),
-		"--client-ca-file=" + keys.caCert,
+		"--tls-cert-file=" + files.ServerCert,
+		"--tls-private-key-file=" + files.ServerKey,
+		"--cert-dir=" + filepath.Dir(files.ServerCert),
+		"--client-ca-file=" + files.CACert,
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file=" + keys.serviceAccountKey,
-		"--service-account-signing-key-file=" + keys.serviceAccountKey,
+		"--service-account-key-file=" + files.ServiceAccountKey,
+		"--service-account-signing-key-file=" + files.ServiceAccountKey,
 		"--service-cluster-ip-range=10.96.0.0/16",
 		"--authorization-mode=Node,RBAC",
 		"--profiling=false",

@@ -10,6 +10,8 @@ import (
 	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
 	schedulerapp "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	scheduleroptions "k8s.io/kubernetes/cmd/kube-scheduler/app/options"
+
+	"github.com/atoll-dev/atoll/playground/keys"
 )
 
 // controllersToRun are those that matter to somebody who runs applications on
@@ -47,7 +49,7 @@ func controllersToRun() []string {
 	}
 }
 
-func runControllers(ctx context.Context, keys *keys, kubeconfig string) error {
+func runControllers(ctx context.Context, files *keys.Keys, kubeconfig string) error {
 	o, err := options.NewKubeControllerManagerOptions()
 	if err != nil {
 		return fmt.Errorf("kube-controller-manager: %w", err)
@@ -60,8 +62,8 @@ func runControllers(ctx context.Context, keys *keys, kubeconfig string) error {
 		"--secure-port=0",
 		"--leader-elect=false",
 		"--controllers=" + strings.Join(controllersToRun(), ","),
-		"--root-ca-file=" + keys.caCert,
-		"--service-account-private-key-file=" + keys.serviceAccountKey,
+		"--root-ca-file=" + files.CACert,
+		"--service-account-private-key-file=" + files.ServiceAccountKey,
 		"--kube-api-qps=200",
 		"--kube-api-burst=400",
 		"--profiling=false",

@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/atoll-dev/atoll/playground/child"
+	"github.com/atoll-dev/atoll/playground/keys"
 )
 
 // Role runs a cluster inside a child process.
@@ -34,25 +35,25 @@ func Role(ctx context.Context, link *child.Link) error {
 	if err != nil {
 		return fmt.Errorf("cluster %s: %w", cfg.Name, err)
 	}
-	keys, err := loadOrMakeKeys(filepath.Join(cfg.Dir, "pki"), cfg.Name)
+	files, err := keys.LoadOrMake(filepath.Join(cfg.Dir, "pki"), cfg.Name)
 	if err != nil {
 		return fmt.Errorf("cluster %s: %w", cfg.Name, err)
 	}
 	kubeconfig := filepath.Join(cfg.Dir, "admin.kubeconfig")
-	if err := keys.writeKubeconfig(kubeconfig, cfg.Name, "https://"+listener.Addr().String()); err != nil {
+	if err := files.WriteKubeconfig(kubeconfig, cfg.Name, "https://"+listener.Addr().String()); err != nil {
 		return fmt.Errorf("cluster %s: %w", cfg.Name, err)
 	}
 
 	group, ctx := errgroup.WithContext(ctx)
 	link.Progress("kube-apiserver starts")
-	group.Go(func() error { return runAPIServer(ctx, cfg, keys, listener) })
+	group.Go(func() error { return runAPIServer(ctx, cfg, files, listener) })
 	group.Go(func() error {
 		client, err := waitForAPI(ctx, kubeconfig)
 		if err != nil {
 			return err
 		}
 		link.Progress("kube-apiserver serves; controllers, scheduler and nodes start")
-		group.Go(func() error { return runControllers(ctx, keys, kubeconfig) })
+		group.Go(func() error { return runControllers(ctx, files, kubeconfig) })
 		group.Go(func() error { return runScheduler(ctx, kubeconfig) })
 		group.Go(func() error { return runKubelets(ctx, kubeconfig) })
 		if err := makeNodes(ctx, client, cfg.Name, cfg.Nodes); err != nil {

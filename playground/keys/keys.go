@@ -1,4 +1,7 @@
-package member
+// Package keys makes what an API server on one machine needs of keys and
+// certificates: its own authority, a serving certificate, an administrator's
+// and a key to sign service-account tokens.
+package keys
 
 import (
 	"crypto"
@@ -26,18 +29,19 @@ import (
 // forgotten.
 const validity = 10 * 365 * 24 * time.Hour
 
-// keys are the files of a cluster's own public key infrastructure.
-type keys struct {
-	caCert, caKey         string
-	serverCert, serverKey string
-	adminCert, adminKey   string
-	serviceAccountKey     string
+// Keys are the paths of the files.
+type Keys struct {
+	CACert, CAKey         string
+	ServerCert, ServerKey string
+	AdminCert, AdminKey   string
+	// ServiceAccountKey signs tokens; its public half is in the same file.
+	ServiceAccountKey string
 }
 
-// loadOrMakeKeys makes what dir lacks. All of it is made at once, so that a
-// run that was cut short leaves nothing that does not fit together: the
-// directory appears complete or not at all.
-func loadOrMakeKeys(dir, cluster string) (*keys, error) {
+// LoadOrMake uses dir, or makes it. All files are made at once, so that a run
+// that was cut short leaves nothing that does not fit together: the directory
+// appears complete or not at all.
+func LoadOrMake(dir, cluster string) (*Keys, error) {
 	_, err := os.Stat(dir)
 	if err == nil {
 		return keysIn(dir), nil
@@ -59,18 +63,18 @@ func loadOrMakeKeys(dir, cluster string) (*keys, error) {
 	return keysIn(dir), nil
 }
 
-func keysIn(dir string) *keys {
+func keysIn(dir string) *Keys {
 	at := func(name string) string { return filepath.Join(dir, name) }
-	return &keys{
-		caCert: at("ca.crt"), caKey: at("ca.key"),
-		serverCert: at("apiserver.crt"), serverKey: at("apiserver.key"),
-		adminCert: at("admin.crt"), adminKey: at("admin.key"),
-		serviceAccountKey: at("sa.key"),
+	return &Keys{
+		CACert: at("ca.crt"), CAKey: at("ca.key"),
+		ServerCert: at("apiserver.crt"), ServerKey: at("apiserver.key"),
+		AdminCert: at("admin.crt"), AdminKey: at("admin.key"),
+		ServiceAccountKey: at("sa.key"),
 	}
 }
 
-func (k *keys) make(cluster string) error {
-	caKey, err := newKey(k.caKey)
+func (k *Keys) make(cluster string) error {
+	caKey, err := newKey(k.CAKey)
 	if err != nil {
 		return err
 	}
@@ -78,10 +82,10 @@ func (k *keys) make(cluster string) error {
 	if err != nil {
 		return err
 	}
-	if err := writeCert(k.caCert, ca.Raw); err != nil {
+	if err := writeCert(k.CACert, ca.Raw); err != nil {
 		return err
 	}
-	if _, err := newKey(k.serviceAccountKey); err != nil {
+	if _, err := newKey(k.ServiceAccountKey); err != nil {
 		return err
 	}
 	serving := &x509.Certificate{
@@ -90,14 +94,14 @@ func (k *keys) make(cluster string) error {
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 96, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
-	if err := sign(serving, ca, caKey, k.serverCert, k.serverKey); err != nil {
+	if err := sign(serving, ca, caKey, k.ServerCert, k.ServerKey); err != nil {
 		return err
 	}
 	admin := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
-	return sign(admin, ca, caKey, k.adminCert, k.adminKey)
+	return sign(admin, ca, caKey, k.AdminCert, k.AdminKey)
 }
 
 func newKey(file string) (*ecdsa.PrivateKey, error) {
@@ -144,12 +148,12 @@ func writeCert(file string, raw []byte) error {
 	return os.WriteFile(file, pem, 0o600)
 }
 
-// writeKubeconfig writes an administrator's kubeconfig that needs no other
+// WriteKubeconfig writes an administrator's kubeconfig that needs no other
 // file.
-func (k *keys) writeKubeconfig(file, cluster, server string) error {
+func (k *Keys) WriteKubeconfig(file, cluster, server string) error {
 	config := clientcmdapi.NewConfig()
 	var data [3][]byte
-	for i, name := range []string{k.caCert, k.adminCert, k.adminKey} {
+	for i, name := range []string{k.CACert, k.AdminCert, k.AdminKey} {
 		raw, err := os.ReadFile(name)
 		if err != nil {
 			return fmt.Errorf("write the kubeconfig: %w", err)
