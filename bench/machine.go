@@ -1,0 +1,89 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// machine describes where the figures were taken: they mean little without.
+type machine struct {
+	CPU    string `json:"cpu"`
+	Cores  int    `json:"cores"`
+	Memory string `json:"memory"`
+	Kernel string `json:"kernel"`
+	Go     string `json:"go"`
+	// SyncMicros is the median time of a 4 KiB append and fdatasync-like sync
+	// on the disk that the stores are on. It bounds a single client's writes.
+	SyncMicros float64 `json:"sync_us"`
+}
+
+func (m machine) String() string {
+	return fmt.Sprintf("%s, %d cores, %s memory, %s, %s, a synced 4 KiB append takes %.0f µs",
+		m.CPU, m.Cores, m.Memory, m.Kernel, m.Go, m.SyncMicros)
+}
+
+func describeMachine(dir string) (machine, error) {
+	m := machine{
+		CPU: field("/proc/cpuinfo", "model name"), Cores: runtime.NumCPU(),
+		Memory: field("/proc/meminfo", "MemTotal"), Go: runtime.Version(), Kernel: runtime.GOOS,
+	}
+	if raw, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
+		m.Kernel += " " + strings.TrimSpace(string(raw))
+	}
+	var err error
+	m.SyncMicros, err = syncTime(dir)
+	return m, err
+}
+
+// field reads "name : value" from a file of such lines.
+func field(file, name string) string {
+	f, err := os.Open(file)
+	if err != nil {
+		return "unknown"
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		key, value, ok := strings.Cut(lines.Text(), ":")
+		if ok && strings.TrimSpace(key) == name {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "unknown"
+}
+
+func syncTime(dir string) (float64, error) {
+	f, err := os.Create(filepath.Join(dir, "sync"))
+	if err != nil {
+		return 0, fmt.Errorf("measure the disk: %w", err)
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	var all []float64
+	block := make([]byte, 4096)
+	for range 200 {
+		began := time.Now()
+		if _, err := f.Write(block); err != nil {
+			return 0, fmt.Errorf("measure the disk: %w", err)
+		}
+		if err := f.Sync(); err != nil {
+			return 0, fmt.Errorf("measure the disk: %w", err)
+		}
+		all = append(all, float64(time.Since(began))/float64(time.Microsecond))
+	}
+	return median(all), nil
+}
+
+// residentMiB is how much memory a process holds now, in MiB.
+func residentMiB(pid int) (float64, error) {
+	var kib float64
+	value := field(fmt.Sprintf("/proc/%d/status", pid), "VmRSS")
+	if _, err := fmt.Sscanf(value, "%f kB", &kib); err != nil {
+		return 0, fmt.Errorf("memory of process %d: %q: %w", pid, value, err)
+	}
+	return kib / 1024, nil
+}

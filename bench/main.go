@@ -1,0 +1,212 @@
+// Command bench measures Atoll side by side with what it replaces, in one run
+// on one machine, both waiting for the disk before a write is acknowledged.
+//
+//	go run ./bench                    the stores and the API servers
+//	go run ./bench -what stores       etcd over gRPC, Atoll over gRPC, Atoll in process
+//	go run ./bench -what servers      upstream's generic control plane over etcd, atoll server
+//	go run ./bench -scale 0.1         a tenth of the work, for a first look
+//
+// Every workload is given to all systems in turn, and that is repeated for
+// several rounds; figures are medians over the rounds. Nothing else should run
+// on the machine. docs/benchmarks.md explains the figures.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"google.golang.org/grpc/grpclog"
+
+	"github.com/atoll-dev/atoll/playground/child"
+)
+
+func main() {
+	child.Main(roles())
+	// gRPC tells of every connection that is closed while it is being made.
+	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, os.Stderr))
+	o := options{}
+	flag.StringVar(&o.what, "what", "all", "what to measure: stores, servers or all")
+	flag.StringVar(&o.clients, "clients", "1,64,256", "numbers of clients for the stores, separated by commas")
+	flag.IntVar(&o.rounds, "rounds", 3, "how often everything is repeated")
+	flag.Float64Var(&o.scale, "scale", 1, "share of the work to do")
+	flag.IntVar(&o.conns, "connections", 8, "gRPC connections that the clients share")
+	flag.IntVar(&o.listKeys, "list-keys", 20_000, "keys that are listed in pages of 500")
+	flag.IntVar(&o.objects, "objects", 10_000, "ConfigMaps that 64 clients create in an API server")
+	flag.StringVar(&o.dir, "dir", "", "directory for data, on the disk to measure (default: a temporary one, removed afterwards)")
+	flag.StringVar(&o.json, "json", "", "file to write all figures to")
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	what, clients, dir, json         string
+	rounds, conns, listKeys, objects int
+	scale                            float64
+}
+
+func roles() map[string]child.Role {
+	return map[string]child.Role{
+		etcdRole:     runEtcd,
+		upstreamRole: runUpstream,
+	}
+}
+
+func run(ctx context.Context, o options) error {
+	var clients []int
+	for _, s := range strings.Split(o.clients, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(s))
+		if err != nil || n < 1 {
+			return fmt.Errorf("-clients %q: %q is not a number of clients", o.clients, s)
+		}
+		clients = append(clients, n)
+	}
+	stores := o.what == "stores" || o.what == "all"
+	servers := o.what == "servers" || o.what == "all"
+	if !stores && !servers {
+		return fmt.Errorf("-what %q: must be stores, servers or all", o.what)
+	}
+	dir := o.dir
+	if dir == "" {
+		temporary, err := os.MkdirTemp("", "atoll-bench-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(temporary)
+		dir = temporary
+	} else {
+		// A directory of its own: data of an earlier run would be measured too.
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+		fresh, err := os.MkdirTemp(dir, "run-")
+		if err != nil {
+			return err
+		}
+		dir = fresh
+	}
+	m, err := describeMachine(dir)
+	if err != nil {
+		return err
+	}
+	r := &report{Machine: m, Rounds: o.rounds}
+	fmt.Println(m)
+	if stores {
+		if err := r.measureStores(ctx, o, clients, dir); err != nil {
+			return err
+		}
+	}
+	if servers {
+		if err := r.measureServers(ctx, o, dir); err != nil {
+			return err
+		}
+	}
+	if o.json != "" {
+		if err := r.writeJSON(o.json); err != nil {
+			return fmt.Errorf("write figures: %w", err)
+		}
+	}
+	return nil
+}
+
+func (r *report) measureStores(ctx context.Context, o options, clients []int, dir string) (err error) {
+	systems, err := startSystems(ctx, dir, o.conns)
+	defer func() {
+		for _, s := range systems {
+			s.close()
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	var titles []string
+	for _, s := range systems {
+		titles = append(titles, s.name())
+		// The first connections, pages and files of a process cost more.
+		warm := workload{Kind: "writes", Clients: 16, Count: 2000, Prefix: "/warm/"}
+		if _, err := s.run(ctx, warm); err != nil {
+			return fmt.Errorf("%s: warm up: %w", s.name(), err)
+		}
+	}
+	for round := range o.rounds {
+		for i, w := range plan(clients, o.listKeys, o.scale) {
+			w.Prefix = fmt.Sprintf("/registry/round-%d/work-%d/", round, i)
+			for turn := range systems {
+				// Another one begins each time, so that none always follows the
+				// same neighbour.
+				s := systems[(turn+round)%len(systems)]
+				progress(fmt.Sprintf("round %d of %d: %s, %d clients, %s", round+1, o.rounds, w.Kind, w.Clients, s.name()))
+				ms, err := s.run(ctx, w)
+				if err != nil {
+					return fmt.Errorf("%s: %w", s.name(), errors.Join(err, ctx.Err()))
+				}
+				for _, m := range ms {
+					m.System, m.Round = s.name(), round
+					r.Stores = append(r.Stores, m)
+				}
+			}
+		}
+	}
+	progress("")
+	fmt.Printf("\nStores: %d-byte values, medians of %d rounds; more than 1 in the last columns is better\n\n", valueSize, o.rounds)
+	r.writeStores(os.Stdout, titles)
+	return nil
+}
+
+func (r *report) measureServers(ctx context.Context, o options, dir string) error {
+	systems := apiServers()
+	for round := range o.rounds {
+		for turn := range systems {
+			s := systems[(turn+round)%len(systems)]
+			progress(fmt.Sprintf("round %d of %d: %s", round+1, o.rounds, s.title))
+			at := filepath.Join(dir, fmt.Sprintf("server-%d-%d", round, turn))
+			m, err := s.measure(ctx, at, 64, max(200, int(float64(o.objects)*o.scale)))
+			if err != nil {
+				return err
+			}
+			m.Round = round
+			r.Servers = append(r.Servers, m)
+			if err := os.RemoveAll(at); err != nil {
+				return err
+			}
+		}
+	}
+	progress("")
+	fmt.Printf("\nAPI servers: 64 clients create %d ConfigMaps of 1 KiB, medians of %d rounds\n\n", o.objects, o.rounds)
+	r.writeServers(os.Stdout)
+	return nil
+}
+
+// startSystems starts the stores, the one to compare with first.
+func startSystems(ctx context.Context, dir string, conns int) ([]system, error) {
+	var out []system
+	etcd, err := startServed(ctx, etcdTitle, etcdRole, filepath.Join(dir, "etcd"), conns)
+	if err != nil {
+		return out, err
+	}
+	out = append(out, etcd)
+	return out, nil
+}
+
+func apiServers() []apiServer { return []apiServer{upstreamServer()} }
+
+// progress shows what is being done, on one line of a terminal.
+func progress(what string) {
+	if info, err := os.Stderr.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return
+	}
+	fmt.Fprintf(os.Stderr, "\r\033[K%s", what)
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"text/tabwriter"
+)
+
+// report is all that a run found out.
+type report struct {
+	Machine machine `json:"machine"`
+	// Rounds that medians are of.
+	Rounds  int           `json:"rounds"`
+	Stores  []measurement `json:"stores,omitempty"`
+	Servers []serverRun   `json:"servers,omitempty"`
+}
+
+func (r *report) writeJSON(file string) error {
+	raw, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, append(raw, '\n'), 0o644)
+}
+
+// line is one operation with one number of clients, medians over the rounds.
+type line struct {
+	op      string
+	clients int
+	bySys   map[string]measurement
+}
+
+// summarise takes medians, in the order in which things were first measured.
+func summarise(all []measurement) []line {
+	type key struct {
+		op      string
+		clients int
+	}
+	var order []key
+	rounds := map[key]map[string][]measurement{}
+	for _, m := range all {
+		k := key{m.Op, m.Clients}
+		if rounds[k] == nil {
+			rounds[k] = map[string][]measurement{}
+			order = append(order, k)
+		}
+		rounds[k][m.System] = append(rounds[k][m.System], m)
+	}
+	var out []line
+	for _, k := range order {
+		l := line{k.op, k.clients, map[string]measurement{}}
+		for system, ms := range rounds[k] {
+			pick := func(f func(measurement) float64) float64 {
+				var v []float64
+				for _, m := range ms {
+					v = append(v, f(m))
+				}
+				return median(v)
+			}
+			l.bySys[system] = measurement{
+				Rate: pick(func(m measurement) float64 { return m.Rate }),
+				P50:  pick(func(m measurement) float64 { return m.P50 }),
+				P99:  pick(func(m measurement) float64 { return m.P99 }),
+			}
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// writeStores prints the stores side by side. Rates are operations (for lists:
+// keys) a second, p50/p99 milliseconds. The ratio of a watch is of the delays,
+// so that more than 1 is better everywhere.
+func (r *report) writeStores(w io.Writer, systems []string) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(t, "operation\tclients\t")
+	for _, s := range systems {
+		fmt.Fprintf(t, "%s /s\tp50 / p99 ms\t", s)
+	}
+	for _, s := range systems[1:] {
+		fmt.Fprintf(t, "%s : %s\t", s, systems[0])
+	}
+	fmt.Fprintln(t)
+	for _, l := range summarise(r.Stores) {
+		fmt.Fprintf(t, "%s\t%d\t", l.op, l.clients)
+		for _, s := range systems {
+			m := l.bySys[s]
+			fmt.Fprintf(t, "%.0f\t%.2f / %.2f\t", m.Rate, m.P50, m.P99)
+		}
+		first := l.bySys[systems[0]]
+		for _, s := range systems[1:] {
+			ratio := l.bySys[s].Rate / first.Rate
+			if l.op == "watch" {
+				ratio = first.P50 / l.bySys[s].P50
+			}
+			fmt.Fprintf(t, "%.2f\t", ratio)
+		}
+		fmt.Fprintln(t)
+	}
+	t.Flush()
+}
+
+// writeServers prints whole API servers side by side.
+func (r *report) writeServers(w io.Writer) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "API server\tcreates /s\tp50 / p99 ms\tmemory MiB\tready s\t")
+	var order []string
+	by := map[string][]serverRun{}
+	for _, s := range r.Servers {
+		if by[s.System] == nil {
+			order = append(order, s.System)
+		}
+		by[s.System] = append(by[s.System], s)
+	}
+	medianOf := func(system string, f func(serverRun) float64) float64 {
+		var v []float64
+		for _, s := range by[system] {
+			v = append(v, f(s))
+		}
+		return median(v)
+	}
+	rate := func(s serverRun) float64 { return s.Rate }
+	memory := func(s serverRun) float64 { return s.MemoryMiB }
+	for _, system := range order {
+		fmt.Fprintf(t, "%s\t%.0f\t%.1f / %.1f\t%.0f\t%.1f\t\n", system, medianOf(system, rate),
+			medianOf(system, func(s serverRun) float64 { return s.P50 }),
+			medianOf(system, func(s serverRun) float64 { return s.P99 }),
+			medianOf(system, memory),
+			medianOf(system, func(s serverRun) float64 { return s.ReadySeconds }))
+	}
+	t.Flush()
+	for _, system := range order[min(1, len(order)):] {
+		fmt.Fprintf(w, "%s : %s  rate %.2f, memory %.2f\n", system, order[0],
+			medianOf(system, rate)/medianOf(order[0], rate), medianOf(system, memory)/medianOf(order[0], memory))
+	}
+}

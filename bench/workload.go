@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"go.etcd.io/etcd/client/v3/kubernetes"
+)
+
+// workload is one piece of work that every system is given in turn.
+type workload struct {
+	Kind    string // writes, list or watch
+	Clients int
+	Count   int
+	// Times that a list is repeated.
+	Times int
+	// Prefix of the keys, its own for every run, so that no run meets what
+	// another left.
+	Prefix string
+}
+
+// run gives the workload to a store, over the connections given.
+func (w workload) run(ctx context.Context, conns []*kubernetes.Client) ([]measurement, error) {
+	l := &load{conns: conns, prefix: w.Prefix}
+	switch w.Kind {
+	case "writes":
+		return l.writes(ctx, w.Clients, w.Count)
+	case "list":
+		m, err := l.list(ctx, w.Count, w.Times)
+		return []measurement{m}, err
+	case "watch":
+		m, err := l.watch(ctx, w.Clients, w.Count)
+		return []measurement{m}, err
+	default:
+		return nil, fmt.Errorf("unknown workload %q", w.Kind)
+	}
+}
+
+// plan is what is measured, sized so that a phase takes seconds on a small
+// machine.
+func plan(clients []int, listKeys int, scale float64) []workload {
+	sized := func(n int) int { return max(100, int(float64(n)*scale)) }
+	var out []workload
+	for _, n := range clients {
+		count := 20_000
+		if n == 1 {
+			count = 2_000
+		}
+		out = append(out, workload{Kind: "writes", Clients: n, Count: sized(count)})
+		out = append(out, workload{Kind: "watch", Clients: n, Count: sized(count / 2)})
+	}
+	return append(out, workload{Kind: "list", Clients: 1, Count: sized(listKeys), Times: 7})
+}
