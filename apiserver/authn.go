@@ -1,0 +1,58 @@
+package apiserver
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/authentication/request/anonymous"
+	"k8s.io/apiserver/pkg/authentication/request/union"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/informers"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/kubernetes/pkg/serviceaccount"
+)
+
+// admitAnonymousToHealth lets load balancers and probes ask for the server's
+// health without credentials. Every other request without them is 401, where
+// upstream's default would make it anonymous and leave the answer to RBAC.
+func admitAnonymousToHealth(c *genericapiserver.Config) {
+	c.Authentication.Authenticator = union.NewFailOnError(
+		c.Authentication.Authenticator,
+		anonymous.NewAuthenticator([]apiserver.AnonymousAuthCondition{
+			{Path: "/healthz"}, {Path: "/livez"}, {Path: "/readyz"},
+		}),
+	)
+}
+
+// tokenGetter looks up what service-account tokens are bound to. A workspace
+// runs no Pods and has no kubelets, so a token that claims to be bound to a Pod
+// or a Node was not made here and is refused.
+func tokenGetter(factory informers.SharedInformerFactory) serviceaccount.ServiceAccountTokenGetter {
+	return boundObjects{
+		secrets:         factory.Core().V1().Secrets().Lister(),
+		serviceAccounts: factory.Core().V1().ServiceAccounts().Lister(),
+	}
+}
+
+type boundObjects struct {
+	secrets         corelisters.SecretLister
+	serviceAccounts corelisters.ServiceAccountLister
+}
+
+func (b boundObjects) GetServiceAccount(_ context.Context, namespace, name string) (*v1.ServiceAccount, error) {
+	return b.serviceAccounts.ServiceAccounts(namespace).Get(name)
+}
+
+func (b boundObjects) GetSecret(_ context.Context, namespace, name string) (*v1.Secret, error) {
+	return b.secrets.Secrets(namespace).Get(name)
+}
+
+func (b boundObjects) GetPod(_ context.Context, _, name string) (*v1.Pod, error) {
+	return nil, apierrors.NewNotFound(v1.Resource("pods"), name)
+}
+
+func (b boundObjects) GetNode(_ context.Context, name string) (*v1.Node, error) {
+	return nil, apierrors.NewNotFound(v1.Resource("nodes"), name)
+}

@@ -1,0 +1,124 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	"k8s.io/apimachinery/pkg/runtime"
+	genericapifilters "k8s.io/apiserver/pkg/endpoints/filters"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/storage/etcd3/metrics"
+	"k8s.io/apiserver/pkg/util/notfoundhandler"
+	"k8s.io/apiserver/pkg/util/webhook"
+	clientset "k8s.io/client-go/kubernetes"
+	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
+	aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
+	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
+)
+
+// serverName labels upstream's identity leases and metrics.
+const serverName = "atoll"
+
+// buildChain makes the three servers that delegate to each other: aggregation
+// in front, then the built-in kinds, then those defined by CRDs.
+func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (*aggregatorapiserver.APIAggregator, error) {
+	opts, err := upstreamOptions(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	generic, informers, storageFactory, err := controlplaneapiserver.BuildGenericConfig(opts,
+		[]*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme},
+		resourceConfig(cfg), generatedopenapi.GetOpenAPIDefinitions)
+	if err != nil {
+		return nil, err
+	}
+	generic.RESTOptionsGetter = storage.options(generic.RESTOptionsGetter)
+	generic.AddHealthChecks(storage.health())
+	admitAnonymousToHealth(generic)
+
+	serviceResolver := webhook.NewDefaultServiceResolver()
+	controlPlane, initializers, err := controlplaneapiserver.CreateConfig(opts, generic, informers, storageFactory, serviceResolver, nil)
+	if err != nil {
+		return nil, err
+	}
+	servers := 1
+	if cfg.Shared {
+		servers = 2 // upstream only asks whether there is more than one
+	}
+	authResolver := webhook.NewDefaultAuthenticationInfoResolverWrapper(controlPlane.ProxyTransport,
+		generic.EgressSelector, generic.LoopbackClientConfig, generic.TracerProvider)
+	apiExtensions, err := controlplaneapiserver.CreateAPIExtensionsConfig(*generic, informers, initializers, opts,
+		servers, serviceResolver, authResolver)
+	if err != nil {
+		return nil, err
+	}
+	apiExtensions.GenericConfig.RESTOptionsGetter = storage.options(apiExtensions.GenericConfig.RESTOptionsGetter)
+	apiExtensions.ExtraConfig.CRDRESTOptionsGetter = storage.options(apiExtensions.ExtraConfig.CRDRESTOptionsGetter)
+
+	aggregator, err := controlplaneapiserver.CreateAggregatorConfig(*generic, opts, informers, serviceResolver,
+		controlPlane.ProxyTransport, controlPlane.PeerProxy, initializers)
+	if err != nil {
+		return nil, err
+	}
+	aggregator.GenericConfig.RESTOptionsGetter = storage.options(aggregator.GenericConfig.RESTOptionsGetter)
+
+	// Upstream keeps one such getter per process, and each call above has set it
+	// to one that dials etcd. Several workspaces share one database, so that
+	// the last one answers for all of them is right.
+	metrics.SetStorageMonitorGetter(func() ([]metrics.Monitor, error) {
+		return []metrics.Monitor{storage}, nil
+	})
+
+	return link(cfg, controlPlane, apiExtensions, aggregator)
+}
+
+// link creates the servers from their configurations, innermost first.
+func link(
+	cfg Config,
+	controlPlane *controlplaneapiserver.Config,
+	apiExtensions *apiextensionsapiserver.Config,
+	aggregator *aggregatorapiserver.Config,
+) (*aggregatorapiserver.APIAggregator, error) {
+	completed := controlPlane.Complete()
+	notFound := notfoundhandler.New(completed.Generic.Serializer, genericapifilters.NoMuxAndDiscoveryIncompleteKey)
+	crdServer, err := apiExtensions.Complete().New(genericapiserver.NewEmptyDelegateWithCustomHandler(notFound))
+	if err != nil {
+		return nil, fmt.Errorf("create the server of custom resources: %w", err)
+	}
+
+	builtins, err := completed.New(serverName, crdServer.GenericAPIServer)
+	if err != nil {
+		return nil, fmt.Errorf("create the server of built-in kinds: %w", err)
+	}
+	client, err := clientset.NewForConfig(completed.Generic.LoopbackClientConfig)
+	if err != nil {
+		return nil, err
+	}
+	providers, err := completed.GenericStorageProviders(client.Discovery())
+	if err != nil {
+		return nil, err
+	}
+	priorities := controlplaneapiserver.DefaultGenericAPIServicePriorities()
+	if cfg.WorkloadAPIs {
+		if providers, err = withWorkloads(&completed, client, providers); err != nil {
+			return nil, err
+		}
+		addWorkloadPriorities(priorities)
+	}
+	if err := builtins.InstallAPIs(providers...); err != nil {
+		return nil, fmt.Errorf("install the built-in kinds: %w", err)
+	}
+
+	crdsEnabled := apiExtensions.GenericConfig.MergedResourceConfig.ResourceEnabled(
+		apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions"))
+	front, err := controlplaneapiserver.CreateAggregatorServer(aggregator.Complete(), builtins.GenericAPIServer,
+		crdServer.Informers.Apiextensions().V1().CustomResourceDefinitions(), crdsEnabled, priorities)
+	if err != nil {
+		return nil, fmt.Errorf("create the aggregating server: %w", err)
+	}
+	return front, nil
+}

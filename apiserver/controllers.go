@@ -1,0 +1,184 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	clientset "k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/util/keyutil"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/serviceaccount"
+)
+
+const (
+	// electionLease names the Lease by which servers of a workspace agree
+	// whose controllers run.
+	electionLease = "atoll-controllers"
+
+	// kube-controller-manager's timing: a crashed leader is replaced within
+	// leaseDuration plus retryPeriod.
+	leaseDuration = 15 * time.Second
+	renewDeadline = 10 * time.Second
+	retryPeriod   = 2 * time.Second
+)
+
+// controllers are those of kube-controller-manager that a control plane needs
+// to keep its own promises. They run in one of the servers of a workspace.
+type controllers struct {
+	identity string
+	config   *rest.Config
+	rootCA   []byte
+	// legacyTokens signs the tokens of Secrets of type
+	// kubernetes.io/service-account-token.
+	legacyTokens serviceaccount.TokenGenerator
+	// served tells which resources this server is configured to serve. A
+	// controller that watched any other would wait for its cache for ever.
+	served func(schema.GroupVersionResource) bool
+}
+
+func newControllers(cfg Config, loopback *rest.Config) (*controllers, error) {
+	rootCA, err := os.ReadFile(cfg.TLS.RootCAFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the root certificate: %w", err)
+	}
+	key, err := keyutil.PrivateKeyFromFile(cfg.ServiceAccountKeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("read the service-account key: %w", err)
+	}
+	legacyTokens, err := serviceaccount.JWTTokenGenerator(serviceaccount.LegacyIssuer, key)
+	if err != nil {
+		return nil, fmt.Errorf("prepare to sign service-account tokens: %w", err)
+	}
+	return &controllers{
+		identity:     cfg.Identity,
+		config:       loopback,
+		rootCA:       rootCA,
+		legacyTokens: legacyTokens,
+		served:       resourceConfig(cfg).ResourceEnabled,
+	}, nil
+}
+
+// run takes part in the election until ctx ends and runs the controllers
+// whenever this server leads. Losing the lease stops the controllers, not the
+// server: it stands for election again.
+func (c *controllers) run(ctx context.Context) {
+	client, err := clientset.NewForConfig(rest.AddUserAgent(rest.CopyConfig(c.config), "leader-election"))
+	if err != nil {
+		klog.ErrorS(err, "Controllers do not run: no client for the election")
+		return
+	}
+	if err := awaitSystemNamespace(ctx, client); err != nil {
+		return // ctx ended
+	}
+	for ctx.Err() == nil {
+		c.campaign(ctx, client)
+	}
+}
+
+// awaitSystemNamespace waits for the namespace of the election's Lease. On the
+// very first start it comes a moment after readiness, and an election that
+// fails to write its Lease waits for seconds.
+func awaitSystemNamespace(ctx context.Context, client clientset.Interface) error {
+	const interval = 50 * time.Millisecond
+	return wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {
+		_, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+		return err == nil, nil
+	})
+}
+
+// campaign waits for the lease, leads for one term and returns when the term
+// has ended and every controller has stopped.
+func (c *controllers) campaign(ctx context.Context, client clientset.Interface) {
+	// The candidacy outlives ctx by the time that the controllers take to
+	// stop: a lease given back earlier would let two servers' controllers
+	// run at once.
+	candidacy, withdraw := context.WithCancel(context.WithoutCancel(ctx))
+	defer withdraw()
+	var term term
+	defer context.AfterFunc(ctx, func() {
+		if !term.begun() {
+			withdraw()
+		}
+	})()
+
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: electionLease},
+			Client:     client.CoordinationV1(),
+			LockConfig: resourcelock.ResourceLockConfig{Identity: c.identity},
+		},
+		LeaseDuration:   leaseDuration,
+		RenewDeadline:   renewDeadline,
+		RetryPeriod:     retryPeriod,
+		ReleaseOnCancel: true,
+		Name:            electionLease,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(leading context.Context) {
+				if !term.begin() {
+					return
+				}
+				defer term.end()
+				defer withdraw()
+				run, stop := context.WithCancel(leading)
+				defer stop()
+				defer context.AfterFunc(ctx, stop)()
+				if err := c.lead(run); err != nil {
+					klog.ErrorS(err, "Controllers could not start; the next election follows")
+				}
+			},
+			OnStoppedLeading: func() {},
+		},
+	})
+	if err != nil {
+		// Only a mistake in the timing above gets here.
+		klog.ErrorS(err, "Controllers do not run: the election cannot be held")
+		<-ctx.Done()
+		return
+	}
+	elector.Run(candidacy)
+	term.close()
+}
+
+// term tracks whether this server leads. The elector announces that in a
+// goroutine of its own, which may come after the election is over.
+type term struct {
+	mu             sync.Mutex
+	started, ended bool
+	running        sync.WaitGroup
+}
+
+func (t *term) begin() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended {
+		return false
+	}
+	t.started = true
+	t.running.Add(1)
+	return true
+}
+
+func (t *term) begun() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.started
+}
+
+func (t *term) end() { t.running.Done() }
+
+// close lets no term begin any more and waits for the end of one that has.
+func (t *term) close() {
+	t.mu.Lock()
+	t.ended = true
+	t.mu.Unlock()
+	t.running.Wait()
+}

@@ -1,0 +1,247 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/quota/v1/generic"
+	"k8s.io/client-go/discovery"
+	memorycache "k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/informers"
+	clientset "k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/controller-manager/pkg/informerfactory"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller"
+	"k8s.io/kubernetes/pkg/controller/certificates/rootcacertpublisher"
+	"k8s.io/kubernetes/pkg/controller/clusterroleaggregation"
+	"k8s.io/kubernetes/pkg/controller/garbagecollector"
+	namespacecontroller "k8s.io/kubernetes/pkg/controller/namespace"
+	resourcequotacontroller "k8s.io/kubernetes/pkg/controller/resourcequota"
+	serviceaccountcontroller "k8s.io/kubernetes/pkg/controller/serviceaccount"
+	"k8s.io/kubernetes/pkg/quota/v1/evaluator/core"
+	quotainstall "k8s.io/kubernetes/pkg/quota/v1/install"
+)
+
+const (
+	informerResync = 12 * time.Hour
+	quotaResync    = 5 * time.Minute
+	// discoveryPeriod is how soon garbage collection and quota notice a new
+	// or vanished kind. kube-controller-manager takes 30 s; here discovery
+	// is a call within the process.
+	discoveryPeriod = 5 * time.Second
+)
+
+// runner is a controller that is ready to run.
+type runner struct {
+	name string
+	run  func(context.Context)
+}
+
+// leadership is what the controllers of one term share.
+type leadership struct {
+	*controllers
+	client           clientset.Interface
+	metadata         metadata.Interface
+	mapper           meta.ResettableRESTMapper
+	informers        informers.SharedInformerFactory
+	allInformers     informerfactory.InformerFactory // of kinds known only by discovery, too
+	informersStarted chan struct{}
+}
+
+// lead runs the controllers until ctx ends, and returns when they have stopped.
+func (c *controllers) lead(ctx context.Context) error {
+	l, err := c.newLeadership(ctx)
+	if err != nil {
+		return err
+	}
+	runners, err := l.runners(ctx)
+	if err != nil {
+		return err
+	}
+
+	var running sync.WaitGroup
+	for _, r := range runners {
+		running.Go(func() {
+			r.run(klog.NewContext(ctx, klog.LoggerWithName(klog.FromContext(ctx), r.name)))
+		})
+	}
+	running.Go(func() {
+		// What the mapper has not seen, garbage collection cannot delete.
+		wait.UntilWithContext(ctx, func(context.Context) { l.mapper.Reset() }, discoveryPeriod)
+	})
+	l.informers.Start(ctx.Done())
+	l.allInformers.Start(ctx.Done())
+	close(l.informersStarted)
+	running.Wait()
+	l.informers.Shutdown()
+	return nil
+}
+
+func (c *controllers) newLeadership(ctx context.Context) (*leadership, error) {
+	config := rest.AddUserAgent(rest.CopyConfig(c.config), "controllers")
+	client, err := clientset.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make the controllers' client: %w", err)
+	}
+	metadataClient, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make the controllers' metadata client: %w", err)
+	}
+	withoutManagedFields := func(obj any) (any, error) {
+		// They are a large part of most objects, and no controller reads them.
+		if accessor, err := meta.Accessor(obj); err == nil {
+			accessor.SetManagedFields(nil)
+		}
+		return obj, nil
+	}
+	typed := informers.NewSharedInformerFactoryWithOptions(client, informerResync, informers.WithTransform(withoutManagedFields))
+	untyped := metadatainformer.NewSharedInformerFactoryWithOptions(metadataClient, informerResync,
+		metadatainformer.WithTransform(withoutManagedFields))
+	return &leadership{
+		controllers:      c,
+		client:           client,
+		metadata:         metadataClient,
+		mapper:           restmapper.NewDeferredDiscoveryRESTMapper(memorycache.NewMemCacheClient(client.Discovery())),
+		informers:        typed,
+		allInformers:     informerfactory.NewInformerFactory(typed, untyped),
+		informersStarted: make(chan struct{}),
+	}, nil
+}
+
+// runners makes the controllers. All of them register their informers here,
+// before any informer starts.
+func (l *leadership) runners(ctx context.Context) ([]runner, error) {
+	makers := []struct {
+		name string
+		make func(context.Context) (func(context.Context), error)
+	}{
+		{"namespace", l.namespaces},
+		{"garbage-collector", l.garbageCollector},
+		{"resource-quota", l.resourceQuota},
+		{"service-account", l.serviceAccounts},
+		{"service-account-token", l.serviceAccountTokens},
+		{"root-ca-publisher", l.rootCAPublisher},
+		{"cluster-role-aggregation", l.clusterRoleAggregation},
+	}
+	var all []runner
+	for _, m := range makers {
+		run, err := m.make(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("make the %s controller: %w", m.name, err)
+		}
+		all = append(all, runner{m.name, run})
+	}
+	return all, nil
+}
+
+// namespaces empties namespaces that are being deleted.
+func (l *leadership) namespaces(ctx context.Context) (func(context.Context), error) {
+	c := namespacecontroller.NewNamespaceController(ctx, l.client, l.metadata,
+		l.client.Discovery().ServerPreferredNamespacedResources,
+		l.informers.Core().V1().Namespaces(), quotaResync, v1.FinalizerKubernetes)
+	return func(ctx context.Context) { c.Run(ctx, 10) }, nil
+}
+
+// garbageCollector deletes what is owned by what is gone.
+func (l *leadership) garbageCollector(ctx context.Context) (func(context.Context), error) {
+	ignored := map[schema.GroupResource]struct{}{}
+	for resource := range garbagecollector.DefaultIgnoredResources() {
+		ignored[resource] = struct{}{}
+	}
+	gc, err := garbagecollector.NewGarbageCollector(ctx, l.client, l.metadata, l.mapper, ignored, l.allInformers, l.informersStarted)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) {
+		both(ctx,
+			func(ctx context.Context) { gc.Run(ctx, 20, discoveryPeriod) },
+			func(ctx context.Context) { gc.Sync(ctx, l.client.Discovery(), discoveryPeriod) })
+	}, nil
+}
+
+// resourceQuota counts what quotas limit; admission refuses what exceeds them.
+func (l *leadership) resourceQuota(ctx context.Context) (func(context.Context), error) {
+	discover := discovery.NewDiscoveryClient(l.client.Discovery().RESTClient()).ServerPreferredNamespacedResources
+	served := generic.ListerFuncForResourceFunc(l.informers.ForResource)
+	evaluators, err := core.NewEvaluators(served, l.informers, l.served)
+	if err != nil {
+		return nil, err
+	}
+	quota := generic.NewConfiguration(evaluators, quotainstall.DefaultIgnoredResources())
+	c, err := resourcequotacontroller.NewController(ctx, &resourcequotacontroller.ControllerOptions{
+		QuotaClient:               l.client.CoreV1(),
+		ResourceQuotaInformer:     l.informers.Core().V1().ResourceQuotas(),
+		ResyncPeriod:              controller.StaticResyncPeriodFunc(quotaResync),
+		InformerFactory:           l.allInformers,
+		ReplenishmentResyncPeriod: controller.StaticResyncPeriodFunc(informerResync),
+		DiscoveryFunc:             discover,
+		IgnoredResourcesFunc:      quota.IgnoredResources,
+		InformersStarted:          l.informersStarted,
+		Registry:                  generic.NewRegistry(quota.Evaluators()),
+		UpdateFilter:              quotainstall.DefaultUpdateFilter(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) {
+		both(ctx,
+			func(ctx context.Context) { c.Run(ctx, 5) },
+			func(ctx context.Context) { c.Sync(ctx, discover, discoveryPeriod) })
+	}, nil
+}
+
+// serviceAccounts makes the ServiceAccount "default" of each namespace.
+func (l *leadership) serviceAccounts(ctx context.Context) (func(context.Context), error) {
+	c, err := serviceaccountcontroller.NewServiceAccountsController(klog.FromContext(ctx),
+		l.informers.Core().V1().ServiceAccounts(), l.informers.Core().V1().Namespaces(), l.client,
+		serviceaccountcontroller.DefaultServiceAccountsControllerOptions())
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) { c.Run(ctx, 1) }, nil
+}
+
+// serviceAccountTokens fills Secrets of type
+// kubernetes.io/service-account-token.
+func (l *leadership) serviceAccountTokens(ctx context.Context) (func(context.Context), error) {
+	c, err := serviceaccountcontroller.NewTokensController(klog.FromContext(ctx),
+		l.informers.Core().V1().ServiceAccounts(), l.informers.Core().V1().Secrets(), l.client,
+		serviceaccountcontroller.TokensControllerOptions{TokenGenerator: l.legacyTokens, RootCA: l.rootCA})
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) { c.Run(ctx, 2) }, nil
+}
+
+// rootCAPublisher puts ConfigMap kube-root-ca.crt into each namespace.
+func (l *leadership) rootCAPublisher(context.Context) (func(context.Context), error) {
+	c, err := rootcacertpublisher.NewPublisher(l.informers.Core().V1().ConfigMaps(), l.informers.Core().V1().Namespaces(), l.client, l.rootCA)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) { c.Run(ctx, 1) }, nil
+}
+
+// clusterRoleAggregation fills ClusterRoles that are sums of others.
+func (l *leadership) clusterRoleAggregation(context.Context) (func(context.Context), error) {
+	c := clusterroleaggregation.NewClusterRoleAggregation(l.informers.Rbac().V1().ClusterRoles(), l.client.RbacV1())
+	return func(ctx context.Context) { c.Run(ctx, 5) }, nil
+}
+
+// both runs two loops of one controller until both have ended.
+func both(ctx context.Context, a, b func(context.Context)) {
+	var running sync.WaitGroup
+	running.Go(func() { a(ctx) })
+	running.Go(func() { b(ctx) })
+	running.Wait()
+}

@@ -1,0 +1,96 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"net"
+
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	genericfeatures "k8s.io/apiserver/pkg/features"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/kubernetes/pkg/capabilities"
+	"k8s.io/kubernetes/pkg/controlplane/apiserver/options"
+	"k8s.io/kubernetes/pkg/kubeapiserver/authorizer/modes"
+)
+
+// upstreamOptions translates Config into the options that kube-apiserver's
+// flags would set.
+func upstreamOptions(ctx context.Context, cfg Config) (options.CompletedOptions, error) {
+	if err := setProcessWide(cfg); err != nil {
+		return options.CompletedOptions{}, err
+	}
+	o := options.NewOptions()
+
+	// Set, so that upstream does not go looking for a default route.
+	o.GenericServerRunOptions.AdvertiseAddress = cfg.AdvertiseAddress
+	o.GenericServerRunOptions.ExternalHost = cfg.AdvertiseAddress.String()
+	o.SecureServing.Listener = cfg.Listener
+	if addr, ok := cfg.Listener.Addr().(*net.TCPAddr); ok {
+		o.SecureServing.BindAddress, o.SecureServing.BindPort = addr.IP, addr.Port
+	}
+	o.SecureServing.ServerCert.CertKey.CertFile = cfg.TLS.CertFile
+	o.SecureServing.ServerCert.CertKey.KeyFile = cfg.TLS.KeyFile
+
+	// Nothing dials this: keyspaceStorage replaces the storage of every
+	// resource, and its own health check those of upstream. Validation
+	// wants to see an address.
+	o.Etcd.StorageConfig.Transport.ServerList = []string{"in-process"}
+	o.Etcd.SkipHealthEndpoints = true
+	o.Etcd.EncryptionProviderConfigFilepath = cfg.EncryptionConfigFile
+
+	o.Authentication.ClientCert.ClientCA = cfg.TLS.ClientCAFile
+	o.Authentication.Anonymous.Allow = false // but see admitAnonymousToHealth
+	o.Authentication.BootstrapToken.Enable = false
+	o.Authentication.ServiceAccounts.KeyFiles = []string{cfg.ServiceAccountKeyFile}
+	o.Authentication.ServiceAccounts.Issuers = []string{issuer(cfg.Workspace)}
+	o.Authentication.ServiceAccounts.OptionalTokenGetter = tokenGetter
+	o.ServiceAccountSigningKeyFile = cfg.ServiceAccountKeyFile
+	o.Authorization.Modes = []string{modes.ModeRBAC}
+
+	o.Admission.GenericAdmission.DefaultOffPlugins = pluginsOff(cfg.WorkloadAPIs)
+	o.Admission.GenericAdmission.EnablePlugins = cfg.EnableAdmissionPlugins
+	o.Admission.GenericAdmission.DisablePlugins = cfg.DisableAdmissionPlugins
+
+	o.Audit.PolicyFile = cfg.Audit.PolicyFile
+	o.Audit.LogOptions.Path = cfg.Audit.LogPath
+	o.Audit.LogOptions.MaxAge = cfg.Audit.LogMaxAge
+	o.Audit.LogOptions.MaxBackups = cfg.Audit.LogMaxBackups
+	o.Audit.LogOptions.MaxSize = cfg.Audit.LogMaxSize
+	o.Audit.WebhookOptions.ConfigFile = cfg.Audit.WebhookConfigFile
+
+	completed, err := o.Complete(ctx, nil, nil)
+	if err != nil {
+		return options.CompletedOptions{}, err
+	}
+	if errs := completed.Validate(); len(errs) > 0 {
+		return options.CompletedOptions{}, utilerrors.NewAggregate(errs)
+	}
+	return completed, nil
+}
+
+// issuer of the workspace's service-account tokens. The name is under
+// .internal because nobody needs to resolve it: it only has to differ between
+// workspaces, which makes a token of one worthless in every other.
+func issuer(workspace string) string {
+	return "https://" + workspace + ".atoll.internal"
+}
+
+// setProcessWide sets the two switches that upstream keeps per process and
+// that have only one right value here. Setting them again is harmless.
+func setProcessWide(cfg Config) error {
+	// Kubernetes 1.36 proxies requests between servers of different versions,
+	// and to find them writes leases through an etcd connection that it dials
+	// itself. There is no etcd to dial.
+	err := utilfeature.DefaultMutableFeatureGate.SetFromMap(map[string]bool{
+		string(genericfeatures.UnknownVersionInteroperabilityProxy): false,
+	})
+	if err != nil {
+		return fmt.Errorf("switch upstream's interoperability proxy off: %w", err)
+	}
+	if cfg.WorkloadAPIs {
+		// Whether a privileged container may run is for the member clusters
+		// to say. Upstream's default here would refuse to store one.
+		capabilities.Setup(true, 0)
+	}
+	return nil
+}

@@ -1,0 +1,80 @@
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/registry/rest"
+	noderest "k8s.io/kubernetes/pkg/registry/core/node/rest"
+	podrest "k8s.io/kubernetes/pkg/registry/core/pod/rest"
+	"k8s.io/kubernetes/pkg/registry/core/service"
+)
+
+// Subresources that lead into a running container. They stay in discovery with
+// upstream's options, so that clients build the request they would build for any
+// cluster, and answer 501 with a way out: there is no kubelet behind a
+// workspace. Each embeds upstream's storage for everything but the connection.
+type (
+	refusedLog          struct{ *podrest.LogREST }
+	refusedExec         struct{ *podrest.ExecREST }
+	refusedAttach       struct{ *podrest.AttachREST }
+	refusedPortForward  struct{ *podrest.PortForwardREST }
+	refusedPodProxy     struct{ *podrest.ProxyREST }
+	refusedNodeProxy    struct{ *noderest.ProxyREST }
+	refusedServiceProxy struct {
+		*service.ProxyREST
+		services rest.Getter
+	}
+)
+
+func (r refusedLog) Get(ctx context.Context, name string, _ runtime.Object) (runtime.Object, error) {
+	return nil, refuse(ctx, r.Store, "pods/log", name)
+}
+
+func (r refusedExec) Connect(ctx context.Context, name string, _ runtime.Object, _ rest.Responder) (http.Handler, error) {
+	return nil, refuse(ctx, r.Store, "pods/exec", name)
+}
+
+func (r refusedAttach) Connect(ctx context.Context, name string, _ runtime.Object, _ rest.Responder) (http.Handler, error) {
+	return nil, refuse(ctx, r.Store, "pods/attach", name)
+}
+
+func (r refusedPortForward) Connect(ctx context.Context, name string, _ runtime.Object, _ rest.Responder) (http.Handler, error) {
+	return nil, refuse(ctx, r.Store, "pods/portforward", name)
+}
+
+func (r refusedPodProxy) Connect(ctx context.Context, name string, _ runtime.Object, _ rest.Responder) (http.Handler, error) {
+	return nil, refuse(ctx, r.Store, "pods/proxy", name)
+}
+
+func (r refusedNodeProxy) Connect(ctx context.Context, name string, _ runtime.Object, _ rest.Responder) (http.Handler, error) {
+	return nil, refuse(ctx, r.Store, "nodes/proxy", name)
+}
+
+func (r refusedServiceProxy) Connect(ctx context.Context, name string, _ runtime.Object, _ rest.Responder) (http.Handler, error) {
+	return nil, refuse(ctx, r.services, "services/proxy", name)
+}
+
+type getter interface {
+	Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error)
+}
+
+// refuse says that the object is missing, if it is, and otherwise why
+// it cannot be reached here.
+func refuse(ctx context.Context, objects getter, resource, name string) error {
+	if _, err := objects.Get(ctx, name, &metav1.GetOptions{}); err != nil {
+		return err
+	}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure,
+		Code:   http.StatusNotImplemented,
+		Reason: "NotImplemented",
+		Message: fmt.Sprintf("%s of %q: containers run in the member clusters and cannot be reached through Atoll yet; "+
+			"use the kubeconfig of the member that runs it", resource, name),
+		Details: &metav1.StatusDetails{Name: name, Kind: resource},
+	}}
+}

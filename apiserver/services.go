@@ -1,0 +1,68 @@
+package apiserver
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	api "k8s.io/kubernetes/pkg/apis/core"
+	"k8s.io/kubernetes/pkg/registry/core/service/portallocator"
+	servicestore "k8s.io/kubernetes/pkg/registry/core/service/storage"
+)
+
+// withoutAllocation takes allocation out of upstream's storage of Services. A
+// Service of a workspace keeps the addresses and node ports that its author gave
+// and gets no others: each member hands out its own.
+//
+// Upstream allocates, and fills in IP families, in hooks of the generic store
+// that run before validation, which accepts a Service without addresses.
+func withoutAllocation(services *servicestore.REST) *servicestore.REST {
+	services.Store.BeginCreate = func(_ context.Context, obj runtime.Object, _ *metav1.CreateOptions) (genericregistry.FinishFunc, error) {
+		syncClusterIPs(obj.(*api.Service))
+		return func(context.Context, bool) {}, nil
+	}
+	services.Store.BeginUpdate = func(_ context.Context, obj, old runtime.Object, _ *metav1.UpdateOptions) (genericregistry.FinishFunc, error) {
+		keepClusterIPs(obj.(*api.Service), old.(*api.Service))
+		syncClusterIPs(obj.(*api.Service))
+		return func(context.Context, bool) {}, nil
+	}
+	services.Store.Decorator = nil
+	return services
+}
+
+// syncClusterIPs makes the singular and the plural field agree, which
+// validation demands even of clients that know only one of them.
+func syncClusterIPs(svc *api.Service) {
+	switch {
+	case svc.Spec.ClusterIP != "" && len(svc.Spec.ClusterIPs) == 0:
+		svc.Spec.ClusterIPs = []string{svc.Spec.ClusterIP}
+	case svc.Spec.ClusterIP == "" && len(svc.Spec.ClusterIPs) > 0:
+		svc.Spec.ClusterIP = svc.Spec.ClusterIPs[0]
+	}
+}
+
+// keepClusterIPs lets a replace that leaves the addresses out keep them, as on
+// a real cluster, where they are immutable.
+func keepClusterIPs(svc, old *api.Service) {
+	if svc.Spec.Type == api.ServiceTypeExternalName || old.Spec.Type == api.ServiceTypeExternalName {
+		return
+	}
+	if svc.Spec.ClusterIP == "" && len(svc.Spec.ClusterIPs) == 0 {
+		svc.Spec.ClusterIP, svc.Spec.ClusterIPs = old.Spec.ClusterIP, old.Spec.ClusterIPs
+	}
+}
+
+// noPorts stands where upstream's storage wants an allocator of node ports: it
+// calls one when a Service goes away, to give ports back that nobody took.
+type noPorts struct{}
+
+var _ portallocator.Interface = noPorts{}
+
+func (noPorts) Allocate(int) error         { return nil }
+func (noPorts) AllocateNext() (int, error) { return 0, portallocator.ErrFull }
+func (noPorts) Release(int) error          { return nil }
+func (noPorts) ForEach(func(int))          {}
+func (noPorts) Has(int) bool               { return false }
+func (noPorts) Destroy()                   {}
+func (noPorts) EnableMetrics()             {}

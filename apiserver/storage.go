@@ -1,0 +1,181 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/kubernetes"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/cacher"
+	"k8s.io/apiserver/pkg/storage/etcd3"
+	"k8s.io/apiserver/pkg/storage/etcd3/metrics"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// compactionInterval is upstream's: watches and paged lists may be this
+	// far behind, and no further.
+	compactionInterval = storagebackend.DefaultCompactInterval
+	// probeTimeout bounds what one health check waits for the keyspace.
+	probeTimeout = storagebackend.DefaultHealthcheckTimeout
+)
+
+// keyspaceStorage gives every resource of the chain, built in or defined by a
+// CRD, upstream's etcd3 store over one in-process client. It stands in for
+// upstream's storage factory, which dials etcd once per resource.
+type keyspaceStorage struct {
+	client    *kubernetes.Client
+	compactor etcd3.Compactor
+	stop      func()
+	stopped   atomic.Bool
+}
+
+func newKeyspaceStorage(client *kubernetes.Client) *keyspaceStorage {
+	// One compactor for all resources. Servers that share the keyspace take
+	// turns by a compare on a key of their own, so any number may run one.
+	compactor := etcd3.NewCompactor(client.Client, compactionInterval, clock.RealClock{}, nil)
+	s := &keyspaceStorage{client: client, compactor: compactor}
+	s.stop = sync.OnceFunc(func() {
+		s.stopped.Store(true)
+		compactor.Stop()
+	})
+	return s
+}
+
+// options wraps a RESTOptionsGetter of upstream's: all it decides (codec,
+// encryption, prefix) stays; only how the storage is made is ours.
+func (s *keyspaceStorage) options(upstream generic.RESTOptionsGetter) generic.RESTOptionsGetter {
+	return restOptions{upstream: upstream, storage: s}
+}
+
+type restOptions struct {
+	upstream generic.RESTOptionsGetter
+	storage  *keyspaceStorage
+}
+
+func (o restOptions) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+	opts, err := o.upstream.GetRESTOptions(resource, example)
+	if err != nil {
+		return opts, err
+	}
+	opts.Decorator = o.storage.cached
+	if resource.Resource == "events" && (resource.Group == "" || resource.Group == "events.k8s.io") {
+		// As in kube-apiserver: many writes, few readers, and each expires.
+		opts.Decorator = o.storage.uncached
+	}
+	return opts, nil
+}
+
+// raw makes the store of one resource.
+func (s *keyspaceStorage) raw(cfg *storagebackend.ConfigForResource, resourcePrefix string, newFunc, newListFunc func() runtime.Object) (storage.Interface, factory.DestroyFunc, error) {
+	transformer := cfg.Transformer
+	if transformer == nil {
+		transformer = identity.NewEncryptCheckTransformer()
+	}
+	versioner := storage.APIObjectVersioner{}
+	store, err := etcd3.New(s.client, s.compactor, cfg.Codec, newFunc, newListFunc, cfg.Prefix, resourcePrefix,
+		cfg.GroupResource, transformer, cfg.LeaseManagerConfig, etcd3.NewDefaultDecoder(cfg.Codec, versioner), versioner)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open the storage of %s: %w", cfg.GroupResource, err)
+	}
+	// Upstream destroys a storage once for each subresource that shares it.
+	return store, sync.OnceFunc(store.Close), nil
+}
+
+func (s *keyspaceStorage) uncached(
+	cfg *storagebackend.ConfigForResource, resourcePrefix string,
+	_ func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object,
+	_ storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
+) (storage.Interface, factory.DestroyFunc, error) {
+	return s.raw(cfg, resourcePrefix, newFunc, newListFunc)
+}
+
+// cached puts upstream's watch cache in front of the store.
+func (s *keyspaceStorage) cached(
+	cfg *storagebackend.ConfigForResource, resourcePrefix string,
+	keyFunc func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object,
+	getAttrs storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers,
+) (storage.Interface, factory.DestroyFunc, error) {
+	store, destroyStore, err := s.raw(cfg, resourcePrefix, newFunc, newListFunc)
+	if err != nil {
+		return nil, nil, err
+	}
+	watchCache, err := cacher.NewCacherFromConfig(cacher.Config{
+		Storage:             store,
+		Versioner:           storage.APIObjectVersioner{},
+		GroupResource:       cfg.GroupResource,
+		EventsHistoryWindow: cfg.EventsHistoryWindow,
+		ResourcePrefix:      resourcePrefix,
+		KeyFunc:             keyFunc,
+		NewFunc:             newFunc,
+		NewListFunc:         newListFunc,
+		GetAttrsFunc:        getAttrs,
+		IndexerFuncs:        triggers,
+		Indexers:            indexers,
+		Codec:               cfg.Codec,
+	})
+	if err != nil {
+		destroyStore()
+		return nil, nil, fmt.Errorf("open the watch cache of %s: %w", cfg.GroupResource, err)
+	}
+	delegator := cacher.NewCacheDelegator(watchCache, store)
+	destroy := sync.OnceFunc(func() {
+		delegator.Stop()
+		watchCache.Stop()
+		destroyStore()
+	})
+	return delegator, destroy, nil
+}
+
+// health is the check behind /livez/keyspace and /readyz/keyspace: one read
+// through the whole path to the database.
+func (s *keyspaceStorage) health() healthz.HealthChecker {
+	return healthz.NamedCheck("keyspace", func(r *http.Request) error {
+		ctx, cancel := context.WithTimeout(r.Context(), probeTimeout)
+		defer cancel()
+		if _, err := s.client.Kubernetes.Get(ctx, "/registry/health", kubernetes.GetOptions{}); err != nil {
+			return fmt.Errorf("read from the keyspace: %w", err)
+		}
+		return nil
+	})
+}
+
+// Monitor implements upstream's metrics.Monitor: the size of the database.
+func (s *keyspaceStorage) Monitor(ctx context.Context) (metrics.StorageMetrics, error) {
+	if s.stopped.Load() {
+		return metrics.StorageMetrics{}, errors.New("the workspace has been stopped")
+	}
+	status, err := s.status(ctx)
+	if err != nil {
+		return metrics.StorageMetrics{}, fmt.Errorf("read the size of the keyspace: %w", err)
+	}
+	return metrics.StorageMetrics{Size: status.DbSize}, nil
+}
+
+func (s *keyspaceStorage) status(ctx context.Context) (*clientv3.StatusResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	endpoint := ""
+	if endpoints := s.client.Endpoints(); len(endpoints) > 0 {
+		endpoint = endpoints[0]
+	}
+	return s.client.Status(ctx, endpoint)
+}
+
+// Close implements metrics.Monitor. Upstream closes a monitor after each
+// scrape; this one holds nothing.
+func (s *keyspaceStorage) Close() error { return nil }

@@ -1,0 +1,95 @@
+package apiserver
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	serverstorage "k8s.io/apiserver/pkg/server/storage"
+	clientset "k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/pkg/controlplane"
+	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
+	appsrest "k8s.io/kubernetes/pkg/registry/apps/rest"
+	autoscalingrest "k8s.io/kubernetes/pkg/registry/autoscaling/rest"
+	batchrest "k8s.io/kubernetes/pkg/registry/batch/rest"
+	discoveryrest "k8s.io/kubernetes/pkg/registry/discovery/rest"
+	networkingrest "k8s.io/kubernetes/pkg/registry/networking/rest"
+	noderest "k8s.io/kubernetes/pkg/registry/node/rest"
+	policyrest "k8s.io/kubernetes/pkg/registry/policy/rest"
+	resourcerest "k8s.io/kubernetes/pkg/registry/resource/rest"
+	schedulingrest "k8s.io/kubernetes/pkg/registry/scheduling/rest"
+	storagerest "k8s.io/kubernetes/pkg/registry/storage/rest"
+)
+
+// resourceConfig enables what upstream enables by default: for a generic
+// control plane or, with the workload APIs, for kube-apiserver, less what would
+// promise something that no workspace does.
+func resourceConfig(cfg Config) *serverstorage.ResourceConfig {
+	if !cfg.WorkloadAPIs {
+		return controlplane.DefaultGenericAPIResourceConfigSource()
+	}
+	rc := controlplane.DefaultAPIResourceConfigSource()
+	rc.DisableResources(
+		// Health of a scheduler and a controller manager that are not here.
+		corev1.SchemeGroupVersion.WithResource("componentstatuses"),
+		// Cluster IPs are handed out by the members.
+		networkingv1.SchemeGroupVersion.WithResource("servicecidrs"),
+		networkingv1.SchemeGroupVersion.WithResource("ipaddresses"),
+	)
+	return rc
+}
+
+// withWorkloads adds upstream's registries of the built-in workload groups to
+// those of the generic control plane. The first of those serves the core
+// group; it is replaced by one that serves the workload kinds of it too.
+func withWorkloads(
+	c *controlplaneapiserver.CompletedConfig,
+	client clientset.Interface,
+	generic []controlplaneapiserver.RESTStorageProvider,
+) ([]controlplaneapiserver.RESTStorageProvider, error) {
+	authorizer := c.Generic.Authorization.Authorizer
+	core := &coreProvider{
+		generic:    c.NewCoreGenericConfig(),
+		authorizer: authorizer,
+		client:     client,
+	}
+	// The order is that of discovery: where two groups have a resource of the
+	// same name, the one that comes first gets the short name.
+	providers := []controlplaneapiserver.RESTStorageProvider{core}
+	for _, p := range generic {
+		if p.GroupName() != corev1.GroupName {
+			providers = append(providers, p)
+		}
+	}
+	return append(providers,
+		autoscalingrest.RESTStorageProvider{},
+		batchrest.RESTStorageProvider{},
+		discoveryrest.StorageProvider{},
+		networkingrest.RESTStorageProvider{},
+		noderest.RESTStorageProvider{},
+		policyrest.RESTStorageProvider{},
+		schedulingrest.RESTStorageProvider{},
+		storagerest.RESTStorageProvider{},
+		appsrest.StorageProvider{},
+		resourcerest.RESTStorageProvider{NamespaceClient: client.CoreV1().Namespaces(), Authorizer: authorizer},
+	), nil
+}
+
+// addWorkloadPriorities tells the aggregator the order of the workload groups
+// in discovery: kube-apiserver's, so that kubectl resolves a short name here
+// as it does there. A group missing here would not be registered at all.
+func addWorkloadPriorities(p map[schema.GroupVersion]controlplaneapiserver.APIServicePriority) {
+	for gv, priority := range map[schema.GroupVersion]controlplaneapiserver.APIServicePriority{
+		{Group: "apps", Version: "v1"}:              {Group: 17800, Version: 15},
+		{Group: "autoscaling", Version: "v1"}:       {Group: 17500, Version: 15},
+		{Group: "autoscaling", Version: "v2"}:       {Group: 17500, Version: 30},
+		{Group: "batch", Version: "v1"}:             {Group: 17400, Version: 15},
+		{Group: "networking.k8s.io", Version: "v1"}: {Group: 17200, Version: 15},
+		{Group: "policy", Version: "v1"}:            {Group: 17100, Version: 15},
+		{Group: "storage.k8s.io", Version: "v1"}:    {Group: 16800, Version: 15},
+		{Group: "scheduling.k8s.io", Version: "v1"}: {Group: 16600, Version: 15},
+		{Group: "node.k8s.io", Version: "v1"}:       {Group: 16300, Version: 15},
+		{Group: "resource.k8s.io", Version: "v1"}:   {Group: 16200, Version: 21},
+	} {
+		p[gv] = priority
+	}
+}
