@@ -1,0 +1,78 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// kinds pairs each kind of keyspace error with the status that etcd gives for
+// it. Clients compare messages, not only codes, so these must be etcd's own.
+//
+// It is read in both directions: by a face to answer, by Remote to understand.
+func kinds() [][2]error {
+	return [][2]error{
+		{kv.ErrCompacted, rpctypes.ErrGRPCCompacted},
+		{kv.ErrFutureRevision, rpctypes.ErrGRPCFutureRev},
+		{kv.ErrEmptyKey, rpctypes.ErrGRPCEmptyKey},
+		{kv.ErrDuplicateKey, rpctypes.ErrGRPCDuplicateKey},
+		{kv.ErrKeyNotFound, rpctypes.ErrGRPCKeyNotFound},
+		{kv.ErrTooManyOps, rpctypes.ErrGRPCTooManyOps},
+		{kv.ErrRequestTooLarge, rpctypes.ErrGRPCRequestTooLarge},
+		{kv.ErrLeaseNotFound, rpctypes.ErrGRPCLeaseNotFound},
+		{kv.ErrLeaseExists, rpctypes.ErrGRPCLeaseExist},
+		{kv.ErrLeaseTTLTooLarge, rpctypes.ErrGRPCLeaseTTLTooLarge},
+		{kv.ErrOverloaded, rpctypes.ErrGRPCRequestTooManyRequests},
+		// etcd, too, says "timed out" when it cannot tell whether a proposal went
+		// through. Clients do not repeat writes on it by themselves.
+		{kv.ErrUnknownOutcome, rpctypes.ErrGRPCTimeout},
+		{kv.ErrClosed, rpctypes.ErrGRPCStopped},
+	}
+}
+
+// toStatus translates an error of a keyspace to what etcd would have sent.
+func toStatus(err error) error {
+	if err == nil {
+		return nil
+	}
+	// An unknown outcome often wraps the context's end: it must win, because
+	// "canceled" would tell the client that nothing happened.
+	if !errors.Is(err, kv.ErrUnknownOutcome) {
+		switch {
+		case errors.Is(err, context.Canceled):
+			return status.FromContextError(context.Canceled).Err()
+		case errors.Is(err, context.DeadlineExceeded):
+			return status.FromContextError(context.DeadlineExceeded).Err()
+		}
+	}
+	for _, k := range kinds() {
+		if errors.Is(err, k[0]) {
+			return k[1]
+		}
+	}
+	switch {
+	case errors.Is(err, kv.ErrInvalidRequest):
+		return status.Error(codes.InvalidArgument, "etcdserver: "+err.Error())
+	case errors.Is(err, kv.ErrUnavailable):
+		return status.Error(codes.Unavailable, "etcdserver: "+err.Error())
+	}
+	if _, ok := status.FromError(err); ok {
+		return err
+	}
+	return status.Error(codes.Unknown, err.Error())
+}
+
+// toClient translates an error of a keyspace to what clientv3 would have
+// returned, so that callers' comparisons with rpctypes.Err… hold.
+func toClient(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	return clientv3.ContextError(ctx, toStatus(err))
+}

@@ -1,0 +1,129 @@
+// Package etcd gives a keyspace the faces of etcd v3: a gRPC server for any
+// etcd client, and an in-process client for the API server, which calls the
+// keyspace without gRPC or protobuf between. In the other direction Remote
+// makes any etcd server a keyspace. See DESIGN.md.
+package etcd
+
+import (
+	"context"
+	"hash/fnv"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// Version is the etcd release whose behaviour this package copies and is
+// tested against, side by side. It is what Status reports, because clients
+// choose features by it: the API server reads consistently from its cache and
+// serves streaming lists only if it is at least 3.5.13.
+const Version = "3.6.8"
+
+// raftTerm is in every response header of etcd. A keyspace has no elections;
+// its term never changes.
+const raftTerm = 1
+
+const (
+	// DefaultMaxRequestBytes and DefaultMaxTxnOps are etcd's own defaults.
+	DefaultMaxRequestBytes = 3 << 19
+	DefaultMaxTxnOps       = 128
+)
+
+// face answers etcd's requests from a keyspace. Both the gRPC server and the
+// in-process client are thin shells around it.
+type face struct {
+	ks        kv.Keyspace
+	clusterID uint64
+	memberID  uint64
+
+	member     string
+	clientURLs func() []string
+
+	maxRequestBytes int
+	maxTxnOps       int
+}
+
+// identity makes a stable, nonzero id of a name.
+func identity(name string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(name))
+	return h.Sum64() | 1
+}
+
+func (f *face) header(rev kv.Revision) *pb.ResponseHeader {
+	return &pb.ResponseHeader{ClusterId: f.clusterID, MemberId: f.memberID, Revision: rev, RaftTerm: raftTerm}
+}
+
+// headRevision reads where the keyspace stands, with everything that was
+// acknowledged before the call.
+func (f *face) headRevision(ctx context.Context) (kv.Revision, error) {
+	r, err := f.ks.Range(ctx, kv.RangeRequest{Span: kv.Span{Start: []byte{0}}, CountOnly: true})
+	if err != nil {
+		return 0, err
+	}
+	return r.Revision, nil
+}
+
+func (f *face) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
+	if err := checkRange(r); err != nil {
+		return nil, err
+	}
+	res, err := f.ks.Range(ctx, rangeFromPB(r))
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return f.rangeToPB(res), nil
+}
+
+func (f *face) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
+	if err := checkPut(r); err != nil {
+		return nil, err
+	}
+	if r.Size() > f.maxRequestBytes {
+		return nil, rpctypes.ErrGRPCRequestTooLarge
+	}
+	res, err := f.ks.Txn(ctx, kv.TxnRequest{Then: []kv.Op{{Put: putFromPB(r)}}})
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &pb.PutResponse{Header: f.header(res.Revision), PrevKv: kvPtrToPB(res.Results[0].Put.Prev)}, nil
+}
+
+func (f *face) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
+	if err := checkDelete(r); err != nil {
+		return nil, err
+	}
+	if r.Size() > f.maxRequestBytes {
+		return nil, rpctypes.ErrGRPCRequestTooLarge
+	}
+	res, err := f.ks.Txn(ctx, kv.TxnRequest{Then: []kv.Op{{Delete: deleteFromPB(r)}}})
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	d := res.Results[0].Delete
+	return &pb.DeleteRangeResponse{Header: f.header(res.Revision), Deleted: d.Deleted, PrevKvs: kvsToPB(d.Prev)}, nil
+}
+
+func (f *face) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+	if err := checkTxn(r, f.maxTxnOps); err != nil {
+		return nil, err
+	}
+	// Only what etcd would have to replicate is limited; a read is not.
+	if r.Size() > f.maxRequestBytes && writes(r) {
+		return nil, rpctypes.ErrGRPCRequestTooLarge
+	}
+	res, err := f.ks.Txn(ctx, txnFromPB(r))
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return txnToPB(res, f.header(res.Revision))
+}
+
+func (f *face) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.CompactionResponse, error) {
+	rev, err := f.ks.Compact(ctx, r.Revision, r.Physical)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	return &pb.CompactionResponse{Header: f.header(rev)}, nil
+}

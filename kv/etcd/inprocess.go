@@ -1,0 +1,263 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/kubernetes"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// InProcess is an etcd client whose calls go to ks directly: no connection, no
+// gRPC, no encoding. It is what k8s.io/apiserver's etcd3 storage takes.
+//
+// The endpoint names the keyspace: the API server keeps process-wide tables by
+// it (of compactors, of which features a store has), so each keyspace of a
+// process needs one of its own, and all clients of one keyspace the same.
+// Nothing ever dials it. Empty means "atoll".
+//
+// Close ends the client's watches; it does not close the keyspace, and returns
+// an error that means nothing, as its connection was never open. Requests are
+// not limited in size, and authentication cannot be managed through it.
+func InProcess(ks kv.Keyspace, endpoint string) (*kubernetes.Client, error) {
+	if endpoint == "" {
+		endpoint = "atoll"
+	}
+	// Only clientv3.New can give a client endpoints, and it insists on a
+	// connection. It is closed before anything can use it.
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{endpoint},
+		Logger:    zap.NewNop(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make in-process etcd client for keyspace %q: %w", endpoint, err)
+	}
+	_ = client.ActiveConnection().Close()
+	client.Watcher.Close()
+	client.Lease.Close()
+
+	l := local{&face{
+		ks:        ks,
+		clusterID: identity(endpoint), memberID: identity(endpoint + "/in-process"),
+		member: "in-process", clientURLs: func() []string { return []string{endpoint} },
+		maxRequestBytes: unlimited, maxTxnOps: unlimited,
+	}}
+	client.KV = clientv3.NewKVFromKVClient(l, nil)
+	client.Watcher = clientv3.NewWatchFromWatchClient(l, client)
+	client.Lease = clientv3.NewLeaseFromLeaseClient(l, client, time.Second)
+	client.Maintenance = clientv3.NewMaintenanceFromMaintenanceClient(l, nil)
+	client.Cluster = clientv3.NewClusterFromClusterClient(l, nil)
+	return &kubernetes.Client{Client: client, Kubernetes: &direct{ks}}, nil
+}
+
+// unlimited leaves room for what is added to limits.
+const unlimited = math.MaxInt32
+
+// local gives a face the shape of the generated clients. (Their methods take
+// call options, which only a connection could heed.)
+type local struct{ f *face }
+
+func (l local) Range(ctx context.Context, r *pb.RangeRequest, _ ...grpc.CallOption) (*pb.RangeResponse, error) {
+	return l.f.Range(ctx, r)
+}
+
+func (l local) Put(ctx context.Context, r *pb.PutRequest, _ ...grpc.CallOption) (*pb.PutResponse, error) {
+	return l.f.Put(ctx, r)
+}
+
+func (l local) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest, _ ...grpc.CallOption) (*pb.DeleteRangeResponse, error) {
+	return l.f.DeleteRange(ctx, r)
+}
+
+func (l local) Txn(ctx context.Context, r *pb.TxnRequest, _ ...grpc.CallOption) (*pb.TxnResponse, error) {
+	return l.f.Txn(ctx, r)
+}
+
+func (l local) Compact(ctx context.Context, r *pb.CompactionRequest, _ ...grpc.CallOption) (*pb.CompactionResponse, error) {
+	return l.f.Compact(ctx, r)
+}
+
+func (l local) Watch(ctx context.Context, _ ...grpc.CallOption) (pb.Watch_WatchClient, error) {
+	return openPipe(ctx, func(end serverEnd[pb.WatchRequest, pb.WatchResponse]) error {
+		return l.f.serveWatch(end)
+	}), nil
+}
+
+func (l local) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest, _ ...grpc.CallOption) (*pb.LeaseGrantResponse, error) {
+	return l.f.LeaseGrant(ctx, r)
+}
+
+func (l local) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest, _ ...grpc.CallOption) (*pb.LeaseRevokeResponse, error) {
+	return l.f.LeaseRevoke(ctx, r)
+}
+
+func (l local) LeaseKeepAlive(ctx context.Context, _ ...grpc.CallOption) (pb.Lease_LeaseKeepAliveClient, error) {
+	return openPipe(ctx, func(end serverEnd[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse]) error {
+		return l.f.keepAlive(end)
+	}), nil
+}
+
+func (l local) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest, _ ...grpc.CallOption) (*pb.LeaseTimeToLiveResponse, error) {
+	return l.f.LeaseTimeToLive(ctx, r)
+}
+
+func (l local) LeaseLeases(ctx context.Context, r *pb.LeaseLeasesRequest, _ ...grpc.CallOption) (*pb.LeaseLeasesResponse, error) {
+	return l.f.LeaseLeases(ctx, r)
+}
+
+func (l local) Alarm(ctx context.Context, r *pb.AlarmRequest, _ ...grpc.CallOption) (*pb.AlarmResponse, error) {
+	return l.f.Alarm(ctx, r)
+}
+
+func (l local) Status(ctx context.Context, r *pb.StatusRequest, _ ...grpc.CallOption) (*pb.StatusResponse, error) {
+	return l.f.Status(ctx, r)
+}
+
+func (l local) Defragment(ctx context.Context, r *pb.DefragmentRequest, _ ...grpc.CallOption) (*pb.DefragmentResponse, error) {
+	return l.f.Defragment(ctx, r)
+}
+
+func (l local) Hash(ctx context.Context, r *pb.HashRequest, _ ...grpc.CallOption) (*pb.HashResponse, error) {
+	return l.f.Hash(ctx, r)
+}
+
+func (l local) HashKV(ctx context.Context, r *pb.HashKVRequest, _ ...grpc.CallOption) (*pb.HashKVResponse, error) {
+	return l.f.HashKV(ctx, r)
+}
+
+func (l local) Snapshot(context.Context, *pb.SnapshotRequest, ...grpc.CallOption) (pb.Maintenance_SnapshotClient, error) {
+	return nil, refuse("Snapshot", insteadOfSnapshot)
+}
+
+func (l local) MoveLeader(ctx context.Context, r *pb.MoveLeaderRequest, _ ...grpc.CallOption) (*pb.MoveLeaderResponse, error) {
+	return l.f.MoveLeader(ctx, r)
+}
+
+func (l local) Downgrade(ctx context.Context, r *pb.DowngradeRequest, _ ...grpc.CallOption) (*pb.DowngradeResponse, error) {
+	return l.f.Downgrade(ctx, r)
+}
+
+func (l local) MemberList(ctx context.Context, r *pb.MemberListRequest, _ ...grpc.CallOption) (*pb.MemberListResponse, error) {
+	return l.f.MemberList(ctx, r)
+}
+
+func (l local) MemberAdd(ctx context.Context, r *pb.MemberAddRequest, _ ...grpc.CallOption) (*pb.MemberAddResponse, error) {
+	return l.f.MemberAdd(ctx, r)
+}
+
+func (l local) MemberRemove(ctx context.Context, r *pb.MemberRemoveRequest, _ ...grpc.CallOption) (*pb.MemberRemoveResponse, error) {
+	return l.f.MemberRemove(ctx, r)
+}
+
+func (l local) MemberUpdate(ctx context.Context, r *pb.MemberUpdateRequest, _ ...grpc.CallOption) (*pb.MemberUpdateResponse, error) {
+	return l.f.MemberUpdate(ctx, r)
+}
+
+func (l local) MemberPromote(ctx context.Context, r *pb.MemberPromoteRequest, _ ...grpc.CallOption) (*pb.MemberPromoteResponse, error) {
+	return l.f.MemberPromote(ctx, r)
+}
+
+// direct answers the API server's own interface, which it uses for nearly all
+// it does, on the shortest way to the keyspace.
+type direct struct{ ks kv.Keyspace }
+
+func (d *direct) Get(ctx context.Context, key string, opts kubernetes.GetOptions) (kubernetes.GetResponse, error) {
+	var out kubernetes.GetResponse
+	res, err := d.ks.Range(ctx, kv.RangeRequest{Span: kv.Span{Start: []byte(key)}, Revision: opts.Revision, Limit: 1})
+	if err != nil {
+		return out, toClient(ctx, err)
+	}
+	out.Revision = res.Revision
+	out.KV = first(res)
+	return out, nil
+}
+
+func first(res *kv.RangeResult) *mvccpb.KeyValue {
+	if res == nil || len(res.KVs) == 0 {
+		return nil
+	}
+	return kvPtrToPB(&res.KVs[0])
+}
+
+func (d *direct) List(ctx context.Context, prefix string, opts kubernetes.ListOptions) (kubernetes.ListResponse, error) {
+	var out kubernetes.ListResponse
+	span := kv.Prefix([]byte(prefix))
+	if opts.Continue != "" {
+		span.Start = []byte(opts.Continue)
+	}
+	res, err := d.ks.Range(ctx, kv.RangeRequest{Span: span, Revision: opts.Revision, Limit: opts.Limit})
+	if err != nil {
+		return out, toClient(ctx, err)
+	}
+	out.Revision, out.Count, out.Kvs = res.Revision, res.Count, kvsToPB(res.KVs)
+	return out, nil
+}
+
+func (d *direct) Count(ctx context.Context, prefix string, _ kubernetes.CountOptions) (int64, error) {
+	res, err := d.ks.Range(ctx, kv.RangeRequest{Span: kv.Prefix([]byte(prefix)), CountOnly: true})
+	if err != nil {
+		return 0, toClient(ctx, err)
+	}
+	return res.Count, nil
+}
+
+func (d *direct) OptimisticPut(ctx context.Context, key string, value []byte, expected int64, opts kubernetes.PutOptions) (kubernetes.PutResponse, error) {
+	var out kubernetes.PutResponse
+	k := []byte(key)
+	res, err := d.txn(ctx, k, expected, kv.Op{Put: &kv.PutOp{Key: k, Value: value, Lease: int64(opts.LeaseID)}}, opts.GetOnFailure)
+	if err != nil {
+		return out, err
+	}
+	out.Revision, out.Succeeded = res.Revision, res.Succeeded
+	if !res.Succeeded && opts.GetOnFailure {
+		out.KV = first(res.Results[0].Range)
+	}
+	return out, nil
+}
+
+func (d *direct) OptimisticDelete(ctx context.Context, key string, expected int64, opts kubernetes.DeleteOptions) (kubernetes.DeleteResponse, error) {
+	var out kubernetes.DeleteResponse
+	k := []byte(key)
+	res, err := d.txn(ctx, k, expected, kv.Op{Delete: &kv.DeleteOp{Span: kv.Span{Start: k}}}, opts.GetOnFailure)
+	if err != nil {
+		return out, err
+	}
+	out.Revision, out.Succeeded = res.Revision, res.Succeeded
+	if !res.Succeeded && opts.GetOnFailure {
+		out.KV = first(res.Results[0].Range)
+	}
+	return out, nil
+}
+
+// txn does op if key is at the expected revision, and reads the key otherwise
+// if it is wanted.
+func (d *direct) txn(ctx context.Context, key []byte, expected int64, op kv.Op, get bool) (*kv.TxnResult, error) {
+	if len(key) == 0 {
+		return nil, toClient(ctx, kv.ErrEmptyKey)
+	}
+	req := kv.TxnRequest{
+		If:   []kv.Compare{{Span: kv.Span{Start: key}, Target: kv.CompareMod, Int: expected}},
+		Then: []kv.Op{op},
+	}
+	if get {
+		req.Else = []kv.Op{{Range: &kv.RangeRequest{Span: kv.Span{Start: key}}}}
+	}
+	res, err := d.ks.Txn(ctx, req)
+	if err != nil {
+		return nil, toClient(ctx, err)
+	}
+	if !res.Succeeded && get && (len(res.Results) != 1 || res.Results[0].Range == nil) {
+		return nil, status.Errorf(codes.Internal, "atoll: keyspace did not answer the read of key %q in a transaction", key)
+	}
+	return res, nil
+}

@@ -1,0 +1,146 @@
+package etcd
+
+import (
+	"context"
+	"net/http"
+	"path"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// metrics of one server, in a registry of its own.
+type metrics struct {
+	registry     *prometheus.Registry
+	handled      *prometheus.CounterVec
+	seconds      *prometheus.HistogramVec
+	watchStreams prometheus.Gauge
+
+	// methods holds what a successful call touches, found once for each method.
+	methods sync.Map
+}
+
+type methodMetrics struct {
+	ok      prometheus.Counter
+	seconds prometheus.Observer
+}
+
+func newMetrics(ks kv.Keyspace) *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		handled: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "grpc_server_handled_total",
+			Help: "Calls completed, by outcome.",
+		}, []string{"grpc_service", "grpc_method", "grpc_code"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "grpc_server_handling_seconds",
+			Help:    "Time from a call's arrival to its answer, of calls that are not streams.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
+		}, []string{"grpc_service", "grpc_method"}),
+		watchStreams: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "atoll_kv_watch_streams",
+			Help: "Watch streams open now.",
+		}),
+	}
+	m.registry.MustRegister(m.handled, m.seconds, m.watchStreams, newKeyspaceCollector(ks))
+	return m
+}
+
+func (m *metrics) handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry})
+}
+
+func (m *metrics) method(full string) *methodMetrics {
+	if v, ok := m.methods.Load(full); ok {
+		return v.(*methodMetrics)
+	}
+	service, method := split(full)
+	v, _ := m.methods.LoadOrStore(full, &methodMetrics{
+		ok:      m.handled.WithLabelValues(service, method, codes.OK.String()),
+		seconds: m.seconds.WithLabelValues(service, method),
+	})
+	return v.(*methodMetrics)
+}
+
+// split takes "/package.Service/Method" apart.
+func split(full string) (service, method string) {
+	dir, method := path.Split(full)
+	return path.Clean(dir)[1:], method
+}
+
+func (m *metrics) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	start := time.Now()
+	resp, err := next(ctx, req)
+	mm := m.method(info.FullMethod)
+	mm.seconds.Observe(time.Since(start).Seconds())
+	m.count(info.FullMethod, mm, err)
+	return resp, err
+}
+
+func (m *metrics) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	err := next(srv, ss)
+	service, method := split(info.FullMethod)
+	m.handled.WithLabelValues(service, method, status.Code(err).String()).Inc()
+	return err
+}
+
+func (m *metrics) count(full string, mm *methodMetrics, err error) {
+	if err == nil {
+		mm.ok.Inc()
+		return
+	}
+	service, method := split(full)
+	m.handled.WithLabelValues(service, method, status.Code(err).String()).Inc()
+}
+
+// keyspaceCollector asks the keyspace how it is when the metrics are read.
+type keyspaceCollector struct {
+	ks                                     kv.Keyspace
+	up, revision, compacted, size, sizeUse *prometheus.Desc
+}
+
+// scrapeTimeout bounds how long a sick database can hold up a scrape.
+const scrapeTimeout = 5 * time.Second
+
+func newKeyspaceCollector(ks kv.Keyspace) *keyspaceCollector {
+	desc := func(name, help string) *prometheus.Desc { return prometheus.NewDesc("atoll_kv_"+name, help, nil, nil) }
+	return &keyspaceCollector{
+		ks:        ks,
+		up:        desc("up", "1 if the keyspace answers."),
+		revision:  desc("revision", "Revision that the keyspace is at."),
+		compacted: desc("compacted_revision", "Last compaction revision, 0 if there was none."),
+		size:      desc("db_size_bytes", "What the database uses on disk."),
+		sizeUse:   desc("db_size_in_use_bytes", "What of it holds data."),
+	}
+}
+
+func (c *keyspaceCollector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.up, c.revision, c.compacted, c.size, c.sizeUse} {
+		out <- d
+	}
+}
+
+func (c *keyspaceCollector) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	defer cancel()
+	gauge := func(d *prometheus.Desc, v int64) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v))
+	}
+	st, err := c.ks.Status(ctx)
+	if err != nil {
+		gauge(c.up, 0)
+		return
+	}
+	gauge(c.up, 1)
+	gauge(c.revision, st.Revision)
+	gauge(c.compacted, st.Compacted)
+	gauge(c.size, st.Size)
+	gauge(c.sizeUse, st.SizeInUse)
+}

@@ -1,0 +1,185 @@
+package etcd
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// ServeConfig is what it takes to serve one keyspace to etcd clients.
+type ServeConfig struct {
+	Keyspace kv.Keyspace
+	// Name of the keyspace, which becomes the cluster's id.
+	Name string
+	// Listen has the addresses to serve on: "host:port", or "unix:path".
+	Listen []string
+	// CertFile and KeyFile turn TLS on. They are read anew for each connection, so
+	// they can be renewed in place.
+	CertFile, KeyFile string
+	// ClientCAFile makes a certificate signed by it a condition for clients.
+	ClientCAFile string
+	// ClientURLs as in Options.
+	ClientURLs []string
+	// MetricsListen is an address for Prometheus and health checks over HTTP
+	// (/metrics, /health); empty means none.
+	MetricsListen string
+	// Ready is called once all listeners accept connections, with their
+	// addresses in the order of Listen, and then the one for metrics.
+	Ready func(addrs []net.Addr)
+	// Started is called before that with the server, to add metrics to it.
+	Started func(*Server)
+}
+
+// stopTimeout is how long calls in progress get when the server stops.
+const stopTimeout = 5 * time.Second
+
+// ListenAndServe serves until ctx ends, and then stops gracefully and returns
+// nil. The keyspace stays open.
+func ListenAndServe(ctx context.Context, cfg ServeConfig) (err error) {
+	if len(cfg.Listen) == 0 {
+		return errors.New("serve etcd clients: no address to listen on: give at least one, such as 127.0.0.1:2379")
+	}
+	tlsConfig, err := cfg.tls()
+	if err != nil {
+		return err
+	}
+	srv := NewServer(cfg.Keyspace, Options{TLS: tlsConfig, Cluster: cfg.Name, ClientURLs: cfg.ClientURLs})
+	if cfg.Started != nil {
+		cfg.Started(srv)
+	}
+
+	var opened []net.Listener
+	defer func() {
+		if err != nil {
+			for _, l := range opened {
+				l.Close()
+			}
+		}
+	}()
+	addrs := make([]net.Addr, 0, len(cfg.Listen)+1)
+	for _, address := range append(append([]string(nil), cfg.Listen...), cfg.MetricsListen) {
+		if address == "" {
+			continue
+		}
+		l, err := listen(ctx, address)
+		if err != nil {
+			return err
+		}
+		opened = append(opened, l)
+		addrs = append(addrs, l.Addr())
+	}
+	for _, l := range opened[:len(cfg.Listen)] {
+		if err := checkPlaintext(l.Addr(), tlsConfig != nil); err != nil {
+			return err
+		}
+	}
+
+	group, gctx := errgroup.WithContext(ctx)
+	for _, l := range opened[:len(cfg.Listen)] {
+		group.Go(func() error { return srv.Serve(l) })
+	}
+	var web *http.Server
+	if len(opened) > len(cfg.Listen) {
+		web = &http.Server{Handler: srv.webHandler(), ReadHeaderTimeout: 10 * time.Second}
+		l := opened[len(cfg.Listen)]
+		group.Go(func() error {
+			if err := web.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				return fmt.Errorf("serve metrics on %s: %w", l.Addr(), err)
+			}
+			return nil
+		})
+	}
+	group.Go(func() error {
+		<-gctx.Done()
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		defer cancel()
+		srv.Stop(stop)
+		if web != nil {
+			return web.Shutdown(stop)
+		}
+		return nil
+	})
+	if cfg.Ready != nil {
+		cfg.Ready(addrs)
+	}
+	return group.Wait()
+}
+
+func listen(ctx context.Context, address string) (net.Listener, error) {
+	network := "tcp"
+	if len(address) > 5 && address[:5] == "unix:" {
+		network, address = "unix", address[5:]
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, network, address)
+	if err != nil {
+		return nil, fmt.Errorf("listen on %s: %w", address, err)
+	}
+	return l, nil
+}
+
+func (cfg *ServeConfig) tls() (*tls.Config, error) {
+	if (cfg.CertFile == "") != (cfg.KeyFile == "") {
+		return nil, errors.New("serve etcd clients: a certificate and its key go together: give both files or neither")
+	}
+	if cfg.CertFile == "" {
+		if cfg.ClientCAFile != "" {
+			return nil, errors.New("serve etcd clients: client certificates can be checked only over TLS: give a certificate and key for the server too")
+		}
+		return nil, nil
+	}
+	load := func() (*tls.Certificate, error) {
+		cert, err := tls.LoadX509KeyPair(cfg.CertFile, cfg.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("load certificate %s with key %s: %w", cfg.CertFile, cfg.KeyFile, err)
+		}
+		return &cert, nil
+	}
+	if _, err := load(); err != nil {
+		return nil, err
+	}
+	out := &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return load() },
+	}
+	if cfg.ClientCAFile != "" {
+		pem, err := os.ReadFile(cfg.ClientCAFile)
+		if err != nil {
+			return nil, fmt.Errorf("read the authorities of client certificates: %w", err)
+		}
+		out.ClientCAs = x509.NewCertPool()
+		if !out.ClientCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("read the authorities of client certificates: %s has no certificate in PEM form", cfg.ClientCAFile)
+		}
+		out.ClientAuth = tls.RequireAndVerifyClientCert
+	}
+	return out, nil
+}
+
+// webHandler serves what is not gRPC. The shape of /health is etcd's, which
+// probes know.
+func (s *Server) webHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", s.Metrics())
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), scrapeTimeout)
+		defer cancel()
+		w.Header().Set("Content-Type", "application/json")
+		if _, err := s.face.headRevision(ctx); err != nil || s.ctx.Err() != nil {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			fmt.Fprintln(w, `{"health":"false","reason":"the keyspace does not answer"}`)
+			return
+		}
+		fmt.Fprintln(w, `{"health":"true","reason":""}`)
+	})
+	return mux
+}

@@ -1,0 +1,260 @@
+package etcd
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/http"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/mem"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// Options of a Server. The zero value serves plaintext on loopback with etcd's
+// limits.
+type Options struct {
+	// TLS to serve with; required on addresses other than loopback. Client
+	// certificates are demanded if it says so.
+	TLS *tls.Config
+	// Cluster names the keyspace, the same on all servers of it; Member names
+	// this server. The ids that clients see are made of them.
+	Cluster, Member string
+	// ClientURLs that other clients can reach this server by; nil means the
+	// addresses that it listens on.
+	ClientURLs []string
+	// MaxRequestBytes and MaxTxnOps limit one request; 0 means etcd's defaults.
+	MaxRequestBytes, MaxTxnOps int
+}
+
+// What etcd does about clients' pings and silence.
+const (
+	minPingInterval   = 5 * time.Second
+	idlePingInterval  = 2 * time.Hour
+	idlePingTimeout   = 20 * time.Second
+	receiveOverhead   = 512 << 10
+	connectionBuffer  = 64 << 10
+	initialWindowSize = 1 << 20
+)
+
+// Server is the gRPC face of one keyspace.
+type Server struct {
+	face    *face
+	opts    Options
+	health  *health.Server
+	metrics *metrics
+	grpc    *grpc.Server
+
+	// ctx ends streams, which would go on for ever, when the server stops.
+	ctx  context.Context
+	stop context.CancelFunc
+
+	mu        sync.Mutex
+	addresses []string
+}
+
+// NewServer makes a server for ks. The keyspace stays the caller's to close,
+// after Stop has returned.
+func NewServer(ks kv.Keyspace, opts Options) *Server {
+	if opts.Cluster == "" {
+		opts.Cluster = "atoll"
+	}
+	if opts.Member == "" {
+		opts.Member = "atoll"
+	}
+	if opts.MaxRequestBytes == 0 {
+		opts.MaxRequestBytes = DefaultMaxRequestBytes
+	}
+	if opts.MaxTxnOps == 0 {
+		opts.MaxTxnOps = DefaultMaxTxnOps
+	}
+	s := &Server{opts: opts, health: health.NewServer()}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.face = &face{
+		ks:        ks,
+		clusterID: identity(opts.Cluster), memberID: identity(opts.Cluster + "/" + opts.Member),
+		member: opts.Member, clientURLs: s.clientURLs,
+		maxRequestBytes: opts.MaxRequestBytes, maxTxnOps: opts.MaxTxnOps,
+	}
+	s.metrics = newMetrics(ks)
+	s.grpc = grpc.NewServer(s.grpcOptions()...)
+	s.Register(s.grpc)
+	return s
+}
+
+func (s *Server) grpcOptions() []grpc.ServerOption {
+	opts := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(codec{mem.DefaultBufferPool()}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingInterval}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: idlePingInterval, Timeout: idlePingTimeout}),
+		// A request just over the limit shall be refused by a message that says
+		// so; what is far over it is not even read.
+		grpc.MaxRecvMsgSize(s.opts.MaxRequestBytes + receiveOverhead),
+		grpc.MaxSendMsgSize(math.MaxInt32),
+		grpc.MaxConcurrentStreams(math.MaxUint32),
+		grpc.NumStreamWorkers(uint32(4 * runtime.GOMAXPROCS(0))),
+		grpc.SharedWriteBuffer(true),
+		grpc.WriteBufferSize(connectionBuffer),
+		grpc.ReadBufferSize(connectionBuffer),
+		grpc.InitialWindowSize(initialWindowSize),
+		grpc.InitialConnWindowSize(initialWindowSize),
+		grpc.ChainUnaryInterceptor(s.metrics.unary),
+		grpc.ChainStreamInterceptor(s.metrics.stream),
+	}
+	if s.opts.TLS != nil {
+		opts = append(opts, grpc.Creds(credentials.NewTLS(s.opts.TLS)))
+	}
+	return opts
+}
+
+// Register adds etcd's services and the health service to a gRPC server, for
+// callers who bring their own; Serve uses the server's.
+func (s *Server) Register(g *grpc.Server) {
+	svc := &services{s}
+	pb.RegisterKVServer(g, s.face)
+	pb.RegisterWatchServer(g, svc)
+	pb.RegisterLeaseServer(g, svc)
+	pb.RegisterMaintenanceServer(g, s.face)
+	pb.RegisterClusterServer(g, s.face)
+	pb.RegisterAuthServer(g, &authService{f: s.face})
+	healthpb.RegisterHealthServer(g, s.health)
+}
+
+// services adds to face the calls that are streams, and ends them on stop.
+type services struct{ s *Server }
+
+func (v *services) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
+	return v.s.face.LeaseGrant(ctx, r)
+}
+
+func (v *services) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
+	return v.s.face.LeaseRevoke(ctx, r)
+}
+
+func (v *services) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
+	return v.s.face.LeaseTimeToLive(ctx, r)
+}
+
+func (v *services) LeaseLeases(ctx context.Context, r *pb.LeaseLeasesRequest) (*pb.LeaseLeasesResponse, error) {
+	return v.s.face.LeaseLeases(ctx, r)
+}
+
+// LeaseKeepAlive waits for the client most of the time; when the server stops,
+// nothing is lost by leaving it waiting.
+func (v *services) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
+	done := make(chan error, 1)
+	go func() { done <- v.s.face.keepAlive(stream) }()
+	select {
+	case err := <-done:
+		return err
+	case <-v.s.ctx.Done():
+		return rpctypes.ErrGRPCStopped
+	}
+}
+
+func (v *services) Watch(stream pb.Watch_WatchServer) error {
+	v.s.metrics.watchStreams.Inc()
+	defer v.s.metrics.watchStreams.Dec()
+	ctx, cancel := context.WithCancelCause(stream.Context())
+	defer cancel(nil)
+	defer context.AfterFunc(v.s.ctx, func() { cancel(rpctypes.ErrGRPCStopped) })()
+	return v.s.face.serveWatch(stoppableEnd{stream, ctx})
+}
+
+// stoppableEnd is a watch stream whose context also ends with the server.
+type stoppableEnd struct {
+	pb.Watch_WatchServer
+	ctx context.Context
+}
+
+func (e stoppableEnd) Context() context.Context { return e.ctx }
+
+// Serve answers on l until Stop, and then returns nil. It may be called for
+// several listeners. Plaintext is served only where the network cannot
+// overhear or imitate it.
+func (s *Server) Serve(l net.Listener) error {
+	if err := checkPlaintext(l.Addr(), s.opts.TLS != nil); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.addresses = append(s.addresses, s.url(l.Addr()))
+	s.mu.Unlock()
+	err := s.grpc.Serve(l)
+	if errors.Is(err, grpc.ErrServerStopped) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("serve etcd clients on %s: %w", l.Addr(), err)
+	}
+	return nil
+}
+
+// checkPlaintext refuses an unencrypted listener that others can reach.
+func checkPlaintext(addr net.Addr, encrypted bool) error {
+	tcp, ok := addr.(*net.TCPAddr)
+	if encrypted || !ok || tcp.IP.IsLoopback() {
+		return nil
+	}
+	return fmt.Errorf("serve etcd clients on %s: refused, because without TLS anyone on the network could read and change all data: "+
+		"give a certificate and key, or listen on a loopback address such as 127.0.0.1:2379", addr)
+}
+
+func (s *Server) url(addr net.Addr) string {
+	switch {
+	case addr.Network() == "unix":
+		return "unix://" + addr.String()
+	case s.opts.TLS != nil:
+		return "https://" + addr.String()
+	default:
+		return "http://" + addr.String()
+	}
+}
+
+func (s *Server) clientURLs() []string {
+	if s.opts.ClientURLs != nil {
+		return s.opts.ClientURLs
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string(nil), s.addresses...)
+}
+
+// Stop tells health checks and streams that the server goes away, lets calls
+// in progress finish until ctx ends, and then closes all connections. Clients
+// resume their watches elsewhere, or here after a restart.
+func (s *Server) Stop(ctx context.Context) {
+	s.health.Shutdown()
+	s.stop()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.grpc.GracefulStop()
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+		s.grpc.Stop()
+		<-done
+	}
+}
+
+// Metrics serves the server's metrics in Prometheus' format.
+func (s *Server) Metrics() http.Handler { return s.metrics.handler() }
+
+// Registry takes metrics of others that belong on the same page, such as the
+// engine's.
+func (s *Server) Registry() prometheus.Registerer { return s.metrics.registry }

@@ -1,0 +1,311 @@
+package etcd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// noWatch is the id in responses that concern no watch, or all of a stream.
+const noWatch = -1
+
+// etcd's reasons for refusing a watch; it has no exported names for them.
+const (
+	reasonEmptyRange  = "mvcc: watcher range is empty"
+	reasonDuplicateID = "mvcc: duplicate watch ID provided on the WatchStream"
+)
+
+// fragmentOverhead is what etcd adds to the largest request to get the size
+// from which on it splits a response.
+const fragmentOverhead = 512
+
+// watchEnd is the server's end of a watch stream, over gRPC or in process.
+type watchEnd interface {
+	Context() context.Context
+	Send(*pb.WatchResponse) error
+	Recv() (*pb.WatchRequest, error)
+}
+
+// watchStream carries any number of watches. Each has a goroutine that takes
+// responses from the keyspace; what they send, and the answers to the client's
+// requests, are put in order by mu, which is held while sending. So a client
+// that does not read makes only the watches of its own stream wait.
+type watchStream struct {
+	f      *face
+	end    watchEnd
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	wg     sync.WaitGroup
+
+	mu      sync.Mutex
+	watches map[int64]*streamWatch
+	nextID  int64
+	// seen is the highest revision met on this stream, for headers.
+	seen kv.Revision
+	// waiting counts the watches that the open progress request waits for.
+	waiting int
+}
+
+type streamWatch struct {
+	id       int64
+	watch    kv.Watch
+	cancel   context.CancelFunc
+	closed   bool
+	fragment bool
+	// notify: the client wants periodic progress.
+	notify bool
+
+	// told is the highest revision in a response to the client. Nothing at or
+	// below it may follow.
+	told kv.Revision
+	// progress requests, see progress.go
+	asked, late bool
+	reached     kv.Revision
+}
+
+// serveWatch runs a stream until the client ends it or something breaks.
+func (f *face) serveWatch(end watchEnd) error {
+	ctx, cancel := context.WithCancelCause(end.Context())
+	s := &watchStream{f: f, end: end, ctx: ctx, cancel: cancel, watches: map[int64]*streamWatch{}}
+	defer func() {
+		s.mu.Lock()
+		cancel(nil)
+		s.mu.Unlock()
+		s.wg.Wait()
+	}()
+
+	// Recv returns only when the client or the transport ends the stream, so it
+	// cannot hear that the keyspace failed: hence its own goroutine.
+	received := make(chan error, 1)
+	go func() { received <- s.receive() }()
+	select {
+	case err := <-received:
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		return canceledWatch(err)
+	case <-ctx.Done():
+		return canceledWatch(context.Cause(ctx))
+	}
+}
+
+// canceledWatch tells the end of a stream as etcd does.
+func canceledWatch(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return rpctypes.ErrGRPCWatchCanceled
+	}
+	return err
+}
+
+func (s *watchStream) receive() error {
+	for {
+		req, err := s.end.Recv()
+		if err != nil {
+			return err
+		}
+		switch r := req.RequestUnion.(type) {
+		case *pb.WatchRequest_CreateRequest:
+			if r.CreateRequest != nil {
+				err = s.create(r.CreateRequest)
+			}
+		case *pb.WatchRequest_CancelRequest:
+			if r.CancelRequest != nil {
+				err = s.cancelWatch(r.CancelRequest.WatchId)
+			}
+		case *pb.WatchRequest_ProgressRequest:
+			if r.ProgressRequest != nil {
+				err = s.requestProgress()
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (s *watchStream) create(r *pb.WatchCreateRequest) error {
+	// The revision in the answer is where a watch "from now on" begins: clients
+	// resume from it when the stream breaks before the first event.
+	rev, err := s.f.headRevision(s.ctx)
+	if err != nil {
+		return toStatus(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		return context.Cause(s.ctx)
+	}
+	s.seen = max(s.seen, rev)
+
+	if len(r.Key) == 0 {
+		r.Key = []byte{0}
+	}
+	refuse := func(reason string) error {
+		return s.end.Send(&pb.WatchResponse{
+			Header: s.f.header(rev), WatchId: noWatch, Created: true, Canceled: true, CancelReason: reason,
+		})
+	}
+	span := kv.Span{Start: r.Key, End: r.RangeEnd}
+	switch {
+	case r.StartRevision < 0:
+		return refuse(rpctypes.ErrCompacted.Error())
+	case !span.Single() && !span.ToEnd() && bytes.Compare(span.Start, span.End) >= 0:
+		return refuse(reasonEmptyRange)
+	}
+	id := r.WatchId
+	if id == 0 {
+		for s.watches[s.nextID] != nil {
+			s.nextID++
+		}
+		id = s.nextID
+		s.nextID++
+	} else if s.watches[id] != nil {
+		return refuse(reasonDuplicateID)
+	}
+
+	req := kv.WatchRequest{Span: span, StartRevision: r.StartRevision, PrevKV: r.PrevKv, ProgressNotify: r.ProgressNotify}
+	if req.StartRevision == 0 {
+		req.StartRevision = rev + 1
+	}
+	for _, filter := range r.Filters {
+		switch filter {
+		case pb.WatchCreateRequest_NOPUT:
+			req.NoPut = true
+		case pb.WatchCreateRequest_NODELETE:
+			req.NoDelete = true
+		}
+	}
+	ctx, cancel := context.WithCancel(s.ctx)
+	watch, err := s.f.ks.Watch(ctx, req)
+	if err != nil {
+		cancel()
+		return toStatus(err)
+	}
+	w := &streamWatch{id: id, watch: watch, cancel: cancel, fragment: r.Fragment, notify: r.ProgressNotify}
+	s.watches[id] = w
+	if err := s.end.Send(&pb.WatchResponse{Header: s.f.header(rev), WatchId: id, Created: true}); err != nil {
+		return err
+	}
+	s.wg.Add(1)
+	go s.forward(w)
+	return nil
+}
+
+// cancelWatch ends a watch. As in etcd, nobody answers for one that is not there.
+func (s *watchStream) cancelWatch(id int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.watches[id]
+	if w == nil {
+		return nil
+	}
+	if err := s.remove(w); err != nil {
+		return err
+	}
+	return s.end.Send(&pb.WatchResponse{Header: s.f.header(s.seen), WatchId: id, Canceled: true})
+}
+
+// remove forgets a watch. The caller holds mu.
+func (s *watchStream) remove(w *streamWatch) error {
+	w.closed = true
+	w.cancel()
+	delete(s.watches, w.id)
+	return s.answered(w)
+}
+
+// forward takes what the keyspace delivers to one watch to the client.
+func (s *watchStream) forward(w *streamWatch) {
+	defer s.wg.Done()
+	defer w.cancel()
+	for r := range w.watch.Responses() {
+		if err := s.deliver(w, &r); err != nil {
+			s.cancel(err)
+			return
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !w.closed && s.ctx.Err() == nil {
+		// The keyspace gave the watch up and did not say why. The client must
+		// not sit on a silent watch: a broken stream makes it resume elsewhere.
+		s.cancel(rpctypes.ErrGRPCStopped)
+	}
+}
+
+func (s *watchStream) deliver(w *streamWatch, r *kv.WatchResponse) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w.closed {
+		return nil
+	}
+	s.seen = max(s.seen, r.Revision)
+	switch {
+	case errors.Is(r.Err, kv.ErrCompacted):
+		if err := s.remove(w); err != nil {
+			return err
+		}
+		return s.end.Send(&pb.WatchResponse{
+			Header: s.f.header(r.Revision), WatchId: w.id, Canceled: true, CompactRevision: r.CompactRevision,
+		})
+	case r.Err != nil:
+		// Not the fault of the request. Clients resume all watches of a stream
+		// that breaks as unavailable, and give up those that are canceled.
+		return brokenStream(r.Err)
+	case r.Progress:
+		return s.progressed(w, r.Revision)
+	case len(r.Events) == 0:
+		return nil
+	}
+	w.told = max(w.told, r.Revision)
+	resp := &pb.WatchResponse{Header: s.f.header(r.Revision), WatchId: w.id, Events: eventsToPB(r.Events)}
+	if w.fragment {
+		return s.sendFragments(resp)
+	}
+	return s.end.Send(resp)
+}
+
+func brokenStream(err error) error {
+	st := toStatus(err)
+	if code := status.Code(st); code == codes.Unavailable || code == codes.Canceled {
+		return st
+	}
+	return status.Error(codes.Unavailable, "etcdserver: watch stream broke: "+err.Error())
+}
+
+// sendFragments splits a response that is larger than any request may be,
+// between events; a single event is never split.
+func (s *watchStream) sendFragments(resp *pb.WatchResponse) error {
+	limit := s.f.maxRequestBytes + fragmentOverhead
+	if len(resp.Events) < 2 || resp.Size() < limit {
+		return s.end.Send(resp)
+	}
+	empty := &pb.WatchResponse{Header: resp.Header, WatchId: resp.WatchId, Fragment: true}
+	overhead := empty.Size()
+	// tagAndLength is more than an event adds besides itself.
+	const tagAndLength = 8
+	for rest := resp.Events; len(rest) > 0; {
+		n, size := 0, overhead
+		for n < len(rest) {
+			size += rest[n].Size() + tagAndLength
+			if n > 0 && size >= limit {
+				break
+			}
+			n++
+		}
+		part := &pb.WatchResponse{Header: resp.Header, WatchId: resp.WatchId, Events: rest[:n:n], Fragment: n < len(rest)}
+		if err := s.end.Send(part); err != nil {
+			return err
+		}
+		rest = rest[n:]
+	}
+	return nil
+}
