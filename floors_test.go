@@ -299,8 +299,8 @@ func findImpure(house *tree) (found []breach) {
 				found = append(found, breach{f.path, "imports " + imp})
 			}
 		}
-		for _, pos := range f.uses("time", clock) {
-			found = append(found, breach{house.at(pos), "reads or waits for the clock"})
+		for _, use := range f.uses("time", clock) {
+			found = append(found, breach{house.at(use.pos), "calls time." + use.name})
 		}
 	})
 	return found
@@ -367,13 +367,18 @@ func findInit(house *tree) (found []breach) {
 	return found
 }
 
+// findFlags lets a flag set of one's own be: klog can be configured by no other
+// means.
 func findFlags(house *tree) (found []breach) {
+	own := []string{"NewFlagSet", "FlagSet", "Flag", "Value", "ErrHelp", "ContinueOnError", "ExitOnError", "PanicOnError"}
 	house.eachProductFile(func(p *pkg, f *source) {
-		if !f.test && slices.Contains(f.imports, "flag") {
-			found = append(found, breach{f.path, "imports flag"})
+		if f.test {
+			return
 		}
-		for _, pos := range f.uses("github.com/spf13/pflag", []string{"CommandLine", "Parse"}) {
-			found = append(found, breach{house.at(pos), "uses pflag's process-wide set"})
+		for _, lib := range []string{"flag", "github.com/spf13/pflag"} {
+			for _, use := range f.usesBut(lib, own) {
+				found = append(found, breach{house.at(use.pos), fmt.Sprintf("uses %s.%s, of the whole process", path.Base(lib), use.name)})
+			}
 		}
 	})
 	return found

@@ -185,19 +185,34 @@ func (f *source) inits() []token.Pos {
 	return found
 }
 
+// A use is one mention of a name of an imported package.
+type use struct {
+	name string
+	pos  token.Pos
+}
+
 // uses finds where the file uses one of the names of an imported package.
-func (f *source) uses(importPath string, names []string) []token.Pos {
+func (f *source) uses(importPath string, names []string) []use {
+	return f.mentions(importPath, func(name string) bool { return slices.Contains(names, name) })
+}
+
+// usesBut finds where the file uses any other name of it.
+func (f *source) usesBut(importPath string, names []string) []use {
+	return f.mentions(importPath, func(name string) bool { return !slices.Contains(names, name) })
+}
+
+func (f *source) mentions(importPath string, want func(name string) bool) []use {
 	local := f.localName(importPath)
 	if local == "" {
 		return nil
 	}
-	var found []token.Pos
+	var found []use
 	ast.Inspect(f.ast, func(n ast.Node) bool {
-		if sel, ok := n.(*ast.SelectorExpr); ok && slices.Contains(names, sel.Sel.Name) {
+		if sel, ok := n.(*ast.SelectorExpr); ok && want(sel.Sel.Name) {
 			// An identifier that resolves to something in the file is a
 			// variable that happens to have the package's name.
 			if x, ok := sel.X.(*ast.Ident); ok && x.Name == local && x.Obj == nil {
-				found = append(found, sel.Pos())
+				found = append(found, use{sel.Sel.Name, sel.Pos()})
 			}
 		}
 		return true
