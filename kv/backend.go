@@ -103,3 +103,10 @@ type Tx interface {
 	DeleteLease(id LeaseID) error
 	LeaseKeys(id LeaseID) ([][]byte, error)
 }
+
+// ExclusiveTable is a Table that can tell that only this process writes to it,
+// and only through this value. An engine may then answer from what it wrote.
+type ExclusiveTable interface {
+	Table
+	Exclusive() bool
+}

@@ -1,0 +1,454 @@
+package mvcc
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// batch carries out client transactions, one after the other, inside one
+// transaction of the table: what the table held at its start, and over it
+// what the batch changed so far. Each client transaction that changes something gets
+// the next revision.
+type batch struct {
+	tx       kv.Tx
+	base     kv.Head
+	rev      kv.Revision // of the last client transaction that changed something
+	wantPrev bool        // load what changes replace, values included
+	cells    map[string]*cell
+	dirty    []string // keys that the batch changed
+	changes  []kv.Change
+	leases   map[kv.LeaseID]*kv.LeaseRecord // nil: known not to exist
+	// of the client transaction under way
+	started int // len(changes) at its begin
+}
+
+// cell is one key: as the table has it, and what the batch made of it.
+type cell struct {
+	base      *kv.KeyValue
+	hasValue  bool // base has its value
+	overrides []override
+}
+
+type override struct {
+	rev kv.Revision
+	kv  *kv.KeyValue // nil: deleted
+}
+
+func newBatch(tx kv.Tx, wantPrev bool) *batch {
+	head := tx.Head()
+	return &batch{
+		tx: tx, base: head, rev: head.Revision, wantPrev: wantPrev,
+		cells: map[string]*cell{}, leases: map[kv.LeaseID]*kv.LeaseRecord{},
+	}
+}
+
+// now is the revision that the transaction under way sees: its own, once it has
+// changed something.
+func (b *batch) now() kv.Revision {
+	if len(b.changes) > b.started {
+		return b.rev + 1
+	}
+	return b.rev
+}
+
+func (b *batch) revision() (now, compacted kv.Revision) { return b.now(), b.base.Compacted }
+
+// preload reads many keys at once.
+func (b *batch) preload(keys [][]byte, withValue []bool) error {
+	found, err := b.tx.Load(keys, withValue)
+	if err != nil {
+		return err
+	}
+	for i, key := range keys {
+		b.cells[string(key)] = &cell{base: found[i], hasValue: withValue[i] || found[i] == nil}
+	}
+	return nil
+}
+
+func (b *batch) cell(key []byte, withValue bool) (*cell, error) {
+	c := b.cells[string(key)]
+	if c != nil && (c.hasValue || !withValue || len(c.overrides) > 0) {
+		return c, nil // what the batch made of a key has its value
+	}
+	return b.load(key, withValue)
+}
+
+func (b *batch) load(key []byte, withValue bool) (*cell, error) {
+	found, err := b.tx.Load([][]byte{key}, []bool{withValue})
+	if err != nil {
+		return nil, err
+	}
+	c := b.cells[string(key)]
+	if c == nil {
+		c = &cell{}
+		b.cells[string(key)] = c
+	}
+	c.base, c.hasValue = found[0], withValue || found[0] == nil
+	return c, nil
+}
+
+func (c *cell) latest() *kv.KeyValue {
+	if n := len(c.overrides); n > 0 {
+		return c.overrides[n-1].kv
+	}
+	return c.base
+}
+
+func (c *cell) at(rev kv.Revision) *kv.KeyValue {
+	for i := len(c.overrides) - 1; i >= 0; i-- {
+		if c.overrides[i].rev <= rev {
+			return c.overrides[i].kv
+		}
+	}
+	return c.base
+}
+
+func (b *batch) get(key []byte, withValue bool) (*kv.KeyValue, error) {
+	c, err := b.cell(key, withValue)
+	if err != nil {
+		return nil, err
+	}
+	return c.latest(), nil
+}
+
+func (b *batch) scan(req *kv.RangeRequest) (*kv.RangeResult, error) {
+	now, rev := b.now(), req.Revision
+	if rev <= 0 {
+		rev = now
+	}
+	if rev < b.base.Revision {
+		res, err := b.tx.Range(*req, true)
+		if err == nil {
+			res.Revision = now
+		}
+		return res, err
+	}
+	if req.Span.Single() {
+		return b.scanOne(req, now, rev)
+	}
+	changed := map[string]*kv.KeyValue{}
+	for _, key := range b.dirty {
+		if c := b.cells[key]; c.overrides[0].rev <= rev && req.Span.Contains([]byte(key)) {
+			changed[key] = c.at(rev)
+		}
+	}
+	under := *req
+	under.Revision = 0
+	if len(changed) > 0 {
+		// The limit applies to the mixture.
+		under.Limit, under.CountOnly = 0, false
+		under.KeysOnly = req.KeysOnly || req.CountOnly
+	}
+	res, err := b.tx.Range(under, true)
+	if err != nil {
+		return nil, err
+	}
+	res.Revision = now
+	if len(changed) > 0 {
+		overlay(res, req, changed)
+	}
+	return res, nil
+}
+
+// overlay mixes changed keys into all that the table has of a span.
+func overlay(res *kv.RangeResult, req *kv.RangeRequest, changed map[string]*kv.KeyValue) {
+	mixed := make([]kv.KeyValue, 0, len(res.KVs)+len(changed))
+	for _, e := range res.KVs {
+		if _, ok := changed[string(e.Key)]; !ok {
+			mixed = append(mixed, e)
+		}
+	}
+	for _, e := range changed {
+		if e == nil {
+			continue
+		}
+		e := *e
+		if req.KeysOnly {
+			e.Value = nil
+		}
+		mixed = append(mixed, e)
+	}
+	slices.SortFunc(mixed, func(a, b kv.KeyValue) int { return bytes.Compare(a.Key, b.Key) })
+	res.Count, res.KVs, res.More = int64(len(mixed)), mixed, false
+	if req.CountOnly {
+		res.KVs = nil
+		return
+	}
+	if req.Limit > 0 && res.Count > req.Limit {
+		res.KVs, res.More = mixed[:req.Limit], true
+	}
+}
+
+func (b *batch) scanOne(req *kv.RangeRequest, now, rev kv.Revision) (*kv.RangeResult, error) {
+	res := &kv.RangeResult{Revision: now}
+	withValue := !req.KeysOnly && !req.CountOnly
+	c, err := b.cell(req.Start, withValue)
+	if err != nil {
+		return nil, err
+	}
+	if withValue && !c.hasValue && c.at(rev) == c.base {
+		// The batch changed the key, but the revision asked for is before that.
+		if c, err = b.load(req.Start, true); err != nil {
+			return nil, err
+		}
+	}
+	e := c.at(rev)
+	if e == nil {
+		return res, nil
+	}
+	res.Count = 1
+	if !req.CountOnly {
+		res.KVs = []kv.KeyValue{*e}
+		if req.KeysOnly {
+			res.KVs[0].Value = nil
+		}
+	}
+	return res, nil
+}
+
+// txn carries out one client transaction. An error that wraps one of kv's
+// about the request itself leaves the batch as it was; any other is the table's and
+// ends the batch.
+func (b *batch) txn(req *kv.TxnRequest) (*kv.TxnResult, error) {
+	b.started = len(b.changes)
+	p, err := makePlan(b, req)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.checkReads(b); err != nil {
+		return nil, requestError{err}
+	}
+	if err := b.checkPuts(p); err != nil {
+		return nil, err
+	}
+	res, err := b.execute(p)
+	if err != nil {
+		return nil, err
+	}
+	res.Revision = b.finish()
+	return res, nil
+}
+
+// finish ends the transaction under way and returns the revision to answer.
+func (b *batch) finish() kv.Revision {
+	if len(b.changes) > b.started {
+		b.rev++
+	}
+	b.started = len(b.changes)
+	return b.rev
+}
+
+// requestError marks an error that concerns one client transaction only.
+type requestError struct{ error }
+
+func (e requestError) Unwrap() error { return e.error }
+
+func (b *batch) checkPuts(p *plan) error {
+	nested := p.nested
+	for i := range p.ops {
+		if p.ops[i].Txn != nil {
+			if err := b.checkPuts(nested[0]); err != nil {
+				return err
+			}
+			nested = nested[1:]
+		}
+		put := p.ops[i].Put
+		if put == nil {
+			continue
+		}
+		if put.IgnoreValue || put.IgnoreLease {
+			e, err := b.get(put.Key, put.IgnoreValue)
+			if err != nil {
+				return err
+			}
+			if e == nil {
+				return requestError{fmt.Errorf("put %q, keeping what is there: %w", put.Key, kv.ErrKeyNotFound)}
+			}
+		}
+		if put.Lease != 0 {
+			l, err := b.lease(put.Lease)
+			if err != nil {
+				return err
+			}
+			if l == nil {
+				return requestError{fmt.Errorf("put %q with lease %d: %w", put.Key, put.Lease, kv.ErrLeaseNotFound)}
+			}
+		}
+	}
+	return nil
+}
+
+func (b *batch) execute(p *plan) (*kv.TxnResult, error) {
+	res := &kv.TxnResult{Succeeded: p.succeeded, Results: make([]kv.OpResult, len(p.ops))}
+	nested := p.nested
+	for i := range p.ops {
+		op, out := &p.ops[i], &res.Results[i]
+		var err error
+		switch {
+		case op.Range != nil:
+			out.Range, err = scanSorted(b, op.Range)
+		case op.Put != nil:
+			out.Put, err = b.put(op.Put)
+		case op.Delete != nil:
+			out.Delete, err = b.delete(op.Delete)
+		case op.Txn != nil:
+			out.Txn, err = b.execute(nested[0])
+			nested = nested[1:]
+			if err == nil {
+				out.Txn.Revision = b.now()
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return res, nil
+}
+
+func (b *batch) put(op *kv.PutOp) (*kv.PutResult, error) {
+	c, err := b.cell(op.Key, b.wantPrev || op.PrevKV || op.IgnoreValue)
+	if err != nil {
+		return nil, err
+	}
+	prev := c.latest()
+	rev := b.rev + 1
+	e := &kv.KeyValue{
+		Key: op.Key, Value: op.Value, Lease: op.Lease,
+		CreateRevision: rev, ModRevision: rev, Version: 1,
+	}
+	res := &kv.PutResult{}
+	if prev != nil {
+		e.CreateRevision, e.Version = prev.CreateRevision, prev.Version+1
+		if op.IgnoreValue {
+			e.Value = prev.Value
+		}
+		if op.IgnoreLease {
+			e.Lease = prev.Lease
+		}
+		if op.PrevKV {
+			res.Prev = prev
+		}
+	}
+	b.change(c, kv.Change{KV: *e}, e, prev)
+	return res, nil
+}
+
+func (b *batch) delete(op *kv.DeleteOp) (*kv.DeleteResult, error) {
+	res := &kv.DeleteResult{}
+	var keys [][]byte
+	if op.Span.Single() {
+		keys = [][]byte{op.Start}
+	} else {
+		found, err := b.scan(&kv.RangeRequest{Span: op.Span, KeysOnly: true})
+		if err != nil {
+			return nil, err
+		}
+		for i := range found.KVs {
+			keys = append(keys, found.KVs[i].Key)
+		}
+	}
+	for _, key := range keys {
+		prev, err := b.deleteKey(key, b.wantPrev || op.PrevKV)
+		if err != nil {
+			return nil, err
+		}
+		if prev == nil {
+			continue
+		}
+		res.Deleted++
+		if op.PrevKV {
+			res.Prev = append(res.Prev, *prev)
+		}
+	}
+	return res, nil
+}
+
+// deleteKey deletes a key and returns what it was, nil if it did not exist.
+func (b *batch) deleteKey(key []byte, withValue bool) (*kv.KeyValue, error) {
+	c, err := b.cell(key, withValue)
+	if err != nil {
+		return nil, err
+	}
+	prev := c.latest()
+	if prev != nil {
+		b.change(c, kv.Change{Deleted: true, KV: kv.KeyValue{Key: key, ModRevision: b.rev + 1}}, nil, prev)
+	}
+	return prev, nil
+}
+
+func (b *batch) change(c *cell, ch kv.Change, e, prev *kv.KeyValue) {
+	ch.Sub = int64(len(b.changes) - b.started)
+	if prev != nil {
+		ch.PrevRevision, ch.Prev = prev.ModRevision, prev
+	}
+	if len(c.overrides) == 0 {
+		b.dirty = append(b.dirty, string(ch.KV.Key))
+	}
+	c.overrides = append(c.overrides, override{b.rev + 1, e})
+	b.changes = append(b.changes, ch)
+}
+
+// lease finds a lease, granted in this batch or before.
+func (b *batch) lease(id kv.LeaseID) (*kv.LeaseRecord, error) {
+	if l, known := b.leases[id]; known {
+		return l, nil
+	}
+	l, err := b.tx.Lease(id)
+	if err == nil {
+		b.leases[id] = l
+	}
+	return l, err
+}
+
+func (b *batch) grant(l kv.LeaseRecord) error {
+	old, err := b.lease(l.ID)
+	if err != nil {
+		return err
+	}
+	if old != nil {
+		return requestError{fmt.Errorf("grant lease %d: %w", l.ID, kv.ErrLeaseExists)}
+	}
+	b.leases[l.ID] = &l
+	return b.tx.PutLease(l)
+}
+
+// revoke ends a lease and deletes its keys.
+func (b *batch) revoke(id kv.LeaseID) (kv.Revision, error) {
+	b.started = len(b.changes)
+	l, err := b.lease(id)
+	if err != nil {
+		return 0, err
+	}
+	if l == nil {
+		return 0, requestError{fmt.Errorf("revoke lease %d: %w", id, kv.ErrLeaseNotFound)}
+	}
+	stored, err := b.tx.LeaseKeys(id)
+	if err != nil {
+		return 0, err
+	}
+	keys := map[string]struct{}{}
+	for _, key := range stored {
+		keys[string(key)] = struct{}{}
+	}
+	for _, key := range b.dirty {
+		if e := b.cells[key].latest(); e != nil && e.Lease == id {
+			keys[key] = struct{}{}
+		} else {
+			delete(keys, key) // deleted or taken off the lease by the batch
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		if _, err := b.deleteKey([]byte(key), b.wantPrev); err != nil {
+			return 0, err
+		}
+	}
+	b.leases[id] = nil
+	if err := b.tx.DeleteLease(id); err != nil {
+		return 0, err
+	}
+	return b.finish(), nil
+}

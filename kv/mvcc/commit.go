@@ -1,0 +1,290 @@
+package mvcc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// Bounds of one commit, so that the first of many writers need not wait for a
+// long transaction.
+const (
+	maxBatchWrites = 1024
+	maxBatchBytes  = 8 << 20
+)
+
+// write is something that waits for a commit: a client transaction, or the
+// grant or end of a lease.
+type write struct {
+	txn    *kv.TxnRequest
+	grant  *kv.LeaseRecord
+	revoke kv.LeaseID
+
+	res *kv.TxnResult // of txn
+	rev kv.Revision   // after it
+	err error
+
+	done chan struct{}
+	// taken by the committer, or by the caller who gave up.
+	taken atomic.Bool
+	bytes int
+}
+
+// committer is the one goroutine of a keyspace that writes to its table. While
+// a commit is on its way to the disk the next batch gathers in the queue; so
+// the more clients there are, the more of them share one commit, and a single
+// client waits for nobody.
+type committer struct {
+	k     *Keyspace
+	queue chan *write
+	done  chan struct{}
+}
+
+func newCommitter(k *Keyspace) *committer {
+	return &committer{k: k, queue: make(chan *write, k.opts.MaxPending), done: make(chan struct{})}
+}
+
+// do hands a write to the committer and waits for it to be durable.
+func (c *committer) do(ctx context.Context, w *write) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := c.k.open(); err != nil {
+		return err
+	}
+	w.done = make(chan struct{})
+	select {
+	case c.queue <- w:
+	default:
+		return fmt.Errorf("write: %d are waiting: %w", cap(c.queue), kv.ErrOverloaded)
+	}
+	select {
+	case <-w.done:
+		return w.err
+	case <-ctx.Done():
+		if w.taken.CompareAndSwap(false, true) {
+			return ctx.Err() // nothing has happened, nor will it
+		}
+	case <-c.done:
+		if w.taken.CompareAndSwap(false, true) {
+			return errClosed
+		}
+	}
+	// It is in a commit already: that ends soon, and then the outcome is known.
+	<-w.done
+	return w.err
+}
+
+func (c *committer) loop() {
+	defer close(c.done)
+	var batch []*write
+	for {
+		batch = batch[:0]
+		select {
+		case w := <-c.queue:
+			batch = append(batch, w)
+		case <-c.k.ctx.Done():
+			return
+		}
+		batch = c.gather(batch)
+		if len(batch) > 0 {
+			c.commit(batch)
+		}
+	}
+}
+
+// gather takes what waits, up to the bounds, without those who gave up.
+func (c *committer) gather(first []*write) []*write {
+	batch := first[:0]
+	bytes := 0
+	for w := first[0]; ; {
+		if w.taken.CompareAndSwap(false, true) {
+			batch = append(batch, w)
+			bytes += w.bytes
+		}
+		if len(batch) >= maxBatchWrites || bytes >= maxBatchBytes {
+			return batch
+		}
+		select {
+		case w = <-c.queue:
+		default:
+			return batch
+		}
+	}
+}
+
+// commit carries out a batch in one transaction of the table, tells watchers,
+// then the writers. So whoever has an answer can rely on watches started or asked
+// for progress from then on.
+func (c *committer) commit(writes []*write) {
+	k := c.k
+	begin := time.Now()
+	var b *batch
+	err := k.table.Update(k.ctx, func(tx kv.Tx) error {
+		b = newBatch(tx, k.hub.wantsPrev())
+		return b.run(writes, k.cache)
+	})
+	if err != nil {
+		err = c.failed(err)
+		for _, w := range writes {
+			if w.err == nil {
+				w.res, w.err = nil, err
+			}
+		}
+	} else {
+		if k.cache != nil {
+			k.cache.commit(b)
+		}
+		if len(b.changes) > 0 {
+			k.hub.publish(b.base.Revision+1, b.rev, b.changes, b.wantPrev)
+			k.saw(b.rev)
+		}
+		for _, w := range writes {
+			if w.err == nil && w.grant != nil {
+				k.leases.granted(*w.grant)
+			}
+			if w.err == nil && w.revoke != 0 {
+				k.leases.revoked(w.revoke)
+			}
+		}
+	}
+	if o := k.opts.Observer.Commit; o != nil {
+		changes := 0
+		if b != nil {
+			changes = len(b.changes)
+		}
+		o(len(writes), changes, time.Since(begin), err)
+	}
+	for _, w := range writes {
+		close(w.done)
+	}
+}
+
+// failed says what a failed commit means to its writers. If it is unknown
+// whether it happened, the engine must not go on from what it remembers.
+func (c *committer) failed(err error) error {
+	if errors.Is(err, kv.ErrUnknownOutcome) {
+		if c.k.cache != nil {
+			c.k.cache.forget()
+		}
+	}
+	if c.k.ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return errClosed
+	}
+	return fmt.Errorf("write: %w", err)
+}
+
+// run carries out writes on the batch and records what they changed. A write
+// that is refused has its error; an error returned is the table's and concerns all.
+func (b *batch) run(writes []*write, cache *cache) error {
+	if err := b.prepare(writes, cache); err != nil {
+		return err
+	}
+	for _, w := range writes {
+		w.res, w.rev, w.err = nil, 0, nil // this may be the second try
+		var err error
+		switch {
+		case w.txn != nil:
+			if w.res, err = b.txn(w.txn); err == nil {
+				w.rev = w.res.Revision
+			}
+		case w.grant != nil:
+			err = b.grant(*w.grant)
+			w.rev = b.rev
+		default:
+			w.rev, err = b.revoke(w.revoke)
+		}
+		if refused, ok := errors.AsType[requestError](err); ok {
+			w.err = refused.error
+		} else if err != nil {
+			return err
+		}
+	}
+	if len(b.changes) == 0 {
+		return nil
+	}
+	return b.tx.Write(b.rev, b.changes)
+}
+
+// prepare loads the single keys that the writes will most likely look at, all
+// at once. What it leaves out is loaded when it is needed.
+func (b *batch) prepare(writes []*write, cache *cache) error {
+	l := loader{b: b, cache: cache}
+	if cache != nil {
+		cache.startBatch(b.base.Revision)
+	}
+	for _, w := range writes {
+		if w.txn != nil {
+			l.txn(w.txn)
+		}
+	}
+	if len(l.keys) == 0 {
+		return nil
+	}
+	return b.preload(l.keys, l.withValue)
+}
+
+type loader struct {
+	b         *batch
+	cache     *cache
+	keys      [][]byte
+	withValue []bool
+	index     map[string]int
+}
+
+func (l *loader) txn(req *kv.TxnRequest) {
+	for i := range req.If {
+		if c := &req.If[i]; c.Span.Single() {
+			l.add(c.Start, c.Target == kv.CompareValue)
+		}
+	}
+	for i := range req.Then {
+		switch op := &req.Then[i]; {
+		case op.Put != nil:
+			l.add(op.Put.Key, l.b.wantPrev || op.Put.PrevKV || op.Put.IgnoreValue)
+		case op.Delete != nil && op.Delete.Span.Single():
+			l.add(op.Delete.Start, l.b.wantPrev || op.Delete.PrevKV)
+		}
+	}
+}
+
+func (l *loader) add(key []byte, withValue bool) {
+	if _, known := l.b.cells[string(key)]; known {
+		return
+	}
+	if i, known := l.index[string(key)]; known {
+		l.withValue[i] = l.withValue[i] || withValue
+		return
+	}
+	if l.cache != nil {
+		if e, ok := l.cache.get(key); ok {
+			l.b.cells[string(key)] = &cell{base: e, hasValue: true}
+			return
+		}
+	}
+	if l.index == nil {
+		l.index = map[string]int{}
+	}
+	l.index[string(key)] = len(l.keys)
+	l.keys = append(l.keys, key)
+	l.withValue = append(l.withValue, withValue)
+}
+
+// Txn implements kv.Keyspace.
+func (k *Keyspace) Txn(ctx context.Context, req kv.TxnRequest) (*kv.TxnResult, error) {
+	if err := k.opts.checkTxn(&req); err != nil {
+		return nil, err
+	}
+	if readOnly(&req) {
+		return k.readTxn(ctx, &req)
+	}
+	w := &write{txn: &req, bytes: txnSize(&req)}
+	if err := k.commits.do(ctx, w); err != nil {
+		return nil, err
+	}
+	return w.res, nil
+}

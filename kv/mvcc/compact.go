@@ -1,0 +1,149 @@
+package mvcc
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// rowsPerSweep bounds one step of sweeping, which holds up writers for as long
+// as it takes.
+const rowsPerSweep = 256
+
+// sweepRetry is how long a sweep that failed waits.
+const sweepRetry = time.Second
+
+// sweeper gives back the space of history that a compaction has forgotten, a
+// little at a time.
+type sweeper struct {
+	k     *Keyspace
+	wakec chan struct{}
+
+	mu      sync.Mutex
+	rounds  int64         // sweeps begun
+	swept   int64         // the last one that found nothing left to do
+	changed chan struct{} // closed and renewed when swept moves
+}
+
+func newSweeper(k *Keyspace) *sweeper {
+	return &sweeper{k: k, wakec: make(chan struct{}, 1), changed: make(chan struct{})}
+}
+
+func (s *sweeper) wake() {
+	select {
+	case s.wakec <- struct{}{}:
+	default:
+	}
+}
+
+func (s *sweeper) loop() {
+	for {
+		select {
+		case <-s.wakec:
+		case <-s.k.ctx.Done():
+			return
+		}
+		s.mu.Lock()
+		s.rounds++
+		round := s.rounds
+		s.mu.Unlock()
+		for {
+			begin := time.Now()
+			more, err := s.k.table.Sweep(s.k.ctx, rowsPerSweep)
+			if o := s.k.opts.Observer.Sweep; o != nil {
+				o(time.Since(begin), more, err)
+			}
+			if s.k.ctx.Err() != nil {
+				return
+			}
+			if err != nil {
+				select {
+				case <-s.k.opts.Clock.After(sweepRetry):
+				case <-s.k.ctx.Done():
+					return
+				}
+				continue
+			}
+			if !more {
+				break
+			}
+		}
+		s.mu.Lock()
+		s.swept = round
+		close(s.changed)
+		s.changed = make(chan struct{})
+		s.mu.Unlock()
+	}
+}
+
+// wait returns when a sweep that began after the call is complete.
+func (s *sweeper) wait(ctx context.Context) error {
+	s.mu.Lock()
+	need := s.rounds + 1
+	s.mu.Unlock()
+	s.wake()
+	for {
+		s.mu.Lock()
+		done, changed := s.swept >= need, s.changed
+		s.mu.Unlock()
+		if done {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.k.ctx.Done():
+			return errClosed
+		}
+	}
+}
+
+// Compact implements kv.Keyspace.
+func (k *Keyspace) Compact(ctx context.Context, rev kv.Revision, physical bool) (kv.Revision, error) {
+	if err := k.open(); err != nil {
+		return 0, err
+	}
+	if err := k.table.SetCompacted(ctx, rev); err != nil {
+		return 0, err
+	}
+	raise(&k.compacted, rev)
+	if !physical {
+		k.sweeps.wake()
+		return k.revision(), nil
+	}
+	return k.revision(), k.sweeps.wait(ctx)
+}
+
+// autoCompact forgets what is older than the retention, like etcd's periodic
+// mode: it notes revisions ten times per period and compacts at the one noted
+// a period ago.
+func (k *Keyspace) autoCompact() {
+	const steps = 10
+	every := k.opts.AutoCompact / steps
+	var noted []kv.Revision
+	last := kv.Revision(0)
+	for {
+		select {
+		case <-k.opts.Clock.After(every):
+		case <-k.ctx.Done():
+			return
+		}
+		noted = append(noted, k.revision())
+		if len(noted) <= steps {
+			continue
+		}
+		rev := noted[0]
+		noted = noted[1:]
+		if rev <= last || rev <= 1 {
+			continue
+		}
+		// Somebody else may have compacted further; other failures are tried
+		// again with the next revision.
+		if _, err := k.Compact(k.ctx, rev, false); err == nil || isCompacted(err) {
+			last = rev
+		}
+	}
+}

@@ -1,0 +1,207 @@
+// Package mvcc is the engine of a keyspace: it gives any kv.Table the semantics
+// of etcd v3's KV, Watch and Lease services.
+//
+// Writes go through one committer per keyspace, which carries out everything
+// that arrived while the last commit was on its way in one transaction of the
+// table (commit.go, batch.go). Reads go to the table's snapshots (read.go).
+// What was committed goes to watchers from memory, and from the log to those
+// that lag behind (hub.go, watcher.go). DESIGN.md tells why, and how it fails.
+package mvcc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// Options of a keyspace. The zero value is what etcd does by default.
+type Options struct {
+	// Clock that leases and progress notifications go by; the real one if nil.
+	Clock clock.WithTicker
+	// Observer hears of what happens, for metrics. It must be quick.
+	Observer Observer
+	// ProgressInterval between notifications to watches that asked for them
+	// and had nothing else to deliver; 10 minutes if 0.
+	ProgressInterval time.Duration
+	// AutoCompact forgets history older than this; 0 leaves that to clients.
+	AutoCompact time.Duration
+	// MaxPending bounds the writes that wait; more fail with
+	// kv.ErrOverloaded. 10,000 if 0.
+	MaxPending int
+	// MaxTxnOps bounds the operations of a transaction; 128 if 0.
+	MaxTxnOps int
+	// MaxRequestBytes bounds the keys and values of a write; 1.5 MiB if 0.
+	MaxRequestBytes int
+	// CacheBytes bounds what is kept in memory of keys recently read and
+	// written, for tables that only this process writes to; 32 MiB if 0, none
+	// if negative.
+	CacheBytes int64
+}
+
+func (o *Options) fill() {
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.ProgressInterval == 0 {
+		o.ProgressInterval = 10 * time.Minute
+	}
+	if o.MaxPending == 0 {
+		o.MaxPending = 10_000
+	}
+	if o.MaxTxnOps == 0 {
+		o.MaxTxnOps = 128
+	}
+	if o.MaxRequestBytes == 0 {
+		o.MaxRequestBytes = 3 << 19
+	}
+	if o.CacheBytes == 0 {
+		o.CacheBytes = 32 << 20
+	}
+}
+
+// Observer hears of a keyspace's work. Nil functions are not called.
+type Observer struct {
+	// Commit: one transaction of the table, carrying this many client writes
+	// and changes of keys, took this long. Err is nil if it was made durable.
+	Commit func(writes, changes int, took time.Duration, err error)
+	// WatchLag: a watch fell behind and reads history from now on; behind is
+	// the number of revisions it lacks.
+	WatchLag func(behind int64)
+	// Sweep: one step of giving back the space of forgotten history.
+	Sweep func(took time.Duration, more bool, err error)
+}
+
+// Keyspace implements kv.Keyspace on a kv.Table.
+type Keyspace struct {
+	table kv.Table
+	size  func(context.Context) (total, inUse int64, err error)
+	opts  Options
+
+	commits *committer
+	hub     *hub
+	leases  *lessor
+	sweeps  *sweeper
+	pages   *pageMemo
+	cache   *cache // nil if the table has other writers
+
+	// seen is the highest revision that any answer told: a commit is visible
+	// to readers a moment before its watchers hear of it, and progress must not
+	// be behind what a reader knows.
+	seen atomic.Int64
+	// compacted is the compaction revision as far as this process knows.
+	compacted atomic.Int64
+
+	stop context.CancelFunc
+	ctx  context.Context // ends with Close
+	mu   sync.Mutex      // makes starting a goroutine exclude Close
+	wg   sync.WaitGroup
+}
+
+var _ kv.Keyspace = (*Keyspace)(nil)
+
+// Open starts the engine of a keyspace. backend may be nil; it is asked for
+// the size only. The table stays the caller's to close, after the Keyspace.
+func Open(ctx context.Context, table kv.Table, backend kv.Backend, opts Options) (*Keyspace, error) {
+	opts.fill()
+	head, err := table.Head(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("open keyspace: %w", err)
+	}
+	records, err := table.Leases(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("open keyspace: %w", err)
+	}
+	k := &Keyspace{table: table, opts: opts, pages: newPageMemo()}
+	if backend != nil {
+		k.size = backend.Size
+	}
+	k.ctx, k.stop = context.WithCancel(context.WithoutCancel(ctx))
+	k.seen.Store(head.Revision)
+	k.compacted.Store(head.Compacted)
+	if t, ok := table.(kv.ExclusiveTable); ok && t.Exclusive() && opts.CacheBytes > 0 {
+		k.cache = newCache(head.Revision, opts.CacheBytes)
+	}
+	k.hub = newHub(k, head.Revision)
+	k.leases = newLessor(k, records)
+	k.sweeps = newSweeper(k)
+	k.commits = newCommitter(k)
+
+	k.run(k.commits.loop)
+	k.run(k.leases.loop)
+	k.run(k.sweeps.loop)
+	if opts.AutoCompact > 0 {
+		k.run(k.autoCompact)
+	}
+	// A sweep may have been cut short.
+	k.sweeps.wake()
+	return k, nil
+}
+
+// run starts a goroutine that Close waits for, unless closing has begun.
+func (k *Keyspace) run(f func()) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.ctx.Err() != nil {
+		return false
+	}
+	k.wg.Go(f)
+	return true
+}
+
+// Close ends watches and waits for the commit under way; writes that still
+// wait fail with kv.ErrClosed.
+func (k *Keyspace) Close() error {
+	k.mu.Lock()
+	k.stop()
+	k.mu.Unlock()
+	k.wg.Wait()
+	return nil
+}
+
+// Status implements kv.Keyspace.
+func (k *Keyspace) Status(ctx context.Context) (*kv.Status, error) {
+	if err := k.open(); err != nil {
+		return nil, err
+	}
+	head, err := k.table.Head(ctx)
+	if err != nil {
+		return nil, err
+	}
+	k.saw(head.Revision)
+	st := &kv.Status{Revision: head.Revision, Compacted: head.Compacted}
+	if k.size != nil {
+		st.Size, st.SizeInUse, err = k.size(ctx)
+	}
+	return st, err
+}
+
+var errClosed = fmt.Errorf("keyspace: %w", kv.ErrClosed)
+
+func (k *Keyspace) open() error {
+	if k.ctx.Err() != nil {
+		return errClosed
+	}
+	return nil
+}
+
+// saw notes that an answer tells revision rev.
+func (k *Keyspace) saw(rev kv.Revision) { raise(&k.seen, rev) }
+
+// raise sets a to v unless it is higher already.
+func raise(a *atomic.Int64, v int64) {
+	for {
+		old := a.Load()
+		if v <= old || a.CompareAndSwap(old, v) {
+			return
+		}
+	}
+}
+
+func isCompacted(err error) bool { return errors.Is(err, kv.ErrCompacted) }

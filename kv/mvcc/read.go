@@ -1,0 +1,195 @@
+package mvcc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// Range implements kv.Keyspace.
+func (k *Keyspace) Range(ctx context.Context, req kv.RangeRequest) (*kv.RangeResult, error) {
+	if err := checkRange(&req); err != nil {
+		return nil, err
+	}
+	if err := k.open(); err != nil {
+		return nil, err
+	}
+	if res := k.cachedGet(&req); res != nil {
+		return res, nil
+	}
+	res, _, err := k.scan(ctx, &req)
+	return res, err
+}
+
+// cachedGet answers the read of a single key from memory, nil if it cannot.
+func (k *Keyspace) cachedGet(req *kv.RangeRequest) *kv.RangeResult {
+	if k.cache == nil || req.Revision > 0 || !req.Span.Single() || needsAll(req) {
+		return nil
+	}
+	e, rev, ok := k.cache.lookup(req.Start)
+	// Somebody may have read from the table what was committed just now, before
+	// the cache heard of it: nobody may see an older state after that.
+	if !ok || rev < k.seen.Load() {
+		return nil
+	}
+	res := &kv.RangeResult{Revision: rev}
+	if e != nil {
+		res.Count = 1
+		if !req.CountOnly {
+			res.KVs = []kv.KeyValue{*e}
+		}
+		if req.KeysOnly && !req.CountOnly {
+			res.KVs[0].Value = nil
+		}
+	}
+	return res
+}
+
+// scan reads from a snapshot of the table, and tells the snapshot's head.
+func (k *Keyspace) scan(ctx context.Context, req *kv.RangeRequest) (*kv.RangeResult, kv.Head, error) {
+	var head kv.Head
+	res, err := scanSorted(tableView{ctx, k, &head}, req)
+	if err != nil {
+		return nil, head, err
+	}
+	k.saw(res.Revision)
+	if k.cache != nil && req.Revision <= 0 && req.Span.Single() && !req.KeysOnly && !req.CountOnly && !needsAll(req) {
+		var e *kv.KeyValue
+		if len(res.KVs) == 1 {
+			e = &res.KVs[0]
+		}
+		k.cache.learned(req.Start, e, res.Revision)
+	}
+	return res, head, nil
+}
+
+// tableView reads from the table, each scan from a snapshot of its own.
+type tableView struct {
+	ctx  context.Context
+	k    *Keyspace
+	head *kv.Head
+}
+
+func (v tableView) revision() (now, compacted kv.Revision) { return v.head.Revision, v.head.Compacted }
+
+func (v tableView) get([]byte, bool) (*kv.KeyValue, error) {
+	return nil, errors.ErrUnsupported // only pinnedView is asked for keys
+}
+
+func (v tableView) scan(req *kv.RangeRequest) (*kv.RangeResult, error) {
+	limited := req.Limit > 0 && !req.CountOnly && !req.Span.Single()
+	rest, known := int64(0), false
+	if limited {
+		rest, known = v.k.pages.rest(req)
+	}
+	res, head, err := v.k.table.Range(v.ctx, *req, !known)
+	if err != nil {
+		return nil, err
+	}
+	*v.head = head
+	if limited && res.More {
+		if known {
+			res.Count = rest
+		}
+		v.k.pages.remember(req, res)
+	}
+	return res, nil
+}
+
+// pinnedView is one revision of the table, whatever is written meanwhile.
+type pinnedView struct {
+	ctx  context.Context
+	k    *Keyspace
+	head kv.Head
+}
+
+func (v *pinnedView) revision() (now, compacted kv.Revision) {
+	return v.head.Revision, v.head.Compacted
+}
+
+func (v *pinnedView) scan(req *kv.RangeRequest) (*kv.RangeResult, error) {
+	pinned := *req
+	asked := req.Revision > 0
+	if !asked {
+		pinned.Revision = v.head.Revision
+	}
+	var head kv.Head
+	res, err := tableView{v.ctx, v.k, &head}.scan(&pinned)
+	if err != nil {
+		if !asked && isCompacted(err) {
+			return nil, errMoved
+		}
+		return nil, err
+	}
+	res.Revision = v.head.Revision
+	return res, nil
+}
+
+func (v *pinnedView) get(key []byte, withValue bool) (*kv.KeyValue, error) {
+	res, err := v.scan(&kv.RangeRequest{Span: kv.Span{Start: key}, KeysOnly: !withValue})
+	if err != nil || len(res.KVs) == 0 {
+		return nil, err
+	}
+	return &res.KVs[0], nil
+}
+
+// errMoved: the revision that a read was pinned to was compacted meanwhile.
+var errMoved = errors.New("compacted while reading")
+
+// maxPins bounds the tries of a read-only transaction: each failure takes a
+// compaction at the newest revision while it runs.
+const maxPins = 10
+
+// readTxn carries out a transaction that changes nothing: all that it reads is
+// of one revision, and it waits for no writer.
+func (k *Keyspace) readTxn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResult, error) {
+	if err := k.open(); err != nil {
+		return nil, err
+	}
+	for range maxPins {
+		head, err := k.table.Head(ctx)
+		if err != nil {
+			return nil, err
+		}
+		res, err := readAt(&pinnedView{ctx, k, head}, req)
+		if errors.Is(err, errMoved) {
+			continue
+		}
+		if err == nil {
+			k.saw(head.Revision)
+		}
+		return res, err
+	}
+	return nil, fmt.Errorf("read-only txn: %w: compacted faster than it could read", kv.ErrUnavailable)
+}
+
+func readAt(v *pinnedView, req *kv.TxnRequest) (*kv.TxnResult, error) {
+	p, err := makePlan(v, req)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.checkReads(v); err != nil {
+		return nil, err
+	}
+	return p.read(v)
+}
+
+func (p *plan) read(v *pinnedView) (*kv.TxnResult, error) {
+	res := &kv.TxnResult{Revision: v.head.Revision, Succeeded: p.succeeded, Results: make([]kv.OpResult, len(p.ops))}
+	nested := p.nested
+	for i := range p.ops {
+		var err error
+		if p.ops[i].Txn != nil {
+			res.Results[i].Txn, err = nested[0].read(v)
+			nested = nested[1:]
+		} else {
+			res.Results[i].Range, err = scanSorted(v, p.ops[i].Range)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return res, nil
+}

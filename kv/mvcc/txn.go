@@ -1,0 +1,207 @@
+package mvcc
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// view is a state that a transaction is carried out on: a snapshot of the
+// table, or a batch that is under way.
+type view interface {
+	// revision that the view is at, and the compaction revision.
+	revision() (now, compacted kv.Revision)
+	// scan reads a span as it is in the view, or was at req.Revision; sorting and
+	// bounds are not its business.
+	scan(req *kv.RangeRequest) (*kv.RangeResult, error)
+	// get reads one key as it is in the view; without value where that will do.
+	get(key []byte, withValue bool) (*kv.KeyValue, error)
+}
+
+// plan is the path that a transaction takes: all compares, of nested
+// transactions, too, are decided before the first operation runs, as in etcd.
+type plan struct {
+	succeeded bool
+	ops       []kv.Op
+	nested    []*plan // one for each op with a Txn, in order
+}
+
+func makePlan(v view, req *kv.TxnRequest) (*plan, error) {
+	p := &plan{succeeded: true, ops: req.Then}
+	for i := range req.If {
+		ok, err := holds(v, &req.If[i])
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			p.succeeded, p.ops = false, req.Else
+			break
+		}
+	}
+	for i := range p.ops {
+		if t := p.ops[i].Txn; t != nil {
+			n, err := makePlan(v, t)
+			if err != nil {
+				return nil, err
+			}
+			p.nested = append(p.nested, n)
+		}
+	}
+	return p, nil
+}
+
+// holds evaluates a compare. A missing key compares as all zeros, and so does
+// a span without keys; a missing value compares with nothing.
+func holds(v view, c *kv.Compare) (bool, error) {
+	if c.Span.Single() {
+		e, err := v.get(c.Start, c.Target == kv.CompareValue)
+		if err != nil {
+			return false, err
+		}
+		return matches(e, c), nil
+	}
+	res, err := v.scan(&kv.RangeRequest{Span: c.Span, KeysOnly: c.Target != kv.CompareValue})
+	if err != nil {
+		return false, err
+	}
+	if len(res.KVs) == 0 {
+		return matches(nil, c), nil
+	}
+	for i := range res.KVs {
+		if !matches(&res.KVs[i], c) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+func matches(e *kv.KeyValue, c *kv.Compare) bool {
+	if e == nil {
+		if c.Target == kv.CompareValue {
+			return false
+		}
+		e = &kv.KeyValue{}
+	}
+	var r int
+	switch c.Target {
+	case kv.CompareVersion:
+		r = cmp.Compare(e.Version, c.Int)
+	case kv.CompareCreate:
+		r = cmp.Compare(e.CreateRevision, c.Int)
+	case kv.CompareMod:
+		r = cmp.Compare(e.ModRevision, c.Int)
+	case kv.CompareLease:
+		r = cmp.Compare(e.Lease, c.Int)
+	case kv.CompareValue:
+		r = bytes.Compare(e.Value, c.Value)
+	}
+	switch c.Op {
+	case kv.Equal:
+		return r == 0
+	case kv.NotEqual:
+		return r != 0
+	case kv.Greater:
+		return r > 0
+	case kv.Less:
+		return r < 0
+	}
+	return true
+}
+
+// checkReads refuses a path that reads what is not there (yet, or any more).
+func (p *plan) checkReads(v view) error {
+	nested := p.nested
+	now, compacted := v.revision()
+	for i := range p.ops {
+		switch op := &p.ops[i]; {
+		case op.Range != nil:
+			if err := checkRevision(op.Range.Revision, now, compacted); err != nil {
+				return err
+			}
+		case op.Txn != nil:
+			if err := nested[0].checkReads(v); err != nil {
+				return err
+			}
+			nested = nested[1:]
+		}
+	}
+	return nil
+}
+
+func checkRevision(rev, now, compacted kv.Revision) error {
+	switch {
+	case rev <= 0:
+		return nil
+	case rev > now:
+		return fmt.Errorf("range at revision %d: %w (keyspace is at %d)", rev, kv.ErrFutureRevision, now)
+	case rev < compacted:
+		return fmt.Errorf("range at revision %d: %w (at %d)", rev, kv.ErrCompacted, compacted)
+	}
+	return nil
+}
+
+// needsAll tells whether limit and order apply only after everything in the
+// span was read.
+func needsAll(req *kv.RangeRequest) bool {
+	return req.SortOrder != kv.SortNone || req.SortTarget != kv.SortByKey && req.SortOrder == kv.SortNone ||
+		req.MinModRevision != 0 || req.MaxModRevision != 0 ||
+		req.MinCreateRevision != 0 || req.MaxCreateRevision != 0
+}
+
+// scanSorted reads a span from a view and applies order, bounds and limit.
+func scanSorted(v view, req *kv.RangeRequest) (*kv.RangeResult, error) {
+	if !needsAll(req) || req.CountOnly {
+		return v.scan(req)
+	}
+	all := *req
+	all.Limit = 0
+	// Values may be what to sort by.
+	all.KeysOnly = req.KeysOnly && req.SortTarget != kv.SortByValue
+	res, err := v.scan(&all)
+	if err != nil {
+		return nil, err
+	}
+	arrange(res, req)
+	return res, nil
+}
+
+// arrange applies bounds, order, limit and KeysOnly to everything in a span.
+// Count stays what it was: etcd counts what the bounds leave out.
+func arrange(res *kv.RangeResult, req *kv.RangeRequest) {
+	out := func(v, low, high int64) bool { return low != 0 && v < low || high != 0 && v > high }
+	res.KVs = slices.DeleteFunc(res.KVs, func(e kv.KeyValue) bool {
+		return out(e.ModRevision, req.MinModRevision, req.MaxModRevision) ||
+			out(e.CreateRevision, req.MinCreateRevision, req.MaxCreateRevision)
+	})
+	var less func(a, b kv.KeyValue) int
+	switch req.SortTarget {
+	case kv.SortByVersion:
+		less = func(a, b kv.KeyValue) int { return cmp.Compare(a.Version, b.Version) }
+	case kv.SortByCreate:
+		less = func(a, b kv.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) }
+	case kv.SortByMod:
+		less = func(a, b kv.KeyValue) int { return cmp.Compare(a.ModRevision, b.ModRevision) }
+	case kv.SortByValue:
+		less = func(a, b kv.KeyValue) int { return bytes.Compare(a.Value, b.Value) }
+	}
+	switch {
+	case less == nil && req.SortOrder == kv.SortDescend:
+		slices.Reverse(res.KVs)
+	case less != nil && req.SortOrder == kv.SortDescend:
+		slices.SortStableFunc(res.KVs, func(a, b kv.KeyValue) int { return less(b, a) })
+	case less != nil:
+		slices.SortStableFunc(res.KVs, less)
+	}
+	if req.Limit > 0 && int64(len(res.KVs)) > req.Limit {
+		res.KVs = res.KVs[:req.Limit]
+		res.More = true
+	}
+	if req.KeysOnly {
+		for i := range res.KVs {
+			res.KVs[i].Value = nil
+		}
+	}
+}

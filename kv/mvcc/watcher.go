@@ -1,0 +1,318 @@
+package mvcc
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// Bounds of what waits in memory for one slow watch. A watch that exceeds them
+// reads the log from there on.
+const (
+	maxQueueEvents = 4096
+	maxQueueBytes  = 4 << 20
+	// changesPerRead is how much of the log a watch reads at a time.
+	changesPerRead = 1000
+)
+
+// watcher is one watch. Its goroutine delivers; publishers only ever put
+// events into its queue.
+type watcher struct {
+	k   *Keyspace
+	ctx context.Context
+	req kv.WatchRequest
+	out chan kv.WatchResponse
+	// wakec says that there is something to look at.
+	wakec chan struct{}
+
+	// staged holds the events of a publication under way, so that a revision
+	// gets into the queue as a whole. Guarded by hub.mu.
+	staged      []kv.Event
+	stagedBytes int
+
+	mu         sync.Mutex
+	live       bool
+	queue      []kv.Event
+	queueBytes int
+	behind     kv.Revision // where to read on, once not live and the queue is empty
+	progress   kv.Revision // revision to report when it is reached, 0: none wanted
+
+	// next is the first revision not delivered or queued yet; it belongs to the
+	// goroutine, while not live.
+	next kv.Revision
+	// delivered is the revision up to which everything was sent.
+	delivered kv.Revision
+}
+
+// Watch implements kv.Keyspace.
+func (k *Keyspace) Watch(ctx context.Context, req kv.WatchRequest) (kv.Watch, error) {
+	if err := k.open(); err != nil {
+		return nil, err
+	}
+	if len(req.Start) == 0 && req.Span.Single() {
+		return nil, fmt.Errorf("watch: %w", kv.ErrEmptyKey)
+	}
+	w := &watcher{
+		k: k, ctx: ctx, req: req,
+		out:   make(chan kv.WatchResponse, 1),
+		wakec: make(chan struct{}, 1),
+		next:  req.StartRevision,
+	}
+	if req.PrevKV {
+		k.hub.prevs.Add(1)
+	}
+	if now := max(k.hub.rev.Load(), k.seen.Load()); req.StartRevision == 0 {
+		w.next = now + 1
+	}
+	w.delivered = w.next - 1
+	if w.next < 0 || !k.hub.join(w) {
+		w.behind = w.next
+	}
+	if !k.run(w.loop) {
+		k.hub.leave(w)
+		return nil, errClosed
+	}
+	return w, nil
+}
+
+func (w *watcher) Responses() <-chan kv.WatchResponse { return w.out }
+
+func (w *watcher) RequestProgress() {
+	target := max(w.k.hub.rev.Load(), w.k.seen.Load())
+	w.mu.Lock()
+	w.progress = max(w.progress, target)
+	w.mu.Unlock()
+	w.wake()
+}
+
+func (w *watcher) wake() {
+	select {
+	case w.wakec <- struct{}{}:
+	default:
+	}
+}
+
+// stage takes note of a change, under hub.mu, and reports whether it is the
+// first of this publication.
+func (w *watcher) stage(c *kv.Change, hasPrev bool) (first bool) {
+	if c.KV.ModRevision < w.next || c.Deleted && w.req.NoDelete || !c.Deleted && w.req.NoPut {
+		return false
+	}
+	first = len(w.staged) == 0
+	w.staged = append(w.staged, w.event(c))
+	w.stagedBytes += len(c.KV.Key) + len(c.KV.Value)
+	if w.req.PrevKV && !hasPrev {
+		// The batch was made before this watch was here. Reading the log
+		// gives what is missing.
+		w.stagedBytes = maxQueueBytes + 1
+	}
+	return first
+}
+
+// flush moves what is staged into the queue. It reports false if that would
+// exceed the bounds: then the watch goes on from the log.
+func (w *watcher) flush() bool {
+	if len(w.staged) == 0 {
+		return true
+	}
+	w.mu.Lock()
+	ok := len(w.queue)+len(w.staged) <= maxQueueEvents && w.queueBytes+w.stagedBytes <= maxQueueBytes
+	if ok {
+		w.queue = append(w.queue, w.staged...)
+		w.queueBytes += w.stagedBytes
+	} else {
+		w.live, w.behind = false, w.staged[0].KV.ModRevision
+	}
+	w.mu.Unlock()
+	clear(w.staged)
+	w.staged, w.stagedBytes = w.staged[:0], 0
+	w.wake()
+	return ok
+}
+
+// fallBehind ends being live: what is queued is still delivered, then the watch
+// reads the log from a revision on.
+func (w *watcher) fallBehind(from kv.Revision) {
+	w.mu.Lock()
+	w.live, w.behind = false, max(from, w.next)
+	w.mu.Unlock()
+	w.wake()
+}
+
+func (w *watcher) setLive() {
+	w.mu.Lock()
+	w.live = true
+	w.mu.Unlock()
+}
+
+func (w *watcher) event(c *kv.Change) kv.Event {
+	e := kv.Event{KV: c.KV}
+	if c.Deleted {
+		e.Type = kv.EventDelete
+	}
+	if w.req.PrevKV {
+		e.Prev = c.Prev
+	}
+	return e
+}
+
+func (w *watcher) loop() {
+	defer close(w.out)
+	defer w.k.hub.leave(w)
+	var tick <-chan time.Time
+	if w.req.ProgressNotify {
+		t := w.k.opts.Clock.NewTicker(w.k.opts.ProgressInterval)
+		defer t.Stop()
+		tick = t.C()
+	}
+	idle := true // nothing was sent since the last tick
+	for {
+		// Before the queue is looked at: all events up to here are in it.
+		published := w.k.hub.rev.Load()
+		w.mu.Lock()
+		events, live, behind := w.queue, w.live, w.behind
+		w.queue, w.queueBytes = nil, 0
+		w.mu.Unlock()
+
+		switch {
+		case len(events) > 0:
+			upTo := events[len(events)-1].KV.ModRevision
+			if live {
+				upTo = max(upTo, published)
+			}
+			if !w.send(kv.WatchResponse{Revision: upTo, Events: events}) {
+				return
+			}
+			w.delivered = max(w.delivered, upTo)
+			idle = false
+			// Here, too: there may be events without end.
+			if !w.answerProgress() {
+				return
+			}
+			continue
+		case !live:
+			sent, ok := w.catchUp(behind)
+			if !ok {
+				return
+			}
+			if sent {
+				idle = false
+			}
+			continue
+		}
+		w.delivered = max(w.delivered, published)
+		if !w.answerProgress() {
+			return
+		}
+
+		select {
+		case <-w.wakec:
+		case <-tick:
+			if idle && w.k.hub.rev.Load() >= w.req.StartRevision-1 {
+				w.RequestProgress()
+			}
+			idle = true
+		case <-w.ctx.Done():
+			return
+		case <-w.k.ctx.Done():
+			w.send(kv.WatchResponse{Revision: w.delivered, Err: errClosed})
+			return
+		}
+	}
+}
+
+// answerProgress reports progress if it is wanted and reached.
+func (w *watcher) answerProgress() bool {
+	w.mu.Lock()
+	target := w.progress
+	w.mu.Unlock()
+	if target == 0 {
+		return true
+	}
+	target = max(target, w.req.StartRevision-1)
+	// A watch that has not begun has delivered nothing: only what the hub has
+	// published counts.
+	reached := min(w.delivered, w.k.hub.rev.Load())
+	if reached < target {
+		if !w.k.hub.await(w, target) {
+			w.wake()
+		}
+		return true
+	}
+	w.mu.Lock()
+	if w.progress <= reached {
+		w.progress = 0
+	}
+	w.mu.Unlock()
+	return w.send(kv.WatchResponse{Revision: reached, Progress: true})
+}
+
+// catchUp reads the log from a revision on, delivers what it finds and tries
+// to join. It reports whether it sent something, and false if the watch is over.
+func (w *watcher) catchUp(from kv.Revision) (sent, ok bool) {
+	w.next = from
+	if from >= 0 && w.k.hub.join(w) {
+		return false, true
+	}
+	upTo := w.k.hub.rev.Load()
+	if o := w.k.opts.Observer.WatchLag; o != nil {
+		o(upTo - from + 1)
+	}
+	changes, head, err := w.k.table.Changes(w.ctx, from-1, upTo, changesPerRead, w.req.PrevKV)
+	if err == nil && from < head.Compacted || from < 0 {
+		return false, w.fail(kv.WatchResponse{
+			Revision: w.delivered, CompactRevision: head.Compacted,
+			Err: fmt.Errorf("watch from revision %d: %w (at %d)", from, kv.ErrCompacted, head.Compacted),
+		})
+	}
+	if err != nil {
+		return false, w.fail(kv.WatchResponse{Revision: w.delivered, Err: fmt.Errorf("watch from revision %d: %w", from, err)})
+	}
+	if len(changes) >= changesPerRead {
+		upTo = changes[len(changes)-1].KV.ModRevision
+	}
+	var events []kv.Event
+	for i := range changes {
+		c := &changes[i]
+		if !w.req.Span.Contains(c.KV.Key) || c.Deleted && w.req.NoDelete || !c.Deleted && w.req.NoPut {
+			continue
+		}
+		events = append(events, w.event(c))
+	}
+	if len(events) > 0 && !w.send(kv.WatchResponse{Revision: upTo, Events: events}) {
+		return false, false
+	}
+	w.delivered = max(w.delivered, upTo)
+	w.mu.Lock()
+	w.behind = upTo + 1
+	w.mu.Unlock()
+	return len(events) > 0, true
+}
+
+// fail sends the last response.
+func (w *watcher) fail(r kv.WatchResponse) bool {
+	if w.ctx.Err() == nil {
+		w.send(r)
+	}
+	return false
+}
+
+// send waits for the reader, and reports false if the watch is over.
+func (w *watcher) send(r kv.WatchResponse) bool {
+	select {
+	case w.out <- r:
+		return true
+	case <-w.ctx.Done():
+		return false
+	case <-w.k.ctx.Done():
+		// The reader may still be there: leave the news if there is room.
+		select {
+		case w.out <- kv.WatchResponse{Revision: w.delivered, Err: errClosed}:
+		default:
+		}
+		return false
+	}
+}

@@ -1,0 +1,98 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// inconsistencies are queries that find nothing in a sound database. Each row
+// found is (keyspace, what it is about).
+var inconsistencies = []struct{ what, sql string }{
+	{"current key points at a change that is not in the log, or is another", `
+		SELECT c.ks, hex(c.key) FROM current c LEFT JOIN log l ON l.id = c.id
+		WHERE l.id IS NULL OR (l.ks, l.key, l.rev, l.create_rev, l.version, l.lease)
+			IS NOT (c.ks, c.key, c.mod, c.create_rev, c.version, c.lease)`},
+	{"key in the log that is newer than its current state", `
+		SELECT l.ks, hex(l.key) FROM log l LEFT JOIN current c ON c.ks = l.ks AND c.key = l.key
+		WHERE c.id IS NULL OR c.id < l.id`},
+	{"change above the compaction revision that no segment holds", `
+		SELECT l.ks, l.rev FROM log l JOIN keyspace k ON k.id = l.ks
+		WHERE l.rev > k.compacted AND NOT EXISTS (SELECT 1 FROM segment s
+			WHERE s.ks = l.ks AND s.rev >= l.rev AND l.id >= s.id AND l.id < s.id + s.n)`},
+	{"change that a segment above the compaction revision has lost", `
+		SELECT s.ks, s.rev FROM segment s JOIN keyspace k ON k.id = s.ks
+		WHERE s.rev > k.compacted AND NOT EXISTS (SELECT 1 FROM log l
+			WHERE l.id = s.id + s.n - 1 AND l.ks = s.ks AND l.rev = s.rev)`},
+	{"change above the compaction revision whose predecessor is gone", `
+		SELECT l.ks, l.rev FROM log l JOIN keyspace k ON k.id = l.ks
+		WHERE l.rev > k.compacted AND l.prev_rev <> 0
+			AND NOT EXISTS (SELECT 1 FROM log p WHERE p.id = l.prev_id AND p.key = l.key AND p.rev = l.prev_rev)`},
+	{"revisions of the log that do not rise with its ids", `
+		SELECT ks, rev FROM (SELECT ks, rev, lag(rev) OVER (PARTITION BY ks ORDER BY id) AS before FROM log)
+		WHERE rev < before`},
+	{"gap in the revisions above the compaction revision", `
+		SELECT ks, rev FROM (SELECT l.ks, l.rev, k.compacted,
+				lag(l.rev) OVER (PARTITION BY l.ks ORDER BY l.id) AS before
+			FROM log l JOIN keyspace k ON k.id = l.ks WHERE l.rev > k.compacted)
+		WHERE rev > coalesce(before, max(compacted, 1)) + 1`},
+	{"key with a lease that does not exist", `
+		SELECT c.ks, hex(c.key) FROM current c
+		WHERE c.lease <> 0 AND NOT EXISTS (SELECT 1 FROM lease l WHERE l.ks = c.ks AND l.id = c.lease)`},
+	{"change that a finished sweep has left behind", `
+		SELECT l.ks, l.rev FROM log l JOIN keyspace k ON k.id = l.ks
+		WHERE k.swept = k.compacted AND l.version = 0 AND l.rev < k.compacted
+		UNION ALL
+		SELECT p.ks, p.rev FROM log n JOIN keyspace k ON k.id = n.ks JOIN log p ON p.id = n.prev_id
+		WHERE k.swept = k.compacted AND n.rev <= k.compacted`},
+}
+
+// Check inspects the whole database: SQLite's own structure, and that the log,
+// the current state and the leases of every keyspace agree. It reads
+// everything, on a snapshot, and so takes time; writers go on meanwhile. It
+// returns all that it finds wrong.
+func (db *DB) Check(ctx context.Context) error {
+	var found []error
+	err := db.read(ctx, "check", func(c *conn) error {
+		found = nil
+		// One read transaction, so that all queries see the same.
+		if err := c.c.Exec(`BEGIN`); err != nil {
+			return err
+		}
+		defer c.c.Exec(`COMMIT`)
+		rows, err := c.textRows(`PRAGMA integrity_check`)
+		if err != nil {
+			return err
+		}
+		if len(rows) != 1 || rows[0] != "ok" {
+			for _, r := range rows {
+				found = append(found, fmt.Errorf("database %s: %s", db.path, r))
+			}
+		}
+		for _, q := range inconsistencies {
+			rows, err := c.textRows(`SELECT 'keyspace ' || ks || ': ' || x FROM (SELECT * FROM (` +
+				`SELECT NULL AS ks, NULL AS x WHERE 0 UNION ALL ` + q.sql + `) LIMIT 10)`)
+			if err != nil {
+				return fmt.Errorf("%s: %w", q.what, err)
+			}
+			for _, r := range rows {
+				found = append(found, fmt.Errorf("database %s: %s: %s", db.path, q.what, r))
+			}
+		}
+		return nil
+	})
+	return errors.Join(append(found, err)...)
+}
+
+// textRows runs SQL that gives one text column. It is for rare statements.
+func (c *conn) textRows(sql string) (rows []string, err error) {
+	s, _, err := c.c.Prepare(sql)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	for s.Step() {
+		rows = append(rows, s.ColumnText(0))
+	}
+	return rows, s.Err()
+}

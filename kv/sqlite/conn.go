@@ -1,0 +1,165 @@
+package sqlite
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ncruces/go-sqlite3"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// conn is one connection with its prepared statements. One goroutine uses it
+// at a time.
+type conn struct {
+	db    *DB
+	c     *sqlite3.Conn
+	stmts [numQueries]*sqlite3.Stmt
+}
+
+// maxConnMemory bounds what one connection may take; the page cache is the
+// larger part of it.
+const maxConnMemory = 1 << 30
+
+func openConn(db *DB, cacheKiB int) (*conn, error) {
+	ctx := sqlite3.WithMaxMemory(context.Background(), maxConnMemory)
+	sc, err := sqlite3.OpenContext(ctx, db.uri())
+	if err != nil {
+		return nil, db.fail("open", err)
+	}
+	c := &conn{db: db, c: sc}
+	// Checkpoints are the checkpointer's business. FULL syncs the log at every
+	// commit. page_size only matters before the first page is written.
+	err = sc.BusyTimeout(10 * time.Second)
+	if err == nil {
+		err = sc.Exec(fmt.Sprintf(`
+			PRAGMA page_size = %d;
+			PRAGMA journal_mode = WAL;
+			PRAGMA synchronous = FULL;
+			PRAGMA wal_autocheckpoint = 0;
+			PRAGMA foreign_keys = OFF;
+			PRAGMA cell_size_check = ON;
+			PRAGMA temp_store = MEMORY;
+			PRAGMA cache_spill = OFF;
+			PRAGMA cache_size = -%d;`, db.opts.pageSize, cacheKiB))
+	}
+	if err != nil {
+		sc.Close()
+		return nil, db.fail("open", err)
+	}
+	return c, nil
+}
+
+func (c *conn) close() error {
+	for i, s := range c.stmts {
+		if s != nil {
+			s.Close()
+			c.stmts[i] = nil
+		}
+	}
+	return c.c.Close()
+}
+
+// stmt returns the prepared statement of a query, ready to bind.
+func (c *conn) stmt(q query) (*sqlite3.Stmt, error) {
+	if s := c.stmts[q]; s != nil {
+		return s, nil
+	}
+	s, _, err := c.c.PrepareFlags(queries[q], sqlite3.PREPARE_PERSISTENT)
+	if err != nil {
+		return nil, fmt.Errorf("prepare query %d: %w", q, err)
+	}
+	c.stmts[q] = s
+	return s, nil
+}
+
+// with binds integers to a query's first parameters.
+func (c *conn) with(q query, args ...int64) (*sqlite3.Stmt, error) {
+	s, err := c.stmt(q)
+	if err != nil {
+		return nil, err
+	}
+	for i, a := range args {
+		if err := s.BindInt64(i+1, a); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// exec runs a query that returns no rows.
+func (c *conn) exec(q query, args ...int64) error {
+	s, err := c.with(q, args...)
+	if err != nil {
+		return err
+	}
+	return s.Exec()
+}
+
+// queryInt runs SQL that gives one integer. It is for rare statements.
+func (c *conn) queryInt(sql string) (int64, error) {
+	s, _, err := c.c.Prepare(sql)
+	if err != nil {
+		return 0, err
+	}
+	defer s.Close()
+	if !s.Step() {
+		if err := s.Err(); err != nil {
+			return 0, err
+		}
+		return 0, fmt.Errorf("%s: no row", sql)
+	}
+	return s.ColumnInt64(0), nil
+}
+
+// snapshot reads where a keyspace stands and holds the read transaction
+// that this begins until done is called: everything read by this connection
+// until then is of the same moment.
+func (c *conn) snapshot(ks int64) (head kv.Head, done func(), err error) {
+	s, err := c.with(qHead, ks)
+	if err != nil {
+		return head, nil, err
+	}
+	if !s.Step() {
+		err := s.Err()
+		s.Reset()
+		if err == nil {
+			err = fmt.Errorf("keyspace %d: its row is missing: %w", ks, sqlite3.CORRUPT)
+		}
+		return head, nil, err
+	}
+	// A keyspace without a segment has never been written.
+	head.Revision = max(s.ColumnInt64(0), 1)
+	head.Compacted = s.ColumnInt64(1)
+	return head, func() { s.Reset() }, nil
+}
+
+// keyspaceID finds a keyspace, or makes it.
+func (c *conn) keyspaceID(name string) (int64, error) {
+	s, err := c.stmt(qKeyspace)
+	if err != nil {
+		return 0, err
+	}
+	if err := s.BindText(1, name); err != nil {
+		return 0, err
+	}
+	found := s.Step()
+	id := s.ColumnInt64(0)
+	if err := s.Reset(); err != nil {
+		return 0, err
+	}
+	if found {
+		return id, nil
+	}
+	if s, err = c.stmt(qNewKeyspace); err != nil {
+		return 0, err
+	}
+	if err := s.BindText(1, name); err != nil {
+		return 0, err
+	}
+	if err := s.Exec(); err != nil {
+		return 0, err
+	}
+	return c.c.LastInsertRowID(), nil
+}

@@ -1,0 +1,49 @@
+//go:build unix
+
+package sqlite
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// fileLock keeps other processes away from a database. It is an flock on a file
+// of its own: SQLite's byte-range locks on the database are for its own
+// connections, and the system drops an flock when the process ends, however it
+// ends.
+type fileLock struct{ f *os.File }
+
+func lockFile(db string) (*fileLock, error) {
+	name := db + ".lock"
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open database %s: %w", db, err)
+	}
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if err == nil {
+		return &fileLock{f}, nil
+	}
+	f.Close()
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return nil, fmt.Errorf("open database %s: %w: it holds %s; stop it, or use another file", db, kv.ErrInUse, name)
+	}
+	return nil, fmt.Errorf("open database %s: lock %s: %w (the file system must support flock)", db, name, err)
+}
+
+// release gives the lock back. The file stays: removing it would let two
+// processes lock two different files of that name.
+func (l *fileLock) release() { l.f.Close() }
+
+// syncDir makes the names in a directory durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}

@@ -1,0 +1,278 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ncruces/go-sqlite3"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// writer is the one goroutine that writes. Updates that wait while a commit is
+// under way, of whatever keyspaces, share the next one in the order of their
+// arrival, so that none can starve another and all share the sync to disk.
+type writer struct {
+	db     *DB
+	conn   *conn
+	nextID int64 // of the log
+	reqs   chan *writeRequest
+	stopc  chan struct{}
+	done   chan struct{}
+	once   sync.Once
+	// walPages is the length of the write-ahead log after the last commit.
+	walPages atomic.Int64
+	// fenced is set after a commit of unknown outcome until a later one proves
+	// it undone.
+	fenced bool
+}
+
+type writeRequest struct {
+	ctx   context.Context
+	fn    func(*conn) error
+	err   error
+	done  chan struct{}
+	taken atomic.Bool
+}
+
+// maxJoined bounds how many updates share a commit, and so how long the first
+// of them waits for the last.
+const maxJoined = 64
+
+func startWriter(db *DB, c *conn, nextID int64) *writer {
+	w := &writer{
+		db: db, conn: c, nextID: nextID,
+		reqs:  make(chan *writeRequest, maxJoined),
+		stopc: make(chan struct{}),
+		done:  make(chan struct{}),
+	}
+	c.c.WALHook(func(_ *sqlite3.Conn, _ string, pages int) error {
+		w.walPages.Store(int64(pages))
+		return nil
+	})
+	go w.loop()
+	return w
+}
+
+// do runs fn in a write transaction and returns when it is durable. Giving up
+// through ctx is possible until the writer takes the request.
+func (w *writer) do(ctx context.Context, fn func(*conn) error) error {
+	r := &writeRequest{ctx: ctx, fn: fn, done: make(chan struct{})}
+	select {
+	case w.reqs <- r:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-w.stopc:
+		return fmt.Errorf("write: database %s: %w", w.db.path, kv.ErrClosed)
+	}
+	select {
+	case <-r.done:
+		return r.err
+	case <-ctx.Done():
+		if r.taken.CompareAndSwap(false, true) {
+			return ctx.Err()
+		}
+	case <-w.done:
+		// The loop may have ended after it answered, or without seeing r.
+		if r.taken.CompareAndSwap(false, true) {
+			return fmt.Errorf("write: database %s: %w", w.db.path, kv.ErrClosed)
+		}
+	}
+	<-r.done
+	return r.err
+}
+
+func (w *writer) stop() {
+	w.once.Do(func() { close(w.stopc) })
+	<-w.done
+}
+
+func (w *writer) loop() {
+	defer close(w.done)
+	batch := make([]*writeRequest, 0, maxJoined)
+	for {
+		batch = batch[:0]
+		select {
+		case r := <-w.reqs:
+			batch = append(batch, r)
+		case <-w.stopc:
+			return
+		}
+		for more := true; more && len(batch) < maxJoined; {
+			select {
+			case r := <-w.reqs:
+				batch = append(batch, r)
+			default:
+				more = false
+			}
+		}
+		live := batch[:0]
+		for _, r := range batch {
+			if r.taken.CompareAndSwap(false, true) {
+				live = append(live, r)
+			}
+		}
+		if len(live) > 0 {
+			w.run(live)
+			for _, r := range live {
+				close(r.done)
+			}
+		}
+		w.boundLog()
+	}
+}
+
+// run carries out requests in one transaction and leaves each one's error in
+// it. A request that fails takes nothing away from the others.
+func (w *writer) run(batch []*writeRequest) {
+	failAll := func(err error) {
+		for _, r := range batch {
+			if r.err == nil {
+				r.err = err
+			}
+		}
+	}
+	if err := w.ready(); err != nil {
+		failAll(err)
+		return
+	}
+	c := w.conn
+	if err := c.exec(qBegin); err != nil {
+		failAll(w.db.fail("begin", err))
+		return
+	}
+	succeeded := 0
+	for _, r := range batch {
+		r.err = w.one(r, len(batch) > 1)
+		if c.c.GetAutocommit() {
+			// SQLite gave the whole transaction up (disk full, I/O error).
+			failAll(fmt.Errorf("write: database %s: %w: another change in the same commit failed: %w",
+				w.db.path, kv.ErrUnavailable, r.err))
+			return
+		}
+		if r.err == nil {
+			succeeded++
+		}
+	}
+	if succeeded == 0 {
+		w.rollback()
+		return
+	}
+	if err := c.exec(qCommit); err != nil {
+		failAll(w.commitFailed(err))
+	}
+}
+
+// one runs a request, undoing what it did if it fails.
+func (w *writer) one(r *writeRequest, joined bool) error {
+	c := w.conn
+	if !joined {
+		return w.sqlError(r.fn(c))
+	}
+	if err := c.exec(qSavepoint); err != nil {
+		return w.sqlError(err)
+	}
+	err := r.fn(c)
+	if err != nil && !c.c.GetAutocommit() {
+		if rerr := c.exec(qRollbackTo); rerr != nil {
+			// Not undone alone, so nothing of this transaction may be committed.
+			w.rollback()
+			return w.sqlError(errors.Join(err, rerr))
+		}
+	}
+	if !c.c.GetAutocommit() {
+		if rerr := c.exec(qRelease); rerr != nil {
+			w.rollback()
+			return w.sqlError(errors.Join(err, rerr))
+		}
+	}
+	return w.sqlError(err)
+}
+
+func (w *writer) sqlError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return w.db.fail("write", err)
+}
+
+func (w *writer) rollback() {
+	if !w.conn.c.GetAutocommit() {
+		if err := w.conn.exec(qRollback); err != nil {
+			w.breakDown(err)
+		}
+	}
+}
+
+// commitFailed finds out what became of a transaction whose COMMIT failed, and
+// returns the error to answer with.
+//
+// The frames of the transaction may be in the log file already, so that the
+// next recovery would find it committed. If only writing failed (disk full),
+// the next transaction starts at the same place of the log and overwrites
+// them: once it is durable, the failed one can never come back. If syncing
+// failed, the system may have dropped what it could not write and report
+// nothing the next time: then nothing that this process reads back proves
+// anything, and writing ends until a restart reads the disk anew.
+func (w *writer) commitFailed(err error) error {
+	w.rollback()
+	var code sqlite3.ExtendedErrorCode
+	if errors.As(err, &code) && code == sqlite3.IOERR_FSYNC {
+		w.breakDown(err)
+	} else {
+		w.fenced = true
+		if w.ready() == nil {
+			return fmt.Errorf("commit: database %s: %w: %w (nothing was changed)", w.db.path, kv.ErrUnavailable, err)
+		}
+	}
+	return fmt.Errorf("commit: database %s: %w: %w", w.db.path, kv.ErrUnknownOutcome, err)
+}
+
+// ready tells whether writing is possible; after a commit of unknown outcome
+// it first commits something harmless in its place.
+func (w *writer) ready() error {
+	if p := w.db.broken.Load(); p != nil {
+		return *p
+	}
+	if !w.fenced {
+		return nil
+	}
+	err := w.conn.exec(qFence) // a transaction of its own
+	if err == nil {
+		w.fenced = false
+		return nil
+	}
+	w.rollback()
+	var code sqlite3.ExtendedErrorCode
+	if errors.As(err, &code) && code == sqlite3.IOERR_FSYNC {
+		w.breakDown(err)
+	}
+	return w.db.fail("write", err)
+}
+
+// breakDown ends writing for good.
+func (w *writer) breakDown(err error) {
+	err = fmt.Errorf("write: database %s: %w: the disk failed to make a commit durable, so nothing more is written: %w (check the disk, then restart)",
+		w.db.path, kv.ErrUnavailable, err)
+	w.db.broken.CompareAndSwap(nil, &err)
+}
+
+// boundLog has the log copied into the database from time to time, and empties
+// it when readers have kept it growing for too long.
+func (w *writer) boundLog() {
+	pages := w.walPages.Load()
+	if pages >= checkpointPages {
+		w.db.ckpt.wake()
+	}
+	if pages*w.db.pageSize < w.db.opts.walLimit || w.db.broken.Load() != nil {
+		return
+	}
+	// Writers wait for this one. It is bounded by the limit, and rare: it needs
+	// readers that hold old snapshots without a break.
+	if _, _, err := w.conn.c.WALCheckpoint("main", sqlite3.CHECKPOINT_TRUNCATE); err == nil {
+		w.walPages.Store(0)
+	}
+}
