@@ -1,0 +1,193 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// ResourceBinding is the decision for one object: the clusters that run it, each
+// with its share and the reason, and what each of them reports. The object
+// itself is not copied; the binding stands beside it, in its namespace.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=rb,categories=fleet
+// +kubebuilder:printcolumn:name="Clusters",type=string,JSONPath=`.status.placed`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.ready`
+// +kubebuilder:printcolumn:name="Scheduled",type=string,JSONPath=`.status.conditions[?(@.type=="Scheduled")].reason`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type ResourceBinding struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec ResourceBindingSpec `json:"spec"`
+	// +optional
+	Status ResourceBindingStatus `json:"status,omitempty"`
+}
+
+// ResourceBindingList is a list of ResourceBindings.
+//
+// +kubebuilder:object:root=true
+type ResourceBindingList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []ResourceBinding `json:"items"`
+}
+
+// ResourceBindingSpec is the decision. The scheduler writes it.
+type ResourceBindingSpec struct {
+	Resource ObjectReference `json:"resource"`
+	// Clusters are those that run the object.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Clusters []ClusterShare `json:"clusters,omitempty"`
+	// RequiredBy are the objects of the same namespace that use this one and
+	// therefore decide where it goes. Empty for what is placed on its own.
+	// +optional
+	// +listType=atomic
+	RequiredBy []Requirer `json:"requiredBy,omitempty"`
+}
+
+// ObjectReference names one object of the binding's namespace.
+type ObjectReference struct {
+	APIVersion string    `json:"apiVersion"`
+	Kind       string    `json:"kind"`
+	Name       string    `json:"name"`
+	UID        types.UID `json:"uid"`
+}
+
+// GroupVersionKind gives the kind of the object.
+func (r ObjectReference) GroupVersionKind() schema.GroupVersionKind {
+	return schema.FromAPIVersionAndKind(r.APIVersion, r.Kind)
+}
+
+// Requirer names an object that needs another.
+type Requirer struct {
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+}
+
+// ClusterShare is one cluster's part of the decision.
+type ClusterShare struct {
+	Name string `json:"name"`
+	// Replicas is the cluster's share; absent for kinds that are not divided.
+	// +optional
+	Replicas *int32 `json:"replicas,omitempty"`
+	// Reason says why the cluster was chosen, for machines.
+	Reason string `json:"reason"`
+	// Message says the same in a sentence.
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// ResourceBindingStatus is what became of the decision. Each syncer owns its own
+// entry of Clusters; the conditions belong to the controllers.
+type ResourceBindingStatus struct {
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Clusters []ClusterState `json:"clusters,omitempty"`
+	// Conditions: Scheduled, Applied, Healthy.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// Placed lists the clusters, for people.
+	// +optional
+	Placed string `json:"placed,omitempty"`
+	// Ready counts healthy clusters out of those chosen, for people.
+	// +optional
+	Ready string `json:"ready,omitempty"`
+}
+
+// ClusterState is what one cluster reports of the object. An entry exists from
+// before the object is first written to the cluster until it is known to be gone
+// from there; so whatever crashes, nothing is left behind unknown.
+type ClusterState struct {
+	Name string `json:"name"`
+	// UID of the object in the cluster; empty until it was applied.
+	// +optional
+	UID types.UID `json:"uid,omitempty"`
+	// Generation of the object in the control plane that the cluster runs.
+	// +optional
+	Generation int64 `json:"generation,omitempty"`
+	// Replicas that were asked of the cluster, for kinds that are divided.
+	// +optional
+	Replicas *int32 `json:"replicas,omitempty"`
+	// MemberGeneration is the generation of the object in the cluster.
+	// +optional
+	MemberGeneration int64 `json:"memberGeneration,omitempty"`
+	// ObservedGeneration is what the cluster's controllers have acted on.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Health: Healthy, Progressing, Degraded or Unknown.
+	Health Health `json:"health"`
+	// Reason is set when something stands in the way: see the StateReason constants.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// Message says what stands in the way and what to do about it.
+	// +optional
+	Message string `json:"message,omitempty"`
+	// Status as the cluster reports it.
+	// +optional
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Type=object
+	// +mapType=atomic
+	Status *runtime.RawExtension `json:"status,omitempty"`
+	// LastUpdateTime is when anything in this entry last changed.
+	LastUpdateTime metav1.Time `json:"lastUpdateTime"`
+}
+
+// Health is how an object fares in one cluster.
+// +kubebuilder:validation:Enum=Healthy;Progressing;Degraded;Unknown
+type Health string
+
+// The values of Health.
+const (
+	Healthy     Health = "Healthy"
+	Progressing Health = "Progressing"
+	Degraded    Health = "Degraded"
+	Unknown     Health = "Unknown"
+)
+
+// Reasons in a ClusterState.
+const (
+	// StateApplying: about to be written for the first time.
+	StateApplying = "Applying"
+	// StateConflict: an object that is not the fleet's has the name.
+	StateConflict = "Conflict"
+	// StateApplyFailed: the cluster refused it or could not be asked.
+	StateApplyFailed = "ApplyFailed"
+	// StateRemoving: no longer wanted there, and not yet known to be gone.
+	StateRemoving = "Removing"
+)
+
+// The conditions of a ResourceBinding.
+const (
+	BindingScheduled = "Scheduled"
+	BindingApplied   = "Applied"
+	BindingHealthy   = "Healthy"
+)
+
+// Share gives the part of the decision that concerns a cluster.
+func (b *ResourceBinding) Share(cluster string) (ClusterShare, bool) {
+	for _, c := range b.Spec.Clusters {
+		if c.Name == cluster {
+			return c, true
+		}
+	}
+	return ClusterShare{}, false
+}
+
+// State gives what a cluster reports.
+func (b *ResourceBinding) State(cluster string) (ClusterState, bool) {
+	for _, c := range b.Status.Clusters {
+		if c.Name == cluster {
+			return c, true
+		}
+	}
+	return ClusterState{}, false
+}

@@ -1,0 +1,147 @@
+package v1alpha1
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Cluster is a member cluster: a real Kubernetes cluster that runs what is
+// placed on it.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,categories=fleet
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,priority=1
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.version`
+// +kubebuilder:printcolumn:name="Nodes",type=string,JSONPath=`.status.nodes.summary`
+// +kubebuilder:printcolumn:name="Unschedulable",type=boolean,JSONPath=`.spec.unschedulable`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type Cluster struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec ClusterSpec `json:"spec"`
+	// +optional
+	Status ClusterStatus `json:"status,omitempty"`
+}
+
+// ClusterList is a list of Clusters.
+//
+// +kubebuilder:object:root=true
+type ClusterList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Cluster `json:"items"`
+}
+
+// ClusterSpec is what its owner wants of a Cluster.
+type ClusterSpec struct {
+	// KubeconfigSecretRef names the Secret whose key "kubeconfig" says how to
+	// reach the cluster.
+	KubeconfigSecretRef SecretReference `json:"kubeconfigSecretRef"`
+	// Unschedulable keeps new work away (a cordon). What runs there stays.
+	// +optional
+	Unschedulable bool `json:"unschedulable,omitempty"`
+	// EvictAfter is how long the cluster may be not Ready before its share moves
+	// to others.
+	// +optional
+	// +kubebuilder:default="5m"
+	EvictAfter *metav1.Duration `json:"evictAfter,omitempty"`
+}
+
+// SecretReference names a Secret.
+type SecretReference struct {
+	// +kubebuilder:validation:MinLength=1
+	Namespace string `json:"namespace"`
+	// +kubebuilder:validation:MinLength=1
+	Name string `json:"name"`
+}
+
+// ClusterStatus is what the fleet sees of a Cluster.
+type ClusterStatus struct {
+	// Conditions: Ready (see the Reason constants) and, while a deleted Cluster
+	// still holds objects, Leaving.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// ID identifies the real cluster: the UID of its kube-system namespace.
+	// +optional
+	ID string `json:"id,omitempty"`
+	// Version is the Kubernetes version that the cluster reports.
+	// +optional
+	Version string `json:"version,omitempty"`
+	// +optional
+	Nodes *NodeCount `json:"nodes,omitempty"`
+	// Capacity is the sum over all nodes.
+	// +optional
+	Capacity corev1.ResourceList `json:"capacity,omitempty"`
+	// Allocatable is the sum over the nodes that are ready and not cordoned.
+	// +optional
+	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
+	// LastProbeTime is when the cluster was last probed, successfully or not. It
+	// is refreshed when something changes and at least every minute or so.
+	// +optional
+	LastProbeTime *metav1.Time `json:"lastProbeTime,omitempty"`
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+}
+
+// NodeCount counts the nodes of a cluster.
+type NodeCount struct {
+	Total int32 `json:"total"`
+	Ready int32 `json:"ready"`
+	// Summary is ready/total, for people.
+	// +optional
+	Summary string `json:"summary,omitempty"`
+}
+
+// The conditions of a Cluster.
+const (
+	ClusterReady   = "Ready"
+	ClusterLeaving = "Leaving"
+)
+
+// Reasons of a Cluster's Ready condition; the names are kcp's.
+const (
+	// ReasonClusterStatusUnknown: not probed yet.
+	ReasonClusterStatusUnknown = "ClusterStatusUnknown"
+	// ReasonClusterReady: it answers and says that it is ready.
+	ReasonClusterReady = "ClusterReady"
+	// ReasonClusterNotReady: it answers and says that it is not ready.
+	ReasonClusterNotReady = "ClusterNotReady"
+	// ReasonClusterUnreachable: it does not answer.
+	ReasonClusterUnreachable = "ClusterUnreachable"
+	// ReasonInvalidKubeConfig: the Secret or the kubeconfig in it is not usable.
+	ReasonInvalidKubeConfig = "InvalidKubeConfig"
+	// ReasonErrorCreatingClient: the kubeconfig is well-formed but makes no client.
+	ReasonErrorCreatingClient = "ErrorCreatingClient"
+	// ReasonErrorStartingSyncer: the cluster answers but its syncer does not run.
+	ReasonErrorStartingSyncer = "ErrorStartingSyncer"
+)
+
+// Reasons of a Cluster's Leaving condition.
+const (
+	ReasonRemovingObjects   = "RemovingObjects"
+	ReasonWaitingForCluster = "WaitingForCluster"
+)
+
+// DefaultEvictAfter is used where a Cluster does not say.
+const DefaultEvictAfter = 5 * time.Minute
+
+// Tolerates gives how long the cluster may be not Ready before its share moves.
+func (c *Cluster) Tolerates() time.Duration {
+	if c.Spec.EvictAfter == nil {
+		return DefaultEvictAfter
+	}
+	return c.Spec.EvictAfter.Duration
+}
+
+// Leaves tells whether the cluster is on its way out, and whether what runs
+// there is left running.
+func (c *Cluster) Leaves() (leaving, orphan bool) {
+	return c.DeletionTimestamp != nil, c.Annotations[LeaveAnnotation] == LeaveOrphan
+}

@@ -1,0 +1,49 @@
+// Package v1alpha1 holds the nouns of the fleet: the Cluster that a person
+// registers, and the ResourceBinding that says where one object runs, why, and
+// what each cluster reports of it.
+//
+// +kubebuilder:object:generate=true
+// +groupName=fleet.atoll.dev
+package v1alpha1
+
+//go:generate go tool controller-gen object paths=. crd:headerFile=crds/header.txt paths=. output:crd:dir=crds
+
+import (
+	"embed"
+	"io/fs"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Group is the API group of the fleet. Labels, annotations and finalizers of
+// the fleet start with it.
+const Group = "fleet.atoll.dev"
+
+// Version is the version of the types in this package.
+const Version = "v1alpha1"
+
+// The resources of the group, as clients address them.
+var (
+	ClusterResource         = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "clusters"}
+	ResourceBindingResource = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "resourcebindings"}
+)
+
+//go:embed crds/*.yaml
+var crds embed.FS
+
+// CRDs gives the CustomResourceDefinitions of the group, each as YAML.
+func CRDs() ([][]byte, error) {
+	names, err := fs.Glob(crds, "crds/*.yaml")
+	if err != nil {
+		return nil, err
+	}
+	out := make([][]byte, 0, len(names))
+	for _, name := range names {
+		data, err := crds.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, data)
+	}
+	return out, nil
+}

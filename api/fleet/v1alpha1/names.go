@@ -1,0 +1,70 @@
+package v1alpha1
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Marks on what the fleet made in a member cluster. An object without them is
+// somebody else's and is never changed or deleted.
+const (
+	// ManagedLabel ("true") is on every object that a syncer made. Watches on
+	// members select by it.
+	ManagedLabel = Group + "/managed"
+	// ClusterAnnotation names the Cluster whose syncer made the object, so that
+	// one member joined under two names is noticed instead of fought over.
+	ClusterAnnotation = Group + "/cluster"
+	// SourceUIDAnnotation is the UID of the object in the control plane.
+	SourceUIDAnnotation = Group + "/source-uid"
+)
+
+// What people write on objects in the control plane.
+const (
+	// AdoptAnnotation ("true") on an object lets syncers take over an object of
+	// the same name that already exists in a member.
+	AdoptAnnotation = Group + "/adopt"
+	// LeaveAnnotation on a Cluster says what its deletion does to what runs
+	// there: LeaveDelete (the default) or LeaveOrphan.
+	LeaveAnnotation = Group + "/leave"
+
+	// LeaveDelete removes the fleet's objects from the member.
+	LeaveDelete = "delete"
+	// LeaveOrphan leaves them running and takes the marks off, if the member
+	// can be reached; it does not need to be.
+	LeaveOrphan = "orphan"
+)
+
+const (
+	// BindingFinalizer keeps a ResourceBinding until no member holds the object.
+	BindingFinalizer = Group + "/empty-members"
+	// ClusterFinalizer keeps a Cluster until nothing is bound to it.
+	ClusterFinalizer = Group + "/leave"
+
+	// SystemNamespace holds the fleet's own Secrets.
+	SystemNamespace = "atoll-system"
+	// KubeconfigSecretType is the type of Secrets that hold a member's kubeconfig.
+	KubeconfigSecretType = Group + "/kubeconfig"
+	// KubeconfigSecretKey is the key of the kubeconfig in such a Secret.
+	KubeconfigSecretKey = "kubeconfig"
+)
+
+// BindingName gives the name of the ResourceBinding of an object: readable
+// (deployment.apps-web) where that is unambiguous and short enough, else ending
+// in a hash of the parts.
+func BindingName(kind schema.GroupKind, name string) string {
+	head := strings.ToLower(kind.Kind)
+	if kind.Group != "" {
+		head += "." + kind.Group
+	}
+	full := head + "-" + name
+	// A group may contain dashes: "a.b-c" + "d" and "a.b" + "c-d" must differ.
+	if !strings.Contains(head, "-") && len(validation.IsDNS1123Subdomain(full)) == 0 {
+		return full
+	}
+	sum := sha256.Sum256([]byte(kind.Group + "\x00" + kind.Kind + "\x00" + name))
+	return "h-" + hex.EncodeToString(sum[:16])
+}

@@ -1,0 +1,168 @@
+package interpret
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Reference names an object in the namespace of whoever refers to it.
+type Reference struct {
+	schema.GroupKind
+	Name string
+}
+
+func core(kind, name string) Reference {
+	return Reference{GroupKind: schema.GroupKind{Kind: kind}, Name: name}
+}
+
+// Needs gives the objects that obj refers to by name, each once, in the order of
+// the spec. They need not exist. Services that select its pods are not among
+// them: see Selects.
+func (k Kind) Needs(obj *unstructured.Unstructured) ([]Reference, error) {
+	var out []Reference
+	add := func(r Reference) {
+		if r.Name != "" && !slices.Contains(out, r) {
+			out = append(out, r)
+		}
+	}
+	if k.template != nil {
+		template, found, err := unstructured.NestedMap(obj.Object, k.template...)
+		if err != nil {
+			return nil, fmt.Errorf("pod template of %s %s: %w", k.Kind, obj.GetName(), err)
+		}
+		if found {
+			var pod corev1.PodTemplateSpec
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(template, &pod); err != nil {
+				return nil, fmt.Errorf("pod template of %s %s: %w", k.Kind, obj.GetName(), err)
+			}
+			podNeeds(&pod.Spec, add)
+		}
+	}
+	if k.needs != nil {
+		k.needs(obj, add)
+	}
+	return out, nil
+}
+
+// Selects tells whether a Service sends traffic to pods with these labels.
+func Selects(service *unstructured.Unstructured, podLabels map[string]string) bool {
+	selector, _, err := unstructured.NestedStringMap(service.Object, "spec", "selector")
+	if err != nil || len(selector) == 0 {
+		return false
+	}
+	for key, value := range selector {
+		if have, ok := podLabels[key]; !ok || have != value {
+			return false
+		}
+	}
+	return true
+}
+
+func podNeeds(pod *corev1.PodSpec, add func(Reference)) {
+	// "default" exists in every namespace of every cluster.
+	if pod.ServiceAccountName != "default" {
+		add(core("ServiceAccount", pod.ServiceAccountName))
+	}
+	for _, s := range pod.ImagePullSecrets {
+		add(core("Secret", s.Name))
+	}
+	for i := range pod.InitContainers {
+		containerNeeds(pod.InitContainers[i].Env, pod.InitContainers[i].EnvFrom, add)
+	}
+	for i := range pod.Containers {
+		containerNeeds(pod.Containers[i].Env, pod.Containers[i].EnvFrom, add)
+	}
+	for i := range pod.EphemeralContainers {
+		containerNeeds(pod.EphemeralContainers[i].Env, pod.EphemeralContainers[i].EnvFrom, add)
+	}
+	for i := range pod.Volumes {
+		volumeNeeds(&pod.Volumes[i].VolumeSource, add)
+	}
+}
+
+func containerNeeds(env []corev1.EnvVar, from []corev1.EnvFromSource, add func(Reference)) {
+	for _, f := range from {
+		if f.ConfigMapRef != nil {
+			add(core("ConfigMap", f.ConfigMapRef.Name))
+		}
+		if f.SecretRef != nil {
+			add(core("Secret", f.SecretRef.Name))
+		}
+	}
+	for _, e := range env {
+		if e.ValueFrom == nil {
+			continue
+		}
+		if ref := e.ValueFrom.ConfigMapKeyRef; ref != nil {
+			add(core("ConfigMap", ref.Name))
+		}
+		if ref := e.ValueFrom.SecretKeyRef; ref != nil {
+			add(core("Secret", ref.Name))
+		}
+	}
+}
+
+func volumeNeeds(v *corev1.VolumeSource, add func(Reference)) {
+	local := func(ref *corev1.LocalObjectReference) {
+		if ref != nil {
+			add(core("Secret", ref.Name))
+		}
+	}
+	switch {
+	case v.ConfigMap != nil:
+		add(core("ConfigMap", v.ConfigMap.Name))
+	case v.Secret != nil:
+		add(core("Secret", v.Secret.SecretName))
+	case v.PersistentVolumeClaim != nil:
+		add(core("PersistentVolumeClaim", v.PersistentVolumeClaim.ClaimName))
+	case v.Projected != nil:
+		for _, s := range v.Projected.Sources {
+			if s.ConfigMap != nil {
+				add(core("ConfigMap", s.ConfigMap.Name))
+			}
+			if s.Secret != nil {
+				add(core("Secret", s.Secret.Name))
+			}
+		}
+	case v.CSI != nil:
+		local(v.CSI.NodePublishSecretRef)
+	case v.AzureFile != nil:
+		add(core("Secret", v.AzureFile.SecretName))
+	case v.CephFS != nil:
+		local(v.CephFS.SecretRef)
+	case v.Cinder != nil:
+		local(v.Cinder.SecretRef)
+	case v.FlexVolume != nil:
+		local(v.FlexVolume.SecretRef)
+	case v.ISCSI != nil:
+		local(v.ISCSI.SecretRef)
+	case v.RBD != nil:
+		local(v.RBD.SecretRef)
+	case v.ScaleIO != nil:
+		local(v.ScaleIO.SecretRef)
+	case v.StorageOS != nil:
+		local(v.StorageOS.SecretRef)
+	}
+}
+
+func serviceAccountNeeds(obj *unstructured.Unstructured, add func(Reference)) {
+	for _, field := range []string{"imagePullSecrets", "secrets"} {
+		refs, _, _ := unstructured.NestedSlice(obj.Object, field)
+		for _, ref := range refs {
+			if m, ok := ref.(map[string]any); ok {
+				name, _, _ := unstructured.NestedString(m, "name")
+				add(core("Secret", name))
+			}
+		}
+	}
+}
+
+func statefulSetNeeds(obj *unstructured.Unstructured, add func(Reference)) {
+	name, _, _ := unstructured.NestedString(obj.Object, "spec", "serviceName")
+	add(core("Service", name))
+}
