@@ -80,3 +80,41 @@ func moduleOf(importPath string, require []module) (best module) {
 	}
 	return best
 }
+
+// TestEveryRoomIsDrawn holds docs/architecture.md to the rooms that exist.
+func TestEveryRoomIsDrawn(t *testing.T) {
+	page, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	drawn := roomsDrawn(string(page))
+	for _, p := range readTree(t).product() {
+		room, ok := roomOf(p.dir)
+		if room == "." {
+			room = "main.go"
+		}
+		if ok && !slices.Contains(drawn, room) {
+			t.Errorf("docs/architecture.md does not draw %s\n  why: a reader looks for a room there first\n"+
+				"  remedy: draw it on its floor, with what it is for", room)
+		}
+	}
+}
+
+// roomsDrawn reads the names in the drawing of the floors: its first column
+// after that of the floors.
+func roomsDrawn(page string) (drawn []string) {
+	_, rest, _ := strings.Cut(page, "```\n")
+	drawing, _, _ := strings.Cut(rest, "```")
+	for line := range strings.Lines(drawing) {
+		if len(line) < 10 || strings.HasPrefix(line, "outside") {
+			continue
+		}
+		for name := range strings.SplitSeq(line[10:], " ") {
+			drawn = append(drawn, strings.TrimSuffix(strings.TrimSuffix(name, ","), "/…"))
+			if !strings.HasSuffix(name, ",") {
+				break
+			}
+		}
+	}
+	return drawn
+}
