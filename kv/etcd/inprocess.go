@@ -54,7 +54,7 @@ func InProcess(ks kv.Keyspace, endpoint string) (*kubernetes.Client, error) {
 	}}
 	client.KV = clientv3.NewKVFromKVClient(l, nil)
 	client.Watcher = clientv3.NewWatchFromWatchClient(l, client)
-	client.Lease = clientv3.NewLeaseFromLeaseClient(l, client, time.Second)
+	client.Lease = localLease{clientv3.NewLeaseFromLeaseClient(l, client, time.Second), l.f}
 	client.Maintenance = clientv3.NewMaintenanceFromMaintenanceClient(l, nil)
 	client.Cluster = clientv3.NewClusterFromClusterClient(l, nil)
 	return &kubernetes.Client{Client: client, Kubernetes: &direct{ks}}, nil
@@ -165,6 +165,16 @@ func (l local) MemberUpdate(ctx context.Context, r *pb.MemberUpdateRequest, _ ..
 
 func (l local) MemberPromote(ctx context.Context, r *pb.MemberPromoteRequest, _ ...grpc.CallOption) (*pb.MemberPromoteResponse, error) {
 	return l.f.MemberPromote(ctx, r)
+}
+
+// localLease can also grant leases under a given id, for Remote.
+type localLease struct {
+	clientv3.Lease
+	f *face
+}
+
+func (l localLease) grantID(ctx context.Context, id, ttl int64) (*pb.LeaseGrantResponse, error) {
+	return l.f.LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: id, TTL: ttl})
 }
 
 // direct answers the API server's own interface, which it uses for nearly all

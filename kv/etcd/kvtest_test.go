@@ -1,0 +1,40 @@
+package etcd_test
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/atoll-dev/atoll/kv/kvtest"
+)
+
+var (
+	firstSeed  = flag.Uint64("kvtest.seed", 1, "first seed of random tests")
+	seedCount  = flag.Uint64("kvtest.seeds", 3, "how many seeds to test")
+	operations = flag.Int("kvtest.n", 600, "operations for each seed")
+)
+
+// keyspaces are what the suites run against, the referee first.
+func keyspaces() []struct {
+	name string
+	open kvtest.Open
+} {
+	return []struct {
+		name string
+		open kvtest.Open
+	}{
+		{"etcd", openReferee},
+		{"atoll", openAtoll},
+		{"atoll over gRPC", openServed},
+		{"atoll in process", openInProcess},
+	}
+}
+
+func TestRandom(t *testing.T) {
+	for _, ks := range keyspaces() {
+		t.Run(ks.name, func(t *testing.T) {
+			for i := range *seedCount {
+				kvtest.Random(t, *firstSeed+i, *operations, ks.open)
+			}
+		})
+	}
+}
