@@ -219,10 +219,7 @@ func (b *batch) txn(req *kv.TxnRequest) (*kv.TxnResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.checkReads(b); err != nil {
-		return nil, requestError{err}
-	}
-	if err := b.checkPuts(p); err != nil {
+	if err := p.check(b, b.checkPut); err != nil {
 		return nil, err
 	}
 	res, err := b.execute(p)
@@ -247,36 +244,23 @@ type requestError struct{ error }
 
 func (e requestError) Unwrap() error { return e.error }
 
-func (b *batch) checkPuts(p *plan) error {
-	nested := p.nested
-	for i := range p.ops {
-		if p.ops[i].Txn != nil {
-			if err := b.checkPuts(nested[0]); err != nil {
-				return err
-			}
-			nested = nested[1:]
+func (b *batch) checkPut(put *kv.PutOp) error {
+	if put.IgnoreValue || put.IgnoreLease {
+		e, err := b.get(put.Key, put.IgnoreValue)
+		if err != nil {
+			return err
 		}
-		put := p.ops[i].Put
-		if put == nil {
-			continue
+		if e == nil {
+			return requestError{fmt.Errorf("put %q, keeping what is there: %w", put.Key, kv.ErrKeyNotFound)}
 		}
-		if put.IgnoreValue || put.IgnoreLease {
-			e, err := b.get(put.Key, put.IgnoreValue)
-			if err != nil {
-				return err
-			}
-			if e == nil {
-				return requestError{fmt.Errorf("put %q, keeping what is there: %w", put.Key, kv.ErrKeyNotFound)}
-			}
+	}
+	if put.Lease != 0 {
+		l, err := b.lease(put.Lease)
+		if err != nil {
+			return err
 		}
-		if put.Lease != 0 {
-			l, err := b.lease(put.Lease)
-			if err != nil {
-				return err
-			}
-			if l == nil {
-				return requestError{fmt.Errorf("put %q with lease %d: %w", put.Key, put.Lease, kv.ErrLeaseNotFound)}
-			}
+		if l == nil {
+			return requestError{fmt.Errorf("put %q with lease %d: %w", put.Key, put.Lease, kv.ErrLeaseNotFound)}
 		}
 	}
 	return nil

@@ -170,7 +170,7 @@ func readAt(v *pinnedView, req *kv.TxnRequest) (*kv.TxnResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.checkReads(v); err != nil {
+	if err := p.check(v, nil); err != nil {
 		return nil, err
 	}
 	return p.read(v)

@@ -111,21 +111,25 @@ func matches(e *kv.KeyValue, c *kv.Compare) bool {
 	return true
 }
 
-// checkReads refuses a path that reads what is not there (yet, or any more).
-func (p *plan) checkReads(v view) error {
+// check refuses a path that cannot be taken: one that reads what is not there
+// (yet, or any more), or puts what checkPut, if given, refuses. The first such
+// operation decides the error.
+func (p *plan) check(v view, checkPut func(*kv.PutOp) error) error {
 	nested := p.nested
 	now, compacted := v.revision()
 	for i := range p.ops {
+		var err error
 		switch op := &p.ops[i]; {
 		case op.Range != nil:
-			if err := checkRevision(op.Range.Revision, now, compacted); err != nil {
-				return err
-			}
+			err = checkRevision(op.Range.Revision, now, compacted)
+		case op.Put != nil && checkPut != nil:
+			err = checkPut(op.Put)
 		case op.Txn != nil:
-			if err := nested[0].checkReads(v); err != nil {
-				return err
-			}
+			err = nested[0].check(v, checkPut)
 			nested = nested[1:]
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -136,9 +140,9 @@ func checkRevision(rev, now, compacted kv.Revision) error {
 	case rev <= 0:
 		return nil
 	case rev > now:
-		return fmt.Errorf("range at revision %d: %w (keyspace is at %d)", rev, kv.ErrFutureRevision, now)
+		return requestError{fmt.Errorf("range at revision %d: %w (keyspace is at %d)", rev, kv.ErrFutureRevision, now)}
 	case rev < compacted:
-		return fmt.Errorf("range at revision %d: %w (at %d)", rev, kv.ErrCompacted, compacted)
+		return requestError{fmt.Errorf("range at revision %d: %w (at %d)", rev, kv.ErrCompacted, compacted)}
 	}
 	return nil
 }

@@ -1,0 +1,36 @@
+package mvcc_test
+
+import (
+	"flag"
+	"testing"
+
+	"github.com/atoll-dev/atoll/kv"
+	"github.com/atoll-dev/atoll/kv/kvtest"
+	"github.com/atoll-dev/atoll/kv/mvcc"
+	"github.com/atoll-dev/atoll/kv/sqlite"
+)
+
+var seeds = flag.Int("seeds", 2, "how many seeds to run random tests with")
+
+// configs must make no difference to any answer.
+var configs = []struct {
+	name string
+	opts mvcc.Options
+	db   []sqlite.Option
+}{
+	{"default", mvcc.Options{}, nil},
+	{"no cache", mvcc.Options{CacheBytes: -1}, nil},
+	{"tiny cache, one reader", mvcc.Options{CacheBytes: 2000}, []sqlite.Option{sqlite.WithReaders(1), sqlite.WithPageSize(512)}},
+}
+
+func TestRandom(t *testing.T) {
+	for _, c := range configs {
+		t.Run(c.name, func(t *testing.T) {
+			for seed := range uint64(*seeds) {
+				kvtest.Random(t, seed, 1000, func(t testing.TB) kv.Keyspace {
+					return openStore(t, c.opts, c.db...)
+				})
+			}
+		})
+	}
+}
