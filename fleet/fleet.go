@@ -1,0 +1,201 @@
+// Package fleet runs the controllers that join real clusters to one control
+// plane: it installs the fleet's types, elects one server to act, and gives the
+// controllers the clients and caches that they share. It also holds what a person
+// does to the fleet: Join and Leave.
+//
+// The controllers are the packages below this one. They know this package and
+// not each other; whoever composes a server passes them to New.
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/utils/clock"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Lease that the fleet's controllers are elected with.
+const (
+	LeaseNamespace = metav1.NamespaceSystem
+	LeaseName      = "atoll-fleet"
+)
+
+// Config says what a Fleet needs.
+type Config struct {
+	// REST reaches the control plane with full rights. Required.
+	REST *rest.Config
+	// Log defaults to slog.Default.
+	Log *slog.Logger
+	// Clock defaults to the real one.
+	Clock clock.WithTicker
+	// Identity of this server in the election; defaults to one of its own.
+	Identity string
+}
+
+// Controller does one job of the fleet for one term of leadership: until ctx ends
+// or it cannot go on. The caches of the term are filled when it starts.
+type Controller func(ctx context.Context, term *Term) error
+
+// Fleet runs controllers while it leads.
+type Fleet struct {
+	cfg         Config
+	controllers []Controller
+}
+
+// New gives a Fleet that will run the controllers. It does nothing until Run.
+func New(cfg Config, controllers ...Controller) (*Fleet, error) {
+	if cfg.REST == nil {
+		return nil, errors.New("fleet: Config.REST is missing: say how to reach the control plane")
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
+	}
+	if cfg.Identity == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			host = "atoll"
+		}
+		// A restarted server is another one: what it remembers is gone.
+		cfg.Identity = host + "_" + string(uuid.NewUUID())
+	}
+	// The control plane has priority and fairness of its own; a limit in the
+	// client would only delay without protecting anybody.
+	cfg.REST = rest.CopyConfig(cfg.REST)
+	cfg.REST.QPS, cfg.REST.Burst = -1, -1
+	cfg.REST.UserAgent = "atoll-fleet"
+	return &Fleet{cfg: cfg, controllers: controllers}, nil
+}
+
+// Run installs the fleet's types and then campaigns, leads, and campaigns again
+// until ctx ends. Whatever goes wrong in between is logged and tried again.
+func (f *Fleet) Run(ctx context.Context) error {
+	kube, err := kubernetes.NewForConfig(f.cfg.REST)
+	if err != nil {
+		return fmt.Errorf("fleet: make a client of the control plane: %w", err)
+	}
+	for ctx.Err() == nil {
+		if err := f.prepareAndLead(ctx, kube); err != nil && ctx.Err() == nil {
+			f.cfg.Log.Error("the fleet's controllers stopped; starting again", "error", err)
+		}
+		f.sleep(ctx, time.Second)
+	}
+	return nil
+}
+
+func (f *Fleet) sleep(ctx context.Context, d time.Duration) {
+	timer := f.cfg.Clock.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C():
+	}
+}
+
+func (f *Fleet) prepareAndLead(ctx context.Context, kube kubernetes.Interface) error {
+	if err := InstallCRDs(ctx, f.cfg.REST); err != nil {
+		return err
+	}
+	if err := ensureNamespace(ctx, kube, LeaseNamespace); err != nil {
+		return err
+	}
+	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, LeaseNamespace, LeaseName,
+		kube.CoreV1(), kube.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: f.cfg.Identity})
+	if err != nil {
+		return fmt.Errorf("fleet: make the lease %s/%s: %w", LeaseNamespace, LeaseName, err)
+	}
+	return f.lead(ctx, lock)
+}
+
+// lead campaigns and leads one term. The lease is given up only when the
+// controllers have stopped, so that two servers never act on purpose; a server
+// that loses it stops acting before another may take it.
+func (f *Fleet) lead(ctx context.Context, lock resourcelock.Interface) error {
+	campaign, resign := context.WithCancel(context.WithoutCancel(ctx))
+	defer resign()
+	// Before the term begins, there is nothing to stop first.
+	began := make(chan struct{})
+	done := make(chan error, 1)
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: lock, Name: LeaseName, ReleaseOnCancel: true,
+		LeaseDuration: 10 * time.Second, RenewDeadline: 7 * time.Second, RetryPeriod: time.Second,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(leading context.Context) {
+				close(began)
+				done <- f.term(ctx, leading)
+				resign()
+			},
+			OnStoppedLeading: func() {},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("fleet: campaign for lease %s/%s: %w", LeaseNamespace, LeaseName, err)
+	}
+	go func() {
+		select {
+		case <-ctx.Done():
+			select {
+			case <-began: // term sees that ctx ended, stops and resigns
+			default:
+				resign()
+			}
+		case <-campaign.Done():
+		}
+	}()
+	elector.Run(campaign)
+	select {
+	case <-began:
+		return <-done
+	default:
+		return nil
+	}
+}
+
+// term runs the controllers until the server stops (ctx) or leads no more.
+func (f *Fleet) term(ctx, leading context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(leading, stop)()
+	f.cfg.Log.Info("this server runs the fleet's controllers", "identity", f.cfg.Identity)
+	defer f.cfg.Log.Info("this server no longer runs the fleet's controllers", "identity", f.cfg.Identity)
+
+	group, ctx := errgroup.WithContext(ctx)
+	term, err := NewTerm(ctx, f.cfg)
+	if err != nil {
+		return err
+	}
+	defer term.wait()
+	defer stop()
+	for _, run := range f.controllers {
+		group.Go(func() error { return run(ctx, term) })
+	}
+	if err := group.Wait(); ctx.Err() == nil || !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+func ensureNamespace(ctx context.Context, kube kubernetes.Interface, name string) error {
+	_, err := kube.CoreV1().Namespaces().Create(ctx,
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("fleet: create namespace %s: %w", name, err)
+	}
+	return nil
+}

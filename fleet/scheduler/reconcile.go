@@ -1,0 +1,242 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/interpret"
+	"github.com/atoll-dev/atoll/fleet/placement"
+)
+
+// reconcile brings the binding of one object in line with the object, its users
+// and the clusters.
+func (s *scheduler) reconcile(ctx context.Context, o object) error {
+	k, known := s.Served(o.GroupKind)
+	if !known {
+		return nil // a newer Atoll may know it: leave it alone
+	}
+	obj, exists := s.Object(o.GroupKind, o.NamespacedName)
+	b, bound := s.Binding(o.binding())
+	if bound && boundBy(b) != o {
+		return fmt.Errorf("binding %s/%s is about %s %s: delete it if it was written by hand",
+			b.Namespace, b.Name, b.Spec.Resource.Kind, b.Spec.Resource.Name)
+	}
+	if bound {
+		if err := s.forgetGoneClusters(ctx, b); err != nil {
+			return err
+		}
+	}
+	s.relearn(k, o, obj, exists)
+	switch {
+	case bound && b.DeletionTimestamp != nil:
+		return s.finish(ctx, b)
+	case !exists || bound && b.Spec.Resource.UID != obj.GetUID():
+		if bound {
+			return s.release(ctx, k, b)
+		}
+		return nil
+	case obj.GetDeletionTimestamp() != nil:
+		// It is on its way out and others still work on that. What the clusters
+		// run goes when it is gone, or when the binding is deleted before it.
+		return nil
+	case interpret.StaysHome(obj) != "":
+		if bound {
+			return s.deleteBinding(ctx, b)
+		}
+		return nil
+	case k.Placed:
+		return s.place(ctx, k, obj, b)
+	}
+	return s.follow(ctx, k, o, obj, b)
+}
+
+// relearn keeps needs true and has those looked at again whom a change concerns.
+func (s *scheduler) relearn(k interpret.Kind, o object, obj *unstructured.Unstructured, exists bool) {
+	var changed []object
+	if exists {
+		var err error
+		if changed, err = s.learn(k, obj); err != nil {
+			s.Events.Event(obj, corev1.EventTypeWarning, "NeedsUnknown", err.Error())
+		}
+	} else {
+		changed = s.needs.set(o, nil)
+	}
+	for _, needed := range changed {
+		s.queue.Add(needed)
+	}
+}
+
+// place decides about an object of its own standing.
+func (s *scheduler) place(ctx context.Context, k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) error {
+	request := s.request(k, obj, b)
+	decision := placement.Decide(request)
+	if !decision.Recheck.IsZero() {
+		s.queue.AddAfter(refOf(k.GroupKind(), obj), decision.Recheck.Sub(request.Now))
+	}
+	var shares []v1alpha1.ClusterShare
+	for _, v := range decision.Chosen() {
+		share := v1alpha1.ClusterShare{Name: v.Cluster, Reason: v.Reason, Message: v.Message}
+		if request.Object.Divided {
+			share.Replicas = &v.Replicas
+		}
+		shares = append(shares, share)
+	}
+	return s.write(ctx, k, obj, b, proposal{shares: shares, condition: metav1.Condition{
+		Type: v1alpha1.BindingScheduled, Status: status(decision.Scheduled),
+		Reason: decision.Reason, Message: decision.Message}})
+}
+
+func status(b bool) metav1.ConditionStatus {
+	if b {
+		return metav1.ConditionTrue
+	}
+	return metav1.ConditionFalse
+}
+
+// Reasons that an object is where it is because of others.
+const (
+	// ReasonRequired: an object there needs it.
+	ReasonRequired = "Required"
+	// ReasonKeptData: nothing there needs it now, but it holds data.
+	ReasonKeptData = "KeptBecauseOfData"
+	// ReasonKeptPending: what needs it is not decided yet.
+	ReasonKeptPending = "KeptWhileUndecided"
+)
+
+// follow sends an object where its users are.
+func (s *scheduler) follow(ctx context.Context, k interpret.Kind, o object, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) error {
+	users, undecided := s.usersOf(o)
+	if len(users) == 0 && b == nil {
+		return nil // of no concern to any cluster
+	}
+	if len(users) == 0 && !k.KeepsData {
+		return s.deleteBinding(ctx, b)
+	}
+	p := proposal{condition: metav1.Condition{Type: v1alpha1.BindingScheduled, Status: metav1.ConditionTrue,
+		Reason: ReasonRequired, Message: "follows what needs it"}}
+	have := map[string]bool{}
+	for _, user := range users {
+		p.requiredBy = append(p.requiredBy, v1alpha1.Requirer{Kind: user.Kind, Name: user.Name})
+		ub, ok := s.Binding(user.binding())
+		if !ok {
+			continue
+		}
+		for _, c := range ub.Spec.Clusters {
+			if !have[c.Name] {
+				have[c.Name] = true
+				p.shares = append(p.shares, v1alpha1.ClusterShare{Name: c.Name, Reason: ReasonRequired,
+					Message: fmt.Sprintf("%s %s needs it", user.Kind, user.Name)})
+			}
+		}
+	}
+	if b != nil && (k.KeepsData || undecided) {
+		for _, c := range b.Spec.Clusters {
+			cluster, joined := s.Cluster(c.Name)
+			if have[c.Name] || !joined || cluster.DeletionTimestamp != nil {
+				continue
+			}
+			c.Reason, c.Message = ReasonKeptData, "nothing there needs it now, but it holds data: it goes when it is deleted"
+			if undecided && !k.KeepsData {
+				c.Reason, c.Message = ReasonKeptPending, "kept until it is decided where what needs it goes"
+			}
+			p.shares = append(p.shares, c)
+		}
+	}
+	if len(p.shares) == 0 && b == nil {
+		return nil // users wait for a cluster; their binding says so
+	}
+	return s.write(ctx, k, obj, b, p)
+}
+
+// usersOf gives the users of an object that exist, and whether it is not known
+// yet where some of them go.
+func (s *scheduler) usersOf(o object) (users []object, undecided bool) {
+	for _, user := range s.needs.by(o) {
+		obj, exists := s.Object(user.GroupKind, user.NamespacedName)
+		if !exists || interpret.StaysHome(obj) != "" {
+			continue
+		}
+		k, _ := s.Served(user.GroupKind)
+		ub, bound := s.Binding(user.binding())
+		if !k.Placed && !bound {
+			continue // a follower that nobody needs
+		}
+		users = append(users, user)
+		undecided = undecided || !bound || ub.DeletionTimestamp != nil
+	}
+	return users, undecided
+}
+
+// release takes leave of an object that is gone: asked for live, because a cache
+// may lag, and what runs in the clusters depends on the answer.
+func (s *scheduler) release(ctx context.Context, k interpret.Kind, b *v1alpha1.ResourceBinding) error {
+	live, err := s.Dynamic.Resource(k.GVR()).Namespace(b.Namespace).Get(ctx, b.Spec.Resource.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+	case err != nil:
+		return fmt.Errorf("make sure that %s %s/%s is gone: %w", k.Kind, b.Namespace, b.Spec.Resource.Name, err)
+	case live.GetUID() == b.Spec.Resource.UID:
+		return nil // an event will follow
+	}
+	// Deleted with --cascade=orphan: the garbage collector took the owner off, so
+	// the clusters' copies are to be left alone too.
+	owned := false
+	for _, owner := range b.OwnerReferences {
+		owned = owned || owner.UID == b.Spec.Resource.UID
+	}
+	if !owned && b.Annotations[v1alpha1.LeaveAnnotation] != v1alpha1.LeaveOrphan {
+		patch := fmt.Sprintf(`{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, b.UID, v1alpha1.LeaveAnnotation, v1alpha1.LeaveOrphan)
+		_, err := s.bindings(b.Namespace).Patch(ctx, b.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: FieldManager})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("leave the copies of %s %s/%s running: %w", k.Kind, b.Namespace, b.Spec.Resource.Name, err)
+		}
+	}
+	return s.deleteBinding(ctx, b)
+}
+
+// finish lets a deleted binding go once no cluster has the object.
+func (s *scheduler) finish(ctx context.Context, b *v1alpha1.ResourceBinding) error {
+	if len(b.Status.Clusters) > 0 {
+		return nil // the syncers are at it
+	}
+	finalizers := []string{}
+	mine := false
+	for _, f := range b.Finalizers {
+		if f == v1alpha1.BindingFinalizer {
+			mine = true
+			continue
+		}
+		finalizers = append(finalizers, f)
+	}
+	if !mine {
+		return nil
+	}
+	return s.setFinalizers(ctx, b, finalizers)
+}
+
+// forgetGoneClusters drops reports of clusters that are no longer registered and
+// whose syncer can therefore not do it.
+func (s *scheduler) forgetGoneClusters(ctx context.Context, b *v1alpha1.ResourceBinding) error {
+	for _, c := range b.Status.Clusters {
+		if _, joined := s.Cluster(c.Name); joined {
+			continue
+		}
+		_, err := s.Dynamic.Resource(v1alpha1.ClusterResource).Get(ctx, c.Name, metav1.GetOptions{})
+		if err == nil {
+			continue
+		}
+		if !apierrors.IsNotFound(err) {
+			return fmt.Errorf("make sure that cluster %s is gone: %w", c.Name, err)
+		}
+		// One at a time: the binding changes with it, and comes back here.
+		return s.StripState(ctx, b, c.Name)
+	}
+	return nil
+}

@@ -1,0 +1,199 @@
+package scheduler
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/interpret"
+)
+
+// proposal is what a binding should say.
+type proposal struct {
+	shares     []v1alpha1.ClusterShare
+	requiredBy []v1alpha1.Requirer
+	condition  metav1.Condition
+}
+
+func (s *scheduler) bindings(namespace string) dynamic.ResourceInterface {
+	return s.Dynamic.Resource(v1alpha1.ResourceBindingResource).Namespace(namespace)
+}
+
+// write makes the binding say what is proposed, and does nothing where it does.
+// b is nil if there is none yet.
+func (s *scheduler) write(ctx context.Context, k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, p proposal) error {
+	spec := v1alpha1.ResourceBindingSpec{
+		Resource: v1alpha1.ObjectReference{APIVersion: k.GroupVersion().String(), Kind: k.GroupVersionKind.Kind,
+			Name: obj.GetName(), UID: obj.GetUID()},
+		Clusters: p.shares, RequiredBy: p.requiredBy,
+	}
+	if b == nil || !equality.Semantic.DeepEqual(b.Spec, spec) {
+		written, err := s.applySpec(ctx, obj, b, spec)
+		if err != nil {
+			return err
+		}
+		s.tell(obj, b, p)
+		b = written
+	}
+	return s.applyCondition(ctx, obj, b, p.condition)
+}
+
+func (s *scheduler) applySpec(ctx context.Context, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, spec v1alpha1.ResourceBindingSpec) (*v1alpha1.ResourceBinding, error) {
+	desired := &v1alpha1.ResourceBinding{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.Group + "/" + v1alpha1.Version, Kind: "ResourceBinding"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: obj.GetNamespace(), Finalizers: []string{v1alpha1.BindingFinalizer},
+			Name: v1alpha1.BindingName(spec.Resource.GroupVersionKind().GroupKind(), obj.GetName()),
+		},
+		Spec: spec,
+	}
+	if b == nil {
+		yes := true
+		desired.OwnerReferences = []metav1.OwnerReference{{APIVersion: spec.Resource.APIVersion, Kind: spec.Resource.Kind,
+			Name: obj.GetName(), UID: obj.GetUID(),
+			// kubectl delete --cascade=foreground waits until the clusters are empty.
+			BlockOwnerDeletion: &yes}}
+		u, err := toUnstructured(desired)
+		if err != nil {
+			return nil, err
+		}
+		// Create, not apply: of two leaders for a moment, one must lose.
+		out, err := s.bindings(obj.GetNamespace()).Create(ctx, u, metav1.CreateOptions{FieldManager: FieldManager})
+		return fromUnstructured(out, err, "create", desired.Name)
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": b.UID, "resourceVersion": b.ResourceVersion},
+		"spec": map[string]any{"clusters": orEmpty(spec.Clusters), "requiredBy": orEmpty(spec.RequiredBy),
+			"resource": spec.Resource},
+	})
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.bindings(b.Namespace).Patch(ctx, b.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
+	return fromUnstructured(out, err, "update", b.Name)
+}
+
+// orEmpty turns nil into an empty list: in a merge patch, both clear the field,
+// and only one of them is what a list's schema allows.
+func orEmpty[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+// applyCondition sets one condition; the others belong to other controllers.
+func (s *scheduler) applyCondition(ctx context.Context, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, c metav1.Condition) error {
+	was := meta.FindStatusCondition(b.Status.Conditions, c.Type)
+	if was != nil && was.Status == c.Status && was.Reason == c.Reason && was.Message == c.Message {
+		return nil
+	}
+	c.LastTransitionTime = metav1.NewTime(s.Clock.Now())
+	if was != nil && was.Status == c.Status {
+		c.LastTransitionTime = was.LastTransitionTime
+	}
+	c.ObservedGeneration = b.Generation
+	u, err := toUnstructured(&c)
+	if err != nil {
+		return err
+	}
+	apply := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": "ResourceBinding",
+		"metadata": map[string]any{"name": b.Name, "namespace": b.Namespace, "uid": string(b.UID)},
+		"status":   map[string]any{"conditions": []any{u.Object}},
+	}}
+	_, err = s.bindings(b.Namespace).ApplyStatus(ctx, b.Name, apply, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
+	if err != nil {
+		return fmt.Errorf("set condition %s of binding %s/%s: %w", c.Type, b.Namespace, b.Name, err)
+	}
+	if c.Status == metav1.ConditionFalse {
+		s.Events.Event(obj, corev1.EventTypeWarning, c.Reason, c.Message)
+	}
+	return nil
+}
+
+// tell writes an event about a decision of its own standing. What merely follows
+// says so in its binding.
+func (s *scheduler) tell(obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, p proposal) {
+	if len(p.requiredBy) > 0 || len(p.shares) == 0 {
+		return
+	}
+	is := describe(p.shares)
+	if b == nil {
+		s.Events.Event(obj, corev1.EventTypeNormal, "Scheduled", "Placed on "+is)
+		return
+	}
+	if was := describe(b.Spec.Clusters); was != is {
+		s.Events.Eventf(obj, corev1.EventTypeNormal, "Rescheduled", "Placed on %s (was: %s)", is, was)
+	}
+}
+
+// describe writes a decision in a line: east 4, west 3.
+func describe(shares []v1alpha1.ClusterShare) string {
+	if len(shares) == 0 {
+		return "no cluster"
+	}
+	parts := make([]string, 0, len(shares))
+	for _, c := range shares {
+		part := c.Name
+		if c.Replicas != nil {
+			part += fmt.Sprintf(" %d", *c.Replicas)
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (s *scheduler) deleteBinding(ctx context.Context, b *v1alpha1.ResourceBinding) error {
+	err := s.bindings(b.Namespace).Delete(ctx, b.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &b.UID}})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete binding %s/%s: %w", b.Namespace, b.Name, err)
+	}
+	return nil
+}
+
+// setFinalizers fails with a conflict if the binding changed since it was read:
+// somebody may just be writing to a cluster.
+func (s *scheduler) setFinalizers(ctx context.Context, b *v1alpha1.ResourceBinding, finalizers []string) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": b.UID, "resourceVersion": b.ResourceVersion, "finalizers": finalizers}})
+	if err != nil {
+		return err
+	}
+	_, err = s.bindings(b.Namespace).Patch(ctx, b.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("let binding %s/%s go: %w", b.Namespace, b.Name, err)
+	}
+	return nil
+}
+
+func toUnstructured(v any) (*unstructured.Unstructured, error) {
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode %T: %w", v, err)
+	}
+	return &unstructured.Unstructured{Object: m}, nil
+}
+
+func fromUnstructured(u *unstructured.Unstructured, err error, verb, name string) (*v1alpha1.ResourceBinding, error) {
+	if err != nil {
+		return nil, fmt.Errorf("%s binding %s: %w", verb, name, err)
+	}
+	b := &v1alpha1.ResourceBinding{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, b); err != nil {
+		return nil, fmt.Errorf("read binding %s: %w", name, err)
+	}
+	return b, nil
+}

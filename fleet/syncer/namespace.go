@@ -1,0 +1,165 @@
+package syncer
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+// namespaces is addressed without types, as everything else in members.
+func namespaces() schema.GroupVersionResource {
+	return corev1.SchemeGroupVersion.WithResource("namespaces")
+}
+
+// ensureNamespace makes a namespace in the member, with our mark, if there is
+// none. One that exists is used as it is.
+func (c *member) ensureNamespace(ctx context.Context, name string) error {
+	c.mu.Lock()
+	known := c.made[name]
+	c.mu.Unlock()
+	if known {
+		return nil
+	}
+	ns := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace",
+		"metadata": map[string]any{"name": name, "labels": map[string]any{v1alpha1.ManagedLabel: "true"}}}}
+	_, err := c.dyn.Resource(namespaces()).Create(ctx, ns, metav1.CreateOptions{FieldManager: FieldManager})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create namespace %s: %w", name, err)
+	}
+	c.mu.Lock()
+	c.made[name] = true
+	c.mu.Unlock()
+	return nil
+}
+
+func (c *member) forgetNamespace(name string) {
+	c.mu.Lock()
+	delete(c.made, name)
+	c.mu.Unlock()
+}
+
+// lastOf tells whether the cluster holds nothing else of the binding's namespace.
+// The caller holds s.last.
+func (s *Syncer) lastOf(b *v1alpha1.ResourceBinding) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, other := range s.BindingsOn(s.cluster) {
+		if other.Namespace != b.Namespace || other.Name == b.Name {
+			continue
+		}
+		m := s.known[keyOf(other)]
+		if m == nil || !m.gone.Load() {
+			return false
+		}
+	}
+	return true
+}
+
+// removeNamespace deletes a namespace of the member if this fleet made it, the
+// control plane has it no more (or the cluster leaves), and nothing is in it.
+func (s *Syncer) removeNamespace(ctx context.Context, name string) error {
+	c, joined := s.Cluster(s.cluster)
+	if !joined {
+		return nil
+	}
+	leaving, orphan := c.Leaves()
+	if leaving && orphan {
+		return nil
+	}
+	if !leaving {
+		ns, err := s.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+		if err == nil && ns.DeletionTimestamp == nil {
+			return nil
+		}
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("make sure that namespace %s is gone: %w", name, err)
+		}
+	}
+	return s.member.deleteEmptyNamespace(ctx, name)
+}
+
+func (c *member) deleteEmptyNamespace(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	api := c.dyn.Resource(namespaces())
+	ns, err := api.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look at namespace %s: %w", name, err)
+	}
+	if ns.GetLabels()[v1alpha1.ManagedLabel] != "true" || ns.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	empty, err := c.empty(ctx, name)
+	if err != nil || !empty {
+		return err
+	}
+	uid, rv := ns.GetUID(), ns.GetResourceVersion()
+	err = api.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &rv}})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete namespace %s: %w", name, err)
+	}
+	c.forgetNamespace(name)
+	return nil
+}
+
+// empty tells whether a namespace holds nothing that somebody put there: only
+// what every namespace has, and what belongs to something else and goes with it.
+func (c *member) empty(ctx context.Context, namespace string) (bool, error) {
+	lists, err := c.discovery.ServerPreferredNamespacedResources()
+	if err != nil {
+		return false, fmt.Errorf("ask what namespace %s may hold: %w", namespace, err)
+	}
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			return false, err
+		}
+		for _, r := range list.APIResources {
+			if !canList(r) || r.Kind == "Event" {
+				continue
+			}
+			items, err := c.meta.Resource(gv.WithResource(r.Name)).Namespace(namespace).List(ctx, metav1.ListOptions{})
+			if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
+				continue
+			}
+			if err != nil {
+				return false, fmt.Errorf("look for %s in namespace %s: %w", r.Name, namespace, err)
+			}
+			for i := range items.Items {
+				if !incidental(r.Kind, &items.Items[i].ObjectMeta) {
+					return false, nil
+				}
+			}
+		}
+	}
+	return true, nil
+}
+
+func canList(r metav1.APIResource) bool {
+	for _, verb := range r.Verbs {
+		if verb == "list" {
+			return true
+		}
+	}
+	return false
+}
+
+func incidental(kind string, o *metav1.ObjectMeta) bool {
+	switch {
+	case kind == "ServiceAccount" && o.Name == "default", kind == "ConfigMap" && o.Name == "kube-root-ca.crt":
+		return true
+	case kind == "Endpoints":
+		return true // made for Services, which count themselves
+	}
+	return metav1.GetControllerOf(o) != nil
+}

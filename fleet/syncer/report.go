@@ -1,0 +1,154 @@
+package syncer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/interpret"
+)
+
+// report writes the cluster's entry in the binding's status, or takes it out if
+// it is nil. It writes nothing if the entry says so already.
+//
+// Each syncer applies its own entry under its own field manager, so syncers of
+// many clusters report on one binding without conflicts.
+func (s *Syncer) report(ctx context.Context, b *v1alpha1.ResourceBinding, m *memory, entry *v1alpha1.ClusterState) error {
+	if same(m.entry, entry) {
+		return nil
+	}
+	status := map[string]any{}
+	if entry != nil {
+		stamped := *entry
+		stamped.LastUpdateTime = metav1.NewTime(s.Clock.Now())
+		u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&stamped)
+		if err != nil {
+			return fmt.Errorf("encode the report on %s %s: %w", b.Spec.Resource.Kind, b.Spec.Resource.Name, err)
+		}
+		status["clusters"] = []any{u}
+		entry = &stamped
+	}
+	apply := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": "ResourceBinding",
+		// With its UID, an apply never makes a binding that somebody deleted.
+		"metadata": map[string]any{"name": b.Name, "namespace": b.Namespace, "uid": string(b.UID)},
+		"status":   status,
+	}}
+	_, err := s.Dynamic.Resource(v1alpha1.ResourceBindingResource).Namespace(b.Namespace).
+		ApplyStatus(ctx, b.Name, apply, metav1.ApplyOptions{FieldManager: FieldManager + "-" + s.cluster, Force: true})
+	if err != nil {
+		return fmt.Errorf("report on %s %s/%s from cluster %s: %w", b.Spec.Resource.Kind, b.Namespace, b.Spec.Resource.Name, s.cluster, err)
+	}
+	m.entry = entry
+	return nil
+}
+
+// same compares entries but for when they were written.
+func same(a, b *v1alpha1.ClusterState) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	x, y := *a, *b
+	x.LastUpdateTime, y.LastUpdateTime = metav1.Time{}, metav1.Time{}
+	if (x.Status == nil) != (y.Status == nil) || x.Status != nil && digestRaw(x.Status) != digestRaw(y.Status) {
+		return false
+	}
+	x.Status, y.Status = nil, nil
+	return equality.Semantic.DeepEqual(x, y)
+}
+
+// digestRaw is the same for equal JSON, whatever the order of its keys.
+func digestRaw(raw *runtime.RawExtension) string {
+	var v any
+	if err := json.Unmarshal(raw.Raw, &v); err != nil {
+		return string(raw.Raw)
+	}
+	return digestOf(v)
+}
+
+// reportLive reports what the member says of an object that was applied.
+func (s *Syncer) reportLive(ctx context.Context, k interpret.Kind, b *v1alpha1.ResourceBinding, obj *unstructured.Unstructured, share v1alpha1.ClusterShare, live *unstructured.Unstructured, m *memory) error {
+	entry := v1alpha1.ClusterState{Name: s.cluster, UID: live.GetUID(), Generation: obj.GetGeneration(),
+		Replicas: share.Replicas, MemberGeneration: live.GetGeneration()}
+	entry.Health, entry.Message = k.Health(live)
+	if observed, reported := k.ObservedGeneration(live); reported {
+		entry.ObservedGeneration = observed
+	} else {
+		entry.ObservedGeneration = entry.MemberGeneration
+	}
+	if status, found, _ := unstructured.NestedMap(live.Object, "status"); found && len(status) > 0 {
+		data, err := json.Marshal(status)
+		if err != nil {
+			return fmt.Errorf("encode the status of %s %s: %w", k.Kind, live.GetName(), err)
+		}
+		entry.Status = &runtime.RawExtension{Raw: data}
+	}
+	return s.report(ctx, b, m, &entry)
+}
+
+// reportTrouble reports why an object is not as it should be, and gives an error
+// for the next attempt.
+func (s *Syncer) reportTrouble(ctx context.Context, b *v1alpha1.ResourceBinding, obj *unstructured.Unstructured, m *memory, cause error) error {
+	if m.entry == nil || errors.Is(cause, errLater) || apierrors.IsConflict(cause) || ctx.Err() != nil {
+		return cause
+	}
+	entry := *m.entry // what is known of it stays: it still runs
+	entry.Reason, entry.Message = v1alpha1.StateApplyFailed, explain(cause)
+	if entry.UID == "" {
+		entry.Health = v1alpha1.Unknown
+	}
+	var conflict conflictError
+	if errors.As(cause, &conflict) {
+		entry.Reason = v1alpha1.StateConflict
+	}
+	if !same(m.entry, &entry) {
+		s.Events.Eventf(obj, corev1.EventTypeWarning, entry.Reason, "Cluster %s: %s", s.cluster, entry.Message)
+		if err := s.report(ctx, b, m, &entry); err != nil {
+			return err
+		}
+	}
+	return cause
+}
+
+// reportRemoving says that the object is still there, and why if there is a
+// reason.
+func (s *Syncer) reportRemoving(ctx context.Context, b *v1alpha1.ResourceBinding, m *memory, cause error) error {
+	entry := *m.entry
+	entry.Reason, entry.Message = v1alpha1.StateRemoving, ""
+	if cause != nil {
+		entry.Message = explain(cause)
+	}
+	if err := s.report(ctx, b, m, &entry); err != nil {
+		return err
+	}
+	return cause
+}
+
+// explain says what stands in the way and, where that is known, what helps.
+func explain(err error) string {
+	remedy := ""
+	var answer apierrors.APIStatus
+	var conflict conflictError
+	switch {
+	case errors.As(err, &conflict):
+	case !errors.As(err, &answer):
+		// What the network says differs each time, and each time would be a write.
+		return "the cluster does not answer; what runs there runs on. See the conditions of the Cluster"
+	case apierrors.IsForbidden(err):
+		remedy = "; grant it to the identity in the cluster's kubeconfig"
+	case apierrors.IsUnauthorized(err):
+		remedy = "; renew the cluster's kubeconfig with `atoll join`"
+	case apierrors.IsInvalid(err):
+		remedy = "; correct the object, or delete and create it anew if the field cannot change"
+	}
+	return err.Error() + remedy
+}

@@ -1,0 +1,204 @@
+// Package syncer keeps one member cluster in line with what is bound to it, and
+// reports what becomes of it there. It is given a view of the control plane and a
+// way to reach the member, so it runs anywhere.
+//
+// All that it must not forget stands in the control plane: before the first write
+// of an object to the member, an entry in the binding says so, and the entry goes
+// only when the object is known to be gone. So a crash, a lost connection or a
+// restart leaves nothing behind unknown, and deletes nothing.
+package syncer
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
+)
+
+// FieldManager owns in the member what the syncer applies there.
+const FieldManager = "atoll-syncer"
+
+const (
+	// workers apply in parallel; each waits for the member most of the time.
+	workers = 8
+	// gather is how long a change in the member waits for more of its kind before
+	// it is reported: a rollout changes a status many times a second.
+	gather = 50 * time.Millisecond
+	// patience is the longest pause between attempts that fail.
+	patience = 30 * time.Second
+)
+
+// Syncer serves one cluster.
+type Syncer struct {
+	*fleet.Term
+	cluster string
+	log     *slog.Logger
+	member  *member
+	queue   workqueue.TypedRateLimitingInterface[types.NamespacedName]
+
+	mu    sync.Mutex
+	known map[types.NamespacedName]*memory
+	// last serialises the last steps of removals, so that of two last objects of
+	// a namespace one sees that it is the last.
+	last sync.Mutex
+}
+
+// memory is what the syncer knows of one binding beyond the cache, which lags
+// behind its own writes. All of it can be lost: it saves work.
+type memory struct {
+	mu sync.Mutex
+	// uid of the binding that this is about.
+	uid types.UID
+	// entry as last written; nil if there is none, and unset if not known.
+	entry *v1alpha1.ClusterState
+	set   bool
+	// gone: set while the binding has no entry of this cluster. It is read without
+	// mu, under Syncer.last.
+	gone atomic.Bool
+	// applied is a digest of what was applied last, and settled a digest of what
+	// the member made of it: while both hold, there is nothing to apply.
+	applied, settled string
+	// version of the object in the member that settled is about.
+	version string
+	drift   drift
+}
+
+// begin forgets all and is about another binding from now on.
+func (m *memory) begin(uid types.UID) {
+	m.uid, m.entry, m.set = uid, nil, false
+	m.gone.Store(false)
+	m.unsettle()
+	m.drift = drift{}
+}
+
+// unsettle forgets what was applied, so that it will be again.
+func (m *memory) unsettle() { m.applied, m.settled, m.version = "", "", "" }
+
+// settle remembers what was applied and what the member made of it.
+func (m *memory) settle(digest string, live *unstructured.Unstructured) {
+	m.applied, m.settled, m.version = digest, digestLive(live), live.GetResourceVersion()
+}
+
+// outdated tells whether live, from a cache, is older than what was applied.
+func (m *memory) outdated(live *unstructured.Unstructured) bool {
+	if m.version == "" {
+		return false
+	}
+	order, err := resourceversion.CompareResourceVersion(live.GetResourceVersion(), m.version)
+	return err == nil && order < 0
+}
+
+// Run serves a cluster until ctx ends. It returns early only if it cannot begin.
+func Run(ctx context.Context, term *fleet.Term, cluster string, cfg *rest.Config) error {
+	s, err := newSyncer(term, cluster, cfg)
+	if err != nil {
+		return err
+	}
+	return s.run(ctx)
+}
+
+func newSyncer(term *fleet.Term, cluster string, cfg *rest.Config) (*Syncer, error) {
+	cfg = rest.CopyConfig(cfg)
+	// The member guards itself with priority and fairness; a fixed number of
+	// workers is the limit on this side.
+	cfg.QPS, cfg.Burst = -1, -1
+	cfg.UserAgent = FieldManager
+	dyn, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("syncer: make a client of cluster %s: %w", cluster, err)
+	}
+	meta, err := metadata.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("syncer: make a client of cluster %s: %w", cluster, err)
+	}
+	disco, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("syncer: make a client of cluster %s: %w", cluster, err)
+	}
+	s := &Syncer{Term: term, cluster: cluster, log: term.Log.With("cluster", cluster),
+		known: map[types.NamespacedName]*memory{},
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](100*time.Millisecond, patience),
+			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "fleet_syncer", Clock: term.Clock}),
+	}
+	s.member = newMember(dyn, meta, disco, s.memberChanged)
+	return s, nil
+}
+
+func (s *Syncer) run(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	s.member.start(ctx)
+	defer s.member.wait()
+	defer stop()
+	defer s.queue.ShutDown()
+	defer s.Subscribe(s.cluster, s.queue.Add)()
+	var group errgroup.Group
+	for range workers {
+		group.Go(func() error {
+			for s.next(ctx) {
+			}
+			return nil
+		})
+	}
+	<-ctx.Done()
+	s.queue.ShutDown()
+	return group.Wait()
+}
+
+// memberChanged hears of each change of an object that carries our mark.
+func (s *Syncer) memberChanged(key types.NamespacedName) { s.queue.AddAfter(key, gather) }
+
+func (s *Syncer) next(ctx context.Context) bool {
+	key, stopped := s.queue.Get()
+	if stopped {
+		return false
+	}
+	defer s.queue.Done(key)
+	err := s.reconcile(ctx, key)
+	switch {
+	case err == nil:
+		s.queue.Forget(key)
+	case ctx.Err() != nil:
+	default:
+		if !apierrors.IsConflict(err) {
+			s.log.Debug("cannot sync; will try again", "binding", key.String(), "error", err)
+		}
+		s.queue.AddRateLimited(key)
+	}
+	return true
+}
+
+func (s *Syncer) remember(key types.NamespacedName) *memory {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.known[key]
+	if m == nil {
+		m = &memory{}
+		s.known[key] = m
+	}
+	return m
+}
+
+func (s *Syncer) forget(key types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.known, key)
+}

@@ -1,0 +1,173 @@
+package fleet
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/interpret"
+)
+
+func isNotServed(err error) bool { return apierrors.IsNotFound(err) }
+
+// OnCluster calls f for each Cluster that exists, and when one changes (was and is
+// both set), comes (was nil) or goes (is nil). Calls come one after another.
+func (t *Term) OnCluster(f func(was, is *v1alpha1.Cluster)) error {
+	return on(t.clusters, f)
+}
+
+// OnBinding does the same for ResourceBindings.
+func (t *Term) OnBinding(f func(was, is *v1alpha1.ResourceBinding)) error {
+	return on(t.bindings, f)
+}
+
+// OnObject does the same for objects of a known kind.
+func (t *Term) OnObject(gk schema.GroupKind, f func(was, is *unstructured.Unstructured)) error {
+	i, served := t.objects[gk]
+	if !served {
+		return nil
+	}
+	return on(i, f)
+}
+
+func on[T any](i cache.SharedIndexInformer, f func(was, is *T)) error {
+	_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) {
+			if is, ok := obj.(*T); ok {
+				f(nil, is)
+			}
+		},
+		UpdateFunc: func(before, after any) {
+			is, ok := after.(*T)
+			if !ok {
+				return
+			}
+			was, _ := before.(*T)
+			f(was, is)
+		},
+		DeleteFunc: func(obj any) {
+			if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = gone.Obj
+			}
+			if was, ok := obj.(*T); ok {
+				f(was, nil)
+			}
+		},
+	})
+	return err
+}
+
+type subscription struct {
+	notify func(types.NamespacedName)
+}
+
+// Subscribe calls notify with the key of each ResourceBinding that concerns a
+// cluster: now, and whenever the binding or its object changes. notify must not
+// block. One cache serves all clusters; each hears only of its own share.
+func (t *Term) Subscribe(cluster string, notify func(types.NamespacedName)) (cancel func()) {
+	s := &subscription{notify: notify}
+	t.mu.Lock()
+	if t.subscribers[cluster] == nil {
+		t.subscribers[cluster] = map[*subscription]bool{}
+	}
+	t.subscribers[cluster][s] = true
+	t.mu.Unlock()
+	for _, b := range t.BindingsOn(cluster) {
+		notify(types.NamespacedName{Namespace: b.Namespace, Name: b.Name})
+	}
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.subscribers[cluster], s)
+		if len(t.subscribers[cluster]) == 0 {
+			delete(t.subscribers, cluster)
+		}
+	}
+}
+
+func (t *Term) publish(key types.NamespacedName, clusters ...string) {
+	t.mu.Lock()
+	var notify []func(types.NamespacedName)
+	for _, c := range clusters {
+		for s := range t.subscribers[c] {
+			notify = append(notify, s.notify)
+		}
+	}
+	t.mu.Unlock()
+	for _, n := range notify {
+		n(key)
+	}
+}
+
+func (t *Term) fanOutBindings() error {
+	return t.OnBinding(func(was, is *v1alpha1.ResourceBinding) {
+		var clusters []string
+		var key types.NamespacedName
+		for _, b := range []*v1alpha1.ResourceBinding{was, is} {
+			if b != nil {
+				names, _ := clustersOf(b)
+				clusters = append(clusters, names...)
+				key = types.NamespacedName{Namespace: b.Namespace, Name: b.Name}
+			}
+		}
+		slices.Sort(clusters)
+		t.publish(key, slices.Compact(clusters)...)
+	})
+}
+
+// fanOutObjects tells the clusters of an object when something changed that they
+// should have: not when only its status did, which they reported themselves.
+func (t *Term) fanOutObjects(k interpret.Kind, i cache.SharedIndexInformer) error {
+	return on(i, func(was, is *unstructured.Unstructured) {
+		obj := is
+		if is == nil {
+			obj = was
+		} else if was != nil && was.GetUID() == is.GetUID() && OnlyStatusDiffers(was, is) {
+			return
+		}
+		key := types.NamespacedName{Namespace: obj.GetNamespace(), Name: v1alpha1.BindingName(k.GroupKind(), obj.GetName())}
+		if b, ok := t.Binding(key); ok {
+			names, _ := clustersOf(b)
+			t.publish(key, names...)
+		}
+	})
+}
+
+// OnlyStatusDiffers tells whether two states of one object differ in their status at
+// most.
+func OnlyStatusDiffers(a, b *unstructured.Unstructured) bool {
+	if len(a.Object) != len(b.Object) && (a.Object["status"] == nil) == (b.Object["status"] == nil) {
+		return false
+	}
+	for field, value := range b.Object {
+		switch field {
+		case "status":
+		case "metadata":
+			was, _ := a.Object[field].(map[string]any)
+			is, _ := value.(map[string]any)
+			if !sameMetadata(was, is) {
+				return false
+			}
+		default:
+			if !equality.Semantic.DeepEqual(a.Object[field], value) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func sameMetadata(a, b map[string]any) bool {
+	for _, field := range []string{"labels", "annotations", "deletionTimestamp", "ownerReferences"} {
+		if !equality.Semantic.DeepEqual(a[field], b[field]) {
+			return false
+		}
+	}
+	return true
+}
