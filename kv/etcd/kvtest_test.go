@@ -38,3 +38,9 @@ func TestRandom(t *testing.T) {
 		})
 	}
 }
+
+func TestConformance(t *testing.T) {
+	for _, ks := range keyspaces() {
+		t.Run(ks.name, func(t *testing.T) { kvtest.Run(t, ks.open) })
+	}
+}
