@@ -44,3 +44,13 @@ func TestConformance(t *testing.T) {
 		t.Run(ks.name, func(t *testing.T) { kvtest.Run(t, ks.open) })
 	}
 }
+
+func TestConcurrent(t *testing.T) {
+	for _, ks := range keyspaces() {
+		t.Run(ks.name, func(t *testing.T) {
+			for i := range *seedCount {
+				kvtest.Concurrent(t, *firstSeed+i, 16, 60, ks.open)
+			}
+		})
+	}
+}

@@ -213,21 +213,6 @@ func (m *Model) LeaseKeys(id kv.LeaseID) [][]byte {
 	return out
 }
 
-// Restore sets the model to a state that is known from elsewhere, as if it had
-// always been so. It is where a replay begins.
-func (m *Model) Restore(rev kv.Revision, kvs []kv.KeyValue) {
-	state := map[string]kv.KeyValue{}
-	for _, k := range kvs {
-		state[string(k.Key)] = k
-	}
-	m.Revision = rev
-	m.states = make([]map[string]kv.KeyValue, rev+1)
-	m.log = make([][]kv.Event, rev+1)
-	for i := range m.states {
-		m.states[i] = state
-	}
-}
-
 func (m *Model) String() string {
 	return fmt.Sprintf("revision %d, compacted at %d, %d keys", m.Revision, m.Compacted, len(m.states[m.Revision]))
 }

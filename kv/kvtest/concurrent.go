@@ -1,0 +1,249 @@
+package kvtest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// Concurrent lets many clients do random transactions and reads on a few keys
+// at once, and then looks for one order of them that explains every answer.
+// Revisions say which order that must be, so it is enough to replay:
+//   - each transaction that changed something did so alone at its revision, and
+//     its answer is what the Model answers at that point;
+//   - what changed nothing, and every read, was answered from the state of the
+//     revision that it names;
+//   - nobody was answered from before what had been acknowledged when it asked;
+//   - a watch over everything has delivered exactly these changes.
+func Concurrent(t *testing.T, seed uint64, clients, each int, open Open) {
+	t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		ks := open(t)
+		log, err := record(ctx, ks, kv.WatchRequest{Span: kv.Prefix(nil), StartRevision: 2, PrevKV: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := &history{ks: ks}
+		var wg sync.WaitGroup
+		for c := range clients {
+			wg.Go(func() {
+				g := &client{Rand: rand.New(rand.NewPCG(seed, uint64(c)+1)), id: c, h: h}
+				for range each {
+					if err := g.step(ctx); err != nil {
+						t.Errorf("seed %d, client %d: %v", seed, c, err)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if t.Failed() {
+			return
+		}
+		model, err := h.replay()
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		if err := log.catchUp(ctx, model.Revision); err != nil {
+			t.Fatalf("seed %d: watch over everything: %v", seed, err)
+		}
+		log.cancel()
+		if err := log.check(model); err != nil {
+			t.Fatalf("seed %d: watch over everything: %v", seed, err)
+		}
+	})
+}
+
+// history is what clients were told.
+type history struct {
+	ks kv.Keyspace
+	// acknowledged is the highest revision that anyone was told.
+	acknowledged atomic.Int64
+
+	mu    sync.Mutex
+	calls []call
+}
+
+// call is one request and its answer.
+type call struct {
+	floor kv.Revision // acknowledged before it was made
+	txn   *kv.TxnRequest
+	read  *kv.RangeRequest
+	res   *kv.TxnResult
+	found *kv.RangeResult
+}
+
+func (c *call) revision() kv.Revision {
+	if c.txn != nil {
+		return c.res.Revision
+	}
+	return c.found.Revision
+}
+
+func (h *history) add(c call) {
+	rev := c.revision()
+	for {
+		old := h.acknowledged.Load()
+		if rev <= old || h.acknowledged.CompareAndSwap(old, rev) {
+			break
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.calls = append(h.calls, c)
+}
+
+// client does the requests of one goroutine. It remembers the last state of
+// keys that it has seen, to compare with.
+type client struct {
+	*rand.Rand
+	id   int
+	h    *history
+	puts int
+	seen map[string]kv.KeyValue
+}
+
+const sharedKeys = 8
+
+func (g *client) key() []byte { return fmt.Appendf(nil, "k%d", g.IntN(sharedKeys)) }
+
+func (g *client) step(ctx context.Context) error {
+	c := call{floor: g.h.acknowledged.Load()}
+	if g.IntN(100) < 20 {
+		req := kv.RangeRequest{Span: kv.Prefix([]byte("k"))}
+		if g.IntN(2) == 0 {
+			req.Span = kv.Span{Start: g.key()}
+		}
+		res, err := g.h.ks.Range(ctx, req)
+		if err != nil {
+			return fmt.Errorf("range %s: %w", describe(req), err)
+		}
+		c.read, c.found = &req, res
+		g.remember(res)
+	} else {
+		req := g.txn()
+		res, err := g.h.ks.Txn(ctx, req)
+		if errors.Is(err, kv.ErrDuplicateKey) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("txn %s: %w", describe(req), err)
+		}
+		c.txn, c.res = &req, res
+		for _, r := range res.Results {
+			g.remember(r.Range)
+		}
+	}
+	if rev := c.revision(); rev < c.floor {
+		return fmt.Errorf("answered from revision %d after %d had been acknowledged", rev, c.floor)
+	}
+	g.h.add(c)
+	return nil
+}
+
+func (g *client) remember(res *kv.RangeResult) {
+	if res == nil {
+		return
+	}
+	if g.seen == nil {
+		g.seen = map[string]kv.KeyValue{}
+	}
+	for _, k := range res.KVs {
+		g.seen[string(k.Key)] = k
+	}
+}
+
+// txn changes up to three keys if one is as it was last seen, or at any rate;
+// otherwise it reads.
+func (g *client) txn() kv.TxnRequest {
+	var req kv.TxnRequest
+	key := g.key()
+	if g.IntN(100) < 70 {
+		req.If = []kv.Compare{{Span: kv.Span{Start: key}, Target: kv.CompareMod, Int: g.seen[string(key)].ModRevision}}
+	}
+	for i := range 1 + g.IntN(3) {
+		if i > 0 {
+			key = g.key()
+		}
+		if g.IntN(100) < 20 {
+			req.Then = append(req.Then, kv.Op{Delete: &kv.DeleteOp{Span: kv.Span{Start: key}, PrevKV: true}})
+			continue
+		}
+		g.puts++
+		value := fmt.Appendf(nil, "client %d, put %d", g.id, g.puts)
+		req.Then = append(req.Then, kv.Op{Put: &kv.PutOp{Key: key, Value: value, PrevKV: g.IntN(2) == 0}})
+	}
+	req.Then = append(req.Then, kv.Op{Range: &kv.RangeRequest{Span: kv.Prefix([]byte("k"))}})
+	req.Else = []kv.Op{{Range: &kv.RangeRequest{Span: kv.Prefix([]byte("k"))}}}
+	return req
+}
+
+// changed reports whether a transaction did change something.
+func changed(r *kv.TxnResult) bool {
+	for _, res := range r.Results {
+		if res.Put != nil || res.Delete != nil && res.Delete.Deleted > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// replay does what clients did in the order of revisions, what changed nothing
+// after the change whose state it saw.
+func (h *history) replay() (*Model, error) {
+	m := NewModel()
+	slices.SortStableFunc(h.calls, func(a, b call) int {
+		if c := cmp.Compare(a.revision(), b.revision()); c != 0 {
+			return c
+		}
+		return cmp.Compare(order(a), order(b))
+	})
+	for _, c := range h.calls {
+		if err := replayOne(m, &c); err != nil {
+			return nil, fmt.Errorf("at revision %d: %w", c.revision(), err)
+		}
+	}
+	return m, nil
+}
+
+func order(c call) int {
+	if c.txn != nil && changed(c.res) {
+		return 0
+	}
+	return 1
+}
+
+func replayOne(m *Model, c *call) error {
+	before := m.Revision
+	if c.read != nil {
+		want, err := m.Range(*c.read)
+		if err != nil {
+			return err
+		}
+		if err := diff(c.found, want); err != nil {
+			return fmt.Errorf("range %s: %w", describe(*c.read), err)
+		}
+		return nil
+	}
+	if changed(c.res) && c.res.Revision != before+1 {
+		return fmt.Errorf("changes follow on revision %d: two share a revision, or one that nobody asked for lies between; txn %s",
+			before, describe(*c.txn))
+	}
+	want, err := m.Txn(*c.txn)
+	if err != nil {
+		return err
+	}
+	if err := sameTxn(c.res, want); err != nil {
+		return fmt.Errorf("txn %s: %w", describe(*c.txn), err)
+	}
+	return nil
+}
