@@ -1,0 +1,224 @@
+// Package clusters looks after the registered Clusters: it probes each, counts
+// what it has, runs its syncer, and sees it off when it leaves.
+package clusters
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
+)
+
+// FieldManager owns a Cluster's status and its finalizer.
+const FieldManager = "atoll-clusters"
+
+// Each cluster is probed every probeEvery. It turns not Ready when failures
+// probes in a row fail, so at most failures * (probeEvery + probeTimeout) after
+// it stopped answering, and Ready with the first that succeeds.
+const (
+	probeEvery   = 5 * time.Second
+	probeTimeout = 5 * time.Second
+	failures     = 3
+	// heartbeat is how old LastProbeTime may become while nothing changes. A
+	// write per probe and cluster would be most of the load of a large fleet.
+	heartbeat = time.Minute
+	// retrySyncer is the pause before a syncer that did not start is tried again.
+	retrySyncer = 10 * time.Second
+
+	workers = 8
+)
+
+// StartSyncer serves one cluster until ctx ends.
+type StartSyncer func(ctx context.Context, term *fleet.Term, cluster string, member *rest.Config) error
+
+type controller struct {
+	*fleet.Term
+	syncer StartSyncer
+	queue  workqueue.TypedRateLimitingInterface[string]
+	// lifetime of everything that minders start.
+	ctx     context.Context
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	minders map[string]*minder
+}
+
+// With makes the controller of Clusters, with the syncer that each gets.
+func With(syncer StartSyncer) fleet.Controller {
+	return func(ctx context.Context, term *fleet.Term) error {
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		c := &controller{Term: term, syncer: syncer, ctx: ctx, minders: map[string]*minder{},
+			queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+				workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, time.Minute),
+				workqueue.TypedRateLimitingQueueConfig[string]{Name: "fleet_clusters", Clock: term.Clock}),
+		}
+		defer c.running.Wait()
+		defer stop()
+		return c.run(ctx)
+	}
+}
+
+func (c *controller) run(ctx context.Context) error {
+	defer c.queue.ShutDown()
+	if err := c.listen(); err != nil {
+		return err
+	}
+	var group errgroup.Group
+	for range workers {
+		group.Go(func() error {
+			for c.next(ctx) {
+			}
+			return nil
+		})
+	}
+	<-ctx.Done()
+	c.queue.ShutDown()
+	return group.Wait()
+}
+
+func (c *controller) listen() error {
+	if err := c.OnCluster(func(was, is *v1alpha1.Cluster) {
+		if is == nil {
+			is = was
+		}
+		c.queue.Add(is.Name)
+	}); err != nil {
+		return err
+	}
+	if err := c.OnBinding(func(was, is *v1alpha1.ResourceBinding) {
+		// A cluster that leaves waits for its bindings to go.
+		b := is
+		if b == nil {
+			b = was
+		}
+		for _, m := range c.leaving() {
+			if onCluster(b, m) || was != nil && onCluster(was, m) {
+				c.queue.AddAfter(m, time.Second)
+			}
+		}
+	}); err != nil {
+		return err
+	}
+	return c.OnObject(schema.GroupKind{Kind: "Secret"}, func(was, is *unstructured.Unstructured) {
+		if is == nil {
+			is = was
+		}
+		if kind, _, _ := unstructured.NestedString(is.Object, "type"); kind != v1alpha1.KubeconfigSecretType {
+			return
+		}
+		for _, cluster := range c.Clusters() {
+			ref := cluster.Spec.KubeconfigSecretRef
+			if ref.Namespace == is.GetNamespace() && ref.Name == is.GetName() {
+				c.queue.Add(cluster.Name)
+			}
+		}
+	})
+}
+
+func onCluster(b *v1alpha1.ResourceBinding, cluster string) bool {
+	_, chosen := b.Share(cluster)
+	_, reported := b.State(cluster)
+	return chosen || reported
+}
+
+// leaving names the clusters on their way out.
+func (c *controller) leaving() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []string
+	for name, m := range c.minders {
+		if m.leaving {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+func (c *controller) next(ctx context.Context) bool {
+	name, stopped := c.queue.Get()
+	if stopped {
+		return false
+	}
+	defer c.queue.Done(name)
+	err := c.reconcile(ctx, name)
+	switch {
+	case err == nil:
+		c.queue.Forget(name)
+	case ctx.Err() != nil:
+	default:
+		if !apierrors.IsConflict(err) {
+			c.Log.Warn("cannot look after a cluster; will try again", "cluster", name, "error", err)
+		}
+		c.queue.AddRateLimited(name)
+	}
+	return true
+}
+
+// reconcile brings what runs for a cluster, and what its status says, in line
+// with the Cluster, its Secret and the last probe.
+func (c *controller) reconcile(ctx context.Context, name string) error {
+	cluster, exists := c.Cluster(name)
+	if !exists {
+		c.dismiss(name)
+		return nil
+	}
+	m := c.minder(name)
+	leaving, _ := cluster.Leaves()
+	c.setLeaving(m, leaving)
+	if !leaving {
+		if err := c.ensureFinalizer(ctx, cluster); err != nil {
+			return err
+		}
+	}
+	member, problem := c.access(cluster)
+	m.serve(member)
+	wrote, err := c.writeStatus(ctx, cluster, m.observe(problem))
+	if err != nil {
+		return err
+	}
+	// After a write, the cluster as it was read here is no longer true; the write
+	// is an event that comes back here.
+	if leaving && !wrote {
+		return c.seeOff(ctx, cluster)
+	}
+	return nil
+}
+
+func (c *controller) minder(name string) *minder {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := c.minders[name]
+	if m == nil {
+		m = newMinder(c, name)
+		c.minders[name] = m
+	}
+	return m
+}
+
+func (c *controller) setLeaving(m *minder, leaving bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m.leaving = leaving
+}
+
+// dismiss stops what runs for a cluster that is no longer registered.
+func (c *controller) dismiss(name string) {
+	c.mu.Lock()
+	m := c.minders[name]
+	delete(c.minders, name)
+	c.mu.Unlock()
+	if m != nil {
+		m.serve(nil)
+	}
+}

@@ -1,0 +1,156 @@
+package clusters
+
+import (
+	"context"
+	"sync"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+// minder looks after one cluster: it probes it, watches its nodes, and runs its
+// syncer.
+type minder struct {
+	c    *controller
+	name string
+	// leaving is guarded by the controller's mutex.
+	leaving bool
+
+	mu      sync.Mutex
+	access  *access
+	stop    context.CancelFunc // ends what serves the present access
+	health  health
+	nodes   *nodes
+	trouble string // why the syncer does not run
+}
+
+// access is a way to a member.
+type access struct {
+	rest *rest.Config
+	// digest tells one kubeconfig from another.
+	digest string
+}
+
+func newMinder(c *controller, name string) *minder { return &minder{c: c, name: name} }
+
+// serve makes the minder use this access, or with nil none. With the access that
+// it has already it goes on.
+func (m *minder) serve(a *access) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if a != nil && m.access != nil && m.access.digest == a.digest {
+		return
+	}
+	if m.stop != nil {
+		m.stop()
+		m.stop = nil
+	}
+	m.access, m.nodes, m.trouble = a, nil, ""
+	if a == nil {
+		return
+	}
+	// What the old access showed is no verdict on the new one.
+	m.health = health{}
+	ctx, stop := context.WithCancel(m.c.ctx)
+	m.stop = stop
+	m.c.running.Go(func() { m.run(ctx, a) })
+}
+
+// observation is what a minder has to say about its cluster.
+type observation struct {
+	health  health
+	nodes   *nodes
+	problem *problem
+}
+
+// problem is what keeps a cluster from being Ready although no probe says so.
+type problem struct{ reason, message string }
+
+func (m *minder) observe(p *problem) observation {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p == nil && m.trouble != "" {
+		p = &problem{v1alpha1.ReasonErrorStartingSyncer, m.trouble}
+	}
+	return observation{health: m.health, nodes: m.nodes, problem: p}
+}
+
+// run probes until ctx ends. The first successful probe starts the watch of the
+// nodes and the syncer; both outlive later failures and resume by themselves.
+func (m *minder) run(ctx context.Context, a *access) {
+	cfg := rest.CopyConfig(a.rest)
+	cfg.Timeout = probeTimeout
+	cfg.UserAgent = FieldManager
+	kube, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		m.record(ctx, result{at: m.c.Clock.Now(), reason: v1alpha1.ReasonErrorCreatingClient,
+			message: "cannot make a client from the kubeconfig: " + err.Error()})
+		return
+	}
+	ticker := m.c.Clock.NewTicker(probeEvery)
+	defer ticker.Stop()
+	var children sync.WaitGroup
+	defer children.Wait()
+	started := false
+	for ctx.Err() == nil {
+		r := probe(ctx, kube, m.lastResult())
+		r.at = m.c.Clock.Now()
+		m.record(ctx, r)
+		if r.ready && !started {
+			started = true
+			children.Go(func() { m.runSyncer(ctx, a) })
+			children.Go(func() { m.watchNodes(ctx, a) })
+		}
+		select {
+		case <-ctx.Done():
+		case <-ticker.C():
+		}
+	}
+}
+
+func (m *minder) lastResult() result {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.health.last
+}
+
+// record takes in a probe and has the status written if there is news.
+func (m *minder) record(ctx context.Context, r result) {
+	if ctx.Err() != nil {
+		return // it failed because we stopped
+	}
+	m.mu.Lock()
+	changed := m.health.add(r)
+	m.mu.Unlock()
+	if changed {
+		m.c.Log.Info("cluster changed", "cluster", m.name, "ready", r.ready, "reason", r.reason)
+	}
+	// Every probe, for the heartbeat and the nodes: it writes only what is new.
+	m.c.queue.Add(m.name)
+}
+
+func (m *minder) runSyncer(ctx context.Context, a *access) {
+	for ctx.Err() == nil {
+		err := m.c.syncer(ctx, m.c.Term, m.name, a.rest)
+		if ctx.Err() != nil {
+			return
+		}
+		m.mu.Lock()
+		m.trouble = "the syncer stopped and is started again"
+		if err != nil {
+			m.trouble = "the syncer does not start: " + err.Error()
+		}
+		m.mu.Unlock()
+		m.c.queue.Add(m.name)
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.c.Clock.After(retrySyncer):
+		}
+		m.mu.Lock()
+		m.trouble = ""
+		m.mu.Unlock()
+	}
+}

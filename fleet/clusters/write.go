@@ -1,0 +1,156 @@
+package clusters
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
+)
+
+// access finds the way to a cluster from the Secret that it names, or says what
+// is wrong and what to do. No message quotes what is in the Secret.
+func (c *controller) access(cluster *v1alpha1.Cluster) (*access, *problem) {
+	ref := cluster.Spec.KubeconfigSecretRef
+	where := fmt.Sprintf("Secret %s/%s", ref.Namespace, ref.Name)
+	invalid := func(format string, args ...any) (*access, *problem) {
+		return nil, &problem{v1alpha1.ReasonInvalidKubeConfig, fmt.Sprintf(format, args...)}
+	}
+	secret, exists := c.Object(schema.GroupKind{Kind: "Secret"}, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
+	if !exists {
+		return invalid("%s, which spec.kubeconfigSecretRef names, does not exist: join the cluster again with `atoll join %s`", where, cluster.Name)
+	}
+	// Whoever may create Clusters must not be able to make the server use, and
+	// so reveal, any Secret.
+	if kind, _, _ := unstructured.NestedString(secret.Object, "type"); kind != v1alpha1.KubeconfigSecretType {
+		return invalid("%s has type %q: a kubeconfig's Secret has type %s", where, kind, v1alpha1.KubeconfigSecretType)
+	}
+	encoded, _, _ := unstructured.NestedString(secret.Object, "data", v1alpha1.KubeconfigSecretKey)
+	data, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil || len(data) == 0 {
+		return invalid("%s has nothing under the key %q: put the kubeconfig there", where, v1alpha1.KubeconfigSecretKey)
+	}
+	cfg, err := fleet.MemberConfig(data)
+	if err != nil {
+		return invalid("the kubeconfig in %s cannot be used: %v", where, err)
+	}
+	sum := sha256.Sum256(data)
+	return &access{rest: cfg, digest: hex.EncodeToString(sum[:])}, nil
+}
+
+// writeStatus writes what is new about a cluster, and tells whether anything was.
+func (c *controller) writeStatus(ctx context.Context, cluster *v1alpha1.Cluster, o observation) (wrote bool, err error) {
+	now := metav1.NewTime(c.Clock.Now())
+	status := *cluster.Status.DeepCopy()
+	status.ObservedGeneration = cluster.Generation
+	verdict := o.health.last
+	ready := metav1.Condition{Type: v1alpha1.ClusterReady, ObservedGeneration: cluster.Generation, Status: metav1.ConditionFalse,
+		Reason: verdict.reason, Message: verdict.message}
+	probed := o.health.probed
+	switch {
+	case o.problem != nil:
+		// Looking at the Secret was the probe: it leads nowhere.
+		ready.Reason, ready.Message, probed = o.problem.reason, o.problem.message, now.Time
+	case verdict.at.IsZero():
+		if meta.FindStatusCondition(status.Conditions, v1alpha1.ClusterReady) != nil {
+			return false, nil // what is known stays until a probe says something else
+		}
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionUnknown, v1alpha1.ReasonClusterStatusUnknown, "not probed yet"
+	case verdict.ready:
+		ready.Status = metav1.ConditionTrue
+		status.Version, status.ID = verdict.version, verdict.id
+		o.nodes.count(&status)
+	}
+	was := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ClusterReady)
+	ready.LastTransitionTime = now
+	// The toleration counts from when the cluster stopped being Ready, whatever
+	// the reason is by now.
+	if was != nil && was.Status == ready.Status {
+		ready.LastTransitionTime = was.LastTransitionTime
+	}
+	status.Conditions = replaceCondition(status.Conditions, ready)
+	changed := !equality.Semantic.DeepEqual(status, cluster.Status)
+	stale := !probed.IsZero() && (status.LastProbeTime == nil || probed.Sub(status.LastProbeTime.Time) >= heartbeat ||
+		status.LastProbeTime.Time.Before(c.Started))
+	if !changed && !stale {
+		return false, nil
+	}
+	if !probed.IsZero() {
+		at := metav1.NewTime(probed)
+		status.LastProbeTime = &at
+	}
+	if was == nil || was.Status != ready.Status {
+		kind := corev1.EventTypeNormal
+		if ready.Status == metav1.ConditionFalse {
+			kind = corev1.EventTypeWarning
+		}
+		c.Events.Event(cluster, kind, ready.Reason, ready.Message)
+	}
+	return true, c.patchStatus(ctx, cluster, status)
+}
+
+func replaceCondition(conditions []metav1.Condition, condition metav1.Condition) []metav1.Condition {
+	out := slices.Clone(conditions)
+	for i := range out {
+		if out[i].Type == condition.Type {
+			out[i] = condition
+			return out
+		}
+	}
+	return append(out, condition)
+}
+
+// patchStatus writes the whole status; it fails with a conflict if the Cluster is
+// not the one that was looked at.
+func (c *controller) patchStatus(ctx context.Context, cluster *v1alpha1.Cluster, status v1alpha1.ClusterStatus) error {
+	u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&status)
+	if err != nil {
+		return fmt.Errorf("encode the status of cluster %s: %w", cluster.Name, err)
+	}
+	apply := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": "Cluster",
+		"metadata": map[string]any{"name": cluster.Name, "uid": string(cluster.UID)},
+		"status":   u,
+	}}
+	_, err = c.Dynamic.Resource(v1alpha1.ClusterResource).
+		ApplyStatus(ctx, cluster.Name, apply, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
+	if err != nil {
+		return fmt.Errorf("write the status of cluster %s: %w", cluster.Name, err)
+	}
+	return nil
+}
+
+func (c *controller) ensureFinalizer(ctx context.Context, cluster *v1alpha1.Cluster) error {
+	if slices.Contains(cluster.Finalizers, v1alpha1.ClusterFinalizer) {
+		return nil
+	}
+	return c.setFinalizers(ctx, cluster, append(slices.Clone(cluster.Finalizers), v1alpha1.ClusterFinalizer))
+}
+
+func (c *controller) setFinalizers(ctx context.Context, cluster *v1alpha1.Cluster, finalizers []string) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": cluster.UID, "resourceVersion": cluster.ResourceVersion, "finalizers": finalizers}})
+	if err != nil {
+		return err
+	}
+	_, err = c.Dynamic.Resource(v1alpha1.ClusterResource).
+		Patch(ctx, cluster.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
+	if err != nil {
+		return fmt.Errorf("set the finalizers of cluster %s: %w", cluster.Name, err)
+	}
+	return nil
+}

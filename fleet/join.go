@@ -1,0 +1,243 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+// JoinOptions say which cluster joins, and how to reach it.
+type JoinOptions struct {
+	// Name of the Cluster.
+	Name string
+	// Kubeconfig of the member; files that it names lie relative to Dir.
+	Kubeconfig []byte
+	Dir        string
+	// Context of the kubeconfig, empty for the current one.
+	Context string
+	// Progress, if set, hears in a sentence what is going on.
+	Progress func(string)
+}
+
+// teller wraps a progress callback that may be nil and says nothing twice.
+func teller(progress func(string)) func(format string, args ...any) {
+	last := ""
+	return func(format string, args ...any) {
+		if now := fmt.Sprintf(format, args...); progress != nil && now != last {
+			last = now
+			progress(now)
+		}
+	}
+}
+
+const contactTimeout = 10 * time.Second
+
+// Join registers a cluster and returns when it is Ready, or when ctx ends. It can
+// be repeated: with another kubeconfig it renews the credentials.
+func Join(ctx context.Context, atoll *rest.Config, o JoinOptions) error {
+	if msgs := validation.IsDNS1123Label(o.Name); len(msgs) > 0 {
+		return fmt.Errorf("join: %q cannot be the name of a cluster: %s", o.Name, msgs[0])
+	}
+	tell := teller(o.Progress)
+	packed, err := PackKubeconfig(o.Kubeconfig, o.Context, o.Dir)
+	if err != nil {
+		return fmt.Errorf("join %s: %w", o.Name, err)
+	}
+	member, err := MemberConfig(packed)
+	if err != nil {
+		return fmt.Errorf("join %s: the kubeconfig cannot be used: %w", o.Name, err)
+	}
+	id, version, err := contact(ctx, member)
+	if err != nil {
+		return fmt.Errorf("join %s: %w", o.Name, err)
+	}
+	tell("%s answers: Kubernetes %s", o.Name, version)
+
+	dyn, err := dynamic.NewForConfig(atoll)
+	if err != nil {
+		return fmt.Errorf("join %s: make a client of Atoll: %w", o.Name, err)
+	}
+	kube, err := kubernetes.NewForConfig(atoll)
+	if err != nil {
+		return fmt.Errorf("join %s: make a client of Atoll: %w", o.Name, err)
+	}
+	if err := waitServed(ctx, dyn, v1alpha1.ClusterResource); err != nil {
+		return fmt.Errorf("join %s: %w (is this an Atoll server?)", o.Name, err)
+	}
+	if err := refuseTwins(ctx, dyn, kube, o.Name, id); err != nil {
+		return fmt.Errorf("join %s: %w", o.Name, err)
+	}
+	secret, err := keepKubeconfig(ctx, kube, o.Name, packed)
+	if err != nil {
+		return fmt.Errorf("join %s: %w", o.Name, err)
+	}
+	cluster, err := register(ctx, dyn, o.Name, secret)
+	if err != nil {
+		return fmt.Errorf("join %s: %w", o.Name, err)
+	}
+	if err := ownSecret(ctx, kube, secret, cluster); err != nil {
+		return fmt.Errorf("join %s: %w", o.Name, err)
+	}
+	tell("%s is registered; waiting until it is Ready", o.Name)
+	return awaitReady(ctx, dyn, o.Name, tell)
+}
+
+// contact makes sure that a member answers, and asks who it is. The id is empty
+// if the kubeconfig's identity may not read it.
+func contact(ctx context.Context, member *rest.Config) (id, version string, err error) {
+	cfg := rest.CopyConfig(member)
+	cfg.Timeout = contactTimeout
+	kube, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return "", "", fmt.Errorf("the kubeconfig makes no client: %w", err)
+	}
+	v, err := kube.Discovery().ServerVersion()
+	switch {
+	case apierrors.IsUnauthorized(err):
+		return "", "", errors.New("the cluster does not accept the credentials in the kubeconfig: check that they have not expired")
+	case err != nil:
+		return "", "", fmt.Errorf("the cluster at %s does not answer: check the address and the network: %w", cfg.Host, err)
+	}
+	ns, err := kube.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		id = string(ns.UID)
+	case apierrors.IsUnauthorized(err):
+		return "", "", errors.New("the cluster does not accept the credentials in the kubeconfig: check that they have not expired")
+	case !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err):
+		return "", "", fmt.Errorf("ask the cluster who it is: %w", err)
+	}
+	return id, v.GitVersion, nil
+}
+
+// refuseTwins refuses a cluster that has joined under another name, and Atoll
+// itself: both would be fed their own objects as somebody else's.
+func refuseTwins(ctx context.Context, dyn dynamic.Interface, kube kubernetes.Interface, name, id string) error {
+	if id == "" {
+		return nil
+	}
+	if ns, err := kube.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{}); err == nil && string(ns.UID) == id {
+		return errors.New("the kubeconfig leads to Atoll itself: give that of the cluster that is to join")
+	}
+	list, err := dyn.Resource(v1alpha1.ClusterResource).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list the clusters: %w", err)
+	}
+	for i := range list.Items {
+		other, _, _ := unstructured.NestedString(list.Items[i].Object, "status", "id")
+		if other == id && list.Items[i].GetName() != name {
+			return fmt.Errorf("this cluster has joined already, as %s: use that name, or `atoll leave %s` first", list.Items[i].GetName(), list.Items[i].GetName())
+		}
+	}
+	return nil
+}
+
+func keepKubeconfig(ctx context.Context, kube kubernetes.Interface, name string, packed []byte) (*corev1.Secret, error) {
+	if err := ensureNamespace(ctx, kube, v1alpha1.SystemNamespace); err != nil {
+		return nil, err
+	}
+	api := kube.CoreV1().Secrets(v1alpha1.SystemNamespace)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "cluster-" + name, Namespace: v1alpha1.SystemNamespace},
+		Type: v1alpha1.KubeconfigSecretType, Data: map[string][]byte{v1alpha1.KubeconfigSecretKey: packed}}
+	out, err := api.Create(ctx, secret, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		patch, perr := json.Marshal(map[string]any{"data": secret.Data})
+		if perr != nil {
+			return nil, perr
+		}
+		out, err = api.Patch(ctx, secret.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("keep the kubeconfig in Secret %s/%s: %w", secret.Namespace, secret.Name, err)
+	}
+	if out.Type != v1alpha1.KubeconfigSecretType {
+		return nil, fmt.Errorf("Secret %s/%s is of type %s, so somebody else's: delete it or choose another name", out.Namespace, out.Name, out.Type)
+	}
+	return out, nil
+}
+
+func register(ctx context.Context, dyn dynamic.Interface, name string, secret *corev1.Secret) (*unstructured.Unstructured, error) {
+	api := dyn.Resource(v1alpha1.ClusterResource)
+	ref := map[string]any{"namespace": secret.Namespace, "name": secret.Name}
+	cluster := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": "Cluster",
+		"metadata": map[string]any{"name": name},
+		"spec":     map[string]any{"kubeconfigSecretRef": ref},
+	}}
+	out, err := api.Create(ctx, cluster, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		patch, perr := json.Marshal(map[string]any{"spec": map[string]any{"kubeconfigSecretRef": ref}})
+		if perr != nil {
+			return nil, perr
+		}
+		out, err = api.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("register the cluster: %w", err)
+	}
+	if out.GetDeletionTimestamp() != nil {
+		return nil, errors.New("a cluster of this name is still leaving: wait for that (`kubectl get clusters`), or give another name")
+	}
+	return out, nil
+}
+
+// ownSecret has the garbage collector delete the Secret after the Cluster, and
+// not before: the Cluster stays until its members are empty.
+func ownSecret(ctx context.Context, kube kubernetes.Interface, secret *corev1.Secret, cluster *unstructured.Unstructured) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"ownerReferences": []metav1.OwnerReference{{
+		APIVersion: cluster.GetAPIVersion(), Kind: cluster.GetKind(), Name: cluster.GetName(), UID: cluster.GetUID()}}}})
+	if err != nil {
+		return err
+	}
+	_, err = kube.CoreV1().Secrets(secret.Namespace).Patch(ctx, secret.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return fmt.Errorf("tie Secret %s/%s to the cluster: %w", secret.Namespace, secret.Name, err)
+	}
+	return nil
+}
+
+func awaitReady(ctx context.Context, dyn dynamic.Interface, name string, tell func(string, ...any)) error {
+	why := "its status is not known yet: is the Atoll server running?"
+	err := wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		u, err := dyn.Resource(v1alpha1.ClusterResource).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		var c v1alpha1.Cluster
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &c); err != nil {
+			return false, err
+		}
+		ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ClusterReady)
+		if ready == nil {
+			return false, nil
+		}
+		if ready.Status == metav1.ConditionTrue {
+			tell("%s is Ready: Kubernetes %s", name, c.Status.Version)
+			return true, nil
+		}
+		why = ready.Reason + ": " + ready.Message
+		tell("%s is not Ready yet: %s", name, why)
+		return false, nil
+	})
+	if err != nil {
+		return fmt.Errorf("cluster %s is registered but not Ready (%s): %w", name, why, err)
+	}
+	return nil
+}

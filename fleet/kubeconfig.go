@@ -1,0 +1,119 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// PackKubeconfig makes a kubeconfig that works on any machine out of one context
+// of one that works here: certificates, keys and tokens in files are taken in,
+// and everything else is left out. dir is where relative paths begin. context
+// may be empty for the current one.
+func PackKubeconfig(data []byte, context, dir string) ([]byte, error) {
+	cfg, err := clientcmd.Load(data)
+	if err != nil {
+		return nil, errors.New("the kubeconfig is not readable as one: check that the file is a kubeconfig")
+	}
+	if context != "" {
+		cfg.CurrentContext = context
+	}
+	if cfg.CurrentContext == "" {
+		return nil, fmt.Errorf("the kubeconfig has no current context: name one with --context (%s)", contextNames(cfg))
+	}
+	if cfg.Contexts[cfg.CurrentContext] == nil {
+		return nil, fmt.Errorf("the kubeconfig has no context %q: it has %s", cfg.CurrentContext, contextNames(cfg))
+	}
+	if err := clientcmdapi.MinifyConfig(cfg); err != nil {
+		return nil, fmt.Errorf("context %q of the kubeconfig is incomplete: %w", cfg.CurrentContext, err)
+	}
+	// Paths are relative to where the kubeconfig lies.
+	origin := filepath.Join(dir, "kubeconfig")
+	for _, c := range cfg.Clusters {
+		c.LocationOfOrigin = origin
+	}
+	for _, a := range cfg.AuthInfos {
+		a.LocationOfOrigin = origin
+	}
+	if err := clientcmd.ResolveLocalPaths(cfg); err != nil {
+		return nil, fmt.Errorf("resolve the files that the kubeconfig names: %w", err)
+	}
+	if err := clientcmdapi.FlattenConfig(cfg); err != nil {
+		return nil, fmt.Errorf("take in the files that the kubeconfig names: %w", err)
+	}
+	for _, a := range cfg.AuthInfos {
+		if a.TokenFile == "" {
+			continue
+		}
+		token, err := os.ReadFile(a.TokenFile)
+		if err != nil {
+			return nil, fmt.Errorf("take in the token file that the kubeconfig names: %w", err)
+		}
+		a.Token, a.TokenFile = strings.TrimSpace(string(token)), ""
+	}
+	if err := selfContained(cfg); err != nil {
+		return nil, err
+	}
+	return clientcmd.Write(*cfg)
+}
+
+func contextNames(cfg *clientcmdapi.Config) string {
+	if len(cfg.Contexts) == 0 {
+		return "no contexts"
+	}
+	names := make([]string, 0, len(cfg.Contexts))
+	for name := range cfg.Contexts {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}
+
+// selfContained refuses what would make the server run programs or read files of
+// its own machine because of what somebody wrote into a Secret.
+func selfContained(cfg *clientcmdapi.Config) error {
+	const remedy = "use a service-account token or a client certificate instead, for example of a ServiceAccount made for Atoll in the cluster (`kubectl create token`)"
+	for name, a := range cfg.AuthInfos {
+		switch {
+		case a.Exec != nil:
+			return fmt.Errorf("user %q of the kubeconfig runs a program (exec: %s), which the server will not: %s", name, a.Exec.Command, remedy)
+		case a.AuthProvider != nil:
+			return fmt.Errorf("user %q of the kubeconfig uses auth-provider %s, which the server does not have: %s", name, a.AuthProvider.Name, remedy)
+		case a.TokenFile != "" || a.ClientCertificate != "" || a.ClientKey != "":
+			return fmt.Errorf("user %q of the kubeconfig names files, which the server will not read: inline them (`kubectl config view --raw --flatten`)", name)
+		}
+	}
+	for name, c := range cfg.Clusters {
+		if c.CertificateAuthority != "" {
+			return fmt.Errorf("cluster %q of the kubeconfig names a CA file, which the server will not read: inline it (`kubectl config view --raw --flatten`)", name)
+		}
+		if c.Server == "" {
+			return fmt.Errorf("cluster %q of the kubeconfig has no server: set clusters[].cluster.server", name)
+		}
+	}
+	return nil
+}
+
+// MemberConfig gives the way to a member from a packed kubeconfig.
+func MemberConfig(data []byte) (*rest.Config, error) {
+	cfg, err := clientcmd.Load(data)
+	if err != nil {
+		// The parser's own words may quote the file, which holds secrets.
+		return nil, errors.New("it is not readable as a kubeconfig: join the cluster again with `atoll join`")
+	}
+	if err := selfContained(cfg); err != nil {
+		return nil, err
+	}
+	out, err := clientcmd.NewDefaultClientConfig(*cfg, &clientcmd.ConfigOverrides{}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("it is incomplete: %w", err)
+	}
+	return out, nil
+}

@@ -1,0 +1,86 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+// LeaveOptions say which cluster leaves, and what becomes of what runs there.
+type LeaveOptions struct {
+	Name string
+	// Cascade is v1alpha1.LeaveDelete (the default) or v1alpha1.LeaveOrphan.
+	Cascade string
+	// Progress, if set, hears in a sentence what is going on.
+	Progress func(string)
+}
+
+// Leave takes a cluster out of the fleet and returns when it is gone, or when ctx
+// ends; then the leave goes on, and can be repeated. Its shares go to the other
+// clusters.
+func Leave(ctx context.Context, atoll *rest.Config, o LeaveOptions) error {
+	if o.Cascade == "" {
+		o.Cascade = v1alpha1.LeaveDelete
+	}
+	if o.Cascade != v1alpha1.LeaveDelete && o.Cascade != v1alpha1.LeaveOrphan {
+		return fmt.Errorf("leave %s: cascade %q is neither %q nor %q", o.Name, o.Cascade, v1alpha1.LeaveDelete, v1alpha1.LeaveOrphan)
+	}
+	tell := teller(o.Progress)
+	dyn, err := dynamic.NewForConfig(atoll)
+	if err != nil {
+		return fmt.Errorf("leave %s: make a client of Atoll: %w", o.Name, err)
+	}
+	api := dyn.Resource(v1alpha1.ClusterResource)
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.LeaveAnnotation: o.Cascade}}})
+	if err != nil {
+		return err
+	}
+	cluster, err := api.Patch(ctx, o.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("leave %s: there is no such cluster: `kubectl get clusters` lists them", o.Name)
+	}
+	if err != nil {
+		return fmt.Errorf("leave %s: %w", o.Name, err)
+	}
+	uid := cluster.GetUID()
+	if err := api.Delete(ctx, o.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("leave %s: %w", o.Name, err)
+	}
+	tell("%s is leaving; its shares go to other clusters", o.Name)
+	why := "the Atoll server has not looked at it yet"
+	err = wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		u, err := api.Get(ctx, o.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) || err == nil && u.GetUID() != uid {
+			return true, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		var c v1alpha1.Cluster
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &c); err != nil {
+			return false, err
+		}
+		if leaving := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ClusterLeaving); leaving != nil {
+			why = leaving.Message
+			tell("%s: %s", o.Name, why)
+		}
+		return false, nil
+	})
+	if err != nil {
+		return fmt.Errorf("cluster %s has not left yet (%s): %w", o.Name, why, err)
+	}
+	tell("%s has left", o.Name)
+	return nil
+}

@@ -1,0 +1,210 @@
+// Package status summarises what the clusters report of an object into the
+// object's own status, so that whoever reads it need not know of clusters.
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/interpret"
+)
+
+// FieldManager owns the status of placed objects and the summary of a
+// ResourceBinding.
+const FieldManager = "atoll-status"
+
+const (
+	workers = 4
+	// gather is how long a report waits for those of other clusters.
+	gather = 50 * time.Millisecond
+)
+
+type controller struct {
+	*fleet.Term
+	queue workqueue.TypedRateLimitingInterface[types.NamespacedName]
+}
+
+// Run is the status controller as a controller of the fleet.
+func Run(ctx context.Context, term *fleet.Term) error {
+	c := &controller{Term: term,
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](100*time.Millisecond, time.Minute),
+			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "fleet_status", Clock: term.Clock}),
+	}
+	defer c.queue.ShutDown()
+	if err := c.listen(); err != nil {
+		return err
+	}
+	var group errgroup.Group
+	for range workers {
+		group.Go(func() error {
+			for c.next(ctx) {
+			}
+			return nil
+		})
+	}
+	<-ctx.Done()
+	c.queue.ShutDown()
+	return group.Wait()
+}
+
+func (c *controller) listen() error {
+	enqueue := func(b *v1alpha1.ResourceBinding) {
+		c.queue.AddAfter(types.NamespacedName{Namespace: b.Namespace, Name: b.Name}, gather)
+	}
+	if err := c.OnBinding(func(_, is *v1alpha1.ResourceBinding) {
+		if is != nil {
+			enqueue(is)
+		}
+	}); err != nil {
+		return err
+	}
+	for _, k := range c.Kinds {
+		gk := k.GroupKind()
+		// A new generation, or a status that somebody else wrote.
+		if err := c.OnObject(gk, func(_, is *unstructured.Unstructured) {
+			if is != nil {
+				c.queue.AddAfter(types.NamespacedName{Namespace: is.GetNamespace(), Name: v1alpha1.BindingName(gk, is.GetName())}, gather)
+			}
+		}); err != nil {
+			return err
+		}
+	}
+	return c.OnCluster(func(was, is *v1alpha1.Cluster) {
+		if was == nil || is != nil && staleness(was) == staleness(is) {
+			return
+		}
+		for _, b := range c.BindingsOn(was.Name) {
+			enqueue(b)
+		}
+	})
+}
+
+func (c *controller) next(ctx context.Context) bool {
+	key, stopped := c.queue.Get()
+	if stopped {
+		return false
+	}
+	defer c.queue.Done(key)
+	err := c.reconcile(ctx, key)
+	switch {
+	case err == nil:
+		c.queue.Forget(key)
+	case ctx.Err() != nil:
+	default:
+		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			c.Log.Warn("cannot summarise status; will try again", "binding", key.String(), "error", err)
+		}
+		c.queue.AddRateLimited(key)
+	}
+	return true
+}
+
+func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) error {
+	b, ok := c.Binding(key)
+	if !ok || b.DeletionTimestamp != nil {
+		return nil
+	}
+	if err := c.summariseBinding(ctx, b); err != nil {
+		return err
+	}
+	k, known := c.Served(b.Spec.Resource.GroupVersionKind().GroupKind())
+	if !known {
+		return nil
+	}
+	obj, exists := c.Object(k.GroupKind(), types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Resource.Name})
+	if !exists || obj.GetUID() != b.Spec.Resource.UID {
+		return nil
+	}
+	members, err := c.members(b)
+	if err != nil {
+		return err
+	}
+	status, ok, err := k.Aggregate(obj, members)
+	if err != nil || !ok {
+		return err
+	}
+	was, _, _ := unstructured.NestedMap(obj.Object, "status")
+	if sameJSON(was, status) {
+		return nil
+	}
+	return c.writeStatus(ctx, k, obj, status)
+}
+
+// members gives the reports of the chosen clusters. One that was chosen and does
+// not report yet counts too, with nothing.
+func (c *controller) members(b *v1alpha1.ResourceBinding) ([]interpret.Member, error) {
+	out := make([]interpret.Member, 0, len(b.Spec.Clusters))
+	for _, share := range b.Spec.Clusters {
+		m := interpret.Member{Cluster: share.Name, Replicas: share.Replicas}
+		if cluster, ok := c.Cluster(share.Name); ok {
+			m.Stale = staleness(cluster)
+		} else {
+			m.Stale = "has left the fleet"
+		}
+		state, reported := b.State(share.Name)
+		if reported {
+			m.Generation = state.Generation
+			m.Current = state.UID != "" && state.Reason == "" && m.Stale == "" &&
+				state.ObservedGeneration >= state.MemberGeneration && equalShares(state.Replicas, share.Replicas)
+		}
+		if state.Status != nil {
+			if err := json.Unmarshal(state.Status.Raw, &m.Status); err != nil {
+				return nil, fmt.Errorf("read the status that cluster %s reports: %w", share.Name, err)
+			}
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+func equalShares(a, b *int32) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return *a == *b
+}
+
+// staleness says why a cluster's reports cannot be relied on, or "".
+func staleness(c *v1alpha1.Cluster) string {
+	for _, condition := range c.Status.Conditions {
+		if condition.Type != v1alpha1.ClusterReady || condition.Status == "True" {
+			continue
+		}
+		switch condition.Reason {
+		case v1alpha1.ReasonClusterNotReady:
+			return "" // it answers: what it reports is true
+		case v1alpha1.ReasonClusterStatusUnknown:
+			return "not asked yet"
+		}
+		return fmt.Sprintf("not answering since %s (%s); last known figures do not count as ready",
+			condition.LastTransitionTime.UTC().Format(time.RFC3339), condition.Reason)
+	}
+	return ""
+}
+
+// placedOn lists the clusters for people, and keeps a thousand of them readable.
+func placedOn(b *v1alpha1.ResourceBinding) string {
+	const most = 4
+	names := make([]string, 0, len(b.Spec.Clusters))
+	for _, c := range b.Spec.Clusters {
+		names = append(names, c.Name)
+	}
+	if len(names) > most {
+		return strings.Join(slices.Concat(names[:most-1], []string{fmt.Sprintf("%d more", len(names)-most+1)}), ",")
+	}
+	return strings.Join(names, ",")
+}

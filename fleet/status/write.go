@@ -1,0 +1,146 @@
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/interpret"
+)
+
+// writeStatus owns the whole status: nothing else in the control plane runs the
+// object. Its UID keeps the status of one object out of another of the same name.
+func (c *controller) writeStatus(ctx context.Context, k interpret.Kind, obj *unstructured.Unstructured, status map[string]any) error {
+	apply := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": k.GroupVersion().String(), "kind": k.GroupVersionKind.Kind,
+		"metadata": map[string]any{"name": obj.GetName(), "namespace": obj.GetNamespace(), "uid": string(obj.GetUID())},
+		"status":   status,
+	}}
+	_, err := c.Dynamic.Resource(k.GVR()).Namespace(obj.GetNamespace()).
+		ApplyStatus(ctx, obj.GetName(), apply, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
+	if err != nil {
+		return fmt.Errorf("write status of %s %s/%s: %w", k.Kind, obj.GetNamespace(), obj.GetName(), err)
+	}
+	return nil
+}
+
+// summariseBinding keeps the binding's own conditions and printed columns.
+func (c *controller) summariseBinding(ctx context.Context, b *v1alpha1.ResourceBinding) error {
+	applied, healthy, ready := judge(b)
+	placed := placedOn(b)
+	current := true
+	conditions := make([]any, 0, 2)
+	for _, condition := range []metav1.Condition{applied, healthy} {
+		was := meta.FindStatusCondition(b.Status.Conditions, condition.Type)
+		condition.LastTransitionTime = metav1.NewTime(c.Clock.Now())
+		if was != nil && was.Status == condition.Status {
+			condition.LastTransitionTime = was.LastTransitionTime
+		}
+		if was == nil || *was != condition {
+			current = false
+		}
+		u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&condition)
+		if err != nil {
+			return fmt.Errorf("encode condition %s: %w", condition.Type, err)
+		}
+		conditions = append(conditions, u)
+	}
+	if current && b.Status.Placed == placed && b.Status.Ready == ready {
+		return nil
+	}
+	apply := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": "ResourceBinding",
+		"metadata": map[string]any{"name": b.Name, "namespace": b.Namespace, "uid": string(b.UID)},
+		"status":   map[string]any{"conditions": conditions, "placed": placed, "ready": ready},
+	}}
+	_, err := c.Dynamic.Resource(v1alpha1.ResourceBindingResource).Namespace(b.Namespace).
+		ApplyStatus(ctx, b.Name, apply, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
+	if err != nil {
+		return fmt.Errorf("summarise binding %s/%s: %w", b.Namespace, b.Name, err)
+	}
+	return nil
+}
+
+// judge sums up what the chosen clusters report.
+func judge(b *v1alpha1.ResourceBinding) (applied, healthy metav1.Condition, ready string) {
+	var unapplied, unwell []string
+	degraded := false
+	for _, share := range b.Spec.Clusters {
+		state, reported := b.State(share.Name)
+		switch {
+		case !reported || state.UID == "" && state.Message == "":
+			unapplied = append(unapplied, share.Name+": not applied yet")
+		case state.Reason == v1alpha1.StateApplyFailed || state.Reason == v1alpha1.StateConflict || state.UID == "":
+			unapplied = append(unapplied, share.Name+": "+state.Message)
+		}
+		if state.Health != v1alpha1.Healthy {
+			degraded = degraded || state.Health == v1alpha1.Degraded
+			why := state.Message
+			if why == "" {
+				why = string(state.Health)
+			}
+			if why == "" {
+				why = "not reported yet"
+			}
+			unwell = append(unwell, share.Name+": "+why)
+		}
+	}
+	total := len(b.Spec.Clusters)
+	applied = condition(v1alpha1.BindingApplied, "AppliedEverywhere", "NotApplied", total, unapplied)
+	healthy = condition(v1alpha1.BindingHealthy, "HealthyEverywhere", "Progressing", total, unwell)
+	if degraded {
+		healthy.Reason = "Degraded"
+	}
+	applied.ObservedGeneration, healthy.ObservedGeneration = b.Generation, b.Generation
+	return applied, healthy, fmt.Sprintf("%d/%d", total-len(unwell), total)
+}
+
+func condition(kind, good, bad string, total int, wrong []string) metav1.Condition {
+	switch {
+	case total == 0:
+		return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: "NotPlaced", Message: "placed on no cluster; see condition Scheduled"}
+	case len(wrong) == 0:
+		return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: good, Message: fmt.Sprintf("in %d of %d clusters", total, total)}
+	}
+	const most = 5
+	message := strings.Join(wrong[:min(most, len(wrong))], "; ")
+	if len(wrong) > most {
+		message += fmt.Sprintf("; and %d more", len(wrong)-most)
+	}
+	return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: bad, Message: message}
+}
+
+// sameJSON compares what the API server would store: it drops empty fields, and
+// numbers have no type there.
+func sameJSON(a, b map[string]any) bool {
+	return equality.Semantic.DeepEqual(canonical(a), canonical(b))
+}
+
+func canonical(m map[string]any) map[string]any {
+	data, err := json.Marshal(m)
+	if err != nil {
+		return nil
+	}
+	out := map[string]any{}
+	if err := json.Unmarshal(data, &out); err != nil {
+		return nil
+	}
+	for field, value := range out {
+		if value == nil || value == float64(0) || value == "" {
+			delete(out, field)
+			continue
+		}
+		if inner, ok := value.(map[string]any); ok && len(inner) == 0 {
+			delete(out, field)
+		}
+	}
+	return out
+}
