@@ -198,7 +198,7 @@ func (s *Server) ClientConfig(user string) *rest.Config {
 // announceReady asks /readyz, which covers every post-start hook, until it is
 // good.
 func (s *Server) announceReady(ctx context.Context) {
-	const interval = 10 * time.Millisecond
+	const interval = 25 * time.Millisecond
 	client, err := rest.HTTPClientFor(s.loopback)
 	if err != nil {
 		return

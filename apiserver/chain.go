@@ -39,6 +39,12 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (*agg
 	generic.RESTOptionsGetter = storage.options(generic.RESTOptionsGetter)
 	generic.AddHealthChecks(storage.health())
 	admitAnonymousToHealth(generic)
+	// Leases that tell which servers there are. Nothing in a workspace reads
+	// them, and each costs a durable write every ten seconds.
+	generic.DisabledPostStartHooks.Insert(
+		"start-kube-apiserver-identity-lease-controller",
+		"start-kube-apiserver-identity-lease-garbage-collector",
+	)
 
 	serviceResolver := webhook.NewDefaultServiceResolver()
 	controlPlane, initializers, err := controlplaneapiserver.CreateConfig(opts, generic, informers, storageFactory, serviceResolver, nil)
@@ -64,6 +70,9 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (*agg
 	if err != nil {
 		return nil, err
 	}
+	// It would watch Services and EndpointSlices to find the servers behind an
+	// APIService, but a workspace routes to no Service.
+	aggregator.ExtraConfig.DisableRemoteAvailableConditionController = true
 	aggregator.GenericConfig.RESTOptionsGetter = storage.options(aggregator.GenericConfig.RESTOptionsGetter)
 
 	// Upstream keeps one such getter per process, and each call above has set it

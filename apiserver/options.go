@@ -51,6 +51,9 @@ func upstreamOptions(ctx context.Context, cfg Config) (options.CompletedOptions,
 	o.Admission.GenericAdmission.EnablePlugins = cfg.EnableAdmissionPlugins
 	o.Admission.GenericAdmission.DisablePlugins = cfg.DisableAdmissionPlugins
 
+	// Its flags choose metrics to hide; applying none logs an error.
+	o.Metrics = nil
+
 	o.Audit.PolicyFile = cfg.Audit.PolicyFile
 	o.Audit.LogOptions.Path = cfg.Audit.LogPath
 	o.Audit.LogOptions.MaxAge = cfg.Audit.LogMaxAge

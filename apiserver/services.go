@@ -2,11 +2,15 @@ package apiserver
 
 import (
 	"context"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
 	api "k8s.io/kubernetes/pkg/apis/core"
+	svcreg "k8s.io/kubernetes/pkg/registry/core/service"
 	"k8s.io/kubernetes/pkg/registry/core/service/portallocator"
 	servicestore "k8s.io/kubernetes/pkg/registry/core/service/storage"
 )
@@ -28,7 +32,28 @@ func withoutAllocation(services *servicestore.REST) *servicestore.REST {
 		return func(context.Context, bool) {}, nil
 	}
 	services.Store.Decorator = nil
+	services.Store.CreateStrategy = unallocatedStrategy{svcreg.Strategy}
+	services.Store.UpdateStrategy = unallocatedStrategy{svcreg.Strategy}
 	return services
+}
+
+// unallocatedStrategy is upstream's, but a Service need not have the one
+// allocated field that validation demands: the node port for health checks of
+// load balancers with the traffic policy Local.
+type unallocatedStrategy struct{ rest.RESTCreateUpdateStrategy }
+
+func (s unallocatedStrategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
+	return withoutMissingPort(s.RESTCreateUpdateStrategy.Validate(ctx, obj))
+}
+
+func (s unallocatedStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	return withoutMissingPort(s.RESTCreateUpdateStrategy.ValidateUpdate(ctx, obj, old))
+}
+
+func withoutMissingPort(errs field.ErrorList) field.ErrorList {
+	return slices.DeleteFunc(errs, func(err *field.Error) bool {
+		return err.Type == field.ErrorTypeRequired && err.Field == "spec.healthCheckNodePort"
+	})
 }
 
 // syncClusterIPs makes the singular and the plural field agree, which

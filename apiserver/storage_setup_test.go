@@ -1,0 +1,272 @@
+package apiserver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/kubernetes"
+	"k8s.io/apimachinery/pkg/api/apitesting"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/apis/example"
+	examplev1 "k8s.io/apiserver/pkg/apis/example/v1"
+	"k8s.io/apiserver/pkg/features"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/etcd3"
+	storagetesting "k8s.io/apiserver/pkg/storage/testing"
+	"k8s.io/apiserver/pkg/storage/value"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/utils/clock"
+
+	"github.com/atoll-dev/atoll/kv/etcd"
+	"github.com/atoll-dev/atoll/kv/mvcc"
+	"github.com/atoll-dev/atoll/kv/sqlite"
+)
+
+// storedPrefix marks what went through the suite's transformer.
+const storedPrefix = "test!"
+
+// subject is the store under test: upstream's etcd3 store over a keyspace of
+// ours, in process. What the suite changes or counts hangs off it.
+type subject struct {
+	storage.Interface
+	client      *kubernetes.Client
+	codec       runtime.Codec
+	transformer *swappable
+	lists       *countedLists
+	recorder    *storagetesting.KubernetesRecorder
+}
+
+// newSubject opens a store on an empty keyspace.
+func newSubject(t *testing.T, opts mvcc.Options) *subject {
+	t.Helper()
+	client := openKeyspace(t, opts)
+	lists := &countedLists{Interface: client.Kubernetes}
+	recorder := storagetesting.NewKubernetesRecorder(lists)
+	client.Kubernetes = recorder
+
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, metav1.SchemeGroupVersion)
+	for _, add := range []func(*runtime.Scheme) error{example.AddToScheme, examplev1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := &subject{
+		client:      client,
+		codec:       apitesting.TestCodec(serializer.NewCodecFactory(scheme), examplev1.SchemeGroupVersion),
+		transformer: &swappable{now: storagetesting.NewPrefixTransformer([]byte(storedPrefix), false)},
+		lists:       lists,
+		recorder:    recorder,
+	}
+	compactor := etcd3.NewCompactor(client.Client, 0, clock.RealClock{}, nil)
+	t.Cleanup(compactor.Stop)
+	versioner := storage.APIObjectVersioner{}
+	leases := etcd3.NewDefaultLeaseManagerConfig()
+	leases.ReuseDurationSeconds = 1 // the suite waits for expiry
+	store, err := etcd3.New(client, compactor, s.codec,
+		func() runtime.Object { return &example.Pod{} }, func() runtime.Object { return &example.PodList{} },
+		"", "/pods/", schema.GroupResource{Resource: "pods"}, s.transformer, leases,
+		etcd3.NewDefaultDecoder(s.codec, versioner), versioner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	s.Interface = store
+	return s
+}
+
+// openKeyspace is a client of a new keyspace in a database of its own.
+func openKeyspace(t *testing.T, opts mvcc.Options) *kubernetes.Client {
+	t.Helper()
+	db, err := sqlite.Open(filepath.Join(t.TempDir(), "atoll.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := db.Open(t.Context(), "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyspace, err := mvcc.Open(t.Context(), table, db, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := etcd.InProcess(keyspace, t.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = client.Close()
+		if err := errors.Join(keyspace.Close(), db.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	return client
+}
+
+// UpdatePrefixTransformer lets the suite change how values are stored.
+func (s *subject) UpdatePrefixTransformer(modify storagetesting.PrefixTransformerModifier) func() {
+	changed := *s.transformer.get().(*storagetesting.PrefixTransformer)
+	return s.transformer.swap(modify(&changed))
+}
+
+// CorruptTransformer lets the suite make everything stored unreadable.
+func (s *subject) CorruptTransformer() func() {
+	return s.transformer.swap(etcd3.WithCorruptObjErrorHandlingTransformer(unreadable{s.transformer.get()}))
+}
+
+type unreadable struct{ value.Transformer }
+
+func (unreadable) TransformFromStorage(context.Context, []byte, value.Context) ([]byte, bool, error) {
+	return nil, true, errors.New("bits flipped")
+}
+
+// swappable is a transformer that can be exchanged under a running store.
+type swappable struct {
+	mu  sync.RWMutex
+	now value.Transformer
+}
+
+func (s *swappable) get() value.Transformer {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.now
+}
+
+func (s *swappable) swap(next value.Transformer) (restore func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.now
+	s.now = next
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.now = before
+	}
+}
+
+func (s *swappable) TransformFromStorage(ctx context.Context, data []byte, where value.Context) ([]byte, bool, error) {
+	return s.get().TransformFromStorage(ctx, data, where)
+}
+
+func (s *swappable) TransformToStorage(ctx context.Context, data []byte, where value.Context) ([]byte, error) {
+	return s.get().TransformToStorage(ctx, data, where)
+}
+
+// countedLists counts the pages that the store asks for.
+type countedLists struct {
+	kubernetes.Interface
+	pages atomic.Uint64
+}
+
+func (c *countedLists) List(ctx context.Context, prefix string, opts kubernetes.ListOptions) (kubernetes.ListResponse, error) {
+	c.pages.Add(1)
+	return c.Interface.List(ctx, prefix, opts)
+}
+
+// validateStored checks that what is stored decodes and carries nothing that
+// belongs to the answer.
+func (s *subject) validateStored(ctx context.Context, t *testing.T, key string) {
+	t.Helper()
+	resp, err := s.client.KV.Get(ctx, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(resp.Kvs) != 1 {
+		t.Fatalf("nothing is stored under %s", key)
+	}
+	stored := strings.TrimPrefix(string(resp.Kvs[0].Value), storedPrefix)
+	obj, err := runtime.Decode(s.codec, []byte(stored))
+	if err != nil {
+		t.Fatalf("decode what is stored under %s: %v", key, err)
+	}
+	if pod := obj.(*example.Pod); pod.ResourceVersion != "" || pod.SelfLink != "" {
+		t.Errorf("stored with resource version %q and self link %q", pod.ResourceVersion, pod.SelfLink)
+	}
+}
+
+// validateCalls checks how many objects a paged list read, and in how many
+// pages: the store asks for twice as many each time, up to 10,000.
+func (s *subject) validateCalls(t *testing.T, pageSize, objects uint64) {
+	t.Helper()
+	const largestPage = 10_000
+	if reads := s.transformer.get().(*storagetesting.PrefixTransformer).GetReadsAndReset(); reads != objects {
+		t.Errorf("%d objects were read, want %d", reads, objects)
+	}
+	pages := uint64(1)
+	if pageSize > 0 {
+		for read, size := uint64(1), pageSize; read < objects; pages++ {
+			size = min(2*size, largestPage)
+			read += size
+		}
+	}
+	if got := s.lists.pages.Swap(0); got != pages {
+		t.Fatalf("%d pages were read, want %d", got, pages)
+	}
+}
+
+// bump makes a revision that has nothing to do with the store.
+func (s *subject) bump(ctx context.Context, t *testing.T) int64 {
+	t.Helper()
+	resp, err := s.client.KV.Put(ctx, "unrelated", "ok")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.Header.Revision
+}
+
+// compact forgets history before a resource version, as the server does, and
+// waits until the store knows.
+func (s *subject) compact(ctx context.Context, t *testing.T, resourceVersion string) {
+	t.Helper()
+	rev, err := storage.APIObjectVersioner{}.ParseResourceVersion(resourceVersion)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The first call may find that somebody else had the turn.
+	version, _, _, err := etcd3.Compact(ctx, s.client.Client, 0, int64(rev))
+	if err != nil {
+		_, _, _, err = etcd3.Compact(ctx, s.client.Client, version, int64(rev))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !utilfeature.DefaultFeatureGate.Enabled(features.ListFromCacheSnapshot) {
+		return // then nothing tells the store
+	}
+	for ctx, cancel := context.WithTimeout(ctx, 10*time.Second); ; {
+		if s.CompactRevision() == int64(rev) {
+			cancel()
+			return
+		}
+		select {
+		case <-ctx.Done():
+			cancel()
+			t.Fatalf("the store knows of compaction at %d, not at %d", s.CompactRevision(), rev)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// keys lists the store's keys, which its estimate of sizes goes by.
+func (s *subject) keys(ctx context.Context) ([]string, error) {
+	resp, err := s.client.KV.Get(ctx, "/pods/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		return nil, fmt.Errorf("list keys: %w", err)
+	}
+	keys := make([]string, len(resp.Kvs))
+	for i, kv := range resp.Kvs {
+		keys[i] = string(kv.Key)
+	}
+	return keys, nil
+}

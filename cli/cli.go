@@ -1,0 +1,79 @@
+// Package cli is the command line: one file per command. Commands read flags
+// and talk to people; what they do is done below.
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// Main is the whole program: it runs the command line args, whose first is the
+// program's name, and returns the exit code.
+func Main(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := interruptible()
+	defer stop()
+
+	root := New(filepath.Base(args[0]))
+	root.SetArgs(args[1:])
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	if err := root.ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(stderr, "error: "+strings.TrimSpace(err.Error()))
+		return 1
+	}
+	return 0
+}
+
+// Run runs one command, given by the arguments after "atoll", until it is done
+// or ctx ends, for programs that contain this one.
+func Run(ctx context.Context, args []string) error {
+	root := New("atoll")
+	root.SetArgs(args)
+	return root.ExecuteContext(ctx)
+}
+
+// New builds the command tree. Run as kubectl-atoll it calls itself what its
+// users type.
+func New(program string) *cobra.Command {
+	name := "atoll"
+	annotations := map[string]string{}
+	if strings.HasPrefix(program, "kubectl-") {
+		annotations[cobra.CommandDisplayNameAnnotation] = "kubectl atoll"
+	}
+	root := &cobra.Command{
+		Use:         name,
+		Annotations: annotations,
+		Short:       "One control plane for a whole fleet",
+		Long: `Atoll is a Kubernetes-style control plane for a fleet of clusters. Apply an app
+to it once; it runs in the member clusters, and its status comes back.`,
+		SilenceErrors: true, // Main prints them, once
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w\nSee '%s --help' for usage", err, cmd.CommandPath())
+	})
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(
+		newServerCommand(),
+		newKVCommand(),
+		newVersionCommand(),
+	)
+	return root
+}
+
+// interruptible is a context that the first SIGINT or SIGTERM ends, so that
+// commands stop gracefully. The second one kills: it meets the default handler.
+func interruptible() (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
+}

@@ -1,0 +1,15 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+)
+
+func newKVCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "kv",
+		Short: "Work with keyspaces directly",
+		Args:  cobra.NoArgs,
+	}
+	cmd.AddCommand(newKVServeCommand())
+	return cmd
+}

@@ -1,0 +1,80 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/spf13/cobra"
+
+	"github.com/atoll-dev/atoll/kv/etcd"
+	"github.com/atoll-dev/atoll/server"
+)
+
+func newKVServeCommand() *cobra.Command {
+	cfg := etcd.ServeConfig{Name: server.Workspace, Listen: []string{"127.0.0.1:2379"}}
+	var datastore string
+	cmd := &cobra.Command{
+		Use:   "serve --datastore URL",
+		Short: "Serve a keyspace to etcd clients",
+		Long: `Serve one keyspace to etcd clients, over etcd's own v3 protocol (gRPC).
+
+Without a certificate it serves plaintext, and only on loopback addresses.`,
+		Example: `  # To clients on this machine
+  atoll kv serve --datastore sqlite:///tmp/kv.db --listen 127.0.0.1:2379
+  etcdctl --endpoints 127.0.0.1:2379 put greeting hello`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if datastore == "" {
+				return errors.New("no datastore given: name one with --datastore sqlite:///path/to/file.db")
+			}
+			return serveKeyspace(cmd.Context(), datastore, cfg, cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&datastore, "datastore", "", "URL of the datastore, such as sqlite:///path/to/file.db.")
+	flags.StringVar(&cfg.Name, "keyspace", cfg.Name, "Name of the keyspace to serve; it is made if it is new.")
+	flags.StringSliceVar(&cfg.Listen, "listen", cfg.Listen, "Addresses to serve on: host:port, or unix:path.")
+	flags.StringVar(&cfg.CertFile, "cert-file", "", "The server's certificate; turns TLS on.")
+	flags.StringVar(&cfg.KeyFile, "key-file", "", "Key of the server's certificate.")
+	flags.StringVar(&cfg.ClientCAFile, "client-ca-file", "", "Certificate authority that clients' certificates must be signed by.")
+	flags.StringSliceVar(&cfg.ClientURLs, "advertise-client-urls", nil, "URLs that clients are told to use. The default is the addresses listened on.")
+	flags.StringVar(&cfg.MetricsListen, "metrics-listen", "", "Address for Prometheus metrics and health over HTTP.")
+	return cmd
+}
+
+func serveKeyspace(ctx context.Context, datastore string, cfg etcd.ServeConfig, out io.Writer) (err error) {
+	db, err := server.OpenDatastore(datastore)
+	if err != nil {
+		return err
+	}
+	defer func() { err = first(err, db.Close()) }()
+	keyspace, err := db.Keyspace(ctx, cfg.Name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = first(err, keyspace.Close()) }()
+
+	cfg.Keyspace = keyspace
+	cfg.Ready = func(addrs []net.Addr) {
+		for i, addr := range addrs {
+			what := "etcd clients"
+			if i >= len(cfg.Listen) {
+				what = "metrics"
+			}
+			fmt.Fprintf(out, "Keyspace %q serves %s on %s\n", cfg.Name, what, addr)
+		}
+	}
+	return etcd.ListenAndServe(ctx, cfg)
+}
+
+// first keeps the error that explains the others.
+func first(err, later error) error {
+	if err != nil {
+		return err
+	}
+	return later
+}

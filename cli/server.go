@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/atoll-dev/atoll/server"
+)
+
+func newServerCommand() *cobra.Command {
+	cfg := server.Config{
+		DataDir:     defaultDataDir(),
+		BindAddress: "127.0.0.1",
+		SecurePort:  6443,
+	}
+	workloads := true
+	verbosity := 0
+	cmd := &cobra.Command{
+		Use:   "server",
+		Short: "Run a control plane",
+		Long: `Run a control plane: a Kubernetes-style API over an embedded or external datastore.
+
+On the first start it makes its own certificate authority, certificates and
+service-account key in DIR/pki, and writes DIR/admin.kubeconfig. It stops
+gracefully on SIGINT or SIGTERM; a second signal kills it.`,
+		Example: `  # A control plane on this machine
+  atoll server --data-dir ./atoll
+  kubectl --kubeconfig ./atoll/admin.kubeconfig get namespaces
+
+  # Reachable from others, by a name that is put into its certificate
+  atoll server --data-dir /var/lib/atoll --bind-address 0.0.0.0 --tls-name atoll.example.com`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := setLogging(cmd.ErrOrStderr(), verbosity); err != nil {
+				return err
+			}
+			cfg.WithoutWorkloadAPIs = !workloads
+			return runServer(cmd.Context(), cfg, cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&cfg.DataDir, "data-dir", cfg.DataDir, "Directory for certificates, the admin's kubeconfig and the embedded datastore.")
+	flags.StringVar(&cfg.Datastore, "datastore", "", "URL of the datastore, such as sqlite:///path/to/file.db. The default is atoll.db in the data directory.")
+	flags.StringVar(&cfg.BindAddress, "bind-address", cfg.BindAddress, "IP address to listen on; 0.0.0.0 or :: for all.")
+	flags.IntVar(&cfg.SecurePort, "secure-port", cfg.SecurePort, "Port to serve HTTPS on; 0 for any free one.")
+	flags.StringSliceVar(&cfg.TLSNames, "tls-name", nil, "Further host names or IPs for the serving certificate.")
+	flags.BoolVar(&workloads, "workload-apis", workloads, "Serve the built-in workload kinds (Pods, Services, apps, batch, ...). Without them the API is a pure control plane.")
+	flags.StringSliceVar(&cfg.EnableAdmissionPlugins, "enable-admission-plugins", nil, "Admission plugins to run besides those that are on by default, by their Kubernetes names.")
+	flags.StringSliceVar(&cfg.DisableAdmissionPlugins, "disable-admission-plugins", nil, "Admission plugins not to run although they are on by default.")
+	flags.StringVar(&cfg.EncryptionConfigFile, "encryption-provider-config", "", "File with a Kubernetes EncryptionConfiguration: which resources are stored encrypted.")
+	flags.StringVar(&cfg.Audit.PolicyFile, "audit-policy-file", "", "File with a Kubernetes audit Policy: which requests are recorded.")
+	flags.StringVar(&cfg.Audit.LogPath, "audit-log-path", "", "File for audit records; - is standard output.")
+	flags.IntVar(&cfg.Audit.LogMaxAge, "audit-log-maxage", 0, "Days to keep old audit log files; 0 keeps them.")
+	flags.IntVar(&cfg.Audit.LogMaxBackups, "audit-log-maxbackup", 0, "Number of old audit log files to keep; 0 keeps all.")
+	flags.IntVar(&cfg.Audit.LogMaxSize, "audit-log-maxsize", 0, "Megabytes after which the audit log file is rotated; 0 is 100.")
+	flags.StringVar(&cfg.Audit.WebhookConfigFile, "audit-webhook-config-file", "", "Kubeconfig of a service to send audit records to.")
+	flags.IntVarP(&verbosity, "v", "v", verbosity, "Verbosity of the log on standard error: 0 is errors only, 2 is what operators of Kubernetes are used to.")
+	return cmd
+}
+
+func runServer(ctx context.Context, cfg server.Config, out io.Writer) (err error) {
+	start := time.Now()
+	s, err := server.New(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closeErr := s.Close(); err == nil {
+			err = closeErr
+		}
+	}()
+	go func() {
+		select {
+		case <-s.Ready():
+			fmt.Fprintf(out, "Atoll serves %s (ready after %.1f s). Try:\n\n  kubectl --kubeconfig %s get namespaces\n\n",
+				s.URL(), time.Since(start).Seconds(), relative(s.Kubeconfig()))
+		case <-ctx.Done():
+		}
+	}()
+	return s.Run(ctx)
+}
+
+// defaultDataDir is the place for a user's own state; the system's for root.
+func defaultDataDir() string {
+	if os.Geteuid() == 0 {
+		return "/var/lib/atoll"
+	}
+	if dir := os.Getenv("XDG_DATA_HOME"); dir != "" {
+		return filepath.Join(dir, "atoll")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "atoll"
+	}
+	return filepath.Join(home, ".local", "share", "atoll")
+}
+
+// relative shortens a path for the eye where that leads to the same file.
+func relative(path string) string {
+	wd, err := os.Getwd()
+	if err != nil {
+		return path
+	}
+	if rel, err := filepath.Rel(wd, path); err == nil && len(rel) < len(path) {
+		return rel
+	}
+	return path
+}

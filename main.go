@@ -1,0 +1,13 @@
+// Atoll is one control plane for a whole fleet of Kubernetes clusters. Run as
+// kubectl-atoll, the same binary is the kubectl plug-in.
+package main
+
+import (
+	"os"
+
+	"github.com/atoll-dev/atoll/cli"
+)
+
+func main() {
+	os.Exit(cli.Main(os.Args, os.Stdout, os.Stderr))
+}

@@ -1,0 +1,202 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/kubectl/pkg/cmd"
+
+	"github.com/atoll-dev/atoll/server"
+)
+
+// kubectlRole makes the test binary behave as kubectl: the real one, in a
+// process of its own, without building another binary.
+const kubectlRole = "ATOLL_TEST_KUBECTL"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(kubectlRole) != "" {
+		if err := cmd.NewDefaultKubectlCommand().Execute(); err != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	code := m.Run()
+	if err := shared.stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "stop the shared server:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// shared is one server for all tests that do not need one of their own; each
+// works in a namespace of its own.
+var shared sharedServer
+
+type sharedServer struct {
+	once sync.Once
+	atoll
+	err error
+	dir string
+}
+
+// atoll is a running server.
+type atoll struct {
+	*server.Server
+	cancel context.CancelFunc
+	done   chan error
+}
+
+// start runs a server and waits until it is ready.
+func start(cfg server.Config) (atoll, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	s, err := server.New(ctx, cfg)
+	if err != nil {
+		cancel()
+		return atoll{}, err
+	}
+	a := atoll{s, cancel, make(chan error, 1)}
+	go func() { a.done <- s.Run(ctx) }()
+	select {
+	case <-s.Ready():
+		return a, nil
+	case err := <-a.done:
+		return atoll{}, errors.Join(fmt.Errorf("server ended before it was ready: %w", err), s.Close())
+	case <-time.After(time.Minute):
+		return atoll{}, errors.Join(errors.New("server was not ready within a minute"), a.stop())
+	}
+}
+
+func (a atoll) stop() error {
+	a.cancel()
+	return errors.Join(<-a.done, a.Close())
+}
+
+func (s *sharedServer) stop() error {
+	if s.Server == nil {
+		return nil
+	}
+	return errors.Join(s.atoll.stop(), os.RemoveAll(s.dir))
+}
+
+// theServer is the shared server, started by the first who asks.
+func theServer(t *testing.T) atoll {
+	t.Helper()
+	shared.once.Do(func() {
+		if shared.dir, shared.err = os.MkdirTemp("", "atoll-server-test-"); shared.err == nil {
+			shared.atoll, shared.err = start(server.Config{DataDir: shared.dir})
+		}
+	})
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	return shared.atoll
+}
+
+// newServer starts a server for one test.
+func newServer(t *testing.T, cfg server.Config) atoll {
+	t.Helper()
+	a, err := start(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func (a atoll) config(t *testing.T) *rest.Config {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", a.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.QPS = -1
+	return config
+}
+
+func (a atoll) client(t *testing.T) *kubernetes.Clientset {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(a.config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func (a atoll) dynamic(t *testing.T) *dynamic.DynamicClient {
+	t.Helper()
+	client, err := dynamic.NewForConfig(a.config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// namespace makes one for the test and lets it go afterwards.
+func (a atoll) namespace(t *testing.T) string {
+	t.Helper()
+	client := a.client(t).CoreV1().Namespaces()
+	ns, err := client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = client.Delete(context.Background(), ns.Name, metav1.DeleteOptions{})
+	})
+	return ns.Name
+}
+
+// kubectl runs the real kubectl and returns what it printed on both streams.
+func (a atoll) kubectl(t *testing.T, stdin string, args ...string) (string, error) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), os.Args[0], append([]string{"--kubeconfig", a.Kubeconfig()}, args...)...)
+	command.Env = append(os.Environ(), kubectlRole+"=1", "HOME="+t.TempDir())
+	command.Stdin = strings.NewReader(stdin)
+	var out bytes.Buffer
+	command.Stdout, command.Stderr = &out, &out
+	err := command.Run()
+	return out.String(), err
+}
+
+// mustKubectl fails the test if kubectl fails.
+func (a atoll) mustKubectl(t *testing.T, stdin string, args ...string) string {
+	t.Helper()
+	out, err := a.kubectl(t, stdin, args...)
+	if err != nil {
+		t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// eventually waits until check returns nil, and fails the test with its last
+// error if that takes too long.
+func eventually(t *testing.T, what string, check func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	ticker := time.NewTicker(25 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := check(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: %v", what, err)
+		case <-ticker.C:
+		}
+	}
+}

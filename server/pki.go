@@ -1,0 +1,248 @@
+package server
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+// The files of DIR/pki.
+const (
+	caCert            = "ca.crt"
+	caKey             = "ca.key"
+	servingCert       = "serving.crt"
+	servingKey        = "serving.key"
+	adminCert         = "admin.crt"
+	adminKey          = "admin.key"
+	serviceAccountKey = "service-account.key"
+)
+
+const (
+	caValidity   = 10 * 365 * 24 * time.Hour
+	leafValidity = 365 * 24 * time.Hour
+	// renewBefore leaves time to notice that renewal fails.
+	renewBefore  = leafValidity / 3
+	freshenEvery = 12 * time.Hour
+	// backdate spares clients whose clock is a little behind.
+	backdate = 5 * time.Minute
+)
+
+// pki is the server's own certificate authority and what it has signed. One
+// authority signs servers and clients: extended key usages keep them apart.
+type pki struct {
+	dir   string
+	names []string // of the serving certificate, IPs among them
+	ca    *x509.Certificate
+	key   *ecdsa.PrivateKey
+}
+
+// openPKI reads the directory, makes what is missing and renews what is due.
+func openPKI(dir string, names []string, now time.Time) (*pki, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make directory %s: %w", dir, err)
+	}
+	p := &pki{dir: dir, names: names}
+	if err := p.openCA(now); err != nil {
+		return nil, err
+	}
+	if _, err := p.freshen(now); err != nil {
+		return nil, err
+	}
+	if _, err := p.readOrMakeKey(serviceAccountKey); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *pki) file(name string) string { return filepath.Join(p.dir, name) }
+
+// openCA reads the authority, or makes it on the first start. One of its two
+// files alone is an accident that a new authority would make worse: every
+// kubeconfig handed out would stop working.
+func (p *pki) openCA(now time.Time) error {
+	certs, certErr := cert.CertsFromFile(p.file(caCert))
+	key, keyErr := p.readKey(caKey)
+	switch {
+	case certErr == nil && keyErr == nil:
+		p.ca, p.key = certs[0], key
+		if !p.key.PublicKey.Equal(p.ca.PublicKey) {
+			return fmt.Errorf("%s and %s do not belong together: restore both from one backup", p.file(caCert), p.file(caKey))
+		}
+		if now.After(p.ca.NotAfter) {
+			return fmt.Errorf("%s expired on %s: remove the directory %s to have everything signed anew, and hand out new kubeconfigs",
+				p.file(caCert), p.ca.NotAfter.Format(time.DateOnly), p.dir)
+		}
+		return nil
+	case errors.Is(certErr, fs.ErrNotExist) && errors.Is(keyErr, fs.ErrNotExist):
+		return p.makeCA(now)
+	default:
+		return fmt.Errorf("read the certificate authority in %s: %w: restore %s and %s from a backup, or remove the directory to start anew",
+			p.dir, errors.Join(certErr, keyErr), caCert, caKey)
+	}
+}
+
+func (p *pki) makeCA(now time.Time) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return fmt.Errorf("make the key of the certificate authority: %w", err)
+	}
+	serial, err := serialNumber()
+	if err != nil {
+		return err
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial,
+		// The date tells apart the authorities of two data directories.
+		Subject:               pkix.Name{CommonName: fmt.Sprintf("atoll-ca@%d", now.Unix())},
+		NotBefore:             now.Add(-backdate),
+		NotAfter:              now.Add(caValidity),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return fmt.Errorf("sign the certificate authority: %w", err)
+	}
+	if p.ca, err = x509.ParseCertificate(der); err != nil {
+		return fmt.Errorf("read the certificate authority just made: %w", err)
+	}
+	p.key = key
+	// The key first: a certificate without its key would be an accident that
+	// the next start cannot tell from a lost file.
+	if err := p.writeKey(caKey, key); err != nil {
+		return err
+	}
+	return writeFile(p.file(caCert), encodeCert(p.ca))
+}
+
+// freshen signs the leaf certificates that are missing, about to expire, or do
+// not say what they should. It tells whether it signed any.
+func (p *pki) freshen(now time.Time) (bool, error) {
+	names, ips := split(p.names)
+	serving := x509.Certificate{
+		Subject:     pkix.Name{CommonName: "atoll"},
+		DNSNames:    names,
+		IPAddresses: ips,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	admin := x509.Certificate{
+		Subject:     pkix.Name{CommonName: "atoll-admin", Organization: []string{"system:masters"}},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	servingNew, err := p.ensureLeaf(servingCert, servingKey, serving, now)
+	if err != nil {
+		return false, err
+	}
+	adminNew, err := p.ensureLeaf(adminCert, adminKey, admin, now)
+	return servingNew || adminNew, err
+}
+
+func (p *pki) ensureLeaf(certName, keyName string, want x509.Certificate, now time.Time) (bool, error) {
+	key, err := p.readOrMakeKey(keyName)
+	if err != nil {
+		return false, err
+	}
+	if certs, err := cert.CertsFromFile(p.file(certName)); err == nil && p.good(certs[0], want, key, now) {
+		return false, nil
+	}
+	serial, err := serialNumber()
+	if err != nil {
+		return false, err
+	}
+	want.SerialNumber = serial
+	want.NotBefore = now.Add(-backdate)
+	want.NotAfter = earlier(now.Add(leafValidity), p.ca.NotAfter)
+	want.KeyUsage = x509.KeyUsageDigitalSignature
+	want.BasicConstraintsValid = true
+	der, err := x509.CreateCertificate(rand.Reader, &want, p.ca, key.Public(), p.key)
+	if err != nil {
+		return false, fmt.Errorf("sign %s: %w", certName, err)
+	}
+	signed, err := x509.ParseCertificate(der)
+	if err != nil {
+		return false, fmt.Errorf("read %s just signed: %w", certName, err)
+	}
+	return true, writeFile(p.file(certName), encodeCert(signed))
+}
+
+// good reports whether a certificate may stay as it is.
+func (p *pki) good(have *x509.Certificate, want x509.Certificate, key *ecdsa.PrivateKey, now time.Time) bool {
+	sameIP := func(a, b net.IP) bool { return a.Equal(b) }
+	return have.CheckSignatureFrom(p.ca) == nil &&
+		key.PublicKey.Equal(have.PublicKey) &&
+		!now.Before(have.NotBefore) &&
+		(now.Before(have.NotAfter.Add(-renewBefore)) || have.NotAfter.Equal(p.ca.NotAfter)) &&
+		have.Subject.String() == want.Subject.String() &&
+		slices.Equal(have.DNSNames, want.DNSNames) &&
+		slices.EqualFunc(have.IPAddresses, want.IPAddresses, sameIP)
+}
+
+// keepFresh renews certificates while the server runs. Connections made from
+// then on use them: the API server reads its files again when they change.
+func (p *pki) keepFresh(ctx context.Context, clk clock.WithTicker, renewed func() error) error {
+	ticker := clk.NewTicker(freshenEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+		}
+		signed, err := p.freshen(clk.Now())
+		if err == nil && signed {
+			err = renewed()
+		}
+		if err != nil {
+			// There are months left to put this right.
+			klog.ErrorS(err, "Certificates could not be renewed", "dir", p.dir)
+		}
+	}
+}
+
+func (p *pki) readOrMakeKey(name string) (*ecdsa.PrivateKey, error) {
+	key, err := p.readKey(name)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return key, err
+	}
+	if key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+		return nil, fmt.Errorf("make %s: %w", name, err)
+	}
+	return key, p.writeKey(name, key)
+}
+
+func (p *pki) readKey(name string) (*ecdsa.PrivateKey, error) {
+	key, err := keyutil.PrivateKeyFromFile(p.file(name))
+	if err != nil {
+		return nil, err
+	}
+	ec, ok := key.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, fmt.Errorf("%s is not an ECDSA key: restore the one that was made here", p.file(name))
+	}
+	return ec, nil
+}
+
+func (p *pki) writeKey(name string, key *ecdsa.PrivateKey) error {
+	pem, err := keyutil.MarshalPrivateKeyToPEM(key)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", name, err)
+	}
+	return writeFile(p.file(name), pem)
+}

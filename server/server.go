@@ -1,0 +1,255 @@
+// Package server builds a whole Atoll from one Config: datastore, keyspace,
+// certificates, API server and controllers. It is the only place that knows
+// them all. Tests start the real thing with it, on port 0.
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"github.com/google/uuid"
+	"k8s.io/utils/clock"
+
+	"github.com/atoll-dev/atoll/apiserver"
+	"github.com/atoll-dev/atoll/kv/etcd"
+)
+
+// Workspace is the name of the workspace that a server serves, and of its
+// keyspace.
+const Workspace = "default"
+
+// Config says what to run. The zero value needs only DataDir.
+type Config struct {
+	// DataDir holds certificates, keys and the admin's kubeconfig, and the
+	// embedded datastore unless Datastore says otherwise. It is made if missing.
+	DataDir string
+	// Datastore is the URL of the database; empty is sqlite:// in DataDir.
+	Datastore string
+
+	// BindAddress is an IP; empty is 127.0.0.1.
+	BindAddress string
+	// SecurePort to listen on; 0 takes any free one.
+	SecurePort int
+	// TLSNames are further host names and IPs by which clients reach the
+	// server, added to its certificate.
+	TLSNames []string
+
+	// WithoutWorkloadAPIs leaves a pure control plane: no Pods, no apps.
+	WithoutWorkloadAPIs bool
+
+	Audit                                           apiserver.Audit
+	EncryptionConfigFile                            string
+	EnableAdmissionPlugins, DisableAdmissionPlugins []string
+
+	// Clock decides when certificates are renewed; nil is the real one.
+	Clock clock.WithTicker
+}
+
+// Server is one Atoll. New has opened everything; Run serves; Close closes.
+type Server struct {
+	cfg       Config
+	listener  net.Listener
+	pki       *pki
+	datastore *Datastore
+	api       *apiserver.Server
+	// closers in the order of opening; closed in reverse.
+	closers []io.Closer
+}
+
+// New opens the data directory and the datastore, and listens. Whatever is
+// wrong with the surroundings (a port in use, a database in use, a directory that
+// cannot be written) is an error here, in one line with a remedy.
+func New(ctx context.Context, cfg Config) (_ *Server, err error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	s := &Server{cfg: cfg}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+
+	if err := prepareDataDir(cfg.DataDir); err != nil {
+		return nil, err
+	}
+	if s.listener, err = listen(cfg.BindAddress, cfg.SecurePort); err != nil {
+		return nil, err
+	}
+	s.closers = append(s.closers, quietly{s.listener})
+	if s.pki, err = openPKI(filepath.Join(cfg.DataDir, "pki"), cfg.servingNames(), cfg.Clock.Now()); err != nil {
+		return nil, err
+	}
+	if err := s.writeKubeconfig(); err != nil {
+		return nil, err
+	}
+	if s.datastore, err = OpenDatastore(cfg.Datastore); err != nil {
+		return nil, err
+	}
+	s.closers = append(s.closers, s.datastore)
+	keyspace, err := s.datastore.Keyspace(ctx, Workspace)
+	if err != nil {
+		return nil, err
+	}
+	s.closers = append(s.closers, keyspace)
+	client, err := etcd.InProcess(keyspace, s.datastore.name(Workspace))
+	if err != nil {
+		return nil, err
+	}
+	s.closers = append(s.closers, quietly{client})
+
+	s.api, err = apiserver.New(ctx, apiserver.Config{
+		Workspace:        Workspace,
+		Keyspace:         client,
+		Listener:         s.listener,
+		AdvertiseAddress: cfg.advertiseIP(),
+		TLS: apiserver.TLS{
+			CertFile:     s.pki.file(servingCert),
+			KeyFile:      s.pki.file(servingKey),
+			ClientCAFile: s.pki.file(caCert),
+			RootCAFile:   s.pki.file(caCert),
+		},
+		Audit:                   cfg.Audit,
+		ServiceAccountKeyFile:   s.pki.file(serviceAccountKey),
+		EncryptionConfigFile:    cfg.EncryptionConfigFile,
+		WorkloadAPIs:            !cfg.WithoutWorkloadAPIs,
+		EnableAdmissionPlugins:  cfg.EnableAdmissionPlugins,
+		DisableAdmissionPlugins: cfg.DisableAdmissionPlugins,
+		Shared:                  s.datastore.Shared(),
+		Identity:                s.identity(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Run serves until ctx ends and then stops gracefully. It is called once.
+func (s *Server) Run(ctx context.Context) error {
+	return runAll(ctx,
+		s.api.Run,
+		func(ctx context.Context) error { return s.pki.keepFresh(ctx, s.cfg.Clock, s.writeKubeconfig) },
+	)
+}
+
+// Close releases what New opened, after Run has returned or in place of it.
+func (s *Server) Close() error {
+	var errs []error
+	for i := len(s.closers) - 1; i >= 0; i-- {
+		errs = append(errs, s.closers[i].Close())
+	}
+	s.closers = nil
+	return errors.Join(errs...)
+}
+
+// Ready is closed once the server answers and says that it is ready.
+func (s *Server) Ready() <-chan struct{} { return s.api.Ready() }
+
+// Kubeconfig is the file by which its administrator reaches the server.
+func (s *Server) Kubeconfig() string { return filepath.Join(s.cfg.DataDir, "admin.kubeconfig") }
+
+// URL of the API, as a client on this machine reaches it.
+func (s *Server) URL() string {
+	host := s.cfg.BindAddress
+	if net.ParseIP(host).IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	port := s.listener.Addr().(*net.TCPAddr).Port
+	return "https://" + net.JoinHostPort(host, strconv.Itoa(port))
+}
+
+// API is the workspace's API server.
+func (s *Server) API() *apiserver.Server { return s.api }
+
+// identity names this server in elections. A datastore that only one process
+// can open has only one server, which need not wait for its own lease to
+// expire after a crash: it always has the same name.
+func (s *Server) identity() string {
+	if !s.datastore.Shared() {
+		return "sole-server"
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		host = "server"
+	}
+	return host + "_" + uuid.NewString()
+}
+
+func (s *Server) writeKubeconfig() error {
+	content, err := s.pki.adminKubeconfig(s.URL())
+	if err != nil {
+		return fmt.Errorf("make the administrator's kubeconfig: %w", err)
+	}
+	return writeIfChanged(s.Kubeconfig(), content)
+}
+
+func (c *Config) complete() error {
+	if c.DataDir == "" {
+		return errors.New("no data directory given: name one with --data-dir")
+	}
+	dir, err := filepath.Abs(c.DataDir)
+	if err != nil {
+		return fmt.Errorf("find data directory %s: %w", c.DataDir, err)
+	}
+	c.DataDir = dir
+	if c.Datastore == "" {
+		c.Datastore = "sqlite://" + filepath.ToSlash(filepath.Join(dir, "atoll.db"))
+	}
+	if c.BindAddress == "" {
+		c.BindAddress = "127.0.0.1"
+	}
+	if net.ParseIP(c.BindAddress) == nil {
+		return fmt.Errorf("bind address %q is not an IP: give one of this machine's, such as 127.0.0.1, or 0.0.0.0 for all", c.BindAddress)
+	}
+	if c.SecurePort < 0 || c.SecurePort > 65535 {
+		return fmt.Errorf("secure port %d is out of range: give one from 1 to 65535, or 0 for any free one", c.SecurePort)
+	}
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
+	}
+	return nil
+}
+
+// advertiseIP is told to clients that ask the API where it is.
+func (c *Config) advertiseIP() net.IP {
+	if ip := net.ParseIP(c.BindAddress); !ip.IsUnspecified() {
+		return ip
+	}
+	for _, ip := range hostIPs() {
+		return ip
+	}
+	return net.IPv4(127, 0, 0, 1)
+}
+
+func listen(address string, port int) (net.Listener, error) {
+	at := net.JoinHostPort(address, strconv.Itoa(port))
+	l, err := net.Listen("tcp", at)
+	switch {
+	case err == nil:
+		return l, nil
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("listen on %s: the port is in use: stop what uses it, or choose another with --secure-port", at)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return nil, fmt.Errorf("listen on %s: this machine does not have the address: choose another with --bind-address", at)
+	case errors.Is(err, syscall.EACCES):
+		return nil, fmt.Errorf("listen on %s: not permitted: choose a port above 1023 with --secure-port", at)
+	default:
+		return nil, fmt.Errorf("listen on %s: %w", at, err)
+	}
+}
+
+// quietly closes what another owner may have closed already: the API server
+// closes its listener, and the in-process client never had a connection.
+type quietly struct{ io.Closer }
+
+func (q quietly) Close() error {
+	_ = q.Closer.Close()
+	return nil
+}

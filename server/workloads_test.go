@@ -1,0 +1,216 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+)
+
+func TestDeploymentFromCreateToRolloutStatus(t *testing.T) {
+	s := theServer(t)
+	client, ns := s.client(t), s.namespace(t)
+	s.mustKubectl(t, "", "create", "deployment", "web", "--image=nginx", "--replicas=9", "-n", ns)
+	s.mustKubectl(t, "", "scale", "deployment/web", "--replicas=10", "-n", ns)
+	s.mustKubectl(t, "", "set", "image", "deployment/web", "nginx=nginx:1.29", "-n", ns)
+
+	// A strategic merge patch adds a container; a JSON merge would replace the list.
+	s.mustKubectl(t, "", "patch", "deployment/web", "-n", ns,
+		"-p", `{"spec":{"template":{"spec":{"containers":[{"name":"side","image":"busybox"}]}}}}`)
+	web, err := client.AppsV1().Deployments(ns).Get(t.Context(), "web", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	containers := web.Spec.Template.Spec.Containers
+	if *web.Spec.Replicas != 10 || len(containers) != 2 || containers[1].Image != "nginx:1.29" {
+		t.Errorf("%d replicas of %v", *web.Spec.Replicas, containers)
+	}
+	if web.Spec.Template.Spec.ServiceAccountName != "" || len(web.Spec.Template.Spec.Volumes) > 0 {
+		t.Errorf("something was added to the template: %+v", web.Spec.Template.Spec)
+	}
+	if web.Generation != 4 {
+		t.Errorf("generation is %d after four changes of the spec", web.Generation)
+	}
+
+	summarise(t, client, web)
+	if out := s.mustKubectl(t, "", "rollout", "status", "deployment/web", "-n", ns, "--timeout=10s"); !strings.Contains(out, "successfully rolled out") {
+		t.Error(out)
+	}
+	if out := s.mustKubectl(t, "", "get", "deploy", "web", "-n", ns); !strings.Contains(out, "10/10") {
+		t.Error(out)
+	}
+}
+
+// summarise writes the status that the fleet would.
+func summarise(t *testing.T, client kubernetes.Interface, d *appsv1.Deployment) {
+	t.Helper()
+	n := *d.Spec.Replicas
+	d.Status = appsv1.DeploymentStatus{
+		ObservedGeneration: d.Generation, Replicas: n, UpdatedReplicas: n, ReadyReplicas: n, AvailableReplicas: n,
+	}
+	if _, err := client.AppsV1().Deployments(d.Namespace).UpdateStatus(t.Context(), d, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestServerSideApplyKnowsOwnersOfFields(t *testing.T) {
+	s := theServer(t)
+	ns := s.namespace(t)
+	deployment := `{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: ` + ns + `}, spec: {
+  replicas: %d, selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, spec: {containers: [{name: web, image: nginx}]}}}}`
+	s.mustKubectl(t, fmt.Sprintf(deployment, 1), "apply", "--server-side", "-f", "-")
+	out, err := s.kubectl(t, fmt.Sprintf(deployment, 2), "apply", "--server-side", "--field-manager=other", "-f", "-")
+	if err == nil || !strings.Contains(out, ".spec.replicas") {
+		t.Errorf("two managers of one field: %v\n%s", err, out)
+	}
+	s.mustKubectl(t, fmt.Sprintf(deployment, 2), "apply", "--server-side", "--field-manager=other", "--force-conflicts", "-f", "-")
+}
+
+func TestServicesKeepWhatTheirAuthorGave(t *testing.T) {
+	s := theServer(t)
+	client, ns := s.client(t).CoreV1(), s.namespace(t)
+	create := func(name string, spec corev1.ServiceSpec) *corev1.Service {
+		t.Helper()
+		if spec.Type != corev1.ServiceTypeExternalName {
+			spec.Ports = []corev1.ServicePort{{Port: 80}}
+		}
+		svc, err := client.Services(ns).Create(t.Context(), &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatalf("create Service %s: %v", name, err)
+		}
+		return svc
+	}
+	selector := map[string]string{"app": "web"}
+	plain := create("plain", corev1.ServiceSpec{Selector: selector})
+	if plain.Spec.ClusterIP != "" || len(plain.Spec.ClusterIPs) > 0 || len(plain.Spec.IPFamilies) > 0 {
+		t.Errorf("a plain Service got addresses: %+v", plain.Spec)
+	}
+	for _, kind := range []corev1.ServiceType{corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer} {
+		svc := create(strings.ToLower(string(kind)), corev1.ServiceSpec{Type: kind, Selector: selector, ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal})
+		if svc.Spec.Ports[0].NodePort != 0 || svc.Spec.HealthCheckNodePort != 0 {
+			t.Errorf("a %s Service got ports: %+v", kind, svc.Spec)
+		}
+	}
+	if svc := create("headless", corev1.ServiceSpec{ClusterIP: "None", Selector: selector}); svc.Spec.ClusterIPs[0] != "None" {
+		t.Errorf("headless: %+v", svc.Spec)
+	}
+	given := create("given", corev1.ServiceSpec{ClusterIP: "10.1.2.3", Selector: selector})
+	if given.Spec.ClusterIPs[0] != "10.1.2.3" {
+		t.Errorf("given: %+v", given.Spec)
+	}
+	create("external", corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.com"})
+
+	// A replace that leaves the address out keeps it.
+	given.Spec.ClusterIP, given.Spec.ClusterIPs, given.ResourceVersion = "", nil, ""
+	if svc, err := client.Services(ns).Update(t.Context(), given, metav1.UpdateOptions{}); err != nil || svc.Spec.ClusterIP != "10.1.2.3" {
+		t.Errorf("replace without an address: %v, %+v", err, svc)
+	}
+	// Changing the type back and forth, and deleting, need no allocator either.
+	if _, err := client.Services(ns).Patch(t.Context(), "nodeport", types.MergePatchType, []byte(`{"spec":{"type":"ClusterIP","externalTrafficPolicy":null}}`), metav1.PatchOptions{}); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"plain", "nodeport", "loadbalancer", "headless", "given", "external"} {
+		if err := client.Services(ns).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Errorf("delete %s: %v", name, err)
+		}
+	}
+}
+
+func TestPodsAreStoredAsGiven(t *testing.T) {
+	s := theServer(t)
+	client, ns := s.client(t).CoreV1(), s.namespace(t)
+	privileged := true
+	pod, err := client.Pods(ns).Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "one"},
+		Spec: corev1.PodSpec{
+			PriorityClassName: "of-the-member",
+			Containers:        []corev1.Container{{Name: "c", Image: "nginx", SecurityContext: &corev1.SecurityContext{Privileged: &privileged}}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(pod.Spec.Volumes) > 0 || len(pod.Spec.Tolerations) > 0 || pod.Spec.Priority != nil {
+		t.Errorf("something was added: %+v", pod.Spec)
+	}
+	for _, args := range [][]string{
+		{"logs", "one"}, {"exec", "one", "--", "true"}, {"attach", "one"},
+		{"get", "--raw", "/api/v1/namespaces/" + ns + "/pods/one/portforward?ports=80"},
+		{"get", "--raw", "/api/v1/namespaces/" + ns + "/pods/one/proxy/"},
+	} {
+		out, err := s.kubectl(t, "", append([]string{"-n", ns}, args...)...)
+		if err == nil || !strings.Contains(out, "run in the member clusters") {
+			t.Errorf("kubectl %v: %v\n%s", args, err, out)
+		}
+	}
+	if out, err := s.kubectl(t, "", "-n", ns, "get", "--raw", "/api/v1/namespaces/"+ns+"/pods/two/log"); err == nil || !strings.Contains(out, "NotFound") {
+		t.Errorf("log of no Pod: %v\n%s", err, out)
+	}
+	s.mustKubectl(t, "", "-n", ns, "delete", "pod", "one")
+}
+
+func TestDiscoveryIsThatOfACluster(t *testing.T) {
+	s := theServer(t)
+	out := s.mustKubectl(t, "", "api-resources", "--no-headers", "-o", "name")
+	for _, want := range []string{
+		"pods", "services", "endpoints", "nodes", "persistentvolumeclaims", "deployments.apps", "cronjobs.batch",
+		"horizontalpodautoscalers.autoscaling", "ingresses.networking.k8s.io", "poddisruptionbudgets.policy",
+		"storageclasses.storage.k8s.io", "priorityclasses.scheduling.k8s.io", "endpointslices.discovery.k8s.io",
+		"customresourcedefinitions.apiextensions.k8s.io", "leases.coordination.k8s.io", "clusterroles.rbac.authorization.k8s.io",
+	} {
+		if !strings.Contains("\n"+out, "\n"+want+"\n") {
+			t.Errorf("%s is not served", want)
+		}
+	}
+	for _, without := range []string{"componentstatuses", "servicecidrs.networking.k8s.io", "ipaddresses.networking.k8s.io"} {
+		if strings.Contains("\n"+out, "\n"+without+"\n") {
+			t.Errorf("%s is served", without)
+		}
+	}
+	if out := s.mustKubectl(t, "", "explain", "deployment.spec.replicas"); !strings.Contains(out, "Number of desired pods") {
+		t.Error(out)
+	}
+}
+
+func TestOwnedObjectsGoWithTheirOwner(t *testing.T) {
+	s := theServer(t)
+	client, ns := s.client(t), s.namespace(t)
+	s.mustKubectl(t, "", "create", "deployment", "web", "--image=nginx", "-n", ns)
+	web, err := client.AppsV1().Deployments(ns).Get(t.Context(), "web", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	owned := createConfigMap(t, client, ns, "owned")
+	block := true
+	owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: web.UID, BlockOwnerDeletion: &block}}
+	if _, err := client.CoreV1().ConfigMaps(ns).Update(t.Context(), owned, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.mustKubectl(t, "", "delete", "deployment", "web", "-n", ns, "--cascade=foreground", "--timeout=20s")
+	eventually(t, "the owned ConfigMap is deleted", func(ctx context.Context) error {
+		return gone(client.CoreV1().ConfigMaps(ns).Get(ctx, "owned", metav1.GetOptions{}))
+	})
+}
+
+func TestQuotaAndLimits(t *testing.T) {
+	s := theServer(t)
+	ns := s.namespace(t)
+	s.mustKubectl(t, "", "create", "quota", "small", "--hard=count/deployments.apps=1,pods=1", "-n", ns)
+	eventually(t, "the quota is computed", func(ctx context.Context) error {
+		q, err := s.client(t).CoreV1().ResourceQuotas(ns).Get(ctx, "small", metav1.GetOptions{})
+		if err == nil && len(q.Status.Used) < 2 {
+			err = fmt.Errorf("counted so far: %v", q.Status.Used)
+		}
+		return err
+	})
+	s.mustKubectl(t, "", "create", "deployment", "one", "--image=nginx", "-n", ns)
+	if out, err := s.kubectl(t, "", "create", "deployment", "two", "--image=nginx", "-n", ns); err == nil || !strings.Contains(out, "exceeded quota") {
+		t.Errorf("a second Deployment: %v\n%s", err, out)
+	}
+}
