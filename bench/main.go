@@ -25,6 +25,7 @@ import (
 
 	"google.golang.org/grpc/grpclog"
 
+	"github.com/atoll-dev/atoll/playground/atoll"
 	"github.com/atoll-dev/atoll/playground/child"
 )
 
@@ -60,8 +61,11 @@ type options struct {
 
 func roles() map[string]child.Role {
 	return map[string]child.Role{
-		etcdRole:     runEtcd,
-		upstreamRole: runUpstream,
+		etcdRole:       runEtcd,
+		atollRole:      runAtollKV,
+		inProcessRole:  runInProcess,
+		upstreamRole:   runUpstream,
+		atoll.RoleName: atoll.Role,
 	}
 }
 
@@ -198,10 +202,19 @@ func startSystems(ctx context.Context, dir string, conns int) ([]system, error) 
 		return out, err
 	}
 	out = append(out, etcd)
-	return out, nil
+	ours, err := startServed(ctx, atollTitle, atollRole, filepath.Join(dir, "atoll"), conns)
+	if err != nil {
+		return out, err
+	}
+	return append(out, ours, &inProcess{dir: filepath.Join(dir, "atoll-in-process")}), nil
 }
 
-func apiServers() []apiServer { return []apiServer{upstreamServer()} }
+// apiServers are the whole servers, the one to compare with first. Upstream's
+// generic control plane has no workload kinds, so Atoll is measured without and
+// with them.
+func apiServers() []apiServer {
+	return []apiServer{upstreamServer(), atollServer("atoll")}
+}
 
 // progress shows what is being done, on one line of a terminal.
 func progress(what string) {

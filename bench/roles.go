@@ -3,11 +3,18 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/url"
+	"os"
+	"path/filepath"
 
+	"go.etcd.io/etcd/client/v3/kubernetes"
 	"go.etcd.io/etcd/server/v3/embed"
 
+	"github.com/atoll-dev/atoll/kv"
+	atolletcd "github.com/atoll-dev/atoll/kv/etcd"
 	"github.com/atoll-dev/atoll/playground/child"
+	"github.com/atoll-dev/atoll/server"
 )
 
 // Names of the child processes' roles, and of what they are in tables.
@@ -55,6 +62,80 @@ func runEtcd(ctx context.Context, link *child.Link) error {
 	case err := <-etcd.Err():
 		return fmt.Errorf("etcd: %w", err)
 	}
+}
+
+// runAtollKV serves a keyspace in SQLite as `atoll kv serve` does.
+func runAtollKV(ctx context.Context, link *child.Link) error {
+	var cfg storeConfig
+	if err := link.Config(&cfg); err != nil {
+		return err
+	}
+	keyspace, closeAll, err := openKeyspace(ctx, cfg.Dir)
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	return atolletcd.ListenAndServe(ctx, atolletcd.ServeConfig{
+		Keyspace: keyspace,
+		Name:     keyspaceName,
+		Listen:   []string{"127.0.0.1:0"},
+		Ready: func(addrs []net.Addr) {
+			_ = link.Ready(endpoint{Address: "http://" + addrs[0].String()})
+		},
+	})
+}
+
+// runInProcess carries out one workload on a keyspace in this process, through
+// the client that the API server is given, and reports what it measured.
+func runInProcess(ctx context.Context, link *child.Link) error {
+	var cfg inProcessConfig
+	if err := link.Config(&cfg); err != nil {
+		return err
+	}
+	keyspace, closeAll, err := openKeyspace(ctx, cfg.Dir)
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	client, err := atolletcd.InProcess(keyspace, keyspaceName)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	measured, err := cfg.Workload.run(ctx, []*kubernetes.Client{client})
+	if err != nil {
+		return err
+	}
+	if err := link.Ready(measured); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+const keyspaceName = "bench"
+
+func openKeyspace(ctx context.Context, dir string) (kv.Keyspace, func(), error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, nil, err
+	}
+	db, err := server.OpenDatastore("sqlite://" + filepath.Join(dir, "atoll.db"))
+	if err != nil {
+		return nil, nil, err
+	}
+	keyspace, err := db.Keyspace(ctx, keyspaceName)
+	if err != nil {
+		db.Close()
+		return nil, nil, err
+	}
+	return keyspace, func() {
+		keyspace.Close()
+		db.Close()
+	}, nil
 }
 
 func freeURL() []url.URL { return []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}} }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/atoll-dev/atoll/playground/atoll"
 	"github.com/atoll-dev/atoll/playground/child"
 )
 
@@ -148,34 +149,38 @@ func upstreamServer() apiServer {
 			return nil, "", err
 		}
 		processes := []*child.Process{store.process}
-		server, kubeconfig, err := startServer(ctx, "upstream", upstreamRole, serverConfig{Dir: dir, Store: store.address})
-		if server != nil {
-			processes = append(processes, server)
+		server, err := child.Start(child.Spec{
+			Role: upstreamRole, Name: "upstream", LogFile: filepath.Join(dir, "upstream.log"),
+			Config: serverConfig{Dir: dir, Store: store.address},
+		})
+		if err != nil {
+			return processes, "", err
 		}
-		return processes, kubeconfig, err
+		var r serverReady
+		err = server.WaitReady(ctx, &r)
+		return append(processes, server), r.Kubeconfig, err
 	}}
 }
 
-// serverConfig is what an API server's child process is given.
+// atollServer is `atoll server` on its embedded store: one process.
+func atollServer(title string, flags ...string) apiServer {
+	return apiServer{title: title, start: func(ctx context.Context, dir string) ([]*child.Process, string, error) {
+		server, err := atoll.Start(ctx, atoll.Config{
+			Dir: filepath.Join(dir, "atoll"), LogFile: filepath.Join(dir, "atoll.log"), Flags: flags,
+		})
+		if err != nil {
+			return nil, "", err
+		}
+		return []*child.Process{server.Process}, server.Kubeconfig, nil
+	}}
+}
+
+// serverConfig is what upstream's child process is given.
 type serverConfig struct {
 	Dir string
-	// Store is an etcd endpoint, for the one that needs it.
+	// Store is an etcd endpoint.
 	Store string
-	// WorkloadAPIs serves Deployments and the like too.
-	WorkloadAPIs bool
 }
 
-// serverReady is what it reports: as soon as its kubeconfig is written.
+// serverReady is what it reports, as soon as its kubeconfig is written.
 type serverReady struct{ Kubeconfig string }
-
-func startServer(ctx context.Context, title, role string, config serverConfig) (*child.Process, string, error) {
-	process, err := child.Start(child.Spec{Role: role, Name: title, Config: config, LogFile: filepath.Join(config.Dir, title+".log")})
-	if err != nil {
-		return nil, "", err
-	}
-	var r serverReady
-	if err := process.WaitReady(ctx, &r); err != nil {
-		return process, "", err
-	}
-	return process, r.Kubeconfig, nil
-}

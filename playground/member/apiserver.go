@@ -43,7 +43,12 @@ func listen(file string) (net.Listener, error) {
 func runAPIServer(ctx context.Context, cfg Config, files *keys.Keys, listener net.Listener) error {
 	port := listener.Addr().(*net.TCPAddr).Port
 	o := options.NewServerRunOptions()
-	err := parse(o.Flags(), []string{
+	registry, err := componentVersions()
+	if err != nil {
+		return fmt.Errorf("kube-apiserver: %w", err)
+	}
+	o.GenericServerRunOptions.ComponentGlobalsRegistry = registry
+	err = parse(o.Flags(), []string{
 		"--bind-address=127.0.0.1",
 		"--secure-port=" + strconv.Itoa(port),
 		// The API server must have an address that is not loopback for the
@@ -68,7 +73,7 @@ func runAPIServer(ctx context.Context, cfg Config, files *keys.Keys, listener ne
 		return fmt.Errorf("kube-apiserver: %w", err)
 	}
 	o.SecureServing.Listener = listener
-	if err := o.GenericServerRunOptions.ComponentGlobalsRegistry.Set(); err != nil {
+	if err := registry.Set(); err != nil {
 		return fmt.Errorf("kube-apiserver: %w", err)
 	}
 	completed, err := o.Complete(ctx)

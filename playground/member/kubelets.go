@@ -134,7 +134,11 @@ func makeNodes(ctx context.Context, client kubernetes.Interface, region string, 
 					corev1.LabelInstanceTypeStable: "playground",
 				},
 			},
-			Status: corev1.NodeStatus{Capacity: resources, Allocatable: resources},
+			Status: corev1.NodeStatus{
+				Capacity:    resources,
+				Allocatable: resources,
+				NodeInfo:    corev1.NodeSystemInfo{KubeletVersion: kubernetesVersion()},
+			},
 		}
 		// The namespace of leases and the like appear a moment after the API
 		// says it is ready, so this may have to be tried again.

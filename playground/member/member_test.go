@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,6 +47,19 @@ func TestClusterRunsAndGoesOn(t *testing.T) {
 	}
 	started := time.Now()
 	cluster, client := start(ctx, t, config)
+	if v, err := client.Discovery().ServerVersion(); err != nil || !strings.HasPrefix(v.GitVersion, "v1.") {
+		t.Errorf("version %v, error %v", v, err)
+	}
+	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil || len(nodes.Items) != 3 {
+		t.Fatalf("%d nodes, error %v", len(nodes.Items), err)
+	}
+	for _, n := range nodes.Items {
+		if n.Labels[corev1.LabelTopologyRegion] != "east" || n.Status.Allocatable.Cpu().Value() != 8 ||
+			!strings.HasPrefix(n.Status.NodeInfo.KubeletVersion, "v1.") {
+			t.Errorf("node %s: labels %v, allocatable %v, kubelet %q", n.Name, n.Labels, n.Status.Allocatable, n.Status.NodeInfo.KubeletVersion)
+		}
+	}
 	t.Logf("started in %s", time.Since(started).Round(100*time.Millisecond))
 
 	labels := map[string]string{"app": "web"}

@@ -1,58 +1,87 @@
-// Package store keeps the state of member clusters: each in a store of its
-// own, behind an etcd endpoint on loopback.
+// Package store keeps the state of member clusters in Atoll's own keyspaces:
+// one SQLite file for all, one keyspace for each cluster, and for each
+// keyspace an etcd endpoint on loopback, which an unmodified kube-apiserver
+// takes for an etcd.
 package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"net/url"
-	"path/filepath"
+	"net"
 	"sync"
 
-	"go.etcd.io/etcd/server/v3/embed"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/atoll-dev/atoll/kv/etcd"
+	"github.com/atoll-dev/atoll/kv/mvcc"
+	"github.com/atoll-dev/atoll/server"
 )
 
 // Store serves any number of keyspaces.
 type Store struct {
-	dir string
+	db *server.Datastore
 
-	mu      sync.Mutex
-	servers []*embed.Etcd
+	ctx   context.Context // ends when the store is closed
+	stop  context.CancelFunc
+	group errgroup.Group
+
+	mu     sync.Mutex
+	served map[string]string // keyspace -> endpoint
+	spaces []*mvcc.Keyspace
 }
 
-// Open opens the store that is kept in dir.
-func Open(dir string) (*Store, error) { return &Store{dir: dir}, nil }
+// Open opens the store in a file, by its absolute path; it is made if there is
+// none. Only one process at a time can have it open (kv.ErrInUse).
+func Open(file string) (*Store, error) {
+	db, err := server.OpenDatastore("sqlite://" + file)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	return &Store{db: db, ctx: ctx, stop: stop, served: map[string]string{}}, nil
+}
 
 // Serve serves the keyspace of that name, new if there is none, and returns
 // its endpoint. It is served until Close.
 func (s *Store) Serve(ctx context.Context, keyspace string) (string, error) {
-	cfg := embed.NewConfig()
-	cfg.Dir = filepath.Join(s.dir, keyspace)
-	cfg.LogLevel = "error"
-	any := []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
-	cfg.ListenClientUrls, cfg.ListenPeerUrls = any, any
-	etcd, err := embed.StartEtcd(cfg)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if endpoint, ok := s.served[keyspace]; ok {
+		return endpoint, nil
+	}
+	space, err := s.db.Keyspace(ctx, keyspace)
 	if err != nil {
+		return "", err
+	}
+	s.spaces = append(s.spaces, space)
+	ready := make(chan net.Addr, 1)
+	failed := make(chan error, 1)
+	s.group.Go(func() error {
+		err := etcd.ListenAndServe(s.ctx, etcd.ServeConfig{
+			Keyspace: space,
+			Name:     keyspace,
+			Listen:   []string{"127.0.0.1:0"},
+			Ready:    func(addrs []net.Addr) { ready <- addrs[0] },
+		})
+		failed <- err
+		return err
+	})
+	select {
+	case addr := <-ready:
+		s.served[keyspace] = "http://" + addr.String()
+		return s.served[keyspace], nil
+	case err := <-failed:
 		return "", fmt.Errorf("serve keyspace %s: %w", keyspace, err)
 	}
-	select {
-	case <-etcd.Server.ReadyNotify():
-	case <-ctx.Done():
-		etcd.Close()
-		return "", fmt.Errorf("serve keyspace %s: %w", keyspace, ctx.Err())
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.servers = append(s.servers, etcd)
-	return "http://" + etcd.Clients[0].Addr().String(), nil
 }
 
-// Close stops serving.
+// Close stops serving and closes the file.
 func (s *Store) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, etcd := range s.servers {
-		etcd.Close()
+	s.stop()
+	errs := []error{s.group.Wait()}
+	for _, space := range s.spaces {
+		errs = append(errs, space.Close())
 	}
-	return nil
+	return errors.Join(append(errs, s.db.Close())...)
 }
