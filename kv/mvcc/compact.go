@@ -2,6 +2,7 @@ package mvcc
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -24,7 +25,8 @@ type sweeper struct {
 	mu      sync.Mutex
 	rounds  int64         // sweeps begun
 	swept   int64         // the last one that found nothing left to do
-	changed chan struct{} // closed and renewed when swept moves
+	err     error         // of the sweep under way, which is tried again
+	changed chan struct{} // closed and renewed when swept or err changes
 }
 
 func newSweeper(k *Keyspace) *sweeper {
@@ -59,6 +61,7 @@ func (s *sweeper) loop() {
 				return
 			}
 			if err != nil {
+				s.note(0, err)
 				select {
 				case <-s.k.opts.Clock.After(sweepRetry):
 				case <-s.k.ctx.Done():
@@ -70,15 +73,20 @@ func (s *sweeper) loop() {
 				break
 			}
 		}
-		s.mu.Lock()
-		s.swept = round
-		close(s.changed)
-		s.changed = make(chan struct{})
-		s.mu.Unlock()
+		s.note(round, nil)
 	}
 }
 
-// wait returns when a sweep that began after the call is complete.
+// note tells those who wait that a sweep is complete, or has failed.
+func (s *sweeper) note(swept int64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.swept, s.err = max(s.swept, swept), err
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// wait returns when a sweep that began after the call is complete, or fails.
 func (s *sweeper) wait(ctx context.Context) error {
 	s.mu.Lock()
 	need := s.rounds + 1
@@ -86,10 +94,13 @@ func (s *sweeper) wait(ctx context.Context) error {
 	s.wake()
 	for {
 		s.mu.Lock()
-		done, changed := s.swept >= need, s.changed
+		done, err, changed := s.swept >= need, s.err, s.changed
 		s.mu.Unlock()
 		if done {
 			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("compacted, but giving back the space goes on in the background: %w", err)
 		}
 		select {
 		case <-changed:

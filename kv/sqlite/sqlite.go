@@ -301,8 +301,14 @@ func (db *DB) fail(op string, err error) error {
 
 func (db *DB) uri() string {
 	u := url.URL{Scheme: "file", Opaque: (&url.URL{Path: filepath.ToSlash(db.path)}).EscapedPath()}
+	query := url.Values{}
 	if db.opts.vfs != "" {
-		u.RawQuery = "vfs=" + url.QueryEscape(db.opts.vfs)
+		query.Set("vfs", db.opts.vfs)
+	} else {
+		// The driver makes files that everybody may read; keyspaces hold
+		// Secrets. The lock file has the mode that they should have.
+		query.Set("modeof", db.path+".lock")
 	}
+	u.RawQuery = query.Encode()
 	return u.String()
 }
