@@ -34,3 +34,19 @@ func TestRandom(t *testing.T) {
 		})
 	}
 }
+
+func TestConformance(t *testing.T) {
+	kvtest.Run(t, func(t testing.TB) kv.Keyspace { return openStore(t, mvcc.Options{}) })
+}
+
+func TestConcurrent(t *testing.T) {
+	for _, c := range configs {
+		t.Run(c.name, func(t *testing.T) {
+			for seed := range uint64(*seeds) {
+				kvtest.Concurrent(t, seed, 16, 100, func(t testing.TB) kv.Keyspace {
+					return openStore(t, c.opts, c.db...)
+				})
+			}
+		})
+	}
+}
