@@ -93,7 +93,7 @@ func (c *controller) writeStatus(ctx context.Context, cluster *v1alpha1.Cluster,
 		at := metav1.NewTime(probed)
 		status.LastProbeTime = &at
 	}
-	if was == nil || was.Status != ready.Status {
+	if (was == nil || was.Status != ready.Status) && ready.Status != metav1.ConditionUnknown {
 		kind := corev1.EventTypeNormal
 		if ready.Status == metav1.ConditionFalse {
 			kind = corev1.EventTypeWarning

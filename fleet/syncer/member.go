@@ -180,14 +180,28 @@ func digestOf(v any) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// digestLive identifies all of an object that is not merely reported by its
-// cluster. While it stays the same, nobody has changed the object.
-func digestLive(u *unstructured.Unstructured) string {
-	o := make(map[string]any, len(u.Object))
-	for field, value := range u.Object {
+// digestLive identifies what of the member's object matters to us: all but what
+// its cluster reports (status), and of labels and annotations only those that we
+// set. While it stays the same, nobody has changed the object. Others may label
+// and annotate it as they like: the member's own controllers do.
+func digestLive(live, desired *unstructured.Unstructured) string {
+	o := make(map[string]any, len(live.Object))
+	for field, value := range live.Object {
 		if field != "status" && field != "metadata" {
 			o[field] = value
 		}
 	}
-	return digestOf([]any{o, u.GetUID(), u.GetLabels(), u.GetAnnotations()})
+	return digestOf([]any{o, live.GetUID(),
+		those(live.GetLabels(), desired.GetLabels()), those(live.GetAnnotations(), desired.GetAnnotations())})
+}
+
+// those gives the entries of have whose keys are in want.
+func those(have, want map[string]string) map[string]string {
+	out := map[string]string{}
+	for key := range want {
+		if value, ok := have[key]; ok {
+			out[key] = value
+		}
+	}
+	return out
 }

@@ -86,7 +86,7 @@ func (s *Syncer) apply(ctx context.Context, k interpret.Kind, b *v1alpha1.Resour
 	}
 	desired := k.Prepare(obj, s.cluster, share.Replicas)
 	digest := digestOf(desired.Object)
-	if live == nil || digest != m.applied || digestLive(live) != m.settled {
+	if live == nil || digest != m.applied || digestLive(live, desired) != m.settled {
 		drifted := live != nil && m.entry.UID == live.GetUID() && digest == m.applied
 		if drifted {
 			if pause := m.drift.pause(s.Clock.Now()); pause > 0 {
@@ -99,8 +99,7 @@ func (s *Syncer) apply(ctx context.Context, k interpret.Kind, b *v1alpha1.Resour
 		if err != nil {
 			return err
 		}
-		changed := live == nil || applied.GetResourceVersion() != live.GetResourceVersion()
-		if drifted && changed {
+		if drifted && digestLive(live, desired) != digestLive(applied, desired) {
 			m.drift.corrected(s.Clock.Now())
 			s.Events.Eventf(obj, corev1.EventTypeNormal, "DriftCorrected", "Put right in cluster %s what was changed there", s.cluster)
 		}
@@ -108,7 +107,7 @@ func (s *Syncer) apply(ctx context.Context, k interpret.Kind, b *v1alpha1.Resour
 			s.Events.Eventf(obj, corev1.EventTypeNormal, "Recreated", "Made again in cluster %s what was deleted there", s.cluster)
 		}
 		live = applied
-		m.settle(digest, live)
+		m.settle(digest, desired, live)
 	}
 	return s.reportLive(ctx, k, b, obj, share, live, m)
 }

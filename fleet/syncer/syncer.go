@@ -92,8 +92,8 @@ func (m *memory) begin(uid types.UID) {
 func (m *memory) unsettle() { m.applied, m.settled, m.version = "", "", "" }
 
 // settle remembers what was applied and what the member made of it.
-func (m *memory) settle(digest string, live *unstructured.Unstructured) {
-	m.applied, m.settled, m.version = digest, digestLive(live), live.GetResourceVersion()
+func (m *memory) settle(digest string, desired, live *unstructured.Unstructured) {
+	m.applied, m.settled, m.version = digest, digestLive(live, desired), live.GetResourceVersion()
 }
 
 // outdated tells whether live, from a cache, is older than what was applied.
