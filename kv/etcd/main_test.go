@@ -18,15 +18,17 @@ import (
 	"github.com/atoll-dev/atoll/kv/sqlite"
 )
 
-// startReferee runs a real etcd for one test and connects to it.
-func startReferee(t testing.TB) *clientv3.Client {
+// startReferee runs a real etcd for one test and connects to it. Whether its
+// disk is honest does not matter to the rules.
+func startReferee(t testing.TB) *clientv3.Client { return startEtcd(t, true) }
+
+func startEtcd(t testing.TB, unsafeNoFsync bool) *clientv3.Client {
 	t.Helper()
 	cfg := embed.NewConfig()
 	cfg.Dir = t.TempDir()
 	cfg.LogLevel = "panic"
 	cfg.LogOutputs = []string{"/dev/null"}
-	// Whether the referee's disk is honest does not matter to the rules.
-	cfg.UnsafeNoFsync = true
+	cfg.UnsafeNoFsync = unsafeNoFsync
 	cfg.TickMs, cfg.ElectionMs = 10, 100
 	anyPort := []url.URL{{Scheme: "http", Host: "127.0.0.1:0"}}
 	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = anyPort, anyPort
