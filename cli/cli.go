@@ -64,6 +64,8 @@ to it once; it runs in the member clusters, and its status comes back.`,
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
 		newServerCommand(),
+		newJoinCommand(),
+		newLeaveCommand(),
 		newKVCommand(),
 		newVersionCommand(),
 	)

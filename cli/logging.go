@@ -10,21 +10,27 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// setLogging points klog, by which everything below logs, at out. klog is one
-// per process; this is the only place that touches it.
+// setLogging points klog, by which everything of Kubernetes logs, at out, and
+// returns a logger for the rest. klog is one per process; this is the only place
+// that touches it.
 //
-// Verbosity 0 shows errors only: a control plane on a laptop should say how to
-// reach it and then be quiet.
-func setLogging(out io.Writer, verbosity int) error {
+// Verbosity 0 is quiet: errors of the libraries, warnings of Atoll. A control
+// plane on a laptop should say how to reach it and then nothing that needs no
+// answer.
+func setLogging(out io.Writer, verbosity int) (*slog.Logger, error) {
 	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(flags)
 	if err := flags.Set("v", strconv.Itoa(verbosity)); err != nil {
-		return fmt.Errorf("set the verbosity of the log: %w", err)
+		return nil, fmt.Errorf("set the verbosity of the log: %w", err)
 	}
-	level := slog.LevelError
+	libraries, own := slog.LevelError, slog.LevelWarn
 	if verbosity > 0 {
-		level = slog.Level(-verbosity) // as logr maps its levels to slog's
+		libraries = slog.Level(-verbosity) // as logr maps its levels to slog's
+		own = libraries
 	}
-	klog.SetSlogLogger(slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level})))
-	return nil
+	logger := func(level slog.Level) *slog.Logger {
+		return slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level}))
+	}
+	klog.SetSlogLogger(logger(libraries))
+	return logger(own), nil
 }

@@ -37,9 +37,11 @@ gracefully on SIGINT or SIGTERM; a second signal kills it.`,
   atoll server --data-dir /var/lib/atoll --bind-address 0.0.0.0 --tls-name atoll.example.com`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := setLogging(cmd.ErrOrStderr(), verbosity); err != nil {
+			log, err := setLogging(cmd.ErrOrStderr(), verbosity)
+			if err != nil {
 				return err
 			}
+			cfg.Log = log
 			cfg.WithoutWorkloadAPIs = !workloads
 			return runServer(cmd.Context(), cfg, cmd.ErrOrStderr())
 		},

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -48,8 +49,12 @@ type Config struct {
 	EncryptionConfigFile                            string
 	EnableAdmissionPlugins, DisableAdmissionPlugins []string
 
-	// Clock decides when certificates are renewed; nil is the real one.
+	// Clock is the fleet's, and decides when certificates are renewed; nil is
+	// the real one.
 	Clock clock.WithTicker
+	// Log of the fleet's controllers; nil is slog's default. Everything of
+	// Kubernetes logs through klog, which is one per process.
+	Log *slog.Logger
 }
 
 // Server is one Atoll. New has opened everything; Run serves; Close closes.
@@ -133,10 +138,21 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 
 // Run serves until ctx ends and then stops gracefully. It is called once.
 func (s *Server) Run(ctx context.Context) error {
+	// What talks to the API stops before the API does, so that it can still give
+	// its leases back.
+	apiCtx, stopAPI := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopAPI()
 	return runAll(ctx,
-		s.api.Run,
-		func(ctx context.Context) error { return s.pki.keepFresh(ctx, s.cfg.Clock, s.writeKubeconfig) },
+		func(context.Context) error { return s.api.Run(apiCtx) },
+		func(ctx context.Context) error {
+			defer stopAPI()
+			return runAll(ctx, s.runFleet, s.renewCertificates)
+		},
 	)
+}
+
+func (s *Server) renewCertificates(ctx context.Context) error {
+	return s.pki.keepFresh(ctx, s.cfg.Clock, s.writeKubeconfig)
 }
 
 // Close releases what New opened, after Run has returned or in place of it.
@@ -213,6 +229,9 @@ func (c *Config) complete() error {
 	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
 	}
 	return nil
 }

@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/atoll-dev/atoll/fleet"
+)
+
+func newLeaveCommand() *cobra.Command {
+	var (
+		atoll   target
+		options fleet.LeaveOptions
+		timeout = 5 * time.Minute
+	)
+	cmd := &cobra.Command{
+		Use:   "leave NAME",
+		Short: "Take a cluster out of the fleet",
+		Long: `Take a cluster out of the fleet, and wait until it has left.
+
+Its share of every workload goes to the other clusters, and what the fleet put
+into it is removed. With --cascade=orphan it keeps running there, as objects like
+any other; a cluster that does not answer can leave only so.`,
+		Example: `  atoll leave east
+  atoll leave lost --cascade=orphan`,
+		Args: oneName("cluster"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			config, err := atoll.config()
+			if err != nil {
+				return err
+			}
+			options.Name, options.Progress = args[0], progress(cmd)
+			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+			defer cancel()
+			if err := fleet.Leave(ctx, config, options); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "cluster/%s left\n", args[0])
+			return nil
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&options.Cascade, "cascade", "delete", "What becomes of the fleet's objects in the cluster: delete or orphan.")
+	flags.DurationVar(&timeout, "timeout", timeout, "How long to wait until the cluster has left. The leave goes on afterwards.")
+	atoll.addFlags(flags)
+	return cmd
+}

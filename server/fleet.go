@@ -1,0 +1,35 @@
+package server
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/clusters"
+	"github.com/atoll-dev/atoll/fleet/scheduler"
+	"github.com/atoll-dev/atoll/fleet/status"
+	"github.com/atoll-dev/atoll/fleet/syncer"
+)
+
+// fleetUser is whom the audit log names for what the fleet's controllers do.
+const fleetUser = "atoll:fleet"
+
+// runFleet runs the fleet's controllers, once the API that they talk to is
+// ready.
+func (s *Server) runFleet(ctx context.Context) error {
+	select {
+	case <-s.api.Ready():
+	case <-ctx.Done():
+		return nil
+	}
+	f, err := fleet.New(fleet.Config{
+		REST:     s.api.ClientConfig(fleetUser),
+		Log:      s.cfg.Log,
+		Clock:    s.cfg.Clock,
+		Identity: s.identity(),
+	}, clusters.With(syncer.Run), scheduler.Run, status.Run)
+	if err != nil {
+		return fmt.Errorf("prepare the fleet's controllers: %w", err)
+	}
+	return f.Run(ctx)
+}
