@@ -2,6 +2,7 @@ package mvcc_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -9,7 +10,10 @@ import (
 
 	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/kv/mvcc"
+	"github.com/atoll-dev/atoll/kv/sqlite"
 )
+
+var benchPage = flag.Int("page", 4096, "page size of the databases of benchmarks")
 
 var clientCounts = []int{1, 64, 256}
 
@@ -83,7 +87,7 @@ func perClients(b *testing.B, f func(b *testing.B, n int)) {
 
 func BenchmarkCreate(b *testing.B) {
 	perClients(b, func(b *testing.B, n int) {
-		s := openStore(b, mvcc.Options{})
+		s := openStore(b, mvcc.Options{}, sqlite.WithPageSize(*benchPage))
 		clients(b, n, s.create)
 	})
 }
@@ -93,7 +97,7 @@ func BenchmarkCreate(b *testing.B) {
 func BenchmarkUpdate(b *testing.B) {
 	const keys = 10_000
 	perClients(b, func(b *testing.B, n int) {
-		s := openStore(b, mvcc.Options{})
+		s := openStore(b, mvcc.Options{}, sqlite.WithPageSize(*benchPage))
 		s.fill(keys)
 		w, err := s.Watch(b.Context(), kv.WatchRequest{Span: kv.Prefix([]byte("/registry/")), PrevKV: true})
 		if err != nil {
@@ -153,7 +157,7 @@ func BenchmarkGetUncached(b *testing.B) { benchGet(b, mvcc.Options{CacheBytes: -
 // BenchmarkList reads 20,000 keys in pages of 500, all at one revision.
 func BenchmarkList(b *testing.B) {
 	const keys = 20_000
-	s := openStore(b, mvcc.Options{})
+	s := openStore(b, mvcc.Options{}, sqlite.WithPageSize(*benchPage))
 	s.fill(keys)
 	for b.Loop() {
 		req := kv.RangeRequest{Span: kv.Prefix([]byte("/registry/")), Limit: 500}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -82,6 +83,7 @@ func (c *committer) do(ctx context.Context, w *write) error {
 func (c *committer) loop() {
 	defer close(c.done)
 	var batch []*write
+	last := 0 // how many writes the last commit had
 	for {
 		batch = batch[:0]
 		select {
@@ -90,10 +92,32 @@ func (c *committer) loop() {
 		case <-c.k.ctx.Done():
 			return
 		}
+		c.linger(last)
 		batch = c.gather(batch)
-		if len(batch) > 0 {
+		last = len(batch)
+		if last > 0 {
 			c.commit(batch)
 		}
+	}
+}
+
+// Bounds of linger: how long, and how many writes are enough. From 64 writes
+// on a larger batch costs as much per write, and only makes all wait longer.
+const (
+	maxLinger    = 100 * time.Microsecond
+	enoughWrites = 64
+)
+
+// linger lets the writers that were just answered run, since most of them have
+// the next write ready at once: without it each commit finds only those few
+// who were quickest (17 of 64, measured). Few writers, or a single one, do not
+// wait.
+func (c *committer) linger(last int) {
+	if last < 8 {
+		return
+	}
+	for begin := time.Now(); len(c.queue)+1 < min(last*3/4, enoughWrites) && time.Since(begin) < maxLinger; {
+		runtime.Gosched()
 	}
 }
 
