@@ -22,6 +22,10 @@ type conn struct {
 // larger part of it.
 const maxConnMemory = 1 << 30
 
+// busyTimeout is how long to wait for a lock that another connection of this
+// process holds: that of recovery, or of emptying the log.
+const busyTimeout = 10 * time.Second
+
 func openConn(db *DB, cacheKiB int) (*conn, error) {
 	ctx := sqlite3.WithMaxMemory(context.Background(), maxConnMemory)
 	sc, err := sqlite3.OpenContext(ctx, db.uri())
@@ -31,7 +35,7 @@ func openConn(db *DB, cacheKiB int) (*conn, error) {
 	c := &conn{db: db, c: sc}
 	// Checkpoints are the checkpointer's business. FULL syncs the log at every
 	// commit. page_size only matters before the first page is written.
-	err = sc.BusyTimeout(10 * time.Second)
+	err = sc.BusyTimeout(busyTimeout)
 	if err == nil {
 		err = sc.Exec(fmt.Sprintf(`
 			PRAGMA page_size = %d;

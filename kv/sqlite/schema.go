@@ -70,6 +70,10 @@ CREATE TABLE lease (
 	ttl INTEGER NOT NULL, -- seconds
 	PRIMARY KEY (ks, id)
 ) STRICT, WITHOUT ROWID;
+
+-- A number to change when a commit is needed that changes nothing else.
+CREATE TABLE fence (n INTEGER NOT NULL) STRICT;
+INSERT INTO fence (n) VALUES (0);
 `,
 }
 

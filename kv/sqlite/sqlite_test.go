@@ -220,7 +220,7 @@ func TestPlans(t *testing.T) {
 	db := openTest(t)
 	err := db.read(t.Context(), "explain", func(c *conn) error {
 		for q, sql := range queries {
-			if q := query(q); q <= qRollbackTo || q == qKeyspaces || q == qNewKeyspace {
+			if q := query(q); q <= qRollbackTo || q == qKeyspaces || q == qNewKeyspace || q == qFence {
 				continue
 			}
 			s, _, err := c.c.Prepare("EXPLAIN QUERY PLAN " + sql)
@@ -350,6 +350,22 @@ func TestCheckFinds(t *testing.T) {
 				t.Error("found nothing")
 			}
 		})
+	}
+}
+
+// TestFence makes sure that the commit which proves a failed one undone does
+// write to the log: SQLite leaves out what would change nothing.
+func TestFence(t *testing.T) {
+	db := openTest(t)
+	write(t, openTable(t, db, "default"), "a", "1")
+	length := func() int64 { return db.writer.walPages.Load() }
+	before := length()
+	db.writer.fenced = true
+	write(t, openTable(t, db, "default"), "a", "2")
+	after := length()
+	write(t, openTable(t, db, "default"), "a", "3")
+	if fence := (after - before) - (length() - after); fence != 1 || db.writer.fenced {
+		t.Errorf("the fence wrote %d pages", fence)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/ncruces/go-sqlite3"
 
@@ -25,6 +26,8 @@ type writer struct {
 	once   sync.Once
 	// walPages is the length of the write-ahead log after the last commit.
 	walPages atomic.Int64
+	// truncateAt is the length of the log at which to try to empty it.
+	truncateAt int64
 	// fenced is set after a commit of unknown outcome until a later one proves
 	// it undone.
 	fenced bool
@@ -260,6 +263,9 @@ func (w *writer) breakDown(err error) {
 	w.db.broken.CompareAndSwap(nil, &err)
 }
 
+// truncatePatience is how long writers may be held up to empty the log.
+const truncatePatience = 100 * time.Millisecond
+
 // boundLog has the log copied into the database from time to time, and empties
 // it when readers have kept it growing for too long.
 func (w *writer) boundLog() {
@@ -267,12 +273,21 @@ func (w *writer) boundLog() {
 	if pages >= checkpointPages {
 		w.db.ckpt.wake()
 	}
-	if pages*w.db.pageSize < w.db.opts.walLimit || w.db.broken.Load() != nil {
+	limit := w.db.opts.walLimit / w.db.pageSize
+	if pages < limit {
+		w.truncateAt = limit
 		return
 	}
-	// Writers wait for this one. It is bounded by the limit, and rare: it needs
-	// readers that hold old snapshots without a break.
+	if pages < w.truncateAt || w.db.broken.Load() != nil {
+		return
+	}
+	// Rare: it takes readers whose snapshots overlap without a break. Writers
+	// wait for those that are reading now; if that takes too long, the log may
+	// grow a little more before the next try.
+	w.truncateAt = pages + limit/8
+	w.conn.c.BusyTimeout(truncatePatience)
 	if _, _, err := w.conn.c.WALCheckpoint("main", sqlite3.CHECKPOINT_TRUNCATE); err == nil {
 		w.walPages.Store(0)
 	}
+	w.conn.c.BusyTimeout(busyTimeout)
 }
