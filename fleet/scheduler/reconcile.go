@@ -34,21 +34,25 @@ func (s *scheduler) reconcile(ctx context.Context, o object) error {
 		}
 	}
 	s.relearn(k, o, obj, exists)
+	gone := !exists || bound && b.Spec.Resource.UID != obj.GetUID()
 	switch {
-	case bound && b.DeletionTimestamp != nil:
+	case gone && bound && b.DeletionTimestamp != nil:
 		return s.finish(ctx, b)
-	case !exists || bound && b.Spec.Resource.UID != obj.GetUID():
-		if bound {
-			return s.release(ctx, k, b)
-		}
+	case gone && bound:
+		return s.release(ctx, k, b)
+	case gone:
 		return nil
 	case obj.GetDeletionTimestamp() != nil:
 		// It is on its way out and others still work on that. What the clusters
-		// run goes when it is gone, or when the binding is deleted before it.
+		// run goes when it is gone, or when the binding is deleted before it (the
+		// garbage collector does, in the foreground).
+		if bound && b.DeletionTimestamp != nil {
+			return s.finish(ctx, b)
+		}
 		return nil
 	case interpret.StaysHome(obj) != "":
 		if bound {
-			return s.deleteBinding(ctx, b)
+			return s.withdraw(ctx, b)
 		}
 		return nil
 	case k.Placed:
@@ -117,7 +121,7 @@ func (s *scheduler) follow(ctx context.Context, k interpret.Kind, o object, obj 
 		return nil // of no concern to any cluster
 	}
 	if len(users) == 0 && !k.KeepsData {
-		return s.deleteBinding(ctx, b)
+		return s.withdraw(ctx, b)
 	}
 	p := proposal{condition: metav1.Condition{Type: v1alpha1.BindingScheduled, Status: metav1.ConditionTrue,
 		Reason: ReasonRequired, Message: "follows what needs it"}}
@@ -199,6 +203,24 @@ func (s *scheduler) release(ctx context.Context, k interpret.Kind, b *v1alpha1.R
 		}
 	}
 	return s.deleteBinding(ctx, b)
+}
+
+// withdraw takes an object that still exists out of all clusters: first the
+// decision says so, since a binding that is merely deleted changes nothing while
+// its object lives.
+func (s *scheduler) withdraw(ctx context.Context, b *v1alpha1.ResourceBinding) error {
+	if len(b.Spec.Clusters) > 0 {
+		spec := b.Spec
+		spec.Clusters, spec.RequiredBy = nil, nil
+		var err error
+		if b, err = s.updateSpec(ctx, b, spec); err != nil {
+			return err
+		}
+	}
+	if b.DeletionTimestamp == nil {
+		return s.deleteBinding(ctx, b)
+	}
+	return s.finish(ctx, b)
 }
 
 // finish lets a deleted binding go once no cluster has the object.

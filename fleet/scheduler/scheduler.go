@@ -7,6 +7,7 @@ import (
 	"context"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -94,6 +95,9 @@ func (s *scheduler) next(ctx context.Context) bool {
 	case err == nil:
 		s.queue.Forget(o)
 	case ctx.Err() != nil:
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		// The object is next to go.
+		s.queue.Forget(o)
 	default:
 		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
 			s.Log.Warn("cannot schedule; will try again", "kind", o.Kind, "namespace", o.Namespace, "name", o.Name, "error", err)

@@ -73,6 +73,11 @@ func (s *scheduler) applySpec(ctx context.Context, obj *unstructured.Unstructure
 		out, err := s.bindings(obj.GetNamespace()).Create(ctx, u, metav1.CreateOptions{FieldManager: FieldManager})
 		return fromUnstructured(out, err, "create", desired.Name)
 	}
+	return s.updateSpec(ctx, b, spec)
+}
+
+// updateSpec fails with a conflict if the decision was made from an outdated one.
+func (s *scheduler) updateSpec(ctx context.Context, b *v1alpha1.ResourceBinding, spec v1alpha1.ResourceBindingSpec) (*v1alpha1.ResourceBinding, error) {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": b.UID, "resourceVersion": b.ResourceVersion},
 		"spec": map[string]any{"clusters": orEmpty(spec.Clusters), "requiredBy": orEmpty(spec.RequiredBy),

@@ -115,19 +115,20 @@ func (c *controller) next(ctx context.Context) bool {
 
 func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) error {
 	b, ok := c.Binding(key)
-	if !ok || b.DeletionTimestamp != nil {
+	if !ok {
 		return nil
-	}
-	if err := c.summariseBinding(ctx, b); err != nil {
-		return err
 	}
 	k, known := c.Served(b.Spec.Resource.GroupVersionKind().GroupKind())
 	if !known {
 		return nil
 	}
 	obj, exists := c.Object(k.GroupKind(), types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Resource.Name})
-	if !exists || obj.GetUID() != b.Spec.Resource.UID {
-		return nil
+	exists = exists && obj.GetUID() == b.Spec.Resource.UID
+	if !exists && b.DeletionTimestamp != nil {
+		return nil // nobody reads it any more, and each write would be one more to wait for
+	}
+	if err := c.summariseBinding(ctx, b); err != nil || !exists {
+		return err
 	}
 	members, err := c.members(b)
 	if err != nil {

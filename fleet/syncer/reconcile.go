@@ -44,15 +44,16 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) error 
 			m.entry = &entry
 		}
 	}
+	obj, exists := s.Object(k.GroupKind(), types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Resource.Name})
+	exists = exists && obj.GetUID() == b.Spec.Resource.UID
 	share, chosen := b.Share(s.cluster)
-	if !chosen || b.DeletionTimestamp != nil {
+	if !chosen || b.DeletionTimestamp != nil && !(exists && obj.GetDeletionTimestamp() == nil) {
 		if m.entry == nil {
 			return nil
 		}
 		return s.remove(ctx, k, b, m)
 	}
-	obj, exists := s.Object(k.GroupKind(), types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Resource.Name})
-	if !exists || obj.GetUID() != b.Spec.Resource.UID {
+	if !exists {
 		// Gone, or replaced, or not seen yet: the scheduler finds out which and
 		// then says so in the binding. Until then everything stays as it is.
 		return nil
@@ -170,7 +171,7 @@ func (e conflictError) Error() string {
 // entry out of the binding.
 func (s *Syncer) remove(ctx context.Context, k interpret.Kind, b *v1alpha1.ResourceBinding, m *memory) error {
 	// What is to be deleted depends on this answer, so it is asked for live.
-	b, err := s.confirmed(ctx, b)
+	b, err := s.confirmed(ctx, k, b)
 	if err != nil || b == nil {
 		return err
 	}
@@ -198,22 +199,40 @@ func (s *Syncer) remove(ctx context.Context, k interpret.Kind, b *v1alpha1.Resou
 	return s.reportRemoving(ctx, b, m, nil)
 }
 
-// confirmed gives the binding as it is now if it still does not want the object
-// in this cluster, else nil.
-func (s *Syncer) confirmed(ctx context.Context, b *v1alpha1.ResourceBinding) (*v1alpha1.ResourceBinding, error) {
+// confirmed gives the binding as it is now if the object is to leave this
+// cluster, else nil. It is to leave if the decision says so, or if the binding is
+// deleted because the object is. A binding that somebody deleted on its own goes
+// when its object goes: until then the object runs on.
+func (s *Syncer) confirmed(ctx context.Context, k interpret.Kind, b *v1alpha1.ResourceBinding) (*v1alpha1.ResourceBinding, error) {
+	ref := b.Spec.Resource
 	u, err := s.Dynamic.Resource(v1alpha1.ResourceBindingResource).Namespace(b.Namespace).Get(ctx, b.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("confirm that %s %s/%s is to leave cluster %s: %w", b.Spec.Resource.Kind, b.Namespace, b.Spec.Resource.Name, s.cluster, err)
+		return nil, fmt.Errorf("confirm that %s %s/%s is to leave cluster %s: %w", ref.Kind, b.Namespace, ref.Name, s.cluster, err)
 	}
 	now := &v1alpha1.ResourceBinding{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, now); err != nil {
 		return nil, fmt.Errorf("read binding %s/%s: %w", b.Namespace, b.Name, err)
 	}
-	if _, chosen := now.Share(s.cluster); now.UID != b.UID || chosen && now.DeletionTimestamp == nil {
+	_, chosen := now.Share(s.cluster)
+	switch {
+	case now.UID != b.UID:
 		return nil, nil // the cache will catch up and call again
+	case !chosen:
+		return now, nil
+	case now.DeletionTimestamp == nil:
+		return nil, nil
+	}
+	obj, err := s.Dynamic.Resource(k.GVR()).Namespace(b.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return now, nil
+	case err != nil:
+		return nil, fmt.Errorf("confirm that %s %s/%s is gone: %w", ref.Kind, b.Namespace, ref.Name, err)
+	case obj.GetUID() == ref.UID && obj.GetDeletionTimestamp() == nil:
+		return nil, nil
 	}
 	return now, nil
 }
