@@ -129,5 +129,6 @@ func link(
 	if err != nil {
 		return nil, fmt.Errorf("create the aggregating server: %w", err)
 	}
+	front.GenericAPIServer.ShutdownTimeout = shutdownTimeout
 	return front, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"time"
 
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	genericfeatures "k8s.io/apiserver/pkg/features"
@@ -11,6 +12,14 @@ import (
 	"k8s.io/kubernetes/pkg/capabilities"
 	"k8s.io/kubernetes/pkg/controlplane/apiserver/options"
 	"k8s.io/kubernetes/pkg/kubeapiserver/authorizer/modes"
+)
+
+const (
+	// watchGrace is how long watches may take to end when the server stops.
+	// Upstream's 0 would not ask them to, and then wait a minute for them.
+	watchGrace = 5 * time.Second
+	// shutdownTimeout bounds the wait for connections after that.
+	shutdownTimeout = 10 * time.Second
 )
 
 // upstreamOptions translates Config into the options that kube-apiserver's
@@ -24,6 +33,7 @@ func upstreamOptions(ctx context.Context, cfg Config) (options.CompletedOptions,
 	// Set, so that upstream does not go looking for a default route.
 	o.GenericServerRunOptions.AdvertiseAddress = cfg.AdvertiseAddress
 	o.GenericServerRunOptions.ExternalHost = cfg.AdvertiseAddress.String()
+	o.GenericServerRunOptions.ShutdownWatchTerminationGracePeriod = watchGrace
 	o.SecureServing.Listener = cfg.Listener
 	if addr, ok := cfg.Listener.Addr().(*net.TCPAddr); ok {
 		o.SecureServing.BindAddress, o.SecureServing.BindPort = addr.IP, addr.Port

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -83,10 +84,23 @@ func runServer(ctx context.Context, cfg server.Config, out io.Writer) (err error
 		case <-s.Ready():
 			fmt.Fprintf(out, "Atoll serves %s (ready after %.1f s). Try:\n\n  kubectl --kubeconfig %s get namespaces\n\n",
 				s.URL(), time.Since(start).Seconds(), relative(s.Kubeconfig()))
+			giveBackMemory(ctx)
 		case <-ctx.Done():
 		}
 	}()
 	return s.Run(ctx)
+}
+
+// giveBackMemory returns the garbage of the start to the system, once all is
+// running: it is half of what the process holds, and an idle control plane makes
+// too little garbage of its own for the collector to come round.
+func giveBackMemory(ctx context.Context) {
+	const settled = 10 * time.Second
+	select {
+	case <-time.After(settled):
+		debug.FreeOSMemory()
+	case <-ctx.Done():
+	}
 }
 
 // defaultDataDir is the place for a user's own state; the system's for root.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -45,6 +46,25 @@ func TestRestartKeepsEverything(t *testing.T) {
 	}
 	if err := s.stop(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func TestStopDoesNotWaitForWatches(t *testing.T) {
+	s := newServer(t, server.Config{DataDir: t.TempDir()})
+	w, err := s.client(t).CoreV1().ConfigMaps("").Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	begun := time.Now()
+	if err := s.stop(); err != nil {
+		t.Fatal(err)
+	}
+	// Upstream's default would have it wait for a minute.
+	if took := time.Since(begun); took > 15*time.Second {
+		t.Errorf("stopping took %v", took)
+	}
+	for range w.ResultChan() { // the watch ends
 	}
 }
 
