@@ -7,46 +7,66 @@ import (
 	"sync/atomic"
 	"testing"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/kubernetes"
 
 	"github.com/atoll-dev/atoll/kv/etcd"
 )
 
-// BenchmarkOverGRPC has the API server's calls made by many clients, of a real
-// etcd and of Atoll, both over gRPC and both waiting for the disk. Clients and
-// server share the process. (bench/ measures with processes of their own.)
-func BenchmarkOverGRPC(b *testing.B) {
+// BenchmarkFaces has the API server's calls made by many clients: of a real
+// etcd, of Atoll over gRPC and of Atoll in process, all waiting for the disk.
+// Clients and servers share the process; bench/ gives them processes of their
+// own.
+func BenchmarkFaces(b *testing.B) {
 	for _, system := range []struct {
-		name    string
-		connect func(b *testing.B) *clientv3.Client
+		name string
+		open func(b *testing.B) (connect func() kubernetes.Interface)
 	}{
-		{"etcd", func(b *testing.B) *clientv3.Client { return startEtcd(b, false) }},
-		{"atoll", func(b *testing.B) *clientv3.Client { _, c := serve(b, openAtoll(b), etcd.Options{}); return c }},
+		{"etcd", func(b *testing.B) func() kubernetes.Interface { return dialer(b, startEtcd(b, false).Endpoints()[0]) }},
+		{"grpc", func(b *testing.B) func() kubernetes.Interface {
+			_, c := serve(b, openAtoll(b), etcd.Options{})
+			return dialer(b, c.Endpoints()[0])
+		}},
+		{"in process", func(b *testing.B) func() kubernetes.Interface {
+			ks := openAtoll(b)
+			return func() kubernetes.Interface {
+				c, err := etcd.InProcess(ks, "")
+				if err != nil {
+					b.Fatal(err)
+				}
+				return c.Kubernetes
+			}
+		}},
 	} {
 		for _, clients := range []int{1, 64, 256} {
 			b.Run(fmt.Sprintf("%s/clients=%d", system.name, clients), func(b *testing.B) {
-				endpoint := system.connect(b).Endpoints()[0]
-				conns := make([]*clientv3.Client, 8)
+				connect := system.open(b)
+				conns := make([]kubernetes.Interface, 8)
 				for i := range conns {
-					conns[i] = connect(b, endpoint)
+					conns[i] = connect()
 				}
-				value := string(bytes.Repeat([]byte("x"), 1024))
+				value := bytes.Repeat([]byte("x"), 1024)
 				b.Run("create", func(b *testing.B) {
 					share(b, clients, func(client, n int) error {
 						key := fmt.Sprintf("/registry/configmaps/%d/%d/%d", b.N, client, n)
-						_, err := conns[client%len(conns)].Txn(b.Context()).
-							If(clientv3.Compare(clientv3.ModRevision(key), "=", 0)).Then(clientv3.OpPut(key, value)).Commit()
+						_, err := conns[client%len(conns)].OptimisticPut(b.Context(), key, value, 0, kubernetes.PutOptions{})
 						return err
 					})
 				})
 				b.Run("get", func(b *testing.B) {
 					share(b, clients, func(client, n int) error {
-						_, err := conns[client%len(conns)].Get(b.Context(), "/registry/configmaps/1/0/1")
+						_, err := conns[client%len(conns)].Get(b.Context(), "/registry/configmaps/1/0/1", kubernetes.GetOptions{})
 						return err
 					})
 				})
 			})
 		}
+	}
+}
+
+func dialer(b *testing.B, endpoint string) func() kubernetes.Interface {
+	return func() kubernetes.Interface {
+		c := &kubernetes.Client{Client: connect(b, endpoint)}
+		return c
 	}
 }
 

@@ -2,8 +2,10 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
+	"net"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -34,14 +36,18 @@ func InProcess(ks kv.Keyspace, endpoint string) (*kubernetes.Client, error) {
 		endpoint = "atoll"
 	}
 	// Only clientv3.New can give a client endpoints, and it insists on a
-	// connection. It is closed before anything can use it.
+	// connection. That one cannot connect, and is closed before anything uses it.
 	client, err := clientv3.New(clientv3.Config{
-		Endpoints: []string{endpoint},
+		Endpoints: []string{"in-process"},
 		Logger:    zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
+			return nil, errors.New("an in-process etcd client has no connection")
+		})},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make in-process etcd client for keyspace %q: %w", endpoint, err)
 	}
+	client.SetEndpoints(endpoint)
 	_ = client.ActiveConnection().Close()
 	client.Watcher.Close()
 	client.Lease.Close()

@@ -61,7 +61,9 @@ func connect(t testing.TB, endpoint string) *clientv3.Client {
 func openReferee(t testing.TB) kv.Keyspace { return etcd.Remote(startReferee(t)) }
 
 // openAtoll is a fresh keyspace of Atoll's own, in SQLite.
-func openAtoll(t testing.TB) kv.Keyspace {
+func openAtoll(t testing.TB) kv.Keyspace { return openAtollWith(t, mvcc.Options{}) }
+
+func openAtollWith(t testing.TB, opts mvcc.Options) kv.Keyspace {
 	t.Helper()
 	db, err := sqlite.Open(filepath.Join(t.TempDir(), "kv.db"))
 	if err != nil {
@@ -72,7 +74,7 @@ func openAtoll(t testing.TB) kv.Keyspace {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ks, err := mvcc.Open(t.Context(), table, db, mvcc.Options{})
+	ks, err := mvcc.Open(t.Context(), table, db, opts)
 	if err != nil {
 		t.Fatal(err)
 	}

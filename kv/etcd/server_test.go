@@ -30,6 +30,7 @@ import (
 
 	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/kv/etcd"
+	"github.com/atoll-dev/atoll/kv/mvcc"
 )
 
 // listenAndServe runs ListenAndServe until stop is called or the test ends.
@@ -274,8 +275,11 @@ func TestConcurrencyPackage(t *testing.T) {
 }
 
 func TestHealthAndMetrics(t *testing.T) {
+	engine := etcd.NewEngineMetrics()
 	addrs, stop := listenAndServe(t, etcd.ServeConfig{
-		Keyspace: openAtoll(t), Listen: []string{"127.0.0.1:0"}, MetricsListen: "127.0.0.1:0",
+		Keyspace: openAtollWith(t, mvcc.Options{Observer: engine.Observer()}),
+		Listen:   []string{"127.0.0.1:0"}, MetricsListen: "127.0.0.1:0",
+		Started: func(s *etcd.Server) { s.Registry().MustRegister(engine) },
 	})
 	c := connect(t, "http://"+addrs[0].String())
 	if _, err := c.Put(t.Context(), "a", "1"); err != nil {
@@ -294,6 +298,7 @@ func TestHealthAndMetrics(t *testing.T) {
 		`grpc_server_handled_total{grpc_code="OutOfRange",grpc_method="Range",grpc_service="etcdserverpb.KV"} 1`,
 		`grpc_server_handling_seconds_count{grpc_method="Put",grpc_service="etcdserverpb.KV"} 1`,
 		"atoll_kv_revision 2\n", "atoll_kv_compacted_revision 0\n", "atoll_kv_up 1\n", "atoll_kv_db_size_bytes ", "atoll_kv_watch_streams 0\n",
+		"atoll_kv_commit_seconds_count 1\n", "atoll_kv_commit_writes_sum 1\n", "atoll_kv_changes_total 1\n",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("metrics lack %q:\n%s", want, page)

@@ -1,0 +1,84 @@
+package etcd
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/atoll-dev/atoll/kv/mvcc"
+)
+
+// EngineMetrics turns what an engine reports of its work into metrics. Open
+// the engine with Observer, and register the metrics where they shall be read:
+//
+//	m := etcd.NewEngineMetrics()
+//	ks, err := mvcc.Open(ctx, table, db, mvcc.Options{Observer: m.Observer()})
+//	…
+//	server.Registry().MustRegister(m)
+type EngineMetrics struct {
+	commitSeconds, commitWrites, sweepSeconds prometheus.Histogram
+	changes, failedCommits, failedSweeps, lag prometheus.Counter
+}
+
+// NewEngineMetrics makes metrics that are all zero.
+func NewEngineMetrics() *EngineMetrics {
+	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "atoll_kv_" + name, Help: help, Buckets: buckets})
+	}
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "atoll_kv_" + name, Help: help})
+	}
+	seconds := prometheus.ExponentialBuckets(0.0001, 2, 18)
+	return &EngineMetrics{
+		commitSeconds: histogram("commit_seconds", "Time that commits to the database took.", seconds),
+		commitWrites:  histogram("commit_writes", "Client writes that shared a commit.", prometheus.ExponentialBuckets(1, 2, 12)),
+		sweepSeconds:  histogram("sweep_seconds", "Time that steps of removing compacted history took.", seconds),
+		changes:       counter("changes_total", "Changes of keys that were committed."),
+		failedCommits: counter("commit_failures_total", "Commits that failed, or whose outcome is unknown."),
+		failedSweeps:  counter("sweep_failures_total", "Steps of removing compacted history that failed."),
+		lag:           counter("watch_lags_total", "Times that a watch fell behind and went to read history."),
+	}
+}
+
+// Observer is what the engine reports to.
+func (m *EngineMetrics) Observer() mvcc.Observer {
+	return mvcc.Observer{
+		Commit: func(writes, changes int, took time.Duration, err error) {
+			if err != nil {
+				m.failedCommits.Inc()
+				return
+			}
+			m.commitSeconds.Observe(took.Seconds())
+			m.commitWrites.Observe(float64(writes))
+			m.changes.Add(float64(changes))
+		},
+		WatchLag: func(int64) { m.lag.Inc() },
+		Sweep: func(took time.Duration, _ bool, err error) {
+			if err != nil {
+				m.failedSweeps.Inc()
+				return
+			}
+			m.sweepSeconds.Observe(took.Seconds())
+		},
+	}
+}
+
+func (m *EngineMetrics) all() []prometheus.Collector {
+	return []prometheus.Collector{
+		m.commitSeconds, m.commitWrites, m.sweepSeconds, m.changes, m.failedCommits, m.failedSweeps, m.lag,
+	}
+}
+
+// Describe implements prometheus.Collector.
+func (m *EngineMetrics) Describe(out chan<- *prometheus.Desc) {
+	for _, c := range m.all() {
+		c.Describe(out)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *EngineMetrics) Collect(out chan<- prometheus.Metric) {
+	for _, c := range m.all() {
+		c.Collect(out)
+	}
+}
