@@ -1,0 +1,145 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+
+	"github.com/atoll-dev/atoll/playground/member"
+)
+
+//go:embed app.yaml
+var app []byte
+
+const (
+	appNamespace = "demo"
+	appName      = "guestbook"
+)
+
+// applyApp applies the sample app as `kubectl apply --server-side` would.
+func applyApp(ctx context.Context, config *rest.Config) error {
+	disco, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return fmt.Errorf("apply the sample app: %w", err)
+	}
+	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(disco))
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("apply the sample app: %w", err)
+	}
+	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(app), 4096)
+	for {
+		var object unstructured.Unstructured
+		if err := documents.Decode(&object); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("apply the sample app: %w", err)
+		}
+		if err := apply(ctx, client, mapper, &object); err != nil {
+			return fmt.Errorf("apply the sample app: %s %s: %w", object.GetKind(), object.GetName(), err)
+		}
+	}
+}
+
+func apply(ctx context.Context, client dynamic.Interface, mapper meta.RESTMapper, object *unstructured.Unstructured) error {
+	kind := object.GroupVersionKind()
+	mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if err != nil {
+		return err
+	}
+	var resource dynamic.ResourceInterface = client.Resource(mapping.Resource)
+	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
+		resource = client.Resource(mapping.Resource).Namespace(object.GetNamespace())
+	}
+	_, err = resource.Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: "atoll-playground", Force: true})
+	return err
+}
+
+// waitForApp waits until the app runs on every cluster and Atoll's summary of
+// it says so. When ctx ends first, the error tells what is still missing.
+func waitForApp(ctx context.Context, config *rest.Config, members []*member.Cluster) error {
+	atoll, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("wait for the sample app: %w", err)
+	}
+	var clients []kubernetes.Interface
+	for _, m := range members {
+		config, err := m.REST()
+		if err != nil {
+			return fmt.Errorf("wait for the sample app: %w", err)
+		}
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return fmt.Errorf("wait for the sample app: %w", err)
+		}
+		clients = append(clients, client)
+	}
+	missing := func() error {
+		var running int32
+		for i, client := range clients {
+			d, err := client.AppsV1().Deployments(appNamespace).Get(ctx, appName, metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				return fmt.Errorf("cluster %s does not have it yet", members[i].Name)
+			} else if err != nil {
+				return fmt.Errorf("cluster %s: %w", members[i].Name, err)
+			}
+			if err := complete(d); err != nil {
+				return fmt.Errorf("cluster %s: %w", members[i].Name, err)
+			}
+			running += d.Status.AvailableReplicas
+		}
+		d, err := atoll.AppsV1().Deployments(appNamespace).Get(ctx, appName, metav1.GetOptions{})
+		if err != nil {
+			return fmt.Errorf("atoll: %w", err)
+		}
+		if err := complete(d); err != nil {
+			return fmt.Errorf("atoll's summary: %w", err)
+		}
+		if d.Status.AvailableReplicas != running {
+			return fmt.Errorf("atoll's summary says %d replicas are available, the clusters have %d", d.Status.AvailableReplicas, running)
+		}
+		return nil
+	}
+	for tick := time.NewTicker(100 * time.Millisecond); ; {
+		err := missing()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the sample app does not run everywhere: %w", err)
+		case <-tick.C:
+		}
+	}
+}
+
+// complete tells what a Deployment lacks to be rolled out and seen to be.
+func complete(d *appsv1.Deployment) error {
+	want := *d.Spec.Replicas
+	switch {
+	case want == 0:
+		return errors.New("it is to have no replicas there")
+	case d.Status.ObservedGeneration != d.Generation:
+		return fmt.Errorf("generation %d of it is not observed yet", d.Generation)
+	case d.Status.UpdatedReplicas != want || d.Status.AvailableReplicas != want || d.Status.Replicas != want:
+		return fmt.Errorf("%d of %d replicas are available", d.Status.AvailableReplicas, want)
+	}
+	return nil
+}

@@ -1,0 +1,190 @@
+// Package test has the tests of the whole system: the real `atoll server`,
+// three real clusters and the real kubectl, all started by this one test
+// binary, which is also all of them.
+//
+// The tests share one system, started by the first that needs it. Each leaves
+// it as it found it: three members that are Ready, and nothing in namespace
+// default. They wait for conditions, never for time to pass.
+package test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/component-base/cli"
+	"k8s.io/klog/v2"
+	kubectlcmd "k8s.io/kubectl/pkg/cmd"
+	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
+
+	"github.com/atoll-dev/atoll/playground/child"
+	"github.com/atoll-dev/atoll/playground/member"
+	"github.com/atoll-dev/atoll/playground/system"
+)
+
+// kubectlVariable turns this binary into kubectl.
+const kubectlVariable = "ATOLL_TEST_KUBECTL"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(kubectlVariable) != "" {
+		if err := cli.RunNoErrOutput(kubectlcmd.NewDefaultKubectlCommand()); err != nil {
+			kubectlutil.CheckErr(err)
+		}
+		os.Exit(0)
+	}
+	child.Main(system.Roles())
+	// client-go tells of every connection that a killed server resets.
+	klog.SetLogger(klog.Logger{}) // discards
+	status := m.Run()
+	shared.close()
+	os.Exit(status)
+}
+
+// fixture is the system that the tests share.
+type fixture struct {
+	once sync.Once
+	err  error
+	dir  string
+
+	*system.System
+	members map[string]*member.Cluster
+}
+
+// shared is started by the first test that calls whole.
+var shared = &fixture{members: map[string]*member.Cluster{}}
+
+// whole returns a system with the members east, west and north, joined in this
+// order.
+func whole(t *testing.T) *fixture {
+	t.Helper()
+	shared.once.Do(func() { shared.err = shared.start() })
+	if shared.err != nil {
+		t.Fatalf("the system does not start: %v", shared.err)
+	}
+	return shared
+}
+
+func (f *fixture) start() (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	if f.dir, err = os.MkdirTemp("", "atoll-test-"); err != nil {
+		return err
+	}
+	if f.System, err = system.Open(system.Config{Dir: f.dir}); err != nil {
+		return err
+	}
+	started := make(chan error)
+	names := []string{"east", "west", "north"}
+	var mu sync.Mutex
+	for _, name := range names {
+		go func() {
+			m, err := f.StartMember(ctx, name)
+			mu.Lock()
+			defer mu.Unlock()
+			f.members[name] = m
+			started <- err
+		}()
+	}
+	err = f.StartAtoll(ctx)
+	for range names {
+		if e := <-started; e != nil && err == nil {
+			err = e
+		}
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := f.Join(ctx, f.members[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// close stops what start started. With ATOLL_TEST_KEEP set, its logs and data
+// stay.
+func (f *fixture) close() {
+	if f.System != nil {
+		_ = f.Close()
+	}
+	if os.Getenv("ATOLL_TEST_KEEP") != "" {
+		fmt.Fprintln(os.Stderr, "data and logs are kept in", f.dir)
+	} else if f.dir != "" {
+		os.RemoveAll(f.dir)
+	}
+}
+
+// kubectl runs kubectl against Atoll ("atoll") or a member, and returns what
+// it prints. It fails the test if kubectl fails.
+func (f *fixture) kubectl(t *testing.T, cluster string, args ...string) string {
+	t.Helper()
+	out, err := f.tryKubectl(t.Context(), cluster, "", args...)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	return out
+}
+
+// apply applies a manifest to Atoll.
+func (f *fixture) apply(t *testing.T, manifest string) {
+	t.Helper()
+	if _, err := f.tryKubectl(t.Context(), "atoll", manifest, "apply", "-f", "-"); err != nil {
+		t.Fatalf("%v", err)
+	}
+}
+
+func (f *fixture) tryKubectl(ctx context.Context, cluster, stdin string, args ...string) (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(ctx, self, args...)
+	cmd.Env = append(os.Environ(), kubectlVariable+"=1", "KUBECONFIG="+f.kubeconfig(cluster),
+		"HOME="+f.dir) // its discovery cache does not belong in the user's home
+	cmd.Stdin = strings.NewReader(stdin)
+	var stdout, stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s: kubectl %s: %w\n%s", cluster, strings.Join(args, " "), err, stderr.String())
+	}
+	return strings.TrimSpace(stdout.String()), nil
+}
+
+func (f *fixture) kubeconfig(cluster string) string {
+	if cluster == "atoll" {
+		return f.Kubeconfig()
+	}
+	return filepath.Join(f.dir, "members", cluster, "admin.kubeconfig")
+}
+
+// eventually polls until check is content, and fails the test with what it
+// said last if that takes longer than limit.
+func eventually(t *testing.T, limit time.Duration, what string, check func(ctx context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	began := time.Now()
+	var last error
+	for tick := time.NewTicker(100 * time.Millisecond); ; {
+		err := check(ctx)
+		if err == nil {
+			t.Logf("%s: after %s", what, time.Since(began).Round(10*time.Millisecond))
+			return
+		}
+		if last == nil || ctx.Err() == nil {
+			last = err // not that the time ran out, but what was wrong before
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: not after %s: %v", what, limit, last)
+		case <-tick.C:
+		}
+	}
+}
