@@ -63,7 +63,7 @@ func run(ctx context.Context, dir string, clusters int, once bool) (err error) {
 	out.step("atoll", fmt.Sprintf("starts, with %d clusters, in %s", clusters, dir))
 	s, err := system.Open(system.Config{Dir: dir, Progress: out.step})
 	if errors.Is(err, kv.ErrInUse) {
-		return fmt.Errorf("%w; another playground runs there: stop it, or give this one a --dir of its own", err)
+		return fmt.Errorf("another playground runs in %s: stop it, or give this one a --dir of its own", dir)
 	} else if err != nil {
 		return err
 	}

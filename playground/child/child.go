@@ -6,7 +6,7 @@
 // binary gives each its own without anything to install.
 //
 // The parent holds the child's standard input open. Its first line is the
-// role's configuration; its end is the order to stop, and it ends by itself
+// role's configuration, another one the order to stop; and it ends by itself
 // when the parent dies, however it dies. The child's standard output carries
 // messages back, and its standard error goes to a log file.
 package child
@@ -17,7 +17,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"sync"
@@ -27,8 +26,15 @@ import (
 // roleVariable names the role in the environment of a child.
 const roleVariable = "ATOLL_PLAYGROUND_ROLE"
 
-// stopGrace is how long a role may take to stop once it has been told to.
-const stopGrace = 15 * time.Second
+// How long a role may take to stop: once it has been told to, and when its
+// parent has died, so that nobody is left who waits for it.
+const (
+	stopGrace   = 15 * time.Second
+	orphanGrace = 2 * time.Second
+)
+
+// stopOrder is the line that tells a child to stop.
+const stopOrder = "stop\n"
 
 // Role is what a child process does: it runs until ctx ends. Returning nil
 // before that is as much a failure as returning an error.
@@ -108,10 +114,13 @@ func Main(roles map[string]Role) {
 
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
-		_, _ = io.Copy(io.Discard, in)
+		grace := orphanGrace
+		if order, _ := in.ReadString('\n'); order == stopOrder {
+			grace = stopGrace
+		}
 		cancel()
-		time.Sleep(stopGrace)
-		fail(link, fmt.Errorf("role %s did not stop within %s", name, stopGrace))
+		time.Sleep(grace)
+		fail(link, fmt.Errorf("role %s did not stop within %s", name, grace))
 	}()
 	err = role(ctx, link)
 	if ctx.Err() != nil {

@@ -34,7 +34,7 @@ type Spec struct {
 type Process struct {
 	spec  Spec
 	cmd   *exec.Cmd
-	stdin io.Closer
+	stdin io.WriteCloser
 
 	ready chan struct{} // closed when details are there
 	done  chan struct{} // closed when the process has ended
@@ -161,6 +161,7 @@ func (p *Process) Stop() error {
 	p.mu.Lock()
 	p.stopped = true
 	p.mu.Unlock()
+	_, _ = io.WriteString(p.stdin, stopOrder) // one that has ended needs no order
 	p.stdin.Close()
 	select {
 	case <-p.done:
