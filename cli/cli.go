@@ -56,7 +56,7 @@ func New(program string) *cobra.Command {
 to it once; it runs in the member clusters, and its status comes back.`,
 		SilenceErrors: true, // Main prints them, once
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
+		RunE:          onlySubcommands,
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w\nSee '%s --help' for usage", err, cmd.CommandPath())
@@ -70,6 +70,15 @@ to it once; it runs in the member clusters, and its status comes back.`,
 		newVersionCommand(),
 	)
 	return root
+}
+
+// onlySubcommands is what a command does that has nothing to do itself: show
+// its subcommands, and not take a misspelt one for nothing.
+func onlySubcommands(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("unknown command %q\nSee '%s --help' for usage", args[0], cmd.CommandPath())
+	}
+	return cmd.Help()
 }
 
 // interruptible is a context that the first SIGINT or SIGTERM ends, so that

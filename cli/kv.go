@@ -8,7 +8,7 @@ func newKVCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kv",
 		Short: "Work with keyspaces directly",
-		Args:  cobra.NoArgs,
+		RunE:  onlySubcommands,
 	}
 	cmd.AddCommand(newKVServeCommand())
 	return cmd

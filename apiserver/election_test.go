@@ -1,0 +1,172 @@
+package apiserver_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	etcdclient "go.etcd.io/etcd/client/v3/kubernetes"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+
+	"github.com/atoll-dev/atoll/apiserver"
+	"github.com/atoll-dev/atoll/kv/mvcc"
+)
+
+// TestControllersRunInOneServerOnly has two servers share one keyspace, as
+// servers of one workspace do.
+func TestControllersRunInOneServerOnly(t *testing.T) {
+	keyspace := openKeyspace(t, mvcc.Options{})
+	files := makeFiles(t)
+	first := startServer(t, keyspace, files, "first")
+	second := startServer(t, keyspace, files, "second")
+
+	// Either server answers for both: they have one state.
+	holder := func() string {
+		lease, err := second.client.CoordinationV1().Leases("kube-system").Get(t.Context(), "atoll-controllers", metav1.GetOptions{})
+		if err != nil || lease.Spec.HolderIdentity == nil {
+			return fmt.Sprint("nobody: ", err)
+		}
+		return *lease.Spec.HolderIdentity
+	}
+	await(t, "the first server leads", func() error {
+		if now := holder(); now != "first" {
+			return fmt.Errorf("leader is %s", now)
+		}
+		return nil
+	})
+	if err := first.stop(); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	await(t, "the second server leads", func() error {
+		if now := holder(); now != "second" {
+			return fmt.Errorf("leader is %s", now)
+		}
+		return nil
+	})
+	// It was given the lease; had it waited for expiry, it would be 15 s.
+	if took := time.Since(begun); took > 10*time.Second {
+		t.Errorf("the lease changed hands after %v", took)
+	}
+
+	namespaces := second.client.CoreV1().Namespaces()
+	if _, err := namespaces.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "short-lived"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "its controllers work", func() error {
+		_, err := second.client.CoreV1().ServiceAccounts("short-lived").Get(t.Context(), "default", metav1.GetOptions{})
+		return err
+	})
+	if err := namespaces.Delete(t.Context(), "short-lived", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the namespace is deleted", func() error {
+		_, err := namespaces.Get(t.Context(), "short-lived", metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("namespace is there (%v)", err)
+	})
+	if err := second.stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+type running struct {
+	client *kubernetes.Clientset
+	stop   func() error
+}
+
+func startServer(t *testing.T, keyspace *etcdclient.Client, files apiserver.Config, identity string) running {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := files
+	cfg.Workspace, cfg.Keyspace, cfg.Identity, cfg.Shared = "default", keyspace, identity, true
+	cfg.Listener, cfg.AdvertiseAddress = listener, net.IPv4(127, 0, 0, 1)
+	server, err := apiserver.New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- server.Run(ctx) }()
+	select {
+	case <-server.Ready():
+	case err := <-done:
+		t.Fatalf("server %s ended: %v", identity, err)
+	case <-time.After(time.Minute):
+		t.Fatalf("server %s is not ready", identity)
+	}
+	client, err := kubernetes.NewForConfig(server.ClientConfig("test"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return running{client, func() error {
+		cancel()
+		return <-done
+	}}
+}
+
+// makeFiles makes certificates and keys good enough for a server that only
+// its own loopback client talks to.
+func makeFiles(t *testing.T) apiserver.Config {
+	t.Helper()
+	dir := t.TempDir()
+	write := func(name string, content []byte) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey("localhost", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	accountKey, err := keyutil.MarshalPrivateKeyToPEM(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certFile := write("tls.crt", certPEM)
+	return apiserver.Config{
+		TLS:                   apiserver.TLS{CertFile: certFile, KeyFile: write("tls.key", keyPEM), ClientCAFile: certFile, RootCAFile: certFile},
+		ServiceAccountKeyFile: write("sa.key", accountKey),
+	}
+}
+
+func await(t *testing.T, what string, check func() error) {
+	t.Helper()
+	deadline := time.After(30 * time.Second)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("%s: %v", what, err)
+		case <-tick.C:
+		}
+	}
+}

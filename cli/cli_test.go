@@ -1,0 +1,70 @@
+package cli_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/atoll-dev/atoll/cli"
+)
+
+// run runs a command line to its end.
+func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = cli.Main(args, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+func TestMistakesAreAnsweredWithARemedy(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KUBECONFIG", filepath.Join(dir, "none"))
+	for line, want := range map[string]string{
+		"server --data-dir " + file:                      file,
+		"server --secure-prt 1":                          "See 'atoll server --help'",
+		"server extra":                                   `unknown command "extra"`,
+		"server --data-dir " + dir + " --bind-address x": "is not an IP",
+		"server --data-dir " + dir + " --secure-port 0 --datastore pg://x/y": "this version knows sqlite",
+		"kv serve":                      "--datastore",
+		"kv serve --datastore sqlite:x": "three slashes",
+		"join":                          "no cluster named",
+		"join a b":                      "2 names given",
+		"join east":                     "--kubeconfig",
+		"join east --kubeconfig " + dir + "/none": "read the cluster's kubeconfig",
+		"join east --kubeconfig " + file:          "--atoll-kubeconfig",
+		"leave":                                   "no cluster named",
+		"leave east":                              "--atoll-kubeconfig",
+		"kv swim":                                 `unknown command "swim"`,
+		"swim":                                    `unknown command "swim"`,
+	} {
+		code, stdout, stderr := run(t, append([]string{"atoll"}, strings.Fields(line)...)...)
+		if code != 1 || stdout != "" || !strings.HasPrefix(stderr, "error: ") || !strings.Contains(stderr, want) {
+			t.Errorf("atoll %s: exit code %d, want 1 and %q\nstdout: %s\nstderr: %s", line, code, want, stdout, stderr)
+		}
+		if strings.Count(strings.TrimSpace(stderr), "\n") > 1 {
+			t.Errorf("atoll %s says too much:\n%s", line, stderr)
+		}
+	}
+}
+
+func TestNamesItselfAsItWasCalled(t *testing.T) {
+	for program, want := range map[string]string{"/usr/bin/atoll": "\n  atoll join", "/usr/bin/kubectl-atoll": "\n  kubectl atoll join"} {
+		code, stdout, stderr := run(t, program, "join", "--help")
+		if code != 0 || !strings.Contains(stdout, want+" NAME") {
+			t.Errorf("%s: exit code %d\n%s%s", program, code, stdout, stderr)
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	code, stdout, _ := run(t, "atoll", "version")
+	if code != 0 || !strings.HasPrefix(stdout, "atoll ") {
+		t.Errorf("exit code %d: %s", code, stdout)
+	}
+}
