@@ -41,7 +41,10 @@ func TestRandom(t *testing.T) {
 
 func TestConformance(t *testing.T) {
 	for _, ks := range keyspaces() {
-		t.Run(ks.name, func(t *testing.T) { kvtest.Run(t, ks.open) })
+		t.Run(ks.name, func(t *testing.T) {
+			t.Parallel() // it waits for leases to expire most of the time
+			kvtest.Run(t, ks.open)
+		})
 	}
 }
 

@@ -14,53 +14,63 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Concurrent lets many clients do random transactions and reads on a few keys
-// at once, and then looks for one order of them that explains every answer.
-// Revisions say which order that must be, so it is enough to replay:
+// Concurrent runs CheckConcurrent on a fresh keyspace.
+func Concurrent(t *testing.T, seed uint64, clients, each int, open Open) {
+	t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+		if err := CheckConcurrent(t.Context(), open(t), seed, clients, each); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// CheckConcurrent lets many clients do random transactions and reads on a few
+// keys of an empty keyspace at once, and then looks for one order of them that
+// explains every answer. Revisions say which order that must be, so it is
+// enough to replay:
 //   - each transaction that changed something did so alone at its revision, and
 //     its answer is what the Model answers at that point;
 //   - what changed nothing, and every read, was answered from the state of the
 //     revision that it names;
 //   - nobody was answered from before what had been acknowledged when it asked;
 //   - a watch over everything has delivered exactly these changes.
-func Concurrent(t *testing.T, seed uint64, clients, each int, open Open) {
-	t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		ks := open(t)
-		log, err := record(ctx, ks, kv.WatchRequest{Span: kv.Prefix(nil), StartRevision: 2, PrevKV: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		h := &history{ks: ks}
-		var wg sync.WaitGroup
-		for c := range clients {
-			wg.Go(func() {
-				g := &client{Rand: rand.New(rand.NewPCG(seed, uint64(c)+1)), id: c, h: h}
-				for range each {
-					if err := g.step(ctx); err != nil {
-						t.Errorf("seed %d, client %d: %v", seed, c, err)
-						return
-					}
+func CheckConcurrent(ctx context.Context, ks kv.Keyspace, seed uint64, clients, each int) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	log, err := record(ctx, ks, kv.WatchRequest{Span: kv.Prefix(nil), StartRevision: 2, PrevKV: true})
+	if err != nil {
+		return err
+	}
+	h := &history{ks: ks}
+	failed := make(chan error, clients)
+	var wg sync.WaitGroup
+	for c := range clients {
+		wg.Go(func() {
+			g := &client{Rand: rand.New(rand.NewPCG(seed, uint64(c)+1)), id: c, h: h}
+			for range each {
+				if err := g.step(ctx); err != nil {
+					failed <- fmt.Errorf("seed %d, client %d: %w", seed, c, err)
+					return
 				}
-			})
-		}
-		wg.Wait()
-		if t.Failed() {
-			return
-		}
-		model, err := h.replay()
-		if err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
-		}
-		if err := log.catchUp(ctx, model.Revision); err != nil {
-			t.Fatalf("seed %d: watch over everything: %v", seed, err)
-		}
-		log.cancel()
-		if err := log.check(model); err != nil {
-			t.Fatalf("seed %d: watch over everything: %v", seed, err)
-		}
-	})
+			}
+		})
+	}
+	wg.Wait()
+	close(failed)
+	if err := <-failed; err != nil {
+		return err
+	}
+	model, err := h.replay()
+	if err != nil {
+		return fmt.Errorf("seed %d: %w", seed, err)
+	}
+	if err := log.catchUp(ctx, model.Revision); err != nil {
+		return fmt.Errorf("seed %d: watch over everything: %w", seed, err)
+	}
+	log.cancel()
+	if err := log.check(model); err != nil {
+		return fmt.Errorf("seed %d: watch over everything: %w", seed, err)
+	}
+	return nil
 }
 
 // history is what clients were told.

@@ -12,35 +12,40 @@ import (
 // patience is how long a test waits for what should come at once.
 const patience = 30 * time.Second
 
-// Random does n random operations, one after the other, on a fresh keyspace and
-// on the Model, and compares every answer. Watches of all kinds run meanwhile;
-// in the end each must have delivered exactly what the model's history has,
-// and everything it was promised to have delivered on the way.
-//
-// The seed alone decides what is done; it is in the test's name and in every
-// failure.
+// Random runs CheckRandom on a fresh keyspace. The seed is in the test's name
+// and in every failure.
 func Random(t *testing.T, seed uint64, n int, open Open) {
 	t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		r := &randomRun{t: t, ctx: ctx, ks: open(t), model: NewModel()}
-		r.g = newGenerator(seed, r.model)
-		for i := range n {
-			op, err := r.step()
-			if err != nil {
-				t.Fatalf("seed %d, operation %d of %d: %s\nmodel at %v\n%v", seed, i, n, op, r.model, err)
-			}
-		}
-		for _, w := range r.watches {
-			if err := r.finish(w); err != nil {
-				t.Errorf("seed %d: %v", seed, err)
-			}
+		if err := CheckRandom(t.Context(), open(t), seed, n); err != nil {
+			t.Fatal(err)
 		}
 	})
 }
 
+// CheckRandom does n random operations, one after the other, on an empty
+// keyspace and on the Model, and compares every answer. Watches of all kinds
+// run meanwhile; in the end each must have delivered exactly what the model's
+// history has, and everything it was promised to have delivered on the way.
+// The seed alone decides what is done.
+func CheckRandom(ctx context.Context, ks kv.Keyspace, seed uint64, n int) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r := &randomRun{ctx: ctx, ks: ks, model: NewModel()}
+	r.g = newGenerator(seed, r.model)
+	for i := range n {
+		if op, err := r.step(); err != nil {
+			return fmt.Errorf("seed %d, operation %d of %d: %s\nmodel at %v\n%w", seed, i, n, op, r.model, err)
+		}
+	}
+	for _, w := range r.watches {
+		if err := r.finish(w); err != nil {
+			return fmt.Errorf("seed %d: %w", seed, err)
+		}
+	}
+	return nil
+}
+
 type randomRun struct {
-	t       *testing.T
 	ctx     context.Context
 	ks      kv.Keyspace
 	model   *Model
