@@ -8,6 +8,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -173,7 +174,7 @@ func (c *controller) reconcile(ctx context.Context, name string) error {
 		c.dismiss(name)
 		return nil
 	}
-	m := c.minder(name)
+	m := c.minder(cluster)
 	leaving, _ := cluster.Leaves()
 	c.setLeaving(m, leaving)
 	if !leaving {
@@ -195,13 +196,13 @@ func (c *controller) reconcile(ctx context.Context, name string) error {
 	return nil
 }
 
-func (c *controller) minder(name string) *minder {
+func (c *controller) minder(cluster *v1alpha1.Cluster) *minder {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	m := c.minders[name]
+	m := c.minders[cluster.Name]
 	if m == nil {
-		m = newMinder(c, name)
-		c.minders[name] = m
+		m = newMinder(c, cluster.Name, meta.IsStatusConditionTrue(cluster.Status.Conditions, v1alpha1.ClusterReady))
+		c.minders[cluster.Name] = m
 	}
 	return m
 }

@@ -33,7 +33,9 @@ type access struct {
 	digest string
 }
 
-func newMinder(c *controller, name string) *minder { return &minder{c: c, name: name} }
+func newMinder(c *controller, name string, presumed bool) *minder {
+	return &minder{c: c, name: name, health: health{presumed: presumed}}
+}
 
 // serve makes the minder use this access, or with nil none. With the access that
 // it has already it goes on.
@@ -51,8 +53,9 @@ func (m *minder) serve(a *access) {
 	if a == nil {
 		return
 	}
-	// What the old access showed is no verdict on the new one.
-	m.health = health{}
+	if !m.health.probed.IsZero() {
+		m.health = health{} // what the old access showed is no verdict on the new one
+	}
 	ctx, stop := context.WithCancel(m.c.ctx)
 	m.stop = stop
 	m.c.running.Go(func() { m.run(ctx, a) })

@@ -80,6 +80,9 @@ type health struct {
 	last    result // the verdict
 	probed  time.Time
 	failing int
+	// presumed: before the first probe, the cluster counts as ready, because it
+	// was when an earlier leader last looked.
+	presumed bool
 }
 
 // add takes in a probe and tells whether the verdict changed.
@@ -89,13 +92,14 @@ func (h *health) add(r result) (changed bool) {
 		h.failing = 0
 	} else {
 		h.failing++
-		if h.last.ready && h.failing < failures {
+		if (h.last.ready || h.presumed) && h.failing < failures {
 			return false
 		}
 	}
 	// The wording of a network error varies with port numbers; what counts is
 	// the kind of trouble.
 	changed = h.last.at.IsZero() || h.last.ready != r.ready || h.last.reason != r.reason || h.last.version != r.version || h.last.id != r.id
+	h.presumed = false
 	if changed {
 		h.last = r
 	}
