@@ -20,12 +20,16 @@ import (
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 	"go.uber.org/zap"
 	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
 	"github.com/atoll-dev/atoll/kv"
@@ -423,5 +427,41 @@ func TestOperatorCalls(t *testing.T) {
 		if err := call(); status.Code(err) != codes.Unimplemented {
 			t.Errorf("%s: got %v, want it refused as unimplemented", what, err)
 		}
+	}
+}
+
+// TestPingsOfQuietClients: the API server pings every 30 seconds over
+// connections that carry nothing but a watch. The shortest interval that gRPC's
+// client allows is 10.
+func TestPingsOfQuietClients(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes 45 s, nearly all of it waiting")
+	}
+	t.Parallel()
+	_, c := serve(t, openAtoll(t), etcd.Options{})
+	conn, err := grpc.NewClient(strings.TrimPrefix(c.Endpoints()[0], "http://"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	watch, err := pb.NewWatchClient(conn).Watch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := watch.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{Key: []byte("k")}}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := watch.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(45*time.Second, func() {
+		if _, err := c.Put(context.Background(), "k", "1"); err != nil {
+			t.Error(err)
+		}
+	})
+	if r, err := watch.Recv(); err != nil || len(r.Events) != 1 {
+		t.Errorf("after four pings the watch got %v, %v", r, err)
 	}
 }

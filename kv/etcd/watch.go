@@ -265,8 +265,41 @@ func (s *watchStream) deliver(w *streamWatch, r *kv.WatchResponse) error {
 	case len(r.Events) == 0:
 		return nil
 	}
-	w.told = max(w.told, r.Revision)
-	resp := &pb.WatchResponse{Header: s.f.header(r.Revision), WatchId: w.id, Events: eventsToPB(r.Events)}
+	for len(r.Events) > 0 {
+		n := s.f.portion(r.Events)
+		rev := r.Revision
+		if n < len(r.Events) {
+			rev = r.Events[n-1].KV.ModRevision
+		}
+		if err := s.sendEvents(w, rev, r.Events[:n]); err != nil {
+			return err
+		}
+		r.Events = r.Events[n:]
+	}
+	return nil
+}
+
+// portion is how many events one message shall carry: whole revisions, until
+// they are as large as any request may be. A watch that catches up gets many at
+// once, and not every client takes messages of any size, as etcd's own does.
+func (f *face) portion(events []kv.Event) int {
+	size := 0
+	for i := range events {
+		e := &events[i]
+		if size >= f.maxRequestBytes && e.KV.ModRevision != events[i-1].KV.ModRevision {
+			return i
+		}
+		size += len(e.KV.Key) + len(e.KV.Value)
+		if e.Prev != nil {
+			size += len(e.Prev.Key) + len(e.Prev.Value)
+		}
+	}
+	return len(events)
+}
+
+func (s *watchStream) sendEvents(w *streamWatch, rev kv.Revision, events []kv.Event) error {
+	w.told = max(w.told, rev)
+	resp := &pb.WatchResponse{Header: s.f.header(rev), WatchId: w.id, Events: eventsToPB(events)}
 	if w.fragment {
 		return s.sendFragments(resp)
 	}

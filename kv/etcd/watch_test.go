@@ -285,3 +285,58 @@ func TestFragments(t *testing.T) {
 		t.Error("180 kB came in one piece")
 	}
 }
+
+// TestClientThatDoesNotRead: a client that leaves its stream unread holds up
+// nobody else, and has lost nothing when it goes on.
+func TestClientThatDoesNotRead(t *testing.T) {
+	_, c := serve(t, openAtoll(t), etcd.Options{})
+	lazy, err := pb.NewWatchClient(c.ActiveConnection()).Watch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	create := &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{Key: []byte("k")}}}
+	if err := lazy.Send(create); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := lazy.Recv(); err != nil || !r.Created {
+		t.Fatalf("create: %v, %v", r, err)
+	}
+	busy := c.Watch(t.Context(), "k")
+	const n = 300
+	padding := bytes.Repeat([]byte("x"), 50_000) // far more in all than any buffer on the way holds
+	go func() {
+		for i := range n {
+			if _, err := c.Put(t.Context(), "k", fmt.Sprintf("%d %s", i, padding)); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}()
+	check := func(i int, value []byte) {
+		t.Helper()
+		if !bytes.HasPrefix(value, fmt.Appendf(nil, "%d ", i)) {
+			t.Fatalf("event %d has value %.10s", i, value)
+		}
+	}
+	for i := 0; i < n; {
+		select {
+		case r := <-busy:
+			for _, e := range r.Events {
+				check(i, e.Kv.Value)
+				i++
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatalf("the other client waits for event %d", i)
+		}
+	}
+	for i := 0; i < n; {
+		r, err := lazy.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range r.Events {
+			check(i, e.Kv.Value)
+			i++
+		}
+	}
+}
