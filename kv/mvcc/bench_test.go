@@ -178,3 +178,88 @@ func BenchmarkList(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkListOld reads 20,000 keys at a revision since which one key, or
+// every key, has changed again and again: it follows the changes back.
+func BenchmarkListOld(b *testing.B) {
+	const keys = 20_000
+	for name, changed := range map[string]int64{"one key 20000 times": 1, "each key once": keys} {
+		b.Run(name, func(b *testing.B) {
+			s := openStore(b, mvcc.Options{})
+			s.fill(keys)
+			rev := kv.Revision(keys + 1)
+			var next atomic.Int64
+			var wg sync.WaitGroup
+			for range 128 {
+				wg.Go(func() {
+					for i := next.Add(1); i <= keys; i = next.Add(1) {
+						s.put(string(benchKey(i%changed+1)), string(value(i)))
+					}
+				})
+			}
+			wg.Wait()
+			for b.Loop() {
+				res, err := s.Range(context.Background(), kv.RangeRequest{Span: kv.Prefix([]byte("/registry/")), Revision: rev})
+				if err != nil || len(res.KVs) != keys {
+					b.Fatal(len(res.KVs), err)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkWatched updates with many watches, of which one is on each key
+// that changes.
+func BenchmarkWatched(b *testing.B) {
+	for _, watches := range []int{1, 1000, 10_000} {
+		b.Run(fmt.Sprintf("watches=%d", watches), func(b *testing.B) {
+			s := openStore(b, mvcc.Options{})
+			for i := range int64(watches) {
+				req := kv.WatchRequest{Span: kv.Prefix(fmt.Appendf(nil, "/registry/configmaps/%d/", i))}
+				if i%2 == 1 {
+					req.Span = kv.Span{Start: benchKey(i)}
+				}
+				w, err := s.Watch(b.Context(), req)
+				if err != nil {
+					b.Fatal(err)
+				}
+				go func() {
+					for range w.Responses() {
+					}
+				}()
+			}
+			clients(b, 64, s.create)
+		})
+	}
+}
+
+// BenchmarkSweeping updates while history is forgotten all the time, and tells
+// how much slower that is than without.
+func BenchmarkSweeping(b *testing.B) {
+	for _, sweep := range []bool{false, true} {
+		b.Run(fmt.Sprintf("sweep=%v", sweep), func(b *testing.B) {
+			s := openStore(b, mvcc.Options{})
+			s.fill(10_000)
+			ctx, cancel := context.WithCancel(b.Context())
+			var wg sync.WaitGroup
+			if sweep {
+				wg.Go(func() {
+					for ctx.Err() == nil {
+						st, err := s.Status(ctx)
+						if err == nil {
+							s.Compact(ctx, st.Revision, true)
+						}
+					}
+				})
+			}
+			clients(b, 64, func(i int64) error {
+				_, err := s.Txn(context.Background(), kv.TxnRequest{
+					Then: []kv.Op{{Put: &kv.PutOp{Key: benchKey(i*7919%10_000 + 1), Value: value(i)}}},
+				})
+				return err
+			})
+			cancel()
+			wg.Wait()
+		})
+	}
+}

@@ -9,9 +9,10 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// rowsPerSweep bounds one step of sweeping, which holds up writers for as long
-// as it takes.
-const rowsPerSweep = 256
+// rowsPerSweep bounds one step of sweeping. A step shares the commit of
+// writers, so it should cost no more than the writes do; and it should forget
+// faster than they write.
+const rowsPerSweep = 64
 
 // sweepRetry is how long a sweep that failed waits.
 const sweepRetry = time.Second

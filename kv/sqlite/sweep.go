@@ -1,10 +1,6 @@
 package sqlite
 
-import (
-	"context"
-
-	"github.com/atoll-dev/atoll/kv"
-)
+import "context"
 
 // Sweep implements kv.Table. It walks the log once, up to the compaction
 // revision C: what a change at or below C replaced can be read by nobody any
@@ -12,7 +8,7 @@ import (
 // changes since the last compaction, not of the data. Where it stands is
 // stored in the same transaction, so that a crash loses no work and no row.
 func (t *table) Sweep(ctx context.Context, limit int) (more bool, err error) {
-	err = t.db.writer.do(ctx, func(c *conn) error {
+	err = t.db.writer.chore(ctx, func(c *conn) error {
 		more, err = c.sweep(t.id, limit)
 		return err
 	})
@@ -83,13 +79,16 @@ func (c *conn) sweep(ks int64, limit int) (more bool, err error) {
 
 // sweepRows reads the next rows to judge, and the one after them if there is one.
 func (c *conn) sweepRows(ks int64, at sweepState, limit int) (rows []logRow, next *logRow, err error) {
-	s, err := c.with(qSweepRows, ks, at.rev, at.id, at.compacted)
+	s, err := c.with(qSweepRows, ks, at.rev, at.id)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer s.Reset()
 	for s.Step() {
 		r := logRow{id: s.ColumnInt64(0), rev: s.ColumnInt64(1), prev: s.ColumnInt64(3)}
+		if r.rev > at.compacted {
+			break // here and not in the query, which would read on to the end
+		}
 		if len(rows) == limit {
 			return rows, &r, nil
 		}
@@ -100,5 +99,3 @@ func (c *conn) sweepRows(ks int64, at sweepState, limit int) (rows []logRow, nex
 	}
 	return rows, nil, s.Err()
 }
-
-var _ kv.Table = (*table)(nil)

@@ -21,6 +21,7 @@ type writer struct {
 	conn   *conn
 	nextID int64 // of the log
 	reqs   chan *writeRequest
+	chores chan *writeRequest // what can wait for a commit to ride along with
 	stopc  chan struct{}
 	done   chan struct{}
 	once   sync.Once
@@ -34,7 +35,6 @@ type writer struct {
 }
 
 type writeRequest struct {
-	ctx   context.Context
 	fn    func(*conn) error
 	err   error
 	done  chan struct{}
@@ -48,9 +48,10 @@ const maxJoined = 64
 func startWriter(db *DB, c *conn, nextID int64) *writer {
 	w := &writer{
 		db: db, conn: c, nextID: nextID,
-		reqs:  make(chan *writeRequest, maxJoined),
-		stopc: make(chan struct{}),
-		done:  make(chan struct{}),
+		reqs:   make(chan *writeRequest, maxJoined),
+		chores: make(chan *writeRequest),
+		stopc:  make(chan struct{}),
+		done:   make(chan struct{}),
 	}
 	c.c.WALHook(func(_ *sqlite3.Conn, _ string, pages int) error {
 		w.walPages.Store(int64(pages))
@@ -63,9 +64,19 @@ func startWriter(db *DB, c *conn, nextID int64) *writer {
 // do runs fn in a write transaction and returns when it is durable. Giving up
 // through ctx is possible until the writer takes the request.
 func (w *writer) do(ctx context.Context, fn func(*conn) error) error {
-	r := &writeRequest{ctx: ctx, fn: fn, done: make(chan struct{})}
+	return w.submit(ctx, w.reqs, fn)
+}
+
+// chore is like do for work that nobody waits for: it shares the commit of the
+// next update, so that it costs no sync of its own while there are updates.
+func (w *writer) chore(ctx context.Context, fn func(*conn) error) error {
+	return w.submit(ctx, w.chores, fn)
+}
+
+func (w *writer) submit(ctx context.Context, queue chan<- *writeRequest, fn func(*conn) error) error {
+	r := &writeRequest{fn: fn, done: make(chan struct{})}
 	select {
-	case w.reqs <- r:
+	case queue <- r:
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-w.stopc:
@@ -93,24 +104,16 @@ func (w *writer) stop() {
 	<-w.done
 }
 
+// choreDelay is how long a chore waits for an update to share a commit with.
+const choreDelay = 2 * time.Millisecond
+
 func (w *writer) loop() {
 	defer close(w.done)
-	batch := make([]*writeRequest, 0, maxJoined)
+	batch := make([]*writeRequest, 0, maxJoined+1)
 	for {
-		batch = batch[:0]
-		select {
-		case r := <-w.reqs:
-			batch = append(batch, r)
-		case <-w.stopc:
+		batch = w.next(batch[:0])
+		if batch == nil {
 			return
-		}
-		for more := true; more && len(batch) < maxJoined; {
-			select {
-			case r := <-w.reqs:
-				batch = append(batch, r)
-			default:
-				more = false
-			}
 		}
 		live := batch[:0]
 		for _, r := range batch {
@@ -126,6 +129,40 @@ func (w *writer) loop() {
 		}
 		w.boundLog()
 	}
+}
+
+// next waits for the requests of the next commit; nil when the writer stops.
+func (w *writer) next(batch []*writeRequest) []*writeRequest {
+	var chore *writeRequest
+	select {
+	case r := <-w.reqs:
+		batch = append(batch, r)
+	case chore = <-w.chores:
+		select {
+		case r := <-w.reqs:
+			batch = append(batch, r)
+		case <-time.After(choreDelay):
+		case <-w.stopc:
+		}
+	case <-w.stopc:
+		return nil
+	}
+	for more := true; more && len(batch) < maxJoined; {
+		select {
+		case r := <-w.reqs:
+			batch = append(batch, r)
+		default:
+			more = false
+		}
+	}
+	if chore == nil {
+		select {
+		case chore = <-w.chores:
+		default:
+			return batch
+		}
+	}
+	return append(batch, chore)
 }
 
 // run carries out requests in one transaction and leaves each one's error in
