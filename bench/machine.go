@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -86,4 +87,28 @@ func residentMiB(pid int) (float64, error) {
 		return 0, fmt.Errorf("memory of process %d: %q: %w", pid, value, err)
 	}
 	return kib / 1024, nil
+}
+
+// processTime is how much processor time a process has used.
+func processTime(pid int) (time.Duration, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, fmt.Errorf("processor time of process %d: %w", pid, err)
+	}
+	// The second field is the program's name in parentheses, spaces and all; the
+	// 14th and 15th are user and system time in hundredths of a second.
+	_, rest, _ := strings.Cut(string(raw), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("processor time of process %d: %q has too few fields", pid, raw)
+	}
+	var ticks int64
+	for _, f := range fields[11:13] {
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("processor time of process %d: %w", pid, err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond, nil
 }

@@ -213,7 +213,7 @@ func startSystems(ctx context.Context, dir string, conns int) ([]system, error) 
 // generic control plane has no workload kinds, so Atoll is measured without and
 // with them.
 func apiServers() []apiServer {
-	return []apiServer{upstreamServer(), atollServer("atoll")}
+	return []apiServer{upstreamServer(), atollServer("atoll, no workloads", "--workload-apis=false"), atollServer("atoll")}
 }
 
 // progress shows what is being done, on one line of a terminal.

@@ -105,7 +105,7 @@ func (r *report) writeStores(w io.Writer, systems []string) {
 // writeServers prints whole API servers side by side.
 func (r *report) writeServers(w io.Writer) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "API server\tcreates /s\tp50 / p99 ms\tmemory MiB\tready s\t")
+	fmt.Fprintln(t, "API server\tcreates /s\tp50 / p99 ms\tCPU ms each\tmemory MiB\tready s\t")
 	var order []string
 	by := map[string][]serverRun{}
 	for _, s := range r.Servers {
@@ -122,17 +122,19 @@ func (r *report) writeServers(w io.Writer) {
 		return median(v)
 	}
 	rate := func(s serverRun) float64 { return s.Rate }
+	cpu := func(s serverRun) float64 { return s.CPUMillis }
 	memory := func(s serverRun) float64 { return s.MemoryMiB }
 	for _, system := range order {
-		fmt.Fprintf(t, "%s\t%.0f\t%.1f / %.1f\t%.0f\t%.1f\t\n", system, medianOf(system, rate),
+		fmt.Fprintf(t, "%s\t%.0f\t%.1f / %.1f\t%.2f\t%.0f\t%.1f\t\n", system, medianOf(system, rate),
 			medianOf(system, func(s serverRun) float64 { return s.P50 }),
 			medianOf(system, func(s serverRun) float64 { return s.P99 }),
-			medianOf(system, memory),
+			medianOf(system, cpu), medianOf(system, memory),
 			medianOf(system, func(s serverRun) float64 { return s.ReadySeconds }))
 	}
 	t.Flush()
 	for _, system := range order[min(1, len(order)):] {
-		fmt.Fprintf(w, "%s : %s  rate %.2f, memory %.2f\n", system, order[0],
-			medianOf(system, rate)/medianOf(order[0], rate), medianOf(system, memory)/medianOf(order[0], memory))
+		fmt.Fprintf(w, "%s : %s  rate %.2f, CPU %.2f, memory %.2f\n", system, order[0],
+			medianOf(system, rate)/medianOf(order[0], rate), medianOf(system, cpu)/medianOf(order[0], cpu),
+			medianOf(system, memory)/medianOf(order[0], memory))
 	}
 }

@@ -26,6 +26,10 @@ type serverRun struct {
 	Rate float64 `json:"rate"`
 	P50  float64 `json:"p50_ms"`
 	P99  float64 `json:"p99_ms"`
+	// CPUMillis is the processor time of all processes of the system, its store
+	// included, per create. Unlike the rate it hardly depends on what else the
+	// machine does, and not at all on what the clients cost.
+	CPUMillis float64 `json:"cpu_ms"`
 	// MemoryMiB is what all processes of the system hold right after the run,
 	// its store included.
 	MemoryMiB float64 `json:"memory_mib"`
@@ -84,11 +88,20 @@ func (a apiServer) measure(ctx context.Context, dir string, clients, count int) 
 	if _, _, err := parallel(ctx, clients, max(100, count/20), create("warm")); err != nil {
 		return run, fmt.Errorf("%s: warm up: %w", a.title, err)
 	}
+	before, err := processorTime(processes)
+	if err != nil {
+		return run, err
+	}
 	rate, s, err := parallel(ctx, clients, count, create("object"))
 	if err != nil {
 		return run, fmt.Errorf("%s: create ConfigMaps: %w", a.title, err)
 	}
+	after, err := processorTime(processes)
+	if err != nil {
+		return run, err
+	}
 	run.System, run.Rate, run.P50, run.P99 = a.title, rate, s.ms(50), s.ms(99)
+	run.CPUMillis = float64((after - before).Milliseconds()) / float64(count)
 	for _, p := range processes {
 		mib, err := residentMiB(p.PID())
 		if err != nil {
@@ -97,6 +110,19 @@ func (a apiServer) measure(ctx context.Context, dir string, clients, count int) 
 		run.MemoryMiB += mib
 	}
 	return run, nil
+}
+
+// processorTime is what the processes have used together.
+func processorTime(processes []*child.Process) (time.Duration, error) {
+	var sum time.Duration
+	for _, p := range processes {
+		t, err := processTime(p.PID())
+		if err != nil {
+			return 0, err
+		}
+		sum += t
+	}
+	return sum, nil
 }
 
 // connect makes clients with a connection each.
