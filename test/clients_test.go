@@ -19,8 +19,9 @@ import (
 )
 
 // settle is how long the fleet may take to do anything that needs no
-// toleration time. Seconds, on two busy cores.
-const settle = time.Minute
+// toleration time. It takes seconds; more than a minute only on a machine that
+// is busy with other things.
+const settle = 2 * time.Minute
 
 var clustersResource = schema.GroupVersionResource{Group: "fleet.atoll.dev", Version: "v1alpha1", Resource: "clusters"}
 

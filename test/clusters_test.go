@@ -9,8 +9,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/atoll-dev/atoll/fleet"
 )
 
 // deploy makes a Deployment in Atoll for the time of the test.
@@ -53,22 +51,29 @@ func TestAClusterJoinsLaterAndLeaves(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c4.Stop() })
-	if err := f.Join(ctx, c4); err != nil {
-		t.Fatal(err)
+	if out := f.atoll(t, "join", "c4", "--kubeconfig", c4.Kubeconfig); out != "cluster/c4 joined" {
+		t.Errorf("join prints %q", out)
 	}
 	f.wantShares(t, settle, "web", map[string]int32{"east": 2, "west": 2, "north": 2, "c4": 1})
 
-	config, err := f.REST()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := fleet.Leave(ctx, config, fleet.LeaveOptions{Name: "c4"}); err != nil {
-		t.Fatal(err)
+	if out := f.atoll(t, "leave", "c4"); out != "cluster/c4 left" {
+		t.Errorf("leave prints %q", out)
 	}
 	f.wantShares(t, settle, "web", map[string]int32{"east": 3, "west": 2, "north": 2, "c4": 0})
 	f.wantGone(t, "deployment", "web", "c4")
 	if out := f.kubectl(t, "atoll", "get", "clusters", "-o", "name"); len(strings.Fields(out)) != len(members) {
 		t.Errorf("clusters after c4 has left: %q", out)
+	}
+
+	// It may come back, and leave so that what runs there goes on running.
+	f.atoll(t, "join", "c4", "--kubeconfig", c4.Kubeconfig)
+	f.wantShares(t, settle, "web", map[string]int32{"east": 2, "west": 2, "north": 2, "c4": 1})
+	f.atoll(t, "leave", "c4", "--cascade=orphan")
+	f.wantShares(t, settle, "web", map[string]int32{"east": 3, "west": 2, "north": 2})
+	f.kubectl(t, "atoll", "delete", "deployment", "web")
+	f.wantGone(t, "deployment", "web", members...)
+	if out := f.kubectl(t, "c4", "get", "deployment", "web", "-o", "jsonpath={.status.availableReplicas}"); out != "1" {
+		t.Errorf("c4 has %q replicas of what it was left with, not 1", out)
 	}
 }
 

@@ -18,25 +18,29 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/component-base/cli"
+	kubernetescli "k8s.io/component-base/cli"
 	"k8s.io/klog/v2"
 	kubectlcmd "k8s.io/kubectl/pkg/cmd"
 	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
 
+	"github.com/atoll-dev/atoll/cli"
 	"github.com/atoll-dev/atoll/playground/child"
 	"github.com/atoll-dev/atoll/playground/member"
 	"github.com/atoll-dev/atoll/playground/system"
 )
 
-// kubectlVariable turns this binary into kubectl.
-const kubectlVariable = "ATOLL_TEST_KUBECTL"
+// programVariable turns this binary into kubectl or atoll.
+const programVariable = "ATOLL_TEST_PROGRAM"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(kubectlVariable) != "" {
-		if err := cli.RunNoErrOutput(kubectlcmd.NewDefaultKubectlCommand()); err != nil {
+	switch os.Getenv(programVariable) {
+	case "kubectl":
+		if err := kubernetescli.RunNoErrOutput(kubectlcmd.NewDefaultKubectlCommand()); err != nil {
 			kubectlutil.CheckErr(err)
 		}
 		os.Exit(0)
+	case "atoll":
+		os.Exit(cli.Main(append([]string{"atoll"}, os.Args[1:]...), os.Stdout, os.Stderr))
 	}
 	child.Main(system.Roles())
 	// client-go tells of every connection that a killed server resets.
@@ -141,18 +145,38 @@ func (f *fixture) apply(t *testing.T, manifest string) {
 }
 
 func (f *fixture) tryKubectl(ctx context.Context, cluster, stdin string, args ...string) (string, error) {
+	out, err := f.run(ctx, "kubectl", f.kubeconfig(cluster), stdin, args...)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", cluster, err)
+	}
+	return out, nil
+}
+
+// atoll runs a command of the atoll binary against Atoll, and returns what it
+// prints.
+func (f *fixture) atoll(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := f.run(t.Context(), "atoll", f.Kubeconfig(), "", args...)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	return out
+}
+
+// run runs this binary as another program.
+func (f *fixture) run(ctx context.Context, program, kubeconfig, stdin string, args ...string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", err
 	}
 	cmd := exec.CommandContext(ctx, self, args...)
-	cmd.Env = append(os.Environ(), kubectlVariable+"=1", "KUBECONFIG="+f.kubeconfig(cluster),
+	cmd.Env = append(os.Environ(), programVariable+"="+program, "KUBECONFIG="+kubeconfig,
 		"HOME="+f.dir) // its discovery cache does not belong in the user's home
 	cmd.Stdin = strings.NewReader(stdin)
 	var stdout, stderr strings.Builder
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s: kubectl %s: %w\n%s", cluster, strings.Join(args, " "), err, stderr.String())
+		return "", fmt.Errorf("%s %s: %w\n%s", program, strings.Join(args, " "), err, stderr.String())
 	}
 	return strings.TrimSpace(stdout.String()), nil
 }
