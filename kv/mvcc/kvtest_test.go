@@ -10,7 +10,7 @@ import (
 	"github.com/atoll-dev/atoll/kv/sqlite"
 )
 
-var seeds = flag.Int("seeds", 2, "how many seeds to run random tests with")
+var seeds = flag.Int("seeds", 1, "how many seeds to run random tests with")
 
 // configs must make no difference to any answer.
 var configs = []struct {

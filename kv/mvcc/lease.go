@@ -87,7 +87,8 @@ func (l *lessor) wake() {
 func (l *lessor) loop() {
 	clock := l.k.opts.Clock
 	for {
-		expired, next := l.collect()
+		now := clock.Now()
+		expired, next := l.collect(now)
 		for _, id := range expired {
 			err := l.k.commits.do(l.k.ctx, &write{revoke: id})
 			if err != nil && !errors.Is(err, kv.ErrLeaseNotFound) {
@@ -98,6 +99,10 @@ func (l *lessor) loop() {
 			continue
 		}
 		timer := clock.NewTimer(next)
+		if clock.Since(now) > time.Millisecond {
+			timer.Stop() // the clock has been set on meanwhile: the timer is late
+			continue
+		}
 		select {
 		case <-timer.C():
 		case <-l.wakec:
@@ -111,13 +116,12 @@ func (l *lessor) loop() {
 
 // collect takes the leases whose time is over from the heap, or tells how long
 // until there may be one.
-func (l *lessor) collect() (expired []kv.LeaseID, next time.Duration) {
+func (l *lessor) collect(now time.Time) (expired []kv.LeaseID, next time.Duration) {
 	if l.k.ctx.Err() != nil {
 		return nil, time.Hour
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.k.opts.Clock.Now()
 	for len(l.expiry) > 0 {
 		e := l.expiry[0]
 		switch {

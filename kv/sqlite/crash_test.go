@@ -20,7 +20,7 @@ import (
 	"github.com/atoll-dev/atoll/kv/sqlite"
 )
 
-var crashes = flag.Int("crashes", 10, "how many seeds to run the crash test with")
+var crashes = flag.Int("crashes", 4, "how many seeds to run the crash test with")
 
 // TestCrash has clients write while the disk fails or loses its power, again
 // and again on what is left of the same database, and checks after each time
