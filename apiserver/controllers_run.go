@@ -13,13 +13,10 @@ import (
 	"k8s.io/apiserver/pkg/quota/v1/generic"
 	"k8s.io/client-go/discovery"
 	memorycache "k8s.io/client-go/discovery/cached/memory"
-	"k8s.io/client-go/informers"
 	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
-	"k8s.io/controller-manager/pkg/informerfactory"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller"
 	"k8s.io/kubernetes/pkg/controller/certificates/rootcacertpublisher"
@@ -53,8 +50,7 @@ type leadership struct {
 	client           clientset.Interface
 	metadata         metadata.Interface
 	mapper           meta.ResettableRESTMapper
-	informers        informers.SharedInformerFactory
-	allInformers     informerfactory.InformerFactory // of kinds known only by discovery, too
+	caches           *caches
 	informersStarted chan struct{}
 }
 
@@ -79,11 +75,10 @@ func (c *controllers) lead(ctx context.Context) error {
 		// What the mapper has not seen, garbage collection cannot delete.
 		wait.UntilWithContext(ctx, func(context.Context) { l.mapper.Reset() }, discoveryPeriod)
 	})
-	l.informers.Start(ctx.Done())
-	l.allInformers.Start(ctx.Done())
+	l.caches.Start(ctx.Done())
 	close(l.informersStarted)
 	running.Wait()
-	l.informers.Shutdown()
+	l.caches.wait()
 	return nil
 }
 
@@ -97,23 +92,12 @@ func (c *controllers) newLeadership(ctx context.Context) (*leadership, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the controllers' metadata client: %w", err)
 	}
-	withoutManagedFields := func(obj any) (any, error) {
-		// They are a large part of most objects, and no controller reads them.
-		if accessor, err := meta.Accessor(obj); err == nil {
-			accessor.SetManagedFields(nil)
-		}
-		return obj, nil
-	}
-	typed := informers.NewSharedInformerFactoryWithOptions(client, informerResync, informers.WithTransform(withoutManagedFields))
-	untyped := metadatainformer.NewSharedInformerFactoryWithOptions(metadataClient, informerResync,
-		metadatainformer.WithTransform(withoutManagedFields))
 	return &leadership{
 		controllers:      c,
 		client:           client,
 		metadata:         metadataClient,
 		mapper:           restmapper.NewDeferredDiscoveryRESTMapper(memorycache.NewMemCacheClient(client.Discovery())),
-		informers:        typed,
-		allInformers:     informerfactory.NewInformerFactory(typed, untyped),
+		caches:           newCaches(metadataClient, client),
 		informersStarted: make(chan struct{}),
 	}, nil
 }
@@ -148,7 +132,7 @@ func (l *leadership) runners(ctx context.Context) ([]runner, error) {
 func (l *leadership) namespaces(ctx context.Context) (func(context.Context), error) {
 	c := namespacecontroller.NewNamespaceController(ctx, l.client, l.metadata,
 		l.client.Discovery().ServerPreferredNamespacedResources,
-		l.informers.Core().V1().Namespaces(), quotaResync, v1.FinalizerKubernetes)
+		l.caches.typed.Core().V1().Namespaces(), quotaResync, v1.FinalizerKubernetes)
 	return func(ctx context.Context) { c.Run(ctx, 10) }, nil
 }
 
@@ -158,7 +142,7 @@ func (l *leadership) garbageCollector(ctx context.Context) (func(context.Context
 	for resource := range garbagecollector.DefaultIgnoredResources() {
 		ignored[resource] = struct{}{}
 	}
-	gc, err := garbagecollector.NewGarbageCollector(ctx, l.client, l.metadata, l.mapper, ignored, l.allInformers, l.informersStarted)
+	gc, err := garbagecollector.NewGarbageCollector(ctx, l.client, l.metadata, l.mapper, ignored, l.caches, l.informersStarted)
 	if err != nil {
 		return nil, err
 	}
@@ -172,17 +156,17 @@ func (l *leadership) garbageCollector(ctx context.Context) (func(context.Context
 // resourceQuota counts what quotas limit; admission refuses what exceeds them.
 func (l *leadership) resourceQuota(ctx context.Context) (func(context.Context), error) {
 	discover := discovery.NewDiscoveryClient(l.client.Discovery().RESTClient()).ServerPreferredNamespacedResources
-	served := generic.ListerFuncForResourceFunc(l.informers.ForResource)
-	evaluators, err := core.NewEvaluators(served, l.informers, l.served)
+	served := generic.ListerFuncForResourceFunc(l.caches.ForResource)
+	evaluators, err := core.NewEvaluators(served, l.caches.typed, l.served)
 	if err != nil {
 		return nil, err
 	}
 	quota := generic.NewConfiguration(evaluators, quotainstall.DefaultIgnoredResources())
 	c, err := resourcequotacontroller.NewController(ctx, &resourcequotacontroller.ControllerOptions{
 		QuotaClient:               l.client.CoreV1(),
-		ResourceQuotaInformer:     l.informers.Core().V1().ResourceQuotas(),
+		ResourceQuotaInformer:     l.caches.typed.Core().V1().ResourceQuotas(),
 		ResyncPeriod:              controller.StaticResyncPeriodFunc(quotaResync),
-		InformerFactory:           l.allInformers,
+		InformerFactory:           l.caches,
 		ReplenishmentResyncPeriod: controller.StaticResyncPeriodFunc(informerResync),
 		DiscoveryFunc:             discover,
 		IgnoredResourcesFunc:      quota.IgnoredResources,
@@ -203,7 +187,7 @@ func (l *leadership) resourceQuota(ctx context.Context) (func(context.Context), 
 // serviceAccounts makes the ServiceAccount "default" of each namespace.
 func (l *leadership) serviceAccounts(ctx context.Context) (func(context.Context), error) {
 	c, err := serviceaccountcontroller.NewServiceAccountsController(klog.FromContext(ctx),
-		l.informers.Core().V1().ServiceAccounts(), l.informers.Core().V1().Namespaces(), l.client,
+		l.caches.typed.Core().V1().ServiceAccounts(), l.caches.typed.Core().V1().Namespaces(), l.client,
 		serviceaccountcontroller.DefaultServiceAccountsControllerOptions())
 	if err != nil {
 		return nil, err
@@ -215,7 +199,7 @@ func (l *leadership) serviceAccounts(ctx context.Context) (func(context.Context)
 // kubernetes.io/service-account-token.
 func (l *leadership) serviceAccountTokens(ctx context.Context) (func(context.Context), error) {
 	c, err := serviceaccountcontroller.NewTokensController(klog.FromContext(ctx),
-		l.informers.Core().V1().ServiceAccounts(), l.informers.Core().V1().Secrets(), l.client,
+		l.caches.typed.Core().V1().ServiceAccounts(), l.caches.tokens.Core().V1().Secrets(), l.client,
 		serviceaccountcontroller.TokensControllerOptions{TokenGenerator: l.legacyTokens, RootCA: l.rootCA})
 	if err != nil {
 		return nil, err
@@ -225,7 +209,7 @@ func (l *leadership) serviceAccountTokens(ctx context.Context) (func(context.Con
 
 // rootCAPublisher puts ConfigMap kube-root-ca.crt into each namespace.
 func (l *leadership) rootCAPublisher(context.Context) (func(context.Context), error) {
-	c, err := rootcacertpublisher.NewPublisher(l.informers.Core().V1().ConfigMaps(), l.informers.Core().V1().Namespaces(), l.client, l.rootCA)
+	c, err := rootcacertpublisher.NewPublisher(l.caches.rootCAs.Core().V1().ConfigMaps(), l.caches.typed.Core().V1().Namespaces(), l.client, l.rootCA)
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +218,7 @@ func (l *leadership) rootCAPublisher(context.Context) (func(context.Context), er
 
 // clusterRoleAggregation fills ClusterRoles that are sums of others.
 func (l *leadership) clusterRoleAggregation(context.Context) (func(context.Context), error) {
-	c := clusterroleaggregation.NewClusterRoleAggregation(l.informers.Rbac().V1().ClusterRoles(), l.client.RbacV1())
+	c := clusterroleaggregation.NewClusterRoleAggregation(l.caches.typed.Rbac().V1().ClusterRoles(), l.client.RbacV1())
 	return func(ctx context.Context) { c.Run(ctx, 5) }, nil
 }
 

@@ -29,6 +29,11 @@ func upstreamOptions(ctx context.Context, cfg Config) (options.CompletedOptions,
 		return options.CompletedOptions{}, err
 	}
 	o := options.NewOptions()
+	registry, err := ComponentVersions()
+	if err != nil {
+		return options.CompletedOptions{}, err
+	}
+	o.GenericServerRunOptions.ComponentGlobalsRegistry = registry
 
 	// Set, so that upstream does not go looking for a default route.
 	o.GenericServerRunOptions.AdvertiseAddress = cfg.AdvertiseAddress

@@ -112,16 +112,17 @@ func TestServiceAccountTokenAndRBAC(t *testing.T) {
 func TestLegacyServiceAccountTokenSecret(t *testing.T) {
 	s := theServer(t)
 	admin, ns := s.client(t), s.namespace(t)
-	eventually(t, "a Secret for a token can be made", func(ctx context.Context) error {
-		_, err := admin.CoreV1().Secrets(ns).Create(ctx, &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Name: "token", Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"}},
-			Type:       corev1.SecretTypeServiceAccountToken,
-		}, metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) {
-			return nil
-		}
+	// A token of an account that does not exist is deleted.
+	eventually(t, "the default service account appears", func(ctx context.Context) error {
+		_, err := admin.CoreV1().ServiceAccounts(ns).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	})
+	if _, err := admin.CoreV1().Secrets(ns).Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "token", Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"}},
+		Type:       corev1.SecretTypeServiceAccountToken,
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	eventually(t, "the controller fills in the token", func(ctx context.Context) error {
 		secret, err := admin.CoreV1().Secrets(ns).Get(ctx, "token", metav1.GetOptions{})
 		if err == nil && len(secret.Data[corev1.ServiceAccountTokenKey]) == 0 {

@@ -188,14 +188,18 @@ func eventually(t *testing.T, what string, check func(context.Context) error) {
 	defer cancel()
 	ticker := time.NewTicker(25 * time.Millisecond)
 	defer ticker.Stop()
+	var last error
 	for {
 		err := check(ctx)
 		if err == nil {
 			return
 		}
+		if ctx.Err() == nil {
+			last = err // not merely that time is up
+		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("%s: %v", what, err)
+			t.Fatalf("%s: %v", what, last)
 		case <-ticker.C:
 		}
 	}
