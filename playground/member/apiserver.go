@@ -16,6 +16,8 @@ import (
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 
 	"github.com/atoll-dev/atoll/playground/keys"
+
+	"github.com/atoll-dev/atoll/apiserver"
 )
 
 // listen opens the port that an earlier run wrote to file, so that kubeconfigs
@@ -43,7 +45,7 @@ func listen(file string) (net.Listener, error) {
 func runAPIServer(ctx context.Context, cfg Config, files *keys.Keys, listener net.Listener) error {
 	port := listener.Addr().(*net.TCPAddr).Port
 	o := options.NewServerRunOptions()
-	registry, err := componentVersions()
+	registry, err := apiserver.ComponentVersions()
 	if err != nil {
 		return fmt.Errorf("kube-apiserver: %w", err)
 	}

@@ -21,6 +21,8 @@ import (
 	"sigs.k8s.io/kwok/pkg/kwok/controllers"
 	kwoklog "sigs.k8s.io/kwok/pkg/log"
 	kwokclient "sigs.k8s.io/kwok/pkg/utils/client"
+
+	"github.com/atoll-dev/atoll/apiserver"
 )
 
 // runKubelets plays the kubelets of all nodes: it renews their leases and
@@ -137,7 +139,7 @@ func makeNodes(ctx context.Context, client kubernetes.Interface, region string, 
 			Status: corev1.NodeStatus{
 				Capacity:    resources,
 				Allocatable: resources,
-				NodeInfo:    corev1.NodeSystemInfo{KubeletVersion: kubernetesVersion()},
+				NodeInfo:    corev1.NodeSystemInfo{KubeletVersion: apiserver.KubernetesVersion()},
 			},
 		}
 		// The namespace of leases and the like appear a moment after the API
