@@ -67,10 +67,11 @@ func NewTerm(ctx context.Context, cfg Config) (*Term, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newTerm(ctx, cfg, kube, dyn, kinds)
+	return TermOver(ctx, cfg, kube, dyn, kinds)
 }
 
-func newTerm(ctx context.Context, cfg Config, kube kubernetes.Interface, dyn dynamic.Interface, kinds []interpret.Kind) (*Term, error) {
+// TermOver is NewTerm over given clients, for those kinds.
+func TermOver(ctx context.Context, cfg Config, kube kubernetes.Interface, dyn dynamic.Interface, kinds []interpret.Kind) (*Term, error) {
 	t := &Term{
 		Dynamic: dyn, Kube: kube, Clock: cfg.Clock, Log: cfg.Log, Started: cfg.Clock.Now(), Kinds: kinds,
 		objects:     map[schema.GroupKind]cache.SharedIndexInformer{},
@@ -234,7 +235,7 @@ func (t *Term) Bindings() []*v1alpha1.ResourceBinding {
 func (t *Term) BindingsOn(cluster string) []*v1alpha1.ResourceBinding {
 	items, err := t.bindings.GetIndexer().ByIndex(byCluster, cluster)
 	if err != nil {
-		return nil // the index exists: newTerm made it
+		return nil // the index exists: TermOver made it
 	}
 	return list[v1alpha1.ResourceBinding](items)
 }

@@ -1,0 +1,386 @@
+package syncer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/interpret"
+)
+
+// stage is a syncer of cluster "east" between a control plane and a member that
+// are both fakes, with a journal of what it writes to either.
+type stage struct {
+	t       *testing.T
+	control *dynamicfake.FakeDynamicClient
+	member  *dynamicfake.FakeDynamicClient
+	syncer  *Syncer
+
+	mu      sync.Mutex
+	journal []string
+	down    error // what the member answers, if set
+	uids    int
+}
+
+func gvrs() map[schema.GroupVersionResource]string {
+	out := map[schema.GroupVersionResource]string{
+		v1alpha1.ClusterResource: "ClusterList", v1alpha1.ResourceBindingResource: "ResourceBindingList", namespaces(): "NamespaceList",
+	}
+	for _, k := range interpret.Kinds() {
+		out[k.GVR()] = k.Kind + "List"
+	}
+	return out
+}
+
+// open sets the stage: what is in the control plane, and in the member.
+func open(t *testing.T, control, member []*unstructured.Unstructured) *stage {
+	t.Helper()
+	s := &stage{t: t}
+	s.control = s.fake("control", append(control, cluster()))
+	s.member = s.fake("member", member)
+	ctx, stop := context.WithCancel(t.Context())
+	term, err := fleet.TermOver(ctx, fleet.Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)},
+		kubefake.NewClientset(), s.control, interpret.Kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.syncer = &Syncer{Term: term, cluster: "east", log: term.Log, known: map[types.NamespacedName]*memory{},
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](10*time.Millisecond, 50*time.Millisecond))}
+	s.syncer.member = newMember(s.member, nil, nil, s.syncer.memberChanged)
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.syncer.run(ctx) }()
+	t.Cleanup(func() { stop(); <-done })
+	return s
+}
+
+// fake is a client with just enough of server-side apply: top-level fields and
+// metadata are merged. It keeps the journal.
+func (s *stage) fake(name string, objects []*unstructured.Unstructured) *dynamicfake.FakeDynamicClient {
+	var initial []runtime.Object
+	for _, o := range objects {
+		initial = append(initial, o)
+	}
+	c := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), gvrs(), initial...)
+	c.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if name == "member" && s.down != nil && action.GetVerb() != "list" && action.GetVerb() != "watch" {
+			return true, nil, s.down
+		}
+		switch a := action.(type) {
+		case clienttesting.DeleteActionImpl:
+			uid := ""
+			if p := a.DeleteOptions.Preconditions; p != nil && p.UID != nil {
+				uid = string(*p.UID)
+			}
+			s.journal = append(s.journal, fmt.Sprintf("%s delete %s uid=%s", name, a.Name, uid))
+		case clienttesting.PatchActionImpl:
+			if a.PatchType == types.ApplyPatchType {
+				return s.apply(name, c, a)
+			}
+			s.journal = append(s.journal, fmt.Sprintf("%s patch %s", name, a.Name))
+		}
+		return false, nil, nil
+	})
+	return c
+}
+
+func (s *stage) apply(name string, c *dynamicfake.FakeDynamicClient, a clienttesting.PatchActionImpl) (bool, runtime.Object, error) {
+	desired := &unstructured.Unstructured{}
+	if err := json.Unmarshal(a.Patch, &desired.Object); err != nil {
+		return true, nil, err
+	}
+	what := fmt.Sprintf("%s apply %s", name, a.Name)
+	if name == "control" {
+		entries, _, _ := unstructured.NestedSlice(desired.Object, "status", "clusters")
+		what += " no entry"
+		for _, e := range entries {
+			what = strings.TrimSuffix(what, " no entry") + fmt.Sprintf(" %v", e.(map[string]any)["reason"])
+		}
+	}
+	s.journal = append(s.journal, what)
+	live, err := c.Tracker().Get(a.GetResource(), a.GetNamespace(), a.Name)
+	if apierrors.IsNotFound(err) {
+		s.uids++
+		desired.SetUID(types.UID(fmt.Sprintf("made-%d", s.uids)))
+		desired.SetGeneration(1)
+		desired.SetResourceVersion("1")
+		return true, desired, c.Tracker().Create(a.GetResource(), desired, a.GetNamespace())
+	}
+	if err != nil {
+		return true, nil, err
+	}
+	merged := live.(*unstructured.Unstructured).DeepCopy()
+	for field, value := range desired.Object {
+		if field != "metadata" {
+			merged.Object[field] = value
+		}
+	}
+	if version, err := strconv.Atoi(merged.GetResourceVersion()); err == nil {
+		merged.SetResourceVersion(strconv.Itoa(version + 1))
+	}
+	if len(desired.GetLabels()) > 0 {
+		merged.SetLabels(desired.GetLabels())
+		merged.SetAnnotations(desired.GetAnnotations())
+	}
+	return true, merged, c.Tracker().Update(a.GetResource(), merged, a.GetNamespace())
+}
+
+func (s *stage) wrote() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.journal)
+}
+
+// eventually waits for a condition, and shows the journal if it does not come.
+func (s *stage) eventually(what string, ok func() bool) {
+	s.t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			s.t.Fatalf("not: %s\n%s", what, strings.Join(s.wrote(), "\n"))
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func (s *stage) contains(entry string) func() bool {
+	return func() bool {
+		return slices.ContainsFunc(s.wrote(), func(e string) bool { return strings.Contains(e, entry) })
+	}
+}
+
+// settled waits until nothing has been written for a while: for what must not
+// happen, there is nothing else to wait for.
+func (s *stage) settled() []string {
+	last, since := len(s.wrote()), time.Now()
+	for time.Since(since) < 300*time.Millisecond {
+		time.Sleep(10 * time.Millisecond)
+		if n := len(s.wrote()); n != last {
+			last, since = n, time.Now()
+		}
+	}
+	return s.wrote()
+}
+
+func (s *stage) memberHas(kind, name string) *unstructured.Unstructured {
+	s.t.Helper()
+	k, _ := interpret.Find(schema.GroupKind{Kind: kind})
+	u, err := s.member.Tracker().Get(k.GVR(), "shop", name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return u.(*unstructured.Unstructured)
+}
+
+func cluster() *unstructured.Unstructured {
+	return object(v1alpha1.Group+"/"+v1alpha1.Version, "Cluster", "", "east", "cluster-uid", nil)
+}
+
+func object(apiVersion, kind, namespace, name, uid string, rest map[string]any) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	for field, value := range rest {
+		u.Object[field] = value
+	}
+	u.SetAPIVersion(apiVersion)
+	u.SetKind(kind)
+	u.SetNamespace(namespace)
+	u.SetName(name)
+	u.SetUID(types.UID(uid))
+	return u
+}
+
+func configMap(uid string) *unstructured.Unstructured {
+	return object("v1", "ConfigMap", "shop", "conf", uid, map[string]any{"data": map[string]any{"a": "b"}})
+}
+
+func marked(uid, source string) *unstructured.Unstructured {
+	u := configMap(uid)
+	u.SetLabels(map[string]string{v1alpha1.ManagedLabel: "true"})
+	u.SetAnnotations(map[string]string{v1alpha1.ClusterAnnotation: "east", v1alpha1.SourceUIDAnnotation: source})
+	return u
+}
+
+func binding(chosen bool, state *v1alpha1.ClusterState) *unstructured.Unstructured {
+	b := &v1alpha1.ResourceBinding{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.Group + "/" + v1alpha1.Version, Kind: "ResourceBinding"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "configmap-conf", UID: "binding-uid",
+			Finalizers: []string{v1alpha1.BindingFinalizer}},
+		Spec: v1alpha1.ResourceBindingSpec{Resource: v1alpha1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Name: "conf", UID: "source"}},
+	}
+	if chosen {
+		b.Spec.Clusters = []v1alpha1.ClusterShare{{Name: "east", Reason: "Scheduled"}}
+	}
+	if state != nil {
+		state.Name = "east"
+		b.Status.Clusters = []v1alpha1.ClusterState{*state}
+	}
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(b)
+	if err != nil {
+		panic(err)
+	}
+	return &unstructured.Unstructured{Object: m}
+}
+
+func objects(o ...*unstructured.Unstructured) []*unstructured.Unstructured { return o }
+
+func TestSaysSoBeforeItDoesSo(t *testing.T) {
+	s := open(t, objects(configMap("source"), binding(true, nil)), nil)
+	s.eventually("the object is there", func() bool { return s.memberHas("ConfigMap", "conf") != nil })
+	s.eventually("and reported", s.contains("control apply configmap-conf <nil>"))
+	journal := s.settled()
+	want := []string{"control apply configmap-conf Applying", "member apply conf", "control apply configmap-conf <nil>"}
+	if strings.Join(journal, "\n") != strings.Join(want, "\n") {
+		t.Errorf("wrote\n%s\nwant\n%s", strings.Join(journal, "\n"), strings.Join(want, "\n"))
+	}
+	made := s.memberHas("ConfigMap", "conf")
+	if made.GetLabels()[v1alpha1.ManagedLabel] != "true" || made.GetAnnotations()[v1alpha1.SourceUIDAnnotation] != "source" {
+		t.Errorf("without our marks: %v %v", made.GetLabels(), made.GetAnnotations())
+	}
+}
+
+func TestTouchesNothingForeign(t *testing.T) {
+	otherCluster := marked("theirs", "source")
+	otherCluster.SetAnnotations(map[string]string{v1alpha1.ClusterAnnotation: "west", v1alpha1.SourceUIDAnnotation: "source"})
+	for name, there := range map[string]*unstructured.Unstructured{
+		"unmarked":            configMap("theirs"),
+		"of another object":   marked("theirs", "another"),
+		"of a twin's syncer":  otherCluster,
+		"and a cluster's own": configMap("own"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, objects(configMap("source"), binding(true, nil)), objects(there))
+			s.eventually("a conflict is reported", s.contains("control apply configmap-conf Conflict"))
+			for _, entry := range s.settled() {
+				if strings.HasPrefix(entry, "member") {
+					t.Errorf("wrote to the member: %s", entry)
+				}
+			}
+		})
+	}
+	t.Run("unless told to", func(t *testing.T) {
+		source := configMap("source")
+		source.SetAnnotations(map[string]string{v1alpha1.AdoptAnnotation: "true"})
+		s := open(t, objects(source, binding(true, nil)), objects(configMap("theirs")))
+		s.eventually("it is taken over", s.contains("member apply conf"))
+	})
+}
+
+func TestRemovesWhatIsNoLongerChosen(t *testing.T) {
+	s := open(t, objects(configMap("source"), binding(false, &v1alpha1.ClusterState{UID: "there"})), objects(marked("there", "source")))
+	s.eventually("it is deleted by UID", s.contains("member delete conf uid=there"))
+	s.eventually("and the entry goes", s.contains("control apply configmap-conf no entry"))
+	journal := s.settled()
+	if slices.IndexFunc(journal, func(e string) bool { return strings.Contains(e, "no entry") }) <
+		slices.IndexFunc(journal, func(e string) bool { return strings.Contains(e, "delete") }) {
+		t.Errorf("the entry went first:\n%s", strings.Join(journal, "\n"))
+	}
+}
+
+// TestNeverRemoves: whatever is not known for certain, what runs stays.
+func TestNeverRemoves(t *testing.T) {
+	deleting := func(b *unstructured.Unstructured) *unstructured.Unstructured {
+		now := metav1.Now()
+		b.SetDeletionTimestamp(&now)
+		return b
+	}
+	applied := &v1alpha1.ClusterState{UID: "there", Generation: 1}
+	tests := map[string]struct {
+		control []*unstructured.Unstructured
+		there   *unstructured.Unstructured
+	}{
+		"the object is not seen":               {objects(binding(true, applied)), marked("there", "source")},
+		"the object was replaced":              {objects(configMap("another"), binding(true, applied)), marked("there", "source")},
+		"only the binding was deleted":         {objects(configMap("source"), deleting(binding(true, applied))), marked("there", "source")},
+		"nothing is bound":                     {nil, marked("there", "source")},
+		"no longer chosen, but it is not ours": {objects(configMap("source"), binding(false, applied)), configMap("theirs")},
+		"no longer chosen, never been there":   {objects(configMap("source"), binding(false, nil)), marked("there", "source")},
+		"the object is gone, theirs is not":    {objects(deleting(binding(true, applied))), configMap("theirs")},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, tt.control, objects(tt.there))
+			for _, entry := range s.settled() {
+				if strings.HasPrefix(entry, "member delete") {
+					t.Errorf("deleted: %s", entry)
+				}
+			}
+			if s.memberHas("ConfigMap", "conf") == nil {
+				t.Error("it is gone")
+			}
+		})
+	}
+}
+
+func TestALostMemberLosesNothing(t *testing.T) {
+	s := open(t, objects(configMap("source"), binding(false, &v1alpha1.ClusterState{UID: "there"})), nil)
+	s.mu.Lock()
+	s.down = errors.New("dial tcp 192.0.2.1:6443: connection refused")
+	s.mu.Unlock()
+	s.syncer.queue.Add(types.NamespacedName{Namespace: "shop", Name: "configmap-conf"})
+	for _, entry := range s.settled() {
+		// Before the line was cut it may have found that nothing is there.
+		if strings.Contains(entry, "member delete") {
+			t.Errorf("deleted: %s", entry)
+		}
+	}
+	if got := explain(s.down); strings.Contains(got, "192.0.2.1") {
+		t.Errorf("the report changes with each network error: %s", got)
+	}
+}
+
+func TestPutsDriftRight(t *testing.T) {
+	s := open(t, objects(configMap("source"), binding(true, nil)), nil)
+	s.eventually("it is reported", s.contains("control apply configmap-conf <nil>"))
+	s.eventually("it is watched", func() bool {
+		k, _ := interpret.Find(schema.GroupKind{Kind: "ConfigMap"})
+		_, seen := s.syncer.member.cached(k, types.NamespacedName{Namespace: "shop", Name: "conf"})
+		return seen
+	})
+	s.settled()
+	changed := s.memberHas("ConfigMap", "conf").DeepCopy()
+	changed.SetResourceVersion("7")
+	changed.Object["data"] = map[string]any{"a": "by hand"}
+	if err := s.member.Tracker().Update(corev1.SchemeGroupVersion.WithResource("configmaps"), changed, "shop"); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("it is put right", func() bool {
+		data, _, _ := unstructured.NestedString(s.memberHas("ConfigMap", "conf").Object, "data", "a")
+		return data == "b"
+	})
+	applies := 0
+	for _, entry := range s.settled() {
+		if entry == "member apply conf" {
+			applies++
+		}
+	}
+	if applies != 2 {
+		t.Errorf("%d applies, want 2: it spins, or does nothing", applies)
+	}
+}
