@@ -140,7 +140,7 @@ func (r *report) measureStores(ctx context.Context, o options, clients []int, di
 	for _, s := range systems {
 		titles = append(titles, s.name())
 		// The first connections, pages and files of a process cost more.
-		warm := workload{Kind: "writes", Clients: 16, Count: 2000, Prefix: "/warm/"}
+		warm := workload{Kind: "writes", Clients: 16, Count: 2000, Prefix: "/warm/up/"}
 		if _, err := s.run(ctx, warm); err != nil {
 			return fmt.Errorf("%s: warm up: %w", s.name(), err)
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/atoll-dev/atoll/kv"
 	atolletcd "github.com/atoll-dev/atoll/kv/etcd"
+	"github.com/atoll-dev/atoll/kv/mvcc"
 	"github.com/atoll-dev/atoll/playground/child"
 	"github.com/atoll-dev/atoll/server"
 )
@@ -102,7 +103,13 @@ func runInProcess(ctx context.Context, link *child.Link) error {
 		return err
 	}
 	defer client.Close()
-	measured, err := cfg.Workload.run(ctx, []*kubernetes.Client{client})
+	clients := []*kubernetes.Client{client}
+	// The served stores have been running for a while; this process has not.
+	warm := workload{Kind: "writes", Clients: 16, Count: 2000, Prefix: "/warm" + cfg.Workload.Prefix}
+	if _, err := warm.run(ctx, clients); err != nil {
+		return fmt.Errorf("warm up: %w", err)
+	}
+	measured, err := cfg.Workload.run(ctx, clients)
 	if err != nil {
 		return err
 	}
@@ -127,7 +134,7 @@ func openKeyspace(ctx context.Context, dir string) (kv.Keyspace, func(), error) 
 	if err != nil {
 		return nil, nil, err
 	}
-	keyspace, err := db.Keyspace(ctx, keyspaceName)
+	keyspace, err := db.Keyspace(ctx, keyspaceName, mvcc.Observer{})
 	if err != nil {
 		db.Close()
 		return nil, nil, err

@@ -52,13 +52,15 @@ func serveKeyspace(ctx context.Context, datastore string, cfg etcd.ServeConfig, 
 		return err
 	}
 	defer func() { err = first(err, db.Close()) }()
-	keyspace, err := db.Keyspace(ctx, cfg.Name)
+	metrics := etcd.NewEngineMetrics()
+	keyspace, err := db.Keyspace(ctx, cfg.Name, metrics.Observer())
 	if err != nil {
 		return err
 	}
 	defer func() { err = first(err, keyspace.Close()) }()
 
 	cfg.Keyspace = keyspace
+	cfg.Started = func(s *etcd.Server) { s.Registry().MustRegister(metrics) }
 	cfg.Ready = func(addrs []net.Addr) {
 		for i, addr := range addrs {
 			what := "etcd clients"

@@ -37,13 +37,14 @@ func OpenDatastore(rawURL string) (*Datastore, error) {
 // Shared tells whether other processes may have the database open too.
 func (d *Datastore) Shared() bool { return d.shared }
 
-// Keyspace opens one keyspace, made if it is new.
-func (d *Datastore) Keyspace(ctx context.Context, name string) (*mvcc.Keyspace, error) {
+// Keyspace opens one keyspace, made if it is new. The observer, if there is one,
+// hears of the engine's work.
+func (d *Datastore) Keyspace(ctx context.Context, name string, observer mvcc.Observer) (*mvcc.Keyspace, error) {
 	table, err := d.Open(ctx, name)
 	if err != nil {
 		return nil, fmt.Errorf("open keyspace %q in %s: %w", name, d.url, err)
 	}
-	keyspace, err := mvcc.Open(ctx, table, d.Backend, mvcc.Options{})
+	keyspace, err := mvcc.Open(ctx, table, d.Backend, mvcc.Options{Observer: observer})
 	if err != nil {
 		return nil, fmt.Errorf("open keyspace %q in %s: %w", name, d.url, err)
 	}

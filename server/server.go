@@ -20,6 +20,7 @@ import (
 
 	"github.com/atoll-dev/atoll/apiserver"
 	"github.com/atoll-dev/atoll/kv/etcd"
+	"github.com/atoll-dev/atoll/kv/mvcc"
 )
 
 // Workspace is the name of the workspace that a server serves, and of its
@@ -99,7 +100,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		return nil, err
 	}
 	s.closers = append(s.closers, s.datastore)
-	keyspace, err := s.datastore.Keyspace(ctx, Workspace)
+	keyspace, err := s.datastore.Keyspace(ctx, Workspace, mvcc.Observer{})
 	if err != nil {
 		return nil, err
 	}
