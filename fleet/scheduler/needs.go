@@ -32,6 +32,9 @@ func (n *needs) set(user object, now []object) (changed []object) {
 	before := n.needed[user]
 	after := make(map[object]bool, len(now))
 	for _, o := range now {
+		if after[o] {
+			continue
+		}
 		after[o] = true
 		if !before[o] {
 			changed = append(changed, o)

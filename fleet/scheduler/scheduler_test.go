@@ -1,0 +1,213 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/json"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/yaml"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/interpret"
+)
+
+const clusters = `
+apiVersion: fleet.atoll.dev/v1alpha1
+kind: Cluster
+metadata: {name: east, uid: e, creationTimestamp: "2026-01-01T00:00:00Z"}
+status: {conditions: [{type: Ready, status: "True", reason: ClusterReady, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}]}
+---
+apiVersion: fleet.atoll.dev/v1alpha1
+kind: Cluster
+metadata: {name: west, uid: w, creationTimestamp: "2026-01-02T00:00:00Z"}
+status: {conditions: [{type: Ready, status: "True", reason: ClusterReady, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}]}
+`
+
+const app = `
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: conf, namespace: shop, uid: c}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: unused, namespace: shop, uid: u}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop, uid: s}
+spec: {selector: {app: web}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop, uid: d}
+spec:
+  replicas: 3
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: c, image: i, envFrom: [{configMapRef: {name: conf}}]}]}
+`
+
+// begin runs a scheduler over a fake control plane that holds the manifests.
+func begin(t *testing.T, manifests string) *dynamicfake.FakeDynamicClient {
+	t.Helper()
+	var initial []runtime.Object
+	for _, doc := range strings.Split(manifests, "\n---\n") {
+		if strings.TrimSpace(doc) == "" {
+			continue
+		}
+		data, err := yaml.YAMLToJSON([]byte(doc))
+		if err != nil {
+			t.Fatal(err)
+		}
+		u := &unstructured.Unstructured{}
+		if err := u.UnmarshalJSON(data); err != nil {
+			t.Fatal(err)
+		}
+		initial = append(initial, u)
+	}
+	kinds := map[schema.GroupVersionResource]string{v1alpha1.ClusterResource: "ClusterList", v1alpha1.ResourceBindingResource: "ResourceBindingList"}
+	for _, k := range interpret.Kinds() {
+		kinds[k.GVR()] = k.Kind + "List"
+	}
+	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, initial...)
+	client.PrependReactor("patch", "resourcebindings", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		p, ok := a.(clienttesting.PatchActionImpl)
+		if ok && p.PatchType == types.ApplyPatchType {
+			// Conditions are applied to the status; the fake does not know how, and
+			// the decision is what counts here.
+			return true, &unstructured.Unstructured{}, nil
+		}
+		return patchSpec(client, p)
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	term, err := fleet.TermOver(ctx, fleet.Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)},
+		kubefake.NewClientset(), client, interpret.Kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- Run(ctx, term) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return client
+}
+
+// patchSpec patches a binding as a server does, which counts generations. Of
+// preconditions it knows nothing.
+func patchSpec(client *dynamicfake.FakeDynamicClient, p clienttesting.PatchActionImpl) (bool, runtime.Object, error) {
+	live, err := client.Tracker().Get(p.GetResource(), p.GetNamespace(), p.Name)
+	if err != nil {
+		return true, nil, err
+	}
+	b := live.(*unstructured.Unstructured).DeepCopy()
+	patch := map[string]any{}
+	if err := json.Unmarshal(p.Patch, &patch); err != nil {
+		return true, nil, err
+	}
+	spec, _, _ := unstructured.NestedMap(patch, "spec")
+	for field, value := range spec {
+		if err := unstructured.SetNestedField(b.Object, value, "spec", field); err != nil {
+			return true, nil, err
+		}
+	}
+	b.SetGeneration(b.GetGeneration() + 1)
+	return true, b, client.Tracker().Update(p.GetResource(), b, p.GetNamespace())
+}
+
+// decided waits until the bindings say what is wanted, one a line: name, clusters
+// with shares, and in brackets who requires it.
+func decided(t *testing.T, client *dynamicfake.FakeDynamicClient, want string) {
+	t.Helper()
+	got := ""
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		list, err := client.Resource(v1alpha1.ResourceBindingResource).List(context.Background(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = ""
+		for i := range list.Items {
+			b := &v1alpha1.ResourceBinding{}
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, b); err != nil {
+				t.Fatal(err)
+			}
+			got += b.Name + ": " + describe(b.Spec.Clusters)
+			if len(b.Spec.RequiredBy) > 0 {
+				got += fmt.Sprint(" ", b.Spec.RequiredBy)
+			}
+			got += "\n"
+		}
+		if got == strings.TrimLeft(want, "\n") {
+			return
+		}
+	}
+	t.Fatalf("decided\n%s\nwant%s", got, want)
+}
+
+const everything = `
+configmap-conf: east, west [{Deployment web}]
+deployment.apps-web: east 2, west 1
+service-web: east, west [{Deployment web}]
+`
+
+func TestAnAppIsPlaced(t *testing.T) {
+	decided(t, begin(t, clusters+app), everything)
+}
+
+func TestWhatIsNeededFollows(t *testing.T) {
+	client := begin(t, clusters+app)
+	decided(t, client, everything)
+	deployments := client.Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}).Namespace("shop")
+	// Now it needs the other ConfigMap. The Service still selects its pods.
+	patch := `{"spec":{"replicas":5,"template":{"spec":{"containers":[{"name":"c","image":"i","envFrom":[{"configMapRef":{"name":"unused"}}]}]}}}}`
+	if _, err := deployments.Patch(context.Background(), "web", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	decided(t, client, `
+configmap-unused: east, west [{Deployment web}]
+deployment.apps-web: east 3, west 2
+service-web: east, west [{Deployment web}]
+`)
+	if err := deployments.Delete(context.Background(), "web", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	decided(t, client, "\n")
+	configMaps := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace("shop")
+	if _, err := configMaps.Get(context.Background(), "unused", metav1.GetOptions{}); apierrors.IsNotFound(err) {
+		t.Error("the object that was no longer needed is gone from the control plane")
+	}
+}
+
+func TestAClusterLeaves(t *testing.T) {
+	client := begin(t, clusters+app)
+	decided(t, client, everything)
+	api := client.Resource(v1alpha1.ClusterResource)
+	patch := `{"metadata":{"deletionTimestamp":"2026-01-03T00:00:00Z","finalizers":["fleet.atoll.dev/leave"]}}`
+	if _, err := api.Patch(context.Background(), "east", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	decided(t, client, `
+configmap-conf: west [{Deployment web}]
+deployment.apps-web: west 3
+service-web: west [{Deployment web}]
+`)
+}
