@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,13 +39,14 @@ gracefully on SIGINT or SIGTERM; a second signal kills it.`,
   atoll server --data-dir /var/lib/atoll --bind-address 0.0.0.0 --tls-name atoll.example.com`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := setLogging(cmd.ErrOrStderr(), verbosity)
+			var serving atomic.Bool
+			log, err := setLogging(cmd.ErrOrStderr(), verbosity, &serving)
 			if err != nil {
 				return err
 			}
 			cfg.Log = log
 			cfg.WithoutWorkloadAPIs = !workloads
-			return runServer(cmd.Context(), cfg, cmd.ErrOrStderr())
+			return runServer(cmd.Context(), cfg, cmd.ErrOrStderr(), &serving)
 		},
 	}
 	flags := cmd.Flags()
@@ -68,7 +70,9 @@ gracefully on SIGINT or SIGTERM; a second signal kills it.`,
 	return cmd
 }
 
-func runServer(ctx context.Context, cfg server.Config, out io.Writer) (err error) {
+// runServer runs a server until ctx ends. serving is true while it is ready and
+// has not been asked to stop.
+func runServer(ctx context.Context, cfg server.Config, out io.Writer, serving *atomic.Bool) (err error) {
 	start := time.Now()
 	s, err := server.New(ctx, cfg)
 	if err != nil {
@@ -79,16 +83,35 @@ func runServer(ctx context.Context, cfg server.Config, out io.Writer) (err error
 			err = closeErr
 		}
 	}()
+	defer context.AfterFunc(ctx, func() { serving.Store(false) })()
 	go func() {
-		select {
-		case <-s.Ready():
-			fmt.Fprintf(out, "Atoll serves %s (ready after %.1f s). Try:\n\n  kubectl --kubeconfig %s get namespaces\n\n",
-				s.URL(), time.Since(start).Seconds(), relative(s.Kubeconfig()))
-			giveBackMemory(ctx)
-		case <-ctx.Done():
+		if !awaitReady(ctx, s, out) {
+			return
 		}
+		serving.Store(ctx.Err() == nil)
+		fmt.Fprintf(out, "Atoll serves %s (ready after %.1f s). Try:\n\n  kubectl --kubeconfig %s get namespaces\n\n",
+			s.URL(), time.Since(start).Seconds(), relative(s.Kubeconfig()))
+		giveBackMemory(ctx)
 	}()
 	return s.Run(ctx)
+}
+
+// awaitReady tells whether the server became ready before ctx ended, and says
+// how to find out why if that takes long.
+func awaitReady(ctx context.Context, s *server.Server, out io.Writer) bool {
+	const long = 20 * time.Second
+	slow := time.NewTimer(long)
+	defer slow.Stop()
+	for {
+		select {
+		case <-s.Ready():
+			return true
+		case <-slow.C:
+			fmt.Fprintf(out, "Atoll is not ready after %v. To see what it waits for, ask %s/readyz?verbose or run it with -v 2.\n", long, s.URL())
+		case <-ctx.Done():
+			return false
+		}
+	}
 }
 
 // giveBackMemory returns the garbage of the start to the system, once all is
