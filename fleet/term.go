@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -19,6 +20,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
@@ -67,11 +70,16 @@ func NewTerm(ctx context.Context, cfg Config) (*Term, error) {
 	if err != nil {
 		return nil, err
 	}
-	return TermOver(ctx, cfg, kube, dyn, kinds)
+	meta, err := metadata.NewForConfig(cfg.REST)
+	if err != nil {
+		return nil, fmt.Errorf("fleet: make a client of the control plane: %w", err)
+	}
+	return TermOver(ctx, cfg, kube, dyn, meta, kinds)
 }
 
-// TermOver is NewTerm over given clients, for those kinds.
-func TermOver(ctx context.Context, cfg Config, kube kubernetes.Interface, dyn dynamic.Interface, kinds []interpret.Kind) (*Term, error) {
+// TermOver is NewTerm over given clients, for those kinds. Without a metadata
+// client, opaque kinds are watched whole like the others.
+func TermOver(ctx context.Context, cfg Config, kube kubernetes.Interface, dyn dynamic.Interface, meta metadata.Interface, kinds []interpret.Kind) (*Term, error) {
 	t := &Term{
 		Dynamic: dyn, Kube: kube, Clock: cfg.Clock, Log: cfg.Log, Started: cfg.Clock.Now(), Kinds: kinds,
 		objects:     map[schema.GroupKind]cache.SharedIndexInformer{},
@@ -81,7 +89,7 @@ func TermOver(ctx context.Context, cfg Config, kube kubernetes.Interface, dyn dy
 	t.bindings = informer(dyn, v1alpha1.ResourceBindingResource, cache.Indexers{byCluster: clustersOf}, into[v1alpha1.ResourceBinding])
 	all := []cache.SharedIndexInformer{t.clusters, t.bindings}
 	for _, k := range kinds {
-		i := informer(dyn, k.GVR(), nil, withoutManagedFields)
+		i := objectInformer(dyn, meta, k)
 		t.objects[k.GroupKind()] = i
 		all = append(all, i)
 		if err := t.fanOutObjects(k, i); err != nil {
@@ -143,12 +151,43 @@ func informer(dyn dynamic.Interface, gvr schema.GroupVersionResource, indexers c
 		indexers = cache.Indexers{}
 	}
 	indexers[cache.NamespaceIndex] = cache.MetaNamespaceIndexFunc
-	i := dynamicinformer.NewFilteredDynamicInformer(dyn, gvr, metav1.NamespaceAll, 0, indexers, nil).Informer()
+	return transformed(dynamicinformer.NewFilteredDynamicInformer(dyn, gvr, metav1.NamespaceAll, 0, indexers, nil).Informer(), transform)
+}
+
+func transformed(i cache.SharedIndexInformer, transform cache.TransformFunc) cache.SharedIndexInformer {
 	// It fails only on a running informer, which this one is not.
 	if err := i.SetTransform(transform); err != nil {
 		panic(err)
 	}
 	return i
+}
+
+// objectInformer watches a known kind: of an opaque one only the metadata, since
+// a control plane may hold many such objects that no cluster ever gets.
+func objectInformer(dyn dynamic.Interface, meta metadata.Interface, k interpret.Kind) cache.SharedIndexInformer {
+	if !k.Opaque || meta == nil {
+		return informer(dyn, k.GVR(), nil, withoutManagedFields)
+	}
+	indexers := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
+	return transformed(metadatainformer.NewFilteredMetadataInformer(meta, k.GVR(), metav1.NamespaceAll, 0, indexers, nil).Informer(), asObject(k))
+}
+
+// asObject makes metadata look like the object that it belongs to, of which all
+// but the metadata is missing.
+func asObject(k interpret.Kind) cache.TransformFunc {
+	return func(obj any) (any, error) {
+		m, ok := obj.(*metav1.PartialObjectMetadata)
+		if !ok {
+			return obj, nil
+		}
+		m.ManagedFields = nil
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&m.ObjectMeta)
+		if err != nil {
+			return nil, fmt.Errorf("read the metadata of %s %s/%s: %w", k.Kind, m.Namespace, m.Name, err)
+		}
+		apiVersion, kind := k.ToAPIVersionAndKind()
+		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": content}}, nil
+	}
 }
 
 // into makes an informer hold T instead of maps: smaller, and read without
@@ -240,13 +279,34 @@ func (t *Term) BindingsOn(cluster string) []*v1alpha1.ResourceBinding {
 	return list[v1alpha1.ResourceBinding](items)
 }
 
-// Object gives an object of a known kind from the cache.
+// Object gives an object of a known kind from the cache. Of an opaque kind it has
+// only the metadata; Whole has the rest.
 func (t *Term) Object(gk schema.GroupKind, key types.NamespacedName) (*unstructured.Unstructured, bool) {
 	i, served := t.objects[gk]
 	if !served {
 		return nil, false
 	}
 	return get[unstructured.Unstructured](i, key.String())
+}
+
+// Whole gives all of an object that Object gave: at least as new as that one. It is
+// false if by now there is no such object or another of its name, which will be an
+// event.
+func (t *Term) Whole(ctx context.Context, k interpret.Kind, obj *unstructured.Unstructured) (*unstructured.Unstructured, bool, error) {
+	if !k.Opaque {
+		return obj, true, nil
+	}
+	whole, err := t.Dynamic.Resource(k.GVR()).Namespace(obj.GetNamespace()).Get(ctx, obj.GetName(), metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, false, nil
+	case err != nil:
+		return nil, false, fmt.Errorf("read %s %s/%s: %w", k.Kind, obj.GetNamespace(), obj.GetName(), err)
+	case whole.GetUID() != obj.GetUID():
+		return nil, false, nil
+	}
+	whole.SetManagedFields(nil)
+	return whole, true, nil
 }
 
 // Objects gives the objects of a known kind in a namespace, or with "" in all of

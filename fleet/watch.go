@@ -128,7 +128,7 @@ func (t *Term) fanOutObjects(k interpret.Kind, i cache.SharedIndexInformer) erro
 		obj := is
 		if is == nil {
 			obj = was
-		} else if was != nil && was.GetUID() == is.GetUID() && OnlyStatusDiffers(was, is) {
+		} else if was != nil && was.GetUID() == is.GetUID() && sameForClusters(k, was, is) {
 			return
 		}
 		key := types.NamespacedName{Namespace: obj.GetNamespace(), Name: v1alpha1.BindingName(k.GroupKind(), obj.GetName())}
@@ -137,6 +137,17 @@ func (t *Term) fanOutObjects(k interpret.Kind, i cache.SharedIndexInformer) erro
 			t.publish(key, names...)
 		}
 	})
+}
+
+// sameForClusters tells whether two states of one object are the same to the
+// clusters that have it. What an opaque kind holds is not in the cache: any new
+// version of it may differ.
+func sameForClusters(k interpret.Kind, was, is *unstructured.Unstructured) bool {
+	if k.Opaque {
+		version := is.GetResourceVersion()
+		return version != "" && version == was.GetResourceVersion()
+	}
+	return OnlyStatusDiffers(was, is)
 }
 
 // OnlyStatusDiffers tells whether two states of one object differ in their status at

@@ -81,7 +81,9 @@ func (m *minder) observe(p *problem) observation {
 }
 
 // run probes until ctx ends. The first successful probe starts the watch of the
-// nodes and the syncer; both outlive later failures and resume by themselves.
+// nodes and the syncer. Both outlive failures and resume by themselves, but by
+// then pause for half a minute between attempts; so when the cluster turns Ready
+// again they are started anew.
 func (m *minder) run(ctx context.Context, a *access) {
 	cfg := rest.CopyConfig(a.rest)
 	cfg.Timeout = probeTimeout
@@ -96,15 +98,21 @@ func (m *minder) run(ctx context.Context, a *access) {
 	defer ticker.Stop()
 	var children sync.WaitGroup
 	defer children.Wait()
-	started := false
+	stopChildren := context.CancelFunc(nil)
 	for ctx.Err() == nil {
 		r := probe(ctx, kube, m.lastResult())
 		r.at = m.c.Clock.Now()
-		m.record(ctx, r)
-		if r.ready && !started {
-			started = true
-			children.Go(func() { m.runSyncer(ctx, a) })
-			children.Go(func() { m.watchNodes(ctx, a) })
+		changed := m.record(ctx, r)
+		if r.ready && (changed || stopChildren == nil) {
+			if stopChildren != nil {
+				stopChildren()
+				children.Wait()
+			}
+			var serving context.Context
+			serving, stopChildren = context.WithCancel(ctx)
+			defer stopChildren()
+			children.Go(func() { m.runSyncer(serving, a) })
+			children.Go(func() { m.watchNodes(serving, a) })
 		}
 		select {
 		case <-ctx.Done():
@@ -119,23 +127,28 @@ func (m *minder) lastResult() result {
 	return m.health.last
 }
 
-// record takes in a probe and has the status written if there is news.
-func (m *minder) record(ctx context.Context, r result) {
+// record takes in a probe and has the status written if there is news. It
+// reports whether the verdict on the cluster changed.
+func (m *minder) record(ctx context.Context, r result) (changed bool) {
 	if ctx.Err() != nil {
-		return // it failed because we stopped
+		return false // it failed because we stopped
 	}
 	m.mu.Lock()
-	changed := m.health.add(r)
+	changed = m.health.add(r)
 	m.mu.Unlock()
 	if changed {
 		m.c.Log.Info("cluster changed", "cluster", m.name, "ready", r.ready, "reason", r.reason)
 	}
 	// Every probe, for the heartbeat and the nodes: it writes only what is new.
 	m.c.queue.Add(m.name)
+	return changed
 }
 
 func (m *minder) runSyncer(ctx context.Context, a *access) {
 	for ctx.Err() == nil {
+		m.mu.Lock()
+		m.trouble = ""
+		m.mu.Unlock()
 		err := m.c.syncer(ctx, m.c.Term, m.name, a.rest)
 		if ctx.Err() != nil {
 			return
@@ -152,8 +165,5 @@ func (m *minder) runSyncer(ctx context.Context, a *access) {
 			return
 		case <-m.c.Clock.After(retrySyncer):
 		}
-		m.mu.Lock()
-		m.trouble = ""
-		m.mu.Unlock()
 	}
 }

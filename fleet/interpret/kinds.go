@@ -27,6 +27,10 @@ type Kind struct {
 	// KeepsData marks what holds state that the control plane does not have. It is
 	// taken out of a cluster only when it is deleted, never because it moved.
 	KeepsData bool
+	// Opaque kinds hold what only the clusters that run their users read. By its
+	// metadata alone all questions of this package about such an object can be
+	// answered; only Prepare, which copies it, wants it whole.
+	Opaque bool
 
 	template     []string // path of the pod template, if there is one
 	needs        func(obj *unstructured.Unstructured, add func(Reference))
@@ -48,7 +52,7 @@ func Kinds() []Kind {
 	return []Kind{
 		{GroupVersionKind: kind("", "v1", "ServiceAccount"), Resource: "serviceaccounts",
 			needs: serviceAccountNeeds, prepare: prepareServiceAccount, notGenerated: true},
-		{GroupVersionKind: kind("", "v1", "ConfigMap"), Resource: "configmaps", notGenerated: true},
+		{GroupVersionKind: kind("", "v1", "ConfigMap"), Resource: "configmaps", Opaque: true, notGenerated: true},
 		{GroupVersionKind: kind("", "v1", "Secret"), Resource: "secrets", notGenerated: true},
 		{GroupVersionKind: kind("", "v1", "PersistentVolumeClaim"), Resource: "persistentvolumeclaims", KeepsData: true,
 			prepare: prepareClaim, health: claimHealth, aggregate: aggregateClaim, notGenerated: true},

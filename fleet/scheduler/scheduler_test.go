@@ -97,7 +97,7 @@ func begin(t *testing.T, manifests string) *dynamicfake.FakeDynamicClient {
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	term, err := fleet.TermOver(ctx, fleet.Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)},
-		kubefake.NewClientset(), client, interpret.Kinds())
+		kubefake.NewClientset(), client, nil, interpret.Kinds())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,10 +74,14 @@ func (c *controller) listen() error {
 	}
 	for _, k := range c.Kinds {
 		gk := k.GroupKind()
-		// A new generation, or a status that somebody else wrote.
+		// A new generation, or a status that somebody else wrote. What no cluster
+		// has is none of our business until it has a binding, which is an event.
 		if err := c.OnObject(gk, func(_, is *unstructured.Unstructured) {
-			if is != nil {
-				c.queue.AddAfter(types.NamespacedName{Namespace: is.GetNamespace(), Name: v1alpha1.BindingName(gk, is.GetName())}, gather)
+			if is == nil {
+				return
+			}
+			if b, bound := c.Binding(types.NamespacedName{Namespace: is.GetNamespace(), Name: v1alpha1.BindingName(gk, is.GetName())}); bound {
+				enqueue(b)
 			}
 		}); err != nil {
 			return err

@@ -58,9 +58,12 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) error 
 		// then says so in the binding. Until then everything stays as it is.
 		return nil
 	}
-	err := s.apply(ctx, k, b, obj, share, m)
-	if err != nil {
-		return s.reportTrouble(ctx, b, obj, m, err)
+	whole, exists, err := s.Whole(ctx, k, obj)
+	if err != nil || !exists {
+		return err
+	}
+	if err := s.apply(ctx, k, b, whole, share, m); err != nil {
+		return s.reportTrouble(ctx, b, whole, m, err)
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ func open(t *testing.T, control, member []*unstructured.Unstructured) *stage {
 	s.member = s.fake("member", member)
 	ctx, stop := context.WithCancel(t.Context())
 	term, err := fleet.TermOver(ctx, fleet.Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)},
-		kubefake.NewClientset(), s.control, interpret.Kinds())
+		kubefake.NewClientset(), s.control, nil, interpret.Kinds())
 	if err != nil {
 		t.Fatal(err)
 	}
