@@ -12,7 +12,18 @@ import (
 	"k8s.io/client-go/informers"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/kubernetes/pkg/serviceaccount"
+	"k8s.io/utils/clock"
 )
+
+// rememberCertificates spares the verification of a client certificate with every
+// request. It comes before anything that looks at more of a request than its
+// credentials.
+func rememberCertificates(c *genericapiserver.Config) {
+	if c.Authentication.RequestHeaderConfig != nil {
+		return // headers tell who a front proxy's certificate stands for
+	}
+	c.Authentication.Authenticator = newCertificateMemory(c.Authentication.Authenticator, clock.RealClock{})
+}
 
 // admitAnonymousToHealth lets load balancers and probes ask for the server's
 // health without credentials. Every other request without them is 401, where

@@ -38,6 +38,7 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (*agg
 	}
 	generic.RESTOptionsGetter = storage.options(generic.RESTOptionsGetter)
 	generic.AddHealthChecks(storage.health())
+	rememberCertificates(generic)
 	admitAnonymousToHealth(generic)
 	// Leases that tell which servers there are. Nothing in a workspace reads
 	// them, and each costs a durable write every ten seconds.
