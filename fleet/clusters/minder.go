@@ -96,28 +96,32 @@ func (m *minder) run(ctx context.Context, a *access) {
 	}
 	ticker := m.c.Clock.NewTicker(probeEvery)
 	defer ticker.Stop()
-	var children sync.WaitGroup
-	defer children.Wait()
-	stopChildren := context.CancelFunc(nil)
-	for ctx.Err() == nil {
+	stop := func() {}
+	defer func() { stop() }()
+	for served := false; ctx.Err() == nil; {
 		r := probe(ctx, kube, m.lastResult())
 		r.at = m.c.Clock.Now()
 		changed := m.record(ctx, r)
-		if r.ready && (changed || stopChildren == nil) {
-			if stopChildren != nil {
-				stopChildren()
-				children.Wait()
-			}
-			var serving context.Context
-			serving, stopChildren = context.WithCancel(ctx)
-			defer stopChildren()
-			children.Go(func() { m.runSyncer(serving, a) })
-			children.Go(func() { m.watchNodes(serving, a) })
+		if r.ready && (changed || !served) {
+			stop()
+			stop, served = m.start(ctx, a), true
 		}
 		select {
 		case <-ctx.Done():
 		case <-ticker.C():
 		}
+	}
+}
+
+// start begins the watch of the nodes and the syncer; stop ends them.
+func (m *minder) start(ctx context.Context, a *access) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { m.runSyncer(ctx, a) })
+	running.Go(func() { m.watchNodes(ctx, a) })
+	return func() {
+		cancel()
+		running.Wait()
 	}
 }
 
