@@ -23,7 +23,7 @@ demo: go ## a control plane and CLUSTERS=3 real Kubernetes clusters, left runnin
 	$(GO) run ./playground --clusters $(CLUSTERS) --dir $(DIR)
 
 kubectl: go ## bin/kubectl, for a machine without one
-	$(GO) build -trimpath -o bin/kubectl ./playground/kubectl
+	$(GO) build -trimpath -ldflags "-X k8s.io/component-base/version.gitVersion=$$($(GO) list -m -f '{{.Version}}' k8s.io/kubernetes)" -o bin/kubectl ./playground/kubectl
 
 # Kubernetes under the race detector takes longer to compile than to test, so a
 # test that contains it runs without; the go command knows which do.
