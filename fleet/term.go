@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -328,8 +329,9 @@ func (t *Term) Objects(gk schema.GroupKind, namespace string) []*unstructured.Un
 
 // Served tells whether the control plane serves a kind, and what is known of it.
 func (t *Term) Served(gk schema.GroupKind) (interpret.Kind, bool) {
-	if _, served := t.objects[gk]; !served {
+	i := slices.IndexFunc(t.Kinds, func(k interpret.Kind) bool { return k.GroupKind() == gk })
+	if i < 0 {
 		return interpret.Kind{}, false
 	}
-	return interpret.Find(gk)
+	return t.Kinds[i], true
 }

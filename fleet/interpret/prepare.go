@@ -28,8 +28,12 @@ func StaysHome(obj *unstructured.Unstructured) string {
 	case obj.GetKind() == "Service" && obj.GetNamespace() == metav1.NamespaceDefault && obj.GetName() == "kubernetes":
 		return "every cluster has its own API server"
 	}
+	owners := obj.GetOwnerReferences()
+	if len(owners) == 0 {
+		return ""
+	}
 	self, _ := Find(obj.GroupVersionKind().GroupKind())
-	for _, owner := range obj.GetOwnerReferences() {
+	for _, owner := range owners {
 		// A CronJob makes its Jobs where it runs. What merely follows its user
 		// (a ConfigMap that a Deployment owns) nobody makes there, so it goes.
 		k, ok := Find(schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind())
