@@ -1,6 +1,8 @@
 package kvtest
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -23,6 +25,14 @@ func (e *env) grant(id kv.LeaseID, ttl time.Duration) *kv.Lease {
 	e.Helper()
 	l, err := e.ks.Grant(e.ctx, id, ttl)
 	e.ok("grant", err)
+	// A lease that ended later would make a revision in the middle of another
+	// test.
+	e.Cleanup(func() {
+		_, err := e.ks.Revoke(context.WithoutCancel(e.ctx), l.ID)
+		if err != nil && !errors.Is(err, kv.ErrLeaseNotFound) {
+			e.Errorf("revoke lease %d: %v", l.ID, err)
+		}
+	})
 	return l
 }
 

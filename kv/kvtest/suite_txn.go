@@ -219,8 +219,7 @@ func testPrev(e *env) {
 }
 
 func testIgnore(e *env) {
-	lease, err := e.ks.Grant(e.ctx, 0, leaseTTL)
-	e.ok("grant", err)
+	lease := e.grant(0, leaseTTL)
 	e.do(e.leasedPutOp("a", "1", lease.ID))
 	e.do(kv.Op{Put: &kv.PutOp{Key: e.key("a"), IgnoreValue: true, Lease: lease.ID}})
 	got := e.get("a")
