@@ -1,0 +1,100 @@
+package fleet
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/metadata"
+	metadatafake "k8s.io/client-go/metadata/fake"
+	"k8s.io/utils/clock"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/interpret"
+)
+
+// TestOpaqueKinds: of a ConfigMap the cache holds the metadata only, and yet the
+// clusters that have it hear of any change, and can read it whole.
+func TestOpaqueKinds(t *testing.T) {
+	configMaps, known := interpret.Find(schema.GroupKind{Kind: "ConfigMap"})
+	if !known || !configMaps.Opaque {
+		t.Fatal("ConfigMaps are not opaque: this test is about nothing")
+	}
+	key := types.NamespacedName{Namespace: "default", Name: "settings"}
+	whole := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{"namespace": key.Namespace, "name": key.Name, "uid": "u1", "resourceVersion": "1"},
+		"data":     map[string]any{"colour": "blue"}}}
+	binding := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": "ResourceBinding",
+		"metadata": map[string]any{"namespace": key.Namespace, "name": v1alpha1.BindingName(configMaps.GroupKind(), key.Name), "uid": "b1"},
+		"spec":     map[string]any{"clusters": []any{map[string]any{"name": "east"}}}}}
+	metadataOf := func(version string) *metav1.PartialObjectMetadata {
+		return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "u1", ResourceVersion: version,
+				ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}}}
+	}
+
+	scheme := metadatafake.NewTestScheme()
+	if err := metav1.AddMetaToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	meta := metadatafake.NewSimpleMetadataClient(scheme, metadataOf("1"))
+	term := termOver(t, meta, configMaps, whole, binding)
+
+	obj, ok := term.Object(configMaps.GroupKind(), key)
+	if !ok || obj.GetKind() != "ConfigMap" || obj.GetUID() != "u1" || obj.Object["data"] != nil || obj.GetManagedFields() != nil {
+		t.Fatalf("the cache has %v", obj)
+	}
+	got, ok, err := term.Whole(t.Context(), configMaps, obj)
+	if colour, _, _ := unstructured.NestedString(got.Object, "data", "colour"); err != nil || !ok || colour != "blue" {
+		t.Errorf("read whole: %v, %v, %v", got, ok, err)
+	}
+	other := obj.DeepCopy()
+	other.SetUID("u0")
+	if _, ok, err := term.Whole(t.Context(), configMaps, other); ok || err != nil {
+		t.Errorf("an object that was replaced is read as its successor: %v, %v", ok, err)
+	}
+	other.SetName("gone")
+	if _, ok, err := term.Whole(t.Context(), configMaps, other); ok || err != nil {
+		t.Errorf("an object that is gone is read: %v, %v", ok, err)
+	}
+
+	heard := make(chan types.NamespacedName, 10)
+	defer term.Subscribe("east", func(key types.NamespacedName) { heard <- key })()
+	<-heard // that the binding exists
+	if err := meta.Tracker().Update(configMaps.GVR(), metadataOf("2"), key.Namespace); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case b := <-heard:
+		if b.Name != binding.GetName() {
+			t.Errorf("heard of %v", b)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("nobody heard of a change of what the cache does not hold")
+	}
+}
+
+// termOver starts a term in which the control plane serves one kind.
+func termOver(t *testing.T, meta metadata.Interface, kind interpret.Kind, objects ...runtime.Object) *Term {
+	t.Helper()
+	dyn := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+		v1alpha1.ClusterResource: "ClusterList", v1alpha1.ResourceBindingResource: "ResourceBindingList", kind.GVR(): kind.Kind + "List",
+	}, objects...)
+	ctx, stop := context.WithCancel(t.Context())
+	term, err := TermOver(ctx, Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)},
+		kubefake.NewClientset(), dyn, meta, []interpret.Kind{kind})
+	if err != nil {
+		stop()
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop(); term.wait() })
+	return term
+}
