@@ -40,11 +40,15 @@ func (d *Datastore) Shared() bool { return d.shared }
 // Keyspace opens one keyspace, made if it is new. The observer, if there is one,
 // hears of the engine's work.
 func (d *Datastore) Keyspace(ctx context.Context, name string, observer mvcc.Observer) (*mvcc.Keyspace, error) {
+	return d.keyspace(ctx, name, mvcc.Options{Observer: observer})
+}
+
+func (d *Datastore) keyspace(ctx context.Context, name string, options mvcc.Options) (*mvcc.Keyspace, error) {
 	table, err := d.Open(ctx, name)
 	if err != nil {
 		return nil, fmt.Errorf("open keyspace %q in %s: %w", name, d.url, err)
 	}
-	keyspace, err := mvcc.Open(ctx, table, d.Backend, mvcc.Options{Observer: observer})
+	keyspace, err := mvcc.Open(ctx, table, d.Backend, options)
 	if err != nil {
 		return nil, fmt.Errorf("open keyspace %q in %s: %w", name, d.url, err)
 	}

@@ -27,6 +27,11 @@ import (
 // keyspace.
 const Workspace = "default"
 
+// keyspaceCache bounds the engine's own cache under an API server, whose watch
+// caches hold every object already and answer its reads. What is left for the
+// engine are compares on what changes often: leases, statuses.
+const keyspaceCache = 4 << 20
+
 // Config says what to run. The zero value needs only DataDir.
 type Config struct {
 	// DataDir holds certificates, keys and the admin's kubeconfig, and the
@@ -100,7 +105,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		return nil, err
 	}
 	s.closers = append(s.closers, s.datastore)
-	keyspace, err := s.datastore.Keyspace(ctx, Workspace, mvcc.Observer{})
+	keyspace, err := s.datastore.keyspace(ctx, Workspace, mvcc.Options{CacheBytes: keyspaceCache})
 	if err != nil {
 		return nil, err
 	}
