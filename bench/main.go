@@ -153,6 +153,7 @@ func (r *report) measureStores(ctx context.Context, o options, clients []int, di
 				// same neighbour.
 				s := systems[(turn+round)%len(systems)]
 				progress(fmt.Sprintf("round %d of %d: %s, %d clients, %s", round+1, o.rounds, w.Kind, w.Clients, s.name()))
+				settleDisk()
 				ms, err := s.run(ctx, w)
 				if err != nil {
 					return fmt.Errorf("%s: %w", s.name(), errors.Join(err, ctx.Err()))
@@ -177,6 +178,7 @@ func (r *report) measureServers(ctx context.Context, o options, dir string) erro
 			s := systems[(turn+round)%len(systems)]
 			progress(fmt.Sprintf("round %d of %d: %s", round+1, o.rounds, s.title))
 			at := filepath.Join(dir, fmt.Sprintf("server-%d-%d", round, turn))
+			settleDisk()
 			m, err := s.measure(ctx, at, 64, max(200, int(float64(o.objects)*o.scale)))
 			if err != nil {
 				return err

@@ -42,7 +42,7 @@ func plan(clients []int, listKeys int, scale float64) []workload {
 	sized := func(n int) int { return max(100, int(float64(n)*scale)) }
 	var out []workload
 	for _, n := range clients {
-		count := 20_000
+		count := 40_000
 		if n == 1 {
 			count = 2_000
 		}

@@ -214,10 +214,15 @@ func (h *diskHandle) change(op string, w diskWrite) error {
 }
 
 func (h *diskHandle) WriteAt(p []byte, off int64) (int, error) {
-	if err := h.change("write", diskWrite{off, bytes.Clone(p), -1}); err != nil {
-		return 0, err
+	// What is written at once need not get to the disk at once, nor in order.
+	done := 0
+	for piece := range slices.Chunk(p, 4096) {
+		if err := h.change("write", diskWrite{off + int64(done), bytes.Clone(piece), -1}); err != nil {
+			return done, err
+		}
+		done += len(piece)
 	}
-	return len(p), nil
+	return done, nil
 }
 
 func (h *diskHandle) Truncate(size int64) error {

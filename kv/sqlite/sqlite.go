@@ -301,10 +301,8 @@ func (db *DB) fail(op string, err error) error {
 
 func (db *DB) uri() string {
 	u := url.URL{Scheme: "file", Opaque: (&url.URL{Path: filepath.ToSlash(db.path)}).EscapedPath()}
-	query := url.Values{}
-	if db.opts.vfs != "" {
-		query.Set("vfs", db.opts.vfs)
-	} else {
+	query := url.Values{"vfs": {bufferWAL(db.opts.vfs)}}
+	if db.opts.vfs == "" {
 		// The driver makes files that everybody may read; keyspaces hold
 		// Secrets. The lock file has the mode that they should have.
 		query.Set("modeof", db.path+".lock")
