@@ -91,6 +91,7 @@ type Audit struct {
 // Server is one workspace, ready to run.
 type Server struct {
 	chain       *aggregatorapiserver.APIAggregator
+	prepared    func() // to call when the chain has been prepared
 	storage     *keyspaceStorage
 	controllers *controllers
 	loopback    *rest.Config
@@ -103,7 +104,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("configure the API server of workspace %q: %w", cfg.Workspace, err)
 	}
 	storage := newKeyspaceStorage(cfg.Keyspace)
-	chain, err := buildChain(ctx, cfg, storage)
+	chain, prepared, err := buildChain(ctx, cfg, storage)
 	if err != nil {
 		storage.stop()
 		return nil, fmt.Errorf("build the API server of workspace %q: %w", cfg.Workspace, err)
@@ -116,6 +117,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	return &Server{
 		chain:       chain,
+		prepared:    prepared,
 		storage:     storage,
 		controllers: ctrl,
 		loopback:    loopback,
@@ -157,6 +159,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("prepare to serve: %w", err)
 	}
+	s.prepared()
 	go s.announceReady(controllersCtx)
 	go func() {
 		defer close(controllersDone)

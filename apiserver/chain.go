@@ -25,16 +25,18 @@ const serverName = "atoll"
 
 // buildChain makes the three servers that delegate to each other: aggregation
 // in front, then the built-in kinds, then those defined by CRDs.
-func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (*aggregatorapiserver.APIAggregator, error) {
+//
+// prepared is to be called once the front server has been prepared to run.
+func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (front *aggregatorapiserver.APIAggregator, prepared func(), err error) {
 	opts, err := upstreamOptions(ctx, cfg)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	generic, informers, storageFactory, err := controlplaneapiserver.BuildGenericConfig(opts,
 		[]*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme},
 		resourceConfig(cfg), generatedopenapi.GetOpenAPIDefinitions)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	generic.RESTOptionsGetter = storage.options(generic.RESTOptionsGetter)
 	generic.AddHealthChecks(storage.health())
@@ -50,7 +52,7 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (*agg
 	serviceResolver := webhook.NewDefaultServiceResolver()
 	controlPlane, initializers, err := controlplaneapiserver.CreateConfig(opts, generic, informers, storageFactory, serviceResolver, nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	servers := 1
 	if cfg.Shared {
@@ -61,7 +63,7 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (*agg
 	apiExtensions, err := controlplaneapiserver.CreateAPIExtensionsConfig(*generic, informers, initializers, opts,
 		servers, serviceResolver, authResolver)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	apiExtensions.GenericConfig.RESTOptionsGetter = storage.options(apiExtensions.GenericConfig.RESTOptionsGetter)
 	apiExtensions.ExtraConfig.CRDRESTOptionsGetter = storage.options(apiExtensions.ExtraConfig.CRDRESTOptionsGetter)
@@ -69,7 +71,7 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (*agg
 	aggregator, err := controlplaneapiserver.CreateAggregatorConfig(*generic, opts, informers, serviceResolver,
 		controlPlane.ProxyTransport, controlPlane.PeerProxy, initializers)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	// It would watch Services and EndpointSlices to find the servers behind an
 	// APIService, but a workspace routes to no Service.
@@ -83,7 +85,10 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (*agg
 		return []metrics.Monitor{storage}, nil
 	})
 
-	return link(cfg, controlPlane, apiExtensions, aggregator)
+	front, err = link(cfg, controlPlane, apiExtensions, aggregator)
+	// The OpenAPI documents have been made from the definitions by then; upstream
+	// would keep those, 12 MB of them, for the life of the server.
+	return front, func() { generic.OpenAPIV3Config.Definitions = nil }, err
 }
 
 // link creates the servers from their configurations, innermost first.
