@@ -58,13 +58,21 @@ func (b *batch) now() kv.Revision {
 func (b *batch) revision() (now, compacted kv.Revision) { return b.now(), b.base.Compacted }
 
 // preload reads many keys at once.
-func (b *batch) preload(keys [][]byte, withValue []bool) error {
-	found, err := b.tx.Load(keys, withValue)
+func (b *batch) preload(keys []kv.Lookup) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	found, err := b.tx.Load(keys)
 	if err != nil {
 		return err
 	}
-	for i, key := range keys {
-		b.cells[string(key)] = &cell{base: found[i], hasValue: withValue[i] || found[i] == nil}
+	for i, l := range keys {
+		c := b.cells[string(l.Key)]
+		if c == nil {
+			c = &cell{}
+			b.cells[string(l.Key)] = c
+		}
+		c.base, c.hasValue = found[i], l.WithValue || found[i] == nil
 	}
 	return nil
 }
@@ -78,17 +86,8 @@ func (b *batch) cell(key []byte, withValue bool) (*cell, error) {
 }
 
 func (b *batch) load(key []byte, withValue bool) (*cell, error) {
-	found, err := b.tx.Load([][]byte{key}, []bool{withValue})
-	if err != nil {
-		return nil, err
-	}
-	c := b.cells[string(key)]
-	if c == nil {
-		c = &cell{}
-		b.cells[string(key)] = c
-	}
-	c.base, c.hasValue = found[0], withValue || found[0] == nil
-	return c, nil
+	err := b.preload([]kv.Lookup{{Key: key, WithValue: withValue}})
+	return b.cells[string(key)], err
 }
 
 func (c *cell) latest() *kv.KeyValue {
@@ -327,12 +326,14 @@ func (b *batch) delete(op *kv.DeleteOp) (*kv.DeleteResult, error) {
 	if op.Span.Single() {
 		keys = [][]byte{op.Start}
 	} else {
-		found, err := b.scan(&kv.RangeRequest{Span: op.Span, KeysOnly: true})
+		withValue := b.wantPrev || op.PrevKV
+		found, err := b.scan(&kv.RangeRequest{Span: op.Span, KeysOnly: !withValue})
 		if err != nil {
 			return nil, err
 		}
 		for i := range found.KVs {
 			keys = append(keys, found.KVs[i].Key)
+			b.found(&found.KVs[i], withValue)
 		}
 	}
 	for _, key := range keys {
@@ -349,6 +350,19 @@ func (b *batch) delete(op *kv.DeleteOp) (*kv.DeleteResult, error) {
 		}
 	}
 	return res, nil
+}
+
+// found takes a key from a scan, so that it need not be loaded. What the batch
+// has changed it knows already.
+func (b *batch) found(e *kv.KeyValue, withValue bool) {
+	c := b.cells[string(e.Key)]
+	if c == nil {
+		c = &cell{}
+		b.cells[string(e.Key)] = c
+	}
+	if len(c.overrides) == 0 && !c.hasValue {
+		c.base, c.hasValue = e, withValue
+	}
 }
 
 // deleteKey deletes a key and returns what it was, nil if it did not exist.
@@ -425,7 +439,17 @@ func (b *batch) revoke(id kv.LeaseID) (kv.Revision, error) {
 			delete(keys, key) // deleted or taken off the lease by the batch
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(keys)) {
+	sorted := slices.Sorted(maps.Keys(keys))
+	var missing []kv.Lookup
+	for _, key := range sorted {
+		if c := b.cells[key]; c == nil || b.wantPrev && !c.hasValue && len(c.overrides) == 0 {
+			missing = append(missing, kv.Lookup{Key: []byte(key), WithValue: b.wantPrev})
+		}
+	}
+	if err := b.preload(missing); err != nil {
+		return 0, err
+	}
+	for _, key := range sorted {
 		if _, err := b.deleteKey([]byte(key), b.wantPrev); err != nil {
 			return 0, err
 		}

@@ -148,9 +148,14 @@ func (c *committer) commit(writes []*write) {
 	k := c.k
 	begin := time.Now()
 	var b *batch
-	err := k.table.Update(k.ctx, func(tx kv.Tx) error {
-		b = newBatch(tx, k.hub.wantsPrev())
-		return b.run(writes, k.cache)
+	wantPrev := k.hub.wantsPrev()
+	ahead := lookAhead(writes, wantPrev)
+	err := k.table.Update(k.ctx, ahead, func(tx kv.Tx) error {
+		b = newBatch(tx, wantPrev)
+		if err := b.prepare(writes, ahead, k.cache); err != nil {
+			return err
+		}
+		return b.run(writes)
 	})
 	if err != nil {
 		err = c.failed(err)
@@ -204,10 +209,7 @@ func (c *committer) failed(err error) error {
 
 // run carries out writes on the batch and records what they changed. A write
 // that is refused has its error; an error returned is the table's and concerns all.
-func (b *batch) run(writes []*write, cache *cache) error {
-	if err := b.prepare(writes, cache); err != nil {
-		return err
-	}
+func (b *batch) run(writes []*write) error {
 	for _, w := range writes {
 		w.res, w.rev, w.err = nil, 0, nil // this may be the second try
 		var err error
@@ -232,70 +234,6 @@ func (b *batch) run(writes []*write, cache *cache) error {
 		return nil
 	}
 	return b.tx.Write(b.rev, b.changes)
-}
-
-// prepare loads the single keys that the writes will most likely look at, all
-// at once. What it leaves out is loaded when it is needed.
-func (b *batch) prepare(writes []*write, cache *cache) error {
-	l := loader{b: b, cache: cache}
-	if cache != nil {
-		cache.startBatch(b.base.Revision)
-	}
-	for _, w := range writes {
-		if w.txn != nil {
-			l.txn(w.txn)
-		}
-	}
-	if len(l.keys) == 0 {
-		return nil
-	}
-	return b.preload(l.keys, l.withValue)
-}
-
-type loader struct {
-	b         *batch
-	cache     *cache
-	keys      [][]byte
-	withValue []bool
-	index     map[string]int
-}
-
-func (l *loader) txn(req *kv.TxnRequest) {
-	for i := range req.If {
-		if c := &req.If[i]; c.Span.Single() {
-			l.add(c.Start, c.Target == kv.CompareValue)
-		}
-	}
-	for i := range req.Then {
-		switch op := &req.Then[i]; {
-		case op.Put != nil:
-			l.add(op.Put.Key, l.b.wantPrev || op.Put.PrevKV || op.Put.IgnoreValue)
-		case op.Delete != nil && op.Delete.Span.Single():
-			l.add(op.Delete.Start, l.b.wantPrev || op.Delete.PrevKV)
-		}
-	}
-}
-
-func (l *loader) add(key []byte, withValue bool) {
-	if _, known := l.b.cells[string(key)]; known {
-		return
-	}
-	if i, known := l.index[string(key)]; known {
-		l.withValue[i] = l.withValue[i] || withValue
-		return
-	}
-	if l.cache != nil {
-		if e, ok := l.cache.get(key); ok {
-			l.b.cells[string(key)] = &cell{base: e, hasValue: true}
-			return
-		}
-	}
-	if l.index == nil {
-		l.index = map[string]int{}
-	}
-	l.index[string(key)] = len(l.keys)
-	l.keys = append(l.keys, key)
-	l.withValue = append(l.withValue, withValue)
 }
 
 // Txn implements kv.Keyspace.
