@@ -86,8 +86,9 @@ type LeaseRecord struct {
 	ID LeaseID
 	// TTL in seconds, as granted.
 	TTL int64
-	// Beat counts renewals. Engines that share a table see by it that a lease is
-	// alive, each by its own clock: no two clocks are ever compared.
+	// Beat counts renewals, from any number on. Engines that share a table see by
+	// it that a lease is alive, each by its own clock: no two clocks are ever
+	// compared.
 	Beat int64
 }
 
@@ -96,6 +97,9 @@ type LeaseRecord struct {
 type Lookup struct {
 	Key       []byte
 	WithValue bool
+	// Lease instead of Key, among what is given ahead only: fn will most likely
+	// ask for this Lease. A Table may ignore it.
+	Lease LeaseID
 }
 
 // Tx is a Table inside Update.

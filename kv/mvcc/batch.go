@@ -3,7 +3,6 @@ package mvcc
 import (
 	"bytes"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/atoll-dev/atoll/kv"
@@ -22,6 +21,7 @@ type batch struct {
 	dirty    []string // keys that the batch changed
 	changes  []kv.Change
 	leases   map[kv.LeaseID]*kv.LeaseRecord // nil: known not to exist
+	moved    map[kv.LeaseID]struct{}        // leases granted or renewed by the batch
 	// of the client transaction under way
 	started int // len(changes) at its begin
 }
@@ -42,7 +42,7 @@ func newBatch(tx kv.Tx, wantPrev bool) *batch {
 	head := tx.Head()
 	return &batch{
 		tx: tx, base: head, rev: head.Revision, wantPrev: wantPrev,
-		cells: map[string]*cell{}, leases: map[kv.LeaseID]*kv.LeaseRecord{},
+		cells: map[string]*cell{}, leases: map[kv.LeaseID]*kv.LeaseRecord{}, moved: map[kv.LeaseID]struct{}{},
 	}
 }
 
@@ -254,7 +254,7 @@ func (b *batch) checkPut(put *kv.PutOp) error {
 		}
 	}
 	if put.Lease != 0 {
-		l, err := b.lease(put.Lease)
+		l, err := b.findLease(put.Lease)
 		if err != nil {
 			return err
 		}
@@ -388,75 +388,4 @@ func (b *batch) change(c *cell, ch kv.Change, e, prev *kv.KeyValue) {
 	}
 	c.overrides = append(c.overrides, override{b.rev + 1, e})
 	b.changes = append(b.changes, ch)
-}
-
-// lease finds a lease, granted in this batch or before.
-func (b *batch) lease(id kv.LeaseID) (*kv.LeaseRecord, error) {
-	if l, known := b.leases[id]; known {
-		return l, nil
-	}
-	l, err := b.tx.Lease(id)
-	if err == nil {
-		b.leases[id] = l
-	}
-	return l, err
-}
-
-func (b *batch) grant(l kv.LeaseRecord) error {
-	old, err := b.lease(l.ID)
-	if err != nil {
-		return err
-	}
-	if old != nil {
-		return requestError{fmt.Errorf("grant lease %d: %w", l.ID, kv.ErrLeaseExists)}
-	}
-	b.leases[l.ID] = &l
-	return b.tx.PutLease(l)
-}
-
-// revoke ends a lease and deletes its keys.
-func (b *batch) revoke(id kv.LeaseID) (kv.Revision, error) {
-	b.started = len(b.changes)
-	l, err := b.lease(id)
-	if err != nil {
-		return 0, err
-	}
-	if l == nil {
-		return 0, requestError{fmt.Errorf("revoke lease %d: %w", id, kv.ErrLeaseNotFound)}
-	}
-	stored, err := b.tx.LeaseKeys(id)
-	if err != nil {
-		return 0, err
-	}
-	keys := map[string]struct{}{}
-	for _, key := range stored {
-		keys[string(key)] = struct{}{}
-	}
-	for _, key := range b.dirty {
-		if e := b.cells[key].latest(); e != nil && e.Lease == id {
-			keys[key] = struct{}{}
-		} else {
-			delete(keys, key) // deleted or taken off the lease by the batch
-		}
-	}
-	sorted := slices.Sorted(maps.Keys(keys))
-	var missing []kv.Lookup
-	for _, key := range sorted {
-		if c := b.cells[key]; c == nil || b.wantPrev && !c.hasValue && len(c.overrides) == 0 {
-			missing = append(missing, kv.Lookup{Key: []byte(key), WithValue: b.wantPrev})
-		}
-	}
-	if err := b.preload(missing); err != nil {
-		return 0, err
-	}
-	for _, key := range sorted {
-		if _, err := b.deleteKey([]byte(key), b.wantPrev); err != nil {
-			return 0, err
-		}
-	}
-	b.leases[id] = nil
-	if err := b.tx.DeleteLease(id); err != nil {
-		return 0, err
-	}
-	return b.finish(), nil
 }

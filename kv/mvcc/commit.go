@@ -18,12 +18,11 @@ const (
 	maxBatchBytes  = 8 << 20
 )
 
-// write is something that waits for a commit: a client transaction, or the
-// grant or end of a lease.
+// write is something that waits for a commit: a client transaction, or a
+// change of a lease.
 type write struct {
-	txn    *kv.TxnRequest
-	grant  *kv.LeaseRecord
-	revoke kv.LeaseID
+	txn   *kv.TxnRequest
+	lease *leaseWrite
 
 	res *kv.TxnResult // of txn
 	rev kv.Revision   // after it
@@ -35,6 +34,9 @@ type write struct {
 	bytes int
 }
 
+// writeOverhead is about what a write takes in memory beside keys and values.
+const writeOverhead = 512
+
 // committer is the one goroutine of a keyspace that writes to its table. While
 // a commit is on its way to the disk the next batch gathers in the queue; so
 // the more clients there are, the more of them share one commit, and a single
@@ -42,6 +44,7 @@ type write struct {
 type committer struct {
 	k     *Keyspace
 	queue chan *write
+	bytes atomic.Int64 // in the queue
 	done  chan struct{}
 }
 
@@ -58,9 +61,15 @@ func (c *committer) do(ctx context.Context, w *write) error {
 		return err
 	}
 	w.done = make(chan struct{})
+	w.bytes += writeOverhead
+	if n := c.bytes.Add(int64(w.bytes)); n > c.k.opts.MaxPendingBytes && n > int64(w.bytes) {
+		c.bytes.Add(-int64(w.bytes))
+		return fmt.Errorf("write: writes of %d bytes are waiting: %w", n-int64(w.bytes), kv.ErrOverloaded)
+	}
 	select {
 	case c.queue <- w:
 	default:
+		c.bytes.Add(-int64(w.bytes))
 		return fmt.Errorf("write: %d are waiting: %w", cap(c.queue), kv.ErrOverloaded)
 	}
 	select {
@@ -72,7 +81,7 @@ func (c *committer) do(ctx context.Context, w *write) error {
 		}
 	case <-c.done:
 		if w.taken.CompareAndSwap(false, true) {
-			return errClosed
+			return c.k.ended()
 		}
 	}
 	// It is in a commit already: that ends soon, and then the outcome is known.
@@ -126,6 +135,7 @@ func (c *committer) gather(first []*write) []*write {
 	batch := first[:0]
 	bytes := 0
 	for w := first[0]; ; {
+		c.bytes.Add(-int64(w.bytes))
 		if w.taken.CompareAndSwap(false, true) {
 			batch = append(batch, w)
 			bytes += w.bytes
@@ -150,12 +160,18 @@ func (c *committer) commit(writes []*write) {
 	var b *batch
 	wantPrev := k.hub.wantsPrev()
 	ahead := lookAhead(writes, wantPrev)
-	err := k.table.Update(k.ctx, ahead, func(tx kv.Tx) error {
+	err := k.table.Update(k.writing, c.hint(ahead, writes), func(tx kv.Tx) error {
 		b = newBatch(tx, wantPrev)
 		if err := b.prepare(writes, ahead, k.cache); err != nil {
 			return err
 		}
-		return b.run(writes)
+		if err := b.run(writes); err != nil {
+			return err
+		}
+		if len(b.changes) > 0 {
+			k.tail.committing(b.base.Revision, b.rev)
+		}
+		return nil
 	})
 	if err != nil {
 		err = c.failed(err)
@@ -165,22 +181,9 @@ func (c *committer) commit(writes []*write) {
 			}
 		}
 	} else {
-		if k.cache != nil {
-			k.cache.commit(b)
-		}
-		if len(b.changes) > 0 {
-			k.hub.publish(b.base.Revision+1, b.rev, b.changes, b.wantPrev)
-			k.saw(b.rev)
-		}
-		for _, w := range writes {
-			if w.err == nil && w.grant != nil {
-				k.leases.granted(*w.grant)
-			}
-			if w.err == nil && w.revoke != 0 {
-				k.leases.revoked(w.revoke)
-			}
-		}
+		c.tell(b, writes)
 	}
+	k.tail.committed()
 	if o := k.opts.Observer.Commit; o != nil {
 		changes := 0
 		if b != nil {
@@ -193,16 +196,47 @@ func (c *committer) commit(writes []*write) {
 	}
 }
 
+// hint adds the leases of writes to the keys that are looked up ahead, for
+// tables that are far away.
+func (c *committer) hint(ahead []kv.Lookup, writes []*write) []kv.Lookup {
+	if !c.k.shared {
+		return ahead
+	}
+	return append(ahead, leasesAhead(writes)...)
+}
+
+// tell makes known what a batch has committed.
+func (c *committer) tell(b *batch, writes []*write) {
+	k := c.k
+	if k.cache != nil {
+		k.cache.commit(b)
+	}
+	if len(b.changes) > 0 {
+		k.hub.publish(publication{first: b.base.Revision + 1, last: b.rev, changes: b.changes, hasPrev: b.wantPrev})
+		k.tail.heard(b.rev)
+		k.saw(b.rev)
+	}
+	for _, w := range writes {
+		if w.err == nil && w.lease != nil {
+			k.leases.committed(w.lease)
+		}
+	}
+}
+
 // failed says what a failed commit means to its writers. If it is unknown
 // whether it happened, the engine must not go on from what it remembers.
+// Otherwise nothing has happened, and another try may succeed.
 func (c *committer) failed(err error) error {
-	if errors.Is(err, kv.ErrUnknownOutcome) {
+	switch {
+	case errors.Is(err, kv.ErrUnknownOutcome):
 		if c.k.cache != nil {
 			c.k.cache.forget()
 		}
-	}
-	if c.k.ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return errClosed
+	case errors.Is(err, kv.ErrBehind):
+	case c.k.ctx.Err() != nil && errors.Is(err, context.Canceled):
+		return c.k.ended()
+	case !errors.Is(err, kv.ErrUnavailable) && !errors.Is(err, kv.ErrClosed):
+		err = fmt.Errorf("%w: %w", kv.ErrUnavailable, err)
 	}
 	return fmt.Errorf("write: %w", err)
 }
@@ -218,11 +252,8 @@ func (b *batch) run(writes []*write) error {
 			if w.res, err = b.txn(w.txn); err == nil {
 				w.rev = w.res.Revision
 			}
-		case w.grant != nil:
-			err = b.grant(*w.grant)
-			w.rev = b.rev
 		default:
-			w.rev, err = b.revoke(w.revoke)
+			w.rev, err = b.lease(w.lease)
 		}
 		if refused, ok := errors.AsType[requestError](err); ok {
 			w.err = refused.error

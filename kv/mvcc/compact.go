@@ -17,6 +17,10 @@ const rowsPerSweep = 64
 // sweepRetry is how long a sweep that failed waits.
 const sweepRetry = time.Second
 
+// sweepLook is how often a server looks for what others have left to sweep. Who
+// compacts sweeps, so there is something only if that server has gone.
+const sweepLook = time.Hour
+
 // sweeper gives back the space of history that a compaction has forgotten, a
 // little at a time.
 type sweeper struct {
@@ -34,17 +38,17 @@ func newSweeper(k *Keyspace) *sweeper {
 	return &sweeper{k: k, wakec: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
-func (s *sweeper) wake() {
-	select {
-	case s.wakec <- struct{}{}:
-	default:
-	}
-}
+func (s *sweeper) wake() { wake(s.wakec) }
 
 func (s *sweeper) loop() {
 	for {
+		var look <-chan time.Time
+		if s.k.shared {
+			look = s.k.opts.Clock.After(sweepLook)
+		}
 		select {
 		case <-s.wakec:
+		case <-look:
 		case <-s.k.ctx.Done():
 			return
 		}
@@ -108,7 +112,7 @@ func (s *sweeper) wait(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.k.ctx.Done():
-			return errClosed
+			return s.k.ended()
 		}
 	}
 }
@@ -122,11 +126,20 @@ func (k *Keyspace) Compact(ctx context.Context, rev kv.Revision, physical bool) 
 		return 0, err
 	}
 	raise(&k.compacted, rev)
+	now := k.revision()
+	if k.shared {
+		head, err := k.heads.ask(ctx)
+		if err != nil {
+			return 0, fmt.Errorf("compacted, but the head cannot be read: %w", err)
+		}
+		k.saw(head.Revision)
+		now = head.Revision
+	}
 	if !physical {
 		k.sweeps.wake()
-		return k.revision(), nil
+		return now, nil
 	}
-	return k.revision(), k.sweeps.wait(ctx)
+	return now, k.sweeps.wait(ctx)
 }
 
 // autoCompact forgets what is older than the retention, like etcd's periodic
@@ -137,11 +150,15 @@ func (k *Keyspace) autoCompact() {
 	every := k.opts.AutoCompact / steps
 	var noted []kv.Revision
 	last := kv.Revision(0)
+	known := k.compacted.Load()
 	for {
 		select {
 		case <-k.opts.Clock.After(every):
 		case <-k.ctx.Done():
 			return
+		}
+		if k.shared {
+			_, _ = k.heads.ask(k.ctx) // what follows is right without it, if not as good
 		}
 		noted = append(noted, k.revision())
 		if len(noted) <= steps {
@@ -149,7 +166,11 @@ func (k *Keyspace) autoCompact() {
 		}
 		rev := noted[0]
 		noted = noted[1:]
-		if rev <= last || rev <= 1 {
+		// Of several servers one is enough: this step is done if anybody has
+		// compacted since the last.
+		before := known
+		known = k.compacted.Load()
+		if rev <= last || rev <= 1 || known > before && known > last {
 			continue
 		}
 		// Somebody else may have compacted further; other failures are tried

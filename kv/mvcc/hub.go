@@ -23,6 +23,10 @@ type hub struct {
 	// waiting for the hub to reach a revision, to answer a progress request.
 	waiting map[*watcher]struct{}
 	touched []*watcher // scratch of publish
+	watches int        // live or not
+	// kept are publications beyond a gap, which the tailer is to fill.
+	kept      []publication
+	keptBytes int
 
 	// rev is the last revision whose changes are in the queues of all live
 	// watches. Written under mu.
@@ -40,23 +44,63 @@ func newHub(k *Keyspace, rev kv.Revision) *hub {
 
 func (h *hub) wantsPrev() bool { return h.prevs.Load() > 0 }
 
-// publish tells watches of the revisions first to last. hasPrev says that
-// what changes replaced is filled, with values.
-func (h *hub) publish(first, last kv.Revision, changes []kv.Change, hasPrev bool) {
+// publication is what happened in the revisions first to last. hasPrev says
+// that what changes replaced is filled, with values.
+type publication struct {
+	first, last kv.Revision
+	changes     []kv.Change
+	hasPrev     bool
+}
+
+// publish tells watches. What does not follow on the hub's last revision is
+// kept until the tailer has brought what lies between.
+func (h *hub) publish(p publication) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	rev := h.rev.Load()
-	if last <= rev {
-		return // read from the log already
-	}
-	if first != rev+1 {
-		h.skip(last)
+	if p.first > h.rev.Load()+1 {
+		h.keep(p)
 		return
 	}
-	h.recent.add(changes, hasPrev)
+	h.deliver(p)
+	h.deliverKept()
+}
+
+func (h *hub) keep(p publication) {
+	bytes := sizeOf(p.changes)
+	if h.watches == 0 || h.keptBytes+bytes > maxRecentBytes {
+		return // the tailer reads it from the log
+	}
+	h.kept = append(h.kept, p)
+	h.keptBytes += bytes
+}
+
+// deliverKept delivers what follows on the hub's last revision now, and drops
+// what it has come past.
+func (h *hub) deliverKept() {
+	for len(h.kept) > 0 && h.kept[0].first <= h.rev.Load()+1 {
+		p := h.kept[0]
+		h.kept[0] = publication{}
+		h.kept = h.kept[1:]
+		h.keptBytes -= sizeOf(p.changes)
+		h.deliver(p)
+	}
+}
+
+// deliver puts the changes of revisions that follow on the hub's last one, or
+// begin before it, into the queues of live watches.
+func (h *hub) deliver(p publication) {
+	rev := h.rev.Load()
+	if p.last <= rev {
+		return
+	}
+	changes := p.changes
+	for len(changes) > 0 && changes[0].KV.ModRevision <= rev {
+		changes = changes[1:] // the tailer and the committer both had it
+	}
+	h.recent.add(changes, p.hasPrev)
 	for i := range changes {
 		h.index.visit(changes[i].KV.Key, func(w *watcher) {
-			if w.stage(&changes[i], hasPrev) {
+			if w.stage(&changes[i], p.hasPrev) {
 				h.touched = append(h.touched, w)
 			}
 		})
@@ -68,19 +112,46 @@ func (h *hub) publish(first, last kv.Revision, changes []kv.Change, hasPrev bool
 	}
 	clear(h.touched)
 	h.touched = h.touched[:0]
-	h.arrived(last)
+	h.arrived(p.last)
 }
 
-// skip moves the hub past revisions that it does not have: other servers made
-// them. Every watch goes on from the log.
+// gap tells what the hub lacks of the revisions up to known: everything after
+// < revision <= upTo, or what follows it, too. While nobody watches it lacks nothing.
+func (h *hub) gap(known kv.Revision) (after, upTo kv.Revision) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	rev := h.rev.Load()
+	switch {
+	case known <= rev:
+		return rev, rev
+	case h.watches == 0:
+		h.recent.reset(known)
+		h.arrived(known)
+		h.deliverKept()
+		return known, known
+	case len(h.kept) > 0:
+		return rev, h.kept[0].first - 1
+	default:
+		return rev, allThereIs
+	}
+}
+
+// skip moves the hub past revisions that the log may not have any more. Every
+// watch finds out for itself.
 func (h *hub) skip(to kv.Revision) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	from := h.rev.Load() + 1
+	if to < from {
+		return
+	}
 	for _, w := range h.index.all() {
 		h.index.remove(w)
 		w.fallBehind(from)
 	}
 	h.recent.reset(to)
 	h.arrived(to)
+	h.deliverKept()
 }
 
 func (h *hub) arrived(rev kv.Revision) {
@@ -88,6 +159,16 @@ func (h *hub) arrived(rev kv.Revision) {
 	for w := range h.waiting {
 		delete(h.waiting, w)
 		w.wake()
+	}
+}
+
+// enter counts a watch in, before anything else is done with it.
+func (h *hub) enter(w *watcher) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.watches++
+	if w.req.PrevKV {
+		h.prevs.Add(1)
 	}
 }
 
@@ -135,6 +216,7 @@ func (h *hub) leave(w *watcher) {
 	defer h.mu.Unlock()
 	h.index.remove(w)
 	delete(h.waiting, w)
+	h.watches--
 	if w.req.PrevKV {
 		h.prevs.Add(-1)
 	}
@@ -162,14 +244,10 @@ func (r *ring) reset(after kv.Revision) {
 }
 
 func (r *ring) add(changes []kv.Change, hasPrev bool) {
-	b := ringBatch{changes: changes, hasPrev: hasPrev}
-	for i := range changes {
-		c := &changes[i]
-		b.bytes += 200 + len(c.KV.Key) + len(c.KV.Value)
-		if c.Prev != nil {
-			b.bytes += len(c.Prev.Value)
-		}
+	if len(changes) == 0 {
+		return
 	}
+	b := ringBatch{changes: changes, hasPrev: hasPrev, bytes: sizeOf(changes)}
 	r.batches = append(r.batches, b)
 	r.bytes += b.bytes
 	drop := 0
@@ -181,6 +259,18 @@ func (r *ring) add(changes []kv.Change, hasPrev bool) {
 		drop++
 	}
 	r.batches = r.batches[drop:]
+}
+
+// sizeOf is about what changes take in memory.
+func sizeOf(changes []kv.Change) (bytes int) {
+	for i := range changes {
+		c := &changes[i]
+		bytes += 200 + len(c.KV.Key) + len(c.KV.Value)
+		if c.Prev != nil {
+			bytes += len(c.Prev.Value)
+		}
+	}
+	return bytes
 }
 
 // since returns all changes from a revision on, if they are here.
