@@ -271,6 +271,9 @@ func (s *Server) url(host string) *url.URL {
 // Address is where it listens.
 func (s *Server) Address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
+// PID of its first process, which is the parent of all others.
+func (s *Server) PID() int { return s.proc.pid() }
+
 // Exec runs SQL with psql and returns what it prints: rows, unaligned.
 func (s *Server) Exec(ctx context.Context, sql string) (string, error) {
 	return s.run(ctx, "psql", "--no-psqlrc", "--quiet", "--tuples-only", "--no-align",
