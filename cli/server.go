@@ -53,6 +53,7 @@ gracefully on SIGINT or SIGTERM; a second signal kills it.`,
 	flags.SortFlags = false
 	flags.StringVar(&cfg.DataDir, "data-dir", cfg.DataDir, "Directory for certificates, the admin's kubeconfig and the embedded datastore.")
 	flags.StringVar(&cfg.Datastore, "datastore", "", "URL of the datastore, such as sqlite:///path/to/file.db. The default is atoll.db in the data directory.")
+	flags.StringVar(&cfg.TokenFile, "token-file", "", "File with the token that the servers of one external datastore share. The first server makes one, in the data directory.")
 	flags.StringVar(&cfg.BindAddress, "bind-address", cfg.BindAddress, "IP address to listen on; 0.0.0.0 or :: for all.")
 	flags.IntVar(&cfg.SecurePort, "secure-port", cfg.SecurePort, "Port to serve HTTPS on; 0 for any free one.")
 	flags.StringSliceVar(&cfg.TLSNames, "tls-name", nil, "Further host names or IPs for the serving certificate.")

@@ -19,7 +19,13 @@ type Datastore struct {
 
 // OpenDatastore opens the database that a URL names, such as
 // sqlite:///var/lib/atoll/atoll.db.
-func OpenDatastore(rawURL string) (*Datastore, error) {
+func OpenDatastore(rawURL string) (*Datastore, error) { return openDatastore(rawURL, false) }
+
+// OpenDatastoreToRead opens a database that is there for looking at it only,
+// also while a server has it open. It makes neither a database nor a keyspace.
+func OpenDatastoreToRead(rawURL string) (*Datastore, error) { return openDatastore(rawURL, true) }
+
+func openDatastore(rawURL string, toRead bool) (*Datastore, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		// url.Parse quotes its input, which may hold a password.
@@ -27,12 +33,15 @@ func OpenDatastore(rawURL string) (*Datastore, error) {
 	}
 	switch u.Scheme {
 	case "sqlite":
-		return openSQLite(u)
+		return openSQLite(u, toRead)
 	default:
 		return nil, fmt.Errorf("datastore %s has the unknown scheme %q: this version knows sqlite, as in sqlite:///path/to/file.db",
 			u.Redacted(), u.Scheme)
 	}
 }
+
+// URL names the database, without secrets.
+func (d *Datastore) URL() string { return d.url }
 
 // Shared tells whether other processes may have the database open too.
 func (d *Datastore) Shared() bool { return d.shared }
@@ -58,11 +67,17 @@ func (d *Datastore) keyspace(ctx context.Context, name string, options mvcc.Opti
 // name of a keyspace that is unique among all that this process may open.
 func (d *Datastore) name(keyspace string) string { return d.url + "#" + keyspace }
 
-func openSQLite(u *url.URL) (*Datastore, error) {
+func openSQLite(u *url.URL, toRead bool) (*Datastore, error) {
 	if u.Host != "" || u.Path == "" || u.RawQuery != "" {
 		return nil, fmt.Errorf("datastore %s does not name a file: write sqlite:///path/to/file.db, with three slashes", u)
 	}
-	db, err := sqlite.Open(u.Path)
+	var db kv.Backend
+	var err error
+	if toRead {
+		db, err = sqlite.OpenReadOnly(u.Path)
+	} else {
+		db, err = sqlite.Open(u.Path)
+	}
 	if err != nil {
 		return nil, err
 	}

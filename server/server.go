@@ -39,6 +39,10 @@ type Config struct {
 	DataDir string
 	// Datastore is the URL of the database; empty is sqlite:// in DataDir.
 	Datastore string
+	// TokenFile holds the token that opens the keys which the servers of one
+	// external datastore share. Without it the one of DataDir is used; the first
+	// server of a datastore makes it.
+	TokenFile string
 
 	// BindAddress is an IP; empty is 127.0.0.1.
 	BindAddress string
@@ -95,16 +99,13 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		return nil, err
 	}
 	s.closers = append(s.closers, quietly{s.listener})
-	if s.pki, err = openPKI(filepath.Join(cfg.DataDir, "pki"), cfg.servingNames(), cfg.Clock.Now()); err != nil {
-		return nil, err
-	}
-	if err := s.writeKubeconfig(); err != nil {
-		return nil, err
-	}
 	if s.datastore, err = OpenDatastore(cfg.Datastore); err != nil {
 		return nil, err
 	}
 	s.closers = append(s.closers, s.datastore)
+	if err := s.openKeys(ctx); err != nil {
+		return nil, err
+	}
 	keyspace, err := s.datastore.keyspace(ctx, Workspace, mvcc.Options{CacheBytes: keyspaceCache})
 	if err != nil {
 		return nil, err
@@ -155,6 +156,26 @@ func (s *Server) Run(ctx context.Context) error {
 			return runAll(ctx, s.runFleet, s.renewCertificates)
 		},
 	)
+}
+
+// openKeys opens the directory of certificates and keys, which servers of a
+// shared datastore have in common.
+func (s *Server) openKeys(ctx context.Context) (err error) {
+	dir := filepath.Join(s.cfg.DataDir, "pki")
+	if s.datastore.Shared() {
+		system, err := s.datastore.keyspace(ctx, systemKeyspace, mvcc.Options{})
+		if err != nil {
+			return err
+		}
+		err = shareKeys(ctx, system, &s.cfg, dir)
+		if err = errors.Join(err, system.Close()); err != nil {
+			return err
+		}
+	}
+	if s.pki, err = openPKI(dir, s.cfg.servingNames(), s.cfg.Clock.Now()); err != nil {
+		return err
+	}
+	return s.writeKubeconfig()
 }
 
 func (s *Server) renewCertificates(ctx context.Context) error {
