@@ -1,0 +1,95 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// Codes of the SQL standard and of PostgreSQL, appendix A of its manual.
+const (
+	codeSerialization   = "40001"
+	codeDeadlock        = "40P01"
+	codeLockTimeout     = "55P03"
+	codeUndefinedTable  = "42P01"
+	codeUndefinedSchema = "3F000"
+	codePrivilege       = "42501"
+	codeReadOnly        = "25006"
+	codeCanceled        = "57014"
+)
+
+// transient tells whether an error will pass by itself, so that an operation
+// that has had no effect should be tried again.
+func (d *dialect) transient(err error) bool {
+	if _, ok := errors.AsType[*lostError](err); ok {
+		return true
+	}
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
+		if d.again(pgErr.Code) {
+			return true
+		}
+		switch pgErr.Code {
+		// The server is starting, ending or crashed; it has too many connections;
+		// it has become a standby.
+		case "57P01", "57P02", "57P03", "57P05", "25P03", "53300", codeReadOnly:
+			return true
+		}
+		return strings.HasPrefix(pgErr.Code, "08")
+	}
+	if connectErr, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+		return connectErr != nil
+	}
+	var netErr net.Error
+	return errors.As(err, &netErr)
+}
+
+// remedies says for some errors what an operator can do.
+func remedy(err error) string {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
+		return ""
+	}
+	switch pgErr.Code {
+	case "53100":
+		return " (free disk space on the database's machine; writing goes on by itself)"
+	case "53300":
+		return " (the database allows too few connections: raise max_connections, or lower pool_max_conns)"
+	case codeReadOnly:
+		return " (the database is a standby, or set to read-only: point at the primary, naming all hosts)"
+	case codePrivilege:
+		return " (the role lacks a right: let it own the schema)"
+	case "28P01", "28000":
+		return " (check user, password and pg_hba.conf)"
+	case "3D000":
+		return " (create the database)"
+	case codeLockTimeout:
+		return " (another server holds the keyspace; if it is frozen it is thrown out soon)"
+	case "XX001", "XX002":
+		return " (the database is damaged: restore it)"
+	}
+	return ""
+}
+
+// fail turns an error of the database into one of the contract's; those stay
+// as they are, and so does the caller's giving up.
+func (db *DB) fail(ctx context.Context, op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	for _, own := range []error{kv.ErrUnavailable, kv.ErrUnknownOutcome, kv.ErrBehind, kv.ErrClosed, kv.ErrCompacted,
+		kv.ErrFutureRevision, kv.ErrNewerSchema, kv.ErrInvalidRequest, kv.ErrRequestTooLarge} {
+		if errors.Is(err, own) {
+			return err
+		}
+	}
+	if cause := ctx.Err(); cause != nil {
+		return cause
+	}
+	return fmt.Errorf("%s: database %s: %w: %w%s", op, db.where, kv.ErrUnavailable, err, remedy(err))
+}

@@ -1,0 +1,133 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// Sweep implements kv.Table. It walks the log once, up to the compaction
+// revision C: what a change at or below C replaced can be read by nobody any
+// more, and a deletion below C has nothing left to say. So the cost is that of
+// the changes since the last compaction, not of the data. Where it stands is
+// stored in the same transaction. That need not be durable by itself: what a
+// crash undoes is done again.
+//
+// It holds no row that writers wait for, except those of deleted keys. Of several
+// servers one sweeps; the others find nothing to do.
+func (t *table) Sweep(ctx context.Context, limit int) (more bool, err error) {
+	err = t.read(ctx, "sweep", statementLimit, func(c *conn) error {
+		more, err = t.sweep(c, limit)
+		return err
+	})
+	return more, err
+}
+
+// sweepStep is one step: what to remove, and where the next one goes on.
+type sweepStep struct {
+	compacted, swept, head kv.Revision
+	from                   int64 // log id
+	garbage                []int64
+	deadKeys               [][]byte
+	deadIDs                []int64
+	next                   int64       // log id where to go on, 0 if all is done
+	nextRev                kv.Revision // its revision
+}
+
+func (t *table) sweep(c *conn, limit int) (more bool, err error) {
+	s := &sweepStep{}
+	ours := false
+	c.send(qBegin)
+	c.send(qAsync)
+	c.send(qSweepState, int4(t.id))
+	c.sync()
+	if err := c.flush(); err != nil {
+		return false, err
+	}
+	if err := c.results(2); err != nil {
+		return false, err
+	}
+	_, err = c.result(func(cols *columns) error {
+		s.swept, s.from, s.head, s.compacted = cols.int(), cols.int(), cols.int(), cols.int()
+		ours = true
+		return nil
+	})
+	if err != nil {
+		return false, err
+	}
+	if err := c.ready(); err != nil {
+		return false, err
+	}
+	if !ours || s.swept >= s.compacted {
+		c.rollback()
+		return false, nil
+	}
+	if err := t.judgeRows(c, s, limit); err != nil {
+		return false, err
+	}
+	return s.next != 0, t.remove(c, s, limit)
+}
+
+// judgeRows reads the next rows of the log and decides which go.
+func (t *table) judgeRows(c *conn, s *sweepStep, limit int) error {
+	c.send(qSweepRows, int4(t.id), int8(s.from), int8(int64(limit)+1))
+	c.sync()
+	if err := c.flush(); err != nil {
+		return err
+	}
+	n, done := 0, false
+	_, err := c.result(func(cols *columns) error {
+		id, rev, version, prev := cols.int(), cols.int(), cols.int(), cols.int()
+		n++
+		switch {
+		case done || rev > s.compacted:
+			done = true
+		case n > limit:
+			s.next, s.nextRev = id, rev
+		default:
+			if prev != 0 {
+				s.garbage = append(s.garbage, prev)
+			}
+			// The deletion at C itself stays until the next compaction: a watch
+			// may still start at C.
+			if version == 0 && rev < s.compacted {
+				s.garbage = append(s.garbage, id)
+				s.deadKeys = append(s.deadKeys, cols.bytes())
+				s.deadIDs = append(s.deadIDs, id)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return c.ready()
+}
+
+func (t *table) remove(c *conn, s *sweepStep, limit int) error {
+	statements := 3
+	if len(s.garbage) > 0 {
+		c.send(qSweepLog, int4(t.id), int8s(len(s.garbage), func(i int) int64 { return s.garbage[i] }))
+		statements++
+	}
+	if len(s.deadKeys) > 0 {
+		c.send(qSweepCurrent, int4(t.id), blobs(len(s.deadKeys), func(i int) []byte { return s.deadKeys[i] }),
+			int8s(len(s.deadIDs), func(i int) int64 { return s.deadIDs[i] }))
+		statements++
+	}
+	swept, next, rev := s.compacted, []byte(nil), s.compacted
+	if s.next != 0 {
+		swept, next, rev = s.swept, int8(s.next), s.nextRev
+	}
+	c.send(qSweepProgress, int4(t.id), int8(swept), next)
+	c.send(qSweepSegments, int4(t.id), int8(min(rev, s.head-keepCommits)), int8(int64(limit)))
+	c.send(qCommit)
+	c.sync()
+	if err := c.flush(); err != nil {
+		return err
+	}
+	if err := c.results(statements); err != nil {
+		return err
+	}
+	return c.ready()
+}
