@@ -22,8 +22,8 @@ type hub struct {
 	recent ring
 	// waiting for the hub to reach a revision, to answer a progress request.
 	waiting map[*watcher]struct{}
-	touched []*watcher // scratch of publish
-	watches int        // live or not
+	touched []*watcher            // scratch of publish
+	watches map[*watcher]struct{} // live or not
 	// kept are publications beyond a gap, which the tailer is to fill.
 	kept      []publication
 	keptBytes int
@@ -36,7 +36,7 @@ type hub struct {
 }
 
 func newHub(k *Keyspace, rev kv.Revision) *hub {
-	h := &hub{k: k, index: newSpanIndex(), waiting: map[*watcher]struct{}{}}
+	h := &hub{k: k, index: newSpanIndex(), waiting: map[*watcher]struct{}{}, watches: map[*watcher]struct{}{}}
 	h.rev.Store(rev)
 	h.recent.reset(rev)
 	return h
@@ -67,7 +67,7 @@ func (h *hub) publish(p publication) {
 
 func (h *hub) keep(p publication) {
 	bytes := sizeOf(p.changes)
-	if h.watches == 0 || h.keptBytes+bytes > maxRecentBytes {
+	if len(h.watches) == 0 || h.keptBytes+bytes > maxRecentBytes {
 		return // the tailer reads it from the log
 	}
 	h.kept = append(h.kept, p)
@@ -124,7 +124,7 @@ func (h *hub) gap(known kv.Revision) (after, upTo kv.Revision) {
 	switch {
 	case known <= rev:
 		return rev, rev
-	case h.watches == 0:
+	case len(h.watches) == 0:
 		h.recent.reset(known)
 		h.arrived(known)
 		h.deliverKept()
@@ -166,9 +166,19 @@ func (h *hub) arrived(rev kv.Revision) {
 func (h *hub) enter(w *watcher) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.watches++
+	h.watches[w] = struct{}{}
 	if w.req.PrevKV {
 		h.prevs.Add(1)
+	}
+}
+
+// end ends all watches, after what they have in their queues.
+func (h *hub) end(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for w := range h.watches {
+		h.index.remove(w)
+		w.end(err)
 	}
 }
 
@@ -216,7 +226,7 @@ func (h *hub) leave(w *watcher) {
 	defer h.mu.Unlock()
 	h.index.remove(w)
 	delete(h.waiting, w)
-	h.watches--
+	delete(h.watches, w)
 	if w.req.PrevKV {
 		h.prevs.Add(-1)
 	}

@@ -100,7 +100,8 @@ type Keyspace struct {
 	pages    *pageMemo
 	cache    *cache // nil if the table has other writers
 	heads    *joined[kv.Head]
-	progress *progressAsker // nil unless shared
+	progress *progressAsker // of a shared table
+	contact  *contact       // with a shared table
 
 	// seen is the highest revision that any answer told: a commit is visible
 	// to readers a moment before its watchers hear of it, and progress must not
@@ -149,6 +150,8 @@ func Open(ctx context.Context, table kv.Table, backend kv.Backend, opts Options)
 		k.cache = newCache(head.Revision, opts.CacheBytes)
 	}
 	k.heads = newJoined(k, k.table.Head)
+	k.progress = newProgressAsker(k)
+	k.contact = newContact(k)
 	k.leases = newLessor(k, records)
 	k.sweeps = newSweeper(k)
 	k.commits = newCommitter(k)
@@ -158,8 +161,8 @@ func Open(ctx context.Context, table kv.Table, backend kv.Backend, opts Options)
 	k.run(k.leases.loop)
 	k.run(k.sweeps.loop)
 	if k.shared {
-		k.progress = newProgressAsker(k)
 		k.run(k.progress.loop)
+		k.run(k.contact.loop)
 		k.run(k.leases.follow)
 		k.run(k.follow)
 	}

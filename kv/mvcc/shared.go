@@ -20,6 +20,7 @@ type sharedTable struct {
 func (t sharedTable) note(head kv.Head, err error) {
 	switch {
 	case err == nil:
+		t.k.contact.made()
 		raise(&t.k.compacted, head.Compacted)
 		t.k.tail.heard(head.Revision)
 	case errors.Is(err, kv.ErrBehind):
@@ -27,11 +28,8 @@ func (t sharedTable) note(head kv.Head, err error) {
 	}
 }
 
-func (t sharedTable) noteError(err error) {
-	if err != nil {
-		t.note(kv.Head{}, err)
-	}
-}
+// noteDone is for answers that tell no head.
+func (t sharedTable) noteDone(err error) { t.note(kv.Head{}, err) }
 
 func (t sharedTable) Update(ctx context.Context, ahead []kv.Lookup, fn func(kv.Tx) error) error {
 	err := t.table.Update(ctx, ahead, func(tx kv.Tx) error {
@@ -39,7 +37,7 @@ func (t sharedTable) Update(ctx context.Context, ahead []kv.Lookup, fn func(kv.T
 		t.note(tx.Head(), nil)
 		return fn(tx)
 	})
-	t.noteError(err)
+	t.noteDone(err)
 	return err
 }
 
@@ -63,19 +61,19 @@ func (t sharedTable) Changes(ctx context.Context, after, upTo kv.Revision, limit
 
 func (t sharedTable) SetCompacted(ctx context.Context, rev kv.Revision) error {
 	err := t.table.SetCompacted(ctx, rev)
-	t.noteError(err)
+	t.noteDone(err)
 	return err
 }
 
 func (t sharedTable) Sweep(ctx context.Context, limit int) (bool, error) {
 	more, err := t.table.Sweep(ctx, limit)
-	t.noteError(err)
+	t.noteDone(err)
 	return more, err
 }
 
 func (t sharedTable) Leases(ctx context.Context) ([]kv.LeaseRecord, error) {
 	records, err := t.table.Leases(ctx)
-	t.noteError(err)
+	t.noteDone(err)
 	return records, err
 }
 
@@ -88,7 +86,9 @@ func (t sharedTable) LeaseKeys(ctx context.Context, id kv.LeaseID) ([][]byte, kv
 // follow hears of what other servers commit.
 func (k *Keyspace) follow() {
 	t := k.table.(sharedTable)
-	t.noteError(t.table.Follow(k.ctx, k.tail.heard))
+	if err := t.table.Follow(k.ctx, k.tail.heard); errors.Is(err, kv.ErrBehind) {
+		k.fail(err)
+	}
 }
 
 // joined is one way of reading the table, shared by all who ask for it at the
@@ -113,7 +113,7 @@ func newJoined[T any](k *Keyspace, read func(context.Context) (T, error)) *joine
 	return &joined[T]{k: k, read: read}
 }
 
-func (j *joined[T]) ask(ctx context.Context) (T, error) {
+func (j *joined[T]) ask(ctx context.Context) (none T, err error) {
 	j.mu.Lock()
 	r := j.next
 	if r == nil {
@@ -128,9 +128,9 @@ func (j *joined[T]) ask(ctx context.Context) (T, error) {
 	case <-r.done:
 		return r.value, r.err
 	case <-ctx.Done():
-		return r.value, ctx.Err()
+		return none, ctx.Err()
 	case <-j.k.ctx.Done():
-		return r.value, j.k.ended()
+		return none, j.k.ended()
 	}
 }
 

@@ -84,41 +84,50 @@ func (s *sharedDB) tell(rev kv.Revision) {
 type lane struct {
 	*sharedDB
 	id int
-	// cut, if set, fails every call.
-	cut atomic.Pointer[error]
-	// beforeCommit and afterUpdate, if set, are called around a commit.
-	afterUpdate func() error
+	// fault, if set, is asked whether to fail a call, or only its answer.
+	fault atomic.Pointer[func(answer bool) error]
+	// stale leases are answered for as long as they are set.
+	stale atomic.Pointer[[]kv.LeaseRecord]
 
-	logReads, logRows, headReads, leaseReads, updates atomic.Int64
+	logReads, logRows, headReads, leaseReads atomic.Int64
 }
 
 var _ kv.SharedTable = (*lane)(nil)
 
+// failWith has every call fail from now on; nil ends that.
+func (l *lane) failWith(err error) {
+	if err == nil {
+		l.fault.Store(nil)
+		return
+	}
+	f := func(bool) error { return err }
+	l.fault.Store(&f)
+}
+
 // trip is the way there or back.
-func (l *lane) trip() error {
+func (l *lane) trip(answer bool) error {
 	if d := l.random(l.net.delay / 2); d > 0 {
 		time.Sleep(d)
 	}
-	if err := l.cut.Load(); err != nil {
-		return *err
+	if f := l.fault.Load(); f != nil {
+		return (*f)(answer)
 	}
 	return nil
 }
 
 func call[T any](l *lane, f func() (T, error)) (none T, err error) {
-	if err := l.trip(); err != nil {
+	if err := l.trip(false); err != nil {
 		return none, err
 	}
 	v, err := f()
-	if err := l.trip(); err != nil {
-		return none, err
+	if err := l.trip(true); err != nil {
+		return none, fmt.Errorf("%w: %w", kv.ErrUnavailable, err)
 	}
 	return v, err
 }
 
 func (l *lane) Update(ctx context.Context, ahead []kv.Lookup, fn func(kv.Tx) error) error {
-	l.updates.Add(1)
-	if err := l.trip(); err != nil {
+	if err := l.trip(false); err != nil {
 		return err
 	}
 	var before, after kv.Revision
@@ -129,16 +138,16 @@ func (l *lane) Update(ctx context.Context, ahead []kv.Lookup, fn func(kv.Tx) err
 		after = w.revision
 		return err
 	})
-	if err == nil && after > before {
+	if err != nil {
+		return err
+	}
+	if after > before {
 		l.tell(after)
 	}
-	if err == nil {
-		time.Sleep(l.random(l.net.delay / 2))
-		if l.afterUpdate != nil {
-			err = l.afterUpdate()
-		}
+	if err := l.trip(true); err != nil {
+		return fmt.Errorf("%w: %w", kv.ErrUnknownOutcome, err)
 	}
-	return err
+	return nil
 }
 
 // writtenTx remembers the revision that was written.
@@ -181,7 +190,10 @@ func (l *lane) SetCompacted(ctx context.Context, rev kv.Revision) error {
 }
 
 func (l *lane) Leases(ctx context.Context) ([]kv.LeaseRecord, error) {
-	l.leaseReads.Add(1)
+	defer l.leaseReads.Add(1)
+	if stale := l.stale.Load(); stale != nil {
+		return *stale, nil
+	}
 	return call(l, func() ([]kv.LeaseRecord, error) { return l.Table.Leases(ctx) })
 }
 
@@ -204,7 +216,7 @@ func (l *lane) Follow(ctx context.Context, heard func(kv.Revision)) error {
 				heard(rev)
 			}
 		case <-tick.C:
-			if err := l.cut.Load(); err != nil {
+			if l.trip(false) != nil {
 				continue
 			}
 			if head, err := l.Table.Head(ctx); err == nil {
@@ -294,5 +306,3 @@ func TestSharedConcurrent(t *testing.T) {
 		}
 	})
 }
-
-var _ = fmt.Sprint

@@ -106,10 +106,12 @@ func (t *tailer) next() (after, upTo kv.Revision, wait time.Duration) {
 	t.mu.Lock()
 	own := t.own
 	t.mu.Unlock()
-	if own.after < known && known <= own.upTo {
-		if wait = ownPatience - time.Since(own.begun); wait > 0 {
-			return after, min(upTo, own.after), wait
-		}
+	if own.upTo <= after || known <= own.after {
+		return after, upTo, 0
+	}
+	wait = ownPatience - time.Since(own.begun)
+	if wait > 0 && (own.after > after || known <= own.upTo) {
+		return after, min(upTo, own.after), wait
 	}
 	return after, upTo, 0
 }

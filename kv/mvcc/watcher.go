@@ -39,6 +39,7 @@ type watcher struct {
 	queueBytes int
 	behind     kv.Revision // where to read on, once not live and the queue is empty
 	progress   kv.Revision // revision to report when it is reached, 0: none wanted
+	ended      error       // why the watch is over, once the queue is empty
 
 	// next is the first revision not delivered or queued yet; it belongs to the
 	// goroutine, while not live.
@@ -170,6 +171,14 @@ func (w *watcher) fallBehind(from kv.Revision) {
 	w.wake()
 }
 
+// end ends the watch, after what is queued.
+func (w *watcher) end(err error) {
+	w.mu.Lock()
+	w.live, w.ended = false, err
+	w.mu.Unlock()
+	w.wake()
+}
+
 func (w *watcher) setLive() {
 	w.mu.Lock()
 	w.live = true
@@ -204,7 +213,7 @@ func (w *watcher) loop() {
 		// Before the queue is looked at: all events up to here are in it.
 		published := w.k.hub.rev.Load()
 		w.mu.Lock()
-		events, live, behind := w.queue, w.live, w.behind
+		events, live, behind, ended := w.queue, w.live, w.behind, w.ended
 		w.queue, w.queueBytes = nil, 0
 		w.mu.Unlock()
 
@@ -224,6 +233,9 @@ func (w *watcher) loop() {
 				return
 			}
 			continue
+		case ended != nil:
+			w.fail(kv.WatchResponse{Revision: w.delivered, Err: ended})
+			return
 		case !live:
 			sent, ok := w.catchUp(behind)
 			if !ok {
