@@ -20,7 +20,8 @@ build: go ## bin/atoll, and bin/kubectl-atoll beside it
 	ln -sf atoll bin/kubectl-atoll
 
 demo: go ## a control plane and CLUSTERS=3 real Kubernetes clusters, left running (Ctrl-C stops all)
-	$(GO) run ./playground --clusters $(CLUSTERS) --dir $(DIR)
+	@echo "$(GO) run ./playground --clusters $(CLUSTERS) --dir $(DIR)"; trap 'stopped=1' INT; \
+	$(GO) run ./playground --clusters $(CLUSTERS) --dir $(DIR) || [ "$$stopped" ]
 
 kubectl: go ## bin/kubectl, for a machine without one
 	$(GO) build -trimpath -ldflags "-X k8s.io/component-base/version.gitVersion=$$($(GO) list -m -f '{{.Version}}' k8s.io/kubernetes)" -o bin/kubectl ./playground/kubectl

@@ -30,8 +30,12 @@ import (
 )
 
 const (
-	informerResync = 12 * time.Hour
-	quotaResync    = 5 * time.Minute
+	informerResync  = 12 * time.Hour
+	namespaceResync = 5 * time.Minute
+	// quotaResync is how long a quota waits that was made before its kind was
+	// noticed: upstream counts it with the next round, every 5 minutes. A round
+	// reads from caches and writes only what has changed.
+	quotaResync = 20 * time.Second
 	// discoveryPeriod is how soon garbage collection and quota notice a new
 	// or vanished kind. kube-controller-manager takes 30 s; here discovery
 	// is a call within the process.
@@ -132,7 +136,7 @@ func (l *leadership) runners(ctx context.Context) ([]runner, error) {
 func (l *leadership) namespaces(ctx context.Context) (func(context.Context), error) {
 	c := namespacecontroller.NewNamespaceController(ctx, l.client, l.metadata,
 		l.client.Discovery().ServerPreferredNamespacedResources,
-		l.caches.typed.Core().V1().Namespaces(), quotaResync, v1.FinalizerKubernetes)
+		l.caches.typed.Core().V1().Namespaces(), namespaceResync, v1.FinalizerKubernetes)
 	return func(ctx context.Context) { c.Run(ctx, 10) }, nil
 }
 

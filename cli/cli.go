@@ -56,6 +56,7 @@ func New(program string) *cobra.Command {
 to it once; it runs in the member clusters, and its status comes back.`,
 		SilenceErrors: true, // Main prints them, once
 		SilenceUsage:  true,
+		Args:          cobra.ArbitraryArgs, // judged by onlySubcommands
 		RunE:          onlySubcommands,
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -75,10 +76,15 @@ to it once; it runs in the member clusters, and its status comes back.`,
 // onlySubcommands is what a command does that has nothing to do itself: show
 // its subcommands, and not take a misspelt one for nothing.
 func onlySubcommands(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return fmt.Errorf("unknown command %q\nSee '%s --help' for usage", args[0], cmd.CommandPath())
+	if len(args) == 0 {
+		return cmd.Help()
 	}
-	return cmd.Help()
+	meant := ""
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		meant = fmt.Sprintf("; did you mean %s?", strings.Join(near, " or "))
+	}
+	return fmt.Errorf("unknown command %q%s\nSee '%s --help' for usage", args[0], meant, cmd.CommandPath())
 }
 
 // interruptible is a context that the first SIGINT or SIGTERM ends, so that

@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"fmt"
+	"iter"
 	"log/slog"
 	"slices"
 	"sync"
@@ -170,25 +171,37 @@ func objectInformer(dyn dynamic.Interface, meta metadata.Interface, k interpret.
 		return informer(dyn, k.GVR(), nil, withoutManagedFields)
 	}
 	indexers := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
-	return transformed(metadatainformer.NewFilteredMetadataInformer(meta, k.GVR(), metav1.NamespaceAll, 0, indexers, nil).Informer(), asObject(k))
+	return transformed(metadatainformer.NewFilteredMetadataInformer(meta, k.GVR(), metav1.NamespaceAll, 0, indexers, nil).Informer(), slimMetadata(k))
 }
 
-// asObject makes metadata look like the object that it belongs to, of which all
-// but the metadata is missing.
-func asObject(k interpret.Kind) cache.TransformFunc {
+// slimMetadata makes an informer hold of metadata what is needed, under the name
+// of the kind that it belongs to: the API server calls all of it
+// PartialObjectMetadata.
+func slimMetadata(k interpret.Kind) cache.TransformFunc {
+	var is metav1.TypeMeta
+	is.APIVersion, is.Kind = k.ToAPIVersionAndKind()
 	return func(obj any) (any, error) {
-		m, ok := obj.(*metav1.PartialObjectMetadata)
-		if !ok {
-			return obj, nil
+		if m, ok := obj.(*metav1.PartialObjectMetadata); ok {
+			m.TypeMeta, m.ManagedFields = is, nil
 		}
-		m.ManagedFields = nil
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&m.ObjectMeta)
-		if err != nil {
-			return nil, fmt.Errorf("read the metadata of %s %s/%s: %w", k.Kind, m.Namespace, m.Name, err)
-		}
-		apiVersion, kind := k.ToAPIVersionAndKind()
-		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": content}}, nil
+		return obj, nil
 	}
+}
+
+// asObject gives what an informer of a known kind holds as the object. Metadata
+// becomes an object of which all else is missing: only now, since as maps it would
+// take twice the memory, for the many that nobody asks for.
+func asObject(item any) (*unstructured.Unstructured, bool) {
+	m, ok := item.(*metav1.PartialObjectMetadata)
+	if !ok {
+		u, ok := item.(*unstructured.Unstructured)
+		return u, ok
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&m.ObjectMeta)
+	if err != nil {
+		return nil, false // as with into: never found
+	}
+	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": m.APIVersion, "kind": m.Kind, "metadata": content}}, true
 }
 
 // into makes an informer hold T instead of maps: smaller, and read without
@@ -287,7 +300,11 @@ func (t *Term) Object(gk schema.GroupKind, key types.NamespacedName) (*unstructu
 	if !served {
 		return nil, false
 	}
-	return get[unstructured.Unstructured](i, key.String())
+	item, found, err := i.GetStore().GetByKey(key.String())
+	if err != nil || !found {
+		return nil, false
+	}
+	return asObject(item)
 }
 
 // Whole gives all of an object that Object gave: at least as new as that one. It is
@@ -310,21 +327,32 @@ func (t *Term) Whole(ctx context.Context, k interpret.Kind, obj *unstructured.Un
 	return whole, true, nil
 }
 
-// Objects gives the objects of a known kind in a namespace, or with "" in all of
-// them, from the cache.
-func (t *Term) Objects(gk schema.GroupKind, namespace string) []*unstructured.Unstructured {
+// Objects goes through the objects of a known kind in a namespace, or with "" in
+// all of them, as Object gives them: one after another, so that those of an opaque
+// kind are never all in memory.
+func (t *Term) Objects(gk schema.GroupKind, namespace string) iter.Seq[*unstructured.Unstructured] {
+	return func(yield func(*unstructured.Unstructured) bool) {
+		for _, item := range t.items(gk, namespace) {
+			if obj, ok := asObject(item); ok && !yield(obj) {
+				return
+			}
+		}
+	}
+}
+
+func (t *Term) items(gk schema.GroupKind, namespace string) []any {
 	i, served := t.objects[gk]
 	if !served {
 		return nil
 	}
 	if namespace == "" {
-		return list[unstructured.Unstructured](i.GetStore().List())
+		return i.GetStore().List()
 	}
 	items, err := i.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
 	if err != nil {
-		return nil // the index exists: informer made it
+		return nil // the index exists: objectInformer made it
 	}
-	return list[unstructured.Unstructured](items)
+	return items
 }
 
 // Served tells whether the control plane serves a kind, and what is known of it.

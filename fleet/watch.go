@@ -1,10 +1,12 @@
 package fleet
 
 import (
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,8 +29,11 @@ func (t *Term) OnBinding(f func(was, is *v1alpha1.ResourceBinding)) error {
 	return on(t.bindings, f)
 }
 
-// OnObject does the same for objects of a known kind.
-func (t *Term) OnObject(gk schema.GroupKind, f func(was, is *unstructured.Unstructured)) error {
+// OnObject does the same for objects of a known kind. They are as the cache holds
+// them: *metav1.PartialObjectMetadata of an opaque kind, else
+// *unstructured.Unstructured. Most events need no more than the metadata; for what
+// does, there is Object.
+func (t *Term) OnObject(gk schema.GroupKind, f func(was, is metav1.Object)) error {
 	i, served := t.objects[gk]
 	if !served {
 		return nil
@@ -36,27 +41,28 @@ func (t *Term) OnObject(gk schema.GroupKind, f func(was, is *unstructured.Unstru
 	return on(i, f)
 }
 
-func on[T any](i cache.SharedIndexInformer, f func(was, is *T)) error {
+func on[T any](i cache.SharedIndexInformer, f func(was, is T)) error {
+	var none T
 	_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
-			if is, ok := obj.(*T); ok {
-				f(nil, is)
+			if is, ok := obj.(T); ok {
+				f(none, is)
 			}
 		},
 		UpdateFunc: func(before, after any) {
-			is, ok := after.(*T)
+			is, ok := after.(T)
 			if !ok {
 				return
 			}
-			was, _ := before.(*T)
+			was, _ := before.(T)
 			f(was, is)
 		},
 		DeleteFunc: func(obj any) {
 			if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 				obj = gone.Obj
 			}
-			if was, ok := obj.(*T); ok {
-				f(was, nil)
+			if was, ok := obj.(T); ok {
+				f(was, none)
 			}
 		},
 	})
@@ -124,7 +130,7 @@ func (t *Term) fanOutBindings() error {
 // fanOutObjects tells the clusters of an object when something changed that they
 // should have: not when only its status did, which they reported themselves.
 func (t *Term) fanOutObjects(k interpret.Kind, i cache.SharedIndexInformer) error {
-	return on(i, func(was, is *unstructured.Unstructured) {
+	return on(i, func(was, is metav1.Object) {
 		obj := is
 		if is == nil {
 			obj = was
@@ -142,7 +148,7 @@ func (t *Term) fanOutObjects(k interpret.Kind, i cache.SharedIndexInformer) erro
 // sameForClusters tells whether two states of one object are the same to the
 // clusters that have it. What an opaque kind holds is not in the cache: any new
 // version of it may differ.
-func sameForClusters(k interpret.Kind, was, is *unstructured.Unstructured) bool {
+func sameForClusters(k interpret.Kind, was, is metav1.Object) bool {
 	if k.Opaque {
 		version := is.GetResourceVersion()
 		return version != "" && version == was.GetResourceVersion()
@@ -150,21 +156,23 @@ func sameForClusters(k interpret.Kind, was, is *unstructured.Unstructured) bool 
 	return OnlyStatusDiffers(was, is)
 }
 
-// OnlyStatusDiffers tells whether two states of one object differ in their status at
-// most.
-func OnlyStatusDiffers(a, b *unstructured.Unstructured) bool {
+// OnlyStatusDiffers tells whether two states of one object, as OnObject gives them,
+// differ in their status at most. Of what the cache does not hold it knows nothing.
+func OnlyStatusDiffers(was, is metav1.Object) bool {
+	if !sameMetadata(was, is) {
+		return false
+	}
+	a, ok1 := was.(*unstructured.Unstructured)
+	b, ok2 := is.(*unstructured.Unstructured)
+	if !ok1 || !ok2 {
+		return true
+	}
 	if len(a.Object) != len(b.Object) && (a.Object["status"] == nil) == (b.Object["status"] == nil) {
 		return false
 	}
 	for field, value := range b.Object {
 		switch field {
-		case "status":
-		case "metadata":
-			was, _ := a.Object[field].(map[string]any)
-			is, _ := value.(map[string]any)
-			if !sameMetadata(was, is) {
-				return false
-			}
+		case "status", "metadata":
 		default:
 			if !equality.Semantic.DeepEqual(a.Object[field], value) {
 				return false
@@ -174,11 +182,8 @@ func OnlyStatusDiffers(a, b *unstructured.Unstructured) bool {
 	return true
 }
 
-func sameMetadata(a, b map[string]any) bool {
-	for _, field := range []string{"labels", "annotations", "deletionTimestamp", "ownerReferences"} {
-		if !equality.Semantic.DeepEqual(a[field], b[field]) {
-			return false
-		}
-	}
-	return true
+func sameMetadata(a, b metav1.Object) bool {
+	return maps.Equal(a.GetLabels(), b.GetLabels()) && maps.Equal(a.GetAnnotations(), b.GetAnnotations()) &&
+		a.GetDeletionTimestamp().Equal(b.GetDeletionTimestamp()) &&
+		equality.Semantic.DeepEqual(a.GetOwnerReferences(), b.GetOwnerReferences())
 }

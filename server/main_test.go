@@ -184,7 +184,12 @@ func (a atoll) mustKubectl(t *testing.T, stdin string, args ...string) string {
 // error if that takes too long.
 func eventually(t *testing.T, what string, check func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	within(t, 30*time.Second, what, check)
+}
+
+func within(t *testing.T, limit time.Duration, what string, check func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	ticker := time.NewTicker(25 * time.Millisecond)
 	defer ticker.Stop()

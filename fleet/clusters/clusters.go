@@ -9,12 +9,11 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
@@ -75,17 +74,8 @@ func (c *controller) run(ctx context.Context) error {
 	if err := c.listen(); err != nil {
 		return err
 	}
-	var group errgroup.Group
-	for range workers {
-		group.Go(func() error {
-			for c.next(ctx) {
-			}
-			return nil
-		})
-	}
-	<-ctx.Done()
-	c.queue.ShutDown()
-	return group.Wait()
+	fleet.Work(ctx, c.queue, workers, c.reconcile, c.failed)
+	return nil
 }
 
 func (c *controller) listen() error {
@@ -111,11 +101,15 @@ func (c *controller) listen() error {
 	}); err != nil {
 		return err
 	}
-	return c.OnObject(schema.GroupKind{Kind: "Secret"}, func(was, is *unstructured.Unstructured) {
+	return c.OnObject(schema.GroupKind{Kind: "Secret"}, func(was, is metav1.Object) {
 		if is == nil {
 			is = was
 		}
-		if kind, _, _ := unstructured.NestedString(is.Object, "type"); kind != v1alpha1.KubeconfigSecretType {
+		secret, whole := is.(*unstructured.Unstructured)
+		if !whole {
+			return
+		}
+		if kind, _, _ := unstructured.NestedString(secret.Object, "type"); kind != v1alpha1.KubeconfigSecretType {
 			return
 		}
 		for _, cluster := range c.Clusters() {
@@ -146,22 +140,9 @@ func (c *controller) leaving() []string {
 	return out
 }
 
-func (c *controller) next(ctx context.Context) bool {
-	name, stopped := c.queue.Get()
-	if stopped {
-		return false
-	}
-	defer c.queue.Done(name)
-	err := c.reconcile(ctx, name)
-	switch {
-	case err == nil:
-		c.queue.Forget(name)
-	case ctx.Err() != nil:
-	default:
-		if !apierrors.IsConflict(err) {
-			c.Log.Warn("cannot look after a cluster; will try again", "cluster", name, "error", err)
-		}
-		c.queue.AddRateLimited(name)
+func (c *controller) failed(name string, err error) (again bool) {
+	if !apierrors.IsConflict(err) {
+		c.Log.Warn("cannot look after a cluster; will try again", "cluster", name, "error", err)
 	}
 	return true
 }

@@ -93,7 +93,7 @@ func (s *scheduler) learn(k interpret.Kind, obj *unstructured.Unstructured) (cha
 	}
 	if labels := k.PodLabels(obj); len(labels) > 0 {
 		service := schema.GroupKind{Kind: "Service"}
-		for _, svc := range s.Objects(service, user.Namespace) {
+		for svc := range s.Objects(service, user.Namespace) {
 			if interpret.Selects(svc, labels) {
 				now = append(now, refOf(service, svc))
 			}

@@ -9,12 +9,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
@@ -38,7 +37,7 @@ func (o object) binding() types.NamespacedName {
 	return types.NamespacedName{Namespace: o.Namespace, Name: v1alpha1.BindingName(o.GroupKind, o.Name)}
 }
 
-func refOf(gk schema.GroupKind, obj *unstructured.Unstructured) object {
+func refOf(gk schema.GroupKind, obj metav1.Object) object {
 	return object{gk, types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()}}
 }
 
@@ -64,45 +63,23 @@ func Run(ctx context.Context, term *fleet.Term) error {
 	// Who needs what must be known of everybody before the first decision: an
 	// object that seems to be needed by nobody is taken out of the clusters.
 	for _, k := range term.Kinds {
-		for _, obj := range term.Objects(k.GroupKind(), "") {
+		for obj := range term.Objects(k.GroupKind(), "") {
 			s.learn(k, obj)
 		}
 	}
 	if err := s.listen(); err != nil {
 		return err
 	}
-	var group errgroup.Group
-	for range workers {
-		group.Go(func() error {
-			for s.next(ctx) {
-			}
-			return nil
-		})
-	}
-	<-ctx.Done()
-	s.queue.ShutDown()
-	return group.Wait()
+	fleet.Work(ctx, s.queue, workers, s.reconcile, s.failed)
+	return nil
 }
 
-func (s *scheduler) next(ctx context.Context) bool {
-	o, stopped := s.queue.Get()
-	if stopped {
-		return false
+func (s *scheduler) failed(o object, err error) (again bool) {
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return false // the object is next to go
 	}
-	defer s.queue.Done(o)
-	err := s.reconcile(ctx, o)
-	switch {
-	case err == nil:
-		s.queue.Forget(o)
-	case ctx.Err() != nil:
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		// The object is next to go.
-		s.queue.Forget(o)
-	default:
-		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
-			s.Log.Warn("cannot schedule; will try again", "kind", o.Kind, "namespace", o.Namespace, "name", o.Name, "error", err)
-		}
-		s.queue.AddRateLimited(o)
+	if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+		s.Log.Warn("cannot schedule; will try again", "kind", o.Kind, "namespace", o.Namespace, "name", o.Name, "error", err)
 	}
 	return true
 }
@@ -111,7 +88,7 @@ func (s *scheduler) next(ctx context.Context) bool {
 func (s *scheduler) listen() error {
 	for _, k := range s.Kinds {
 		gk := k.GroupKind()
-		err := s.OnObject(gk, func(was, is *unstructured.Unstructured) {
+		err := s.OnObject(gk, func(was, is metav1.Object) {
 			obj := is
 			if is == nil {
 				obj = was
@@ -161,7 +138,7 @@ func (s *scheduler) enqueuePlaced() {
 		if !k.Placed {
 			continue
 		}
-		for _, obj := range s.Objects(k.GroupKind(), "") {
+		for obj := range s.Objects(k.GroupKind(), "") {
 			s.queue.Add(refOf(k.GroupKind(), obj))
 		}
 	}
@@ -173,7 +150,7 @@ func (s *scheduler) enqueuePodMakers(namespace string) {
 		if !k.Placed {
 			continue
 		}
-		for _, obj := range s.Objects(k.GroupKind(), namespace) {
+		for obj := range s.Objects(k.GroupKind(), namespace) {
 			s.queue.Add(refOf(k.GroupKind(), obj))
 		}
 	}

@@ -11,11 +11,10 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
@@ -48,17 +47,8 @@ func Run(ctx context.Context, term *fleet.Term) error {
 	if err := c.listen(); err != nil {
 		return err
 	}
-	var group errgroup.Group
-	for range workers {
-		group.Go(func() error {
-			for c.next(ctx) {
-			}
-			return nil
-		})
-	}
-	<-ctx.Done()
-	c.queue.ShutDown()
-	return group.Wait()
+	fleet.Work(ctx, c.queue, workers, c.reconcile, c.failed)
+	return nil
 }
 
 func (c *controller) listen() error {
@@ -76,7 +66,7 @@ func (c *controller) listen() error {
 		gk := k.GroupKind()
 		// A new generation, or a status that somebody else wrote. What no cluster
 		// has is none of our business until it has a binding, which is an event.
-		if err := c.OnObject(gk, func(_, is *unstructured.Unstructured) {
+		if err := c.OnObject(gk, func(_, is metav1.Object) {
 			if is == nil {
 				return
 			}
@@ -97,22 +87,9 @@ func (c *controller) listen() error {
 	})
 }
 
-func (c *controller) next(ctx context.Context) bool {
-	key, stopped := c.queue.Get()
-	if stopped {
-		return false
-	}
-	defer c.queue.Done(key)
-	err := c.reconcile(ctx, key)
-	switch {
-	case err == nil:
-		c.queue.Forget(key)
-	case ctx.Err() != nil:
-	default:
-		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-			c.Log.Warn("cannot summarise status; will try again", "binding", key.String(), "error", err)
-		}
-		c.queue.AddRateLimited(key)
+func (c *controller) failed(key types.NamespacedName, err error) (again bool) {
+	if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		c.Log.Warn("cannot summarise status; will try again", "binding", key.String(), "error", err)
 	}
 	return true
 }

@@ -26,8 +26,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
 )
@@ -150,38 +148,16 @@ func (s *Syncer) run(ctx context.Context) error {
 	defer stop()
 	defer s.queue.ShutDown()
 	defer s.Subscribe(s.cluster, s.queue.Add)()
-	var group errgroup.Group
-	for range workers {
-		group.Go(func() error {
-			for s.next(ctx) {
-			}
-			return nil
-		})
-	}
-	<-ctx.Done()
-	s.queue.ShutDown()
-	return group.Wait()
+	fleet.Work(ctx, s.queue, workers, s.reconcile, s.failed)
+	return nil
 }
 
 // memberChanged hears of each change of an object that carries our mark.
 func (s *Syncer) memberChanged(key types.NamespacedName) { s.queue.AddAfter(key, gather) }
 
-func (s *Syncer) next(ctx context.Context) bool {
-	key, stopped := s.queue.Get()
-	if stopped {
-		return false
-	}
-	defer s.queue.Done(key)
-	err := s.reconcile(ctx, key)
-	switch {
-	case err == nil:
-		s.queue.Forget(key)
-	case ctx.Err() != nil:
-	default:
-		if !apierrors.IsConflict(err) {
-			s.log.Debug("cannot sync; will try again", "binding", key.String(), "error", err)
-		}
-		s.queue.AddRateLimited(key)
+func (s *Syncer) failed(key types.NamespacedName, err error) (again bool) {
+	if !apierrors.IsConflict(err) {
+		s.log.Debug("cannot sync; will try again", "binding", key.String(), "error", err)
 	}
 	return true
 }

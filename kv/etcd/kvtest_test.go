@@ -49,6 +49,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConcurrent(t *testing.T) {
+	t.Parallel() // with the tests that wait for time to pass
 	for _, ks := range keyspaces() {
 		t.Run(ks.name, func(t *testing.T) {
 			for i := range *seedCount {

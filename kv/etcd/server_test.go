@@ -456,12 +456,15 @@ func TestPingsOfQuietClients(t *testing.T) {
 	if _, err := watch.Recv(); err != nil {
 		t.Fatal(err)
 	}
+	put := make(chan error, 1)
 	time.AfterFunc(45*time.Second, func() {
-		if _, err := c.Put(context.Background(), "k", "1"); err != nil {
-			t.Error(err)
-		}
+		_, err := c.Put(context.Background(), "k", "1")
+		put <- err
 	})
 	if r, err := watch.Recv(); err != nil || len(r.Events) != 1 {
 		t.Errorf("after four pings the watch got %v, %v", r, err)
+	}
+	if err := <-put; err != nil {
+		t.Error(err)
 	}
 }
