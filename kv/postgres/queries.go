@@ -222,9 +222,12 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 			WHERE w.rev > $4)
 		SELECT w.id FROM w WHERE w.rev <= $4 LIMIT 1)`
 	for k := range numSpanKinds {
-		const meta, order = `SELECT c.version, c.mod, c.create_rev, c.lease, c.key`, ` ORDER BY c.key LIMIT $5`
-		const alive = ` AND c.version > 0`
-		w := spanWhere[k]
+		const meta, alive = `SELECT c.version, c.mod, c.create_rev, c.lease, c.key`, ` AND c.version > 0`
+		w, by := spanWhere[k], ` ORDER BY c.key`
+		if k == spanOne {
+			by = `` // one row needs no order, and might get a sort
+		}
+		order := by + ` LIMIT $5`
 		add := func(family query, sql string) {
 			set(family+query(k), sql, oidInt4, oidBytes, oidBytes, oidInt8, oidInt8)
 		}
@@ -234,7 +237,7 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 		at := func(columns string) string {
 			return `SELECT l.version, l.rev, l.create_rev, l.lease, c.key` + columns + `
 				FROM (SELECT c.key, CASE WHEN c.mod <= $4 THEN c.id ELSE ` + walk + ` END AS id
-					FROM current c` + w + ` ORDER BY c.key OFFSET 0) c
+					FROM current c` + w + by + ` OFFSET 0) c
 				CROSS JOIN LATERAL (SELECT * FROM log l WHERE l.ks = $1 AND l.id = c.id AND l.version > 0 OFFSET 0) l` + order
 		}
 		add(qAt, at(`, l.value`))
