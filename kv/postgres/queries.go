@@ -185,7 +185,8 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 		ORDER BY l.id`, oidInt4, oidInt8, oidInt8, oidInt8)
 
 	set(qLeases, `SELECT id, ttl, beat FROM lease WHERE ks = $1 ORDER BY id`, oidInt4)
-	set(qLeasesByID, `SELECT id, ttl, beat FROM lease WHERE ks = $1 AND id = ANY($2)`, oidInt4, oidInt8Array)
+	set(qLeasesByID, `SELECT l.id, l.ttl, l.beat FROM unnest($2::int8[]) u(id)
+		CROSS JOIN LATERAL (SELECT l.id, l.ttl, l.beat FROM lease l WHERE l.ks = $1 AND l.id = u.id OFFSET 0) l`, oidInt4, oidInt8Array)
 	set(qPutLease, `INSERT INTO lease (ks, id, ttl, beat) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (ks, id) DO UPDATE SET ttl = excluded.ttl, beat = excluded.beat`, oidInt4, oidInt8, oidInt8, oidInt8)
 	set(qDeleteLease, `DELETE FROM lease WHERE ks = $1 AND id = $2`, oidInt4, oidInt8)
@@ -197,9 +198,13 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 		WHERE w.ks = $1 `+d.skipLocked, oidInt4)
 	set(qSweepRows, `SELECT l.id, l.rev, l.version, l.prev_id, l.key FROM log l
 		WHERE l.ks = $1 AND l.id >= $2 ORDER BY l.id LIMIT $3`, oidInt4, oidInt8, oidInt8)
-	set(qSweepLog, `DELETE FROM log WHERE ks = $1 AND id = ANY($2)`, oidInt4, oidInt8Array)
-	// An id belongs to one key only, so no other pairs match than those meant.
-	set(qSweepCurrent, `DELETE FROM current WHERE ks = $1 AND key = ANY($2) AND id = ANY($3)`,
+	// By row addresses: with ks = … AND id = ANY(…) the planner takes the index by ks
+	// alone if it believes the table to be small. Nobody moves rows of the log; those of
+	// current are held first, and who was changed meanwhile does not match any more.
+	set(qSweepLog, `DELETE FROM log WHERE ctid = ANY(ARRAY(SELECT l.ctid FROM unnest($2::int8[]) u(id)
+		CROSS JOIN LATERAL (SELECT l.ctid FROM log l WHERE l.ks = $1 AND l.id = u.id OFFSET 0) l))`, oidInt4, oidInt8Array)
+	set(qSweepCurrent, `DELETE FROM current WHERE ctid = ANY(ARRAY(SELECT c.ctid FROM unnest($2::bytea[], $3::int8[]) u(key, id)
+		CROSS JOIN LATERAL (SELECT c.ctid FROM current c WHERE c.ks = $1 AND c.key = u.key AND c.id = u.id OFFSET 0 FOR UPDATE) c))`,
 		oidInt4, oidByteArray, oidInt8Array)
 	set(qSweepSegments, `DELETE FROM segment WHERE ks = $1 AND rev < least($2, (
 		SELECT coalesce((SELECT s.rev FROM segment s WHERE s.ks = $1 ORDER BY s.rev OFFSET $3 LIMIT 1), $2)))`,

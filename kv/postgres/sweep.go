@@ -1,7 +1,9 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
+	"slices"
 
 	"github.com/atoll-dev/atoll/kv"
 )
@@ -28,10 +30,15 @@ type sweepStep struct {
 	compacted, swept, head kv.Revision
 	from                   int64 // log id
 	garbage                []int64
-	deadKeys               [][]byte
-	deadIDs                []int64
+	dead                   []deadKey
 	next                   int64       // log id where to go on, 0 if all is done
 	nextRev                kv.Revision // its revision
+}
+
+// deadKey is a deleted key, and the log id of its deletion.
+type deadKey struct {
+	key []byte
+	id  int64
 }
 
 func (t *table) sweep(c *conn, limit int) (more bool, err error) {
@@ -92,8 +99,7 @@ func (t *table) judgeRows(c *conn, s *sweepStep, limit int) error {
 			// may still start at C.
 			if version == 0 && rev < s.compacted {
 				s.garbage = append(s.garbage, id)
-				s.deadKeys = append(s.deadKeys, cols.bytes())
-				s.deadIDs = append(s.deadIDs, id)
+				s.dead = append(s.dead, deadKey{cols.bytes(), id})
 			}
 		}
 		return nil
@@ -110,9 +116,11 @@ func (t *table) remove(c *conn, s *sweepStep, limit int) error {
 		c.send(qSweepLog, int4(t.id), int8s(len(s.garbage), func(i int) int64 { return s.garbage[i] }))
 		statements++
 	}
-	if len(s.deadKeys) > 0 {
-		c.send(qSweepCurrent, int4(t.id), blobs(len(s.deadKeys), func(i int) []byte { return s.deadKeys[i] }),
-			int8s(len(s.deadIDs), func(i int) int64 { return s.deadIDs[i] }))
+	if n := len(s.dead); n > 0 {
+		// In the order in which updates lock them.
+		slices.SortFunc(s.dead, func(a, b deadKey) int { return bytes.Compare(a.key, b.key) })
+		c.send(qSweepCurrent, int4(t.id), blobs(n, func(i int) []byte { return s.dead[i].key }),
+			int8s(n, func(i int) int64 { return s.dead[i].id }))
 		statements++
 	}
 	swept, next, rev := s.compacted, []byte(nil), s.compacted
