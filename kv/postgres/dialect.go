@@ -52,6 +52,9 @@ const (
 // everything.
 const statementLimit = 60 * time.Second
 
+// checkLimit bounds a check of the whole database.
+const checkLimit = 24 * time.Hour
+
 func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
 func postgresDialect() *dialect {

@@ -145,6 +145,9 @@ func parse(url string, o *options) (*pgconn.Config, error) {
 }
 
 // describe names a database without its password.
+// Where names the database for people: hosts and database, no user or password.
+func (db *DB) Where() string { return "postgres://" + db.where }
+
 func describe(c *pgconn.Config) string {
 	hosts := []string{net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))}
 	for _, f := range c.Fallbacks {
