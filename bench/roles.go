@@ -134,7 +134,7 @@ func openKeyspace(ctx context.Context, cfg storeConfig) (kv.Keyspace, func(), er
 	if url == "" {
 		url = "sqlite://" + filepath.Join(dir, "atoll.db")
 	}
-	db, err := server.OpenDatastore(url)
+	db, err := server.OpenDatastore(ctx, url)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -41,7 +41,7 @@ nothing, and works while servers run on the datastore. It reads everything.`,
 }
 
 func checkDatastore(ctx context.Context, datastore, keyspace string, out, progress io.Writer) (err error) {
-	db, err := server.OpenDatastoreToRead(datastore)
+	db, err := server.OpenDatastoreToRead(ctx, datastore)
 	if err != nil {
 		return err
 	}

@@ -73,7 +73,7 @@ func (p *place) toRead(ctx context.Context, keyspace string) (reader, io.Closer,
 		}
 		return etcd.Remote(client), client, nil
 	}
-	db, err := server.OpenDatastoreToRead(p.datastore)
+	db, err := server.OpenDatastoreToRead(ctx, p.datastore)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -117,7 +117,7 @@ func (p *place) toWrite(ctx context.Context, keyspace string) (kv.Table, *server
 	if err := probe.Close(); err != nil {
 		return nil, nil, err
 	}
-	db, err := server.OpenDatastore(p.datastore)
+	db, err := server.OpenDatastore(ctx, p.datastore)
 	if err != nil {
 		return nil, nil, heldElsewhere(err)
 	}

@@ -79,7 +79,7 @@ func (p *place) status(ctx context.Context, keyspace string) (_ *placeStatus, er
 	if p.endpoint != "" {
 		return p.endpointStatus(ctx, keyspace)
 	}
-	db, err := server.OpenDatastoreToRead(p.datastore)
+	db, err := server.OpenDatastoreToRead(ctx, p.datastore)
 	if err != nil {
 		return nil, err
 	}

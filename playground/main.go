@@ -73,7 +73,7 @@ func run(ctx context.Context, cfg system.Config, clusters int, once bool) (err e
 	}
 	out.step("atoll", fmt.Sprintf("%s, with %d clusters, in %s", what, clusters, dir))
 	cfg.Progress = out.step
-	s, err := system.Open(cfg)
+	s, err := system.Open(ctx, cfg)
 	if errors.Is(err, kv.ErrInUse) {
 		return fmt.Errorf("another playground runs in %s: stop it, or give this one a --dir of its own", dir)
 	} else if err != nil {

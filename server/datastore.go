@@ -2,11 +2,14 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 
 	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/kv/mvcc"
+	"github.com/atoll-dev/atoll/kv/postgres"
 	"github.com/atoll-dev/atoll/kv/sqlite"
 )
 
@@ -18,25 +21,40 @@ type Datastore struct {
 }
 
 // OpenDatastore opens the database that a URL names, such as
-// sqlite:///var/lib/atoll/atoll.db.
-func OpenDatastore(rawURL string) (*Datastore, error) { return openDatastore(rawURL, false) }
+// sqlite:///var/lib/atoll/atoll.db or postgres://user@host/database.
+func OpenDatastore(ctx context.Context, rawURL string) (*Datastore, error) {
+	return openDatastore(ctx, rawURL, false)
+}
 
 // OpenDatastoreToRead opens a database that is there for looking at it only,
 // also while a server has it open. It makes neither a database nor a keyspace.
-func OpenDatastoreToRead(rawURL string) (*Datastore, error) { return openDatastore(rawURL, true) }
+func OpenDatastoreToRead(ctx context.Context, rawURL string) (*Datastore, error) {
+	return openDatastore(ctx, rawURL, true)
+}
 
-func openDatastore(rawURL string, toRead bool) (*Datastore, error) {
-	u, err := url.Parse(rawURL)
-	if err != nil {
-		// url.Parse quotes its input, which may hold a password.
-		return nil, fmt.Errorf("datastore URL cannot be read: write it like sqlite:///path/to/file.db")
-	}
-	switch u.Scheme {
+func openDatastore(ctx context.Context, rawURL string, toRead bool) (*Datastore, error) {
+	scheme, _, _ := strings.Cut(rawURL, "://")
+	switch scheme {
 	case "sqlite":
+		u, err := url.Parse(rawURL)
+		if err != nil {
+			return nil, errors.New("datastore URL cannot be read: write it like sqlite:///path/to/file.db")
+		}
 		return openSQLite(u, toRead)
+	case "postgres", "postgresql":
+		// Not read here: it may name several hosts, which net/url does not know.
+		db, err := postgres.Open(ctx, rawURL)
+		if err != nil {
+			return nil, err
+		}
+		return &Datastore{Backend: db, url: db.Where(), shared: true}, nil
 	default:
-		return nil, fmt.Errorf("datastore %s has the unknown scheme %q: this version knows sqlite, as in sqlite:///path/to/file.db",
-			u.Redacted(), u.Scheme)
+		const remedy = "write it like sqlite:///path/to/file.db or postgres://user@host:5432/database"
+		if scheme == rawURL {
+			// Not repeated: it may hold a password.
+			return nil, errors.New("datastore is not a URL: " + remedy)
+		}
+		return nil, fmt.Errorf("datastore URL has the unknown scheme %q: %s", scheme, remedy)
 	}
 }
 

@@ -99,7 +99,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		return nil, err
 	}
 	s.closers = append(s.closers, quietly{s.listener})
-	if s.datastore, err = OpenDatastore(cfg.Datastore); err != nil {
+	if s.datastore, err = OpenDatastore(ctx, cfg.Datastore); err != nil {
 		return nil, err
 	}
 	s.closers = append(s.closers, s.datastore)

@@ -129,7 +129,7 @@ func (s *sharing) sameAs(other *sharing) {
 }
 
 func openSystemKeyspace(t *testing.T) kv.Keyspace {
-	db, err := OpenDatastore("sqlite://" + filepath.Join(t.TempDir(), "kv.db"))
+	db, err := OpenDatastore(t.Context(), "sqlite://"+filepath.Join(t.TempDir(), "kv.db"))
 	if err != nil {
 		t.Fatal(err)
 	}

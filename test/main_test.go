@@ -80,7 +80,7 @@ func (f *fixture) start() (err error) {
 	if f.dir, err = os.MkdirTemp("", "atoll-test-"); err != nil {
 		return err
 	}
-	if f.System, err = system.Open(system.Config{Dir: f.dir}); err != nil {
+	if f.System, err = system.Open(ctx, system.Config{Dir: f.dir}); err != nil {
 		return err
 	}
 	started := make(chan error)

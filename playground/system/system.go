@@ -66,7 +66,7 @@ func Roles() map[string]child.Role {
 }
 
 // Open prepares the directory and opens the members' store. Nothing runs yet.
-func Open(cfg Config) (*System, error) {
+func Open(ctx context.Context, cfg Config) (*System, error) {
 	dir, err := filepath.Abs(cfg.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", cfg.Dir, err)
@@ -82,7 +82,7 @@ func Open(cfg Config) (*System, error) {
 	if s.progress == nil {
 		s.progress = func(string, string) {}
 	}
-	if s.store, err = store.Open(filepath.Join(dir, "members.db")); err != nil {
+	if s.store, err = store.Open(ctx, filepath.Join(dir, "members.db")); err != nil {
 		return nil, fmt.Errorf("open %s: %w", cfg.Dir, err)
 	}
 	return s, nil
