@@ -50,6 +50,8 @@ type watcher struct {
 	limit logLimit
 	// delivered is the revision up to which everything was sent.
 	delivered kv.Revision
+	// told is the highest revision of a response.
+	told kv.Revision
 }
 
 // Watch implements kv.Keyspace.
@@ -279,6 +281,9 @@ func (w *watcher) answerProgress() bool {
 	// A watch that has not begun has delivered nothing: only what the hub has
 	// published counts.
 	reached := min(w.delivered, w.k.hub.rev.Load())
+	// The hub counts a revision only once its events are in all queues, and this
+	// watch may have sent them already: it must not go back.
+	reached = max(reached, w.told)
 	if reached < target {
 		if !w.k.hub.await(w, target) {
 			w.wake()
@@ -369,6 +374,7 @@ func (w *watcher) fail(r kv.WatchResponse) bool {
 func (w *watcher) send(r kv.WatchResponse) bool {
 	select {
 	case w.out <- r:
+		w.told = max(w.told, r.Revision)
 		return true
 	case <-w.ctx.Done():
 		return false
