@@ -46,6 +46,13 @@ func (s *System) startDatabase(ctx context.Context) error {
 		return nil
 	}
 	s.progress("postgres", "starts")
+	if os.Geteuid() == 0 {
+		// Started by root it runs as another user, who must get to its directory.
+		// What is secret in this one has modes of its own.
+		if err := os.Chmod(s.dir, 0o711); err != nil {
+			return err
+		}
+	}
 	port, err := rememberedPort(filepath.Join(s.dir, "postgres.port"))
 	if err != nil {
 		return err
