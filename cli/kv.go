@@ -26,6 +26,9 @@ func newKVCommand() *cobra.Command {
 		newKVDumpCommand(),
 		newKVCompactCommand(),
 		newKVCheckCommand(),
+		newKVCopyCommand(),
+		newKVBackupCommand(),
+		newKVRestoreCommand(),
 	)
 	return cmd
 }
