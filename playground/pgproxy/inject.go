@@ -21,6 +21,9 @@ const (
 // injected is the message of errors that come from a chance.
 const injected = "injected by the proxy"
 
+// missing is what a database says that lacks features.
+func missing(f Features) string { return "not supported by this database: " + f.String() }
+
 // judge draws what becomes of a statement, and counts it. Losses are counted
 // when they happen.
 func (s *session) judge(f Faults, c class) (verdict, string) {

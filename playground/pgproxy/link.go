@@ -2,6 +2,7 @@ package pgproxy
 
 import (
 	"context"
+	"fmt"
 	"hash/fnv"
 	"maps"
 	"math/rand/v2"
@@ -36,6 +37,35 @@ type Faults struct {
 	Codes []string
 	// Refuse are features that this database does not have.
 	Refuse Features
+}
+
+// String tells what goes wrong.
+func (f Faults) String() string {
+	var parts []string
+	if f.ToServer+f.ToClient > 0 {
+		parts = append(parts, fmt.Sprintf("%v to the server and %v back", f.ToServer, f.ToClient))
+	}
+	for _, c := range []struct {
+		what   string
+		chance float64
+	}{
+		{"cut", f.Cut}, {"lose the reply to COMMIT", f.LoseCommitReply}, {"abandon COMMIT", f.AbandonCommit},
+		{"fail", f.Fail}, {"fail COMMIT", f.FailCommit},
+	} {
+		if c.chance > 0 {
+			parts = append(parts, fmt.Sprintf("%s %g %%", c.what, 100*c.chance))
+		}
+	}
+	if len(f.Codes) > 0 {
+		parts = append(parts, "with "+strings.Join(f.Codes, " or "))
+	}
+	if f.Refuse != 0 {
+		parts = append(parts, "without "+f.Refuse.String())
+	}
+	if len(parts) == 0 {
+		return "no faults"
+	}
+	return strings.Join(parts, ", ")
 }
 
 // Codes to fail with. AdminShutdown ends the connection, too.

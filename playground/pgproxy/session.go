@@ -181,7 +181,7 @@ func (s *session) query(f Faults, raw []byte) bool {
 	c := classify(m.String)
 	if refused := c.features & f.Refuse; refused != 0 {
 		s.count(FeaturesRefused)
-		s.forward(raiseQuery(featureNotSupported, refused.String()), reply{kind: querying})
+		s.forward(raiseQuery(featureNotSupported, missing(refused)), reply{kind: querying})
 		return true
 	}
 	verdict, code := s.judge(f, c)
@@ -213,7 +213,7 @@ func (s *session) parse(f Faults, raw []byte) bool {
 	c := classify(m.Query)
 	if refused := c.features & f.Refuse; refused != 0 {
 		s.count(FeaturesRefused)
-		s.raise(featureNotSupported, refused.String())
+		s.raise(featureNotSupported, missing(refused))
 		return true
 	}
 	s.statements[m.Name] = c

@@ -18,7 +18,7 @@ func (f Features) String() string {
 			names = append(names, n.name)
 		}
 	}
-	return strings.Join(names, ", ") + ": this database does not have it"
+	return strings.Join(names, ", ")
 }
 
 // classify looks at one or more statements. Several of which one commits
