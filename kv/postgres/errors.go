@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 
@@ -44,6 +45,10 @@ func (d *dialect) transient(err error) bool {
 	}
 	if connectErr, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return connectErr != nil
+	}
+	// Of the driver, while opening: the connection is gone.
+	if pgconn.SafeToRetry(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return true
 	}
 	var netErr net.Error
 	return errors.As(err, &netErr)

@@ -94,6 +94,7 @@ func Open(ctx context.Context, url string, opts ...Option) (_ *DB, err error) {
 	db := &DB{
 		opts: o, clock: o.clock, plain: config, where: describe(config),
 		tables: map[string]*table{}, closing: make(chan struct{}),
+		dialect: postgresDialect(), // for errors, until the database has said what it is
 	}
 	if err := db.prepare(ctx); err != nil {
 		return nil, db.fail(ctx, "open", err)

@@ -20,9 +20,11 @@ func (db *DB) prepare(ctx context.Context) error {
 			return err
 		}
 		defer c.Close(context.WithoutCancel(ctx))
-		if db.dialect, err = detect(ctx, c); err != nil {
+		found, err := detect(ctx, c)
+		if err != nil {
 			return err
 		}
+		db.dialect = found
 		if err := db.checkServer(ctx, c); err != nil {
 			return err
 		}
