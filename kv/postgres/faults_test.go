@@ -334,12 +334,10 @@ func TestBehind(t *testing.T) {
 			eventually(t, "the standby has it all", func() bool {
 				return sql(t, s, `SELECT count(*) FROM pg_stat_replication WHERE replay_lsn = pg_current_wal_lsn()`) == "1"
 			})
-			if err := standby.Pause(); err != nil {
-				t.Fatal(err)
-			}
+			standby.Kill()
 			write(t, table, "a", "lost")
 			s.Kill()
-			if err := standby.Continue(); err != nil {
+			if err := standby.Restart(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if err := standby.Promote(t.Context()); err != nil {
@@ -356,7 +354,9 @@ func TestBehind(t *testing.T) {
 			if _, _, err := table.Range(t.Context(), kv.RangeRequest{Span: kv.Prefix(nil)}, true); !errors.Is(err, kv.ErrBehind) {
 				t.Errorf("range: %v", err)
 			}
-			if err := table.Follow(t.Context(), func(kv.Revision) {}); !errors.Is(err, kv.ErrBehind) {
+			soon, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			if err := table.Follow(soon, func(kv.Revision) {}); !errors.Is(err, kv.ErrBehind) {
 				t.Errorf("follow: %v", err)
 			}
 			// What another keyspace had acknowledged is all there.
