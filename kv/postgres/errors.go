@@ -54,10 +54,15 @@ func (d *dialect) transient(err error) bool {
 	return errors.As(err, &netErr)
 }
 
-// remedies says for some errors what an operator can do.
+// remedy says for some errors what an operator can do.
 func remedy(err error) string {
+	const standby = " (the database is a standby, or set to read-only: promote it, or name the primary among the hosts)"
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
+		// The driver has no value for this one.
+		if strings.Contains(err.Error(), "read only connection") {
+			return standby
+		}
 		return ""
 	}
 	switch pgErr.Code {
@@ -66,7 +71,7 @@ func remedy(err error) string {
 	case "53300":
 		return " (the database allows too few connections: raise max_connections, or lower pool_max_conns)"
 	case codeReadOnly:
-		return " (the database is a standby, or set to read-only: point at the primary, naming all hosts)"
+		return standby
 	case codePrivilege:
 		return " (the role lacks a right: let it own the schema)"
 	case "28P01", "28000":
