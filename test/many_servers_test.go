@@ -257,10 +257,15 @@ func (s *stores) freeze(t *testing.T, i int, d time.Duration) {
 }
 
 // client makes a client that knows all servers.
-func (s *stores) client(t *testing.T) *clientv3.Client {
+func (s *stores) client(t *testing.T) *clientv3.Client { return s.dial(t, s.addresses...) }
+
+// clientOf makes a client of one server.
+func (s *stores) clientOf(t *testing.T, i int) *clientv3.Client { return s.dial(t, s.addresses[i]) }
+
+func (s *stores) dial(t *testing.T, addresses ...string) *clientv3.Client {
 	t.Helper()
 	var endpoints []string
-	for _, a := range s.addresses {
+	for _, a := range addresses {
 		endpoints = append(endpoints, "http://"+a)
 	}
 	c, err := clientv3.New(clientv3.Config{
