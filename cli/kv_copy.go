@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -148,6 +149,10 @@ func (o *copyOptions) run(ctx context.Context, out, progress io.Writer) (err err
 func (o *copyOptions) openTo(ctx context.Context, source kv.Revision) (*targetSide, error) {
 	if (o.dryRun || o.verifyOnly) && !o.to.remote() {
 		to, closer, err := o.to.openSource(ctx)
+		var noKeyspace *noKeyspaceError
+		if o.dryRun && (errors.Is(err, fs.ErrNotExist) || errors.As(err, &noKeyspace)) {
+			return &targetSide{Keyspace: readOnly{source: empty{}}}, nil // it would be made
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -172,6 +177,13 @@ func (r readOnly) Range(ctx context.Context, req kv.RangeRequest) (*kv.RangeResu
 
 func (r readOnly) TimeToLive(ctx context.Context, id kv.LeaseID, withKeys bool) (*kv.Lease, error) {
 	return r.source.TimeToLive(ctx, id, withKeys)
+}
+
+// empty is a keyspace that is not there yet.
+type empty struct{ source }
+
+func (empty) Range(context.Context, kv.RangeRequest) (*kv.RangeResult, error) {
+	return &kv.RangeResult{Revision: 1}, nil
 }
 
 func reportCopied(out io.Writer, res *transfer.Result, dryRun bool) {

@@ -91,9 +91,19 @@ func openTable(ctx context.Context, db *server.Datastore, keyspace string) (kv.T
 		return nil, err
 	}
 	if !slices.Contains(names, keyspace) {
-		return nil, fmt.Errorf("datastore %s has no keyspace %q: name one with --keyspace; it has %s", db.URL(), keyspace, quoted(names))
+		return nil, &noKeyspaceError{db.URL(), keyspace, names}
 	}
 	return db.Open(ctx, keyspace)
+}
+
+// noKeyspaceError: a keyspace is not there.
+type noKeyspaceError struct {
+	where, name string
+	there       []string
+}
+
+func (e *noKeyspaceError) Error() string {
+	return fmt.Sprintf("datastore %s has no keyspace %q: it has %s", e.where, e.name, quoted(e.there))
 }
 
 func quoted(names []string) string {
@@ -119,7 +129,7 @@ func (p *place) toWrite(ctx context.Context, keyspace string) (kv.Table, *server
 	}
 	db, err := server.OpenDatastore(ctx, p.datastore)
 	if err != nil {
-		return nil, nil, heldElsewhere(err)
+		return nil, nil, heldElsewhere(err, "give its address with --endpoint instead of --datastore")
 	}
 	table, err := db.Open(ctx, keyspace)
 	if err != nil {
@@ -129,9 +139,9 @@ func (p *place) toWrite(ctx context.Context, keyspace string) (kv.Table, *server
 }
 
 // heldElsewhere adds what to do about a database that a server has open.
-func heldElsewhere(err error) error {
+func heldElsewhere(err error, remedy string) error {
 	if errors.Is(err, kv.ErrInUse) {
-		return fmt.Errorf("%w\nWhile `atoll kv serve` has it open, give its address with --endpoint instead of --datastore", err)
+		return fmt.Errorf("%w\nWhile `atoll kv serve` has it open, %s", err, remedy)
 	}
 	return err
 }

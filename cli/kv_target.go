@@ -114,7 +114,7 @@ func (s *side) openTarget(ctx context.Context, raise kv.Revision) (_ *targetSide
 	}
 	db, err := server.OpenDatastore(ctx, s.url)
 	if err != nil {
-		return nil, heldElsewhere(err)
+		return nil, heldElsewhere(err, "go through it: --"+s.flag+" etcd://host:port")
 	}
 	t.closers = append(t.closers, db)
 	if raise > 0 {

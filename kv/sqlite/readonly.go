@@ -37,7 +37,7 @@ func OpenReadOnly(path string) (*ReadOnly, error) {
 	}
 	switch fi, err := os.Stat(abs); {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("open database %s: there is no such file: check the path", abs)
+		return nil, fmt.Errorf("open database %s: %w: check the path", abs, fs.ErrNotExist)
 	case err != nil:
 		return nil, fmt.Errorf("open database: %w", err)
 	case !fi.Mode().IsRegular():

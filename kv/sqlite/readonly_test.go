@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -116,7 +117,7 @@ func TestReadOnlyBesideAServer(t *testing.T) {
 func TestReadOnlyMakesNothing(t *testing.T) {
 	dir := t.TempDir()
 	_, err := OpenReadOnly(filepath.Join(dir, "none.db"))
-	if err == nil || !strings.Contains(err.Error(), "no such file") {
+	if !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("open what is not there: %v", err)
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 0 {
