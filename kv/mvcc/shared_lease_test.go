@@ -1,6 +1,7 @@
 package mvcc_test
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,17 +16,21 @@ type clocked struct {
 	*cluster
 	t      *testing.T
 	clocks []*clocktesting.FakeClock
+	// commits that each server has made, whether or not they changed anything.
+	commits []atomic.Int64
 }
 
 func openClocked(t *testing.T, n int) *clocked {
-	c := &clocked{t: t}
+	c := &clocked{t: t, commits: make([]atomic.Int64, n)}
 	start := time.Now()
 	for i := range n {
 		// They agree on nothing.
 		c.clocks = append(c.clocks, clocktesting.NewFakeClock(start.Add(time.Duration(i)*time.Hour)))
 	}
 	c.cluster = openCluster(t, n, network{poll: 10 * time.Millisecond}, func(i int) mvcc.Options {
-		return mvcc.Options{Clock: c.clocks[i]}
+		return mvcc.Options{Clock: c.clocks[i], Observer: mvcc.Observer{
+			Commit: func(int, int, time.Duration, error) { c.commits[i].Add(1) },
+		}}
 	})
 	return c
 }
@@ -160,7 +165,12 @@ func TestSharedLeaseStaleView(t *testing.T) {
 	}
 	c.lanes[1].stale.Store(&records)
 	c.keep(0, 7)
-	c.pass(1, 15*time.Second)
+	for deadline := time.Now().Add(20 * time.Second); c.commits[1].Load() == 0; {
+		c.pass(1, time.Second)
+		if time.Now().After(deadline) {
+			t.Fatal("the lease was not tried to be revoked")
+		}
+	}
 	c.mustBeThere()
 	c.lanes[1].stale.Store(nil)
 	c.mustEnd(1, 25*time.Second)
@@ -213,4 +223,33 @@ func TestSharedLeaseAgain(t *testing.T) {
 	c.pass(1, 8*time.Second)
 	c.mustBeThere()
 	c.mustEnd(1, 25*time.Second)
+}
+
+// TestSharedAutoCompact: several servers that all compact by age do it once.
+func TestSharedAutoCompact(t *testing.T) {
+	clocks := []*clocktesting.FakeClock{clocktesting.NewFakeClock(time.Now()), clocktesting.NewFakeClock(time.Now())}
+	c := openCluster(t, 2, network{poll: 10 * time.Millisecond}, func(i int) mvcc.Options {
+		return mvcc.Options{Clock: clocks[i], AutoCompact: time.Hour}
+	})
+	const steps = 30
+	for n := range steps {
+		c.servers[n%2].put("k", "v")
+		for i, clock := range clocks {
+			reads := c.lanes[i].headReads.Load()
+			// Each step begins with a look at the head.
+			for deadline := time.Now().Add(20 * time.Second); c.lanes[i].headReads.Load() == reads; time.Sleep(time.Millisecond) {
+				clock.Step(6 * time.Minute)
+				if time.Now().After(deadline) {
+					t.Fatal("no step of compaction")
+				}
+			}
+		}
+	}
+	st, err := c.servers[0].Status(t.Context())
+	if err != nil || st.Compacted == 0 {
+		t.Errorf("%+v, %v", st, err)
+	}
+	if n := c.lanes[0].compactions.Load() + c.lanes[1].compactions.Load(); n > steps+2 {
+		t.Errorf("compacted %d times in %d steps", n, steps)
+	}
 }

@@ -89,7 +89,7 @@ type lane struct {
 	// stale leases are answered for as long as they are set.
 	stale atomic.Pointer[[]kv.LeaseRecord]
 
-	logReads, logRows, headReads, leaseReads atomic.Int64
+	logReads, logRows, headReads, leaseReads, compactions atomic.Int64
 }
 
 var _ kv.SharedTable = (*lane)(nil)
@@ -185,6 +185,7 @@ func (l *lane) Changes(ctx context.Context, after, upTo kv.Revision, limit int, 
 }
 
 func (l *lane) SetCompacted(ctx context.Context, rev kv.Revision) error {
+	l.compactions.Add(1)
 	_, err := call(l, func() (struct{}, error) { return struct{}{}, l.Table.SetCompacted(ctx, rev) })
 	return err
 }
