@@ -14,8 +14,10 @@ import (
 const (
 	leasePollMin = 500 * time.Millisecond
 	leasePollMax = 5 * time.Second
-	// leasePollShare bounds the part of the time that goes into reading leases.
+	// leasePollShare bounds the part of the time that goes into reading leases;
+	// but a read that was held up must not put off the next for long.
 	leasePollShare = 20
+	leasePollSlow  = 2 * leasePollMax
 )
 
 // leasePoll is how a lessor follows the leases of a shared table. A renewal
@@ -56,7 +58,12 @@ func (p *leasePoll) init(l *lessor) {
 
 // interval between reads. The caller holds mu.
 func (p *leasePoll) interval() time.Duration {
-	return max(min(p.shortest/4, leasePollMax), leasePollMin, p.took*leasePollShare)
+	return max(min(p.shortest/4, leasePollMax), p.least())
+}
+
+// least time between reads, however much there is to learn. The caller holds mu.
+func (p *leasePoll) least() time.Duration {
+	return max(leasePollMin, min(p.took*leasePollShare, leasePollSlow))
 }
 
 // met takes note of a lease's time to live. The caller holds mu.
@@ -177,7 +184,7 @@ func (l *lessor) follow() {
 		l.mu.Lock()
 		wait := l.poll.interval()
 		if hurry {
-			wait = max(leasePollMin, l.poll.took*leasePollShare)
+			wait = l.poll.least()
 		}
 		wait -= clock.Since(l.poll.last)
 		l.mu.Unlock()
