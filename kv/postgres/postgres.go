@@ -31,6 +31,7 @@ type DB struct {
 	plain   *pgconn.Config // as given
 	session *pgconn.Config // with our settings
 	dialect *dialect
+	lz4     bool // the database can compress with it
 	queries [numQueries]statement
 	pool    *pool
 	news    *news
@@ -100,7 +101,7 @@ func Open(ctx context.Context, url string, opts ...Option) (_ *DB, err error) {
 		return nil, db.fail(ctx, "open", err)
 	}
 	db.queries = buildQueries(db.dialect)
-	db.session = sessionConfig(config, db.dialect, o.schema)
+	db.session = db.sessionConfig()
 	db.pool = newPool(db, o.maxConns)
 	db.news = newNews(db)
 	// The first connection shows whether sessions can be as they have to be.
@@ -160,12 +161,16 @@ func describe(c *pgconn.Config) string {
 	return strings.Join(hosts, ",") + "/" + c.Database
 }
 
-func sessionConfig(plain *pgconn.Config, d *dialect, schema string) *pgconn.Config {
-	config := plain.Copy()
-	for name, value := range d.settings {
+// sessionConfig is the configuration with the settings of our sessions.
+func (db *DB) sessionConfig() *pgconn.Config {
+	config := db.plain.Copy()
+	for name, value := range db.dialect.settings {
 		config.RuntimeParams[name] = value
 	}
-	config.RuntimeParams["search_path"] = quoteIdentifier(schema)
+	if db.lz4 {
+		config.RuntimeParams["default_toast_compression"] = "lz4"
+	}
+	config.RuntimeParams["search_path"] = quoteIdentifier(db.opts.schema)
 	return config
 }
 

@@ -18,6 +18,7 @@ const (
 	qHead
 	qLoad
 	qAppend
+	qNewCurrent
 	qSetCurrent
 	qCommitRow
 	qTrimCommits
@@ -149,11 +150,15 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 			$9::bytea[], $10::bytea[]) u`,
 		oidInt4, oidInt8Array, oidInt8Array, oidInt8Array, oidInt8Array, oidInt8Array, oidInt8Array, oidInt8Array,
 		oidByteArray, oidByteArray)
-	set(qSetCurrent, `INSERT INTO current (ks, id, mod, create_rev, version, lease, key)
-		SELECT $1, u.* FROM unnest($2::int8[], $3::int8[], $4::int8[], $5::int8[], $6::int8[], $7::bytea[]) u
-		ON CONFLICT (ks, key) DO UPDATE SET id = excluded.id, mod = excluded.mod, create_rev = excluded.create_rev,
-			version = excluded.version, lease = excluded.lease`,
-		oidInt4, oidInt8Array, oidInt8Array, oidInt8Array, oidInt8Array, oidInt8Array, oidByteArray)
+	const newCurrent = `INSERT INTO current (ks, id, mod, create_rev, version, lease, key)
+		SELECT $1, u.* FROM unnest($2::int8[], $3::int8[], $4::int8[], $5::int8[], $6::int8[], $7::bytea[]) u`
+	setCurrent := []uint32{oidInt4, oidInt8Array, oidInt8Array, oidInt8Array, oidInt8Array, oidInt8Array, oidByteArray}
+	// For keys that have no row, which nobody else can make meanwhile, and for
+	// those that have one, unless it is being swept: without a look for conflicts a row
+	// costs half.
+	set(qNewCurrent, newCurrent, setCurrent...)
+	set(qSetCurrent, newCurrent+` ON CONFLICT (ks, key) DO UPDATE SET id = excluded.id, mod = excluded.mod,
+			create_rev = excluded.create_rev, version = excluded.version, lease = excluded.lease`, setCurrent...)
 	set(qCommitRow, `WITH s AS (INSERT INTO segment (ks, rev, sub, n, id, token) VALUES ($1, $2, $3, $4, $5, $6))
 		UPDATE head SET rev = $2, sub = $3, next_id = $5 + $4, token = $6 WHERE ks = $1`,
 		oidInt4, oidInt8, oidInt4, oidInt4, oidInt8, oidBytes)

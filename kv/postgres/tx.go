@@ -286,8 +286,7 @@ func (x *tx) send(id commitID) (statements int) {
 		statements++
 	}
 	if len(x.changes) > 0 {
-		x.sendChanges(ks)
-		statements += 2
+		statements += x.sendChanges(ks)
 	}
 	c.send(qCommitRow, ks, int8(id.rev), int4(id.sub), int4(int32(len(x.changes))), int8(x.head.nextID), id.token[:])
 	statements++
@@ -298,7 +297,7 @@ func (x *tx) send(id commitID) (statements int) {
 	return statements
 }
 
-func (x *tx) sendChanges(ks []byte) {
+func (x *tx) sendChanges(ks []byte) (statements int) {
 	changes := x.changes
 	n := len(changes)
 	prev := make([]int64, n)
@@ -335,16 +334,31 @@ func (x *tx) sendChanges(ks []byte) {
 			return changes[i].KV.Value
 		}))
 
-	// By key: neighbours share pages, and all who lock several rows lock them in
-	// one order.
-	last := make([]int, 0, len(newest))
-	for _, i := range newest {
-		last = append(last, i)
+	var made, changed []int
+	for name, i := range newest {
+		if x.rows[name].id == 0 {
+			made = append(made, i)
+		} else {
+			changed = append(changed, i)
+		}
 	}
-	slices.SortFunc(last, func(a, b int) int { return bytes.Compare(key(a), key(b)) })
-	of := func(f func(int) int64) []byte {
-		return int8s(len(last), func(i int) int64 { return f(last[i]) })
+	statements = 1
+	for _, rows := range []struct {
+		q    query
+		last []int
+	}{{qNewCurrent, made}, {qSetCurrent, changed}} {
+		if len(rows.last) == 0 {
+			continue
+		}
+		// By key: neighbours share pages, and all who lock several rows lock them in
+		// one order.
+		slices.SortFunc(rows.last, func(a, b int) int { return bytes.Compare(key(a), key(b)) })
+		of := func(f func(int) int64) []byte {
+			return int8s(len(rows.last), func(i int) int64 { return f(rows.last[i]) })
+		}
+		x.c.send(rows.q, ks, of(id), of(rev), of(created), of(version), of(lease),
+			blobs(len(rows.last), func(i int) []byte { return key(rows.last[i]) }))
+		statements++
 	}
-	x.c.send(qSetCurrent, ks, of(id), of(rev), of(created), of(version), of(lease),
-		blobs(len(last), func(i int) []byte { return key(last[i]) }))
+	return statements
 }
