@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/playground/pgproxy"
 )
 
@@ -15,8 +16,13 @@ type plan struct {
 	seed      uint64
 	processes bool // servers are processes of their own
 	lasts     time.Duration
-	weather   weather
-	steps     []step
+	// recovery is how long it may take, after the last fault, until every server
+	// answers and every watch has caught up.
+	recovery time.Duration
+	weather  weather
+	steps    []step
+	// tamper makes the engine wrong, to see whether that is seen.
+	tamper func(kv.SharedTable) kv.Table
 }
 
 // weather is what connections are like all the time.
@@ -60,7 +66,7 @@ const longRun = 20
 
 func makePlan(seed uint64, lasts time.Duration, can possible) *plan {
 	r := rand.New(rand.NewPCG(seed, 0))
-	p := &plan{seed: seed, processes: seed%2 == 1, lasts: lasts}
+	p := &plan{seed: seed, processes: seed%2 == 1, lasts: lasts, recovery: recovery}
 	long := r.IntN(longRun) == 0
 	if long {
 		p.lasts = max(lasts, 9*time.Second)

@@ -17,7 +17,7 @@ const (
 	clients = 8
 	// clientPause between two calls of a client: a history must stay small
 	// enough to be decided.
-	clientPause = 4 * time.Millisecond
+	clientPause = 3 * time.Millisecond
 	// callLimit is how long a client waits for an answer.
 	callLimit = 1500 * time.Millisecond
 	// recovery is how long it may take, after the last fault, until every server
@@ -73,7 +73,7 @@ func perform(t *testing.T, st *stage, p *plan) (*run, *outcome) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		at := place{Name: name, URL: url, Keyspace: keyspace, Poll: p.weather.poll}
+		at := place{Name: name, URL: url, Keyspace: keyspace, Poll: p.weather.poll, tamper: p.tamper}
 		if p.processes {
 			r.servers[n] = newProcess(dir, at)
 		} else {
@@ -298,8 +298,8 @@ func (r *run) settle(ctx context.Context) kv.Revision {
 					return
 				}
 			}
-			if time.Since(begin) > recovery {
-				r.fail("server %s does not answer, %v after the last fault: %v", serverName(n), recovery, err)
+			if time.Since(begin) > r.plan.recovery {
+				r.fail("server %s does not answer, %v after the last fault: %v", serverName(n), r.plan.recovery, err)
 				return
 			}
 			time.Sleep(10 * time.Millisecond)
@@ -313,7 +313,7 @@ func (r *run) settle(ctx context.Context) kv.Revision {
 func (r *run) await(watchers []*history.Watcher, rev kv.Revision) {
 	begin := time.Now()
 	for _, w := range watchers {
-		for w.Reached() < rev && time.Since(begin) < recovery {
+		for w.Reached() < rev && time.Since(begin) < r.plan.recovery {
 			time.Sleep(5 * time.Millisecond)
 		}
 	}

@@ -34,6 +34,9 @@ type place struct {
 	URL      string
 	Keyspace string
 	Poll     time.Duration
+	// tamper, if set, puts something between the table and the engine. It cannot
+	// be passed to another process.
+	tamper func(kv.SharedTable) kv.Table
 }
 
 // patience of a server with its database: short, so that a run shows what
@@ -54,6 +57,9 @@ func (p *place) open(ctx context.Context) (*postgres.DB, *mvcc.Keyspace, error) 
 	if err != nil {
 		db.Close()
 		return nil, nil, err
+	}
+	if p.tamper != nil {
+		table = p.tamper(table.(kv.SharedTable))
 	}
 	ks, err := mvcc.Open(ctx, table, db, mvcc.Options{})
 	if err != nil {

@@ -91,8 +91,19 @@ func (st *stage) urlFor(server string) (string, error) {
 // restart has the database crash and come back.
 func (st *stage) restart(ctx context.Context) error {
 	st.database.Kill()
-	if err := st.database.Restart(ctx); err != nil {
-		return fmt.Errorf("the database does not come back: %w", err)
+	ctx, cancel := context.WithTimeout(ctx, recovery)
+	defer cancel()
+	for {
+		err := st.database.Restart(ctx)
+		if err == nil {
+			return nil
+		}
+		// A process that was killed while it waited for the disk ends a little
+		// later, and PostgreSQL does not start beside it.
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("the database does not come back: %w", err)
+		}
 	}
-	return nil
 }

@@ -39,8 +39,8 @@ func gather(watchers []*Watcher) *log {
 	return l
 }
 
-// add takes the revisions that were not known yet, whole; and predecessors
-// that another watch could not deliver any more.
+// add takes the revisions that were not known yet, or not whole; and
+// predecessors that another watch could not deliver any more.
 func (l *log) add(events []kv.Event) {
 	for len(events) > 0 {
 		rev := events[0].KV.ModRevision
@@ -50,7 +50,7 @@ func (l *log) add(events []kv.Event) {
 		}
 		known := l.at[rev]
 		switch {
-		case known == nil:
+		case len(known) < n:
 			l.at[rev] = slices.Clone(events[:n])
 		case len(known) == n:
 			for i := range known {
