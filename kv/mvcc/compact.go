@@ -14,6 +14,10 @@ import (
 // faster than they write.
 const rowsPerSweep = 64
 
+// sharedRowsPerSweep is the same for a table that others write to, too: there a step
+// holds nobody up, and costs round trips over a network.
+const sharedRowsPerSweep = 512
+
 // sweepRetry is how long a sweep that failed waits.
 const sweepRetry = time.Second
 
@@ -58,7 +62,11 @@ func (s *sweeper) loop() {
 		s.mu.Unlock()
 		for {
 			begin := time.Now()
-			more, err := s.k.table.Sweep(s.k.ctx, rowsPerSweep)
+			rows := rowsPerSweep
+			if s.k.shared {
+				rows = sharedRowsPerSweep
+			}
+			more, err := s.k.table.Sweep(s.k.ctx, rows)
 			if o := s.k.opts.Observer.Sweep; o != nil {
 				o(time.Since(begin), more, err)
 			}

@@ -58,6 +58,34 @@ var inconsistencies = []struct{ what, sql string }{
 
 var _ kv.Checker = (*DB)(nil)
 
+var _ kv.Inspector = (*table)(nil)
+
+// Inspect implements kv.Inspector. It counts rows by their indexes. When the last
+// commit was PostgreSQL does not remember, unless track_commit_timestamp is on.
+func (t *table) Inspect(ctx context.Context) (*kv.Inspection, error) {
+	out := &kv.Inspection{}
+	all := t.scan(kv.RangeRequest{Span: kv.Prefix(nil), CountOnly: true}, true)
+	err := t.snapshot(ctx, "inspect", func(c *conn) {
+		all.send(c)
+		c.send(qHistory, int4(t.id))
+	}, func(c *conn, h head) error {
+		res, err := all.receive(c, h.Head)
+		if err != nil {
+			return err
+		}
+		out.Keys = res.Count
+		_, err = c.result(func(cols *columns) error {
+			out.History = cols.int() - out.Keys
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // Check implements kv.Checker: that the log, the current state, the commits and
 // the leases of every keyspace agree. The structure of tables and indexes is
 // PostgreSQL's own affair (pg_amcheck).

@@ -17,9 +17,8 @@ type dialect struct {
 	settings map[string]string
 
 	begin, beginRead string
-	// lockHead is the clause that holds a row against other writers, and
-	// skipLocked the one that passes over a row that is held.
-	lockHead, skipLocked string
+	// lock is the clause that holds a row against other writers.
+	lock string
 	// noTimeout is an expression that ends the statement timeout for the rest of
 	// the transaction: see update.go.
 	noTimeout string
@@ -86,12 +85,11 @@ func postgresDialect() *dialect {
 			"client_min_messages":     "warning",
 			"bytea_output":            "hex",
 		},
-		begin:      `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`,
-		beginRead:  `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`,
-		lockHead:   `FOR NO KEY UPDATE`,
-		skipLocked: `FOR NO KEY UPDATE OF w SKIP LOCKED`,
-		noTimeout:  `set_config('statement_timeout', '0', true)`,
-		async:      `SET LOCAL synchronous_commit = off`,
+		begin:     `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`,
+		beginRead: `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`,
+		lock:      `FOR NO KEY UPDATE`,
+		noTimeout: `set_config('statement_timeout', '0', true)`,
+		async:     `SET LOCAL synchronous_commit = off`,
 		size: `SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::int8,
 				coalesce(sum(pg_total_relation_size(c.oid) * greatest(0, least(1,
 					1 - s.n_dead_tup::float8 / greatest(1, s.n_live_tup + s.n_dead_tup)))), 0)::int8

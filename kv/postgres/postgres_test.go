@@ -32,6 +32,9 @@ func TestTable(t *testing.T) {
 	if c := list[1]; !c.Deleted || string(c.Prev.Value) != "2" {
 		t.Errorf("%+v", c)
 	}
+	if got, err := table.Inspect(t.Context()); err != nil || got.Keys != 3 || got.History != 3 {
+		t.Errorf("%+v, %v", got, err)
+	}
 	if err := table.SetCompacted(t.Context(), 6); err != nil {
 		t.Fatal(err)
 	}
@@ -46,5 +49,11 @@ func TestTable(t *testing.T) {
 	}
 	if got := dump(t, table, 7); got != "a=3@4 b=6@7 c=5@6" {
 		t.Error(got)
+	}
+	if got, err := table.Inspect(t.Context()); err != nil || got.Keys != 3 || got.History != 0 {
+		t.Errorf("swept: %+v, %v", got, err)
+	}
+	if err := table.db.Check(t.Context()); err != nil {
+		t.Error(err)
 	}
 }

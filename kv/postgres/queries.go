@@ -41,6 +41,7 @@ const (
 	qSweepSegments
 	qSweepProgress
 	qSize
+	qHistory
 
 	// Families over the kinds of span: add a spanKind.
 	qRange
@@ -136,7 +137,7 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 			WHERE c.ks = $1 AND c.key = u.key AND c.version > 0 OFFSET 0) c ON true
 		LEFT JOIN LATERAL (SELECT l.value FROM log l WHERE l.ks = $1 AND l.id = c.id AND u.want OFFSET 0) l ON true
 		WHERE h.ks = $1`, oidInt4, oidByteArray, oidBoolArray)
-	set(qLock, `SELECT `+head+`, `+d.noTimeout+` FROM head h WHERE h.ks = $1 `+d.lockHead, oidInt4)
+	set(qLock, `SELECT `+head+`, `+d.noTimeout+` FROM head h WHERE h.ks = $1 `+d.lock, oidInt4)
 	set(qHead, `SELECT `+head+` FROM head h WHERE h.ks = $1`, oidInt4)
 	set(qLoad, `SELECT u.i, c.id, c.version, c.mod, c.create_rev, c.lease, l.value
 		FROM unnest($2::bytea[], $3::bool[]) WITH ORDINALITY u(key, want, i)
@@ -198,11 +199,11 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 	set(qLeaseKeys, `SELECT key FROM current WHERE ks = $1 AND lease = $2 AND lease <> 0 ORDER BY key`, oidInt4, oidInt8)
 
 	set(qAsync, d.async)
-	set(qSweepState, `SELECT w.swept, w.id, h.rev, h.compacted FROM sweep w
+	set(qSweepState, `SELECT w.swept, h.rev, h.compacted FROM sweep w
 		CROSS JOIN LATERAL (SELECT h.rev, h.compacted FROM head h WHERE h.ks = $1 OFFSET 0) h
-		WHERE w.ks = $1 `+d.skipLocked, oidInt4)
+		WHERE w.ks = $1 `+d.lock+` OF w`, oidInt4)
 	set(qSweepRows, `SELECT l.id, l.rev, l.version, l.prev_id, l.key FROM log l
-		WHERE l.ks = $1 AND l.id >= $2 ORDER BY l.id LIMIT $3`, oidInt4, oidInt8, oidInt8)
+		WHERE l.ks = $1 AND l.id >= (SELECT w.id FROM sweep w WHERE w.ks = $1) ORDER BY l.id LIMIT $2`, oidInt4, oidInt8)
 	// By row addresses: with ks = … AND id = ANY(…) the planner takes the index by ks
 	// alone if it believes the table to be small. Nobody moves rows of the log; those of
 	// current are held first, and who was changed meanwhile does not match any more.
@@ -221,6 +222,7 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 		oidInt4, oidInt8, oidInt8)
 
 	set(qSize, d.size)
+	set(qHistory, `SELECT count(*) FROM log WHERE ks = $1 AND id > 0`, oidInt4)
 
 	// The change of a key that counted at revision $4: the walk ends at it, or at
 	// a change that was swept, which means that the key did not exist.

@@ -15,8 +15,8 @@ import (
 // stored in the same transaction. That need not be durable by itself: what a
 // crash undoes is done again.
 //
-// It holds no row that writers wait for, except those of deleted keys. Of several
-// servers one sweeps; the others find nothing to do.
+// It holds no row that writers wait for, except those of deleted keys. Servers
+// that sweep at once take turns.
 func (t *table) Sweep(ctx context.Context, limit int) (more bool, err error) {
 	err = t.read(ctx, "sweep", statementLimit, func(c *conn) error {
 		more, err = t.sweep(c, limit)
@@ -28,8 +28,7 @@ func (t *table) Sweep(ctx context.Context, limit int) (more bool, err error) {
 // sweepStep is one step: what to remove, and where the next one goes on.
 type sweepStep struct {
 	compacted, swept, head kv.Revision
-	from                   int64 // log id
-	garbage                []int64
+	garbage                []int64 // log ids
 	dead                   []deadKey
 	next                   int64       // log id where to go on, 0 if all is done
 	nextRev                kv.Revision // its revision
@@ -41,12 +40,12 @@ type deadKey struct {
 	id  int64
 }
 
+// sweep takes two round trips: see what is next, and remove it.
 func (t *table) sweep(c *conn, limit int) (more bool, err error) {
-	s := &sweepStep{}
-	ours := false
 	c.send(qBegin)
 	c.send(qAsync)
 	c.send(qSweepState, int4(t.id))
+	c.send(qSweepRows, int4(t.id), int8(int64(limit)+1))
 	c.sync()
 	if err := c.flush(); err != nil {
 		return false, err
@@ -54,34 +53,29 @@ func (t *table) sweep(c *conn, limit int) (more bool, err error) {
 	if err := c.results(2); err != nil {
 		return false, err
 	}
+	s := &sweepStep{}
 	_, err = c.result(func(cols *columns) error {
-		s.swept, s.from, s.head, s.compacted = cols.int(), cols.int(), cols.int(), cols.int()
-		ours = true
+		s.swept, s.head, s.compacted = cols.int(), cols.int(), cols.int()
 		return nil
 	})
 	if err != nil {
 		return false, err
 	}
+	if err := s.judge(c, limit); err != nil {
+		return false, err
+	}
 	if err := c.ready(); err != nil {
 		return false, err
 	}
-	if !ours || s.swept >= s.compacted {
+	if s.swept >= s.compacted {
 		c.rollback()
 		return false, nil
-	}
-	if err := t.judgeRows(c, s, limit); err != nil {
-		return false, err
 	}
 	return s.next != 0, t.remove(c, s, limit)
 }
 
-// judgeRows reads the next rows of the log and decides which go.
-func (t *table) judgeRows(c *conn, s *sweepStep, limit int) error {
-	c.send(qSweepRows, int4(t.id), int8(s.from), int8(int64(limit)+1))
-	c.sync()
-	if err := c.flush(); err != nil {
-		return err
-	}
+// judge reads the next rows of the log and decides which go.
+func (s *sweepStep) judge(c *conn, limit int) error {
 	n, done := 0, false
 	_, err := c.result(func(cols *columns) error {
 		id, rev, version, prev := cols.int(), cols.int(), cols.int(), cols.int()
@@ -104,10 +98,7 @@ func (t *table) judgeRows(c *conn, s *sweepStep, limit int) error {
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	return c.ready()
+	return err
 }
 
 func (t *table) remove(c *conn, s *sweepStep, limit int) error {
