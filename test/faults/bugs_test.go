@@ -16,6 +16,7 @@ func TestBugsAreSeen(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a PostgreSQL")
 	}
+	t.Parallel()
 	st := newStage(t)
 	for name, bug := range map[string]struct {
 		tamper func(kv.SharedTable) kv.Table

@@ -60,6 +60,7 @@ func TestFaults(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a PostgreSQL and takes most of a minute")
 	}
+	t.Parallel()
 	first := *seedFlag
 	if first == 0 {
 		first = rand.Uint64N(1e9)

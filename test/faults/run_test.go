@@ -34,7 +34,8 @@ type run struct {
 	servers  [servers]server
 	recorder *history.Recorder
 	// lives: a server is not killed before it has come back from the last time.
-	lives [servers]sync.Mutex
+	lives  [servers]sync.Mutex
+	before pgproxy.Counts // of the proxy, when the run began
 
 	mu     sync.Mutex
 	counts map[stepKind]int
@@ -55,16 +56,16 @@ func (r *run) fail(format string, args ...any) {
 	r.broken = append(r.broken, fmt.Sprintf(format, args...))
 }
 
-// perform goes through a plan on a stage.
-func perform(t *testing.T, st *stage, p *plan) (*run, *outcome) {
+// begin starts three servers for a plan, all at the same moment, on a keyspace
+// that is not there yet. They end with the test.
+func begin(t *testing.T, st *stage, p *plan) *run {
 	t.Helper()
 	// No two runs share a keyspace, those of the same seed neither.
 	keyspace := fmt.Sprintf("faults-%d-%d", p.seed, time.Now().UnixNano())
 	r := &run{stage: st, plan: p, recorder: &history.Recorder{}, counts: map[stepKind]int{}}
-	before := pgproxy.Counts{}
 	if st.proxy != nil {
 		st.proxy.Set(p.weather.faults)
-		before = st.proxy.Counts()
+		r.before = st.proxy.Counts()
 	}
 	dir := t.TempDir()
 	for n := range r.servers {
@@ -84,14 +85,13 @@ func perform(t *testing.T, st *stage, p *plan) (*run, *outcome) {
 			r.servers[n] = l
 		}
 	}
-	defer func() {
+	t.Cleanup(func() {
 		for _, s := range r.servers {
 			if err := s.close(); err != nil {
 				t.Error(err)
 			}
 		}
-	}()
-	// All at the same moment, on a keyspace that is not there yet.
+	})
 	starting, cancel := context.WithTimeout(t.Context(), recovery)
 	defer cancel()
 	r.each(func(n int) {
@@ -102,7 +102,13 @@ func perform(t *testing.T, st *stage, p *plan) (*run, *outcome) {
 	if len(r.broken) > 0 {
 		t.Fatalf("%v\n%v", r.broken, p)
 	}
+	return r
+}
 
+// perform goes through a plan on a stage.
+func perform(t *testing.T, st *stage, p *plan) (*run, *outcome) {
+	t.Helper()
+	r := begin(t, st, p)
 	watching, stopWatching := context.WithCancel(t.Context())
 	var watches sync.WaitGroup
 	watchers := r.watch(watching, &watches)
@@ -123,16 +129,21 @@ func perform(t *testing.T, st *stage, p *plan) (*run, *outcome) {
 
 	report := r.recorder.Check(searchLimit)
 	report.Violations = append(report.Violations, r.broken...)
-	injected := pgproxy.Counts{}
-	if st.proxy != nil {
-		injected = st.proxy.Counts()
-		for kind, n := range before {
-			if injected[kind] -= n; injected[kind] == 0 {
-				delete(injected, kind)
-			}
+	return r, &outcome{Report: report, steps: r.counts, injected: r.injected(), recovery: took}
+}
+
+// injected is what has happened on the connections of this run.
+func (r *run) injected() pgproxy.Counts {
+	if r.proxy == nil {
+		return pgproxy.Counts{}
+	}
+	counts := r.proxy.Counts()
+	for kind, n := range r.before {
+		if counts[kind] -= n; counts[kind] == 0 {
+			delete(counts, kind)
 		}
 	}
-	return r, &outcome{Report: report, steps: r.counts, injected: injected, recovery: took}
+	return counts
 }
 
 // each does something with all servers at once.
