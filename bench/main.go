@@ -5,6 +5,7 @@
 //	go run ./bench -what stores       etcd over gRPC, Atoll over gRPC, Atoll in process
 //	go run ./bench -what servers      upstream's generic control plane over etcd, atoll server
 //	go run ./bench -what postgres     etcd; Kine and Atoll on PostgreSQL
+//	go run ./bench -what scale        a million objects (not part of all)
 //	go run ./bench -scale 0.1         a tenth of the work, for a first look
 //
 // Every workload is given to all systems in turn, and that is repeated for
@@ -35,7 +36,7 @@ func main() {
 	// gRPC tells of every connection that is closed while it is being made.
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, os.Stderr))
 	o := options{}
-	flag.StringVar(&o.what, "what", "all", "what to measure: stores, servers, postgres or all")
+	flag.StringVar(&o.what, "what", "all", "what to measure: stores, servers, postgres, all of these, or scale")
 	flag.StringVar(&o.clients, "clients", "1,64,256", "numbers of clients for the stores, separated by commas")
 	flag.IntVar(&o.rounds, "rounds", 3, "how often everything is repeated")
 	flag.Float64Var(&o.scale, "scale", 1, "share of the work to do")
@@ -66,6 +67,7 @@ func roles() map[string]child.Role {
 		atollRole:      runAtollKV,
 		inProcessRole:  runInProcess,
 		kineRole:       runKine,
+		scaleRole:      runScale,
 		upstreamRole:   runUpstream,
 		atoll.RoleName: atoll.Role,
 	}
@@ -83,8 +85,9 @@ func run(ctx context.Context, o options) error {
 	stores := o.what == "stores" || o.what == "all"
 	servers := o.what == "servers" || o.what == "all"
 	onPostgres := o.what == "postgres" || o.what == "all"
-	if !stores && !servers && !onPostgres {
-		return fmt.Errorf("-what %q: must be stores, servers, postgres or all", o.what)
+	scale := o.what == "scale"
+	if !stores && !servers && !onPostgres && !scale {
+		return fmt.Errorf("-what %q: must be stores, servers, postgres, all or scale", o.what)
 	}
 	dir := o.dir
 	if dir == "" {
@@ -123,6 +126,11 @@ func run(ctx context.Context, o options) error {
 	}
 	if onPostgres {
 		if err := r.measurePostgres(ctx, o, clients, dir); err != nil {
+			return err
+		}
+	}
+	if scale {
+		if err := r.measureScale(ctx, o, dir); err != nil {
 			return err
 		}
 	}

@@ -18,6 +18,8 @@ type report struct {
 	// Stores on PostgreSQL, and what they cost.
 	Postgres []measurement `json:"postgres,omitempty"`
 	Costs    []cost        `json:"costs,omitempty"`
+	// Scale is of a large keyspace.
+	Scale []scaleStep `json:"scale,omitempty"`
 }
 
 func (r *report) writeJSON(file string) error {
