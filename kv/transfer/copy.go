@@ -109,7 +109,7 @@ func (c *copier) pass(ctx context.Context, there keys, mode Existing) (*Result, 
 // load writes what of here is not there.
 func (c *copier) load(ctx context.Context, here, there keys, rev kv.Revision, mode Existing) (*Result, error) {
 	res := &Result{Source: rev}
-	w := newWriter(ctx, c.dst, c.leases, c.Clock, writers)
+	w := newWriter(ctx, c.dst, c.leases, c.Clock)
 	err := join(here, there, func(s, d *kv.KeyValue) error {
 		if s != nil {
 			res.Keys++

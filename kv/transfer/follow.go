@@ -9,8 +9,12 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// progressInterval is how often the source is asked where it stands.
-const progressInterval = time.Second
+const (
+	// progressInterval is how often the source is asked where it stands.
+	progressInterval = time.Second
+	// finishTime is how long an interrupted Follow may go on to complete a revision.
+	finishTime = 10 * time.Second
+)
 
 // Follower hears how far a Follow is.
 type Follower struct {
@@ -28,8 +32,9 @@ type Follower struct {
 // order, until ctx ends. It returns the revision of src that dst has, and an
 // error only if going on makes no sense.
 //
-// What src does in one transaction appears at once in dst, too, if it has no more
-// than 100 changes. Several transactions may appear as one.
+// Several transactions of src may appear as one in dst. While src is far ahead,
+// more than 100 keys at once, they appear in parts: dst is what src was at
+// every revision that Follower.Applied tells and at the one returned, unless with an error.
 func Follow(ctx context.Context, src Source, dst kv.Keyspace, after kv.Revision, opts Options, heard Follower) (kv.Revision, error) {
 	opts.fill()
 	opts.Existing, opts.DryRun = Mirror, false
@@ -139,47 +144,32 @@ func (f *follower) watch(ctx context.Context) error {
 	}
 }
 
-// apply writes the events of whole revisions, in order: a transaction ends where
-// a key would be in it twice, or where the next revision does not fit.
+// apply brings the target to where the source was at the end of a response: the
+// last change of each key is all that counts. What fits into one transaction is
+// written so; more, of a source that is far ahead, by several writers at once.
 func (f *follower) apply(ctx context.Context, res kv.WatchResponse) error {
-	w := newWriter(ctx, f.dst, f.leases, f.Clock, 1)
-	inBatch := map[string]struct{}{}
-	for i := 0; i < len(res.Events); {
-		end := i + 1
-		bytes := size(&res.Events[i].KV)
-		for end < len(res.Events) && res.Events[end].KV.ModRevision == res.Events[i].KV.ModRevision {
-			bytes += size(&res.Events[end].KV)
-			end++
+	ctx, release := f.finish(ctx)
+	defer release()
+	last := make(map[string]int, len(res.Events))
+	for i := range res.Events {
+		last[string(res.Events[i].KV.Key)] = i
+	}
+	w := newWriter(ctx, f.dst, f.leases, f.Clock)
+	for i := range res.Events {
+		e := &res.Events[i]
+		if last[string(e.KV.Key)] != i {
+			continue
 		}
-		revision := res.Events[i:end]
-		fits := len(w.batch)+len(revision) <= batchOps && w.bytes+int(bytes) <= batchBytes
-		for j := range revision {
-			_, twice := inBatch[string(revision[j].KV.Key)]
-			fits = fits && !twice
+		var err error
+		if e.Type == kv.EventDelete {
+			err = w.delete(e.KV.Key)
+		} else {
+			err = w.put(&e.KV)
 		}
-		if !fits {
-			w.send()
-			clear(inBatch)
+		if err != nil {
+			_, werr := w.flush()
+			return errors.Join(err, werr)
 		}
-		for j := range revision {
-			e := &revision[j]
-			if _, twice := inBatch[string(e.KV.Key)]; twice || len(w.batch) == batchOps {
-				w.send() // one revision alone is more than a transaction takes
-				clear(inBatch)
-			}
-			inBatch[string(e.KV.Key)] = struct{}{}
-			var err error
-			if e.Type == kv.EventDelete {
-				err = w.delete(e.KV.Key)
-			} else {
-				err = w.put(&e.KV)
-			}
-			if err != nil {
-				_, werr := w.flush()
-				return errors.Join(err, werr)
-			}
-		}
-		i = end
 	}
 	if _, err := w.flush(); err != nil {
 		return err
@@ -189,4 +179,18 @@ func (f *follower) apply(ctx context.Context, res kv.WatchResponse) error {
 		f.heard.Applied(f.applied, len(res.Events))
 	}
 	return nil
+}
+
+// finish outlives ctx for a while, so that an interrupt leaves the target at a
+// revision of the source and not in the midst of one.
+func (f *follower) finish(ctx context.Context) (context.Context, context.CancelFunc) {
+	out, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-f.Clock.After(finishTime):
+			cancel()
+		case <-out.Done():
+		}
+	})
+	return out, func() { stop(); cancel() }
 }

@@ -25,9 +25,8 @@ const (
 	firstPause, maxPause = 50 * time.Millisecond, 10 * time.Second
 )
 
-// writer puts and deletes keys in a target, in transactions of many. Without
-// order there may be several of them under way at once, so each key may be there
-// only once until flush.
+// writer puts and deletes keys in a target, in transactions of many. Several of
+// them are under way at once, so each key may be there only once until flush.
 type writer struct {
 	ctx    context.Context
 	dst    kv.Keyspace
@@ -42,11 +41,10 @@ type writer struct {
 	rev kv.Revision // of the target, as far as answers told
 }
 
-// newWriter makes a writer; parallel is 1 to keep transactions in order.
-func newWriter(ctx context.Context, dst kv.Keyspace, l *leases, clock clock.Clock, parallel int) *writer {
+func newWriter(ctx context.Context, dst kv.Keyspace, l *leases, clock clock.Clock) *writer {
 	w := &writer{dst: dst, clock: clock, leases: l}
 	w.group, w.ctx = errgroup.WithContext(ctx)
-	w.group.SetLimit(parallel)
+	w.group.SetLimit(writers)
 	return w
 }
 
