@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/atoll-dev/atoll/kv"
@@ -55,5 +56,56 @@ func TestTable(t *testing.T) {
 	}
 	if err := table.db.Check(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestIdleCommits: commits that make no revision leave no trail without end.
+func TestIdleCommits(t *testing.T) {
+	db := openTest(t)
+	table := openTable(t, db, "default")
+	write(t, table, "a", "1")
+	for beat := range int64(2*keepIdle + 10) {
+		err := table.Update(t.Context(), []kv.Lookup{{Lease: 7}}, func(tx kv.Tx) error {
+			old, err := tx.Lease(7)
+			if err == nil && beat > 0 && (old == nil || old.Beat != beat-1) {
+				t.Fatalf("lease %+v before beat %d", old, beat)
+			}
+			if err != nil {
+				return err
+			}
+			return tx.PutLease(kv.LeaseRecord{ID: 7, TTL: 60, Beat: beat})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := sql(t, server(t), `SELECT count(*) < `+"1100"+` FROM `+db.opts.schema+`.segment`); n != "t" {
+		t.Error("commits are kept without end")
+	}
+	if err := db.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRefusedUpdate: what fn returns comes back as it is, and nothing has
+// happened; not even to the connection.
+func TestRefusedUpdate(t *testing.T) {
+	table := openTable(t, openTest(t), "default")
+	refusal := errors.New("no")
+	err := table.Update(t.Context(), nil, func(tx kv.Tx) error {
+		if err := changesOf(tx, "a", "1"); err != nil {
+			t.Error(err)
+		}
+		return refusal
+	})
+	if err != refusal {
+		t.Error(err)
+	}
+	err = table.Update(t.Context(), nil, func(tx kv.Tx) error { return changesOf(tx, string(make([]byte, 4000)), "1") })
+	if !errors.Is(err, kv.ErrRequestTooLarge) {
+		t.Error(err)
+	}
+	if got := dump(t, table, 0); got != "" {
+		t.Error(got)
 	}
 }

@@ -153,6 +153,7 @@ func (t *table) commit(x *tx) error {
 		t.learn(id)
 		return nil
 	case failed != nil && !c.broken:
+		c.rollback()
 		return failed // the server refused it: nothing has happened
 	}
 	if failed == nil {
