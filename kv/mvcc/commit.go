@@ -45,6 +45,7 @@ type committer struct {
 	k     *Keyspace
 	queue chan *write
 	bytes atomic.Int64 // in the queue
+	rows  atomic.Int64 // written since the start
 	done  chan struct{}
 }
 
@@ -212,6 +213,7 @@ func (c *committer) tell(b *batch, writes []*write) {
 		k.cache.commit(b)
 	}
 	if len(b.changes) > 0 {
+		c.rows.Add(int64(len(b.changes)))
 		k.hub.publish(publication{first: b.base.Revision + 1, last: b.rev, changes: b.changes, hasPrev: b.wantPrev})
 		k.tail.heard(b.rev)
 		k.saw(b.rev)

@@ -18,6 +18,27 @@ const rowsPerSweep = 64
 // holds nobody up, and costs round trips over a network.
 const sharedRowsPerSweep = 512
 
+// While clients write, sweeping takes only a few rows for each that they write:
+// they should not notice. The longer it has had something to do without an end,
+// the more it takes, since history must not grow for ever. When nobody writes, and
+// when somebody waits for the space, it does not hold back.
+const (
+	leastShare = 0.05 // of the rows written
+	mostShare  = 2.0
+	// fullEffort is after how long it takes the largest share, with the largest
+	// steps.
+	fullEffort = 10 * time.Minute
+	mostSteps  = 8 // times rowsPerSweep
+)
+
+// pace is how many rows to sweep in a step, and how many to let clients write
+// after it, when sweeping has been busy for so long without an end.
+func pace(busy time.Duration, rowsPerStep int) (rows, rest int64) {
+	effort := min(1, float64(busy)/float64(fullEffort))
+	rows = int64(float64(rowsPerStep) * (1 + (mostSteps-1)*effort))
+	return rows, int64(float64(rows) / (leastShare + (mostShare-leastShare)*effort))
+}
+
 // sweepRetry is how long a sweep that failed waits.
 const sweepRetry = time.Second
 
@@ -32,6 +53,7 @@ type sweeper struct {
 	wakec chan struct{}
 
 	mu      sync.Mutex
+	waiting int           // for a sweep to be complete
 	rounds  int64         // sweeps begun
 	swept   int64         // the last one that found nothing left to do
 	err     error         // of the sweep under way, which is tried again
@@ -60,13 +82,15 @@ func (s *sweeper) loop() {
 		s.rounds++
 		round := s.rounds
 		s.mu.Unlock()
+		began := s.k.opts.Clock.Now()
 		for {
-			begin := time.Now()
-			rows := rowsPerSweep
+			begin, written := time.Now(), s.k.commits.rows.Load()
+			base := rowsPerSweep
 			if s.k.shared {
-				rows = sharedRowsPerSweep
+				base = sharedRowsPerSweep
 			}
-			more, err := s.k.table.Sweep(s.k.ctx, rows)
+			rows, rest := pace(s.k.opts.Clock.Since(began), base)
+			more, err := s.k.table.Sweep(s.k.ctx, int(rows))
 			if o := s.k.opts.Observer.Sweep; o != nil {
 				o(time.Since(begin), more, err)
 			}
@@ -85,8 +109,30 @@ func (s *sweeper) loop() {
 			if !more {
 				break
 			}
+			s.rest(written + rest)
 		}
 		s.note(round, nil)
+	}
+}
+
+// rest waits until clients have written so many rows in all, if they go on
+// writing and nobody waits.
+func (s *sweeper) rest(until int64) {
+	const unit = 10 * time.Millisecond
+	for before := int64(-1); ; {
+		now := s.k.commits.rows.Load()
+		s.mu.Lock()
+		waiting := s.waiting
+		s.mu.Unlock()
+		if now >= until || now == before || waiting > 0 {
+			return
+		}
+		before = now
+		select {
+		case <-time.After(unit): // of real time, in which others do real work
+		case <-s.k.ctx.Done():
+			return
+		}
 	}
 }
 
@@ -103,7 +149,13 @@ func (s *sweeper) note(swept int64, err error) {
 func (s *sweeper) wait(ctx context.Context) error {
 	s.mu.Lock()
 	need := s.rounds + 1
+	s.waiting++
 	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.waiting--
+	}()
 	s.wake()
 	for {
 		s.mu.Lock()
