@@ -6,11 +6,13 @@ CLUSTERS ?= 3
 DIR      ?= .demo
 # What go run ./bench gets, for example BENCH='-clients 64'.
 BENCH    ?=
+# make faults RUNS=200
+RUNS     ?= 6
 # make test RACE= does without the race detector, and so without a C compiler.
 RACE     ?= -race
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo kubectl test race floors lint bench generate clean go gcc postgres
+.PHONY: help build demo kubectl test race faults floors lint bench generate clean go gcc postgres
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -54,6 +56,9 @@ test: go gcc postgres ## all tests; installs what is missing
 race: go gcc postgres ## only the tests that run under the race detector
 	@tests=$$($(sort_tests)) || exit 1; \
 	$(GO) test $(RACE) -timeout 15m $$(echo "$$tests" | $(call of_group,race))
+
+faults: go postgres ## RUNS=6 faulted runs of three servers on a PostgreSQL, or on ATOLL_TEST_DATASTORE (docs/faults.md)
+	$(GO) test ./test/faults -v -timeout 2h -run TestFaults -faults.runs $(RUNS)
 
 floors: go ## the law of the house (docs/architecture.md), in seconds
 	$(GO) test ./floors*_test.go

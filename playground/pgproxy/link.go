@@ -37,6 +37,9 @@ type Faults struct {
 	Codes []string
 	// Refuse are features that this database does not have.
 	Refuse Features
+	// SequenceCache has identity columns that are made from now on give every
+	// session so many numbers at a time, so that rows do not get theirs in order.
+	SequenceCache int
 }
 
 // String tells what goes wrong.
@@ -61,6 +64,9 @@ func (f Faults) String() string {
 	}
 	if f.Refuse != 0 {
 		parts = append(parts, "without "+f.Refuse.String())
+	}
+	if f.SequenceCache > 0 {
+		parts = append(parts, fmt.Sprintf("sequences in lots of %d", f.SequenceCache))
 	}
 	if len(parts) == 0 {
 		return "no faults"
@@ -93,6 +99,7 @@ const (
 	CommitRepliesLost  = "replies to COMMIT lost"
 	CommitsAbandoned   = "COMMITs abandoned"
 	FeaturesRefused    = "features refused"
+	SequencesCached    = "sequences cached"
 	Freezes            = "freezes"
 	failedPrefix       = "failed "
 	failedCommitPrefix = "failed commit "

@@ -336,6 +336,30 @@ func TestRefusedFeatures(t *testing.T) {
 	}
 }
 
+// TestSequenceCache: sessions get numbers that say nothing of order.
+func TestSequenceCache(t *testing.T) {
+	p := start(t, pgproxy.Faults{SequenceCache: 100})
+	a, b := connect(t, p, "a"), connect(t, p, "b")
+	for _, create := range []func(sql string) error{
+		func(sql string) error { return simple(t.Context(), a, sql) },
+		func(sql string) error { return extended(t.Context(), a, sql) },
+	} {
+		do(t, a, "DROP TABLE IF EXISTS numbered")
+		if err := create("CREATE TABLE numbered (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, n int)"); err != nil {
+			t.Fatal(err)
+		}
+		for n, conn := range []*pgconn.PgConn{a, b, a} {
+			do(t, conn, fmt.Sprintf("INSERT INTO numbered (n) VALUES (%d)", n))
+		}
+		if got := direct(t, "SELECT string_agg(id::text, ' ' ORDER BY n) FROM numbered"); got != "1 101 2" {
+			t.Error("numbers:", got)
+		}
+	}
+	if got := p.Counts()[pgproxy.SequencesCached]; got != 2 {
+		t.Error("sequences cached:", got)
+	}
+}
+
 // TestCut: connections end at messages, and by order.
 func TestCut(t *testing.T) {
 	p := start(t, pgproxy.Faults{Cut: 0.05})

@@ -178,6 +178,10 @@ func (s *session) query(f Faults, raw []byte) bool {
 		s.forward(raw, reply{kind: querying})
 		return true
 	}
+	if sql, changed := cacheSequences(m.String, f.SequenceCache); changed {
+		s.count(SequencesCached)
+		raw = encode(&pgproto3.Query{String: sql})
+	}
 	c := classify(m.String)
 	if refused := c.features & f.Refuse; refused != 0 {
 		s.count(FeaturesRefused)
@@ -209,6 +213,10 @@ func (s *session) parse(f Faults, raw []byte) bool {
 	if m.Decode(raw[5:]) != nil {
 		s.forward(raw, reply{kind: parsing})
 		return true
+	}
+	if sql, changed := cacheSequences(m.Query, f.SequenceCache); changed {
+		s.count(SequencesCached)
+		raw = encode(&pgproto3.Parse{Name: m.Name, Query: sql, ParameterOIDs: m.ParameterOIDs})
 	}
 	c := classify(m.Query)
 	if refused := c.features & f.Refuse; refused != 0 {

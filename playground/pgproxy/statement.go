@@ -1,6 +1,10 @@
 package pgproxy
 
-import "strings"
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
 
 // class is what the proxy wants to know of SQL.
 type class struct {
@@ -112,4 +116,20 @@ func dollarTag(text string) string {
 		}
 	}
 	return tag
+}
+
+// cacheSequences has identity columns take n numbers at a time for each
+// session, where their definition says nothing else.
+func cacheSequences(sql string, n int) (changed string, did bool) {
+	if n <= 0 {
+		return sql, false
+	}
+	identity := regexp.MustCompile(`(?i)\bAS\s+IDENTITY\b(\s*\()?`)
+	changed = identity.ReplaceAllStringFunc(sql, func(found string) string {
+		if strings.HasSuffix(found, "(") {
+			return found
+		}
+		return found + fmt.Sprintf(" (CACHE %d)", n)
+	})
+	return changed, changed != sql
 }

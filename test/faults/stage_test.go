@@ -41,6 +41,20 @@ func newStage(t *testing.T) *stage {
 	t.Cleanup(func() { _ = database.Stop() })
 	st := &stage{database: database, url: database.URL()}
 	st.startProxy(t, database.Address())
+	// The schema is made by whoever comes first: with sequences as YugabyteDB has
+	// them, by default.
+	st.proxy.Set(pgproxy.Faults{SequenceCache: 100})
+	through, err := st.urlFor("schema")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := place{Name: "schema", URL: through, Keyspace: "first"}
+	db, ks, err := first.openPatiently(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ks.Close()
+	db.Close()
 	return st
 }
 
