@@ -47,6 +47,8 @@ type committer struct {
 	bytes atomic.Int64 // in the queue
 	rows  atomic.Int64 // written since the start
 	done  chan struct{}
+	// waiting when the last commit ended; the loop's own.
+	waiting int
 }
 
 func newCommitter(k *Keyspace) *committer {
@@ -94,6 +96,7 @@ func (c *committer) loop() {
 	defer close(c.done)
 	var batch []*write
 	last := 0 // how many writes the last commit had
+	var took time.Duration
 	for {
 		batch = batch[:0]
 		select {
@@ -102,11 +105,13 @@ func (c *committer) loop() {
 		case <-c.k.ctx.Done():
 			return
 		}
-		c.linger(last)
+		c.linger(last, took)
 		batch = c.gather(batch)
 		last = len(batch)
 		if last > 0 {
+			begin := time.Now()
 			c.commit(batch)
+			took = time.Since(begin)
 		}
 	}
 }
@@ -116,17 +121,27 @@ func (c *committer) loop() {
 const (
 	maxLinger    = 100 * time.Microsecond
 	enoughWrites = 64
+	// Where a commit takes longer than this, as over a network, whoever comes too
+	// late for it waits for two: then all are worth waiting for, for a small part of that
+	// time. Measured with 20 ms more in each round trip and 256 clients: 3,600 writes a
+	// second instead of 2,300.
+	longCommit = 5 * time.Millisecond
 )
 
 // linger lets the writers that were just answered run, since most of them have
 // the next write ready at once: without it each commit finds only those few
 // who were quickest (17 of 64, measured). Few writers, or a single one, do not
 // wait.
-func (c *committer) linger(last int) {
+func (c *committer) linger(last int, took time.Duration) {
 	if last < 8 {
 		return
 	}
-	for begin := time.Now(); len(c.queue)+1 < min(last*3/4, enoughWrites) && time.Since(begin) < maxLinger; {
+	enough, limit := min(last*3/4, enoughWrites), maxLinger
+	if took > longCommit {
+		// Those who were answered, and those who came while they waited.
+		enough, limit = min((last+c.waiting)*7/8, maxBatchWrites), took/25
+	}
+	for begin := time.Now(); len(c.queue)+1 < enough && time.Since(begin) < limit; {
 		runtime.Gosched()
 	}
 }
@@ -192,6 +207,7 @@ func (c *committer) commit(writes []*write) {
 		}
 		o(len(writes), changes, time.Since(begin), err)
 	}
+	c.waiting = len(c.queue)
 	for _, w := range writes {
 		close(w.done)
 	}
