@@ -6,9 +6,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/kv/mvcc"
+	"github.com/atoll-dev/atoll/playground/pgproxy"
 )
 
 const benchValue = 1024
@@ -174,5 +176,53 @@ func BenchmarkList(b *testing.B) {
 			req.Revision = res.Revision
 			req.Start = append(append([]byte(nil), res.KVs[len(res.KVs)-1].Key...), 0)
 		}
+	}
+}
+
+// BenchmarkDistant creates with 20 ms more in every round trip to the database.
+func BenchmarkDistant(b *testing.B) {
+	perClients(b, func(b *testing.B, n int) {
+		s := server(b)
+		p := proxy(b, s, 1)
+		k := openStore(b, openURL(b, through(b, p, s, "distant"), schemaOf(b)), mvcc.Options{})
+		p.Set(pgproxy.Faults{ToServer: 10 * time.Millisecond, ToClient: 10 * time.Millisecond})
+		clients(b, n, func(i int64) error { return create(k, i) })
+	})
+}
+
+// BenchmarkSweeping updates while history is forgotten all the time, and tells
+// how much slower that is than without, and what a key takes on disk.
+func BenchmarkSweeping(b *testing.B) {
+	const keys = 10_000
+	for _, sweep := range []bool{false, true} {
+		b.Run(fmt.Sprintf("sweep=%v", sweep), func(b *testing.B) {
+			db := openTest(b)
+			k := openStore(b, db, mvcc.Options{})
+			fill(b, k, keys)
+			ctx, cancel := context.WithCancel(b.Context())
+			var wg sync.WaitGroup
+			if sweep {
+				wg.Go(func() {
+					for ctx.Err() == nil {
+						if st, err := k.Status(ctx); err == nil {
+							k.Compact(ctx, st.Revision, true)
+						}
+					}
+				})
+			}
+			clients(b, 64, func(i int64) error {
+				_, err := k.Txn(context.Background(), kv.TxnRequest{
+					Then: []kv.Op{{Put: &kv.PutOp{Key: benchKey(i*7919%keys + 1), Value: value(i)}}},
+				})
+				return err
+			})
+			cancel()
+			wg.Wait()
+			total, _, err := db.Size(b.Context())
+			if err != nil {
+				b.Error(err)
+			}
+			b.ReportMetric(float64(total)/keys, "bytes/key")
+		})
 	}
 }
