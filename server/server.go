@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/apiserver"
@@ -106,7 +107,8 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if err := s.openKeys(ctx); err != nil {
 		return nil, err
 	}
-	keyspace, err := s.datastore.keyspace(ctx, Workspace, mvcc.Options{CacheBytes: keyspaceCache})
+	metrics := etcd.NewEngineMetrics()
+	keyspace, err := s.datastore.keyspace(ctx, Workspace, mvcc.Options{CacheBytes: keyspaceCache, Observer: metrics.Observer()})
 	if err != nil {
 		return nil, err
 	}
@@ -135,6 +137,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		EnableAdmissionPlugins:  cfg.EnableAdmissionPlugins,
 		DisableAdmissionPlugins: cfg.DisableAdmissionPlugins,
 		Shared:                  s.datastore.Shared(),
+		Metrics:                 []prometheus.Collector{metrics},
 		Identity:                s.identity(),
 	})
 	if err != nil {
