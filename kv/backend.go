@@ -3,7 +3,7 @@ package kv
 import "context"
 
 // Backend is one SQL database that holds any number of keyspaces. Each
-// dialect (kv/sqlite, later kv/postgres) implements it; kv/mvcc builds
+// dialect (kv/sqlite, kv/postgres) implements it; kv/mvcc builds
 // keyspaces on it. It stores and finds records; it decides nothing.
 type Backend interface {
 	// Open opens the keyspace of that name, made at revision 1 if it is new.
