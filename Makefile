@@ -34,9 +34,9 @@ kubectl: go ## bin/kubectl, for a machine without one
 sort_tests = $(GO) list -test -f '{{$$group := "race"}}{{range .Deps}}{{if eq (printf "%.18s" .) "k8s.io/kubernetes/"}}{{$$group = "plain"}}{{end}}{{end}}{{$$group}} {{.ImportPath}}' ./...
 of_group = sed -n 's/^$(1) \(.*\)\.test$$/\1/p'
 
-# Tests that start whole clusters run one package after the other, because two
-# at once would time each other's servers out. That is what -p 1 does, but to
-# compiling as well; so compile first, in parallel, with a go list that links
+# Of the packages with Kubernetes in them two are tested at once, since some mostly
+# wait. go test would also start compiling one while it tests another, and tests
+# that start whole clusters would time out; so compile first, with a go list that links
 # nothing. Vetting them would vet all of Kubernetes: make lint does that.
 test: go gcc postgres ## all tests; installs what is missing
 	@tests=$$($(sort_tests)) || exit 1; \
@@ -47,9 +47,9 @@ test: go gcc postgres ## all tests; installs what is missing
 		$(GO) test $(RACE) -timeout 15m $$race || status=1; \
 	fi; \
 	if [ -n "$$plain" ]; then \
-		echo "packages with Kubernetes in them: $(GO) test, one at a time; compiling them takes minutes the first time"; \
+		echo "packages with Kubernetes in them: $(GO) test, two at a time; compiling them takes minutes the first time"; \
 		$(GO) list -e -export -test -deps $$plain >/dev/null; \
-		$(GO) test -p 1 -vet=off -timeout 20m $$plain || status=1; \
+		$(GO) test -p 2 -vet=off -timeout 20m $$plain || status=1; \
 	fi; \
 	exit $$status
 
