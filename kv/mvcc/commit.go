@@ -125,7 +125,7 @@ const (
 	// late for it waits for two: then all are worth waiting for, for a small part of that
 	// time. Measured with 20 ms more in each round trip and 256 clients: 3,600 writes a
 	// second instead of 2,300.
-	longCommit = 5 * time.Millisecond
+	longCommit = 20 * time.Millisecond
 )
 
 // linger lets the writers that were just answered run, since most of them have
