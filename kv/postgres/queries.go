@@ -171,8 +171,12 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 	set(qFence, `UPDATE head SET fence = (fence + 1) % 1000000 WHERE ks = $1`, oidInt4)
 	if d.notify {
 		// A transaction of its own that need not be durable: PostgreSQL lets only one
-		// commit at a time notify, and it should not hold that up for a flush.
-		set(qNotify, `SELECT pg_notify($1, $2) FROM set_config('synchronous_commit', 'off', true)`, oidText, oidText)
+		// commit at a time notify, and it should not hold that up for a flush. It is
+		// sent before the commit's answer is there, so it sees for itself that the
+		// commit has happened: who hears of a revision that is not there yet would
+		// take it for read, and miss it when it comes.
+		set(qNotify, `SELECT pg_notify($1, $2) FROM head h, set_config('synchronous_commit', 'off', true)
+			WHERE h.ks = $3 AND h.rev >= $4`, oidText, oidText, oidInt4, oidInt8)
 	}
 
 	// Ids rise with revisions, so the log is read from the first commit above

@@ -124,7 +124,7 @@ func (t *table) commit(x *tx) error {
 		c.send(qCommit)
 		c.sync()
 		if t.db.dialect.notify && len(x.changes) > 0 {
-			c.send(qNotify, []byte(t.db.opts.schema), notice(t.id, id.rev))
+			c.send(qNotify, []byte(t.db.opts.schema), notice(t.id, id.rev), int4(t.id), int8(id.rev))
 			c.sync()
 		}
 		if err := c.flush(); err != nil {
