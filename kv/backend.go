@@ -128,6 +128,13 @@ type ExclusiveTable interface {
 	Exclusive() bool
 }
 
+// KeyLimiter is a Table that cannot hold every key. Engines refuse longer ones
+// before they share a commit with others.
+type KeyLimiter interface {
+	Table
+	MaxKeyBytes() int
+}
+
 // SharedTable is a Table that other processes may write to.
 //
 // If what it finds is older than what it has told before (a standby took over

@@ -39,6 +39,8 @@ type Options struct {
 	MaxPending int
 	// MaxPendingBytes bounds their keys and values in the same way; 128 MiB if 0.
 	MaxPendingBytes int64
+
+	maxKeyBytes int // that the table can hold; 0 means any
 	// MaxTxnOps bounds the operations of a transaction; 128 if 0.
 	MaxTxnOps int
 	// MaxRequestBytes bounds the keys and values of a write; 1.5 MiB if 0.
@@ -125,6 +127,9 @@ var _ kv.Keyspace = (*Keyspace)(nil)
 // the size only. The table stays the caller's to close, after the Keyspace.
 func Open(ctx context.Context, table kv.Table, backend kv.Backend, opts Options) (*Keyspace, error) {
 	opts.fill()
+	if l, ok := table.(kv.KeyLimiter); ok {
+		opts.maxKeyBytes = l.MaxKeyBytes()
+	}
 	k := &Keyspace{table: table, opts: opts, pages: newPageMemo()}
 	if backend != nil {
 		k.size = backend.Size

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/atoll-dev/atoll/kv"
+	"github.com/atoll-dev/atoll/kv/mvcc"
 )
 
 func TestTable(t *testing.T) {
@@ -107,5 +108,21 @@ func TestRefusedUpdate(t *testing.T) {
 	}
 	if got := dump(t, table, 0); got != "" {
 		t.Error(got)
+	}
+}
+
+// TestLongKeys: a key that an index cannot hold is refused by itself, whatever
+// shares its commit.
+func TestLongKeys(t *testing.T) {
+	k := openStore(t, openTest(t), mvcc.Options{})
+	put := func(n int) error {
+		_, err := k.Txn(t.Context(), kv.TxnRequest{Then: []kv.Op{{Put: &kv.PutOp{Key: make([]byte, n), Value: []byte("v")}}}})
+		return err
+	}
+	if err := put(maxKeyBytes); err != nil {
+		t.Errorf("a key of %d bytes: %v", maxKeyBytes, err)
+	}
+	if err := put(maxKeyBytes + 1); !errors.Is(err, kv.ErrRequestTooLarge) {
+		t.Errorf("a key of %d bytes: %v", maxKeyBytes+1, err)
 	}
 }

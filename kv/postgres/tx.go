@@ -46,6 +46,9 @@ type leaseOp struct {
 // maxKeyBytes is what PostgreSQL's b-trees can hold, with room for the rest.
 const maxKeyBytes = 2600
 
+// MaxKeyBytes implements kv.KeyLimiter.
+func (t *table) MaxKeyBytes() int { return maxKeyBytes }
+
 // begin starts the transaction: one round trip.
 func (x *tx) begin(ahead []kv.Lookup) error {
 	t, c := x.t, x.c
