@@ -103,6 +103,26 @@ func TestCopyGivesUp(t *testing.T) {
 	}
 }
 
+// rounds is a clock that hands the pauses of one length to the test, to end them.
+type rounds struct {
+	clock.Clock
+	length time.Duration
+	paused chan chan time.Time
+}
+
+func (r rounds) After(d time.Duration) <-chan time.Time {
+	if d != r.length {
+		return r.Clock.After(d) // the follower's others, and the first, before it knows a lease
+	}
+	end := make(chan time.Time, 1)
+	select {
+	case <-r.paused: // given up for this one
+	default:
+	}
+	r.paused <- end
+	return end
+}
+
 // While following, the leases of the target live as long as those of the
 // source, and no longer.
 func TestFollowKeepsLeasesAlive(t *testing.T) {
@@ -132,7 +152,8 @@ func TestFollowKeepsLeasesAlive(t *testing.T) {
 	rev := src.put(t, "a", "1", 7)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	opts := transfer.Options{Clock: fake}
+	pauses := rounds{fake, ttl / 4, make(chan chan time.Time, 1)}
+	opts := transfer.Options{Clock: pauses}
 	res, err := transfer.Copy(ctx, src, dst, opts)
 	if err != nil || res.Source != rev {
 		t.Fatalf("copied %+v, %v", res, err)
@@ -151,25 +172,24 @@ func TestFollowKeepsLeasesAlive(t *testing.T) {
 		}
 	}
 	for range 10 { // two and a half times the time to live
+		round := <-pauses.paused
+		fake.Step(ttl / 4)
 		if _, err := src.KeepAlive(ctx, 7); err != nil {
 			t.Fatal(err)
 		}
-		// The clock must not run ahead of the follower, who looks at it as it comes.
+		round <- fake.Now()
 		soon("the lease is renewed in the target", func() bool {
 			l, err := dst.TimeToLive(ctx, 7, false)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if l.Remaining > ttl-time.Second {
-				return true
+			select {
+			case round := <-pauses.paused: // the one ended above was given up
+				round <- fake.Now()
+			default:
 			}
-			fake.Step(20 * time.Millisecond)
-			if _, err := src.KeepAlive(ctx, 7); err != nil {
-				t.Fatal(err)
-			}
-			return false
+			return l.Remaining == ttl
 		})
-		fake.Step(5 * time.Second)
 	}
 	// Now nobody renews it at the source.
 	soon("the key ends with the lease", func() bool {

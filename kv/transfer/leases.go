@@ -25,10 +25,11 @@ type leases struct {
 
 	mu      sync.Mutex
 	granted map[kv.LeaseID]time.Duration
+	more    chan struct{} // says that one was granted
 }
 
 func newLeases(dst kv.Keyspace, ttl func(context.Context, kv.LeaseID) (time.Duration, error)) *leases {
-	return &leases{dst: dst, ttl: ttl, granted: map[kv.LeaseID]time.Duration{}}
+	return &leases{dst: dst, ttl: ttl, granted: map[kv.LeaseID]time.Duration{}, more: make(chan struct{}, 1)}
 }
 
 // of a live source.
@@ -67,6 +68,10 @@ func (l *leases) renew(ctx context.Context, id kv.LeaseID) error {
 	l.mu.Lock()
 	l.granted[id] = ttl
 	l.mu.Unlock()
+	select {
+	case l.more <- struct{}{}:
+	default:
+	}
 	return nil
 }
 
@@ -80,35 +85,60 @@ func (l *leases) count() int {
 // keepAlive renews in the target, until ctx ends, every lease that the source
 // still has: its owners renew it there and know nothing of the target.
 func (l *leases) keepAlive(ctx context.Context, clock clock.Clock) {
+	last := clock.Now()
 	for {
-		l.mu.Lock()
-		shortest := goneTTL
-		ids := make([]kv.LeaseID, 0, len(l.granted))
-		for id, ttl := range l.granted {
-			shortest = min(shortest, ttl)
-			ids = append(ids, id)
-		}
-		l.mu.Unlock()
 		select {
-		case <-ctx.Done():
-			return
-		case <-clock.After(max(shortest/4, 250*time.Millisecond)):
+		case <-l.more: // what it says is in what follows
+		default:
 		}
-		for _, id := range ids {
-			_, err := l.ttl(ctx, id)
-			if errors.Is(err, kv.ErrLeaseNotFound) {
-				// Its keys go by their own deletions; what is left goes by time.
-				l.mu.Lock()
-				delete(l.granted, id)
-				l.mu.Unlock()
+		ids, shortest := l.all()
+		// Counted from the last round, so that leases which come all the time cannot
+		// put it off.
+		pause := max(shortest/4, 250*time.Millisecond) - clock.Since(last)
+		if pause > 0 {
+			select {
+			case <-ctx.Done():
+				return
+			case <-l.more: // it may need to be renewed sooner
 				continue
-			}
-			// Whether the source cannot be asked or the target not be told: the next
-			// round tries again, and a key whose lease ended comes back with its
-			// next change or a mirror.
-			if err == nil {
-				_, _ = l.dst.KeepAlive(ctx, id)
+			case <-clock.After(pause):
 			}
 		}
+		last = clock.Now()
+		for _, id := range ids {
+			if ctx.Err() != nil {
+				return
+			}
+			l.keepOne(ctx, id)
+		}
+	}
+}
+
+// all leases granted, and the least of their times to live.
+func (l *leases) all() (ids []kv.LeaseID, shortest time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	shortest = goneTTL
+	for id, ttl := range l.granted {
+		shortest = min(shortest, ttl)
+		ids = append(ids, id)
+	}
+	return ids, shortest
+}
+
+func (l *leases) keepOne(ctx context.Context, id kv.LeaseID) {
+	_, err := l.ttl(ctx, id)
+	if errors.Is(err, kv.ErrLeaseNotFound) {
+		// Its keys go by their own deletions; what is left goes by time.
+		l.mu.Lock()
+		delete(l.granted, id)
+		l.mu.Unlock()
+		return
+	}
+	// If the source cannot be asked or the target not be told, the next round
+	// tries again; a key whose lease ended comes back with its next change, or with
+	// a mirror.
+	if err == nil {
+		_, _ = l.dst.KeepAlive(ctx, id)
 	}
 }
