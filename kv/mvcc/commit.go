@@ -231,7 +231,7 @@ func (c *committer) tell(b *batch, writes []*write) {
 	if len(b.changes) > 0 {
 		c.rows.Add(int64(len(b.changes)))
 		k.hub.publish(publication{first: b.base.Revision + 1, last: b.rev, changes: b.changes, hasPrev: b.wantPrev})
-		k.tail.heard(b.rev)
+		k.tail.reached(b.rev)
 		k.saw(b.rev)
 	}
 	for _, w := range writes {

@@ -116,8 +116,10 @@ func (h *hub) deliver(p publication) {
 }
 
 // gap tells what the hub lacks of the revisions up to known: everything after
-// < revision <= upTo, or what follows it, too. While nobody watches it lacks nothing.
-func (h *hub) gap(known kv.Revision) (after, upTo kv.Revision) {
+// < revision <= upTo, or what follows it, too. While nobody watches it lacks
+// nothing, and moves on as far as is sure: what it has moved past, no watch that
+// comes later will be told of as it happens.
+func (h *hub) gap(known, sure kv.Revision) (after, upTo kv.Revision) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	rev := h.rev.Load()
@@ -125,15 +127,31 @@ func (h *hub) gap(known kv.Revision) (after, upTo kv.Revision) {
 	case known <= rev:
 		return rev, rev
 	case len(h.watches) == 0:
-		h.recent.reset(known)
-		h.arrived(known)
-		h.deliverKept()
-		return known, known
+		rev = h.pass(min(known, sure))
+		return rev, rev
 	case len(h.kept) > 0:
 		return rev, h.kept[0].first - 1
 	default:
 		return rev, allThereIs
 	}
+}
+
+// pass moves the hub to a revision that nobody watches for, and tells where it
+// is then. The caller holds mu.
+func (h *hub) pass(to kv.Revision) kv.Revision {
+	if to > h.rev.Load() {
+		h.recent.reset(to)
+		h.arrived(to)
+		h.deliverKept()
+	}
+	return h.rev.Load()
+}
+
+// idle tells whether nobody watches.
+func (h *hub) idle() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.watches) == 0
 }
 
 // skip moves the hub past revisions that the log may not have any more. Every
@@ -166,6 +184,10 @@ func (h *hub) arrived(rev kv.Revision) {
 func (h *hub) enter(w *watcher) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if len(h.watches) == 0 {
+		// The first one need not wait for what happened before it came.
+		h.pass(h.k.tail.sure.Load())
+	}
 	h.watches[w] = struct{}{}
 	if w.req.PrevKV {
 		h.prevs.Add(1)

@@ -22,7 +22,7 @@ func (t sharedTable) note(head kv.Head, err error) {
 	case err == nil:
 		t.k.contact.made()
 		raise(&t.k.compacted, head.Compacted)
-		t.k.tail.heard(head.Revision)
+		t.k.tail.reached(head.Revision)
 	case errors.Is(err, kv.ErrBehind):
 		t.k.fail(err)
 	}

@@ -18,8 +18,11 @@ import (
 type tailer struct {
 	k     *Keyspace
 	wakec chan struct{}
-	// known is the highest revision that the keyspace is known to have reached.
+	// known is the highest revision that the keyspace is said to have reached.
 	known atomic.Int64
+	// sure is the highest that the table itself has told, or a commit of ours
+	// has made. A hint may be of a commit that a failover has undone since.
+	sure atomic.Int64
 
 	mu sync.Mutex
 	// own are the revisions that the commit under way is making, if it is.
@@ -46,9 +49,16 @@ func newTailer(k *Keyspace) *tailer {
 // heard takes note of a revision that the keyspace has reached. It does not
 // block.
 func (t *tailer) heard(rev kv.Revision) {
-	if raise(&t.known, rev) && rev > t.k.hub.rev.Load() {
+	raise(&t.known, rev)
+	if rev > t.k.hub.rev.Load() {
 		wake(t.wakec)
 	}
+}
+
+// reached takes note of a revision that is certain.
+func (t *tailer) reached(rev kv.Revision) {
+	raise(&t.sure, rev)
+	t.heard(rev)
 }
 
 // committing tells of the revisions of a commit that is about to be tried.
@@ -99,7 +109,7 @@ func (t *tailer) loop() {
 // nothing, wait tells when to look again without being woken; 0 for never.
 func (t *tailer) next() (after, upTo kv.Revision, wait time.Duration) {
 	known := t.known.Load()
-	after, upTo = t.k.hub.gap(known)
+	after, upTo = t.k.hub.gap(known, t.sure.Load())
 	if upTo <= after {
 		return after, upTo, 0
 	}

@@ -69,6 +69,12 @@ func (k *Keyspace) Watch(ctx context.Context, req kv.WatchRequest) (kv.Watch, er
 		next:  req.StartRevision,
 		limit: changesPerRead,
 	}
+	if k.shared && k.hub.idle() {
+		// The hub follows others only as far as it is sure while nobody watches.
+		if _, err := k.heads.ask(ctx); err != nil {
+			return nil, fmt.Errorf("watch: %w", err)
+		}
+	}
 	k.hub.enter(w)
 	if err := w.begin(); err != nil {
 		k.hub.leave(w)
