@@ -31,6 +31,10 @@ type Recorder struct {
 	calls    []*Call
 	watchers []*Watcher
 	strange  []string // errors that nothing can excuse
+	// reached counts the revisions whose changes were delivered without a gap,
+	// from the first change, which made revision 2; beyond has those after a gap.
+	reached kv.Revision
+	beyond  map[kv.Revision]bool
 }
 
 // Kind of call.
@@ -222,15 +226,29 @@ func (r *Recorder) Compact(ctx context.Context, ks kv.Keyspace, rev kv.Revision)
 	return err
 }
 
-// Reached is the highest revision that a watch over all keys has come to.
+// Reached is the revision up to which every change was delivered to some watch
+// over all keys. Beyond it nobody may compact, or what happened would be lost to
+// the record, too: all watchers could have to read anew.
 func (r *Recorder) Reached() kv.Revision {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var highest kv.Revision
-	for _, w := range r.watchers {
-		if w.whole() {
-			highest = max(highest, w.Reached())
+	return r.reached + 1
+}
+
+// delivered takes note of what a watch over all keys was told of.
+func (r *Recorder) delivered(events []kv.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.beyond == nil {
+		r.beyond = map[kv.Revision]bool{}
+	}
+	for i := range events {
+		if rev := events[i].KV.ModRevision; rev > r.reached+1 {
+			r.beyond[rev] = true
 		}
 	}
-	return highest
+	for r.beyond[r.reached+2] {
+		r.reached++
+		delete(r.beyond, r.reached+1)
+	}
 }

@@ -126,6 +126,9 @@ func (w *Watcher) relist(ctx context.Context, ks kv.Keyspace) error {
 
 func (w *Watcher) note(s seen) {
 	s.compacting = w.recorder.compacting.Load()
+	if w.whole() {
+		w.recorder.delivered(s.response.Events)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.seen = append(w.seen, s)
