@@ -3,6 +3,7 @@ package pgproxy_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -19,6 +20,10 @@ import (
 var server *postgres.Server
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if testing.Short() {
+		os.Exit(m.Run())
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	var err error
 	server, err = postgres.Start(ctx, postgres.Config{})
@@ -34,6 +39,9 @@ func TestMain(m *testing.M) {
 
 func start(t *testing.T, f pgproxy.Faults) *pgproxy.Proxy {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("needs a PostgreSQL; not with -short")
+	}
 	p, err := pgproxy.Start(pgproxy.Config{Server: server.Address(), Seed: 1})
 	if err != nil {
 		t.Fatal(err)
