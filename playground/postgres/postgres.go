@@ -220,6 +220,20 @@ func (s *Server) Restart(ctx context.Context) error {
 	if err := s.configure(nil); err != nil {
 		return err
 	}
+	for {
+		err := s.startOnce(ctx)
+		if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), stillInUse) {
+			return err
+		}
+		// Processes of the one that was killed have not all ended yet.
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// stillInUse is in the log of a server that finds another one's memory.
+const stillInUse = "pre-existing shared memory block"
+
+func (s *Server) startOnce(ctx context.Context) error {
 	log, err := os.OpenFile(s.log(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("start PostgreSQL: open its log: %w", err)
