@@ -6,11 +6,13 @@ CLUSTERS ?= 3
 DIR      ?= .demo
 # What go run ./bench gets, for example BENCH='-clients 64'.
 BENCH    ?=
+# make faults RUNS=200
+RUNS     ?= 6
 # make test RACE= does without the race detector, and so without a C compiler.
 RACE     ?= -race
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo kubectl test race floors lint bench generate clean go gcc
+.PHONY: help build demo kubectl test race faults floors lint bench generate clean go gcc postgres
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -32,11 +34,11 @@ kubectl: go ## bin/kubectl, for a machine without one
 sort_tests = $(GO) list -test -f '{{$$group := "race"}}{{range .Deps}}{{if eq (printf "%.18s" .) "k8s.io/kubernetes/"}}{{$$group = "plain"}}{{end}}{{end}}{{$$group}} {{.ImportPath}}' ./...
 of_group = sed -n 's/^$(1) \(.*\)\.test$$/\1/p'
 
-# Tests that start whole clusters run one package after the other, because two
-# at once would time each other's servers out. That is what -p 1 does, but to
-# compiling as well; so compile first, in parallel, with a go list that links
+# Of the packages with Kubernetes in them two are tested at once, since some mostly
+# wait. go test would also start compiling one while it tests another, and tests
+# that start whole clusters would time out; so compile first, with a go list that links
 # nothing. Vetting them would vet all of Kubernetes: make lint does that.
-test: go gcc ## all tests; installs what is missing
+test: go gcc postgres ## all tests; installs what is missing
 	@tests=$$($(sort_tests)) || exit 1; \
 	race=$$(echo "$$tests" | $(call of_group,race)); plain=$$(echo "$$tests" | $(call of_group,plain)); \
 	status=0; \
@@ -45,15 +47,18 @@ test: go gcc ## all tests; installs what is missing
 		$(GO) test $(RACE) -timeout 15m $$race || status=1; \
 	fi; \
 	if [ -n "$$plain" ]; then \
-		echo "packages with Kubernetes in them: $(GO) test, one at a time; compiling them takes minutes the first time"; \
+		echo "packages with Kubernetes in them: $(GO) test, two at a time; compiling them takes minutes the first time"; \
 		$(GO) list -e -export -test -deps $$plain >/dev/null; \
-		$(GO) test -p 1 -vet=off -timeout 20m $$plain || status=1; \
+		$(GO) test -p 2 -vet=off -timeout 20m $$plain || status=1; \
 	fi; \
 	exit $$status
 
-race: go gcc ## only the tests that run under the race detector
+race: go gcc postgres ## only the tests that run under the race detector
 	@tests=$$($(sort_tests)) || exit 1; \
 	$(GO) test $(RACE) -timeout 15m $$(echo "$$tests" | $(call of_group,race))
+
+faults: go postgres ## RUNS=6 faulted runs of three servers on a PostgreSQL, or on ATOLL_TEST_DATASTORE (docs/faults.md)
+	$(GO) test ./test/faults -v -timeout 2h -run TestFaults -faults.runs $(RUNS)
 
 floors: go ## the law of the house (docs/architecture.md), in seconds
 	$(GO) test ./floors*_test.go
@@ -76,12 +81,18 @@ go:
 	@command -v $(GO) >/dev/null || { \
 		echo "Atoll needs Go $$(sed -n 's/^go //p' go.mod) or newer: https://go.dev/dl" >&2; exit 1; }
 
+# $(call install,PACKAGES,WHAT THEY ARE FOR): by apt-get, where there is one and we may.
+install = if [ "$$(id -u)" = 0 ]; then as=""; else as=sudo; fi; \
+	command -v apt-get >/dev/null && { [ -z "$$as" ] || command -v sudo >/dev/null; } && \
+	echo "installing $(1), which $(2)" && \
+	$$as apt-get -qq update && $$as env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends $(1) >/dev/null
+
 gcc:
-	@[ -z "$(RACE)" ] || command -v gcc >/dev/null || { \
-		if [ "$$(id -u)" = 0 ]; then as=""; else as=sudo; fi; \
-		if command -v apt-get >/dev/null && { [ -z "$$as" ] || command -v sudo >/dev/null; }; then \
-			echo "installing gcc, which the race detector needs"; \
-			$$as apt-get -qq update && $$as env DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends gcc libc6-dev >/dev/null && exit 0; \
-		fi; \
+	@[ -z "$(RACE)" ] || command -v gcc >/dev/null || { $(call install,gcc libc6-dev,the race detector needs); } || { \
 		echo "The race detector needs gcc, and it could not be installed here. Install gcc with your package manager," >&2; \
 		echo "or run the tests without the race detector: make test RACE=" >&2; exit 1; }
+
+postgres:
+	@command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || { $(call install,postgresql,the tests run); } || { \
+		echo "The tests run a PostgreSQL of their own, 14 or newer, and it could not be installed here." >&2; \
+		echo "Install the server (Debian: postgresql) with your package manager; it need not be started." >&2; exit 1; }

@@ -70,6 +70,14 @@ var examples = []example{
 		want:  []string{"server/x_test.go: imports playground/member"},
 	},
 	{
+		name: "a test stands on a real database, the product does not", law: findOutside,
+		files: map[string]string{
+			"kv/postgres/x_test.go": importing(ours + "playground/postgres"),
+			"kv/postgres/x.go":      importing(ours + "playground/postgres"),
+		},
+		want: []string{"kv/postgres/x.go: imports playground/postgres"},
+	},
+	{
 		name: "Kubernetes, SQL and cobra at home", law: findHeavy,
 		files: map[string]string{
 			"apiserver/x.go": importing("k8s.io/kubernetes/pkg/controlplane", "k8s.io/apiserver/pkg/server"),

@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"k8s.io/client-go/rest"
 	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
@@ -60,6 +61,9 @@ type Config struct {
 	// choice of admission plugins, by their upstream names.
 	EnableAdmissionPlugins, DisableAdmissionPlugins []string
 
+	// Metrics are exported beside upstream's own, with the label workspace.
+	Metrics []prometheus.Collector
+
 	// Identity names this server in elections. A server that restarts with the
 	// identity it had takes its leases up again at once, so two servers that
 	// run at the same time must never share one.
@@ -95,6 +99,7 @@ type Server struct {
 	storage     *keyspaceStorage
 	controllers *controllers
 	loopback    *rest.Config
+	withdraw    func() // the metrics
 	ready       chan struct{}
 }
 
@@ -115,12 +120,18 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		storage.stop()
 		return nil, fmt.Errorf("prepare the controllers of workspace %q: %w", cfg.Workspace, err)
 	}
+	withdraw, err := exportMetrics(cfg.Workspace, cfg.Metrics)
+	if err != nil {
+		storage.stop()
+		return nil, fmt.Errorf("build the API server of workspace %q: %w", cfg.Workspace, err)
+	}
 	return &Server{
 		chain:       chain,
 		prepared:    prepared,
 		storage:     storage,
 		controllers: ctrl,
 		loopback:    loopback,
+		withdraw:    withdraw,
 		ready:       make(chan struct{}),
 	}, nil
 }
@@ -147,6 +158,7 @@ func (c *Config) validate() error {
 // answered, controllers give their lease back, storage is closed last.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.storage.stop()
+	defer s.withdraw()
 
 	// Controllers stop before the API that they talk to does.
 	controllersDone := make(chan struct{})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -28,9 +29,12 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/utils/clock"
 
+	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/kv/etcd"
 	"github.com/atoll-dev/atoll/kv/mvcc"
+	"github.com/atoll-dev/atoll/kv/postgres"
 	"github.com/atoll-dev/atoll/kv/sqlite"
+	postgresserver "github.com/atoll-dev/atoll/playground/postgres"
 )
 
 // storedPrefix marks what went through the suite's transformer.
@@ -48,9 +52,9 @@ type subject struct {
 }
 
 // newSubject opens a store on an empty keyspace.
-func newSubject(t *testing.T, opts mvcc.Options) *subject {
+func newSubject(t *testing.T, in datastore, opts mvcc.Options) *subject {
 	t.Helper()
-	client := openKeyspace(t, opts)
+	client := openKeyspace(t, in, opts)
 	lists := &countedLists{Interface: client.Kubernetes}
 	recorder := storagetesting.NewKubernetesRecorder(lists)
 	client.Kubernetes = recorder
@@ -86,14 +90,65 @@ func newSubject(t *testing.T, opts mvcc.Options) *subject {
 	return s
 }
 
-// openKeyspace is a client of a new keyspace in a database of its own.
-func openKeyspace(t *testing.T, opts mvcc.Options) *kubernetes.Client {
+// datastore opens a database for one test.
+type datastore func(t *testing.T) kv.Backend
+
+// onEach runs a suite on each kind of datastore.
+func onEach(t *testing.T, suite func(*testing.T, datastore)) {
+	t.Run("SQLite", func(t *testing.T) { suite(t, inSQLite) })
+	t.Run("PostgreSQL", func(t *testing.T) { suite(t, inPostgres) })
+}
+
+func inSQLite(t *testing.T) kv.Backend {
 	t.Helper()
 	db, err := sqlite.Open(filepath.Join(t.TempDir(), "atoll.db"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	table, err := db.Open(t.Context(), "default")
+	return db
+}
+
+// stage is the one PostgreSQL of this test binary, started by the first test
+// that needs it.
+type stage struct {
+	once   sync.Once
+	server *postgresserver.Server
+	err    error
+}
+
+var shared stage
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if shared.server != nil {
+		_ = shared.server.Stop()
+	}
+	os.Exit(code)
+}
+
+func inPostgres(t *testing.T) kv.Backend {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs a PostgreSQL; not with -short")
+	}
+	shared.once.Do(func() {
+		shared.server, shared.err = postgresserver.Start(context.Background(), postgresserver.Config{})
+	})
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	db, err := postgres.Open(t.Context(), shared.server.URL(), postgres.WithMaxConns(4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+// openKeyspace is a client of a new keyspace.
+func openKeyspace(t *testing.T, in datastore, opts mvcc.Options) *kubernetes.Client {
+	t.Helper()
+	db := in(t)
+	table, err := db.Open(t.Context(), t.Name())
 	if err != nil {
 		t.Fatal(err)
 	}

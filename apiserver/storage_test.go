@@ -19,7 +19,9 @@ import (
 //
 // RunTestOptionalWatchBookmarksWithCorrectResourceVersion is for stores that
 // make bookmarks themselves, which is the watch cache: TestWatchCacheSuite.
-func TestStorageSuite(t *testing.T) {
+func TestStorageSuite(t *testing.T) { onEach(t, storageSuite) }
+
+func storageSuite(t *testing.T, in datastore) {
 	// on adapts the functions that need nothing but the store.
 	type plain = func(context.Context, *testing.T, *subject)
 	for name, test := range map[string]plain{
@@ -124,12 +126,14 @@ func TestStorageSuite(t *testing.T) {
 			storagetesting.RunTestStats(ctx, t, s, s.codec, s.transformer, true)
 		},
 	} {
-		t.Run(name, func(t *testing.T) { test(context.Background(), t, newSubject(t, mvcc.Options{})) })
+		t.Run(name, func(t *testing.T) { test(context.Background(), t, newSubject(t, in, mvcc.Options{})) })
 	}
 }
 
 // TestStorageWatchSuite is the part of the suite about watches.
-func TestStorageWatchSuite(t *testing.T) {
+func TestStorageWatchSuite(t *testing.T) { onEach(t, storageWatchSuite) }
+
+func storageWatchSuite(t *testing.T, in datastore) {
 	for name, test := range map[string]func(context.Context, *testing.T, *subject){
 		"Watch": func(ctx context.Context, t *testing.T, s *subject) { storagetesting.RunTestWatch(ctx, t, s) },
 		"ClusterScopedWatch": func(ctx context.Context, t *testing.T, s *subject) {
@@ -189,11 +193,11 @@ func TestStorageWatchSuite(t *testing.T) {
 				featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.AllowUnsafeMalformedObjectDeletion, true)
 			}
 			// As often as upstream has its etcd notify in these tests.
-			test(context.Background(), t, newSubject(t, mvcc.Options{ProgressInterval: time.Second}))
+			test(context.Background(), t, newSubject(t, in, mvcc.Options{ProgressInterval: time.Second}))
 		})
 	}
 	t.Run("WatchSemanticsWithConcurrentDecode", func(t *testing.T) {
 		featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.ConcurrentWatchObjectDecode, true)
-		storagetesting.RunWatchSemantics(context.Background(), t, newSubject(t, mvcc.Options{}))
+		storagetesting.RunWatchSemantics(context.Background(), t, newSubject(t, in, mvcc.Options{}))
 	})
 }

@@ -22,7 +22,9 @@ import (
 // against upstream's watch cache over our keyspace, as every resource but
 // Events is served. What matters here is progress: a consistent read from the
 // cache waits until the keyspace has told that nothing is missing.
-func TestWatchCacheSuite(t *testing.T) {
+func TestWatchCacheSuite(t *testing.T) { onEach(t, watchCacheSuite) }
+
+func watchCacheSuite(t *testing.T, in datastore) {
 	ignoreKey := func(context.Context, *testing.T, string) {}
 	for name, test := range map[string]func(context.Context, *testing.T, *subject){
 		"Create": func(ctx context.Context, t *testing.T, s *subject) {
@@ -78,7 +80,7 @@ func TestWatchCacheSuite(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			test(context.Background(), t, newSubject(t, mvcc.Options{}).behindCache(t))
+			test(context.Background(), t, newSubject(t, in, mvcc.Options{}).behindCache(t))
 		})
 	}
 }

@@ -72,7 +72,7 @@ func TestTableTakesMediansAndTurnsWatchRatios(t *testing.T) {
 			measurement{System: "atoll", Round: round, Op: "watch", Clients: 64, Rate: 1, P50: 1})
 	}
 	var out bytes.Buffer
-	r.writeStores(&out, []string{"etcd", "atoll"})
+	writeStores(&out, r.Stores, []string{"etcd", "atoll"})
 	lines := strings.Split(out.String(), "\n")
 	if f := strings.Fields(lines[1]); f[2] != "200" || f[len(f)-1] != "2.00" {
 		t.Errorf("create: %q", lines[1])

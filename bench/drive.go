@@ -38,8 +38,9 @@ type measurement struct {
 
 // load is a set of connections to one store and a key prefix of its own.
 type load struct {
-	conns  []*kubernetes.Client
-	prefix string
+	conns   []*kubernetes.Client
+	watcher *kubernetes.Client
+	prefix  string
 }
 
 func (l *load) conn(client int) *kubernetes.Client { return l.conns[client%len(l.conns)] }
@@ -112,8 +113,8 @@ func stamped(v []byte) []byte {
 }
 
 // writes measures creates, updates and gets of single keys in the shapes of an
-// API server's transactions.
-func (l *load) writes(ctx context.Context, clients, count int) ([]measurement, error) {
+// API server's transactions, or the first of them.
+func (l *load) writes(ctx context.Context, clients, count int, ops ...string) ([]measurement, error) {
 	vals := values(256)
 	revisions := make([]int64, count)
 	order := rand.New(rand.NewPCG(3, 4)).Perm(count)
@@ -144,7 +145,7 @@ func (l *load) writes(ctx context.Context, clients, count int) ([]measurement, e
 		}},
 	}
 	var out []measurement
-	for _, p := range phases {
+	for _, p := range phases[:len(ops)] {
 		rate, s, err := parallel(ctx, clients, count, p.do)
 		if err != nil {
 			return nil, fmt.Errorf("%s with %d clients: %w", p.op, clients, err)
@@ -208,7 +209,7 @@ func (l *load) watch(ctx context.Context, clients, count int) (measurement, erro
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// As an API server's watch cache does.
-	events := l.conns[0].Watch(clientv3.WithRequireLeader(ctx), l.prefix, clientv3.WithPrefix(),
+	events := l.watcher.Watch(clientv3.WithRequireLeader(ctx), l.prefix, clientv3.WithPrefix(),
 		clientv3.WithPrevKV(), clientv3.WithProgressNotify(), clientv3.WithCreatedNotify())
 	if r, ok := <-events; !ok || r.Err() != nil {
 		return measurement{}, fmt.Errorf("watch: %v", r.Err())

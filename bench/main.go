@@ -4,6 +4,8 @@
 //	go run ./bench                    the stores and the API servers
 //	go run ./bench -what stores       etcd over gRPC, Atoll over gRPC, Atoll in process
 //	go run ./bench -what servers      upstream's generic control plane over etcd, atoll server
+//	go run ./bench -what postgres     etcd; Kine and Atoll on PostgreSQL
+//	go run ./bench -what scale        a million objects (not part of all)
 //	go run ./bench -scale 0.1         a tenth of the work, for a first look
 //
 // Every workload is given to all systems in turn, and that is repeated for
@@ -34,7 +36,7 @@ func main() {
 	// gRPC tells of every connection that is closed while it is being made.
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, os.Stderr))
 	o := options{}
-	flag.StringVar(&o.what, "what", "all", "what to measure: stores, servers or all")
+	flag.StringVar(&o.what, "what", "all", "what to measure: stores, servers, postgres, all of these, or scale")
 	flag.StringVar(&o.clients, "clients", "1,64,256", "numbers of clients for the stores, separated by commas")
 	flag.IntVar(&o.rounds, "rounds", 3, "how often everything is repeated")
 	flag.Float64Var(&o.scale, "scale", 1, "share of the work to do")
@@ -64,6 +66,8 @@ func roles() map[string]child.Role {
 		etcdRole:       runEtcd,
 		atollRole:      runAtollKV,
 		inProcessRole:  runInProcess,
+		kineRole:       runKine,
+		scaleRole:      runScale,
 		upstreamRole:   runUpstream,
 		atoll.RoleName: atoll.Role,
 	}
@@ -80,8 +84,10 @@ func run(ctx context.Context, o options) error {
 	}
 	stores := o.what == "stores" || o.what == "all"
 	servers := o.what == "servers" || o.what == "all"
-	if !stores && !servers {
-		return fmt.Errorf("-what %q: must be stores, servers or all", o.what)
+	onPostgres := o.what == "postgres" || o.what == "all"
+	scale := o.what == "scale"
+	if !stores && !servers && !onPostgres && !scale {
+		return fmt.Errorf("-what %q: must be stores, servers, postgres, all or scale", o.what)
 	}
 	dir := o.dir
 	if dir == "" {
@@ -118,6 +124,16 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 	}
+	if onPostgres {
+		if err := r.measurePostgres(ctx, o, clients, dir); err != nil {
+			return err
+		}
+	}
+	if scale {
+		if err := r.measureScale(ctx, o, dir); err != nil {
+			return err
+		}
+	}
 	if o.json != "" {
 		if err := r.writeJSON(o.json); err != nil {
 			return fmt.Errorf("write figures: %w", err)
@@ -136,17 +152,25 @@ func (r *report) measureStores(ctx context.Context, o options, clients []int, di
 	if err != nil {
 		return err
 	}
-	var titles []string
+	if r.Stores, err = measureRounds(ctx, o, systems, plan(clients, o.listKeys, o.scale)); err != nil {
+		return err
+	}
+	fmt.Printf("\nStores: %d-byte values, medians of %d rounds; more than 1 in the last columns is better\n\n", valueSize, o.rounds)
+	writeStores(os.Stdout, r.Stores, names(systems))
+	return nil
+}
+
+// measureRounds gives all workloads to all systems, in each round.
+func measureRounds(ctx context.Context, o options, systems []system, todo []workload) (all []measurement, err error) {
 	for _, s := range systems {
-		titles = append(titles, s.name())
 		// The first connections, pages and files of a process cost more.
 		warm := workload{Kind: "writes", Clients: 16, Count: 2000, Prefix: "/warm/up/"}
 		if _, err := s.run(ctx, warm); err != nil {
-			return fmt.Errorf("%s: warm up: %w", s.name(), err)
+			return nil, fmt.Errorf("%s: warm up: %w", s.name(), err)
 		}
 	}
 	for round := range o.rounds {
-		for i, w := range plan(clients, o.listKeys, o.scale) {
+		for i, w := range todo {
 			w.Prefix = fmt.Sprintf("/registry/round-%d/work-%d/", round, i)
 			for turn := range systems {
 				// Another one begins each time, so that none always follows the
@@ -156,19 +180,17 @@ func (r *report) measureStores(ctx context.Context, o options, clients []int, di
 				settleDisk()
 				ms, err := s.run(ctx, w)
 				if err != nil {
-					return fmt.Errorf("%s: %w", s.name(), errors.Join(err, ctx.Err()))
+					return nil, fmt.Errorf("%s: %w", s.name(), errors.Join(err, ctx.Err()))
 				}
 				for _, m := range ms {
 					m.System, m.Round = s.name(), round
-					r.Stores = append(r.Stores, m)
+					all = append(all, m)
 				}
 			}
 		}
 	}
 	progress("")
-	fmt.Printf("\nStores: %d-byte values, medians of %d rounds; more than 1 in the last columns is better\n\n", valueSize, o.rounds)
-	r.writeStores(os.Stdout, titles)
-	return nil
+	return all, nil
 }
 
 func (r *report) measureServers(ctx context.Context, o options, dir string) error {
@@ -199,12 +221,12 @@ func (r *report) measureServers(ctx context.Context, o options, dir string) erro
 // startSystems starts the stores, the one to compare with first.
 func startSystems(ctx context.Context, dir string, conns int) ([]system, error) {
 	var out []system
-	etcd, err := startServed(ctx, etcdTitle, etcdRole, filepath.Join(dir, "etcd"), conns)
+	etcd, err := startServed(ctx, etcdTitle, etcdRole, storeConfig{Dir: filepath.Join(dir, "etcd")}, conns)
 	if err != nil {
 		return out, err
 	}
 	out = append(out, etcd)
-	ours, err := startServed(ctx, atollTitle, atollRole, filepath.Join(dir, "atoll"), conns)
+	ours, err := startServed(ctx, atollTitle, atollRole, storeConfig{Dir: filepath.Join(dir, "atoll")}, conns)
 	if err != nil {
 		return out, err
 	}

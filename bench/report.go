@@ -15,6 +15,11 @@ type report struct {
 	Rounds  int           `json:"rounds"`
 	Stores  []measurement `json:"stores,omitempty"`
 	Servers []serverRun   `json:"servers,omitempty"`
+	// Stores on PostgreSQL, and what they cost.
+	Postgres []measurement `json:"postgres,omitempty"`
+	Costs    []cost        `json:"costs,omitempty"`
+	// Scale is of a large keyspace.
+	Scale []scaleStep `json:"scale,omitempty"`
 }
 
 func (r *report) writeJSON(file string) error {
@@ -73,7 +78,7 @@ func summarise(all []measurement) []line {
 // writeStores prints the stores side by side. Rates are operations (for lists:
 // keys) a second, p50/p99 milliseconds. The ratio of a watch is of the delays,
 // so that more than 1 is better everywhere.
-func (r *report) writeStores(w io.Writer, systems []string) {
+func writeStores(w io.Writer, measured []measurement, systems []string) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(t, "operation\tclients\t")
 	for _, s := range systems {
@@ -83,7 +88,7 @@ func (r *report) writeStores(w io.Writer, systems []string) {
 		fmt.Fprintf(t, "%s : %s\t", s, systems[0])
 	}
 	fmt.Fprintln(t)
-	for _, l := range summarise(r.Stores) {
+	for _, l := range summarise(measured) {
 		fmt.Fprintf(t, "%s\t%d\t", l.op, l.clients)
 		for _, s := range systems {
 			m := l.bySys[s]

@@ -71,7 +71,7 @@ func runAtollKV(ctx context.Context, link *child.Link) error {
 	if err := link.Config(&cfg); err != nil {
 		return err
 	}
-	keyspace, closeAll, err := openKeyspace(ctx, cfg.Dir)
+	keyspace, closeAll, err := openKeyspace(ctx, cfg)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func runInProcess(ctx context.Context, link *child.Link) error {
 	if err := link.Config(&cfg); err != nil {
 		return err
 	}
-	keyspace, closeAll, err := openKeyspace(ctx, cfg.Dir)
+	keyspace, closeAll, err := openKeyspace(ctx, cfg.storeConfig)
 	if err != nil {
 		return err
 	}
@@ -122,15 +122,19 @@ func runInProcess(ctx context.Context, link *child.Link) error {
 
 const keyspaceName = "bench"
 
-func openKeyspace(ctx context.Context, dir string) (kv.Keyspace, func(), error) {
-	dir, err := filepath.Abs(dir)
+func openKeyspace(ctx context.Context, cfg storeConfig) (kv.Keyspace, func(), error) {
+	dir, err := filepath.Abs(cfg.Dir)
 	if err != nil {
 		return nil, nil, err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, nil, err
 	}
-	db, err := server.OpenDatastore("sqlite://" + filepath.Join(dir, "atoll.db"))
+	url := cfg.Datastore
+	if url == "" {
+		url = "sqlite://" + filepath.Join(dir, "atoll.db")
+	}
+	db, err := server.OpenDatastore(ctx, url)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -170,7 +170,7 @@ func waitReady(ctx context.Context, api kubernetes.Interface) error {
 // upstreamServer is upstream's generic control plane over an etcd of its own.
 func upstreamServer() apiServer {
 	return apiServer{title: "upstream+etcd", start: func(ctx context.Context, dir string) ([]*child.Process, string, error) {
-		store, err := startServed(ctx, etcdTitle, etcdRole, filepath.Join(dir, "etcd"), 1)
+		store, err := startServed(ctx, etcdTitle, etcdRole, storeConfig{Dir: filepath.Join(dir, "etcd")}, 1)
 		if err != nil {
 			return nil, "", err
 		}

@@ -26,7 +26,13 @@ type system interface {
 type endpoint struct{ Address string }
 
 // storeConfig is what a store's child process is given.
-type storeConfig struct{ Dir string }
+type storeConfig struct {
+	Dir string
+	// Datastore is the URL of the database; empty means SQLite in Dir.
+	Datastore string
+	// Binary of a store that is not in this one.
+	Binary string
+}
 
 // served is a store in a child process, reached over gRPC.
 type served struct {
@@ -36,11 +42,12 @@ type served struct {
 	conns   int
 }
 
-func startServed(ctx context.Context, title, role, dir string, conns int) (*served, error) {
+func startServed(ctx context.Context, title, role string, config storeConfig, conns int) (*served, error) {
+	dir := config.Dir
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	process, err := child.Start(child.Spec{Role: role, Name: title, Config: storeConfig{Dir: dir}, LogFile: dir + ".log"})
+	process, err := child.Start(child.Spec{Role: role, Name: title, Config: config, LogFile: dir + ".log"})
 	if err != nil {
 		return nil, err
 	}
@@ -96,11 +103,11 @@ func dial(address string, n int) ([]*kubernetes.Client, func(), error) {
 // inProcess is our store with the clients in its own process, as our API
 // server uses it. Each workload runs in a fresh child, so that the figures do
 // not depend on what this process did before.
-type inProcess struct{ dir string }
+type inProcess struct{ dir, datastore string }
 
 // inProcessConfig is what that child is given.
 type inProcessConfig struct {
-	Dir      string
+	storeConfig
 	Workload workload
 }
 
@@ -110,7 +117,7 @@ func (s *inProcess) close()       {}
 func (s *inProcess) run(ctx context.Context, w workload) ([]measurement, error) {
 	process, err := child.Start(child.Spec{
 		Role: inProcessRole, Name: inProcessTitle,
-		Config:  inProcessConfig{Dir: s.dir, Workload: w},
+		Config:  inProcessConfig{storeConfig: storeConfig{Dir: s.dir, Datastore: s.datastore}, Workload: w},
 		LogFile: filepath.Clean(s.dir) + ".log",
 	})
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 
 // workload is one piece of work that every system is given in turn.
 type workload struct {
-	Kind    string // writes, list or watch
+	Kind    string // writes, create, list or watch
 	Clients int
 	Count   int
 	// Times that a list is repeated.
@@ -17,14 +17,38 @@ type workload struct {
 	// Prefix of the keys, its own for every run, so that no run meets what
 	// another left.
 	Prefix string
+
+	// watcher is the connection that a watch is opened on; nil is the first of
+	// those that write.
+	watcher *kubernetes.Client
+	// before and after are called around what is measured.
+	before, after func() error
 }
 
 // run gives the workload to a store, over the connections given.
 func (w workload) run(ctx context.Context, conns []*kubernetes.Client) ([]measurement, error) {
-	l := &load{conns: conns, prefix: w.Prefix}
+	l := &load{conns: conns, watcher: w.watcher, prefix: w.Prefix}
+	if l.watcher == nil {
+		l.watcher = conns[0]
+	}
+	if w.before != nil {
+		if err := w.before(); err != nil {
+			return nil, err
+		}
+	}
+	out, err := w.give(ctx, l)
+	if err == nil && w.after != nil {
+		err = w.after()
+	}
+	return out, err
+}
+
+func (w workload) give(ctx context.Context, l *load) ([]measurement, error) {
 	switch w.Kind {
 	case "writes":
-		return l.writes(ctx, w.Clients, w.Count)
+		return l.writes(ctx, w.Clients, w.Count, "create", "update", "get")
+	case "create":
+		return l.writes(ctx, w.Clients, w.Count, "create")
 	case "list":
 		m, err := l.list(ctx, w.Count, w.Times)
 		return []measurement{m}, err

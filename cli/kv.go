@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"sync/atomic"
+
 	"github.com/spf13/cobra"
 )
 
@@ -9,7 +11,24 @@ func newKVCommand() *cobra.Command {
 		Use:   "kv",
 		Short: "Work with keyspaces directly",
 		RunE:  onlySubcommands,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Name() == "serve" {
+				return nil
+			}
+			// gRPC would log what the command tells as its error.
+			_, err := setLogging(cmd.ErrOrStderr(), 0, new(atomic.Bool))
+			return err
+		},
 	}
-	cmd.AddCommand(newKVServeCommand())
+	cmd.AddCommand(
+		newKVServeCommand(),
+		newKVStatusCommand(),
+		newKVDumpCommand(),
+		newKVCompactCommand(),
+		newKVCheckCommand(),
+		newKVCopyCommand(),
+		newKVBackupCommand(),
+		newKVRestoreCommand(),
+	)
 	return cmd
 }

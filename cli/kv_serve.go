@@ -47,7 +47,7 @@ Without a certificate it serves plaintext, and only on loopback addresses.`,
 }
 
 func serveKeyspace(ctx context.Context, datastore string, cfg etcd.ServeConfig, out io.Writer) (err error) {
-	db, err := server.OpenDatastore(datastore)
+	db, err := server.OpenDatastore(ctx, datastore)
 	if err != nil {
 		return err
 	}

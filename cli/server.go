@@ -46,13 +46,17 @@ gracefully on SIGINT or SIGTERM; a second signal kills it.`,
 			}
 			cfg.Log = log
 			cfg.WithoutWorkloadAPIs = !workloads
+			if cfg.Datastore == "" {
+				cfg.Datastore = os.Getenv(DatastoreVariable)
+			}
 			return runServer(cmd.Context(), cfg, cmd.ErrOrStderr(), &serving)
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&cfg.DataDir, "data-dir", cfg.DataDir, "Directory for certificates, the admin's kubeconfig and the embedded datastore.")
-	flags.StringVar(&cfg.Datastore, "datastore", "", "URL of the datastore, such as sqlite:///path/to/file.db. The default is atoll.db in the data directory.")
+	flags.StringVar(&cfg.Datastore, "datastore", "", "URL of the datastore, such as postgres://user@host/database or sqlite:///path/to/file.db. The default is atoll.db in the data directory. A URL with a password is better given in $"+DatastoreVariable+".")
+	flags.StringVar(&cfg.TokenFile, "token-file", "", "File with the token that the servers of one external datastore share. The first server makes one, in the data directory.")
 	flags.StringVar(&cfg.BindAddress, "bind-address", cfg.BindAddress, "IP address to listen on; 0.0.0.0 or :: for all.")
 	flags.IntVar(&cfg.SecurePort, "secure-port", cfg.SecurePort, "Port to serve HTTPS on; 0 for any free one.")
 	flags.StringSliceVar(&cfg.TLSNames, "tls-name", nil, "Further host names or IPs for the serving certificate.")
@@ -69,6 +73,10 @@ gracefully on SIGINT or SIGTERM; a second signal kills it.`,
 	flags.IntVarP(&verbosity, "v", "v", verbosity, "Verbosity of the log on standard error: 0 is errors only, 2 is what operators of Kubernetes are used to.")
 	return cmd
 }
+
+// DatastoreVariable names the environment variable for the datastore's URL,
+// which unlike a command line no other user can read.
+const DatastoreVariable = "ATOLL_DATASTORE"
 
 // runServer runs a server until ctx ends. serving is true while it is ready and
 // has not been asked to stop.

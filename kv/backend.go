@@ -3,7 +3,7 @@ package kv
 import "context"
 
 // Backend is one SQL database that holds any number of keyspaces. Each
-// dialect (kv/sqlite, later kv/postgres) implements it; kv/mvcc builds
+// dialect (kv/sqlite, kv/postgres) implements it; kv/mvcc builds
 // keyspaces on it. It stores and finds records; it decides nothing.
 type Backend interface {
 	// Open opens the keyspace of that name, made at revision 1 if it is new.
@@ -45,7 +45,10 @@ type Table interface {
 	// fn carries out. fn may be run again from the start if the database asks for
 	// it, so it must have no effect but through its Tx. An error that wraps ErrUnknownOutcome means that the commit
 	// may have happened.
-	Update(ctx context.Context, fn func(Tx) error) error
+	//
+	// ahead names keys that fn will most likely Load: a table with a network in
+	// between fetches them together with the head. It may be nil.
+	Update(ctx context.Context, ahead []Lookup, fn func(Tx) error) error
 
 	// Head reads where the keyspace stands (linearizable).
 	Head(ctx context.Context) (Head, error)
@@ -83,14 +86,28 @@ type LeaseRecord struct {
 	ID LeaseID
 	// TTL in seconds, as granted.
 	TTL int64
+	// Beat counts renewals, from any number on. Engines that share a table see by
+	// it that a lease is alive, each by its own clock: no two clocks are ever
+	// compared.
+	Beat int64
+}
+
+// Lookup asks for the current state of a single key. Without WithValue the answer
+// may lack its value.
+type Lookup struct {
+	Key       []byte
+	WithValue bool
+	// Lease instead of Key, among what is given ahead only: fn will most likely
+	// ask for this Lease. A Table may ignore it.
+	Lease LeaseID
 }
 
 // Tx is a Table inside Update.
 type Tx interface {
 	Head() Head
 	// Load reads the current state of single keys: result i is for keys[i], nil
-	// where the key does not exist. withValue[i] false permits a result without its value.
-	Load(keys [][]byte, withValue []bool) ([]*KeyValue, error)
+	// where the key does not exist.
+	Load(keys []Lookup) ([]*KeyValue, error)
 	// Range reads the state at the start of Update, or an older one.
 	Range(req RangeRequest, wantCount bool) (*RangeResult, error)
 	// Write records changes and moves the head to revision. It is called at
@@ -99,7 +116,7 @@ type Tx interface {
 	Write(revision Revision, changes []Change) error
 
 	Lease(id LeaseID) (*LeaseRecord, error) // nil if there is none
-	PutLease(l LeaseRecord) error
+	PutLease(l LeaseRecord) error           // made or replaced
 	DeleteLease(id LeaseID) error
 	LeaseKeys(id LeaseID) ([][]byte, error)
 }
@@ -109,4 +126,25 @@ type Tx interface {
 type ExclusiveTable interface {
 	Table
 	Exclusive() bool
+}
+
+// KeyLimiter is a Table that cannot hold every key. Engines refuse longer ones
+// before they share a commit with others.
+type KeyLimiter interface {
+	Table
+	MaxKeyBytes() int
+}
+
+// SharedTable is a Table that other processes may write to.
+//
+// If what it finds is older than what it has told before (a standby took over
+// that lagged, a backup was restored), or is of another history, every call
+// fails with ErrBehind from then on: whoever uses it has seen what is lost.
+type SharedTable interface {
+	Table
+	// Follow calls heard with a revision that the keyspace has reached, soon
+	// after any process made it, until ctx ends. It is a hint: revisions may be
+	// left out or told twice, and heard must not block. It returns ctx's error, or
+	// ErrBehind; it outlives everything else.
+	Follow(ctx context.Context, heard func(Revision)) error
 }

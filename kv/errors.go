@@ -29,6 +29,9 @@ var (
 	ErrClosed = errors.New("keyspace is closed")
 	// ErrNewerSchema: the data was written by a newer version of Atoll.
 	ErrNewerSchema = errors.New("data was written by a newer version")
+	// ErrBehind: the database has lost what it had acknowledged, or is another
+	// one. Nothing is served until an operator has decided how to go on.
+	ErrBehind = errors.New("database is behind what it acknowledged before")
 	// ErrInUse: another process has the database open.
 	ErrInUse = errors.New("database is in use by another process")
 )

@@ -20,21 +20,6 @@ func (s Span) Contains(key []byte) bool {
 	}
 }
 
-// Overlaps reports whether two spans share a possible key.
-func (s Span) Overlaps(o Span) bool {
-	if s.Single() {
-		return o.Contains(s.Start)
-	}
-	if o.Single() {
-		return s.Contains(o.Start)
-	}
-	return s.startsBeforeEndOf(o) && o.startsBeforeEndOf(s)
-}
-
-func (s Span) startsBeforeEndOf(o Span) bool {
-	return o.ToEnd() || bytes.Compare(s.Start, o.End) < 0
-}
-
 // Prefix is the span of all keys that begin with p; an empty p is every key.
 func Prefix(p []byte) Span {
 	if len(p) == 0 {

@@ -5,6 +5,7 @@
 //	go run ./playground                    three clusters: east, west, north
 //	go run ./playground --clusters 5       more of them
 //	go run ./playground --once             exit as soon as the app runs on all
+//	go run ./playground --servers 3        three servers of Atoll on one PostgreSQL
 //
 // Everything is under --dir: atoll.kubeconfig, a kubeconfig for each cluster,
 // logs, and the file "ready" once all is up. Run again with the same --dir, it
@@ -38,6 +39,8 @@ func main() {
 	child.Main(system.Roles())
 	clusters := flag.Int("clusters", 3, "how many clusters to run")
 	dir := flag.String("dir", ".demo", "directory for data, kubeconfigs and logs")
+	servers := flag.Int("servers", 1, "how many servers of Atoll to run; several share a PostgreSQL")
+	datastore := flag.String("datastore", "", "URL of the servers' datastore, such as postgres://user:password@host/database (default: SQLite for one server, and for several a PostgreSQL that is started for them)")
 	once := flag.Bool("once", false, "exit as soon as the sample app runs on all clusters and its status in Atoll says so")
 	flag.Parse()
 	if flag.NArg() > 0 {
@@ -48,20 +51,29 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// A second Ctrl-C ends at once; the children notice.
 	context.AfterFunc(ctx, stop)
-	if err := run(ctx, *dir, *clusters, *once); err != nil {
+	if err := run(ctx, system.Config{Dir: *dir, Servers: *servers, Datastore: *datastore}, *clusters, *once); err != nil {
 		fmt.Fprintln(os.Stderr, "playground:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, dir string, clusters int, once bool) (err error) {
+func run(ctx context.Context, cfg system.Config, clusters int, once bool) (err error) {
+	dir := cfg.Dir
 	if clusters < 1 {
 		return fmt.Errorf("--clusters %d: at least one is needed", clusters)
 	}
+	if cfg.Servers < 1 {
+		return fmt.Errorf("--servers %d: at least one is needed", cfg.Servers)
+	}
 	out := newOutput(os.Stdout)
 	ready := filepath.Join(dir, "ready")
-	out.step("atoll", fmt.Sprintf("starts, with %d clusters, in %s", clusters, dir))
-	s, err := system.Open(system.Config{Dir: dir, Progress: out.step})
+	what := "starts"
+	if cfg.Servers > 1 {
+		what = fmt.Sprintf("starts, %d servers", cfg.Servers)
+	}
+	out.step("atoll", fmt.Sprintf("%s, with %d clusters, in %s", what, clusters, dir))
+	cfg.Progress = out.step
+	s, err := system.Open(ctx, cfg)
 	if errors.Is(err, kv.ErrInUse) {
 		return fmt.Errorf("another playground runs in %s: stop it, or give this one a --dir of its own", dir)
 	} else if err != nil {
@@ -86,7 +98,7 @@ func run(ctx context.Context, dir string, clusters int, once bool) (err error) {
 		return fmt.Errorf("%s has %d clusters of an earlier run: give --clusters %d, or another --dir, or delete %s to begin anew",
 			dir, len(known), len(known), dir)
 	}
-	members, err := start(ctx, s, dir, clusters, out)
+	members, err := start(ctx, s, cfg, clusters, out)
 	if err != nil {
 		if ctx.Err() != nil {
 			return errors.New("interrupted while starting")
@@ -100,7 +112,7 @@ func run(ctx context.Context, dir string, clusters int, once bool) (err error) {
 	if once {
 		return nil
 	}
-	out.whatNext(dir, members)
+	out.whatNext(dir, cfg.Servers, members)
 	select {
 	case <-ctx.Done():
 		fmt.Println()
@@ -112,7 +124,8 @@ func run(ctx context.Context, dir string, clusters int, once bool) (err error) {
 
 // start starts everything and returns when the sample app runs on all
 // clusters.
-func start(ctx context.Context, s *system.System, dir string, count int, out *output) ([]*member.Cluster, error) {
+func start(ctx context.Context, s *system.System, cfg system.Config, count int, out *output) ([]*member.Cluster, error) {
+	dir := cfg.Dir
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not everything was up after %s", startTimeout))
 	defer cancel()
 	members := make([]*member.Cluster, count)
@@ -121,8 +134,14 @@ func start(ctx context.Context, s *system.System, dir string, count int, out *ou
 		if err := s.StartAtoll(startCtx); err != nil {
 			return err
 		}
-		out.step("atoll", "ready")
-		return copyFile(s.Kubeconfig(), filepath.Join(dir, "atoll.kubeconfig"))
+		for i := range cfg.Servers {
+			name := system.ServerName(i)
+			out.step(name, "ready")
+			if err := copyFile(s.KubeconfigOf(i), filepath.Join(dir, name+".kubeconfig")); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	for i := range members {
 		group.Go(func() error {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/atoll-dev/atoll/playground/member"
+	"github.com/atoll-dev/atoll/playground/system"
 )
 
 // output tells the user what happens, with the seconds since the start.
@@ -24,11 +25,11 @@ func newOutput(w io.Writer) *output { return &output{began: time.Now(), w: w} }
 func (o *output) step(part, what string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	fmt.Fprintf(o.w, "%6.1fs  %-6s %s\n", time.Since(o.began).Seconds(), part, what)
+	fmt.Fprintf(o.w, "%6.1fs  %-8s %s\n", time.Since(o.began).Seconds(), part, what)
 }
 
 // whatNext is the text that a newcomer reads when all is up.
-func (o *output) whatNext(dir string, members []*member.Cluster) {
+func (o *output) whatNext(dir string, servers int, members []*member.Cluster) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	kubectl, note := "kubectl", ""
@@ -37,14 +38,21 @@ func (o *output) whatNext(dir string, members []*member.Cluster) {
 		note = "There is no kubectl on this machine: `make kubectl` builds bin/kubectl.\n\n"
 	}
 	var kubeconfigs strings.Builder
+	for i := range servers {
+		name := system.ServerName(i)
+		fmt.Fprintf(&kubeconfigs, "  %-8s %s\n", name, filepath.Join(dir, name+".kubeconfig"))
+	}
 	for _, m := range members {
-		fmt.Fprintf(&kubeconfigs, "  %-6s %s\n", m.Name, filepath.Join(dir, m.Name+".kubeconfig"))
+		fmt.Fprintf(&kubeconfigs, "  %-8s %s\n", m.Name, filepath.Join(dir, m.Name+".kubeconfig"))
+	}
+	several := ""
+	if servers > 1 {
+		several = "The servers are equal: any of their kubeconfigs will do. End one of their processes and go on with another.\n\n"
 	}
 	fmt.Fprintf(o.w, `
 Atoll runs, with %d real clusters. Kubeconfigs:
-  atoll  %s
 %s
-%sTry, in another terminal:
+%s%sTry, in another terminal:
   export KUBECONFIG=%s
   %s get clusters
   %s create deployment web --image=nginx --replicas=9
@@ -54,7 +62,7 @@ and see its share in one of them:
 
 Logs are in %s. Ctrl-C stops everything; the data stays in %s.
 `,
-		len(members), filepath.Join(dir, "atoll.kubeconfig"), kubeconfigs.String(), note,
+		len(members), kubeconfigs.String(), several, note,
 		filepath.Join(dir, "atoll.kubeconfig"), kubectl, kubectl, kubectl,
 		kubectl, filepath.Join(dir, members[0].Name+".kubeconfig"),
 		filepath.Join(dir, "logs"), dir)

@@ -56,13 +56,15 @@ func TestHealthNamesTheKeyspace(t *testing.T) {
 	}
 }
 
-func TestMetricsTellTheSizeOfTheDatabase(t *testing.T) {
+func TestMetricsTellOfTheDatabase(t *testing.T) {
 	out, err := theServer(t).client(t).Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(out), "\napiserver_storage_size_bytes{") {
-		t.Error("no metric apiserver_storage_size_bytes")
+	for _, metric := range []string{"apiserver_storage_size_bytes{", `atoll_kv_commit_seconds_count{workspace="default"}`} {
+		if !strings.Contains(string(out), "\n"+metric) {
+			t.Errorf("no metric %s", metric)
+		}
 	}
 }
 

@@ -2,11 +2,14 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 
 	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/kv/mvcc"
+	"github.com/atoll-dev/atoll/kv/postgres"
 	"github.com/atoll-dev/atoll/kv/sqlite"
 )
 
@@ -18,21 +21,45 @@ type Datastore struct {
 }
 
 // OpenDatastore opens the database that a URL names, such as
-// sqlite:///var/lib/atoll/atoll.db.
-func OpenDatastore(rawURL string) (*Datastore, error) {
-	u, err := url.Parse(rawURL)
-	if err != nil {
-		// url.Parse quotes its input, which may hold a password.
-		return nil, fmt.Errorf("datastore URL cannot be read: write it like sqlite:///path/to/file.db")
-	}
-	switch u.Scheme {
+// sqlite:///var/lib/atoll/atoll.db or postgres://user@host/database.
+func OpenDatastore(ctx context.Context, rawURL string) (*Datastore, error) {
+	return openDatastore(ctx, rawURL, false)
+}
+
+// OpenDatastoreToRead opens a database that is there for looking at it only,
+// also while a server has it open. It makes neither a database nor a keyspace.
+func OpenDatastoreToRead(ctx context.Context, rawURL string) (*Datastore, error) {
+	return openDatastore(ctx, rawURL, true)
+}
+
+func openDatastore(ctx context.Context, rawURL string, toRead bool) (*Datastore, error) {
+	scheme, _, _ := strings.Cut(rawURL, "://")
+	switch scheme {
 	case "sqlite":
-		return openSQLite(u)
+		u, err := url.Parse(rawURL)
+		if err != nil {
+			return nil, errors.New("datastore URL cannot be read: write it like sqlite:///path/to/file.db")
+		}
+		return openSQLite(u, toRead)
+	case "postgres", "postgresql":
+		// Not read here: it may name several hosts, which net/url does not know.
+		db, err := postgres.Open(ctx, rawURL)
+		if err != nil {
+			return nil, err
+		}
+		return &Datastore{Backend: db, url: db.Where(), shared: true}, nil
 	default:
-		return nil, fmt.Errorf("datastore %s has the unknown scheme %q: this version knows sqlite, as in sqlite:///path/to/file.db",
-			u.Redacted(), u.Scheme)
+		const remedy = "write it like sqlite:///path/to/file.db or postgres://user@host:5432/database"
+		if scheme == rawURL {
+			// Not repeated: it may hold a password.
+			return nil, errors.New("datastore is not a URL: " + remedy)
+		}
+		return nil, fmt.Errorf("datastore URL has the unknown scheme %q: %s", scheme, remedy)
 	}
 }
+
+// URL names the database, without secrets.
+func (d *Datastore) URL() string { return d.url }
 
 // Shared tells whether other processes may have the database open too.
 func (d *Datastore) Shared() bool { return d.shared }
@@ -58,11 +85,17 @@ func (d *Datastore) keyspace(ctx context.Context, name string, options mvcc.Opti
 // name of a keyspace that is unique among all that this process may open.
 func (d *Datastore) name(keyspace string) string { return d.url + "#" + keyspace }
 
-func openSQLite(u *url.URL) (*Datastore, error) {
+func openSQLite(u *url.URL, toRead bool) (*Datastore, error) {
 	if u.Host != "" || u.Path == "" || u.RawQuery != "" {
 		return nil, fmt.Errorf("datastore %s does not name a file: write sqlite:///path/to/file.db, with three slashes", u)
 	}
-	db, err := sqlite.Open(u.Path)
+	var db kv.Backend
+	var err error
+	if toRead {
+		db, err = sqlite.OpenReadOnly(u.Path)
+	} else {
+		db, err = sqlite.Open(u.Path)
+	}
 	if err != nil {
 		return nil, err
 	}

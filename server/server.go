@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/apiserver"
@@ -39,6 +40,10 @@ type Config struct {
 	DataDir string
 	// Datastore is the URL of the database; empty is sqlite:// in DataDir.
 	Datastore string
+	// TokenFile holds the token that opens the keys which the servers of one
+	// external datastore share. Without it the one of DataDir is used; the first
+	// server of a datastore makes it.
+	TokenFile string
 
 	// BindAddress is an IP; empty is 127.0.0.1.
 	BindAddress string
@@ -95,17 +100,15 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		return nil, err
 	}
 	s.closers = append(s.closers, quietly{s.listener})
-	if s.pki, err = openPKI(filepath.Join(cfg.DataDir, "pki"), cfg.servingNames(), cfg.Clock.Now()); err != nil {
-		return nil, err
-	}
-	if err := s.writeKubeconfig(); err != nil {
-		return nil, err
-	}
-	if s.datastore, err = OpenDatastore(cfg.Datastore); err != nil {
+	if s.datastore, err = OpenDatastore(ctx, cfg.Datastore); err != nil {
 		return nil, err
 	}
 	s.closers = append(s.closers, s.datastore)
-	keyspace, err := s.datastore.keyspace(ctx, Workspace, mvcc.Options{CacheBytes: keyspaceCache})
+	if err := s.openKeys(ctx); err != nil {
+		return nil, err
+	}
+	metrics := etcd.NewEngineMetrics()
+	keyspace, err := s.datastore.keyspace(ctx, Workspace, mvcc.Options{CacheBytes: keyspaceCache, Observer: metrics.Observer()})
 	if err != nil {
 		return nil, err
 	}
@@ -134,6 +137,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		EnableAdmissionPlugins:  cfg.EnableAdmissionPlugins,
 		DisableAdmissionPlugins: cfg.DisableAdmissionPlugins,
 		Shared:                  s.datastore.Shared(),
+		Metrics:                 []prometheus.Collector{metrics},
 		Identity:                s.identity(),
 	})
 	if err != nil {
@@ -155,6 +159,26 @@ func (s *Server) Run(ctx context.Context) error {
 			return runAll(ctx, s.runFleet, s.renewCertificates)
 		},
 	)
+}
+
+// openKeys opens the directory of certificates and keys, which servers of a
+// shared datastore have in common.
+func (s *Server) openKeys(ctx context.Context) (err error) {
+	dir := filepath.Join(s.cfg.DataDir, "pki")
+	if s.datastore.Shared() {
+		system, err := s.datastore.keyspace(ctx, systemKeyspace, mvcc.Options{})
+		if err != nil {
+			return err
+		}
+		err = shareKeys(ctx, system, &s.cfg, dir)
+		if err = errors.Join(err, system.Close()); err != nil {
+			return err
+		}
+	}
+	if s.pki, err = openPKI(dir, s.cfg.servingNames(), s.cfg.Clock.Now()); err != nil {
+		return err
+	}
+	return s.writeKubeconfig()
 }
 
 func (s *Server) renewCertificates(ctx context.Context) error {

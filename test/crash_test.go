@@ -189,7 +189,9 @@ func (o *observer) check(t *testing.T, stored map[string]int64) {
 		}
 		t.Errorf("%s: %v", o.name, err)
 	}
-	t.Logf("%s began anew with a list %d times", o.name, o.restarts)
+	if o.restarts > 0 {
+		t.Logf("%s began anew with a list %d times", o.name, o.restarts)
+	}
 }
 
 // A server that is killed in the middle of 64 clients' writes has, after a

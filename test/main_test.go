@@ -80,7 +80,7 @@ func (f *fixture) start() (err error) {
 	if f.dir, err = os.MkdirTemp("", "atoll-test-"); err != nil {
 		return err
 	}
-	if f.System, err = system.Open(system.Config{Dir: f.dir}); err != nil {
+	if f.System, err = system.Open(ctx, system.Config{Dir: f.dir}); err != nil {
 		return err
 	}
 	started := make(chan error)
@@ -199,7 +199,9 @@ func eventually(t *testing.T, limit time.Duration, what string, check func(ctx c
 	for tick := time.NewTicker(100 * time.Millisecond); ; {
 		err := check(ctx)
 		if err == nil {
-			t.Logf("%s: after %s", what, time.Since(began).Round(10*time.Millisecond))
+			if took := time.Since(began); took >= 10*time.Millisecond {
+				t.Logf("%s: after %s", what, took.Round(10*time.Millisecond))
+			}
 			return
 		}
 		if last == nil || ctx.Err() == nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -17,9 +16,10 @@ func refuse(what, instead string) error {
 }
 
 const (
-	insteadOfSnapshot = "back up the SQL database that holds it with the database's own tools"
-	insteadOfMembers  = "servers come and go by being started and stopped on the same database"
-	insteadOfAuth     = "control access with TLS client certificates, or let clients use the Kubernetes API"
+	insteadOfSnapshot = "a snapshot is a file of etcd's own storage; make a backup with `atoll kv backup --endpoint ...`, " +
+		"or with the tools of the SQL database"
+	insteadOfMembers = "servers come and go by being started and stopped on the same database"
+	insteadOfAuth    = "control access with TLS client certificates, or let clients use the Kubernetes API"
 )
 
 func (f *face) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.StatusResponse, error) {
@@ -105,46 +105,4 @@ func (f *face) MemberUpdate(context.Context, *pb.MemberUpdateRequest) (*pb.Membe
 
 func (f *face) MemberPromote(context.Context, *pb.MemberPromoteRequest) (*pb.MemberPromoteResponse, error) {
 	return nil, refuse("promoting a member", insteadOfMembers)
-}
-
-// authService tells that there is no authentication by name and password.
-// Methods not overridden answer Unimplemented.
-type authService struct {
-	pb.UnimplementedAuthServer
-	f *face
-}
-
-func (a *authService) AuthStatus(ctx context.Context, _ *pb.AuthStatusRequest) (*pb.AuthStatusResponse, error) {
-	rev, err := a.f.headRevision(ctx)
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	return &pb.AuthStatusResponse{Header: a.f.header(rev)}, nil
-}
-
-// Authenticate answers what etcd answers while authentication is off: clients
-// that have a name and a password then go on without.
-func (a *authService) Authenticate(context.Context, *pb.AuthenticateRequest) (*pb.AuthenticateResponse, error) {
-	return nil, rpctypes.ErrGRPCAuthNotEnabled
-}
-
-func (a *authService) AuthEnable(context.Context, *pb.AuthEnableRequest) (*pb.AuthEnableResponse, error) {
-	return nil, refuse("authentication by name and password", insteadOfAuth)
-}
-
-// AuthDisable has nothing to do.
-func (a *authService) AuthDisable(ctx context.Context, _ *pb.AuthDisableRequest) (*pb.AuthDisableResponse, error) {
-	rev, err := a.f.headRevision(ctx)
-	if err != nil {
-		return nil, toStatus(err)
-	}
-	return &pb.AuthDisableResponse{Header: a.f.header(rev)}, nil
-}
-
-func (a *authService) UserAdd(context.Context, *pb.AuthUserAddRequest) (*pb.AuthUserAddResponse, error) {
-	return nil, refuse("adding a user", insteadOfAuth)
-}
-
-func (a *authService) RoleAdd(context.Context, *pb.AuthRoleAddRequest) (*pb.AuthRoleAddResponse, error) {
-	return nil, refuse("adding a role", insteadOfAuth)
 }

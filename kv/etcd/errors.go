@@ -59,7 +59,8 @@ func toStatus(err error) error {
 	switch {
 	case errors.Is(err, kv.ErrInvalidRequest):
 		return status.Error(codes.InvalidArgument, "etcdserver: "+err.Error())
-	case errors.Is(err, kv.ErrUnavailable):
+	case errors.Is(err, kv.ErrUnavailable), errors.Is(err, kv.ErrBehind):
+		// Clients with several endpoints turn to another.
 		return status.Error(codes.Unavailable, "etcdserver: "+err.Error())
 	}
 	if _, ok := status.FromError(err); ok {

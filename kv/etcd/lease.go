@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -79,34 +80,91 @@ type keepAliveStream interface {
 	Recv() (*pb.LeaseKeepAliveRequest, error)
 }
 
-// keepAlive renews a lease for each message that comes. A lease that is gone is
-// told by a TTL of 0.
+// maxRenewals bounds how many leases of one stream are renewed at once. On a
+// shared database a renewal waits for a commit; clients send those of all their leases
+// on one stream, and all together fit into one commit.
+const maxRenewals = 128
+
+// keepAlive renews a lease for each message that comes, and answers in the
+// order in which that is done: an answer names its lease. It ends with the
+// client, or with the first renewal that fails.
 func (f *face) keepAlive(stream keepAliveStream) error {
-	ctx := stream.Context()
-	for {
-		req, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		resp := &pb.LeaseKeepAliveResponse{ID: req.ID}
-		l, err := f.ks.KeepAlive(ctx, req.ID)
-		switch {
-		case err == nil:
-			resp.Header, resp.TTL = f.header(l.Revision), wholeSeconds(l.Granted)
-		case errors.Is(err, kv.ErrLeaseNotFound):
-			rev, err := f.headRevision(ctx)
+	ctx, cancel := context.WithCancel(stream.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	failed := make(chan error, 1)
+	received := make(chan *pb.LeaseKeepAliveRequest)
+	ended := make(chan error, 1)
+	// On its own goroutine, which ends with the stream: nothing else can
+	// interrupt Recv.
+	go func() {
+		for {
+			req, err := stream.Recv()
 			if err != nil {
-				return toStatus(err)
+				ended <- err
+				return
 			}
-			resp.Header = f.header(rev)
-		default:
-			return toStatus(err)
+			select {
+			case received <- req:
+			case <-ctx.Done():
+				return
+			}
 		}
-		if err := stream.Send(resp); err != nil {
+	}()
+	var sending sync.Mutex
+	slots := make(chan struct{}, maxRenewals)
+	for {
+		select {
+		case req := <-received:
+			slots <- struct{}{}
+			running.Go(func() {
+				defer func() { <-slots }()
+				resp, err := f.renew(ctx, req.ID)
+				if err == nil {
+					sending.Lock()
+					err = stream.Send(resp)
+					sending.Unlock()
+				}
+				if err != nil {
+					select {
+					case failed <- err:
+					default: // the first one is told
+					}
+				}
+			})
+		case err := <-failed:
 			return err
+		case err := <-ended:
+			if !errors.Is(err, io.EOF) {
+				return err
+			}
+			running.Wait() // what was asked for is answered
+			select {
+			case err := <-failed:
+				return err
+			default:
+				return nil
+			}
 		}
 	}
+}
+
+// renew renews one lease. One that is gone is told by a TTL of 0.
+func (f *face) renew(ctx context.Context, id kv.LeaseID) (*pb.LeaseKeepAliveResponse, error) {
+	resp := &pb.LeaseKeepAliveResponse{ID: id}
+	l, err := f.ks.KeepAlive(ctx, id)
+	switch {
+	case err == nil:
+		resp.Header, resp.TTL = f.header(l.Revision), wholeSeconds(l.Granted)
+	case errors.Is(err, kv.ErrLeaseNotFound):
+		rev, err := f.headRevision(ctx)
+		if err != nil {
+			return nil, toStatus(err)
+		}
+		resp.Header = f.header(rev)
+	default:
+		return nil, toStatus(err)
+	}
+	return resp, nil
 }

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -21,6 +22,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 	"go.uber.org/zap"
@@ -400,6 +402,18 @@ func TestOperatorCalls(t *testing.T) {
 	if s, err := c.AuthStatus(ctx); err != nil || s.Enabled {
 		t.Errorf("auth status: %v, %v", s, err)
 	}
+	if users, err := c.UserList(ctx); err != nil || len(users.Users) != 0 {
+		t.Errorf("users: %v, %v", users, err)
+	}
+	if roles, err := c.RoleList(ctx); err != nil || len(roles.Roles) != 0 {
+		t.Errorf("roles: %v, %v", roles, err)
+	}
+	if _, err := c.UserGrantRole(ctx, "x", "y"); !errors.Is(err, rpctypes.ErrUserNotFound) {
+		t.Errorf("grant a role to a user: %v", err)
+	}
+	if _, err := c.RoleGet(ctx, "x"); !errors.Is(err, rpctypes.ErrRoleNotFound) {
+		t.Errorf("get a role: %v", err)
+	}
 	one, err := c.HashKV(ctx, c.Endpoints()[0], 0)
 	if err != nil {
 		t.Fatal(err)
@@ -422,7 +436,7 @@ func TestOperatorCalls(t *testing.T) {
 		"downgrade":   func() error { _, err := c.Downgrade(ctx, clientv3.DowngradeValidate, "3.5"); return err },
 		"enable auth": func() error { _, err := c.AuthEnable(ctx); return err },
 		"add user":    func() error { _, err := c.UserAdd(ctx, "x", "y"); return err },
-		"list roles":  func() error { _, err := c.RoleList(ctx); return err },
+		"add role":    func() error { _, err := c.RoleAdd(ctx, "x"); return err },
 	} {
 		if err := call(); status.Code(err) != codes.Unimplemented {
 			t.Errorf("%s: got %v, want it refused as unimplemented", what, err)

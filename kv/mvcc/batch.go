@@ -3,7 +3,6 @@ package mvcc
 import (
 	"bytes"
 	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/atoll-dev/atoll/kv"
@@ -22,6 +21,7 @@ type batch struct {
 	dirty    []string // keys that the batch changed
 	changes  []kv.Change
 	leases   map[kv.LeaseID]*kv.LeaseRecord // nil: known not to exist
+	moved    map[kv.LeaseID]struct{}        // leases granted or renewed by the batch
 	// of the client transaction under way
 	started int // len(changes) at its begin
 }
@@ -42,7 +42,7 @@ func newBatch(tx kv.Tx, wantPrev bool) *batch {
 	head := tx.Head()
 	return &batch{
 		tx: tx, base: head, rev: head.Revision, wantPrev: wantPrev,
-		cells: map[string]*cell{}, leases: map[kv.LeaseID]*kv.LeaseRecord{},
+		cells: map[string]*cell{}, leases: map[kv.LeaseID]*kv.LeaseRecord{}, moved: map[kv.LeaseID]struct{}{},
 	}
 }
 
@@ -58,13 +58,21 @@ func (b *batch) now() kv.Revision {
 func (b *batch) revision() (now, compacted kv.Revision) { return b.now(), b.base.Compacted }
 
 // preload reads many keys at once.
-func (b *batch) preload(keys [][]byte, withValue []bool) error {
-	found, err := b.tx.Load(keys, withValue)
+func (b *batch) preload(keys []kv.Lookup) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	found, err := b.tx.Load(keys)
 	if err != nil {
 		return err
 	}
-	for i, key := range keys {
-		b.cells[string(key)] = &cell{base: found[i], hasValue: withValue[i] || found[i] == nil}
+	for i, l := range keys {
+		c := b.cells[string(l.Key)]
+		if c == nil {
+			c = &cell{}
+			b.cells[string(l.Key)] = c
+		}
+		c.base, c.hasValue = found[i], l.WithValue || found[i] == nil
 	}
 	return nil
 }
@@ -78,17 +86,8 @@ func (b *batch) cell(key []byte, withValue bool) (*cell, error) {
 }
 
 func (b *batch) load(key []byte, withValue bool) (*cell, error) {
-	found, err := b.tx.Load([][]byte{key}, []bool{withValue})
-	if err != nil {
-		return nil, err
-	}
-	c := b.cells[string(key)]
-	if c == nil {
-		c = &cell{}
-		b.cells[string(key)] = c
-	}
-	c.base, c.hasValue = found[0], withValue || found[0] == nil
-	return c, nil
+	err := b.preload([]kv.Lookup{{Key: key, WithValue: withValue}})
+	return b.cells[string(key)], err
 }
 
 func (c *cell) latest() *kv.KeyValue {
@@ -255,7 +254,7 @@ func (b *batch) checkPut(put *kv.PutOp) error {
 		}
 	}
 	if put.Lease != 0 {
-		l, err := b.lease(put.Lease)
+		l, err := b.findLease(put.Lease)
 		if err != nil {
 			return err
 		}
@@ -327,12 +326,14 @@ func (b *batch) delete(op *kv.DeleteOp) (*kv.DeleteResult, error) {
 	if op.Span.Single() {
 		keys = [][]byte{op.Start}
 	} else {
-		found, err := b.scan(&kv.RangeRequest{Span: op.Span, KeysOnly: true})
+		withValue := b.wantPrev || op.PrevKV
+		found, err := b.scan(&kv.RangeRequest{Span: op.Span, KeysOnly: !withValue})
 		if err != nil {
 			return nil, err
 		}
 		for i := range found.KVs {
 			keys = append(keys, found.KVs[i].Key)
+			b.found(&found.KVs[i], withValue)
 		}
 	}
 	for _, key := range keys {
@@ -349,6 +350,19 @@ func (b *batch) delete(op *kv.DeleteOp) (*kv.DeleteResult, error) {
 		}
 	}
 	return res, nil
+}
+
+// found takes a key from a scan, so that it need not be loaded. What the batch
+// has changed it knows already.
+func (b *batch) found(e *kv.KeyValue, withValue bool) {
+	c := b.cells[string(e.Key)]
+	if c == nil {
+		c = &cell{}
+		b.cells[string(e.Key)] = c
+	}
+	if len(c.overrides) == 0 && !c.hasValue {
+		c.base, c.hasValue = e, withValue
+	}
 }
 
 // deleteKey deletes a key and returns what it was, nil if it did not exist.
@@ -374,65 +388,4 @@ func (b *batch) change(c *cell, ch kv.Change, e, prev *kv.KeyValue) {
 	}
 	c.overrides = append(c.overrides, override{b.rev + 1, e})
 	b.changes = append(b.changes, ch)
-}
-
-// lease finds a lease, granted in this batch or before.
-func (b *batch) lease(id kv.LeaseID) (*kv.LeaseRecord, error) {
-	if l, known := b.leases[id]; known {
-		return l, nil
-	}
-	l, err := b.tx.Lease(id)
-	if err == nil {
-		b.leases[id] = l
-	}
-	return l, err
-}
-
-func (b *batch) grant(l kv.LeaseRecord) error {
-	old, err := b.lease(l.ID)
-	if err != nil {
-		return err
-	}
-	if old != nil {
-		return requestError{fmt.Errorf("grant lease %d: %w", l.ID, kv.ErrLeaseExists)}
-	}
-	b.leases[l.ID] = &l
-	return b.tx.PutLease(l)
-}
-
-// revoke ends a lease and deletes its keys.
-func (b *batch) revoke(id kv.LeaseID) (kv.Revision, error) {
-	b.started = len(b.changes)
-	l, err := b.lease(id)
-	if err != nil {
-		return 0, err
-	}
-	if l == nil {
-		return 0, requestError{fmt.Errorf("revoke lease %d: %w", id, kv.ErrLeaseNotFound)}
-	}
-	stored, err := b.tx.LeaseKeys(id)
-	if err != nil {
-		return 0, err
-	}
-	keys := map[string]struct{}{}
-	for _, key := range stored {
-		keys[string(key)] = struct{}{}
-	}
-	for _, key := range b.dirty {
-		if e := b.cells[key].latest(); e != nil && e.Lease == id {
-			keys[key] = struct{}{}
-		} else {
-			delete(keys, key) // deleted or taken off the lease by the batch
-		}
-	}
-	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		if _, err := b.deleteKey([]byte(key), b.wantPrev); err != nil {
-			return 0, err
-		}
-	}
-	b.leases[id] = nil
-	if err := b.tx.DeleteLease(id); err != nil {
-		return 0, err
-	}
-	return b.finish(), nil
 }

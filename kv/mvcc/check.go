@@ -15,12 +15,34 @@ func (o *Options) checkTxn(req *kv.TxnRequest) error {
 	if size := txnSize(req); size > o.MaxRequestBytes {
 		return fmt.Errorf("txn of %d bytes: %w (at most %d)", size, kv.ErrRequestTooLarge, o.MaxRequestBytes)
 	}
+	if o.maxKeyBytes > 0 {
+		if err := checkKeys(req, o.maxKeyBytes); err != nil {
+			return err
+		}
+	}
 	for _, branch := range [][]kv.Op{req.Then, req.Else} {
 		if len(branch) < 2 && (len(branch) == 0 || branch[0].Txn == nil) {
 			continue // one operation overlaps nothing
 		}
 		if _, _, err := checkOverlap(branch); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// checkKeys refuses keys that the table cannot hold.
+func checkKeys(req *kv.TxnRequest, limit int) error {
+	for _, branch := range [][]kv.Op{req.Then, req.Else} {
+		for i := range branch {
+			if put := branch[i].Put; put != nil && len(put.Key) > limit {
+				return fmt.Errorf("put a key of %d bytes: %w (this datastore holds keys of at most %d)", len(put.Key), kv.ErrRequestTooLarge, limit)
+			}
+			if nested := branch[i].Txn; nested != nil {
+				if err := checkKeys(nested, limit); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	return nil

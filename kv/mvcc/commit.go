@@ -18,12 +18,11 @@ const (
 	maxBatchBytes  = 8 << 20
 )
 
-// write is something that waits for a commit: a client transaction, or the
-// grant or end of a lease.
+// write is something that waits for a commit: a client transaction, or a
+// change of a lease.
 type write struct {
-	txn    *kv.TxnRequest
-	grant  *kv.LeaseRecord
-	revoke kv.LeaseID
+	txn   *kv.TxnRequest
+	lease *leaseWrite
 
 	res *kv.TxnResult // of txn
 	rev kv.Revision   // after it
@@ -35,6 +34,9 @@ type write struct {
 	bytes int
 }
 
+// writeOverhead is about what a write takes in memory beside keys and values.
+const writeOverhead = 512
+
 // committer is the one goroutine of a keyspace that writes to its table. While
 // a commit is on its way to the disk the next batch gathers in the queue; so
 // the more clients there are, the more of them share one commit, and a single
@@ -42,7 +44,11 @@ type write struct {
 type committer struct {
 	k     *Keyspace
 	queue chan *write
+	bytes atomic.Int64 // in the queue
+	rows  atomic.Int64 // written since the start
 	done  chan struct{}
+	// waiting when the last commit ended; the loop's own.
+	waiting int
 }
 
 func newCommitter(k *Keyspace) *committer {
@@ -58,9 +64,15 @@ func (c *committer) do(ctx context.Context, w *write) error {
 		return err
 	}
 	w.done = make(chan struct{})
+	w.bytes += writeOverhead
+	if n := c.bytes.Add(int64(w.bytes)); n > c.k.opts.MaxPendingBytes && n > int64(w.bytes) {
+		c.bytes.Add(-int64(w.bytes))
+		return fmt.Errorf("write: writes of %d bytes are waiting: %w", n-int64(w.bytes), kv.ErrOverloaded)
+	}
 	select {
 	case c.queue <- w:
 	default:
+		c.bytes.Add(-int64(w.bytes))
 		return fmt.Errorf("write: %d are waiting: %w", cap(c.queue), kv.ErrOverloaded)
 	}
 	select {
@@ -72,7 +84,7 @@ func (c *committer) do(ctx context.Context, w *write) error {
 		}
 	case <-c.done:
 		if w.taken.CompareAndSwap(false, true) {
-			return errClosed
+			return c.k.ended()
 		}
 	}
 	// It is in a commit already: that ends soon, and then the outcome is known.
@@ -84,6 +96,7 @@ func (c *committer) loop() {
 	defer close(c.done)
 	var batch []*write
 	last := 0 // how many writes the last commit had
+	var took time.Duration
 	for {
 		batch = batch[:0]
 		select {
@@ -92,11 +105,13 @@ func (c *committer) loop() {
 		case <-c.k.ctx.Done():
 			return
 		}
-		c.linger(last)
+		c.linger(last, took)
 		batch = c.gather(batch)
 		last = len(batch)
 		if last > 0 {
+			begin := time.Now()
 			c.commit(batch)
+			took = time.Since(begin)
 		}
 	}
 }
@@ -106,17 +121,27 @@ func (c *committer) loop() {
 const (
 	maxLinger    = 100 * time.Microsecond
 	enoughWrites = 64
+	// Where a commit takes longer than this, as over a network, whoever comes too
+	// late for it waits for two: then all are worth waiting for, for a small part of that
+	// time. Measured with 20 ms more in each round trip and 256 clients: 3,600 writes a
+	// second instead of 2,300.
+	longCommit = 20 * time.Millisecond
 )
 
 // linger lets the writers that were just answered run, since most of them have
 // the next write ready at once: without it each commit finds only those few
 // who were quickest (17 of 64, measured). Few writers, or a single one, do not
 // wait.
-func (c *committer) linger(last int) {
+func (c *committer) linger(last int, took time.Duration) {
 	if last < 8 {
 		return
 	}
-	for begin := time.Now(); len(c.queue)+1 < min(last*3/4, enoughWrites) && time.Since(begin) < maxLinger; {
+	enough, limit := min(last*3/4, enoughWrites), maxLinger
+	if took > longCommit {
+		// Those who were answered, and those who came while they waited.
+		enough, limit = min((last+c.waiting)*7/8, maxBatchWrites), took/25
+	}
+	for begin := time.Now(); len(c.queue)+1 < enough && time.Since(begin) < limit; {
 		runtime.Gosched()
 	}
 }
@@ -126,6 +151,7 @@ func (c *committer) gather(first []*write) []*write {
 	batch := first[:0]
 	bytes := 0
 	for w := first[0]; ; {
+		c.bytes.Add(-int64(w.bytes))
 		if w.taken.CompareAndSwap(false, true) {
 			batch = append(batch, w)
 			bytes += w.bytes
@@ -148,9 +174,20 @@ func (c *committer) commit(writes []*write) {
 	k := c.k
 	begin := time.Now()
 	var b *batch
-	err := k.table.Update(k.ctx, func(tx kv.Tx) error {
-		b = newBatch(tx, k.hub.wantsPrev())
-		return b.run(writes, k.cache)
+	wantPrev := k.hub.wantsPrev()
+	ahead := lookAhead(writes, wantPrev)
+	err := k.table.Update(k.writing, c.hint(ahead, writes), func(tx kv.Tx) error {
+		b = newBatch(tx, wantPrev)
+		if err := b.prepare(writes, ahead, k.cache); err != nil {
+			return err
+		}
+		if err := b.run(writes); err != nil {
+			return err
+		}
+		if len(b.changes) > 0 {
+			k.tail.committing(b.base.Revision, b.rev)
+		}
+		return nil
 	})
 	if err != nil {
 		err = c.failed(err)
@@ -160,22 +197,9 @@ func (c *committer) commit(writes []*write) {
 			}
 		}
 	} else {
-		if k.cache != nil {
-			k.cache.commit(b)
-		}
-		if len(b.changes) > 0 {
-			k.hub.publish(b.base.Revision+1, b.rev, b.changes, b.wantPrev)
-			k.saw(b.rev)
-		}
-		for _, w := range writes {
-			if w.err == nil && w.grant != nil {
-				k.leases.granted(*w.grant)
-			}
-			if w.err == nil && w.revoke != 0 {
-				k.leases.revoked(w.revoke)
-			}
-		}
+		c.tell(b, writes)
 	}
+	k.tail.committed()
 	if o := k.opts.Observer.Commit; o != nil {
 		changes := 0
 		if b != nil {
@@ -183,31 +207,61 @@ func (c *committer) commit(writes []*write) {
 		}
 		o(len(writes), changes, time.Since(begin), err)
 	}
+	c.waiting = len(c.queue)
 	for _, w := range writes {
 		close(w.done)
 	}
 }
 
+// hint adds the leases of writes to the keys that are looked up ahead, for
+// tables that are far away.
+func (c *committer) hint(ahead []kv.Lookup, writes []*write) []kv.Lookup {
+	if !c.k.shared {
+		return ahead
+	}
+	return append(ahead, leasesAhead(writes)...)
+}
+
+// tell makes known what a batch has committed.
+func (c *committer) tell(b *batch, writes []*write) {
+	k := c.k
+	if k.cache != nil {
+		k.cache.commit(b)
+	}
+	if len(b.changes) > 0 {
+		c.rows.Add(int64(len(b.changes)))
+		k.hub.publish(publication{first: b.base.Revision + 1, last: b.rev, changes: b.changes, hasPrev: b.wantPrev})
+		k.tail.reached(b.rev)
+		k.saw(b.rev)
+	}
+	for _, w := range writes {
+		if w.err == nil && w.lease != nil {
+			k.leases.committed(w.lease)
+		}
+	}
+}
+
 // failed says what a failed commit means to its writers. If it is unknown
 // whether it happened, the engine must not go on from what it remembers.
+// Otherwise nothing has happened, and another try may succeed.
 func (c *committer) failed(err error) error {
-	if errors.Is(err, kv.ErrUnknownOutcome) {
+	switch {
+	case errors.Is(err, kv.ErrUnknownOutcome):
 		if c.k.cache != nil {
 			c.k.cache.forget()
 		}
-	}
-	if c.k.ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		return errClosed
+	case errors.Is(err, kv.ErrBehind):
+	case c.k.ctx.Err() != nil && errors.Is(err, context.Canceled):
+		return c.k.ended()
+	case !errors.Is(err, kv.ErrUnavailable) && !errors.Is(err, kv.ErrClosed):
+		err = fmt.Errorf("%w: %w", kv.ErrUnavailable, err)
 	}
 	return fmt.Errorf("write: %w", err)
 }
 
 // run carries out writes on the batch and records what they changed. A write
 // that is refused has its error; an error returned is the table's and concerns all.
-func (b *batch) run(writes []*write, cache *cache) error {
-	if err := b.prepare(writes, cache); err != nil {
-		return err
-	}
+func (b *batch) run(writes []*write) error {
 	for _, w := range writes {
 		w.res, w.rev, w.err = nil, 0, nil // this may be the second try
 		var err error
@@ -216,11 +270,8 @@ func (b *batch) run(writes []*write, cache *cache) error {
 			if w.res, err = b.txn(w.txn); err == nil {
 				w.rev = w.res.Revision
 			}
-		case w.grant != nil:
-			err = b.grant(*w.grant)
-			w.rev = b.rev
 		default:
-			w.rev, err = b.revoke(w.revoke)
+			w.rev, err = b.lease(w.lease)
 		}
 		if refused, ok := errors.AsType[requestError](err); ok {
 			w.err = refused.error
@@ -232,70 +283,6 @@ func (b *batch) run(writes []*write, cache *cache) error {
 		return nil
 	}
 	return b.tx.Write(b.rev, b.changes)
-}
-
-// prepare loads the single keys that the writes will most likely look at, all
-// at once. What it leaves out is loaded when it is needed.
-func (b *batch) prepare(writes []*write, cache *cache) error {
-	l := loader{b: b, cache: cache}
-	if cache != nil {
-		cache.startBatch(b.base.Revision)
-	}
-	for _, w := range writes {
-		if w.txn != nil {
-			l.txn(w.txn)
-		}
-	}
-	if len(l.keys) == 0 {
-		return nil
-	}
-	return b.preload(l.keys, l.withValue)
-}
-
-type loader struct {
-	b         *batch
-	cache     *cache
-	keys      [][]byte
-	withValue []bool
-	index     map[string]int
-}
-
-func (l *loader) txn(req *kv.TxnRequest) {
-	for i := range req.If {
-		if c := &req.If[i]; c.Span.Single() {
-			l.add(c.Start, c.Target == kv.CompareValue)
-		}
-	}
-	for i := range req.Then {
-		switch op := &req.Then[i]; {
-		case op.Put != nil:
-			l.add(op.Put.Key, l.b.wantPrev || op.Put.PrevKV || op.Put.IgnoreValue)
-		case op.Delete != nil && op.Delete.Span.Single():
-			l.add(op.Delete.Start, l.b.wantPrev || op.Delete.PrevKV)
-		}
-	}
-}
-
-func (l *loader) add(key []byte, withValue bool) {
-	if _, known := l.b.cells[string(key)]; known {
-		return
-	}
-	if i, known := l.index[string(key)]; known {
-		l.withValue[i] = l.withValue[i] || withValue
-		return
-	}
-	if l.cache != nil {
-		if e, ok := l.cache.get(key); ok {
-			l.b.cells[string(key)] = &cell{base: e, hasValue: true}
-			return
-		}
-	}
-	if l.index == nil {
-		l.index = map[string]int{}
-	}
-	l.index[string(key)] = len(l.keys)
-	l.keys = append(l.keys, key)
-	l.withValue = append(l.withValue, withValue)
 }
 
 // Txn implements kv.Keyspace.

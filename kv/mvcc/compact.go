@@ -14,8 +14,37 @@ import (
 // faster than they write.
 const rowsPerSweep = 64
 
+// sharedRowsPerSweep is the same for a table that others write to, too: there a step
+// holds nobody up, and costs round trips over a network.
+const sharedRowsPerSweep = 512
+
+// While clients write, sweeping takes only a few rows for each that they write:
+// they should not notice. The longer it has had something to do without an end,
+// the more it takes, since history must not grow for ever. When nobody writes, and
+// when somebody waits for the space, it does not hold back.
+const (
+	leastShare = 0.05 // of the rows written
+	mostShare  = 2.0
+	// fullEffort is after how long it takes the largest share, with the largest
+	// steps.
+	fullEffort = 10 * time.Minute
+	mostSteps  = 8 // times rowsPerSweep
+)
+
+// pace is how many rows to sweep in a step, and how many to let clients write
+// after it, when sweeping has been busy for so long without an end.
+func pace(busy time.Duration, rowsPerStep int) (rows, rest int64) {
+	effort := min(1, float64(busy)/float64(fullEffort))
+	rows = int64(float64(rowsPerStep) * (1 + (mostSteps-1)*effort))
+	return rows, int64(float64(rows) / (leastShare + (mostShare-leastShare)*effort))
+}
+
 // sweepRetry is how long a sweep that failed waits.
 const sweepRetry = time.Second
+
+// sweepLook is how often a server looks for what others have left to sweep. Who
+// compacts sweeps, so there is something only if that server has gone.
+const sweepLook = time.Hour
 
 // sweeper gives back the space of history that a compaction has forgotten, a
 // little at a time.
@@ -24,6 +53,7 @@ type sweeper struct {
 	wakec chan struct{}
 
 	mu      sync.Mutex
+	waiting int           // for a sweep to be complete
 	rounds  int64         // sweeps begun
 	swept   int64         // the last one that found nothing left to do
 	err     error         // of the sweep under way, which is tried again
@@ -34,17 +64,17 @@ func newSweeper(k *Keyspace) *sweeper {
 	return &sweeper{k: k, wakec: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
-func (s *sweeper) wake() {
-	select {
-	case s.wakec <- struct{}{}:
-	default:
-	}
-}
+func (s *sweeper) wake() { wake(s.wakec) }
 
 func (s *sweeper) loop() {
 	for {
+		var look <-chan time.Time
+		if s.k.shared {
+			look = s.k.opts.Clock.After(sweepLook)
+		}
 		select {
 		case <-s.wakec:
+		case <-look:
 		case <-s.k.ctx.Done():
 			return
 		}
@@ -52,9 +82,15 @@ func (s *sweeper) loop() {
 		s.rounds++
 		round := s.rounds
 		s.mu.Unlock()
+		began := s.k.opts.Clock.Now()
 		for {
-			begin := time.Now()
-			more, err := s.k.table.Sweep(s.k.ctx, rowsPerSweep)
+			begin, written := time.Now(), s.k.commits.rows.Load()
+			base := rowsPerSweep
+			if s.k.shared {
+				base = sharedRowsPerSweep
+			}
+			rows, rest := pace(s.k.opts.Clock.Since(began), base)
+			more, err := s.k.table.Sweep(s.k.ctx, int(rows))
 			if o := s.k.opts.Observer.Sweep; o != nil {
 				o(time.Since(begin), more, err)
 			}
@@ -73,8 +109,30 @@ func (s *sweeper) loop() {
 			if !more {
 				break
 			}
+			s.rest(written + rest)
 		}
 		s.note(round, nil)
+	}
+}
+
+// rest waits until clients have written so many rows in all, if they go on
+// writing and nobody waits.
+func (s *sweeper) rest(until int64) {
+	const unit = 10 * time.Millisecond
+	for before := int64(-1); ; {
+		now := s.k.commits.rows.Load()
+		s.mu.Lock()
+		waiting := s.waiting
+		s.mu.Unlock()
+		if now >= until || now == before || waiting > 0 {
+			return
+		}
+		before = now
+		select {
+		case <-time.After(unit): // of real time, in which others do real work
+		case <-s.k.ctx.Done():
+			return
+		}
 	}
 }
 
@@ -91,7 +149,13 @@ func (s *sweeper) note(swept int64, err error) {
 func (s *sweeper) wait(ctx context.Context) error {
 	s.mu.Lock()
 	need := s.rounds + 1
+	s.waiting++
 	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.waiting--
+	}()
 	s.wake()
 	for {
 		s.mu.Lock()
@@ -108,7 +172,7 @@ func (s *sweeper) wait(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.k.ctx.Done():
-			return errClosed
+			return s.k.ended()
 		}
 	}
 }
@@ -122,11 +186,20 @@ func (k *Keyspace) Compact(ctx context.Context, rev kv.Revision, physical bool) 
 		return 0, err
 	}
 	raise(&k.compacted, rev)
+	now := k.revision()
+	if k.shared {
+		head, err := k.heads.ask(ctx)
+		if err != nil {
+			return 0, fmt.Errorf("compacted, but the head cannot be read: %w", err)
+		}
+		k.saw(head.Revision)
+		now = head.Revision
+	}
 	if !physical {
 		k.sweeps.wake()
-		return k.revision(), nil
+		return now, nil
 	}
-	return k.revision(), k.sweeps.wait(ctx)
+	return now, k.sweeps.wait(ctx)
 }
 
 // autoCompact forgets what is older than the retention, like etcd's periodic
@@ -137,11 +210,15 @@ func (k *Keyspace) autoCompact() {
 	every := k.opts.AutoCompact / steps
 	var noted []kv.Revision
 	last := kv.Revision(0)
+	known := k.compacted.Load()
 	for {
 		select {
 		case <-k.opts.Clock.After(every):
 		case <-k.ctx.Done():
 			return
+		}
+		if k.shared {
+			_, _ = k.heads.ask(k.ctx) // what follows is right without it, if not as good
 		}
 		noted = append(noted, k.revision())
 		if len(noted) <= steps {
@@ -149,7 +226,11 @@ func (k *Keyspace) autoCompact() {
 		}
 		rev := noted[0]
 		noted = noted[1:]
-		if rev <= last || rev <= 1 {
+		// Of several servers one is enough: this step is done if anybody has
+		// compacted since the last.
+		before := known
+		known = k.compacted.Load()
+		if rev <= last || rev <= 1 || known > before && known > last {
 			continue
 		}
 		// Somebody else may have compacted further; other failures are tried

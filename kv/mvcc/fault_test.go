@@ -31,7 +31,7 @@ type faultTable struct {
 
 func (f *faultTable) Exclusive() bool { return true }
 
-func (f *faultTable) Update(ctx context.Context, fn func(kv.Tx) error) error {
+func (f *faultTable) Update(ctx context.Context, ahead []kv.Lookup, fn func(kv.Tx) error) error {
 	if f.before != nil {
 		if err := f.before(); err != nil {
 			return err
@@ -40,7 +40,7 @@ func (f *faultTable) Update(ctx context.Context, fn func(kv.Tx) error) error {
 	if f.twice {
 		// As a database that asks for a transaction to be tried again.
 		errAgain := errors.New("again")
-		if err := f.Table.Update(ctx, func(tx kv.Tx) error {
+		if err := f.Table.Update(ctx, ahead, func(tx kv.Tx) error {
 			if err := fn(tx); err != nil {
 				return err
 			}
@@ -49,7 +49,7 @@ func (f *faultTable) Update(ctx context.Context, fn func(kv.Tx) error) error {
 			return err
 		}
 	}
-	err := f.Table.Update(ctx, fn)
+	err := f.Table.Update(ctx, ahead, fn)
 	if err == nil && f.after != nil {
 		err = f.after()
 	}

@@ -22,7 +22,11 @@ type hub struct {
 	recent ring
 	// waiting for the hub to reach a revision, to answer a progress request.
 	waiting map[*watcher]struct{}
-	touched []*watcher // scratch of publish
+	touched []*watcher            // scratch of publish
+	watches map[*watcher]struct{} // live or not
+	// kept are publications beyond a gap, which the tailer is to fill.
+	kept      []publication
+	keptBytes int
 
 	// rev is the last revision whose changes are in the queues of all live
 	// watches. Written under mu.
@@ -32,7 +36,7 @@ type hub struct {
 }
 
 func newHub(k *Keyspace, rev kv.Revision) *hub {
-	h := &hub{k: k, index: newSpanIndex(), waiting: map[*watcher]struct{}{}}
+	h := &hub{k: k, index: newSpanIndex(), waiting: map[*watcher]struct{}{}, watches: map[*watcher]struct{}{}}
 	h.rev.Store(rev)
 	h.recent.reset(rev)
 	return h
@@ -40,23 +44,63 @@ func newHub(k *Keyspace, rev kv.Revision) *hub {
 
 func (h *hub) wantsPrev() bool { return h.prevs.Load() > 0 }
 
-// publish tells watches of the revisions first to last. hasPrev says that
-// what changes replaced is filled, with values.
-func (h *hub) publish(first, last kv.Revision, changes []kv.Change, hasPrev bool) {
+// publication is what happened in the revisions first to last. hasPrev says
+// that what changes replaced is filled, with values.
+type publication struct {
+	first, last kv.Revision
+	changes     []kv.Change
+	hasPrev     bool
+}
+
+// publish tells watches. What does not follow on the hub's last revision is
+// kept until the tailer has brought what lies between.
+func (h *hub) publish(p publication) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	rev := h.rev.Load()
-	if last <= rev {
-		return // read from the log already
-	}
-	if first != rev+1 {
-		h.skip(last)
+	if p.first > h.rev.Load()+1 {
+		h.keep(p)
 		return
 	}
-	h.recent.add(changes, hasPrev)
+	h.deliver(p)
+	h.deliverKept()
+}
+
+func (h *hub) keep(p publication) {
+	bytes := sizeOf(p.changes)
+	if len(h.watches) == 0 || h.keptBytes+bytes > maxRecentBytes {
+		return // the tailer reads it from the log
+	}
+	h.kept = append(h.kept, p)
+	h.keptBytes += bytes
+}
+
+// deliverKept delivers what follows on the hub's last revision now, and drops
+// what it has come past.
+func (h *hub) deliverKept() {
+	for len(h.kept) > 0 && h.kept[0].first <= h.rev.Load()+1 {
+		p := h.kept[0]
+		h.kept[0] = publication{}
+		h.kept = h.kept[1:]
+		h.keptBytes -= sizeOf(p.changes)
+		h.deliver(p)
+	}
+}
+
+// deliver puts the changes of revisions that follow on the hub's last one, or
+// begin before it, into the queues of live watches.
+func (h *hub) deliver(p publication) {
+	rev := h.rev.Load()
+	if p.last <= rev {
+		return
+	}
+	changes := p.changes
+	for len(changes) > 0 && changes[0].KV.ModRevision <= rev {
+		changes = changes[1:] // the tailer and the committer both had it
+	}
+	h.recent.add(changes, p.hasPrev)
 	for i := range changes {
 		h.index.visit(changes[i].KV.Key, func(w *watcher) {
-			if w.stage(&changes[i], hasPrev) {
+			if w.stage(&changes[i], p.hasPrev) {
 				h.touched = append(h.touched, w)
 			}
 		})
@@ -68,19 +112,64 @@ func (h *hub) publish(first, last kv.Revision, changes []kv.Change, hasPrev bool
 	}
 	clear(h.touched)
 	h.touched = h.touched[:0]
-	h.arrived(last)
+	h.arrived(p.last)
 }
 
-// skip moves the hub past revisions that it does not have: other servers made
-// them. Every watch goes on from the log.
+// gap tells what the hub lacks of the revisions up to known: everything after
+// < revision <= upTo, or what follows it, too. While nobody watches it lacks
+// nothing, and moves on as far as is sure: what it has moved past, no watch that
+// comes later will be told of as it happens.
+func (h *hub) gap(known, sure kv.Revision) (after, upTo kv.Revision) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	rev := h.rev.Load()
+	switch {
+	case known <= rev:
+		return rev, rev
+	case len(h.watches) == 0:
+		rev = h.pass(min(known, sure))
+		return rev, rev
+	case len(h.kept) > 0:
+		return rev, h.kept[0].first - 1
+	default:
+		return rev, allThereIs
+	}
+}
+
+// pass moves the hub to a revision that nobody watches for, and tells where it
+// is then. The caller holds mu.
+func (h *hub) pass(to kv.Revision) kv.Revision {
+	if to > h.rev.Load() {
+		h.recent.reset(to)
+		h.arrived(to)
+		h.deliverKept()
+	}
+	return h.rev.Load()
+}
+
+// idle tells whether nobody watches.
+func (h *hub) idle() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.watches) == 0
+}
+
+// skip moves the hub past revisions that the log may not have any more. Every
+// watch finds out for itself.
 func (h *hub) skip(to kv.Revision) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	from := h.rev.Load() + 1
+	if to < from {
+		return
+	}
 	for _, w := range h.index.all() {
 		h.index.remove(w)
 		w.fallBehind(from)
 	}
 	h.recent.reset(to)
 	h.arrived(to)
+	h.deliverKept()
 }
 
 func (h *hub) arrived(rev kv.Revision) {
@@ -88,6 +177,30 @@ func (h *hub) arrived(rev kv.Revision) {
 	for w := range h.waiting {
 		delete(h.waiting, w)
 		w.wake()
+	}
+}
+
+// enter counts a watch in, before anything else is done with it.
+func (h *hub) enter(w *watcher) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.watches) == 0 {
+		// The first one need not wait for what happened before it came.
+		h.pass(h.k.tail.sure.Load())
+	}
+	h.watches[w] = struct{}{}
+	if w.req.PrevKV {
+		h.prevs.Add(1)
+	}
+}
+
+// end ends all watches, after what they have in their queues.
+func (h *hub) end(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for w := range h.watches {
+		h.index.remove(w)
+		w.end(err)
 	}
 }
 
@@ -135,6 +248,7 @@ func (h *hub) leave(w *watcher) {
 	defer h.mu.Unlock()
 	h.index.remove(w)
 	delete(h.waiting, w)
+	delete(h.watches, w)
 	if w.req.PrevKV {
 		h.prevs.Add(-1)
 	}
@@ -162,14 +276,10 @@ func (r *ring) reset(after kv.Revision) {
 }
 
 func (r *ring) add(changes []kv.Change, hasPrev bool) {
-	b := ringBatch{changes: changes, hasPrev: hasPrev}
-	for i := range changes {
-		c := &changes[i]
-		b.bytes += 200 + len(c.KV.Key) + len(c.KV.Value)
-		if c.Prev != nil {
-			b.bytes += len(c.Prev.Value)
-		}
+	if len(changes) == 0 {
+		return
 	}
+	b := ringBatch{changes: changes, hasPrev: hasPrev, bytes: sizeOf(changes)}
 	r.batches = append(r.batches, b)
 	r.bytes += b.bytes
 	drop := 0
@@ -181,6 +291,18 @@ func (r *ring) add(changes []kv.Change, hasPrev bool) {
 		drop++
 	}
 	r.batches = r.batches[drop:]
+}
+
+// sizeOf is about what changes take in memory.
+func sizeOf(changes []kv.Change) (bytes int) {
+	for i := range changes {
+		c := &changes[i]
+		bytes += 200 + len(c.KV.Key) + len(c.KV.Value)
+		if c.Prev != nil {
+			bytes += len(c.Prev.Value)
+		}
+	}
+	return bytes
 }
 
 // since returns all changes from a revision on, if they are here.

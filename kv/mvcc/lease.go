@@ -2,11 +2,7 @@ package mvcc
 
 import (
 	"container/heap"
-	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -20,14 +16,19 @@ const (
 	maxLeaseTTL = 9_000_000_000
 	// revokeRetry is how long an expired lease waits if it could not be revoked.
 	revokeRetry = time.Second
+	// maxExpiring bounds how many leases are being revoked at a time; they share
+	// commits.
+	maxExpiring = 128
 )
 
 // lessor knows when leases end. That a lease exists, and which keys it has, is
 // in the table; only the time left is in memory, and a restart gives every
-// lease its full time again, as a change of leader does in etcd.
+// lease its full time again, as a change of leader does in etcd. What it takes to
+// follow leases that other servers renew is in lease_shared.go.
 type lessor struct {
 	k     *Keyspace
 	wakec chan struct{}
+	poll  leasePoll // of a shared table
 
 	mu     sync.Mutex
 	leases map[kv.LeaseID]*lease
@@ -37,49 +38,73 @@ type lessor struct {
 type lease struct {
 	id  kv.LeaseID
 	ttl time.Duration
-	// expires moves on with every keep-alive; due is where the lease stands in
+	// beat is the last that was seen.
+	beat int64
+	// expires moves on with every renewal; due is where the lease stands in
 	// the heap, which follows when it gets there.
 	expires, due time.Time
+	queued       bool          // in the heap
 	gone         chan struct{} // closed when it is revoked
+	// round of reading leases that had begun when the lease was last changed here.
+	round uint64
 }
 
 func newLessor(k *Keyspace, records []kv.LeaseRecord) *lessor {
 	l := &lessor{k: k, wakec: make(chan struct{}, 1), leases: map[kv.LeaseID]*lease{}}
+	l.poll.init(l)
 	for _, r := range records {
-		l.add(r)
+		l.put(r)
 	}
 	return l
 }
 
-func (l *lessor) add(r kv.LeaseRecord) {
-	e := &lease{id: r.ID, ttl: time.Duration(r.TTL) * time.Second, gone: make(chan struct{})}
-	e.expires = l.k.opts.Clock.Now().Add(e.ttl)
-	e.due = e.expires
-	l.leases[r.ID] = e
-	heap.Push(&l.expiry, e)
+// put takes over a lease as it is now, with its full time. The caller holds mu.
+func (l *lessor) put(r kv.LeaseRecord) *lease {
+	ttl := time.Duration(r.TTL) * time.Second
+	e := l.leases[r.ID]
+	if e != nil && e.ttl != ttl {
+		l.drop(e) // another lease of the same id
+		e = nil
+	}
+	if e == nil {
+		e = &lease{id: r.ID, ttl: ttl, gone: make(chan struct{})}
+		l.leases[r.ID] = e
+		l.poll.met(ttl)
+	}
+	e.beat = r.Beat
+	e.expires = l.k.opts.Clock.Now().Add(ttl)
+	l.enqueue(e)
+	return e
 }
 
-// granted and revoked follow what was committed.
-func (l *lessor) granted(r kv.LeaseRecord) {
-	l.mu.Lock()
-	l.add(r)
-	l.mu.Unlock()
-	l.wake()
-}
-
-func (l *lessor) revoked(id kv.LeaseID) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if e := l.leases[id]; e != nil {
-		delete(l.leases, id) // the heap forgets it when it is due
-		close(e.gone)
+func (l *lessor) enqueue(e *lease) {
+	if !e.queued {
+		e.due, e.queued = e.expires, true
+		heap.Push(&l.expiry, e)
 	}
 }
 
-func (l *lessor) wake() {
-	select {
-	case l.wakec <- struct{}{}:
+// drop forgets a lease; the heap does when it is due. The caller holds mu.
+func (l *lessor) drop(e *lease) {
+	delete(l.leases, e.id)
+	close(e.gone)
+}
+
+// committed follows what was committed.
+func (l *lessor) committed(w *leaseWrite) {
+	l.mu.Lock()
+	switch w.kind {
+	case leaseGrant, leaseRenew:
+		l.put(w.now).round = l.poll.begun
 	default:
+		if e := l.leases[w.record.ID]; e != nil {
+			l.drop(e)
+		}
+		l.poll.revoked(w.record.ID)
+	}
+	l.mu.Unlock()
+	if w.kind == leaseGrant || l.k.shared {
+		wake(l.wakec)
 	}
 }
 
@@ -89,12 +114,7 @@ func (l *lessor) loop() {
 	for {
 		now := clock.Now()
 		expired, next := l.collect(now)
-		for _, id := range expired {
-			err := l.k.commits.do(l.k.ctx, &write{revoke: id})
-			if err != nil && !errors.Is(err, kv.ErrLeaseNotFound) {
-				l.retry(id)
-			}
-		}
+		l.expire(expired)
 		if len(expired) > 0 {
 			continue
 		}
@@ -114,15 +134,18 @@ func (l *lessor) loop() {
 	}
 }
 
-// collect takes the leases whose time is over from the heap, or tells how long
+// collect takes leases whose time is over from the heap, or tells how long
 // until there may be one.
-func (l *lessor) collect(now time.Time) (expired []kv.LeaseID, next time.Duration) {
+func (l *lessor) collect(now time.Time) (expired []kv.LeaseRecord, next time.Duration) {
 	if l.k.ctx.Err() != nil {
 		return nil, time.Hour
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for len(l.expiry) > 0 {
+	if l.k.shared && l.poll.stale(now) {
+		return nil, time.Hour // hearing of the table again wakes the loop
+	}
+	for len(l.expiry) > 0 && len(expired) < maxExpiring {
 		e := l.expiry[0]
 		switch {
 		case l.leases[e.id] != e:
@@ -134,137 +157,48 @@ func (l *lessor) collect(now time.Time) (expired []kv.LeaseID, next time.Duratio
 			heap.Fix(&l.expiry, 0)
 		default:
 			heap.Pop(&l.expiry)
-			expired = append(expired, e.id)
+			expired = append(expired, kv.LeaseRecord{ID: e.id, Beat: e.beat})
 		}
 	}
 	return expired, time.Hour
 }
 
+// expire revokes leases, all at once so that they share commits.
+func (l *lessor) expire(expired []kv.LeaseRecord) {
+	var wg sync.WaitGroup
+	for _, r := range expired {
+		wg.Go(func() {
+			w := &leaseWrite{kind: leaseExpire, record: r}
+			err := l.k.commits.do(l.k.ctx, &write{lease: w})
+			switch {
+			case err == nil:
+			case errors.Is(err, errRenewed):
+				l.mu.Lock()
+				l.put(w.now).round = l.poll.begun
+				l.mu.Unlock()
+			case errors.Is(err, kv.ErrLeaseNotFound):
+				l.mu.Lock()
+				if e := l.leases[r.ID]; e != nil {
+					l.drop(e)
+				}
+				l.poll.revoked(r.ID)
+				l.mu.Unlock()
+			default:
+				l.retry(r.ID)
+			}
+		})
+	}
+	wg.Wait()
+}
+
 func (l *lessor) retry(id kv.LeaseID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e := l.leases[id]; e != nil {
-		e.due = l.k.opts.Clock.Now().Add(revokeRetry)
-		e.expires = e.due
-		heap.Push(&l.expiry, e)
+	if e := l.leases[id]; e != nil && !e.queued {
+		e.expires = l.k.opts.Clock.Now().Add(revokeRetry)
+		l.enqueue(e)
 	}
 }
-
-// Grant implements kv.Leases.
-func (k *Keyspace) Grant(ctx context.Context, id kv.LeaseID, ttl time.Duration) (*kv.Lease, error) {
-	seconds := int64((ttl + time.Second - 1) / time.Second)
-	if ttl > maxLeaseTTL*time.Second {
-		return nil, fmt.Errorf("grant lease of %v: %w", ttl, kv.ErrLeaseTTLTooLarge)
-	}
-	record := kv.LeaseRecord{ID: id, TTL: max(seconds, minLeaseTTL)}
-	for {
-		if id == 0 {
-			record.ID = rand.Int64N(1<<63-1) + 1
-		}
-		r := record
-		w := &write{grant: &r}
-		err := k.commits.do(ctx, w)
-		if id == 0 && errors.Is(err, kv.ErrLeaseExists) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		d := time.Duration(r.TTL) * time.Second
-		return &kv.Lease{ID: r.ID, Granted: d, Remaining: d, Revision: w.rev}, nil
-	}
-}
-
-// Revoke implements kv.Leases.
-func (k *Keyspace) Revoke(ctx context.Context, id kv.LeaseID) (kv.Revision, error) {
-	if id == 0 {
-		return 0, fmt.Errorf("revoke lease 0: %w", kv.ErrLeaseNotFound)
-	}
-	w := &write{revoke: id}
-	if err := k.commits.do(ctx, w); err != nil {
-		return 0, err
-	}
-	return w.rev, nil
-}
-
-// KeepAlive implements kv.Leases. A lease whose time is over is not saved any
-// more, even if it is still there: its keys may go at any moment, so the caller
-// hears what became of it once that is certain.
-func (k *Keyspace) KeepAlive(ctx context.Context, id kv.LeaseID) (*kv.Lease, error) {
-	if err := k.open(); err != nil {
-		return nil, err
-	}
-	notFound := fmt.Errorf("keep lease %d alive: %w", id, kv.ErrLeaseNotFound)
-	l := k.leases
-	l.mu.Lock()
-	e := l.leases[id]
-	if e == nil {
-		l.mu.Unlock()
-		return nil, notFound
-	}
-	now := k.opts.Clock.Now()
-	if e.expires.After(now) {
-		e.expires = now.Add(e.ttl)
-		l.mu.Unlock()
-		return &kv.Lease{ID: id, Granted: e.ttl, Remaining: e.ttl, Revision: k.revision()}, nil
-	}
-	l.mu.Unlock()
-	select {
-	case <-e.gone:
-		return nil, notFound
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-k.ctx.Done():
-		return nil, errClosed
-	}
-}
-
-// TimeToLive implements kv.Leases.
-func (k *Keyspace) TimeToLive(ctx context.Context, id kv.LeaseID, withKeys bool) (*kv.Lease, error) {
-	if err := k.open(); err != nil {
-		return nil, err
-	}
-	l := k.leases
-	l.mu.Lock()
-	e := l.leases[id]
-	var res *kv.Lease
-	if e != nil {
-		res = &kv.Lease{ID: id, Granted: e.ttl, Remaining: max(e.expires.Sub(k.opts.Clock.Now()), 0)}
-	}
-	l.mu.Unlock()
-	if res == nil {
-		return nil, fmt.Errorf("lease %d: %w", id, kv.ErrLeaseNotFound)
-	}
-	res.Revision = k.revision()
-	if withKeys {
-		keys, head, err := k.table.LeaseKeys(ctx, id)
-		if err != nil {
-			return nil, err
-		}
-		k.saw(head.Revision)
-		res.Keys, res.Revision = keys, head.Revision
-	}
-	return res, nil
-}
-
-// LeaseList implements kv.Leases.
-func (k *Keyspace) LeaseList(context.Context) ([]kv.LeaseID, kv.Revision, error) {
-	if err := k.open(); err != nil {
-		return nil, 0, err
-	}
-	l := k.leases
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	ids := make([]kv.LeaseID, 0, len(l.leases))
-	for id := range l.leases {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	return ids, k.revision(), nil
-}
-
-// revision is the newest that anybody was told of.
-func (k *Keyspace) revision() kv.Revision { return max(k.hub.rev.Load(), k.seen.Load()) }
 
 // expiryHeap orders leases by when to look at them.
 type expiryHeap []*lease
@@ -278,5 +212,6 @@ func (h *expiryHeap) Pop() any {
 	e := old[len(old)-1]
 	old[len(old)-1] = nil
 	*h = old[:len(old)-1]
+	e.queued = false
 	return e
 }

@@ -5,7 +5,9 @@
 // that arrived while the last commit was on its way in one transaction of the
 // table (commit.go, batch.go). Reads go to the table's snapshots (read.go).
 // What was committed goes to watchers from memory, and from the log to those
-// that lag behind (hub.go, watcher.go). DESIGN.md tells why, and how it fails.
+// that lag behind (hub.go, watcher.go). Any number of engines, in one process or
+// many, may share a table (shared.go): what the others commit a tailer brings
+// from the log (tail.go). DESIGN.md tells why, and how it fails.
 package mvcc
 
 import (
@@ -35,6 +37,10 @@ type Options struct {
 	// MaxPending bounds the writes that wait; more fail with
 	// kv.ErrOverloaded. 10,000 if 0.
 	MaxPending int
+	// MaxPendingBytes bounds their keys and values in the same way; 128 MiB if 0.
+	MaxPendingBytes int64
+
+	maxKeyBytes int // that the table can hold; 0 means any
 	// MaxTxnOps bounds the operations of a transaction; 128 if 0.
 	MaxTxnOps int
 	// MaxRequestBytes bounds the keys and values of a write; 1.5 MiB if 0.
@@ -54,6 +60,9 @@ func (o *Options) fill() {
 	}
 	if o.MaxPending == 0 {
 		o.MaxPending = 10_000
+	}
+	if o.MaxPendingBytes == 0 {
+		o.MaxPendingBytes = 128 << 20
 	}
 	if o.MaxTxnOps == 0 {
 		o.MaxTxnOps = 128
@@ -80,16 +89,21 @@ type Observer struct {
 
 // Keyspace implements kv.Keyspace on a kv.Table.
 type Keyspace struct {
-	table kv.Table
-	size  func(context.Context) (total, inUse int64, err error)
-	opts  Options
+	table  kv.Table
+	shared bool // others may write to the table
+	size   func(context.Context) (total, inUse int64, err error)
+	opts   Options
 
-	commits *committer
-	hub     *hub
-	leases  *lessor
-	sweeps  *sweeper
-	pages   *pageMemo
-	cache   *cache // nil if the table has other writers
+	commits  *committer
+	hub      *hub
+	tail     *tailer
+	leases   *lessor
+	sweeps   *sweeper
+	pages    *pageMemo
+	cache    *cache // nil if the table has other writers
+	heads    *joined[kv.Head]
+	progress *progressAsker // of a shared table
+	contact  *contact       // with a shared table
 
 	// seen is the highest revision that any answer told: a commit is visible
 	// to readers a moment before its watchers hear of it, and progress must not
@@ -98,10 +112,13 @@ type Keyspace struct {
 	// compacted is the compaction revision as far as this process knows.
 	compacted atomic.Int64
 
-	stop context.CancelFunc
-	ctx  context.Context // ends with Close
-	mu   sync.Mutex      // makes starting a goroutine exclude Close
-	wg   sync.WaitGroup
+	stop context.CancelCauseFunc
+	ctx  context.Context // ends with Close, or with the reason not to go on
+	// writing outlives ctx until the commit under way has had time to end.
+	writing     context.Context
+	stopWriting context.CancelFunc
+	mu          sync.Mutex // makes starting a goroutine exclude Close
+	wg          sync.WaitGroup
 }
 
 var _ kv.Keyspace = (*Keyspace)(nil)
@@ -110,6 +127,13 @@ var _ kv.Keyspace = (*Keyspace)(nil)
 // the size only. The table stays the caller's to close, after the Keyspace.
 func Open(ctx context.Context, table kv.Table, backend kv.Backend, opts Options) (*Keyspace, error) {
 	opts.fill()
+	if l, ok := table.(kv.KeyLimiter); ok {
+		opts.maxKeyBytes = l.MaxKeyBytes()
+	}
+	k := &Keyspace{table: table, opts: opts, pages: newPageMemo()}
+	if backend != nil {
+		k.size = backend.Size
+	}
 	head, err := table.Head(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("open keyspace: %w", err)
@@ -118,24 +142,35 @@ func Open(ctx context.Context, table kv.Table, backend kv.Backend, opts Options)
 	if err != nil {
 		return nil, fmt.Errorf("open keyspace: %w", err)
 	}
-	k := &Keyspace{table: table, opts: opts, pages: newPageMemo()}
-	if backend != nil {
-		k.size = backend.Size
-	}
-	k.ctx, k.stop = context.WithCancel(context.WithoutCancel(ctx))
+	k.ctx, k.stop = context.WithCancelCause(context.WithoutCancel(ctx))
+	k.writing, k.stopWriting = context.WithCancel(context.WithoutCancel(ctx))
 	k.seen.Store(head.Revision)
 	k.compacted.Store(head.Compacted)
-	if t, ok := table.(kv.ExclusiveTable); ok && t.Exclusive() && opts.CacheBytes > 0 {
+	k.hub = newHub(k, head.Revision)
+	k.tail = newTailer(k)
+	if t, ok := table.(kv.SharedTable); ok {
+		k.shared = true
+		k.table = sharedTable{t, k}
+	} else if t, ok := table.(kv.ExclusiveTable); ok && t.Exclusive() && opts.CacheBytes > 0 {
 		k.cache = newCache(head.Revision, opts.CacheBytes)
 	}
-	k.hub = newHub(k, head.Revision)
+	k.heads = newJoined(k, k.table.Head)
+	k.progress = newProgressAsker(k)
+	k.contact = newContact(k)
 	k.leases = newLessor(k, records)
 	k.sweeps = newSweeper(k)
 	k.commits = newCommitter(k)
 
 	k.run(k.commits.loop)
+	k.run(k.tail.loop)
 	k.run(k.leases.loop)
 	k.run(k.sweeps.loop)
+	if k.shared {
+		k.run(k.progress.loop)
+		k.run(k.contact.loop)
+		k.run(k.leases.follow)
+		k.run(k.follow)
+	}
 	if opts.AutoCompact > 0 {
 		k.run(k.autoCompact)
 	}
@@ -155,15 +190,24 @@ func (k *Keyspace) run(f func()) bool {
 	return true
 }
 
+// closePatience is how long Close lets the commit under way go on.
+const closePatience = 10 * time.Second
+
 // Close ends watches and waits for the commit under way; writes that still
 // wait fail with kv.ErrClosed.
 func (k *Keyspace) Close() error {
 	k.mu.Lock()
-	k.stop()
+	k.stop(kv.ErrClosed)
 	k.mu.Unlock()
+	late := time.AfterFunc(closePatience, k.stopWriting)
 	k.wg.Wait()
+	late.Stop()
+	k.stopWriting()
 	return nil
 }
+
+// fail ends everything for good with an error that trying again cannot mend.
+func (k *Keyspace) fail(err error) { k.stop(err) }
 
 // Status implements kv.Keyspace.
 func (k *Keyspace) Status(ctx context.Context) (*kv.Status, error) {
@@ -184,22 +228,34 @@ func (k *Keyspace) Status(ctx context.Context) (*kv.Status, error) {
 
 var errClosed = fmt.Errorf("keyspace: %w", kv.ErrClosed)
 
+// open returns an error if the keyspace is not open any more.
 func (k *Keyspace) open() error {
 	if k.ctx.Err() != nil {
-		return errClosed
+		return k.ended()
 	}
 	return nil
+}
+
+// ended is why the keyspace is not open any more.
+func (k *Keyspace) ended() error {
+	if cause := context.Cause(k.ctx); !errors.Is(cause, kv.ErrClosed) {
+		return cause
+	}
+	return errClosed
 }
 
 // saw notes that an answer tells revision rev.
 func (k *Keyspace) saw(rev kv.Revision) { raise(&k.seen, rev) }
 
-// raise sets a to v unless it is higher already.
-func raise(a *atomic.Int64, v int64) {
+// raise sets a to v unless it is as high already, and reports whether it did.
+func raise(a *atomic.Int64, v int64) bool {
 	for {
 		old := a.Load()
-		if v <= old || a.CompareAndSwap(old, v) {
-			return
+		if v <= old {
+			return false
+		}
+		if a.CompareAndSwap(old, v) {
+			return true
 		}
 	}
 }

@@ -39,12 +39,19 @@ type watcher struct {
 	queueBytes int
 	behind     kv.Revision // where to read on, once not live and the queue is empty
 	progress   kv.Revision // revision to report when it is reached, 0: none wanted
+	ended      error       // why the watch is over, once the queue is empty
 
 	// next is the first revision not delivered or queued yet; it belongs to the
 	// goroutine, while not live.
 	next kv.Revision
+	// unchecked: another server may have compacted beyond where the watch starts.
+	unchecked bool
+	// limit of the next read of the log.
+	limit logLimit
 	// delivered is the revision up to which everything was sent.
 	delivered kv.Revision
+	// told is the highest revision of a response.
+	told kv.Revision
 }
 
 // Watch implements kv.Keyspace.
@@ -60,40 +67,70 @@ func (k *Keyspace) Watch(ctx context.Context, req kv.WatchRequest) (kv.Watch, er
 		out:   make(chan kv.WatchResponse, 1),
 		wakec: make(chan struct{}, 1),
 		next:  req.StartRevision,
+		limit: changesPerRead,
 	}
-	if req.PrevKV {
-		k.hub.prevs.Add(1)
+	if k.shared && k.hub.idle() {
+		// The hub follows others only as far as it is sure while nobody watches.
+		if _, err := k.heads.ask(ctx); err != nil {
+			return nil, fmt.Errorf("watch: %w", err)
+		}
 	}
-	if now := max(k.hub.rev.Load(), k.seen.Load()); req.StartRevision == 0 {
-		w.next = now + 1
-	}
-	w.delivered = w.next - 1
-	if w.next < 0 || !k.hub.join(w) {
-		w.behind = w.next
+	k.hub.enter(w)
+	if err := w.begin(); err != nil {
+		k.hub.leave(w)
+		return nil, err
 	}
 	if !k.run(w.loop) {
 		k.hub.leave(w)
-		return nil, errClosed
+		return nil, k.ended()
 	}
 	return w, nil
+}
+
+// begin finds out where the watch starts, and makes it live if it can be at
+// once.
+func (w *watcher) begin() error {
+	k := w.k
+	if w.req.StartRevision == 0 {
+		now := k.revision()
+		if k.shared {
+			// Others may have come further than this server has heard.
+			head, err := k.heads.ask(w.ctx)
+			if err != nil {
+				return fmt.Errorf("watch from now on: %w", err)
+			}
+			now = head.Revision
+		}
+		w.next = now + 1
+	} else {
+		w.unchecked = k.shared
+	}
+	w.delivered = w.next - 1
+	if w.next < 0 || w.unchecked || !k.hub.join(w) {
+		w.behind = w.next
+	}
+	return nil
 }
 
 func (w *watcher) Responses() <-chan kv.WatchResponse { return w.out }
 
 func (w *watcher) RequestProgress() {
-	target := max(w.k.hub.rev.Load(), w.k.seen.Load())
+	if w.k.shared {
+		w.k.progress.ask(w)
+		return
+	}
+	w.wantProgress(w.k.revision())
+}
+
+// wantProgress has the watch report when everything up to target is delivered.
+func (w *watcher) wantProgress(target kv.Revision) {
 	w.mu.Lock()
 	w.progress = max(w.progress, target)
 	w.mu.Unlock()
 	w.wake()
 }
 
-func (w *watcher) wake() {
-	select {
-	case w.wakec <- struct{}{}:
-	default:
-	}
-}
+func (w *watcher) wake() { wake(w.wakec) }
 
 // stage takes note of a change, under hub.mu, and reports whether it is the
 // first of this publication.
@@ -142,6 +179,14 @@ func (w *watcher) fallBehind(from kv.Revision) {
 	w.wake()
 }
 
+// end ends the watch, after what is queued.
+func (w *watcher) end(err error) {
+	w.mu.Lock()
+	w.live, w.ended = false, err
+	w.mu.Unlock()
+	w.wake()
+}
+
 func (w *watcher) setLive() {
 	w.mu.Lock()
 	w.live = true
@@ -162,6 +207,9 @@ func (w *watcher) event(c *kv.Change) kv.Event {
 func (w *watcher) loop() {
 	defer close(w.out)
 	defer w.k.hub.leave(w)
+	if w.k.shared {
+		defer w.k.progress.leave(w)
+	}
 	var tick <-chan time.Time
 	if w.req.ProgressNotify {
 		t := w.k.opts.Clock.NewTicker(w.k.opts.ProgressInterval)
@@ -173,7 +221,7 @@ func (w *watcher) loop() {
 		// Before the queue is looked at: all events up to here are in it.
 		published := w.k.hub.rev.Load()
 		w.mu.Lock()
-		events, live, behind := w.queue, w.live, w.behind
+		events, live, behind, ended := w.queue, w.live, w.behind, w.ended
 		w.queue, w.queueBytes = nil, 0
 		w.mu.Unlock()
 
@@ -193,6 +241,9 @@ func (w *watcher) loop() {
 				return
 			}
 			continue
+		case ended != nil:
+			w.fail(kv.WatchResponse{Revision: w.delivered, Err: ended})
+			return
 		case !live:
 			sent, ok := w.catchUp(behind)
 			if !ok {
@@ -212,13 +263,13 @@ func (w *watcher) loop() {
 		case <-w.wakec:
 		case <-tick:
 			if idle && w.k.hub.rev.Load() >= w.req.StartRevision-1 {
-				w.RequestProgress()
+				w.wantProgress(w.k.revision())
 			}
 			idle = true
 		case <-w.ctx.Done():
 			return
 		case <-w.k.ctx.Done():
-			w.send(kv.WatchResponse{Revision: w.delivered, Err: errClosed})
+			w.send(kv.WatchResponse{Revision: w.delivered, Err: w.k.ended()})
 			return
 		}
 	}
@@ -236,6 +287,9 @@ func (w *watcher) answerProgress() bool {
 	// A watch that has not begun has delivered nothing: only what the hub has
 	// published counts.
 	reached := min(w.delivered, w.k.hub.rev.Load())
+	// The hub counts a revision only once its events are in all queues, and this
+	// watch may have sent them already: it must not go back.
+	reached = max(reached, w.told)
 	if reached < target {
 		if !w.k.hub.await(w, target) {
 			w.wake()
@@ -254,6 +308,16 @@ func (w *watcher) answerProgress() bool {
 // to join. It reports whether it sent something, and false if the watch is over.
 func (w *watcher) catchUp(from kv.Revision) (sent, ok bool) {
 	w.next = from
+	if w.unchecked {
+		head, err := w.k.heads.ask(w.ctx)
+		if err != nil {
+			return false, w.failed(from, err)
+		}
+		if from < head.Compacted {
+			return false, w.compacted(from, head)
+		}
+		w.unchecked = false
+	}
 	if from >= 0 && w.k.hub.join(w) {
 		return false, true
 	}
@@ -261,19 +325,18 @@ func (w *watcher) catchUp(from kv.Revision) (sent, ok bool) {
 	if o := w.k.opts.Observer.WatchLag; o != nil {
 		o(upTo - from + 1)
 	}
-	changes, head, err := w.k.table.Changes(w.ctx, from-1, upTo, changesPerRead, w.req.PrevKV)
+	rows := int(w.limit)
+	changes, head, err := w.k.table.Changes(w.ctx, from-1, upTo, rows, w.req.PrevKV)
 	if err == nil && from < head.Compacted || from < 0 {
-		return false, w.fail(kv.WatchResponse{
-			Revision: w.delivered, CompactRevision: head.Compacted,
-			Err: fmt.Errorf("watch from revision %d: %w (at %d)", from, kv.ErrCompacted, head.Compacted),
-		})
+		return false, w.compacted(from, head)
 	}
 	if err != nil {
-		return false, w.fail(kv.WatchResponse{Revision: w.delivered, Err: fmt.Errorf("watch from revision %d: %w", from, err)})
+		return false, w.failed(from, err)
 	}
-	if len(changes) >= changesPerRead {
+	if len(changes) >= rows {
 		upTo = changes[len(changes)-1].KV.ModRevision
 	}
+	w.limit.adjust(changes)
 	var events []kv.Event
 	for i := range changes {
 		c := &changes[i]
@@ -292,6 +355,19 @@ func (w *watcher) catchUp(from kv.Revision) (sent, ok bool) {
 	return len(events) > 0, true
 }
 
+// compacted ends a watch whose history is gone.
+func (w *watcher) compacted(from kv.Revision, head kv.Head) bool {
+	return w.fail(kv.WatchResponse{
+		Revision: w.delivered, CompactRevision: head.Compacted,
+		Err: fmt.Errorf("watch from revision %d: %w (at %d)", from, kv.ErrCompacted, head.Compacted),
+	})
+}
+
+// failed ends a watch that could not read on.
+func (w *watcher) failed(from kv.Revision, err error) bool {
+	return w.fail(kv.WatchResponse{Revision: w.delivered, Err: fmt.Errorf("watch from revision %d: %w", from, err)})
+}
+
 // fail sends the last response.
 func (w *watcher) fail(r kv.WatchResponse) bool {
 	if w.ctx.Err() == nil {
@@ -304,13 +380,14 @@ func (w *watcher) fail(r kv.WatchResponse) bool {
 func (w *watcher) send(r kv.WatchResponse) bool {
 	select {
 	case w.out <- r:
+		w.told = max(w.told, r.Revision)
 		return true
 	case <-w.ctx.Done():
 		return false
 	case <-w.k.ctx.Done():
 		// The reader may still be there: leave the news if there is room.
 		select {
-		case w.out <- kv.WatchResponse{Revision: w.delivered, Err: errClosed}:
+		case w.out <- kv.WatchResponse{Revision: w.delivered, Err: w.k.ended()}:
 		default:
 		}
 		return false

@@ -27,6 +27,9 @@ const maxConnMemory = 1 << 30
 const busyTimeout = 10 * time.Second
 
 func openConn(db *DB, cacheKiB int) (*conn, error) {
+	if db.opts.readOnly {
+		return openReader(db, cacheKiB)
+	}
 	ctx := sqlite3.WithMaxMemory(context.Background(), maxConnMemory)
 	sc, err := sqlite3.OpenContext(ctx, db.uri())
 	if err != nil {

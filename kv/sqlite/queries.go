@@ -111,9 +111,9 @@ func buildQueries() (q [numQueries]string) {
 	q[qSweepSegments] = `DELETE FROM segment WHERE ks = ?1 AND rev < ?2`
 	q[qSweepProgress] = `UPDATE keyspace SET swept = ?2, sweep_rev = ?3, sweep_id = ?4 WHERE id = ?1`
 
-	q[qLeases] = `SELECT id, ttl FROM lease WHERE ks = ?1 ORDER BY id`
-	q[qLease] = `SELECT ttl FROM lease WHERE ks = ?1 AND id = ?2`
-	q[qPutLease] = `REPLACE INTO lease (ks, id, ttl) VALUES (?1, ?2, ?3)`
+	q[qLeases] = `SELECT id, ttl, beat FROM lease WHERE ks = ?1 ORDER BY id`
+	q[qLease] = `SELECT ttl, beat FROM lease WHERE ks = ?1 AND id = ?2`
+	q[qPutLease] = `REPLACE INTO lease (ks, id, ttl, beat) VALUES (?1, ?2, ?3, ?4)`
 	q[qDeleteLease] = `DELETE FROM lease WHERE ks = ?1 AND id = ?2`
 	q[qLeaseKeys] = `SELECT key FROM current INDEXED BY current_lease
 		WHERE ks = ?1 AND lease = ?2 AND lease <> 0 ORDER BY key`

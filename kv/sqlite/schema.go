@@ -75,6 +75,10 @@ CREATE TABLE lease (
 CREATE TABLE fence (n INTEGER NOT NULL) STRICT;
 INSERT INTO fence (n) VALUES (0);
 `,
+	`
+-- kv.LeaseRecord.Beat, by which engines that share a table see renewals.
+ALTER TABLE lease ADD COLUMN beat INTEGER NOT NULL DEFAULT 0;
+`,
 }
 
 // migrate brings the schema up to date, or refuses a file that is not ours.

@@ -53,6 +53,7 @@ type options struct {
 	writerCache int // KiB
 	pageSize    int
 	walLimit    int64 // bytes
+	readOnly    bool
 }
 
 // Option changes how a database is opened.
@@ -302,7 +303,10 @@ func (db *DB) fail(op string, err error) error {
 func (db *DB) uri() string {
 	u := url.URL{Scheme: "file", Opaque: (&url.URL{Path: filepath.ToSlash(db.path)}).EscapedPath()}
 	query := url.Values{"vfs": {bufferWAL(db.opts.vfs)}}
-	if db.opts.vfs == "" {
+	switch {
+	case db.opts.readOnly:
+		query.Set("mode", "ro")
+	case db.opts.vfs == "":
 		// The driver makes files that everybody may read; keyspaces hold
 		// Secrets. The lock file has the mode that they should have.
 		query.Set("modeof", db.path+".lock")

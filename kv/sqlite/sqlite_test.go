@@ -48,13 +48,13 @@ func openTable(t testing.TB, db *DB, name string) kv.Table {
 // write puts (or with value "", deletes) keys, each in a revision of its own.
 func write(t testing.TB, table kv.Table, pairs ...string) {
 	t.Helper()
-	err := table.Update(t.Context(), func(tx kv.Tx) error {
+	err := table.Update(t.Context(), nil, func(tx kv.Tx) error {
 		rev := tx.Head().Revision
 		var changes []kv.Change
 		for i := 0; i < len(pairs); i += 2 {
 			rev++
 			key, value := []byte(pairs[i]), []byte(pairs[i+1])
-			old, err := tx.Load([][]byte{key}, []bool{false})
+			old, err := tx.Load([]kv.Lookup{{Key: key}})
 			if err != nil {
 				return err
 			}
@@ -162,7 +162,7 @@ func TestOldVersions(t *testing.T) {
 		if _, err := table.Sweep(t.Context(), 1); err != nil { // leave some of it to do
 			t.Fatal(err)
 		}
-		err = table.Update(t.Context(), func(tx kv.Tx) error { return tx.PutLease(kv.LeaseRecord{ID: 7, TTL: 60}) })
+		err = table.Update(t.Context(), nil, func(tx kv.Tx) error { return tx.PutLease(kv.LeaseRecord{ID: 7, TTL: 60, Beat: 3}) })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +205,11 @@ func TestOldVersions(t *testing.T) {
 			t.Error(got)
 		}
 		leases, err := table.Leases(t.Context())
-		if err != nil || fmt.Sprint(leases) != "[{7 60}]" {
+		want := "[{7 60 3}]"
+		if v == 1 { // knew no beats
+			want = "[{7 60 0}]"
+		}
+		if err != nil || fmt.Sprint(leases) != want {
 			t.Error(leases, err)
 		}
 		if err := db.Check(t.Context()); err != nil {
@@ -253,7 +257,7 @@ func TestKeyspacesShare(t *testing.T) {
 		wg.Go(func() {
 			for n := range 50 {
 				write(t, table, "key", fmt.Sprint(n))
-				err := table.Update(t.Context(), func(tx kv.Tx) error {
+				err := table.Update(t.Context(), nil, func(tx kv.Tx) error {
 					rev := tx.Head().Revision + 1
 					if err := tx.Write(rev, []kv.Change{{KV: kv.KeyValue{Key: []byte("bad"), ModRevision: rev, Version: 1}}}); err != nil {
 						return err
@@ -374,7 +378,7 @@ func TestCanceled(t *testing.T) {
 	table := openTable(t, db, "default")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	err := table.Update(ctx, func(kv.Tx) error { return io.EOF })
+	err := table.Update(ctx, nil, func(kv.Tx) error { return io.EOF })
 	if !errors.Is(err, context.Canceled) && !errors.Is(err, io.EOF) {
 		t.Error(err)
 	}
@@ -385,7 +389,7 @@ func TestCanceled(t *testing.T) {
 	if _, err := table.Head(t.Context()); !errors.Is(err, kv.ErrClosed) {
 		t.Error(err)
 	}
-	if err := table.Update(t.Context(), func(kv.Tx) error { return nil }); !errors.Is(err, kv.ErrClosed) {
+	if err := table.Update(t.Context(), nil, func(kv.Tx) error { return nil }); !errors.Is(err, kv.ErrClosed) {
 		t.Error(err)
 	}
 }

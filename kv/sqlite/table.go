@@ -20,7 +20,9 @@ var _ kv.Table = (*table)(nil)
 // Exclusive implements kv.ExclusiveTable: the lock file keeps other processes out.
 func (t *table) Exclusive() bool { return true }
 
-func (t *table) Update(ctx context.Context, fn func(kv.Tx) error) error {
+// Update implements kv.Table. Keys to be loaded need not be known ahead: they
+// are as near as everything else.
+func (t *table) Update(ctx context.Context, _ []kv.Lookup, fn func(kv.Tx) error) error {
 	return t.db.writer.do(ctx, func(c *conn) error {
 		head, done, err := c.snapshot(t.id)
 		if err != nil {
@@ -84,7 +86,7 @@ func (t *table) Leases(ctx context.Context) (all []kv.LeaseRecord, err error) {
 		}
 		defer s.Reset()
 		for s.Step() {
-			all = append(all, kv.LeaseRecord{ID: s.ColumnInt64(0), TTL: s.ColumnInt64(1)})
+			all = append(all, kv.LeaseRecord{ID: s.ColumnInt64(0), TTL: s.ColumnInt64(1), Beat: s.ColumnInt64(2)})
 		}
 		return s.Err()
 	})
@@ -116,29 +118,29 @@ var _ kv.Tx = (*tx)(nil)
 
 func (x *tx) Head() kv.Head { return x.head }
 
-func (x *tx) Load(keys [][]byte, withValue []bool) ([]*kv.KeyValue, error) {
+func (x *tx) Load(keys []kv.Lookup) ([]*kv.KeyValue, error) {
 	found := make([]*kv.KeyValue, len(keys))
-	for i, key := range keys {
+	for i, l := range keys {
 		q := qLoad
-		if withValue[i] {
+		if l.WithValue {
 			q = qLoadValue
 		}
 		s, err := x.c.with(q, x.t.id)
 		if err != nil {
 			return nil, err
 		}
-		if err := s.BindBlob(2, key); err != nil {
+		if err := s.BindBlob(2, l.Key); err != nil {
 			return nil, err
 		}
 		if s.Step() && s.ColumnInt64(0) > 0 {
 			e := &kv.KeyValue{
-				Key:            key,
+				Key:            l.Key,
 				Version:        s.ColumnInt64(0),
 				ModRevision:    s.ColumnInt64(1),
 				CreateRevision: s.ColumnInt64(2),
 				Lease:          s.ColumnInt64(3),
 			}
-			if withValue[i] {
+			if l.WithValue {
 				e.Value = s.ColumnBlob(4, nil)
 			}
 			found[i] = e
@@ -216,11 +218,14 @@ func (x *tx) Lease(id kv.LeaseID) (*kv.LeaseRecord, error) {
 	}
 	var l *kv.LeaseRecord
 	if s.Step() {
-		l = &kv.LeaseRecord{ID: id, TTL: s.ColumnInt64(0)}
+		l = &kv.LeaseRecord{ID: id, TTL: s.ColumnInt64(0), Beat: s.ColumnInt64(1)}
 	}
 	return l, s.Reset()
 }
 
-func (x *tx) PutLease(l kv.LeaseRecord) error           { return x.c.exec(qPutLease, x.t.id, l.ID, l.TTL) }
+func (x *tx) PutLease(l kv.LeaseRecord) error {
+	return x.c.exec(qPutLease, x.t.id, l.ID, l.TTL, l.Beat)
+}
+
 func (x *tx) DeleteLease(id kv.LeaseID) error           { return x.c.exec(qDeleteLease, x.t.id, id) }
 func (x *tx) LeaseKeys(id kv.LeaseID) ([][]byte, error) { return x.c.leaseKeys(x.t.id, id) }

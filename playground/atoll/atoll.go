@@ -25,7 +25,11 @@ import (
 const RoleName = "atoll"
 
 // command is what the role is given: the arguments after "atoll".
-type command struct{ Args []string }
+type command struct {
+	Args []string
+	// Environment that is secret.
+	Environment map[string]string
+}
 
 // Role runs a command inside a child process. It reports ready at once; only
 // the command's own face can tell when it is.
@@ -37,6 +41,11 @@ func Role(ctx context.Context, link *child.Link) error {
 	if err := link.Ready(struct{}{}); err != nil {
 		return err
 	}
+	for name, value := range c.Environment {
+		if err := os.Setenv(name, value); err != nil {
+			return err
+		}
+	}
 	atoll := cli.New("atoll")
 	atoll.SetArgs(c.Args)
 	atoll.SetOut(os.Stderr)
@@ -46,7 +55,11 @@ func Role(ctx context.Context, link *child.Link) error {
 
 // Run starts a command and does not wait for anything.
 func Run(logFile string, args ...string) (*child.Process, error) {
-	return child.Start(child.Spec{Role: RoleName, Name: "atoll " + args[0], Config: command{args}, LogFile: logFile})
+	return start(logFile, command{Args: args})
+}
+
+func start(logFile string, c command) (*child.Process, error) {
+	return child.Start(child.Spec{Role: RoleName, Name: "atoll " + c.Args[0], Config: c, LogFile: logFile})
 }
 
 // Config describes an `atoll server`.
@@ -57,6 +70,9 @@ type Config struct {
 	LogFile string
 	// Port to serve on; 0 means any free one, another at each start.
 	Port int
+	// Datastore is the URL of its datastore; empty means SQLite in Dir. It is not
+	// put on a command line, which everybody on the machine can read.
+	Datastore string
 	// Flags beyond those.
 	Flags []string
 }
@@ -78,8 +94,11 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 			return nil, fmt.Errorf("start atoll: %w", err)
 		}
 	}
-	process, err := Run(cfg.LogFile, append([]string{"server",
-		"--data-dir", cfg.Dir, "--secure-port", strconv.Itoa(cfg.Port)}, cfg.Flags...)...)
+	c := command{Args: append([]string{"server", "--data-dir", cfg.Dir, "--secure-port", strconv.Itoa(cfg.Port)}, cfg.Flags...)}
+	if cfg.Datastore != "" {
+		c.Environment = map[string]string{cli.DatastoreVariable: cfg.Datastore}
+	}
+	process, err := start(cfg.LogFile, c)
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func TestClusterRunsAndGoesOn(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	dir := t.TempDir()
-	s, err := store.Open(filepath.Join(dir, "members.db"))
+	s, err := store.Open(t.Context(), filepath.Join(dir, "members.db"))
 	if err != nil {
 		t.Fatal(err)
 	}

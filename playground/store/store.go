@@ -33,8 +33,8 @@ type Store struct {
 
 // Open opens the store in a file, by its absolute path; it is made if there is
 // none. Only one process at a time can have it open (kv.ErrInUse).
-func Open(file string) (*Store, error) {
-	db, err := server.OpenDatastore("sqlite://" + file)
+func Open(ctx context.Context, file string) (*Store, error) {
+	db, err := server.OpenDatastore(ctx, "sqlite://"+file)
 	if err != nil {
 		return nil, err
 	}

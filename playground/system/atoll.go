@@ -2,45 +2,143 @@ package system
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/atoll-dev/atoll/playground/atoll"
+	"github.com/atoll-dev/atoll/playground/postgres"
 )
 
-// StartAtoll starts `atoll server`, for the first time or again after it
-// stopped, and returns when it is ready.
-func (s *System) StartAtoll(ctx context.Context) error {
-	port, err := rememberedPort(filepath.Join(s.dir, "atoll.port"))
-	if err != nil {
-		return fmt.Errorf("start atoll: %w", err)
+// ServerName is "atoll", and for further servers "atoll-2", "atoll-3", …
+func ServerName(i int) string {
+	if i == 0 {
+		return "atoll"
 	}
-	s.progress("atoll", "atoll server starts")
-	server, err := atoll.Start(ctx, atoll.Config{Dir: filepath.Join(s.dir, "atoll"), LogFile: s.logFile("atoll"), Port: port})
+	return fmt.Sprintf("atoll-%d", i+1)
+}
+
+// StartAtoll starts all servers of Atoll, for the first time or again after
+// they stopped, and returns when they are ready.
+func (s *System) StartAtoll(ctx context.Context) error {
+	if err := s.startDatabase(ctx); err != nil {
+		return err
+	}
+	// Several servers start at the same moment, as they may on several machines.
+	group, ctx := errgroup.WithContext(ctx)
+	for i := range s.servers {
+		group.Go(func() error { return s.StartServer(ctx, i) })
+	}
+	return group.Wait()
+}
+
+// startDatabase runs a PostgreSQL for several servers that have been given none.
+func (s *System) startDatabase(ctx context.Context) error {
+	if s.servers == 1 || s.datastore != "" {
+		return nil
+	}
+	s.progress("postgres", "starts")
+	if os.Geteuid() == 0 {
+		// Started by root it runs as another user, who must get to its directory.
+		// What is secret in this one has modes of its own.
+		if err := os.Chmod(s.dir, 0o711); err != nil {
+			return err
+		}
+	}
+	port, err := rememberedPort(filepath.Join(s.dir, "postgres.port"))
+	if err != nil {
+		return err
+	}
+	db, err := postgres.Start(ctx, postgres.Config{Dir: filepath.Join(s.dir, "postgres"), Port: port})
 	if err != nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.atoll = server
+	s.database, s.datastore = db, db.URL()
 	return nil
 }
 
-// StopAtoll stops Atoll in order, and leaves the members alone.
-func (s *System) StopAtoll() error { return s.takeAtoll().Stop() }
-
-// KillAtoll ends Atoll as a crash would.
-func (s *System) KillAtoll() { s.takeAtoll().Kill() }
-
-func (s *System) takeAtoll() *atoll.Server {
+// StartServer starts one server, the first being 0, and returns when it is ready.
+func (s *System) StartServer(ctx context.Context, i int) error {
+	name := ServerName(i)
+	port, err := rememberedPort(filepath.Join(s.dir, name+".port"))
+	if err != nil {
+		return fmt.Errorf("start %s: %w", name, err)
+	}
+	config := atoll.Config{Dir: filepath.Join(s.dir, name), LogFile: s.logFile(name), Port: port}
+	if s.datastore != "" {
+		token, err := s.token()
+		if err != nil {
+			return fmt.Errorf("start %s: %w", name, err)
+		}
+		config.Datastore = s.datastore
+		config.Flags = []string{"--token-file", token}
+	}
+	s.progress(name, "atoll server starts")
+	server, err := atoll.Start(ctx, config)
+	if err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	server := s.atoll
-	s.atoll = nil
+	s.atolls[i] = server
+	return nil
+}
+
+// token is the file with the token that all servers are given.
+func (s *System) token() (string, error) {
+	file := filepath.Join(s.dir, "token")
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		return file, nil
+	case err != nil:
+		return "", err
+	}
+	_, err = fmt.Fprintln(f, rand.Text())
+	return file, errors.Join(err, f.Close())
+}
+
+// StopAtoll stops all servers in order, and leaves the members and the database
+// alone.
+func (s *System) StopAtoll() error {
+	var errs []error
+	for i := range s.servers {
+		if server := s.takeServer(i); server != nil {
+			errs = append(errs, server.Stop())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// KillAtoll ends all servers as a crash would.
+func (s *System) KillAtoll() {
+	for i := range s.servers {
+		s.KillServer(i)
+	}
+}
+
+// KillServer ends one server as a crash would.
+func (s *System) KillServer(i int) {
+	if server := s.takeServer(i); server != nil {
+		server.Kill()
+	}
+}
+
+func (s *System) takeServer(i int) *atoll.Server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	server := s.atolls[i]
+	s.atolls[i] = nil
 	return server
 }
 

@@ -1,6 +1,7 @@
 // Package system starts a whole Atoll with real member clusters on one
-// machine: a store for the members, `atoll server`, and a child process for
-// each cluster. The playground and the whole-system tests both begin here.
+// machine: a store for the members, one `atoll server` or several on one
+// PostgreSQL, and a child process for each cluster. The playground and the
+// whole-system tests both begin here.
 //
 // All state is under one directory. A system that is started again on it goes
 // on where it was.
@@ -22,6 +23,7 @@ import (
 	"github.com/atoll-dev/atoll/playground/atoll"
 	"github.com/atoll-dev/atoll/playground/child"
 	"github.com/atoll-dev/atoll/playground/member"
+	"github.com/atoll-dev/atoll/playground/postgres"
 	"github.com/atoll-dev/atoll/playground/store"
 )
 
@@ -29,6 +31,12 @@ import (
 type Config struct {
 	// Dir for everything; made if missing.
 	Dir string
+	// Servers is how many servers of Atoll to run; 0 means 1. Several share a
+	// datastore.
+	Servers int
+	// Datastore is the URL of it. Empty means SQLite for one server, and for
+	// several a PostgreSQL that is started for them.
+	Datastore string
 	// Progress, if set, is told what each part does while it starts. It may be
 	// called from several goroutines at once.
 	Progress func(part, step string)
@@ -37,12 +45,15 @@ type Config struct {
 // System is an Atoll that runs, and its members.
 type System struct {
 	dir      string
+	servers  int
 	progress func(part, step string)
 	store    *store.Store
 
-	mu      sync.Mutex
-	atoll   *atoll.Server
-	members map[string]*member.Cluster
+	mu        sync.Mutex
+	datastore string
+	database  *postgres.Server // that was started for the servers
+	atolls    []*atoll.Server  // nil where one does not run
+	members   map[string]*member.Cluster
 }
 
 // Roles are the roles of child processes that a program which starts a System
@@ -55,7 +66,7 @@ func Roles() map[string]child.Role {
 }
 
 // Open prepares the directory and opens the members' store. Nothing runs yet.
-func Open(cfg Config) (*System, error) {
+func Open(ctx context.Context, cfg Config) (*System, error) {
 	dir, err := filepath.Abs(cfg.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", cfg.Dir, err)
@@ -63,18 +74,35 @@ func Open(cfg Config) (*System, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open %s: %w", cfg.Dir, err)
 	}
-	s := &System{dir: dir, progress: cfg.Progress, members: map[string]*member.Cluster{}}
+	s := &System{
+		dir: dir, servers: max(cfg.Servers, 1), datastore: cfg.Datastore, progress: cfg.Progress,
+		members: map[string]*member.Cluster{},
+	}
+	s.atolls = make([]*atoll.Server, s.servers)
 	if s.progress == nil {
 		s.progress = func(string, string) {}
 	}
-	if s.store, err = store.Open(filepath.Join(dir, "members.db")); err != nil {
+	if s.store, err = store.Open(ctx, filepath.Join(dir, "members.db")); err != nil {
 		return nil, fmt.Errorf("open %s: %w", cfg.Dir, err)
 	}
 	return s, nil
 }
 
-// Kubeconfig is the path of the kubeconfig of Atoll's administrator.
-func (s *System) Kubeconfig() string { return filepath.Join(s.dir, "atoll", "admin.kubeconfig") }
+// Kubeconfig is the path of the kubeconfig of Atoll's administrator, by way of
+// the first server.
+func (s *System) Kubeconfig() string { return s.KubeconfigOf(0) }
+
+// KubeconfigOf is the same by way of another one.
+func (s *System) KubeconfigOf(i int) string {
+	return filepath.Join(s.dir, ServerName(i), "admin.kubeconfig")
+}
+
+// Database is the PostgreSQL that was started for the servers, nil if none was.
+func (s *System) Database() *postgres.Server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.database
+}
 
 // REST is a client configuration for Atoll's administrator.
 func (s *System) REST() (*rest.Config, error) {
@@ -157,8 +185,10 @@ func (s *System) Done() <-chan error {
 			}
 		}
 	}
-	if s.atoll != nil {
-		go report(s.atoll.Done(), s.atoll.Err)
+	for _, server := range s.atolls {
+		if server != nil {
+			go report(server.Done(), server.Err)
+		}
 	}
 	for _, m := range s.members {
 		go report(m.Done(), m.Err)
@@ -166,20 +196,20 @@ func (s *System) Done() <-chan error {
 	return out
 }
 
-// Close stops Atoll, then the members, then their store.
+// Close stops Atoll, then the members, then what they stored in.
 func (s *System) Close() error {
+	errs := []error{s.StopAtoll()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var errs []error
-	if s.atoll != nil {
-		errs = append(errs, s.atoll.Stop())
-	}
 	stopped := make(chan error)
 	for _, m := range s.members {
 		go func() { stopped <- m.Stop() }()
 	}
 	for range s.members {
 		errs = append(errs, <-stopped)
+	}
+	if s.database != nil {
+		errs = append(errs, s.database.Stop())
 	}
 	return errors.Join(append(errs, s.store.Close())...)
 }

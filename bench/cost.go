@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/atoll-dev/atoll/playground/postgres"
+)
+
+// costClients is with how many clients costs are measured.
+const costClients = 256
+
+// cost is what a system that stores in PostgreSQL spends on a create.
+type cost struct {
+	System string `json:"system"`
+	// Processor time per 1,000 creates: of the system's own processes (in process:
+	// the clients' too), and of PostgreSQL.
+	SystemMillis   float64 `json:"system_cpu_ms_per_1000"`
+	PostgresMillis float64 `json:"postgres_cpu_ms_per_1000"`
+	// Commits and syncs of PostgreSQL's log per create, and bytes written to it.
+	Commits  float64 `json:"commits"`
+	Syncs    float64 `json:"syncs"`
+	LogBytes float64 `json:"log_bytes"`
+	// Bytes that an object takes in the database, indexes and all.
+	Bytes float64 `json:"bytes"`
+}
+
+// spent is a reading of PostgreSQL's counters.
+type spent struct {
+	commits, syncs, logBytes, size float64
+	system, postgres               time.Duration
+}
+
+func measureCost(ctx context.Context, db *postgres.Server, s onPostgres, count int) (c cost, err error) {
+	w := workload{Kind: "create", Clients: costClients, Count: count, Prefix: "/registry/cost/"}
+	settleDisk()
+	var before, after spent
+	w.before = func() error { before, err = readSpent(ctx, db, s); return err }
+	w.after = func() error { after, err = readSpent(ctx, db, s); return err }
+	if _, err := s.run(ctx, w); err != nil {
+		return c, err
+	}
+	n := float64(count)
+	return cost{
+		System:         s.name(),
+		SystemMillis:   float64((after.system - before.system).Milliseconds()) / n * 1000,
+		PostgresMillis: float64((after.postgres - before.postgres).Milliseconds()) / n * 1000,
+		Commits:        (after.commits - before.commits) / n,
+		Syncs:          (after.syncs - before.syncs) / n,
+		LogBytes:       (after.logBytes - before.logBytes) / n,
+		Bytes:          (after.size - before.size) / n,
+	}, nil
+}
+
+func readSpent(ctx context.Context, db *postgres.Server, s onPostgres) (out spent, err error) {
+	// Counters are told by the processes that count, now and then.
+	row, err := db.Exec(ctx, fmt.Sprintf(`SELECT d.xact_commit, w.wal_sync, w.wal_bytes, pg_database_size(d.datname)
+		FROM pg_stat_database d, pg_stat_wal w WHERE d.datname = '%s'`, s.database()))
+	if err != nil {
+		return out, err
+	}
+	fields := strings.Split(row, "|")
+	if len(fields) != 4 {
+		return out, fmt.Errorf("PostgreSQL's counters: %q", row)
+	}
+	for i, into := range []*float64{&out.commits, &out.syncs, &out.logBytes, &out.size} {
+		if *into, err = strconv.ParseFloat(fields[i], 64); err != nil {
+			return out, fmt.Errorf("PostgreSQL's counters: %q: %w", row, err)
+		}
+	}
+	for _, pid := range s.pids() {
+		t, err := treeTime(pid)
+		if err != nil {
+			return out, err
+		}
+		out.system += t
+	}
+	out.postgres, err = treeTime(db.PID())
+	return out, err
+}
+
+// treeTime is the processor time of a process and all below it, those that
+// have ended and been waited for included.
+func treeTime(root int) (time.Duration, error) {
+	children := map[int][]int{}
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return 0, err
+	}
+	for _, stat := range stats {
+		raw, err := os.ReadFile(stat)
+		if err != nil {
+			continue // it has ended
+		}
+		_, rest, _ := strings.Cut(string(raw), ") ")
+		fields := strings.Fields(rest)
+		if len(fields) < 2 {
+			continue
+		}
+		pid, err1 := strconv.Atoi(filepath.Base(filepath.Dir(stat)))
+		parent, err2 := strconv.Atoi(fields[1])
+		if err1 == nil && err2 == nil {
+			children[parent] = append(children[parent], pid)
+		}
+	}
+	sum, err := processTime(root)
+	if err != nil {
+		return 0, err
+	}
+	for below := children[root]; len(below) > 0; {
+		pid := below[0]
+		below = append(below[1:], children[pid]...)
+		if t, err := processTime(pid); err == nil {
+			sum += t
+		}
+	}
+	return sum, nil
+}
+
+func writeCosts(w io.Writer, all []cost) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "system\tits CPU ms per 1000\tPostgreSQL's\tcommits\tlog syncs\tlog bytes\tbytes kept\t")
+	for _, c := range all {
+		fmt.Fprintf(t, "%s\t%.0f\t%.0f\t%.3f\t%.3f\t%.0f\t%.0f\t\n", c.System, c.SystemMillis, c.PostgresMillis, c.Commits, c.Syncs, c.LogBytes, c.Bytes)
+	}
+	t.Flush()
+}

@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/atoll-dev/atoll/kv"
+	"github.com/atoll-dev/atoll/kv/inspect"
+	"github.com/atoll-dev/atoll/server"
+)
+
+func newKVCheckCommand() *cobra.Command {
+	var datastore, keyspace string
+	cmd := &cobra.Command{
+		Use:   "check --datastore URL",
+		Short: "Verify the log of keyspaces against their current state",
+		Long: `Verify a datastore: the database's own structure where it can tell, and of each
+keyspace that replaying the log from the compaction revision gives the current
+state, and that keys and leases agree.
+
+Every finding is printed, and the exit code is 1 if there is any. It changes
+nothing, and works while servers run on the datastore. It reads everything.`,
+		Example: `  atoll kv check --datastore sqlite:///var/lib/atoll/atoll.db`,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if datastore == "" {
+				return errors.New("no datastore given: name one with --datastore sqlite:///path/to/file.db")
+			}
+			return checkDatastore(cmd.Context(), datastore, keyspace, cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&datastore, "datastore", "", "URL of the datastore, such as sqlite:///path/to/file.db.")
+	flags.StringVar(&keyspace, "keyspace", "", "Only this keyspace. The default is all.")
+	return cmd
+}
+
+func checkDatastore(ctx context.Context, datastore, keyspace string, out, progress io.Writer) (err error) {
+	db, err := server.OpenDatastoreToRead(ctx, datastore)
+	if err != nil {
+		return err
+	}
+	defer func() { err = first(err, db.Close()) }()
+	findings := 0
+	report := func(finding string) {
+		findings++
+		fmt.Fprintln(out, finding)
+	}
+	names := []string{keyspace}
+	if keyspace == "" {
+		if names, err = db.Keyspaces(ctx); err != nil {
+			return err
+		}
+		if c, ok := db.Backend.(kv.Checker); ok {
+			fmt.Fprintln(progress, "checking the database ...")
+			for _, f := range findingsOf(c.Check(ctx)) {
+				report(f.Error())
+			}
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+		}
+	}
+	for _, name := range names {
+		table, err := openTable(ctx, db, name)
+		if err != nil {
+			return err
+		}
+		meter := newMeter(progress, fmt.Sprintf("checking keyspace %q", name), "rows")
+		err = inspect.Check(ctx, table, func(done, _ int64) { meter.set(done, 0) },
+			func(f string) { report(fmt.Sprintf("keyspace %q: %s", name, f)) })
+		meter.stop()
+		if err != nil {
+			return fmt.Errorf("check keyspace %q: %w", name, err)
+		}
+	}
+	if findings > 0 {
+		return fmt.Errorf("%d findings in %s: restore a backup into another datastore and compare, before anything writes to this one again", findings, db.URL())
+	}
+	fmt.Fprintf(out, "checked %s: no findings\n", quoted(names))
+	return nil
+}
+
+// findingsOf takes joined errors apart.
+func findingsOf(err error) []error {
+	if err == nil {
+		return nil
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	return []error{err}
+}

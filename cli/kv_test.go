@@ -1,0 +1,281 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/atoll-dev/atoll/cli"
+	"github.com/atoll-dev/atoll/kv"
+	"github.com/atoll-dev/atoll/kv/etcd"
+)
+
+// served is an `atoll kv serve` on a database of its own.
+type served struct {
+	kv.Keyspace
+	datastore, endpoint string
+}
+
+// output collects what a command writes, for a reader at the same time.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// start runs a command until the test ends or stop is called, which returns how it
+// ended.
+func start(t *testing.T, args ...string) (out *output, stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	out = &output{}
+	cmd := cli.New("atoll")
+	cmd.SetArgs(args)
+	cmd.SetOut(out)
+	cmd.SetErr(out)
+	done := make(chan error, 1)
+	go func() { done <- cmd.ExecuteContext(ctx) }()
+	stop = sync.OnceValue(func() error {
+		cancel()
+		return <-done
+	})
+	t.Cleanup(func() { stop() })
+	return out, stop
+}
+
+// eventually waits until a condition holds.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 30 s: %s", what)
+		}
+	}
+}
+
+func serveKV(t *testing.T) *served {
+	t.Helper()
+	s := &served{datastore: "sqlite://" + filepath.Join(t.TempDir(), "kv.db")}
+	out, _ := start(t, "kv", "serve", "--datastore", s.datastore, "--listen", "127.0.0.1:0")
+	address := regexp.MustCompile(`serves etcd clients on (\S+)`)
+	eventually(t, "kv serve is ready", func() bool {
+		found := address.FindStringSubmatch(out.String())
+		if found != nil {
+			s.endpoint = "http://" + found[1]
+		}
+		return found != nil
+	})
+	client, err := etcd.Dial(t.Context(), s.endpoint, etcd.ClientTLS{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	s.Keyspace = etcd.Remote(client)
+	return s
+}
+
+func (s *served) put(t *testing.T, key, value string) {
+	t.Helper()
+	if _, err := s.Txn(t.Context(), kv.TxnRequest{Then: []kv.Op{{Put: &kv.PutOp{Key: []byte(key), Value: []byte(value)}}}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *served) del(t *testing.T, key string) {
+	t.Helper()
+	if _, err := s.Txn(t.Context(), kv.TxnRequest{Then: []kv.Op{{Delete: &kv.DeleteOp{Span: kv.Span{Start: []byte(key)}}}}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// good runs a command that must succeed, and gives what it printed.
+func good(t *testing.T, args ...string) string {
+	t.Helper()
+	code, stdout, stderr := run(t, append([]string{"atoll", "kv"}, args...)...)
+	if code != 0 {
+		t.Fatalf("atoll kv %s: exit code %d\n%s%s", strings.Join(args, " "), code, stdout, stderr)
+	}
+	return stdout
+}
+
+// bad runs a command that must fail, and gives what it said.
+func bad(t *testing.T, want string, args ...string) {
+	t.Helper()
+	code, stdout, stderr := run(t, append([]string{"atoll", "kv"}, args...)...)
+	if code != 1 || !strings.Contains(stderr, want) {
+		t.Errorf("atoll kv %s: exit code %d, want 1 and %q\n%s%s", strings.Join(args, " "), code, want, stdout, stderr)
+	}
+}
+
+func wants(t *testing.T, what, got string, parts ...string) {
+	t.Helper()
+	for _, p := range parts {
+		if !strings.Contains(got, p) {
+			t.Errorf("%s lacks %q:\n%s", what, p, got)
+		}
+	}
+}
+
+// Looking works beside a server that has the database open, and through it.
+func TestLookAtALiveKeyspace(t *testing.T) {
+	s := serveKV(t)
+	s.put(t, "a", "secret")
+	s.put(t, "a", "secret2")
+	s.put(t, "b\n", "\xff")
+	s.del(t, "b\n")
+	s.put(t, "c", "3")
+
+	wants(t, "status", good(t, "status", "--datastore", s.datastore), "default    6          0           2      3", "last commit")
+	var status struct {
+		Keyspaces []struct{ Revision, Keys int64 }
+	}
+	if err := json.Unmarshal([]byte(good(t, "status", "--endpoint", s.endpoint, "-o", "json")), &status); err != nil ||
+		len(status.Keyspaces) != 1 || status.Keyspaces[0].Revision != 6 || status.Keyspaces[0].Keys != 2 {
+		t.Errorf("status: %+v, %v", status, err)
+	}
+	for _, where := range [][]string{{"--datastore", s.datastore}, {"--endpoint", s.endpoint}} {
+		dump := func(args ...string) string { return good(t, append(append([]string{"dump"}, where...), args...)...) }
+		plain := dump()
+		wants(t, "dump", plain, "3\t2\t2\t\t7\ta\n", "6\t6\t1\t\t1\tc\n")
+		if strings.Contains(plain, "secret") {
+			t.Error("a dump shows values without being asked")
+		}
+		wants(t, "dump", dump("--values", "raw", "--revision", "4", "--prefix", "b"), `"\xff"`, `"b\n"`)
+		wants(t, "dump", dump("--values", "none", "-o", "json"), `{"key":"a","modRevision":3,"createRevision":2,"version":2}`)
+		wants(t, "history", dump("--history", "--values", "base64", "-o", "json"),
+			`{"type":"PUT","key":"a","modRevision":2,"createRevision":2,"version":1,"valueBase64":"c2VjcmV0"}`, `{"type":"DELETE","key":"b\n","modRevision":5}`)
+		if lines := strings.Count(dump("--history", "--revision", "3"), "\n"); lines != 3 {
+			t.Errorf("history up to revision 3 has %d lines, want a header and 2", lines)
+		}
+	}
+	wants(t, "check", good(t, "check", "--datastore", s.datastore), "no findings")
+
+	bad(t, `no keyspace "x": it has "default"`, "dump", "--datastore", s.datastore, "--keyspace", "x")
+	bad(t, "future", "dump", "--datastore", s.datastore, "--revision", "99")
+	bad(t, "with --endpoint", "compact", "--datastore", s.datastore, "--revision", "4")
+	wants(t, "dry run", good(t, "compact", "--datastore", s.datastore, "--revision", "6", "--dry-run"), "drops 3 earlier states")
+	wants(t, "compact", good(t, "compact", "--endpoint", s.endpoint, "--keep-revisions", "1", "--physical"), "compacted at revision 5")
+	wants(t, "compact", good(t, "compact", "--endpoint", s.endpoint, "--keep-revisions", "1"), "nothing to compact")
+	bad(t, "compacted at 5 already", "compact", "--endpoint", s.endpoint, "--revision", "2")
+	wants(t, "check", good(t, "check", "--datastore", s.datastore), "no findings")
+}
+
+func TestCompactADatabaseAtRest(t *testing.T) {
+	s := serveKV(t)
+	for i := range 20 {
+		s.put(t, "a", fmt.Sprint(i))
+	}
+	copied := "sqlite://" + filepath.Join(t.TempDir(), "copy.db")
+	good(t, "copy", "--from", s.endpoint, "--to", copied, "--bump", "-1")
+	good(t, "copy", "--from", s.datastore, "--to", copied, "--mirror")
+	s.put(t, "a", "later")
+	wants(t, "mirror", good(t, "copy", "--from", s.datastore, "--to", copied, "--mirror"), "1 put")
+	wants(t, "compact", good(t, "compact", "--datastore", copied, "--keep-revisions", "0", "--physical"), "compacted at revision 3")
+	wants(t, "status", good(t, "status", "--datastore", copied), "default    3          3           1      0")
+	wants(t, "check", good(t, "check", "--datastore", copied), "no findings")
+}
+
+func TestCopyThereAndBack(t *testing.T) {
+	from, back := serveKV(t), serveKV(t)
+	for i := range 50 {
+		from.put(t, fmt.Sprintf("key%02d", i), strings.Repeat("v", i))
+	}
+	middle := "sqlite://" + filepath.Join(t.TempDir(), "middle.db")
+	wants(t, "dry run", good(t, "copy", "--from", from.endpoint, "--to", middle, "--dry-run"), "would copy 50 keys", "50 to put")
+	out := good(t, "copy", "--from", from.endpoint, "--to", middle)
+	wants(t, "copy", out, "copied 50 keys", "resource versions differ", "verified: 50 keys are equal", "revision 10000000")
+	bad(t, "--mirror", "copy", "--from", from.endpoint, "--to", middle)
+	from.put(t, "new", "1")
+	bad(t, "1 keys differ", "copy", "--from", from.endpoint, "--to", middle, "--verify-only")
+	wants(t, "mirror", good(t, "copy", "--from", from.endpoint, "--to", middle, "--mirror"), "1 put, 50 equal already")
+	good(t, "copy", "--from", from.endpoint, "--to", middle, "--verify-only")
+	wants(t, "copy back", good(t, "copy", "--from", middle, "--to", back.endpoint), "verified: 51 keys")
+	bad(t, "same keyspace", "copy", "--from", middle, "--to", middle)
+	bad(t, "--to etcd://", "copy", "--from", middle, "--to", from.datastore, "--merge")
+}
+
+func TestCopyFollows(t *testing.T) {
+	for _, live := range []string{"endpoint", "datastore"} {
+		from, to := serveKV(t), serveKV(t)
+		from.put(t, "a", "1")
+		source := from.endpoint
+		if live == "datastore" {
+			source = from.datastore
+		}
+		out, stop := start(t, "kv", "copy", "--from", source, "--to", to.endpoint, "--follow")
+		eventually(t, "the copy follows", func() bool { return strings.Contains(out.String(), "following from revision 2") })
+		from.put(t, "b", "2")
+		from.del(t, "a")
+		eventually(t, "changes arrive", func() bool {
+			res, err := to.Range(t.Context(), kv.RangeRequest{Span: kv.Prefix(nil)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(res.KVs) == 1 && string(res.KVs[0].Key) == "b"
+		})
+		if err := stop(); err != nil {
+			t.Errorf("interrupted, it says %v", err)
+		}
+		wants(t, "follow", out.String(), "everything up to revision 4")
+	}
+}
+
+func TestBackupAndRestore(t *testing.T) {
+	s := serveKV(t)
+	for i := range 30 {
+		s.put(t, fmt.Sprint("key", i), strings.Repeat("v", 100*i))
+	}
+	dir := t.TempDir()
+	file := filepath.Join(dir, "backup")
+	wants(t, "backup", good(t, "backup", "--datastore", s.datastore, "--to", file), `keyspace "default" backed up at revision 31: 30 keys`)
+	bad(t, "--overwrite", "backup", "--datastore", s.datastore, "--to", file)
+	wants(t, "backup", good(t, "backup", "--endpoint", s.endpoint, "--to", file, "--overwrite", "--compress", "none"), "30 keys")
+
+	restored := "sqlite://" + filepath.Join(dir, "new.db")
+	wants(t, "dry run", good(t, "restore", "--from", file, "--to", restored, "--dry-run"), "is sound", "30 keys")
+	if _, err := os.Stat(filepath.Join(dir, "new.db")); err == nil {
+		t.Error("a dry run has made a database")
+	}
+	wants(t, "restore", good(t, "restore", "--from", file, "--to", restored), "30 put", "verified: 30 keys")
+	wants(t, "status", good(t, "status", "--datastore", restored), "default    1000000032   1000000031   30")
+	bad(t, "30 keys already", "restore", "--from", file, "--to", restored)
+	wants(t, "restore again", good(t, "restore", "--from", file, "--to", restored, "--mirror"), "0 put, 30 equal already")
+	wants(t, "check", good(t, "check", "--datastore", restored), "no findings")
+
+	other := serveKV(t)
+	bad(t, "would go back", "restore", "--from", file, "--to", other.endpoint)
+	wants(t, "restore", good(t, "restore", "--from", file, "--to", other.endpoint, "--bump", "-1"), "verified: 30 keys")
+
+	f, err := os.OpenFile(file, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.Seek(5000, io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	bad(t, "damaged", "restore", "--from", file, "--to", "sqlite://"+filepath.Join(dir, "never.db"))
+}

@@ -1,0 +1,103 @@
+// Package inspect reads keyspaces as their database holds them, for operators:
+// without an engine, so that looking at a keyspace changes nothing in it (an
+// engine would let leases expire) and needs no server to stop.
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// Reader is the part of a kv.Keyspace that reads, straight from a kv.Table.
+// Keys come ascending; other orders, and bounds on revisions, it does not have.
+type Reader struct {
+	table   kv.Table
+	backend kv.Backend
+	clock   clock.Clock
+}
+
+// NewReader reads table, of which backend tells the size. Both stay the caller's
+// to close.
+func NewReader(table kv.Table, backend kv.Backend, clock clock.Clock) *Reader {
+	return &Reader{table, backend, clock}
+}
+
+// Range as in kv.Keyspace.
+func (r *Reader) Range(ctx context.Context, req kv.RangeRequest) (*kv.RangeResult, error) {
+	if len(req.Start) == 0 {
+		return nil, fmt.Errorf("range: %w", kv.ErrEmptyKey)
+	}
+	if req.SortOrder != kv.SortNone || req.MinModRevision|req.MaxModRevision|req.MinCreateRevision|req.MaxCreateRevision != 0 {
+		return nil, fmt.Errorf("range: %w: only ascending by key, and without bounds on revisions", kv.ErrInvalidRequest)
+	}
+	res, _, err := r.table.Range(ctx, req, req.CountOnly)
+	return res, err
+}
+
+// Status as in kv.Keyspace.
+func (r *Reader) Status(ctx context.Context) (*kv.Status, error) {
+	head, err := r.table.Head(ctx)
+	if err != nil {
+		return nil, err
+	}
+	st := &kv.Status{Revision: head.Revision, Compacted: head.Compacted}
+	st.Size, st.SizeInUse, err = r.backend.Size(ctx)
+	return st, err
+}
+
+// TimeToLive as in kv.Keyspace, but that only an engine knows how much is left:
+// Remaining is all that was granted.
+func (r *Reader) TimeToLive(ctx context.Context, id kv.LeaseID, withKeys bool) (*kv.Lease, error) {
+	all, err := r.table.Leases(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range all {
+		if l.ID != id {
+			continue
+		}
+		ttl := time.Duration(l.TTL) * time.Second
+		out := &kv.Lease{ID: id, Granted: ttl, Remaining: ttl}
+		if withKeys {
+			keys, head, err := r.table.LeaseKeys(ctx, id)
+			if err != nil {
+				return nil, err
+			}
+			out.Keys, out.Revision = keys, head.Revision
+		}
+		return out, nil
+	}
+	return nil, fmt.Errorf("lease %x: %w", id, kv.ErrLeaseNotFound)
+}
+
+// LeaseList as in kv.Keyspace.
+func (r *Reader) LeaseList(ctx context.Context) ([]kv.LeaseID, kv.Revision, error) {
+	all, err := r.table.Leases(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	head, err := r.table.Head(ctx)
+	ids := make([]kv.LeaseID, len(all))
+	for i, l := range all {
+		ids[i] = l.ID
+	}
+	return ids, head.Revision, err
+}
+
+// Inspect tells what the table holds: all of it if the table can tell, or else
+// only the number of keys, with History -1.
+func (r *Reader) Inspect(ctx context.Context) (*kv.Inspection, error) {
+	if t, ok := r.table.(kv.Inspector); ok {
+		return t.Inspect(ctx)
+	}
+	res, err := r.Range(ctx, kv.RangeRequest{Span: kv.Prefix(nil), CountOnly: true})
+	if err != nil {
+		return nil, err
+	}
+	return &kv.Inspection{Keys: res.Count, History: -1}, nil
+}

@@ -1,0 +1,173 @@
+package mvcc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// Grant implements kv.Leases.
+func (k *Keyspace) Grant(ctx context.Context, id kv.LeaseID, ttl time.Duration) (*kv.Lease, error) {
+	seconds := int64((ttl + time.Second - 1) / time.Second)
+	if ttl > maxLeaseTTL*time.Second {
+		return nil, fmt.Errorf("grant lease of %v: %w", ttl, kv.ErrLeaseTTLTooLarge)
+	}
+	for {
+		record := kv.LeaseRecord{ID: id, TTL: max(seconds, minLeaseTTL)}
+		if id == 0 {
+			record.ID = rand.Int64N(1<<63-1) + 1
+		}
+		// A lease that ends and is granted again between two looks must not look
+		// like one that has not moved.
+		record.Beat = rand.Int64N(1 << 62)
+		w := &write{lease: &leaseWrite{kind: leaseGrant, record: record}}
+		err := k.commits.do(ctx, w)
+		if id == 0 && errors.Is(err, kv.ErrLeaseExists) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		return granted(record, w.rev), nil
+	}
+}
+
+// granted describes a lease that has its full time.
+func granted(r kv.LeaseRecord, rev kv.Revision) *kv.Lease {
+	d := time.Duration(r.TTL) * time.Second
+	return &kv.Lease{ID: r.ID, Granted: d, Remaining: d, Revision: rev}
+}
+
+// Revoke implements kv.Leases.
+func (k *Keyspace) Revoke(ctx context.Context, id kv.LeaseID) (kv.Revision, error) {
+	if id == 0 {
+		return 0, fmt.Errorf("revoke lease 0: %w", kv.ErrLeaseNotFound)
+	}
+	w := &write{lease: &leaseWrite{kind: leaseRevoke, record: kv.LeaseRecord{ID: id}}}
+	if err := k.commits.do(ctx, w); err != nil {
+		return 0, err
+	}
+	return w.rev, nil
+}
+
+// KeepAlive implements kv.Leases. On a shared table it is a write, which all
+// servers see: who comes first, it or the expiry, is decided there.
+func (k *Keyspace) KeepAlive(ctx context.Context, id kv.LeaseID) (*kv.Lease, error) {
+	if err := k.open(); err != nil {
+		return nil, err
+	}
+	if id == 0 {
+		return nil, fmt.Errorf("keep lease 0 alive: %w", kv.ErrLeaseNotFound)
+	}
+	if !k.shared {
+		return k.keepOwn(ctx, id)
+	}
+	renewal := &leaseWrite{kind: leaseRenew, record: kv.LeaseRecord{ID: id}}
+	w := &write{lease: renewal}
+	if err := k.commits.do(ctx, w); err != nil {
+		return nil, err
+	}
+	return granted(renewal.now, w.rev), nil
+}
+
+// keepOwn renews a lease that only this server can end. One whose time is over
+// is not saved any more, even if it is still there: its keys may go at any moment,
+// so the caller hears what became of it once that is certain.
+func (k *Keyspace) keepOwn(ctx context.Context, id kv.LeaseID) (*kv.Lease, error) {
+	notFound := fmt.Errorf("keep lease %d alive: %w", id, kv.ErrLeaseNotFound)
+	l := k.leases
+	l.mu.Lock()
+	e := l.leases[id]
+	if e == nil {
+		l.mu.Unlock()
+		return nil, notFound
+	}
+	now := k.opts.Clock.Now()
+	if e.expires.After(now) {
+		e.expires = now.Add(e.ttl)
+		l.mu.Unlock()
+		return &kv.Lease{ID: id, Granted: e.ttl, Remaining: e.ttl, Revision: k.revision()}, nil
+	}
+	l.mu.Unlock()
+	select {
+	case <-e.gone:
+		return nil, notFound
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-k.ctx.Done():
+		return nil, k.ended()
+	}
+}
+
+// lookAtLeases makes sure that what is known of leases holds what any server
+// has acknowledged, and tells the revision the keyspace is at.
+func (k *Keyspace) lookAtLeases(ctx context.Context) (kv.Revision, error) {
+	if err := k.open(); err != nil {
+		return 0, err
+	}
+	if !k.shared {
+		return k.revision(), nil
+	}
+	if err := k.leases.poll.refresh(ctx); err != nil {
+		return 0, fmt.Errorf("read leases: %w", err)
+	}
+	head, err := k.heads.ask(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("read leases: %w", err)
+	}
+	k.saw(head.Revision)
+	return head.Revision, nil
+}
+
+// TimeToLive implements kv.Leases.
+func (k *Keyspace) TimeToLive(ctx context.Context, id kv.LeaseID, withKeys bool) (*kv.Lease, error) {
+	rev, err := k.lookAtLeases(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l := k.leases
+	l.mu.Lock()
+	e := l.leases[id]
+	var res *kv.Lease
+	if e != nil {
+		res = &kv.Lease{ID: id, Granted: e.ttl, Remaining: max(e.expires.Sub(k.opts.Clock.Now()), 0), Revision: rev}
+	}
+	l.mu.Unlock()
+	if res == nil {
+		return nil, fmt.Errorf("lease %d: %w", id, kv.ErrLeaseNotFound)
+	}
+	if withKeys {
+		keys, head, err := k.table.LeaseKeys(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		k.saw(head.Revision)
+		res.Keys, res.Revision = keys, head.Revision
+	}
+	return res, nil
+}
+
+// LeaseList implements kv.Leases.
+func (k *Keyspace) LeaseList(ctx context.Context) ([]kv.LeaseID, kv.Revision, error) {
+	rev, err := k.lookAtLeases(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	l := k.leases
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ids := make([]kv.LeaseID, 0, len(l.leases))
+	for id := range l.leases {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids, rev, nil
+}
+
+// revision is the newest that anybody was told of.
+func (k *Keyspace) revision() kv.Revision { return max(k.hub.rev.Load(), k.seen.Load()) }

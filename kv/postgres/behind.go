@@ -1,0 +1,154 @@
+package postgres
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// tokenSize of the random bytes that name a commit.
+const tokenSize = 16
+
+// commitID names a commit: the revision that it reached, which of those commits
+// that reached it without making one, and what the one who made it drew.
+type commitID struct {
+	rev   kv.Revision
+	sub   int32
+	token [tokenSize]byte
+}
+
+// before tells whether a is earlier than b in one history.
+func (a commitID) before(b commitID) bool {
+	return a.rev < b.rev || a.rev == b.rev && a.sub < b.sub
+}
+
+// head is a keyspace's row.
+type head struct {
+	kv.Head
+	last   commitID
+	nextID int64
+}
+
+// readHead decodes the columns that statements with a head begin with.
+func readHead(cols *columns) (h head) {
+	h.Revision = cols.int()
+	h.last.rev, h.last.sub = h.Revision, cols.int32()
+	h.Compacted, h.nextID = cols.int(), cols.int()
+	if copy(h.last.token[:], cols.next()) != tokenSize {
+		cols.fail("the head of a keyspace has no token")
+	}
+	return h
+}
+
+// floor is the newest commit that is known: what is read after this must not
+// be older.
+func (t *table) floor() commitID {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.newest
+}
+
+// saw compares a head that was just read with what was known when reading
+// began, and remembers it.
+func (t *table) saw(h head, floor commitID) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case h.last.before(floor):
+		return t.fallBehind(fmt.Sprintf("it is at revision %d, and revision %d was acknowledged before", h.Revision, floor.rev))
+	case h.last.rev == t.newest.rev && h.last.sub == t.newest.sub && h.last.token != t.newest.token && t.newest.rev != 0:
+		return t.fallBehind(fmt.Sprintf("its revision %d is another than the one acknowledged before", h.Revision))
+	case t.newest.before(h.last):
+		t.newest = h.last
+	}
+	return t.behind
+}
+
+// fallBehind ends the use of a table. The caller holds t.mu.
+func (t *table) fallBehind(what string) error {
+	if t.behind == nil {
+		t.behind = fmt.Errorf("keyspace %q: database %s: %w: %s. A standby that lagged has taken over, or a backup was restored. "+
+			"Nothing is served from it. Either bring the former primary back; or accept the loss: restart every server of this database, and every client that remembers revisions",
+			t.name, t.db.where, kv.ErrBehind, what)
+		close(t.fell)
+	}
+	return t.behind
+}
+
+// usable tells the error that ended the use of a table.
+func (t *table) usable() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.behind
+}
+
+// knowledge is what all tables know, to be compared with what the database
+// behind a new connection knows: it may be another than before.
+type knowledge struct {
+	tables []*table
+	floors []commitID
+}
+
+func (db *DB) known() knowledge {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	var k knowledge
+	for _, t := range db.tables {
+		if floor := t.floor(); floor.rev != 0 {
+			k.tables = append(k.tables, t)
+			k.floors = append(k.floors, floor)
+		}
+	}
+	return k
+}
+
+func (k knowledge) ask(c *conn) {
+	if len(k.tables) == 0 {
+		return
+	}
+	n := len(k.tables)
+	c.send(qVerify, int4s(n, func(i int) int32 { return k.tables[i].id }),
+		int8s(n, func(i int) int64 { return k.floors[i].rev }),
+		int4s(n, func(i int) int32 { return k.floors[i].sub }))
+}
+
+func (k knowledge) hear(c *conn) error {
+	if len(k.tables) == 0 {
+		return nil
+	}
+	_, err := c.result(func(cols *columns) error {
+		i := int(cols.int()) - 1
+		origin := cols.next()
+		at := commitID{rev: cols.int(), sub: cols.int32()}
+		token := cols.next()
+		oldest := cols.int()
+		if cols.err == nil {
+			k.tables[i].verify(k.floors[i], origin, at, token, oldest)
+		}
+		return nil
+	})
+	return err
+}
+
+// verify judges what the database says of the commit floor.
+func (t *table) verify(floor commitID, origin []byte, at commitID, token []byte, oldest kv.Revision) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case !bytes.Equal(origin, t.origin):
+		t.fallBehind("it has no such keyspace, or another of the same name")
+	case at.before(floor):
+		t.fallBehind(fmt.Sprintf("it is at revision %d, and revision %d was acknowledged before", at.rev, floor.rev))
+	case token == nil && floor.rev >= oldest && oldest != 0 && floor.rev > 1 && !t.trimmed(floor, at):
+		t.fallBehind(fmt.Sprintf("it does not have the commit of revision %d that was acknowledged before", floor.rev))
+	case token != nil && !bytes.Equal(token, floor.token[:]):
+		t.fallBehind(fmt.Sprintf("its revision %d is another than the one acknowledged before", floor.rev))
+	}
+}
+
+// trimmed tells whether the row of a commit that made no revision may have been
+// removed (see update.go).
+func (t *table) trimmed(floor, at commitID) bool {
+	return floor.sub > 0 && (at.rev > floor.rev || at.sub-floor.sub >= keepIdle)
+}

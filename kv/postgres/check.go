@@ -1,0 +1,120 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// inconsistencies are queries that find nothing in a sound database. Each row
+// found is (keyspace, what it is about).
+var inconsistencies = []struct{ what, sql string }{
+	{"current key points at a change that is not in the log, or is another", `
+		SELECT c.ks, encode(c.key, 'hex') FROM current c LEFT JOIN log l ON l.ks = c.ks AND l.id = c.id
+		WHERE l.id IS NULL OR (l.key, l.rev, l.create_rev, l.version, l.lease)
+			IS DISTINCT FROM (c.key, c.mod, c.create_rev, c.version, c.lease)`},
+	{"key in the log that is newer than its current state", `
+		SELECT l.ks, encode(l.key, 'hex') FROM log l LEFT JOIN current c ON c.ks = l.ks AND c.key = l.key
+		WHERE c.id IS NULL OR c.id < l.id`},
+	{"keyspace whose head is not its last commit", `
+		SELECT h.ks, h.rev::text FROM head h
+		LEFT JOIN LATERAL (SELECT * FROM segment s WHERE s.ks = h.ks ORDER BY s.rev DESC, s.sub DESC LIMIT 1) s ON true
+		WHERE (h.rev, h.sub) <> (1, 0) AND (h.rev, h.sub, h.next_id, h.token) IS DISTINCT FROM (s.rev, s.sub, s.id + s.n, s.token)`},
+	{"change that is not below the next id of its keyspace, or has no keyspace", `
+		SELECT l.ks, l.rev::text FROM log l LEFT JOIN head h ON h.ks = l.ks WHERE h.ks IS NULL OR l.id >= h.next_id OR l.rev > h.rev`},
+	{"change above the compaction revision that no commit holds", `
+		SELECT l.ks, l.rev::text FROM log l JOIN head h ON h.ks = l.ks
+		WHERE l.rev > h.compacted AND NOT EXISTS (SELECT 1 FROM segment s
+			WHERE s.ks = l.ks AND s.rev >= l.rev AND l.id >= s.id AND l.id < s.id + s.n)`},
+	{"change that a commit above the compaction revision has lost", `
+		SELECT s.ks, s.rev::text FROM segment s JOIN head h ON h.ks = s.ks
+		WHERE s.rev > h.compacted AND s.n > 0 AND NOT EXISTS (SELECT 1 FROM log l
+			WHERE l.ks = s.ks AND l.id = s.id + s.n - 1 AND l.rev = s.rev)`},
+	{"change above the compaction revision whose predecessor is gone", `
+		SELECT l.ks, l.rev::text FROM log l JOIN head h ON h.ks = l.ks
+		WHERE l.rev > h.compacted AND l.prev_rev <> 0 AND NOT EXISTS (SELECT 1 FROM log p
+			WHERE p.ks = l.ks AND p.id = l.prev_id AND p.key = l.key AND p.rev = l.prev_rev)`},
+	{"revisions of the log that do not rise with its ids", `
+		SELECT ks, rev::text FROM (SELECT ks, rev, lag(rev) OVER (PARTITION BY ks ORDER BY id) AS before FROM log) l
+		WHERE rev < before`},
+	{"gap in the revisions above the compaction revision", `
+		SELECT ks, rev::text FROM (SELECT l.ks, l.rev, h.compacted,
+				lag(l.rev) OVER (PARTITION BY l.ks ORDER BY l.id) AS before
+			FROM log l JOIN head h ON h.ks = l.ks WHERE l.rev > h.compacted) l
+		WHERE rev > coalesce(before, greatest(compacted, 1)) + 1`},
+	{"key with a lease that does not exist", `
+		SELECT c.ks, encode(c.key, 'hex') FROM current c
+		WHERE c.lease <> 0 AND NOT EXISTS (SELECT 1 FROM lease l WHERE l.ks = c.ks AND l.id = c.lease)`},
+	{"change that a finished sweep has left behind", `
+		SELECT l.ks, l.rev::text FROM log l JOIN head h ON h.ks = l.ks JOIN sweep w ON w.ks = l.ks
+		WHERE w.swept = h.compacted AND l.version = 0 AND l.rev < h.compacted
+		UNION ALL
+		SELECT p.ks, p.rev::text FROM log n JOIN head h ON h.ks = n.ks JOIN sweep w ON w.ks = n.ks
+		JOIN log p ON p.ks = n.ks AND p.id = n.prev_id
+		WHERE w.swept = h.compacted AND n.rev <= h.compacted`},
+}
+
+var _ kv.Checker = (*DB)(nil)
+
+var _ kv.Inspector = (*table)(nil)
+
+// Inspect implements kv.Inspector. It counts rows by their indexes. When the last
+// commit was PostgreSQL does not remember, unless track_commit_timestamp is on.
+func (t *table) Inspect(ctx context.Context) (*kv.Inspection, error) {
+	out := &kv.Inspection{}
+	all := t.scan(kv.RangeRequest{Span: kv.Prefix(nil), CountOnly: true}, true)
+	err := t.snapshot(ctx, "inspect", func(c *conn) {
+		all.send(c)
+		c.send(qHistory, int4(t.id))
+	}, func(c *conn, h head) error {
+		res, err := all.receive(c, h.Head)
+		if err != nil {
+			return err
+		}
+		out.Keys = res.Count
+		_, err = c.result(func(cols *columns) error {
+			out.History = cols.int() - out.Keys
+			return nil
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// Check implements kv.Checker: that the log, the current state, the commits and
+// the leases of every keyspace agree. The structure of tables and indexes is
+// PostgreSQL's own affair (pg_amcheck).
+func (db *DB) Check(ctx context.Context) error {
+	var found []error
+	// It compares everything with everything: statements of its own, planned
+	// as the planner likes, with all the time that they take.
+	err := db.retry(ctx, "check", func() error {
+		found = nil
+		return db.with(ctx, checkLimit, func(c *conn) error {
+			defer func() { c.broken = true }() // its settings are not those of the others
+			for _, text := range []string{db.dialect.beginRead, `SET LOCAL statement_timeout = 0`, `SET LOCAL enable_seqscan = on`,
+				`SET LOCAL enable_hashjoin = on`, `SET LOCAL enable_mergejoin = on`, `SET LOCAL enable_sort = on`} {
+				if err := c.simple(text, nil); err != nil {
+					return err
+				}
+			}
+			for _, q := range inconsistencies {
+				err := c.simple(`SELECT 'keyspace ' || coalesce((SELECT name FROM keyspace WHERE id = ks), ks::text) || ': ' || x
+					FROM (SELECT * FROM (`+q.sql+`) f (ks, x) LIMIT 10) f`,
+					func(cols [][]byte) {
+						found = append(found, fmt.Errorf("database %s: %s: %s", db.where, q.what, cols[0]))
+					})
+				if err != nil {
+					return fmt.Errorf("%s: %w", q.what, err)
+				}
+			}
+			return c.simple("COMMIT", nil)
+		})
+	})
+	return errors.Join(append(found, err)...)
+}

@@ -1,0 +1,305 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+// conn is one connection with its prepared statements. One goroutine uses it
+// at a time.
+//
+// pgconn makes the connection (addresses, TLS, passwords); from then on we
+// speak the protocol ourselves. That is less work per statement, and it is what
+// makes a commit whose answer is missing safe to handle: pgconn would ask the
+// server to cancel it, and PostgreSQL answers a commit that was cancelled while
+// it waited for its standby as if the standby had it.
+type conn struct {
+	net    net.Conn
+	fe     *pgproto3.Frontend
+	status byte // of the transaction: 'I' idle, 'T' in one, 'E' in a failed one
+	// owed counts answers (each up to its ReadyForQuery) that nobody waits for.
+	owed int
+	// warning is the last one that the server gave.
+	warning string
+	// notified hears notifications.
+	notified func(payload string)
+	broken   bool
+	fresh    bool // never used
+}
+
+var binaryFormat = []int16{1}
+
+// connect makes a connection, ready to use.
+func (db *DB) connect(ctx context.Context) (*conn, error) {
+	pg, err := pgconn.ConnectConfig(ctx, db.session)
+	if err != nil {
+		return nil, err
+	}
+	hijacked, err := pg.Hijack()
+	if err != nil {
+		pg.Close(ctx)
+		return nil, err
+	}
+	c := &conn{net: hijacked.Conn, fe: hijacked.Frontend, status: hijacked.TxStatus, fresh: true}
+	stop := c.watch(ctx)
+	err = db.setUp(c)
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		c.close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// setUp prepares all statements and makes sure that the database still has
+// what we know.
+func (db *DB) setUp(c *conn) error {
+	for i, s := range db.queries {
+		if s.sql == "" {
+			continue
+		}
+		c.fe.SendParse(&pgproto3.Parse{Name: name(query(i)), Query: s.sql, ParameterOIDs: s.params})
+	}
+	known := db.known()
+	known.ask(c)
+	c.sync()
+	if err := c.flush(); err != nil {
+		return err
+	}
+	if err := known.hear(c); err != nil {
+		return err
+	}
+	return c.ready()
+}
+
+func name(q query) string { return "q" + strconv.Itoa(int(q)) }
+
+// watch has a connection give up when ctx ends. The function it returns
+// ends that, and reports whether the connection is as before.
+func (c *conn) watch(ctx context.Context) (stop func() bool) {
+	if deadline, ok := ctx.Deadline(); ok {
+		// Reached only if the timer below is late.
+		_ = c.net.SetDeadline(deadline.Add(time.Second))
+	} else {
+		_ = c.net.SetDeadline(time.Time{})
+	}
+	if ctx.Done() == nil {
+		return func() bool { return true }
+	}
+	return context.AfterFunc(ctx, func() { _ = c.net.SetDeadline(time.Unix(1, 0)) })
+}
+
+// send asks for a prepared statement to be executed.
+func (c *conn) send(q query, params ...[]byte) {
+	c.fe.SendBind(&pgproto3.Bind{
+		PreparedStatement:    name(q),
+		ParameterFormatCodes: binaryFormat,
+		Parameters:           params,
+		ResultFormatCodes:    binaryFormat,
+	})
+	c.fe.SendExecute(&pgproto3.Execute{})
+}
+
+// sync ends a series of statements: if one of them fails the rest is skipped.
+func (c *conn) sync() { c.fe.SendSync(&pgproto3.Sync{}) }
+
+func (c *conn) flush() error {
+	if err := c.fe.Flush(); err != nil {
+		return c.lost(err)
+	}
+	return nil
+}
+
+func (c *conn) lost(err error) error {
+	c.broken = true
+	return &lostError{err}
+}
+
+// lostError: the connection is gone, and with it the answer.
+type lostError struct{ error }
+
+func (e *lostError) Unwrap() error { return e.error }
+
+func (c *conn) receive() (pgproto3.BackendMessage, error) {
+	for {
+		msg, err := c.fe.Receive()
+		if err != nil {
+			return nil, c.lost(err)
+		}
+		switch m := msg.(type) {
+		case *pgproto3.NoticeResponse:
+			if m.SeverityUnlocalized == "WARNING" {
+				c.warning = m.Message
+			}
+		case *pgproto3.NotificationResponse:
+			if c.notified != nil {
+				c.notified(m.Payload)
+			}
+		case *pgproto3.ParameterStatus:
+		default:
+			return msg, nil
+		}
+	}
+}
+
+// rest reads up to the end of a series.
+func (c *conn) rest() error {
+	for {
+		msg, err := c.receive()
+		if err != nil {
+			return err
+		}
+		switch m := msg.(type) {
+		case *pgproto3.ReadyForQuery:
+			c.status = m.TxStatus
+			return nil
+		case *pgproto3.ErrorResponse:
+			if err := c.failed(m); c.broken {
+				return err
+			}
+		}
+	}
+}
+
+// failed makes an error of the server's complaint.
+func (c *conn) failed(m *pgproto3.ErrorResponse) error {
+	err := pgconn.ErrorResponseToPgError(m)
+	if err.SeverityUnlocalized == "FATAL" || err.SeverityUnlocalized == "PANIC" {
+		return c.lost(err)
+	}
+	return err
+}
+
+// drain reads what is owed.
+func (c *conn) drain() error {
+	for c.owed > 0 {
+		if err := c.rest(); err != nil {
+			return err
+		}
+		c.owed--
+	}
+	return nil
+}
+
+// result reads the answer to one statement. After an error of the server's
+// (*pgconn.PgError) the series is over; the connection can be used again.
+func (c *conn) result(row func(cols *columns) error) (tag string, err error) {
+	if err := c.drain(); err != nil {
+		return "", err
+	}
+	var failed error
+	for {
+		msg, err := c.receive()
+		if err != nil {
+			return "", err
+		}
+		switch m := msg.(type) {
+		case *pgproto3.ParseComplete, *pgproto3.BindComplete, *pgproto3.RowDescription:
+		case *pgproto3.DataRow:
+			if row == nil || failed != nil {
+				continue
+			}
+			cols := columns{cols: m.Values}
+			if failed = row(&cols); failed == nil {
+				failed = cols.err
+			}
+		case *pgproto3.CommandComplete:
+			return string(m.CommandTag), failed
+		case *pgproto3.ErrorResponse:
+			err := c.failed(m)
+			if !c.broken {
+				if err := c.rest(); err != nil {
+					return "", err
+				}
+			}
+			return "", err
+		default:
+			return "", c.lost(fmt.Errorf("unexpected message %T", msg))
+		}
+	}
+}
+
+// results reads the answers to n statements that have no rows to look at.
+func (c *conn) results(n int) error {
+	for range n {
+		if _, err := c.result(nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ready reads the end of a series.
+func (c *conn) ready() error {
+	if err := c.drain(); err != nil {
+		return err
+	}
+	msg, err := c.receive()
+	if err != nil {
+		return err
+	}
+	switch m := msg.(type) {
+	case *pgproto3.ReadyForQuery:
+		c.status = m.TxStatus
+		return nil
+	case *pgproto3.ErrorResponse:
+		err := c.failed(m)
+		if !c.broken {
+			if err := c.rest(); err != nil {
+				return err
+			}
+		}
+		return err
+	case *pgproto3.ParseComplete:
+		return c.ready()
+	}
+	return c.lost(fmt.Errorf("unexpected message %T", msg))
+}
+
+// simple executes one statement that is not prepared. Columns are text.
+func (c *conn) simple(sql string, row func(cols [][]byte)) error {
+	c.fe.SendQuery(&pgproto3.Query{String: sql})
+	if err := c.flush(); err != nil {
+		return err
+	}
+	_, err := c.result(func(cols *columns) error {
+		if row != nil {
+			row(cols.cols)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return c.ready()
+}
+
+// rollback gives a transaction up without waiting for the answer.
+func (c *conn) rollback() {
+	if c.broken || c.status == 'I' {
+		return
+	}
+	c.send(qRollback)
+	c.sync()
+	if c.flush() == nil {
+		c.owed++
+		c.status = 'I'
+	}
+}
+
+// close ends the session. The server rolls back what was not committed.
+func (c *conn) close() {
+	c.broken = true
+	_ = c.net.SetDeadline(time.Now().Add(100 * time.Millisecond))
+	c.fe.Send(&pgproto3.Terminate{})
+	_ = c.fe.Flush()
+	_ = c.net.Close()
+}

@@ -1,0 +1,373 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/atoll-dev/atoll/kv"
+	"github.com/atoll-dev/atoll/kv/kvtest"
+	"github.com/atoll-dev/atoll/kv/mvcc"
+	"github.com/atoll-dev/atoll/playground/pgproxy"
+	playground "github.com/atoll-dev/atoll/playground/postgres"
+)
+
+func proxy(t testing.TB, s *playground.Server, seed uint64) *pgproxy.Proxy {
+	t.Helper()
+	p, err := pgproxy.Start(pgproxy.Config{Server: s.Address(), Seed: seed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+func through(t testing.TB, p *pgproxy.Proxy, s *playground.Server, name string) string {
+	t.Helper()
+	url, err := p.URL(s.URL(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return url
+}
+
+// TestFaults runs two servers on one database through everything that may go
+// wrong on the way to it. All of it is hidden from the clients, whose answers
+// must be explained by one order of their transactions.
+func TestFaults(t *testing.T) {
+	s := server(t)
+	for name, faults := range map[string]pgproxy.Faults{
+		"lost replies to COMMIT": {LoseCommitReply: 0.1},
+		"abandoned COMMITs":      {AbandonCommit: 0.1},
+		"serialization failures": {Fail: 0.01, FailCommit: 0.05, Codes: []string{codeSerialization, codeDeadlock}},
+		"shutdowns":              {Fail: 0.005, FailCommit: 0.02, Codes: []string{"57P01", "57P02"}},
+		"cut connections":        {Cut: 0.002},
+		"all of it":              {LoseCommitReply: 0.03, AbandonCommit: 0.03, Fail: 0.005, FailCommit: 0.03, Cut: 0.001},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(*seeds) {
+				p := proxy(t, s, seed)
+				option := schemaOf(t)
+				kvtest.Concurrent(t, seed, 12, 60, func(t testing.TB) kv.Keyspace {
+					var entries []kv.Keyspace
+					for i := range 2 {
+						db := openURL(t, through(t, p, s, fmt.Sprintf("server%d", i)), option)
+						entries = append(entries, openStore(t, db, mvcc.Options{}))
+					}
+					p.Set(faults)
+					return kvtest.Spread(entries...)
+				})
+				p.Set(pgproxy.Faults{})
+				counts := p.Counts()
+				if len(counts) == 0 {
+					t.Error("nothing went wrong")
+				}
+				t.Logf("seed %d: %v", seed, counts)
+				if err := openURL(t, s.URL(), option).Check(t.Context()); err != nil {
+					t.Errorf("seed %d: %v", seed, err)
+				}
+			}
+		})
+	}
+}
+
+// TestLostCommit: a commit whose answer is lost is neither lost nor repeated,
+// in one round trip more.
+func TestLostCommit(t *testing.T) {
+	s := server(t)
+	p := proxy(t, s, 1)
+	db := openURL(t, through(t, p, s, "server"), schemaOf(t))
+	table := openTable(t, db, "default")
+	write(t, table, "a", "1")
+
+	p.Set(pgproxy.Faults{LoseCommitReply: 1})
+	runs := 0
+	done := make(chan error, 1)
+	go func() {
+		done <- table.Update(t.Context(), nil, func(tx kv.Tx) error {
+			runs++
+			return changesOf(tx, "a", "2")
+		})
+	}()
+	// Looking it up needs a commit, too.
+	eventually(t, "a reply is lost", func() bool { return p.Counts()[pgproxy.CommitRepliesLost] > 0 })
+	p.Set(pgproxy.Faults{})
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if runs != 1 || dump(t, table, 0) != "a=2@3" {
+		t.Errorf("ran %d times: %s", runs, dump(t, table, 0))
+	}
+
+	// Granting a lease makes no revision and must not happen twice either.
+	p.Set(pgproxy.Faults{LoseCommitReply: 1})
+	lost := p.Counts()[pgproxy.CommitRepliesLost]
+	runs = 0
+	go func() {
+		done <- table.Update(t.Context(), nil, func(tx kv.Tx) error {
+			runs++
+			if l, err := tx.Lease(7); err != nil || l != nil {
+				return fmt.Errorf("lease %v is there already: %v", l, err)
+			}
+			return tx.PutLease(kv.LeaseRecord{ID: 7, TTL: 60})
+		})
+	}()
+	eventually(t, "a reply is lost", func() bool { return p.Counts()[pgproxy.CommitRepliesLost] > lost })
+	p.Set(pgproxy.Faults{})
+	if err := <-done; err != nil || runs != 1 {
+		t.Errorf("ran %d times: %v", runs, err)
+	}
+}
+
+// TestUnknownOutcome: only when nobody can be asked is the outcome unknown.
+func TestUnknownOutcome(t *testing.T) {
+	s := server(t)
+	p := proxy(t, s, 1)
+	db := openURL(t, through(t, p, s, "server"), schemaOf(t), WithTimeout(time.Second))
+	table := openTable(t, db, "default")
+	p.Set(pgproxy.Faults{LoseCommitReply: 1})
+	err := table.Update(t.Context(), nil, func(tx kv.Tx) error { return changesOf(tx, "a", "1") })
+	if !errors.Is(err, kv.ErrUnknownOutcome) {
+		t.Errorf("%v", err)
+	}
+	p.Set(pgproxy.Faults{})
+	if got := dump(t, table, 0); got != "a=1@2" {
+		t.Error(got)
+	}
+	write(t, table, "a", "2")
+}
+
+// TestTerminated: the database throws sessions out in the middle of commits.
+func TestTerminated(t *testing.T) {
+	s := server(t)
+	db := openTest(t)
+	k := openStore(t, db, mvcc.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	var made atomic.Int64
+	for range 16 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				if err := create(k, made.Add(1)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 20 {
+		sql(t, s, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'atoll'`)
+		time.Sleep(20 * time.Millisecond) // that many times under load; nothing is waited for
+	}
+	cancel()
+	wg.Wait()
+	res, err := k.Range(t.Context(), kv.RangeRequest{Span: kv.Prefix(nil), CountOnly: true})
+	if err != nil || res.Count != made.Load() || res.Revision != made.Load()+1 {
+		t.Errorf("%d created: %+v, %v", made.Load(), res, err)
+	}
+}
+
+// TestCrash kills the database under load, again and again: what was
+// acknowledged is there, once, and the servers go on by themselves.
+func TestCrash(t *testing.T) {
+	s := own(t, playground.Config{})
+	db := openURL(t, s.URL())
+	k := openStore(t, db, mvcc.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	var next, acknowledged atomic.Int64
+	for range 32 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				if err := create(k, next.Add(1)); err != nil {
+					t.Error(err)
+				}
+				acknowledged.Add(1)
+			}
+		})
+	}
+	for range 3 {
+		before := acknowledged.Load()
+		eventually(t, "load", func() bool { return acknowledged.Load() > before+500 })
+		s.Kill()
+		if err := s.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	wg.Wait()
+	res, err := k.Range(t.Context(), kv.RangeRequest{Span: kv.Prefix(nil), CountOnly: true})
+	if err != nil || res.Count != acknowledged.Load() {
+		t.Errorf("%d acknowledged: %+v, %v", acknowledged.Load(), res, err)
+	}
+	if err := db.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+	t.Logf("%d creates through 3 crashes", acknowledged.Load())
+}
+
+// TestPause: a database that is frozen is unavailable after a bounded time, and
+// available again by itself.
+func TestPause(t *testing.T) {
+	s := own(t, playground.Config{})
+	db := openURL(t, s.URL(), WithTimeout(500*time.Millisecond))
+	table := openTable(t, db, "default")
+	write(t, table, "a", "1")
+	if err := s.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	err := table.Update(t.Context(), nil, func(tx kv.Tx) error { return changesOf(tx, "a", "2") })
+	if !errors.Is(err, kv.ErrUnavailable) {
+		t.Errorf("update: %v", err)
+	}
+	if _, err := table.Head(t.Context()); !errors.Is(err, kv.ErrUnavailable) {
+		t.Errorf("head: %v", err)
+	}
+	if took := time.Since(begin); took > 10*time.Second {
+		t.Errorf("it took %v to find out", took)
+	}
+	if err := s.Continue(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is back", func() bool { _, err := table.Head(t.Context()); return err == nil })
+	write(t, table, "a", "3")
+	if got := dump(t, table, 0); got != "a=3@3" {
+		t.Error(got)
+	}
+}
+
+// TestFrozenServer: a server that stops in the middle of a transaction holds
+// the others up for a bounded time only, and its own transaction is run again.
+func TestFrozenServer(t *testing.T) {
+	db := openTest(t)
+	table := openTable(t, db, "default")
+	other := openTable(t, openURL(t, server(t).URL(), WithSchema(db.opts.schema)), "default")
+	entered, leave := make(chan struct{}, 2), make(chan struct{})
+	frozen := make(chan error, 1)
+	go func() {
+		frozen <- table.Update(context.Background(), nil, func(tx kv.Tx) error {
+			entered <- struct{}{}
+			<-leave
+			return changesOf(tx, "a", "frozen")
+		})
+	}()
+	<-entered
+	begin := time.Now()
+	write(t, other, "a", "other")
+	t.Logf("held up for %v", time.Since(begin))
+	close(leave)
+	if err := <-frozen; err != nil {
+		t.Error(err)
+	}
+	if got := dump(t, other, 0); got != "a=frozen@3" {
+		t.Error(got)
+	}
+}
+
+// TestEvict: a session that stops in the middle of sending its changes, which no
+// limit of the database ends, is ended by those who wait for it.
+func TestEvict(t *testing.T) {
+	s := server(t)
+	db := openTest(t)
+	table := openTable(t, db, "default")
+	holder, err := db.connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.close()
+	holder.send(qBegin)
+	holder.send(qLock, int4(table.id))
+	if err := holder.flush(); err != nil { // and no sync
+		t.Fatal(err)
+	}
+	eventually(t, "it holds the head", func() bool {
+		return sql(t, s, `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'ClientRead' AND state = 'active'`) != "0"
+	})
+	begin := time.Now()
+	write(t, table, "a", "1")
+	t.Logf("held up for %v", time.Since(begin))
+}
+
+// TestFailover: with a synchronous standby nothing acknowledged is lost; the
+// servers find the new primary by themselves among the hosts of their URL.
+func TestFailover(t *testing.T) {
+	s := own(t, playground.Config{})
+	standby, err := s.Standby(t.Context(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { standby.Stop() })
+	db := openURL(t, both(s, standby))
+	table := openTable(t, db, "default")
+	write(t, table, "a", "1", "b", "2")
+	s.Kill()
+	if err := standby.Promote(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	write(t, table, "c", "3")
+	if got := dump(t, table, 0); got != "a=1@2 b=2@3 c=3@4" {
+		t.Error(got)
+	}
+}
+
+// TestBehind: a standby that lagged takes over. The servers refuse to serve,
+// and say why; even when it has caught up in revisions.
+func TestBehind(t *testing.T) {
+	for _, caughtUp := range []bool{false, true} {
+		t.Run(fmt.Sprintf("caughtUp=%v", caughtUp), func(t *testing.T) {
+			s := own(t, playground.Config{})
+			standby, err := s.Standby(t.Context(), false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { standby.Stop() })
+			db := openURL(t, both(s, standby))
+			table := openTable(t, db, "default")
+			healthy := openTable(t, db, "another")
+			write(t, healthy, "x", "1")
+			write(t, table, "a", "1")
+			eventually(t, "the standby has it all", func() bool {
+				return sql(t, s, `SELECT count(*) FROM pg_stat_replication WHERE replay_lsn = pg_current_wal_lsn()`) == "1"
+			})
+			standby.Kill()
+			write(t, table, "a", "lost")
+			s.Kill()
+			if err := standby.Restart(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := standby.Promote(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if caughtUp {
+				fresh := openURL(t, standby.URL())
+				write(t, openTable(t, fresh, "default"), "a", "other", "b", "other")
+			}
+			err = table.Update(t.Context(), nil, func(tx kv.Tx) error { return changesOf(tx, "b", "2") })
+			if !errors.Is(err, kv.ErrBehind) || !strings.Contains(err.Error(), "restart every server") {
+				t.Errorf("update: %v", err)
+			}
+			if _, _, err := table.Range(t.Context(), kv.RangeRequest{Span: kv.Prefix(nil)}, true); !errors.Is(err, kv.ErrBehind) {
+				t.Errorf("range: %v", err)
+			}
+			soon, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			if err := table.Follow(soon, func(kv.Revision) {}); !errors.Is(err, kv.ErrBehind) {
+				t.Errorf("follow: %v", err)
+			}
+			// What another keyspace had acknowledged is all there.
+			if got := dump(t, healthy, 0); got != "x=1@2" {
+				t.Error(got)
+			}
+		})
+	}
+}
+
+// both names two servers in one URL. Their passwords are the same.
+func both(a, b *playground.Server) string {
+	return strings.Replace(a.URL(), a.Address(), a.Address()+","+b.Address(), 1)
+}

@@ -1,0 +1,142 @@
+package postgres
+
+import (
+	"context"
+	"sync"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// Bounds of the queries that answer single gets: how many at once, and how
+// many gets each.
+const (
+	maxGetQueries = 3
+	maxGets       = 256
+)
+
+// getter reads single keys. What arrives while queries are under way waits and
+// shares the next one, so that many clients cost few round trips and
+// connections; each query starts after the gets it answers did, as it must to
+// be linearizable.
+type getter struct {
+	t *table
+
+	mu      sync.Mutex
+	waiting []*get
+	running int
+}
+
+type get struct {
+	ctx   context.Context
+	key   []byte // nil: only the head is asked for
+	value bool   // wanted
+	found *kv.KeyValue
+	at    kv.Head
+	err   error
+	done  chan struct{}
+}
+
+func (g *getter) get(ctx context.Context, key []byte, value bool) (*kv.KeyValue, kv.Head, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, kv.Head{}, err
+	}
+	one := &get{ctx: ctx, key: key, value: value, done: make(chan struct{})}
+	g.mu.Lock()
+	g.waiting = append(g.waiting, one)
+	if g.running < maxGetQueries {
+		g.running++
+		go g.run()
+	}
+	g.mu.Unlock()
+	select {
+	case <-one.done:
+		return one.found, one.at, one.err
+	case <-ctx.Done():
+		return nil, kv.Head{}, ctx.Err()
+	}
+}
+
+// run answers what waits until nothing does.
+func (g *getter) run() {
+	for {
+		g.mu.Lock()
+		n := min(len(g.waiting), maxGets)
+		if n == 0 {
+			g.running--
+			g.waiting = nil
+			g.mu.Unlock()
+			return
+		}
+		batch := g.waiting[:n:n]
+		g.waiting = g.waiting[n:]
+		g.mu.Unlock()
+		// The query belongs to all of them: no single caller can end it. It is
+		// bounded by the time that a database may take to answer.
+		err := g.query(context.WithoutCancel(batch[0].ctx), batch)
+		for _, one := range batch {
+			if err != nil {
+				one.found, one.err = nil, err
+			}
+			close(one.done)
+		}
+	}
+}
+
+func (g *getter) query(ctx context.Context, batch []*get) error {
+	var keyed []*get
+	for _, one := range batch {
+		if one.key != nil {
+			keyed = append(keyed, one)
+		}
+	}
+	t := g.t
+	return t.read(ctx, "get", t.db.opts.timeout, func(c *conn) error {
+		floor := t.floor()
+		c.send(qGets, int4(t.id), blobs(len(keyed), func(i int) []byte { return keyed[i].key }),
+			bools(len(keyed), func(i int) bool { return keyed[i].value }))
+		c.sync()
+		if err := c.flush(); err != nil {
+			return err
+		}
+		var h head
+		rows := 0
+		_, err := c.result(func(cols *columns) error {
+			if rows++; rows == 1 {
+				h = readHead(cols)
+			} else {
+				cols.skip(headColumns)
+			}
+			i, version := cols.int(), cols.int()
+			if i == 0 || i > int64(len(keyed)) {
+				return nil
+			}
+			one := keyed[i-1]
+			if one.found = nil; version > 0 {
+				one.found = &kv.KeyValue{Key: one.key, Version: version, ModRevision: cols.int(),
+					CreateRevision: cols.int(), Lease: cols.int(), Value: cols.bytes()}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if err := c.ready(); err != nil {
+			return err
+		}
+		if rows == 0 {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			return t.fallBehind("the keyspace is gone")
+		}
+		if err := t.saw(h, floor); err != nil {
+			return err
+		}
+		for _, one := range batch {
+			one.at = h.Head
+		}
+		return nil
+	})
+}
+
+// headColumns is how many columns readHead takes.
+const headColumns = 5

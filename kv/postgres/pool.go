@@ -1,0 +1,180 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// pool keeps connections for use again, up to a number: a database process
+// each, of which the database has a fixed stock.
+type pool struct {
+	db    *DB
+	slots chan struct{}
+	// reads may not take them all: a list that is read by many must not keep
+	// writers out.
+	reads chan struct{}
+
+	mu     sync.Mutex
+	idle   []*conn // the one used last is at the end
+	closed bool
+}
+
+func newPool(db *DB, size int) *pool {
+	return &pool{
+		db:    db,
+		slots: make(chan struct{}, size),
+		reads: make(chan struct{}, max(1, size-max(1, size/4))),
+	}
+}
+
+// take waits for a connection, made anew if none is idle.
+func (p *pool) take(ctx context.Context) (*conn, error) {
+	select {
+	case p.slots <- struct{}{}:
+	default:
+		select {
+		case p.slots <- struct{}{}:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("all %d connections are busy: %w", cap(p.slots), context.Cause(ctx))
+		}
+	}
+	p.mu.Lock()
+	closed := p.closed
+	var c *conn
+	if n := len(p.idle); n > 0 && !closed {
+		c = p.idle[n-1]
+		p.idle = p.idle[:n-1]
+	}
+	p.mu.Unlock()
+	if closed {
+		<-p.slots
+		return nil, kv.ErrClosed
+	}
+	if c != nil {
+		c.fresh = false
+		return c, nil
+	}
+	c, err := p.db.connect(ctx)
+	if err != nil {
+		<-p.slots
+		return nil, err
+	}
+	return c, nil
+}
+
+// give takes a connection back.
+func (p *pool) give(c *conn) {
+	defer func() { <-p.slots }()
+	if c.broken || c.status != 'I' {
+		c.close()
+		if !c.fresh {
+			// Whatever ended it has most likely ended those that lie idle, too.
+			p.dropIdle()
+		}
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		c.close()
+		return
+	}
+	p.idle = append(p.idle, c)
+}
+
+func (p *pool) dropIdle() {
+	p.mu.Lock()
+	idle := p.idle
+	p.idle = nil
+	p.mu.Unlock()
+	for _, c := range idle {
+		c.close()
+	}
+}
+
+// close waits for the connections that are in use.
+func (p *pool) close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	for range cap(p.slots) {
+		p.slots <- struct{}{}
+	}
+	p.dropIdle()
+}
+
+// Waits between tries.
+const (
+	firstPause = 10 * time.Millisecond
+	lastPause  = 500 * time.Millisecond
+)
+
+// retry runs try until it succeeds, fails for good, or the database has not
+// been there for as long as we wait for it. try must have had no effect when
+// it fails with an error that is transient.
+func (db *DB) retry(ctx context.Context, op string, try func() error) error {
+	deadline := db.clock.Now().Add(db.opts.timeout)
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		err := try()
+		if err == nil || ctx.Err() != nil || !db.dialect.transient(err) || db.clock.Now().After(deadline) || isOwn(err) {
+			return db.fail(ctx, op, err)
+		}
+		if db.isClosing() {
+			return fmt.Errorf("%s: database %s: %w", op, db.where, kv.ErrClosed)
+		}
+		select {
+		case <-db.clock.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-db.closing:
+		}
+	}
+}
+
+func isOwn(err error) bool {
+	return errors.Is(err, kv.ErrUnknownOutcome) || errors.Is(err, kv.ErrBehind)
+}
+
+// read runs fn, which changes nothing, with a connection, until it succeeds.
+// limit bounds each try.
+func (db *DB) read(ctx context.Context, op string, limit time.Duration, fn func(c *conn) error) error {
+	select {
+	case db.pool.reads <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-db.pool.reads }()
+	return db.retry(ctx, op, func() error {
+		return db.with(ctx, limit, func(c *conn) error {
+			err := fn(c)
+			if err != nil {
+				c.rollback()
+			}
+			return err
+		})
+	})
+}
+
+// with runs fn with a connection that gives up when ctx ends, or after limit.
+func (db *DB) with(ctx context.Context, limit time.Duration, fn func(c *conn) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	wait, done := context.WithTimeout(ctx, db.opts.timeout)
+	c, err := db.pool.take(wait)
+	done()
+	if err != nil {
+		return err
+	}
+	defer db.pool.give(c)
+	stop := c.watch(ctx)
+	err = fn(c)
+	if !stop() {
+		c.broken = true // its deadline is in the past
+	}
+	return err
+}

@@ -1,0 +1,236 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// migrations[i] takes the schema from version i to i+1, in one transaction
+// with the new version number. Released steps never change; add new ones. What
+// a dialect does differently is in its storage clauses ({head}, …).
+var migrations = []string{
+	`
+-- What never changes of a keyspace. origin is random: a keyspace of the same
+-- name in another database is another keyspace.
+CREATE TABLE keyspace (
+	id     integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	name   text COLLATE "C" NOT NULL UNIQUE,
+	origin bytea NOT NULL
+);
+
+-- Where each keyspace stands. Writers of all servers hold its row from their
+-- first read to their commit. (rev, sub) names the last commit, as in segment.
+CREATE TABLE head (
+	ks        integer PRIMARY KEY,
+	rev       bigint  NOT NULL,
+	sub       integer NOT NULL,
+	compacted bigint  NOT NULL, -- compaction revision
+	next_id   bigint  NOT NULL, -- of log
+	fence     integer NOT NULL, -- changed to make sure of an earlier commit
+	token     bytea   NOT NULL  -- of the last commit
+) {head};
+
+-- Every change, appended in order; ids rise with revisions and are never used
+-- again. version 0 is a deletion. prev_id is the change of the same key before this
+-- one (which may have been swept), 0 if there was none; prev_rev its revision, 0
+-- if the key did not exist.
+CREATE TABLE log (
+	ks         integer NOT NULL,
+	id         bigint  NOT NULL,
+	rev        bigint  NOT NULL,
+	create_rev bigint  NOT NULL,
+	version    bigint  NOT NULL,
+	lease      bigint  NOT NULL,
+	prev_id    bigint  NOT NULL,
+	prev_rev   bigint  NOT NULL,
+	key        bytea   NOT NULL,
+	value      bytea   NOT NULL,
+	PRIMARY KEY (ks, id)
+) {log};
+
+-- One row per commit: the log's ids [id, id+n) are its changes, rev is the last
+-- revision among them. A commit that made no revision counts sub up. token is
+-- random: by it a server whose COMMIT was not answered finds out.
+CREATE TABLE segment (
+	ks    integer NOT NULL,
+	rev   bigint  NOT NULL,
+	sub   integer NOT NULL,
+	n     integer NOT NULL,
+	id    bigint  NOT NULL,
+	token bytea   NOT NULL,
+	PRIMARY KEY (ks, rev, sub)
+) {segment};
+
+-- The newest change of each key, deletions included until they are swept.
+CREATE TABLE current (
+	ks         integer NOT NULL,
+	id         bigint  NOT NULL,
+	mod        bigint  NOT NULL,
+	create_rev bigint  NOT NULL,
+	version    bigint  NOT NULL,
+	lease      bigint  NOT NULL,
+	key        bytea   NOT NULL,
+	PRIMARY KEY (ks, key)
+) {current};
+CREATE INDEX current_lease ON current (ks, lease, key) WHERE lease <> 0;
+
+CREATE TABLE lease (
+	ks   integer NOT NULL,
+	id   bigint  NOT NULL,
+	ttl  bigint  NOT NULL, -- seconds
+	beat bigint  NOT NULL, -- renewals
+	PRIMARY KEY (ks, id)
+) {lease};
+
+-- How far each keyspace is swept: a row of its own, so that sweeping and
+-- writing do not wait for each other.
+CREATE TABLE sweep (
+	ks    integer PRIMARY KEY,
+	swept bigint  NOT NULL, -- compaction revision that is finished
+	id    bigint  NOT NULL  -- of the log, where it goes on
+) {sweep};
+`,
+}
+
+// migratePatience bounds the wait for other servers that migrate.
+const migratePatience = 30 * time.Second
+
+// migrate brings the schema up to date. Any number of servers may do so at
+// once: who comes second in making something waits for the first to commit,
+// fails on the name that exists by then, and looks again.
+func (db *DB) migrate(ctx context.Context, c *pgconn.PgConn) error {
+	ctx, cancel := context.WithTimeout(ctx, migratePatience)
+	defer cancel()
+	for {
+		err := db.migrateOnce(ctx, c)
+		if err == nil || !racedDDL(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w (last: %w)", context.Cause(ctx), err)
+		case <-db.clock.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func (db *DB) migrateOnce(ctx context.Context, c *pgconn.PgConn) (err error) {
+	schema := quoteIdentifier(db.opts.schema)
+	version, made, err := db.schemaVersion(ctx, c, "")
+	if err != nil {
+		return err
+	}
+	ours := len(migrations)
+	if version > ours {
+		return fmt.Errorf("%w: schema %s has version %d, this program knows up to %d; run a newer Atoll",
+			kv.ErrNewerSchema, schema, version, ours)
+	}
+	if version == ours {
+		return nil
+	}
+	if _, err := execText(ctx, c, "BEGIN"); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_, _ = execText(ctx, c, "ROLLBACK")
+		}
+	}()
+	if !made {
+		// CREATE … IF NOT EXISTS would ask for a right to create even where
+		// the schema is there, made by an administrator.
+		there, err := execText(ctx, c, "SELECT 1 FROM pg_namespace WHERE nspname = "+quoteLiteral(db.opts.schema))
+		if err != nil {
+			return err
+		}
+		if len(there) == 0 {
+			if _, err := execText(ctx, c, "CREATE SCHEMA "+schema); err != nil {
+				return err
+			}
+		}
+		if _, err := execText(ctx, c, "CREATE TABLE "+schema+".meta (version integer NOT NULL); INSERT INTO "+schema+".meta VALUES (0)"); err != nil {
+			return err
+		}
+	}
+	// Hold the row against other servers that upgrade.
+	if version, _, err = db.schemaVersion(ctx, c, " FOR UPDATE"); err != nil {
+		return err
+	}
+	if _, err := execText(ctx, c, "SET LOCAL search_path = "+schema); err != nil {
+		return err
+	}
+	for v := version; v < ours; v++ {
+		if _, err := execText(ctx, c, db.dialect.ddl(migrations[v])); err != nil {
+			return fmt.Errorf("migrate schema %s from version %d to %d (nothing was changed): %w", schema, v, v+1, err)
+		}
+	}
+	if _, err := execText(ctx, c, "UPDATE meta SET version = "+strconv.Itoa(ours)); err != nil {
+		return err
+	}
+	_, err = execText(ctx, c, "COMMIT")
+	return err
+}
+
+// schemaVersion reads the version, 0 where there is no schema yet.
+func (db *DB) schemaVersion(ctx context.Context, c *pgconn.PgConn, lock string) (version int, made bool, err error) {
+	rows, err := execText(ctx, c, "SELECT version FROM "+quoteIdentifier(db.opts.schema)+".meta"+lock)
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && (pgErr.Code == codeUndefinedTable || pgErr.Code == codeUndefinedSchema) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, err
+	}
+	if len(rows) != 1 {
+		return 0, false, fmt.Errorf("schema %s: table meta has %d rows instead of one: %w; it belongs to something else, choose another schema",
+			db.opts.schema, len(rows), kv.ErrInvalidRequest)
+	}
+	version, err = strconv.Atoi(rows[0][0])
+	return version, true, err
+}
+
+// racedDDL tells whether another server was quicker in making the same thing.
+func racedDDL(err error) bool {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
+		return false
+	}
+	switch pgErr.Code {
+	case "23505", "42P06", "42P07", "42710", "40001", "40P01":
+		return true
+	}
+	return pgErr.Code == "XX000" && strings.Contains(pgErr.Message, "concurrently")
+}
+
+func quoteIdentifier(s string) string { return `"` + strings.ReplaceAll(s, `"`, `""`) + `"` }
+
+func quoteLiteral(s string) string {
+	return ` E'` + strings.NewReplacer(`\`, `\\`, `'`, `''`).Replace(s) + `'`
+}
+
+// execText runs SQL outside the prepared statements and returns the rows of
+// the last statement as text.
+func execText(ctx context.Context, c *pgconn.PgConn, sql string) (rows [][]string, err error) {
+	results, err := c.Exec(ctx, sql).ReadAll()
+	if err != nil {
+		return nil, err
+	}
+	for _, res := range results {
+		rows = nil
+		for _, cols := range res.Rows {
+			row := make([]string, len(cols))
+			for i, col := range cols {
+				row[i] = string(col)
+			}
+			rows = append(rows, row)
+		}
+	}
+	return rows, nil
+}

@@ -1,0 +1,132 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"slices"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// Sweep implements kv.Table. It walks the log once, up to the compaction
+// revision C: what a change at or below C replaced can be read by nobody any
+// more, and a deletion below C has nothing left to say. So the cost is that of
+// the changes since the last compaction, not of the data. Where it stands is
+// stored in the same transaction. That need not be durable by itself: what a
+// crash undoes is done again.
+//
+// It holds no row that writers wait for, except those of deleted keys. Servers
+// that sweep at once take turns.
+func (t *table) Sweep(ctx context.Context, limit int) (more bool, err error) {
+	err = t.read(ctx, "sweep", statementLimit, func(c *conn) error {
+		more, err = t.sweep(c, limit)
+		return err
+	})
+	return more, err
+}
+
+// sweepStep is one step: what to remove, and where the next one goes on.
+type sweepStep struct {
+	compacted, swept, head kv.Revision
+	garbage                []int64 // log ids
+	dead                   []deadKey
+	next                   int64       // log id where to go on, 0 if all is done
+	nextRev                kv.Revision // its revision
+}
+
+// deadKey is a deleted key, and the log id of its deletion.
+type deadKey struct {
+	key []byte
+	id  int64
+}
+
+// sweep takes two round trips: see what is next, and remove it.
+func (t *table) sweep(c *conn, limit int) (more bool, err error) {
+	c.send(qBegin)
+	c.send(qAsync)
+	c.send(qSweepState, int4(t.id))
+	c.send(qSweepRows, int4(t.id), int8(int64(limit)+1))
+	c.sync()
+	if err := c.flush(); err != nil {
+		return false, err
+	}
+	if err := c.results(2); err != nil {
+		return false, err
+	}
+	s := &sweepStep{}
+	_, err = c.result(func(cols *columns) error {
+		s.swept, s.head, s.compacted = cols.int(), cols.int(), cols.int()
+		return nil
+	})
+	if err != nil {
+		return false, err
+	}
+	if err := s.judge(c, limit); err != nil {
+		return false, err
+	}
+	if err := c.ready(); err != nil {
+		return false, err
+	}
+	if s.swept >= s.compacted {
+		c.rollback()
+		return false, nil
+	}
+	return s.next != 0, t.remove(c, s, limit)
+}
+
+// judge reads the next rows of the log and decides which go.
+func (s *sweepStep) judge(c *conn, limit int) error {
+	n, done := 0, false
+	_, err := c.result(func(cols *columns) error {
+		id, rev, version, prev := cols.int(), cols.int(), cols.int(), cols.int()
+		n++
+		switch {
+		case done || rev > s.compacted:
+			done = true
+		case n > limit:
+			s.next, s.nextRev = id, rev
+		default:
+			if prev != 0 {
+				s.garbage = append(s.garbage, prev)
+			}
+			// The deletion at C itself stays until the next compaction: a watch
+			// may still start at C.
+			if version == 0 && rev < s.compacted {
+				s.garbage = append(s.garbage, id)
+				s.dead = append(s.dead, deadKey{cols.bytes(), id})
+			}
+		}
+		return nil
+	})
+	return err
+}
+
+func (t *table) remove(c *conn, s *sweepStep, limit int) error {
+	statements := 3
+	if len(s.garbage) > 0 {
+		c.send(qSweepLog, int4(t.id), int8s(len(s.garbage), func(i int) int64 { return s.garbage[i] }))
+		statements++
+	}
+	if n := len(s.dead); n > 0 {
+		// In the order in which updates lock them.
+		slices.SortFunc(s.dead, func(a, b deadKey) int { return bytes.Compare(a.key, b.key) })
+		c.send(qSweepCurrent, int4(t.id), blobs(n, func(i int) []byte { return s.dead[i].key }),
+			int8s(n, func(i int) int64 { return s.dead[i].id }))
+		statements++
+	}
+	swept, next, rev := s.compacted, []byte(nil), s.compacted
+	if s.next != 0 {
+		swept, next, rev = s.swept, int8(s.next), s.nextRev
+	}
+	c.send(qSweepProgress, int4(t.id), int8(swept), next)
+	c.send(qSweepSegments, int4(t.id), int8(min(rev, s.head-keepCommits)), int8(int64(limit)))
+	c.send(qCommit)
+	c.sync()
+	if err := c.flush(); err != nil {
+		return err
+	}
+	if err := c.results(statements); err != nil {
+		return err
+	}
+	return c.ready()
+}

@@ -1,0 +1,134 @@
+package postgres
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// table is one keyspace of a database. It implements kv.SharedTable.
+type table struct {
+	db     *DB
+	name   string
+	id     int32
+	origin []byte
+	gets   *getter
+
+	mu sync.Mutex
+	// newest commit that any answer told.
+	newest commitID
+	// behind is set, and fell closed, when the database turned out to have
+	// forgotten something.
+	behind error
+	fell   chan struct{}
+
+	// polled is the newest commit known when the poll under way began.
+	polled commitID
+}
+
+var _ kv.SharedTable = (*table)(nil)
+
+func newTable(db *DB, name string) *table {
+	t := &table{db: db, name: name, fell: make(chan struct{})}
+	t.gets = &getter{t: t}
+	return t
+}
+
+// read runs fn with a connection, unless the database is behind.
+func (t *table) read(ctx context.Context, op string, limit time.Duration, fn func(c *conn) error) error {
+	if err := t.usable(); err != nil {
+		return err
+	}
+	err := t.db.read(ctx, op, limit, fn)
+	if behind := t.usable(); behind != nil {
+		return behind
+	}
+	return err
+}
+
+// snapshot runs statements that see one state of the database, in one round
+// trip: send asks for them, receive reads the answers.
+func (t *table) snapshot(ctx context.Context, op string, send func(c *conn), receive func(c *conn, h head) error) error {
+	return t.read(ctx, op, statementLimit, func(c *conn) error {
+		floor := t.floor()
+		c.send(qBeginRead)
+		c.send(qHead, int4(t.id))
+		send(c)
+		c.send(qCommit)
+		c.sync()
+		if err := c.flush(); err != nil {
+			return err
+		}
+		if _, err := c.result(nil); err != nil {
+			return err
+		}
+		h, err := t.resultHead(c)
+		if err != nil {
+			return err
+		}
+		if err := receive(c, h); err != nil {
+			return err
+		}
+		if _, err := c.result(nil); err != nil {
+			return err
+		}
+		if err := c.ready(); err != nil {
+			return err
+		}
+		return t.saw(h, floor)
+	})
+}
+
+// resultHead reads the answer to a statement that selects this keyspace's head.
+func (t *table) resultHead(c *conn) (h head, err error) {
+	found := false
+	_, err = c.result(func(cols *columns) error {
+		h, found = readHead(cols), true
+		return nil
+	})
+	if err == nil && !found {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		err = t.fallBehind("the keyspace is gone")
+	}
+	return h, err
+}
+
+// Head implements kv.Table.
+func (t *table) Head(ctx context.Context) (kv.Head, error) {
+	_, h, err := t.gets.get(ctx, nil, false)
+	return h, err
+}
+
+// Leases implements kv.Table.
+func (t *table) Leases(ctx context.Context) (all []kv.LeaseRecord, err error) {
+	err = t.snapshot(ctx, "list leases", func(c *conn) { c.send(qLeases, int4(t.id)) }, func(c *conn, _ head) error {
+		all = nil
+		_, err := c.result(func(cols *columns) error {
+			all = append(all, kv.LeaseRecord{ID: cols.int(), TTL: cols.int(), Beat: cols.int()})
+			return nil
+		})
+		return err
+	})
+	return all, err
+}
+
+// LeaseKeys implements kv.Table.
+func (t *table) LeaseKeys(ctx context.Context, id kv.LeaseID) (keys [][]byte, at kv.Head, err error) {
+	err = t.snapshot(ctx, "list keys of lease", func(c *conn) { c.send(qLeaseKeys, int4(t.id), int8(id)) }, func(c *conn, h head) error {
+		at = h.Head
+		keys, err = resultKeys(c)
+		return err
+	})
+	return keys, at, err
+}
+
+func resultKeys(c *conn) (keys [][]byte, err error) {
+	_, err = c.result(func(cols *columns) error {
+		keys = append(keys, cols.bytes())
+		return nil
+	})
+	return keys, err
+}

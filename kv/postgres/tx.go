@@ -1,0 +1,367 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// tx is a table inside Update: it implements kv.Tx. What it writes is kept
+// until the commit, so that all of it goes in one round trip.
+type tx struct {
+	t    *table
+	c    *conn
+	ctx  context.Context
+	head head
+	// rows and leases that were looked up.
+	rows   map[string]*row
+	leases map[kv.LeaseID]*kv.LeaseRecord
+	// err is the first of the database: the transaction is over.
+	err error
+
+	revision kv.Revision
+	changes  []kv.Change
+	leaseOps []leaseOp
+	compact  kv.Revision
+}
+
+var _ kv.Tx = (*tx)(nil)
+
+// row is a key's row of current.
+type row struct {
+	kv       *kv.KeyValue // nil if the key does not exist
+	id       int64        // of its newest change, 0 if there is none
+	hasValue bool
+}
+
+type leaseOp struct {
+	lease  kv.LeaseRecord
+	delete bool
+}
+
+// maxKeyBytes is what PostgreSQL's b-trees can hold, with room for the rest.
+const maxKeyBytes = 2600
+
+// MaxKeyBytes implements kv.KeyLimiter.
+func (t *table) MaxKeyBytes() int { return maxKeyBytes }
+
+// begin starts the transaction: one round trip.
+func (x *tx) begin(ahead []kv.Lookup) error {
+	t, c := x.t, x.c
+	floor := t.floor()
+	var keys []kv.Lookup
+	var leases []kv.LeaseID
+	for _, l := range ahead {
+		if l.Lease != 0 {
+			leases = append(leases, l.Lease)
+		} else {
+			keys = append(keys, l)
+		}
+	}
+	x.rows = make(map[string]*row, len(keys))
+	x.leases = map[kv.LeaseID]*kv.LeaseRecord{}
+	return c.within(x.ctx, t.db.opts.timeout, func() error {
+		c.send(qBegin)
+		c.send(qLock, int4(t.id))
+		if len(keys) > 0 {
+			x.sendLoad(keys)
+		}
+		if len(leases) > 0 {
+			x.sendLeases(leases)
+		}
+		c.sync()
+		if err := c.flush(); err != nil {
+			return err
+		}
+		if err := c.results(1); err != nil {
+			return err
+		}
+		var err error
+		if x.head, err = t.resultHead(c); err != nil {
+			return err
+		}
+		if err := t.saw(x.head, floor); err != nil {
+			return err
+		}
+		if len(keys) > 0 {
+			if err := x.receiveLoad(keys); err != nil {
+				return err
+			}
+		}
+		if len(leases) > 0 {
+			if err := x.receiveLeases(leases); err != nil {
+				return err
+			}
+		}
+		return c.ready()
+	})
+}
+
+func (x *tx) Head() kv.Head { return x.head.Head }
+
+// ask makes a round trip in the middle of the transaction.
+func (x *tx) ask(send func(), receive func() error) error {
+	if x.err != nil {
+		return x.err
+	}
+	x.err = x.c.within(x.ctx, statementLimit, func() error {
+		send()
+		x.c.sync()
+		if err := x.c.flush(); err != nil {
+			return err
+		}
+		if err := receive(); err != nil {
+			return err
+		}
+		return x.c.ready()
+	})
+	return x.err
+}
+
+// Load implements kv.Tx.
+func (x *tx) Load(keys []kv.Lookup) ([]*kv.KeyValue, error) {
+	var missing []kv.Lookup
+	for _, k := range keys {
+		if r := x.rows[string(k.Key)]; r == nil || k.WithValue && !r.hasValue {
+			missing = append(missing, k)
+		}
+	}
+	if len(missing) > 0 {
+		if err := x.ask(func() { x.sendLoad(missing) }, func() error { return x.receiveLoad(missing) }); err != nil {
+			return nil, err
+		}
+	}
+	found := make([]*kv.KeyValue, len(keys))
+	for i, k := range keys {
+		found[i] = x.rows[string(k.Key)].kv
+	}
+	return found, nil
+}
+
+func (x *tx) sendLoad(keys []kv.Lookup) {
+	x.c.send(qLoad, int4(x.t.id), blobs(len(keys), func(i int) []byte { return keys[i].Key }),
+		bools(len(keys), func(i int) bool { return keys[i].WithValue }))
+}
+
+func (x *tx) receiveLoad(keys []kv.Lookup) error {
+	for _, k := range keys {
+		if old := x.rows[string(k.Key)]; old == nil {
+			x.rows[string(k.Key)] = &row{hasValue: true}
+		}
+	}
+	_, err := x.c.result(func(cols *columns) error {
+		i := cols.int() - 1
+		if i < 0 || i >= int64(len(keys)) {
+			cols.fail("a row answers no question")
+			return nil
+		}
+		k := keys[i]
+		r := &row{id: cols.int(), hasValue: k.WithValue}
+		if version := cols.int(); version > 0 {
+			r.kv = &kv.KeyValue{Key: k.Key, Version: version, ModRevision: cols.int(),
+				CreateRevision: cols.int(), Lease: cols.int(), Value: cols.bytes()}
+		} else {
+			r.hasValue = true
+		}
+		x.rows[string(k.Key)] = r
+		return nil
+	})
+	return err
+}
+
+// Range implements kv.Tx.
+func (x *tx) Range(req kv.RangeRequest, wantCount bool) (res *kv.RangeResult, err error) {
+	if err := judge(req.Revision, x.head.Head); err != nil {
+		return nil, err
+	}
+	s := x.t.scan(req, wantCount)
+	err = x.ask(func() { s.send(x.c) }, func() (err error) {
+		res, err = s.receive(x.c, x.head.Head)
+		return err
+	})
+	return res, err
+}
+
+// Lease implements kv.Tx.
+func (x *tx) Lease(id kv.LeaseID) (*kv.LeaseRecord, error) {
+	l, known := x.leases[id]
+	if !known {
+		ids := []kv.LeaseID{id}
+		if err := x.ask(func() { x.sendLeases(ids) }, func() error { return x.receiveLeases(ids) }); err != nil {
+			return nil, err
+		}
+		l = x.leases[id]
+	}
+	return l, nil
+}
+
+func (x *tx) sendLeases(ids []kv.LeaseID) {
+	x.c.send(qLeasesByID, int4(x.t.id), int8s(len(ids), func(i int) int64 { return ids[i] }))
+}
+
+func (x *tx) receiveLeases(ids []kv.LeaseID) error {
+	for _, id := range ids {
+		x.leases[id] = nil
+	}
+	_, err := x.c.result(func(cols *columns) error {
+		l := &kv.LeaseRecord{ID: cols.int(), TTL: cols.int(), Beat: cols.int()}
+		x.leases[l.ID] = l
+		return nil
+	})
+	return err
+}
+
+// PutLease implements kv.Tx.
+func (x *tx) PutLease(l kv.LeaseRecord) error {
+	x.leases[l.ID] = &l
+	x.leaseOps = append(x.leaseOps, leaseOp{lease: l})
+	return nil
+}
+
+// DeleteLease implements kv.Tx.
+func (x *tx) DeleteLease(id kv.LeaseID) error {
+	x.leases[id] = nil
+	x.leaseOps = append(x.leaseOps, leaseOp{lease: kv.LeaseRecord{ID: id}, delete: true})
+	return nil
+}
+
+// LeaseKeys implements kv.Tx.
+func (x *tx) LeaseKeys(id kv.LeaseID) (keys [][]byte, err error) {
+	err = x.ask(func() { x.c.send(qLeaseKeys, int4(x.t.id), int8(id)) }, func() (err error) {
+		keys, err = resultKeys(x.c)
+		return err
+	})
+	return keys, err
+}
+
+var errWriteOrder = errors.New("write: changes must have rising revisions above the head and at most the new one")
+
+// Write implements kv.Tx.
+func (x *tx) Write(revision kv.Revision, changes []kv.Change) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	last := x.head.Revision
+	var unknown []kv.Lookup
+	for i := range changes {
+		e := &changes[i].KV
+		if e.ModRevision < last || e.ModRevision == x.head.Revision || e.ModRevision > revision {
+			return errWriteOrder
+		}
+		last = e.ModRevision
+		if len(e.Key) > maxKeyBytes {
+			return fmt.Errorf("write a key of %d bytes: %w: PostgreSQL indexes at most %d", len(e.Key), kv.ErrRequestTooLarge, maxKeyBytes)
+		}
+		if x.rows[string(e.Key)] == nil {
+			unknown = append(unknown, kv.Lookup{Key: e.Key})
+		}
+	}
+	if len(unknown) > 0 {
+		// What a change follows on has to be known.
+		if _, err := x.Load(unknown); err != nil {
+			return err
+		}
+	}
+	x.revision, x.changes = revision, changes
+	return nil
+}
+
+func (x *tx) dirty() bool { return len(x.changes) > 0 || len(x.leaseOps) > 0 || x.compact != 0 }
+
+// send sends what the transaction writes, as one commit, and returns in how many
+// statements.
+func (x *tx) send(id commitID) (statements int) {
+	c, ks := x.c, int4(x.t.id)
+	for _, op := range x.leaseOps {
+		if op.delete {
+			c.send(qDeleteLease, ks, int8(op.lease.ID))
+		} else {
+			c.send(qPutLease, ks, int8(op.lease.ID), int8(op.lease.TTL), int8(op.lease.Beat))
+		}
+		statements++
+	}
+	if x.compact != 0 {
+		c.send(qCompact, ks, int8(x.compact))
+		statements++
+	}
+	if len(x.changes) > 0 {
+		statements += x.sendChanges(ks)
+	}
+	c.send(qCommitRow, ks, int8(id.rev), int4(id.sub), int4(int32(len(x.changes))), int8(x.head.nextID), id.token[:])
+	statements++
+	if id.sub >= 2*keepIdle && id.sub%keepIdle == 0 {
+		c.send(qTrimCommits, ks, int8(id.rev), int4(id.sub-keepIdle))
+		statements++
+	}
+	return statements
+}
+
+func (x *tx) sendChanges(ks []byte) (statements int) {
+	changes := x.changes
+	n := len(changes)
+	prev := make([]int64, n)
+	newest := make(map[string]int, n) // index of each key's last change
+	for i := range changes {
+		key := changes[i].KV.Key
+		if before, ok := newest[string(key)]; ok {
+			prev[i] = x.head.nextID + int64(before)
+		} else {
+			prev[i] = x.rows[string(key)].id
+		}
+		newest[string(key)] = i
+	}
+	// version 0 is what marks a deletion.
+	put := func(i int, v int64) int64 {
+		if changes[i].Deleted {
+			return 0
+		}
+		return v
+	}
+	id := func(i int) int64 { return x.head.nextID + int64(i) }
+	rev := func(i int) int64 { return changes[i].KV.ModRevision }
+	created := func(i int) int64 { return put(i, changes[i].KV.CreateRevision) }
+	version := func(i int) int64 { return put(i, changes[i].KV.Version) }
+	lease := func(i int) int64 { return put(i, changes[i].KV.Lease) }
+	key := func(i int) []byte { return changes[i].KV.Key }
+	x.c.send(qAppend, ks, int8s(n, id), int8s(n, rev), int8s(n, created), int8s(n, version), int8s(n, lease),
+		int8s(n, func(i int) int64 { return prev[i] }),
+		int8s(n, func(i int) int64 { return changes[i].PrevRevision }),
+		blobs(n, key), blobs(n, func(i int) []byte {
+			if changes[i].Deleted {
+				return nil
+			}
+			return changes[i].KV.Value
+		}))
+
+	var made, changed []int
+	for name, i := range newest {
+		if x.rows[name].id == 0 {
+			made = append(made, i)
+		} else {
+			changed = append(changed, i)
+		}
+	}
+	statements = 1
+	for _, rows := range []struct {
+		q    query
+		last []int
+	}{{qNewCurrent, made}, {qSetCurrent, changed}} {
+		if len(rows.last) == 0 {
+			continue
+		}
+		// By key: neighbours share pages, and all who lock several rows lock them in
+		// one order.
+		slices.SortFunc(rows.last, func(a, b int) int { return bytes.Compare(key(a), key(b)) })
+		of := func(f func(int) int64) []byte {
+			return int8s(len(rows.last), func(i int) int64 { return f(rows.last[i]) })
+		}
+		x.c.send(rows.q, ks, of(id), of(rev), of(created), of(version), of(lease),
+			blobs(len(rows.last), func(i int) []byte { return key(rows.last[i]) }))
+		statements++
+	}
+	return statements
+}

@@ -1,0 +1,275 @@
+package postgres
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// keepIdle is how many commits that made no revision stay findable.
+const keepIdle = 1024
+
+// Update implements kv.Table. It takes two round trips: begin, hold the head,
+// read it and the keys of ahead; then write, commit and notify.
+func (t *table) Update(ctx context.Context, ahead []kv.Lookup, fn func(kv.Tx) error) error {
+	return t.update(ctx, "update", ahead, func(x *tx) error { return fn(x) })
+}
+
+// SetCompacted implements kv.Table.
+func (t *table) SetCompacted(ctx context.Context, rev kv.Revision) error {
+	return t.update(ctx, "compact", nil, func(x *tx) error {
+		// Somebody may have compacted or written since the caller looked.
+		if rev <= x.head.Compacted {
+			return fmt.Errorf("compact keyspace %q at revision %d: %w (at %d already)", t.name, rev, kv.ErrCompacted, x.head.Compacted)
+		}
+		if rev > x.head.Revision {
+			return fmt.Errorf("compact keyspace %q at revision %d: %w (it is at %d)", t.name, rev, kv.ErrFutureRevision, x.head.Revision)
+		}
+		x.compact = rev
+		return nil
+	})
+}
+
+// update runs fn in transactions until one of them commits or fn refuses. A
+// transaction is tried again only if it is certain that it had no effect.
+func (t *table) update(ctx context.Context, op string, ahead []kv.Lookup, fn func(*tx) error) error {
+	if err := t.usable(); err != nil {
+		return err
+	}
+	var refused error
+	err := t.db.retry(ctx, op, func() error {
+		refused = nil
+		return t.attempt(ctx, ahead, func(x *tx) error {
+			err := fn(x)
+			if x.err != nil {
+				return x.err // the database's, whatever fn makes of it
+			}
+			refused = err
+			return err
+		}, &refused)
+	})
+	if refused != nil {
+		return refused
+	}
+	if behind := t.usable(); behind != nil && err != nil {
+		return behind
+	}
+	return err
+}
+
+// attempt is one transaction.
+func (t *table) attempt(ctx context.Context, ahead []kv.Lookup, fn func(*tx) error, refused *error) error {
+	wait, done := context.WithTimeout(ctx, t.db.opts.timeout)
+	c, err := t.db.pool.take(wait)
+	done()
+	if err != nil {
+		return err
+	}
+	defer t.db.pool.give(c)
+	x := &tx{t: t, c: c, ctx: ctx}
+	if err := x.begin(ahead); err != nil {
+		t.giveUp(c, err)
+		return err
+	}
+	if err := fn(x); err != nil {
+		c.rollback()
+		if *refused != nil {
+			return nil // the caller returns it as it is
+		}
+		return err
+	}
+	if !x.dirty() {
+		c.rollback()
+		return nil
+	}
+	// From here on the caller cannot give up any more: what was asked for
+	// happens or not, and we find out.
+	return t.commit(x)
+}
+
+// giveUp ends a transaction that failed. If it has waited in vain for another
+// session, that one may be frozen.
+func (t *table) giveUp(c *conn, err error) {
+	c.rollback()
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == codeLockTimeout {
+		t.db.evict(c)
+	}
+}
+
+// within runs a round trip that gives up when ctx ends or limit is over.
+func (c *conn) within(ctx context.Context, limit time.Duration, fn func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	stop := c.watch(ctx)
+	err := fn()
+	if !stop() {
+		c.broken = true
+	}
+	return err
+}
+
+// commit writes what the transaction changed and commits it.
+func (t *table) commit(x *tx) error {
+	c := x.c
+	id := x.nextCommit()
+	c.warning = ""
+	failed := c.within(context.Background(), t.db.opts.timeout, func() error {
+		statements := x.send(id)
+		c.send(qCommit)
+		c.sync()
+		if t.db.dialect.notify && len(x.changes) > 0 {
+			c.send(qNotify, []byte(t.db.opts.schema), notice(t.id, id.rev), int4(t.id), int8(id.rev))
+			c.sync()
+		}
+		if err := c.flush(); err != nil {
+			return err
+		}
+		if err := c.results(statements); err != nil {
+			return err
+		}
+		tag, err := c.result(nil)
+		if err != nil {
+			if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && t.db.dialect.unknown(pgErr.Code) {
+				return c.lost(err)
+			}
+			return err
+		}
+		if tag != "COMMIT" {
+			return fmt.Errorf("%w: the database answered COMMIT with %s", kv.ErrUnavailable, tag)
+		}
+		return c.ready()
+	})
+	if !c.broken && t.db.dialect.notify && len(x.changes) > 0 {
+		c.owed++ // the answer to the notification, which nobody waits for
+	}
+	switch {
+	case failed == nil && c.warning == "":
+		t.learn(id)
+		return nil
+	case failed != nil && !c.broken:
+		c.rollback()
+		return failed // the server refused it: nothing has happened
+	}
+	if failed == nil {
+		// Such as: it no longer waits for the synchronous standby.
+		failed = fmt.Errorf("the server committed with a warning: %s", c.warning)
+	}
+	return t.resolve(x, id, failed)
+}
+
+// resolve finds out what became of a commit that was not answered. Who holds
+// the head after it knows that it has ended, one way or the other; and the
+// commit of that finding makes sure that what was found is as durable as any
+// commit.
+func (t *table) resolve(x *tx, id commitID, failed error) error {
+	ctx := context.WithoutCancel(x.ctx)
+	committed, known := false, false
+	err := t.db.retry(ctx, "look up a commit", func() error {
+		return t.db.with(ctx, t.db.opts.timeout, func(c *conn) error {
+			found, oldest, at, err := t.findCommit(c, id)
+			if err != nil {
+				t.giveUp(c, err)
+				return err
+			}
+			committed = found
+			known = found || id.rev >= oldest && !t.trimmed(id, at)
+			return nil
+		})
+	})
+	switch {
+	case errors.Is(err, kv.ErrBehind):
+		return err
+	case err != nil:
+		return fmt.Errorf("commit: database %s: %w: its answer was lost (%w), and so far nobody can be asked: %w", t.db.where, kv.ErrUnknownOutcome, failed, err)
+	case committed:
+		t.learn(id)
+		return nil
+	case !known:
+		return fmt.Errorf("commit: database %s: %w: its answer was lost (%w), and history has been compacted past it", t.db.where, kv.ErrUnknownOutcome, failed)
+	}
+	return &lostError{fmt.Errorf("the commit did not happen: %w", failed)}
+}
+
+// findCommit looks for a commit, holding the head.
+func (t *table) findCommit(c *conn, id commitID) (found bool, oldest kv.Revision, at commitID, err error) {
+	floor := t.floor()
+	c.warning = ""
+	c.send(qBegin)
+	c.send(qLock, int4(t.id))
+	c.send(qFindCommit, int4(t.id), int8(id.rev), int4(id.sub))
+	c.send(qFence, int4(t.id))
+	c.send(qCommit)
+	c.sync()
+	if err = c.flush(); err != nil {
+		return
+	}
+	if err = c.results(1); err != nil {
+		return
+	}
+	h, err := t.resultHead(c)
+	if err != nil {
+		return
+	}
+	_, err = c.result(func(cols *columns) error {
+		token := cols.next()
+		found = string(token) == string(id.token[:])
+		oldest = cols.int()
+		return nil
+	})
+	if err != nil {
+		return
+	}
+	if err = c.results(2); err != nil {
+		return
+	}
+	if err = c.ready(); err != nil {
+		return
+	}
+	if c.warning != "" {
+		err = c.lost(errors.New(c.warning))
+		return
+	}
+	return found, oldest, h.last, t.saw(h, floor)
+}
+
+// learn notes a commit of our own.
+func (t *table) learn(id commitID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.newest.before(id) {
+		t.newest = id
+	}
+}
+
+// nextCommit names the commit that a transaction is going to make.
+func (x *tx) nextCommit() commitID {
+	id := commitID{rev: x.revision}
+	if len(x.changes) == 0 {
+		id.rev, id.sub = x.head.Revision, x.head.last.sub+1
+	}
+	rand.Read(id.token[:])
+	return id
+}
+
+// evictSQL ends sessions of ours that hold a keyspace in the middle of sending
+// their changes, for longer than any living server takes: the database has no
+// time limit for that before version 17.
+const evictSQL = `SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
+	WHERE a.datname = current_database() AND a.usename = current_user AND a.pid <> pg_backend_pid()
+		AND a.wait_event = 'ClientRead' AND a.state <> 'idle'
+		AND a.state_change < clock_timestamp() - interval '5 s' AND a.xact_start < clock_timestamp() - interval '5 s'
+		AND EXISTS (SELECT 1 FROM pg_locks l WHERE l.pid = a.pid AND l.relation = 'head'::regclass)`
+
+func (db *DB) evict(c *conn) {
+	if c.broken {
+		return
+	}
+	// It is no harm if this fails: whoever waited tries again.
+	_ = c.within(context.Background(), db.opts.timeout, func() error { return c.simple(evictSQL, nil) })
+}

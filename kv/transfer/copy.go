@@ -1,0 +1,158 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/utils/clock"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// passes is how often a copy begins again because the source has compacted the
+// revision that it was reading.
+const passes = 5
+
+// Options of a copy.
+type Options struct {
+	// Span of the keys to copy; the zero value is all.
+	Span     kv.Span
+	Existing Existing
+	// DryRun counts what would be done and writes nothing.
+	DryRun   bool
+	Progress Progress
+	// Clock for pauses; the real one if nil.
+	Clock clock.Clock
+}
+
+func (o *Options) fill() {
+	if len(o.Span.Start) == 0 {
+		o.Span = kv.Prefix(nil)
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+}
+
+// Result is what a copy has done.
+type Result struct {
+	// Source and Target are the revisions at which the two are equal, unless
+	// somebody else wrote to the target. Target is 0 after a dry run.
+	Source, Target kv.Revision
+	// Keys and Bytes of the source.
+	Keys, Bytes int64
+	// Put, Deleted and Equal count what was done in the target.
+	Put, Deleted, Equal int64
+	Leases              int
+}
+
+// Copy brings the state of src at one revision into dst. Nobody else may write
+// the same keys to dst meanwhile. If it fails or is cut short, dst has a part;
+// copying again with Mirror finishes that.
+// Errors: *NotEmptyError.
+func Copy(ctx context.Context, src Source, dst kv.Keyspace, opts Options) (*Result, error) {
+	opts.fill()
+	c := &copier{src: src, dst: dst, Options: opts, leases: newLeases(dst, leaseTTL(src))}
+	return c.copy(ctx)
+}
+
+type copier struct {
+	Options
+	src    Source
+	dst    kv.Keyspace
+	leases *leases
+}
+
+func (c *copier) copy(ctx context.Context) (*Result, error) {
+	existing, at, err := count(ctx, c.dst, c.Span)
+	if err != nil {
+		return nil, fmt.Errorf("look at the target: %w", err)
+	}
+	if existing > 0 && c.Existing == Refuse {
+		return nil, &NotEmptyError{existing}
+	}
+	mode := c.Existing
+	for pass := 1; ; pass++ {
+		there := keys(nothing)
+		if existing > 0 {
+			there = scan(ctx, c.dst, c.Span, at)
+		}
+		res, err := c.pass(ctx, there, mode)
+		if err == nil || !errors.Is(err, kv.ErrCompacted) {
+			return res, err
+		}
+		if mode == Merge || pass == passes {
+			return nil, fmt.Errorf("%w: history was compacted while it was copied; copy again when compactions come less often, "+
+				"or with --mirror, which leaves alone what is equal already", err)
+		}
+		// What the first pass put belongs to the source's past: only making the
+		// two equal is right now. The target had nothing else.
+		mode = Mirror
+		if existing, at, err = count(ctx, c.dst, c.Span); err != nil {
+			return nil, fmt.Errorf("look at the target: %w", err)
+		}
+	}
+}
+
+// pass makes the target, which has the keys there, equal to the source at one
+// revision.
+func (c *copier) pass(ctx context.Context, there keys, mode Existing) (*Result, error) {
+	total, rev, err := count(ctx, c.src, c.Span)
+	if err != nil {
+		return nil, fmt.Errorf("look at the source: %w", err)
+	}
+	c.Progress.phase("copy", total)
+	return c.load(ctx, scan(ctx, c.src, c.Span, rev), there, rev, mode)
+}
+
+// load writes what of here is not there.
+func (c *copier) load(ctx context.Context, here, there keys, rev kv.Revision, mode Existing) (*Result, error) {
+	res := &Result{Source: rev}
+	w := newWriter(ctx, c.dst, c.leases, c.Clock)
+	err := join(here, there, func(s, d *kv.KeyValue) error {
+		if s != nil {
+			res.Keys++
+			res.Bytes += size(s)
+			c.Progress.step(s)
+		}
+		switch {
+		case s == nil && mode != Mirror:
+			return nil
+		case s == nil:
+			res.Deleted++
+			if c.DryRun {
+				return nil
+			}
+			return w.delete(d.Key)
+		case d != nil && equal(s, d):
+			res.Equal++
+			if s.Lease != 0 && !c.DryRun {
+				return c.leases.ensure(ctx, s.Lease)
+			}
+			return nil
+		}
+		res.Put++
+		if c.DryRun {
+			return nil
+		}
+		return w.put(s)
+	})
+	if err != nil {
+		_, werr := w.flush()
+		if werr != nil && ctx.Err() == nil {
+			err = werr // the cause of the other
+		}
+		return nil, err
+	}
+	if _, err := w.flush(); err != nil {
+		return nil, err
+	}
+	res.Leases = c.leases.count()
+	if !c.DryRun {
+		if _, res.Target, err = count(ctx, c.dst, c.Span); err != nil {
+			return nil, fmt.Errorf("look at the target: %w", err)
+		}
+	}
+	return res, nil
+}

@@ -1,0 +1,196 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+const (
+	// progressInterval is how often the source is asked where it stands.
+	progressInterval = time.Second
+	// finishTime is how long an interrupted Follow may go on to complete a revision.
+	finishTime = 10 * time.Second
+)
+
+// Follower hears how far a Follow is.
+type Follower struct {
+	// Applied: the target has everything of the source up to this revision; events
+	// is how many changes that were since the last call.
+	Applied func(source kv.Revision, events int)
+	// Restarted: the source has compacted what was still to come, and the two
+	// were made equal again by a copy.
+	Restarted func(*Result)
+	// Interrupted: the source or the target did not answer; it is tried again.
+	Interrupted func(error)
+}
+
+// Follow applies every change of src after a revision that dst has to dst, in
+// order, until ctx ends. It returns the revision of src that dst has, and an
+// error only if going on makes no sense.
+//
+// Several transactions of src may appear as one in dst. While src is far ahead,
+// more than 100 keys at once, they appear in parts: dst is what src was at
+// every revision that Follower.Applied tells and at the one returned, unless with an error.
+func Follow(ctx context.Context, src Source, dst kv.Keyspace, after kv.Revision, opts Options, heard Follower) (kv.Revision, error) {
+	opts.fill()
+	opts.Existing, opts.DryRun = Mirror, false
+	f := &follower{
+		copier: copier{src: src, dst: dst, Options: opts, leases: newLeases(dst, leaseTTL(src))},
+		heard:  heard, applied: after,
+	}
+	keep, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f.leases.keepAlive(keep, opts.Clock)
+	}()
+	defer func() { stop(); <-done }()
+	if err := f.adoptLeases(ctx); err != nil && ctx.Err() == nil {
+		return after, err
+	}
+	pause := firstPause
+	for {
+		before := f.applied
+		err := f.watch(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return f.applied, nil
+		case errors.Is(err, kv.ErrCompacted):
+			res, err := f.copy(ctx)
+			if err != nil {
+				return f.applied, err
+			}
+			f.applied = res.Source
+			if heard.Restarted != nil {
+				heard.Restarted(res)
+			}
+			continue
+		case err != nil && !passing(err) && !errors.Is(err, kv.ErrClosed):
+			return f.applied, err
+		}
+		if f.applied > before {
+			pause = firstPause
+		}
+		if heard.Interrupted != nil {
+			heard.Interrupted(err)
+		}
+		select {
+		case <-ctx.Done():
+			return f.applied, nil
+		case <-opts.Clock.After(pause):
+		}
+		pause = min(2*pause, maxPause)
+	}
+}
+
+type follower struct {
+	copier
+	heard   Follower
+	applied kv.Revision
+}
+
+// adoptLeases finds the leases that an earlier copy has granted, to keep them
+// alive.
+func (f *follower) adoptLeases(ctx context.Context) error {
+	ids, _, err := f.dst.LeaseList(ctx)
+	if err != nil {
+		return fmt.Errorf("list leases of the target: %w", err)
+	}
+	for _, id := range ids {
+		_, err := f.src.TimeToLive(ctx, id, false)
+		if errors.Is(err, kv.ErrLeaseNotFound) {
+			continue // the target's own, or ended
+		}
+		if err == nil {
+			err = f.leases.ensure(ctx, id)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// watch applies changes until the watch ends, and returns why it did.
+func (f *follower) watch(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w, err := f.src.Watch(ctx, kv.WatchRequest{Span: f.Span, StartRevision: f.applied + 1})
+	if err != nil {
+		return err
+	}
+	ticker := f.Clock.After(progressInterval)
+	w.RequestProgress()
+	for {
+		select {
+		case res, open := <-w.Responses():
+			switch {
+			case !open:
+				return fmt.Errorf("follow the source: %w: its watch ended", kv.ErrUnavailable)
+			case res.Err != nil:
+				return fmt.Errorf("follow the source: %w", res.Err)
+			}
+			if err := f.apply(ctx, res); err != nil {
+				return err
+			}
+		case <-ticker:
+			w.RequestProgress()
+			ticker = f.Clock.After(progressInterval)
+		}
+	}
+}
+
+// apply brings the target to where the source was at the end of a response: the
+// last change of each key is all that counts. What fits into one transaction is
+// written so; more, of a source that is far ahead, by several writers at once.
+func (f *follower) apply(ctx context.Context, res kv.WatchResponse) error {
+	ctx, release := f.finish(ctx)
+	defer release()
+	last := make(map[string]int, len(res.Events))
+	for i := range res.Events {
+		last[string(res.Events[i].KV.Key)] = i
+	}
+	w := newWriter(ctx, f.dst, f.leases, f.Clock)
+	for i := range res.Events {
+		e := &res.Events[i]
+		if last[string(e.KV.Key)] != i {
+			continue
+		}
+		var err error
+		if e.Type == kv.EventDelete {
+			err = w.delete(e.KV.Key)
+		} else {
+			err = w.put(&e.KV)
+		}
+		if err != nil {
+			_, werr := w.flush()
+			return errors.Join(err, werr)
+		}
+	}
+	if _, err := w.flush(); err != nil {
+		return err
+	}
+	f.applied = max(f.applied, res.Revision)
+	if f.heard.Applied != nil {
+		f.heard.Applied(f.applied, len(res.Events))
+	}
+	return nil
+}
+
+// finish outlives ctx for a while, so that an interrupt leaves the target at a
+// revision of the source and not in the midst of one.
+func (f *follower) finish(ctx context.Context) (context.Context, context.CancelFunc) {
+	out, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-f.Clock.After(finishTime):
+			cancel()
+		case <-out.Done():
+		}
+	})
+	return out, func() { stop(); cancel() }
+}

@@ -1,0 +1,267 @@
+package pgproxy
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+// session is one connection of a client and the one to the server that
+// belongs to it.
+type session struct {
+	link           *Link
+	ctx            context.Context
+	cancel         context.CancelFunc
+	client, server net.Conn
+	up, down       *pipe
+
+	// Of the reader of the client's messages.
+	upChance   *rand.Rand
+	statements map[string]class // prepared, by name
+	portals    map[string]class // bound, by name
+	// rollBack: a COMMIT was made to fail, so its transaction has to end at the
+	// next Sync.
+	rollBack bool
+
+	// Of the reader of the server's messages.
+	downChance *rand.Rand
+
+	replies replies
+	// farewell is the last that the client hears.
+	farewell atomic.Pointer[[]byte]
+}
+
+// maxMessage bounds a message; PostgreSQL's own bound is 1 GiB.
+const maxMessage = 1 << 30
+
+func (s *session) run(startup []byte) {
+	s.up = newPipe(s, s.server, func(f Faults) time.Duration { return f.ToServer })
+	s.down = newPipe(s, s.client, func(f Faults) time.Duration { return f.ToClient })
+	// Authentication ends with a ReadyForQuery, as a query does.
+	s.replies.expect(reply{kind: querying})
+	s.up.add(startup)
+	s.up.flush()
+	stop := context.AfterFunc(s.ctx, func() {
+		s.client.Close()
+		s.server.Close()
+	})
+	defer stop()
+	var wg sync.WaitGroup
+	wg.Go(s.up.run)
+	wg.Go(s.down.run)
+	wg.Go(func() {
+		defer s.up.end()
+		s.read(s.client, s.up, s.fromClient)
+	})
+	wg.Go(func() {
+		defer s.down.end()
+		s.read(s.server, s.down, s.fromServer)
+		if farewell := s.farewell.Load(); farewell != nil {
+			s.down.add(*farewell)
+		}
+	})
+	wg.Wait()
+}
+
+// cut ends the session at once, for both sides.
+func (s *session) cut() {
+	s.reset()
+	s.cancel()
+}
+
+// reset has the client see its connection reset, not closed in good order.
+func (s *session) reset() {
+	if tcp, ok := s.client.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = s.client.Close()
+}
+
+// read reads messages until the connection ends, or handle wants no more.
+func (s *session) read(from net.Conn, into *pipe, handle func(kind byte, raw []byte) bool) {
+	in := bufio.NewReaderSize(from, 64<<10)
+	for {
+		if in.Buffered() == 0 {
+			into.flush()
+		}
+		raw, err := readMessage(in)
+		if err != nil || !handle(raw[0], raw) {
+			return
+		}
+	}
+}
+
+// readMessage reads one message with its header: a byte that says what it is
+// and the length of the rest.
+func readMessage(in *bufio.Reader) ([]byte, error) {
+	header, err := in.Peek(5)
+	if err != nil {
+		return nil, err
+	}
+	length := int(binary.BigEndian.Uint32(header[1:]))
+	if length < 4 || length > maxMessage {
+		return nil, fmt.Errorf("message %q of impossible length %d", header[0], length)
+	}
+	raw := make([]byte, 1+length)
+	_, err = io.ReadFull(in, raw)
+	return raw, err
+}
+
+// happens draws a chance.
+func happens(r *rand.Rand, chance float64) bool { return chance > 0 && r.Float64() < chance }
+
+func (s *session) count(kind string) { s.link.proxy.counts.add(kind) }
+
+// fromClient handles one message of the client, and reports whether the
+// connection goes on.
+func (s *session) fromClient(kind byte, raw []byte) bool {
+	f := s.link.current()
+	if happens(s.upChance, f.Cut) {
+		s.count(Cuts)
+		s.cut()
+		return false
+	}
+	switch kind {
+	case 'Q':
+		return s.query(f, raw)
+	case 'P':
+		return s.parse(f, raw)
+	case 'B':
+		var m pgproto3.Bind
+		if m.Decode(raw[5:]) == nil {
+			s.portals[m.DestinationPortal] = s.statements[m.PreparedStatement]
+		}
+		s.forward(raw, reply{kind: binding})
+	case 'E':
+		var m pgproto3.Execute
+		if m.Decode(raw[5:]) != nil {
+			s.forward(raw, reply{kind: executing})
+			return true
+		}
+		return s.execute(f, s.portals[m.Portal], raw)
+	case 'D':
+		s.forward(raw, reply{kind: describing})
+	case 'C':
+		s.forward(raw, reply{kind: closing})
+	case 'F':
+		s.forward(raw, reply{kind: querying})
+	case 'S':
+		s.forward(raw, reply{kind: syncing, hideReady: s.rollBack})
+		if s.rollBack {
+			s.rollBack = false
+			s.sendRollback()
+		}
+	default: // passwords, COPY data, Flush, Terminate: no answer of their own
+		s.up.add(raw)
+	}
+	return true
+}
+
+func (s *session) forward(raw []byte, r reply) {
+	s.replies.expect(r)
+	s.up.add(raw)
+}
+
+// query handles a simple query, which may hold several statements.
+func (s *session) query(f Faults, raw []byte) bool {
+	var m pgproto3.Query
+	if m.Decode(raw[5:]) != nil {
+		s.forward(raw, reply{kind: querying})
+		return true
+	}
+	if sql, changed := cacheSequences(m.String, f.SequenceCache); changed {
+		s.count(SequencesCached)
+		raw = encode(&pgproto3.Query{String: sql})
+	}
+	c := classify(m.String)
+	if refused := c.features & f.Refuse; refused != 0 {
+		s.count(FeaturesRefused)
+		s.forward(raiseQuery(featureNotSupported, missing(refused)), reply{kind: querying})
+		return true
+	}
+	verdict, code := s.judge(f, c)
+	switch verdict {
+	case fails:
+		s.forward(raiseQuery(code, injected), reply{kind: querying, hideReady: c.commit})
+		if c.commit {
+			s.sendRollback()
+		}
+	case shutsDown:
+		return s.shutDown(code)
+	case abandons:
+		s.abandon(raw, reply{kind: querying})
+		return false
+	default:
+		s.forward(raw, reply{kind: querying, lose: verdict == loses})
+	}
+	return true
+}
+
+// parse handles the preparation of a statement: features are refused here, as
+// by a parser that does not know them.
+func (s *session) parse(f Faults, raw []byte) bool {
+	var m pgproto3.Parse
+	if m.Decode(raw[5:]) != nil {
+		s.forward(raw, reply{kind: parsing})
+		return true
+	}
+	if sql, changed := cacheSequences(m.Query, f.SequenceCache); changed {
+		s.count(SequencesCached)
+		raw = encode(&pgproto3.Parse{Name: m.Name, Query: sql, ParameterOIDs: m.ParameterOIDs})
+	}
+	c := classify(m.Query)
+	if refused := c.features & f.Refuse; refused != 0 {
+		s.count(FeaturesRefused)
+		s.raise(featureNotSupported, missing(refused))
+		return true
+	}
+	s.statements[m.Name] = c
+	s.forward(raw, reply{kind: parsing})
+	return true
+}
+
+// execute handles the execution of a prepared statement.
+func (s *session) execute(f Faults, c class, raw []byte) bool {
+	verdict, code := s.judge(f, c)
+	switch verdict {
+	case fails:
+		s.raise(code, injected)
+		s.rollBack = s.rollBack || c.commit
+	case shutsDown:
+		return s.shutDown(code)
+	case abandons:
+		s.abandon(raw, reply{kind: executing})
+		return false
+	default:
+		s.forward(raw, reply{kind: executing, lose: verdict == loses})
+	}
+	return true
+}
+
+// fromServer handles one message of the server.
+func (s *session) fromServer(kind byte, raw []byte) bool {
+	if happens(s.downChance, s.link.current().Cut) {
+		s.count(Cuts)
+		s.cut()
+		return false
+	}
+	pass, lost := s.replies.heard(kind)
+	if lost {
+		s.count(CommitRepliesLost)
+		s.cut()
+		return false
+	}
+	if pass {
+		s.down.add(raw)
+	}
+	return true
+}

@@ -1,0 +1,86 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// standbyName is what a standby calls itself to its primary.
+const standbyName = "atoll_standby"
+
+// Standby starts a second server that follows this one by streaming. With
+// sync, commits of this one wait from then on until the standby has them
+// on disk; without, the standby may lag.
+func (s *Server) Standby(ctx context.Context, sync bool) (_ *Server, err error) {
+	b, err := prepare(Config{})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			b.discard()
+		}
+	}()
+	// It is a copy, passwords included.
+	b.password = s.password
+	if _, err := s.run(ctx, "pg_basebackup", "--pgdata", b.data(), "--checkpoint", "fast",
+		"--wal-method", "stream", "--dbname", s.SocketURL()); err != nil {
+		return nil, fmt.Errorf("make a standby: %w", err)
+	}
+	signal := filepath.Join(b.data(), "standby.signal")
+	if err := os.WriteFile(signal, nil, 0o600); err != nil {
+		return nil, fmt.Errorf("make a standby: %w", err)
+	}
+	if b.as != nil {
+		if err := os.Chown(signal, b.as.uid, b.as.gid); err != nil {
+			return nil, fmt.Errorf("make a standby: %w", err)
+		}
+	}
+	b.settings = map[string]string{"primary_conninfo": fmt.Sprintf(
+		"'host=127.0.0.1 port=%d user=%s password=%s application_name=%s'", s.port, superuser, s.password, standbyName)}
+	if err := b.Restart(ctx); err != nil {
+		return nil, err
+	}
+	const streaming = `SELECT 1 FROM pg_stat_replication WHERE state = 'streaming' AND application_name = '` + standbyName + `'`
+	if err := s.await(ctx, streaming); err != nil {
+		b.Kill()
+		return nil, err
+	}
+	if !sync {
+		return b, nil
+	}
+	if err := s.Set(map[string]string{"synchronous_standby_names": "'" + standbyName + "'"}); err == nil {
+		err = s.await(ctx, streaming+` AND sync_state = 'sync'`)
+	}
+	if err != nil {
+		b.Kill()
+		return nil, err
+	}
+	return b, nil
+}
+
+// Promote makes a standby a server of its own that takes writes.
+func (s *Server) Promote(ctx context.Context) error {
+	if _, err := s.run(ctx, "pg_ctl", "promote", "--pgdata", s.data(), "--wait"); err != nil {
+		return err
+	}
+	return s.await(ctx, `SELECT 1 WHERE NOT pg_is_in_recovery()`)
+}
+
+// await waits until a query has a row.
+func (s *Server) await(ctx context.Context, sql string) error {
+	for {
+		out, err := s.Exec(ctx, sql)
+		if err == nil && out != "" {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %q: %w (last: %v)", sql, context.Cause(ctx), err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package test
+
+import (
+	"context"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/atoll-dev/atoll/playground/postgres"
+)
+
+// A primary with a synchronous standby dies under load, and the standby takes
+// over: the servers find it by themselves, and nothing that was acknowledged is
+// lost.
+func TestFailoverToASynchronousStandby(t *testing.T) {
+	primary, standby := startPair(t, true)
+	servers := startStores(t, bothHosts(t, primary, standby), 2)
+	l, stop := writeTo(t, servers)
+	await(t, l.more(1000), "clients write")
+	primary.Kill()
+	promote(t, standby)
+	await(t, l.more(1000), "clients write to the new primary")
+	stop()
+	client := servers.client(t)
+	l.check(t, storedKeys(t, client))
+}
+
+// A primary dies whose standby lagged. What it had acknowledged is not there,
+// so the servers refuse to serve what is left, and say why.
+func TestFailoverToALaggingStandby(t *testing.T) {
+	primary, standby := startPair(t, false)
+	servers := startStores(t, bothHosts(t, primary, standby), 2)
+	l, stop := writeTo(t, servers)
+	await(t, l.more(500), "clients write")
+	standby.Kill()
+	await(t, l.more(500), "clients write while the standby is away")
+	primary.Kill()
+	restart(t, standby)
+	promote(t, standby)
+	defer stop()
+	for i := range servers.addresses {
+		client := servers.clientOf(t, i)
+		eventually(t, time.Minute, "a server refuses to serve", func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+			defer cancel()
+			r, err := client.Get(ctx, "client-", clientv3.WithPrefix(), clientv3.WithCountOnly())
+			switch {
+			case err == nil:
+				t.Fatalf("server %d serves %d keys at revision %d from a standby that lagged", i, r.Count, r.Header.Revision)
+				return nil
+			case strings.Contains(err.Error(), "acknowledged before") && strings.Contains(err.Error(), "accept the loss"):
+				return nil
+			default:
+				return err
+			}
+		})
+	}
+}
+
+func startPair(t *testing.T, synchronous bool) (primary, standby *postgres.Server) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	primary, err := postgres.Start(ctx, postgres.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = primary.Stop() })
+	if standby, err = primary.Standby(ctx, synchronous); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = standby.Stop() })
+	return primary, standby
+}
+
+func restart(t *testing.T, standby *postgres.Server) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := standby.Restart(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func promote(t *testing.T, standby *postgres.Server) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := standby.Promote(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// bothHosts is one URL for whichever of two databases is the primary.
+func bothHosts(t *testing.T, primary, standby *postgres.Server) string {
+	t.Helper()
+	u, err := url.Parse(primary.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Replace(primary.URL(), u.Host, u.Host+","+standby.Address(), 1)
+}
+
+// writeTo has clients write until stop is called, which waits for them.
+func writeTo(t *testing.T, servers *stores) (l *ledger, stop func()) {
+	t.Helper()
+	var clients []*clientv3.Client
+	for range 8 {
+		clients = append(clients, servers.client(t))
+	}
+	eventually(t, 30*time.Second, "the servers answer", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		_, err := clients[0].Get(ctx, "anything")
+		return err
+	})
+	l = newLedger()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var writers sync.WaitGroup
+	l.write(ctx, &writers, func(ctx context.Context, c int, name string) (int64, error) {
+		r, err := clients[c%len(clients)].Txn(ctx).
+			If(clientv3.Compare(clientv3.ModRevision(name), "=", 0)).
+			Then(clientv3.OpPut(name, name)).
+			Commit()
+		if err == nil && !r.Succeeded {
+			err = errRefused
+		}
+		if err != nil {
+			return 0, err
+		}
+		return r.Header.Revision, nil
+	})
+	return l, func() {
+		cancel()
+		writers.Wait()
+	}
+}
+
+func storedKeys(t *testing.T, client *clientv3.Client) map[string]int64 {
+	t.Helper()
+	r, err := client.Get(t.Context(), "client-", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored := map[string]int64{}
+	for _, kv := range r.Kvs {
+		stored[string(kv.Key)] = kv.ModRevision
+	}
+	return stored
+}

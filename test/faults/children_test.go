@@ -1,0 +1,165 @@
+package faults_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"syscall"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+
+	"github.com/atoll-dev/atoll/kv"
+	"github.com/atoll-dev/atoll/kv/etcd"
+	"github.com/atoll-dev/atoll/playground/child"
+)
+
+// serverRole is what a child process of this test binary does.
+const serverRole = "keyspace-server"
+
+// childConfig is what it is given.
+type childConfig struct {
+	place
+	Listen string
+}
+
+// serve serves a keyspace to etcd clients, as `atoll kv serve` does.
+func serve(ctx context.Context, link *child.Link) error {
+	var config childConfig
+	if err := link.Config(&config); err != nil {
+		return err
+	}
+	db, ks, err := config.openPatiently(ctx)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	defer ks.Close()
+	return etcd.ListenAndServe(ctx, etcd.ServeConfig{
+		Keyspace: ks, Name: config.Keyspace, Listen: []string{config.Listen},
+		Ready: func(addrs []net.Addr) { _ = link.Ready(addrs[0].String()) },
+	})
+}
+
+// process is a server in a process of its own, which can be killed and frozen
+// like any. Its clients are etcd's.
+type process struct {
+	place place
+	log   string
+
+	mu      sync.Mutex
+	address string // the same after a restart, so that clients find it again
+	child   *child.Process
+	client  *clientv3.Client
+}
+
+func (s *process) start(ctx context.Context) error {
+	s.mu.Lock()
+	address := s.address
+	s.mu.Unlock()
+	if address == "" {
+		address = "127.0.0.1:0"
+	}
+	p, err := child.Start(child.Spec{
+		Role: serverRole, Name: "server " + s.place.Name, LogFile: s.log,
+		Config: childConfig{place: s.place, Listen: address},
+		// A data race must not be taken for a crash that was wanted.
+		Env: []string{"GORACE=halt_on_error=0"},
+	})
+	if err != nil {
+		return err
+	}
+	// From here on it can be killed and frozen.
+	s.mu.Lock()
+	s.child = p
+	s.mu.Unlock()
+	if err := p.WaitReady(ctx, &address); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.address = address
+	if s.client == nil {
+		s.client, err = newClient(address)
+	}
+	return err
+}
+
+func newClient(address string) (*clientv3.Client, error) {
+	return clientv3.New(clientv3.Config{
+		Endpoints: []string{"http://" + address}, DialTimeout: 10 * time.Second, Logger: zap.NewNop(),
+		BackoffWaitBetween: 20 * time.Millisecond,
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, MaxDelay: 200 * time.Millisecond},
+			MinConnectTimeout: time.Second,
+		})},
+	})
+}
+
+func (s *process) keyspace() (kv.Keyspace, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.client == nil {
+		return nil, errDown
+	}
+	// One that is down has its client all the same, which tries again.
+	return etcd.Remote(s.client), nil
+}
+
+func (s *process) kill() {
+	s.mu.Lock()
+	p := s.child
+	s.child = nil
+	s.mu.Unlock()
+	if p != nil {
+		p.Kill()
+	}
+}
+
+func (s *process) freeze() { s.signal(syscall.SIGSTOP) }
+func (s *process) thaw()   { s.signal(syscall.SIGCONT) }
+
+func (s *process) signal(sig syscall.Signal) {
+	s.mu.Lock()
+	p := s.child
+	s.mu.Unlock()
+	if p == nil {
+		return
+	}
+	select {
+	case <-p.Done(): // its number may be another's by now
+	default:
+		_ = syscall.Kill(p.PID(), sig)
+	}
+}
+
+// complaint is what must not be in a server's log.
+var complaint = regexp.MustCompile(`(?m)^(WARNING: DATA RACE|panic:|fatal error:).*`)
+
+func (s *process) close() error {
+	s.kill()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.client != nil {
+		s.client.Close()
+	}
+	text, err := os.ReadFile(s.log)
+	if err != nil {
+		return err
+	}
+	if at := complaint.FindIndex(text); at != nil {
+		return fmt.Errorf("server %s: %s", s.place.Name, text[at[0]:min(len(text), at[0]+4000)])
+	}
+	return nil
+}
+
+func newProcess(dir string, p place) *process {
+	return &process{place: p, log: filepath.Join(dir, p.Name+".log")}
+}

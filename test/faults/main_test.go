@@ -1,0 +1,42 @@
+// Package faults_test lets things go wrong: three servers share one keyspace in
+// one PostgreSQL, clients and watchers use all three, and meanwhile servers are
+// killed, frozen and cut off, connections end at the worst moment, transactions
+// fail, and the database itself crashes and pauses. Afterwards test/history
+// decides whether a single keyspace could have told everybody what they were
+// told.
+//
+// What goes wrong, and when, follows from a seed:
+//
+//	go test ./test/faults -v -faults.runs 200      # many runs
+//	go test ./test/faults -v -faults.seed 4711     # this one again
+//
+// With ATOLL_TEST_DATASTORE=postgres://… the same runs against another
+// database, such as a YugabyteDB or CockroachDB; see docs/faults.md.
+package faults_test
+
+import (
+	"flag"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/atoll-dev/atoll/playground/child"
+)
+
+var (
+	seedFlag  = flag.Uint64("faults.seed", 0, "the seed of the first run; 0 chooses one")
+	runsFlag  = flag.Int("faults.runs", defaultRuns, "how many runs")
+	timeFlag  = flag.Duration("faults.time", 2*time.Second, "how long each run lasts")
+	stageFlag = flag.Int("faults.stages", 1, "how many databases to make runs on at once")
+)
+
+// defaultRuns take about half a minute.
+const defaultRuns = 6
+
+// datastoreVariable names a database to use instead of one of our own.
+const datastoreVariable = "ATOLL_TEST_DATASTORE"
+
+func TestMain(m *testing.M) {
+	child.Main(map[string]child.Role{serverRole: serve})
+	os.Exit(m.Run())
+}

@@ -1,0 +1,123 @@
+package faults_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/atoll-dev/atoll/playground/pgproxy"
+	"github.com/atoll-dev/atoll/playground/postgres"
+)
+
+// stage is a database and the proxy in front of it, for one run after the
+// other.
+type stage struct {
+	database *postgres.Server // nil: not ours to harm
+	proxy    *pgproxy.Proxy   // nil: connections cannot be tampered with
+	url      string           // of the database itself
+}
+
+// newStage starts a database of our own, or takes the one that was named.
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	given := os.Getenv(datastoreVariable)
+	if given != "" {
+		return foreignStage(t, given)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	database, err := postgres.Start(ctx, postgres.Config{Settings: map[string]string{
+		// A crash is to be over soon.
+		"max_wal_size": "256MB", "checkpoint_timeout": "30s",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = database.Stop() })
+	st := &stage{database: database, url: database.URL()}
+	st.startProxy(t, database.Address())
+	// The schema is made by whoever comes first: with sequences as YugabyteDB has
+	// them, by default.
+	st.proxy.Set(pgproxy.Faults{SequenceCache: 100})
+	through, err := st.urlFor("schema")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := place{Name: "schema", URL: through, Keyspace: "first"}
+	db, ks, err := first.openPatiently(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ks.Close()
+	db.Close()
+	return st
+}
+
+// foreignStage uses a database of somebody else's: it is not harmed itself, and
+// its connections can be tampered with only where they are not encrypted.
+func foreignStage(t *testing.T, given string) *stage {
+	t.Helper()
+	u, err := url.Parse(given)
+	if err != nil || !strings.HasPrefix(u.Scheme, "postgres") || u.Host == "" {
+		t.Fatalf("%s: write postgres://user:password@host:port/database?sslmode=…", datastoreVariable)
+	}
+	st := &stage{url: given}
+	switch u.Query().Get("sslmode") {
+	case "", "disable", "allow", "prefer":
+		if strings.Contains(u.Host, ",") {
+			t.Log("several hosts: no proxy in between, so no faults of connections")
+			return st
+		}
+		port := u.Port()
+		if port == "" {
+			port = "5432"
+		}
+		st.startProxy(t, net.JoinHostPort(u.Hostname(), port))
+	default:
+		t.Log("encrypted connections: no proxy in between, so no faults of connections")
+	}
+	return st
+}
+
+func (st *stage) startProxy(t *testing.T, address string) {
+	t.Helper()
+	proxy, err := pgproxy.Start(pgproxy.Config{Server: address, Seed: *seedFlag})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(proxy.Close)
+	st.proxy = proxy
+}
+
+// urlFor is how a server reaches the database.
+func (st *stage) urlFor(server string) (string, error) {
+	if st.proxy == nil {
+		return st.url, nil
+	}
+	return st.proxy.URL(st.url, server)
+}
+
+// restart has the database crash and come back.
+func (st *stage) restart(ctx context.Context) error {
+	st.database.Kill()
+	ctx, cancel := context.WithTimeout(ctx, recovery)
+	defer cancel()
+	for {
+		err := st.database.Restart(ctx)
+		if err == nil {
+			return nil
+		}
+		// A process that was killed while it waited for the disk ends a little
+		// later, and PostgreSQL does not start beside it.
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("the database does not come back: %w", err)
+		}
+	}
+}
