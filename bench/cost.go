@@ -59,8 +59,26 @@ func measureCost(ctx context.Context, db *postgres.Server, s onPostgres, count i
 	}, nil
 }
 
+// statsDelay is after how long a session that has nothing to do tells what it
+// has counted.
+const statsDelay = 11 * time.Second
+
 func readSpent(ctx context.Context, db *postgres.Server, s onPostgres) (out spent, err error) {
-	// Counters are told by the processes that count, now and then.
+	for _, pid := range s.pids() {
+		t, err := treeTime(pid)
+		if err != nil {
+			return out, err
+		}
+		out.system += t
+	}
+	if out.postgres, err = treeTime(db.PID()); err != nil {
+		return out, err
+	}
+	select {
+	case <-time.After(statsDelay):
+	case <-ctx.Done():
+		return out, ctx.Err()
+	}
 	row, err := db.Exec(ctx, fmt.Sprintf(`SELECT d.xact_commit, w.wal_sync, w.wal_bytes, pg_database_size(d.datname)
 		FROM pg_stat_database d, pg_stat_wal w WHERE d.datname = '%s'`, s.database()))
 	if err != nil {
@@ -75,15 +93,7 @@ func readSpent(ctx context.Context, db *postgres.Server, s onPostgres) (out spen
 			return out, fmt.Errorf("PostgreSQL's counters: %q: %w", row, err)
 		}
 	}
-	for _, pid := range s.pids() {
-		t, err := treeTime(pid)
-		if err != nil {
-			return out, err
-		}
-		out.system += t
-	}
-	out.postgres, err = treeTime(db.PID())
-	return out, err
+	return out, nil
 }
 
 // treeTime is the processor time of a process and all below it, those that

@@ -20,9 +20,6 @@ const (
 	// kineVersion is not in go.mod: Kine would bring a hundred modules into it.
 	// The go command builds it beside.
 	kineVersion = "v0.17.5"
-	// kineConnections is a pool that PostgreSQL's default of 100 connections can
-	// bear twice; without a bound Kine exhausts them and fails.
-	kineConnections = 45
 )
 
 // buildKine builds Kine into a directory and returns the binary's path.
@@ -51,9 +48,12 @@ func runKine(ctx context.Context, link *child.Link) error {
 	l.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	// Its pool is left without a bound, as it is by default, and keeps what it
+	// has opened: with a bound below the number of clients this version hangs, each
+	// transaction holding a connection and waiting for a second one (seen with 45
+	// connections and 64 or 256 clients).
 	cmd := exec.CommandContext(ctx, cfg.Binary, "--listen-address=tcp://"+address, "--metrics-bind-address=0",
-		fmt.Sprintf("--datastore-max-open-connections=%d", kineConnections),
-		fmt.Sprintf("--datastore-max-idle-connections=%d", kineConnections))
+		"--datastore-max-idle-connections=1000")
 	// Not on the command line, where everybody could read the password.
 	cmd.Env = append(os.Environ(), "KINE_ENDPOINT="+cfg.Datastore)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr

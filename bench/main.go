@@ -103,6 +103,10 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 		fresh, err := os.MkdirTemp(dir, "run-")
+		if err == nil {
+			// PostgreSQL, which does not run as root, must get through.
+			err = os.Chmod(fresh, 0o711)
+		}
 		if err != nil {
 			return err
 		}

@@ -17,7 +17,7 @@ import (
 // Atoll, each with a database of its own on one server, and etcd itself beside
 // them as the measure of what the disk can do.
 func (r *report) measurePostgres(ctx context.Context, o options, clients []int, dir string) (err error) {
-	where := postgres.Config{}
+	where := postgres.Config{Settings: map[string]string{"max_connections": "1500"}} // for Kine: see runKine
 	if o.dir != "" {
 		where.Dir = filepath.Join(dir, "postgres")
 	}
