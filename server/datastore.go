@@ -44,6 +44,9 @@ func openDatastore(ctx context.Context, rawURL string, toRead bool) (*Datastore,
 	case "postgres", "postgresql":
 		// Not read here: it may name several hosts, which net/url does not know.
 		db, err := postgres.Open(ctx, rawURL)
+		if errors.Is(err, kv.ErrUnavailable) {
+			return nil, fmt.Errorf("%w: check that the database runs there, and that this machine may reach it", err)
+		}
 		if err != nil {
 			return nil, err
 		}
