@@ -6,6 +6,9 @@ type query int
 const (
 	qBegin query = iota
 	qBeginRead
+	qBeginPatient
+	qBeginSweep
+	qLockWait
 	qCommit
 	qRollback
 	qKeyspaces
@@ -28,6 +31,7 @@ const (
 	qNotify
 	qChanges
 	qChangesPrev
+	qCommitAfter
 	qLeases
 	qLeasesByID
 	qPutLease
@@ -40,7 +44,6 @@ const (
 	qSweepCurrent
 	qSweepSegments
 	qSweepProgress
-	qSize
 	qHistory
 
 	// Families over the kinds of span: add a spanKind.
@@ -50,7 +53,8 @@ const (
 	qAtKeys    = qAt + query(numSpanKinds)
 	qCount     = qAtKeys + query(numSpanKinds)
 	qCountAt   = qCount + query(numSpanKinds)
-	numQueries = qCountAt + query(numSpanKinds)
+	qAtEnd     = qCountAt + query(numSpanKinds)
+	numQueries = qAtEnd + query(numSpanKinds)
 )
 
 // spanKind chooses the statement for a span: a bound that is not there cannot
@@ -103,6 +107,9 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 
 	set(qBegin, d.begin)
 	set(qBeginRead, d.beginRead)
+	set(qBeginPatient, d.beginPatient)
+	set(qBeginSweep, d.beginSweep)
+	set(qLockWait, d.lockWait)
 	set(qCommit, `COMMIT`)
 	set(qRollback, `ROLLBACK`)
 
@@ -225,7 +232,6 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 		SELECT s.id FROM segment s WHERE s.ks = $1 AND s.rev >= $2 ORDER BY s.rev, s.sub LIMIT 1), id) WHERE ks = $1`,
 		oidInt4, oidInt8, oidInt8)
 
-	set(qSize, d.size)
 	set(qHistory, `SELECT count(*) FROM log WHERE ks = $1 AND id > 0`, oidInt4)
 
 	// The change of a key that counted at revision $4: the walk ends at it, or at
@@ -261,6 +267,9 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 		add(qCount, `SELECT count(*) FROM current c`+w+alive)
 		add(qCountAt, `SELECT count(*) FROM current c`+w+` AND CASE WHEN c.mod <= $4 THEN c.version > 0
 			ELSE coalesce((SELECT l.version > 0 FROM log l WHERE l.ks = $1 AND l.id = `+walk+`), false) END`)
+	}
+	if d.joins != nil {
+		d.joins.override(set)
 	}
 	return q
 }

@@ -120,6 +120,11 @@ func (t *table) Range(ctx context.Context, req kv.RangeRequest, wantCount bool) 
 	if req.Span.Single() && req.Revision <= 0 {
 		return t.get(ctx, req)
 	}
+	if t.chunked(req) {
+		return t.rangeInChunks(req, wantCount, func(send func(*conn), receive func(*conn, kv.Head) error) error {
+			return t.snapshot(ctx, "range", send, func(c *conn, h head) error { return receive(c, h.Head) })
+		})
+	}
 	s := t.scan(req, wantCount)
 	var res *kv.RangeResult
 	var at kv.Head

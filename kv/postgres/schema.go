@@ -15,7 +15,8 @@ import (
 
 // migrations[i] takes the schema from version i to i+1, in one transaction
 // with the new version number. Released steps never change; add new ones. What
-// a dialect does differently is in its storage clauses ({head}, …).
+// a dialect does differently is in its storage clauses ({head}, …) and its ddl; where
+// a step is no transaction its statements are repeated: see schema_stepwise.go.
 var migrations = []string{
 	`
 -- What never changes of a keyspace. origin is random: a keyspace of the same
@@ -111,7 +112,7 @@ func (db *DB) migrate(ctx context.Context, c *pgconn.PgConn) error {
 	defer cancel()
 	for {
 		err := db.migrateOnce(ctx, c)
-		if err == nil || !racedDDL(err) {
+		if err == nil || !racedDDL(err) && !db.dialect.contended(err) {
 			return err
 		}
 		select {
@@ -136,6 +137,9 @@ func (db *DB) migrateOnce(ctx context.Context, c *pgconn.PgConn) (err error) {
 	if version == ours {
 		return nil
 	}
+	if db.dialect.stepwise {
+		return db.migrateStepwise(ctx, c, version)
+	}
 	if _, err := execText(ctx, c, "BEGIN"); err != nil {
 		return err
 	}
@@ -145,16 +149,8 @@ func (db *DB) migrateOnce(ctx context.Context, c *pgconn.PgConn) (err error) {
 		}
 	}()
 	if !made {
-		// CREATE … IF NOT EXISTS would ask for a right to create even where
-		// the schema is there, made by an administrator.
-		there, err := execText(ctx, c, "SELECT 1 FROM pg_namespace WHERE nspname = "+quoteLiteral(db.opts.schema))
-		if err != nil {
+		if err := db.makeSchema(ctx, c); err != nil {
 			return err
-		}
-		if len(there) == 0 {
-			if _, err := execText(ctx, c, "CREATE SCHEMA "+schema); err != nil {
-				return err
-			}
 		}
 		if _, err := execText(ctx, c, "CREATE TABLE "+schema+".meta (version integer NOT NULL); INSERT INTO "+schema+".meta VALUES (0)"); err != nil {
 			return err
@@ -176,6 +172,16 @@ func (db *DB) migrateOnce(ctx context.Context, c *pgconn.PgConn) (err error) {
 		return err
 	}
 	_, err = execText(ctx, c, "COMMIT")
+	return err
+}
+
+// makeSchema makes the schema if there is none. CREATE … IF NOT EXISTS would ask
+// for a right to create even where it is there, made by an administrator.
+func (db *DB) makeSchema(ctx context.Context, c *pgconn.PgConn) error {
+	there, err := execText(ctx, c, "SELECT 1 FROM pg_namespace WHERE nspname = "+quoteLiteral(db.opts.schema))
+	if err == nil && len(there) == 0 {
+		_, err = execText(ctx, c, "CREATE SCHEMA "+quoteIdentifier(db.opts.schema))
+	}
 	return err
 }
 
