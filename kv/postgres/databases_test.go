@@ -29,7 +29,10 @@ func eachDatabase(t *testing.T, test func(t *testing.T, d *database)) {
 		t.Run("given", func(t *testing.T) { test(t, &database{name: "given", url: *given}) })
 		return
 	}
-	t.Run("postgres", func(t *testing.T) { test(t, &database{name: "postgres", url: server(t).SocketURL()}) })
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel() // most of the time is spent waiting
+		test(t, &database{name: "postgres", url: server(t).SocketURL()})
+	})
 	eachEmulated(t, test)
 }
 
@@ -37,7 +40,10 @@ func eachDatabase(t *testing.T, test func(t *testing.T, d *database)) {
 func eachEmulated(t *testing.T, test func(t *testing.T, d *database)) {
 	t.Helper()
 	for _, emulated := range pgproxy.Databases() {
-		t.Run(string(emulated), func(t *testing.T) { test(t, emulate(t, emulated, 1)) })
+		t.Run(string(emulated), func(t *testing.T) {
+			t.Parallel()
+			test(t, emulate(t, emulated, 1))
+		})
 	}
 }
 
@@ -49,12 +55,23 @@ func emulate(t *testing.T, which pgproxy.Database, seed uint64) *database {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(p.Close)
-	url, err := p.URL(s.URL(), "atoll")
-	if err != nil {
-		t.Fatal(err)
+	t.Cleanup(func() {
+		if n := p.Counts()[pgproxy.FeaturesRefused]; n > 0 {
+			t.Errorf("%d times something was asked of %s that it does not have", n, which)
+		}
+		p.Close()
+	})
+	return &database{name: string(which), url: through(t, p, s, "atoll"), proxy: p}
+}
+
+// as is the URL for a client of another name, whose connections have troubles of
+// their own.
+func (d *database) as(t *testing.T, name string) string {
+	t.Helper()
+	if d.proxy == nil {
+		return d.url
 	}
-	return &database{name: string(which), url: url, proxy: p}
+	return through(t, d.proxy, server(t), name)
 }
 
 // schema gives a test a schema of its own in the database, dropped afterwards.

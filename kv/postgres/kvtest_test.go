@@ -9,6 +9,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	t.Parallel() // it waits for leases to end
 	eachDatabase(t, func(t *testing.T, d *database) {
 		kvtest.Run(t, func(t testing.TB) kv.Keyspace { return openStore(t, d.open(t), mvcc.Options{}) })
 	})

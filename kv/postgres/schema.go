@@ -194,6 +194,9 @@ func (db *DB) schemaVersion(ctx context.Context, c *pgconn.PgConn, lock string) 
 	if err != nil {
 		return 0, false, err
 	}
+	if len(rows) == 0 && db.dialect.stepwise {
+		return 0, true, nil // somebody is just making it
+	}
 	if len(rows) != 1 {
 		return 0, false, fmt.Errorf("schema %s: table meta has %d rows instead of one: %w; it belongs to something else, choose another schema",
 			db.opts.schema, len(rows), kv.ErrInvalidRequest)
