@@ -350,13 +350,14 @@ func (s *Server) run(ctx context.Context, program string, args ...string) (strin
 }
 
 // program is where one of PostgreSQL's programs is. Some packages of the server
-// come without psql; any version of it will do.
+// come without those of its clients, which work with older servers, too.
 func (s *Server) program(name string) string {
 	path := filepath.Join(s.bin, name)
-	if _, err := os.Stat(path); err != nil && name == "psql" {
-		if other, err := exec.LookPath(name); err == nil {
-			return other
-		}
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	if other, err := exec.LookPath(name); err == nil {
+		return other
 	}
 	return path
 }
