@@ -170,6 +170,23 @@ func TestUnsafeDatabases(t *testing.T) {
 	}
 }
 
+// TestDialectOf: who says that it is something else is refused.
+func TestDialectOf(t *testing.T) {
+	for version, want := range map[string]string{
+		"PostgreSQL 15.9 (Debian 15.9-0+deb12u1) on x86_64-pc-linux-gnu":  "PostgreSQL",
+		"PostgreSQL 15.12-YB-2025.2.0.0-b131 on x86_64-pc-linux-gnu":      "YugabyteDB",
+		"CockroachDB CCL v25.2.1 (x86_64-pc-linux-gnu, built 2025/06/03)": "CockroachDB",
+		"Materialize v0.99 (whatever)":                                    "",
+		"EnterpriseDB 9.5.0.0 on x86_64-unknown-linux-gnu":                "",
+	} {
+		d, err := dialectOf(version)
+		if want == "" && (!errors.Is(err, kv.ErrInvalidRequest) || !strings.Contains(err.Error(), "use PostgreSQL")) ||
+			want != "" && (err != nil || d.name != want) {
+			t.Errorf("%s: %v, %v", version, d, err)
+		}
+	}
+}
+
 // TestErrors: which errors mean again, and what is known after a COMMIT.
 func TestErrors(t *testing.T) {
 	const again, passes, final = "again", "passes", "final"

@@ -1,5 +1,10 @@
 package postgres
 
+import (
+	"regexp"
+	"strconv"
+)
+
 // query names a prepared statement.
 type query int
 
@@ -10,7 +15,6 @@ const (
 	qBeginSweep
 	qLockWait
 	qCommit
-	qRollback
 	qKeyspaces
 	qKeyspace
 	qNewKeyspace
@@ -97,13 +101,25 @@ type statement struct {
 // swept: they tell what became of a commit, and whether history is the same.
 const keepCommits = 100_000
 
+var parameter = regexp.MustCompile(`\$(\d+)`)
+
+// parameters is how many a statement has. Not every database takes types of more,
+// so those of a family of statements that some do not need are at the end.
+func parameters(sql string) (n int) {
+	for _, m := range parameter.FindAllStringSubmatch(sql, -1) {
+		i, _ := strconv.Atoi(m[1])
+		n = max(n, i)
+	}
+	return n
+}
+
 // buildQueries returns the text of every statement. No plan may depend on statistics:
 // joins are LATERAL subqueries with OFFSET 0, which the planner can neither
 // flatten nor turn around, so what is on the left is read first; every WHERE leads with a
 // key; and sessions switch the other ways of joining and scanning off. TestPlans
 // checks it.
 func buildQueries(d *dialect) (q [numQueries]statement) {
-	set := func(name query, sql string, params ...uint32) { q[name] = statement{sql, params} }
+	set := func(name query, sql string, params ...uint32) { q[name] = statement{sql, params[:parameters(sql)]} }
 
 	set(qBegin, d.begin)
 	set(qBeginRead, d.beginRead)
@@ -111,14 +127,13 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 	set(qBeginSweep, d.beginSweep)
 	set(qLockWait, d.lockWait)
 	set(qCommit, `COMMIT`)
-	set(qRollback, `ROLLBACK`)
 
 	set(qKeyspaces, `SELECT name FROM keyspace ORDER BY name`)
 	set(qKeyspace, `SELECT k.id, k.origin FROM keyspace k WHERE k.name = $1`, oidText)
 	set(qNewKeyspace, `WITH k AS (
 			INSERT INTO keyspace (name, origin) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING RETURNING id
 		), s AS (
-			INSERT INTO sweep (ks, swept, id) SELECT id, 0, 1 FROM k
+			INSERT INTO sweep (ks, swept, id) SELECT id, 0, 1 FROM k RETURNING ks
 		)
 		INSERT INTO head (ks, rev, sub, compacted, next_id, fence, token) SELECT id, 1, 0, 0, 1, 0, $2 FROM k`,
 		oidText, oidBytes)

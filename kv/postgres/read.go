@@ -24,7 +24,9 @@ func (t *table) sendSpan(c *conn, family query, span kv.Span, rev kv.Revision, l
 	if limit <= 0 {
 		limit = math.MaxInt64
 	}
-	c.send(family+query(kindOf(span)), int4(t.id), blob(span.Start), blob(span.End), int8(rev), int8(limit))
+	q := family + query(kindOf(span))
+	params := [][]byte{int4(t.id), blob(span.Start), blob(span.End), int8(rev), int8(limit)}
+	c.send(q, params[:len(t.db.queries[q].params)]...)
 }
 
 // scan is one Range: what to ask for, and how to read the answers. The rows of

@@ -38,7 +38,11 @@ func detect(ctx context.Context, c *pgconn.PgConn) (*dialect, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch version := rows[0][0]; {
+	return dialectOf(rows[0][0])
+}
+
+func dialectOf(version string) (*dialect, error) {
+	switch {
 	case strings.Contains(version, "CockroachDB"):
 		return cockroachDialect(), nil
 	case strings.Contains(version, "-YB-"):

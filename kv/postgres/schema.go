@@ -101,14 +101,22 @@ CREATE TABLE sweep (
 `,
 }
 
-// migratePatience bounds the wait for other servers that migrate.
-const migratePatience = 30 * time.Second
+// How long a migration may take, with the wait for other servers that migrate:
+// where tables are made one after the other, in many places, it is slow.
+const (
+	migratePatience = 30 * time.Second
+	stepPatience    = 5 * time.Minute
+)
 
 // migrate brings the schema up to date. Any number of servers may do so at
 // once: who comes second in making something waits for the first to commit,
 // fails on the name that exists by then, and looks again.
 func (db *DB) migrate(ctx context.Context, c *pgconn.PgConn) error {
-	ctx, cancel := context.WithTimeout(ctx, migratePatience)
+	patience := migratePatience
+	if db.dialect.stepwise {
+		patience = stepPatience
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
 		err := db.migrateOnce(ctx, c)

@@ -3,6 +3,7 @@ package pgproxy
 import (
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 )
 
@@ -36,13 +37,18 @@ type emulation struct {
 	translated []translation
 	// sequenceCache is how many numbers a session takes of a sequence, by default.
 	sequenceCache int
+	// exactTypes: a statement that is prepared comes with no more types than it has
+	// parameters.
+	exactTypes bool
 	// ddlAlone: tables are not defined inside transactions.
 	ddlAlone bool
 }
 
 type refusal struct {
-	pattern    *regexp.Regexp
-	code, what string
+	pattern *regexp.Regexp
+	code    string
+	what    string
+	unless  *regexp.Regexp // in what matches
 }
 
 type translation struct {
@@ -55,13 +61,21 @@ const (
 	undefinedColumn   = "42703"
 	undefinedFunction = "42883"
 	activeTransaction = "25001"
+	protocolViolation = "08P01"
 )
 
 // defining is how statements begin that make or change tables.
 var defining = regexp.MustCompile(`(?i)^\s*(CREATE|ALTER|DROP)\s+(TABLE|INDEX|SCHEMA|SEQUENCE)\b`)
 
 func refuse(code, what, pattern string) refusal {
-	return refusal{regexp.MustCompile(`(?i)` + pattern), code, what}
+	return refusal{pattern: regexp.MustCompile(`(?i)` + pattern), code: code, what: what}
+}
+
+// returning refuses what lacks RETURNING.
+func returning(code, what, pattern string) refusal {
+	r := refuse(code, what, pattern)
+	r.unless = regexp.MustCompile(`(?i)\bRETURNING\b`)
+	return r
 }
 
 func translate(pattern, by string) translation {
@@ -118,9 +132,11 @@ func emulate(d Database) *emulation {
 					`^\s*SET\s+(LOCAL\s+|SESSION\s+)?(enable_(hashjoin|mergejoin|sort|bitmapscan|memoize)|jit)\b`),
 				refuse(featureNotSupported, "recursive queries that refer to what is around them", `\(\s*WITH\s+RECURSIVE\b`),
 				refuse(featureNotSupported, "DEFERRABLE", `\bDEFERRABLE\b`),
+				returning(featureNotSupported, "changes in WITH that return nothing", `\bAS\s*\(\s*(INSERT|UPDATE|DELETE)\b([^()]|\([^()]*\))*\)`),
 				refuse(featureNotSupported, "statistics of tables", `\bpg_stat_all_tables\b`),
 			),
-			ddlAlone: true,
+			exactTypes: true,
+			ddlAlone:   true,
 			translated: []translation{
 				translate(`\bversion\(\)`, `'CockroachDB CCL v25.2.1 (x86_64-pc-linux-gnu, emulated)'::text`),
 				translate(`\bcurrent_setting\('(default_transaction_use_follower_reads|results_buffer_size)'\)`,
@@ -169,8 +185,10 @@ func (e *emulation) rewrite(sql string, inTransaction bool) (text string, refuse
 			continue
 		}
 		for i := range e.refused {
-			if e.refused[i].pattern.MatchString(code) {
-				return "", &e.refused[i]
+			for _, found := range e.refused[i].pattern.FindAllString(code, -1) {
+				if unless := e.refused[i].unless; unless == nil || !unless.MatchString(found) {
+					return "", &e.refused[i]
+				}
 			}
 		}
 		statements++
@@ -182,6 +200,25 @@ func (e *emulation) rewrite(sql string, inTransaction bool) (text string, refuse
 		sql = t.pattern.ReplaceAllString(sql, t.by)
 	}
 	return sql, nil
+}
+
+var parameter = regexp.MustCompile(`\$(\d+)`)
+
+// tooMany tells whether a statement comes with types of parameters that it does
+// not have.
+func (e *emulation) tooMany(sql string, types int) *refusal {
+	if !e.exactTypes {
+		return nil
+	}
+	for _, m := range parameter.FindAllStringSubmatch(sql, -1) {
+		if n, _ := strconv.Atoi(m[1]); n >= types {
+			return nil
+		}
+	}
+	if types == 0 {
+		return nil
+	}
+	return &refusal{code: protocolViolation, what: "more types than parameters"}
 }
 
 func (r *refusal) message() string { return fmt.Sprintf("not supported by this database: %s", r.what) }

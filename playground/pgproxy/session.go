@@ -221,6 +221,11 @@ func (s *session) parse(f Faults, raw []byte) bool {
 		return true
 	}
 	sql, refused := s.emulate(f, m.Query)
+	if e := s.link.proxy.emulated; e != nil && refused == nil {
+		if refused = e.tooMany(m.Query, len(m.ParameterOIDs)); refused != nil {
+			s.count(FeaturesRefused)
+		}
+	}
 	if refused != nil {
 		s.raise(refused.code, refused.message())
 		return true
