@@ -284,7 +284,7 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 			ELSE coalesce((SELECT l.version > 0 FROM log l WHERE l.ks = $1 AND l.id = `+walk+`), false) END`)
 	}
 	if d.joins != nil {
-		d.joins.override(set)
+		d.joins.override(set, head)
 	}
 	return q
 }

@@ -18,8 +18,9 @@ type joins struct {
 }
 
 // override replaces the statements whose plan is PostgreSQL's own affair. Their
-// parameters and results are the same, except where it says so.
-func (j *joins) override(set func(name query, sql string, params ...uint32)) {
+// parameters and results are the same, except where it says so. head is what is
+// selected of a head.
+func (j *joins) override(set func(name query, sql string, params ...uint32), head string) {
 	// The oldest commit that is certainly there is known without looking: see
 	// keepCommits.
 	set(qVerify, j.hint([]string{"u", "k", "h", "s"})+fmt.Sprintf(`SELECT u.i, k.origin, h.rev, h.sub, s.token, greatest(h.rev - %d, 1)
@@ -29,7 +30,6 @@ func (j *joins) override(set func(name query, sql string, params ...uint32)) {
 		%[2]s segment s ON s.ks = u.ks AND s.rev = u.rev AND s.sub = u.sub`, keepCommits, j.left),
 		oidInt4Array, oidInt8Array, oidInt4Array)
 
-	const head = `h.rev, h.sub, h.compacted, h.next_id, h.token`
 	set(qHeads, j.hint([]string{"u", "h"})+`SELECT `+head+`, u.i
 		FROM unnest($1::int4[]) WITH ORDINALITY u(ks, i) `+j.inner+` head h ON h.ks = u.ks`, oidInt4Array)
 	set(qGets, j.hint([]string{"h", "u", "c", "l"})+`SELECT `+head+`, u.i, c.version, c.mod, c.create_rev, c.lease, l.value
