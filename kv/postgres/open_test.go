@@ -13,7 +13,7 @@ func TestOpenAmidFaults(t *testing.T) {
 			d := emulate(t, which, 1)
 			d.proxy.Set(pgproxy.Faults{Fail: 0.02, Cut: 0.005})
 			schema := d.schema(t)
-			for range 15 {
+			for range 8 {
 				openURL(t, d.url, schema).Close()
 			}
 			if got := d.proxy.Counts(); got["failed "+pgproxy.Serialization] == 0 {
