@@ -54,7 +54,7 @@ func TestFaults(t *testing.T) {
 		"cut connections":        {Cut: 0.002},
 		"all of it":              {LoseCommitReply: 0.03, AbandonCommit: 0.03, Fail: 0.005, FailCommit: 0.03, Cut: 0.001},
 	} {
-		t.Run(name, func(t *testing.T) { testFaults(t, s, pgproxy.PostgreSQL, faults) })
+		t.Run(name, func(t *testing.T) { testFaults(t, s, pgproxy.PostgreSQL, faults, 60) })
 	}
 	// What these are documented to do, on top of how they order transactions.
 	for _, which := range pgproxy.Databases() {
@@ -65,16 +65,16 @@ func TestFaults(t *testing.T) {
 			if which == pgproxy.Cockroach {
 				faults.LoseLock = 0.1
 			}
-			testFaults(t, s, which, faults)
+			testFaults(t, s, which, faults, 30)
 		})
 	}
 }
 
-func testFaults(t *testing.T, s *playground.Server, which pgproxy.Database, faults pgproxy.Faults) {
+func testFaults(t *testing.T, s *playground.Server, which pgproxy.Database, faults pgproxy.Faults, calls int) {
 	for seed := range uint64(*seeds) {
 		p := proxyAs(t, s, seed, which)
 		option := schemaOf(t)
-		kvtest.Concurrent(t, seed, 12, 60, func(t testing.TB) kv.Keyspace {
+		kvtest.Concurrent(t, seed, 12, calls, func(t testing.TB) kv.Keyspace {
 			var entries []kv.Keyspace
 			for i := range 2 {
 				db := openURL(t, through(t, p, s, fmt.Sprintf("server%d", i)), option)
@@ -338,7 +338,6 @@ func testEvict(t *testing.T, d *database) {
 // TestFailover: with a synchronous standby nothing acknowledged is lost; the
 // servers find the new primary by themselves among the hosts of their URL.
 func TestFailover(t *testing.T) {
-	t.Parallel()
 	s := own(t, playground.Config{})
 	standby, err := s.Standby(t.Context(), true)
 	if err != nil {
@@ -361,10 +360,8 @@ func TestFailover(t *testing.T) {
 // TestBehind: a standby that lagged takes over. The servers refuse to serve,
 // and say why; even when it has caught up in revisions.
 func TestBehind(t *testing.T) {
-	t.Parallel()
 	for _, caughtUp := range []bool{false, true} {
 		t.Run(fmt.Sprintf("caughtUp=%v", caughtUp), func(t *testing.T) {
-			t.Parallel()
 			s := own(t, playground.Config{})
 			standby, err := s.Standby(t.Context(), false)
 			if err != nil {
