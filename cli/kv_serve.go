@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -27,15 +26,16 @@ Without a certificate it serves plaintext, and only on loopback addresses.`,
   etcdctl --endpoints 127.0.0.1:2379 put greeting hello`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if datastore == "" {
-				return errors.New("no datastore given: name one with --datastore sqlite:///path/to/file.db")
+			datastore, err := datastoreURL(datastore)
+			if err != nil {
+				return err
 			}
 			return serveKeyspace(cmd.Context(), datastore, cfg, cmd.ErrOrStderr())
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&datastore, "datastore", "", "URL of the datastore, such as sqlite:///path/to/file.db.")
+	addDatastoreFlag(flags, &datastore)
 	flags.StringVar(&cfg.Name, "keyspace", cfg.Name, "Name of the keyspace to serve; it is made if it is new.")
 	flags.StringSliceVar(&cfg.Listen, "listen", cfg.Listen, "Addresses to serve on: host:port, or unix:path.")
 	flags.StringVar(&cfg.CertFile, "cert-file", "", "The server's certificate; turns TLS on.")

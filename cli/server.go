@@ -46,9 +46,7 @@ gracefully on SIGINT or SIGTERM; a second signal kills it.`,
 			}
 			cfg.Log = log
 			cfg.WithoutWorkloadAPIs = !workloads
-			if cfg.Datastore == "" {
-				cfg.Datastore = os.Getenv(DatastoreVariable)
-			}
+			cfg.Datastore = orEnvironment(cfg.Datastore)
 			return runServer(cmd.Context(), cfg, cmd.ErrOrStderr(), &serving)
 		},
 	}
@@ -73,10 +71,6 @@ gracefully on SIGINT or SIGTERM; a second signal kills it.`,
 	flags.IntVarP(&verbosity, "v", "v", verbosity, "Verbosity of the log on standard error: 0 is errors only, 2 is what operators of Kubernetes are used to.")
 	return cmd
 }
-
-// DatastoreVariable names the environment variable for the datastore's URL,
-// which unlike a command line no other user can read.
-const DatastoreVariable = "ATOLL_DATASTORE"
 
 // runServer runs a server until ctx ends. serving is true while it is ready and
 // has not been asked to stop.

@@ -11,6 +11,7 @@ const (
 	qKeyspaces
 	qKeyspace
 	qNewKeyspace
+	qRenew
 	qVerify
 	qHeads
 	qGets
@@ -116,6 +117,8 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 		INSERT INTO head (ks, rev, sub, compacted, next_id, fence, token) SELECT id, 1, 0, 0, 1, 0, $2 FROM k`,
 		oidText, oidBytes)
 
+	set(qRenew, `UPDATE keyspace SET origin = $2 WHERE id = $1`, oidInt4, oidBytes)
+
 	// What a server knows of a keyspace (origin, and a commit), held against
 	// what the database knows.
 	set(qVerify, `SELECT u.i, k.origin, h.rev, h.sub, s.token,
@@ -127,9 +130,10 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 		oidInt4Array, oidInt8Array, oidInt4Array)
 
 	const head = `h.rev, h.sub, h.compacted, h.next_id, h.token`
-	set(qHeads, `SELECT `+head+`, u.i
+	set(qHeads, `SELECT `+head+`, u.i, k.origin
 		FROM unnest($1::int4[]) WITH ORDINALITY u(ks, i)
-		CROSS JOIN LATERAL (SELECT `+head+` FROM head h WHERE h.ks = u.ks OFFSET 0) h`, oidInt4Array)
+		CROSS JOIN LATERAL (SELECT `+head+` FROM head h WHERE h.ks = u.ks OFFSET 0) h
+		LEFT JOIN LATERAL (SELECT k.origin FROM keyspace k WHERE k.id = u.ks OFFSET 0) k ON true`, oidInt4Array)
 	set(qGets, `SELECT `+head+`, u.i, c.version, c.mod, c.create_rev, c.lease, l.value
 		FROM head h
 		LEFT JOIN LATERAL (SELECT * FROM unnest($2::bytea[], $3::bool[]) WITH ORDINALITY u(key, want, i) OFFSET 0) u ON true
