@@ -61,6 +61,10 @@ type Config struct {
 	// choice of admission plugins, by their upstream names.
 	EnableAdmissionPlugins, DisableAdmissionPlugins []string
 
+	// CompactionInterval is how long earlier states can be listed and watched from,
+	// and at most twice that; 0 is upstream's default.
+	CompactionInterval time.Duration
+
 	// Metrics are exported beside upstream's own, with the label workspace.
 	Metrics []prometheus.Collector
 
@@ -108,7 +112,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("configure the API server of workspace %q: %w", cfg.Workspace, err)
 	}
-	storage := newKeyspaceStorage(cfg.Keyspace)
+	storage := newKeyspaceStorage(cfg.Keyspace, cfg.CompactionInterval)
 	chain, prepared, err := buildChain(ctx, cfg, storage)
 	if err != nil {
 		storage.stop()

@@ -9,12 +9,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/atoll-dev/atoll/kv/etcd"
+	"github.com/atoll-dev/atoll/kv/mvcc"
 	"github.com/atoll-dev/atoll/server"
 )
 
 func newKVServeCommand() *cobra.Command {
 	cfg := etcd.ServeConfig{Name: server.Workspace, Listen: []string{"127.0.0.1:2379"}}
 	var datastore string
+	var retention retentionFlags
 	cmd := &cobra.Command{
 		Use:   "serve --datastore URL",
 		Short: "Serve a keyspace to etcd clients",
@@ -30,7 +32,11 @@ Without a certificate it serves plaintext, and only on loopback addresses.`,
 			if err != nil {
 				return err
 			}
-			return serveKeyspace(cmd.Context(), datastore, cfg, cmd.ErrOrStderr())
+			keep, err := retention.parse()
+			if err != nil {
+				return err
+			}
+			return serveKeyspace(cmd.Context(), datastore, cfg, mvcc.Options{Retention: keep}, cmd.ErrOrStderr())
 		},
 	}
 	flags := cmd.Flags()
@@ -42,18 +48,20 @@ Without a certificate it serves plaintext, and only on loopback addresses.`,
 	flags.StringVar(&cfg.KeyFile, "key-file", "", "Key of the server's certificate.")
 	flags.StringVar(&cfg.ClientCAFile, "client-ca-file", "", "Certificate authority that clients' certificates must be signed by.")
 	flags.StringSliceVar(&cfg.ClientURLs, "advertise-client-urls", nil, "URLs that clients are told to use. The default is the addresses listened on.")
+	retention.addFlags(flags)
 	flags.StringVar(&cfg.MetricsListen, "metrics-listen", "", "Address for Prometheus metrics and health over HTTP.")
 	return cmd
 }
 
-func serveKeyspace(ctx context.Context, datastore string, cfg etcd.ServeConfig, out io.Writer) (err error) {
+func serveKeyspace(ctx context.Context, datastore string, cfg etcd.ServeConfig, options mvcc.Options, out io.Writer) (err error) {
 	db, err := server.OpenDatastore(ctx, datastore)
 	if err != nil {
 		return err
 	}
 	defer func() { err = first(err, db.Close()) }()
 	metrics := etcd.NewEngineMetrics()
-	keyspace, err := db.Keyspace(ctx, cfg.Name, metrics.Observer())
+	options.Observer = metrics.Observer()
+	keyspace, err := db.Keyspace(ctx, cfg.Name, options)
 	if err != nil {
 		return err
 	}

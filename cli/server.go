@@ -20,6 +20,8 @@ func newServerCommand() *cobra.Command {
 		DataDir:     defaultDataDir(),
 		BindAddress: "127.0.0.1",
 		SecurePort:  6443,
+
+		HistoryRetention: 5 * time.Minute,
 	}
 	workloads := true
 	verbosity := 0
@@ -55,6 +57,8 @@ gracefully on SIGINT or SIGTERM; a second signal kills it.`,
 	flags.StringVar(&cfg.DataDir, "data-dir", cfg.DataDir, "Directory for certificates, the admin's kubeconfig and the embedded datastore.")
 	flags.StringVar(&cfg.Datastore, "datastore", "", "URL of the datastore, such as postgres://user@host/database or sqlite:///path/to/file.db. The default is atoll.db in the data directory. A URL with a password is better given in $"+DatastoreVariable+".")
 	flags.StringVar(&cfg.TokenFile, "token-file", "", "File with the token that the servers of one external datastore share. The first server makes one, in the data directory.")
+	flags.DurationVar(&cfg.HistoryRetention, "auto-compaction-retention", cfg.HistoryRetention, "How long earlier states of objects can be watched and listed from; history of up to twice that is kept.")
+	addMaxChangesFlag(flags, &cfg.HistoryMaxChanges, defaultMaxChanges)
 	flags.StringVar(&cfg.BindAddress, "bind-address", cfg.BindAddress, "IP address to listen on; 0.0.0.0 or :: for all.")
 	flags.IntVar(&cfg.SecurePort, "secure-port", cfg.SecurePort, "Port to serve HTTPS on; 0 for any free one.")
 	flags.StringSliceVar(&cfg.TLSNames, "tls-name", nil, "Further host names or IPs for the serving certificate.")
@@ -71,6 +75,10 @@ gracefully on SIGINT or SIGTERM; a second signal kills it.`,
 	flags.IntVarP(&verbosity, "v", "v", verbosity, "Verbosity of the log on standard error: 0 is errors only, 2 is what operators of Kubernetes are used to.")
 	return cmd
 }
+
+// defaultMaxChanges is some gigabytes of history at the usual sizes of objects, and
+// more than most control planes change in ten minutes.
+const defaultMaxChanges = 5_000_000
 
 // runServer runs a server until ctx ends. serving is true while it is ready and
 // has not been asked to stop.

@@ -67,13 +67,8 @@ func (d *Datastore) URL() string { return d.url }
 // Shared tells whether other processes may have the database open too.
 func (d *Datastore) Shared() bool { return d.shared }
 
-// Keyspace opens one keyspace, made if it is new. The observer, if there is one,
-// hears of the engine's work.
-func (d *Datastore) Keyspace(ctx context.Context, name string, observer mvcc.Observer) (*mvcc.Keyspace, error) {
-	return d.keyspace(ctx, name, mvcc.Options{Observer: observer})
-}
-
-func (d *Datastore) keyspace(ctx context.Context, name string, options mvcc.Options) (*mvcc.Keyspace, error) {
+// Keyspace opens one keyspace, made if it is new.
+func (d *Datastore) Keyspace(ctx context.Context, name string, options mvcc.Options) (*mvcc.Keyspace, error) {
 	table, err := d.Open(ctx, name)
 	if err != nil {
 		return nil, fmt.Errorf("open keyspace %q in %s: %w", name, d.url, err)

@@ -2,6 +2,7 @@ package mvcc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -202,41 +203,15 @@ func (k *Keyspace) Compact(ctx context.Context, rev kv.Revision, physical bool) 
 	return now, k.sweeps.wait(ctx)
 }
 
-// autoCompact forgets what is older than the retention, like etcd's periodic
-// mode: it notes revisions ten times per period and compacts at the one noted
-// a period ago.
-func (k *Keyspace) autoCompact() {
-	const steps = 10
-	every := k.opts.AutoCompact / steps
-	var noted []kv.Revision
-	last := kv.Revision(0)
-	known := k.compacted.Load()
-	for {
-		select {
-		case <-k.opts.Clock.After(every):
-		case <-k.ctx.Done():
-			return
-		}
-		if k.shared {
-			_, _ = k.heads.ask(k.ctx) // what follows is right without it, if not as good
-		}
-		noted = append(noted, k.revision())
-		if len(noted) <= steps {
-			continue
-		}
-		rev := noted[0]
-		noted = noted[1:]
-		// Of several servers one is enough: this step is done if anybody has
-		// compacted since the last.
-		before := known
-		known = k.compacted.Load()
-		if rev <= last || rev <= 1 || known > before && known > last {
-			continue
-		}
-		// Somebody else may have compacted further; other failures are tried
-		// again with the next revision.
-		if _, err := k.Compact(k.ctx, rev, false); err == nil || isCompacted(err) {
-			last = rev
-		}
+// History tells how much history the table keeps.
+// Errors: errors.ErrUnsupported, if the table cannot tell it cheaply.
+func (k *Keyspace) History(ctx context.Context) (kv.History, error) {
+	if err := k.open(); err != nil {
+		return kv.History{}, err
 	}
+	h, ok := k.table.(kv.Historian)
+	if !ok {
+		return kv.History{}, fmt.Errorf("read the size of history: %w", errors.ErrUnsupported)
+	}
+	return h.History(ctx)
 }

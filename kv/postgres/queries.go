@@ -43,6 +43,7 @@ const (
 	qSweepProgress
 	qSize
 	qHistory
+	qKept
 
 	// Families over the kinds of span: add a spanKind.
 	qRange
@@ -231,6 +232,13 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 
 	set(qSize, d.size)
 	set(qHistory, `SELECT count(*) FROM log WHERE ks = $1 AND id > 0`, oidInt4)
+
+	// By ids, which have no gaps: where the first commit above the compaction
+	// revision begins, and where sweeping stands.
+	set(qKept, `SELECT h.rev, h.compacted, h.next_id, w.swept, w.id, (
+			SELECT s.id FROM segment s WHERE s.ks = $1 AND s.rev > h.compacted ORDER BY s.rev, s.sub LIMIT 1)
+		FROM head h CROSS JOIN LATERAL (SELECT w.swept, w.id FROM sweep w WHERE w.ks = $1 OFFSET 0) w
+		WHERE h.ks = $1`, oidInt4)
 
 	// The change of a key that counted at revision $4: the walk ends at it, or at
 	// a change that was swept, which means that the key did not exist.
