@@ -296,4 +296,7 @@ func TestRecover(t *testing.T) {
 	wants(t, "recover", good(t, "recover", "--keyspace", "default"), `keyspace "default" recovered: it is at revision 1000000002`)
 	wants(t, "status", good(t, "status"), "default    1000000002   1000000002   1")
 	wants(t, "check", good(t, "check"), "no findings")
+	wants(t, "dump", good(t, "dump"), "a")
+	wants(t, "backup", good(t, "backup", "--to", filepath.Join(t.TempDir(), "backup")), "1 keys")
+	wants(t, "compact", good(t, "compact", "--keep-revisions", "0"), "nothing to compact")
 }

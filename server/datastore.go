@@ -27,7 +27,8 @@ func OpenDatastore(ctx context.Context, rawURL string) (*Datastore, error) {
 }
 
 // OpenDatastoreToRead opens a database that is there for looking at it only,
-// also while a server has it open. It makes neither a database nor a keyspace.
+// also while servers have it open. It makes neither a database nor a keyspace.
+// Errors: fs.ErrNotExist.
 func OpenDatastoreToRead(ctx context.Context, rawURL string) (*Datastore, error) {
 	return openDatastore(ctx, rawURL, true)
 }
@@ -43,7 +44,11 @@ func openDatastore(ctx context.Context, rawURL string, toRead bool) (*Datastore,
 		return openSQLite(u, toRead)
 	case "postgres", "postgresql":
 		// Not read here: it may name several hosts, which net/url does not know.
-		db, err := postgres.Open(ctx, rawURL)
+		opening := postgres.Open
+		if toRead {
+			opening = postgres.OpenReadOnly
+		}
+		db, err := opening(ctx, rawURL)
 		if errors.Is(err, kv.ErrUnavailable) {
 			return nil, fmt.Errorf("%w: check that the database runs there, and that this machine may reach it", err)
 		}

@@ -39,6 +39,9 @@ func (t *table) SetCompacted(ctx context.Context, rev kv.Revision) error {
 // update runs fn in transactions until one of them commits or fn refuses. A
 // transaction is tried again only if it is certain that it had no effect.
 func (t *table) update(ctx context.Context, op string, ahead []kv.Lookup, fn func(*tx) error) error {
+	if err := t.writable(op); err != nil {
+		return err
+	}
 	if err := t.usable(); err != nil {
 		return err
 	}
