@@ -18,6 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.etcd.io/etcd/client/v3/kubernetes"
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/client-go/rest"
 	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
 )
@@ -64,6 +65,10 @@ type Config struct {
 	// CompactionInterval is how long earlier states can be listed and watched from,
 	// and at most twice that; 0 is upstream's default.
 	CompactionInterval time.Duration
+
+	// TracerProvider of the spans of requests; nil for none. The keyspace's spans
+	// join them.
+	TracerProvider trace.TracerProvider
 
 	// Metrics are exported beside upstream's own, with the label workspace.
 	Metrics []prometheus.Collector

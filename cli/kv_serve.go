@@ -17,6 +17,7 @@ func newKVServeCommand() *cobra.Command {
 	cfg := etcd.ServeConfig{Name: server.Workspace, Listen: []string{"127.0.0.1:2379"}}
 	var datastore string
 	var retention retentionFlags
+	var tracingFile string
 	cmd := &cobra.Command{
 		Use:   "serve --datastore URL",
 		Short: "Serve a keyspace to etcd clients",
@@ -36,7 +37,7 @@ Without a certificate it serves plaintext, and only on loopback addresses.`,
 			if err != nil {
 				return err
 			}
-			return serveKeyspace(cmd.Context(), datastore, cfg, mvcc.Options{Retention: keep}, cmd.ErrOrStderr())
+			return serveKeyspace(cmd.Context(), datastore, cfg, mvcc.Options{Retention: keep}, tracingFile, cmd.ErrOrStderr())
 		},
 	}
 	flags := cmd.Flags()
@@ -49,16 +50,25 @@ Without a certificate it serves plaintext, and only on loopback addresses.`,
 	flags.StringVar(&cfg.ClientCAFile, "client-ca-file", "", "Certificate authority that clients' certificates must be signed by.")
 	flags.StringSliceVar(&cfg.ClientURLs, "advertise-client-urls", nil, "URLs that clients are told to use. The default is the addresses listened on.")
 	retention.addFlags(flags)
+	addTracingFlag(flags, &tracingFile)
 	flags.StringVar(&cfg.MetricsListen, "metrics-listen", "", "Address for Prometheus metrics and health over HTTP.")
 	return cmd
 }
 
-func serveKeyspace(ctx context.Context, datastore string, cfg etcd.ServeConfig, options mvcc.Options, out io.Writer) (err error) {
+func serveKeyspace(ctx context.Context, datastore string, cfg etcd.ServeConfig, options mvcc.Options, tracingFile string, out io.Writer) (err error) {
 	db, err := server.OpenDatastore(ctx, datastore)
 	if err != nil {
 		return err
 	}
 	defer func() { err = first(err, db.Close()) }()
+	if tracingFile != "" {
+		tracing, closer, err := server.OpenTracing(ctx, tracingFile, "atoll-kv")
+		if err != nil {
+			return err
+		}
+		defer closer.Close()
+		options.TracerProvider, cfg.TracerProvider = tracing, tracing
+	}
 	metrics := etcd.NewEngineMetrics()
 	options.Observer = metrics.Observer()
 	keyspace, err := db.Keyspace(ctx, cfg.Name, options)

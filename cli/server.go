@@ -66,6 +66,7 @@ gracefully on SIGINT or SIGTERM; a second signal kills it.`,
 	flags.StringSliceVar(&cfg.EnableAdmissionPlugins, "enable-admission-plugins", nil, "Admission plugins to run besides those that are on by default, by their Kubernetes names.")
 	flags.StringSliceVar(&cfg.DisableAdmissionPlugins, "disable-admission-plugins", nil, "Admission plugins not to run although they are on by default.")
 	flags.StringVar(&cfg.EncryptionConfigFile, "encryption-provider-config", "", "File with a Kubernetes EncryptionConfiguration: which resources are stored encrypted.")
+	addTracingFlag(flags, &cfg.TracingConfigFile)
 	flags.StringVar(&cfg.Audit.PolicyFile, "audit-policy-file", "", "File with a Kubernetes audit Policy: which requests are recorded.")
 	flags.StringVar(&cfg.Audit.LogPath, "audit-log-path", "", "File for audit records; - is standard output.")
 	flags.IntVar(&cfg.Audit.LogMaxAge, "audit-log-maxage", 0, "Days to keep old audit log files; 0 keeps them.")

@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/apiserver"
@@ -56,6 +57,10 @@ type Config struct {
 	// younger than two minutes is forgotten because of it.
 	HistoryMaxChanges int64
 
+	// TracingConfigFile is upstream's TracingConfiguration: where spans are sent, and
+	// how many requests leave some. Empty for none.
+	TracingConfigFile string
+
 	// BindAddress is an IP; empty is 127.0.0.1.
 	BindAddress string
 	// SecurePort to listen on; 0 takes any free one.
@@ -71,6 +76,8 @@ type Config struct {
 	EncryptionConfigFile                            string
 	EnableAdmissionPlugins, DisableAdmissionPlugins []string
 
+	// TracerProvider instead of one by TracingConfigFile.
+	TracerProvider trace.TracerProvider
 	// Clock is the fleet's, and decides when certificates are renewed; nil is
 	// the real one.
 	Clock clock.WithTicker
@@ -111,6 +118,10 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		return nil, err
 	}
 	s.closers = append(s.closers, quietly{s.listener})
+	tracing, err := s.openTracing(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if s.datastore, err = OpenDatastore(ctx, cfg.Datastore); err != nil {
 		return nil, err
 	}
@@ -123,6 +134,8 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		CacheBytes: keyspaceCache,
 		Observer:   metrics.Observer(),
 		Retention:  mvcc.Retention{MaxChanges: cfg.HistoryMaxChanges},
+
+		TracerProvider: tracing,
 	})
 	if err != nil {
 		return nil, err
@@ -154,6 +167,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		Shared:                  s.datastore.Shared(),
 		Metrics:                 []prometheus.Collector{metrics, etcd.NewKeyspaceMetrics(keyspace)},
 		CompactionInterval:      cfg.HistoryRetention,
+		TracerProvider:          tracing,
 		Identity:                s.identity(),
 	})
 	if err != nil {

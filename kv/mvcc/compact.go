@@ -84,7 +84,8 @@ func (s *sweeper) loop() {
 		round := s.rounds
 		s.mu.Unlock()
 		began := s.k.opts.Clock.Now()
-		for {
+		_, span := s.k.background(s.k.ctx, "kv.sweep")
+		for steps := 1; ; steps++ {
 			begin, written := time.Now(), s.k.commits.rows.Load()
 			base := rowsPerSweep
 			if s.k.shared {
@@ -96,18 +97,22 @@ func (s *sweeper) loop() {
 				o(time.Since(begin), more, err)
 			}
 			if s.k.ctx.Err() != nil {
+				finish(span, s.k.ended())
 				return
 			}
 			if err != nil {
+				span.RecordError(err)
 				s.note(0, err)
 				select {
 				case <-s.k.opts.Clock.After(sweepRetry):
 				case <-s.k.ctx.Done():
+					finish(span, err)
 					return
 				}
 				continue
 			}
 			if !more {
+				finish(span, nil, countAttribute("steps", steps))
 				break
 			}
 			s.rest(written + rest)
@@ -180,6 +185,13 @@ func (s *sweeper) wait(ctx context.Context) error {
 
 // Compact implements kv.Keyspace.
 func (k *Keyspace) Compact(ctx context.Context, rev kv.Revision, physical bool) (kv.Revision, error) {
+	if traced(ctx) {
+		return k.tracedCompact(ctx, rev, physical)
+	}
+	return k.compact(ctx, rev, physical)
+}
+
+func (k *Keyspace) compact(ctx context.Context, rev kv.Revision, physical bool) (kv.Revision, error) {
 	if err := k.open(); err != nil {
 		return 0, err
 	}

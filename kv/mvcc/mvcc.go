@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/kv"
@@ -29,6 +30,10 @@ type Options struct {
 	Clock clock.WithTicker
 	// Observer hears of what happens, for metrics. It must be quick.
 	Observer Observer
+	// TracerProvider of the spans of what the engine does by itself, such as giving space
+	// back; none if nil. Calls leave spans in the trace that their context
+	// brings along.
+	TracerProvider trace.TracerProvider
 	// ProgressInterval between notifications to watches that asked for them
 	// and had nothing else to deliver; 10 minutes if 0.
 	ProgressInterval time.Duration

@@ -4,6 +4,9 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/atoll-dev/atoll/kv"
 )
 
@@ -174,7 +177,9 @@ func (k *Keyspace) retain() {
 		}
 		// Somebody else may have compacted further; other failures are tried
 		// again with the next look.
-		_, err := k.Compact(k.ctx, c.rev, false)
+		ctx, span := k.background(k.ctx, "kv.retain", trace.WithAttributes(attribute.Bool("kv.early", c.early)))
+		_, err := k.Compact(ctx, c.rev, false)
+		finish(span, err)
 		if err == nil && c.early && k.opts.Observer.Cut != nil {
 			k.opts.Observer.Cut()
 		}

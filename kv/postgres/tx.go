@@ -109,6 +109,7 @@ func (x *tx) ask(send func(), receive func() error) error {
 	if x.err != nil {
 		return x.err
 	}
+	_, span := x.t.db.span(x.ctx, "read in a transaction")
 	x.err = x.c.within(x.ctx, statementLimit, func() error {
 		send()
 		x.c.sync()
@@ -120,6 +121,7 @@ func (x *tx) ask(send func(), receive func() error) error {
 		}
 		return x.c.ready()
 	})
+	finish(span, x.err)
 	return x.err
 }
 
