@@ -145,7 +145,7 @@ func (s *Server) grpcOptions() []grpc.ServerOption {
 // callers who bring their own; Serve uses the server's.
 func (s *Server) Register(g *grpc.Server) {
 	svc := &services{s}
-	pb.RegisterKVServer(g, s.face)
+	g.RegisterService(keyValueService(), s.face)
 	pb.RegisterWatchServer(g, svc)
 	pb.RegisterLeaseServer(g, svc)
 	pb.RegisterMaintenanceServer(g, s.face)
