@@ -39,6 +39,9 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (fron
 		return nil, nil, err
 	}
 	generic.RESTOptionsGetter = storage.options(generic.RESTOptionsGetter)
+	if cfg.TracerProvider != nil {
+		generic.TracerProvider = lentTracing{cfg.TracerProvider}
+	}
 	generic.AddHealthChecks(storage.health())
 	rememberCertificates(generic)
 	admitAnonymousToHealth(generic)

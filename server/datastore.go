@@ -27,7 +27,8 @@ func OpenDatastore(ctx context.Context, rawURL string) (*Datastore, error) {
 }
 
 // OpenDatastoreToRead opens a database that is there for looking at it only,
-// also while a server has it open. It makes neither a database nor a keyspace.
+// also while servers have it open. It makes neither a database nor a keyspace.
+// Errors: fs.ErrNotExist.
 func OpenDatastoreToRead(ctx context.Context, rawURL string) (*Datastore, error) {
 	return openDatastore(ctx, rawURL, true)
 }
@@ -43,7 +44,11 @@ func openDatastore(ctx context.Context, rawURL string, toRead bool) (*Datastore,
 		return openSQLite(u, toRead)
 	case "postgres", "postgresql":
 		// Not read here: it may name several hosts, which net/url does not know.
-		db, err := postgres.Open(ctx, rawURL)
+		opening := postgres.Open
+		if toRead {
+			opening = postgres.OpenReadOnly
+		}
+		db, err := opening(ctx, rawURL)
 		if errors.Is(err, kv.ErrUnavailable) {
 			return nil, fmt.Errorf("%w: check that the database runs there, and that this machine may reach it", err)
 		}
@@ -67,13 +72,8 @@ func (d *Datastore) URL() string { return d.url }
 // Shared tells whether other processes may have the database open too.
 func (d *Datastore) Shared() bool { return d.shared }
 
-// Keyspace opens one keyspace, made if it is new. The observer, if there is one,
-// hears of the engine's work.
-func (d *Datastore) Keyspace(ctx context.Context, name string, observer mvcc.Observer) (*mvcc.Keyspace, error) {
-	return d.keyspace(ctx, name, mvcc.Options{Observer: observer})
-}
-
-func (d *Datastore) keyspace(ctx context.Context, name string, options mvcc.Options) (*mvcc.Keyspace, error) {
+// Keyspace opens one keyspace, made if it is new.
+func (d *Datastore) Keyspace(ctx context.Context, name string, options mvcc.Options) (*mvcc.Keyspace, error) {
 	table, err := d.Open(ctx, name)
 	if err != nil {
 		return nil, fmt.Errorf("open keyspace %q in %s: %w", name, d.url, err)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/atoll-dev/atoll/kv"
@@ -28,8 +29,9 @@ type ServeConfig struct {
 	CertFile, KeyFile string
 	// ClientCAFile makes a certificate signed by it a condition for clients.
 	ClientCAFile string
-	// ClientURLs as in Options.
-	ClientURLs []string
+	// ClientURLs and TracerProvider as in Options.
+	ClientURLs     []string
+	TracerProvider trace.TracerProvider
 	// MetricsListen is an address for Prometheus and health checks over HTTP
 	// (/metrics, /health); empty means none.
 	MetricsListen string
@@ -53,7 +55,9 @@ func ListenAndServe(ctx context.Context, cfg ServeConfig) (err error) {
 	if err != nil {
 		return err
 	}
-	srv := NewServer(cfg.Keyspace, Options{TLS: tlsConfig, Cluster: cfg.Name, ClientURLs: cfg.ClientURLs})
+	srv := NewServer(cfg.Keyspace, Options{
+		TLS: tlsConfig, Cluster: cfg.Name, ClientURLs: cfg.ClientURLs, TracerProvider: cfg.TracerProvider,
+	})
 	if cfg.Started != nil {
 		cfg.Started(srv)
 	}

@@ -348,7 +348,7 @@ func TestBehind(t *testing.T) {
 				write(t, openTable(t, fresh, "default"), "a", "other", "b", "other")
 			}
 			err = table.Update(t.Context(), nil, func(tx kv.Tx) error { return changesOf(tx, "b", "2") })
-			if !errors.Is(err, kv.ErrBehind) || !strings.Contains(err.Error(), "restart every server") {
+			if !errors.Is(err, kv.ErrBehind) || !strings.Contains(err.Error(), "atoll kv recover") {
 				t.Errorf("update: %v", err)
 			}
 			if _, _, err := table.Range(t.Context(), kv.RangeRequest{Span: kv.Prefix(nil)}, true); !errors.Is(err, kv.ErrBehind) {

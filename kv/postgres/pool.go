@@ -142,7 +142,9 @@ func isOwn(err error) bool {
 
 // read runs fn, which changes nothing, with a connection, until it succeeds.
 // limit bounds each try.
-func (db *DB) read(ctx context.Context, op string, limit time.Duration, fn func(c *conn) error) error {
+func (db *DB) read(ctx context.Context, op string, limit time.Duration, fn func(c *conn) error) (err error) {
+	ctx, span := db.span(ctx, op)
+	defer func() { finish(span, err) }()
 	select {
 	case db.pool.reads <- struct{}{}:
 	case <-ctx.Done():

@@ -11,6 +11,7 @@ const (
 	qKeyspaces
 	qKeyspace
 	qNewKeyspace
+	qRenew
 	qVerify
 	qHeads
 	qGets
@@ -42,6 +43,7 @@ const (
 	qSweepProgress
 	qSize
 	qHistory
+	qKept
 
 	// Families over the kinds of span: add a spanKind.
 	qRange
@@ -116,6 +118,8 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 		INSERT INTO head (ks, rev, sub, compacted, next_id, fence, token) SELECT id, 1, 0, 0, 1, 0, $2 FROM k`,
 		oidText, oidBytes)
 
+	set(qRenew, `UPDATE keyspace SET origin = $2 WHERE id = $1`, oidInt4, oidBytes)
+
 	// What a server knows of a keyspace (origin, and a commit), held against
 	// what the database knows.
 	set(qVerify, `SELECT u.i, k.origin, h.rev, h.sub, s.token,
@@ -127,9 +131,10 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 		oidInt4Array, oidInt8Array, oidInt4Array)
 
 	const head = `h.rev, h.sub, h.compacted, h.next_id, h.token`
-	set(qHeads, `SELECT `+head+`, u.i
+	set(qHeads, `SELECT `+head+`, u.i, k.origin
 		FROM unnest($1::int4[]) WITH ORDINALITY u(ks, i)
-		CROSS JOIN LATERAL (SELECT `+head+` FROM head h WHERE h.ks = u.ks OFFSET 0) h`, oidInt4Array)
+		CROSS JOIN LATERAL (SELECT `+head+` FROM head h WHERE h.ks = u.ks OFFSET 0) h
+		LEFT JOIN LATERAL (SELECT k.origin FROM keyspace k WHERE k.id = u.ks OFFSET 0) k ON true`, oidInt4Array)
 	set(qGets, `SELECT `+head+`, u.i, c.version, c.mod, c.create_rev, c.lease, l.value
 		FROM head h
 		LEFT JOIN LATERAL (SELECT * FROM unnest($2::bytea[], $3::bool[]) WITH ORDINALITY u(key, want, i) OFFSET 0) u ON true
@@ -227,6 +232,13 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 
 	set(qSize, d.size)
 	set(qHistory, `SELECT count(*) FROM log WHERE ks = $1 AND id > 0`, oidInt4)
+
+	// By ids, which have no gaps: where the first commit above the compaction
+	// revision begins, and where sweeping stands.
+	set(qKept, `SELECT h.rev, h.compacted, h.next_id, w.swept, w.id, (
+			SELECT s.id FROM segment s WHERE s.ks = $1 AND s.rev > h.compacted ORDER BY s.rev, s.sub LIMIT 1)
+		FROM head h CROSS JOIN LATERAL (SELECT w.swept, w.id FROM sweep w WHERE w.ks = $1 OFFSET 0) w
+		WHERE h.ks = $1`, oidInt4)
 
 	// The change of a key that counted at revision $4: the walk ends at it, or at
 	// a change that was swept, which means that the key did not exist.

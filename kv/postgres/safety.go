@@ -28,6 +28,9 @@ func (db *DB) prepare(ctx context.Context) error {
 		if err := db.checkServer(ctx, c); err != nil {
 			return err
 		}
+		if db.opts.readOnly {
+			return db.checkSchema(ctx, c)
+		}
 		return db.migrate(ctx, c)
 	})
 }
@@ -74,7 +77,7 @@ func (db *DB) checkServer(ctx context.Context, c *pgconn.PgConn) error {
 	// Not every build has it. It compresses values above 2 KB at a tenth of the
 	// cost of the default.
 	db.lz4 = setting["lz4"] == "true"
-	if setting["in_recovery"] == "true" {
+	if setting["in_recovery"] == "true" && !db.opts.readOnly {
 		return refuse("it is a standby (in recovery), which takes no writes; point at the primary, or promote it")
 	}
 	for _, s := range unsafeSettings {

@@ -130,8 +130,7 @@ func (db *DB) migrateOnce(ctx context.Context, c *pgconn.PgConn) (err error) {
 	}
 	ours := len(migrations)
 	if version > ours {
-		return fmt.Errorf("%w: schema %s has version %d, this program knows up to %d; run a newer Atoll",
-			kv.ErrNewerSchema, schema, version, ours)
+		return db.newerSchema(version)
 	}
 	if version == ours {
 		return nil

@@ -14,7 +14,9 @@ type table struct {
 	name   string
 	id     int32
 	origin []byte
-	gets   *getter
+	// renewed is the origin that this process has given it, or is about to.
+	renewed []byte
+	gets    *getter
 
 	mu sync.Mutex
 	// newest commit that any answer told.

@@ -48,11 +48,19 @@ func openRaised(t testing.TB, to kv.Revision) *store {
 			t.Fatal(err)
 		}
 	}
-	if s.Keyspace, err = mvcc.Open(t.Context(), s.table, s.db, mvcc.Options{}); err != nil {
+	s.start(t)
+	return s
+}
+
+// start opens the engine.
+func (s *store) start(t testing.TB) {
+	t.Helper()
+	k, err := mvcc.Open(t.Context(), s.table, s.db, mvcc.Options{})
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.Close() })
-	return s
+	t.Cleanup(func() { k.Close() })
+	s.Keyspace = k
 }
 
 func (s *store) put(t testing.TB, key, value string, lease kv.LeaseID) kv.Revision {
@@ -470,23 +478,5 @@ func TestCreateFile(t *testing.T) {
 	}
 	if err := transfer.CreateFile(path, true, write); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestRaise(t *testing.T) {
-	for _, to := range []kv.Revision{1, 2, 3, 1_000_000_000} {
-		s := openRaised(t, to)
-		if rev := s.put(t, "a", "1", 0); rev != to+1 {
-			t.Errorf("raised to %d, the first change made %d", to, rev)
-		}
-		if err := s.db.Check(t.Context()); err != nil {
-			t.Errorf("raised to %d: %v", to, err)
-		}
-		if err := inspect.Check(t.Context(), s.table, nil, func(f string) { t.Errorf("raised to %d: %s", to, f) }); err != nil {
-			t.Error(err)
-		}
-		if err := transfer.Raise(t.Context(), s.table, to+100); !errors.Is(err, kv.ErrInvalidRequest) {
-			t.Errorf("raise a keyspace with keys: %v", err)
-		}
 	}
 }
