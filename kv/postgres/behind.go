@@ -62,6 +62,7 @@ func (t *table) saw(h head, floor commitID) error {
 	case t.newest.before(h.last):
 		t.newest = h.last
 	}
+	t.marks.add(h.Revision, h.nextID)
 	return t.behind
 }
 

@@ -24,7 +24,19 @@ const (
 	codePrivilege       = "42501"
 	codeReadOnly        = "25006"
 	codeCanceled        = "57014"
+	// The transaction has failed before, or was ended.
+	codeFailedTransaction = "25P02"
+	codeInternal          = "XX000"
+	// Whether a statement was completed is not known.
+	codeUnknown = "40003"
 )
+
+// contended tells whether an error comes from others who want the same, and
+// will be out of the way at once.
+func (d *dialect) contended(err error) bool {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && d.again(pgErr)
+}
 
 // transient tells whether an error will pass by itself, so that an operation
 // that has had no effect should be tried again.
@@ -33,7 +45,7 @@ func (d *dialect) transient(err error) bool {
 		return true
 	}
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
-		if d.again(pgErr.Code) {
+		if d.again(pgErr) || d.passing(pgErr) {
 			return true
 		}
 		switch pgErr.Code {

@@ -9,17 +9,24 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	kvtest.Run(t, func(t testing.TB) kv.Keyspace { return openStore(t, openTest(t), mvcc.Options{}) })
+	t.Parallel() // it waits for leases to end
+	eachDatabase(t, func(t *testing.T, d *database) {
+		kvtest.Run(t, func(t testing.TB) kv.Keyspace { return openStore(t, d.open(t), mvcc.Options{}) })
+	})
 }
 
 func TestRandom(t *testing.T) {
-	for seed := range uint64(*seeds) {
-		kvtest.Random(t, seed, 1000, func(t testing.TB) kv.Keyspace { return openStore(t, openTest(t), mvcc.Options{}) })
-	}
+	eachDatabase(t, func(t *testing.T, d *database) {
+		for seed := range uint64(*seeds) {
+			kvtest.Random(t, seed, 600, func(t testing.TB) kv.Keyspace { return openStore(t, d.open(t), mvcc.Options{}) })
+		}
+	})
 }
 
 func TestConcurrent(t *testing.T) {
-	for seed := range uint64(*seeds) {
-		kvtest.Concurrent(t, seed, 16, 100, func(t testing.TB) kv.Keyspace { return openStore(t, openTest(t), mvcc.Options{}) })
-	}
+	eachDatabase(t, func(t *testing.T, d *database) {
+		for seed := range uint64(*seeds) {
+			kvtest.Concurrent(t, seed, 16, 60, func(t testing.TB) kv.Keyspace { return openStore(t, d.open(t), mvcc.Options{}) })
+		}
+	})
 }

@@ -8,22 +8,17 @@ import (
 
 // TestOpenAmidFaults: any statement of opening may fail and is tried again.
 func TestOpenAmidFaults(t *testing.T) {
-	s := server(t)
-	proxy, err := pgproxy.Start(pgproxy.Config{Server: s.Address(), Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(proxy.Close)
-	proxy.Set(pgproxy.Faults{Fail: 0.02, Cut: 0.005})
-	url, err := proxy.URL(s.URL(), "open")
-	if err != nil {
-		t.Fatal(err)
-	}
-	schema := schemaOf(t)
-	for range 20 {
-		openURL(t, url, schema).Close()
-	}
-	if got := proxy.Counts(); got["failed "+pgproxy.Serialization] == 0 {
-		t.Error("nothing failed:", got)
+	for _, which := range append(pgproxy.Databases(), pgproxy.PostgreSQL) {
+		t.Run("as "+string(which), func(t *testing.T) {
+			d := emulate(t, which, 1)
+			d.proxy.Set(pgproxy.Faults{Fail: 0.02, Cut: 0.005})
+			schema := d.schema(t)
+			for range 15 {
+				openURL(t, d.url, schema).Close()
+			}
+			if got := d.proxy.Counts(); got["failed "+pgproxy.Serialization] == 0 {
+				t.Error("nothing failed:", got)
+			}
+		})
 	}
 }

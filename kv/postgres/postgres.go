@@ -1,4 +1,5 @@
-// Package postgres stores keyspaces in PostgreSQL, from version 14 on.
+// Package postgres stores keyspaces in PostgreSQL, from version 14 on, in YugabyteDB
+// and in CockroachDB.
 //
 // Any number of servers use one database at once, all equal: whoever holds
 // the row of a keyspace's head commits. An update costs two round trips. A
@@ -70,7 +71,7 @@ func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout =
 
 // WithPoll is how often to ask for other servers' commits: by default every
 // 20 ms where the database cannot notify, and where it can every second, in case
-// that a notification gets lost.
+// that a notification gets lost. poll_interval in the URL has precedence.
 func WithPoll(d time.Duration) Option { return func(o *options) { o.poll = d } }
 
 // WithClock sets the clock that waits go by.
@@ -117,7 +118,7 @@ func open(ctx context.Context, url string, opts []Option) (_ *DB, err error) {
 	return db, nil
 }
 
-// parse reads the URL; pool_max_conns is ours.
+// parse reads the URL; pool_max_conns and poll_interval are ours.
 func parse(url string, o *options) (*pgconn.Config, error) {
 	config, err := pgconn.ParseConfig(url)
 	if err != nil {
@@ -129,6 +130,12 @@ func parse(url string, o *options) (*pgconn.Config, error) {
 		delete(config.RuntimeParams, "pool_max_conns")
 		if o.maxConns, err = strconv.Atoi(n); err != nil {
 			return nil, fmt.Errorf("open database %s: %w: pool_max_conns=%q is no number", describe(config), kv.ErrInvalidRequest, n)
+		}
+	}
+	if every, ok := config.RuntimeParams["poll_interval"]; ok {
+		delete(config.RuntimeParams, "poll_interval")
+		if o.poll, err = time.ParseDuration(every); err != nil || o.poll <= 0 {
+			return nil, fmt.Errorf("open database %s: %w: poll_interval=%q is no time; write 20ms", describe(config), kv.ErrInvalidRequest, every)
 		}
 	}
 	if o.maxConns < 2 {
@@ -266,9 +273,11 @@ func (db *DB) Keyspaces(ctx context.Context) (names []string, err error) {
 // Size implements kv.Backend. What is in use is estimated by the database's
 // statistics of dead rows.
 func (db *DB) Size(ctx context.Context) (total, inUse int64, err error) {
-	err = db.query(ctx, "measure size", func(c *conn) { c.send(qSize) }, func(cols *columns) error {
-		total, inUse = cols.int(), cols.int()
-		return nil
+	err = db.read(ctx, "measure size", statementLimit, func(c *conn) error {
+		return c.simple(db.dialect.size, func(cols [][]byte) {
+			total, _ = strconv.ParseInt(string(cols[0]), 10, 64)
+			inUse, _ = strconv.ParseInt(string(cols[1]), 10, 64)
+		})
 	})
 	return total, inUse, err
 }

@@ -1,13 +1,20 @@
 package postgres
 
+import (
+	"regexp"
+	"strconv"
+)
+
 // query names a prepared statement.
 type query int
 
 const (
 	qBegin query = iota
 	qBeginRead
+	qBeginPatient
+	qBeginSweep
+	qLockWait
 	qCommit
-	qRollback
 	qKeyspaces
 	qKeyspace
 	qNewKeyspace
@@ -29,6 +36,7 @@ const (
 	qNotify
 	qChanges
 	qChangesPrev
+	qCommitAfter
 	qLeases
 	qLeasesByID
 	qPutLease
@@ -41,7 +49,6 @@ const (
 	qSweepCurrent
 	qSweepSegments
 	qSweepProgress
-	qSize
 	qHistory
 	qKept
 
@@ -52,7 +59,8 @@ const (
 	qAtKeys    = qAt + query(numSpanKinds)
 	qCount     = qAtKeys + query(numSpanKinds)
 	qCountAt   = qCount + query(numSpanKinds)
-	numQueries = qCountAt + query(numSpanKinds)
+	qAtEnd     = qCountAt + query(numSpanKinds)
+	numQueries = qAtEnd + query(numSpanKinds)
 )
 
 // spanKind chooses the statement for a span: a bound that is not there cannot
@@ -95,25 +103,39 @@ type statement struct {
 // swept: they tell what became of a commit, and whether history is the same.
 const keepCommits = 100_000
 
+var parameter = regexp.MustCompile(`\$(\d+)`)
+
+// parameters is how many a statement has. Not every database takes types of more,
+// so those of a family of statements that some do not need are at the end.
+func parameters(sql string) (n int) {
+	for _, m := range parameter.FindAllStringSubmatch(sql, -1) {
+		i, _ := strconv.Atoi(m[1])
+		n = max(n, i)
+	}
+	return n
+}
+
 // buildQueries returns the text of every statement. No plan may depend on statistics:
 // joins are LATERAL subqueries with OFFSET 0, which the planner can neither
 // flatten nor turn around, so what is on the left is read first; every WHERE leads with a
 // key; and sessions switch the other ways of joining and scanning off. TestPlans
 // checks it.
 func buildQueries(d *dialect) (q [numQueries]statement) {
-	set := func(name query, sql string, params ...uint32) { q[name] = statement{sql, params} }
+	set := func(name query, sql string, params ...uint32) { q[name] = statement{sql, params[:parameters(sql)]} }
 
 	set(qBegin, d.begin)
 	set(qBeginRead, d.beginRead)
+	set(qBeginPatient, d.beginPatient)
+	set(qBeginSweep, d.beginSweep)
+	set(qLockWait, d.lockWait)
 	set(qCommit, `COMMIT`)
-	set(qRollback, `ROLLBACK`)
 
 	set(qKeyspaces, `SELECT name FROM keyspace ORDER BY name`)
 	set(qKeyspace, `SELECT k.id, k.origin FROM keyspace k WHERE k.name = $1`, oidText)
 	set(qNewKeyspace, `WITH k AS (
 			INSERT INTO keyspace (name, origin) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING RETURNING id
 		), s AS (
-			INSERT INTO sweep (ks, swept, id) SELECT id, 0, 1 FROM k
+			INSERT INTO sweep (ks, swept, id) SELECT id, 0, 1 FROM k RETURNING ks
 		)
 		INSERT INTO head (ks, rev, sub, compacted, next_id, fence, token) SELECT id, 1, 0, 0, 1, 0, $2 FROM k`,
 		oidText, oidBytes)
@@ -230,7 +252,6 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 		SELECT s.id FROM segment s WHERE s.ks = $1 AND s.rev >= $2 ORDER BY s.rev, s.sub LIMIT 1), id) WHERE ks = $1`,
 		oidInt4, oidInt8, oidInt8)
 
-	set(qSize, d.size)
 	set(qHistory, `SELECT count(*) FROM log WHERE ks = $1 AND id > 0`, oidInt4)
 
 	// By ids, which have no gaps: where the first commit above the compaction
@@ -273,6 +294,9 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 		add(qCount, `SELECT count(*) FROM current c`+w+alive)
 		add(qCountAt, `SELECT count(*) FROM current c`+w+` AND CASE WHEN c.mod <= $4 THEN c.version > 0
 			ELSE coalesce((SELECT l.version > 0 FROM log l WHERE l.ks = $1 AND l.id = `+walk+`), false) END`)
+	}
+	if d.joins != nil {
+		d.joins.override(set)
 	}
 	return q
 }

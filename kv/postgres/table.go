@@ -26,6 +26,9 @@ type table struct {
 	behind error
 	fell   chan struct{}
 
+	// marks says where in the log recent revisions end.
+	marks marks
+
 	// polled is the newest commit known when the poll under way began.
 	polled commitID
 }
@@ -50,12 +53,21 @@ func (t *table) read(ctx context.Context, op string, limit time.Duration, fn fun
 	return err
 }
 
+// hastyTries is how often a read may have to start again before it is begun in a
+// way that cannot be disturbed.
+const hastyTries = 3
+
 // snapshot runs statements that see one state of the database, in one round
 // trip: send asks for them, receive reads the answers.
 func (t *table) snapshot(ctx context.Context, op string, send func(c *conn), receive func(c *conn, h head) error) error {
+	tries := 0
 	return t.read(ctx, op, statementLimit, func(c *conn) error {
 		floor := t.floor()
-		c.send(qBeginRead)
+		begin := qBeginRead
+		if tries++; tries > hastyTries {
+			begin = qBeginPatient
+		}
+		c.send(begin)
 		c.send(qHead, int4(t.id))
 		send(c)
 		c.send(qCommit)

@@ -66,8 +66,7 @@ func (x *tx) begin(ahead []kv.Lookup) error {
 	x.rows = make(map[string]*row, len(keys))
 	x.leases = map[kv.LeaseID]*kv.LeaseRecord{}
 	return c.within(x.ctx, t.db.opts.timeout, func() error {
-		c.send(qBegin)
-		c.send(qLock, int4(t.id))
+		begun := t.db.sendLock(c, t.id)
 		if len(keys) > 0 {
 			x.sendLoad(keys)
 		}
@@ -78,7 +77,7 @@ func (x *tx) begin(ahead []kv.Lookup) error {
 		if err := c.flush(); err != nil {
 			return err
 		}
-		if err := c.results(1); err != nil {
+		if err := c.results(begun); err != nil {
 			return err
 		}
 		var err error
@@ -180,6 +179,12 @@ func (x *tx) receiveLoad(keys []kv.Lookup) error {
 func (x *tx) Range(req kv.RangeRequest, wantCount bool) (res *kv.RangeResult, err error) {
 	if err := judge(req.Revision, x.head.Head); err != nil {
 		return nil, err
+	}
+	if x.t.chunked(req) {
+		res, _, err = x.t.rangeInChunks(req, wantCount, func(send func(*conn), receive func(*conn, kv.Head) error) error {
+			return x.ask(func() { send(x.c) }, func() error { return receive(x.c, x.head.Head) })
+		})
+		return res, err
 	}
 	s := x.t.scan(req, wantCount)
 	err = x.ask(func() { s.send(x.c) }, func() (err error) {

@@ -105,7 +105,7 @@ func (t *table) attempt(ctx context.Context, ahead []kv.Lookup, fn func(*tx) err
 // session, that one may be frozen.
 func (t *table) giveUp(c *conn, err error) {
 	c.rollback()
-	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == codeLockTimeout {
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && t.db.dialect.waited(pgErr.Code) {
 		t.db.evict(c)
 	}
 }
@@ -211,8 +211,7 @@ func (t *table) resolve(x *tx, id commitID, failed error) (err error) {
 func (t *table) findCommit(c *conn, id commitID) (found bool, oldest kv.Revision, at commitID, err error) {
 	floor := t.floor()
 	c.warning = ""
-	c.send(qBegin)
-	c.send(qLock, int4(t.id))
+	begun := t.db.sendLock(c, t.id)
 	c.send(qFindCommit, int4(t.id), int8(id.rev), int4(id.sub))
 	c.send(qFence, int4(t.id))
 	c.send(qCommit)
@@ -220,7 +219,7 @@ func (t *table) findCommit(c *conn, id commitID) (found bool, oldest kv.Revision
 	if err = c.flush(); err != nil {
 		return
 	}
-	if err = c.results(1); err != nil {
+	if err = c.results(begun); err != nil {
 		return
 	}
 	h, err := t.resultHead(c)
@@ -268,19 +267,25 @@ func (x *tx) nextCommit() commitID {
 	return id
 }
 
-// evictSQL ends sessions of ours that hold a keyspace in the middle of sending
-// their changes, for longer than any living server takes: the database has no
-// time limit for that before version 17.
-const evictSQL = `SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
-	WHERE a.datname = current_database() AND a.usename = current_user AND a.pid <> pg_backend_pid()
-		AND a.wait_event = 'ClientRead' AND a.state <> 'idle'
-		AND a.state_change < clock_timestamp() - interval '5 s' AND a.xact_start < clock_timestamp() - interval '5 s'
-		AND EXISTS (SELECT 1 FROM pg_locks l WHERE l.pid = a.pid AND l.relation = 'head'::regclass)`
+// sendLock begins a transaction and asks for a keyspace's head, to be held. It
+// returns how many answers come before that.
+func (db *DB) sendLock(c *conn, ks int32) (begun int) {
+	c.send(qBegin)
+	begun = 1
+	if db.dialect.lockWait != "" {
+		c.send(qLockWait)
+		begun++
+	}
+	c.send(qLock, int4(ks))
+	return begun
+}
 
+// evict ends transactions that a frozen server has left in the middle of sending
+// its changes.
 func (db *DB) evict(c *conn) {
-	if c.broken {
+	if c.broken || db.dialect.evict == "" {
 		return
 	}
 	// It is no harm if this fails: whoever waited tries again.
-	_ = c.within(context.Background(), db.opts.timeout, func() error { return c.simple(evictSQL, nil) })
+	_ = c.within(context.Background(), db.opts.timeout, func() error { return c.simple(db.dialect.evict, nil) })
 }

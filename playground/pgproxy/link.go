@@ -195,6 +195,13 @@ func (l *Link) current() Faults {
 
 // serve runs a session until it ends.
 func (l *Link) serve(client net.Conn, startup *pgproto3.StartupMessage) {
+	if e := l.proxy.emulated; e != nil {
+		renamed := map[string]string{}
+		for name, value := range startup.Parameters {
+			renamed[e.startup(name)] = value
+		}
+		startup.Parameters = renamed
+	}
 	raw, err := startup.Encode(nil)
 	if err != nil {
 		return

@@ -74,7 +74,7 @@ func begin(t *testing.T, st *stage, p *plan) *run {
 		if err != nil {
 			t.Fatal(err)
 		}
-		at := place{Name: name, URL: url, Keyspace: keyspace, Poll: p.weather.poll, tamper: p.tamper}
+		at := place{Name: name, URL: url, Keyspace: keyspace, Schema: st.schema, Poll: p.weather.poll, tamper: p.tamper}
 		if p.processes {
 			r.servers[n] = newProcess(dir, at)
 		} else {

@@ -33,6 +33,7 @@ type place struct {
 	Name     string // of the server
 	URL      string
 	Keyspace string
+	Schema   string
 	Poll     time.Duration
 	// tamper, if set, puts something between the table and the engine. It cannot
 	// be passed to another process.
@@ -46,6 +47,9 @@ const patience = 2 * time.Second
 // open opens the keyspace, once.
 func (p *place) open(ctx context.Context) (*postgres.DB, *mvcc.Keyspace, error) {
 	options := []postgres.Option{postgres.WithTimeout(patience), postgres.WithMaxConns(8)}
+	if p.Schema != "" {
+		options = append(options, postgres.WithSchema(p.Schema))
+	}
 	if p.Poll > 0 {
 		options = append(options, postgres.WithPoll(p.Poll))
 	}
