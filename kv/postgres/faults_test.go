@@ -40,6 +40,7 @@ func through(t testing.TB, p *pgproxy.Proxy, s *playground.Server, name string) 
 // wrong on the way to it. All of it is hidden from the clients, whose answers
 // must be explained by one order of their transactions.
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	s := server(t)
 	for name, faults := range map[string]pgproxy.Faults{
 		"lost replies to COMMIT": {LoseCommitReply: 0.1},
@@ -50,6 +51,7 @@ func TestFaults(t *testing.T) {
 		"all of it":              {LoseCommitReply: 0.03, AbandonCommit: 0.03, Fail: 0.005, FailCommit: 0.03, Cut: 0.001},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			for seed := range uint64(*seeds) {
 				p := proxy(t, s, seed)
 				option := schemaOf(t)
@@ -126,6 +128,7 @@ func TestLostCommit(t *testing.T) {
 
 // TestUnknownOutcome: only when nobody can be asked is the outcome unknown.
 func TestUnknownOutcome(t *testing.T) {
+	t.Parallel()
 	s := server(t)
 	p := proxy(t, s, 1)
 	db := openURL(t, through(t, p, s, "server"), schemaOf(t), WithTimeout(time.Second))
@@ -144,8 +147,9 @@ func TestUnknownOutcome(t *testing.T) {
 
 // TestTerminated: the database throws sessions out in the middle of commits.
 func TestTerminated(t *testing.T) {
+	t.Parallel()
 	s := server(t)
-	db := openTest(t)
+	db := openURL(t, s.URL()+"&application_name=terminated", schemaOf(t))
 	k := openStore(t, db, mvcc.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -160,7 +164,7 @@ func TestTerminated(t *testing.T) {
 		})
 	}
 	for range 20 {
-		sql(t, s, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'atoll'`)
+		sql(t, s, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'terminated'`)
 		time.Sleep(20 * time.Millisecond) // that many times under load; nothing is waited for
 	}
 	cancel()
@@ -174,6 +178,7 @@ func TestTerminated(t *testing.T) {
 // TestCrash kills the database under load, again and again: what was
 // acknowledged is there, once, and the servers go on by themselves.
 func TestCrash(t *testing.T) {
+	t.Parallel()
 	s := own(t, playground.Config{})
 	db := openURL(t, s.URL())
 	k := openStore(t, db, mvcc.Options{})
@@ -213,6 +218,7 @@ func TestCrash(t *testing.T) {
 // TestPause: a database that is frozen is unavailable after a bounded time, and
 // available again by itself.
 func TestPause(t *testing.T) {
+	t.Parallel()
 	s := own(t, playground.Config{})
 	db := openURL(t, s.URL(), WithTimeout(500*time.Millisecond))
 	table := openTable(t, db, "default")
@@ -244,6 +250,7 @@ func TestPause(t *testing.T) {
 // TestFrozenServer: a server that stops in the middle of a transaction holds
 // the others up for a bounded time only, and its own transaction is run again.
 func TestFrozenServer(t *testing.T) {
+	t.Parallel()
 	db := openTest(t)
 	table := openTable(t, db, "default")
 	other := openTable(t, openURL(t, server(t).URL(), WithSchema(db.opts.schema)), "default")
@@ -272,6 +279,7 @@ func TestFrozenServer(t *testing.T) {
 // TestEvict: a session that stops in the middle of sending its changes, which no
 // limit of the database ends, is ended by those who wait for it.
 func TestEvict(t *testing.T) {
+	t.Parallel()
 	s := server(t)
 	db := openTest(t)
 	table := openTable(t, db, "default")
@@ -286,7 +294,8 @@ func TestEvict(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "it holds the head", func() bool {
-		return sql(t, s, `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'ClientRead' AND state = 'active'`) != "0"
+		return sql(t, s, `SELECT count(*) FROM pg_stat_activity JOIN pg_locks USING (pid) WHERE wait_event = 'ClientRead' AND state = 'active'
+			AND relation = '`+db.opts.schema+`.head'::regclass`) != "0"
 	})
 	begin := time.Now()
 	write(t, table, "a", "1")
@@ -296,6 +305,7 @@ func TestEvict(t *testing.T) {
 // TestFailover: with a synchronous standby nothing acknowledged is lost; the
 // servers find the new primary by themselves among the hosts of their URL.
 func TestFailover(t *testing.T) {
+	t.Parallel()
 	s := own(t, playground.Config{})
 	standby, err := s.Standby(t.Context(), true)
 	if err != nil {
@@ -318,8 +328,10 @@ func TestFailover(t *testing.T) {
 // TestBehind: a standby that lagged takes over. The servers refuse to serve,
 // and say why; even when it has caught up in revisions.
 func TestBehind(t *testing.T) {
+	t.Parallel()
 	for _, caughtUp := range []bool{false, true} {
 		t.Run(fmt.Sprintf("caughtUp=%v", caughtUp), func(t *testing.T) {
+			t.Parallel()
 			s := own(t, playground.Config{})
 			standby, err := s.Standby(t.Context(), false)
 			if err != nil {

@@ -143,6 +143,9 @@ func isOwn(err error) bool {
 // read runs fn, which changes nothing, with a connection, until it succeeds.
 // limit bounds each try.
 func (db *DB) read(ctx context.Context, op string, limit time.Duration, fn func(c *conn) error) error {
+	if err := ctx.Err(); err != nil {
+		return err // nothing below is sure to notice before the answer is there
+	}
 	select {
 	case db.pool.reads <- struct{}{}:
 	case <-ctx.Done():
