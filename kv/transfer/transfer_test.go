@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,7 +16,6 @@ import (
 
 	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/kv/inspect"
-	"github.com/atoll-dev/atoll/kv/mvcc"
 	"github.com/atoll-dev/atoll/kv/sqlite"
 	"github.com/atoll-dev/atoll/kv/transfer"
 )
