@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"sync"
@@ -28,7 +29,13 @@ const serverRole = "keyspace-server"
 type childConfig struct {
 	place
 	Listen string
+	// Jumped is how many of its clock's jumps lie before its start.
+	Jumped int
 }
+
+// jumpSignal tells a child that its clock jumps. To a child that does not
+// listen yet it does nothing.
+const jumpSignal = syscall.SIGWINCH
 
 // serve serves a keyspace to etcd clients, as `atoll kv serve` does.
 func serve(ctx context.Context, link *child.Link) error {
@@ -36,7 +43,21 @@ func serve(ctx context.Context, link *child.Link) error {
 	if err := link.Config(&config); err != nil {
 		return err
 	}
-	db, ks, err := config.openPatiently(ctx)
+	clock := newJumpyClock(config.Jumps, config.Jumped)
+	signals := make(chan os.Signal, len(config.Jumps))
+	signal.Notify(signals, jumpSignal)
+	defer signal.Stop(signals)
+	go func() {
+		for {
+			select {
+			case <-signals:
+				clock.jump()
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	db, ks, err := config.openPatiently(ctx, clock)
 	if err != nil {
 		return err
 	}
@@ -56,20 +77,21 @@ type process struct {
 
 	mu      sync.Mutex
 	address string // the same after a restart, so that clients find it again
+	jumped  int
 	child   *child.Process
 	client  *clientv3.Client
 }
 
 func (s *process) start(ctx context.Context) error {
 	s.mu.Lock()
-	address := s.address
+	address, jumped := s.address, s.jumped
 	s.mu.Unlock()
 	if address == "" {
 		address = "127.0.0.1:0"
 	}
 	p, err := child.Start(child.Spec{
 		Role: serverRole, Name: "server " + s.place.Name, LogFile: s.log,
-		Config: childConfig{place: s.place, Listen: address},
+		Config: childConfig{place: s.place, Listen: address, Jumped: jumped},
 		// A data race must not be taken for a crash that was wanted.
 		Env: []string{"GORACE=halt_on_error=0"},
 	})
@@ -125,6 +147,13 @@ func (s *process) kill() {
 
 func (s *process) freeze() { s.signal(syscall.SIGSTOP) }
 func (s *process) thaw()   { s.signal(syscall.SIGCONT) }
+
+func (s *process) jump() {
+	s.mu.Lock()
+	s.jumped++
+	s.mu.Unlock()
+	s.signal(jumpSignal)
+}
 
 func (s *process) signal(sig syscall.Signal) {
 	s.mu.Lock()

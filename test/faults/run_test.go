@@ -74,11 +74,11 @@ func begin(t *testing.T, st *stage, p *plan) *run {
 		if err != nil {
 			t.Fatal(err)
 		}
-		at := place{Name: name, URL: url, Keyspace: keyspace, Poll: p.weather.poll, tamper: p.tamper}
+		at := place{Name: name, URL: url, Keyspace: keyspace, Poll: p.weather.poll, Jumps: p.jumpsOf(n), tamper: p.tamper}
 		if p.processes {
 			r.servers[n] = newProcess(dir, at)
 		} else {
-			l := &local{place: at}
+			l := &local{place: at, clock: newJumpyClock(at.Jumps, 0)}
 			if st.proxy != nil {
 				l.link = st.proxy.Link(name)
 			}
@@ -244,10 +244,16 @@ func (r *run) do(ctx context.Context, s step) (undo func()) {
 		server.freeze()
 		return server.thaw
 	case partitions:
-		link.Freeze()
+		if s.lossy {
+			link.Swallow(s.direction)
+		} else {
+			link.Divide(s.direction)
+		}
 		return link.Thaw
 	case cuts:
 		link.Cut()
+	case jumps:
+		server.jump()
 	case storms:
 		f := s.faults
 		f.Refuse = r.plan.weather.faults.Refuse

@@ -49,7 +49,7 @@ func newStage(t *testing.T) *stage {
 		t.Fatal(err)
 	}
 	first := place{Name: "schema", URL: through, Keyspace: "first"}
-	db, ks, err := first.openPatiently(ctx)
+	db, ks, err := first.openPatiently(ctx, newJumpyClock(nil, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
