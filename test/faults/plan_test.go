@@ -56,6 +56,7 @@ const (
 	pauses     stepKind = "pause of the database"
 	compacts   stepKind = "compaction"
 	jumps      stepKind = "jump of the clock"
+	severs     stepKind = "cut of the network"
 )
 
 // possible is what the stage allows.
@@ -113,8 +114,13 @@ func makePlan(seed uint64, lasts time.Duration, can possible) *plan {
 	for at := millis(r, 100, 600); at < p.lasts; at += millis(r, 100, 800) {
 		p.steps = append(p.steps, step{at: at, kind: compacts, server: r.IntN(servers)})
 	}
-	slices.SortStableFunc(p.steps, func(a, b step) int { return int(a.at - b.at) })
+	p.sort()
 	return p
+}
+
+// sort puts the steps in the order in which they are taken.
+func (p *plan) sort() {
+	slices.SortStableFunc(p.steps, func(a, b step) int { return int(a.at - b.at) })
 }
 
 func millis(r *rand.Rand, from, to int) time.Duration {
@@ -187,7 +193,7 @@ func (p *plan) String() string {
 			fmt.Fprintf(&b, ": %v", s.faults)
 		case jumps:
 			fmt.Fprintf(&b, ", %v", s.jump)
-		case partitions:
+		case partitions, severs:
 			fmt.Fprintf(&b, ", %v", s.direction)
 			if s.lossy {
 				b.WriteString(", for ever for connections that send meanwhile")

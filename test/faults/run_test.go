@@ -76,7 +76,11 @@ func begin(t *testing.T, st *stage, p *plan) *run {
 		}
 		at := place{Name: name, URL: url, Keyspace: keyspace, Poll: p.weather.poll, Jumps: p.jumpsOf(n), tamper: p.tamper}
 		if p.processes {
-			r.servers[n] = newProcess(dir, at)
+			process := newProcess(dir, at)
+			if st.network != nil {
+				process.namespace = st.network.wires[n].namespace
+			}
+			r.servers[n] = process
 		} else {
 			l := &local{place: at, clock: newJumpyClock(at.Jumps, 0)}
 			if st.proxy != nil {
@@ -250,6 +254,17 @@ func (r *run) do(ctx context.Context, s step) (undo func()) {
 			link.Divide(s.direction)
 		}
 		return link.Thaw
+	case severs:
+		wire := r.network.wires[s.server]
+		if err := wire.cut(s.direction); err != nil {
+			r.fail("%v", err)
+			break
+		}
+		return func() {
+			if err := wire.mend(s.direction); err != nil {
+				r.fail("%v", err)
+			}
+		}
 	case cuts:
 		link.Cut()
 	case jumps:

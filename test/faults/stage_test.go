@@ -19,11 +19,15 @@ import (
 type stage struct {
 	database *postgres.Server // nil: not ours to harm
 	proxy    *pgproxy.Proxy   // nil: connections cannot be tampered with
+	network  *network         // nil: servers have none of their own
 	url      string           // of the database itself
 }
 
 // newStage starts a database of our own, or takes the one that was named.
-func newStage(t *testing.T) *stage {
+func newStage(t *testing.T) *stage { return newStageAt(t, "") }
+
+// newStageAt has the proxy listen at an address.
+func newStageAt(t *testing.T, listen string) *stage {
 	t.Helper()
 	given := os.Getenv(datastoreVariable)
 	if given != "" {
@@ -40,7 +44,7 @@ func newStage(t *testing.T) *stage {
 	}
 	t.Cleanup(func() { _ = database.Stop() })
 	st := &stage{database: database, url: database.URL()}
-	st.startProxy(t, database.Address())
+	st.startProxy(t, database.Address(), listen)
 	// The schema is made by whoever comes first: with sequences as YugabyteDB has
 	// them, by default.
 	st.proxy.Set(pgproxy.Faults{SequenceCache: 100})
@@ -77,16 +81,16 @@ func foreignStage(t *testing.T, given string) *stage {
 		if port == "" {
 			port = "5432"
 		}
-		st.startProxy(t, net.JoinHostPort(u.Hostname(), port))
+		st.startProxy(t, net.JoinHostPort(u.Hostname(), port), "")
 	default:
 		t.Log("encrypted connections: no proxy in between, so no faults of connections")
 	}
 	return st
 }
 
-func (st *stage) startProxy(t *testing.T, address string) {
+func (st *stage) startProxy(t *testing.T, address, listen string) {
 	t.Helper()
-	proxy, err := pgproxy.Start(pgproxy.Config{Server: address, Seed: *seedFlag})
+	proxy, err := pgproxy.Start(pgproxy.Config{Server: address, Listen: listen, Seed: *seedFlag})
 	if err != nil {
 		t.Fatal(err)
 	}
