@@ -16,6 +16,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestRandom(t *testing.T) {
+	t.Parallel()
 	eachDatabase(t, func(t *testing.T, d *database) {
 		for seed := range uint64(*seeds) {
 			kvtest.Random(t, seed, 600, func(t testing.TB) kv.Keyspace { return openStore(t, d.open(t), mvcc.Options{}) })
@@ -24,6 +25,7 @@ func TestRandom(t *testing.T) {
 }
 
 func TestConcurrent(t *testing.T) {
+	t.Parallel()
 	eachDatabase(t, func(t *testing.T, d *database) {
 		for seed := range uint64(*seeds) {
 			kvtest.Concurrent(t, seed, 16, 60, func(t testing.TB) kv.Keyspace { return openStore(t, d.open(t), mvcc.Options{}) })

@@ -73,7 +73,7 @@ func (db *DB) checkServer(ctx context.Context, c *pgconn.PgConn) error {
 	}
 	// Not every build has it. It compresses values above 2 KB at a tenth of the
 	// cost of the default.
-db.lz4 = found["lz4"] == "true"
+	db.lz4 = found["lz4"] == "true"
 	if db.opts.readOnly {
 		delete(found, "in_recovery") // to look at a standby does no harm
 	}

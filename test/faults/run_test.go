@@ -74,11 +74,15 @@ func begin(t *testing.T, st *stage, p *plan) *run {
 		if err != nil {
 			t.Fatal(err)
 		}
-		at := place{Name: name, URL: url, Keyspace: keyspace, Schema: st.schema, Poll: p.weather.poll, tamper: p.tamper}
+		at := place{Name: name, URL: url, Keyspace: keyspace, Schema: st.schema, Poll: p.weather.poll, Jumps: p.jumpsOf(n), tamper: p.tamper}
 		if p.processes {
-			r.servers[n] = newProcess(dir, at)
+			process := newProcess(dir, at)
+			if st.network != nil {
+				process.namespace = st.network.wires[n].namespace
+			}
+			r.servers[n] = process
 		} else {
-			l := &local{place: at}
+			l := &local{place: at, clock: newJumpyClock(at.Jumps, 0)}
 			if st.proxy != nil {
 				l.link = st.proxy.Link(name)
 			}
@@ -244,10 +248,27 @@ func (r *run) do(ctx context.Context, s step) (undo func()) {
 		server.freeze()
 		return server.thaw
 	case partitions:
-		link.Freeze()
+		if s.lossy {
+			link.Swallow(s.direction)
+		} else {
+			link.Divide(s.direction)
+		}
 		return link.Thaw
+	case severs:
+		wire := r.network.wires[s.server]
+		if err := wire.cut(s.direction); err != nil {
+			r.fail("%v", err)
+			break
+		}
+		return func() {
+			if err := wire.mend(s.direction); err != nil {
+				r.fail("%v", err)
+			}
+		}
 	case cuts:
 		link.Cut()
+	case jumps:
+		server.jump()
 	case storms:
 		f := s.faults
 		f.Refuse = r.plan.weather.faults.Refuse
