@@ -93,7 +93,7 @@ func (db *DB) fail(ctx context.Context, op string, err error) error {
 		return nil
 	}
 	for _, own := range []error{kv.ErrUnavailable, kv.ErrUnknownOutcome, kv.ErrBehind, kv.ErrClosed, kv.ErrCompacted,
-		kv.ErrFutureRevision, kv.ErrNewerSchema, kv.ErrInvalidRequest, kv.ErrRequestTooLarge} {
+		kv.ErrFutureRevision, kv.ErrKeyNotFound, kv.ErrPartitionExists, kv.ErrNewerSchema, kv.ErrInvalidRequest, kv.ErrRequestTooLarge} {
 		if errors.Is(err, own) {
 			return err
 		}

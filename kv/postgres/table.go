@@ -24,6 +24,10 @@ type table struct {
 	behind error
 	fell   chan struct{}
 
+	// layout of the keyspace as it was met first: see split.go.
+	layout int32
+	met    bool
+
 	// polled is the newest commit known when the poll under way began.
 	polled commitID
 }
@@ -91,7 +95,7 @@ func (t *table) resultHead(c *conn) (h head, err error) {
 	if err == nil && !found {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		err = t.fallBehind("the keyspace is gone")
+		err = t.gone("the keyspace is gone")
 	}
 	return h, err
 }
