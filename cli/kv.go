@@ -29,6 +29,8 @@ func newKVCommand() *cobra.Command {
 		newKVCopyCommand(),
 		newKVBackupCommand(),
 		newKVRestoreCommand(),
+		newKVSplitCommand(),
+		newKVMergeCommand(),
 	)
 	return cmd
 }

@@ -117,7 +117,6 @@ type Splitter interface {
 	// an older one lists again; who had heard everything goes on without a gap. In
 	// the keyspace's own order the keys are deleted, in one revision.
 	//
-	// EmptyOnly refuses to move anything.
 	// Errors: ErrKeyNotFound (no such keyspace), ErrPartitionExists,
 	// ErrInvalidRequest.
 	Split(ctx context.Context, keyspace, prefix string, opts SplitOptions) (*Moved, error)
@@ -131,11 +130,13 @@ type Splitter interface {
 
 // SplitOptions of a Split or Merge.
 type SplitOptions struct {
+	// EmptyOnly refuses to move anything. A keyspace that is not there is made.
 	EmptyOnly bool
 	// DryRun counts what would be moved, and changes nothing.
 	DryRun bool
-	// Step is told of each stage that begins; it may be nil.
-	Step func(stage string)
+	// Step is told of each stage that begins, and how many keys of it are done, as far
+	// as that is known; it may be nil.
+	Step func(stage string, done, total int64)
 }
 
 // Moved is what a Split or Merge has moved.

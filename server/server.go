@@ -45,6 +45,10 @@ type Config struct {
 	// server of a datastore makes it.
 	TokenFile string
 
+	// Partitions are resources, or prefixes of keys, that get an order of revisions
+	// and commits of their own in a datastore that holds none of them yet.
+	Partitions []string
+
 	// BindAddress is an IP; empty is 127.0.0.1.
 	BindAddress string
 	// SecurePort to listen on; 0 takes any free one.
@@ -66,6 +70,8 @@ type Config struct {
 	// Log of the fleet's controllers; nil is slog's default. Everything of
 	// Kubernetes logs through klog, which is one per process.
 	Log *slog.Logger
+
+	prefixes []string // of Partitions
 }
 
 // Server is one Atoll. New has opened everything; Run serves; Close closes.
@@ -105,6 +111,9 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 	}
 	s.closers = append(s.closers, s.datastore)
 	if err := s.openKeys(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.datastore.ensurePartitions(ctx, Workspace, cfg.prefixes); err != nil {
 		return nil, err
 	}
 	metrics := etcd.NewEngineMetrics()
@@ -256,6 +265,9 @@ func (c *Config) complete() error {
 	}
 	if c.SecurePort < 0 || c.SecurePort > 65535 {
 		return fmt.Errorf("secure port %d is out of range: give one from 1 to 65535, or 0 for any free one", c.SecurePort)
+	}
+	if c.prefixes, err = keyPrefixes(c.Partitions); err != nil {
+		return err
 	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}

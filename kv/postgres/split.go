@@ -70,7 +70,12 @@ func (db *DB) move(ctx context.Context, op, keyspace, prefix string, opts kv.Spl
 		return fmt.Errorf("%s keyspace %q at %q: %w", op, keyspace, prefix, db.fail(ctx, op, err))
 	}
 	if opts.Step == nil {
-		opts.Step = func(string) {}
+		opts.Step = func(string, int64, int64) {}
+	}
+	if opts.EmptyOnly {
+		if _, err := db.Open(ctx, keyspace); err != nil {
+			return nil, err
+		}
 	}
 	span := kv.Prefix([]byte(prefix))
 	m := &mover{db: db, opts: opts, parent: keyspace, prefix: prefix,
@@ -92,7 +97,7 @@ func (db *DB) move(ctx context.Context, op, keyspace, prefix string, opts kv.Spl
 				moved = result
 				return final{err}.orNil()
 			}
-			opts.Step("commit")
+			opts.Step("commit", 0, 0)
 			if err := c.simple("COMMIT", nil); err != nil {
 				return final{fmt.Errorf("%w: the answer to COMMIT was lost (%w): look with atoll kv status whether the partition is there", kv.ErrUnknownOutcome, err)}
 			}
@@ -209,7 +214,7 @@ func (m *mover) split() (*kv.Moved, error) {
 	if err := kv.CheckPartition(m.parent, m.prefix, kv.PartitionPrefixes(m.parent, names)); err != nil {
 		return nil, err
 	}
-	m.opts.Step("count keys")
+	m.opts.Step("count keys", 0, 0)
 	moved := m.count(m.ks)
 	if m.err != nil || m.opts.DryRun {
 		return moved, m.err
@@ -227,7 +232,7 @@ func (m *mover) split() (*kv.Moved, error) {
 	// One after the keyspace's head, whether that moves or not: a watch from an
 	// earlier revision could miss a deletion that is only in the keyspace's log.
 	moved.Revision = m.at.rev + 1
-	m.opts.Step("copy keys")
+	m.opts.Step("copy keys", 0, 0)
 	m.exec(fmt.Sprintf(`INSERT INTO log (ks, id, rev, create_rev, version, lease, prev_id, prev_rev, key, value)
 		SELECT %d, c.n, l.rev, l.create_rev, l.version, l.lease, 0, 0, l.key, l.value
 		FROM %s c JOIN log l ON l.ks = %d AND l.id = c.id`, m.part, m.moving(m.ks, "id"), m.ks))
@@ -240,7 +245,7 @@ func (m *mover) split() (*kv.Moved, error) {
 	m.exec(fmt.Sprintf(`INSERT INTO head (ks, rev, sub, compacted, next_id, fence, token) VALUES (%d, %d, 0, %d, %d, 0, %s)`,
 		m.part, moved.Revision, moved.Revision, moved.Keys+1, token))
 	if moved.Keys > 0 {
-		m.opts.Step("delete keys")
+		m.opts.Step("delete keys", 0, 0)
 		m.exec(fmt.Sprintf(`INSERT INTO log (ks, id, rev, create_rev, version, lease, prev_id, prev_rev, key, value)
 			SELECT %d, %d + c.n, %d, 0, 0, 0, c.id, c.mod, c.key, '' FROM %s c`, m.ks, m.at.nextID-1, moved.Revision, m.moving(m.ks, "key")))
 		m.exec(fmt.Sprintf(`UPDATE current c SET id = l.id, mod = l.rev, create_rev = 0, version = 0, lease = 0
@@ -258,7 +263,7 @@ func (m *mover) merge() (*kv.Moved, error) {
 	}
 	m.part = id[0]
 	at := m.hold(m.part)
-	m.opts.Step("count keys")
+	m.opts.Step("count keys", 0, 0)
 	// A key whose lease has ended is as good as deleted: the keyspace says so, and
 	// the partition has not heard.
 	m.keys += fmt.Sprintf(` AND (c.lease = 0 OR EXISTS (SELECT 1 FROM lease l WHERE l.ks = %d AND l.id = c.lease))`, m.ks)
@@ -267,7 +272,7 @@ func (m *mover) merge() (*kv.Moved, error) {
 	if m.err != nil || m.opts.DryRun {
 		return moved, m.err
 	}
-	m.opts.Step("copy keys")
+	m.opts.Step("copy keys", 0, 0)
 	added := moved.Keys
 	m.exec(fmt.Sprintf(`INSERT INTO log (ks, id, rev, create_rev, version, lease, prev_id, prev_rev, key, value)
 		SELECT %[1]d, %[2]d + c.n, %[3]d, %[3]d, 1, l.lease, coalesce(old.id, 0), 0, l.key, l.value
@@ -288,7 +293,7 @@ func (m *mover) merge() (*kv.Moved, error) {
 			version = excluded.version, lease = excluded.lease`, m.ks, m.at.nextID+added-max(moved.Keys, 1)))
 	m.advance(moved.Revision, added)
 	m.exec(fmt.Sprintf(`UPDATE head SET compacted = %d WHERE ks = %d`, moved.Revision, m.ks))
-	m.opts.Step("remove the partition")
+	m.opts.Step("remove the partition", 0, 0)
 	for _, table := range []string{"head", "sweep", "lease", "segment", "current", "log"} {
 		m.exec(fmt.Sprintf(`DELETE FROM %s WHERE ks = %d`, table, m.part))
 	}

@@ -43,7 +43,7 @@ var errDryRun = errors.New("dry run")
 
 func (db *DB) move(ctx context.Context, op, keyspace, prefix string, opts kv.SplitOptions, run func(*mover) (*kv.Moved, error)) (moved *kv.Moved, err error) {
 	if opts.Step == nil {
-		opts.Step = func(string) {}
+		opts.Step = func(string, int64, int64) {}
 	}
 	defer func() {
 		if err != nil {
@@ -68,7 +68,11 @@ func (db *DB) move(ctx context.Context, op, keyspace, prefix string, opts kv.Spl
 			c.c.SetInterrupt(context.Background())
 			_ = c.c.Exec(`DROP TABLE IF EXISTS temp.moving; PRAGMA cache_spill = OFF`)
 		}()
-		if m.ks, err = c.findKeyspace(keyspace); err != nil {
+		find := c.findKeyspace
+		if opts.EmptyOnly {
+			find = c.keyspaceID
+		}
+		if m.ks, err = find(keyspace); err != nil {
 			return err
 		}
 		if m.rev, err = m.headOf(m.ks); err != nil {
@@ -79,7 +83,7 @@ func (db *DB) move(ctx context.Context, op, keyspace, prefix string, opts kv.Spl
 			return errDryRun
 		}
 		if err == nil {
-			opts.Step("commit")
+			opts.Step("commit", 0, 0)
 		}
 		return err
 	})
@@ -145,7 +149,7 @@ func (m *mover) integer(sql string, args ...int64) (n int64, err error) {
 // choose numbers the rows to move from 1, in the order of their ids, which is that
 // of their revisions.
 func (m *mover) choose(ks string, where string) (*kv.Moved, error) {
-	m.opts.Step("count keys")
+	m.opts.Step("count keys", 0, 0)
 	if err := m.c.c.Exec(`CREATE TEMP TABLE moving (n INTEGER PRIMARY KEY, id INTEGER NOT NULL)`); err != nil {
 		return nil, err
 	}
@@ -164,8 +168,9 @@ func (m *mover) choose(ks string, where string) (*kv.Moved, error) {
 
 // each runs a statement for all rows chosen, a chunk at a time: their numbers
 // are above ?5 and at most ?6; ?7 is what to add for the id of a new row.
-func (m *mover) each(count int64, sql string, args ...int64) error {
+func (m *mover) each(stage string, count int64, sql string, args ...int64) error {
 	base := m.w.nextID - 1
+	m.opts.Step(stage, 0, count)
 	for at := int64(0); at < count; at += splitChunk {
 		if err := m.ctx.Err(); err != nil {
 			return err
@@ -173,6 +178,7 @@ func (m *mover) each(count int64, sql string, args ...int64) error {
 		if err := m.run(sql, append([]int64{at, min(at+splitChunk, count), base}, args...)...); err != nil {
 			return err
 		}
+		m.opts.Step(stage, min(at+splitChunk, count), count)
 	}
 	return nil
 }
@@ -208,12 +214,11 @@ func (m *mover) split() (*kv.Moved, error) {
 	if m.part, err = m.c.keyspaceID(kv.PartitionName(m.parent, m.prefix)); err != nil {
 		return nil, err
 	}
-	m.opts.Step("copy keys")
-	if err := m.each(moved.Keys, `INSERT INTO log (id, ks, rev, create_rev, version, lease, prev_id, prev_rev, key, value)
+	if err := m.each("copy keys", moved.Keys, `INSERT INTO log (id, ks, rev, create_rev, version, lease, prev_id, prev_rev, key, value)
 		SELECT ?7 + m.n, ?2, l.rev, l.create_rev, l.version, l.lease, 0, 0, l.key, l.value`+chosen); err != nil {
 		return nil, err
 	}
-	if err := m.each(moved.Keys, appended); err != nil {
+	if err := m.each("index keys", moved.Keys, appended); err != nil {
 		return nil, err
 	}
 	m.w.nextID += moved.Keys
@@ -229,12 +234,11 @@ func (m *mover) split() (*kv.Moved, error) {
 	if moved.Keys == 0 {
 		return moved, nil
 	}
-	m.opts.Step("delete keys")
-	if err := m.each(moved.Keys, `INSERT INTO log (id, ks, rev, create_rev, version, lease, prev_id, prev_rev, key, value)
+	if err := m.each("delete keys", moved.Keys, `INSERT INTO log (id, ks, rev, create_rev, version, lease, prev_id, prev_rev, key, value)
 		SELECT ?7 + m.n, ?1, ?8, 0, 0, 0, l.id, l.rev, l.key, x''`+chosen, moved.Revision); err != nil {
 		return nil, err
 	}
-	if err := m.each(moved.Keys, appended); err != nil {
+	if err := m.each("index keys", moved.Keys, appended); err != nil {
 		return nil, err
 	}
 	return moved, m.segment(moved.Revision, moved.Keys)
@@ -265,13 +269,12 @@ func (m *mover) merge() (*kv.Moved, error) {
 	if m.opts.DryRun {
 		return moved, nil
 	}
-	m.opts.Step("copy keys")
 	const before = `coalesce((SELECT id FROM current WHERE ks = ?1 AND key = l.key), 0)`
-	if err := m.each(moved.Keys, `INSERT INTO log (id, ks, rev, create_rev, version, lease, prev_id, prev_rev, key, value)
+	if err := m.each("copy keys", moved.Keys, `INSERT INTO log (id, ks, rev, create_rev, version, lease, prev_id, prev_rev, key, value)
 		SELECT ?7 + m.n, ?1, ?8, ?8, 1, l.lease, `+before+`, 0, l.key, l.value`+chosen, moved.Revision); err != nil {
 		return nil, err
 	}
-	if err := m.each(moved.Keys, appended); err != nil {
+	if err := m.each("index keys", moved.Keys, appended); err != nil {
 		return nil, err
 	}
 	rows := moved.Keys
@@ -289,7 +292,7 @@ func (m *mover) merge() (*kv.Moved, error) {
 			return nil, err
 		}
 	}
-	m.opts.Step("remove the partition")
+	m.opts.Step("remove the partition", 0, 0)
 	return moved, errors.Join(
 		m.segment(moved.Revision, rows),
 		m.c.exec(qCompact, m.ks, moved.Revision),
