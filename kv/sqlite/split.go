@@ -138,10 +138,8 @@ func (m *mover) integer(sql string, args ...int64) (n int64, err error) {
 			}
 		}
 	}
-	if s.Step() {
+	if s.Step() { // a step after the last would begin again
 		n = s.ColumnInt64(0)
-	}
-	for s.Step() {
 	}
 	return n, s.Err()
 }
