@@ -43,6 +43,7 @@ func TestLeaseAcross(t *testing.T) {
 // TestLeaseKept renews a lease, of which the copies must not end either; and a
 // restart in between changes nothing.
 func TestLeaseKept(t *testing.T) {
+	t.Parallel()
 	s := newStore(t, "b/").open()
 	id := s.grant(0, 2*time.Second)
 	s.put("b/1", "", id)

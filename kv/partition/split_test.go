@@ -173,7 +173,7 @@ func TestSplitNothing(t *testing.T) {
 // TestMany moves more rows than one statement takes.
 func TestMany(t *testing.T) {
 	s := newStore(t).open()
-	const keys = 2500
+	const keys = 1200
 	for i := 0; i < keys; i += 100 {
 		var ops []kv.Op
 		for j := range 100 {

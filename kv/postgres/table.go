@@ -93,6 +93,7 @@ func (t *table) resultHead(c *conn) (h head, err error) {
 		return nil
 	})
 	if err == nil && !found {
+		c.broken = true // the other answers are still to come
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		err = t.gone("the keyspace is gone")
