@@ -30,6 +30,8 @@ func newKVCommand() *cobra.Command {
 		newKVBackupCommand(),
 		newKVRestoreCommand(),
 		newKVRecoverCommand(),
+		newKVSplitCommand(),
+		newKVMergeCommand(),
 	)
 	return cmd
 }

@@ -10,10 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/kv/etcd"
-	"github.com/atoll-dev/atoll/kv/inspect"
 	"github.com/atoll-dev/atoll/kv/transfer"
 	"github.com/atoll-dev/atoll/server"
 )
@@ -121,14 +119,15 @@ func (o *backupOptions) parts(ctx context.Context) ([]transfer.Part, io.Closer, 
 		if names, err = db.Keyspaces(ctx); err != nil {
 			return nil, nil, errors.Join(err, db.Close())
 		}
+		names = withoutPartitions(names) // they are in those that they belong to
 	}
 	var parts []transfer.Part
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
-		table, err := openTable(ctx, db, name)
+		source, err := openWhole(ctx, db, name)
 		if err != nil {
 			return nil, nil, errors.Join(err, db.Close())
 		}
-		parts = append(parts, transfer.Part{Name: name, Source: inspect.NewReader(table, db, clock.RealClock{})})
+		parts = append(parts, transfer.Part{Name: name, Source: source})
 	}
 	return parts, db, nil
 }

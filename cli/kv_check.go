@@ -51,8 +51,12 @@ func checkDatastore(ctx context.Context, datastore, keyspace string, out, progre
 		findings++
 		fmt.Fprintln(out, finding)
 	}
-	names := []string{keyspace}
-	if keyspace == "" {
+	var names []string
+	if keyspace != "" {
+		if names, err = withPartitions(ctx, db, keyspace); err != nil {
+			return err
+		}
+	} else {
 		if names, err = db.Keyspaces(ctx); err != nil {
 			return err
 		}

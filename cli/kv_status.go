@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -88,10 +87,12 @@ func (p *place) status(ctx context.Context, keyspace string) (_ *placeStatus, er
 	if err != nil {
 		return nil, err
 	}
-	slices.Sort(names)
 	if keyspace != "" {
-		names = []string{keyspace}
+		if names, err = withPartitions(ctx, db, keyspace); err != nil {
+			return nil, err
+		}
 	}
+	names = byParent(names)
 	out := &placeStatus{Place: db.URL(), Keyspaces: []keyspaceStatus{}}
 	if out.Size, out.SizeInUse, err = db.Size(ctx); err != nil {
 		return nil, err

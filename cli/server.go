@@ -59,6 +59,7 @@ gracefully on SIGINT or SIGTERM; a second signal kills it.`,
 	flags.StringVar(&cfg.TokenFile, "token-file", "", "File with the token that the servers of one external datastore share. The first server makes one, in the data directory.")
 	flags.DurationVar(&cfg.HistoryRetention, "auto-compaction-retention", cfg.HistoryRetention, "How long earlier states of objects can be watched and listed from; history of up to twice that is kept.")
 	addMaxChangesFlag(flags, &cfg.HistoryMaxChanges, defaultMaxChanges)
+	flags.StringSliceVar(&cfg.Partitions, "partitions", nil, "Resources that get revisions and commits of their own, such as events,leases.coordination.k8s.io: their writes wait for no others. For a new datastore; atoll kv split divides one that is in use.")
 	flags.StringVar(&cfg.BindAddress, "bind-address", cfg.BindAddress, "IP address to listen on; 0.0.0.0 or :: for all.")
 	flags.IntVar(&cfg.SecurePort, "secure-port", cfg.SecurePort, "Port to serve HTTPS on; 0 for any free one.")
 	flags.StringSliceVar(&cfg.TLSNames, "tls-name", nil, "Further host names or IPs for the serving certificate.")

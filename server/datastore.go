@@ -9,6 +9,7 @@ import (
 
 	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/kv/mvcc"
+	"github.com/atoll-dev/atoll/kv/partition"
 	"github.com/atoll-dev/atoll/kv/postgres"
 	"github.com/atoll-dev/atoll/kv/sqlite"
 )
@@ -72,13 +73,13 @@ func (d *Datastore) URL() string { return d.url }
 // Shared tells whether other processes may have the database open too.
 func (d *Datastore) Shared() bool { return d.shared }
 
-// Keyspace opens one keyspace, made if it is new.
-func (d *Datastore) Keyspace(ctx context.Context, name string, options mvcc.Options) (*mvcc.Keyspace, error) {
-	table, err := d.Open(ctx, name)
-	if err != nil {
-		return nil, fmt.Errorf("open keyspace %q in %s: %w", name, d.url, err)
+// Keyspace opens one keyspace with its partitions, made if it is new. Observer and
+// options hold for all of its engines.
+func (d *Datastore) Keyspace(ctx context.Context, name string, options mvcc.Options) (*partition.Keyspace, error) {
+	if parent, _, ok := kv.ParsePartitionName(name); ok {
+		return nil, fmt.Errorf("open keyspace %q in %s: %w: it is a partition; open the keyspace that it belongs to, %q", name, d.url, kv.ErrInvalidRequest, parent)
 	}
-	keyspace, err := mvcc.Open(ctx, table, d.Backend, options)
+	keyspace, err := partition.Open(ctx, name, &engines{d, name, options}, partition.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("open keyspace %q in %s: %w", name, d.url, err)
 	}

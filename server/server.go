@@ -61,6 +61,10 @@ type Config struct {
 	// how many requests leave some. Empty for none.
 	TracingConfigFile string
 
+	// Partitions are resources, or prefixes of keys, that get an order of revisions
+	// and commits of their own in a datastore that holds none of them yet.
+	Partitions []string
+
 	// BindAddress is an IP; empty is 127.0.0.1.
 	BindAddress string
 	// SecurePort to listen on; 0 takes any free one.
@@ -84,6 +88,8 @@ type Config struct {
 	// Log of the fleet's controllers; nil is slog's default. Everything of
 	// Kubernetes logs through klog, which is one per process.
 	Log *slog.Logger
+
+	prefixes []string // of Partitions
 }
 
 // Server is one Atoll. New has opened everything; Run serves; Close closes.
@@ -127,6 +133,9 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 	}
 	s.closers = append(s.closers, s.datastore)
 	if err := s.openKeys(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.datastore.ensurePartitions(ctx, Workspace, cfg.prefixes); err != nil {
 		return nil, err
 	}
 	metrics := etcd.NewEngineMetrics()
@@ -292,6 +301,9 @@ func (c *Config) complete() error {
 	}
 	if c.HistoryMaxChanges < 0 {
 		return fmt.Errorf("history of at most %d changes: give a number from 1 on, or 0 for no bound", c.HistoryMaxChanges)
+	}
+	if c.prefixes, err = keyPrefixes(c.Partitions); err != nil {
+		return err
 	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}

@@ -28,6 +28,7 @@ type head struct {
 	kv.Head
 	last   commitID
 	nextID int64
+	layout int32 // counts splits and merges
 }
 
 // readHead decodes the columns that statements with a head begin with.
@@ -38,6 +39,7 @@ func readHead(cols *columns) (h head) {
 	if copy(h.last.token[:], cols.next()) != tokenSize {
 		cols.fail("the head of a keyspace has no token")
 	}
+	h.layout = cols.int32()
 	return h
 }
 
@@ -59,10 +61,15 @@ func (t *table) saw(h head, floor commitID) error {
 		return t.fallBehind(fmt.Sprintf("it is at revision %d, and revision %d was acknowledged before", h.Revision, floor.rev))
 	case h.last.rev == t.newest.rev && h.last.sub == t.newest.sub && h.last.token != t.newest.token && t.newest.rev != 0:
 		return t.fallBehind(fmt.Sprintf("its revision %d is another than the one acknowledged before", h.Revision))
+	case t.met && h.layout != t.layout:
+		return t.repartitioned()
 	case t.newest.before(h.last):
 		t.newest = h.last
 	}
 	t.marks.add(h.Revision, h.nextID)
+	if t.behind == nil {
+		t.met, t.layout = true, h.layout
+	}
 	return t.behind
 }
 
@@ -144,7 +151,7 @@ func (t *table) verify(floor commitID, origin []byte, at commitID, token []byte,
 	defer t.mu.Unlock()
 	switch {
 	case !t.sameOrigin(origin):
-		t.endReplaced()
+		_ = t.endReplaced(origin == nil)
 	case at.before(floor):
 		t.fallBehind(fmt.Sprintf("it is at revision %d, and revision %d was acknowledged before", at.rev, floor.rev))
 	case token == nil && floor.rev >= oldest && oldest != 0 && floor.rev > 1 && !t.trimmed(floor, at):

@@ -126,7 +126,7 @@ func (g *getter) query(ctx context.Context, batch []*get) error {
 		if rows == 0 {
 			t.mu.Lock()
 			defer t.mu.Unlock()
-			return t.fallBehind("the keyspace is gone")
+			return t.endReplaced(true)
 		}
 		if err := t.saw(h, floor); err != nil {
 			return err
@@ -139,4 +139,4 @@ func (g *getter) query(ctx context.Context, batch []*get) error {
 }
 
 // headColumns is how many columns readHead takes.
-const headColumns = 5
+const headColumns = 6

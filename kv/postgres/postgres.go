@@ -11,6 +11,7 @@ package postgres
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -196,14 +197,15 @@ func (db *DB) Open(ctx context.Context, keyspace string) (kv.Table, error) {
 		return nil, fmt.Errorf("open keyspace %q: %w: it needs a name without zero bytes", keyspace, kv.ErrInvalidRequest)
 	}
 	db.mu.Lock()
-	t := db.tables[keyspace]
+	old := db.tables[keyspace]
 	db.mu.Unlock()
-	if t != nil {
-		return t, nil
+	if old != nil && !errors.Is(old.usable(), kv.ErrRepartitioned) {
+		return old, nil
 	}
+	_, _, partition := kv.ParsePartitionName(keyspace)
 	origin := make([]byte, tokenSize)
 	rand.Read(origin)
-	t = newTable(db, keyspace)
+	t := newTable(db, keyspace)
 	// Who comes second in making one changes nothing and finds the other's.
 	err := db.read(ctx, "open keyspace", db.opts.timeout, func(c *conn) error {
 		for range 2 {
@@ -213,6 +215,10 @@ func (db *DB) Open(ctx context.Context, keyspace string) (kv.Table, error) {
 			}
 			if db.opts.readOnly {
 				return fmt.Errorf("database %s: %w", db.where, kv.ErrKeyNotFound)
+			}
+			if partition {
+				// Made by Split, and by nobody who has only heard of it.
+				return kv.ErrKeyNotFound
 			}
 			c.send(qNewKeyspace, []byte(keyspace), origin)
 			c.sync()
@@ -237,8 +243,11 @@ func (db *DB) Open(ctx context.Context, keyspace string) (kv.Table, error) {
 	}
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	if other := db.tables[keyspace]; other != nil {
+	if other := db.tables[keyspace]; other != nil && other != old {
 		return other, nil
+	}
+	if old != nil && old.id == t.id {
+		t.newest = old.floor() // what was known must still be there
 	}
 	db.tables[keyspace] = t
 	return t, nil

@@ -152,7 +152,7 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 		LEFT JOIN LATERAL (SELECT s.token FROM segment s WHERE s.ks = u.ks AND s.rev = u.rev AND s.sub = u.sub OFFSET 0) s ON true`,
 		oidInt4Array, oidInt8Array, oidInt4Array)
 
-	const head = `h.rev, h.sub, h.compacted, h.next_id, h.token`
+	const head = `h.rev, h.sub, h.compacted, h.next_id, h.token, h.layout`
 	set(qHeads, `SELECT `+head+`, u.i, k.origin
 		FROM unnest($1::int4[]) WITH ORDINALITY u(ks, i)
 		CROSS JOIN LATERAL (SELECT `+head+` FROM head h WHERE h.ks = u.ks OFFSET 0) h

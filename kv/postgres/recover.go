@@ -35,7 +35,10 @@ func (t *table) Recover(ctx context.Context, fn func(kv.Tx) error) error {
 
 // endReplaced ends the use of a table whose keyspace is another by now, or gone.
 // The caller holds t.mu.
-func (t *table) endReplaced() error {
+func (t *table) endReplaced(gone bool) error {
+	if _, _, partition := kv.ParsePartitionName(t.name); partition && gone {
+		return t.repartitioned() // merged
+	}
 	return t.end("the keyspace of that name is gone, or another than the one that was opened",
 		"If it was recovered (`atoll kv recover`), or made anew on purpose, restart this server; otherwise check which database the URL leads to")
 }
@@ -51,7 +54,7 @@ func (t *table) isSame(origin []byte) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.sameOrigin(origin) {
-		return t.endReplaced()
+		return t.endReplaced(origin == nil)
 	}
 	return nil
 }

@@ -99,6 +99,11 @@ CREATE TABLE sweep (
 	id    bigint  NOT NULL  -- of the log, where it goes on
 ) {sweep};
 `,
+	`
+-- Counts how often the keyspace was split or merged. It is read with every head,
+-- so that no server goes on with partitions that are not those any more.
+ALTER TABLE head ADD COLUMN layout integer NOT NULL DEFAULT 0;
+`,
 }
 
 // How long a migration may take, with the wait for other servers that migrate:

@@ -85,6 +85,7 @@ func (x *tx) begin(ahead []kv.Lookup) error {
 			return err
 		}
 		if err := t.saw(x.head, floor); err != nil {
+			c.broken = true // the other answers are still to come
 			return err
 		}
 		if len(keys) > 0 {

@@ -194,7 +194,7 @@ func (t *table) resolve(x *tx, id commitID, failed error) (err error) {
 		})
 	})
 	switch {
-	case errors.Is(err, kv.ErrBehind):
+	case errors.Is(err, kv.ErrBehind) && !errors.Is(err, kv.ErrRepartitioned):
 		return err
 	case err != nil:
 		return fmt.Errorf("commit: database %s: %w: its answer was lost (%w), and so far nobody can be asked: %w", t.db.where, kv.ErrUnknownOutcome, failed, err)
@@ -245,7 +245,10 @@ func (t *table) findCommit(c *conn, id commitID) (found bool, oldest kv.Revision
 		err = c.lost(errors.New(c.warning))
 		return
 	}
-	return found, oldest, h.last, t.saw(h, floor)
+	if err = t.saw(h, floor); errors.Is(err, kv.ErrRepartitioned) {
+		err = nil // what came after the commit does not change what became of it
+	}
+	return found, oldest, h.last, err
 }
 
 // learn notes a commit of our own.

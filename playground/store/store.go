@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 
@@ -28,7 +29,7 @@ type Store struct {
 
 	mu     sync.Mutex
 	served map[string]string // keyspace -> endpoint
-	spaces []*mvcc.Keyspace
+	spaces []io.Closer
 }
 
 // Open opens the store in a file, by its absolute path; it is made if there is
