@@ -113,6 +113,18 @@ func (o *recoverOptions) run(ctx context.Context, out io.Writer) (err error) {
 	return nil
 }
 
+// withPartitions adds to keyspaces the partitions that they have: what befell the
+// one befell the others.
+func withPartitions(keyspaces, there []string) (all []string) {
+	for _, name := range keyspaces {
+		all = append(all, name)
+		for _, prefix := range kv.PartitionPrefixes(name, there) {
+			all = append(all, kv.PartitionName(name, prefix))
+		}
+	}
+	return all
+}
+
 // preview says what is known of the keyspaces and what is going to happen. It
 // fills in their names.
 func (o *recoverOptions) preview(ctx context.Context, out io.Writer) (err error) {
@@ -121,10 +133,14 @@ func (o *recoverOptions) preview(ctx context.Context, out io.Writer) (err error)
 		return err
 	}
 	defer func() { err = first(err, db.Close()) }()
+	there, err := db.Keyspaces(ctx)
+	if err != nil {
+		return err
+	}
 	if o.all {
-		if o.keyspaces, err = db.Keyspaces(ctx); err != nil {
-			return err
-		}
+		o.keyspaces = there
+	} else {
+		o.keyspaces = withPartitions(o.keyspaces, there)
 	}
 	fmt.Fprintf(out, "%s:\n", db.URL())
 	w := newTable(out)
