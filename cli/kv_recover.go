@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"k8s.io/utils/clock"
@@ -113,18 +114,6 @@ func (o *recoverOptions) run(ctx context.Context, out io.Writer) (err error) {
 	return nil
 }
 
-// withPartitions adds to keyspaces the partitions that they have: what befell the
-// one befell the others.
-func withPartitions(keyspaces, there []string) (all []string) {
-	for _, name := range keyspaces {
-		all = append(all, name)
-		for _, prefix := range kv.PartitionPrefixes(name, there) {
-			all = append(all, kv.PartitionName(name, prefix))
-		}
-	}
-	return all
-}
-
 // preview says what is known of the keyspaces and what is going to happen. It
 // fills in their names.
 func (o *recoverOptions) preview(ctx context.Context, out io.Writer) (err error) {
@@ -140,7 +129,12 @@ func (o *recoverOptions) preview(ctx context.Context, out io.Writer) (err error)
 	if o.all {
 		o.keyspaces = there
 	} else {
-		o.keyspaces = withPartitions(o.keyspaces, there)
+		// What befell a keyspace befell its partitions.
+		for _, name := range slices.Clone(o.keyspaces) {
+			for _, prefix := range kv.PartitionPrefixes(name, there) {
+				o.keyspaces = append(o.keyspaces, kv.PartitionName(name, prefix))
+			}
+		}
 	}
 	fmt.Fprintf(out, "%s:\n", db.URL())
 	w := newTable(out)
