@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/spf13/cobra"
 	"k8s.io/utils/clock"
@@ -122,19 +121,21 @@ func (o *recoverOptions) preview(ctx context.Context, out io.Writer) (err error)
 		return err
 	}
 	defer func() { err = first(err, db.Close()) }()
-	there, err := db.Keyspaces(ctx)
-	if err != nil {
-		return err
-	}
 	if o.all {
-		o.keyspaces = there
+		o.keyspaces, err = db.Keyspaces(ctx)
 	} else {
 		// What befell a keyspace befell its partitions.
-		for _, name := range slices.Clone(o.keyspaces) {
-			for _, prefix := range kv.PartitionPrefixes(name, there) {
-				o.keyspaces = append(o.keyspaces, kv.PartitionName(name, prefix))
+		var all, parts []string
+		for _, name := range o.keyspaces {
+			if parts, err = withPartitions(ctx, db, name); err != nil {
+				break
 			}
+			all = append(all, parts...)
 		}
+		o.keyspaces = all
+	}
+	if err != nil {
+		return err
 	}
 	fmt.Fprintf(out, "%s:\n", db.URL())
 	w := newTable(out)
