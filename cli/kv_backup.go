@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/atoll-dev/atoll/kv/etcd"
+	"github.com/atoll-dev/atoll/kv/inspect"
 	"github.com/atoll-dev/atoll/kv/transfer"
 	"github.com/atoll-dev/atoll/server"
 )
@@ -93,6 +94,11 @@ func (o *backupOptions) run(ctx context.Context, out, progress io.Writer) (err e
 	}
 	for _, s := range sections {
 		fmt.Fprintf(out, "keyspace %q backed up at revision %d: %d keys, %s, %d leases\n", s.Name, s.Revision, s.Keys, bytesText(s.Bytes), len(s.Leases))
+	}
+	for _, p := range parts {
+		if w, ok := p.Source.(*inspect.Whole); ok {
+			fmt.Fprintf(out, "keyspace %q holds its partitions (%d); restored it has none, and can be split again\n", p.Name, w.Partitions())
+		}
 	}
 	fmt.Fprintf(out, "%s: %s\n", o.file, bytesText(fi.Size()))
 	return nil

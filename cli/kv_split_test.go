@@ -75,7 +75,7 @@ func TestSplit(t *testing.T) {
 	bad(t, "each partition has a history", "dump", "--datastore", datastore, "--history")
 
 	backup := filepath.Join(dir, "backup")
-	wants(t, "backup", good(t, "backup", "--datastore", datastore, "--to", backup), `keyspace "default"`, "10 keys")
+	wants(t, "backup", good(t, "backup", "--datastore", datastore, "--to", backup), `keyspace "default"`, "10 keys", "its partitions (1)")
 	restored := "sqlite://" + filepath.Join(dir, "restored.db")
 	wants(t, "restore", good(t, "restore", "--from", backup, "--to", restored), "10 put", "verified: 10 keys")
 	if out := good(t, "status", "--datastore", restored); strings.Contains(out, "@partition") {

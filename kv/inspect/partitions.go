@@ -33,6 +33,9 @@ const keptNotes = 16
 // NewWhole joins the reader of a keyspace with those of its partitions.
 func NewWhole(parent *Reader, parts []*Reader) *Whole { return &Whole{parent: parent, parts: parts} }
 
+// Partitions counts them.
+func (w *Whole) Partitions() int { return len(w.parts) }
+
 func (w *Whole) readers() []*Reader { return append([]*Reader{w.parent}, w.parts...) }
 
 // now notes where all stand.

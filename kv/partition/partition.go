@@ -119,10 +119,17 @@ func (k *Keyspace) Prefixes() []string {
 // moved tells whether a call that failed on a layout shall be made again on the
 // one there is now.
 func (k *Keyspace) moved(ctx context.Context, l *layout, try int, err error) bool {
-	if err == nil || !errors.Is(err, kv.ErrRepartitioned) || errors.Is(err, kv.ErrUnknownOutcome) || try >= maxReopen {
+	switch {
+	case err == nil || errors.Is(err, kv.ErrUnknownOutcome) || try >= maxReopen:
 		return false
+	case errors.Is(err, kv.ErrRepartitioned):
+		return k.reopen(ctx, l) == nil
+	case errors.Is(err, kv.ErrClosed):
+		// Another call was quicker, and this one's engine is closed: nothing has
+		// happened.
+		return k.layout.Load() != l && k.ctx.Err() == nil
 	}
-	return k.reopen(ctx, l) == nil
+	return false
 }
 
 // reopen replaces a layout that does not hold any more.

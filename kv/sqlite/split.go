@@ -57,16 +57,12 @@ func (db *DB) move(ctx context.Context, op, keyspace, prefix string, opts kv.Spl
 	if parentOpen || partOpen {
 		return nil, fmt.Errorf("%w: it is open in this process: close it and the database first", kv.ErrInUse)
 	}
-	err = db.writer.do(ctx, func(c *conn) error {
+	err = db.writer.alone(ctx, func(c *conn) error {
 		m := &mover{ctx: ctx, c: c, w: db.writer, opts: opts, parent: keyspace, prefix: prefix, span: kv.Prefix([]byte(prefix))}
-		// What does not fit the cache goes to the write-ahead log at once.
-		if err := c.c.Exec(`PRAGMA cache_spill = ON`); err != nil {
-			return err
-		}
 		c.c.SetInterrupt(ctx)
 		defer func() {
 			c.c.SetInterrupt(context.Background())
-			_ = c.c.Exec(`DROP TABLE IF EXISTS temp.moving; PRAGMA cache_spill = OFF`)
+			_ = c.c.Exec(`DROP TABLE IF EXISTS temp.moving`)
 		}()
 		find := c.findKeyspace
 		if opts.EmptyOnly {
