@@ -152,20 +152,19 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 		LEFT JOIN LATERAL (SELECT s.token FROM segment s WHERE s.ks = u.ks AND s.rev = u.rev AND s.sub = u.sub OFFSET 0) s ON true`,
 		oidInt4Array, oidInt8Array, oidInt4Array)
 
-	const head = `h.rev, h.sub, h.compacted, h.next_id, h.token, h.layout`
-	set(qHeads, `SELECT `+head+`, u.i, k.origin
+	set(qHeads, `SELECT `+headColumns+`, u.i, k.origin
 		FROM unnest($1::int4[]) WITH ORDINALITY u(ks, i)
-		CROSS JOIN LATERAL (SELECT `+head+` FROM head h WHERE h.ks = u.ks OFFSET 0) h
+		CROSS JOIN LATERAL (SELECT `+headColumns+` FROM head h WHERE h.ks = u.ks OFFSET 0) h
 		LEFT JOIN LATERAL (SELECT k.origin FROM keyspace k WHERE k.id = u.ks OFFSET 0) k ON true`, oidInt4Array)
-	set(qGets, `SELECT `+head+`, u.i, c.version, c.mod, c.create_rev, c.lease, l.value
+	set(qGets, `SELECT `+headColumns+`, u.i, c.version, c.mod, c.create_rev, c.lease, l.value
 		FROM head h
 		LEFT JOIN LATERAL (SELECT * FROM unnest($2::bytea[], $3::bool[]) WITH ORDINALITY u(key, want, i) OFFSET 0) u ON true
 		LEFT JOIN LATERAL (SELECT c.id, c.version, c.mod, c.create_rev, c.lease FROM current c
 			WHERE c.ks = $1 AND c.key = u.key AND c.version > 0 OFFSET 0) c ON true
 		LEFT JOIN LATERAL (SELECT l.value FROM log l WHERE l.ks = $1 AND l.id = c.id AND u.want OFFSET 0) l ON true
 		WHERE h.ks = $1`, oidInt4, oidByteArray, oidBoolArray)
-	set(qLock, `SELECT `+head+`, `+d.noTimeout+` FROM head h WHERE h.ks = $1 `+d.lock, oidInt4)
-	set(qHead, `SELECT `+head+` FROM head h WHERE h.ks = $1`, oidInt4)
+	set(qLock, `SELECT `+headColumns+`, `+d.noTimeout+` FROM head h WHERE h.ks = $1 `+d.lock, oidInt4)
+	set(qHead, `SELECT `+headColumns+` FROM head h WHERE h.ks = $1`, oidInt4)
 	set(qLoad, `SELECT u.i, c.id, c.version, c.mod, c.create_rev, c.lease, l.value
 		FROM unnest($2::bytea[], $3::bool[]) WITH ORDINALITY u(key, want, i)
 		CROSS JOIN LATERAL (SELECT c.id, c.version, c.mod, c.create_rev, c.lease FROM current c

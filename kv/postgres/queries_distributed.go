@@ -29,10 +29,10 @@ func (j *joins) override(set func(name query, sql string, params ...uint32)) {
 		%[2]s segment s ON s.ks = u.ks AND s.rev = u.rev AND s.sub = u.sub`, keepCommits, j.left),
 		oidInt4Array, oidInt8Array, oidInt4Array)
 
-	const head = `h.rev, h.sub, h.compacted, h.next_id, h.token`
-	set(qHeads, j.hint([]string{"u", "h"})+`SELECT `+head+`, u.i
-		FROM unnest($1::int4[]) WITH ORDINALITY u(ks, i) `+j.inner+` head h ON h.ks = u.ks`, oidInt4Array)
-	set(qGets, j.hint([]string{"h", "u", "c", "l"})+`SELECT `+head+`, u.i, c.version, c.mod, c.create_rev, c.lease, l.value
+	set(qHeads, j.hint([]string{"u", "h", "k"})+`SELECT `+headColumns+`, u.i, k.origin
+		FROM unnest($1::int4[]) WITH ORDINALITY u(ks, i) `+j.inner+` head h ON h.ks = u.ks
+		`+j.left+` keyspace k ON k.id = u.ks`, oidInt4Array)
+	set(qGets, j.hint([]string{"h", "u", "c", "l"})+`SELECT `+headColumns+`, u.i, c.version, c.mod, c.create_rev, c.lease, l.value
 		FROM head h
 		LEFT JOIN unnest($2::bytea[], $3::bool[]) WITH ORDINALITY u(key, want, i) ON true
 		`+j.left+` current c ON c.ks = $1 AND c.key = u.key AND c.version > 0

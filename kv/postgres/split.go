@@ -161,11 +161,9 @@ func (m *mover) integers(sql string) (n []int64, found bool) {
 // may be planned as the planner likes, and take their time.
 func (m *mover) begin() {
 	m.exec(m.db.dialect.begin)
-	m.exec(`SET LOCAL statement_timeout = 0`)
-	for _, name := range []string{"enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "enable_sort"} {
-		m.exec(`SET LOCAL ` + name + ` = on`)
+	for _, text := range m.db.dialect.forCheck {
+		m.exec(text)
 	}
-	m.exec(`SET LOCAL plan_cache_mode = auto`)
 	id, found := m.integers(`SELECT id FROM keyspace WHERE name = ` + quoteLiteral(m.parent))
 	if m.err == nil && !found {
 		m.err = kv.ErrKeyNotFound
