@@ -192,6 +192,10 @@ type WatchResponse struct {
 	// Progress marks an answer to RequestProgress or a periodic notification;
 	// it has no events.
 	Progress bool
+	// Answers is how many calls of RequestProgress have been answered, by this
+	// response and those before it. One that was on its way when the next call came
+	// does not answer that call. 0 also where a keyspace cannot tell.
+	Answers int64
 	// Err ends the watch: ErrCompacted (CompactRevision says up to where),
 	// or what else went wrong. No response follows it.
 	Err             error

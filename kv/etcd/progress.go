@@ -18,6 +18,10 @@ import (
 //     so that a stream with much going on, or with one watch that is far
 //     behind, still gets what it asked for.
 //
+// A request is answered with a revision that the keyspace was at when the request
+// came, or later: an answer that was on its way then is passed on, and the next
+// is waited for.
+//
 // Either way nothing at or below a revision follows it on the same watch. All
 // of this happens under watchStream.mu.
 
@@ -28,7 +32,7 @@ func (s *watchStream) requestProgress() error {
 		// The client asks again while some have not answered: those who have
 		// shall not wait for them, now or the next time.
 		for _, w := range s.watches {
-			w.late = w.asked
+			w.late = w.open != 0
 		}
 		s.waiting = 0
 		if err := s.answer(); err != nil {
@@ -36,36 +40,42 @@ func (s *watchStream) requestProgress() error {
 		}
 	}
 	for _, w := range s.watches {
-		if !w.asked {
-			w.asked = true
+		if w.open == 0 {
 			s.waiting++
 		}
+		w.calls++
+		w.open = w.calls
 		w.watch.RequestProgress()
 	}
 	return nil
 }
 
 // progressed takes the keyspace's word that a watch has delivered everything
-// up to rev.
-func (s *watchStream) progressed(w *streamWatch, rev kv.Revision) error {
-	if w.asked && !w.late {
-		w.reached = max(rev, w.told)
+// up to rev. It may be meant for a request before the open one, or for none.
+func (s *watchStream) progressed(w *streamWatch, rev kv.Revision, answers int64) error {
+	rev = max(rev, w.told)
+	done := w.open != 0 && answers >= w.open
+	if done && !w.late {
+		w.reached = rev
 		return s.answered(w)
 	}
-	if w.late || w.notify {
-		w.asked, w.late = false, false
-		return s.sendProgress(w, max(rev, w.told))
+	tell := w.late || w.notify
+	if done {
+		w.open, w.late = 0, false
+	}
+	if tell {
+		return s.sendProgress(w, rev)
 	}
 	return nil
 }
 
 // answered counts a watch that has answered, or will not any more.
 func (s *watchStream) answered(w *streamWatch) error {
-	if !w.asked {
+	if w.open == 0 {
 		return nil
 	}
 	wasLate := w.late
-	w.asked, w.late = false, false
+	w.open, w.late = 0, false
 	if wasLate {
 		return nil
 	}

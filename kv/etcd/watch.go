@@ -68,8 +68,10 @@ type streamWatch struct {
 	// below it may follow.
 	told kv.Revision
 	// progress requests, see progress.go
-	asked, late bool
-	reached     kv.Revision
+	calls   int64 // of RequestProgress
+	open    int64 // the call that is not answered yet, 0: none
+	late    bool
+	reached kv.Revision
 }
 
 // serveWatch runs a stream until the client ends it or something breaks.
@@ -261,7 +263,7 @@ func (s *watchStream) deliver(w *streamWatch, r *kv.WatchResponse) error {
 		// that breaks as unavailable, and give up those that are canceled.
 		return brokenStream(r.Err)
 	case r.Progress:
-		return s.progressed(w, r.Revision)
+		return s.progressed(w, r.Revision, r.Answers)
 	case len(r.Events) == 0:
 		return nil
 	}

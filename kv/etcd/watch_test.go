@@ -10,6 +10,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/kv/etcd"
 )
 
@@ -200,7 +201,9 @@ func TestProgressOfAll(t *testing.T) {
 		}
 		written <- last
 	}()
+	asked := make(chan struct{})
 	go func() {
+		defer close(asked)
 		for ctx.Err() == nil {
 			s.progress()
 			time.Sleep(time.Millisecond)
@@ -239,6 +242,7 @@ func TestProgressOfAll(t *testing.T) {
 		case last = <-written:
 		}
 	}
+	<-asked // a stream has one sender at a time
 	s.progress()
 	for caughtUp := false; !caughtUp; {
 		check(s.next())
@@ -251,6 +255,55 @@ func TestProgressOfAll(t *testing.T) {
 		t.Errorf("%d events of %d changes", events, last-1)
 	}
 	t.Logf("%d events, %d times progress for all, %d times for one", events, forAll, forOne)
+}
+
+// heldKeyspace gives out watches that say only what the test has them say.
+type heldKeyspace struct {
+	kv.Keyspace
+	watches chan *heldWatch
+}
+
+type heldWatch struct {
+	out   chan kv.WatchResponse
+	calls chan struct{}
+}
+
+func (k *heldKeyspace) Watch(context.Context, kv.WatchRequest) (kv.Watch, error) {
+	w := &heldWatch{make(chan kv.WatchResponse), make(chan struct{}, 10)}
+	k.watches <- w
+	return w, nil
+}
+
+func (w *heldWatch) Responses() <-chan kv.WatchResponse { return w.out }
+
+func (w *heldWatch) RequestProgress() { w.calls <- struct{}{} }
+
+// TestProgressAnswersItsRequest: a client that asks again while an answer is on its
+// way gets one to that request, too. The first may be of before what it knows.
+func TestProgressAnswersItsRequest(t *testing.T) {
+	k := &heldKeyspace{openAtoll(t), make(chan *heldWatch, 1)}
+	_, c := serve(t, k, etcd.Options{})
+	s := openStream(t, c)
+	s.create(&pb.WatchCreateRequest{Key: []byte("k"), WatchId: 7})
+	s.next()
+	w := <-k.watches
+	defer close(w.out)
+	for range 2 {
+		s.progress()
+		<-w.calls
+	}
+	for i, want := range []string{"watch 7 rev 5", "watch 7 rev 9"} {
+		w.out <- kv.WatchResponse{Revision: kv.Revision(5 + 4*i), Progress: true, Answers: int64(i + 1)}
+		if got := say(s.next()); got != want {
+			t.Errorf("answer %d: got %s, want %s", i+1, got, want)
+		}
+	}
+	s.progress()
+	<-w.calls
+	w.out <- kv.WatchResponse{Revision: 9, Progress: true, Answers: 3}
+	if got, want := say(s.next()), "watch -1 rev 9"; got != want {
+		t.Errorf("asked again with nothing open: got %s, want %s", got, want)
+	}
 }
 
 func TestFragments(t *testing.T) {

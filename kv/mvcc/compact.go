@@ -53,6 +53,11 @@ type sweeper struct {
 	k     *Keyspace
 	wakec chan struct{}
 
+	// The rows that clients had written when they were seen to write last. They
+	// belong to the loop.
+	seenRows int64
+	seenAt   time.Time
+
 	mu      sync.Mutex
 	waiting int           // for a sweep to be complete
 	rounds  int64         // sweeps begun
@@ -121,19 +126,25 @@ func (s *sweeper) loop() {
 	}
 }
 
+// quiet is how long nobody has written when the sweeper takes it that nobody
+// does: much longer than a commit of many writes, while a disk is busy.
+const quiet = 250 * time.Millisecond
+
 // rest waits until clients have written so many rows in all, if they go on
 // writing and nobody waits.
 func (s *sweeper) rest(until int64) {
 	const unit = 10 * time.Millisecond
-	for before := int64(-1); ; {
-		now := s.k.commits.rows.Load()
+	for {
+		rows, now := s.k.commits.rows.Load(), time.Now()
+		if rows != s.seenRows {
+			s.seenRows, s.seenAt = rows, now
+		}
 		s.mu.Lock()
 		waiting := s.waiting
 		s.mu.Unlock()
-		if now >= until || now == before || waiting > 0 {
+		if rows >= until || now.Sub(s.seenAt) >= quiet || waiting > 0 {
 			return
 		}
-		before = now
 		select {
 		case <-time.After(unit): // of real time, in which others do real work
 		case <-s.k.ctx.Done():

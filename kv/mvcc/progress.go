@@ -13,16 +13,16 @@ type progressAsker struct {
 	wakec chan struct{}
 
 	mu   sync.Mutex
-	open map[*watcher]struct{}
+	open map[*watcher]int64 // and how many calls of each
 }
 
 func newProgressAsker(k *Keyspace) *progressAsker {
-	return &progressAsker{k: k, wakec: make(chan struct{}, 1), open: map[*watcher]struct{}{}}
+	return &progressAsker{k: k, wakec: make(chan struct{}, 1), open: map[*watcher]int64{}}
 }
 
-func (p *progressAsker) ask(w *watcher) {
+func (p *progressAsker) ask(w *watcher, calls int64) {
 	p.mu.Lock()
-	p.open[w] = struct{}{}
+	p.open[w] = max(p.open[w], calls)
 	p.mu.Unlock()
 	wake(p.wakec)
 }
@@ -43,7 +43,7 @@ func (p *progressAsker) loop() {
 		}
 		p.mu.Lock()
 		asked := p.open
-		p.open = map[*watcher]struct{}{}
+		p.open = map[*watcher]int64{}
 		p.mu.Unlock()
 		if len(asked) == 0 {
 			continue
@@ -51,14 +51,14 @@ func (p *progressAsker) loop() {
 		head, err := p.k.heads.ask(p.k.ctx)
 		if err == nil {
 			retry.reset()
-			for w := range asked {
-				w.wantProgress(head.Revision)
+			for w, calls := range asked {
+				w.wantProgress(head.Revision, calls)
 			}
 			continue
 		}
-		for w := range asked {
+		for w, calls := range asked {
 			if w.ctx.Err() == nil {
-				p.ask(w)
+				p.ask(w, calls)
 			}
 		}
 		if !retry.wait(p.k.ctx) {

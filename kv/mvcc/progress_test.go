@@ -27,8 +27,10 @@ func TestProgressNeverGoesBack(t *testing.T) {
 		}
 	}()
 	var through kv.Revision
+	var calls int64
 	for through < writes+1 {
 		w.RequestProgress()
+		calls++
 		r := <-w.Responses()
 		if r.Err != nil {
 			t.Fatal(r.Err)
@@ -36,6 +38,45 @@ func TestProgressNeverGoesBack(t *testing.T) {
 		if r.Revision < through {
 			t.Fatalf("after everything up to revision %d it told of %d (progress: %t)", through, r.Revision, r.Progress)
 		}
+		if r.Progress && (r.Answers < 1 || r.Answers > calls) {
+			t.Fatalf("it answered %d of %d calls", r.Answers, calls)
+		}
 		through = r.Revision
+	}
+}
+
+// TestProgressAnswers: a response that answers a call tells of everything that was
+// acknowledged before the call.
+func TestProgressAnswers(t *testing.T) {
+	k := openStore(t, mvcc.Options{})
+	w, err := k.Watch(t.Context(), kv.WatchRequest{Span: kv.Prefix([]byte("other"))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const calls = 500
+	at := make(chan kv.Revision, calls) // acknowledged when each call was made
+	go func() {
+		for i := range calls {
+			res, err := k.Txn(t.Context(), kv.TxnRequest{Then: []kv.Op{put("k", fmt.Sprint(i))}})
+			if err != nil {
+				if t.Context().Err() == nil {
+					t.Error(err)
+				}
+				return
+			}
+			at <- res.Revision
+			w.RequestProgress()
+		}
+	}()
+	for answered := int64(0); answered < calls; {
+		r := <-w.Responses()
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		for ; answered < r.Answers; answered++ {
+			if want := <-at; r.Revision < want {
+				t.Fatalf("call %d was made at revision %d and answered with %d", answered+1, want, r.Revision)
+			}
+		}
 	}
 }

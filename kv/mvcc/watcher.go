@@ -39,6 +39,8 @@ type watcher struct {
 	queueBytes int
 	behind     kv.Revision // where to read on, once not live and the queue is empty
 	progress   kv.Revision // revision to report when it is reached, 0: none wanted
+	asked      int64       // calls of RequestProgress
+	answers    int64       // how many of them progress is for
 	ended      error       // why the watch is over, once the queue is empty
 
 	// next is the first revision not delivered or queued yet; it belongs to the
@@ -116,17 +118,23 @@ func (w *watcher) begin() error {
 func (w *watcher) Responses() <-chan kv.WatchResponse { return w.out }
 
 func (w *watcher) RequestProgress() {
+	w.mu.Lock()
+	w.asked++
+	call := w.asked
+	w.mu.Unlock()
 	if w.k.shared {
-		w.k.progress.ask(w)
+		w.k.progress.ask(w, call)
 		return
 	}
-	w.wantProgress(w.k.revision())
+	w.wantProgress(w.k.revision(), call)
 }
 
-// wantProgress has the watch report when everything up to target is delivered.
-func (w *watcher) wantProgress(target kv.Revision) {
+// wantProgress has the watch report when everything up to target is delivered,
+// in answer to the first calls of RequestProgress.
+func (w *watcher) wantProgress(target kv.Revision, calls int64) {
 	w.mu.Lock()
 	w.progress = max(w.progress, target)
+	w.answers = max(w.answers, calls)
 	w.mu.Unlock()
 	w.wake()
 }
@@ -265,7 +273,7 @@ func (w *watcher) loop() {
 		case <-w.wakec:
 		case <-tick:
 			if idle && w.k.hub.rev.Load() >= w.req.StartRevision-1 {
-				w.wantProgress(w.k.revision())
+				w.wantProgress(w.k.revision(), 0)
 			}
 			idle = true
 		case <-w.ctx.Done():
@@ -280,7 +288,7 @@ func (w *watcher) loop() {
 // answerProgress reports progress if it is wanted and reached.
 func (w *watcher) answerProgress() bool {
 	w.mu.Lock()
-	target := w.progress
+	target, answers := w.progress, w.answers
 	w.mu.Unlock()
 	if target == 0 {
 		return true
@@ -300,10 +308,10 @@ func (w *watcher) answerProgress() bool {
 	}
 	w.mu.Lock()
 	if w.progress <= reached {
-		w.progress = 0
+		w.progress, answers = 0, w.answers
 	}
 	w.mu.Unlock()
-	return w.send(kv.WatchResponse{Revision: reached, Progress: true})
+	return w.send(kv.WatchResponse{Revision: reached, Progress: true, Answers: answers})
 }
 
 // catchUp reads the log from a revision on, delivers what it finds and tries

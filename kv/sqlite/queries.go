@@ -105,8 +105,8 @@ func buildQueries() (q [numQueries]string) {
 	q[qKept] = `SELECT coalesce(sum(n), 0) FROM segment WHERE ks = ?1 AND rev > ?2 AND rev <= ?3`
 	q[qSweepState] = `SELECT compacted, swept, sweep_rev, sweep_id FROM keyspace WHERE id = ?1`
 	q[qSweepRows] = `SELECT l.id, l.rev, l.version, l.prev_id, l.key
-		FROM segment s CROSS JOIN log l ON l.id >= s.id AND l.id < s.id + s.n
-		WHERE s.ks = ?1 AND s.rev >= ?2 AND l.rev >= ?2 AND l.id >= ?3
+		FROM segment s CROSS JOIN log l ON l.id >= max(s.id, ?3) AND l.id < s.id + s.n
+		WHERE s.ks = ?1 AND s.rev >= ?2 AND l.rev >= ?2
 		ORDER BY s.rev, l.id`
 	q[qSweepLog] = `DELETE FROM log WHERE id = ?1`
 	q[qSweepCurrent] = `DELETE FROM current WHERE ks = ?1 AND id = ?2 AND key = ?3`
