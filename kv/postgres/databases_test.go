@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/atoll-dev/atoll/kv/mvcc"
 	"github.com/atoll-dev/atoll/playground/pgproxy"
 )
 
@@ -82,19 +83,44 @@ func (d *database) schema(t testing.TB) Option {
 	}
 	name := fmt.Sprintf("atoll_test_%d_%d", time.Now().UnixNano(), schemas.Add(1))
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		c, err := pgconn.Connect(ctx, d.url)
-		if err != nil {
-			t.Errorf("drop schema %s: %v", name, err)
-			return
-		}
-		defer c.Close(ctx)
-		if _, err := execText(ctx, c, "DROP SCHEMA IF EXISTS "+name+" CASCADE"); err != nil {
-			t.Errorf("drop schema %s: %v", name, err)
+		if err := dropGiven(name); err != nil {
+			t.Error(err)
 		}
 	})
 	return WithSchema(name)
+}
+
+// dropGiven removes a schema from the database that was given.
+func dropGiven(schema string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	c, err := pgconn.Connect(ctx, *given)
+	if err == nil {
+		defer c.Close(ctx)
+		_, err = execText(ctx, c, "DROP SCHEMA IF EXISTS "+schema+" CASCADE")
+	}
+	if err != nil {
+		return fmt.Errorf("drop schema %s: %w", schema, err)
+	}
+	return nil
+}
+
+// store opens a keyspace of its own for a test. All of those in a database that
+// was given share a schema: making tables takes long in some.
+func (d *database) store(t testing.TB) *mvcc.Keyspace {
+	t.Helper()
+	if *given == "" {
+		return openStore(t, d.open(t), mvcc.Options{})
+	}
+	shared.once.Do(func() { shared.schema = fmt.Sprintf("atoll_test_%d", time.Now().UnixNano()) })
+	db := openURL(t, d.url, WithSchema(shared.schema))
+	table := openTable(t, db, fmt.Sprintf("keyspace-%d", schemas.Add(1)))
+	k, err := mvcc.Open(context.Background(), table, db, mvcc.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { k.Close() })
+	return k
 }
 
 func (d *database) open(t testing.TB, opts ...Option) *DB {

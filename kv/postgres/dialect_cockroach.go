@@ -86,8 +86,9 @@ func cockroachDialect() *dialect {
 				WHERE c.ks = $1 AND c.key = u.key AND c.key = ANY($7::bytea[])`,
 		},
 		again: func(err *pgconn.PgError) bool {
-			// The third is of a statement before COMMIT: nothing of it stays.
-			return has(err, codeSerialization, codeLockTimeout, codeUnknown, codeDeadlock)
+			// 40003 is of a statement before COMMIT: nothing of it stays. A duplicate is how
+			// a transaction that has lost its lock may hear that another was quicker.
+			return has(err, codeSerialization, codeLockTimeout, codeUnknown, codeDeadlock, codeDuplicate)
 		},
 		// Ranges or replicas are not available.
 		passing: func(err *pgconn.PgError) bool { return has(err, "58C00", "58C01") },

@@ -210,6 +210,7 @@ func TestErrors(t *testing.T) {
 		{yugabyteDialect(), "XX000", "unexpected", final, true},
 		{yugabyteDialect(), "23505", "", final, true},
 		{cockroachDialect(), "40001", "restart transaction: TransactionRetryWithProtoRefreshError", again, false},
+		{cockroachDialect(), "23505", "duplicate key value violates unique constraint", again, true},
 		{cockroachDialect(), "40003", "result is ambiguous", again, true},
 		{cockroachDialect(), "58C00", "", passes, true},
 		{cockroachDialect(), "57014", "", final, true},

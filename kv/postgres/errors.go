@@ -19,6 +19,7 @@ const (
 	codeSerialization   = "40001"
 	codeDeadlock        = "40P01"
 	codeLockTimeout     = "55P03"
+	codeDuplicate       = "23505"
 	codeUndefinedTable  = "42P01"
 	codeUndefinedSchema = "3F000"
 	codePrivilege       = "42501"

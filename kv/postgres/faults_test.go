@@ -64,8 +64,12 @@ func TestFaults(t *testing.T) {
 	for _, which := range pgproxy.Databases() {
 		t.Run("as "+string(which), func(t *testing.T) {
 			t.Parallel()
-			testFaults(t, s, which, pgproxy.Faults{LoseCommitReply: 0.03, AbandonCommit: 0.03, Fail: 0.01, FailCommit: 0.05, Cut: 0.001,
-				ToServer: time.Millisecond, ToClient: time.Millisecond})
+			faults := pgproxy.Faults{LoseCommitReply: 0.03, AbandonCommit: 0.03, Fail: 0.01, FailCommit: 0.05, Cut: 0.001,
+				ToServer: time.Millisecond, ToClient: time.Millisecond}
+			if which == pgproxy.Cockroach {
+				faults.LoseLock = 0.1
+			}
+			testFaults(t, s, which, faults)
 		})
 	}
 }

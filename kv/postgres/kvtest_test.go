@@ -5,13 +5,12 @@ import (
 
 	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/kv/kvtest"
-	"github.com/atoll-dev/atoll/kv/mvcc"
 )
 
 func TestConformance(t *testing.T) {
 	t.Parallel() // it waits for leases to end
 	eachDatabase(t, func(t *testing.T, d *database) {
-		kvtest.Run(t, func(t testing.TB) kv.Keyspace { return openStore(t, d.open(t), mvcc.Options{}) })
+		kvtest.Run(t, func(t testing.TB) kv.Keyspace { return d.store(t) })
 	})
 }
 
@@ -19,7 +18,7 @@ func TestRandom(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, d *database) {
 		for seed := range uint64(*seeds) {
-			kvtest.Random(t, seed, 600, func(t testing.TB) kv.Keyspace { return openStore(t, d.open(t), mvcc.Options{}) })
+			kvtest.Random(t, seed, 600, func(t testing.TB) kv.Keyspace { return d.store(t) })
 		}
 	})
 }
@@ -28,7 +27,7 @@ func TestConcurrent(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, d *database) {
 		for seed := range uint64(*seeds) {
-			kvtest.Concurrent(t, seed, 16, 60, func(t testing.TB) kv.Keyspace { return openStore(t, d.open(t), mvcc.Options{}) })
+			kvtest.Concurrent(t, seed, 16, 60, func(t testing.TB) kv.Keyspace { return d.store(t) })
 		}
 	})
 }

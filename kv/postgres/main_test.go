@@ -28,6 +28,7 @@ type stage struct {
 	once   sync.Once
 	server *playground.Server
 	err    error
+	schema string // in a database that was given
 }
 
 var shared stage
@@ -37,6 +38,12 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	if shared.server != nil {
 		if err := shared.server.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	if shared.schema != "" {
+		if err := dropGiven(shared.schema); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}

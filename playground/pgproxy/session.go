@@ -231,6 +231,10 @@ func (s *session) parse(f Faults, raw []byte) bool {
 		s.raise(refused.code, refused.message())
 		return true
 	}
+	if lockless, locks := withoutLock(sql); locks && happens(s.upChance, f.LoseLock) {
+		s.count(LocksLost)
+		sql = lockless
+	}
 	if sql != m.Query {
 		raw = encode(&pgproto3.Parse{Name: m.Name, Query: sql, ParameterOIDs: m.ParameterOIDs})
 	}

@@ -64,6 +64,8 @@ type possible struct {
 	proxy, database bool
 	// distributed: the weather is a distributed database's.
 	distributed bool
+	// lockless: it may lose locks.
+	lockless bool
 }
 
 // servers is how many there are.
@@ -87,6 +89,9 @@ func makePlan(seed uint64, lasts time.Duration, can possible) *plan {
 	if can.distributed {
 		p.weather = weather{name: "distributed database, emulated", faults: pgproxy.Faults{
 			ToServer: time.Millisecond, ToClient: time.Millisecond, Fail: 0.005, FailCommit: 0.03}}
+		if can.lockless {
+			p.weather.faults.LoseLock = 0.1
+		}
 	}
 	// Each server has its own troubles, one after the other, and so has the
 	// database. Those of one may overlap with another's: all may be down at once.

@@ -28,7 +28,8 @@ type stage struct {
 }
 
 func (st *stage) possible() possible {
-	return possible{proxy: st.proxy != nil, database: st.database != nil, distributed: st.emulated != pgproxy.PostgreSQL}
+	return possible{proxy: st.proxy != nil, database: st.database != nil, distributed: st.emulated != pgproxy.PostgreSQL,
+		lockless: st.emulated == pgproxy.Cockroach}
 }
 
 // emulated is what -faults.database asks for.
