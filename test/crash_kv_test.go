@@ -2,7 +2,6 @@ package test
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"path/filepath"
 	"strconv"
@@ -17,9 +16,27 @@ import (
 	"github.com/atoll-dev/atoll/playground/child"
 )
 
+// createKey creates a key whose value is its name, and returns the revision
+// that the server gave it.
+func createKey(ctx context.Context, client *clientv3.Client, name string) (int64, error) {
+	r, err := client.Txn(ctx).
+		If(clientv3.Compare(clientv3.ModRevision(name), "=", 0)).
+		Then(clientv3.OpPut(name, name)).
+		Commit()
+	if err == nil && !r.Succeeded {
+		// The client tried twice: the first one had been done.
+		err = errRefused
+	}
+	if err != nil {
+		return 0, err
+	}
+	return r.Header.Revision, nil
+}
+
 // The same for `atoll kv serve` and etcd's own client, whose watches resume by
 // themselves.
 func TestAKilledStoreLosesNothing(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t)))
 	start := func() *child.Process {
@@ -59,24 +76,7 @@ func TestAKilledStoreLosesNothing(t *testing.T) {
 	var watcher sync.WaitGroup
 	defer watcher.Wait()
 	defer stopWatching()
-	watcher.Go(func() {
-		first := true
-		for r := range clients[1].Watch(ctx, "client-", clientv3.WithPrefix(), clientv3.WithCreatedNotify(), clientv3.WithPrevKV()) {
-			if err := r.Err(); err != nil {
-				o.fail(err)
-			}
-			if r.Created && first {
-				first = false
-				close(created)
-			}
-			for _, e := range r.Events {
-				if !e.IsCreate() || e.Kv.Version != 1 || e.PrevKv != nil {
-					o.fail(fmt.Errorf("%s: event is not the creation that it was: %v", e.Kv.Key, e))
-				}
-				o.event(string(e.Kv.Key), e.Kv.ModRevision)
-			}
-		}
-	})
+	watcher.Go(func() { o.watch(ctx, clients[1], "client-", created) })
 	await(t, created, "the watch is created")
 
 	l := newLedger()
@@ -84,17 +84,7 @@ func TestAKilledStoreLosesNothing(t *testing.T) {
 	defer stopWriting()
 	var writers sync.WaitGroup
 	l.write(writing, &writers, func(ctx context.Context, c int, name string) (int64, error) {
-		r, err := clients[c%len(clients)].Txn(ctx).
-			If(clientv3.Compare(clientv3.ModRevision(name), "=", 0)).
-			Then(clientv3.OpPut(name, name)).
-			Commit()
-		if err == nil && !r.Succeeded {
-			err = errRefused
-		}
-		if err != nil {
-			return 0, err
-		}
-		return r.Header.Revision, nil
+		return createKey(ctx, clients[c%len(clients)], name)
 	})
 	for range crashes {
 		await(t, l.more(crashWrites), "clients write")

@@ -17,6 +17,7 @@ import (
 // over: the servers find it by themselves, and nothing that was acknowledged is
 // lost.
 func TestFailoverToASynchronousStandby(t *testing.T) {
+	t.Parallel()
 	primary, standby := startPair(t, true)
 	servers := startStores(t, bothHosts(t, primary, standby), 2)
 	l, stop := writeTo(t, servers)
@@ -32,6 +33,7 @@ func TestFailoverToASynchronousStandby(t *testing.T) {
 // A primary dies whose standby lagged. What it had acknowledged is not there,
 // so the servers refuse to serve what is left, and say why.
 func TestFailoverToALaggingStandby(t *testing.T) {
+	t.Parallel()
 	primary, standby := startPair(t, false)
 	servers := startStores(t, bothHosts(t, primary, standby), 2)
 	l, stop := writeTo(t, servers)
@@ -122,17 +124,7 @@ func writeTo(t *testing.T, servers *stores) (l *ledger, stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var writers sync.WaitGroup
 	l.write(ctx, &writers, func(ctx context.Context, c int, name string) (int64, error) {
-		r, err := clients[c%len(clients)].Txn(ctx).
-			If(clientv3.Compare(clientv3.ModRevision(name), "=", 0)).
-			Then(clientv3.OpPut(name, name)).
-			Commit()
-		if err == nil && !r.Succeeded {
-			err = errRefused
-		}
-		if err != nil {
-			return 0, err
-		}
-		return r.Header.Revision, nil
+		return createKey(ctx, clients[c%len(clients)], name)
 	})
 	return l, func() {
 		cancel()

@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -86,20 +87,16 @@ func TestServersComeAndGo(t *testing.T) {
 	var writers sync.WaitGroup
 	l.write(writing, &writers, func(ctx context.Context, c int, name string) (int64, error) {
 		began := time.Now()
-		r, err := clients[c%len(clients)].Txn(ctx).
-			If(clientv3.Compare(clientv3.ModRevision(name), "=", 0)).
-			Then(clientv3.OpPut(name, name)).
-			Commit()
-		outages.note(c, began, err)
-		if err != nil {
+		revision, err := createKey(ctx, clients[c%len(clients)], name)
+		if errors.Is(err, errRefused) {
+			outages.note(c, began, nil) // it was an answer
 			return 0, err
 		}
-		if !r.Succeeded {
-			// The client tried twice: the first one had been done.
-			return 0, errRefused
+		outages.note(c, began, err)
+		if err == nil {
+			time.Sleep(writePause)
 		}
-		time.Sleep(writePause)
-		return r.Header.Revision, nil
+		return revision, err
 	})
 
 	kills, freezes := 0, 0
