@@ -114,12 +114,7 @@ func writeTo(t *testing.T, servers *stores) (l *ledger, stop func()) {
 	for range 8 {
 		clients = append(clients, servers.client(t))
 	}
-	eventually(t, 30*time.Second, "the servers answer", func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, time.Second)
-		defer cancel()
-		_, err := clients[0].Get(ctx, "anything")
-		return err
-	})
+	awaitAnswer(t, clients[0])
 	l = newLedger()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var writers sync.WaitGroup
@@ -134,13 +129,16 @@ func writeTo(t *testing.T, servers *stores) (l *ledger, stop func()) {
 
 func storedKeys(t *testing.T, client *clientv3.Client) map[string]int64 {
 	t.Helper()
-	r, err := client.Get(t.Context(), "client-", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	r, err := client.Get(t.Context(), "client-", clientv3.WithPrefix())
 	if err != nil {
 		t.Fatal(err)
 	}
 	stored := map[string]int64{}
 	for _, kv := range r.Kvs {
 		stored[string(kv.Key)] = kv.ModRevision
+		if string(kv.Value) != string(kv.Key) {
+			t.Errorf("%s has the value %q", kv.Key, kv.Value)
+		}
 	}
 	return stored
 }

@@ -54,12 +54,7 @@ func TestServersComeAndGo(t *testing.T) {
 	for range 12 {
 		clients = append(clients, servers.client(t))
 	}
-	eventually(t, 30*time.Second, "the servers answer", func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, time.Second)
-		defer cancel()
-		_, err := clients[0].Get(ctx, "anything")
-		return err
-	})
+	awaitAnswer(t, clients[0])
 
 	ctx, stopWatching := context.WithCancel(context.WithoutCancel(t.Context()))
 	var watching sync.WaitGroup
@@ -251,6 +246,17 @@ func (s *stores) freeze(t *testing.T, i int, d time.Duration) {
 	if err := process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// awaitAnswer waits until some server answers.
+func awaitAnswer(t *testing.T, client *clientv3.Client) {
+	t.Helper()
+	eventually(t, 30*time.Second, "the servers answer", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		_, err := client.Get(ctx, "anything")
+		return err
+	})
 }
 
 // client makes a client that knows all servers.
