@@ -21,6 +21,7 @@ import (
 // over: the servers find it by themselves, and nothing that was acknowledged is
 // lost.
 func TestFailoverToASynchronousStandby(t *testing.T) {
+	t.Parallel()
 	primary, standby := startPair(t, true)
 	servers := startStores(t, bothHosts(t, primary, standby), 2)
 	l, stop := writeTo(t, servers)
@@ -36,6 +37,7 @@ func TestFailoverToASynchronousStandby(t *testing.T) {
 // A primary dies whose standby lagged. What it had acknowledged is not there,
 // so the servers refuse to serve what is left, and say why.
 func TestFailoverToALaggingStandby(t *testing.T) {
+	t.Parallel()
 	primary, standby := startPair(t, false)
 	servers := startStores(t, bothHosts(t, primary, standby), 2)
 	l, stop := writeTo(t, servers)
@@ -160,27 +162,12 @@ func writeTo(t *testing.T, servers *stores) (l *ledger, stop func()) {
 	for range 8 {
 		clients = append(clients, servers.client(t))
 	}
-	eventually(t, 30*time.Second, "the servers answer", func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, time.Second)
-		defer cancel()
-		_, err := clients[0].Get(ctx, "anything")
-		return err
-	})
+	awaitAnswer(t, clients[0])
 	l = newLedger()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var writers sync.WaitGroup
 	l.write(ctx, &writers, func(ctx context.Context, c int, name string) (int64, error) {
-		r, err := clients[c%len(clients)].Txn(ctx).
-			If(clientv3.Compare(clientv3.ModRevision(name), "=", 0)).
-			Then(clientv3.OpPut(name, name)).
-			Commit()
-		if err == nil && !r.Succeeded {
-			err = errRefused
-		}
-		if err != nil {
-			return 0, err
-		}
-		return r.Header.Revision, nil
+		return createKey(ctx, clients[c%len(clients)], name)
 	})
 	return l, func() {
 		cancel()
@@ -190,13 +177,16 @@ func writeTo(t *testing.T, servers *stores) (l *ledger, stop func()) {
 
 func storedKeys(t *testing.T, client *clientv3.Client) map[string]int64 {
 	t.Helper()
-	r, err := client.Get(t.Context(), "client-", clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	r, err := client.Get(t.Context(), "client-", clientv3.WithPrefix())
 	if err != nil {
 		t.Fatal(err)
 	}
 	stored := map[string]int64{}
 	for _, kv := range r.Kvs {
 		stored[string(kv.Key)] = kv.ModRevision
+		if string(kv.Value) != string(kv.Key) {
+			t.Errorf("%s has the value %q", kv.Key, kv.Value)
+		}
 	}
 	return stored
 }

@@ -209,7 +209,7 @@ func (p *plan) String() string {
 		case partitions, severs:
 			fmt.Fprintf(&b, ", %v", s.direction)
 			if s.lossy {
-				b.WriteString(", for ever for connections that send meanwhile")
+				b.WriteString(", losing what is sent")
 			}
 		}
 	}
