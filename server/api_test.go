@@ -61,7 +61,8 @@ func TestMetricsTellOfTheDatabase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, metric := range []string{"apiserver_storage_size_bytes{", `atoll_kv_commit_seconds_count{workspace="default"}`} {
+	for _, metric := range []string{"apiserver_storage_size_bytes{", `atoll_kv_commit_seconds_count{workspace="default"}`,
+		`atoll_kv_revision{workspace="default"}`, `atoll_kv_history_changes{workspace="default"}`} {
 		if !strings.Contains(string(out), "\n"+metric) {
 			t.Errorf("no metric %s", metric)
 		}

@@ -13,7 +13,7 @@ import (
 )
 
 // flushTimeout bounds the sending of the last spans.
-const flushTimeout = 5 * time.Second
+const flushTimeout = 2 * time.Second
 
 // OpenTracing makes spans go where a TracingConfiguration says (see
 // apiserver.OpenTracing), under the name of a service. Closing it sends what is left.

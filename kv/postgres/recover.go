@@ -23,7 +23,7 @@ func (t *table) Recover(ctx context.Context, fn func(kv.Tx) error) error {
 	t.mu.Lock()
 	t.renewed = origin
 	t.mu.Unlock()
-	return t.update(ctx, "recover", nil, func(x *tx) error {
+	err := t.update(ctx, "recover", nil, func(x *tx) error {
 		if err := fn(x); err != nil {
 			return err
 		}
@@ -31,6 +31,12 @@ func (t *table) Recover(ctx context.Context, fn func(kv.Tx) error) error {
 		x.origin = origin
 		return nil
 	})
+	if err == nil {
+		t.mu.Lock()
+		t.origin = origin
+		t.mu.Unlock()
+	}
+	return err
 }
 
 // endReplaced ends the use of a table whose keyspace is another by now, or gone.
