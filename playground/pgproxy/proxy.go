@@ -194,8 +194,15 @@ func (p *Proxy) serve(client net.Conn) {
 	}
 }
 
-// cancel passes the wish to cancel a query on. There is no answer to it.
+// cancel passes the wish to cancel a query on. There is no answer to it. While
+// COMMITs are abandoned there are no such wishes: whoever leaves cancels nothing,
+// but a driver that finds its connection closed might.
 func (p *Proxy) cancel(m *pgproto3.CancelRequest) {
+	for _, l := range p.all() {
+		if l.current().AbandonCommit > 0 {
+			return
+		}
+	}
 	raw, err := m.Encode(nil)
 	if err != nil {
 		return
