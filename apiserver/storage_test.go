@@ -19,7 +19,7 @@ import (
 //
 // RunTestOptionalWatchBookmarksWithCorrectResourceVersion is for stores that
 // make bookmarks themselves, which is the watch cache: TestWatchCacheSuite.
-func TestStorageSuite(t *testing.T) { onEach(t, storageSuite) }
+func TestStorageSuite(t *testing.T) { onEachAndPartition(t, storageSuite) }
 
 func storageSuite(t *testing.T, in datastore) {
 	// on adapts the functions that need nothing but the store.
