@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -162,10 +163,11 @@ func (m *mover) integers(sql string) (n []int64, found bool) {
 func (m *mover) begin() {
 	m.exec(m.db.dialect.begin)
 	m.exec(`SET LOCAL statement_timeout = 0`)
-	for _, name := range []string{"enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "enable_sort"} {
-		m.exec(`SET LOCAL ` + name + ` = on`)
+	for name, value := range m.db.dialect.settings {
+		if strings.HasPrefix(name, "enable_") && value == "off" {
+			m.exec(`SET LOCAL ` + name + ` = on`)
+		}
 	}
-	m.exec(`SET LOCAL plan_cache_mode = auto`)
 	id, found := m.integers(`SELECT id FROM keyspace WHERE name = ` + quoteLiteral(m.parent))
 	if m.err == nil && !found {
 		m.err = kv.ErrKeyNotFound
