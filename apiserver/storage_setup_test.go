@@ -101,6 +101,11 @@ type datastore func(t *testing.T) kv.Backend
 func onEach(t *testing.T, suite func(*testing.T, datastore)) {
 	t.Run("SQLite", func(t *testing.T) { suite(t, inSQLite) })
 	t.Run("PostgreSQL", func(t *testing.T) { suite(t, inPostgres) })
+}
+
+// onEachAndPartition also runs a suite inside a partition.
+func onEachAndPartition(t *testing.T, suite func(*testing.T, datastore)) {
+	onEach(t, suite)
 	t.Run("partition", func(t *testing.T) { suite(t, inPartition) })
 }
 

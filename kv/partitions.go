@@ -115,7 +115,8 @@ type Splitter interface {
 	// their values, revisions, versions and leases. The partition is one revision
 	// after the keyspace's head, and that is its compaction revision: who watches from
 	// an older one lists again; who had heard everything goes on without a gap. In
-	// the keyspace's own order the keys are deleted, in one revision.
+	// the keyspace's own order the keys are deleted, in one revision. The partition of a
+	// keyspace that was never written to is new, too.
 	//
 	// Errors: ErrKeyNotFound (no such keyspace), ErrPartitionExists,
 	// ErrInvalidRequest.

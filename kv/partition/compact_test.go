@@ -26,7 +26,7 @@ func TestCompact(t *testing.T) {
 		}
 		return st.Compacted
 	}
-	begin := compacted()
+	begin := s.put("b/1", "")
 	var early, late kv.Revision
 	for i := range 5 {
 		early = s.put("b/1", fmt.Sprint(i))

@@ -26,8 +26,8 @@ func openInside(t testing.TB) kv.Keyspace {
 	return &inside{s, []byte("p/")}
 }
 
-// TestConformance and TestRandom hold a partition to all that the suite asks of
-// a keyspace. The revisions that creating it took are taken off.
+// TestConformance, TestRandom and TestConcurrent hold a partition to all that the
+// suites ask of a keyspace.
 func TestConformance(t *testing.T) {
 	t.Parallel() // it waits for leases to expire most of the time
 	kvtest.Run(t, openInside)
@@ -40,23 +40,6 @@ func TestRandom(t *testing.T) {
 }
 
 func TestConcurrent(t *testing.T) { kvtest.Concurrent(t, 1, 8, 40, openInside) }
-
-// first is what the partition's revisions begin with: 1 would be without a split.
-const first = 2
-
-func (v *inside) out(r kv.Revision) kv.Revision {
-	if r == 0 {
-		return 0
-	}
-	return r - first + 1
-}
-
-func (v *inside) in(r kv.Revision) kv.Revision {
-	if r <= 0 {
-		return r
-	}
-	return r + first - 1
-}
 
 func (v *inside) key(key []byte) []byte {
 	if len(key) == 0 {
@@ -74,16 +57,12 @@ func (v *inside) span(s kv.Span) kv.Span {
 }
 
 func (v *inside) rangeIn(r kv.RangeRequest) kv.RangeRequest {
-	r.Span, r.Revision = v.span(r.Span), v.in(r.Revision)
-	for _, bound := range []*kv.Revision{&r.MinModRevision, &r.MaxModRevision, &r.MinCreateRevision, &r.MaxCreateRevision} {
-		*bound = v.in(*bound)
-	}
+	r.Span = v.span(r.Span)
 	return r
 }
 
 func (v *inside) kv(e kv.KeyValue) kv.KeyValue {
 	e.Key = e.Key[len(v.prefix):]
-	e.CreateRevision, e.ModRevision = v.out(e.CreateRevision), v.out(e.ModRevision)
 	return e
 }
 
@@ -107,7 +86,7 @@ func (v *inside) rangeOut(r *kv.RangeResult) *kv.RangeResult {
 	if r == nil {
 		return nil
 	}
-	return &kv.RangeResult{Revision: v.out(r.Revision), KVs: v.kvs(r.KVs), More: r.More, Count: r.Count}
+	return &kv.RangeResult{Revision: r.Revision, KVs: v.kvs(r.KVs), More: r.More, Count: r.Count}
 }
 
 func (v *inside) Range(ctx context.Context, req kv.RangeRequest) (*kv.RangeResult, error) {
@@ -119,9 +98,6 @@ func (v *inside) txnIn(req kv.TxnRequest) kv.TxnRequest {
 	out := kv.TxnRequest{Then: v.opsIn(req.Then), Else: v.opsIn(req.Else)}
 	for _, c := range req.If {
 		c.Span = v.span(c.Span)
-		if c.Target == kv.CompareCreate || c.Target == kv.CompareMod {
-			c.Int = v.in(c.Int)
-		}
 		out.If = append(out.If, c)
 	}
 	return out
@@ -155,7 +131,7 @@ func (v *inside) txnOut(res *kv.TxnResult) *kv.TxnResult {
 	if res == nil {
 		return nil
 	}
-	out := &kv.TxnResult{Revision: v.out(res.Revision), Succeeded: res.Succeeded}
+	out := &kv.TxnResult{Revision: res.Revision, Succeeded: res.Succeeded}
 	for _, r := range res.Results {
 		var o kv.OpResult
 		switch {
@@ -201,7 +177,7 @@ type insideWatch struct {
 func (w *insideWatch) Responses() <-chan kv.WatchResponse { return w.responses }
 
 func (v *inside) Watch(ctx context.Context, req kv.WatchRequest) (kv.Watch, error) {
-	req.Span, req.StartRevision = v.span(req.Span), v.in(req.StartRevision)
+	req.Span = v.span(req.Span)
 	w, err := v.s.Watch(ctx, req)
 	if err != nil {
 		return nil, err
@@ -214,7 +190,7 @@ func (v *inside) Watch(ctx context.Context, req kv.WatchRequest) (kv.Watch, erro
 			for _, e := range r.Events {
 				events = append(events, kv.Event{Type: e.Type, KV: v.kv(e.KV), Prev: v.ptr(e.Prev)})
 			}
-			r.Events, r.Revision, r.CompactRevision = events, v.out(r.Revision), v.out(r.CompactRevision)
+			r.Events = events
 			select {
 			case out.responses <- r:
 			case <-ctx.Done():
@@ -226,25 +202,10 @@ func (v *inside) Watch(ctx context.Context, req kv.WatchRequest) (kv.Watch, erro
 }
 
 func (v *inside) Compact(ctx context.Context, rev kv.Revision, physical bool) (kv.Revision, error) {
-	if rev == 0 {
-		rev = 1 - first
-	}
-	now, err := v.s.opened["p/"].Compact(ctx, rev+first-1, physical)
-	return v.out(now), err
+	return v.s.opened["p/"].Compact(ctx, rev, physical)
 }
 
-func (v *inside) Status(ctx context.Context) (*kv.Status, error) {
-	st, err := v.s.opened["p/"].Status(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out := *st
-	out.Revision = v.out(st.Revision)
-	if out.Compacted = v.out(st.Compacted); st.Compacted <= first {
-		out.Compacted = 0
-	}
-	return &out, nil
-}
+func (v *inside) Status(ctx context.Context) (*kv.Status, error) { return v.s.opened["p/"].Status(ctx) }
 
 func (v *inside) head(ctx context.Context) (kv.Revision, error) {
 	res, err := v.Range(ctx, kv.RangeRequest{Span: kv.Prefix(nil), CountOnly: true})

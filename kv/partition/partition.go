@@ -228,8 +228,8 @@ func (k *Keyspace) refuseStrays(ctx context.Context, parent Engine, prefix strin
 	}
 	if len(res.KVs) > 0 {
 		return fmt.Errorf("open keyspace %q: %w: it is split at %q, and yet holds %d keys there itself, such as %q: a program that knows no partitions has written them. "+
-			"Keep the newer ones: read both with atoll kv dump, remove what is not wanted from the database, and start again",
-			k.name, kv.ErrInvalidRequest, prefix, res.Count, res.KVs[0].Key)
+			"With all servers stopped, put both together with atoll kv merge --keyspace %s --prefix %s (of keys that both have, the partition's stay), and split it again",
+			k.name, kv.ErrInvalidRequest, prefix, res.Count, res.KVs[0].Key, k.name, prefix)
 	}
 	return nil
 }

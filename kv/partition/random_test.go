@@ -13,11 +13,9 @@ import (
 	"github.com/atoll-dev/atoll/kv/kvtest"
 )
 
-// area is one order of revisions with the model of it. The store's revisions are
-// shift above the model's, which begins at 1.
+// area is one order of revisions with the model of it.
 type area struct {
 	prefix string
-	shift  kv.Revision
 	model  *kvtest.Model
 }
 
@@ -27,7 +25,7 @@ func TestAcross(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			r := &across{t: t, s: newStore(t, "b/", "d/").open(), Rand: rand.New(rand.NewPCG(seed, 0))}
-			r.areas = []area{{"", 0, kvtest.NewModel()}, {"b/", 1, kvtest.NewModel()}, {"d/", 1, kvtest.NewModel()}}
+			r.areas = []area{{"", kvtest.NewModel()}, {"b/", kvtest.NewModel()}, {"d/", kvtest.NewModel()}}
 			for i := range 400 {
 				r.step()
 				if t.Failed() {
@@ -111,7 +109,7 @@ func (r *across) txn(a *area, req kv.TxnRequest) {
 	if gotErr != nil || wantErr != nil {
 		return
 	}
-	if got.Succeeded != want.Succeeded || got.Revision != want.Revision+a.shift {
+	if got.Succeeded != want.Succeeded || got.Revision != want.Revision {
 		r.t.Errorf("txn in %q: %+v, the model has %+v", a.prefix, got, want)
 	}
 }
@@ -160,7 +158,6 @@ func (r *across) list() {
 		a := &r.areas[i]
 		for key, e := range a.model.At(a.model.Revision) {
 			if span.Contains([]byte(key)) {
-				e.ModRevision += a.shift
 				want = append(want, e)
 			}
 		}

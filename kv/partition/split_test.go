@@ -238,16 +238,26 @@ func TestStrays(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.put("/events/a", "")
 	s.close()
 	db, err := sqlite.Open(s.path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer db.Close()
 	s.engines.db = db
 	if _, err := partition.Open(t.Context(), "default", s.engines, s.opts); err == nil || !strings.Contains(err.Error(), "/events/stray") {
 		t.Errorf("opened all the same: %v", err)
 	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.merge("/events/")
+	s.split("/events/")
+	s.open()
+	if got := s.keys("/events/"); !slices.Equal(got, []string{"/events/a=", "/events/stray="}) {
+		t.Errorf("after the remedy there is %q", got)
+	}
+	checkTables(t, s)
 }
 
 // TestStopped ends a split in the middle: nothing has happened.

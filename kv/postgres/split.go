@@ -230,6 +230,10 @@ func (m *mover) split() (*kv.Moved, error) {
 	// One after the keyspace's head, whether that moves or not: a watch from an
 	// earlier revision could miss a deletion that is only in the keyspace's log.
 	moved.Revision = m.at.rev + 1
+	compacted := moved.Revision
+	if m.at.rev == 1 {
+		moved.Revision, compacted = 1, 0 // nothing has ever been written, and nobody can miss it
+	}
 	m.opts.Step("copy keys", 0, 0)
 	m.exec(fmt.Sprintf(`INSERT INTO log (ks, id, rev, create_rev, version, lease, prev_id, prev_rev, key, value)
 		SELECT %d, c.n, l.rev, l.create_rev, l.version, l.lease, 0, 0, l.key, l.value
@@ -238,10 +242,12 @@ func (m *mover) split() (*kv.Moved, error) {
 		SELECT ks, id, rev, create_rev, version, lease, key FROM log WHERE ks = %d`, m.part))
 	m.exec(fmt.Sprintf(`INSERT INTO lease (ks, id, ttl, beat) SELECT %d, l.id, least(2 * l.ttl + 30, 9000000000), l.beat FROM lease l
 		WHERE l.ks = %d AND l.id IN (SELECT c.lease FROM current c WHERE c.ks = %d AND c.lease <> 0)`, m.part, m.ks, m.part))
-	m.exec(fmt.Sprintf(`INSERT INTO segment (ks, rev, sub, n, id, token) VALUES (%d, %d, 0, 0, %d, %s)`, m.part, moved.Revision, moved.Keys+1, token))
-	m.exec(fmt.Sprintf(`INSERT INTO sweep (ks, swept, id) VALUES (%d, %d, %d)`, m.part, moved.Revision, moved.Keys+1))
+	if compacted > 0 {
+		m.exec(fmt.Sprintf(`INSERT INTO segment (ks, rev, sub, n, id, token) VALUES (%d, %d, 0, 0, %d, %s)`, m.part, moved.Revision, moved.Keys+1, token))
+	}
+	m.exec(fmt.Sprintf(`INSERT INTO sweep (ks, swept, id) VALUES (%d, %d, %d)`, m.part, compacted, moved.Keys+1))
 	m.exec(fmt.Sprintf(`INSERT INTO head (ks, rev, sub, compacted, next_id, fence, token) VALUES (%d, %d, 0, %d, %d, 0, %s)`,
-		m.part, moved.Revision, moved.Revision, moved.Keys+1, token))
+		m.part, moved.Revision, compacted, moved.Keys+1, token))
 	if moved.Keys > 0 {
 		m.opts.Step("delete keys", 0, 0)
 		m.exec(fmt.Sprintf(`INSERT INTO log (ks, id, rev, create_rev, version, lease, prev_id, prev_rev, key, value)

@@ -202,12 +202,16 @@ func (m *mover) split() (*kv.Moved, error) {
 		moved.Revision = m.rev
 		return moved, nil
 	}
-	// One after the keyspace's head, whether that moves or not: a watch from an
-	// earlier revision could miss a deletion that is only in the keyspace's log.
-	moved.Revision = m.rev + 1
 	if m.part, err = m.c.keyspaceID(kv.PartitionName(m.parent, m.prefix)); err != nil {
 		return nil, err
 	}
+	if m.rev == 1 {
+		moved.Revision = 1 // nothing has ever been written, and nobody can miss it
+		return moved, nil
+	}
+	// One after the keyspace's head, whether that moves or not: a watch from an
+	// earlier revision could miss a deletion that is only in the keyspace's log.
+	moved.Revision = m.rev + 1
 	if err := m.each("copy keys", moved.Keys, `INSERT INTO log (id, ks, rev, create_rev, version, lease, prev_id, prev_rev, key, value)
 		SELECT ?7 + m.n, ?2, l.rev, l.create_rev, l.version, l.lease, 0, 0, l.key, l.value`+chosen); err != nil {
 		return nil, err
