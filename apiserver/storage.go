@@ -144,7 +144,7 @@ func (s *keyspaceStorage) cached(
 	return delegator, destroy, nil
 }
 
-// health is the check behind /livez/keyspace and /readyz/keyspace: one read
+// health is the check behind /readyz/keyspace and /healthz/keyspace: one read
 // through the whole path to the database.
 func (s *keyspaceStorage) health() healthz.HealthChecker {
 	return healthz.NamedCheck("keyspace", func(r *http.Request) error {

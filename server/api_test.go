@@ -54,6 +54,11 @@ func TestHealthNamesTheKeyspace(t *testing.T) {
 	if !strings.Contains(string(out), "[+]keyspace ok") || strings.Contains(string(out), "etcd") {
 		t.Errorf("readyz speaks of the wrong storage:\n%s", out)
 	}
+	// Nobody shall restart a server because of its database.
+	out, err = theServer(t).client(t).Discovery().RESTClient().Get().AbsPath("/livez").Param("verbose", "").DoRaw(t.Context())
+	if err != nil || strings.Contains(string(out), "keyspace") {
+		t.Errorf("livez: %v\n%s", err, out)
+	}
 }
 
 func TestMetricsTellOfTheDatabase(t *testing.T) {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -88,6 +89,17 @@ func TestRecover(t *testing.T) {
 	write(t, table, "c", "3")
 	fresh := openURL(t, server(t).SocketURL(), WithSchema(db.opts.schema))
 	write(t, openTable(t, fresh, "default"), "c", "4")
+	for more := true; more; {
+		if more, err = openTable(t, fresh, "default").Sweep(t.Context(), 3); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := dump(t, table, 0); got != fmt.Sprintf("a=1@2 b=2@3 c=4@%d", to+2) {
+		t.Errorf("swept: %s", got)
+	}
+	if err := fresh.Check(t.Context()); err != nil {
+		t.Errorf("swept: %v", err)
+	}
 	if recoverBy(t, table, 10) <= to {
 		t.Error("recovering again goes back")
 	}

@@ -40,3 +40,25 @@ func TestHistory(t *testing.T) {
 	}
 	kept("compacted at the head", kv.History{Head: kv.Head{Revision: 11, Compacted: 11}, Unswept: 6})
 }
+
+// TestHistoryOfManyCommits: what is not added up is told from ids, which in a
+// database with one keyspace is the same.
+func TestHistoryOfManyCommits(t *testing.T) {
+	table := openTable(t, openTest(t), "default").(*table)
+	for range 10 {
+		write(t, table, "a", "1", "b", "2")
+	}
+	err := table.db.read(t.Context(), "test", func(c *conn) error {
+		for exact := range int64(12) {
+			for upTo, want := range map[kv.Revision]int64{1: 0, 11: 10, 21: 20, 1000: 20} {
+				if n, err := c.changesIn(table.id, 1, upTo, exact+1); err != nil || n != want {
+					t.Errorf("up to revision %d, adding up %d commits: %d, %v, want %d", upTo, exact+1, n, err, want)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
