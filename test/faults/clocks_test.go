@@ -134,7 +134,7 @@ func TestClocks(t *testing.T) {
 	st := newStage(t)
 	for _, processes := range []bool{false, true} {
 		t.Run(fmt.Sprintf("processes=%v", processes), func(t *testing.T) {
-			p := &plan{seed: seedOf(t), lasts: 2 * time.Second, recovery: recovery, processes: processes}
+			p := &plan{seed: seedOf(t), lasts: 2 * time.Second, enough: 50, recovery: recovery, processes: processes}
 			r := rand.New(rand.NewPCG(p.seed, 0))
 			for at := 50 * time.Millisecond; at < p.lasts; at += millis(r, 10, 60) {
 				p.steps = append(p.steps, step{at: at, server: r.IntN(servers), kind: jumps, jump: randomJump(r)})

@@ -147,7 +147,7 @@ func TestNetwork(t *testing.T) {
 	t.Parallel()
 	st := newStageAt(t, net.JoinHostPort(w.wires[0].hereAddress.String(), "0"))
 	st.network = w
-	p := &plan{seed: seedOf(t), lasts: 6 * time.Second, recovery: recovery, processes: true}
+	p := &plan{seed: seedOf(t), lasts: 6 * time.Second, enough: 100, recovery: recovery, processes: true}
 	r := rand.New(rand.NewPCG(p.seed, 0))
 	// One is cut off for longer than a call may take: somebody must notice.
 	first := step{at: 500 * time.Millisecond, server: r.IntN(servers), kind: severs, direction: pgproxy.Both, lasts: 2500 * time.Millisecond}

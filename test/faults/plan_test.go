@@ -16,6 +16,8 @@ type plan struct {
 	seed      uint64
 	processes bool // servers are processes of their own
 	lasts     time.Duration
+	// enough is a revision that the run goes on to, on a machine that is slow.
+	enough kv.Revision
 	// recovery is how long it may take, after the last fault, until every server
 	// answers and every watch has caught up.
 	recovery time.Duration
@@ -78,7 +80,7 @@ const longRun = 20
 
 func makePlan(seed uint64, lasts time.Duration, can possible) *plan {
 	r := rand.New(rand.NewPCG(seed, 0))
-	p := &plan{seed: seed, processes: seed%2 == 1, lasts: lasts, recovery: recovery}
+	p := &plan{seed: seed, processes: seed%2 == 1, lasts: lasts, enough: 50, recovery: recovery}
 	long := r.IntN(longRun) == 0
 	if long {
 		p.lasts = max(lasts, 9*time.Second)

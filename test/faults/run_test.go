@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,6 +37,7 @@ type run struct {
 	// lives: a server is not killed before it has come back from the last time.
 	lives  [servers]sync.Mutex
 	before pgproxy.Counts // of the proxy, when the run began
+	told   atomic.Int64   // the highest revision that a client was told
 
 	mu     sync.Mutex
 	counts map[stepKind]int
@@ -122,6 +124,9 @@ func perform(t *testing.T, st *stage, p *plan) (*run, *outcome) {
 		calls.Go(func() { r.call(calling, id) })
 	}
 	r.harm(t.Context())
+	for began := time.Now(); r.told.Load() < p.enough && time.Since(began) < recovery; {
+		time.Sleep(10 * time.Millisecond)
+	}
 	healed := time.Now()
 	stopCalling()
 	calls.Wait()
@@ -194,8 +199,11 @@ func (r *run) call(ctx context.Context, id int) {
 		if err == nil {
 			// Not ctx: the end of a run is no reason to leave a call open.
 			limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), callLimit)
-			err = c.Step(limited, serverName(n), ks).Err
+			answer := c.Step(limited, serverName(n), ks)
 			cancel()
+			err = answer.Err
+			for told := r.told.Load(); answer.Revision > told && !r.told.CompareAndSwap(told, answer.Revision); told = r.told.Load() {
+			}
 		}
 		if err != nil || choose.IntN(10) == 0 {
 			n = choose.IntN(servers)
@@ -320,7 +328,8 @@ func (r *run) settle(ctx context.Context) kv.Revision {
 		for begin := time.Now(); ; {
 			ks, err := r.servers[n].keyspace()
 			if err == nil {
-				limited, cancel := context.WithTimeout(ctx, callLimit)
+				// On a slow machine any answer is an answer.
+				limited, cancel := context.WithTimeout(ctx, r.plan.recovery/2)
 				call := c.List(limited, serverName(n), ks)
 				cancel()
 				if err = call.Err; err == nil {
