@@ -104,6 +104,11 @@ func (k *Keyspace) Txn(ctx context.Context, req kv.TxnRequest) (*kv.TxnResult, e
 		if at == several {
 			return nil, k.refuse("transaction over more than one of %s: each commits by itself; keep what must change together in one of them", l.names())
 		}
+		if at != inParent {
+			if key := l.checkPuts(&req); key != nil {
+				return nil, k.refuse("put of key %q: what is below it is a partition, and the key itself only names that", key)
+			}
+		}
 		res, err := l.engine(at).Txn(ctx, req)
 		if at != inParent && !attached && errors.Is(err, kv.ErrLeaseNotFound) {
 			// The partition has not heard of the lease yet, perhaps.
