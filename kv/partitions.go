@@ -100,6 +100,14 @@ func CheckPartition(parent, prefix string, there []string) error {
 	return nil
 }
 
+// NamingKeyError refuses a partition because the key exists that would only name it:
+// that of the prefix without its last slash. Who reads that key asks where the
+// partition stands, as Kubernetes does.
+func NamingKeyError(prefix string) error {
+	return fmt.Errorf("%w: there is a key %q itself, which shall only name what is below it; delete it or choose another prefix",
+		ErrInvalidRequest, strings.TrimSuffix(prefix, "/"))
+}
+
 // MaxPartitionPrefix bounds the prefix of a partition, in bytes.
 const MaxPartitionPrefix = 512
 

@@ -107,6 +107,12 @@ func testPartitionProgress(t *testing.T, client *clientv3.Client) {
 	for range 20 {
 		head["/q/"] = put("/q/x")
 	}
+	// Kubernetes asks so where a resource stands.
+	for prefix, at := range head {
+		if res, err := client.Get(ctx, strings.TrimSuffix(prefix, "/"), clientv3.WithLimit(1)); err != nil || res.Header.Revision != at {
+			t.Fatalf("%s is at %d, and its name says %+v, %v", prefix, at, res, err)
+		}
+	}
 	watches := map[string]clientv3.WatchChan{}
 	for prefix, at := range head {
 		watches[prefix] = client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithCreatedNotify())

@@ -104,6 +104,11 @@ func (k *Keyspace) Txn(ctx context.Context, req kv.TxnRequest) (*kv.TxnResult, e
 		if at == several {
 			return nil, k.refuse("transaction over more than one of %s: each commits by itself; keep what must change together in one of them", l.names())
 		}
+		if at != inParent {
+			if key := l.checkPuts(&req); key != nil {
+				return nil, k.refuse("put of key %q: what is below it is a partition, and the key itself only names that", key)
+			}
+		}
 		res, err := l.engine(at).Txn(ctx, req)
 		if at != inParent && !attached && errors.Is(err, kv.ErrLeaseNotFound) {
 			// The partition has not heard of the lease yet, perhaps.
@@ -146,6 +151,39 @@ func (k *Keyspace) Status(ctx context.Context) (*kv.Status, error) {
 			return st, err
 		}
 	}
+}
+
+// History tells how much history the parent and all partitions keep together.
+// Errors: errors.ErrUnsupported, if one of them cannot tell.
+func (k *Keyspace) History(ctx context.Context) (kv.History, error) {
+	for try := 0; ; try++ {
+		l := k.layout.Load()
+		all, err := l.history(ctx)
+		if !k.moved(ctx, l, try, err) {
+			return all, err
+		}
+	}
+}
+
+func (l *layout) history(ctx context.Context) (all kv.History, err error) {
+	for i, e := range l.engines() {
+		h, ok := e.(interface {
+			History(ctx context.Context) (kv.History, error)
+		})
+		if !ok {
+			return kv.History{}, fmt.Errorf("read the size of history: %w", errors.ErrUnsupported)
+		}
+		one, err := h.History(ctx)
+		if err != nil {
+			return kv.History{}, err
+		}
+		if i == 0 {
+			all.Head = one.Head
+		}
+		all.Changes += one.Changes
+		all.Unswept += one.Unswept
+	}
+	return all, nil
 }
 
 func (k *Keyspace) refuse(format string, args ...any) error {

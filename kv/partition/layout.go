@@ -48,10 +48,45 @@ func (l *layout) find(s kv.Span) int {
 		}
 		return several
 	}
-	if s.Single() || next == len(l.parts) || !s.ToEnd() && bytes.Compare(s.End, l.parts[next].span.Start) <= 0 {
+	if s.Single() {
+		return l.named(start)
+	}
+	if next == len(l.parts) || !s.ToEnd() && bytes.Compare(s.End, l.parts[next].span.Start) <= 0 {
 		return inParent
 	}
 	return several
+}
+
+// named finds the partition that a key outside of all names, as "/registry/pods"
+// names that of "/registry/pods/". Nobody can write such a key (see checkPuts). It is
+// read for the revision in the answer: that is how Kubernetes asks where a resource
+// stands before it answers a consistent list from its cache.
+func (l *layout) named(key string) int {
+	for i, p := range l.parts {
+		if len(p.prefix) == len(key)+1 && strings.HasPrefix(p.prefix, key) {
+			return i
+		}
+	}
+	return inParent
+}
+
+// checkPuts finds a key that a transaction puts and that names a partition.
+func (l *layout) checkPuts(req *kv.TxnRequest) (key []byte) {
+	for _, ops := range [2][]kv.Op{req.Then, req.Else} {
+		for i := range ops {
+			switch op := &ops[i]; {
+			case op.Put != nil:
+				if at := l.find(kv.Span{Start: op.Put.Key}); at >= 0 && !l.parts[at].span.Contains(op.Put.Key) {
+					return op.Put.Key
+				}
+			case op.Txn != nil:
+				if key := l.checkPuts(op.Txn); key != nil {
+					return key
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // findTxn tells where everything lies that a transaction looks at.

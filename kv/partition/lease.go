@@ -233,16 +233,16 @@ func (k *Keyspace) leaseLoop() {
 // follow ends copies whose lease is gone, and renews the others in time.
 func (k *Keyspace) follow(l *layout) error {
 	var held [][]kv.LeaseID
-	any := false
+	some := false
 	for _, p := range l.parts {
 		ids, _, err := p.engine.LeaseList(k.ctx)
 		if err != nil {
 			return err
 		}
 		held = append(held, ids)
-		any = any || len(ids) > 0
+		some = some || len(ids) > 0
 	}
-	if !any {
+	if !some {
 		return nil
 	}
 	// After the partitions: what has a copy had a lease before.

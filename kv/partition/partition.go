@@ -120,16 +120,15 @@ func (k *Keyspace) Prefixes() []string {
 // one there is now.
 func (k *Keyspace) moved(ctx context.Context, l *layout, try int, err error) bool {
 	switch {
-	case err == nil || errors.Is(err, kv.ErrUnknownOutcome) || try >= maxReopen:
+	case err == nil, errors.Is(err, kv.ErrUnknownOutcome), try >= maxReopen:
 		return false
 	case errors.Is(err, kv.ErrRepartitioned):
 		return k.reopen(ctx, l) == nil
-	case errors.Is(err, kv.ErrClosed):
-		// Another call was quicker, and this one's engine is closed: nothing has
-		// happened.
-		return k.layout.Load() != l && k.ctx.Err() == nil
+	default:
+		// Somebody else has reopened, and closed what this call was using: a
+		// partition that is merged. Nothing has happened then either.
+		return errors.Is(err, kv.ErrClosed) && k.ctx.Err() == nil && k.layout.Load() != l
 	}
-	return false
 }
 
 // reopen replaces a layout that does not hold any more.
@@ -222,11 +221,18 @@ func (k *Keyspace) assembleOnce(ctx context.Context, old *layout) (_ *layout, er
 // refuseStrays makes sure that the parent has no keys that belong to a
 // partition: nobody would find them any more.
 func (k *Keyspace) refuseStrays(ctx context.Context, parent Engine, prefix string) error {
-	res, err := parent.Range(ctx, kv.RangeRequest{Span: kv.Prefix([]byte(prefix)), Limit: 1, KeysOnly: true})
-	if err != nil {
-		return err
-	}
-	if len(res.KVs) > 0 {
+	named := kv.Span{Start: []byte(strings.TrimSuffix(prefix, "/"))}
+	for _, span := range []kv.Span{kv.Prefix([]byte(prefix)), named} {
+		if len(span.Start) == 0 {
+			continue
+		}
+		res, err := parent.Range(ctx, kv.RangeRequest{Span: span, Limit: 1, KeysOnly: true})
+		if err != nil {
+			return err
+		}
+		if len(res.KVs) == 0 {
+			continue
+		}
 		return fmt.Errorf("open keyspace %q: %w: it is split at %q, and yet holds %d keys there itself, such as %q: a program that knows no partitions has written them. "+
 			"With all servers stopped, put both together with atoll kv merge --keyspace %s --prefix %s (of keys that both have, the partition's stay), and split it again",
 			k.name, kv.ErrInvalidRequest, prefix, res.Count, res.KVs[0].Key, k.name, prefix)

@@ -49,7 +49,7 @@ func (r *across) key(a *area) []byte {
 	if a.prefix != "" {
 		return fmt.Appendf(nil, "%s%d", a.prefix, r.IntN(8))
 	}
-	return []byte([]string{"a/1", "a/2", "b", "b.", "c/1", "c/2", "d", "d0", "e"}[r.IntN(9)])
+	return []byte([]string{"a/1", "a/2", "b.", "c/1", "c/2", "d.", "d0", "e"}[r.IntN(8)])
 }
 
 var leases = []kv.LeaseID{71, 72, 73}

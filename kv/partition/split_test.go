@@ -231,6 +231,38 @@ func TestRefusedSplits(t *testing.T) {
 	})
 }
 
+// TestNamingKey reads the key that names a partition, to learn where it stands: so
+// does Kubernetes before it answers a consistent list from a cache.
+func TestNamingKey(t *testing.T) {
+	s := newStore(t).open()
+	s.put("/events", "in the way")
+	s.put("/events/a", "")
+	s.close()
+	s.offline(func(db *sqlite.DB) {
+		if _, err := db.Split(t.Context(), "default", "/events/", kv.SplitOptions{}); !errors.Is(err, kv.ErrInvalidRequest) {
+			t.Fatalf("split beside a key that names it: %v", err)
+		}
+	})
+	s.open()
+	s.delete("/events")
+	s.close()
+	s.split("/events/")
+	s.open()
+	at := s.put("/events/a", "")
+	for range 5 {
+		s.put("/other", "")
+	}
+	req := kv.RangeRequest{Span: kv.Span{Start: []byte("/events")}, Limit: 1}
+	if res, err := s.Range(t.Context(), req); err != nil || res.Revision != at || res.Count != 0 {
+		t.Errorf("the partition is at %d, and its name says %+v, %v", at, res, err)
+	}
+	_, err := s.Txn(t.Context(), kv.TxnRequest{Then: []kv.Op{{Put: &kv.PutOp{Key: []byte("/events")}}}})
+	if !errors.Is(err, kv.ErrInvalidRequest) {
+		t.Errorf("put of the key that names a partition: %v", err)
+	}
+	s.put("/events-of-others", "") // is none of it
+}
+
 // TestStrays refuses a keyspace in which somebody wrote past a partition.
 func TestStrays(t *testing.T) {
 	s := newStore(t, "/events/").open()

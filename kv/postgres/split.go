@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -213,6 +214,11 @@ func (m *mover) split() (*kv.Moved, error) {
 		return nil, err
 	}
 	m.opts.Step("count keys", 0, 0)
+	naming, _ := m.integers(fmt.Sprintf(`SELECT 1 FROM current WHERE ks = %d AND key = %s AND version > 0`,
+		m.ks, bytesLiteral([]byte(strings.TrimSuffix(m.prefix, "/")))))
+	if len(naming) > 0 {
+		return nil, kv.NamingKeyError(m.prefix)
+	}
 	moved := m.count(m.ks)
 	if m.err != nil || m.opts.DryRun {
 		return moved, m.err

@@ -191,6 +191,13 @@ func (m *mover) split() (*kv.Moved, error) {
 	if err := kv.CheckPartition(m.parent, m.prefix, kv.PartitionPrefixes(m.parent, names)); err != nil {
 		return nil, err
 	}
+	n, err := m.integer(`SELECT count(*) FROM current WHERE ks = ?1 AND key = substr(?3, 1, length(?3) - 1) AND version > 0`)
+	if err != nil {
+		return nil, err
+	}
+	if n > 0 {
+		return nil, kv.NamingKeyError(m.prefix)
+	}
 	moved, err := m.choose("?1", "")
 	if err != nil {
 		return nil, err
