@@ -12,6 +12,9 @@ RUNS     ?= 6
 DATASTORE ?=
 # make test RACE= does without the race detector, and so without a C compiler.
 RACE     ?= -race
+# So many tests of a package at once, more than cores: most wait, for disks, leases
+# and databases.
+PARALLEL ?= 4
 
 .DEFAULT_GOAL := help
 .PHONY: help build demo kubectl test race faults conformance floors lint bench generate clean go gcc postgres
@@ -46,18 +49,18 @@ test: go gcc postgres ## all tests; installs what is missing
 	status=0; \
 	if [ -n "$$race" ]; then \
 		echo "packages without Kubernetes in them: $(GO) test $(RACE)"; \
-		$(GO) test $(RACE) -timeout 15m $$race || status=1; \
+		$(GO) test $(RACE) -parallel $(PARALLEL) -timeout 15m $$race || status=1; \
 	fi; \
 	if [ -n "$$plain" ]; then \
 		echo "packages with Kubernetes in them: $(GO) test, two at a time; compiling them takes minutes the first time"; \
 		$(GO) list -e -export -test -deps $$plain >/dev/null; \
-		$(GO) test -p 2 -vet=off -timeout 20m $$plain || status=1; \
+		$(GO) test -p 2 -parallel $(PARALLEL) -vet=off -timeout 20m $$plain || status=1; \
 	fi; \
 	exit $$status
 
 race: go gcc postgres ## only the tests that run under the race detector
 	@tests=$$($(sort_tests)) || exit 1; \
-	$(GO) test $(RACE) -timeout 15m $$(echo "$$tests" | $(call of_group,race))
+	$(GO) test $(RACE) -parallel $(PARALLEL) -timeout 15m $$(echo "$$tests" | $(call of_group,race))
 
 faults: go postgres ## RUNS=6 faulted runs of three servers on a PostgreSQL, or on ATOLL_TEST_DATASTORE (docs/faults.md)
 	$(GO) test ./test/faults -v -timeout 2h -run TestFaults -faults.runs $(RUNS)

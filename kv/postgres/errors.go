@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"strings"
 
@@ -106,7 +107,7 @@ func (db *DB) fail(ctx context.Context, op string, err error) error {
 		return nil
 	}
 	for _, own := range []error{kv.ErrUnavailable, kv.ErrUnknownOutcome, kv.ErrBehind, kv.ErrClosed, kv.ErrCompacted,
-		kv.ErrFutureRevision, kv.ErrNewerSchema, kv.ErrInvalidRequest, kv.ErrRequestTooLarge} {
+		kv.ErrFutureRevision, kv.ErrKeyNotFound, kv.ErrPartitionExists, fs.ErrNotExist, kv.ErrNewerSchema, kv.ErrInvalidRequest, kv.ErrRequestTooLarge} {
 		if errors.Is(err, own) {
 			return err
 		}

@@ -45,6 +45,7 @@ func through(t testing.TB, p *pgproxy.Proxy, s *playground.Server, name string) 
 // wrong on the way to it. All of it is hidden from the clients, whose answers
 // must be explained by one order of their transactions.
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	s := server(t)
 	for name, faults := range map[string]pgproxy.Faults{
 		"lost replies to COMMIT": {LoseCommitReply: 0.1},
@@ -54,7 +55,10 @@ func TestFaults(t *testing.T) {
 		"cut connections":        {Cut: 0.002},
 		"all of it":              {LoseCommitReply: 0.03, AbandonCommit: 0.03, Fail: 0.005, FailCommit: 0.03, Cut: 0.001},
 	} {
-		t.Run(name, func(t *testing.T) { testFaults(t, s, pgproxy.PostgreSQL, faults, 60) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testFaults(t, s, pgproxy.PostgreSQL, faults, 60)
+		})
 	}
 	// What these are documented to do, on top of how they order transactions.
 	for _, which := range pgproxy.Databases() {
@@ -172,8 +176,9 @@ func testUnknownOutcome(t *testing.T, d *database) {
 
 // TestTerminated: the database throws sessions out in the middle of commits.
 func TestTerminated(t *testing.T) {
+	t.Parallel()
 	s := server(t)
-	db := openTest(t)
+	db := openURL(t, s.URL()+"&application_name=terminated", schemaOf(t))
 	k := openStore(t, db, mvcc.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -188,7 +193,7 @@ func TestTerminated(t *testing.T) {
 		})
 	}
 	for range 20 {
-		sql(t, s, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'atoll'`)
+		sql(t, s, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'terminated'`)
 		time.Sleep(20 * time.Millisecond) // that many times under load; nothing is waited for
 	}
 	cancel()
@@ -202,6 +207,7 @@ func TestTerminated(t *testing.T) {
 // TestCrash kills the database under load, again and again: what was
 // acknowledged is there, once, and the servers go on by themselves.
 func TestCrash(t *testing.T) {
+	t.Parallel()
 	s := own(t, playground.Config{})
 	db := openURL(t, s.URL())
 	k := openStore(t, db, mvcc.Options{})
@@ -241,6 +247,7 @@ func TestCrash(t *testing.T) {
 // TestPause: a database that is frozen is unavailable after a bounded time, and
 // available again by itself.
 func TestPause(t *testing.T) {
+	t.Parallel()
 	s := own(t, playground.Config{})
 	db := openURL(t, s.URL(), WithTimeout(500*time.Millisecond))
 	table := openTable(t, db, "default")
@@ -390,7 +397,7 @@ func TestBehind(t *testing.T) {
 				write(t, openTable(t, fresh, "default"), "a", "other", "b", "other")
 			}
 			err = table.Update(t.Context(), nil, func(tx kv.Tx) error { return changesOf(tx, "b", "2") })
-			if !errors.Is(err, kv.ErrBehind) || !strings.Contains(err.Error(), "restart every server") {
+			if !errors.Is(err, kv.ErrBehind) || !strings.Contains(err.Error(), "atoll kv recover") {
 				t.Errorf("update: %v", err)
 			}
 			if _, _, err := table.Range(t.Context(), kv.RangeRequest{Span: kv.Prefix(nil)}, true); !errors.Is(err, kv.ErrBehind) {

@@ -15,6 +15,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestRandom(t *testing.T) {
+	t.Parallel()
 	eachDatabase(t, func(t *testing.T, d *database) {
 		for seed := range uint64(*seeds) {
 			kvtest.Random(t, seed, 600, func(t testing.TB) kv.Keyspace { return d.store(t) })
@@ -23,6 +24,7 @@ func TestRandom(t *testing.T) {
 }
 
 func TestConcurrent(t *testing.T) {
+	t.Parallel()
 	eachDatabase(t, func(t *testing.T, d *database) {
 		for seed := range uint64(*seeds) {
 			kvtest.Concurrent(t, seed, 16, 60, func(t testing.TB) kv.Keyspace { return d.store(t) })

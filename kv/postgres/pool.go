@@ -155,7 +155,12 @@ func isOwn(err error) bool {
 
 // read runs fn, which changes nothing, with a connection, until it succeeds.
 // limit bounds each try.
-func (db *DB) read(ctx context.Context, op string, limit time.Duration, fn func(c *conn) error) error {
+func (db *DB) read(ctx context.Context, op string, limit time.Duration, fn func(c *conn) error) (err error) {
+	if err := ctx.Err(); err != nil {
+		return err // nothing below is sure to notice before the answer is there
+	}
+	ctx, span := db.span(ctx, op)
+	defer func() { finish(span, err) }()
 	select {
 	case db.pool.reads <- struct{}{}:
 	case <-ctx.Done():

@@ -11,6 +11,7 @@ package postgres
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -52,6 +53,7 @@ type options struct {
 	timeout  time.Duration
 	poll     time.Duration
 	clock    clock.WithTicker
+	readOnly bool
 }
 
 // Option changes how a database is used.
@@ -84,7 +86,11 @@ func WithClock(c clock.WithTicker) Option { return func(o *options) { o.clock = 
 // What it leaves out comes from libpq's environment variables and password file.
 // Databases that could lose acknowledged writes by their settings are refused.
 // Errors: kv.ErrNewerSchema, kv.ErrInvalidRequest, kv.ErrUnavailable.
-func Open(ctx context.Context, url string, opts ...Option) (_ *DB, err error) {
+func Open(ctx context.Context, url string, opts ...Option) (*DB, error) {
+	return open(ctx, url, opts)
+}
+
+func open(ctx context.Context, url string, opts []Option) (_ *DB, err error) {
 	o := options{schema: "atoll", maxConns: 16, timeout: 10 * time.Second, clock: clock.RealClock{}}
 	for _, opt := range opts {
 		opt(&o)
@@ -143,7 +149,7 @@ func parse(url string, o *options) (*pgconn.Config, error) {
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = 5 * time.Second
 	}
-	if config.ValidateConnect == nil {
+	if config.ValidateConnect == nil && !(o.readOnly && oneHost(config)) {
 		// Of several hosts, the one that takes writes.
 		config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
@@ -153,20 +159,24 @@ func parse(url string, o *options) (*pgconn.Config, error) {
 	return config, nil
 }
 
-// describe names a database without its password.
 // Where names the database for people: hosts and database, no user or password.
 func (db *DB) Where() string { return "postgres://" + db.where }
 
-func describe(c *pgconn.Config) string {
-	hosts := []string{net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))}
+// describe names a database without its password.
+func describe(c *pgconn.Config) string { return strings.Join(hosts(c), ",") + "/" + c.Database }
+
+func hosts(c *pgconn.Config) []string {
+	all := []string{net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))}
 	for _, f := range c.Fallbacks {
 		h := net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port)))
-		if h != hosts[len(hosts)-1] { // with and without TLS
-			hosts = append(hosts, h)
+		if h != all[len(all)-1] { // with and without TLS
+			all = append(all, h)
 		}
 	}
-	return strings.Join(hosts, ",") + "/" + c.Database
+	return all
 }
+
+func oneHost(c *pgconn.Config) bool { return len(hosts(c)) == 1 }
 
 // sessionConfig is the configuration with the settings of our sessions.
 func (db *DB) sessionConfig() *pgconn.Config {
@@ -187,20 +197,28 @@ func (db *DB) Open(ctx context.Context, keyspace string) (kv.Table, error) {
 		return nil, fmt.Errorf("open keyspace %q: %w: it needs a name without zero bytes", keyspace, kv.ErrInvalidRequest)
 	}
 	db.mu.Lock()
-	t := db.tables[keyspace]
+	old := db.tables[keyspace]
 	db.mu.Unlock()
-	if t != nil {
-		return t, nil
+	if old != nil && !errors.Is(old.usable(), kv.ErrRepartitioned) {
+		return old, nil
 	}
+	_, _, partition := kv.ParsePartitionName(keyspace)
 	origin := make([]byte, tokenSize)
 	rand.Read(origin)
-	t = newTable(db, keyspace)
+	t := newTable(db, keyspace)
 	// Who comes second in making one changes nothing and finds the other's.
 	err := db.read(ctx, "open keyspace", db.opts.timeout, func(c *conn) error {
 		for range 2 {
 			found, err := t.find(c)
 			if err != nil || found {
 				return err
+			}
+			if db.opts.readOnly {
+				return fmt.Errorf("database %s: %w", db.where, kv.ErrKeyNotFound)
+			}
+			if partition {
+				// Made by Split, and by nobody who has only heard of it.
+				return kv.ErrKeyNotFound
 			}
 			c.send(qNewKeyspace, []byte(keyspace), origin)
 			c.sync()
@@ -225,8 +243,11 @@ func (db *DB) Open(ctx context.Context, keyspace string) (kv.Table, error) {
 	}
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	if other := db.tables[keyspace]; other != nil {
+	if other := db.tables[keyspace]; other != nil && other != old {
 		return other, nil
+	}
+	if old != nil && old.id == t.id {
+		t.newest = old.floor() // what was known must still be there
 	}
 	db.tables[keyspace] = t
 	return t, nil

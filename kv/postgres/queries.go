@@ -18,6 +18,7 @@ const (
 	qKeyspaces
 	qKeyspace
 	qNewKeyspace
+	qRenew
 	qVerify
 	qHeads
 	qGets
@@ -49,6 +50,7 @@ const (
 	qSweepSegments
 	qSweepProgress
 	qHistory
+	qKept
 
 	// Families over the kinds of span: add a spanKind.
 	qRange
@@ -138,6 +140,8 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 		INSERT INTO head (ks, rev, sub, compacted, next_id, fence, token) SELECT id, 1, 0, 0, 1, 0, $2 FROM k`,
 		oidText, oidBytes)
 
+	set(qRenew, `UPDATE keyspace SET origin = $2 WHERE id = $1`, oidInt4, oidBytes)
+
 	// What a server knows of a keyspace (origin, and a commit), held against
 	// what the database knows.
 	set(qVerify, `SELECT u.i, k.origin, h.rev, h.sub, s.token,
@@ -148,19 +152,19 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 		LEFT JOIN LATERAL (SELECT s.token FROM segment s WHERE s.ks = u.ks AND s.rev = u.rev AND s.sub = u.sub OFFSET 0) s ON true`,
 		oidInt4Array, oidInt8Array, oidInt4Array)
 
-	const head = `h.rev, h.sub, h.compacted, h.next_id, h.token`
-	set(qHeads, `SELECT `+head+`, u.i
+	set(qHeads, `SELECT `+headColumns+`, u.i, k.origin
 		FROM unnest($1::int4[]) WITH ORDINALITY u(ks, i)
-		CROSS JOIN LATERAL (SELECT `+head+` FROM head h WHERE h.ks = u.ks OFFSET 0) h`, oidInt4Array)
-	set(qGets, `SELECT `+head+`, u.i, c.version, c.mod, c.create_rev, c.lease, l.value
+		CROSS JOIN LATERAL (SELECT `+headColumns+` FROM head h WHERE h.ks = u.ks OFFSET 0) h
+		LEFT JOIN LATERAL (SELECT k.origin FROM keyspace k WHERE k.id = u.ks OFFSET 0) k ON true`, oidInt4Array)
+	set(qGets, `SELECT `+headColumns+`, u.i, c.version, c.mod, c.create_rev, c.lease, l.value
 		FROM head h
 		LEFT JOIN LATERAL (SELECT * FROM unnest($2::bytea[], $3::bool[]) WITH ORDINALITY u(key, want, i) OFFSET 0) u ON true
 		LEFT JOIN LATERAL (SELECT c.id, c.version, c.mod, c.create_rev, c.lease FROM current c
 			WHERE c.ks = $1 AND c.key = u.key AND c.version > 0 OFFSET 0) c ON true
 		LEFT JOIN LATERAL (SELECT l.value FROM log l WHERE l.ks = $1 AND l.id = c.id AND u.want OFFSET 0) l ON true
 		WHERE h.ks = $1`, oidInt4, oidByteArray, oidBoolArray)
-	set(qLock, `SELECT `+head+`, `+d.noTimeout+` FROM head h WHERE h.ks = $1 `+d.lock, oidInt4)
-	set(qHead, `SELECT `+head+` FROM head h WHERE h.ks = $1`, oidInt4)
+	set(qLock, `SELECT `+headColumns+`, `+d.noTimeout+` FROM head h WHERE h.ks = $1 `+d.lock, oidInt4)
+	set(qHead, `SELECT `+headColumns+` FROM head h WHERE h.ks = $1`, oidInt4)
 	set(qLoad, `SELECT u.i, c.id, c.version, c.mod, c.create_rev, c.lease, l.value
 		FROM unnest($2::bytea[], $3::bool[]) WITH ORDINALITY u(key, want, i)
 		CROSS JOIN LATERAL (SELECT c.id, c.version, c.mod, c.create_rev, c.lease FROM current c
@@ -249,6 +253,13 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 
 	set(qHistory, `SELECT count(*) FROM log WHERE ks = $1 AND id > 0`, oidInt4)
 
+	// By ids, which have no gaps: where the first commit above the compaction
+	// revision begins, and where sweeping stands.
+	set(qKept, `SELECT h.rev, h.compacted, h.next_id, w.swept, w.id, (
+			SELECT s.id FROM segment s WHERE s.ks = $1 AND s.rev > h.compacted ORDER BY s.rev, s.sub LIMIT 1)
+		FROM head h CROSS JOIN LATERAL (SELECT w.swept, w.id FROM sweep w WHERE w.ks = $1 OFFSET 0) w
+		WHERE h.ks = $1`, oidInt4)
+
 	// The change of a key that counted at revision $4: the walk ends at it, or at
 	// a change that was swept, which means that the key did not exist.
 	const walk = `(WITH RECURSIVE w (id, rev, prev_id) AS (
@@ -284,7 +295,7 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 			ELSE coalesce((SELECT l.version > 0 FROM log l WHERE l.ks = $1 AND l.id = `+walk+`), false) END`)
 	}
 	if d.joins != nil {
-		d.joins.override(set, head)
+		d.joins.override(set)
 	}
 	return q
 }

@@ -18,9 +18,8 @@ type joins struct {
 }
 
 // override replaces the statements whose plan is PostgreSQL's own affair. Their
-// parameters and results are the same, except where it says so. head is what is
-// selected of a head.
-func (j *joins) override(set func(name query, sql string, params ...uint32), head string) {
+// parameters and results are the same, except where it says so.
+func (j *joins) override(set func(name query, sql string, params ...uint32)) {
 	// The oldest commit that is certainly there is known without looking: see
 	// keepCommits.
 	set(qVerify, j.hint([]string{"u", "k", "h", "s"})+fmt.Sprintf(`SELECT u.i, k.origin, h.rev, h.sub, s.token, greatest(h.rev - %d, 1)
@@ -30,9 +29,10 @@ func (j *joins) override(set func(name query, sql string, params ...uint32), hea
 		%[2]s segment s ON s.ks = u.ks AND s.rev = u.rev AND s.sub = u.sub`, keepCommits, j.left),
 		oidInt4Array, oidInt8Array, oidInt4Array)
 
-	set(qHeads, j.hint([]string{"u", "h"})+`SELECT `+head+`, u.i
-		FROM unnest($1::int4[]) WITH ORDINALITY u(ks, i) `+j.inner+` head h ON h.ks = u.ks`, oidInt4Array)
-	set(qGets, j.hint([]string{"h", "u", "c", "l"})+`SELECT `+head+`, u.i, c.version, c.mod, c.create_rev, c.lease, l.value
+	set(qHeads, j.hint([]string{"u", "h", "k"})+`SELECT `+headColumns+`, u.i, k.origin
+		FROM unnest($1::int4[]) WITH ORDINALITY u(ks, i) `+j.inner+` head h ON h.ks = u.ks
+		`+j.left+` keyspace k ON k.id = u.ks`, oidInt4Array)
+	set(qGets, j.hint([]string{"h", "u", "c", "l"})+`SELECT `+headColumns+`, u.i, c.version, c.mod, c.create_rev, c.lease, l.value
 		FROM head h
 		LEFT JOIN unnest($2::bytea[], $3::bool[]) WITH ORDINALITY u(key, want, i) ON true
 		`+j.left+` current c ON c.ks = $1 AND c.key = u.key AND c.version > 0

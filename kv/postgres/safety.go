@@ -27,6 +27,9 @@ func (db *DB) prepare(ctx context.Context) error {
 		if err := db.checkServer(ctx, c); err != nil {
 			return err
 		}
+		if db.opts.readOnly {
+			return db.checkSchema(ctx, c)
+		}
 		return db.migrate(ctx, c)
 	})
 }
@@ -71,6 +74,9 @@ func (db *DB) checkServer(ctx context.Context, c *pgconn.PgConn) error {
 	// Not every build has it. It compresses values above 2 KB at a tenth of the
 	// cost of the default.
 	db.lz4 = found["lz4"] == "true"
+	if db.opts.readOnly {
+		delete(found, "in_recovery") // to look at a standby does no harm
+	}
 	return db.dialect.check(found, db.opts.maxConns+1)
 }
 

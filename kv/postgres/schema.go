@@ -99,6 +99,11 @@ CREATE TABLE sweep (
 	id    bigint  NOT NULL  -- of the log, where it goes on
 ) {sweep};
 `,
+	`
+-- Counts how often the keyspace was split or merged. It is read with every head,
+-- so that no server goes on with partitions that are not those any more.
+ALTER TABLE head ADD COLUMN layout integer NOT NULL DEFAULT 0;
+`,
 }
 
 // How long a migration may take, with the wait for other servers that migrate:
@@ -139,8 +144,7 @@ func (db *DB) migrateOnce(ctx context.Context, c *pgconn.PgConn) (err error) {
 	}
 	ours := len(migrations)
 	if version > ours {
-		return fmt.Errorf("%w: schema %s has version %d, this program knows up to %d; run a newer Atoll",
-			kv.ErrNewerSchema, schema, version, ours)
+		return db.newerSchema(version)
 	}
 	if version == ours {
 		return nil

@@ -72,6 +72,7 @@ func TestSchemaByAdministrator(t *testing.T) {
 // TestRefused: a database that could forget is not used, and the error says why
 // and what to do.
 func TestRefused(t *testing.T) {
+	t.Parallel()
 	s := own(t, playground.Config{})
 	refused := func(t *testing.T, url string, want error, say ...string) {
 		t.Helper()

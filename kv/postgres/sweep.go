@@ -18,6 +18,9 @@ import (
 // It holds no row that writers wait for, except those of deleted keys. Servers
 // that sweep at once take turns.
 func (t *table) Sweep(ctx context.Context, limit int) (more bool, err error) {
+	if err := t.writable("sweep"); err != nil {
+		return false, err
+	}
 	err = t.read(ctx, "sweep", statementLimit, func(c *conn) error {
 		more, err = t.sweep(c, limit)
 		return err

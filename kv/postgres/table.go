@@ -14,7 +14,9 @@ type table struct {
 	name   string
 	id     int32
 	origin []byte
-	gets   *getter
+	// renewed is the origin that this process has given it, or is about to.
+	renewed []byte
+	gets    *getter
 
 	mu sync.Mutex
 	// newest commit that any answer told.
@@ -26,6 +28,9 @@ type table struct {
 
 	// marks says where in the log recent revisions end.
 	marks marks
+	// layout of the keyspace as it was met first: see split.go.
+	layout int32
+	met    bool
 
 	// polled is the newest commit known when the poll under way began.
 	polled commitID
@@ -101,9 +106,10 @@ func (t *table) resultHead(c *conn) (h head, err error) {
 		return nil
 	})
 	if err == nil && !found {
+		c.broken = true // the other answers are still to come
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		err = t.fallBehind("the keyspace is gone")
+		err = t.endReplaced(true)
 	}
 	return h, err
 }

@@ -27,6 +27,7 @@ type tx struct {
 	changes  []kv.Change
 	leaseOps []leaseOp
 	compact  kv.Revision
+	origin   []byte // that the keyspace gets, if it is to be another
 }
 
 var _ kv.Tx = (*tx)(nil)
@@ -84,6 +85,7 @@ func (x *tx) begin(ahead []kv.Lookup) error {
 			return err
 		}
 		if err := t.saw(x.head, floor); err != nil {
+			c.broken = true // the other answers are still to come
 			return err
 		}
 		if len(keys) > 0 {
@@ -107,6 +109,7 @@ func (x *tx) ask(send func(), receive func() error) error {
 	if x.err != nil {
 		return x.err
 	}
+	_, span := x.t.db.span(x.ctx, "read in a transaction")
 	x.err = x.c.within(x.ctx, statementLimit, func() error {
 		send()
 		x.c.sync()
@@ -118,6 +121,7 @@ func (x *tx) ask(send func(), receive func() error) error {
 		}
 		return x.c.ready()
 	})
+	finish(span, x.err)
 	return x.err
 }
 
@@ -275,7 +279,9 @@ func (x *tx) Write(revision kv.Revision, changes []kv.Change) error {
 	return nil
 }
 
-func (x *tx) dirty() bool { return len(x.changes) > 0 || len(x.leaseOps) > 0 || x.compact != 0 }
+func (x *tx) dirty() bool {
+	return len(x.changes) > 0 || len(x.leaseOps) > 0 || x.compact != 0 || x.origin != nil
+}
 
 // send sends what the transaction writes, as one commit, and returns in how many
 // statements.
@@ -291,6 +297,10 @@ func (x *tx) send(id commitID) (statements int) {
 	}
 	if x.compact != 0 {
 		c.send(qCompact, ks, int8(x.compact))
+		statements++
+	}
+	if x.origin != nil {
+		c.send(qRenew, ks, x.origin)
 		statements++
 	}
 	if len(x.changes) > 0 {

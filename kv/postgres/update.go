@@ -39,6 +39,9 @@ func (t *table) SetCompacted(ctx context.Context, rev kv.Revision) error {
 // update runs fn in transactions until one of them commits or fn refuses. A
 // transaction is tried again only if it is certain that it had no effect.
 func (t *table) update(ctx context.Context, op string, ahead []kv.Lookup, fn func(*tx) error) error {
+	if err := t.writable(op); err != nil {
+		return err
+	}
 	if err := t.usable(); err != nil {
 		return err
 	}
@@ -65,15 +68,20 @@ func (t *table) update(ctx context.Context, op string, ahead []kv.Lookup, fn fun
 
 // attempt is one transaction.
 func (t *table) attempt(ctx context.Context, ahead []kv.Lookup, fn func(*tx) error, refused *error) error {
+	// The wait for a connection is part of it.
+	_, span := t.db.span(ctx, "begin")
 	wait, done := context.WithTimeout(ctx, t.db.opts.timeout)
 	c, err := t.db.pool.take(wait)
 	done()
 	if err != nil {
+		finish(span, err)
 		return err
 	}
 	defer t.db.pool.give(c)
 	x := &tx{t: t, c: c, ctx: ctx}
-	if err := x.begin(ahead); err != nil {
+	err = x.begin(ahead)
+	finish(span, err)
+	if err != nil {
 		t.giveUp(c, err)
 		return err
 	}
@@ -119,6 +127,7 @@ func (t *table) commit(x *tx) error {
 	c := x.c
 	id := x.nextCommit()
 	c.warning = ""
+	_, span := t.db.span(x.ctx, "commit")
 	failed := c.within(context.Background(), t.db.opts.timeout, func() error {
 		statements := x.send(id)
 		c.send(qCommit)
@@ -145,6 +154,7 @@ func (t *table) commit(x *tx) error {
 		}
 		return c.ready()
 	})
+	finish(span, failed)
 	if !c.broken && t.db.dialect.notify && len(x.changes) > 0 {
 		c.owed++ // the answer to the notification, which nobody waits for
 	}
@@ -167,10 +177,11 @@ func (t *table) commit(x *tx) error {
 // the head after it knows that it has ended, one way or the other; and the
 // commit of that finding makes sure that what was found is as durable as any
 // commit.
-func (t *table) resolve(x *tx, id commitID, failed error) error {
-	ctx := context.WithoutCancel(x.ctx)
+func (t *table) resolve(x *tx, id commitID, failed error) (err error) {
+	ctx, span := t.db.span(context.WithoutCancel(x.ctx), "look up a commit")
+	defer func() { finish(span, err) }()
 	committed, known := false, false
-	err := t.db.retry(ctx, "look up a commit", func() error {
+	err = t.db.retry(ctx, "look up a commit", func() error {
 		return t.db.with(ctx, t.db.opts.timeout, func(c *conn) error {
 			found, oldest, at, err := t.findCommit(c, id)
 			if err != nil {
@@ -183,7 +194,7 @@ func (t *table) resolve(x *tx, id commitID, failed error) error {
 		})
 	})
 	switch {
-	case errors.Is(err, kv.ErrBehind):
+	case errors.Is(err, kv.ErrBehind) && !errors.Is(err, kv.ErrRepartitioned):
 		return err
 	case err != nil:
 		return fmt.Errorf("commit: database %s: %w: its answer was lost (%w), and so far nobody can be asked: %w", t.db.where, kv.ErrUnknownOutcome, failed, err)
@@ -234,7 +245,10 @@ func (t *table) findCommit(c *conn, id commitID) (found bool, oldest kv.Revision
 		err = c.lost(errors.New(c.warning))
 		return
 	}
-	return found, oldest, h.last, t.saw(h, floor)
+	if err = t.saw(h, floor); errors.Is(err, kv.ErrRepartitioned) {
+		err = nil // what came after the commit does not change what became of it
+	}
+	return found, oldest, h.last, err
 }
 
 // learn notes a commit of our own.

@@ -106,6 +106,7 @@ const (
 	SequencesCached    = "sequences cached"
 	LocksLost          = "connections without locks"
 	Freezes            = "freezes"
+	Lost               = "connections lost in a partition"
 	failedPrefix       = "failed "
 	failedCommitPrefix = "failed commit "
 )
@@ -153,14 +154,15 @@ func (c *counts) snapshot() Counts {
 
 // Link is all connections of one client.
 type Link struct {
-	name   string
-	proxy  *Proxy
-	frozen gate
+	name    string
+	proxy   *Proxy
+	divided gates
 
-	mu       sync.Mutex
-	faults   Faults
-	opened   uint64 // connections so far
-	sessions map[*session]struct{}
+	mu         sync.Mutex
+	faults     Faults
+	opened     uint64 // connections so far
+	sessions   map[*session]struct{}
+	swallowing Direction
 }
 
 // Set sets what goes wrong from now on.
@@ -169,17 +171,6 @@ func (l *Link) Set(f Faults) {
 	defer l.mu.Unlock()
 	l.faults = f
 }
-
-// Freeze lets nothing through, in either direction, as a network that is
-// divided: connections stay open, nobody answers, and not even the end of a
-// connection gets through.
-func (l *Link) Freeze() {
-	l.proxy.counts.add(Freezes)
-	l.frozen.close()
-}
-
-// Thaw ends a Freeze. What was held up arrives, as with TCP it does.
-func (l *Link) Thaw() { l.frozen.open() }
 
 // Cut ends all connections.
 func (l *Link) Cut() {
@@ -230,51 +221,11 @@ func (l *Link) serve(client net.Conn, startup *pgproto3.StartupMessage) {
 	// on the machine.
 	s.upChance = rand.New(rand.NewPCG(l.proxy.config.Seed, name.Sum64()+2*number))
 	s.downChance = rand.New(rand.NewPCG(l.proxy.config.Seed, name.Sum64()+2*number+1))
-	if !l.frozen.wait(ctx) {
+	if !l.divided.wait(ctx, Both) {
 		return
 	}
 	if s.server, err = l.proxy.dial(ctx); err != nil {
 		return // as a database that is not there: the connection ends
 	}
 	s.run(raw)
-}
-
-// gate holds up what passes while it is closed.
-type gate struct {
-	mu   sync.Mutex
-	shut chan struct{} // closed when the gate opens; nil while it is open
-}
-
-func (g *gate) close() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.shut == nil {
-		g.shut = make(chan struct{})
-	}
-}
-
-func (g *gate) open() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.shut != nil {
-		close(g.shut)
-		g.shut = nil
-	}
-}
-
-// wait waits until the gate is open; it reports false if ctx ends before.
-func (g *gate) wait(ctx context.Context) bool {
-	for {
-		g.mu.Lock()
-		shut := g.shut
-		g.mu.Unlock()
-		if shut == nil {
-			return ctx.Err() == nil
-		}
-		select {
-		case <-shut:
-		case <-ctx.Done():
-			return false
-		}
-	}
 }

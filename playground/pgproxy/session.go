@@ -10,7 +10,6 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgproto3"
 )
@@ -37,6 +36,8 @@ type session struct {
 	// inTransaction by the last ReadyForQuery.
 	inTransaction atomic.Bool
 
+	lost bool // something that was sent; the link's mutex guards it
+
 	replies replies
 	// farewell is the last that the client hears.
 	farewell atomic.Pointer[[]byte]
@@ -46,8 +47,8 @@ type session struct {
 const maxMessage = 1 << 30
 
 func (s *session) run(startup []byte) {
-	s.up = newPipe(s, s.server, func(f Faults) time.Duration { return f.ToServer })
-	s.down = newPipe(s, s.client, func(f Faults) time.Duration { return f.ToClient })
+	s.up = newPipe(s, s.server, ToServer)
+	s.down = newPipe(s, s.client, ToClient)
 	// Authentication ends with a ReadyForQuery, as a query does.
 	s.replies.expect(reply{kind: querying})
 	s.up.add(startup)

@@ -41,6 +41,7 @@ const defaultRuns = 6
 const datastoreVariable = "ATOLL_TEST_DATASTORE"
 
 func TestMain(m *testing.M) {
+	enterNetwork()
 	child.Main(map[string]child.Role{serverRole: serve})
 	os.Exit(m.Run())
 }

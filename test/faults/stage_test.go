@@ -21,6 +21,7 @@ import (
 type stage struct {
 	database *postgres.Server // nil: not ours to harm
 	proxy    *pgproxy.Proxy   // nil: connections cannot be tampered with
+	network  *network         // nil: servers have none of their own
 	url      string           // of the database itself
 	emulated pgproxy.Database
 	schema   string // of its own in a database that was given
@@ -47,7 +48,10 @@ func emulated(t *testing.T) pgproxy.Database {
 }
 
 // newStage starts a database of our own, or takes the one that was named.
-func newStage(t *testing.T) *stage {
+func newStage(t *testing.T) *stage { return newStageAt(t, "") }
+
+// newStageAt has the proxy listen at an address.
+func newStageAt(t *testing.T, listen string) *stage {
 	t.Helper()
 	if given := cmp.Or(*givenFlag, os.Getenv(datastoreVariable)); given != "" {
 		return foreignStage(t, given)
@@ -63,7 +67,7 @@ func newStage(t *testing.T) *stage {
 	}
 	t.Cleanup(func() { _ = database.Stop() })
 	st := &stage{database: database, url: database.URL(), emulated: emulated(t)}
-	st.startProxy(t, database.Address())
+	st.startProxy(t, database.Address(), listen)
 	// The schema is made by whoever comes first: with sequences as YugabyteDB has
 	// them, by default.
 	st.proxy.Set(pgproxy.Faults{SequenceCache: 100})
@@ -79,7 +83,7 @@ func newStage(t *testing.T) *stage {
 		t.Fatal(err)
 	}
 	first := place{Name: "schema", URL: through, Keyspace: "first"}
-	db, ks, err := first.openPatiently(ctx)
+	db, ks, err := first.openPatiently(ctx, newJumpyClock(nil, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +112,7 @@ func foreignStage(t *testing.T, given string) *stage {
 		if port == "" {
 			port = "5432"
 		}
-		st.startProxy(t, net.JoinHostPort(u.Hostname(), port))
+		st.startProxy(t, net.JoinHostPort(u.Hostname(), port), "")
 	default:
 		t.Log("encrypted connections: no proxy in between, so no faults of connections")
 	}
@@ -125,9 +129,9 @@ func (st *stage) drop(t *testing.T) {
 	}
 }
 
-func (st *stage) startProxy(t *testing.T, address string) {
+func (st *stage) startProxy(t *testing.T, address, listen string) {
 	t.Helper()
-	proxy, err := pgproxy.Start(pgproxy.Config{Server: address, Seed: *seedFlag, Database: st.emulated})
+	proxy, err := pgproxy.Start(pgproxy.Config{Server: address, Listen: listen, Seed: *seedFlag, Database: st.emulated})
 	if err != nil {
 		t.Fatal(err)
 	}
