@@ -124,6 +124,54 @@ func TestLongRevisions(t *testing.T) {
 	})
 }
 
+// TestOperations: splits, merges, recovery, and the measure of history, wherever
+// rows are.
+func TestOperations(t *testing.T) {
+	eachDatabase(t, func(t *testing.T, d *database) {
+		db := d.open(t)
+		write(t, openTable(t, db, "default"), "/a/1", "1", "/a/2", "2", "/b/1", "3", "/a/1", "4", "/b/2", "5", "/b/2", "")
+		history, err := openTable(t, db, "default").History(t.Context())
+		if err != nil || history.Changes != 6 || history.Revision != 7 {
+			t.Errorf("history: %+v, %v", history, err)
+		}
+		moved, err := db.Split(t.Context(), "default", "/a/", kv.SplitOptions{})
+		if err != nil || moved.Keys != 2 {
+			t.Fatalf("split: %+v, %v", moved, err)
+		}
+		db = openURL(t, d.url, WithSchema(db.opts.schema)) // who had it open has to open it again
+		part := openTable(t, db, kv.PartitionName("default", "/a/"))
+		write(t, part, "/a/3", "6")
+		if got := dump(t, part, 0); !strings.HasPrefix(got, "/a/1=4@") || strings.Count(got, "=") != 3 {
+			t.Errorf("the partition: %s", got)
+		}
+		if got := dump(t, openTable(t, db, "default"), 0); got != "/b/1=3@4" {
+			t.Errorf("beside it: %s", got)
+		}
+		if err := db.Check(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if moved, err = db.Merge(t.Context(), "default", "/a/", kv.SplitOptions{}); err != nil || moved.Keys != 3 {
+			t.Fatalf("merge: %+v, %v", moved, err)
+		}
+		db = openURL(t, d.url, WithSchema(db.opts.schema))
+		whole := openTable(t, db, "default")
+		if got := dump(t, whole, 0); strings.Count(got, "=") != 4 {
+			t.Errorf("merged: %s", got)
+		}
+		before, err := whole.Head(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if to := recoverBy(t, whole, 1_000_000); to < before.Revision+1_000_000 {
+			t.Errorf("recovered at revision %d", to)
+		}
+		write(t, whole, "/c", "7")
+		if err := db.Check(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestUnsafeDatabases: what could lose acknowledged writes, or show what is
 // over, is refused, and the error says what to do.
 func TestUnsafeDatabases(t *testing.T) {
