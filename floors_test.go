@@ -32,14 +32,15 @@ var rooms = map[string]int{
 	"infra/graph":     1,
 	"infra/provider":  1,
 	// Floor 2: adapters, each to one technology.
-	"kv/etcd":     2,
-	"kv/inspect":  2,
-	"kv/transfer": 2,
-	"apiserver":   2,
-	"aggregate":   2,
-	"fleet":       2,
-	"infra":       2,
-	"console":     2,
+	"kv/etcd":      2,
+	"kv/partition": 2,
+	"kv/inspect":   2,
+	"kv/transfer":  2,
+	"apiserver":    2,
+	"aggregate":    2,
+	"fleet":        2,
+	"infra":        2,
+	"console":      2,
 	// Floor 3: composition.
 	"server": 3,
 	// Floor 4: the doors. Commands call what is below them; nothing calls a command.

@@ -27,7 +27,7 @@ import (
 // TestControllersRunInOneServerOnly has two servers share one keyspace, as
 // servers of one workspace do.
 func TestControllersRunInOneServerOnly(t *testing.T) {
-	keyspace := openKeyspace(t, inSQLite, mvcc.Options{})
+	keyspace, _ := openKeyspace(t, inSQLite, mvcc.Options{})
 	files := makeFiles(t)
 	first := startServer(t, keyspace, files, "first")
 	second := startServer(t, keyspace, files, "second")

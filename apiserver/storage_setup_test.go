@@ -32,6 +32,7 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/kv/etcd"
 	"github.com/atoll-dev/atoll/kv/mvcc"
+	"github.com/atoll-dev/atoll/kv/partition"
 	"github.com/atoll-dev/atoll/kv/postgres"
 	"github.com/atoll-dev/atoll/kv/sqlite"
 	postgresserver "github.com/atoll-dev/atoll/playground/postgres"
@@ -49,12 +50,14 @@ type subject struct {
 	transformer *swappable
 	lists       *countedLists
 	recorder    *storagetesting.KubernetesRecorder
+	// partition that holds what is stored, if there is one.
+	partition kv.Keyspace
 }
 
 // newSubject opens a store on an empty keyspace.
 func newSubject(t *testing.T, in datastore, opts mvcc.Options) *subject {
 	t.Helper()
-	client := openKeyspace(t, in, opts)
+	client, part := openKeyspace(t, in, opts)
 	lists := &countedLists{Interface: client.Kubernetes}
 	recorder := storagetesting.NewKubernetesRecorder(lists)
 	client.Kubernetes = recorder
@@ -72,6 +75,7 @@ func newSubject(t *testing.T, in datastore, opts mvcc.Options) *subject {
 		transformer: &swappable{now: storagetesting.NewPrefixTransformer([]byte(storedPrefix), false)},
 		lists:       lists,
 		recorder:    recorder,
+		partition:   part,
 	}
 	compactor := etcd3.NewCompactor(client.Client, 0, clock.RealClock{}, nil)
 	t.Cleanup(compactor.Stop)
@@ -97,6 +101,53 @@ type datastore func(t *testing.T) kv.Backend
 func onEach(t *testing.T, suite func(*testing.T, datastore)) {
 	t.Run("SQLite", func(t *testing.T) { suite(t, inSQLite) })
 	t.Run("PostgreSQL", func(t *testing.T) { suite(t, inPostgres) })
+}
+
+// onEachAndPartition also runs a suite inside a partition.
+func onEachAndPartition(t *testing.T, suite func(*testing.T, datastore)) {
+	onEach(t, suite)
+	t.Run("partition", func(t *testing.T) { suite(t, inPartition) })
+}
+
+// inPartition has what the suites store in a partition, beside a parent with
+// other revisions, in which the compactors of servers keep their key.
+func inPartition(t *testing.T) kv.Backend {
+	t.Helper()
+	db := inSQLite(t)
+	if _, err := db.(kv.Splitter).Split(t.Context(), t.Name(), "/", kv.SplitOptions{EmptyOnly: true}); err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+// parts opens the parts of a keyspace.
+type parts struct {
+	db   kv.Backend
+	name string
+	opts mvcc.Options
+	// last that was opened, of a prefix
+	last kv.Keyspace
+}
+
+func (p *parts) Prefixes(ctx context.Context) ([]string, error) {
+	names, err := p.db.Keyspaces(ctx)
+	return kv.PartitionPrefixes(p.name, names), err
+}
+
+func (p *parts) Open(ctx context.Context, prefix string) (partition.Engine, error) {
+	name := p.name
+	if prefix != "" {
+		name = kv.PartitionName(name, prefix)
+	}
+	table, err := p.db.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	k, err := mvcc.Open(ctx, table, p.db, p.opts)
+	if prefix != "" {
+		p.last = k
+	}
+	return k, err
 }
 
 func inSQLite(t *testing.T) kv.Backend {
@@ -144,15 +195,12 @@ func inPostgres(t *testing.T) kv.Backend {
 	return db
 }
 
-// openKeyspace is a client of a new keyspace.
-func openKeyspace(t *testing.T, in datastore, opts mvcc.Options) *kubernetes.Client {
+// openKeyspace is a client of a new keyspace, and its partition if it has one.
+func openKeyspace(t *testing.T, in datastore, opts mvcc.Options) (_ *kubernetes.Client, part kv.Keyspace) {
 	t.Helper()
 	db := in(t)
-	table, err := db.Open(t.Context(), t.Name())
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyspace, err := mvcc.Open(t.Context(), table, db, opts)
+	source := &parts{db, t.Name(), opts, nil}
+	keyspace, err := partition.Open(t.Context(), t.Name(), source, partition.Options{LeaseInterval: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +214,7 @@ func openKeyspace(t *testing.T, in datastore, opts mvcc.Options) *kubernetes.Cli
 			t.Error(err)
 		}
 	})
-	return client
+	return client, source.last
 }
 
 // UpdatePrefixTransformer lets the suite change how values are stored.
@@ -273,7 +321,7 @@ func (s *subject) validateCalls(t *testing.T, pageSize, objects uint64) {
 // bump makes a revision that has nothing to do with the store.
 func (s *subject) bump(ctx context.Context, t *testing.T) int64 {
 	t.Helper()
-	resp, err := s.client.KV.Put(ctx, "unrelated", "ok")
+	resp, err := s.client.KV.Put(ctx, "/unrelated", "ok")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,10 +336,21 @@ func (s *subject) compact(ctx context.Context, t *testing.T, resourceVersion str
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The first call may find that somebody else had the turn.
-	version, _, _, err := etcd3.Compact(ctx, s.client.Client, 0, int64(rev))
-	if err != nil {
-		_, _, _, err = etcd3.Compact(ctx, s.client.Client, version, int64(rev))
+	if s.partition != nil {
+		// Servers compact by revisions of the parent; the suite means one of what it
+		// has stored.
+		if _, err := s.client.KV.Put(ctx, "compact_rev_key", resourceVersion); err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.partition.Compact(ctx, int64(rev), false)
+		s.bump(ctx, t) // as the key does where there is one order
+	} else {
+		// The first call may find that somebody else had the turn.
+		var version int64
+		version, _, _, err = etcd3.Compact(ctx, s.client.Client, 0, int64(rev))
+		if err != nil {
+			_, _, _, err = etcd3.Compact(ctx, s.client.Client, version, int64(rev))
+		}
 	}
 	if err != nil {
 		t.Fatal(err)

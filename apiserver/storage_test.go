@@ -19,7 +19,7 @@ import (
 //
 // RunTestOptionalWatchBookmarksWithCorrectResourceVersion is for stores that
 // make bookmarks themselves, which is the watch cache: TestWatchCacheSuite.
-func TestStorageSuite(t *testing.T) { onEach(t, storageSuite) }
+func TestStorageSuite(t *testing.T) { onEachAndPartition(t, storageSuite) }
 
 // together has a function of upstream's suite run beside others. Those that
 // switch features of the process on, measure time, or use a lease of a second

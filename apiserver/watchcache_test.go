@@ -22,7 +22,7 @@ import (
 // against upstream's watch cache over our keyspace, as every resource but
 // Events is served. What matters here is progress: a consistent read from the
 // cache waits until the keyspace has told that nothing is missing.
-func TestWatchCacheSuite(t *testing.T) { onEach(t, watchCacheSuite) }
+func TestWatchCacheSuite(t *testing.T) { onEachAndPartition(t, watchCacheSuite) }
 
 func watchCacheSuite(t *testing.T, in datastore) {
 	ignoreKey := func(context.Context, *testing.T, string) {}

@@ -29,6 +29,9 @@ func newKVCommand() *cobra.Command {
 		newKVCopyCommand(),
 		newKVBackupCommand(),
 		newKVRestoreCommand(),
+		newKVRecoverCommand(),
+		newKVSplitCommand(),
+		newKVMergeCommand(),
 	)
 	return cmd
 }

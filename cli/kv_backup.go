@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/kv/etcd"
 	"github.com/atoll-dev/atoll/kv/inspect"
@@ -96,6 +95,11 @@ func (o *backupOptions) run(ctx context.Context, out, progress io.Writer) (err e
 	for _, s := range sections {
 		fmt.Fprintf(out, "keyspace %q backed up at revision %d: %d keys, %s, %d leases\n", s.Name, s.Revision, s.Keys, bytesText(s.Bytes), len(s.Leases))
 	}
+	for _, p := range parts {
+		if w, ok := p.Source.(*inspect.Whole); ok {
+			fmt.Fprintf(out, "keyspace %q holds its partitions (%d); restored it has none, and can be split again\n", p.Name, w.Partitions())
+		}
+	}
 	fmt.Fprintf(out, "%s: %s\n", o.file, bytesText(fi.Size()))
 	return nil
 }
@@ -121,14 +125,15 @@ func (o *backupOptions) parts(ctx context.Context) ([]transfer.Part, io.Closer, 
 		if names, err = db.Keyspaces(ctx); err != nil {
 			return nil, nil, errors.Join(err, db.Close())
 		}
+		names = withoutPartitions(names) // they are in those that they belong to
 	}
 	var parts []transfer.Part
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
-		table, err := openTable(ctx, db, name)
+		source, err := openWhole(ctx, db, name)
 		if err != nil {
 			return nil, nil, errors.Join(err, db.Close())
 		}
-		parts = append(parts, transfer.Part{Name: name, Source: inspect.NewReader(table, db, clock.RealClock{})})
+		parts = append(parts, transfer.Part{Name: name, Source: source})
 	}
 	return parts, db, nil
 }

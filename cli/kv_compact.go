@@ -45,7 +45,7 @@ minutes. An SQLite database that a server has open is compacted through it, with
 			if err := opts.check(); err != nil {
 				return err
 			}
-			return opts.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return opts.compactAll(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	flags := cmd.Flags()

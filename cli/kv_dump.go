@@ -54,7 +54,7 @@ Values are not printed unless --values asks for them: Secrets are among them.`,
 			if err := opts.check(); err != nil {
 				return err
 			}
-			ks, closer, err := where.toRead(cmd.Context(), keyspace)
+			ks, closer, err := where.toReadUnder(cmd.Context(), keyspace, opts.prefix)
 			if err != nil {
 				return err
 			}

@@ -9,11 +9,9 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
-	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/kv/etcd"
-	"github.com/atoll-dev/atoll/kv/inspect"
 	"github.com/atoll-dev/atoll/kv/mvcc"
 	"github.com/atoll-dev/atoll/kv/transfer"
 	"github.com/atoll-dev/atoll/server"
@@ -73,11 +71,11 @@ func (s *side) openSource(ctx context.Context) (source, io.Closer, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("--%s: %w", s.flag, err)
 	}
-	table, err := openTable(ctx, db, s.keyspace)
+	ks, err := openWhole(ctx, db, s.keyspace)
 	if err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("--%s: %w", s.flag, err), db.Close())
 	}
-	return inspect.NewReader(table, db, clock.RealClock{}), db, nil
+	return ks, db, nil
 }
 
 // targetSide is a keyspace to write to.
@@ -117,6 +115,9 @@ func (s *side) openTarget(ctx context.Context, raise kv.Revision) (_ *targetSide
 		return nil, heldElsewhere(err, "go through it: --"+s.flag+" etcd://host:port")
 	}
 	t.closers = append(t.closers, db)
+	if err := refusePartitioned(ctx, db, s.keyspace); err != nil {
+		return nil, err
+	}
 	if raise > 0 {
 		table, err := db.Open(ctx, s.keyspace)
 		if err != nil {
@@ -132,7 +133,7 @@ func (s *side) openTarget(ctx context.Context, raise kv.Revision) (_ *targetSide
 			}
 		}
 	}
-	keyspace, err := db.Keyspace(ctx, s.keyspace, mvcc.Observer{})
+	keyspace, err := db.Keyspace(ctx, s.keyspace, mvcc.Options{})
 	if err != nil {
 		return nil, err
 	}

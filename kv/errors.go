@@ -32,6 +32,19 @@ var (
 	// ErrBehind: the database has lost what it had acknowledged, or is another
 	// one. Nothing is served until an operator has decided how to go on.
 	ErrBehind = errors.New("database is behind what it acknowledged before")
+	// ErrRepartitioned: the keyspace was split or merged after it was opened. Nothing
+	// has happened; open it again, with the partitions that it has now. Who does not
+	// know better takes it for ErrBehind, which it also is: what was known of the
+	// keyspace does not hold any more.
+	ErrRepartitioned error = repartitioned{}
+	// ErrPartitionExists: the keyspace is split there already.
+	ErrPartitionExists = errors.New("partition already exists")
 	// ErrInUse: another process has the database open.
 	ErrInUse = errors.New("database is in use by another process")
 )
+
+type repartitioned struct{}
+
+func (repartitioned) Error() string { return "keyspace was split or merged since it was opened" }
+
+func (repartitioned) Is(target error) bool { return target == ErrBehind }

@@ -58,11 +58,26 @@ func (f *face) header(rev kv.Revision) *pb.ResponseHeader {
 // headRevision reads where the keyspace stands, with everything that was
 // acknowledged before the call.
 func (f *face) headRevision(ctx context.Context) (kv.Revision, error) {
-	r, err := f.ks.Range(ctx, kv.RangeRequest{Span: kv.Span{Start: []byte{0}}, CountOnly: true})
+	return f.headRevisionOf(ctx, []byte{0})
+}
+
+// headRevisionOf is headRevision in the order of revisions that a key has.
+func (f *face) headRevisionOf(ctx context.Context, key []byte) (kv.Revision, error) {
+	r, err := f.ks.Range(ctx, kv.RangeRequest{Span: kv.Span{Start: key}, CountOnly: true})
 	if err != nil {
 		return 0, err
 	}
 	return r.Revision, nil
+}
+
+// partition numbers the order of revisions that a span has: 0 unless the keyspace
+// has several.
+func (f *face) partition(span kv.Span) int {
+	if p, ok := f.ks.(kv.Partitioned); ok {
+		n, _ := p.Partition(span) // a watch over several is refused
+		return n
+	}
+	return 0
 }
 
 func (f *face) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {

@@ -16,7 +16,8 @@ import (
 //     for the stream goes out with that revision;
 //   - otherwise each that answered is told its own revision under its own id,
 //     so that a stream with much going on, or with one watch that is far
-//     behind, still gets what it asked for.
+//     behind, still gets what it asked for. So it is always when the watches are
+//     of several partitions: no one revision is true of all.
 //
 // A request is answered with a revision that the keyspace was at when the request
 // came, or later: an answer that was on its way then is passed on, and the next
@@ -89,7 +90,12 @@ func (s *watchStream) answered(w *streamWatch) error {
 func (s *watchStream) answer() error {
 	var lowest, told kv.Revision
 	all, some := true, false
+	part := -1
 	for _, w := range s.watches {
+		if part >= 0 && w.part != part {
+			all = false
+		}
+		part = w.part
 		told = max(told, w.told)
 		if w.reached == 0 {
 			all = false

@@ -275,6 +275,11 @@ func TestHealthAndMetrics(t *testing.T) {
 			t.Errorf("metrics lack %q:\n%s", want, page)
 		}
 	}
+	for _, path := range []string{"/livez", "/readyz"} {
+		if got := fetch(t, "http://"+addrs[1].String()+path); got != "ok\n" {
+			t.Errorf("%s: %s", path, got)
+		}
+	}
 	if got := fetch(t, "http://"+addrs[1].String()+"/health"); !strings.Contains(got, `"health":"true"`) {
 		t.Errorf("health page: %s", got)
 	}

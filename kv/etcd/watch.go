@@ -49,14 +49,16 @@ type watchStream struct {
 	mu      sync.Mutex
 	watches map[int64]*streamWatch
 	nextID  int64
-	// seen is the highest revision met on this stream, for headers.
-	seen kv.Revision
+	// seen is the highest revision met on this stream, for headers; of each
+	// partition, since revisions of one say nothing about another.
+	seen map[int]kv.Revision
 	// waiting counts the watches that the open progress request waits for.
 	waiting int
 }
 
 type streamWatch struct {
 	id       int64
+	part     int // the partition that it watches
 	watch    kv.Watch
 	cancel   context.CancelFunc
 	closed   bool
@@ -77,7 +79,7 @@ type streamWatch struct {
 // serveWatch runs a stream until the client ends it or something breaks.
 func (f *face) serveWatch(end watchEnd) error {
 	ctx, cancel := context.WithCancelCause(end.Context())
-	s := &watchStream{f: f, end: end, ctx: ctx, cancel: cancel, watches: map[int64]*streamWatch{}}
+	s := &watchStream{f: f, end: end, ctx: ctx, cancel: cancel, watches: map[int64]*streamWatch{}, seen: map[int]kv.Revision{}}
 	defer func() {
 		s.mu.Lock()
 		cancel(nil)
@@ -135,9 +137,13 @@ func (s *watchStream) receive() error {
 }
 
 func (s *watchStream) create(r *pb.WatchCreateRequest) error {
+	if len(r.Key) == 0 {
+		r.Key = []byte{0}
+	}
+	span := kv.Span{Start: r.Key, End: r.RangeEnd}
 	// The revision in the answer is where a watch "from now on" begins: clients
 	// resume from it when the stream breaks before the first event.
-	rev, err := s.f.headRevision(s.ctx)
+	rev, err := s.f.headRevisionOf(s.ctx, r.Key)
 	if err != nil {
 		return toStatus(err)
 	}
@@ -146,17 +152,11 @@ func (s *watchStream) create(r *pb.WatchCreateRequest) error {
 	if s.ctx.Err() != nil {
 		return context.Cause(s.ctx)
 	}
-	s.seen = max(s.seen, rev)
-
-	if len(r.Key) == 0 {
-		r.Key = []byte{0}
-	}
 	refuse := func(reason string) error {
 		return s.end.Send(&pb.WatchResponse{
 			Header: s.f.header(rev), WatchId: noWatch, Created: true, Canceled: true, CancelReason: reason,
 		})
 	}
-	span := kv.Span{Start: r.Key, End: r.RangeEnd}
 	switch {
 	case r.StartRevision < 0:
 		return refuse(rpctypes.ErrCompacted.Error())
@@ -190,9 +190,15 @@ func (s *watchStream) create(r *pb.WatchCreateRequest) error {
 	watch, err := s.f.ks.Watch(ctx, req)
 	if err != nil {
 		cancel()
+		if errors.Is(err, kv.ErrInvalidRequest) {
+			return refuse(err.Error()) // the other watches of the stream go on
+		}
 		return toStatus(err)
 	}
-	w := &streamWatch{id: id, watch: watch, cancel: cancel, fragment: r.Fragment, notify: r.ProgressNotify}
+	// Only now: a watch that was begun before the keyspace was split does not last.
+	part := s.f.partition(span)
+	s.seen[part] = max(s.seen[part], rev)
+	w := &streamWatch{id: id, part: part, watch: watch, cancel: cancel, fragment: r.Fragment, notify: r.ProgressNotify}
 	s.watches[id] = w
 	if err := s.end.Send(&pb.WatchResponse{Header: s.f.header(rev), WatchId: id, Created: true}); err != nil {
 		return err
@@ -213,7 +219,7 @@ func (s *watchStream) cancelWatch(id int64) error {
 	if err := s.remove(w); err != nil {
 		return err
 	}
-	return s.end.Send(&pb.WatchResponse{Header: s.f.header(s.seen), WatchId: id, Canceled: true})
+	return s.end.Send(&pb.WatchResponse{Header: s.f.header(s.seen[w.part]), WatchId: id, Canceled: true})
 }
 
 // remove forgets a watch. The caller holds mu.
@@ -249,7 +255,7 @@ func (s *watchStream) deliver(w *streamWatch, r *kv.WatchResponse) error {
 	if w.closed {
 		return nil
 	}
-	s.seen = max(s.seen, r.Revision)
+	s.seen[w.part] = max(s.seen[w.part], r.Revision)
 	switch {
 	case errors.Is(r.Err, kv.ErrCompacted):
 		if err := s.remove(w); err != nil {

@@ -372,7 +372,7 @@ func TestPages(t *testing.T) {
 
 func TestAutoCompact(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
-	s := openStore(t, mvcc.Options{Clock: clock, AutoCompact: time.Hour})
+	s := openStore(t, mvcc.Options{Clock: clock, Retention: mvcc.Retention{Age: time.Hour}})
 	s.put("a", "1")
 	s.put("a", "2")
 	for deadline := time.Now().Add(20 * time.Second); ; {

@@ -230,7 +230,7 @@ func TestSharedLeaseAgain(t *testing.T) {
 func TestSharedAutoCompact(t *testing.T) {
 	clocks := []*clocktesting.FakeClock{clocktesting.NewFakeClock(time.Now()), clocktesting.NewFakeClock(time.Now())}
 	c := openCluster(t, 2, network{poll: 10 * time.Millisecond}, func(i int) mvcc.Options {
-		return mvcc.Options{Clock: clocks[i], AutoCompact: time.Hour}
+		return mvcc.Options{Clock: clocks[i], Retention: mvcc.Retention{Age: time.Hour}}
 	})
 	const steps = 30
 	for n := range steps {

@@ -28,6 +28,7 @@ type head struct {
 	kv.Head
 	last   commitID
 	nextID int64
+	layout int32 // counts splits and merges
 }
 
 // readHead decodes the columns that statements with a head begin with.
@@ -38,6 +39,7 @@ func readHead(cols *columns) (h head) {
 	if copy(h.last.token[:], cols.next()) != tokenSize {
 		cols.fail("the head of a keyspace has no token")
 	}
+	h.layout = cols.int32()
 	return h
 }
 
@@ -59,18 +61,30 @@ func (t *table) saw(h head, floor commitID) error {
 		return t.fallBehind(fmt.Sprintf("it is at revision %d, and revision %d was acknowledged before", h.Revision, floor.rev))
 	case h.last.rev == t.newest.rev && h.last.sub == t.newest.sub && h.last.token != t.newest.token && t.newest.rev != 0:
 		return t.fallBehind(fmt.Sprintf("its revision %d is another than the one acknowledged before", h.Revision))
+	case t.met && h.layout != t.layout:
+		return t.repartitioned()
 	case t.newest.before(h.last):
 		t.newest = h.last
+	}
+	t.marks.add(h.Revision, h.nextID)
+	if t.behind == nil {
+		t.met, t.layout = true, h.layout
 	}
 	return t.behind
 }
 
-// fallBehind ends the use of a table. The caller holds t.mu.
+// fallBehind ends the use of a table that has lost something. The caller holds
+// t.mu.
 func (t *table) fallBehind(what string) error {
+	return t.end(what, "A standby that lagged has taken over, or a backup was restored. Nothing is served from it. "+
+		"Either bring the former primary back; or accept the loss: stop all servers of this database, "+
+		"run `atoll kv recover --datastore URL --all`, and start them again")
+}
+
+// end ends the use of a table. The caller holds t.mu.
+func (t *table) end(what, remedy string) error {
 	if t.behind == nil {
-		t.behind = fmt.Errorf("keyspace %q: database %s: %w: %s. A standby that lagged has taken over, or a backup was restored. "+
-			"Nothing is served from it. Either bring the former primary back; or accept the loss: restart every server of this database, and every client that remembers revisions",
-			t.name, t.db.where, kv.ErrBehind, what)
+		t.behind = fmt.Errorf("keyspace %q: database %s: %w: %s. %s", t.name, t.db.where, kv.ErrBehind, what, remedy)
 		close(t.fell)
 	}
 	return t.behind
@@ -136,8 +150,8 @@ func (t *table) verify(floor commitID, origin []byte, at commitID, token []byte,
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case !bytes.Equal(origin, t.origin):
-		t.fallBehind("it has no such keyspace, or another of the same name")
+	case !t.sameOrigin(origin):
+		_ = t.endReplaced(origin == nil)
 	case at.before(floor):
 		t.fallBehind(fmt.Sprintf("it is at revision %d, and revision %d was acknowledged before", at.rev, floor.rev))
 	case token == nil && floor.rev >= oldest && oldest != 0 && floor.rev > 1 && !t.trimmed(floor, at):

@@ -19,7 +19,12 @@ import (
 
 func proxy(t testing.TB, s *playground.Server, seed uint64) *pgproxy.Proxy {
 	t.Helper()
-	p, err := pgproxy.Start(pgproxy.Config{Server: s.Address(), Seed: seed})
+	return proxyAs(t, s, seed, pgproxy.PostgreSQL)
+}
+
+func proxyAs(t testing.TB, s *playground.Server, seed uint64, which pgproxy.Database) *pgproxy.Proxy {
+	t.Helper()
+	p, err := pgproxy.Start(pgproxy.Config{Server: s.Address(), Seed: seed, Database: which})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,39 +57,58 @@ func TestFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for seed := range uint64(*seeds) {
-				p := proxy(t, s, seed)
-				option := schemaOf(t)
-				kvtest.Concurrent(t, seed, 12, 60, func(t testing.TB) kv.Keyspace {
-					var entries []kv.Keyspace
-					for i := range 2 {
-						db := openURL(t, through(t, p, s, fmt.Sprintf("server%d", i)), option)
-						entries = append(entries, openStore(t, db, mvcc.Options{}))
-					}
-					p.Set(faults)
-					return kvtest.Spread(entries...)
-				})
-				p.Set(pgproxy.Faults{})
-				counts := p.Counts()
-				if len(counts) == 0 {
-					t.Error("nothing went wrong")
-				}
-				t.Logf("seed %d: %v", seed, counts)
-				if err := openURL(t, s.URL(), option).Check(t.Context()); err != nil {
-					t.Errorf("seed %d: %v", seed, err)
-				}
-			}
+			testFaults(t, s, pgproxy.PostgreSQL, faults)
 		})
+	}
+	// What these are documented to do, on top of how they order transactions.
+	for _, which := range pgproxy.Databases() {
+		t.Run("as "+string(which), func(t *testing.T) {
+			t.Parallel()
+			faults := pgproxy.Faults{LoseCommitReply: 0.03, AbandonCommit: 0.03, Fail: 0.01, FailCommit: 0.05, Cut: 0.001,
+				ToServer: time.Millisecond, ToClient: time.Millisecond}
+			if which == pgproxy.Cockroach {
+				faults.LoseLock = 0.1
+			}
+			testFaults(t, s, which, faults)
+		})
+	}
+}
+
+func testFaults(t *testing.T, s *playground.Server, which pgproxy.Database, faults pgproxy.Faults) {
+	for seed := range uint64(*seeds) {
+		p := proxyAs(t, s, seed, which)
+		option := schemaOf(t)
+		kvtest.Concurrent(t, seed, 12, 60, func(t testing.TB) kv.Keyspace {
+			var entries []kv.Keyspace
+			for i := range 2 {
+				db := openURL(t, through(t, p, s, fmt.Sprintf("server%d", i)), option)
+				entries = append(entries, openStore(t, db, mvcc.Options{}))
+			}
+			p.Set(faults)
+			return kvtest.Spread(entries...)
+		})
+		p.Set(pgproxy.Faults{})
+		counts := p.Counts()
+		if len(counts) == 0 || counts[pgproxy.FeaturesRefused] > 0 {
+			t.Error("nothing went wrong, or the wrong things:", counts)
+		}
+		t.Logf("seed %d: %v", seed, counts)
+		if err := openURL(t, through(t, p, s, "check"), option).Check(t.Context()); err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+		}
 	}
 }
 
 // TestLostCommit: a commit whose answer is lost is neither lost nor repeated,
 // in one round trip more.
 func TestLostCommit(t *testing.T) {
-	s := server(t)
-	p := proxy(t, s, 1)
-	db := openURL(t, through(t, p, s, "server"), schemaOf(t))
-	table := openTable(t, db, "default")
+	for _, which := range append(pgproxy.Databases(), pgproxy.PostgreSQL) {
+		t.Run("as "+string(which), func(t *testing.T) { testLostCommit(t, emulate(t, which, 1)) })
+	}
+}
+
+func testLostCommit(t *testing.T, d *database) {
+	table, p := openTable(t, d.open(t), "default"), d.proxy
 	write(t, table, "a", "1")
 
 	p.Set(pgproxy.Faults{LoseCommitReply: 1})
@@ -128,11 +152,16 @@ func TestLostCommit(t *testing.T) {
 
 // TestUnknownOutcome: only when nobody can be asked is the outcome unknown.
 func TestUnknownOutcome(t *testing.T) {
-	t.Parallel()
-	s := server(t)
-	p := proxy(t, s, 1)
-	db := openURL(t, through(t, p, s, "server"), schemaOf(t), WithTimeout(time.Second))
-	table := openTable(t, db, "default")
+	for _, which := range append(pgproxy.Databases(), pgproxy.PostgreSQL) {
+		t.Run("as "+string(which), func(t *testing.T) {
+			t.Parallel()
+			testUnknownOutcome(t, emulate(t, which, 1))
+		})
+	}
+}
+
+func testUnknownOutcome(t *testing.T, d *database) {
+	table, p := openTable(t, d.open(t, WithTimeout(time.Second)), "default"), d.proxy
 	p.Set(pgproxy.Faults{LoseCommitReply: 1})
 	err := table.Update(t.Context(), nil, func(tx kv.Tx) error { return changesOf(tx, "a", "1") })
 	if !errors.Is(err, kv.ErrUnknownOutcome) {
@@ -251,9 +280,13 @@ func TestPause(t *testing.T) {
 // the others up for a bounded time only, and its own transaction is run again.
 func TestFrozenServer(t *testing.T) {
 	t.Parallel()
-	db := openTest(t)
+	eachDatabase(t, testFrozenServer)
+}
+
+func testFrozenServer(t *testing.T, d *database) {
+	db := d.open(t)
 	table := openTable(t, db, "default")
-	other := openTable(t, openURL(t, server(t).URL(), WithSchema(db.opts.schema)), "default")
+	other := openTable(t, openURL(t, d.url, WithSchema(db.opts.schema)), "default")
 	entered, leave := make(chan struct{}, 2), make(chan struct{})
 	frozen := make(chan error, 1)
 	go func() {
@@ -280,22 +313,29 @@ func TestFrozenServer(t *testing.T) {
 // limit of the database ends, is ended by those who wait for it.
 func TestEvict(t *testing.T) {
 	t.Parallel()
-	s := server(t)
-	db := openTest(t)
+	for _, which := range []pgproxy.Database{pgproxy.PostgreSQL, pgproxy.Yugabyte} {
+		t.Run("as "+string(which), func(t *testing.T) {
+			t.Parallel()
+			testEvict(t, emulate(t, which, 1))
+		})
+	}
+}
+
+func testEvict(t *testing.T, d *database) {
+	db := d.open(t)
 	table := openTable(t, db, "default")
 	holder, err := db.connect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer holder.close()
-	holder.send(qBegin)
-	holder.send(qLock, int4(table.id))
+	db.sendLock(holder, table.id)
 	if err := holder.flush(); err != nil { // and no sync
 		t.Fatal(err)
 	}
 	eventually(t, "it holds the head", func() bool {
-		return sql(t, s, `SELECT count(*) FROM pg_stat_activity JOIN pg_locks USING (pid) WHERE wait_event = 'ClientRead' AND state = 'active'
-			AND relation = '`+db.opts.schema+`.head'::regclass`) != "0"
+		return sql(t, server(t), `SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+			WHERE l.relation = '`+db.opts.schema+`.head'::regclass AND a.wait_event = 'ClientRead' AND a.state = 'active'`) != "0"
 	})
 	begin := time.Now()
 	write(t, table, "a", "1")
@@ -360,7 +400,7 @@ func TestBehind(t *testing.T) {
 				write(t, openTable(t, fresh, "default"), "a", "other", "b", "other")
 			}
 			err = table.Update(t.Context(), nil, func(tx kv.Tx) error { return changesOf(tx, "b", "2") })
-			if !errors.Is(err, kv.ErrBehind) || !strings.Contains(err.Error(), "restart every server") {
+			if !errors.Is(err, kv.ErrBehind) || !strings.Contains(err.Error(), "atoll kv recover") {
 				t.Errorf("update: %v", err)
 			}
 			if _, _, err := table.Range(t.Context(), kv.RangeRequest{Span: kv.Prefix(nil)}, true); !errors.Is(err, kv.ErrBehind) {

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -144,6 +145,25 @@ func (c *conn) snapshot(ks int64) (head kv.Head, done func(), err error) {
 
 // keyspaceID finds a keyspace, or makes it.
 func (c *conn) keyspaceID(name string) (int64, error) {
+	id, err := c.findKeyspace(name)
+	if !errors.Is(err, kv.ErrKeyNotFound) {
+		return id, err
+	}
+	s, err := c.stmt(qNewKeyspace)
+	if err != nil {
+		return 0, err
+	}
+	if err := s.BindText(1, name); err != nil {
+		return 0, err
+	}
+	if err := s.Exec(); err != nil {
+		return 0, err
+	}
+	return c.c.LastInsertRowID(), nil
+}
+
+// findKeyspace finds a keyspace that is there.
+func (c *conn) findKeyspace(name string) (int64, error) {
 	s, err := c.stmt(qKeyspace)
 	if err != nil {
 		return 0, err
@@ -156,17 +176,8 @@ func (c *conn) keyspaceID(name string) (int64, error) {
 	if err := s.Reset(); err != nil {
 		return 0, err
 	}
-	if found {
-		return id, nil
+	if !found {
+		return 0, kv.ErrKeyNotFound
 	}
-	if s, err = c.stmt(qNewKeyspace); err != nil {
-		return 0, err
-	}
-	if err := s.BindText(1, name); err != nil {
-		return 0, err
-	}
-	if err := s.Exec(); err != nil {
-		return 0, err
-	}
-	return c.c.LastInsertRowID(), nil
+	return id, nil
 }

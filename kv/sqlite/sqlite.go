@@ -168,8 +168,14 @@ func (db *DB) Open(ctx context.Context, keyspace string) (kv.Table, error) {
 		return t, nil
 	}
 	t := &table{db: db, name: keyspace}
+	_, _, partition := kv.ParsePartitionName(keyspace)
 	err := db.writer.do(ctx, func(c *conn) (err error) {
-		t.id, err = c.keyspaceID(keyspace)
+		if partition {
+			// Made by Split, and by nobody who has only heard of it.
+			t.id, err = c.findKeyspace(keyspace)
+		} else {
+			t.id, err = c.keyspaceID(keyspace)
+		}
 		return err
 	})
 	if err != nil {

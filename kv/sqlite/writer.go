@@ -22,6 +22,7 @@ type writer struct {
 	nextID int64 // of the log
 	reqs   chan *writeRequest
 	chores chan *writeRequest // what can wait for a commit to ride along with
+	large  chan *writeRequest // what shares a transaction with nobody
 	stopc  chan struct{}
 	done   chan struct{}
 	once   sync.Once
@@ -39,6 +40,7 @@ type writeRequest struct {
 	err   error
 	done  chan struct{}
 	taken atomic.Bool
+	large bool
 }
 
 // maxJoined bounds how many updates share a commit, and so how long the first
@@ -50,6 +52,7 @@ func startWriter(db *DB, c *conn, nextID int64) *writer {
 		db: db, conn: c, nextID: nextID,
 		reqs:   make(chan *writeRequest, maxJoined),
 		chores: make(chan *writeRequest),
+		large:  make(chan *writeRequest),
 		stopc:  make(chan struct{}),
 		done:   make(chan struct{}),
 	}
@@ -64,17 +67,23 @@ func startWriter(db *DB, c *conn, nextID int64) *writer {
 // do runs fn in a write transaction and returns when it is durable. Giving up
 // through ctx is possible until the writer takes the request.
 func (w *writer) do(ctx context.Context, fn func(*conn) error) error {
-	return w.submit(ctx, w.reqs, fn)
+	return w.submit(ctx, w.reqs, &writeRequest{fn: fn})
+}
+
+// alone is like do for a transaction that may be larger than memory: what does not
+// fit the page cache goes to the write-ahead log before the commit.
+func (w *writer) alone(ctx context.Context, fn func(*conn) error) error {
+	return w.submit(ctx, w.large, &writeRequest{fn: fn, large: true})
 }
 
 // chore is like do for work that nobody waits for: it shares the commit of the
 // next update, so that it costs no sync of its own while there are updates.
 func (w *writer) chore(ctx context.Context, fn func(*conn) error) error {
-	return w.submit(ctx, w.chores, fn)
+	return w.submit(ctx, w.chores, &writeRequest{fn: fn})
 }
 
-func (w *writer) submit(ctx context.Context, queue chan<- *writeRequest, fn func(*conn) error) error {
-	r := &writeRequest{fn: fn, done: make(chan struct{})}
+func (w *writer) submit(ctx context.Context, queue chan<- *writeRequest, r *writeRequest) error {
+	r.done = make(chan struct{})
 	select {
 	case queue <- r:
 	case <-ctx.Done():
@@ -137,6 +146,8 @@ func (w *writer) next(batch []*writeRequest) []*writeRequest {
 	select {
 	case r := <-w.reqs:
 		batch = append(batch, r)
+	case r := <-w.large:
+		return append(batch, r)
 	case chore = <-w.chores:
 		select {
 		case r := <-w.reqs:
@@ -180,6 +191,14 @@ func (w *writer) run(batch []*writeRequest) {
 		return
 	}
 	c := w.conn
+	if batch[0].large {
+		// It cannot be changed in a transaction.
+		if err := c.c.Exec(`PRAGMA cache_spill = ON`); err != nil {
+			failAll(w.db.fail("begin", err))
+			return
+		}
+		defer c.c.Exec(`PRAGMA cache_spill = OFF`)
+	}
 	if err := c.exec(qBegin); err != nil {
 		failAll(w.db.fail("begin", err))
 		return

@@ -43,11 +43,19 @@ func openWith(t testing.TB, to kv.Revision, opts mvcc.Options) *store {
 			t.Fatal(err)
 		}
 	}
-	if s.Keyspace, err = mvcc.Open(t.Context(), s.table, s.db, opts); err != nil {
+	s.start(t, opts)
+	return s
+}
+
+// start opens the engine.
+func (s *store) start(t testing.TB, opts mvcc.Options) {
+	t.Helper()
+	k, err := mvcc.Open(t.Context(), s.table, s.db, opts)
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.Close() })
-	return s
+	t.Cleanup(func() { k.Close() })
+	s.Keyspace = k
 }
 
 func putOp(key, value string, lease kv.LeaseID) kv.Op {

@@ -369,21 +369,3 @@ func TestCreateFile(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-func TestRaise(t *testing.T) {
-	for _, to := range []kv.Revision{1, 2, 3, 1_000_000_000} {
-		s := openWith(t, to, mvcc.Options{})
-		if rev := s.put(t, "a", "1", 0); rev != to+1 {
-			t.Errorf("raised to %d, the first change made %d", to, rev)
-		}
-		if err := s.db.Check(t.Context()); err != nil {
-			t.Errorf("raised to %d: %v", to, err)
-		}
-		if err := inspect.Check(t.Context(), s.table, nil, func(f string) { t.Errorf("raised to %d: %s", to, f) }); err != nil {
-			t.Error(err)
-		}
-		if err := transfer.Raise(t.Context(), s.table, to+100); !errors.Is(err, kv.ErrInvalidRequest) {
-			t.Errorf("raise a keyspace with keys: %v", err)
-		}
-	}
-}

@@ -37,6 +37,10 @@ type Faults struct {
 	Codes []string
 	// Refuse are features that this database does not have.
 	Refuse Features
+	// LoseLock is the chance that a connection's statement prepared with FOR UPDATE
+	// holds nothing: locks of serializable transactions of CockroachDB get lost when
+	// a range moves, and only the order of transactions is kept.
+	LoseLock float64
 	// SequenceCache has identity columns that are made from now on give every
 	// session so many numbers at a time, so that rows do not get theirs in order.
 	SequenceCache int
@@ -53,7 +57,7 @@ func (f Faults) String() string {
 		chance float64
 	}{
 		{"cut", f.Cut}, {"lose the reply to COMMIT", f.LoseCommitReply}, {"abandon COMMIT", f.AbandonCommit},
-		{"fail", f.Fail}, {"fail COMMIT", f.FailCommit},
+		{"fail", f.Fail}, {"fail COMMIT", f.FailCommit}, {"lose a lock", f.LoseLock},
 	} {
 		if c.chance > 0 {
 			parts = append(parts, fmt.Sprintf("%s %g %%", c.what, 100*c.chance))
@@ -100,6 +104,7 @@ const (
 	CommitsAbandoned   = "COMMITs abandoned"
 	FeaturesRefused    = "features refused"
 	SequencesCached    = "sequences cached"
+	LocksLost          = "connections without locks"
 	Freezes            = "freezes"
 	Lost               = "connections lost in a partition"
 	failedPrefix       = "failed "
@@ -186,6 +191,13 @@ func (l *Link) current() Faults {
 
 // serve runs a session until it ends.
 func (l *Link) serve(client net.Conn, startup *pgproto3.StartupMessage) {
+	if e := l.proxy.emulated; e != nil {
+		renamed := map[string]string{}
+		for name, value := range startup.Parameters {
+			renamed[e.startup(name)] = value
+		}
+		startup.Parameters = renamed
+	}
 	raw, err := startup.Encode(nil)
 	if err != nil {
 		return

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 
@@ -28,7 +29,7 @@ type Store struct {
 
 	mu     sync.Mutex
 	served map[string]string // keyspace -> endpoint
-	spaces []*mvcc.Keyspace
+	spaces []io.Closer
 }
 
 // Open opens the store in a file, by its absolute path; it is made if there is
@@ -50,7 +51,7 @@ func (s *Store) Serve(ctx context.Context, keyspace string) (string, error) {
 	if endpoint, ok := s.served[keyspace]; ok {
 		return endpoint, nil
 	}
-	space, err := s.db.Keyspace(ctx, keyspace, mvcc.Observer{})
+	space, err := s.db.Keyspace(ctx, keyspace, mvcc.Options{})
 	if err != nil {
 		return "", err
 	}

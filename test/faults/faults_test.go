@@ -84,7 +84,7 @@ func TestFaults(t *testing.T) {
 				st := newStage(t)
 				for seed := range seeds {
 					t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-						p := makePlan(seed, *timeFlag, possible{proxy: st.proxy != nil, database: st.database != nil})
+						p := makePlan(seed, *timeFlag, st.possible())
 						r, o := perform(t, st, p)
 						mu.Lock()
 						sum.add(p, o)

@@ -55,7 +55,7 @@ func TestLeases(t *testing.T) {
 	seed := seedOf(t)
 	for n := range uint64(2) { // in one process, and in processes of their own
 		t.Run(fmt.Sprintf("seed=%d", seed+n), func(t *testing.T) {
-			p := makePlan(seed+n, 8*time.Second, possible{proxy: st.proxy != nil, database: st.database != nil})
+			p := makePlan(seed+n, 8*time.Second, st.possible())
 			p.steps = slices.DeleteFunc(p.steps, func(s step) bool { return s.kind == compacts })
 			l := &leaseholders{run: begin(t, st, p), all: map[string]*holding{}}
 			l.perform(t)

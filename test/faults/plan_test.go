@@ -62,7 +62,13 @@ const (
 )
 
 // possible is what the stage allows.
-type possible struct{ proxy, database bool }
+type possible struct {
+	proxy, database bool
+	// distributed: the weather is a distributed database's.
+	distributed bool
+	// lockless: it may lose locks.
+	lockless bool
+}
 
 // servers is how many there are.
 const servers = 3
@@ -81,6 +87,13 @@ func makePlan(seed uint64, lasts time.Duration, can possible) *plan {
 	}
 	if can.proxy {
 		p.weather = weathers()[r.IntN(len(weathers()))]
+	}
+	if can.distributed {
+		p.weather = weather{name: "distributed database, emulated", faults: pgproxy.Faults{
+			ToServer: time.Millisecond, ToClient: time.Millisecond, Fail: 0.005, FailCommit: 0.03}}
+		if can.lockless {
+			p.weather.faults.LoseLock = 0.1
+		}
 	}
 	// Each server has its own troubles, one after the other, and so has the
 	// database. Those of one may overlap with another's: all may be down at once.

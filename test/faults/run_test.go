@@ -76,7 +76,7 @@ func begin(t *testing.T, st *stage, p *plan) *run {
 		if err != nil {
 			t.Fatal(err)
 		}
-		at := place{Name: name, URL: url, Keyspace: keyspace, Poll: p.weather.poll, Jumps: p.jumpsOf(n), tamper: p.tamper}
+		at := place{Name: name, URL: url, Keyspace: keyspace, Schema: st.schema, Poll: p.weather.poll, Jumps: p.jumpsOf(n), tamper: p.tamper}
 		if p.processes {
 			process := newProcess(dir, at)
 			if st.network != nil {

@@ -35,6 +35,7 @@ type place struct {
 	Name     string // of the server
 	URL      string
 	Keyspace string
+	Schema   string
 	Poll     time.Duration
 	// Jumps that its clock is going to make.
 	Jumps []jump
@@ -50,6 +51,9 @@ const patience = 2 * time.Second
 // open opens the keyspace, once.
 func (p *place) open(ctx context.Context, clock *jumpyClock) (*postgres.DB, *mvcc.Keyspace, error) {
 	options := []postgres.Option{postgres.WithTimeout(patience), postgres.WithMaxConns(8), postgres.WithClock(clock)}
+	if p.Schema != "" {
+		options = append(options, postgres.WithSchema(p.Schema))
+	}
 	if p.Poll > 0 {
 		options = append(options, postgres.WithPoll(p.Poll))
 	}

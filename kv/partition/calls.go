@@ -1,0 +1,204 @@
+package partition
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// Range implements kv.Keyspace. One over several partitions reads each as it is
+// now; at an older revision it is refused, because they have no revision in common.
+func (k *Keyspace) Range(ctx context.Context, req kv.RangeRequest) (*kv.RangeResult, error) {
+	for try := 0; ; try++ {
+		l := k.layout.Load()
+		var res *kv.RangeResult
+		var err error
+		if at := l.find(req.Span); at != several {
+			res, err = l.engine(at).Range(ctx, req)
+		} else {
+			res, err = k.rangeSeveral(ctx, l, req)
+		}
+		if !k.moved(ctx, l, try, err) {
+			return res, err
+		}
+	}
+}
+
+func (k *Keyspace) rangeSeveral(ctx context.Context, l *layout, req kv.RangeRequest) (*kv.RangeResult, error) {
+	if req.Revision > 0 {
+		return nil, k.refuse("range at revision %d over %s: each has revisions of its own; read without a revision, or one partition at a time",
+			req.Revision, l.describe(req.Span))
+	}
+	res, err := l.parent.Range(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	out := *res
+	out.KVs = slices.Clone(res.KVs)
+	for _, p := range l.parts {
+		one := req
+		if one.Span = p.within(req.Span); len(one.Start) == 0 {
+			continue
+		}
+		res, err := p.engine.Range(ctx, one)
+		if err != nil {
+			return nil, err
+		}
+		out.KVs = append(out.KVs, res.KVs...)
+		out.Count += res.Count
+		out.More = out.More || res.More
+	}
+	slices.SortStableFunc(out.KVs, order(req))
+	if req.Limit > 0 && int64(len(out.KVs)) > req.Limit {
+		out.KVs, out.More = out.KVs[:req.Limit], true
+	}
+	return &out, nil
+}
+
+// within is the part of a span that lies in the partition; its Start is empty
+// if there is none.
+func (p *part) within(s kv.Span) kv.Span {
+	out := p.span
+	if bytes.Compare(s.Start, out.Start) > 0 {
+		out.Start = s.Start
+	}
+	if !s.ToEnd() && bytes.Compare(s.End, out.End) < 0 {
+		out.End = s.End
+	}
+	if bytes.Compare(out.Start, out.End) >= 0 {
+		return kv.Span{}
+	}
+	return out
+}
+
+// order is the one that a request asks for.
+func order(req kv.RangeRequest) func(a, b kv.KeyValue) int {
+	target := func(a, b kv.KeyValue) int { return bytes.Compare(a.Key, b.Key) }
+	switch req.SortTarget {
+	case kv.SortByVersion:
+		target = func(a, b kv.KeyValue) int { return cmp.Compare(a.Version, b.Version) }
+	case kv.SortByCreate:
+		target = func(a, b kv.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) }
+	case kv.SortByMod:
+		target = func(a, b kv.KeyValue) int { return cmp.Compare(a.ModRevision, b.ModRevision) }
+	case kv.SortByValue:
+		target = func(a, b kv.KeyValue) int { return bytes.Compare(a.Value, b.Value) }
+	}
+	if req.SortOrder == kv.SortDescend {
+		return func(a, b kv.KeyValue) int { return target(b, a) }
+	}
+	return target
+}
+
+// Txn implements kv.Keyspace. All that it looks at must lie in one partition.
+func (k *Keyspace) Txn(ctx context.Context, req kv.TxnRequest) (*kv.TxnResult, error) {
+	attached := false
+	for try := 0; ; try++ {
+		l := k.layout.Load()
+		at := l.findTxn(&req)
+		if at == several {
+			return nil, k.refuse("transaction over more than one of %s: each commits by itself; keep what must change together in one of them", l.names())
+		}
+		if at != inParent {
+			if key := l.checkPuts(&req); key != nil {
+				return nil, k.refuse("put of key %q: what is below it is a partition, and the key itself only names that", key)
+			}
+		}
+		res, err := l.engine(at).Txn(ctx, req)
+		if at != inParent && !attached && errors.Is(err, kv.ErrLeaseNotFound) {
+			// The partition has not heard of the lease yet, perhaps.
+			var some bool
+			if some, err = k.attach(ctx, l, l.parts[at], &req); err == nil {
+				attached = true
+				if res, err = nil, fmt.Errorf("txn: %w", kv.ErrLeaseNotFound); some {
+					res, err = l.engine(at).Txn(ctx, req)
+				}
+			}
+		}
+		if !k.moved(ctx, l, try, err) {
+			return res, err
+		}
+	}
+}
+
+// Watch implements kv.Keyspace. A watch has one order of revisions, by which it
+// is resumed, so its span must lie in one partition.
+func (k *Keyspace) Watch(ctx context.Context, req kv.WatchRequest) (kv.Watch, error) {
+	for try := 0; ; try++ {
+		l := k.layout.Load()
+		at := l.find(req.Span)
+		if at == several {
+			return nil, k.refuse("watch over %s: each has revisions of its own, so no revision could say where to go on; watch one partition at a time", l.describe(req.Span))
+		}
+		w, err := l.engine(at).Watch(ctx, req)
+		if !k.moved(ctx, l, try, err) {
+			return w, err
+		}
+	}
+}
+
+// Status implements kv.Keyspace: the parent's revisions, and the size of all.
+func (k *Keyspace) Status(ctx context.Context) (*kv.Status, error) {
+	for try := 0; ; try++ {
+		l := k.layout.Load()
+		st, err := l.parent.Status(ctx)
+		if !k.moved(ctx, l, try, err) {
+			return st, err
+		}
+	}
+}
+
+// History tells how much history the parent and all partitions keep together.
+// Errors: errors.ErrUnsupported, if one of them cannot tell.
+func (k *Keyspace) History(ctx context.Context) (kv.History, error) {
+	for try := 0; ; try++ {
+		l := k.layout.Load()
+		all, err := l.history(ctx)
+		if !k.moved(ctx, l, try, err) {
+			return all, err
+		}
+	}
+}
+
+func (l *layout) history(ctx context.Context) (all kv.History, err error) {
+	for i, e := range l.engines() {
+		h, ok := e.(interface {
+			History(ctx context.Context) (kv.History, error)
+		})
+		if !ok {
+			return kv.History{}, fmt.Errorf("read the size of history: %w", errors.ErrUnsupported)
+		}
+		one, err := h.History(ctx)
+		if err != nil {
+			return kv.History{}, err
+		}
+		if i == 0 {
+			all.Head = one.Head
+		}
+		all.Changes += one.Changes
+		all.Unswept += one.Unswept
+	}
+	return all, nil
+}
+
+func (k *Keyspace) refuse(format string, args ...any) error {
+	return fmt.Errorf("keyspace %q: %w: %s", k.name, kv.ErrInvalidRequest, fmt.Sprintf(format, args...))
+}
+
+// describe names the partitions that a span touches.
+func (l *layout) describe(s kv.Span) string {
+	text := "the keyspace itself"
+	for _, p := range l.parts {
+		if len(p.within(s).Start) > 0 {
+			text += fmt.Sprintf(" and its partition %q", p.prefix)
+		}
+	}
+	return text
+}
+
+func (l *layout) names() string { return l.describe(kv.Prefix(nil)) }
