@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/kv/mvcc"
-	"github.com/atoll-dev/atoll/kv/sqlite"
 	"github.com/atoll-dev/atoll/kv/transfer"
 )
 
@@ -128,24 +126,8 @@ func (r rounds) After(d time.Duration) <-chan time.Time {
 // source, and no longer.
 func TestFollowKeepsLeasesAlive(t *testing.T) {
 	fake := clocktesting.NewFakeClock(time.Now())
-	openWith := func() *mvcc.Keyspace {
-		db, err := sqlite.Open(filepath.Join(t.TempDir(), "kv.db"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { db.Close() })
-		table, err := db.Open(t.Context(), "test")
-		if err != nil {
-			t.Fatal(err)
-		}
-		ks, err := mvcc.Open(t.Context(), table, db, mvcc.Options{Clock: fake})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { ks.Close() })
-		return ks
-	}
-	src, dst := &store{Keyspace: openWith()}, openWith()
+	opened := mvcc.Options{Clock: fake}
+	src, dst := openWith(t, 0, opened), openWith(t, 0, opened)
 	const ttl = 20 * time.Second
 	if _, err := src.Grant(t.Context(), 7, ttl); err != nil {
 		t.Fatal(err)

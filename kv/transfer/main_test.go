@@ -24,9 +24,10 @@ type store struct {
 	table kv.Table
 }
 
-func open(t testing.TB) *store { return openRaised(t, 0) }
+func open(t testing.TB) *store { return openWith(t, 0, mvcc.Options{}) }
 
-func openRaised(t testing.TB, to kv.Revision) *store {
+// openWith raises the keyspace to a revision, if that is not 0.
+func openWith(t testing.TB, to kv.Revision, opts mvcc.Options) *store {
 	t.Helper()
 	s := &store{path: filepath.Join(t.TempDir(), "kv.db")}
 	var err error
@@ -42,14 +43,14 @@ func openRaised(t testing.TB, to kv.Revision) *store {
 			t.Fatal(err)
 		}
 	}
-	s.start(t)
+	s.start(t, opts)
 	return s
 }
 
 // start opens the engine.
-func (s *store) start(t testing.TB) {
+func (s *store) start(t testing.TB, opts mvcc.Options) {
 	t.Helper()
-	k, err := mvcc.Open(t.Context(), s.table, s.db, mvcc.Options{})
+	k, err := mvcc.Open(t.Context(), s.table, s.db, opts)
 	if err != nil {
 		t.Fatal(err)
 	}

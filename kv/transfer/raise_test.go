@@ -6,12 +6,13 @@ import (
 
 	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/kv/inspect"
+	"github.com/atoll-dev/atoll/kv/mvcc"
 	"github.com/atoll-dev/atoll/kv/transfer"
 )
 
 func TestRaise(t *testing.T) {
 	for _, to := range []kv.Revision{1, 2, 3, 1_000_000_000} {
-		s := openRaised(t, to)
+		s := openWith(t, to, mvcc.Options{})
 		if rev := s.put(t, "a", "1", 0); rev != to+1 {
 			t.Errorf("raised to %d, the first change made %d", to, rev)
 		}
@@ -49,7 +50,7 @@ func TestRecover(t *testing.T) {
 		if err := inspect.Check(t.Context(), s.table, nil, func(f string) { t.Errorf("recovered by %d: %s", bump, f) }); err != nil {
 			t.Error(err)
 		}
-		s.start(t)
+		s.start(t, mvcc.Options{})
 		res, err := s.Range(t.Context(), kv.RangeRequest{Span: kv.Prefix(nil)})
 		if err != nil || len(res.KVs) != 2 || res.Revision != to {
 			t.Errorf("recovered by %d, it has %v, %v", bump, res, err)

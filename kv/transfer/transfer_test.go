@@ -16,6 +16,7 @@ import (
 
 	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/kv/inspect"
+	"github.com/atoll-dev/atoll/kv/mvcc"
 	"github.com/atoll-dev/atoll/kv/sqlite"
 	"github.com/atoll-dev/atoll/kv/transfer"
 )
@@ -278,7 +279,7 @@ func TestBackupAndRestore(t *testing.T) {
 		if err != nil || s.Revision != st.Revision || len(s.Leases) != 3 {
 			t.Fatalf("section %+v, %v", s, err)
 		}
-		dst := openRaised(t, s.Revision+1000)
+		dst := openWith(t, s.Revision+1000, mvcc.Options{})
 		res, err := transfer.Restore(t.Context(), a, s, dst, transfer.Options{})
 		if err != nil || res.Put != s.Keys {
 			t.Fatalf("restored %+v, %v", res, err)

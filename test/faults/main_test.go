@@ -42,6 +42,6 @@ const datastoreVariable = "ATOLL_TEST_DATASTORE"
 
 func TestMain(m *testing.M) {
 	enterNetwork()
-	child.Main(map[string]child.Role{serverRole: serve})
+	child.Main(map[string]child.Role{serverRole: serve, dialRole: dial})
 	os.Exit(m.Run())
 }

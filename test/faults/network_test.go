@@ -1,18 +1,21 @@
 package faults_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/atoll-dev/atoll/playground/child"
 	"github.com/atoll-dev/atoll/playground/pgproxy"
 )
 
@@ -40,6 +43,49 @@ func enterNetwork() {
 	}()
 	fmt.Fprintf(os.Stderr, "enter network %s: %v\n", name, err)
 	os.Exit(1)
+}
+
+// dialRole tries to connect to an address, and is ready when it could.
+const dialRole = "dialer"
+
+func dial(ctx context.Context, link *child.Link) error {
+	var address string
+	if err := link.Config(&address); err != nil {
+		return err
+	}
+	conn, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	conn.Close()
+	if err := link.Ready("connected"); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// reach skips the test if a wire's other end cannot connect to this one, as
+// where a firewall forbids it.
+func (l wire) reach(t *testing.T) {
+	t.Helper()
+	listener, err := net.Listen("tcp", net.JoinHostPort(l.hereAddress.String(), "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	p, err := child.Start(child.Spec{Role: dialRole, Name: "dialer", Config: listener.Addr().String(),
+		LogFile: filepath.Join(t.TempDir(), "dialer.log"), Env: []string{networkVariable + "=" + l.namespace}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Kill()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var said string
+	if err := p.WaitReady(ctx, &said); err != nil {
+		t.Skip("a network namespace does not reach the machine (a firewall?):", err)
+	}
 }
 
 // network is three network namespaces of this machine, one for each server, and
@@ -95,6 +141,7 @@ func newNetwork(t *testing.T) *network {
 			}
 		}
 		w.wires[n] = l
+		l.reach(t)
 	}
 	return w
 }
