@@ -8,14 +8,19 @@ DIR      ?= .demo
 BENCH    ?=
 # make faults RUNS=200
 RUNS     ?= 6
+# make conformance DATASTORE=postgres://user:password@host:port/database
+DATASTORE ?=
 # make test RACE= does without the race detector, and so without a C compiler.
 RACE     ?= -race
+# So many tests of a package at once, more than cores: most wait, for disks, leases
+# and databases.
+PARALLEL ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo kubectl test race faults floors lint bench generate clean go gcc postgres
+.PHONY: help build demo kubectl test race faults conformance floors lint bench generate clean go gcc postgres
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 build: go ## bin/atoll, and bin/kubectl-atoll beside it
 	$(GO) build -trimpath -o bin/atoll .
@@ -44,21 +49,26 @@ test: go gcc postgres ## all tests; installs what is missing
 	status=0; \
 	if [ -n "$$race" ]; then \
 		echo "packages without Kubernetes in them: $(GO) test $(RACE)"; \
-		$(GO) test $(RACE) -timeout 15m $$race || status=1; \
+		$(GO) test $(RACE) -parallel $(PARALLEL) -timeout 15m $$race || status=1; \
 	fi; \
 	if [ -n "$$plain" ]; then \
 		echo "packages with Kubernetes in them: $(GO) test, two at a time; compiling them takes minutes the first time"; \
 		$(GO) list -e -export -test -deps $$plain >/dev/null; \
-		$(GO) test -p 2 -vet=off -timeout 20m $$plain || status=1; \
+		$(GO) test -p 2 -parallel $(PARALLEL) -vet=off -timeout 20m $$plain || status=1; \
 	fi; \
 	exit $$status
 
 race: go gcc postgres ## only the tests that run under the race detector
 	@tests=$$($(sort_tests)) || exit 1; \
-	$(GO) test $(RACE) -timeout 15m $$(echo "$$tests" | $(call of_group,race))
+	$(GO) test $(RACE) -parallel $(PARALLEL) -timeout 15m $$(echo "$$tests" | $(call of_group,race))
 
 faults: go postgres ## RUNS=6 faulted runs of three servers on a PostgreSQL, or on ATOLL_TEST_DATASTORE (docs/faults.md)
 	$(GO) test ./test/faults -v -timeout 2h -run TestFaults -faults.runs $(RUNS)
+
+conformance: go ## the suites of a shared database against DATASTORE=postgres://… (docs/faults.md)
+	@[ -n "$(DATASTORE)" ] || { echo "name a database to run against, for this alone: make conformance DATASTORE=postgres://user:password@host:port/database" >&2; exit 1; }
+	$(GO) test ./kv/postgres -count=1 -timeout 60m -postgres.url '$(DATASTORE)'
+	$(GO) test ./test/faults -count=1 -v -timeout 2h -run 'TestFaults|TestLeases' -faults.runs $(RUNS) -postgres.url '$(DATASTORE)'
 
 floors: go ## the law of the house (docs/architecture.md), in seconds
 	$(GO) test ./floors*_test.go

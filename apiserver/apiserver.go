@@ -18,6 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.etcd.io/etcd/client/v3/kubernetes"
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/client-go/rest"
 	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
 )
@@ -60,6 +61,14 @@ type Config struct {
 	// EnableAdmissionPlugins and DisableAdmissionPlugins change the default
 	// choice of admission plugins, by their upstream names.
 	EnableAdmissionPlugins, DisableAdmissionPlugins []string
+
+	// CompactionInterval is how long earlier states can be listed and watched from,
+	// and at most twice that; 0 is upstream's default.
+	CompactionInterval time.Duration
+
+	// TracerProvider of the spans of requests; nil for none. The keyspace's spans
+	// join them.
+	TracerProvider trace.TracerProvider
 
 	// Metrics are exported beside upstream's own, with the label workspace.
 	Metrics []prometheus.Collector
@@ -108,7 +117,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("configure the API server of workspace %q: %w", cfg.Workspace, err)
 	}
-	storage := newKeyspaceStorage(cfg.Keyspace)
+	storage := newKeyspaceStorage(cfg.Keyspace, cfg.CompactionInterval)
 	chain, prepared, err := buildChain(ctx, cfg, storage)
 	if err != nil {
 		storage.stop()

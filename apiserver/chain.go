@@ -39,7 +39,13 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (fron
 		return nil, nil, err
 	}
 	generic.RESTOptionsGetter = storage.options(generic.RESTOptionsGetter)
-	generic.AddHealthChecks(storage.health())
+	if cfg.TracerProvider != nil {
+		generic.TracerProvider = lentTracing{cfg.TracerProvider}
+	}
+	// Not of livez: restarting a server does not bring a database back, and one that
+	// has found out that its database lost something would forget it.
+	generic.AddHealthzChecks(storage.health())
+	generic.AddReadyzChecks(storage.health())
 	rememberCertificates(generic)
 	admitAnonymousToHealth(generic)
 	// Leases that tell which servers there are. Nothing in a workspace reads

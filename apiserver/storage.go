@@ -27,9 +27,9 @@ import (
 )
 
 const (
-	// compactionInterval is upstream's: watches and paged lists may be this
+	// defaultCompaction is upstream's: watches and paged lists may be this
 	// far behind, and no further.
-	compactionInterval = storagebackend.DefaultCompactInterval
+	defaultCompaction = storagebackend.DefaultCompactInterval
 	// probeTimeout bounds what one health check waits for the keyspace.
 	probeTimeout = storagebackend.DefaultHealthcheckTimeout
 )
@@ -44,10 +44,13 @@ type keyspaceStorage struct {
 	stopped   atomic.Bool
 }
 
-func newKeyspaceStorage(client *kubernetes.Client) *keyspaceStorage {
+func newKeyspaceStorage(client *kubernetes.Client, compaction time.Duration) *keyspaceStorage {
+	if compaction == 0 {
+		compaction = defaultCompaction
+	}
 	// One compactor for all resources. Servers that share the keyspace take
 	// turns by a compare on a key of their own, so any number may run one.
-	compactor := etcd3.NewCompactor(client.Client, compactionInterval, clock.RealClock{}, nil)
+	compactor := etcd3.NewCompactor(client.Client, compaction, clock.RealClock{}, nil)
 	s := &keyspaceStorage{client: client, compactor: compactor}
 	s.stop = sync.OnceFunc(func() {
 		s.stopped.Store(true)
@@ -141,7 +144,7 @@ func (s *keyspaceStorage) cached(
 	return delegator, destroy, nil
 }
 
-// health is the check behind /livez/keyspace and /readyz/keyspace: one read
+// health is the check behind /readyz/keyspace and /healthz/keyspace: one read
 // through the whole path to the database.
 func (s *keyspaceStorage) health() healthz.HealthChecker {
 	return healthz.NamedCheck("keyspace", func(r *http.Request) error {

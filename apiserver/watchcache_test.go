@@ -80,6 +80,7 @@ func watchCacheSuite(t *testing.T, in datastore) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			together(t, name)
 			test(context.Background(), t, newSubject(t, in, mvcc.Options{}).behindCache(t))
 		})
 	}

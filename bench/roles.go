@@ -138,7 +138,7 @@ func openKeyspace(ctx context.Context, cfg storeConfig) (kv.Keyspace, func(), er
 	if err != nil {
 		return nil, nil, err
 	}
-	keyspace, err := db.Keyspace(ctx, keyspaceName, mvcc.Observer{})
+	keyspace, err := db.Keyspace(ctx, keyspaceName, mvcc.Options{})
 	if err != nil {
 		db.Close()
 		return nil, nil, err

@@ -29,6 +29,7 @@ func newKVCommand() *cobra.Command {
 		newKVCopyCommand(),
 		newKVBackupCommand(),
 		newKVRestoreCommand(),
+		newKVRecoverCommand(),
 		newKVSplitCommand(),
 		newKVMergeCommand(),
 	)

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
@@ -27,15 +26,16 @@ nothing, and works while servers run on the datastore. It reads everything.`,
 		Example: `  atoll kv check --datastore sqlite:///var/lib/atoll/atoll.db`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if datastore == "" {
-				return errors.New("no datastore given: name one with --datastore sqlite:///path/to/file.db")
+			datastore, err := datastoreURL(datastore)
+			if err != nil {
+				return err
 			}
 			return checkDatastore(cmd.Context(), datastore, keyspace, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&datastore, "datastore", "", "URL of the datastore, such as sqlite:///path/to/file.db.")
+	addDatastoreFlag(flags, &datastore)
 	flags.StringVar(&keyspace, "keyspace", "", "Only this keyspace. The default is all.")
 	return cmd
 }

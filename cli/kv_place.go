@@ -27,7 +27,7 @@ type place struct {
 }
 
 func (p *place) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&p.datastore, "datastore", "", "URL of the datastore, such as sqlite:///path/to/file.db.")
+	addDatastoreFlag(flags, &p.datastore)
 	flags.StringVar(&p.endpoint, "endpoint", "", "Instead of a datastore, an etcd server or `atoll kv serve` to ask: http://host:port or https://host:port.")
 	flags.StringVar(&p.tls.CAFile, "cacert", "", "Certificate authority of the endpoint. The default is the system's.")
 	flags.StringVar(&p.tls.CertFile, "cert", "", "Client certificate for the endpoint.")
@@ -35,9 +35,14 @@ func (p *place) addFlags(flags *pflag.FlagSet) {
 }
 
 func (p *place) check() error {
+	if p.endpoint == "" {
+		url, err := datastoreURL(p.datastore)
+		if err != nil {
+			return fmt.Errorf("%w, or a server with --endpoint http://host:port", err)
+		}
+		p.datastore = url
+	}
 	switch {
-	case p.datastore == "" && p.endpoint == "":
-		return errors.New("no datastore given: name one with --datastore sqlite:///path/to/file.db, or a server with --endpoint http://host:port")
 	case p.datastore != "" && p.endpoint != "":
 		return errors.New("both --datastore and --endpoint given: name one place")
 	case p.datastore != "" && p.tls != (etcd.ClientTLS{}):

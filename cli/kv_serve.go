@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -10,12 +9,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/atoll-dev/atoll/kv/etcd"
+	"github.com/atoll-dev/atoll/kv/mvcc"
 	"github.com/atoll-dev/atoll/server"
 )
 
 func newKVServeCommand() *cobra.Command {
 	cfg := etcd.ServeConfig{Name: server.Workspace, Listen: []string{"127.0.0.1:2379"}}
 	var datastore string
+	var retention retentionFlags
+	var tracingFile string
 	cmd := &cobra.Command{
 		Use:   "serve --datastore URL",
 		Short: "Serve a keyspace to etcd clients",
@@ -27,33 +29,49 @@ Without a certificate it serves plaintext, and only on loopback addresses.`,
   etcdctl --endpoints 127.0.0.1:2379 put greeting hello`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if datastore == "" {
-				return errors.New("no datastore given: name one with --datastore sqlite:///path/to/file.db")
+			datastore, err := datastoreURL(datastore)
+			if err != nil {
+				return err
 			}
-			return serveKeyspace(cmd.Context(), datastore, cfg, cmd.ErrOrStderr())
+			keep, err := retention.parse()
+			if err != nil {
+				return err
+			}
+			return serveKeyspace(cmd.Context(), datastore, cfg, mvcc.Options{Retention: keep}, tracingFile, cmd.ErrOrStderr())
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&datastore, "datastore", "", "URL of the datastore, such as sqlite:///path/to/file.db.")
+	addDatastoreFlag(flags, &datastore)
 	flags.StringVar(&cfg.Name, "keyspace", cfg.Name, "Name of the keyspace to serve; it is made if it is new.")
 	flags.StringSliceVar(&cfg.Listen, "listen", cfg.Listen, "Addresses to serve on: host:port, or unix:path.")
 	flags.StringVar(&cfg.CertFile, "cert-file", "", "The server's certificate; turns TLS on.")
 	flags.StringVar(&cfg.KeyFile, "key-file", "", "Key of the server's certificate.")
 	flags.StringVar(&cfg.ClientCAFile, "client-ca-file", "", "Certificate authority that clients' certificates must be signed by.")
 	flags.StringSliceVar(&cfg.ClientURLs, "advertise-client-urls", nil, "URLs that clients are told to use. The default is the addresses listened on.")
+	retention.addFlags(flags)
+	addTracingFlag(flags, &tracingFile)
 	flags.StringVar(&cfg.MetricsListen, "metrics-listen", "", "Address for Prometheus metrics and health over HTTP.")
 	return cmd
 }
 
-func serveKeyspace(ctx context.Context, datastore string, cfg etcd.ServeConfig, out io.Writer) (err error) {
+func serveKeyspace(ctx context.Context, datastore string, cfg etcd.ServeConfig, options mvcc.Options, tracingFile string, out io.Writer) (err error) {
 	db, err := server.OpenDatastore(ctx, datastore)
 	if err != nil {
 		return err
 	}
 	defer func() { err = first(err, db.Close()) }()
+	if tracingFile != "" {
+		tracing, closer, err := server.OpenTracing(ctx, tracingFile, "atoll-kv")
+		if err != nil {
+			return err
+		}
+		defer closer.Close()
+		options.TracerProvider, cfg.TracerProvider = tracing, tracing
+	}
 	metrics := etcd.NewEngineMetrics()
-	keyspace, err := db.Keyspace(ctx, cfg.Name, metrics.Observer())
+	options.Observer = metrics.Observer()
+	keyspace, err := db.Keyspace(ctx, cfg.Name, options)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func TestSplit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ks, err := db.Keyspace(context.Background(), "default", mvcc.Observer{})
+		ks, err := db.Keyspace(context.Background(), "default", mvcc.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -30,8 +30,11 @@ type keyspaceStatus struct {
 	Revision  int64  `json:"revision"`
 	Compacted int64  `json:"compacted"`
 	Keys      int64  `json:"keys"`
-	// History is left out where nobody can tell it.
+	// History and Unswept are left out where nobody can tell them: rows of the log
+	// beside those of live keys, and changes that a compaction has forgotten and
+	// whose space is not given back yet.
 	History *int64 `json:"history,omitempty"`
+	Unswept *int64 `json:"unswept,omitempty"`
 }
 
 func newKVStatusCommand() *cobra.Command {
@@ -43,8 +46,9 @@ func newKVStatusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status --datastore URL",
 		Short: "Show where keyspaces stand and what they take",
-		Long: `Show where keyspaces stand: revision, compaction revision, live keys, and the
-rows of history kept beside them. It changes nothing, and works while servers
+		Long: `Show where keyspaces stand: revision, compaction revision, live keys, the rows
+of history kept beside them, and how many compacted changes still wait for their
+space to be given back (UNSWEPT). It changes nothing, and works while servers
 run on the datastore.`,
 		Example: `  atoll kv status --datastore sqlite:///var/lib/atoll/atoll.db
   atoll kv status --endpoint http://127.0.0.1:2379 -o json`,
@@ -114,6 +118,13 @@ func (p *place) status(ctx context.Context, keyspace string) (_ *placeStatus, er
 		if found.History >= 0 {
 			one.History = &found.History
 		}
+		if h, ok := table.(kv.Historian); ok {
+			kept, err := h.History(ctx)
+			if err != nil {
+				return nil, err
+			}
+			one.Unswept = &kept.Unswept
+		}
 		if t := found.LastCommit; !t.IsZero() && (out.LastCommit == nil || t.After(*out.LastCommit)) {
 			utc := t.UTC()
 			out.LastCommit = &utc
@@ -154,16 +165,20 @@ func (s *placeStatus) print(out io.Writer) error {
 	}
 	fmt.Fprintln(out)
 	w := newTable(out)
-	fmt.Fprintln(w, "KEYSPACE\tREVISION\tCOMPACTED\tKEYS\tHISTORY")
+	fmt.Fprintln(w, "KEYSPACE\tREVISION\tCOMPACTED\tKEYS\tHISTORY\tUNSWEPT")
 	for _, k := range s.Keyspaces {
-		name, history := k.Name, "<unknown>"
+		name := k.Name
 		if name == "" {
 			name = "<served>"
 		}
-		if k.History != nil {
-			history = fmt.Sprint(*k.History)
-		}
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\n", name, k.Revision, k.Compacted, k.Keys, history)
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\t%s\n", name, k.Revision, k.Compacted, k.Keys, known(k.History), known(k.Unswept))
 	}
 	return w.Flush()
+}
+
+func known(n *int64) string {
+	if n == nil {
+		return "<unknown>"
+	}
+	return fmt.Sprint(*n)
 }

@@ -133,7 +133,7 @@ func (s *side) openTarget(ctx context.Context, raise kv.Revision) (_ *targetSide
 			}
 		}
 	}
-	keyspace, err := db.Keyspace(ctx, s.keyspace, mvcc.Observer{})
+	keyspace, err := db.Keyspace(ctx, s.keyspace, mvcc.Options{})
 	if err != nil {
 		return nil, err
 	}

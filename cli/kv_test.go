@@ -279,3 +279,24 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 	bad(t, "damaged", "restore", "--from", file, "--to", "sqlite://"+filepath.Join(dir, "never.db"))
 }
+
+// Recovering keeps what is there, and goes on beyond every revision that was told.
+func TestRecover(t *testing.T) {
+	s := serveKV(t)
+	s.put(t, "a", "1")
+	bad(t, "in use", "recover", "--datastore", s.datastore, "--all")
+	copied := "sqlite://" + filepath.Join(t.TempDir(), "copy.db")
+	good(t, "copy", "--from", s.endpoint, "--to", copied, "--bump", "-1")
+	t.Setenv(cli.DatastoreVariable, copied)
+	bad(t, "--all", "recover")
+	bad(t, "choose one", "recover", "--all", "--keyspace", "default")
+	bad(t, "out of range", "recover", "--all", "--bump", "0")
+	bad(t, `no keyspace "none"`, "recover", "--keyspace", "none")
+	wants(t, "dry run", good(t, "recover", "--all", "--dry-run"), "default    2          0           1      1000000002", "nothing was changed")
+	wants(t, "recover", good(t, "recover", "--keyspace", "default"), `keyspace "default" recovered: it is at revision 1000000002`)
+	wants(t, "status", good(t, "status"), "default    1000000002   1000000002   1")
+	wants(t, "check", good(t, "check"), "no findings")
+	wants(t, "dump", good(t, "dump"), "a")
+	wants(t, "backup", good(t, "backup", "--to", filepath.Join(t.TempDir(), "backup")), "1 keys")
+	wants(t, "compact", good(t, "compact", "--keep-revisions", "0"), "nothing to compact")
+}

@@ -20,6 +20,8 @@ func newServerCommand() *cobra.Command {
 		DataDir:     defaultDataDir(),
 		BindAddress: "127.0.0.1",
 		SecurePort:  6443,
+
+		HistoryRetention: 5 * time.Minute,
 	}
 	workloads := true
 	verbosity := 0
@@ -46,9 +48,7 @@ gracefully on SIGINT or SIGTERM; a second signal kills it.`,
 			}
 			cfg.Log = log
 			cfg.WithoutWorkloadAPIs = !workloads
-			if cfg.Datastore == "" {
-				cfg.Datastore = os.Getenv(DatastoreVariable)
-			}
+			cfg.Datastore = orEnvironment(cfg.Datastore)
 			return runServer(cmd.Context(), cfg, cmd.ErrOrStderr(), &serving)
 		},
 	}
@@ -57,6 +57,8 @@ gracefully on SIGINT or SIGTERM; a second signal kills it.`,
 	flags.StringVar(&cfg.DataDir, "data-dir", cfg.DataDir, "Directory for certificates, the admin's kubeconfig and the embedded datastore.")
 	flags.StringVar(&cfg.Datastore, "datastore", "", "URL of the datastore, such as postgres://user@host/database or sqlite:///path/to/file.db. The default is atoll.db in the data directory. A URL with a password is better given in $"+DatastoreVariable+".")
 	flags.StringVar(&cfg.TokenFile, "token-file", "", "File with the token that the servers of one external datastore share. The first server makes one, in the data directory.")
+	flags.DurationVar(&cfg.HistoryRetention, "auto-compaction-retention", cfg.HistoryRetention, "How long earlier states of objects can be watched and listed from; history of up to twice that is kept.")
+	addMaxChangesFlag(flags, &cfg.HistoryMaxChanges, defaultMaxChanges)
 	flags.StringSliceVar(&cfg.Partitions, "partitions", nil, "Resources that get revisions and commits of their own, such as events,leases.coordination.k8s.io: their writes wait for no others. For a new datastore; atoll kv split divides one that is in use.")
 	flags.StringVar(&cfg.BindAddress, "bind-address", cfg.BindAddress, "IP address to listen on; 0.0.0.0 or :: for all.")
 	flags.IntVar(&cfg.SecurePort, "secure-port", cfg.SecurePort, "Port to serve HTTPS on; 0 for any free one.")
@@ -65,6 +67,7 @@ gracefully on SIGINT or SIGTERM; a second signal kills it.`,
 	flags.StringSliceVar(&cfg.EnableAdmissionPlugins, "enable-admission-plugins", nil, "Admission plugins to run besides those that are on by default, by their Kubernetes names.")
 	flags.StringSliceVar(&cfg.DisableAdmissionPlugins, "disable-admission-plugins", nil, "Admission plugins not to run although they are on by default.")
 	flags.StringVar(&cfg.EncryptionConfigFile, "encryption-provider-config", "", "File with a Kubernetes EncryptionConfiguration: which resources are stored encrypted.")
+	addTracingFlag(flags, &cfg.TracingConfigFile)
 	flags.StringVar(&cfg.Audit.PolicyFile, "audit-policy-file", "", "File with a Kubernetes audit Policy: which requests are recorded.")
 	flags.StringVar(&cfg.Audit.LogPath, "audit-log-path", "", "File for audit records; - is standard output.")
 	flags.IntVar(&cfg.Audit.LogMaxAge, "audit-log-maxage", 0, "Days to keep old audit log files; 0 keeps them.")
@@ -75,9 +78,9 @@ gracefully on SIGINT or SIGTERM; a second signal kills it.`,
 	return cmd
 }
 
-// DatastoreVariable names the environment variable for the datastore's URL,
-// which unlike a command line no other user can read.
-const DatastoreVariable = "ATOLL_DATASTORE"
+// defaultMaxChanges is some gigabytes of history at the usual sizes of objects, and
+// more than most control planes change in ten minutes.
+const defaultMaxChanges = 5_000_000
 
 // runServer runs a server until ctx ends. serving is true while it is ready and
 // has not been asked to stop.
@@ -127,7 +130,8 @@ func awaitReady(ctx context.Context, s *server.Server, out io.Writer) bool {
 // saveMemory has garbage collected before the heap has doubled. What an API server
 // holds it holds for long (caches): measured while 10,000 objects are created,
 // it then takes 12 % less memory for 5 % more processor time. GOGC in the
-// environment has the last word.
+// environment has the last word. The setting is the whole process's, which is why
+// the command makes it: a server that is built into another program leaves it alone.
 func saveMemory() {
 	const percent = 65
 	if os.Getenv("GOGC") == "" {

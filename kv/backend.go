@@ -135,6 +135,16 @@ type KeyLimiter interface {
 	MaxKeyBytes() int
 }
 
+// Recoverer is a Table that other processes may have open, and that can take it
+// away from them.
+type Recoverer interface {
+	Table
+	// Recover is Update which also compacts at the revision that fn reaches, and
+	// makes the keyspace another one, in the same commit: every call of those who have it
+	// open, or have known it before, fails with ErrBehind from then on.
+	Recover(ctx context.Context, fn func(Tx) error) error
+}
+
 // SharedTable is a Table that other processes may write to.
 //
 // If what it finds is older than what it has told before (a standby took over

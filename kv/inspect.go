@@ -19,6 +19,24 @@ type Inspector interface {
 	Inspect(ctx context.Context) (*Inspection, error)
 }
 
+// Historian is a Table that can tell cheaply how much history it keeps.
+type Historian interface {
+	Table
+	// History costs no more than a look at the list of commits.
+	History(ctx context.Context) (History, error)
+}
+
+// History is what a keyspace keeps of its past, counted in changes of keys: rows of
+// the log, those that are the current state of a key among them.
+type History struct {
+	Head
+	// Changes above the compaction revision, which can be read and watched.
+	Changes int64
+	// Unswept changes up to the compaction revision have not been looked at by Sweep
+	// since: of each of them it gives back one row, and of deletions two.
+	Unswept int64
+}
+
 // Inspection is what a table holds.
 type Inspection struct {
 	// Keys that exist now.

@@ -54,6 +54,11 @@ func TestHealthNamesTheKeyspace(t *testing.T) {
 	if !strings.Contains(string(out), "[+]keyspace ok") || strings.Contains(string(out), "etcd") {
 		t.Errorf("readyz speaks of the wrong storage:\n%s", out)
 	}
+	// Nobody shall restart a server because of its database.
+	out, err = theServer(t).client(t).Discovery().RESTClient().Get().AbsPath("/livez").Param("verbose", "").DoRaw(t.Context())
+	if err != nil || strings.Contains(string(out), "keyspace") {
+		t.Errorf("livez: %v\n%s", err, out)
+	}
 }
 
 func TestMetricsTellOfTheDatabase(t *testing.T) {
@@ -61,7 +66,8 @@ func TestMetricsTellOfTheDatabase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, metric := range []string{"apiserver_storage_size_bytes{", `atoll_kv_commit_seconds_count{workspace="default"}`} {
+	for _, metric := range []string{"apiserver_storage_size_bytes{", `atoll_kv_commit_seconds_count{workspace="default"}`,
+		`atoll_kv_revision{workspace="default"}`, `atoll_kv_history_changes{workspace="default"}`} {
 		if !strings.Contains(string(out), "\n"+metric) {
 			t.Errorf("no metric %s", metric)
 		}

@@ -28,7 +28,8 @@ func OpenDatastore(ctx context.Context, rawURL string) (*Datastore, error) {
 }
 
 // OpenDatastoreToRead opens a database that is there for looking at it only,
-// also while a server has it open. It makes neither a database nor a keyspace.
+// also while servers have it open. It makes neither a database nor a keyspace.
+// Errors: fs.ErrNotExist.
 func OpenDatastoreToRead(ctx context.Context, rawURL string) (*Datastore, error) {
 	return openDatastore(ctx, rawURL, true)
 }
@@ -44,7 +45,11 @@ func openDatastore(ctx context.Context, rawURL string, toRead bool) (*Datastore,
 		return openSQLite(u, toRead)
 	case "postgres", "postgresql":
 		// Not read here: it may name several hosts, which net/url does not know.
-		db, err := postgres.Open(ctx, rawURL)
+		opening := postgres.Open
+		if toRead {
+			opening = postgres.OpenReadOnly
+		}
+		db, err := opening(ctx, rawURL)
 		if errors.Is(err, kv.ErrUnavailable) {
 			return nil, fmt.Errorf("%w: check that the database runs there, and that this machine may reach it", err)
 		}
@@ -68,13 +73,9 @@ func (d *Datastore) URL() string { return d.url }
 // Shared tells whether other processes may have the database open too.
 func (d *Datastore) Shared() bool { return d.shared }
 
-// Keyspace opens one keyspace with its partitions, made if it is new. The
-// observer, if there is one, hears of the work of all engines.
-func (d *Datastore) Keyspace(ctx context.Context, name string, observer mvcc.Observer) (*partition.Keyspace, error) {
-	return d.keyspace(ctx, name, mvcc.Options{Observer: observer})
-}
-
-func (d *Datastore) keyspace(ctx context.Context, name string, options mvcc.Options) (*partition.Keyspace, error) {
+// Keyspace opens one keyspace with its partitions, made if it is new. Observer and
+// options hold for all of its engines.
+func (d *Datastore) Keyspace(ctx context.Context, name string, options mvcc.Options) (*partition.Keyspace, error) {
 	if parent, _, ok := kv.ParsePartitionName(name); ok {
 		return nil, fmt.Errorf("open keyspace %q in %s: %w: it is a partition; open the keyspace that it belongs to, %q", name, d.url, kv.ErrInvalidRequest, parent)
 	}

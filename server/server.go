@@ -14,9 +14,11 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/apiserver"
@@ -33,6 +35,9 @@ const Workspace = "default"
 // engine are compares on what changes often: leases, statuses.
 const keyspaceCache = 4 << 20
 
+// leastRetention is a little more than what a client takes to come back.
+const leastRetention = time.Minute
+
 // Config says what to run. The zero value needs only DataDir.
 type Config struct {
 	// DataDir holds certificates, keys and the admin's kubeconfig, and the
@@ -44,6 +49,17 @@ type Config struct {
 	// external datastore share. Without it the one of DataDir is used; the first
 	// server of a datastore makes it.
 	TokenFile string
+
+	// HistoryRetention is how long earlier states of objects can be watched and
+	// listed from; 0 is 5 minutes, as in Kubernetes.
+	HistoryRetention time.Duration
+	// HistoryMaxChanges bounds them in number, too; 0 leaves them without. No state
+	// younger than two minutes is forgotten because of it.
+	HistoryMaxChanges int64
+
+	// TracingConfigFile is upstream's TracingConfiguration: where spans are sent, and
+	// how many requests leave some. Empty for none.
+	TracingConfigFile string
 
 	// Partitions are resources, or prefixes of keys, that get an order of revisions
 	// and commits of their own in a datastore that holds none of them yet.
@@ -64,6 +80,8 @@ type Config struct {
 	EncryptionConfigFile                            string
 	EnableAdmissionPlugins, DisableAdmissionPlugins []string
 
+	// TracerProvider instead of one by TracingConfigFile.
+	TracerProvider trace.TracerProvider
 	// Clock is the fleet's, and decides when certificates are renewed; nil is
 	// the real one.
 	Clock clock.WithTicker
@@ -106,6 +124,10 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		return nil, err
 	}
 	s.closers = append(s.closers, quietly{s.listener})
+	tracing, err := s.openTracing(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if s.datastore, err = OpenDatastore(ctx, cfg.Datastore); err != nil {
 		return nil, err
 	}
@@ -117,7 +139,13 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		return nil, err
 	}
 	metrics := etcd.NewEngineMetrics()
-	keyspace, err := s.datastore.keyspace(ctx, Workspace, mvcc.Options{CacheBytes: keyspaceCache, Observer: metrics.Observer()})
+	keyspace, err := s.datastore.Keyspace(ctx, Workspace, mvcc.Options{
+		CacheBytes: keyspaceCache,
+		Observer:   metrics.Observer(),
+		Retention:  mvcc.Retention{MaxChanges: cfg.HistoryMaxChanges},
+
+		TracerProvider: tracing,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +174,9 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		EnableAdmissionPlugins:  cfg.EnableAdmissionPlugins,
 		DisableAdmissionPlugins: cfg.DisableAdmissionPlugins,
 		Shared:                  s.datastore.Shared(),
-		Metrics:                 []prometheus.Collector{metrics},
+		Metrics:                 []prometheus.Collector{metrics, etcd.NewKeyspaceMetrics(keyspace)},
+		CompactionInterval:      cfg.HistoryRetention,
+		TracerProvider:          tracing,
 		Identity:                s.identity(),
 	})
 	if err != nil {
@@ -175,7 +205,7 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) openKeys(ctx context.Context) (err error) {
 	dir := filepath.Join(s.cfg.DataDir, "pki")
 	if s.datastore.Shared() {
-		system, err := s.datastore.keyspace(ctx, systemKeyspace, mvcc.Options{})
+		system, err := s.datastore.Keyspace(ctx, systemKeyspace, mvcc.Options{})
 		if err != nil {
 			return err
 		}
@@ -265,6 +295,12 @@ func (c *Config) complete() error {
 	}
 	if c.SecurePort < 0 || c.SecurePort > 65535 {
 		return fmt.Errorf("secure port %d is out of range: give one from 1 to 65535, or 0 for any free one", c.SecurePort)
+	}
+	if r := c.HistoryRetention; r != 0 && r < leastRetention {
+		return fmt.Errorf("history retention %v is too short: clients that are a moment behind would have to list everything again; give at least %v", r, leastRetention)
+	}
+	if c.HistoryMaxChanges < 0 {
+		return fmt.Errorf("history of at most %d changes: give a number from 1 on, or 0 for no bound", c.HistoryMaxChanges)
 	}
 	if c.prefixes, err = keyPrefixes(c.Partitions); err != nil {
 		return err

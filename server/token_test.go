@@ -134,7 +134,7 @@ func openSystemKeyspace(t *testing.T) kv.Keyspace {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
-	keyspace, err := db.keyspace(t.Context(), systemKeyspace, mvcc.Options{})
+	keyspace, err := db.Keyspace(t.Context(), systemKeyspace, mvcc.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -53,12 +54,7 @@ func TestServersComeAndGo(t *testing.T) {
 	for range 12 {
 		clients = append(clients, servers.client(t))
 	}
-	eventually(t, 30*time.Second, "the servers answer", func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, time.Second)
-		defer cancel()
-		_, err := clients[0].Get(ctx, "anything")
-		return err
-	})
+	awaitAnswer(t, clients[0])
 
 	ctx, stopWatching := context.WithCancel(context.WithoutCancel(t.Context()))
 	var watching sync.WaitGroup
@@ -86,20 +82,16 @@ func TestServersComeAndGo(t *testing.T) {
 	var writers sync.WaitGroup
 	l.write(writing, &writers, func(ctx context.Context, c int, name string) (int64, error) {
 		began := time.Now()
-		r, err := clients[c%len(clients)].Txn(ctx).
-			If(clientv3.Compare(clientv3.ModRevision(name), "=", 0)).
-			Then(clientv3.OpPut(name, name)).
-			Commit()
-		outages.note(c, began, err)
-		if err != nil {
+		revision, err := createKey(ctx, clients[c%len(clients)], name)
+		if errors.Is(err, errRefused) {
+			outages.note(c, began, nil) // it was an answer
 			return 0, err
 		}
-		if !r.Succeeded {
-			// The client tried twice: the first one had been done.
-			return 0, errRefused
+		outages.note(c, began, err)
+		if err == nil {
+			time.Sleep(writePause)
 		}
-		time.Sleep(writePause)
-		return r.Header.Revision, nil
+		return revision, err
 	})
 
 	kills, freezes := 0, 0
@@ -254,6 +246,17 @@ func (s *stores) freeze(t *testing.T, i int, d time.Duration) {
 	if err := process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// awaitAnswer waits until some server answers.
+func awaitAnswer(t *testing.T, client *clientv3.Client) {
+	t.Helper()
+	eventually(t, 30*time.Second, "the servers answer", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		_, err := client.Get(ctx, "anything")
+		return err
+	})
 }
 
 // client makes a client that knows all servers.

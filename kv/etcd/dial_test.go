@@ -13,6 +13,7 @@ import (
 )
 
 func TestDial(t *testing.T) {
+	t.Parallel()
 	ca := newAuthority(t, "ca")
 	serverCert, serverKey := ca.issue("server")
 	addrs, _ := listenAndServe(t, etcd.ServeConfig{

@@ -16,8 +16,8 @@ import (
 //	…
 //	server.Registry().MustRegister(m)
 type EngineMetrics struct {
-	commitSeconds, commitWrites, sweepSeconds prometheus.Histogram
-	changes, failedCommits, failedSweeps, lag prometheus.Counter
+	commitSeconds, commitWrites, sweepSeconds       prometheus.Histogram
+	changes, failedCommits, failedSweeps, lag, cuts prometheus.Counter
 }
 
 // NewEngineMetrics makes metrics that are all zero.
@@ -37,6 +37,7 @@ func NewEngineMetrics() *EngineMetrics {
 		failedCommits: counter("commit_failures_total", "Commits that failed, or whose outcome is unknown."),
 		failedSweeps:  counter("sweep_failures_total", "Steps of removing compacted history that failed."),
 		lag:           counter("watch_lags_total", "Times that a watch fell behind and went to read history."),
+		cuts:          counter("history_cuts_total", "Times that history was compacted early because it had too many changes."),
 	}
 }
 
@@ -53,6 +54,7 @@ func (m *EngineMetrics) Observer() mvcc.Observer {
 			m.changes.Add(float64(changes))
 		},
 		WatchLag: func(int64) { m.lag.Inc() },
+		Cut:      func() { m.cuts.Inc() },
 		Sweep: func(took time.Duration, _ bool, err error) {
 			if err != nil {
 				m.failedSweeps.Inc()
@@ -65,7 +67,7 @@ func (m *EngineMetrics) Observer() mvcc.Observer {
 
 func (m *EngineMetrics) all() []prometheus.Collector {
 	return []prometheus.Collector{
-		m.commitSeconds, m.commitWrites, m.sweepSeconds, m.changes, m.failedCommits, m.failedSweeps, m.lag,
+		m.commitSeconds, m.commitWrites, m.sweepSeconds, m.changes, m.failedCommits, m.failedSweeps, m.lag, m.cuts,
 	}
 }
 

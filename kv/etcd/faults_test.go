@@ -71,6 +71,7 @@ type faultyWatch struct {
 func (w *faultyWatch) Responses() <-chan kv.WatchResponse { return w.out }
 
 func TestFaultsAreNoticed(t *testing.T) {
+	t.Parallel()
 	for name, fault := range map[string]*faulty{
 		"an event is lost": {response: func(r kv.WatchResponse) []kv.WatchResponse {
 			r.Events = r.Events[1:]
@@ -124,6 +125,7 @@ func TestFaultsAreNoticed(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			fault.Keyspace = openAtoll(t)
 			err := kvtest.CheckRandom(t.Context(), fault, 1, 1000)
 			if err == nil {

@@ -175,6 +175,7 @@ func (r *fuzzRun) call(kind byte, raw []byte) {
 	case callRange:
 		if m := new(pb.RangeRequest); m.Unmarshal(raw) == nil {
 			res, err := r.face.Range(ctx, m)
+			r.compareStream(m, res, err)
 			if r.proper("range", err) {
 				r.compareRange(rangeFromPB(m), res)
 			}

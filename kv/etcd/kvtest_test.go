@@ -32,6 +32,7 @@ func keyspaces() []struct {
 func TestRandom(t *testing.T) {
 	for _, ks := range keyspaces() {
 		t.Run(ks.name, func(t *testing.T) {
+			t.Parallel()
 			for i := range *seedCount {
 				kvtest.Random(t, *firstSeed+i, *operations, ks.open)
 			}
@@ -42,16 +43,16 @@ func TestRandom(t *testing.T) {
 func TestConformance(t *testing.T) {
 	for _, ks := range keyspaces() {
 		t.Run(ks.name, func(t *testing.T) {
-			t.Parallel() // it waits for leases to expire most of the time
+			t.Parallel()
 			kvtest.Run(t, ks.open)
 		})
 	}
 }
 
 func TestConcurrent(t *testing.T) {
-	t.Parallel() // with the tests that wait for time to pass
 	for _, ks := range keyspaces() {
 		t.Run(ks.name, func(t *testing.T) {
+			t.Parallel()
 			for i := range *seedCount {
 				kvtest.Concurrent(t, *firstSeed+i, 16, 60, ks.open)
 			}

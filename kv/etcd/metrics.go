@@ -49,7 +49,7 @@ func newMetrics(ks kv.Keyspace) *metrics {
 			Help: "Watch streams open now.",
 		}),
 	}
-	m.registry.MustRegister(m.handled, m.seconds, m.watchStreams, newKeyspaceCollector(ks))
+	m.registry.MustRegister(m.handled, m.seconds, m.watchStreams, NewKeyspaceMetrics(ks))
 	return m
 }
 
@@ -98,49 +98,4 @@ func (m *metrics) count(full string, mm *methodMetrics, err error) {
 	}
 	service, method := split(full)
 	m.handled.WithLabelValues(service, method, status.Code(err).String()).Inc()
-}
-
-// keyspaceCollector asks the keyspace how it is when the metrics are read.
-type keyspaceCollector struct {
-	ks                                     kv.Keyspace
-	up, revision, compacted, size, sizeUse *prometheus.Desc
-}
-
-// scrapeTimeout bounds how long a sick database can hold up a scrape.
-const scrapeTimeout = 5 * time.Second
-
-func newKeyspaceCollector(ks kv.Keyspace) *keyspaceCollector {
-	desc := func(name, help string) *prometheus.Desc { return prometheus.NewDesc("atoll_kv_"+name, help, nil, nil) }
-	return &keyspaceCollector{
-		ks:        ks,
-		up:        desc("up", "1 if the keyspace answers."),
-		revision:  desc("revision", "Revision that the keyspace is at."),
-		compacted: desc("compacted_revision", "Last compaction revision, 0 if there was none."),
-		size:      desc("db_size_bytes", "What the database uses on disk."),
-		sizeUse:   desc("db_size_in_use_bytes", "What of it holds data."),
-	}
-}
-
-func (c *keyspaceCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.up, c.revision, c.compacted, c.size, c.sizeUse} {
-		out <- d
-	}
-}
-
-func (c *keyspaceCollector) Collect(out chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
-	defer cancel()
-	gauge := func(d *prometheus.Desc, v int64) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v))
-	}
-	st, err := c.ks.Status(ctx)
-	if err != nil {
-		gauge(c.up, 0)
-		return
-	}
-	gauge(c.up, 1)
-	gauge(c.revision, st.Revision)
-	gauge(c.compacted, st.Compacted)
-	gauge(c.size, st.Size)
-	gauge(c.sizeUse, st.SizeInUse)
 }

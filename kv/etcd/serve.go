@@ -11,6 +11,7 @@ import (
 	"os"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/atoll-dev/atoll/kv"
@@ -28,8 +29,9 @@ type ServeConfig struct {
 	CertFile, KeyFile string
 	// ClientCAFile makes a certificate signed by it a condition for clients.
 	ClientCAFile string
-	// ClientURLs as in Options.
-	ClientURLs []string
+	// ClientURLs and TracerProvider as in Options.
+	ClientURLs     []string
+	TracerProvider trace.TracerProvider
 	// MetricsListen is an address for Prometheus and health checks over HTTP
 	// (/metrics, /health); empty means none.
 	MetricsListen string
@@ -53,7 +55,9 @@ func ListenAndServe(ctx context.Context, cfg ServeConfig) (err error) {
 	if err != nil {
 		return err
 	}
-	srv := NewServer(cfg.Keyspace, Options{TLS: tlsConfig, Cluster: cfg.Name, ClientURLs: cfg.ClientURLs})
+	srv := NewServer(cfg.Keyspace, Options{
+		TLS: tlsConfig, Cluster: cfg.Name, ClientURLs: cfg.ClientURLs, TracerProvider: cfg.TracerProvider,
+	})
 	if cfg.Started != nil {
 		cfg.Started(srv)
 	}
@@ -165,16 +169,30 @@ func (cfg *ServeConfig) tls() (*tls.Config, error) {
 	return out, nil
 }
 
-// webHandler serves what is not gRPC. The shape of /health is etcd's, which
-// probes know.
+// webHandler serves what is not gRPC. The paths and the shape of /health are
+// etcd's, which probes know. /livez does not ask the keyspace: a restart brings no
+// database back, and would make a server forget that its database has lost
+// something.
 func (s *Server) webHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", s.Metrics())
-	mux.HandleFunc("GET /health", func(w http.ResponseWriter, r *http.Request) {
+	answers := func(r *http.Request) bool {
 		ctx, cancel := context.WithTimeout(r.Context(), scrapeTimeout)
 		defer cancel()
+		_, err := s.face.headRevision(ctx)
+		return err == nil && s.ctx.Err() == nil
+	}
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if !answers(r) {
+			http.Error(w, "the keyspace does not answer", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		if _, err := s.face.headRevision(ctx); err != nil || s.ctx.Err() != nil {
+		if !answers(r) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			fmt.Fprintln(w, `{"health":"false","reason":"the keyspace does not answer"}`)
 			return

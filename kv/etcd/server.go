@@ -14,6 +14,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc/filters"
+	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
@@ -36,6 +41,9 @@ type Options struct {
 	// ClientURLs that other clients can reach this server by; nil means the
 	// addresses that it listens on.
 	ClientURLs []string
+	// TracerProvider of the spans of calls, which join the trace that a client
+	// sends along; nil for none.
+	TracerProvider trace.TracerProvider
 	// MaxRequestBytes and MaxTxnOps limit one request; 0 means etcd's defaults.
 	MaxRequestBytes, MaxTxnOps int
 }
@@ -119,6 +127,14 @@ func (s *Server) grpcOptions() []grpc.ServerOption {
 		grpc.ChainUnaryInterceptor(s.metrics.unary),
 		grpc.ChainStreamInterceptor(s.metrics.stream),
 	}
+	if tp := s.opts.TracerProvider; tp != nil {
+		opts = append(opts, grpc.StatsHandler(otelgrpc.NewServerHandler(
+			otelgrpc.WithTracerProvider(tp),
+			otelgrpc.WithPropagators(propagation.TraceContext{}),
+			otelgrpc.WithMeterProvider(noop.NewMeterProvider()), // metrics are Prometheus'
+			otelgrpc.WithFilter(filters.Not(filters.HealthCheck())),
+		)))
+	}
 	if s.opts.TLS != nil {
 		opts = append(opts, grpc.Creds(credentials.NewTLS(s.opts.TLS)))
 	}
@@ -129,7 +145,7 @@ func (s *Server) grpcOptions() []grpc.ServerOption {
 // callers who bring their own; Serve uses the server's.
 func (s *Server) Register(g *grpc.Server) {
 	svc := &services{s}
-	pb.RegisterKVServer(g, s.face)
+	g.RegisterService(keyValueService(), s.face)
 	pb.RegisterWatchServer(g, svc)
 	pb.RegisterLeaseServer(g, svc)
 	pb.RegisterMaintenanceServer(g, s.face)

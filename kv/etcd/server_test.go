@@ -21,17 +21,12 @@ import (
 	"testing"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 	"go.uber.org/zap"
-	"golang.org/x/net/http2"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
 	"github.com/atoll-dev/atoll/kv"
@@ -155,6 +150,7 @@ func (a *authority) issue(name string) (certFile, keyFile string) {
 }
 
 func TestClientCertificates(t *testing.T) {
+	t.Parallel()
 	ca := newAuthority(t, "ca")
 	serverCert, serverKey := ca.issue("server")
 	addrs, _ := listenAndServe(t, etcd.ServeConfig{
@@ -193,41 +189,10 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
-// TestTooManyPings: a client may ping every 5 seconds while it has calls open;
-// one that pings without end is sent away, as by etcd.
-func TestTooManyPings(t *testing.T) {
-	_, c := serve(t, openAtoll(t), etcd.Options{})
-	conn, err := net.Dial("tcp", strings.TrimPrefix(c.Endpoints()[0], "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	io.WriteString(conn, http2.ClientPreface)
-	framer := http2.NewFramer(conn, conn)
-	framer.WriteSettings()
-	go func() {
-		for range 10 {
-			framer.WritePing(false, [8]byte{})
-		}
-	}()
-	conn.SetReadDeadline(time.Now().Add(10 * time.Second))
-	for {
-		frame, err := framer.ReadFrame()
-		if err != nil {
-			t.Fatalf("no GOAWAY came: %v", err)
-		}
-		if away, ok := frame.(*http2.GoAwayFrame); ok {
-			if away.ErrCode != http2.ErrCodeEnhanceYourCalm {
-				t.Errorf("GOAWAY with %v", away.ErrCode)
-			}
-			return
-		}
-	}
-}
-
 // TestConcurrencyPackage has etcd's own recipes work: they need leases,
 // sessions, watches and transactions to fit together.
 func TestConcurrencyPackage(t *testing.T) {
+	t.Parallel()
 	_, c := serve(t, openAtoll(t), etcd.Options{})
 	ctx := t.Context()
 	newSession := func() *concurrency.Session {
@@ -310,6 +275,11 @@ func TestHealthAndMetrics(t *testing.T) {
 			t.Errorf("metrics lack %q:\n%s", want, page)
 		}
 	}
+	for _, path := range []string{"/livez", "/readyz"} {
+		if got := fetch(t, "http://"+addrs[1].String()+path); got != "ok\n" {
+			t.Errorf("%s: %s", path, got)
+		}
+	}
 	if got := fetch(t, "http://"+addrs[1].String()+"/health"); !strings.Contains(got, `"health":"true"`) {
 		t.Errorf("health page: %s", got)
 	}
@@ -332,6 +302,7 @@ func fetch(t *testing.T, url string) string {
 
 // TestRestart: a watch outlives its server, and misses and repeats nothing.
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	ks := openAtoll(t)
 	addrs, stop := listenAndServe(t, etcd.ServeConfig{Keyspace: ks, Listen: []string{"127.0.0.1:0"}})
 	address := addrs[0].String()
@@ -441,44 +412,5 @@ func TestOperatorCalls(t *testing.T) {
 		if err := call(); status.Code(err) != codes.Unimplemented {
 			t.Errorf("%s: got %v, want it refused as unimplemented", what, err)
 		}
-	}
-}
-
-// TestPingsOfQuietClients: the API server pings every 30 seconds over
-// connections that carry nothing but a watch. The shortest interval that gRPC's
-// client allows is 10.
-func TestPingsOfQuietClients(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes 45 s, nearly all of it waiting")
-	}
-	t.Parallel()
-	_, c := serve(t, openAtoll(t), etcd.Options{})
-	conn, err := grpc.NewClient(strings.TrimPrefix(c.Endpoints()[0], "http://"),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	watch, err := pb.NewWatchClient(conn).Watch(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := watch.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{Key: []byte("k")}}}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := watch.Recv(); err != nil {
-		t.Fatal(err)
-	}
-	put := make(chan error, 1)
-	time.AfterFunc(45*time.Second, func() {
-		_, err := c.Put(context.Background(), "k", "1")
-		put <- err
-	})
-	if r, err := watch.Recv(); err != nil || len(r.Events) != 1 {
-		t.Errorf("after four pings the watch got %v, %v", r, err)
-	}
-	if err := <-put; err != nil {
-		t.Error(err)
 	}
 }

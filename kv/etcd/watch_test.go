@@ -342,6 +342,7 @@ func TestFragments(t *testing.T) {
 // TestClientThatDoesNotRead: a client that leaves its stream unread holds up
 // nobody else, and has lost nothing when it goes on.
 func TestClientThatDoesNotRead(t *testing.T) {
+	t.Parallel()
 	_, c := serve(t, openAtoll(t), etcd.Options{})
 	lazy, err := pb.NewWatchClient(c.ActiveConnection()).Watch(t.Context())
 	if err != nil {

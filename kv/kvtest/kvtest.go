@@ -13,5 +13,5 @@ import (
 )
 
 // Open makes a fresh, empty keyspace for a test, to be closed by the test's
-// Cleanup.
+// Cleanup. It may be called by several goroutines at once.
 type Open func(t testing.TB) kv.Keyspace

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +15,17 @@ import (
 // Most tests share one keyspace, each under a prefix of its own.
 func Run(t *testing.T, open Open) {
 	t.Run("empty", func(t *testing.T) { testEmpty(t, open(t)) })
+	// These wait for time to pass, which makes revisions at moments of its own: on
+	// keyspaces of their own, while the others run.
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	for _, tc := range leaseTimeTests() {
+		waiting.Go(func() {
+			t.Run("lease "+tc.name, func(t *testing.T) {
+				tc.run(&env{T: t, ctx: t.Context(), ks: open(t), prefix: "lease/"})
+			})
+		})
+	}
 	ks := open(t)
 	for _, group := range []struct {
 		name  string

@@ -32,6 +32,7 @@ type write struct {
 	// taken by the committer, or by the caller who gave up.
 	taken atomic.Bool
 	bytes int
+	trace *writeTrace // nil if the call is not traced
 }
 
 // writeOverhead is about what a write takes in memory beside keys and values.
@@ -64,6 +65,7 @@ func (c *committer) do(ctx context.Context, w *write) error {
 		return err
 	}
 	w.done = make(chan struct{})
+	w.trace = traceWrite(ctx)
 	w.bytes += writeOverhead
 	if n := c.bytes.Add(int64(w.bytes)); n > c.k.opts.MaxPendingBytes && n > int64(w.bytes) {
 		c.bytes.Add(-int64(w.bytes))
@@ -176,7 +178,10 @@ func (c *committer) commit(writes []*write) {
 	var b *batch
 	wantPrev := k.hub.wantsPrev()
 	ahead := lookAhead(writes, wantPrev)
-	err := k.table.Update(k.writing, c.hint(ahead, writes), func(tx kv.Tx) error {
+	ctx, spans := traceCommit(k.writing, writes)
+	attempts := 0
+	err := k.table.Update(ctx, c.hint(ahead, writes), func(tx kv.Tx) error {
+		attempts++
 		b = newBatch(tx, wantPrev)
 		if err := b.prepare(writes, ahead, k.cache); err != nil {
 			return err
@@ -207,6 +212,7 @@ func (c *committer) commit(writes []*write) {
 		}
 		o(len(writes), changes, time.Since(begin), err)
 	}
+	spans.end(len(writes), attempts, b, err)
 	c.waiting = len(c.queue)
 	for _, w := range writes {
 		close(w.done)
@@ -287,13 +293,20 @@ func (b *batch) run(writes []*write) error {
 
 // Txn implements kv.Keyspace.
 func (k *Keyspace) Txn(ctx context.Context, req kv.TxnRequest) (*kv.TxnResult, error) {
-	if err := k.opts.checkTxn(&req); err != nil {
+	if traced(ctx) {
+		return k.tracedTxn(ctx, &req)
+	}
+	return k.txn(ctx, &req)
+}
+
+func (k *Keyspace) txn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResult, error) {
+	if err := k.opts.checkTxn(req); err != nil {
 		return nil, err
 	}
-	if readOnly(&req) {
-		return k.readTxn(ctx, &req)
+	if readOnly(req) {
+		return k.readTxn(ctx, req)
 	}
-	w := &write{txn: &req, bytes: txnSize(&req)}
+	w := &write{txn: req, bytes: txnSize(req)}
 	if err := k.commits.do(ctx, w); err != nil {
 		return nil, err
 	}

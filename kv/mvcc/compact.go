@@ -2,6 +2,7 @@ package mvcc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -88,7 +89,8 @@ func (s *sweeper) loop() {
 		round := s.rounds
 		s.mu.Unlock()
 		began := s.k.opts.Clock.Now()
-		for {
+		_, span := s.k.background(s.k.ctx, "kv.sweep")
+		for steps := 1; ; steps++ {
 			begin, written := time.Now(), s.k.commits.rows.Load()
 			base := rowsPerSweep
 			if s.k.shared {
@@ -100,18 +102,22 @@ func (s *sweeper) loop() {
 				o(time.Since(begin), more, err)
 			}
 			if s.k.ctx.Err() != nil {
+				finish(span, s.k.ended())
 				return
 			}
 			if err != nil {
+				span.RecordError(err)
 				s.note(0, err)
 				select {
 				case <-s.k.opts.Clock.After(sweepRetry):
 				case <-s.k.ctx.Done():
+					finish(span, err)
 					return
 				}
 				continue
 			}
 			if !more {
+				finish(span, nil, countAttribute("steps", steps))
 				break
 			}
 			s.rest(written + rest)
@@ -190,6 +196,13 @@ func (s *sweeper) wait(ctx context.Context) error {
 
 // Compact implements kv.Keyspace.
 func (k *Keyspace) Compact(ctx context.Context, rev kv.Revision, physical bool) (kv.Revision, error) {
+	if traced(ctx) {
+		return k.tracedCompact(ctx, rev, physical)
+	}
+	return k.compact(ctx, rev, physical)
+}
+
+func (k *Keyspace) compact(ctx context.Context, rev kv.Revision, physical bool) (kv.Revision, error) {
 	if err := k.open(); err != nil {
 		return 0, err
 	}
@@ -213,41 +226,15 @@ func (k *Keyspace) Compact(ctx context.Context, rev kv.Revision, physical bool) 
 	return now, k.sweeps.wait(ctx)
 }
 
-// autoCompact forgets what is older than the retention, like etcd's periodic
-// mode: it notes revisions ten times per period and compacts at the one noted
-// a period ago.
-func (k *Keyspace) autoCompact() {
-	const steps = 10
-	every := k.opts.AutoCompact / steps
-	var noted []kv.Revision
-	last := kv.Revision(0)
-	known := k.compacted.Load()
-	for {
-		select {
-		case <-k.opts.Clock.After(every):
-		case <-k.ctx.Done():
-			return
-		}
-		if k.shared {
-			_, _ = k.heads.ask(k.ctx) // what follows is right without it, if not as good
-		}
-		noted = append(noted, k.revision())
-		if len(noted) <= steps {
-			continue
-		}
-		rev := noted[0]
-		noted = noted[1:]
-		// Of several servers one is enough: this step is done if anybody has
-		// compacted since the last.
-		before := known
-		known = k.compacted.Load()
-		if rev <= last || rev <= 1 || known > before && known > last {
-			continue
-		}
-		// Somebody else may have compacted further; other failures are tried
-		// again with the next revision.
-		if _, err := k.Compact(k.ctx, rev, false); err == nil || isCompacted(err) {
-			last = rev
-		}
+// History tells how much history the table keeps.
+// Errors: errors.ErrUnsupported, if the table cannot tell it cheaply.
+func (k *Keyspace) History(ctx context.Context) (kv.History, error) {
+	if err := k.open(); err != nil {
+		return kv.History{}, err
 	}
+	h, ok := k.table.(kv.Historian)
+	if !ok {
+		return kv.History{}, fmt.Errorf("read the size of history: %w", errors.ErrUnsupported)
+	}
+	return h.History(ctx)
 }

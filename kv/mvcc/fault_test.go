@@ -172,6 +172,7 @@ func TestWaiting(t *testing.T) {
 // TestLag: a watch that nobody reads delays nobody and takes no memory without
 // bound; when it is read at last, nothing is missing or repeated.
 func TestLag(t *testing.T) {
+	t.Parallel()
 	s, f := openFault(t, mvcc.Options{})
 	const n = 12_000
 	slow, err := s.Watch(t.Context(), kv.WatchRequest{Span: kv.Prefix([]byte("k"))})
@@ -212,8 +213,9 @@ func TestLag(t *testing.T) {
 
 // TestManyWatches starts and ends watches of all kinds while keys change.
 func TestManyWatches(t *testing.T) {
+	t.Parallel()
 	s, _ := openFault(t, mvcc.Options{})
-	const keys, rounds = 20, 40
+	const keys, rounds, enough = 20, 40, 10
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
 	for c := range 4 {
@@ -246,7 +248,7 @@ func TestManyWatches(t *testing.T) {
 					t.Error(err)
 				}
 				var last kv.Revision
-				for n := 0; n < 30; {
+				for n := 0; n < enough; {
 					r := next(t, w)
 					for _, e := range r.Events {
 						if e.KV.ModRevision <= last {
@@ -370,7 +372,7 @@ func TestPages(t *testing.T) {
 
 func TestAutoCompact(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
-	s := openStore(t, mvcc.Options{Clock: clock, AutoCompact: time.Hour})
+	s := openStore(t, mvcc.Options{Clock: clock, Retention: mvcc.Retention{Age: time.Hour}})
 	s.put("a", "1")
 	s.put("a", "2")
 	for deadline := time.Now().Add(20 * time.Second); ; {

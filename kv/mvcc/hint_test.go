@@ -1,13 +1,13 @@
-package mvcc_test
+package mvcc
 
 import (
 	"context"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
 	"github.com/atoll-dev/atoll/kv"
-	"github.com/atoll-dev/atoll/kv/mvcc"
 	"github.com/atoll-dev/atoll/kv/sqlite"
 )
 
@@ -15,14 +15,18 @@ import (
 // of commits that failed, or that a failover has undone.
 type premature struct {
 	kv.Table
-	told chan struct{}
+	tell chan kv.Revision
 }
 
 func (p *premature) Follow(ctx context.Context, heard func(kv.Revision)) error {
-	heard(5)
-	close(p.told)
-	<-ctx.Done()
-	return ctx.Err()
+	for {
+		select {
+		case rev := <-p.tell:
+			heard(rev)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // TestPrematureHint: what a hint told too early is not passed over when it
@@ -37,20 +41,27 @@ func TestPrematureHint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &premature{Table: table, told: make(chan struct{})}
-	k, err := mvcc.Open(t.Context(), p, db, mvcc.Options{})
+	p := &premature{Table: table, tell: make(chan kv.Revision)}
+	k, err := Open(t.Context(), p, db, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { k.Close() })
-	<-p.told
-	time.Sleep(20 * time.Millisecond) // for the engine to believe it; without, the test shows less
+	// When the tailer is told again and has woken up for that, it has believed
+	// the first as far as it ever will.
+	for range 2 {
+		p.tell <- 5
+		p.tell <- 0 // taken when what was told before has been heard
+		for len(k.tail.wakec) > 0 {
+			runtime.Gosched()
+		}
+	}
 	watch, err := k.Watch(t.Context(), kv.WatchRequest{Span: kv.Prefix(nil), StartRevision: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for want := kv.Revision(2); want < 8; want++ {
-		if _, err := k.Txn(t.Context(), kv.TxnRequest{Then: []kv.Op{put("a", "b")}}); err != nil {
+		if _, err := k.Txn(t.Context(), kv.TxnRequest{Then: []kv.Op{{Put: &kv.PutOp{Key: []byte("a"), Value: []byte("b")}}}}); err != nil {
 			t.Fatal(err)
 		}
 		select {

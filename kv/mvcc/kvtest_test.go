@@ -26,6 +26,7 @@ var configs = []struct {
 func TestRandom(t *testing.T) {
 	for _, c := range configs {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			for seed := range uint64(*seeds) {
 				kvtest.Random(t, seed, 1000, func(t testing.TB) kv.Keyspace {
 					return openStore(t, c.opts, c.db...)
@@ -36,12 +37,14 @@ func TestRandom(t *testing.T) {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	kvtest.Run(t, func(t testing.TB) kv.Keyspace { return openStore(t, mvcc.Options{}) })
 }
 
 func TestConcurrent(t *testing.T) {
 	for _, c := range configs {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			for seed := range uint64(*seeds) {
 				kvtest.Concurrent(t, seed, 16, 100, func(t testing.TB) kv.Keyspace {
 					return openStore(t, c.opts, c.db...)

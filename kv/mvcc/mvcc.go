@@ -18,6 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/kv"
@@ -29,11 +30,15 @@ type Options struct {
 	Clock clock.WithTicker
 	// Observer hears of what happens, for metrics. It must be quick.
 	Observer Observer
+	// TracerProvider of the spans of what the engine does by itself, such as giving space
+	// back; none if nil. Calls leave spans in the trace that their context
+	// brings along.
+	TracerProvider trace.TracerProvider
 	// ProgressInterval between notifications to watches that asked for them
 	// and had nothing else to deliver; 10 minutes if 0.
 	ProgressInterval time.Duration
-	// AutoCompact forgets history older than this; 0 leaves that to clients.
-	AutoCompact time.Duration
+	// Retention bounds history; the zero value leaves that to clients.
+	Retention Retention
 	// MaxPending bounds the writes that wait; more fail with
 	// kv.ErrOverloaded. 10,000 if 0.
 	MaxPending int
@@ -58,6 +63,7 @@ func (o *Options) fill() {
 	if o.ProgressInterval == 0 {
 		o.ProgressInterval = 10 * time.Minute
 	}
+	o.Retention.fill()
 	if o.MaxPending == 0 {
 		o.MaxPending = 10_000
 	}
@@ -85,6 +91,8 @@ type Observer struct {
 	WatchLag func(behind int64)
 	// Sweep: one step of giving back the space of forgotten history.
 	Sweep func(took time.Duration, more bool, err error)
+	// Cut: history was compacted early because of Retention.MaxChanges.
+	Cut func()
 }
 
 // Keyspace implements kv.Keyspace on a kv.Table.
@@ -171,8 +179,8 @@ func Open(ctx context.Context, table kv.Table, backend kv.Backend, opts Options)
 		k.run(k.leases.follow)
 		k.run(k.follow)
 	}
-	if opts.AutoCompact > 0 {
-		k.run(k.autoCompact)
+	if opts.Retention.every() > 0 {
+		k.run(k.retain)
 	}
 	// A sweep may have been cut short.
 	k.sweeps.wake()

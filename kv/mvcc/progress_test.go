@@ -12,6 +12,7 @@ import (
 // counts their revision. Progress that is asked for in between must not tell of
 // an older revision than the events did: readers would go back.
 func TestProgressNeverGoesBack(t *testing.T) {
+	t.Parallel() // it waits for the disk most of the time
 	k := openStore(t, mvcc.Options{})
 	w, err := k.Watch(t.Context(), kv.WatchRequest{Span: kv.Prefix(nil)})
 	if err != nil {

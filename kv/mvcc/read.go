@@ -10,16 +10,23 @@ import (
 
 // Range implements kv.Keyspace.
 func (k *Keyspace) Range(ctx context.Context, req kv.RangeRequest) (*kv.RangeResult, error) {
-	if err := checkRange(&req); err != nil {
+	if traced(ctx) {
+		return k.tracedRange(ctx, &req)
+	}
+	return k.read(ctx, &req)
+}
+
+func (k *Keyspace) read(ctx context.Context, req *kv.RangeRequest) (*kv.RangeResult, error) {
+	if err := checkRange(req); err != nil {
 		return nil, err
 	}
 	if err := k.open(); err != nil {
 		return nil, err
 	}
-	if res := k.cachedGet(&req); res != nil {
+	if res := k.cachedGet(req); res != nil {
 		return res, nil
 	}
-	res, _, err := k.scan(ctx, &req)
+	res, _, err := k.scan(ctx, req)
 	return res, err
 }
 

@@ -3,6 +3,7 @@ package mvcc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/atoll-dev/atoll/kv"
@@ -81,6 +82,17 @@ func (t sharedTable) LeaseKeys(ctx context.Context, id kv.LeaseID) ([][]byte, kv
 	keys, head, err := t.table.LeaseKeys(ctx, id)
 	t.note(head, err)
 	return keys, head, err
+}
+
+// History implements kv.Historian, if the table does.
+func (t sharedTable) History(ctx context.Context) (kv.History, error) {
+	inner, ok := t.table.(kv.Historian)
+	if !ok {
+		return kv.History{}, fmt.Errorf("read the size of history: %w", errors.ErrUnsupported)
+	}
+	h, err := inner.History(ctx)
+	t.noteDone(err)
+	return h, err
 }
 
 // follow hears of what other servers commit.

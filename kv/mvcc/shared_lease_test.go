@@ -40,12 +40,13 @@ func openClocked(t *testing.T, n int) *clocked {
 func (c *clocked) pass(server int, d time.Duration) {
 	c.t.Helper()
 	const step = 250 * time.Millisecond
+	clock := c.clocks[server]
 	for ; d > 0; d -= step {
-		c.clocks[server].Step(step)
-		reads := c.lanes[server].leaseReads.Load()
-		// A poll that is due gets its time: what the step has set off is quick.
-		for wait := time.Now(); time.Since(wait) < 2*time.Millisecond && c.lanes[server].leaseReads.Load() == reads; {
-			time.Sleep(100 * time.Microsecond)
+		waiting := clock.Waiters()
+		clock.Step(step)
+		// What the step has set off is done when as many wait for the next.
+		for began := time.Now(); clock.Waiters() < waiting && time.Since(began) < time.Second; {
+			time.Sleep(50 * time.Microsecond)
 		}
 	}
 }
@@ -229,7 +230,7 @@ func TestSharedLeaseAgain(t *testing.T) {
 func TestSharedAutoCompact(t *testing.T) {
 	clocks := []*clocktesting.FakeClock{clocktesting.NewFakeClock(time.Now()), clocktesting.NewFakeClock(time.Now())}
 	c := openCluster(t, 2, network{poll: 10 * time.Millisecond}, func(i int) mvcc.Options {
-		return mvcc.Options{Clock: clocks[i], AutoCompact: time.Hour}
+		return mvcc.Options{Clock: clocks[i], Retention: mvcc.Retention{Age: time.Hour}}
 	})
 	const steps = 30
 	for n := range steps {

@@ -54,6 +54,7 @@ type watcher struct {
 	delivered kv.Revision
 	// told is the highest revision of a response.
 	told kv.Revision
+	lag  lagTrace
 }
 
 // Watch implements kv.Keyspace.
@@ -214,6 +215,7 @@ func (w *watcher) event(c *kv.Change) kv.Event {
 
 func (w *watcher) loop() {
 	defer close(w.out)
+	defer w.lag.end()
 	defer w.k.hub.leave(w)
 	if w.k.shared {
 		defer w.k.progress.leave(w)
@@ -327,6 +329,7 @@ func (w *watcher) catchUp(from kv.Revision) (sent, ok bool) {
 		w.unchecked = false
 	}
 	if from >= 0 && w.k.hub.join(w) {
+		w.lag.end()
 		return false, true
 	}
 	upTo := w.k.hub.rev.Load()
@@ -334,7 +337,7 @@ func (w *watcher) catchUp(from kv.Revision) (sent, ok bool) {
 		o(upTo - from + 1)
 	}
 	rows := int(w.limit)
-	changes, head, err := w.k.table.Changes(w.ctx, from-1, upTo, rows, w.req.PrevKV)
+	changes, head, err := w.k.table.Changes(w.lag.begin(w, from, upTo), from-1, upTo, rows, w.req.PrevKV)
 	if err == nil && from < head.Compacted || from < 0 {
 		return false, w.compacted(from, head)
 	}
@@ -345,6 +348,7 @@ func (w *watcher) catchUp(from kv.Revision) (sent, ok bool) {
 		upTo = changes[len(changes)-1].KV.ModRevision
 	}
 	w.limit.adjust(changes)
+	w.lag.read(len(changes))
 	var events []kv.Event
 	for i := range changes {
 		c := &changes[i]

@@ -153,6 +153,39 @@ func (k *Keyspace) Status(ctx context.Context) (*kv.Status, error) {
 	}
 }
 
+// History tells how much history the parent and all partitions keep together.
+// Errors: errors.ErrUnsupported, if one of them cannot tell.
+func (k *Keyspace) History(ctx context.Context) (kv.History, error) {
+	for try := 0; ; try++ {
+		l := k.layout.Load()
+		all, err := l.history(ctx)
+		if !k.moved(ctx, l, try, err) {
+			return all, err
+		}
+	}
+}
+
+func (l *layout) history(ctx context.Context) (all kv.History, err error) {
+	for i, e := range l.engines() {
+		h, ok := e.(interface {
+			History(ctx context.Context) (kv.History, error)
+		})
+		if !ok {
+			return kv.History{}, fmt.Errorf("read the size of history: %w", errors.ErrUnsupported)
+		}
+		one, err := h.History(ctx)
+		if err != nil {
+			return kv.History{}, err
+		}
+		if i == 0 {
+			all.Head = one.Head
+		}
+		all.Changes += one.Changes
+		all.Unswept += one.Unswept
+	}
+	return all, nil
+}
+
 func (k *Keyspace) refuse(format string, args ...any) error {
 	return fmt.Errorf("keyspace %q: %w: %s", k.name, kv.ErrInvalidRequest, fmt.Sprintf(format, args...))
 }

@@ -66,30 +66,28 @@ func (t *table) saw(h head, floor commitID) error {
 	case t.newest.before(h.last):
 		t.newest = h.last
 	}
+	t.marks.add(h.Revision, h.nextID)
 	if t.behind == nil {
 		t.met, t.layout = true, h.layout
 	}
 	return t.behind
 }
 
-// fallBehind ends the use of a table. The caller holds t.mu.
+// fallBehind ends the use of a table that has lost something. The caller holds
+// t.mu.
 func (t *table) fallBehind(what string) error {
+	return t.end(what, "A standby that lagged has taken over, or a backup was restored. Nothing is served from it. "+
+		"Either bring the former primary back; or accept the loss: stop all servers of this database, "+
+		"run `atoll kv recover --datastore URL --all`, and start them again")
+}
+
+// end ends the use of a table. The caller holds t.mu.
+func (t *table) end(what, remedy string) error {
 	if t.behind == nil {
-		t.behind = fmt.Errorf("keyspace %q: database %s: %w: %s. A standby that lagged has taken over, or a backup was restored. "+
-			"Nothing is served from it. Either bring the former primary back; or accept the loss: restart every server of this database, and every client that remembers revisions",
-			t.name, t.db.where, kv.ErrBehind, what)
+		t.behind = fmt.Errorf("keyspace %q: database %s: %w: %s. %s", t.name, t.db.where, kv.ErrBehind, what, remedy)
 		close(t.fell)
 	}
 	return t.behind
-}
-
-// gone ends the use of a table whose keyspace is not there any more. A
-// partition may have been merged. The caller holds t.mu.
-func (t *table) gone(what string) error {
-	if _, _, ok := kv.ParsePartitionName(t.name); ok {
-		return t.repartitioned()
-	}
-	return t.fallBehind(what)
 }
 
 // usable tells the error that ended the use of a table.
@@ -152,8 +150,8 @@ func (t *table) verify(floor commitID, origin []byte, at commitID, token []byte,
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case !bytes.Equal(origin, t.origin):
-		_ = t.gone("it has no such keyspace, or another of the same name")
+	case !t.sameOrigin(origin):
+		_ = t.endReplaced(origin == nil)
 	case at.before(floor):
 		t.fallBehind(fmt.Sprintf("it is at revision %d, and revision %d was acknowledged before", at.rev, floor.rev))
 	case token == nil && floor.rev >= oldest && oldest != 0 && floor.rev > 1 && !t.trimmed(floor, at):

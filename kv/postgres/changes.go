@@ -9,6 +9,9 @@ import (
 // Changes implements kv.Table. What the log holds at or below the compaction
 // revision it gives as far as it is there.
 func (t *table) Changes(ctx context.Context, after, upTo kv.Revision, limit int, withPrev bool) (list []kv.Change, at kv.Head, err error) {
+	if t.db.dialect.joins != nil {
+		return t.changesByID(ctx, after, upTo, max(limit, 1), withPrev)
+	}
 	q := qChanges
 	if withPrev {
 		q = qChangesPrev

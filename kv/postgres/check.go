@@ -97,8 +97,7 @@ func (db *DB) Check(ctx context.Context) error {
 		found = nil
 		return db.with(ctx, checkLimit, func(c *conn) error {
 			defer func() { c.broken = true }() // its settings are not those of the others
-			for _, text := range []string{db.dialect.beginRead, `SET LOCAL statement_timeout = 0`, `SET LOCAL enable_seqscan = on`,
-				`SET LOCAL enable_hashjoin = on`, `SET LOCAL enable_mergejoin = on`, `SET LOCAL enable_sort = on`} {
+			for _, text := range append([]string{db.dialect.beginRead}, db.dialect.forCheck...) {
 				if err := c.simple(text, nil); err != nil {
 					return err
 				}

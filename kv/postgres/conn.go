@@ -287,8 +287,8 @@ func (c *conn) rollback() {
 	if c.broken || c.status == 'I' {
 		return
 	}
-	c.send(qRollback)
-	c.sync()
+	// Not prepared: not every database lets one bind in a failed transaction.
+	c.fe.SendQuery(&pgproto3.Query{String: "ROLLBACK"})
 	if c.flush() == nil {
 		c.owed++
 		c.status = 'I'

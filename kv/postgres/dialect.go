@@ -2,42 +2,82 @@ package postgres
 
 import (
 	"strconv"
-	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// dialect is what databases that speak PostgreSQL's protocol do differently.
+// dialect is what databases that speak PostgreSQL's protocol do differently. There
+// is one for PostgreSQL, YugabyteDB and CockroachDB each, in files of their own.
 type dialect struct {
 	name string
-	// minVersion as server_version_num.
-	minVersion int
+
+	// serverQuery asks a database for name and value of what check judges, before
+	// anything is done with it: check refuses, with the remedy, what could forget
+	// what it acknowledged.
+	serverQuery string
+	check       func(found map[string]string, need int) error
+	// sessionQuery asks one of our sessions for name and value of its settings:
+	// checkSession refuses those that a role, a database or a proxy in between has
+	// bent.
+	sessionQuery string
+	checkSession func(found map[string]string) error
+
 	// notify: LISTEN and NOTIFY work; otherwise servers poll.
 	notify bool
-	// settings of every session.
+	// settings of every session. One that the database does not know ends the
+	// connection.
 	settings map[string]string
 
 	begin, beginRead string
+	// beginPatient begins a read that others' writes cannot make start again; it
+	// may wait before. Used when beginRead has failed several times.
+	beginPatient string
+	// beginSweep begins a transaction of which each statement sees what was
+	// committed before it.
+	beginSweep string
 	// lock is the clause that holds a row against other writers.
 	lock string
+	// lockWait is a statement, behind begin, that bounds how long the next one waits
+	// for a lock, where lock_timeout does not.
+	lockWait string
 	// noTimeout is an expression that ends the statement timeout for the rest of
 	// the transaction: see update.go.
 	noTimeout string
 	// async lets the transaction commit without waiting for the disk.
 	async string
-	// size selects the bytes on disk of all tables of the schema.
+	// evict ends the transactions of others that hold a head and have been silent
+	// for too long, where no setting does.
+	evict string
+	// size selects the bytes on disk of all tables of the schema, and of those
+	// the ones in use.
 	size string
-	// storage clauses of tables, by their name in migrations.
-	storage map[string]string
-	// again tells by an error's code that the transaction had no effect and should
-	// be run again; unknown that its commit may have happened.
-	again, unknown func(code string) bool
-}
+	// forCheck are statements that give the check of the whole database the time and
+	// the plans that it takes.
+	forCheck []string
 
-func (d *dialect) ddl(text string) string {
-	for name, clause := range d.storage {
-		text = strings.ReplaceAll(text, "{"+name+"}", clause)
-	}
-	return text
+	// ddl makes a step of migrations one of this database.
+	ddl func(text string) string
+	// stepwise: statements that define tables commit by themselves, so each must
+	// do no harm when it is repeated.
+	stepwise bool
+	// tune are statements after those of the schema that a database may refuse,
+	// for want of a right.
+	tune []string
+	// joins, if not nil, is how statements are told to join by keys: those of a
+	// database whose rows are elsewhere.
+	joins *joins
+
+	// again tells by an error that the transaction had no effect and should be run
+	// again: because of others, so soon.
+	again func(err *pgconn.PgError) bool
+	// passing tells the same of what is wrong in the database itself for a while.
+	passing func(err *pgconn.PgError) bool
+	// waited tells that a lock was not to be had in time.
+	waited func(code string) bool
+	// unknown tells, by the code with which COMMIT has failed, that it may have
+	// happened nevertheless.
+	unknown func(code string) bool
 }
 
 // How long a session may hold a keyspace without a word, for instance because
@@ -56,67 +96,12 @@ const checkLimit = 24 * time.Hour
 
 func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-func postgresDialect() *dialect {
-	return &dialect{
-		name:       "PostgreSQL",
-		minVersion: 140000,
-		notify:     true,
-		settings: map[string]string{
-			"synchronous_commit": "on",
-			// One plan for each statement, made without looking at statistics as
-			// far as one can have it.
-			"plan_cache_mode":                 "force_generic_plan",
-			"jit":                             "off",
-			"enable_seqscan":                  "off",
-			"enable_bitmapscan":               "off",
-			"enable_hashjoin":                 "off",
-			"enable_mergejoin":                "off",
-			"enable_memoize":                  "off",
-			"enable_sort":                     "off",
-			"max_parallel_workers_per_gather": "0",
-
-			"statement_timeout":                   millis(statementLimit),
-			"lock_timeout":                        millis(lockLimit),
-			"idle_in_transaction_session_timeout": millis(idleLimit),
-			// A client whose machine is gone holds nothing for longer than 15 s.
-			"tcp_keepalives_idle":     "6",
-			"tcp_keepalives_interval": "3",
-			"tcp_keepalives_count":    "3",
-			"client_min_messages":     "warning",
-			"bytea_output":            "hex",
-		},
-		begin:     `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`,
-		beginRead: `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`,
-		lock:      `FOR NO KEY UPDATE`,
-		noTimeout: `set_config('statement_timeout', '0', true)`,
-		async:     `SET LOCAL synchronous_commit = off`,
-		size: `SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::int8,
-				coalesce(sum(pg_total_relation_size(c.oid) * greatest(0, least(1,
-					1 - s.n_dead_tup::float8 / greatest(1, s.n_live_tup + s.n_dead_tup)))), 0)::int8
-			FROM pg_class c LEFT JOIN pg_stat_all_tables s ON s.relid = c.oid
-			WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r'`,
-		storage: map[string]string{
-			// Every commit rewrites its keyspace's row: room for many versions on
-			// the same page, so that they are pruned there and no index changes.
-			"head": `WITH (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
-				autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 1000000)`,
-			"sweep": `WITH (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000)`,
-			"lease": `WITH (fillfactor = 50)`,
-			// Never updated; swept rows should soon become room for new ones.
-			"log": `WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 20000,
-				autovacuum_vacuum_cost_delay = 0, autovacuum_vacuum_insert_scale_factor = 0.5,
-				toast.autovacuum_vacuum_cost_delay = 0)`,
-			"segment": `WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 20000)`,
-			// Updates stay on their page and leave its indexes alone.
-			"current": `WITH (fillfactor = 75, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0)`,
-		},
-		again: func(code string) bool {
-			switch code {
-			case codeSerialization, codeDeadlock, codeLockTimeout:
-				return true
-			}
-			return false
-		},
-		unknown: func(code string) bool { return code == "40003" || code == "08007" },
+// has tells whether the error's code is one of some.
+func has(err *pgconn.PgError, codes ...string) bool {
+	for _, code := range codes {
+		if err.Code == code {
+			return true
+		}
 	}
+	return false
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"strings"
 
@@ -18,12 +19,25 @@ const (
 	codeSerialization   = "40001"
 	codeDeadlock        = "40P01"
 	codeLockTimeout     = "55P03"
+	codeDuplicate       = "23505"
 	codeUndefinedTable  = "42P01"
 	codeUndefinedSchema = "3F000"
 	codePrivilege       = "42501"
 	codeReadOnly        = "25006"
 	codeCanceled        = "57014"
+	// The transaction has failed before, or was ended.
+	codeFailedTransaction = "25P02"
+	codeInternal          = "XX000"
+	// Whether a statement was completed is not known.
+	codeUnknown = "40003"
 )
+
+// contended tells whether an error comes from others who want the same, and
+// will be out of the way at once.
+func (d *dialect) contended(err error) bool {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && d.again(pgErr)
+}
 
 // transient tells whether an error will pass by itself, so that an operation
 // that has had no effect should be tried again.
@@ -32,7 +46,7 @@ func (d *dialect) transient(err error) bool {
 		return true
 	}
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
-		if d.again(pgErr.Code) {
+		if d.again(pgErr) || d.passing(pgErr) {
 			return true
 		}
 		switch pgErr.Code {
@@ -93,7 +107,7 @@ func (db *DB) fail(ctx context.Context, op string, err error) error {
 		return nil
 	}
 	for _, own := range []error{kv.ErrUnavailable, kv.ErrUnknownOutcome, kv.ErrBehind, kv.ErrClosed, kv.ErrCompacted,
-		kv.ErrFutureRevision, kv.ErrKeyNotFound, kv.ErrPartitionExists, kv.ErrNewerSchema, kv.ErrInvalidRequest, kv.ErrRequestTooLarge} {
+		kv.ErrFutureRevision, kv.ErrKeyNotFound, kv.ErrPartitionExists, fs.ErrNotExist, kv.ErrNewerSchema, kv.ErrInvalidRequest, kv.ErrRequestTooLarge} {
 		if errors.Is(err, own) {
 			return err
 		}

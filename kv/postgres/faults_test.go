@@ -19,7 +19,12 @@ import (
 
 func proxy(t testing.TB, s *playground.Server, seed uint64) *pgproxy.Proxy {
 	t.Helper()
-	p, err := pgproxy.Start(pgproxy.Config{Server: s.Address(), Seed: seed})
+	return proxyAs(t, s, seed, pgproxy.PostgreSQL)
+}
+
+func proxyAs(t testing.TB, s *playground.Server, seed uint64, which pgproxy.Database) *pgproxy.Proxy {
+	t.Helper()
+	p, err := pgproxy.Start(pgproxy.Config{Server: s.Address(), Seed: seed, Database: which})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,6 +45,7 @@ func through(t testing.TB, p *pgproxy.Proxy, s *playground.Server, name string) 
 // wrong on the way to it. All of it is hidden from the clients, whose answers
 // must be explained by one order of their transactions.
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	s := server(t)
 	for name, faults := range map[string]pgproxy.Faults{
 		"lost replies to COMMIT": {LoseCommitReply: 0.1},
@@ -50,39 +56,59 @@ func TestFaults(t *testing.T) {
 		"all of it":              {LoseCommitReply: 0.03, AbandonCommit: 0.03, Fail: 0.005, FailCommit: 0.03, Cut: 0.001},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(*seeds) {
-				p := proxy(t, s, seed)
-				option := schemaOf(t)
-				kvtest.Concurrent(t, seed, 12, 60, func(t testing.TB) kv.Keyspace {
-					var entries []kv.Keyspace
-					for i := range 2 {
-						db := openURL(t, through(t, p, s, fmt.Sprintf("server%d", i)), option)
-						entries = append(entries, openStore(t, db, mvcc.Options{}))
-					}
-					p.Set(faults)
-					return kvtest.Spread(entries...)
-				})
-				p.Set(pgproxy.Faults{})
-				counts := p.Counts()
-				if len(counts) == 0 {
-					t.Error("nothing went wrong")
-				}
-				t.Logf("seed %d: %v", seed, counts)
-				if err := openURL(t, s.URL(), option).Check(t.Context()); err != nil {
-					t.Errorf("seed %d: %v", seed, err)
-				}
-			}
+			t.Parallel()
+			testFaults(t, s, pgproxy.PostgreSQL, faults)
 		})
+	}
+	// What these are documented to do, on top of how they order transactions.
+	for _, which := range pgproxy.Databases() {
+		t.Run("as "+string(which), func(t *testing.T) {
+			t.Parallel()
+			faults := pgproxy.Faults{LoseCommitReply: 0.03, AbandonCommit: 0.03, Fail: 0.01, FailCommit: 0.05, Cut: 0.001,
+				ToServer: time.Millisecond, ToClient: time.Millisecond}
+			if which == pgproxy.Cockroach {
+				faults.LoseLock = 0.1
+			}
+			testFaults(t, s, which, faults)
+		})
+	}
+}
+
+func testFaults(t *testing.T, s *playground.Server, which pgproxy.Database, faults pgproxy.Faults) {
+	for seed := range uint64(*seeds) {
+		p := proxyAs(t, s, seed, which)
+		option := schemaOf(t)
+		kvtest.Concurrent(t, seed, 12, 60, func(t testing.TB) kv.Keyspace {
+			var entries []kv.Keyspace
+			for i := range 2 {
+				db := openURL(t, through(t, p, s, fmt.Sprintf("server%d", i)), option)
+				entries = append(entries, openStore(t, db, mvcc.Options{}))
+			}
+			p.Set(faults)
+			return kvtest.Spread(entries...)
+		})
+		p.Set(pgproxy.Faults{})
+		counts := p.Counts()
+		if len(counts) == 0 || counts[pgproxy.FeaturesRefused] > 0 {
+			t.Error("nothing went wrong, or the wrong things:", counts)
+		}
+		t.Logf("seed %d: %v", seed, counts)
+		if err := openURL(t, through(t, p, s, "check"), option).Check(t.Context()); err != nil {
+			t.Errorf("seed %d: %v", seed, err)
+		}
 	}
 }
 
 // TestLostCommit: a commit whose answer is lost is neither lost nor repeated,
 // in one round trip more.
 func TestLostCommit(t *testing.T) {
-	s := server(t)
-	p := proxy(t, s, 1)
-	db := openURL(t, through(t, p, s, "server"), schemaOf(t))
-	table := openTable(t, db, "default")
+	for _, which := range append(pgproxy.Databases(), pgproxy.PostgreSQL) {
+		t.Run("as "+string(which), func(t *testing.T) { testLostCommit(t, emulate(t, which, 1)) })
+	}
+}
+
+func testLostCommit(t *testing.T, d *database) {
+	table, p := openTable(t, d.open(t), "default"), d.proxy
 	write(t, table, "a", "1")
 
 	p.Set(pgproxy.Faults{LoseCommitReply: 1})
@@ -126,10 +152,16 @@ func TestLostCommit(t *testing.T) {
 
 // TestUnknownOutcome: only when nobody can be asked is the outcome unknown.
 func TestUnknownOutcome(t *testing.T) {
-	s := server(t)
-	p := proxy(t, s, 1)
-	db := openURL(t, through(t, p, s, "server"), schemaOf(t), WithTimeout(time.Second))
-	table := openTable(t, db, "default")
+	for _, which := range append(pgproxy.Databases(), pgproxy.PostgreSQL) {
+		t.Run("as "+string(which), func(t *testing.T) {
+			t.Parallel()
+			testUnknownOutcome(t, emulate(t, which, 1))
+		})
+	}
+}
+
+func testUnknownOutcome(t *testing.T, d *database) {
+	table, p := openTable(t, d.open(t, WithTimeout(time.Second)), "default"), d.proxy
 	p.Set(pgproxy.Faults{LoseCommitReply: 1})
 	err := table.Update(t.Context(), nil, func(tx kv.Tx) error { return changesOf(tx, "a", "1") })
 	if !errors.Is(err, kv.ErrUnknownOutcome) {
@@ -144,8 +176,9 @@ func TestUnknownOutcome(t *testing.T) {
 
 // TestTerminated: the database throws sessions out in the middle of commits.
 func TestTerminated(t *testing.T) {
+	t.Parallel()
 	s := server(t)
-	db := openTest(t)
+	db := openURL(t, s.URL()+"&application_name=terminated", schemaOf(t))
 	k := openStore(t, db, mvcc.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -160,7 +193,7 @@ func TestTerminated(t *testing.T) {
 		})
 	}
 	for range 20 {
-		sql(t, s, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'atoll'`)
+		sql(t, s, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'terminated'`)
 		time.Sleep(20 * time.Millisecond) // that many times under load; nothing is waited for
 	}
 	cancel()
@@ -174,6 +207,7 @@ func TestTerminated(t *testing.T) {
 // TestCrash kills the database under load, again and again: what was
 // acknowledged is there, once, and the servers go on by themselves.
 func TestCrash(t *testing.T) {
+	t.Parallel()
 	s := own(t, playground.Config{})
 	db := openURL(t, s.URL())
 	k := openStore(t, db, mvcc.Options{})
@@ -213,6 +247,7 @@ func TestCrash(t *testing.T) {
 // TestPause: a database that is frozen is unavailable after a bounded time, and
 // available again by itself.
 func TestPause(t *testing.T) {
+	t.Parallel()
 	s := own(t, playground.Config{})
 	db := openURL(t, s.URL(), WithTimeout(500*time.Millisecond))
 	table := openTable(t, db, "default")
@@ -244,9 +279,14 @@ func TestPause(t *testing.T) {
 // TestFrozenServer: a server that stops in the middle of a transaction holds
 // the others up for a bounded time only, and its own transaction is run again.
 func TestFrozenServer(t *testing.T) {
-	db := openTest(t)
+	t.Parallel()
+	eachDatabase(t, testFrozenServer)
+}
+
+func testFrozenServer(t *testing.T, d *database) {
+	db := d.open(t)
 	table := openTable(t, db, "default")
-	other := openTable(t, openURL(t, server(t).URL(), WithSchema(db.opts.schema)), "default")
+	other := openTable(t, openURL(t, d.url, WithSchema(db.opts.schema)), "default")
 	entered, leave := make(chan struct{}, 2), make(chan struct{})
 	frozen := make(chan error, 1)
 	go func() {
@@ -272,21 +312,30 @@ func TestFrozenServer(t *testing.T) {
 // TestEvict: a session that stops in the middle of sending its changes, which no
 // limit of the database ends, is ended by those who wait for it.
 func TestEvict(t *testing.T) {
-	s := server(t)
-	db := openTest(t)
+	t.Parallel()
+	for _, which := range []pgproxy.Database{pgproxy.PostgreSQL, pgproxy.Yugabyte} {
+		t.Run("as "+string(which), func(t *testing.T) {
+			t.Parallel()
+			testEvict(t, emulate(t, which, 1))
+		})
+	}
+}
+
+func testEvict(t *testing.T, d *database) {
+	db := d.open(t)
 	table := openTable(t, db, "default")
 	holder, err := db.connect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer holder.close()
-	holder.send(qBegin)
-	holder.send(qLock, int4(table.id))
+	db.sendLock(holder, table.id)
 	if err := holder.flush(); err != nil { // and no sync
 		t.Fatal(err)
 	}
 	eventually(t, "it holds the head", func() bool {
-		return sql(t, s, `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'ClientRead' AND state = 'active'`) != "0"
+		return sql(t, server(t), `SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+			WHERE l.relation = '`+db.opts.schema+`.head'::regclass AND a.wait_event = 'ClientRead' AND a.state = 'active'`) != "0"
 	})
 	begin := time.Now()
 	write(t, table, "a", "1")
@@ -296,6 +345,7 @@ func TestEvict(t *testing.T) {
 // TestFailover: with a synchronous standby nothing acknowledged is lost; the
 // servers find the new primary by themselves among the hosts of their URL.
 func TestFailover(t *testing.T) {
+	t.Parallel()
 	s := own(t, playground.Config{})
 	standby, err := s.Standby(t.Context(), true)
 	if err != nil {
@@ -318,8 +368,10 @@ func TestFailover(t *testing.T) {
 // TestBehind: a standby that lagged takes over. The servers refuse to serve,
 // and say why; even when it has caught up in revisions.
 func TestBehind(t *testing.T) {
+	t.Parallel()
 	for _, caughtUp := range []bool{false, true} {
 		t.Run(fmt.Sprintf("caughtUp=%v", caughtUp), func(t *testing.T) {
+			t.Parallel()
 			s := own(t, playground.Config{})
 			standby, err := s.Standby(t.Context(), false)
 			if err != nil {
@@ -348,7 +400,7 @@ func TestBehind(t *testing.T) {
 				write(t, openTable(t, fresh, "default"), "a", "other", "b", "other")
 			}
 			err = table.Update(t.Context(), nil, func(tx kv.Tx) error { return changesOf(tx, "b", "2") })
-			if !errors.Is(err, kv.ErrBehind) || !strings.Contains(err.Error(), "restart every server") {
+			if !errors.Is(err, kv.ErrBehind) || !strings.Contains(err.Error(), "atoll kv recover") {
 				t.Errorf("update: %v", err)
 			}
 			if _, _, err := table.Range(t.Context(), kv.RangeRequest{Span: kv.Prefix(nil)}, true); !errors.Is(err, kv.ErrBehind) {

@@ -170,7 +170,11 @@ func (n *news) heads() error {
 		if cols.err != nil || i < 0 || i >= int64(len(tables)) {
 			return cols.err
 		}
-		if t := tables[i]; t.saw(h, t.polled) == nil {
+		origin := cols.next()
+		if cols.err != nil {
+			return cols.err
+		}
+		if t := tables[i]; t.isSame(origin) == nil && t.saw(h, t.polled) == nil {
 			n.tell(t.id, h.Revision)
 		}
 		return nil

@@ -104,7 +104,7 @@ func (g *getter) query(ctx context.Context, batch []*get) error {
 			if rows++; rows == 1 {
 				h = readHead(cols)
 			} else {
-				cols.skip(headColumns)
+				cols.skip(numHeadColumns)
 			}
 			i, version := cols.int(), cols.int()
 			if i == 0 || i > int64(len(keyed)) {
@@ -126,7 +126,7 @@ func (g *getter) query(ctx context.Context, batch []*get) error {
 		if rows == 0 {
 			t.mu.Lock()
 			defer t.mu.Unlock()
-			return t.gone("the keyspace is gone")
+			return t.endReplaced(true)
 		}
 		if err := t.saw(h, floor); err != nil {
 			return err
@@ -138,5 +138,8 @@ func (g *getter) query(ctx context.Context, batch []*get) error {
 	})
 }
 
-// headColumns is how many columns readHead takes.
-const headColumns = 6
+// headColumns are what readHead takes, of a row h of head; and how many they are.
+const (
+	headColumns    = `h.rev, h.sub, h.compacted, h.next_id, h.token, h.layout`
+	numHeadColumns = 6
+)

@@ -5,21 +5,29 @@ import (
 
 	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/kv/kvtest"
-	"github.com/atoll-dev/atoll/kv/mvcc"
 )
 
 func TestConformance(t *testing.T) {
-	kvtest.Run(t, func(t testing.TB) kv.Keyspace { return openStore(t, openTest(t), mvcc.Options{}) })
+	t.Parallel() // it waits for leases to end
+	eachDatabase(t, func(t *testing.T, d *database) {
+		kvtest.Run(t, func(t testing.TB) kv.Keyspace { return d.store(t) })
+	})
 }
 
 func TestRandom(t *testing.T) {
-	for seed := range uint64(*seeds) {
-		kvtest.Random(t, seed, 1000, func(t testing.TB) kv.Keyspace { return openStore(t, openTest(t), mvcc.Options{}) })
-	}
+	t.Parallel()
+	eachDatabase(t, func(t *testing.T, d *database) {
+		for seed := range uint64(*seeds) {
+			kvtest.Random(t, seed, 600, func(t testing.TB) kv.Keyspace { return d.store(t) })
+		}
+	})
 }
 
 func TestConcurrent(t *testing.T) {
-	for seed := range uint64(*seeds) {
-		kvtest.Concurrent(t, seed, 16, 100, func(t testing.TB) kv.Keyspace { return openStore(t, openTest(t), mvcc.Options{}) })
-	}
+	t.Parallel()
+	eachDatabase(t, func(t *testing.T, d *database) {
+		for seed := range uint64(*seeds) {
+			kvtest.Concurrent(t, seed, 16, 60, func(t testing.TB) kv.Keyspace { return d.store(t) })
+		}
+	})
 }

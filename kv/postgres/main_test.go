@@ -16,7 +16,11 @@ import (
 	playground "github.com/atoll-dev/atoll/playground/postgres"
 )
 
-var seeds = flag.Int("seeds", 1, "how many seeds to run random tests with")
+var (
+	seeds = flag.Int("seeds", 1, "how many seeds to run random tests with")
+	given = flag.String("postgres.url", "", "a database to run the tests of one keyspace after the other against, instead of one of our own: "+
+		"postgres://… of a PostgreSQL, YugabyteDB or CockroachDB, in which schemas are made and dropped")
+)
 
 // stage is the one PostgreSQL of this test binary, started by the first test
 // that needs it.
@@ -24,6 +28,7 @@ type stage struct {
 	once   sync.Once
 	server *playground.Server
 	err    error
+	schema string // in a database that was given
 }
 
 var shared stage
@@ -37,6 +42,12 @@ func TestMain(m *testing.M) {
 			code = 1
 		}
 	}
+	if shared.schema != "" {
+		if err := dropGiven(shared.schema); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
 	os.Exit(code)
 }
 
@@ -45,6 +56,9 @@ func server(t testing.TB) *playground.Server {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("needs a PostgreSQL; not with -short")
+	}
+	if *given != "" {
+		t.Skip("does harm to a PostgreSQL of its own; not with -postgres.url")
 	}
 	shared.once.Do(func() { shared.server, shared.err = playground.Start(context.Background(), playground.Config{}) })
 	if shared.err != nil {
@@ -58,6 +72,9 @@ func own(t testing.TB, config playground.Config) *playground.Server {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("needs a PostgreSQL; not with -short")
+	}
+	if *given != "" {
+		t.Skip("does harm to a PostgreSQL of its own; not with -postgres.url")
 	}
 	s, err := playground.Start(t.Context(), config)
 	if err != nil {

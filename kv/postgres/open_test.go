@@ -1,29 +1,56 @@
 package postgres
 
 import (
+	"errors"
 	"testing"
+	"time"
 
+	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/playground/pgproxy"
 )
 
+// TestURL: what is ours in a URL is not the database's to know.
+func TestURL(t *testing.T) {
+	for _, tc := range []struct {
+		query string
+		conns int
+		poll  time.Duration
+		err   error
+	}{
+		{"", 16, 0, nil},
+		{"?pool_max_conns=5&poll_interval=50ms", 5, 50 * time.Millisecond, nil},
+		{"?pool_max_conns=many", 0, 0, kv.ErrInvalidRequest},
+		{"?pool_max_conns=1", 0, 0, kv.ErrInvalidRequest},
+		{"?poll_interval=50", 0, 0, kv.ErrInvalidRequest},
+		{"?poll_interval=-1s", 0, 0, kv.ErrInvalidRequest},
+	} {
+		o := options{schema: "atoll", maxConns: 16}
+		config, err := parse("postgres://user@127.0.0.1:5433/db"+tc.query, &o)
+		if !errors.Is(err, tc.err) {
+			t.Errorf("%s: %v", tc.query, err)
+		}
+		if err != nil {
+			continue
+		}
+		if o.maxConns != tc.conns || o.poll != tc.poll || config.RuntimeParams["pool_max_conns"] != "" || config.RuntimeParams["poll_interval"] != "" {
+			t.Errorf("%s: %+v, %v", tc.query, o, config.RuntimeParams)
+		}
+	}
+}
+
 // TestOpenAmidFaults: any statement of opening may fail and is tried again.
 func TestOpenAmidFaults(t *testing.T) {
-	s := server(t)
-	proxy, err := pgproxy.Start(pgproxy.Config{Server: s.Address(), Seed: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(proxy.Close)
-	proxy.Set(pgproxy.Faults{Fail: 0.02, Cut: 0.005})
-	url, err := proxy.URL(s.URL(), "open")
-	if err != nil {
-		t.Fatal(err)
-	}
-	schema := schemaOf(t)
-	for range 20 {
-		openURL(t, url, schema).Close()
-	}
-	if got := proxy.Counts(); got["failed "+pgproxy.Serialization] == 0 {
-		t.Error("nothing failed:", got)
+	for _, which := range append(pgproxy.Databases(), pgproxy.PostgreSQL) {
+		t.Run("as "+string(which), func(t *testing.T) {
+			d := emulate(t, which, 1)
+			d.proxy.Set(pgproxy.Faults{Fail: 0.02, Cut: 0.005})
+			schema := d.schema(t)
+			for range 8 {
+				openURL(t, d.url, schema).Close()
+			}
+			if got := d.proxy.Counts(); got["failed "+pgproxy.Serialization] == 0 {
+				t.Error("nothing failed:", got)
+			}
+		})
 	}
 }

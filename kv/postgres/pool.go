@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -112,6 +113,10 @@ func (p *pool) close() {
 const (
 	firstPause = 10 * time.Millisecond
 	lastPause  = 500 * time.Millisecond
+	// Between tries that failed because of others: those who have waited for the
+	// same lock may all be told to start again at the same moment.
+	firstYield = 2 * time.Millisecond
+	lastYield  = 32 * time.Millisecond
 )
 
 // retry runs try until it succeeds, fails for good, or the database has not
@@ -119,7 +124,8 @@ const (
 // it fails with an error that is transient.
 func (db *DB) retry(ctx context.Context, op string, try func() error) error {
 	deadline := db.clock.Now().Add(db.opts.timeout)
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	yield := firstYield
+	for pause := firstPause; ; {
 		err := try()
 		if err == nil || ctx.Err() != nil || !db.dialect.transient(err) || db.clock.Now().After(deadline) || isOwn(err) {
 			return db.fail(ctx, op, err)
@@ -127,8 +133,15 @@ func (db *DB) retry(ctx context.Context, op string, try func() error) error {
 		if db.isClosing() {
 			return fmt.Errorf("%s: database %s: %w", op, db.where, kv.ErrClosed)
 		}
+		wait := pause
+		if db.dialect.contended(err) {
+			wait = rand.N(yield) + 1
+			yield = min(2*yield, lastYield)
+		} else {
+			pause = min(2*pause, lastPause)
+		}
 		select {
-		case <-db.clock.After(pause):
+		case <-db.clock.After(wait):
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-db.closing:
@@ -142,7 +155,12 @@ func isOwn(err error) bool {
 
 // read runs fn, which changes nothing, with a connection, until it succeeds.
 // limit bounds each try.
-func (db *DB) read(ctx context.Context, op string, limit time.Duration, fn func(c *conn) error) error {
+func (db *DB) read(ctx context.Context, op string, limit time.Duration, fn func(c *conn) error) (err error) {
+	if err := ctx.Err(); err != nil {
+		return err // nothing below is sure to notice before the answer is there
+	}
+	ctx, span := db.span(ctx, op)
+	defer func() { finish(span, err) }()
 	select {
 	case db.pool.reads <- struct{}{}:
 	case <-ctx.Done():

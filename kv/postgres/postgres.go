@@ -1,4 +1,5 @@
-// Package postgres stores keyspaces in PostgreSQL, from version 14 on.
+// Package postgres stores keyspaces in PostgreSQL, from version 14 on, in YugabyteDB
+// and in CockroachDB.
 //
 // Any number of servers use one database at once, all equal: whoever holds
 // the row of a keyspace's head commits. An update costs two round trips. A
@@ -52,6 +53,7 @@ type options struct {
 	timeout  time.Duration
 	poll     time.Duration
 	clock    clock.WithTicker
+	readOnly bool
 }
 
 // Option changes how a database is used.
@@ -70,7 +72,7 @@ func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout =
 
 // WithPoll is how often to ask for other servers' commits: by default every
 // 20 ms where the database cannot notify, and where it can every second, in case
-// that a notification gets lost.
+// that a notification gets lost. poll_interval in the URL has precedence.
 func WithPoll(d time.Duration) Option { return func(o *options) { o.poll = d } }
 
 // WithClock sets the clock that waits go by.
@@ -84,7 +86,11 @@ func WithClock(c clock.WithTicker) Option { return func(o *options) { o.clock = 
 // What it leaves out comes from libpq's environment variables and password file.
 // Databases that could lose acknowledged writes by their settings are refused.
 // Errors: kv.ErrNewerSchema, kv.ErrInvalidRequest, kv.ErrUnavailable.
-func Open(ctx context.Context, url string, opts ...Option) (_ *DB, err error) {
+func Open(ctx context.Context, url string, opts ...Option) (*DB, error) {
+	return open(ctx, url, opts)
+}
+
+func open(ctx context.Context, url string, opts []Option) (_ *DB, err error) {
 	o := options{schema: "atoll", maxConns: 16, timeout: 10 * time.Second, clock: clock.RealClock{}}
 	for _, opt := range opts {
 		opt(&o)
@@ -113,7 +119,7 @@ func Open(ctx context.Context, url string, opts ...Option) (_ *DB, err error) {
 	return db, nil
 }
 
-// parse reads the URL; pool_max_conns is ours.
+// parse reads the URL; pool_max_conns and poll_interval are ours.
 func parse(url string, o *options) (*pgconn.Config, error) {
 	config, err := pgconn.ParseConfig(url)
 	if err != nil {
@@ -127,6 +133,12 @@ func parse(url string, o *options) (*pgconn.Config, error) {
 			return nil, fmt.Errorf("open database %s: %w: pool_max_conns=%q is no number", describe(config), kv.ErrInvalidRequest, n)
 		}
 	}
+	if every, ok := config.RuntimeParams["poll_interval"]; ok {
+		delete(config.RuntimeParams, "poll_interval")
+		if o.poll, err = time.ParseDuration(every); err != nil || o.poll <= 0 {
+			return nil, fmt.Errorf("open database %s: %w: poll_interval=%q is no time; write 20ms", describe(config), kv.ErrInvalidRequest, every)
+		}
+	}
 	if o.maxConns < 2 {
 		return nil, fmt.Errorf("open database %s: %w: it takes at least 2 connections, one to read and one to write, not %d",
 			describe(config), kv.ErrInvalidRequest, o.maxConns)
@@ -137,7 +149,7 @@ func parse(url string, o *options) (*pgconn.Config, error) {
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = 5 * time.Second
 	}
-	if config.ValidateConnect == nil {
+	if config.ValidateConnect == nil && !(o.readOnly && oneHost(config)) {
 		// Of several hosts, the one that takes writes.
 		config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
@@ -147,20 +159,24 @@ func parse(url string, o *options) (*pgconn.Config, error) {
 	return config, nil
 }
 
-// describe names a database without its password.
 // Where names the database for people: hosts and database, no user or password.
 func (db *DB) Where() string { return "postgres://" + db.where }
 
-func describe(c *pgconn.Config) string {
-	hosts := []string{net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))}
+// describe names a database without its password.
+func describe(c *pgconn.Config) string { return strings.Join(hosts(c), ",") + "/" + c.Database }
+
+func hosts(c *pgconn.Config) []string {
+	all := []string{net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))}
 	for _, f := range c.Fallbacks {
 		h := net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port)))
-		if h != hosts[len(hosts)-1] { // with and without TLS
-			hosts = append(hosts, h)
+		if h != all[len(all)-1] { // with and without TLS
+			all = append(all, h)
 		}
 	}
-	return strings.Join(hosts, ",") + "/" + c.Database
+	return all
 }
+
+func oneHost(c *pgconn.Config) bool { return len(hosts(c)) == 1 }
 
 // sessionConfig is the configuration with the settings of our sessions.
 func (db *DB) sessionConfig() *pgconn.Config {
@@ -196,6 +212,9 @@ func (db *DB) Open(ctx context.Context, keyspace string) (kv.Table, error) {
 			found, err := t.find(c)
 			if err != nil || found {
 				return err
+			}
+			if db.opts.readOnly {
+				return fmt.Errorf("database %s: %w", db.where, kv.ErrKeyNotFound)
 			}
 			if partition {
 				// Made by Split, and by nobody who has only heard of it.
@@ -263,9 +282,11 @@ func (db *DB) Keyspaces(ctx context.Context) (names []string, err error) {
 // Size implements kv.Backend. What is in use is estimated by the database's
 // statistics of dead rows.
 func (db *DB) Size(ctx context.Context) (total, inUse int64, err error) {
-	err = db.query(ctx, "measure size", func(c *conn) { c.send(qSize) }, func(cols *columns) error {
-		total, inUse = cols.int(), cols.int()
-		return nil
+	err = db.read(ctx, "measure size", statementLimit, func(c *conn) error {
+		return c.simple(db.dialect.size, func(cols [][]byte) {
+			total, _ = strconv.ParseInt(string(cols[0]), 10, 64)
+			inUse, _ = strconv.ParseInt(string(cols[1]), 10, 64)
+		})
 	})
 	return total, inUse, err
 }

@@ -9,7 +9,10 @@ import (
 )
 
 func TestTable(t *testing.T) {
-	table := openTable(t, openTest(t), "default")
+	eachDatabase(t, func(t *testing.T, d *database) { testTable(t, openTable(t, d.open(t), "default")) })
+}
+
+func testTable(t *testing.T, table *table) {
 	write(t, table, "a", "1", "b", "2", "a", "3", "b", "", "c", "5", "b", "6")
 	for rev, want := range []string{
 		2: "a=1@2", 3: "a=1@2 b=2@3", 4: "a=3@4 b=2@3", 5: "a=3@4", 6: "a=3@4 c=5@6", 7: "a=3@4 b=6@7 c=5@6",
@@ -91,7 +94,10 @@ func TestIdleCommits(t *testing.T) {
 // TestRefusedUpdate: what fn returns comes back as it is, and nothing has
 // happened; not even to the connection.
 func TestRefusedUpdate(t *testing.T) {
-	table := openTable(t, openTest(t), "default")
+	eachDatabase(t, func(t *testing.T, d *database) { testRefusedUpdate(t, openTable(t, d.open(t), "default")) })
+}
+
+func testRefusedUpdate(t *testing.T, table *table) {
 	refusal := errors.New("no")
 	err := table.Update(t.Context(), nil, func(tx kv.Tx) error {
 		if err := changesOf(tx, "a", "1"); err != nil {

@@ -1,16 +1,24 @@
 package postgres
 
+import (
+	"regexp"
+	"strconv"
+)
+
 // query names a prepared statement.
 type query int
 
 const (
 	qBegin query = iota
 	qBeginRead
+	qBeginPatient
+	qBeginSweep
+	qLockWait
 	qCommit
-	qRollback
 	qKeyspaces
 	qKeyspace
 	qNewKeyspace
+	qRenew
 	qVerify
 	qHeads
 	qGets
@@ -28,6 +36,7 @@ const (
 	qNotify
 	qChanges
 	qChangesPrev
+	qCommitAfter
 	qLeases
 	qLeasesByID
 	qPutLease
@@ -40,8 +49,8 @@ const (
 	qSweepCurrent
 	qSweepSegments
 	qSweepProgress
-	qSize
 	qHistory
+	qKept
 
 	// Families over the kinds of span: add a spanKind.
 	qRange
@@ -50,7 +59,8 @@ const (
 	qAtKeys    = qAt + query(numSpanKinds)
 	qCount     = qAtKeys + query(numSpanKinds)
 	qCountAt   = qCount + query(numSpanKinds)
-	numQueries = qCountAt + query(numSpanKinds)
+	qAtEnd     = qCountAt + query(numSpanKinds)
+	numQueries = qAtEnd + query(numSpanKinds)
 )
 
 // spanKind chooses the statement for a span: a bound that is not there cannot
@@ -93,28 +103,44 @@ type statement struct {
 // swept: they tell what became of a commit, and whether history is the same.
 const keepCommits = 100_000
 
+var parameter = regexp.MustCompile(`\$(\d+)`)
+
+// parameters is how many a statement has. Not every database takes types of more,
+// so those of a family of statements that some do not need are at the end.
+func parameters(sql string) (n int) {
+	for _, m := range parameter.FindAllStringSubmatch(sql, -1) {
+		i, _ := strconv.Atoi(m[1])
+		n = max(n, i)
+	}
+	return n
+}
+
 // buildQueries returns the text of every statement. No plan may depend on statistics:
 // joins are LATERAL subqueries with OFFSET 0, which the planner can neither
 // flatten nor turn around, so what is on the left is read first; every WHERE leads with a
 // key; and sessions switch the other ways of joining and scanning off. TestPlans
 // checks it.
 func buildQueries(d *dialect) (q [numQueries]statement) {
-	set := func(name query, sql string, params ...uint32) { q[name] = statement{sql, params} }
+	set := func(name query, sql string, params ...uint32) { q[name] = statement{sql, params[:parameters(sql)]} }
 
 	set(qBegin, d.begin)
 	set(qBeginRead, d.beginRead)
+	set(qBeginPatient, d.beginPatient)
+	set(qBeginSweep, d.beginSweep)
+	set(qLockWait, d.lockWait)
 	set(qCommit, `COMMIT`)
-	set(qRollback, `ROLLBACK`)
 
 	set(qKeyspaces, `SELECT name FROM keyspace ORDER BY name`)
 	set(qKeyspace, `SELECT k.id, k.origin FROM keyspace k WHERE k.name = $1`, oidText)
 	set(qNewKeyspace, `WITH k AS (
 			INSERT INTO keyspace (name, origin) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING RETURNING id
 		), s AS (
-			INSERT INTO sweep (ks, swept, id) SELECT id, 0, 1 FROM k
+			INSERT INTO sweep (ks, swept, id) SELECT id, 0, 1 FROM k RETURNING ks
 		)
 		INSERT INTO head (ks, rev, sub, compacted, next_id, fence, token) SELECT id, 1, 0, 0, 1, 0, $2 FROM k`,
 		oidText, oidBytes)
+
+	set(qRenew, `UPDATE keyspace SET origin = $2 WHERE id = $1`, oidInt4, oidBytes)
 
 	// What a server knows of a keyspace (origin, and a commit), held against
 	// what the database knows.
@@ -126,19 +152,19 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 		LEFT JOIN LATERAL (SELECT s.token FROM segment s WHERE s.ks = u.ks AND s.rev = u.rev AND s.sub = u.sub OFFSET 0) s ON true`,
 		oidInt4Array, oidInt8Array, oidInt4Array)
 
-	const head = `h.rev, h.sub, h.compacted, h.next_id, h.token, h.layout`
-	set(qHeads, `SELECT `+head+`, u.i
+	set(qHeads, `SELECT `+headColumns+`, u.i, k.origin
 		FROM unnest($1::int4[]) WITH ORDINALITY u(ks, i)
-		CROSS JOIN LATERAL (SELECT `+head+` FROM head h WHERE h.ks = u.ks OFFSET 0) h`, oidInt4Array)
-	set(qGets, `SELECT `+head+`, u.i, c.version, c.mod, c.create_rev, c.lease, l.value
+		CROSS JOIN LATERAL (SELECT `+headColumns+` FROM head h WHERE h.ks = u.ks OFFSET 0) h
+		LEFT JOIN LATERAL (SELECT k.origin FROM keyspace k WHERE k.id = u.ks OFFSET 0) k ON true`, oidInt4Array)
+	set(qGets, `SELECT `+headColumns+`, u.i, c.version, c.mod, c.create_rev, c.lease, l.value
 		FROM head h
 		LEFT JOIN LATERAL (SELECT * FROM unnest($2::bytea[], $3::bool[]) WITH ORDINALITY u(key, want, i) OFFSET 0) u ON true
 		LEFT JOIN LATERAL (SELECT c.id, c.version, c.mod, c.create_rev, c.lease FROM current c
 			WHERE c.ks = $1 AND c.key = u.key AND c.version > 0 OFFSET 0) c ON true
 		LEFT JOIN LATERAL (SELECT l.value FROM log l WHERE l.ks = $1 AND l.id = c.id AND u.want OFFSET 0) l ON true
 		WHERE h.ks = $1`, oidInt4, oidByteArray, oidBoolArray)
-	set(qLock, `SELECT `+head+`, `+d.noTimeout+` FROM head h WHERE h.ks = $1 `+d.lock, oidInt4)
-	set(qHead, `SELECT `+head+` FROM head h WHERE h.ks = $1`, oidInt4)
+	set(qLock, `SELECT `+headColumns+`, `+d.noTimeout+` FROM head h WHERE h.ks = $1 `+d.lock, oidInt4)
+	set(qHead, `SELECT `+headColumns+` FROM head h WHERE h.ks = $1`, oidInt4)
 	set(qLoad, `SELECT u.i, c.id, c.version, c.mod, c.create_rev, c.lease, l.value
 		FROM unnest($2::bytea[], $3::bool[]) WITH ORDINALITY u(key, want, i)
 		CROSS JOIN LATERAL (SELECT c.id, c.version, c.mod, c.create_rev, c.lease FROM current c
@@ -225,8 +251,14 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 		SELECT s.id FROM segment s WHERE s.ks = $1 AND s.rev >= $2 ORDER BY s.rev, s.sub LIMIT 1), id) WHERE ks = $1`,
 		oidInt4, oidInt8, oidInt8)
 
-	set(qSize, d.size)
 	set(qHistory, `SELECT count(*) FROM log WHERE ks = $1 AND id > 0`, oidInt4)
+
+	// By ids, which have no gaps: where the first commit above the compaction
+	// revision begins, and where sweeping stands.
+	set(qKept, `SELECT h.rev, h.compacted, h.next_id, w.swept, w.id, (
+			SELECT s.id FROM segment s WHERE s.ks = $1 AND s.rev > h.compacted ORDER BY s.rev, s.sub LIMIT 1)
+		FROM head h CROSS JOIN LATERAL (SELECT w.swept, w.id FROM sweep w WHERE w.ks = $1 OFFSET 0) w
+		WHERE h.ks = $1`, oidInt4)
 
 	// The change of a key that counted at revision $4: the walk ends at it, or at
 	// a change that was swept, which means that the key did not exist.
@@ -261,6 +293,9 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 		add(qCount, `SELECT count(*) FROM current c`+w+alive)
 		add(qCountAt, `SELECT count(*) FROM current c`+w+` AND CASE WHEN c.mod <= $4 THEN c.version > 0
 			ELSE coalesce((SELECT l.version > 0 FROM log l WHERE l.ks = $1 AND l.id = `+walk+`), false) END`)
+	}
+	if d.joins != nil {
+		d.joins.override(set)
 	}
 	return q
 }

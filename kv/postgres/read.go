@@ -24,7 +24,9 @@ func (t *table) sendSpan(c *conn, family query, span kv.Span, rev kv.Revision, l
 	if limit <= 0 {
 		limit = math.MaxInt64
 	}
-	c.send(family+query(kindOf(span)), int4(t.id), blob(span.Start), blob(span.End), int8(rev), int8(limit))
+	q := family + query(kindOf(span))
+	params := [][]byte{int4(t.id), blob(span.Start), blob(span.End), int8(rev), int8(limit)}
+	c.send(q, params[:len(t.db.queries[q].params)]...)
 }
 
 // scan is one Range: what to ask for, and how to read the answers. The rows of
@@ -119,6 +121,11 @@ func judge(rev kv.Revision, at kv.Head) error {
 func (t *table) Range(ctx context.Context, req kv.RangeRequest, wantCount bool) (*kv.RangeResult, kv.Head, error) {
 	if req.Span.Single() && req.Revision <= 0 {
 		return t.get(ctx, req)
+	}
+	if t.chunked(req) {
+		return t.rangeInChunks(req, wantCount, func(send func(*conn), receive func(*conn, kv.Head) error) error {
+			return t.snapshot(ctx, "range", send, func(c *conn, h head) error { return receive(c, h.Head) })
+		})
 	}
 	s := t.scan(req, wantCount)
 	var res *kv.RangeResult

@@ -15,7 +15,8 @@ import (
 
 // migrations[i] takes the schema from version i to i+1, in one transaction
 // with the new version number. Released steps never change; add new ones. What
-// a dialect does differently is in its storage clauses ({head}, …).
+// a dialect does differently is in its storage clauses ({head}, …) and its ddl; where
+// a step is no transaction its statements are repeated: see schema_stepwise.go.
 var migrations = []string{
 	`
 -- What never changes of a keyspace. origin is random: a keyspace of the same
@@ -105,18 +106,26 @@ ALTER TABLE head ADD COLUMN layout integer NOT NULL DEFAULT 0;
 `,
 }
 
-// migratePatience bounds the wait for other servers that migrate.
-const migratePatience = 30 * time.Second
+// How long a migration may take, with the wait for other servers that migrate:
+// where tables are made one after the other, in many places, it is slow.
+const (
+	migratePatience = 30 * time.Second
+	stepPatience    = 5 * time.Minute
+)
 
 // migrate brings the schema up to date. Any number of servers may do so at
 // once: who comes second in making something waits for the first to commit,
 // fails on the name that exists by then, and looks again.
 func (db *DB) migrate(ctx context.Context, c *pgconn.PgConn) error {
-	ctx, cancel := context.WithTimeout(ctx, migratePatience)
+	patience := migratePatience
+	if db.dialect.stepwise {
+		patience = stepPatience
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
 		err := db.migrateOnce(ctx, c)
-		if err == nil || !racedDDL(err) {
+		if err == nil || !racedDDL(err) && !db.dialect.contended(err) {
 			return err
 		}
 		select {
@@ -135,11 +144,13 @@ func (db *DB) migrateOnce(ctx context.Context, c *pgconn.PgConn) (err error) {
 	}
 	ours := len(migrations)
 	if version > ours {
-		return fmt.Errorf("%w: schema %s has version %d, this program knows up to %d; run a newer Atoll",
-			kv.ErrNewerSchema, schema, version, ours)
+		return db.newerSchema(version)
 	}
 	if version == ours {
 		return nil
+	}
+	if db.dialect.stepwise {
+		return db.migrateStepwise(ctx, c, version)
 	}
 	if _, err := execText(ctx, c, "BEGIN"); err != nil {
 		return err
@@ -150,16 +161,8 @@ func (db *DB) migrateOnce(ctx context.Context, c *pgconn.PgConn) (err error) {
 		}
 	}()
 	if !made {
-		// CREATE … IF NOT EXISTS would ask for a right to create even where
-		// the schema is there, made by an administrator.
-		there, err := execText(ctx, c, "SELECT 1 FROM pg_namespace WHERE nspname = "+quoteLiteral(db.opts.schema))
-		if err != nil {
+		if err := db.makeSchema(ctx, c); err != nil {
 			return err
-		}
-		if len(there) == 0 {
-			if _, err := execText(ctx, c, "CREATE SCHEMA "+schema); err != nil {
-				return err
-			}
 		}
 		if _, err := execText(ctx, c, "CREATE TABLE "+schema+".meta (version integer NOT NULL); INSERT INTO "+schema+".meta VALUES (0)"); err != nil {
 			return err
@@ -184,6 +187,16 @@ func (db *DB) migrateOnce(ctx context.Context, c *pgconn.PgConn) (err error) {
 	return err
 }
 
+// makeSchema makes the schema if there is none. CREATE … IF NOT EXISTS would ask
+// for a right to create even where it is there, made by an administrator.
+func (db *DB) makeSchema(ctx context.Context, c *pgconn.PgConn) error {
+	there, err := execText(ctx, c, "SELECT 1 FROM pg_namespace WHERE nspname = "+quoteLiteral(db.opts.schema))
+	if err == nil && len(there) == 0 {
+		_, err = execText(ctx, c, "CREATE SCHEMA "+quoteIdentifier(db.opts.schema))
+	}
+	return err
+}
+
 // schemaVersion reads the version, 0 where there is no schema yet.
 func (db *DB) schemaVersion(ctx context.Context, c *pgconn.PgConn, lock string) (version int, made bool, err error) {
 	rows, err := execText(ctx, c, "SELECT version FROM "+quoteIdentifier(db.opts.schema)+".meta"+lock)
@@ -192,6 +205,9 @@ func (db *DB) schemaVersion(ctx context.Context, c *pgconn.PgConn, lock string) 
 	}
 	if err != nil {
 		return 0, false, err
+	}
+	if len(rows) == 0 && db.dialect.stepwise {
+		return 0, true, nil // somebody is just making it
 	}
 	if len(rows) != 1 {
 		return 0, false, fmt.Errorf("schema %s: table meta has %d rows instead of one: %w; it belongs to something else, choose another schema",

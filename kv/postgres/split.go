@@ -162,11 +162,8 @@ func (m *mover) integers(sql string) (n []int64, found bool) {
 // may be planned as the planner likes, and take their time.
 func (m *mover) begin() {
 	m.exec(m.db.dialect.begin)
-	m.exec(`SET LOCAL statement_timeout = 0`)
-	for name, value := range m.db.dialect.settings {
-		if strings.HasPrefix(name, "enable_") && value == "off" {
-			m.exec(`SET LOCAL ` + name + ` = on`)
-		}
+	for _, text := range m.db.dialect.forCheck {
+		m.exec(text)
 	}
 	id, found := m.integers(`SELECT id FROM keyspace WHERE name = ` + quoteLiteral(m.parent))
 	if m.err == nil && !found {

@@ -16,15 +16,18 @@ import (
 // TestSimultaneousStarts: servers that start at the same moment on an empty
 // database make one schema and one keyspace.
 func TestSimultaneousStarts(t *testing.T) {
-	s := server(t)
-	for range 3 {
-		option := schemaOf(t)
+	eachDatabase(t, testSimultaneousStarts)
+}
+
+func testSimultaneousStarts(t *testing.T, d *database) {
+	for range 2 {
+		option := d.schema(t)
 		var wg sync.WaitGroup
 		begin := make(chan struct{})
 		for i := range 8 {
 			wg.Go(func() {
 				<-begin
-				db, err := Open(t.Context(), s.URL(), option, WithMaxConns(4))
+				db, err := Open(t.Context(), d.url, option, WithMaxConns(4))
 				if err != nil {
 					t.Errorf("server %d: %v", i, err)
 					return
@@ -43,7 +46,7 @@ func TestSimultaneousStarts(t *testing.T) {
 		}
 		close(begin)
 		wg.Wait()
-		db := openURL(t, s.URL(), option)
+		db := openURL(t, d.url, option)
 		names, err := db.Keyspaces(t.Context())
 		head, herr := openTable(t, db, "default").Head(t.Context())
 		if err != nil || herr != nil || len(names) != 1 || head.Revision != 9 {
@@ -69,6 +72,7 @@ func TestSchemaByAdministrator(t *testing.T) {
 // TestRefused: a database that could forget is not used, and the error says why
 // and what to do.
 func TestRefused(t *testing.T) {
+	t.Parallel()
 	s := own(t, playground.Config{})
 	refused := func(t *testing.T, url string, want error, say ...string) {
 		t.Helper()

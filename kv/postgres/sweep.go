@@ -18,6 +18,9 @@ import (
 // It holds no row that writers wait for, except those of deleted keys. Servers
 // that sweep at once take turns.
 func (t *table) Sweep(ctx context.Context, limit int) (more bool, err error) {
+	if err := t.writable("sweep"); err != nil {
+		return false, err
+	}
 	err = t.read(ctx, "sweep", statementLimit, func(c *conn) error {
 		more, err = t.sweep(c, limit)
 		return err
@@ -40,26 +43,49 @@ type deadKey struct {
 	id  int64
 }
 
-// sweep takes two round trips: see what is next, and remove it.
+// sweep takes two round trips: see what is next, and remove it. Where rows are
+// elsewhere it takes one more, to name the row to go on at: a plan that has to find
+// it out might read from the first.
 func (t *table) sweep(c *conn, limit int) (more bool, err error) {
-	c.send(qBegin)
-	c.send(qAsync)
+	begun := 1
+	c.send(qBeginSweep)
+	if t.db.dialect.async != "" {
+		c.send(qAsync)
+		begun++
+	}
 	c.send(qSweepState, int4(t.id))
-	c.send(qSweepRows, int4(t.id), int8(int64(limit)+1))
+	apart := t.db.dialect.joins != nil
+	if !apart {
+		c.send(qSweepRows, int4(t.id), int8(int64(limit)+1))
+	}
 	c.sync()
 	if err := c.flush(); err != nil {
 		return false, err
 	}
-	if err := c.results(2); err != nil {
+	if err := c.results(begun); err != nil {
 		return false, err
 	}
 	s := &sweepStep{}
+	var from int64
 	_, err = c.result(func(cols *columns) error {
 		s.swept, s.head, s.compacted = cols.int(), cols.int(), cols.int()
+		if apart {
+			from = cols.int()
+		}
 		return nil
 	})
 	if err != nil {
 		return false, err
+	}
+	if apart {
+		if err := c.ready(); err != nil {
+			return false, err
+		}
+		c.send(qSweepRows, int4(t.id), int8(from), int8(int64(limit)+1))
+		c.sync()
+		if err := c.flush(); err != nil {
+			return false, err
+		}
 	}
 	if err := s.judge(c, limit); err != nil {
 		return false, err

@@ -14,7 +14,9 @@ type table struct {
 	name   string
 	id     int32
 	origin []byte
-	gets   *getter
+	// renewed is the origin that this process has given it, or is about to.
+	renewed []byte
+	gets    *getter
 
 	mu sync.Mutex
 	// newest commit that any answer told.
@@ -24,6 +26,8 @@ type table struct {
 	behind error
 	fell   chan struct{}
 
+	// marks says where in the log recent revisions end.
+	marks marks
 	// layout of the keyspace as it was met first: see split.go.
 	layout int32
 	met    bool
@@ -52,12 +56,21 @@ func (t *table) read(ctx context.Context, op string, limit time.Duration, fn fun
 	return err
 }
 
+// hastyTries is how often a read may have to start again before it is begun in a
+// way that cannot be disturbed.
+const hastyTries = 3
+
 // snapshot runs statements that see one state of the database, in one round
 // trip: send asks for them, receive reads the answers.
 func (t *table) snapshot(ctx context.Context, op string, send func(c *conn), receive func(c *conn, h head) error) error {
+	tries := 0
 	return t.read(ctx, op, statementLimit, func(c *conn) error {
 		floor := t.floor()
-		c.send(qBeginRead)
+		begin := qBeginRead
+		if tries++; tries > hastyTries {
+			begin = qBeginPatient
+		}
+		c.send(begin)
 		c.send(qHead, int4(t.id))
 		send(c)
 		c.send(qCommit)
@@ -96,7 +109,7 @@ func (t *table) resultHead(c *conn) (h head, err error) {
 		c.broken = true // the other answers are still to come
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		err = t.gone("the keyspace is gone")
+		err = t.endReplaced(true)
 	}
 	return h, err
 }

@@ -27,6 +27,7 @@ type tx struct {
 	changes  []kv.Change
 	leaseOps []leaseOp
 	compact  kv.Revision
+	origin   []byte // that the keyspace gets, if it is to be another
 }
 
 var _ kv.Tx = (*tx)(nil)
@@ -65,8 +66,7 @@ func (x *tx) begin(ahead []kv.Lookup) error {
 	x.rows = make(map[string]*row, len(keys))
 	x.leases = map[kv.LeaseID]*kv.LeaseRecord{}
 	return c.within(x.ctx, t.db.opts.timeout, func() error {
-		c.send(qBegin)
-		c.send(qLock, int4(t.id))
+		begun := t.db.sendLock(c, t.id)
 		if len(keys) > 0 {
 			x.sendLoad(keys)
 		}
@@ -77,7 +77,7 @@ func (x *tx) begin(ahead []kv.Lookup) error {
 		if err := c.flush(); err != nil {
 			return err
 		}
-		if err := c.results(1); err != nil {
+		if err := c.results(begun); err != nil {
 			return err
 		}
 		var err error
@@ -109,6 +109,7 @@ func (x *tx) ask(send func(), receive func() error) error {
 	if x.err != nil {
 		return x.err
 	}
+	_, span := x.t.db.span(x.ctx, "read in a transaction")
 	x.err = x.c.within(x.ctx, statementLimit, func() error {
 		send()
 		x.c.sync()
@@ -120,6 +121,7 @@ func (x *tx) ask(send func(), receive func() error) error {
 		}
 		return x.c.ready()
 	})
+	finish(span, x.err)
 	return x.err
 }
 
@@ -178,6 +180,12 @@ func (x *tx) receiveLoad(keys []kv.Lookup) error {
 func (x *tx) Range(req kv.RangeRequest, wantCount bool) (res *kv.RangeResult, err error) {
 	if err := judge(req.Revision, x.head.Head); err != nil {
 		return nil, err
+	}
+	if x.t.chunked(req) {
+		res, _, err = x.t.rangeInChunks(req, wantCount, func(send func(*conn), receive func(*conn, kv.Head) error) error {
+			return x.ask(func() { send(x.c) }, func() error { return receive(x.c, x.head.Head) })
+		})
+		return res, err
 	}
 	s := x.t.scan(req, wantCount)
 	err = x.ask(func() { s.send(x.c) }, func() (err error) {
@@ -271,7 +279,9 @@ func (x *tx) Write(revision kv.Revision, changes []kv.Change) error {
 	return nil
 }
 
-func (x *tx) dirty() bool { return len(x.changes) > 0 || len(x.leaseOps) > 0 || x.compact != 0 }
+func (x *tx) dirty() bool {
+	return len(x.changes) > 0 || len(x.leaseOps) > 0 || x.compact != 0 || x.origin != nil
+}
 
 // send sends what the transaction writes, as one commit, and returns in how many
 // statements.
@@ -287,6 +297,10 @@ func (x *tx) send(id commitID) (statements int) {
 	}
 	if x.compact != 0 {
 		c.send(qCompact, ks, int8(x.compact))
+		statements++
+	}
+	if x.origin != nil {
+		c.send(qRenew, ks, x.origin)
 		statements++
 	}
 	if len(x.changes) > 0 {

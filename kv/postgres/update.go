@@ -39,6 +39,9 @@ func (t *table) SetCompacted(ctx context.Context, rev kv.Revision) error {
 // update runs fn in transactions until one of them commits or fn refuses. A
 // transaction is tried again only if it is certain that it had no effect.
 func (t *table) update(ctx context.Context, op string, ahead []kv.Lookup, fn func(*tx) error) error {
+	if err := t.writable(op); err != nil {
+		return err
+	}
 	if err := t.usable(); err != nil {
 		return err
 	}
@@ -65,15 +68,20 @@ func (t *table) update(ctx context.Context, op string, ahead []kv.Lookup, fn fun
 
 // attempt is one transaction.
 func (t *table) attempt(ctx context.Context, ahead []kv.Lookup, fn func(*tx) error, refused *error) error {
+	// The wait for a connection is part of it.
+	_, span := t.db.span(ctx, "begin")
 	wait, done := context.WithTimeout(ctx, t.db.opts.timeout)
 	c, err := t.db.pool.take(wait)
 	done()
 	if err != nil {
+		finish(span, err)
 		return err
 	}
 	defer t.db.pool.give(c)
 	x := &tx{t: t, c: c, ctx: ctx}
-	if err := x.begin(ahead); err != nil {
+	err = x.begin(ahead)
+	finish(span, err)
+	if err != nil {
 		t.giveUp(c, err)
 		return err
 	}
@@ -97,7 +105,7 @@ func (t *table) attempt(ctx context.Context, ahead []kv.Lookup, fn func(*tx) err
 // session, that one may be frozen.
 func (t *table) giveUp(c *conn, err error) {
 	c.rollback()
-	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == codeLockTimeout {
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && t.db.dialect.waited(pgErr.Code) {
 		t.db.evict(c)
 	}
 }
@@ -119,6 +127,7 @@ func (t *table) commit(x *tx) error {
 	c := x.c
 	id := x.nextCommit()
 	c.warning = ""
+	_, span := t.db.span(x.ctx, "commit")
 	failed := c.within(context.Background(), t.db.opts.timeout, func() error {
 		statements := x.send(id)
 		c.send(qCommit)
@@ -145,6 +154,7 @@ func (t *table) commit(x *tx) error {
 		}
 		return c.ready()
 	})
+	finish(span, failed)
 	if !c.broken && t.db.dialect.notify && len(x.changes) > 0 {
 		c.owed++ // the answer to the notification, which nobody waits for
 	}
@@ -167,10 +177,11 @@ func (t *table) commit(x *tx) error {
 // the head after it knows that it has ended, one way or the other; and the
 // commit of that finding makes sure that what was found is as durable as any
 // commit.
-func (t *table) resolve(x *tx, id commitID, failed error) error {
-	ctx := context.WithoutCancel(x.ctx)
+func (t *table) resolve(x *tx, id commitID, failed error) (err error) {
+	ctx, span := t.db.span(context.WithoutCancel(x.ctx), "look up a commit")
+	defer func() { finish(span, err) }()
 	committed, known := false, false
-	err := t.db.retry(ctx, "look up a commit", func() error {
+	err = t.db.retry(ctx, "look up a commit", func() error {
 		return t.db.with(ctx, t.db.opts.timeout, func(c *conn) error {
 			found, oldest, at, err := t.findCommit(c, id)
 			if err != nil {
@@ -200,8 +211,7 @@ func (t *table) resolve(x *tx, id commitID, failed error) error {
 func (t *table) findCommit(c *conn, id commitID) (found bool, oldest kv.Revision, at commitID, err error) {
 	floor := t.floor()
 	c.warning = ""
-	c.send(qBegin)
-	c.send(qLock, int4(t.id))
+	begun := t.db.sendLock(c, t.id)
 	c.send(qFindCommit, int4(t.id), int8(id.rev), int4(id.sub))
 	c.send(qFence, int4(t.id))
 	c.send(qCommit)
@@ -209,7 +219,7 @@ func (t *table) findCommit(c *conn, id commitID) (found bool, oldest kv.Revision
 	if err = c.flush(); err != nil {
 		return
 	}
-	if err = c.results(1); err != nil {
+	if err = c.results(begun); err != nil {
 		return
 	}
 	h, err := t.resultHead(c)
@@ -260,19 +270,25 @@ func (x *tx) nextCommit() commitID {
 	return id
 }
 
-// evictSQL ends sessions of ours that hold a keyspace in the middle of sending
-// their changes, for longer than any living server takes: the database has no
-// time limit for that before version 17.
-const evictSQL = `SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
-	WHERE a.datname = current_database() AND a.usename = current_user AND a.pid <> pg_backend_pid()
-		AND a.wait_event = 'ClientRead' AND a.state <> 'idle'
-		AND a.state_change < clock_timestamp() - interval '5 s' AND a.xact_start < clock_timestamp() - interval '5 s'
-		AND EXISTS (SELECT 1 FROM pg_locks l WHERE l.pid = a.pid AND l.relation = 'head'::regclass)`
+// sendLock begins a transaction and asks for a keyspace's head, to be held. It
+// returns how many answers come before that.
+func (db *DB) sendLock(c *conn, ks int32) (begun int) {
+	c.send(qBegin)
+	begun = 1
+	if db.dialect.lockWait != "" {
+		c.send(qLockWait)
+		begun++
+	}
+	c.send(qLock, int4(ks))
+	return begun
+}
 
+// evict ends transactions that a frozen server has left in the middle of sending
+// its changes.
 func (db *DB) evict(c *conn) {
-	if c.broken {
+	if c.broken || db.dialect.evict == "" {
 		return
 	}
 	// It is no harm if this fails: whoever waited tries again.
-	_ = c.within(context.Background(), db.opts.timeout, func() error { return c.simple(evictSQL, nil) })
+	_ = c.within(context.Background(), db.opts.timeout, func() error { return c.simple(db.dialect.evict, nil) })
 }

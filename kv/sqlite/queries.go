@@ -23,6 +23,8 @@ const (
 	qSegment
 	qChanges
 	qCompact
+	qKept
+	qKeptIDs
 	qSweepState
 	qSweepRows
 	qSweepLog
@@ -101,6 +103,9 @@ func buildQueries() (q [numQueries]string) {
 		WHERE s.ks = ?1 AND s.rev > ?2 AND l.rev > ?2 ORDER BY s.rev, l.id`
 
 	q[qCompact] = `UPDATE keyspace SET compacted = ?2 WHERE id = ?1`
+	q[qKept] = `SELECT rev, n FROM segment WHERE ks = ?1 AND rev > ?2 AND rev <= ?3 ORDER BY rev LIMIT ?4`
+	q[qKeptIDs] = `SELECT (SELECT id FROM segment WHERE ks = ?1 AND rev > ?2 ORDER BY rev LIMIT 1),
+		(SELECT id + n FROM segment WHERE ks = ?1 AND rev <= ?3 ORDER BY rev DESC LIMIT 1)`
 	q[qSweepState] = `SELECT compacted, swept, sweep_rev, sweep_id FROM keyspace WHERE id = ?1`
 	q[qSweepRows] = `SELECT l.id, l.rev, l.version, l.prev_id, l.key
 		FROM segment s CROSS JOIN log l ON l.id >= max(s.id, ?3) AND l.id < s.id + s.n

@@ -62,6 +62,7 @@ func (hurried) After(time.Duration) <-chan time.Time {
 }
 
 func TestCopyToATargetThatFails(t *testing.T) {
+	t.Parallel()
 	src := open(t)
 	fill(t, src, 1500)
 	for seed := range uint64(5) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,120 +16,12 @@ import (
 
 	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/kv/inspect"
-	"github.com/atoll-dev/atoll/kv/mvcc"
 	"github.com/atoll-dev/atoll/kv/sqlite"
 	"github.com/atoll-dev/atoll/kv/transfer"
 )
 
-// store is a keyspace in a database of its own, with the layers below it.
-type store struct {
-	*mvcc.Keyspace
-	path  string
-	db    *sqlite.DB
-	table kv.Table
-}
-
-func open(t testing.TB) *store { return openRaised(t, 0) }
-
-func openRaised(t testing.TB, to kv.Revision) *store {
-	t.Helper()
-	s := &store{path: filepath.Join(t.TempDir(), "kv.db")}
-	var err error
-	if s.db, err = sqlite.Open(s.path); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.db.Close() })
-	if s.table, err = s.db.Open(t.Context(), "test"); err != nil {
-		t.Fatal(err)
-	}
-	if to > 0 {
-		if err := transfer.Raise(t.Context(), s.table, to); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if s.Keyspace, err = mvcc.Open(t.Context(), s.table, s.db, mvcc.Options{}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
-	return s
-}
-
-func (s *store) put(t testing.TB, key, value string, lease kv.LeaseID) kv.Revision {
-	t.Helper()
-	res, err := s.Txn(context.WithoutCancel(t.Context()), kv.TxnRequest{Then: []kv.Op{{Put: &kv.PutOp{Key: []byte(key), Value: []byte(value), Lease: lease}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return res.Revision
-}
-
-func (s *store) del(t testing.TB, key string) {
-	t.Helper()
-	if _, err := s.Txn(t.Context(), kv.TxnRequest{Then: []kv.Op{{Delete: &kv.DeleteOp{Span: kv.Span{Start: []byte(key)}}}}}); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// fill makes keys of all sizes, some with leases, and history.
-func fill(t testing.TB, s *store, n int) {
-	t.Helper()
-	for id := range int64(3) {
-		if _, err := s.Grant(t.Context(), 100+id, time.Duration(600+id)*time.Second); err != nil {
-			t.Fatal(err)
-		}
-	}
-	r := rand.New(rand.NewPCG(1, 2))
-	for i := range n {
-		lease := int64(0)
-		if i%10 == 0 {
-			lease = 100 + int64(i/10%3)
-		}
-		s.put(t, fmt.Sprintf("key/%05d", i), strings.Repeat("x", r.IntN(3000)), lease)
-		if i%7 == 3 {
-			s.del(t, fmt.Sprintf("key/%05d", i-1))
-		}
-	}
-	s.put(t, "\xff\x00binary", "\x00\xff", 0)
-	s.put(t, "empty", "", 0)
-	s.put(t, "large", strings.Repeat("l", 1_400_000), 0)
-}
-
-func state(t testing.TB, s kv.Keyspace) map[string]string {
-	t.Helper()
-	res, err := s.Range(context.WithoutCancel(t.Context()), kv.RangeRequest{Span: kv.Prefix(nil)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	out := map[string]string{}
-	for _, e := range res.KVs {
-		out[string(e.Key)] = fmt.Sprintf("%d %s", e.Lease, e.Value)
-	}
-	return out
-}
-
-func same(t testing.TB, a, b kv.Keyspace) {
-	t.Helper()
-	x, y := state(t, a), state(t, b)
-	if len(x) != len(y) {
-		t.Fatalf("%d keys in the source, %d in the target", len(x), len(y))
-	}
-	for k, v := range x {
-		if y[k] != v {
-			t.Errorf("key %q differs", k)
-		}
-	}
-}
-
-func verified(t testing.TB, src transfer.Source, at kv.Revision, dst kv.Keyspace, opts transfer.Options) *transfer.Comparison {
-	t.Helper()
-	got, err := transfer.Verify(t.Context(), src, at, dst, opts)
-	if err != nil || got.Different != 0 {
-		t.Fatalf("verify: %+v, %v", got, err)
-	}
-	return got
-}
-
 func TestCopy(t *testing.T) {
+	t.Parallel()
 	src, dst := open(t), open(t)
 	fill(t, src, 500)
 	var steps int64
@@ -166,6 +57,7 @@ func TestCopy(t *testing.T) {
 }
 
 func TestCopyIntoATargetWithKeys(t *testing.T) {
+	t.Parallel()
 	prepare := func(t *testing.T) (src, dst *store) {
 		src, dst = open(t), open(t)
 		fill(t, src, 300)
@@ -255,6 +147,7 @@ func (c *compacting) Range(ctx context.Context, req kv.RangeRequest) (*kv.RangeR
 }
 
 func TestCopyOutlivesCompactions(t *testing.T) {
+	t.Parallel()
 	src, dst := open(t), open(t)
 	fill(t, src, 400)
 	res, err := transfer.Copy(t.Context(), &compacting{src, t, 3}, dst, transfer.Options{})
@@ -266,6 +159,7 @@ func TestCopyOutlivesCompactions(t *testing.T) {
 }
 
 func TestFollow(t *testing.T) {
+	t.Parallel()
 	for _, from := range []string{"keyspace", "file beside a server"} {
 		t.Run(from, func(t *testing.T) {
 			src, dst := open(t), open(t)
@@ -366,6 +260,7 @@ func backup(t *testing.T, src *store, plain bool) string {
 }
 
 func TestBackupAndRestore(t *testing.T) {
+	t.Parallel()
 	src := open(t)
 	fill(t, src, 600)
 	st, _ := src.Status(t.Context())
@@ -417,6 +312,7 @@ func TestBackupAndRestore(t *testing.T) {
 
 // Whatever happens to a file, it is noticed before anything is restored.
 func TestDamagedBackup(t *testing.T) {
+	t.Parallel()
 	src := open(t)
 	for i := range 20 {
 		src.put(t, fmt.Sprint("key", i), strings.Repeat("v", i), 0)
@@ -470,23 +366,5 @@ func TestCreateFile(t *testing.T) {
 	}
 	if err := transfer.CreateFile(path, true, write); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestRaise(t *testing.T) {
-	for _, to := range []kv.Revision{1, 2, 3, 1_000_000_000} {
-		s := openRaised(t, to)
-		if rev := s.put(t, "a", "1", 0); rev != to+1 {
-			t.Errorf("raised to %d, the first change made %d", to, rev)
-		}
-		if err := s.db.Check(t.Context()); err != nil {
-			t.Errorf("raised to %d: %v", to, err)
-		}
-		if err := inspect.Check(t.Context(), s.table, nil, func(f string) { t.Errorf("raised to %d: %s", to, f) }); err != nil {
-			t.Error(err)
-		}
-		if err := transfer.Raise(t.Context(), s.table, to+100); !errors.Is(err, kv.ErrInvalidRequest) {
-			t.Errorf("raise a keyspace with keys: %v", err)
-		}
 	}
 }

@@ -82,6 +82,7 @@ func raiseQuery(code, message string) []byte {
 
 // raising is SQL that fails. Code and message are the proxy's own.
 func raising(code, message string) string {
+	message = strings.ReplaceAll(message, "'", "''")
 	return fmt.Sprintf(`DO $proxy$ BEGIN RAISE EXCEPTION '%s' USING ERRCODE = '%s'; END $proxy$`, message, code)
 }
 

@@ -37,6 +37,10 @@ type Faults struct {
 	Codes []string
 	// Refuse are features that this database does not have.
 	Refuse Features
+	// LoseLock is the chance that a connection's statement prepared with FOR UPDATE
+	// holds nothing: locks of serializable transactions of CockroachDB get lost when
+	// a range moves, and only the order of transactions is kept.
+	LoseLock float64
 	// SequenceCache has identity columns that are made from now on give every
 	// session so many numbers at a time, so that rows do not get theirs in order.
 	SequenceCache int
@@ -53,7 +57,7 @@ func (f Faults) String() string {
 		chance float64
 	}{
 		{"cut", f.Cut}, {"lose the reply to COMMIT", f.LoseCommitReply}, {"abandon COMMIT", f.AbandonCommit},
-		{"fail", f.Fail}, {"fail COMMIT", f.FailCommit},
+		{"fail", f.Fail}, {"fail COMMIT", f.FailCommit}, {"lose a lock", f.LoseLock},
 	} {
 		if c.chance > 0 {
 			parts = append(parts, fmt.Sprintf("%s %g %%", c.what, 100*c.chance))
@@ -100,7 +104,9 @@ const (
 	CommitsAbandoned   = "COMMITs abandoned"
 	FeaturesRefused    = "features refused"
 	SequencesCached    = "sequences cached"
+	LocksLost          = "connections without locks"
 	Freezes            = "freezes"
+	Lost               = "connections lost in a partition"
 	failedPrefix       = "failed "
 	failedCommitPrefix = "failed commit "
 )
@@ -148,14 +154,15 @@ func (c *counts) snapshot() Counts {
 
 // Link is all connections of one client.
 type Link struct {
-	name   string
-	proxy  *Proxy
-	frozen gate
+	name    string
+	proxy   *Proxy
+	divided gates
 
-	mu       sync.Mutex
-	faults   Faults
-	opened   uint64 // connections so far
-	sessions map[*session]struct{}
+	mu         sync.Mutex
+	faults     Faults
+	opened     uint64 // connections so far
+	sessions   map[*session]struct{}
+	swallowing Direction
 }
 
 // Set sets what goes wrong from now on.
@@ -164,17 +171,6 @@ func (l *Link) Set(f Faults) {
 	defer l.mu.Unlock()
 	l.faults = f
 }
-
-// Freeze lets nothing through, in either direction, as a network that is
-// divided: connections stay open, nobody answers, and not even the end of a
-// connection gets through.
-func (l *Link) Freeze() {
-	l.proxy.counts.add(Freezes)
-	l.frozen.close()
-}
-
-// Thaw ends a Freeze. What was held up arrives, as with TCP it does.
-func (l *Link) Thaw() { l.frozen.open() }
 
 // Cut ends all connections.
 func (l *Link) Cut() {
@@ -195,6 +191,13 @@ func (l *Link) current() Faults {
 
 // serve runs a session until it ends.
 func (l *Link) serve(client net.Conn, startup *pgproto3.StartupMessage) {
+	if e := l.proxy.emulated; e != nil {
+		renamed := map[string]string{}
+		for name, value := range startup.Parameters {
+			renamed[e.startup(name)] = value
+		}
+		startup.Parameters = renamed
+	}
 	raw, err := startup.Encode(nil)
 	if err != nil {
 		return
@@ -218,51 +221,11 @@ func (l *Link) serve(client net.Conn, startup *pgproto3.StartupMessage) {
 	// on the machine.
 	s.upChance = rand.New(rand.NewPCG(l.proxy.config.Seed, name.Sum64()+2*number))
 	s.downChance = rand.New(rand.NewPCG(l.proxy.config.Seed, name.Sum64()+2*number+1))
-	if !l.frozen.wait(ctx) {
+	if !l.divided.wait(ctx, Both) {
 		return
 	}
 	if s.server, err = l.proxy.dial(ctx); err != nil {
 		return // as a database that is not there: the connection ends
 	}
 	s.run(raw)
-}
-
-// gate holds up what passes while it is closed.
-type gate struct {
-	mu   sync.Mutex
-	shut chan struct{} // closed when the gate opens; nil while it is open
-}
-
-func (g *gate) close() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.shut == nil {
-		g.shut = make(chan struct{})
-	}
-}
-
-func (g *gate) open() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.shut != nil {
-		close(g.shut)
-		g.shut = nil
-	}
-}
-
-// wait waits until the gate is open; it reports false if ctx ends before.
-func (g *gate) wait(ctx context.Context) bool {
-	for {
-		g.mu.Lock()
-		shut := g.shut
-		g.mu.Unlock()
-		if shut == nil {
-			return ctx.Err() == nil
-		}
-		select {
-		case <-shut:
-		case <-ctx.Done():
-			return false
-		}
-	}
 }

@@ -6,13 +6,13 @@ import (
 )
 
 // pipe is one direction of a session: what its reader puts in comes out at the
-// other end after the link's delay, in order, unless the link is frozen.
+// other end after the link's delay, in order, unless the link is divided.
 type pipe struct {
-	s     *session
-	to    net.Conn
-	delay func(Faults) time.Duration
-	queue chan packet
-	burst []byte // not in the queue yet; the reader's
+	s         *session
+	to        net.Conn
+	direction Direction
+	queue     chan packet
+	burst     []byte // not in the queue yet; the reader's
 }
 
 type packet struct {
@@ -23,8 +23,17 @@ type packet struct {
 // queuedPackets bounds what is under way; beyond it the sender is held up.
 const queuedPackets = 256
 
-func newPipe(s *session, to net.Conn, delay func(Faults) time.Duration) *pipe {
-	return &pipe{s: s, to: to, delay: delay, queue: make(chan packet, queuedPackets)}
+func newPipe(s *session, to net.Conn, d Direction) *pipe {
+	return &pipe{s: s, to: to, direction: d, queue: make(chan packet, queuedPackets)}
+}
+
+// delay of what is sent now.
+func (p *pipe) delay() time.Duration {
+	f := p.s.link.current()
+	if p.direction == ToServer {
+		return f.ToServer
+	}
+	return f.ToClient
 }
 
 // add appends to what the next flush sends.
@@ -36,7 +45,7 @@ func (p *pipe) flush() {
 	if len(p.burst) == 0 {
 		return
 	}
-	p.queue <- packet{time.Now().Add(p.delay(p.s.link.current())), p.burst}
+	p.queue <- packet{time.Now().Add(p.delay()), p.burst}
 	p.burst = nil
 }
 
@@ -59,7 +68,7 @@ func (p *pipe) run() {
 			p.to.Close()
 		}
 	}
-	// The end of a connection does not pass a frozen link either.
+	// The end of a connection does not pass a divided link either.
 	p.pass()
 	p.to.Close()
 }
@@ -74,6 +83,9 @@ func (p *pipe) write(packet packet) bool {
 			return false
 		}
 	}
+	if p.s.link.swallows(p.s, p.direction) {
+		return true // its sender does not know
+	}
 	if !p.pass() {
 		return false
 	}
@@ -81,7 +93,7 @@ func (p *pipe) write(packet packet) bool {
 	return err == nil
 }
 
-// pass waits while link or proxy are frozen.
+// pass waits while link or proxy let nothing through.
 func (p *pipe) pass() bool {
-	return p.s.link.frozen.wait(p.s.ctx) && p.s.link.proxy.frozen.wait(p.s.ctx)
+	return p.s.link.divided.wait(p.s.ctx, p.direction) && p.s.link.proxy.frozen.wait(p.s.ctx)
 }

@@ -1,8 +1,8 @@
 // Package pgproxy stands between programs and a real PostgreSQL and lets go
 // wrong, on purpose and counted, what goes wrong between them in real life:
 // latency, lost connections, lost answers to COMMIT, serialization failures,
-// networks that swallow everything. It can also refuse what other databases
-// that speak PostgreSQL's protocol do not have.
+// networks that swallow everything. It can also pass the PostgreSQL off as another
+// database that speaks its protocol: see Database.
 //
 // It understands the protocol (version 3, simple and extended, pipelined) well
 // enough to act at a given statement, and it never makes up the server's side:
@@ -35,11 +35,14 @@ type Config struct {
 	// name, on its number among those of this name, and on its messages: the same
 	// traffic meets the same faults.
 	Seed uint64
+	// Database to emulate.
+	Database Database
 }
 
 // Proxy is a running proxy.
 type Proxy struct {
 	config   Config
+	emulated *emulation // nil: PostgreSQL as it is
 	listener net.Listener
 	ctx      context.Context
 	stop     context.CancelFunc
@@ -62,7 +65,7 @@ func Start(config Config) (*Proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start a proxy for PostgreSQL: %w", err)
 	}
-	p := &Proxy{config: config, listener: l, links: map[string]*Link{}}
+	p := &Proxy{config: config, emulated: emulate(config.Database), listener: l, links: map[string]*Link{}}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	p.wg.Go(p.accept)
 	return p, nil
@@ -191,8 +194,15 @@ func (p *Proxy) serve(client net.Conn) {
 	}
 }
 
-// cancel passes the wish to cancel a query on. There is no answer to it.
+// cancel passes the wish to cancel a query on. There is no answer to it. While
+// COMMITs are abandoned there are no such wishes: whoever leaves cancels nothing,
+// but a driver that finds its connection closed might.
 func (p *Proxy) cancel(m *pgproto3.CancelRequest) {
+	for _, l := range p.all() {
+		if l.current().AbandonCommit > 0 {
+			return
+		}
+	}
 	raw, err := m.Encode(nil)
 	if err != nil {
 		return

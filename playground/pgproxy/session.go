@@ -10,7 +10,6 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgproto3"
 )
@@ -34,6 +33,10 @@ type session struct {
 
 	// Of the reader of the server's messages.
 	downChance *rand.Rand
+	// inTransaction by the last ReadyForQuery.
+	inTransaction atomic.Bool
+
+	lost bool // something that was sent; the link's mutex guards it
 
 	replies replies
 	// farewell is the last that the client hears.
@@ -44,8 +47,8 @@ type session struct {
 const maxMessage = 1 << 30
 
 func (s *session) run(startup []byte) {
-	s.up = newPipe(s, s.server, func(f Faults) time.Duration { return f.ToServer })
-	s.down = newPipe(s, s.client, func(f Faults) time.Duration { return f.ToClient })
+	s.up = newPipe(s, s.server, ToServer)
+	s.down = newPipe(s, s.client, ToClient)
 	// Authentication ends with a ReadyForQuery, as a query does.
 	s.replies.expect(reply{kind: querying})
 	s.up.add(startup)
@@ -178,8 +181,12 @@ func (s *session) query(f Faults, raw []byte) bool {
 		s.forward(raw, reply{kind: querying})
 		return true
 	}
-	if sql, changed := cacheSequences(m.String, f.SequenceCache); changed {
-		s.count(SequencesCached)
+	sql, refused := s.emulate(f, m.String)
+	if refused != nil {
+		s.forward(raiseQuery(refused.code, refused.message()), reply{kind: querying})
+		return true
+	}
+	if sql != m.String {
 		raw = encode(&pgproto3.Query{String: sql})
 	}
 	c := classify(m.String)
@@ -214,8 +221,21 @@ func (s *session) parse(f Faults, raw []byte) bool {
 		s.forward(raw, reply{kind: parsing})
 		return true
 	}
-	if sql, changed := cacheSequences(m.Query, f.SequenceCache); changed {
-		s.count(SequencesCached)
+	sql, refused := s.emulate(f, m.Query)
+	if e := s.link.proxy.emulated; e != nil && refused == nil {
+		if refused = e.tooMany(m.Query, len(m.ParameterOIDs)); refused != nil {
+			s.count(FeaturesRefused)
+		}
+	}
+	if refused != nil {
+		s.raise(refused.code, refused.message())
+		return true
+	}
+	if lockless, locks := withoutLock(sql); locks && happens(s.upChance, f.LoseLock) {
+		s.count(LocksLost)
+		sql = lockless
+	}
+	if sql != m.Query {
 		raw = encode(&pgproto3.Parse{Name: m.Name, Query: sql, ParameterOIDs: m.ParameterOIDs})
 	}
 	c := classify(m.Query)
@@ -227,6 +247,26 @@ func (s *session) parse(f Faults, raw []byte) bool {
 	s.statements[m.Name] = c
 	s.forward(raw, reply{kind: parsing})
 	return true
+}
+
+// emulate makes SQL what the server is to get, or tells why it is refused.
+func (s *session) emulate(f Faults, sql string) (string, *refusal) {
+	cache := f.SequenceCache
+	if e := s.link.proxy.emulated; e != nil {
+		var refused *refusal
+		if sql, refused = e.rewrite(sql, s.inTransaction.Load()); refused != nil {
+			s.count(FeaturesRefused)
+			return "", refused
+		}
+		if cache == 0 {
+			cache = e.sequenceCache
+		}
+	}
+	changed, did := cacheSequences(sql, cache)
+	if did {
+		s.count(SequencesCached)
+	}
+	return changed, nil
 }
 
 // execute handles the execution of a prepared statement.
@@ -253,6 +293,9 @@ func (s *session) fromServer(kind byte, raw []byte) bool {
 		s.count(Cuts)
 		s.cut()
 		return false
+	}
+	if kind == 'Z' && len(raw) > 5 {
+		s.inTransaction.Store(raw[5] != 'I')
 	}
 	pass, lost := s.replies.heard(kind)
 	if lost {

@@ -118,6 +118,12 @@ func dollarTag(text string) string {
 	return tag
 }
 
+// withoutLock takes the locking clause from the end of a statement.
+func withoutLock(sql string) (changed string, did bool) {
+	changed = regexp.MustCompile(`(?i)\s+FOR\s+(NO\s+KEY\s+)?UPDATE\s*$`).ReplaceAllString(sql, "")
+	return changed, changed != sql
+}
+
 // cacheSequences has identity columns take n numbers at a time for each
 // session, where their definition says nothing else.
 func cacheSequences(sql string, n int) (changed string, did bool) {

@@ -336,7 +336,7 @@ func (s *Server) logTail() string {
 
 // run runs one of PostgreSQL's programs as the server's account.
 func (s *Server) run(ctx context.Context, program string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(s.bin, program), args...)
+	cmd := exec.CommandContext(ctx, s.program(program), args...)
 	cmd.Dir = s.dir
 	cmd.Env = append(environment(), "PGPASSWORD="+s.password)
 	s.as.become(cmd)
@@ -347,6 +347,19 @@ func (s *Server) run(ctx context.Context, program string, args ...string) (strin
 		return "", fmt.Errorf("%s: %w: %s", program, err, strings.TrimSpace(complaint.String()))
 	}
 	return strings.TrimSpace(out.String()), nil
+}
+
+// program is where one of PostgreSQL's programs is. Some packages of the server
+// come without those of its clients, which work with older servers, too.
+func (s *Server) program(name string) string {
+	path := filepath.Join(s.bin, name)
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	if other, err := exec.LookPath(name); err == nil {
+		return other
+	}
+	return path
 }
 
 // environment without what would make PostgreSQL's programs talk to another

@@ -51,7 +51,7 @@ func (s *Store) Serve(ctx context.Context, keyspace string) (string, error) {
 	if endpoint, ok := s.served[keyspace]; ok {
 		return endpoint, nil
 	}
-	space, err := s.db.Keyspace(ctx, keyspace, mvcc.Observer{})
+	space, err := s.db.Keyspace(ctx, keyspace, mvcc.Options{})
 	if err != nil {
 		return "", err
 	}

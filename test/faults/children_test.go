@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"sync"
@@ -28,7 +29,13 @@ const serverRole = "keyspace-server"
 type childConfig struct {
 	place
 	Listen string
+	// Jumped is how many of its clock's jumps lie before its start.
+	Jumped int
 }
+
+// jumpSignal tells a child that its clock jumps. To a child that does not
+// listen yet it does nothing.
+const jumpSignal = syscall.SIGWINCH
 
 // serve serves a keyspace to etcd clients, as `atoll kv serve` does.
 func serve(ctx context.Context, link *child.Link) error {
@@ -36,7 +43,21 @@ func serve(ctx context.Context, link *child.Link) error {
 	if err := link.Config(&config); err != nil {
 		return err
 	}
-	db, ks, err := config.openPatiently(ctx)
+	clock := newJumpyClock(config.Jumps, config.Jumped)
+	signals := make(chan os.Signal, len(config.Jumps))
+	signal.Notify(signals, jumpSignal)
+	defer signal.Stop(signals)
+	go func() {
+		for {
+			select {
+			case <-signals:
+				clock.jump()
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	db, ks, err := config.openPatiently(ctx, clock)
 	if err != nil {
 		return err
 	}
@@ -53,25 +74,38 @@ func serve(ctx context.Context, link *child.Link) error {
 type process struct {
 	place place
 	log   string
+	// namespace is that of its network, if it has one of its own. It is reached
+	// through a file then: networks can be divided.
+	namespace string
+	socket    string
 
 	mu      sync.Mutex
 	address string // the same after a restart, so that clients find it again
+	jumped  int
 	child   *child.Process
 	client  *clientv3.Client
 }
 
 func (s *process) start(ctx context.Context) error {
 	s.mu.Lock()
-	address := s.address
+	address, jumped := s.address, s.jumped
 	s.mu.Unlock()
-	if address == "" {
+	env := []string{
+		// A data race must not be taken for a crash that was wanted.
+		"GORACE=halt_on_error=0",
+	}
+	switch {
+	case s.namespace != "":
+		env = append(env, networkVariable+"="+s.namespace)
+		_ = os.Remove(s.socket) // what a killed one has left
+		address = "unix:" + s.socket
+	case address == "":
 		address = "127.0.0.1:0"
 	}
 	p, err := child.Start(child.Spec{
 		Role: serverRole, Name: "server " + s.place.Name, LogFile: s.log,
-		Config: childConfig{place: s.place, Listen: address},
-		// A data race must not be taken for a crash that was wanted.
-		Env: []string{"GORACE=halt_on_error=0"},
+		Config: childConfig{place: s.place, Listen: address, Jumped: jumped},
+		Env:    env,
 	})
 	if err != nil {
 		return err
@@ -86,15 +120,19 @@ func (s *process) start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.address = address
+	endpoint := "http://" + address
+	if s.namespace != "" {
+		endpoint = "unix://" + address
+	}
 	if s.client == nil {
-		s.client, err = newClient(address)
+		s.client, err = newClient(endpoint)
 	}
 	return err
 }
 
-func newClient(address string) (*clientv3.Client, error) {
+func newClient(endpoint string) (*clientv3.Client, error) {
 	return clientv3.New(clientv3.Config{
-		Endpoints: []string{"http://" + address}, DialTimeout: 10 * time.Second, Logger: zap.NewNop(),
+		Endpoints: []string{endpoint}, DialTimeout: 10 * time.Second, Logger: zap.NewNop(),
 		BackoffWaitBetween: 20 * time.Millisecond,
 		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, MaxDelay: 200 * time.Millisecond},
@@ -125,6 +163,13 @@ func (s *process) kill() {
 
 func (s *process) freeze() { s.signal(syscall.SIGSTOP) }
 func (s *process) thaw()   { s.signal(syscall.SIGCONT) }
+
+func (s *process) jump() {
+	s.mu.Lock()
+	s.jumped++
+	s.mu.Unlock()
+	s.signal(jumpSignal)
+}
 
 func (s *process) signal(sig syscall.Signal) {
 	s.mu.Lock()
@@ -161,5 +206,5 @@ func (s *process) close() error {
 }
 
 func newProcess(dir string, p place) *process {
-	return &process{place: p, log: filepath.Join(dir, p.Name+".log")}
+	return &process{place: p, log: filepath.Join(dir, p.Name+".log"), socket: filepath.Join(dir, p.Name+".socket")}
 }

@@ -52,13 +52,10 @@ func TestLeases(t *testing.T) {
 	}
 	t.Parallel()
 	st := newStage(t)
-	seed := *seedFlag
-	if seed == 0 {
-		seed = rand.Uint64N(1e9)
-	}
+	seed := seedOf(t)
 	for n := range uint64(2) { // in one process, and in processes of their own
 		t.Run(fmt.Sprintf("seed=%d", seed+n), func(t *testing.T) {
-			p := makePlan(seed+n, 8*time.Second, possible{proxy: st.proxy != nil, database: st.database != nil})
+			p := makePlan(seed+n, 8*time.Second, st.possible())
 			p.steps = slices.DeleteFunc(p.steps, func(s step) bool { return s.kind == compacts })
 			l := &leaseholders{run: begin(t, st, p), all: map[string]*holding{}}
 			l.perform(t)

@@ -10,8 +10,10 @@
 //	go test ./test/faults -v -faults.runs 200      # many runs
 //	go test ./test/faults -v -faults.seed 4711     # this one again
 //
-// With ATOLL_TEST_DATASTORE=postgres://… the same runs against another
-// database, such as a YugabyteDB or CockroachDB; see docs/faults.md.
+//	go test ./test/faults -v -faults.database yugabyte   # or cockroach, emulated
+//
+// With -postgres.url postgres://… (or ATOLL_TEST_DATASTORE) the same runs against
+// another database, such as a YugabyteDB or CockroachDB; see docs/faults.md.
 package faults_test
 
 import (
@@ -28,6 +30,8 @@ var (
 	runsFlag  = flag.Int("faults.runs", defaultRuns, "how many runs")
 	timeFlag  = flag.Duration("faults.time", 2*time.Second, "how long each run lasts")
 	stageFlag = flag.Int("faults.stages", 1, "how many databases to make runs on at once")
+	dataFlag  = flag.String("faults.database", "postgres", "what PostgreSQL is passed off as: postgres, yugabyte, yugabyte-snapshot or cockroach")
+	givenFlag = flag.String("postgres.url", "", "a database to use instead of one of our own, as "+datastoreVariable)
 )
 
 // defaultRuns take about half a minute.
@@ -37,6 +41,7 @@ const defaultRuns = 6
 const datastoreVariable = "ATOLL_TEST_DATASTORE"
 
 func TestMain(m *testing.M) {
+	enterNetwork()
 	child.Main(map[string]child.Role{serverRole: serve})
 	os.Exit(m.Run())
 }

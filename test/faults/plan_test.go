@@ -16,6 +16,8 @@ type plan struct {
 	seed      uint64
 	processes bool // servers are processes of their own
 	lasts     time.Duration
+	// enough is a revision that the run goes on to, on a machine that is slow.
+	enough kv.Revision
 	// recovery is how long it may take, after the last fault, until every server
 	// answers and every watch has caught up.
 	recovery time.Duration
@@ -38,6 +40,10 @@ type step struct {
 	kind      stepKind
 	server    int
 	faults    pgproxy.Faults // of a storm
+	jump      jump
+	// Of a partition: what does not get through, and whether it is lost.
+	direction pgproxy.Direction
+	lossy     bool
 }
 
 type stepKind string
@@ -51,10 +57,18 @@ const (
 	crashes    stepKind = "crash of the database"
 	pauses     stepKind = "pause of the database"
 	compacts   stepKind = "compaction"
+	jumps      stepKind = "jump of the clock"
+	severs     stepKind = "cut of the network"
 )
 
 // possible is what the stage allows.
-type possible struct{ proxy, database bool }
+type possible struct {
+	proxy, database bool
+	// distributed: the weather is a distributed database's.
+	distributed bool
+	// lockless: it may lose locks.
+	lockless bool
+}
 
 // servers is how many there are.
 const servers = 3
@@ -66,13 +80,20 @@ const longRun = 20
 
 func makePlan(seed uint64, lasts time.Duration, can possible) *plan {
 	r := rand.New(rand.NewPCG(seed, 0))
-	p := &plan{seed: seed, processes: seed%2 == 1, lasts: lasts, recovery: recovery}
+	p := &plan{seed: seed, processes: seed%2 == 1, lasts: lasts, enough: 50, recovery: recovery}
 	long := r.IntN(longRun) == 0
 	if long {
 		p.lasts = max(lasts, 9*time.Second)
 	}
 	if can.proxy {
 		p.weather = weathers()[r.IntN(len(weathers()))]
+	}
+	if can.distributed {
+		p.weather = weather{name: "distributed database, emulated", faults: pgproxy.Faults{
+			ToServer: time.Millisecond, ToClient: time.Millisecond, Fail: 0.005, FailCommit: 0.03}}
+		if can.lockless {
+			p.weather.faults.LoseLock = 0.1
+		}
 	}
 	// Each server has its own troubles, one after the other, and so has the
 	// database. Those of one may overlap with another's: all may be down at once.
@@ -83,11 +104,14 @@ func makePlan(seed uint64, lasts time.Duration, can possible) *plan {
 			case kills:
 				s.lasts = millis(r, 10, 400)
 			case freezes, partitions:
+				s.direction, s.lossy = pgproxy.Direction(1+r.IntN(3)), r.IntN(2) == 0
 				s.lasts = millis(r, 50, 700)
 				if long && r.IntN(2) == 0 {
 					// Longer than a database lets a silent session hold anything.
 					s.lasts = millis(r, 4000, 6500)
 				}
+			case jumps:
+				s.jump = randomJump(r)
 			case storms:
 				s.lasts, s.faults = millis(r, 100, 600), storm(r)
 			}
@@ -105,8 +129,13 @@ func makePlan(seed uint64, lasts time.Duration, can possible) *plan {
 	for at := millis(r, 100, 600); at < p.lasts; at += millis(r, 100, 800) {
 		p.steps = append(p.steps, step{at: at, kind: compacts, server: r.IntN(servers)})
 	}
-	slices.SortStableFunc(p.steps, func(a, b step) int { return int(a.at - b.at) })
+	p.sort()
 	return p
+}
+
+// sort puts the steps in the order in which they are taken.
+func (p *plan) sort() {
+	slices.SortStableFunc(p.steps, func(a, b step) int { return int(a.at - b.at) })
 }
 
 func millis(r *rand.Rand, from, to int) time.Duration {
@@ -117,12 +146,12 @@ func millis(r *rand.Rand, from, to int) time.Duration {
 func (p *plan) pause(r *rand.Rand) time.Duration { return millis(r, 100, 1500) }
 
 func serverTrouble(r *rand.Rand, processes bool, can possible) stepKind {
-	kinds := []stepKind{kills}
+	kinds := []stepKind{kills, jumps}
 	if processes {
 		kinds = append(kinds, kills, freezes, freezes)
 	}
 	if can.proxy {
-		kinds = append(kinds, partitions, cuts, storms, storms)
+		kinds = append(kinds, partitions, partitions, cuts, storms, storms)
 	}
 	return kinds[r.IntN(len(kinds))]
 }
@@ -174,8 +203,16 @@ func (p *plan) String() string {
 		if s.lasts > 0 {
 			fmt.Fprintf(&b, ", for %v", s.lasts)
 		}
-		if s.kind == storms {
+		switch s.kind {
+		case storms:
 			fmt.Fprintf(&b, ": %v", s.faults)
+		case jumps:
+			fmt.Fprintf(&b, ", %v", s.jump)
+		case partitions, severs:
+			fmt.Fprintf(&b, ", %v", s.direction)
+			if s.lossy {
+				b.WriteString(", losing what is sent")
+			}
 		}
 	}
 	return b.String()

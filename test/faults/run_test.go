@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,6 +37,7 @@ type run struct {
 	// lives: a server is not killed before it has come back from the last time.
 	lives  [servers]sync.Mutex
 	before pgproxy.Counts // of the proxy, when the run began
+	told   atomic.Int64   // the highest revision that a client was told
 
 	mu     sync.Mutex
 	counts map[stepKind]int
@@ -74,11 +76,15 @@ func begin(t *testing.T, st *stage, p *plan) *run {
 		if err != nil {
 			t.Fatal(err)
 		}
-		at := place{Name: name, URL: url, Keyspace: keyspace, Poll: p.weather.poll, tamper: p.tamper}
+		at := place{Name: name, URL: url, Keyspace: keyspace, Schema: st.schema, Poll: p.weather.poll, Jumps: p.jumpsOf(n), tamper: p.tamper}
 		if p.processes {
-			r.servers[n] = newProcess(dir, at)
+			process := newProcess(dir, at)
+			if st.network != nil {
+				process.namespace = st.network.wires[n].namespace
+			}
+			r.servers[n] = process
 		} else {
-			l := &local{place: at}
+			l := &local{place: at, clock: newJumpyClock(at.Jumps, 0)}
 			if st.proxy != nil {
 				l.link = st.proxy.Link(name)
 			}
@@ -118,6 +124,9 @@ func perform(t *testing.T, st *stage, p *plan) (*run, *outcome) {
 		calls.Go(func() { r.call(calling, id) })
 	}
 	r.harm(t.Context())
+	for began := time.Now(); r.told.Load() < p.enough && time.Since(began) < recovery; {
+		time.Sleep(10 * time.Millisecond)
+	}
 	healed := time.Now()
 	stopCalling()
 	calls.Wait()
@@ -190,8 +199,11 @@ func (r *run) call(ctx context.Context, id int) {
 		if err == nil {
 			// Not ctx: the end of a run is no reason to leave a call open.
 			limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), callLimit)
-			err = c.Step(limited, serverName(n), ks).Err
+			answer := c.Step(limited, serverName(n), ks)
 			cancel()
+			err = answer.Err
+			for told := r.told.Load(); answer.Revision > told && !r.told.CompareAndSwap(told, answer.Revision); told = r.told.Load() {
+			}
 		}
 		if err != nil || choose.IntN(10) == 0 {
 			n = choose.IntN(servers)
@@ -244,10 +256,27 @@ func (r *run) do(ctx context.Context, s step) (undo func()) {
 		server.freeze()
 		return server.thaw
 	case partitions:
-		link.Freeze()
+		if s.lossy {
+			link.Swallow(s.direction)
+		} else {
+			link.Divide(s.direction)
+		}
 		return link.Thaw
+	case severs:
+		wire := r.network.wires[s.server]
+		if err := wire.cut(s.direction); err != nil {
+			r.fail("%v", err)
+			break
+		}
+		return func() {
+			if err := wire.mend(s.direction); err != nil {
+				r.fail("%v", err)
+			}
+		}
 	case cuts:
 		link.Cut()
+	case jumps:
+		server.jump()
 	case storms:
 		f := s.faults
 		f.Refuse = r.plan.weather.faults.Refuse
@@ -299,7 +328,8 @@ func (r *run) settle(ctx context.Context) kv.Revision {
 		for begin := time.Now(); ; {
 			ks, err := r.servers[n].keyspace()
 			if err == nil {
-				limited, cancel := context.WithTimeout(ctx, callLimit)
+				// On a slow machine any answer is an answer.
+				limited, cancel := context.WithTimeout(ctx, r.plan.recovery/2)
 				call := c.List(limited, serverName(n), ks)
 				cancel()
 				if err = call.Err; err == nil {

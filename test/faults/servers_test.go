@@ -24,6 +24,8 @@ type server interface {
 	// freeze and thaw stop its time, if that is possible.
 	freeze()
 	thaw()
+	// jump has its clock jump.
+	jump()
 	// close ends it for good, and tells what it complained of.
 	close() error
 }
@@ -33,7 +35,10 @@ type place struct {
 	Name     string // of the server
 	URL      string
 	Keyspace string
+	Schema   string
 	Poll     time.Duration
+	// Jumps that its clock is going to make.
+	Jumps []jump
 	// tamper, if set, puts something between the table and the engine. It cannot
 	// be passed to another process.
 	tamper func(kv.SharedTable) kv.Table
@@ -44,8 +49,11 @@ type place struct {
 const patience = 2 * time.Second
 
 // open opens the keyspace, once.
-func (p *place) open(ctx context.Context) (*postgres.DB, *mvcc.Keyspace, error) {
-	options := []postgres.Option{postgres.WithTimeout(patience), postgres.WithMaxConns(8)}
+func (p *place) open(ctx context.Context, clock *jumpyClock) (*postgres.DB, *mvcc.Keyspace, error) {
+	options := []postgres.Option{postgres.WithTimeout(patience), postgres.WithMaxConns(8), postgres.WithClock(clock)}
+	if p.Schema != "" {
+		options = append(options, postgres.WithSchema(p.Schema))
+	}
 	if p.Poll > 0 {
 		options = append(options, postgres.WithPoll(p.Poll))
 	}
@@ -61,7 +69,7 @@ func (p *place) open(ctx context.Context) (*postgres.DB, *mvcc.Keyspace, error) 
 	if p.tamper != nil {
 		table = p.tamper(table.(kv.SharedTable))
 	}
-	ks, err := mvcc.Open(ctx, table, db, mvcc.Options{})
+	ks, err := mvcc.Open(ctx, table, db, mvcc.Options{Clock: clock})
 	if err != nil {
 		db.Close()
 		return nil, nil, err
@@ -70,9 +78,9 @@ func (p *place) open(ctx context.Context) (*postgres.DB, *mvcc.Keyspace, error) 
 }
 
 // openPatiently opens the keyspace as soon as the database lets it.
-func (p *place) openPatiently(ctx context.Context) (*postgres.DB, *mvcc.Keyspace, error) {
+func (p *place) openPatiently(ctx context.Context, clock *jumpyClock) (*postgres.DB, *mvcc.Keyspace, error) {
 	for {
-		db, ks, err := p.open(ctx)
+		db, ks, err := p.open(ctx, clock)
 		if err == nil || ctx.Err() != nil || !errors.Is(err, kv.ErrUnavailable) && !errors.Is(err, kv.ErrUnknownOutcome) {
 			return db, ks, err
 		}
@@ -89,6 +97,7 @@ var errDown = fmt.Errorf("the server is down: %w", kv.ErrUnavailable)
 // together with its clients.
 type local struct {
 	place place
+	clock *jumpyClock
 	link  *pgproxy.Link // nil without a proxy
 
 	mu      sync.Mutex
@@ -98,7 +107,7 @@ type local struct {
 }
 
 func (s *local) start(ctx context.Context) error {
-	db, ks, err := s.place.openPatiently(ctx)
+	db, ks, err := s.place.openPatiently(ctx, s.clock)
 	if err != nil {
 		return fmt.Errorf("server %s does not start: %w", s.place.Name, err)
 	}
@@ -140,6 +149,8 @@ func (s *local) kill() {
 // freeze does nothing: this process is its clients', too.
 func (s *local) freeze() {}
 func (s *local) thaw()   {}
+
+func (s *local) jump() { s.clock.jump() }
 
 func (s *local) close() error {
 	s.kill()

@@ -35,7 +35,7 @@ func open(t *testing.T) kv.Keyspace {
 
 // record has clients and watchers use three servers of a keyspace, and checks
 // what they were told.
-func record(t *testing.T, servers [3]kv.Keyspace) *history.Report {
+func record(t *testing.T, servers [3]kv.Keyspace, patience time.Duration) *history.Report {
 	t.Helper()
 	r := &history.Recorder{}
 	ctx, stopWatching := context.WithCancel(t.Context())
@@ -71,9 +71,9 @@ func record(t *testing.T, servers [3]kv.Keyspace) *history.Report {
 		}
 	}
 	// Where a bug loses the end of a watch this would wait for ever.
-	patience := time.Now().Add(2 * time.Second)
+	deadline := time.Now().Add(patience)
 	for _, w := range watchers {
-		for w.Reached() < head && time.Now().Before(patience) {
+		for w.Reached() < head && time.Now().Before(deadline) {
 			time.Sleep(time.Millisecond)
 		}
 	}
@@ -84,7 +84,7 @@ func record(t *testing.T, servers [3]kv.Keyspace) *history.Report {
 
 func TestSound(t *testing.T) {
 	ks := open(t)
-	report := record(t, [3]kv.Keyspace{ks, ks, ks})
+	report := record(t, [3]kv.Keyspace{ks, ks, ks}, time.Minute)
 	t.Log(report.Totals)
 	for _, v := range report.Violations {
 		t.Error(v)
@@ -122,7 +122,7 @@ func TestBugsAreSeen(t *testing.T) {
 			t.Parallel()
 			ks := open(t)
 			bug.Keyspace = ks
-			report := record(t, [3]kv.Keyspace{ks, bug, ks})
+			report := record(t, [3]kv.Keyspace{ks, bug, ks}, 2*time.Second)
 			if bug.happened.Load() == 0 {
 				t.Fatal("the bug did not happen")
 			}

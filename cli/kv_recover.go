@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"k8s.io/utils/clock"
+
+	"github.com/atoll-dev/atoll/kv"
+	"github.com/atoll-dev/atoll/kv/inspect"
+	"github.com/atoll-dev/atoll/kv/transfer"
+	"github.com/atoll-dev/atoll/server"
+)
+
+type recoverOptions struct {
+	datastore string
+	keyspaces []string
+	all       bool
+	bump      int64
+	dryRun    bool
+}
+
+func newKVRecoverCommand() *cobra.Command {
+	opts := recoverOptions{bump: defaultBump}
+	cmd := &cobra.Command{
+		Use:   "recover --datastore URL (--keyspace NAME | --all)",
+		Short: "Go on with a database that has lost acknowledged writes",
+		Long: `Go on with a database that has lost acknowledged writes: a standby that lagged
+has taken over, or the database was set back to an earlier moment. Servers that
+notice refuse to serve (` + "`database is behind what it acknowledged before`" + `).
+
+If the former primary can be brought back, do that instead: then nothing is lost.
+This command accepts the loss. What is there stays as it is; what is not there
+is gone. Of each keyspace
+
+  - the revision moves on by --bump, beyond every revision that any server can
+    have told, so that no revision is made a second time for another change;
+  - the history up to there counts as compacted, so every client that goes on
+    from an older revision is told so and lists again, as Kubernetes' do by
+    themselves;
+  - its identity changes, so servers that remember the lost history do not go on
+    with it: they refuse to serve until they are restarted.
+
+Stop all servers of the database before, and start them afterwards. Clients that
+keep revisions and do not list again when these are compacted have to be
+restarted, too.`,
+		Example: `  # What is there, and what would be done?
+  atoll kv recover --datastore postgres://atoll@db.example.com/atoll --all --dry-run
+
+  # Do it
+  atoll kv recover --datastore postgres://atoll@db.example.com/atoll --all`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := opts.check(); err != nil {
+				return err
+			}
+			return opts.run(cmd.Context(), cmd.OutOrStdout())
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	addDatastoreFlag(flags, &opts.datastore)
+	flags.StringSliceVar(&opts.keyspaces, "keyspace", nil, "Only these keyspaces.")
+	flags.BoolVar(&opts.all, "all", false, "All keyspaces of the datastore.")
+	flags.Int64Var(&opts.bump, "bump", opts.bump, "How many revisions to move on: more than were made since the moment that the database was set back to.")
+	flags.BoolVar(&opts.dryRun, "dry-run", false, "Only say what is there and what would be done.")
+	return cmd
+}
+
+// maxBump keeps revisions far from the end of their range.
+const maxBump = 1 << 52
+
+func (o *recoverOptions) check() (err error) {
+	switch {
+	case o.all && len(o.keyspaces) > 0:
+		return errors.New("both --all and --keyspace given: choose one")
+	case !o.all && len(o.keyspaces) == 0:
+		return errors.New("no keyspace given: name it with --keyspace, or give --all; a database that was set back was so for all of them")
+	case o.bump < 1 || o.bump > maxBump:
+		return fmt.Errorf("--bump %d is out of range: give a number from 1 to %d", o.bump, int64(maxBump))
+	}
+	o.datastore, err = datastoreURL(o.datastore)
+	return err
+}
+
+func (o *recoverOptions) run(ctx context.Context, out io.Writer) (err error) {
+	if err := o.preview(ctx, out); err != nil || o.dryRun {
+		return err
+	}
+	db, err := server.OpenDatastore(ctx, o.datastore)
+	if err != nil {
+		return heldElsewhere(err, "it cannot be recovered: stop it")
+	}
+	defer func() { err = first(err, db.Close()) }()
+	for _, name := range o.keyspaces {
+		table, err := db.Open(ctx, name)
+		if err != nil {
+			return err
+		}
+		to, err := transfer.Recover(ctx, table, o.bump)
+		if errors.Is(err, kv.ErrUnknownOutcome) {
+			return fmt.Errorf("recover keyspace %q: %w\nRunning it again does no harm: revisions move on once more", name, err)
+		}
+		if err != nil {
+			return fmt.Errorf("recover keyspace %q: %w", name, err)
+		}
+		fmt.Fprintf(out, "keyspace %q recovered: it is at revision %d\n", name, to)
+	}
+	fmt.Fprintln(out, "start the servers of this database anew")
+	return nil
+}
+
+// preview says what is known of the keyspaces and what is going to happen. It
+// fills in their names.
+func (o *recoverOptions) preview(ctx context.Context, out io.Writer) (err error) {
+	db, err := server.OpenDatastoreToRead(ctx, o.datastore)
+	if err != nil {
+		return err
+	}
+	defer func() { err = first(err, db.Close()) }()
+	if o.all {
+		o.keyspaces, err = db.Keyspaces(ctx)
+	} else {
+		// What befell a keyspace befell its partitions.
+		var all, parts []string
+		for _, name := range o.keyspaces {
+			if parts, err = withPartitions(ctx, db, name); err != nil {
+				break
+			}
+			all = append(all, parts...)
+		}
+		o.keyspaces = all
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%s:\n", db.URL())
+	w := newTable(out)
+	fmt.Fprintln(w, "KEYSPACE\tREVISION\tCOMPACTED\tKEYS\tGOES ON AT")
+	for _, name := range o.keyspaces {
+		table, err := openTable(ctx, db, name)
+		if err != nil {
+			return err
+		}
+		head, err := table.Head(ctx)
+		if err != nil {
+			return err
+		}
+		keys, err := inspect.NewReader(table, db, clock.RealClock{}).Range(ctx, kv.RangeRequest{Span: kv.Prefix(nil), CountOnly: true})
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\n", name, head.Revision, head.Compacted, keys.Count, head.Revision+o.bump)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if o.dryRun {
+		fmt.Fprintln(out, "nothing was changed (dry run). The errors of servers that refuse to serve name the last revision that they knew: what lies between is lost")
+	}
+	return nil
+}

@@ -1,0 +1,39 @@
+package mvcc_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/atoll-dev/atoll/kv/mvcc"
+)
+
+// TestHistoryIsBounded: however much is written, no more changes stay than are
+// permitted; but those of the last minutes do.
+func TestHistoryIsBounded(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Now())
+	var cuts atomic.Int32
+	s := openStore(t, mvcc.Options{
+		Clock: clock, Retention: mvcc.Retention{MaxChanges: 100},
+		Observer: mvcc.Observer{Cut: func() { cuts.Add(1) }},
+	})
+	for range 200 {
+		s.put("a", "young")
+	}
+	before, err := s.History(t.Context())
+	if err != nil || before.Changes != 200 {
+		t.Fatalf("%+v, %v", before, err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); cuts.Load() == 0; time.Sleep(time.Millisecond) {
+		clock.Step(10 * time.Second)
+		if time.Now().After(deadline) {
+			t.Fatal("history is not cut")
+		}
+	}
+	h, err := s.History(t.Context())
+	if err != nil || h.Changes > 100 || h.Compacted > before.Revision {
+		t.Errorf("%+v, %v", h, err)
+	}
+}

@@ -1,0 +1,159 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/atoll-dev/atoll/kv/mvcc"
+	"github.com/atoll-dev/atoll/playground/pgproxy"
+)
+
+// database is one that tests of a shared table run against.
+type database struct {
+	name string
+	url  string
+	// proxy lies before it, so that something may go wrong; nil for one that was
+	// given.
+	proxy *pgproxy.Proxy
+}
+
+// eachDatabase runs a test against PostgreSQL and what it is made to look like,
+// or against the one database that -postgres.url names.
+func eachDatabase(t *testing.T, test func(t *testing.T, d *database)) {
+	t.Helper()
+	if *given != "" {
+		t.Run("given", func(t *testing.T) { test(t, &database{name: "given", url: *given}) })
+		return
+	}
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel() // most of the time is spent waiting
+		test(t, &database{name: "postgres", url: server(t).SocketURL()})
+	})
+	eachEmulated(t, test)
+}
+
+// eachEmulated is for tests that PostgreSQL has others for.
+func eachEmulated(t *testing.T, test func(t *testing.T, d *database)) {
+	t.Helper()
+	for _, emulated := range pgproxy.Databases() {
+		t.Run(string(emulated), func(t *testing.T) {
+			t.Parallel()
+			test(t, emulate(t, emulated, 1))
+		})
+	}
+}
+
+// emulate lets a proxy pass our PostgreSQL off as another database.
+func emulate(t *testing.T, which pgproxy.Database, seed uint64) *database {
+	t.Helper()
+	s := server(t)
+	p, err := pgproxy.Start(pgproxy.Config{Server: s.Address(), Seed: seed, Database: which})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if n := p.Counts()[pgproxy.FeaturesRefused]; n > 0 {
+			t.Errorf("%d times something was asked of %s that it does not have", n, which)
+		}
+		p.Close()
+	})
+	return &database{name: string(which), url: through(t, p, s, "atoll"), proxy: p}
+}
+
+// as is the URL for a client of another name, whose connections have troubles of
+// their own.
+func (d *database) as(t *testing.T, name string) string {
+	t.Helper()
+	if d.proxy == nil {
+		return d.url
+	}
+	return through(t, d.proxy, server(t), name)
+}
+
+// schema gives a test a schema of its own in the database, dropped afterwards.
+func (d *database) schema(t testing.TB) Option {
+	t.Helper()
+	if *given == "" {
+		return schemaOf(t)
+	}
+	name := fmt.Sprintf("atoll_test_%d_%d", time.Now().UnixNano(), schemas.Add(1))
+	t.Cleanup(func() {
+		if err := dropGiven(name); err != nil {
+			t.Error(err)
+		}
+	})
+	return WithSchema(name)
+}
+
+// dropGiven removes a schema from the database that was given.
+func dropGiven(schema string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	c, err := pgconn.Connect(ctx, *given)
+	if err == nil {
+		defer c.Close(ctx)
+		_, err = execText(ctx, c, "DROP SCHEMA IF EXISTS "+schema+" CASCADE")
+	}
+	if err != nil {
+		return fmt.Errorf("drop schema %s: %w", schema, err)
+	}
+	return nil
+}
+
+// store opens a keyspace of its own for a test. All of those in a database that
+// was given share a schema: making tables takes long in some.
+func (d *database) store(t testing.TB) *mvcc.Keyspace {
+	t.Helper()
+	if *given == "" {
+		return openStore(t, d.open(t), mvcc.Options{})
+	}
+	shared.once.Do(func() { shared.schema = fmt.Sprintf("atoll_test_%d", time.Now().UnixNano()) })
+	db := openURL(t, d.url, WithSchema(shared.schema))
+	table := openTable(t, db, fmt.Sprintf("keyspace-%d", schemas.Add(1)))
+	k, err := mvcc.Open(context.Background(), table, db, mvcc.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { k.Close() })
+	return k
+}
+
+func (d *database) open(t testing.TB, opts ...Option) *DB {
+	t.Helper()
+	return openURL(t, d.url, append([]Option{d.schema(t)}, opts...)...)
+}
+
+// ask reads one column as text.
+func ask(t testing.TB, db *DB, text string) (answer []string) {
+	t.Helper()
+	err := db.read(t.Context(), "ask", statementLimit, func(c *conn) error {
+		answer = nil
+		return c.simple(text, func(cols [][]byte) { answer = append(answer, string(cols[0])) })
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer
+}
+
+// TestDetected: each database is told by what it says of itself.
+func TestDetected(t *testing.T) {
+	eachEmulated(t, func(t *testing.T, d *database) {
+		want := yugabyteDialect().name
+		if strings.HasPrefix(d.name, "cockroach") {
+			want = cockroachDialect().name
+		}
+		db := d.open(t)
+		if got := db.dialect.name; got != want {
+			t.Errorf("it was taken for %s", got)
+		}
+		if total, used, err := db.Size(t.Context()); err != nil || total < 0 || used < 0 {
+			t.Error(total, used, err)
+		}
+	})
+}

@@ -1,0 +1,39 @@
+package postgres
+
+import (
+	"context"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+var _ kv.Historian = (*table)(nil)
+
+// History implements kv.Historian, from three rows. It is not held against
+// what is known of the head: it is no answer that anybody goes on from.
+func (t *table) History(ctx context.Context) (out kv.History, err error) {
+	err = t.read(ctx, "measure history", statementLimit, func(c *conn) error {
+		c.send(qKept, int4(t.id))
+		c.sync()
+		if err := c.flush(); err != nil {
+			return err
+		}
+		_, err := c.result(func(cols *columns) error {
+			out = kv.History{Head: kv.Head{Revision: cols.int(), Compacted: cols.int()}}
+			next, swept, at := cols.int(), cols.int(), cols.int()
+			first := cols.int()
+			if first == 0 {
+				first = next // there is no commit above the compaction revision
+			}
+			out.Changes = next - first
+			if swept < out.Compacted {
+				out.Unswept = max(first-at, 0)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		return c.ready()
+	})
+	return out, err
+}

@@ -1,0 +1,63 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// readOnlyConns are enough to look at a database.
+const readOnlyConns = 4
+
+// OpenReadOnly opens a database that is there, for looking at it only, beside
+// servers that use it: nothing is made, upgraded or written. If its URL
+// names one host, that may be a standby.
+// Errors: fs.ErrNotExist if nothing was ever stored there, kv.ErrNewerSchema, kv.ErrInvalidRequest,
+// kv.ErrUnavailable.
+func OpenReadOnly(ctx context.Context, url string, opts ...Option) (*DB, error) {
+	return open(ctx, url, append(opts, func(o *options) { o.readOnly, o.maxConns = true, readOnlyConns }))
+}
+
+// nothingError: no keyspace was ever stored in a database.
+type nothingError struct{ where, schema string }
+
+func (e *nothingError) Error() string {
+	return fmt.Sprintf("database %s has no keyspaces (there is no schema %q with tables of Atoll's): check the URL, or start a server on it, which makes them", e.where, e.schema)
+}
+
+func (e *nothingError) Is(target error) bool { return target == fs.ErrNotExist }
+
+// checkSchema refuses a schema that this program cannot read as it is: bringing it up to
+// date would be writing.
+func (db *DB) checkSchema(ctx context.Context, c *pgconn.PgConn) error {
+	version, made, err := db.schemaVersion(ctx, c, "")
+	switch ours := len(migrations); {
+	case err != nil:
+		return err
+	case !made:
+		return &nothingError{db.where, db.opts.schema}
+	case version > ours:
+		return db.newerSchema(version)
+	case version < ours:
+		return fmt.Errorf("%w: schema %q has the old version %d; start a server of this version on it once, which brings it to %d",
+			kv.ErrInvalidRequest, db.opts.schema, version, ours)
+	}
+	return nil
+}
+
+func (db *DB) newerSchema(version int) error {
+	return fmt.Errorf("%w: schema %q has version %d, this program knows up to %d; run a newer Atoll",
+		kv.ErrNewerSchema, db.opts.schema, version, len(migrations))
+}
+
+// writable refuses to write into a database that was opened for reading.
+func (t *table) writable(op string) error {
+	if t.db.opts.readOnly {
+		return fmt.Errorf("%s keyspace %q: %w: database %s is open for reading only", op, t.name, kv.ErrInvalidRequest, t.db.where)
+	}
+	return nil
+}

@@ -1,0 +1,64 @@
+package sqlite
+
+import (
+	"testing"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+// TestHistory: what History tells from ids is what there is.
+func TestHistory(t *testing.T) {
+	table := openTable(t, openTest(t), "default").(*table)
+	kept := func(when string, want kv.History) {
+		t.Helper()
+		if got, err := table.History(t.Context()); err != nil || got != want {
+			t.Errorf("%s: %+v, %v, want %+v", when, got, err, want)
+		}
+	}
+	kept("empty", kv.History{Head: kv.Head{Revision: 1}})
+	for range 5 {
+		write(t, table, "a", "1", "b", "2")
+	}
+	kept("written", kv.History{Head: kv.Head{Revision: 11}, Changes: 10})
+	if err := table.SetCompacted(t.Context(), 7); err != nil {
+		t.Fatal(err)
+	}
+	kept("compacted", kv.History{Head: kv.Head{Revision: 11, Compacted: 7}, Changes: 4, Unswept: 6})
+	if more, err := table.Sweep(t.Context(), 2); err != nil || !more {
+		t.Fatal(more, err)
+	}
+	kept("half swept", kv.History{Head: kv.Head{Revision: 11, Compacted: 7}, Changes: 4, Unswept: 4})
+	for more := true; more; {
+		var err error
+		if more, err = table.Sweep(t.Context(), 2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept("swept", kv.History{Head: kv.Head{Revision: 11, Compacted: 7}, Changes: 4})
+	if err := table.SetCompacted(t.Context(), 11); err != nil {
+		t.Fatal(err)
+	}
+	kept("compacted at the head", kv.History{Head: kv.Head{Revision: 11, Compacted: 11}, Unswept: 6})
+}
+
+// TestHistoryOfManyCommits: what is not added up is told from ids, which in a
+// database with one keyspace is the same.
+func TestHistoryOfManyCommits(t *testing.T) {
+	table := openTable(t, openTest(t), "default").(*table)
+	for range 10 {
+		write(t, table, "a", "1", "b", "2")
+	}
+	err := table.db.read(t.Context(), "test", func(c *conn) error {
+		for exact := range int64(12) {
+			for upTo, want := range map[kv.Revision]int64{1: 0, 11: 10, 21: 20, 1000: 20} {
+				if n, err := c.changesIn(table.id, 1, upTo, exact+1); err != nil || n != want {
+					t.Errorf("up to revision %d, adding up %d commits: %d, %v, want %d", upTo, exact+1, n, err, want)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
