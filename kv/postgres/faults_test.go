@@ -161,15 +161,16 @@ func TestUnknownOutcome(t *testing.T) {
 }
 
 func testUnknownOutcome(t *testing.T, d *database) {
-	db := d.open(t, WithTimeout(time.Second))
-	table, p := openTable(t, db, "default"), d.proxy
+	db := d.open(t) // makes the schema, which takes longer than the other waits
+	patient, p := openTable(t, db, "default"), d.proxy
+	table := openTable(t, openURL(t, d.url, WithSchema(db.opts.schema), WithTimeout(3*time.Second)), "default")
 	p.Set(pgproxy.Faults{LoseCommitReply: 1})
 	err := table.Update(t.Context(), nil, func(tx kv.Tx) error { return changesOf(tx, "a", "1") })
 	if !errors.Is(err, kv.ErrUnknownOutcome) {
 		t.Errorf("%v", err)
 	}
 	p.Set(pgproxy.Faults{})
-	// A busy machine may take longer than the second that this table waits.
+	// A busy machine may take longer than that table waits.
 	eventually(t, "it can be read again", func() bool {
 		_, err := table.Head(t.Context())
 		if err != nil && !errors.Is(err, kv.ErrUnavailable) {
@@ -177,7 +178,6 @@ func testUnknownOutcome(t *testing.T, d *database) {
 		}
 		return err == nil
 	})
-	patient := openTable(t, openURL(t, d.url, WithSchema(db.opts.schema)), "default")
 	if got := dump(t, patient, 0); got != "a=1@2" {
 		t.Error(got)
 	}
