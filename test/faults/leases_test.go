@@ -76,9 +76,12 @@ func (l *leaseholders) perform(t *testing.T) {
 		holds.Go(func() { l.hold(holding, id) })
 	}
 	l.harm(t.Context())
+	// Faults, or a slow machine, may have left no time for renewals.
+	l.awaitCount(t, &l.renewals, enoughRenewals)
 	stopHolding()
 	holds.Wait()
 	l.awaitExpiry(t)
+	l.awaitCount(t, &l.expired, 1)
 	stopWatching()
 	watches.Wait()
 
@@ -89,8 +92,23 @@ func (l *leaseholders) perform(t *testing.T) {
 	for _, wrong := range append(l.wrong, l.broken...) {
 		t.Error(wrong)
 	}
-	if l.renewals < 10 || l.expired == 0 {
+	if l.renewals < enoughRenewals || l.expired == 0 {
 		t.Error("too little happened to mean anything")
+	}
+}
+
+// enoughRenewals are how many must have been answered to mean anything.
+const enoughRenewals = 10
+
+// awaitCount waits, for a bounded time, until something has happened often enough.
+func (l *leaseholders) awaitCount(t *testing.T, count *int, enough int) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); wait(t.Context(), 20*time.Millisecond) {
+		l.mu.Lock()
+		reached := *count >= enough || len(l.wrong) > 0
+		l.mu.Unlock()
+		if reached {
+			return
+		}
 	}
 }
 
