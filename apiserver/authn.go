@@ -5,11 +5,13 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/request/anonymous"
 	"k8s.io/apiserver/pkg/authentication/request/union"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/informers"
+	clientset "k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/kubernetes/pkg/serviceaccount"
 	"k8s.io/utils/clock"
@@ -37,33 +39,44 @@ func admitAnonymousToHealth(c *genericapiserver.Config) {
 	)
 }
 
-// tokenGetter looks up what service-account tokens are bound to. A workspace
+// boundObjects looks up what service-account tokens are bound to. A workspace
 // runs no Pods and has no kubelets, so a token that claims to be bound to a Pod
 // or a Node was not made here and is refused.
-func tokenGetter(factory informers.SharedInformerFactory) serviceaccount.ServiceAccountTokenGetter {
-	return boundObjects{
-		secrets:         factory.Core().V1().Secrets().Lister(),
-		serviceAccounts: factory.Core().V1().ServiceAccounts().Lister(),
-	}
-}
-
+//
+// The caches may not have heard yet of an account that was made a moment ago, here or
+// on another server, so what they lack is read again.
 type boundObjects struct {
 	secrets         corelisters.SecretLister
 	serviceAccounts corelisters.ServiceAccountLister
+	// client of the server itself; it uses no such token.
+	client clientset.Interface
 }
 
-func (b boundObjects) GetServiceAccount(_ context.Context, namespace, name string) (*v1.ServiceAccount, error) {
-	return b.serviceAccounts.ServiceAccounts(namespace).Get(name)
+// cached is an OptionalTokenGetter.
+func (b *boundObjects) cached(factory informers.SharedInformerFactory) serviceaccount.ServiceAccountTokenGetter {
+	b.secrets = factory.Core().V1().Secrets().Lister()
+	b.serviceAccounts = factory.Core().V1().ServiceAccounts().Lister()
+	return b
 }
 
-func (b boundObjects) GetSecret(_ context.Context, namespace, name string) (*v1.Secret, error) {
-	return b.secrets.Secrets(namespace).Get(name)
+func (b *boundObjects) GetServiceAccount(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error) {
+	if account, err := b.serviceAccounts.ServiceAccounts(namespace).Get(name); err == nil {
+		return account, nil
+	}
+	return b.client.CoreV1().ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
-func (b boundObjects) GetPod(_ context.Context, _, name string) (*v1.Pod, error) {
+func (b *boundObjects) GetSecret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
+	if secret, err := b.secrets.Secrets(namespace).Get(name); err == nil {
+		return secret, nil
+	}
+	return b.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+func (b *boundObjects) GetPod(_ context.Context, _, name string) (*v1.Pod, error) {
 	return nil, apierrors.NewNotFound(v1.Resource("pods"), name)
 }
 
-func (b boundObjects) GetNode(_ context.Context, name string) (*v1.Node, error) {
+func (b *boundObjects) GetNode(_ context.Context, name string) (*v1.Node, error) {
 	return nil, apierrors.NewNotFound(v1.Resource("nodes"), name)
 }

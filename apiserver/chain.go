@@ -28,7 +28,8 @@ const serverName = "atoll"
 //
 // prepared is to be called once the front server has been prepared to run.
 func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (front *aggregatorapiserver.APIAggregator, prepared func(), err error) {
-	opts, err := upstreamOptions(ctx, cfg)
+	tokens := &boundObjects{}
+	opts, err := upstreamOptions(ctx, cfg, tokens)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -36,6 +37,9 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (fron
 		[]*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme},
 		resourceConfig(cfg), generatedopenapi.GetOpenAPIDefinitions)
 	if err != nil {
+		return nil, nil, err
+	}
+	if tokens.client, err = clientset.NewForConfig(generic.LoopbackClientConfig); err != nil {
 		return nil, nil, err
 	}
 	generic.RESTOptionsGetter = storage.options(generic.RESTOptionsGetter)

@@ -24,7 +24,7 @@ const (
 
 // upstreamOptions translates Config into the options that kube-apiserver's
 // flags would set.
-func upstreamOptions(ctx context.Context, cfg Config) (options.CompletedOptions, error) {
+func upstreamOptions(ctx context.Context, cfg Config, tokens *boundObjects) (options.CompletedOptions, error) {
 	if err := setProcessWide(cfg); err != nil {
 		return options.CompletedOptions{}, err
 	}
@@ -58,7 +58,7 @@ func upstreamOptions(ctx context.Context, cfg Config) (options.CompletedOptions,
 	o.Authentication.BootstrapToken.Enable = false
 	o.Authentication.ServiceAccounts.KeyFiles = []string{cfg.ServiceAccountKeyFile}
 	o.Authentication.ServiceAccounts.Issuers = []string{issuer(cfg.Workspace)}
-	o.Authentication.ServiceAccounts.OptionalTokenGetter = tokenGetter
+	o.Authentication.ServiceAccounts.OptionalTokenGetter = tokens.cached
 	o.ServiceAccountSigningKeyFile = cfg.ServiceAccountKeyFile
 	o.Authorization.Modes = []string{modes.ModeRBAC}
 
