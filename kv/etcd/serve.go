@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
+	"syscall"
 	"time"
 
 	"go.opentelemetry.io/otel/trace"
@@ -121,14 +123,33 @@ func ListenAndServe(ctx context.Context, cfg ServeConfig) (err error) {
 
 func listen(ctx context.Context, address string) (net.Listener, error) {
 	network := "tcp"
-	if len(address) > 5 && address[:5] == "unix:" {
-		network, address = "unix", address[5:]
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		network, address = "unix", path
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, network, address)
+	if network == "unix" && errors.Is(err, syscall.EADDRINUSE) && abandoned(ctx, address) {
+		if err = os.Remove(address); err == nil {
+			l, err = new(net.ListenConfig).Listen(ctx, network, address)
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", address, err)
 	}
 	return l, nil
+}
+
+// abandoned tells whether a file is a socket that nobody listens on: it stays
+// behind when a server is killed.
+func abandoned(ctx context.Context, path string) bool {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode().Type() != os.ModeSocket {
+		return false
+	}
+	c, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	if err == nil {
+		c.Close()
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
 func (cfg *ServeConfig) tls() (*tls.Config, error) {

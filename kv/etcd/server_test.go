@@ -18,6 +18,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -412,5 +413,22 @@ func TestOperatorCalls(t *testing.T) {
 		if err := call(); status.Code(err) != codes.Unimplemented {
 			t.Errorf("%s: got %v, want it refused as unimplemented", what, err)
 		}
+	}
+}
+
+// TestSocketLeftBehind: a server that was killed leaves its socket, and the next
+// one takes its place; the socket of one that lives is not taken.
+func TestSocketLeftBehind(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s")
+	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.SetUnlinkOnClose(false)
+	left.Close()
+	cfg := etcd.ServeConfig{Keyspace: openAtoll(t), Listen: []string{"unix:" + path}}
+	listenAndServe(t, cfg)
+	if err := etcd.ListenAndServe(t.Context(), cfg); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("a second server on the same socket: %v", err)
 	}
 }
