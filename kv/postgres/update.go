@@ -189,7 +189,9 @@ func (t *table) resolve(x *tx, id commitID, failed error) (err error) {
 				return err
 			}
 			committed = found
-			known = found || id.rev >= oldest && !t.trimmed(id, at)
+			// The oldest row there may be of a commit that made more revisions than this one
+			// would have; younger rows than those that may have been swept are all there.
+			known = found || id.rev >= min(oldest, at.rev-keepCommits) && !t.trimmed(id, at)
 			return nil
 		})
 	})
