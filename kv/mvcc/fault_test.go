@@ -146,7 +146,10 @@ func TestWaiting(t *testing.T) {
 		wg.Go(func() {
 			started <- struct{}{}
 			_, err := s.Txn(ctx, kv.TxnRequest{Then: []kv.Op{put("b", "")}})
-			expectErr(t, err, context.Canceled)
+			// Those below may have come first and taken the room.
+			if !errors.Is(err, kv.ErrOverloaded) {
+				expectErr(t, err, context.Canceled)
+			}
 		})
 	}
 	<-started

@@ -161,27 +161,17 @@ func TestUnknownOutcome(t *testing.T) {
 }
 
 func testUnknownOutcome(t *testing.T, d *database) {
-	db := d.open(t) // makes the schema, which takes longer than the other waits
-	patient, p := openTable(t, db, "default"), d.proxy
-	table := openTable(t, openURL(t, d.url, WithSchema(db.opts.schema), WithTimeout(3*time.Second)), "default")
+	table, p := openTable(t, d.open(t), "default"), d.proxy
 	p.Set(pgproxy.Faults{LoseCommitReply: 1})
 	err := table.Update(t.Context(), nil, func(tx kv.Tx) error { return changesOf(tx, "a", "1") })
 	if !errors.Is(err, kv.ErrUnknownOutcome) {
 		t.Errorf("%v", err)
 	}
 	p.Set(pgproxy.Faults{})
-	// A busy machine may take longer than that table waits.
-	eventually(t, "it can be read again", func() bool {
-		_, err := table.Head(t.Context())
-		if err != nil && !errors.Is(err, kv.ErrUnavailable) {
-			t.Error(err)
-		}
-		return err == nil
-	})
-	if got := dump(t, patient, 0); got != "a=1@2" {
+	if got := dump(t, table, 0); got != "a=1@2" {
 		t.Error(got)
 	}
-	write(t, patient, "a", "2")
+	write(t, table, "a", "2")
 }
 
 // TestTerminated: the database throws sessions out in the middle of commits.
@@ -259,7 +249,7 @@ func TestCrash(t *testing.T) {
 func TestPause(t *testing.T) {
 	t.Parallel()
 	s := own(t, playground.Config{})
-	db := openURL(t, s.URL(), WithTimeout(2*time.Second))
+	db := openURL(t, s.URL(), WithTimeout(5*time.Second))
 	table := openTable(t, db, "default")
 	write(t, table, "a", "1")
 	if err := s.Pause(); err != nil {
@@ -273,7 +263,7 @@ func TestPause(t *testing.T) {
 	if _, err := table.Head(t.Context()); !errors.Is(err, kv.ErrUnavailable) {
 		t.Errorf("head: %v", err)
 	}
-	if took := time.Since(begin); took > 20*time.Second {
+	if took := time.Since(begin); took > 30*time.Second {
 		t.Errorf("it took %v to find out", took)
 	}
 	if err := s.Continue(); err != nil {

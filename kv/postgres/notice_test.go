@@ -23,7 +23,7 @@ func TestNoNoticeOfWhatFailed(t *testing.T) {
 		t.Fatal(err)
 	}
 	option := schemaOf(t)
-	writer := openTable(t, openURL(t, url, option, WithTimeout(2*time.Second)), "default")
+	writer := openTable(t, openURL(t, url, option, WithTimeout(5*time.Second)), "default")
 	other := openTable(t, openURL(t, s.URL(), option, WithPoll(time.Hour)), "default")
 	heard := follow(t, other)
 	eventually(t, "it listens", func() bool {
