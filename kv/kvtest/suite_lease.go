@@ -136,7 +136,8 @@ func testExpire(e *env) {
 }
 
 func testKeepAlive(e *env) {
-	kept, dropped := e.grant(0, time.Second), e.grant(0, time.Second)
+	// A machine that stalls for a second or two must not end the one that is kept.
+	kept, dropped := e.grant(0, 5*time.Second), e.grant(0, time.Second)
 	e.do(e.leasedPutOp("kept", "", kept.ID), e.leasedPutOp("dropped", "", dropped.ID))
 	before := e.head()
 	until := time.Now().Add(2*kept.Granted + 500*time.Millisecond)
