@@ -70,7 +70,7 @@ Like split it is one transaction, for which an SQLite server must be stopped.`,
 func (o *splitOptions) addFlags(cmd *cobra.Command, prefixHelp string) {
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&o.datastore, "datastore", "", "URL of the datastore, such as sqlite:///path/to/file.db.")
+	addDatastoreFlag(flags, &o.datastore)
 	flags.StringVar(&o.keyspace, "keyspace", o.keyspace, "Name of the keyspace in the datastore.")
 	flags.StringVar(&o.prefix, "prefix", "", prefixHelp)
 	flags.BoolVar(&o.dryRun, "dry-run", false, "Only say what would be moved.")
@@ -79,10 +79,10 @@ func (o *splitOptions) addFlags(cmd *cobra.Command, prefixHelp string) {
 func (o *splitOptions) run(ctx context.Context, out, progress io.Writer, verb string,
 	do func(*server.Datastore, context.Context, string, string, kv.SplitOptions) (*kv.Moved, error),
 ) (err error) {
-	switch {
-	case o.datastore == "":
-		return errors.New("no datastore given: name one with --datastore sqlite:///path/to/file.db")
-	case o.prefix == "":
+	if o.datastore, err = datastoreURL(o.datastore); err != nil {
+		return err
+	}
+	if o.prefix == "" {
 		return errors.New("no prefix given: name one with --prefix, such as /registry/events/")
 	}
 	// Opening for writing makes a database that is not there.

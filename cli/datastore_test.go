@@ -1,0 +1,39 @@
+package cli_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/atoll-dev/atoll/cli"
+)
+
+// TestDatastoreVariable: whatever takes --datastore takes $ATOLL_DATASTORE too, and
+// says so.
+func TestDatastoreVariable(t *testing.T) {
+	t.Setenv(cli.DatastoreVariable, "sqlite:///nowhere/kv.db")
+	found := 0
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if f.Name != "datastore" {
+				return
+			}
+			found++
+			if !strings.Contains(f.Usage, "$"+cli.DatastoreVariable) {
+				t.Errorf("%s --datastore does not tell of $%s", cmd.CommandPath(), cli.DatastoreVariable)
+			}
+		})
+		for _, sub := range cmd.Commands() {
+			walk(sub)
+		}
+	}
+	walk(cli.New("atoll"))
+	if found < 5 {
+		t.Errorf("only %d commands with --datastore: does this test still look at the right flag?", found)
+	}
+	bad(t, "/nowhere/kv.db", "split", "--prefix", "/a/")
+	bad(t, "/nowhere/kv.db", "merge", "--prefix", "/a/")
+}
