@@ -297,10 +297,10 @@ func (c *Config) complete() error {
 		return fmt.Errorf("secure port %d is out of range: give one from 1 to 65535, or 0 for any free one", c.SecurePort)
 	}
 	if r := c.HistoryRetention; r != 0 && r < leastRetention {
-		return fmt.Errorf("history retention %v is too short: clients that are a moment behind would have to list everything again; give at least %v", r, leastRetention)
+		return fmt.Errorf("auto-compaction retention %v is too short: clients that are a moment behind would have to list everything again; give at least %v", r, leastRetention)
 	}
 	if c.HistoryMaxChanges < 0 {
-		return fmt.Errorf("history of at most %d changes: give a number from 1 on, or 0 for no bound", c.HistoryMaxChanges)
+		return fmt.Errorf("history max changes %d is out of range: give a number from 1 on, or 0 for no bound", c.HistoryMaxChanges)
 	}
 	if c.prefixes, err = keyPrefixes(c.Partitions); err != nil {
 		return err
