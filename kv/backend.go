@@ -158,3 +158,21 @@ type SharedTable interface {
 	// ErrBehind; it outlives everything else.
 	Follow(ctx context.Context, heard func(Revision)) error
 }
+
+// OptimisticTable is a SharedTable that can commit what was worked out while nobody
+// held the head, provided that nothing it depends on has changed meanwhile. Writers
+// in several processes then wait for each other's commits only, and not for what
+// each of them has to ask and think about before.
+type OptimisticTable interface {
+	SharedTable
+	// TryUpdate is Update for an fn that depends on nothing but the keys and leases
+	// it loads, and on the head only in that it counts revisions up from it. fn runs once, on
+	// a head that others may have gone beyond by the time of the commit. The changes
+	// then follow on the head as it is, which TryUpdate returns: each revision above
+	// fn's is higher by as much as the head has moved.
+	//
+	// done is false if nothing has happened: another writer has changed what fn
+	// loaded, or fn asked for what has to be asked under the head, or changed
+	// nothing. Update is the way then. An error means what it means of Update.
+	TryUpdate(ctx context.Context, ahead []Lookup, fn func(Tx) error) (follows Head, done bool, err error)
+}

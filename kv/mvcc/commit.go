@@ -48,12 +48,17 @@ type committer struct {
 	bytes atomic.Int64 // in the queue
 	rows  atomic.Int64 // written since the start
 	done  chan struct{}
-	// waiting when the last commit ended; the loop's own.
-	waiting int
+	// waiting when the last commit ended, and how to go about the next; the loop's own.
+	waiting  int
+	optimist optimist
 }
 
 func newCommitter(k *Keyspace) *committer {
-	return &committer{k: k, queue: make(chan *write, k.opts.MaxPending), done: make(chan struct{})}
+	c := &committer{k: k, queue: make(chan *write, k.opts.MaxPending), done: make(chan struct{})}
+	if t, ok := k.table.(sharedTable); ok {
+		c.optimist.table = t.optimistic()
+	}
+	return c
 }
 
 // do hands a write to the committer and waits for it to be durable.
@@ -138,15 +143,25 @@ func (c *committer) linger(last int, took time.Duration) {
 	if last < 8 {
 		return
 	}
-	enough, limit := min(last*3/4, enoughWrites), maxLinger
-	if took > longCommit {
-		// Those who were answered, and those who came while they waited.
-		enough, limit = min((last+c.waiting)*7/8, maxBatchWrites), took/25
+	enough, limit, wait := min(last*3/4, enoughWrites), maxLinger, runtime.Gosched
+	// Those who were answered, and those who came while they waited.
+	all := min((last+c.waiting)*7/8, maxBatchWrites)
+	switch {
+	case took > longCommit:
+		enough, limit = all, took/25
+	case c.optimist.others:
+		// While others commit this server's turn does not come, so waiting costs
+		// nothing, and makes commits fewer. Of three servers with 64 clients each commit
+		// had 11 writes without it, and has 19.
+		enough, limit, wait = all, took/4, nap
 	}
 	for begin := time.Now(); len(c.queue)+1 < enough && time.Since(begin) < limit; {
-		runtime.Gosched()
+		wait()
 	}
 }
+
+// nap leaves the processor to others for about as long as a timer takes.
+func nap() { time.Sleep(20 * time.Microsecond) }
 
 // gather takes what waits, up to the bounds, without those who gave up.
 func (c *committer) gather(first []*write) []*write {
@@ -180,20 +195,32 @@ func (c *committer) commit(writes []*write) {
 	ahead := lookAhead(writes, wantPrev)
 	ctx, spans := traceCommit(k.writing, writes)
 	attempts := 0
-	err := k.table.Update(ctx, c.hint(ahead, writes), func(tx kv.Tx) error {
+	hint := c.hint(ahead, writes)
+	done, err := false, error(nil)
+	if c.optimist.worth(writes) {
 		attempts++
-		b = newBatch(tx, wantPrev)
-		if err := b.prepare(writes, ahead, k.cache); err != nil {
-			return err
+		b, done, err = c.try(ctx, writes, ahead, hint, wantPrev)
+		c.optimist.tried(done)
+		if o := k.opts.Observer.Optimistic; o != nil {
+			o(done)
 		}
-		if err := b.run(writes); err != nil {
-			return err
-		}
-		if len(b.changes) > 0 {
-			k.tail.committing(b.base.Revision, b.rev)
-		}
-		return nil
-	})
+	}
+	if !done && err == nil {
+		err = k.table.Update(ctx, hint, func(tx kv.Tx) error {
+			attempts++
+			b = newBatch(tx, wantPrev)
+			if err := b.prepare(writes, ahead, k.cache); err != nil {
+				return err
+			}
+			if err := b.run(writes); err != nil {
+				return err
+			}
+			if len(b.changes) > 0 {
+				k.tail.committing(b.base.Revision, b.rev)
+			}
+			return nil
+		})
+	}
 	if err != nil {
 		err = c.failed(err)
 		for _, w := range writes {
@@ -236,6 +263,7 @@ func (c *committer) tell(b *batch, writes []*write) {
 	}
 	if len(b.changes) > 0 {
 		c.rows.Add(int64(len(b.changes)))
+		c.optimist.committed(b.base.Revision, b.rev)
 		k.hub.publish(publication{first: b.base.Revision + 1, last: b.rev, changes: b.changes, hasPrev: b.wantPrev})
 		k.tail.reached(b.rev)
 		k.saw(b.rev)

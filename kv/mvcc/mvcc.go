@@ -86,6 +86,9 @@ type Observer struct {
 	// Commit: one transaction of the table, carrying this many client writes
 	// and changes of keys, took this long. Err is nil if it was made durable.
 	Commit func(writes, changes int, took time.Duration, err error)
+	// Optimistic: a commit was worked out without holding the keyspace, and done; or
+	// not, because of what others have changed meanwhile, and begun again.
+	Optimistic func(done bool)
 	// WatchLag: a watch fell behind and reads history from now on; behind is
 	// the number of revisions it lacks.
 	WatchLag func(behind int64)

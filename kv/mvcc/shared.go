@@ -42,6 +42,33 @@ func (t sharedTable) Update(ctx context.Context, ahead []kv.Lookup, fn func(kv.T
 	return err
 }
 
+// optimistic is the table's offer to commit what is worked out beforehand, nil if it
+// has none.
+func (t sharedTable) optimistic() optimisticTable {
+	inner, ok := t.table.(kv.OptimisticTable)
+	if !ok {
+		return nil
+	}
+	return optimisticShared{t, inner}
+}
+
+// optimisticShared takes note of what TryUpdate tells.
+type optimisticShared struct {
+	shared sharedTable
+	table  kv.OptimisticTable
+}
+
+func (t optimisticShared) TryUpdate(ctx context.Context, ahead []kv.Lookup, fn func(kv.Tx) error) (follows kv.Head, done bool, err error) {
+	follows, done, err = t.table.TryUpdate(ctx, ahead, func(tx kv.Tx) error {
+		t.shared.note(tx.Head(), nil)
+		return fn(tx)
+	})
+	if err != nil || done {
+		t.shared.note(follows, err)
+	}
+	return follows, done, err
+}
+
 func (t sharedTable) Head(ctx context.Context) (kv.Head, error) {
 	head, err := t.table.Head(ctx)
 	t.note(head, err)

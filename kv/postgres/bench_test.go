@@ -2,8 +2,12 @@ package postgres
 
 import (
 	"context"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/kv/kvtest"
@@ -44,4 +48,57 @@ func BenchmarkSweeping(b *testing.B) {
 		}
 		b.ReportMetric(float64(total)/float64(keys), "bytes/key")
 	})
+}
+
+// BenchmarkServers creates with several servers on one keyspace, in one process: with
+// nothing between them and the database, and with 20 ms more in every round trip.
+func BenchmarkServers(b *testing.B) {
+	for _, delay := range []time.Duration{0, 10 * time.Millisecond} {
+		for _, servers := range []int{1, 3} {
+			for _, clients := range []int{64, 256} {
+				b.Run(fmt.Sprintf("rtt=%s/servers=%d/clients=%d", 2*delay, servers, clients), func(b *testing.B) {
+					benchmarkServers(b, delay, servers, clients)
+				})
+			}
+		}
+	}
+}
+
+func benchmarkServers(b *testing.B, delay time.Duration, servers, clients int) {
+	s := server(b)
+	p := proxy(b, s, 1)
+	schema := schemaOf(b)
+	var all []*mvcc.Keyspace
+	var next, commits atomic.Int64
+	for range servers {
+		url := s.SocketURL()
+		if delay > 0 {
+			url = through(b, p, s, "distant")
+		}
+		all = append(all, openStore(b, openURL(b, url, schema), mvcc.Options{Observer: mvcc.Observer{
+			Commit: func(int, int, time.Duration, error) { commits.Add(1) }}}))
+	}
+	if delay > 0 {
+		p.Set(pgproxy.Faults{ToServer: delay, ToClient: delay})
+	}
+	var group errgroup.Group
+	b.ResetTimer()
+	for i := range clients {
+		group.Go(func() error {
+			for {
+				n := next.Add(1)
+				if n > int64(b.N) {
+					return nil
+				}
+				if err := create(all[i%servers], n); err != nil {
+					return err
+				}
+			}
+		})
+	}
+	if err := group.Wait(); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "creates/s")
+	b.ReportMetric(float64(b.N)/float64(commits.Load()), "creates/commit")
 }

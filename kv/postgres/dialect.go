@@ -23,6 +23,9 @@ type dialect struct {
 	sessionQuery string
 	checkSession func(found map[string]string) error
 
+	// optimistic: commits may be worked out before the head is held. Each statement
+	// must see what was committed before it, not before its transaction.
+	optimistic bool
 	// notify: LISTEN and NOTIFY work; otherwise servers poll.
 	notify bool
 	// settings of every session. One that the database does not know ends the

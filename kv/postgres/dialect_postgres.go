@@ -24,6 +24,7 @@ func postgresDialect() *dialect {
 				WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p') AND relpersistence <> 'p'`,
 		checkSession: checkPostgresSession,
 		notify:       true,
+		optimistic:   true,
 		settings: map[string]string{
 			"synchronous_commit": "on",
 			// One plan for each statement, made without looking at statistics as

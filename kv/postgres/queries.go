@@ -34,6 +34,13 @@ const (
 	qFindCommit
 	qFence
 	qNotify
+	qPeek
+	qClaim
+	qAppendMoved
+	qNewCurrentMoved
+	qSetCurrentMoved
+	qNotifyHead
+	qFindMoved
 	qChanges
 	qChangesPrev
 	qCommitAfter
@@ -102,6 +109,10 @@ type statement struct {
 // keepCommits is for how many revisions the rows of commits stay, whatever is
 // swept: they tell what became of a commit, and whether history is the same.
 const keepCommits = 100_000
+
+// onConflict has an insert into current change the row that is there.
+const onConflict = ` ON CONFLICT (ks, key) DO UPDATE SET id = excluded.id, mod = excluded.mod,
+			create_rev = excluded.create_rev, version = excluded.version, lease = excluded.lease`
 
 var parameter = regexp.MustCompile(`\$(\d+)`)
 
@@ -184,8 +195,7 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 	// those that have one, unless it is being swept: without a look for conflicts a row
 	// costs half.
 	set(qNewCurrent, newCurrent, setCurrent...)
-	set(qSetCurrent, newCurrent+` ON CONFLICT (ks, key) DO UPDATE SET id = excluded.id, mod = excluded.mod,
-			create_rev = excluded.create_rev, version = excluded.version, lease = excluded.lease`, setCurrent...)
+	set(qSetCurrent, newCurrent+onConflict, setCurrent...)
 	set(qCommitRow, `WITH s AS (INSERT INTO segment (ks, rev, sub, n, id, token) VALUES ($1, $2, $3, $4, $5, $6))
 		UPDATE head SET rev = $2, sub = $3, next_id = $5 + $4, token = $6 WHERE ks = $1`,
 		oidInt4, oidInt8, oidInt4, oidInt4, oidInt8, oidBytes)
@@ -296,6 +306,9 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 	}
 	if d.joins != nil {
 		d.joins.override(set)
+	}
+	if d.optimistic {
+		buildMoved(set, d)
 	}
 	return q
 }

@@ -15,8 +15,8 @@ func TestFirstCommitLost(t *testing.T) {
 	eachDatabase(t, func(t *testing.T, d *database) {
 		table := openTable(t, d.open(t), "default")
 		write(t, table, "a", "1", "b", "2", "c", "3")
-		lost := commitID{rev: 2, token: [tokenSize]byte{1}}
-		err := table.resolve(&tx{t: table, ctx: t.Context()}, lost, errors.New("connection reset"))
+		lost := sought{commitID: commitID{rev: 2, token: [tokenSize]byte{1}}}
+		_, err := table.resolve(t.Context(), lost, errors.New("connection reset"))
 		if _, again := errors.AsType[*lostError](err); !again {
 			t.Errorf("got %v, want that it is tried again", err)
 		}

@@ -50,12 +50,8 @@ const maxKeyBytes = 2600
 // MaxKeyBytes implements kv.KeyLimiter.
 func (t *table) MaxKeyBytes() int { return maxKeyBytes }
 
-// begin starts the transaction: one round trip.
-func (x *tx) begin(ahead []kv.Lookup) error {
-	t, c := x.t, x.c
-	floor := t.floor()
-	var keys []kv.Lookup
-	var leases []kv.LeaseID
+// expect makes room for what is looked up ahead.
+func (x *tx) expect(ahead []kv.Lookup) (keys []kv.Lookup, leases []kv.LeaseID) {
 	for _, l := range ahead {
 		if l.Lease != 0 {
 			leases = append(leases, l.Lease)
@@ -65,6 +61,14 @@ func (x *tx) begin(ahead []kv.Lookup) error {
 	}
 	x.rows = make(map[string]*row, len(keys))
 	x.leases = map[kv.LeaseID]*kv.LeaseRecord{}
+	return keys, leases
+}
+
+// begin starts the transaction: one round trip.
+func (x *tx) begin(ahead []kv.Lookup) error {
+	t, c := x.t, x.c
+	floor := t.floor()
+	keys, leases := x.expect(ahead)
 	return c.within(x.ctx, t.db.opts.timeout, func() error {
 		begun := t.db.sendLock(c, t.id)
 		if len(keys) > 0 {
@@ -315,68 +319,92 @@ func (x *tx) send(id commitID) (statements int) {
 	return statements
 }
 
-func (x *tx) sendChanges(ks []byte) (statements int) {
-	changes := x.changes
-	n := len(changes)
-	prev := make([]int64, n)
-	newest := make(map[string]int, n) // index of each key's last change
-	for i := range changes {
-		key := changes[i].KV.Key
-		if before, ok := newest[string(key)]; ok {
-			prev[i] = x.head.nextID + int64(before)
-		} else {
-			prev[i] = x.rows[string(key)].id
-		}
-		newest[string(key)] = i
-	}
-	// version 0 is what marks a deletion.
-	put := func(i int, v int64) int64 {
-		if changes[i].Deleted {
-			return 0
-		}
-		return v
-	}
-	id := func(i int) int64 { return x.head.nextID + int64(i) }
-	rev := func(i int) int64 { return changes[i].KV.ModRevision }
-	created := func(i int) int64 { return put(i, changes[i].KV.CreateRevision) }
-	version := func(i int) int64 { return put(i, changes[i].KV.Version) }
-	lease := func(i int) int64 { return put(i, changes[i].KV.Lease) }
-	key := func(i int) []byte { return changes[i].KV.Key }
-	x.c.send(qAppend, ks, int8s(n, id), int8s(n, rev), int8s(n, created), int8s(n, version), int8s(n, lease),
-		int8s(n, func(i int) int64 { return prev[i] }),
-		int8s(n, func(i int) int64 { return changes[i].PrevRevision }),
-		blobs(n, key), blobs(n, func(i int) []byte {
-			if changes[i].Deleted {
-				return nil
-			}
-			return changes[i].KV.Value
-		}))
+// written is what a transaction has changed, as rows.
+type written struct {
+	changes []kv.Change
+	// before is the index of the change of the same key before each, -1 if that is not
+	// one of these.
+	before []int
+	// made and changed are the last changes of the keys that get a row of current, and
+	// of those that have one.
+	made, changed []int
+}
 
-	var made, changed []int
-	for name, i := range newest {
-		if x.rows[name].id == 0 {
-			made = append(made, i)
+func (x *tx) written() written {
+	w := written{changes: x.changes, before: make([]int, len(x.changes))}
+	newest := make(map[string]int, len(x.changes))
+	for i := range w.changes {
+		key := string(w.key(i))
+		w.before[i] = -1
+		if before, ok := newest[key]; ok {
+			w.before[i] = before
+		}
+		newest[key] = i
+	}
+	for key, i := range newest {
+		if x.rows[key].id == 0 {
+			w.made = append(w.made, i)
 		} else {
-			changed = append(changed, i)
+			w.changed = append(w.changed, i)
 		}
 	}
+	// By key: neighbours share pages, and all who lock several rows lock them in
+	// one order.
+	byKey := func(a, b int) int { return bytes.Compare(w.key(a), w.key(b)) }
+	slices.SortFunc(w.made, byKey)
+	slices.SortFunc(w.changed, byKey)
+	return w
+}
+
+// eachCurrent has rows of current sent, where there are any.
+func (w *written) eachCurrent(made, changed query, send func(q query, last []int)) {
+	if len(w.made) > 0 {
+		send(made, w.made)
+	}
+	if len(w.changed) > 0 {
+		send(changed, w.changed)
+	}
+}
+
+func (w *written) key(i int) []byte    { return w.changes[i].KV.Key }
+func (w *written) created(i int) int64 { return w.put(i, w.changes[i].KV.CreateRevision) }
+func (w *written) version(i int) int64 { return w.put(i, w.changes[i].KV.Version) }
+func (w *written) lease(i int) int64   { return w.put(i, w.changes[i].KV.Lease) }
+
+func (w *written) value(i int) []byte {
+	if w.changes[i].Deleted {
+		return nil
+	}
+	return w.changes[i].KV.Value
+}
+
+// put is v, or 0 of a deletion: version 0 is what marks one.
+func (w *written) put(i int, v int64) int64 {
+	if w.changes[i].Deleted {
+		return 0
+	}
+	return v
+}
+
+func (x *tx) sendChanges(ks []byte) (statements int) {
+	w := x.written()
+	n := len(w.changes)
+	id := func(i int) int64 { return x.head.nextID + int64(i) }
+	rev := func(i int) int64 { return w.changes[i].KV.ModRevision }
+	x.c.send(qAppend, ks, int8s(n, id), int8s(n, rev), int8s(n, w.created), int8s(n, w.version), int8s(n, w.lease),
+		int8s(n, func(i int) int64 {
+			if before := w.before[i]; before >= 0 {
+				return id(before)
+			}
+			return x.rows[string(w.key(i))].id
+		}),
+		int8s(n, func(i int) int64 { return w.changes[i].PrevRevision }), blobs(n, w.key), blobs(n, w.value))
 	statements = 1
-	for _, rows := range []struct {
-		q    query
-		last []int
-	}{{qNewCurrent, made}, {qSetCurrent, changed}} {
-		if len(rows.last) == 0 {
-			continue
-		}
-		// By key: neighbours share pages, and all who lock several rows lock them in
-		// one order.
-		slices.SortFunc(rows.last, func(a, b int) int { return bytes.Compare(key(a), key(b)) })
-		of := func(f func(int) int64) []byte {
-			return int8s(len(rows.last), func(i int) int64 { return f(rows.last[i]) })
-		}
-		x.c.send(rows.q, ks, of(id), of(rev), of(created), of(version), of(lease),
-			blobs(len(rows.last), func(i int) []byte { return key(rows.last[i]) }))
+	w.eachCurrent(qNewCurrent, qSetCurrent, func(q query, last []int) {
+		of := func(f func(int) int64) []byte { return int8s(len(last), func(i int) int64 { return f(last[i]) }) }
+		x.c.send(q, ks, of(id), of(rev), of(w.created), of(w.version), of(w.lease),
+			blobs(len(last), func(i int) []byte { return w.key(last[i]) }))
 		statements++
-	}
+	})
 	return statements
 }

@@ -142,17 +142,7 @@ func (t *table) commit(x *tx) error {
 		if err := c.results(statements); err != nil {
 			return err
 		}
-		tag, err := c.result(nil)
-		if err != nil {
-			if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && t.db.dialect.unknown(pgErr.Code) {
-				return c.lost(err)
-			}
-			return err
-		}
-		if tag != "COMMIT" {
-			return fmt.Errorf("%w: the database answered COMMIT with %s", kv.ErrUnavailable, tag)
-		}
-		return c.ready()
+		return t.committed(c)
 	})
 	finish(span, failed)
 	if !c.broken && t.db.dialect.notify && len(x.changes) > 0 {
@@ -167,20 +157,49 @@ func (t *table) commit(x *tx) error {
 		return failed // the server refused it: nothing has happened
 	}
 	if failed == nil {
-		// Such as: it no longer waits for the synchronous standby.
-		failed = fmt.Errorf("the server committed with a warning: %s", c.warning)
+		failed = warned(c.warning)
 	}
-	return t.resolve(x, id, failed)
+	_, err := t.resolve(x.ctx, sought{commitID: id}, failed)
+	return err
+}
+
+// committed reads the answer to COMMIT, and to the end of its series.
+func (t *table) committed(c *conn) error {
+	tag, err := c.result(nil)
+	if err != nil {
+		if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && t.db.dialect.unknown(pgErr.Code) {
+			return c.lost(err)
+		}
+		return err
+	}
+	if tag != "COMMIT" {
+		return fmt.Errorf("%w: the database answered COMMIT with %s", kv.ErrUnavailable, tag)
+	}
+	return c.ready()
+}
+
+// warned is the failure of a commit with a warning, such as: it no longer waits for the
+// synchronous standby.
+func warned(warning string) error {
+	return fmt.Errorf("the server committed with a warning: %s", warning)
+}
+
+// sought is a commit whose answer was lost. If it was to follow on whatever was
+// there, its revision is the lowest that it can have reached.
+type sought struct {
+	commitID
+	moved bool
 }
 
 // resolve finds out what became of a commit that was not answered. Who holds
 // the head after it knows that it has ended, one way or the other; and the
 // commit of that finding makes sure that what was found is as durable as any
 // commit.
-func (t *table) resolve(x *tx, id commitID, failed error) (err error) {
-	ctx, span := t.db.span(context.WithoutCancel(x.ctx), "look up a commit")
+// It returns the revision that the commit has reached.
+func (t *table) resolve(ctx context.Context, id sought, failed error) (reached kv.Revision, err error) {
+	ctx, span := t.db.span(context.WithoutCancel(ctx), "look up a commit")
 	defer func() { finish(span, err) }()
-	committed, known := false, false
+	known := false
 	err = t.db.retry(ctx, "look up a commit", func() error {
 		return t.db.with(ctx, t.db.opts.timeout, func(c *conn) error {
 			found, oldest, at, err := t.findCommit(c, id)
@@ -188,33 +207,40 @@ func (t *table) resolve(x *tx, id commitID, failed error) (err error) {
 				t.giveUp(c, err)
 				return err
 			}
-			committed = found
+			reached = found
 			// The oldest row there may be of a commit that made more revisions than this one
 			// would have; younger rows than those that may have been swept are all there.
-			known = found || id.rev >= min(oldest, at.rev-keepCommits) && !t.trimmed(id, at)
+			known = found != 0 || id.rev >= min(oldest, at.rev-keepCommits) && !t.trimmed(id.commitID, at)
 			return nil
 		})
 	})
 	switch {
 	case errors.Is(err, kv.ErrBehind) && !errors.Is(err, kv.ErrRepartitioned):
-		return err
+		return 0, err
 	case err != nil:
-		return fmt.Errorf("commit: database %s: %w: its answer was lost (%w), and so far nobody can be asked: %w", t.db.where, kv.ErrUnknownOutcome, failed, err)
-	case committed:
-		t.learn(id)
-		return nil
+		return 0, fmt.Errorf("commit: database %s: %w: its answer was lost (%w), and so far nobody can be asked: %w", t.db.where, kv.ErrUnknownOutcome, failed, err)
+	case reached != 0:
+		id.rev = reached
+		t.learn(id.commitID)
+		return reached, nil
 	case !known:
-		return fmt.Errorf("commit: database %s: %w: its answer was lost (%w), and history has been compacted past it", t.db.where, kv.ErrUnknownOutcome, failed)
+		return 0, fmt.Errorf("commit: database %s: %w: its answer was lost (%w), and history has been compacted past it", t.db.where, kv.ErrUnknownOutcome, failed)
 	}
-	return &lostError{fmt.Errorf("the commit did not happen: %w", failed)}
+	return 0, &lostError{fmt.Errorf("the commit did not happen: %w", failed)}
 }
 
-// findCommit looks for a commit, holding the head.
-func (t *table) findCommit(c *conn, id commitID) (found bool, oldest kv.Revision, at commitID, err error) {
+// findCommit looks for a commit, holding the head, and returns the revision that it
+// has reached, 0 if it has not happened. An optimistic commit that has not even
+// begun never will: it does not follow on a fence that it has not seen.
+func (t *table) findCommit(c *conn, id sought) (found, oldest kv.Revision, at commitID, err error) {
 	floor := t.floor()
 	c.warning = ""
 	begun := t.db.sendLock(c, t.id)
-	c.send(qFindCommit, int4(t.id), int8(id.rev), int4(id.sub))
+	if id.moved {
+		c.send(qFindMoved, int4(t.id), int8(id.rev), id.token[:])
+	} else {
+		c.send(qFindCommit, int4(t.id), int8(id.rev), int4(id.sub))
+	}
 	c.send(qFence, int4(t.id))
 	c.send(qCommit)
 	c.sync()
@@ -230,8 +256,14 @@ func (t *table) findCommit(c *conn, id commitID) (found bool, oldest kv.Revision
 	}
 	_, err = c.result(func(cols *columns) error {
 		token := cols.next()
-		found = string(token) == string(id.token[:])
+		ours := string(token) == string(id.token[:])
 		oldest = cols.int()
+		if found = 0; ours {
+			found = id.rev
+			if id.moved {
+				found = cols.int()
+			}
+		}
 		return nil
 	})
 	if err != nil {
