@@ -18,6 +18,7 @@ import (
 type EngineMetrics struct {
 	commitSeconds, commitWrites, sweepSeconds       prometheus.Histogram
 	changes, failedCommits, failedSweeps, lag, cuts prometheus.Counter
+	optimistic                                      *prometheus.CounterVec
 }
 
 // NewEngineMetrics makes metrics that are all zero.
@@ -37,7 +38,10 @@ func NewEngineMetrics() *EngineMetrics {
 		failedCommits: counter("commit_failures_total", "Commits that failed, or whose outcome is unknown."),
 		failedSweeps:  counter("sweep_failures_total", "Steps of removing compacted history that failed."),
 		lag:           counter("watch_lags_total", "Times that a watch fell behind and went to read history."),
-		cuts:          counter("history_cuts_total", "Times that history was compacted early because it had too many changes."),
+		optimistic: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "atoll_kv_optimistic_commits_total",
+			Help: "Commits worked out before the keyspace was held, because other servers write to it: done, or begun again because of what they changed."},
+			[]string{"outcome"}),
+		cuts: counter("history_cuts_total", "Times that history was compacted early because it had too many changes."),
 	}
 }
 
@@ -55,6 +59,13 @@ func (m *EngineMetrics) Observer() mvcc.Observer {
 		},
 		WatchLag: func(int64) { m.lag.Inc() },
 		Cut:      func() { m.cuts.Inc() },
+		Optimistic: func(done bool) {
+			outcome := "again"
+			if done {
+				outcome = "done"
+			}
+			m.optimistic.WithLabelValues(outcome).Inc()
+		},
 		Sweep: func(took time.Duration, _ bool, err error) {
 			if err != nil {
 				m.failedSweeps.Inc()
@@ -67,7 +78,7 @@ func (m *EngineMetrics) Observer() mvcc.Observer {
 
 func (m *EngineMetrics) all() []prometheus.Collector {
 	return []prometheus.Collector{
-		m.commitSeconds, m.commitWrites, m.sweepSeconds, m.changes, m.failedCommits, m.failedSweeps, m.lag, m.cuts,
+		m.commitSeconds, m.commitWrites, m.sweepSeconds, m.changes, m.failedCommits, m.failedSweeps, m.lag, m.cuts, m.optimistic,
 	}
 }
 

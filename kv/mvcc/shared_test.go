@@ -88,6 +88,8 @@ type lane struct {
 	fault atomic.Pointer[func(answer bool) error]
 	// stale leases are answered for as long as they are set.
 	stale atomic.Pointer[[]kv.LeaseRecord]
+	// guessed is called once, in the middle of an optimistic update.
+	guessed atomic.Pointer[func()]
 
 	logReads, logRows, headReads, leaseReads, compactions atomic.Int64
 }
