@@ -111,7 +111,8 @@ type Keyspace struct {
 	leases   *lessor
 	sweeps   *sweeper
 	pages    *pageMemo
-	cache    *cache // nil if the table has other writers
+	ahead    *readAhead // nil if the table is in this process
+	cache    *cache     // nil if the table has other writers
 	heads    *joined[kv.Head]
 	progress *progressAsker // of a shared table
 	contact  *contact       // with a shared table
@@ -162,6 +163,7 @@ func Open(ctx context.Context, table kv.Table, backend kv.Backend, opts Options)
 	if t, ok := table.(kv.SharedTable); ok {
 		k.shared = true
 		k.table = sharedTable{t, k}
+		k.ahead = newReadAhead(k)
 	} else if t, ok := table.(kv.ExclusiveTable); ok && t.Exclusive() && opts.CacheBytes > 0 {
 		k.cache = newCache(head.Revision, opts.CacheBytes)
 	}

@@ -12,7 +12,7 @@ import (
 // go out of date.
 type pageMemo struct {
 	mu      sync.Mutex
-	entries map[pageKey]int64
+	entries map[pageKey]rest
 	order   []pageKey // ring of keys, oldest at next
 	next    int
 }
@@ -23,17 +23,36 @@ type pageKey struct {
 	start, end string
 }
 
+// rest is what a list has left after a page.
+type rest struct {
+	keys int64
+	// limit of that page. Readers who are after few keys of many ask for more
+	// each time, and their next page cannot be foretold.
+	limit int64
+}
+
 // pageMemoSize bounds the lists that are under way at the same time.
 const pageMemoSize = 1024
 
 func newPageMemo() *pageMemo {
-	return &pageMemo{entries: map[pageKey]int64{}}
+	return &pageMemo{entries: map[pageKey]rest{}}
 }
 
-// rest tells how many keys the span of a request has, if a page before it told.
-func (m *pageMemo) rest(req *kv.RangeRequest) (int64, bool) {
+// limited tells whether a request is for a page of a list.
+func limited(req *kv.RangeRequest) bool {
+	return req.Limit > 0 && !req.CountOnly && !req.Span.Single()
+}
+
+// afterPage is where the page after res starts.
+func afterPage(res *kv.RangeResult) []byte {
+	last := res.KVs[len(res.KVs)-1].Key
+	return append(append(make([]byte, 0, len(last)+1), last...), 0)
+}
+
+// rest tells what the span of a request has, if a page before it told.
+func (m *pageMemo) rest(req *kv.RangeRequest) (rest, bool) {
 	if req.Revision <= 0 {
-		return 0, false
+		return rest{}, false
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -47,8 +66,7 @@ func (m *pageMemo) remember(req *kv.RangeRequest, res *kv.RangeResult) {
 	if rev <= 0 {
 		rev = res.Revision
 	}
-	last := res.KVs[len(res.KVs)-1].Key
-	key := pageKey{rev, string(last) + "\x00", string(req.End)}
+	key := pageKey{rev, string(afterPage(res)), string(req.End)}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if _, ok := m.entries[key]; !ok {
@@ -60,5 +78,5 @@ func (m *pageMemo) remember(req *kv.RangeRequest, res *kv.RangeResult) {
 			m.next = (m.next + 1) % pageMemoSize
 		}
 	}
-	m.entries[key] = res.Count - int64(len(res.KVs))
+	m.entries[key] = rest{res.Count - int64(len(res.KVs)), req.Limit}
 }

@@ -26,8 +26,15 @@ func (k *Keyspace) read(ctx context.Context, req *kv.RangeRequest) (*kv.RangeRes
 	if res := k.cachedGet(req); res != nil {
 		return res, nil
 	}
-	res, _, err := k.scan(ctx, req)
-	return res, err
+	if k.ahead != nil {
+		if res, err := k.ahead.answer(ctx, req); err != nil {
+			return nil, err
+		} else if res != nil {
+			k.saw(res.Revision)
+			return res, nil
+		}
+	}
+	return k.scan(ctx, req)
 }
 
 // cachedGet answers the read of a single key from memory, nil if it cannot.
@@ -54,12 +61,11 @@ func (k *Keyspace) cachedGet(req *kv.RangeRequest) *kv.RangeResult {
 	return res
 }
 
-// scan reads from a snapshot of the table, and tells the snapshot's head.
-func (k *Keyspace) scan(ctx context.Context, req *kv.RangeRequest) (*kv.RangeResult, kv.Head, error) {
-	var head kv.Head
-	res, err := scanSorted(tableView{ctx, k, &head}, req)
+// scan reads from a snapshot of the table.
+func (k *Keyspace) scan(ctx context.Context, req *kv.RangeRequest) (*kv.RangeResult, error) {
+	res, err := scanSorted(tableView{ctx: ctx, k: k, head: new(kv.Head), ahead: k.ahead}, req)
 	if err != nil {
-		return nil, head, err
+		return nil, err
 	}
 	k.saw(res.Revision)
 	if k.cache != nil && req.Revision <= 0 && req.Span.Single() && !req.KeysOnly && !req.CountOnly && !needsAll(req) {
@@ -69,7 +75,7 @@ func (k *Keyspace) scan(ctx context.Context, req *kv.RangeRequest) (*kv.RangeRes
 		}
 		k.cache.learned(req.Start, e, res.Revision)
 	}
-	return res, head, nil
+	return res, nil
 }
 
 // tableView reads from the table, each scan from a snapshot of its own.
@@ -77,6 +83,8 @@ type tableView struct {
 	ctx  context.Context
 	k    *Keyspace
 	head *kv.Head
+	// ahead reads on after a page, if it follows on another one; it may be nil.
+	ahead *readAhead
 }
 
 func (v tableView) revision() (now, compacted kv.Revision) { return v.head.Revision, v.head.Compacted }
@@ -86,10 +94,11 @@ func (v tableView) get([]byte, bool) (*kv.KeyValue, error) {
 }
 
 func (v tableView) scan(req *kv.RangeRequest) (*kv.RangeResult, error) {
-	limited := req.Limit > 0 && !req.CountOnly && !req.Span.Single()
-	rest, known := int64(0), false
+	limited := limited(req)
+	var left rest
+	known := false
 	if limited {
-		rest, known = v.k.pages.rest(req)
+		left, known = v.k.pages.rest(req)
 	}
 	res, head, err := v.k.table.Range(v.ctx, *req, !known)
 	if err != nil {
@@ -98,9 +107,12 @@ func (v tableView) scan(req *kv.RangeRequest) (*kv.RangeResult, error) {
 	*v.head = head
 	if limited && res.More {
 		if known {
-			res.Count = rest
+			res.Count = left.keys
 		}
 		v.k.pages.remember(req, res)
+		if v.ahead != nil && known && left.limit == req.Limit {
+			v.ahead.start(req, res)
+		}
 	}
 	return res, nil
 }
@@ -123,7 +135,7 @@ func (v *pinnedView) scan(req *kv.RangeRequest) (*kv.RangeResult, error) {
 		pinned.Revision = v.head.Revision
 	}
 	var head kv.Head
-	res, err := tableView{v.ctx, v.k, &head}.scan(&pinned)
+	res, err := tableView{ctx: v.ctx, k: v.k, head: &head}.scan(&pinned)
 	if err != nil {
 		if !asked && isCompacted(err) {
 			return nil, errMoved
