@@ -177,6 +177,9 @@ func (r *readAhead) answer(ctx context.Context, req *kv.RangeRequest) (*kv.Range
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	if err := r.k.open(); err != nil {
+		return nil, err
+	}
 	if p.err != nil || req.Revision < max(head.Compacted, r.k.compacted.Load()) {
 		return nil, nil
 	}
