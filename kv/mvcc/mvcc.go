@@ -111,8 +111,8 @@ type Keyspace struct {
 	leases   *lessor
 	sweeps   *sweeper
 	pages    *pageMemo
-	ahead    *readAhead // nil if the table is in this process
-	cache    *cache     // nil if the table has other writers
+	ahead    *readAhead
+	cache    *cache // nil if the table has other writers
 	heads    *joined[kv.Head]
 	progress *progressAsker // of a shared table
 	contact  *contact       // with a shared table
@@ -163,11 +163,11 @@ func Open(ctx context.Context, table kv.Table, backend kv.Backend, opts Options)
 	if t, ok := table.(kv.SharedTable); ok {
 		k.shared = true
 		k.table = sharedTable{t, k}
-		k.ahead = newReadAhead(k)
 	} else if t, ok := table.(kv.ExclusiveTable); ok && t.Exclusive() && opts.CacheBytes > 0 {
 		k.cache = newCache(head.Revision, opts.CacheBytes)
 	}
 	k.heads = newJoined(k, k.table.Head)
+	k.ahead = newReadAhead(k)
 	k.progress = newProgressAsker(k)
 	k.contact = newContact(k)
 	k.leases = newLessor(k, records)

@@ -26,15 +26,11 @@ func (k *Keyspace) read(ctx context.Context, req *kv.RangeRequest) (*kv.RangeRes
 	if res := k.cachedGet(req); res != nil {
 		return res, nil
 	}
-	if k.ahead != nil {
-		if res, err := k.ahead.answer(ctx, req); err != nil {
-			return nil, err
-		} else if res != nil {
-			k.saw(res.Revision)
-			return res, nil
-		}
+	res, err := k.ahead.answer(ctx, req)
+	if res == nil && err == nil {
+		return k.scan(ctx, req)
 	}
-	return k.scan(ctx, req)
+	return res, err
 }
 
 // cachedGet answers the read of a single key from memory, nil if it cannot.
@@ -83,7 +79,7 @@ type tableView struct {
 	ctx  context.Context
 	k    *Keyspace
 	head *kv.Head
-	// ahead reads on after a page, if it follows on another one; it may be nil.
+	// ahead reads on after a page that follows on another one; nil: nobody does.
 	ahead *readAhead
 }
 

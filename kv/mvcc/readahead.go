@@ -185,6 +185,7 @@ func (r *readAhead) answer(ctx context.Context, req *kv.RangeRequest) (*kv.Range
 	}
 	res := *p.res
 	res.Revision = max(res.Revision, head.Revision)
+	r.k.saw(res.Revision)
 	if res.More {
 		r.start(req, &res)
 	}
