@@ -26,9 +26,9 @@ const (
 )
 
 // readAhead reads the next page of a list from the table while the client is
-// busy with the page before: half of the time of a page. Only pages of a fixed
-// revision are read ahead, whose keys do not change. What may have changed when
-// such a page is asked for, the head, is read then.
+// busy with the page before. Only pages of a fixed revision are read ahead,
+// whose keys do not change. What may have changed when such a page is asked for,
+// the head, is read then.
 type readAhead struct {
 	k *Keyspace
 
