@@ -155,15 +155,24 @@ func TestUnknownOutcome(t *testing.T) {
 	for _, which := range append(pgproxy.Databases(), pgproxy.PostgreSQL) {
 		t.Run("as "+string(which), func(t *testing.T) {
 			t.Parallel()
-			testUnknownOutcome(t, emulate(t, which, 1))
+			testUnknownOutcome(t, emulate(t, which, 1), func(table *table, fn func(kv.Tx) error) error {
+				return table.Update(t.Context(), nil, fn)
+			})
 		})
 	}
+	t.Run("optimistically", func(t *testing.T) {
+		t.Parallel()
+		testUnknownOutcome(t, emulate(t, pgproxy.PostgreSQL, 1), func(table *table, fn func(kv.Tx) error) error {
+			_, _, err := table.TryUpdate(t.Context(), []kv.Lookup{{Key: []byte("a")}}, fn)
+			return err
+		})
+	})
 }
 
-func testUnknownOutcome(t *testing.T, d *database) {
+func testUnknownOutcome(t *testing.T, d *database, update func(*table, func(kv.Tx) error) error) {
 	table, p := openTable(t, d.open(t), "default"), d.proxy
 	p.Set(pgproxy.Faults{LoseCommitReply: 1})
-	err := table.Update(t.Context(), nil, func(tx kv.Tx) error { return changesOf(tx, "a", "1") })
+	err := update(table, func(tx kv.Tx) error { return changesOf(tx, "a", "1") })
 	if !errors.Is(err, kv.ErrUnknownOutcome) {
 		t.Errorf("%v", err)
 	}

@@ -226,10 +226,10 @@ func (t *table) commitMoved(x *optimisticTx) (follows kv.Head, done bool, err er
 		failed = warned(c.warning)
 	}
 	reached, err := t.resolve(x.ctx, id, failed)
-	if _, lost := errors.AsType[*lostError](err); lost {
-		return kv.Head{}, false, nil // it is certain that nothing has happened
+	if err != nil || reached == 0 {
+		return kv.Head{}, false, err
 	}
-	return kv.Head{Revision: reached - revisions, Compacted: x.head.Compacted}, err == nil, err
+	return kv.Head{Revision: reached - revisions, Compacted: x.head.Compacted}, true, nil
 }
 
 // sendMoved sends what the transaction writes, with all that it follows on, and

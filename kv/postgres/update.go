@@ -159,7 +159,11 @@ func (t *table) commit(x *tx) error {
 	if failed == nil {
 		failed = warned(c.warning)
 	}
-	_, err := t.resolve(x.ctx, sought{commitID: id}, failed)
+	reached, err := t.resolve(x.ctx, sought{commitID: id}, failed)
+	if err == nil && reached == 0 {
+		// So that it is tried again.
+		return &lostError{fmt.Errorf("the commit did not happen: %w", failed)}
+	}
 	return err
 }
 
@@ -195,7 +199,8 @@ type sought struct {
 // the head after it knows that it has ended, one way or the other; and the
 // commit of that finding makes sure that what was found is as durable as any
 // commit.
-// It returns the revision that the commit has reached.
+// It returns the revision that the commit has reached, 0 if it certainly has not
+// happened and never will.
 func (t *table) resolve(ctx context.Context, id sought, failed error) (reached kv.Revision, err error) {
 	ctx, span := t.db.span(context.WithoutCancel(ctx), "look up a commit")
 	defer func() { finish(span, err) }()
@@ -226,7 +231,7 @@ func (t *table) resolve(ctx context.Context, id sought, failed error) (reached k
 	case !known:
 		return 0, fmt.Errorf("commit: database %s: %w: its answer was lost (%w), and history has been compacted past it", t.db.where, kv.ErrUnknownOutcome, failed)
 	}
-	return 0, &lostError{fmt.Errorf("the commit did not happen: %w", failed)}
+	return 0, nil
 }
 
 // findCommit looks for a commit, holding the head, and returns the revision that it
