@@ -15,7 +15,7 @@ import (
 const (
 	// maxAheadReads are under way at once; more would only stand in line at the
 	// table, before reads that somebody waits for.
-	maxAheadReads = 2
+	maxAheadReads = 4
 	// maxAheadPages and maxAheadBytes are kept until they are asked for.
 	maxAheadPages = 16
 	maxAheadBytes = 16 << 20
