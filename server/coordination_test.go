@@ -223,6 +223,60 @@ func TestFenceOutlivesItsLease(t *testing.T) {
 	})
 }
 
+// TestObjectsKeepTheOrderOfLeaders has an old leader write as fast as it can
+// while the new one writes, on a server that never hears of the new lease.
+func TestObjectsKeepTheOrderOfLeaders(t *testing.T) {
+	s := theServer(t)
+	ns := s.namespace(t)
+	f := newFence(t, s, ns)
+	old, oldToken := f.leader("east")
+	successor, newToken := f.leader("west")
+	if err := s.client(t).AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().
+		Delete(t.Context(), "fence."+ns+".widgets.lease", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "only objects keep order", func(ctx context.Context) error {
+		_, err := old.Create(ctx, widget("w", oldToken), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for i := range 20 {
+		name := fmt.Sprintf("w%d", i)
+		if _, err := old.Create(t.Context(), widget(name, oldToken), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		refused := make(chan error, 2)
+		for range cap(refused) {
+			go func() {
+				for n := 0; ; n++ {
+					patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}},"spec":{"n":%d}}`, coordination.FenceAnnotation, oldToken, n)
+					if _, err := old.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil && !apierrors.IsConflict(err) {
+						refused <- err
+						return
+					}
+				}
+			}()
+		}
+		eventually(t, "the new leader writes", func(ctx context.Context) error {
+			_, err := successor.Patch(ctx, name, types.MergePatchType, mark(newToken), metav1.PatchOptions{})
+			return err
+		})
+		for range cap(refused) {
+			if err := <-refused; !coordination.IsFenced(err) {
+				t.Errorf("the old leader: %v", err)
+			}
+		}
+		obj, err := successor.Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := obj.GetAnnotations()[coordination.FenceAnnotation]; got != newToken.String() {
+			t.Errorf("%s has the token %s, want %s", name, got, newToken)
+		}
+	}
+}
+
 var widgets = schema.GroupVersionResource{Group: "fence.test", Version: "v1", Resource: "widgets"}
 
 func installLeases(t *testing.T, s atoll) {
