@@ -139,16 +139,16 @@ func (r Rules) matches() []*admission.NamedRuleWithOperationsApplyConfiguration 
 // bound is an expression for whether the fence binds who writes. A member's
 // user has the member's name and a colon before its own.
 func (r Rules) bound() string {
-	var any []string
+	var writers []string
 	for _, user := range r.Users {
-		any = append(any, fmt.Sprintf("request.userInfo.username == %s", strconv.Quote(user)))
+		writers = append(writers, fmt.Sprintf("request.userInfo.username == %s", strconv.Quote(user)))
 	}
 	for _, account := range r.ServiceAccounts {
 		name := "system:serviceaccount:" + account.Namespace + ":" + account.Name
-		any = append(any, fmt.Sprintf("request.userInfo.username == %s || request.userInfo.username.endsWith(%s)",
+		writers = append(writers, fmt.Sprintf("request.userInfo.username == %s || request.userInfo.username.endsWith(%s)",
 			strconv.Quote(name), strconv.Quote(":"+name)))
 	}
-	return strings.Join(any, " || ")
+	return strings.Join(writers, " || ")
 }
 
 func variable(name, expression string) *admission.VariableApplyConfiguration {

@@ -303,11 +303,16 @@ func newFence(t *testing.T, s atoll, ns string) fence {
   subresources: {status: {}}, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`, "apply", "-f", "-")
 	s.mustKubectl(t, "", "wait", "--for=condition=Established", "crd/widgets.fence.test")
 	f := fence{t, s, ns, types.NamespacedName{Namespace: ns, Name: "widgets"}}
-	if err := coordination.InstallFence(t.Context(), s.config(t), coordination.Rules{
-		Lease:           f.lease,
+	rules := coordination.Rules{
+		Lease:           types.NamespacedName{Namespace: "nowhere", Name: "widgets"},
 		Resources:       []schema.GroupResource{{Group: "fence.test", Resource: "widgets"}, {Group: "fence.test", Resource: "widgets/status"}},
 		ServiceAccounts: []types.NamespacedName{{Namespace: ns, Name: "ctl"}},
-	}); err != nil {
+	}
+	if err := coordination.InstallFence(t.Context(), s.config(t), rules); err == nil || !strings.Contains(err.Error(), "make the namespace") {
+		t.Errorf("a lease in a namespace that does not exist: %v", err)
+	}
+	rules.Lease = f.lease
+	if err := coordination.InstallFence(t.Context(), s.config(t), rules); err != nil {
 		t.Fatal(err)
 	}
 	return f
