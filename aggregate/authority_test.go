@@ -8,6 +8,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"math/big"
 	"strings"
 	"testing"
@@ -181,10 +182,40 @@ func TestVerifyAmbiguous(t *testing.T) {
 	below := root.sign("below", asCA)
 	roster := mustRoster(t, clocktesting.NewFakePassiveClock(start),
 		Member{Name: "east", FrontProxy: proxyOf(root)}, Member{Name: "west", FrontProxy: proxyOf(below)})
-	leaf := below.sign("front-proxy-client")
-	_, err := roster.verify([]*x509.Certificate{leaf.cert, below.cert})
-	if err == nil || !strings.Contains(err.Error(), "valid for clusters east and west") {
-		t.Fatalf("got %v", err)
+	for name, leaf := range map[string]*issuer{
+		"as it is": below.sign("front-proxy-client"),
+		// Whoever has west's key can write this, to be looked for under east only.
+		"naming east's key": below.claiming(root.cert.SubjectKeyId),
+	} {
+		_, err := roster.verify([]*x509.Certificate{leaf.cert, below.cert})
+		if err == nil || !strings.Contains(err.Error(), "could be of cluster") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+// claiming makes a certificate for clients that says another key signed it.
+func (ca *issuer) claiming(keyID []byte) *issuer {
+	liar := *ca.cert
+	liar.SubjectKeyId = keyID
+	return (&issuer{ca.t, &liar, ca.key}).sign("front-proxy-client")
+}
+
+// A certificate that does not say who signed it costs a signature check for each
+// member: anybody could have us make them by the thousand.
+func TestVerifyNeedsKeyIdentifierAmongMany(t *testing.T) {
+	var members []Member
+	var last *issuer
+	for i := range maxCandidates + 1 {
+		last = newCA(t, "front-proxy-ca")
+		members = append(members, Member{Name: fmt.Sprint("member-", i), FrontProxy: proxyOf(last)})
+	}
+	roster := mustRoster(t, clocktesting.NewFakePassiveClock(start), members...)
+	if m, err := roster.verify([]*x509.Certificate{last.sign("front-proxy-client").cert}); err != nil || m.name != members[maxCandidates].Name {
+		t.Errorf("got %v, %v", m, err)
+	}
+	if _, err := roster.verify([]*x509.Certificate{last.claiming(nil).cert}); err == nil || !strings.Contains(err.Error(), "authority key identifier") {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package aggregate
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"net/http"
@@ -42,7 +43,7 @@ func NewHandler(members Members, next http.Handler) *Handler {
 }
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	roster := h.members.Roster()
+	roster, replaced := h.members.Roster()
 	if roster == nil {
 		refuse(w, unavailable("this server has not yet read which clusters there are; ask again"))
 		return
@@ -76,17 +77,40 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case groupDocument:
 		h.next.ServeHTTP(w, in)
 	default:
-		h.objects(w, in, who)
+		ctx, cancel := context.WithCancel(in.Context())
+		defer cancel()
+		h.objects(w, in.WithContext(ctx), who, func(group string) { go h.endWhenWithdrawn(ctx, cancel, m, group, replaced) })
+	}
+}
+
+// endWhenWithdrawn ends a watch as soon as the member may no longer have it: one
+// that is left alone can go on for as long as the client likes.
+func (h *Handler) endWhenWithdrawn(ctx context.Context, end func(), m *member, group string, replaced <-chan struct{}) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-replaced:
+		}
+		var roster *Roster
+		if roster, replaced = h.members.Roster(); roster == nil || !roster.keeps(m, group) {
+			klog.V(2).InfoS("Ended a watch on the member port, which the cluster may no longer have", "cluster", m.name, "group", group)
+			end()
+			return
+		}
 	}
 }
 
 // objects passes a request for objects on, by way of the guard against the
 // controller that sent it, if it was one.
-func (h *Handler) objects(w http.ResponseWriter, in *http.Request, who speaker) {
+func (h *Handler) objects(w http.ResponseWriter, in *http.Request, who speaker, watched func(group string)) {
 	info, err := h.parse.NewRequestInfo(in)
 	if err != nil || !info.IsResourceRequest {
 		refuse(w, status(http.StatusBadRequest, metav1.StatusReasonBadRequest, "this is no request for objects: "+in.URL.Path))
 		return
+	}
+	if info.Verb == "watch" {
+		watched(info.APIGroup)
 	}
 	switch recognise(who.name, in.UserAgent()) {
 	case namespaceController:

@@ -11,7 +11,9 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -19,15 +21,34 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-type fixedRoster struct{ roster *Roster }
+// roll is the present roster, which a test can change.
+type roll struct {
+	mu       sync.Mutex
+	roster   *Roster
+	replaced chan struct{}
+}
 
-func (f fixedRoster) Roster() *Roster { return f.roster }
+func newRoll(r *Roster) *roll { return &roll{roster: r, replaced: make(chan struct{})} }
+
+func (l *roll) Roster() (*Roster, <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.roster, l.replaced
+}
+
+func (l *roll) replace(r *Roster) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.replaced)
+	l.roster, l.replaced = r, make(chan struct{})
+}
 
 // house is a handler for member east (shop.example.com is exposed to it) and
 // member west (nothing is), over a next handler that the test gives.
 type house struct {
 	t          *testing.T
 	handler    http.Handler
+	roll       *roll
 	east, west []*x509.Certificate
 	asked      []*http.Request // what reached the next handler
 }
@@ -42,7 +63,8 @@ func newHouse(t *testing.T, next http.HandlerFunc) *house {
 	roster := mustRoster(t, clocktesting.NewFakePassiveClock(start),
 		Member{Name: "east", FrontProxy: proxyOf(east), Groups: []string{"shop.example.com"}},
 		Member{Name: "west", FrontProxy: proxyOf(west)})
-	h.handler = NewHandler(fixedRoster{roster}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h.roll = newRoll(roster)
+	h.handler = NewHandler(h.roll, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.asked = append(h.asked, r)
 		next(w, r)
 	}))
@@ -140,7 +162,7 @@ func TestNobodyKnown(t *testing.T) {
 
 func TestRosterUnknown(t *testing.T) {
 	h := newHouse(t, ok)
-	h.handler = NewHandler(fixedRoster{}, http.HandlerFunc(ok))
+	h.handler = NewHandler(newRoll(nil), http.HandlerFunc(ok))
 	w := h.serve(h.request("GET", gadgets))
 	h.refused(w, http.StatusServiceUnavailable, "not yet read")
 	if w.Header().Get("Retry-After") != "1" {
@@ -206,6 +228,52 @@ func TestExposure(t *testing.T) {
 		r.TLS.PeerCertificates = h.west
 		h.refused(h.serve(r), http.StatusForbidden, "atoll expose shop.example.com --to west")
 	})
+}
+
+// A watch lasts for hours; what it is allowed by may not.
+func TestWatchEndsWhenWithdrawn(t *testing.T) {
+	ca := newCA(t, "front-proxy-ca")
+	clk := clocktesting.NewFakePassiveClock(start)
+	east := func(name string, p FrontProxy, groups ...string) *Roster {
+		return mustRoster(t, clk, Member{Name: name, FrontProxy: p, Groups: groups})
+	}
+	otherNames := proxyOf(ca)
+	otherNames.AllowedNames = []string{"another"}
+	for name, after := range map[string]*Roster{
+		"the group is withdrawn":      east("east", proxyOf(ca), "other.example.com"),
+		"the cluster has left":        east("west", proxyOf(ca), "shop.example.com"),
+		"another authority":           east("east", proxyOf(newCA(t, "front-proxy-ca")), "shop.example.com"),
+		"another name for the proxy":  east("east", otherNames, "shop.example.com"),
+		"nothing is known any longer": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			begun := make(chan struct{})
+			h := newHouse(t, func(_ http.ResponseWriter, r *http.Request) {
+				close(begun)
+				<-r.Context().Done()
+			})
+			h.roll.replace(east("east", proxyOf(ca), "shop.example.com"))
+			r := h.request("GET", gadgets+"?watch=1")
+			r.TLS.PeerCertificates = []*x509.Certificate{ca.sign("front-proxy-client").cert}
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				h.serve(r)
+			}()
+			<-begun
+			// What changes nothing for this watch does not end it.
+			h.roll.replace(east("east", proxyOf(ca), "shop.example.com", "other.example.com"))
+			if err := h.asked[0].Context().Err(); err != nil {
+				t.Fatal("ended without a reason")
+			}
+			h.roll.replace(after)
+			select {
+			case <-done:
+			case <-time.After(20 * time.Second):
+				t.Fatal("still going on")
+			}
+		})
+	}
 }
 
 func answerJSON(body string) http.HandlerFunc {

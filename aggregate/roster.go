@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -52,9 +53,10 @@ type Member struct {
 // Members tells who may speak. The handler asks at each request, so an answer
 // must cost nothing.
 type Members interface {
-	// Roster gives the present roster, or nil while it is not known yet: then
+	// Roster gives the present roster, and a channel that is closed when another
+	// has taken its place. The roster is nil while it is not known yet: then
 	// nobody is served, and told to come again.
-	Roster() *Roster
+	Roster() (*Roster, <-chan struct{})
 }
 
 // Roster is an unchanging set of members, ready to be asked. A change of any
@@ -62,6 +64,8 @@ type Members interface {
 type Roster struct {
 	clock   clock.PassiveClock
 	members []*member
+	// owners gives the member of each authority's public key.
+	owners map[string]string
 
 	mu       sync.Mutex
 	verified map[fingerprint]verdict
@@ -70,6 +74,7 @@ type Roster struct {
 // member is a Member whose authority has been read.
 type member struct {
 	name         string
+	proxy        FrontProxy
 	roots        *x509.CertPool
 	authorities  []*x509.Certificate
 	allowedNames []string
@@ -84,7 +89,7 @@ var reservedNames = []string{"system", "atoll", "kubernetes", "kubeadm"}
 // NewRoster reads the members. Those that cannot be served safely are left out,
 // and named with the reason; the others are served.
 func NewRoster(members []Member, clk clock.PassiveClock) (*Roster, map[string]error) {
-	r := &Roster{clock: clk, verified: map[fingerprint]verdict{}}
+	r := &Roster{clock: clk, owners: map[string]string{}, verified: map[fingerprint]verdict{}}
 	refused := map[string]error{}
 	for _, m := range members {
 		read, err := readMember(m)
@@ -94,7 +99,7 @@ func NewRoster(members []Member, clk clock.PassiveClock) (*Roster, map[string]er
 		}
 		r.members = append(r.members, read)
 	}
-	for _, pair := range sharedAuthorities(r.members) {
+	for _, pair := range r.claimKeys() {
 		refused[pair[0]] = sharedAuthority(pair[0], pair[1])
 		refused[pair[1]] = sharedAuthority(pair[1], pair[0])
 	}
@@ -123,6 +128,7 @@ func readMember(m Member) (*member, error) {
 	}
 	read := &member{
 		name:         m.Name,
+		proxy:        m.FrontProxy,
 		roots:        x509.NewCertPool(),
 		authorities:  authorities,
 		allowedNames: m.FrontProxy.AllowedNames,
@@ -140,6 +146,14 @@ func readMember(m Member) (*member, error) {
 		read.groups[group] = true
 	}
 	return read, nil
+}
+
+// keeps tells whether this roster still lets a member of an earlier one reach a
+// group, by the same authority.
+func (r *Roster) keeps(m *member, group string) bool {
+	return slices.ContainsFunc(r.members, func(now *member) bool {
+		return now.name == m.name && now.groups[group] && reflect.DeepEqual(now.proxy, m.proxy)
+	})
 }
 
 func readBundle(bundle []byte) ([]*x509.Certificate, error) {
@@ -160,18 +174,18 @@ func readBundle(bundle []byte) ([]*x509.Certificate, error) {
 	return authorities, nil
 }
 
-// sharedAuthorities gives the pairs of members that trust a common key. The key
-// counts, not the certificate: a renewed certificate of one CA is still that CA.
-func sharedAuthorities(members []*member) (pairs [][2]string) {
-	owner := map[string]string{}
-	for _, m := range members {
+// claimKeys notes whose each authority is, and gives the pairs of members that
+// trust a common one. The key counts, not the certificate: a renewed
+// certificate of one CA is still that CA.
+func (r *Roster) claimKeys() (pairs [][2]string) {
+	for _, m := range r.members {
 		for _, ca := range m.authorities {
 			key := string(ca.RawSubjectPublicKeyInfo)
-			switch other, taken := owner[key]; {
+			switch owner, taken := r.owners[key]; {
 			case !taken:
-				owner[key] = m.name
-			case other != m.name:
-				pairs = append(pairs, [2]string{other, m.name})
+				r.owners[key] = m.name
+			case owner != m.name:
+				pairs = append(pairs, [2]string{owner, m.name})
 			}
 		}
 	}
