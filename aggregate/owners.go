@@ -1,0 +1,183 @@
+package aggregate
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/streaming"
+	"k8s.io/apimachinery/pkg/watch"
+	watchcodec "k8s.io/client-go/rest/watch"
+	"k8s.io/klog/v2"
+)
+
+// withoutOwners takes out what a garbage collector acts upon.
+func withoutOwners(obj runtime.Object) error {
+	switch o := obj.(type) {
+	case *metav1.PartialObjectMetadata:
+		o.OwnerReferences, o.Finalizers = nil, nil
+	case *metav1.PartialObjectMetadataList:
+		for i := range o.Items {
+			o.Items[i].OwnerReferences, o.Items[i].Finalizers = nil, nil
+		}
+	default:
+		return fmt.Errorf("it is a %T and not metadata", obj)
+	}
+	return nil
+}
+
+func metadataAs(mediaType, kind string) string {
+	return convertedTo(mediaType, kind, "meta.k8s.io", "v1")
+}
+
+// readWithoutOwners answers a get or a list. A list of metadata is kept whole to
+// be changed: some hundred bytes for each object.
+func (h *Handler) readWithoutOwners(w http.ResponseWriter, in *http.Request, list bool) {
+	mediaType, kind := encoding(in.Header.Get("Accept")), "PartialObjectMetadata"
+	if list {
+		kind = "PartialObjectMetadataList"
+	}
+	answer := h.ask(in, metadataAs(mediaType, kind), "")
+	if answer.code != http.StatusOK {
+		answer.pass(w)
+		return
+	}
+	obj, err := h.codec.decode(answer.body.Bytes())
+	if err == nil {
+		err = withoutOwners(obj)
+	}
+	var body []byte
+	if err == nil {
+		body, err = h.codec.encode(mediaType, obj)
+	}
+	if err != nil {
+		refuse(w, broken("taking owners out of the workspace's answer", err))
+		return
+	}
+	answer.passChanged(w, mediaType, body)
+}
+
+// watchWithoutOwners answers a watch, event by event.
+func (h *Handler) watchWithoutOwners(w http.ResponseWriter, in *http.Request) {
+	ctx, cancel := context.WithCancel(in.Context())
+	defer cancel()
+	mediaType := encoding(in.Header.Get("Accept"))
+	asked := in.WithContext(ctx)
+	asked.Header = in.Header.Clone()
+	asked.Header.Set("Accept", metadataAs(mediaType, "PartialObjectMetadata"))
+	asked.Header.Del("Accept-Encoding")
+	// Over a WebSocket the handler would take the connection away from us.
+	asked.Header.Del("Connection")
+	asked.Header.Del("Upgrade")
+
+	s := &stream{ctx: ctx, outer: w, header: http.Header{}, done: make(chan struct{})}
+	s.start = func(body *io.PipeReader, contentType string) {
+		defer close(s.done)
+		err := h.translate(body, w, contentType)
+		// Whoever writes on hears that nobody reads.
+		_ = body.CloseWithError(io.ErrClosedPipe)
+		if err != nil && err != io.EOF && ctx.Err() == nil {
+			klog.ErrorS(err, "Ended a member cluster's watch, which will be taken up again", "path", in.URL.Path)
+		}
+		cancel()
+	}
+	defer s.finish()
+	h.next.ServeHTTP(s, asked)
+}
+
+// translate reads events and writes them without owners, until there are no more.
+func (h *Handler) translate(body *io.PipeReader, w http.ResponseWriter, contentType string) error {
+	mediaType, _, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		return fmt.Errorf("reading content type %q: %w", contentType, err)
+	}
+	info, err := h.codec.serializer(mediaType)
+	if err != nil {
+		return err
+	}
+	events := info.StreamSerializer
+	from := watchcodec.NewDecoder(streaming.NewDecoder(events.Framer.NewFrameReader(body), events.Serializer), h.codec.factory.UniversalDeserializer())
+	to := watchcodec.NewEncoder(streaming.NewEncoder(events.Framer.NewFrameWriter(w), events.Serializer), info.Serializer)
+	for {
+		kind, obj, err := from.Decode()
+		if err != nil {
+			return err
+		}
+		if kind != watch.Error {
+			if err := withoutOwners(obj); err != nil {
+				return fmt.Errorf("taking owners out of an event: %w", err)
+			}
+		}
+		if err := to.Encode(&watch.Event{Type: kind, Object: obj}); err != nil {
+			return err
+		}
+		if f, ok := w.(http.Flusher); ok {
+			f.Flush()
+		}
+	}
+}
+
+// stream is what the next handler writes a watch to. An answer other than 200
+// is no watch, and goes out as it is.
+type stream struct {
+	ctx    context.Context
+	outer  http.ResponseWriter
+	header http.Header
+	start  func(body *io.PipeReader, contentType string)
+
+	code   int
+	events *io.PipeWriter
+	done   chan struct{}
+}
+
+func (s *stream) Header() http.Header { return s.header }
+
+func (s *stream) WriteHeader(code int) {
+	if s.code != 0 || code < http.StatusOK {
+		return
+	}
+	s.code = code
+	maps.Copy(s.outer.Header(), s.header)
+	s.outer.WriteHeader(code)
+	if code == http.StatusOK {
+		r, w := io.Pipe()
+		s.events = w
+		if f, ok := s.outer.(http.Flusher); ok {
+			f.Flush()
+		}
+		go s.start(r, s.header.Get("Content-Type"))
+	}
+}
+
+func (s *stream) Write(p []byte) (int, error) {
+	s.WriteHeader(http.StatusOK)
+	if s.events == nil {
+		return s.outer.Write(p)
+	}
+	return s.events.Write(p)
+}
+
+// Flush does nothing: each event is flushed when it is written.
+func (s *stream) Flush() {}
+
+// CloseNotify is what upstream's wrappers of a response ask for before they
+// let Flush through.
+func (s *stream) CloseNotify() <-chan bool {
+	gone := make(chan bool, 1)
+	context.AfterFunc(s.ctx, func() { gone <- true })
+	return gone
+}
+
+// finish waits until the last event is written: after that, the outer writer is
+// no longer ours.
+func (s *stream) finish() {
+	if s.events != nil {
+		_ = s.events.Close() // never fails
+		<-s.done
+	}
+}
