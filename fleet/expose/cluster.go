@@ -321,8 +321,8 @@ func (c *controller) verdict(cluster *v1alpha1.Cluster, m *member, s *v1alpha1.S
 		}
 		for _, v := range g.Versions {
 			out.versions = append(out.versions, g.Name+"/"+v)
-			if available, message := m.available(v + "." + g.Name); !available {
-				spoil(verdict{reason: v1alpha1.ExposureApplying, message: message})
+			if available, why := m.available(v + "." + g.Name); !available {
+				spoil(why)
 			}
 		}
 	}
@@ -332,7 +332,7 @@ func (c *controller) verdict(cluster *v1alpha1.Cluster, m *member, s *v1alpha1.S
 
 // available tells whether the member's API server reaches us for an APIService of
 // ours, and if not why.
-func (m *member) available(name string) (bool, string) {
+func (m *member) available(name string) (bool, verdict) {
 	for _, a := range m.all(apiServiceKind) {
 		if a.GetName() != name || !isOurs(a) {
 			continue
@@ -340,11 +340,12 @@ func (m *member) available(name string) (bool, string) {
 		conditions, _, _ := unstructured.NestedSlice(a.Object, "status", "conditions")
 		for _, c := range conditions {
 			if fields, ok := c.(map[string]any); ok && fields["type"] == "Available" {
-				return fields["status"] == "True", fmt.Sprintf("APIService %s is not available in the member yet: %v", name, fields["message"])
+				return fields["status"] == "True", verdict{reason: v1alpha1.ExposureUnavailable,
+					message: fmt.Sprintf("the member's API server does not get through to Atoll for APIService %s: %v", name, fields["message"])}
 			}
 		}
 	}
-	return false, fmt.Sprintf("APIService %s is not available in the member yet", name)
+	return false, verdict{reason: v1alpha1.ExposureApplying, message: fmt.Sprintf("the member has not tried APIService %s yet", name)}
 }
 
 // refusal says in a verdict why a member did not do what it was asked.

@@ -82,6 +82,29 @@ func TestRepair(t *testing.T) {
 		name, _, _ := unstructured.NestedString(u.(*unstructured.Unstructured).Object, "spec", "service", "name")
 		return name == Service
 	})
+
+	services := resourceOf(t, "Service")
+	s.change(east, services, v1alpha1.SystemNamespace, Service, func(u *unstructured.Unstructured) {
+		_ = unstructured.SetNestedSlice(u.Object, []any{map[string]any{"name": "https", "port": int64(444)}}, "spec", "ports")
+	})
+	s.eventually("the port is put right", func() bool {
+		u, err := east.Tracker().Get(services, v1alpha1.SystemNamespace, Service)
+		if err != nil {
+			return false
+		}
+		ports, _, _ := unstructured.NestedSlice(u.(*unstructured.Unstructured).Object, "spec", "ports")
+		return len(ports) == 1 && ports[0].(map[string]any)["port"] == int64(443)
+	})
+}
+
+// TestUnavailable: what the member says of its way to us is passed on.
+func TestUnavailable(t *testing.T) {
+	s := open(t, world(shared("s", []string{"east"}, "a.example")), map[string][]*unstructured.Unstructured{"east": {authority(t)}})
+	s.reporting("s east=Exposed[a.example/v1]")
+	s.change(s.members["east"], apiServices, "", "v1.a.example", func(u *unstructured.Unstructured) {
+		u.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Available", "status": "False", "message": "no route to host"}}}
+	})
+	s.reporting("s east=Unavailable")
 }
 
 // TestFollow: versions and servers come and go, also while nobody leads.

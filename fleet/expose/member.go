@@ -2,6 +2,7 @@ package expose
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -172,8 +173,7 @@ func (m *member) api(u *unstructured.Unstructured) dynamic.ResourceInterface {
 // ensure writes desired unless the member has it. What has the name and is not ours
 // stays as it is: a namespace is used all the same, anything else is errForeign.
 func (m *member) ensure(ctx context.Context, desired *unstructured.Unstructured) error {
-	key := types.NamespacedName{Namespace: desired.GetNamespace(), Name: desired.GetName()}
-	cached, found, err := m.watched[desired.GetKind()].GetStore().GetByKey(cache.NewObjectName(key.Namespace, key.Name).String())
+	cached, found, err := m.watched[desired.GetKind()].GetStore().GetByKey(cache.NewObjectName(desired.GetNamespace(), desired.GetName()).String())
 	if err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func (m *member) ensure(ctx context.Context, desired *unstructured.Unstructured)
 	case !isOurs(live) && live.GetKind() == "Namespace":
 		return nil
 	case !isOurs(live):
-		return fmt.Errorf("%s %s of the member %w", live.GetKind(), key.Name, errForeign)
+		return fmt.Errorf("%s %s of the member %w", live.GetKind(), live.GetName(), errForeign)
 	case covers(live.Object, desired.Object):
 		return nil
 	default:
@@ -199,7 +199,22 @@ func (m *member) ensure(ctx context.Context, desired *unstructured.Unstructured)
 		desired.SetUID(live.GetUID())
 	}
 	// Where there was nothing, whoever was faster wins.
-	_, err = m.api(desired).Apply(ctx, desired.GetName(), desired, metav1.ApplyOptions{FieldManager: FieldManager, Force: desired.GetUID() != ""})
+	had := desired.GetUID() != ""
+	now, err := m.api(desired).Apply(ctx, desired.GetName(), desired, metav1.ApplyOptions{FieldManager: FieldManager, Force: had})
+	if had && desired.GetKind() == "Service" && (apierrors.IsInvalid(err) || err == nil && !covers(now.Object, desired.Object)) {
+		return m.replaceSpec(ctx, desired)
+	}
+	return err
+}
+
+// replaceSpec puts right what applying cannot: the ports of a Service are told
+// apart by number, so one with another number is another port, and stays.
+func (m *member) replaceSpec(ctx context.Context, desired *unstructured.Unstructured) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": desired.GetUID()}, "spec": desired.Object["spec"]})
+	if err != nil {
+		return err
+	}
+	_, err = m.api(desired).Patch(ctx, desired.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
 	return err
 }
 

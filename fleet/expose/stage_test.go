@@ -190,6 +190,10 @@ func (s *stage) apply(c *dynamicfake.FakeDynamicClient, a clienttesting.PatchAct
 		}
 		live.Object["status"] = status
 	} else {
+		if live.GetKind() == "Service" && !covers(live.Object["spec"], desired.Object["spec"]) {
+			// A port of another number stays beside the one that is applied.
+			return true, nil, apierrors.NewInvalid(live.GroupVersionKind().GroupKind(), a.Name, nil)
+		}
 		desired.SetUID(live.GetUID())
 		live = desired
 		s.available(live)
@@ -210,6 +214,7 @@ func (s *stage) finalize(c *dynamicfake.FakeDynamicClient, a clienttesting.Patch
 			Finalizers *[]string
 			Labels     map[string]*string
 		}
+		Spec map[string]any
 	}
 	if err := json.Unmarshal(a.Patch, &patch); err != nil {
 		return true, nil, err
@@ -226,6 +231,13 @@ func (s *stage) finalize(c *dynamicfake.FakeDynamicClient, a clienttesting.Patch
 		}
 	}
 	live.SetLabels(labels)
+	if patch.Spec != nil {
+		whole := &unstructured.Unstructured{}
+		if err := whole.UnmarshalJSON(a.Patch); err != nil && whole.Object == nil {
+			return true, nil, err
+		}
+		live.Object["spec"] = whole.Object["spec"]
+	}
 	if patch.Metadata.Finalizers != nil {
 		live.SetFinalizers(*patch.Metadata.Finalizers)
 	}

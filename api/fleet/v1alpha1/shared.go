@@ -125,9 +125,11 @@ const SharedReady = "Ready"
 const (
 	// ExposureExposed: the member serves the groups.
 	ExposureExposed = "Exposed"
-	// ExposureApplying: about to be written for the first time, or not yet
-	// available in the member.
+	// ExposureApplying: about to be written for the first time, or just written.
 	ExposureApplying = "Applying"
+	// ExposureUnavailable: the member has all that it needs, and its API server does
+	// not get through.
+	ExposureUnavailable = "Unavailable"
 	// ExposureClusterUnreachable: the member does not answer.
 	ExposureClusterUnreachable = "ClusterUnreachable"
 	// ExposureNoSuchCluster: no Cluster of that name has joined.
