@@ -37,6 +37,7 @@ var rooms = map[string]int{
 	"kv/inspect":   2,
 	"kv/transfer":  2,
 	"apiserver":    2,
+	"coordination": 2,
 	"aggregate":    2,
 	"fleet":        2,
 	"infra":        2,

@@ -73,26 +73,14 @@ func (x *optimisticTx) peek(ahead []kv.Lookup) error {
 	floor := t.floor()
 	keys, leases := x.expect(ahead)
 	return c.within(x.ctx, peekLimit, func() error {
-		if len(keys) > 0 {
-			x.sendLoad(keys)
-		}
-		if len(leases) > 0 {
-			x.sendLeases(leases)
-		}
+		x.sendAhead(keys, leases)
 		c.send(qPeek, int4(t.id))
 		c.sync()
 		if err := c.flush(); err != nil {
 			return err
 		}
-		if len(keys) > 0 {
-			if err := x.receiveLoad(keys); err != nil {
-				return err
-			}
-		}
-		if len(leases) > 0 {
-			if err := x.receiveLeases(leases); err != nil {
-				return err
-			}
+		if err := x.receiveAhead(keys, leases); err != nil {
+			return err
 		}
 		found := false
 		_, err := c.result(func(cols *columns) error {

@@ -64,6 +64,27 @@ func (x *tx) expect(ahead []kv.Lookup) (keys []kv.Lookup, leases []kv.LeaseID) {
 	return keys, leases
 }
 
+func (x *tx) sendAhead(keys []kv.Lookup, leases []kv.LeaseID) {
+	if len(keys) > 0 {
+		x.sendLoad(keys)
+	}
+	if len(leases) > 0 {
+		x.sendLeases(leases)
+	}
+}
+
+func (x *tx) receiveAhead(keys []kv.Lookup, leases []kv.LeaseID) error {
+	if len(keys) > 0 {
+		if err := x.receiveLoad(keys); err != nil {
+			return err
+		}
+	}
+	if len(leases) > 0 {
+		return x.receiveLeases(leases)
+	}
+	return nil
+}
+
 // begin starts the transaction: one round trip.
 func (x *tx) begin(ahead []kv.Lookup) error {
 	t, c := x.t, x.c
@@ -71,12 +92,7 @@ func (x *tx) begin(ahead []kv.Lookup) error {
 	keys, leases := x.expect(ahead)
 	return c.within(x.ctx, t.db.opts.timeout, func() error {
 		begun := t.db.sendLock(c, t.id)
-		if len(keys) > 0 {
-			x.sendLoad(keys)
-		}
-		if len(leases) > 0 {
-			x.sendLeases(leases)
-		}
+		x.sendAhead(keys, leases)
 		c.sync()
 		if err := c.flush(); err != nil {
 			return err
@@ -92,15 +108,8 @@ func (x *tx) begin(ahead []kv.Lookup) error {
 			c.broken = true // the other answers are still to come
 			return err
 		}
-		if len(keys) > 0 {
-			if err := x.receiveLoad(keys); err != nil {
-				return err
-			}
-		}
-		if len(leases) > 0 {
-			if err := x.receiveLeases(leases); err != nil {
-				return err
-			}
+		if err := x.receiveAhead(keys, leases); err != nil {
+			return err
 		}
 		return c.ready()
 	})

@@ -1,0 +1,154 @@
+package coordination
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	admission "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
+	"k8s.io/client-go/dynamic"
+	admissionclient "k8s.io/client-go/kubernetes/typed/admissionregistration/v1"
+	"k8s.io/client-go/rest"
+)
+
+// Rules say whose writes to what have to carry a token of which lease.
+type Rules struct {
+	// Lease names the lease.
+	Lease types.NamespacedName
+
+	// Resources are what is fenced: "widgets", or "widgets/status" for
+	// writes to the status, which then need the token in .status.fence. No
+	// other subresource can carry a token: grant the writers none.
+	Resources []schema.GroupResource
+
+	// The writers that the fence binds: the operator, wherever it runs.
+	// Everybody else (people, Atoll's own controllers) is free, since nobody
+	// else knows of leaders. Users are full names. A service account is bound
+	// in Atoll and in every member.
+	Users           []string
+	ServiceAccounts []types.NamespacedName
+}
+
+// InstallFence has the server refuse a bound writer's write
+//
+//   - that carries no token of the lease,
+//   - whose token is older than the lease, as the server has last seen it,
+//   - whose token is older than the one on the object that it replaces;
+//     this is checked in the same step as the write is made,
+//   - or that deletes an object which does not carry the present token, or
+//     does not name the object's resourceVersion as a precondition.
+//
+// It makes the lease if it is not there, and replaces what an earlier call made
+// for the same lease. The config is of an administrator of the Atoll workspace,
+// not of a member. Servers begin to refuse about a second after it returns.
+func InstallFence(ctx context.Context, cfg *rest.Config, rules Rules) error {
+	fail := func(err error) error { return fmt.Errorf("install the fence of Lease %s: %w", rules.Lease, err) }
+	if err := rules.validate(); err != nil {
+		return fail(err)
+	}
+	if err := ensureLease(ctx, cfg, rules.Lease); err != nil {
+		return fail(err)
+	}
+	client, err := admissionclient.NewForConfig(cfg)
+	if err != nil {
+		return fail(err)
+	}
+	options := metav1.ApplyOptions{FieldManager: fieldManager, Force: true}
+	install := func(policy *admission.ValidatingAdmissionPolicyApplyConfiguration, binding *admission.ValidatingAdmissionPolicyBindingApplyConfiguration) error {
+		if _, err := client.ValidatingAdmissionPolicies().Apply(ctx, policy, options); err != nil {
+			return fail(err)
+		}
+		if _, err := client.ValidatingAdmissionPolicyBindings().Apply(ctx, binding, options); err != nil {
+			return fail(err)
+		}
+		return nil
+	}
+	if err := install(rules.objectsPolicy()); err != nil {
+		return err
+	}
+	return install(rules.leasePolicy())
+}
+
+// RemoveFence removes what InstallFence made for a lease, but not the lease.
+func RemoveFence(ctx context.Context, cfg *rest.Config, lease types.NamespacedName) error {
+	client, err := admissionclient.NewForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("remove the fence of Lease %s: %w", lease, err)
+	}
+	for _, suffix := range []string{leaseSuffix, objectsSuffix} {
+		name := fenceName(lease, suffix)
+		for _, err := range []error{
+			client.ValidatingAdmissionPolicyBindings().Delete(ctx, name, metav1.DeleteOptions{}),
+			client.ValidatingAdmissionPolicies().Delete(ctx, name, metav1.DeleteOptions{}),
+		} {
+			if err != nil && !apierrors.IsNotFound(err) {
+				return fmt.Errorf("remove the fence of Lease %s: %w", lease, err)
+			}
+		}
+	}
+	return nil
+}
+
+// IsFenced tells whether a fence refused a write because a later leadership has
+// begun. Who gets it leads no more, and should end.
+func IsFenced(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), fencedOff)
+}
+
+func (r Rules) validate() error {
+	switch {
+	case r.Lease.Namespace == "" || r.Lease.Name == "":
+		return errors.New("give both namespace and name of the lease")
+	case len(r.Resources) == 0:
+		return errors.New("no resources: name those that only the leader may write")
+	case len(r.Users)+len(r.ServiceAccounts) == 0:
+		return errors.New("no writers: name the users or service accounts that the operator runs as")
+	}
+	for _, res := range r.Resources {
+		if res.Resource == "" || strings.Contains(res.Resource+res.Group, "*") {
+			return fmt.Errorf("resource %q of group %q: name each resource, without wildcards", res.Resource, res.Group)
+		}
+		if _, sub, ok := strings.Cut(res.Resource, "/"); ok && sub != "status" {
+			return fmt.Errorf("resource %s: of the subresources only status can carry a token; deny the writers this one by RBAC", res)
+		}
+		if res == LeaseResource.GroupResource() {
+			return errors.New("leases cannot be fenced by a lease: nobody could take it from a dead leader")
+		}
+	}
+	if slices.Contains(r.Users, "") || slices.ContainsFunc(r.ServiceAccounts, func(n types.NamespacedName) bool {
+		return n.Namespace == "" || n.Name == ""
+	}) {
+		return errors.New("a writer without a name")
+	}
+	return nil
+}
+
+// ensureLease makes the lease, held by nobody, if it is not there.
+func ensureLease(ctx context.Context, cfg *rest.Config, name types.NamespacedName) error {
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return err
+	}
+	obj, err := leaseTo(&coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name},
+		Spec:       coordinationv1.LeaseSpec{LeaseTransitions: new(int32(0))},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = client.Resource(LeaseResource).Namespace(name.Namespace).Create(ctx, obj, metav1.CreateOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("make the lease: %w: call coordination.Install first, and make the namespace", err)
+	case apierrors.IsAlreadyExists(err):
+		return nil
+	}
+	return err
+}
