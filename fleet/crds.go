@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +17,12 @@ import (
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
+
+// installed are the types that have controllers here. A type without one would
+// take what people write and do nothing with it.
+func installed() []schema.GroupVersionResource {
+	return []schema.GroupVersionResource{v1alpha1.ClusterResource, v1alpha1.ResourceBindingResource}
+}
 
 // InstallCRDs installs or updates the fleet's types and returns when they are
 // served.
@@ -34,12 +41,15 @@ func InstallCRDs(ctx context.Context, cfg *rest.Config) error {
 		if err := yaml.Unmarshal(data, &crd.Object); err != nil {
 			return fmt.Errorf("install the fleet's types: %w", err)
 		}
+		if !slices.ContainsFunc(installed(), func(r schema.GroupVersionResource) bool { return r.GroupResource().String() == crd.GetName() }) {
+			continue
+		}
 		_, err := api.Apply(ctx, crd.GetName(), crd, metav1.ApplyOptions{FieldManager: "atoll-fleet", Force: true})
 		if err != nil {
 			return fmt.Errorf("install type %s: %w", crd.GetName(), err)
 		}
 	}
-	for _, gvr := range []schema.GroupVersionResource{v1alpha1.ClusterResource, v1alpha1.ResourceBindingResource} {
+	for _, gvr := range installed() {
 		if err := waitServed(ctx, client, gvr); err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
 )
 
 // minder looks after one cluster: it probes it, watches its nodes, and runs its
@@ -19,18 +20,11 @@ type minder struct {
 	leaving bool
 
 	mu      sync.Mutex
-	access  *access
+	access  *fleet.Access
 	stop    context.CancelFunc // ends what serves the present access
 	health  health
 	nodes   *nodes
 	trouble string // why the syncer does not run
-}
-
-// access is a way to a member.
-type access struct {
-	rest *rest.Config
-	// digest tells one kubeconfig from another.
-	digest string
 }
 
 func newMinder(c *controller, name string, presumed bool) *minder {
@@ -39,10 +33,10 @@ func newMinder(c *controller, name string, presumed bool) *minder {
 
 // serve makes the minder use this access, or with nil none. With the access that
 // it has already it goes on.
-func (m *minder) serve(a *access) {
+func (m *minder) serve(a *fleet.Access) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if a != nil && m.access != nil && m.access.digest == a.digest {
+	if a != nil && m.access != nil && m.access.Digest == a.Digest {
 		return
 	}
 	if m.stop != nil {
@@ -84,8 +78,8 @@ func (m *minder) observe(p *problem) observation {
 // nodes and the syncer. Both outlive failures and resume by themselves, but by
 // then pause for half a minute between attempts; so when the cluster turns Ready
 // again they are started anew.
-func (m *minder) run(ctx context.Context, a *access) {
-	cfg := rest.CopyConfig(a.rest)
+func (m *minder) run(ctx context.Context, a *fleet.Access) {
+	cfg := rest.CopyConfig(a.REST)
 	cfg.Timeout = probeTimeout
 	cfg.UserAgent = FieldManager
 	kube, err := kubernetes.NewForConfig(cfg)
@@ -114,7 +108,7 @@ func (m *minder) run(ctx context.Context, a *access) {
 }
 
 // start begins the watch of the nodes and the syncer; stop ends them.
-func (m *minder) start(ctx context.Context, a *access) (stop func()) {
+func (m *minder) start(ctx context.Context, a *fleet.Access) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() { m.runSyncer(ctx, a) })
@@ -148,12 +142,12 @@ func (m *minder) record(ctx context.Context, r result) (changed bool) {
 	return changed
 }
 
-func (m *minder) runSyncer(ctx context.Context, a *access) {
+func (m *minder) runSyncer(ctx context.Context, a *fleet.Access) {
 	for ctx.Err() == nil {
 		m.mu.Lock()
 		m.trouble = ""
 		m.mu.Unlock()
-		err := m.c.syncer(ctx, m.c.Term, m.name, a.rest)
+		err := m.c.syncer(ctx, m.c.Term, m.name, a.REST)
 		if ctx.Err() != nil {
 			return
 		}

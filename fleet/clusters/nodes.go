@@ -11,6 +11,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/atoll-dev/atoll/fleet"
+
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
@@ -19,8 +21,8 @@ type nodes struct{ informer cache.SharedIndexInformer }
 
 // watchNodes keeps the minder's nodes until ctx ends. The status is written with
 // the next probe: nodes report every few seconds, and there may be thousands.
-func (m *minder) watchNodes(ctx context.Context, a *access) {
-	cfg := rest.CopyConfig(a.rest)
+func (m *minder) watchNodes(ctx context.Context, a *fleet.Access) {
+	cfg := rest.CopyConfig(a.REST)
 	cfg.UserAgent = FieldManager
 	kube, err := kubernetes.NewForConfig(cfg)
 	if err != nil {

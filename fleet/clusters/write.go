@@ -2,9 +2,6 @@ package clusters
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -15,41 +12,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
 )
 
-// access finds the way to a cluster from the Secret that it names, or says what
-// is wrong and what to do. No message quotes what is in the Secret.
-func (c *controller) access(cluster *v1alpha1.Cluster) (*access, *problem) {
-	ref := cluster.Spec.KubeconfigSecretRef
-	where := fmt.Sprintf("Secret %s/%s", ref.Namespace, ref.Name)
-	invalid := func(format string, args ...any) (*access, *problem) {
-		return nil, &problem{v1alpha1.ReasonInvalidKubeConfig, fmt.Sprintf(format, args...)}
-	}
-	secret, exists := c.Object(schema.GroupKind{Kind: "Secret"}, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
-	if !exists {
-		return invalid("%s, which spec.kubeconfigSecretRef names, does not exist: join the cluster again with `atoll join %s`", where, cluster.Name)
-	}
-	// Whoever may create Clusters must not be able to make the server use, and
-	// so reveal, any Secret.
-	if kind, _, _ := unstructured.NestedString(secret.Object, "type"); kind != v1alpha1.KubeconfigSecretType {
-		return invalid("%s has type %q: a kubeconfig's Secret has type %s", where, kind, v1alpha1.KubeconfigSecretType)
-	}
-	encoded, _, _ := unstructured.NestedString(secret.Object, "data", v1alpha1.KubeconfigSecretKey)
-	data, err := base64.StdEncoding.DecodeString(encoded)
-	if err != nil || len(data) == 0 {
-		return invalid("%s has nothing under the key %q: put the kubeconfig there", where, v1alpha1.KubeconfigSecretKey)
-	}
-	cfg, err := fleet.MemberConfig(data)
+// access finds the way to a cluster, or says what is wrong.
+func (c *controller) access(cluster *v1alpha1.Cluster) (*fleet.Access, *problem) {
+	a, err := c.Access(cluster)
 	if err != nil {
-		return invalid("the kubeconfig in %s cannot be used: %v", where, err)
+		return nil, &problem{v1alpha1.ReasonInvalidKubeConfig, err.Error()}
 	}
-	sum := sha256.Sum256(data)
-	return &access{rest: cfg, digest: hex.EncodeToString(sum[:])}, nil
+	return a, nil
 }
 
 // writeStatus writes what is new about a cluster, and tells whether anything was.
@@ -114,9 +89,11 @@ func replaceCondition(conditions []metav1.Condition, condition metav1.Condition)
 	return append(out, condition)
 }
 
-// patchStatus writes the whole status; it fails with a conflict if the Cluster is
+// patchStatus writes the whole status but the front proxy, which is not this
+// controller's; it fails with a conflict if the Cluster is
 // not the one that was looked at.
 func (c *controller) patchStatus(ctx context.Context, cluster *v1alpha1.Cluster, status v1alpha1.ClusterStatus) error {
+	status.FrontProxy = nil
 	u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&status)
 	if err != nil {
 		return fmt.Errorf("encode the status of cluster %s: %w", cluster.Name, err)

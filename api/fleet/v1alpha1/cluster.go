@@ -86,6 +86,10 @@ type ClusterStatus struct {
 	// is refreshed when something changes and at least every minute or so.
 	// +optional
 	LastProbeTime *metav1.Time `json:"lastProbeTime,omitempty"`
+	// FrontProxy is how the member's API server proves to be itself where it passes
+	// requests on. It is read from members that are to serve a SharedAPI.
+	// +optional
+	FrontProxy *FrontProxy `json:"frontProxy,omitempty"`
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }

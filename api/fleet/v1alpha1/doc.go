@@ -1,6 +1,7 @@
 // Package v1alpha1 holds the nouns of the fleet: the Cluster that a person
-// registers, and the ResourceBinding that says where one object runs, why, and
-// what each cluster reports of it.
+// registers, the ResourceBinding that says where one object runs, why, and what
+// each cluster reports of it, and the SharedAPI that has clusters serve API groups
+// of the control plane.
 //
 // +kubebuilder:object:generate=true
 // +groupName=fleet.atoll.dev
@@ -26,6 +27,7 @@ const Version = "v1alpha1"
 var (
 	ClusterResource         = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "clusters"}
 	ResourceBindingResource = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "resourcebindings"}
+	SharedAPIResource       = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "sharedapis"}
 )
 
 //go:embed crds/*.yaml

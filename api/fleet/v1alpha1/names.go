@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -20,6 +21,27 @@ const (
 	ClusterAnnotation = Group + "/cluster"
 	// SourceUIDAnnotation is the UID of the object in the control plane.
 	SourceUIDAnnotation = Group + "/source-uid"
+)
+
+// Marks on what makes a member serve a SharedAPI. The label is another than
+// ManagedLabel, so that syncers, which answer for everything that carries theirs,
+// do not hear of it.
+const (
+	// ManagedByLabel (ManagedByAtoll) is on every such object.
+	ManagedByLabel = Group + "/managed-by"
+	ManagedByAtoll = "atoll"
+	// SharedAPIAnnotation names the SharedAPI, on what is there for one alone.
+	SharedAPIAnnotation = Group + "/shared-api"
+)
+
+// How servers announce, in the control plane, where members reach them: each by a
+// Lease in SystemNamespace that carries MemberEndpointLabel and, as
+// AddressAnnotation, host:port. Whoever did not renew it for MemberEndpointExpiry
+// is gone.
+const (
+	MemberEndpointLabel  = Group + "/member-endpoint"
+	AddressAnnotation    = Group + "/address"
+	MemberEndpointExpiry = 30 * time.Second
 )
 
 // What people write on objects in the control plane.
@@ -43,6 +65,9 @@ const (
 	BindingFinalizer = Group + "/empty-members"
 	// ClusterFinalizer keeps a Cluster until nothing is bound to it.
 	ClusterFinalizer = Group + "/leave"
+	// ExposeFinalizer keeps a SharedAPI, and a Cluster that serves one, until
+	// nothing of it is left in the member.
+	ExposeFinalizer = Group + "/expose"
 
 	// SystemNamespace holds the fleet's own Secrets.
 	SystemNamespace = "atoll-system"

@@ -1,0 +1,130 @@
+package expose
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+func TestFrontProxy(t *testing.T) {
+	tests := []struct {
+		name   string
+		change map[string]string
+		want   string // part of the error
+	}{
+		{"whole", nil, ""},
+		{"no CA", map[string]string{"requestheader-client-ca-file": ""}, "no front-proxy authority"},
+		{"a CA that is none", map[string]string{"requestheader-client-ca-file": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"}, "no front-proxy authority"},
+		{"names that cannot be read do not mean any name", map[string]string{"requestheader-allowed-names": "front-proxy-client"}, "requestheader-allowed-names"},
+		{"no header for the user", map[string]string{"requestheader-username-headers": "[]"}, "does not say who its user is"},
+	}
+	for _, tt := range tests {
+		published := authority(t)
+		for key, value := range tt.change {
+			if err := unstructured.SetNestedField(published.Object, value, "data", key); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := frontProxy(published)
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: error %v, want one about %q", tt.name, err, tt.want)
+		}
+		if err == nil && (!slices.Equal(got.AllowedNames, []string{"front-proxy-client"}) || !slices.Equal(got.UsernameHeaders, []string{"X-Remote-User"}) ||
+			!slices.Equal(got.GroupHeaders, []string{"X-Remote-Group"}) || !slices.Equal(got.ExtraHeaderPrefixes, []string{"X-Remote-Extra-"})) {
+			t.Errorf("%s: read %+v", tt.name, got)
+		}
+	}
+}
+
+func TestSharesAuthority(t *testing.T) {
+	read := func() *v1alpha1.FrontProxy {
+		a, err := frontProxy(authority(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	east, west := read(), read()
+	both := &v1alpha1.FrontProxy{CABundle: append(slices.Clone(west.CABundle), east.CABundle...)}
+	member := func(name string, a *v1alpha1.FrontProxy) *v1alpha1.Cluster {
+		return &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1alpha1.ClusterStatus{FrontProxy: a}}
+	}
+	tests := []struct {
+		name   string
+		others []*v1alpha1.Cluster
+		want   string
+	}{
+		{"alone", []*v1alpha1.Cluster{member("east", east), member("north", nil)}, ""},
+		{"its own", []*v1alpha1.Cluster{member("west", west)}, ""},
+		{"the same", []*v1alpha1.Cluster{member("west", east)}, "west"},
+		{"one of two", []*v1alpha1.Cluster{member("west", both)}, "west"},
+	}
+	for _, tt := range tests {
+		if got, shares := sharesAuthority("east", east, tt.others); got != tt.want || shares != (tt.want != "") {
+			t.Errorf("%s: %q %v, want %q", tt.name, got, shares, tt.want)
+		}
+	}
+}
+
+func TestSightings(t *testing.T) {
+	s := sightings{}
+	start := time.Unix(0, 0)
+	renewed := func(l *unstructured.Unstructured, at string) *unstructured.Unstructured {
+		// A clock that is wrong by years: what counts is that it moves.
+		_ = unstructured.SetNestedField(l.Object, at, "spec", "renewTime")
+		return l
+	}
+	one, two := lease("one", "10.0.0.1:7443"), lease("two", "10.0.0.2:7443")
+	steps := []struct {
+		name   string
+		after  time.Duration
+		leases []*unstructured.Unstructured
+		want   string
+		until  time.Duration
+	}{
+		{"both are new", 0, []*unstructured.Unstructured{two, one}, "10.0.0.1:7443 10.0.0.2:7443", 30 * time.Second},
+		{"one renews", 20 * time.Second, []*unstructured.Unstructured{renewed(one.DeepCopy(), "1999-01-01T00:00:00Z"), two}, "10.0.0.1:7443 10.0.0.2:7443", 10 * time.Second},
+		{"the other does not", 30 * time.Second, []*unstructured.Unstructured{renewed(one.DeepCopy(), "1999-01-01T00:00:00Z"), two}, "10.0.0.1:7443", 20 * time.Second},
+		{"it comes back", 40 * time.Second, []*unstructured.Unstructured{renewed(two.DeepCopy(), "1999-01-01T00:00:00Z")}, "10.0.0.2:7443", 30 * time.Second},
+		{"as another", 50 * time.Second, []*unstructured.Unstructured{func() *unstructured.Unstructured {
+			l := renewed(two.DeepCopy(), "1999-01-01T00:00:00Z")
+			l.SetUID(types.UID("another"))
+			return l
+		}()}, "10.0.0.2:7443", 30 * time.Second},
+		{"no server", 60 * time.Second, nil, "", 0},
+	}
+	for _, step := range steps {
+		got, until := s.live(step.leases, start.Add(step.after))
+		var names []string
+		for _, a := range got {
+			names = append(names, a.String())
+		}
+		if strings.Join(names, " ") != step.want || until != step.until {
+			t.Errorf("%s: %v for %v, want %s for %v", step.name, names, until, step.want, step.until)
+		}
+	}
+	if len(s) != 0 {
+		t.Errorf("remembers %v, which is gone", s)
+	}
+}
+
+func TestEndpoint(t *testing.T) {
+	for address, want := range map[string]string{
+		"10.0.0.1:7443": "10.0.0.1:7443", "[fd00::1]:7443": "[fd00::1]:7443", "[::ffff:10.0.0.1]:7443": "10.0.0.1:7443",
+		"": "", "atoll.example:7443": "", "10.0.0.1": "", "10.0.0.1:0": "", "127.0.0.1:7443": "", "[::1]:7443": "",
+		"0.0.0.0:7443": "", "169.254.1.1:7443": "", "[fe80::1%eth0]:7443": "", "224.0.0.1:7443": "",
+	} {
+		got, usable := endpoint(address)
+		if usable != (want != "") || usable && got != netip.MustParseAddrPort(want) {
+			t.Errorf("%q: %v %v, want %q", address, got, usable, want)
+		}
+	}
+}

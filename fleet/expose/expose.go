@@ -1,0 +1,316 @@
+// Package expose has member clusters serve API groups of the control plane. For
+// each member that a SharedAPI chooses it keeps there what aggregation needs: the
+// APIServices, the Service and the addresses behind it, and roles; and it removes
+// all of it, and nothing else, when the member is not to serve the groups any more.
+//
+// What it must not forget stands in the control plane: before the first write to a
+// member, its Cluster has a finalizer and the SharedAPI an entry for it, and both
+// go only when the member is known to hold nothing of it.
+package expose
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
+)
+
+// FieldManager owns what is applied to members, and in the control plane the
+// status of SharedAPIs and the front proxy in that of Clusters.
+const FieldManager = "atoll-expose"
+
+const (
+	workers = 8
+	// gather is how long a change waits for more of its kind: a member that starts
+	// reports all that it has.
+	gather = 50 * time.Millisecond
+	// patience is the longest pause between attempts that fail.
+	patience = 30 * time.Second
+)
+
+// key is what a worker reconciles: a member, a SharedAPI, or with neither the list
+// of servers.
+type key struct{ cluster, shared string }
+
+type controller struct {
+	*fleet.Term
+	ca []byte
+	// reach gives a client of a member, and what tells one way to it from another.
+	reach func(*v1alpha1.Cluster) (dyn dynamic.Interface, digest string, err error)
+	queue workqueue.TypedRateLimitingInterface[key]
+
+	shared, crds, leases cache.SharedIndexInformer
+
+	// lifetime of the watches of members.
+	ctx     context.Context
+	running sync.WaitGroup
+
+	mu        sync.Mutex
+	seen      sightings
+	addresses []netip.AddrPort
+	members   map[string]*member
+	verdicts  map[key]verdict // by cluster and SharedAPI
+}
+
+// With makes the controller of SharedAPIs. ca, in PEM, is what members verify the
+// servers of the control plane with.
+func With(ca []byte) fleet.Controller {
+	return func(ctx context.Context, term *fleet.Term) error {
+		return newController(term, ca, throughKubeconfig(term)).run(ctx)
+	}
+}
+
+func throughKubeconfig(term *fleet.Term) func(*v1alpha1.Cluster) (dynamic.Interface, string, error) {
+	return func(cluster *v1alpha1.Cluster) (dynamic.Interface, string, error) {
+		access, err := term.Access(cluster)
+		if err != nil {
+			return nil, "", err
+		}
+		cfg := rest.CopyConfig(access.REST)
+		cfg.QPS, cfg.Burst = -1, -1
+		cfg.UserAgent = FieldManager
+		dyn, err := dynamic.NewForConfig(cfg)
+		if err != nil {
+			return nil, "", fmt.Errorf("make a client of cluster %s: %w", cluster.Name, err)
+		}
+		return dyn, access.Digest, nil
+	}
+}
+
+func newController(term *fleet.Term, ca []byte, reach func(*v1alpha1.Cluster) (dynamic.Interface, string, error)) *controller {
+	watch := func(gvr schema.GroupVersionResource, namespace string, only func(*metav1.ListOptions)) cache.SharedIndexInformer {
+		return dynamicinformer.NewFilteredDynamicInformer(term.Dynamic, gvr, namespace, 0, cache.Indexers{}, only).Informer()
+	}
+	return &controller{
+		Term: term, ca: ca, reach: reach,
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[key](100*time.Millisecond, patience),
+			workqueue.TypedRateLimitingQueueConfig[key]{Name: "fleet_expose", Clock: term.Clock}),
+		shared: watch(v1alpha1.SharedAPIResource, metav1.NamespaceAll, nil),
+		crds:   watch(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, metav1.NamespaceAll, nil),
+		leases: watch(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, v1alpha1.SystemNamespace,
+			func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.MemberEndpointLabel }),
+		seen: sightings{}, members: map[string]*member{}, verdicts: map[key]verdict{},
+	}
+}
+
+func (c *controller) run(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer c.running.Wait()
+	defer stop()
+	defer c.queue.ShutDown()
+	c.ctx = ctx
+	if err := c.listen(); err != nil {
+		return fmt.Errorf("expose: watch the control plane: %w", err)
+	}
+	var synced []cache.InformerSynced
+	for _, i := range []cache.SharedIndexInformer{c.shared, c.crds, c.leases} {
+		c.running.Go(func() { i.RunWithContext(ctx) })
+		synced = append(synced, i.HasSynced)
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		return nil
+	}
+	c.countServers()
+	fleet.Work(ctx, c.queue, workers, c.reconcile, c.failed)
+	return nil
+}
+
+func (c *controller) listen() error {
+	if err := c.shared.SetTransform(sharedAPI); err != nil {
+		return err
+	}
+	if err := c.crds.SetTransform(slimCRD); err != nil {
+		return err
+	}
+	every := func() { c.everyCluster() }
+	if err := on(c.shared, func(was, is *v1alpha1.SharedAPI) {
+		if is != nil {
+			c.queue.Add(key{shared: is.Name})
+		}
+		if was == nil || is == nil || matters(was, is) {
+			every()
+		}
+	}); err != nil {
+		return err
+	}
+	if err := on(c.crds, func(was, is *unstructured.Unstructured) {
+		if was == nil || is == nil || !equality.Semantic.DeepEqual(was.Object, is.Object) {
+			every()
+		}
+	}); err != nil {
+		return err
+	}
+	if err := on(c.leases, func(_, _ *unstructured.Unstructured) { c.queue.Add(key{}) }); err != nil {
+		return err
+	}
+	return c.OnCluster(func(was, is *v1alpha1.Cluster) {
+		if is == nil {
+			is = was
+		}
+		c.queue.Add(key{cluster: is.Name})
+		// One that comes, goes or is labelled may be chosen; of one whose authority
+		// changes, others must know.
+		if was == nil || was == is || !equality.Semantic.DeepEqual(was.Labels, is.Labels) {
+			for _, s := range c.sharedAPIs() {
+				c.queue.Add(key{shared: s.Name})
+			}
+		}
+		if was != nil && !equality.Semantic.DeepEqual(was.Status.FrontProxy, is.Status.FrontProxy) {
+			every()
+		}
+	})
+}
+
+// matters tells whether a change of a SharedAPI is any to the members: most are
+// news from them.
+func matters(was, is *v1alpha1.SharedAPI) bool {
+	names := func(s *v1alpha1.SharedAPI) (out []string) {
+		for _, e := range s.Status.Clusters {
+			out = append(out, e.Name)
+		}
+		return out
+	}
+	return was.UID != is.UID || !equality.Semantic.DeepEqual(was.Spec, is.Spec) || !slices.Equal(was.Finalizers, is.Finalizers) ||
+		!was.DeletionTimestamp.Equal(is.DeletionTimestamp) || !slices.Equal(names(was), names(is))
+}
+
+func on[T any](i cache.SharedIndexInformer, f func(was, is *T)) error {
+	_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) {
+			if is, ok := obj.(*T); ok {
+				f(nil, is)
+			}
+		},
+		UpdateFunc: func(before, after any) {
+			was, _ := before.(*T)
+			if is, ok := after.(*T); ok {
+				f(was, is)
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = gone.Obj
+			}
+			if was, ok := obj.(*T); ok {
+				f(was, nil)
+			}
+		},
+	})
+	return err
+}
+
+// sharedAPI makes the informer hold what it is instead of maps.
+func sharedAPI(obj any) (any, error) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return obj, nil
+	}
+	u.SetManagedFields(nil)
+	out := &v1alpha1.SharedAPI{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out); err != nil {
+		return obj, nil // never found by the controller, which then does nothing
+	}
+	return out, nil
+}
+
+// slimCRD keeps of a CRD what says which versions of its group are served: the
+// schemas of hundreds of them would be most of the memory.
+func slimCRD(obj any) (any, error) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return obj, nil
+	}
+	out := &unstructured.Unstructured{Object: map[string]any{"apiVersion": u.GetAPIVersion(), "kind": u.GetKind()}}
+	out.SetName(u.GetName())
+	out.SetDeletionTimestamp(u.GetDeletionTimestamp())
+	group, _, _ := unstructured.NestedString(u.Object, "spec", "group")
+	var versions []any
+	all, _, _ := unstructured.NestedSlice(u.Object, "spec", "versions")
+	for _, v := range all {
+		if fields, ok := v.(map[string]any); ok {
+			versions = append(versions, map[string]any{"name": fields["name"], "served": fields["served"]})
+		}
+	}
+	out.Object["spec"] = map[string]any{"group": group, "versions": versions}
+	status := "False"
+	if established(u) {
+		status = "True"
+	}
+	out.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Established", "status": status}}}
+	return out, nil
+}
+
+func (c *controller) sharedAPIs() []*v1alpha1.SharedAPI { return list[v1alpha1.SharedAPI](c.shared) }
+
+func list[T any](i cache.SharedIndexInformer) []*T {
+	var out []*T
+	for _, obj := range i.GetStore().List() {
+		if t, ok := obj.(*T); ok {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+func (c *controller) everyCluster() {
+	for _, cluster := range c.Clusters() {
+		c.queue.AddAfter(key{cluster: cluster.Name}, gather)
+	}
+}
+
+func (c *controller) reconcile(ctx context.Context, k key) error {
+	switch {
+	case k.cluster != "":
+		return c.reconcileCluster(ctx, k.cluster)
+	case k.shared != "":
+		return c.reconcileShared(ctx, k.shared)
+	}
+	if c.countServers() {
+		c.everyCluster()
+	}
+	return nil
+}
+
+// countServers finds out which servers are there, and tells whether others were.
+func (c *controller) countServers() (changed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	addresses, until := c.seen.live(list[unstructured.Unstructured](c.leases), c.Clock.Now())
+	if until > 0 {
+		c.queue.AddAfter(key{}, until)
+	}
+	changed = !slices.Equal(addresses, c.addresses)
+	c.addresses = addresses
+	return changed
+}
+
+func (c *controller) servers() []netip.AddrPort {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.addresses
+}
+
+func (c *controller) failed(k key, err error) (again bool) {
+	if !apierrors.IsConflict(err) {
+		c.Log.Warn("cannot expose shared APIs; will try again", "cluster", k.cluster, "sharedapi", k.shared, "error", err)
+	}
+	return true
+}

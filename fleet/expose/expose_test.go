@@ -1,0 +1,269 @@
+package expose
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+const (
+	wantWidgets = "Namespace/atoll-system Service/atoll EndpointSlice/atoll-v4-7443 ClusterRole/atoll:edit:a.example ClusterRole/atoll:view:a.example APIService/v1.a.example"
+)
+
+type objects = []*unstructured.Unstructured
+
+// world is a control plane with group a.example and one server.
+func world(more ...*unstructured.Unstructured) objects {
+	return append(objects{crd("widgets", "a.example", "True", "v1"), lease("one", "10.0.0.1:7443")}, more...)
+}
+
+func TestExposeAndRemove(t *testing.T) {
+	s := open(t, world(shared("s", []string{"east"}, "a.example")), map[string][]*unstructured.Unstructured{
+		"east": {authority(t)}, "west": {authority(t)}})
+	s.having("east", wantWidgets)
+	s.reporting("s east=Exposed[a.example/v1]")
+	if got := s.has("west"); got != "" {
+		t.Errorf("west, which nobody chose, has %s", got)
+	}
+	s.eventually("the front proxy is known", func() bool {
+		u, err := s.control.Tracker().Get(v1alpha1.ClusterResource, "", "east")
+		if err != nil {
+			t.Fatal(err)
+		}
+		names, _, _ := unstructured.NestedStringSlice(u.(*unstructured.Unstructured).Object, "status", "frontProxy", "allowedNames")
+		return len(names) == 1 && names[0] == "front-proxy-client"
+	})
+
+	// West too, then only west.
+	s.change(s.control, v1alpha1.SharedAPIResource, "", "s", func(u *unstructured.Unstructured) {
+		_ = unstructured.SetNestedStringSlice(u.Object, []string{"east", "west"}, "spec", "clusters")
+	})
+	s.reporting("s east=Exposed[a.example/v1] west=Exposed[a.example/v1]")
+	s.change(s.control, v1alpha1.SharedAPIResource, "", "s", func(u *unstructured.Unstructured) {
+		_ = unstructured.SetNestedStringSlice(u.Object, []string{"west"}, "spec", "clusters")
+	})
+	s.having("east", "")
+	s.reporting("s west=Exposed[a.example/v1]")
+
+	s.change(s.control, v1alpha1.SharedAPIResource, "", "s", begone)
+	s.having("west", "")
+	s.eventually("the SharedAPI is gone", func() bool { return !s.exists(s.control, v1alpha1.SharedAPIResource, "", "s") })
+	for _, name := range []string{"east", "west"} {
+		s.eventually(name+" is let go", func() bool {
+			u, err := s.control.Tracker().Get(v1alpha1.ClusterResource, "", name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, known, _ := unstructured.NestedMap(u.(*unstructured.Unstructured).Object, "status", "frontProxy")
+			return len(u.(*unstructured.Unstructured).GetFinalizers()) == 0 && !known
+		})
+	}
+}
+
+func TestRepair(t *testing.T) {
+	s := open(t, world(shared("s", []string{"east"}, "a.example")), map[string][]*unstructured.Unstructured{"east": {authority(t)}})
+	s.reporting("s east=Exposed[a.example/v1]")
+	east := s.members["east"]
+
+	s.drop(east, apiServices, "", "v1.a.example")
+	s.having("east", wantWidgets)
+
+	s.change(east, apiServices, "", "v1.a.example", func(u *unstructured.Unstructured) {
+		_ = unstructured.SetNestedField(u.Object, "elsewhere", "spec", "service", "name")
+	})
+	s.eventually("the edit is undone", func() bool {
+		u, err := east.Tracker().Get(apiServices, "", "v1.a.example")
+		if err != nil {
+			return false
+		}
+		name, _, _ := unstructured.NestedString(u.(*unstructured.Unstructured).Object, "spec", "service", "name")
+		return name == Service
+	})
+
+	services := resourceOf(t, "Service")
+	s.change(east, services, v1alpha1.SystemNamespace, Service, func(u *unstructured.Unstructured) {
+		_ = unstructured.SetNestedSlice(u.Object, []any{map[string]any{"name": "https", "port": int64(444)}}, "spec", "ports")
+	})
+	s.eventually("the port is put right", func() bool {
+		u, err := east.Tracker().Get(services, v1alpha1.SystemNamespace, Service)
+		if err != nil {
+			return false
+		}
+		ports, _, _ := unstructured.NestedSlice(u.(*unstructured.Unstructured).Object, "spec", "ports")
+		return len(ports) == 1 && ports[0].(map[string]any)["port"] == int64(443)
+	})
+}
+
+// TestUnavailable: what the member says of its way to us is passed on.
+func TestUnavailable(t *testing.T) {
+	s := open(t, world(shared("s", []string{"east"}, "a.example")), map[string][]*unstructured.Unstructured{"east": {authority(t)}})
+	s.reporting("s east=Exposed[a.example/v1]")
+	s.change(s.members["east"], apiServices, "", "v1.a.example", func(u *unstructured.Unstructured) {
+		u.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Available", "status": "False", "message": "no route to host"}}}
+	})
+	s.reporting("s east=Unavailable")
+}
+
+// TestFollow: versions and servers come and go, also while nobody leads.
+func TestFollow(t *testing.T) {
+	s := open(t, world(shared("s", []string{"east"}, "a.example")), map[string][]*unstructured.Unstructured{"east": {authority(t)}})
+	s.reporting("s east=Exposed[a.example/v1]")
+
+	s.change(s.control, crdResource, "", "widgets.a.example", func(u *unstructured.Unstructured) {
+		u.Object["spec"] = crd("widgets", "a.example", "True", "v1", "v2").Object["spec"]
+	})
+	s.reporting("s east=Exposed[a.example/v1 a.example/v2]")
+	s.change(s.control, crdResource, "", "widgets.a.example", func(u *unstructured.Unstructured) {
+		u.Object["spec"] = crd("widgets", "a.example", "True", "!v1", "v2").Object["spec"]
+	})
+	s.reporting("s east=Exposed[a.example/v2]")
+	s.eventually("the old version is gone", func() bool { return !strings.Contains(s.has("east"), "APIService/v1.a.example") })
+
+	s.add(s.control, leaseResource, lease("two", "10.0.0.2:8443"))
+	s.eventually("the second server is known", func() bool { return strings.Contains(s.has("east"), "atoll-v4-8443") })
+	s.drop(s.control, leaseResource, v1alpha1.SystemNamespace, "two")
+	s.eventually("the second server is taken out", func() bool { return !strings.Contains(s.has("east"), "atoll-v4-8443") })
+
+	s.drop(s.control, crdResource, "", "widgets.a.example")
+	s.reporting("s east=NoSuchGroup")
+	s.having("east", "")
+}
+
+func TestRefused(t *testing.T) {
+	foreign := plain("apiregistration.k8s.io/v1", apiServiceKind, "", "v1.a.example", map[string]any{
+		"spec": map[string]any{"group": "a.example", "version": "v1"}})
+	same := authority(t)
+	tests := []struct {
+		name    string
+		control objects
+		east    objects
+		west    objects
+		want    string
+	}{
+		{"the member has the group", world(shared("s", []string{"east"}, "a.example")), objects{authority(t), foreign}, nil, "s east=GroupConflict"},
+		{"no front proxy", world(shared("s", []string{"east"}, "a.example")), nil, nil, "s east=NoFrontProxy"},
+		{"no such group", world(shared("s", []string{"east"}, "b.example")), objects{authority(t)}, nil, "s east=NoSuchGroup"},
+		{"no such cluster", world(shared("s", []string{"north"}, "a.example")), nil, nil, "s north=NoSuchCluster"},
+		{"no server", objects{crd("widgets", "a.example", "True", "v1"), lease("one", "127.0.0.1:7443")}[:2:2], nil, nil, ""},
+		{"one authority for two", world(shared("s", []string{"east", "west"}, "a.example")), objects{same.DeepCopy()}, objects{same.DeepCopy()},
+			"s east=SharedAuthority west=SharedAuthority"},
+		{"two SharedAPIs for one group", world(shared("s", []string{"east"}, "a.example"), shared("t", []string{"east"}, "a.example")), objects{authority(t)}, nil,
+			"s east=Exposed[a.example/v1]; t east=GroupConflict"},
+		{"a Service of others in the way", world(shared("s", []string{"east"}, "a.example")),
+			objects{authority(t), plain("v1", "Service", v1alpha1.SystemNamespace, Service, nil)}, nil, "s east=GroupConflict"},
+	}
+	// The server announces itself where only its own machine finds it.
+	tests[4].control = append(tests[4].control, shared("s", []string{"east"}, "a.example"))
+	tests[4].east, tests[4].want = objects{authority(t)}, "s east=NoServers"
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := open(t, tt.control, map[string][]*unstructured.Unstructured{"east": tt.east, "west": tt.west})
+			s.reporting(tt.want)
+			// Of two with one authority, one may be done when the other's is read: then
+			// it keeps what it has, and servers refuse both.
+			if !strings.Contains(tt.want, v1alpha1.ExposureSharedAuthority) &&
+				strings.Contains(s.has("east"), apiServiceKind) != strings.Contains(tt.want, "Exposed") {
+				t.Errorf("east has %s", s.has("east"))
+			}
+			for _, o := range tt.east {
+				if !s.exists(s.members["east"], resourceOf(t, o.GetKind()), o.GetNamespace(), o.GetName()) {
+					t.Errorf("%s %s of the member is gone", o.GetKind(), o.GetName())
+				}
+			}
+		})
+	}
+}
+
+// TestUnreachable: nothing is forgotten while a member does not answer, also not
+// by the next leader.
+func TestUnreachable(t *testing.T) {
+	s := open(t, world(shared("s", []string{"east"}, "a.example")), map[string][]*unstructured.Unstructured{"east": {authority(t)}})
+	s.reporting("s east=Exposed[a.example/v1]")
+	answers := func(status string) {
+		s.change(s.control, v1alpha1.ClusterResource, "", "east", func(u *unstructured.Unstructured) {
+			_ = unstructured.SetNestedSlice(u.Object, []any{ready(status)}, "status", "conditions")
+		})
+	}
+	answers("False")
+	s.reporting("s east=ClusterUnreachable")
+	s.change(s.control, v1alpha1.SharedAPIResource, "", "s", begone)
+	s.restart()
+	s.eventually("the new leader knows it too", func() bool { return s.reports() == "s east=ClusterUnreachable" })
+	if got := s.has("east"); got != wantWidgets {
+		t.Errorf("east, which does not answer, has %s", got)
+	}
+	answers("True")
+	s.having("east", "")
+	s.eventually("the SharedAPI is gone", func() bool { return !s.exists(s.control, v1alpha1.SharedAPIResource, "", "s") })
+}
+
+// TestNextLeader writes nothing where all is as it should be.
+func TestNextLeader(t *testing.T) {
+	s := open(t, world(shared("s", []string{"east"}, "a.example")), map[string][]*unstructured.Unstructured{"east": {authority(t)}})
+	s.reporting("s east=Exposed[a.example/v1]")
+	s.having("east", wantWidgets)
+	s.restart()
+	before := len(s.written())
+	// The new leader has done its round when it follows a change.
+	s.add(s.control, leaseResource, lease("two", "10.0.0.2:8443"))
+	s.eventually("the new leader acts", func() bool { return strings.Contains(s.has("east"), "atoll-v4-8443") })
+	s.reporting("s east=Exposed[a.example/v1]")
+	for _, w := range s.written()[before:] {
+		if w != "east patch endpointslices atoll-v4-8443" {
+			t.Errorf("the new leader wrote %s", w)
+		}
+	}
+}
+
+func TestLeave(t *testing.T) {
+	for _, orphan := range []bool{false, true} {
+		s := open(t, world(shared("s", []string{"east"}, "a.example")), map[string][]*unstructured.Unstructured{"east": {authority(t)}})
+		s.reporting("s east=Exposed[a.example/v1]")
+		s.change(s.control, v1alpha1.ClusterResource, "", "east", func(u *unstructured.Unstructured) {
+			begone(u)
+			if orphan {
+				u.SetAnnotations(map[string]string{v1alpha1.LeaveAnnotation: v1alpha1.LeaveOrphan})
+				_ = unstructured.SetNestedSlice(u.Object, []any{ready("False")}, "status", "conditions")
+			}
+		})
+		s.eventually("the Cluster is gone", func() bool { return !s.exists(s.control, v1alpha1.ClusterResource, "", "east") })
+		if got := s.has("east"); (got != "") != orphan {
+			t.Errorf("orphan %v: the member has %q", orphan, got)
+		}
+		s.reporting("s east=NoSuchCluster")
+	}
+}
+
+// TestOthersUntouched: what others put beside ours stays, and so does the namespace
+// that it is in.
+func TestOthersUntouched(t *testing.T) {
+	theirs := plain("v1", "Secret", v1alpha1.SystemNamespace, "theirs", nil)
+	api := plain("apiregistration.k8s.io/v1", apiServiceKind, "", "v1.b.example", map[string]any{"spec": map[string]any{"group": "b.example", "version": "v1"}})
+	s := open(t, world(shared("s", []string{"east"}, "a.example")), map[string][]*unstructured.Unstructured{"east": {authority(t), theirs, api}})
+	s.reporting("s east=Exposed[a.example/v1]")
+	s.change(s.control, v1alpha1.SharedAPIResource, "", "s", begone)
+	s.having("east", "")
+	east := s.members["east"]
+	namespaces, secrets := kinds()[0].gvr, kinds()[1].gvr
+	secrets.Resource = "secrets"
+	if !s.exists(east, namespaces, "", v1alpha1.SystemNamespace) || !s.exists(east, secrets, v1alpha1.SystemNamespace, "theirs") ||
+		!s.exists(east, apiServices, "", "v1.b.example") {
+		t.Error("what is somebody else's is gone")
+	}
+}
+
+// TestConflictInUse: a group that is exposed and then defined in the member as well
+// is not taken away from those who use it.
+func TestConflictInUse(t *testing.T) {
+	s := open(t, world(shared("s", []string{"east"}, "a.example")), map[string][]*unstructured.Unstructured{"east": {authority(t)}})
+	s.reporting("s east=Exposed[a.example/v1]")
+	s.add(s.members["east"], apiServices, plain("apiregistration.k8s.io/v1", apiServiceKind, "", "v9.a.example", map[string]any{
+		"spec": map[string]any{"group": "a.example", "version": "v9"}}))
+	s.reporting("s east=GroupConflict")
+	s.having("east", wantWidgets)
+	s.drop(s.members["east"], apiServices, "", "v9.a.example")
+	s.reporting("s east=Exposed[a.example/v1]")
+}

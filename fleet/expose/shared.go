@@ -1,0 +1,192 @@
+package expose
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+// verdict is how one member fares with one SharedAPI, as this term knows.
+type verdict struct {
+	exposed         bool
+	reason, message string
+	versions        []string
+	// clean: nothing of the SharedAPI is in the member, and nothing will be.
+	clean bool
+}
+
+func (v verdict) same(w verdict) bool {
+	return v.exposed == w.exposed && v.reason == w.reason && v.message == w.message && v.clean == w.clean && slices.Equal(v.versions, w.versions)
+}
+
+// judge takes down the verdict on each SharedAPI that concerns a member, and has
+// those reported that are news.
+func (c *controller) judge(cluster string, f func(*v1alpha1.SharedAPI) verdict) {
+	for _, s := range c.sharedAPIs() {
+		k := key{cluster: cluster, shared: s.Name}
+		now := f(s)
+		c.mu.Lock()
+		was, known := c.verdicts[k]
+		c.verdicts[k] = now
+		c.mu.Unlock()
+		if !known || !was.same(now) {
+			c.queue.Add(key{shared: s.Name})
+		}
+	}
+}
+
+func (c *controller) judged(cluster, shared string) (verdict, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v, known := c.verdicts[key{cluster: cluster, shared: shared}]
+	return v, known
+}
+
+func (c *controller) forget(shared string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.verdicts, func(k key, _ verdict) bool { return k.shared == shared })
+}
+
+// reconcileShared reports how the members fare, and lets a deleted SharedAPI go
+// when nothing of it is left in any.
+func (c *controller) reconcileShared(ctx context.Context, name string) error {
+	obj, exists, err := c.shared.GetStore().GetByKey(name)
+	s, ok := obj.(*v1alpha1.SharedAPI)
+	if err != nil || !exists || !ok {
+		c.forget(name)
+		return err
+	}
+	if s.DeletionTimestamp == nil && !slices.Contains(s.Finalizers, v1alpha1.ExposeFinalizer) {
+		return c.patchFinalizers(ctx, v1alpha1.SharedAPIResource, s, true)
+	}
+	status := c.statusOf(s)
+	if !equality.Semantic.DeepEqual(status, s.Status) {
+		return c.writeStatus(ctx, s, status)
+	}
+	if s.DeletionTimestamp != nil && len(s.Status.Clusters) == 0 {
+		return c.patchFinalizers(ctx, v1alpha1.SharedAPIResource, s, false)
+	}
+	return nil
+}
+
+// statusOf sums up what is known of the members.
+func (c *controller) statusOf(s *v1alpha1.SharedAPI) v1alpha1.SharedAPIStatus {
+	status := v1alpha1.SharedAPIStatus{ObservedGeneration: s.Generation, Conditions: slices.Clone(s.Status.Conditions)}
+	names := map[string]bool{}
+	for _, e := range s.Status.Clusters {
+		names[e.Name] = true
+	}
+	for _, n := range s.Spec.Clusters {
+		names[n] = true
+	}
+	for _, cluster := range c.Clusters() {
+		if s.Selects(cluster) {
+			names[cluster.Name] = true
+		}
+	}
+	chosen, exposed, reasons := 0, 0, map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		entry, selected, keep := c.entry(s, name)
+		if !keep {
+			continue
+		}
+		status.Clusters = append(status.Clusters, entry)
+		switch {
+		case selected && entry.Exposed:
+			chosen, exposed = chosen+1, exposed+1
+		case selected:
+			chosen++
+			fallthrough
+		default:
+			if reasons[entry.Reason] == "" {
+				reasons[entry.Reason] = fmt.Sprintf("%s: %s", name, entry.Message)
+			}
+		}
+	}
+	status.Exposed = fmt.Sprintf("%d/%d", exposed, chosen)
+	ready := metav1.Condition{Type: v1alpha1.SharedReady, Status: metav1.ConditionFalse, ObservedGeneration: s.Generation}
+	switch len(reasons) {
+	case 0:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, v1alpha1.ExposureExposed, "all chosen clusters serve the groups"
+	case 1:
+		for reason, message := range reasons {
+			ready.Reason, ready.Message = reason, message
+		}
+	default:
+		ready.Reason, ready.Message = v1alpha1.ExposureNotAllExposed, fmt.Sprintf("%s clusters serve the groups; see status.clusters", status.Exposed)
+	}
+	ready.LastTransitionTime = metav1.NewTime(c.Clock.Now())
+	meta.SetStatusCondition(&status.Conditions, ready)
+	return status
+}
+
+// entry is what the status says of one cluster, and whether it says anything.
+func (c *controller) entry(s *v1alpha1.SharedAPI, name string) (entry v1alpha1.ClusterExposure, selected, keep bool) {
+	was, entered := s.Exposure(name)
+	cluster, joined := c.Cluster(name)
+	v, judged := c.judged(name, s.Name)
+	selected = s.DeletionTimestamp == nil && (joined && cluster.DeletionTimestamp == nil && s.Selects(cluster) || !joined && slices.Contains(s.Spec.Clusters, name))
+	switch {
+	case !selected && (!joined || judged && v.clean):
+		// A Cluster goes only when the member is clean.
+		return entry, false, false
+	case !joined:
+		v = verdict{reason: v1alpha1.ExposureNoSuchCluster, message: "no cluster of this name has joined: `atoll join` it, or correct spec.clusters"}
+	case !selected && (!judged || v.exposed):
+		v = verdict{reason: v1alpha1.ExposureRemoving, message: "about to be removed from the member", versions: was.Versions}
+	case selected && (!judged || v.clean) && entered:
+		return was, true, true // what an earlier leader saw holds until there is news
+	case selected && (!judged || v.clean):
+		v = verdict{reason: v1alpha1.ExposureApplying, message: "about to be written to the member"}
+	}
+	entry = v1alpha1.ClusterExposure{Name: name, Exposed: v.exposed, Reason: v.reason, Message: v.message, Versions: v.versions,
+		LastTransitionTime: metav1.NewTime(c.Clock.Now())}
+	if entered && was.Exposed == entry.Exposed && was.Reason == entry.Reason {
+		entry.LastTransitionTime = was.LastTransitionTime
+	}
+	return entry, selected, true
+}
+
+// writeStatus writes the whole status, if the SharedAPI is as it was read.
+func (c *controller) writeStatus(ctx context.Context, s *v1alpha1.SharedAPI, status v1alpha1.SharedAPIStatus) error {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&status)
+	if err != nil {
+		return fmt.Errorf("encode the status of SharedAPI %s: %w", s.Name, err)
+	}
+	_, err = c.Dynamic.Resource(v1alpha1.SharedAPIResource).ApplyStatus(ctx, s.Name, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": "SharedAPI",
+		"metadata": map[string]any{"name": s.Name, "uid": string(s.UID), "resourceVersion": s.ResourceVersion},
+		"status":   fields,
+	}}, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("write the status of SharedAPI %s: %w", s.Name, err)
+	}
+	for _, e := range status.Clusters {
+		was, _ := s.Exposure(e.Name)
+		if was.Reason == e.Reason {
+			continue
+		}
+		level := corev1.EventTypeWarning
+		switch e.Reason {
+		case v1alpha1.ExposureExposed, v1alpha1.ExposureApplying, v1alpha1.ExposureRemoving:
+			level = corev1.EventTypeNormal
+		}
+		c.Events.Eventf(s, level, e.Reason, "Cluster %s: %s", e.Name, e.Message)
+	}
+	return nil
+}

@@ -1,0 +1,426 @@
+package expose
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/interpret"
+)
+
+var (
+	crdResource       = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	leaseResource     = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
+	configMapResource = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	apiServices       = kinds()[4].gvr
+)
+
+// stage is the controller between a control plane and members that are all fakes.
+type stage struct {
+	t       *testing.T
+	control *dynamicfake.FakeDynamicClient
+	members map[string]*dynamicfake.FakeDynamicClient
+
+	stop func() // ends the term of the controller
+
+	mu      sync.Mutex
+	uids    int
+	journal []string // writes: to whom, verb, resource, name
+}
+
+// open sets the stage: what is in the control plane, and in each member.
+func open(t *testing.T, control []*unstructured.Unstructured, members map[string][]*unstructured.Unstructured) *stage {
+	t.Helper()
+	s := &stage{t: t, members: map[string]*dynamicfake.FakeDynamicClient{}}
+	for name, objects := range members {
+		s.members[name] = s.fake(name, objects)
+		control = append(control, cluster(name))
+	}
+	s.control = s.fake("", control)
+	s.start()
+	return s
+}
+
+func (s *stage) written() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.journal)
+}
+
+// restart ends the term of the controller and begins that of another.
+func (s *stage) restart() {
+	s.t.Helper()
+	s.stop()
+	s.start()
+}
+
+// start runs a controller as a new leader would.
+func (s *stage) start() {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	term, err := fleet.TermOver(ctx, fleet.Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)},
+		kubefake.NewClientset(), s.control, nil, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	c := newController(term, []byte("the CA of Atoll"), func(c *v1alpha1.Cluster) (dynamic.Interface, string, error) {
+		if m, ok := s.members[c.Name]; ok {
+			return m, "digest", nil
+		}
+		return nil, "", errors.New("no kubeconfig")
+	})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := c.run(ctx); err != nil {
+			s.t.Error(err)
+		}
+	}()
+	s.stop = sync.OnceFunc(func() { cancel(); <-done })
+	s.t.Cleanup(s.stop)
+}
+
+func listKinds() map[schema.GroupVersionResource]string {
+	out := map[schema.GroupVersionResource]string{
+		v1alpha1.ClusterResource: "ClusterList", v1alpha1.ResourceBindingResource: "ResourceBindingList", v1alpha1.SharedAPIResource: "SharedAPIList",
+		crdResource: "CustomResourceDefinitionList", leaseResource: "LeaseList",
+		apiServices: "APIServiceList", {Version: "v1", Resource: "pods"}: "PodList",
+	}
+	for _, k := range kinds() {
+		out[k.gvr] = k.name + "List"
+	}
+	for _, k := range interpret.Kinds() {
+		out[k.GVR()] = k.Kind + "List"
+	}
+	return out
+}
+
+// fake is a client with just enough of server-side apply and of finalizers: an
+// applied object takes the place of the one before, but for its identity, a status
+// is merged by field, and what is being deleted goes with its last finalizer.
+func (s *stage) fake(name string, objects []*unstructured.Unstructured) *dynamicfake.FakeDynamicClient {
+	var initial []runtime.Object
+	for _, o := range objects {
+		if o.GetUID() == "" {
+			o.SetUID(types.UID(o.GetKind() + "-" + o.GetName()))
+		}
+		initial = append(initial, o)
+	}
+	c := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), listKinds(), initial...)
+	c.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if a, ok := action.(interface{ GetName() string }); ok && action.GetVerb() != "get" {
+			who := name
+			if who == "" {
+				who = "control"
+			}
+			s.journal = append(s.journal, strings.Join([]string{who, action.GetVerb(), action.GetResource().Resource, a.GetName()}, " "))
+		}
+		if a, ok := action.(clienttesting.PatchActionImpl); ok {
+			if a.PatchType == types.ApplyPatchType {
+				return s.apply(c, a)
+			}
+			return s.finalize(c, a)
+		}
+		return false, nil, nil
+	})
+	return c
+}
+
+func (s *stage) apply(c *dynamicfake.FakeDynamicClient, a clienttesting.PatchActionImpl) (bool, runtime.Object, error) {
+	desired := &unstructured.Unstructured{}
+	if err := desired.UnmarshalJSON(a.Patch); err != nil {
+		return true, nil, err
+	}
+	found, err := c.Tracker().Get(a.GetResource(), a.GetNamespace(), a.Name)
+	if apierrors.IsNotFound(err) {
+		s.uids++
+		desired.SetUID(types.UID(fmt.Sprintf("made-%d", s.uids)))
+		s.available(desired)
+		return true, desired, c.Tracker().Create(a.GetResource(), desired, a.GetNamespace())
+	}
+	if err != nil {
+		return true, nil, err
+	}
+	live := found.(*unstructured.Unstructured).DeepCopy()
+	if desired.GetUID() != "" && desired.GetUID() != live.GetUID() {
+		return true, nil, apierrors.NewConflict(a.GetResource().GroupResource(), a.Name, errors.New("another UID"))
+	}
+	if a.GetSubresource() == "status" {
+		status, _, _ := unstructured.NestedMap(live.Object, "status")
+		if status == nil {
+			status = map[string]any{}
+		}
+		delete(status, "frontProxy")
+		fields, _, _ := unstructured.NestedMap(desired.Object, "status")
+		for field, value := range fields {
+			status[field] = value
+		}
+		if live.GetKind() == "SharedAPI" && fields["clusters"] == nil {
+			delete(status, "clusters")
+		}
+		live.Object["status"] = status
+	} else {
+		if live.GetKind() == "Service" && !covers(live.Object["spec"], desired.Object["spec"]) {
+			// A port of another number stays beside the one that is applied.
+			return true, nil, apierrors.NewInvalid(live.GroupVersionKind().GroupKind(), a.Name, nil)
+		}
+		desired.SetUID(live.GetUID())
+		live = desired
+		s.available(live)
+	}
+	return true, live, c.Tracker().Update(a.GetResource(), live, a.GetNamespace())
+}
+
+// available is the part of the member's aggregator.
+func (s *stage) available(u *unstructured.Unstructured) {
+	if u.GetKind() == apiServiceKind {
+		u.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Available", "status": "True", "message": "all checks passed"}}}
+	}
+}
+
+func (s *stage) finalize(c *dynamicfake.FakeDynamicClient, a clienttesting.PatchActionImpl) (bool, runtime.Object, error) {
+	var patch struct {
+		Metadata struct {
+			Finalizers *[]string
+			Labels     map[string]*string
+		}
+		Spec map[string]any
+	}
+	if err := json.Unmarshal(a.Patch, &patch); err != nil {
+		return true, nil, err
+	}
+	found, err := c.Tracker().Get(a.GetResource(), a.GetNamespace(), a.Name)
+	if err != nil {
+		return true, nil, err
+	}
+	live := found.(*unstructured.Unstructured).DeepCopy()
+	labels := live.GetLabels()
+	for key, value := range patch.Metadata.Labels {
+		if value == nil {
+			delete(labels, key)
+		}
+	}
+	live.SetLabels(labels)
+	if patch.Spec != nil {
+		whole := &unstructured.Unstructured{}
+		if err := whole.UnmarshalJSON(a.Patch); err != nil && whole.Object == nil {
+			return true, nil, err
+		}
+		live.Object["spec"] = whole.Object["spec"]
+	}
+	if patch.Metadata.Finalizers != nil {
+		live.SetFinalizers(*patch.Metadata.Finalizers)
+	}
+	if live.GetDeletionTimestamp() != nil && len(live.GetFinalizers()) == 0 {
+		return true, live, c.Tracker().Delete(a.GetResource(), a.GetNamespace(), a.Name)
+	}
+	return true, live, c.Tracker().Update(a.GetResource(), live, a.GetNamespace())
+}
+
+func (s *stage) eventually(what string, ok func() bool) {
+	s.t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			s.t.Fatalf("not: %s\nSharedAPIs: %s\nmembers: %s", what, s.reports(), s.everything())
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// reports gives each SharedAPI with what it says of its members.
+func (s *stage) reports() string {
+	all, err := s.control.Resource(v1alpha1.SharedAPIResource).List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var out []string
+	for i := range all.Items {
+		entries, _, _ := unstructured.NestedSlice(all.Items[i].Object, "status", "clusters")
+		line := all.Items[i].GetName()
+		for _, e := range entries {
+			fields := e.(map[string]any)
+			line += fmt.Sprintf(" %v=%v", fields["name"], fields["reason"])
+			if fields["exposed"] == true {
+				line += fmt.Sprint(fields["versions"])
+			}
+		}
+		out = append(out, line)
+	}
+	slices.Sort(out)
+	return strings.Join(out, "; ")
+}
+
+func (s *stage) reporting(want string) {
+	s.t.Helper()
+	s.eventually("reports "+want, func() bool { return s.reports() == want })
+}
+
+// has lists what carries our label in a member.
+func (s *stage) has(member string) string {
+	var out []string
+	for _, k := range kinds() {
+		list, err := s.members[member].Resource(k.gvr).List(context.Background(), metav1.ListOptions{LabelSelector: ourLabel})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for i := range list.Items {
+			out = append(out, k.name+"/"+list.Items[i].GetName())
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+func (s *stage) everything() string {
+	out := ""
+	for name := range s.members {
+		out += "\n" + name + ": " + s.has(name)
+	}
+	return out
+}
+
+func (s *stage) having(member, want string) {
+	s.t.Helper()
+	s.eventually(member+" has "+want, func() bool { return s.has(member) == want })
+}
+
+// change edits an object wherever it is.
+func (s *stage) change(c *dynamicfake.FakeDynamicClient, gvr schema.GroupVersionResource, namespace, name string, edit func(*unstructured.Unstructured)) {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found, err := c.Tracker().Get(gvr, namespace, name)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	u := found.(*unstructured.Unstructured).DeepCopy()
+	edit(u)
+	if err := c.Tracker().Update(gvr, u, namespace); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *stage) exists(c *dynamicfake.FakeDynamicClient, gvr schema.GroupVersionResource, namespace, name string) bool {
+	_, err := c.Tracker().Get(gvr, namespace, name)
+	return err == nil
+}
+
+func (s *stage) drop(c *dynamicfake.FakeDynamicClient, gvr schema.GroupVersionResource, namespace, name string) {
+	s.t.Helper()
+	if err := c.Tracker().Delete(gvr, namespace, name); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *stage) add(c *dynamicfake.FakeDynamicClient, gvr schema.GroupVersionResource, u *unstructured.Unstructured) {
+	s.t.Helper()
+	if err := c.Tracker().Create(gvr, u, u.GetNamespace()); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// begone is what deletion does to what has a finalizer.
+func begone(u *unstructured.Unstructured) {
+	now := metav1.Now()
+	u.SetDeletionTimestamp(&now)
+}
+
+func plain(apiVersion, kind, namespace, name string, fields map[string]any) *unstructured.Unstructured {
+	u := object(apiVersion, kind, namespace, name, fields)
+	u.SetLabels(nil)
+	return u
+}
+
+func cluster(name string) *unstructured.Unstructured {
+	return plain("fleet.atoll.dev/v1alpha1", "Cluster", "", name, map[string]any{
+		"spec":   map[string]any{"kubeconfigSecretRef": map[string]any{"namespace": "atoll-system", "name": name}},
+		"status": map[string]any{"conditions": []any{ready("True")}}})
+}
+
+func ready(status string) map[string]any {
+	return map[string]any{"type": "Ready", "status": status, "reason": "Test", "message": "as the test says",
+		"lastTransitionTime": metav1.Now().UTC().Format(time.RFC3339)}
+}
+
+func shared(name string, clusters []string, groups ...string) *unstructured.Unstructured {
+	list := func(in []string) (out []any) {
+		for _, s := range in {
+			out = append(out, s)
+		}
+		return out
+	}
+	return plain("fleet.atoll.dev/v1alpha1", "SharedAPI", "", name, map[string]any{
+		"spec": map[string]any{"groups": list(groups), "clusters": list(clusters)}})
+}
+
+func lease(name, address string) *unstructured.Unstructured {
+	u := plain("coordination.k8s.io/v1", "Lease", v1alpha1.SystemNamespace, name, map[string]any{
+		"spec": map[string]any{"renewTime": "2026-01-01T00:00:00.000000Z"}})
+	u.SetLabels(map[string]string{v1alpha1.MemberEndpointLabel: "true"})
+	u.SetAnnotations(map[string]string{v1alpha1.AddressAnnotation: address})
+	return u
+}
+
+// authority is what a member publishes of its front proxy.
+func authority(t *testing.T) *unstructured.Unstructured {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "front-proxy-ca"}, NotAfter: time.Now().Add(time.Hour), IsCA: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plain("v1", "ConfigMap", authorityNamespace, authorityName, map[string]any{"data": map[string]any{
+		"requestheader-client-ca-file":       string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
+		"requestheader-allowed-names":        `["front-proxy-client"]`,
+		"requestheader-username-headers":     `["X-Remote-User"]`,
+		"requestheader-group-headers":        `["X-Remote-Group"]`,
+		"requestheader-extra-headers-prefix": `["X-Remote-Extra-"]`,
+	}})
+}
+
+func resourceOf(t *testing.T, kind string) schema.GroupVersionResource {
+	t.Helper()
+	for _, k := range kinds() {
+		if k.name == kind {
+			return k.gvr
+		}
+	}
+	if kind != "ConfigMap" {
+		t.Fatalf("no resource for kind %s", kind)
+	}
+	return configMapResource
+}
