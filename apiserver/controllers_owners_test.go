@@ -70,16 +70,21 @@ func TestOwnersInMembers(t *testing.T) {
 		"orphan":     metav1.DeletePropagationOrphan,
 	}
 	absent := inMember("apps/v1", "Deployment", "absent")
+	unserved := inMember("rollouts.test.atoll.dev/v1", "Rollout", "rollout")
 	// The shared ones first: when those of the plain group have been dealt with,
 	// these have had their turn.
 	for _, w := range []widgets{shared, plain} {
-		w.create(t, "owned-by-unserved-kind", inMember("rollouts.test.atoll.dev/v1", "Rollout", "rollout"))
+		w.create(t, "owned-by-unserved-kind", unserved)
 		w.create(t, "owned-by-absent", absent)
 		w.create(t, "owned-by-namesake", inMember("apps/v1", "Deployment", "namesake"))
 		for how := range policies {
 			parent := w.create(t, "parent-"+how)
 			w.create(t, "child-"+how, parent)
 			w.create(t, "child-of-two-"+how, parent, absent)
+			if w == shared || how == "background" {
+				// In the other group, a parent that goes in the foreground would wait for ever.
+				w.create(t, "child-of-unserved-and-"+how, parent, unserved)
+			}
 		}
 	}
 	// By then the collector knows both groups.
@@ -104,8 +109,10 @@ func TestOwnersInMembers(t *testing.T) {
 		plain.awaitGone(t, "owned-by-namesake")
 		plain.awaitGone(t, "child-of-two-background")
 		plain.awaitGone(t, "child-of-two-foreground")
-		// The collector can find out nothing about such an owner, and goes on trying.
+		// The collector can find out nothing about such an owner, and goes on trying,
+		// although the other one is gone.
 		plain.wantOwners(t, "owned-by-unserved-kind", "Rollout")
+		plain.wantOwners(t, "child-of-unserved-and-background", "Widget", "Rollout")
 	})
 	t.Run("in a shared group, they exist", func(t *testing.T) {
 		shared.wantOwners(t, "owned-by-unserved-kind", "Rollout")
@@ -114,6 +121,7 @@ func TestOwnersInMembers(t *testing.T) {
 		// An owner that goes is taken away, as by any collector, and the other stays.
 		for how := range policies {
 			shared.wantOwners(t, "child-of-two-"+how, "Deployment")
+			shared.wantOwners(t, "child-of-unserved-and-"+how, "Rollout")
 		}
 		shared.wantOwners(t, "child-orphan")
 	})
