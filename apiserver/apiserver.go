@@ -58,6 +58,17 @@ type Config struct {
 	// apps, batch, …) next to those of a pure control plane.
 	WorkloadAPIs bool
 
+	// SharedGroups, if set, tells which API groups of custom resources the member
+	// clusters share: garbage collection then takes owners of other groups, which
+	// objects of these name, for objects of a member, and never for missing.
+	//
+	// It is called when the controllers of this server begin to run, and again
+	// after an error. It returns when it knows the groups; until then nothing is
+	// collected. The function that it returns answers at once, from several
+	// goroutines, and takes in what changes. Groups that it no longer names are
+	// collected like any other.
+	SharedGroups func(context.Context) (shared func(group string) bool, err error)
+
 	// EnableAdmissionPlugins and DisableAdmissionPlugins change the default
 	// choice of admission plugins, by their upstream names.
 	EnableAdmissionPlugins, DisableAdmissionPlugins []string

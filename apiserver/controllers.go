@@ -43,6 +43,8 @@ type controllers struct {
 	// served tells which resources this server is configured to serve. A
 	// controller that watched any other would wait for its cache for ever.
 	served func(schema.GroupVersionResource) bool
+	// sharedGroups is Config.SharedGroups.
+	sharedGroups func(context.Context) (func(group string) bool, error)
 }
 
 func newControllers(cfg Config, loopback *rest.Config) (*controllers, error) {
@@ -64,6 +66,7 @@ func newControllers(cfg Config, loopback *rest.Config) (*controllers, error) {
 		rootCA:       rootCA,
 		legacyTokens: legacyTokens,
 		served:       resourceConfig(cfg).ResourceEnabled,
+		sharedGroups: cfg.SharedGroups,
 	}, nil
 }
 

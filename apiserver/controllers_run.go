@@ -146,11 +146,22 @@ func (l *leadership) garbageCollector(ctx context.Context) (func(context.Context
 	for resource := range garbagecollector.DefaultIgnoredResources() {
 		ignored[resource] = struct{}{}
 	}
-	gc, err := garbagecollector.NewGarbageCollector(ctx, l.client, l.metadata, l.mapper, ignored, l.caches, l.informersStarted)
+	view := &ownersView{}
+	var client metadata.Interface = l.metadata
+	var informers resourceInformers = l.caches
+	if l.sharedGroups != nil {
+		client, informers = ownersClient{client, view}, ownersInformers{informers, view}
+	}
+	gc, err := garbagecollector.NewGarbageCollector(ctx, l.client, client, l.mapper, ignored, informers, l.informersStarted)
 	if err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context) {
+		if l.sharedGroups != nil {
+			if err := view.learn(ctx, l.sharedGroups); err != nil {
+				return // ctx ended
+			}
+		}
 		both(ctx,
 			func(ctx context.Context) { gc.Run(ctx, 20, discoveryPeriod) },
 			func(ctx context.Context) { gc.Sync(ctx, l.client.Discovery(), discoveryPeriod) })

@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
 
@@ -85,6 +86,7 @@ func TestControllersRunInOneServerOnly(t *testing.T) {
 }
 
 type running struct {
+	config *rest.Config
 	client *kubernetes.Clientset
 	stop   func() error
 }
@@ -112,11 +114,12 @@ func startServer(t *testing.T, keyspace *etcdclient.Client, files apiserver.Conf
 	case <-time.After(time.Minute):
 		t.Fatalf("server %s is not ready", identity)
 	}
-	client, err := kubernetes.NewForConfig(server.ClientConfig("test"))
+	config := server.ClientConfig("test")
+	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return running{client, func() error {
+	return running{config, client, func() error {
 		cancel()
 		return <-done
 	}}

@@ -1,6 +1,7 @@
 // Package keys makes what an API server on one machine needs of keys and
-// certificates: its own authority, a serving certificate, an administrator's
-// and a key to sign service-account tokens.
+// certificates: its own authority, a serving certificate, an administrator's,
+// a key to sign service-account tokens, and the authority and certificate with
+// which it proves itself to the servers that it aggregates.
 package keys
 
 import (
@@ -36,53 +37,76 @@ type Keys struct {
 	AdminCert, AdminKey   string
 	// ServiceAccountKey signs tokens; its public half is in the same file.
 	ServiceAccountKey string
+	// FrontProxyCACert is an authority of its own: whoever trusts it believes
+	// what a request says about its user, so it must sign nothing but
+	// FrontProxyCert, the API server's certificate as a client of the servers
+	// that it aggregates.
+	FrontProxyCACert, FrontProxyCAKey string
+	FrontProxyCert, FrontProxyKey     string
 }
 
-// LoadOrMake uses dir, or makes it. All files are made at once, so that a run
-// that was cut short leaves nothing that does not fit together: the directory
-// appears complete or not at all.
+// FrontProxyName is the common name of FrontProxyCert.
+const FrontProxyName = "front-proxy-client"
+
+// LoadOrMake uses dir, and makes it or what it lacks.
 func LoadOrMake(dir, cluster string) (*Keys, error) {
+	err := makeDir(dir, func(dir string) error { return new(Keys).in(dir).make(cluster) })
+	if err != nil {
+		return nil, err
+	}
+	// A directory of its own, because those of earlier versions lack it.
+	frontProxy := filepath.Join(dir, "front-proxy")
+	err = makeDir(frontProxy, func(dir string) error { return new(Keys).withFrontProxyIn(dir).makeFrontProxy(cluster) })
+	if err != nil {
+		return nil, err
+	}
+	return new(Keys).in(dir).withFrontProxyIn(frontProxy), nil
+}
+
+// makeDir fills dir unless it is there. All its files are made at once, so that
+// a run that was cut short leaves nothing that does not fit together: the
+// directory appears complete or not at all.
+func makeDir(dir string, fill func(dir string) error) error {
 	_, err := os.Stat(dir)
 	if err == nil {
-		return keysIn(dir), nil
+		return nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("keys and certificates: %w", err)
+		return fmt.Errorf("keys and certificates: %w", err)
 	}
 	temporary, err := os.MkdirTemp(filepath.Dir(dir), ".pki-")
 	if err != nil {
-		return nil, fmt.Errorf("keys and certificates: %w", err)
+		return fmt.Errorf("keys and certificates: %w", err)
 	}
 	defer os.RemoveAll(temporary)
-	if err := keysIn(temporary).make(cluster); err != nil {
-		return nil, fmt.Errorf("make keys and certificates: %w", err)
+	if err := fill(temporary); err != nil {
+		return fmt.Errorf("make keys and certificates: %w", err)
 	}
 	if err := os.Rename(temporary, dir); err != nil {
-		return nil, fmt.Errorf("make keys and certificates: %w", err)
+		return fmt.Errorf("make keys and certificates: %w", err)
 	}
-	return keysIn(dir), nil
+	return nil
 }
 
-func keysIn(dir string) *Keys {
+func (k *Keys) in(dir string) *Keys {
 	at := func(name string) string { return filepath.Join(dir, name) }
-	return &Keys{
-		CACert: at("ca.crt"), CAKey: at("ca.key"),
-		ServerCert: at("apiserver.crt"), ServerKey: at("apiserver.key"),
-		AdminCert: at("admin.crt"), AdminKey: at("admin.key"),
-		ServiceAccountKey: at("sa.key"),
-	}
+	k.CACert, k.CAKey = at("ca.crt"), at("ca.key")
+	k.ServerCert, k.ServerKey = at("apiserver.crt"), at("apiserver.key")
+	k.AdminCert, k.AdminKey = at("admin.crt"), at("admin.key")
+	k.ServiceAccountKey = at("sa.key")
+	return k
+}
+
+func (k *Keys) withFrontProxyIn(dir string) *Keys {
+	at := func(name string) string { return filepath.Join(dir, name) }
+	k.FrontProxyCACert, k.FrontProxyCAKey = at("ca.crt"), at("ca.key")
+	k.FrontProxyCert, k.FrontProxyKey = at("client.crt"), at("client.key")
+	return k
 }
 
 func (k *Keys) make(cluster string) error {
-	caKey, err := newKey(k.CAKey)
+	ca, caKey, err := newCA(cluster, k.CACert, k.CAKey)
 	if err != nil {
-		return err
-	}
-	ca, err := cert.NewSelfSignedCACert(cert.Config{CommonName: cluster + " (Atoll playground)"}, caKey)
-	if err != nil {
-		return err
-	}
-	if err := writeCert(k.CACert, ca.Raw); err != nil {
 		return err
 	}
 	if _, err := newKey(k.ServiceAccountKey); err != nil {
@@ -102,6 +126,31 @@ func (k *Keys) make(cluster string) error {
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 	return sign(admin, ca, caKey, k.AdminCert, k.AdminKey)
+}
+
+func (k *Keys) makeFrontProxy(cluster string) error {
+	ca, caKey, err := newCA(cluster+" front proxy", k.FrontProxyCACert, k.FrontProxyCAKey)
+	if err != nil {
+		return err
+	}
+	client := &x509.Certificate{
+		Subject:     pkix.Name{CommonName: FrontProxyName},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	return sign(client, ca, caKey, k.FrontProxyCert, k.FrontProxyKey)
+}
+
+// newCA makes an authority and writes it.
+func newCA(name, certFile, keyFile string) (*x509.Certificate, *ecdsa.PrivateKey, error) {
+	key, err := newKey(keyFile)
+	if err != nil {
+		return nil, nil, err
+	}
+	ca, err := cert.NewSelfSignedCACert(cert.Config{CommonName: name + " (Atoll playground)"}, key)
+	if err != nil {
+		return nil, nil, err
+	}
+	return ca, key, writeCert(certFile, ca.Raw)
 }
 
 func newKey(file string) (*ecdsa.PrivateKey, error) {

@@ -18,13 +18,19 @@ func TestMadeOnceAndVerifying(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	roots, err := cert.NewPool(made.CACert)
-	if err != nil {
-		t.Fatal(err)
+	pool := func(file string) *x509.CertPool {
+		roots, err := cert.NewPool(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return roots
 	}
+	roots, frontProxyRoots := pool(made.CACert), pool(made.FrontProxyCACert)
+	asClient := []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 	for file, options := range map[string]x509.VerifyOptions{
-		made.ServerCert: {Roots: roots, DNSName: "127.0.0.1"},
-		made.AdminCert:  {Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}},
+		made.ServerCert:     {Roots: roots, DNSName: "127.0.0.1"},
+		made.AdminCert:      {Roots: roots, KeyUsages: asClient},
+		made.FrontProxyCert: {Roots: frontProxyRoots, KeyUsages: asClient},
 	} {
 		certs, err := cert.CertsFromFile(file)
 		if err != nil {
@@ -32,6 +38,16 @@ func TestMadeOnceAndVerifying(t *testing.T) {
 		}
 		if _, err := certs[0].Verify(options); err != nil {
 			t.Errorf("%s: %v", filepath.Base(file), err)
+		}
+	}
+	// Neither authority may vouch for what the other one has signed.
+	for file, wrong := range map[string]*x509.CertPool{made.AdminCert: frontProxyRoots, made.FrontProxyCert: roots} {
+		certs, err := cert.CertsFromFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := certs[0].Verify(x509.VerifyOptions{Roots: wrong, KeyUsages: asClient}); err == nil {
+			t.Errorf("%s is verified by the wrong authority", filepath.Base(file))
 		}
 	}
 	before, _ := os.ReadFile(made.ServerCert)
@@ -52,5 +68,31 @@ func TestMadeOnceAndVerifying(t *testing.T) {
 	}
 	if config.Host != "https://127.0.0.1:1" || len(config.CertData) == 0 || len(config.CAData) == 0 {
 		t.Errorf("kubeconfig for %q lacks what it should carry", config.Host)
+	}
+}
+
+// A directory that was made before there was a front proxy gets what it lacks,
+// and keeps the rest.
+func TestEarlierDirectoryIsCompleted(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "pki")
+	made, err := keys.LoadOrMake(dir, "east")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.ReadFile(made.CACert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Dir(made.FrontProxyCACert)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := keys.LoadOrMake(dir, "east"); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := os.ReadFile(made.CACert); err != nil || string(after) != string(before) {
+		t.Errorf("the cluster's authority changed, or is gone: %v", err)
+	}
+	if certs, err := cert.CertsFromFile(made.FrontProxyCert); err != nil || certs[0].Subject.CommonName != keys.FrontProxyName {
+		t.Errorf("front proxy's certificate: %v", err)
 	}
 }

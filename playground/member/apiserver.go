@@ -68,6 +68,18 @@ func runAPIServer(ctx context.Context, cfg Config, files *keys.Keys, listener ne
 		"--service-account-signing-key-file=" + files.ServiceAccountKey,
 		"--service-cluster-ip-range=10.96.0.0/16",
 		"--authorization-mode=Node,RBAC",
+		// Servers that the cluster aggregates tell by these who a user is, and
+		// read them from ConfigMap kube-system/extension-apiserver-authentication.
+		"--requestheader-client-ca-file=" + files.FrontProxyCACert,
+		"--requestheader-allowed-names=" + keys.FrontProxyName,
+		"--requestheader-username-headers=X-Remote-User",
+		"--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file=" + files.FrontProxyCert,
+		"--proxy-client-key-file=" + files.FrontProxyKey,
+		// No kube-proxy makes addresses of Services work here, so go to the
+		// endpoints behind them.
+		"--enable-aggregator-routing=true",
 		"--profiling=false",
 		"--event-ttl=15m",
 	})

@@ -3,6 +3,7 @@ package member
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
@@ -49,7 +50,7 @@ func controllersToRun() []string {
 	}
 }
 
-func runControllers(ctx context.Context, files *keys.Keys, kubeconfig string) error {
+func runControllers(ctx context.Context, cfg Config, files *keys.Keys, kubeconfig string) error {
 	o, err := options.NewKubeControllerManagerOptions()
 	if err != nil {
 		return fmt.Errorf("kube-controller-manager: %w", err)
@@ -61,6 +62,7 @@ func runControllers(ctx context.Context, files *keys.Keys, kubeconfig string) er
 		"--kubeconfig=" + kubeconfig,
 		"--secure-port=0",
 		"--leader-elect=false",
+		"--use-service-account-credentials=" + strconv.FormatBool(!cfg.OneControllerIdentity),
 		"--controllers=" + strings.Join(controllersToRun(), ","),
 		"--root-ca-file=" + files.CACert,
 		"--service-account-private-key-file=" + files.ServiceAccountKey,

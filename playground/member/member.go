@@ -36,6 +36,10 @@ type Config struct {
 	Store string
 	// Nodes is how many nodes the cluster has. 0 means 3.
 	Nodes int
+	// OneControllerIdentity lets all controllers of kube-controller-manager act
+	// as one user. By default each has a service account of its own, as in most
+	// real clusters.
+	OneControllerIdentity bool
 	// Progress, if set, is told what happens while the cluster starts.
 	Progress func(step string) `json:"-"`
 }

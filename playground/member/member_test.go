@@ -11,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
@@ -26,7 +27,8 @@ func TestMain(m *testing.M) {
 }
 
 // A cluster runs a Deployment, and after a restart on the same directory goes
-// on where it was, on the same port.
+// on where it was, on the same port. Its controllers act as one user in the
+// first run and as many in the second, and work either way.
 func TestClusterRunsAndGoesOn(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
@@ -44,6 +46,8 @@ func TestClusterRunsAndGoesOn(t *testing.T) {
 		Name: "east", Dir: filepath.Join(dir, "east"), Store: endpoint,
 		LogFile:  filepath.Join(dir, "east.log"),
 		Progress: func(step string) { t.Log(step) },
+
+		OneControllerIdentity: true,
 	}
 	started := time.Now()
 	cluster, client := start(ctx, t, config)
@@ -79,10 +83,15 @@ func TestClusterRunsAndGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitAvailable(ctx, t, client, 5)
+	// Controllers that act each for itself make this for themselves before they start.
+	if _, err := client.CoreV1().ServiceAccounts("kube-system").Get(ctx, "deployment-controller", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("service account of a controller, though all act as one user: %v", err)
+	}
 	if err := cluster.Stop(); err != nil {
 		t.Errorf("stop: %v", err)
 	}
 
+	config.OneControllerIdentity = false
 	again, client := start(ctx, t, config)
 	defer again.Stop()
 	if again.Kubeconfig != cluster.Kubeconfig {
@@ -97,6 +106,9 @@ func TestClusterRunsAndGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitAvailable(ctx, t, client, 7)
+	if _, err := client.CoreV1().ServiceAccounts("kube-system").Get(ctx, "deployment-controller", metav1.GetOptions{}); err != nil {
+		t.Errorf("service account of a controller that acts for itself: %v", err)
+	}
 }
 
 func start(ctx context.Context, t *testing.T, config member.Config) (*member.Cluster, kubernetes.Interface) {

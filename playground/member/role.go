@@ -53,7 +53,7 @@ func Role(ctx context.Context, link *child.Link) error {
 			return err
 		}
 		link.Progress("kube-apiserver serves; controllers, scheduler and nodes start")
-		group.Go(func() error { return runControllers(ctx, files, kubeconfig) })
+		group.Go(func() error { return runControllers(ctx, cfg, files, kubeconfig) })
 		group.Go(func() error { return runScheduler(ctx, kubeconfig) })
 		group.Go(func() error { return runKubelets(ctx, kubeconfig) })
 		if err := makeNodes(ctx, client, cfg.Name, cfg.Nodes); err != nil {
