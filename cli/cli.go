@@ -60,6 +60,10 @@ to it once; it runs in the member clusters, and its status comes back.`,
 		RunE:          onlySubcommands,
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		// The flag may be that of a command which does not exist.
+		if before := cmd.Flags().Args(); cmd.HasSubCommands() && len(before) > 0 {
+			return onlySubcommands(cmd, before)
+		}
 		return fmt.Errorf("%w\nSee '%s --help' for usage", err, cmd.CommandPath())
 	})
 	root.CompletionOptions.HiddenDefaultCmd = true

@@ -69,6 +69,9 @@ func TestMistakesAreAnsweredWithARemedy(t *testing.T) {
 		"kv restore --from " + dir + "/none --to sqlite://" + dir + "/x.db": "no such file",
 		"kv swim": `unknown command "swim"`,
 		"swim":    `unknown command "swim"`,
+		// A flag of a command that does not exist.
+		"joyn x --kubeconfig y": "did you mean join",
+		"kv swim --deep":        `unknown command "swim"`,
 	} {
 		code, stdout, stderr := run(t, append([]string{"atoll"}, strings.Fields(line)...)...)
 		if code != 1 || stdout != "" || !strings.HasPrefix(stderr, "error: ") || !strings.Contains(stderr, want) {
