@@ -265,11 +265,25 @@ func (o *observer) event(e watch.Event, version string) string {
 	return version
 }
 
-func (o *observer) saw(revision int64) bool {
+func (o *observer) saw(revision int64) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	_, ok := o.at[revision]
-	return ok
+	if _, ok := o.at[revision]; !ok {
+		return fmt.Errorf("no event of revision %d, of %d events", revision, len(o.seen))
+	}
+	return nil
+}
+
+// firstAfter is how long after a moment the first event came.
+func (o *observer) firstAfter(moment time.Time) time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, revision := range o.seen {
+		if at := o.at[revision]; at.After(moment) {
+			return at.Sub(moment)
+		}
+	}
+	return -1
 }
 
 // check compares what was seen with what was acknowledged: all of it, once, in order.

@@ -114,8 +114,15 @@ func (s *stage) start() (err error) {
 			return err
 		}
 	}
-	if _, err := s.kubectl(ctx, "atoll-west", notesManifest, "apply", "-f", "-"); err != nil {
-		return err
+	// Of what the leader's server has installed, this one may hear a little later.
+	for {
+		_, err := s.kubectl(ctx, "atoll-west", notesManifest, "apply", "-f", "-")
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil || !strings.Contains(err.Error(), "no matches for kind") {
+			return err
+		}
 	}
 	if _, err := s.kubectl(ctx, "atoll-west", "", "wait", "sharedapi/notes", "--for=condition=Ready", "--timeout=120s"); err != nil {
 		return err

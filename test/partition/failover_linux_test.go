@@ -1,0 +1,160 @@
+package partition_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/expose"
+)
+
+// failoverLimit is how long a member may be without what is shared when its server is
+// lost and others could do its work: 10 s until a server that is silent counts as gone,
+// 10 s until another leads the fleet if it did, and what a busy machine adds.
+const failoverLimit = 30 * time.Second
+
+// A server is killed, or cut off from the database alone. The API server of its member
+// is led to the other servers, and back when it has returned. Once it is the server
+// that leads the fleet, which is the one who would do that; the other time it is not.
+func TestAMemberIsLedToOtherServers(t *testing.T) {
+	s := stretched(t)
+	if _, err := write(t.Context(), s.letters(t, "west"), nil, "read-me", "please"); err != nil {
+		t.Fatal(err)
+	}
+	leader := s.leader(t)
+	follower := members[slices.IndexFunc(members, func(m string) bool { return m != leader })]
+	for _, loss := range []struct {
+		name, member   string
+		lose, giveBack func() error
+	}{
+		{"a server that follows is killed", follower,
+			func() error { return s.killServer(follower) },
+			func() error { return s.startServer(t.Context(), follower) }},
+		{"the server that leads is cut off from the database", leader,
+			func() error { return s.network.cut(leader, databaseSite) },
+			func() error { return s.network.heal(leader, databaseSite) }},
+	} {
+		t.Run(loss.name, func(t *testing.T) {
+			shared := startAsker(t, s, loss.member, "read-me")
+			eventually(t, returnLimit, loss.member+" calls its own server", func(ctx context.Context) error { return s.calls(ctx, t, loss.member, loss.member) })
+			began := time.Now()
+			if err := loss.lose(); err != nil {
+				t.Fatal(err)
+			}
+			var others []string
+			for _, m := range members {
+				if m != loss.member {
+					others = append(others, m)
+				}
+			}
+			eventually(t, failoverLimit, loss.member+" is led to other servers", func(ctx context.Context) error {
+				return s.calls(ctx, t, loss.member, others...)
+			})
+			eventually(t, failoverLimit, loss.member+" reads what is shared", func(ctx context.Context) error {
+				return answered(shared.between(began.Add(asksEach), time.Now()))
+			})
+			t.Logf("%s: without what is shared for %s", loss.member, outage(shared.between(began, time.Now())).Round(10*time.Millisecond))
+
+			if err := loss.giveBack(); err != nil {
+				t.Fatal(err)
+			}
+			back := time.Now()
+			eventually(t, failoverLimit, loss.member+" calls its own server again", func(ctx context.Context) error {
+				return s.calls(ctx, t, loss.member, loss.member)
+			})
+			pass(t, 2*time.Second)
+			for _, a := range shared.between(back, time.Now()) {
+				if a.err != nil {
+					t.Errorf("%s after the server was back: after %s: %v", a.began.Sub(back).Round(time.Millisecond), a.took, a.err)
+				}
+			}
+		})
+	}
+}
+
+// leader is the member whose server leads the fleet.
+func (s *stage) leader(t *testing.T) string {
+	t.Helper()
+	var found string
+	leases := s.client(t, "atoll-west").CoordinationV1()
+	eventually(t, failoverLimit, "somebody leads", func(ctx context.Context) error {
+		lead, err := leases.Leases(fleet.LeaseNamespace).Get(ctx, fleet.LeaseName, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		servers, err := leases.Leases(v1alpha1.SystemNamespace).List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.MemberEndpointLabel})
+		if err != nil {
+			return err
+		}
+		for _, server := range servers.Items {
+			if lead.Spec.HolderIdentity != nil && *server.Spec.HolderIdentity == *lead.Spec.HolderIdentity {
+				found = server.Labels[v1alpha1.MemberEndpointLabel]
+				return nil
+			}
+		}
+		return errors.New("the leader is not among the servers")
+	})
+	return found
+}
+
+func (s *stage) killServer(name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.servers[name].Kill()
+	return nil
+}
+
+// calls tells whether a member's API server calls the servers of these members, and no
+// others.
+func (s *stage) calls(ctx context.Context, t *testing.T, name string, of ...string) error {
+	slicesOf, err := s.client(t, name).DiscoveryV1().EndpointSlices(v1alpha1.SystemNamespace).
+		List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=" + expose.Service})
+	if err != nil {
+		return err
+	}
+	var have, want []string
+	for _, slice := range slicesOf.Items {
+		for _, endpoint := range slice.Endpoints {
+			have = append(have, endpoint.Addresses...)
+		}
+	}
+	for _, m := range of {
+		want = append(want, s.network.sites[m].address.String())
+	}
+	slices.Sort(have)
+	slices.Sort(want)
+	if !slices.Equal(have, want) {
+		return fmt.Errorf("%s calls %v, not %v", name, have, want)
+	}
+	return nil
+}
+
+// answered: the last of these has an answer.
+func answered(answers []answer) error {
+	if len(answers) == 0 {
+		return errors.New("nobody has read")
+	}
+	return answers[len(answers)-1].err
+}
+
+// outage is how long answers were missing in the longest row of reads without one.
+func outage(answers []answer) time.Duration {
+	var worst time.Duration
+	var since time.Time
+	for _, a := range answers {
+		switch {
+		case a.err != nil && since.IsZero():
+			since = a.began
+		case a.err == nil && !since.IsZero():
+			worst, since = max(worst, a.began.Add(a.took).Sub(since)), time.Time{}
+		}
+	}
+	return worst
+}
