@@ -48,6 +48,11 @@ func (s *Server) announce(ctx context.Context) error {
 	if !s.awaitAPI(ctx) {
 		return nil
 	}
+	// A member that is sent here before it is known what is exposed to it is refused,
+	// and takes the group for gone for seconds.
+	if _, err := s.directory.SharedGroups(ctx); err != nil {
+		return nil // ctx ended
+	}
 	client, err := kubernetes.NewForConfig(s.api.ClientConfig(serverUser))
 	if err != nil {
 		return fmt.Errorf("make a client of the workspace: %w", err)

@@ -69,7 +69,7 @@ func TestAMemberIsLedToOtherServers(t *testing.T) {
 			eventually(t, failoverLimit, loss.member+" calls its own server again", func(ctx context.Context) error {
 				return s.calls(ctx, t, loss.member, loss.member)
 			})
-			pass(t, 2*time.Second)
+			pass(t, 4*time.Second)
 			for _, a := range shared.between(back, time.Now()) {
 				if a.err != nil {
 					t.Errorf("%s after the server was back: after %s: %v", a.began.Sub(back).Round(time.Millisecond), a.took, a.err)
