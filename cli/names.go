@@ -21,10 +21,8 @@ func few(names []string) string {
 
 // didYouMean continues an error about a name with the one that was probably meant.
 func didYouMean(name string, among []string) string {
-	best, distance := "", 3
-	if len(name) < 4 {
-		distance = 2 // of short names, most are close to each other
-	}
+	// Of short names, most are close to each other.
+	best, distance := "", 2+min(len(name)/4, 2)
 	for _, other := range slices.Sorted(slices.Values(among)) {
 		if d := editDistance(name, other); d < distance {
 			best, distance = other, d

@@ -119,9 +119,14 @@ func (p present) someExposed(groups, from []string) error {
 			return fmt.Errorf("%s is not exposed%s: exposed are %s", group, didYouMean(group, all), few(all))
 		}
 		for _, name := range from {
-			if !slices.Contains(at[group], name) {
-				return fmt.Errorf("%s is not exposed to %s%s: it is to %s", group, name, didYouMean(name, at[group]), few(at[group]))
+			if slices.Contains(at[group], name) {
+				continue
 			}
+			meant := ""
+			if p.cluster(name) == nil {
+				meant = didYouMean(name, at[group])
+			}
+			return fmt.Errorf("%s is not exposed to %s%s: it is to %s", group, name, meant, few(at[group]))
 		}
 	}
 	return nil
