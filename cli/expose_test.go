@@ -43,11 +43,16 @@ func newCluster(name string) *unstructured.Unstructured {
 		"spec":     map[string]any{"kubeconfigSecretRef": map[string]any{"namespace": v1alpha1.SystemNamespace, "name": "none"}}}}
 }
 
-// TestExposeAtAServer sends to a real one what the commands write, with two
-// clusters that do not answer.
-func TestExposeAtAServer(t *testing.T) {
+func TestAtAServer(t *testing.T) {
 	t.Parallel()
 	config, kubeconfig := atollServer(t)
+	t.Run("expose", func(t *testing.T) { exposeAtAServer(t, config, kubeconfig) })
+	t.Run("reserved names", func(t *testing.T) { reserveNames(t, config) })
+}
+
+// exposeAtAServer sends to a real one what the commands write, with two clusters
+// that do not answer.
+func exposeAtAServer(t *testing.T, config *rest.Config, kubeconfig string) {
 	dyn, err := dynamic.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
@@ -104,9 +109,7 @@ spec:
 	}
 }
 
-func TestReservedClusterNames(t *testing.T) {
-	t.Parallel()
-	config, _ := atollServer(t)
+func reserveNames(t *testing.T, config *rest.Config) {
 	dyn, err := dynamic.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)

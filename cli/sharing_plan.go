@@ -52,16 +52,16 @@ func (p present) expose(ask exposure) (change, error) {
 	if err != nil {
 		return change{}, err
 	}
-	was, err := p.shareOf(ask)
-	if err != nil {
-		return change{}, err
-	}
+	was, problem := p.shareOf(ask)
 	for _, cluster := range chosen {
 		for _, group := range ask.groups {
 			if by := p.exposedBy(group, cluster); by != nil && (was == nil || by.Name != was.Name) {
 				return change{}, fmt.Errorf("SharedAPI %s exposes %s to %s already: leave %s out, or `atoll unexpose %s --from %s` first", by.Name, group, cluster, cluster, group, cluster)
 			}
 		}
+	}
+	if problem != nil {
+		return change{}, problem
 	}
 	out := change{name: ask.name, was: was, clusters: chosen, groups: ask.groups}
 	if was == nil {
