@@ -133,8 +133,8 @@ func (s *sharing) expose(ctx context.Context, ask exposure, output string, wait 
 	}
 	report, err := s.await(ctx, c, written, false)
 	if errors.Is(err, errPending) {
-		return fmt.Errorf("expose %s: not all clusters serve it yet\n%s\nSharedAPI %s stays and is worked on; `atoll unexpose %s` takes it back",
-			what, report, c.name, strings.Join(ask.groups, ","))
+		return fmt.Errorf("expose %s: not all clusters serve it yet\n%s\nSharedAPI %s stays and is worked on: `kubectl describe sharedapi %s` shows how it goes",
+			what, report, c.name, c.name)
 	}
 	if err != nil {
 		return fmt.Errorf("expose %s: %w", what, err)

@@ -51,11 +51,14 @@ func (f *follower) look(now time.Time, s *v1alpha1.SharedAPI) (lines []string) {
 			continue
 		}
 		f.since[name] = now
+		if f.gone && !known && is.Reason != v1alpha1.ExposureRemoving && is.Reason != released {
+			continue // how it was until now
+		}
 		line := name + ": " + is.Reason
 		if known {
 			line = name + ": " + was.Reason + " → " + is.Reason
 		}
-		if settled(is.Reason) > 0 {
+		if !ordinary(is.Reason) && settled(is.Reason) != soon {
 			line += ": " + is.Message
 		}
 		lines = append(lines, line)
@@ -68,6 +71,15 @@ func (f *follower) look(now time.Time, s *v1alpha1.SharedAPI) (lines []string) {
 		return []string{now}
 	}
 	return nil
+}
+
+// ordinary tells whether a reason is on the way from one state to the other.
+func ordinary(reason string) bool {
+	switch reason {
+	case v1alpha1.ExposureApplying, v1alpha1.ExposureExposed, v1alpha1.ExposureRemoving, released:
+		return true
+	}
+	return false
 }
 
 // released stands for a cluster that holds nothing any more.
@@ -120,12 +132,15 @@ func (f *follower) holdsNothing(e v1alpha1.ClusterExposure) bool {
 	})
 }
 
+// soon is how long a reason holds that will not pass: the report follows at once.
+const soon = 3 * time.Second
+
 // settled is how long a reason must hold until waiting on is of no use: somebody has
 // to do something. Zero for one that may pass.
 func settled(reason string) time.Duration {
 	switch reason {
 	case v1alpha1.ExposureGroupConflict, v1alpha1.ExposureNoFrontProxy, v1alpha1.ExposureSharedAuthority, v1alpha1.ExposureNoSuchCluster:
-		return 3 * time.Second
+		return soon
 	case v1alpha1.ExposureNoServers:
 		return 15 * time.Second // a server that starts announces itself a little later
 	}

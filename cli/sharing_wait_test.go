@@ -38,10 +38,10 @@ func TestFollowsExposure(t *testing.T) {
 		{0, 0, "", "", "east,west", false},
 		{0, 1, "east=Exposed", "east: Exposed", "east,west", false}, // of before the change
 		{0, 2, "east=Exposed west=Applying", "west: Applying", "west", false},
-		{0, 2, "east=Exposed west=GroupConflict", "west: Applying → GroupConflict: the message", "west", false},
+		{0, 2, "east=Exposed west=GroupConflict", "west: Applying → GroupConflict", "west", false},
 		{2 * time.Second, 2, "east=Exposed west=GroupConflict", "", "west", false},
 		{time.Second, 2, "east=Exposed west=GroupConflict", "", "west", true},
-		{0, 2, "east=Unavailable west=GroupConflict", "east: Exposed → Unavailable", "east,west", false}, // that one may pass
+		{0, 2, "east=Unavailable west=GroupConflict", "east: Exposed → Unavailable: the message", "east,west", false}, // that one may pass
 		{0, 2, "east=Exposed west=Exposed", "east: Unavailable → Exposed\nwest: GroupConflict → Exposed", "", false},
 	}
 	for i, step := range steps {
@@ -70,11 +70,11 @@ func TestFollowsRemoval(t *testing.T) {
 		{"deleted", whole, nil, "east: Removed\nwest: Removed", ""},
 		{"deleted, in parts", whole, reported(2, "west=Removing"), "east: Removed\nwest: Removing", "west"},
 		{"deleted, not seen yet", whole, reported(1, "west=Removing"), "west: Removing", "east,west"},
-		{"from one, not seen yet", one, reported(1, "east=Exposed west=Exposed"), "east: Exposed", "east"},
+		{"from one, not seen yet", one, reported(1, "east=Exposed west=Exposed"), "", "east"},
 		{"from one", one, reported(2, "west=Exposed"), "east: Removed", ""},
-		{"one group, not told yet", group, reported(2, "east=Exposed:b.x/v1,a.x/v1 west=Exposed:b.x/v1"), "east: Exposed\nwest: Exposed", "east"},
-		{"one group", group, reported(2, "east=Exposed:b.x/v1 west=NoServers:b.x/v1"), "east: Exposed\nwest: NoServers: the message", ""},
-		{"one group, of one that does not answer", group, reported(2, "east=Exposed:b.x/v1 west=ClusterUnreachable"), "east: Exposed\nwest: ClusterUnreachable", "west"},
+		{"one group, not told yet", group, reported(2, "east=Exposed:b.x/v1,a.x/v1 west=Exposed:b.x/v1"), "", "east"},
+		{"one group", group, reported(2, "east=Exposed:b.x/v1 west=NoServers:b.x/v1"), "", ""},
+		{"one group, of one that does not answer", group, reported(2, "east=Exposed:b.x/v1 west=ClusterUnreachable"), "", "west"},
 	}
 	for _, tt := range tests {
 		f := follow(tt.c, 2, true)
