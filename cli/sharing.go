@@ -224,9 +224,9 @@ func proposed(c change) (*unstructured.Unstructured, error) {
 // has moved since: with many clusters it moves all the time.
 func (s *sharing) unlessEdited(ctx context.Context, was *v1alpha1.SharedAPI, write func(version string) error) error {
 	for version := was.ResourceVersion; ; {
-		err := write(version)
-		if !apierrors.IsConflict(err) {
-			return err
+		conflict := write(version)
+		if !apierrors.IsConflict(conflict) {
+			return conflict
 		}
 		now, err := s.get(ctx, was.Name)
 		if err != nil {
@@ -234,6 +234,9 @@ func (s *sharing) unlessEdited(ctx context.Context, was *v1alpha1.SharedAPI, wri
 		}
 		if now == nil || now.UID != was.UID || now.DeletionTimestamp != nil || !equality.Semantic.DeepEqual(now.Spec, was.Spec) {
 			return changedMeanwhile(was.Name)
+		}
+		if now.ResourceVersion == version {
+			return conflict // over something else
 		}
 		version = now.ResourceVersion
 	}

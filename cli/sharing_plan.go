@@ -111,10 +111,14 @@ func chosenBy(s *v1alpha1.SharedAPI) string {
 	if s.Spec.ClusterSelector == nil {
 		return strings.Join(s.Spec.Clusters, ", ")
 	}
-	if text := metav1.FormatLabelSelector(s.Spec.ClusterSelector); text != "" {
-		return text
+	return labelsText(s.Spec.ClusterSelector)
+}
+
+func labelsText(selector *metav1.LabelSelector) string {
+	if len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
+		return "all clusters"
 	}
-	return "all"
+	return metav1.FormatLabelSelector(selector)
 }
 
 // choose gives the clusters that are meant.
@@ -211,7 +215,7 @@ func (p present) exposedBy(group, cluster string) *v1alpha1.SharedAPI {
 func (p present) doubts(c change) (doubts []string, waits bool) {
 	waits = len(c.clusters) > 0
 	if !waits {
-		doubts = append(doubts, fmt.Sprintf("no cluster matches %q yet; those that do later will get the groups", metav1.FormatLabelSelector(c.spec.ClusterSelector)))
+		doubts = append(doubts, fmt.Sprintf("the selector (%s) chooses none of the clusters that have joined; those that it chooses later get the groups", labelsText(c.spec.ClusterSelector)))
 	}
 	if p.crds == nil {
 		doubts = append(doubts, "you may not list CustomResourceDefinitions here, so whether there are any in the groups is not known")

@@ -41,7 +41,10 @@ func world(clusters, shared, groups string) present {
 		s.Name, s.Spec.Groups, s.Spec.Namespaces = name, strings.Split(groups, ","), v1alpha1.NamespacesProvide
 		chosen, over, _ := strings.Cut(chosen, "/")
 		if tier, selected := strings.CutPrefix(chosen, "tier="); selected {
-			s.Spec.ClusterSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"tier": tier}}
+			s.Spec.ClusterSelector = &metav1.LabelSelector{}
+			if tier != "" {
+				s.Spec.ClusterSelector.MatchLabels = map[string]string{"tier": tier}
+			}
 		} else {
 			s.Spec.Clusters = strings.Split(chosen, ",")
 		}
@@ -109,6 +112,7 @@ func TestExposePlan(t *testing.T) {
 		{"still going", "a.x=a.x@east/east!", "a.x", "east", "", "", "SharedAPI a.x is still being removed from east"},
 		{"by name where labels choose", "a.x=a.x@tier=prod", "a.x", "east", "", "", "by label (tier=prod): label east so"},
 		{"by label where names choose", "a.x=a.x@east", "a.x", "tier=prod", "", "", "SharedAPI a.x chooses clusters otherwise (east)"},
+		{"by label where all are chosen", "a.x=a.x@tier=", "a.x", "tier=prod", "", "", "SharedAPI a.x chooses clusters otherwise (all clusters)"},
 		{"by another label", "a.x=a.x@tier=test", "a.x", "tier=prod", "", "", "SharedAPI a.x chooses clusters otherwise (tier=test)"},
 	}
 	for _, tt := range tests {
@@ -155,7 +159,7 @@ func TestDoubts(t *testing.T) {
 		{"no such group", p, change{groups: []string{"shop.example.com"}, clusters: []string{"east"}}, "group shop.example.com (did you mean shop.example.org?)", false},
 		{"may not see groups", blind, change{groups: []string{"shop.example.com"}, clusters: []string{"east"}}, "you may not list", true},
 		{"not Ready", p, change{groups: []string{"shop.example.org"}, clusters: []string{"east", "west"}}, "west is not Ready (ClusterUnreachable)", true},
-		{"nothing chosen", p, change{groups: []string{"shop.example.org"}, spec: selects}, `no cluster matches "tier=prod" yet`, false},
+		{"nothing chosen", p, change{groups: []string{"shop.example.org"}, spec: selects}, "the selector (tier=prod) chooses none", false},
 	}
 	for _, tt := range tests {
 		doubts, waits := tt.p.doubts(tt.c)

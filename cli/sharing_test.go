@@ -178,18 +178,19 @@ func TestWritesAgainWhenOnlyTheStatusMoved(t *testing.T) {
 			if conflicts++; conflicts > 1 {
 				return false, nil, nil
 			}
+			u, err := l.client.Tracker().Get(v1alpha1.SharedAPIResource, "", "a.x")
+			if err != nil {
+				return true, nil, err
+			}
+			moved := u.(*unstructured.Unstructured).DeepCopy()
+			moved.SetResourceVersion("2")
 			if edited {
-				u, err := l.client.Tracker().Get(v1alpha1.SharedAPIResource, "", "a.x")
-				if err != nil {
+				if err := unstructured.SetNestedStringSlice(moved.Object, []string{"north"}, "spec", "clusters"); err != nil {
 					return true, nil, err
 				}
-				changed := u.(*unstructured.Unstructured).DeepCopy()
-				if err := unstructured.SetNestedStringSlice(changed.Object, []string{"north"}, "spec", "clusters"); err != nil {
-					return true, nil, err
-				}
-				if err := l.client.Tracker().Update(v1alpha1.SharedAPIResource, changed, ""); err != nil {
-					return true, nil, err
-				}
+			}
+			if err := l.client.Tracker().Update(v1alpha1.SharedAPIResource, moved, ""); err != nil {
+				return true, nil, err
 			}
 			return true, nil, apierrors.NewConflict(v1alpha1.SharedAPIResource.GroupResource(), "a.x", nil)
 		})
