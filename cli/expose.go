@@ -17,15 +17,14 @@ import (
 
 func newExposeCommand() *cobra.Command {
 	var (
-		atoll      target
-		ask        exposure
-		to         []string
-		selector   string
-		namespaces string
-		dryRun     = dryRunNone
-		output     string
-		wait       = true
-		timeout    = 2 * time.Minute
+		atoll    target
+		ask      exposure
+		to       []string
+		selector string
+		dryRun   = dryRunNone
+		output   string
+		wait     = true
+		timeout  = 2 * time.Minute
 	)
 	cmd := &cobra.Command{
 		Use:   "expose GROUP[,GROUP...] --to CLUSTER[,CLUSTER...]",
@@ -51,8 +50,8 @@ groups to more clusters adds to it.`,
 			if ask.clusters, ask.selector, err = readClusters(cmd.Flags().Changed("to"), to, cmd.Flags().Changed("selector"), selector); err != nil {
 				return err
 			}
-			if ask.namespaces = v1alpha1.NamespacePolicy(namespaces); namespaces != "" && ask.namespaces != v1alpha1.NamespacesProvide && ask.namespaces != v1alpha1.NamespacesRequire {
-				return fmt.Errorf("unknown --namespaces %q: it takes %s or %s", namespaces, v1alpha1.NamespacesProvide, v1alpha1.NamespacesRequire)
+			if err := ask.checkPolicies(); err != nil {
+				return err
 			}
 			if problems := validation.IsDNS1123Subdomain(ask.name); ask.name != "" && len(problems) > 0 {
 				return fmt.Errorf("%q cannot be the name of a SharedAPI: %s", ask.name, problems[0])
@@ -80,13 +79,28 @@ groups to more clusters adds to it.`,
 	flags.StringSliceVar(&to, "to", nil, "Clusters that are to serve the groups.")
 	flags.StringVarP(&selector, "selector", "l", "", "Choose the clusters by label instead, such as tier=prod; those that match later too. '' chooses all.")
 	flags.StringVar(&ask.name, "name", "", "Name of the SharedAPI. The default is that of the one for these groups, or the first group.")
-	flags.StringVar(&namespaces, "namespaces", "", "What happens when a cluster's user creates an object in a namespace that Atoll does not have: Provide makes it, Require refuses. The default is Provide, or what the SharedAPI says.")
+	flags.StringVar((*string)(&ask.namespaces), "namespaces", "", "What happens when a cluster's user creates an object in a namespace that Atoll does not have: Provide makes it, Require refuses. The default is Provide, or what the SharedAPI says.")
+	flags.StringVar((*string)(&ask.authorization), "authorization", "", "Who decides what clusters' users may do: Atoll, by its RBAC; or Member, so that what a user's own cluster allows is allowed too. The default is Atoll, or what the SharedAPI says.")
 	flags.StringVar(&dryRun, "dry-run", dryRun, dryRunFlag)
 	flags.StringVarP(&output, "output", "o", "", outputFlag("name", "yaml", "json"))
 	flags.BoolVar(&wait, "wait", wait, "Wait until the clusters serve the groups.")
 	flags.DurationVar(&timeout, "timeout", timeout, "How long to wait. What was asked for stays, and goes on afterwards.")
 	atoll.addFlags(flags)
 	return cmd
+}
+
+func (e exposure) checkPolicies() error {
+	switch e.namespaces {
+	case "", v1alpha1.NamespacesProvide, v1alpha1.NamespacesRequire:
+	default:
+		return fmt.Errorf("unknown --namespaces %q: it takes %s or %s", e.namespaces, v1alpha1.NamespacesProvide, v1alpha1.NamespacesRequire)
+	}
+	switch e.authorization {
+	case "", v1alpha1.AuthorizationAtoll, v1alpha1.AuthorizationMember:
+	default:
+		return fmt.Errorf("unknown --authorization %q: it takes %s or %s", e.authorization, v1alpha1.AuthorizationAtoll, v1alpha1.AuthorizationMember)
+	}
+	return nil
 }
 
 func readClusters(named bool, to []string, selected bool, selector string) ([]string, *metav1.LabelSelector, error) {

@@ -92,7 +92,7 @@ spec:
 		{"expose shop.example.org --to eats", 1, "", "(did you mean east?): there are east, west"},
 		{"expose shop.example.org --to east --wait=false", 0, "sharedapi/shop.example.org created\n", ""},
 		{"expose shop.example.org --to west --dry-run=server", 0, "sharedapi/shop.example.org configured: also for west (server dry run)\n", ""},
-		{"expose shop.example.org --to west --namespaces Require --wait=false", 0, "sharedapi/shop.example.org configured: also for west; namespaces: Require instead of Provide\n", ""},
+		{"expose shop.example.org --to west --namespaces Require --authorization Member --wait=false", 0, "sharedapi/shop.example.org configured: also for west; namespaces: Require instead of Provide; authorization: Member instead of Atoll\n", ""},
 		{"expose shop.example.org --to west --wait=false", 0, "sharedapi/shop.example.org unchanged\n", ""},
 		{"expose shop.example.org --to east --timeout 1s", 1, "sharedapi/shop.example.org unchanged\n", "not all clusters serve it yet\n  east: "},
 		{"expose shop.example.org,books.example.org --to east", 1, "", "SharedAPI shop.example.org exposes shop.example.org to east already"},

@@ -24,11 +24,13 @@ type present struct {
 // exposure is what `atoll expose` is asked for: groups, and either clusters or a
 // selector.
 type exposure struct {
-	groups     []string
-	clusters   []string
-	selector   *metav1.LabelSelector
-	name       string                   // of the SharedAPI; empty for the one of these groups
-	namespaces v1alpha1.NamespacePolicy // empty leaves it as it is
+	groups   []string
+	clusters []string
+	selector *metav1.LabelSelector
+	name     string // of the SharedAPI; empty for the one of these groups
+	// Empty leaves these as they are.
+	namespaces    v1alpha1.NamespacePolicy
+	authorization v1alpha1.AuthorizationMode
 }
 
 // change is what becomes of one SharedAPI.
@@ -68,7 +70,8 @@ func (p present) expose(ask exposure) (change, error) {
 		if out.name == "" {
 			out.name = ask.groups[0]
 		}
-		out.spec = &v1alpha1.SharedAPISpec{Groups: ask.groups, Clusters: ask.clusters, ClusterSelector: ask.selector, Namespaces: ask.namespaces}
+		out.spec = &v1alpha1.SharedAPISpec{Groups: ask.groups, Clusters: ask.clusters, ClusterSelector: ask.selector,
+			Namespaces: ask.namespaces, Authorization: ask.authorization}
 		return out, nil
 	}
 	out.name, out.spec = was.Name, was.Spec.DeepCopy()
@@ -78,6 +81,10 @@ func (p present) expose(ask exposure) (change, error) {
 	if ask.namespaces != "" && ask.namespaces != was.Spec.Namespaces {
 		out.spec.Namespaces = ask.namespaces
 		out.news = append(out.news, fmt.Sprintf("namespaces: %s instead of %s", ask.namespaces, was.Spec.Namespaces))
+	}
+	if ask.authorization != "" && ask.authorization != was.Spec.Authorization {
+		out.spec.Authorization = ask.authorization
+		out.news = append(out.news, fmt.Sprintf("authorization: %s instead of %s", ask.authorization, was.Spec.Authorization))
 	}
 	return out, nil
 }
