@@ -21,13 +21,11 @@ import (
 const failoverLimit = 30 * time.Second
 
 // A server is killed, or cut off from the database alone. The API server of its member
-// is led to the other servers, and back when it has returned. Once it is the server
-// that leads the fleet, which is the one who would do that; the other time it is not.
+// is led to the other servers, its watches too, and back when it has returned. Once it
+// is the server that leads the fleet, which is the one who would do that; the other
+// time it is not.
 func TestAMemberIsLedToOtherServers(t *testing.T) {
 	s := stretched(t)
-	if _, err := write(t.Context(), s.letters(t, "west"), nil, "read-me", "please"); err != nil {
-		t.Fatal(err)
-	}
 	leader := s.leader(t)
 	follower := members[slices.IndexFunc(members, func(m string) bool { return m != leader })]
 	for _, loss := range []struct {
@@ -41,42 +39,49 @@ func TestAMemberIsLedToOtherServers(t *testing.T) {
 			func() error { return s.network.cut(leader, databaseSite) },
 			func() error { return s.network.heal(leader, databaseSite) }},
 	} {
-		t.Run(loss.name, func(t *testing.T) {
-			shared := startAsker(t, s, loss.member, "read-me")
-			eventually(t, returnLimit, loss.member+" calls its own server", func(ctx context.Context) error { return s.calls(ctx, t, loss.member, loss.member) })
-			began := time.Now()
-			if err := loss.lose(); err != nil {
-				t.Fatal(err)
-			}
-			var others []string
-			for _, m := range members {
-				if m != loss.member {
-					others = append(others, m)
-				}
-			}
-			eventually(t, failoverLimit, loss.member+" is led to other servers", func(ctx context.Context) error {
-				return s.calls(ctx, t, loss.member, others...)
-			})
-			eventually(t, failoverLimit, loss.member+" reads what is shared", func(ctx context.Context) error {
-				return answered(shared.between(began.Add(asksEach), time.Now()))
-			})
-			t.Logf("%s: without what is shared for %s", loss.member, outage(shared.between(began, time.Now())).Round(10*time.Millisecond))
-
-			if err := loss.giveBack(); err != nil {
-				t.Fatal(err)
-			}
-			back := time.Now()
-			eventually(t, failoverLimit, loss.member+" calls its own server again", func(ctx context.Context) error {
-				return s.calls(ctx, t, loss.member, loss.member)
-			})
-			pass(t, 4*time.Second)
-			for _, a := range shared.between(back, time.Now()) {
-				if a.err != nil {
-					t.Errorf("%s after the server was back: after %s: %v", a.began.Sub(back).Round(time.Millisecond), a.took, a.err)
-				}
-			}
-		})
+		t.Run(loss.name, func(t *testing.T) { s.losesServer(t, loss.member, loss.lose, loss.giveBack) })
 	}
+}
+
+func (s *stage) losesServer(t *testing.T, member string, lose, giveBack func() error) {
+	others := slices.DeleteFunc(slices.Clone(members), func(m string) bool { return m == member })
+	if _, err := write(t.Context(), s.letters(t, others[0]), nil, "read-me", "please"); err != nil {
+		t.Fatal(err)
+	}
+	shared := startAsker(t, s, member, "read-me")
+	o := startObserver(t, member, s.letters(t, member))
+	w := startWriter(t, s.letters(t, others[0]), "led")
+	eventually(t, failoverLimit, member+" calls its own server", func(ctx context.Context) error { return s.calls(ctx, t, member, member) })
+	pass(t, 2*asksEach)
+
+	lost := time.Now()
+	if err := lose(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, failoverLimit, member+" is led to other servers", func(ctx context.Context) error { return s.calls(ctx, t, member, others...) })
+	led := time.Now()
+	eventually(t, failoverLimit, member+" reads what is shared", func(context.Context) error { return answered(shared.between(led, time.Now())) })
+	newest := w.last()
+	eventually(t, failoverLimit, "its watch goes on", func(context.Context) error { return o.saw(newest) })
+	pass(t, 2*asksEach)
+	t.Logf("%s was without reads for %s, and without events for %s", member,
+		outage(shared.between(time.Time{}, time.Now())).Round(10*time.Millisecond), o.silence(lost).Round(10*time.Millisecond))
+
+	if err := giveBack(); err != nil {
+		t.Fatal(err)
+	}
+	back := time.Now()
+	eventually(t, failoverLimit, member+" calls its own server again", func(ctx context.Context) error { return s.calls(ctx, t, member, member) })
+	pass(t, 4*time.Second)
+	for _, a := range shared.between(back, time.Now()) {
+		if a.err != nil {
+			t.Errorf("%s after the server was back: after %s: %v", a.began.Sub(back).Round(time.Millisecond), a.took, a.err)
+		}
+	}
+	w.end()
+	eventually(t, failoverLimit, "the watch saw everything", func(context.Context) error { return o.saw(w.last()) })
+	o.check(t, w)
+	w.check(t)
 }
 
 // leader is the member whose server leads the fleet.
@@ -144,17 +149,19 @@ func answered(answers []answer) error {
 	return answers[len(answers)-1].err
 }
 
-// outage is how long answers were missing in the longest row of reads without one.
+// outage is the longest time from one good answer to the next.
 func outage(answers []answer) time.Duration {
 	var worst time.Duration
-	var since time.Time
+	var last time.Time
 	for _, a := range answers {
-		switch {
-		case a.err != nil && since.IsZero():
-			since = a.began
-		case a.err == nil && !since.IsZero():
-			worst, since = max(worst, a.began.Add(a.took).Sub(since)), time.Time{}
+		if a.err != nil {
+			continue
 		}
+		at := a.began.Add(a.took)
+		if !last.IsZero() {
+			worst = max(worst, at.Sub(last))
+		}
+		last = at
 	}
 	return worst
 }

@@ -165,12 +165,12 @@ func (w *writer) check(t *testing.T) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t.Logf("writes in west: %d; the longest time between two: %s", len(w.acknowledged), w.worst.Round(time.Millisecond))
+	t.Logf("writes by the others: %d; the longest time between two: %s", len(w.acknowledged), w.worst.Round(time.Millisecond))
 	for _, err := range w.errors {
-		t.Errorf("a write in west, which was not cut off: %v", err)
+		t.Errorf("a write of one that was not cut off: %v", err)
 	}
 	if w.worst > stallLimit {
-		t.Errorf("for %s nothing could be written in west, which was not cut off", w.worst)
+		t.Errorf("for %s one that was not cut off could write nothing", w.worst)
 	}
 }
 

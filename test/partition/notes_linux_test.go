@@ -286,6 +286,20 @@ func (o *observer) firstAfter(moment time.Time) time.Duration {
 	return -1
 }
 
+// silence is the longest time between two events since a moment.
+func (o *observer) silence(since time.Time) time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var worst time.Duration
+	for _, revision := range o.seen {
+		if at := o.at[revision]; at.After(since) {
+			worst = max(worst, at.Sub(since))
+			since = at
+		}
+	}
+	return worst
+}
+
 // check compares what was seen with what was acknowledged: all of it, once, in order.
 func (o *observer) check(t *testing.T, w *writer) {
 	t.Helper()
