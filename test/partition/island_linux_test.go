@@ -44,17 +44,13 @@ func TestAMemberCutOff(t *testing.T) {
 	before := local.check(t, "before the cut", samples(nil))
 
 	cut := time.Now()
-	if err := s.network.cut("east", s.network.others("east")...); err != nil {
-		t.Fatal(err)
-	}
+	heal := s.network.cut(t, "east", s.network.others("east")...)
 	s.useLocally(t, "east")
 	s.complains(t, "east")
 	pass(t, *cutTime-time.Since(cut))
 	during := local.check(t, "during it", before)
 	healed := time.Now()
-	if err := s.network.heal("east", s.network.others("east")...); err != nil {
-		t.Fatal(err)
-	}
+	heal()
 
 	newest := w.last()
 	eventually(t, returnLimit, "the watch in east is up to date", func(context.Context) error { return east.saw(newest) })

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 )
@@ -129,12 +130,21 @@ func makeNetwork(sites []string) (*network, error) {
 	return n, nil
 }
 
-// cut has the router lose all packets between a site and others, both ways. Nobody is
-// told: no connection is reset, no host is unreachable.
-func (n *network) cut(name string, others ...string) error { return n.rules("add", name, others) }
-
-// heal ends a cut.
-func (n *network) heal(name string, others ...string) error { return n.rules("del", name, others) }
+// cut has the router lose all packets between a site and others, both ways, until heal
+// or the end of the test. Nobody is told: no connection is reset, no host is unreachable.
+func (n *network) cut(t *testing.T, name string, others ...string) (heal func()) {
+	t.Helper()
+	if err := n.rules("add", name, others); err != nil {
+		t.Fatal(err)
+	}
+	heal = sync.OnceFunc(func() {
+		if err := n.rules("del", name, others); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(heal)
+	return heal
+}
 
 func (n *network) rules(verb, name string, others []string) error {
 	here := n.sites[name]
