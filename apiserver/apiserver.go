@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"go.opentelemetry.io/otel/trace"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/rest"
 	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
 )
@@ -68,6 +69,11 @@ type Config struct {
 	// goroutines, and takes in what changes. Groups that it no longer names are
 	// collected like any other.
 	SharedGroups func(context.Context) (shared func(group string) bool, err error)
+
+	// OnMissingNamespace, if set, decides about objects of a group that who creates in a
+	// namespace which does not exist; namespace is its name. It is asked with each
+	// such request and answers at once.
+	OnMissingNamespace func(who user.Info, namespace, group string) MissingNamespace
 
 	// EnableAdmissionPlugins and DisableAdmissionPlugins change the default
 	// choice of admission plugins, by their upstream names.
