@@ -224,6 +224,12 @@ func (s *Server) Run(ctx context.Context) error {
 // Ready is closed once /readyz has been good.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
+// Handler answers as the listener does, for another face of the same process:
+// everything but authentication, which takes the user from the request's context
+// (request.WithUser) if there is one. Whoever puts one there answers for it. To be
+// called once the server is ready.
+func (s *Server) Handler() http.Handler { return s.chain.GenericAPIServer.Handler }
+
 // ClientConfig is a connection to this server for parts of the same process,
 // as user, who is named in the audit log and may do everything.
 func (s *Server) ClientConfig(user string) *rest.Config {

@@ -52,6 +52,7 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (fron
 	generic.AddReadyzChecks(storage.health())
 	rememberCertificates(generic)
 	admitAnonymousToHealth(generic)
+	trustContext(generic)
 	// Leases that tell which servers there are. Nothing in a workspace reads
 	// them, and each costs a durable write every ten seconds.
 	generic.DisabledPostStartHooks.Insert(
