@@ -19,7 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"go.opentelemetry.io/otel/trace"
-	"k8s.io/apiserver/pkg/authentication/user"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/client-go/rest"
 	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
 )
@@ -70,10 +70,14 @@ type Config struct {
 	// collected like any other.
 	SharedGroups func(context.Context) (shared func(group string) bool, err error)
 
-	// OnMissingNamespace, if set, decides about objects of a group that who creates in a
-	// namespace which does not exist; namespace is its name. It is asked with each
-	// such request and answers at once.
-	OnMissingNamespace func(who user.Info, namespace, group string) MissingNamespace
+	// OnMissingNamespace, if set, decides what happens when a user creates an object in a
+	// namespace that does not exist. It answers at once, from several goroutines.
+	OnMissingNamespace func(NamespaceRequest) MissingNamespace
+
+	// ClusterRoles are made at the start and given what they lack, like upstream's own:
+	// with the annotation rbac.authorization.kubernetes.io/autoupdate: "false" a role
+	// stays as it is.
+	ClusterRoles []rbacv1.ClusterRole
 
 	// EnableAdmissionPlugins and DisableAdmissionPlugins change the default
 	// choice of admission plugins, by their upstream names.
@@ -137,6 +141,10 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	storage := newKeyspaceStorage(cfg.Keyspace, cfg.CompactionInterval)
 	chain, prepared, err := buildChain(ctx, cfg, storage)
 	if err != nil {
+		storage.stop()
+		return nil, fmt.Errorf("build the API server of workspace %q: %w", cfg.Workspace, err)
+	}
+	if err := shipRoles(chain.GenericAPIServer, cfg.ClusterRoles); err != nil {
 		storage.stop()
 		return nil, fmt.Errorf("build the API server of workspace %q: %w", cfg.Workspace, err)
 	}

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/initializer"
 	"k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/client-go/informers"
@@ -25,8 +24,18 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// MissingNamespace says what happens to a request to create an object in a namespace
-// that does not exist. The zero value is what happens in any cluster: 404.
+// NamespaceRequest is a request to create an object in a namespace that does not
+// exist.
+type NamespaceRequest struct {
+	Namespace string
+	// APIGroup of the object.
+	APIGroup string
+	// UserGroups are the groups that the user is in.
+	UserGroups []string
+}
+
+// MissingNamespace says what happens to a NamespaceRequest. The zero value is what
+// happens in any cluster: 404.
 type MissingNamespace struct {
 	// Provide the namespace first, with these labels and annotations.
 	Provide             bool
@@ -47,7 +56,7 @@ const provideNamespaces = "ProvideNamespace"
 // namespace is overlooked.
 type namespaceProvider struct {
 	*admission.Handler
-	decide     func(who user.Info, namespace, group string) MissingNamespace
+	decide     func(NamespaceRequest) MissingNamespace
 	namespaces corelisters.NamespaceLister
 	client     clientset.Interface
 	authorizer authorizer.Authorizer
@@ -145,7 +154,7 @@ func (p *namespaceProvider) missing(ctx context.Context, a admission.Attributes)
 	if _, err := p.namespaces.Get(name); err == nil {
 		return none, nil
 	}
-	verdict := p.decide(a.GetUserInfo(), name, resource.Group)
+	verdict := p.decide(NamespaceRequest{Namespace: name, APIGroup: resource.Group, UserGroups: a.GetUserInfo().GetGroups()})
 	if !verdict.Provide && verdict.Remedy == "" {
 		return none, nil
 	}

@@ -23,11 +23,11 @@ import (
 
 // provideToEast provides namespaces to users of cluster east, except such whose
 // names begin with "required".
-func provideToEast(who user.Info, namespace, group string) apiserver.MissingNamespace {
+func provideToEast(r apiserver.NamespaceRequest) apiserver.MissingNamespace {
 	switch {
-	case !slices.Contains(who.GetGroups(), "atoll:cluster:east") || group != "":
+	case !slices.Contains(r.UserGroups, "atoll:cluster:east") || r.APIGroup != "":
 		return apiserver.MissingNamespace{}
-	case strings.HasPrefix(namespace, "required"):
+	case strings.HasPrefix(r.Namespace, "required"):
 		return apiserver.MissingNamespace{Remedy: "have an administrator make it"}
 	}
 	return apiserver.MissingNamespace{Provide: true, Annotations: map[string]string{"for": "east"}}

@@ -204,6 +204,8 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		SharedGroups: func(ctx context.Context) (func(group string) bool, error) {
 			return s.directory.SharedGroups(ctx)
 		},
+		OnMissingNamespace: s.onMissingNamespace,
+		ClusterRoles:       memberRoles(),
 	})
 	if err != nil {
 		return nil, err
