@@ -172,8 +172,9 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		Retention:  mvcc.Retention{MaxChanges: cfg.HistoryMaxChanges},
 		// Watches get over an outage as long as what they miss can be told afterwards.
 		// If they ended, the caches before them would, too, and with these what can be
-		// read without the datastore; and all clients would list again.
-		WatchSilence: cmp.Or(cfg.HistoryRetention, defaultRetention),
+		// read without the datastore; and all clients would list again. Not for hours:
+		// other servers may know more.
+		WatchSilence: min(cmp.Or(cfg.HistoryRetention, defaultRetention), defaultRetention),
 
 		TracerProvider: tracing,
 	})
