@@ -151,10 +151,10 @@ func inform(ctx, within context.Context, err error) error {
 		return unknownOutcome()
 	case errors.Is(err, rpctypes.ErrTooManyRequests):
 		return overloaded()
-	case known.Code() == codes.Unavailable, status.Code(err) == codes.Unavailable:
-		return unreachable(ctx)
 	case within.Err() != nil:
 		return unreachable(ctx) // ended by loss of contact, before anything happened
+	case known.Code() == codes.Unavailable, status.Code(err) == codes.Unavailable:
+		return unavailable(ctx, "does not serve, and nothing was read or changed: try again, ask another server, or see why in /readyz?verbose of this one")
 	}
 	return err
 }
@@ -162,10 +162,14 @@ func inform(ctx, within context.Context, err error) error {
 // retryAfter is when clients are told to try again. Most do so by themselves.
 const retryAfter = 1 // s
 
-// unreachable: nothing has happened.
+// unreachable: contact is lost.
 func unreachable(ctx context.Context) error {
-	s := failure(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable,
-		"the datastore of this server cannot be reached, and nothing was read or changed: try again, or ask another server")
+	return unavailable(ctx, "cannot be reached, and nothing was read or changed: try again, or ask another server")
+}
+
+// unavailable says why nothing has happened.
+func unavailable(ctx context.Context, why string) error {
+	s := failure(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the datastore of this server "+why)
 	// Parts of this process wait for each other while a request of a client waits for
 	// them, so they shall not try ten times before they pass the news on.
 	if who, ok := request.UserFrom(ctx); !ok || who.GetName() != user.APIServerUser {
