@@ -20,6 +20,7 @@ import (
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"go.opentelemetry.io/otel/trace"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/rest"
 	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
 )
@@ -78,6 +79,9 @@ type Config struct {
 	// with the annotation rbac.authorization.kubernetes.io/autoupdate: "false" a role
 	// stays as it is.
 	ClusterRoles []rbacv1.ClusterRole
+
+	// Authorizer, if set, is asked where RBAC does not allow a request.
+	Authorizer authorizer.Authorizer
 
 	// EnableAdmissionPlugins and DisableAdmissionPlugins change the default
 	// choice of admission plugins, by their upstream names.

@@ -18,7 +18,8 @@ func (s *Server) onMissingNamespace(r apiserver.NamespaceRequest) (none apiserve
 	if !ok {
 		return none
 	}
-	switch s.directory.Policy(cluster, r.APIGroup) {
+	terms, _ := s.termsOf(cluster, r.APIGroup)
+	switch terms.Namespaces {
 	case v1alpha1.NamespacesProvide:
 		return apiserver.MissingNamespace{Provide: true, Annotations: map[string]string{v1alpha1.ProvidedForAnnotation: cluster}}
 	case v1alpha1.NamespacesRequire:
