@@ -18,8 +18,8 @@ import (
 
 // failoverLimit is how long a member may be without what is shared when its server is
 // lost and others could do its work: 10 s until a server that is silent counts as gone,
-// 10 s until another leads the fleet if it did, and what a busy machine adds.
-const failoverLimit = 30 * time.Second
+// 10 s before that until another leads the fleet, and what a busy machine adds.
+const failoverLimit = 40 * time.Second
 
 // A server is killed, or cut off from the database alone. The API server of its member
 // is led to the other servers, its watches too, and back when it has returned. Once it
