@@ -125,21 +125,20 @@ func installOperator(t *testing.T, f *fixture) *operators {
 	run("go", "build", "-C", source, "-o", o.binary, ".")
 	shared, local := filepath.Join(source, "config", "atoll.yaml"), filepath.Join(source, "config", "member.yaml")
 	t.Cleanup(func() {
-		for m, process := range o.processes {
+		for _, process := range o.processes {
 			_ = process.Stop()
-			if _, err := f.tryKubectl(context.Background(), m, "", "delete", "--ignore-not-found", "-f", local); err != nil {
+		}
+		remove := func(cluster string, args ...string) {
+			if _, err := f.tryKubectl(context.Background(), cluster, "", append([]string{"delete", "--ignore-not-found"}, args...)...); err != nil {
 				t.Error(err)
 			}
 		}
-		for _, args := range [][]string{
-			{"sharedapi", "apps.example.com"}, // first, so that members can still clean up
-			{"-f", shared},
-			{"crd", "leases.coordination.atoll.dev"},
-			{"validatingadmissionpolicy,validatingadmissionpolicybinding", "fence.app-operator.leader.lease", "fence.app-operator.leader.objects"},
-		} {
-			if _, err := f.tryKubectl(context.Background(), "atoll", "", append([]string{"delete", "--ignore-not-found"}, args...)...); err != nil {
-				t.Error(err)
-			}
+		remove("atoll", "sharedapi", "apps.example.com")
+		remove("atoll", "--wait=false", "-f", shared)
+		remove("atoll", "crd", "leases.coordination.atoll.dev")
+		remove("atoll", "validatingadmissionpolicy,validatingadmissionpolicybinding", "fence.app-operator.leader.lease", "fence.app-operator.leader.objects")
+		for _, m := range members {
+			remove(m, "--wait=false", "-f", local)
 		}
 	})
 	f.kubectl(t, "atoll", "apply", "-f", shared)
