@@ -73,6 +73,9 @@ func TestTheExampleOperator(t *testing.T) {
 		case <-time.After(settle):
 			t.Fatal("a former leader that woke up did not end")
 		}
+		// It may learn of the new lease before it has anything to write.
+		log, _ := os.ReadFile(filepath.Join(f.dir, "logs", frozen+"-operator.log"))
+		t.Logf("%s itself tried to write and was refused: %t", frozen, strings.Contains(string(log), "fenced off"))
 		o.start(t, frozen)
 		o.wantReady(t, map[string]int64{"east": 2, "west": 2, "north": 2})
 	})

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -95,6 +97,32 @@ func TestClustersAreGivenUpWhenTheirLeasesStandStill(t *testing.T) {
 		time.Sleep(beatPeriod)
 		want("it can again", "east", "west")
 	})
+}
+
+// TestHowLittleItTakes keeps what the README says of the code's size true.
+func TestHowLittleItTakes(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := 0
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "//") {
+				count++
+			}
+		}
+	}
+	if count == 0 || count >= 300 {
+		t.Errorf("the operator has %d lines, not less than 300", count)
+	}
 }
 
 func TestADeploymentForEachApp(t *testing.T) {
