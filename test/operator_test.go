@@ -51,11 +51,21 @@ func TestTheExampleOperator(t *testing.T) {
 	history := o.follow(t)
 	o.wantReady(t, map[string]int64{"east": 2, "west": 2, "north": 2})
 
+	t.Run("the leader stops", func(t *testing.T) {
+		stopped := o.leader(t)
+		since := time.Now()
+		o.signal(t, stopped, syscall.SIGTERM)
+		<-o.processes[stopped].Done()
+		// It gives the lease back, so nobody waits for it to run out.
+		o.wantSuccessor(t, stopped, since, leaseDuration/2)
+		o.start(t, stopped)
+	})
+
 	t.Run("the leader freezes", func(t *testing.T) {
 		frozen := o.leader(t)
 		token := o.token(t)
 		o.signal(t, frozen, syscall.SIGSTOP)
-		o.wantSuccessor(t, frozen, time.Now())
+		o.wantSuccessor(t, frozen, time.Now(), takeover)
 		eventually(t, settle, "the new leader marks what it relies on", func(context.Context) error {
 			if o.token(t) == token {
 				return errors.New("the App has the frozen leader's token")
@@ -84,7 +94,7 @@ func TestTheExampleOperator(t *testing.T) {
 		dead := o.leader(t)
 		o.signal(t, dead, syscall.SIGKILL)
 		f.members[dead].Kill()
-		o.wantSuccessor(t, dead, time.Now())
+		o.wantSuccessor(t, dead, time.Now(), takeover)
 		want := map[string]int64{"east": 3, "west": 3, "north": 3}
 		delete(want, dead)
 		o.wantReady(t, want)
@@ -226,8 +236,9 @@ func (o *operators) leader(t *testing.T) string {
 	return cluster
 }
 
-// wantSuccessor waits for another leader than the one that is gone since then.
-func (o *operators) wantSuccessor(t *testing.T, gone string, since time.Time) {
+// wantSuccessor waits for another leader than the one that is gone since then, and
+// wants it within the limit.
+func (o *operators) wantSuccessor(t *testing.T, gone string, since time.Time, limit time.Duration) {
 	t.Helper()
 	eventually(t, settle, "another leads than "+gone, func(ctx context.Context) error {
 		cluster, taken, err := o.lease(ctx, t)
@@ -236,8 +247,8 @@ func (o *operators) wantSuccessor(t *testing.T, gone string, since time.Time) {
 		}
 		after := taken.Sub(since)
 		t.Logf("%s leads %s after %s was gone", cluster, after.Round(time.Millisecond), gone)
-		if after > takeover {
-			t.Errorf("that is later than %s", takeover)
+		if after > limit {
+			t.Errorf("that is later than %s", limit)
 		}
 		return nil
 	})
