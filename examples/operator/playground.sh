@@ -22,7 +22,7 @@ keep_running() {
     wait "$pid" || sleep 1
   done
 }
-trap 'kill $(jobs -p)' EXIT
+trap 'kill $(jobs -p) 2>/dev/null || :' EXIT
 trap exit INT TERM
 for cluster in east west north; do
   kubectl --kubeconfig "$dir/$cluster.kubeconfig" apply -f config/member.yaml >/dev/null
