@@ -51,9 +51,9 @@ func (a *App) DeepCopyObject() runtime.Object {
 }
 
 func (l *AppList) DeepCopyObject() runtime.Object {
-	out := &AppList{TypeMeta: l.TypeMeta, ListMeta: *l.ListMeta.DeepCopy()}
-	for i := range l.Items {
-		out.Items = append(out.Items, *l.Items[i].DeepCopyObject().(*App))
+	out := &AppList{l.TypeMeta, *l.ListMeta.DeepCopy(), nil}
+	for _, app := range l.Items {
+		out.Items = append(out.Items, *app.DeepCopyObject().(*App))
 	}
 	return out
 }
@@ -61,8 +61,8 @@ func (l *AppList) DeepCopyObject() runtime.Object {
 // part is an App with nothing in it yet, to hold what one writer applies. With
 // the UID, an App that was deleted meanwhile is not made anew.
 func (a *App) part() *App {
-	meta := metav1.ObjectMeta{Namespace: a.Namespace, Name: a.Name, UID: a.UID}
-	return &App{TypeMeta: metav1.TypeMeta{APIVersion: appVersion.String(), Kind: "App"}, ObjectMeta: meta}
+	id := metav1.ObjectMeta{Namespace: a.Namespace, Name: a.Name, UID: a.UID}
+	return &App{TypeMeta: metav1.TypeMeta{APIVersion: appVersion.String(), Kind: "App"}, ObjectMeta: id}
 }
 
 // apply is the server-side apply of a part.

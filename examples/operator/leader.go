@@ -47,8 +47,7 @@ func (l *Leader) Reconcile(ctx context.Context, app *App) (ctrl.Result, error) {
 	if maps.Equal(part.Spec.Assignments, app.Spec.Assignments) && app.Annotations[coordination.FenceAnnotation] == token.String() {
 		return again, nil
 	}
-	err = l.Patch(ctx, part, apply(part), owner("leader"), client.ForceOwnership)
-	if coordination.IsFenced(err) {
+	if err = l.Patch(ctx, part, apply(part), owner("leader"), client.ForceOwnership); coordination.IsFenced(err) {
 		l.stop() // another one leads, and this process does not know it yet
 	}
 	return ctrl.Result{}, err

@@ -44,11 +44,17 @@ func (l *Local) deploy(ctx context.Context, app *App, status *ClusterStatus) err
 		return fmt.Errorf("deployment %s was not made for this App: rename one of them", app.Name)
 	}
 	status.Ready = found.Status.ReadyReplicas
+	// A cluster that was given up and is back is not counted in yet: that is no reason
+	// to stop what runs.
+	replicas, assigned := app.Spec.Assignments[l.cluster]
+	if !assigned {
+		return nil
+	}
 	return l.Apply(ctx, appsapply.Deployment(app.Name, app.Namespace).
 		WithOwnerReferences(metaapply.OwnerReference().WithController(true).
 			WithAPIVersion(appVersion.String()).WithKind("App").WithName(app.Name).WithUID(app.UID)).
 		WithSpec(appsapply.DeploymentSpec().
-			WithReplicas(app.Spec.Assignments[l.cluster]).
+			WithReplicas(replicas).
 			WithSelector(metaapply.LabelSelector().WithMatchLabels(labels)).
 			WithTemplate(coreapply.PodTemplateSpec().WithLabels(labels).WithSpec(coreapply.PodSpec().
 				WithContainers(coreapply.Container().WithName("app").WithImage(app.Spec.Image))))),

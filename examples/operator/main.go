@@ -55,14 +55,11 @@ func main() {
 }
 
 func install(ctx context.Context, cfg *rest.Config) error {
-	if err := coordination.Install(ctx, cfg); err != nil {
-		return err
-	}
-	return coordination.InstallFence(ctx, cfg, coordination.Rules{
+	return errors.Join(coordination.Install(ctx, cfg), coordination.InstallFence(ctx, cfg, coordination.Rules{
 		Lease:           types.NamespacedName{Namespace: namespace, Name: "leader"},
 		Resources:       []schema.GroupResource{{Group: appVersion.Group, Resource: "apps"}},
 		ServiceAccounts: []types.NamespacedName{{Namespace: namespace, Name: "app-operator"}},
-	})
+	}))
 }
 
 func run(ctx context.Context, cfg *rest.Config, cluster string) error {

@@ -136,17 +136,27 @@ func TestADeploymentForEachApp(t *testing.T) {
 	app.Spec.Image, app.Spec.Replicas, app.Spec.Assignments = "nginx", 5, map[string]int32{"east": 2, "west": 3}
 	alien := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
 
+	own := alien.DeepCopy()
+	own.Spec.Replicas, own.OwnerReferences = new(int32(4)), []metav1.OwnerReference{{UID: app.UID, Controller: new(true)}}
+
 	for _, tc := range []struct {
-		name    string
-		there   []client.Object
-		message string
+		name, cluster string
+		there         client.Object
+		replicas      int32
+		message       string
 	}{
-		{name: "one is made", there: []client.Object{app.DeepCopyObject().(*App)}},
-		{name: "one is there", there: []client.Object{app.DeepCopyObject().(*App), alien}, message: "rename one of them"},
+		{name: "one is made", cluster: "west", replicas: 3},
+		{name: "it gets its share", cluster: "west", there: own, replicas: 3},
+		{name: "a cluster that is not counted in yet", cluster: "north", there: own, replicas: 4},
+		{name: "one of somebody else's", cluster: "west", there: alien, message: "rename one of them"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(tc.there...).WithStatusSubresource(&App{}).Build()
-			_, err := (&Local{c, "west"}).Reconcile(t.Context(), app)
+			there := []client.Object{app.DeepCopyObject().(*App)}
+			if tc.there != nil {
+				there = append(there, tc.there)
+			}
+			c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(there...).WithStatusSubresource(&App{}).Build()
+			_, err := (&Local{c, tc.cluster}).Reconcile(t.Context(), app)
 			if refused := err != nil; refused != (tc.message != "") {
 				t.Error(err)
 			}
@@ -154,13 +164,10 @@ func TestADeploymentForEachApp(t *testing.T) {
 			if err := errors.Join(c.Get(t.Context(), client.ObjectKeyFromObject(app), d), c.Get(t.Context(), client.ObjectKeyFromObject(app), got)); err != nil {
 				t.Fatal(err)
 			}
-			if status, ok := got.Status.Clusters["west"]; !ok || len(got.Status.Clusters) != 1 || !strings.Contains(status.Message, tc.message) {
+			if status, ok := got.Status.Clusters[tc.cluster]; !ok || len(got.Status.Clusters) != 1 || !strings.Contains(status.Message, tc.message) {
 				t.Errorf("status %+v", got.Status)
 			}
-			if tc.message != "" {
-				return
-			}
-			if *d.Spec.Replicas != 3 || d.Spec.Template.Spec.Containers[0].Image != "nginx" || !metav1.IsControlledBy(d, app) {
+			if tc.message == "" && (*d.Spec.Replicas != tc.replicas || !metav1.IsControlledBy(d, app)) {
 				t.Errorf("deployment %+v", d)
 			}
 		})
