@@ -43,6 +43,14 @@ func TestKubeconfigLeadsWhereItIsTold(t *testing.T) {
 			t.Errorf("%s: something got lost:\n%s", test.flag, stdout)
 		}
 	}
+	for flags, remedy := range map[string]string{
+		"--data-dir=" + filepath.Join(dir, "none"):    "writes the file when it starts",
+		"--data-dir=" + dir + " --server=example.com": "https://",
+	} {
+		if code, _, stderr := run(t, append([]string{"atoll", "kubeconfig"}, strings.Fields(flags)...)...); code != 1 || !strings.Contains(stderr, remedy) {
+			t.Errorf("%s: exit code %d, want 1 and %q: %s", flags, code, remedy, stderr)
+		}
+	}
 	// The file is the server's.
 	if content, err := os.ReadFile(filepath.Join(dir, "admin.kubeconfig")); err != nil || strings.Contains(string(content), "example.com") {
 		t.Errorf("the server's own file was changed: %v\n%s", err, content)

@@ -45,6 +45,7 @@ func TestDeployApplies(t *testing.T) {
 		if name == "base" {
 			f.wantSpread(t, member, namespace)
 		}
+
 		before := f.applied(t, member, dir)
 		f.kubectl(t, member, apply...)
 		for object, fields := range f.applied(t, member, dir) {
