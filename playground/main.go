@@ -250,7 +250,7 @@ func start(ctx context.Context, s *system.System, o options, out *output) ([]*me
 		return nil, err
 	}
 	out.step("app", fmt.Sprintf("runs on all %d clusters", o.clusters))
-	return members, nil
+	return members, waitForKinds(ctx, s)
 }
 
 // clusterName is east, west, north, then c4, c5, …
