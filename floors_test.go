@@ -54,8 +54,8 @@ var rooms = map[string]int{
 var outside = []string{"playground", "bench", "test", "deploy", "docs"}
 
 // stages are what tests inside the product may stand on all the same: they
-// run programs of others, and import nothing of ours or of Kubernetes.
-var stages = []string{"playground/postgres", "playground/pgproxy"}
+// run programs of others or make keys, and import nothing of ours.
+var stages = []string{"playground/postgres", "playground/pgproxy", "playground/keys"}
 
 // pure lists the rooms that only compute: from data to a decision, the same
 // every time.

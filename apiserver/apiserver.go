@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"go.opentelemetry.io/otel/trace"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/rest"
 	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
 )
@@ -68,6 +69,9 @@ type Config struct {
 	// goroutines, and takes in what changes. Groups that it no longer names are
 	// collected like any other.
 	SharedGroups func(context.Context) (shared func(group string) bool, err error)
+
+	// Authorizer, if set, is asked where RBAC does not allow a request.
+	Authorizer authorizer.Authorizer
 
 	// EnableAdmissionPlugins and DisableAdmissionPlugins change the default
 	// choice of admission plugins, by their upstream names.
@@ -217,6 +221,12 @@ func (s *Server) Run(ctx context.Context) error {
 
 // Ready is closed once /readyz has been good.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
+
+// Handler answers as the listener does, for another face of the same process:
+// everything but authentication, which takes the user from the request's context
+// (request.WithUser) if there is one. Whoever puts one there answers for it. To be
+// called once the server is ready.
+func (s *Server) Handler() http.Handler { return s.chain.GenericAPIServer.Handler }
 
 // ClientConfig is a connection to this server for parts of the same process,
 // as user, who is named in the audit log and may do everything.

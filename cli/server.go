@@ -20,6 +20,7 @@ func newServerCommand() *cobra.Command {
 		DataDir:     defaultDataDir(),
 		BindAddress: "127.0.0.1",
 		SecurePort:  6443,
+		MemberPort:  6444,
 
 		HistoryRetention: 5 * time.Minute,
 	}
@@ -62,6 +63,9 @@ gracefully on SIGINT or SIGTERM; a second signal kills it.`,
 	flags.StringSliceVar(&cfg.Partitions, "partitions", nil, "Resources that get revisions and commits of their own, such as events,leases.coordination.k8s.io: their writes wait for no others. For a new datastore; atoll kv split divides one that is in use.")
 	flags.StringVar(&cfg.BindAddress, "bind-address", cfg.BindAddress, "IP address to listen on; 0.0.0.0 or :: for all.")
 	flags.IntVar(&cfg.SecurePort, "secure-port", cfg.SecurePort, "Port to serve HTTPS on; 0 for any free one.")
+	flags.StringVar(&cfg.MemberAddress, "member-address", "", "IP or IP:PORT by which member clusters reach this server, for APIs that are exposed to them. The default is --bind-address, or this machine's first address if that is 0.0.0.0; a server that listens on the loopback only serves no members without it.")
+	flags.IntVar(&cfg.MemberPort, "member-port", cfg.MemberPort, "Port for member clusters; 0 for any free one, -1 to serve none.")
+	flags.StringVar(&cfg.Cluster, "cluster", "", "Name of the member cluster that this server runs in, if any: that cluster calls no other server while it has this one.")
 	flags.StringSliceVar(&cfg.TLSNames, "tls-name", nil, "Further host names or IPs for the serving certificate.")
 	flags.BoolVar(&workloads, "workload-apis", workloads, "Serve the built-in workload kinds (Pods, Services, apps, batch, ...). Without them the API is a pure control plane.")
 	flags.StringSliceVar(&cfg.EnableAdmissionPlugins, "enable-admission-plugins", nil, "Admission plugins to run besides those that are on by default, by their Kubernetes names.")

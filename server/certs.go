@@ -20,7 +20,7 @@ import (
 // servingNames are all by which clients may reach the server, in a stable
 // order: a certificate that has exactly them need not be signed again.
 func (c *Config) servingNames() []string {
-	names := []string{"localhost", "127.0.0.1", "::1"}
+	names := []string{"localhost", "127.0.0.1", "::1", memberServerName}
 	if host, err := os.Hostname(); err == nil {
 		names = append(names, strings.ToLower(host))
 	}

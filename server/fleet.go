@@ -3,9 +3,11 @@ package server
 import (
 	"context"
 	"fmt"
+	"os"
 
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/clusters"
+	"github.com/atoll-dev/atoll/fleet/expose"
 	"github.com/atoll-dev/atoll/fleet/scheduler"
 	"github.com/atoll-dev/atoll/fleet/status"
 	"github.com/atoll-dev/atoll/fleet/syncer"
@@ -17,17 +19,19 @@ const fleetUser = "atoll:fleet"
 // runFleet runs the fleet's controllers, once the API that they talk to is
 // ready.
 func (s *Server) runFleet(ctx context.Context) error {
-	select {
-	case <-s.api.Ready():
-	case <-ctx.Done():
+	if !s.awaitAPI(ctx) {
 		return nil
+	}
+	ca, err := os.ReadFile(s.pki.file(caCert))
+	if err != nil {
+		return fmt.Errorf("read what members verify this server with: %w", err)
 	}
 	f, err := fleet.New(fleet.Config{
 		REST:     s.api.ClientConfig(fleetUser),
 		Log:      s.cfg.Log,
 		Clock:    s.cfg.Clock,
-		Identity: s.identity(),
-	}, clusters.With(syncer.Run), scheduler.Run, status.Run)
+		Identity: s.name,
+	}, clusters.With(syncer.Run), scheduler.Run, status.Run, expose.With(ca))
 	if err != nil {
 		return fmt.Errorf("prepare the fleet's controllers: %w", err)
 	}

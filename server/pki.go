@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/util/cert"
@@ -50,6 +52,8 @@ type pki struct {
 	names []string // of the serving certificate, IPs among them
 	ca    *x509.Certificate
 	key   *ecdsa.PrivateKey
+
+	serving atomic.Pointer[tls.Certificate]
 }
 
 // openPKI reads the directory, makes what is missing and renews what is due.
@@ -151,7 +155,15 @@ func (p *pki) freshen(now time.Time) (bool, error) {
 		return false, err
 	}
 	adminNew, err := p.ensureLeaf(adminCert, adminKey, admin, now)
-	return servingNew || adminNew, err
+	if err != nil {
+		return false, err
+	}
+	pair, err := tls.LoadX509KeyPair(p.file(servingCert), p.file(servingKey))
+	if err != nil {
+		return false, fmt.Errorf("read %s: %w", servingCert, err)
+	}
+	p.serving.Store(&pair)
+	return servingNew || adminNew, nil
 }
 
 func (p *pki) ensureLeaf(certName, keyName string, want x509.Certificate, now time.Time) (bool, error) {

@@ -19,8 +19,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/clock"
 
+	"github.com/atoll-dev/atoll/aggregate"
 	"github.com/atoll-dev/atoll/apiserver"
 	"github.com/atoll-dev/atoll/kv/etcd"
 	"github.com/atoll-dev/atoll/kv/mvcc"
@@ -69,6 +71,17 @@ type Config struct {
 	BindAddress string
 	// SecurePort to listen on; 0 takes any free one.
 	SecurePort int
+	// MemberPort is where the API servers of member clusters call, for what is exposed
+	// to them; 0 takes any free port, WithoutMemberPort serves none.
+	MemberPort int
+	// MemberAddress is the IP, or IP:PORT, by which they reach that port. Empty is
+	// BindAddress, or this machine's first address if that is none in particular;
+	// members are not served if that is loopback's. If BindAddress is loopback's, the
+	// member port is opened on this IP.
+	MemberAddress string
+	// Cluster names the member cluster that this server runs in, if any: that member
+	// calls no other server as long as it has this one.
+	Cluster string
 	// TLSNames are further host names and IPs by which clients reach the
 	// server, added to its certificate.
 	TLSNames []string
@@ -99,6 +112,9 @@ type Server struct {
 	pki       *pki
 	datastore *Datastore
 	api       *apiserver.Server
+	directory *aggregate.Directory
+	members   *memberFace // nil if none are served
+	name      string      // in elections
 	// closers in the order of opening; closed in reverse.
 	closers []io.Closer
 }
@@ -120,10 +136,16 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if err := prepareDataDir(cfg.DataDir); err != nil {
 		return nil, err
 	}
-	if s.listener, err = listen(cfg.BindAddress, cfg.SecurePort); err != nil {
+	if s.listener, err = listen(cfg.BindAddress, cfg.SecurePort, "--bind-address", "--secure-port"); err != nil {
 		return nil, err
 	}
 	s.closers = append(s.closers, quietly{s.listener})
+	if s.members, err = cfg.listenForMembers(); err != nil {
+		return nil, err
+	}
+	if s.members != nil {
+		s.closers = append(s.closers, quietly{s.members})
+	}
 	tracing, err := s.openTracing(ctx)
 	if err != nil {
 		return nil, err
@@ -155,6 +177,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		return nil, err
 	}
 	s.closers = append(s.closers, quietly{client})
+	s.name = s.identity()
 
 	s.api, err = apiserver.New(ctx, apiserver.Config{
 		Workspace:        Workspace,
@@ -177,9 +200,16 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		Metrics:                 []prometheus.Collector{metrics, etcd.NewKeyspaceMetrics(keyspace)},
 		CompactionInterval:      cfg.HistoryRetention,
 		TracerProvider:          tracing,
-		Identity:                s.identity(),
+		Identity:                s.name,
+		Authorizer:              aggregate.NewDelegation(s.termsOf, s.reachMember, cfg.Clock),
+		SharedGroups: func(ctx context.Context) (func(group string) bool, error) {
+			return s.directory.SharedGroups(ctx)
+		},
 	})
 	if err != nil {
+		return nil, err
+	}
+	if s.directory, err = aggregate.NewDirectory(s.api.ClientConfig(serverUser), cfg.Clock); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -191,13 +221,28 @@ func (s *Server) Run(ctx context.Context) error {
 	// its leases back.
 	apiCtx, stopAPI := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopAPI()
-	return runAll(ctx,
+	clients := []func(context.Context) error{s.runDirectory, s.runFleet, s.renewCertificates}
+	if s.members != nil {
+		clients = append(clients, s.announce)
+	}
+	parts := []func(context.Context) error{
 		func(context.Context) error { return s.api.Run(apiCtx) },
 		func(ctx context.Context) error {
 			defer stopAPI()
-			return runAll(ctx, s.runFleet, s.renewCertificates)
+			return runAll(ctx, clients...)
 		},
-	)
+	}
+	if s.members != nil {
+		parts = append(parts, s.serveMembers)
+	}
+	return runAll(ctx, parts...)
+}
+
+func (s *Server) runDirectory(ctx context.Context) error {
+	if !s.awaitAPI(ctx) {
+		return nil
+	}
+	return s.directory.Run(ctx)
 }
 
 // openKeys opens the directory of certificates and keys, which servers of a
@@ -299,6 +344,9 @@ func (c *Config) complete() error {
 	if r := c.HistoryRetention; r != 0 && r < leastRetention {
 		return fmt.Errorf("auto-compaction retention %v is too short: clients that are a moment behind would have to list everything again; give at least %v", r, leastRetention)
 	}
+	if errs := validation.IsValidLabelValue(c.Cluster); len(errs) > 0 {
+		return fmt.Errorf("cluster %q is not the name of one: give the name by which it joined", c.Cluster)
+	}
 	if c.HistoryMaxChanges < 0 {
 		return fmt.Errorf("history max changes %d is out of range: give a number from 1 on, or 0 for no bound", c.HistoryMaxChanges)
 	}
@@ -325,18 +373,19 @@ func (c *Config) advertiseIP() net.IP {
 	return net.IPv4(127, 0, 0, 1)
 }
 
-func listen(address string, port int) (net.Listener, error) {
+// listen names, in what it says of trouble, the flags that address and port are of.
+func listen(address string, port int, addressFlag, portFlag string) (net.Listener, error) {
 	at := net.JoinHostPort(address, strconv.Itoa(port))
 	l, err := net.Listen("tcp", at)
 	switch {
 	case err == nil:
 		return l, nil
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("listen on %s: the port is in use: stop what uses it, or choose another with --secure-port", at)
+		return nil, fmt.Errorf("listen on %s: the port is in use: stop what uses it, or choose another with %s", at, portFlag)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return nil, fmt.Errorf("listen on %s: this machine does not have the address: choose another with --bind-address", at)
+		return nil, fmt.Errorf("listen on %s: this machine does not have the address: choose another with %s", at, addressFlag)
 	case errors.Is(err, syscall.EACCES):
-		return nil, fmt.Errorf("listen on %s: not permitted: choose a port above 1023 with --secure-port", at)
+		return nil, fmt.Errorf("listen on %s: not permitted: choose a port above 1023 with %s", at, portFlag)
 	default:
 		return nil, fmt.Errorf("listen on %s: %w", at, err)
 	}

@@ -1,6 +1,7 @@
 package expose
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -90,22 +91,22 @@ func TestSightings(t *testing.T) {
 		want   string
 		until  time.Duration
 	}{
-		{"both are new", 0, []*unstructured.Unstructured{two, one}, "10.0.0.1:7443 10.0.0.2:7443", 30 * time.Second},
-		{"one renews", 20 * time.Second, []*unstructured.Unstructured{renewed(one.DeepCopy(), "1999-01-01T00:00:00Z"), two}, "10.0.0.1:7443 10.0.0.2:7443", 10 * time.Second},
-		{"the other does not", 30 * time.Second, []*unstructured.Unstructured{renewed(one.DeepCopy(), "1999-01-01T00:00:00Z"), two}, "10.0.0.1:7443", 20 * time.Second},
-		{"it comes back", 40 * time.Second, []*unstructured.Unstructured{renewed(two.DeepCopy(), "1999-01-01T00:00:00Z")}, "10.0.0.2:7443", 30 * time.Second},
+		{"both are new", 0, []*unstructured.Unstructured{two, one}, "10.0.0.1:7443 10.0.0.2:7443", 10 * time.Second},
+		{"one renews", 7 * time.Second, []*unstructured.Unstructured{renewed(one.DeepCopy(), "1999-01-01T00:00:00Z"), two}, "10.0.0.1:7443 10.0.0.2:7443", 3 * time.Second},
+		{"the other does not", 10 * time.Second, []*unstructured.Unstructured{renewed(one.DeepCopy(), "1999-01-01T00:00:00Z"), two}, "10.0.0.1:7443", 7 * time.Second},
+		{"it comes back", 40 * time.Second, []*unstructured.Unstructured{renewed(two.DeepCopy(), "1999-01-01T00:00:00Z")}, "10.0.0.2:7443", 10 * time.Second},
 		{"as another", 50 * time.Second, []*unstructured.Unstructured{func() *unstructured.Unstructured {
 			l := renewed(two.DeepCopy(), "1999-01-01T00:00:00Z")
 			l.SetUID(types.UID("another"))
 			return l
-		}()}, "10.0.0.2:7443", 30 * time.Second},
+		}()}, "10.0.0.2:7443", 10 * time.Second},
 		{"no server", 60 * time.Second, nil, "", 0},
 	}
 	for _, step := range steps {
 		got, until := s.live(step.leases, start.Add(step.after))
 		var names []string
 		for _, a := range got {
-			names = append(names, a.String())
+			names = append(names, a.address.String())
 		}
 		if strings.Join(names, " ") != step.want || until != step.until {
 			t.Errorf("%s: %v for %v, want %s for %v", step.name, names, until, step.want, step.until)
@@ -113,6 +114,20 @@ func TestSightings(t *testing.T) {
 	}
 	if len(s) != 0 {
 		t.Errorf("remembers %v, which is gone", s)
+	}
+}
+
+func TestNear(t *testing.T) {
+	at := func(address, cluster string) server { return server{netip.MustParseAddrPort(address), cluster} }
+	all := []server{at("10.0.0.1:1", "east"), at("10.0.0.2:1", "west"), at("10.0.0.3:1", ""), at("10.0.0.4:1", "west")}
+	for cluster, want := range map[string]string{
+		"east":  "[10.0.0.1:1]",
+		"west":  "[10.0.0.2:1 10.0.0.4:1]",
+		"north": "[10.0.0.1:1 10.0.0.2:1 10.0.0.3:1 10.0.0.4:1]",
+	} {
+		if got := fmt.Sprint(near(all, cluster)); got != want {
+			t.Errorf("%s calls %s, want %s", cluster, got, want)
+		}
 	}
 }
 

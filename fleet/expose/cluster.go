@@ -187,7 +187,10 @@ func (c *controller) share(ctx context.Context, cluster *v1alpha1.Cluster, m *me
 		}
 	}
 	if obstacle == nil {
-		desired := Desired(groups, c.servers(), c.ca)
+		if err := c.mark(ctx, groups); err != nil {
+			return err
+		}
+		desired := Desired(groups, c.servers(cluster.Name), c.ca)
 		for _, u := range desired {
 			if err := m.ensure(ctx, u); err != nil {
 				failed := refusal(fmt.Errorf("apply %s %s: %w", u.GetKind(), u.GetName(), err))
@@ -202,6 +205,24 @@ func (c *controller) share(ctx context.Context, cluster *v1alpha1.Cluster, m *me
 		})
 	}
 	return removeAll(ctx, m, stale)
+}
+
+// mark notes on the CRDs of groups that members share them, before any member can
+// write an object of theirs: it may name owners that the control plane does not
+// know, and must never be taken for one whose owners are gone.
+func (c *controller) mark(ctx context.Context, groups []Group) error {
+	for _, crd := range list[unstructured.Unstructured](c.crds) {
+		group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
+		if crd.GetLabels()[v1alpha1.SharedLabel] == "true" || !slices.ContainsFunc(groups, func(g Group) bool { return g.Name == group }) {
+			continue
+		}
+		patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"true"}}}`, v1alpha1.SharedLabel)
+		_, err := c.Dynamic.Resource(crdResource).Patch(ctx, crd.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("mark CustomResourceDefinition %s as shared: %w", crd.GetName(), err)
+		}
+	}
+	return nil
 }
 
 func identity(u *unstructured.Unstructured) [3]string {
@@ -238,7 +259,7 @@ func (c *controller) obstacle(ctx context.Context, cluster *v1alpha1.Cluster, m 
 	if other, shares := sharesAuthority(cluster.Name, authority, c.Clusters()); shares {
 		return &verdict{reason: v1alpha1.ExposureSharedAuthority, message: fmt.Sprintf("cluster %s has the same front-proxy authority, so each could speak for the other's users: give one of them a CA of its own", other)}, nil
 	}
-	if len(c.servers()) == 0 {
+	if len(c.servers(cluster.Name)) == 0 {
 		return &verdict{reason: v1alpha1.ExposureNoServers, message: "no server announces an address that members could use: start servers with --member-port, and give --member-address an IP address that is not the loopback's"}, nil
 	}
 	return nil, nil

@@ -45,6 +45,8 @@ const (
 	patience = 30 * time.Second
 )
 
+var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+
 // key is what a worker reconciles: a member, a SharedAPI, or with neither the list
 // of servers.
 type key struct{ cluster, shared string }
@@ -62,11 +64,11 @@ type controller struct {
 	ctx     context.Context
 	running sync.WaitGroup
 
-	mu        sync.Mutex
-	seen      sightings
-	addresses []netip.AddrPort
-	members   map[string]*member
-	verdicts  map[key]verdict // by cluster and SharedAPI
+	mu       sync.Mutex
+	seen     sightings
+	present  []server
+	members  map[string]*member
+	verdicts map[key]verdict // by cluster and SharedAPI
 }
 
 // With makes the controller of SharedAPIs. ca, in PEM, is what members verify the
@@ -104,7 +106,7 @@ func newController(term *fleet.Term, ca []byte, reach func(*v1alpha1.Cluster) (d
 			workqueue.NewTypedItemExponentialFailureRateLimiter[key](100*time.Millisecond, patience),
 			workqueue.TypedRateLimitingQueueConfig[key]{Name: "fleet_expose", Clock: term.Clock}),
 		shared: watch(v1alpha1.SharedAPIResource, metav1.NamespaceAll, nil),
-		crds:   watch(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, metav1.NamespaceAll, nil),
+		crds:   watch(crdResource, metav1.NamespaceAll, nil),
 		leases: watch(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, v1alpha1.SystemNamespace,
 			func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.MemberEndpointLabel }),
 		seen: sightings{}, members: map[string]*member{}, verdicts: map[key]verdict{},
@@ -241,6 +243,9 @@ func slimCRD(obj any) (any, error) {
 	out := &unstructured.Unstructured{Object: map[string]any{"apiVersion": u.GetAPIVersion(), "kind": u.GetKind()}}
 	out.SetName(u.GetName())
 	out.SetDeletionTimestamp(u.GetDeletionTimestamp())
+	if marked := u.GetLabels()[v1alpha1.SharedLabel]; marked != "" {
+		label(out, v1alpha1.SharedLabel, marked)
+	}
 	group, _, _ := unstructured.NestedString(u.Object, "spec", "group")
 	var versions []any
 	all, _, _ := unstructured.NestedSlice(u.Object, "spec", "versions")
@@ -293,19 +298,20 @@ func (c *controller) reconcile(ctx context.Context, k key) error {
 func (c *controller) countServers() (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	addresses, until := c.seen.live(list[unstructured.Unstructured](c.leases), c.Clock.Now())
+	present, until := c.seen.live(list[unstructured.Unstructured](c.leases), c.Clock.Now())
 	if until > 0 {
 		c.queue.AddAfter(key{}, until)
 	}
-	changed = !slices.Equal(addresses, c.addresses)
-	c.addresses = addresses
+	changed = !slices.Equal(present, c.present)
+	c.present = present
 	return changed
 }
 
-func (c *controller) servers() []netip.AddrPort {
+// servers gives those that a member is to call.
+func (c *controller) servers(cluster string) []netip.AddrPort {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.addresses
+	return near(c.present, cluster)
 }
 
 func (c *controller) failed(k key, err error) (again bool) {

@@ -1,6 +1,7 @@
 package expose
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,6 +26,10 @@ func TestExposeAndRemove(t *testing.T) {
 		"east": {authority(t)}, "west": {authority(t)}})
 	s.having("east", wantWidgets)
 	s.reporting("s east=Exposed[a.example/v1]")
+	if first := slices.IndexFunc(s.written(), func(w string) bool { return strings.HasPrefix(w, "east ") }); first < 0 ||
+		!slices.Contains(s.written()[:first], "control patch customresourcedefinitions widgets.a.example") {
+		t.Errorf("the CRD is not marked as shared before the member has anything: %v", s.written())
+	}
 	if got := s.has("west"); got != "" {
 		t.Errorf("west, which nobody chose, has %s", got)
 	}

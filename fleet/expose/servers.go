@@ -1,6 +1,7 @@
 package expose
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"time"
@@ -19,10 +20,38 @@ type sighting struct {
 	at           time.Time
 }
 
-// live gives the addresses of the servers that are there, in order, and how long
-// that is so if none renews. An address that a member could not use as an endpoint
-// is left out.
-func (s sightings) live(leases []*unstructured.Unstructured, now time.Time) (addresses []netip.AddrPort, until time.Duration) {
+// server is one that is there.
+type server struct {
+	address netip.AddrPort
+	// cluster that it runs in, by name; empty if in none.
+	cluster string
+}
+
+func (a server) compare(b server) int {
+	return cmp.Or(a.address.Compare(b.address), cmp.Compare(a.cluster, b.cluster))
+}
+
+// near gives the addresses that a member is to call: those of the servers that run
+// in it, or of all if there is none. It is not asked to choose among them by
+// itself, because kube-apiserver takes any endpoint of a Service, wherever it is.
+func near(servers []server, cluster string) []netip.AddrPort {
+	var own, all []netip.AddrPort
+	for _, s := range servers {
+		all = append(all, s.address)
+		if s.cluster == cluster {
+			own = append(own, s.address)
+		}
+	}
+	if len(own) > 0 {
+		return slices.Compact(own)
+	}
+	return slices.Compact(all)
+}
+
+// live gives the servers that are there, in the order of their addresses, and how
+// long that is so if none renews. An address that a member could not use as an
+// endpoint is left out.
+func (s sightings) live(leases []*unstructured.Unstructured, now time.Time) (servers []server, until time.Duration) {
 	announced := map[string]bool{}
 	for _, lease := range leases {
 		name := lease.GetName()
@@ -38,7 +67,7 @@ func (s sightings) live(leases []*unstructured.Unstructured, now time.Time) (add
 		if left <= 0 || !usable {
 			continue
 		}
-		addresses = append(addresses, address)
+		servers = append(servers, server{address, in(lease)})
 		if until == 0 || left < until {
 			until = left
 		}
@@ -48,8 +77,13 @@ func (s sightings) live(leases []*unstructured.Unstructured, now time.Time) (add
 			delete(s, name)
 		}
 	}
-	slices.SortFunc(addresses, netip.AddrPort.Compare)
-	return slices.Compact(addresses), until
+	slices.SortFunc(servers, server.compare)
+	return slices.Compact(servers), until
+}
+
+// in names the cluster that a server says it runs in.
+func in(lease *unstructured.Unstructured) string {
+	return lease.GetLabels()[v1alpha1.MemberEndpointLabel]
 }
 
 // endpoint reads an address that may stand in an EndpointSlice: an IP address, and

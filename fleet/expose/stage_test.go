@@ -37,7 +37,6 @@ import (
 )
 
 var (
-	crdResource       = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 	leaseResource     = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
 	configMapResource = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	apiServices       = kinds()[4].gvr
@@ -228,7 +227,12 @@ func (s *stage) finalize(c *dynamicfake.FakeDynamicClient, a clienttesting.Patch
 	for key, value := range patch.Metadata.Labels {
 		if value == nil {
 			delete(labels, key)
+			continue
 		}
+		if labels == nil {
+			labels = map[string]string{}
+		}
+		labels[key] = *value
 	}
 	live.SetLabels(labels)
 	if patch.Spec != nil {

@@ -89,14 +89,14 @@ func (s *System) StartServer(ctx context.Context, i int) error {
 	if err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
-	config := atoll.Config{Dir: filepath.Join(s.dir, name), LogFile: s.logFile(name), Port: port}
+	config := atoll.Config{Dir: filepath.Join(s.dir, name), LogFile: s.logFile(name), Port: port, Flags: memberFlags()}
 	if s.datastore != "" {
 		token, err := s.token()
 		if err != nil {
 			return fmt.Errorf("start %s: %w", name, err)
 		}
 		config.Datastore = s.datastore
-		config.Flags = []string{"--token-file", token}
+		config.Flags = append(config.Flags, "--token-file", token)
 	}
 	s.progress(name, "atoll server starts")
 	server, err := atoll.Start(ctx, config)

@@ -34,14 +34,21 @@ const (
 	SharedAPIAnnotation = Group + "/shared-api"
 )
 
+// SharedLabel ("true") on a CustomResourceDefinition of the control plane says that
+// members share, or have shared, its group, so that objects of it may name owners
+// that live in a member. Nobody takes it off but a person who knows better.
+const SharedLabel = Group + "/shared"
+
 // How servers announce, in the control plane, where members reach them: each by a
 // Lease in SystemNamespace that carries MemberEndpointLabel and, as
-// AddressAnnotation, host:port. Whoever did not renew it for MemberEndpointExpiry
-// is gone.
+// AddressAnnotation, host:port. Who did not renew it for MemberEndpointExpiry is
+// gone. The label's value names the Cluster that the server runs in, if any: that
+// member calls no other as long as this one is there.
 const (
 	MemberEndpointLabel  = Group + "/member-endpoint"
 	AddressAnnotation    = Group + "/address"
-	MemberEndpointExpiry = 30 * time.Second
+	MemberEndpointRenew  = 3 * time.Second
+	MemberEndpointExpiry = 10 * time.Second
 )
 
 // What people write on objects in the control plane.
