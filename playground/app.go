@@ -38,25 +38,32 @@ const (
 
 // applyApp applies the sample app as `kubectl apply --server-side` would.
 func applyApp(ctx context.Context, config *rest.Config) error {
+	if err := applyManifest(ctx, config, app); err != nil {
+		return fmt.Errorf("apply the sample app: %w", err)
+	}
+	return nil
+}
+
+func applyManifest(ctx context.Context, config *rest.Config, manifest []byte) error {
 	disco, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
-		return fmt.Errorf("apply the sample app: %w", err)
+		return err
 	}
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(disco))
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return fmt.Errorf("apply the sample app: %w", err)
+		return err
 	}
-	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(app), 4096)
+	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096)
 	for {
 		var object unstructured.Unstructured
 		if err := documents.Decode(&object); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
-			return fmt.Errorf("apply the sample app: %w", err)
+			return err
 		}
 		if err := apply(ctx, client, mapper, &object); err != nil {
-			return fmt.Errorf("apply the sample app: %s %s: %w", object.GetKind(), object.GetName(), err)
+			return fmt.Errorf("%s %s: %w", object.GetKind(), object.GetName(), err)
 		}
 	}
 }
@@ -133,9 +140,9 @@ func waitForApp(ctx context.Context, config *rest.Config, members []*member.Clus
 	}
 }
 
-// waitForKinds waits until every server of Atoll tells of the kind Cluster: several
-// that start on a new datastore find out about it one after the other, and a kubectl
-// that asks before says that there is no such thing.
+// waitForKinds waits until every server of Atoll tells of the kinds that the fleet
+// brings: several that start on a new datastore find out about them one after the
+// other, and a kubectl that asks before says that there is no such thing.
 func waitForKinds(ctx context.Context, s *system.System) error {
 	for i, name := range s.Servers() {
 		config, err := clientcmd.BuildConfigFromFlags("", s.KubeconfigOf(i))
@@ -150,6 +157,9 @@ func waitForKinds(ctx context.Context, s *system.System) error {
 			// Through a new cache each time, as a kubectl that is called for the first time.
 			mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(disco))
 			_, err := mapper.ResourceFor(schema.GroupVersionResource{Resource: "clusters"})
+			if err == nil {
+				_, err = mapper.ResourceFor(schema.GroupVersionResource{Resource: "sharedapis"})
+			}
 			if err == nil {
 				break
 			}

@@ -250,7 +250,19 @@ func start(ctx context.Context, s *system.System, o options, out *output) ([]*me
 		return nil, err
 	}
 	out.step("app", fmt.Sprintf("runs on all %d clusters", o.clusters))
-	return members, waitForKinds(ctx, s)
+	if err := waitForKinds(ctx, s); err != nil {
+		return nil, err
+	}
+	err = share(ctx, config)
+	switch {
+	case errors.Is(err, errNotShared):
+		out.step("note", err.Error())
+	case err != nil:
+		return nil, err
+	default:
+		out.step("note", "is a kind that all clusters share")
+	}
+	return members, nil
 }
 
 // clusterName is east, west, north, then c4, c5, …

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/atoll-dev/atoll/playground/member"
+	"github.com/atoll-dev/atoll/playground/system"
 )
 
 // output tells the user what happens, with the seconds since the start.
@@ -63,7 +64,7 @@ Atoll runs, with %d real clusters. Kubeconfigs:
   %s get deployment web --watch
 and see its share in one of them:
   %s --kubeconfig %s get deployments --all-namespaces
-and what happens without %s:
+%sand what happens without %s:
   go run ./playground --dir %s pull %s
   go run ./playground --dir %s return %s
 
@@ -72,6 +73,19 @@ Logs are in %s. Ctrl-C stops everything; the data stays in %s.
 		len(members), kubeconfigs.String(), several, note,
 		filepath.Join(dir, servers[0]+".kubeconfig"), kubectl, kubectl, kubectl,
 		kubectl, filepath.Join(dir, members[0].Name+".kubeconfig"),
-		last, dir, last, dir, last,
+		sharedNext(kubectl, dir, members), last, dir, last, dir, last,
 		filepath.Join(dir, "logs"), dir)
+}
+
+// sharedNext is what to try with the kind that clusters share.
+func sharedNext(kubectl, dir string, members []*member.Cluster) string {
+	if !system.ServesMembers() {
+		return ""
+	}
+	one, other := members[0].Name, members[len(members)-1].Name
+	return fmt.Sprintf(`and a note that all clusters share:
+  %s --kubeconfig %s apply -f playground/note.yaml
+  %s --kubeconfig %s get notes
+`,
+		kubectl, filepath.Join(dir, one+".kubeconfig"), kubectl, filepath.Join(dir, other+".kubeconfig"))
 }

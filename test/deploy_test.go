@@ -33,7 +33,10 @@ func TestDeployApplies(t *testing.T) {
 	f := whole(t)
 	const member, namespace = "north", "atoll-system"
 	t.Cleanup(func() {
-		if _, err := f.tryKubectl(context.Background(), member, "", "delete", "namespace", namespace, "--ignore-not-found", "--timeout=60s"); err != nil {
+		// Not the namespace: what the fleet has in a member is there as well.
+		const kinds = "deployments,statefulsets,services,networkpolicies,poddisruptionbudgets,serviceaccounts,persistentvolumeclaims"
+		if _, err := f.tryKubectl(context.Background(), member, "", "delete", kinds, "--namespace", namespace,
+			"--selector=app.kubernetes.io/part-of=atoll", "--timeout=60s"); err != nil {
 			t.Error(err)
 		}
 	})
@@ -45,7 +48,6 @@ func TestDeployApplies(t *testing.T) {
 		if name == "base" {
 			f.wantSpread(t, member, namespace)
 		}
-
 		before := f.applied(t, member, dir)
 		f.kubectl(t, member, apply...)
 		for object, fields := range f.applied(t, member, dir) {
@@ -111,7 +113,7 @@ func TestDeployFitsTheServer(t *testing.T) {
 			for _, p := range container.Ports {
 				ports[p.Name] = p.ContainerPort
 			}
-			for flag, port := range map[string]string{"secure-port": "api"} {
+			for flag, port := range map[string]string{"secure-port": "api", "member-port": "members"} {
 				if flags(flag) != strconv.Itoa(int(ports[port])) {
 					t.Errorf("--%s is %s, and port %q of the container %d", flag, flags(flag), port, ports[port])
 				}
@@ -129,6 +131,9 @@ func TestDeployFitsTheServer(t *testing.T) {
 					if ports[p.TargetPort.StrVal] == 0 {
 						t.Errorf("%s leads to port %q, which the container does not have", key, p.TargetPort.StrVal)
 					}
+					if service.Spec.Type == corev1.ServiceTypeNodePort && flags("member-port") != strconv.Itoa(int(p.NodePort)) {
+						t.Errorf("%s is port %d of nodes, and what servers announce is %s", key, p.NodePort, flags("member-port"))
+					}
 				}
 			}
 			mounted := func(file string) bool {
@@ -138,6 +143,9 @@ func TestDeployFitsTheServer(t *testing.T) {
 				if !mounted(flags(flag)) {
 					t.Errorf("--%s=%s is in no volume", flag, flags(flag))
 				}
+			}
+			if stretched := name == "stretched"; stretched == (flags("cluster") == "") {
+				t.Errorf("--cluster=%s", flags("cluster"))
 			}
 			if !mounted(flags("data-dir") + "/pki") {
 				t.Errorf("--data-dir=%s is in no volume, and the image is read-only", flags("data-dir"))
@@ -168,7 +176,7 @@ func serverFlags(t *testing.T, container corev1.Container) func(name string) str
 			if !slices.ContainsFunc(container.Env, func(e corev1.EnvVar) bool { return e.Name == name }) {
 				t.Errorf("argument %s: there is no variable %s", arg, name)
 			}
-			return "192.0.2.1" // all of them are addresses
+			return "192.0.2.1"
 		}))
 	}
 	cmd, rest, err := cli.New("atoll").Find(args)

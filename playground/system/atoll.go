@@ -98,6 +98,9 @@ func (s *System) StartServer(ctx context.Context, i int) error {
 		config.Datastore = s.datastore
 		config.Flags = append(config.Flags, "--token-file", token)
 	}
+	if member := s.servers[i].member; member != "" {
+		config.Flags = append(config.Flags, "--cluster", member)
+	}
 	s.progress(name, "atoll server starts")
 	server, err := atoll.Start(ctx, config)
 	if err != nil {
