@@ -72,6 +72,8 @@ to it once; it runs in the member clusters, and its status comes back.`,
 		newKubeconfigCommand(),
 		newJoinCommand(),
 		newLeaveCommand(),
+		newExposeCommand(),
+		newUnexposeCommand(),
 		newKVCommand(),
 		newVersionCommand(),
 	)
