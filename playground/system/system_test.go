@@ -9,9 +9,11 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/playground/child"
 	"github.com/atoll-dev/atoll/playground/system"
 )
@@ -57,6 +59,10 @@ func TestStretched(t *testing.T) {
 		return err
 	}
 
+	if system.ServesMembers() {
+		wantServersOf(ctx, t, atolls[0], "east", "west")
+	}
+
 	// Its process ends, as by a kill from outside.
 	west.Kill()
 	select {
@@ -97,6 +103,27 @@ func TestStretched(t *testing.T) {
 	case end := <-s.Ended():
 		t.Errorf("what was told to end is reported: %+v", end)
 	default:
+	}
+}
+
+// wantServersOf waits until a server announces itself for each cluster.
+func wantServersOf(ctx context.Context, t *testing.T, atoll kubernetes.Interface, clusters ...string) {
+	t.Helper()
+	var got []string
+	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		leases, err := atoll.CoordinationV1().Leases(v1alpha1.SystemNamespace).List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.MemberEndpointLabel})
+		if err != nil {
+			return false, err
+		}
+		got = nil
+		for _, l := range leases.Items {
+			got = append(got, l.Labels[v1alpha1.MemberEndpointLabel])
+		}
+		slices.Sort(got)
+		return slices.Equal(got, clusters), nil
+	})
+	if err != nil {
+		t.Fatalf("%v: servers of %v, want %v", err, got, clusters)
 	}
 }
 
