@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
@@ -22,10 +21,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/atoll-dev/atoll/playground/member"
-	"github.com/atoll-dev/atoll/playground/system"
 )
 
 //go:embed app.yaml
@@ -138,39 +135,6 @@ func waitForApp(ctx context.Context, config *rest.Config, members []*member.Clus
 		case <-tick.C:
 		}
 	}
-}
-
-// waitForKinds waits until every server of Atoll tells of the kinds that the fleet
-// brings: several that start on a new datastore find out about them one after the
-// other, and a kubectl that asks before says that there is no such thing.
-func waitForKinds(ctx context.Context, s *system.System) error {
-	for i, name := range s.Servers() {
-		config, err := clientcmd.BuildConfigFromFlags("", s.KubeconfigOf(i))
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		disco, err := discovery.NewDiscoveryClientForConfig(config)
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		for tick := time.NewTicker(100 * time.Millisecond); ; {
-			// Through a new cache each time, as a kubectl that is called for the first time.
-			mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(disco))
-			_, err := mapper.ResourceFor(schema.GroupVersionResource{Resource: "clusters"})
-			if err == nil {
-				_, err = mapper.ResourceFor(schema.GroupVersionResource{Resource: "sharedapis"})
-			}
-			if err == nil {
-				break
-			}
-			select {
-			case <-ctx.Done():
-				return fmt.Errorf("%s does not tell of its kinds: %w", name, err)
-			case <-tick.C:
-			}
-		}
-	}
-	return nil
 }
 
 // complete tells what a Deployment lacks to be rolled out and seen to be.

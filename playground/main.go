@@ -250,10 +250,10 @@ func start(ctx context.Context, s *system.System, o options, out *output) ([]*me
 		return nil, err
 	}
 	out.step("app", fmt.Sprintf("runs on all %d clusters", o.clusters))
-	if err := waitForKinds(ctx, s); err != nil {
+	if err := waitForFleet(ctx, s); err != nil {
 		return nil, err
 	}
-	err = share(ctx, config)
+	err = share(ctx, config, members)
 	switch {
 	case errors.Is(err, errNotShared):
 		out.step("note", err.Error())

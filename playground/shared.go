@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/playground/member"
 	"github.com/atoll-dev/atoll/playground/system"
 )
 
@@ -25,8 +26,8 @@ const sharedName = "demo"
 // those of servers.
 var errNotShared = errors.New("is shared with no cluster: this machine has no address but loopback's, as without a network")
 
-// share has all clusters serve the kind Note, and returns when they do.
-func share(ctx context.Context, config *rest.Config) error {
+// share has all clusters serve the kind Note, and returns when they do and say so.
+func share(ctx context.Context, config *rest.Config, members []*member.Cluster) error {
 	if err := applyManifest(ctx, config, shared); err != nil {
 		return fmt.Errorf("share the kind Note: %w", err)
 	}
@@ -34,6 +35,19 @@ func share(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return fmt.Errorf("share the kind Note: %w", err)
 	}
+	if err := waitForShared(ctx, client); err != nil {
+		return err
+	}
+	for _, m := range members {
+		if err := waitForKinds(ctx, m.Name, m.Kubeconfig, "notes"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// waitForShared waits until the SharedAPI is Ready.
+func waitForShared(ctx context.Context, client dynamic.Interface) error {
 	for tick := time.NewTicker(100 * time.Millisecond); ; {
 		object, err := client.Resource(v1alpha1.SharedAPIResource).Get(ctx, sharedName, metav1.GetOptions{})
 		ready, reason, message := false, "", "nothing has happened yet"
