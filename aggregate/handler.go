@@ -43,6 +43,7 @@ func NewHandler(members Members, next http.Handler) *Handler {
 }
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w = handOver(w, r)
 	roster, replaced := h.members.Roster()
 	if roster == nil {
 		refuse(w, unavailable("this server has not yet read which clusters there are; ask again"))
