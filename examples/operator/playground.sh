@@ -10,9 +10,10 @@ command -v kubectl >/dev/null || make -C ../.. kubectl
 umask 077
 
 go build -o "$dir/operator" .
-kubectl --kubeconfig "$dir/atoll.kubeconfig" apply -f config/atoll.yaml
-"$dir/operator" --install --kubeconfig "$dir/atoll.kubeconfig"
-kubectl --kubeconfig "$dir/atoll.kubeconfig" wait sharedapi/apps.example.com --for=condition=Ready --timeout=60s
+servers=("$dir"/atoll*.kubeconfig) # all equal
+kubectl --kubeconfig "${servers[0]}" apply -f config/atoll.yaml
+"$dir/operator" --install --kubeconfig "${servers[0]}"
+kubectl --kubeconfig "${servers[0]}" wait sharedapi/apps.example.com --for=condition=Ready --timeout=60s
 
 # One that ends, for another leads, is started again, as a Deployment would.
 keep_running() {
