@@ -65,8 +65,7 @@ func stretched(t *testing.T) *stage {
 	shared.once.Do(func() {
 		shared.network = newNetwork(t, append([]string{databaseSite}, members...)...)
 		began := time.Now()
-		shared.err = shared.start()
-		t.Logf("the stage stands after %s", time.Since(began).Round(100*time.Millisecond))
+		shared.err = shared.start(func(step string) { t.Logf("%s: after %s", step, time.Since(began).Round(100*time.Millisecond)) })
 	})
 	switch {
 	case shared.network == nil:
@@ -77,7 +76,7 @@ func stretched(t *testing.T) *stage {
 	return shared
 }
 
-func (s *stage) start() (err error) {
+func (s *stage) start(tell func(step string)) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
 	// Not t.TempDir: the user as whom PostgreSQL runs must get through.
@@ -94,17 +93,22 @@ func (s *stage) start() (err error) {
 	if err := s.startDatabase(ctx); err != nil {
 		return err
 	}
+	tell("the database runs")
 	var group errgroup.Group
 	var mu sync.Mutex
 	for _, name := range members {
 		group.Go(func() error {
 			cluster, err := s.startMember(ctx, name)
+			tell(name + " runs")
 			mu.Lock()
 			defer mu.Unlock()
 			s.clusters[name] = cluster
 			return err
 		})
-		group.Go(func() error { return s.startServer(ctx, name) })
+		group.Go(func() error {
+			defer func() { tell("the server of " + name + " runs") }()
+			return s.startServer(ctx, name)
+		})
 	}
 	if err := group.Wait(); err != nil {
 		return err
@@ -114,6 +118,7 @@ func (s *stage) start() (err error) {
 			return err
 		}
 	}
+	tell("all have joined")
 	// Of what the leader's server has installed, this one may hear a little later.
 	for {
 		_, err := s.kubectl(ctx, "atoll-west", notesManifest, "apply", "-f", "-")
@@ -127,6 +132,7 @@ func (s *stage) start() (err error) {
 	if _, err := s.kubectl(ctx, "atoll-west", "", "wait", "sharedapi/notes", "--for=condition=Ready", "--timeout=120s"); err != nil {
 		return err
 	}
+	tell("the notes are shared")
 	for _, name := range members {
 		if _, err := s.kubectl(ctx, name, localManifest, "apply", "-f", "-"); err != nil {
 			return err
