@@ -16,21 +16,28 @@ import (
 	"testing"
 )
 
-// apartVariable is set in the process that is the router. What it says, if
-// anything, is why there can be none.
-const apartVariable = "ATOLL_TEST_APART"
+// apartVariable is set in the process that is the router: to apart, or to the reason
+// why it may not be one.
+const (
+	apartVariable = "ATOLL_TEST_APART"
+	apart         = "apart"
+)
 
 // runApart runs the tests in a process of its own, apart from the machine's network,
-// and ends this one with it. It returns in that process, and where namespaces
-// cannot be had.
+// and ends this one with it. It returns in that process, and where namespaces may not
+// be made.
 func runApart() {
-	if _, ok := os.LookupEnv(apartVariable); ok || os.Geteuid() != 0 {
+	if os.Getenv(apartVariable) == apart {
+		return
+	}
+	if os.Geteuid() != 0 {
+		os.Setenv(apartVariable, "only root may")
 		return
 	}
 	// The child is to end with the thread that started it.
 	runtime.LockOSThread()
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Env = append(os.Environ(), apartVariable+"=")
+	cmd.Env = append(os.Environ(), apartVariable+"="+apart)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Unshareflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS,
@@ -38,9 +45,14 @@ func runApart() {
 	}
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT)
-	if err := cmd.Start(); err != nil {
-		os.Setenv(apartVariable, err.Error())
+	switch err := cmd.Start(); {
+	case errors.Is(err, syscall.EPERM):
+		// Root in a container, as a rule.
+		os.Setenv(apartVariable, "this root may not, it lacks CAP_SYS_ADMIN")
 		return
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "run the tests apart from the machine's network:", err)
+		os.Exit(1)
 	}
 	go func() {
 		for s := range signals {
@@ -72,11 +84,8 @@ func (s *site) within() []string { return []string{"ip", "netns", "exec", s.name
 // newNetwork makes one, or skips the test without the right to.
 func newNetwork(t *testing.T, sites ...string) *network {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("makes network namespaces, which only root may: run it as root")
-	}
-	if why := os.Getenv(apartVariable); why != "" {
-		t.Fatalf("namespaces cannot be made here: %s: run it where root has CAP_SYS_ADMIN and CAP_NET_ADMIN", why)
+	if why := os.Getenv(apartVariable); why != apart {
+		t.Skip("cuts networks of its own, so it makes network namespaces:", why)
 	}
 	n, err := makeNetwork(sites)
 	if err != nil {
