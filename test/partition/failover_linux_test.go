@@ -33,6 +33,7 @@ func TestAMemberIsLedToOtherServers(t *testing.T) {
 		s.losesServer(t, follower, func() (giveBack func()) { return s.killServer(t, follower) })
 	})
 	t.Run("the one that leads is cut off from the database", func(t *testing.T) {
+		leader := s.leader(t)
 		s.losesServer(t, leader, func() (giveBack func()) { return s.network.cut(t, leader, databaseSite) })
 	})
 }
