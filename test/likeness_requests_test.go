@@ -35,7 +35,7 @@ func errorAnswers(s *side) {
 	s.request("PUT", at+"/a", gadgetJSON("a", `{"color":"red"}`))
 	s.request("PUT", at+"/none", gadgetJSON("none", `{}`))
 	s.request("PUT", at+"/a/scale", `{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"a"},"spec":{"replicas":3}}`)
-	s.request("POST", at, gadgetJSON("b", `{"color":"pink","size":99,"limit":"x"}`))
+	s.request("POST", at, gadgetJSON("b", `{"color":"pink","copies":2}`))
 	s.request("POST", at, gadgetJSON("b", `{"size":9,"limit":4}`))
 	s.request("POST", at, gadgetJSON("", `{}`))
 	s.request("POST", at, gadgetJSON("b", `{`))
@@ -45,7 +45,6 @@ func errorAnswers(s *side) {
 	s.request("POST", at, strings.Replace(gadgetJSON("b", `{}`), `"name"`, `"namespace":"elsewhere","name"`, 1))
 	s.request("POST", at, gadgetJSON("b", `{}`), "Content-Type", "text/plain")
 	s.request("POST", at, gadgetJSON("b", `{}`), "Content-Type", "application/cbor")
-	s.request("POST", at, gadgetJSON("b", `{}`), "Content-Type", "application/vnd.kubernetes.protobuf")
 	s.request("POST", at, gadget("yaml", "size: 1"), "Content-Type", "application/yaml")
 	for _, query := range []string{"fieldValidation=Strict", "fieldValidation=Warn", "fieldValidation=Ignore", "fieldValidation=Bogus", "dryRun=All", "dryRun=Bogus", "fieldManager=" + strings.Repeat("x", 130)} {
 		s.request("POST", at+"?"+query, gadgetJSON("unknown", `{"nothing":1,"size":2,"size":3}`))
@@ -72,7 +71,7 @@ func errorAnswers(s *side) {
 	s.request("DELETE", at+"/a", `{"propagationPolicy":"Bogus"}`)
 	s.request("DELETE", at+"/a", `{"gracePeriodSeconds":-1,"dryRun":["All"]}`)
 	s.request("DELETE", at+"/none", "")
-	for _, query := range []string{"labelSelector=%3D", "fieldSelector=spec.size%3D1", "fieldSelector=x", "limit=x", "timeoutSeconds=x", "watch=maybe", "pretty=true&limit=1"} {
+	for _, query := range []string{"labelSelector=%3D", "fieldSelector=spec.size%3D1", "fieldSelector=x", "limit=x", "timeoutSeconds=x", "pretty=true&limit=1"} {
 		s.request("GET", at+"?"+query, "")
 	}
 	s.request("GET", strings.Replace(at, "gadgets", "nothings", 1), "")

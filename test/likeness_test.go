@@ -119,16 +119,23 @@ func (f *fixture) prepareLikeness(t *testing.T, flows []flow, hooks hooks) {
 				t.Error(err)
 			}
 		}
-		var all sync.WaitGroup
-		for _, c := range []string{"atoll", "east", "north"} {
-			all.Go(func() { try(c, "namespace", "-l", "test=likeness") })
+		everywhere := func(do func(cluster string)) {
+			var all sync.WaitGroup
+			for _, c := range []string{"atoll", "east", "north"} {
+				all.Go(func() { do(c) })
+			}
+			all.Wait()
 		}
-		all.Wait()
+		// Webhooks first: they would refuse the rest.
+		everywhere(func(c string) {
+			try(c, "validatingadmissionpolicy,validatingadmissionpolicybinding,validatingwebhookconfiguration,mutatingwebhookconfiguration,"+
+				"mutatingadmissionpolicy,mutatingadmissionpolicybinding", "-l", "test=likeness")
+			try(c, "namespace", "-l", "test=likeness")
+		})
 		try("atoll", "sharedapi", "likeness")
-		for _, c := range []string{"atoll", "east", "north"} {
-			try(c, "clusterrole,clusterrolebinding,customresourcedefinition,validatingadmissionpolicy,validatingadmissionpolicybinding,"+
-				"validatingwebhookconfiguration,mutatingwebhookconfiguration,mutatingadmissionpolicy,mutatingadmissionpolicybinding", "-l", "test=likeness")
-		}
+		everywhere(func(c string) {
+			try(c, "clusterrole,clusterrolebinding,customresourcedefinition", "-l", "test=likeness")
+		})
 	})
 	var all sync.WaitGroup
 	for cluster, manifest := range map[string]string{
@@ -207,7 +214,7 @@ func (s *side) command(args ...string) *exec.Cmd {
 	}
 	cmd := exec.CommandContext(s.t.Context(), self, append(args, "-n", s.namespace)...)
 	cmd.Dir = s.dir
-	cmd.Env = append(os.Environ(), programVariable+"=kubectl", "KUBECONFIG="+s.f.kubeconfig(s.cluster), "HOME="+s.dir,
+	cmd.Env = append(os.Environ(), programVariable+"=kubectl", "KUBECONFIG="+s.f.kubeconfig(s.cluster), "HOME="+s.f.dir,
 		"KUBE_EDITOR=sed -i s/green/blue/")
 	return cmd
 }

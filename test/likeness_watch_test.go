@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"time"
 )
 
@@ -116,7 +115,6 @@ func watchEvents(s *side) {
 	s.watch("resourceVersionMatch=Exact&resourceVersion=0", plain, 1, nil)
 	s.watch("continue=x", plain, 1, nil)
 	s.watch("fieldSelector=spec.size%3D1", plain, 1, nil)
-	s.request("GET", strings.Replace(s.gadgets(), "/v1/", "/v1/watch/", 1), "")
 }
 
 func watchLists(s *side) {

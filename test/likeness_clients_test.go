@@ -1,0 +1,249 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/tools/cache"
+	toolswatch "k8s.io/client-go/tools/watch"
+)
+
+func noteObject(namespace, name, text string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": notes.GroupVersion().String(), "kind": "Note",
+		"metadata": map[string]any{"namespace": namespace, "name": name},
+		"spec":     map[string]any{"text": text},
+	}}
+}
+
+// longLived is a client for watches, which have no end.
+func (f *fixture) longLived(t *testing.T, cluster string) dynamic.Interface {
+	t.Helper()
+	config := f.rest(t, cluster)
+	config.Timeout = 0
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// A thousand clients of one member watch a shared kind, more than fit into one
+// connection to Atoll, and all are told of a change.
+func TestAThousandWatchersOfAMember(t *testing.T) {
+	const watchers = 1000
+	f := whole(t)
+	f.shareNotes(t)
+	f.space(t, "crowd", "atoll", "west")
+	client := f.longLived(t, "west").Resource(notes).Namespace("crowd")
+	created, err := client.Create(t.Context(), noteObject("crowd", "news", "old"), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var told, failed atomic.Int32
+	var started, ended sync.WaitGroup
+	turn := make(chan struct{}, 50) // so many at a time
+	began := time.Now()
+	for range watchers {
+		started.Add(1)
+		ended.Go(func() {
+			turn <- struct{}{}
+			w, err := client.Watch(ctx, metav1.ListOptions{ResourceVersion: created.GetResourceVersion()})
+			<-turn
+			started.Done()
+			if err != nil {
+				failed.Add(1)
+				return
+			}
+			defer w.Stop()
+			for event := range w.ResultChan() {
+				if event.Type == watch.Modified {
+					told.Add(1)
+					return
+				}
+			}
+		})
+	}
+	started.Wait()
+	if failed.Load() > 0 {
+		t.Fatalf("%d watches do not start", failed.Load())
+	}
+	t.Logf("%d watches started in %s", watchers, time.Since(began).Round(time.Millisecond))
+	began = time.Now()
+	if _, err := f.dynamicOf(t, "east").Resource(notes).Namespace("crowd").Patch(t.Context(), "news", types.MergePatchType, []byte(`{"spec":{"text":"new"}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 20*time.Second, "all watchers are told", func(context.Context) error {
+		if n := told.Load(); n < watchers {
+			return fmt.Errorf("%d of %d", n, watchers)
+		}
+		return nil
+	})
+	t.Logf("all were told within %s", time.Since(began).Round(time.Millisecond))
+	cancel()
+	ended.Wait()
+}
+
+// An informer and a watch that resumes, by way of a member, miss nothing and are
+// told nothing twice while Atoll restarts and somebody goes on writing.
+func TestAnInformerOutlivesARestartOfAtoll(t *testing.T) {
+	f := whole(t)
+	f.shareNotes(t)
+	f.space(t, "journal", "atoll", "west")
+	client := f.longLived(t, "west")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+
+	informers := dynamicinformer.NewFilteredDynamicSharedInformerFactory(client, 0, "journal", nil)
+	informer := informers.ForResource(notes).Informer()
+	var mu sync.Mutex
+	added, deleted := map[string]int{}, map[string]int{}
+	count := func(of map[string]int) func(any) {
+		return func(object any) {
+			if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {
+				object = unknown.Obj
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			of[object.(*unstructured.Unstructured).GetName()]++
+		}
+	}
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: count(added), DeleteFunc: count(deleted)}); err != nil {
+		t.Fatal(err)
+	}
+	informers.Start(ctx.Done())
+	defer informers.Shutdown()
+	defer cancel()
+	informers.WaitForCacheSync(ctx.Done())
+
+	list, err := client.Resource(notes).Namespace("journal").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resumed, err := toolswatch.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			return client.Resource(notes).Namespace("journal").Watch(ctx, options)
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	watched := make(chan []string, 1)
+	const last = "last"
+	go func() {
+		var names []string
+		defer func() { watched <- names }()
+		for event := range resumed.ResultChan() {
+			switch object, ok := event.Object.(*unstructured.Unstructured); {
+			case !ok:
+				names = append(names, fmt.Sprintf("%s: %v", event.Type, event.Object))
+				return
+			case event.Type == watch.Added:
+				names = append(names, object.GetName())
+				if object.GetName() == last {
+					return
+				}
+			}
+		}
+	}()
+
+	// Somebody writes, and does not give up on a note until it is there.
+	var written []string
+	var wrote sync.WaitGroup
+	stop := make(chan struct{})
+	write := func(name string) bool {
+		for ctx.Err() == nil {
+			_, err := f.dynamicOf(t, "east").Resource(notes).Namespace("journal").Create(ctx, noteObject("journal", name, "x"), metav1.CreateOptions{})
+			if err == nil || apierrors.IsAlreadyExists(err) {
+				return true
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		return false
+	}
+	var progress atomic.Int32
+	wrote.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			name := fmt.Sprintf("n%05d", i)
+			if !write(name) {
+				return
+			}
+			written = append(written, name)
+			progress.Add(1)
+		}
+	})
+	more := func(n int32) {
+		t.Helper()
+		target := progress.Load() + n
+		eventually(t, settle, fmt.Sprintf("%d more notes are written", n), func(context.Context) error {
+			if at := progress.Load(); at < target {
+				return fmt.Errorf("%d of %d", at, target)
+			}
+			return nil
+		})
+	}
+	more(20)
+	f.KillAtoll()
+	if err := f.StartAtoll(ctx); err != nil {
+		t.Fatal(err)
+	}
+	more(20)
+	close(stop)
+	wrote.Wait()
+	if !write(last) {
+		t.Fatal("the last note is not written")
+	}
+	written = append(written, last)
+
+	var names []string
+	select {
+	case names = <-watched:
+	case <-time.After(settle):
+		t.Fatal("the watch does not get to the end")
+	}
+	if missed := sets.New(written...).Difference(sets.New(names...)); len(missed) > 0 || len(names) != len(written) {
+		t.Errorf("of %d notes a watch that resumes saw %d, and missed %v", len(written), len(names), sets.List(missed))
+	}
+	for i := range names {
+		if i < len(written) && names[i] != written[i] {
+			t.Errorf("event %d is of %s, not %s", i, names[i], written[i])
+			break
+		}
+	}
+	eventually(t, settle, "the informer has the last note", func(context.Context) error {
+		_, ok, err := informer.GetStore().GetByKey("journal/" + last)
+		if err == nil && !ok {
+			err = fmt.Errorf("it has %d notes", len(informer.GetStore().ListKeys()))
+		}
+		return err
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	for _, name := range written {
+		if added[name] != 1 || deleted[name] != 0 {
+			t.Errorf("the informer was told %d times that %s came, and %d times that it went", added[name], name, deleted[name])
+		}
+	}
+	for _, c := range islands {
+		f.wantReady(t, settle, c, true)
+	}
+}
