@@ -52,8 +52,8 @@ type page struct {
 	members  []Member
 	// refused by the roster, by name of the member.
 	refused map[string]error
-	// policies of the namespaces of objects, by member and group.
-	policies map[string]map[string]v1alpha1.NamespacePolicy
+	// terms on which a group is exposed, by member and group.
+	terms map[string]map[string]*v1alpha1.SharedAPISpec
 	// groups that are shared, or have been.
 	groups map[string]bool
 }
@@ -180,8 +180,8 @@ func (d *Directory) turn(parted partings) (again time.Duration) {
 	shared := stored[v1alpha1.SharedAPI](d.shared)
 	next := &page{
 		roster: was.roster, replaced: was.replaced, refused: was.refused,
-		policies: map[string]map[string]v1alpha1.NamespacePolicy{},
-		groups:   map[string]bool{},
+		terms:  map[string]map[string]*v1alpha1.SharedAPISpec{},
+		groups: map[string]bool{},
 	}
 	for _, s := range shared {
 		for _, group := range s.Spec.Groups {
@@ -198,10 +198,10 @@ func (d *Directory) turn(parted partings) (again time.Duration) {
 	for _, c := range clusters {
 		served := v1alpha1.SharedWith(c, shared)
 		groups := map[string]bool{}
-		next.policies[c.Name] = map[string]v1alpha1.NamespacePolicy{}
+		next.terms[c.Name] = map[string]*v1alpha1.SharedAPISpec{}
 		for group, by := range served {
 			groups[group] = true
-			next.policies[c.Name][group] = by.Spec.Namespaces
+			next.terms[c.Name][group] = &by.Spec
 		}
 		for group, left := range parted.of(c.Name, served, announced(c.Name, shared), d.clock.Now()) {
 			groups[group] = true
@@ -249,10 +249,13 @@ func (d *Directory) Roster() (*Roster, <-chan struct{}) {
 	return p.roster, p.replaced
 }
 
-// Policy says what to do when a member creates an object in a namespace that the
-// workspace does not have: empty if the group is not exposed to it.
-func (d *Directory) Policy(cluster, group string) v1alpha1.NamespacePolicy {
-	return d.page.Load().policies[cluster][group]
+// Terms are those on which a group is exposed to a member, if it is.
+func (d *Directory) Terms(cluster, group string) (terms v1alpha1.SharedAPISpec, exposed bool) {
+	spec, exposed := d.page.Load().terms[cluster][group]
+	if !exposed {
+		return terms, false
+	}
+	return *spec, true
 }
 
 // SharedGroups waits until it is known which groups members share, or have shared,

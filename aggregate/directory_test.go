@@ -119,8 +119,11 @@ func TestDirectory(t *testing.T) {
 	if !shared("a.example") || shared("b.example") {
 		t.Error("a.example is shared, and b.example is not")
 	}
-	if east, west := f.Policy("east", "a.example"), f.Policy("west", "a.example"); east != v1alpha1.NamespacesRequire || west != "" {
-		t.Errorf("namespaces: %q for east, %q for west", east, west)
+	if terms, exposed := f.Terms("east", "a.example"); !exposed || terms.Namespaces != v1alpha1.NamespacesRequire {
+		t.Errorf("terms of east: %v, %v", terms, exposed)
+	}
+	if _, exposed := f.Terms("west", "a.example"); exposed {
+		t.Error("terms for west, to which nothing is exposed")
 	}
 
 	// A heartbeat is no news.
@@ -156,8 +159,8 @@ func TestDirectory(t *testing.T) {
 	}
 	f.shares("s", entry)
 	f.serving("east=a.example,b.example")
-	if f.Policy("east", "a.example") != "" {
-		t.Error("a namespace is made for a group that was withdrawn")
+	if _, exposed := f.Terms("east", "a.example"); exposed {
+		t.Error("terms for a group that was withdrawn")
 	}
 	f.clock.Step(parting)
 	f.serving("east=b.example")

@@ -41,7 +41,14 @@ func readHeaderNames(p FrontProxy) (headerNames, error) {
 type speaker struct {
 	// name is what the member calls the user; info is what Atoll does.
 	name string
-	info *user.DefaultInfo
+	info *memberUser
+}
+
+// memberUser is a user of a member: who it is here, and who it is there.
+type memberUser struct {
+	user.DefaultInfo
+	cluster string
+	there   user.DefaultInfo
 }
 
 // identify reads the user from the headers that the member's front proxy set.
@@ -64,7 +71,11 @@ func (m *member) identify(h http.Header) (speaker, error) {
 		return speaker{}, err
 	}
 
-	info := &user.DefaultInfo{Name: m.name + ":" + name, UID: uid, Extra: extra}
+	info := &memberUser{
+		DefaultInfo: user.DefaultInfo{Name: m.name + ":" + name, UID: uid, Extra: extra},
+		cluster:     m.name,
+		there:       user.DefaultInfo{Name: name, UID: uid, Extra: extra},
+	}
 	anonymous := name == user.Anonymous
 	for _, header := range m.headers.group {
 		for _, group := range h[header] {
@@ -72,6 +83,7 @@ func (m *member) identify(h http.Header) (speaker, error) {
 				continue
 			}
 			info.Groups = append(info.Groups, m.name+":"+group)
+			info.there.Groups = append(info.there.Groups, group)
 			anonymous = anonymous || group == user.AllUnauthenticated
 		}
 	}

@@ -59,7 +59,7 @@ func TestIdentify(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(&c.want, got.info); diff != "" {
+			if diff := cmp.Diff(c.want, got.info.DefaultInfo); diff != "" {
 				t.Error(diff)
 			}
 		})

@@ -18,6 +18,8 @@ import (
 	"sync"
 
 	"k8s.io/utils/clock"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
 // Why a member cannot be served. NewRoster wraps them with the remedy.
@@ -82,10 +84,6 @@ type member struct {
 	groups       map[string]bool
 }
 
-// reservedNames would give a member's users the names of Atoll's own: the group
-// "masters" of a cluster called system is "system:masters".
-var reservedNames = []string{"system", "atoll", "kubernetes", "kubeadm"}
-
 // NewRoster reads the members. Those that cannot be served safely are left out,
 // and named with the reason; the others are served.
 func NewRoster(members []Member, clk clock.PassiveClock) (*Roster, map[string]error) {
@@ -113,7 +111,7 @@ func sharedAuthority(name, other string) error {
 }
 
 func readMember(m Member) (*member, error) {
-	if m.Name == "" || strings.Contains(m.Name, ":") || slices.Contains(reservedNames, m.Name) {
+	if m.Name == "" || strings.Contains(m.Name, ":") || slices.Contains(v1alpha1.ReservedClusterNames(), m.Name) {
 		return nil, fmt.Errorf("serving cluster %q: %w: its users would get names of Atoll's own; join it under another name", m.Name, ErrReservedName)
 	}
 	authorities, err := readBundle(m.FrontProxy.CABundle)

@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"go.opentelemetry.io/otel/trace"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/rest"
 	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
 )
@@ -68,6 +69,9 @@ type Config struct {
 	// goroutines, and takes in what changes. Groups that it no longer names are
 	// collected like any other.
 	SharedGroups func(context.Context) (shared func(group string) bool, err error)
+
+	// Authorizer, if set, is asked where RBAC does not allow a request.
+	Authorizer authorizer.Authorizer
 
 	// EnableAdmissionPlugins and DisableAdmissionPlugins change the default
 	// choice of admission plugins, by their upstream names.

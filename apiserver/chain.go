@@ -7,6 +7,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apimachinery/pkg/runtime"
+	authorizerunion "k8s.io/apiserver/pkg/authorization/union"
 	genericapifilters "k8s.io/apiserver/pkg/endpoints/filters"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/storage/etcd3/metrics"
@@ -53,6 +54,9 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (fron
 	rememberCertificates(generic)
 	admitAnonymousToHealth(generic)
 	trustContext(generic)
+	if cfg.Authorizer != nil {
+		generic.Authorization.Authorizer = authorizerunion.New(generic.Authorization.Authorizer, cfg.Authorizer)
+	}
 	// Leases that tell which servers there are. Nothing in a workspace reads
 	// them, and each costs a durable write every ten seconds.
 	generic.DisabledPostStartHooks.Insert(

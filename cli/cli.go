@@ -71,6 +71,8 @@ to it once; it runs in the member clusters, and its status comes back.`,
 		newServerCommand(),
 		newJoinCommand(),
 		newLeaveCommand(),
+		newExposeCommand(),
+		newUnexposeCommand(),
 		newKVCommand(),
 		newVersionCommand(),
 	)

@@ -1,14 +1,19 @@
 package fleet
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -28,8 +33,39 @@ func (t *Term) Access(cluster *v1alpha1.Cluster) (*Access, error) {
 	where := fmt.Sprintf("Secret %s/%s", ref.Namespace, ref.Name)
 	secret, exists := t.Object(schema.GroupKind{Kind: "Secret"}, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
 	if !exists {
-		return nil, fmt.Errorf("%s, which spec.kubeconfigSecretRef names, does not exist: join the cluster again with `atoll join %s`", where, cluster.Name)
+		return nil, noSecret(cluster, where)
 	}
+	return read(secret, where)
+}
+
+// Reach is Access for whoever has no Term: it asks the control plane.
+func Reach(ctx context.Context, client dynamic.Interface, name string) (*Access, error) {
+	item, err := client.Resource(v1alpha1.ClusterResource).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("read Cluster %s: %w", name, err)
+	}
+	cluster := &v1alpha1.Cluster{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object, cluster); err != nil {
+		return nil, fmt.Errorf("read Cluster %s: %w", name, err)
+	}
+	ref := cluster.Spec.KubeconfigSecretRef
+	where := fmt.Sprintf("Secret %s/%s", ref.Namespace, ref.Name)
+	secret, err := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, noSecret(cluster, where)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", where, err)
+	}
+	return read(secret, where)
+}
+
+func noSecret(cluster *v1alpha1.Cluster, where string) error {
+	return fmt.Errorf("%s, which spec.kubeconfigSecretRef names, does not exist: join the cluster again with `atoll join %s`", where, cluster.Name)
+}
+
+// read takes the kubeconfig out of its Secret.
+func read(secret *unstructured.Unstructured, where string) (*Access, error) {
 	// Whoever may create Clusters must not be able to make the server use, and
 	// so reveal, any Secret.
 	if kind, _, _ := unstructured.NestedString(secret.Object, "type"); kind != v1alpha1.KubeconfigSecretType {

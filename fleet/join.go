@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,6 +55,9 @@ const contactTimeout = 10 * time.Second
 func Join(ctx context.Context, atoll *rest.Config, o JoinOptions) error {
 	if msgs := validation.IsDNS1123Label(o.Name); len(msgs) > 0 {
 		return fmt.Errorf("join: %q cannot be the name of a cluster: %s", o.Name, msgs[0])
+	}
+	if slices.Contains(v1alpha1.ReservedClusterNames(), o.Name) {
+		return fmt.Errorf("join: the cluster name %s is reserved: its users would get names of Atoll's or Kubernetes' own; choose another", o.Name)
 	}
 	tell := teller(o.Progress)
 	packed, err := PackKubeconfig(o.Kubeconfig, o.Context, o.Dir)

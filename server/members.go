@@ -12,10 +12,13 @@ import (
 	"strconv"
 	"time"
 
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/atoll-dev/atoll/aggregate"
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/expose"
 )
 
@@ -173,6 +176,24 @@ type handshakeErrors struct{}
 func (handshakeErrors) Write(line []byte) (int, error) {
 	klog.V(2).InfoS("On the member port", "message", string(line))
 	return len(line), nil
+}
+
+// termsOf are the terms on which a group is exposed to a member.
+func (s *Server) termsOf(cluster, group string) (v1alpha1.SharedAPISpec, bool) {
+	return s.directory.Terms(cluster, group)
+}
+
+// reachMember gives the way to a member by which it joined.
+func (s *Server) reachMember(ctx context.Context, cluster string) (*rest.Config, string, error) {
+	client, err := dynamic.NewForConfig(s.api.ClientConfig(serverUser))
+	if err != nil {
+		return nil, "", err
+	}
+	access, err := fleet.Reach(ctx, client, cluster)
+	if err != nil {
+		return nil, "", err
+	}
+	return access.REST, access.Digest, nil
 }
 
 // awaitAPI tells whether the API became ready before ctx ended.

@@ -201,6 +201,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		CompactionInterval:      cfg.HistoryRetention,
 		TracerProvider:          tracing,
 		Identity:                s.name,
+		Authorizer:              aggregate.NewDelegation(s.termsOf, s.reachMember, cfg.Clock),
 		SharedGroups: func(ctx context.Context) (func(group string) bool, error) {
 			return s.directory.SharedGroups(ctx)
 		},

@@ -365,3 +365,42 @@ func (f *fixture) dynamicOf(t *testing.T, cluster string) dynamic.Interface {
 	}
 	return client
 }
+
+// Where the SharedAPI says so, each member decides what its users may do.
+func TestTheMemberDecides(t *testing.T) {
+	f := whole(t)
+	const manifest = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: verdicts.judged.test.atoll.dev}
+spec:
+  group: judged.test.atoll.dev
+  scope: Cluster
+  names: {plural: verdicts, singular: verdict, kind: Verdict}
+  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]
+---
+apiVersion: fleet.atoll.dev/v1alpha1
+kind: SharedAPI
+metadata: {name: judged}
+spec: {groups: [judged.test.atoll.dev], clusters: [east]}
+`
+	f.apply(t, manifest)
+	t.Cleanup(func() {
+		for _, what := range []string{"sharedapi/judged", "crd/verdicts.judged.test.atoll.dev"} {
+			if _, err := f.tryKubectl(context.Background(), "atoll", "", "delete", what, "--timeout=60s"); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	f.kubectl(t, "atoll", "wait", "sharedapi/judged", "--for=condition=Ready", "--timeout=60s")
+	// East lets its administrator do everything; Atoll has never heard of him.
+	_, err := f.tryKubectl(t.Context(), "east", "", "get", "verdicts")
+	if err == nil || !strings.Contains(err.Error(), "Forbidden") || !strings.Contains(err.Error(), `"east:`) {
+		t.Fatalf("where Atoll decides: %v", err)
+	}
+	f.kubectl(t, "atoll", "patch", "sharedapi", "judged", "--type=merge", "-p", `{"spec":{"authorization":"Member"}}`)
+	eventually(t, 30*time.Second, "east is asked", func(ctx context.Context) error {
+		_, err := f.tryKubectl(ctx, "east", "", "get", "verdicts")
+		return err
+	})
+}

@@ -10,6 +10,10 @@ import (
 // Cluster is a member cluster: a real Kubernetes cluster that runs what is
 // placed on it.
 //
+// The names system, atoll, kubernetes and kubeadm are reserved: a member's name
+// comes before those of its users. A Cluster that has one already may leave.
+//
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || !(self.metadata.name in ['system', 'atoll', 'kubernetes', 'kubeadm'])",optionalOldSelf=true,message="the name is reserved: its users would get names of Atoll's or Kubernetes' own; choose another"
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,categories=fleet

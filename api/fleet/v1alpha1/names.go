@@ -84,6 +84,12 @@ const (
 	KubeconfigSecretKey = "kubeconfig"
 )
 
+// ReservedClusterNames are names that no Cluster may have. Users of a member get
+// its name before their own where they use shared APIs, and some names would make
+// them Atoll's or Kubernetes' own: group "masters" of a cluster called system would
+// be "system:masters".
+func ReservedClusterNames() []string { return []string{"system", "atoll", "kubernetes", "kubeadm"} }
+
 // BindingName gives the name of the ResourceBinding of an object: readable
 // (deployment.apps-web) where that is unambiguous and short enough, else ending
 // in a hash of the parts.

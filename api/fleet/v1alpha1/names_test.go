@@ -37,6 +37,17 @@ func TestBindingName(t *testing.T) {
 	}
 }
 
+func TestReservedNamesAreRefusedByTheCRD(t *testing.T) {
+	crd, err := crds.ReadFile("crds/fleet.atoll.dev_clusters.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rule := "oldSelf.hasValue() || !(self.metadata.name in ['" + strings.Join(ReservedClusterNames(), "', '") + "'])"
+	if !strings.Contains(strings.Join(strings.Fields(string(crd)), " "), rule) {
+		t.Errorf("the CRD of Clusters has no rule %s", rule)
+	}
+}
+
 func TestCRDs(t *testing.T) {
 	crds, err := CRDs()
 	if err != nil {

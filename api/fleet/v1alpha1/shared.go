@@ -63,7 +63,25 @@ type SharedAPISpec struct {
 	// +optional
 	// +kubebuilder:default=Provide
 	Namespaces NamespacePolicy `json:"namespaces,omitempty"`
+	// Authorization says who decides what users of members may do with the groups.
+	// +optional
+	// +kubebuilder:default=Atoll
+	Authorization AuthorizationMode `json:"authorization,omitempty"`
 }
+
+// AuthorizationMode says who decides what users of members may do.
+// +kubebuilder:validation:Enum=Atoll;Member
+type AuthorizationMode string
+
+// The values of AuthorizationMode.
+const (
+	// AuthorizationAtoll leaves it to the control plane's own RBAC.
+	AuthorizationAtoll AuthorizationMode = "Atoll"
+	// AuthorizationMember also allows what the user's own cluster does: it is asked
+	// by SubjectAccessReview, through the kubeconfig with which it joined, and its
+	// answers hold for ten seconds.
+	AuthorizationMember AuthorizationMode = "Member"
+)
 
 // NamespacePolicy says how shared objects get their namespaces.
 // +kubebuilder:validation:Enum=Provide;Require

@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// few lists names for an error, sorted, and not hundreds of them.
+func few(names []string) string {
+	const most = 10
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	switch {
+	case len(names) == 0:
+		return "none"
+	case len(names) > most:
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}
+
+// didYouMean continues an error about a name with the one that was probably meant.
+func didYouMean(name string, among []string) string {
+	// Of short names, most are close to each other.
+	best, distance := "", 2+min(len(name)/4, 2)
+	for _, other := range slices.Sorted(slices.Values(among)) {
+		if d := editDistance(name, other); d < distance {
+			best, distance = other, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (did you mean %s?)", best)
+}
+
+// editDistance counts the letters to insert, drop or replace between two names.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,276 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+// present is what Atoll has at the moment, as far as sharing goes.
+type present struct {
+	clusters []*v1alpha1.Cluster
+	shared   []*v1alpha1.SharedAPI
+	// crds are the names of the CustomResourceDefinitions; nil if the user may not
+	// list them.
+	crds []string
+}
+
+// exposure is what `atoll expose` is asked for: groups, and either clusters or a
+// selector.
+type exposure struct {
+	groups   []string
+	clusters []string
+	selector *metav1.LabelSelector
+	name     string // of the SharedAPI; empty for the one of these groups
+	// Empty leaves these as they are.
+	namespaces    v1alpha1.NamespacePolicy
+	authorization v1alpha1.AuthorizationMode
+}
+
+// change is what becomes of one SharedAPI.
+type change struct {
+	name string
+	was  *v1alpha1.SharedAPI     // nil if it is to be created
+	spec *v1alpha1.SharedAPISpec // nil if it is to be deleted
+	// clusters that it concerns, and groups.
+	clusters, groups []string
+	// news says what differs, for people.
+	news []string
+}
+
+func (c change) edits() bool {
+	return c.was == nil || c.spec == nil || !equality.Semantic.DeepEqual(c.was.Spec, *c.spec)
+}
+
+// expose decides what becomes of which SharedAPI.
+func (p present) expose(ask exposure) (change, error) {
+	chosen, err := p.choose(ask)
+	if err != nil {
+		return change{}, err
+	}
+	was, problem := p.shareOf(ask)
+	for _, cluster := range chosen {
+		for _, group := range ask.groups {
+			if by := p.exposedBy(group, cluster); by != nil && (was == nil || by.Name != was.Name) {
+				return change{}, fmt.Errorf("SharedAPI %s exposes %s to %s already: leave %s out, or `atoll unexpose %s --from %s` first", by.Name, group, cluster, cluster, group, cluster)
+			}
+		}
+	}
+	if problem != nil {
+		return change{}, problem
+	}
+	out := change{name: ask.name, was: was, clusters: chosen, groups: ask.groups}
+	if was == nil {
+		if out.name == "" {
+			out.name = ask.groups[0]
+		}
+		out.spec = &v1alpha1.SharedAPISpec{Groups: ask.groups, Clusters: ask.clusters, ClusterSelector: ask.selector,
+			Namespaces: ask.namespaces, Authorization: ask.authorization}
+		return out, nil
+	}
+	out.name, out.spec = was.Name, was.Spec.DeepCopy()
+	if err := out.widen(ask); err != nil {
+		return change{}, err
+	}
+	if ask.namespaces != "" && ask.namespaces != was.Spec.Namespaces {
+		out.spec.Namespaces = ask.namespaces
+		out.news = append(out.news, fmt.Sprintf("namespaces: %s instead of %s", ask.namespaces, was.Spec.Namespaces))
+	}
+	if ask.authorization != "" && ask.authorization != was.Spec.Authorization {
+		out.spec.Authorization = ask.authorization
+		out.news = append(out.news, fmt.Sprintf("authorization: %s instead of %s", ask.authorization, was.Spec.Authorization))
+	}
+	return out, nil
+}
+
+// widen has a SharedAPI choose more clusters. It never chooses fewer: that would
+// take groups away from clusters that the command does not name.
+func (c *change) widen(ask exposure) error {
+	selector := c.was.Spec.ClusterSelector
+	switch {
+	case ask.selector != nil && selector != nil && equality.Semantic.DeepEqual(ask.selector, selector):
+		return nil
+	case ask.selector != nil:
+		return fmt.Errorf("SharedAPI %s chooses clusters otherwise (%s): change that with `kubectl edit sharedapi %s`", c.name, chosenBy(c.was), c.name)
+	case selector != nil:
+		return fmt.Errorf("SharedAPI %s chooses clusters by label (%s): label %s so, or change it with `kubectl edit sharedapi %s`", c.name, chosenBy(c.was), strings.Join(ask.clusters, ", "), c.name)
+	}
+	var more []string
+	for _, name := range ask.clusters {
+		if !slices.Contains(c.spec.Clusters, name) {
+			more = append(more, name)
+		}
+	}
+	if len(more) > 0 {
+		c.spec.Clusters = append(c.spec.Clusters, more...)
+		c.news = append(c.news, "also for "+strings.Join(more, ", "))
+	}
+	return nil
+}
+
+func chosenBy(s *v1alpha1.SharedAPI) string {
+	if s.Spec.ClusterSelector == nil {
+		return strings.Join(s.Spec.Clusters, ", ")
+	}
+	return labelsText(s.Spec.ClusterSelector)
+}
+
+func labelsText(selector *metav1.LabelSelector) string {
+	if len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
+		return "all clusters"
+	}
+	return metav1.FormatLabelSelector(selector)
+}
+
+// choose gives the clusters that are meant.
+func (p present) choose(ask exposure) (chosen []string, err error) {
+	if ask.selector != nil {
+		probe := &v1alpha1.SharedAPI{Spec: v1alpha1.SharedAPISpec{ClusterSelector: ask.selector}}
+		for _, c := range p.clusters {
+			if c.DeletionTimestamp == nil && probe.Selects(c) {
+				chosen = append(chosen, c.Name)
+			}
+		}
+		slices.Sort(chosen)
+		return chosen, nil
+	}
+	for _, name := range ask.clusters {
+		c := p.cluster(name)
+		switch {
+		case c == nil:
+			return nil, p.noSuchCluster(name)
+		case c.DeletionTimestamp != nil:
+			return nil, fmt.Errorf("cluster %s is leaving: wait until it has left and `atoll join` it again", name)
+		case slices.Contains(v1alpha1.ReservedClusterNames(), name):
+			return nil, fmt.Errorf("the cluster name %s is reserved, so its users could pass for Atoll's own: `atoll leave %s` and join it under another name", name, name)
+		}
+	}
+	return ask.clusters, nil
+}
+
+func (p present) noSuchCluster(name string) error {
+	var joined []string
+	for _, c := range p.clusters {
+		joined = append(joined, c.Name)
+	}
+	if len(joined) == 0 {
+		return fmt.Errorf("no cluster has joined: `atoll join %s --kubeconfig FILE` first", name)
+	}
+	return fmt.Errorf("no cluster %s has joined%s: there are %s", name, didYouMean(name, joined), few(joined))
+}
+
+func (p present) cluster(name string) *v1alpha1.Cluster {
+	for _, c := range p.clusters {
+		if c.Name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// shareOf finds the SharedAPI that is to be changed: the named one, or that of
+// exactly these groups. There may be none.
+func (p present) shareOf(ask exposure) (*v1alpha1.SharedAPI, error) {
+	var same []*v1alpha1.SharedAPI
+	name := ask.name
+	if name == "" {
+		for _, s := range p.shared {
+			if s.DeletionTimestamp == nil && sameSet(s.Spec.Groups, ask.groups) {
+				same = append(same, s)
+			}
+		}
+		name = ask.groups[0]
+	}
+	switch i := slices.IndexFunc(same, func(s *v1alpha1.SharedAPI) bool { return s.Name == name }); {
+	case i >= 0:
+		return same[i], nil
+	case len(same) == 1:
+		return same[0], nil
+	case len(same) > 1:
+		return nil, fmt.Errorf("%d SharedAPIs expose exactly these groups (%s): choose one with --name", len(same), few(namesOf(same)))
+	}
+	for _, s := range p.shared {
+		switch {
+		case s.Name != name:
+		case s.DeletionTimestamp != nil:
+			return nil, fmt.Errorf("SharedAPI %s is still being removed from %s: wait for that, or choose another --name", name, few(entered(s)))
+		case !sameSet(s.Spec.Groups, ask.groups):
+			return nil, fmt.Errorf("SharedAPI %s exposes %s: choose another --name, or change it with `kubectl edit sharedapi %s`", name, few(s.Spec.Groups), name)
+		default:
+			return s, nil
+		}
+	}
+	return nil, nil
+}
+
+// exposedBy gives the SharedAPI that exposes a group to a cluster.
+func (p present) exposedBy(group, cluster string) *v1alpha1.SharedAPI {
+	if c := p.cluster(cluster); c != nil {
+		return v1alpha1.SharedWith(c, p.shared)[group]
+	}
+	return nil
+}
+
+// doubts are what does not forbid an exposure but keeps it from working yet.
+// waits is false if there is nothing to wait for.
+func (p present) doubts(c change) (doubts []string, waits bool) {
+	waits = len(c.clusters) > 0
+	if !waits {
+		doubts = append(doubts, fmt.Sprintf("the selector (%s) chooses none of the clusters that have joined; those that it chooses later get the groups", labelsText(c.spec.ClusterSelector)))
+	}
+	if p.crds == nil {
+		doubts = append(doubts, "you may not list CustomResourceDefinitions here, so whether there are any in the groups is not known")
+	}
+	for _, group := range c.groups {
+		if p.crds != nil && !slices.Contains(p.defined(), group) {
+			doubts = append(doubts, fmt.Sprintf("no CustomResourceDefinition here is of group %s%s; clusters serve it once there is one (`kubectl get crds`)", group, didYouMean(group, p.defined())))
+			waits = false
+		}
+	}
+	for _, name := range c.clusters {
+		cluster := p.cluster(name)
+		if ready := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ClusterReady); ready != nil && ready.Status != metav1.ConditionTrue {
+			doubts = append(doubts, fmt.Sprintf("cluster %s is not Ready (%s); it gets the groups when it is", name, ready.Reason))
+		}
+	}
+	return doubts, waits
+}
+
+// defined gives the groups of the CRDs.
+func (p present) defined() []string {
+	var out []string
+	for _, crd := range p.crds {
+		if _, group, ok := strings.Cut(crd, "."); ok {
+			out = append(out, group)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func sameSet(a, b []string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}
+
+func namesOf(all []*v1alpha1.SharedAPI) []string {
+	var out []string
+	for _, s := range all {
+		out = append(out, s.Name)
+	}
+	return out
+}
+
+// entered gives the clusters that may hold something of a SharedAPI.
+func entered(s *v1alpha1.SharedAPI) []string {
+	var out []string
+	for _, e := range s.Status.Clusters {
+		out = append(out, e.Name)
+	}
+	return out
+}
