@@ -98,7 +98,7 @@ var differences = []struct {
 	local  string
 	why    string
 }{
-	{regexp.MustCompile(`User "east:`), `User "`, "Atoll knows a member's users by the member's name"},
+	{regexp.MustCompile(`User (\\?)"east:`), `User $1"`, "Atoll knows a member's users by the member's name"},
 }
 
 func likeNamespace(f flow) string { return "like-" + f.name }
@@ -346,6 +346,7 @@ var chance = []struct {
 	{regexp.MustCompile(`(Resource Version: +)\d+`), "${1}REVISION"},
 	{regexp.MustCompile(`(resource version: )\d+( \()\d+\)`), "${1}REVISION${2}REVISION)"},
 	{regexp.MustCompile(`(resource version: \d+, current: )\d+`), "${1}REVISION"},
+	{regexp.MustCompile(`(ResourceVersion in record \()\d+`), "${1}REVISION"},
 	{regexp.MustCompile(`("continue": ")[^"]+`), "${1}TOKEN"},
 	{regexp.MustCompile(`continue=[^& ]{20,}`), "continue=TOKEN"},
 	{regexp.MustCompile(`\bmade-[a-z0-9]{5}\b`), "made-RANDOM"},

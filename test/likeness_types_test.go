@@ -194,7 +194,7 @@ func convert(w http.ResponseWriter, r *http.Request) {
 	review.Response = &apiextensionsv1.ConversionResponse{UID: review.Request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}}
 	for _, object := range review.Request.Objects {
 		var widget unstructured.Unstructured
-		err := json.Unmarshal(object.Raw, &widget.Object)
+		err := widget.UnmarshalJSON(object.Raw)
 		if err == nil {
 			err = convertWidget(&widget, review.Request.DesiredAPIVersion)
 		}
