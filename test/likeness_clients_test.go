@@ -3,6 +3,7 @@ package test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -94,6 +95,44 @@ func TestAThousandWatchersOfAMember(t *testing.T) {
 	t.Logf("all were told within %s", time.Since(began).Round(time.Millisecond))
 	cancel()
 	ended.Wait()
+}
+
+// A kind that comes to a group which members serve already is known to kubectl
+// there at once, and not when their API servers next read discovery.
+func TestANewSharedKindIsKnownAtOnce(t *testing.T) {
+	f := whole(t)
+	f.shareNotes(t)
+	f.apply(t, `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: stamps.shared.test.atoll.dev},
+spec: {group: shared.test.atoll.dev, scope: Cluster, names: {plural: stamps, singular: stamp, kind: Stamp},
+versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}}`)
+	t.Cleanup(func() {
+		if _, err := f.tryKubectl(context.Background(), "atoll", "", "delete", "crd", "stamps.shared.test.atoll.dev", "--ignore-not-found"); err != nil {
+			t.Error(err)
+		}
+	})
+	known := func(cluster string, want bool) {
+		t.Helper()
+		eventually(t, 20*time.Second, fmt.Sprintf("%s knows of the kind: %t", cluster, want), func(context.Context) error {
+			_, lists, err := f.client(t, cluster).Discovery().ServerGroupsAndResources()
+			if err != nil {
+				return err
+			}
+			found := slices.ContainsFunc(lists, func(l *metav1.APIResourceList) bool {
+				return l.GroupVersion == notes.GroupVersion().String() && slices.ContainsFunc(l.APIResources, func(r metav1.APIResource) bool { return r.Kind == "Stamp" })
+			})
+			if found != want {
+				return fmt.Errorf("found: %t", found)
+			}
+			return nil
+		})
+	}
+	for _, c := range islands {
+		known(c, true)
+	}
+	f.kubectl(t, "atoll", "delete", "crd", "stamps.shared.test.atoll.dev")
+	for _, c := range islands {
+		known(c, false)
+	}
 }
 
 // An informer in a member misses nothing and is told nothing twice while Atoll

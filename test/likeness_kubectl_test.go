@@ -197,6 +197,7 @@ func schemaByKubectl(s *side) {
 	for _, args := range []string{
 		"explain gadgets.spec", "explain gd --recursive", "explain gadgets --api-version=" + likeGroup + "/v1",
 		"explain gadgets -o plaintext-openapiv2", "explain gadgets.none", "explain widgets --api-version=" + likeGroup + "/v1beta1",
+		"get --raw /apis/" + likeGroup + "/v1/namespaces/" + s.namespace + "/gadgets",
 		"api-resources --api-group=" + likeGroup + " -o wide", "api-resources --categories=contraptions", "api-resources --api-group=" + likeGroup + " --verbs=patch -o name",
 	} {
 		if strings.Contains(args, "openapiv2") {

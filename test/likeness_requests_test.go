@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -105,7 +106,16 @@ func encodings(s *side) {
 	s.request("GET", at+"?includeObject=None", "", "Accept", "application/json"+table)
 	s.request("GET", at+"?includeObject=Object", "", "Accept", "application/json"+table)
 	s.request("GET", at+"?includeObject=Bogus", "", "Accept", "application/json"+table)
-	s.request("GET", at+"/a", "", "Accept-Encoding", "gzip")
+	// Answers that are worth compressing, and a request that is too large.
+	s.make("big", `{"settings":{"big":"`+strings.Repeat("much ", 50_000)+`"}}`)
+	response, err := s.send(s.t.Context(), "GET", at+"/big", "", "Accept-Encoding", "gzip")
+	if err != nil {
+		s.t.Error(err)
+		return
+	}
+	response.Body.Close()
+	s.say("< %d %q %q", response.StatusCode, response.Header["Content-Encoding"], response.Header["Vary"])
+	s.say("%s", s.quietlyPost(at, gadgetJSON("huge", `{"settings":{"huge":"`+strings.Repeat("more ", 700_000)+`"}}`)))
 }
 
 // pages are lists in parts and at revisions.
@@ -123,6 +133,9 @@ func pages(s *side) {
 	s.decode(s.request("GET", at+"?limit=2&continue="+first.Metadata.Continue, ""), &page)
 	s.request("GET", at+"?limit=2&continue="+page.Metadata.Continue, "")
 	s.request("GET", at+"?continue=bogus", "")
+	for _, token := range []string{`{"v":"meta.k8s.io/v1","rv":999999999,"start":"p1\u0000"}`, `{"v":"meta.k8s.io/v1","rv":0,"start":"p1\u0000"}`, `{"v":"meta.k8s.io/v1","rv":-1,"start":"p1\u0000"}`, `{"v":"v9"}`} {
+		s.request("GET", at+"?limit=1&continue="+base64.RawURLEncoding.EncodeToString([]byte(token)), "")
+	}
 	s.request("GET", at+"?limit=1&resourceVersion=1&continue="+first.Metadata.Continue, "")
 	s.request("GET", at+"?limit=2&labelSelector=a", "")
 	for _, version := range []string{"", "0", "1", first.Metadata.ResourceVersion, "999999999", "x", "-1"} {
@@ -241,6 +254,21 @@ func (s *side) quietly(path, accept string) []byte {
 		s.t.Error(err)
 	}
 	return body
+}
+
+// quietlyPost sends what is not to be noted as a whole.
+func (s *side) quietlyPost(path, body string) string {
+	response, err := s.send(s.t.Context(), "POST", path, body)
+	if err != nil {
+		s.t.Error(err)
+		return ""
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	if err != nil {
+		s.t.Error(err)
+	}
+	return response.Status + "\n" + readable(answer)
 }
 
 // versions are two of one type, with a webhook between them.

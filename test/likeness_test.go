@@ -98,6 +98,7 @@ var differences = []struct {
 	local  string
 	why    string
 }{
+	{regexp.MustCompile(`(< (?:Audit-Id|X-Kubernetes-Pf-\w+-Uid)), 2 times`), `$1, 1 times`, "both API servers say how they queued and recorded a request"},
 	{regexp.MustCompile(`User (\\?)"east:`), `User $1"`, "Atoll knows a member's users by the member's name"},
 }
 
@@ -294,7 +295,9 @@ func (s *side) request(method, path, body string, headers ...string) (answer []b
 	slices.Sort(names)
 	for _, name := range names {
 		switch name {
-		case "Date", "Content-Length", "Audit-Id", "X-Kubernetes-Pf-Flowschema-Uid", "X-Kubernetes-Pf-Prioritylevel-Uid":
+		case "Date", "Content-Length":
+		case "Audit-Id", "X-Kubernetes-Pf-Flowschema-Uid", "X-Kubernetes-Pf-Prioritylevel-Uid":
+			s.say("< %s, %d times", name, len(response.Header[name]))
 		case "Etag", "Last-Modified":
 			s.say("< %s is there", name)
 		default:
@@ -328,11 +331,30 @@ func readable(body []byte) string {
 	if err := json.Unmarshal(body, &tree); err != nil {
 		return string(body)
 	}
+	sortTypes(tree)
 	ordered, err := json.MarshalIndent(tree, "", "  ")
 	if err != nil {
 		return err.Error()
 	}
 	return string(ordered)
+}
+
+// sortTypes gives discovery documents an order: API servers list the types of a
+// group in that of a map.
+func sortTypes(tree any) {
+	switch node := tree.(type) {
+	case []any:
+		for _, child := range node {
+			sortTypes(child)
+		}
+	case map[string]any:
+		if types, ok := node["resources"].([]any); ok {
+			slices.SortFunc(types, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+		}
+		for _, child := range node {
+			sortTypes(child)
+		}
+	}
 }
 
 // chance is what differs from one object to the next whoever serves it.

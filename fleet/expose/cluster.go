@@ -176,8 +176,12 @@ func (c *controller) share(ctx context.Context, cluster *v1alpha1.Cluster, m *me
 	if err != nil {
 		return err
 	}
-	served := ServedVersions(list[unstructured.Unstructured](c.crds))
-	groups, troubles := plan(want, served, m.all(apiServiceKind))
+	crds := list[unstructured.Unstructured](c.crds)
+	groups, troubles := plan(want, ServedVersions(crds), m.all(apiServiceKind))
+	types := TypesOf(crds)
+	for i := range groups {
+		groups[i].Types = types[groups[i].Name]
+	}
 	// From here on, something of them may be in the member.
 	c.judge(cluster.Name, func(s *v1alpha1.SharedAPI) verdict { return c.verdict(cluster, m, s, want, groups, troubles, obstacle) })
 	var stale []*unstructured.Unstructured
