@@ -27,6 +27,16 @@ func noteObject(namespace, name, text string) *unstructured.Unstructured {
 	}}
 }
 
+// clearNotes leaves no note in namespace default when the test ends.
+func (f *fixture) clearNotes(t *testing.T) {
+	t.Helper()
+	t.Cleanup(func() {
+		if _, err := f.tryKubectl(context.Background(), "atoll", "", "delete", "notes", "--all", "-n", "default"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // longLived is a client for watches, which have no end.
 func (f *fixture) longLived(t *testing.T, cluster string) dynamic.Interface {
 	t.Helper()
@@ -45,9 +55,9 @@ func TestAThousandWatchersOfAMember(t *testing.T) {
 	const watchers = 1000
 	f := whole(t)
 	f.shareNotes(t)
-	f.space(t, "crowd", "atoll", "west")
-	client := f.longLived(t, "west").Resource(notes).Namespace("crowd")
-	created, err := client.Create(t.Context(), noteObject("crowd", "news", "old"), metav1.CreateOptions{})
+	f.clearNotes(t)
+	client := f.longLived(t, "west").Resource(notes).Namespace("default")
+	created, err := client.Create(t.Context(), noteObject("default", "news", "old"), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +93,7 @@ func TestAThousandWatchersOfAMember(t *testing.T) {
 	}
 	t.Logf("%d watches started in %s", watchers, time.Since(began).Round(time.Millisecond))
 	began = time.Now()
-	if _, err := f.dynamicOf(t, "east").Resource(notes).Namespace("crowd").Patch(t.Context(), "news", types.MergePatchType, []byte(`{"spec":{"text":"new"}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := f.dynamicOf(t, "east").Resource(notes).Namespace("default").Patch(t.Context(), "news", types.MergePatchType, []byte(`{"spec":{"text":"new"}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, 20*time.Second, "all watchers are told", func(context.Context) error {
@@ -140,12 +150,12 @@ versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {ty
 func TestAnInformerOutlivesARestartOfAtoll(t *testing.T) {
 	f := whole(t)
 	f.shareNotes(t)
-	f.space(t, "journal", "atoll", "west")
+	f.clearNotes(t)
 	client := f.longLived(t, "west")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 
-	informers := dynamicinformer.NewFilteredDynamicSharedInformerFactory(client, 0, "journal", nil)
+	informers := dynamicinformer.NewFilteredDynamicSharedInformerFactory(client, 0, "default", nil)
 	informer := informers.ForResource(notes).Informer()
 	var mu sync.Mutex
 	added, deleted := map[string]int{}, map[string]int{}
@@ -173,7 +183,7 @@ func TestAnInformerOutlivesARestartOfAtoll(t *testing.T) {
 	stop := make(chan struct{})
 	write := func(name string) bool {
 		for ctx.Err() == nil {
-			_, err := f.dynamicOf(t, "east").Resource(notes).Namespace("journal").Create(ctx, noteObject("journal", name, "x"), metav1.CreateOptions{})
+			_, err := f.dynamicOf(t, "east").Resource(notes).Namespace("default").Create(ctx, noteObject("default", name, "x"), metav1.CreateOptions{})
 			if err == nil || apierrors.IsAlreadyExists(err) {
 				return true
 			}
@@ -221,7 +231,7 @@ func TestAnInformerOutlivesARestartOfAtoll(t *testing.T) {
 	}
 	written = append(written, last)
 	eventually(t, settle, "the informer has the last note", func(context.Context) error {
-		_, ok, err := informer.GetStore().GetByKey("journal/" + last)
+		_, ok, err := informer.GetStore().GetByKey("default/" + last)
 		if err == nil && !ok {
 			err = fmt.Errorf("it has %d notes", len(informer.GetStore().ListKeys()))
 		}

@@ -131,8 +131,10 @@ func (f *fixture) prepareLikeness(t *testing.T, flows []flow, hooks hooks) {
 		everywhere(func(c string) {
 			try(c, "validatingadmissionpolicy,validatingadmissionpolicybinding,validatingwebhookconfiguration,mutatingwebhookconfiguration,"+
 				"mutatingadmissionpolicy,mutatingadmissionpolicybinding", "-l", "test=likeness")
-			try(c, "namespace", "-l", "test=likeness")
 		})
+		var spaces sync.WaitGroup
+		defer spaces.Wait()
+		spaces.Go(func() { everywhere(func(c string) { try(c, "namespace", "-l", "test=likeness") }) })
 		try("atoll", "sharedapi", "likeness")
 		everywhere(func(c string) {
 			try(c, "clusterrole,clusterrolebinding,customresourcedefinition", "-l", "test=likeness")
