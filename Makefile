@@ -17,7 +17,7 @@ RACE     ?= -race
 PARALLEL ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo kubectl test race faults conformance floors lint bench generate clean go gcc postgres
+.PHONY: help build demo kubectl test race example faults conformance floors lint bench generate clean go gcc postgres
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -56,11 +56,18 @@ test: go gcc postgres ## all tests; installs what is missing
 		$(GO) list -e -export -test -deps $$plain >/dev/null; \
 		$(GO) test -p 2 -parallel $(PARALLEL) -vet=off -timeout 20m $$plain || status=1; \
 	fi; \
+	echo "the examples, which are modules of their own"; \
+	$(GO) -C examples/operator test ./... || status=1; \
 	exit $$status
 
 race: go gcc postgres ## only the tests that run under the race detector
 	@tests=$$($(sort_tests)) || exit 1; \
 	$(GO) test $(RACE) -parallel $(PARALLEL) -timeout 15m $$(echo "$$tests" | $(call of_group,race))
+
+example: go ## examples/operator, and its test over three real clusters
+	$(GO) -C examples/operator vet ./...
+	$(GO) -C examples/operator test ./...
+	$(GO) test ./test -vet=off -count=1 -v -run TestTheExampleOperator
 
 faults: go postgres ## RUNS=6 faulted runs of three servers on a PostgreSQL, or on ATOLL_TEST_DATASTORE (docs/faults.md)
 	$(GO) test ./test/faults -v -timeout 2h -run TestFaults -faults.runs $(RUNS)

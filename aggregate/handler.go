@@ -43,6 +43,7 @@ func NewHandler(members Members, next http.Handler) *Handler {
 }
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w = handOver(w, r)
 	notCacheControl(w.Header())
 	roster, replaced := h.members.Roster()
 	if roster == nil {

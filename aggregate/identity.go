@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
 // Groups that users of members are in, for roles to be bound to.
@@ -21,8 +23,26 @@ const (
 	// GroupCollectors is the members' garbage collectors. They must be able to
 	// list and watch metadata of whatever is exposed to them: one kind that
 	// cannot be listed can hold up the collection of all others in the member.
-	GroupCollectors = "atoll:member-collectors"
+	GroupCollectors = v1alpha1.CollectorsGroup
 )
+
+// ClusterOf names the member that a user with these groups is of, if of one. Only
+// this package's handler puts users into both groups, and each into one cluster's.
+func ClusterOf(groups []string) (cluster string, ok bool) {
+	if !slices.Contains(groups, GroupMembers) {
+		return "", false
+	}
+	for _, group := range groups {
+		name, is := strings.CutPrefix(group, GroupClusterPrefix)
+		if is && cluster != "" {
+			return "", false
+		}
+		if is {
+			cluster = name
+		}
+	}
+	return cluster, cluster != ""
+}
 
 // headerNames are canonical.
 type headerNames struct {

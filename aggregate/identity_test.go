@@ -78,3 +78,20 @@ func TestIdentifyUnderTwoNames(t *testing.T) {
 		t.Error("two users were taken for one")
 	}
 }
+func TestClusterOf(t *testing.T) {
+	for _, test := range []struct {
+		groups []string
+		want   string
+	}{
+		{[]string{"east:system:masters", GroupMembers, GroupClusterPrefix + "east", "system:authenticated"}, "east"},
+		{[]string{GroupClusterPrefix + "east"}, ""},
+		{[]string{GroupMembers}, ""},
+		{[]string{GroupMembers, "east:" + GroupClusterPrefix + "west"}, ""},
+		{[]string{GroupMembers, GroupClusterPrefix + "east", GroupClusterPrefix + "west"}, ""},
+		{[]string{GroupMembers, GroupClusterPrefix}, ""},
+	} {
+		if got, ok := ClusterOf(test.groups); got != test.want || ok != (test.want != "") {
+			t.Errorf("%q: %q, %v", test.groups, got, ok)
+		}
+	}
+}

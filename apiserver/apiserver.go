@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"go.opentelemetry.io/otel/trace"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/rest"
 	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
@@ -69,6 +70,15 @@ type Config struct {
 	// goroutines, and takes in what changes. Groups that it no longer names are
 	// collected like any other.
 	SharedGroups func(context.Context) (shared func(group string) bool, err error)
+
+	// OnMissingNamespace, if set, decides what happens when a user creates an object in a
+	// namespace that does not exist. It answers at once, from several goroutines.
+	OnMissingNamespace func(NamespaceRequest) MissingNamespace
+
+	// ClusterRoles are made at the start and given what they lack, like upstream's own:
+	// with the annotation rbac.authorization.kubernetes.io/autoupdate: "false" a role
+	// stays as it is.
+	ClusterRoles []rbacv1.ClusterRole
 
 	// Authorizer, if set, is asked where RBAC does not allow a request.
 	Authorizer authorizer.Authorizer
@@ -135,6 +145,10 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	storage := newKeyspaceStorage(cfg.Keyspace, cfg.CompactionInterval)
 	chain, prepared, err := buildChain(ctx, cfg, storage)
 	if err != nil {
+		storage.stop()
+		return nil, fmt.Errorf("build the API server of workspace %q: %w", cfg.Workspace, err)
+	}
+	if err := shipRoles(chain.GenericAPIServer, cfg.ClusterRoles); err != nil {
 		storage.stop()
 		return nil, fmt.Errorf("build the API server of workspace %q: %w", cfg.Workspace, err)
 	}

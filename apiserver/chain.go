@@ -30,7 +30,7 @@ const serverName = "atoll"
 // prepared is to be called once the front server has been prepared to run.
 func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (front *aggregatorapiserver.APIAggregator, prepared func(), err error) {
 	tokens := &boundObjects{}
-	opts, err := upstreamOptions(ctx, cfg, tokens)
+	opts, err := upstreamOptions(ctx, cfg, tokens, storage.contact.lost)
 	if err != nil {
 		return nil, nil, err
 	}

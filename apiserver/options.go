@@ -23,8 +23,8 @@ const (
 )
 
 // upstreamOptions translates Config into the options that kube-apiserver's
-// flags would set.
-func upstreamOptions(ctx context.Context, cfg Config, tokens *boundObjects) (options.CompletedOptions, error) {
+// flags would set. lost tells whether the datastore is known to be out of reach.
+func upstreamOptions(ctx context.Context, cfg Config, tokens *boundObjects, lost func() bool) (options.CompletedOptions, error) {
 	if err := setProcessWide(cfg); err != nil {
 		return options.CompletedOptions{}, err
 	}
@@ -65,6 +65,7 @@ func upstreamOptions(ctx context.Context, cfg Config, tokens *boundObjects) (opt
 	o.Admission.GenericAdmission.DefaultOffPlugins = pluginsOff(cfg.WorkloadAPIs)
 	o.Admission.GenericAdmission.EnablePlugins = cfg.EnableAdmissionPlugins
 	o.Admission.GenericAdmission.DisablePlugins = cfg.DisableAdmissionPlugins
+	withNamespaces(o.Admission, cfg, lost)
 
 	// Its flags choose metrics to hide; applying none logs an error.
 	o.Metrics = nil

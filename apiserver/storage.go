@@ -39,6 +39,7 @@ const (
 // upstream's storage factory, which dials etcd once per resource.
 type keyspaceStorage struct {
 	client    *kubernetes.Client
+	contact   *contact
 	compactor etcd3.Compactor
 	stop      func()
 	stopped   atomic.Bool
@@ -48,16 +49,34 @@ func newKeyspaceStorage(client *kubernetes.Client, compaction time.Duration) *ke
 	if compaction == 0 {
 		compaction = defaultCompaction
 	}
+	client, contact := withContact(client, clock.RealClock{})
 	// One compactor for all resources. Servers that share the keyspace take
 	// turns by a compare on a key of their own, so any number may run one.
 	compactor := etcd3.NewCompactor(client.Client, compaction, clock.RealClock{}, nil)
-	s := &keyspaceStorage{client: client, compactor: compactor}
+	s := &keyspaceStorage{client: client, contact: contact, compactor: compactor}
 	s.stop = sync.OnceFunc(func() {
 		s.stopped.Store(true)
 		compactor.Stop()
+		contact.stop()
 	})
 	return s
 }
+
+// withContact makes a client impatient. What it lacks in kubernetes.Interface it
+// replaces in the client given.
+func withContact(client *kubernetes.Client, clock clock.WithDelayedExecution) (*kubernetes.Client, *contact) {
+	read := client.Kubernetes.Get
+	contact := newContact(clock, func(ctx context.Context) error {
+		_, err := read(ctx, healthKey, kubernetes.GetOptions{})
+		return err
+	})
+	client.KV = impatientKV{client.KV, contact}
+	client.Lease = impatientLease{client.Lease, contact}
+	return &kubernetes.Client{Client: client.Client, Kubernetes: impatient{client.Kubernetes, contact}}, contact
+}
+
+// healthKey need not exist: what counts is that there is an answer.
+const healthKey = "/registry/health"
 
 // options wraps a RESTOptionsGetter of upstream's: all it decides (codec,
 // encryption, prefix) stays; only how the storage is made is ours.
@@ -150,7 +169,7 @@ func (s *keyspaceStorage) health() healthz.HealthChecker {
 	return healthz.NamedCheck("keyspace", func(r *http.Request) error {
 		ctx, cancel := context.WithTimeout(r.Context(), probeTimeout)
 		defer cancel()
-		if _, err := s.client.Kubernetes.Get(ctx, "/registry/health", kubernetes.GetOptions{}); err != nil {
+		if _, err := s.client.Kubernetes.Get(ctx, healthKey, kubernetes.GetOptions{}); err != nil {
 			return fmt.Errorf("read from the keyspace: %w", err)
 		}
 		return nil

@@ -69,6 +69,7 @@ to it once; it runs in the member clusters, and its status comes back.`,
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
 		newServerCommand(),
+		newKubeconfigCommand(),
 		newJoinCommand(),
 		newLeaveCommand(),
 		newExposeCommand(),

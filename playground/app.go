@@ -35,25 +35,32 @@ const (
 
 // applyApp applies the sample app as `kubectl apply --server-side` would.
 func applyApp(ctx context.Context, config *rest.Config) error {
+	if err := applyManifest(ctx, config, app); err != nil {
+		return fmt.Errorf("apply the sample app: %w", err)
+	}
+	return nil
+}
+
+func applyManifest(ctx context.Context, config *rest.Config, manifest []byte) error {
 	disco, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
-		return fmt.Errorf("apply the sample app: %w", err)
+		return err
 	}
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(disco))
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return fmt.Errorf("apply the sample app: %w", err)
+		return err
 	}
-	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(app), 4096)
+	documents := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096)
 	for {
 		var object unstructured.Unstructured
 		if err := documents.Decode(&object); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
-			return fmt.Errorf("apply the sample app: %w", err)
+			return err
 		}
 		if err := apply(ctx, client, mapper, &object); err != nil {
-			return fmt.Errorf("apply the sample app: %s %s: %w", object.GetKind(), object.GetName(), err)
+			return fmt.Errorf("%s %s: %w", object.GetKind(), object.GetName(), err)
 		}
 	}
 }

@@ -6,10 +6,17 @@
 //	go run ./playground --clusters 5       more of them
 //	go run ./playground --once             exit as soon as the app runs on all
 //	go run ./playground --servers 3        three servers of Atoll on one PostgreSQL
+//	go run ./playground --topology stretched
+//	                                       a server of Atoll in each cluster, on one PostgreSQL
 //
-// Everything is under --dir: atoll.kubeconfig, a kubeconfig for each cluster,
-// logs, and the file "ready" once all is up. Run again with the same --dir, it
-// goes on with the data that is there.
+// and in another terminal, while it runs:
+//
+//	go run ./playground pull west          end a cluster as a power cut would
+//	go run ./playground return west        and start it again
+//
+// Everything is under --dir: a kubeconfig for each server and each cluster, logs,
+// and the file "ready" once all is up. Run again with the same --dir, it goes on
+// with the data that is there.
 package main
 
 import (
@@ -35,43 +42,96 @@ import (
 // startTimeout bounds the start of everything, on a slow machine as well.
 const startTimeout = 5 * time.Minute
 
+// The topologies.
+const (
+	beside    = "beside"
+	stretched = "stretched"
+)
+
+// options are what the command line says.
+type options struct {
+	clusters  int
+	dir       string
+	topology  string
+	servers   int
+	datastore string
+	once      bool
+}
+
 func main() {
 	child.Main(system.Roles())
-	clusters := flag.Int("clusters", 3, "how many clusters to run")
-	dir := flag.String("dir", ".demo", "directory for data, kubeconfigs and logs")
-	servers := flag.Int("servers", 1, "how many servers of Atoll to run; several share a PostgreSQL")
-	datastore := flag.String("datastore", "", "URL of the servers' datastore, such as postgres://user:password@host/database (default: SQLite for one server, and for several a PostgreSQL that is started for them)")
-	once := flag.Bool("once", false, "exit as soon as the sample app runs on all clusters and its status in Atoll says so")
-	flag.Parse()
-	if flag.NArg() > 0 {
-		fmt.Fprintf(os.Stderr, "playground: %q is not a flag; see --help\n", flag.Arg(0))
-		os.Exit(2)
+	var o options
+	flag.IntVar(&o.clusters, "clusters", 3, "how many clusters to run")
+	flag.StringVar(&o.dir, "dir", ".demo", "directory for data, kubeconfigs and logs")
+	flag.StringVar(&o.topology, "topology", beside, "where the servers of Atoll are: beside the clusters, or stretched over them, one in each")
+	flag.IntVar(&o.servers, "servers", 1, "how many servers of Atoll to run beside the clusters; several share a PostgreSQL")
+	flag.StringVar(&o.datastore, "datastore", "", "URL of the servers' datastore, such as postgres://user:password@host/database (default: SQLite for one server beside the clusters, and for several a PostgreSQL that is started for them)")
+	flag.BoolVar(&o.once, "once", false, "exit as soon as the sample app runs on all clusters and its status in Atoll says so")
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "Usage: playground [flags]\n       playground [--dir DIR] pull|return PART…\nflags:")
+		flag.PrintDefaults()
 	}
+	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// A second Ctrl-C ends at once; the children notice.
 	context.AfterFunc(ctx, stop)
-	if err := run(ctx, system.Config{Dir: *dir, Servers: *servers, Datastore: *datastore}, *clusters, *once); err != nil {
+	var err error
+	switch verb := flag.Arg(0); {
+	case verb == "":
+		err = run(ctx, o)
+	case verb == pull || verb == restore:
+		err = order(ctx, o.dir, verb, flag.Args()[1:], os.Stdout)
+	default:
+		fmt.Fprintf(os.Stderr, "playground: %q is neither a flag nor pull or return; see --help\n", verb)
+		os.Exit(2)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "playground:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, cfg system.Config, clusters int, once bool) (err error) {
-	dir := cfg.Dir
-	if clusters < 1 {
-		return fmt.Errorf("--clusters %d: at least one is needed", clusters)
+// config is what to start, if the options make sense.
+func (o *options) config() (system.Config, error) {
+	cfg := system.Config{Dir: o.dir, Servers: o.servers, Datastore: o.datastore}
+	switch {
+	case o.clusters < 1:
+		return cfg, fmt.Errorf("--clusters %d: at least one is needed", o.clusters)
+	case o.servers < 1:
+		return cfg, fmt.Errorf("--servers %d: at least one is needed", o.servers)
+	case o.topology == stretched && o.servers > 1:
+		return cfg, fmt.Errorf("--servers %d: stretched over clusters, each cluster has one; leave it out", o.servers)
+	case o.topology == stretched:
+		for i := range o.clusters {
+			cfg.Stretched = append(cfg.Stretched, clusterName(i))
+		}
+	case o.topology != beside:
+		return cfg, fmt.Errorf("--topology %q: give %s or %s", o.topology, beside, stretched)
 	}
-	if cfg.Servers < 1 {
-		return fmt.Errorf("--servers %d: at least one is needed", cfg.Servers)
+	return cfg, nil
+}
+
+// what tells of the servers, for people.
+func (o *options) what() string {
+	switch {
+	case o.topology == stretched:
+		return "starts, a server in each"
+	case o.servers > 1:
+		return fmt.Sprintf("starts, %d servers", o.servers)
 	}
+	return "starts"
+}
+
+func run(ctx context.Context, o options) (err error) {
+	cfg, err := o.config()
+	if err != nil {
+		return err
+	}
+	dir := o.dir
 	out := newOutput(os.Stdout)
 	ready := filepath.Join(dir, "ready")
-	what := "starts"
-	if cfg.Servers > 1 {
-		what = fmt.Sprintf("starts, %d servers", cfg.Servers)
-	}
-	out.step("atoll", fmt.Sprintf("%s, with %d clusters, in %s", what, clusters, dir))
+	out.step("atoll", fmt.Sprintf("%s, with %d clusters, in %s", o.what(), o.clusters, dir))
 	cfg.Progress = out.step
 	s, err := system.Open(ctx, cfg)
 	if errors.Is(err, kv.ErrInUse) {
@@ -93,49 +153,63 @@ func run(ctx context.Context, cfg system.Config, clusters int, once bool) (err e
 	if err != nil {
 		return err
 	}
-	if len(known) > clusters {
+	if len(known) > o.clusters {
 		// They are registered, and without them their share of the apps would not run.
 		return fmt.Errorf("%s has %d clusters of an earlier run: give --clusters %d, or another --dir, or delete %s to begin anew",
 			dir, len(known), len(known), dir)
 	}
-	members, err := start(ctx, s, cfg, clusters, out)
+	members, err := start(ctx, s, o, out)
 	if err != nil {
 		if ctx.Err() != nil {
 			return errors.New("interrupted while starting")
 		}
 		return err
 	}
+	orders, err := takeOrders(dir, s, out)
+	if err != nil {
+		return err
+	}
+	defer orders.Close()
 	if err := os.WriteFile(ready, nil, 0o600); err != nil {
 		return err
 	}
 	out.step("all", "ready")
-	if once {
+	if o.once {
 		return nil
 	}
-	out.whatNext(dir, cfg.Servers, members)
-	select {
-	case <-ctx.Done():
-		fmt.Println()
-		return nil
-	case err := <-s.Done():
-		return err
+	out.whatNext(o, s.Servers(), members)
+	return attend(ctx, s, out)
+}
+
+// attend tells of parts that end, until ctx does or no server of Atoll is left.
+func attend(ctx context.Context, s *system.System, out *output) error {
+	for {
+		select {
+		case <-ctx.Done():
+			fmt.Println()
+			return nil
+		case end := <-s.Ended():
+			out.step(end.Part, fmt.Sprintf("has ended: %v", end.Err))
+			if len(s.Servers()) == 1 && end.Part == s.Servers()[0] {
+				return end.Err // there is no playground without Atoll
+			}
+		}
 	}
 }
 
 // start starts everything and returns when the sample app runs on all
 // clusters.
-func start(ctx context.Context, s *system.System, cfg system.Config, count int, out *output) ([]*member.Cluster, error) {
-	dir := cfg.Dir
+func start(ctx context.Context, s *system.System, o options, out *output) ([]*member.Cluster, error) {
+	dir := o.dir
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not everything was up after %s", startTimeout))
 	defer cancel()
-	members := make([]*member.Cluster, count)
+	members := make([]*member.Cluster, o.clusters)
 	group, startCtx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		if err := s.StartAtoll(startCtx); err != nil {
 			return err
 		}
-		for i := range cfg.Servers {
-			name := system.ServerName(i)
+		for i, name := range s.Servers() {
 			out.step(name, "ready")
 			if err := copyFile(s.KubeconfigOf(i), filepath.Join(dir, name+".kubeconfig")); err != nil {
 				return err
@@ -175,7 +249,19 @@ func start(ctx context.Context, s *system.System, cfg system.Config, count int, 
 	if err := waitForApp(ctx, config, members); err != nil {
 		return nil, err
 	}
-	out.step("app", fmt.Sprintf("runs on all %d clusters", count))
+	out.step("app", fmt.Sprintf("runs on all %d clusters", o.clusters))
+	if err := waitForFleet(ctx, s); err != nil {
+		return nil, err
+	}
+	err = share(ctx, config, members)
+	switch {
+	case errors.Is(err, errNotShared):
+		out.step("note", err.Error())
+	case err != nil:
+		return nil, err
+	default:
+		out.step("note", "is a kind that all clusters share")
+	}
 	return members, nil
 }
 

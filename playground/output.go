@@ -25,11 +25,12 @@ func newOutput(w io.Writer) *output { return &output{began: time.Now(), w: w} }
 func (o *output) step(part, what string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	fmt.Fprintf(o.w, "%6.1fs  %-8s %s\n", time.Since(o.began).Seconds(), part, what)
+	fmt.Fprintf(o.w, "%6.1fs  %-11s %s\n", time.Since(o.began).Seconds(), part, what)
 }
 
 // whatNext is the text that a newcomer reads when all is up.
-func (o *output) whatNext(dir string, servers int, members []*member.Cluster) {
+func (o *output) whatNext(opts options, servers []string, members []*member.Cluster) {
+	dir := opts.dir
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	kubectl, note := "kubectl", ""
@@ -38,16 +39,20 @@ func (o *output) whatNext(dir string, servers int, members []*member.Cluster) {
 		note = "There is no kubectl on this machine: `make kubectl` builds bin/kubectl.\n\n"
 	}
 	var kubeconfigs strings.Builder
-	for i := range servers {
-		name := system.ServerName(i)
-		fmt.Fprintf(&kubeconfigs, "  %-8s %s\n", name, filepath.Join(dir, name+".kubeconfig"))
+	for _, name := range servers {
+		fmt.Fprintf(&kubeconfigs, "  %-11s %s\n", name, filepath.Join(dir, name+".kubeconfig"))
 	}
 	for _, m := range members {
-		fmt.Fprintf(&kubeconfigs, "  %-8s %s\n", m.Name, filepath.Join(dir, m.Name+".kubeconfig"))
+		fmt.Fprintf(&kubeconfigs, "  %-11s %s\n", m.Name, filepath.Join(dir, m.Name+".kubeconfig"))
 	}
 	several := ""
-	if servers > 1 {
-		several = "The servers are equal: any of their kubeconfigs will do. End one of their processes and go on with another.\n\n"
+	last := members[len(members)-1].Name
+	switch {
+	case opts.topology == stretched:
+		several = "Each cluster has a server of Atoll. They are equal: any of their kubeconfigs will do.\n\n"
+	case len(servers) > 1:
+		several = "The servers are equal: any of their kubeconfigs will do.\n\n"
+		last = servers[len(servers)-1]
 	}
 	fmt.Fprintf(o.w, `
 Atoll runs, with %d real clusters. Kubeconfigs:
@@ -59,11 +64,28 @@ Atoll runs, with %d real clusters. Kubeconfigs:
   %s get deployment web --watch
 and see its share in one of them:
   %s --kubeconfig %s get deployments --all-namespaces
+%sand what happens without %s:
+  go run ./playground --dir %s pull %s
+  go run ./playground --dir %s return %s
 
 Logs are in %s. Ctrl-C stops everything; the data stays in %s.
 `,
 		len(members), kubeconfigs.String(), several, note,
-		filepath.Join(dir, "atoll.kubeconfig"), kubectl, kubectl, kubectl,
+		filepath.Join(dir, servers[0]+".kubeconfig"), kubectl, kubectl, kubectl,
 		kubectl, filepath.Join(dir, members[0].Name+".kubeconfig"),
+		sharedNext(kubectl, dir, members), last, dir, last, dir, last,
 		filepath.Join(dir, "logs"), dir)
+}
+
+// sharedNext is what to try with the kind that clusters share.
+func sharedNext(kubectl, dir string, members []*member.Cluster) string {
+	if !system.ServesMembers() {
+		return ""
+	}
+	one, other := members[0].Name, members[len(members)-1].Name
+	return fmt.Sprintf(`and a note that all clusters share:
+  %s --kubeconfig %s apply -f playground/note.yaml
+  %s --kubeconfig %s get notes
+`,
+		kubectl, filepath.Join(dir, one+".kubeconfig"), kubectl, filepath.Join(dir, other+".kubeconfig"))
 }

@@ -135,8 +135,9 @@ func (a *announcement) renew(ctx context.Context) error {
 	return nil
 }
 
-// sweep deletes what servers left that are gone for good: those at this one's
-// address at once, for it has taken their place.
+// sweep deletes what servers left that are gone for good; of those at this one's
+// address, which has taken their place, as soon as they do not renew: until then
+// they share it, behind one balancer or on one node.
 func (a *announcement) sweep(ctx context.Context) error {
 	// From the cache: nothing depends on the last moment.
 	all, err := a.leases.List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.MemberEndpointLabel, ResourceVersion: "0"})
@@ -154,7 +155,8 @@ func (a *announcement) sweep(ctx context.Context) error {
 			a.others[other.Name] = last
 		}
 		replaced := other.Annotations[v1alpha1.AddressAnnotation] == a.lease.Annotations[v1alpha1.AddressAnnotation]
-		if !replaced && now.Sub(last.at) < forgotten {
+		silent := now.Sub(last.at)
+		if silent < v1alpha1.MemberEndpointExpiry || silent < forgotten && !replaced {
 			continue
 		}
 		delete(a.others, other.Name)

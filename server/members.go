@@ -142,6 +142,7 @@ func (s *Server) serveMembers(ctx context.Context) error {
 			ClientAuth:     tls.RequestClientCert,
 			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.pki.serving.Load(), nil },
 		},
+		ConnContext: aggregate.ConnContext(s.cfg.Clock),
 		// What a stranger can hold on to without having said anything.
 		ReadHeaderTimeout: 32 * time.Second,
 		IdleTimeout:       90 * time.Second,

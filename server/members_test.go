@@ -155,6 +155,30 @@ func TestMembersAreServed(t *testing.T) {
 		t.Errorf("what alice of east made: %v", err)
 	}
 
+	// A namespace that the workspace lacks is made when somebody needs it who may
+	// create the object, or not at all.
+	namespaced := func(namespace string) string {
+		return "/apis/shared.example.org/v1/namespaces/" + namespace + "/widgets"
+	}
+	east.want(t, 403, "east:bob", "POST", namespaced("fresh"), widget, "bob")
+	east.want(t, 404, "", "GET", namespaced("fresh")+"/one", "", "alice")
+	east.want(t, 201, "", "POST", namespaced("fresh"), widget, "alice")
+	if ns, err := kube.CoreV1().Namespaces().Get(ctx, "fresh", metav1.GetOptions{}); err != nil || ns.Annotations[v1alpha1.ProvidedForAnnotation] != "east" {
+		t.Errorf("the namespace that alice needs: %v, %v", ns, err)
+	}
+	if _, err := client.Resource(v1alpha1.SharedAPIResource).Patch(ctx, "widgets", types.MergePatchType,
+		[]byte(`{"spec":{"namespaces":"Require"}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	east.eventually(t, 404, "POST", namespaced("required")+"?dryRun=All", widget, "alice")
+	east.want(t, 404, "kubectl create namespace required", "POST", namespaced("required"), widget, "alice")
+
+	// Roles are there: for the member's garbage collector, and to be bound.
+	east.eventually(t, 200, "GET", objects, "", "system:serviceaccount:kube-system:generic-garbage-collector")
+	if _, err := kube.RbacV1().ClusterRoles().Get(ctx, "atoll:member-coordination", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+
 	// What else there is: nothing.
 	east.want(t, 403, "not exposed", "GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "", "alice")
 	east.want(t, 403, "", "GET", "/api/v1/secrets", "", "alice")

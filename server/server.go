@@ -4,6 +4,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,8 +38,12 @@ const Workspace = "default"
 // engine are compares on what changes often: leases, statuses.
 const keyspaceCache = 4 << 20
 
-// leastRetention is a little more than what a client takes to come back.
-const leastRetention = time.Minute
+const (
+	// leastRetention is a little more than what a client takes to come back.
+	leastRetention = time.Minute
+	// defaultRetention is Kubernetes'.
+	defaultRetention = 5 * time.Minute
+)
 
 // Config says what to run. The zero value needs only DataDir.
 type Config struct {
@@ -165,6 +170,11 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		CacheBytes: keyspaceCache,
 		Observer:   metrics.Observer(),
 		Retention:  mvcc.Retention{MaxChanges: cfg.HistoryMaxChanges},
+		// Watches get over an outage as long as what they miss can be told afterwards.
+		// If they ended, the caches before them would, too, and with these what can be
+		// read without the datastore; and all clients would list again. Not for hours:
+		// other servers may know more.
+		WatchSilence: min(cmp.Or(cfg.HistoryRetention, defaultRetention), defaultRetention),
 
 		TracerProvider: tracing,
 	})
@@ -205,6 +215,8 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		SharedGroups: func(ctx context.Context) (func(group string) bool, error) {
 			return s.directory.SharedGroups(ctx)
 		},
+		OnMissingNamespace: s.onMissingNamespace,
+		ClusterRoles:       memberRoles(),
 	})
 	if err != nil {
 		return nil, err

@@ -42,7 +42,9 @@ func TestMain(m *testing.M) {
 	case "atoll":
 		os.Exit(cli.Main(append([]string{"atoll"}, os.Args[1:]...), os.Stdout, os.Stderr))
 	}
-	child.Main(system.Roles())
+	roles := system.Roles()
+	roles[programRole] = program
+	child.Main(roles)
 	// client-go tells of every connection that a killed server resets.
 	klog.SetLogger(klog.Logger{}) // discards
 	status := m.Run()

@@ -47,9 +47,12 @@ const (
 
 var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
-// key is what a worker reconciles: a member, a SharedAPI, or with neither the list
-// of servers.
-type key struct{ cluster, shared string }
+// key is what a worker reconciles: a member, a SharedAPI, the role of collectors, or
+// with none of these the list of servers.
+type key struct {
+	cluster, shared string
+	collectors      bool
+}
 
 type controller struct {
 	*fleet.Term
@@ -59,6 +62,8 @@ type controller struct {
 	queue workqueue.TypedRateLimitingInterface[key]
 
 	shared, crds, leases cache.SharedIndexInformer
+	// roles and bindings hold the one of each that collectors need.
+	roles, bindings cache.SharedIndexInformer
 
 	// lifetime of the watches of members.
 	ctx     context.Context
@@ -100,6 +105,7 @@ func newController(term *fleet.Term, ca []byte, reach func(*v1alpha1.Cluster) (d
 	watch := func(gvr schema.GroupVersionResource, namespace string, only func(*metav1.ListOptions)) cache.SharedIndexInformer {
 		return dynamicinformer.NewFilteredDynamicInformer(term.Dynamic, gvr, namespace, 0, cache.Indexers{}, only).Informer()
 	}
+	collectors := func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + v1alpha1.CollectorsGroup }
 	return &controller{
 		Term: term, ca: ca, reach: reach,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
@@ -109,7 +115,9 @@ func newController(term *fleet.Term, ca []byte, reach func(*v1alpha1.Cluster) (d
 		crds:   watch(crdResource, metav1.NamespaceAll, nil),
 		leases: watch(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, v1alpha1.SystemNamespace,
 			func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.MemberEndpointLabel }),
-		seen: sightings{}, members: map[string]*member{}, verdicts: map[key]verdict{},
+		roles:    watch(roleResource, metav1.NamespaceAll, collectors),
+		bindings: watch(bindingResource, metav1.NamespaceAll, collectors),
+		seen:     sightings{}, members: map[string]*member{}, verdicts: map[key]verdict{},
 	}
 }
 
@@ -123,7 +131,7 @@ func (c *controller) run(ctx context.Context) error {
 		return fmt.Errorf("expose: watch the control plane: %w", err)
 	}
 	var synced []cache.InformerSynced
-	for _, i := range []cache.SharedIndexInformer{c.shared, c.crds, c.leases} {
+	for _, i := range []cache.SharedIndexInformer{c.shared, c.crds, c.leases, c.roles, c.bindings} {
 		c.running.Go(func() { i.RunWithContext(ctx) })
 		synced = append(synced, i.HasSynced)
 	}
@@ -131,6 +139,7 @@ func (c *controller) run(ctx context.Context) error {
 		return nil
 	}
 	c.countServers()
+	c.queue.Add(key{collectors: true})
 	fleet.Work(ctx, c.queue, workers, c.reconcile, c.failed)
 	return nil
 }
@@ -149,6 +158,7 @@ func (c *controller) listen() error {
 		}
 		if was == nil || is == nil || matters(was, is) {
 			every()
+			c.queue.Add(key{collectors: true})
 		}
 	}); err != nil {
 		return err
@@ -162,6 +172,11 @@ func (c *controller) listen() error {
 	}
 	if err := on(c.leases, func(_, _ *unstructured.Unstructured) { c.queue.Add(key{}) }); err != nil {
 		return err
+	}
+	for _, i := range []cache.SharedIndexInformer{c.roles, c.bindings} {
+		if err := on(i, func(_, _ *unstructured.Unstructured) { c.queue.Add(key{collectors: true}) }); err != nil {
+			return err
+		}
 	}
 	return c.OnCluster(func(was, is *v1alpha1.Cluster) {
 		if is == nil {
@@ -290,6 +305,8 @@ func (c *controller) reconcile(ctx context.Context, k key) error {
 		return c.reconcileCluster(ctx, k.cluster)
 	case k.shared != "":
 		return c.reconcileShared(ctx, k.shared)
+	case k.collectors:
+		return c.reconcileCollectors(ctx)
 	}
 	if c.countServers() {
 		c.everyCluster()

@@ -111,7 +111,7 @@ func listKinds() map[schema.GroupVersionResource]string {
 	out := map[schema.GroupVersionResource]string{
 		v1alpha1.ClusterResource: "ClusterList", v1alpha1.ResourceBindingResource: "ResourceBindingList", v1alpha1.SharedAPIResource: "SharedAPIList",
 		crdResource: "CustomResourceDefinitionList", leaseResource: "LeaseList",
-		apiServices: "APIServiceList", {Version: "v1", Resource: "pods"}: "PodList",
+		apiServices: "APIServiceList", bindingResource: "ClusterRoleBindingList", {Version: "v1", Resource: "pods"}: "PodList",
 	}
 	for _, k := range kinds() {
 		out[k.gvr] = k.name + "List"

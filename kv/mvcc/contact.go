@@ -15,7 +15,7 @@ const (
 	contactCheck = time.Second
 	// contactProbe is the silence after which to ask for an answer.
 	contactProbe = 3 * time.Second
-	// contactLost is the silence after which watches end.
+	// contactLost is the silence after which watches end, unless Options.WatchSilence says otherwise.
 	contactLost = 10 * time.Second
 )
 
@@ -60,7 +60,7 @@ func (c *contact) check() {
 		_, _ = c.k.heads.ask(ctx) // whether it answers is noted elsewhere
 		cancel()
 	}
-	if silence := c.silence(); silence > contactLost {
+	if silence := c.silence(); silence > c.k.opts.WatchSilence {
 		c.k.hub.end(fmt.Errorf("watch: the database has not answered for %v: %w (watch through another server, or check the database)",
 			silence.Round(time.Second), kv.ErrUnavailable))
 	}

@@ -39,6 +39,11 @@ type Options struct {
 	ProgressInterval time.Duration
 	// Retention bounds history; the zero value leaves that to clients.
 	Retention Retention
+	// WatchSilence is how long a table that is shared may leave watches without an
+	// answer before they end as unavailable; 10 s if 0. The longer it is, the more
+	// outages watches get over without a gap, and the longer the watches of a server
+	// that alone is cut off hear nothing.
+	WatchSilence time.Duration
 	// MaxPending bounds the writes that wait; more fail with
 	// kv.ErrOverloaded. 10,000 if 0.
 	MaxPending int
@@ -64,6 +69,9 @@ func (o *Options) fill() {
 		o.ProgressInterval = 10 * time.Minute
 	}
 	o.Retention.fill()
+	if o.WatchSilence == 0 {
+		o.WatchSilence = contactLost
+	}
 	if o.MaxPending == 0 {
 		o.MaxPending = 10_000
 	}

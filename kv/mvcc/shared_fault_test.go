@@ -375,6 +375,49 @@ func TestSharedCutOff(t *testing.T) {
 	expect(t, "again", events(t, again, 1), "put k=2@3 ")
 }
 
+// TestSharedOutage: watches that are to get over an outage do, and miss nothing.
+func TestSharedOutage(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Now())
+	c := openCluster(t, 2, network{poll: 10 * time.Millisecond}, func(i int) mvcc.Options {
+		if i == 0 {
+			return mvcc.Options{Clock: clock, WatchSilence: 5 * time.Minute}
+		}
+		return mvcc.Options{}
+	})
+	w := watchAll(t, c.servers[0], false)
+	c.servers[0].put("k", "0")
+	expect(t, "before", events(t, w, 1), "put k=0@2 ")
+	c.lanes[0].failWith(kv.ErrUnavailable)
+	c.servers[1].put("k", "1")
+	for range 120 {
+		clock.Step(time.Second)
+		select {
+		case r := <-w.Responses():
+			t.Fatalf("while the table is away: %+v", r)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	c.servers[1].put("k", "2")
+	c.lanes[0].failWith(nil)
+	got := ""
+	for deadline := time.Now().Add(20 * time.Second); got != "1@3 2@4 "; {
+		clock.Step(time.Second) // for whoever waits to try again
+		select {
+		case r := <-w.Responses():
+			if r.Err != nil {
+				t.Fatal(r.Err)
+			}
+			for _, e := range r.Events {
+				got += fmt.Sprintf("%s@%d ", e.KV.Value, e.KV.ModRevision)
+			}
+		case <-time.After(5 * time.Millisecond):
+			if time.Now().After(deadline) {
+				t.Fatalf("afterwards: %q", got)
+			}
+		}
+	}
+}
+
 // TestSharedCompaction: what one server has forgotten no other tells.
 func TestSharedCompaction(t *testing.T) {
 	c := openCluster(t, 3, network{lost: 100, poll: time.Hour}, defaults)

@@ -200,6 +200,11 @@ func writeCert(file string, raw []byte) error {
 // WriteKubeconfig writes an administrator's kubeconfig that needs no other
 // file.
 func (k *Keys) WriteKubeconfig(file, cluster, server string) error {
+	return k.WriteKubeconfigAs(file, cluster, server, "")
+}
+
+// WriteKubeconfigAs writes one by which an administrator acts as another user.
+func (k *Keys) WriteKubeconfigAs(file, cluster, server, user string) error {
 	config := clientcmdapi.NewConfig()
 	var data [3][]byte
 	for i, name := range []string{k.CACert, k.AdminCert, k.AdminKey} {
@@ -210,7 +215,7 @@ func (k *Keys) WriteKubeconfig(file, cluster, server string) error {
 		data[i] = raw
 	}
 	config.Clusters[cluster] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: data[0]}
-	config.AuthInfos[cluster+"-admin"] = &clientcmdapi.AuthInfo{ClientCertificateData: data[1], ClientKeyData: data[2]}
+	config.AuthInfos[cluster+"-admin"] = &clientcmdapi.AuthInfo{ClientCertificateData: data[1], ClientKeyData: data[2], Impersonate: user}
 	config.Contexts[cluster] = &clientcmdapi.Context{Cluster: cluster, AuthInfo: cluster + "-admin"}
 	config.CurrentContext = cluster
 	if err := clientcmd.WriteToFile(*config, file); err != nil {

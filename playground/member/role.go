@@ -39,8 +39,16 @@ func Role(ctx context.Context, link *child.Link) error {
 	if err != nil {
 		return fmt.Errorf("cluster %s: %w", cfg.Name, err)
 	}
+	server := "https://" + listener.Addr().String()
 	kubeconfig := filepath.Join(cfg.Dir, "admin.kubeconfig")
-	if err := files.WriteKubeconfig(kubeconfig, cfg.Name, "https://"+listener.Addr().String()); err != nil {
+	if err := files.WriteKubeconfig(kubeconfig, cfg.Name, server); err != nil {
+		return fmt.Errorf("cluster %s: %w", cfg.Name, err)
+	}
+	// Servers that the cluster aggregates know its controllers by this user.
+	controllers := filepath.Join(cfg.Dir, "controllers.kubeconfig")
+	if cfg.OneControllerIdentity {
+		controllers = kubeconfig
+	} else if err := files.WriteKubeconfigAs(controllers, cfg.Name, server, "system:kube-controller-manager"); err != nil {
 		return fmt.Errorf("cluster %s: %w", cfg.Name, err)
 	}
 
@@ -53,7 +61,7 @@ func Role(ctx context.Context, link *child.Link) error {
 			return err
 		}
 		link.Progress("kube-apiserver serves; controllers, scheduler and nodes start")
-		group.Go(func() error { return runControllers(ctx, cfg, files, kubeconfig) })
+		group.Go(func() error { return runControllers(ctx, cfg, files, controllers) })
 		group.Go(func() error { return runScheduler(ctx, kubeconfig) })
 		group.Go(func() error { return runKubelets(ctx, kubeconfig) })
 		if err := makeNodes(ctx, client, cfg.Name, cfg.Nodes); err != nil {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,12 +19,26 @@ import (
 	"github.com/atoll-dev/atoll/playground/postgres"
 )
 
-// ServerName is "atoll", and for further servers "atoll-2", "atoll-3", …
-func ServerName(i int) string {
+// besideName is "atoll", and for further servers "atoll-2", "atoll-3", …
+func besideName(i int) string {
 	if i == 0 {
 		return "atoll"
 	}
 	return fmt.Sprintf("atoll-%d", i+1)
+}
+
+// Servers names the servers of Atoll, whether they run or not.
+func (s *System) Servers() []string {
+	var names []string
+	for _, server := range s.servers {
+		names = append(names, server.name)
+	}
+	return names
+}
+
+// serverOf is the server that belongs to a member, or -1.
+func (s *System) serverOf(member string) int {
+	return slices.IndexFunc(s.servers, func(server serverSpec) bool { return server.member == member && member != "" })
 }
 
 // StartAtoll starts all servers of Atoll, for the first time or again after
@@ -42,7 +57,7 @@ func (s *System) StartAtoll(ctx context.Context) error {
 
 // startDatabase runs a PostgreSQL for several servers that have been given none.
 func (s *System) startDatabase(ctx context.Context) error {
-	if s.servers == 1 || s.datastore != "" {
+	if alone := len(s.servers) == 1 && s.servers[0].member == ""; alone || s.datastore != "" {
 		return nil
 	}
 	s.progress("postgres", "starts")
@@ -69,7 +84,7 @@ func (s *System) startDatabase(ctx context.Context) error {
 
 // StartServer starts one server, the first being 0, and returns when it is ready.
 func (s *System) StartServer(ctx context.Context, i int) error {
-	name := ServerName(i)
+	name := s.servers[i].name
 	port, err := rememberedPort(filepath.Join(s.dir, name+".port"))
 	if err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
@@ -83,6 +98,9 @@ func (s *System) StartServer(ctx context.Context, i int) error {
 		config.Datastore = s.datastore
 		config.Flags = append(config.Flags, "--token-file", token)
 	}
+	if member := s.servers[i].member; member != "" {
+		config.Flags = append(config.Flags, "--cluster", member)
+	}
 	s.progress(name, "atoll server starts")
 	server, err := atoll.Start(ctx, config)
 	if err != nil {
@@ -91,7 +109,21 @@ func (s *System) StartServer(ctx context.Context, i int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.atolls[i] = server
+	go s.watchServer(i, server)
 	return nil
+}
+
+func (s *System) watchServer(i int, server *atoll.Server) {
+	<-server.Done()
+	s.mu.Lock()
+	unasked := s.atolls[i] == server
+	if unasked {
+		s.atolls[i] = nil
+	}
+	s.mu.Unlock()
+	if unasked {
+		s.report(s.servers[i].name, server.Err())
+	}
 }
 
 // token is the file with the token that all servers are given.
@@ -127,11 +159,13 @@ func (s *System) KillAtoll() {
 	}
 }
 
-// KillServer ends one server as a crash would.
-func (s *System) KillServer(i int) {
-	if server := s.takeServer(i); server != nil {
+// KillServer ends one server as a crash would, and tells whether it ran.
+func (s *System) KillServer(i int) bool {
+	server := s.takeServer(i)
+	if server != nil {
 		server.Kill()
 	}
+	return server != nil
 }
 
 func (s *System) takeServer(i int) *atoll.Server {

@@ -4,6 +4,10 @@ import (
 	"net"
 )
 
+// ServesMembers tells whether members can call servers on this machine, as they do for
+// APIs that all share.
+func ServesMembers() bool { return memberFlags() != nil }
+
 // memberFlags have a server serve the members by way of an address that they can
 // call: Kubernetes wants no loopback's in a Service. A machine that has no other
 // goes without.

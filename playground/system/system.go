@@ -3,6 +3,9 @@
 // PostgreSQL, and a child process for each cluster. The playground and the
 // whole-system tests both begin here.
 //
+// Servers of Atoll run beside the members, or each belongs to a member, as when
+// every cluster runs one: then what ends the member ends its server.
+//
 // All state is under one directory. A system that is started again on it goes
 // on where it was.
 package system
@@ -31,11 +34,14 @@ import (
 type Config struct {
 	// Dir for everything; made if missing.
 	Dir string
-	// Servers is how many servers of Atoll to run; 0 means 1. Several share a
-	// datastore.
+	// Servers is how many servers of Atoll to run beside the members; 0 means 1.
+	// Several share a datastore.
 	Servers int
-	// Datastore is the URL of it. Empty means SQLite for one server, and for
-	// several a PostgreSQL that is started for them.
+	// Stretched names the members that each have a server of Atoll, instead of
+	// servers beside them. They share a datastore, even if there is only one.
+	Stretched []string
+	// Datastore is the URL of it. Empty means SQLite for one server beside the
+	// members, and otherwise a PostgreSQL that is started for them.
 	Datastore string
 	// Progress, if set, is told what each part does while it starts. It may be
 	// called from several goroutines at once.
@@ -45,15 +51,27 @@ type Config struct {
 // System is an Atoll that runs, and its members.
 type System struct {
 	dir      string
-	servers  int
+	servers  []serverSpec
 	progress func(part, step string)
 	store    *store.Store
+	ended    chan Ending
 
 	mu        sync.Mutex
 	datastore string
 	database  *postgres.Server // that was started for the servers
 	atolls    []*atoll.Server  // nil where one does not run
 	members   map[string]*member.Cluster
+}
+
+// serverSpec is a server of Atoll: its name, and the member that it belongs to,
+// if any.
+type serverSpec struct{ name, member string }
+
+// Ending is how a part ended that nobody had told to.
+type Ending struct {
+	// Part is a member or a server of Atoll.
+	Part string
+	Err  error
 }
 
 // Roles are the roles of child processes that a program which starts a System
@@ -75,10 +93,18 @@ func Open(ctx context.Context, cfg Config) (*System, error) {
 		return nil, fmt.Errorf("open %s: %w", cfg.Dir, err)
 	}
 	s := &System{
-		dir: dir, servers: max(cfg.Servers, 1), datastore: cfg.Datastore, progress: cfg.Progress,
+		dir: dir, datastore: cfg.Datastore, progress: cfg.Progress, ended: make(chan Ending, 16),
 		members: map[string]*member.Cluster{},
 	}
-	s.atolls = make([]*atoll.Server, s.servers)
+	for _, m := range cfg.Stretched {
+		s.servers = append(s.servers, serverSpec{name: "atoll-" + m, member: m})
+	}
+	if len(cfg.Stretched) == 0 {
+		for i := range max(cfg.Servers, 1) {
+			s.servers = append(s.servers, serverSpec{name: besideName(i)})
+		}
+	}
+	s.atolls = make([]*atoll.Server, len(s.servers))
 	if s.progress == nil {
 		s.progress = func(string, string) {}
 	}
@@ -94,7 +120,7 @@ func (s *System) Kubeconfig() string { return s.KubeconfigOf(0) }
 
 // KubeconfigOf is the same by way of another one.
 func (s *System) KubeconfigOf(i int) string {
-	return filepath.Join(s.dir, ServerName(i), "admin.kubeconfig")
+	return filepath.Join(s.dir, s.servers[i].name, "admin.kubeconfig")
 }
 
 // Database is the PostgreSQL that was started for the servers, nil if none was.
@@ -134,7 +160,36 @@ func (s *System) StartMember(ctx context.Context, name string) (*member.Cluster,
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.members[name] = cluster
+	go s.watchMember(cluster)
 	return cluster, nil
+}
+
+// watchMember has the server that belongs to a member end with it, however it
+// ends.
+func (s *System) watchMember(cluster *member.Cluster) {
+	<-cluster.Done()
+	s.mu.Lock()
+	unasked := s.members[cluster.Name] == cluster
+	if unasked {
+		delete(s.members, cluster.Name)
+	}
+	s.mu.Unlock()
+	if i := s.serverOf(cluster.Name); i >= 0 && unasked {
+		s.KillServer(i)
+	}
+	if unasked && cluster.Err() != nil {
+		s.report(cluster.Name, cluster.Err())
+	}
+}
+
+// Ended tells of parts that ended unasked.
+func (s *System) Ended() <-chan Ending { return s.ended }
+
+func (s *System) report(part string, err error) {
+	select {
+	case s.ended <- Ending{part, err}:
+	default: // nobody listens
+	}
 }
 
 // Join registers a member with Atoll, by the code of `atoll join`, and returns
@@ -170,42 +225,18 @@ func (s *System) Known() ([]string, error) {
 
 func (s *System) logFile(name string) string { return filepath.Join(s.dir, "logs", name+".log") }
 
-// Done returns a channel that gets the reason when a part of the system ends
-// unasked.
-func (s *System) Done() <-chan error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := make(chan error, 1)
-	report := func(done <-chan struct{}, err func() error) {
-		<-done
-		if err := err(); err != nil {
-			select {
-			case out <- err:
-			default: // the first one is the reason
-			}
-		}
-	}
-	for _, server := range s.atolls {
-		if server != nil {
-			go report(server.Done(), server.Err)
-		}
-	}
-	for _, m := range s.members {
-		go report(m.Done(), m.Err)
-	}
-	return out
-}
-
 // Close stops Atoll, then the members, then what they stored in.
 func (s *System) Close() error {
 	errs := []error{s.StopAtoll()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	members := s.members
+	s.members = map[string]*member.Cluster{} // those that end now were told to
 	stopped := make(chan error)
-	for _, m := range s.members {
+	for _, m := range members {
 		go func() { stopped <- m.Stop() }()
 	}
-	for range s.members {
+	for range members {
 		errs = append(errs, <-stopped)
 	}
 	if s.database != nil {

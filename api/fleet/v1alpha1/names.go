@@ -55,6 +55,15 @@ const (
 	MemberEndpointExpiry = 10 * time.Second
 )
 
+const (
+	// CollectorsGroup is what the members' garbage collectors belong to in the control
+	// plane, and the name of the role by which they read what is exposed.
+	CollectorsGroup = "atoll:member-collectors"
+	// ProvidedForAnnotation, on a namespace that was made on first use, names the
+	// member whose user needed it first.
+	ProvidedForAnnotation = Group + "/provided-for"
+)
+
 // What people write on objects in the control plane.
 const (
 	// AdoptAnnotation ("true") on an object lets syncers take over an object of

@@ -1,0 +1,190 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.etcd.io/etcd/client/v3/kubernetes"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/utils/clock"
+)
+
+// datastore is a keyspace that can be out of reach.
+type datastore struct {
+	kubernetes.Interface
+	cut      chan struct{} // closed: out of reach
+	slow     time.Duration // what an answer takes
+	deaf     bool          // a write does not hear that its caller gives up
+	failWith error
+}
+
+func (d *datastore) Get(ctx context.Context, _ string, _ kubernetes.GetOptions) (out kubernetes.GetResponse, err error) {
+	return out, d.answer(ctx)
+}
+
+func (d *datastore) List(ctx context.Context, _ string, _ kubernetes.ListOptions) (out kubernetes.ListResponse, err error) {
+	select {
+	case <-time.After(d.slow):
+		return out, d.answer(ctx)
+	case <-ctx.Done():
+		return out, ctx.Err()
+	}
+}
+
+func (d *datastore) OptimisticPut(ctx context.Context, _ string, _ []byte, _ int64, _ kubernetes.PutOptions) (out kubernetes.PutResponse, err error) {
+	if d.deaf {
+		ctx = context.WithoutCancel(ctx)
+	}
+	return out, d.answer(ctx)
+}
+
+func (d *datastore) answer(ctx context.Context) error {
+	select {
+	case <-d.cut:
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Hour):
+			return errors.New("hours later")
+		}
+	default:
+		return d.failWith
+	}
+}
+
+// calls names what a request may ask of the datastore.
+func (d *datastore) through(c *contact) map[string]func(context.Context) error {
+	i := impatient{d, c}
+	return map[string]func(context.Context) error{
+		"get":  func(ctx context.Context) error { _, err := i.Get(ctx, "k", kubernetes.GetOptions{}); return err },
+		"list": func(ctx context.Context) error { _, err := i.List(ctx, "k", kubernetes.ListOptions{}); return err },
+		"put": func(ctx context.Context) error {
+			_, err := i.OptimisticPut(ctx, "k", nil, 0, kubernetes.PutOptions{})
+			return err
+		},
+	}
+}
+
+func openContact(d *datastore) *contact {
+	return newContact(clock.RealClock{}, func(ctx context.Context) error { return d.answer(ctx) })
+}
+
+func statusCode(err error) int32 {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return status.Status().Code
+	}
+	return 0
+}
+
+func TestContactLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &datastore{cut: make(chan struct{})}
+		c := openContact(d)
+		defer c.stop()
+		calls := d.through(c)
+		for what, call := range calls {
+			if err := call(t.Context()); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		close(d.cut)
+		for what, call := range calls {
+			limit := time.Duration(0) // it is known
+			if !c.lost() {
+				limit = doubtAfter + probeLimit
+			}
+			begin := time.Now()
+			err := call(t.Context())
+			if took := time.Since(begin); statusCode(err) != http.StatusServiceUnavailable || took != limit {
+				t.Errorf("%s: after %v: %v", what, took, err)
+			}
+			if _, again := apierrors.SuggestsClientDelay(err); !again {
+				t.Errorf("%s: no Retry-After", what)
+			}
+		}
+		// Parts of the process pass the news on at once.
+		err := calls["get"](request.WithUser(t.Context(), &user.DefaultInfo{Name: user.APIServerUser}))
+		if _, again := apierrors.SuggestsClientDelay(err); statusCode(err) != http.StatusServiceUnavailable || again {
+			t.Errorf("the server itself: %v", err)
+		}
+
+		d.cut = make(chan struct{})
+		time.Sleep(probeLimit + probeEvery) // of a clock that is fake
+		synctest.Wait()
+		for what, call := range calls {
+			if err := call(t.Context()); err != nil {
+				t.Errorf("%s after it is back: %v", what, err)
+			}
+		}
+		if c.probing {
+			t.Error("still probing")
+		}
+	})
+}
+
+// TestContactHeld: a call that takes long is not a datastore that is away.
+func TestContactHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &datastore{cut: make(chan struct{}), slow: time.Minute}
+		c := openContact(d)
+		defer c.stop()
+		if err := d.through(c)["list"](t.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if c.probing || c.doubts != 0 || c.lost() {
+			t.Errorf("probing %v, doubts %d, lost %v", c.probing, c.doubts, c.lost())
+		}
+	})
+}
+
+func TestWriteOnItsWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &datastore{cut: make(chan struct{}), deaf: true}
+		c := openContact(d)
+		defer c.stop()
+		close(d.cut)
+		begin := time.Now()
+		err := d.through(c)["put"](t.Context())
+		if _, again := apierrors.SuggestsClientDelay(err); statusCode(err) != http.StatusGatewayTimeout || again {
+			t.Errorf("after %v: %v", time.Since(begin), err)
+		}
+		if took := time.Since(begin); took > 5*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		c.stop()
+		time.Sleep(2 * time.Hour) // for the write to end
+	})
+}
+
+func TestErrorsOfTheKeyspace(t *testing.T) {
+	for _, test := range []struct {
+		err  error
+		want int32
+	}{
+		{rpctypes.ErrTimeout, http.StatusGatewayTimeout},
+		{rpctypes.ErrTooManyRequests, http.StatusTooManyRequests},
+		{rpctypes.ErrStopped, http.StatusServiceUnavailable},
+		{rpctypes.ErrCompacted, 0}, // upstream knows it
+		{errors.New("anything else"), 0},
+	} {
+		d := &datastore{cut: make(chan struct{}), failWith: test.err}
+		c := openContact(d)
+		for what, call := range d.through(c) {
+			err := call(t.Context())
+			if got := statusCode(err); got != test.want || got == 0 && err != test.err {
+				t.Errorf("%s with %v: %v", what, test.err, err)
+			}
+		}
+		c.stop()
+	}
+}

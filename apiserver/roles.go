@@ -1,0 +1,26 @@
+package apiserver
+
+import (
+	rbacv1 "k8s.io/api/rbac/v1"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	rbacrest "k8s.io/kubernetes/pkg/registry/rbac/rest"
+)
+
+// shipRoles has roles made at the start of a server, by what makes upstream's: rules
+// that a role lacks are added to it, others stay.
+func shipRoles(s *genericapiserver.GenericAPIServer, roles []rbacv1.ClusterRole) error {
+	if len(roles) == 0 {
+		return nil
+	}
+	var shipped []rbacv1.ClusterRole
+	for _, role := range roles {
+		role := *role.DeepCopy()
+		if role.Annotations == nil {
+			role.Annotations = map[string]string{}
+		}
+		role.Annotations[rbacv1.AutoUpdateAnnotationKey] = "true"
+		shipped = append(shipped, role)
+	}
+	policy := &rbacrest.PolicyData{ClusterRoles: shipped}
+	return s.AddPostStartHook("atoll/bootstrap-roles", policy.EnsureRBACPolicy())
+}

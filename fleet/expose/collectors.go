@@ -1,0 +1,103 @@
+package expose
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+const rbacGroup = "rbac.authorization.k8s.io"
+
+var (
+	roleResource    = schema.GroupVersionResource{Group: rbacGroup, Version: "v1", Resource: "clusterroles"}
+	bindingResource = schema.GroupVersionResource{Group: rbacGroup, Version: "v1", Resource: "clusterrolebindings"}
+)
+
+// autoupdate is what Kubernetes marks its own roles with: "false" on a role keeps it
+// as somebody has changed it.
+const autoupdate = rbacGroup + "/autoupdate"
+
+// reconcileCollectors lets the members' garbage collectors read what is exposed, in
+// the control plane. They need it because one kind that they cannot list holds up
+// the collection of all others. They are shown metadata only.
+func (c *controller) reconcileCollectors(ctx context.Context) error {
+	groups := map[string]bool{}
+	for _, s := range c.sharedAPIs() {
+		// Also of one that is going: members may not have heard yet.
+		for _, group := range s.Spec.Groups {
+			groups[group] = true
+		}
+	}
+	role, binding := collectorsRole(slices.Sorted(maps.Keys(groups)))
+	for _, o := range []struct {
+		desired  *unstructured.Unstructured
+		resource schema.GroupVersionResource
+		informer cache.SharedIndexInformer
+	}{
+		{role, roleResource, c.roles},
+		{binding, bindingResource, c.bindings},
+	} {
+		obj, exists, err := o.informer.GetStore().GetByKey(v1alpha1.CollectorsGroup)
+		if err != nil {
+			return err
+		}
+		live, _ := obj.(*unstructured.Unstructured)
+		if exists && (live == nil || live.GetAnnotations()[autoupdate] == "false" || sameRole(live, o.desired)) || !exists && len(groups) == 0 {
+			continue
+		}
+		_, err = c.Dynamic.Resource(o.resource).Apply(ctx, v1alpha1.CollectorsGroup, o.desired, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
+		if err != nil {
+			return fmt.Errorf("let collectors of members read what is exposed: apply %s %s: %w", o.desired.GetKind(), o.desired.GetName(), err)
+		}
+	}
+	return nil
+}
+
+// sameRole compares what a role grants, or to whom, exactly: more rules would be
+// more rights.
+func sameRole(live, desired *unstructured.Unstructured) bool {
+	for field, want := range desired.Object {
+		have := live.Object[field]
+		if rules, ok := want.([]any); ok && len(rules) == 0 && have == nil {
+			continue
+		}
+		if field == "metadata" && covers(have, want) || equality.Semantic.DeepEqual(have, want) {
+			continue
+		}
+		return false
+	}
+	return true
+}
+
+// collectorsRole is the role for groups, and its binding.
+func collectorsRole(groups []string) (role, binding *unstructured.Unstructured) {
+	empty := func(kind string) *unstructured.Unstructured {
+		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": rbacGroup + "/v1", "kind": kind}}
+		u.SetName(v1alpha1.CollectorsGroup)
+		label(u, v1alpha1.ManagedByLabel, v1alpha1.ManagedByAtoll)
+		u.SetAnnotations(map[string]string{autoupdate: "true"})
+		return u
+	}
+	role, binding = empty("ClusterRole"), empty("ClusterRoleBinding")
+	rules := []any{}
+	if len(groups) > 0 {
+		var all []any
+		for _, g := range groups {
+			all = append(all, g)
+		}
+		rules = append(rules, map[string]any{"apiGroups": all, "resources": []any{"*"}, "verbs": []any{"get", "list", "watch"}})
+	}
+	role.Object["rules"] = rules
+	binding.Object["roleRef"] = map[string]any{"apiGroup": rbacGroup, "kind": "ClusterRole", "name": v1alpha1.CollectorsGroup}
+	binding.Object["subjects"] = []any{map[string]any{"apiGroup": rbacGroup, "kind": "Group", "name": v1alpha1.CollectorsGroup}}
+	return role, binding
+}

@@ -1,0 +1,69 @@
+package expose
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/atoll-dev/atoll/aggregate"
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+// grants is what collectors may read, and who they are, for people.
+func (s *stage) grants() string {
+	role, err := s.control.Tracker().Get(roleResource, "", v1alpha1.CollectorsGroup)
+	if err != nil {
+		return "no role"
+	}
+	binding, err := s.control.Tracker().Get(bindingResource, "", v1alpha1.CollectorsGroup)
+	if err != nil {
+		return "no binding"
+	}
+	out := ""
+	rules, _, _ := unstructured.NestedSlice(role.(*unstructured.Unstructured).Object, "rules")
+	for _, rule := range rules {
+		groups, _, _ := unstructured.NestedStringSlice(rule.(map[string]any), "apiGroups")
+		verbs, _, _ := unstructured.NestedStringSlice(rule.(map[string]any), "verbs")
+		out += strings.Join(verbs, ",") + " " + strings.Join(groups, ",") + " "
+	}
+	subjects, _, _ := unstructured.NestedSlice(binding.(*unstructured.Unstructured).Object, "subjects")
+	for _, subject := range subjects {
+		out += "to " + subject.(map[string]any)["name"].(string)
+	}
+	return out
+}
+
+func TestCollectorsMayReadWhatIsExposed(t *testing.T) {
+	s := open(t, world(), map[string][]*unstructured.Unstructured{"east": {authority(t)}})
+	granted := func(groups string) {
+		t.Helper()
+		want := "get,list,watch " + groups + " to " + aggregate.GroupCollectors
+		s.eventually("collectors may "+want, func() bool { return s.grants() == want })
+	}
+	s.add(s.control, v1alpha1.SharedAPIResource, shared("s", []string{"east"}, "a.example"))
+	granted("a.example")
+	s.add(s.control, v1alpha1.SharedAPIResource, shared("t", []string{"east"}, "c.example", "b.example", "a.example"))
+	granted("a.example,b.example,c.example")
+
+	// More rights are taken back.
+	s.change(s.control, roleResource, "", v1alpha1.CollectorsGroup, func(u *unstructured.Unstructured) {
+		u.Object["rules"] = append(u.Object["rules"].([]any), map[string]any{
+			"apiGroups": []any{"a.example"}, "resources": []any{"*"}, "verbs": []any{"delete"}})
+	})
+	granted("a.example,b.example,c.example")
+	s.drop(s.control, bindingResource, "", v1alpha1.CollectorsGroup)
+	granted("a.example,b.example,c.example")
+
+	s.change(s.control, v1alpha1.SharedAPIResource, "", "t", begone)
+	s.change(s.control, v1alpha1.SharedAPIResource, "", "s", begone)
+	s.eventually("nothing is granted", func() bool { return s.grants() == "to "+aggregate.GroupCollectors })
+
+	// Whoever wants it otherwise says so on the object.
+	s.change(s.control, bindingResource, "", v1alpha1.CollectorsGroup, func(u *unstructured.Unstructured) {
+		u.SetAnnotations(map[string]string{autoupdate: "false"})
+		delete(u.Object, "subjects")
+	})
+	s.add(s.control, v1alpha1.SharedAPIResource, shared("u", []string{"east"}, "d.example"))
+	s.eventually("the binding stays as it is", func() bool { return s.grants() == "get,list,watch d.example " })
+}
