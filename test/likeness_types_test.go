@@ -172,9 +172,9 @@ func startHooks(t *testing.T) hooks {
 		t.Fatal(err)
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("/convert", convert)
-	mux.HandleFunc("/mutate", admit(mutate))
-	mux.HandleFunc("/validate", admit(validate))
+	mux.HandleFunc("/convert", convertReview)
+	mux.HandleFunc("/mutate", admit(mutateGadget))
+	mux.HandleFunc("/validate", admit(validateGadget))
 	server := httptest.NewUnstartedServer(mux)
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
@@ -183,9 +183,9 @@ func startHooks(t *testing.T) hooks {
 	return hooks{server.URL, base64.StdEncoding.EncodeToString(certificate)}
 }
 
-// convert turns sizes into widths and back, and refuses to do so for a Widget
+// convertReview turns sizes into widths and back, and refuses to do so for a Widget
 // of an impossible width.
-func convert(w http.ResponseWriter, r *http.Request) {
+func convertReview(w http.ResponseWriter, r *http.Request) {
 	var review apiextensionsv1.ConversionReview
 	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -252,16 +252,16 @@ func admit(decide func(*admissionv1.AdmissionRequest, *admissionv1.AdmissionResp
 	}
 }
 
-// mutate writes on an object what was done to it.
-func mutate(request *admissionv1.AdmissionRequest, response *admissionv1.AdmissionResponse) {
+// mutateGadget writes on an object what was done to it.
+func mutateGadget(request *admissionv1.AdmissionRequest, response *admissionv1.AdmissionResponse) {
 	patch := admissionv1.PatchTypeJSONPatch
 	response.PatchType = &patch
 	response.Patch = fmt.Appendf(nil, `[{"op":"add","path":"/spec/settings","value":{"webhook":"%s of %s, dry run %t"}}]`,
 		request.Operation, request.Resource.Resource, *request.DryRun)
 }
 
-// validate refuses green objects, and warns of blue ones.
-func validate(request *admissionv1.AdmissionRequest, response *admissionv1.AdmissionResponse) {
+// validateGadget refuses green objects, and warns of blue ones.
+func validateGadget(request *admissionv1.AdmissionRequest, response *admissionv1.AdmissionResponse) {
 	raw := request.Object.Raw
 	if request.Operation == admissionv1.Delete {
 		raw = request.OldObject.Raw
