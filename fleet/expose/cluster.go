@@ -98,13 +98,13 @@ func (c *controller) member(cluster *v1alpha1.Cluster) (*member, *verdict) {
 		}
 		return nil, &verdict{reason: v1alpha1.ExposureClusterUnreachable, message: message}
 	}
-	dyn, digest, err := c.reach(cluster)
+	way, err := c.reach(cluster)
 	if err != nil {
 		return nil, &verdict{reason: v1alpha1.ExposureClusterUnreachable, message: err.Error()}
 	}
 	// Watches outlive an outage but pause for long between attempts by then; so a
 	// cluster that turned Ready again gets new ones.
-	state := digest + ready.LastTransitionTime.UTC().String()
+	state := way.digest + ready.LastTransitionTime.UTC().String()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m := c.members[cluster.Name]
@@ -116,7 +116,7 @@ func (c *controller) member(cluster *v1alpha1.Cluster) (*member, *verdict) {
 		delete(c.members, cluster.Name)
 	}
 	name := cluster.Name
-	m, err = newMember(c.ctx, &c.running, dyn, state, func() { c.queue.AddAfter(key{cluster: name}, gather) })
+	m, err = newMember(c.ctx, &c.running, way, state, func() { c.queue.AddAfter(key{cluster: name}, gather) })
 	if err != nil {
 		return nil, &verdict{reason: v1alpha1.ExposureClusterUnreachable, message: err.Error()}
 	}
@@ -181,6 +181,10 @@ func (c *controller) share(ctx context.Context, cluster *v1alpha1.Cluster, m *me
 	types := TypesOf(crds)
 	for i := range groups {
 		groups[i].Types = types[groups[i].Name]
+	}
+	again, err := m.look(ctx, c.Clock.Now())
+	if again > 0 || err != nil {
+		c.queue.AddAfter(key{cluster: cluster.Name}, max(again, soon))
 	}
 	// From here on, something of them may be in the member.
 	c.judge(cluster.Name, func(s *v1alpha1.SharedAPI) verdict { return c.verdict(cluster, m, s, want, groups, troubles, obstacle) })
@@ -355,9 +359,9 @@ func (c *controller) verdict(cluster *v1alpha1.Cluster, m *member, s *v1alpha1.S
 	return out
 }
 
-// available tells whether the member's API server reaches us for an APIService of
+// answers tells whether the member's API server reaches us for an APIService of
 // ours, and if not why.
-func (m *member) available(name string) (bool, verdict) {
+func (m *member) answers(name string) (bool, verdict) {
 	for _, a := range m.all(apiServiceKind) {
 		if a.GetName() != name || !isOurs(a) {
 			continue

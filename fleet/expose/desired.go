@@ -136,6 +136,13 @@ func apiService(g Group, v string, priority int, ca []byte) *unstructured.Unstru
 	return u
 }
 
+// versionOf is what an APIService announces.
+func versionOf(apiService *unstructured.Unstructured) schema.GroupVersion {
+	group, _, _ := unstructured.NestedString(apiService.Object, "spec", "group")
+	version, _, _ := unstructured.NestedString(apiService.Object, "spec", "version")
+	return schema.GroupVersion{Group: group, Version: version}
+}
+
 func object(apiVersion, kind, namespace, name string, fields map[string]any) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind}}
 	for field, value := range fields {

@@ -56,9 +56,8 @@ type key struct {
 
 type controller struct {
 	*fleet.Term
-	ca []byte
-	// reach gives a client of a member, and what tells one way to it from another.
-	reach func(*v1alpha1.Cluster) (dyn dynamic.Interface, digest string, err error)
+	ca    []byte
+	reach func(*v1alpha1.Cluster) (way, error)
 	queue workqueue.TypedRateLimitingInterface[key]
 
 	shared, crds, leases cache.SharedIndexInformer
@@ -84,24 +83,33 @@ func With(ca []byte) fleet.Controller {
 	}
 }
 
-func throughKubeconfig(term *fleet.Term) func(*v1alpha1.Cluster) (dynamic.Interface, string, error) {
-	return func(cluster *v1alpha1.Cluster) (dynamic.Interface, string, error) {
+// way is how to reach a member.
+type way struct {
+	dynamic.Interface
+	// digest tells one way from another.
+	digest string
+	// listed reads the versions whose kinds the member lists.
+	listed func(context.Context) (map[schema.GroupVersion]bool, error)
+}
+
+func throughKubeconfig(term *fleet.Term) func(*v1alpha1.Cluster) (way, error) {
+	return func(cluster *v1alpha1.Cluster) (none way, err error) {
 		access, err := term.Access(cluster)
 		if err != nil {
-			return nil, "", err
+			return none, err
 		}
 		cfg := rest.CopyConfig(access.REST)
 		cfg.QPS, cfg.Burst = -1, -1
 		cfg.UserAgent = FieldManager
 		dyn, err := dynamic.NewForConfig(cfg)
 		if err != nil {
-			return nil, "", fmt.Errorf("make a client of cluster %s: %w", cluster.Name, err)
+			return none, fmt.Errorf("make a client of cluster %s: %w", cluster.Name, err)
 		}
-		return dyn, access.Digest, nil
+		return way{dyn, access.Digest, listedBy(cfg)}, nil
 	}
 }
 
-func newController(term *fleet.Term, ca []byte, reach func(*v1alpha1.Cluster) (dynamic.Interface, string, error)) *controller {
+func newController(term *fleet.Term, ca []byte, reach func(*v1alpha1.Cluster) (way, error)) *controller {
 	watch := func(gvr schema.GroupVersionResource, namespace string, only func(*metav1.ListOptions)) cache.SharedIndexInformer {
 		return dynamicinformer.NewFilteredDynamicInformer(term.Dynamic, gvr, namespace, 0, cache.Indexers{}, only).Informer()
 	}

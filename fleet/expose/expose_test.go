@@ -112,6 +112,17 @@ func TestUnavailable(t *testing.T) {
 	s.reporting("s east=Unavailable")
 }
 
+// TestListed: Exposed means that the kinds can be found.
+func TestListed(t *testing.T) {
+	s := open(t, world(), map[string][]*unstructured.Unstructured{"east": {authority(t)}})
+	s.silent.Store(true)
+	s.add(s.control, v1alpha1.SharedAPIResource, shared("s", []string{"east"}, "a.example"))
+	s.having("east", wantWidgets)
+	s.reporting("s east=Applying")
+	s.silent.Store(false)
+	s.reporting("s east=Exposed[a.example/v1]")
+}
+
 // TestFollow: versions and servers come and go, also while nobody leads.
 func TestFollow(t *testing.T) {
 	s := open(t, world(shared("s", []string{"east"}, "a.example")), map[string][]*unstructured.Unstructured{"east": {authority(t)}})

@@ -33,7 +33,7 @@ var errForeign = errors.New("is not Atoll's: rename or delete it")
 
 // member is the access to one member, with a watch of what we have there.
 type member struct {
-	dyn dynamic.Interface
+	way
 	// state is what it was made for: a way to the member that answers.
 	state string
 	stop  context.CancelFunc
@@ -43,12 +43,13 @@ type member struct {
 
 	mu      sync.Mutex
 	trouble error
+	lists   listing
 }
 
 // newMember starts the watches. changed hears of all that matters.
-func newMember(ctx context.Context, running *sync.WaitGroup, dyn dynamic.Interface, state string, changed func()) (*member, error) {
+func newMember(ctx context.Context, running *sync.WaitGroup, w way, state string, changed func()) (*member, error) {
 	ctx, stop := context.WithCancel(ctx)
-	m := &member{dyn: dyn, state: state, stop: stop, watched: map[string]cache.SharedIndexInformer{}}
+	m := &member{way: w, state: state, stop: stop, watched: map[string]cache.SharedIndexInformer{}}
 	ours := func(o *metav1.ListOptions) { o.LabelSelector = ourLabel }
 	for _, k := range kinds() {
 		only := ours
@@ -56,9 +57,9 @@ func newMember(ctx context.Context, running *sync.WaitGroup, dyn dynamic.Interfa
 			// All of them: those of others tell which groups the member has already.
 			only = nil
 		}
-		m.watched[k.name] = dynamicinformer.NewFilteredDynamicInformer(dyn, k.gvr, metav1.NamespaceAll, 0, cache.Indexers{}, only).Informer()
+		m.watched[k.name] = dynamicinformer.NewFilteredDynamicInformer(w.Interface, k.gvr, metav1.NamespaceAll, 0, cache.Indexers{}, only).Informer()
 	}
-	m.authority = dynamicinformer.NewFilteredDynamicInformer(dyn, schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
+	m.authority = dynamicinformer.NewFilteredDynamicInformer(w.Interface, schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
 		authorityNamespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + authorityName }).Informer()
 	for _, i := range m.informers() {
 		err := errors.Join(i.SetTransform(withoutManagedFields),
@@ -143,7 +144,7 @@ func (m *member) empty(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	for _, k := range kinds() {
-		list, err := m.dyn.Resource(k.gvr).List(ctx, metav1.ListOptions{LabelSelector: ourLabel, Limit: 1})
+		list, err := m.way.Resource(k.gvr).List(ctx, metav1.ListOptions{LabelSelector: ourLabel, Limit: 1})
 		if err != nil {
 			return false, fmt.Errorf("see whether %s are left in the member: %w", k.gvr.Resource, err)
 		}
@@ -162,9 +163,9 @@ func (m *member) api(u *unstructured.Unstructured) dynamic.ResourceInterface {
 	for _, k := range kinds() {
 		if k.name == u.GetKind() {
 			if u.GetNamespace() == "" {
-				return m.dyn.Resource(k.gvr)
+				return m.way.Resource(k.gvr)
 			}
-			return m.dyn.Resource(k.gvr).Namespace(u.GetNamespace())
+			return m.way.Resource(k.gvr).Namespace(u.GetNamespace())
 		}
 	}
 	panic("expose: Desired gives a kind that kinds does not know: " + u.GetKind())
@@ -247,7 +248,7 @@ func (m *member) remove(ctx context.Context, u *unstructured.Unstructured) error
 // with it. What Kubernetes puts into every namespace does not count.
 func (m *member) inUse(ctx context.Context, namespace string) (bool, error) {
 	for _, resource := range []string{"pods", "services", "secrets", "configmaps", "persistentvolumeclaims", "serviceaccounts"} {
-		list, err := m.dyn.Resource(schema.GroupVersionResource{Version: "v1", Resource: resource}).Namespace(namespace).
+		list, err := m.way.Resource(schema.GroupVersionResource{Version: "v1", Resource: resource}).Namespace(namespace).
 			List(ctx, metav1.ListOptions{Limit: 10})
 		if err != nil {
 			return false, fmt.Errorf("see whether namespace %s is in use: %w", namespace, err)

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,7 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
+	"k8s.io/apimachinery/pkg/watch"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -46,6 +47,8 @@ var (
 type stage struct {
 	t       *testing.T
 	control *dynamicfake.FakeDynamicClient
+	silent  atomic.Bool // members list no kinds
+	watches sync.Map    // by member and resource: the controller watches it
 	members map[string]*dynamicfake.FakeDynamicClient
 
 	stop func() // ends the term of the controller
@@ -65,7 +68,31 @@ func open(t *testing.T, control []*unstructured.Unstructured, members map[string
 	}
 	s.control = s.fake("", control)
 	s.start()
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); s.renew(ctx) }()
+	t.Cleanup(func() { stop(); <-done })
 	return s
+}
+
+// renew is what servers do for their Leases, so that no test depends on being
+// quicker than they expire.
+func (s *stage) renew(ctx context.Context) {
+	for tick := time.NewTicker(v1alpha1.MemberEndpointRenew); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			leases, err := s.control.Tracker().List(leaseResource, schema.GroupVersionKind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}, v1alpha1.SystemNamespace)
+			if err != nil {
+				continue
+			}
+			for _, l := range leases.(*unstructured.UnstructuredList).Items {
+				_ = unstructured.SetNestedField(l.Object, now.Format(time.RFC3339Nano), "spec", "renewTime")
+				_ = s.control.Tracker().Update(leaseResource, &l, v1alpha1.SystemNamespace) // unless it is gone
+			}
+		}
+	}
 }
 
 func (s *stage) written() []string {
@@ -78,6 +105,7 @@ func (s *stage) written() []string {
 func (s *stage) restart() {
 	s.t.Helper()
 	s.stop()
+	s.watches.Clear()
 	s.start()
 }
 
@@ -90,11 +118,11 @@ func (s *stage) start() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	c := newController(term, []byte("the CA of Atoll"), func(c *v1alpha1.Cluster) (dynamic.Interface, string, error) {
+	c := newController(term, []byte("the CA of Atoll"), func(c *v1alpha1.Cluster) (way, error) {
 		if m, ok := s.members[c.Name]; ok {
-			return m, "digest", nil
+			return way{m, "digest", func(context.Context) (map[schema.GroupVersion]bool, error) { return s.listed(m), nil }}, nil
 		}
-		return nil, "", errors.New("no kubeconfig")
+		return way{}, errors.New("no kubeconfig")
 	})
 	done := make(chan struct{})
 	go func() {
@@ -134,6 +162,23 @@ func (s *stage) fake(name string, objects []*unstructured.Unstructured) *dynamic
 		initial = append(initial, o)
 	}
 	c := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), listKinds(), initial...)
+	c.PrependWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
+		w, err := c.Tracker().Watch(action.GetResource(), action.GetNamespace())
+		if err == nil {
+			s.watches.Store([2]string{name, action.GetResource().Resource}, true)
+		}
+		return true, w, err
+	})
+	c.PrependReactor("delete", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		// A fake forgets what happens between a list and the watch that follows it,
+		// which no API server does.
+		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+			if _, ok := s.watches.Load([2]string{name, action.GetResource().Resource}); ok {
+				break
+			}
+		}
+		return false, nil, nil
+	})
 	c.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -205,6 +250,23 @@ func (s *stage) available(u *unstructured.Unstructured) {
 	if u.GetKind() == apiServiceKind {
 		u.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Available", "status": "True", "message": "all checks passed"}}}
 	}
+}
+
+// listed is another part of it.
+func (s *stage) listed(m *dynamicfake.FakeDynamicClient) map[schema.GroupVersion]bool {
+	out := map[schema.GroupVersion]bool{}
+	if s.silent.Load() {
+		return out
+	}
+	all, err := m.Resource(apiServices).List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		s.t.Error(err)
+		return out
+	}
+	for i := range all.Items {
+		out[versionOf(&all.Items[i])] = true
+	}
+	return out
 }
 
 func (s *stage) finalize(c *dynamicfake.FakeDynamicClient, a clienttesting.PatchActionImpl) (bool, runtime.Object, error) {
