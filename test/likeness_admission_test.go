@@ -130,7 +130,7 @@ func admittedByWebhook(s *side) {
 	s.file("c.yaml", gadget("c", "color: blue"))
 	s.kubectl("apply", "-f", "c.yaml")
 	s.kubectl("apply", "-f", "c.yaml", "--server-side")
-	s.kubectl("get", "gadget", "c", "-o", "yaml", "--show-managed-fields")
+	s.kubectl("get", "gadget", "c", "-o", "json", "--show-managed-fields")
 	s.kubectl("delete", "gadget", "a")
 }
 

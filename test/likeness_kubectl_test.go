@@ -28,7 +28,7 @@ func writeByKubectl(s *side) {
 	s.kubectl("get", "gadgets")
 	s.kubectl("create", "-f", "a.yaml", "--save-config")
 	s.kubectl("create", "-f", "a.yaml")
-	s.kubectl("get", "gadget", "a", "-o", "yaml", "--show-managed-fields")
+	s.kubectl("get", "gadget", "a", "-o", "json", "--show-managed-fields")
 
 	s.file("typo.yaml", gadget("typo", "colour: red"))
 	s.kubectl("create", "-f", "typo.yaml")
@@ -94,7 +94,7 @@ func changeByKubectl(s *side) {
 	s.file("old.yaml", strings.Replace(gadget("b", "color: red, serial: A1"), "name: b", `name: b, resourceVersion: "1"`, 1))
 	s.kubectl("replace", "-f", "old.yaml")
 	s.kubectl("replace", "--force", "-f", "c.yaml")
-	s.kubectl("get", "gadget", "b", "-o", "yaml", "--show-managed-fields")
+	s.kubectl("get", "gadget", "b", "-o", "json", "--show-managed-fields")
 }
 
 func applyByKubectl(s *side) {
@@ -116,10 +116,10 @@ func applyByKubectl(s *side) {
 	s.file("f2.yaml", gadget("f", "size: 3, parts: [{name: q, count: 1}], tags: [z]"))
 	s.kubectl("apply", "-f", "f2.yaml", "--server-side", "--field-manager=two")
 	s.kubectl("apply", "-f", "f2.yaml", "--server-side", "--field-manager=two", "--force-conflicts")
-	s.kubectl("get", "gadget", "f", "-o", "yaml", "--show-managed-fields")
+	s.kubectl("get", "gadget", "f", "-o", "json", "--show-managed-fields")
 	s.file("f.yaml", gadget("f", "limit: 9"))
 	s.kubectl("apply", "-f", "f.yaml", "--server-side", "--field-manager=one")
-	s.kubectl("get", "gadget", "f", "-o", "yaml", "--show-managed-fields")
+	s.kubectl("get", "gadget", "f", "-o", "json", "--show-managed-fields")
 	s.kubectl("apply", "-f", "e.yaml", "--server-side", "--force-conflicts", "-o", "yaml")
 	s.kubectl("apply", "-f", "e.yaml")
 }
@@ -135,7 +135,7 @@ func readByKubectl(s *side) {
 	s.kubectl("label", "gadget", "g1", "g2", "tier=two")
 	for _, args := range []string{
 		"get gadgets", "get gd g1 g3", "get contraptions", "get gadgets.v1." + likeGroup,
-		"get gadgets -o wide --sort-by=.spec.size", "get gadget g1 -o json", "get gadgets -o yaml", "get gadget g2 --show-managed-fields -o yaml",
+		"get gadgets -o wide --sort-by=.spec.size", "get gadget g1 -o json", "get gadgets -o yaml", "get gadget g2 --show-managed-fields -o json",
 		"get gadgets --show-kind --show-labels --chunk-size=2", "get gadgets --chunk-size=2 -o name",
 		"get gadgets -l tier!=two,kind=gadget -L kind",
 		"get gadgets --field-selector=spec.size=3", "get gadgets --field-selector=spec.color!=red,metadata.name!=g2",

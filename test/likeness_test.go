@@ -199,6 +199,9 @@ func (s *side) kubectl(args ...string) {
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
+	if strings.Contains(string(out), `"managedFields"`) {
+		out = []byte(readable(out))
+	}
 	s.say("%s", out)
 	if stderr.Len() > 0 {
 		s.say("stderr: %s", stderr.String())
@@ -333,7 +336,7 @@ func readable(body []byte) string {
 	if err := json.Unmarshal(body, &tree); err != nil {
 		return string(body)
 	}
-	sortTypes(tree)
+	sortChance(tree)
 	ordered, err := json.MarshalIndent(tree, "", "  ")
 	if err != nil {
 		return err.Error()
@@ -341,20 +344,28 @@ func readable(body []byte) string {
 	return string(ordered)
 }
 
-// sortTypes gives discovery documents an order: API servers list the types of a
-// group in that of a map.
-func sortTypes(tree any) {
+// sortChance gives an order to what has one by chance. API servers list the types
+// of a group in that of a map; and managers of fields by the second in which each
+// wrote, and only then by name.
+func sortChance(tree any) {
 	switch node := tree.(type) {
 	case []any:
 		for _, child := range node {
-			sortTypes(child)
+			sortChance(child)
 		}
 	case map[string]any:
 		if types, ok := node["resources"].([]any); ok {
 			slices.SortFunc(types, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 		}
+		if managers, ok := node["managedFields"].([]any); ok {
+			key := func(entry any) string {
+				e, _ := entry.(map[string]any)
+				return fmt.Sprint(e["manager"], e["operation"], e["subresource"], e["apiVersion"])
+			}
+			slices.SortFunc(managers, func(a, b any) int { return strings.Compare(key(a), key(b)) })
+		}
 		for _, child := range node {
-			sortTypes(child)
+			sortChance(child)
 		}
 	}
 }
