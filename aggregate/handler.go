@@ -44,6 +44,7 @@ func NewHandler(members Members, next http.Handler) *Handler {
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w = handOver(w, r)
+	notCacheControl(w.Header())
 	roster, replaced := h.members.Roster()
 	if roster == nil {
 		refuse(w, unavailable("this server has not yet read which clusters there are; ask again"))
@@ -140,6 +141,11 @@ func (h *Handler) inner(r *http.Request, m *member, who speaker) *http.Request {
 	}
 	return in
 }
+
+// notCacheControl leaves a header out, which the chain adds where it is not known
+// yet. The member's API server has said it before it proxied, and clients would
+// have it twice.
+func notCacheControl(h http.Header) { h["Cache-Control"] = nil }
 
 func clientCertificates(r *http.Request) []*x509.Certificate {
 	if r.TLS == nil {

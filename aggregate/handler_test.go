@@ -17,6 +17,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	clocktesting "k8s.io/utils/clock/testing"
 )
@@ -133,6 +134,22 @@ func TestPassedOn(t *testing.T) {
 	}
 	if r.Header.Get("Authorization") == "" || len(r.TLS.PeerCertificates) == 0 {
 		t.Error("the caller's request was changed")
+	}
+}
+
+// A client gets each header as often as from its own API server: once.
+func TestCacheControlIsTheProxys(t *testing.T) {
+	h := newHouse(t, filters.WithCacheControl(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"kind":"APIGroupList","apiVersion":"v1","paths":{}}`)
+	})).ServeHTTP)
+	for _, path := range []string{gadgets, "/apis", "/apis/shop.example.com/v1", "/openapi/v2", "/openapi/v3", "/apis/other.example.com/v1", "/healthz"} {
+		if w := h.serve(h.request("GET", path)); len(w.Result().Header["Cache-Control"]) != 0 {
+			t.Errorf("%s: Cache-Control %q", path, w.Result().Header["Cache-Control"])
+		}
+	}
+	w := h.serve(h.request("GET", gadgets, "User-Agent", "kube-controller-manager/v1.36.3 (linux/amd64) kubernetes/abc/generic-garbage-collector"))
+	if len(w.Result().Header["Cache-Control"]) != 0 {
+		t.Errorf("for a collector: Cache-Control %q", w.Result().Header["Cache-Control"])
 	}
 }
 

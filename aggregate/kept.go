@@ -44,6 +44,7 @@ func (h *Handler) ask(in *http.Request, accept, etag string) *kept {
 		asked.Header.Set("If-None-Match", etag)
 	}
 	k := &kept{header: http.Header{}}
+	notCacheControl(k.header)
 	h.next.ServeHTTP(k, asked)
 	k.WriteHeader(http.StatusOK)
 	return k
@@ -72,7 +73,6 @@ func writeDocument(w http.ResponseWriter, r *http.Request, mediaType string, bod
 	etag := strconv.Quote(hex.EncodeToString(sum[:]))
 	w.Header().Set("ETag", etag)
 	w.Header().Set("Vary", "Accept")
-	w.Header().Set("Cache-Control", "no-cache, private")
 	if r.Header.Get("If-None-Match") == etag {
 		w.WriteHeader(http.StatusNotModified)
 		return

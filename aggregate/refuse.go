@@ -52,7 +52,6 @@ func writeStatus(w http.ResponseWriter, s metav1.Status) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-cache, private")
 	w.WriteHeader(int(s.Code))
 	_, _ = w.Write(body) // the client is gone if this fails
 }

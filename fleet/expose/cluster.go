@@ -176,8 +176,12 @@ func (c *controller) share(ctx context.Context, cluster *v1alpha1.Cluster, m *me
 	if err != nil {
 		return err
 	}
-	served := ServedVersions(list[unstructured.Unstructured](c.crds))
-	groups, troubles := plan(want, served, m.all(apiServiceKind))
+	crds := list[unstructured.Unstructured](c.crds)
+	groups, troubles := plan(want, ServedVersions(crds), m.all(apiServiceKind))
+	types := TypesOf(crds)
+	for i := range groups {
+		groups[i].Types = types[groups[i].Name]
+	}
 	again, err := m.look(ctx, c.Clock.Now())
 	if again > 0 || err != nil {
 		c.queue.AddAfter(key{cluster: cluster.Name}, max(again, soon))

@@ -2,10 +2,13 @@ package expose
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -31,6 +34,8 @@ type Group struct {
 	SharedAPI string
 	// Versions that the control plane serves, best first.
 	Versions []string
+	// Types stands for the group's types as they are now; see TypesOf.
+	Types string
 }
 
 // Desired gives what a member should have to serve groups, in the order in which
@@ -115,7 +120,7 @@ func roles(g Group) []*unstructured.Unstructured {
 }
 
 func apiService(g Group, v string, priority int, ca []byte) *unstructured.Unstructured {
-	return forShared(object("apiregistration.k8s.io/v1", "APIService", "", v+"."+g.Name, map[string]any{"spec": map[string]any{
+	u := forShared(object("apiregistration.k8s.io/v1", "APIService", "", v+"."+g.Name, map[string]any{"spec": map[string]any{
 		"group":                g.Name,
 		"version":              v,
 		"groupPriorityMinimum": int64(groupPriority),
@@ -123,6 +128,12 @@ func apiService(g Group, v string, priority int, ca []byte) *unstructured.Unstru
 		"caBundle":             base64.StdEncoding.EncodeToString(ca),
 		"service":              map[string]any{"namespace": v1alpha1.SystemNamespace, "name": Service, "port": int64(443)},
 	}}), g)
+	if g.Types != "" {
+		annotations := u.GetAnnotations()
+		annotations[v1alpha1.TypesAnnotation] = g.Types
+		u.SetAnnotations(annotations)
+	}
+	return u
 }
 
 // versionOf is what an APIService announces.
@@ -181,6 +192,28 @@ func ServedVersions(crds []*unstructured.Unstructured) map[string][]string {
 	}
 	for _, versions := range out {
 		slices.SortFunc(versions, func(a, b string) int { return version.CompareKubeAwareVersionStrings(b, a) })
+	}
+	return out
+}
+
+// TypesOf gives, for each group that CRDs define and the control plane serves, what
+// changes whenever one of its types comes, changes or goes.
+func TypesOf(crds []*unstructured.Unstructured) map[string]string {
+	types := map[string][]string{}
+	for _, crd := range crds {
+		if !established(crd) {
+			continue
+		}
+		group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
+		// One that goes is in discovery, without some verbs, until it is gone.
+		going := crd.GetDeletionTimestamp() != nil
+		types[group] = append(types[group], fmt.Sprintf("%s %s %d %t", crd.GetName(), crd.GetUID(), crd.GetGeneration(), going))
+	}
+	out := map[string]string{}
+	for group, all := range types {
+		slices.Sort(all)
+		sum := sha256.Sum256([]byte(strings.Join(all, "\n")))
+		out[group] = hex.EncodeToString(sum[:8])
 	}
 	return out
 }

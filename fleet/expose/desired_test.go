@@ -10,7 +10,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
@@ -30,7 +32,7 @@ func servers(addresses ...string) []netip.AddrPort {
 // TestDesiredGolden shows all that a member gets, as it gets it.
 func TestDesiredGolden(t *testing.T) {
 	groups := []Group{
-		{Name: "widgets.example.org", SharedAPI: "shop", Versions: []string{"v1", "v1beta1"}},
+		{Name: "widgets.example.org", SharedAPI: "shop", Versions: []string{"v1", "v1beta1"}, Types: "0123456789abcdef"},
 		{Name: "apps.example.org", SharedAPI: "apps", Versions: []string{"v1alpha1"}},
 	}
 	at := servers("10.0.0.3:7443", "10.0.0.1:7443", "10.0.0.2:8443", "[fd00::1]:7443")
@@ -82,11 +84,11 @@ func TestDesired(t *testing.T) {
 		want    string
 	}{
 		{"nothing is shared", nil, servers("10.0.0.1:7443"), ""},
-		{"one version", []Group{{"a.example", "s", []string{"v1"}}}, servers("10.0.0.1:7443"),
+		{"one version", []Group{{Name: "a.example", SharedAPI: "s", Versions: []string{"v1"}}}, servers("10.0.0.1:7443"),
 			"Namespace/atoll-system Service/atoll EndpointSlice/atoll-v4-7443 ClusterRole/atoll:view:a.example ClusterRole/atoll:edit:a.example APIService/v1.a.example"},
-		{"two ports are two slices", []Group{{"a.example", "s", nil}}, servers("10.0.0.1:2", "10.0.0.1:1"),
+		{"two ports are two slices", []Group{{Name: "a.example", SharedAPI: "s"}}, servers("10.0.0.1:2", "10.0.0.1:1"),
 			"Namespace/atoll-system Service/atoll EndpointSlice/atoll-v4-1 EndpointSlice/atoll-v4-2 ClusterRole/atoll:view:a.example ClusterRole/atoll:edit:a.example"},
-		{"two families are two slices", []Group{{"a.example", "s", nil}}, servers("10.0.0.1:1", "[fd00::1]:1"),
+		{"two families are two slices", []Group{{Name: "a.example", SharedAPI: "s"}}, servers("10.0.0.1:1", "[fd00::1]:1"),
 			"Namespace/atoll-system Service/atoll EndpointSlice/atoll-v4-1 EndpointSlice/atoll-v6-1 ClusterRole/atoll:view:a.example ClusterRole/atoll:edit:a.example"},
 	}
 	for _, tt := range tests {
@@ -141,8 +143,36 @@ func TestServedVersions(t *testing.T) {
 	}
 }
 
+// TestTypesOf is another for each change that a member should hear of.
+func TestTypesOf(t *testing.T) {
+	widgets, gadgets := crd("widgets", "a.example", "True", "v1"), crd("gadgets", "a.example", "True", "v1")
+	early, other := crd("early", "a.example", "", "v1"), crd("other", "b.example", "True", "v1")
+	of := func(crds ...*unstructured.Unstructured) string { return TypesOf(append(crds, other))["a.example"] }
+	before := of(widgets, gadgets)
+	if before == "" || before != of(gadgets, widgets) || before != of(widgets, gadgets, early) {
+		t.Errorf("the order, or a type that is not served yet, makes a difference")
+	}
+	changed, anew, leaving := widgets.DeepCopy(), widgets.DeepCopy(), widgets.DeepCopy()
+	changed.SetGeneration(2)
+	anew.SetUID("another")
+	leaving.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
+	// One that goes is announced until it is gone.
+	seen := map[string]string{before: "nothing"}
+	for what, now := range map[string]string{
+		"a change": of(changed, gadgets), "one made anew": of(anew, gadgets), "one that goes": of(leaving, gadgets), "one that is gone": of(gadgets),
+	} {
+		if same, ok := seen[now]; ok {
+			t.Errorf("%s makes no more difference than %s", what, same)
+		}
+		seen[now] = what
+	}
+	if TypesOf([]*unstructured.Unstructured{widgets, other})["b.example"] != TypesOf([]*unstructured.Unstructured{changed, other})["b.example"] {
+		t.Error("another group's types make a difference")
+	}
+}
+
 func TestCovers(t *testing.T) {
-	desired := Desired([]Group{{"a.example", "s", []string{"v1"}}}, servers("10.0.0.1:1"), []byte("ca"))[1]
+	desired := Desired([]Group{{Name: "a.example", SharedAPI: "s", Versions: []string{"v1"}}}, servers("10.0.0.1:1"), []byte("ca"))[1]
 	tests := []struct {
 		name   string
 		change func(map[string]any)

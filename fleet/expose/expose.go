@@ -256,7 +256,8 @@ func sharedAPI(obj any) (any, error) {
 	return out, nil
 }
 
-// slimCRD keeps of a CRD what says which versions of its group are served: the
+// slimCRD keeps of a CRD what says which versions of its group are served, and that
+// it has changed: the
 // schemas of hundreds of them would be most of the memory.
 func slimCRD(obj any) (any, error) {
 	u, ok := obj.(*unstructured.Unstructured)
@@ -265,6 +266,8 @@ func slimCRD(obj any) (any, error) {
 	}
 	out := &unstructured.Unstructured{Object: map[string]any{"apiVersion": u.GetAPIVersion(), "kind": u.GetKind()}}
 	out.SetName(u.GetName())
+	out.SetUID(u.GetUID())
+	out.SetGeneration(u.GetGeneration())
 	out.SetDeletionTimestamp(u.GetDeletionTimestamp())
 	if marked := u.GetLabels()[v1alpha1.SharedLabel]; marked != "" {
 		label(out, v1alpha1.SharedLabel, marked)

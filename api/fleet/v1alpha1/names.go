@@ -32,6 +32,10 @@ const (
 	ManagedByAtoll = "atoll"
 	// SharedAPIAnnotation names the SharedAPI, on what is there for one alone.
 	SharedAPIAnnotation = Group + "/shared-api"
+	// TypesAnnotation changes with the types of a group, on its APIServices: a
+	// member's API server reads discovery anew when one of them changes, and
+	// otherwise once a minute.
+	TypesAnnotation = Group + "/types"
 )
 
 // SharedLabel ("true") on a CustomResourceDefinition of the control plane says that
