@@ -17,7 +17,7 @@ RACE     ?= -race
 PARALLEL ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo kubectl test race example faults conformance floors lint bench generate clean go gcc postgres
+.PHONY: help build demo kubectl test race example faults conformance floors lint bench generate clean go gcc postgres iproute
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -43,7 +43,7 @@ of_group = sed -n 's/^$(1) \(.*\)\.test$$/\1/p'
 # wait. go test would also start compiling one while it tests another, and tests
 # that start whole clusters would time out; so compile first, with a go list that links
 # nothing. Vetting them would vet all of Kubernetes: make lint does that.
-test: go gcc postgres ## all tests; installs what is missing
+test: go gcc postgres iproute ## all tests; installs what is missing
 	@tests=$$($(sort_tests)) || exit 1; \
 	race=$$(echo "$$tests" | $(call of_group,race)); plain=$$(echo "$$tests" | $(call of_group,plain)); \
 	status=0; \
@@ -113,3 +113,8 @@ postgres:
 	@command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || { $(call install,postgresql,the tests run); } || { \
 		echo "The tests run a PostgreSQL of their own, 14 or newer, and it could not be installed here." >&2; \
 		echo "Install the server (Debian: postgresql) with your package manager; it need not be started." >&2; exit 1; }
+
+# Only root may cut networks; for others those tests are skipped.
+iproute:
+	@[ "$$(uname)" != Linux ] || [ "$$(id -u)" != 0 ] || command -v ip >/dev/null || { $(call install,iproute2,tests cut networks with); } || { \
+		echo "The tests cut networks of their own with ip, which could not be installed here. Install iproute2 with your package manager." >&2; exit 1; }

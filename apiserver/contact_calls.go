@@ -13,8 +13,6 @@ import (
 	"google.golang.org/grpc/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
 // impatient has calls of a keyspace's client end when contact with the datastore is
@@ -84,7 +82,7 @@ func (i impatientLease) Grant(ctx context.Context, ttl int64) (*clientv3.LeaseGr
 func reading[T any](ctx context.Context, c *contact, read func(context.Context) (T, error)) (T, error) {
 	var none T
 	if c.lost() {
-		return none, unreachable(ctx)
+		return none, unreachable()
 	}
 	within, over := c.during(ctx)
 	defer over()
@@ -103,7 +101,7 @@ const lastWord = 100 * time.Millisecond
 func writing[T any](ctx context.Context, c *contact, write func(context.Context) (T, error)) (T, error) {
 	var none T
 	if c.lost() {
-		return none, unreachable(ctx)
+		return none, unreachable()
 	}
 	within, over := c.during(ctx)
 	type result struct {
@@ -152,30 +150,22 @@ func inform(ctx, within context.Context, err error) error {
 	case errors.Is(err, rpctypes.ErrTooManyRequests):
 		return overloaded()
 	case within.Err() != nil:
-		return unreachable(ctx) // ended by loss of contact, before anything happened
+		return unreachable() // ended by loss of contact, before anything happened
 	case known.Code() == codes.Unavailable, status.Code(err) == codes.Unavailable:
-		return unavailable(ctx, "does not serve, and nothing was read or changed: try again, ask another server, or see why in /readyz?verbose of this one")
+		return unavailable("does not serve, and nothing was read or changed: try again, ask another server, or see why in /readyz?verbose of this one")
 	}
 	return err
 }
 
-// retryAfter is when clients are told to try again. Most do so by themselves.
-const retryAfter = 1 // s
-
 // unreachable: contact is lost.
-func unreachable(ctx context.Context) error {
-	return unavailable(ctx, "cannot be reached, and nothing was read or changed: try again, or ask another server")
+func unreachable() error {
+	return unavailable("cannot be reached, and nothing was read or changed: try again, or ask another server")
 }
 
-// unavailable says why nothing has happened.
-func unavailable(ctx context.Context, why string) error {
-	s := failure(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the datastore of this server "+why)
-	// Parts of this process wait for each other while a request of a client waits for
-	// them, so they shall not try ten times before they pass the news on.
-	if who, ok := request.UserFrom(ctx); !ok || who.GetName() != user.APIServerUser {
-		s.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfter}
-	}
-	return s
+// unavailable says why nothing has happened. It does not say when to try again: with
+// Retry-After client-go would, ten times, before it told anybody.
+func unavailable(why string) error {
+	return failure(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "the datastore of this server "+why)
 }
 
 // unknownOutcome does not ask for a repetition: that is for whoever knows what it
@@ -188,7 +178,8 @@ func unknownOutcome() error {
 func overloaded() error {
 	s := failure(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
 		"too many writes wait for the datastore of this server, and nothing was changed: try again later")
-	s.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfter}
+	// Most clients then do so by themselves.
+	s.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 	return s
 }
 

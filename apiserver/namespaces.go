@@ -134,7 +134,7 @@ func (p *namespaceProvider) Admit(ctx context.Context, a admission.Attributes, _
 		return nil // somebody else was quicker, or it is terminating: NamespaceLifecycle tells
 	}
 	if err != nil {
-		return cannotProvide(ctx, name, err)
+		return cannotProvide(name, err)
 	}
 	// The record of the namespace's own creation names the server.
 	return a.AddAnnotation("provide-namespace.admission.atoll.dev/provided", name)
@@ -175,15 +175,15 @@ func (p *namespaceProvider) missing(ctx context.Context, a admission.Attributes)
 	case apierrors.IsNotFound(err):
 		return verdict, nil
 	case err != nil:
-		return none, cannotProvide(ctx, name, err)
+		return none, cannotProvide(name, err)
 	}
 	return none, nil
 }
 
 // cannotProvide keeps the kind of an error: what is not possible now may be later.
-func cannotProvide(ctx context.Context, namespace string, err error) error {
+func cannotProvide(namespace string, err error) error {
 	if apierrors.IsServiceUnavailable(err) {
-		return unreachable(ctx)
+		return unreachable()
 	}
 	status, ok := errors.AsType[*apierrors.StatusError](err)
 	if !ok {
@@ -211,7 +211,7 @@ func (l *namespaceLifecycle) Admit(ctx context.Context, a admission.Attributes, 
 	}
 	err := l.MutationInterface.Admit(ctx, a, o)
 	if apierrors.IsInternalError(err) && l.lost() {
-		return unreachable(ctx)
+		return unreachable()
 	}
 	return err
 }

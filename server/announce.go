@@ -36,6 +36,10 @@ type announcement struct {
 	lease  *coordinationv1.Lease
 	// others by name: what was last seen of them, and when that was new.
 	others map[string]seenLease
+	// renewed is when the Lease was last written, or first tried to be.
+	renewed time.Time
+	// lapse sends members away, who now should be calling others.
+	lapse func()
 }
 
 type seenLease struct {
@@ -47,6 +51,11 @@ type seenLease struct {
 func (s *Server) announce(ctx context.Context) error {
 	if !s.awaitAPI(ctx) {
 		return nil
+	}
+	// A member that is sent here before it is known what is exposed to it is refused,
+	// and takes the group for gone for seconds.
+	if _, err := s.directory.SharedGroups(ctx); err != nil {
+		return nil // ctx ended
 	}
 	client, err := kubernetes.NewForConfig(s.api.ClientConfig(serverUser))
 	if err != nil {
@@ -69,6 +78,7 @@ func (s *Server) announce(ctx context.Context) error {
 			},
 		},
 		others: map[string]seenLease{},
+		lapse:  s.members.open.end,
 	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.SystemNamespace}}
 	a.run(ctx, func(ctx context.Context) error {
@@ -82,6 +92,8 @@ func (s *Server) announce(ctx context.Context) error {
 func (a *announcement) run(ctx context.Context, makeNamespace func(context.Context) error) {
 	ticker := a.clock.NewTicker(v1alpha1.MemberEndpointRenew)
 	defer ticker.Stop()
+	a.renewed = a.clock.Now()
+	var lapses lapses
 	for {
 		err := a.renew(ctx)
 		if apierrors.IsNotFound(err) {
@@ -91,6 +103,9 @@ func (a *announcement) run(ctx context.Context, makeNamespace func(context.Conte
 		}
 		if err == nil {
 			err = a.sweep(ctx)
+		}
+		if lapses.due(a.clock.Since(a.renewed)) {
+			a.lapse()
 		}
 		if err != nil && ctx.Err() == nil {
 			klog.ErrorS(err, "Could not tell the fleet where this server answers members; trying again", "lease", a.lease.Name)
@@ -112,7 +127,7 @@ func (a *announcement) renew(ctx context.Context) error {
 	if a.lease.ResourceVersion != "" {
 		written, err := a.leases.Update(ctx, a.lease, metav1.UpdateOptions{})
 		if err == nil {
-			a.lease.ResourceVersion, a.lease.UID = written.ResourceVersion, written.UID
+			a.written(written)
 			return nil
 		}
 		if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
@@ -131,8 +146,13 @@ func (a *announcement) renew(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("announce: %w", err)
 	}
-	a.lease.ResourceVersion, a.lease.UID = written.ResourceVersion, written.UID
+	a.written(written)
 	return nil
+}
+
+func (a *announcement) written(lease *coordinationv1.Lease) {
+	a.lease.ResourceVersion, a.lease.UID = lease.ResourceVersion, lease.UID
+	a.renewed = a.clock.Now()
 }
 
 // sweep deletes what servers left that are gone for good; of those at this one's

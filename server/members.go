@@ -36,6 +36,8 @@ type memberFace struct {
 	listener net.Listener
 	// address that is told to members.
 	address netip.AddrPort
+	// open connections of members.
+	open connections
 }
 
 // listenForMembers opens the member port, unless there is to be none.
@@ -52,7 +54,7 @@ func (c *Config) listenForMembers() (*memberFace, error) {
 		port := listener.Addr().(*net.TCPAddr).Port
 		announced = netip.AddrPortFrom(announced.Addr(), uint16(port))
 	}
-	return &memberFace{listener, announced}, nil
+	return &memberFace{listener: listener, address: announced}, nil
 }
 
 // memberAddresses gives what members are told, with port 0 if it is that of the
@@ -151,7 +153,8 @@ func (s *Server) serveMembers(ctx context.Context) error {
 			MaxConcurrentStreams: 1000,
 			SendPingTimeout:      30 * time.Second,
 		},
-		ErrorLog: log.New(handshakeErrors{}, "", 0),
+		ConnState: s.members.open.note,
+		ErrorLog:  log.New(handshakeErrors{}, "", 0),
 	}
 	stopped := make(chan struct{})
 	defer context.AfterFunc(ctx, func() {

@@ -149,6 +149,7 @@ func parse(url string, o *options) (*pgconn.Config, error) {
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = 5 * time.Second
 	}
+	config.DialFunc = newDialer().DialContext
 	if config.ValidateConnect == nil && !(o.readOnly && oneHost(config)) {
 		// Of several hosts, the one that takes writes.
 		config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite

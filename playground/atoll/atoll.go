@@ -55,11 +55,16 @@ func Role(ctx context.Context, link *child.Link) error {
 
 // Run starts a command and does not wait for anything.
 func Run(logFile string, args ...string) (*child.Process, error) {
-	return start(logFile, command{Args: args})
+	return RunWithin(nil, logFile, args...)
 }
 
-func start(logFile string, c command) (*child.Process, error) {
-	return child.Start(child.Spec{Role: RoleName, Name: "atoll " + c.Args[0], Config: c, LogFile: logFile})
+// RunWithin is Run by way of another command (see child.Spec).
+func RunWithin(within []string, logFile string, args ...string) (*child.Process, error) {
+	return start(within, logFile, command{Args: args})
+}
+
+func start(within []string, logFile string, c command) (*child.Process, error) {
+	return child.Start(child.Spec{Role: RoleName, Name: "atoll " + c.Args[0], Config: c, LogFile: logFile, Within: within})
 }
 
 // Config describes an `atoll server`.
@@ -75,6 +80,8 @@ type Config struct {
 	Datastore string
 	// Flags beyond those.
 	Flags []string
+	// Within is a command that it is started by (see child.Spec).
+	Within []string
 }
 
 // Server is a running `atoll server`.
@@ -98,7 +105,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Datastore != "" {
 		c.Environment = map[string]string{cli.DatastoreVariable: cfg.Datastore}
 	}
-	process, err := start(cfg.LogFile, c)
+	process, err := start(cfg.Within, cfg.LogFile, c)
 	if err != nil {
 		return nil, err
 	}

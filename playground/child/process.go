@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 )
@@ -26,6 +27,9 @@ type Spec struct {
 	LogFile string
 	// Env is added to the parent's environment.
 	Env []string
+	// Within is a command that the child is started by, such as ip netns exec east.
+	// It must become the child, not start it: signals go to what is started here.
+	Within []string
 	// Progress, if set, is called with what the role reports, in order.
 	Progress func(step string)
 }
@@ -66,7 +70,8 @@ func Start(spec Spec) (*Process, error) {
 	}
 	defer log.Close() // the child has its own handle
 
-	cmd := exec.Command(self)
+	line := append(slices.Clone(spec.Within), self)
+	cmd := exec.Command(line[0], line[1:]...)
 	cmd.Env = append(append(os.Environ(), spec.Env...), roleVariable+"="+spec.Role)
 	cmd.Stderr = log
 	stdin, err := cmd.StdinPipe()

@@ -48,9 +48,10 @@ type Keys struct {
 // FrontProxyName is the common name of FrontProxyCert.
 const FrontProxyName = "front-proxy-client"
 
-// LoadOrMake uses dir, and makes it or what it lacks.
-func LoadOrMake(dir, cluster string) (*Keys, error) {
-	err := makeDir(dir, func(dir string) error { return new(Keys).in(dir).make(cluster) })
+// LoadOrMake uses dir, and makes it or what it lacks. A serving certificate that it
+// makes is for the addresses, too.
+func LoadOrMake(dir, cluster string, addresses ...net.IP) (*Keys, error) {
+	err := makeDir(dir, func(dir string) error { return new(Keys).in(dir).make(cluster, addresses) })
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +105,7 @@ func (k *Keys) withFrontProxyIn(dir string) *Keys {
 	return k
 }
 
-func (k *Keys) make(cluster string) error {
+func (k *Keys) make(cluster string, addresses []net.IP) error {
 	ca, caKey, err := newCA(cluster, k.CACert, k.CAKey)
 	if err != nil {
 		return err
@@ -115,7 +116,7 @@ func (k *Keys) make(cluster string) error {
 	serving := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: "kube-apiserver"},
 		DNSNames:    []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 96, 0, 1)},
+		IPAddresses: append([]net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 96, 0, 1)}, addresses...),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	if err := sign(serving, ca, caKey, k.ServerCert, k.ServerKey); err != nil {

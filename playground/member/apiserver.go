@@ -22,14 +22,14 @@ import (
 
 // listen opens the port that an earlier run wrote to file, so that kubeconfigs
 // handed out stay true, or a free one if there is none or it is taken.
-func listen(file string) (net.Listener, error) {
+func listen(address, file string) (net.Listener, error) {
 	port := 0
 	if raw, err := os.ReadFile(file); err == nil {
 		port, _ = strconv.Atoi(strings.TrimSpace(string(raw)))
 	}
-	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	listener, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port)))
 	if err != nil && port != 0 {
-		listener, err = net.Listen("tcp", "127.0.0.1:0")
+		listener, err = net.Listen("tcp", net.JoinHostPort(address, "0"))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open a port for the API server: %w", err)
@@ -51,7 +51,7 @@ func runAPIServer(ctx context.Context, cfg Config, files *keys.Keys, listener ne
 	}
 	o.GenericServerRunOptions.ComponentGlobalsRegistry = registry
 	err = parse(o.Flags(), []string{
-		"--bind-address=127.0.0.1",
+		"--bind-address=" + cfg.Address,
 		"--secure-port=" + strconv.Itoa(port),
 		// The API server must have an address that is not loopback for the
 		// endpoints of the service "kubernetes", which it is told not to write:

@@ -34,12 +34,16 @@ type Config struct {
 	LogFile string
 	// Store is the URL of an etcd endpoint, on loopback.
 	Store string
+	// Address is the IP that its API server listens on. Empty means 127.0.0.1.
+	Address string
 	// Nodes is how many nodes the cluster has. 0 means 3.
 	Nodes int
 	// OneControllerIdentity lets all controllers of kube-controller-manager act
 	// as one user. By default each has a service account of its own, as in most
 	// real clusters.
 	OneControllerIdentity bool
+	// Within is a command that the cluster is started by (see child.Spec).
+	Within []string `json:"-"`
 	// Progress, if set, is told what happens while the cluster starts.
 	Progress func(step string) `json:"-"`
 }
@@ -66,6 +70,9 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	if cfg.Nodes == 0 {
 		cfg.Nodes = 3
 	}
+	if cfg.Address == "" {
+		cfg.Address = "127.0.0.1"
+	}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("start cluster %s: %w", cfg.Name, err)
 	}
@@ -81,6 +88,7 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 		LogFile:  cfg.LogFile,
 		Env:      []string{"GOGC=50"}, // a small machine runs several of these; memory is scarcer than time
 		Progress: cfg.Progress,
+		Within:   cfg.Within,
 	})
 	if err != nil {
 		return nil, err

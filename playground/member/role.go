@@ -3,6 +3,7 @@ package member
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -31,11 +32,11 @@ func Role(ctx context.Context, link *child.Link) error {
 	fmt.Fprintf(os.Stderr, "--- cluster %s starts, %s\n", cfg.Name, time.Now().Format(time.RFC3339))
 	defer klog.Flush()
 
-	listener, err := listen(filepath.Join(cfg.Dir, "port"))
+	listener, err := listen(cfg.Address, filepath.Join(cfg.Dir, "port"))
 	if err != nil {
 		return fmt.Errorf("cluster %s: %w", cfg.Name, err)
 	}
-	files, err := keys.LoadOrMake(filepath.Join(cfg.Dir, "pki"), cfg.Name)
+	files, err := keys.LoadOrMake(filepath.Join(cfg.Dir, "pki"), cfg.Name, net.ParseIP(cfg.Address))
 	if err != nil {
 		return fmt.Errorf("cluster %s: %w", cfg.Name, err)
 	}

@@ -1,0 +1,72 @@
+package server
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+	"time"
+)
+
+// A server whose Lease is not renewed sends members away when others take it for gone,
+// and then ever more rarely; and begins anew when it has been renewed meanwhile.
+func TestLapses(t *testing.T) {
+	var l lapses
+	var due []time.Duration
+	for age := time.Duration(0); age <= 5*time.Minute; age += time.Second {
+		if l.due(age) {
+			due = append(due, age/time.Second)
+		}
+	}
+	if want := []time.Duration{10, 20, 40, 80, 140, 200, 260}; !slices.Equal(due, want) {
+		t.Errorf("members are sent away after %d s, want %d", due, want)
+	}
+	if l.due(time.Second) || l.due(9*time.Second) || !l.due(11*time.Second) || l.due(12*time.Second) || !l.due(22*time.Second) {
+		t.Error("another lapse does not begin as the first")
+	}
+}
+
+// An answer that goes on ends when its connection is ended, and the client may come
+// again.
+func TestConnectionsEnd(t *testing.T) {
+	var open connections
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/watch" {
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		}
+	}))
+	server.Config.ConnState = open.note
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+
+	watch, err := server.Client().Get(server.URL + "/watch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Body.Close()
+	open.end()
+	if _, err := io.ReadAll(watch.Body); err == nil {
+		t.Error("the watch ended in order: a client would not know that anything is amiss")
+	}
+	again, err := server.Client().Get(server.URL + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Body.Close()
+
+	server.CloseClientConnections()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		open.mu.Lock()
+		left := len(open.open)
+		open.mu.Unlock()
+		if left == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d connections are remembered that are no more", left)
+		}
+	}
+}

@@ -1,0 +1,343 @@
+package partition_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+)
+
+var notes = schema.GroupVersionResource{Group: "shared.test.atoll.dev", Version: "v1", Resource: "notes"}
+
+// notesManifest is a group that all members share, and may use.
+const notesManifest = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: notes.shared.test.atoll.dev}
+spec:
+  group: shared.test.atoll.dev
+  scope: Namespaced
+  names: {plural: notes, singular: note, kind: Note}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            properties:
+              text: {type: string}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: notes}
+rules:
+- {apiGroups: [shared.test.atoll.dev], resources: ["*"], verbs: ["*"]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: notes}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: notes}
+subjects:
+- {apiGroup: rbac.authorization.k8s.io, kind: Group, name: atoll:members}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: letters}
+---
+apiVersion: fleet.atoll.dev/v1alpha1
+kind: SharedAPI
+metadata: {name: notes}
+spec:
+  groups: [shared.test.atoll.dev]
+  clusterSelector: {}
+`
+
+// letters are the notes, as a member's users see them.
+func (s *stage) letters(t *testing.T, member string) dynamic.ResourceInterface {
+	t.Helper()
+	config, err := s.rest(member)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client.Resource(notes).Namespace("letters")
+}
+
+func newNote(name, text string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "shared.test.atoll.dev/v1", "kind": "Note",
+		"metadata": map[string]any{"name": name},
+		"spec":     map[string]any{"text": text},
+	}}
+}
+
+func revisionOf(o metav1.Object) int64 {
+	n, _ := strconv.ParseInt(o.GetResourceVersion(), 10, 64)
+	return n
+}
+
+// writer writes notes all the time, as a user of one member, and remembers what was
+// acknowledged. It writes each note anew several times.
+type writer struct {
+	mu sync.Mutex
+	// acknowledged revisions ascend; at is when each was.
+	acknowledged []int64
+	at           map[int64]time.Time
+	errors       []error
+	// worst is the longest time without an acknowledgement.
+	worst time.Duration
+
+	stopped chan struct{}
+	stop    context.CancelFunc
+}
+
+// writesEach is a pause: 20 writes a second.
+const writesEach = 50 * time.Millisecond
+
+// startWriter writes notes that begin with a prefix until stop.
+func startWriter(t *testing.T, client dynamic.ResourceInterface, prefix string) *writer {
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	w := &writer{at: map[int64]time.Time{}, stopped: make(chan struct{}), stop: stop}
+	t.Cleanup(w.end)
+	go func() {
+		defer close(w.stopped)
+		const names = 50
+		have := map[string]*unstructured.Unstructured{}
+		last := time.Now()
+		tick := time.NewTicker(writesEach)
+		defer tick.Stop()
+		for i := 0; ; i++ {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			name := fmt.Sprintf("%s-%02d", prefix, i%names)
+			written, err := write(ctx, client, have[name], name, strconv.Itoa(i))
+			if ctx.Err() != nil {
+				return
+			}
+			w.mu.Lock()
+			if err != nil {
+				w.errors = append(w.errors, err)
+				// Whether it was made is found out before the next.
+				have[name] = nil
+			} else {
+				now := time.Now()
+				have[name] = written
+				w.worst = max(w.worst, now.Sub(last))
+				last = now
+				w.acknowledged = append(w.acknowledged, revisionOf(written))
+				w.at[revisionOf(written)] = now
+			}
+			w.mu.Unlock()
+		}
+	}()
+	return w
+}
+
+// write makes a note, or changes the one that was read.
+func write(ctx context.Context, client dynamic.ResourceInterface, have *unstructured.Unstructured, name, text string) (*unstructured.Unstructured, error) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	if have == nil {
+		written, err := client.Create(ctx, newNote(name, text), metav1.CreateOptions{})
+		if !apierrors.IsAlreadyExists(err) {
+			return written, err
+		}
+		if have, err = client.Get(ctx, name, metav1.GetOptions{}); err != nil {
+			return nil, err
+		}
+	}
+	next := newNote(name, text)
+	next.SetResourceVersion(have.GetResourceVersion())
+	return client.Update(ctx, next, metav1.UpdateOptions{})
+}
+
+func (w *writer) end() {
+	w.stop()
+	<-w.stopped
+}
+
+// last is the newest revision that was acknowledged.
+func (w *writer) last() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.acknowledged) == 0 {
+		return 0
+	}
+	return w.acknowledged[len(w.acknowledged)-1]
+}
+
+// observer watches notes by way of one member. When its watch ends it goes on from
+// where it was, and never lists again.
+type observer struct {
+	member string
+
+	mu      sync.Mutex
+	seen    []int64 // revisions, in the order of their events
+	at      map[int64]time.Time
+	resumed int // how often a watch began anew
+	wrong   []error
+}
+
+func startObserver(t *testing.T, member string, client dynamic.ResourceInterface) *observer {
+	t.Helper()
+	list, err := client.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	o := &observer{member: member, at: map[int64]time.Time{}}
+	stopped := make(chan struct{})
+	t.Cleanup(func() { stop(); <-stopped })
+	go func() {
+		defer close(stopped)
+		o.follow(ctx, client, list.GetResourceVersion())
+	}()
+	return o
+}
+
+func (o *observer) follow(ctx context.Context, client dynamic.ResourceInterface, version string) {
+	for ctx.Err() == nil {
+		w, err := client.Watch(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true})
+		if err != nil {
+			o.refused(ctx, err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(200 * time.Millisecond):
+			}
+			continue
+		}
+		for e := range w.ResultChan() {
+			version = o.event(e, version)
+		}
+		o.mu.Lock()
+		o.resumed++
+		o.mu.Unlock()
+	}
+}
+
+// refused: only that the past is gone is a mistake.
+func (o *observer) refused(ctx context.Context, err error) {
+	if ctx.Err() == nil && (apierrors.IsResourceExpired(err) || apierrors.IsGone(err)) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.wrong = append(o.wrong, err)
+	}
+}
+
+func (o *observer) event(e watch.Event, version string) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch e.Type {
+	case watch.Error:
+		if err := apierrors.FromObject(e.Object); apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+			o.wrong = append(o.wrong, err)
+		}
+		return version
+	case watch.Added, watch.Modified:
+		note := e.Object.(*unstructured.Unstructured)
+		o.seen = append(o.seen, revisionOf(note))
+		o.at[revisionOf(note)] = time.Now()
+		return note.GetResourceVersion()
+	case watch.Bookmark:
+		return e.Object.(*unstructured.Unstructured).GetResourceVersion()
+	}
+	o.wrong = append(o.wrong, fmt.Errorf("an event that there was no reason for: %v", e))
+	return version
+}
+
+func (o *observer) saw(revision int64) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, ok := o.at[revision]; !ok {
+		return fmt.Errorf("no event of revision %d, of %d events", revision, len(o.seen))
+	}
+	return nil
+}
+
+// firstAfter is how long after a moment the first event came.
+func (o *observer) firstAfter(moment time.Time) time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, revision := range o.seen {
+		if at := o.at[revision]; at.After(moment) {
+			return at.Sub(moment)
+		}
+	}
+	return -1
+}
+
+// silence is the longest time between two events since a moment.
+func (o *observer) silence(since time.Time) time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var worst time.Duration
+	for _, revision := range o.seen {
+		if at := o.at[revision]; at.After(since) {
+			worst = max(worst, at.Sub(since))
+			since = at
+		}
+	}
+	return worst
+}
+
+// check compares what was seen with what was acknowledged: all of it, once, in order.
+func (o *observer) check(t *testing.T, w *writer) {
+	t.Helper()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, err := range o.wrong {
+		t.Errorf("the watch in %s: %v", o.member, err)
+	}
+	if !slices.IsSorted(o.seen) || len(slices.Compact(slices.Clone(o.seen))) != len(o.seen) {
+		t.Errorf("the watch in %s saw events twice, or out of order", o.member)
+	}
+	missed := 0
+	for _, revision := range w.acknowledged {
+		if _, ok := o.at[revision]; !ok {
+			missed++
+		}
+	}
+	// Of a write whose answer was lost it may rightly see more.
+	more := len(o.seen) - (len(w.acknowledged) - missed)
+	if missed > 0 || more > len(w.errors) {
+		t.Errorf("the watch in %s missed %d of %d changes, and saw %d that nobody made", o.member, missed, len(w.acknowledged), more)
+	}
+}
+
+// delays gives how long after their acknowledgement the events of changes in a span of
+// time came.
+func (o *observer) delays(w *writer, from, to time.Time) samples {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out samples
+	for revision, at := range w.at {
+		if seen, ok := o.at[revision]; ok && at.After(from) && at.Before(to) {
+			out = append(out, max(seen.Sub(at), 0))
+		}
+	}
+	return out
+}
