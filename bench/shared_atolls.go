@@ -149,19 +149,20 @@ func startAtolls(ctx context.Context, dir, datastore string, members ...string) 
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return nil, errors.Join(err, a.stop())
+		a.kill()
+		return nil, err
 	}
 	return a, nil
 }
 
-func (a *atolls) stop() error {
-	var group errgroup.Group
+// kill ends them: what they hold is thrown away, and an orderly end would wait for
+// those who watch.
+func (a *atolls) kill() {
 	for _, s := range a.servers {
 		if s != nil {
-			group.Go(s.Stop)
+			s.Kill()
 		}
 	}
-	return group.Wait()
 }
 
 // share makes the notes a kind of the workspace that all members are to serve.

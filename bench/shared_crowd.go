@@ -34,8 +34,8 @@ const (
 	crowdRate = 50
 	// crowdSeconds is for how long.
 	crowdSeconds = 60
-	// quietTime is how long everybody watches before, and nothing changes.
-	quietTime = 10 * time.Second
+	// crowdQuiet is how long everybody watches before, and nothing changes.
+	crowdQuiet = 10 * time.Second
 )
 
 // crowd is one size of it.
@@ -46,6 +46,8 @@ type crowd struct {
 	Each int `json:"watchers_each"`
 	// Writes in all.
 	Writes int `json:"writes"`
+
+	quiet time.Duration
 }
 
 func (c crowd) String() string {
@@ -55,13 +57,15 @@ func (c crowd) String() string {
 // crowdPlan has one server with more and more members, then the most of them with
 // three servers, and with ten watchers each.
 func crowdPlan(members []int, scale float64) (out []crowd) {
-	writes := max(100, int(crowdRate*crowdSeconds*scale))
+	of := func(servers, members, each int) crowd {
+		return crowd{Servers: servers, Members: members, Each: each, Writes: max(100, int(crowdRate*crowdSeconds*scale)), quiet: crowdQuiet}
+	}
 	most := 0
 	for _, n := range members {
-		out = append(out, crowd{Servers: 1, Members: n, Each: 1, Writes: writes})
+		out = append(out, of(1, n, 1))
 		most = max(most, n)
 	}
-	return append(out, crowd{Servers: 3, Members: most, Each: 1, Writes: writes}, crowd{Servers: 1, Members: most, Each: 10, Writes: writes})
+	return append(out, of(3, most, 1), of(1, most, 10))
 }
 
 // crowdRun is what it took.
@@ -104,10 +108,7 @@ func (c crowd) measure(ctx context.Context, db *postgres.Server, dir string) (ru
 	if err != nil {
 		return run, err
 	}
-	defer func() {
-		cancel() // no watches, so that nobody waits for their end
-		err = errors.Join(err, servers.stop())
-	}()
+	defer servers.kill()
 	faces, err := servers.simulate(ctx, filepath.Join(dir, "members"), c.Members)
 	if err != nil {
 		return run, err
@@ -138,7 +139,7 @@ func (c crowd) measure(ctx context.Context, db *postgres.Server, dir string) (ru
 		return run, err
 	}
 	select {
-	case <-time.After(quietTime):
+	case <-time.After(c.quiet):
 	case <-ctx.Done():
 		return run, ctx.Err()
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -63,23 +62,23 @@ const (
 	withinCluster   = "one cluster's own, in its etcd"
 )
 
-func (r *report) measureDelays(ctx context.Context, o options, db *postgres.Server, dir string) (err error) {
+func (r *report) measureDelays(ctx context.Context, o options, db *postgres.Server, dir string) error {
 	url, err := makeDatabase(ctx, db, "islands")
 	if err != nil {
 		return err
 	}
 	progress("starting three clusters, and a server of Atoll in each")
 	var mu sync.Mutex
-	var running []func() error
+	var running []func()
 	defer func() {
-		for _, stop := range slices.Backward(running) {
-			err = errors.Join(err, stop())
+		for _, end := range slices.Backward(running) {
+			end()
 		}
 	}()
-	ends := func(stop func() error) {
+	ends := func(end func()) {
 		mu.Lock()
 		defer mu.Unlock()
-		running = append(running, stop)
+		running = append(running, end)
 	}
 	members := make([]*member.Cluster, len(islands))
 	group, starting := errgroup.WithContext(ctx)
@@ -92,7 +91,7 @@ func (r *report) measureDelays(ctx context.Context, o options, db *postgres.Serv
 	var servers *atolls
 	group.Go(func() (err error) {
 		if servers, err = startAtolls(starting, dir, url, islands...); err == nil {
-			ends(servers.stop)
+			ends(servers.kill)
 		}
 		return err
 	})
@@ -123,7 +122,7 @@ func (r *report) measureDelays(ctx context.Context, o options, db *postgres.Serv
 }
 
 // startIsland starts a cluster on an etcd of its own.
-func startIsland(ctx context.Context, dir, name string, ends func(func() error)) (*member.Cluster, error) {
+func startIsland(ctx context.Context, dir, name string, ends func(func())) (*member.Cluster, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -131,12 +130,12 @@ func startIsland(ctx context.Context, dir, name string, ends func(func() error))
 	if err != nil {
 		return nil, err
 	}
-	ends(func() error { etcd.close(); return nil })
+	ends(etcd.close)
 	m, err := member.Start(ctx, member.Config{Name: name, Dir: dir, LogFile: filepath.Join(dir, "log"), Store: etcd.address, Nodes: 1})
 	if err != nil {
 		return nil, err
 	}
-	ends(m.Stop)
+	ends(m.Kill) // what it holds is thrown away
 	return m, nil
 }
 

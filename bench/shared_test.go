@@ -1,0 +1,89 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/atoll-dev/atoll/playground/postgres"
+)
+
+func TestWritesAreFoundInEvents(t *testing.T) {
+	for event, want := range map[string]int{
+		`{"type":"MODIFIED","object":{"metadata":{"managedFields":[{"fieldsV1":{"f:spec":{".":{},"f:write":{}}}}]},"spec":{"data":"x","write":41}}}`: 41,
+		`{"type":"ADDED","object":{"spec":{"write":-1,"data":"x"}}}`:                                                                                 unmeasured,
+		`{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"7"}}}`:                                                                          -2,
+		`{"type":"ADDED","object":{"metadata":{"managedFields":[{"fieldsV1":{"f:write":{}}}]}}}`:                                                     -2,
+		`{"type":"ADDED","object":{"spec":{"write":`:                                                                                                 -2,
+	} {
+		if got, ok := writeOf([]byte(event)); ok != (want != -2) || ok && got != want {
+			t.Errorf("%s: %d, %v", event, got, ok)
+		}
+	}
+}
+
+func TestJournalsKeepTheRateWhateverAnswersTake(t *testing.T) {
+	numbers := &nextWrite{}
+	numbers.journal(5)
+	j := numbers.journal(20)
+	release := make(chan struct{})
+	if err := j.keep(t.Context(), 1000, func(_ context.Context, i, number int) error {
+		if number != 5+i {
+			t.Errorf("write %d has number %d", i, number)
+		}
+		if i == len(j.sent)-1 {
+			close(release) // all others have been sent without an answer
+		}
+		<-release
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	came := make(arrivals, len(j.sent))
+	for i := range came {
+		j.acked[i].Store(j.sent[i].Load() + int64(2*time.Millisecond))
+		came[i] = j.sent[i].Load() + int64(i)*int64(time.Millisecond)
+	}
+	sent, acked := j.delays(came)
+	if sent.ms(100) != 19 || acked.ms(100) != 17 || acked.ms(0) != 0 {
+		t.Errorf("delays up to %v, %v after the answer", sent.ms(100), acked.ms(100))
+	}
+}
+
+func TestDelaysAreComparedWithAClustersOwn(t *testing.T) {
+	var out bytes.Buffer
+	writeDelays(&out, []delay{
+		{Path: throughClusters, Writer: "east", Watcher: "west", P50: 30, P99: 40, Max: 50},
+		{Path: withinCluster, Writer: "east", Watcher: "east", P50: 10, P99: 20, Max: 21},
+		{Path: throughClusters, Round: 1, Writer: "east", Watcher: "west", P50: 10, P99: 40, Max: 70},
+	})
+	lines := strings.Split(out.String(), "\n")
+	if f := strings.Fields(lines[1]); !strings.Contains(lines[1], " 20.0 ") || !strings.Contains(lines[1], " 70.0 ") ||
+		f[len(f)-2] != "2.00" || f[len(f)-1] != "2.00" {
+		t.Errorf("%q", lines[1])
+	}
+}
+
+// A few simulated members see every write of one another.
+func TestCrowdSeesEveryWrite(t *testing.T) {
+	db, err := postgres.Start(t.Context(), postgres.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	c := crowd{Servers: 1, Members: 3, Each: 2, Writes: 30}
+	run, err := c.measure(t.Context(), db, filepath.Join(t.TempDir(), "crowd"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if run.Events != 3*2*30 || run.P50 <= 0 || run.Max < run.P99 || run.MemoryMiB <= 0 {
+		t.Errorf("%+v", run)
+	}
+}
