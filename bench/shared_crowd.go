@@ -81,6 +81,8 @@ type crowdRun struct {
 	WriteP50 float64 `json:"write_p50_ms"`
 	WriteP99 float64 `json:"write_p99_ms"`
 	Events   int     `json:"events"`
+	// Resumed is how many watches servers ended before their time.
+	Resumed int `json:"resumed"`
 	// Processors that the servers used while nothing changed and while writes went
 	// out, and PostgreSQL and this program then.
 	QuietCPU    float64 `json:"quiet_cpus"`
@@ -167,12 +169,15 @@ func (c crowd) measure(ctx context.Context, db *postgres.Server, dir string) (ru
 	return run, nil
 }
 
-func (run *crowdRun) judge(j *journal, came []arrivals, quiet, before, after usage) {
+func (run *crowdRun) judge(j *journal, came []*arrivals, quiet, before, after usage) {
 	sent, _ := j.delays(came...)
 	writes := j.writes()
 	run.P50, run.P99, run.Max = sent.ms(50), sent.ms(99), sent.ms(100)
 	run.WriteP50, run.WriteP99 = writes.ms(50), writes.ms(99)
 	run.Events = len(sent.all)
+	for _, a := range came {
+		run.Resumed += a.resumed
+	}
 	seconds := after.at.Sub(before.at).Seconds()
 	run.QuietCPU = (before.servers - quiet.servers).Seconds() / before.at.Sub(quiet.at).Seconds()
 	run.ServersCPU = (after.servers - before.servers).Seconds() / seconds

@@ -46,6 +46,8 @@ type delay struct {
 	// Of a write.
 	WriteP50 float64 `json:"write_p50_ms"`
 	WriteP99 float64 `json:"write_p99_ms"`
+	// Resumed is how often the watch ended before its time.
+	Resumed int `json:"resumed"`
 }
 
 // way is one way for events to go, from the writer's face to those that watch.
@@ -237,7 +239,7 @@ func (w way) measure(ctx context.Context, numbers *nextWrite, name string, count
 			Path: w.path, Writer: w.writer.title, Watcher: f.title,
 			P50: sent.ms(50), P99: sent.ms(99), Max: sent.ms(100),
 			AfterP50: acked.ms(50), AfterP99: acked.ms(99),
-			WriteP50: writes.ms(50), WriteP99: writes.ms(99),
+			WriteP50: writes.ms(50), WriteP99: writes.ms(99), Resumed: came[i].resumed,
 		})
 	}
 	return out, w.writer.clear(ctx)

@@ -188,41 +188,65 @@ func (j *journal) keep(ctx context.Context, rate float64, send func(ctx context.
 }
 
 // arrivals are when the events of a journal's writes came to one watcher.
-type arrivals []int64
+type arrivals struct {
+	at []int64 // by write; 0 before it came
+	// resumed is how often the server ended the watch before its time, as it does
+	// when a watcher falls behind.
+	resumed int
+}
 
 // watch sees all writes of the journal, each of them once, beginning with what has
 // come since a version; synced is called when the server has begun to answer.
-func (f *face) watch(ctx context.Context, j *journal, version string, synced func()) (arrivals, error) {
-	query := url.Values{"watch": {"1"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {version}, "timeoutSeconds": {"3600"}}
-	events, err := f.open(ctx, http.MethodGet, f.notes+"?"+query.Encode(), nil)
-	if err != nil {
-		return nil, fmt.Errorf("watch: %w", err)
+func (f *face) watch(ctx context.Context, j *journal, version string, synced func()) (*arrivals, error) {
+	came := &arrivals{at: make([]int64, len(j.sent))}
+	for left := len(came.at); ; came.resumed++ {
+		query := url.Values{"watch": {"1"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {version}, "timeoutSeconds": {"3600"}}
+		events, err := f.open(ctx, http.MethodGet, f.notes+"?"+query.Encode(), nil)
+		if err != nil {
+			return nil, fmt.Errorf("watch: %w", err)
+		}
+		synced()
+		version, left, err = f.read(events, j, came.at, version, left)
+		events.Close()
+		if err != nil {
+			return nil, err
+		}
+		if left == 0 {
+			return came, nil
+		}
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("%s: watch: %w, with %d of %d events still to come", f.title, context.Cause(ctx), left, len(came.at))
+		}
 	}
-	defer events.Close()
-	synced()
-	came := make(arrivals, len(j.sent))
-	left := len(came)
+}
+
+// read notes events until all have come or the stream ends, and returns the version
+// to go on from and how many are still to come.
+func (f *face) read(events io.Reader, j *journal, came []int64, version string, left int) (string, int, error) {
 	for lines := bufio.NewReaderSize(events, 16<<10); left > 0; {
 		line, err := lines.ReadSlice('\n')
 		if err != nil {
-			return came, fmt.Errorf("%s: watch: %w, with %d of %d events still to come", f.title, err, left, len(came))
+			return version, left, nil
 		}
 		now := j.now()
 		if bytes.HasPrefix(line, []byte(`{"type":"ERROR"`)) {
-			return came, fmt.Errorf("%s: watch: %s", f.title, line)
+			return version, left, fmt.Errorf("%s: watch: %s", f.title, line)
+		}
+		if _, rest, ok := bytes.Cut(line, []byte(`"resourceVersion":"`)); ok {
+			version = string(rest[:bytes.IndexByte(rest, '"')])
 		}
 		number, ok := writeOf(line)
 		at := number - j.first
 		switch {
 		case !ok || at < 0 || at >= len(came):
-			continue
 		case came[at] != 0:
-			return came, fmt.Errorf("%s: write %d came twice", f.title, number)
+			return version, left, fmt.Errorf("%s: write %d came twice", f.title, number)
+		default:
+			came[at] = now
+			left--
 		}
-		came[at] = now
-		left--
 	}
-	return came, nil
+	return version, left, nil
 }
 
 // writeOf finds the number of a write in an event. The same name among managed
@@ -242,10 +266,10 @@ func writeOf(event []byte) (int, bool) {
 
 // delays tells how long events took since their writes were sent, and since they
 // were acknowledged: nothing if they came before.
-func (j *journal) delays(all ...arrivals) (sent, acked *samples) {
+func (j *journal) delays(all ...*arrivals) (sent, acked *samples) {
 	sent, acked = &samples{}, &samples{}
 	for _, came := range all {
-		for i, at := range came {
+		for i, at := range came.at {
 			sent.add(time.Duration(at - j.sent[i].Load()))
 			acked.add(time.Duration(max(0, at-j.acked[i].Load())))
 		}
@@ -265,7 +289,7 @@ func (j *journal) writes() *samples {
 // watchers are faces that watch one journal's writes.
 type watchers struct {
 	faces []*face
-	came  []arrivals
+	came  []*arrivals
 	group *errgroup.Group
 	// failed ends when one of them cannot go on.
 	failed context.Context
@@ -273,7 +297,7 @@ type watchers struct {
 
 // startWatchers has all faces list and watch, and returns when all do.
 func startWatchers(ctx context.Context, j *journal, faces []*face) (*watchers, error) {
-	w := &watchers{faces: faces, came: make([]arrivals, len(faces))}
+	w := &watchers{faces: faces, came: make([]*arrivals, len(faces))}
 	w.group, w.failed = errgroup.WithContext(ctx)
 	var synced sync.WaitGroup
 	atOnce := make(chan struct{}, 16)
@@ -303,7 +327,7 @@ func startWatchers(ctx context.Context, j *journal, faces []*face) (*watchers, e
 const settle = 30 * time.Second
 
 // wait waits until all have seen everything.
-func (w *watchers) wait() ([]arrivals, error) {
+func (w *watchers) wait() ([]*arrivals, error) {
 	done := make(chan error, 1)
 	go func() { done <- w.group.Wait() }()
 	select {
