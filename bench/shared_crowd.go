@@ -149,7 +149,7 @@ func (c crowd) measure(ctx context.Context, db *postgres.Server, dir string) (ru
 	if err != nil {
 		return run, err
 	}
-	if err := j.keep(w.failed, crowdRate, func(ctx context.Context, i, number int) error {
+	if err := w.during(j, crowdRate, func(ctx context.Context, i, number int) error {
 		return notes.write(ctx, faces[i%len(faces)], i%crowdObjects, number)
 	}); err != nil {
 		return run, err

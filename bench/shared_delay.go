@@ -223,7 +223,7 @@ func (w way) measure(ctx context.Context, numbers *nextWrite, name string, count
 	if err != nil {
 		return nil, err
 	}
-	if err := j.keep(watching.failed, delayRate, func(ctx context.Context, i, number int) error {
+	if err := watching.during(j, delayRate, func(ctx context.Context, i, number int) error {
 		return all.write(ctx, w.writer, i%half, number)
 	}); err != nil {
 		return nil, err

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -175,7 +174,10 @@ func (j *journal) keep(ctx context.Context, rate float64, send func(ctx context.
 		select {
 		case <-time.After(due - time.Since(start)):
 		case <-ctx.Done():
-			return errors.Join(group.Wait(), context.Cause(ctx))
+			if err := group.Wait(); err != nil {
+				return err
+			}
+			return context.Cause(ctx)
 		}
 		group.Go(func() error {
 			j.sent[i].Store(j.now())
@@ -321,6 +323,16 @@ func startWatchers(ctx context.Context, j *journal, faces []*face) (*watchers, e
 		return nil, w.group.Wait()
 	}
 	return w, nil
+}
+
+// during keeps writing while they watch. What a watcher failed of comes before what
+// became of writes.
+func (w *watchers) during(j *journal, rate float64, send func(ctx context.Context, i, number int) error) error {
+	err := j.keep(w.failed, rate, send)
+	if cause := context.Cause(w.failed); cause != nil {
+		return cause
+	}
+	return err
 }
 
 // settle is how long the last events may take.
