@@ -83,6 +83,8 @@ type crowdRun struct {
 	Events   int     `json:"events"`
 	// Resumed is how many watches servers ended before their time.
 	Resumed int `json:"resumed"`
+	// Refused is how many requests were told to come later.
+	Refused int `json:"refused"`
 	// Processors that the servers used while nothing changed and while writes went
 	// out, and PostgreSQL and this program then.
 	QuietCPU    float64 `json:"quiet_cpus"`
@@ -164,6 +166,9 @@ func (c crowd) measure(ctx context.Context, db *postgres.Server, dir string) (ru
 	}
 	if run.MemoryMiB, err = servers.memory(); err != nil {
 		return run, err
+	}
+	for _, f := range faces {
+		run.Refused += int(f.refused.Load())
 	}
 	run.judge(j, came, quiet, before, after)
 	return run, nil

@@ -28,6 +28,8 @@ type face struct {
 	notes string
 	// user is whom a simulated member's API server speaks for.
 	user string
+	// refused is how often it was told to come later.
+	refused atomic.Int64
 }
 
 // noteData is what a note holds besides the number of its last write.
@@ -44,11 +46,28 @@ func newFace(title string, config *rest.Config, group string) (*face, error) {
 	return &face{title: title, http: client, notes: strings.TrimSuffix(config.Host, "/") + notesPath(group)}, nil
 }
 
-// open sends a request and returns the body of a good answer.
+// open sends a request and returns the body of a good answer. Like client-go it
+// comes again when it is told to come later.
 func (f *face) open(ctx context.Context, method, url string, body []byte) (io.ReadCloser, error) {
+	const patience = 10
+	for try := 0; ; try++ {
+		answer, later, err := f.openOnce(ctx, method, url, body)
+		if err == nil || later == 0 || try == patience {
+			return answer, err
+		}
+		f.refused.Add(1)
+		select {
+		case <-time.After(later):
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+func (f *face) openOnce(ctx context.Context, method, url string, body []byte) (answer io.ReadCloser, later time.Duration, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	req.Header.Set("Content-Type", "application/json")
 	if f.user != "" {
@@ -57,14 +76,17 @@ func (f *face) open(ctx context.Context, method, url string, body []byte) (io.Re
 	}
 	response, err := f.http.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.title, err)
+		return nil, 0, fmt.Errorf("%s: %w", f.title, err)
 	}
-	if response.StatusCode/100 != 2 {
-		defer response.Body.Close()
-		said, _ := io.ReadAll(io.LimitReader(response.Body, 1000))
-		return nil, fmt.Errorf("%s: %s: %s: %s", f.title, method, response.Status, said)
+	if response.StatusCode/100 == 2 {
+		return response.Body, 0, nil
 	}
-	return response.Body, nil
+	defer response.Body.Close()
+	said, _ := io.ReadAll(io.LimitReader(response.Body, 1000))
+	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && response.StatusCode == http.StatusTooManyRequests {
+		later = time.Duration(max(1, seconds)) * time.Second
+	}
+	return nil, later, fmt.Errorf("%s: %s: %s: %s", f.title, method, response.Status, said)
 }
 
 // document is what is read of objects and lists.

@@ -52,12 +52,12 @@ func writeDelays(w io.Writer, all []delay) {
 
 func writeCrowds(w io.Writer, all []crowdRun) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "servers\tmembers\twatchers\tsynced s\tevents /s\tp50\tp99\tmax ms\twrite p50\tp99 ms\tCPUs: quiet\twrites\tPostgreSQL\tdriver\tCPU ms per write\tµs per event\tMiB before\tin the end\tresumed\t")
+	fmt.Fprintln(t, "servers\tmembers\twatchers\tsynced s\tevents /s\tp50\tp99\tmax ms\twrite p50\tp99 ms\tCPUs: quiet\twrites\tPostgreSQL\tdriver\tCPU ms per write\tµs per event\tMiB before\tin the end\tresumed\trefused\t")
 	for _, c := range all {
-		fmt.Fprintf(t, "%d\t%d\t%d\t%.1f\t%.0f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.0f\t%.0f\t%.0f\t%d\t\n",
+		fmt.Fprintf(t, "%d\t%d\t%d\t%.1f\t%.0f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.0f\t%.0f\t%.0f\t%d\t%d\t\n",
 			c.Servers, c.Members, c.Members*c.Each, c.SyncSeconds, float64(c.Events)/float64(c.Writes)*crowdRate,
 			c.P50, c.P99, c.Max, c.WriteP50, c.WriteP99, c.QuietCPU, c.ServersCPU, c.PostgresCPU, c.DriverCPU,
-			c.WriteMillis, c.EventMicros, c.BeforeMiB, c.MemoryMiB, c.Resumed)
+			c.WriteMillis, c.EventMicros, c.BeforeMiB, c.MemoryMiB, c.Resumed, c.Refused)
 	}
 	t.Flush()
 }
