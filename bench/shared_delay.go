@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/dynamic"
@@ -46,6 +47,9 @@ type delay struct {
 	// Of a write.
 	WriteP50 float64 `json:"write_p50_ms"`
 	WriteP99 float64 `json:"write_p99_ms"`
+	// CPUs that everything used meanwhile: clusters, servers, databases and this
+	// program.
+	CPUs float64 `json:"cpus"`
 	// Resumed is how often the watch ended before its time.
 	Resumed int `json:"resumed"`
 }
@@ -223,6 +227,10 @@ func (w way) measure(ctx context.Context, numbers *nextWrite, name string, count
 	if err != nil {
 		return nil, err
 	}
+	used, began, err := treeAt()
+	if err != nil {
+		return nil, err
+	}
 	if err := watching.during(j, delayRate, func(ctx context.Context, i, number int) error {
 		return all.write(ctx, w.writer, i%half, number)
 	}); err != nil {
@@ -232,6 +240,11 @@ func (w way) measure(ctx context.Context, numbers *nextWrite, name string, count
 	if err != nil {
 		return nil, err
 	}
+	usedThen, ended, err := treeAt()
+	if err != nil {
+		return nil, err
+	}
+	cpus := (usedThen - used).Seconds() / ended.Sub(began).Seconds()
 	writes := j.writes()
 	for i, f := range w.watchers {
 		sent, acked := j.delays(came[i])
@@ -239,8 +252,14 @@ func (w way) measure(ctx context.Context, numbers *nextWrite, name string, count
 			Path: w.path, Writer: w.writer.title, Watcher: f.title,
 			P50: sent.ms(50), P99: sent.ms(99), Max: sent.ms(100),
 			AfterP50: acked.ms(50), AfterP99: acked.ms(99),
-			WriteP50: writes.ms(50), WriteP99: writes.ms(99), Resumed: came[i].resumed,
+			WriteP50: writes.ms(50), WriteP99: writes.ms(99), CPUs: cpus, Resumed: came[i].resumed,
 		})
 	}
 	return out, w.writer.clear(ctx)
+}
+
+// treeAt is the processor time of this process and all below it, and when that was.
+func treeAt() (time.Duration, time.Time, error) {
+	used, err := treeTime(os.Getpid())
+	return used, time.Now(), err
 }

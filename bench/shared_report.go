@@ -28,7 +28,7 @@ func writeDelays(w io.Writer, all []delay) {
 	}
 	p50, p99 := func(d delay) float64 { return d.P50 }, func(d delay) float64 { return d.P99 }
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "notes\twritten in\twatched in\tp50\tp99\tmax\tafter acknowledged p50\tp99\twrite p50\tp99\tto a cluster's own: p50\tp99\tresumed\t")
+	fmt.Fprintln(t, "notes\twritten in\twatched in\tp50\tp99\tmax\tafter acknowledged p50\tp99\twrite p50\tp99\tto a cluster's own: p50\tp99\tCPUs\tresumed\t")
 	var own line
 	for _, l := range order {
 		if l.path == withinCluster {
@@ -41,11 +41,12 @@ func writeDelays(w io.Writer, all []delay) {
 			longest = max(longest, d.Max)
 			resumed += d.Resumed
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.2f\t%.2f\t%d\t\n", l.path, rounds[l][0].Writer, l.watcher,
+		fmt.Fprintf(t, "%s\t%s\t%s\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.2f\t%.2f\t%.2f\t%d\t\n", l.path, rounds[l][0].Writer, l.watcher,
 			of(l, p50), of(l, p99), longest,
 			of(l, func(d delay) float64 { return d.AfterP50 }), of(l, func(d delay) float64 { return d.AfterP99 }),
 			of(l, func(d delay) float64 { return d.WriteP50 }), of(l, func(d delay) float64 { return d.WriteP99 }),
-			of(l, p50)/of(own, p50), of(l, p99)/of(own, p99), resumed)
+			of(l, p50)/of(own, p50), of(l, p99)/of(own, p99),
+			of(l, func(d delay) float64 { return d.CPUs }), resumed)
 	}
 	t.Flush()
 }
