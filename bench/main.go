@@ -143,17 +143,16 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 	}
+	var failed error // what was measured before is told all the same
 	if shared {
-		if err := r.measureShared(ctx, o, dir); err != nil {
-			return err
-		}
+		failed = r.measureShared(ctx, o, dir)
 	}
 	if o.json != "" {
 		if err := r.writeJSON(o.json); err != nil {
-			return fmt.Errorf("write figures: %w", err)
+			return errors.Join(failed, fmt.Errorf("write figures: %w", err))
 		}
 	}
-	return nil
+	return failed
 }
 
 func (r *report) measureStores(ctx context.Context, o options, clients []int, dir string) (err error) {

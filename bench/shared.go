@@ -44,26 +44,33 @@ func (r *report) measureShared(ctx context.Context, o options, dir string) (err 
 	defer func() { err = errors.Join(err, db.Stop()) }()
 
 	if o.what != sharedMembers {
-		if err := r.measureDelays(ctx, o, db, filepath.Join(dir, "islands")); err != nil {
-			return err
-		}
+		err := r.measureDelays(ctx, o, db, filepath.Join(dir, "islands"))
 		progress("")
 		fmt.Printf("\nShared APIs: %d writes at %d/s in one cluster, watched in all; milliseconds, medians of %d rounds\n\n",
 			delayWrites(o), delayRate, o.rounds)
 		writeDelays(os.Stdout, r.Delays)
+		if err != nil {
+			return err
+		}
 	}
 	if o.what != sharedDelay {
-		for i, c := range crowdPlan(crowds, o.scale) {
-			progress(c.String())
-			row, err := c.measure(ctx, db, filepath.Join(dir, fmt.Sprintf("crowd-%d", i)))
-			if err != nil {
-				return fmt.Errorf("%s: %w", c, err)
-			}
-			r.Crowds = append(r.Crowds, row)
-		}
+		err := r.measureCrowds(ctx, crowdPlan(crowds, o.scale), db, dir)
 		progress("")
 		fmt.Printf("\nSimulated members: %d shared objects, %d writes/s\n\n", crowdObjects, crowdRate)
 		writeCrowds(os.Stdout, r.Crowds)
+		return err
+	}
+	return nil
+}
+
+func (r *report) measureCrowds(ctx context.Context, plan []crowd, db *postgres.Server, dir string) error {
+	for i, c := range plan {
+		progress(c.String())
+		row, err := c.measure(ctx, db, filepath.Join(dir, fmt.Sprintf("crowd-%d", i)))
+		if err != nil {
+			return fmt.Errorf("%s: %w", c, err)
+		}
+		r.Crowds = append(r.Crowds, row)
 	}
 	return nil
 }

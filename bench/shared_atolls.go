@@ -239,9 +239,3 @@ func (f *face) serves(ctx context.Context) error {
 		return err
 	})
 }
-
-// clear deletes all notes.
-func (f *face) clear(ctx context.Context) error {
-	_, err := f.do(ctx, "DELETE", f.notes, nil)
-	return err
-}

@@ -85,6 +85,7 @@ type crowdRun struct {
 	Resumed int `json:"resumed"`
 	// Refused is how many requests were told to come later.
 	Refused int `json:"refused"`
+	disturbance
 	// Processors that the servers used while nothing changed and while writes went
 	// out, and PostgreSQL and this program then.
 	QuietCPU    float64 `json:"quiet_cpus"`
@@ -151,6 +152,10 @@ func (c crowd) measure(ctx context.Context, db *postgres.Server, dir string) (ru
 	if err != nil {
 		return run, err
 	}
+	observed, err := observeMachine()
+	if err != nil {
+		return run, err
+	}
 	if err := w.during(j, crowdRate, func(ctx context.Context, i, number int) error {
 		return notes.write(ctx, faces[i%len(faces)], i%crowdObjects, number)
 	}); err != nil {
@@ -158,6 +163,9 @@ func (c crowd) measure(ctx context.Context, db *postgres.Server, dir string) (ru
 	}
 	came, err := w.wait()
 	if err != nil {
+		return run, err
+	}
+	if _, run.disturbance, err = observed(); err != nil {
 		return run, err
 	}
 	after, err := servers.used(db)

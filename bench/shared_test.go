@@ -82,11 +82,11 @@ func TestDelaysAreComparedWithAClustersOwn(t *testing.T) {
 	writeDelays(&out, []delay{
 		{Path: throughClusters, Writer: "east", Watcher: "west", P50: 30, P99: 40, Max: 50, CPUs: 1},
 		{Path: withinCluster, Writer: "east", Watcher: "east", P50: 10, P99: 20, Max: 21},
-		{Path: throughClusters, Round: 1, Writer: "east", Watcher: "west", P50: 10, P99: 40, Max: 70, CPUs: 1.5, Resumed: 3},
+		{Path: throughClusters, Round: 1, Writer: "east", Watcher: "west", P50: 10, P99: 40, Max: 70, CPUs: 1.5, disturbance: disturbance{Stolen: 0.5}, Resumed: 3},
 	})
 	lines := strings.Split(out.String(), "\n")
 	if f := strings.Fields(lines[1]); !strings.Contains(lines[1], " 20.0 ") || !strings.Contains(lines[1], " 70.0 ") ||
-		strings.Join(f[len(f)-4:], " ") != "2.00 2.00 1.25 3" {
+		strings.Join(f[len(f)-6:], " ") != "2.00 2.00 1.25 0.00 0.25 3" {
 		t.Errorf("%q", lines[1])
 	}
 }
