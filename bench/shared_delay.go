@@ -114,7 +114,7 @@ func (r *report) measureDelays(ctx context.Context, o options, db *postgres.Serv
 			w := ways[(turn+round)%len(ways)]
 			progress(fmt.Sprintf("round %d of %d: %s", round+1, o.rounds, w.path))
 			settleDisk()
-			rows, err := w.measure(ctx, numbers, fmt.Sprintf("round-%d", round), delayWrites(o))
+			rows, err := w.measure(ctx, numbers, fmt.Sprintf("round-%d-%d", round, turn), delayWrites(o))
 			if err != nil {
 				return fmt.Errorf("%s: %w", w.path, err)
 			}
