@@ -114,6 +114,71 @@ func processTime(pid int) (time.Duration, error) {
 	return time.Duration(ticks) * 10 * time.Millisecond, nil
 }
 
+// disturbance is what a machine did besides what was measured, in processors:
+// other programs' work, and what its host gave to other machines.
+type disturbance struct {
+	Others float64 `json:"others_cpus"`
+	Stolen float64 `json:"stolen_cpus"`
+}
+
+// observeMachine begins to watch for disturbances; the function that it returns ends
+// that, and also tells how many processors this process and all below it used.
+func observeMachine() (end func() (own float64, d disturbance, err error), err error) {
+	began := time.Now()
+	busy, stolen, err := machineTime()
+	if err != nil {
+		return nil, err
+	}
+	used, err := treeTime(os.Getpid())
+	if err != nil {
+		return nil, err
+	}
+	return func() (own float64, d disturbance, err error) {
+		seconds := time.Since(began).Seconds()
+		busyThen, stolenThen, err := machineTime()
+		if err != nil {
+			return 0, d, err
+		}
+		usedThen, err := treeTime(os.Getpid())
+		if err != nil {
+			return 0, d, err
+		}
+		own = (usedThen - used).Seconds() / seconds
+		d.Others = max(0, (busyThen-busy).Seconds()/seconds-own)
+		d.Stolen = (stolenThen - stolen).Seconds() / seconds
+		return own, d, nil
+	}, nil
+}
+
+// machineTime is the time that all processors worked, and that they were kept from
+// working, since the machine started.
+func machineTime() (busy, stolen time.Duration, err error) {
+	raw, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, 0, fmt.Errorf("processor time of the machine: %w", err)
+	}
+	// cpu user nice system idle iowait irq softirq steal …, in hundredths of a second
+	line, _, _ := strings.Cut(string(raw), "\n")
+	fields := strings.Fields(line)
+	if len(fields) < 9 {
+		return 0, 0, fmt.Errorf("processor time of the machine: %q has too few fields", line)
+	}
+	for i, field := range fields[1:9] {
+		ticks, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0, 0, fmt.Errorf("processor time of the machine: %w", err)
+		}
+		switch t := time.Duration(ticks) * 10 * time.Millisecond; i {
+		case 3, 4: // idle
+		case 7:
+			stolen = t
+		default:
+			busy += t
+		}
+	}
+	return busy, stolen, nil
+}
+
 // settleDisk waits until what was written before is on the disk. Otherwise the
 // system that comes next would pay for its neighbour's pages.
 // Where there is no sync command, figures only scatter more.

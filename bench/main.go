@@ -6,6 +6,7 @@
 //	go run ./bench -what servers      upstream's generic control plane over etcd, atoll server
 //	go run ./bench -what postgres     etcd; Kine and Atoll on PostgreSQL
 //	go run ./bench -what scale        a million objects (not part of all)
+//	go run ./bench -what shared       APIs that clusters share (not part of all)
 //	go run ./bench -scale 0.1         a tenth of the work, for a first look
 //
 // Every workload is given to all systems in turn, and that is repeated for
@@ -29,6 +30,7 @@ import (
 
 	"github.com/atoll-dev/atoll/playground/atoll"
 	"github.com/atoll-dev/atoll/playground/child"
+	"github.com/atoll-dev/atoll/playground/member"
 )
 
 func main() {
@@ -36,13 +38,14 @@ func main() {
 	// gRPC tells of every connection that is closed while it is being made.
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, os.Stderr))
 	o := options{}
-	flag.StringVar(&o.what, "what", "all", "what to measure: stores, servers, postgres, all of these, or scale")
+	flag.StringVar(&o.what, "what", "all", "what to measure: stores, servers, postgres, all of these; or scale; or shared, of which shared-delay and shared-members are halves")
 	flag.StringVar(&o.clients, "clients", "1,64,256", "numbers of clients for the stores, separated by commas")
 	flag.IntVar(&o.rounds, "rounds", 3, "how often everything is repeated")
 	flag.Float64Var(&o.scale, "scale", 1, "share of the work to do")
 	flag.IntVar(&o.conns, "connections", 8, "gRPC connections that the clients share")
 	flag.IntVar(&o.listKeys, "list-keys", 20_000, "keys that are listed in pages of 500")
 	flag.IntVar(&o.objects, "objects", 10_000, "ConfigMaps that 64 clients create in an API server")
+	flag.StringVar(&o.members, "members", "10,30,100", "numbers of simulated members that share an API, separated by commas")
 	flag.StringVar(&o.dir, "dir", "", "directory for data, on the disk to measure (default: a temporary one, removed afterwards)")
 	flag.StringVar(&o.json, "json", "", "file to write all figures to")
 	flag.Parse()
@@ -56,20 +59,21 @@ func main() {
 }
 
 type options struct {
-	what, clients, dir, json         string
-	rounds, conns, listKeys, objects int
-	scale                            float64
+	what, clients, members, dir, json string
+	rounds, conns, listKeys, objects  int
+	scale                             float64
 }
 
 func roles() map[string]child.Role {
 	return map[string]child.Role{
-		etcdRole:       runEtcd,
-		atollRole:      runAtollKV,
-		inProcessRole:  runInProcess,
-		kineRole:       runKine,
-		scaleRole:      runScale,
-		upstreamRole:   runUpstream,
-		atoll.RoleName: atoll.Role,
+		etcdRole:        runEtcd,
+		atollRole:       runAtollKV,
+		inProcessRole:   runInProcess,
+		kineRole:        runKine,
+		scaleRole:       runScale,
+		upstreamRole:    runUpstream,
+		atoll.RoleName:  atoll.Role,
+		member.RoleName: member.Role,
 	}
 }
 
@@ -86,8 +90,9 @@ func run(ctx context.Context, o options) error {
 	servers := o.what == "servers" || o.what == "all"
 	onPostgres := o.what == "postgres" || o.what == "all"
 	scale := o.what == "scale"
-	if !stores && !servers && !onPostgres && !scale {
-		return fmt.Errorf("-what %q: must be stores, servers, postgres, all or scale", o.what)
+	shared := o.what == sharedBoth || o.what == sharedDelay || o.what == sharedMembers
+	if !stores && !servers && !onPostgres && !scale && !shared {
+		return fmt.Errorf("-what %q: must be stores, servers, postgres, all, scale, shared, shared-delay or shared-members", o.what)
 	}
 	dir := o.dir
 	if dir == "" {
@@ -138,12 +143,16 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 	}
+	var failed error // what was measured before is told all the same
+	if shared {
+		failed = r.measureShared(ctx, o, dir)
+	}
 	if o.json != "" {
 		if err := r.writeJSON(o.json); err != nil {
-			return fmt.Errorf("write figures: %w", err)
+			return errors.Join(failed, fmt.Errorf("write figures: %w", err))
 		}
 	}
-	return nil
+	return failed
 }
 
 func (r *report) measureStores(ctx context.Context, o options, clients []int, dir string) (err error) {

@@ -20,6 +20,9 @@ type report struct {
 	Costs    []cost        `json:"costs,omitempty"`
 	// Scale is of a large keyspace.
 	Scale []scaleStep `json:"scale,omitempty"`
+	// Shared APIs: delays from cluster to cluster, and many members.
+	Delays []delay    `json:"shared_delays,omitempty"`
+	Crowds []crowdRun `json:"shared_members,omitempty"`
 }
 
 func (r *report) writeJSON(file string) error {
