@@ -61,6 +61,9 @@ func (s *Server) announce(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make a client of the workspace: %w", err)
 	}
+	if err := shipMembersFlow(ctx, client); err != nil && ctx.Err() == nil {
+		klog.ErrorS(err, "Users of members share the requests of nobody in particular until this server starts again")
+	}
 	address := s.MemberAddress()
 	sum := sha256.Sum256([]byte(s.name))
 	a := &announcement{

@@ -86,6 +86,23 @@ func (p proxy) want(t *testing.T, status int, says, method, path, body, user str
 	}
 }
 
+// flow names the FlowSchema by which a request was counted.
+func (p proxy) flow(t *testing.T, path, user string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.url+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-Remote-User", user)
+	req.Header.Set("X-Remote-Group", "system:authenticated")
+	response, err := p.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	return response.Header.Get("X-Kubernetes-Pf-Flowschema-Uid")
+}
+
 // eventually asks until the answer has a status.
 func (p proxy) eventually(t *testing.T, status int, method, path, body, user string) {
 	t.Helper()
@@ -177,6 +194,18 @@ func TestMembersAreServed(t *testing.T) {
 	east.eventually(t, 200, "GET", objects, "", "system:serviceaccount:kube-system:generic-garbage-collector")
 	if _, err := kube.RbacV1().ClusterRoles().Get(ctx, "atoll:member-coordination", metav1.GetOptions{}); err != nil {
 		t.Error(err)
+	}
+
+	// Members' users have a share of requests of their own.
+	if flow, err := kube.FlowcontrolV1().FlowSchemas().Get(ctx, "atoll-members", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	} else {
+		eventually(t, "requests of members are counted by it", func(ctx context.Context) error {
+			if got := east.flow(t, objects, "alice"); got != string(flow.UID) {
+				return fmt.Errorf("counted by %s, not %s", got, flow.UID)
+			}
+			return nil
+		})
 	}
 
 	// What else there is: nothing.
