@@ -81,7 +81,8 @@ func testFaults(t *testing.T, s *playground.Server, which pgproxy.Database, faul
 		kvtest.Concurrent(t, seed, 12, calls, func(t testing.TB) kv.Keyspace {
 			var entries []kv.Keyspace
 			for i := range 2 {
-				db := openURL(t, through(t, p, s, fmt.Sprintf("server%d", i)), option)
+				// How long it takes is not the question, also on a machine that stalls.
+				db := openURL(t, through(t, p, s, fmt.Sprintf("server%d", i)), option, WithTimeout(time.Minute))
 				entries = append(entries, openStore(t, db, mvcc.Options{}))
 			}
 			p.Set(faults)

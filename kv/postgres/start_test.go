@@ -27,7 +27,8 @@ func testSimultaneousStarts(t *testing.T, d *database) {
 		for i := range 8 {
 			wg.Go(func() {
 				<-begin
-				db, err := Open(t.Context(), d.url, option, WithMaxConns(4))
+				// How long it takes is not the question, also on a machine that stalls.
+				db, err := Open(t.Context(), d.url, option, WithMaxConns(4), WithTimeout(time.Minute))
 				if err != nil {
 					t.Errorf("server %d: %v", i, err)
 					return
