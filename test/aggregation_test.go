@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -47,6 +48,12 @@ func TestAMemberAggregates(t *testing.T) {
 		}
 	})
 	f.kubectl(t, "east", "wait", "apiservice/v1.echo.test.atoll.dev", "--for=condition=Available", "--timeout=60s")
+
+	// The member tells that the server answers before it sends anybody there.
+	eventually(t, 30*time.Second, "the member passes requests on", func(ctx context.Context) error {
+		_, err := f.tryKubectl(ctx, "east", "", "get", "--raw", "/apis/echo.test.atoll.dev/v1/namespaces/echo/echoes")
+		return err
+	})
 
 	// What such a server is to verify proxies by, as the member tells.
 	published, err := f.client(t, "east").CoreV1().ConfigMaps("kube-system").Get(t.Context(), "extension-apiserver-authentication", metav1.GetOptions{})
