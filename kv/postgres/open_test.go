@@ -46,7 +46,8 @@ func TestOpenAmidFaults(t *testing.T) {
 			d.proxy.Set(pgproxy.Faults{Fail: 0.02, Cut: 0.005})
 			schema := d.schema(t)
 			for range 8 {
-				openURL(t, d.url, schema).Close()
+				// A machine that stalls may take longer than the usual ten seconds.
+				openURL(t, d.url, schema, WithTimeout(time.Minute)).Close()
 			}
 			if got := d.proxy.Counts(); got["failed "+pgproxy.Serialization] == 0 {
 				t.Error("nothing failed:", got)
