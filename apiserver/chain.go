@@ -81,7 +81,7 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (fron
 		return nil, nil, err
 	}
 	apiExtensions.GenericConfig.RESTOptionsGetter = storage.options(apiExtensions.GenericConfig.RESTOptionsGetter)
-	apiExtensions.ExtraConfig.CRDRESTOptionsGetter = storage.options(apiExtensions.ExtraConfig.CRDRESTOptionsGetter)
+	apiExtensions.ExtraConfig.CRDRESTOptionsGetter = storage.customOptions(apiExtensions.ExtraConfig.CRDRESTOptionsGetter, cfg.CompactionInterval)
 
 	aggregator, err := controlplaneapiserver.CreateAggregatorConfig(*generic, opts, informers, serviceResolver,
 		controlPlane.ProxyTransport, controlPlane.PeerProxy, initializers)

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,15 +85,35 @@ func (s *keyspaceStorage) options(upstream generic.RESTOptionsGetter) generic.RE
 	return restOptions{upstream: upstream, storage: s}
 }
 
+// customHistory is how far back watches of custom resources go on from memory.
+// Clusters share such resources: one that was cut off may come back by way of
+// another server, which has seen all the events that it missed, and upstream's
+// minute and a quarter would send its clients away to list everything anew.
+const customHistory = 5 * time.Minute
+
+// customOptions is options for custom resources. No more is remembered than the
+// keyspace keeps.
+func (s *keyspaceStorage) customOptions(upstream generic.RESTOptionsGetter, retention time.Duration) generic.RESTOptionsGetter {
+	return restOptions{upstream: upstream, storage: s, history: min(customHistory, cmp.Or(retention, customHistory))}
+}
+
 type restOptions struct {
 	upstream generic.RESTOptionsGetter
 	storage  *keyspaceStorage
+	// history is how far back watches go on from memory, if that is further than
+	// upstream has it.
+	history time.Duration
 }
 
 func (o restOptions) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
 	opts, err := o.upstream.GetRESTOptions(resource, example)
 	if err != nil {
 		return opts, err
+	}
+	if cfg := opts.StorageConfig; cfg != nil && cfg.EventsHistoryWindow < o.history {
+		longer := *cfg
+		longer.EventsHistoryWindow = o.history
+		opts.StorageConfig = &longer
 	}
 	opts.Decorator = o.storage.cached
 	if resource.Resource == "events" && (resource.Group == "" || resource.Group == "events.k8s.io") {

@@ -45,6 +45,7 @@ func main() {
 	flag.IntVar(&o.conns, "connections", 8, "gRPC connections that the clients share")
 	flag.IntVar(&o.listKeys, "list-keys", 20_000, "keys that are listed in pages of 500")
 	flag.IntVar(&o.objects, "objects", 10_000, "ConfigMaps that 64 clients create in an API server")
+	flag.IntVar(&o.rate, "rate", 100, "writes in a second while the delays of a shared API are measured")
 	flag.StringVar(&o.members, "members", "10,30,100", "numbers of simulated members that share an API, separated by commas")
 	flag.StringVar(&o.dir, "dir", "", "directory for data, on the disk to measure (default: a temporary one, removed afterwards)")
 	flag.StringVar(&o.json, "json", "", "file to write all figures to")
@@ -59,9 +60,9 @@ func main() {
 }
 
 type options struct {
-	what, clients, members, dir, json string
-	rounds, conns, listKeys, objects  int
-	scale                             float64
+	what, clients, members, dir, json      string
+	rounds, conns, listKeys, objects, rate int
+	scale                                  float64
 }
 
 func roles() map[string]child.Role {

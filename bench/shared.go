@@ -47,7 +47,7 @@ func (r *report) measureShared(ctx context.Context, o options, dir string) (err 
 		err := r.measureDelays(ctx, o, db, filepath.Join(dir, "islands"))
 		progress("")
 		fmt.Printf("\nShared APIs: %d writes at %d/s in one cluster, watched in all; milliseconds, medians of %d rounds\n\n",
-			delayWrites(o), delayRate, o.rounds)
+			delayWrites(o), o.rate, o.rounds)
 		writeDelays(os.Stdout, r.Delays)
 		if err != nil {
 			return err

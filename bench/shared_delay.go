@@ -20,9 +20,6 @@ import (
 // The delay from a write in one cluster to the event in another: three real
 // clusters, a server of Atoll in each, one PostgreSQL.
 
-// delayRate is how many writes there are in a second.
-const delayRate = 100
-
 func delayWrites(o options) int { return max(100, int(2000*o.scale)) }
 
 // islands are the members. Writes are made in the first.
@@ -114,7 +111,7 @@ func (r *report) measureDelays(ctx context.Context, o options, db *postgres.Serv
 			w := ways[(turn+round)%len(ways)]
 			progress(fmt.Sprintf("round %d of %d: %s", round+1, o.rounds, w.path))
 			settleDisk()
-			rows, err := w.measure(ctx, numbers, fmt.Sprintf("round-%d-%d", round, turn), delayWrites(o))
+			rows, err := w.measure(ctx, numbers, fmt.Sprintf("round-%d-%d", round, turn), delayWrites(o), o.rate)
 			if err != nil {
 				return fmt.Errorf("%s: %w", w.path, err)
 			}
@@ -212,7 +209,7 @@ func servedFace(ctx context.Context, title string, config *rest.Config, group st
 
 // measure creates as many notes as half of the writes and changes each once, and
 // tells what each watcher saw.
-func (w way) measure(ctx context.Context, numbers *nextWrite, name string, count int) (out []delay, err error) {
+func (w way) measure(ctx context.Context, numbers *nextWrite, name string, count, rate int) (out []delay, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	half := count / 2
@@ -231,7 +228,7 @@ func (w way) measure(ctx context.Context, numbers *nextWrite, name string, count
 	if err != nil {
 		return nil, err
 	}
-	if err := watching.during(j, delayRate, func(ctx context.Context, i, number int) error {
+	if err := watching.during(j, float64(rate), func(ctx context.Context, i, number int) error {
 		return all.write(ctx, w.writer, i%half, number)
 	}); err != nil {
 		return nil, err

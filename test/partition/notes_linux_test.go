@@ -130,10 +130,9 @@ func startWriter(t *testing.T, client dynamic.ResourceInterface, prefix string) 
 			case <-tick.C:
 			}
 			name := fmt.Sprintf("%s-%02d", prefix, i%names)
-			written, err := write(ctx, client, have[name], name, strconv.Itoa(i))
-			if ctx.Err() != nil {
-				return
-			}
+			// A write that has begun is waited for: it may have happened, and then
+			// those who watch see it.
+			written, err := write(context.WithoutCancel(ctx), client, have[name], name, strconv.Itoa(i))
 			w.mu.Lock()
 			if err != nil {
 				w.errors = append(w.errors, err)
