@@ -54,6 +54,44 @@ type ClusterSpec struct {
 	// +optional
 	// +kubebuilder:default="5m"
 	EvictAfter *metav1.Duration `json:"evictAfter,omitempty"`
+	// Syncer says how the cluster's syncer works.
+	// +optional
+	Syncer *SyncerSpec `json:"syncer,omitempty"`
+}
+
+// SyncerSpec says how a cluster's syncer works.
+type SyncerSpec struct {
+	// MaxDeletePercent is how much of what the fleet keeps in the cluster may be
+	// removed within DeletionWindow because decisions changed, or types went; a few
+	// objects (MinDeletions) always may. Beyond that nothing is removed until a person
+	// allows it: `atoll clusters allow-deletions`. 100 switches this off.
+	// +optional
+	// +kubebuilder:default=20
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	MaxDeletePercent *int32 `json:"maxDeletePercent,omitempty"`
+}
+
+// What bounds removals where a Cluster does not say.
+const (
+	DefaultMaxDeletePercent = 20
+	MinDeletions            = 10
+	DeletionWindow          = 5 * time.Minute
+)
+
+// MaxDeletePercent gives the bound that holds for the cluster.
+func (c *Cluster) MaxDeletePercent() int32 {
+	if c.Spec.Syncer == nil || c.Spec.Syncer.MaxDeletePercent == nil {
+		return DefaultMaxDeletePercent
+	}
+	return *c.Spec.Syncer.MaxDeletePercent
+}
+
+// DeletionsAllowed tells whether a person lets removals through at this time,
+// however many they are.
+func (c *Cluster) DeletionsAllowed(now time.Time) bool {
+	until, err := time.Parse(time.RFC3339, c.Annotations[AllowDeletionsAnnotation])
+	return err == nil && now.Before(until)
 }
 
 // SecretReference names a Secret.
@@ -66,8 +104,8 @@ type SecretReference struct {
 
 // ClusterStatus is what the fleet sees of a Cluster.
 type ClusterStatus struct {
-	// Conditions: Ready (see the Reason constants) and, while a deleted Cluster
-	// still holds objects, Leaving.
+	// Conditions: Ready (see the Reason constants); while a deleted Cluster still
+	// holds objects, Leaving; and DeletionsHalted.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -111,6 +149,15 @@ type NodeCount struct {
 const (
 	ClusterReady   = "Ready"
 	ClusterLeaving = "Leaving"
+	// ClusterDeletionsHalted is the syncer's: it would have to remove more at once than
+	// the Cluster allows, and waits for a person.
+	ClusterDeletionsHalted = "DeletionsHalted"
+)
+
+// Reasons of a Cluster's DeletionsHalted condition.
+const (
+	ReasonTooManyDeletions = "TooManyDeletions"
+	ReasonWithinBounds     = "WithinBounds"
 )
 
 // Reasons of a Cluster's Ready condition; the names are kcp's.
