@@ -125,6 +125,9 @@ func servedKinds(d discovery.DiscoveryInterface) ([]interpret.Kind, error) {
 	var out []interpret.Kind
 	lists := map[string]*metav1.APIResourceList{}
 	for _, k := range interpret.Kinds() {
+		if k.ClusterScoped {
+			continue // bindings have namespaces
+		}
 		gv := k.GroupVersion().String()
 		list, ok := lists[gv]
 		if !ok {

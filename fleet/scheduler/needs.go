@@ -89,7 +89,7 @@ func (s *scheduler) learn(k interpret.Kind, obj *unstructured.Unstructured) (cha
 	user := refOf(k.GroupKind(), obj)
 	now := make([]object, 0, len(refs))
 	for _, ref := range refs {
-		now = append(now, object{ref.GroupKind, types.NamespacedName{Namespace: user.Namespace, Name: ref.Name}})
+		now = append(now, object{ref.GroupKind, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}})
 	}
 	if labels := k.PodLabels(obj); len(labels) > 0 {
 		service := schema.GroupKind{Kind: "Service"}

@@ -191,7 +191,9 @@ func (s *scheduler) fleet() []placement.Cluster {
 // request asks placement about one object.
 func (s *scheduler) request(k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) placement.Request {
 	r := placement.Request{Clusters: s.fleet(), Now: s.Clock.Now()}
-	r.Object.Replicas, r.Object.Divided = k.Replicas(obj)
+	if k.DefaultMode == interpret.Divided {
+		r.Object.Replicas, r.Object.Divided = k.Replicas(obj)
+	}
 	r.Object.Finished = k.Finished(obj)
 	if b != nil {
 		for _, c := range b.Spec.Clusters {
