@@ -132,8 +132,26 @@ type ClusterStatus struct {
 	// requests on. It is read from members that are to serve a SharedAPI.
 	// +optional
 	FrontProxy *FrontProxy `json:"frontProxy,omitempty"`
+	// Types is what was last read of the types that the member serves.
+	// +optional
+	Types *TypesSeen `json:"types,omitempty"`
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+}
+
+// TypesSeen is what was read of the types that a member serves.
+type TypesSeen struct {
+	// Digest changes with anything that placement goes by: which types and versions the
+	// member serves, and their fields.
+	Digest string `json:"digest"`
+	// Imported counts the APIResourceImports of the cluster.
+	Imported int32 `json:"imported"`
+	// LastReadTime is when the types were last read in full. It is refreshed when
+	// something changes and about every ten minutes.
+	LastReadTime metav1.Time `json:"lastReadTime"`
+	// Message says what could not be read and what to do about it.
+	// +optional
+	Message string `json:"message,omitempty"`
 }
 
 // NodeCount counts the nodes of a cluster.

@@ -1,7 +1,8 @@
 // Package v1alpha1 holds the nouns of the fleet: the Cluster that a person
 // registers, the ResourceBinding that says where one object runs, why, and what
-// each cluster reports of it, and the SharedAPI that has clusters serve API groups
-// of the control plane.
+// each cluster reports of it, the SharedAPI that has clusters serve API groups of
+// the control plane, and the types that clusters serve: as an APIResourceImport of
+// each, as the NegotiatedAPIResource of all, and the TypePolicy that publishes it.
 //
 // +kubebuilder:object:generate=true
 // +groupName=fleet.atoll.dev
@@ -29,6 +30,10 @@ var (
 	ClusterResourceBindingResource = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "clusterresourcebindings"}
 	ResourceBindingResource        = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "resourcebindings"}
 	SharedAPIResource              = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "sharedapis"}
+
+	APIResourceImportResource     = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "apiresourceimports"}
+	NegotiatedAPIResourceResource = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "negotiatedapiresources"}
+	TypePolicyResource            = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "typepolicies"}
 )
 
 //go:embed crds/*.yaml
