@@ -54,6 +54,16 @@ type ClusterSpec struct {
 	// +optional
 	// +kubebuilder:default="5m"
 	EvictAfter *metav1.Duration `json:"evictAfter,omitempty"`
+	// Taints keep away, or drive away, objects whose policy does not tolerate them.
+	// +optional
+	// +listType=map
+	// +listMapKey=key
+	// +listMapKey=effect
+	// +kubebuilder:validation:MaxItems=64
+	Taints []Taint `json:"taints,omitempty"`
+	// Limits bound what the fleet puts into the cluster.
+	// +optional
+	Limits *ClusterLimits `json:"limits,omitempty"`
 }
 
 // SecretReference names a Secret.

@@ -1,6 +1,7 @@
 // Package v1alpha1 holds the nouns of the fleet: the Cluster that a person
 // registers, the ResourceBinding that says where one object runs, why, and what
-// each cluster reports of it, and the SharedAPI that has clusters serve API groups
+// each cluster reports of it, the Placement and ClusterPlacement that decide that,
+// and the SharedAPI that has clusters serve API groups
 // of the control plane.
 //
 // +kubebuilder:object:generate=true
@@ -25,9 +26,11 @@ const Version = "v1alpha1"
 
 // The resources of the group, as clients address them.
 var (
-	ClusterResource         = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "clusters"}
-	ResourceBindingResource = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "resourcebindings"}
-	SharedAPIResource       = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "sharedapis"}
+	ClusterResource          = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "clusters"}
+	ResourceBindingResource  = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "resourcebindings"}
+	PlacementResource        = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "placements"}
+	ClusterPlacementResource = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "clusterplacements"}
+	SharedAPIResource        = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "sharedapis"}
 )
 
 //go:embed crds/*.yaml
