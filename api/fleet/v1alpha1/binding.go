@@ -82,7 +82,38 @@ type ResourceBindingSpec struct {
 	// goes along), so that the shares are only what the object begins with there.
 	// +optional
 	ScaledBy *Requirer `json:"scaledBy,omitempty"`
+	// Policy that decided, and why this one. Absent for what merely follows.
+	// +optional
+	Policy *PolicyReference `json:"policy,omitempty"`
+	// Overrides that apply in some clusters; the shares say which, by position.
+	// +optional
+	// +listType=atomic
+	Overrides []Override `json:"overrides,omitempty"`
+	// Suspend: the syncers neither write nor delete the object.
+	// +optional
+	Suspend bool `json:"suspend,omitempty"`
+	// Drift says what the syncers do about changes that somebody makes in a cluster;
+	// empty is Correct.
+	// +optional
+	Drift DriftPolicy `json:"drift,omitempty"`
 }
+
+// PolicyReference names what decided about an object.
+type PolicyReference struct {
+	// Kind: Placement, ClusterPlacement, or Default for what holds without any.
+	Kind string `json:"kind"`
+	// +optional
+	Name string `json:"name,omitempty"`
+	// +optional
+	UID types.UID `json:"uid,omitempty"`
+	// +optional
+	Generation int64 `json:"generation,omitempty"`
+	// Why this policy and no other, and what a label decided instead of it.
+	Why string `json:"why"`
+}
+
+// PolicyDefault is the Kind of a PolicyReference where no policy is concerned.
+const PolicyDefault = "Default"
 
 // MaxRequirers is how many users a binding names. A PriorityClass may have
 // thousands; a binding that listed them all would be written with each.
@@ -126,6 +157,15 @@ type ClusterShare struct {
 	// Message says the same in a sentence.
 	// +optional
 	Message string `json:"message,omitempty"`
+	// OrdinalStart is the first ordinal of the share, of kinds whose replicas are
+	// numbered. Ranges of clusters do not overlap.
+	// +optional
+	OrdinalStart *int32 `json:"ordinalStart,omitempty"`
+	// Overrides are the positions, in the binding's overrides, of those that apply
+	// here, in order.
+	// +optional
+	// +listType=atomic
+	Overrides []int32 `json:"overrides,omitempty"`
 }
 
 // ResourceBindingStatus is what became of the decision. Each syncer owns its own
@@ -247,6 +287,17 @@ func (b *ResourceBinding) Share(cluster string) (ClusterShare, bool) {
 		}
 	}
 	return ClusterShare{}, false
+}
+
+// OverridesOf gives the overrides of a share, in the order in which they apply.
+func (b *ResourceBinding) OverridesOf(share ClusterShare) []Override {
+	var out []Override
+	for _, i := range share.Overrides {
+		if i >= 0 && int(i) < len(b.Spec.Overrides) {
+			out = append(out, b.Spec.Overrides[i])
+		}
+	}
+	return out
 }
 
 // State gives what a cluster reports.

@@ -57,6 +57,16 @@ type ClusterSpec struct {
 	// Syncer says how the cluster's syncer works.
 	// +optional
 	Syncer *SyncerSpec `json:"syncer,omitempty"`
+	// Taints keep away, or drive away, objects whose policy does not tolerate them.
+	// +optional
+	// +listType=map
+	// +listMapKey=key
+	// +listMapKey=effect
+	// +kubebuilder:validation:MaxItems=64
+	Taints []Taint `json:"taints,omitempty"`
+	// Limits bound what the fleet puts into the cluster.
+	// +optional
+	Limits *ClusterLimits `json:"limits,omitempty"`
 }
 
 // SyncerSpec says how a cluster's syncer works.

@@ -1,8 +1,9 @@
 // Package v1alpha1 holds the nouns of the fleet: the Cluster that a person
 // registers, the ResourceBinding that says where one object runs, why, and what
-// each cluster reports of it, the SharedAPI that has clusters serve API groups of
-// the control plane, and the types that clusters serve: as an APIResourceImport of
-// each, as the NegotiatedAPIResource of all, and the TypePolicy that publishes it.
+// each cluster reports of it, the Placement and ClusterPlacement that decide that,
+// the SharedAPI that has clusters serve API groups of the control plane, and the
+// types that clusters serve: as an APIResourceImport of each, as the
+// NegotiatedAPIResource of all, and the TypePolicy that publishes it.
 //
 // +kubebuilder:object:generate=true
 // +groupName=fleet.atoll.dev
@@ -34,6 +35,9 @@ var (
 	APIResourceImportResource     = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "apiresourceimports"}
 	NegotiatedAPIResourceResource = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "negotiatedapiresources"}
 	TypePolicyResource            = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "typepolicies"}
+
+	PlacementResource        = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "placements"}
+	ClusterPlacementResource = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "clusterplacements"}
 )
 
 //go:embed crds/*.yaml

@@ -66,6 +66,10 @@ const (
 
 // What people write on objects in the control plane.
 const (
+	// ClusterLabel on an object, or on a namespace for all that is in it, names the
+	// one cluster where it is to run. It comes before what policies say about that;
+	// an object's own before its namespace's.
+	ClusterLabel = Group + "/cluster"
 	// AdoptAnnotation ("true") on an object lets syncers take over an object of
 	// the same name that already exists in a member.
 	AdoptAnnotation = Group + "/adopt"
