@@ -106,3 +106,14 @@ func (t *Term) BindingNow(ctx context.Context, key types.NamespacedName) (*v1alp
 	}
 	return b, nil
 }
+
+// BindingIdentity is the metadata by which one binding, and no other of its name, is
+// written to by server-side apply: with the UID, an apply never makes a binding that
+// somebody deleted.
+func BindingIdentity(b *v1alpha1.ResourceBinding) map[string]any {
+	out := map[string]any{"name": b.Name, "uid": string(b.UID)}
+	if b.Namespace != "" {
+		out["namespace"] = b.Namespace
+	}
+	return out
+}

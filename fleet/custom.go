@@ -2,16 +2,12 @@ package fleet
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -219,57 +215,3 @@ func verdict(i *v1alpha1.APIResourceImport) [2]metav1.ConditionStatus {
 	return [2]metav1.ConditionStatus{conditionOf(i.Status.Conditions, v1alpha1.ImportAvailable).Status,
 		conditionOf(i.Status.Conditions, v1alpha1.ImportCompatible).Status}
 }
-
-// errUnknowable: whether an object exists cannot be found out now.
-var errUnknowable = errors.New("the control plane does not serve the type now")
-
-// Live gives an object of the control plane as it is now, past the cache, or nil if
-// it is gone: because there is none of its name, or because its type is gone, with
-// which the API server deletes all of it. That the type is not served, as happens
-// while a server starts, is an error.
-func (t *Term) Live(ctx context.Context, gvr schema.GroupVersionResource, gk schema.GroupKind, key types.NamespacedName) (*unstructured.Unstructured, error) {
-	obj, err := t.Dynamic.Resource(gvr).Namespace(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-	switch {
-	case err == nil:
-		return obj, nil
-	case !apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("read %s %s: %w", gk, keyOf(key), err)
-	case !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
-		return nil, nil
-	}
-	gone, err := t.TypeGone(ctx, gk)
-	if err != nil {
-		return nil, err
-	}
-	if !gone {
-		return nil, fmt.Errorf("read %s %s: %w", gk, keyOf(key), errUnknowable)
-	}
-	return nil, nil
-}
-
-// TypeGone tells whether a kind was a custom one and its CRD is gone, asked for
-// live. A kind of the table that this control plane does not serve is not gone: it
-// may be switched on again.
-func (t *Term) TypeGone(ctx context.Context, gk schema.GroupKind) (bool, error) {
-	if _, known := t.types.defines(gk); known {
-		return false, nil
-	}
-	if k, known := interpret.BuiltIn().Find(gk); known && !addOn(k.Group) {
-		return false, nil
-	}
-	crds, err := t.Dynamic.Resource(crdResource()).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return false, fmt.Errorf("make sure that type %s is gone: %w", gk, err)
-	}
-	for i := range crds.Items {
-		group, _, _ := unstructured.NestedString(crds.Items[i].Object, "spec", "group")
-		kind, _, _ := unstructured.NestedString(crds.Items[i].Object, "spec", "names", "kind")
-		if group == gk.Group && kind == gk.Kind {
-			return false, nil
-		}
-	}
-	return true, nil
-}
-
-// addOn tells whether kinds of a group in the table come from CRDs in any cluster.
-func addOn(group string) bool { return group == "gateway.networking.k8s.io" }
