@@ -93,16 +93,16 @@ func (t *Term) BindingNow(ctx context.Context, key types.NamespacedName) (*v1alp
 	u, err := t.BindingAPI(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		if apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
-			return nil, fmt.Errorf("read binding %s: the control plane does not serve bindings now: %w", keyOf(key), err)
+			return nil, fmt.Errorf("read binding %s: the control plane does not serve bindings now: %w", CacheKey(key), err)
 		}
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read binding %s: %w", keyOf(key), err)
+		return nil, fmt.Errorf("read binding %s: %w", CacheKey(key), err)
 	}
 	b := &v1alpha1.ResourceBinding{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, b); err != nil {
-		return nil, fmt.Errorf("read binding %s: %w", keyOf(key), err)
+		return nil, fmt.Errorf("read binding %s: %w", CacheKey(key), err)
 	}
 	return b, nil
 }

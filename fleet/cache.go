@@ -25,9 +25,9 @@ const (
 	byKind    = "kind"
 )
 
-// keyOf gives the key of an object in a cache: its name, after its namespace if it
-// has one.
-func keyOf(name types.NamespacedName) string {
+// CacheKey gives the key of an object in a cache: its name, after its namespace if
+// it has one.
+func CacheKey(name types.NamespacedName) string {
 	if name.Namespace == "" {
 		return name.Name
 	}

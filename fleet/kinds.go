@@ -307,7 +307,7 @@ func (t *Term) Object(gk schema.GroupKind, key types.NamespacedName) (*unstructu
 	if !served {
 		return nil, false
 	}
-	item, found, err := e.informer.GetStore().GetByKey(keyOf(key))
+	item, found, err := e.informer.GetStore().GetByKey(CacheKey(key))
 	if err != nil || !found {
 		return nil, false
 	}

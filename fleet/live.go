@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -44,7 +45,7 @@ func (t *Term) Live(ctx context.Context, k interpret.Kind, key types.NamespacedN
 	case err == nil:
 		return obj, nil
 	case !apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("read %s %s: %w", k.Kind, keyOf(key), err)
+		return nil, fmt.Errorf("read %s %s: %w", k.Kind, CacheKey(key), err)
 	case !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
 		return nil, nil
 	}
@@ -53,7 +54,7 @@ func (t *Term) Live(ctx context.Context, k interpret.Kind, key types.NamespacedN
 		return nil, err
 	}
 	if !gone {
-		return nil, fmt.Errorf("read %s %s: %w", k.Kind, keyOf(key), errNotServed)
+		return nil, fmt.Errorf("read %s %s: %w", k.Kind, CacheKey(key), errNotServed)
 	}
 	return nil, nil
 }
@@ -65,7 +66,7 @@ func (t *Term) TypeGone(ctx context.Context, k interpret.Kind) (bool, error) {
 	if _, known := t.types.defines(k.GroupKind()); known {
 		return false, nil
 	}
-	if builtIn, known := interpret.BuiltIn().Find(k.GroupKind()); known && !addOn(builtIn.Group) {
+	if Native(k.GroupKind()) {
 		return false, nil
 	}
 	name := k.GVR().GroupResource().String()
@@ -79,5 +80,16 @@ func (t *Term) TypeGone(ctx context.Context, k interpret.Kind) (bool, error) {
 	return true, nil
 }
 
-// addOn tells whether kinds of a group in the table come from CRDs in any cluster.
-func addOn(group string) bool { return group == "gateway.networking.k8s.io" }
+// TypeGoing tells whether a kind is a custom one whose CRD is gone or on its way
+// out, as the caches have it: then its objects went with it, asked for or not.
+func (t *Term) TypeGoing(gk schema.GroupKind) bool {
+	c, known := t.types.defines(gk)
+	return known && c.DeletionTimestamp != nil || !known && !Native(gk)
+}
+
+// Native tells whether a kind of the table is built into API servers. The others
+// come from CRDs in any cluster.
+func Native(gk schema.GroupKind) bool {
+	_, known := interpret.BuiltIn().Find(gk)
+	return known && gk.Group != "gateway.networking.k8s.io"
+}

@@ -315,6 +315,11 @@ func (b *ResourceBinding) Key() types.NamespacedName {
 	return types.NamespacedName{Namespace: b.Namespace, Name: b.Name}
 }
 
+// ObjectName names the object that the binding is about.
+func (b *ResourceBinding) ObjectName() types.NamespacedName {
+	return types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Resource.Name}
+}
+
 // BindingResource gives the resource that the bindings of a namespace's objects
 // are, or with "" those of objects without a namespace.
 func BindingResource(namespace string) schema.GroupVersionResource {
