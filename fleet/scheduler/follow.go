@@ -51,7 +51,7 @@ func (s *scheduler) follow(ctx context.Context, k interpret.Kind, o object, obj 
 	}
 	p := proposal{requiredBy: requirers(o, users), condition: metav1.Condition{Type: v1alpha1.BindingScheduled, Status: metav1.ConditionTrue,
 		Reason: ReasonRequired, Message: "follows what needs it"}}
-	p.shares = s.withUsers(asked, users)
+	p.shares = s.withUsers(asked, users, o.GroupKind == scalerKind())
 	if b != nil && (k.KeepsData || undecided) {
 		p.shares = s.withKept(p.shares, b, k.KeepsData)
 	}
@@ -90,8 +90,9 @@ func requirers(o object, users []object) []v1alpha1.Requirer {
 	return out
 }
 
-// withUsers adds the clusters of an object's users.
-func (s *scheduler) withUsers(shares []v1alpha1.ClusterShare, users []object) []v1alpha1.ClusterShare {
+// withUsers adds the clusters of an object's users. A scaler's share says how many
+// replicas of what it scales its cluster has, by which its bounds are divided.
+func (s *scheduler) withUsers(shares []v1alpha1.ClusterShare, users []object, scaler bool) []v1alpha1.ClusterShare {
 	have := clustersIn(shares)
 	for _, user := range users {
 		ub, ok := s.Binding(user.binding())
@@ -101,8 +102,12 @@ func (s *scheduler) withUsers(shares []v1alpha1.ClusterShare, users []object) []
 		for _, c := range ub.Spec.Clusters {
 			if !have[c.Name] {
 				have[c.Name] = true
-				shares = append(shares, v1alpha1.ClusterShare{Name: c.Name, Reason: ReasonRequired,
-					Message: fmt.Sprintf("%s %s needs it", user.Kind, user.Name)})
+				share := v1alpha1.ClusterShare{Name: c.Name, Reason: ReasonRequired,
+					Message: fmt.Sprintf("%s %s needs it", user.Kind, user.Name)}
+				if scaler {
+					share.Replicas = c.Replicas
+				}
+				shares = append(shares, share)
 			}
 		}
 	}
@@ -179,9 +184,8 @@ func (s *scheduler) rooted(o object, seen map[object]bool) bool {
 
 // scalerOf gives what sets the replicas of an object in its clusters.
 func (s *scheduler) scalerOf(o object) *v1alpha1.Requirer {
-	scaler := schema.GroupKind{Group: "autoscaling", Kind: "HorizontalPodAutoscaler"}
 	for _, f := range s.needs.of(o) {
-		if f.GroupKind != scaler {
+		if f.GroupKind != scalerKind() {
 			continue
 		}
 		if obj, exists := s.Object(f.GroupKind, f.NamespacedName); exists && obj.GetDeletionTimestamp() == nil {
@@ -189,4 +193,9 @@ func (s *scheduler) scalerOf(o object) *v1alpha1.Requirer {
 		}
 	}
 	return nil
+}
+
+// scalerKind is what sets replica counts in clusters.
+func scalerKind() schema.GroupKind {
+	return schema.GroupKind{Group: "autoscaling", Kind: "HorizontalPodAutoscaler"}
 }
