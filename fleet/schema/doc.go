@@ -37,6 +37,10 @@ type Type struct {
 	Scale *apiextensionsv1.CustomResourceSubresourceScale
 	// Schema is nil where the cluster tells none; nothing can be said then.
 	Schema *Props
+	// Loose are the places where Schema lets more through than the cluster
+	// does, because no CRD can say what it checks there: FromOpenAPI. Such a
+	// type is good for Unknown, and Intersect refuses it.
+	Loose []string
 	// Columns are what kubectl shows. No object depends on them.
 	Columns []apiextensionsv1.CustomResourceColumnDefinition
 }
