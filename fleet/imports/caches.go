@@ -97,33 +97,38 @@ func watchImports(client dynamic.Interface) cache.SharedIndexInformer {
 	return watch(client, v1alpha1.APIResourceImportResource, cache.Indexers{
 		byLocation: indexed(func(i *imported) string { return i.Spec.Location }),
 		byType:     indexed(func(i *imported) string { return i.typ().String() }),
-	}, func(obj any) (any, error) {
-		whole, err := into[v1alpha1.APIResourceImport](obj)
-		i, ok := whole.(*v1alpha1.APIResourceImport)
-		if err != nil || !ok {
-			return obj, err // as with into: never found
-		}
-		out := &imported{APIResourceImport: i, schema: unique.Make(string(i.Spec.OpenAPIV3Schema.Raw))}
-		out.digest, err = digestOf(&i.Spec.CommonAPIResourceSpec, i.Spec.OpenAPIV3Schema.Raw)
-		i.Spec.OpenAPIV3Schema = runtime.RawExtension{}
-		return out, err
-	})
+	}, slimImport)
+}
+
+// slimImport keeps the schema of an import once for all that have it.
+func slimImport(obj any) (any, error) {
+	whole, err := into[v1alpha1.APIResourceImport](obj)
+	i, ok := whole.(*v1alpha1.APIResourceImport)
+	if err != nil || !ok {
+		return obj, err // as with into: never found
+	}
+	out := &imported{APIResourceImport: i, schema: unique.Make(string(i.Spec.OpenAPIV3Schema.Raw))}
+	out.digest, err = digestOf(&i.Spec.CommonAPIResourceSpec, i.Spec.OpenAPIV3Schema.Raw)
+	i.Spec.OpenAPIV3Schema = runtime.RawExtension{}
+	return out, err
 }
 
 func watchNegotiated(client dynamic.Interface) cache.SharedIndexInformer {
 	return watch(client, v1alpha1.NegotiatedAPIResourceResource, cache.Indexers{
 		byType: indexed(func(n *negotiated) string { return n.typ().String() }),
-	}, func(obj any) (any, error) {
-		whole, err := into[v1alpha1.NegotiatedAPIResource](obj)
-		n, ok := whole.(*v1alpha1.NegotiatedAPIResource)
-		if err != nil || !ok {
-			return obj, err
-		}
-		out := &negotiated{NegotiatedAPIResource: n, schema: unique.Make(string(n.Spec.OpenAPIV3Schema.Raw))}
-		out.digest, err = digestOf(&n.Spec.CommonAPIResourceSpec, n.Spec.OpenAPIV3Schema.Raw)
-		n.Spec.OpenAPIV3Schema = runtime.RawExtension{}
-		return out, err
-	})
+	}, slimNegotiated)
+}
+
+func slimNegotiated(obj any) (any, error) {
+	whole, err := into[v1alpha1.NegotiatedAPIResource](obj)
+	n, ok := whole.(*v1alpha1.NegotiatedAPIResource)
+	if err != nil || !ok {
+		return obj, err
+	}
+	out := &negotiated{NegotiatedAPIResource: n, schema: unique.Make(string(n.Spec.OpenAPIV3Schema.Raw))}
+	out.digest, err = digestOf(&n.Spec.CommonAPIResourceSpec, n.Spec.OpenAPIV3Schema.Raw)
+	n.Spec.OpenAPIV3Schema = runtime.RawExtension{}
+	return out, err
 }
 
 func indexed[T any](by func(*T) string) cache.IndexFunc {

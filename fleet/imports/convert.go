@@ -16,7 +16,7 @@ import (
 )
 
 // typeOf reads a type as an APIResourceImport or a NegotiatedAPIResource holds it. The
-// schema, in JSON, is not always in there: see interned.
+// schema is given beside it, in JSON: what caches hold is without.
 func typeOf(spec *v1alpha1.CommonAPIResourceSpec, data []byte) (*schema.Type, error) {
 	var props *apiextensionsv1.JSONSchemaProps
 	if string(data) != noSchema {
@@ -29,7 +29,7 @@ func typeOf(spec *v1alpha1.CommonAPIResourceSpec, data []byte) (*schema.Type, er
 		Group: spec.GroupVersion.Group, Version: spec.GroupVersion.Version,
 		Kind: spec.Kind, ListKind: spec.ListKind, Plural: spec.Plural, Singular: spec.Singular,
 		ShortNames: spec.ShortNames, Categories: spec.Categories,
-		Scope: apiextensionsv1.ResourceScope(spec.Scope), Schema: props,
+		Scope: apiextensionsv1.ResourceScope(spec.Scope), Schema: props, Loose: spec.Loose,
 	}
 	for _, s := range spec.SubResources {
 		switch s.Name {
@@ -59,6 +59,7 @@ func specOf(t *schema.Type) (v1alpha1.CommonAPIResourceSpec, error) {
 		TypeNames: v1alpha1.TypeNames{Kind: t.Kind, ListKind: t.ListKind, Plural: t.Plural, Singular: t.Singular,
 			ShortNames: t.ShortNames, Categories: t.Categories},
 		OpenAPIV3Schema: runtime.RawExtension{Raw: data},
+		Loose:           t.Loose[:min(len(t.Loose), mostLoose)],
 	}
 	if t.Status {
 		out.SubResources = append(out.SubResources, v1alpha1.SubResource{Name: v1alpha1.SubResourceStatus})
@@ -78,6 +79,9 @@ func specOf(t *schema.Type) (v1alpha1.CommonAPIResourceSpec, error) {
 	}
 	return out, nil
 }
+
+// mostLoose is how many loose places are told: one is enough to know that there are any.
+const mostLoose = 20
 
 // noSchema is how it is written that a cluster tells none.
 const noSchema = "{}"

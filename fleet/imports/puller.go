@@ -36,9 +36,11 @@ type puller struct {
 	// inFull tells whether a policy names a group in full.
 	inFull func(group string) bool
 	fields *Fields
+	whole  wholeTypes
 
-	mu   sync.Mutex
-	seen snapshot
+	mu    sync.Mutex
+	seen  snapshot
+	watch error // the last of the watch of CRDs, until it is known to be over
 }
 
 // snapshot is what was last read of a member's types.
@@ -62,13 +64,13 @@ type pulled struct {
 // newPuller starts reading a member. changed hears of news.
 func (c *controller) newPuller(name string, w way, state string, changed func()) (*puller, error) {
 	ctx, stop := context.WithCancel(c.ctx)
-	p := &puller{way: w, name: name, state: state, stop: stop, again: make(chan struct{}, 1), fields: c.fields,
+	p := &puller{way: w, name: name, state: state, stop: stop, again: make(chan struct{}, 1), fields: c.fields, whole: wholeTypes{},
 		inFull: func(group string) bool { _, inFull := c.policyFor(group); return inFull },
 		crds:   metadatainformer.NewFilteredMetadataInformer(w.meta, crdResource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer(),
 	}
 	err := errors.Join(
 		p.crds.SetTransform(slimMetadata),
-		p.crds.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { p.say(err); changed() }))
+		p.crds.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { p.say(err); p.wake() }))
 	if err == nil {
 		_, err = p.crds.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: func(any) { p.wake() }, DeleteFunc: func(any) { p.wake() }, UpdateFunc: func(_, _ any) { p.wake() }})
@@ -78,6 +80,11 @@ func (c *controller) newPuller(name string, w way, state string, changed func())
 		return nil, fmt.Errorf("watch the types of cluster %s: %w", name, err)
 	}
 	c.running.Go(func() { p.crds.RunWithContext(ctx) })
+	c.running.Go(func() {
+		if cache.WaitForCacheSync(ctx.Done(), p.crds.HasSynced) {
+			p.wake() // also if there are no CRDs
+		}
+	})
 	c.running.Go(func() { p.run(ctx, c, changed) })
 	return p, nil
 }
@@ -98,10 +105,33 @@ func (p *puller) wake() {
 	}
 }
 
+// say remembers an error of the watch. Many are of no consequence: watches end.
 func (p *puller) say(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.seen.trouble = err
+	p.watch = err
+}
+
+// said gives that error if it is still so.
+func (p *puller) said(ctx context.Context) error {
+	p.mu.Lock()
+	err := p.watch
+	p.mu.Unlock()
+	if err == nil || !p.crds.HasSynced() {
+		return err
+	}
+	if err := within(ctx, func(ctx context.Context) error {
+		_, err := p.meta.Resource(crdResource).List(ctx, metav1.ListOptions{Limit: 1})
+		return err
+	}); err != nil {
+		return fmt.Errorf("watch the CustomResourceDefinitions: %w", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.watch == err {
+		p.watch = nil
+	}
+	return nil
 }
 
 // snapshot gives what is known. Nobody changes what is in it.
@@ -113,9 +143,6 @@ func (p *puller) snapshot() snapshot {
 
 // run reads until ctx ends.
 func (p *puller) run(ctx context.Context, c *controller, changed func()) {
-	if !cache.WaitForCacheSync(ctx.Done(), p.crds.HasSynced) {
-		return
-	}
 	known := map[string]pulled{}
 	ticker := c.Clock.NewTicker(poll)
 	defer ticker.Stop()
@@ -142,7 +169,14 @@ func (p *puller) run(ctx context.Context, c *controller, changed func()) {
 
 // pull reads what has changed. What cannot be read is as it was.
 func (p *puller) pull(ctx context.Context, known map[string]pulled, now time.Time) {
-	errCRDs := p.pullCRDs(ctx, known)
+	errCRDs := p.said(ctx)
+	if !p.crds.HasSynced() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.seen.trouble = errCRDs
+		return
+	}
+	errCRDs = errors.Join(errCRDs, p.pullCRDs(ctx, known))
 	types := map[schema.GroupVersionResource]served{}
 	byCRD := map[string]bool{}
 	for _, crd := range known {
