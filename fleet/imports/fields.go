@@ -46,7 +46,7 @@ func NewFields() *Fields {
 type Gap struct {
 	// Reason is TypeNotServed or UnknownFields.
 	Reason string
-	// Message says it in a sentence, and what to do.
+	// Message says what, and what to do: it continues "the cluster …".
 	Message string
 	// Fields are the paths that the member does not know.
 	Fields []string
@@ -73,7 +73,7 @@ func (f *Fields) Check(cluster string, obj *unstructured.Unstructured) (gap *Gap
 	if !known {
 		return nil, false
 	}
-	return doc.gap(gvk, obj).of(cluster), true
+	return doc.gap(gvk, obj), true
 }
 
 // Gaps gives, for each member that lacks something for an object, what. Members that
@@ -98,7 +98,7 @@ func (f *Fields) Gaps(obj *unstructured.Unstructured) map[string]*Gap {
 			seen[doc] = gap
 		}
 		if gap != nil {
-			out[cluster] = gap.of(cluster)
+			out[cluster] = gap
 		}
 	}
 	return out
@@ -122,14 +122,6 @@ func (d *document) gap(gvk kschema.GroupVersionKind, obj *unstructured.Unstructu
 		return nil
 	}
 	return &Gap{Reason: UnknownFields, Fields: unknown, Message: fmt.Sprintf("does not know %s of %s, and would drop it: upgrade the cluster, or leave it out", some(unknown), gvk.Kind)}
-}
-
-// of says whose gap it is.
-func (g *Gap) of(cluster string) *Gap {
-	if g == nil {
-		return nil
-	}
-	return &Gap{Reason: g.Reason, Fields: g.Fields, Message: fmt.Sprintf("cluster %s %s", cluster, g.Message)}
 }
 
 // isDefault tells whether a field is one that the control plane fills in by itself,

@@ -128,9 +128,7 @@ func (p *puller) said(ctx context.Context) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.watch == err {
-		p.watch = nil
-	}
+	p.watch = nil
 	return nil
 }
 
