@@ -301,7 +301,7 @@ func (t *Term) OnObjects(f func(k interpret.Kind, was, is metav1.Object)) error 
 }
 
 // Object gives an object of a served kind from the cache. Of an opaque kind it has
-// only the metadata; Whole has the rest.
+// only the metadata, and of a type no schema; Whole has the rest.
 func (t *Term) Object(gk schema.GroupKind, key types.NamespacedName) (*unstructured.Unstructured, bool) {
 	e, served := t.kinds.get(gk)
 	if !served {
@@ -318,7 +318,7 @@ func (t *Term) Object(gk schema.GroupKind, key types.NamespacedName) (*unstructu
 // false if by now there is no such object or another of its name, which will be an
 // event.
 func (t *Term) Whole(ctx context.Context, k interpret.Kind, obj *unstructured.Unstructured) (*unstructured.Unstructured, bool, error) {
-	if !k.Opaque {
+	if !partial(k) {
 		return obj, true, nil
 	}
 	whole, err := t.Dynamic.Resource(k.GVR()).Namespace(obj.GetNamespace()).Get(ctx, obj.GetName(), metav1.GetOptions{})

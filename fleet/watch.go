@@ -184,7 +184,7 @@ func sameForClusters(k interpret.Kind, was, is metav1.Object) bool {
 		version := is.GetResourceVersion()
 		return version != "" && version == was.GetResourceVersion()
 	}
-	return OnlyStatusDiffers(was, is)
+	return OnlyStatusDiffers(was, is) && (!definesType(k) || was.GetGeneration() == is.GetGeneration())
 }
 
 // OnlyStatusDiffers tells whether two states of one object, as OnObject gives them,
