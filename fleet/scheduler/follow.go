@@ -51,7 +51,10 @@ func (s *scheduler) follow(ctx context.Context, k interpret.Kind, o object, obj 
 	}
 	p := proposal{requiredBy: requirers(o, users), condition: metav1.Condition{Type: v1alpha1.BindingScheduled, Status: metav1.ConditionTrue,
 		Reason: ReasonRequired, Message: "follows what needs it"}}
-	p.shares = s.withUsers(asked, users, o.GroupKind == scalerKind())
+	p.shares = s.withUsers(asked, users)
+	if o.GroupKind == scalerKind() || o.GroupKind == budgetKind() {
+		p.shares = s.withReplicas(p.shares, users)
+	}
 	if b != nil && (k.KeepsData || undecided) {
 		p.shares = s.withKept(p.shares, b, k.KeepsData)
 	}
@@ -90,9 +93,8 @@ func requirers(o object, users []object) []v1alpha1.Requirer {
 	return out
 }
 
-// withUsers adds the clusters of an object's users. A scaler's share says how many
-// replicas of what it scales its cluster has, by which its bounds are divided.
-func (s *scheduler) withUsers(shares []v1alpha1.ClusterShare, users []object, scaler bool) []v1alpha1.ClusterShare {
+// withUsers adds the clusters of an object's users.
+func (s *scheduler) withUsers(shares []v1alpha1.ClusterShare, users []object) []v1alpha1.ClusterShare {
 	have := clustersIn(shares)
 	for _, user := range users {
 		ub, ok := s.Binding(user.binding())
@@ -102,13 +104,34 @@ func (s *scheduler) withUsers(shares []v1alpha1.ClusterShare, users []object, sc
 		for _, c := range ub.Spec.Clusters {
 			if !have[c.Name] {
 				have[c.Name] = true
-				share := v1alpha1.ClusterShare{Name: c.Name, Reason: ReasonRequired,
-					Message: fmt.Sprintf("%s %s needs it", user.Kind, user.Name)}
-				if scaler {
-					share.Replicas = c.Replicas
-				}
-				shares = append(shares, share)
+				shares = append(shares, v1alpha1.ClusterShare{Name: c.Name, Reason: ReasonRequired,
+					Message: fmt.Sprintf("%s %s needs it", user.Kind, user.Name)})
 			}
+		}
+	}
+	return shares
+}
+
+// withReplicas says, for what bounds the replicas of its users (an autoscaler, a
+// disruption budget), how many of them each cluster has: its bounds are divided by
+// that. Where one of them is not divided, nothing is.
+func (s *scheduler) withReplicas(shares []v1alpha1.ClusterShare, users []object) []v1alpha1.ClusterShare {
+	total := map[string]int32{}
+	for _, user := range users {
+		ub, ok := s.Binding(user.binding())
+		if !ok {
+			continue
+		}
+		for _, c := range ub.Spec.Clusters {
+			if c.Replicas == nil {
+				return shares
+			}
+			total[c.Name] += *c.Replicas
+		}
+	}
+	for i := range shares {
+		if n, ok := total[shares[i].Name]; ok {
+			shares[i].Replicas = &n
 		}
 	}
 	return shares
@@ -198,4 +221,8 @@ func (s *scheduler) scalerOf(o object) *v1alpha1.Requirer {
 // scalerKind is what sets replica counts in clusters.
 func scalerKind() schema.GroupKind {
 	return schema.GroupKind{Group: "autoscaling", Kind: "HorizontalPodAutoscaler"}
+}
+
+func budgetKind() schema.GroupKind {
+	return schema.GroupKind{Group: "policy", Kind: "PodDisruptionBudget"}
 }
