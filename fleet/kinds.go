@@ -127,7 +127,7 @@ func (r *registry) settle(informer cache.SharedIndexInformer) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.opening[gk] == e {
+	if o := r.opening[gk]; o != nil && o.informer == informer {
 		delete(r.opening, gk)
 	}
 	if before != nil {
@@ -207,7 +207,8 @@ func (r *registry) listen(l listener) error {
 	r.listeners = append(r.listeners, l)
 	all := slices.Collect(maps.Values(r.served))
 	for gk, e := range r.opening {
-		if r.served[gk] != e { // for a moment, one is in both
+		// For a moment, one is in both.
+		if s := r.served[gk]; s == nil || s.informer != e.informer {
 			all = append(all, e)
 		}
 	}
