@@ -245,6 +245,7 @@ apiVersion: apps/v1
 kind: Deployment
 metadata: {name: operator, namespace: shop, uid: op}
 spec:
+  replicas: 2
   template:
     metadata: {labels: {app: operator}}
     spec: {serviceAccountName: operator, containers: [{name: c, image: i}]}
@@ -264,8 +265,8 @@ func TestWhatHasNoNamespaceFollows(t *testing.T) {
 `+crd+`: east, west [{ ClusterRole operator}]
 clusterrole.rbac.authorization.k8s.io-operator: east, west [{ ClusterRoleBinding operator}]
 clusterrolebinding.rbac.authorization.k8s.io-operator: east, west [{shop ServiceAccount operator}]
-deployment.apps-operator: east 1, west 0
-horizontalpodautoscaler.autoscaling-operator: east 1, west 0 [{ Deployment operator}]
+deployment.apps-operator: east 1, west 1
+horizontalpodautoscaler.autoscaling-operator: east 1, west 1 [{ Deployment operator}]
 serviceaccount-operator: east, west [{ Deployment operator}]
 `)
 	deployments := client.Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}).Namespace("shop")
