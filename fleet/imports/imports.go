@@ -120,11 +120,7 @@ func (c *controller) reconcile(ctx context.Context, k key) error {
 
 func (c *controller) failed(k key, err error) (again bool) {
 	if !apierrors.IsConflict(err) {
-		what := k.typ.String()
-		if k.cluster != "" {
-			what = ""
-		}
-		c.Log.Warn("cannot keep track of types; will try again", "cluster", k.cluster, "type", what, "error", err)
+		c.Log.Warn("cannot keep track of types; will try again", "cluster", k.cluster, "type", k.typ.String(), "error", err)
 	}
 	return true
 }

@@ -120,11 +120,11 @@ func (s *stage) member(name string) *stageMember {
 	return m
 }
 
-// watched notes that somebody watches: a fake forgets what happens between a list and
-// the watch that follows it, which no API server does.
+// watched notes that somebody watches, and begins with what there is: a fake forgets
+// what happens between a list and the watch that follows it, which no API server does.
 func (s *stage) watched(client string, tracker clienttesting.ObjectTracker) clienttesting.WatchReactionFunc {
 	return func(action clienttesting.Action) (bool, watch.Interface, error) {
-		w, err := tracker.Watch(action.GetResource(), action.GetNamespace())
+		w, err := tracker.Watch(action.GetResource(), action.GetNamespace(), metav1.ListOptions{})
 		if err == nil {
 			s.watches.Store([2]string{client, action.GetResource().Resource}, true)
 		}
