@@ -110,7 +110,7 @@ func (r source) node(depth int, kind string) *props {
 			p.AllOf = []props{{AnyOf: []props{{Type: "integer"}, {Type: "string"}}}, r.value(p)}
 		}
 	case "object":
-		r.object(p, depth)
+		r.fields(p, depth)
 	case "array":
 		p.Items = &apiextensionsv1.JSONSchemaPropsOrArray{Schema: r.node(depth-1, "")}
 		r.listType(p)
@@ -131,7 +131,7 @@ func (r source) node(depth int, kind string) *props {
 	return p
 }
 
-func (r source) object(p *props, depth int) {
+func (r source) fields(p *props, depth int) {
 	switch n := r.IntN(20); {
 	case n < 14:
 		p.Properties = map[string]props{}
