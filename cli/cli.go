@@ -74,6 +74,7 @@ to it once; it runs in the member clusters, and its status comes back.`,
 		newLeaveCommand(),
 		newExposeCommand(),
 		newUnexposeCommand(),
+		newInterpretCommand(),
 		newKVCommand(),
 		newVersionCommand(),
 	)

@@ -25,9 +25,10 @@ const Version = "v1alpha1"
 
 // The resources of the group, as clients address them.
 var (
-	ClusterResource         = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "clusters"}
-	ResourceBindingResource = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "resourcebindings"}
-	SharedAPIResource       = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "sharedapis"}
+	ClusterResource                = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "clusters"}
+	ResourceBindingResource        = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "resourcebindings"}
+	ResourceInterpretationResource = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "resourceinterpretations"}
+	SharedAPIResource              = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "sharedapis"}
 )
 
 //go:embed crds/*.yaml
