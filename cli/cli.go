@@ -75,6 +75,7 @@ to it once; it runs in the member clusters, and its status comes back.`,
 		newClustersCommand(),
 		newExposeCommand(),
 		newUnexposeCommand(),
+		newInterpretCommand(),
 		newKVCommand(),
 		newVersionCommand(),
 	)

@@ -140,7 +140,8 @@ func listKinds() map[schema.GroupVersionResource]string {
 		v1alpha1.ClusterResource: "ClusterList", v1alpha1.ResourceBindingResource: "ResourceBindingList",
 		v1alpha1.ClusterResourceBindingResource: "ClusterResourceBindingList", {Version: "v1", Resource: "namespaces"}: "NamespaceList",
 		v1alpha1.NegotiatedAPIResourceResource: "NegotiatedAPIResourceList", v1alpha1.APIResourceImportResource: "APIResourceImportList",
-		crdResource: "CustomResourceDefinitionList", v1alpha1.SharedAPIResource: "SharedAPIList",
+		v1alpha1.ResourceInterpretationResource: "ResourceInterpretationList",
+		crdResource:                             "CustomResourceDefinitionList", v1alpha1.SharedAPIResource: "SharedAPIList",
 		leaseResource: "LeaseList",
 		apiServices:   "APIServiceList", bindingResource: "ClusterRoleBindingList", {Version: "v1", Resource: "pods"}: "PodList",
 	}

@@ -85,6 +85,7 @@ func begin(t *testing.T, manifests string) *dynamicfake.FakeDynamicClient {
 	kinds := map[schema.GroupVersionResource]string{v1alpha1.ClusterResource: "ClusterList", v1alpha1.ResourceBindingResource: "ResourceBindingList",
 		v1alpha1.ClusterResourceBindingResource: "ClusterResourceBindingList", {Version: "v1", Resource: "namespaces"}: "NamespaceList",
 		v1alpha1.NegotiatedAPIResourceResource: "NegotiatedAPIResourceList", v1alpha1.APIResourceImportResource: "APIResourceImportList",
+		v1alpha1.ResourceInterpretationResource:                                               "ResourceInterpretationList",
 		{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}: "CustomResourceDefinitionList"}
 	for _, k := range interpret.Kinds() {
 		kinds[k.GVR()] = k.Kind + "List"
