@@ -263,9 +263,9 @@ func TestWhatHasNoNamespaceFollows(t *testing.T) {
 	client := begin(t, clusters+operator)
 	crd := "customresourcedefinition.apiextensions.k8s.io-widgets.example.com"
 	decided(t, client, `
-`+crd+`: east, west [{ ClusterRole operator}]
 clusterrole.rbac.authorization.k8s.io-operator: east, west [{ ClusterRoleBinding operator}]
 clusterrolebinding.rbac.authorization.k8s.io-operator: east, west [{shop ServiceAccount operator}]
+`+crd+`: east, west [{ ClusterRole operator}]
 deployment.apps-operator: east 1, west 1
 horizontalpodautoscaler.autoscaling-operator: east 1, west 1 [{ Deployment operator}]
 serviceaccount-operator: east, west [{ Deployment operator}]
