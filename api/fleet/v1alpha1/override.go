@@ -97,7 +97,7 @@ type PatchOperation struct {
 	Op string `json:"op"`
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:Pattern=`^(/[^/]*)+$`
-	// +kubebuilder:validation:XValidation:rule="!self.matches('^/(apiVersion|kind|status|metadata)(/|$)') || self.matches('^/metadata/(labels|annotations)(/|$)')",message="what identifies an object cannot be overridden: of metadata only labels and annotations can"
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('/metadata/labels') || self.startsWith('/metadata/annotations') || !(self.startsWith('/metadata') || self.startsWith('/status') || self.startsWith('/kind') || self.startsWith('/apiVersion'))",message="what identifies an object cannot be overridden: of metadata only labels and annotations can"
 	Path string `json:"path"`
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
