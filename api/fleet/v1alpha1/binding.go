@@ -88,6 +88,7 @@ type ResourceBindingSpec struct {
 	// Overrides that apply in some clusters; the shares say which, by position.
 	// +optional
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
 	Overrides []Override `json:"overrides,omitempty"`
 	// Suspend: the syncers neither write nor delete the object.
 	// +optional
