@@ -164,7 +164,7 @@ func TestTypesAreNegotiatedAndPublished(t *testing.T) {
 	f.serve(t, "widgets", "Widget", map[string]string{"north": "colour: {type: string}"})
 	f.wantCondition(t, negotiated, widgets, "Published", "True", "UpdateWaits", ".spec.size")
 	f.wantCondition(t, imports, in("north"), "Compatible", "False", "", "")
-	f.wantSpec(t, "widgets", map[string]string{"colour": "", "size": "10"})
+	f.wantSpec(t, "widgets", map[string]string{"colour": "", "size": "8"})
 	if got := f.kubectl(t, "atoll", "get", "widgets", "one", "-o", "jsonpath={.spec.size}"); got != "4" {
 		t.Errorf("the widget has size %q", got)
 	}

@@ -136,10 +136,30 @@ func kindsOf(data []byte, gv kschema.GroupVersion) (map[kschema.GroupVersionKind
 			continue
 		}
 		if t, err := schema.FromOpenAPI(doc, k.GroupVersionKind); err == nil {
+			undescribe(t.Schema)
 			out[k.GroupVersionKind] = t.Schema
 		}
 	}
 	return out, nil
+}
+
+// undescribe takes the descriptions out of a schema: nobody reads them here, and they
+// are most of it.
+func undescribe(p *schema.Props) {
+	if p == nil {
+		return
+	}
+	p.Description = ""
+	for name, field := range p.Properties {
+		undescribe(&field)
+		p.Properties[name] = field
+	}
+	if p.Items != nil {
+		undescribe(p.Items.Schema)
+	}
+	if p.AdditionalProperties != nil {
+		undescribe(p.AdditionalProperties.Schema)
+	}
 }
 
 // ownTypes gives the versions of a built-in type that the control plane serves itself.

@@ -146,6 +146,37 @@ func TestPublishing(t *testing.T) {
 		t.Fatalf("the CRD is %v, %v", crd, err)
 	}
 
+	// What somebody edits is undone, and no cluster is blamed for it.
+	s.await("the NegotiatedAPIResource says what was applied", func() error {
+		u, err := s.control.Resource(crdResource).Get(t.Context(), "widgets.example.com", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if u.GetAnnotations()[v1alpha1.PublishedTypesAnnotation] == "" {
+			return errors.New("no digest")
+		}
+		return nil
+	})
+	s.change(crdResource, "widgets.example.com", func(u *unstructured.Unstructured) {
+		edited := s.read(widgetCRD(colour + ", " + speed))
+		u.Object["spec"] = edited.Object["spec"]
+	})
+	s.await("the edit is undone", func() error {
+		u, err := s.control.Resource(crdResource).Get(t.Context(), "widgets.example.com", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		crd, err := asCRD(u.DeepCopy())
+		if err != nil {
+			return err
+		}
+		if _, there := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties["speed"]; there {
+			return errors.New("speed is still there")
+		}
+		return nil
+	})
+	s.wantCondition(v1alpha1.APIResourceImportResource, importIn("east"), "Compatible", "True", "SchemaAccepted", "")
+
 	// While there are objects, or nobody knows, it stays.
 	s.control.PrependReactor("list", "widgets", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewServiceUnavailable("not now")

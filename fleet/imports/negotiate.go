@@ -150,6 +150,9 @@ func (n *negotiation) agree(types []*schema.Type, first *schema.Type, why string
 	if first != nil {
 		types = slices.Insert(types, 0, first)
 	}
+	if len(types) == 0 {
+		return
+	}
 	values := make([]schema.Type, len(types))
 	for i, t := range types {
 		values[i] = *t

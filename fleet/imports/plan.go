@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -127,17 +128,24 @@ func as(t, like *schema.Type) *schema.Type {
 // crd gives what is applied.
 func (p plan) crd(f *facts) (*unstructured.Unstructured, error) {
 	var all []schema.Type
+	var digests []string
 	for _, v := range p.versions {
+		s, err := newServed(v.typ, "")
+		if err != nil {
+			return nil, err
+		}
 		all = append(all, *v.typ)
+		digests = append(digests, v.name+"="+s.digest)
 	}
 	crd, err := schema.CRD(all)
 	if err != nil {
 		return nil, err
 	}
+	crd.Annotations = map[string]string{v1alpha1.PublishedTypesAnnotation: strings.Join(digests, ",")}
 	crd.Labels = map[string]string{v1alpha1.PublishedLabel: "true"}
 	crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}
 	if approved := f.approval(); approved != "" {
-		crd.Annotations = map[string]string{apiextensionsv1.KubeAPIApprovedAnnotation: approved}
+		crd.Annotations[apiextensionsv1.KubeAPIApprovedAnnotation] = approved
 	}
 	data, err := json.Marshal(crd)
 	u := &unstructured.Unstructured{}

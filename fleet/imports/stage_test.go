@@ -190,6 +190,9 @@ func (s *stage) apply(a clienttesting.PatchActionImpl) (bool, runtime.Object, er
 		fields["conditions"] = mergeConditions(had, conditions.([]any))
 	}
 	maps.Copy(merged, fields)
+	if notes := desired.GetAnnotations(); notes != nil {
+		live.SetAnnotations(notes)
+	}
 	live.Object[part] = merged
 	if after, _ := json.Marshal(live.Object); string(before) == string(after) {
 		return true, live, nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -162,7 +163,14 @@ func (f *facts) stands(v *version) standing {
 	case i < 0:
 		return standing{}
 	}
-	return standing{published: true, typ: &all[i]}
+	out := standing{published: true, typ: &all[i]}
+	if n := v.existing; n != nil && slices.Contains(strings.Split(f.crd.Annotations[v1alpha1.PublishedTypesAnnotation], ","), v.name+"="+n.digest) {
+		// It was applied like this. If the CRD is another, somebody has edited it.
+		if t, err := typeOf(&n.Spec.CommonAPIResourceSpec, []byte(n.schema.Value())); err == nil {
+			out.typ = t
+		}
+	}
+	return out
 }
 
 // offers gives what the members serve of a version. Those that serve the same share it.

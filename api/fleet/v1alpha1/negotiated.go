@@ -113,3 +113,7 @@ const (
 // that the fleet made it of NegotiatedAPIResources. One without it is somebody
 // else's: it is enforced, and never changed or deleted.
 const PublishedLabel = Group + "/published"
+
+// PublishedTypesAnnotation, on such a CRD, has a digest of each version as the fleet
+// applied it, so that what somebody edits since is not taken for what was agreed on.
+const PublishedTypesAnnotation = Group + "/published-types"
