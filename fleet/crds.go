@@ -21,8 +21,10 @@ import (
 // installed are the types that have controllers here. A type without one would
 // take what people write and do nothing with it.
 func installed() []schema.GroupVersionResource {
-	return []schema.GroupVersionResource{v1alpha1.ClusterResource, v1alpha1.ResourceBindingResource, v1alpha1.SharedAPIResource,
-		v1alpha1.PlacementResource, v1alpha1.ClusterPlacementResource}
+	return []schema.GroupVersionResource{v1alpha1.ClusterResource, v1alpha1.SharedAPIResource,
+		v1alpha1.ResourceBindingResource, v1alpha1.ClusterResourceBindingResource,
+		v1alpha1.PlacementResource, v1alpha1.ClusterPlacementResource,
+		v1alpha1.APIResourceImportResource, v1alpha1.NegotiatedAPIResourceResource, v1alpha1.TypePolicyResource}
 }
 
 // InstallCRDs installs or updates the fleet's types and returns when they are

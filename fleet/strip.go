@@ -30,7 +30,7 @@ func (t *Term) StripState(ctx context.Context, b *v1alpha1.ResourceBinding, clus
 	if err != nil {
 		return err
 	}
-	_, err = t.Dynamic.Resource(v1alpha1.ResourceBindingResource).Namespace(b.Namespace).
+	_, err = t.BindingAPI(b.Namespace).
 		Patch(ctx, b.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: "atoll-fleet"}, "status")
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("drop what cluster %s reported from binding %s/%s: %w", cluster, b.Namespace, b.Name, err)

@@ -24,21 +24,15 @@ func (t *Term) OnCluster(f func(was, is *v1alpha1.Cluster)) error {
 	return on(t.clusters, f)
 }
 
-// OnBinding does the same for ResourceBindings.
+// OnBinding does the same for bindings; calls about those of objects with a
+// namespace, and about those without, come one after another.
 func (t *Term) OnBinding(f func(was, is *v1alpha1.ResourceBinding)) error {
-	return on(t.bindings, f)
-}
-
-// OnObject does the same for objects of a known kind. They are as the cache holds
-// them: *metav1.PartialObjectMetadata of an opaque kind, else
-// *unstructured.Unstructured. Most events need no more than the metadata; for what
-// does, there is Object.
-func (t *Term) OnObject(gk schema.GroupKind, f func(was, is metav1.Object)) error {
-	i, served := t.objects[gk]
-	if !served {
-		return nil
+	for _, i := range t.bindings.all() {
+		if err := on(i, f); err != nil {
+			return err
+		}
 	}
-	return on(i, f)
+	return nil
 }
 
 func on[T any](i cache.SharedIndexInformer, f func(was, is T)) error {
@@ -73,9 +67,10 @@ type subscription struct {
 	notify func(types.NamespacedName)
 }
 
-// Subscribe calls notify with the key of each ResourceBinding that concerns a
-// cluster: now, and whenever the binding or its object changes. notify must not
-// block. One cache serves all clusters; each hears only of its own share.
+// Subscribe calls notify with the key of each binding that concerns a cluster: now,
+// and whenever the binding or its object changes. When a namespace of such a binding
+// changes, it calls it with the namespace and no name. notify must not block. One
+// cache serves all clusters; each hears only of its own share.
 func (t *Term) Subscribe(cluster string, notify func(types.NamespacedName)) (cancel func()) {
 	s := &subscription{notify: notify}
 	t.mu.Lock()
@@ -85,7 +80,7 @@ func (t *Term) Subscribe(cluster string, notify func(types.NamespacedName)) (can
 	t.subscribers[cluster][s] = true
 	t.mu.Unlock()
 	for _, b := range t.BindingsOn(cluster) {
-		notify(types.NamespacedName{Namespace: b.Namespace, Name: b.Name})
+		notify(b.Key())
 	}
 	return func() {
 		t.mu.Lock()
@@ -111,38 +106,75 @@ func (t *Term) publish(key types.NamespacedName, clusters ...string) {
 	}
 }
 
-func (t *Term) fanOutBindings() error {
-	return t.OnBinding(func(was, is *v1alpha1.ResourceBinding) {
-		var clusters []string
-		var key types.NamespacedName
-		for _, b := range []*v1alpha1.ResourceBinding{was, is} {
-			if b != nil {
-				names, _ := clustersOf(b)
-				clusters = append(clusters, names...)
-				key = types.NamespacedName{Namespace: b.Namespace, Name: b.Name}
-			}
+// fanOut listens to everything for those who subscribe.
+func (t *Term) fanOut() error {
+	if err := t.OnBinding(t.fanOutBinding); err != nil {
+		return err
+	}
+	if err := t.OnObjects(t.fanOutObject); err != nil {
+		return err
+	}
+	if err := on(t.namespaces, t.fanOutNamespace); err != nil {
+		return err
+	}
+	// What custom kinds there are depends on these, and on what is bound.
+	for _, i := range []cache.SharedIndexInformer{t.types.crds, t.types.negotiated} {
+		if err := on(i, func(_, _ metav1.Object) { t.types.wake() }); err != nil {
+			return err
 		}
-		slices.Sort(clusters)
-		t.publish(key, slices.Compact(clusters)...)
-	})
+	}
+	return nil
 }
 
-// fanOutObjects tells the clusters of an object when something changed that they
-// should have: not when only its status did, which they reported themselves.
-func (t *Term) fanOutObjects(k interpret.Kind, i cache.SharedIndexInformer) error {
-	return on(i, func(was, is metav1.Object) {
-		obj := is
-		if is == nil {
-			obj = was
-		} else if was != nil && was.GetUID() == is.GetUID() && sameForClusters(k, was, is) {
-			return
-		}
-		key := types.NamespacedName{Namespace: obj.GetNamespace(), Name: v1alpha1.BindingName(k.GroupKind(), obj.GetName())}
-		if b, ok := t.Binding(key); ok {
+func (t *Term) fanOutBinding(was, is *v1alpha1.ResourceBinding) {
+	var clusters []string
+	var key types.NamespacedName
+	for _, b := range []*v1alpha1.ResourceBinding{was, is} {
+		if b != nil {
 			names, _ := clustersOf(b)
-			t.publish(key, names...)
+			clusters = append(clusters, names...)
+			key = b.Key()
 		}
-	})
+	}
+	slices.Sort(clusters)
+	t.publish(key, slices.Compact(clusters)...)
+	if is == nil {
+		// With its last binding, a kind may go that clusters no longer accept.
+		if e, ok := t.kinds.get(was.Spec.Resource.GroupVersionKind().GroupKind()); ok && e.custom {
+			t.types.wake()
+		}
+	}
+}
+
+// fanOutObject tells the clusters of an object when something changed that they
+// should have: not when only its status did, which they reported themselves.
+func (t *Term) fanOutObject(k interpret.Kind, was, is metav1.Object) {
+	obj := is
+	if is == nil {
+		obj = was
+	} else if was != nil && was.GetUID() == is.GetUID() && sameForClusters(k, was, is) {
+		return
+	}
+	key := types.NamespacedName{Namespace: obj.GetNamespace(), Name: v1alpha1.BindingName(k.GroupKind(), obj.GetName())}
+	if b, ok := t.Binding(key); ok {
+		names, _ := clustersOf(b)
+		t.publish(key, names...)
+	}
+}
+
+// fanOutNamespace tells the clusters that have objects of a namespace when its
+// labels or annotations changed.
+func (t *Term) fanOutNamespace(was, is metav1.Object) {
+	if is == nil || was != nil && sameMetadata(was, is) {
+		return
+	}
+	var clusters []string
+	for _, b := range t.BindingsIn(is.GetName()) {
+		names, _ := clustersOf(b)
+		clusters = append(clusters, names...)
+	}
+	slices.Sort(clusters)
+	t.publish(types.NamespacedName{Namespace: is.GetName()}, slices.Compact(clusters)...)
 }
 
 // sameForClusters tells whether two states of one object are the same to the

@@ -89,11 +89,14 @@ func replaceCondition(conditions []metav1.Condition, condition metav1.Condition)
 	return append(out, condition)
 }
 
-// patchStatus writes the whole status but the front proxy, which is not this
-// controller's; it fails with a conflict if the Cluster is
-// not the one that was looked at.
+// patchStatus writes the status, but not what is other controllers': the front proxy,
+// the types, and the conditions that the syncer and others keep. It fails with a
+// conflict if the Cluster is not the one that was looked at.
 func (c *controller) patchStatus(ctx context.Context, cluster *v1alpha1.Cluster, status v1alpha1.ClusterStatus) error {
-	status.FrontProxy = nil
+	status.FrontProxy, status.Types = nil, nil
+	status.Conditions = slices.DeleteFunc(slices.Clone(status.Conditions), func(c metav1.Condition) bool {
+		return c.Type != v1alpha1.ClusterReady && c.Type != v1alpha1.ClusterLeaving
+	})
 	u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&status)
 	if err != nil {
 		return fmt.Errorf("encode the status of cluster %s: %w", cluster.Name, err)

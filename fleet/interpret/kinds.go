@@ -20,10 +20,16 @@ type Kind struct {
 	schema.GroupVersionKind
 	// Resource is the name in URLs: "deployments".
 	Resource string
+	// ClusterScoped kinds have no namespace.
+	ClusterScoped bool
 	// Placed kinds are placed by policy. Others go where their users go.
 	Placed bool
-	// Divided kinds have a replica count that the clusters share.
+	// DefaultMode is how a placed kind runs unless a policy says otherwise.
+	DefaultMode Mode
+	// Divided kinds have a replica count that clusters can share.
 	Divided bool
+	// Single kinds run in exactly one cluster, whatever a policy says.
+	Single bool
 	// KeepsData marks what holds state that the control plane does not have. It is
 	// taken out of a cluster only when it is deleted, never because it moved.
 	KeepsData bool
@@ -33,8 +39,12 @@ type Kind struct {
 	Opaque bool
 
 	template     []string // path of the pod template, if there is one
-	needs        func(obj *unstructured.Unstructured, add func(Reference))
+	scale        *Scale   // where the replicas are, if not in spec.replicas
+	undivided    string   // why it cannot be divided, where that needs a word
+	follows      func(obj *unstructured.Unstructured) ([]Attachment, error)
+	needs        func(obj *unstructured.Unstructured, out *refs)
 	prepare      func(obj map[string]any)
+	share        func(obj map[string]any, share Share) // what depends on the cluster besides the replica count
 	health       func(obj *unstructured.Unstructured) (v1alpha1.Health, string)
 	finished     func(obj *unstructured.Unstructured) bool
 	aggregate    func(obj *unstructured.Unstructured, members []Member) (map[string]any, error)
@@ -57,18 +67,18 @@ func Kinds() []Kind {
 		{GroupVersionKind: kind("", "v1", "PersistentVolumeClaim"), Resource: "persistentvolumeclaims", KeepsData: true,
 			prepare: prepareClaim, health: claimHealth, aggregate: aggregateClaim, notGenerated: true},
 		{GroupVersionKind: kind("", "v1", "Service"), Resource: "services",
-			prepare: prepareService, health: serviceHealth, aggregate: aggregateService, notGenerated: true},
-		{GroupVersionKind: kind("apps", "v1", "Deployment"), Resource: "deployments", Placed: true, Divided: true,
+			follows: serviceFollows, prepare: prepareService, health: serviceHealth, aggregate: aggregateService, notGenerated: true},
+		{GroupVersionKind: kind("apps", "v1", "Deployment"), Resource: "deployments", Placed: true, DefaultMode: Divided, Divided: true,
 			template: []string{"spec", "template"}, health: deploymentHealth, aggregate: aggregateDeployment},
-		{GroupVersionKind: kind("apps", "v1", "StatefulSet"), Resource: "statefulsets", Placed: true,
+		{GroupVersionKind: kind("apps", "v1", "StatefulSet"), Resource: "statefulsets", Placed: true, DefaultMode: Single,
 			template: []string{"spec", "template"}, needs: statefulSetNeeds, prepare: prepareStatefulSet,
 			health: statefulSetHealth, aggregate: aggregateStatefulSet},
-		{GroupVersionKind: kind("apps", "v1", "DaemonSet"), Resource: "daemonsets", Placed: true,
+		{GroupVersionKind: kind("apps", "v1", "DaemonSet"), Resource: "daemonsets", Placed: true, DefaultMode: Duplicated,
 			template: []string{"spec", "template"}, health: daemonSetHealth, aggregate: aggregateDaemonSet},
-		{GroupVersionKind: kind("batch", "v1", "Job"), Resource: "jobs", Placed: true,
+		{GroupVersionKind: kind("batch", "v1", "Job"), Resource: "jobs", Placed: true, DefaultMode: Single,
 			template: []string{"spec", "template"}, prepare: prepareJob,
 			health: jobHealth, finished: jobFinished, aggregate: aggregateJob},
-		{GroupVersionKind: kind("batch", "v1", "CronJob"), Resource: "cronjobs", Placed: true,
+		{GroupVersionKind: kind("batch", "v1", "CronJob"), Resource: "cronjobs", Placed: true, DefaultMode: Single,
 			template: []string{"spec", "jobTemplate", "spec", "template"}, aggregate: aggregateCronJob},
 	}
 }
@@ -124,11 +134,18 @@ func (k Kind) Replicas(obj *unstructured.Unstructured) (int32, bool) {
 	if !k.Divided {
 		return 0, false
 	}
-	n, found, err := unstructured.NestedInt64(obj.Object, "spec", "replicas")
+	n, found, err := unstructured.NestedInt64(obj.Object, k.replicasPath()...)
 	if err != nil || !found {
 		return 1, true // the default of every kind that has the field
 	}
 	return int32(n), true
+}
+
+func (k Kind) replicasPath() []string {
+	if k.scale != nil {
+		return k.scale.Replicas
+	}
+	return []string{"spec", "replicas"}
 }
 
 // PodLabels gives the labels of the pods that the object makes.

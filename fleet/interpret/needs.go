@@ -10,26 +10,40 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Reference names an object in the namespace of whoever refers to it.
+// Reference names an object. Namespace is "" for kinds that have none.
 type Reference struct {
 	schema.GroupKind
-	Name string
+	Namespace, Name string
 }
 
-func core(kind, name string) Reference {
-	return Reference{GroupKind: schema.GroupKind{Kind: kind}, Name: name}
+func refer(group, kind, namespace, name string) Reference {
+	return Reference{GroupKind: schema.GroupKind{Group: group, Kind: kind}, Namespace: namespace, Name: name}
 }
+
+// refs gathers what an object refers to, each once.
+type refs struct {
+	namespace string // of the object
+	list      []Reference
+}
+
+func (r *refs) add(ref Reference) {
+	if ref.Name != "" && !slices.Contains(r.list, ref) {
+		r.list = append(r.list, ref)
+	}
+}
+
+// here adds an object of the same namespace, core one of the core group.
+func (r *refs) here(group, kind, name string) { r.add(refer(group, kind, r.namespace, name)) }
+func (r *refs) core(kind, name string)        { r.here("", kind, name) }
+
+// global adds an object that has no namespace.
+func (r *refs) global(group, kind, name string) { r.add(refer(group, kind, "", name)) }
 
 // Needs gives the objects that obj refers to by name, each once, in the order of
 // the spec. They need not exist. Services that select its pods are not among
 // them: see Selects.
 func (k Kind) Needs(obj *unstructured.Unstructured) ([]Reference, error) {
-	var out []Reference
-	add := func(r Reference) {
-		if r.Name != "" && !slices.Contains(out, r) {
-			out = append(out, r)
-		}
-	}
+	out := &refs{namespace: obj.GetNamespace()}
 	if k.template != nil {
 		template, found, err := unstructured.NestedMap(obj.Object, k.template...)
 		if err != nil {
@@ -40,13 +54,13 @@ func (k Kind) Needs(obj *unstructured.Unstructured) ([]Reference, error) {
 			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(template, &pod); err != nil {
 				return nil, fmt.Errorf("pod template of %s %s: %w", k.Kind, obj.GetName(), err)
 			}
-			podNeeds(&pod.Spec, add)
+			podNeeds(&pod.Spec, out)
 		}
 	}
 	if k.needs != nil {
-		k.needs(obj, add)
+		k.needs(obj, out)
 	}
-	return out, nil
+	return out.list, nil
 }
 
 // Selects tells whether a Service sends traffic to pods with these labels.
@@ -63,35 +77,35 @@ func Selects(service *unstructured.Unstructured, podLabels map[string]string) bo
 	return true
 }
 
-func podNeeds(pod *corev1.PodSpec, add func(Reference)) {
+func podNeeds(pod *corev1.PodSpec, out *refs) {
 	// "default" exists in every namespace of every cluster.
 	if pod.ServiceAccountName != "default" {
-		add(core("ServiceAccount", pod.ServiceAccountName))
+		out.core("ServiceAccount", pod.ServiceAccountName)
 	}
 	for _, s := range pod.ImagePullSecrets {
-		add(core("Secret", s.Name))
+		out.core("Secret", s.Name)
 	}
 	for i := range pod.InitContainers {
-		containerNeeds(pod.InitContainers[i].Env, pod.InitContainers[i].EnvFrom, add)
+		containerNeeds(pod.InitContainers[i].Env, pod.InitContainers[i].EnvFrom, out)
 	}
 	for i := range pod.Containers {
-		containerNeeds(pod.Containers[i].Env, pod.Containers[i].EnvFrom, add)
+		containerNeeds(pod.Containers[i].Env, pod.Containers[i].EnvFrom, out)
 	}
 	for i := range pod.EphemeralContainers {
-		containerNeeds(pod.EphemeralContainers[i].Env, pod.EphemeralContainers[i].EnvFrom, add)
+		containerNeeds(pod.EphemeralContainers[i].Env, pod.EphemeralContainers[i].EnvFrom, out)
 	}
 	for i := range pod.Volumes {
-		volumeNeeds(&pod.Volumes[i].VolumeSource, add)
+		volumeNeeds(&pod.Volumes[i].VolumeSource, out)
 	}
 }
 
-func containerNeeds(env []corev1.EnvVar, from []corev1.EnvFromSource, add func(Reference)) {
+func containerNeeds(env []corev1.EnvVar, from []corev1.EnvFromSource, out *refs) {
 	for _, f := range from {
 		if f.ConfigMapRef != nil {
-			add(core("ConfigMap", f.ConfigMapRef.Name))
+			out.core("ConfigMap", f.ConfigMapRef.Name)
 		}
 		if f.SecretRef != nil {
-			add(core("Secret", f.SecretRef.Name))
+			out.core("Secret", f.SecretRef.Name)
 		}
 	}
 	for _, e := range env {
@@ -99,40 +113,40 @@ func containerNeeds(env []corev1.EnvVar, from []corev1.EnvFromSource, add func(R
 			continue
 		}
 		if ref := e.ValueFrom.ConfigMapKeyRef; ref != nil {
-			add(core("ConfigMap", ref.Name))
+			out.core("ConfigMap", ref.Name)
 		}
 		if ref := e.ValueFrom.SecretKeyRef; ref != nil {
-			add(core("Secret", ref.Name))
+			out.core("Secret", ref.Name)
 		}
 	}
 }
 
-func volumeNeeds(v *corev1.VolumeSource, add func(Reference)) {
+func volumeNeeds(v *corev1.VolumeSource, out *refs) {
 	local := func(ref *corev1.LocalObjectReference) {
 		if ref != nil {
-			add(core("Secret", ref.Name))
+			out.core("Secret", ref.Name)
 		}
 	}
 	switch {
 	case v.ConfigMap != nil:
-		add(core("ConfigMap", v.ConfigMap.Name))
+		out.core("ConfigMap", v.ConfigMap.Name)
 	case v.Secret != nil:
-		add(core("Secret", v.Secret.SecretName))
+		out.core("Secret", v.Secret.SecretName)
 	case v.PersistentVolumeClaim != nil:
-		add(core("PersistentVolumeClaim", v.PersistentVolumeClaim.ClaimName))
+		out.core("PersistentVolumeClaim", v.PersistentVolumeClaim.ClaimName)
 	case v.Projected != nil:
 		for _, s := range v.Projected.Sources {
 			if s.ConfigMap != nil {
-				add(core("ConfigMap", s.ConfigMap.Name))
+				out.core("ConfigMap", s.ConfigMap.Name)
 			}
 			if s.Secret != nil {
-				add(core("Secret", s.Secret.Name))
+				out.core("Secret", s.Secret.Name)
 			}
 		}
 	case v.CSI != nil:
 		local(v.CSI.NodePublishSecretRef)
 	case v.AzureFile != nil:
-		add(core("Secret", v.AzureFile.SecretName))
+		out.core("Secret", v.AzureFile.SecretName)
 	case v.CephFS != nil:
 		local(v.CephFS.SecretRef)
 	case v.Cinder != nil:
@@ -150,19 +164,19 @@ func volumeNeeds(v *corev1.VolumeSource, add func(Reference)) {
 	}
 }
 
-func serviceAccountNeeds(obj *unstructured.Unstructured, add func(Reference)) {
+func serviceAccountNeeds(obj *unstructured.Unstructured, out *refs) {
 	for _, field := range []string{"imagePullSecrets", "secrets"} {
 		refs, _, _ := unstructured.NestedSlice(obj.Object, field)
 		for _, ref := range refs {
 			if m, ok := ref.(map[string]any); ok {
 				name, _, _ := unstructured.NestedString(m, "name")
-				add(core("Secret", name))
+				out.core("Secret", name)
 			}
 		}
 	}
 }
 
-func statefulSetNeeds(obj *unstructured.Unstructured, add func(Reference)) {
+func statefulSetNeeds(obj *unstructured.Unstructured, out *refs) {
 	name, _, _ := unstructured.NestedString(obj.Object, "spec", "serviceName")
-	add(core("Service", name))
+	out.core("Service", name)
 }

@@ -12,8 +12,11 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// StaysHome tells why an object never goes to a member cluster, or "".
-func StaysHome(obj *unstructured.Unstructured) string {
+// StaysHome tells why an object never goes to a member cluster, or "", by the
+// table alone: see Knowledge.StaysHome.
+func StaysHome(obj *unstructured.Unstructured) string { return staysHome(obj, Find) }
+
+func staysHome(obj *unstructured.Unstructured, find func(schema.GroupKind) (Kind, bool)) string {
 	switch {
 	case HomeNamespace(obj.GetNamespace()):
 		return "objects of the control plane's own namespaces stay here"
@@ -32,11 +35,11 @@ func StaysHome(obj *unstructured.Unstructured) string {
 	if len(owners) == 0 {
 		return ""
 	}
-	self, _ := Find(obj.GroupVersionKind().GroupKind())
+	self, _ := find(obj.GroupVersionKind().GroupKind())
 	for _, owner := range owners {
 		// A CronJob makes its Jobs where it runs. What merely follows its user
 		// (a ConfigMap that a Deployment owns) nobody makes there, so it goes.
-		k, ok := Find(schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind())
+		k, ok := find(schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind())
 		if ok && k.Placed && self.Placed {
 			return "its owner " + owner.Kind + " " + owner.Name + " is placed, and makes it in each cluster"
 		}
@@ -54,17 +57,26 @@ func secretType(obj *unstructured.Unstructured) string {
 	return t
 }
 
-// Prepare gives the object as one cluster should have it: a new object without
-// what belongs to the control plane (identity, owners, finalizers, status) and
-// without what each cluster decides for itself. Fields that are left out are
-// retained in the member by server-side apply, because the syncer does not own
-// them. replicas, if not nil, is the cluster's share.
+// Prepare gives the object as one cluster should have it, where nothing but the
+// replica count depends on the cluster: see PrepareShare.
 func (k Kind) Prepare(obj *unstructured.Unstructured, cluster string, replicas *int32) *unstructured.Unstructured {
+	return k.PrepareShare(obj, Share{Cluster: cluster, Replicas: replicas})
+}
+
+// PrepareShare gives the object as one cluster should have it: a new object
+// without what belongs to the control plane (identity, owners, finalizers,
+// status) and without what each cluster decides for itself. Fields that are left
+// out are retained in the member by server-side apply, because the syncer does
+// not own them.
+func (k Kind) PrepareShare(obj *unstructured.Unstructured, share Share) *unstructured.Unstructured {
 	out := obj.DeepCopy().Object
 	delete(out, "status")
 	pruneNulls(out)
 
-	meta := map[string]any{"name": obj.GetName(), "namespace": obj.GetNamespace()}
+	meta := map[string]any{"name": obj.GetName()}
+	if !k.ClusterScoped {
+		meta["namespace"] = obj.GetNamespace()
+	}
 	labels := maps.Clone(obj.GetLabels())
 	if labels == nil {
 		labels = map[string]string{}
@@ -75,17 +87,20 @@ func (k Kind) Prepare(obj *unstructured.Unstructured, cluster string, replicas *
 		annotations = map[string]string{}
 	}
 	maps.DeleteFunc(annotations, func(key, _ string) bool { return ownAnnotation(key) })
-	annotations[v1alpha1.ClusterAnnotation] = cluster
+	annotations[v1alpha1.ClusterAnnotation] = share.Cluster
 	annotations[v1alpha1.SourceUIDAnnotation] = string(obj.GetUID())
 	meta["labels"], meta["annotations"] = anyMap(labels), anyMap(annotations)
 	out["metadata"] = meta
 	out["apiVersion"], out["kind"] = k.GroupVersion().String(), k.GroupVersionKind.Kind
 
-	if replicas != nil && k.Divided {
-		setNested(out, int64(*replicas), "spec", "replicas")
+	if k.Divided {
+		k.setReplicas(out, share)
 	}
 	if k.prepare != nil {
 		k.prepare(out)
+	}
+	if k.share != nil {
+		k.share(out, share)
 	}
 	return &unstructured.Unstructured{Object: out}
 }

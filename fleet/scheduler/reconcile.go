@@ -18,16 +18,16 @@ import (
 // reconcile brings the binding of one object in line with the object, its users
 // and the clusters.
 func (s *scheduler) reconcile(ctx context.Context, o object) error {
-	k, known := s.Served(o.GroupKind)
-	if !known {
-		return nil // a newer Atoll may know it: leave it alone
-	}
-	obj, exists := s.Object(o.GroupKind, o.NamespacedName)
 	b, bound := s.Binding(o.binding())
 	if bound && boundBy(b) != o {
-		return fmt.Errorf("binding %s/%s is about %s %s: delete it if it was written by hand",
-			b.Namespace, b.Name, b.Spec.Resource.Kind, b.Spec.Resource.Name)
+		return fmt.Errorf("binding %s is about %s %s: delete it if it was written by hand",
+			b.Key(), b.Spec.Resource.Kind, b.Spec.Resource.Name)
 	}
+	k, served := s.Served(o.GroupKind)
+	if !served {
+		return s.unserved(ctx, o, b)
+	}
+	obj, exists := s.Object(o.GroupKind, o.NamespacedName)
 	if bound {
 		if err := s.forgetGoneClusters(ctx, b); err != nil {
 			return err
@@ -50,7 +50,7 @@ func (s *scheduler) reconcile(ctx context.Context, o object) error {
 			return s.finish(ctx, b)
 		}
 		return nil
-	case interpret.StaysHome(obj) != "":
+	case s.staysHome(obj):
 		if bound {
 			return s.withdraw(ctx, b)
 		}
@@ -59,6 +59,38 @@ func (s *scheduler) reconcile(ctx context.Context, o object) error {
 		return s.place(ctx, k, obj, b)
 	}
 	return s.follow(ctx, k, o, obj, b)
+}
+
+func (s *scheduler) staysHome(obj *unstructured.Unstructured) bool {
+	return s.Knowledge().StaysHome(obj) != ""
+}
+
+// unserved looks after a binding of a kind that the fleet does not know now. If its
+// type is gone, its objects are, and it is released as theirs are. Else it stays as
+// it is: a newer Atoll may know the kind, or it may come again.
+func (s *scheduler) unserved(ctx context.Context, o object, b *v1alpha1.ResourceBinding) error {
+	if b == nil {
+		s.needs.set(o, statement{})
+		return nil
+	}
+	k, found := s.KindOf(b)
+	if !found {
+		return nil
+	}
+	gone, err := s.TypeGone(ctx, k)
+	if err != nil || !gone {
+		return err
+	}
+	for _, needed := range s.needs.set(o, statement{}) {
+		s.queue.Add(needed)
+	}
+	if err := s.forgetGoneClusters(ctx, b); err != nil {
+		return err
+	}
+	if b.DeletionTimestamp != nil {
+		return s.finish(ctx, b)
+	}
+	return s.release(ctx, k, b)
 }
 
 // relearn keeps needs true and has those looked at again whom a change concerns.
@@ -70,10 +102,12 @@ func (s *scheduler) relearn(k interpret.Kind, o object, obj *unstructured.Unstru
 			s.Events.Event(obj, corev1.EventTypeWarning, "NeedsUnknown", err.Error())
 		}
 	} else {
-		changed = s.needs.set(o, nil)
+		changed = s.needs.set(o, statement{})
 	}
 	for _, needed := range changed {
-		s.queue.Add(needed)
+		if needed != o {
+			s.queue.Add(needed)
+		}
 	}
 }
 
@@ -92,7 +126,7 @@ func (s *scheduler) place(ctx context.Context, k interpret.Kind, obj *unstructur
 		}
 		shares = append(shares, share)
 	}
-	return s.write(ctx, k, obj, b, proposal{shares: shares, condition: metav1.Condition{
+	return s.write(ctx, k, obj, b, proposal{shares: shares, scaledBy: s.scalerOf(refOf(k.GroupKind(), obj)), condition: metav1.Condition{
 		Type: v1alpha1.BindingScheduled, Status: status(decision.Scheduled),
 		Reason: decision.Reason, Message: decision.Message}})
 }
@@ -104,89 +138,14 @@ func status(b bool) metav1.ConditionStatus {
 	return metav1.ConditionFalse
 }
 
-// Reasons that an object is where it is because of others.
-const (
-	// ReasonRequired: an object there needs it.
-	ReasonRequired = "Required"
-	// ReasonKeptData: nothing there needs it now, but it holds data.
-	ReasonKeptData = "KeptBecauseOfData"
-	// ReasonKeptPending: what needs it is not decided yet.
-	ReasonKeptPending = "KeptWhileUndecided"
-)
-
-// follow sends an object where its users are.
-func (s *scheduler) follow(ctx context.Context, k interpret.Kind, o object, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) error {
-	users, undecided := s.usersOf(o)
-	if len(users) == 0 && b == nil {
-		return nil // of no concern to any cluster
-	}
-	if len(users) == 0 && !k.KeepsData {
-		return s.withdraw(ctx, b)
-	}
-	p := proposal{condition: metav1.Condition{Type: v1alpha1.BindingScheduled, Status: metav1.ConditionTrue,
-		Reason: ReasonRequired, Message: "follows what needs it"}}
-	have := map[string]bool{}
-	for _, user := range users {
-		p.requiredBy = append(p.requiredBy, v1alpha1.Requirer{Kind: user.Kind, Name: user.Name})
-		ub, ok := s.Binding(user.binding())
-		if !ok {
-			continue
-		}
-		for _, c := range ub.Spec.Clusters {
-			if !have[c.Name] {
-				have[c.Name] = true
-				p.shares = append(p.shares, v1alpha1.ClusterShare{Name: c.Name, Reason: ReasonRequired,
-					Message: fmt.Sprintf("%s %s needs it", user.Kind, user.Name)})
-			}
-		}
-	}
-	if b != nil && (k.KeepsData || undecided) {
-		for _, c := range b.Spec.Clusters {
-			cluster, joined := s.Cluster(c.Name)
-			if have[c.Name] || !joined || cluster.DeletionTimestamp != nil {
-				continue
-			}
-			c.Reason, c.Message = ReasonKeptData, "nothing there needs it now, but it holds data: it goes when it is deleted"
-			if undecided && !k.KeepsData {
-				c.Reason, c.Message = ReasonKeptPending, "kept until it is decided where what needs it goes"
-			}
-			p.shares = append(p.shares, c)
-		}
-	}
-	if len(p.shares) == 0 && b == nil {
-		return nil // users wait for a cluster; their binding says so
-	}
-	return s.write(ctx, k, obj, b, p)
-}
-
-// usersOf gives the users of an object that exist, and whether it is not known
-// yet where some of them go.
-func (s *scheduler) usersOf(o object) (users []object, undecided bool) {
-	for _, user := range s.needs.by(o) {
-		obj, exists := s.Object(user.GroupKind, user.NamespacedName)
-		if !exists || interpret.StaysHome(obj) != "" {
-			continue
-		}
-		k, _ := s.Served(user.GroupKind)
-		ub, bound := s.Binding(user.binding())
-		if !k.Placed && !bound {
-			continue // a follower that nobody needs
-		}
-		users = append(users, user)
-		undecided = undecided || !bound || ub.DeletionTimestamp != nil
-	}
-	return users, undecided
-}
-
 // release takes leave of an object that is gone: asked for live, because a cache
 // may lag, and what runs in the clusters depends on the answer.
 func (s *scheduler) release(ctx context.Context, k interpret.Kind, b *v1alpha1.ResourceBinding) error {
-	live, err := s.Dynamic.Resource(k.GVR()).Namespace(b.Namespace).Get(ctx, b.Spec.Resource.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-	case err != nil:
-		return fmt.Errorf("make sure that %s %s/%s is gone: %w", k.Kind, b.Namespace, b.Spec.Resource.Name, err)
-	case live.GetUID() == b.Spec.Resource.UID:
+	live, err := s.Live(ctx, k, types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Resource.Name})
+	if err != nil {
+		return fmt.Errorf("make sure that it is gone: %w", err)
+	}
+	if live != nil && live.GetUID() == b.Spec.Resource.UID {
 		return nil // an event will follow
 	}
 	// Deleted with --cascade=orphan: the garbage collector took the owner off, so
@@ -197,7 +156,7 @@ func (s *scheduler) release(ctx context.Context, k interpret.Kind, b *v1alpha1.R
 	}
 	if !owned && b.Annotations[v1alpha1.LeaveAnnotation] != v1alpha1.LeaveOrphan {
 		patch := fmt.Sprintf(`{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, b.UID, v1alpha1.LeaveAnnotation, v1alpha1.LeaveOrphan)
-		_, err := s.bindings(b.Namespace).Patch(ctx, b.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: FieldManager})
+		_, err := s.BindingAPI(b.Namespace).Patch(ctx, b.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: FieldManager})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("leave the copies of %s %s/%s running: %w", k.Kind, b.Namespace, b.Spec.Resource.Name, err)
 		}
@@ -211,7 +170,7 @@ func (s *scheduler) release(ctx context.Context, k interpret.Kind, b *v1alpha1.R
 func (s *scheduler) withdraw(ctx context.Context, b *v1alpha1.ResourceBinding) error {
 	if len(b.Spec.Clusters) > 0 {
 		spec := b.Spec
-		spec.Clusters, spec.RequiredBy = nil, nil
+		spec.Clusters, spec.RequiredBy, spec.ScaledBy = nil, nil, nil
 		var err error
 		if b, err = s.updateSpec(ctx, b, spec); err != nil {
 			return err

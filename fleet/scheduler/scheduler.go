@@ -61,11 +61,12 @@ func Run(ctx context.Context, term *fleet.Term) error {
 	}
 	defer s.queue.ShutDown()
 	// Who needs what must be known of everybody before the first decision: an
-	// object that seems to be needed by nobody is taken out of the clusters.
-	for _, k := range term.Kinds {
-		for obj := range term.Objects(k.GroupKind(), "") {
-			s.learn(k, obj)
-		}
+	// object that seems to be needed by nobody is taken out of the clusters. Of kinds
+	// that come later it is known when they have come, and until then the term is
+	// not complete.
+	s.OnKind(s.kindChanged)
+	for _, k := range s.Kinds() {
+		s.learnAll(k)
 	}
 	if err := s.listen(); err != nil {
 		return err
@@ -86,25 +87,19 @@ func (s *scheduler) failed(o object, err error) (again bool) {
 
 // listen puts into the queue whatever an event may concern.
 func (s *scheduler) listen() error {
-	for _, k := range s.Kinds {
-		gk := k.GroupKind()
-		err := s.OnObject(gk, func(was, is metav1.Object) {
-			obj := is
-			if is == nil {
-				obj = was
-			} else if was != nil && was.GetUID() == is.GetUID() && fleet.OnlyStatusDiffers(was, is) {
-				return
-			}
-			s.queue.Add(refOf(gk, obj))
-			if gk == (schema.GroupKind{Kind: "Service"}) {
-				s.enqueuePodMakers(obj.GetNamespace())
-			}
-		})
-		if err != nil {
-			return err
+	err := s.OnObjects(func(k interpret.Kind, was, is metav1.Object) {
+		obj := is
+		if is == nil {
+			obj = was
+		} else if was != nil && was.GetUID() == is.GetUID() && fleet.OnlyStatusDiffers(was, is) {
+			return
 		}
+		s.queue.Add(refOf(k.GroupKind(), obj))
+	})
+	if err != nil {
+		return err
 	}
-	err := s.OnBinding(func(was, is *v1alpha1.ResourceBinding) {
+	err = s.OnBinding(func(was, is *v1alpha1.ResourceBinding) {
 		b := is
 		if is == nil {
 			b = was
@@ -120,6 +115,13 @@ func (s *scheduler) listen() error {
 	if err != nil {
 		return err
 	}
+	if err := s.OnServed(func(_ string, gk schema.GroupKind) {
+		for obj := range s.Objects(gk, "") {
+			s.queue.Add(refOf(gk, obj))
+		}
+	}); err != nil {
+		return err
+	}
 	return s.OnCluster(func(was, is *v1alpha1.Cluster) {
 		if was != nil && is != nil && s.facts(was) == s.facts(is) {
 			return
@@ -133,24 +135,39 @@ func (s *scheduler) listen() error {
 	})
 }
 
-func (s *scheduler) enqueuePlaced() {
-	for _, k := range s.Kinds {
-		if !k.Placed {
-			continue
+// learnAll learns what the objects of a kind state.
+func (s *scheduler) learnAll(k interpret.Kind) {
+	for obj := range s.Objects(k.GroupKind(), "") {
+		changed, err := s.learn(k, obj)
+		if err != nil {
+			continue // reconcile says so
 		}
-		for obj := range s.Objects(k.GroupKind(), "") {
-			s.queue.Add(refOf(k.GroupKind(), obj))
+		for _, o := range changed {
+			s.queue.Add(o)
 		}
 	}
 }
 
-// enqueuePodMakers looks again at who needs the Services of a namespace.
-func (s *scheduler) enqueuePodMakers(namespace string) {
-	for _, k := range s.Kinds {
+// kindChanged looks again at everything of a kind that came, went, or is now
+// understood differently.
+func (s *scheduler) kindChanged(k interpret.Kind) {
+	if _, served := s.Served(k.GroupKind()); served {
+		s.learnAll(k)
+	}
+	for obj := range s.Objects(k.GroupKind(), "") {
+		s.queue.Add(refOf(k.GroupKind(), obj))
+	}
+	for _, b := range s.BindingsOf(k.GroupKind()) {
+		s.queue.Add(boundBy(b))
+	}
+}
+
+func (s *scheduler) enqueuePlaced() {
+	for _, k := range s.Kinds() {
 		if !k.Placed {
 			continue
 		}
-		for obj := range s.Objects(k.GroupKind(), namespace) {
+		for obj := range s.Objects(k.GroupKind(), "") {
 			s.queue.Add(refOf(k.GroupKind(), obj))
 		}
 	}
@@ -191,7 +208,9 @@ func (s *scheduler) fleet() []placement.Cluster {
 // request asks placement about one object.
 func (s *scheduler) request(k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) placement.Request {
 	r := placement.Request{Clusters: s.fleet(), Now: s.Clock.Now()}
-	r.Object.Replicas, r.Object.Divided = k.Replicas(obj)
+	if k.DefaultMode == interpret.Divided {
+		r.Object.Replicas, r.Object.Divided = k.Replicas(obj)
+	}
 	r.Object.Finished = k.Finished(obj)
 	if b != nil {
 		for _, c := range b.Spec.Clusters {

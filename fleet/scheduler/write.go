@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
@@ -24,11 +24,8 @@ import (
 type proposal struct {
 	shares     []v1alpha1.ClusterShare
 	requiredBy []v1alpha1.Requirer
+	scaledBy   *v1alpha1.Requirer
 	condition  metav1.Condition
-}
-
-func (s *scheduler) bindings(namespace string) dynamic.ResourceInterface {
-	return s.Dynamic.Resource(v1alpha1.ResourceBindingResource).Namespace(namespace)
 }
 
 // write makes the binding say what is proposed, and does nothing where it does.
@@ -36,8 +33,8 @@ func (s *scheduler) bindings(namespace string) dynamic.ResourceInterface {
 func (s *scheduler) write(ctx context.Context, k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, p proposal) error {
 	spec := v1alpha1.ResourceBindingSpec{
 		Resource: v1alpha1.ObjectReference{APIVersion: k.GroupVersion().String(), Kind: k.GroupVersionKind.Kind,
-			Name: obj.GetName(), UID: obj.GetUID()},
-		Clusters: p.shares, RequiredBy: p.requiredBy,
+			Name: obj.GetName(), UID: obj.GetUID(), Resource: k.Resource},
+		Clusters: p.shares, RequiredBy: p.requiredBy, ScaledBy: p.scaledBy,
 	}
 	if b == nil || !equality.Semantic.DeepEqual(b.Spec, spec) {
 		written, err := s.applySpec(ctx, obj, b, spec)
@@ -52,7 +49,7 @@ func (s *scheduler) write(ctx context.Context, k interpret.Kind, obj *unstructur
 
 func (s *scheduler) applySpec(ctx context.Context, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, spec v1alpha1.ResourceBindingSpec) (*v1alpha1.ResourceBinding, error) {
 	desired := &v1alpha1.ResourceBinding{
-		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.Group + "/" + v1alpha1.Version, Kind: "ResourceBinding"},
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.Group + "/" + v1alpha1.Version, Kind: v1alpha1.BindingKind(obj.GetNamespace())},
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: obj.GetNamespace(), Finalizers: []string{v1alpha1.BindingFinalizer},
 			Name: v1alpha1.BindingName(spec.Resource.GroupVersionKind().GroupKind(), obj.GetName()),
@@ -70,7 +67,7 @@ func (s *scheduler) applySpec(ctx context.Context, obj *unstructured.Unstructure
 			return nil, err
 		}
 		// Create, not apply: of two leaders for a moment, one must lose.
-		out, err := s.bindings(obj.GetNamespace()).Create(ctx, u, metav1.CreateOptions{FieldManager: FieldManager})
+		out, err := s.BindingAPI(obj.GetNamespace()).Create(ctx, u, metav1.CreateOptions{FieldManager: FieldManager})
 		return fromUnstructured(out, err, "create", desired.Name)
 	}
 	return s.updateSpec(ctx, b, spec)
@@ -81,12 +78,12 @@ func (s *scheduler) updateSpec(ctx context.Context, b *v1alpha1.ResourceBinding,
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": b.UID, "resourceVersion": b.ResourceVersion},
 		"spec": map[string]any{"clusters": orEmpty(spec.Clusters), "requiredBy": orEmpty(spec.RequiredBy),
-			"resource": spec.Resource},
+			"scaledBy": spec.ScaledBy, "resource": spec.Resource},
 	})
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.bindings(b.Namespace).Patch(ctx, b.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
+	out, err := s.BindingAPI(b.Namespace).Patch(ctx, b.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
 	return fromUnstructured(out, err, "update", b.Name)
 }
 
@@ -115,11 +112,11 @@ func (s *scheduler) applyCondition(ctx context.Context, obj *unstructured.Unstru
 		return err
 	}
 	apply := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": "ResourceBinding",
-		"metadata": map[string]any{"name": b.Name, "namespace": b.Namespace, "uid": string(b.UID)},
+		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": v1alpha1.BindingKind(b.Namespace),
+		"metadata": fleet.BindingIdentity(b),
 		"status":   map[string]any{"conditions": []any{u.Object}},
 	}}
-	_, err = s.bindings(b.Namespace).ApplyStatus(ctx, b.Name, apply, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
+	_, err = s.BindingAPI(b.Namespace).ApplyStatus(ctx, b.Name, apply, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
 	if err != nil {
 		return fmt.Errorf("set condition %s of binding %s/%s: %w", c.Type, b.Namespace, b.Name, err)
 	}
@@ -162,7 +159,7 @@ func describe(shares []v1alpha1.ClusterShare) string {
 }
 
 func (s *scheduler) deleteBinding(ctx context.Context, b *v1alpha1.ResourceBinding) error {
-	err := s.bindings(b.Namespace).Delete(ctx, b.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &b.UID}})
+	err := s.BindingAPI(b.Namespace).Delete(ctx, b.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &b.UID}})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete binding %s/%s: %w", b.Namespace, b.Name, err)
 	}
@@ -177,7 +174,7 @@ func (s *scheduler) setFinalizers(ctx context.Context, b *v1alpha1.ResourceBindi
 	if err != nil {
 		return err
 	}
-	_, err = s.bindings(b.Namespace).Patch(ctx, b.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
+	_, err = s.BindingAPI(b.Namespace).Patch(ctx, b.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("let binding %s/%s go: %w", b.Namespace, b.Name, err)
 	}

@@ -2,10 +2,10 @@ package syncer
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
@@ -38,13 +39,19 @@ type member struct {
 	ctx     context.Context // of the watches; set by start
 	running sync.WaitGroup
 	mu      sync.Mutex
-	watched map[schema.GroupVersionResource]cache.SharedIndexInformer
+	watched map[schema.GroupVersionResource]watched
 	made    map[string]bool // namespaces known to exist
+}
+
+// watched is a watch of one kind in the member.
+type watched struct {
+	cache.SharedIndexInformer
+	stop context.CancelFunc
 }
 
 func newMember(dyn dynamic.Interface, meta metadata.Interface, disco discovery.DiscoveryInterface, changed func(types.NamespacedName)) *member {
 	return &member{dyn: dyn, meta: meta, discovery: disco, changed: changed,
-		watched: map[schema.GroupVersionResource]cache.SharedIndexInformer{}, made: map[string]bool{}}
+		watched: map[schema.GroupVersionResource]watched{}, made: map[string]bool{}}
 }
 
 func (c *member) start(ctx context.Context) { c.ctx = ctx }
@@ -56,8 +63,8 @@ func (c *member) wait() { c.running.Wait() }
 func (c *member) informer(k interpret.Kind) cache.SharedIndexInformer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if i, ok := c.watched[k.GVR()]; ok {
-		return i
+	if w, ok := c.watched[k.GVR()]; ok {
+		return w
 	}
 	i := dynamicinformer.NewFilteredDynamicInformer(c.dyn, k.GVR(), metav1.NamespaceAll, 0, cache.Indexers{},
 		func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.ManagedLabel + "=true" }).Informer()
@@ -85,11 +92,24 @@ func (c *member) informer(k interpret.Kind) cache.SharedIndexInformer {
 			}
 			notify(is)
 		}})
-	c.watched[k.GVR()] = i
+	w := watched{SharedIndexInformer: i, stop: func() {}}
 	if c.ctx != nil {
-		c.running.Go(func() { i.RunWithContext(c.ctx) })
+		ctx, stop := context.WithCancel(c.ctx)
+		w.stop = stop
+		c.running.Go(func() { i.RunWithContext(ctx) })
 	}
-	return i
+	c.watched[k.GVR()] = w
+	return w
+}
+
+// unwatch ends the watch of a kind of which nothing is left there.
+func (c *member) unwatch(k interpret.Kind) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w, ok := c.watched[k.GVR()]; ok {
+		w.stop()
+		delete(c.watched, k.GVR())
+	}
 }
 
 func (c *member) cached(k interpret.Kind, name types.NamespacedName) (*unstructured.Unstructured, bool) {
@@ -97,7 +117,7 @@ func (c *member) cached(k interpret.Kind, name types.NamespacedName) (*unstructu
 	if !i.HasSynced() {
 		return nil, false
 	}
-	obj, found, err := i.GetStore().GetByKey(name.String())
+	obj, found, err := i.GetStore().GetByKey(fleet.CacheKey(name))
 	if err != nil || !found {
 		return nil, false
 	}
@@ -105,34 +125,118 @@ func (c *member) cached(k interpret.Kind, name types.NamespacedName) (*unstructu
 	return u, ok
 }
 
+// get asks the member for an object; nil is none.
 func (c *member) get(ctx context.Context, k interpret.Kind, name types.NamespacedName) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return c.dyn.Resource(k.GVR()).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+	obj, err := c.dyn.Resource(k.GVR()).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		return obj, nil
+	case !apierrors.IsNotFound(err):
+		return nil, err
+	case typeUnknown(err):
+		return nil, unservedError{k}
+	}
+	return nil, nil
+}
+
+// look is get for what is to be removed: a type that the member does not have has no
+// objects there. One that it only does not serve at this moment may have.
+func (c *member) look(ctx context.Context, k interpret.Kind, name types.NamespacedName) (*unstructured.Unstructured, error) {
+	live, err := c.get(ctx, k, name)
+	var unserved unservedError
+	if !errors.As(err, &unserved) || fleet.Native(k.GroupKind()) {
+		return live, err
+	}
+	crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	_, crdErr := c.dyn.Resource(crds).Get(ctx, k.GVR().GroupResource().String(), metav1.GetOptions{})
+	switch {
+	case crdErr == nil:
+		return nil, err
+	case apierrors.IsNotFound(crdErr) && !typeUnknown(crdErr):
+		return nil, nil
+	}
+	return nil, crdErr
+}
+
+// typeUnknown tells a server that does not serve a type from one that has no object
+// of a name: only the second answers with a Status.
+func typeUnknown(err error) bool {
+	return apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}
+
+// unservedError: the member does not serve the type of an object.
+type unservedError struct{ kind interpret.Kind }
+
+func (e unservedError) Error() string {
+	return fmt.Sprintf("the cluster does not serve %s in version %s now; install the type there, or place the object elsewhere",
+		e.kind.GVR().GroupResource(), e.kind.Version)
 }
 
 // apply writes desired by server-side apply. live is what the member has, nil if
 // nothing: then a conflict with somebody who was faster is an error, not a
-// takeover. With live, its UID is a precondition.
-func (c *member) apply(ctx context.Context, k interpret.Kind, desired, live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+// takeover. With live, its UID is a precondition. A dry run writes nothing, and
+// gives what would be.
+func (c *member) apply(ctx context.Context, k interpret.Kind, desired, live *unstructured.Unstructured, dry bool) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if live != nil {
 		desired = desired.DeepCopy()
 		desired.SetUID(live.GetUID())
-	} else if err := c.ensureNamespace(ctx, desired.GetNamespace()); err != nil {
-		return nil, err
 	}
-	api := c.dyn.Resource(k.GVR()).Namespace(desired.GetNamespace())
-	out, err := api.Apply(ctx, desired.GetName(), desired, metav1.ApplyOptions{FieldManager: FieldManager, Force: live != nil})
-	if apierrors.IsNotFound(err) && live == nil {
+	options := metav1.ApplyOptions{FieldManager: FieldManager, Force: live != nil}
+	if dry {
+		options.DryRun = []string{metav1.DryRunAll}
+	}
+	out, err := c.dyn.Resource(k.GVR()).Namespace(desired.GetNamespace()).Apply(ctx, desired.GetName(), desired, options)
+	switch {
+	case err == nil:
+		out.SetManagedFields(nil)
+		return out, nil
+	case typeUnknown(err):
+		return nil, unservedError{k}
+	case apierrors.IsNotFound(err) && live == nil:
 		c.forgetNamespace(desired.GetNamespace())
 	}
-	if err != nil {
-		return nil, err
+	return nil, err
+}
+
+// definesType tells whether objects of a kind are types, which take their objects
+// along when they go.
+func definesType(k interpret.Kind) bool {
+	return k.Group == "apiextensions.k8s.io" && k.GroupVersionKind.Kind == "CustomResourceDefinition"
+}
+
+// instances names some objects of a type that the member has.
+func (c *member) instances(ctx context.Context, crd *unstructured.Unstructured) (string, error) {
+	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
+	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
+	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	for _, v := range versions {
+		version, ok := v.(map[string]any)
+		if !ok || version["served"] != true {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		gvr := schema.GroupVersionResource{Group: group, Version: fmt.Sprint(version["name"]), Resource: plural}
+		found, err := c.meta.Resource(gvr).List(ctx, metav1.ListOptions{Limit: 3})
+		if err != nil {
+			return "", fmt.Errorf("look for objects of type %s: %w", gvr.GroupResource(), err)
+		}
+		var names []string
+		for i := range found.Items {
+			names = append(names, fleet.CacheKey(types.NamespacedName{Namespace: found.Items[i].Namespace, Name: found.Items[i].Name}))
+		}
+		if found.Continue != "" {
+			names = append(names, "…")
+		}
+		return strings.Join(names, ", "), nil
 	}
-	out.SetManagedFields(nil)
-	return out, nil
+	return "", nil // not served in any version: nobody could have any
 }
 
 // delete removes exactly the object that was seen.
@@ -167,41 +271,4 @@ func (c *member) release(ctx context.Context, k interpret.Kind, live *unstructur
 		return nil
 	}
 	return err
-}
-
-// digestOf identifies a value by its JSON, whose keys are in order.
-func digestOf(v any) string {
-	data, err := json.Marshal(v)
-	if err != nil {
-		// Objects come from JSON. Whatever else this is, it is equal to nothing.
-		return fmt.Sprintf("%p", &data)
-	}
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:])
-}
-
-// digestLive identifies what of the member's object matters to us: all but what
-// its cluster reports (status), and of labels and annotations only those that we
-// set. While it stays the same, nobody has changed the object. Others may label
-// and annotate it as they like: the member's own controllers do.
-func digestLive(live, desired *unstructured.Unstructured) string {
-	o := make(map[string]any, len(live.Object))
-	for field, value := range live.Object {
-		if field != "status" && field != "metadata" {
-			o[field] = value
-		}
-	}
-	return digestOf([]any{o, live.GetUID(),
-		those(live.GetLabels(), desired.GetLabels()), those(live.GetAnnotations(), desired.GetAnnotations())})
-}
-
-// those gives the entries of have whose keys are in want.
-func those(have, want map[string]string) map[string]string {
-	out := map[string]string{}
-	for key := range want {
-		if value, ok := have[key]; ok {
-			out[key] = value
-		}
-	}
-	return out
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
 // namespaces is addressed without types, as everything else in members.
@@ -18,48 +19,102 @@ func namespaces() schema.GroupVersionResource {
 	return corev1.SchemeGroupVersion.WithResource("namespaces")
 }
 
-// ensureNamespace makes a namespace in the member, with our mark, if there is
-// none. One that exists is used as it is.
-func (c *member) ensureNamespace(ctx context.Context, name string) error {
-	c.mu.Lock()
-	known := c.made[name]
-	c.mu.Unlock()
-	if known {
+// ensureNamespace makes a namespace in the member, with our marks and what the
+// control plane's namespace says to admission there, if there is none. One that
+// exists and is not ours is used as it is.
+func (s *Syncer) ensureNamespace(ctx context.Context, name string) error {
+	if name == "" || s.member.knows(name) {
 		return nil
 	}
 	ns := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace",
-		"metadata": map[string]any{"name": name, "labels": map[string]any{v1alpha1.ManagedLabel: "true"}}}}
-	_, err := c.dyn.Resource(namespaces()).Create(ctx, ns, metav1.CreateOptions{FieldManager: FieldManager})
+		"metadata": map[string]any{"name": name, "labels": map[string]any{v1alpha1.ManagedLabel: "true"},
+			"annotations": map[string]any{v1alpha1.ClusterAnnotation: s.cluster}}}}
+	_, err := s.member.dyn.Resource(namespaces()).Create(ctx, ns, metav1.CreateOptions{FieldManager: FieldManager})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create namespace %s: %w", name, err)
 	}
-	c.mu.Lock()
-	c.made[name] = true
-	c.mu.Unlock()
+	if err := s.markNamespace(ctx, name); err != nil {
+		return err
+	}
+	s.member.mu.Lock()
+	s.member.made[name] = true
+	s.member.mu.Unlock()
 	return nil
+}
+
+// keepNamespace brings a namespace of the member in step with that of the control
+// plane, if the member has it and it is ours.
+func (s *Syncer) keepNamespace(ctx context.Context, name string) error {
+	if err := s.markNamespace(ctx, name); err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	return nil
+}
+
+// markNamespace applies labels and annotations: pod security goes by them. It is an
+// apply apart from the creation, so that what is taken off a namespace here goes
+// there too.
+func (s *Syncer) markNamespace(ctx context.Context, name string) error {
+	from, exists := s.Namespace(name)
+	if !exists || from.GetDeletionTimestamp() != nil {
+		return nil // nothing is known to say
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	api := s.member.dyn.Resource(namespaces())
+	live, err := api.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if !s.oursAlone(live) {
+		return nil
+	}
+	labels, annotations := interpret.NamespaceMarks(&unstructured.Unstructured{Object: map[string]any{
+		"metadata": map[string]any{"labels": anyMap(from.GetLabels()), "annotations": anyMap(from.GetAnnotations())}}})
+	desired := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
+	desired.SetName(name)
+	desired.SetUID(live.GetUID())
+	desired.SetLabels(with(labels, v1alpha1.ManagedLabel, "true"))
+	desired.SetAnnotations(with(annotations, v1alpha1.ClusterAnnotation, s.cluster))
+	if _, err := api.Apply(ctx, name, desired, metav1.ApplyOptions{FieldManager: FieldManager, Force: true}); err != nil {
+		return fmt.Errorf("label namespace %s: %w", name, err)
+	}
+	return nil
+}
+
+// oursAlone tells whether this syncer made a namespace. Those of an older Atoll do
+// not say which cluster's syncer did.
+func (s *Syncer) oursAlone(ns *unstructured.Unstructured) bool {
+	cluster := ns.GetAnnotations()[v1alpha1.ClusterAnnotation]
+	return ns.GetLabels()[v1alpha1.ManagedLabel] == "true" && (cluster == "" || cluster == s.cluster) && ns.GetDeletionTimestamp() == nil
+}
+
+func with(m map[string]string, key, value string) map[string]string {
+	if m == nil {
+		m = map[string]string{}
+	}
+	m[key] = value
+	return m
+}
+
+func anyMap(m map[string]string) map[string]any {
+	out := make(map[string]any, len(m))
+	for key, value := range m {
+		out[key] = value
+	}
+	return out
+}
+
+func (c *member) knows(namespace string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.made[namespace]
 }
 
 func (c *member) forgetNamespace(name string) {
 	c.mu.Lock()
 	delete(c.made, name)
 	c.mu.Unlock()
-}
-
-// lastOf tells whether the cluster holds nothing else of the binding's namespace.
-// The caller holds s.last.
-func (s *Syncer) lastOf(b *v1alpha1.ResourceBinding) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, other := range s.BindingsOn(s.cluster) {
-		if other.Namespace != b.Namespace || other.Name == b.Name {
-			continue
-		}
-		m := s.known[keyOf(other)]
-		if m == nil || !m.gone.Load() {
-			return false
-		}
-	}
-	return true
 }
 
 // removeNamespace deletes a namespace of the member if this fleet made it, the

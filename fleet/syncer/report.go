@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
-	"github.com/atoll-dev/atoll/fleet/interpret"
+	"github.com/atoll-dev/atoll/fleet"
 )
 
 // report writes the cluster's entry in the binding's status, or takes it out if
@@ -38,12 +38,11 @@ func (s *Syncer) report(ctx context.Context, b *v1alpha1.ResourceBinding, m *mem
 		entry = &stamped
 	}
 	apply := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": "ResourceBinding",
-		// With its UID, an apply never makes a binding that somebody deleted.
-		"metadata": map[string]any{"name": b.Name, "namespace": b.Namespace, "uid": string(b.UID)},
+		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": v1alpha1.BindingKind(b.Namespace),
+		"metadata": fleet.BindingIdentity(b),
 		"status":   status,
 	}}
-	_, err := s.Dynamic.Resource(v1alpha1.ResourceBindingResource).Namespace(b.Namespace).
+	_, err := s.BindingAPI(b.Namespace).
 		ApplyStatus(ctx, b.Name, apply, metav1.ApplyOptions{FieldManager: FieldManager + "-" + s.cluster, Force: true})
 	if err != nil {
 		return fmt.Errorf("report on %s %s/%s from cluster %s: %w", b.Spec.Resource.Kind, b.Namespace, b.Spec.Resource.Name, s.cluster, err)
@@ -76,11 +75,26 @@ func digestRaw(raw *runtime.RawExtension) string {
 }
 
 // reportLive reports what the member says of an object that was applied.
-func (s *Syncer) reportLive(ctx context.Context, k interpret.Kind, b *v1alpha1.ResourceBinding, obj *unstructured.Unstructured, share v1alpha1.ClusterShare, live *unstructured.Unstructured, m *memory) error {
-	entry := v1alpha1.ClusterState{Name: s.cluster, UID: live.GetUID(), Generation: obj.GetGeneration(),
-		Replicas: share.Replicas, MemberGeneration: live.GetGeneration()}
-	entry.Health, entry.Message = k.Health(live)
-	if observed, reported := k.ObservedGeneration(live); reported {
+func (s *Syncer) reportLive(ctx context.Context, t *task, live *unstructured.Unstructured) error {
+	entry, err := s.entryOf(t, live)
+	if err != nil {
+		return err
+	}
+	if t.memory.drifted != "" {
+		entry.Reason, entry.Message = v1alpha1.StateDrifted, t.memory.drifted
+	}
+	return s.report(ctx, t.binding, t.memory, entry)
+}
+
+// entryOf gives what there is to report of an object that is there.
+func (s *Syncer) entryOf(t *task, live *unstructured.Unstructured) (*v1alpha1.ClusterState, error) {
+	entry := &v1alpha1.ClusterState{Name: s.cluster, UID: live.GetUID(), Generation: t.obj.GetGeneration(),
+		Replicas: t.share.Replicas, MemberGeneration: live.GetGeneration(), Applied: t.memory.applied}
+	if entry.Applied == "" && t.memory.entry != nil {
+		entry.Applied = t.memory.entry.Applied
+	}
+	entry.Health, entry.Message = t.Health(live)
+	if observed, reported := t.ObservedGeneration(live); reported {
 		entry.ObservedGeneration = observed
 	} else {
 		entry.ObservedGeneration = entry.MemberGeneration
@@ -88,10 +102,18 @@ func (s *Syncer) reportLive(ctx context.Context, k interpret.Kind, b *v1alpha1.R
 	if status, found, _ := unstructured.NestedMap(live.Object, "status"); found && len(status) > 0 {
 		data, err := json.Marshal(status)
 		if err != nil {
-			return fmt.Errorf("encode the status of %s %s: %w", k.Kind, live.GetName(), err)
+			return nil, fmt.Errorf("encode the status of %s %s: %w", t.Kind.Kind, live.GetName(), err)
 		}
 		entry.Status = &runtime.RawExtension{Raw: data}
 	}
+	return entry, nil
+}
+
+// reportState reports why an object is not as it should be, where nothing failed:
+// what is known of it stays.
+func (s *Syncer) reportState(ctx context.Context, b *v1alpha1.ResourceBinding, m *memory, reason, message string) error {
+	entry := *m.entry
+	entry.Reason, entry.Message = reason, message
 	return s.report(ctx, b, m, &entry)
 }
 
@@ -122,12 +144,11 @@ func (s *Syncer) reportTrouble(ctx context.Context, b *v1alpha1.ResourceBinding,
 // reportRemoving says that the object is still there, and why if there is a
 // reason.
 func (s *Syncer) reportRemoving(ctx context.Context, b *v1alpha1.ResourceBinding, m *memory, cause error) error {
-	entry := *m.entry
-	entry.Reason, entry.Message = v1alpha1.StateRemoving, ""
+	message := ""
 	if cause != nil {
-		entry.Message = explain(cause)
+		message = explain(cause)
 	}
-	if err := s.report(ctx, b, m, &entry); err != nil {
+	if err := s.reportState(ctx, b, m, v1alpha1.StateRemoving, message); err != nil {
 		return err
 	}
 	return cause
@@ -138,8 +159,9 @@ func explain(err error) string {
 	remedy := ""
 	var answer apierrors.APIStatus
 	var conflict conflictError
+	var unserved unservedError
 	switch {
-	case errors.As(err, &conflict):
+	case errors.As(err, &conflict), errors.As(err, &unserved):
 	case !errors.As(err, &answer):
 		// What the network says differs each time, and each time would be a write.
 		return "the cluster does not answer; what runs there runs on. See the conditions of the Cluster"

@@ -51,8 +51,9 @@ type Syncer struct {
 	member  *member
 	queue   workqueue.TypedRateLimitingInterface[types.NamespacedName]
 
-	mu    sync.Mutex
-	known map[types.NamespacedName]*memory
+	mu      sync.Mutex
+	known   map[types.NamespacedName]*memory
+	breaker breaker
 	// last serialises the last steps of removals, so that of two last objects of
 	// a namespace one sees that it is the last.
 	last sync.Mutex
@@ -75,7 +76,11 @@ type memory struct {
 	applied, settled string
 	// version of the object in the member that settled is about.
 	version string
+	// drifted says what differs there and is left so; "" if nothing does.
+	drifted string
 	drift   drift
+	// leaving is since when it is known that the object is to be removed.
+	leaving time.Time
 }
 
 // begin forgets all and is about another binding from now on.
@@ -83,15 +88,15 @@ func (m *memory) begin(uid types.UID) {
 	m.uid, m.entry, m.set = uid, nil, false
 	m.gone.Store(false)
 	m.unsettle()
-	m.drift = drift{}
+	m.drift, m.leaving = drift{}, time.Time{}
 }
 
 // unsettle forgets what was applied, so that it will be again.
-func (m *memory) unsettle() { m.applied, m.settled, m.version = "", "", "" }
+func (m *memory) unsettle() { m.applied, m.settled, m.version, m.drifted = "", "", "", "" }
 
 // settle remembers what was applied and what the member made of it.
-func (m *memory) settle(digest string, desired, live *unstructured.Unstructured) {
-	m.applied, m.settled, m.version = digest, digestLive(live, desired), live.GetResourceVersion()
+func (m *memory) settle(applied, settled string, live *unstructured.Unstructured) {
+	m.applied, m.settled, m.version, m.drifted = applied, settled, live.GetResourceVersion(), ""
 }
 
 // outdated tells whether live, from a cache, is older than what was applied.
@@ -148,6 +153,10 @@ func (s *Syncer) run(ctx context.Context) error {
 	defer stop()
 	defer s.queue.ShutDown()
 	defer s.Subscribe(s.cluster, s.queue.Add)()
+	var minding sync.WaitGroup
+	defer minding.Wait()
+	defer stop()
+	minding.Go(func() { s.breaker.mind(ctx, s) })
 	fleet.Work(ctx, s.queue, workers, s.reconcile, s.failed)
 	return nil
 }

@@ -36,6 +36,35 @@ type ResourceBindingList struct {
 	Items           []ResourceBinding `json:"items"`
 }
 
+// ClusterResourceBinding is a ResourceBinding of an object that has no namespace,
+// and like it has none. In memory there is one type for both: a ResourceBinding
+// with an empty namespace; BindingResource says which of them that is in the API.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=crb,categories=fleet
+// +kubebuilder:printcolumn:name="Clusters",type=string,JSONPath=`.status.placed`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.ready`
+// +kubebuilder:printcolumn:name="Scheduled",type=string,JSONPath=`.status.conditions[?(@.type=="Scheduled")].reason`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type ClusterResourceBinding struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec ResourceBindingSpec `json:"spec"`
+	// +optional
+	Status ResourceBindingStatus `json:"status,omitempty"`
+}
+
+// ClusterResourceBindingList is a list of ClusterResourceBindings.
+//
+// +kubebuilder:object:root=true
+type ClusterResourceBindingList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []ClusterResourceBinding `json:"items"`
+}
+
 // ResourceBindingSpec is the decision. The scheduler writes it.
 type ResourceBindingSpec struct {
 	Resource ObjectReference `json:"resource"`
@@ -44,11 +73,15 @@ type ResourceBindingSpec struct {
 	// +listType=map
 	// +listMapKey=name
 	Clusters []ClusterShare `json:"clusters,omitempty"`
-	// RequiredBy are the objects of the same namespace that use this one and
-	// therefore decide where it goes. Empty for what is placed on its own.
+	// RequiredBy are the objects that use this one and therefore decide where it
+	// goes: the first MaxRequirers of them. Empty for what is placed on its own.
 	// +optional
 	// +listType=atomic
 	RequiredBy []Requirer `json:"requiredBy,omitempty"`
+	// ScaledBy is what sets the number of replicas in each cluster (an autoscaler that
+	// goes along), so that the shares are only what the object begins with there.
+	// +optional
+	ScaledBy *Requirer `json:"scaledBy,omitempty"`
 	// Policy that decided, and why this one. Absent for what merely follows.
 	// +optional
 	Policy *PolicyReference `json:"policy,omitempty"`
@@ -82,12 +115,21 @@ type PolicyReference struct {
 // PolicyDefault is the Kind of a PolicyReference where no policy is concerned.
 const PolicyDefault = "Default"
 
-// ObjectReference names one object of the binding's namespace.
+// MaxRequirers is how many users a binding names. A PriorityClass may have
+// thousands; a binding that listed them all would be written with each.
+const MaxRequirers = 20
+
+// ObjectReference names one object of the binding's namespace, or if the binding
+// has none, one without.
 type ObjectReference struct {
 	APIVersion string    `json:"apiVersion"`
 	Kind       string    `json:"kind"`
 	Name       string    `json:"name"`
 	UID        types.UID `json:"uid"`
+	// Resource is the kind's name in URLs, so that the object can be found in a
+	// cluster when nobody here knows its type any more.
+	// +optional
+	Resource string `json:"resource,omitempty"`
 }
 
 // GroupVersionKind gives the kind of the object.
@@ -95,10 +137,13 @@ func (r ObjectReference) GroupVersionKind() schema.GroupVersionKind {
 	return schema.FromAPIVersionAndKind(r.APIVersion, r.Kind)
 }
 
-// Requirer names an object that needs another.
+// Requirer names an object that needs another, in the binding's namespace unless
+// it says which.
 type Requirer struct {
-	Kind string `json:"kind"`
-	Name string `json:"name"`
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+	Kind      string `json:"kind"`
+	Name      string `json:"name"`
 }
 
 // ClusterShare is one cluster's part of the decision.
@@ -171,6 +216,10 @@ type ClusterState struct {
 	// Message says what stands in the way and what to do about it.
 	// +optional
 	Message string `json:"message,omitempty"`
+	// Applied identifies what was applied last, so that a change of it there can be
+	// told from a change of it here.
+	// +optional
+	Applied string `json:"applied,omitempty"`
 	// Status as the cluster reports it.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
@@ -179,6 +228,17 @@ type ClusterState struct {
 	Status *runtime.RawExtension `json:"status,omitempty"`
 	// LastUpdateTime is when anything in this entry last changed.
 	LastUpdateTime metav1.Time `json:"lastUpdateTime"`
+	// Stale is set while the cluster cannot be asked: everything else in this entry
+	// is what was last known. The status controller sets it, not the syncer.
+	// +optional
+	Stale *Staleness `json:"stale,omitempty"`
+}
+
+// Staleness says since when a report may be outdated, and why.
+type Staleness struct {
+	Since metav1.Time `json:"since"`
+	// Reason is that of the Cluster's condition Ready.
+	Reason string `json:"reason"`
 }
 
 // Health is how an object fares in one cluster.
@@ -203,6 +263,13 @@ const (
 	StateApplyFailed = "ApplyFailed"
 	// StateRemoving: no longer wanted there, and not yet known to be gone.
 	StateRemoving = "Removing"
+	// StateHeld: no longer wanted there, and not removed before somebody has said
+	// that so much may be removed at once, or that what it holds may go with it.
+	StateHeld = "RemovalHeld"
+	// StateDrifted: somebody changed it there, and the policy is to say so only.
+	StateDrifted = "Drifted"
+	// StateSuspended: a policy suspends it, so nothing is written there.
+	StateSuspended = "Suspended"
 )
 
 // The conditions of a ResourceBinding.
@@ -241,4 +308,31 @@ func (b *ResourceBinding) State(cluster string) (ClusterState, bool) {
 		}
 	}
 	return ClusterState{}, false
+}
+
+// Key names the binding: without a namespace it is a ClusterResourceBinding.
+func (b *ResourceBinding) Key() types.NamespacedName {
+	return types.NamespacedName{Namespace: b.Namespace, Name: b.Name}
+}
+
+// ObjectName names the object that the binding is about.
+func (b *ResourceBinding) ObjectName() types.NamespacedName {
+	return types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Resource.Name}
+}
+
+// BindingResource gives the resource that the bindings of a namespace's objects
+// are, or with "" those of objects without a namespace.
+func BindingResource(namespace string) schema.GroupVersionResource {
+	if namespace == "" {
+		return ClusterResourceBindingResource
+	}
+	return ResourceBindingResource
+}
+
+// BindingKind gives the kind that goes with BindingResource.
+func BindingKind(namespace string) string {
+	if namespace == "" {
+		return "ClusterResourceBinding"
+	}
+	return "ResourceBinding"
 }

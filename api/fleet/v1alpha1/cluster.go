@@ -54,6 +54,9 @@ type ClusterSpec struct {
 	// +optional
 	// +kubebuilder:default="5m"
 	EvictAfter *metav1.Duration `json:"evictAfter,omitempty"`
+	// Syncer says how the cluster's syncer works.
+	// +optional
+	Syncer *SyncerSpec `json:"syncer,omitempty"`
 	// Taints keep away, or drive away, objects whose policy does not tolerate them.
 	// +optional
 	// +listType=map
@@ -66,6 +69,41 @@ type ClusterSpec struct {
 	Limits *ClusterLimits `json:"limits,omitempty"`
 }
 
+// SyncerSpec says how a cluster's syncer works.
+type SyncerSpec struct {
+	// MaxDeletePercent is how much of what the fleet keeps in the cluster may be
+	// removed within DeletionWindow because decisions changed, or types went; a few
+	// objects (MinDeletions) always may. Beyond that nothing is removed until a person
+	// allows it: `atoll clusters allow-deletions`. 100 switches this off.
+	// +optional
+	// +kubebuilder:default=20
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	MaxDeletePercent *int32 `json:"maxDeletePercent,omitempty"`
+}
+
+// What bounds removals where a Cluster does not say.
+const (
+	DefaultMaxDeletePercent = 20
+	MinDeletions            = 10
+	DeletionWindow          = 5 * time.Minute
+)
+
+// MaxDeletePercent gives the bound that holds for the cluster.
+func (c *Cluster) MaxDeletePercent() int32 {
+	if c.Spec.Syncer == nil || c.Spec.Syncer.MaxDeletePercent == nil {
+		return DefaultMaxDeletePercent
+	}
+	return *c.Spec.Syncer.MaxDeletePercent
+}
+
+// DeletionsAllowed tells whether a person lets removals through at this time,
+// however many they are.
+func (c *Cluster) DeletionsAllowed(now time.Time) bool {
+	until, err := time.Parse(time.RFC3339, c.Annotations[AllowDeletionsAnnotation])
+	return err == nil && now.Before(until)
+}
+
 // SecretReference names a Secret.
 type SecretReference struct {
 	// +kubebuilder:validation:MinLength=1
@@ -76,8 +114,8 @@ type SecretReference struct {
 
 // ClusterStatus is what the fleet sees of a Cluster.
 type ClusterStatus struct {
-	// Conditions: Ready (see the Reason constants) and, while a deleted Cluster
-	// still holds objects, Leaving.
+	// Conditions: Ready (see the Reason constants); while a deleted Cluster still
+	// holds objects, Leaving; and DeletionsHalted.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -104,8 +142,26 @@ type ClusterStatus struct {
 	// requests on. It is read from members that are to serve a SharedAPI.
 	// +optional
 	FrontProxy *FrontProxy `json:"frontProxy,omitempty"`
+	// Types is what was last read of the types that the member serves.
+	// +optional
+	Types *TypesSeen `json:"types,omitempty"`
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+}
+
+// TypesSeen is what was read of the types that a member serves.
+type TypesSeen struct {
+	// Digest changes with anything that placement goes by: which types and versions the
+	// member serves, and their fields.
+	Digest string `json:"digest"`
+	// Imported counts the APIResourceImports of the cluster.
+	Imported int32 `json:"imported"`
+	// LastReadTime is when the types were last read in full. It is refreshed when
+	// something changes and about every ten minutes.
+	LastReadTime metav1.Time `json:"lastReadTime"`
+	// Message says what could not be read and what to do about it.
+	// +optional
+	Message string `json:"message,omitempty"`
 }
 
 // NodeCount counts the nodes of a cluster.
@@ -121,6 +177,15 @@ type NodeCount struct {
 const (
 	ClusterReady   = "Ready"
 	ClusterLeaving = "Leaving"
+	// ClusterDeletionsHalted is the syncer's: it would have to remove more at once than
+	// the Cluster allows, and waits for a person.
+	ClusterDeletionsHalted = "DeletionsHalted"
+)
+
+// Reasons of a Cluster's DeletionsHalted condition.
+const (
+	ReasonTooManyDeletions = "TooManyDeletions"
+	ReasonWithinBounds     = "WithinBounds"
 )
 
 // Reasons of a Cluster's Ready condition; the names are kcp's.

@@ -1,8 +1,9 @@
 // Package v1alpha1 holds the nouns of the fleet: the Cluster that a person
 // registers, the ResourceBinding that says where one object runs, why, and what
 // each cluster reports of it, the Placement and ClusterPlacement that decide that,
-// and the SharedAPI that has clusters serve API groups
-// of the control plane.
+// the SharedAPI that has clusters serve API groups of the control plane, and the
+// types that clusters serve: as an APIResourceImport of each, as the
+// NegotiatedAPIResource of all, and the TypePolicy that publishes it.
 //
 // +kubebuilder:object:generate=true
 // +groupName=fleet.atoll.dev
@@ -26,11 +27,17 @@ const Version = "v1alpha1"
 
 // The resources of the group, as clients address them.
 var (
-	ClusterResource          = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "clusters"}
-	ResourceBindingResource  = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "resourcebindings"}
+	ClusterResource                = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "clusters"}
+	ClusterResourceBindingResource = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "clusterresourcebindings"}
+	ResourceBindingResource        = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "resourcebindings"}
+	SharedAPIResource              = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "sharedapis"}
+
+	APIResourceImportResource     = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "apiresourceimports"}
+	NegotiatedAPIResourceResource = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "negotiatedapiresources"}
+	TypePolicyResource            = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "typepolicies"}
+
 	PlacementResource        = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "placements"}
 	ClusterPlacementResource = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "clusterplacements"}
-	SharedAPIResource        = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "sharedapis"}
 )
 
 //go:embed crds/*.yaml

@@ -73,6 +73,9 @@ const (
 	// AdoptAnnotation ("true") on an object lets syncers take over an object of
 	// the same name that already exists in a member.
 	AdoptAnnotation = Group + "/adopt"
+	// AllowDeletionsAnnotation on a Cluster is a time (RFC 3339) until which its syncer
+	// removes whatever is to be removed, however much that is.
+	AllowDeletionsAnnotation = Group + "/allow-deletions"
 	// LeaveAnnotation on a Cluster says what its deletion does to what runs
 	// there: LeaveDelete (the default) or LeaveOrphan.
 	LeaveAnnotation = Group + "/leave"

@@ -64,8 +64,10 @@ func TestCRDs(t *testing.T) {
 		}
 		found += crd.Kind + " " + crd.Metadata.Name + "\n"
 	}
-	want := "CustomResourceDefinition clusters.fleet.atoll.dev\nCustomResourceDefinition resourcebindings.fleet.atoll.dev\n" +
-		"CustomResourceDefinition sharedapis.fleet.atoll.dev\n"
+	want := "CustomResourceDefinition apiresourceimports.fleet.atoll.dev\nCustomResourceDefinition clusterresourcebindings.fleet.atoll.dev\n" +
+		"CustomResourceDefinition clusters.fleet.atoll.dev\n" +
+		"CustomResourceDefinition negotiatedapiresources.fleet.atoll.dev\nCustomResourceDefinition resourcebindings.fleet.atoll.dev\n" +
+		"CustomResourceDefinition sharedapis.fleet.atoll.dev\nCustomResourceDefinition typepolicies.fleet.atoll.dev\n"
 	if found != want {
 		t.Errorf("embedded\n%s, want\n%s", found, want)
 	}

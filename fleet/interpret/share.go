@@ -1,0 +1,60 @@
+package interpret
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// Share is what a decision gives to one cluster.
+type Share struct {
+	Cluster string
+	// Replicas is the cluster's part of a divided object; nil if it runs the whole.
+	Replicas *int32
+	// OrdinalStart is the first ordinal of the cluster's part of a divided
+	// StatefulSet, counted from the object's own start; nil if it runs the whole.
+	OrdinalStart *int32
+	// Target has, for an object that bounds the replicas of another (an autoscaler),
+	// how many the decision about that other gives to each cluster; nil if the other
+	// is not divided.
+	Target map[string]int32
+	// Autoscaled: an autoscaler in the member sets the replica count, so the count is
+	// sent only as far as it takes to hand it over. See handOver.
+	Autoscaled bool
+	// Live is the object as the member has it, nil if it does not. Only Autoscaled
+	// wants it.
+	Live *unstructured.Unstructured
+	// Manager is the field manager that applies to the member.
+	Manager string
+}
+
+// setReplicas writes the cluster's replica count.
+func (k Kind) setReplicas(out map[string]any, share Share) {
+	path := k.replicasPath()
+	if share.Replicas != nil {
+		setNested(out, int64(*share.Replicas), path...)
+	}
+	if share.Autoscaled && (share.Replicas == nil || *share.Replicas > 0) {
+		k.handOver(out, share)
+	}
+}
+
+// handOver leaves the replica count to an autoscaler in the member. Not to send it
+// is not enough: what only we own, server-side apply takes away with us, and a
+// workload without a count runs one replica. So until somebody else owns the field
+// too, which the autoscaler does from the first time that it sets it, we send
+// what is there. If it sets it between our question and our write, the write is
+// refused as a conflict and is tried again, with the field left out.
+//
+// A share of zero is sent: it switches the autoscaler off there, too.
+func (k Kind) handOver(out map[string]any, share Share) {
+	path := k.replicasPath()
+	if share.Live == nil {
+		return // the first count is the decision's
+	}
+	if ownedByOthers(share.Live, share.Manager, path) {
+		unstructured.RemoveNestedField(out, path...)
+		return
+	}
+	if n, found, err := unstructured.NestedInt64(share.Live.Object, path...); err == nil && found && n > 0 {
+		setNested(out, n, path...)
+	}
+}

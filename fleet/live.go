@@ -1,0 +1,95 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/interpret"
+)
+
+// errNotServed: whether an object exists cannot be found out now.
+var errNotServed = errors.New("the control plane does not serve its type now")
+
+// KindOf gives what is known of the kind that a binding is about, in the version
+// that it is bound in. Of a custom kind that is no longer served that is what the
+// binding itself says, which is enough to find the object in a cluster.
+func (t *Term) KindOf(b *v1alpha1.ResourceBinding) (interpret.Kind, bool) {
+	ref := b.Spec.Resource
+	gvk := ref.GroupVersionKind()
+	k, known := t.Knowledge().Find(gvk.GroupKind())
+	if !known {
+		return interpret.Generic(gvk, ref.Resource, b.Namespace == "", nil), ref.Resource != ""
+	}
+	k.Version = gvk.Version
+	if ref.Resource != "" {
+		k.Resource = ref.Resource
+	}
+	return k, true
+}
+
+// Live gives an object of the control plane as it is now, past the cache, or nil if
+// it is gone: because there is none of its name, or because its type is gone, with
+// which the API server deletes all objects of it. That a type is merely not served,
+// as happens while a server starts, is an error.
+func (t *Term) Live(ctx context.Context, k interpret.Kind, key types.NamespacedName) (*unstructured.Unstructured, error) {
+	obj, err := t.Dynamic.Resource(k.GVR()).Namespace(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		return obj, nil
+	case !apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("read %s %s: %w", k.Kind, CacheKey(key), err)
+	case !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
+		return nil, nil
+	}
+	gone, err := t.TypeGone(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	if !gone {
+		return nil, fmt.Errorf("read %s %s: %w", k.Kind, CacheKey(key), errNotServed)
+	}
+	return nil, nil
+}
+
+// TypeGone tells whether a kind was a custom one and its CRD is gone, asked for
+// live. A kind that Kubernetes has built in and this control plane does not serve is
+// not gone: it may be switched on again.
+func (t *Term) TypeGone(ctx context.Context, k interpret.Kind) (bool, error) {
+	if _, known := t.types.defines(k.GroupKind()); known {
+		return false, nil
+	}
+	if Native(k.GroupKind()) {
+		return false, nil
+	}
+	name := k.GVR().GroupResource().String()
+	_, err := t.Dynamic.Resource(crdResource()).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		return false, nil
+	case !apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
+		return false, fmt.Errorf("make sure that type %s is gone: %w", name, err)
+	}
+	return true, nil
+}
+
+// TypeGoing tells whether a kind is a custom one whose CRD is gone or on its way
+// out, as the caches have it: then its objects went with it, asked for or not.
+func (t *Term) TypeGoing(gk schema.GroupKind) bool {
+	c, known := t.types.defines(gk)
+	return known && c.DeletionTimestamp != nil || !known && !Native(gk)
+}
+
+// Native tells whether a kind of the table is built into API servers. The others
+// come from CRDs in any cluster.
+func Native(gk schema.GroupKind) bool {
+	_, known := interpret.BuiltIn().Find(gk)
+	return known && gk.Group != "gateway.networking.k8s.io"
+}

@@ -1,0 +1,192 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/interpret"
+	"github.com/atoll-dev/atoll/fleet/placement"
+)
+
+// Reasons that an object is where it is because of others.
+const (
+	// ReasonRequired: an object there needs it.
+	ReasonRequired = "Required"
+	// ReasonKeptData: nothing there needs it now, but it holds data.
+	ReasonKeptData = "KeptBecauseOfData"
+	// ReasonKeptPending: what needs it is not decided yet, or not known.
+	ReasonKeptPending = "KeptWhileUndecided"
+)
+
+// incomplete is when to look again at what is kept because not all objects are in
+// the caches.
+const incomplete = 5 * time.Second
+
+// follow sends an object where its users are; one that has no namespace to those in
+// all namespaces. A label of its own that names a cluster counts as a user there.
+func (s *scheduler) follow(ctx context.Context, k interpret.Kind, o object, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) error {
+	users, undecided := s.usersOf(o)
+	if !s.Complete() {
+		undecided = true
+		if b != nil {
+			s.queue.AddAfter(o, incomplete)
+		}
+	}
+	asked, err := s.askedFor(k, obj, b)
+	if err != nil {
+		return err
+	}
+	wanted := len(users) > 0 || len(asked) > 0
+	if !wanted && b == nil {
+		return nil // of no concern to any cluster
+	}
+	if !wanted && !k.KeepsData && !undecided {
+		return s.withdraw(ctx, b)
+	}
+	p := proposal{requiredBy: requirers(o, users), condition: metav1.Condition{Type: v1alpha1.BindingScheduled, Status: metav1.ConditionTrue,
+		Reason: ReasonRequired, Message: "follows what needs it"}}
+	p.shares = s.withUsers(asked, users)
+	if b != nil && (k.KeepsData || undecided) {
+		p.shares = s.withKept(p.shares, b, k.KeepsData)
+	}
+	if len(p.shares) == 0 && b == nil {
+		return nil // users wait for a cluster; their binding says so
+	}
+	return s.write(ctx, k, obj, b, p)
+}
+
+// askedFor gives the clusters that an object which otherwise follows others is to be
+// in by its own label.
+func (s *scheduler) askedFor(k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) ([]v1alpha1.ClusterShare, error) {
+	name := obj.GetLabels()[v1alpha1.ClusterLabel]
+	if name == "" {
+		return nil, nil
+	}
+	request := s.request(k, obj, b)
+	var out []v1alpha1.ClusterShare
+	for _, v := range placement.Decide(request).Chosen() {
+		if v.Cluster == name {
+			out = append(out, v1alpha1.ClusterShare{Name: v.Cluster, Reason: v.Reason, Message: "its label " + v1alpha1.ClusterLabel + " says so"})
+		}
+	}
+	return out, nil
+}
+
+func requirers(o object, users []object) []v1alpha1.Requirer {
+	var out []v1alpha1.Requirer
+	for _, user := range users[:min(len(users), v1alpha1.MaxRequirers)] {
+		r := v1alpha1.Requirer{Kind: user.Kind, Name: user.Name}
+		if user.Namespace != o.Namespace {
+			r.Namespace = user.Namespace
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// withUsers adds the clusters of an object's users.
+func (s *scheduler) withUsers(shares []v1alpha1.ClusterShare, users []object) []v1alpha1.ClusterShare {
+	have := clustersIn(shares)
+	for _, user := range users {
+		ub, ok := s.Binding(user.binding())
+		if !ok {
+			continue
+		}
+		for _, c := range ub.Spec.Clusters {
+			if !have[c.Name] {
+				have[c.Name] = true
+				shares = append(shares, v1alpha1.ClusterShare{Name: c.Name, Reason: ReasonRequired,
+					Message: fmt.Sprintf("%s %s needs it", user.Kind, user.Name)})
+			}
+		}
+	}
+	return shares
+}
+
+// withKept adds the clusters that have the object and that it does not leave.
+func (s *scheduler) withKept(shares []v1alpha1.ClusterShare, b *v1alpha1.ResourceBinding, data bool) []v1alpha1.ClusterShare {
+	have := clustersIn(shares)
+	for _, c := range b.Spec.Clusters {
+		cluster, joined := s.Cluster(c.Name)
+		if have[c.Name] || !joined || cluster.DeletionTimestamp != nil {
+			continue
+		}
+		c.Reason, c.Message = ReasonKeptPending, "kept until it is decided where what needs it goes"
+		if data {
+			c.Reason, c.Message = ReasonKeptData, "nothing there needs it now, but it holds data: it goes when it is deleted"
+		}
+		shares = append(shares, c)
+	}
+	return shares
+}
+
+func clustersIn(shares []v1alpha1.ClusterShare) map[string]bool {
+	out := make(map[string]bool, len(shares))
+	for _, c := range shares {
+		out[c.Name] = true
+	}
+	return out
+}
+
+// usersOf gives the users of an object that exist, and whether it is not known
+// yet where some of them go.
+func (s *scheduler) usersOf(o object) (users []object, undecided bool) {
+	for _, user := range s.needs.by(o) {
+		if !s.rooted(user, map[object]bool{o: true}) {
+			continue
+		}
+		ub, bound := s.Binding(user.binding())
+		users = append(users, user)
+		undecided = undecided || !bound || ub.DeletionTimestamp != nil
+	}
+	return users, undecided
+}
+
+// rooted tells whether an object is somewhere for a reason of its own, or because
+// of one that is: it is placed, or keeps data where it is, or has a user of which
+// that is true. Two that need each other keep nobody anywhere. seen ends circles.
+func (s *scheduler) rooted(o object, seen map[object]bool) bool {
+	if seen[o] {
+		return false
+	}
+	seen[o] = true
+	k, served := s.Served(o.GroupKind)
+	obj, exists := s.Object(o.GroupKind, o.NamespacedName)
+	if !served || !exists || s.staysHome(obj) {
+		return false
+	}
+	if k.Placed {
+		return true
+	}
+	if b, bound := s.Binding(o.binding()); !bound {
+		return false // a follower that nobody needs
+	} else if k.KeepsData && len(b.Spec.Clusters) > 0 || obj.GetLabels()[v1alpha1.ClusterLabel] != "" {
+		return true
+	}
+	for _, user := range s.needs.by(o) {
+		if s.rooted(user, seen) {
+			return true
+		}
+	}
+	return false
+}
+
+// scalerOf gives what sets the replicas of an object in its clusters.
+func (s *scheduler) scalerOf(o object) *v1alpha1.Requirer {
+	scaler := schema.GroupKind{Group: "autoscaling", Kind: "HorizontalPodAutoscaler"}
+	for _, f := range s.needs.of(o) {
+		if f.GroupKind != scaler {
+			continue
+		}
+		if obj, exists := s.Object(f.GroupKind, f.NamespacedName); exists && obj.GetDeletionTimestamp() == nil {
+			return &v1alpha1.Requirer{Kind: f.Kind, Name: f.Name}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,173 @@
+package syncer
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/interpret"
+)
+
+// task is one object that the member should have.
+type task struct {
+	interpret.Kind
+	binding *v1alpha1.ResourceBinding
+	obj     *unstructured.Unstructured // whole, as the control plane has it
+	share   v1alpha1.ClusterShare
+	memory  *memory
+}
+
+// left gives the field that the cluster's autoscaler sets, if one does.
+func (t *task) left() []string {
+	if t.binding.Spec.ScaledBy == nil {
+		return nil
+	}
+	return t.ReplicasPath()
+}
+
+// prepare gives the object as the member should have it. live is what it has, for
+// an object whose replicas are handed over to an autoscaler there.
+func (s *Syncer) prepare(t *task, live *unstructured.Unstructured) *unstructured.Unstructured {
+	share := interpret.Share{Cluster: s.cluster, Replicas: t.share.Replicas, OrdinalStart: t.share.OrdinalStart,
+		Autoscaled: t.binding.Spec.ScaledBy != nil, Live: live, Manager: FieldManager}
+	for _, c := range t.binding.Spec.Clusters {
+		if c.Replicas != nil {
+			if share.Target == nil {
+				share.Target = map[string]int32{}
+			}
+			share.Target[c.Name] = *c.Replicas
+		}
+	}
+	return t.PrepareShare(t.obj, share)
+}
+
+// apply makes the member's object as it should be and reports what it is.
+func (s *Syncer) apply(ctx context.Context, t *task) error {
+	b, m := t.binding, t.memory
+	if m.entry == nil {
+		// Say so before doing so.
+		m.gone.Store(false)
+		intent := v1alpha1.ClusterState{Name: s.cluster, Health: v1alpha1.Unknown, Reason: v1alpha1.StateApplying}
+		if err := s.report(ctx, b, m, &intent); err != nil {
+			return err
+		}
+	}
+	live, err := s.live(ctx, t.Kind, b, m)
+	if err != nil {
+		return err
+	}
+	if live != nil && live.GetDeletionTimestamp() != nil {
+		return fmt.Errorf("%w: the object is being deleted in the cluster", errLater)
+	}
+	if live != nil && m.outdated(live) {
+		return nil // the cache has yet to see what was applied; that will be an event
+	}
+	report := b.Spec.Drift == v1alpha1.DriftReport
+	if !report && m.drifted != "" {
+		m.unsettle() // what was only reported is now put right
+	}
+	desired := s.prepare(t, nil)
+	digest := digestOf(desired.Object)
+	if live != nil && digest == m.applied && digestLive(live, desired, t.left()) == m.settled {
+		return s.reportLive(ctx, t, live)
+	}
+	// What was applied last is as it should be still, so it was changed there.
+	changed := m.entry.UID != "" && digest == m.entry.Applied && (live == nil || live.GetUID() == m.entry.UID)
+	if changed && report {
+		return s.reportDrift(ctx, t, desired, live)
+	}
+	if changed && live != nil {
+		if pause := m.drift.pause(s.Clock.Now()); pause > 0 {
+			// Somebody else keeps changing it: do not fight at full speed.
+			s.queue.AddAfter(b.Key(), pause)
+			return s.reportLive(ctx, t, live)
+		}
+	}
+	applied, err := s.write(ctx, t, desired, live)
+	if err != nil {
+		return err
+	}
+	s.tell(t, desired, live, applied, changed)
+	m.settle(digest, digestLive(applied, desired, t.left()), applied)
+	return s.reportLive(ctx, t, applied)
+}
+
+// write applies the object. Where its replicas are left to an autoscaler, what is
+// written depends on what is there, and is refused if that has changed since.
+func (s *Syncer) write(ctx context.Context, t *task, desired, live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	if live == nil {
+		if err := s.ensureNamespace(ctx, desired.GetNamespace()); err != nil {
+			return nil, err
+		}
+	} else if t.left() != nil {
+		now, err := s.member.get(ctx, t.Kind, t.binding.ObjectName())
+		if err != nil {
+			return nil, err
+		}
+		if now == nil || now.GetUID() != live.GetUID() {
+			return nil, fmt.Errorf("%w: the object was replaced in the cluster", errLater)
+		}
+		desired = s.prepare(t, now)
+		desired.SetResourceVersion(now.GetResourceVersion())
+	}
+	return s.member.apply(ctx, t.Kind, desired, live, false)
+}
+
+// tell writes events about what was put right.
+func (s *Syncer) tell(t *task, desired, live, applied *unstructured.Unstructured, changed bool) {
+	switch {
+	case live == nil && t.memory.entry.UID != "":
+		s.Events.Eventf(t.obj, corev1.EventTypeNormal, "Recreated", "Made again in cluster %s what was deleted there", s.cluster)
+	case live != nil && changed && digestLive(live, desired, t.left()) != digestLive(applied, desired, t.left()):
+		t.memory.drift.corrected(s.Clock.Now())
+		s.Events.Eventf(t.obj, corev1.EventTypeNormal, "DriftCorrected", "Put right in cluster %s what was changed there", s.cluster)
+	}
+}
+
+// reportDrift says what somebody changed in the member, and leaves it.
+func (s *Syncer) reportDrift(ctx context.Context, t *task, desired, live *unstructured.Unstructured) error {
+	m := t.memory
+	if live == nil {
+		return s.reportState(ctx, t.binding, m, v1alpha1.StateDrifted, "it was deleted there, and is left so by policy")
+	}
+	would, err := s.member.apply(ctx, t.Kind, desired, live, true)
+	if err != nil {
+		return err
+	}
+	was := m.drifted
+	m.settle(digestOf(desired.Object), digestLive(live, desired, t.left()), live)
+	if fields := differences(live, would, desired); fields != "" {
+		m.drifted = "changed there, and left so by policy: " + fields
+		if m.drifted != was {
+			s.Events.Eventf(t.obj, corev1.EventTypeWarning, v1alpha1.StateDrifted, "Cluster %s: %s", s.cluster, m.drifted)
+		}
+	}
+	return s.reportLive(ctx, t, live)
+}
+
+// suspended reports what the member has, and writes nothing there.
+func (s *Syncer) suspended(ctx context.Context, t *task) error {
+	const why = "a policy suspends it: nothing is written to the cluster"
+	live, err := s.live(ctx, t.Kind, t.binding, t.memory)
+	if err != nil {
+		return err
+	}
+	if t.memory.entry == nil {
+		return s.report(ctx, t.binding, t.memory, &v1alpha1.ClusterState{Name: s.cluster, Health: v1alpha1.Unknown,
+			Reason: v1alpha1.StateSuspended, Message: why})
+	}
+	if live == nil {
+		return s.reportState(ctx, t.binding, t.memory, v1alpha1.StateSuspended, why)
+	}
+	entry, err := s.entryOf(t, live)
+	if err != nil {
+		return err
+	}
+	// It runs what was applied last, not what it should.
+	entry.Generation, entry.Replicas = t.memory.entry.Generation, t.memory.entry.Replicas
+	entry.Reason, entry.Message = v1alpha1.StateSuspended, why
+	return s.report(ctx, t.binding, t.memory, entry)
+}

@@ -1,0 +1,116 @@
+package syncer
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// digestOf identifies a value by its JSON, whose keys are in order.
+func digestOf(v any) string {
+	data, err := json.Marshal(v)
+	if err != nil {
+		// Objects come from JSON. Whatever else this is, it is equal to nothing.
+		return fmt.Sprintf("%p", &data)
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:12])
+}
+
+// digestLive identifies what of the member's object matters to us: all but what
+// its cluster reports (status), and of labels and annotations only those that we
+// set. While it stays the same, nobody has changed the object. Others may label
+// and annotate it as they like: the member's own controllers do. left is a field
+// that is left to somebody else there, if any.
+func digestLive(live, desired *unstructured.Unstructured, left []string) string {
+	if len(left) > 0 {
+		live = live.DeepCopy()
+		unstructured.RemoveNestedField(live.Object, left...)
+	}
+	o := make(map[string]any, len(live.Object))
+	for field, value := range live.Object {
+		if field != "status" && field != "metadata" {
+			o[field] = value
+		}
+	}
+	return digestOf([]any{o, live.GetUID(),
+		those(live.GetLabels(), desired.GetLabels()), those(live.GetAnnotations(), desired.GetAnnotations())})
+}
+
+// those gives the entries of have whose keys are in want.
+func those(have, want map[string]string) map[string]string {
+	out := map[string]string{}
+	for key := range want {
+		if value, ok := have[key]; ok {
+			out[key] = value
+		}
+	}
+	return out
+}
+
+// differences names the fields in which the member's object is not as it would be
+// if it were applied: what digestLive compares, a few of them.
+func differences(live, would, desired *unstructured.Unstructured) string {
+	var fields []string
+	for _, field := range slices.Sorted(maps.Keys(joined(live.Object, would.Object))) {
+		if field != "status" && field != "metadata" {
+			fields = append(fields, differ(field, live.Object[field], would.Object[field])...)
+		}
+	}
+	for _, of := range []struct {
+		name              string
+		have, would, want map[string]string
+	}{{"metadata.labels", live.GetLabels(), would.GetLabels(), desired.GetLabels()},
+		{"metadata.annotations", live.GetAnnotations(), would.GetAnnotations(), desired.GetAnnotations()}} {
+		for _, key := range slices.Sorted(maps.Keys(of.want)) {
+			if of.have[key] != of.would[key] {
+				fields = append(fields, of.name+"["+key+"]")
+			}
+		}
+	}
+	const most = 8
+	if len(fields) > most {
+		fields = append(fields[:most], fmt.Sprintf("and %d more", len(fields)-most))
+	}
+	return strings.Join(fields, ", ")
+}
+
+// differ gives the paths below one field at which two values differ.
+func differ(path string, a, b any) []string {
+	if equality.Semantic.DeepEqual(a, b) {
+		return nil
+	}
+	x, ok1 := a.(map[string]any)
+	y, ok2 := b.(map[string]any)
+	if ok1 && ok2 {
+		var out []string
+		for _, key := range slices.Sorted(maps.Keys(joined(x, y))) {
+			out = append(out, differ(path+"."+key, x[key], y[key])...)
+		}
+		return out
+	}
+	list, ok1 := a.([]any)
+	other, ok2 := b.([]any)
+	if ok1 && ok2 && len(list) == len(other) {
+		var out []string
+		for i := range list {
+			out = append(out, differ(fmt.Sprintf("%s[%d]", path, i), list[i], other[i])...)
+		}
+		return out
+	}
+	return []string{path}
+}
+
+func joined(a, b map[string]any) map[string]any {
+	out := make(map[string]any, len(a)+len(b))
+	maps.Copy(out, a)
+	maps.Copy(out, b)
+	return out
+}

@@ -1,0 +1,179 @@
+package fleet
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/interpret"
+)
+
+// typeCaches hold what decides about custom kinds: the CRDs of the control plane,
+// what was negotiated about them, and what each cluster serves. Of none of them do
+// they hold a schema, which is most of what they are.
+type typeCaches struct {
+	crds, negotiated, imports cache.SharedIndexInformer
+	// changed has an element when something may have changed.
+	changed chan struct{}
+}
+
+const byType = "type"
+
+func crdResource() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+}
+
+func newTypeCaches(dyn dynamic.Interface) *typeCaches {
+	return &typeCaches{
+		crds:       informer(dyn, crdResource(), cache.Indexers{byKind: kindDefined}, into[customType]),
+		negotiated: informer(dyn, v1alpha1.NegotiatedAPIResourceResource, nil, without[v1alpha1.NegotiatedAPIResource]("spec", "openAPIV3Schema")),
+		imports: informer(dyn, v1alpha1.APIResourceImportResource, cache.Indexers{byType: typeImported},
+			without[v1alpha1.APIResourceImport]("spec", "openAPIV3Schema")),
+		changed: make(chan struct{}, 1),
+	}
+}
+
+func (c *typeCaches) all() []cache.SharedIndexInformer {
+	return []cache.SharedIndexInformer{c.crds, c.negotiated, c.imports}
+}
+
+// wake says that something may have changed. It never blocks.
+func (c *typeCaches) wake() {
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+}
+
+// without is into for what is left of an object without a field.
+func without[T any](field ...string) cache.TransformFunc {
+	return func(obj any) (any, error) {
+		if u, ok := obj.(*unstructured.Unstructured); ok {
+			unstructured.RemoveNestedField(u.Object, field...)
+		}
+		return into[T](obj)
+	}
+}
+
+// customType is a CustomResourceDefinition without its schemas.
+type customType struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+
+	Spec struct {
+		Group string `json:"group"`
+		Scope string `json:"scope"`
+		Names struct {
+			Plural string `json:"plural"`
+			Kind   string `json:"kind"`
+		} `json:"names"`
+		Versions []customVersion `json:"versions"`
+	} `json:"spec"`
+	Status struct {
+		Conditions []metav1.Condition `json:"conditions"`
+	} `json:"status"`
+}
+
+type customVersion struct {
+	Name         string `json:"name"`
+	Served       bool   `json:"served"`
+	Storage      bool   `json:"storage"`
+	Subresources struct {
+		Status *struct{} `json:"status"`
+		Scale  *struct {
+			SpecReplicasPath   string `json:"specReplicasPath"`
+			StatusReplicasPath string `json:"statusReplicasPath"`
+		} `json:"scale"`
+	} `json:"subresources"`
+}
+
+func (c *customType) kind() schema.GroupKind {
+	return schema.GroupKind{Group: c.Spec.Group, Kind: c.Spec.Names.Kind}
+}
+
+func (c *customType) established() bool {
+	return meta.IsStatusConditionTrue(c.Status.Conditions, "Established")
+}
+
+// ours tells whether a type is the control plane's own, or lives only here because
+// members share it.
+func (c *customType) ours() bool {
+	return c.Spec.Group == "atoll.dev" || strings.HasSuffix(c.Spec.Group, ".atoll.dev") || c.Labels[v1alpha1.SharedLabel] == "true"
+}
+
+// version chooses the version in which objects are read here and written to
+// clusters: of those that are allowed the one that is stored, or else the most
+// stable and newest.
+func (c *customType) version(allowed func(version string) bool) (customVersion, bool) {
+	var best customVersion
+	for _, v := range c.Spec.Versions {
+		if !v.Served || !allowed(v.Name) {
+			continue
+		}
+		if best.Name == "" || v.Storage || !best.Storage && version.CompareKubeAwareVersionStrings(v.Name, best.Name) > 0 {
+			best = v
+		}
+	}
+	return best, best.Name != ""
+}
+
+// scale gives where a version keeps its replicas, nil if it has none.
+func (v *customVersion) scale() *interpret.Scale {
+	if v.Subresources.Scale == nil {
+		return nil
+	}
+	path := func(p string) []string {
+		if p == "" {
+			return nil
+		}
+		return strings.Split(strings.TrimPrefix(p, "."), ".")
+	}
+	return &interpret.Scale{Replicas: path(v.Subresources.Scale.SpecReplicasPath), StatusReplicas: path(v.Subresources.Scale.StatusReplicasPath)}
+}
+
+func kindDefined(obj any) ([]string, error) {
+	if c, ok := obj.(*customType); ok {
+		return []string{c.kind().String()}, nil
+	}
+	return nil, nil
+}
+
+func typeImported(obj any) ([]string, error) {
+	if i, ok := obj.(*v1alpha1.APIResourceImport); ok {
+		return []string{typeIn(i.Spec.GroupVersionKind().GroupKind(), i.Spec.Location)}, nil
+	}
+	return nil, nil
+}
+
+// typeIn identifies a type as a cluster has it, in whatever versions.
+func typeIn(gk schema.GroupKind, cluster string) string { return cluster + "/" + gk.String() }
+
+// defines gives the CRD that defines a kind.
+func (c *typeCaches) defines(gk schema.GroupKind) (*customType, bool) {
+	items, err := c.crds.GetIndexer().ByIndex(byKind, gk.String())
+	if err != nil || len(items) == 0 {
+		return nil, false
+	}
+	for _, item := range items {
+		// Of two CRDs with one kind, the API server establishes one.
+		if t, ok := item.(*customType); ok && (t.established() || len(items) == 1) {
+			return t, true
+		}
+	}
+	return nil, false
+}
+
+// agreed tells whether clusters accept a version of a type as the control plane
+// has it: by negotiation, or because a person's CRD is enforced.
+func (c *typeCaches) agreed(gvr schema.GroupVersionResource) bool {
+	n, ok := get[v1alpha1.NegotiatedAPIResource](c.negotiated, v1alpha1.NegotiatedName(gvr))
+	return ok && (meta.IsStatusConditionTrue(n.Status.Conditions, v1alpha1.NegotiatedPublished) ||
+		meta.IsStatusConditionTrue(n.Status.Conditions, v1alpha1.NegotiatedEnforced))
+}
