@@ -187,3 +187,8 @@ func mix(x uint64) uint64 {
 	x *= 0x94d049bb133111eb
 	return x ^ x>>31
 }
+
+// Limited tells whether any cluster bounds what may be put there.
+func (f *Fleet) Limited() bool {
+	return slices.ContainsFunc(f.clusters, func(c Cluster) bool { return c.Limits != nil })
+}

@@ -198,6 +198,9 @@ type Choice struct {
 	Policy    *Policy
 	Err       error
 	Reference v1alpha1.PolicyReference
+	// Explicit: a label of the object itself, or a policy that names it or its kind.
+	// What otherwise goes where it is needed goes there too, then.
+	Explicit bool
 }
 
 // Passed is a policy that selects an object and does not decide.
@@ -215,8 +218,10 @@ func (p *Policies) For(t Target) Choice {
 	if won != nil {
 		out.Reference, out.Policy, out.Err = won.ref, won.policy, won.err
 		out.Reference.Why = p.because(won, tie)
+		out.Explicit = won.names != nil || len(won.kinds) > 0
 	}
 	cluster, whose := t.Labels[v1alpha1.ClusterLabel], "object"
+	out.Explicit = out.Explicit || cluster != ""
 	if cluster == "" {
 		cluster, whose = t.NamespaceLabels[v1alpha1.ClusterLabel], "namespace"
 	}

@@ -282,3 +282,9 @@ func topologyKey(key string) string {
 	}
 	return key
 }
+
+// Mode is the mode that the policy asks for, "" if it leaves that to the kind.
+func (p *Policy) Mode() v1alpha1.PlacementMode { return p.spec.Mode }
+
+// ByCapacity tells whether replicas go by free room.
+func (p *Policy) ByCapacity() bool { return p.by == v1alpha1.DivideCapacity }
