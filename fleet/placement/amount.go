@@ -87,14 +87,15 @@ func bounds(limits *v1alpha1.ClusterLimits, allocatable *Amount) (Amount, bool) 
 	if p := limits.PercentOfAllocatable; p != nil && allocatable != nil {
 		all = Amount{part(allocatable.CPU, *p), part(allocatable.Memory, *p), part(allocatable.Pods, *p)}
 	}
-	set := func(bound *int64, name corev1.ResourceName, value func(resource.Quantity) int64) {
-		if q, ok := limits.Resources[name]; ok {
-			*bound = min(*bound, value(q))
-		}
+	if limits.CPU != nil {
+		all.CPU = min(all.CPU, limits.CPU.MilliValue())
 	}
-	set(&all.CPU, corev1.ResourceCPU, func(q resource.Quantity) int64 { return q.MilliValue() })
-	set(&all.Memory, corev1.ResourceMemory, func(q resource.Quantity) int64 { return q.Value() })
-	set(&all.Pods, corev1.ResourcePods, func(q resource.Quantity) int64 { return q.Value() })
+	if limits.Memory != nil {
+		all.Memory = min(all.Memory, limits.Memory.Value())
+	}
+	if limits.Pods != nil {
+		all.Pods = min(all.Pods, *limits.Pods)
+	}
 	return all, all != Amount{unbounded, unbounded, unbounded}
 }
 

@@ -110,6 +110,7 @@ type outcome struct {
 	members  []member
 	unplaced int32
 	problem  string // the policy cannot be satisfied so
+	marks    []mark // what was said of clusters in this attempt
 }
 
 // member is a cluster that may be chosen.
@@ -129,7 +130,7 @@ func newDeciding(r *Request) *deciding {
 		d.fleet = NewFleet(nil)
 	}
 	if d.policy == nil {
-		d.policy, _ = Compile(&v1alpha1.PlacementSpec{}) // which cannot fail
+		d.policy = d.fleet.noPolicy
 	}
 	d.view = d.fleet.view(d.policy)
 	d.mode, d.most = effective(&r.Object, d.policy)
@@ -290,9 +291,10 @@ func (d *deciding) choose() outcome {
 			return o
 		}
 		if first.problem == "-" || better(o, first) {
-			first = o
+			first, first.marks = o, slices.Clone(d.marks)
 		}
 	}
+	d.marks = first.marks
 	if first.problem != "" {
 		d.forget()
 		return d.stayUnsatisfied(first.problem)
@@ -458,7 +460,7 @@ func (d *deciding) summarise(out *Decision, result outcome) {
 	switch {
 	case d.r.Object.Finished && len(d.r.Previous) > 0 && len(out.Chosen) > 0:
 		out.Scheduled, out.Reason, out.Message = true, Placed, "finished in "+d.chosenText(out.Chosen)
-	case result.problem != "" && result.problem != "-":
+	case result.problem != "":
 		out.Reason, out.Message = Unsatisfied, result.problem+d.rejected()
 	case !growing && (len(out.Chosen) == 0 || out.Unplaced > 0):
 		out.Reason, out.Message = NoReadyClusters, "no cluster can take it"+d.rejected()
@@ -495,7 +497,7 @@ func (d *deciding) rejected() string {
 	all := 0
 	for i := range d.fleet.clusters {
 		reason := d.why(int32(i))
-		if reason == "" {
+		if reason == "" || reason == ReasonUnsatisfied { // which the summary begins with
 			continue
 		}
 		all++

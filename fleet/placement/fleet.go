@@ -83,6 +83,7 @@ type Fleet struct {
 	clusters []Cluster // in order of joining
 	index    map[string]int32
 	hashes   []uint64
+	noPolicy *Policy // what holds without one
 
 	mu      sync.Mutex
 	objects []map[string]any // Cluster.Object as maps, where somebody has asked
@@ -92,7 +93,7 @@ type Fleet struct {
 // NewFleet prepares clusters, given in any order.
 func NewFleet(clusters []Cluster) *Fleet {
 	f := &Fleet{clusters: slices.Clone(clusters), index: make(map[string]int32, len(clusters)),
-		hashes: make([]uint64, len(clusters)), objects: make([]map[string]any, len(clusters)), views: map[*Policy]*view{}}
+		hashes: make([]uint64, len(clusters)), objects: make([]map[string]any, len(clusters)), views: map[*Policy]*view{}, noPolicy: noPolicy()}
 	slices.SortFunc(f.clusters, func(a, b Cluster) int {
 		return cmp.Or(a.Joined.Compare(b.Joined), cmp.Compare(a.Name, b.Name))
 	})
@@ -101,6 +102,15 @@ func NewFleet(clusters []Cluster) *Fleet {
 		f.hashes[i] = hash(f.clusters[i].Name)
 	}
 	return f
+}
+
+// noPolicy is an empty one, which has nothing that could be wrong.
+func noPolicy() *Policy {
+	p, err := Compile(&v1alpha1.PlacementSpec{})
+	if err != nil {
+		panic(err)
+	}
+	return p
 }
 
 // With gives a fleet in which one cluster is another or has come.

@@ -68,7 +68,7 @@ func NewPolicies(namespaced []*v1alpha1.Placement, cluster []*v1alpha1.ClusterPl
 	if known != nil {
 		out.builtIn = known.builtIn
 	} else {
-		out.builtIn, _ = Compile(&v1alpha1.PlacementSpec{}) // an empty one has nothing that could be wrong
+		out.builtIn = noPolicy()
 	}
 	for _, p := range namespaced {
 		r := newRule(v1alpha1.PolicyReference{Kind: "Placement", Name: p.Name, UID: p.UID, Generation: p.Generation}, p.CreationTimestamp, &p.Spec, nil, compiled)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -55,7 +54,7 @@ func randomCluster(rng *rand.Rand, i int, now time.Time) Cluster {
 		c.Allocatable = &Amount{CPU: int64(rng.IntN(20)) * 1000, Memory: 1 << 40, Pods: 100}
 	}
 	if rng.IntN(6) == 0 {
-		c.Limits = &v1alpha1.ClusterLimits{Resources: corev1.ResourceList{"pods": resource.MustParse(fmt.Sprint(rng.IntN(8)))}}
+		c.Limits = &v1alpha1.ClusterLimits{Pods: pointer(int64(rng.IntN(8)))}
 	}
 	return c
 }

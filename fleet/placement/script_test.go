@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
@@ -19,7 +18,7 @@ import (
 
 // TestScripts plays the scripts of testdata. Each line is a command:
 //
-//	cluster NAME [label=value|ready|notready|unconfirmed|cordoned|leaving|gone] [taint:key=value:Effect[@seconds]] [cpu:8] [limit:cpu:4]
+//	cluster NAME [label=value|ready|notready|unconfirmed|cordoned|leaving|gone] [taint:key=value:Effect[@seconds]] [cpu:8] [limit:4]
 //	policy YAML            the policy from now on, in one line or in the indented ones that follow
 //	object NAME [replicas:N] [mode:M] [cpu:1] [finished]
 //	obstacle CLUSTER [unsure] TEXT
@@ -156,8 +155,8 @@ func (s *script) cluster(words []string) {
 		case "version":
 			c.Object.Status.Version = value
 		case "limit":
-			resourceName, amount, _ := strings.Cut(value, ":")
-			c.Limits = &v1alpha1.ClusterLimits{Resources: corev1.ResourceList{corev1.ResourceName(resourceName): resource.MustParse(amount)}}
+			cpu := resource.MustParse(value)
+			c.Limits = &v1alpha1.ClusterLimits{CPU: &cpu}
 		default:
 			key, value, ok := strings.Cut(word, "=")
 			if !ok {

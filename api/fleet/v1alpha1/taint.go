@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -84,16 +85,20 @@ func (t *Toleration) Tolerates(taint *Taint) bool {
 // ClusterLimits bound what the fleet puts into a Cluster, by what pods request.
 // Beyond them it takes nothing new; what is there stays.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.resources) || has(self.percentOfAllocatable)",message="give resources, percentOfAllocatable or both"
+// +kubebuilder:validation:XValidation:rule="has(self.cpu) || has(self.memory) || has(self.pods) || has(self.percentOfAllocatable)",message="give cpu, memory, pods or percentOfAllocatable"
 type ClusterLimits struct {
-	// Resources in all: cpu, memory, pods.
+	// CPU in all: processors.
 	// +optional
-	// +kubebuilder:validation:MinProperties=1
-	// +kubebuilder:validation:XValidation:rule="self.all(name, name in ['cpu', 'memory', 'pods'])",message="bounds are known for cpu, memory and pods"
-	// +kubebuilder:validation:MaxProperties=3
-	Resources corev1.ResourceList `json:"resources,omitempty"`
-	// PercentOfAllocatable bounds each of cpu, memory and pods by a part of what the
-	// cluster has. While that is not known it bounds nothing.
+	CPU *resource.Quantity `json:"cpu,omitempty"`
+	// Memory in all.
+	// +optional
+	Memory *resource.Quantity `json:"memory,omitempty"`
+	// Pods in all.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Pods *int64 `json:"pods,omitempty"`
+	// PercentOfAllocatable bounds each of them by a part of what the cluster has too.
+	// While that is not known it bounds nothing.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000
