@@ -152,7 +152,9 @@ func apportionWithin(total, skew int64, groups []item) (left int64) {
 	for i := range groups {
 		ptrs[i] = &groups[i]
 	}
-	left = apportion(total, ptrs)
+	if left = apportion(total, ptrs); len(groups) < 2 {
+		return left
+	}
 	shares := func(i int) int64 { return groups[i].share }
 	low, high := shares(0), shares(0)
 	for i := range groups {
