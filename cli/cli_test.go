@@ -44,6 +44,8 @@ func TestMistakesAreAnsweredWithARemedy(t *testing.T) {
 		"join east --kubeconfig " + file:                      "--atoll-kubeconfig",
 		"leave":                                               "no cluster named",
 		"leave east":                                          "--atoll-kubeconfig",
+		"clusters allow-deletions":                            "no cluster named",
+		"clusters allow-deletions east --for 0s":              "--atoll-kubeconfig",
 		"expose":                                              "no API group named",
 		"expose a.x":                                          "name clusters with --to",
 		"expose a.x --to east -l tier=prod":                   "choose one",

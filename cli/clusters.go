@@ -44,11 +44,11 @@ it through, for a while.`,
 			if period <= 0 {
 				return fmt.Errorf("--for %s allows nothing: give a time such as 10m", period)
 			}
-			until, err := fleet.AllowDeletions(cmd.Context(), config, args[0], period)
-			if err != nil {
+			until := time.Now().Add(period)
+			if err := fleet.AllowDeletions(cmd.Context(), config, args[0], until); err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "cluster/%s may lose objects until %s\n", args[0], until.Format(time.RFC3339))
+			fmt.Fprintf(cmd.OutOrStdout(), "cluster/%s may lose objects until %s\n", args[0], until.UTC().Format(time.RFC3339))
 			return nil
 		},
 	}

@@ -15,26 +15,24 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// AllowDeletions lets the syncer of a Cluster remove, for a while, however much is
-// to be removed. It gives the time at which that ends.
-func AllowDeletions(ctx context.Context, cfg *rest.Config, cluster string, period time.Duration) (time.Time, error) {
+// AllowDeletions lets the syncer of a Cluster remove, until some time, however much
+// is to be removed.
+func AllowDeletions(ctx context.Context, cfg *rest.Config, cluster string, until time.Time) error {
 	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("make a client of the control plane: %w", err)
+		return fmt.Errorf("make a client of the control plane: %w", err)
 	}
-	// The syncer compares it with its own clock; whole seconds are what the format has.
-	until := time.Now().Add(period).UTC().Truncate(time.Second)
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"annotations": map[string]any{v1alpha1.AllowDeletionsAnnotation: until.Format(time.RFC3339)}}})
+		"annotations": map[string]any{v1alpha1.AllowDeletionsAnnotation: until.UTC().Format(time.RFC3339)}}})
 	if err != nil {
-		return time.Time{}, err
+		return err
 	}
 	_, err = client.Resource(v1alpha1.ClusterResource).Patch(ctx, cluster, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "atoll-cli"})
 	if apierrors.IsNotFound(err) {
-		return time.Time{}, fmt.Errorf("there is no cluster %s: `kubectl get clusters` lists them", cluster)
+		return fmt.Errorf("there is no cluster %s: `kubectl get clusters` lists them", cluster)
 	}
 	if err != nil {
-		return time.Time{}, fmt.Errorf("allow deletions in cluster %s: %w", cluster, err)
+		return fmt.Errorf("allow deletions in cluster %s: %w", cluster, err)
 	}
-	return until, nil
+	return nil
 }

@@ -1,9 +1,6 @@
 package fleet
 
 import (
-	"strings"
-
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -53,6 +50,9 @@ func transformed(i cache.SharedIndexInformer, transform cache.TransformFunc) cac
 // objectInformer watches a known kind: of an opaque one only the metadata, since
 // a control plane may hold many such objects that no cluster ever gets.
 func objectInformer(dyn dynamic.Interface, meta metadata.Interface, k interpret.Kind) cache.SharedIndexInformer {
+	if definesType(k) {
+		return informer(dyn, k.GVR(), nil, withoutSchemas)
+	}
 	if !k.Opaque || meta == nil {
 		return informer(dyn, k.GVR(), nil, withoutManagedFields)
 	}
@@ -112,6 +112,31 @@ func withoutManagedFields(obj any) (any, error) {
 	}
 	return obj, nil
 }
+
+// definesType tells whether objects of a kind are types. Their schemas are most of
+// them, and nobody asks for one here: the cache leaves them out.
+func definesType(k interpret.Kind) bool {
+	return k.GVR().GroupResource() == crdResource().GroupResource()
+}
+
+func withoutSchemas(obj any) (any, error) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return obj, nil
+	}
+	u.SetManagedFields(nil)
+	versions, _, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "versions")
+	list, _ := versions.([]any)
+	for _, v := range list {
+		if version, ok := v.(map[string]any); ok {
+			delete(version, "schema")
+		}
+	}
+	return u, nil
+}
+
+// partial tells whether the cache holds objects of a kind in part only.
+func partial(k interpret.Kind) bool { return k.Opaque || definesType(k) }
 
 func clustersOf(obj any) ([]string, error) {
 	b, ok := obj.(*v1alpha1.ResourceBinding)

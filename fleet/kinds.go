@@ -127,7 +127,7 @@ func (r *registry) settle(informer cache.SharedIndexInformer) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.opening[gk] == e {
+	if o := r.opening[gk]; o != nil && o.informer == informer {
 		delete(r.opening, gk)
 	}
 	if before != nil {
@@ -207,7 +207,8 @@ func (r *registry) listen(l listener) error {
 	r.listeners = append(r.listeners, l)
 	all := slices.Collect(maps.Values(r.served))
 	for gk, e := range r.opening {
-		if r.served[gk] != e { // for a moment, one is in both
+		// For a moment, one is in both.
+		if s := r.served[gk]; s == nil || s.informer != e.informer {
 			all = append(all, e)
 		}
 	}
@@ -301,7 +302,7 @@ func (t *Term) OnObjects(f func(k interpret.Kind, was, is metav1.Object)) error 
 }
 
 // Object gives an object of a served kind from the cache. Of an opaque kind it has
-// only the metadata; Whole has the rest.
+// only the metadata, and of a type no schema; Whole has the rest.
 func (t *Term) Object(gk schema.GroupKind, key types.NamespacedName) (*unstructured.Unstructured, bool) {
 	e, served := t.kinds.get(gk)
 	if !served {
@@ -318,7 +319,7 @@ func (t *Term) Object(gk schema.GroupKind, key types.NamespacedName) (*unstructu
 // false if by now there is no such object or another of its name, which will be an
 // event.
 func (t *Term) Whole(ctx context.Context, k interpret.Kind, obj *unstructured.Unstructured) (*unstructured.Unstructured, bool, error) {
-	if !k.Opaque {
+	if !partial(k) {
 		return obj, true, nil
 	}
 	whole, err := t.Dynamic.Resource(k.GVR()).Namespace(obj.GetNamespace()).Get(ctx, obj.GetName(), metav1.GetOptions{})

@@ -86,7 +86,10 @@ func TestOpaqueKinds(t *testing.T) {
 func termOver(t *testing.T, meta metadata.Interface, kind interpret.Kind, objects ...runtime.Object) *Term {
 	t.Helper()
 	dyn := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
-		v1alpha1.ClusterResource: "ClusterList", v1alpha1.ResourceBindingResource: "ResourceBindingList", kind.GVR(): kind.Kind + "List",
+		v1alpha1.ClusterResource: "ClusterList", v1alpha1.ResourceBindingResource: "ResourceBindingList",
+		v1alpha1.ClusterResourceBindingResource: "ClusterResourceBindingList", {Version: "v1", Resource: "namespaces"}: "NamespaceList",
+		v1alpha1.NegotiatedAPIResourceResource: "NegotiatedAPIResourceList", v1alpha1.APIResourceImportResource: "APIResourceImportList",
+		{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}: "CustomResourceDefinitionList", kind.GVR(): kind.Kind + "List",
 	}, objects...)
 	ctx, stop := context.WithCancel(t.Context())
 	term, err := TermOver(ctx, Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)},

@@ -8,7 +8,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
@@ -185,7 +184,7 @@ func sameForClusters(k interpret.Kind, was, is metav1.Object) bool {
 		version := is.GetResourceVersion()
 		return version != "" && version == was.GetResourceVersion()
 	}
-	return OnlyStatusDiffers(was, is)
+	return OnlyStatusDiffers(was, is) && (!definesType(k) || was.GetGeneration() == is.GetGeneration())
 }
 
 // OnlyStatusDiffers tells whether two states of one object, as OnObject gives them,

@@ -8,6 +8,7 @@ import (
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/clusters"
 	"github.com/atoll-dev/atoll/fleet/expose"
+	"github.com/atoll-dev/atoll/fleet/imports"
 	"github.com/atoll-dev/atoll/fleet/scheduler"
 	"github.com/atoll-dev/atoll/fleet/status"
 	"github.com/atoll-dev/atoll/fleet/syncer"
@@ -31,7 +32,7 @@ func (s *Server) runFleet(ctx context.Context) error {
 		Log:      s.cfg.Log,
 		Clock:    s.cfg.Clock,
 		Identity: s.name,
-	}, clusters.With(syncer.Run), scheduler.Run, status.Run, expose.With(ca))
+	}, clusters.With(syncer.Run), scheduler.Run, status.Run, expose.With(ca), imports.With(imports.NewFields()))
 	if err != nil {
 		return fmt.Errorf("prepare the fleet's controllers: %w", err)
 	}

@@ -137,9 +137,12 @@ func (s *stage) start() {
 
 func listKinds() map[schema.GroupVersionResource]string {
 	out := map[schema.GroupVersionResource]string{
-		v1alpha1.ClusterResource: "ClusterList", v1alpha1.ResourceBindingResource: "ResourceBindingList", v1alpha1.SharedAPIResource: "SharedAPIList",
-		crdResource: "CustomResourceDefinitionList", leaseResource: "LeaseList",
-		apiServices: "APIServiceList", bindingResource: "ClusterRoleBindingList", {Version: "v1", Resource: "pods"}: "PodList",
+		v1alpha1.ClusterResource: "ClusterList", v1alpha1.ResourceBindingResource: "ResourceBindingList",
+		v1alpha1.ClusterResourceBindingResource: "ClusterResourceBindingList", {Version: "v1", Resource: "namespaces"}: "NamespaceList",
+		v1alpha1.NegotiatedAPIResourceResource: "NegotiatedAPIResourceList", v1alpha1.APIResourceImportResource: "APIResourceImportList",
+		crdResource: "CustomResourceDefinitionList", v1alpha1.SharedAPIResource: "SharedAPIList",
+		leaseResource: "LeaseList",
+		apiServices:   "APIServiceList", bindingResource: "ClusterRoleBindingList", {Version: "v1", Resource: "pods"}: "PodList",
 	}
 	for _, k := range kinds() {
 		out[k.gvr] = k.name + "List"

@@ -49,6 +49,9 @@ func (s *scheduler) follow(ctx context.Context, k interpret.Kind, o object, obj 
 		return s.withdraw(ctx, b)
 	}
 	p.shares = s.withUsers(asked, users)
+	if o.GroupKind == scalerKind() || o.GroupKind == budgetKind() {
+		p.shares = s.withReplicas(p.shares, users)
+	}
 	if b != nil && (k.KeepsData || undecided) {
 		p.shares = s.withKept(p.shares, b, k.KeepsData)
 	}
@@ -108,6 +111,31 @@ func (s *scheduler) withUsers(shares []v1alpha1.ClusterShare, users []object) []
 				shares = append(shares, v1alpha1.ClusterShare{Name: c.Name, Reason: ReasonRequired,
 					Message: fmt.Sprintf("%s %s needs it", user.Kind, user.Name)})
 			}
+		}
+	}
+	return shares
+}
+
+// withReplicas says, for what bounds the replicas of its users (an autoscaler, a
+// disruption budget), how many of them each cluster has: its bounds are divided by
+// that. Where one of them is not divided, nothing is.
+func (s *scheduler) withReplicas(shares []v1alpha1.ClusterShare, users []object) []v1alpha1.ClusterShare {
+	total := map[string]int32{}
+	for _, user := range users {
+		ub, ok := s.Binding(user.binding())
+		if !ok {
+			continue
+		}
+		for _, c := range ub.Spec.Clusters {
+			if c.Replicas == nil {
+				return shares
+			}
+			total[c.Name] += *c.Replicas
+		}
+	}
+	for i := range shares {
+		if n, ok := total[shares[i].Name]; ok {
+			shares[i].Replicas = &n
 		}
 	}
 	return shares
@@ -183,9 +211,8 @@ func (s *scheduler) rooted(o object, seen map[object]bool) bool {
 
 // scalerOf gives what sets the replicas of an object in its clusters.
 func (s *scheduler) scalerOf(o object) *v1alpha1.Requirer {
-	scaler := schema.GroupKind{Group: "autoscaling", Kind: "HorizontalPodAutoscaler"}
 	for _, f := range s.needs.of(o) {
-		if f.GroupKind != scaler {
+		if f.GroupKind != scalerKind() {
 			continue
 		}
 		if obj, exists := s.Object(f.GroupKind, f.NamespacedName); exists && obj.GetDeletionTimestamp() == nil {
@@ -193,4 +220,13 @@ func (s *scheduler) scalerOf(o object) *v1alpha1.Requirer {
 		}
 	}
 	return nil
+}
+
+// scalerKind is what sets replica counts in clusters.
+func scalerKind() schema.GroupKind {
+	return schema.GroupKind{Group: "autoscaling", Kind: "HorizontalPodAutoscaler"}
+}
+
+func budgetKind() schema.GroupKind {
+	return schema.GroupKind{Group: "policy", Kind: "PodDisruptionBudget"}
 }

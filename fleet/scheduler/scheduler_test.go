@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,13 +82,19 @@ func begin(t *testing.T, manifests string) *dynamicfake.FakeDynamicClient {
 		}
 		initial = append(initial, u)
 	}
-	kinds := map[schema.GroupVersionResource]string{v1alpha1.ClusterResource: "ClusterList", v1alpha1.ResourceBindingResource: "ResourceBindingList"}
+	kinds := map[schema.GroupVersionResource]string{v1alpha1.ClusterResource: "ClusterList", v1alpha1.ResourceBindingResource: "ResourceBindingList",
+		v1alpha1.ClusterResourceBindingResource: "ClusterResourceBindingList", {Version: "v1", Resource: "namespaces"}: "NamespaceList",
+		v1alpha1.NegotiatedAPIResourceResource: "NegotiatedAPIResourceList", v1alpha1.APIResourceImportResource: "APIResourceImportList",
+		{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}: "CustomResourceDefinitionList"}
 	for _, k := range interpret.Kinds() {
 		kinds[k.GVR()] = k.Kind + "List"
 	}
 	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, initial...)
-	client.PrependReactor("patch", "resourcebindings", func(a clienttesting.Action) (bool, runtime.Object, error) {
+	client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		p, ok := a.(clienttesting.PatchActionImpl)
+		if !strings.HasSuffix(a.GetResource().Resource, "resourcebindings") {
+			return false, nil, nil
+		}
 		if ok && p.PatchType == types.ApplyPatchType {
 			// Conditions are applied to the status; the fake does not know how, and
 			// the decision is what counts here.
@@ -134,20 +141,31 @@ func patchSpec(client *dynamicfake.FakeDynamicClient, p clienttesting.PatchActio
 	return true, b, client.Tracker().Update(p.GetResource(), b, p.GetNamespace())
 }
 
+// bindings gives those of objects without a namespace first.
+func bindings(t *testing.T, client *dynamicfake.FakeDynamicClient) []unstructured.Unstructured {
+	t.Helper()
+	var out []unstructured.Unstructured
+	for _, gvr := range []schema.GroupVersionResource{v1alpha1.ClusterResourceBindingResource, v1alpha1.ResourceBindingResource} {
+		list, err := client.Resource(gvr).List(context.Background(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.SortFunc(list.Items, func(a, b unstructured.Unstructured) int { return strings.Compare(a.GetName(), b.GetName()) })
+		out = append(out, list.Items...)
+	}
+	return out
+}
+
 // decided waits until the bindings say what is wanted, one a line: name, clusters
 // with shares, and in brackets who requires it.
 func decided(t *testing.T, client *dynamicfake.FakeDynamicClient, want string) {
 	t.Helper()
 	got := ""
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		list, err := client.Resource(v1alpha1.ResourceBindingResource).List(context.Background(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
 		got = ""
-		for i := range list.Items {
+		for _, item := range bindings(t, client) {
 			b := &v1alpha1.ResourceBinding{}
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, b); err != nil {
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object, b); err != nil {
 				t.Fatal(err)
 			}
 			got += b.Name + ": " + describe(b.Spec.Clusters)
@@ -164,9 +182,9 @@ func decided(t *testing.T, client *dynamicfake.FakeDynamicClient, want string) {
 }
 
 const everything = `
-configmap-conf: east, west [{Deployment web}]
+configmap-conf: east, west [{ Deployment web}]
 deployment.apps-web: east 2, west 1
-service-web: east, west [{Deployment web}]
+service-web: east, west [{ Deployment web}]
 `
 
 func TestAnAppIsPlaced(t *testing.T) {
@@ -183,9 +201,9 @@ func TestWhatIsNeededFollows(t *testing.T) {
 		t.Fatal(err)
 	}
 	decided(t, client, `
-configmap-unused: east, west [{Deployment web}]
+configmap-unused: east, west [{ Deployment web}]
 deployment.apps-web: east 3, west 2
-service-web: east, west [{Deployment web}]
+service-web: east, west [{ Deployment web}]
 `)
 	if err := deployments.Delete(context.Background(), "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -197,6 +215,68 @@ service-web: east, west [{Deployment web}]
 	}
 }
 
+const operator = `
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: operator, namespace: shop, uid: sa}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: operator, uid: cr}
+rules: [{apiGroups: [example.com], resources: [widgets], verbs: [get]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: unused, uid: cu}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: operator, uid: crb}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: operator}
+subjects: [{kind: ServiceAccount, name: operator, namespace: shop}]
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.example.com, uid: crd}
+spec: {group: example.com, scope: Namespaced, names: {plural: widgets, kind: Widget}, versions: [{name: v1, served: true, storage: true}]}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: operator, namespace: shop, uid: op}
+spec:
+  template:
+    metadata: {labels: {app: operator}}
+    spec: {serviceAccountName: operator, containers: [{name: c, image: i}]}
+---
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: operator, namespace: shop, uid: h}
+spec: {scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: operator}}
+`
+
+// TestWhatHasNoNamespaceFollows: an account brings its rights along, and these the
+// types that they are about; whoever names whom.
+func TestWhatHasNoNamespaceFollows(t *testing.T) {
+	client := begin(t, clusters+operator)
+	crd := "customresourcedefinition.apiextensions.k8s.io-widgets.example.com"
+	decided(t, client, `
+`+crd+`: east, west [{ ClusterRole operator}]
+clusterrole.rbac.authorization.k8s.io-operator: east, west [{ ClusterRoleBinding operator}]
+clusterrolebinding.rbac.authorization.k8s.io-operator: east, west [{shop ServiceAccount operator}]
+deployment.apps-operator: east 1, west 0
+horizontalpodautoscaler.autoscaling-operator: east 1, west 0 [{ Deployment operator}]
+serviceaccount-operator: east, west [{ Deployment operator}]
+`)
+	deployments := client.Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}).Namespace("shop")
+	if err := deployments.Delete(context.Background(), "operator", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	decided(t, client, `
+`+crd+`: east, west
+`)
+}
+
 func TestAClusterLeaves(t *testing.T) {
 	client := begin(t, clusters+app)
 	decided(t, client, everything)
@@ -206,8 +286,8 @@ func TestAClusterLeaves(t *testing.T) {
 		t.Fatal(err)
 	}
 	decided(t, client, `
-configmap-conf: west [{Deployment web}]
+configmap-conf: west [{ Deployment web}]
 deployment.apps-web: west 3
-service-web: west [{Deployment web}]
+service-web: west [{ Deployment web}]
 `)
 }

@@ -53,7 +53,7 @@ func Run(ctx context.Context, term *fleet.Term) error {
 
 func (c *controller) listen() error {
 	enqueue := func(b *v1alpha1.ResourceBinding) {
-		c.queue.AddAfter(types.NamespacedName{Namespace: b.Namespace, Name: b.Name}, gather)
+		c.queue.AddAfter(b.Key(), gather)
 	}
 	if err := c.OnBinding(func(_, is *v1alpha1.ResourceBinding) {
 		if is != nil {
@@ -62,23 +62,25 @@ func (c *controller) listen() error {
 	}); err != nil {
 		return err
 	}
-	for _, k := range c.Kinds {
-		gk := k.GroupKind()
-		// A new generation, or a status that somebody else wrote. What no cluster
-		// has is none of our business until it has a binding, which is an event.
-		if err := c.OnObject(gk, func(_, is metav1.Object) {
-			if is == nil {
-				return
-			}
-			if b, bound := c.Binding(types.NamespacedName{Namespace: is.GetNamespace(), Name: v1alpha1.BindingName(gk, is.GetName())}); bound {
-				enqueue(b)
-			}
-		}); err != nil {
-			return err
+	// A new generation, or a status that somebody else wrote. What no cluster has is
+	// none of our business until it has a binding, which is an event.
+	if err := c.OnObjects(func(k interpret.Kind, _, is metav1.Object) {
+		if is == nil {
+			return
 		}
+		if b, bound := c.Binding(types.NamespacedName{Namespace: is.GetNamespace(), Name: v1alpha1.BindingName(k.GroupKind(), is.GetName())}); bound {
+			enqueue(b)
+		}
+	}); err != nil {
+		return err
 	}
+	c.OnKind(func(k interpret.Kind) {
+		for _, b := range c.BindingsOf(k.GroupKind()) {
+			enqueue(b)
+		}
+	})
 	return c.OnCluster(func(was, is *v1alpha1.Cluster) {
-		if was == nil || is != nil && staleness(was) == staleness(is) {
+		if was == nil || is != nil && sentence(was) == sentence(is) {
 			return
 		}
 		for _, b := range c.BindingsOn(was.Name) {
@@ -99,16 +101,15 @@ func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) er
 	if !ok {
 		return nil
 	}
-	k, known := c.Served(b.Spec.Resource.GroupVersionKind().GroupKind())
-	if !known {
-		return nil
-	}
-	obj, exists := c.Object(k.GroupKind(), types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Resource.Name})
+	// Of a kind that is not served now there is no object to write to; what is known of
+	// it in the clusters is summed up all the same.
+	k, served := c.Served(b.Spec.Resource.GroupVersionKind().GroupKind())
+	obj, exists := c.Object(k.GroupKind(), b.ObjectName())
 	exists = exists && obj.GetUID() == b.Spec.Resource.UID
 	if !exists && b.DeletionTimestamp != nil {
 		return nil // nobody reads it any more, and each write would be one more to wait for
 	}
-	if err := c.summariseBinding(ctx, b); err != nil || !exists {
+	if err := c.summariseBinding(ctx, b); err != nil || !exists || !served || !c.HasStatus(k.GroupKind()) {
 		return err
 	}
 	members, err := c.members(b)
@@ -132,15 +133,13 @@ func (c *controller) members(b *v1alpha1.ResourceBinding) ([]interpret.Member, e
 	out := make([]interpret.Member, 0, len(b.Spec.Clusters))
 	for _, share := range b.Spec.Clusters {
 		m := interpret.Member{Cluster: share.Name, Replicas: share.Replicas}
-		if cluster, ok := c.Cluster(share.Name); ok {
-			m.Stale = staleness(cluster)
-		} else {
-			m.Stale = "has left the fleet"
+		if stale, why := c.stale(share.Name); stale != nil {
+			m.Stale = why
 		}
 		state, reported := b.State(share.Name)
 		if reported {
 			m.Generation = state.Generation
-			m.Current = state.UID != "" && state.Reason == "" && m.Stale == "" &&
+			m.Current = state.UID != "" && working(state.Reason) && m.Stale == "" &&
 				state.ObservedGeneration >= state.MemberGeneration && equalShares(state.Replicas, share.Replicas)
 		}
 		if state.Status != nil {
@@ -160,22 +159,40 @@ func equalShares(a, b *int32) bool {
 	return *a == *b
 }
 
-// staleness says why a cluster's reports cannot be relied on, or "".
-func staleness(c *v1alpha1.Cluster) string {
+// working tells whether what was last applied is what the cluster runs.
+func working(reason string) bool { return reason == "" || reason == v1alpha1.StateDrifted }
+
+// stale says since when a cluster's reports may be outdated, and why in a sentence;
+// nil if they are not.
+func (c *controller) stale(cluster string) (*v1alpha1.Staleness, string) {
+	known, ok := c.Cluster(cluster)
+	if !ok {
+		return &v1alpha1.Staleness{Reason: "Left"}, "has left the fleet"
+	}
+	return staleness(known)
+}
+
+func sentence(c *v1alpha1.Cluster) string {
+	_, why := staleness(c)
+	return why
+}
+
+func staleness(c *v1alpha1.Cluster) (*v1alpha1.Staleness, string) {
 	for _, condition := range c.Status.Conditions {
 		if condition.Type != v1alpha1.ClusterReady || condition.Status == "True" {
 			continue
 		}
 		switch condition.Reason {
 		case v1alpha1.ReasonClusterNotReady:
-			return "" // it answers: what it reports is true
+			return nil, "" // it answers: what it reports is true
 		case v1alpha1.ReasonClusterStatusUnknown:
-			return "not asked yet"
+			return &v1alpha1.Staleness{Since: condition.LastTransitionTime, Reason: condition.Reason}, "not asked yet"
 		}
-		return fmt.Sprintf("not answering since %s (%s); last known figures do not count as ready",
-			condition.LastTransitionTime.UTC().Format(time.RFC3339), condition.Reason)
+		return &v1alpha1.Staleness{Since: condition.LastTransitionTime, Reason: condition.Reason},
+			fmt.Sprintf("not answering since %s (%s); last known figures do not count as ready",
+				condition.LastTransitionTime.UTC().Format(time.RFC3339), condition.Reason)
 	}
-	return ""
+	return nil, ""
 }
 
 // placedOn lists the clusters for people, and keeps a thousand of them readable.

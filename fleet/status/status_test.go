@@ -21,21 +21,22 @@ func TestJudge(t *testing.T) {
 	tests := []struct {
 		name                    string
 		binding                 *v1alpha1.ResourceBinding
+		stale                   map[string]string
 		applied, healthy, ready string
 	}{
-		{"all well", binding(well("east"), well("west")), "True AppliedEverywhere in 2 of 2 clusters", "True HealthyEverywhere in 2 of 2 clusters", "2/2"},
-		{"one missing", binding(well("east")), "False NotApplied west: not applied yet", "False Progressing west: not reported yet", "1/2"},
-		{"one intends to", binding(well("east"), v1alpha1.ClusterState{Name: "west", Health: v1alpha1.Unknown, Reason: v1alpha1.StateApplying}),
+		{"all well", binding(well("east"), well("west")), nil, "True AppliedEverywhere in 2 of 2 clusters", "True HealthyEverywhere in 2 of 2 clusters", "2/2"},
+		{"one missing", binding(well("east")), nil, "False NotApplied west: not applied yet", "False Progressing west: not reported yet", "1/2"},
+		{"one intends to", binding(well("east"), v1alpha1.ClusterState{Name: "west", Health: v1alpha1.Unknown, Reason: v1alpha1.StateApplying}), nil,
 			"False NotApplied west: not applied yet", "False Progressing west: Unknown", "1/2"},
-		{"one is refused", binding(well("east"), v1alpha1.ClusterState{Name: "west", UID: "u", Health: v1alpha1.Healthy, Reason: v1alpha1.StateApplyFailed, Message: "quota"}),
+		{"one is refused", binding(well("east"), v1alpha1.ClusterState{Name: "west", UID: "u", Health: v1alpha1.Healthy, Reason: v1alpha1.StateApplyFailed, Message: "quota"}), nil,
 			"False NotApplied west: quota", "True HealthyEverywhere in 2 of 2 clusters", "2/2"},
-		{"one is stuck", binding(well("east"), v1alpha1.ClusterState{Name: "west", UID: "u", Health: v1alpha1.Degraded, Message: "stuck"}),
+		{"one is stuck", binding(well("east"), v1alpha1.ClusterState{Name: "west", UID: "u", Health: v1alpha1.Degraded, Message: "stuck"}), nil,
 			"True AppliedEverywhere in 2 of 2 clusters", "False Degraded west: stuck", "1/2"},
-		{"no cluster", &v1alpha1.ResourceBinding{}, "False NotPlaced placed on no cluster; see condition Scheduled",
+		{"no cluster", &v1alpha1.ResourceBinding{}, nil, "False NotPlaced placed on no cluster; see condition Scheduled",
 			"False NotPlaced placed on no cluster; see condition Scheduled", "0/0"},
 	}
 	for _, tt := range tests {
-		applied, healthy, ready := judge(tt.binding)
+		applied, healthy, ready := judge(tt.binding, tt.stale)
 		if got := string(applied.Status) + " " + applied.Reason + " " + applied.Message; got != tt.applied {
 			t.Errorf("%s: Applied %q, want %q", tt.name, got, tt.applied)
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
@@ -21,7 +23,7 @@ import (
 func (c *controller) writeStatus(ctx context.Context, k interpret.Kind, obj *unstructured.Unstructured, status map[string]any) error {
 	apply := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": k.GroupVersion().String(), "kind": k.GroupVersionKind.Kind,
-		"metadata": map[string]any{"name": obj.GetName(), "namespace": obj.GetNamespace(), "uid": string(obj.GetUID())},
+		"metadata": identity(obj),
 		"status":   status,
 	}}
 	_, err := c.Dynamic.Resource(k.GVR()).Namespace(obj.GetNamespace()).
@@ -32,9 +34,18 @@ func (c *controller) writeStatus(ctx context.Context, k interpret.Kind, obj *uns
 	return nil
 }
 
+func identity(obj *unstructured.Unstructured) map[string]any {
+	out := map[string]any{"name": obj.GetName(), "uid": string(obj.GetUID())}
+	if obj.GetNamespace() != "" {
+		out["namespace"] = obj.GetNamespace()
+	}
+	return out
+}
+
 // summariseBinding keeps the binding's own conditions and printed columns.
 func (c *controller) summariseBinding(ctx context.Context, b *v1alpha1.ResourceBinding) error {
-	applied, healthy, ready := judge(b)
+	marks, stale, marked := c.stales(b)
+	applied, healthy, ready := judge(b, stale)
 	placed := placedOn(b)
 	current := true
 	conditions := make([]any, 0, 2)
@@ -53,15 +64,18 @@ func (c *controller) summariseBinding(ctx context.Context, b *v1alpha1.ResourceB
 		}
 		conditions = append(conditions, u)
 	}
-	if current && b.Status.Placed == placed && b.Status.Ready == ready {
+	if current && marked && b.Status.Placed == placed && b.Status.Ready == ready {
 		return nil
 	}
 	apply := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": "ResourceBinding",
-		"metadata": map[string]any{"name": b.Name, "namespace": b.Namespace, "uid": string(b.UID)},
+		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": v1alpha1.BindingKind(b.Namespace),
+		"metadata": fleet.BindingIdentity(b),
 		"status":   map[string]any{"conditions": conditions, "placed": placed, "ready": ready},
 	}}
-	_, err := c.Dynamic.Resource(v1alpha1.ResourceBindingResource).Namespace(b.Namespace).
+	if len(marks) > 0 {
+		apply.Object["status"].(map[string]any)["clusters"] = marks
+	}
+	_, err := c.BindingAPI(b.Namespace).
 		ApplyStatus(ctx, b.Name, apply, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
 	if err != nil {
 		return fmt.Errorf("summarise binding %s/%s: %w", b.Namespace, b.Name, err)
@@ -69,8 +83,29 @@ func (c *controller) summariseBinding(ctx context.Context, b *v1alpha1.ResourceB
 	return nil
 }
 
-// judge sums up what the chosen clusters report.
-func judge(b *v1alpha1.ResourceBinding) (applied, healthy metav1.Condition, ready string) {
+// stales marks the entries of clusters that cannot be asked: what to apply, why each
+// is stale by name, and whether the binding says all that already. Of an entry
+// nothing else is written: its syncer owns it.
+func (c *controller) stales(b *v1alpha1.ResourceBinding) (marks []any, why map[string]string, marked bool) {
+	marks, why, marked = []any{}, map[string]string{}, true
+	for _, state := range b.Status.Clusters {
+		stale, sentence := c.stale(state.Name)
+		if stale != nil && stale.Since.IsZero() {
+			stale.Since = state.LastUpdateTime
+		}
+		marked = marked && equality.Semantic.DeepEqual(stale, state.Stale)
+		if stale == nil {
+			continue
+		}
+		why[state.Name] = sentence
+		marks = append(marks, map[string]any{"name": state.Name,
+			"stale": map[string]any{"since": stale.Since.UTC().Format(time.RFC3339), "reason": stale.Reason}})
+	}
+	return marks, why, marked
+}
+
+// judge sums up what the chosen clusters report, those that are stale as not well.
+func judge(b *v1alpha1.ResourceBinding, stale map[string]string) (applied, healthy metav1.Condition, ready string) {
 	var unapplied, unwell []string
 	degraded := false
 	for _, share := range b.Spec.Clusters {
@@ -81,7 +116,9 @@ func judge(b *v1alpha1.ResourceBinding) (applied, healthy metav1.Condition, read
 		case state.Reason == v1alpha1.StateApplyFailed || state.Reason == v1alpha1.StateConflict || state.UID == "":
 			unapplied = append(unapplied, share.Name+": "+state.Message)
 		}
-		if state.Health != v1alpha1.Healthy {
+		if why, is := stale[share.Name]; is {
+			unwell = append(unwell, share.Name+": "+why)
+		} else if state.Health != v1alpha1.Healthy {
 			degraded = degraded || state.Health == v1alpha1.Degraded
 			why := state.Message
 			if why == "" {

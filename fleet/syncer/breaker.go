@@ -38,6 +38,8 @@ const (
 // an ordinary cluster too. It does not count a Cluster that leaves, or one with a
 // taint NoExecute, which is a drain: both name this cluster.
 type breaker struct {
+	wave, glance time.Duration // see the constants
+
 	mu      sync.Mutex
 	removed map[types.NamespacedName]time.Time // counted removals within the window
 	counted time.Time
@@ -122,7 +124,7 @@ func (b *breaker) mind(ctx context.Context, s *Syncer) {
 		}
 	}
 	b.mu.Unlock()
-	ticker := s.Clock.NewTicker(glance)
+	ticker := s.Clock.NewTicker(b.glance)
 	defer ticker.Stop()
 	for {
 		select {

@@ -64,11 +64,11 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) error 
 	if err != nil || !exists {
 		return err
 	}
-	task := &task{Kind: k, binding: b, obj: whole, share: share, memory: m}
+	t := &task{Kind: k, binding: b, obj: whole, share: share, memory: m}
 	if b.Spec.Suspend {
-		err = s.suspended(ctx, task)
+		err = s.suspended(ctx, t)
 	} else {
-		err = s.apply(ctx, task)
+		err = s.apply(ctx, t)
 	}
 	if err != nil {
 		return s.reportTrouble(ctx, b, whole, m, err)

@@ -71,7 +71,7 @@ func (s *Syncer) held(ctx context.Context, k interpret.Kind, b *v1alpha1.Resourc
 		// Decisions change in waves: what comes with this one is counted with it.
 		m.leaving = now
 	}
-	if wait := m.leaving.Add(wave).Sub(now); wait > 0 {
+	if wait := m.leaving.Add(s.breaker.wave).Sub(now); wait > 0 {
 		s.queue.AddAfter(b.Key(), wait)
 		return true, s.reportRemoving(ctx, b, m, nil)
 	}

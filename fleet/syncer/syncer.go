@@ -136,7 +136,7 @@ func newSyncer(term *fleet.Term, cluster string, cfg *rest.Config) (*Syncer, err
 		return nil, fmt.Errorf("syncer: make a client of cluster %s: %w", cluster, err)
 	}
 	s := &Syncer{Term: term, cluster: cluster, log: term.Log.With("cluster", cluster),
-		known: map[types.NamespacedName]*memory{},
+		known: map[types.NamespacedName]*memory{}, breaker: breaker{wave: wave, glance: glance},
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](100*time.Millisecond, patience),
 			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "fleet_syncer", Clock: term.Clock}),

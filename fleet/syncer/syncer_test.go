@@ -47,7 +47,10 @@ type stage struct {
 
 func gvrs() map[schema.GroupVersionResource]string {
 	out := map[schema.GroupVersionResource]string{
-		v1alpha1.ClusterResource: "ClusterList", v1alpha1.ResourceBindingResource: "ResourceBindingList", namespaces(): "NamespaceList",
+		v1alpha1.ClusterResource: "ClusterList", v1alpha1.ResourceBindingResource: "ResourceBindingList",
+		v1alpha1.ClusterResourceBindingResource: "ClusterResourceBindingList", {Version: "v1", Resource: "namespaces"}: "NamespaceList",
+		v1alpha1.NegotiatedAPIResourceResource: "NegotiatedAPIResourceList", v1alpha1.APIResourceImportResource: "APIResourceImportList",
+		{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}: "CustomResourceDefinitionList",
 	}
 	for _, k := range interpret.Kinds() {
 		out[k.GVR()] = k.Kind + "List"
@@ -68,7 +71,8 @@ func open(t *testing.T, control, member []*unstructured.Unstructured) *stage {
 		t.Fatal(err)
 	}
 	s.syncer = &Syncer{Term: term, cluster: "east", log: term.Log, known: map[types.NamespacedName]*memory{},
-		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](10*time.Millisecond, 50*time.Millisecond))}
+		breaker: breaker{glance: 50 * time.Millisecond},
+		queue:   workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](10*time.Millisecond, 50*time.Millisecond))}
 	s.syncer.member = newMember(s.member, nil, nil, s.syncer.memberChanged)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.syncer.run(ctx) }()
@@ -121,6 +125,10 @@ func (s *stage) apply(name string, c *dynamicfake.FakeDynamicClient, a clienttes
 			what = strings.TrimSuffix(what, " no entry") + fmt.Sprintf(" %v", e.(map[string]any)["reason"])
 		}
 	}
+	dry := len(a.PatchOptions.DryRun) > 0
+	if dry {
+		what += " dry"
+	}
 	s.journal = append(s.journal, what)
 	live, err := c.Tracker().Get(a.GetResource(), a.GetNamespace(), a.Name)
 	if apierrors.IsNotFound(err) {
@@ -145,6 +153,9 @@ func (s *stage) apply(name string, c *dynamicfake.FakeDynamicClient, a clienttes
 	if len(desired.GetLabels()) > 0 {
 		merged.SetLabels(desired.GetLabels())
 		merged.SetAnnotations(desired.GetAnnotations())
+	}
+	if dry {
+		return true, merged, nil
 	}
 	return true, merged, c.Tracker().Update(a.GetResource(), merged, a.GetNamespace())
 }
@@ -383,4 +394,155 @@ func TestPutsDriftRight(t *testing.T) {
 	if applies != 2 {
 		t.Errorf("%d applies, want 2: it spins, or does nothing", applies)
 	}
+}
+
+// changedByHand changes the object in the member once the syncer watches it.
+func (s *stage) changedByHand() {
+	s.t.Helper()
+	s.eventually("it is reported", s.contains("control apply configmap-conf <nil>"))
+	s.eventually("it is watched", func() bool {
+		k, _ := interpret.Find(schema.GroupKind{Kind: "ConfigMap"})
+		_, seen := s.syncer.member.cached(k, types.NamespacedName{Namespace: "shop", Name: "conf"})
+		return seen
+	})
+	s.settled()
+	changed := s.memberHas("ConfigMap", "conf").DeepCopy()
+	changed.SetResourceVersion("7")
+	changed.Object["data"] = map[string]any{"a": "by hand"}
+	if err := s.member.Tracker().Update(corev1.SchemeGroupVersion.WithResource("configmaps"), changed, "shop"); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// state gives what the binding says of the cluster.
+func (s *stage) state() v1alpha1.ClusterState {
+	u, err := s.control.Tracker().Get(v1alpha1.ResourceBindingResource, "shop", "configmap-conf")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	b := &v1alpha1.ResourceBinding{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.(*unstructured.Unstructured).Object, b); err != nil {
+		s.t.Fatal(err)
+	}
+	state, _ := b.State("east")
+	return state
+}
+
+func specified(b *unstructured.Unstructured, field string, value any) *unstructured.Unstructured {
+	if err := unstructured.SetNestedField(b.Object, value, "spec", field); err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// TestReportsDrift: where the policy says so, what was changed in the member stays,
+// and the binding says what it is.
+func TestReportsDrift(t *testing.T) {
+	s := open(t, objects(configMap("source"), specified(binding(true, nil), "drift", "Report")), nil)
+	s.changedByHand()
+	s.eventually("it is reported", s.contains("control apply configmap-conf Drifted"))
+	if got := s.state().Message; !strings.HasSuffix(got, ": data.a") {
+		t.Errorf("said %q, which does not name the field", got)
+	}
+	s.settled()
+	if data, _, _ := unstructured.NestedString(s.memberHas("ConfigMap", "conf").Object, "data", "a"); data != "by hand" {
+		t.Errorf("it was put right: %s", data)
+	}
+	before := s.state()
+	if before.Applied == "" || before.UID == "" {
+		t.Errorf("what is known is gone: %+v", before)
+	}
+	// The policy changes: now it is put right.
+	corrected := specified(binding(true, &before), "drift", "Correct")
+	if err := s.control.Tracker().Update(v1alpha1.ResourceBindingResource, corrected, "shop"); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("it is put right", func() bool {
+		data, _, _ := unstructured.NestedString(s.memberHas("ConfigMap", "conf").Object, "data", "a")
+		return data == "b"
+	})
+}
+
+// TestSuspended: nothing is written, and nothing is removed.
+func TestSuspended(t *testing.T) {
+	there := &v1alpha1.ClusterState{UID: "there", Generation: 1, Health: v1alpha1.Healthy}
+	for name, tt := range map[string]struct {
+		binding *unstructured.Unstructured
+		member  []*unstructured.Unstructured
+	}{
+		"an object that is there":         {binding(true, there), objects(marked("there", "source"))},
+		"an object that is not there yet": {binding(true, nil), nil},
+		"an object that is to be no more": {binding(false, there), objects(marked("there", "source"))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, objects(configMap("source"), specified(tt.binding, "suspend", true)), tt.member)
+			s.eventually("it says so", s.contains("control apply configmap-conf Suspended"))
+			for _, entry := range s.settled() {
+				if strings.HasPrefix(entry, "member") {
+					t.Errorf("wrote to the member: %s", entry)
+				}
+			}
+		})
+	}
+}
+
+// many are bindings that no longer choose the cluster, and what it has of them.
+func many(n int) (control, member []*unstructured.Unstructured) {
+	for i := range n {
+		name := fmt.Sprintf("conf-%d", i)
+		b := binding(false, &v1alpha1.ClusterState{UID: types.UID(name), Health: v1alpha1.Healthy})
+		b.SetName("configmap-" + name)
+		b.SetUID(types.UID("binding-" + name))
+		specified(b, "resource", map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": "source"})
+		there := marked(name, "source")
+		there.SetName(name)
+		source := configMap("source")
+		source.SetName(name)
+		control, member = append(control, b, source), append(member, there)
+	}
+	return control, member
+}
+
+func (s *stage) deletions() int {
+	n := 0
+	for _, entry := range s.wrote() {
+		if strings.HasPrefix(entry, "member delete") {
+			n++
+		}
+	}
+	return n
+}
+
+// TestHaltsMassDeletion: when decisions take too much at once, nothing goes until a
+// person says so, and then all of it.
+func TestHaltsMassDeletion(t *testing.T) {
+	control, member := many(v1alpha1.MinDeletions + 1)
+	s := open(t, control, member)
+	s.eventually("it is held", s.contains("RemovalHeld"))
+	s.settled()
+	if n := s.deletions(); n != 0 {
+		t.Errorf("%d objects were deleted", n)
+	}
+	s.eventually("the Cluster says so", s.contains("control apply east"))
+	u, err := s.control.Tracker().Get(v1alpha1.ClusterResource, "", "east")
+	if err != nil {
+		t.Fatal(err)
+	}
+	allowed := u.(*unstructured.Unstructured).DeepCopy()
+	conditions, _, _ := unstructured.NestedSlice(allowed.Object, "status", "conditions")
+	if said := fmt.Sprint(conditions); !strings.Contains(said, "DeletionsHalted") || !strings.Contains(said, "11 of the 11") ||
+		!strings.Contains(said, "ConfigMap shop/conf-0") || !strings.Contains(said, "allow-deletions east") {
+		t.Errorf("it says %s", said)
+	}
+	allowed.SetAnnotations(map[string]string{v1alpha1.AllowDeletionsAnnotation: time.Now().Add(time.Hour).UTC().Format(time.RFC3339)})
+	if err := s.control.Tracker().Update(v1alpha1.ClusterResource, allowed, ""); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("all go", func() bool { return s.deletions() >= v1alpha1.MinDeletions+1 })
+}
+
+func TestAFewMayGo(t *testing.T) {
+	control, member := many(v1alpha1.MinDeletions)
+	s := open(t, control, member)
+	s.eventually("all go", func() bool { return s.deletions() == v1alpha1.MinDeletions })
 }

@@ -26,6 +26,12 @@ type CommonAPIResourceSpec struct {
 	// +kubebuilder:validation:Type=object
 	// +structType=atomic
 	OpenAPIV3Schema runtime.RawExtension `json:"openAPIV3Schema"`
+	// Loose are the places where the schema lets more through than the cluster does: what
+	// an OpenAPI document says there, no structural schema can. Such a type is compatible
+	// with nothing.
+	// +optional
+	// +listType=atomic
+	Loose []string `json:"loose,omitempty"`
 	// SubResources are status and scale, where the type has them.
 	// +optional
 	// +listType=map

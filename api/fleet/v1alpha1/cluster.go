@@ -153,12 +153,14 @@ type ClusterStatus struct {
 type TypesSeen struct {
 	// Digest changes with anything that placement goes by: which types and versions the
 	// member serves, and their fields.
-	Digest string `json:"digest"`
+	// +optional
+	Digest string `json:"digest,omitempty"`
 	// Imported counts the APIResourceImports of the cluster.
 	Imported int32 `json:"imported"`
 	// LastReadTime is when the types were last read in full. It is refreshed when
 	// something changes and about every ten minutes.
-	LastReadTime metav1.Time `json:"lastReadTime"`
+	// +optional
+	LastReadTime *metav1.Time `json:"lastReadTime,omitempty"`
 	// Message says what could not be read and what to do about it.
 	// +optional
 	Message string `json:"message,omitempty"`

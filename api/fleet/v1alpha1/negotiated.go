@@ -96,9 +96,9 @@ const (
 	// ReasonObjectsExist: the type is not to be published any more, and stays since
 	// objects of it exist.
 	ReasonObjectsExist = "ObjectsExist"
-	// ReasonNarrowingWaits: the published type is wider than what is negotiated, because
-	// stored objects would lose fields.
-	ReasonNarrowingWaits = "NarrowingWaits"
+	// ReasonUpdateWaits: what is published stays as it is, although something else is
+	// negotiated: stored objects would lose fields, or versions would differ.
+	ReasonUpdateWaits = "UpdateWaits"
 	// ReasonEnforced: a person's CRD defines the type, or the control plane does.
 	ReasonEnforced = "Enforced"
 	// ReasonNegotiated: nobody but the clusters defines it.

@@ -1,0 +1,246 @@
+package fleet
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/yaml"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/interpret"
+)
+
+const widgetType = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.example.com, uid: t}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: widgets, kind: Widget}
+  versions:
+  - {name: v1alpha1, served: true, storage: false}
+  - {name: v1, served: true, storage: true, subresources: {status: {}}}
+status: {conditions: [{type: Established, status: "True"}]}
+`
+
+func parse(t *testing.T, manifest string) *unstructured.Unstructured {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(manifest), &u.Object); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+func negotiated(t *testing.T, version, condition string) *unstructured.Unstructured {
+	return parse(t, `
+apiVersion: fleet.atoll.dev/v1alpha1
+kind: NegotiatedAPIResource
+metadata: {name: widgets.`+version+`.example.com}
+spec: {groupVersion: {group: example.com, version: `+version+`}, plural: widgets, kind: Widget, scope: Namespaced}
+status: {conditions: [{type: `+condition+`, status: "True", reason: R, message: m, lastTransitionTime: "2026-01-01T00:00:00Z"}]}
+`)
+}
+
+func imported(t *testing.T, cluster, version, compatible string) *unstructured.Unstructured {
+	return parse(t, `
+apiVersion: fleet.atoll.dev/v1alpha1
+kind: APIResourceImport
+metadata: {name: widgets.`+cluster+`.`+version+`.example.com}
+spec: {location: `+cluster+`, groupVersion: {group: example.com, version: `+version+`}, plural: widgets, kind: Widget, scope: Namespaced}
+status:
+  conditions:
+  - {type: Available, status: "True", reason: R, message: m, lastTransitionTime: "2026-01-01T00:00:00Z"}
+  - {type: Compatible, status: "`+compatible+`", reason: R, message: "spec.size is narrower", lastTransitionTime: "2026-01-01T00:00:00Z"}
+`)
+}
+
+func widget(t *testing.T, name string) *unstructured.Unstructured {
+	return parse(t, "apiVersion: example.com/v1\nkind: Widget\nmetadata: {namespace: shop, name: "+name+", uid: w-"+name+"}")
+}
+
+// openTerm starts a term over a fake control plane without built-in kinds.
+func openTerm(t *testing.T, objects ...runtime.Object) (*Term, *dynamicfake.FakeDynamicClient) {
+	t.Helper()
+	dyn := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), listKinds(), objects...)
+	ctx, stop := context.WithCancel(t.Context())
+	term, err := TermOver(ctx, Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)}, kubefake.NewClientset(), dyn, nil, nil)
+	if err != nil {
+		stop()
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop(); term.wait() })
+	return term, dyn
+}
+
+// listKinds are those that every term watches, and widgets.
+func listKinds() map[schema.GroupVersionResource]string {
+	return map[schema.GroupVersionResource]string{
+		v1alpha1.ClusterResource: "ClusterList", v1alpha1.ResourceBindingResource: "ResourceBindingList",
+		v1alpha1.ClusterResourceBindingResource: "ClusterResourceBindingList", crdResource(): "CustomResourceDefinitionList",
+		v1alpha1.NegotiatedAPIResourceResource: "NegotiatedAPIResourceList", v1alpha1.APIResourceImportResource: "APIResourceImportList",
+		{Version: "v1", Resource: "namespaces"}:                          "NamespaceList",
+		{Group: "example.com", Version: "v1", Resource: "widgets"}:       "WidgetList",
+		{Group: "example.com", Version: "v1alpha1", Resource: "widgets"}: "WidgetList",
+	}
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not: %s", what)
+		}
+	}
+}
+
+func widgets() schema.GroupKind { return schema.GroupKind{Group: "example.com", Kind: "Widget"} }
+
+// TestCustomKindsComeAndGo: a kind is served when clusters accept its type, and for
+// as long as something of it is bound.
+func TestCustomKindsComeAndGo(t *testing.T) {
+	term, control := openTerm(t, parse(t, widgetType), widget(t, "one"))
+	served := func() bool { _, ok := term.Served(widgets()); return ok }
+	if served() {
+		t.Fatal("served although nothing is known of the clusters")
+	}
+	var mu sync.Mutex
+	heard, told := map[string]bool{}, 0
+	if err := term.OnObjects(func(k interpret.Kind, _, is metav1.Object) {
+		mu.Lock()
+		defer mu.Unlock()
+		heard[k.Kind+"/"+is.GetName()] = true
+	}); err != nil {
+		t.Fatal(err)
+	}
+	term.OnKind(func(interpret.Kind) { mu.Lock(); defer mu.Unlock(); told++ })
+	tracker := control.Tracker()
+	if err := tracker.Create(v1alpha1.NegotiatedAPIResourceResource, negotiated(t, "v1", v1alpha1.NegotiatedEnforced), ""); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the kind is served", served)
+	k, _ := term.Served(widgets())
+	if k.Version != "v1" || k.Resource != "widgets" || k.ClusterScoped || !term.HasStatus(widgets()) {
+		t.Errorf("served as %+v", k)
+	}
+	if _, ok := term.Object(widgets(), types.NamespacedName{Namespace: "shop", Name: "one"}); !ok {
+		t.Error("served before its objects are in the cache")
+	}
+	eventually(t, "who listened before hears of its objects", func() bool { mu.Lock(); defer mu.Unlock(); return heard["Widget/one"] })
+	if !term.Complete() {
+		t.Error("the term waits for something")
+	}
+
+	binding := parse(t, `
+apiVersion: fleet.atoll.dev/v1alpha1
+kind: ResourceBinding
+metadata: {namespace: shop, name: widget.example.com-one, uid: b}
+spec: {resource: {apiVersion: example.com/v1, kind: Widget, name: one, uid: w-one, resource: widgets}, clusters: [{name: east, reason: R}]}
+`)
+	if err := tracker.Create(v1alpha1.ResourceBindingResource, binding, "shop"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the binding is seen", func() bool { return len(term.BindingsOf(widgets())) == 1 })
+	if err := tracker.Delete(v1alpha1.NegotiatedAPIResourceResource, "", "widgets.v1.example.com"); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(3 * breath) // for what must not happen, there is nothing else to wait for
+	if !served() {
+		t.Error("the kind went although something of it is bound")
+	}
+	if err := tracker.Delete(v1alpha1.ResourceBindingResource, "shop", "widget.example.com-one"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the kind goes", func() bool { return !served() })
+	eventually(t, "and everybody is told", func() bool { mu.Lock(); defer mu.Unlock(); return told == 2 })
+}
+
+// TestABoundKindComesWithTheTerm: whatever is known of its type by then.
+func TestABoundKindComesWithTheTerm(t *testing.T) {
+	term, control := openTerm(t, parse(t, widgetType), widget(t, "one"), parse(t, `
+apiVersion: fleet.atoll.dev/v1alpha1
+kind: ResourceBinding
+metadata: {namespace: shop, name: widget.example.com-one, uid: b}
+spec: {resource: {apiVersion: example.com/v1alpha1, kind: Widget, name: one, uid: w-one, resource: widgets}}
+`))
+	k, served := term.Served(widgets())
+	if !served || k.Version != "v1alpha1" {
+		t.Fatalf("served %v in version %s, want that of the binding", served, k.Version)
+	}
+	if gone, err := term.TypeGone(t.Context(), k); gone || err != nil {
+		t.Errorf("its type is gone: %v, %v", gone, err)
+	}
+	if err := control.Tracker().Delete(crdResource(), "", "widgets.example.com"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the kind goes with its type", func() bool { _, served := term.Served(widgets()); return !served })
+	if gone, err := term.TypeGone(t.Context(), k); !gone || err != nil {
+		t.Errorf("its type is not gone: %v, %v", gone, err)
+	}
+	found, ok := term.KindOf(term.BindingsOf(widgets())[0])
+	if !ok || found.GVR().String() != "example.com/v1alpha1, Resource=widgets" {
+		t.Errorf("of what is bound is known: %v, %v", found.GVR(), ok)
+	}
+	if deployments, _ := interpret.BuiltIn().Find(schema.GroupKind{Group: "apps", Kind: "Deployment"}); Native(deployments.GroupKind()) {
+		if gone, err := term.TypeGone(t.Context(), deployments); gone || err != nil {
+			t.Errorf("a kind that is switched off is gone: %v, %v", gone, err)
+		}
+	}
+}
+
+// TestVersions: the version is one that clusters accept, the stored one if they do.
+func TestVersions(t *testing.T) {
+	term, control := openTerm(t, parse(t, widgetType), negotiated(t, "v1alpha1", v1alpha1.NegotiatedPublished))
+	version := func() string { k, _ := term.Served(widgets()); return k.Version }
+	if version() != "v1alpha1" {
+		t.Fatalf("in version %s", version())
+	}
+	if err := control.Tracker().Create(v1alpha1.NegotiatedAPIResourceResource, negotiated(t, "v1", v1alpha1.NegotiatedPublished), ""); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the stored version is taken", func() bool { return version() == "v1" })
+}
+
+func TestServes(t *testing.T) {
+	term, control := openTerm(t, parse(t, widgetType), imported(t, "east", "v1", "True"), imported(t, "west", "v1", "False"), imported(t, "north", "v1alpha1", "True"))
+	v1 := widgets().WithVersion("v1")
+	for cluster, want := range map[string]string{
+		"east":  "",
+		"west":  "type Widget.example.com of the cluster is not Compatible: spec.size is narrower",
+		"north": "the cluster serves Widget.example.com in version v1alpha1 and not in v1",
+		"south": "the cluster does not serve Widget.example.com",
+	} {
+		if ok, why := term.Serves(cluster, v1); why != want || ok != (want == "") {
+			t.Errorf("%s: %v %q, want %q", cluster, ok, why, want)
+		}
+	}
+	if ok, why := term.Serves("south", schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}); !ok {
+		t.Errorf("a built-in kind: %s", why)
+	}
+	heard := make(chan string, 20)
+	if err := term.OnServed(func(cluster string, gk schema.GroupKind) { heard <- cluster + " " + gk.String() }); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		<-heard
+	}
+	if err := control.Tracker().Update(v1alpha1.APIResourceImportResource, imported(t, "west", "v1", "True"), ""); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-heard; !strings.HasPrefix(got, "west ") {
+		t.Errorf("heard of %s", got)
+	}
+}

@@ -1,0 +1,210 @@
+package imports
+
+import (
+	"unique"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+// The indices of imports.
+const (
+	byLocation = "location"
+	byType     = "type"
+)
+
+// imported is an APIResourceImport in the cache. A thousand members of one release serve
+// the same types: their schemas are kept once.
+type imported struct {
+	*v1alpha1.APIResourceImport // without its schema
+	schema                      unique.Handle[string]
+	digest                      string
+}
+
+func (i *imported) typ() schema.GroupResource { return i.Spec.Resource().GroupResource() }
+
+// negotiated is a NegotiatedAPIResource in the cache, likewise.
+type negotiated struct {
+	*v1alpha1.NegotiatedAPIResource
+	schema unique.Handle[string]
+	digest string
+}
+
+func (n *negotiated) typ() schema.GroupResource { return n.Spec.Resource().GroupResource() }
+
+// slim is what is kept of a CRD of the control plane: enough to know that it
+// changed. Whoever needs more reads it.
+type slim struct {
+	metav1.ObjectMeta
+	typ schema.GroupResource
+	// state is all that negotiation goes by.
+	state slimState
+}
+
+type slimState struct {
+	uid               string
+	generation        int64
+	ours, established bool
+	leaving           bool
+}
+
+func slimCRD(obj any) (any, error) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return obj, nil
+	}
+	group, _, _ := unstructured.NestedString(u.Object, "spec", "group")
+	plural, _, _ := unstructured.NestedString(u.Object, "spec", "names", "plural")
+	return &slim{
+		ObjectMeta: metav1.ObjectMeta{Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion()},
+		typ:        schema.GroupResource{Group: group, Resource: plural},
+		state: slimState{uid: string(u.GetUID()), generation: u.GetGeneration(), ours: isOurs(u),
+			established: conditionOf(u, "Established") == "True", leaving: u.GetDeletionTimestamp() != nil},
+	}, nil
+}
+
+// isOurs tells whether the fleet made a CRD.
+func isOurs(crd metav1.Object) bool { return crd.GetLabels()[v1alpha1.PublishedLabel] == "true" }
+
+func conditionOf(u *unstructured.Unstructured, name string) string {
+	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	for _, c := range conditions {
+		if fields, ok := c.(map[string]any); ok && fields["type"] == name {
+			status, _ := fields["status"].(string)
+			return status
+		}
+	}
+	return ""
+}
+
+func watch(client dynamic.Interface, gvr schema.GroupVersionResource, indexers cache.Indexers, transform cache.TransformFunc) cache.SharedIndexInformer {
+	i := dynamicinformer.NewFilteredDynamicInformer(client, gvr, metav1.NamespaceAll, 0, indexers, nil).Informer()
+	// It fails only on a running informer, which this one is not.
+	if err := i.SetTransform(transform); err != nil {
+		panic(err)
+	}
+	return i
+}
+
+func watchImports(client dynamic.Interface) cache.SharedIndexInformer {
+	return watch(client, v1alpha1.APIResourceImportResource, cache.Indexers{
+		byLocation: indexed(func(i *imported) string { return i.Spec.Location }),
+		byType:     indexed(func(i *imported) string { return i.typ().String() }),
+	}, slimImport)
+}
+
+// slimImport keeps the schema of an import once for all that have it.
+func slimImport(obj any) (any, error) {
+	whole, err := into[v1alpha1.APIResourceImport](obj)
+	i, ok := whole.(*v1alpha1.APIResourceImport)
+	if err != nil || !ok {
+		return obj, err // as with into: never found
+	}
+	out := &imported{APIResourceImport: i, schema: unique.Make(string(i.Spec.OpenAPIV3Schema.Raw))}
+	out.digest, err = digestOf(&i.Spec.CommonAPIResourceSpec, i.Spec.OpenAPIV3Schema.Raw)
+	i.Spec.OpenAPIV3Schema = runtime.RawExtension{}
+	return out, err
+}
+
+func watchNegotiated(client dynamic.Interface) cache.SharedIndexInformer {
+	return watch(client, v1alpha1.NegotiatedAPIResourceResource, cache.Indexers{
+		byType: indexed(func(n *negotiated) string { return n.typ().String() }),
+	}, slimNegotiated)
+}
+
+func slimNegotiated(obj any) (any, error) {
+	whole, err := into[v1alpha1.NegotiatedAPIResource](obj)
+	n, ok := whole.(*v1alpha1.NegotiatedAPIResource)
+	if err != nil || !ok {
+		return obj, err
+	}
+	out := &negotiated{NegotiatedAPIResource: n, schema: unique.Make(string(n.Spec.OpenAPIV3Schema.Raw))}
+	out.digest, err = digestOf(&n.Spec.CommonAPIResourceSpec, n.Spec.OpenAPIV3Schema.Raw)
+	n.Spec.OpenAPIV3Schema = runtime.RawExtension{}
+	return out, err
+}
+
+func indexed[T any](by func(*T) string) cache.IndexFunc {
+	return func(obj any) ([]string, error) {
+		if t, ok := obj.(*T); ok {
+			return []string{by(t)}, nil
+		}
+		return nil, nil
+	}
+}
+
+// into makes an informer hold T instead of maps. What cannot be read is left as it is,
+// and so never found, which is taken for "do nothing".
+func into[T any](obj any) (any, error) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return obj, nil
+	}
+	u.SetManagedFields(nil)
+	out := new(T)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out); err != nil {
+		return obj, nil
+	}
+	return out, nil
+}
+
+func on[T any](i cache.SharedIndexInformer, f func(was, is *T)) error {
+	_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) {
+			if is, ok := obj.(*T); ok {
+				f(nil, is)
+			}
+		},
+		UpdateFunc: func(before, after any) {
+			was, _ := before.(*T)
+			if is, ok := after.(*T); ok {
+				f(was, is)
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = gone.Obj
+			}
+			if was, ok := obj.(*T); ok {
+				f(was, nil)
+			}
+		},
+	})
+	return err
+}
+
+func list[T any](i cache.SharedIndexInformer) []*T { return only[T](i.GetStore().List()) }
+
+func find[T any](i cache.SharedIndexInformer, index, value string) []*T {
+	items, err := i.GetIndexer().ByIndex(index, value)
+	if err != nil {
+		return nil // the index exists: the informer was made with it
+	}
+	return only[T](items)
+}
+
+func get[T any](i cache.SharedIndexInformer, name string) (*T, bool) {
+	obj, found, err := i.GetStore().GetByKey(name)
+	if err != nil || !found {
+		return nil, false
+	}
+	out, ok := obj.(*T)
+	return out, ok
+}
+
+func only[T any](items []any) []*T {
+	var out []*T
+	for _, obj := range items {
+		if t, ok := obj.(*T); ok {
+			out = append(out, t)
+		}
+	}
+	return out
+}

@@ -1,0 +1,259 @@
+package imports
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+// refresh is how old the time of the last reading may become while nothing changes: a
+// write a minute for each of a thousand members would say nothing.
+const refresh = 10 * time.Minute
+
+// reconcileCluster brings the imports of one member in line with what it serves.
+func (c *controller) reconcileCluster(ctx context.Context, name string) error {
+	cluster, exists := c.Cluster(name)
+	if !exists {
+		c.dismiss(name)
+		return c.forget(ctx, name)
+	}
+	p, silent := c.puller(cluster)
+	if silent != "" {
+		return c.keep(ctx, cluster, silent)
+	}
+	seen := p.snapshot()
+	if seen.trouble != nil || !seen.whole {
+		message := ""
+		if seen.trouble != nil {
+			message = explain(seen.trouble, name)
+			// Not the words of the error: they change, and there may be many imports.
+			if err := c.keep(ctx, cluster, fmt.Sprintf("the cluster's types cannot be read now, and this is what it last served: status.types.message of Cluster %s says why", name)); err != nil {
+				return err
+			}
+		}
+		return c.sayRead(ctx, cluster, seen, message)
+	}
+	for _, t := range seen.types {
+		if err := c.write(ctx, cluster, t); err != nil {
+			return err
+		}
+	}
+	for _, i := range find[imported](c.imports, byLocation, name) {
+		if _, serves := seen.types[i.Spec.Resource()]; !serves {
+			if err := c.unserved(ctx, cluster, i); err != nil {
+				return err
+			}
+		}
+	}
+	return c.sayRead(ctx, cluster, seen, "")
+}
+
+// puller gives what reads a member, and makes it if need be; or says why the member
+// cannot be read.
+func (c *controller) puller(cluster *v1alpha1.Cluster) (p *puller, silent string) {
+	ready := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ClusterReady)
+	if ready == nil {
+		return nil, "the cluster has not been probed yet"
+	}
+	if ready.Status != metav1.ConditionTrue {
+		c.dismiss(cluster.Name)
+		return nil, fmt.Sprintf("the cluster is not Ready since %s (%s); this is what it last served", ready.LastTransitionTime.UTC().Format(time.RFC3339), ready.Reason)
+	}
+	w, err := c.reach(cluster)
+	if err != nil {
+		return nil, err.Error()
+	}
+	// Watches outlive an outage but pause for long between attempts by then; so a
+	// cluster that turned Ready again is read anew.
+	state := w.digest + ready.LastTransitionTime.UTC().String()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p = c.pullers[cluster.Name]
+	if p != nil && p.state == state {
+		return p, ""
+	}
+	if p != nil {
+		p.stop()
+		delete(c.pullers, cluster.Name)
+	}
+	name := cluster.Name
+	p, err = c.newPuller(name, w, state, func() { c.queue.Add(key{cluster: name}) })
+	if err != nil {
+		return nil, err.Error()
+	}
+	c.pullers[name] = p
+	return p, ""
+}
+
+// dismiss stops reading a member. What is known of it stays.
+func (c *controller) dismiss(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p := c.pullers[name]; p != nil {
+		p.stop()
+		delete(c.pullers, name)
+	}
+}
+
+// forget removes the imports of a Cluster that is gone, which is asked for live.
+func (c *controller) forget(ctx context.Context, name string) error {
+	imports := find[imported](c.imports, byLocation, name)
+	if len(imports) == 0 {
+		c.fields.forget(name)
+		return nil
+	}
+	_, err := c.Dynamic.Resource(v1alpha1.ClusterResource).Get(ctx, name, metav1.GetOptions{})
+	if err == nil {
+		return nil // it was made anew, which will be an event
+	}
+	if !apierrors.IsNotFound(err) {
+		return fmt.Errorf("see whether cluster %s is gone: %w", name, err)
+	}
+	c.fields.forget(name)
+	for _, i := range imports {
+		if err := c.remove(ctx, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *controller) remove(ctx context.Context, i *imported) error {
+	uid := i.UID
+	err := c.Dynamic.Resource(v1alpha1.APIResourceImportResource).Delete(ctx, i.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	if ignoreNotFound(err) != nil && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete APIResourceImport %s: %w", i.Name, err)
+	}
+	return nil
+}
+
+// keep says of a member's imports that they are as they last were.
+func (c *controller) keep(ctx context.Context, cluster *v1alpha1.Cluster, why string) error {
+	for _, i := range find[imported](c.imports, byLocation, cluster.Name) {
+		was := meta.FindStatusCondition(i.Status.Conditions, v1alpha1.ImportAvailable)
+		available := metav1.Condition{Type: v1alpha1.ImportAvailable, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonLastKnown, Message: bounded(why)}
+		if was != nil {
+			available.Status = was.Status
+		}
+		if was != nil && was.Reason == v1alpha1.ReasonNotServed {
+			continue // and so it stays
+		}
+		if err := c.sayAvailable(ctx, i.APIResourceImport, available); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// write keeps one import as the member serves it. Who set its strategy stays its owner.
+func (c *controller) write(ctx context.Context, cluster *v1alpha1.Cluster, t served) error {
+	name := v1alpha1.ImportName(t.spec.Resource(), cluster.Name)
+	served := metav1.Condition{Type: v1alpha1.ImportAvailable, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonServed, Message: "the cluster serves the type"}
+	i, exists := get[imported](c.imports, name)
+	if exists && i.digest == t.digest && i.Spec.Location == cluster.Name && i.Spec.Source == t.source && i.Annotations[apiextensionsv1.KubeAPIApprovedAnnotation] == t.approved {
+		return c.sayAvailable(ctx, i.APIResourceImport, served)
+	}
+	spec := v1alpha1.APIResourceImportSpec{CommonAPIResourceSpec: t.spec, Location: cluster.Name, Source: t.source}
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&spec)
+	if err != nil {
+		return fmt.Errorf("write APIResourceImport %s: %w", name, err)
+	}
+	u := object("APIResourceImport", name)
+	u.Object["spec"] = fields
+	if t.approved != "" {
+		u.SetAnnotations(map[string]string{apiextensionsv1.KubeAPIApprovedAnnotation: t.approved})
+	}
+	made, err := c.Dynamic.Resource(v1alpha1.APIResourceImportResource).Apply(ctx, name, u, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
+	if err != nil {
+		return fmt.Errorf("apply APIResourceImport %s: %w", name, err)
+	}
+	now := &v1alpha1.APIResourceImport{ObjectMeta: metav1.ObjectMeta{Name: name, UID: made.GetUID(), Generation: made.GetGeneration()}}
+	if exists && i.UID == now.UID {
+		now.Status = i.Status
+	}
+	return c.sayAvailable(ctx, now, served)
+}
+
+// unserved deals with an import of a type that the member no longer serves. It goes,
+// unless something of the kind is bound there: then the type may have to come back.
+func (c *controller) unserved(ctx context.Context, cluster *v1alpha1.Cluster, i *imported) error {
+	bound := c.bound(cluster.Name, i.Spec.GroupVersionKind().GroupKind())
+	if bound == 0 {
+		return c.remove(ctx, i)
+	}
+	return c.sayAvailable(ctx, i.APIResourceImport, metav1.Condition{Type: v1alpha1.ImportAvailable, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNotServed,
+		Message: fmt.Sprintf("the cluster does not serve the type any more, and %d objects of it are placed there: restore its CustomResourceDefinition there, or place them elsewhere", bound)})
+}
+
+// bound counts the objects of a kind that are placed in a member or may be there.
+func (c *controller) bound(cluster string, kind schema.GroupKind) (n int) {
+	for _, b := range c.BindingsOn(cluster) {
+		if b.Spec.Resource.GroupVersionKind().GroupKind() == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// sayAvailable writes the condition Available of an import unless it says so already.
+func (c *controller) sayAvailable(ctx context.Context, i *v1alpha1.APIResourceImport, available metav1.Condition) error {
+	available.ObservedGeneration = i.Generation
+	was := meta.FindStatusCondition(i.Status.Conditions, v1alpha1.ImportAvailable)
+	if !c.stamp(was, &available) {
+		return nil
+	}
+	return c.applyStatus(ctx, v1alpha1.APIResourceImportResource, "APIResourceImport", i, FieldManager, &struct {
+		Conditions []metav1.Condition `json:"conditions"`
+	}{[]metav1.Condition{available}})
+}
+
+// stamp gives a condition its time, and tells whether it is news.
+func (c *controller) stamp(was, is *metav1.Condition) (news bool) {
+	is.LastTransitionTime = metav1.NewTime(c.Clock.Now().Truncate(time.Second))
+	if was != nil && was.Status == is.Status {
+		is.LastTransitionTime = was.LastTransitionTime
+	}
+	return was == nil || !equality.Semantic.DeepEqual(*was, *is)
+}
+
+// sayRead writes into a Cluster's status what was read of it.
+func (c *controller) sayRead(ctx context.Context, cluster *v1alpha1.Cluster, seen snapshot, message string) error {
+	was := cluster.Status.Types
+	if was == nil {
+		was = &v1alpha1.TypesSeen{}
+	}
+	is := *was
+	is.Message = bounded(message)
+	if seen.whole && seen.trouble == nil {
+		is.Digest, is.Imported = seen.digest, int32(len(seen.types))
+	}
+	aged := !seen.at.IsZero() && (was.LastReadTime == nil || seen.at.Sub(was.LastReadTime.Time) >= refresh)
+	if equality.Semantic.DeepEqual(*was, is) && !aged {
+		return nil
+	}
+	if !seen.at.IsZero() {
+		at := metav1.NewTime(seen.at)
+		is.LastReadTime = &at
+	}
+	return c.applyStatus(ctx, v1alpha1.ClusterResource, "Cluster", cluster, FieldManager, &struct {
+		Types v1alpha1.TypesSeen `json:"types"`
+	}{is})
+}
+
+// object gives the beginning of what is applied.
+func object(kind, name string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": kind, "metadata": map[string]any{"name": name}}}
+}

@@ -1,0 +1,312 @@
+package imports
+
+import (
+	"context"
+	"crypto/sha512"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	kschema "k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"github.com/atoll-dev/atoll/fleet/interpret"
+	"github.com/atoll-dev/atoll/fleet/schema"
+)
+
+// Fields knows, for each member, which fields the kinds of Kubernetes itself have
+// there. It is kept in memory only: members of one release share what is known, and
+// a new leader reads it again within seconds. Of what it does not know (yet) it
+// says so, which is no obstacle to anything.
+type Fields struct {
+	mu       sync.Mutex
+	members  map[string]map[kschema.GroupVersion]*document
+	shared   map[string]*document // by the digest of their content
+	notified map[*func(string)]bool
+}
+
+// document is what a group version's OpenAPI document says of the kinds that matter.
+type document struct {
+	digest string
+	kinds  map[kschema.GroupVersionKind]*schema.Props
+}
+
+// NewFields gives one that knows nothing yet.
+func NewFields() *Fields {
+	return &Fields{members: map[string]map[kschema.GroupVersion]*document{}, shared: map[string]*document{}, notified: map[*func(string)]bool{}}
+}
+
+// Gap is what a member lacks for an object.
+type Gap struct {
+	// Reason is TypeNotServed or UnknownFields.
+	Reason string
+	// Message says what, and what to do: it continues "the cluster …".
+	Message string
+	// Fields are the paths that the member does not know.
+	Fields []string
+}
+
+// Reasons of a Gap.
+const (
+	TypeNotServed = "TypeNotServed"
+	UnknownFields = "UnknownFields"
+)
+
+// Check tells what a member lacks for an object of a kind that Kubernetes itself
+// defines. It is nil where nothing is missing, and where known is false: the member
+// has not been read yet, or the kind is none of these.
+func (f *Fields) Check(cluster string, obj *unstructured.Unstructured) (gap *Gap, known bool) {
+	gvk := obj.GroupVersionKind()
+	if !ofInterest(gvk) {
+		return nil, false
+	}
+	f.mu.Lock()
+	member, known := f.members[cluster]
+	doc := member[gvk.GroupVersion()]
+	f.mu.Unlock()
+	if !known {
+		return nil, false
+	}
+	return doc.gap(gvk, obj), true
+}
+
+// Gaps gives, for each member that lacks something for an object, what. Members that
+// are not known are not in it. It looks at the object once for each release that
+// members have, however many members.
+func (f *Fields) Gaps(obj *unstructured.Unstructured) map[string]*Gap {
+	gvk := obj.GroupVersionKind()
+	if !ofInterest(gvk) {
+		return nil
+	}
+	f.mu.Lock()
+	docs := make(map[string]*document, len(f.members))
+	for cluster, member := range f.members {
+		docs[cluster] = member[gvk.GroupVersion()]
+	}
+	f.mu.Unlock()
+	seen, out := map[*document]*Gap{}, map[string]*Gap{}
+	for cluster, doc := range docs {
+		gap, looked := seen[doc]
+		if !looked {
+			gap = doc.gap(gvk, obj)
+			seen[doc] = gap
+		}
+		if gap != nil {
+			out[cluster] = gap
+		}
+	}
+	return out
+}
+
+// gap tells what is missing where this is all that is known of the version; nil is a
+// version that is not served.
+func (d *document) gap(gvk kschema.GroupVersionKind, obj *unstructured.Unstructured) *Gap {
+	var props *schema.Props
+	if d != nil {
+		props = d.kinds[gvk]
+	}
+	if props == nil {
+		return &Gap{Reason: TypeNotServed, Message: fmt.Sprintf("does not serve %s of %s: upgrade it, or write the object in a version that it serves", gvk.Kind, gvk.GroupVersion())}
+	}
+	// The status is not sent.
+	sent := maps.Clone(obj.Object)
+	delete(sent, "status")
+	unknown := slices.DeleteFunc(schema.Unknown(props, sent), func(path string) bool { return isDefault(gvk.Kind, path, obj) })
+	if len(unknown) == 0 {
+		return nil
+	}
+	return &Gap{Reason: UnknownFields, Fields: unknown, Message: fmt.Sprintf("does not know %s of %s, and would drop it: upgrade the cluster, or leave it out", some(unknown), gvk.Kind)}
+}
+
+// isDefault tells whether a field is one that the control plane fills in by itself,
+// with what an older release does without having the field.
+func isDefault(kind, path string, obj *unstructured.Unstructured) bool {
+	spec, _, _ := unstructured.NestedMap(obj.Object, "spec")
+	switch {
+	case kind == "Job" && path == ".spec.podReplacementPolicy":
+		return spec["podReplacementPolicy"] == "TerminatingOrFailed"
+	case kind == "StatefulSet" && path == ".spec.persistentVolumeClaimRetentionPolicy":
+		policy, _ := spec["persistentVolumeClaimRetentionPolicy"].(map[string]any)
+		return policy["whenDeleted"] == "Retain" && policy["whenScaled"] == "Retain"
+	}
+	return false
+}
+
+func some(paths []string) string {
+	const most = 3
+	out := strings.Join(paths[:min(most, len(paths))], ", ")
+	if more := len(paths) - most; more > 0 {
+		out += fmt.Sprintf(" and %d more", more)
+	}
+	return out
+}
+
+// OnChange calls f with the name of a member whenever something else is known of it,
+// until it is cancelled. f must not block.
+func (f *Fields) OnChange(notify func(cluster string)) (cancel func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at := &notify
+	f.notified[at] = true
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.notified, at)
+	}
+}
+
+// Read reads a member for whoever runs no controller, such as a preview: afterwards
+// Check knows it.
+func (f *Fields) Read(ctx context.Context, cluster string, member *rest.Config) error {
+	w, err := wayOver(member)
+	if err != nil {
+		return fmt.Errorf("make a client of cluster %s: %w", cluster, err)
+	}
+	index, err := w.openapi.index(ctx)
+	if err == nil {
+		_, err = f.pull(ctx, cluster, w.openapi, index)
+	}
+	if err != nil {
+		return fmt.Errorf("read the types of cluster %s: %w", cluster, err)
+	}
+	return nil
+}
+
+// pull brings what is known of a member in line with its index, and gives the digests
+// of the documents. What cannot be read stays as it was.
+func (f *Fields) pull(ctx context.Context, cluster string, from documents, index map[kschema.GroupVersion]string) (map[kschema.GroupVersion]string, error) {
+	known := map[kschema.GroupVersion]*document{}
+	var bad error
+	for gv := range versionsOfInterest() {
+		address, served := index[gv]
+		if !served {
+			continue
+		}
+		doc, err := f.read(ctx, from, gv, address)
+		if err != nil {
+			bad = errors.Join(bad, err)
+			doc = f.of(cluster, gv)
+		}
+		if doc != nil {
+			known[gv] = doc
+		}
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if bad == nil || f.has(cluster) {
+		f.set(cluster, known)
+	}
+	digests := map[kschema.GroupVersion]string{}
+	for gv, doc := range known {
+		digests[gv] = doc.digest
+	}
+	return digests, bad
+}
+
+func (f *Fields) has(cluster string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.members[cluster] != nil
+}
+
+func (f *Fields) of(cluster string, gv kschema.GroupVersion) *document {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.members[cluster][gv]
+}
+
+// read gives a document, from another member if that one's address has the same
+// digest of its content: whoever says a wrong one deceives about nobody but itself.
+func (f *Fields) read(ctx context.Context, from documents, gv kschema.GroupVersion, address string) (*document, error) {
+	if at, err := url.Parse(address); err == nil {
+		if doc := f.sharedAs(at.Query().Get("hash")); doc != nil {
+			return doc, nil
+		}
+	}
+	data, err := from.document(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	digest := fmt.Sprintf("%X", sha512.Sum512(data))
+	if doc := f.sharedAs(digest); doc != nil {
+		return doc, nil
+	}
+	kinds, err := kindsOf(data, gv)
+	if err != nil {
+		return nil, err
+	}
+	doc := &document{digest: digest, kinds: kinds}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.shared[digest] = doc
+	return doc, nil
+}
+
+func (f *Fields) sharedAs(digest string) *document {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.shared[digest]
+}
+
+func (f *Fields) set(cluster string, known map[kschema.GroupVersion]*document) {
+	f.mu.Lock()
+	same := f.members[cluster] != nil && maps.Equal(f.members[cluster], known)
+	f.members[cluster] = known
+	for _, d := range known {
+		f.shared[d.digest] = d
+	}
+	f.release()
+	var notify []func(string)
+	for n := range f.notified {
+		notify = append(notify, *n)
+	}
+	f.mu.Unlock()
+	if same {
+		return
+	}
+	for _, n := range notify {
+		n(cluster)
+	}
+}
+
+// forget drops what is known of a member.
+func (f *Fields) forget(cluster string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.members, cluster)
+	f.release()
+}
+
+// release drops documents that no member has any more. The mutex is held.
+func (f *Fields) release() {
+	used := map[*document]bool{}
+	for _, docs := range f.members {
+		for _, d := range docs {
+			used[d] = true
+		}
+	}
+	maps.DeleteFunc(f.shared, func(_ string, d *document) bool { return !used[d] })
+}
+
+// versionsOfInterest are the group versions of Kubernetes itself whose kinds are placed.
+func versionsOfInterest() map[kschema.GroupVersion][]interpret.Kind {
+	out := map[kschema.GroupVersion][]interpret.Kind{}
+	for _, k := range interpret.Kinds() {
+		if builtIn(k.Group) {
+			out[k.GroupVersion()] = append(out[k.GroupVersion()], k)
+		}
+	}
+	return out
+}
+
+func ofInterest(gvk kschema.GroupVersionKind) bool {
+	k, known := interpret.Find(gvk.GroupKind())
+	return known && k.Version == gvk.Version && builtIn(gvk.Group)
+}

@@ -1,0 +1,213 @@
+package imports
+
+import (
+	"context"
+	"crypto/sha512"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	kschema "k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+)
+
+var appsV1 = kschema.GroupVersion{Group: "apps", Version: "v1"}
+
+// papers is a member as far as documents go: it counts how often they are read.
+type papers struct {
+	at     map[kschema.GroupVersion]string // addresses
+	texts  map[string]string               // by address
+	reads  int
+	silent bool
+}
+
+func (p *papers) index(context.Context) (map[kschema.GroupVersion]string, error) {
+	if p.silent {
+		return nil, errors.New("no answer")
+	}
+	return p.at, nil
+}
+
+func (p *papers) document(_ context.Context, address string) ([]byte, error) {
+	p.reads++
+	if text, ok := p.texts[address]; ok && !p.silent {
+		return []byte(text), nil
+	}
+	return nil, errors.New("no such document")
+}
+
+func (p *papers) resources(_ context.Context, gv kschema.GroupVersion) (*metav1.APIResourceList, error) {
+	return &metav1.APIResourceList{GroupVersion: gv.String(), APIResources: []metav1.APIResource{
+		{Name: "deployments", SingularName: "deployment", Namespaced: true, Kind: "Deployment", ShortNames: []string{"deploy"}, Verbs: []string{"create", "get", "watch"}},
+		{Name: "deployments/scale", Kind: "Scale", Verbs: []string{"get"}},
+		{Name: "lookups", Kind: "Lookup", Verbs: []string{"create"}},
+	}}, nil
+}
+
+// deployments is a document in which Deployments have these fields in their spec.
+func deployments(fields ...string) string {
+	properties := ""
+	for _, f := range fields {
+		properties += fmt.Sprintf("%s: {type: integer}, ", f)
+	}
+	data, err := yaml.YAMLToJSON([]byte(`{openapi: 3.0.0, info: {title: Kubernetes, version: v1}, paths: {}, components: {schemas: {io.k8s.api.apps.v1.Deployment: {
+type: object, x-kubernetes-group-version-kind: [{group: apps, version: v1, kind: Deployment}],
+properties: {apiVersion: {type: string}, kind: {type: string}, spec: {type: object, properties: {` + properties + `}}}}}}}`))
+	if err != nil {
+		panic(err)
+	}
+	return string(data)
+}
+
+// serving is a member that has one document, under an address with its digest.
+func serving(text string) *papers {
+	address := fmt.Sprintf("/openapi/v3/apis/apps/v1?hash=%X", sha512.Sum512([]byte(text)))
+	return &papers{at: map[kschema.GroupVersion]string{appsV1: address}, texts: map[string]string{address: text}}
+}
+
+func pullInto(t *testing.T, f *Fields, name string, p *papers) {
+	t.Helper()
+	index, err := p.index(t.Context())
+	if err == nil {
+		_, err = f.pull(t.Context(), name, p, index)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+}
+
+func deployment(spec map[string]any) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apps/v1", "kind": "Deployment",
+		"metadata": map[string]any{"name": "web"}, "spec": spec, "status": map[string]any{"news": int64(1)}}}
+}
+
+func TestFieldsThatAMemberDoesNotKnow(t *testing.T) {
+	f := NewFields()
+	var heard []string
+	cancel := f.OnChange(func(cluster string) { heard = append(heard, cluster) })
+	old, young := serving(deployments("replicas")), serving(deployments("replicas", "rollback"))
+	obj := deployment(map[string]any{"replicas": int64(3), "rollback": int64(1)})
+
+	if gap, known := f.Check("east", obj); gap != nil || known {
+		t.Errorf("before east was read: %v, %v", gap, known)
+	}
+	pullInto(t, f, "east", old)
+	pullInto(t, f, "west", young)
+	pullInto(t, f, "bare", &papers{})
+	gap, known := f.Check("east", obj)
+	if !known || gap == nil || gap.Reason != UnknownFields || !slices.Equal(gap.Fields, []string{".spec.rollback"}) || !strings.HasPrefix(gap.Message, "does not know .spec.rollback of Deployment") {
+		t.Errorf("east: %+v, %v", gap, known)
+	}
+	if gap, known := f.Check("west", obj); gap != nil || !known {
+		t.Errorf("west: %+v, %v", gap, known)
+	}
+	if gap, _ := f.Check("bare", obj); gap == nil || gap.Reason != TypeNotServed {
+		t.Errorf("bare: %+v", gap)
+	}
+	gaps := f.Gaps(obj)
+	if len(gaps) != 2 || gaps["east"].Message != gap.Message || gaps["bare"].Reason != TypeNotServed {
+		t.Errorf("gaps: %v", gaps)
+	}
+	widget := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Widget"}}
+	if gap, known := f.Check("east", widget); gap != nil || known || f.Gaps(widget) != nil {
+		t.Errorf("a kind that is not Kubernetes' own: %v, %v", gap, known)
+	}
+
+	// A member of the same release is known without reading anything.
+	twin := &papers{at: old.at}
+	pullInto(t, f, "twin", twin)
+	if gap, _ := f.Check("twin", obj); gap == nil || twin.reads != 0 {
+		t.Errorf("twin: %v after %d reads", gap, twin.reads)
+	}
+	// One that lies about the digest deceives about nobody but itself.
+	liar := &papers{at: map[kschema.GroupVersion]string{appsV1: "/openapi/v3/apis/apps/v1?hash=F00"},
+		texts: map[string]string{"/openapi/v3/apis/apps/v1?hash=F00": deployments("replicas", "lies")}}
+	pullInto(t, f, "liar", liar)
+	honest := &papers{at: liar.at, texts: map[string]string{"/openapi/v3/apis/apps/v1?hash=F00": deployments("replicas", "rollback")}}
+	pullInto(t, f, "honest", honest)
+	if gap, _ := f.Check("honest", obj); gap != nil || honest.reads != 1 {
+		t.Errorf("honest: %v after %d reads", gap, honest.reads)
+	}
+
+	// An upgrade is news; silence is not, and changes nothing.
+	heard = nil
+	pullInto(t, f, "east", young)
+	pullInto(t, f, "east", young)
+	if gap, _ := f.Check("east", obj); gap != nil || !slices.Equal(heard, []string{"east"}) {
+		t.Errorf("after the upgrade: %v, heard %v", gap, heard)
+	}
+	other := &papers{at: map[kschema.GroupVersion]string{appsV1: "/other"}}
+	if _, err := f.pull(t.Context(), "east", other, other.at); err == nil {
+		t.Error("a document that cannot be read is no error")
+	}
+	if gap, known := f.Check("east", obj); gap != nil || !known {
+		t.Errorf("after a failure: %v, %v", gap, known)
+	}
+	cancel()
+	f.forget("east")
+	if _, known := f.Check("east", obj); known {
+		t.Error("east is still known after it has left")
+	}
+	for _, name := range []string{"west", "twin", "liar", "honest", "bare"} {
+		f.forget(name)
+	}
+	if len(f.shared) != 0 || !slices.Equal(heard, []string{"east"}) {
+		t.Errorf("%d documents are kept for nobody; heard %v", len(f.shared), heard)
+	}
+}
+
+func TestDefaultsOfTheControlPlaneAreNoObstacle(t *testing.T) {
+	job := func(policy string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{"kind": "Job", "spec": map[string]any{"podReplacementPolicy": policy}}}
+	}
+	if !isDefault("Job", ".spec.podReplacementPolicy", job("TerminatingOrFailed")) || isDefault("Job", ".spec.podReplacementPolicy", job("Failed")) {
+		t.Error("podReplacementPolicy")
+	}
+	set := func(scaled string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{"kind": "StatefulSet", "spec": map[string]any{
+			"persistentVolumeClaimRetentionPolicy": map[string]any{"whenDeleted": "Retain", "whenScaled": scaled}}}}
+	}
+	const path = ".spec.persistentVolumeClaimRetentionPolicy"
+	if !isDefault("StatefulSet", path, set("Retain")) || isDefault("StatefulSet", path, set("Delete")) {
+		t.Error("persistentVolumeClaimRetentionPolicy")
+	}
+}
+
+func TestTypesInDocuments(t *testing.T) {
+	p := serving(deployments("replicas"))
+	w := wholeTypes{}
+	found, err := w.read(t.Context(), p, appsV1, p.at[appsV1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found) != 1 || found[0].spec.Plural != "deployments" || found[0].spec.Kind != "Deployment" || found[0].spec.Scope != "Namespaced" || found[0].spec.ListKind != "DeploymentList" {
+		t.Fatalf("found %+v", found)
+	}
+	typ, err := typeOf(&found[0].spec, found[0].spec.OpenAPIV3Schema.Raw)
+	if err != nil || typ.Schema.Properties["spec"].Properties["replicas"].Type != "integer" {
+		t.Errorf("%+v, %v", typ, err)
+	}
+	if _, err := w.read(t.Context(), p, appsV1, p.at[appsV1]); err != nil || p.reads != 1 {
+		t.Errorf("what has not changed is read %d times, %v", p.reads, err)
+	}
+	w.keep(nil)
+	if len(w) != 0 {
+		t.Error("what nobody serves any more is kept")
+	}
+}
+
+func TestVersionsInAnIndex(t *testing.T) {
+	for path, want := range map[string]string{
+		"api/v1": "v1", "apis/apps/v1": "apps/v1", "apis/example.com/v1beta1": "example.com/v1beta1",
+		"api": "", "apis": "", "apis/apps": "", "version": "", ".well-known/openid-configuration": "", "openid/v1/jwks": "", "apis/a/b/c": "",
+	} {
+		gv, ok := versionOf(path)
+		if ok != (want != "") || ok && gv.String() != want {
+			t.Errorf("%s: %s, %v; want %q", path, gv, ok, want)
+		}
+	}
+}

@@ -1,0 +1,190 @@
+// Package imports keeps track of the types that members serve. It reads them from
+// each member, writes what it finds as APIResourceImports, works out what all members
+// can accept as NegotiatedAPIResources, and publishes that as CRDs where it is wanted.
+//
+// What members serve of the kinds that Kubernetes itself defines is not written: Fields
+// knows it, and tells which fields of an object a member's version does not know.
+package imports
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
+)
+
+// Who owns which fields. Two managers, since two reconciles write one status: what a
+// member serves, and what the types have in common.
+const (
+	// FieldManager owns APIResourceImports, and in the status of Clusters what was read.
+	FieldManager = "atoll-imports"
+	// NegotiationManager owns NegotiatedAPIResources, the CRDs that are made of them, and
+	// what imports are told about it.
+	NegotiationManager = "atoll-negotiation"
+)
+
+const (
+	workers = 4
+	// gather is how long a change waits for more of its kind: a member that is read for
+	// the first time reports all its types at once.
+	gather = 200 * time.Millisecond
+	// patience is the longest pause between attempts that fail.
+	patience = 30 * time.Second
+	// poll is how often members are asked what they serve, beside watching their CRDs.
+	poll = time.Minute
+)
+
+var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+
+// key is what a worker reconciles: a member, or a type with all its versions.
+type key struct {
+	cluster string
+	typ     schema.GroupResource
+}
+
+type controller struct {
+	*fleet.Term
+	fields *Fields
+	reach  func(*v1alpha1.Cluster) (way, error)
+	queue  workqueue.TypedRateLimitingInterface[key]
+
+	imports, negotiated, policies, crds cache.SharedIndexInformer
+
+	// own are the documents of what the control plane itself serves.
+	own documents
+
+	// lifetime of everything that is started for members.
+	ctx     context.Context
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	pullers map[string]*puller
+}
+
+// With makes the controller of types. What it learns of Kubernetes' own kinds it keeps
+// in fields, for whoever asks.
+func With(fields *Fields) fleet.Controller {
+	return func(ctx context.Context, term *fleet.Term) error {
+		return newController(term, fields, throughKubeconfig(term), overHTTP{term.Kube.Discovery().RESTClient()}).run(ctx)
+	}
+}
+
+func newController(term *fleet.Term, fields *Fields, reach func(*v1alpha1.Cluster) (way, error), own documents) *controller {
+	return &controller{
+		Term: term, fields: fields, reach: reach, own: own, pullers: map[string]*puller{},
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[key](100*time.Millisecond, patience),
+			workqueue.TypedRateLimitingQueueConfig[key]{Name: "fleet_imports", Clock: term.Clock}),
+		imports:    watchImports(term.Dynamic),
+		negotiated: watchNegotiated(term.Dynamic),
+		policies:   watch(term.Dynamic, v1alpha1.TypePolicyResource, cache.Indexers{}, into[v1alpha1.TypePolicy]),
+		crds:       watch(term.Dynamic, crdResource, cache.Indexers{}, slimCRD),
+	}
+}
+
+func (c *controller) run(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer c.running.Wait()
+	defer stop()
+	defer c.queue.ShutDown()
+	c.ctx = ctx
+	if err := c.listen(); err != nil {
+		return fmt.Errorf("imports: watch the control plane: %w", err)
+	}
+	var synced []cache.InformerSynced
+	for _, i := range []cache.SharedIndexInformer{c.imports, c.negotiated, c.policies, c.crds} {
+		c.running.Go(func() { i.RunWithContext(ctx) })
+		synced = append(synced, i.HasSynced)
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		return nil
+	}
+	fleet.Work(ctx, c.queue, workers, c.reconcile, c.failed)
+	return nil
+}
+
+func (c *controller) reconcile(ctx context.Context, k key) error {
+	if k.cluster != "" {
+		return c.reconcileCluster(ctx, k.cluster)
+	}
+	return c.reconcileType(ctx, k.typ)
+}
+
+func (c *controller) failed(k key, err error) (again bool) {
+	if !apierrors.IsConflict(err) {
+		what := k.typ.String()
+		if k.cluster != "" {
+			what = ""
+		}
+		c.Log.Warn("cannot keep track of types; will try again", "cluster", k.cluster, "type", what, "error", err)
+	}
+	return true
+}
+
+func (c *controller) listen() error {
+	if err := on(c.imports, func(was, is *imported) {
+		one := either(was, is)
+		if was == nil || is == nil || was.digest != is.digest || was.Spec.SchemaUpdateStrategy != is.Spec.SchemaUpdateStrategy {
+			c.look(one.typ())
+		}
+		// What somebody else changed or deleted is put right; and what was there before
+		// this term may be of a Cluster that is gone.
+		if was == nil || is == nil || was.Generation != is.Generation {
+			c.queue.AddAfter(key{cluster: one.Spec.Location}, gather)
+		}
+	}); err != nil {
+		return err
+	}
+	if err := on(c.negotiated, func(was, is *negotiated) { c.look(either(was, is).typ()) }); err != nil {
+		return err
+	}
+	if err := on(c.crds, func(was, is *slim) {
+		if was == nil || is == nil || was.state != is.state {
+			c.look(either(was, is).typ)
+		}
+	}); err != nil {
+		return err
+	}
+	if err := on(c.policies, func(_, _ *v1alpha1.TypePolicy) { c.everything() }); err != nil {
+		return err
+	}
+	return c.OnCluster(func(was, is *v1alpha1.Cluster) { c.queue.Add(key{cluster: either(was, is).Name}) })
+}
+
+// look has a type negotiated, a little later.
+func (c *controller) look(typ schema.GroupResource) { c.queue.AddAfter(key{typ: typ}, gather) }
+
+// everything looks at all types and members again: a policy has changed.
+func (c *controller) everything() {
+	for _, i := range list[imported](c.imports) {
+		c.look(i.typ())
+	}
+	for _, n := range list[negotiated](c.negotiated) {
+		c.look(n.typ())
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.pullers {
+		p.wake()
+	}
+}
+
+// policyFor gives the policy that decides for a group, and whether it names it in full.
+func (c *controller) policyFor(group string) (*v1alpha1.TypePolicy, bool) {
+	return v1alpha1.PolicyFor(group, list[v1alpha1.TypePolicy](c.policies))
+}
+
+func either[T any](was, is *T) *T {
+	if is == nil {
+		return was
+	}
+	return is
+}

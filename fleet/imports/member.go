@@ -1,0 +1,231 @@
+package imports
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
+)
+
+// requestTimeout bounds each request to a member, so that one which takes
+// connections and never answers is noticed.
+const requestTimeout = 30 * time.Second
+
+// page is how many CRDs are read at once; one may be a megabyte.
+const page = 20
+
+// way is how to read a member's types.
+type way struct {
+	// digest tells one way from another.
+	digest  string
+	dynamic dynamic.Interface
+	meta    metadata.Interface
+	openapi documents
+}
+
+// documents are what a server says of its types in OpenAPI v3 and discovery.
+type documents interface {
+	// index gives the address of each group version's document. The address of a
+	// document that has changed is another.
+	index(ctx context.Context) (map[schema.GroupVersion]string, error)
+	// document reads one.
+	document(ctx context.Context, address string) ([]byte, error)
+	// resources gives the names that discovery has.
+	resources(ctx context.Context, gv schema.GroupVersion) (*metav1.APIResourceList, error)
+}
+
+func throughKubeconfig(term *fleet.Term) func(*v1alpha1.Cluster) (way, error) {
+	return func(cluster *v1alpha1.Cluster) (none way, err error) {
+		access, err := term.Access(cluster)
+		if err != nil {
+			return none, err
+		}
+		w, err := wayOver(access.REST)
+		if err != nil {
+			return none, fmt.Errorf("make a client of cluster %s: %w", cluster.Name, err)
+		}
+		w.digest = access.Digest
+		return w, nil
+	}
+}
+
+func wayOver(cfg *rest.Config) (none way, err error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS, cfg.Burst = -1, -1
+	cfg.UserAgent = FieldManager
+	dyn, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return none, err
+	}
+	meta, err := metadata.NewForConfig(cfg)
+	if err != nil {
+		return none, err
+	}
+	disco, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		return none, err
+	}
+	return way{dynamic: dyn, meta: meta, openapi: overHTTP{disco.RESTClient()}}, nil
+}
+
+// overHTTP reads documents from an API server.
+type overHTTP struct{ client rest.Interface }
+
+func (o overHTTP) index(ctx context.Context) (map[schema.GroupVersion]string, error) {
+	data, err := o.client.Get().AbsPath("/openapi/v3").Timeout(requestTimeout).DoRaw(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read /openapi/v3: %w", err)
+	}
+	var listed struct {
+		Paths map[string]struct {
+			ServerRelativeURL string `json:"serverRelativeURL"`
+		} `json:"paths"`
+	}
+	if err := json.Unmarshal(data, &listed); err != nil {
+		return nil, fmt.Errorf("read /openapi/v3: %w", err)
+	}
+	out := map[schema.GroupVersion]string{}
+	for path, at := range listed.Paths {
+		if gv, ok := versionOf(path); ok {
+			out[gv] = at.ServerRelativeURL
+		}
+	}
+	return out, nil
+}
+
+// document asks for an address of the index. It is a path with a digest of what is
+// there.
+func (o overHTTP) document(ctx context.Context, address string) ([]byte, error) {
+	at, err := url.Parse(address)
+	if err != nil {
+		return nil, fmt.Errorf("read the OpenAPI document %q: %w", address, err)
+	}
+	request := o.client.Get().AbsPath(at.Path).Timeout(requestTimeout).SetHeader("Accept", "application/json")
+	for name, values := range at.Query() {
+		for _, v := range values {
+			request = request.Param(name, v)
+		}
+	}
+	data, err := request.DoRaw(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the OpenAPI document %s: %w", at.Path, err)
+	}
+	return data, nil
+}
+
+func (o overHTTP) resources(ctx context.Context, gv schema.GroupVersion) (*metav1.APIResourceList, error) {
+	path := "/apis/" + gv.String()
+	if gv.Group == "" {
+		path = "/api/" + gv.Version
+	}
+	data, err := o.client.Get().AbsPath(path).Timeout(requestTimeout).SetHeader("Accept", "application/json").DoRaw(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read what is served of %s: %w", gv, err)
+	}
+	out := &metav1.APIResourceList{}
+	if err := json.Unmarshal(data, out); err != nil {
+		return nil, fmt.Errorf("read what is served of %s: %w", gv, err)
+	}
+	return out, nil
+}
+
+// versionOf reads a path of the index: api/v1, apis/apps/v1.
+func versionOf(path string) (schema.GroupVersion, bool) {
+	var rest string
+	switch {
+	case len(path) > len("apis/") && path[:len("apis/")] == "apis/":
+		rest = path[len("apis/"):]
+	case len(path) > len("api/") && path[:len("api/")] == "api/":
+		rest = path[len("api/"):]
+	default:
+		return schema.GroupVersion{}, false
+	}
+	gv, err := schema.ParseGroupVersion(rest)
+	return gv, err == nil && gv.Version != "" && (gv.Group == "") == (path[:4] == "api/")
+}
+
+// readCRDs reads the CRDs of these names, in pages if they are many, and gives each
+// to take. What is not there any more is left out.
+func (w way) readCRDs(ctx context.Context, names map[string]bool, take func(*apiextensionsv1.CustomResourceDefinition)) error {
+	api := w.dynamic.Resource(crdResource)
+	if len(names) <= page/2 {
+		for name := range names {
+			if err := within(ctx, func(ctx context.Context) error {
+				u, err := api.Get(ctx, name, metav1.GetOptions{})
+				if err != nil {
+					return err
+				}
+				return takeCRD(u, take)
+			}); ignoreNotFound(err) != nil {
+				return fmt.Errorf("read CustomResourceDefinition %s: %w", name, err)
+			}
+		}
+		return nil
+	}
+	options := metav1.ListOptions{Limit: page}
+	for {
+		err := within(ctx, func(ctx context.Context) error {
+			some, err := api.List(ctx, options)
+			if err != nil {
+				return err
+			}
+			for i := range some.Items {
+				if names[some.Items[i].GetName()] {
+					if err := takeCRD(&some.Items[i], take); err != nil {
+						return err
+					}
+				}
+			}
+			options.Continue = some.GetContinue()
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("read the CustomResourceDefinitions: %w", err)
+		}
+		if options.Continue == "" {
+			return nil
+		}
+	}
+}
+
+func within(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return do(ctx)
+}
+
+// takeCRD goes by way of JSON, which is what schemas know how to be read from.
+func takeCRD(u *unstructured.Unstructured, take func(*apiextensionsv1.CustomResourceDefinition)) error {
+	crd, err := asCRD(u)
+	if err != nil {
+		return err
+	}
+	take(crd)
+	return nil
+}
+
+func asCRD(u *unstructured.Unstructured) (*apiextensionsv1.CustomResourceDefinition, error) {
+	u.SetManagedFields(nil)
+	data, err := u.MarshalJSON()
+	if err != nil {
+		return nil, fmt.Errorf("read CustomResourceDefinition %s: %w", u.GetName(), err)
+	}
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	if err := json.Unmarshal(data, crd); err != nil {
+		return nil, fmt.Errorf("read CustomResourceDefinition %s: %w", u.GetName(), err)
+	}
+	return crd, nil
+}

@@ -1,0 +1,179 @@
+package imports
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	kversion "k8s.io/apimachinery/pkg/version"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/schema"
+)
+
+// plan is what the CRD of a type is to be.
+type plan struct {
+	versions []*version // the first is stored
+}
+
+// plan chooses the versions to publish. Objects are stored in one version and read in
+// any, and the control plane cannot convert them: so only versions are published
+// together that accept the same. Of those that are not it says why.
+func (f *facts) plan() plan {
+	var candidates []*version
+	for _, v := range f.versions {
+		wanted, explicit := f.wants(v)
+		switch {
+		case f.mustStay(v):
+		case !wanted:
+			v.published = publication{reason: v1alpha1.ReasonNotRequested, message: notRequested(f.gr.Group, explicit)}
+			continue
+		case v.typ == nil || v.standing.typ == nil && v.compatible() == 0:
+			v.published = publication{reason: v1alpha1.ReasonNotNegotiable, message: "no cluster serves the type in a way that could be understood: see the condition Compatible of its APIResourceImports"}
+			continue
+		}
+		candidates = append(candidates, v)
+	}
+	if !slices.ContainsFunc(candidates, func(v *version) bool { wanted, _ := f.wants(v); return wanted }) {
+		for _, v := range candidates {
+			v.published = publication{}
+		}
+		return plan{}
+	}
+	keepAlike(candidates)
+	slices.SortFunc(candidates, f.before)
+	out := plan{versions: candidates[:1:1]}
+	for _, v := range candidates[1:] {
+		stored := candidates[0]
+		if !alike(stored, v) {
+			v.published = publication{reason: v1alpha1.ReasonNotConvertible, message: fmt.Sprintf(
+				"version %s is published, and objects could not be read as both without losing something: to have this one instead, set spec.publish to true here and to false there, before objects exist", stored.name)}
+			continue
+		}
+		out.versions = append(out.versions, v)
+	}
+	return out
+}
+
+// keepAlike has versions that are published together change together or not at all:
+// clusters may upgrade one of them before the other.
+func keepAlike(candidates []*version) {
+	var standing []*version
+	for _, v := range candidates {
+		if v.standing.published {
+			standing = append(standing, v)
+		}
+	}
+	for i := range standing {
+		if i == 0 || alike(standing[0], standing[i]) {
+			continue
+		}
+		for _, v := range standing {
+			v.stay("the clusters have changed this version in another way than the others that are published, and objects are read as all of them: have them change all versions alike")
+		}
+		return
+	}
+}
+
+func notRequested(group string, explicit bool) string {
+	if explicit {
+		return "spec.publish is false: set it to true to have the control plane serve the type"
+	}
+	if group == "" {
+		group = v1alpha1.CoreGroup
+	}
+	return fmt.Sprintf("nobody asked for it: set spec.publish to true, or name group %s in a TypePolicy that publishes Automatically", group)
+}
+
+// mustStay tells whether objects may be stored in a version, so that the CRD cannot be
+// without it.
+func (f *facts) mustStay(v *version) bool {
+	return f.crd != nil && v.typ != nil && v.standing.published && slices.Contains(f.crd.Status.StoredVersions, v.name)
+}
+
+// before orders versions: what is stored now, what a person asked for, what most
+// clusters accept, and then as Kubernetes does, the most stable and newest first.
+func (f *facts) before(a, b *version) int {
+	rank := func(v *version) int {
+		wanted, explicit := f.wants(v)
+		switch {
+		case f.stored(v):
+			return 0
+		case wanted && explicit:
+			return 1
+		}
+		return 2
+	}
+	return cmp.Or(rank(a)-rank(b), b.compatible()-a.compatible(), kversion.CompareKubeAwareVersionStrings(b.name, a.name))
+}
+
+// stored tells whether the CRD has objects stored in a version now.
+func (f *facts) stored(v *version) bool {
+	return f.crd != nil && slices.ContainsFunc(f.crd.Spec.Versions, func(c apiextensionsv1.CustomResourceDefinitionVersion) bool {
+		return c.Name == v.name && c.Storage
+	})
+}
+
+// as gives a type under the version of another, so that all else can be compared.
+func as(t, like *schema.Type) *schema.Type {
+	out := *t
+	out.Version = like.Version
+	return &out
+}
+
+// crd gives what is applied.
+func (p plan) crd(f *facts) (*unstructured.Unstructured, error) {
+	var all []schema.Type
+	for _, v := range p.versions {
+		all = append(all, *v.typ)
+	}
+	crd, err := schema.CRD(all)
+	if err != nil {
+		return nil, err
+	}
+	crd.Labels = map[string]string{v1alpha1.PublishedLabel: "true"}
+	crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}
+	if approved := f.approval(); approved != "" {
+		crd.Annotations = map[string]string{apiextensionsv1.KubeAPIApprovedAnnotation: approved}
+	}
+	data, err := json.Marshal(crd)
+	u := &unstructured.Unstructured{}
+	if err == nil {
+		err = u.UnmarshalJSON(data)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("write CustomResourceDefinition %s: %w", f.gr, err)
+	}
+	unstructured.RemoveNestedField(u.Object, "status")
+	unstructured.RemoveNestedField(u.Object, "metadata", "creationTimestamp")
+	return u, nil
+}
+
+// alike tells whether two versions accept the same, so that objects can be read as
+// both.
+func alike(a, b *version) bool {
+	return len(check(a.typ, as(b.typ, a.typ))) == 0 && len(check(as(b.typ, a.typ), a.typ)) == 0
+}
+
+// approval is what the members' CRDs say of their approval, which the API server asks
+// for in groups of Kubernetes' community.
+func (f *facts) approval() string {
+	var all []string
+	for _, v := range f.versions {
+		for _, i := range v.imports {
+			if a := i.Annotations[apiextensionsv1.KubeAPIApprovedAnnotation]; a != "" {
+				all = append(all, a)
+			}
+		}
+	}
+	if len(all) > 0 {
+		return slices.Min(all)
+	}
+	if f.crd != nil {
+		return f.crd.Annotations[apiextensionsv1.KubeAPIApprovedAnnotation]
+	}
+	return ""
+}

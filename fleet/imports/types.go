@@ -1,0 +1,247 @@
+package imports
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kschema "k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/schema"
+)
+
+// facts are all that a type is negotiated by.
+type facts struct {
+	gr       kschema.GroupResource
+	crd      *apiextensionsv1.CustomResourceDefinition // of the control plane, or nil
+	own      map[string]*schema.Type                   // what the control plane serves without a CRD
+	policy   *v1alpha1.TypePolicy
+	versions map[string]*version
+}
+
+// version is one version of a type.
+type version struct {
+	name     string
+	imports  []*imported // in the order in which they were made
+	existing *negotiated // or nil
+	standing standing
+
+	offers     []offer      // one for each import
+	typ        *schema.Type // what is negotiated; nil if nothing is
+	judgements []judgement
+	waits      string // why it is not narrower than it is
+	published  publication
+}
+
+// compatible counts the clusters that accept what is negotiated.
+func (v *version) compatible() (n int) {
+	for _, j := range v.judgements {
+		if j.compatible {
+			n++
+		}
+	}
+	return n
+}
+
+// stay keeps what is published as it is, and judges by that.
+func (v *version) stay(why string) {
+	v.waits = why
+	v.standing.frozen = true
+	v.typ, v.judgements = negotiate(v.standing, v.offers)
+}
+
+// enforced tells whether somebody else defines the type.
+func (f *facts) enforced() bool { return f.crd != nil && !isOurs(f.crd) || len(f.own) > 0 }
+
+// reconcileType negotiates a type with all its versions, and publishes it if it is to
+// be.
+func (c *controller) reconcileType(ctx context.Context, gr kschema.GroupResource) error {
+	f, err := c.gather(ctx, gr)
+	if err != nil {
+		return err
+	}
+	parsed := map[string]*schema.Type{}
+	for _, v := range f.versions {
+		v.offers = f.offers(v, parsed)
+		v.typ, v.judgements = negotiate(v.standing, v.offers)
+		if err := c.spare(ctx, f, v); err != nil {
+			return err
+		}
+	}
+	// What is published narrows before anybody is told that it fits another cluster.
+	if err := c.publish(ctx, f); err != nil {
+		return err
+	}
+	if err := c.judge(ctx, f); err != nil {
+		return err
+	}
+	for _, v := range f.versions {
+		if err := c.writeNegotiated(ctx, f, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// gather reads what there is of a type. The CRD is asked for live: whether a person
+// made it decides what may be done to it.
+func (c *controller) gather(ctx context.Context, gr kschema.GroupResource) (*facts, error) {
+	f := &facts{gr: gr, versions: map[string]*version{}}
+	f.policy, _ = c.policyFor(gr.Group)
+	u, err := c.Dynamic.Resource(crdResource).Get(ctx, gr.String(), metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+	case err != nil:
+		return nil, fmt.Errorf("read CustomResourceDefinition %s: %w", gr, err)
+	default:
+		if f.crd, err = asCRD(u); err != nil {
+			return nil, err
+		}
+	}
+	at := func(name string) *version {
+		if f.versions[name] == nil {
+			f.versions[name] = &version{name: name}
+		}
+		return f.versions[name]
+	}
+	for _, n := range find[negotiated](c.negotiated, byType, gr.String()) {
+		at(n.Spec.GroupVersion.Version).existing = n
+	}
+	for _, i := range find[imported](c.imports, byType, gr.String()) {
+		v := at(i.Spec.GroupVersion.Version)
+		v.imports = append(v.imports, i)
+	}
+	if f.crd != nil && f.crd.DeletionTimestamp == nil && f.crd.Labels[v1alpha1.SharedLabel] != "true" && !ownGroup(gr.Group) {
+		// What a person defined is a type even where no member has it: whoever uses it
+		// should learn that.
+		for _, v := range f.crd.Spec.Versions {
+			if v.Served {
+				at(v.Name)
+			}
+		}
+	}
+	if f.crd == nil && builtIn(gr.Group) {
+		if f.own, err = c.ownTypes(ctx, gr, f.versions); err != nil {
+			return nil, err
+		}
+	}
+	for _, v := range f.versions {
+		slices.SortFunc(v.imports, olderImport)
+		v.standing = f.stands(v)
+	}
+	return f, nil
+}
+
+func olderImport(a, b *imported) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+}
+
+// stands tells what the control plane has of a version already.
+func (f *facts) stands(v *version) standing {
+	if len(f.own) > 0 {
+		return standing{enforced: true, typ: f.own[v.name], by: "the control plane itself", remedy: "Upgrade the cluster"}
+	}
+	if f.crd == nil {
+		return standing{}
+	}
+	all := schema.FromCRD(f.crd)
+	i := slices.IndexFunc(all, func(t schema.Type) bool { return t.Version == v.name })
+	switch {
+	case !isOurs(f.crd) && i < 0:
+		return standing{enforced: true}
+	case !isOurs(f.crd):
+		return standing{enforced: true, typ: &all[i], by: "CustomResourceDefinition " + f.crd.Name + " of the control plane",
+			remedy: "Bring the cluster's CustomResourceDefinition up to it, or take out of it what the cluster does not know"}
+	case i < 0:
+		return standing{}
+	}
+	return standing{published: true, typ: &all[i]}
+}
+
+// offers gives what the members serve of a version. Those that serve the same share it.
+func (f *facts) offers(v *version, parsed map[string]*schema.Type) []offer {
+	var out []offer
+	for _, i := range v.imports {
+		o := offer{cluster: i.Spec.Location, strategy: f.strategy(i)}
+		if t, known := parsed[i.digest]; known {
+			o.typ = t
+		} else if t, err := typeOf(&i.Spec.CommonAPIResourceSpec, []byte(i.schema.Value())); err != nil {
+			o.problem = err.Error()
+		} else {
+			o.typ, parsed[i.digest] = t, t
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
+// strategy gives the strategy that holds for an import.
+func (f *facts) strategy(i *imported) v1alpha1.SchemaUpdateStrategy {
+	switch {
+	case i.Spec.SchemaUpdateStrategy != "":
+		return i.Spec.SchemaUpdateStrategy
+	case f.policy != nil && f.policy.Spec.SchemaUpdateStrategy != "":
+		return f.policy.Spec.SchemaUpdateStrategy
+	}
+	return v1alpha1.UpdateUnpublished
+}
+
+// judge writes the condition Compatible of the imports.
+func (c *controller) judge(ctx context.Context, f *facts) error {
+	for _, v := range f.versions {
+		for n, i := range v.imports {
+			j := v.judgements[n]
+			if v.standing.enforced && v.standing.typ == nil {
+				j = judgement{reason: v1alpha1.ReasonVersionNotEnforced, message: f.noVersion(v.name)}
+			}
+			if err := c.sayCompatible(ctx, i, j, f.strategy(i)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// noVersion says why a version of an enforced type cannot be used.
+func (f *facts) noVersion(name string) string {
+	if f.crd == nil {
+		return fmt.Sprintf("the control plane defines %s itself, and does not serve version %s of it: use one that it serves", f.gr, name)
+	}
+	return fmt.Sprintf("CustomResourceDefinition %s of the control plane does not serve version %s: add it there, or use a version that it serves", f.crd.Name, name)
+}
+
+func (c *controller) sayCompatible(ctx context.Context, i *imported, j judgement, strategy v1alpha1.SchemaUpdateStrategy) error {
+	compatible := metav1.Condition{Type: v1alpha1.ImportCompatible, Status: metav1.ConditionFalse, Reason: j.reason, Message: j.message, ObservedGeneration: i.Generation}
+	if j.compatible {
+		compatible.Status = metav1.ConditionTrue
+	}
+	news := c.stamp(meta.FindStatusCondition(i.Status.Conditions, v1alpha1.ImportCompatible), &compatible)
+	if !news && i.Status.SchemaUpdateStrategy == strategy && i.Status.ObservedGeneration == i.Generation {
+		return nil
+	}
+	status := v1alpha1.APIResourceImportStatus{Conditions: []metav1.Condition{compatible}, SchemaUpdateStrategy: strategy, ObservedGeneration: i.Generation}
+	return c.applyStatus(ctx, v1alpha1.APIResourceImportResource, "APIResourceImport", i, NegotiationManager, &status)
+}
+
+// applyStatus writes the status of what was looked at, and of nothing that has taken
+// its name since.
+func (c *controller) applyStatus(ctx context.Context, gvr kschema.GroupVersionResource, kind string, of metav1.Object, manager string, status any) error {
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(status)
+	if err == nil {
+		u := object(kind, of.GetName())
+		u.SetUID(of.GetUID())
+		u.Object["status"] = fields
+		_, err = c.Dynamic.Resource(gvr).ApplyStatus(ctx, of.GetName(), u, metav1.ApplyOptions{FieldManager: manager, Force: true})
+	}
+	if err != nil {
+		return fmt.Errorf("write the status of %s %s: %w", kind, of.GetName(), err)
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+package schema
+
+import "slices"
+
+// list compares items and how lists are merged.
+func (c *comparison) list(at place, result, a, b *Props) {
+	if baseOf(result) != "array" && baseOf(result) != anything {
+		return // a string that, for its format, lets lists through
+	}
+	c.items(at, result, a, b)
+	if result.Type == "array" && !preserves(b) {
+		result.XPreserveUnknownFields = nil // it would reach into the items
+	}
+	la, lb := listTypeOf(a), listTypeOf(b)
+	switch {
+	case la == lb && (la != "map" || sameWords(a.XListMapKeys, b.XListMapKeys)):
+		if result.XListType == nil {
+			result.XListType = b.XListType
+		}
+	case lb == "atomic":
+		// Entries are unique in the result; an atomic list does not mind.
+		// Only its owner in the cluster applies it, so it is sent whole.
+	case la == "atomic" && c.narrow:
+		result.XListType, result.XListMapKeys = b.XListType, slices.Clone(b.XListMapKeys)
+	default:
+		c.refuse(at, ListTypeDiffers, "is a list of type %s%s in one and %s%s in the other",
+			la, inBrackets(a.XListMapKeys), lb, inBrackets(b.XListMapKeys))
+	}
+	c.listable(at, result)
+}
+
+func listTypeOf(p *Props) string {
+	if p.XListType == nil {
+		return "atomic"
+	}
+	return *p.XListType
+}
+
+func (c *comparison) items(at place, result, a, b *Props) {
+	ia, ib := itemsOf(a), itemsOf(b)
+	below := at.down(a, b, "*", "[*]")
+	switch {
+	case ib == nil:
+		// next keeps whatever is in the list.
+	case ia == nil:
+		if !c.narrow {
+			c.refuse(below, UnknownFieldsDiffer, "may be anything, and the other says what it must be")
+			return
+		}
+		result.Items = b.Items.DeepCopy()
+	default:
+		met := c.meet(below, ia, ib)
+		c.valueDefault(below, met, ia, ib)
+		if c.narrow {
+			result.Items.Schema = met
+		}
+	}
+}
+
+// itemsOf gives the schema of items. Lists hand preserving on to what is in
+// them, as properties do not.
+func itemsOf(p *Props) *Props {
+	if p.Items == nil || p.Items.Schema == nil {
+		return nil
+	}
+	items := p.Items.Schema
+	switch b := baseOf(items); {
+	case preserves(p) && (b == "object" || b == "array"):
+		return preserve(items)
+	default:
+		return items
+	}
+}
+
+// listable holds a result to what a CRD may say of sets and maps: what is
+// dropped from items can make a list of them impossible.
+func (c *comparison) listable(at place, p *Props) {
+	kind := listTypeOf(p)
+	if !c.narrow || kind == "atomic" {
+		return
+	}
+	items := itemsOf(p)
+	if items == nil || p.Type != "array" || items.Nullable {
+		c.refuse(at, ListTypeDiffers, "cannot be a list of type %s, for its items may be null or anything", kind)
+		return
+	}
+	if kind == "set" {
+		if baseOf(items) == "object" && mapTypeOf(items) != "atomic" || baseOf(items) == "array" && listTypeOf(items) != "atomic" {
+			c.refuse(at, ListTypeDiffers, "cannot be a set, for its items are not atomic")
+		}
+		return
+	}
+	for _, key := range p.XListMapKeys {
+		k, ok := items.Properties[key]
+		switch {
+		case !ok || k.Nullable || baseOf(&k) == "object" || baseOf(&k) == "array" || baseOf(&k) == anything:
+			c.refuse(at, ListTypeDiffers, "cannot be a map by %s, which is not known to both as a plain value", key)
+		case defaultOf(&k) == nil && !slices.Contains(items.Required, key):
+			c.refuse(at, ListTypeDiffers, "cannot be a map by %s, which is neither required nor has a default", key)
+		}
+	}
+}
+
+func sameWords(a, b []string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}
+
+func inBrackets(words []string) string {
+	if len(words) == 0 {
+		return ""
+	}
+	return " " + "[" + joinWords(words) + "]"
+}

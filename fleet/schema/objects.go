@@ -1,0 +1,249 @@
+package schema
+
+import (
+	"maps"
+	"slices"
+)
+
+// unlisted is what a schema does with fields that are not in its properties.
+type unlisted int
+
+const (
+	// prunes: they are removed, so no stored object has any.
+	prunes unlisted = iota
+	// keeps them whole (x-kubernetes-preserve-unknown-fields).
+	keeps
+	// describes them: the values of a map (additionalProperties: {…}).
+	describes
+	// flattens: keeps them, but removes what objects they contain
+	// (additionalProperties: true).
+	flattens
+	// forbids them (additionalProperties: false).
+	forbids
+)
+
+// unlistedOf: additionalProperties goes before preserving, as in the API
+// server's pruning.
+func unlistedOf(at place, p *Props) unlisted {
+	switch extra := p.AdditionalProperties; {
+	case extra != nil && extra.Schema != nil:
+		return describes
+	case extra != nil && !extra.Allows:
+		return forbids
+	case at.unpruned:
+		return keeps
+	case extra != nil:
+		return flattens
+	case preserves(p):
+		return keeps
+	}
+	return prunes
+}
+
+// A field is what one schema says of one property.
+type field struct {
+	// props describe the property. Nil: nothing describes it.
+	props *Props
+	rest  unlisted
+}
+
+func fieldOf(at place, p *Props, name string) field {
+	if f, ok := p.Properties[name]; ok {
+		return field{props: &f}
+	}
+	if (at.root || p.XEmbeddedResource) && isMetaField(name) {
+		if name == "metadata" {
+			return field{props: &Props{Type: "object"}}
+		}
+		return field{props: &Props{Type: "string"}}
+	}
+	if rest := unlistedOf(at, p); rest != describes {
+		return field{rest: rest}
+	}
+	return field{props: p.AdditionalProperties.Schema, rest: describes}
+}
+
+// object compares properties, what becomes of others, and what is required.
+func (c *comparison) object(at place, result, a, b *Props) {
+	if mapTypeOf(a) != mapTypeOf(b) {
+		c.refuse(at, MapTypeDiffers, "is %s in one and %s in the other: applies would be merged differently", mapTypeOf(a), mapTypeOf(b))
+	}
+	if result.XMapType == nil && result.Type == "object" {
+		result.XMapType = b.XMapType
+	}
+	c.properties(at, result, a, b)
+	c.unlisted(at, result, a, b)
+	c.required(at, result, a, b)
+	c.ownDefaults(at, result, a, func(s step) *Props { return s.existing })
+	c.ownDefaults(at, result, b, func(s step) *Props { return s.next })
+}
+
+func mapTypeOf(p *Props) string {
+	if p.XMapType == nil || *p.XMapType == "granular" {
+		return "granular"
+	}
+	return *p.XMapType
+}
+
+// properties compares each property that either names.
+func (c *comparison) properties(at place, result, a, b *Props) {
+	names := slices.Sorted(maps.Keys(a.Properties))
+	for _, name := range slices.Sorted(maps.Keys(b.Properties)) {
+		if _, both := a.Properties[name]; !both {
+			names = append(names, name)
+		}
+	}
+	for _, name := range names {
+		below := at.down(a, b, name, "."+name)
+		below.unpruned = at.unpruned || name == "metadata" && (at.root || result.XEmbeddedResource)
+		fa, fb := fieldOf(at, a, name), fieldOf(at, b, name)
+		switch {
+		case fa.props != nil && fb.props != nil:
+			met := c.meet(below, fa.props, fb.props)
+			c.fieldDefault(at, below, name, result, met, fa.props, fb.props)
+			c.set(result, name, met)
+		case fa.props != nil:
+			if fb.rest == keeps || fb.rest == flattens && flat(fa.props) {
+				break // as existing has it
+			}
+			if !c.narrow {
+				c.refuse(below, PropertyUnknown, "is a field that the other does not know: it would be lost there")
+				break
+			}
+			delete(result.Properties, name)
+		case fa.rest == prunes || fa.rest == forbids:
+			// No object has it. What next says of it does not matter.
+		case !c.narrow:
+			c.refuse(below, UnknownFieldsDiffer, "may be anything, and the other says what it must be")
+		case fa.rest == flattens && !flat(fb.props):
+			c.refuse(below, UnknownFieldsDiffer, "is a list or an object, of which the other keeps only a part")
+		default:
+			c.set(result, name, fb.props)
+		}
+	}
+}
+
+// set changes a result. Where nothing may be narrowed, existing is the result
+// and stays as it is: the comparisons that follow read it.
+func (c *comparison) set(result *Props, name string, p *Props) {
+	if !c.narrow {
+		return
+	}
+	if result.Properties == nil {
+		result.Properties = map[string]Props{}
+	}
+	result.Properties[name] = *p
+}
+
+// flat: nothing of what p accepts is lost where nested objects are emptied.
+func flat(p *Props) bool {
+	return slices.Contains([]base{"string", "integer", "number", "boolean", intOrString}, baseOf(p))
+}
+
+// unlisted makes the result do with other fields what both can do.
+func (c *comparison) unlisted(at place, result, a, b *Props) {
+	ua, ub := unlistedOf(at, a), unlistedOf(at, b)
+	switch {
+	case ua == prunes, ua == keeps && ub == keeps, ua == flattens && (ub == keeps || ub == flattens):
+		// As existing has it.
+	case ua == forbids || ub == forbids:
+		c.forbidden(at, result, a, b)
+	case ua == describes && ub == describes:
+		below := at.down(a, b, "*", "[*]")
+		below.values = true
+		va, vb := a.AdditionalProperties.Schema, b.AdditionalProperties.Schema
+		value := c.meet(below, va, vb)
+		c.valueDefault(below, value, va, vb)
+		if c.narrow {
+			result.AdditionalProperties.Schema = value
+		}
+	case ua == describes && (ub == keeps || ub == flattens && flat(a.AdditionalProperties.Schema)):
+		// The properties that next names were held against the values above.
+		if c.narrow && len(result.Properties) > 0 {
+			result.AdditionalProperties, result.XPreserveUnknownFields = nil, nil
+		}
+	case !c.narrow:
+		c.refuse(at, UnknownFieldsDiffer, "may have fields that no schema names, which the other would remove or refuse")
+	default:
+		c.narrowUnlisted(at, result, ua, ub, b)
+	}
+}
+
+// narrowUnlisted handles the pairs in which next is the narrower one. Only one
+// of properties and the values of a map can be described.
+func (c *comparison) narrowUnlisted(at place, result *Props, ua, ub unlisted, b *Props) {
+	allFlat := true
+	for _, p := range result.Properties {
+		allFlat = allFlat && flat(&p)
+	}
+	switch {
+	case ub == prunes:
+		result.AdditionalProperties, result.XPreserveUnknownFields = nil, nil
+	case ub == describes && (ua == keeps || flat(b.AdditionalProperties.Schema)):
+		result.AdditionalProperties, result.XPreserveUnknownFields = nil, nil
+		if len(result.Properties) == 0 {
+			result.AdditionalProperties = b.AdditionalProperties.DeepCopy()
+		}
+	case ua == keeps && ub == flattens && allFlat:
+		result.AdditionalProperties, result.XPreserveUnknownFields = b.AdditionalProperties.DeepCopy(), nil
+	default:
+		c.refuse(at, UnknownFieldsDiffer, "keeps fields that no schema names in another way than the other")
+	}
+}
+
+// forbidden: additionalProperties: false, on at least one side.
+func (c *comparison) forbidden(at place, result, a, b *Props) {
+	ua, ub := unlistedOf(at, a), unlistedOf(at, b)
+	switch {
+	case ua == forbids && len(b.Properties) == 0 && len(a.Properties) == 0:
+		// existing takes only {}, which is fine with whatever next is.
+	case c.narrow && ub == forbids && len(result.Properties) == 0:
+		result.AdditionalProperties, result.XPreserveUnknownFields = b.AdditionalProperties.DeepCopy(), nil
+	default:
+		c.refuse(at, UnknownFieldsDiffer, "allows other fields in only one of the two (additionalProperties: false)")
+	}
+}
+
+// required: a field is as good as required where it always has a default.
+func (c *comparison) required(at place, result, a, b *Props) {
+	for _, name := range a.Required {
+		if c.narrow && !possible(at, result, name) {
+			c.refuse(at.down(a, b, name, "."+name), NothingLeft, "is required, but is not known to the other: no object would suit both")
+		}
+	}
+	for _, name := range b.Required {
+		if always(at, result, name) {
+			continue
+		}
+		below := at.down(a, b, name, "."+name)
+		if own, ok := b.Properties[name]; ok && defaultOf(&own) != nil && !possible(at, result, name) {
+			continue // the cluster fills it in by itself: ownDefaults
+		}
+		switch {
+		case !possible(at, result, name):
+			c.refuse(below, NothingLeft, "is required in the other, but is not known here: no object would suit both")
+		case !c.narrow:
+			c.refuse(below, RequiredDiffers, "is required in the other")
+		default:
+			result.Required = append(result.Required, name)
+		}
+	}
+}
+
+// possible tells whether an object that p accepts may have the field.
+func possible(at place, p *Props, name string) bool {
+	f := fieldOf(at, p, name)
+	return f.props != nil || f.rest != prunes && f.rest != forbids
+}
+
+// always tells whether every object that p accepts has the field.
+func always(at place, p *Props, name string) bool {
+	if isMetaField(name) && (at.root || p.XEmbeddedResource && name != "metadata") {
+		return true
+	}
+	if anyConjunct(p, func(q *Props) bool { return slices.Contains(q.Required, name) }) {
+		return true
+	}
+	f, ok := p.Properties[name]
+	return ok && defaultOf(&f) != nil
+}

@@ -1,0 +1,215 @@
+package schema
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+)
+
+// A Rule is one of x-kubernetes-validations.
+type Rule = apiextensionsv1.ValidationRule
+
+// rules makes the result hold the rules of both. A rule means the same in two
+// schemas only if what it reads is typed the same in both: 3 / 2 is 1 where a
+// field is an integer and 1.5 where it is a number, and lists that are sets
+// are equal in any order.
+func (c *comparison) rules(at place, result, a, b *Props) {
+	held := a
+	if c.narrow {
+		held = result
+		for _, rule := range a.XValidations {
+			c.sameMeaning(at, rule, a, result)
+		}
+	}
+	for _, rule := range b.XValidations {
+		known := slices.ContainsFunc(a.XValidations, func(r Rule) bool { return sameRule(r, rule) })
+		switch {
+		case !known && !c.narrow:
+			c.refuse(at, RuleDiffers, "must fulfil a rule of the other: %s", brief(rule.Rule))
+		case c.sameMeaning(at, rule, b, held) && !known:
+			result.XValidations = append(result.XValidations, rule)
+		}
+	}
+}
+
+func sameRule(a, b Rule) bool {
+	return a.Rule == b.Rule && (a.OptionalOldSelf != nil && *a.OptionalOldSelf) == (b.OptionalOldSelf != nil && *b.OptionalOldSelf)
+}
+
+func (c *comparison) sameMeaning(at place, rule Rule, source, result *Props) bool {
+	h := readingOf(rule)
+	if h.whole && sameShape(h, source, result) {
+		return true
+	}
+	if !h.whole && sameFields(at, h, source, result) {
+		return true
+	}
+	c.refuse(at, RuleDiffers, "has a rule, and not all that it may read is the same in both: %s", brief(rule.Rule))
+	return false
+}
+
+// sameFields compares what a rule that only reads certain fields of self sees.
+func sameFields(at place, h reading, source, result *Props) bool {
+	if !sameFrame(source, result) {
+		return false
+	}
+	for _, name := range slices.Sorted(maps.Keys(source.Properties)) {
+		s := source.Properties[name]
+		r, kept := result.Properties[name]
+		if h.reads(name) && (!kept || !sameShape(h, &s, &r)) {
+			return false
+		}
+	}
+	for name := range result.Properties {
+		if _, ok := source.Properties[name]; !ok && h.reads(name) && !(at.root && isMetaField(name)) {
+			return false
+		}
+	}
+	return sameValues(h, source, result)
+}
+
+// sameShape tells whether a rule sees the same types in both. Fields of source
+// that the result lacks are in no object, so they matter only to a rule that
+// names them.
+func sameShape(h reading, source, result *Props) bool {
+	if !sameFrame(source, result) {
+		return false
+	}
+	for name, s := range source.Properties {
+		r, kept := result.Properties[name]
+		switch {
+		case !kept && h.mentions(name), kept && !sameShape(h, &s, &r):
+			return false
+		}
+	}
+	for name := range result.Properties {
+		if _, ok := source.Properties[name]; !ok {
+			return false
+		}
+	}
+	return sameValues(h, source, result)
+}
+
+// sameFrame compares a schema without what is below it.
+func sameFrame(source, result *Props) bool {
+	return baseOf(source) == baseOf(result) && sameType(source, result) &&
+		preserves(source) == preserves(result) && source.XEmbeddedResource == result.XEmbeddedResource &&
+		listTypeOf(source) == listTypeOf(result) && sameWords(source.XListMapKeys, result.XListMapKeys)
+}
+
+// sameType: some formats make another type of a string.
+func sameType(source, result *Props) bool {
+	typed := func(p *Props) string {
+		switch f := formatOf(p); f {
+		case "byte", "date", "datetime", "duration":
+			return f
+		}
+		return ""
+	}
+	return typed(source) == typed(result)
+}
+
+// sameValues compares items and the values of maps.
+func sameValues(h reading, source, result *Props) bool {
+	si, ri := itemsOf(source), itemsOf(result)
+	if (si == nil) != (ri == nil) || si != nil && !sameShape(h, si, ri) {
+		return false
+	}
+	se, re := source.AdditionalProperties, result.AdditionalProperties
+	switch {
+	case se == nil || re == nil:
+		return se == re
+	case se.Schema == nil || re.Schema == nil:
+		return se.Schema == re.Schema && se.Allows == re.Allows
+	}
+	return sameShape(h, se.Schema, re.Schema)
+}
+
+// A reading is what a rule may look at, found without understanding it: a
+// field that a rule reads is spelled out in it.
+type reading struct {
+	// whole: it may look at self as a whole, or at its keys.
+	whole bool
+	// first are the fields of self that it reads otherwise.
+	first map[string]bool
+	// words are all names in it, those in strings and comments too.
+	words map[string]bool
+}
+
+func readingOf(rule Rule) reading {
+	text := rule.Rule + "\n" + rule.MessageExpression + "\n" + rule.FieldPath
+	h := reading{first: map[string]bool{}, words: map[string]bool{}}
+	word := regexp.MustCompile(`[A-Za-z_][A-Za-z0-9_]*`)
+	member := regexp.MustCompile(`^\.([A-Za-z_][A-Za-z0-9_]*)`)
+	for _, span := range word.FindAllStringIndex(text, -1) {
+		w := text[span[0]:span[1]]
+		h.words[w] = true
+		if w != "self" && w != "oldSelf" {
+			continue
+		}
+		if span[0] > 0 && text[span[0]-1] == '.' {
+			continue // a field of that name
+		}
+		next := member.FindStringSubmatch(text[span[1]:])
+		if next == nil || strings.HasPrefix(text[span[1]+len(next[0]):], "(") {
+			h.whole = true
+			continue
+		}
+		h.first[next[1]] = true
+	}
+	// Names given in another way than by a path from self: see mentions.
+	for _, w := range word.FindAllString(rule.FieldPath, -1) {
+		h.first[w] = true
+	}
+	h.whole = h.whole || len(h.first) == 0
+	return h
+}
+
+// reads tells whether the rule may look at a field of self.
+func (h reading) reads(name string) bool {
+	return h.whole || h.first[name] || !plain(name)
+}
+
+// mentions tells whether the rule may name a field anywhere.
+func (h reading) mentions(name string) bool {
+	return h.words[name] || !plain(name)
+}
+
+// plain tells whether a rule spells the name of a field as it is. Others are
+// escaped, or cannot be read at all.
+func plain(name string) bool {
+	return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`).MatchString(name) && !strings.Contains(name, "__") && !slices.Contains(reserved(), name)
+}
+
+func reserved() []string {
+	return []string{
+		"true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let",
+		"loop", "package", "namespace", "return", "var", "void", "while",
+	}
+}
+
+// brief shortens a rule for a message.
+func brief(rule string) string {
+	rule = strings.Join(strings.Fields(rule), " ")
+	if letters := []rune(rule); len(letters) > 120 {
+		return string(letters[:120]) + "…"
+	}
+	return rule
+}
+
+// hasRules tells whether there is a rule anywhere in p.
+func hasRules(p *Props) bool {
+	if len(p.XValidations) > 0 {
+		return true
+	}
+	for _, q := range p.Properties {
+		if hasRules(&q) {
+			return true
+		}
+	}
+	return p.Items != nil && p.Items.Schema != nil && hasRules(p.Items.Schema) ||
+		p.AdditionalProperties != nil && p.AdditionalProperties.Schema != nil && hasRules(p.AdditionalProperties.Schema)
+}

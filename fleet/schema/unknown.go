@@ -1,0 +1,71 @@
+package schema
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Unknown lists the fields of an object that an API server with this schema
+// would remove: the paths of the outermost ones, in order. What every object
+// has (apiVersion, kind, metadata) is known. A nil schema says nothing, so it
+// knows everything.
+func Unknown(p *Props, object map[string]any) []string {
+	if p == nil {
+		return nil
+	}
+	return unknown(place{root: true}, p, object)
+}
+
+func unknown(at place, p *Props, value any) []string {
+	var paths []string
+	switch v := value.(type) {
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			if (at.root || p.XEmbeddedResource) && isMetaField(name) {
+				continue
+			}
+			paths = append(paths, unknownField(at, p, name, v[name])...)
+		}
+	case []any:
+		items := itemsOf(p)
+		for i, x := range v {
+			inside := place{path: fmt.Sprintf("%s[%d]", at.path, i)}
+			switch {
+			case items != nil:
+				paths = append(paths, unknown(inside, items, x)...)
+			case !preserves(p):
+				paths = append(paths, undescribed(inside, x)...)
+			}
+		}
+	}
+	return paths
+}
+
+func unknownField(at place, p *Props, name string, value any) []string {
+	inside := place{path: at.path + "." + name}
+	if f := fieldOf(place{}, p, name); f.props != nil {
+		return unknown(inside, f.props, value)
+	} else if f.rest == keeps {
+		return nil
+	} else if f.rest == flattens {
+		return undescribed(inside, value)
+	}
+	return []string{inside.path}
+}
+
+// undescribed: of what no schema describes, all fields of objects go.
+func undescribed(at place, value any) []string {
+	var paths []string
+	switch v := value.(type) {
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			paths = append(paths, at.path+"."+name)
+		}
+	case []any:
+		for i, x := range v {
+			paths = append(paths, undescribed(place{path: fmt.Sprintf("%s[%d]", at.path, i)}, x)...)
+		}
+	}
+	return paths
+}

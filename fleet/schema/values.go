@@ -1,0 +1,204 @@
+package schema
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+	"k8s.io/kube-openapi/pkg/validation/strfmt"
+	"k8s.io/kube-openapi/pkg/validation/validate"
+)
+
+type jsonValue = apiextensionsv1.JSON
+
+// decoded gives a value as the API server holds it: integers apart from
+// floats. What is not JSON is nil, as a null is.
+func decoded(v jsonValue) any {
+	var value any
+	if len(v.Raw) == 0 || utiljson.Unmarshal(v.Raw, &value) != nil {
+		return nil
+	}
+	return value
+}
+
+func contains(list []jsonValue, v jsonValue) bool {
+	return slices.ContainsFunc(list, func(x jsonValue) bool { return sameValue(decoded(x), decoded(v)) })
+}
+
+// sameValue: 1 and 1.0 are not the same to a validator.
+func sameValue(a, b any) bool { return reflect.DeepEqual(a, b) }
+
+func hasNull(v any) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, x := range v {
+			if x == nil || hasNull(x) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(v, func(x any) bool { return x == nil || hasNull(x) })
+	}
+	return false
+}
+
+// equal compares schemas by what a CRD would say.
+func equal(a, b *Props) bool {
+	x, errX := json.Marshal(a)
+	y, errY := json.Marshal(b)
+	return errX == nil && errY == nil && string(x) == string(y)
+}
+
+// accepts tells whether the API server would take value for p, rules apart,
+// and lose nothing of it. It asks the API server's own validator. Of embedded
+// resources it says no, because it cannot check their metadata.
+func accepts(p *Props, value any) bool {
+	if hasNull(value) || hasEmbedded(p) || len(unknown(place{}, p, value)) > 0 || !listsHold(p, value) {
+		return false
+	}
+	validator := validate.NewSchemaValidator(validated(p), nil, "", strfmt.Default)
+	return validator.Validate(runtime.DeepCopyJSONValue(value)).IsValid()
+}
+
+// validated writes p for the validator, as the API server does.
+func validated(p *Props) *spec.Schema {
+	out := &spec.Schema{SchemaProps: spec.SchemaProps{
+		Nullable: p.Nullable, Required: p.Required, Pattern: p.Pattern, MultipleOf: p.MultipleOf, UniqueItems: p.UniqueItems,
+		Maximum: p.Maximum, ExclusiveMaximum: p.ExclusiveMaximum, Minimum: p.Minimum, ExclusiveMinimum: p.ExclusiveMinimum,
+		MaxLength: p.MaxLength, MinLength: p.MinLength, MaxItems: p.MaxItems, MinItems: p.MinItems,
+		MaxProperties: p.MaxProperties, MinProperties: p.MinProperties,
+		AllOf: validatedAll(p.AllOf), AnyOf: validatedAll(p.AnyOf), OneOf: validatedAll(p.OneOf),
+	}}
+	if p.Type != "" {
+		out.Type = spec.StringOrArray{p.Type}
+	}
+	if p.XIntOrString {
+		out.Type = spec.StringOrArray{"integer", "string"}
+	}
+	if formatOf(p) != "" {
+		out.Format = p.Format
+	}
+	for _, v := range p.Enum {
+		out.Enum = append(out.Enum, decoded(v))
+	}
+	if p.Not != nil {
+		out.Not = validated(p.Not)
+	}
+	if p.Items != nil && p.Items.Schema != nil {
+		out.Items = &spec.SchemaOrArray{Schema: validated(p.Items.Schema)}
+	}
+	for name, q := range p.Properties {
+		out.SetProperty(name, *validated(&q))
+	}
+	if p.AdditionalProperties != nil {
+		out.AdditionalProperties = &spec.SchemaOrBool{Allows: p.AdditionalProperties.Allows}
+		if p.AdditionalProperties.Schema != nil {
+			out.AdditionalProperties.Schema = validated(p.AdditionalProperties.Schema)
+		}
+	}
+	return out
+}
+
+func validatedAll(list []Props) []spec.Schema {
+	var out []spec.Schema
+	for i := range list {
+		out = append(out, *validated(&list[i]))
+	}
+	return out
+}
+
+// below gives the schema of one entry of an object, nil if there is none.
+func below(p *Props, name string) *Props {
+	if q, ok := p.Properties[name]; ok {
+		return &q
+	}
+	if p.AdditionalProperties != nil {
+		return p.AdditionalProperties.Schema
+	}
+	return nil
+}
+
+// filled gives a copy of value with the defaults that p has below it.
+func filled(p *Props, value any) any {
+	value = runtime.DeepCopyJSONValue(value)
+	fill(p, value)
+	return value
+}
+
+func fill(p *Props, value any) {
+	switch v := value.(type) {
+	case map[string]any:
+		for name, q := range p.Properties {
+			if _, ok := v[name]; !ok && defaultOf(&q) != nil {
+				v[name] = defaultOf(&q)
+			}
+		}
+		for name, x := range v {
+			if q := below(p, name); q != nil {
+				fill(q, x)
+			}
+		}
+	case []any:
+		if p.Items != nil && p.Items.Schema != nil {
+			for _, x := range v {
+				fill(p.Items.Schema, x)
+			}
+		}
+	}
+}
+
+// listsHold tells whether lists that are sets or maps have no entry twice.
+func listsHold(p *Props, value any) bool {
+	switch v := value.(type) {
+	case map[string]any:
+		for name, x := range v {
+			if q := below(p, name); q != nil && !listsHold(q, x) {
+				return false
+			}
+		}
+	case []any:
+		seen := map[string]bool{}
+		for _, x := range v {
+			key, err := json.Marshal(keyOf(p, x))
+			if err != nil || listTypeOf(p) != "atomic" && seen[string(key)] {
+				return false
+			}
+			seen[string(key)] = true
+			if p.Items != nil && p.Items.Schema != nil && !listsHold(p.Items.Schema, x) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func keyOf(p *Props, item any) any {
+	m, ok := item.(map[string]any)
+	if listTypeOf(p) != "map" || !ok {
+		return item
+	}
+	key := map[string]any{}
+	for _, name := range p.XListMapKeys {
+		if v, has := m[name]; has {
+			key[name] = v
+		}
+	}
+	return key
+}
+
+func hasEmbedded(p *Props) bool {
+	if p.XEmbeddedResource {
+		return true
+	}
+	for _, q := range p.Properties {
+		if hasEmbedded(&q) {
+			return true
+		}
+	}
+	return p.Items != nil && p.Items.Schema != nil && hasEmbedded(p.Items.Schema) ||
+		p.AdditionalProperties != nil && p.AdditionalProperties.Schema != nil && hasEmbedded(p.AdditionalProperties.Schema)
+}
