@@ -168,26 +168,26 @@ func (d *deciding) groupsOf(j int, members []member) (n int) {
 }
 
 // surplus takes the object out of the clusters that are too many. Those stay of
-// which not enough is known, then those that are well, then those that have most.
+// which not enough is known, then those that are well, then those that have most;
+// and one that is well, if there is one, however many are not known.
 func (d *deciding) surplus(kept []member) []member {
 	order := slices.Clone(kept)
 	slices.SortStableFunc(order, func(a, b member) int {
 		return cmp.Or(compareBool(d.mayGo(a), d.mayGo(b)), compareBool(a.capped, b.capped), cmp.Compare(b.prev, a.prev),
 			cmp.Compare(b.weight, a.weight), cmp.Compare(a.at, b.at))
 	})
-	// What is well must be among those that stay, or nothing goes.
-	if !slices.ContainsFunc(order[:max(1, d.most)], func(m member) bool { return !m.capped }) {
-		return kept
+	unknown := 0
+	for unknown < len(order) && !d.mayGo(order[unknown]) {
+		unknown++
 	}
-	out := order[:d.most:d.most]
-	for _, m := range order[d.most:] {
-		if !d.mayGo(m) {
-			out = append(out, m)
-			continue
-		}
+	stay := min(len(order), max(d.most, unknown+1))
+	if !slices.ContainsFunc(order[:stay], func(m member) bool { return !m.capped }) {
+		return kept // nobody who is well would have it
+	}
+	for _, m := range order[stay:] {
 		d.marks[m.at] = markEnough
 	}
-	return out
+	return order[:stay:stay]
 }
 
 // pick gives the clusters that get the object anew: preferred ones first, then by

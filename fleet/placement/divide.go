@@ -137,9 +137,10 @@ func (d *deciding) overGroups(j int, items []*item, members []member, total int6
 func (g *item) add(it *item) {
 	g.weight += it.weight
 	g.min += it.min
-	g.max = min(unbounded, g.max+it.max)
-	if it.weight == 0 && it.min == 0 {
-		g.max -= min(g.max, it.max) // it takes nothing
+	if it.weight > 0 {
+		g.max = min(unbounded, g.max+it.max)
+	} else {
+		g.max = min(unbounded, g.max+it.min) // it takes no more
 	}
 	g.prev += it.prev
 	g.had = g.had || it.had
