@@ -65,7 +65,11 @@ service-web: west [{ Deployment web}]
 	if err := client.Resource(v1alpha1.PlacementResource).Namespace("shop").Delete(context.Background(), "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	decided(t, client, everything)
+	decided(t, client, `
+configmap-conf: east, west [{ Deployment web}]
+deployment.apps-web: east 1, west 2
+service-web: east, west [{ Deployment web}]
+`)
 }
 
 func TestALabelDecides(t *testing.T) {
