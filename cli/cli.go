@@ -80,6 +80,7 @@ to it once; it runs in the member clusters, and its status comes back.`,
 		newUnexposeCommand(),
 		newExplainCommand(),
 		newPreviewCommand(),
+		newInterpretCommand(),
 		newKVCommand(),
 		newVersionCommand(),
 	)

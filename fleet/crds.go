@@ -24,7 +24,8 @@ func installed() []schema.GroupVersionResource {
 	return []schema.GroupVersionResource{v1alpha1.ClusterResource, v1alpha1.SharedAPIResource,
 		v1alpha1.ResourceBindingResource, v1alpha1.ClusterResourceBindingResource,
 		v1alpha1.PlacementResource, v1alpha1.ClusterPlacementResource,
-		v1alpha1.APIResourceImportResource, v1alpha1.NegotiatedAPIResourceResource, v1alpha1.TypePolicyResource}
+		v1alpha1.APIResourceImportResource, v1alpha1.NegotiatedAPIResourceResource, v1alpha1.TypePolicyResource,
+		v1alpha1.ResourceInterpretationResource}
 }
 
 // InstallCRDs installs or updates the fleet's types and returns when they are

@@ -62,9 +62,10 @@ func (t *Term) beginCustomKinds(ctx context.Context) error {
 	return nil
 }
 
-// bringKinds opens the custom kinds that should be there, and closes those that
+// bringKinds learns what people taught, opens the custom kinds that should be there, and closes those that
 // should not.
 func (t *Term) bringKinds(ctx context.Context) {
+	t.kinds.learn(t.types.interpretations)
 	wanted, have := t.customKinds(), t.kinds.custom()
 	for gk, e := range wanted {
 		if was, ok := have[gk]; !ok || !sameEntry(was, e) {

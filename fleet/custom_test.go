@@ -93,6 +93,7 @@ func listKinds() map[schema.GroupVersionResource]string {
 		v1alpha1.PlacementResource: "PlacementList", v1alpha1.ClusterPlacementResource: "ClusterPlacementList",
 		v1alpha1.ClusterResourceBindingResource: "ClusterResourceBindingList", crdResource(): "CustomResourceDefinitionList",
 		v1alpha1.NegotiatedAPIResourceResource: "NegotiatedAPIResourceList", v1alpha1.APIResourceImportResource: "APIResourceImportList",
+		v1alpha1.ResourceInterpretationResource:                          "ResourceInterpretationList",
 		{Version: "v1", Resource: "namespaces"}:                          "NamespaceList",
 		{Group: "example.com", Version: "v1", Resource: "widgets"}:       "WidgetList",
 		{Group: "example.com", Version: "v1alpha1", Resource: "widgets"}: "WidgetList",

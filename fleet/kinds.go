@@ -35,6 +35,8 @@ type registry struct {
 	served, opening map[schema.GroupKind]*entry
 	order           []schema.GroupKind // of the table: what others need first
 	knowledge       interpret.Knowledge
+	taught          string          // which lessons knowledge has
+	lessons         map[string]bool // the kinds that they are about
 	listeners       []listener
 	told            []func(interpret.Kind)
 }
@@ -118,8 +120,8 @@ func (r *registry) settle(informer cache.SharedIndexInformer) {
 	}
 	gk := e.GroupKind()
 	before := r.served[gk]
-	r.served[gk] = e
 	r.know(e)
+	r.served[gk] = e
 	told := slices.Clone(r.told)
 	r.mu.Unlock()
 	for _, tell := range told {
@@ -159,12 +161,13 @@ func (r *registry) close(gk schema.GroupKind) {
 	}
 }
 
-// know adds a kind that nobody taught to what is known, so that it is asked for
-// like the others. The caller holds mu.
+// know adds a custom kind to what is known, so that it is asked for like the others,
+// and lays over it what people taught. The caller holds mu.
 func (r *registry) know(e *entry) {
 	if e.custom {
 		r.knowledge = r.knowledge.With(e.Kind)
 	}
+	e.Kind = r.understood(e.Kind)
 }
 
 func (r *registry) get(gk schema.GroupKind) (*entry, bool) {
@@ -269,8 +272,8 @@ func (t *Term) HasStatus(gk schema.GroupKind) bool {
 func (t *Term) Complete() bool {
 	t.kinds.mu.RLock()
 	defer t.kinds.mu.RUnlock()
-	for _, e := range t.kinds.opening {
-		if e.taught {
+	for gk, e := range t.kinds.opening {
+		if e.taught || t.kinds.lessons[gk.String()] {
 			return false
 		}
 	}

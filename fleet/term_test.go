@@ -90,6 +90,7 @@ func termOver(t *testing.T, meta metadata.Interface, kind interpret.Kind, object
 		v1alpha1.PlacementResource: "PlacementList", v1alpha1.ClusterPlacementResource: "ClusterPlacementList",
 		v1alpha1.ClusterResourceBindingResource: "ClusterResourceBindingList", {Version: "v1", Resource: "namespaces"}: "NamespaceList",
 		v1alpha1.NegotiatedAPIResourceResource: "NegotiatedAPIResourceList", v1alpha1.APIResourceImportResource: "APIResourceImportList",
+		v1alpha1.ResourceInterpretationResource:                                               "ResourceInterpretationList",
 		{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}: "CustomResourceDefinitionList", kind.GVR(): kind.Kind + "List",
 	}, objects...)
 	ctx, stop := context.WithCancel(t.Context())

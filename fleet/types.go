@@ -16,10 +16,10 @@ import (
 )
 
 // typeCaches hold what decides about custom kinds: the CRDs of the control plane,
-// what was negotiated about them, and what each cluster serves. Of none of them do
-// they hold a schema, which is most of what they are.
+// what was negotiated about them, what each cluster serves, and what people taught.
+// Of none of them do they hold a schema, which is most of what they are.
 type typeCaches struct {
-	crds, negotiated, imports cache.SharedIndexInformer
+	crds, negotiated, imports, interpretations cache.SharedIndexInformer
 	// changed has an element when something may have changed.
 	changed chan struct{}
 }
@@ -36,12 +36,13 @@ func newTypeCaches(dyn dynamic.Interface) *typeCaches {
 		negotiated: informer(dyn, v1alpha1.NegotiatedAPIResourceResource, nil, without[v1alpha1.NegotiatedAPIResource]("spec", "openAPIV3Schema")),
 		imports: informer(dyn, v1alpha1.APIResourceImportResource, cache.Indexers{byType: typeImported},
 			without[v1alpha1.APIResourceImport]("spec", "openAPIV3Schema")),
-		changed: make(chan struct{}, 1),
+		interpretations: informer(dyn, v1alpha1.ResourceInterpretationResource, nil, into[v1alpha1.ResourceInterpretation]),
+		changed:         make(chan struct{}, 1),
 	}
 }
 
 func (c *typeCaches) all() []cache.SharedIndexInformer {
-	return []cache.SharedIndexInformer{c.crds, c.negotiated, c.imports}
+	return []cache.SharedIndexInformer{c.crds, c.negotiated, c.imports, c.interpretations}
 }
 
 // wake says that something may have changed. It never blocks.

@@ -116,8 +116,8 @@ func (t *Term) fanOut() error {
 	if err := on(t.namespaces, t.fanOutNamespace); err != nil {
 		return err
 	}
-	// What custom kinds there are depends on these, and on what is bound.
-	for _, i := range []cache.SharedIndexInformer{t.types.crds, t.types.negotiated} {
+	// What kinds there are, and how they are understood, depends on these.
+	for _, i := range []cache.SharedIndexInformer{t.types.crds, t.types.negotiated, t.types.interpretations} {
 		if err := on(i, func(_, _ metav1.Object) { t.types.wake() }); err != nil {
 			return err
 		}

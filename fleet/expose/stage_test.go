@@ -141,7 +141,8 @@ func listKinds() map[schema.GroupVersionResource]string {
 		v1alpha1.PlacementResource: "PlacementList", v1alpha1.ClusterPlacementResource: "ClusterPlacementList",
 		v1alpha1.ClusterResourceBindingResource: "ClusterResourceBindingList", {Version: "v1", Resource: "namespaces"}: "NamespaceList",
 		v1alpha1.NegotiatedAPIResourceResource: "NegotiatedAPIResourceList", v1alpha1.APIResourceImportResource: "APIResourceImportList",
-		crdResource: "CustomResourceDefinitionList", v1alpha1.SharedAPIResource: "SharedAPIList",
+		v1alpha1.ResourceInterpretationResource: "ResourceInterpretationList",
+		crdResource:                             "CustomResourceDefinitionList", v1alpha1.SharedAPIResource: "SharedAPIList",
 		leaseResource: "LeaseList",
 		apiServices:   "APIServiceList", bindingResource: "ClusterRoleBindingList", {Version: "v1", Resource: "pods"}: "PodList",
 	}

@@ -84,7 +84,7 @@ func conditionOf(u *unstructured.Unstructured, name string) string {
 	return ""
 }
 
-func watch(client dynamic.Interface, gvr schema.GroupVersionResource, indexers cache.Indexers, transform cache.TransformFunc) cache.SharedIndexInformer {
+func watchAll(client dynamic.Interface, gvr schema.GroupVersionResource, indexers cache.Indexers, transform cache.TransformFunc) cache.SharedIndexInformer {
 	i := dynamicinformer.NewFilteredDynamicInformer(client, gvr, metav1.NamespaceAll, 0, indexers, nil).Informer()
 	// It fails only on a running informer, which this one is not.
 	if err := i.SetTransform(transform); err != nil {
@@ -94,7 +94,7 @@ func watch(client dynamic.Interface, gvr schema.GroupVersionResource, indexers c
 }
 
 func watchImports(client dynamic.Interface) cache.SharedIndexInformer {
-	return watch(client, v1alpha1.APIResourceImportResource, cache.Indexers{
+	return watchAll(client, v1alpha1.APIResourceImportResource, cache.Indexers{
 		byLocation: indexed(func(i *imported) string { return i.Spec.Location }),
 		byType:     indexed(func(i *imported) string { return i.typ().String() }),
 	}, slimImport)
@@ -114,7 +114,7 @@ func slimImport(obj any) (any, error) {
 }
 
 func watchNegotiated(client dynamic.Interface) cache.SharedIndexInformer {
-	return watch(client, v1alpha1.NegotiatedAPIResourceResource, cache.Indexers{
+	return watchAll(client, v1alpha1.NegotiatedAPIResourceResource, cache.Indexers{
 		byType: indexed(func(n *negotiated) string { return n.typ().String() }),
 	}, slimNegotiated)
 }

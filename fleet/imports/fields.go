@@ -3,7 +3,6 @@ package imports
 import (
 	"context"
 	"crypto/sha512"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"

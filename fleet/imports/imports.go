@@ -85,8 +85,8 @@ func newController(term *fleet.Term, fields *Fields, reach func(*v1alpha1.Cluste
 			workqueue.TypedRateLimitingQueueConfig[key]{Name: "fleet_imports", Clock: term.Clock}),
 		imports:    watchImports(term.Dynamic),
 		negotiated: watchNegotiated(term.Dynamic),
-		policies:   watch(term.Dynamic, v1alpha1.TypePolicyResource, cache.Indexers{}, into[v1alpha1.TypePolicy]),
-		crds:       watch(term.Dynamic, crdResource, cache.Indexers{}, slimCRD),
+		policies:   watchAll(term.Dynamic, v1alpha1.TypePolicyResource, cache.Indexers{}, into[v1alpha1.TypePolicy]),
+		crds:       watchAll(term.Dynamic, crdResource, cache.Indexers{}, slimCRD),
 	}
 }
 
@@ -120,11 +120,7 @@ func (c *controller) reconcile(ctx context.Context, k key) error {
 
 func (c *controller) failed(k key, err error) (again bool) {
 	if !apierrors.IsConflict(err) {
-		what := k.typ.String()
-		if k.cluster != "" {
-			what = ""
-		}
-		c.Log.Warn("cannot keep track of types; will try again", "cluster", k.cluster, "type", what, "error", err)
+		c.Log.Warn("cannot keep track of types; will try again", "cluster", k.cluster, "type", k.typ.String(), "error", err)
 	}
 	return true
 }

@@ -122,7 +122,7 @@ func (n *negotiation) seedAndNarrow() {
 		willing = n.distinct(func(offer) bool { return true })
 		willing = willing[:min(1, len(willing))]
 	}
-	n.agree(willing, nil, "what the cluster serves cannot be reconciled with what others do that were imported before")
+	n.agree(willing, nil, "")
 }
 
 // narrowPublished narrows a type that people use, where imports may do so.
@@ -144,7 +144,8 @@ func (n *negotiation) distinct(ask func(offer) bool) (out []*schema.Type) {
 }
 
 // agree makes typ what these have in common, beginning with first if there is one, and
-// says why of those that it had to leave out.
+// says why of those that it had to leave out. Without words of the caller's it names
+// whom they do not agree with.
 func (n *negotiation) agree(types []*schema.Type, first *schema.Type, why string) {
 	if first != nil {
 		types = slices.Insert(types, 0, first)
@@ -158,12 +159,21 @@ func (n *negotiation) agree(types []*schema.Type, first *schema.Type, why string
 		n.typ = &result
 	}
 	clear(n.checked)
+	if why == "" {
+		why = fmt.Sprintf("what the cluster serves cannot be reconciled with what cluster %s does, and those that agree with it", n.seed(types, refused))
+	}
 	for i, o := range n.offers {
 		if at := slices.Index(types, o.typ); o.typ != nil && at >= 0 && o.typ != first && len(refused[at]) > 0 {
 			n.refuse(i, fmt.Sprintf("%s: %s. Make the schemas alike; or, if the others should follow this one, delete their APIResourceImports: they are made anew, and come after it",
 				why, quote(refused[at])))
 		}
 	}
+}
+
+// seed names the cluster that what is negotiated began with.
+func (n *negotiation) seed(types []*schema.Type, refused [][]schema.Refusal) string {
+	at := max(0, slices.IndexFunc(refused, func(r []schema.Refusal) bool { return len(r) == 0 }))
+	return n.offers[slices.IndexFunc(n.offers, func(o offer) bool { return o.typ == types[at] })].cluster
 }
 
 // widen gives people what all clusters that are compatible have come to accept in

@@ -127,7 +127,8 @@ func (f *facts) stays(p publication) {
 func (c *controller) submit(ctx context.Context, f *facts, plan plan) error {
 	desired, err := plan.crd(f)
 	if err != nil {
-		return err
+		c.refused(f, plan, err)
+		return nil
 	}
 	if f.crd != nil {
 		desired.SetUID(f.crd.UID)
@@ -172,7 +173,7 @@ func (c *controller) submit(ctx context.Context, f *facts, plan plan) error {
 func (c *controller) refused(f *facts, plan plan, err error) {
 	c.Log.Warn("the control plane refuses a negotiated type", "crd", f.gr.String(), "error", err)
 	for _, v := range plan.versions {
-		message := bounded("the control plane does not take the CustomResourceDefinition: " + err.Error())
+		message := bounded("the CustomResourceDefinition cannot be made: " + err.Error())
 		v.published = publication{reason: v1alpha1.ReasonRefused, message: message}
 		if v.standing.published {
 			v.published.submitted, v.published.published = true, f.crd != nil && isServed(f.crd)

@@ -2,6 +2,7 @@ package interpret
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -20,6 +21,9 @@ type Member struct {
 	Current bool
 	// Stale says why the cluster's report cannot be relied on now ("" if it can).
 	Stale string
+	// Autoscaled: an autoscaler in the cluster sets the replica count, so the shares
+	// need not add up to what the object asks for.
+	Autoscaled bool
 	// Status is the object's status in the cluster, nil if it has none.
 	Status map[string]any
 }
@@ -40,7 +44,7 @@ func (k Kind) Aggregate(obj *unstructured.Unstructured, members []Member) (map[s
 	if k.aggregate == nil || len(members) == 0 {
 		return nil, false, nil
 	}
-	status, err := k.aggregate(obj, members)
+	status, err := k.aggregate(k, obj, members)
 	if err != nil {
 		return nil, false, fmt.Errorf("summarise status of %s %s/%s: %w", k.Kind, obj.GetNamespace(), obj.GetName(), err)
 	}
@@ -50,25 +54,31 @@ func (k Kind) Aggregate(obj *unstructured.Unstructured, members []Member) (map[s
 
 // observed gives the generation that all clusters have acted on, never less than
 // what was already said.
-func observed(obj *unstructured.Unstructured, members []Member) int64 {
-	already, _, _ := unstructured.NestedInt64(obj.Object, "status", "observedGeneration")
+func (k Kind) observed(obj *unstructured.Unstructured, members []Member) int64 {
+	already, _ := number(obj.Object, "status", "observedGeneration")
 	var placed int32
-	var divided bool
+	autoscaled := false
 	lowest := obj.GetGeneration()
 	for _, m := range members {
 		if !m.Current {
 			return already
 		}
 		lowest = min(lowest, m.Generation)
+		autoscaled = autoscaled || m.Autoscaled
 		if m.Replicas != nil {
-			placed, divided = placed+*m.Replicas, true
+			placed += *m.Replicas
 		}
 	}
 	// A changed replica count is acted on only when it has been divided anew.
-	if want, found, _ := unstructured.NestedInt64(obj.Object, "spec", "replicas"); divided && found && int64(placed) != want {
+	if want, ok := k.Replicas(obj); ok && divided(members) && !autoscaled && placed != want {
 		return already
 	}
 	return max(already, lowest)
+}
+
+// divided tells whether the clusters share the replicas of the object.
+func divided(members []Member) bool {
+	return slices.ContainsFunc(members, func(m Member) bool { return m.Replicas != nil })
 }
 
 // decode reads the status that each cluster reports.
@@ -118,30 +128,9 @@ func lowest[T any](members []Member, reports []T, get func(Member, T) int32) int
 	return out
 }
 
-func aggregateClaim(obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
-	reports, err := decode[corev1.PersistentVolumeClaimStatus](members)
-	if err != nil {
-		return nil, err
-	}
-	// The worst phase is the phase; capacity and modes are the first cluster's,
-	// since the same class gives the same everywhere.
-	out := corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound}
-	for i, r := range reports {
-		if r.Phase == corev1.ClaimLost {
-			out.Phase = corev1.ClaimLost
-		} else if r.Phase != corev1.ClaimBound && out.Phase == corev1.ClaimBound {
-			out.Phase = corev1.ClaimPending
-		}
-		if i == 0 {
-			out.Capacity, out.AccessModes = r.Capacity, r.AccessModes
-		}
-	}
-	return encode(&out)
-}
-
 // aggregateService lists the addresses of every cluster whose report is fresh:
 // all of them lead to the application.
-func aggregateService(_ *unstructured.Unstructured, members []Member) (map[string]any, error) {
+func aggregateService(_ Kind, _ *unstructured.Unstructured, members []Member) (map[string]any, error) {
 	reports, err := decode[corev1.ServiceStatus](members)
 	if err != nil {
 		return nil, err

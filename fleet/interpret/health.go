@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -55,6 +54,20 @@ func statefulSetHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string)
 	})
 }
 
+func replicaSetHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
+	return typed(obj, func(r *appsv1.ReplicaSet) (v1alpha1.Health, string) {
+		for _, c := range r.Status.Conditions {
+			if c.Type == appsv1.ReplicaSetReplicaFailure && c.Status == corev1.ConditionTrue {
+				return v1alpha1.Degraded, c.Message
+			}
+		}
+		if want := replicasOr1(r.Spec.Replicas); r.Status.AvailableReplicas < want {
+			return v1alpha1.Progressing, fmt.Sprintf("%d of %d replicas available", r.Status.AvailableReplicas, want)
+		}
+		return v1alpha1.Healthy, ""
+	})
+}
+
 func daemonSetHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
 	return typed(obj, func(d *appsv1.DaemonSet) (v1alpha1.Health, string) {
 		want := d.Status.DesiredNumberScheduled
@@ -68,54 +81,9 @@ func daemonSetHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
 	})
 }
 
-func jobHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
-	return typed(obj, func(j *batchv1.Job) (v1alpha1.Health, string) {
-		for _, c := range j.Status.Conditions {
-			if c.Status != corev1.ConditionTrue {
-				continue
-			}
-			switch c.Type {
-			case batchv1.JobComplete, batchv1.JobSuspended:
-				return v1alpha1.Healthy, ""
-			case batchv1.JobFailed, batchv1.JobFailureTarget:
-				return v1alpha1.Degraded, c.Message
-			}
-		}
-		return v1alpha1.Progressing, fmt.Sprintf("%d running, %d succeeded, %d failed",
-			j.Status.Active, j.Status.Succeeded, j.Status.Failed)
-	})
-}
-
-func jobFinished(obj *unstructured.Unstructured) bool {
-	conditions, _, _ := unstructured.NestedSlice(obj.Object, "status", "conditions")
-	for _, c := range conditions {
-		condition, ok := c.(map[string]any)
-		if !ok || condition["status"] != string(corev1.ConditionTrue) {
-			continue
-		}
-		if t := condition["type"]; t == string(batchv1.JobComplete) || t == string(batchv1.JobFailed) {
-			return true
-		}
-	}
-	return false
-}
-
-func claimHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
-	phase, _, _ := unstructured.NestedString(obj.Object, "status", "phase")
-	switch corev1.PersistentVolumeClaimPhase(phase) {
-	case corev1.ClaimBound:
-		return v1alpha1.Healthy, ""
-	case corev1.ClaimLost:
-		return v1alpha1.Degraded, "the volume behind the claim is lost"
-	}
-	// Waits for its first pod, where the storage class says so.
-	return v1alpha1.Progressing, "not bound to a volume yet"
-}
-
 func serviceHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
-	t, _, _ := unstructured.NestedString(obj.Object, "spec", "type")
-	ingress, _, _ := unstructured.NestedSlice(obj.Object, "status", "loadBalancer", "ingress")
-	if t == string(corev1.ServiceTypeLoadBalancer) && len(ingress) == 0 {
+	addresses := items(obj.Object, "status", "loadBalancer", "ingress")
+	if text(obj.Object, "spec", "type") == string(corev1.ServiceTypeLoadBalancer) && len(addresses) == 0 {
 		return v1alpha1.Progressing, "has no load balancer address yet"
 	}
 	return v1alpha1.Healthy, ""

@@ -1,9 +1,12 @@
-// Package interpret is what the fleet knows of each kind: how its replicas
-// divide, what else it needs, what of it must not leave the control plane, how
-// it fares, and how the statuses of many clusters become one.
+// Package interpret is what the fleet knows of each kind: on how many clusters an
+// object runs, how its replicas divide, what else it needs and what it goes along
+// with, what of it must not leave the control plane, how it fares, and how the
+// statuses of many clusters become one.
 //
 // It is pure: objects in, answers out. A kind is one row of a table; knowing
-// another kind means adding a row.
+// another kind means adding a row. What is not in the table is interpreted by what
+// most kinds have in common (Generic), and people teach the rest with expressions
+// (Teach). docs/kinds.md is the table for people; DESIGN.md says why it is so.
 package interpret
 
 import (
@@ -22,11 +25,13 @@ type Kind struct {
 	Resource string
 	// ClusterScoped kinds have no namespace.
 	ClusterScoped bool
-	// Placed kinds are placed by policy. Others go where their users go.
+	// Placed kinds are placed by policy. Others go where their users go, and where
+	// what they follow goes.
 	Placed bool
 	// DefaultMode is how a placed kind runs unless a policy says otherwise.
 	DefaultMode Mode
-	// Divided kinds have a replica count that clusters can share.
+	// Divided kinds have a replica count that clusters can share. Not every object of
+	// such a kind has: see Allows.
 	Divided bool
 	// Single kinds run in exactly one cluster, whatever a policy says.
 	Single bool
@@ -37,53 +42,48 @@ type Kind struct {
 	// metadata alone all questions of this package about such an object can be
 	// answered; only Prepare, which copies it, wants it whole.
 	Opaque bool
+	// Origin says where the knowledge is from: see the Origin constants.
+	Origin string
+	// Words say the same for people, as far as the fields above do not.
+	Words Words
 
-	template     []string // path of the pod template, if there is one
+	template     []string // path of the pod template, if there is one; empty, not nil, if the object is a pod
 	scale        *Scale   // where the replicas are, if not in spec.replicas
-	undivided    string   // why it cannot be divided, where that needs a word
-	follows      func(obj *unstructured.Unstructured) ([]Attachment, error)
-	needs        func(obj *unstructured.Unstructured, out *refs)
+	replicas     func(obj *unstructured.Unstructured) (int32, bool)
+	podLabels    func(obj *unstructured.Unstructured) map[string]string
+	indivisible  func(obj *unstructured.Unstructured) string
+	needs        func(obj *unstructured.Unstructured, out *refs) error
+	follows      func(obj *unstructured.Unstructured, out *attachments) error
 	prepare      func(obj map[string]any)
 	share        func(obj map[string]any, share Share) // what depends on the cluster besides the replica count
 	health       func(obj *unstructured.Unstructured) (v1alpha1.Health, string)
 	finished     func(obj *unstructured.Unstructured) bool
-	aggregate    func(obj *unstructured.Unstructured, members []Member) (map[string]any, error)
+	aggregate    func(k Kind, obj *unstructured.Unstructured, members []Member) (map[string]any, error)
 	notGenerated bool // the API server does not count generations of this kind
 }
+
+// Words describe a kind to people: docs/kinds.md is made of them.
+type Words struct {
+	Needs, Follows, Left, Health, Status string
+}
+
+// Where knowledge of a kind is from.
+const (
+	// OriginBuiltIn: a row of the table.
+	OriginBuiltIn = "built in"
+	// OriginGeneric: nobody taught it; it is taken for what most kinds are.
+	OriginGeneric = "generic"
+	// OriginTaught, followed by the name of the ResourceInterpretation.
+	OriginTaught = "taught by "
+)
 
 // GVR gives the resource as clients address it.
 func (k Kind) GVR() schema.GroupVersionResource {
 	return k.GroupVersion().WithResource(k.Resource)
 }
 
-// Kinds gives all known kinds, those that others need first: applied in this
-// order, nothing waits for what comes later.
-func Kinds() []Kind {
-	return []Kind{
-		{GroupVersionKind: kind("", "v1", "ServiceAccount"), Resource: "serviceaccounts",
-			needs: serviceAccountNeeds, prepare: prepareServiceAccount, notGenerated: true},
-		{GroupVersionKind: kind("", "v1", "ConfigMap"), Resource: "configmaps", Opaque: true, notGenerated: true},
-		{GroupVersionKind: kind("", "v1", "Secret"), Resource: "secrets", notGenerated: true},
-		{GroupVersionKind: kind("", "v1", "PersistentVolumeClaim"), Resource: "persistentvolumeclaims", KeepsData: true,
-			prepare: prepareClaim, health: claimHealth, aggregate: aggregateClaim, notGenerated: true},
-		{GroupVersionKind: kind("", "v1", "Service"), Resource: "services",
-			follows: serviceFollows, prepare: prepareService, health: serviceHealth, aggregate: aggregateService, notGenerated: true},
-		{GroupVersionKind: kind("apps", "v1", "Deployment"), Resource: "deployments", Placed: true, DefaultMode: Divided, Divided: true,
-			template: []string{"spec", "template"}, health: deploymentHealth, aggregate: aggregateDeployment},
-		{GroupVersionKind: kind("apps", "v1", "StatefulSet"), Resource: "statefulsets", Placed: true, DefaultMode: Single,
-			template: []string{"spec", "template"}, needs: statefulSetNeeds, prepare: prepareStatefulSet,
-			health: statefulSetHealth, aggregate: aggregateStatefulSet},
-		{GroupVersionKind: kind("apps", "v1", "DaemonSet"), Resource: "daemonsets", Placed: true, DefaultMode: Duplicated,
-			template: []string{"spec", "template"}, health: daemonSetHealth, aggregate: aggregateDaemonSet},
-		{GroupVersionKind: kind("batch", "v1", "Job"), Resource: "jobs", Placed: true, DefaultMode: Single,
-			template: []string{"spec", "template"}, prepare: prepareJob,
-			health: jobHealth, finished: jobFinished, aggregate: aggregateJob},
-		{GroupVersionKind: kind("batch", "v1", "CronJob"), Resource: "cronjobs", Placed: true, DefaultMode: Single,
-			template: []string{"spec", "jobTemplate", "spec", "template"}, aggregate: aggregateCronJob},
-	}
-}
-
-// Find gives what is known of a kind, by group and kind.
+// Find gives what the table knows of a kind, by group and kind. Who asks often
+// keeps a Knowledge instead, which also has what was added.
 func Find(gk schema.GroupKind) (Kind, bool) {
 	kinds := Kinds()
 	i := slices.IndexFunc(kinds, func(k Kind) bool { return k.GroupKind() == gk })
@@ -91,10 +91,6 @@ func Find(gk schema.GroupKind) (Kind, bool) {
 		return Kind{}, false
 	}
 	return kinds[i], true
-}
-
-func kind(group, version, name string) schema.GroupVersionKind {
-	return schema.GroupVersionKind{Group: group, Version: version, Kind: name}
 }
 
 // Health tells how an object of a member cluster fares, and why not well. Kinds
@@ -129,10 +125,14 @@ func (k Kind) Finished(obj *unstructured.Unstructured) bool {
 	return k.finished != nil && k.finished(obj)
 }
 
-// Replicas gives the replica count that a divided kind asks for.
+// Replicas gives the count that an object of a divided kind asks for. It is false
+// where the object cannot be divided.
 func (k Kind) Replicas(obj *unstructured.Unstructured) (int32, bool) {
-	if !k.Divided {
+	if !k.Divided || k.indivisible != nil && k.indivisible(obj) != "" {
 		return 0, false
+	}
+	if k.replicas != nil {
+		return k.replicas(obj)
 	}
 	n, found, err := unstructured.NestedInt64(obj.Object, k.replicasPath()...)
 	if err != nil || !found {
@@ -150,6 +150,9 @@ func (k Kind) replicasPath() []string {
 
 // PodLabels gives the labels of the pods that the object makes.
 func (k Kind) PodLabels(obj *unstructured.Unstructured) map[string]string {
+	if k.podLabels != nil {
+		return k.podLabels(obj)
+	}
 	if k.template == nil {
 		return nil
 	}

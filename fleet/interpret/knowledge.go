@@ -9,11 +9,13 @@ import (
 )
 
 // Knowledge is all that is known of kinds at one moment: the table, and kinds
-// that were added to it. It is a value: adding gives another one, so that who
+// that were added to it, and what people taught. It is a value: adding gives another one, so that who
 // holds it while it changes still decides by one state of it.
 type Knowledge struct {
-	order []schema.GroupKind
-	kinds map[schema.GroupKind]Kind
+	order   []schema.GroupKind
+	known   map[schema.GroupKind]Kind // without lessons
+	lessons map[schema.GroupKind]Lesson
+	kinds   map[schema.GroupKind]Kind // with lessons
 }
 
 // BuiltIn gives the table.
@@ -22,29 +24,59 @@ func BuiltIn() Knowledge {
 }
 
 // With adds kinds, or replaces what was known of them. A kind that is new comes
-// last in the order of applying.
+// last in the order of applying. Lessons about it hold, whenever they were taught.
 func (n Knowledge) With(kinds ...Kind) Knowledge {
-	out := Knowledge{order: slices.Clone(n.order), kinds: maps.Clone(n.kinds)}
-	if out.kinds == nil {
-		out.kinds = map[schema.GroupKind]Kind{}
-	}
+	out := n.copied()
 	for _, k := range kinds {
-		if _, known := out.kinds[k.GroupKind()]; !known {
-			out.order = append(out.order, k.GroupKind())
+		gk := k.GroupKind()
+		if _, known := out.known[gk]; !known {
+			out.order = append(out.order, gk)
 		}
-		out.kinds[k.GroupKind()] = k
+		out.known[gk] = k
+		out.teach(gk)
 	}
 	return out
 }
 
 // Without forgets kinds.
 func (n Knowledge) Without(kinds ...schema.GroupKind) Knowledge {
-	out := Knowledge{order: slices.Clone(n.order), kinds: maps.Clone(n.kinds)}
+	out := n.copied()
 	for _, gk := range kinds {
+		delete(out.known, gk)
 		delete(out.kinds, gk)
 		out.order = slices.DeleteFunc(out.order, func(o schema.GroupKind) bool { return o == gk })
 	}
 	return out
+}
+
+// Taught replaces all lessons: see Lessons.
+func (n Knowledge) Taught(lessons ...Lesson) Knowledge {
+	out := n.copied()
+	out.lessons = map[schema.GroupKind]Lesson{}
+	for _, l := range lessons {
+		out.lessons[l.Target] = l
+	}
+	for _, gk := range out.order {
+		out.teach(gk)
+	}
+	return out
+}
+
+func (n Knowledge) copied() Knowledge {
+	out := Knowledge{order: slices.Clone(n.order), known: maps.Clone(n.known), kinds: maps.Clone(n.kinds), lessons: n.lessons}
+	if out.known == nil {
+		out.known, out.kinds = map[schema.GroupKind]Kind{}, map[schema.GroupKind]Kind{}
+	}
+	return out
+}
+
+// teach lays the lesson about a kind, if there is one, over what is known of it.
+func (n Knowledge) teach(gk schema.GroupKind) {
+	k := n.known[gk]
+	if l, ok := n.lessons[gk]; ok {
+		k = l.over(k)
+	}
+	n.kinds[gk] = k
 }
 
 // Find gives what is known of a kind. It is false for kinds that are neither in

@@ -2,26 +2,62 @@ package interpret
 
 import (
 	"encoding/json"
+	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
+
+// TrimOwners takes the managed fields off an object of a member, but for those who
+// own its replica count: handing that over goes by them, and the rest is most of
+// what a small object takes up in a cache.
+func (k Kind) TrimOwners(obj *unstructured.Unstructured) {
+	entries := obj.GetManagedFields()
+	obj.SetManagedFields(nil)
+	path := k.ReplicasPath()
+	if len(path) == 0 || k.replicas != nil && k.scale == nil {
+		return
+	}
+	var kept []metav1.ManagedFieldsEntry
+	for _, entry := range entries {
+		if !owns(entry, path) {
+			continue
+		}
+		one := metav1.ManagedFieldsEntry{Manager: entry.Manager, Operation: entry.Operation, FieldsType: entry.FieldsType, FieldsV1: fieldsFor(path)}
+		if !slices.ContainsFunc(kept, func(k metav1.ManagedFieldsEntry) bool { return k.Manager == one.Manager }) {
+			kept = append(kept, one)
+		}
+	}
+	if kept != nil {
+		obj.SetManagedFields(kept)
+	}
+}
+
+// fieldsFor gives the notation of one field.
+func fieldsFor(path []string) *metav1.FieldsV1 {
+	text := "{}"
+	for _, name := range slices.Backward(path) {
+		key, _ := json.Marshal("f:" + name)
+		text = "{" + string(key) + ":" + text + "}"
+	}
+	return metav1.NewFieldsV1(text)
+}
 
 // ownedByOthers tells whether a manager other than the given one owns a field of
 // the object, by its managed fields. Where they cannot be read nobody is known to.
 func ownedByOthers(obj *unstructured.Unstructured, manager string, path []string) bool {
-	for _, entry := range obj.GetManagedFields() {
-		if entry.Manager == manager || entry.FieldsV1 == nil {
-			continue
-		}
-		var fields map[string]any
-		if err := json.Unmarshal(entry.FieldsV1.Raw, &fields); err != nil {
-			continue
-		}
-		if ownsField(fields, path) {
-			return true
-		}
+	return slices.ContainsFunc(obj.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool {
+		return entry.Manager != manager && owns(entry, path)
+	})
+}
+
+func owns(entry metav1.ManagedFieldsEntry, path []string) bool {
+	if entry.FieldsV1 == nil {
+		return false
 	}
-	return false
+	var fields map[string]any
+	err := json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields)
+	return err == nil && ownsField(fields, path)
 }
 
 // ownsField looks a path of plain fields up in the notation of managed fields,

@@ -1,5 +1,9 @@
 package interpret
 
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
 // Mode says on how many clusters an object runs, and what each of them gets.
 type Mode string
 
@@ -14,16 +18,16 @@ const (
 	Single Mode = "Single"
 )
 
-// Allows tells why a policy may not place objects of this kind in a mode, or "".
-func (k Kind) Allows(m Mode) string {
+// Allows tells why an object cannot run in a mode, with what can be done about
+// it, or "".
+func (k Kind) Allows(obj *unstructured.Unstructured, m Mode) string {
 	switch {
 	case m == Divided && !k.Divided:
-		if k.undivided != "" {
-			return k.undivided
-		}
-		return k.Kind + " has no replicas to divide: use Duplicated or Single"
+		return "a " + k.Kind + " has no replicas to divide: use Duplicated or Single"
+	case m == Divided && k.indivisible != nil:
+		return k.indivisible(obj)
 	case m != Single && k.Single:
-		return "a " + k.Kind + " cannot be in two clusters: use Single"
+		return "a " + k.Kind + " is one thing and cannot be in two clusters: use Single"
 	}
 	return ""
 }

@@ -39,28 +39,37 @@ func (r *refs) core(kind, name string)        { r.here("", kind, name) }
 // global adds an object that has no namespace.
 func (r *refs) global(group, kind, name string) { r.add(refer(group, kind, "", name)) }
 
-// Needs gives the objects that obj refers to by name, each once, in the order of
-// the spec. They need not exist. Services that select its pods are not among
-// them: see Selects.
+// Needs gives the objects that obj refers to, each once, in the order of the
+// spec: where obj is, they have to be. They need not exist, and may have no
+// namespace. What goes along with obj by its own wish, as a Service that selects
+// its pods does, is not among them: see Follows.
 func (k Kind) Needs(obj *unstructured.Unstructured) ([]Reference, error) {
 	out := &refs{namespace: obj.GetNamespace()}
-	if k.template != nil {
-		template, found, err := unstructured.NestedMap(obj.Object, k.template...)
-		if err != nil {
-			return nil, fmt.Errorf("pod template of %s %s: %w", k.Kind, obj.GetName(), err)
-		}
-		if found {
-			var pod corev1.PodTemplateSpec
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(template, &pod); err != nil {
-				return nil, fmt.Errorf("pod template of %s %s: %w", k.Kind, obj.GetName(), err)
-			}
-			podNeeds(&pod.Spec, out)
-		}
+	if err := k.templateNeeds(obj, out); err != nil {
+		return nil, fmt.Errorf("pod template of %s %s: %w", k.Kind, obj.GetName(), err)
 	}
 	if k.needs != nil {
-		k.needs(obj, out)
+		if err := k.needs(obj, out); err != nil {
+			return nil, fmt.Errorf("what %s %s needs: %w", k.Kind, obj.GetName(), err)
+		}
 	}
 	return out.list, nil
+}
+
+func (k Kind) templateNeeds(obj *unstructured.Unstructured, out *refs) error {
+	if k.template == nil {
+		return nil
+	}
+	spec, found, err := unstructured.NestedMap(obj.Object, append(slices.Clone(k.template), "spec")...)
+	if err != nil || !found {
+		return err
+	}
+	var pod corev1.PodSpec
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &pod); err != nil {
+		return err
+	}
+	podNeeds(&pod, out)
+	return nil
 }
 
 // Selects tells whether a Service sends traffic to pods with these labels.
@@ -96,6 +105,10 @@ func podNeeds(pod *corev1.PodSpec, out *refs) {
 	}
 	for i := range pod.Volumes {
 		volumeNeeds(&pod.Volumes[i].VolumeSource, out)
+	}
+	out.global(schedulingGroup, "PriorityClass", pod.PriorityClassName)
+	if pod.RuntimeClassName != nil {
+		out.global(nodeGroup, "RuntimeClass", *pod.RuntimeClassName)
 	}
 }
 
@@ -134,6 +147,10 @@ func volumeNeeds(v *corev1.VolumeSource, out *refs) {
 		out.core("Secret", v.Secret.SecretName)
 	case v.PersistentVolumeClaim != nil:
 		out.core("PersistentVolumeClaim", v.PersistentVolumeClaim.ClaimName)
+	case v.Ephemeral != nil:
+		if t := v.Ephemeral.VolumeClaimTemplate; t != nil && t.Spec.StorageClassName != nil {
+			out.global(storageGroup, "StorageClass", *t.Spec.StorageClassName)
+		}
 	case v.Projected != nil:
 		for _, s := range v.Projected.Sources {
 			if s.ConfigMap != nil {
@@ -164,19 +181,19 @@ func volumeNeeds(v *corev1.VolumeSource, out *refs) {
 	}
 }
 
-func serviceAccountNeeds(obj *unstructured.Unstructured, out *refs) {
+func serviceAccountNeeds(obj *unstructured.Unstructured, out *refs) error {
 	for _, field := range []string{"imagePullSecrets", "secrets"} {
-		refs, _, _ := unstructured.NestedSlice(obj.Object, field)
-		for _, ref := range refs {
-			if m, ok := ref.(map[string]any); ok {
-				name, _, _ := unstructured.NestedString(m, "name")
-				out.core("Secret", name)
-			}
+		for _, ref := range items(obj.Object, field) {
+			out.core("Secret", text(ref, "name"))
 		}
 	}
+	return nil
 }
 
-func statefulSetNeeds(obj *unstructured.Unstructured, out *refs) {
-	name, _, _ := unstructured.NestedString(obj.Object, "spec", "serviceName")
-	out.core("Service", name)
+func statefulSetNeeds(obj *unstructured.Unstructured, out *refs) error {
+	out.core("Service", text(obj.Object, "spec", "serviceName"))
+	for _, claim := range items(obj.Object, "spec", "volumeClaimTemplates") {
+		out.global(storageGroup, "StorageClass", text(claim, "spec", "storageClassName"))
+	}
+	return nil
 }

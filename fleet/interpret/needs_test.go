@@ -190,7 +190,8 @@ func TestLeftToTheMember(t *testing.T) {
 		{"", "Service", "spec: {clusterIP: None, clusterIPs: [None], ports: [{port: 80}]}",
 			"spec: {clusterIP: None, clusterIPs: [None], ports: [{port: 80}]}"},
 		{"", "Service", "spec: {ipFamilyPolicy: PreferDualStack}", "spec: {ipFamilyPolicy: PreferDualStack}"},
-		{"", "PersistentVolumeClaim", "spec: {volumeName: pv-1, accessModes: [ReadWriteOnce]}", "spec: {accessModes: [ReadWriteOnce]}"},
+		{"", "PersistentVolumeClaim", "metadata: {annotations: {pv.kubernetes.io/bind-completed: 'yes'}}\nspec: {volumeName: pv-1, accessModes: [ReadWriteOnce]}", "spec: {accessModes: [ReadWriteOnce]}"},
+		{"", "PersistentVolumeClaim", "spec: {volumeName: pv-1, accessModes: [ReadWriteOnce]}", "spec: {volumeName: pv-1, accessModes: [ReadWriteOnce]}"},
 		{"", "ServiceAccount", "secrets: [{name: token}]\nimagePullSecrets: [{name: pull}]", "imagePullSecrets: [{name: pull}]"},
 		{"batch", "Job", "spec: {selector: {matchLabels: {controller-uid: u}}, template: {metadata: {labels: {a: b, controller-uid: u, batch.kubernetes.io/job-name: j}}}}",
 			"spec: {template: {metadata: {labels: {a: b}}}}"},
@@ -224,6 +225,7 @@ func TestStaysHome(t *testing.T) {
 		}
 	}
 	away := []string{
+		"kind: Job\napiVersion: batch/v1\nmetadata: {name: a, namespace: shop, annotations: {cronjob.kubernetes.io/instantiate: manual}, ownerReferences: [{apiVersion: batch/v1, kind: CronJob, name: c, uid: u, controller: true}]}",
 		"kind: ConfigMap\nmetadata: {name: a, namespace: shop}",
 		"kind: Secret\ntype: Opaque\nmetadata: {name: a, namespace: kubernetes}",
 		"kind: ServiceAccount\nmetadata: {name: robot, namespace: shop}",
@@ -251,8 +253,20 @@ func TestTable(t *testing.T) {
 		if k.Divided && !k.Placed {
 			t.Errorf("%s is divided and follows others", k.Kind)
 		}
-		if k.Placed && k.template == nil {
-			t.Errorf("%s is placed and has no pod template", k.Kind)
+		if k.Placed != k.MakesPods() {
+			t.Errorf("%s is placed: %v, and makes pods: %v", k.Kind, k.Placed, k.MakesPods())
 		}
+		if k.Placed != (k.DefaultMode != "") || k.Single && k.DefaultMode != Single || k.DefaultMode == Divided && !k.Divided {
+			t.Errorf("%s is placed: %v, single: %v, divided: %v, and runs %q", k.Kind, k.Placed, k.Single, k.Divided, k.DefaultMode)
+		}
+	}
+}
+
+// TestOwnedByACustomResource: only a controller that works on the control plane can
+// have made it here, so no cluster makes it by itself.
+func TestOwnedByACustomResource(t *testing.T) {
+	owned := parse(t, "kind: Deployment\napiVersion: apps/v1\nmetadata: {name: a, namespace: shop, ownerReferences: [{apiVersion: example.org/v1, kind: Ring, name: r, uid: u, controller: true}]}")
+	if why := BuiltIn().With(ring()).StaysHome(owned); why != "" {
+		t.Errorf("it stays home: %s", why)
 	}
 }

@@ -5,57 +5,10 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
-
-// StaysHome tells why an object never goes to a member cluster, or "", by the
-// table alone: see Knowledge.StaysHome.
-func StaysHome(obj *unstructured.Unstructured) string { return staysHome(obj, Find) }
-
-func staysHome(obj *unstructured.Unstructured, find func(schema.GroupKind) (Kind, bool)) string {
-	switch {
-	case HomeNamespace(obj.GetNamespace()):
-		return "objects of the control plane's own namespaces stay here"
-	case obj.GetKind() == "ServiceAccount" && obj.GetName() == "default":
-		return "every cluster makes its own default ServiceAccount"
-	case obj.GetKind() == "ConfigMap" && obj.GetName() == "kube-root-ca.crt":
-		return "every cluster publishes its own CA"
-	case obj.GetKind() == "Secret" && secretType(obj) == string(corev1.SecretTypeServiceAccountToken):
-		return "a service-account token is valid only where it was issued"
-	case obj.GetKind() == "Secret" && secretType(obj) == v1alpha1.KubeconfigSecretType:
-		return "a cluster's kubeconfig is the fleet's own"
-	case obj.GetKind() == "Service" && obj.GetNamespace() == metav1.NamespaceDefault && obj.GetName() == "kubernetes":
-		return "every cluster has its own API server"
-	}
-	owners := obj.GetOwnerReferences()
-	if len(owners) == 0 {
-		return ""
-	}
-	self, _ := find(obj.GroupVersionKind().GroupKind())
-	for _, owner := range owners {
-		// A CronJob makes its Jobs where it runs. What merely follows its user
-		// (a ConfigMap that a Deployment owns) nobody makes there, so it goes.
-		k, ok := find(schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind())
-		if ok && k.Placed && self.Placed {
-			return "its owner " + owner.Kind + " " + owner.Name + " is placed, and makes it in each cluster"
-		}
-	}
-	return ""
-}
-
-// HomeNamespace tells whether a namespace belongs to the control plane itself.
-func HomeNamespace(name string) bool {
-	return strings.HasPrefix(name, "kube-") || strings.HasPrefix(name, "atoll-")
-}
-
-func secretType(obj *unstructured.Unstructured) string {
-	t, _, _ := unstructured.NestedString(obj.Object, "type")
-	return t
-}
 
 // Prepare gives the object as one cluster should have it, where nothing but the
 // replica count depends on the cluster: see PrepareShare.
@@ -69,30 +22,10 @@ func (k Kind) Prepare(obj *unstructured.Unstructured, cluster string, replicas *
 // out are retained in the member by server-side apply, because the syncer does
 // not own them.
 func (k Kind) PrepareShare(obj *unstructured.Unstructured, share Share) *unstructured.Unstructured {
-	out := obj.DeepCopy().Object
+	copied := obj.DeepCopy()
+	out := copied.Object
 	delete(out, "status")
 	pruneNulls(out)
-
-	meta := map[string]any{"name": obj.GetName()}
-	if !k.ClusterScoped {
-		meta["namespace"] = obj.GetNamespace()
-	}
-	labels := maps.Clone(obj.GetLabels())
-	if labels == nil {
-		labels = map[string]string{}
-	}
-	labels[v1alpha1.ManagedLabel] = "true"
-	annotations := maps.Clone(obj.GetAnnotations())
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	maps.DeleteFunc(annotations, func(key, _ string) bool { return ownAnnotation(key) })
-	annotations[v1alpha1.ClusterAnnotation] = share.Cluster
-	annotations[v1alpha1.SourceUIDAnnotation] = string(obj.GetUID())
-	meta["labels"], meta["annotations"] = anyMap(labels), anyMap(annotations)
-	out["metadata"] = meta
-	out["apiVersion"], out["kind"] = k.GroupVersion().String(), k.GroupVersionKind.Kind
-
 	if k.Divided {
 		k.setReplicas(out, share)
 	}
@@ -102,7 +35,32 @@ func (k Kind) PrepareShare(obj *unstructured.Unstructured, share Share) *unstruc
 	if k.share != nil {
 		k.share(out, share)
 	}
-	return &unstructured.Unstructured{Object: out}
+	out["metadata"] = k.metadata(copied, share.Cluster)
+	out["apiVersion"], out["kind"] = k.GroupVersion().String(), k.GroupVersionKind.Kind
+	return copied
+}
+
+// metadata keeps of an object's metadata what a member should have, and adds our
+// marks.
+func (k Kind) metadata(obj *unstructured.Unstructured, cluster string) map[string]any {
+	meta := map[string]any{"name": obj.GetName()}
+	if !k.ClusterScoped {
+		meta["namespace"] = obj.GetNamespace()
+	}
+	labels := obj.GetLabels()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[v1alpha1.ManagedLabel] = "true"
+	annotations := obj.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	maps.DeleteFunc(annotations, func(key, _ string) bool { return ownAnnotation(key) })
+	annotations[v1alpha1.ClusterAnnotation] = cluster
+	annotations[v1alpha1.SourceUIDAnnotation] = string(obj.GetUID())
+	meta["labels"], meta["annotations"] = anyMap(labels), anyMap(annotations)
+	return meta
 }
 
 // ownAnnotation tells whether an annotation says something about the object in
@@ -117,12 +75,6 @@ func ownAnnotation(key string) bool {
 }
 
 func prepareServiceAccount(obj map[string]any) { delete(obj, "secrets") }
-
-func prepareClaim(obj map[string]any) {
-	if spec, ok := obj["spec"].(map[string]any); ok {
-		delete(spec, "volumeName")
-	}
-}
 
 // prepareService leaves addresses and node ports to each cluster: they are
 // allocated from ranges that no two clusters share.
@@ -141,20 +93,25 @@ func prepareService(obj map[string]any) {
 		}
 	}
 	delete(spec, "healthCheckNodePort")
-	ports, _ := spec["ports"].([]any)
-	for _, p := range ports {
-		if port, ok := p.(map[string]any); ok {
-			delete(port, "nodePort")
-		}
+	for _, port := range items(spec, "ports") {
+		delete(port, "nodePort")
 	}
 }
 
 func prepareStatefulSet(obj map[string]any) {
-	claims, _, _ := unstructured.NestedFieldNoCopy(obj, "spec", "volumeClaimTemplates")
-	list, _ := claims.([]any)
-	for _, c := range list {
-		if claim, ok := c.(map[string]any); ok {
-			delete(claim, "status")
+	for _, claim := range items(obj, "spec", "volumeClaimTemplates") {
+		delete(claim, "status")
+	}
+}
+
+// prepareEndpoints leaves out what points to objects of the control plane.
+func prepareEndpoints(obj map[string]any) {
+	for _, subset := range items(obj, "subsets") {
+		for _, field := range []string{"addresses", "notReadyAddresses"} {
+			for _, address := range items(subset, field) {
+				delete(address, "targetRef")
+				delete(address, "nodeName")
+			}
 		}
 	}
 }
@@ -172,36 +129,21 @@ func prepareJob(obj map[string]any) {
 	}
 }
 
-// pruneNulls removes nulls, which server-side apply would read as "I own this
-// and want it empty". Typed clients write them (creationTimestamp: null).
-func pruneNulls(m map[string]any) {
-	for key, value := range m {
-		switch v := value.(type) {
-		case nil:
-			delete(m, key)
-		case map[string]any:
-			pruneNulls(v)
-		case []any:
-			for _, item := range v {
-				if im, ok := item.(map[string]any); ok {
-					pruneNulls(im)
-				}
-			}
-		}
-	}
+// NamespaceMarks gives the labels and annotations of a namespace that its
+// counterpart in a member should have: what admission and network policies there
+// go by.
+func NamespaceMarks(ns *unstructured.Unstructured) (labels, annotations map[string]string) {
+	labels, annotations = maps.Clone(ns.GetLabels()), maps.Clone(ns.GetAnnotations())
+	// Each API server sets this one itself.
+	delete(labels, corev1.LabelMetadataName)
+	maps.DeleteFunc(annotations, func(key, _ string) bool { return ownAnnotation(key) })
+	maps.DeleteFunc(labels, func(key, _ string) bool { return ownMark(key) })
+	maps.DeleteFunc(annotations, func(key, _ string) bool { return ownMark(key) })
+	return labels, annotations
 }
 
-func setNested(obj map[string]any, value any, path ...string) {
-	for _, field := range path[:len(path)-1] {
-		next, ok := obj[field].(map[string]any)
-		if !ok {
-			next = map[string]any{}
-			obj[field] = next
-		}
-		obj = next
-	}
-	obj[path[len(path)-1]] = value
-}
+// ownMark tells whether a label or annotation is one that the fleet goes by.
+func ownMark(key string) bool { return strings.HasPrefix(key, v1alpha1.Group+"/") }
 
 func anyMap(m map[string]string) map[string]any {
 	out := make(map[string]any, len(m))

@@ -5,13 +5,11 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-func aggregateDeployment(obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
+func aggregateDeployment(k Kind, obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
 	reports, err := decode[appsv1.DeploymentStatus](members)
 	if err != nil {
 		return nil, err
@@ -20,7 +18,7 @@ func aggregateDeployment(obj *unstructured.Unstructured, members []Member) (map[
 	if err != nil {
 		return nil, err
 	}
-	out := appsv1.DeploymentStatus{ObservedGeneration: observed(obj, members)}
+	out := appsv1.DeploymentStatus{ObservedGeneration: k.observed(obj, members)}
 	for i, r := range reports {
 		m := members[i]
 		out.Replicas += r.Replicas
@@ -33,11 +31,7 @@ func aggregateDeployment(obj *unstructured.Unstructured, members []Member) (map[
 		}
 		out.UnavailableReplicas += unavailable
 		if r.TerminatingReplicas != nil {
-			n := *r.TerminatingReplicas
-			if out.TerminatingReplicas != nil {
-				n += *out.TerminatingReplicas
-			}
-			out.TerminatingReplicas = &n
+			out.TerminatingReplicas = sum(out.TerminatingReplicas, *r.TerminatingReplicas)
 		}
 	}
 	for _, merge := range []func([]Member, []appsv1.DeploymentStatus) *appsv1.DeploymentCondition{
@@ -174,25 +168,31 @@ func mergeReplicaFailure(members []Member, reports []appsv1.DeploymentStatus) *a
 	return out
 }
 
-func aggregateStatefulSet(obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
+func aggregateStatefulSet(k Kind, obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
 	reports, err := decode[appsv1.StatefulSetStatus](members)
 	if err != nil {
 		return nil, err
 	}
 	type report = appsv1.StatefulSetStatus
-	least := func(get func(Member, report) int32) int32 { return lowest(members, reports, get) }
+	count := func(get func(Member, report) int32) int32 {
+		if divided(members) {
+			return total(members, reports, get)
+		}
+		return lowest(members, reports, get)
+	}
 	out := report{
-		ObservedGeneration: observed(obj, members),
-		Replicas:           least(func(_ Member, r report) int32 { return r.Replicas }),
-		ReadyReplicas:      least(func(m Member, r report) int32 { return fresh(m, r.ReadyReplicas) }),
-		AvailableReplicas:  least(func(m Member, r report) int32 { return fresh(m, r.AvailableReplicas) }),
-		CurrentReplicas:    least(func(_ Member, r report) int32 { return r.CurrentReplicas }),
-		UpdatedReplicas:    least(func(_ Member, r report) int32 { return r.UpdatedReplicas }),
+		ObservedGeneration: k.observed(obj, members),
+		Replicas:           count(func(_ Member, r report) int32 { return r.Replicas }),
+		ReadyReplicas:      count(func(m Member, r report) int32 { return fresh(m, r.ReadyReplicas) }),
+		AvailableReplicas:  count(func(m Member, r report) int32 { return fresh(m, r.AvailableReplicas) }),
+		CurrentReplicas:    count(func(_ Member, r report) int32 { return r.CurrentReplicas }),
+		UpdatedReplicas:    count(func(_ Member, r report) int32 { return r.UpdatedReplicas }),
 	}
 	// Revision names are hashes of the template and so mostly equal. Clients only
 	// ask whether both are equal, which must not be so before it is everywhere.
 	for i, r := range reports {
-		if i == 0 || r.UpdateRevision != r.CurrentRevision {
+		idle := members[i].Replicas != nil && *members[i].Replicas == 0
+		if out.UpdateRevision == "" || r.UpdateRevision != r.CurrentRevision && !idle {
 			out.CurrentRevision, out.UpdateRevision = r.CurrentRevision, r.UpdateRevision
 		}
 	}
@@ -200,12 +200,12 @@ func aggregateStatefulSet(obj *unstructured.Unstructured, members []Member) (map
 }
 
 // aggregateDaemonSet adds up: nodes are nobody's share.
-func aggregateDaemonSet(obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
+func aggregateDaemonSet(k Kind, obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
 	reports, err := decode[appsv1.DaemonSetStatus](members)
 	if err != nil {
 		return nil, err
 	}
-	out := appsv1.DaemonSetStatus{ObservedGeneration: observed(obj, members)}
+	out := appsv1.DaemonSetStatus{ObservedGeneration: k.observed(obj, members)}
 	for i, r := range reports {
 		m := members[i]
 		out.CurrentNumberScheduled += r.CurrentNumberScheduled
@@ -223,78 +223,38 @@ func aggregateDaemonSet(obj *unstructured.Unstructured, members []Member) (map[s
 	return encode(&out)
 }
 
-// aggregateJob is complete when every cluster's Job is, and failed when one is.
-// Until then no condition is set: a finished Job never becomes unfinished.
-func aggregateJob(obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
-	if jobFinished(obj) {
-		status, _, err := unstructured.NestedMap(obj.Object, "status")
-		return status, err
-	}
-	reports, err := decode[batchv1.JobStatus](members)
+// aggregateReplicaSet adds up, for what nobody rolls out.
+func aggregateReplicaSet(k Kind, obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
+	reports, err := decode[appsv1.ReplicaSetStatus](members)
 	if err != nil {
 		return nil, err
 	}
-	var out batchv1.JobStatus
-	var failed *batchv1.JobCondition
-	complete := 0
+	out := appsv1.ReplicaSetStatus{ObservedGeneration: k.observed(obj, members)}
 	for i, r := range reports {
-		out.Active += r.Active
-		out.Failed += r.Failed
-		if r.StartTime != nil && (out.StartTime == nil || r.StartTime.Before(out.StartTime)) {
-			out.StartTime = r.StartTime
-		}
-		if r.CompletionTime != nil && (out.CompletionTime == nil || out.CompletionTime.Before(r.CompletionTime)) {
-			out.CompletionTime = r.CompletionTime
-		}
-		for _, c := range r.Conditions {
-			switch {
-			case c.Status != corev1.ConditionTrue:
-			case c.Type == batchv1.JobComplete:
-				complete++
-			case c.Type == batchv1.JobFailed && failed == nil:
-				c.Message = members[i].Cluster + ": " + c.Message
-				failed = &c
-			}
+		out.Replicas += r.Replicas
+		out.FullyLabeledReplicas += r.FullyLabeledReplicas
+		out.ReadyReplicas += fresh(members[i], r.ReadyReplicas)
+		out.AvailableReplicas += fresh(members[i], r.AvailableReplicas)
+		if r.TerminatingReplicas != nil {
+			out.TerminatingReplicas = sum(out.TerminatingReplicas, *r.TerminatingReplicas)
 		}
 	}
-	out.Succeeded = lowest(members, reports, func(_ Member, r batchv1.JobStatus) int32 { return r.Succeeded })
-	switch {
-	// Only when the others have stopped too may it say that it is over.
-	case failed != nil && out.Active == 0:
-		target := *failed
-		target.Type = batchv1.JobFailureTarget
-		out.Conditions, out.CompletionTime = []batchv1.JobCondition{target, *failed}, nil
-	case complete == len(reports) && out.CompletionTime != nil:
-		for _, t := range []batchv1.JobConditionType{batchv1.JobSuccessCriteriaMet, batchv1.JobComplete} {
-			out.Conditions = append(out.Conditions, batchv1.JobCondition{
-				Type: t, Status: corev1.ConditionTrue, Reason: batchv1.JobReasonCompletionsReached,
-				Message:       fmt.Sprintf("Complete in %d clusters", complete),
-				LastProbeTime: *out.CompletionTime, LastTransitionTime: *out.CompletionTime})
-		}
-		out.UncountedTerminatedPods = &batchv1.UncountedTerminatedPods{}
-	default:
-		out.CompletionTime = nil
-	}
-	return encode(&out)
+	return withConditions(&out, obj, members)
 }
 
-// aggregateCronJob leaves out the list of active Jobs: they are objects of the
-// clusters, not of the control plane.
-func aggregateCronJob(_ *unstructured.Unstructured, members []Member) (map[string]any, error) {
-	reports, err := decode[batchv1.CronJobStatus](members)
-	if err != nil {
-		return nil, err
+// total adds up what the clusters report.
+func total[T any](members []Member, reports []T, get func(Member, T) int32) int32 {
+	var out int32
+	for i, r := range reports {
+		out += get(members[i], r)
 	}
-	latest := func(a, b *metav1.Time) *metav1.Time {
-		if a == nil || (b != nil && a.Before(b)) {
-			return b
-		}
-		return a
+	return out
+}
+
+// sum adds to a count that may be missing.
+func sum(to *int32, n int32) *int32 {
+	if to != nil {
+		n += *to
 	}
-	var out batchv1.CronJobStatus
-	for _, r := range reports {
-		out.LastScheduleTime = latest(out.LastScheduleTime, r.LastScheduleTime)
-		out.LastSuccessfulTime = latest(out.LastSuccessfulTime, r.LastSuccessfulTime)
-	}
-	return encode(&out)
+	return &n
 }

@@ -86,6 +86,7 @@ func begin(t *testing.T, manifests string) *dynamicfake.FakeDynamicClient {
 		v1alpha1.PlacementResource: "PlacementList", v1alpha1.ClusterPlacementResource: "ClusterPlacementList",
 		v1alpha1.ClusterResourceBindingResource: "ClusterResourceBindingList", {Version: "v1", Resource: "namespaces"}: "NamespaceList",
 		v1alpha1.NegotiatedAPIResourceResource: "NegotiatedAPIResourceList", v1alpha1.APIResourceImportResource: "APIResourceImportList",
+		v1alpha1.ResourceInterpretationResource:                                               "ResourceInterpretationList",
 		{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}: "CustomResourceDefinitionList"}
 	for _, k := range interpret.Kinds() {
 		kinds[k.GVR()] = k.Kind + "List"
@@ -252,6 +253,7 @@ apiVersion: apps/v1
 kind: Deployment
 metadata: {name: operator, namespace: shop, uid: op}
 spec:
+  replicas: 2
   template:
     metadata: {labels: {app: operator}}
     spec: {serviceAccountName: operator, containers: [{name: c, image: i}]}
@@ -268,11 +270,11 @@ func TestWhatHasNoNamespaceFollows(t *testing.T) {
 	client := begin(t, clusters+operator)
 	crd := "customresourcedefinition.apiextensions.k8s.io-widgets.example.com"
 	decided(t, client, `
-`+crd+`: east, west [{ ClusterRole operator}]
 clusterrole.rbac.authorization.k8s.io-operator: east, west [{ ClusterRoleBinding operator}]
 clusterrolebinding.rbac.authorization.k8s.io-operator: east, west [{shop ServiceAccount operator}]
-deployment.apps-operator: east 1, west 0
-horizontalpodautoscaler.autoscaling-operator: east 1, west 0 [{ Deployment operator}]
+`+crd+`: east, west [{ ClusterRole operator}]
+deployment.apps-operator: east 1, west 1
+horizontalpodautoscaler.autoscaling-operator: east 1, west 1 [{ Deployment operator}]
 serviceaccount-operator: east, west [{ Deployment operator}]
 `)
 	deployments := client.Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}).Namespace("shop")

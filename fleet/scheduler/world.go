@@ -97,7 +97,7 @@ func (w *World) Answer(k interpret.Kind, obj *unstructured.Unstructured, b *v1al
 	}
 	a.override(k)
 	a.Condition = metav1.Condition{Type: v1alpha1.BindingScheduled, Status: status(a.Decision.Scheduled),
-		Reason: a.Decision.Reason, Message: a.Decision.Message + a.ignored(k)}
+		Reason: a.Decision.Reason, Message: a.Decision.Message + a.ignored(k, obj)}
 	return a
 }
 
@@ -227,12 +227,12 @@ func (a *Answer) override(k interpret.Kind) {
 }
 
 // ignored says what of a policy does not suit the kind.
-func (a *Answer) ignored(k interpret.Kind) string {
+func (a *Answer) ignored(k interpret.Kind, obj *unstructured.Unstructured) string {
 	wanted := a.Choice.Policy.Mode()
 	if wanted == "" || wanted == a.Decision.Mode {
 		return ""
 	}
-	return fmt.Sprintf("; not in mode %s: %s", wanted, k.Allows(interpret.Mode(wanted)))
+	return fmt.Sprintf("; not in mode %s: %s", wanted, k.Allows(obj, interpret.Mode(wanted)))
 }
 
 // enter writes an answer into the books, so that the next decision knows of it.

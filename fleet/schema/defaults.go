@@ -50,7 +50,7 @@ func (c *comparison) fieldDefault(at, below place, name string, result, met, a, 
 		return
 	}
 	met.Default = nil
-	if !always(at, result, name) {
+	if !demanded(result, name) {
 		result.Required = append(result.Required, name)
 	}
 }

@@ -1,6 +1,9 @@
 package schema
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // list compares items and how lists are merged.
 func (c *comparison) list(at place, result, a, b *Props) {
@@ -109,5 +112,5 @@ func inBrackets(words []string) string {
 	if len(words) == 0 {
 		return ""
 	}
-	return " " + "[" + joinWords(words) + "]"
+	return " " + "[" + strings.Join(words, ", ") + "]"
 }

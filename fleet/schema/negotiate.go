@@ -112,7 +112,13 @@ func named(existing, next Type) []Refusal {
 }
 
 func inBoth(a, b []string) []string {
-	return slices.DeleteFunc(slices.Clone(a), func(w string) bool { return !slices.Contains(b, w) })
+	var both []string
+	for _, w := range a {
+		if slices.Contains(b, w) {
+			both = append(both, w)
+		}
+	}
+	return both
 }
 
 // scale: where there is a /scale, API servers also hold the replicas behind it

@@ -60,7 +60,9 @@ func fieldOf(at place, p *Props, name string) field {
 	if rest := unlistedOf(at, p); rest != describes {
 		return field{rest: rest}
 	}
-	return field{props: p.AdditionalProperties.Schema, rest: describes}
+	value := *p.AdditionalProperties.Schema
+	value.Default = nil // it only replaces nulls: see valueDefault
+	return field{props: &value, rest: describes}
 }
 
 // object compares properties, what becomes of others, and what is required.
@@ -241,9 +243,11 @@ func always(at place, p *Props, name string) bool {
 	if isMetaField(name) && (at.root || p.XEmbeddedResource && name != "metadata") {
 		return true
 	}
-	if anyConjunct(p, func(q *Props) bool { return slices.Contains(q.Required, name) }) {
-		return true
-	}
 	f, ok := p.Properties[name]
-	return ok && defaultOf(&f) != nil
+	return demanded(p, name) || ok && defaultOf(&f) != nil
+}
+
+// demanded tells whether p requires the field by name.
+func demanded(p *Props, name string) bool {
+	return anyConjunct(p, func(q *Props) bool { return slices.Contains(q.Required, name) })
 }

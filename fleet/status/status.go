@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/interpret"
@@ -47,8 +49,10 @@ func Run(ctx context.Context, term *fleet.Term) error {
 	if err := c.listen(); err != nil {
 		return err
 	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return c.judgeLessons(ctx) })
 	fleet.Work(ctx, c.queue, workers, c.reconcile, c.failed)
-	return nil
+	return group.Wait()
 }
 
 func (c *controller) listen() error {

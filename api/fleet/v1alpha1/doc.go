@@ -30,6 +30,7 @@ var (
 	ClusterResource                = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "clusters"}
 	ClusterResourceBindingResource = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "clusterresourcebindings"}
 	ResourceBindingResource        = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "resourcebindings"}
+	ResourceInterpretationResource = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "resourceinterpretations"}
 	SharedAPIResource              = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "sharedapis"}
 
 	APIResourceImportResource     = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "apiresourceimports"}

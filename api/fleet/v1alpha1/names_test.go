@@ -64,10 +64,16 @@ func TestCRDs(t *testing.T) {
 		}
 		found += crd.Kind + " " + crd.Metadata.Name + "\n"
 	}
-	want := "CustomResourceDefinition apiresourceimports.fleet.atoll.dev\nCustomResourceDefinition clusterresourcebindings.fleet.atoll.dev\n" +
+	want := "CustomResourceDefinition apiresourceimports.fleet.atoll.dev\n" +
+		"CustomResourceDefinition clusterplacements.fleet.atoll.dev\n" +
+		"CustomResourceDefinition clusterresourcebindings.fleet.atoll.dev\n" +
 		"CustomResourceDefinition clusters.fleet.atoll.dev\n" +
-		"CustomResourceDefinition negotiatedapiresources.fleet.atoll.dev\nCustomResourceDefinition resourcebindings.fleet.atoll.dev\n" +
-		"CustomResourceDefinition sharedapis.fleet.atoll.dev\nCustomResourceDefinition typepolicies.fleet.atoll.dev\n"
+		"CustomResourceDefinition negotiatedapiresources.fleet.atoll.dev\n" +
+		"CustomResourceDefinition placements.fleet.atoll.dev\n" +
+		"CustomResourceDefinition resourcebindings.fleet.atoll.dev\n" +
+		"CustomResourceDefinition resourceinterpretations.fleet.atoll.dev\n" +
+		"CustomResourceDefinition sharedapis.fleet.atoll.dev\n" +
+		"CustomResourceDefinition typepolicies.fleet.atoll.dev\n"
 	if found != want {
 		t.Errorf("embedded\n%s, want\n%s", found, want)
 	}

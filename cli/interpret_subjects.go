@@ -1,0 +1,141 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/json"
+	yamlutil "k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/interpret"
+)
+
+// subjects are what files hold that are to be interpreted.
+type subjects struct {
+	objects         []*unstructured.Unstructured
+	reports         []*unstructured.Unstructured // what clusters have of them
+	definitions     []*unstructured.Unstructured
+	interpretations []*v1alpha1.ResourceInterpretation
+}
+
+// decodeObjects reads YAML or JSON, several documents and Lists too.
+func decodeObjects(data []byte) ([]*unstructured.Unstructured, error) {
+	var out []*unstructured.Unstructured
+	decoder := yamlutil.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
+	for n := 1; ; n++ {
+		var raw runtime.RawExtension
+		if err := decoder.Decode(&raw); errors.Is(err, io.EOF) {
+			return out, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("document %d: %w", n, err)
+		}
+		if trimmed := bytes.TrimSpace(raw.Raw); len(trimmed) == 0 || string(trimmed) == "null" {
+			continue
+		}
+		obj := &unstructured.Unstructured{}
+		if err := json.Unmarshal(raw.Raw, &obj.Object); err != nil {
+			return nil, fmt.Errorf("document %d: %w", n, err)
+		}
+		if obj.IsList() {
+			err := obj.EachListItem(func(item runtime.Object) error {
+				out = append(out, item.(*unstructured.Unstructured))
+				return nil
+			})
+			if err != nil {
+				return nil, fmt.Errorf("document %d: %w", n, err)
+			}
+			continue
+		}
+		if obj.GetAPIVersion() == "" || obj.GetKind() == "" {
+			return nil, fmt.Errorf("document %d has no apiVersion or no kind", n)
+		}
+		out = append(out, obj)
+	}
+}
+
+func (s *subjects) add(objects []*unstructured.Unstructured) error {
+	for _, obj := range objects {
+		gk := obj.GroupVersionKind().GroupKind()
+		switch {
+		case gk == schema.GroupKind{Group: v1alpha1.Group, Kind: "ResourceInterpretation"}:
+			var in v1alpha1.ResourceInterpretation
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(obj.Object, &in, true); err != nil {
+				return fmt.Errorf("ResourceInterpretation %s: %w", obj.GetName(), err)
+			}
+			s.interpretations = append(s.interpretations, &in)
+		case obj.GetAnnotations()[v1alpha1.ClusterAnnotation] != "":
+			s.reports = append(s.reports, obj)
+		default:
+			if gk == (schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}) {
+				s.definitions = append(s.definitions, obj)
+			}
+			s.objects = append(s.objects, obj)
+		}
+	}
+	return nil
+}
+
+// knowledge is the table, what the definitions define, what else there is of, and
+// what the interpretations teach.
+func (s *subjects) knowledge() (interpret.Knowledge, error) {
+	known := interpret.BuiltIn()
+	for _, definition := range s.definitions {
+		k, err := interpret.DefinedBy(definition)
+		if err != nil {
+			return known, err
+		}
+		if _, builtIn := known.Find(k.GroupKind()); !builtIn {
+			known = known.With(k)
+		}
+	}
+	for _, obj := range s.objects {
+		gvk := obj.GroupVersionKind()
+		if _, ok := known.Find(gvk.GroupKind()); !ok {
+			known = known.With(interpret.Generic(gvk, "", obj.GetNamespace() == "", nil))
+		}
+	}
+	lessons, wrong := interpret.Lessons(s.interpretations)
+	var errs []error
+	for _, in := range s.interpretations {
+		if err := wrong[in.Name]; err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return known.Taught(lessons...), errors.Join(errs...)
+}
+
+// reportsOf gives what clusters have of an object.
+func (s *subjects) reportsOf(obj *unstructured.Unstructured) map[string]*unstructured.Unstructured {
+	out := map[string]*unstructured.Unstructured{}
+	for _, r := range s.reports {
+		same := r.GroupVersionKind().GroupKind() == obj.GroupVersionKind().GroupKind() &&
+			r.GetNamespace() == obj.GetNamespace() && r.GetName() == obj.GetName()
+		if same {
+			out[r.GetAnnotations()[v1alpha1.ClusterAnnotation]] = r
+		}
+	}
+	return out
+}
+
+// clusters gives the names to divide among.
+func (s *subjects) clusters(given []string) []string {
+	if len(given) > 0 {
+		return given
+	}
+	var out []string
+	for _, r := range s.reports {
+		out = append(out, r.GetAnnotations()[v1alpha1.ClusterAnnotation])
+	}
+	if len(out) == 0 {
+		return []string{"east", "west"}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}

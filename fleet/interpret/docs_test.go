@@ -1,0 +1,89 @@
+package interpret
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestDocs holds the table in docs/kinds.md to the table here.
+func TestDocs(t *testing.T) {
+	const file = "../../docs/kinds.md"
+	const begin, end = "<!-- table of kinds: written by go test ./fleet/interpret -run TestDocs -update -->\n", "<!-- end of the table -->"
+	page, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(page), begin)
+	table, after, closed := strings.Cut(rest, end)
+	if !ok || !closed {
+		t.Fatalf("%s has no table between its marks", file)
+	}
+	want := tableOfKinds()
+	if *update {
+		if err := os.WriteFile(file, []byte(before+begin+want+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if table != want {
+		t.Errorf("%s has\n%s\nwant\n%s(go test -update writes it)", file, table, want)
+	}
+}
+
+func tableOfKinds() string {
+	var out strings.Builder
+	out.WriteString("| kind | runs | needs | goes along with | left to the member | health by | status |\n| --- | --- | --- | --- | --- | --- | --- |\n")
+	for _, k := range Kinds() {
+		runs := "follows"
+		switch {
+		case k.Single:
+			runs = "Single, always"
+		case k.Divided && k.DefaultMode != Divided:
+			runs = string(k.DefaultMode) + "; can be Divided"
+		case k.Placed:
+			runs = string(k.DefaultMode)
+		case k.KeepsData:
+			runs = "follows, keeps data"
+		}
+		health := k.Words.Health
+		if k.health == nil {
+			health = "it exists"
+		}
+		status := k.Words.Status
+		if k.aggregate == nil {
+			status = "none"
+		}
+		name := k.Kind
+		if k.Group != "" {
+			name += "<br>" + k.Group
+		}
+		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s | %s | %s |\n", name, runs, or(k.Words.Needs), or(k.Words.Follows), or(k.Words.Left), health, status)
+	}
+	return out.String()
+}
+
+func or(s string) string {
+	if s == "" {
+		return "–"
+	}
+	return s
+}
+
+// TestWordsMatch: where a row does something, it says what, and the other way
+// round.
+func TestWordsMatch(t *testing.T) {
+	for _, k := range Kinds() {
+		for name, pair := range map[string][2]bool{
+			"needs":   {k.needs != nil || k.template != nil, k.Words.Needs != ""},
+			"follows": {k.follows != nil, k.Words.Follows != ""},
+			"health":  {k.health != nil, k.Words.Health != ""},
+			"status":  {k.aggregate != nil, k.Words.Status != ""},
+		} {
+			if pair[0] != pair[1] {
+				t.Errorf("%s: it has %s: %v, and words about it: %v", k.Kind, name, pair[0], pair[1])
+			}
+		}
+	}
+}

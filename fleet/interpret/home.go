@@ -1,0 +1,145 @@
+package interpret
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+// StaysHome tells why an object never goes to a member cluster, or "", by the
+// table alone: see Knowledge.StaysHome.
+func StaysHome(obj *unstructured.Unstructured) string { return staysHome(obj, Find) }
+
+func staysHome(obj *unstructured.Unstructured, find func(schema.GroupKind) (Kind, bool)) string {
+	gk := obj.GroupVersionKind().GroupKind()
+	if HomeNamespace(obj.GetNamespace()) {
+		return "objects of the control plane's own namespaces stay here"
+	}
+	if ownGroup(gk.Group) {
+		return "types of " + gk.Group + " are the control plane's own"
+	}
+	if why := systemObject(gk, obj); why != "" {
+		return why
+	}
+	return ownedElsewhere(gk, obj, find)
+}
+
+// systemObject finds what every cluster has of its own.
+func systemObject(gk schema.GroupKind, obj *unstructured.Unstructured) string {
+	switch gk.Group {
+	case "":
+		return coreStaysHome(obj)
+	case rbacGroup:
+		return rbacStaysHome(obj)
+	case crdGroup:
+		return definitionStaysHome(obj)
+	case schedulingGroup:
+		if strings.HasPrefix(obj.GetName(), "system-") {
+			return "every cluster has its own system priority classes"
+		}
+	case discoveryGroup:
+		switch {
+		case obj.GetNamespace() == metav1.NamespaceDefault && obj.GetName() == "kubernetes":
+			return "every cluster has its own API server"
+		case obj.GetLabels()[serviceNameLabel] == "":
+			return "it belongs to no Service (label " + serviceNameLabel + ")"
+		case strings.HasPrefix(obj.GetLabels()[managedByLabel], "endpointslice"):
+			return "every cluster makes the EndpointSlices of its own pods"
+		}
+	case "apiregistration.k8s.io":
+		if object(obj.Object, "spec", "service") == nil {
+			return "every API server serves its own groups"
+		}
+	}
+	return ""
+}
+
+const (
+	serviceNameLabel = "kubernetes.io/service-name"
+	managedByLabel   = "endpointslice.kubernetes.io/managed-by"
+)
+
+func coreStaysHome(obj *unstructured.Unstructured) string {
+	switch obj.GetKind() {
+	case "ServiceAccount":
+		if obj.GetName() == everybodysAccount {
+			return "every cluster makes its own default ServiceAccount"
+		}
+	case "ConfigMap":
+		if obj.GetName() == "kube-root-ca.crt" {
+			return "every cluster publishes its own CA"
+		}
+	case "Secret":
+		switch text(obj.Object, "type") {
+		case string(corev1.SecretTypeServiceAccountToken):
+			return "a service-account token is valid only where it was issued"
+		case string(corev1.SecretTypeBootstrapToken):
+			return "a bootstrap token is valid only where it was issued"
+		case v1alpha1.KubeconfigSecretType:
+			return "a cluster's kubeconfig is the fleet's own"
+		}
+	case "Service", "Endpoints":
+		if obj.GetNamespace() == metav1.NamespaceDefault && obj.GetName() == "kubernetes" {
+			return "every cluster has its own API server"
+		}
+	case "Namespace":
+		if HomeNamespace(obj.GetName()) {
+			return "the control plane's own namespaces stay here"
+		}
+	}
+	return ""
+}
+
+// definitionStaysHome keeps types that the control plane answers for itself: a
+// member that had them too would take what people write and do nothing with it.
+func definitionStaysHome(obj *unstructured.Unstructured) string {
+	group := text(obj.Object, "spec", "group")
+	switch {
+	case ownGroup(group):
+		return "types of " + group + " are the control plane's own"
+	case obj.GetLabels()[v1alpha1.SharedLabel] == "true":
+		return "members serve " + group + " by passing requests on: its objects are here alone"
+	}
+	return ""
+}
+
+// ownedElsewhere: a CronJob makes its Jobs where it runs. What merely follows its
+// user (a ConfigMap that a Deployment owns) nobody makes there, so it goes. So does
+// what a custom resource owns: only a controller that works on the control plane
+// can have made it here.
+func ownedElsewhere(gk schema.GroupKind, obj *unstructured.Unstructured, find func(schema.GroupKind) (Kind, bool)) string {
+	owners := obj.GetOwnerReferences()
+	if len(owners) == 0 {
+		return ""
+	}
+	if self, _ := find(gk); !self.Placed || obj.GetAnnotations()[byHandAnnotation] == "manual" {
+		return ""
+	}
+	for _, owner := range owners {
+		k, ok := find(schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind())
+		if ok && k.Placed && k.Origin == OriginBuiltIn {
+			return "its owner " + owner.Kind + " " + owner.Name + " is placed, and makes it in each cluster"
+		}
+	}
+	return ""
+}
+
+// byHandAnnotation is what kubectl puts on a Job that somebody starts from a
+// CronJob: no cluster makes it by itself.
+const byHandAnnotation = "cronjob.kubernetes.io/instantiate"
+
+// HomeNamespace tells whether a namespace belongs to the control plane itself.
+func HomeNamespace(name string) bool {
+	return strings.HasPrefix(name, "kube-") || strings.HasPrefix(name, "atoll-")
+}
+
+// ownGroup tells whether an API group is Atoll's.
+func ownGroup(group string) bool {
+	_, domain, _ := strings.Cut(v1alpha1.Group, ".")
+	return group == domain || strings.HasSuffix(group, "."+domain)
+}

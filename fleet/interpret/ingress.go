@@ -1,0 +1,59 @@
+package interpret
+
+import (
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+func ingressClassNeeds(obj *unstructured.Unstructured, out *refs) error {
+	p := object(obj.Object, "spec", "parameters")
+	out.add(refer(text(p, "apiGroup"), text(p, "kind"), text(p, "namespace"), text(p, "name")))
+	return nil
+}
+
+func ingressNeeds(obj *unstructured.Unstructured, out *refs) error {
+	class := text(obj.Object, "spec", "ingressClassName")
+	if class == "" {
+		class = obj.GetAnnotations()["kubernetes.io/ingress.class"]
+	}
+	out.global(networkingGroup, "IngressClass", class)
+	for _, tls := range items(obj.Object, "spec", "tls") {
+		out.core("Secret", text(tls, "secretName"))
+	}
+	return nil
+}
+
+func ingressFollows(obj *unstructured.Unstructured, out *attachments) error {
+	backend := func(b map[string]any) {
+		out.core("Service", text(b, "service", "name"))
+		out.here(text(b, "resource", "apiGroup"), text(b, "resource", "kind"), text(b, "resource", "name"))
+	}
+	backend(object(obj.Object, "spec", "defaultBackend"))
+	for _, rule := range items(obj.Object, "spec", "rules") {
+		for _, path := range items(rule, "http", "paths") {
+			backend(object(path, "backend"))
+		}
+	}
+	return nil
+}
+
+// aggregateIngress lists the addresses of every cluster whose report is fresh: all
+// of them lead to the application.
+func aggregateIngress(_ Kind, _ *unstructured.Unstructured, members []Member) (map[string]any, error) {
+	reports, err := decode[networkingv1.IngressStatus](members)
+	if err != nil {
+		return nil, err
+	}
+	var out networkingv1.IngressStatus
+	for i, r := range reports {
+		if members[i].Stale == "" {
+			out.LoadBalancer.Ingress = append(out.LoadBalancer.Ingress, r.LoadBalancer.Ingress...)
+		}
+	}
+	return encode(&out)
+}
+
+func policyBindingNeeds(obj *unstructured.Unstructured, out *refs) error {
+	out.global(admissionGroup, "ValidatingAdmissionPolicy", text(obj.Object, "spec", "policyName"))
+	return nil
+}

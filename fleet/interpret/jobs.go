@@ -1,0 +1,177 @@
+package interpret
+
+import (
+	"fmt"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+func jobHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
+	return typed(obj, func(j *batchv1.Job) (v1alpha1.Health, string) {
+		for _, c := range j.Status.Conditions {
+			if c.Status != corev1.ConditionTrue {
+				continue
+			}
+			switch c.Type {
+			case batchv1.JobComplete, batchv1.JobSuspended:
+				return v1alpha1.Healthy, ""
+			case batchv1.JobFailed, batchv1.JobFailureTarget:
+				return v1alpha1.Degraded, c.Message
+			}
+		}
+		return v1alpha1.Progressing, fmt.Sprintf("%d running, %d succeeded, %d failed",
+			j.Status.Active, j.Status.Succeeded, j.Status.Failed)
+	})
+}
+
+func jobFinished(obj *unstructured.Unstructured) bool {
+	for _, c := range conditionsOf(object(obj.Object, "status")) {
+		over := c.Type == string(batchv1.JobComplete) || c.Type == string(batchv1.JobFailed)
+		if over && c.Status == string(corev1.ConditionTrue) {
+			return true
+		}
+	}
+	return false
+}
+
+// jobIndivisible: the pods of an Indexed Job know their part of the work by their
+// index, and a Job controller counts from 0. There is no field to begin elsewhere
+// (StatefulSets have one), so two clusters would do the same parts. See DESIGN.md.
+func jobIndivisible(obj *unstructured.Unstructured) string {
+	if text(obj.Object, "spec", "completionMode") == string(batchv1.IndexedCompletion) {
+		return "the indexes of an Indexed Job begin at 0 in every cluster, so two clusters would do the same work twice: use Single, or make a Job for each cluster"
+	}
+	return ""
+}
+
+// jobReplicas: what is divided is the work, or, where a Job does not say how much
+// there is, the workers.
+func jobReplicas(obj *unstructured.Unstructured) (int32, bool) {
+	for _, field := range []string{"completions", "parallelism"} {
+		if n, found := number(obj.Object, "spec", field); found {
+			return int32(n), true
+		}
+	}
+	return 1, true
+}
+
+// shareJob gives a cluster its part of the work, and as many workers as are in
+// proportion.
+func shareJob(obj map[string]any, share Share) {
+	if share.Replicas == nil {
+		return
+	}
+	part := int64(*share.Replicas)
+	all, counted := number(obj, "spec", "completions")
+	if !counted {
+		setNested(obj, part, "spec", "parallelism")
+		return
+	}
+	setNested(obj, part, "spec", "completions")
+	if workers, found := number(obj, "spec", "parallelism"); found && all > 0 {
+		setNested(obj, (workers*part+all-1)/all, "spec", "parallelism")
+	}
+}
+
+// aggregateJob is complete when every cluster's Job is, and failed when one is.
+// Until then no condition is set: a finished Job never becomes unfinished.
+func aggregateJob(_ Kind, obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
+	if jobFinished(obj) {
+		status, _, err := unstructured.NestedMap(obj.Object, "status")
+		return status, err
+	}
+	reports, err := decode[batchv1.JobStatus](members)
+	if err != nil {
+		return nil, err
+	}
+	out := countJobs(members, reports)
+	failed, complete := outcomes(members, reports)
+	switch {
+	// Only when the others have stopped too may it say that it is over.
+	case failed != nil && out.Active == 0:
+		target := *failed
+		target.Type = batchv1.JobFailureTarget
+		out.Conditions, out.CompletionTime = []batchv1.JobCondition{target, *failed}, nil
+	case len(complete) == len(reports) && out.CompletionTime != nil:
+		for _, t := range []batchv1.JobConditionType{batchv1.JobSuccessCriteriaMet, batchv1.JobComplete} {
+			out.Conditions = append(out.Conditions, batchv1.JobCondition{
+				Type: t, Status: corev1.ConditionTrue, Reason: batchv1.JobReasonCompletionsReached,
+				Message:       "Complete in " + several(complete),
+				LastProbeTime: *out.CompletionTime, LastTransitionTime: *out.CompletionTime})
+		}
+		out.UncountedTerminatedPods = &batchv1.UncountedTerminatedPods{}
+	default:
+		out.CompletionTime = nil
+	}
+	return encode(&out)
+}
+
+func countJobs(members []Member, reports []batchv1.JobStatus) batchv1.JobStatus {
+	var out batchv1.JobStatus
+	for i, r := range reports {
+		out.Active += r.Active
+		out.Failed += r.Failed
+		if r.Ready != nil {
+			out.Ready = sum(out.Ready, fresh(members[i], *r.Ready))
+		}
+		if r.StartTime != nil && (out.StartTime == nil || r.StartTime.Before(out.StartTime)) {
+			out.StartTime = r.StartTime
+		}
+		if r.CompletionTime != nil && (out.CompletionTime == nil || out.CompletionTime.Before(r.CompletionTime)) {
+			out.CompletionTime = r.CompletionTime
+		}
+	}
+	succeeded := func(_ Member, r batchv1.JobStatus) int32 { return r.Succeeded }
+	if divided(members) {
+		out.Succeeded = total(members, reports, succeeded)
+	} else {
+		out.Succeeded = lowest(members, reports, succeeded)
+	}
+	if len(reports) == 1 {
+		out.CompletedIndexes, out.FailedIndexes = reports[0].CompletedIndexes, reports[0].FailedIndexes
+	}
+	return out
+}
+
+// outcomes gives the first failure, and the clusters where the Job is complete.
+func outcomes(members []Member, reports []batchv1.JobStatus) (failed *batchv1.JobCondition, complete []string) {
+	for i, r := range reports {
+		for _, c := range r.Conditions {
+			switch {
+			case c.Status != corev1.ConditionTrue:
+			case c.Type == batchv1.JobComplete:
+				complete = append(complete, members[i].Cluster)
+			case c.Type == batchv1.JobFailed && failed == nil:
+				c.Message = members[i].Cluster + ": " + c.Message
+				failed = &c
+			}
+		}
+	}
+	return failed, complete
+}
+
+// aggregateCronJob leaves out the list of active Jobs: they are objects of the
+// clusters, not of the control plane.
+func aggregateCronJob(_ Kind, _ *unstructured.Unstructured, members []Member) (map[string]any, error) {
+	reports, err := decode[batchv1.CronJobStatus](members)
+	if err != nil {
+		return nil, err
+	}
+	latest := func(a, b *metav1.Time) *metav1.Time {
+		if a == nil || (b != nil && a.Before(b)) {
+			return b
+		}
+		return a
+	}
+	var out batchv1.CronJobStatus
+	for _, r := range reports {
+		out.LastScheduleTime = latest(out.LastScheduleTime, r.LastScheduleTime)
+		out.LastSuccessfulTime = latest(out.LastSuccessfulTime, r.LastSuccessfulTime)
+	}
+	return encode(&out)
+}

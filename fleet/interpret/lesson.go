@@ -1,0 +1,163 @@
+package interpret
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+// Lesson is a ResourceInterpretation that was understood: what it says about its
+// kind, ready to be laid over what is known of it otherwise.
+type Lesson struct {
+	Name   string
+	Target schema.GroupKind
+
+	mode                      Mode
+	scale                     *Scale
+	template                  []string
+	retain                    []path
+	count, labels             *expression
+	needs, follows            *expression
+	health, finished          *expression
+	fields                    []fieldRule
+	retained, judged, summary string
+}
+
+// A fieldRule says how one field of status is summarised.
+type fieldRule struct {
+	path       path
+	merge      string
+	expression *expression
+}
+
+// Teach reads a ResourceInterpretation. What is wrong with it is told all at once,
+// each with its field, and in expressions with line and column.
+func Teach(in *v1alpha1.ResourceInterpretation) (Lesson, error) {
+	c, err := newCompiler()
+	if err != nil {
+		return Lesson{}, err
+	}
+	spec := in.Spec
+	l := Lesson{Name: in.Name, Target: spec.Target.GroupKind(), mode: Mode(spec.Mode)}
+	if _, err := schema.ParseGroupVersion(spec.Target.APIVersion); err != nil || spec.Target.APIVersion == "" || spec.Target.Kind == "" {
+		c.fail("spec.target", fmt.Errorf("apiVersion %q, kind %q: name a kind, such as apiVersion apps/v1, kind Deployment", spec.Target.APIVersion, spec.Target.Kind))
+	}
+	if !slices.Contains([]Mode{"", Duplicated, Divided, Single}, l.mode) {
+		c.fail("spec.mode", fmt.Errorf("%q is none of Duplicated, Divided, Single", spec.Mode))
+	}
+	if spec.Replicas != nil {
+		l.scale = &Scale{Replicas: c.plainPath("spec.replicas.path", spec.Replicas.Path)}
+		l.count = c.compile(c.plain, "spec.replicas.count", spec.Replicas.Count, anInt...)
+	} else if builtIn, _ := Find(l.Target); l.mode == Divided && !builtIn.Divided {
+		c.fail("spec.mode", errors.New("Divided needs spec.replicas: say with its path where the count is"))
+	}
+	if spec.Pods != nil {
+		if spec.Pods.Template != "" {
+			l.template = c.plainPath("spec.pods.template", spec.Pods.Template)
+		}
+		l.labels = c.compile(c.plain, "spec.pods.labels", spec.Pods.Labels, aMap...)
+	}
+	for i, text := range spec.Retain {
+		l.retain = append(l.retain, c.path(fmt.Sprintf("spec.retain[%d]", i), text))
+	}
+	l.needs = c.compile(c.plain, "spec.needs", spec.Needs, aList...)
+	l.follows = c.compile(c.plain, "spec.follows", spec.Follows, aList...)
+	l.health = c.compile(c.plain, "spec.health", spec.Health, aVerdict...)
+	l.finished = c.compile(c.plain, "spec.finished", spec.Finished, aBool...)
+	l.fields = c.fieldRules(spec.Status)
+	l.describe(spec)
+	if err := c.err(); err != nil {
+		return Lesson{}, fmt.Errorf("ResourceInterpretation %s: %w", in.Name, err)
+	}
+	return l, nil
+}
+
+func (c *compiler) fieldRules(in []v1alpha1.InterpretedField) []fieldRule {
+	var out []fieldRule
+	for i, f := range in {
+		name := fmt.Sprintf("spec.status[%d]", i)
+		rule := fieldRule{path: c.plainPath(name+".field", "."+strings.TrimPrefix(f.Field, ".")), merge: f.Merge}
+		rule.expression = c.compile(c.overMembers, name+".expression", f.Expression)
+		switch {
+		case (f.Merge == "") == (strings.TrimSpace(f.Expression) == ""):
+			c.fail(name, errors.New("give either merge or expression"))
+		case f.Merge != "" && merging(f.Merge) == nil:
+			c.fail(name+".merge", fmt.Errorf("%q is none of Sum, Min, Max, First, Concat, Agreed", f.Merge))
+		}
+		out = append(out, rule)
+	}
+	return out
+}
+
+func (c *compiler) path(field, text string) path {
+	p, err := parsePath(text)
+	if err != nil {
+		c.fail(field, fmt.Errorf("%q: %w", text, err))
+	}
+	return p
+}
+
+// plainPath reads a path that leads to one field.
+func (c *compiler) plainPath(field, text string) path {
+	p := c.path(field, text)
+	if !p.plain() {
+		c.fail(field, fmt.Errorf("%q: [*] names many fields, and one is meant", text))
+	}
+	return p
+}
+
+// describe puts the lesson into words, for those who list kinds.
+func (l *Lesson) describe(spec v1alpha1.ResourceInterpretationSpec) {
+	l.retained = strings.Join(spec.Retain, ", ")
+	if spec.Health != "" {
+		l.judged = "by its ResourceInterpretation"
+	}
+	var fields []string
+	for _, f := range spec.Status {
+		fields = append(fields, f.Field+": "+cmp.Or(f.Merge, "by expression"))
+	}
+	l.summary = strings.Join(fields, ", ")
+}
+
+// Lessons reads all ResourceInterpretations. Of several that teach one kind the
+// oldest counts. Those that are not in use have an error, by name; nothing of them
+// is in use then.
+func Lessons(all []*v1alpha1.ResourceInterpretation) ([]Lesson, map[string]error) {
+	sorted := slices.Clone(all)
+	slices.SortFunc(sorted, func(a, b *v1alpha1.ResourceInterpretation) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	var out []Lesson
+	wrong := map[string]error{}
+	for _, in := range sorted {
+		gk := in.Spec.Target.GroupKind()
+		if i := slices.IndexFunc(out, func(l Lesson) bool { return l.Target == gk }); i >= 0 {
+			wrong[in.Name] = &DuplicateLessonError{Name: in.Name, Target: gk, Older: out[i].Name}
+			continue
+		}
+		lesson, err := Teach(in)
+		if err != nil {
+			wrong[in.Name] = err
+			continue
+		}
+		out = append(out, lesson)
+	}
+	return out, wrong
+}
+
+// DuplicateLessonError: an older ResourceInterpretation teaches the same kind.
+type DuplicateLessonError struct {
+	Name   string
+	Target schema.GroupKind
+	Older  string
+}
+
+func (e *DuplicateLessonError) Error() string {
+	return fmt.Sprintf("ResourceInterpretation %s: %s teaches %s already and is older: delete one of them, or put what both say into one", e.Name, e.Older, e.Target)
+}

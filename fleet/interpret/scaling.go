@@ -1,0 +1,220 @@
+package interpret
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+func autoscalerFollows(obj *unstructured.Unstructured, out *attachments) error {
+	gk := schema.FromAPIVersionAndKind(text(obj.Object, "spec", "scaleTargetRef", "apiVersion"), text(obj.Object, "spec", "scaleTargetRef", "kind")).GroupKind()
+	out.here(gk.Group, gk.Kind, text(obj.Object, "spec", "scaleTargetRef", "name"))
+	return nil
+}
+
+// ScaleBounds gives between which counts an autoscaler keeps its target. What is
+// divided among clusters while it works there is its target's own count, brought
+// within these.
+func ScaleBounds(autoscaler *unstructured.Unstructured) (least, most int32) {
+	low, found := number(autoscaler.Object, "spec", "minReplicas")
+	if !found {
+		low = 1
+	}
+	high, _ := number(autoscaler.Object, "spec", "maxReplicas")
+	return int32(low), int32(max(low, high))
+}
+
+// shareAutoscaler divides the bounds as the decision divides the target: each
+// autoscaler sees only its own cluster. A cluster with a share keeps one replica at
+// least, even where there are more clusters than the lower bound has replicas.
+func shareAutoscaler(obj map[string]any, share Share) {
+	mine, weights := share.part()
+	if mine < 0 {
+		return
+	}
+	least, most := ScaleBounds(&unstructured.Unstructured{Object: obj})
+	low, high := int32(1), int32(1)
+	if weights[mine] > 0 {
+		lows := apportion(least, weights, each(weights, min(1, least)))
+		low, high = lows[mine], apportion(most, weights, lows)[mine]
+	}
+	setNested(obj, int64(low), "spec", "minReplicas")
+	setNested(obj, int64(max(high, low, 1)), "spec", "maxReplicas")
+}
+
+// budgetFollows: a budget without a selector is about no pods.
+func budgetFollows(obj *unstructured.Unstructured, out *attachments) error {
+	return out.selectedBy(object(obj.Object, "spec", "selector"))
+}
+
+// shareBudget divides absolute counts as the decision divides the pods that they
+// are about; what is a percentage holds in each cluster. At least one pod may be
+// away in each cluster where that holds for the whole: otherwise nodes of the
+// others could never be drained.
+func shareBudget(obj map[string]any, share Share) {
+	mine, weights := share.part()
+	if mine < 0 {
+		return
+	}
+	if n, absolute := number(obj, "spec", "minAvailable"); absolute {
+		setNested(obj, int64(apportion(int32(n), weights, each(weights, 0))[mine]), "spec", "minAvailable")
+	}
+	if n, absolute := number(obj, "spec", "maxUnavailable"); absolute && n > 0 {
+		setNested(obj, int64(max(1, apportion(int32(n), weights, each(weights, 1))[mine])), "spec", "maxUnavailable")
+	}
+}
+
+// part gives the weights of the clusters by the target's division, in order of
+// their names, and which of them this share's is: -1 if nothing is divided.
+func (s Share) part() (mine int, weights []int32) {
+	if _, ok := s.Target[s.Cluster]; !ok {
+		return -1, nil
+	}
+	names := slices.Sorted(maps.Keys(s.Target))
+	for _, name := range names {
+		weights = append(weights, s.Target[name])
+	}
+	return slices.Index(names, s.Cluster), weights
+}
+
+// each gives a floor for every cluster that has a weight.
+func each(weights []int32, floor int32) []int32 {
+	out := make([]int32, len(weights))
+	for i, w := range weights {
+		if w > 0 {
+			out[i] = floor
+		}
+	}
+	return out
+}
+
+// apportion divides n by weights, by largest remainder and then by order. Nobody
+// gets less than his floor: what that takes is taken from those who are furthest
+// above theirs (of equals, from the one of least weight), and where nobody is, the parts add up to more than n.
+func apportion(n int32, weights, floors []int32) []int32 {
+	out := make([]int32, len(weights))
+	var total int64
+	for _, w := range weights {
+		total += int64(w)
+	}
+	if total > 0 {
+		byRemainder(out, n, weights, total)
+	}
+	excess := int32(0)
+	for i := range out {
+		if out[i] < floors[i] {
+			excess += floors[i] - out[i]
+			out[i] = floors[i]
+		}
+	}
+	for ; excess > 0; excess-- {
+		richest := 0
+		for i := range out {
+			more := cmp.Compare(out[i]-floors[i], out[richest]-floors[richest])
+			if more > 0 || more == 0 && weights[i] <= weights[richest] {
+				richest = i
+			}
+		}
+		if out[richest] <= floors[richest] {
+			break
+		}
+		out[richest]--
+	}
+	return out
+}
+
+func byRemainder(out []int32, n int32, weights []int32, total int64) {
+	left := n
+	order := make([]int, len(weights))
+	for i, w := range weights {
+		out[i] = int32(int64(n) * int64(w) / total)
+		left -= out[i]
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return int(int64(n)*int64(weights[b])%total - int64(n)*int64(weights[a])%total)
+	})
+	for _, i := range order[:left] {
+		out[i]++
+	}
+}
+
+func autoscalerHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
+	conditions := conditionsOf(object(obj.Object, "status"))
+	if c, ok := find(conditions, "AbleToScale"); ok && c.Status == string(corev1.ConditionFalse) {
+		return v1alpha1.Degraded, c.says()
+	}
+	c, ok := find(conditions, "ScalingActive")
+	// Where the target has no replicas, which is a share too, the autoscaler rests.
+	if ok && c.Status == string(corev1.ConditionFalse) && c.Reason != "ScalingDisabled" {
+		return v1alpha1.Progressing, c.says()
+	}
+	return v1alpha1.Healthy, ""
+}
+
+// aggregateAutoscaler adds up the replicas. Metrics are those of the cluster with
+// most replicas: an average over clusters is nothing that any autoscaler acts on.
+func aggregateAutoscaler(k Kind, obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
+	reports, err := decode[autoscalingv2.HorizontalPodAutoscalerStatus](members)
+	if err != nil {
+		return nil, err
+	}
+	observed := k.observed(obj, members)
+	out := autoscalingv2.HorizontalPodAutoscalerStatus{ObservedGeneration: &observed}
+	biggest := int32(-1)
+	for _, r := range reports {
+		out.CurrentReplicas += r.CurrentReplicas
+		out.DesiredReplicas += r.DesiredReplicas
+		if r.LastScaleTime != nil && (out.LastScaleTime == nil || out.LastScaleTime.Before(r.LastScaleTime)) {
+			out.LastScaleTime = r.LastScaleTime
+		}
+		if len(r.CurrentMetrics) > 0 && r.CurrentReplicas > biggest {
+			out.CurrentMetrics, biggest = r.CurrentMetrics, r.CurrentReplicas
+		}
+	}
+	return withConditions(&out, obj, members)
+}
+
+func budgetHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
+	healthy, _ := number(obj.Object, "status", "currentHealthy")
+	desired, _ := number(obj.Object, "status", "desiredHealthy")
+	if healthy < desired {
+		return v1alpha1.Progressing, "fewer healthy pods than the budget asks for"
+	}
+	return v1alpha1.Healthy, ""
+}
+
+func aggregateBudget(k Kind, obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
+	reports, err := decode[policyv1.PodDisruptionBudgetStatus](members)
+	if err != nil {
+		return nil, err
+	}
+	out := policyv1.PodDisruptionBudgetStatus{ObservedGeneration: k.observed(obj, members)}
+	for i, r := range reports {
+		out.CurrentHealthy += fresh(members[i], r.CurrentHealthy)
+		out.DisruptionsAllowed += fresh(members[i], r.DisruptionsAllowed)
+		out.DesiredHealthy += r.DesiredHealthy
+		out.ExpectedPods += r.ExpectedPods
+	}
+	return withConditions(&out, obj, members)
+}
+
+// withConditions encodes a status whose conditions are merged by convention.
+func withConditions(status any, obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
+	out, err := encode(status)
+	if err != nil {
+		return nil, err
+	}
+	if conditions := mergeConditions(members, conditionsOf(object(obj.Object, "status"))); len(conditions) > 0 {
+		out["conditions"] = conditions
+	}
+	return out, nil
+}

@@ -1,0 +1,159 @@
+package interpret
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+// boundAnnotation says that a claim was read from a cluster where it was bound: the
+// volume that it names is that cluster's.
+const boundAnnotation = "pv.kubernetes.io/bind-completed"
+
+func claimNeeds(obj *unstructured.Unstructured, out *refs) error {
+	out.global(storageGroup, "StorageClass", text(obj.Object, "spec", "storageClassName"))
+	if obj.GetAnnotations()[boundAnnotation] == "" {
+		out.global("", "PersistentVolume", text(obj.Object, "spec", "volumeName"))
+	}
+	return nil
+}
+
+// prepareClaim sends the name of a volume only if somebody chose it for this claim.
+func prepareClaim(obj map[string]any) {
+	annotations := object(obj, "metadata", "annotations")
+	if spec := object(obj, "spec"); spec != nil && annotations[boundAnnotation] != nil {
+		delete(spec, "volumeName")
+	}
+}
+
+// storageClassNeeds: drivers are told by parameters which Secrets to use.
+func storageClassNeeds(obj *unstructured.Unstructured, out *refs) error {
+	parameters, _, err := unstructured.NestedStringMap(obj.Object, "parameters")
+	for _, key := range slices.Sorted(maps.Keys(parameters)) {
+		prefix, isName := strings.CutSuffix(key, "-secret-name")
+		name, namespace := parameters[key], parameters[prefix+"-secret-namespace"]
+		// A name may be a template that the driver fills in for each claim.
+		if isName && namespace != "" && !strings.Contains(name+namespace, "$") {
+			out.add(refer("", "Secret", namespace, name))
+		}
+	}
+	return err
+}
+
+func volumeObjectNeeds(obj *unstructured.Unstructured, out *refs) error {
+	out.global(storageGroup, "StorageClass", text(obj.Object, "spec", "storageClassName"))
+	for _, field := range []string{"controllerPublishSecretRef", "nodeStageSecretRef", "nodePublishSecretRef", "controllerExpandSecretRef", "nodeExpandSecretRef"} {
+		secret := object(obj.Object, "spec", "csi", field)
+		out.add(refer("", "Secret", text(secret, "namespace"), text(secret, "name")))
+	}
+	return nil
+}
+
+// volumeFollows: a volume goes where the claim is that it is meant for. One that
+// is meant for any claim of a class goes where the class is.
+func volumeFollows(obj *unstructured.Unstructured, out *attachments) error {
+	claim := object(obj.Object, "spec", "claimRef")
+	if name := text(claim, "name"); name != "" {
+		out.add(refer("", "PersistentVolumeClaim", text(claim, "namespace"), name))
+		return nil
+	}
+	out.global(storageGroup, "StorageClass", text(obj.Object, "spec", "storageClassName"))
+	return nil
+}
+
+// shareVolume: the volume controller of the member completes claimRef with the
+// identity that the claim has there. From then on the field, which server-side
+// apply can only own as a whole, is the member's.
+func shareVolume(obj map[string]any, share Share) {
+	spec := object(obj, "spec")
+	if share.Live != nil && object(share.Live.Object, "spec", "claimRef") != nil {
+		delete(spec, "claimRef")
+		return
+	}
+	if claim := object(spec, "claimRef"); claim != nil {
+		delete(claim, "uid")
+		delete(claim, "resourceVersion")
+	}
+}
+
+func volumeHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
+	switch phase := corev1.PersistentVolumePhase(text(obj.Object, "status", "phase")); phase {
+	case corev1.VolumeBound, corev1.VolumeAvailable:
+		return v1alpha1.Healthy, ""
+	case corev1.VolumeFailed:
+		return v1alpha1.Degraded, "the volume failed: " + text(obj.Object, "status", "message")
+	case corev1.VolumeReleased:
+		return v1alpha1.Degraded, "the claim that used the volume is gone, and nobody else can claim it"
+	}
+	return v1alpha1.Progressing, "not available yet"
+}
+
+func aggregateVolume(_ Kind, _ *unstructured.Unstructured, members []Member) (map[string]any, error) {
+	reports, err := decode[corev1.PersistentVolumeStatus](members)
+	if err != nil {
+		return nil, err
+	}
+	// From good to bad.
+	order := []corev1.PersistentVolumePhase{corev1.VolumeBound, corev1.VolumeAvailable, "", corev1.VolumePending, corev1.VolumeReleased, corev1.VolumeFailed}
+	worst := worstOf(reports, order, func(r corev1.PersistentVolumeStatus) corev1.PersistentVolumePhase { return r.Phase })
+	out := corev1.PersistentVolumeStatus{Phase: reports[worst].Phase, Reason: reports[worst].Reason}
+	if out.Phase == "" {
+		out.Phase = corev1.VolumePending
+	}
+	if reports[worst].Message != "" {
+		out.Message = members[worst].Cluster + ": " + reports[worst].Message
+	}
+	return encode(&out)
+}
+
+func claimHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
+	switch corev1.PersistentVolumeClaimPhase(text(obj.Object, "status", "phase")) {
+	case corev1.ClaimBound:
+		return v1alpha1.Healthy, ""
+	case corev1.ClaimLost:
+		return v1alpha1.Degraded, "the volume behind the claim is lost"
+	}
+	// Waits for its first pod, where the storage class says so.
+	return v1alpha1.Progressing, "not bound to a volume yet"
+}
+
+func aggregateClaim(_ Kind, _ *unstructured.Unstructured, members []Member) (map[string]any, error) {
+	reports, err := decode[corev1.PersistentVolumeClaimStatus](members)
+	if err != nil {
+		return nil, err
+	}
+	order := []corev1.PersistentVolumeClaimPhase{corev1.ClaimBound, corev1.ClaimPending, "", corev1.ClaimLost}
+	worst := worstOf(reports, order, func(r corev1.PersistentVolumeClaimStatus) corev1.PersistentVolumeClaimPhase { return r.Phase })
+	out := corev1.PersistentVolumeClaimStatus{Phase: reports[worst].Phase}
+	if out.Phase == "" {
+		out.Phase = corev1.ClaimPending
+	}
+	// The same class gives the same everywhere.
+	out.Capacity, out.AccessModes = reports[0].Capacity, reports[0].AccessModes
+	return encode(&out)
+}
+
+// worstOf gives the index of the report that is furthest in an order of words from
+// good to bad; what is not in it is worst.
+func worstOf[R any, W comparable](reports []R, order []W, word func(R) W) int {
+	rank := func(r R) int {
+		for i, w := range order {
+			if w == word(r) {
+				return i
+			}
+		}
+		return len(order)
+	}
+	worst := 0
+	for i := range reports {
+		if rank(reports[i]) > rank(reports[worst]) {
+			worst = i
+		}
+	}
+	return worst
+}

@@ -1,0 +1,111 @@
+package interpret
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Kinds gives the table: all kinds that are known without being told, those that
+// others need first. Applied in this order, nothing waits for what comes later.
+func Kinds() []Kind {
+	kinds := slices.Concat(clusterKinds(), configKinds(), networkKinds(), workloadKinds(), companionKinds(), gatewayKinds(), admissionKinds())
+	for i := range kinds {
+		kinds[i].Origin = OriginBuiltIn
+	}
+	return kinds
+}
+
+func kind(group, version, name string) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: group, Version: version, Kind: name}
+}
+
+// The groups that rows and references name.
+const (
+	appsGroup       = "apps"
+	batchGroup      = "batch"
+	rbacGroup       = "rbac.authorization.k8s.io"
+	networkingGroup = "networking.k8s.io"
+	gatewayGroup    = "gateway.networking.k8s.io"
+	storageGroup    = "storage.k8s.io"
+	schedulingGroup = "scheduling.k8s.io"
+	nodeGroup       = "node.k8s.io"
+	crdGroup        = "apiextensions.k8s.io"
+	admissionGroup  = "admissionregistration.k8s.io"
+	discoveryGroup  = "discovery.k8s.io"
+)
+
+// clusterKinds have no namespace, and go where something needs them.
+func clusterKinds() []Kind {
+	return []Kind{
+		{GroupVersionKind: kind(crdGroup, "v1", "CustomResourceDefinition"), Resource: "customresourcedefinitions", ClusterScoped: true, KeepsData: true,
+			health: definitionHealth, aggregate: aggregateGeneric, notGenerated: true,
+			Words: Words{Health: "condition `Established`", Status: wordsGeneric}},
+		{GroupVersionKind: kind(schedulingGroup, "v1", "PriorityClass"), Resource: "priorityclasses", ClusterScoped: true, notGenerated: true},
+		{GroupVersionKind: kind(nodeGroup, "v1", "RuntimeClass"), Resource: "runtimeclasses", ClusterScoped: true, notGenerated: true},
+		{GroupVersionKind: kind(storageGroup, "v1", "StorageClass"), Resource: "storageclasses", ClusterScoped: true,
+			needs: storageClassNeeds, notGenerated: true,
+			Words: Words{Needs: "Secrets that its parameters name"}},
+		{GroupVersionKind: kind(networkingGroup, "v1", "IngressClass"), Resource: "ingressclasses", ClusterScoped: true,
+			needs: ingressClassNeeds,
+			Words: Words{Needs: "the object with its parameters"}},
+		{GroupVersionKind: kind(gatewayGroup, "v1", "GatewayClass"), Resource: "gatewayclasses", ClusterScoped: true,
+			needs: gatewayClassNeeds, health: conditionsHealth, aggregate: aggregateGeneric,
+			Words: Words{Needs: "the object with its parameters", Health: wordsConditions, Status: wordsGeneric}},
+		{GroupVersionKind: kind("", "v1", "PersistentVolume"), Resource: "persistentvolumes", ClusterScoped: true, KeepsData: true,
+			needs: volumeObjectNeeds, follows: volumeFollows, share: shareVolume, health: volumeHealth, aggregate: aggregateVolume, notGenerated: true,
+			Words: Words{Needs: "its StorageClass, Secrets of its driver", Follows: "the claim in `claimRef`; its StorageClass",
+				Left: "`claimRef` once a claim is bound there", Health: "phase", Status: "the worst phase"}},
+		{GroupVersionKind: kind(rbacGroup, "v1", "ClusterRole"), Resource: "clusterroles", ClusterScoped: true,
+			needs: roleNeeds, prepare: prepareClusterRole, notGenerated: true,
+			Words: Words{Needs: "CustomResourceDefinitions of the resources that its rules name", Left: "`rules` of an aggregated role"}},
+		{GroupVersionKind: kind(rbacGroup, "v1", "ClusterRoleBinding"), Resource: "clusterrolebindings", ClusterScoped: true,
+			needs: roleBindingNeeds, follows: subjectsFollows, notGenerated: true,
+			Words: Words{Needs: "its ClusterRole", Follows: wordsSubjects}},
+	}
+}
+
+const wordsSubjects = "the ServiceAccounts that are its subjects"
+
+// configKinds are what workloads read and are allowed.
+func configKinds() []Kind {
+	return []Kind{
+		{GroupVersionKind: kind("", "v1", "ServiceAccount"), Resource: "serviceaccounts",
+			needs: serviceAccountNeeds, prepare: prepareServiceAccount, notGenerated: true,
+			Words: Words{Needs: "Secrets that it names", Left: "`secrets`"}},
+		{GroupVersionKind: kind("", "v1", "ConfigMap"), Resource: "configmaps", Opaque: true, notGenerated: true},
+		{GroupVersionKind: kind("", "v1", "Secret"), Resource: "secrets", notGenerated: true},
+		{GroupVersionKind: kind("", "v1", "PersistentVolumeClaim"), Resource: "persistentvolumeclaims", KeepsData: true,
+			needs: claimNeeds, prepare: prepareClaim, health: claimHealth, aggregate: aggregateClaim, notGenerated: true,
+			Words: Words{Needs: "its StorageClass, the PersistentVolume that it names", Left: "`volumeName` and annotations of the cluster where it was bound",
+				Health: "phase", Status: "the worst phase; capacity of the first cluster"}},
+		{GroupVersionKind: kind("", "v1", "LimitRange"), Resource: "limitranges", follows: everyWorkload, notGenerated: true,
+			Words: Words{Follows: wordsEveryWorkload}},
+		{GroupVersionKind: kind("", "v1", "ResourceQuota"), Resource: "resourcequotas", follows: everyWorkload, notGenerated: true,
+			Words: Words{Follows: wordsEveryWorkload + "; it holds in each cluster by itself"}},
+		{GroupVersionKind: kind(rbacGroup, "v1", "Role"), Resource: "roles", needs: roleNeeds, notGenerated: true,
+			Words: Words{Needs: "CustomResourceDefinitions of the resources that its rules name"}},
+		{GroupVersionKind: kind(rbacGroup, "v1", "RoleBinding"), Resource: "rolebindings",
+			needs: roleBindingNeeds, follows: subjectsFollows, notGenerated: true,
+			Words: Words{Needs: "its Role or ClusterRole", Follows: wordsSubjects}},
+	}
+}
+
+const wordsEveryWorkload = "every workload of its namespace"
+
+// networkKinds are how workloads are reached inside a cluster, and by whom.
+func networkKinds() []Kind {
+	return []Kind{
+		{GroupVersionKind: kind(networkingGroup, "v1", "NetworkPolicy"), Resource: "networkpolicies", follows: networkPolicyFollows,
+			Words: Words{Follows: "workloads whose pods it selects"}},
+		{GroupVersionKind: kind("", "v1", "Service"), Resource: "services",
+			follows: serviceFollows, prepare: prepareService, health: serviceHealth, aggregate: aggregateService, notGenerated: true,
+			Words: Words{Follows: "workloads whose pods it selects; without a selector, " + wordsEveryWorkload,
+				Left:   "`clusterIP`, `clusterIPs`, `ipFamilies`, `nodePort`, `healthCheckNodePort`",
+				Health: "has an address, if it is a `LoadBalancer`", Status: "addresses of all clusters that answer"}},
+		{GroupVersionKind: kind("", "v1", "Endpoints"), Resource: "endpoints", follows: endpointsFollows, prepare: prepareEndpoints, notGenerated: true,
+			Words: Words{Follows: "the Service of its name", Left: "`targetRef`, `nodeName`"}},
+		{GroupVersionKind: kind(discoveryGroup, "v1", "EndpointSlice"), Resource: "endpointslices", follows: endpointSliceFollows,
+			Words: Words{Follows: "the Service that its label names"}},
+	}
+}

@@ -1,0 +1,107 @@
+package interpret
+
+// workloadKinds make pods, and are placed by policy.
+//
+// The default mode is what people expect who apply a thing once. What only adds
+// capacity divides. What has an identity, or does something once, is in one
+// cluster: three databases of one name, or a nightly report sent three times, is
+// nobody's wish. What is part of each node is in each cluster.
+func workloadKinds() []Kind {
+	template := []string{"spec", "template"}
+	return []Kind{
+		{GroupVersionKind: kind("", "v1", "Pod"), Resource: "pods", Placed: true, DefaultMode: Single, Single: true,
+			template: []string{}, prepare: preparePod, health: podHealth, finished: podFinished, aggregate: aggregatePod, notGenerated: true,
+			Words: Words{Needs: wordsPodNeeds, Left: "`priority`, `preemptionPolicy`, `overhead`, the volume of its token",
+				Health: "phase, condition `Ready`, why containers wait", Status: "as the cluster reports it"}},
+		{GroupVersionKind: kind(appsGroup, "v1", "Deployment"), Resource: "deployments", Placed: true, DefaultMode: Divided, Divided: true,
+			template: template, health: deploymentHealth, aggregate: aggregateDeployment,
+			Words: Words{Needs: wordsPodNeeds, Left: wordsAutoscaled, Health: wordsRollout,
+				Status: "counts add up; `Available` where all are; `Progressing` done when all are done"}},
+		{GroupVersionKind: kind(appsGroup, "v1", "ReplicaSet"), Resource: "replicasets", Placed: true, DefaultMode: Divided, Divided: true,
+			template: template, health: replicaSetHealth, aggregate: aggregateReplicaSet,
+			Words: Words{Needs: wordsPodNeeds, Left: wordsAutoscaled, Health: "replicas available", Status: "counts add up; failures of any cluster"}},
+		{GroupVersionKind: kind("", "v1", "ReplicationController"), Resource: "replicationcontrollers", Placed: true, DefaultMode: Divided, Divided: true,
+			template: template, health: replicaSetHealth, aggregate: aggregateReplicaSet,
+			Words: Words{Needs: wordsPodNeeds, Left: wordsAutoscaled, Health: "replicas available", Status: "counts add up; failures of any cluster"}},
+		{GroupVersionKind: kind(appsGroup, "v1", "StatefulSet"), Resource: "statefulsets", Placed: true, DefaultMode: Single, Divided: true,
+			template: template, needs: statefulSetNeeds, prepare: prepareStatefulSet, share: shareStatefulSet,
+			health: statefulSetHealth, aggregate: aggregateStatefulSet,
+			Words: Words{Needs: wordsPodNeeds + "; its Service; StorageClasses of its claims", Left: wordsAutoscaled, Health: wordsRollout,
+				Status: "counts add up where it is divided; else those of the slowest cluster"}},
+		{GroupVersionKind: kind(appsGroup, "v1", "DaemonSet"), Resource: "daemonsets", Placed: true, DefaultMode: Duplicated,
+			template: template, health: daemonSetHealth, aggregate: aggregateDaemonSet,
+			Words: Words{Needs: wordsPodNeeds, Health: wordsRollout, Status: "counts of nodes add up"}},
+		{GroupVersionKind: kind(batchGroup, "v1", "Job"), Resource: "jobs", Placed: true, DefaultMode: Single, Divided: true,
+			template: template, replicas: jobReplicas, indivisible: jobIndivisible, prepare: prepareJob, share: shareJob,
+			health: jobHealth, finished: jobFinished, aggregate: aggregateJob,
+			Words: Words{Needs: wordsPodNeeds, Left: "`selector` and the labels that go with it", Health: "conditions `Complete`, `Failed`, `Suspended`",
+				Status: "complete when it is in every cluster; failed when it is in one and the others have stopped"}},
+		{GroupVersionKind: kind(batchGroup, "v1", "CronJob"), Resource: "cronjobs", Placed: true, DefaultMode: Single,
+			template: []string{"spec", "jobTemplate", "spec", "template"}, aggregate: aggregateCronJob,
+			Words: Words{Needs: wordsPodNeeds, Status: "latest times; the list of active Jobs stays in the clusters"}},
+	}
+}
+
+const (
+	wordsPodNeeds   = "what its pods name: ServiceAccount, ConfigMaps, Secrets, claims, PriorityClass, RuntimeClass"
+	wordsAutoscaled = "`replicas` under an autoscaler"
+	wordsRollout    = "rollout: replicas updated and available"
+)
+
+// companionKinds act on workloads.
+func companionKinds() []Kind {
+	return []Kind{
+		{GroupVersionKind: kind("policy", "v1", "PodDisruptionBudget"), Resource: "poddisruptionbudgets",
+			follows: budgetFollows, share: shareBudget, health: budgetHealth, aggregate: aggregateBudget,
+			Words: Words{Follows: "workloads whose pods it selects", Health: "enough pods healthy", Status: "counts add up"}},
+		{GroupVersionKind: kind("autoscaling", "v2", "HorizontalPodAutoscaler"), Resource: "horizontalpodautoscalers",
+			follows: autoscalerFollows, share: shareAutoscaler, health: autoscalerHealth, aggregate: aggregateAutoscaler,
+			Words: Words{Follows: "its target", Health: "conditions `AbleToScale`, `ScalingActive`", Status: "replicas add up; the worst of conditions"}},
+		{GroupVersionKind: kind(networkingGroup, "v1", "Ingress"), Resource: "ingresses",
+			needs: ingressNeeds, follows: ingressFollows, aggregate: aggregateIngress,
+			Words: Words{Needs: "its IngressClass, Secrets with its certificates", Follows: "the Services that it names",
+				Status: "addresses of all clusters that answer"}},
+	}
+}
+
+// gatewayKinds are custom resources that many control planes have.
+func gatewayKinds() []Kind {
+	route := func(version, name, resource string) Kind {
+		return Kind{GroupVersionKind: kind(gatewayGroup, version, name), Resource: resource,
+			needs: routeNeeds, follows: routeFollows, health: routeHealth, aggregate: aggregateRoute,
+			Words: Words{Needs: "the Gateways that it names as parents", Follows: "the Services that it names", Health: "conditions `Accepted`, `ResolvedRefs` of each parent",
+				Status: "parents of all clusters, the worst of their conditions"}}
+	}
+	return []Kind{
+		{GroupVersionKind: kind(gatewayGroup, "v1", "Gateway"), Resource: "gateways",
+			needs: gatewayNeeds, health: conditionsHealth, aggregate: aggregateGateway,
+			Words: Words{Needs: "its GatewayClass, Secrets with its certificates", Health: wordsConditions,
+				Status: "addresses of all clusters that answer; the worst of conditions"}},
+		route("v1", "HTTPRoute", "httproutes"),
+		route("v1", "GRPCRoute", "grpcroutes"),
+		route("v1alpha2", "TLSRoute", "tlsroutes"),
+		route("v1alpha2", "TCPRoute", "tcproutes"),
+		route("v1alpha2", "UDPRoute", "udproutes"),
+		{GroupVersionKind: kind(gatewayGroup, "v1beta1", "ReferenceGrant"), Resource: "referencegrants", follows: everyWorkload,
+			Words: Words{Follows: wordsEveryWorkload}},
+	}
+}
+
+// admissionKinds judge what others do. They come last: a webhook that is there
+// before its server is would refuse everything. A policy of admission judges in the
+// control plane itself and goes to members only if a policy of placement says so.
+func admissionKinds() []Kind {
+	webhooks := Words{Follows: "the Services that it calls"}
+	return []Kind{
+		{GroupVersionKind: kind(admissionGroup, "v1", "ValidatingAdmissionPolicy"), Resource: "validatingadmissionpolicies", ClusterScoped: true},
+		{GroupVersionKind: kind(admissionGroup, "v1", "ValidatingAdmissionPolicyBinding"), Resource: "validatingadmissionpolicybindings", ClusterScoped: true,
+			needs: policyBindingNeeds, Words: Words{Needs: "its ValidatingAdmissionPolicy"}},
+		{GroupVersionKind: kind("apiregistration.k8s.io", "v1", "APIService"), Resource: "apiservices", ClusterScoped: true,
+			follows: apiServiceFollows, health: conditionsHealth, aggregate: aggregateGeneric, notGenerated: true,
+			Words: Words{Follows: "its Service", Health: wordsConditions, Status: wordsGeneric}},
+		{GroupVersionKind: kind(admissionGroup, "v1", "ValidatingWebhookConfiguration"), Resource: "validatingwebhookconfigurations", ClusterScoped: true,
+			follows: webhookFollows, Words: webhooks},
+		{GroupVersionKind: kind(admissionGroup, "v1", "MutatingWebhookConfiguration"), Resource: "mutatingwebhookconfigurations", ClusterScoped: true,
+			follows: webhookFollows, Words: webhooks},
+	}
+}

@@ -1,0 +1,240 @@
+package interpret
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+// over lays a lesson over what is known of its kind: what it does not speak of
+// stays.
+func (l Lesson) over(k Kind) Kind {
+	k.Origin = OriginTaught + l.Name
+	if l.scale != nil {
+		k.scale, k.Divided, k.replicas, k.indivisible = l.scale, true, nil, nil
+		if l.count != nil {
+			k.replicas, k.indivisible = l.replicas, l.uncountable
+		}
+	}
+	if l.template != nil {
+		k.template, k.podLabels = l.template, nil
+	}
+	if l.labels != nil {
+		k.podLabels = l.podLabels
+	}
+	if l.needs != nil {
+		k.needs, k.Words.Needs = l.taughtNeeds, "by its ResourceInterpretation"
+	}
+	if l.follows != nil {
+		k.follows, k.Placed, k.Words.Follows = l.taughtFollows, false, "by its ResourceInterpretation"
+	}
+	if l.mode != "" {
+		k.DefaultMode = l.mode
+	}
+	if !k.Placed {
+		k.DefaultMode = ""
+	}
+	if len(l.retain) > 0 {
+		k.prepare, k.Words.Left = l.leaveOut(k.prepare), l.retained
+	}
+	if l.health != nil {
+		k.health, k.Words.Health = l.taughtHealth, l.judged
+	}
+	if l.finished != nil {
+		k.finished = l.taughtFinished
+	}
+	if len(l.fields) > 0 {
+		k.aggregate, k.Words.Status = l.summarise(k.aggregate), l.summary
+	}
+	return k
+}
+
+func about(obj *unstructured.Unstructured) map[string]any {
+	return map[string]any{varSelf: obj.Object}
+}
+
+func (l Lesson) replicas(obj *unstructured.Unstructured) (int32, bool) {
+	n, err := l.counted(obj)
+	return n, err == nil
+}
+
+// uncountable: what cannot be counted cannot be divided.
+func (l Lesson) uncountable(obj *unstructured.Unstructured) string {
+	if _, err := l.counted(obj); err != nil {
+		return "its replicas cannot be counted: " + err.Error()
+	}
+	return ""
+}
+
+func (l Lesson) counted(obj *unstructured.Unstructured) (int32, error) {
+	value, err := l.count.eval(about(obj))
+	if err != nil {
+		return 0, err
+	}
+	switch n := value.(type) {
+	case int64:
+		if n >= 0 && n <= 1<<30 {
+			return int32(n), nil
+		}
+	case float64:
+		if n >= 0 && n <= 1<<30 && n == float64(int32(n)) {
+			return int32(n), nil
+		}
+	}
+	return 0, fmt.Errorf("%s: %v is no count", l.count.field, value)
+}
+
+// podLabels gives none where they cannot be read: then nothing is attached that was
+// not.
+func (l Lesson) podLabels(obj *unstructured.Unstructured) map[string]string {
+	value, err := l.labels.eval(about(obj))
+	if err != nil {
+		return nil
+	}
+	found, err := stringMap(value)
+	if err != nil {
+		return nil
+	}
+	return found
+}
+
+func (l Lesson) taughtNeeds(obj *unstructured.Unstructured, out *refs) error {
+	list, err := l.needs.list(obj)
+	for i, entry := range list {
+		ref, wrong := reference(obj, entry)
+		if wrong != nil {
+			return fmt.Errorf("%s: entry %d: %w", l.needs.field, i, wrong)
+		}
+		out.add(ref)
+	}
+	return err
+}
+
+func (l Lesson) taughtFollows(obj *unstructured.Unstructured, out *attachments) error {
+	list, err := l.follows.list(obj)
+	for i, entry := range list {
+		if pods, given := entry["pods"]; given {
+			wanted, wrong := stringMap(pods)
+			if wrong != nil {
+				return fmt.Errorf("%s: entry %d: pods: %w", l.follows.field, i, wrong)
+			}
+			out.selected(labels.SelectorFromSet(wanted))
+			continue
+		}
+		ref, wrong := reference(obj, entry)
+		if wrong != nil {
+			return fmt.Errorf("%s: entry %d: %w", l.follows.field, i, wrong)
+		}
+		out.add(ref)
+	}
+	return err
+}
+
+// list evaluates an expression that gives a list of maps.
+func (e *expression) list(obj *unstructured.Unstructured) ([]map[string]any, error) {
+	value, err := e.eval(about(obj))
+	if err != nil {
+		return nil, err
+	}
+	entries, ok := value.([]any)
+	if !ok && value != nil {
+		return nil, fmt.Errorf("%s: it gave %v, and should give a list", e.field, value)
+	}
+	out := make([]map[string]any, 0, len(entries))
+	for i, entry := range entries {
+		m, ok := entry.(map[string]any)
+		if !ok {
+			return nil, fmt.Errorf("%s: entry %d: %v is no map such as {'kind': 'Secret', 'name': 'a'}", e.field, i, entry)
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// reference reads an entry of needs or follows. An entry without a name, of an
+// optional field perhaps, names nothing.
+func reference(obj *unstructured.Unstructured, entry map[string]any) (Reference, error) {
+	for _, key := range slices.Sorted(maps.Keys(entry)) {
+		_, isText := entry[key].(string)
+		switch {
+		case !slices.Contains([]string{"apiVersion", "group", "kind", "namespace", "name"}, key):
+			return Reference{}, fmt.Errorf("key %q: there are apiVersion, group, kind, namespace and name", key)
+		case !isText && entry[key] != nil:
+			return Reference{}, fmt.Errorf("%s is %v, and should be a text", key, entry[key])
+		}
+	}
+	ref := refer(text(entry, "group"), text(entry, "kind"), obj.GetNamespace(), text(entry, "name"))
+	if version := text(entry, "apiVersion"); version != "" {
+		ref.Group = schema.FromAPIVersionAndKind(version, ref.Kind).Group
+	}
+	if ref.Kind == "" {
+		return Reference{}, fmt.Errorf("kind is missing")
+	}
+	if namespace, given := entry["namespace"].(string); given {
+		ref.Namespace = namespace
+	} else if k, known := Find(ref.GroupKind); known && k.ClusterScoped {
+		ref.Namespace = ""
+	}
+	return ref, nil
+}
+
+func stringMap(value any) (map[string]string, error) {
+	m, ok := value.(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("%v is no map of labels", value)
+	}
+	out := map[string]string{}
+	for key, v := range m {
+		s, ok := v.(string)
+		if !ok {
+			return nil, fmt.Errorf("label %s is %v, and should be a text", key, v)
+		}
+		out[key] = s
+	}
+	return out, nil
+}
+
+// leaveOut prepares as before, and then leaves fields to the member.
+func (l Lesson) leaveOut(before func(map[string]any)) func(map[string]any) {
+	return func(obj map[string]any) {
+		if before != nil {
+			before(obj)
+		}
+		for _, p := range l.retain {
+			p.remove(obj)
+		}
+	}
+}
+
+// taughtHealth: what cannot be judged is Unknown, never healthy and never failed.
+func (l Lesson) taughtHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
+	value, err := l.health.eval(about(obj))
+	if err != nil {
+		return v1alpha1.Unknown, "cannot be judged: " + err.Error()
+	}
+	verdict, why := "", ""
+	switch v := value.(type) {
+	case string:
+		verdict = v
+	case map[string]any:
+		verdict, why = text(v, "health"), text(v, "message")
+	}
+	switch health := v1alpha1.Health(verdict); health {
+	case v1alpha1.Healthy, v1alpha1.Progressing, v1alpha1.Degraded, v1alpha1.Unknown:
+		return health, why
+	}
+	return v1alpha1.Unknown, fmt.Sprintf("cannot be judged: %s: %v is none of Healthy, Progressing, Degraded, Unknown", l.health.field, value)
+}
+
+// taughtFinished: what cannot be read has not finished.
+func (l Lesson) taughtFinished(obj *unstructured.Unstructured) bool {
+	value, err := l.finished.eval(about(obj))
+	done, _ := value.(bool)
+	return err == nil && done
+}

@@ -1,0 +1,131 @@
+package negotiation
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var mutants = flag.Bool("mutants", false, "take each rule out of fleet/schema and see that the random pairs find it (minutes)")
+
+// A mutant is fleet/schema without one of its rules.
+type mutant struct{ rule, file, old, new string }
+
+var allMutants = []mutant{
+	{"type", "kinds.go", "case narrower(t, other):\n\t\treturn t, true", "case narrower(t, other):\n\t\treturn other, true"},
+	{"nullable", "compare.go", "if !a.Nullable || b.Nullable {", "if true {"},
+	{"embedded resource", "compare.go", "if a.XEmbeddedResource == b.XEmbeddedResource {", "if true {"},
+	{"embedded resource: kept metadata", "compare.go", "if !preserves(plain) || plain.AdditionalProperties != nil || named {", "if false && named {"},
+	{"string format", "kinds.go", "case meeting == \"string\":\n\t\tc.stringFormat(at, result, a, b)", "case meeting == \"string\":"},
+	{"string format lets lists through", "kinds.go", "if !lists && !unmet {", "lists = false\n\tif !unmet {"},
+	{"number format", "kinds.go", "if !tighter {", "if true {"},
+	{"format of int-or-string", "kinds.go", "case meeting == intOrString && fb != \"\" && fa != fb:", "case false:"},
+	{"format without a type", "kinds.go", "case loose && (meeting", "case false && (meeting"},
+	{"enum", "demands.go", "if len(p.Enum) > 0 {\n\t\tall", "if false {\n\t\tall"},
+	{"enum: disjoint", "demands.go", "return len(q.Enum) > 0\n\t\t},", "return true\n\t\t},"},
+	{"enum: intersection", "demands.go", "return !contains(p.Enum, v) })\n\t\t\treturn len", "return false })\n\t\t\treturn len"},
+	{"enum and null", "demands.go", "if takesNull(q) {", "if false {"},
+	{"minimum, maximum", "demands.go", "for _, l := range limitsOf(p) {\n\t\tall", "for _, l := range limitsOf(p)[:0] {\n\t\tall"},
+	{"minimum, maximum: direction", "demands.go", "return x < y == l.upper", "return x > y == l.upper"},
+	{"exclusive", "demands.go", "return l.exclusive || !other.exclusive", "return true"},
+	{"bounds without fraction", "demands.go", "return tighter(l.value, other.value) && tighter(math.Trunc(l.value), math.Trunc(other.value))", "return tighter(l.value, other.value)"},
+	{"bounds that do not fit", "demands.go", "if !fits(p, l.value) {\n\t\t\tc.refuse", "if false {\n\t\t\tc.refuse"},
+	{"multipleOf", "demands.go", "if p.MultipleOf != nil {\n\t\tall", "if false {\n\t\tall"},
+	{"multipleOf: equal factors", "demands.go", "r.MultipleOf != nil && *r.MultipleOf == factor", "r.MultipleOf != nil"},
+	{"minLength", "demands.go", "all = append(all, atLeast(\"minLength\"", "_ = append(all, atLeast(\"minLength\""},
+	{"maxLength", "demands.go", "all = append(all, atMost(\"maxLength\"", "_ = append(all, atMost(\"maxLength\""},
+	{"pattern", "demands.go", "if p.Pattern != \"\" {", "if false {"},
+	{"minItems", "demands.go", "all = append(all, atLeast(\"minItems\"", "_ = append(all, atLeast(\"minItems\""},
+	{"maxItems", "demands.go", "all = append(all, atMost(\"maxItems\"", "_ = append(all, atMost(\"maxItems\""},
+	{"minProperties", "demands.go", "all = append(all, atLeast(\"minProperties\"", "_ = append(all, atLeast(\"minProperties\""},
+	{"maxProperties", "demands.go", "all = append(all, atMost(\"maxProperties\"", "_ = append(all, atMost(\"maxProperties\""},
+	{"items", "lists.go", "c.items(at, result, a, b)\n", ""},
+	{"items: preserving reaches in", "lists.go", "return preserve(items)", "return items"},
+	{"list type", "lists.go", "case lb == \"atomic\":", "case true:"},
+	{"list map keys", "lists.go", "case la == lb && (la != \"map\" || sameWords(a.XListMapKeys, b.XListMapKeys)):", "case la == lb:"},
+	{"list type: what a CRD may say", "lists.go", "c.listable(at, result)\n", ""},
+	{"properties: unknown to the other", "objects.go", "if fb.rest == keeps || fb.rest == flattens && flat(fa.props) {", "if true {"},
+	{"properties: additionalProperties true", "objects.go", "if fb.rest == keeps || fb.rest == flattens && flat(fa.props) {", "if fb.rest == keeps || fb.rest == flattens {"},
+	{"preserve unknown fields", "objects.go", "case ua == prunes, ua == keeps && ub == keeps, ", "case ua == prunes, ua == keeps, "},
+	{"additionalProperties", "objects.go", "case ua == describes && ub == describes:", "case ua == describes && ub == describes && false:\n\tcase ua == describes && ub == describes && true:\n\tcase false:"},
+	{"additionalProperties: false", "objects.go", "case ua == forbids || ub == forbids:", "case ua == forbids || ub == forbids:\n\tcase false:"},
+	{"inside metadata nothing is pruned", "objects.go", "case at.unpruned:", "case false:"},
+	{"required", "objects.go", "for _, name := range b.Required {", "for _, name := range b.Required[:0] {"},
+	{"required: unknown here", "objects.go", "case !possible(at, result, name):", "case false:"},
+	{"default", "defaults.go", "da, db := defaultOf(a), defaultOf(b)\n\tif hasNull", "da, db := defaultOf(a), defaultOf(a)\n\tif hasNull"},
+	{"default: must be valid", "defaults.go", "return (both || !hasRules(met)) && accepts(met, value)", "return true"},
+	{"default of items and values", "defaults.go", "case sameValue(da, db) && (", "case true || ("},
+	{"a cluster's own default", "defaults.go", "if why := seen(", "if why := \"\"; false && \"\" != seen("},
+	{"own default: counted", "defaults.go", "case anyConjunct(owner, func(q *Props) bool { return q.MaxProperties != nil }):", "case false:"},
+	{"own default: in combinations", "defaults.go", "if looksAt(p, name) {\n\t\t\treturn", "if false {\n\t\t\treturn"},
+	{"own default: read by rules", "defaults.go", "if readingOf(rule).reads(s.field) {", "if false {"},
+	{"allOf", "combinations.go", "parts := slices.Clone(p.AllOf)", "parts := slices.Clone(p.AllOf[:0])"},
+	{"anyOf", "combinations.go", "if len(p.AnyOf) > 0 {", "if false {"},
+	{"oneOf", "combinations.go", "if len(p.OneOf) > 0 {", "if false {"},
+	{"not", "combinations.go", "if p.Not != nil {\n\t\tparts", "if false {\n\t\tparts"},
+	{"combinations on dropped fields", "combinations.go", "delete(part.Properties, name)", ""},
+	{"rules", "rules.go", "case c.sameMeaning(at, rule, b, held) && !known:", "case false:"},
+	{"rules: what they read", "rules.go", "h := readingOf(rule)\n\tif h.whole &&", "h := readingOf(rule)\n\tif true {\n\t\treturn true\n\t}\n\tif h.whole &&"},
+}
+
+func TestMutantsAreFound(t *testing.T) {
+	if !*mutants {
+		t.Skip("takes minutes; run with -mutants")
+	}
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range allMutants {
+		t.Run(m.rule, func(t *testing.T) {
+			out, found := m.run(t, root)
+			switch {
+			case strings.Contains(out, "[build failed]"), strings.Contains(out, "[setup failed]"):
+				t.Errorf("the mutant does not compile:\n%s", out)
+			case !found:
+				t.Errorf("nobody misses the rule:\n%s", out)
+			default:
+				t.Log(firstFinding(out))
+			}
+		})
+	}
+}
+
+// run compares random pairs with the rule taken out.
+func (m mutant) run(t *testing.T, root string) (out string, found bool) {
+	file := filepath.Join(root, "fleet", "schema", m.file)
+	source, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Count(string(source), m.old) != 1 {
+		t.Fatalf("%s has %d places with %q, not one", m.file, strings.Count(string(source), m.old), m.old)
+	}
+	dir := t.TempDir()
+	changed, overlay := filepath.Join(dir, m.file), filepath.Join(dir, "overlay.json")
+	table, err := json.Marshal(map[string]any{"Replace": map[string]string{file: changed}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range map[string][]byte{changed: []byte(strings.Replace(string(source), m.old, m.new, 1)), overlay: table} {
+		if err := os.WriteFile(name, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	command := exec.Command("go", "test", "-overlay", overlay, "-run", "TestNegotiatedSchemasAreSound", "-vet=off", ".", "-pairs", "20000", "-seed", "2")
+	raw, err := command.CombinedOutput()
+	return string(raw), err != nil
+}
+
+func firstFinding(out string) string {
+	for line := range strings.Lines(out) {
+		if strings.Contains(line, "pair ") {
+			return strings.TrimSpace(line)
+		}
+	}
+	return "found"
+}

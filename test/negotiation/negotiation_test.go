@@ -1,0 +1,196 @@
+// Package negotiation holds fleet/schema against upstream's own code: random
+// pairs of schemas are compared, random objects are sent to an API server
+// with the result and on to ones with the sources. It is outside the product
+// because only that may know Kubernetes' API server.
+//
+//	go test ./test/negotiation -pairs 100000 -seed 7
+package negotiation
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"reflect"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/atoll-dev/atoll/fleet/schema"
+)
+
+var (
+	pairs = flag.Int("pairs", 2000, "how many pairs of schemas to compare")
+	seed  = flag.Uint64("seed", 1, "what the random pairs are made from")
+	only  = flag.Int("pair", -1, "compare only this one")
+)
+
+// A tally counts over all pairs.
+type tally struct {
+	pairs, equal, narrowed, decided, yes   atomic.Int64
+	accepting, objects, sent, both, missed atomic.Int64
+	unsound, invalid, unstable             atomic.Int64
+	mu                                     sync.Mutex
+	reasons                                map[schema.Reason]int
+}
+
+func (c *tally) refused(refusals []schema.Refusal) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	seen := map[schema.Reason]bool{}
+	for _, r := range refusals {
+		if !seen[r.Reason] {
+			seen[r.Reason] = true
+			c.reasons[r.Reason]++
+		}
+	}
+}
+
+func TestNegotiatedSchemasAreSound(t *testing.T) {
+	total := &tally{reasons: map[schema.Reason]int{}}
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for {
+				pair := int(next.Add(1)) - 1
+				if pair >= *pairs || total.unsound.Load() > 5 {
+					return
+				}
+				if *only < 0 || pair == *only {
+					comparePair(t, total, pair)
+				}
+			}
+		})
+	}
+	workers.Wait()
+	report(t, total)
+}
+
+func report(t *testing.T, c *tally) {
+	share := func(part, whole int64) string {
+		return fmt.Sprintf("%d of %d (%.1f %%)", part, whole, 100*float64(part)/float64(max(whole, 1)))
+	}
+	t.Logf("seed %d: %d pairs, %d objects sent to both sides of %d", *seed, c.pairs.Load(), c.sent.Load(), c.objects.Load())
+	t.Logf("unsound results:                    %d", c.unsound.Load())
+	t.Logf("results that no API server takes:   %d", c.invalid.Load())
+	t.Logf("results that do not stand a check:  %d", c.unstable.Load())
+	t.Logf("pairs with an intersection:         %s", share(c.narrowed.Load(), c.pairs.Load()))
+	t.Logf("  of which accept a tried object:   %s", share(c.accepting.Load(), c.narrowed.Load()))
+	t.Logf("pairs contained without narrowing:  %s", share(c.yes.Load(), c.pairs.Load()))
+	t.Logf("objects that both sources accept and the intersection does not: %s", share(c.missed.Load(), c.both.Load()))
+	t.Logf("pairs refused, by reason:           %v", c.reasons)
+}
+
+// makePair: mostly versions of one schema, as clusters have them.
+func (r source) makePair() (a, b *props) {
+	switch n := r.IntN(10); {
+	case n < 5:
+		a = r.schema()
+		return a, r.related(a)
+	case n < 8:
+		base := r.schema()
+		return r.related(base), r.related(base)
+	}
+	return r.schema(), r.schema()
+}
+
+func comparePair(t *testing.T, c *tally, pair int) {
+	r := newSource(*seed, uint64(pair))
+	a, b := r.makePair()
+	c.pairs.Add(1)
+	serverA, errA := newAPIServer(a)
+	serverB, errB := newAPIServer(b)
+	if errA != nil || errB != nil {
+		t.Fatalf("pair %d is no pair of CRDs: %v %v", pair, errA, errB)
+	}
+	p := &contest{t, c, r, pair, a, b, serverA, serverB}
+	if _, refusals := schema.Compare(a, b, false); len(refusals) == 0 {
+		c.yes.Add(1)
+		p.try("contained", a, serverA)
+	}
+	result, refusals := schema.Compare(a, b, true)
+	if len(refusals) > 0 {
+		c.refused(refusals)
+		return
+	}
+	c.narrowed.Add(1)
+	server, err := newAPIServer(result)
+	if err != nil {
+		c.invalid.Add(1)
+		t.Errorf("pair %d: the result is not a CRD: %v\n%s", pair, err, p.show(result))
+		return
+	}
+	for _, source := range []*props{a, b, result} {
+		if _, why := schema.Compare(result, source, false); len(why) > 0 {
+			c.unstable.Add(1)
+			t.Errorf("pair %d: the result is not contained in what it was made from: %v\n%s", pair, why, p.show(result))
+		}
+	}
+	if p.try("intersection", result, server) {
+		c.accepting.Add(1)
+	}
+}
+
+// A contest is one pair and what becomes of objects in it.
+type contest struct {
+	t                *testing.T
+	c                *tally
+	r                source
+	pair             int
+	a, b             *props
+	serverA, serverB *apiServer
+}
+
+func (p *contest) show(result *props) string {
+	text := func(v any) string {
+		raw, err := json.Marshal(v)
+		if err != nil {
+			return err.Error()
+		}
+		return string(raw)
+	}
+	return fmt.Sprintf("one:    %s\nother:  %s\nresult: %s\nagain:  -seed %d -pair %d -pairs %d", text(p.a), text(p.b), text(result), *seed, p.pair, p.pair+1)
+}
+
+// try sends objects to an API server with the result, and what that stores to
+// those with the sources. It tells whether any was accepted.
+func (p *contest) try(what string, result *props, server *apiServer) bool {
+	accepted := false
+	for i := range 30 {
+		from := []*props{result, p.a, p.b}[i%3]
+		object := p.r.object(from, []int{0, 2, 10}[i/3%3])
+		p.c.objects.Add(1)
+		stored, lost, refused := server.admit(object)
+		if what == "intersection" {
+			p.complete(object, refused != nil || len(lost) > 0)
+		}
+		if refused != nil {
+			continue
+		}
+		accepted = true
+		p.c.sent.Add(1)
+		for name, member := range map[string]*apiServer{"one": p.serverA, "the other": p.serverB} {
+			if err := member.takes(stored, server); err != nil {
+				p.c.unsound.Add(1)
+				raw, _ := json.Marshal(stored)
+				p.t.Errorf("pair %d, %s: what the result accepts %s %v\nobject: %s\n%s", p.pair, what, name, err, raw, p.show(result))
+				return accepted
+			}
+		}
+	}
+	return accepted
+}
+
+// complete counts objects that both sources take as they are.
+func (p *contest) complete(object map[string]any, refused bool) {
+	for _, s := range []*apiServer{p.serverA, p.serverB} {
+		if stored, lost, err := s.admit(object); err != nil || len(lost) > 0 || !reflect.DeepEqual(stored, object) {
+			return
+		}
+	}
+	p.c.both.Add(1)
+	if refused {
+		p.c.missed.Add(1)
+	}
+}
