@@ -117,6 +117,7 @@ func objectOf(k interpret.Kind, obj *unstructured.Unstructured) placement.Object
 	o := placement.Object{Key: KeyOf(k.GroupKind(), obj.GetNamespace(), obj.GetName()), Group: k.Group, Kind: k.GroupVersionKind.Kind,
 		Mode: v1alpha1.PlacementMode(k.DefaultMode), Single: k.Single, Finished: k.Finished(obj)}
 	o.Replicas, o.Divisible = k.Replicas(obj)
+	o.Divisible = o.Divisible && k.Allows(obj, interpret.Divided) == ""
 	if pod := podSpec(obj.Object); pod != nil {
 		o.Needs = placement.PodNeeds(pod)
 	}
