@@ -10,7 +10,8 @@ import (
 // attempt chooses clusters: those who have the object, without those who should
 // give it up unless they stay; and of the others as many as the policy wants.
 func (d *deciding) attempt(fresh []member, stay, avoid bool) outcome {
-	members := d.keeping(stay)
+	kept := d.keeping(stay)
+	members := append(make([]member, 0, len(kept)+len(fresh)), kept...)
 	for _, m := range fresh {
 		if avoid && d.view.seats[m.at].avoided {
 			d.marks[m.at] = markAvoided
@@ -205,7 +206,10 @@ func (d *deciding) pick(kept, fresh []member, room int) []member {
 		d.markAll(fresh, markEnough)
 		return nil
 	}
-	ranked := d.rank(fresh, room)
+	if room == 1 && len(d.policy.spread) == 0 { // most often, and no need to sort
+		return d.pickOne(fresh)
+	}
+	ranked := d.rank(fresh)
 	if len(d.policy.spread) == 0 {
 		d.markAll(ranked[room:], markEnough)
 		return ranked[:room]
@@ -274,39 +278,58 @@ func (d *deciding) inTurn(kept, ranked []member, room, skew int) []member {
 	return out
 }
 
-// rank orders clusters for an object. Of those that are equally preferred, each is
-// first for a part of all objects that is in proportion to its size (weighted
-// rendezvous hashing): a cluster that comes or goes changes nothing between others.
-func (d *deciding) rank(fresh []member, room int) []member {
-	type scored struct {
-		member
-		score float64
+// scored is a cluster with its rank for an object.
+type scored struct {
+	*member
+	avoided bool
+	score   float64
+}
+
+// scored ranks clusters. Of those that are equally preferred, each is first for a
+// part of all objects that is in proportion to its size (weighted rendezvous
+// hashing): a cluster that comes or goes changes nothing between others.
+func (d *deciding) scored(m *member, key uint64) scored {
+	// A number between 0 and 1, neither of which it reaches.
+	u := (float64(mix(key^d.fleet.hashes[m.at])>>11) + 0.5) / (1 << 53)
+	return scored{m, d.view.seats[m.at].avoided, -d.size(m.at) / math.Log(u)}
+}
+
+func (s scored) before(o scored) int {
+	switch {
+	case s.avoided != o.avoided:
+		return compareBool(s.avoided, o.avoided)
+	case s.weight != o.weight:
+		return cmp.Compare(o.weight, s.weight)
+	case s.score != o.score:
+		return cmp.Compare(o.score, s.score)
 	}
+	return cmp.Compare(s.at, o.at)
+}
+
+func (d *deciding) pickOne(fresh []member) []member {
 	key := hash(d.r.Object.Key)
-	list := make([]scored, len(fresh))
-	for i, m := range fresh {
-		// A number between 0 and 1, neither of which it reaches.
-		u := (float64(mix(key^d.fleet.hashes[m.at])>>11) + 0.5) / (1 << 53)
-		list[i] = scored{m, -d.size(m.at) / math.Log(u)}
-	}
-	better := func(a, b scored) int {
-		return cmp.Or(compareBool(d.view.seats[a.at].avoided, d.view.seats[b.at].avoided), cmp.Compare(b.weight, a.weight),
-			cmp.Compare(b.score, a.score), cmp.Compare(a.at, b.at))
-	}
-	if room == 1 && len(d.policy.spread) == 0 { // most often; no need to sort
-		best := 0
-		for i := range list {
-			if better(list[i], list[best]) < 0 {
-				best = i
-			}
+	best := d.scored(&fresh[0], key)
+	for i := range fresh[1:] {
+		if s := d.scored(&fresh[i+1], key); s.before(best) < 0 {
+			best = s
 		}
-		list[0], list[best] = list[best], list[0]
-	} else {
-		slices.SortFunc(list, better)
 	}
+	d.markAll(fresh, markEnough)
+	d.marks[best.at] = unmarked
+	return []member{*best.member}
+}
+
+// rank orders clusters for an object.
+func (d *deciding) rank(fresh []member) []member {
+	list := make([]scored, len(fresh))
+	key := hash(d.r.Object.Key)
+	for i := range fresh {
+		list[i] = d.scored(&fresh[i], key)
+	}
+	slices.SortFunc(list, scored.before)
 	out := make([]member, len(list))
 	for i := range list {
-		out[i] = list[i].member
+		out[i] = *list[i].member
 	}
 	return out
 }
