@@ -7,6 +7,7 @@
 //	go run ./bench -what postgres     etcd; Kine and Atoll on PostgreSQL
 //	go run ./bench -what scale        a million objects (not part of all)
 //	go run ./bench -what shared       APIs that clusters share (not part of all)
+//	go run ./bench -what placement    decisions about a large fleet (not part of all)
 //	go run ./bench -scale 0.1         a tenth of the work, for a first look
 //
 // Every workload is given to all systems in turn, and that is repeated for
@@ -38,7 +39,7 @@ func main() {
 	// gRPC tells of every connection that is closed while it is being made.
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, os.Stderr))
 	o := options{}
-	flag.StringVar(&o.what, "what", "all", "what to measure: stores, servers, postgres, all of these; or scale; or shared, of which shared-delay and shared-members are halves")
+	flag.StringVar(&o.what, "what", "all", "what to measure: stores, servers, postgres, all of these; or scale; or placement; or shared, of which shared-delay and shared-members are halves")
 	flag.StringVar(&o.clients, "clients", "1,64,256", "numbers of clients for the stores, separated by commas")
 	flag.IntVar(&o.rounds, "rounds", 3, "how often everything is repeated")
 	flag.Float64Var(&o.scale, "scale", 1, "share of the work to do")
@@ -87,13 +88,16 @@ func run(ctx context.Context, o options) error {
 		}
 		clients = append(clients, n)
 	}
+	if o.what == "placement" {
+		return benchPlacement(os.Stdout, o.scale)
+	}
 	stores := o.what == "stores" || o.what == "all"
 	servers := o.what == "servers" || o.what == "all"
 	onPostgres := o.what == "postgres" || o.what == "all"
 	scale := o.what == "scale"
 	shared := o.what == sharedBoth || o.what == sharedDelay || o.what == sharedMembers
 	if !stores && !servers && !onPostgres && !scale && !shared {
-		return fmt.Errorf("-what %q: must be stores, servers, postgres, all, scale, shared, shared-delay or shared-members", o.what)
+		return fmt.Errorf("-what %q: must be stores, servers, postgres, all, scale, placement, shared, shared-delay or shared-members", o.what)
 	}
 	dir := o.dir
 	if dir == "" {

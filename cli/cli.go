@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -25,7 +26,9 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args[1:])
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	if err := root.ExecuteContext(ctx); err != nil {
+	if err := root.ExecuteContext(ctx); errors.Is(err, errMoves) {
+		return 2
+	} else if err != nil {
 		fmt.Fprintln(stderr, "error: "+strings.TrimSpace(err.Error()))
 		return 1
 	}
@@ -75,6 +78,8 @@ to it once; it runs in the member clusters, and its status comes back.`,
 		newClustersCommand(),
 		newExposeCommand(),
 		newUnexposeCommand(),
+		newExplainCommand(),
+		newPreviewCommand(),
 		newInterpretCommand(),
 		newKVCommand(),
 		newVersionCommand(),

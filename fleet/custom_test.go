@@ -90,6 +90,7 @@ func openTerm(t *testing.T, objects ...runtime.Object) (*Term, *dynamicfake.Fake
 func listKinds() map[schema.GroupVersionResource]string {
 	return map[schema.GroupVersionResource]string{
 		v1alpha1.ClusterResource: "ClusterList", v1alpha1.ResourceBindingResource: "ResourceBindingList",
+		v1alpha1.PlacementResource: "PlacementList", v1alpha1.ClusterPlacementResource: "ClusterPlacementList",
 		v1alpha1.ClusterResourceBindingResource: "ClusterResourceBindingList", crdResource(): "CustomResourceDefinitionList",
 		v1alpha1.NegotiatedAPIResourceResource: "NegotiatedAPIResourceList", v1alpha1.APIResourceImportResource: "APIResourceImportList",
 		v1alpha1.ResourceInterpretationResource:                          "ResourceInterpretationList",

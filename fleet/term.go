@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,6 +44,7 @@ type Term struct {
 	bindings bindingCaches
 	// namespaces are held by their metadata.
 	namespaces cache.SharedIndexInformer
+	policies   policyCaches
 	kinds      *registry
 	types      *typeCaches
 	running    sync.WaitGroup
@@ -79,7 +81,7 @@ func TermOver(ctx context.Context, cfg Config, kube kubernetes.Interface, dyn dy
 	t := &Term{
 		Dynamic: dyn, Kube: kube, Clock: cfg.Clock, Log: cfg.Log, Started: cfg.Clock.Now(),
 		clusters: informer(dyn, v1alpha1.ClusterResource, nil, into[v1alpha1.Cluster]),
-		bindings: newBindingCaches(dyn), kinds: newRegistry(dyn, meta), types: newTypeCaches(dyn),
+		bindings: newBindingCaches(dyn), policies: newPolicyCaches(dyn), kinds: newRegistry(dyn, meta), types: newTypeCaches(dyn),
 		namespaces:  objectInformer(dyn, meta, namespaceKind()),
 		subscribers: map[string]map[*subscription]bool{},
 	}
@@ -90,7 +92,7 @@ func TermOver(ctx context.Context, cfg Config, kube kubernetes.Interface, dyn dy
 	if err := t.fanOut(); err != nil {
 		return nil, err
 	}
-	if err := t.fill(ctx, append(append([]cache.SharedIndexInformer{t.clusters, t.namespaces}, t.bindings.all()...), t.types.all()...)...); err != nil {
+	if err := t.fill(ctx, slices.Concat([]cache.SharedIndexInformer{t.clusters, t.namespaces}, t.bindings.all(), t.policies.all(), t.types.all())...); err != nil {
 		return nil, err
 	}
 	var opened []cache.SharedIndexInformer

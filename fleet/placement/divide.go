@@ -2,77 +2,327 @@ package placement
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// divide shares replicas among the chosen candidates, which are in order of
-// joining, and gives how many found no place.
-//
-// Shares differ by one at most, except that a cluster which may not grow keeps no
-// more than it had. Where replicas do not divide evenly, the surplus goes to
-// clusters that would otherwise have to give one up, then to the first: so as few
-// replicas move as an even division allows.
+// share gives each member its part of the replicas, and counts those that found no
+// place.
 //
 // A cluster without a share is not chosen, unless it has the object already (it
 // stays, with zero replicas) or the object asks for no replicas at all (then it
 // is everywhere, so that scaling up from zero finds all in place).
-func divide(replicas int32, candidates []candidate) (unplaced int32) {
-	var open []*candidate
-	for i := range candidates {
-		if candidates[i].verdict.Chosen {
-			open = append(open, &candidates[i])
-		}
+func (d *deciding) share(members []member) outcome {
+	if d.mode != divided {
+		return outcome{members: members}
 	}
-	chosen := slices.Clone(open)
-	left := replicas
-	// Who cannot take an even share takes what it can; the rest divide anew, which
-	// raises the even share, so others may hit their limit in turn.
-	for {
-		full := slices.IndexFunc(open, func(c *candidate) bool {
-			return c.capped && int64(c.prev)*int64(len(open)) < int64(left)
-		})
-		if full < 0 {
-			break
-		}
-		open[full].verdict.Replicas = open[full].prev
-		left -= open[full].prev
-		open = slices.Delete(open, full, full+1)
+	slices.SortStableFunc(members, func(a, b member) int {
+		return cmp.Or(cmp.Compare(b.weight, a.weight), cmp.Compare(a.at, b.at))
+	})
+	items := make([]item, len(members))
+	total := int64(d.r.Object.Replicas)
+	for i, m := range members {
+		items[i] = d.item(m)
 	}
-	if len(open) > 0 {
-		spread(left, open)
-		left = 0
+	d.fewer(items, total)
+	left := total
+	if d.policy.by == v1alpha1.DivideCapacity {
+		left = d.byCapacity(members, items, total)
+	} else {
+		left = d.overGroups(0, pointers(items), members, total)
 	}
-	for _, c := range chosen {
-		if c.verdict.Replicas > 0 || c.had || replicas == 0 {
+	o := outcome{unplaced: int32(left)}
+	for i, m := range members {
+		m.replica = int32(items[i].share)
+		if m.replica == 0 && !m.had && total > 0 {
+			if d.marks[m.at] == unmarked {
+				d.marks[m.at] = markNoReplicas
+			}
 			continue
 		}
-		c.verdict.Chosen = false
-		c.verdict.Reason = ReasonNoReplicas
-		c.verdict.Message = fmt.Sprintf("%d replicas are fewer than the clusters", replicas)
+		o.members = append(o.members, m)
+	}
+	return o
+}
+
+// item is a cluster, or a group of clusters, among which replicas are divided.
+type item struct {
+	weight   int64
+	min, max int64
+	prev     int64
+	had      bool
+	share    int64
+	pos      int // in the list of members
+}
+
+func pointers(items []item) []*item {
+	out := make([]*item, len(items))
+	for i := range items {
+		items[i].pos = i
+		out[i] = &items[i]
+	}
+	return out
+}
+
+func (d *deciding) item(m member) item {
+	it := item{weight: int64(d.view.seats[m.at].portion), max: unbounded, prev: int64(m.prev), had: m.had}
+	if most := d.policy.spec.Division; most != nil && most.MaxPerCluster != nil {
+		it.max = int64(*most.MaxPerCluster)
+	}
+	if room := d.room(m.at, d.r.Object.Needs); room < unbounded {
+		it.max = min(it.max, max(room, it.prev)) // limits refuse; they take nothing away
+	}
+	if fixed, ok := d.fixedAt(m.at); ok {
+		it.min, it.max, it.weight = int64(fixed), int64(fixed), max(it.weight, 1)
+	}
+	if m.capped {
+		it.max = min(it.max, it.prev)
+		it.min = min(it.min, it.max)
+	}
+	return it
+}
+
+// fewer leaves shares to so many clusters only that none is smaller than the
+// policy's minPerCluster: first to those that have replicas.
+func (d *deciding) fewer(items []item, total int64) {
+	if d.policy.spec.Division == nil || d.policy.spec.Division.MinPerCluster == nil || total == 0 {
+		return
+	}
+	least := int64(*d.policy.spec.Division.MinPerCluster)
+	sharing := int(max(1, total/least))
+	order := pointers(items)
+	slices.SortStableFunc(order, func(a, b *item) int { return cmp.Compare(min(b.prev, 1), min(a.prev, 1)) })
+	for _, it := range order {
+		switch {
+		case it.min > 0 || it.weight == 0 || it.max == 0: // fixed by an override, or gets nothing anyway
+		case sharing > 0:
+			sharing--
+			it.min = min(least, it.max)
+		default:
+			it.max = 0
+		}
+	}
+}
+
+// overGroups divides among the groups of the constraints that bound the skew, one
+// constraint within the other, and then among clusters.
+func (d *deciding) overGroups(j int, items []*item, members []member, total int64) (left int64) {
+	for j < len(d.policy.spread) && d.policy.spread[j].skew == 0 {
+		j++
+	}
+	if j >= len(d.policy.spread) {
+		return apportion(total, items)
+	}
+	byGroup := make([][]*item, len(d.view.names[j])+1)
+	for _, it := range items {
+		id := d.view.groups[j][members[it.pos].at]
+		byGroup[id+1] = append(byGroup[id+1], it) // those in no group together
+	}
+	byGroup = slices.DeleteFunc(byGroup, func(g []*item) bool { return len(g) == 0 })
+	groups := make([]item, len(byGroup))
+	for i, g := range byGroup {
+		groups[i].pos = i
+		for _, it := range g {
+			groups[i].add(it)
+		}
+	}
+	left = apportionWithin(total, int64(d.policy.spread[j].skew), groups)
+	for i, g := range byGroup {
+		left += d.overGroups(j+1, g, members, groups[i].share)
 	}
 	return left
 }
 
-// spread divides evenly, with the surplus as divide says. A capped candidate
-// gets a surplus replica only if it has it already.
-func spread(replicas int32, among []*candidate) {
-	even, surplus := replicas/int32(len(among)), int(replicas%int32(len(among)))
-	bySurplus := slices.Clone(among)
-	rank := func(c *candidate) int {
+func (g *item) add(it *item) {
+	g.weight += it.weight
+	g.min += it.min
+	if it.weight > 0 {
+		g.max = min(unbounded, g.max+it.max)
+	} else {
+		g.max = min(unbounded, g.max+it.min) // it takes no more
+	}
+	g.prev += it.prev
+	g.had = g.had || it.had
+}
+
+// apportionWithin is apportion with shares that differ by skew at most, as far as
+// the bounds of the groups allow.
+func apportionWithin(total, skew int64, groups []item) (left int64) {
+	ptrs := make([]*item, len(groups))
+	for i := range groups {
+		ptrs[i] = &groups[i]
+	}
+	if left = apportion(total, ptrs); len(groups) < 2 {
+		return left
+	}
+	shares := func(i int) int64 { return groups[i].share }
+	low, high := shares(0), shares(0)
+	for i := range groups {
+		low, high = min(low, shares(i)), max(high, shares(i))
+	}
+	if high-low <= skew {
+		return left
+	}
+	// The lowest window in which all has room moves the least.
+	fits := func(lo int64) bool {
+		sum := int64(0)
+		for i := range groups {
+			sum += min(lo+skew, groups[i].max)
+		}
+		return sum >= total-left
+	}
+	window := int64(0)
+	for step := int64(1) << 32; step > 0; step /= 2 {
+		if !fits(window + step - 1) {
+			window += step
+		}
+	}
+	bounded := slices.Clone(groups)
+	for i := range bounded {
+		bounded[i].max = min(groups[i].max, window+skew)
+		bounded[i].min = max(groups[i].min, min(window, groups[i].max))
+		bounded[i].weight = max(bounded[i].weight, 1)
+		ptrs[i] = &bounded[i]
+	}
+	left = apportion(total, ptrs)
+	for i := range groups {
+		groups[i].share = bounded[i].share
+	}
+	return left
+}
+
+// apportion divides in proportion to weights, within bounds. Shares are the exact
+// quotas, rounded. What is left over by rounding goes to those who would otherwise
+// have to give something up, then to the largest fractions, then to the first: so
+// as few replicas move as the weights allow.
+func apportion(total int64, items []*item) (left int64) {
+	left = total
+	var open []*item
+	for _, it := range items {
+		it.share = 0
+		it.min = min(it.min, it.max)
 		switch {
-		case c.had && c.prev > even:
+		case it.min == it.max || it.weight == 0:
+			it.share = min(it.min, left)
+			left -= it.share
+		default:
+			open = append(open, it)
+		}
+	}
+	for len(open) > 0 {
+		var weights, over, under int64
+		for _, it := range open {
+			weights += it.weight
+		}
+		for _, it := range open {
+			over += max(0, quota(left, it, weights)-it.max)
+			under += max(0, it.min-quota(left, it, weights))
+		}
+		// Who cannot take his quota takes what he can; the rest divide anew. Of too
+		// much and too little, the greater is settled first.
+		settled := false
+		before, all := left, weights
+		open = slices.DeleteFunc(open, func(it *item) bool {
+			q := quota(before, it, all)
+			exact := before*it.weight%all == 0
+			switch {
+			case over >= under && (q > it.max || q == it.max && !exact):
+				it.share = it.max
+			case under > over && q < it.min:
+				it.share = min(it.min, left)
+			default:
+				return false
+			}
+			left -= it.share
+			settled = true
+			return true
+		})
+		if !settled {
+			round(left, weights, open)
 			return 0
-		case c.capped:
-			return 2
-		}
-		return 1
-	}
-	slices.SortStableFunc(bySurplus, func(a, b *candidate) int { return cmp.Compare(rank(a), rank(b)) })
-	for i, c := range bySurplus {
-		c.verdict.Replicas = even
-		if i < surplus {
-			c.verdict.Replicas++
 		}
 	}
+	return left
+}
+
+func quota(total int64, it *item, weights int64) int64 { return total * it.weight / weights }
+
+// round gives each the floor of its quota, and the rest one by one.
+func round(total, weights int64, items []*item) {
+	rest := total
+	for _, it := range items {
+		it.share = quota(total, it, weights)
+		rest -= it.share
+	}
+	order := slices.Clone(items)
+	slices.SortStableFunc(order, func(a, b *item) int {
+		return cmp.Or(compareBool(b.had && b.prev > b.share, a.had && a.prev > a.share),
+			cmp.Compare(total*b.weight%weights, total*a.weight%weights))
+	})
+	for _, it := range order {
+		if rest == 0 {
+			return
+		}
+		if it.share < it.max && total*it.weight%weights != 0 {
+			it.share++
+			rest--
+		}
+	}
+}
+
+// byCapacity leaves what is there and divides what is new by free room; what is too
+// much is taken off in proportion to the shares. So a decision does not change
+// because room does, and one that follows stale figures is wrong only by what is new.
+func (d *deciding) byCapacity(members []member, items []item, total int64) (left int64) {
+	known := false
+	rooms := make([]int64, len(items))
+	unknown := make([]bool, len(items))
+	for i, m := range members {
+		room, ok := d.free(m.at)
+		rooms[i], unknown[i] = room, !ok
+		known = known || ok
+	}
+	base := make([]int64, len(items))
+	left = total
+	for i := range items {
+		base[i] = max(items[i].min, min(items[i].prev, items[i].max))
+		left -= base[i]
+	}
+	if left < 0 {
+		reduce := make([]item, len(items))
+		for i := range items {
+			reduce[i] = item{weight: base[i], min: items[i].min, max: base[i], prev: base[i], had: true}
+		}
+		rest := apportion(total, pointers(reduce))
+		for i := range items {
+			items[i].share = reduce[i].share
+		}
+		return rest
+	}
+	for _, byRoom := range []bool{true, false} {
+		more := make([]item, len(items))
+		for i := range items {
+			it := item{weight: 1, max: items[i].max - base[i]}
+			switch {
+			case known && unknown[i]:
+				it.max = 0
+				if !members[i].had {
+					d.marks[members[i].at] = markCapacityUnknown
+				}
+			case known && byRoom:
+				it.weight, it.max = rooms[i], min(it.max, rooms[i])
+			}
+			more[i] = it
+		}
+		left = apportion(left, pointers(more))
+		for i := range items {
+			base[i] += more[i].share
+			rooms[i] -= more[i].share
+		}
+	}
+	for i := range items {
+		items[i].share = base[i]
+	}
+	return left
 }

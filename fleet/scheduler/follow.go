@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet/interpret"
-	"github.com/atoll-dev/atoll/fleet/placement"
 )
 
 // Reasons that an object is where it is because of others.
@@ -38,10 +38,9 @@ func (s *scheduler) follow(ctx context.Context, k interpret.Kind, o object, obj 
 			s.queue.AddAfter(o, incomplete)
 		}
 	}
-	asked, err := s.askedFor(k, obj, b)
-	if err != nil {
-		return err
-	}
+	p := proposal{requiredBy: requirers(o, users), condition: metav1.Condition{Type: v1alpha1.BindingScheduled, Status: metav1.ConditionTrue,
+		Reason: ReasonRequired, Message: "follows what needs it"}}
+	asked := s.askedFor(k, obj, b, &p)
 	wanted := len(users) > 0 || len(asked) > 0
 	if !wanted && b == nil {
 		return nil // of no concern to any cluster
@@ -49,8 +48,6 @@ func (s *scheduler) follow(ctx context.Context, k interpret.Kind, o object, obj 
 	if !wanted && !k.KeepsData && !undecided {
 		return s.withdraw(ctx, b)
 	}
-	p := proposal{requiredBy: requirers(o, users), condition: metav1.Condition{Type: v1alpha1.BindingScheduled, Status: metav1.ConditionTrue,
-		Reason: ReasonRequired, Message: "follows what needs it"}}
 	p.shares = s.withUsers(asked, users)
 	if o.GroupKind == scalerKind() || o.GroupKind == budgetKind() {
 		p.shares = s.withReplicas(p.shares, users)
@@ -65,20 +62,27 @@ func (s *scheduler) follow(ctx context.Context, k interpret.Kind, o object, obj 
 }
 
 // askedFor gives the clusters that an object which otherwise follows others is to be
-// in by its own label.
-func (s *scheduler) askedFor(k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) ([]v1alpha1.ClusterShare, error) {
-	name := obj.GetLabels()[v1alpha1.ClusterLabel]
-	if name == "" {
-		return nil, nil
+// in because a label of its own, or a policy that names it or its kind, says so.
+func (s *scheduler) askedFor(k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, p *proposal) []v1alpha1.ClusterShare {
+	choice := s.world().Choose(k, obj)
+	if !choice.Explicit {
+		return nil
 	}
-	request := s.request(k, obj, b)
-	var out []v1alpha1.ClusterShare
-	for _, v := range placement.Decide(request).Chosen() {
-		if v.Cluster == name {
-			out = append(out, v1alpha1.ClusterShare{Name: v.Cluster, Reason: v.Reason, Message: "its label " + v1alpha1.ClusterLabel + " says so"})
-		}
+	var own *v1alpha1.ResourceBinding
+	if b != nil {
+		// What it has because others need it is not what it was asked for.
+		own = b.DeepCopy()
+		own.Spec.Clusters = slices.DeleteFunc(own.Spec.Clusters, func(c v1alpha1.ClusterShare) bool { return c.Reason == ReasonRequired })
 	}
-	return out, nil
+	a := s.answer(k, obj, own)
+	p.policy(&a)
+	if !a.Decision.Recheck.IsZero() {
+		s.queue.AddAfter(refOf(k.GroupKind(), obj), a.Decision.Recheck.Sub(a.Request.Now))
+	}
+	if a.Condition.Status != metav1.ConditionTrue {
+		p.condition = a.Condition
+	}
+	return a.Shares
 }
 
 func requirers(o object, users []object) []v1alpha1.Requirer {
@@ -194,7 +198,7 @@ func (s *scheduler) rooted(o object, seen map[object]bool) bool {
 	}
 	if b, bound := s.Binding(o.binding()); !bound {
 		return false // a follower that nobody needs
-	} else if k.KeepsData && len(b.Spec.Clusters) > 0 || obj.GetLabels()[v1alpha1.ClusterLabel] != "" {
+	} else if k.KeepsData && len(b.Spec.Clusters) > 0 || s.world().Choose(k, obj).Explicit {
 		return true
 	}
 	for _, user := range s.needs.by(o) {

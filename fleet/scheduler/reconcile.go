@@ -12,7 +12,6 @@ import (
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet/interpret"
-	"github.com/atoll-dev/atoll/fleet/placement"
 )
 
 // reconcile brings the binding of one object in line with the object, its users
@@ -103,6 +102,7 @@ func (s *scheduler) relearn(k interpret.Kind, o object, obj *unstructured.Unstru
 		}
 	} else {
 		changed = s.needs.set(o, statement{})
+		s.forget(o)
 	}
 	for _, needed := range changed {
 		if needed != o {
@@ -113,22 +113,15 @@ func (s *scheduler) relearn(k interpret.Kind, o object, obj *unstructured.Unstru
 
 // place decides about an object of its own standing.
 func (s *scheduler) place(ctx context.Context, k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) error {
-	request := s.request(k, obj, b)
-	decision := placement.Decide(request)
-	if !decision.Recheck.IsZero() {
-		s.queue.AddAfter(refOf(k.GroupKind(), obj), decision.Recheck.Sub(request.Now))
+	o := refOf(k.GroupKind(), obj)
+	a := s.answer(k, obj, b)
+	if !a.Decision.Recheck.IsZero() {
+		s.queue.AddAfter(o, a.Decision.Recheck.Sub(a.Request.Now))
 	}
-	var shares []v1alpha1.ClusterShare
-	for _, v := range decision.Chosen() {
-		share := v1alpha1.ClusterShare{Name: v.Cluster, Reason: v.Reason, Message: v.Message}
-		if request.Object.Divided {
-			share.Replicas = &v.Replicas
-		}
-		shares = append(shares, share)
-	}
-	return s.write(ctx, k, obj, b, proposal{shares: shares, scaledBy: s.scalerOf(refOf(k.GroupKind(), obj)), condition: metav1.Condition{
-		Type: v1alpha1.BindingScheduled, Status: status(decision.Scheduled),
-		Reason: decision.Reason, Message: decision.Message}})
+	s.hope(o, len(a.Request.Near) > 0 && !a.Decision.Scheduled)
+	p := proposal{shares: a.Shares, scaledBy: s.scalerOf(o), condition: a.Condition}
+	p.policy(&a)
+	return s.write(ctx, k, obj, b, p)
 }
 
 func status(b bool) metav1.ConditionStatus {

@@ -5,12 +5,12 @@ package scheduler
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -18,7 +18,6 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/interpret"
-	"github.com/atoll-dev/atoll/fleet/placement"
 )
 
 // FieldManager owns the decision in a ResourceBinding and its Scheduled condition.
@@ -50,11 +49,12 @@ type scheduler struct {
 	*fleet.Term
 	queue workqueue.TypedRateLimitingInterface[object]
 	needs *needs
+	by    *policies
 }
 
 // Run is the scheduler as a controller of the fleet.
 func Run(ctx context.Context, term *fleet.Term) error {
-	s := &scheduler{Term: term, needs: newNeeds(),
+	s := &scheduler{Term: term, needs: newNeeds(), by: newPolicies(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[object](50*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[object]{Name: "fleet_scheduler"}),
@@ -68,9 +68,13 @@ func Run(ctx context.Context, term *fleet.Term) error {
 	for _, k := range s.Kinds() {
 		s.learnAll(k)
 	}
+	s.prepare()
 	if err := s.listen(); err != nil {
 		return err
 	}
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	reading.Go(func() { s.followPolicies(ctx) })
 	fleet.Work(ctx, s.queue, workers, s.reconcile, s.failed)
 	return nil
 }
@@ -111,6 +115,7 @@ func (s *scheduler) listen() error {
 		for _, needed := range s.needs.of(o) {
 			s.queue.Add(needed)
 		}
+		s.cheer(b.Namespace)
 	})
 	if err != nil {
 		return err
@@ -122,17 +127,13 @@ func (s *scheduler) listen() error {
 	}); err != nil {
 		return err
 	}
-	return s.OnCluster(func(was, is *v1alpha1.Cluster) {
-		if was != nil && is != nil && s.facts(was) == s.facts(is) {
-			return
-		}
-		s.enqueuePlaced()
-		if is == nil {
-			for _, b := range s.BindingsOn(was.Name) {
-				s.queue.Add(boundBy(b))
-			}
-		}
-	})
+	if err := s.OnPolicy(s.wakePolicies); err != nil {
+		return err
+	}
+	if err := s.OnNamespace(s.namespaceChanged); err != nil {
+		return err
+	}
+	return s.OnCluster(s.clusterChanged)
 }
 
 // learnAll learns what the objects of a kind state.
@@ -160,66 +161,4 @@ func (s *scheduler) kindChanged(k interpret.Kind) {
 	for _, b := range s.BindingsOf(k.GroupKind()) {
 		s.queue.Add(boundBy(b))
 	}
-}
-
-func (s *scheduler) enqueuePlaced() {
-	for _, k := range s.Kinds() {
-		if !k.Placed {
-			continue
-		}
-		for obj := range s.Objects(k.GroupKind(), "") {
-			s.queue.Add(refOf(k.GroupKind(), obj))
-		}
-	}
-}
-
-// facts is what placement needs to know of a cluster.
-func (s *scheduler) facts(c *v1alpha1.Cluster) placement.Cluster {
-	f := placement.Cluster{Name: c.Name, Joined: c.CreationTimestamp.Time,
-		Since: c.CreationTimestamp.Time, EvictAfter: c.Tolerates(), Unschedulable: c.Spec.Unschedulable}
-	f.Leaving, _ = c.Leaves()
-	for _, condition := range c.Status.Conditions {
-		if condition.Type == v1alpha1.ClusterReady {
-			f.Ready = condition.Status == "True"
-			f.Since = condition.LastTransitionTime.Time
-			if !f.Ready {
-				f.Why = condition.Reason
-			}
-		}
-	}
-	// Times in the API have whole seconds.
-	f.Confirmed = c.Status.LastProbeTime != nil && !c.Status.LastProbeTime.Time.Before(s.Started.Truncate(time.Second))
-	if f.Ready {
-		// A ready cluster needs no confirmation, and a change of it no decision.
-		f.Confirmed = true
-	}
-	return f
-}
-
-func (s *scheduler) fleet() []placement.Cluster {
-	clusters := s.Clusters()
-	out := make([]placement.Cluster, 0, len(clusters))
-	for _, c := range clusters {
-		out = append(out, s.facts(c))
-	}
-	return out
-}
-
-// request asks placement about one object.
-func (s *scheduler) request(k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) placement.Request {
-	r := placement.Request{Clusters: s.fleet(), Now: s.Clock.Now()}
-	if k.DefaultMode == interpret.Divided {
-		r.Object.Replicas, r.Object.Divided = k.Replicas(obj)
-	}
-	r.Object.Finished = k.Finished(obj)
-	if b != nil {
-		for _, c := range b.Spec.Clusters {
-			share := placement.Share{Cluster: c.Name}
-			if c.Replicas != nil {
-				share.Replicas = *c.Replicas
-			}
-			r.Previous = append(r.Previous, share)
-		}
-	}
-	return r
 }

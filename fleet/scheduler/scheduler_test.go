@@ -83,6 +83,7 @@ func begin(t *testing.T, manifests string) *dynamicfake.FakeDynamicClient {
 		initial = append(initial, u)
 	}
 	kinds := map[schema.GroupVersionResource]string{v1alpha1.ClusterResource: "ClusterList", v1alpha1.ResourceBindingResource: "ResourceBindingList",
+		v1alpha1.PlacementResource: "PlacementList", v1alpha1.ClusterPlacementResource: "ClusterPlacementList",
 		v1alpha1.ClusterResourceBindingResource: "ClusterResourceBindingList", {Version: "v1", Resource: "namespaces"}: "NamespaceList",
 		v1alpha1.NegotiatedAPIResourceResource: "NegotiatedAPIResourceList", v1alpha1.APIResourceImportResource: "APIResourceImportList",
 		v1alpha1.ResourceInterpretationResource:                                               "ResourceInterpretationList",
@@ -172,6 +173,12 @@ func decided(t *testing.T, client *dynamicfake.FakeDynamicClient, want string) {
 			got += b.Name + ": " + describe(b.Spec.Clusters)
 			if len(b.Spec.RequiredBy) > 0 {
 				got += fmt.Sprint(" ", b.Spec.RequiredBy)
+			}
+			if p := b.Spec.Policy; p != nil && p.Kind != v1alpha1.PolicyDefault {
+				got += " by " + p.Kind + " " + p.Name
+			}
+			if n := len(b.Spec.Overrides); n > 0 {
+				got += fmt.Sprint(" +", n)
 			}
 			got += "\n"
 		}

@@ -26,6 +26,20 @@ type proposal struct {
 	requiredBy []v1alpha1.Requirer
 	scaledBy   *v1alpha1.Requirer
 	condition  metav1.Condition
+	by         *v1alpha1.PolicyReference
+	overrides  []v1alpha1.Override
+	suspend    bool
+	drift      v1alpha1.DriftPolicy
+}
+
+// policy enters what a policy says besides the clusters. Of one that cannot be
+// followed, it leaves what the binding says.
+func (p *proposal) policy(a *Answer) {
+	reference := a.Choice.Reference
+	p.by, p.overrides = &reference, a.Overrides
+	if a.Choice.Policy != nil {
+		p.suspend, p.drift = a.Choice.Policy.Suspended(), a.Choice.Policy.Drift()
+	}
 }
 
 // write makes the binding say what is proposed, and does nothing where it does.
@@ -35,6 +49,10 @@ func (s *scheduler) write(ctx context.Context, k interpret.Kind, obj *unstructur
 		Resource: v1alpha1.ObjectReference{APIVersion: k.GroupVersion().String(), Kind: k.GroupVersionKind.Kind,
 			Name: obj.GetName(), UID: obj.GetUID(), Resource: k.Resource},
 		Clusters: p.shares, RequiredBy: p.requiredBy, ScaledBy: p.scaledBy,
+		Policy: p.by, Overrides: p.overrides, Suspend: p.suspend, Drift: p.drift,
+	}
+	if b != nil && p.condition.Reason == ReasonPolicyInvalid {
+		spec.Policy, spec.Suspend, spec.Drift = b.Spec.Policy, b.Spec.Suspend, b.Spec.Drift
 	}
 	if b == nil || !equality.Semantic.DeepEqual(b.Spec, spec) {
 		written, err := s.applySpec(ctx, obj, b, spec)
@@ -78,7 +96,8 @@ func (s *scheduler) updateSpec(ctx context.Context, b *v1alpha1.ResourceBinding,
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": b.UID, "resourceVersion": b.ResourceVersion},
 		"spec": map[string]any{"clusters": orEmpty(spec.Clusters), "requiredBy": orEmpty(spec.RequiredBy),
-			"scaledBy": spec.ScaledBy, "resource": spec.Resource},
+			"scaledBy": spec.ScaledBy, "resource": spec.Resource,
+			"policy": wholePolicy(spec.Policy), "overrides": orEmpty(spec.Overrides), "suspend": spec.Suspend, "drift": orNothing(spec.Drift)},
 	})
 	if err != nil {
 		return nil, err
@@ -94,6 +113,27 @@ func orEmpty[T any](list []T) []T {
 		return []T{}
 	}
 	return list
+}
+
+// wholePolicy has all fields of a reference, since a merge patch leaves those that
+// it does not name.
+func wholePolicy(p *v1alpha1.PolicyReference) any {
+	if p == nil {
+		return nil
+	}
+	out := map[string]any{"kind": p.Kind, "name": orNothing(p.Name), "uid": orNothing(p.UID), "why": p.Why, "generation": nil}
+	if p.Generation != 0 {
+		out["generation"] = p.Generation
+	}
+	return out
+}
+
+// orNothing turns "" into null, which clears the field.
+func orNothing[T ~string](value T) any {
+	if value == "" {
+		return nil
+	}
+	return value
 }
 
 // applyCondition sets one condition; the others belong to other controllers.

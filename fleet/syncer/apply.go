@@ -9,6 +9,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet/interpret"
+	"github.com/atoll-dev/atoll/fleet/override"
 )
 
 // task is one object that the member should have.
@@ -30,7 +31,7 @@ func (t *task) left() []string {
 
 // prepare gives the object as the member should have it. live is what it has, for
 // an object whose replicas are handed over to an autoscaler there.
-func (s *Syncer) prepare(t *task, live *unstructured.Unstructured) *unstructured.Unstructured {
+func (s *Syncer) prepare(t *task, live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	share := interpret.Share{Cluster: s.cluster, Replicas: t.share.Replicas, OrdinalStart: t.share.OrdinalStart,
 		Autoscaled: t.binding.Spec.ScaledBy != nil, Live: live, Manager: FieldManager}
 	for _, c := range t.binding.Spec.Clusters {
@@ -41,7 +42,7 @@ func (s *Syncer) prepare(t *task, live *unstructured.Unstructured) *unstructured
 			share.Target[c.Name] = *c.Replicas
 		}
 	}
-	return t.PrepareShare(t.obj, share)
+	return override.Apply(t.PrepareShare(t.obj, share), t.binding.OverridesOf(t.share))
 }
 
 // apply makes the member's object as it should be and reports what it is.
@@ -69,7 +70,10 @@ func (s *Syncer) apply(ctx context.Context, t *task) error {
 	if !report && m.drifted != "" {
 		m.unsettle() // what was only reported is now put right
 	}
-	desired := s.prepare(t, nil)
+	desired, err := s.prepare(t, nil)
+	if err != nil {
+		return err
+	}
 	digest := digestOf(desired.Object)
 	if live != nil && digest == m.applied && digestLive(live, desired, t.left()) == m.settled {
 		return s.reportLive(ctx, t, live)
@@ -110,7 +114,9 @@ func (s *Syncer) write(ctx context.Context, t *task, desired, live *unstructured
 		if now == nil || now.GetUID() != live.GetUID() {
 			return nil, fmt.Errorf("%w: the object was replaced in the cluster", errLater)
 		}
-		desired = s.prepare(t, now)
+		if desired, err = s.prepare(t, now); err != nil {
+			return nil, err
+		}
 		desired.SetResourceVersion(now.GetResourceVersion())
 	}
 	return s.member.apply(ctx, t.Kind, desired, live, false)

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/placement"
+)
+
+// The fleet of the goals.
+const (
+	placedClusters = 1000
+	placedObjects  = 100_000
+)
+
+// benchPlacement measures decisions about a large fleet: pure computing, with as
+// many workers as there are processors.
+func benchPlacement(out io.Writer, scale float64) error {
+	policies, err := placedPolicies()
+	if err != nil {
+		return err
+	}
+	objects := max(1, int(placedObjects*scale))
+	clusters := placedFleet()
+	begin := time.Now()
+	fleet := placement.NewFleet(clusters)
+	previous := decideEach(objects, func(i int) placement.Request {
+		return placement.Request{Object: placedObject(i), Fleet: fleet, Policy: policies[i%len(policies)], Now: begin}
+	})
+	scratch := time.Since(begin)
+
+	one := make([]time.Duration, 0, 1000)
+	for i := range 1000 {
+		at := time.Now()
+		o := placedObject(i % objects)
+		o.Replicas++
+		placement.Decide(placement.Request{Object: o, Fleet: fleet, Policy: policies[i%len(policies)], Previous: previous[i%objects], Now: begin})
+		one = append(one, time.Since(at))
+	}
+	slices.Sort(one)
+
+	lost := clusters[1]
+	lost.Ready, lost.Since = false, begin.Add(-time.Hour)
+	at := time.Now()
+	after := fleet.With(lost)
+	var concerned []int
+	for i, shares := range previous {
+		if slices.ContainsFunc(shares, func(s placement.Share) bool { return s.Cluster == lost.Name }) {
+			concerned = append(concerned, i)
+		}
+	}
+	decideEach(len(concerned), func(n int) placement.Request {
+		i := concerned[n]
+		return placement.Request{Object: placedObject(i), Fleet: after, Policy: policies[i%len(policies)], Previous: previous[i], Now: begin}
+	})
+	gone := time.Since(at)
+
+	drained := clusters[1]
+	drained.Taints = []v1alpha1.Taint{{Key: "drain", Effect: v1alpha1.TaintNoExecute}}
+	at = time.Now()
+	after = fleet.With(drained)
+	decideEach(objects, func(i int) placement.Request {
+		return placement.Request{Object: placedObject(i), Fleet: after, Policy: policies[i%len(policies)], Previous: previous[i], Now: begin}
+	})
+	preview := time.Since(at)
+
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	fmt.Fprintf(out, "%d clusters, %d objects, %d policies, %d workers\n", len(clusters), objects, len(policies), runtime.GOMAXPROCS(0))
+	fmt.Fprintf(out, "everything from scratch      %8.2f s   goal 30 s\n", scratch.Seconds())
+	fmt.Fprintf(out, "one changed object, median   %8.3f ms  goal 5 ms\n", ms(one[len(one)/2]))
+	fmt.Fprintf(out, "one changed object, p99      %8.3f ms\n", ms(one[len(one)*99/100]))
+	fmt.Fprintf(out, "one lost cluster             %8.3f s   goal 3 s (%d objects)\n", gone.Seconds(), len(concerned))
+	fmt.Fprintf(out, "preview of a drain           %8.2f s   goal 10 s\n", preview.Seconds())
+	fmt.Fprintf(out, "heap in use                  %8d MiB\n", memory.HeapInuse>>20)
+	return nil
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+func decideEach(n int, request func(int) placement.Request) [][]placement.Share {
+	out := make([][]placement.Share, n)
+	workers := runtime.GOMAXPROCS(0)
+	var done sync.WaitGroup
+	for w := range workers {
+		done.Go(func() {
+			for i := w; i < n; i += workers {
+				out[i] = placement.Decide(request(i)).Shares()
+			}
+		})
+	}
+	done.Wait()
+	return out
+}
+
+func placedFleet() []placement.Cluster {
+	out := make([]placement.Cluster, placedClusters)
+	joined := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for i := range out {
+		out[i] = placement.Cluster{Name: fmt.Sprintf("cluster-%04d", i), Joined: joined.Add(time.Duration(i) * time.Second), Ready: true, Confirmed: true,
+			Since: joined, EvictAfter: 5 * time.Minute, Allocatable: &placement.Amount{CPU: 64000, Memory: 256 << 30, Pods: 1000},
+			Labels: map[string]string{"tier": []string{"gold", "iron"}[i%2], v1alpha1.TopologyRegion: fmt.Sprint("region-", i%20), v1alpha1.TopologyZone: fmt.Sprint("zone-", i%60)}}
+	}
+	return out
+}
+
+func placedObject(i int) placement.Object {
+	return placement.Object{Key: fmt.Sprint("shop-", i%1000, "/app-", i), Mode: v1alpha1.ModeDivided, Divisible: true, Replicas: int32(3 + i%8),
+		Needs: placement.Amount{CPU: 100, Memory: 1 << 28, Pods: 1}}
+}
+
+// placedPolicies are of the kinds that people have; objects take turns.
+func placedPolicies() ([]*placement.Policy, error) {
+	three, five := int32(3), int32(5)
+	tier := func(name string) v1alpha1.ClusterSelector {
+		return v1alpha1.ClusterSelector{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": name}}}
+	}
+	gold, iron := tier("gold"), tier("iron")
+	var out []*placement.Policy
+	for _, spec := range []v1alpha1.PlacementSpec{
+		{Mode: v1alpha1.ModeSingle, Clusters: &gold},
+		{ClusterCount: &v1alpha1.CountRange{Max: &three}, Spread: []v1alpha1.SpreadConstraint{{TopologyKey: "region", MinGroups: &three, MaxGroups: &three}}},
+		{ClusterCount: &v1alpha1.CountRange{Max: &five}, Affinity: []v1alpha1.ClusterPreference{{Weight: 50, Clusters: iron}},
+			Division: &v1alpha1.ReplicaDivision{By: v1alpha1.DivideWeighted, Weights: []v1alpha1.ClusterWeight{{Clusters: iron, Weight: 3}, {Clusters: gold, Weight: 1}}}},
+		{Clusters: &v1alpha1.ClusterSelector{Names: []string{"cluster-0001", "cluster-0500", "cluster-0999"}}},
+	} {
+		p, err := placement.Compile(&spec)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}

@@ -1,0 +1,208 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/placement"
+	"github.com/atoll-dev/atoll/fleet/scheduler"
+)
+
+func newExplainCommand() *cobra.Command {
+	var (
+		atoll     target
+		namespace string
+		output    string
+	)
+	cmd := &cobra.Command{
+		Use:   "explain KIND/NAME",
+		Short: "Say why an object runs where it does",
+		Long: `Say why an object runs where it does, and why not elsewhere.
+
+Each cluster gets a verdict with a reason, from the code that places objects. Also
+shown are the policy that decides and those that select the object and do not.`,
+		Example: `  atoll explain deployment/web -n shop
+  atoll explain rollout.argoproj.io/web -n shop -o yaml`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := checkFormat(output, "table", "json", "yaml"); err != nil {
+				return err
+			}
+			f, err := newFleetReader(&atoll)
+			if err != nil {
+				return err
+			}
+			e, err := f.explain(cmd.Context(), args[0], namespace)
+			if err != nil {
+				return err
+			}
+			if output != "table" {
+				return printStructured(cmd.OutOrStdout(), output, e)
+			}
+			return e.print(cmd.OutOrStdout())
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVarP(&namespace, "namespace", "n", metav1.NamespaceDefault, "Namespace of the object.")
+	flags.StringVarP(&output, "output", "o", "table", outputFlag("table", "json", "yaml"))
+	atoll.addFlags(flags)
+	return cmd
+}
+
+// explanation is what `atoll explain` says.
+type explanation struct {
+	Kind      string                   `json:"kind"`
+	Namespace string                   `json:"namespace,omitempty"`
+	Name      string                   `json:"name"`
+	Policy    v1alpha1.PolicyReference `json:"policy"`
+	// Passed are the policies that select the object and do not decide.
+	Passed    []passedPolicy `json:"passed,omitempty"`
+	Scheduled bool           `json:"scheduled"`
+	Reason    string         `json:"reason"`
+	Message   string         `json:"message"`
+	Clusters  []verdict      `json:"clusters"`
+	// Pending: the scheduler has not written this decision down yet.
+	Pending    bool                `json:"pending,omitempty"`
+	RequiredBy []v1alpha1.Requirer `json:"requiredBy,omitempty"`
+}
+
+type passedPolicy struct {
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+	Why  string `json:"why"`
+}
+
+type verdict struct {
+	Cluster  string `json:"cluster"`
+	Chosen   bool   `json:"chosen"`
+	Replicas *int32 `json:"replicas,omitempty"`
+	Reason   string `json:"reason"`
+	Message  string `json:"message"`
+}
+
+func (f *fleetReader) explain(ctx context.Context, what, namespace string) (*explanation, error) {
+	gvr, gvk, namespaced, name, err := f.resolve(what)
+	if err != nil {
+		return nil, err
+	}
+	if !namespaced {
+		namespace = ""
+	}
+	obj, err := f.dynamic.Resource(gvr).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("read %s %s: %w", gvk.Kind, name, err)
+	}
+	s, err := scheduler.Load(ctx, f.dynamic, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	return explainObject(s, gvk, obj)
+}
+
+func explainObject(s *scheduler.Snapshot, gvk schema.GroupVersionKind, obj *unstructured.Unstructured) (*explanation, error) {
+	e := &explanation{Kind: gvk.Kind, Namespace: obj.GetNamespace(), Name: obj.GetName()}
+	if why := s.StaysHome(obj); why != "" {
+		e.Scheduled, e.Reason, e.Message = true, "StaysHome", why
+		return e, nil
+	}
+	k, known := s.Kind(gvk.GroupKind())
+	if !known {
+		return nil, fmt.Errorf("objects of kind %s do not go to clusters: no cluster's type was negotiated and published for it (see `kubectl get negotiatedapiresources`)", gvk.GroupKind())
+	}
+	b := s.Binding(k, obj.GetNamespace(), obj.GetName())
+	w := s.World()
+	if choice := w.Choose(k, obj); !k.Placed && !choice.Explicit {
+		return explainFollower(e, b), nil
+	}
+	a := w.Answer(k, obj, b)
+	e.Policy = a.Choice.Reference
+	e.Scheduled, e.Reason, e.Message = a.Condition.Status == metav1.ConditionTrue, a.Condition.Reason, a.Condition.Message
+	for _, p := range w.Passed(k, obj) {
+		e.Passed = append(e.Passed, passedPolicy{p.Reference.Kind, p.Reference.Name, p.Why})
+	}
+	if b != nil {
+		e.RequiredBy = b.Spec.RequiredBy
+	}
+	if a.Choice.Err != nil {
+		for _, c := range a.Shares {
+			e.Clusters = append(e.Clusters, verdict{c.Name, true, c.Replicas, c.Reason, c.Message})
+		}
+		return e, nil
+	}
+	e.Pending = len(scheduler.MovesOf(scheduler.Placed{Kind: k, Object: obj}, b, a)) > 0
+	_, verdicts := placement.Explain(a.Request)
+	for _, v := range verdicts {
+		out := verdict{Cluster: v.Cluster, Chosen: v.Chosen, Reason: v.Reason, Message: v.Message}
+		if v.Chosen && v.Counted {
+			out.Replicas = &v.Replicas
+		}
+		e.Clusters = append(e.Clusters, out)
+	}
+	return e, nil
+}
+
+// explainFollower says of an object that goes where it is needed what its binding
+// says.
+func explainFollower(e *explanation, b *v1alpha1.ResourceBinding) *explanation {
+	e.Policy = v1alpha1.PolicyReference{Kind: v1alpha1.PolicyDefault, Why: "it goes where it is needed"}
+	if b == nil {
+		e.Scheduled, e.Reason, e.Message = true, "NotRequired", "nothing that runs in a cluster needs it"
+		return e
+	}
+	e.Scheduled, e.Reason, e.Message, e.RequiredBy = true, scheduler.ReasonRequired, "follows what needs it", b.Spec.RequiredBy
+	for _, c := range b.Spec.Clusters {
+		e.Clusters = append(e.Clusters, verdict{c.Name, true, c.Replicas, c.Reason, c.Message})
+	}
+	return e
+}
+
+func (e *explanation) print(out io.Writer) error {
+	name := e.Name
+	if e.Namespace != "" {
+		name = e.Namespace + "/" + name
+	}
+	state := "scheduled"
+	if !e.Scheduled {
+		state = "not as wanted"
+	}
+	fmt.Fprintf(out, "%s %s: %s (%s): %s\n", e.Kind, name, state, e.Reason, e.Message)
+	if e.Pending {
+		fmt.Fprintln(out, "This is about to change: the clusters have another decision yet.")
+	}
+	if e.Policy.Kind != "" {
+		fmt.Fprintf(out, "Policy: %s: %s\n", strings.TrimSpace(e.Policy.Kind+" "+e.Policy.Name), e.Policy.Why)
+	}
+	for _, p := range e.Passed {
+		fmt.Fprintf(out, "  not by %s %s: %s\n", p.Kind, p.Name, p.Why)
+	}
+	for _, r := range e.RequiredBy {
+		fmt.Fprintf(out, "Needed by: %s %s\n", r.Kind, r.Name)
+	}
+	if len(e.Clusters) == 0 {
+		return nil
+	}
+	fmt.Fprintln(out)
+	table := newTable(out)
+	fmt.Fprintln(table, "CLUSTER\tCHOSEN\tREPLICAS\tREASON\tWHY")
+	for _, c := range e.Clusters {
+		chosen, replicas := "no", "-"
+		if c.Chosen {
+			chosen = "yes"
+		}
+		if c.Replicas != nil {
+			replicas = fmt.Sprint(*c.Replicas)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", c.Cluster, chosen, replicas, c.Reason, c.Message)
+	}
+	return table.Flush()
+}

@@ -1,0 +1,327 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/scheduler"
+)
+
+// preview is what the commands below it share.
+type preview struct {
+	atoll    target
+	output   string
+	detailed bool
+}
+
+// errMoves makes the program exit with 2 where that is asked for.
+var errMoves = errors.New("something would move")
+
+func newPreviewCommand() *cobra.Command {
+	p := &preview{}
+	var file, namespace string
+	cmd := &cobra.Command{
+		Use:   "preview -f FILE",
+		Short: "Say what would move, before anything does",
+		Long: `Say what would move in the fleet if something changed, before anything does.
+
+The answer is that of the code that places objects, from what Atoll holds now:
+policies, clusters, what they serve, what they have room for, and overrides.`,
+		Example: `  atoll preview -f app.yaml -n shop
+  atoll preview drain east
+  atoll preview join south --labels topology.kubernetes.io/region=eu
+  atoll preview policy -f placement.yaml`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if file == "" {
+				return cmd.Help()
+			}
+			return p.run(cmd, func(ctx context.Context, f *fleetReader, s *scheduler.Snapshot) ([]scheduler.Move, error) {
+				objects, err := readObjects(file, cmd.InOrStdin())
+				if err != nil {
+					return nil, err
+				}
+				return f.previewObjects(ctx, s, objects, namespace)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVarP(&file, "filename", "f", "", "File with objects that would be applied; - is standard input.")
+	flags.StringVarP(&namespace, "namespace", "n", metav1.NamespaceDefault, "Namespace of objects that do not say theirs.")
+	p.addFlags(flags)
+	cmd.AddCommand(p.drain(), p.join(), p.policy())
+	return cmd
+}
+
+func (p *preview) addFlags(flags *pflag.FlagSet) {
+	flags.StringVarP(&p.output, "output", "o", "table", outputFlag("table", "json", "yaml"))
+	flags.BoolVar(&p.detailed, "detailed-exitcode", false, "Exit with 2 if something would move, and with 0 if nothing would.")
+	p.atoll.addFlags(flags)
+}
+
+// run loads what there is, asks, and prints the answer.
+func (p *preview) run(cmd *cobra.Command, ask func(context.Context, *fleetReader, *scheduler.Snapshot) ([]scheduler.Move, error)) error {
+	if err := checkFormat(p.output, "table", "json", "yaml"); err != nil {
+		return err
+	}
+	f, err := newFleetReader(&p.atoll)
+	if err != nil {
+		return err
+	}
+	s, err := scheduler.Load(cmd.Context(), f.dynamic, time.Now())
+	if err != nil {
+		return err
+	}
+	moves, err := ask(cmd.Context(), f, s)
+	if err != nil {
+		return err
+	}
+	if err := printMoves(cmd.OutOrStdout(), p.output, moves); err != nil {
+		return err
+	}
+	if p.detailed && len(moves) > 0 {
+		return errMoves
+	}
+	return nil
+}
+
+func printMoves(out io.Writer, format string, moves []scheduler.Move) error {
+	if format != "table" {
+		if moves == nil {
+			moves = []scheduler.Move{}
+		}
+		return printStructured(out, format, map[string]any{"moves": moves})
+	}
+	if len(moves) == 0 {
+		fmt.Fprintln(out, "Nothing would move.")
+		return nil
+	}
+	table := newTable(out)
+	fmt.Fprintln(table, "OBJECT\tCLUSTER\tBEFORE\tAFTER\tWHY")
+	for _, m := range moves {
+		name := m.Name
+		if m.Namespace != "" {
+			name = m.Namespace + "/" + name
+		}
+		cluster := m.Cluster
+		if cluster == "" {
+			cluster = "-"
+		}
+		fmt.Fprintf(table, "%s %s\t%s\t%s\t%s\t%s\n", m.Kind, name, cluster, m.Before, m.After, m.Why)
+	}
+	return table.Flush()
+}
+
+func (p *preview) drain() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "drain CLUSTER",
+		Short: "Say what would move if a cluster were drained",
+		Long: `Say what would move if a cluster were drained: if it had a taint NoExecute, which
+keeps new work away and moves what others can take. Objects whose policy tolerates
+all taints stay.`,
+		Args: oneName("cluster"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.run(cmd, func(_ context.Context, _ *fleetReader, s *scheduler.Snapshot) ([]scheduler.Move, error) {
+				return previewDrain(s, args[0])
+			})
+		},
+	}
+	p.addFlags(cmd.Flags())
+	return cmd
+}
+
+// drainTaint is what a drain would put on a cluster.
+const drainTaint = v1alpha1.Group + "/drain"
+
+func previewDrain(s *scheduler.Snapshot, name string) ([]scheduler.Move, error) {
+	i := slices.IndexFunc(s.Clusters, func(c *v1alpha1.Cluster) bool { return c.Name == name })
+	if i < 0 {
+		return nil, noCluster(s, name)
+	}
+	drained := s.Clusters[i].DeepCopy()
+	drained.Spec.Taints = append(drained.Spec.Taints, v1alpha1.Taint{Key: drainTaint, Effect: v1alpha1.TaintNoExecute})
+	s.Clusters[i] = drained
+	return s.Moves(s.World()), nil
+}
+
+func noCluster(s *scheduler.Snapshot, name string) error {
+	return present{clusters: s.Clusters}.noSuchCluster(name)
+}
+
+func (p *preview) join() *cobra.Command {
+	var (
+		labels map[string]string
+		cpu    string
+	)
+	cmd := &cobra.Command{
+		Use:     "join CLUSTER",
+		Short:   "Say what would move if a cluster joined",
+		Example: `  atoll preview join south --labels topology.kubernetes.io/region=eu --cpu 64`,
+		Args:    oneName("cluster"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.run(cmd, func(_ context.Context, _ *fleetReader, s *scheduler.Snapshot) ([]scheduler.Move, error) {
+				return previewJoin(s, args[0], labels, cpu)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringToStringVar(&labels, "labels", nil, "Labels that the Cluster would have.")
+	flags.StringVar(&cpu, "cpu", "", "Processors that it would have, for policies that go by size.")
+	p.addFlags(flags)
+	return cmd
+}
+
+func previewJoin(s *scheduler.Snapshot, name string, labels map[string]string, cpu string) ([]scheduler.Move, error) {
+	if slices.ContainsFunc(s.Clusters, func(c *v1alpha1.Cluster) bool { return c.Name == name }) {
+		return nil, fmt.Errorf("cluster %s has joined already", name)
+	}
+	joined := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, CreationTimestamp: metav1.NewTime(s.At)}}
+	joined.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ClusterReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonClusterReady,
+		LastTransitionTime: metav1.NewTime(s.At)}}
+	if cpu != "" {
+		q, err := resource.ParseQuantity(cpu)
+		if err != nil {
+			return nil, fmt.Errorf("--cpu %s: %w", cpu, err)
+		}
+		joined.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: q}
+	}
+	s.Clusters = append(s.Clusters, joined)
+	return s.Moves(s.World()), nil
+}
+
+func (p *preview) policy() *cobra.Command {
+	var file, namespace string
+	cmd := &cobra.Command{
+		Use:   "policy -f FILE",
+		Short: "Say what would move if policies were applied",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return p.run(cmd, func(ctx context.Context, f *fleetReader, s *scheduler.Snapshot) ([]scheduler.Move, error) {
+				objects, err := readObjects(file, cmd.InOrStdin())
+				if err != nil {
+					return nil, err
+				}
+				for _, o := range objects {
+					if o.GroupVersionKind().Group != v1alpha1.Group {
+						return nil, fmt.Errorf("%s %s is not a policy: use `atoll preview -f` for files with other objects", o.GetKind(), o.GetName())
+					}
+				}
+				return f.previewObjects(ctx, s, objects, namespace)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVarP(&file, "filename", "f", "", "File with Placements and ClusterPlacements; - is standard input.")
+	flags.StringVarP(&namespace, "namespace", "n", metav1.NamespaceDefault, "Namespace of Placements that do not say theirs.")
+	_ = cmd.MarkFlagRequired("filename") // which fails only if there is no such flag
+	p.addFlags(flags)
+	return cmd
+}
+
+// previewObjects says what would move if objects were applied: policies, clusters'
+// settings, namespaces, and what is placed. Atoll itself completes and validates
+// them, without keeping anything.
+func (f *fleetReader) previewObjects(ctx context.Context, s *scheduler.Snapshot, objects []*unstructured.Unstructured, namespace string) ([]scheduler.Move, error) {
+	made := map[string]bool{}
+	for _, o := range objects {
+		if o.GetKind() == "Namespace" {
+			made[o.GetName()] = true
+			s.Namespaces[o.GetName()] = o.GetLabels()
+		}
+	}
+	for _, o := range objects {
+		whole, err := f.asApplied(ctx, o, namespace, made)
+		if err != nil {
+			return nil, err
+		}
+		if err := put(s, whole); err != nil {
+			return nil, err
+		}
+	}
+	return s.Moves(s.World()), nil
+}
+
+// asApplied gives an object as it would be after an apply. In a namespace that the
+// same file makes nothing can be tried yet: there it is as written.
+func (f *fleetReader) asApplied(ctx context.Context, o *unstructured.Unstructured, namespace string, made map[string]bool) (*unstructured.Unstructured, error) {
+	gvk := o.GroupVersionKind()
+	mapping, err := f.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", gvk.Kind, o.GetName(), err)
+	}
+	if mapping.Scope.Name() == meta.RESTScopeNameNamespace && o.GetNamespace() == "" {
+		o.SetNamespace(namespace)
+	}
+	out, err := f.dynamic.Resource(mapping.Resource).Namespace(o.GetNamespace()).Apply(ctx, o.GetName(), o,
+		metav1.ApplyOptions{FieldManager: "atoll-preview", Force: true, DryRun: []string{metav1.DryRunAll}})
+	if apierrors.IsNotFound(err) && made[o.GetNamespace()] {
+		return o, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s %s would be refused: %w", gvk.Kind, o.GetName(), err)
+	}
+	return out, nil
+}
+
+// put makes an object part of a snapshot.
+func put(s *scheduler.Snapshot, o *unstructured.Unstructured) error {
+	switch gvk := o.GroupVersionKind(); {
+	case gvk.Group == v1alpha1.Group && gvk.Kind == "Placement":
+		return replace(o, &s.Placements)
+	case gvk.Group == v1alpha1.Group && gvk.Kind == "ClusterPlacement":
+		return replace(o, &s.ClusterPlacements)
+	case gvk.Group == v1alpha1.Group && gvk.Kind == "Cluster":
+		return replace(o, &s.Clusters)
+	default:
+		k, known := s.Kind(gvk.GroupKind())
+		if !known || !k.Placed || s.StaysHome(o) != "" {
+			return nil
+		}
+		p := scheduler.Placed{Kind: k, Object: o}
+		i := slices.IndexFunc(s.Placed, func(q scheduler.Placed) bool { return q.Key() == p.Key() })
+		if i >= 0 {
+			s.Placed[i] = p
+			return nil
+		}
+		s.Placed = append(s.Placed, p)
+		return nil
+	}
+}
+
+// replace puts an object into a list, in place of the one of its name. An object
+// that does not exist yet is younger than all others, and one that would change is
+// of another generation than what is known of it.
+func replace[T any, P interface {
+	*T
+	metav1.Object
+}](o *unstructured.Unstructured, list *[]P) error {
+	item := P(new(T))
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, item); err != nil {
+		return fmt.Errorf("read %s %s: %w", o.GetKind(), o.GetName(), err)
+	}
+	i := slices.IndexFunc(*list, func(q P) bool { return q.GetName() == item.GetName() && q.GetNamespace() == item.GetNamespace() })
+	if i >= 0 {
+		(*list)[i] = item
+		return nil
+	}
+	*list = append(*list, item)
+	return nil
+}

@@ -1,0 +1,160 @@
+package placement
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+// Amount is how much of what clusters have: processors in thousandths, bytes of
+// memory, pods.
+type Amount struct{ CPU, Memory, Pods int64 }
+
+// unbounded is more than any cluster has, and can be multiplied and added to.
+const unbounded = math.MaxInt64 / 4
+
+// Plus adds n times other.
+func (a Amount) Plus(other Amount, n int64) Amount {
+	return Amount{a.CPU + n*other.CPU, a.Memory + n*other.Memory, a.Pods + n*other.Pods}
+}
+
+// Fits tells how often an amount has room in this one.
+func (a Amount) Fits(need Amount) int64 {
+	times := int64(unbounded)
+	for _, pair := range [][2]int64{{a.CPU, need.CPU}, {a.Memory, need.Memory}, {a.Pods, need.Pods}} {
+		if pair[1] > 0 {
+			times = min(times, max(0, pair[0])/pair[1])
+		}
+	}
+	return times
+}
+
+// AmountOf reads a list of resources. What it does not name is zero.
+func AmountOf(list corev1.ResourceList) Amount {
+	return Amount{CPU: list.Cpu().MilliValue(), Memory: list.Memory().Value(), Pods: list.Pods().Value()}
+}
+
+// PodNeeds is what a pod requests: of its containers together, or of the largest
+// of those that initialize it, whichever is more.
+func PodNeeds(spec map[string]any) Amount {
+	total := Amount{Pods: 1}
+	containers, _ := spec["containers"].([]any)
+	for _, c := range containers {
+		total = total.Plus(containerNeeds(c), 1)
+	}
+	initial, _ := spec["initContainers"].([]any)
+	for _, c := range initial {
+		need := containerNeeds(c)
+		total.CPU, total.Memory = max(total.CPU, need.CPU), max(total.Memory, need.Memory)
+	}
+	return total
+}
+
+func containerNeeds(container any) Amount {
+	read := func(field, name string) (resource.Quantity, bool) {
+		m, _ := container.(map[string]any)
+		resources, _ := m["resources"].(map[string]any)
+		list, _ := resources[field].(map[string]any)
+		if list[name] == nil {
+			return resource.Quantity{}, false
+		}
+		q, err := resource.ParseQuantity(fmt.Sprint(list[name]))
+		return q, err == nil
+	}
+	get := func(name string) resource.Quantity {
+		if q, ok := read("requests", name); ok {
+			return q
+		}
+		q, _ := read("limits", name) // what requests are where there are none
+		return q
+	}
+	cpu, memory := get("cpu"), get("memory")
+	return Amount{CPU: cpu.MilliValue(), Memory: memory.Value()}
+}
+
+// bounds gives what the fleet may put into a cluster in all, and whether there is
+// any bound.
+func bounds(limits *v1alpha1.ClusterLimits, allocatable *Amount) (Amount, bool) {
+	all := Amount{unbounded, unbounded, unbounded}
+	if limits == nil {
+		return all, false
+	}
+	if p := limits.PercentOfAllocatable; p != nil && allocatable != nil {
+		all = Amount{part(allocatable.CPU, *p), part(allocatable.Memory, *p), part(allocatable.Pods, *p)}
+	}
+	if limits.CPU != nil {
+		all.CPU = min(all.CPU, limits.CPU.MilliValue())
+	}
+	if limits.Memory != nil {
+		all.Memory = min(all.Memory, limits.Memory.Value())
+	}
+	if limits.Pods != nil {
+		all.Pods = min(all.Pods, *limits.Pods)
+	}
+	return all, all != Amount{unbounded, unbounded, unbounded}
+}
+
+func part(of int64, percent int32) int64 { return of/100*int64(percent) + of%100*int64(percent)/100 }
+
+// Ledger says what the fleet has put where. It is not safe for concurrent use:
+// who decides and enters decisions of several objects does one after the other,
+// or two could take the same room.
+type Ledger struct {
+	used    map[string]Amount
+	entries map[string][]entry
+}
+
+type entry struct {
+	cluster string
+	amount  Amount
+}
+
+// NewLedger gives an empty one.
+func NewLedger() *Ledger {
+	return &Ledger{used: map[string]Amount{}, entries: map[string][]entry{}}
+}
+
+// Enter replaces what is known of one object: what a replica needs, how many it
+// has in all, and where.
+func (l *Ledger) Enter(o Object, shares []Share) {
+	for _, e := range l.entries[o.Key] {
+		l.used[e.cluster] = l.used[e.cluster].Plus(e.amount, -1)
+	}
+	if len(shares) == 0 {
+		delete(l.entries, o.Key)
+		return
+	}
+	entries := make([]entry, 0, len(shares))
+	for _, s := range shares {
+		e := entry{s.Cluster, Amount{}.Plus(o.Needs, int64(o.times(s)))}
+		l.used[s.Cluster] = l.used[s.Cluster].Plus(e.amount, 1)
+		entries = append(entries, e)
+	}
+	l.entries[o.Key] = entries
+}
+
+// times is how often a cluster with a share needs what the object needs.
+func (o Object) times(s Share) int32 {
+	switch {
+	case !s.Whole:
+		return s.Replicas
+	case o.Divisible:
+		return o.Replicas
+	}
+	return 1
+}
+
+// Used is what is put into a cluster, without one object.
+func (l *Ledger) Used(cluster, without string) Amount {
+	used := l.used[cluster]
+	i := slices.IndexFunc(l.entries[without], func(e entry) bool { return e.cluster == cluster })
+	if i >= 0 {
+		used = used.Plus(l.entries[without][i].amount, -1)
+	}
+	return used
+}

@@ -1,0 +1,343 @@
+package placement
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// attempt chooses clusters: those who have the object, without those who should
+// give it up unless they stay; and of the others as many as the policy wants.
+func (d *deciding) attempt(fresh []member, stay, avoid bool) outcome {
+	kept := d.keeping(stay)
+	members := append(make([]member, 0, len(kept)+len(fresh)), kept...)
+	for _, m := range fresh {
+		if avoid && d.view.seats[m.at].avoided {
+			d.marks[m.at] = markAvoided
+			continue
+		}
+		members = append(members, m)
+	}
+	if len(members) == 0 && len(fresh) > 0 {
+		return outcome{problem: "all clusters are to be avoided", unplaced: noLimit}
+	}
+	problem := ""
+	for j := range d.policy.spread {
+		if members, problem = d.inGroups(j, members); problem != "" {
+			return outcome{problem: problem, unplaced: noLimit}
+		}
+	}
+	if members, problem = d.count(members); problem != "" {
+		return outcome{problem: problem, unplaced: noLimit}
+	}
+	o := d.share(members)
+	if lost := len(d.holders) - holding(o.members); lost > d.goneHolders() && !slices.ContainsFunc(o.members, func(m member) bool { return !m.capped }) {
+		return outcome{problem: "no other cluster can take over", unplaced: noLimit}
+	}
+	return o
+}
+
+func holding(members []member) (n int) {
+	for _, m := range members {
+		if m.had {
+			n++
+		}
+	}
+	return n
+}
+
+func (d *deciding) goneHolders() (n int) {
+	for _, h := range d.holders {
+		if h.gone {
+			n++
+		}
+	}
+	return n
+}
+
+// mayGo tells whether a decision may take a member out: it does not have the
+// object, or its state is known.
+func (d *deciding) mayGo(m member) bool {
+	return !m.had || d.holders[d.holds[m.at]-1].known
+}
+
+// groupInfo is what speaks for a group.
+type groupInfo struct {
+	id          int32
+	fixed       bool // something there cannot go
+	held, fresh int
+	weight      int32
+	score       uint64
+}
+
+// inGroups keeps to a constraint: enough groups, and not too many. Groups that
+// have the object come first, then preferred ones, then by the object's key.
+func (d *deciding) inGroups(j int, members []member) ([]member, string) {
+	c, groupOf, names := &d.policy.spread[j], d.view.groups[j], d.view.names[j]
+	groups := make([]groupInfo, len(names))
+	for i := range groups {
+		groups[i] = groupInfo{id: int32(i), weight: math.MinInt32}
+	}
+	for _, m := range members {
+		if id := groupOf[m.at]; id >= 0 {
+			g := &groups[id]
+			g.weight = max(g.weight, m.weight)
+			if m.had {
+				g.held++
+				g.fixed = g.fixed || !d.mayGo(m)
+			} else {
+				g.fresh++
+			}
+		}
+	}
+	groups = slices.DeleteFunc(groups, func(g groupInfo) bool { return g.held+g.fresh == 0 })
+	if len(groups) < c.least {
+		return nil, fmt.Sprintf("the policy spreads over at least %d values of %s, and %s", c.least, c.key, canTake(len(groups)))
+	}
+	if len(groups) <= c.most {
+		return members, ""
+	}
+	key := hash(d.r.Object.Key)
+	for i := range groups {
+		groups[i].score = mix(key ^ hash(names[groups[i].id]))
+	}
+	slices.SortFunc(groups, func(a, b groupInfo) int {
+		return cmp.Or(compareBool(b.fixed, a.fixed), compareBool(b.held > 0, a.held > 0), cmp.Compare(b.held, a.held),
+			cmp.Compare(b.weight, a.weight), cmp.Compare(b.score, a.score))
+	})
+	allowed := make([]bool, len(names))
+	for _, g := range groups[:c.most] {
+		allowed[g.id] = true
+	}
+	return slices.DeleteFunc(members, func(m member) bool {
+		id := groupOf[m.at]
+		if id >= 0 && allowed[id] || !d.mayGo(m) || id < 0 && m.had {
+			return false
+		}
+		d.marks[m.at] = markOtherGroups
+		return true
+	}), ""
+}
+
+func canTake(n int) string {
+	if n == 0 {
+		return "none has a cluster that can take the object"
+	}
+	return fmt.Sprintf("only %d have a cluster that can take the object", n)
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+// count keeps to the number of clusters that are wanted.
+func (d *deciding) count(members []member) ([]member, string) {
+	held := holding(members)
+	kept, fresh := members[:held:held], members[held:]
+	if held > d.most {
+		kept = d.surplus(kept)
+	}
+	picked := d.pick(kept, fresh, d.most-len(kept))
+	out := append(kept, picked...)
+	if len(out) < d.policy.least {
+		return nil, fmt.Sprintf("the policy wants at least %d clusters, and %d can take the object", d.policy.least, len(kept)+len(fresh))
+	}
+	for j, c := range d.policy.spread {
+		if n := d.groupsOf(j, out); n < c.least {
+			return nil, fmt.Sprintf("the policy spreads over at least %d values of %s, and with at most %d clusters that is not possible", c.least, c.key, d.most)
+		}
+	}
+	return out, ""
+}
+
+func (d *deciding) groupsOf(j int, members []member) (n int) {
+	seen := make([]bool, len(d.view.names[j]))
+	for _, m := range members {
+		if id := d.view.groups[j][m.at]; id >= 0 && !seen[id] {
+			seen[id] = true
+			n++
+		}
+	}
+	return n
+}
+
+// surplus takes the object out of the clusters that are too many. Those stay of
+// which not enough is known, then those that are well, then those that have most;
+// and one that is well, if there is one, however many are not known.
+func (d *deciding) surplus(kept []member) []member {
+	order := slices.Clone(kept)
+	slices.SortStableFunc(order, func(a, b member) int {
+		return cmp.Or(compareBool(d.mayGo(a), d.mayGo(b)), compareBool(a.capped, b.capped), cmp.Compare(b.prev, a.prev),
+			cmp.Compare(b.weight, a.weight), cmp.Compare(a.at, b.at))
+	})
+	unknown := 0
+	for unknown < len(order) && !d.mayGo(order[unknown]) {
+		unknown++
+	}
+	stay := min(len(order), max(d.most, unknown+1))
+	if !slices.ContainsFunc(order[:stay], func(m member) bool { return !m.capped }) {
+		return kept // nobody who is well would have it
+	}
+	for _, m := range order[stay:] {
+		d.marks[m.at] = markEnough
+	}
+	return order[:stay:stay]
+}
+
+// pick gives the clusters that get the object anew: preferred ones first, then by
+// the object's key, so that objects spread by what clusters have. With groups they
+// are taken in turn.
+func (d *deciding) pick(kept, fresh []member, room int) []member {
+	skew := 0
+	if d.mode != divided && len(d.policy.spread) > 0 {
+		skew = int(d.policy.spread[0].skew)
+	}
+	if room >= len(fresh) && skew == 0 {
+		return fresh
+	}
+	if room <= 0 {
+		d.markAll(fresh, markEnough)
+		return nil
+	}
+	if room == 1 && len(d.policy.spread) == 0 { // most often, and no need to sort
+		return d.pickOne(fresh)
+	}
+	ranked := d.rank(fresh)
+	if len(d.policy.spread) == 0 {
+		d.markAll(ranked[room:], markEnough)
+		return ranked[:room]
+	}
+	return d.inTurn(kept, ranked, room, skew)
+}
+
+func (d *deciding) markAll(members []member, m mark) {
+	for _, x := range members {
+		d.marks[x.at] = m
+	}
+}
+
+// inTurn takes from the group that has fewest, again and again.
+func (d *deciding) inTurn(kept, ranked []member, room, skew int) []member {
+	groupOf := d.view.groups[0]
+	queues, counts := make([][]member, len(d.view.names[0])), make([]int, len(d.view.names[0]))
+	for _, m := range kept {
+		if id := groupOf[m.at]; id >= 0 {
+			counts[id]++
+		}
+	}
+	var order []int32 // groups, those of the best clusters first
+	for _, m := range ranked {
+		id := groupOf[m.at]
+		if len(queues[id]) == 0 {
+			order = append(order, id)
+		}
+		queues[id] = append(queues[id], m)
+	}
+	used := slices.Clone(order)
+	for id, n := range counts {
+		if n > 0 && !slices.Contains(used, int32(id)) {
+			used = append(used, int32(id))
+		}
+	}
+	var out []member
+	for len(out) < room {
+		best := int32(-1)
+		for _, id := range order {
+			if len(queues[id]) > 0 && (best < 0 || counts[id] < counts[best]) {
+				best = id
+			}
+		}
+		if best < 0 {
+			return out
+		}
+		least := counts[best]
+		for _, id := range used {
+			least = min(least, counts[id])
+		}
+		if skew > 0 && counts[best]+1-least > skew {
+			break
+		}
+		out = append(out, queues[best][0])
+		queues[best] = queues[best][1:]
+		counts[best]++
+	}
+	left := markEnough
+	if len(out) < room {
+		left = markSkew
+	}
+	for _, queue := range queues {
+		d.markAll(queue, left)
+	}
+	return out
+}
+
+// scored is a cluster with its rank for an object.
+type scored struct {
+	*member
+	avoided bool
+	score   float64
+}
+
+// scored ranks clusters. Of those that are equally preferred, each is first for a
+// part of all objects that is in proportion to its size (weighted rendezvous
+// hashing): a cluster that comes or goes changes nothing between others.
+func (d *deciding) scored(m *member, key uint64) scored {
+	// A number between 0 and 1, neither of which it reaches.
+	u := (float64(mix(key^d.fleet.hashes[m.at])>>11) + 0.5) / (1 << 53)
+	return scored{m, d.view.seats[m.at].avoided, -d.size(m.at) / math.Log(u)}
+}
+
+func (s scored) before(o scored) int {
+	switch {
+	case s.avoided != o.avoided:
+		return compareBool(s.avoided, o.avoided)
+	case s.weight != o.weight:
+		return cmp.Compare(o.weight, s.weight)
+	case s.score != o.score:
+		return cmp.Compare(o.score, s.score)
+	}
+	return cmp.Compare(s.at, o.at)
+}
+
+func (d *deciding) pickOne(fresh []member) []member {
+	key := hash(d.r.Object.Key)
+	best := d.scored(&fresh[0], key)
+	for i := range fresh[1:] {
+		if s := d.scored(&fresh[i+1], key); s.before(best) < 0 {
+			best = s
+		}
+	}
+	d.markAll(fresh, markEnough)
+	d.marks[best.at] = unmarked
+	return []member{*best.member}
+}
+
+// rank orders clusters for an object.
+func (d *deciding) rank(fresh []member) []member {
+	list := make([]scored, len(fresh))
+	key := hash(d.r.Object.Key)
+	for i := range fresh {
+		list[i] = d.scored(&fresh[i], key)
+	}
+	slices.SortFunc(list, scored.before)
+	out := make([]member, len(list))
+	for i := range list {
+		out[i] = *list[i].member
+	}
+	return out
+}
+
+// size is how many processors a cluster has; where that is not known, a few.
+func (d *deciding) size(at int32) float64 {
+	if a := d.fleet.clusters[at].Allocatable; a != nil && a.CPU > 0 {
+		return float64(a.CPU)
+	}
+	return 4000
+}

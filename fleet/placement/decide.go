@@ -1,0 +1,552 @@
+package placement
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+const divided = v1alpha1.ModeDivided
+
+// deciding is one decision while it is being made. It looks closely only at the
+// clusters that have the object and at those that may take it.
+type deciding struct {
+	r      *Request
+	fleet  *Fleet
+	policy *Policy
+	view   *view
+	mode   v1alpha1.PlacementMode
+	most   int // clusters wanted
+
+	holders []holder
+	holds   []int32 // by position in the fleet: position in holders plus one
+	recheck time.Time
+
+	// marks say why clusters are not chosen, where the reason holds not for all
+	// objects but for this one.
+	marks       []mark
+	unsatisfied string
+	chosen      []Verdict
+}
+
+// mark is a reason in one byte: there is one for each cluster in each decision.
+type mark uint8
+
+const (
+	unmarked mark = iota
+	markLeaving
+	markUnselected
+	markTainted
+	markEvicted
+	markObstacle
+	markAffinity
+	markAntiAffinity
+	markFull
+	// From here on, what one attempt found.
+	markAvoided
+	markOtherGroups
+	markSkew
+	markEnough
+	markNoReplicas
+	markCapacityUnknown
+	markUnsatisfied
+)
+
+func (d *deciding) reason(at int32, m mark) string {
+	switch m {
+	case markLeaving:
+		return ReasonLeaving
+	case markUnselected:
+		return ReasonUnselected
+	case markTainted:
+		return ReasonTainted
+	case markEvicted:
+		return ReasonEvicted
+	case markObstacle:
+		return d.r.Obstacles[d.fleet.clusters[at].Name].Reason
+	case markAffinity:
+		return ReasonAffinity
+	case markAntiAffinity:
+		return ReasonAntiAffinity
+	case markFull:
+		return ReasonFull
+	case markAvoided:
+		return ReasonAvoided
+	case markOtherGroups:
+		return ReasonOtherGroups
+	case markSkew:
+		return ReasonSkew
+	case markEnough:
+		return ReasonEnough
+	case markNoReplicas:
+		return ReasonNoReplicas
+	case markCapacityUnknown:
+		return ReasonCapacityUnknown
+	case markUnsatisfied:
+		return ReasonUnsatisfied
+	}
+	return ""
+}
+
+// holder is a cluster that has the object.
+type holder struct {
+	at     int32
+	prev   int32
+	reason string // what is said of it if it stays
+	capped bool   // may keep its share but not grow
+	// yields is why it gives its share up, once another can take it; unmarked if it
+	// stays.
+	yields mark
+	// known: its state is, so that a decision may take something from it.
+	known bool
+	gone  bool
+}
+
+// outcome is one attempt at a choice.
+type outcome struct {
+	members  []member
+	unplaced int32
+	problem  string // the policy cannot be satisfied so
+	marks    []mark // what was said of clusters in this attempt
+}
+
+// member is a cluster that may be chosen.
+type member struct {
+	at      int32
+	prev    int32
+	had     bool
+	capped  bool
+	reason  string
+	weight  int32
+	replica int32
+}
+
+func newDeciding(r *Request) *deciding {
+	d := &deciding{r: r, fleet: r.Fleet, policy: r.Policy}
+	if d.fleet == nil {
+		d.fleet = NewFleet(nil)
+	}
+	if d.policy == nil {
+		d.policy = d.fleet.noPolicy
+	}
+	d.view = d.fleet.view(d.policy)
+	d.mode, d.most = effective(&r.Object, d.policy)
+	return d
+}
+
+// effective gives the mode that policy and kind make together. What cannot be
+// divided runs as suits the kind, whatever the policy says.
+func effective(o *Object, p *Policy) (v1alpha1.PlacementMode, int) {
+	mode := p.spec.Mode
+	if mode == "" {
+		mode = o.Mode
+	}
+	if mode == divided && !o.Divisible {
+		mode = o.Mode
+	}
+	if mode == "" || mode == divided && !o.Divisible {
+		mode = v1alpha1.ModeDuplicated
+	}
+	if o.Single {
+		mode = v1alpha1.ModeSingle
+	}
+	if mode == v1alpha1.ModeSingle {
+		return mode, 1
+	}
+	return mode, p.most
+}
+
+func (d *deciding) decision() Decision {
+	out := Decision{Mode: d.mode}
+	if len(d.fleet.clusters) == 0 {
+		out.Reason, out.Message = NoClusters, "no cluster has joined; add one with `atoll join NAME --kubeconfig FILE`"
+		return out
+	}
+	d.findHolders()
+	result := d.choose()
+	d.unsatisfied = result.problem
+	slices.SortFunc(result.members, func(a, b member) int { return int(a.at - b.at) })
+	for _, m := range result.members {
+		v := Verdict{Cluster: d.fleet.clusters[m.at].Name, Chosen: true, Reason: m.reason, Message: d.message(m.at, m.reason)}
+		v.Replicas, v.Counted = m.replica, d.mode == divided
+		if !v.Counted {
+			v.Replicas, v.Counted = d.fixedAt(m.at)
+		}
+		out.Chosen = append(out.Chosen, v)
+	}
+	out.Unplaced, out.Recheck = result.unplaced, d.recheck
+	d.summarise(&out, result)
+	d.chosen = out.Chosen
+	return out
+}
+
+// findHolders judges the clusters that have the object.
+func (d *deciding) findHolders() {
+	d.holds = make([]int32, len(d.fleet.clusters))
+	d.marks = make([]mark, len(d.fleet.clusters))
+	finished := d.r.Object.Finished && len(d.r.Previous) > 0
+	for _, s := range d.r.Previous {
+		at, ok := d.fleet.index[s.Cluster]
+		if !ok || d.holds[at] != 0 {
+			continue // no longer registered; or said twice
+		}
+		h := holder{at: at, prev: s.Replicas, reason: ReasonChosen, known: true}
+		if s.Whole {
+			h.prev = d.r.Object.Replicas
+		}
+		d.judge(&h, finished)
+		d.holders = append(d.holders, h)
+		d.holds[at] = int32(len(d.holders))
+	}
+	slices.SortFunc(d.holders, func(a, b holder) int { return int(a.at - b.at) })
+	for i, h := range d.holders {
+		d.holds[h.at] = int32(i + 1)
+	}
+}
+
+// judge says whether a cluster that has the object keeps it. The order is that of
+// what is most certain: what nobody can change first, then what is not known, then
+// what people have said, then what happened.
+func (d *deciding) judge(h *holder, finished bool) {
+	c, s := &d.fleet.clusters[h.at], &d.view.seats[h.at]
+	obstacle, obstructed := d.r.Obstacles[c.Name]
+	keep := func(reason string) { h.reason, h.capped = reason, true }
+	due, ends := d.deadline(c)
+	switch {
+	case c.Leaving:
+		h.gone = true
+		d.marks[h.at] = markLeaving
+	case finished:
+		keep(ReasonKeptFinished)
+	case !c.Ready && !c.Confirmed:
+		keep(ReasonKeptNotReady)
+		h.known = false
+	case !s.chosen:
+		h.yields = markUnselected
+	case obstructed && !obstacle.Unsure:
+		h.yields = markObstacle
+	case s.drives == drivesNow || s.drives == drivesLater && !d.r.Now.Before(s.until):
+		h.yields = markTainted
+	case !c.Ready && ends && !d.r.Now.Before(due):
+		h.yields = markEvicted
+	case !c.Ready:
+		keep(ReasonKeptNotReady)
+		d.recheckAt(due, ends)
+	case s.drives != drivesNot || s.taint != nil && !s.avoided:
+		keep(ReasonKeptTainted)
+		d.recheckAt(s.until, s.drives == drivesLater)
+	case c.Unschedulable:
+		keep(ReasonKeptUnschedulable)
+	case obstructed:
+		keep(ReasonKeptObstacle)
+	}
+}
+
+// deadline is until when a cluster that is not Ready keeps its share.
+func (d *deciding) deadline(c *Cluster) (time.Time, bool) {
+	t := d.tolerated(c)
+	return c.Since.Add(t), t >= 0
+}
+
+func (d *deciding) tolerated(c *Cluster) time.Duration {
+	if d.policy.notReady != nil {
+		return *d.policy.notReady
+	}
+	return c.EvictAfter
+}
+
+func (d *deciding) recheckAt(t time.Time, ends bool) {
+	if ends && t.After(d.r.Now) && (d.recheck.IsZero() || t.Before(d.recheck)) {
+		d.recheck = t
+	}
+}
+
+// choose tries what is best first: those who should go give up their share, and
+// those who are better avoided get nothing. Where that leaves the policy
+// unsatisfied or replicas without a place, everybody keeps what he has.
+func (d *deciding) choose() outcome {
+	if d.r.Object.Finished && len(d.r.Previous) > 0 {
+		return d.stay()
+	}
+	fresh := d.fresh()
+	yielding := slices.ContainsFunc(d.holders, func(h holder) bool { return h.yields != unmarked })
+	avoiding := slices.ContainsFunc(fresh, func(m member) bool { return d.view.seats[m.at].avoided })
+	alternative := len(fresh) > 0 || slices.ContainsFunc(d.holders, func(h holder) bool { return h.free() })
+	first := outcome{problem: "-", unplaced: noLimit}
+	for _, try := range []struct{ stay, avoid, sensible bool }{
+		{false, true, alternative},
+		{false, false, alternative && avoiding},
+		{true, true, yielding || !alternative},
+		{true, false, yielding && avoiding},
+	} {
+		if !try.sensible {
+			continue
+		}
+		d.forget()
+		o := d.attempt(fresh, try.stay, try.avoid)
+		if o.problem == "" && o.unplaced == 0 {
+			return o
+		}
+		if first.problem == "-" || better(o, first) {
+			first, first.marks = o, slices.Clone(d.marks)
+		}
+	}
+	d.marks = first.marks
+	if first.problem != "" {
+		d.forget()
+		return d.stayUnsatisfied(first.problem)
+	}
+	return first
+}
+
+func better(a, b outcome) bool {
+	if (a.problem == "") != (b.problem == "") {
+		return a.problem == ""
+	}
+	return a.unplaced < b.unplaced
+}
+
+// forget takes back what an attempt has found.
+func (d *deciding) forget() {
+	for at, m := range d.marks {
+		if m >= markAvoided {
+			d.marks[at] = unmarked
+		}
+	}
+}
+
+func (h *holder) free() bool { return !h.gone && !h.capped && h.yields == unmarked }
+
+// stay leaves a finished object where it ran.
+func (d *deciding) stay() outcome {
+	var o outcome
+	for _, h := range d.holders {
+		if !h.gone {
+			o.members = append(o.members, member{at: h.at, prev: h.prev, had: true, reason: h.reason, replica: h.prev})
+		}
+	}
+	return o
+}
+
+// stayUnsatisfied leaves everything where it is, for want of what the policy asks
+// for. Replicas still follow the object, among those who have it.
+func (d *deciding) stayUnsatisfied(problem string) outcome {
+	members := d.keeping(true)
+	for _, at := range d.view.open {
+		if d.holds[at] == 0 && d.marks[at] == unmarked {
+			d.marks[at] = markUnsatisfied
+		}
+	}
+	o := d.share(members)
+	o.problem = problem
+	return o
+}
+
+// keeping gives the holders as members; with stay those too that should go.
+func (d *deciding) keeping(stay bool) []member {
+	var out []member
+	for _, h := range d.holders {
+		m := member{at: h.at, prev: h.prev, had: true, capped: h.capped, reason: h.reason, weight: d.view.seats[h.at].weight}
+		switch {
+		case h.gone:
+			continue
+		case h.yields != unmarked && !stay:
+			d.marks[h.at] = h.yields
+			continue
+		case h.yields != unmarked:
+			m.capped, m.reason = true, ReasonKeptNoAlternative
+			if m2 := d.marks[h.at]; m2 == h.yields {
+				d.marks[h.at] = unmarked // of an attempt without it
+			}
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// against says what speaks against a holder that stays all the same.
+func (d *deciding) against(at int32) string {
+	if i := d.holds[at]; i > 0 {
+		if h := d.holders[i-1]; h.yields != unmarked {
+			return d.message(at, d.reason(at, h.yields))
+		}
+	}
+	return ""
+}
+
+// fresh gives the clusters that may take the object and do not have it.
+func (d *deciding) fresh() []member {
+	out := make([]member, 0, len(d.view.open))
+	finished := d.r.Object.Finished && len(d.r.Previous) > 0
+	near, apart := d.neighbourhoods(d.policy.near, d.view.near, d.r.Near), d.neighbourhoods(d.policy.apart, d.view.apart, d.r.Apart)
+	for _, at := range d.view.open {
+		if d.holds[at] != 0 || finished {
+			continue
+		}
+		c := &d.fleet.clusters[at]
+		m := member{at: at, reason: ReasonChosen, weight: d.view.seats[at].weight}
+		if _, ok := d.r.Obstacles[c.Name]; ok {
+			d.marks[at] = markObstacle
+			continue
+		}
+		for i, t := range d.policy.near {
+			in := near[i].has(d.view.near[i][at])
+			if t.weight > 0 && in {
+				m.weight += t.weight
+			} else if t.weight == 0 && !in && !near[i].open {
+				d.marks[at] = markAffinity
+			}
+		}
+		for i, t := range d.policy.apart {
+			in := apart[i].has(d.view.apart[i][at])
+			if t.weight > 0 && in {
+				m.weight -= t.weight
+			} else if t.weight == 0 && in {
+				d.marks[at] = markAntiAffinity
+			}
+		}
+		if d.marks[at] == unmarked && !d.roomForOne(at) {
+			d.marks[at] = markFull
+		}
+		if d.marks[at] == unmarked {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// neighbourhood is where the objects are that a term is about.
+type neighbourhood struct {
+	domains map[int32]bool
+	// open: nowhere, and the object is one of them: it may begin anywhere.
+	open bool
+}
+
+func (n neighbourhood) has(domain int32) bool { return domain >= 0 && n.domains[domain] }
+
+func (d *deciding) neighbourhoods(terms []term, domains [][]int32, neighbours []Neighbours) []neighbourhood {
+	out := make([]neighbourhood, len(terms))
+	for i := range terms {
+		out[i].domains = map[int32]bool{}
+		if i >= len(neighbours) {
+			continue
+		}
+		for _, name := range neighbours[i].Clusters {
+			if at, ok := d.fleet.index[name]; ok {
+				out[i].domains[domains[i][at]] = true
+			}
+		}
+		out[i].open = neighbours[i].Self && len(out[i].domains) == 0
+	}
+	return out
+}
+
+// fixedAt gives the replicas that an override gives a cluster.
+func (d *deciding) fixedAt(at int32) (int32, bool) {
+	for i := len(d.policy.fixed) - 1; i >= 0; i-- { // the last override wins, as with patches
+		o := &d.policy.fixed[i]
+		if d.view.fixed[i][at] && d.r.Object.Divisible && ofKinds(o.kinds, d.r.Object.Group, d.r.Object.Kind) {
+			return o.replicas, true
+		}
+	}
+	return 0, false
+}
+
+func (d *deciding) summarise(out *Decision, result outcome) {
+	growing := slices.ContainsFunc(result.members, func(m member) bool { return !m.capped })
+	switch {
+	case d.r.Object.Finished && len(d.r.Previous) > 0 && len(out.Chosen) > 0:
+		out.Scheduled, out.Reason, out.Message = true, Placed, "finished in "+d.chosenText(out.Chosen)
+	case result.problem != "":
+		out.Reason, out.Message = Unsatisfied, result.problem+d.rejected()
+	case !growing && (len(out.Chosen) == 0 || out.Unplaced > 0):
+		out.Reason, out.Message = NoReadyClusters, "no cluster can take it"+d.rejected()
+	case out.Unplaced > 0:
+		out.Reason, out.Message = Unplaced, fmt.Sprintf("%d of %d replicas have no cluster%s", out.Unplaced, d.r.Object.Replicas, d.rejected())
+	default:
+		out.Scheduled, out.Reason, out.Message = true, Placed, "on "+d.chosenText(out.Chosen)
+	}
+}
+
+// chosenText names the first of the chosen clusters.
+func (d *deciding) chosenText(chosen []Verdict) string {
+	const most = 10
+	parts := make([]string, 0, most)
+	for _, v := range chosen[:min(most, len(chosen))] {
+		if v.Counted {
+			parts = append(parts, fmt.Sprintf("%s %d", v.Cluster, v.Replicas))
+		} else {
+			parts = append(parts, v.Cluster)
+		}
+	}
+	text := strings.Join(parts, ", ")
+	if more := len(chosen) - len(parts); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// rejected says why the first few clusters were not chosen, those first that the
+// policy would choose.
+func (d *deciding) rejected() string {
+	const most = 5
+	var reasons, others []string
+	all := 0
+	for i := range d.fleet.clusters {
+		reason := d.why(int32(i))
+		if reason == "" || reason == ReasonUnsatisfied { // which the summary begins with
+			continue
+		}
+		all++
+		if len(reasons) == most || reason == ReasonUnselected && len(others) == most {
+			continue
+		}
+		text := d.fleet.clusters[i].Name + ": " + d.message(int32(i), reason)
+		if reason == ReasonUnselected {
+			others = append(others, text)
+		} else {
+			reasons = append(reasons, text)
+		}
+	}
+	reasons = append(reasons, others...)
+	if all == 0 {
+		return ""
+	}
+	return ": " + several(reasons[:min(most, len(reasons))], all)
+}
+
+// why gives the reason why a cluster is not chosen, "" if nothing speaks against it.
+func (d *deciding) why(at int32) string {
+	if m := d.marks[at]; m != unmarked {
+		return d.reason(at, m)
+	}
+	if d.holds[at] != 0 {
+		return ""
+	}
+	return d.view.seats[at].closed
+}
+
+// verdicts gives one for each cluster, after decision.
+func (d *deciding) verdicts() []Verdict {
+	chosen := map[string]Verdict{}
+	for _, v := range d.chosen {
+		chosen[v.Cluster] = v
+	}
+	out := make([]Verdict, 0, len(d.fleet.clusters))
+	for i := range d.fleet.clusters {
+		name := d.fleet.clusters[i].Name
+		if v, ok := chosen[name]; ok {
+			out = append(out, v)
+			continue
+		}
+		reason := d.why(int32(i))
+		if d.r.Object.Finished && len(d.r.Previous) > 0 && reason != ReasonLeaving {
+			reason = ReasonObjectFinished
+		}
+		out = append(out, Verdict{Cluster: name, Reason: reason, Message: d.message(int32(i), reason)})
+	}
+	return out
+}

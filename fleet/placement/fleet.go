@@ -1,0 +1,204 @@
+package placement
+
+import (
+	"cmp"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+// Cluster is what placement needs to know of a cluster.
+type Cluster struct {
+	Name string
+	// Joined orders the clusters: the remainder of a division goes to the first.
+	Joined time.Time
+	Ready  bool
+	// Since is when Ready last changed.
+	Since time.Time
+	// Why says in words why the cluster is not Ready.
+	Why string
+	// Confirmed: whoever asks has itself seen that the cluster is not Ready. What
+	// was written down before a restart is not known to hold still.
+	Confirmed bool
+	// EvictAfter is how long the cluster may be not Ready and keep its share.
+	EvictAfter    time.Duration
+	Unschedulable bool
+	Leaving       bool
+	Labels        map[string]string
+	Taints        []v1alpha1.Taint
+	// Limits bound what the fleet may put there.
+	Limits *v1alpha1.ClusterLimits
+	// Allocatable is what the cluster has for pods; nil if that is not known.
+	Allocatable *Amount
+	// Object is the whole Cluster, for policies that look into it.
+	Object *v1alpha1.Cluster
+}
+
+// FactsOf reads a Cluster. What its status says was seen at or after since counts
+// as confirmed.
+func FactsOf(c *v1alpha1.Cluster, since time.Time) Cluster {
+	f := Cluster{Name: c.Name, Joined: c.CreationTimestamp.Time, Since: c.CreationTimestamp.Time, EvictAfter: c.Tolerates(),
+		Unschedulable: c.Spec.Unschedulable, Labels: c.Labels, Taints: c.Spec.Taints, Limits: c.Spec.Limits, Object: c}
+	f.Leaving, _ = c.Leaves()
+	for _, condition := range c.Status.Conditions {
+		if condition.Type == v1alpha1.ClusterReady {
+			f.Ready = condition.Status == metav1.ConditionTrue
+			f.Since = condition.LastTransitionTime.Time
+			if !f.Ready {
+				f.Why = condition.Reason
+			}
+		}
+	}
+	// Times in the API have whole seconds. A ready cluster needs no confirmation,
+	// and a change of it no decision.
+	f.Confirmed = f.Ready || c.Status.LastProbeTime != nil && !c.Status.LastProbeTime.Time.Before(since.Truncate(time.Second))
+	if len(c.Status.Allocatable) > 0 {
+		a := AmountOf(c.Status.Allocatable)
+		f.Allocatable = &a
+	}
+	return f
+}
+
+// Same tells whether two states of a cluster are the same to all policies but
+// those that look into the whole object.
+func (c *Cluster) Same(other *Cluster) bool {
+	return c.Name == other.Name && c.Joined.Equal(other.Joined) && c.Ready == other.Ready && c.Since.Equal(other.Since) &&
+		c.Why == other.Why && c.Confirmed == other.Confirmed && c.EvictAfter == other.EvictAfter &&
+		c.Unschedulable == other.Unschedulable && c.Leaving == other.Leaving && maps.Equal(c.Labels, other.Labels) &&
+		equality.Semantic.DeepEqual(c.Taints, other.Taints) && equality.Semantic.DeepEqual(c.Limits, other.Limits) &&
+		equality.Semantic.DeepEqual(c.Allocatable, other.Allocatable)
+}
+
+// Fleet is all clusters at one time, prepared for many decisions. It does not
+// change, and may be used by several at once.
+type Fleet struct {
+	clusters []Cluster // in order of joining
+	index    map[string]int32
+	hashes   []uint64
+	noPolicy *Policy // what holds without one
+
+	mu      sync.Mutex
+	objects []map[string]any // Cluster.Object as maps, where somebody has asked
+	views   map[*Policy]*view
+}
+
+// NewFleet prepares clusters, given in any order.
+func NewFleet(clusters []Cluster) *Fleet {
+	f := &Fleet{clusters: slices.Clone(clusters), index: make(map[string]int32, len(clusters)),
+		hashes: make([]uint64, len(clusters)), objects: make([]map[string]any, len(clusters)), views: map[*Policy]*view{}, noPolicy: noPolicy()}
+	slices.SortFunc(f.clusters, func(a, b Cluster) int {
+		return cmp.Or(a.Joined.Compare(b.Joined), cmp.Compare(a.Name, b.Name))
+	})
+	for i := range f.clusters {
+		f.index[f.clusters[i].Name] = int32(i)
+		f.hashes[i] = hash(f.clusters[i].Name)
+	}
+	return f
+}
+
+// noPolicy is an empty one, which has nothing that could be wrong.
+func noPolicy() *Policy {
+	p, err := Compile(&v1alpha1.PlacementSpec{})
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
+
+// With gives a fleet in which one cluster is another or has come.
+func (f *Fleet) With(c Cluster) *Fleet {
+	return NewFleet(append(slices.DeleteFunc(slices.Clone(f.clusters), func(o Cluster) bool { return o.Name == c.Name }), c))
+}
+
+// Without gives a fleet without one cluster.
+func (f *Fleet) Without(name string) *Fleet {
+	return NewFleet(slices.DeleteFunc(slices.Clone(f.clusters), func(o Cluster) bool { return o.Name == name }))
+}
+
+// Cluster gives the facts about one cluster.
+func (f *Fleet) Cluster(name string) (Cluster, bool) {
+	i, ok := f.index[name]
+	if !ok {
+		return Cluster{}, false
+	}
+	return f.clusters[i], true
+}
+
+// Names gives the clusters in order of joining.
+func (f *Fleet) Names() []string {
+	out := make([]string, len(f.clusters))
+	for i := range f.clusters {
+		out[i] = f.clusters[i].Name
+	}
+	return out
+}
+
+// object gives a whole Cluster as maps, for those few policies that look into it.
+func (f *Fleet) object(i int32) func() map[string]any {
+	return func() map[string]any {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.objects[i] == nil {
+			f.objects[i] = f.clusters[i].content()
+		}
+		return f.objects[i]
+	}
+}
+
+func (c *Cluster) content() map[string]any {
+	if c.Object == nil {
+		return map[string]any{}
+	}
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.Object)
+	if err != nil {
+		return map[string]any{} // a field that cannot be read is a field that is not there
+	}
+	return m
+}
+
+// view gives a policy's view of the fleet, made once.
+func (f *Fleet) view(p *Policy) *view {
+	f.mu.Lock()
+	v, ok := f.views[p]
+	f.mu.Unlock()
+	if ok {
+		return v
+	}
+	v = newView(f, p)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if before, ok := f.views[p]; ok {
+		return before
+	}
+	f.views[p] = v
+	return v
+}
+
+func hash(s string) uint64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(s))
+	return mix(h.Sum64())
+}
+
+// mix makes every bit of the result depend on every bit of x (the finalizer of
+// splitmix64).
+func mix(x uint64) uint64 {
+	x ^= x >> 30
+	x *= 0xbf58476d1ce4e5b9
+	x ^= x >> 27
+	x *= 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// Limited tells whether any cluster bounds what may be put there.
+func (f *Fleet) Limited() bool {
+	return slices.ContainsFunc(f.clusters, func(c Cluster) bool { return c.Limits != nil })
+}

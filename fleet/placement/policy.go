@@ -1,0 +1,290 @@
+package placement
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+// Policy is a PlacementSpec, read once and asked often. It does not change.
+type Policy struct {
+	spec     v1alpha1.PlacementSpec
+	clusters *selector
+	pinned   string // the one cluster that a label names, instead of clusters
+	affinity []preference
+	near     []term
+	apart    []term
+	spread   []constraint
+	least    int // clusters
+	most     int
+	by       v1alpha1.DivisionBy
+	weights  []preference
+	fixed    []fixed
+	changes  []change
+	// notReady is how long the policy tolerates that a cluster is not Ready; below
+	// zero for ever. nil leaves it to the cluster.
+	notReady *time.Duration
+	inside   bool // it looks into whole Clusters
+}
+
+type preference struct {
+	*selector
+	weight int32
+}
+
+type term struct {
+	selects labels.Selector
+	key     string
+	weight  int32 // 0: it must be so
+}
+
+type constraint struct {
+	key         string
+	least, most int
+	skew        int32 // 0: any
+}
+
+// fixed says what share clusters have; change what of the object differs there.
+type fixed struct {
+	*selector
+	kinds    []string
+	replicas int32
+}
+
+type change struct {
+	*selector
+	kinds []string
+	v1alpha1.Override
+}
+
+const noLimit = 1 << 30
+
+// Compile reads a policy. The error names the field, and what to do about it.
+func Compile(spec *v1alpha1.PlacementSpec) (*Policy, error) {
+	p := &Policy{spec: *spec, most: noLimit, by: v1alpha1.DivideEven}
+	var err error
+	if p.clusters, err = compileSelector(spec.Clusters); err != nil {
+		return nil, fmt.Errorf("spec.clusters.%w", err)
+	}
+	for i, a := range spec.Affinity {
+		s, err := compileSelector(&a.Clusters)
+		if err != nil {
+			return nil, fmt.Errorf("spec.affinity[%d].clusters.%w", i, err)
+		}
+		p.affinity = append(p.affinity, preference{s, a.Weight})
+	}
+	if p.near, err = compileTerms(spec.WorkloadAffinity); err != nil {
+		return nil, fmt.Errorf("spec.workloadAffinity%w", err)
+	}
+	if p.apart, err = compileTerms(spec.WorkloadAntiAffinity); err != nil {
+		return nil, fmt.Errorf("spec.workloadAntiAffinity%w", err)
+	}
+	p.compileCounts()
+	if err := p.compileDivision(); err != nil {
+		return nil, err
+	}
+	if err := p.compileOverrides(); err != nil {
+		return nil, err
+	}
+	p.notReady = tolerates(spec.Tolerations)
+	p.inside = p.looksInside()
+	return p, nil
+}
+
+func compileTerms(terms []v1alpha1.WorkloadTerm) (out []term, err error) {
+	for i, t := range terms {
+		s, err := metav1.LabelSelectorAsSelector(&t.LabelSelector)
+		if err != nil {
+			return nil, fmt.Errorf("[%d].labelSelector: %w", i, err)
+		}
+		c := term{selects: s, key: topologyKey(t.TopologyKey)}
+		if t.Weight != nil {
+			c.weight = *t.Weight
+		}
+		out = append(out, c)
+	}
+	return out, nil
+}
+
+func (p *Policy) compileCounts() {
+	for _, s := range p.spec.Spread {
+		c := constraint{key: topologyKey(s.TopologyKey), most: noLimit}
+		if s.MinGroups != nil {
+			c.least = int(*s.MinGroups)
+		}
+		if s.MaxGroups != nil {
+			c.most = int(*s.MaxGroups)
+		}
+		if s.MaxSkew != nil {
+			c.skew = *s.MaxSkew
+		}
+		p.spread = append(p.spread, c)
+	}
+	if c := p.spec.ClusterCount; c != nil && c.Min != nil {
+		p.least = int(*c.Min)
+	}
+	if c := p.spec.ClusterCount; c != nil && c.Max != nil {
+		p.most = int(*c.Max)
+	}
+}
+
+func (p *Policy) compileDivision() error {
+	d := p.spec.Division
+	if d == nil {
+		return nil
+	}
+	if d.By != "" {
+		p.by = d.By
+	}
+	for i, w := range d.Weights {
+		s, err := compileSelector(&w.Clusters)
+		if err != nil {
+			return fmt.Errorf("spec.division.weights[%d].clusters.%w", i, err)
+		}
+		p.weights = append(p.weights, preference{s, w.Weight})
+	}
+	return nil
+}
+
+func (p *Policy) compileOverrides() error {
+	for i, o := range p.spec.Overrides {
+		s, err := compileSelector(o.Clusters)
+		if err != nil {
+			return fmt.Errorf("spec.overrides[%d].clusters.%w", i, err)
+		}
+		for j, op := range o.JSONPatch {
+			if slices.Contains([]string{"add", "replace", "test"}, op.Op) && op.Value == nil {
+				return fmt.Errorf("spec.overrides[%d].jsonPatch[%d]: %s needs a value", i, j, op.Op)
+			}
+		}
+		if o.Replicas != nil {
+			p.fixed = append(p.fixed, fixed{s, o.Kinds, *o.Replicas})
+		}
+		if len(o.Images)+len(o.Env)+len(o.JSONPatch) > 0 {
+			p.changes = append(p.changes, change{s, o.Kinds, o.Override})
+		}
+	}
+	return nil
+}
+
+// tolerates gives how long tolerations bear that a cluster is not Ready.
+func tolerates(tolerations []v1alpha1.Toleration) *time.Duration {
+	var out *time.Duration
+	for i := range tolerations {
+		t := &tolerations[i]
+		if !t.Tolerates(&v1alpha1.Taint{Key: v1alpha1.TaintNotReady, Effect: v1alpha1.TaintNoExecute}) {
+			continue
+		}
+		if t.TolerationSeconds == nil {
+			ever := time.Duration(-1)
+			return &ever
+		}
+		if d := time.Duration(*t.TolerationSeconds) * time.Second; out == nil || d > *out {
+			out = &d
+		}
+	}
+	return out
+}
+
+func (p *Policy) looksInside() bool {
+	inside := p.clusters.looksInside()
+	for _, list := range [][]preference{p.affinity, p.weights} {
+		for _, a := range list {
+			inside = inside || a.looksInside()
+		}
+	}
+	for _, o := range p.fixed {
+		inside = inside || o.looksInside()
+	}
+	for _, o := range p.changes {
+		inside = inside || o.looksInside()
+	}
+	return inside
+}
+
+// Pinned gives the policy with another choice of clusters: the one that a label
+// names. All else stays.
+func (p *Policy) Pinned(cluster string) *Policy {
+	out := *p
+	out.pinned, out.clusters, out.spread, out.affinity = cluster, nil, nil, nil
+	out.near, out.apart, out.least, out.most = nil, nil, 0, 1
+	out.inside = out.looksInside()
+	return &out
+}
+
+func (p *Policy) selects(c *Cluster, object func() map[string]any) bool {
+	if p.pinned != "" {
+		return c.Name == p.pinned
+	}
+	return p.clusters.selects(c, object)
+}
+
+func (p *Policy) unselected(c *Cluster, object func() map[string]any) string {
+	if p.pinned != "" {
+		return "the label " + v1alpha1.ClusterLabel + " names cluster " + p.pinned
+	}
+	return "the policy does not choose it" + because(p.clusters.against(c, object))
+}
+
+// Suspended tells whether decisions are to be kept from the clusters.
+func (p *Policy) Suspended() bool { return p.spec.Suspend }
+
+// Drift says what happens to changes that somebody makes in a cluster.
+func (p *Policy) Drift() v1alpha1.DriftPolicy { return p.spec.Drift }
+
+// Terms gives how many terms of workload affinity and anti-affinity there are, and
+// which objects each is about.
+func (p *Policy) Terms() (near, apart []labels.Selector) {
+	for _, t := range p.near {
+		near = append(near, t.selects)
+	}
+	for _, t := range p.apart {
+		apart = append(apart, t.selects)
+	}
+	return near, apart
+}
+
+// Overrides gives what of an object of a kind differs in the given clusters: the
+// overrides that apply anywhere, and for each cluster the positions of its own.
+func (p *Policy) Overrides(f *Fleet, group, kind string, clusters []string) ([]v1alpha1.Override, map[string][]int32) {
+	var list []v1alpha1.Override
+	where := map[string][]int32{}
+	for _, c := range p.changes {
+		if !ofKinds(c.kinds, group, kind) {
+			continue
+		}
+		applies := false
+		for _, name := range clusters {
+			i, ok := f.index[name]
+			if ok && c.selects(&f.clusters[i], f.object(i)) {
+				where[name] = append(where[name], int32(len(list)))
+				applies = true
+			}
+		}
+		if applies {
+			list = append(list, c.Override)
+		}
+	}
+	return list, where
+}
+
+func topologyKey(key string) string {
+	switch key {
+	case "region":
+		return v1alpha1.TopologyRegion
+	case "zone":
+		return v1alpha1.TopologyZone
+	}
+	return key
+}
+
+// Mode is the mode that the policy asks for, "" if it leaves that to the kind.
+func (p *Policy) Mode() v1alpha1.PlacementMode { return p.spec.Mode }
+
+// ByCapacity tells whether replicas go by free room.
+func (p *Policy) ByCapacity() bool { return p.by == v1alpha1.DivideCapacity }

@@ -1,0 +1,66 @@
+package placement
+
+import "fmt"
+
+// room is how often what is needed fits into the bounds of a cluster, besides what
+// the fleet has put there for others.
+func (d *deciding) room(at int32, need Amount) int64 {
+	c := &d.fleet.clusters[at]
+	if c.Limits == nil || d.r.Ledger == nil {
+		return unbounded
+	}
+	all, bounded := bounds(c.Limits, c.Allocatable)
+	if !bounded {
+		return unbounded
+	}
+	return all.Plus(d.r.Ledger.Used(c.Name, d.r.Object.Key), -1).Fits(need)
+}
+
+// roomForOne tells whether a cluster can take the least that it would get.
+func (d *deciding) roomForOne(at int32) bool {
+	if d.fleet.clusters[at].Limits == nil || d.r.Ledger == nil {
+		return true
+	}
+	need := d.r.Object.Needs
+	if d.mode != divided {
+		need = Amount{}.Plus(need, int64(d.r.Object.times(Share{Whole: true})))
+	}
+	return d.room(at, need) > 0
+}
+
+// free is how many replicas have room in what a cluster has, as far as that is
+// known: what others than the fleet run there is not.
+func (d *deciding) free(at int32) (int64, bool) {
+	c := &d.fleet.clusters[at]
+	if c.Allocatable == nil {
+		return 0, false
+	}
+	left := *c.Allocatable
+	if d.r.Ledger != nil {
+		left = left.Plus(d.r.Ledger.Used(c.Name, ""), -1)
+	}
+	need := d.r.Object.Needs
+	if need == (Amount{}) {
+		need.Pods = 1
+	}
+	return min(left.Fits(need), noLimit), true
+}
+
+// fullness says how full a cluster is of what the fleet put there.
+func (d *deciding) fullness(at int32) string {
+	c := &d.fleet.clusters[at]
+	if d.r.Ledger == nil {
+		return ""
+	}
+	all, _ := bounds(c.Limits, c.Allocatable)
+	used, need := d.r.Ledger.Used(c.Name, d.r.Object.Key), d.r.Object.Needs
+	switch {
+	case need.CPU > 0 && all.CPU < unbounded && used.CPU+need.CPU > all.CPU:
+		return fmt.Sprintf("%dm of %dm processors are taken, and %dm are asked for", used.CPU, all.CPU, need.CPU)
+	case need.Memory > 0 && all.Memory < unbounded && used.Memory+need.Memory > all.Memory:
+		return fmt.Sprintf("%d of %d Mi of memory are taken, and %d are asked for", used.Memory>>20, all.Memory>>20, need.Memory>>20)
+	case all.Pods < unbounded && used.Pods+need.Pods > all.Pods:
+		return fmt.Sprintf("%d of %d pods are there", used.Pods, all.Pods)
+	}
+	return "less is left than the object needs in all"
+}

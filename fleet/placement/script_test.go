@@ -1,0 +1,236 @@
+package placement
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+// TestScripts plays the scripts of testdata. Each line is a command:
+//
+//	cluster NAME [label=value|ready|notready|unconfirmed|cordoned|leaving|gone] [taint:key=value:Effect[@seconds]] [cpu:8] [limit:4]
+//	policy YAML            the policy from now on, in one line or in the indented ones that follow
+//	object NAME [replicas:N] [mode:M] [cpu:1] [finished]
+//	obstacle CLUSTER [unsure] TEXT
+//	near|apart CLUSTER...  where the objects of the first term are
+//	wait SECONDS
+//	decide                 followed by what is wanted, up to an empty line: the decision, then verdicts
+//
+// A verdict is wanted only of the clusters that are listed.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			newScript(t).play(string(text))
+		})
+	}
+}
+
+type script struct {
+	t        *testing.T
+	clusters []Cluster
+	policy   *Policy
+	object   Object
+	request  Request
+	previous map[string][]Share
+	ledger   *Ledger
+	now      time.Time
+	line     int
+}
+
+func newScript(t *testing.T) *script {
+	return &script{t: t, previous: map[string][]Share{}, ledger: NewLedger(), now: start.Add(time.Hour), request: Request{Obstacles: map[string]Obstacle{}}}
+}
+
+func (s *script) play(text string) {
+	lines := strings.Split(text, "\n")
+	for i := 0; i < len(lines); i++ {
+		s.line = i + 1
+		command, rest, _ := strings.Cut(lines[i], " ")
+		var block []string
+		for i+1 < len(lines) && strings.HasPrefix(lines[i+1], "  ") {
+			i++
+			block = append(block, lines[i])
+		}
+		switch {
+		case command == "" || strings.HasPrefix(command, "#"):
+		case command == "decide":
+			s.decide(block)
+		case command == "policy":
+			s.policy = policy(s.t, rest+"\n"+strings.Join(block, "\n"))
+		default:
+			s.set(command, strings.Fields(rest))
+		}
+	}
+}
+
+func (s *script) set(command string, words []string) {
+	switch command {
+	case "cluster":
+		s.cluster(words)
+	case "object":
+		s.newObject(words)
+	case "obstacle":
+		o := Obstacle{Reason: "FieldUnknown", Message: strings.Join(words[1:], " ")}
+		if words[1] == "unsure" {
+			o.Unsure, o.Message = true, strings.Join(words[2:], " ")
+		}
+		s.request.Obstacles[words[0]] = o
+	case "near":
+		s.request.Near = []Neighbours{{Clusters: words}}
+	case "apart":
+		s.request.Apart = []Neighbours{{Clusters: words}}
+	case "wait":
+		s.now = s.now.Add(time.Duration(s.number(words[0])) * time.Second)
+	default:
+		s.t.Fatalf("line %d: no command %q", s.line, command)
+	}
+}
+
+func (s *script) number(text string) int {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		s.t.Fatalf("line %d: %v", s.line, err)
+	}
+	return n
+}
+
+func (s *script) cluster(words []string) {
+	name := words[0]
+	at := -1
+	for i := range s.clusters {
+		if s.clusters[i].Name == name {
+			at = i
+		}
+	}
+	if at < 0 {
+		at = len(s.clusters)
+		s.clusters = append(s.clusters, Cluster{Name: name, Joined: start.Add(time.Duration(at) * time.Minute), Ready: true,
+			Since: start, Confirmed: true, EvictAfter: 5 * time.Minute, Labels: map[string]string{},
+			Object: &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}})
+	}
+	c := &s.clusters[at]
+	ready := func(is bool) { c.Ready, c.Confirmed, c.Since = is, true, s.now }
+	for _, word := range words[1:] {
+		kind, value, _ := strings.Cut(word, ":")
+		switch kind {
+		case "ready":
+			ready(true)
+		case "notready":
+			ready(false)
+		case "unconfirmed":
+			ready(false)
+			c.Confirmed = false
+		case "cordoned":
+			c.Unschedulable = true
+		case "leaving":
+			c.Leaving = true
+		case "gone":
+			s.clusters = append(s.clusters[:at:at], s.clusters[at+1:]...)
+			return
+		case "taint":
+			c.Taints = append(c.Taints, s.taint(value))
+		case "untainted":
+			c.Taints = nil
+		case "cpu":
+			q := resource.MustParse(value)
+			c.Allocatable = &Amount{CPU: q.MilliValue(), Memory: 1 << 40, Pods: 1000}
+		case "version":
+			c.Object.Status.Version = value
+		case "limit":
+			cpu := resource.MustParse(value)
+			c.Limits = &v1alpha1.ClusterLimits{CPU: &cpu}
+		default:
+			key, value, ok := strings.Cut(word, "=")
+			if !ok {
+				s.t.Fatalf("line %d: %q", s.line, word)
+			}
+			labels := map[string]string{}
+			for k, v := range c.Labels {
+				labels[k] = v
+			}
+			labels[topologyKey(key)] = value
+			c.Labels = labels
+		}
+	}
+}
+
+func (s *script) taint(text string) v1alpha1.Taint {
+	key, effect, _ := strings.Cut(text, ":")
+	key, value, _ := strings.Cut(key, "=")
+	effect, timed := strings.CutSuffix(effect, "@now")
+	taint := v1alpha1.Taint{Key: key, Value: value, Effect: v1alpha1.TaintEffect(effect)}
+	if timed {
+		taint.TimeAdded = &metav1.Time{Time: s.now}
+	}
+	return taint
+}
+
+func (s *script) newObject(words []string) {
+	s.object = Object{Key: words[0], Group: "apps", Kind: "Deployment", Mode: v1alpha1.ModeDuplicated, Needs: Amount{Pods: 1}}
+	s.request.Obstacles = map[string]Obstacle{}
+	for _, word := range words[1:] {
+		kind, value, _ := strings.Cut(word, ":")
+		switch kind {
+		case "replicas":
+			s.object.Mode, s.object.Divisible, s.object.Replicas = divided, true, int32(s.number(value))
+		case "mode":
+			s.object.Mode = v1alpha1.PlacementMode(value)
+		case "cpu":
+			q := resource.MustParse(value)
+			s.object.Needs.CPU = q.MilliValue()
+		case "finished":
+			s.object.Finished = true
+		default:
+			s.t.Fatalf("line %d: %q", s.line, word)
+		}
+	}
+}
+
+func (s *script) decide(want []string) {
+	s.t.Helper()
+	r := s.request
+	r.Object, r.Fleet, r.Policy, r.Previous, r.Ledger, r.Now = s.object, NewFleet(s.clusters), s.policy, s.previous[s.object.Key], s.ledger, s.now
+	d, verdicts := Explain(r)
+	if plain := Decide(r); fmt.Sprint(plain) != fmt.Sprint(d) {
+		s.t.Errorf("line %d: explained, the decision is another:\n%v\n%v", s.line, plain, d)
+	}
+	s.previous[s.object.Key] = d.Shares()
+	s.ledger.Enter(s.object, d.Shares())
+	got := []string{"  " + line(d)}
+	if !d.Scheduled {
+		got[0] = fmt.Sprintf("  %s! %s: %s", line(d), d.Reason, d.Message)
+	}
+	for _, w := range want[min(1, len(want)):] {
+		name := strings.Fields(w)[0]
+		for _, v := range verdicts {
+			if v.Cluster == name {
+				got = append(got, fmt.Sprintf("    %s %s: %s", v.Cluster, v.Reason, v.Message))
+			}
+		}
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		s.t.Errorf("line %d: got\n%s\nwant\n%s", s.line, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	var shares any = d
+	if _, err := yaml.Marshal(shares); err != nil {
+		s.t.Error(err)
+	}
+}

@@ -1,0 +1,275 @@
+package placement
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+// view is how one policy sees a fleet: what is the same for all objects that it
+// decides about, found once instead of for each of them.
+type view struct {
+	seats []seat  // by position in the fleet
+	open  []int32 // clusters that may take something new: preferred ones first
+	// groups gives for each constraint of spread, and each cluster, the group; -1 if
+	// it is in none. names are the groups' names.
+	groups [][]int32
+	names  [][]string
+	// domains does the same for the terms of workload affinity and anti-affinity.
+	near, apart [][]int32
+	fixed       [][]bool // for each fixed share, the clusters that it is for
+}
+
+// seat is what the policy says of one cluster.
+type seat struct {
+	closed  string // the reason why it takes nothing new, "" if it does
+	chosen  bool   // the policy's selection of clusters includes it
+	avoided bool
+	lacks   int8 // position of the constraint whose label it does not have, or -1
+	weight  int32
+	portion int32 // of a division by weight
+	taint   *v1alpha1.Taint
+	drives  drive // what the taint does to what is there
+	until   time.Time
+}
+
+// drive is what taints do to objects that are in a cluster already.
+type drive uint8
+
+const (
+	drivesNot     drive = iota
+	drivesUnknown       // in some time, but since when is not known
+	drivesLater         // at seat.until
+	drivesNow
+)
+
+func newView(f *Fleet, p *Policy) *view {
+	v := &view{seats: make([]seat, len(f.clusters))}
+	for _, c := range p.spread {
+		ids, names := group(f, c.key)
+		v.groups, v.names = append(v.groups, ids), append(v.names, names)
+	}
+	for i := range f.clusters {
+		v.seats[i] = p.seat(&f.clusters[i], f.object(int32(i)))
+		for j := range p.spread {
+			if v.groups[j][i] < 0 && v.seats[i].lacks < 0 {
+				v.seats[i].lacks = int8(j)
+				if v.seats[i].closed == "" {
+					v.seats[i].closed = ReasonNoGroup
+				}
+			}
+		}
+		if v.seats[i].closed == "" {
+			v.open = append(v.open, int32(i))
+		}
+	}
+	slices.SortStableFunc(v.open, func(a, b int32) int { return cmp.Compare(v.seats[b].weight, v.seats[a].weight) })
+	v.near, v.apart = domains(f, p.near), domains(f, p.apart)
+	for _, o := range p.fixed {
+		on := make([]bool, len(f.clusters))
+		for i := range f.clusters {
+			on[i] = o.selects(&f.clusters[i], f.object(int32(i)))
+		}
+		v.fixed = append(v.fixed, on)
+	}
+	return v
+}
+
+// seat judges one cluster, whatever the object.
+func (p *Policy) seat(c *Cluster, object func() map[string]any) seat {
+	s := seat{lacks: -1, chosen: p.selects(c, object)}
+	p.taints(c, &s)
+	switch {
+	case c.Leaving:
+		s.closed = ReasonLeaving
+	case !s.chosen:
+		s.closed = ReasonUnselected
+	case s.drives != drivesNot:
+		s.closed = ReasonTainted
+	case !c.Ready:
+		s.closed = ReasonNotReady
+	case s.taint != nil && !s.avoided:
+		s.closed = ReasonTainted
+	case c.Unschedulable:
+		s.closed = ReasonUnschedulable
+	}
+	for _, a := range p.affinity {
+		if a.selects(c, object) {
+			s.weight += a.weight
+		}
+	}
+	s.portion = 1
+	if p.by == v1alpha1.DivideWeighted {
+		s.portion = 0
+		if i := slices.IndexFunc(p.weights, func(w preference) bool { return w.selects(c, object) }); i >= 0 {
+			s.portion = p.weights[i].weight
+		}
+	}
+	return s
+}
+
+// taints finds the taint that has the strongest effect.
+func (p *Policy) taints(c *Cluster, s *seat) {
+	rank := 0
+	for i := range c.Taints {
+		t := &c.Taints[i]
+		limit, tolerated := p.tolerated(t)
+		what, drives, until := 0, drivesNot, time.Time{}
+		switch {
+		case tolerated && (t.Effect != v1alpha1.TaintNoExecute || limit < 0):
+		case t.Effect == v1alpha1.TaintPreferNoSchedule:
+			what = 1
+		case t.Effect == v1alpha1.TaintNoSchedule:
+			what = 2
+		case tolerated && t.TimeAdded == nil:
+			what, drives = 3, drivesUnknown
+		case tolerated:
+			what, drives, until = 4, drivesLater, t.TimeAdded.Add(limit)
+		default:
+			what, drives = 5, drivesNow
+		}
+		if what > rank || what == 4 && rank == 4 && until.Before(s.until) {
+			rank, s.taint, s.drives, s.until, s.avoided = what, t, drives, until, what == 1
+		}
+	}
+}
+
+// tolerated tells whether a taint is, and for how long: below zero for ever.
+func (p *Policy) tolerated(t *v1alpha1.Taint) (limit time.Duration, tolerated bool) {
+	for i := range p.spec.Tolerations {
+		toleration := &p.spec.Tolerations[i]
+		if !toleration.Tolerates(t) {
+			continue
+		}
+		if toleration.TolerationSeconds == nil {
+			return -1, true
+		}
+		limit, tolerated = max(limit, time.Duration(*toleration.TolerationSeconds)*time.Second), true
+	}
+	return limit, tolerated
+}
+
+func taintText(t *v1alpha1.Taint) string {
+	if t.Value == "" {
+		return fmt.Sprintf("%s:%s", t.Key, t.Effect)
+	}
+	return fmt.Sprintf("%s=%s:%s", t.Key, t.Value, t.Effect)
+}
+
+// group numbers the values that clusters have of a label, in order of joining.
+func group(f *Fleet, key string) (ids []int32, names []string) {
+	ids = make([]int32, len(f.clusters))
+	known := map[string]int32{}
+	for i := range f.clusters {
+		value, ok := f.clusters[i].Labels[key]
+		if !ok {
+			ids[i] = -1
+			continue
+		}
+		id, seen := known[value]
+		if !seen {
+			id = int32(len(names))
+			known[value], names = id, append(names, value)
+		}
+		ids[i] = id
+	}
+	return ids, names
+}
+
+// domains numbers for each term the clusters that are together.
+func domains(f *Fleet, terms []term) (out [][]int32) {
+	for _, t := range terms {
+		ids := make([]int32, len(f.clusters))
+		if t.key == "" {
+			for i := range ids {
+				ids[i] = int32(i)
+			}
+		} else {
+			ids, _ = group(f, t.key)
+		}
+		out = append(out, ids)
+	}
+	return out
+}
+
+// Concern says which objects a change of one cluster concerns.
+type Concern int
+
+// The values of Concern.
+const (
+	ConcernsNone Concern = iota
+	// ConcernsHolders: those that the cluster has.
+	ConcernsHolders
+	// ConcernsWaiting: those too which are not where they should be, for want of a
+	// cluster.
+	ConcernsWaiting
+	// ConcernsAll that the policy decides about.
+	ConcernsAll
+)
+
+// Concerns says which objects that a policy decides about a change of a cluster
+// concerns. was and is are nil where the cluster comes or goes.
+func (p *Policy) Concerns(was, is *Cluster) Concern {
+	switch {
+	case was == nil && is == nil:
+		return ConcernsNone
+	case is == nil:
+		return ConcernsHolders
+	case was == nil:
+		if p.seat(is, is.content).closed != "" {
+			return ConcernsNone
+		}
+		return p.opening()
+	}
+	before, after := p.seat(was, was.content), p.seat(is, is.content)
+	before.taint, after.taint = nil, nil
+	moved := slices.ContainsFunc(p.labelsRead(), func(key string) bool { return was.Labels[key] != is.Labels[key] })
+	switch {
+	case before.closed != "" && after.closed == "":
+		return p.opening()
+	case moved || before.portion != after.portion || p.fixedDiffer(was, is):
+		return ConcernsAll
+	case before.closed == "" && after.closed == "" && before == after && was.roomFor(is):
+		return ConcernsNone
+	case before.closed == "" && after.closed == "":
+		return ConcernsWaiting
+	case before.closed != "" && after.closed != "" && !before.chosen && !after.chosen && was.Leaving == is.Leaving && was.Ready == is.Ready:
+		return ConcernsNone
+	}
+	return ConcernsHolders
+}
+
+// opening is whom it concerns that a cluster takes new work: all, where all
+// clusters are wanted; where a number is, only those who have not got it.
+func (p *Policy) opening() Concern {
+	if p.most == noLimit && p.spec.Mode != v1alpha1.ModeSingle {
+		return ConcernsAll
+	}
+	return ConcernsWaiting
+}
+
+// roomFor tells whether a cluster has as much room as before, as far as that
+// decides about anything.
+func (c *Cluster) roomFor(is *Cluster) bool {
+	before, bounded := bounds(c.Limits, c.Allocatable)
+	after, boundedNow := bounds(is.Limits, is.Allocatable)
+	return bounded == boundedNow && before == after
+}
+
+func (p *Policy) fixedDiffer(was, is *Cluster) bool {
+	differ := func(s *selector) bool { return s.selects(was, was.content) != s.selects(is, is.content) }
+	return slices.ContainsFunc(p.fixed, func(o fixed) bool { return differ(o.selector) }) ||
+		slices.ContainsFunc(p.changes, func(o change) bool { return differ(o.selector) })
+}
+
+// labelsRead are the labels that groups are made of.
+func (p *Policy) labelsRead() []string {
+	var out []string
+	for _, c := range p.spread {
+		out = append(out, c.key)
+	}
+	return out
+}

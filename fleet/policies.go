@@ -1,0 +1,52 @@
+package fleet
+
+import (
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+// policyCaches hold the policies of all namespaces, and those of none.
+type policyCaches struct {
+	namespaced, cluster cache.SharedIndexInformer
+}
+
+func newPolicyCaches(dyn dynamic.Interface) policyCaches {
+	return policyCaches{
+		namespaced: informer(dyn, v1alpha1.PlacementResource, nil, into[v1alpha1.Placement]),
+		cluster:    informer(dyn, v1alpha1.ClusterPlacementResource, nil, into[v1alpha1.ClusterPlacement]),
+	}
+}
+
+func (c policyCaches) all() []cache.SharedIndexInformer {
+	return []cache.SharedIndexInformer{c.namespaced, c.cluster}
+}
+
+// Placements gives all Placements from the cache, in no order.
+func (t *Term) Placements() []*v1alpha1.Placement {
+	return list[v1alpha1.Placement](t.policies.namespaced.GetStore().List())
+}
+
+// ClusterPlacements gives all ClusterPlacements from the cache, in no order.
+func (t *Term) ClusterPlacements() []*v1alpha1.ClusterPlacement {
+	return list[v1alpha1.ClusterPlacement](t.policies.cluster.GetStore().List())
+}
+
+// OnPolicy calls f when a policy comes, goes, or its spec changes, and for each
+// that exists.
+func (t *Term) OnPolicy(f func()) error {
+	err := on(t.policies.namespaced, func(was, is *v1alpha1.Placement) {
+		if was == nil || is == nil || was.UID != is.UID || was.Generation != is.Generation {
+			f()
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return on(t.policies.cluster, func(was, is *v1alpha1.ClusterPlacement) {
+		if was == nil || is == nil || was.UID != is.UID || was.Generation != is.Generation {
+			f()
+		}
+	})
+}

@@ -1,0 +1,410 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/interpret"
+	"github.com/atoll-dev/atoll/fleet/placement"
+)
+
+// policies is what the scheduler decides by: prepared once, and anew when a Cluster
+// or a policy changes, so that a decision takes microseconds.
+type policies struct {
+	mu       sync.RWMutex
+	fleet    *placement.Fleet
+	policies *placement.Policies
+
+	// books guards what decisions enter for one another. Those that contend for
+	// something are made under it.
+	books  sync.Mutex
+	ledger *placement.Ledger
+
+	// changed has an element when policies may have.
+	changed chan struct{}
+
+	waiting sync.Mutex
+	// hopeful are, by namespace, objects that want to be near others, and are not
+	// placed for want of that.
+	hopeful map[string]map[object]bool
+}
+
+func newPolicies() *policies {
+	return &policies{ledger: placement.NewLedger(), changed: make(chan struct{}, 1), hopeful: map[string]map[object]bool{}}
+}
+
+// world is what decisions are made from now.
+func (s *scheduler) world() *World {
+	s.by.mu.RLock()
+	defer s.by.mu.RUnlock()
+	return &World{Fleet: s.by.fleet, Policies: s.by.policies, Ledger: s.by.ledger, Now: s.Clock.Now(),
+		Namespace: s.namespaceLabels, Obstacles: s.obstacles, Peers: s.peers}
+}
+
+func (s *scheduler) namespaceLabels(name string) map[string]string {
+	ns, ok := s.Namespace(name)
+	if !ok {
+		return nil
+	}
+	return ns.GetLabels()
+}
+
+// obstacles are the clusters that do not take objects of a kind.
+func (s *scheduler) obstacles(k interpret.Kind, _ *unstructured.Unstructured) map[string]placement.Obstacle {
+	if fleet.Native(k.GroupKind()) {
+		return nil
+	}
+	var out map[string]placement.Obstacle
+	for _, name := range s.world0().Names() {
+		if serves, why := s.Serves(name, k.GroupVersionKind); !serves {
+			if out == nil {
+				out = map[string]placement.Obstacle{}
+			}
+			out[name] = placement.Obstacle{Reason: ReasonTypeNotServed, Message: "cannot take it: " + why, Unsure: true}
+		}
+	}
+	return out
+}
+
+// ReasonTypeNotServed: the cluster does not serve the object's type, or another
+// version or form of it. That may be because it has not been asked yet, so nothing
+// is taken away for it.
+const ReasonTypeNotServed = "TypeNotServed"
+
+func (s *scheduler) world0() *placement.Fleet {
+	s.by.mu.RLock()
+	defer s.by.mu.RUnlock()
+	return s.by.fleet
+}
+
+func (s *scheduler) peers(namespace string) iter.Seq[Peer] {
+	return peersOf(s.BindingsIn(namespace), func(b *v1alpha1.ResourceBinding) map[string]string {
+		ref := b.Spec.Resource
+		obj, ok := s.Object(ref.GroupVersionKind().GroupKind(), types.NamespacedName{Namespace: b.Namespace, Name: ref.Name})
+		if !ok {
+			return nil
+		}
+		return obj.GetLabels()
+	})
+}
+
+// prepare reads everything before the first decision of a term: a policy that was
+// not known yet would move what it is for, and move it back a moment later.
+func (s *scheduler) prepare() {
+	facts := make([]placement.Cluster, 0, len(s.Clusters()))
+	for _, c := range s.Clusters() {
+		facts = append(facts, placement.FactsOf(c, s.Started))
+	}
+	s.by.fleet = placement.NewFleet(facts)
+	s.by.policies = placement.NewPolicies(s.Placements(), s.ClusterPlacements(), nil)
+	for _, k := range s.Kinds() {
+		if !k.Placed {
+			continue
+		}
+		for obj := range s.Objects(k.GroupKind(), "") {
+			if b, ok := s.Binding(refOf(k.GroupKind(), obj).binding()); ok {
+				s.by.ledger.Enter(objectOf(k, obj), previous(b))
+			}
+		}
+	}
+}
+
+// answer decides about an object. What contends with others is decided under the
+// books, so that two do not take the same room.
+func (s *scheduler) answer(k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) Answer {
+	w := s.world()
+	if contended := w.contended(w.Choose(k, obj)); !contended {
+		w.Ledger = nil
+		a := w.Answer(k, obj, b)
+		w.Ledger = s.by.ledger
+		s.by.books.Lock()
+		defer s.by.books.Unlock()
+		w.enter(&a)
+		return a
+	}
+	s.by.books.Lock()
+	defer s.by.books.Unlock()
+	a := w.Answer(k, obj, b)
+	w.enter(&a)
+	return a
+}
+
+// forget takes an object that is in no cluster any more out of the books.
+func (s *scheduler) forget(o object) {
+	s.by.books.Lock()
+	s.by.ledger.Enter(placement.Object{Key: KeyOf(o.GroupKind, o.Namespace, o.Name)}, nil)
+	s.by.books.Unlock()
+	s.hope(o, false)
+}
+
+// hope remembers who waits for others to be placed.
+func (s *scheduler) hope(o object, waits bool) {
+	s.by.waiting.Lock()
+	defer s.by.waiting.Unlock()
+	if waits {
+		if s.by.hopeful[o.Namespace] == nil {
+			s.by.hopeful[o.Namespace] = map[object]bool{}
+		}
+		s.by.hopeful[o.Namespace][o] = true
+		return
+	}
+	delete(s.by.hopeful[o.Namespace], o)
+	if len(s.by.hopeful[o.Namespace]) == 0 {
+		delete(s.by.hopeful, o.Namespace)
+	}
+}
+
+// cheer looks again at those who wait for others of their namespace.
+func (s *scheduler) cheer(namespace string) {
+	s.by.waiting.Lock()
+	defer s.by.waiting.Unlock()
+	for o := range s.by.hopeful[namespace] {
+		s.queue.Add(o)
+	}
+}
+
+// clusterChanged takes a new state of a Cluster into account, and looks again at
+// the objects that it concerns.
+func (s *scheduler) clusterChanged(was, is *v1alpha1.Cluster) {
+	s.by.mu.Lock()
+	var before, after *placement.Cluster
+	name := ""
+	if is != nil {
+		name = is.Name
+		f := placement.FactsOf(is, s.Started)
+		after = &f
+	} else {
+		name = was.Name
+	}
+	// What the fleet knows of it counts, not what the event says was: the caches
+	// tell on starting what has been read already.
+	if f, ok := s.by.fleet.Cluster(name); ok {
+		before = &f
+	}
+	policies := s.by.policies
+	if before != nil && after != nil && before.Same(after) && !policies.LookInside() {
+		s.by.mu.Unlock()
+		return
+	}
+	if after == nil {
+		s.by.fleet = s.by.fleet.Without(name)
+	} else {
+		s.by.fleet = s.by.fleet.With(*after)
+	}
+	s.by.mu.Unlock()
+	s.enqueueConcerned(name, policies, before, after)
+	if is == nil {
+		for _, b := range s.BindingsOn(name) {
+			s.queue.Add(boundBy(b))
+		}
+	}
+}
+
+// enqueueConcerned looks at each object's policy: only few changes of a cluster
+// matter to all.
+func (s *scheduler) enqueueConcerned(cluster string, policies *placement.Policies, before, after *placement.Cluster) {
+	concerns := map[*placement.Policy]placement.Concern{}
+	w := &World{Policies: policies, Namespace: s.namespaceLabels}
+	for o, choice := range s.decided(w, "") {
+		if choice.Policy == nil {
+			continue // nothing moves until it can be followed
+		}
+		c, known := concerns[choice.Policy]
+		if !known {
+			c = choice.Policy.Concerns(before, after)
+			concerns[choice.Policy] = c
+		}
+		if c == placement.ConcernsAll || c != placement.ConcernsNone && s.concerned(o, cluster, c) {
+			s.queue.Add(o)
+		}
+	}
+}
+
+// concerned tells whether an object has something in a cluster, or waits for one.
+func (s *scheduler) concerned(o object, cluster string, c placement.Concern) bool {
+	b, ok := s.Binding(o.binding())
+	if !ok {
+		return c == placement.ConcernsWaiting
+	}
+	if _, has := b.Share(cluster); has {
+		return true
+	}
+	return c == placement.ConcernsWaiting && waits(b)
+}
+
+// waits tells whether an object would be elsewhere if there were a cluster for it.
+func waits(b *v1alpha1.ResourceBinding) bool {
+	for _, c := range b.Status.Conditions {
+		if c.Type == v1alpha1.BindingScheduled && c.Status != metav1.ConditionTrue {
+			return true
+		}
+	}
+	for _, c := range b.Spec.Clusters {
+		if c.Reason == placement.ReasonKeptNoAlternative {
+			return true
+		}
+	}
+	return len(b.Spec.Clusters) == 0
+}
+
+// decided goes through the objects of a namespace, or with "" of all, about which a
+// policy decides: those that are placed, and those that follow others and that a
+// policy or a label asks for all the same.
+func (s *scheduler) decided(w *World, namespace string) iter.Seq2[object, placement.Choice] {
+	return func(yield func(object, placement.Choice) bool) {
+		for _, k := range s.Kinds() {
+			for obj := range s.Objects(k.GroupKind(), namespace) {
+				choice := w.Choose(k, obj)
+				if (k.Placed || choice.Explicit) && !yield(refOf(k.GroupKind(), obj), choice) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// namespaceChanged looks again at what is in a namespace whose labels have changed.
+func (s *scheduler) namespaceChanged(was, is metav1.Object) {
+	if is == nil || was != nil && sameLabels(was.GetLabels(), is.GetLabels()) {
+		return
+	}
+	s.enqueueAll(is.GetName())
+}
+
+func (s *scheduler) enqueueAll(namespace string) {
+	for _, k := range s.Kinds() {
+		for obj := range s.Objects(k.GroupKind(), namespace) {
+			if o := refOf(k.GroupKind(), obj); k.Placed || s.bound(o) {
+				s.queue.Add(o)
+			}
+		}
+	}
+}
+
+func (s *scheduler) bound(o object) bool {
+	_, ok := s.Binding(o.binding())
+	return ok
+}
+
+func sameLabels(a, b map[string]string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for key, value := range a {
+		if other, ok := b[key]; !ok || other != value {
+			return false
+		}
+	}
+	return true
+}
+
+// wakePolicies says that policies may have changed. It never blocks; many changes
+// at once are read together.
+func (s *scheduler) wakePolicies() {
+	select {
+	case s.by.changed <- struct{}{}:
+	default:
+	}
+}
+
+// followPolicies reads policies anew whenever they change, until ctx ends.
+func (s *scheduler) followPolicies(ctx context.Context) {
+	s.judgePolicies(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.by.changed:
+			s.readPolicies(ctx)
+		}
+	}
+}
+
+// readPolicies looks again at the objects for which another policy decides now, or
+// the same one otherwise.
+func (s *scheduler) readPolicies(ctx context.Context) {
+	s.by.mu.Lock()
+	before := s.by.policies
+	s.by.policies = placement.NewPolicies(s.Placements(), s.ClusterPlacements(), before)
+	after := s.by.policies
+	s.by.mu.Unlock()
+	now := &World{Policies: after, Namespace: s.namespaceLabels}
+	earlier := &World{Policies: before, Namespace: s.namespaceLabels}
+	for _, k := range s.Kinds() {
+		for obj := range s.Objects(k.GroupKind(), "") {
+			a, b := earlier.Choose(k, obj), now.Choose(k, obj)
+			if o := refOf(k.GroupKind(), obj); a.Reference != b.Reference && (k.Placed || a.Explicit || b.Explicit || s.bound(o)) {
+				s.queue.Add(o)
+			}
+		}
+	}
+	s.judgePolicies(ctx)
+}
+
+// judgePolicies says in the policies whether they can be followed.
+func (s *scheduler) judgePolicies(ctx context.Context) {
+	s.by.mu.RLock()
+	invalid := s.by.policies.Invalid
+	s.by.mu.RUnlock()
+	problem := func(kind, namespace, name string) error {
+		for _, i := range invalid {
+			if i.Reference.Kind == kind && i.Namespace == namespace && i.Reference.Name == name {
+				return i.Err
+			}
+		}
+		return nil
+	}
+	for _, p := range s.Placements() {
+		s.accept(ctx, "Placement", p, p.Status.Conditions, problem("Placement", p.Namespace, p.Name))
+	}
+	for _, p := range s.ClusterPlacements() {
+		s.accept(ctx, "ClusterPlacement", p, p.Status.Conditions, problem("ClusterPlacement", "", p.Name))
+	}
+}
+
+// accept sets the condition Accepted of one policy.
+func (s *scheduler) accept(ctx context.Context, kind string, p metav1.Object, conditions []metav1.Condition, problem error) {
+	c := metav1.Condition{Type: v1alpha1.PlacementAccepted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonPolicyAccepted,
+		Message: "it is followed", ObservedGeneration: p.GetGeneration(), LastTransitionTime: metav1.NewTime(s.Clock.Now())}
+	if problem != nil {
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonPolicyInvalid,
+			fmt.Sprintf("it cannot be followed, and what it selects stays where it is: %v", problem)
+	}
+	for _, was := range conditions {
+		if was.Type != c.Type {
+			continue
+		}
+		if was.Status == c.Status && was.Reason == c.Reason && was.Message == c.Message && was.ObservedGeneration == c.ObservedGeneration {
+			return
+		}
+		if was.Status == c.Status {
+			c.LastTransitionTime = was.LastTransitionTime
+		}
+	}
+	resource := v1alpha1.PlacementResource
+	if kind == "ClusterPlacement" {
+		resource = v1alpha1.ClusterPlacementResource
+	}
+	u, err := toUnstructured(&c)
+	if err == nil {
+		apply := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": kind,
+			"metadata": map[string]any{"name": p.GetName(), "uid": string(p.GetUID())},
+			"status":   map[string]any{"conditions": []any{u.Object}},
+		}}
+		apply.SetNamespace(p.GetNamespace())
+		_, err = s.Dynamic.Resource(resource).Namespace(p.GetNamespace()).ApplyStatus(ctx, p.GetName(), apply, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
+	}
+	if err != nil && ctx.Err() == nil {
+		// Nothing depends on it; the next change of a policy tries again.
+		s.Log.Warn("cannot say whether a policy is followed", "kind", kind, "namespace", p.GetNamespace(), "name", p.GetName(), "error", err)
+	}
+}

@@ -1,0 +1,111 @@
+package scheduler
+
+import (
+	"context"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"sigs.k8s.io/yaml"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+const inWest = `
+---
+apiVersion: fleet.atoll.dev/v1alpha1
+kind: Placement
+metadata: {name: web, namespace: shop, uid: p, generation: 1, creationTimestamp: "2026-01-01T00:00:00Z"}
+spec:
+  selector: {kinds: [Deployment]}
+  clusters: {names: [west]}
+  overrides: [{clusters: {names: [west]}, env: [{name: REGION, value: west}]}]
+`
+
+func create(t *testing.T, client *dynamicfake.FakeDynamicClient, gvr schema.GroupVersionResource, manifest string) {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(manifest), &u.Object); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Resource(gvr).Namespace(u.GetNamespace()).Create(context.Background(), u, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func merge(t *testing.T, client *dynamicfake.FakeDynamicClient, gvr schema.GroupVersionResource, namespace, name, patch string) {
+	t.Helper()
+	_, err := client.Resource(gvr).Namespace(namespace).Patch(context.Background(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAPolicyDecides(t *testing.T) {
+	client := begin(t, clusters+app+inWest)
+	decided(t, client, `
+configmap-conf: west [{ Deployment web}]
+deployment.apps-web: west 3 by Placement web +1
+service-web: west [{ Deployment web}]
+`)
+}
+
+func TestAPolicyComesAndGoes(t *testing.T) {
+	client := begin(t, clusters+app)
+	decided(t, client, everything)
+	create(t, client, v1alpha1.PlacementResource, inWest[5:])
+	decided(t, client, `
+configmap-conf: west [{ Deployment web}]
+deployment.apps-web: west 3 by Placement web +1
+service-web: west [{ Deployment web}]
+`)
+	if err := client.Resource(v1alpha1.PlacementResource).Namespace("shop").Delete(context.Background(), "web", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	decided(t, client, `
+configmap-conf: east, west [{ Deployment web}]
+deployment.apps-web: east 1, west 2
+service-web: east, west [{ Deployment web}]
+`)
+}
+
+func TestALabelDecides(t *testing.T) {
+	client := begin(t, clusters+app+inWest)
+	deployments := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	merge(t, client, deployments, "shop", "web", `{"metadata":{"labels":{"fleet.atoll.dev/cluster":"east"}}}`)
+	decided(t, client, `
+configmap-conf: east [{ Deployment web}]
+deployment.apps-web: east 3 by Placement web
+service-web: east [{ Deployment web}]
+`)
+}
+
+func TestATaintMovesWhatItConcerns(t *testing.T) {
+	client := begin(t, clusters+app)
+	decided(t, client, everything)
+	merge(t, client, v1alpha1.ClusterResource, "", "east", `{"spec":{"taints":[{"key":"broken","effect":"NoExecute"}]}}`)
+	decided(t, client, `
+configmap-conf: west [{ Deployment web}]
+deployment.apps-web: west 3
+service-web: west [{ Deployment web}]
+`)
+}
+
+// TestABrokenPolicyMovesNothing: what it selects stays.
+func TestABrokenPolicyMovesNothing(t *testing.T) {
+	client := begin(t, clusters+app)
+	decided(t, client, everything)
+	create(t, client, v1alpha1.PlacementResource, `
+apiVersion: fleet.atoll.dev/v1alpha1
+kind: Placement
+metadata: {name: web, namespace: shop, uid: p, generation: 1}
+spec: {clusters: {expression: "cluster.nonsense("}}
+`)
+	deployments := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	merge(t, client, deployments, "shop", "web", `{"spec":{"replicas":9}}`)
+	merge(t, client, v1alpha1.ClusterResource, "", "west", `{"spec":{"unschedulable":true}}`)
+	decided(t, client, everything)
+}
