@@ -27,6 +27,7 @@ var rooms = map[string]int{
 	"kv/postgres":     1,
 	"fleet/schema":    1,
 	"fleet/interpret": 1,
+	"fleet/override":  1,
 	"fleet/placement": 1,
 	"infra/schema":    1,
 	"infra/graph":     1,
@@ -59,7 +60,7 @@ var stages = []string{"playground/postgres", "playground/pgproxy", "playground/k
 
 // pure lists the rooms that only compute: from data to a decision, the same
 // every time.
-var pure = []string{"fleet/schema", "fleet/interpret", "fleet/placement", "infra/schema", "infra/graph"}
+var pure = []string{"fleet/schema", "fleet/interpret", "fleet/override", "fleet/placement", "infra/schema", "infra/graph"}
 
 // homes says where a heavy library lives. Nobody else names it, so a change
 // anywhere else compiles and tests in seconds.

@@ -1,0 +1,137 @@
+// Package override changes an object on its way to one cluster, as a policy says:
+// images, variables, a JSON patch.
+//
+// It is pure. What identifies an object, and the marks by which the fleet knows
+// its own, cannot be overridden: a patch that tries is an error, not a surprise in
+// a cluster.
+package override
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+// Apply gives the object, which is as a cluster would get it, with overrides
+// applied one after another. The object given is not changed.
+func Apply(obj *unstructured.Unstructured, overrides []v1alpha1.Override) (*unstructured.Unstructured, error) {
+	if len(overrides) == 0 {
+		return obj, nil
+	}
+	out := obj.DeepCopy()
+	for i := range overrides {
+		o := &overrides[i]
+		for _, pod := range podSpecs(out.Object) {
+			replaceImages(pod, o.Images)
+			setVariables(pod, o.Env)
+		}
+		var err error
+		if out, err = patch(out, o.JSONPatch); err != nil {
+			return nil, fmt.Errorf("override %d of %s %s: %w", i+1, obj.GetKind(), named(obj), err)
+		}
+	}
+	if err := same(obj, out); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func named(obj *unstructured.Unstructured) string {
+	return types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()}.String()
+}
+
+func patch(obj *unstructured.Unstructured, operations []v1alpha1.PatchOperation) (*unstructured.Unstructured, error) {
+	if len(operations) == 0 {
+		return obj, nil
+	}
+	ops := make([]operation, 0, len(operations))
+	for _, o := range operations {
+		op := operation{Op: o.Op, Path: o.Path, From: o.From, Value: o.Value}
+		if o.Value == nil && slices.Contains([]string{"add", "replace", "test"}, o.Op) {
+			op.Value = &runtime.RawExtension{Raw: []byte("null")}
+		}
+		ops = append(ops, op)
+	}
+	text, err := json.Marshal(ops)
+	if err != nil {
+		return nil, err
+	}
+	decoded, err := jsonpatch.DecodePatch(text)
+	if err != nil {
+		return nil, fmt.Errorf("jsonPatch cannot be read: %w", err)
+	}
+	before, err := json.Marshal(obj.Object)
+	if err != nil {
+		return nil, err
+	}
+	after, err := decoded.Apply(before)
+	if err != nil {
+		return nil, fmt.Errorf("jsonPatch does not fit the object: %w; a path with /- appends to a list, and ~1 stands for / in a key", err)
+	}
+	out := &unstructured.Unstructured{}
+	if err := utiljson.Unmarshal(after, &out.Object); err != nil {
+		return nil, fmt.Errorf("jsonPatch makes something that is not an object: %w", err)
+	}
+	return out, nil
+}
+
+type operation struct {
+	Op    string                `json:"op"`
+	Path  string                `json:"path"`
+	From  string                `json:"from,omitempty"`
+	Value *runtime.RawExtension `json:"value,omitempty"`
+}
+
+// same makes sure that what came out is still the same object, and still known as
+// the fleet's.
+func same(was, is *unstructured.Unstructured) error {
+	var changed []string
+	if was.GetAPIVersion() != is.GetAPIVersion() || was.GetKind() != is.GetKind() {
+		changed = append(changed, "its kind")
+	}
+	if was.GetNamespace() != is.GetNamespace() || was.GetName() != is.GetName() {
+		changed = append(changed, "its name")
+	}
+	meta := func(obj *unstructured.Unstructured) map[string]any {
+		m, _, _ := unstructured.NestedMap(obj.Object, "metadata")
+		delete(m, "labels")
+		delete(m, "annotations")
+		return m
+	}
+	if before, after := meta(was), meta(is); len(changed) == 0 && !jsonEqual(before, after) {
+		changed = append(changed, "metadata other than labels and annotations")
+	}
+	if !maps.Equal(ours(was.GetLabels()), ours(is.GetLabels())) || !maps.Equal(ours(was.GetAnnotations()), ours(is.GetAnnotations())) {
+		changed = append(changed, "the fleet's own labels or annotations ("+v1alpha1.Group+"/…)")
+	}
+	if len(changed) > 0 {
+		return fmt.Errorf("overrides of %s %s change %s: leave that out of the policy", was.GetKind(), named(was), strings.Join(changed, " and "))
+	}
+	return nil
+}
+
+func jsonEqual(a, b any) bool {
+	x, errX := json.Marshal(a)
+	y, errY := json.Marshal(b)
+	return errX == nil && errY == nil && string(x) == string(y)
+}
+
+func ours(marks map[string]string) map[string]string {
+	out := map[string]string{}
+	for key, value := range marks {
+		if strings.HasPrefix(key, v1alpha1.Group+"/") {
+			out[key] = value
+		}
+	}
+	return out
+}
