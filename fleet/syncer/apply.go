@@ -2,12 +2,14 @@ package syncer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
@@ -15,7 +17,8 @@ import (
 type task struct {
 	interpret.Kind
 	binding *v1alpha1.ResourceBinding
-	obj     *unstructured.Unstructured // whole, as the control plane has it
+	desired *unstructured.Unstructured // as the member should have it, if it has none
+	source  fleet.Source               // of what that was made
 	share   v1alpha1.ClusterShare
 	memory  *memory
 }
@@ -26,22 +29,6 @@ func (t *task) left() []string {
 		return nil
 	}
 	return t.ReplicasPath()
-}
-
-// prepare gives the object as the member should have it. live is what it has, for
-// an object whose replicas are handed over to an autoscaler there.
-func (s *Syncer) prepare(t *task, live *unstructured.Unstructured) *unstructured.Unstructured {
-	share := interpret.Share{Cluster: s.cluster, Replicas: t.share.Replicas, OrdinalStart: t.share.OrdinalStart,
-		Autoscaled: t.binding.Spec.ScaledBy != nil, Live: live, Manager: FieldManager}
-	for _, c := range t.binding.Spec.Clusters {
-		if c.Replicas != nil {
-			if share.Target == nil {
-				share.Target = map[string]int32{}
-			}
-			share.Target[c.Name] = *c.Replicas
-		}
-	}
-	return t.PrepareShare(t.obj, share)
 }
 
 // apply makes the member's object as it should be and reports what it is.
@@ -69,7 +56,7 @@ func (s *Syncer) apply(ctx context.Context, t *task) error {
 	if !report && m.drifted != "" {
 		m.unsettle() // what was only reported is now put right
 	}
-	desired := s.prepare(t, nil)
+	desired := t.desired
 	digest := digestOf(desired.Object)
 	if live != nil && digest == m.applied && digestLive(live, desired, t.left()) == m.settled {
 		return s.reportLive(ctx, t, live)
@@ -80,7 +67,7 @@ func (s *Syncer) apply(ctx context.Context, t *task) error {
 		return s.reportDrift(ctx, t, desired, live)
 	}
 	if changed && live != nil {
-		if pause := m.drift.pause(s.Clock.Now()); pause > 0 {
+		if pause := m.drift.pause(s.clock.Now()); pause > 0 {
 			// Somebody else keeps changing it: do not fight at full speed.
 			s.queue.AddAfter(b.Key(), pause)
 			return s.reportLive(ctx, t, live)
@@ -110,7 +97,9 @@ func (s *Syncer) write(ctx context.Context, t *task, desired, live *unstructured
 		if now == nil || now.GetUID() != live.GetUID() {
 			return nil, fmt.Errorf("%w: the object was replaced in the cluster", errLater)
 		}
-		desired = s.prepare(t, now)
+		if desired, _, _, err = s.Desired(ctx, t.binding, now); err != nil || desired == nil {
+			return nil, errors.Join(errLater, err) // not to be had any more, or not now
+		}
 		desired.SetResourceVersion(now.GetResourceVersion())
 	}
 	return s.member.apply(ctx, t.Kind, desired, live, false)
@@ -120,10 +109,10 @@ func (s *Syncer) write(ctx context.Context, t *task, desired, live *unstructured
 func (s *Syncer) tell(t *task, desired, live, applied *unstructured.Unstructured, changed bool) {
 	switch {
 	case live == nil && t.memory.entry.UID != "":
-		s.Events.Eventf(t.obj, corev1.EventTypeNormal, "Recreated", "Made again in cluster %s what was deleted there", s.cluster)
+		s.Event(t.binding, corev1.EventTypeNormal, "Recreated", "Made again in cluster "+s.cluster+" what was deleted there")
 	case live != nil && changed && digestLive(live, desired, t.left()) != digestLive(applied, desired, t.left()):
-		t.memory.drift.corrected(s.Clock.Now())
-		s.Events.Eventf(t.obj, corev1.EventTypeNormal, "DriftCorrected", "Put right in cluster %s what was changed there", s.cluster)
+		t.memory.drift.corrected(s.clock.Now())
+		s.Event(t.binding, corev1.EventTypeNormal, "DriftCorrected", "Put right in cluster "+s.cluster+" what was changed there")
 	}
 }
 
@@ -142,7 +131,7 @@ func (s *Syncer) reportDrift(ctx context.Context, t *task, desired, live *unstru
 	if fields := differences(live, would, desired); fields != "" {
 		m.drifted = "changed there, and left so by policy: " + fields
 		if m.drifted != was {
-			s.Events.Eventf(t.obj, corev1.EventTypeWarning, v1alpha1.StateDrifted, "Cluster %s: %s", s.cluster, m.drifted)
+			s.Event(t.binding, corev1.EventTypeWarning, v1alpha1.StateDrifted, "Cluster "+s.cluster+": "+m.drifted)
 		}
 	}
 	return s.reportLive(ctx, t, live)
