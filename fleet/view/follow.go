@@ -23,7 +23,7 @@ const (
 	silence = 2*bookmarkEvery + 15*time.Second
 	// firstPause and longestPause are between attempts to watch.
 	firstPause   = 200 * time.Millisecond
-	longestPause = 30 * time.Second
+	longestPause = 10 * time.Second
 )
 
 // change is what a watch tells.
