@@ -83,6 +83,9 @@ type Config struct {
 	// Authorizer, if set, is asked where RBAC does not allow a request.
 	Authorizer authorizer.Authorizer
 
+	// Services are served beside the Kubernetes-style API.
+	Services []Service
+
 	// EnableAdmissionPlugins and DisableAdmissionPlugins change the default
 	// choice of admission plugins, by their upstream names.
 	EnableAdmissionPlugins, DisableAdmissionPlugins []string
@@ -151,6 +154,9 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if err := shipRoles(chain.GenericAPIServer, cfg.ClusterRoles); err != nil {
 		storage.stop()
 		return nil, fmt.Errorf("build the API server of workspace %q: %w", cfg.Workspace, err)
+	}
+	for _, service := range cfg.Services {
+		chain.GenericAPIServer.Handler.NonGoRestfulMux.HandlePrefix(service.Prefix, service)
 	}
 	loopback := chain.GenericAPIServer.LoopbackClientConfig
 	ctrl, err := newControllers(cfg, loopback)

@@ -57,6 +57,7 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (fron
 	if cfg.Authorizer != nil {
 		generic.Authorization.Authorizer = authorizerunion.New(generic.Authorization.Authorizer, cfg.Authorizer)
 	}
+	admitServices(generic, cfg.Services)
 	// Leases that tell which servers there are. Nothing in a workspace reads
 	// them, and each costs a durable write every ten seconds.
 	generic.DisabledPostStartHooks.Insert(

@@ -29,6 +29,9 @@ type Access struct {
 // Access finds the way to a cluster from the Secret that it names, or says what is
 // wrong and what to do, for people. No error quotes what is in the Secret.
 func (t *Term) Access(cluster *v1alpha1.Cluster) (*Access, error) {
+	if cluster.Pulls() {
+		return nil, noAccess(cluster)
+	}
 	ref := cluster.Spec.KubeconfigSecretRef
 	where := fmt.Sprintf("Secret %s/%s", ref.Namespace, ref.Name)
 	secret, exists := t.Object(schema.GroupKind{Kind: "Secret"}, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
@@ -48,6 +51,9 @@ func Reach(ctx context.Context, client dynamic.Interface, name string) (*Access,
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object, cluster); err != nil {
 		return nil, fmt.Errorf("read Cluster %s: %w", name, err)
 	}
+	if cluster.Pulls() {
+		return nil, noAccess(cluster)
+	}
 	ref := cluster.Spec.KubeconfigSecretRef
 	where := fmt.Sprintf("Secret %s/%s", ref.Namespace, ref.Name)
 	secret, err := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
@@ -58,6 +64,10 @@ func Reach(ctx context.Context, client dynamic.Interface, name string) (*Access,
 		return nil, fmt.Errorf("read %s: %w", where, err)
 	}
 	return read(secret, where)
+}
+
+func noAccess(cluster *v1alpha1.Cluster) error {
+	return fmt.Errorf("cluster %s is in mode Pull, so Atoll has no way to it: join it again with `atoll join %s --kubeconfig FILE` for what needs one", cluster.Name, cluster.Name)
 }
 
 func noSecret(cluster *v1alpha1.Cluster, where string) error {

@@ -53,11 +53,8 @@ const contactTimeout = 10 * time.Second
 // Join registers a cluster and returns when it is Ready, or when ctx ends. It can
 // be repeated: with another kubeconfig it renews the credentials.
 func Join(ctx context.Context, atoll *rest.Config, o JoinOptions) error {
-	if msgs := validation.IsDNS1123Label(o.Name); len(msgs) > 0 {
-		return fmt.Errorf("join: %q cannot be the name of a cluster: %s", o.Name, msgs[0])
-	}
-	if slices.Contains(v1alpha1.ReservedClusterNames(), o.Name) {
-		return fmt.Errorf("join: the cluster name %s is reserved: its users would get names of Atoll's or Kubernetes' own; choose another", o.Name)
+	if err := checkClusterName(o.Name); err != nil {
+		return err
 	}
 	tell := teller(o.Progress)
 	packed, err := PackKubeconfig(o.Kubeconfig, o.Context, o.Dir)
@@ -101,6 +98,16 @@ func Join(ctx context.Context, atoll *rest.Config, o JoinOptions) error {
 	}
 	tell("%s is registered; waiting until it is Ready", o.Name)
 	return awaitReady(ctx, dyn, o.Name, tell)
+}
+
+func checkClusterName(name string) error {
+	if msgs := validation.IsDNS1123Label(name); len(msgs) > 0 {
+		return fmt.Errorf("join: %q cannot be the name of a cluster: %s", name, msgs[0])
+	}
+	if slices.Contains(v1alpha1.ReservedClusterNames(), name) {
+		return fmt.Errorf("join: the cluster name %s is reserved: its users would get names of Atoll's or Kubernetes' own; choose another", name)
+	}
+	return nil
 }
 
 // contact makes sure that a member answers, and asks who it is. The id is empty
@@ -187,7 +194,7 @@ func register(ctx context.Context, dyn dynamic.Interface, name string, secret *c
 	}}
 	out, err := api.Create(ctx, cluster, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		patch, perr := json.Marshal(map[string]any{"spec": map[string]any{"kubeconfigSecretRef": ref}})
+		patch, perr := json.Marshal(map[string]any{"spec": map[string]any{"mode": v1alpha1.ModePush, "kubeconfigSecretRef": ref}})
 		if perr != nil {
 			return nil, perr
 		}
@@ -197,7 +204,7 @@ func register(ctx context.Context, dyn dynamic.Interface, name string, secret *c
 		return nil, fmt.Errorf("register the cluster: %w", err)
 	}
 	if out.GetDeletionTimestamp() != nil {
-		return nil, errors.New("a cluster of this name is still leaving: wait for that (`kubectl get clusters`), or give another name")
+		return nil, errLeaving
 	}
 	return out, nil
 }

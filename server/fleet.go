@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 
+	"k8s.io/client-go/rest"
+
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/clusters"
 	"github.com/atoll-dev/atoll/fleet/expose"
@@ -12,6 +14,7 @@ import (
 	"github.com/atoll-dev/atoll/fleet/scheduler"
 	"github.com/atoll-dev/atoll/fleet/status"
 	"github.com/atoll-dev/atoll/fleet/syncer"
+	"github.com/atoll-dev/atoll/fleet/view"
 )
 
 // fleetUser is whom the audit log names for what the fleet's controllers do.
@@ -32,9 +35,14 @@ func (s *Server) runFleet(ctx context.Context) error {
 		Log:      s.cfg.Log,
 		Clock:    s.cfg.Clock,
 		Identity: s.name,
-	}, clusters.With(syncer.Run), scheduler.Run, status.Run, expose.With(ca), imports.With(imports.NewFields()))
+	}, clusters.With(runSyncer), scheduler.Run, status.Run, expose.With(ca), imports.With(imports.NewFields()))
 	if err != nil {
 		return fmt.Errorf("prepare the fleet's controllers: %w", err)
 	}
 	return f.Run(ctx)
+}
+
+// runSyncer runs a cluster's syncer here, by the caches of the term.
+func runSyncer(ctx context.Context, term *fleet.Term, cluster string, member *rest.Config) error {
+	return syncer.Run(ctx, view.Of(term, cluster), syncer.Options{Cluster: cluster, Clock: term.Clock, Log: term.Log}, member)
 }

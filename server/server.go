@@ -25,6 +25,7 @@ import (
 
 	"github.com/atoll-dev/atoll/aggregate"
 	"github.com/atoll-dev/atoll/apiserver"
+	"github.com/atoll-dev/atoll/fleet/view"
 	"github.com/atoll-dev/atoll/kv/etcd"
 	"github.com/atoll-dev/atoll/kv/mvcc"
 )
@@ -118,6 +119,7 @@ type Server struct {
 	datastore *Datastore
 	api       *apiserver.Server
 	directory *aggregate.Directory
+	views     *view.Host
 	members   *memberFace // nil if none are served
 	name      string      // in elections
 	// closers in the order of opening; closed in reverse.
@@ -217,6 +219,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		},
 		OnMissingNamespace: s.onMissingNamespace,
 		ClusterRoles:       memberRoles(),
+		Services:           []apiserver.Service{s.viewService()},
 	})
 	if err != nil {
 		return nil, err
@@ -224,6 +227,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if s.directory, err = aggregate.NewDirectory(s.api.ClientConfig(serverUser), cfg.Clock); err != nil {
 		return nil, err
 	}
+	s.views = s.newViews()
 	return s, nil
 }
 
@@ -233,7 +237,7 @@ func (s *Server) Run(ctx context.Context) error {
 	// its leases back.
 	apiCtx, stopAPI := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopAPI()
-	clients := []func(context.Context) error{s.runDirectory, s.runFleet, s.renewCertificates}
+	clients := []func(context.Context) error{s.runDirectory, s.runFleet, s.runViews, s.renewCertificates}
 	if s.members != nil {
 		clients = append(clients, s.announce)
 	}

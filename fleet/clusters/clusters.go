@@ -45,6 +45,8 @@ type controller struct {
 	*fleet.Term
 	syncer StartSyncer
 	queue  workqueue.TypedRateLimitingInterface[string]
+	// heartbeats of clusters in mode Pull.
+	heartbeats *heartbeats
 	// lifetime of everything that minders start.
 	ctx     context.Context
 	running sync.WaitGroup
@@ -63,6 +65,11 @@ func With(syncer StartSyncer) fleet.Controller {
 				workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, time.Minute),
 				workqueue.TypedRateLimitingQueueConfig[string]{Name: "fleet_clusters", Clock: term.Clock}),
 		}
+		var err error
+		if c.heartbeats, err = newHeartbeats(term.Kube, term.Clock, c.queue.Add); err != nil {
+			return err
+		}
+		c.running.Go(func() { c.heartbeats.run(ctx) })
 		defer c.running.Wait()
 		defer stop()
 		return c.run(ctx)
@@ -163,9 +170,7 @@ func (c *controller) reconcile(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	member, problem := c.access(cluster)
-	m.serve(member)
-	wrote, err := c.writeStatus(ctx, cluster, m.observe(problem))
+	wrote, err := c.writeStatus(ctx, cluster, c.observe(cluster, m))
 	if err != nil {
 		return err
 	}
@@ -186,6 +191,17 @@ func (c *controller) minder(cluster *v1alpha1.Cluster) *minder {
 		c.minders[cluster.Name] = m
 	}
 	return m
+}
+
+// observe gives what is known of a cluster, and has it served.
+func (c *controller) observe(cluster *v1alpha1.Cluster, m *minder) observation {
+	if cluster.Pulls() {
+		m.serve(nil)
+		return c.pulled(cluster)
+	}
+	member, problem := c.access(cluster)
+	m.serve(member)
+	return m.observe(problem)
 }
 
 func (c *controller) setLeaving(m *minder, leaving bool) {

@@ -58,7 +58,7 @@ func (m *minder) serve(a *fleet.Access) {
 // observation is what a minder has to say about its cluster.
 type observation struct {
 	health  health
-	nodes   *nodes
+	count   func(*v1alpha1.ClusterStatus) // nodes and what they have
 	problem *problem
 }
 
@@ -71,7 +71,7 @@ func (m *minder) observe(p *problem) observation {
 	if p == nil && m.trouble != "" {
 		p = &problem{v1alpha1.ReasonErrorStartingSyncer, m.trouble}
 	}
-	return observation{health: m.health, nodes: m.nodes, problem: p}
+	return observation{health: m.health, count: m.nodes.count, problem: p}
 }
 
 // run probes until ctx ends. The first successful probe starts the watch of the

@@ -19,6 +19,11 @@ import (
 // nodes counts the nodes of a member, from a watch of its own.
 type nodes struct{ informer cache.SharedIndexInformer }
 
+func newNodes(kube kubernetes.Interface) *nodes {
+	factory := informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithTransform(slim))
+	return &nodes{informer: factory.Core().V1().Nodes().Informer()}
+}
+
 // watchNodes keeps the minder's nodes until ctx ends. The status is written with
 // the next probe: nodes report every few seconds, and there may be thousands.
 func (m *minder) watchNodes(ctx context.Context, a *fleet.Access) {
@@ -28,8 +33,7 @@ func (m *minder) watchNodes(ctx context.Context, a *fleet.Access) {
 	if err != nil {
 		return // the prober makes the same client and says why it cannot
 	}
-	factory := informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithTransform(slim))
-	n := &nodes{informer: factory.Core().V1().Nodes().Informer()}
+	n := newNodes(kube)
 	m.mu.Lock()
 	if m.access == a {
 		m.nodes = n

@@ -48,7 +48,7 @@ func (c *controller) writeStatus(ctx context.Context, cluster *v1alpha1.Cluster,
 	case verdict.ready:
 		ready.Status = metav1.ConditionTrue
 		status.Version, status.ID = verdict.version, verdict.id
-		o.nodes.count(&status)
+		o.count(&status)
 	}
 	was := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ClusterReady)
 	ready.LastTransitionTime = now

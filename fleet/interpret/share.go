@@ -41,6 +41,14 @@ func (k Kind) setReplicas(out map[string]any, share Share) {
 	}
 }
 
+// HandOver does to a prepared object what PrepareShare does for an autoscaled share,
+// where the two have to happen in different places.
+func (k Kind) HandOver(desired *unstructured.Unstructured, share Share) {
+	if k.Divided && share.Autoscaled && (share.Replicas == nil || *share.Replicas > 0) {
+		k.handOver(desired.Object, share)
+	}
+}
+
 // handOver leaves the replica count to an autoscaler in the member. Not to send it
 // is not enough: what only we own, server-side apply takes away with us, and a
 // workload without a count runs one replica. So until somebody else owns the field

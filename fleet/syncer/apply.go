@@ -2,21 +2,23 @@ package syncer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/interpret"
-	"github.com/atoll-dev/atoll/fleet/override"
 )
 
 // task is one object that the member should have.
 type task struct {
 	interpret.Kind
 	binding *v1alpha1.ResourceBinding
-	obj     *unstructured.Unstructured // whole, as the control plane has it
+	desired *unstructured.Unstructured // as the member should have it, if it has none
+	source  fleet.Source               // of what that was made
 	share   v1alpha1.ClusterShare
 	memory  *memory
 }
@@ -27,22 +29,6 @@ func (t *task) left() []string {
 		return nil
 	}
 	return t.ReplicasPath()
-}
-
-// prepare gives the object as the member should have it. live is what it has, for
-// an object whose replicas are handed over to an autoscaler there.
-func (s *Syncer) prepare(t *task, live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	share := interpret.Share{Cluster: s.cluster, Replicas: t.share.Replicas, OrdinalStart: t.share.OrdinalStart,
-		Autoscaled: t.binding.Spec.ScaledBy != nil, Live: live, Manager: FieldManager}
-	for _, c := range t.binding.Spec.Clusters {
-		if c.Replicas != nil {
-			if share.Target == nil {
-				share.Target = map[string]int32{}
-			}
-			share.Target[c.Name] = *c.Replicas
-		}
-	}
-	return override.Apply(t.PrepareShare(t.obj, share), t.binding.OverridesOf(t.share))
 }
 
 // apply makes the member's object as it should be and reports what it is.
@@ -70,10 +56,7 @@ func (s *Syncer) apply(ctx context.Context, t *task) error {
 	if !report && m.drifted != "" {
 		m.unsettle() // what was only reported is now put right
 	}
-	desired, err := s.prepare(t, nil)
-	if err != nil {
-		return err
-	}
+	desired := t.desired
 	digest := digestOf(desired.Object)
 	if live != nil && digest == m.applied && digestLive(live, desired, t.left()) == m.settled {
 		return s.reportLive(ctx, t, live)
@@ -84,7 +67,7 @@ func (s *Syncer) apply(ctx context.Context, t *task) error {
 		return s.reportDrift(ctx, t, desired, live)
 	}
 	if changed && live != nil {
-		if pause := m.drift.pause(s.Clock.Now()); pause > 0 {
+		if pause := m.drift.pause(s.clock.Now()); pause > 0 {
 			// Somebody else keeps changing it: do not fight at full speed.
 			s.queue.AddAfter(b.Key(), pause)
 			return s.reportLive(ctx, t, live)
@@ -114,8 +97,8 @@ func (s *Syncer) write(ctx context.Context, t *task, desired, live *unstructured
 		if now == nil || now.GetUID() != live.GetUID() {
 			return nil, fmt.Errorf("%w: the object was replaced in the cluster", errLater)
 		}
-		if desired, err = s.prepare(t, now); err != nil {
-			return nil, err
+		if desired, _, _, err = s.Desired(ctx, t.binding, now); err != nil || desired == nil {
+			return nil, errors.Join(errLater, err) // not to be had any more, or not now
 		}
 		desired.SetResourceVersion(now.GetResourceVersion())
 	}
@@ -126,10 +109,10 @@ func (s *Syncer) write(ctx context.Context, t *task, desired, live *unstructured
 func (s *Syncer) tell(t *task, desired, live, applied *unstructured.Unstructured, changed bool) {
 	switch {
 	case live == nil && t.memory.entry.UID != "":
-		s.Events.Eventf(t.obj, corev1.EventTypeNormal, "Recreated", "Made again in cluster %s what was deleted there", s.cluster)
+		s.Event(t.binding, corev1.EventTypeNormal, "Recreated", "Made again in cluster "+s.cluster+" what was deleted there")
 	case live != nil && changed && digestLive(live, desired, t.left()) != digestLive(applied, desired, t.left()):
-		t.memory.drift.corrected(s.Clock.Now())
-		s.Events.Eventf(t.obj, corev1.EventTypeNormal, "DriftCorrected", "Put right in cluster %s what was changed there", s.cluster)
+		t.memory.drift.corrected(s.clock.Now())
+		s.Event(t.binding, corev1.EventTypeNormal, "DriftCorrected", "Put right in cluster "+s.cluster+" what was changed there")
 	}
 }
 
@@ -148,7 +131,7 @@ func (s *Syncer) reportDrift(ctx context.Context, t *task, desired, live *unstru
 	if fields := differences(live, would, desired); fields != "" {
 		m.drifted = "changed there, and left so by policy: " + fields
 		if m.drifted != was {
-			s.Events.Eventf(t.obj, corev1.EventTypeWarning, v1alpha1.StateDrifted, "Cluster %s: %s", s.cluster, m.drifted)
+			s.Event(t.binding, corev1.EventTypeWarning, v1alpha1.StateDrifted, "Cluster "+s.cluster+": "+m.drifted)
 		}
 	}
 	return s.reportLive(ctx, t, live)

@@ -11,8 +11,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -53,7 +51,7 @@ type breaker struct {
 func (b *breaker) passes(s *Syncer, key types.NamespacedName, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	cluster, ok := s.Cluster(s.cluster)
+	cluster, ok := s.Cluster()
 	if !ok {
 		return false // without a Cluster nobody said that anything may be deleted
 	}
@@ -98,14 +96,14 @@ func (b *breaker) count(s *Syncer, now time.Time) {
 		b.removed = map[types.NamespacedName]time.Time{}
 	}
 	b.counted, b.kept, b.waiting = now, len(b.removed), map[types.NamespacedName]string{}
-	for _, binding := range s.BindingsOn(s.cluster) {
+	for _, binding := range s.Bindings() {
 		state, reported := binding.State(s.cluster)
 		if _, counted := b.removed[binding.Key()]; counted || !reported || state.UID == "" {
 			continue
 		}
 		b.kept++
 		_, chosen := binding.Share(s.cluster)
-		gone := binding.DeletionTimestamp != nil && s.TypeGoing(binding.Spec.Resource.GroupVersionKind().GroupKind())
+		gone := binding.DeletionTimestamp != nil && s.TypeGoing(binding)
 		if (!chosen || gone) && !binding.Spec.Suspend {
 			b.waiting[binding.Key()] = binding.Spec.Resource.Kind + " " + fleet.CacheKey(binding.ObjectName())
 		}
@@ -116,7 +114,7 @@ func (b *breaker) count(s *Syncer, now time.Time) {
 // in the Cluster.
 func (b *breaker) mind(ctx context.Context, s *Syncer) {
 	b.mu.Lock()
-	if c, ok := s.Cluster(s.cluster); ok {
+	if c, ok := s.Cluster(); ok {
 		// A syncer before this one may have been halted.
 		b.halted = meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.ClusterDeletionsHalted)
 		if was := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ClusterDeletionsHalted); was != nil {
@@ -124,7 +122,7 @@ func (b *breaker) mind(ctx context.Context, s *Syncer) {
 		}
 	}
 	b.mu.Unlock()
-	ticker := s.Clock.NewTicker(b.glance)
+	ticker := s.clock.NewTicker(b.glance)
 	defer ticker.Stop()
 	for {
 		select {
@@ -139,12 +137,12 @@ func (b *breaker) mind(ctx context.Context, s *Syncer) {
 }
 
 func (b *breaker) look(ctx context.Context, s *Syncer) error {
-	cluster, ok := s.Cluster(s.cluster)
+	cluster, ok := s.Cluster()
 	if !ok {
 		return nil
 	}
 	b.mu.Lock()
-	now := s.Clock.Now()
+	now := s.clock.Now()
 	if b.halted {
 		b.count(s, now)
 		b.halted = !deliberate(cluster, now) && !within(len(b.removed)+len(b.waiting), b.kept, cluster.MaxDeletePercent())
@@ -154,7 +152,7 @@ func (b *breaker) look(ctx context.Context, s *Syncer) error {
 	same := b.said.Status == condition.Status && b.said.Message == condition.Message || b.said.Type == "" && !b.halted
 	b.mu.Unlock()
 	if resumed {
-		for _, binding := range s.BindingsOn(s.cluster) {
+		for _, binding := range s.Bindings() {
 			if state, ok := binding.State(s.cluster); ok && state.Reason == v1alpha1.StateHeld {
 				s.queue.Add(binding.Key())
 			}
@@ -192,24 +190,10 @@ func (b *breaker) condition(cluster string) metav1.Condition {
 // sayHalted writes the condition into the Cluster, of which the syncer owns no more
 // than that.
 func (s *Syncer) sayHalted(ctx context.Context, cluster *v1alpha1.Cluster, c *metav1.Condition) error {
-	c.LastTransitionTime = metav1.NewTime(s.Clock.Now())
+	c.LastTransitionTime = metav1.NewTime(s.clock.Now())
 	if was := meta.FindStatusCondition(cluster.Status.Conditions, c.Type); was != nil && was.Status == c.Status {
 		c.LastTransitionTime = was.LastTransitionTime
 	}
 	c.ObservedGeneration = cluster.Generation
-	condition, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c)
-	if err != nil {
-		return fmt.Errorf("encode condition %s: %w", c.Type, err)
-	}
-	apply := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": "Cluster",
-		"metadata": map[string]any{"name": cluster.Name, "uid": string(cluster.UID)},
-		"status":   map[string]any{"conditions": []any{condition}},
-	}}
-	_, err = s.Dynamic.Resource(v1alpha1.ClusterResource).
-		ApplyStatus(ctx, cluster.Name, apply, metav1.ApplyOptions{FieldManager: FieldManager + "-" + s.cluster, Force: true})
-	if err != nil {
-		return fmt.Errorf("set condition %s of cluster %s: %w", c.Type, cluster.Name, err)
-	}
-	return nil
+	return s.Halt(ctx, *c)
 }

@@ -120,7 +120,7 @@ func (c *member) forgetNamespace(name string) {
 // removeNamespace deletes a namespace of the member if this fleet made it, the
 // control plane has it no more (or the cluster leaves), and nothing is in it.
 func (s *Syncer) removeNamespace(ctx context.Context, name string) error {
-	c, joined := s.Cluster(s.cluster)
+	c, joined := s.Cluster()
 	if !joined {
 		return nil
 	}
@@ -129,12 +129,9 @@ func (s *Syncer) removeNamespace(ctx context.Context, name string) error {
 		return nil
 	}
 	if !leaving {
-		ns, err := s.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-		if err == nil && ns.DeletionTimestamp == nil {
-			return nil
-		}
-		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("make sure that namespace %s is gone: %w", name, err)
+		gone, err := s.NamespaceGone(ctx, name)
+		if err != nil || !gone {
+			return err
 		}
 	}
 	return s.member.deleteEmptyNamespace(ctx, name)

@@ -45,10 +45,9 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) error 
 			m.entry = &entry
 		}
 	}
-	obj, exists := s.Object(k.GroupKind(), types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Resource.Name})
-	exists = exists && obj.GetUID() == b.Spec.Resource.UID
+	source, exists := s.Source(b)
 	share, chosen := b.Share(s.cluster)
-	if !chosen || b.DeletionTimestamp != nil && !(exists && obj.GetDeletionTimestamp() == nil) {
+	if !chosen || b.DeletionTimestamp != nil && !(exists && !source.Deleting) {
 		if m.entry == nil {
 			return nil
 		}
@@ -60,18 +59,21 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) error 
 		// then says so in the binding. Until then everything stays as it is.
 		return nil
 	}
-	whole, exists, err := s.Whole(ctx, k, obj)
+	desired, source, exists, err := s.Desired(ctx, b, nil)
+	if errors.Is(err, fleet.ErrImpossible) {
+		return s.reportImpossible(ctx, b, m, err)
+	}
 	if err != nil || !exists {
 		return err
 	}
-	t := &task{Kind: k, binding: b, obj: whole, share: share, memory: m}
+	t := &task{Kind: k, binding: b, desired: desired, source: source, share: share, memory: m}
 	if b.Spec.Suspend {
 		err = s.suspended(ctx, t)
 	} else {
 		err = s.apply(ctx, t)
 	}
 	if err != nil {
-		return s.reportTrouble(ctx, b, whole, m, err)
+		return s.reportTrouble(ctx, b, m, err)
 	}
 	return nil
 }
@@ -94,8 +96,7 @@ func (s *Syncer) live(ctx context.Context, k interpret.Kind, b *v1alpha1.Resourc
 	if m.entry != nil && m.entry.UID != "" && m.entry.UID == live.GetUID() {
 		return live, nil // ours; somebody took the marks off, which is drift
 	}
-	obj, ok := s.Object(k.GroupKind(), name)
-	if ok && obj.GetAnnotations()[v1alpha1.AdoptAnnotation] == "true" {
+	if source, ok := s.Source(b); ok && source.Adopt {
 		return live, nil
 	}
 	return nil, conflictError{s.cluster, live}

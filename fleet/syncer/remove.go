@@ -16,7 +16,7 @@ import (
 // entry out of the binding.
 func (s *Syncer) remove(ctx context.Context, k interpret.Kind, b *v1alpha1.ResourceBinding, m *memory) error {
 	// What is to be deleted depends on this answer, so it is asked for live.
-	b, decided, err := s.confirmed(ctx, k, b)
+	b, decided, err := s.Leaving(ctx, b)
 	if err != nil || b == nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (s *Syncer) held(ctx context.Context, k interpret.Kind, b *v1alpha1.Resourc
 	if !decided {
 		return false, nil // somebody deleted exactly this
 	}
-	now := s.Clock.Now()
+	now := s.clock.Now()
 	if m.leaving.IsZero() {
 		// Decisions change in waves: what comes with this one is counted with it.
 		m.leaving = now
@@ -82,44 +82,12 @@ func (s *Syncer) held(ctx context.Context, k interpret.Kind, b *v1alpha1.Resourc
 		"the cluster would lose too much at once; see condition DeletionsHalted of Cluster "+s.cluster)
 }
 
-// confirmed gives the binding as it is now if the object is to leave this
-// cluster, else nil. It is to leave if the decision says so, or if the binding is
-// deleted because the object is. A binding that somebody deleted on its own goes
-// when its object goes: until then the object runs on.
-//
-// decided tells a removal that nobody asked for by name: a decision changed, or a
-// type went and took its objects along.
-func (s *Syncer) confirmed(ctx context.Context, k interpret.Kind, b *v1alpha1.ResourceBinding) (now *v1alpha1.ResourceBinding, decided bool, err error) {
-	ref := b.Spec.Resource
-	now, err = s.BindingNow(ctx, b.Key())
-	if err != nil {
-		return nil, false, fmt.Errorf("confirm that %s %s/%s is to leave cluster %s: %w", ref.Kind, b.Namespace, ref.Name, s.cluster, err)
-	}
-	if now == nil || now.UID != b.UID {
-		return nil, false, nil // the cache will catch up and call again
-	}
-	if _, chosen := now.Share(s.cluster); !chosen {
-		return now, true, nil
-	}
-	if now.DeletionTimestamp == nil {
-		return nil, false, nil
-	}
-	obj, err := s.Live(ctx, k, types.NamespacedName{Namespace: b.Namespace, Name: ref.Name})
-	switch {
-	case err != nil:
-		return nil, false, fmt.Errorf("confirm that %s %s/%s is gone: %w", ref.Kind, b.Namespace, ref.Name, err)
-	case obj != nil && obj.GetUID() == ref.UID && obj.GetDeletionTimestamp() == nil:
-		return nil, false, nil
-	}
-	return now, s.TypeGoing(k.GroupKind()), nil
-}
-
 // orphans tells whether what leaves the cluster is left running.
 func (s *Syncer) orphans(b *v1alpha1.ResourceBinding) bool {
 	if b.Annotations[v1alpha1.LeaveAnnotation] == v1alpha1.LeaveOrphan {
 		return true
 	}
-	c, ok := s.Cluster(s.cluster)
+	c, ok := s.Cluster()
 	if !ok {
 		return true // without a Cluster nobody said that anything may be deleted
 	}
@@ -130,7 +98,7 @@ func (s *Syncer) orphans(b *v1alpha1.ResourceBinding) bool {
 // leaving tells whether a person has said that the cluster leaves: nothing is kept
 // there then because of anything else.
 func (s *Syncer) leaving() bool {
-	c, ok := s.Cluster(s.cluster)
+	c, ok := s.Cluster()
 	return ok && c.DeletionTimestamp != nil
 }
 
@@ -160,7 +128,7 @@ func (s *Syncer) removed(ctx context.Context, k interpret.Kind, b *v1alpha1.Reso
 func (s *Syncer) lastOf(b *v1alpha1.ResourceBinding, among func(*v1alpha1.ResourceBinding) bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, other := range s.BindingsOn(s.cluster) {
+	for _, other := range s.Bindings() {
 		if !among(other) || other.Key() == b.Key() {
 			continue
 		}

@@ -19,33 +19,17 @@ import (
 
 // report writes the cluster's entry in the binding's status, or takes it out if
 // it is nil. It writes nothing if the entry says so already.
-//
-// Each syncer applies its own entry under its own field manager, so syncers of
-// many clusters report on one binding without conflicts.
 func (s *Syncer) report(ctx context.Context, b *v1alpha1.ResourceBinding, m *memory, entry *v1alpha1.ClusterState) error {
 	if same(m.entry, entry) {
 		return nil
 	}
-	status := map[string]any{}
 	if entry != nil {
 		stamped := *entry
-		stamped.LastUpdateTime = metav1.NewTime(s.Clock.Now())
-		u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&stamped)
-		if err != nil {
-			return fmt.Errorf("encode the report on %s %s: %w", b.Spec.Resource.Kind, b.Spec.Resource.Name, err)
-		}
-		status["clusters"] = []any{u}
+		stamped.LastUpdateTime = metav1.NewTime(s.clock.Now())
 		entry = &stamped
 	}
-	apply := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": v1alpha1.BindingKind(b.Namespace),
-		"metadata": fleet.BindingIdentity(b),
-		"status":   status,
-	}}
-	_, err := s.BindingAPI(b.Namespace).
-		ApplyStatus(ctx, b.Name, apply, metav1.ApplyOptions{FieldManager: FieldManager + "-" + s.cluster, Force: true})
-	if err != nil {
-		return fmt.Errorf("report on %s %s/%s from cluster %s: %w", b.Spec.Resource.Kind, b.Namespace, b.Spec.Resource.Name, s.cluster, err)
+	if err := s.Report(ctx, b, entry); err != nil {
+		return err
 	}
 	m.entry = entry
 	return nil
@@ -88,7 +72,7 @@ func (s *Syncer) reportLive(ctx context.Context, t *task, live *unstructured.Uns
 
 // entryOf gives what there is to report of an object that is there.
 func (s *Syncer) entryOf(t *task, live *unstructured.Unstructured) (*v1alpha1.ClusterState, error) {
-	entry := &v1alpha1.ClusterState{Name: s.cluster, UID: live.GetUID(), Generation: t.obj.GetGeneration(),
+	entry := &v1alpha1.ClusterState{Name: s.cluster, UID: live.GetUID(), Generation: t.source.Generation,
 		Replicas: t.share.Replicas, MemberGeneration: live.GetGeneration(), Applied: t.memory.applied}
 	if entry.Applied == "" && t.memory.entry != nil {
 		entry.Applied = t.memory.entry.Applied
@@ -119,7 +103,7 @@ func (s *Syncer) reportState(ctx context.Context, b *v1alpha1.ResourceBinding, m
 
 // reportTrouble reports why an object is not as it should be, and gives an error
 // for the next attempt.
-func (s *Syncer) reportTrouble(ctx context.Context, b *v1alpha1.ResourceBinding, obj *unstructured.Unstructured, m *memory, cause error) error {
+func (s *Syncer) reportTrouble(ctx context.Context, b *v1alpha1.ResourceBinding, m *memory, cause error) error {
 	if m.entry == nil || errors.Is(cause, errLater) || apierrors.IsConflict(cause) || ctx.Err() != nil {
 		return cause
 	}
@@ -133,10 +117,22 @@ func (s *Syncer) reportTrouble(ctx context.Context, b *v1alpha1.ResourceBinding,
 		entry.Reason = v1alpha1.StateConflict
 	}
 	if !same(m.entry, &entry) {
-		s.Events.Eventf(obj, corev1.EventTypeWarning, entry.Reason, "Cluster %s: %s", s.cluster, entry.Message)
+		s.Event(b, corev1.EventTypeWarning, entry.Reason, "Cluster "+s.cluster+": "+entry.Message)
 		if err := s.report(ctx, b, m, &entry); err != nil {
 			return err
 		}
+	}
+	return cause
+}
+
+// reportImpossible reports why an object cannot even be made as it should be.
+func (s *Syncer) reportImpossible(ctx context.Context, b *v1alpha1.ResourceBinding, m *memory, cause error) error {
+	if m.entry != nil {
+		return s.reportTrouble(ctx, b, m, cause)
+	}
+	entry := &v1alpha1.ClusterState{Name: s.cluster, Health: v1alpha1.Unknown, Reason: v1alpha1.StateApplyFailed, Message: explain(cause)}
+	if err := s.report(ctx, b, m, entry); err != nil {
+		return err
 	}
 	return cause
 }
@@ -161,7 +157,7 @@ func explain(err error) string {
 	var conflict conflictError
 	var unserved unservedError
 	switch {
-	case errors.As(err, &conflict), errors.As(err, &unserved):
+	case errors.As(err, &conflict), errors.As(err, &unserved), errors.Is(err, fleet.ErrImpossible):
 	case !errors.As(err, &answer):
 		// What the network says differs each time, and each time would be a write.
 		return "the cluster does not answer; what runs there runs on. See the conditions of the Cluster"

@@ -25,13 +25,14 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
 )
 
 // FieldManager owns in the member what the syncer applies there.
-const FieldManager = "atoll-syncer"
+const FieldManager = v1alpha1.SyncerFieldManager
 
 const (
 	// workers apply in parallel; each waits for the member most of the time.
@@ -45,8 +46,9 @@ const (
 
 // Syncer serves one cluster.
 type Syncer struct {
-	*fleet.Term
+	View
 	cluster string
+	clock   clock.WithTicker
 	log     *slog.Logger
 	member  *member
 	queue   workqueue.TypedRateLimitingInterface[types.NamespacedName]
@@ -108,16 +110,25 @@ func (m *memory) outdated(live *unstructured.Unstructured) bool {
 	return err == nil && order < 0
 }
 
-// Run serves a cluster until ctx ends. It returns early only if it cannot begin.
-func Run(ctx context.Context, term *fleet.Term, cluster string, cfg *rest.Config) error {
-	s, err := newSyncer(term, cluster, cfg)
+// Options say which cluster a syncer serves, and by which clock.
+type Options struct {
+	Cluster string
+	Clock   clock.WithTicker
+	Log     *slog.Logger
+}
+
+// Run serves a cluster, to which cfg leads, until ctx ends. It returns early only if it
+// cannot begin.
+func Run(ctx context.Context, view View, o Options, cfg *rest.Config) error {
+	s, err := newSyncer(view, o, cfg)
 	if err != nil {
 		return err
 	}
 	return s.run(ctx)
 }
 
-func newSyncer(term *fleet.Term, cluster string, cfg *rest.Config) (*Syncer, error) {
+func newSyncer(view View, o Options, cfg *rest.Config) (*Syncer, error) {
+	cluster := o.Cluster
 	cfg = rest.CopyConfig(cfg)
 	// The member guards itself with priority and fairness; a fixed number of
 	// workers is the limit on this side.
@@ -135,11 +146,11 @@ func newSyncer(term *fleet.Term, cluster string, cfg *rest.Config) (*Syncer, err
 	if err != nil {
 		return nil, fmt.Errorf("syncer: make a client of cluster %s: %w", cluster, err)
 	}
-	s := &Syncer{Term: term, cluster: cluster, log: term.Log.With("cluster", cluster),
+	s := &Syncer{View: view, cluster: cluster, clock: o.Clock, log: o.Log.With("cluster", cluster),
 		known: map[types.NamespacedName]*memory{}, breaker: breaker{wave: wave, glance: glance},
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](100*time.Millisecond, patience),
-			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "fleet_syncer", Clock: term.Clock}),
+			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "fleet_syncer", Clock: o.Clock}),
 	}
 	s.member = newMember(dyn, meta, disco, s.memberChanged)
 	return s, nil
@@ -152,7 +163,7 @@ func (s *Syncer) run(ctx context.Context) error {
 	defer s.member.wait()
 	defer stop()
 	defer s.queue.ShutDown()
-	defer s.Subscribe(s.cluster, s.queue.Add)()
+	defer s.Subscribe(s.queue.Add)()
 	var minding sync.WaitGroup
 	defer minding.Wait()
 	defer stop()

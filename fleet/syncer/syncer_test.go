@@ -29,6 +29,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/interpret"
+	"github.com/atoll-dev/atoll/fleet/view"
 )
 
 // stage is a syncer of cluster "east" between a control plane and a member that
@@ -72,7 +73,7 @@ func open(t *testing.T, control, member []*unstructured.Unstructured) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.syncer = &Syncer{Term: term, cluster: "east", log: term.Log, known: map[types.NamespacedName]*memory{},
+	s.syncer = &Syncer{View: view.Of(term, "east"), cluster: "east", clock: term.Clock, log: term.Log, known: map[types.NamespacedName]*memory{},
 		breaker: breaker{glance: 50 * time.Millisecond},
 		queue:   workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](10*time.Millisecond, 50*time.Millisecond))}
 	s.syncer.member = newMember(s.member, nil, nil, s.syncer.memberChanged)

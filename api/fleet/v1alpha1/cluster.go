@@ -19,6 +19,7 @@ import (
 // +kubebuilder:resource:scope=Cluster,categories=fleet
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,priority=1
+// +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.mode`,priority=1
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.version`
 // +kubebuilder:printcolumn:name="Nodes",type=string,JSONPath=`.status.nodes.summary`
 // +kubebuilder:printcolumn:name="Unschedulable",type=boolean,JSONPath=`.spec.unschedulable`,priority=1
@@ -42,10 +43,18 @@ type ClusterList struct {
 }
 
 // ClusterSpec is what its owner wants of a Cluster.
+//
+// +kubebuilder:validation:XValidation:rule="(has(self.mode) && self.mode == 'Pull') != has(self.kubeconfigSecretRef)",message="mode Push needs kubeconfigSecretRef, which says how Atoll reaches the cluster; mode Pull must not have one"
 type ClusterSpec struct {
+	// Mode is Push, where Atoll reaches the cluster, or Pull, where a syncer that runs
+	// elsewhere reaches Atoll.
+	// +optional
+	// +kubebuilder:default=Push
+	Mode ClusterMode `json:"mode,omitempty"`
 	// KubeconfigSecretRef names the Secret whose key "kubeconfig" says how to
-	// reach the cluster.
-	KubeconfigSecretRef SecretReference `json:"kubeconfigSecretRef"`
+	// reach the cluster. In mode Pull there is none.
+	// +optional
+	KubeconfigSecretRef SecretReference `json:"kubeconfigSecretRef,omitzero"`
 	// Unschedulable keeps new work away (a cordon). What runs there stays.
 	// +optional
 	Unschedulable bool `json:"unschedulable,omitempty"`
@@ -204,6 +213,8 @@ const (
 	ReasonInvalidKubeConfig = "InvalidKubeConfig"
 	// ReasonErrorCreatingClient: the kubeconfig is well-formed but makes no client.
 	ReasonErrorCreatingClient = "ErrorCreatingClient"
+	// ReasonErrorInstallingSyncer: the syncer of a cluster in mode Pull has never come.
+	ReasonErrorInstallingSyncer = "ErrorInstallingSyncer"
 	// ReasonErrorStartingSyncer: the cluster answers but its syncer does not run.
 	ReasonErrorStartingSyncer = "ErrorStartingSyncer"
 )

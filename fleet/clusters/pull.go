@@ -1,0 +1,125 @@
+package clusters
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
+)
+
+// heartbeats are what the syncers of clusters in mode Pull say of themselves. How old
+// one is, is judged by when this leader heard of it: whoever wrote it has another
+// clock.
+type heartbeats struct {
+	leases cache.SharedIndexInformer
+	clock  clock.PassiveClock
+
+	mu    sync.Mutex
+	heard map[string]beat // by cluster
+}
+
+// beat is the last heartbeat of a cluster.
+type beat struct {
+	renewed metav1.MicroTime
+	at      time.Time
+	said    fleet.Observation
+	err     error
+}
+
+func newHeartbeats(kube kubernetes.Interface, clock clock.PassiveClock, tell func(cluster string)) (*heartbeats, error) {
+	factory := informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithNamespace(v1alpha1.SystemNamespace),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.HeartbeatLabel }))
+	h := &heartbeats{leases: factory.Coordination().V1().Leases().Informer(), clock: clock, heard: map[string]beat{}}
+	hear := func(obj any) {
+		if lease, ok := obj.(*coordinationv1.Lease); ok && h.hear(lease) {
+			tell(lease.Labels[v1alpha1.HeartbeatLabel])
+		}
+	}
+	_, err := h.leases.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: hear, UpdateFunc: func(_, is any) { hear(is) }})
+	if err != nil {
+		return nil, fmt.Errorf("listen to heartbeats: %w", err)
+	}
+	return h, nil
+}
+
+// hear takes in a heartbeat and tells whether it is a new one.
+func (h *heartbeats) hear(lease *coordinationv1.Lease) bool {
+	cluster := lease.Labels[v1alpha1.HeartbeatLabel]
+	if lease.Name != v1alpha1.HeartbeatLease(cluster) || lease.Spec.RenewTime == nil {
+		return false // not a syncer's
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	last, known := h.heard[cluster]
+	if known && last.renewed.Equal(lease.Spec.RenewTime) {
+		return false
+	}
+	said, err := fleet.ObservationOf(lease)
+	h.heard[cluster] = beat{renewed: *lease.Spec.RenewTime, at: h.clock.Now(), said: said, err: err}
+	return true
+}
+
+func (h *heartbeats) of(cluster string) (beat, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	b, ok := h.heard[cluster]
+	return b, ok
+}
+
+// run listens until ctx ends.
+func (h *heartbeats) run(ctx context.Context) { h.leases.RunWithContext(ctx) }
+
+// pulled is what is known of a cluster in mode Pull by its heartbeats.
+func (c *controller) pulled(cluster *v1alpha1.Cluster) observation {
+	now := c.Clock.Now()
+	last, heard := c.heartbeats.of(cluster.Name)
+	since := last.at
+	if !heard {
+		since = c.Started
+	}
+	left := v1alpha1.HeartbeatExpiry - now.Sub(since)
+	if left > 0 {
+		c.queue.AddAfter(cluster.Name, left+time.Millisecond)
+	}
+	ready := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ClusterReady)
+	switch {
+	case heard && last.err != nil:
+		return notReady(last.at, v1alpha1.ReasonClusterStatusUnknown, last.err.Error()+": run a syncer of the same version as the servers")
+	case heard && left > 0:
+		return observation{health: health{probed: last.at, last: result{at: last.at, ready: last.said.Ready, reason: last.said.Reason,
+			message: last.said.Message, version: last.said.Version, id: last.said.ID}}, count: counted(last.said)}
+	case !heard && !c.heartbeats.leases.HasSynced(), !heard && left > 0 && ready != nil && ready.Reason != v1alpha1.ReasonErrorInstallingSyncer:
+		return observation{count: func(*v1alpha1.ClusterStatus) {}} // an earlier leader may have heard more
+	case !heard && (ready == nil || ready.Reason == v1alpha1.ReasonErrorInstallingSyncer || ready.Status == metav1.ConditionUnknown):
+		return notReady(now, v1alpha1.ReasonErrorInstallingSyncer,
+			"no syncer of this cluster has come yet: run `atoll syncer` there, with what `atoll join "+cluster.Name+" --mode pull` gives")
+	}
+	return notReady(now, v1alpha1.ReasonClusterUnreachable, fmt.Sprintf(
+		"the cluster's syncer has not been heard of for more than %s: it does not run, or does not reach Atoll; what runs in the cluster runs on", v1alpha1.HeartbeatExpiry))
+}
+
+func notReady(at time.Time, reason, message string) observation {
+	return observation{health: health{probed: at, last: result{at: at, reason: reason, message: message}},
+		count: func(*v1alpha1.ClusterStatus) {}}
+}
+
+// counted takes over what a syncer has counted.
+func counted(said fleet.Observation) func(*v1alpha1.ClusterStatus) {
+	return func(status *v1alpha1.ClusterStatus) {
+		if said.Nodes != nil {
+			status.Nodes, status.Capacity, status.Allocatable = said.Nodes, said.Capacity, said.Allocatable
+		}
+	}
+}

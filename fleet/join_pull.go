@@ -1,0 +1,73 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+// RegisterPull registers a cluster in mode Pull, or has one that is registered go on
+// in that mode. Nobody needs to be able to reach it.
+func RegisterPull(ctx context.Context, atoll *rest.Config, name string, progress func(string)) error {
+	if err := checkClusterName(name); err != nil {
+		return err
+	}
+	tell := teller(progress)
+	dyn, err := dynamic.NewForConfig(atoll)
+	if err != nil {
+		return fmt.Errorf("join %s: make a client of Atoll: %w", name, err)
+	}
+	if err := waitServed(ctx, dyn, v1alpha1.ClusterResource); err != nil {
+		return fmt.Errorf("join %s: %w (is this an Atoll server?)", name, err)
+	}
+	api := dyn.Resource(v1alpha1.ClusterResource)
+	out, err := api.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": "Cluster",
+		"metadata": map[string]any{"name": name},
+		"spec":     map[string]any{"mode": string(v1alpha1.ModePull)},
+	}}, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		if out, err = api.Get(ctx, name, metav1.GetOptions{}); err == nil {
+			out, err = pullFromNowOn(ctx, api, out, tell)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("join %s: register the cluster: %w", name, err)
+	}
+	if out.GetDeletionTimestamp() != nil {
+		return fmt.Errorf("join %s: %w", name, errLeaving)
+	}
+	tell("%s is registered in mode %s", name, v1alpha1.ModePull)
+	return nil
+}
+
+// errLeaving: the name is taken by a cluster that is on its way out.
+var errLeaving = errors.New("a cluster of this name is still leaving: wait for that (`kubectl get clusters`), or give another name")
+
+func pullFromNowOn(ctx context.Context, api dynamic.ResourceInterface, cluster *unstructured.Unstructured, tell func(string, ...any)) (*unstructured.Unstructured, error) {
+	mode, _, _ := unstructured.NestedString(cluster.Object, "spec", "mode")
+	if mode == string(v1alpha1.ModePull) {
+		return cluster, nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": cluster.GetUID()},
+		"spec": map[string]any{"mode": v1alpha1.ModePull, "kubeconfigSecretRef": nil}})
+	if err != nil {
+		return nil, err
+	}
+	out, err := api.Patch(ctx, cluster.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
+	if err == nil {
+		where, _, _ := unstructured.NestedStringMap(cluster.Object, "spec", "kubeconfigSecretRef")
+		tell("%s was in mode %s; Secret %s/%s still says how to reach it, so delete it if nobody should", cluster.GetName(), v1alpha1.ModePush, where["namespace"], where["name"])
+	}
+	return out, err
+}

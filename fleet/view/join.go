@@ -1,0 +1,72 @@
+package view
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
+)
+
+// JoinOptions say which cluster joins in mode Pull.
+type JoinOptions struct {
+	// Name of the Cluster.
+	Name string
+	// Server is the URL by which the cluster's syncer reaches the servers of Atoll.
+	// Empty is the one by which they are reached now.
+	Server string
+	// Progress, if set, hears in a sentence what is going on.
+	Progress func(string)
+}
+
+// Join registers a cluster in mode Pull, and gives the kubeconfig by which its syncer
+// gets its view. It can be repeated: only the last one counts from then on.
+func Join(ctx context.Context, atoll *rest.Config, o JoinOptions) (kubeconfig []byte, err error) {
+	if err := fleet.RegisterPull(ctx, atoll, o.Name, o.Progress); err != nil {
+		return nil, err
+	}
+	key, request, err := NewKey(o.Name)
+	if err != nil {
+		return nil, fmt.Errorf("join %s: %w", o.Name, err)
+	}
+	got, err := ask(ctx, atoll, o.Name, CredentialRequest{Request: string(request)})
+	if err != nil {
+		return nil, fmt.Errorf("join %s: get a credential: %w", o.Name, err)
+	}
+	trust := rest.CopyConfig(atoll)
+	if err := rest.LoadTLSFiles(trust); err != nil {
+		return nil, fmt.Errorf("join %s: read what Atoll's servers are verified with: %w", o.Name, err)
+	}
+	server := o.Server
+	if server == "" {
+		server = atoll.Host
+	}
+	return Kubeconfig(strings.TrimSuffix(server, "/"), o.Name, trust.CAData, []byte(got.Certificate), key)
+}
+
+func ask(ctx context.Context, atoll *rest.Config, cluster string, r CredentialRequest) (Credential, error) {
+	var got Credential
+	kube, err := kubernetes.NewForConfig(atoll)
+	if err != nil {
+		return got, fmt.Errorf("make a client of Atoll: %w", err)
+	}
+	body, err := json.Marshal(r)
+	if err != nil {
+		return got, err
+	}
+	answer, err := kube.Discovery().RESTClient().Post().AbsPath(v1alpha1.ViewsPath+cluster+credentialRest).
+		SetHeader("Content-Type", "application/json").Body(body).DoRaw(ctx)
+	if err != nil {
+		return got, err
+	}
+	if err := json.Unmarshal(answer, &got); err != nil || got.Certificate == "" {
+		return got, errors.New("the answer is no credential: are the server and this program of one version?")
+	}
+	return got, nil
+}

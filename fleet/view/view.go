@@ -1,0 +1,230 @@
+// Package view is what one cluster may see of the control plane: exactly the
+// objects that are bound to it, already transformed for it. A syncer knows nothing
+// else, wherever it runs.
+//
+// Local is the view of a syncer in the same process. Host serves views over HTTPS
+// to those that run elsewhere, and Remote is the view there: the same methods, so
+// that there is one syncer and not two. See DESIGN.md.
+package view
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/interpret"
+	"github.com/atoll-dev/atoll/fleet/override"
+)
+
+// reporterOf owns a cluster's entry in bindings.
+func reporterOf(cluster string) string { return v1alpha1.SyncerFieldManager + "-" + cluster }
+
+// Local is one cluster's view by way of the caches of a Term.
+type Local struct {
+	term    *fleet.Term
+	cluster string
+}
+
+// Of gives the view of a cluster.
+func Of(term *fleet.Term, cluster string) *Local { return &Local{term: term, cluster: cluster} }
+
+// Cluster gives the Cluster itself; false if it is not known.
+func (v *Local) Cluster() (*v1alpha1.Cluster, bool) { return v.term.Cluster(v.cluster) }
+
+// Subscribe calls notify with the key of each binding that concerns the cluster:
+// now, and whenever the binding or its object changes. notify must not block.
+func (v *Local) Subscribe(notify func(types.NamespacedName)) (cancel func()) {
+	return v.term.Subscribe(v.cluster, notify)
+}
+
+// Binding gives a binding. It may be one that does not concern the cluster.
+func (v *Local) Binding(key types.NamespacedName) (*v1alpha1.ResourceBinding, bool) {
+	return v.term.Binding(key)
+}
+
+// Bindings gives those that choose the cluster or have something there still.
+func (v *Local) Bindings() []*v1alpha1.ResourceBinding { return v.term.BindingsOn(v.cluster) }
+
+// KindOf gives what is known of the kind of a binding's object.
+func (v *Local) KindOf(b *v1alpha1.ResourceBinding) (interpret.Kind, bool) { return v.term.KindOf(b) }
+
+// TypeGoing tells whether the type of a binding's object is gone or on its way out.
+func (v *Local) TypeGoing(b *v1alpha1.ResourceBinding) bool {
+	return v.term.TypeGoing(b.Spec.Resource.GroupVersionKind().GroupKind())
+}
+
+// Namespace gives the metadata of a namespace; false if it is not known.
+func (v *Local) Namespace(name string) (metav1.Object, bool) { return v.term.Namespace(name) }
+
+// Source tells of the object that a binding is about; false if there is none, or
+// another of its name.
+func (v *Local) Source(b *v1alpha1.ResourceBinding) (fleet.Source, bool) {
+	_, obj, ok := v.source(b)
+	if !ok {
+		return fleet.Source{}, false
+	}
+	return sourceOf(obj), true
+}
+
+func sourceOf(obj *unstructured.Unstructured) fleet.Source {
+	return fleet.Source{UID: obj.GetUID(), Generation: obj.GetGeneration(),
+		Deleting: obj.GetDeletionTimestamp() != nil, Adopt: obj.GetAnnotations()[v1alpha1.AdoptAnnotation] == "true"}
+}
+
+func (v *Local) source(b *v1alpha1.ResourceBinding) (interpret.Kind, *unstructured.Unstructured, bool) {
+	k, known := v.KindOf(b)
+	if !known {
+		return k, nil, false
+	}
+	obj, ok := v.term.Object(k.GroupKind(), b.ObjectName())
+	return k, obj, ok && obj.GetUID() == b.Spec.Resource.UID
+}
+
+// Desired gives the object as the cluster should have it, and of what state of the
+// source that was made; false if there is no such object (yet, or any more), or it is
+// not for this cluster. live is the object as the cluster has it, nil if it does not.
+func (v *Local) Desired(ctx context.Context, b *v1alpha1.ResourceBinding, live *unstructured.Unstructured) (*unstructured.Unstructured, fleet.Source, bool, error) {
+	share, chosen := b.Share(v.cluster)
+	k, obj, ok := v.source(b)
+	if !chosen || !ok {
+		return nil, fleet.Source{}, false, nil
+	}
+	whole, ok, err := v.term.Whole(ctx, k, obj)
+	if err != nil || !ok {
+		return nil, fleet.Source{}, false, err
+	}
+	desired, err := v.prepare(k, b, share, whole, live)
+	return desired, sourceOf(whole), err == nil, err
+}
+
+// prepare makes of an object what the cluster should have.
+func (v *Local) prepare(k interpret.Kind, b *v1alpha1.ResourceBinding, share v1alpha1.ClusterShare, obj, live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	how := interpret.Share{Cluster: v.cluster, Replicas: share.Replicas, OrdinalStart: share.OrdinalStart,
+		Autoscaled: b.Spec.ScaledBy != nil, Live: live, Manager: v1alpha1.SyncerFieldManager}
+	for _, c := range b.Spec.Clusters {
+		if c.Replicas != nil {
+			if how.Target == nil {
+				how.Target = map[string]int32{}
+			}
+			how.Target[c.Name] = *c.Replicas
+		}
+	}
+	out, err := override.Apply(k.PrepareShare(obj, how), b.OverridesOf(share))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", fleet.ErrImpossible, err)
+	}
+	return out, nil
+}
+
+// Leaving gives the binding as it is now if its object is to leave the cluster, else
+// nil. It is asked for live, because what is deleted depends on it. It is to leave if
+// the decision says so, or if the binding is deleted because the object is. A binding
+// that somebody deleted on its own goes when its object goes: until then the object
+// runs on.
+//
+// decided tells a removal that nobody asked for by name: a decision changed, or a type
+// went and took its objects along.
+func (v *Local) Leaving(ctx context.Context, b *v1alpha1.ResourceBinding) (now *v1alpha1.ResourceBinding, decided bool, err error) {
+	ref := b.Spec.Resource
+	now, err = v.term.BindingNow(ctx, b.Key())
+	if err != nil {
+		return nil, false, fmt.Errorf("confirm that %s %s is to leave cluster %s: %w", ref.Kind, fleet.CacheKey(b.ObjectName()), v.cluster, err)
+	}
+	if now == nil || now.UID != b.UID {
+		return nil, false, nil // the cache will catch up and call again
+	}
+	if _, chosen := now.Share(v.cluster); !chosen {
+		return now, true, nil
+	}
+	k, known := v.KindOf(now)
+	if now.DeletionTimestamp == nil || !known {
+		return nil, false, nil
+	}
+	obj, err := v.term.Live(ctx, k, b.ObjectName())
+	switch {
+	case err != nil:
+		return nil, false, fmt.Errorf("confirm that %s %s is gone: %w", ref.Kind, fleet.CacheKey(b.ObjectName()), err)
+	case obj != nil && obj.GetUID() == ref.UID && obj.GetDeletionTimestamp() == nil:
+		return nil, false, nil
+	}
+	return now, v.TypeGoing(now), nil
+}
+
+// NamespaceGone tells whether the control plane has a namespace no more, or is about
+// to have it no more. It is asked for live.
+func (v *Local) NamespaceGone(ctx context.Context, name string) (bool, error) {
+	ns, err := v.term.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("make sure that namespace %s is gone: %w", name, err)
+	}
+	return ns.DeletionTimestamp != nil, nil
+}
+
+// Report writes the cluster's entry in the binding's status, or takes it out if it is
+// nil. Each cluster's entry is applied under a field manager of its own, so that many
+// report on one binding without conflicts.
+func (v *Local) Report(ctx context.Context, b *v1alpha1.ResourceBinding, entry *v1alpha1.ClusterState) error {
+	status := map[string]any{}
+	if entry != nil {
+		stated, err := runtime.DefaultUnstructuredConverter.ToUnstructured(entry)
+		if err != nil {
+			return fmt.Errorf("encode the report on %s %s: %w", b.Spec.Resource.Kind, b.Spec.Resource.Name, err)
+		}
+		status["clusters"] = []any{stated}
+	}
+	apply := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": apiVersion, "kind": v1alpha1.BindingKind(b.Namespace),
+		// With its UID, an apply never makes a binding that somebody deleted.
+		"metadata": fleet.BindingIdentity(b),
+		"status":   status,
+	}}
+	_, err := v.term.BindingAPI(b.Namespace).
+		ApplyStatus(ctx, b.Name, apply, metav1.ApplyOptions{FieldManager: reporterOf(v.cluster), Force: true})
+	if err != nil {
+		return fmt.Errorf("report on %s %s/%s from cluster %s: %w", b.Spec.Resource.Kind, b.Namespace, b.Spec.Resource.Name, v.cluster, err)
+	}
+	return nil
+}
+
+// Halt says whether the syncer waits for a person before it removes more from the
+// cluster, as the Cluster's condition of that name.
+func (v *Local) Halt(ctx context.Context, condition metav1.Condition) error {
+	c, ok := v.Cluster()
+	if !ok {
+		return nil // nobody would see it
+	}
+	condition.Type = v1alpha1.ClusterDeletionsHalted
+	stated, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&condition)
+	if err != nil {
+		return fmt.Errorf("encode the condition %s of cluster %s: %w", condition.Type, v.cluster, err)
+	}
+	apply := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": apiVersion, "kind": clusterKind,
+		"metadata": map[string]any{"name": c.Name, "uid": string(c.UID)},
+		"status":   map[string]any{"conditions": []any{stated}},
+	}}
+	_, err = v.term.Dynamic.Resource(v1alpha1.ClusterResource).
+		ApplyStatus(ctx, c.Name, apply, metav1.ApplyOptions{FieldManager: reporterOf(v.cluster), Force: true})
+	if err != nil {
+		return fmt.Errorf("write the condition %s of cluster %s: %w", condition.Type, v.cluster, err)
+	}
+	return nil
+}
+
+// Event tells the owner of a binding's object what happened to it in the cluster.
+func (v *Local) Event(b *v1alpha1.ResourceBinding, kind, reason, message string) {
+	ref := b.Spec.Resource
+	v.term.Events.Event(&corev1.ObjectReference{APIVersion: ref.APIVersion, Kind: ref.Kind,
+		Namespace: b.Namespace, Name: ref.Name, UID: ref.UID}, kind, reason, message)
+}

@@ -1,0 +1,87 @@
+package server
+
+import (
+	"context"
+	"crypto"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/apiserver"
+	"github.com/atoll-dev/atoll/fleet/view"
+)
+
+// syncerValidity is short, since it cannot be taken back from a certificate that its
+// owner is authenticated: only that this is good for anything.
+const syncerValidity = 30 * 24 * time.Hour
+
+// viewsUser is whom the audit log names for what is done on behalf of syncers that run
+// elsewhere.
+const viewsUser = "atoll:views"
+
+// viewService serves views on the main port.
+func (s *Server) viewService() apiserver.Service {
+	return apiserver.Service{
+		Prefix:  v1alpha1.ViewsPath,
+		Allows:  func(user apiserver.User, path string) bool { return view.Allows(view.Caller(user), path) },
+		Watches: view.Watches,
+		Serve: func(w http.ResponseWriter, r *http.Request, user apiserver.User) {
+			s.views.Serve(w, r, view.Caller(user))
+		},
+	}
+}
+
+// newViews makes what the service serves, when the API can be talked to.
+func (s *Server) newViews() *view.Host {
+	return view.NewHost(view.Config{
+		REST:  s.api.ClientConfig(viewsUser),
+		Sign:  s.signSyncer,
+		Log:   s.cfg.Log,
+		Clock: s.cfg.Clock,
+	})
+}
+
+func (s *Server) runViews(ctx context.Context) error {
+	if !s.awaitAPI(ctx) {
+		return nil
+	}
+	return s.views.Run(ctx)
+}
+
+// signSyncer makes a certificate of a cluster's syncer. Of the request only the key
+// counts; who it is for, the view has found out.
+func (s *Server) signSyncer(cluster, credential string, request *x509.CertificateRequest) ([]byte, error) {
+	return s.pki.signClient(pkix.Name{
+		CommonName:   v1alpha1.SyncerUser(cluster),
+		Organization: []string{v1alpha1.SyncersGroup, v1alpha1.CredentialGroupPrefix + credential},
+	}, request.PublicKey, s.cfg.Clock.Now(), syncerValidity)
+}
+
+// signClient makes a certificate by which somebody else is known here.
+func (p *pki) signClient(subject pkix.Name, key crypto.PublicKey, now time.Time, validity time.Duration) ([]byte, error) {
+	serial, err := serialNumber()
+	if err != nil {
+		return nil, err
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber:          serial,
+		Subject:               subject,
+		NotBefore:             now.Add(-backdate),
+		NotAfter:              earlier(now.Add(validity), p.ca.NotAfter),
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		BasicConstraintsValid: true,
+	}, p.ca, key, p.key)
+	if err != nil {
+		return nil, fmt.Errorf("sign a certificate of %s: %w", subject.CommonName, err)
+	}
+	signed, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("read the certificate of %s just signed: %w", subject.CommonName, err)
+	}
+	return encodeCert(signed), nil
+}

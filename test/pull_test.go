@@ -1,0 +1,320 @@
+package test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/atoll-dev/atoll/playground/member"
+	"github.com/atoll-dev/atoll/playground/system"
+)
+
+// island is a system with one member in mode Pull, whose syncer reaches Atoll over a
+// link that can be cut.
+type island struct {
+	*fixture
+	t      *testing.T
+	view   string // kubeconfig
+	link   *link
+	syncer *exec.Cmd
+}
+
+func pulled(t *testing.T) *island {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	f := &fixture{dir: t.TempDir(), members: map[string]*member.Cluster{}}
+	var err error
+	if f.System, err = system.Open(ctx, system.Config{Dir: f.dir}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.System.Close() })
+	started := make(chan error, 1)
+	go func() {
+		m, err := f.StartMember(ctx, "island")
+		f.members["island"] = m
+		started <- err
+	}()
+	if err := errors.Join(f.StartAtoll(ctx), <-started); err != nil {
+		t.Fatal(err)
+	}
+	i := &island{fixture: f, t: t, view: filepath.Join(f.dir, "view.kubeconfig")}
+	rest, err := f.REST()
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := url.Parse(rest.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.link = newLink(t, at.Host)
+	f.atoll(t, "join", "island", "--mode", "pull", "--server", "https://"+i.link.address(), "--view-kubeconfig", i.view)
+	return i
+}
+
+// start starts the syncer, a process of its own.
+func (i *island) start() {
+	i.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	log, err := os.OpenFile(filepath.Join(i.dir, "logs", "syncer.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	defer log.Close() // the process has its own
+	cmd := exec.Command(self, "syncer", "--view-kubeconfig", i.view, "--kubeconfig", i.kubeconfig("island"), "-v", "2")
+	cmd.Env = append(os.Environ(), programVariable+"=atoll", "HOME="+i.dir, "KUBECONFIG=")
+	cmd.Stderr = log
+	if err := cmd.Start(); err != nil {
+		i.t.Fatal(err)
+	}
+	i.syncer = cmd
+	i.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_, _ = cmd.Process.Wait()
+		if i.t.Failed() {
+			said, _ := os.ReadFile(log.Name())
+			i.t.Logf("the syncer said:\n%s", said[max(0, len(said)-4000):])
+		}
+	})
+}
+
+// kill ends the syncer as a crash would.
+func (i *island) kill() {
+	i.t.Helper()
+	if err := i.syncer.Process.Kill(); err != nil {
+		i.t.Fatal(err)
+	}
+	_, _ = i.syncer.Process.Wait()
+}
+
+// eventually waits until kubectl prints something.
+func (i *island) says(cluster, want string, args ...string) {
+	i.t.Helper()
+	eventually(i.t, settle, cluster+": kubectl "+strings.Join(args, " "), func(ctx context.Context) error {
+		out, err := i.tryKubectl(ctx, cluster, "", args...)
+		if err == nil && out != want {
+			err = fmt.Errorf("prints %q, not %q", out, want)
+		}
+		return err
+	})
+}
+
+// identities are the UIDs of what the fleet keeps in the member, by kind and name.
+func (i *island) identities() string {
+	i.t.Helper()
+	return i.kubectl(i.t, "island", "get", "deployments,configmaps,secrets", "-n", "shop", "-l", "fleet.atoll.dev/managed=true",
+		"--sort-by=.metadata.name", "-o", "jsonpath={range .items[*]}{.kind}/{.metadata.name}={.metadata.uid} {end}")
+}
+
+const islandApp = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: conf, namespace: shop}
+data: {color: blue}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: word, namespace: shop}
+stringData: {word: swordfish}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: unbound, namespace: shop}
+stringData: {word: herring}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+        - name: web
+          image: nginx
+          envFrom: [{configMapRef: {name: conf}}, {secretRef: {name: word}}]
+`
+
+// An app runs in a cluster that Atoll has no way to; nothing that can happen to its
+// syncer, to the server or to the network in between takes anything away from it, and
+// what was wanted meanwhile happens afterwards.
+func TestAClusterThatPulls(t *testing.T) {
+	i := pulled(t)
+	if out := i.kubectl(t, "atoll", "get", "secrets", "-A", "--field-selector", "type=fleet.atoll.dev/kubeconfig", "-o", "name"); out != "" {
+		t.Errorf("Atoll has a way to some cluster: %s", out)
+	}
+	ready := []string{"get", "cluster", "island", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].reason}`}
+	i.says("atoll", "ErrorInstallingSyncer", ready...)
+	i.start()
+	i.says("atoll", "ClusterReady", ready...)
+	i.says("atoll", "3/3", "get", "cluster", "island", "-o", "jsonpath={.status.nodes.summary}")
+
+	i.apply(t, islandApp)
+	replicas := []string{"get", "deployment", "web", "-n", "shop", "-o", "jsonpath={.status.readyReplicas}/{.spec.replicas}"}
+	i.says("atoll", "2/2", replicas...)
+	i.says("island", "blue", "get", "configmap", "conf", "-n", "shop", "-o", "jsonpath={.data.color}")
+	before := i.identities()
+	for _, want := range []string{"Deployment/web", "ConfigMap/conf", "Secret/word"} {
+		if !strings.Contains(before, want) {
+			t.Errorf("the member has %s, without %s", before, want)
+		}
+	}
+	if out, err := i.tryKubectl(t.Context(), "island", "", "get", "secret", "unbound", "-n", "shop"); err == nil {
+		t.Errorf("the member has what is not bound to it: %s", out)
+	}
+
+	t.Run("the view has what is bound, and may not be written", func(t *testing.T) {
+		self := []string{"get", "secrets", "-A", "-o", "jsonpath={.items[*].metadata.name}"}
+		if out, err := i.run(t.Context(), "kubectl", i.view, "", self...); err != nil || out != "word" {
+			t.Errorf("secrets in the view: %q %v", out, err)
+		}
+		if out, err := i.run(t.Context(), "kubectl", i.view, "", "delete", "deployment", "web", "-n", "shop"); err == nil {
+			t.Errorf("a delete in the view: %q", out)
+		}
+	})
+
+	t.Run("a syncer that is killed", func(t *testing.T) {
+		i.kill()
+		i.kubectl(t, "atoll", "scale", "deployment", "web", "-n", "shop", "--replicas=3")
+		i.kubectl(t, "atoll", "patch", "configmap", "conf", "-n", "shop", "--type=merge", "-p", `{"data":{"color":"red"}}`)
+		i.same(before)
+		i.start()
+		i.says("atoll", "3/3", replicas...)
+		i.says("island", "red", "get", "configmap", "conf", "-n", "shop", "-o", "jsonpath={.data.color}")
+		i.same(before)
+	})
+
+	t.Run("a server that is killed", func(t *testing.T) {
+		i.KillAtoll()
+		i.same(before)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		if err := i.StartAtoll(ctx); err != nil {
+			t.Fatal(err)
+		}
+		i.kubectl(t, "atoll", "scale", "deployment", "web", "-n", "shop", "--replicas=4")
+		i.says("atoll", "4/4", replicas...)
+		i.same(before)
+	})
+
+	t.Run("a network that is cut", func(t *testing.T) {
+		i.link.cut(true)
+		i.kubectl(t, "atoll", "scale", "deployment", "web", "-n", "shop", "--replicas=5")
+		i.kubectl(t, "atoll", "delete", "secret", "word", "-n", "shop", "--wait=false")
+		// What is known goes on to hold: nobody has to ask Atoll about that.
+		i.kubectl(t, "island", "scale", "deployment", "web", "-n", "shop", "--replicas=1")
+		i.says("island", "4", "get", "deployment", "web", "-n", "shop", "-o", "jsonpath={.spec.replicas}")
+		i.says("atoll", "ClusterUnreachable", ready...)
+		i.same(before)
+		i.link.cut(false)
+		i.says("atoll", "5/5", replicas...)
+		i.says("atoll", "ClusterReady", ready...)
+		i.says("island", "", "get", "secret", "word", "-n", "shop", "--ignore-not-found", "-o", "name")
+	})
+
+	t.Run("a cluster that leaves", func(t *testing.T) {
+		i.atoll(t, "leave", "island")
+		i.says("island", "", "get", "deployments,configmaps", "-n", "shop", "-l", "fleet.atoll.dev/managed=true", "-o", "name")
+		if out, err := i.run(t.Context(), "kubectl", i.view, "", "get", "secrets", "-A"); err == nil {
+			t.Errorf("the view is served after the cluster has left: %q", out)
+		}
+	})
+}
+
+// same makes sure that the member has what it had, and no other in its place.
+func (i *island) same(before string) {
+	i.t.Helper()
+	if now := i.identities(); now != before {
+		i.t.Errorf("the member had %s and has %s", before, now)
+	}
+}
+
+// link passes connections on, until it is cut.
+type link struct {
+	listener net.Listener
+	to       string
+
+	mu    sync.Mutex
+	isCut bool
+	open  map[net.Conn]bool
+}
+
+func newLink(t *testing.T, to string) *link {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &link{listener: listener, to: to, open: map[net.Conn]bool{}}
+	go l.serve()
+	t.Cleanup(func() { l.cut(true); listener.Close() })
+	return l
+}
+
+func (l *link) address() string { return l.listener.Addr().String() }
+
+func (l *link) serve() {
+	for {
+		from, err := l.listener.Accept()
+		if err != nil {
+			return
+		}
+		to, err := net.Dial("tcp", l.to)
+		if err != nil || !l.note(from, to) {
+			from.Close()
+			if to != nil {
+				to.Close()
+			}
+			continue
+		}
+		for _, ends := range [][2]net.Conn{{from, to}, {to, from}} {
+			go func() {
+				_, _ = io.Copy(ends[0], ends[1])
+				ends[0].Close()
+				ends[1].Close()
+			}()
+		}
+	}
+}
+
+// note keeps a pair of connections; false if the link is cut.
+func (l *link) note(pair ...net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range pair {
+		l.open[c] = true
+	}
+	return !l.isCut
+}
+
+// cut ends all connections and lets none through, or lets them through again.
+func (l *link) cut(isCut bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.isCut = isCut
+	for c := range l.open {
+		if isCut {
+			c.Close()
+			delete(l.open, c)
+		}
+	}
+}
