@@ -3,11 +3,14 @@ package negotiation
 import (
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/atoll-dev/atoll/fleet/schema"
 )
 
 var mutants = flag.Bool("mutants", false, "take each rule out of fleet/schema and see that the random pairs find it (minutes)")
@@ -72,6 +75,11 @@ var allMutants = []mutant{
 	{"rules: what they read", "rules.go", "h := readingOf(rule)\n\tif h.whole &&", "h := readingOf(rule)\n\tif true {\n\t\treturn true\n\t}\n\tif h.whole &&"},
 }
 
+// A comparer is the Compare of one mutant; false is a refusal.
+type comparer func(a, b *props, narrow bool) (*props, bool)
+
+// TestMutantsAreFound compiles a copy of fleet/schema for each mutant into one
+// test program, and has that run TestEachMutant.
 func TestMutantsAreFound(t *testing.T) {
 	if !*mutants {
 		t.Skip("takes minutes; run with -mutants")
@@ -80,52 +88,120 @@ func TestMutantsAreFound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range allMutants {
-		t.Run(m.rule, func(t *testing.T) {
-			out, found := m.run(t, root)
-			switch {
-			case strings.Contains(out, "[build failed]"), strings.Contains(out, "[setup failed]"):
-				t.Errorf("the mutant does not compile:\n%s", out)
-			case !found:
-				t.Errorf("nobody misses the rule:\n%s", out)
-			default:
-				t.Log(firstFinding(out))
-			}
-		})
+	overlay := overlay{t, t.TempDir(), map[string]string{}}
+	var table, imports strings.Builder
+	for i, m := range allMutants {
+		overlay.copy(root, i, m)
+		fmt.Fprintf(&imports, "\tm%d \"github.com/atoll-dev/atoll/test/negotiation/mutants/m%d\"\n", i, i)
+		fmt.Fprintf(&table, "\t\t%q: func(a, b *props, narrow bool) (*props, bool) { r, why := m%d.Compare(a, b, narrow); return r, len(why) == 0 },\n", m.rule, i)
 	}
-}
-
-// run compares random pairs with the rule taken out.
-func (m mutant) run(t *testing.T, root string) (out string, found bool) {
-	file := filepath.Join(root, "fleet", "schema", m.file)
-	source, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if strings.Count(string(source), m.old) != 1 {
-		t.Fatalf("%s has %d places with %q, not one", m.file, strings.Count(string(source), m.old), m.old)
-	}
-	dir := t.TempDir()
-	changed, overlay := filepath.Join(dir, m.file), filepath.Join(dir, "overlay.json")
-	table, err := json.Marshal(map[string]any{"Replace": map[string]string{file: changed}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, content := range map[string][]byte{changed: []byte(strings.Replace(string(source), m.old, m.new, 1)), overlay: table} {
-		if err := os.WriteFile(name, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	command := exec.Command("go", "test", "-overlay", overlay, "-run", "TestNegotiatedSchemasAreSound", "-vet=off", ".", "-pairs", "20000", "-seed", "2")
+	overlay.add(filepath.Join(root, "test/negotiation/mutated_test.go"),
+		"package negotiation\n\nimport (\n"+imports.String()+")\n\nfunc mutated() map[string]comparer {\n\treturn map[string]comparer{\n"+table.String()+"\t}\n}\n")
+	command := exec.Command("go", "test", "-overlay", overlay.write(), "-run", "TestEachMutant", "-v", "-vet=off", "-timeout", "60m", ".", "-seed", fmt.Sprint(*seed), "-pairs", fmt.Sprint(*pairs))
 	raw, err := command.CombinedOutput()
-	return string(raw), err != nil
+	t.Logf("%s", raw)
+	if err != nil {
+		t.Error(err)
+	}
 }
 
-func firstFinding(out string) string {
-	for line := range strings.Lines(out) {
-		if strings.Contains(line, "pair ") {
-			return strings.TrimSpace(line)
+// An overlay is files that only the compiler sees.
+type overlay struct {
+	t     *testing.T
+	dir   string
+	files map[string]string
+}
+
+func (o overlay) add(path, content string) {
+	at := filepath.Join(o.dir, fmt.Sprintf("%d.go", len(o.files)))
+	if err := os.WriteFile(at, []byte(content), 0o600); err != nil {
+		o.t.Fatal(err)
+	}
+	o.files[path] = at
+}
+
+// copy adds fleet/schema as the package of one mutant.
+func (o overlay) copy(root string, number int, m mutant) {
+	files, err := filepath.Glob(filepath.Join(root, "fleet/schema/*.go"))
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		source, err := os.ReadFile(file)
+		if err != nil {
+			o.t.Fatal(err)
+		}
+		content := string(source)
+		if filepath.Base(file) == m.file {
+			if n := strings.Count(content, m.old); n != 1 {
+				o.t.Errorf("mutant %q: %s has %d places with %q, not one", m.rule, m.file, n, m.old)
+			}
+			content = strings.Replace(content, m.old, m.new, 1)
+		}
+		o.add(filepath.Join(root, "test/negotiation/mutants", fmt.Sprintf("m%d", number), filepath.Base(file)), content)
+	}
+}
+
+func (o overlay) write() string {
+	table, err := json.Marshal(map[string]any{"Replace": o.files})
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	path := filepath.Join(o.dir, "overlay.json")
+	if err := os.WriteFile(path, table, 0o600); err != nil {
+		o.t.Fatal(err)
+	}
+	return path
+}
+
+// TestEachMutant looks for a pair on which a mutant goes wrong where the whole
+// does not. Without mutants, as in the repository, there is nothing to do.
+func TestEachMutant(t *testing.T) {
+	left := mutated()
+	for pair := 0; pair < *pairs && len(left) > 0; pair++ {
+		a, b := newSource(*seed, uint64(pair)).makePair()
+		serverA, errA := newAPIServer(a)
+		serverB, errB := newAPIServer(b)
+		if errA != nil || errB != nil {
+			t.Fatal(errA, errB)
+		}
+		for rule, compare := range left {
+			p := &contest{&tally{}, newSource(*seed, uint64(pair)), pair, a, b, serverA, serverB}
+			if wrong := p.mutant(compare); wrong != nil {
+				delete(left, rule)
+				first, _, _ := strings.Cut(wrong.Error(), "\n")
+				t.Logf("without %q: %.300s", rule, first)
+			}
 		}
 	}
-	return "found"
+	for rule := range left {
+		t.Errorf("nobody misses the rule %q", rule)
+	}
+}
+
+// mutant says what goes wrong with a pair that does not with all rules.
+func (p *contest) mutant(compare comparer) error {
+	if _, yes := compare(p.a, p.b, false); yes {
+		if _, refusals := schema.Compare(p.a, p.b, false); len(refusals) > 0 {
+			if _, err := p.try("contained", p.a, p.serverA); err != nil {
+				return err
+			}
+		}
+	}
+	result, yes := compare(p.a, p.b, true)
+	whole, _ := schema.Compare(p.a, p.b, true)
+	if !yes || whole != nil && text(whole) == text(result) {
+		return nil
+	}
+	server, err := newAPIServer(result)
+	if err == nil {
+		err = refuses(result)
+	}
+	if err == nil {
+		_, err = p.try("intersection", result, server)
+	}
+	return err
 }
