@@ -40,6 +40,9 @@ func newAPIServer(p *props) (*apiServer, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := defaulting.PruneDefaults(s); err != nil {
+		return nil, err
+	}
 	validator, _, err := validation.NewSchemaValidator(in)
 	if err != nil {
 		return nil, err
