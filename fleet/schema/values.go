@@ -76,8 +76,12 @@ func validated(p *Props) *spec.Schema {
 	if p.Type != "" {
 		out.Type = spec.StringOrArray{p.Type}
 	}
-	if p.XIntOrString {
-		out.Type = spec.StringOrArray{"integer", "string"}
+	if types := (spec.StringOrArray{"integer", "string"}); p.XIntOrString && formatOf(p) == "" {
+		out.Type = types
+	} else if p.XIntOrString {
+		// Where a default is checked the types stand apart from the format,
+		// which then refuses integers.
+		out.AllOf = append(out.AllOf, spec.Schema{SchemaProps: spec.SchemaProps{Type: types}})
 	}
 	if formatOf(p) != "" {
 		out.Format = p.Format

@@ -84,11 +84,14 @@ func report(t *testing.T, c *tally) {
 
 // makePair: mostly versions of one schema, as clusters have them.
 func (r source) makePair() (a, b *props) {
-	switch n := r.IntN(10); {
-	case n < 5:
+	switch n := r.IntN(20); {
+	case n < 10:
+		base := r.small()
+		return r.changed(base), r.changed(base)
+	case n < 14:
 		a = r.schema()
 		return a, r.related(a)
-	case n < 8:
+	case n < 18:
 		base := r.schema()
 		return r.related(base), r.related(base)
 	}

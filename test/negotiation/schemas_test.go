@@ -52,6 +52,35 @@ func (r source) related(p *props) *props {
 			nodes := nodesOf(next)
 			r.change(nodes[r.IntN(len(nodes))])
 		}
+		next.Default = nil // of a whole object: nobody asks for it
+		if refuses(next) == nil {
+			return next
+		}
+	}
+	return p.DeepCopy()
+}
+
+// small makes a schema of one property, so that whatever two of them say is
+// about the same values.
+func (r source) small() *props {
+	for {
+		p := &props{Type: "object", Properties: map[string]props{"a": *r.node(r.IntN(2), "")}}
+		root := &props{Type: "object", Properties: map[string]props{"spec": *p}}
+		if refuses(root) == nil {
+			return root
+		}
+	}
+}
+
+// changed makes a second small schema that differs in what it says of the
+// property.
+func (r source) changed(p *props) *props {
+	for range 200 {
+		next := p.DeepCopy()
+		nodes := nodesOf(next)[2:]
+		for range 1 + r.IntN(2) {
+			r.change(nodes[r.IntN(len(nodes))])
+		}
 		if refuses(next) == nil {
 			return next
 		}
