@@ -106,7 +106,7 @@ func seen(at place, owner, own *Props, name string, value any, side func(step) *
 	switch {
 	case hasRules(own) && (at.values || !sameValue(full, value)):
 		return "rules apply to what is filled in"
-	case !accepts(own, full):
+	case (at.values || !sameValue(full, value)) && !accepts(own, full):
 		return "the default is not valid there"
 	case anyConjunct(owner, func(q *Props) bool { return q.MaxProperties != nil }):
 		return "the number of properties beside it is limited"

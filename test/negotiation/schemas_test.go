@@ -77,8 +77,8 @@ func (r source) small() *props {
 func (r source) changed(p *props) *props {
 	for range 200 {
 		next := p.DeepCopy()
-		nodes := nodesOf(next)[2:]
 		for range 1 + r.IntN(2) {
+			nodes := nodesOf(next)[2:]
 			r.change(nodes[r.IntN(len(nodes))])
 		}
 		if refuses(next) == nil {
