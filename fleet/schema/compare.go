@@ -138,6 +138,9 @@ func (c *comparison) meet(at place, existing, next *Props) *Props {
 	c.combinations(at, result, a, b)
 	c.rules(at, result, a, b)
 	c.satisfiable(at, result)
+	if at.root {
+		result.Default = nil // nobody fills in an object
+	}
 	return result
 }
 

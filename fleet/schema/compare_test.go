@@ -91,6 +91,10 @@ func TestCompareField(t *testing.T) {
 		{"map types", `{type: object, x-kubernetes-map-type: atomic}`, `{type: object}`, "MapTypeDiffers", "MapTypeDiffers"},
 		{"embedded in one", `{type: object, x-kubernetes-preserve-unknown-fields: true}`, `{type: object, x-kubernetes-embedded-resource: true, x-kubernetes-preserve-unknown-fields: true}`,
 			`{type: object, x-kubernetes-embedded-resource: true, x-kubernetes-preserve-unknown-fields: true}`, "EmbeddedDiffers"},
+		{"embedded with nothing in common", `{type: object, x-kubernetes-embedded-resource: true, properties: {a: {type: string}}}`, `{type: object, x-kubernetes-embedded-resource: true, properties: {b: {type: string}}}`,
+			`{type: object, x-kubernetes-embedded-resource: true, properties: {kind: {type: string}}}`, "PropertyUnknown"},
+		{"a default with unknown fields", `{type: object, properties: {a: {type: string}}, default: {b: x}}`, `{type: object, properties: {a: {type: string}}}`, "UnsupportedConstruct", "UnsupportedConstruct"},
+		{"a default with a null", `{type: object, x-kubernetes-preserve-unknown-fields: true, default: {b: null}}`, `{type: object, x-kubernetes-preserve-unknown-fields: true}`, "UnsupportedConstruct", "UnsupportedConstruct"},
 		{"embedded and pruned", `{type: object, properties: {a: {type: string}}}`, `{type: object, x-kubernetes-embedded-resource: true, x-kubernetes-preserve-unknown-fields: true}`, "EmbeddedDiffers", "EmbeddedDiffers"},
 
 		{"a default of one", `{type: object, properties: {a: {type: string}}}`, `{type: object, properties: {a: {type: string, default: x}}}`, `{type: object, properties: {a: {type: string, default: x}}}`, "DefaultDiffers at .f.a"},

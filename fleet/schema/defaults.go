@@ -22,10 +22,6 @@ func defaultOf(p *Props) any {
 // differ, the field has to be given.
 func (c *comparison) fieldDefault(at, below place, name string, result, met, a, b *Props) {
 	da, db := defaultOf(a), defaultOf(b)
-	if hasNull(da) || hasNull(db) {
-		c.refuse(below, DefaultDiffers, "has a default that contains null, which API servers treat in several ways")
-		return
-	}
 	if !c.narrow {
 		if da == nil && db != nil && !always(at, result, name) {
 			c.refuse(below, DefaultDiffers, "may be absent, and the other would fill in a value")
@@ -61,8 +57,6 @@ func (c *comparison) fieldDefault(at, below place, name string, result, met, a, 
 func (c *comparison) valueDefault(at place, met, a, b *Props) {
 	da, db := defaultOf(a), defaultOf(b)
 	switch {
-	case hasNull(da) || hasNull(db):
-		c.refuse(at, DefaultDiffers, "has a default that contains null, which API servers treat in several ways")
 	case sameValue(da, db) && (da == nil || !c.narrow || c.holds(met, da, true, a, b)):
 	case baseOf(a) == anything:
 		c.refuse(at, DefaultDiffers, "may be null, for which the two do not fill in the same")
@@ -110,11 +104,9 @@ func (c *comparison) ownDefaults(at place, result, owner *Props, side func(step)
 func seen(at place, owner, own *Props, name string, value any, side func(step) *Props) string {
 	full := filled(own, value)
 	switch {
-	case hasNull(value):
-		return "its default contains null"
 	case hasRules(own) && (at.values || !sameValue(full, value)):
 		return "rules apply to what is filled in"
-	case !accepts(own, full):
+	case (at.values || !sameValue(full, value)) && !accepts(own, full):
 		return "the default is not valid there"
 	case anyConjunct(owner, func(q *Props) bool { return q.MaxProperties != nil }):
 		return "the number of properties beside it is limited"

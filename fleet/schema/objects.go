@@ -75,6 +75,10 @@ func (c *comparison) object(at place, result, a, b *Props) {
 	}
 	c.properties(at, result, a, b)
 	c.unlisted(at, result, a, b)
+	if result.XEmbeddedResource && !preserves(result) && len(result.Properties) == 0 {
+		// A CRD has to name a field here. Every object has this one.
+		c.set(result, "kind", &Props{Type: "string"})
+	}
 	c.required(at, result, a, b)
 	c.ownDefaults(at, result, a, func(s step) *Props { return s.existing })
 	c.ownDefaults(at, result, b, func(s step) *Props { return s.next })

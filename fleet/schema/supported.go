@@ -24,6 +24,13 @@ func (c *comparison) supported(at place, p *Props, structural bool) {
 			c.refuse(at, UnsupportedConstruct, "has %s, which no API server takes in a CRD", x.name)
 		}
 	}
+	if d := defaultOf(p); d != nil && structural && len(unknown(place{}, p, d)) > 0 {
+		c.refuse(at, UnsupportedConstruct, "has a default with fields that it does not know")
+	}
+	if hasNull(defaultOf(p)) {
+		// It may be stored, and is taken out when the object is sent again.
+		c.refuse(at, UnsupportedConstruct, "has a default that contains null, which API servers treat in several ways")
+	}
 	q := normal(p)
 	if structural {
 		c.structure(at, q)

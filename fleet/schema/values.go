@@ -57,7 +57,7 @@ func equal(a, b *Props) bool {
 // and lose nothing of it. It asks the API server's own validator. Of embedded
 // resources it says no, because it cannot check their metadata.
 func accepts(p *Props, value any) bool {
-	if hasNull(value) || hasEmbedded(p) || len(unknown(place{}, p, value)) > 0 || !listsHold(p, value) {
+	if hasNull(value) || hasEmbedded(p) || hasOddFormat(p) || len(unknown(place{}, p, value)) > 0 || !listsHold(p, value) {
 		return false
 	}
 	validator := validate.NewSchemaValidator(validated(p), nil, "", strfmt.Default)
@@ -188,6 +188,24 @@ func keyOf(p *Props, item any) any {
 		}
 	}
 	return key
+}
+
+// hasOddFormat: where an API server checks defaults it takes every format at
+// its word, even a remark, or one that does not go with the type.
+func hasOddFormat(p *Props) bool {
+	odd := func(q *Props) bool {
+		return q.Format != "" && (formatOf(q) == "" || baseOf(q) == intOrString || baseOf(q) == anything)
+	}
+	if odd(p) || slices.ContainsFunc(combined(p), hasOddFormat) {
+		return true
+	}
+	for _, q := range p.Properties {
+		if hasOddFormat(&q) {
+			return true
+		}
+	}
+	return p.Items != nil && p.Items.Schema != nil && hasOddFormat(p.Items.Schema) ||
+		p.AdditionalProperties != nil && p.AdditionalProperties.Schema != nil && hasOddFormat(p.AdditionalProperties.Schema)
 }
 
 func hasEmbedded(p *Props) bool {

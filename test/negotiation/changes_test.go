@@ -44,7 +44,7 @@ func (r source) change(e *edit) {
 	case 12:
 		p.XValidations = nil
 	case 13:
-		for range 8 {
+		for range 12 {
 			r.rule(p)
 		}
 	case 14:

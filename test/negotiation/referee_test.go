@@ -30,17 +30,17 @@ type apiServer struct {
 	rules      *cel.Validator
 }
 
-// newAPIServer refuses a schema as a real one refuses the CRD.
+// newAPIServer takes a schema as a real one takes a CRD.
 func newAPIServer(p *props) (*apiServer, error) {
-	in := &apiextensions.JSONSchemaProps{}
-	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(p.DeepCopy(), in, nil); err != nil {
-		return nil, err
-	}
-	if err := validCRD(in); err != nil {
+	in, err := internal(p)
+	if err != nil {
 		return nil, err
 	}
 	s, err := structural.NewStructural(in)
 	if err != nil {
+		return nil, err
+	}
+	if err := defaulting.PruneDefaults(s); err != nil {
 		return nil, err
 	}
 	validator, _, err := validation.NewSchemaValidator(in)
@@ -48,6 +48,20 @@ func newAPIServer(p *props) (*apiServer, error) {
 		return nil, err
 	}
 	return &apiServer{s, validator, cel.NewValidator(s, true, celconfig.PerCallLimit)}, nil
+}
+
+func internal(p *props) (*apiextensions.JSONSchemaProps, error) {
+	in := &apiextensions.JSONSchemaProps{}
+	return in, apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(p.DeepCopy(), in, nil)
+}
+
+// refuses tells why a real API server refuses a CRD with this schema.
+func refuses(p *props) error {
+	in, err := internal(p)
+	if err != nil {
+		return err
+	}
+	return validCRD(in)
 }
 
 func validCRD(in *apiextensions.JSONSchemaProps) error {

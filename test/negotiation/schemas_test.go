@@ -38,15 +38,10 @@ func (r source) schema() *props {
 			root.Required = []string{"spec"}
 		}
 		r.rule(root)
-		if valid(root) {
+		if refuses(root) == nil {
 			return root
 		}
 	}
-}
-
-func valid(p *props) bool {
-	_, err := newAPIServer(p)
-	return err == nil
 }
 
 // related makes a second schema out of one, with a few changes.
@@ -57,7 +52,36 @@ func (r source) related(p *props) *props {
 			nodes := nodesOf(next)
 			r.change(nodes[r.IntN(len(nodes))])
 		}
-		if valid(next) {
+		next.Default = nil // of a whole object: nobody asks for it
+		if refuses(next) == nil {
+			return next
+		}
+	}
+	return p.DeepCopy()
+}
+
+// small makes a schema of one property, so that whatever two of them say is
+// about the same values.
+func (r source) small() *props {
+	for {
+		p := &props{Type: "object", Properties: map[string]props{"a": *r.node(r.IntN(2), "")}}
+		root := &props{Type: "object", Properties: map[string]props{"spec": *p}}
+		if refuses(root) == nil {
+			return root
+		}
+	}
+}
+
+// changed makes a second small schema that differs in what it says of the
+// property.
+func (r source) changed(p *props) *props {
+	for range 200 {
+		next := p.DeepCopy()
+		for range 1 + r.IntN(2) {
+			nodes := nodesOf(next)[2:]
+			r.change(nodes[r.IntN(len(nodes))])
+		}
+		if refuses(next) == nil {
 			return next
 		}
 	}
@@ -320,7 +344,7 @@ func (r source) defaultFor(p *props) *apiextensionsv1.JSON {
 // rule adds a rule that may or may not compile; who asks for a schema gets
 // one that does.
 func (r source) rule(p *props) {
-	if !r.chance(12) {
+	if !r.chance(6) {
 		return
 	}
 	var texts []string
