@@ -170,14 +170,16 @@ func TestTypesAreNegotiatedAndPublished(t *testing.T) {
 	}
 
 	// An edit of the CRD is undone.
-	f.patchType(t, crdsResource, "widgets.types.test.atoll.dev", `{"spec":{"names":{"shortNames":["wd"]}}}`)
-	eventually(t, settle, "the short name is gone", func(ctx context.Context) error {
+	f.patchType(t, crdsResource, "widgets.types.test.atoll.dev", `{"spec":{"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":
+{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`)
+	eventually(t, settle, "the edit is undone", func(ctx context.Context) error {
 		u, err := f.dynamic(t).Resource(crdsResource).Get(ctx, "widgets.types.test.atoll.dev", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		if names, _, _ := unstructured.NestedStringSlice(u.Object, "spec", "names", "shortNames"); len(names) > 0 {
-			return fmt.Errorf("it has %v", names)
+		versions, _, _ := unstructured.NestedSlice(u.Object, "spec", "versions")
+		if _, there, _ := unstructured.NestedMap(versions[0].(map[string]any), "schema", "openAPIV3Schema", "properties", "spec", "properties", "size"); !there {
+			return errors.New("there is no size")
 		}
 		return nil
 	})
