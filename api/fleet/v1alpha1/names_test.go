@@ -65,6 +65,7 @@ func TestCRDs(t *testing.T) {
 		found += crd.Kind + " " + crd.Metadata.Name + "\n"
 	}
 	want := "CustomResourceDefinition clusters.fleet.atoll.dev\nCustomResourceDefinition resourcebindings.fleet.atoll.dev\n" +
+		"CustomResourceDefinition resourceinterpretations.fleet.atoll.dev\n" +
 		"CustomResourceDefinition sharedapis.fleet.atoll.dev\n"
 	if found != want {
 		t.Errorf("embedded\n%s, want\n%s", found, want)
