@@ -20,7 +20,7 @@ func TestInterpretExamples(t *testing.T) {
 	for _, objects := range files {
 		name := strings.TrimSuffix(objects, ".objects.yaml")
 		t.Run(filepath.Base(name), func(t *testing.T) {
-			args := []string{"interpret", "-f", objects, "--interpretation", name + ".yaml"}
+			args := []string{"atoll", "interpret", "-f", objects, "--interpretation", name + ".yaml"}
 			expected := name + ".expected.yaml"
 			if *update {
 				code, out, errs := run(t, append(args, "-o", "yaml")...)
@@ -61,7 +61,7 @@ func TestInterpretTellsPeople(t *testing.T) {
 	if err := os.WriteFile(file, []byte(secretAndPod), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	code, out, errs := run(t, "interpret", "-f", file, "--clusters", "north")
+	code, out, errs := run(t, "atoll", "interpret", "-f", file, "--clusters", "north")
 	if code != 0 {
 		t.Fatal(errs)
 	}
@@ -93,12 +93,12 @@ func TestInterpretCompares(t *testing.T) {
 		return path
 	}
 	app := write("app.yaml", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: shop}\nspec: {replicas: 3}\n")
-	code, answers, errs := run(t, "interpret", "-f", app, "-o", "json")
+	code, answers, errs := run(t, "atoll", "interpret", "-f", app, "-o", "json")
 	if code != 0 {
 		t.Fatal(errs)
 	}
 	expected := write("expected.json", answers)
-	if code, out, errs := run(t, "interpret", "-f", app, "--expect", expected); code != 0 || !strings.Contains(out, "1 objects are interpreted as expected") {
+	if code, out, errs := run(t, "atoll", "interpret", "-f", app, "--expect", expected); code != 0 || !strings.Contains(out, "1 objects are interpreted as expected") {
 		t.Errorf("%d %s%s", code, out, errs)
 	}
 	lesson := write("lesson.yaml", `
@@ -107,7 +107,7 @@ kind: ResourceInterpretation
 metadata: {name: mine}
 spec: {target: {apiVersion: apps/v1, kind: Deployment}, mode: Single}
 `)
-	code, out, errs := run(t, "interpret", "-f", app, "--interpretation", lesson, "--expect", expected)
+	code, out, errs := run(t, "atoll", "interpret", "-f", app, "--interpretation", lesson, "--expect", expected)
 	if code != 1 || !strings.Contains(out, "[0].mode\n  expected  Divided\n  found     Single") || !strings.Contains(errs, "not as") {
 		t.Errorf("%d %s%s", code, out, errs)
 	}
@@ -119,7 +119,7 @@ spec: {target: {apiVersion: apps/v1, kind: Deployment}, mode: Single}
 		"interpret -f " + write("b", "apiVersion: fleet.atoll.dev/v1alpha1\nkind: ResourceInterpretation\nmetadata: {name: bad}\nspec: {target: {apiVersion: a/v1, kind: B}, health: slf}"):   "spec.health: line 1, column 1",
 		"interpret -f " + write("c", "apiVersion: fleet.atoll.dev/v1alpha1\nkind: ResourceInterpretation\nmetadata: {name: bad}\nspec: {target: {apiVersion: a/v1, kind: B}, helth: 'true'}"): "helth",
 	} {
-		code, _, errs := run(t, strings.Fields(line)...)
+		code, _, errs := run(t, append([]string{"atoll"}, strings.Fields(line)...)...)
 		if code != 1 || !strings.Contains(errs, want) {
 			t.Errorf("%s: %d %q, want %q", line, code, errs, want)
 		}

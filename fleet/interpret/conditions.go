@@ -176,7 +176,9 @@ func vote(t string, m Member, reported []condition) condition {
 func elect(members []Member, votes []condition) map[string]any {
 	worst := 0
 	for i := range votes {
-		if badness(votes[i]) > badness(votes[worst]) {
+		worse := badness(votes[i]) - badness(votes[worst])
+		// Of equals, one that a cluster gave: it has a reason.
+		if worse > 0 || worse == 0 && votes[worst].raw == nil && votes[i].raw != nil {
 			worst = i
 		}
 	}
@@ -194,9 +196,7 @@ func elect(members []Member, votes []condition) map[string]any {
 	if elected.Reason != "" {
 		out["reason"] = elected.Reason
 	}
-	if message := message(members, votes, elected); message != "" {
-		out["message"] = message
-	}
+	out["message"] = message(members, votes, elected) // types require it, be it empty
 	return out
 }
 

@@ -39,8 +39,8 @@ const (
 func clusterKinds() []Kind {
 	return []Kind{
 		{GroupVersionKind: kind(crdGroup, "v1", "CustomResourceDefinition"), Resource: "customresourcedefinitions", ClusterScoped: true, KeepsData: true,
-			health: definitionHealth, aggregate: aggregateGeneric, notGenerated: true,
-			Words: Words{Health: "condition `Established`", Status: wordsGeneric}},
+			health: definitionHealth, notGenerated: true, // its status here is about this control plane
+			Words: Words{Health: "condition `Established`"}},
 		{GroupVersionKind: kind(schedulingGroup, "v1", "PriorityClass"), Resource: "priorityclasses", ClusterScoped: true, notGenerated: true},
 		{GroupVersionKind: kind(nodeGroup, "v1", "RuntimeClass"), Resource: "runtimeclasses", ClusterScoped: true, notGenerated: true},
 		{GroupVersionKind: kind(storageGroup, "v1", "StorageClass"), Resource: "storageclasses", ClusterScoped: true,

@@ -97,8 +97,8 @@ func admissionKinds() []Kind {
 		{GroupVersionKind: kind(admissionGroup, "v1", "ValidatingAdmissionPolicyBinding"), Resource: "validatingadmissionpolicybindings", ClusterScoped: true,
 			needs: policyBindingNeeds, Words: Words{Needs: "its ValidatingAdmissionPolicy"}},
 		{GroupVersionKind: kind("apiregistration.k8s.io", "v1", "APIService"), Resource: "apiservices", ClusterScoped: true,
-			follows: apiServiceFollows, health: conditionsHealth, aggregate: aggregateGeneric, notGenerated: true,
-			Words: Words{Follows: "its Service", Health: wordsConditions, Status: wordsGeneric}},
+			follows: apiServiceFollows, health: conditionsHealth, notGenerated: true, // its status here is about this control plane
+			Words: Words{Follows: "its Service", Health: wordsConditions}},
 		{GroupVersionKind: kind(admissionGroup, "v1", "ValidatingWebhookConfiguration"), Resource: "validatingwebhookconfigurations", ClusterScoped: true,
 			follows: webhookFollows, Words: webhooks},
 		{GroupVersionKind: kind(admissionGroup, "v1", "MutatingWebhookConfiguration"), Resource: "mutatingwebhookconfigurations", ClusterScoped: true,

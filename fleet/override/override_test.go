@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -89,7 +88,11 @@ func describe(obj *unstructured.Unstructured) string {
 			}
 		}
 	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &d); err != nil {
+	text, err := json.Marshal(obj.Object)
+	if err == nil {
+		err = json.Unmarshal(text, &d) // field names in any case
+	}
+	if err != nil {
 		return err.Error()
 	}
 	var parts, env []string
