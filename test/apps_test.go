@@ -291,6 +291,9 @@ func parseManifest(text string) ([]*unstructured.Unstructured, error) {
 		if err != nil {
 			return nil, err
 		}
+		if len(raw) == 0 {
+			continue // nothing between two separators
+		}
 		o := &unstructured.Unstructured{}
 		// As clients read objects: a whole number is one.
 		if err := utiljson.Unmarshal(raw, &o.Object); err != nil {
