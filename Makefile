@@ -58,16 +58,19 @@ test: go gcc postgres iproute ## all tests; installs what is missing
 	fi; \
 	echo "the examples, which are modules of their own"; \
 	$(GO) -C examples/operator test ./... || status=1; \
+	$(GO) -C examples/site test ./... || status=1; \
 	exit $$status
 
 race: go gcc postgres ## only the tests that run under the race detector
 	@tests=$$($(sort_tests)) || exit 1; \
 	$(GO) test $(RACE) -parallel $(PARALLEL) -timeout 15m $$(echo "$$tests" | $(call of_group,race))
 
-example: go ## examples/operator, and its test over three real clusters
+example: go ## the examples, and their tests over three real clusters
 	$(GO) -C examples/operator vet ./...
 	$(GO) -C examples/operator test ./...
-	$(GO) test ./test -vet=off -count=1 -v -run TestTheExampleOperator
+	$(GO) -C examples/site vet ./...
+	$(GO) -C examples/site test ./...
+	$(GO) test ./test -vet=off -count=1 -v -run 'TestTheExampleOperator|TestAnOperatorDoesNotNotice'
 
 faults: go postgres ## RUNS=6 faulted runs of three servers on a PostgreSQL, or on ATOLL_TEST_DATASTORE (docs/faults.md)
 	$(GO) test ./test/faults -v -timeout 2h -run TestFaults -faults.runs $(RUNS)

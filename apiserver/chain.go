@@ -7,6 +7,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
 	authorizerunion "k8s.io/apiserver/pkg/authorization/union"
 	genericapifilters "k8s.io/apiserver/pkg/endpoints/filters"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -65,8 +66,9 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (fron
 		"start-kube-apiserver-identity-lease-garbage-collector",
 	)
 
-	serviceResolver := webhook.NewDefaultServiceResolver()
-	controlPlane, initializers, err := controlplaneapiserver.CreateConfig(opts, generic, informers, storageFactory, serviceResolver, nil)
+	serviceResolver := noServices{}
+	controlPlane, initializers, err := controlplaneapiserver.CreateConfig(opts, generic, informers, storageFactory, serviceResolver,
+		[]admission.PluginInitializer{reachableHooks{informers}})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -92,6 +94,7 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (fron
 	// It would watch Services and EndpointSlices to find the servers behind an
 	// APIService, but a workspace routes to no Service.
 	aggregator.ExtraConfig.DisableRemoteAvailableConditionController = true
+	aggregator.GenericConfig.AggregatedDiscoveryGroupManager = ownGroups{aggregator.GenericConfig.AggregatedDiscoveryGroupManager}
 	aggregator.GenericConfig.RESTOptionsGetter = storage.options(aggregator.GenericConfig.RESTOptionsGetter)
 
 	// Upstream keeps one such getter per process, and each call above has set it

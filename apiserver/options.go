@@ -66,6 +66,7 @@ func upstreamOptions(ctx context.Context, cfg Config, tokens *boundObjects, lost
 	o.Admission.GenericAdmission.EnablePlugins = cfg.EnableAdmissionPlugins
 	o.Admission.GenericAdmission.DisablePlugins = cfg.DisableAdmissionPlugins
 	withNamespaces(o.Admission, cfg, lost)
+	withServiceWarnings(o.Admission)
 
 	// Its flags choose metrics to hide; applying none logs an error.
 	o.Metrics = nil

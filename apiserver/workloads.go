@@ -4,6 +4,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericapiserver "k8s.io/apiserver/pkg/server"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/controlplane"
@@ -68,10 +70,30 @@ func withWorkloads(
 		noderest.RESTStorageProvider{},
 		policyrest.RESTStorageProvider{},
 		schedulingrest.RESTStorageProvider{},
-		storagerest.RESTStorageProvider{},
+		withoutAttachments{},
 		appsrest.StorageProvider{},
 		resourcerest.RESTStorageProvider{NamespaceClient: client.CoreV1().Namespaces(), Authorizer: authorizer},
 	), nil
+}
+
+// withoutAttachments serves the storage group without VolumeAttachments: volumes are
+// attached in the members, to nodes that are there. Upstream opens their storage
+// even where they are disabled, and nobody would close it.
+type withoutAttachments struct {
+	storagerest.RESTStorageProvider
+}
+
+func (p withoutAttachments) NewRESTStorage(rc serverstorage.APIResourceConfigSource, opts generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
+	info, err := p.RESTStorageProvider.NewRESTStorage(rc, opts)
+	for _, resources := range info.VersionedResourcesStorageMap {
+		for _, path := range []string{"volumeattachments", "volumeattachments/status"} {
+			if storage := resources[path]; storage != nil {
+				storage.Destroy()
+				delete(resources, path)
+			}
+		}
+	}
+	return info, err
 }
 
 // addWorkloadPriorities tells the aggregator the order of the workload groups

@@ -68,6 +68,9 @@ func runAPIServer(ctx context.Context, cfg Config, files *keys.Keys, listener ne
 		"--service-account-signing-key-file=" + files.ServiceAccountKey,
 		"--service-cluster-ip-range=10.96.0.0/16",
 		"--authorization-mode=Node,RBAC",
+		// As installers of clusters set it: agents on nodes, drivers and the like
+		// need it, and Pod Security says who may.
+		"--allow-privileged=true",
 		// Servers that the cluster aggregates tell by these who a user is, and
 		// read them from ConfigMap kube-system/extension-apiserver-authentication.
 		"--requestheader-client-ca-file=" + files.FrontProxyCACert,
