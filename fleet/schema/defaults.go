@@ -106,7 +106,9 @@ func seen(at place, owner, own *Props, name string, value any, side func(step) *
 	switch {
 	case hasRules(own) && (at.values || !sameValue(full, value)):
 		return "rules apply to what is filled in"
-	case (at.values || !sameValue(full, value)) && !accepts(own, full):
+	case !valid(own, full):
+		// A CRD's defaults are checked when it is made, but neither for sets and
+		// maps, nor with formats as objects are, nor in the values of maps.
 		return "the default is not valid there"
 	case anyConjunct(owner, func(q *Props) bool { return q.MaxProperties != nil }):
 		return "the number of properties beside it is limited"

@@ -53,11 +53,15 @@ func equal(a, b *Props) bool {
 	return errX == nil && errY == nil && string(x) == string(y)
 }
 
-// accepts tells whether the API server would take value for p, rules apart,
-// and lose nothing of it. It asks the API server's own validator. Of embedded
-// resources it says no, because it cannot check their metadata.
-func accepts(p *Props, value any) bool {
-	if hasNull(value) || hasEmbedded(p) || hasOddFormat(p) || len(unknown(place{}, p, value)) > 0 || !listsHold(p, value) {
+// accepts tells whether the API server would take value as a default of p,
+// rules apart.
+func accepts(p *Props, value any) bool { return !hasOddFormat(p) && valid(p, value) }
+
+// valid tells whether the API server would take value in an object, rules
+// apart, and lose nothing of it. It asks the API server's own validator. Of
+// embedded resources it says no, because it cannot check their metadata.
+func valid(p *Props, value any) bool {
+	if hasNull(value) || hasEmbedded(p) || len(unknown(place{}, p, value)) > 0 || !listsHold(p, value) {
 		return false
 	}
 	validator := validate.NewSchemaValidator(validated(p), nil, "", strfmt.Default)
