@@ -68,7 +68,8 @@ type subscription struct {
 
 // Subscribe calls notify with the key of each binding that concerns a cluster: now,
 // and whenever the binding or its object changes. When a namespace of such a binding
-// changes, it calls it with the namespace and no name. notify must not block. One
+// changes, or any namespace goes, it calls it with the namespace and no name. notify
+// must not block. One
 // cache serves all clusters; each hears only of its own share.
 func (t *Term) Subscribe(cluster string, notify func(types.NamespacedName)) (cancel func()) {
 	s := &subscription{notify: notify}
@@ -103,6 +104,13 @@ func (t *Term) publish(key types.NamespacedName, clusters ...string) {
 	for _, n := range notify {
 		n(key)
 	}
+}
+
+func (t *Term) publishToAll(key types.NamespacedName) {
+	t.mu.Lock()
+	clusters := slices.Collect(maps.Keys(t.subscribers))
+	t.mu.Unlock()
+	t.publish(key, clusters...)
 }
 
 // fanOut listens to everything for those who subscribe.
@@ -162,9 +170,18 @@ func (t *Term) fanOutObject(k interpret.Kind, was, is metav1.Object) {
 }
 
 // fanOutNamespace tells the clusters that have objects of a namespace when its
-// labels or annotations changed.
+// labels or annotations changed, and all clusters when it goes: one that was emptied
+// before may still have it.
 func (t *Term) fanOutNamespace(was, is metav1.Object) {
-	if is == nil || was != nil && sameMetadata(was, is) {
+	if is == nil {
+		t.publishToAll(types.NamespacedName{Namespace: was.GetName()})
+		return
+	}
+	if is.GetDeletionTimestamp() != nil && (was == nil || was.GetDeletionTimestamp() == nil) {
+		t.publishToAll(types.NamespacedName{Namespace: is.GetName()})
+		return
+	}
+	if was != nil && sameMetadata(was, is) {
 		return
 	}
 	var clusters []string

@@ -67,7 +67,10 @@ func open(t *testing.T, members []string, control ...string) *stage {
 	s.control = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[kschema.GroupVersionResource]string{
 		v1alpha1.ClusterResource: "ClusterList", v1alpha1.ResourceBindingResource: "ResourceBindingList", crdResource: "CustomResourceDefinitionList",
 		v1alpha1.APIResourceImportResource: "APIResourceImportList", v1alpha1.NegotiatedAPIResourceResource: "NegotiatedAPIResourceList",
-		v1alpha1.TypePolicyResource: "TypePolicyList", widgets: "WidgetList",
+		v1alpha1.TypePolicyResource: "TypePolicyList", v1alpha1.ClusterResourceBindingResource: "ClusterResourceBindingList",
+		v1alpha1.PlacementResource: "PlacementList", v1alpha1.ClusterPlacementResource: "ClusterPlacementList",
+		v1alpha1.ResourceInterpretationResource: "ResourceInterpretationList",
+		{Version: "v1", Resource: "namespaces"}: "NamespaceList", widgets: "WidgetList",
 	}, initial...)
 	s.control.PrependWatchReactor("*", s.watched("", s.control.Tracker()))
 	s.control.PrependReactor("*", "*", s.act)

@@ -43,8 +43,17 @@ func (s *Syncer) ensureNamespace(ctx context.Context, name string) error {
 }
 
 // keepNamespace brings a namespace of the member in step with that of the control
-// plane, if the member has it and it is ours.
+// plane, if the member has it and it is ours. One that goes here and that nothing is
+// bound in goes there; else it goes with the last object of it.
 func (s *Syncer) keepNamespace(ctx context.Context, name string) error {
+	if from, exists := s.Namespace(name); !exists || from.GetDeletionTimestamp() != nil {
+		s.last.Lock()
+		defer s.last.Unlock()
+		if s.lastOf(nil, func(b *v1alpha1.ResourceBinding) bool { return b.Namespace == name }) {
+			return s.removeNamespace(ctx, name)
+		}
+		return nil
+	}
 	if err := s.markNamespace(ctx, name); err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}

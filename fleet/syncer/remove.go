@@ -129,7 +129,7 @@ func (s *Syncer) lastOf(b *v1alpha1.ResourceBinding, among func(*v1alpha1.Resour
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, other := range s.Bindings() {
-		if !among(other) || other.Key() == b.Key() {
+		if !among(other) || b != nil && other.Key() == b.Key() {
 			continue
 		}
 		m := s.known[other.Key()]

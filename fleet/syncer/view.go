@@ -20,7 +20,8 @@ type View interface {
 	Cluster() (*v1alpha1.Cluster, bool)
 	// Subscribe calls notify with the key of each binding that concerns the cluster:
 	// now, and whenever the binding or its object changes; and with a namespace and no
-	// name when a namespace of such a binding changes. notify must not block.
+	// name when a namespace of such a binding changes, and where the source of the view
+	// can tell when any namespace goes. notify must not block.
 	Subscribe(notify func(types.NamespacedName)) (cancel func())
 	// Binding gives a binding, which need not concern the cluster (any more). What
 	// concerns other clusters may be left out of it.

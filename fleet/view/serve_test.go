@@ -51,6 +51,8 @@ func fakeLists() map[schema.GroupVersionResource]string {
 		v1alpha1.ClusterResourceBindingResource: "ClusterResourceBindingList", crds: "CustomResourceDefinitionList",
 		v1alpha1.APIResourceImportResource: "APIResourceImportList", v1alpha1.NegotiatedAPIResourceResource: "NegotiatedAPIResourceList",
 		corev1.SchemeGroupVersion.WithResource("namespaces"): "NamespaceList",
+		v1alpha1.ResourceInterpretationResource:              "ResourceInterpretationList",
+		v1alpha1.PlacementResource:                           "PlacementList", v1alpha1.ClusterPlacementResource: "ClusterPlacementList",
 	}
 	for _, k := range interpret.Kinds() {
 		out[k.GVR()] = k.Kind + "List"
