@@ -203,6 +203,9 @@ func essence(o *unstructured.Unstructured) map[string]any {
 		drop("secrets")
 	case "Pod":
 		drop("spec", "nodeName")
+		// Where the node is that the cluster chose.
+		drop("metadata", "labels", "topology.kubernetes.io/region")
+		drop("metadata", "labels", "topology.kubernetes.io/zone")
 		dropTokenVolume(out)
 	}
 	return out

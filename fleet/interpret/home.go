@@ -104,6 +104,8 @@ func definitionStaysHome(obj *unstructured.Unstructured) string {
 		return "types of " + group + " are the control plane's own"
 	case obj.GetLabels()[v1alpha1.SharedLabel] == "true":
 		return "members serve " + group + " by passing requests on: its objects are here alone"
+	case obj.GetLabels()[v1alpha1.PublishedLabel] == "true":
+		return "it was made here of what members serve"
 	}
 	return ""
 }

@@ -1,6 +1,10 @@
 package interpret
 
 import (
+	"maps"
+	"slices"
+	"strings"
+
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
@@ -19,6 +23,16 @@ func ingressNeeds(obj *unstructured.Unstructured, out *refs) error {
 	out.global(networkingGroup, "IngressClass", class)
 	for _, tls := range items(obj.Object, "spec", "tls") {
 		out.core("Secret", text(tls, "secretName"))
+	}
+	annotations := obj.GetAnnotations()
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		_, what, _ := strings.Cut(key, "/")
+		switch what {
+		case "auth-secret", "auth-tls-secret", "proxy-ssl-secret":
+			// So they are called by controllers of several makers. One of another
+			// namespace is its owner's to place.
+			out.core("Secret", strings.TrimPrefix(annotations[key], obj.GetNamespace()+"/"))
+		}
 	}
 	return nil
 }

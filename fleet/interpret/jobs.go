@@ -1,6 +1,8 @@
 package interpret
 
 import (
+	"slices"
+
 	"fmt"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -107,8 +109,25 @@ func aggregateJob(_ Kind, obj *unstructured.Unstructured, members []Member) (map
 		out.UncountedTerminatedPods = &batchv1.UncountedTerminatedPods{}
 	default:
 		out.CompletionTime = nil
+		out.Conditions = suspension(reports)
 	}
 	return encode(&out)
+}
+
+// suspension is what the clusters say of being suspended, if they say the same: then
+// it is so of the whole.
+func suspension(reports []batchv1.JobStatus) []batchv1.JobCondition {
+	var out []batchv1.JobCondition
+	for _, r := range reports {
+		i := slices.IndexFunc(r.Conditions, func(c batchv1.JobCondition) bool { return c.Type == batchv1.JobSuspended })
+		if i < 0 || out != nil && out[0].Status != r.Conditions[i].Status {
+			return nil
+		}
+		if out == nil {
+			out = []batchv1.JobCondition{r.Conditions[i]}
+		}
+	}
+	return out
 }
 
 func countJobs(members []Member, reports []batchv1.JobStatus) batchv1.JobStatus {

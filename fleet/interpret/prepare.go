@@ -123,8 +123,11 @@ func prepareJob(obj map[string]any) {
 		return
 	}
 	unstructured.RemoveNestedField(obj, "spec", "selector")
-	for _, label := range []string{"controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"} {
+	for _, label := range []string{"controller-uid", "batch.kubernetes.io/controller-uid"} {
 		unstructured.RemoveNestedField(obj, "metadata", "labels", label)
+		unstructured.RemoveNestedField(obj, "spec", "template", "metadata", "labels", label)
+	}
+	for _, label := range []string{"job-name", "batch.kubernetes.io/job-name"} {
 		unstructured.RemoveNestedField(obj, "spec", "template", "metadata", "labels", label)
 	}
 }

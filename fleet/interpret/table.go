@@ -51,7 +51,7 @@ func clusterKinds() []Kind {
 			Words: Words{Needs: "the object with its parameters"}},
 		{GroupVersionKind: kind(gatewayGroup, "v1", "GatewayClass"), Resource: "gatewayclasses", ClusterScoped: true,
 			needs: gatewayClassNeeds, health: conditionsHealth, aggregate: aggregateGeneric,
-			Words: Words{Needs: "the object with its parameters", Health: wordsConditions, Status: wordsGeneric}},
+			Words: Words{Needs: "the object with its parameters, its type", Health: wordsConditions, Status: wordsGeneric}},
 		{GroupVersionKind: kind("", "v1", "PersistentVolume"), Resource: "persistentvolumes", ClusterScoped: true, KeepsData: true,
 			needs: volumeObjectNeeds, follows: volumeFollows, share: shareVolume, health: volumeHealth, aggregate: aggregateVolume, notGenerated: true,
 			Words: Words{Needs: "its StorageClass, Secrets of its driver", Follows: "the claim in `claimRef`; its StorageClass",

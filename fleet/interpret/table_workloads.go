@@ -69,13 +69,13 @@ func gatewayKinds() []Kind {
 	route := func(version, name, resource string) Kind {
 		return Kind{GroupVersionKind: kind(gatewayGroup, version, name), Resource: resource,
 			needs: routeNeeds, follows: routeFollows, health: routeHealth, aggregate: aggregateRoute,
-			Words: Words{Needs: "the Gateways that it names as parents", Follows: "the Services that it names", Health: "conditions `Accepted`, `ResolvedRefs` of each parent",
+			Words: Words{Needs: "the Gateways that it names as parents, its type", Follows: "the Services that it names", Health: "conditions `Accepted`, `ResolvedRefs` of each parent",
 				Status: "parents of all clusters, the worst of their conditions"}}
 	}
 	return []Kind{
 		{GroupVersionKind: kind(gatewayGroup, "v1", "Gateway"), Resource: "gateways",
 			needs: gatewayNeeds, health: conditionsHealth, aggregate: aggregateGateway,
-			Words: Words{Needs: "its GatewayClass, Secrets with its certificates", Health: wordsConditions,
+			Words: Words{Needs: "its GatewayClass, Secrets with its certificates, its type", Health: wordsConditions,
 				Status: "addresses of all clusters that answer; the worst of conditions"}},
 		route("v1", "HTTPRoute", "httproutes"),
 		route("v1", "GRPCRoute", "grpcroutes"),
