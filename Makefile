@@ -54,7 +54,7 @@ test: go gcc postgres iproute ## all tests; installs what is missing
 	if [ -n "$$plain" ]; then \
 		echo "packages with Kubernetes in them: $(GO) test, two at a time; compiling them takes minutes the first time"; \
 		$(GO) list -e -export -test -deps $$plain >/dev/null; \
-		$(GO) test -p 2 -parallel $(PARALLEL) -vet=off -timeout 20m $$plain || status=1; \
+		$(GO) test -p 2 -parallel $(PARALLEL) -vet=off -timeout 40m $$plain || status=1; \
 	fi; \
 	echo "the examples, which are modules of their own"; \
 	$(GO) -C examples/operator test ./... || status=1; \
