@@ -181,6 +181,10 @@ func essence(o *unstructured.Unstructured) map[string]any {
 	case "HorizontalPodAutoscaler":
 		drop("spec", "minReplicas")
 		drop("spec", "maxReplicas")
+	case "PodDisruptionBudget":
+		if _, percentage := o.Object["spec"].(map[string]any)["minAvailable"].(string); !percentage {
+			drop("spec", "minAvailable")
+		}
 	case "Job":
 		drop("spec", "completions")
 		drop("spec", "parallelism")
