@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
 // An appSet is one application, as its users apply it.
@@ -207,6 +209,12 @@ func (f *fixture) applySet(t *testing.T, cluster string, set appSet) error {
 // members but what keeps data.
 func (f *fixture) removeSets(t *testing.T, sets []appSet) {
 	t.Helper()
+	// Types go with their objects, and much else that nothing needs any more: whoever
+	// takes all of it away says so, or the syncers stop half-way.
+	until := time.Now().Add(5 * time.Minute).UTC().Format(time.RFC3339)
+	for _, m := range members {
+		f.kubectl(t, "atoll", "annotate", "cluster", m, "--overwrite", v1alpha1.AllowDeletionsAnnotation+"="+until)
+	}
 	var all sync.WaitGroup
 	for _, set := range sets {
 		all.Go(func() {
