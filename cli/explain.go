@@ -32,7 +32,7 @@ Each cluster gets a verdict with a reason, from the code that places objects. Al
 shown are the policy that decides and those that select the object and do not.`,
 		Example: `  atoll explain deployment/web -n shop
   atoll explain rollout.argoproj.io/web -n shop -o yaml`,
-		Args: cobra.ExactArgs(1),
+		Args: oneName("object"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkFormat(output, "table", "json", "yaml"); err != nil {
 				return err

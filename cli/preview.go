@@ -51,11 +51,11 @@ policies, clusters, what they serve, what they have room for, and overrides.`,
 			if file == "" {
 				return cmd.Help()
 			}
+			objects, err := readObjects(file, cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
 			return p.run(cmd, func(ctx context.Context, f *fleetReader, s *scheduler.Snapshot) ([]scheduler.Move, error) {
-				objects, err := readObjects(file, cmd.InOrStdin())
-				if err != nil {
-					return nil, err
-				}
 				return f.previewObjects(ctx, s, objects, namespace)
 			})
 		},
@@ -213,16 +213,19 @@ func (p *preview) policy() *cobra.Command {
 		Short: "Say what would move if policies were applied",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if file == "" {
+				return errors.New("no file named: give the policies with -f FILE, or -f - for standard input")
+			}
+			objects, err := readObjects(file, cmd.InOrStdin())
+			if err != nil {
+				return err
+			}
+			for _, o := range objects {
+				if o.GroupVersionKind().Group != v1alpha1.Group {
+					return fmt.Errorf("%s %s is not a policy: use `atoll preview -f` for files with other objects", o.GetKind(), o.GetName())
+				}
+			}
 			return p.run(cmd, func(ctx context.Context, f *fleetReader, s *scheduler.Snapshot) ([]scheduler.Move, error) {
-				objects, err := readObjects(file, cmd.InOrStdin())
-				if err != nil {
-					return nil, err
-				}
-				for _, o := range objects {
-					if o.GroupVersionKind().Group != v1alpha1.Group {
-						return nil, fmt.Errorf("%s %s is not a policy: use `atoll preview -f` for files with other objects", o.GetKind(), o.GetName())
-					}
-				}
 				return f.previewObjects(ctx, s, objects, namespace)
 			})
 		},
@@ -231,7 +234,6 @@ func (p *preview) policy() *cobra.Command {
 	flags.SortFlags = false
 	flags.StringVarP(&file, "filename", "f", "", "File with Placements and ClusterPlacements; - is standard input.")
 	flags.StringVarP(&namespace, "namespace", "n", metav1.NamespaceDefault, "Namespace of Placements that do not say theirs.")
-	_ = cmd.MarkFlagRequired("filename") // which fails only if there is no such flag
 	p.addFlags(flags)
 	return cmd
 }
