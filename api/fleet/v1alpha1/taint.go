@@ -16,7 +16,8 @@ type Taint struct {
 	Value string `json:"value,omitempty"`
 	// Effect on objects that do not tolerate the taint.
 	Effect TaintEffect `json:"effect"`
-	// TimeAdded is from when tolerationSeconds count. It is filled in for NoExecute.
+	// TimeAdded is from when tolerationSeconds count. Give it with NoExecute: nobody fills
+	// it in, and without it a toleration for a time holds for good.
 	// +optional
 	TimeAdded *metav1.Time `json:"timeAdded,omitempty"`
 }
