@@ -22,17 +22,7 @@ var errNotServed = errors.New("the control plane does not serve its type now")
 // that it is bound in. Of a custom kind that is no longer served that is what the
 // binding itself says, which is enough to find the object in a cluster.
 func (t *Term) KindOf(b *v1alpha1.ResourceBinding) (interpret.Kind, bool) {
-	ref := b.Spec.Resource
-	gvk := ref.GroupVersionKind()
-	k, known := t.Knowledge().Find(gvk.GroupKind())
-	if !known {
-		return interpret.Generic(gvk, ref.Resource, b.Namespace == "", nil), ref.Resource != ""
-	}
-	k.Version = gvk.Version
-	if ref.Resource != "" {
-		k.Resource = ref.Resource
-	}
-	return k, true
+	return t.Knowledge().Bound(b)
 }
 
 // Live gives an object of the control plane as it is now, past the cache, or nil if

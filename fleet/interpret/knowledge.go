@@ -6,6 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
 // Knowledge is all that is known of kinds at one moment: the table, and kinds
@@ -98,4 +100,21 @@ func (n Knowledge) Kinds() []Kind {
 // StaysHome tells why an object never goes to a member cluster, or "".
 func (n Knowledge) StaysHome(obj *unstructured.Unstructured) string {
 	return staysHome(obj, n.Find)
+}
+
+// Bound gives what is known of the kind that a binding is about, in the version that
+// it is bound in. Of a kind that is not known that is what the binding itself says,
+// which is enough to find the object in a cluster; it is false if that is nothing.
+func (k Knowledge) Bound(b *v1alpha1.ResourceBinding) (Kind, bool) {
+	ref := b.Spec.Resource
+	gvk := ref.GroupVersionKind()
+	kind, known := k.Find(gvk.GroupKind())
+	if !known {
+		return Generic(gvk, ref.Resource, b.Namespace == "", nil), ref.Resource != ""
+	}
+	kind.Version = gvk.Version
+	if ref.Resource != "" {
+		kind.Resource = ref.Resource
+	}
+	return kind, true
 }

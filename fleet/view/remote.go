@@ -156,17 +156,7 @@ func (v *Remote) Bindings() []*v1alpha1.ResourceBinding {
 // KindOf gives what is known of the kind of a binding's object, in the version that it
 // is bound in. Of a kind that is not in the table that is what the view says of it.
 func (v *Remote) KindOf(b *v1alpha1.ResourceBinding) (interpret.Kind, bool) {
-	ref := b.Spec.Resource
-	gvk := ref.GroupVersionKind()
-	k, known := interpret.BuiltIn().Find(gvk.GroupKind())
-	if !known {
-		return interpret.Generic(gvk, ref.Resource, b.Namespace == "", nil), ref.Resource != ""
-	}
-	k.Version = gvk.Version
-	if ref.Resource != "" {
-		k.Resource = ref.Resource
-	}
-	return k, true
+	return interpret.BuiltIn().Bound(b)
 }
 
 // TypeGoing tells whether the type of a binding's object is gone or on its way out.
