@@ -199,7 +199,7 @@ func conditionOf(conditions []metav1.Condition, kind string) metav1.Condition {
 
 // OnServed calls f when it may have changed which clusters take a kind.
 func (t *Term) OnServed(f func(cluster string, gk schema.GroupKind)) error {
-	return on(t.types.imports, func(was, is *v1alpha1.APIResourceImport) {
+	return On(t.types.imports, func(was, is *v1alpha1.APIResourceImport) {
 		if was != nil && is != nil && verdict(was) == verdict(is) {
 			return
 		}

@@ -96,6 +96,7 @@ func listKinds() map[schema.GroupVersionResource]string {
 		v1alpha1.ResourceInterpretationResource:                          "ResourceInterpretationList",
 		{Version: "v1", Resource: "namespaces"}:                          "NamespaceList",
 		{Group: "example.com", Version: "v1", Resource: "widgets"}:       "WidgetList",
+		{Group: "example.com", Version: "v1", Resource: "gadgets"}:       "GadgetList",
 		{Group: "example.com", Version: "v1alpha1", Resource: "widgets"}: "WidgetList",
 	}
 }
@@ -159,7 +160,7 @@ spec: {resource: {apiVersion: example.com/v1, kind: Widget, name: one, uid: w-on
 	if err := tracker.Delete(v1alpha1.NegotiatedAPIResourceResource, "", "widgets.v1.example.com"); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(3 * breath) // for what must not happen, there is nothing else to wait for
+	looked(t, term, control)
 	if !served() {
 		t.Error("the kind went although something of it is bound")
 	}
@@ -167,7 +168,35 @@ spec: {resource: {apiVersion: example.com/v1, kind: Widget, name: one, uid: w-on
 		t.Fatal(err)
 	}
 	eventually(t, "the kind goes", func() bool { return !served() })
-	eventually(t, "and everybody is told", func() bool { mu.Lock(); defer mu.Unlock(); return told == 2 })
+	eventually(t, "and everybody is told", func() bool { mu.Lock(); defer mu.Unlock(); return told == 4 })
+}
+
+// looked waits until the term has looked at all types again: it has another kind come
+// and go, whose types are seen after all that happened before.
+func looked(t *testing.T, term *Term, control *dynamicfake.FakeDynamicClient) {
+	t.Helper()
+	served := func() bool { _, ok := term.Served(schema.GroupKind{Group: "example.com", Kind: "Gadget"}); return ok }
+	crd, agreed := parse(t, widgetType), negotiated(t, "v1", v1alpha1.NegotiatedEnforced)
+	for field, value := range map[string]string{"plural": "gadgets", "kind": "Gadget"} {
+		for o, path := range map[*unstructured.Unstructured][]string{crd: {"spec", "names", field}, agreed: {"spec", field}} {
+			if err := unstructured.SetNestedField(o.Object, value, path...); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	crd.SetName("gadgets.example.com")
+	agreed.SetName("gadgets.v1.example.com")
+	if err := control.Tracker().Create(crdResource(), crd, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := control.Tracker().Create(v1alpha1.NegotiatedAPIResourceResource, agreed, ""); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "another kind comes", served)
+	if err := control.Tracker().Delete(v1alpha1.NegotiatedAPIResourceResource, "", agreed.GetName()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "and goes", func() bool { return !served() })
 }
 
 // TestABoundKindComesWithTheTerm: whatever is known of its type by then.

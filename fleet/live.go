@@ -80,6 +80,6 @@ func (t *Term) TypeGoing(gk schema.GroupKind) bool {
 // Native tells whether a kind of the table is built into API servers. The others
 // come from CRDs in any cluster.
 func Native(gk schema.GroupKind) bool {
-	_, known := interpret.BuiltIn().Find(gk)
-	return known && gk.Group != "gateway.networking.k8s.io"
+	k, known := interpret.BuiltIn().Find(gk)
+	return known && !k.Custom
 }

@@ -32,11 +32,11 @@ func crdResource() schema.GroupVersionResource {
 
 func newTypeCaches(dyn dynamic.Interface) *typeCaches {
 	return &typeCaches{
-		crds:       informer(dyn, crdResource(), cache.Indexers{byKind: kindDefined}, into[customType]),
+		crds:       informer(dyn, crdResource(), cache.Indexers{byKind: kindDefined}, Into[customType]),
 		negotiated: informer(dyn, v1alpha1.NegotiatedAPIResourceResource, nil, without[v1alpha1.NegotiatedAPIResource]("spec", "openAPIV3Schema")),
 		imports: informer(dyn, v1alpha1.APIResourceImportResource, cache.Indexers{byType: typeImported},
 			without[v1alpha1.APIResourceImport]("spec", "openAPIV3Schema")),
-		interpretations: informer(dyn, v1alpha1.ResourceInterpretationResource, nil, into[v1alpha1.ResourceInterpretation]),
+		interpretations: informer(dyn, v1alpha1.ResourceInterpretationResource, nil, Into[v1alpha1.ResourceInterpretation]),
 		changed:         make(chan struct{}, 1),
 	}
 }
@@ -53,13 +53,13 @@ func (c *typeCaches) wake() {
 	}
 }
 
-// without is into for what is left of an object without a field.
+// without is Into for what is left of an object without a field.
 func without[T any](field ...string) cache.TransformFunc {
 	return func(obj any) (any, error) {
 		if u, ok := obj.(*unstructured.Unstructured); ok {
 			unstructured.RemoveNestedField(u.Object, field...)
 		}
-		return into[T](obj)
+		return Into[T](obj)
 	}
 }
 

@@ -85,7 +85,7 @@ func newController(term *fleet.Term, fields *Fields, reach func(*v1alpha1.Cluste
 			workqueue.TypedRateLimitingQueueConfig[key]{Name: "fleet_imports", Clock: term.Clock}),
 		imports:    watchImports(term.Dynamic),
 		negotiated: watchNegotiated(term.Dynamic),
-		policies:   watchAll(term.Dynamic, v1alpha1.TypePolicyResource, cache.Indexers{}, into[v1alpha1.TypePolicy]),
+		policies:   watchAll(term.Dynamic, v1alpha1.TypePolicyResource, cache.Indexers{}, fleet.Into[v1alpha1.TypePolicy]),
 		crds:       watchAll(term.Dynamic, crdResource, cache.Indexers{}, slimCRD),
 	}
 }
@@ -126,7 +126,7 @@ func (c *controller) failed(k key, err error) (again bool) {
 }
 
 func (c *controller) listen() error {
-	if err := on(c.imports, func(was, is *imported) {
+	if err := fleet.On(c.imports, func(was, is *imported) {
 		one := either(was, is)
 		if was == nil || is == nil || was.digest != is.digest || was.Spec.SchemaUpdateStrategy != is.Spec.SchemaUpdateStrategy {
 			c.look(one.typ())
@@ -139,17 +139,17 @@ func (c *controller) listen() error {
 	}); err != nil {
 		return err
 	}
-	if err := on(c.negotiated, func(was, is *negotiated) { c.look(either(was, is).typ()) }); err != nil {
+	if err := fleet.On(c.negotiated, func(was, is *negotiated) { c.look(either(was, is).typ()) }); err != nil {
 		return err
 	}
-	if err := on(c.crds, func(was, is *slim) {
+	if err := fleet.On(c.crds, func(was, is *slim) {
 		if was == nil || is == nil || was.state != is.state {
 			c.look(either(was, is).typ)
 		}
 	}); err != nil {
 		return err
 	}
-	if err := on(c.policies, func(_, _ *v1alpha1.TypePolicy) { c.everything() }); err != nil {
+	if err := fleet.On(c.policies, func(_, _ *v1alpha1.TypePolicy) { c.everything() }); err != nil {
 		return err
 	}
 	return c.OnCluster(func(was, is *v1alpha1.Cluster) { c.queue.Add(key{cluster: either(was, is).Name}) })
