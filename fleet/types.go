@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +23,10 @@ type typeCaches struct {
 	crds, negotiated, imports, interpretations cache.SharedIndexInformer
 	// changed has an element when something may have changed.
 	changed chan struct{}
+
+	mu sync.Mutex
+	// deleted are the kinds whose CRDs somebody deleted.
+	deleted map[schema.GroupKind]bool
 }
 
 const byType = "type"
@@ -38,6 +43,7 @@ func newTypeCaches(dyn dynamic.Interface) *typeCaches {
 			without[v1alpha1.APIResourceImport]("spec", "openAPIV3Schema")),
 		interpretations: informer(dyn, v1alpha1.ResourceInterpretationResource, nil, Into[v1alpha1.ResourceInterpretation]),
 		changed:         make(chan struct{}, 1),
+		deleted:         map[schema.GroupKind]bool{},
 	}
 }
 
@@ -51,6 +57,29 @@ func (c *typeCaches) wake() {
 	case c.changed <- struct{}{}:
 	default:
 	}
+}
+
+// heed remembers of a type that goes whether somebody deleted it: when it is gone, that
+// cannot be seen any more.
+func (c *typeCaches) heed(was, is *customType) {
+	last := is
+	if is == nil {
+		last = was
+	}
+	c.mu.Lock()
+	if last.DeletionTimestamp != nil {
+		c.deleted[last.kind()] = true
+	} else if is != nil {
+		delete(c.deleted, is.kind())
+	}
+	c.mu.Unlock()
+	c.wake()
+}
+
+func (c *typeCaches) wasDeleted(gk schema.GroupKind) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.deleted[gk]
 }
 
 // without is Into for what is left of an object without a field.

@@ -128,7 +128,10 @@ func (t *Term) fanOut() error {
 		return err
 	}
 	// What kinds there are, and how they are understood, depends on these.
-	for _, i := range []cache.SharedIndexInformer{t.types.crds, t.types.negotiated, t.types.interpretations} {
+	if err := On(t.types.crds, t.types.heed); err != nil {
+		return err
+	}
+	for _, i := range []cache.SharedIndexInformer{t.types.negotiated, t.types.interpretations} {
 		if err := On(i, func(_, _ metav1.Object) { t.types.wake() }); err != nil {
 			return err
 		}

@@ -209,12 +209,7 @@ func (f *fixture) applySet(t *testing.T, cluster string, set appSet) error {
 // members but what keeps data.
 func (f *fixture) removeSets(t *testing.T, sets []appSet) {
 	t.Helper()
-	// Types go with their objects, and much else that nothing needs any more: whoever
-	// takes all of it away says so, or the syncers stop half-way.
-	until := time.Now().Add(5 * time.Minute).UTC().Format(time.RFC3339)
-	for _, m := range members {
-		f.kubectl(t, "atoll", "annotate", "cluster", m, "--overwrite", v1alpha1.AllowDeletionsAnnotation+"="+until)
-	}
+	before := f.haltings(t)
 	var all sync.WaitGroup
 	for _, set := range sets {
 		all.Go(func() {
@@ -239,6 +234,18 @@ func (f *fixture) removeSets(t *testing.T, sets []appSet) {
 		}
 		return nil
 	})
+	// Types go with their objects, and much else that nothing needs any more. Somebody
+	// asked for all of it, so no syncer stopped half-way.
+	if after := f.haltings(t); after != before {
+		t.Errorf("the removal of what was deleted was halted: %s (was: %s)", after, before)
+	}
+}
+
+// haltings tells when each member's syncer last stopped removing, or went on.
+func (f *fixture) haltings(t *testing.T) string {
+	t.Helper()
+	return f.kubectl(t, "atoll", "get", "clusters", "-o",
+		`jsonpath={range .items[*]}{.metadata.name}: {.status.conditions[?(@.type=="`+v1alpha1.ClusterDeletionsHalted+`")].lastTransitionTime}; {end}`)
 }
 
 // sweep takes away what is left of the sets, everywhere but in the cluster alone.

@@ -46,7 +46,7 @@ func (s *scheduler) follow(ctx context.Context, k interpret.Kind, o object, obj 
 		return nil // of no concern to any cluster
 	}
 	if !wanted && !k.KeepsData && !undecided {
-		return s.withdraw(ctx, b)
+		return s.withdraw(ctx, b, s.requested(b, nil))
 	}
 	p.shares = s.withUsers(asked, users)
 	if o.GroupKind == scalerKind() || o.GroupKind == budgetKind() {
@@ -55,6 +55,10 @@ func (s *scheduler) follow(ctx context.Context, k interpret.Kind, o object, obj 
 	if b != nil && (k.KeepsData || undecided) {
 		p.shares = s.withKept(p.shares, b, k.KeepsData)
 	}
+	if b != nil && undecided && len(users) == 0 {
+		p.requiredBy = b.Spec.RequiredBy // who had it there; it matters why they are gone
+	}
+	p.requested = s.requested(b, p.shares)
 	if len(p.shares) == 0 && b == nil {
 		return nil // users wait for a cluster; their binding says so
 	}

@@ -30,6 +30,7 @@ type proposal struct {
 	overrides  []v1alpha1.Override
 	suspend    bool
 	drift      v1alpha1.DriftPolicy
+	requested  []v1alpha1.RequestedRemoval
 }
 
 // policy enters what a policy says besides the clusters. Of one that cannot be
@@ -49,7 +50,7 @@ func (s *scheduler) write(ctx context.Context, k interpret.Kind, obj *unstructur
 		Resource: v1alpha1.ObjectReference{APIVersion: k.GroupVersion().String(), Kind: k.GroupVersionKind.Kind,
 			Name: obj.GetName(), UID: obj.GetUID(), Resource: k.Resource},
 		Clusters: p.shares, RequiredBy: p.requiredBy, ScaledBy: p.scaledBy,
-		Policy: p.by, Overrides: p.overrides, Suspend: p.suspend, Drift: p.drift,
+		Policy: p.by, Overrides: p.overrides, Suspend: p.suspend, Drift: p.drift, RequestedRemovals: p.requested,
 	}
 	if b != nil && p.condition.Reason == ReasonPolicyInvalid {
 		spec.Policy, spec.Suspend, spec.Drift = b.Spec.Policy, b.Spec.Suspend, b.Spec.Drift
@@ -97,7 +98,8 @@ func (s *scheduler) updateSpec(ctx context.Context, b *v1alpha1.ResourceBinding,
 		"metadata": map[string]any{"uid": b.UID, "resourceVersion": b.ResourceVersion},
 		"spec": map[string]any{"clusters": orEmpty(spec.Clusters), "requiredBy": orEmpty(spec.RequiredBy),
 			"scaledBy": spec.ScaledBy, "resource": spec.Resource,
-			"policy": wholePolicy(spec.Policy), "overrides": orEmpty(spec.Overrides), "suspend": spec.Suspend, "drift": orNothing(spec.Drift)},
+			"policy": wholePolicy(spec.Policy), "overrides": orEmpty(spec.Overrides), "suspend": spec.Suspend, "drift": orNothing(spec.Drift),
+			"requestedRemovals": orEmpty(spec.RequestedRemovals)},
 	})
 	if err != nil {
 		return nil, err

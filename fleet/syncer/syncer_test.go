@@ -54,6 +54,7 @@ func gvrs() map[schema.GroupVersionResource]string {
 		v1alpha1.NegotiatedAPIResourceResource: "NegotiatedAPIResourceList", v1alpha1.APIResourceImportResource: "APIResourceImportList",
 		v1alpha1.ResourceInterpretationResource:                                               "ResourceInterpretationList",
 		{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}: "CustomResourceDefinitionList",
+		{Group: "example.com", Version: "v1", Resource: "widgets"}:                            "WidgetList",
 	}
 	for _, k := range interpret.Kinds() {
 		out[k.GVR()] = k.Kind + "List"
@@ -514,6 +515,78 @@ func (s *stage) deletions() int {
 		}
 	}
 	return n
+}
+
+// ofAType are bindings of objects that are gone with their type, and what the cluster
+// has of them.
+func ofAType(n int) (control, member []*unstructured.Unstructured) {
+	now := metav1.Now()
+	for i := range n {
+		name := fmt.Sprintf("widget-%d", i)
+		b := binding(true, &v1alpha1.ClusterState{UID: types.UID(name), Health: v1alpha1.Healthy})
+		b.SetName("widget.example.com-" + name)
+		b.SetUID(types.UID("binding-" + name))
+		b.SetDeletionTimestamp(&now)
+		specified(b, "resource", map[string]any{"apiVersion": "example.com/v1", "kind": "Widget", "name": name, "uid": "source", "resource": "widgets"})
+		there := marked(name, "source")
+		there.SetAPIVersion("example.com/v1")
+		there.SetKind("Widget")
+		there.SetName(name)
+		control, member = append(control, b), append(member, there)
+	}
+	return control, member
+}
+
+// onRequest has bindings say that their objects leave the cluster on request.
+func onRequest(reason string, bindings []*unstructured.Unstructured) {
+	for _, b := range bindings {
+		if b.GetKind() == "ResourceBinding" {
+			specified(b, "requestedRemovals", []any{map[string]any{"name": "east", "reason": reason}})
+		}
+	}
+}
+
+// TestWhatWasAskedForGoes, however much it is, and nothing else by the way.
+func TestWhatWasAskedForGoes(t *testing.T) {
+	const n = v1alpha1.MinDeletions + 1
+	t.Run("users deleted", func(t *testing.T) {
+		control, member := many(n)
+		onRequest(v1alpha1.RemovalUsersDeleted, control)
+		s := open(t, control, member)
+		s.eventually("all go", func() bool { return s.deletions() == n })
+		if s.contains("RemovalHeld")() {
+			t.Error("some were held")
+		}
+	})
+	t.Run("type deleted", func(t *testing.T) {
+		control, member := ofAType(n)
+		onRequest(v1alpha1.RemovalTypeDeleted, control)
+		s := open(t, control, member)
+		s.eventually("all go", func() bool { return s.deletions() == n })
+		if s.contains("RemovalHeld")() {
+			t.Error("some were held")
+		}
+	})
+	t.Run("type vanished", func(t *testing.T) {
+		control, member := ofAType(n)
+		s := open(t, control, member)
+		s.eventually("it is held", s.contains("RemovalHeld"))
+		s.settled()
+		if s.deletions() != 0 {
+			t.Errorf("%d objects were deleted", s.deletions())
+		}
+	})
+	t.Run("some of them", func(t *testing.T) {
+		control, member := many(2 * n)
+		onRequest(v1alpha1.RemovalUsersDeleted, control[:2*n]) // each has its object after it
+		s := open(t, control, member)
+		s.eventually("half of them go", func() bool { return s.deletions() == n })
+		s.eventually("the others are held", s.contains("RemovalHeld"))
+		s.settled()
+		if s.deletions() != n {
+			t.Errorf("%d objects were deleted, of which %d were asked for", s.deletions(), n)
+		}
+	})
 }
 
 // TestHaltsMassDeletion: when decisions take too much at once, nothing goes until a

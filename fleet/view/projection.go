@@ -108,7 +108,7 @@ func (p *projection) facts(key types.NamespacedName) []fact {
 	version, chosen := p.objectVersion(b)
 	bound := fact{place: place{boundObjectResource(), key}, origin: key, uid: b.UID,
 		kind:   ownKind(boundObjectKind),
-		digest: digest(reduced(b, p.view.cluster), version, p.view.TypeGoing(b))}
+		digest: digest(reduced(b, p.view.cluster), version, p.view.TypeVanished(b))}
 	if !chosen {
 		return []fact{bound}
 	}
@@ -255,7 +255,7 @@ func (p *projection) render(ctx context.Context, r record) (json.RawMessage, err
 // bound gives a binding with all that its cluster's syncer needs.
 func (p *projection) bound(ctx context.Context, b *v1alpha1.ResourceBinding) (*BoundObject, error) {
 	out := reduced(b, p.view.cluster)
-	out.TypeGoing = p.view.TypeGoing(b)
+	out.TypeVanished = p.view.TypeVanished(b)
 	if k, known := p.view.KindOf(b); known {
 		out.Binding.Resource.Resource = k.Resource
 	}

@@ -159,10 +159,11 @@ func (v *Remote) KindOf(b *v1alpha1.ResourceBinding) (interpret.Kind, bool) {
 	return interpret.BuiltIn().Bound(b)
 }
 
-// TypeGoing tells whether the type of a binding's object is gone or on its way out.
-func (v *Remote) TypeGoing(b *v1alpha1.ResourceBinding) bool {
+// TypeVanished tells whether the type of a binding's object is gone, and nobody is known
+// to have deleted it.
+func (v *Remote) TypeVanished(b *v1alpha1.ResourceBinding) bool {
 	o, ok := v.find(b)
-	return ok && o.TypeGoing
+	return ok && o.TypeVanished
 }
 
 // Namespace gives the metadata of a namespace; false if it is not known.
@@ -224,7 +225,7 @@ func (v *Remote) Desired(_ context.Context, b *v1alpha1.ResourceBinding, live *u
 // Leaving gives the binding as it is now if its object is to leave the cluster, else
 // nil. Only a server that says so, of this very binding, counts: no answer, another
 // one, and one that there is no such thing all mean that nothing is deleted. decided tells a
-// removal that nobody asked for by name.
+// removal that nobody asked for.
 func (v *Remote) Leaving(ctx context.Context, b *v1alpha1.ResourceBinding) (now *v1alpha1.ResourceBinding, decided bool, err error) {
 	var o BoundObject
 	err = v.link.do(ctx, http.MethodGet, boundPath(b), nil, &o)

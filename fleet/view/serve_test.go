@@ -534,6 +534,36 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
+// TestRequestedRemovalsAreTold to the cluster that they are about, so that its syncer
+// counts none of them.
+func TestRequestedRemovalsAreTold(t *testing.T) {
+	moved := func(name string, requested ...any) *unstructured.Unstructured {
+		b := bind(name, "east")
+		spec := b.Object["spec"].(map[string]any)
+		spec["clusters"] = []any{map[string]any{"name": "west", "reason": "Chosen"}}
+		spec["requestedRemovals"] = requested
+		return b
+	}
+	entry := func(cluster string) any { return map[string]any{"name": cluster, "reason": "UsersDeleted"} }
+	s := open(t, secret("asked"), moved("asked", entry("east"), entry("north")), secret("moved"), moved("moved", entry("north")))
+	for name, requested := range map[string]bool{"asked": true, "moved": false} {
+		code, said := s.ask(syncerOf("east"), "GET", eastView+"/apis/"+apiVersion+"/namespaces/shop/boundobjects/secret-"+name, nil)
+		var got BoundObject
+		if err := json.Unmarshal([]byte(said), &got); err != nil || code != http.StatusOK {
+			t.Fatalf("%d %s", code, said)
+		}
+		if !got.Leaves || got.Decided == requested {
+			t.Errorf("%s leaves: %v, because of a decision: %v", name, got.Leaves, got.Decided)
+		}
+		if _, told := got.binding().RequestedRemoval("east"); told != requested {
+			t.Errorf("%s: the syncer is told of a request: %v", name, told)
+		}
+		if strings.Contains(said, "north") {
+			t.Errorf("%s: another cluster is named: %s", name, said)
+		}
+	}
+}
+
 // Whether an object is to leave is said of what is so now, and only where it is clear.
 func TestLeavingIsConfirmed(t *testing.T) {
 	leaves := func(s *stage, name string) bool {

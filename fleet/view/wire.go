@@ -46,10 +46,10 @@ type BoundObject struct {
 	// Leaves: asked for live, the object is to leave the cluster. Only what is got by
 	// its name says so.
 	Leaves bool `json:"leaves,omitempty"`
-	// Decided: it leaves though nobody asked for that by name.
+	// Decided: it leaves though nobody asked for that.
 	Decided bool `json:"decided,omitempty"`
-	// TypeGoing: its type is gone or on its way out.
-	TypeGoing bool `json:"typeGoing,omitempty"`
+	// TypeVanished: its type is gone, and nobody is known to have deleted it.
+	TypeVanished bool `json:"typeVanished,omitempty"`
 }
 
 // BoundBinding is the cluster's part of a decision.
@@ -59,6 +59,8 @@ type BoundBinding struct {
 	Share *v1alpha1.ClusterShare `json:"share,omitempty"`
 	// Autoscaled: something in the cluster sets the replica count.
 	Autoscaled bool `json:"autoscaled,omitempty"`
+	// Requested is the binding's entry for the cluster, if it has one.
+	Requested *v1alpha1.RequestedRemoval `json:"requested,omitempty"`
 	// Suspend and Drift are as in the binding.
 	Suspend bool                 `json:"suspend,omitempty"`
 	Drift   v1alpha1.DriftPolicy `json:"drift,omitempty"`
@@ -138,6 +140,9 @@ func reduced(b *v1alpha1.ResourceBinding, cluster string) *BoundObject {
 		share.Message, share.Overrides = "", nil
 		out.Binding.Share = &share
 	}
+	if requested, ok := b.RequestedRemoval(cluster); ok {
+		out.Binding.Requested = &requested
+	}
 	if state, reported := b.State(cluster); reported {
 		out.Status.State = &state
 	}
@@ -153,6 +158,9 @@ func (o *BoundObject) binding() *v1alpha1.ResourceBinding {
 	}
 	if o.Binding.Share != nil {
 		b.Spec.Clusters = []v1alpha1.ClusterShare{*o.Binding.Share}
+	}
+	if o.Binding.Requested != nil {
+		b.Spec.RequestedRemovals = []v1alpha1.RequestedRemoval{*o.Binding.Requested}
 	}
 	if o.Status.State != nil {
 		b.Status.Clusters = []v1alpha1.ClusterState{*o.Status.State}
