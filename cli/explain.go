@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -99,6 +100,9 @@ func (f *fleetReader) explain(ctx context.Context, what, namespace string) (*exp
 		namespace = ""
 	}
 	obj, err := f.dynamic.Resource(gvr).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, f.noSuchObject(ctx, gvr, gvk.Kind, namespace, name)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s %s: %w", gvk.Kind, name, err)
 	}
@@ -107,6 +111,32 @@ func (f *fleetReader) explain(ctx context.Context, what, namespace string) (*exp
 		return nil, err
 	}
 	return explainObject(s, gvk, obj)
+}
+
+// noSuchObject says of an object that there is not where else it may be: in another
+// namespace, under another name, in another Atoll, or in a file only.
+func (f *fleetReader) noSuchObject(ctx context.Context, gvr schema.GroupVersionResource, kind, namespace, name string) error {
+	var namespaces, names []string
+	// What cannot be listed makes the answer shorter, and no other.
+	if list, err := f.dynamic.Resource(gvr).List(ctx, metav1.ListOptions{Limit: 500}); err == nil {
+		for _, item := range list.Items {
+			switch {
+			case item.GetName() == name:
+				namespaces = append(namespaces, item.GetNamespace())
+			case item.GetNamespace() == namespace:
+				names = append(names, item.GetName())
+			}
+		}
+	}
+	where, elsewhere := "", "name"
+	if namespace != "" {
+		where, elsewhere = " in namespace "+namespace, "name another namespace with -n, or"
+	}
+	if len(namespaces) > 0 {
+		return fmt.Errorf("there is no %s %s%s, but in %s: name the namespace with -n", kind, name, where, few(namespaces))
+	}
+	return fmt.Errorf("there is no %s %s%s%s: %s another Atoll with --atoll-kubeconfig; where one would go that is not applied yet says `atoll preview -f FILE`",
+		kind, name, where, didYouMean(name, names), elsewhere)
 }
 
 func explainObject(s *scheduler.Snapshot, gvk schema.GroupVersionKind, obj *unstructured.Unstructured) (*explanation, error) {

@@ -190,7 +190,7 @@ func (p *preview) join() *cobra.Command {
 
 func previewJoin(s *scheduler.Snapshot, name string, labels map[string]string, cpu string) ([]scheduler.Move, error) {
 	if slices.ContainsFunc(s.Clusters, func(c *v1alpha1.Cluster) bool { return c.Name == name }) {
-		return nil, fmt.Errorf("cluster %s has joined already", name)
+		return nil, fmt.Errorf("cluster %s has joined already: name one that has not (`atoll preview drain %s` says what would move if it left)", name, name)
 	}
 	joined := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, CreationTimestamp: metav1.NewTime(s.At)}}
 	joined.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ClusterReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonClusterReady,
@@ -267,7 +267,7 @@ func (f *fleetReader) asApplied(ctx context.Context, o *unstructured.Unstructure
 	gvk := o.GroupVersionKind()
 	mapping, err := f.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", gvk.Kind, o.GetName(), err)
+		return nil, fmt.Errorf("%s %s: %w: apply the CustomResourceDefinition of the kind first, or correct apiVersion and kind", gvk.Kind, o.GetName(), err)
 	}
 	if mapping.Scope.Name() == meta.RESTScopeNameNamespace && o.GetNamespace() == "" {
 		o.SetNamespace(namespace)
@@ -276,6 +276,9 @@ func (f *fleetReader) asApplied(ctx context.Context, o *unstructured.Unstructure
 		metav1.ApplyOptions{FieldManager: "atoll-preview", Force: true, DryRun: []string{metav1.DryRunAll}})
 	if apierrors.IsNotFound(err) && made[o.GetNamespace()] {
 		return o, nil
+	}
+	if apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("%s %s would be refused: %w: name another namespace with -n, or put the Namespace into the file", gvk.Kind, o.GetName(), err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s %s would be refused: %w", gvk.Kind, o.GetName(), err)
