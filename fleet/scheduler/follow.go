@@ -49,8 +49,8 @@ func (s *scheduler) follow(ctx context.Context, k interpret.Kind, o object, obj 
 		return s.withdraw(ctx, b, s.requested(b, nil))
 	}
 	p.shares = s.withUsers(asked, users)
-	if o.GroupKind == scalerKind() || o.GroupKind == budgetKind() {
-		p.shares = s.withReplicas(p.shares, users)
+	if boundsReplicas(o.GroupKind) {
+		p.shares = withReplicas(p.shares, s.sharesOf(users))
 	}
 	if b != nil && (k.KeepsData || undecided) {
 		p.shares = s.withKept(p.shares, b, k.KeepsData)
@@ -120,17 +120,17 @@ func (s *scheduler) withUsers(shares []v1alpha1.ClusterShare, users []object) []
 	return shares
 }
 
-// withReplicas says, for what bounds the replicas of its users (an autoscaler, a
-// disruption budget), how many of them each cluster has: its bounds are divided by
-// that. Where one of them is not divided, nothing is.
-func (s *scheduler) withReplicas(shares []v1alpha1.ClusterShare, users []object) []v1alpha1.ClusterShare {
+// boundsReplicas tells whether objects of a kind bound the replicas of their users, as
+// an autoscaler and a disruption budget do.
+func boundsReplicas(gk schema.GroupKind) bool { return gk == scalerKind() || gk == budgetKind() }
+
+// withReplicas says, for what bounds the replicas of its users, how many of them each
+// cluster has: its bounds are divided by that. Where one of them is not divided, nothing
+// is.
+func withReplicas(shares []v1alpha1.ClusterShare, users [][]v1alpha1.ClusterShare) []v1alpha1.ClusterShare {
 	total := map[string]int32{}
 	for _, user := range users {
-		ub, ok := s.Binding(user.binding())
-		if !ok {
-			continue
-		}
-		for _, c := range ub.Spec.Clusters {
+		for _, c := range user {
 			if c.Replicas == nil {
 				return shares
 			}
@@ -143,6 +143,15 @@ func (s *scheduler) withReplicas(shares []v1alpha1.ClusterShare, users []object)
 		}
 	}
 	return shares
+}
+
+func (s *scheduler) sharesOf(users []object) (out [][]v1alpha1.ClusterShare) {
+	for _, user := range users {
+		if ub, ok := s.Binding(user.binding()); ok {
+			out = append(out, ub.Spec.Clusters)
+		}
+	}
+	return out
 }
 
 // withKept adds the clusters that have the object and that it does not leave.

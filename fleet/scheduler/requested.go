@@ -32,8 +32,9 @@ func (s *scheduler) requested(b *v1alpha1.ResourceBinding, shares []v1alpha1.Clu
 
 // bereft tells whether a follower that leaves a cluster does so because what needed it
 // there was deleted: at least one user was, and no other that had it there was moved,
-// changed, or is there still. Who its users were is known from the binding, which names some of many,
-// and from nowhere else: where it is not clear the answer is no. seen ends circles.
+// changed, or is there still. Who its users were is known from the binding, which names
+// some of many, and from nowhere else: where it is not clear the answer is no. seen ends
+// circles.
 func (s *scheduler) bereft(b *v1alpha1.ResourceBinding, cluster string, seen map[object]bool) bool {
 	o := boundBy(b)
 	share, had := b.Share(cluster)
