@@ -136,24 +136,31 @@ func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) er
 func (c *controller) members(b *v1alpha1.ResourceBinding) ([]interpret.Member, error) {
 	out := make([]interpret.Member, 0, len(b.Spec.Clusters))
 	for _, share := range b.Spec.Clusters {
-		m := interpret.Member{Cluster: share.Name, Replicas: share.Replicas}
-		if stale, why := c.stale(share.Name); stale != nil {
-			m.Stale = why
-		}
-		state, reported := b.State(share.Name)
-		if reported {
-			m.Generation = state.Generation
-			m.Current = state.UID != "" && working(state.Reason) && m.Stale == "" &&
-				state.ObservedGeneration >= state.MemberGeneration && equalShares(state.Replicas, share.Replicas)
-		}
-		if state.Status != nil {
-			if err := json.Unmarshal(state.Status.Raw, &m.Status); err != nil {
-				return nil, fmt.Errorf("read the status that cluster %s reports: %w", share.Name, err)
-			}
+		_, why := c.stale(share.Name)
+		m, err := memberOf(b, share, why)
+		if err != nil {
+			return nil, err
 		}
 		out = append(out, m)
 	}
 	return out, nil
+}
+
+// memberOf gives one cluster's report; stale says why it cannot be relied on, "" if it can.
+func memberOf(b *v1alpha1.ResourceBinding, share v1alpha1.ClusterShare, stale string) (interpret.Member, error) {
+	m := interpret.Member{Cluster: share.Name, Replicas: share.Replicas, Stale: stale, Autoscaled: b.Spec.ScaledBy != nil}
+	state, reported := b.State(share.Name)
+	if reported {
+		m.Generation = state.Generation
+		m.Current = state.UID != "" && working(state.Reason) && m.Stale == "" &&
+			state.ObservedGeneration >= state.MemberGeneration && equalShares(state.Replicas, share.Replicas)
+	}
+	if state.Status != nil {
+		if err := json.Unmarshal(state.Status.Raw, &m.Status); err != nil {
+			return m, fmt.Errorf("read the status that cluster %s reports: %w", share.Name, err)
+		}
+	}
+	return m, nil
 }
 
 func equalShares(a, b *int32) bool {

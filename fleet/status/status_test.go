@@ -3,7 +3,12 @@ package status
 import (
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
 func TestJudge(t *testing.T) {
@@ -45,6 +50,30 @@ func TestJudge(t *testing.T) {
 		}
 		if ready != tt.ready {
 			t.Errorf("%s: ready %s, want %s", tt.name, ready, tt.ready)
+		}
+	}
+}
+
+// TestAnAutoscalersCountIsNotWaitedFor: the shares need not add up to what the object
+// asks for, so its status says that the latest generation runs.
+func TestAnAutoscalersCountIsNotWaitedFor(t *testing.T) {
+	three, current := int32(3), &runtime.RawExtension{Raw: []byte(`{"observedGeneration":1,"replicas":3}`)}
+	b := &v1alpha1.ResourceBinding{Spec: v1alpha1.ResourceBindingSpec{Clusters: []v1alpha1.ClusterShare{{Name: "east", Replicas: &three}}},
+		Status: v1alpha1.ResourceBindingStatus{Clusters: []v1alpha1.ClusterState{{Name: "east", UID: "u", Generation: 4, Replicas: &three, Status: current}}}}
+	k, _ := interpret.Find(schema.GroupKind{Group: "apps", Kind: "Deployment"})
+	obj := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"generation": int64(4)}, "spec": map[string]any{"replicas": int64(1)}}}
+	for scaler, want := range map[*v1alpha1.Requirer]int64{nil: 0, {Kind: "HorizontalPodAutoscaler", Name: "web"}: 4} {
+		b.Spec.ScaledBy = scaler
+		m, err := memberOf(b, b.Spec.Clusters[0], "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		status, _, err := k.Aggregate(obj, []interpret.Member{m})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _, _ := unstructured.NestedInt64(status, "observedGeneration"); got != want {
+			t.Errorf("scaled by %v: generation %d is observed, want %d", scaler, got, want)
 		}
 	}
 }

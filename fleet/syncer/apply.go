@@ -122,7 +122,14 @@ func (s *Syncer) reportDrift(ctx context.Context, t *task, desired, live *unstru
 	if live == nil {
 		return s.reportState(ctx, t.binding, m, v1alpha1.StateDrifted, "it was deleted there, and is left so by policy")
 	}
-	would, err := s.member.apply(ctx, t.Kind, desired, live, true)
+	whole := desired
+	if t.left() != nil { // who set the count there is no drift
+		var err error
+		if whole, _, _, err = s.Desired(ctx, t.binding, live); err != nil || whole == nil {
+			return errors.Join(errLater, err)
+		}
+	}
+	would, err := s.member.apply(ctx, t.Kind, whole, live, true)
 	if err != nil {
 		return err
 	}

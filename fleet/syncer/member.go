@@ -79,7 +79,7 @@ func (c *member) informer(k interpret.Kind) cache.SharedIndexInformer {
 	// Both fail only on an informer that has been started or stopped.
 	_ = i.SetTransform(func(obj any) (any, error) {
 		if u, ok := obj.(*unstructured.Unstructured); ok {
-			u.SetManagedFields(nil)
+			k.TrimOwners(u)
 		}
 		return obj, nil
 	})
@@ -194,7 +194,7 @@ func (c *member) apply(ctx context.Context, k interpret.Kind, desired, live *uns
 	out, err := c.dyn.Resource(k.GVR()).Namespace(desired.GetNamespace()).Apply(ctx, desired.GetName(), desired, options)
 	switch {
 	case err == nil:
-		out.SetManagedFields(nil)
+		k.TrimOwners(out)
 		return out, nil
 	case typeUnknown(err):
 		return nil, unservedError{k}

@@ -83,8 +83,8 @@ func open(t *testing.T, control, member []*unstructured.Unstructured) *stage {
 	return s
 }
 
-// fake is a client with just enough of server-side apply: top-level fields and
-// metadata are merged. It keeps the journal.
+// fake is a client with just enough of server-side apply: fields and metadata are
+// merged. It keeps the journal.
 func (s *stage) fake(name string, objects []*unstructured.Unstructured) *dynamicfake.FakeDynamicClient {
 	var initial []runtime.Object
 	for _, o := range objects {
@@ -147,7 +147,7 @@ func (s *stage) apply(name string, c *dynamicfake.FakeDynamicClient, a clienttes
 	merged := live.(*unstructured.Unstructured).DeepCopy()
 	for field, value := range desired.Object {
 		if field != "metadata" {
-			merged.Object[field] = value
+			merged.Object[field] = overlaid(merged.Object[field], value)
 		}
 	}
 	if version, err := strconv.Atoi(merged.GetResourceVersion()); err == nil {
@@ -161,6 +161,19 @@ func (s *stage) apply(name string, c *dynamicfake.FakeDynamicClient, a clienttes
 		return true, merged, nil
 	}
 	return true, merged, c.Tracker().Update(a.GetResource(), merged, a.GetNamespace())
+}
+
+// overlaid gives a value with what is applied laid over it.
+func overlaid(live, applied any) any {
+	was, ok := live.(map[string]any)
+	is, also := applied.(map[string]any)
+	if !ok || !also {
+		return applied
+	}
+	for field, value := range is {
+		was[field] = overlaid(was[field], value)
+	}
+	return was
 }
 
 func (s *stage) wrote() []string {
@@ -203,6 +216,11 @@ func (s *stage) settled() []string {
 func (s *stage) memberHas(kind, name string) *unstructured.Unstructured {
 	s.t.Helper()
 	k, _ := interpret.Find(schema.GroupKind{Kind: kind})
+	return s.memberHasOf(k, name)
+}
+
+func (s *stage) memberHasOf(k interpret.Kind, name string) *unstructured.Unstructured {
+	s.t.Helper()
 	u, err := s.member.Tracker().Get(k.GVR(), "shop", name)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -464,6 +482,45 @@ func TestReportsDrift(t *testing.T) {
 		data, _, _ := unstructured.NestedString(s.memberHas("ConfigMap", "conf").Object, "data", "a")
 		return data == "b"
 	})
+}
+
+// TestTheCountOfAnAutoscalerIsNoDrift: who owns it in the member is seen in the cache.
+func TestTheCountOfAnAutoscalerIsNoDrift(t *testing.T) {
+	source := object("apps/v1", "Deployment", "shop", "web", "source", map[string]any{"spec": map[string]any{"replicas": int64(3), "paused": false}})
+	b := specified(specified(binding(true, nil), "drift", "Report"), "scaledBy", map[string]any{"kind": "HorizontalPodAutoscaler", "name": "web"})
+	b.SetName("deployment.apps-web")
+	specified(b, "resource", map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "source"})
+	specified(b, "clusters", []any{map[string]any{"name": "east", "replicas": int64(3), "reason": "Scheduled", "message": ""}})
+	s := open(t, objects(source, b), nil)
+	s.eventually("it is reported", s.contains("control apply deployment.apps-web <nil>"))
+	k, _ := interpret.Find(schema.GroupKind{Group: "apps", Kind: "Deployment"})
+	key := types.NamespacedName{Namespace: "shop", Name: "web"}
+	s.eventually("it is watched", func() bool { _, seen := s.syncer.member.cached(k, key); return seen })
+	s.settled()
+
+	changed := s.memberHasOf(k, "web").DeepCopy()
+	changed.SetResourceVersion("7")
+	changed.Object["spec"] = map[string]any{"replicas": int64(7), "paused": true}
+	owner := func(manager, fields string) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields)}
+	}
+	changed.SetManagedFields([]metav1.ManagedFieldsEntry{owner("kube-controller-manager", `{"f:spec":{"f:replicas":{}}}`), owner("somebody", `{"f:spec":{"f:paused":{}}}`)})
+	if err := s.member.Tracker().Update(k.GVR(), changed, "shop"); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("it is reported", s.contains("control apply deployment.apps-web Drifted"))
+	u, err := s.control.Tracker().Get(v1alpha1.ResourceBindingResource, "shop", "deployment.apps-web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	states, _, _ := unstructured.NestedSlice(u.(*unstructured.Unstructured).Object, "status", "clusters")
+	if message := fmt.Sprint(states[0].(map[string]any)["message"]); !strings.HasSuffix(message, ": spec.paused") {
+		t.Errorf("said %q", message)
+	}
+	seen, _ := s.syncer.member.cached(k, key)
+	if owners := seen.GetManagedFields(); len(owners) != 1 || owners[0].Manager != "kube-controller-manager" {
+		t.Errorf("the cache has the owners %v", owners)
+	}
 }
 
 // TestSuspended: nothing is written, and nothing is removed.
