@@ -32,6 +32,7 @@ func (c *controller) writeStatus(ctx context.Context, cluster *v1alpha1.Cluster,
 	now := metav1.NewTime(c.Clock.Now())
 	status := *cluster.Status.DeepCopy()
 	status.ObservedGeneration = cluster.Generation
+	status.Taints = taintsSeen(cluster.Spec.Taints, cluster.Status.Taints, now)
 	verdict := o.health.last
 	ready := metav1.Condition{Type: v1alpha1.ClusterReady, ObservedGeneration: cluster.Generation, Status: metav1.ConditionFalse,
 		Reason: verdict.reason, Message: verdict.message}

@@ -151,6 +151,12 @@ type ClusterStatus struct {
 	// requests on. It is read from members that are to serve a SharedAPI.
 	// +optional
 	FrontProxy *FrontProxy `json:"frontProxy,omitempty"`
+	// Taints has since when taints of the spec with effect NoExecute have been there,
+	// where they do not say it themselves.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Taints []TaintSeen `json:"taints,omitempty"`
 	// Types is what was last read of the types that the member serves.
 	// +optional
 	Types *TypesSeen `json:"types,omitempty"`
