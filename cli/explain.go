@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -41,7 +41,7 @@ shown are the policy that decides and those that select the object and do not.`,
 			if err != nil {
 				return err
 			}
-			e, err := f.explain(cmd.Context(), args[0], namespace)
+			e, err := f.explain(cmd.Context(), args[0], namespace, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -90,7 +90,7 @@ type verdict struct {
 	Message  string `json:"message"`
 }
 
-func (f *fleetReader) explain(ctx context.Context, what, namespace string) (*explanation, error) {
+func (f *fleetReader) explain(ctx context.Context, what, namespace string, warn io.Writer) (*explanation, error) {
 	gvr, gvk, namespaced, name, err := f.resolve(what)
 	if err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func (f *fleetReader) explain(ctx context.Context, what, namespace string) (*exp
 	if err != nil {
 		return nil, fmt.Errorf("read %s %s: %w", gvk.Kind, name, err)
 	}
-	s, err := scheduler.Load(ctx, f.dynamic, time.Now())
+	s, err := f.snapshot(ctx, warn)
 	if err != nil {
 		return nil, err
 	}
@@ -160,6 +160,9 @@ func explainFollower(e *explanation, b *v1alpha1.ResourceBinding) *explanation {
 		return e
 	}
 	e.Scheduled, e.Reason, e.Message, e.RequiredBy = true, scheduler.ReasonRequired, "follows what needs it", b.Spec.RequiredBy
+	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BindingScheduled); c != nil && c.Status == metav1.ConditionFalse {
+		e.Scheduled, e.Reason, e.Message = false, c.Reason, c.Message
+	}
 	for _, c := range b.Spec.Clusters {
 		e.Clusters = append(e.Clusters, verdict{c.Name, true, c.Replicas, c.Reason, c.Message})
 	}

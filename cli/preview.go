@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -84,7 +83,7 @@ func (p *preview) run(cmd *cobra.Command, ask func(context.Context, *fleetReader
 	if err != nil {
 		return err
 	}
-	s, err := scheduler.Load(cmd.Context(), f.dynamic, time.Now())
+	s, err := f.snapshot(cmd.Context(), cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
@@ -292,6 +291,8 @@ func put(s *scheduler.Snapshot, o *unstructured.Unstructured) error {
 		return replace(o, &s.ClusterPlacements)
 	case gvk.Group == v1alpha1.Group && gvk.Kind == "Cluster":
 		return replace(o, &s.Clusters)
+	case gvk.Group == "autoscaling" && gvk.Kind == "HorizontalPodAutoscaler":
+		return s.Scale(o)
 	default:
 		k, known := s.Kind(gvk.GroupKind())
 		if !known || !k.Placed || s.StaysHome(o) != "" {

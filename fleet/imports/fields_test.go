@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kschema "k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
+
+	"github.com/atoll-dev/atoll/fleet/schema"
 )
 
 var appsV1 = kschema.GroupVersion{Group: "apps", Version: "v1"}
@@ -96,6 +98,11 @@ func deployment(spec map[string]any) *unstructured.Unstructured {
 		"metadata": map[string]any{"name": "web"}, "spec": spec, "status": map[string]any{"news": int64(1)}}}
 }
 
+// lacks gives what one member lacks, and whether it is known.
+func lacks(f *Fields, cluster string, obj *unstructured.Unstructured) (*schema.Gap, bool) {
+	return f.Gaps(obj)[cluster], f.Known(cluster)
+}
+
 func TestFieldsThatAMemberDoesNotKnow(t *testing.T) {
 	f := NewFields()
 	var heard []string
@@ -103,35 +110,35 @@ func TestFieldsThatAMemberDoesNotKnow(t *testing.T) {
 	old, young := serving(deployments("replicas")), serving(deployments("replicas", "rollback"))
 	obj := deployment(map[string]any{"replicas": int64(3), "rollback": int64(1)})
 
-	if gap, known := f.Check("east", obj); gap != nil || known {
+	if gap, known := lacks(f, "east", obj); gap != nil || known {
 		t.Errorf("before east was read: %v, %v", gap, known)
 	}
 	pullInto(t, f, "east", old)
 	pullInto(t, f, "west", young)
 	pullInto(t, f, "bare", &papers{})
-	gap, known := f.Check("east", obj)
-	if !known || gap == nil || gap.Reason != UnknownFields || !slices.Equal(gap.Fields, []string{".spec.rollback"}) || !strings.HasPrefix(gap.Message, "does not know .spec.rollback of Deployment") {
+	gap, known := lacks(f, "east", obj)
+	if !known || gap == nil || gap.Reason != schema.UnknownFields || !slices.Equal(gap.Fields, []string{".spec.rollback"}) || !strings.HasPrefix(gap.Message, "does not know .spec.rollback of Deployment") {
 		t.Errorf("east: %+v, %v", gap, known)
 	}
-	if gap, known := f.Check("west", obj); gap != nil || !known {
+	if gap, known := lacks(f, "west", obj); gap != nil || !known {
 		t.Errorf("west: %+v, %v", gap, known)
 	}
-	if gap, _ := f.Check("bare", obj); gap == nil || gap.Reason != TypeNotServed {
+	if gap, _ := lacks(f, "bare", obj); gap == nil || gap.Reason != schema.TypeNotServed {
 		t.Errorf("bare: %+v", gap)
 	}
 	gaps := f.Gaps(obj)
-	if len(gaps) != 2 || gaps["east"].Message != gap.Message || gaps["bare"].Reason != TypeNotServed {
+	if len(gaps) != 2 || gaps["east"].Message != gap.Message || gaps["bare"].Reason != schema.TypeNotServed {
 		t.Errorf("gaps: %v", gaps)
 	}
 	widget := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Widget"}}
-	if gap, known := f.Check("east", widget); gap != nil || known || f.Gaps(widget) != nil {
-		t.Errorf("a kind that is not Kubernetes' own: %v, %v", gap, known)
+	if gaps := f.Gaps(widget); gaps != nil {
+		t.Errorf("a kind that is not Kubernetes' own: %v", gaps)
 	}
 
 	// A member of the same release is known without reading anything.
 	twin := &papers{at: old.at}
 	pullInto(t, f, "twin", twin)
-	if gap, _ := f.Check("twin", obj); gap == nil || twin.reads != 0 {
+	if gap, _ := lacks(f, "twin", obj); gap == nil || twin.reads != 0 {
 		t.Errorf("twin: %v after %d reads", gap, twin.reads)
 	}
 	// One that lies about the digest deceives about nobody but itself.
@@ -140,7 +147,7 @@ func TestFieldsThatAMemberDoesNotKnow(t *testing.T) {
 	pullInto(t, f, "liar", liar)
 	honest := &papers{at: liar.at, texts: map[string]string{"/openapi/v3/apis/apps/v1?hash=F00": deployments("replicas", "rollback")}}
 	pullInto(t, f, "honest", honest)
-	if gap, _ := f.Check("honest", obj); gap != nil || honest.reads != 1 {
+	if gap, _ := lacks(f, "honest", obj); gap != nil || honest.reads != 1 {
 		t.Errorf("honest: %v after %d reads", gap, honest.reads)
 	}
 
@@ -148,19 +155,19 @@ func TestFieldsThatAMemberDoesNotKnow(t *testing.T) {
 	heard = nil
 	pullInto(t, f, "east", young)
 	pullInto(t, f, "east", young)
-	if gap, _ := f.Check("east", obj); gap != nil || !slices.Equal(heard, []string{"east"}) {
+	if gap, _ := lacks(f, "east", obj); gap != nil || !slices.Equal(heard, []string{"east"}) {
 		t.Errorf("after the upgrade: %v, heard %v", gap, heard)
 	}
 	other := &papers{at: map[kschema.GroupVersion]string{appsV1: "/other"}}
 	if _, err := f.pull(t.Context(), "east", other, other.at); err == nil {
 		t.Error("a document that cannot be read is no error")
 	}
-	if gap, known := f.Check("east", obj); gap != nil || !known {
+	if gap, known := lacks(f, "east", obj); gap != nil || !known {
 		t.Errorf("after a failure: %v, %v", gap, known)
 	}
 	cancel()
 	f.forget("east")
-	if _, known := f.Check("east", obj); known {
+	if _, known := lacks(f, "east", obj); known {
 		t.Error("east is still known after it has left")
 	}
 	for _, name := range []string{"west", "twin", "liar", "honest", "bare"} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
@@ -48,15 +50,16 @@ func (s *scheduler) follow(ctx context.Context, k interpret.Kind, o object, obj 
 	if !wanted && !k.KeepsData && !undecided {
 		return s.withdraw(ctx, b)
 	}
-	p.shares = s.withUsers(asked, users)
+	shares := s.withUsers(asked, users)
+	if len(shares) == 0 && b == nil {
+		return nil // users wait for a cluster; their binding says so
+	}
+	p.shares = s.withoutGaps(k, obj, b, shares, &p.condition)
 	if o.GroupKind == scalerKind() || o.GroupKind == budgetKind() {
 		p.shares = s.withReplicas(p.shares, users)
 	}
 	if b != nil && (k.KeepsData || undecided) {
 		p.shares = s.withKept(p.shares, b, k.KeepsData)
-	}
-	if len(p.shares) == 0 && b == nil {
-		return nil // users wait for a cluster; their binding says so
 	}
 	return s.write(ctx, k, obj, b, p)
 }
@@ -114,6 +117,40 @@ func (s *scheduler) withUsers(shares []v1alpha1.ClusterShare, users []object) []
 		}
 	}
 	return shares
+}
+
+// withoutGaps takes those clusters out that lack something for an object and do not
+// have it, and says so. Its users run there without it.
+func (s *scheduler) withoutGaps(k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, shares []v1alpha1.ClusterShare, c *metav1.Condition) []v1alpha1.ClusterShare {
+	if len(shares) == 0 || !fleet.Native(k.GroupKind()) {
+		return shares
+	}
+	against := s.obstacles(k, obj, b)
+	if len(against) == 0 {
+		return shares
+	}
+	var out []v1alpha1.ClusterShare
+	var without []string
+	for _, share := range shares {
+		obstacle, is := against[share.Name]
+		if is && !obstacle.Keeps {
+			without = append(without, fmt.Sprintf("%s: the cluster %s", share.Name, obstacle.Message))
+			c.Reason = obstacle.Reason
+			continue
+		}
+		if is {
+			share.Message = "keeps what it has, though the cluster " + obstacle.Message
+		}
+		out = append(out, share)
+	}
+	if len(without) > 0 {
+		const most = 3
+		c.Status, c.Message = metav1.ConditionFalse, "what needs it is without it in "+strings.Join(without[:min(most, len(without))], "; ")
+		if more := len(without) - most; more > 0 {
+			c.Message += fmt.Sprintf("; and in %d more clusters", more)
+		}
+	}
+	return out
 }
 
 // withReplicas says, for what bounds the replicas of its users (an autoscaler, a
@@ -209,17 +246,26 @@ func (s *scheduler) rooted(o object, seen map[object]bool) bool {
 	return false
 }
 
-// scalerOf gives what sets the replicas of an object in its clusters.
-func (s *scheduler) scalerOf(o object) *v1alpha1.Requirer {
+// autoscalerOf gives what sets the replicas of an object in its clusters, nil if nothing does.
+func (s *scheduler) autoscalerOf(o object) *unstructured.Unstructured {
 	for _, f := range s.needs.of(o) {
 		if f.GroupKind != scalerKind() {
 			continue
 		}
 		if obj, exists := s.Object(f.GroupKind, f.NamespacedName); exists && obj.GetDeletionTimestamp() == nil {
-			return &v1alpha1.Requirer{Kind: f.Kind, Name: f.Name}
+			return obj
 		}
 	}
 	return nil
+}
+
+// scalerOf names it.
+func (s *scheduler) scalerOf(o object) *v1alpha1.Requirer {
+	obj := s.autoscalerOf(o)
+	if obj == nil {
+		return nil
+	}
+	return &v1alpha1.Requirer{Kind: scalerKind().Kind, Name: obj.GetName()}
 }
 
 // scalerKind is what sets replica counts in clusters.

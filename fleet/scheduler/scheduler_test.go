@@ -67,6 +67,11 @@ spec:
 // begin runs a scheduler over a fake control plane that holds the manifests.
 func begin(t *testing.T, manifests string) *dynamicfake.FakeDynamicClient {
 	t.Helper()
+	return beginWith(t, nil, manifests)
+}
+
+func beginWith(t *testing.T, fields Fields, manifests string) *dynamicfake.FakeDynamicClient {
+	t.Helper()
 	var initial []runtime.Object
 	for _, doc := range strings.Split(manifests, "\n---\n") {
 		if strings.TrimSpace(doc) == "" {
@@ -111,7 +116,7 @@ func begin(t *testing.T, manifests string) *dynamicfake.FakeDynamicClient {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- Run(ctx, term) }()
+	go func() { done <- With(fields)(ctx, term) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {
@@ -261,7 +266,7 @@ spec:
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler
 metadata: {name: operator, namespace: shop, uid: h}
-spec: {scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: operator}}
+spec: {maxReplicas: 10, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: operator}}
 `
 
 // TestWhatHasNoNamespaceFollows: an account brings its rights along, and these the
