@@ -178,6 +178,29 @@ func TestFieldsThatAMemberDoesNotKnow(t *testing.T) {
 	}
 }
 
+// BenchmarkGaps is what each decision asks: a thousand members of three releases, one
+// of which lacks a field.
+func BenchmarkGaps(b *testing.B) {
+	f := NewFields()
+	kinds := func(fields ...string) *document {
+		known, err := kindsOf([]byte(deployments(fields...)), appsV1)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return &document{digest: strings.Join(fields, ","), kinds: known}
+	}
+	releases := []*document{kinds("replicas", "rollback"), kinds("replicas", "rollback", "more"), kinds("replicas")}
+	for i := range 1000 {
+		f.set(fmt.Sprint("c", i), map[kschema.GroupVersion]*document{appsV1: releases[i%10/4]})
+	}
+	obj := deployment(map[string]any{"replicas": int64(3), "rollback": int64(1)})
+	for b.Loop() {
+		if n := len(f.Gaps(obj)); n != 200 {
+			b.Fatalf("%d members lack something", n)
+		}
+	}
+}
+
 func TestDefaultsOfTheControlPlaneAreNoObstacle(t *testing.T) {
 	job := func(policy string) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{"kind": "Job", "spec": map[string]any{"podReplacementPolicy": policy}}}
