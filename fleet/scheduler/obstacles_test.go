@@ -23,6 +23,8 @@ type lacking struct {
 	fields  map[string]string // by cluster; "" is a cluster that knows all
 	heard   map[int]func(string)
 	waiting int
+	// asked: somebody asked for a cluster that is not known.
+	asked bool
 }
 
 func lackingIn(fields map[string]string) *lacking {
@@ -45,6 +47,7 @@ func (l *lacking) Known(cluster string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, known := l.fields[cluster]
+	l.asked = l.asked || !known
 	return known
 }
 
@@ -184,9 +187,13 @@ func TestTheFirstDecisionWaitsForWhatClustersKnow(t *testing.T) {
 	waits := func() bool {
 		fields.mu.Lock()
 		defer fields.mu.Unlock()
-		return len(fields.heard) > 0
+		return fields.asked
 	}
-	for deadline := time.Now().Add(10 * time.Second); !waits() && time.Now().Before(deadline); {
+	deadline := time.Now().Add(10 * time.Second)
+	for !waits() {
+		if time.Now().After(deadline) {
+			t.Fatal("nobody asks whether east is known")
+		}
 		time.Sleep(time.Millisecond)
 	}
 	if n := len(bindings(t, client)); n != 0 {
