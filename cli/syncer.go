@@ -107,9 +107,10 @@ func runSyncer(ctx context.Context, store credentialStore, member *rest.Config, 
 		if err := remote.Await(ctx); err != nil {
 			return nil // it was told to stop
 		}
-		return syncer.Run(ctx, remote, syncer.Options{Cluster: remote.Name(), Clock: clk, Log: log}, member)
+		return clusters.Observer{Clock: clk, Log: log, Self: remote.Cluster, Report: remote.Observe, Serve: func(ctx context.Context) error {
+			return syncer.Run(ctx, remote, syncer.Options{Cluster: remote.Name(), Clock: clk, Log: log}, member)
+		}}.Run(ctx, member)
 	})
-	group.Go(func() error { return clusters.Observe(ctx, member, clk, log, remote.Observe) })
 	return group.Wait()
 }
 

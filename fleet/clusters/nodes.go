@@ -3,10 +3,13 @@ package clusters
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/informers"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -17,11 +20,49 @@ import (
 )
 
 // nodes counts the nodes of a member, from a watch of its own.
-type nodes struct{ informer cache.SharedIndexInformer }
+type nodes struct {
+	informer cache.SharedIndexInformer
+
+	mu     sync.Mutex
+	denied bool // the last attempt to watch, for want of a permission
+}
 
 func newNodes(kube kubernetes.Interface) *nodes {
-	factory := informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithTransform(slim))
-	return &nodes{informer: factory.Core().V1().Nodes().Informer()}
+	n := &nodes{}
+	api := kube.CoreV1().Nodes()
+	n.informer = cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list, err := api.List(ctx, o)
+			n.heard(err)
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			w, err := api.Watch(ctx, o)
+			n.heard(err)
+			return w, err
+		}}, kube), &corev1.Node{}, 0, cache.Indexers{})
+	_ = n.informer.SetTransform(slim) // fails only on one that has been started
+	return n
+}
+
+func (n *nodes) heard(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.denied = apierrors.IsForbidden(err)
+}
+
+// comment adds to the verdict on a cluster that its nodes cannot be counted: what is
+// known of its capacity is old then.
+func (n *nodes) comment(verdict result) result {
+	if n == nil || !verdict.ready {
+		return verdict
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.denied {
+		verdict.message += "; its nodes are not to be seen, so what it has room for may be outdated: grant get, list and watch of nodes to the identity in its kubeconfig"
+	}
+	return verdict
 }
 
 // watchNodes keeps the minder's nodes until ctx ends. The status is written with

@@ -164,7 +164,9 @@ func equalShares(a, b *int32) bool {
 }
 
 // working tells whether what was last applied is what the cluster runs.
-func working(reason string) bool { return reason == "" || reason == v1alpha1.StateDrifted }
+func working(reason string) bool {
+	return reason == "" || reason == v1alpha1.StateDrifted || reason == v1alpha1.StateUnwatched
+}
 
 // stale says since when a cluster's reports may be outdated, and why in a sentence;
 // nil if they are not.
@@ -193,7 +195,7 @@ func staleness(c *v1alpha1.Cluster) (*v1alpha1.Staleness, string) {
 			return &v1alpha1.Staleness{Since: condition.LastTransitionTime, Reason: condition.Reason}, "not asked yet"
 		}
 		return &v1alpha1.Staleness{Since: condition.LastTransitionTime, Reason: condition.Reason},
-			fmt.Sprintf("not answering since %s (%s); last known figures do not count as ready",
+			fmt.Sprintf("cannot be asked since %s (%s); last known figures do not count as ready",
 				condition.LastTransitionTime.UTC().Format(time.RFC3339), condition.Reason)
 	}
 	return nil, ""

@@ -30,6 +30,8 @@ func TestJudge(t *testing.T) {
 			"False NotApplied west: not applied yet", "False Progressing west: Unknown", "1/2"},
 		{"one is refused", binding(well("east"), v1alpha1.ClusterState{Name: "west", UID: "u", Health: v1alpha1.Healthy, Reason: v1alpha1.StateApplyFailed, Message: "quota"}), nil,
 			"False NotApplied west: quota", "True HealthyEverywhere in 2 of 2 clusters", "2/2"},
+		{"one is contested", binding(well("east"), v1alpha1.ClusterState{Name: "west", UID: "u", Health: v1alpha1.Healthy, Reason: v1alpha1.StateContested, Message: "kubectl"}), nil,
+			"False NotApplied west: kubectl", "True HealthyEverywhere in 2 of 2 clusters", "2/2"},
 		{"one is stuck", binding(well("east"), v1alpha1.ClusterState{Name: "west", UID: "u", Health: v1alpha1.Degraded, Message: "stuck"}), nil,
 			"True AppliedEverywhere in 2 of 2 clusters", "False Degraded west: stuck", "1/2"},
 		{"no cluster", &v1alpha1.ResourceBinding{}, nil, "False NotPlaced placed on no cluster; see condition Scheduled",

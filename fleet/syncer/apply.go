@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -73,9 +74,24 @@ func (s *Syncer) apply(ctx context.Context, t *task) error {
 			return s.reportLive(ctx, t, live)
 		}
 	}
+	var owners []metav1.ManagedFieldsEntry
+	contested := changed && live != nil && m.drift.persists()
+	if contested {
+		// What is cached does not say whose the fields are.
+		now, err := s.member.get(ctx, t.Kind, b.ObjectName())
+		if err != nil {
+			return err
+		}
+		if now != nil {
+			owners = now.GetManagedFields()
+		}
+	}
 	applied, err := s.write(ctx, t, desired, live)
 	if err != nil {
 		return err
+	}
+	if contested {
+		m.contest = contest(differences(live, applied, desired), owners)
 	}
 	s.tell(t, desired, live, applied, changed)
 	m.settle(digest, digestLive(applied, desired, t.left()), applied)
@@ -126,13 +142,9 @@ func (s *Syncer) reportDrift(ctx context.Context, t *task, desired, live *unstru
 	if err != nil {
 		return err
 	}
-	was := m.drifted
 	m.settle(digestOf(desired.Object), digestLive(live, desired, t.left()), live)
 	if fields := differences(live, would, desired); fields != "" {
 		m.drifted = "changed there, and left so by policy: " + fields
-		if m.drifted != was {
-			s.Event(t.binding, corev1.EventTypeWarning, v1alpha1.StateDrifted, "Cluster "+s.cluster+": "+m.drifted)
-		}
 	}
 	return s.reportLive(ctx, t, live)
 }

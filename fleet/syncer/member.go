@@ -12,11 +12,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 
@@ -35,12 +36,15 @@ type member struct {
 	meta      metadata.Interface
 	discovery discovery.DiscoveryInterface
 	changed   func(types.NamespacedName)
+	// sighted hears of kinds whose changes the member tells of no more, or again.
+	sighted func(interpret.Kind)
 
 	ctx     context.Context // of the watches; set by start
 	running sync.WaitGroup
 	mu      sync.Mutex
 	watched map[schema.GroupVersionResource]watched
 	made    map[string]bool // namespaces known to exist
+	blind   map[schema.GroupVersionResource]error
 }
 
 // watched is a watch of one kind in the member.
@@ -50,8 +54,8 @@ type watched struct {
 }
 
 func newMember(dyn dynamic.Interface, meta metadata.Interface, disco discovery.DiscoveryInterface, changed func(types.NamespacedName)) *member {
-	return &member{dyn: dyn, meta: meta, discovery: disco, changed: changed,
-		watched: map[schema.GroupVersionResource]watched{}, made: map[string]bool{}}
+	return &member{dyn: dyn, meta: meta, discovery: disco, changed: changed, sighted: func(interpret.Kind) {},
+		watched: map[schema.GroupVersionResource]watched{}, made: map[string]bool{}, blind: map[schema.GroupVersionResource]error{}}
 }
 
 func (c *member) start(ctx context.Context) { c.ctx = ctx }
@@ -66,8 +70,7 @@ func (c *member) informer(k interpret.Kind) cache.SharedIndexInformer {
 	if w, ok := c.watched[k.GVR()]; ok {
 		return w
 	}
-	i := dynamicinformer.NewFilteredDynamicInformer(c.dyn, k.GVR(), metav1.NamespaceAll, 0, cache.Indexers{},
-		func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.ManagedLabel + "=true" }).Informer()
+	i := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(c.listWatch(k), c.dyn), &unstructured.Unstructured{}, 0, cache.Indexers{})
 	notify := func(obj any) {
 		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = gone.Obj
@@ -102,6 +105,55 @@ func (c *member) informer(k interpret.Kind) cache.SharedIndexInformer {
 	return w
 }
 
+// listWatch lists and watches a kind, and notes whether that is granted.
+func (c *member) listWatch(k interpret.Kind) *cache.ListWatch {
+	const ours = v1alpha1.ManagedLabel + "=true"
+	api := c.dyn.Resource(k.GVR())
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.LabelSelector = ours
+			list, err := api.List(ctx, o)
+			if err != nil {
+				c.sees(k, err)
+			}
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.LabelSelector = ours
+			w, err := api.Watch(ctx, o)
+			c.sees(k, err)
+			return w, err
+		},
+	}
+}
+
+// sees notes whether the member lets a kind be watched. What was seen of it until then
+// is not true any more at some time: it is asked for, one by one. A member that does not answer at
+// all has no say in it; that shows in its Cluster.
+func (c *member) sees(k interpret.Kind, err error) {
+	if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+		return
+	}
+	c.mu.Lock()
+	_, was := c.blind[k.GVR()]
+	if err != nil {
+		c.blind[k.GVR()] = err
+	} else {
+		delete(c.blind, k.GVR())
+	}
+	c.mu.Unlock()
+	if was != (err != nil) {
+		c.sighted(k)
+	}
+}
+
+// unseen gives why changes of a kind are not told, nil if they are.
+func (c *member) unseen(k interpret.Kind) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.blind[k.GVR()]
+}
+
 // unwatch ends the watch of a kind of which nothing is left there.
 func (c *member) unwatch(k interpret.Kind) {
 	c.mu.Lock()
@@ -109,12 +161,13 @@ func (c *member) unwatch(k interpret.Kind) {
 	if w, ok := c.watched[k.GVR()]; ok {
 		w.stop()
 		delete(c.watched, k.GVR())
+		delete(c.blind, k.GVR())
 	}
 }
 
 func (c *member) cached(k interpret.Kind, name types.NamespacedName) (*unstructured.Unstructured, bool) {
 	i := c.informer(k)
-	if !i.HasSynced() {
+	if !i.HasSynced() || c.unseen(k) != nil {
 		return nil, false
 	}
 	obj, found, err := i.GetStore().GetByKey(fleet.CacheKey(name))

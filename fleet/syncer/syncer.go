@@ -29,6 +29,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
 // FieldManager owns in the member what the syncer applies there.
@@ -81,6 +82,8 @@ type memory struct {
 	// drifted says what differs there and is left so; "" if nothing does.
 	drifted string
 	drift   drift
+	// contest says who keeps changing it there, while somebody does.
+	contest string
 	// leaving is since when it is known that the object is to be removed.
 	leaving time.Time
 }
@@ -153,6 +156,7 @@ func newSyncer(view View, o Options, cfg *rest.Config) (*Syncer, error) {
 			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "fleet_syncer", Clock: o.Clock}),
 	}
 	s.member = newMember(dyn, meta, disco, s.memberChanged)
+	s.member.sighted = s.lookAgain
 	return s, nil
 }
 
@@ -174,6 +178,16 @@ func (s *Syncer) run(ctx context.Context) error {
 
 // memberChanged hears of each change of an object that carries our mark.
 func (s *Syncer) memberChanged(key types.NamespacedName) { s.queue.AddAfter(key, gather) }
+
+// lookAgain has everything of a kind looked at: whether the member tells of its changes
+// is not as it was.
+func (s *Syncer) lookAgain(k interpret.Kind) {
+	for _, b := range s.Bindings() {
+		if b.Spec.Resource.GroupVersionKind().GroupKind() == k.GroupKind() {
+			s.queue.Add(b.Key())
+		}
+	}
+}
 
 func (s *Syncer) failed(key types.NamespacedName, err error) (again bool) {
 	if !apierrors.IsConflict(err) {

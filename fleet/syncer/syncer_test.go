@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -43,6 +44,7 @@ type stage struct {
 	mu      sync.Mutex
 	journal []string
 	down    error // what the member answers, if set
+	blind   error // what it answers to who wants to watch, if set
 	uids    int
 }
 
@@ -65,6 +67,13 @@ func gvrs() map[schema.GroupVersionResource]string {
 func open(t *testing.T, control, member []*unstructured.Unstructured) *stage {
 	t.Helper()
 	s := &stage{t: t}
+	s.start(control, member)
+	return s
+}
+
+func (s *stage) start(control, member []*unstructured.Unstructured) {
+	t := s.t
+	t.Helper()
 	s.control = s.fake("control", append(control, cluster()))
 	s.member = s.fake("member", member)
 	ctx, stop := context.WithCancel(t.Context())
@@ -77,10 +86,10 @@ func open(t *testing.T, control, member []*unstructured.Unstructured) *stage {
 		breaker: breaker{glance: 50 * time.Millisecond},
 		queue:   workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](10*time.Millisecond, 50*time.Millisecond))}
 	s.syncer.member = newMember(s.member, nil, nil, s.syncer.memberChanged)
+	s.syncer.member.sighted = s.syncer.lookAgain
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.syncer.run(ctx) }()
 	t.Cleanup(func() { stop(); <-done })
-	return s
 }
 
 // fake is a client with just enough of server-side apply: top-level fields and
@@ -111,6 +120,11 @@ func (s *stage) fake(name string, objects []*unstructured.Unstructured) *dynamic
 			s.journal = append(s.journal, fmt.Sprintf("%s patch %s", name, a.Name))
 		}
 		return false, nil, nil
+	})
+	c.PrependWatchReactor("*", func(clienttesting.Action) (bool, watch.Interface, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return name == "member" && s.blind != nil, nil, s.blind
 	})
 	return c
 }

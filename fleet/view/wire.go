@@ -171,7 +171,12 @@ func reducedCluster(c *v1alpha1.Cluster) *v1alpha1.Cluster {
 	if halted := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ClusterDeletionsHalted); halted != nil {
 		out.Status.Conditions = []metav1.Condition{*halted}
 	}
-	for _, told := range []string{v1alpha1.LeaveAnnotation, v1alpha1.AllowDeletionsAnnotation} {
+	// By these its syncer knows that it serves the cluster that joined.
+	out.Status.ID = c.Status.ID
+	if ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ClusterReady); ready != nil && ready.Reason == v1alpha1.ReasonWrongCluster {
+		out.Status.Conditions = append(out.Status.Conditions, *ready)
+	}
+	for _, told := range []string{v1alpha1.LeaveAnnotation, v1alpha1.AllowDeletionsAnnotation, v1alpha1.AcceptIDAnnotation} {
 		if value, ok := c.Annotations[told]; ok {
 			metav1.SetMetaDataAnnotation(&out.ObjectMeta, told, value)
 		}

@@ -269,6 +269,12 @@ const (
 	StateHeld = "RemovalHeld"
 	// StateDrifted: somebody changed it there, and the policy is to say so only.
 	StateDrifted = "Drifted"
+	// StateContested: somebody there keeps changing it back, so it is put right ever
+	// more slowly.
+	StateContested = "Contested"
+	// StateUnwatched: it is as it should be, but changes of it there are not told, so
+	// it is only looked at now and then.
+	StateUnwatched = "Unwatched"
 	// StateSuspended: a policy suspends it, so nothing is written there.
 	StateSuspended = "Suspended"
 )

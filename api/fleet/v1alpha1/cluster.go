@@ -113,6 +113,12 @@ func (c *Cluster) DeletionsAllowed(now time.Time) bool {
 	return err == nil && now.Before(until)
 }
 
+// Accepts tells whether a real cluster with this ID may be the one that this Cluster
+// stands for. An ID that is not known is no reason against it.
+func (c *Cluster) Accepts(id string) bool {
+	return id == "" || c.Status.ID == "" || id == c.Status.ID || id == c.Annotations[AcceptIDAnnotation]
+}
+
 // SecretReference names a Secret.
 type SecretReference struct {
 	// +kubebuilder:validation:MinLength=1
@@ -217,6 +223,8 @@ const (
 	ReasonErrorInstallingSyncer = "ErrorInstallingSyncer"
 	// ReasonErrorStartingSyncer: the cluster answers but its syncer does not run.
 	ReasonErrorStartingSyncer = "ErrorStartingSyncer"
+	// ReasonWrongCluster: who answers is another cluster than the one that joined.
+	ReasonWrongCluster = "WrongCluster"
 )
 
 // Reasons of a Cluster's Leaving condition.
