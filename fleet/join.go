@@ -128,6 +128,8 @@ func contact(ctx context.Context, member *rest.Config) (id, version string, err 
 	}
 	ns, err := kube.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	switch {
+	case err == nil && !v1alpha1.ValidClusterID(string(ns.UID)):
+		return "", "", errors.New("the UID of the cluster's namespace kube-system is none: who answers is no Kubernetes; check the address")
 	case err == nil:
 		id = string(ns.UID)
 	case apierrors.IsUnauthorized(err):

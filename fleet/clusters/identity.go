@@ -15,9 +15,13 @@ func wrong(c *v1alpha1.Cluster, id string) string {
 	if c.Accepts(id) {
 		return ""
 	}
+	give := "`atoll join " + c.Name + "`"
+	if c.Pulls() {
+		give = renewPull
+	}
 	return fmt.Sprintf("who answers is not the cluster that joined as %s: namespace kube-system has UID %s there, and had %s. Nothing is written to it, and what runs runs on. "+
-		"Give the kubeconfig of the cluster that joined with `atoll join %s`; or, if that was made anew and has lost everything, say so with `kubectl annotate cluster %s %s=%s --overwrite`",
-		c.Name, id, c.Status.ID, c.Name, c.Name, v1alpha1.AcceptIDAnnotation, id)
+		"Give the kubeconfig of the cluster that joined with %s; or, if that was made anew and has lost everything, say so with `kubectl annotate cluster %s %s=%s --overwrite`",
+		c.Name, id, c.Status.ID, give, c.Name, v1alpha1.AcceptIDAnnotation, id)
 }
 
 // wrong is the same with a look at the other Clusters: none of them may be served twice.
@@ -27,8 +31,8 @@ func (c *controller) wrong(cluster *v1alpha1.Cluster, id string) string {
 	}
 	for _, other := range c.Clusters() {
 		if other.Name != cluster.Name && other.Status.ID == id {
-			return fmt.Sprintf("who answers is the cluster that joined as %s. Nothing is written to it in the name of %s, and what runs runs on. Give the kubeconfig of %s with `atoll join %s`",
-				other.Name, cluster.Name, cluster.Name, cluster.Name)
+			return fmt.Sprintf("who answers is the cluster that joined as %s. Nothing is written to it in the name of %s, and what runs runs on. Give the kubeconfig of %[2]s with `atoll join %[2]s` or, in mode Pull, to its syncer",
+				other.Name, cluster.Name)
 		}
 	}
 	return wrong(cluster, id)

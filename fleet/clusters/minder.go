@@ -79,7 +79,7 @@ func (m *minder) observe(p *problem) observation {
 // then pause for half a minute between attempts; so when the cluster turns Ready
 // again they are started anew. They end when it turns out to be another cluster.
 func (m *minder) run(ctx context.Context, a *fleet.Access) {
-	p, err := newProber(a.REST)
+	p, err := newProber(a.REST, renewPush)
 	if err != nil {
 		m.record(ctx, result{at: m.c.Clock.Now(), reason: v1alpha1.ReasonErrorCreatingClient,
 			message: "cannot make a client from the kubeconfig: " + err.Error() + ": give one that works here with `atoll join`"})

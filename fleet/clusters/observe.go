@@ -37,7 +37,7 @@ func (o Observer) Run(ctx context.Context, member *rest.Config) error {
 	if err != nil {
 		return fmt.Errorf("make a client of the cluster: %w", err)
 	}
-	probing, err := newProber(cfg)
+	probing, err := newProber(cfg, renewPull)
 	if err != nil {
 		return fmt.Errorf("make a client of the cluster: %w", err)
 	}

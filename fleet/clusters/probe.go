@@ -35,9 +35,17 @@ type prober struct {
 	// expires is when the client certificate in the kubeconfig does; zero if there is
 	// none.
 	expires time.Time
+	// renew is the command that gives another kubeconfig.
+	renew string
 }
 
-func newProber(member *rest.Config) (*prober, error) {
+// The commands by which the kubeconfig of a cluster is given, in either mode.
+const (
+	renewPush = "`atoll join`"
+	renewPull = "`atoll syncer --kubeconfig`"
+)
+
+func newProber(member *rest.Config, renew string) (*prober, error) {
 	cfg := rest.CopyConfig(member)
 	cfg.Timeout = probeTimeout
 	cfg.UserAgent = FieldManager
@@ -45,7 +53,7 @@ func newProber(member *rest.Config) (*prober, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &prober{kube: kube, expires: expiry(cfg.CertData)}, nil
+	return &prober{kube: kube, expires: expiry(cfg.CertData), renew: renew}, nil
 }
 
 // expiry is when the first certificate of a file ends.
@@ -80,11 +88,15 @@ func (p *prober) probe(ctx context.Context, known result, now time.Time) result 
 	// Each time, since behind the same address there may be another cluster by now. Who
 	// may not read it is served all the same.
 	if ns, err := p.kube.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{}); err == nil {
+		if !v1alpha1.ValidClusterID(string(ns.UID)) {
+			out.reason, out.message = v1alpha1.ReasonClusterNotReady, "the UID of the cluster's namespace kube-system is none: who answers is no Kubernetes; check the address in the kubeconfig"
+			return out
+		}
 		out.id = string(ns.UID)
 	}
 	out.ready, out.reason, out.message = true, v1alpha1.ReasonClusterReady, "the cluster answers and is ready"
 	if left := p.expires.Sub(now); !p.expires.IsZero() && left < warnBefore {
-		out.message += fmt.Sprintf("; the client certificate in its kubeconfig expires at %s: renew it with `atoll join`", p.expires.UTC().Format(time.RFC3339))
+		out.message += fmt.Sprintf("; the client certificate in its kubeconfig expires at %s: renew it with %s", p.expires.UTC().Format(time.RFC3339), p.renew)
 	}
 	return out
 }
@@ -95,9 +107,9 @@ func (p *prober) classify(err error, body []byte, now time.Time) (reason, messag
 	var answer apierrors.APIStatus
 	switch {
 	case apierrors.IsUnauthorized(err) && !p.expires.IsZero() && now.After(p.expires):
-		return v1alpha1.ReasonInvalidKubeConfig, fmt.Sprintf("the client certificate in the kubeconfig expired at %s: renew it with `atoll join`", p.expires.UTC().Format(time.RFC3339))
+		return v1alpha1.ReasonInvalidKubeConfig, fmt.Sprintf("the client certificate in the kubeconfig expired at %s: renew it with %s", p.expires.UTC().Format(time.RFC3339), p.renew)
 	case apierrors.IsUnauthorized(err):
-		return v1alpha1.ReasonInvalidKubeConfig, "the cluster does not accept the credentials in the kubeconfig (expired?): renew them with `atoll join`"
+		return v1alpha1.ReasonInvalidKubeConfig, "the cluster does not accept the credentials in the kubeconfig (expired?): renew them with " + p.renew
 	case apierrors.IsForbidden(err):
 		return v1alpha1.ReasonInvalidKubeConfig, "the identity in the kubeconfig may not read /readyz: grant it at least system:monitoring, and all that is to be placed there"
 	case errors.As(err, &answer):
@@ -111,11 +123,11 @@ func (p *prober) classify(err error, body []byte, now time.Time) (reason, messag
 		}
 		return v1alpha1.ReasonClusterNotReady, "the cluster answers that it is not ready; its API server says why under /readyz?verbose: " + said
 	}
-	return unreachable(err, now)
+	return p.unreachable(err, now)
 }
 
 // unreachable says what stands between here and a cluster.
-func unreachable(err error, now time.Time) (reason, message string) {
+func (p *prober) unreachable(err error, now time.Time) (reason, message string) {
 	var authority x509.UnknownAuthorityError
 	var host x509.HostnameError
 	var certificate x509.CertificateInvalidError
@@ -124,10 +136,10 @@ func unreachable(err error, now time.Time) (reason, message string) {
 	switch {
 	case errors.As(err, &authority):
 		return v1alpha1.ReasonInvalidKubeConfig, "the certificate of the cluster's API server is not signed by the authority in the kubeconfig: " +
-			"if the cluster has a new one, give its kubeconfig with `atoll join`; if not, who answers is not the cluster"
+			"if the cluster has a new one, give its kubeconfig with " + p.renew + "; if not, who answers is not the cluster"
 	case errors.As(err, &host):
 		return v1alpha1.ReasonInvalidKubeConfig, "the certificate of the cluster's API server is for other names (" + host.Error() +
-			"): correct clusters[].cluster.server in the kubeconfig, or set tls-server-name there, and `atoll join` again"
+			"): correct clusters[].cluster.server in the kubeconfig, or set tls-server-name there, and give it with " + p.renew
 	case errors.As(err, &certificate) && certificate.Reason == x509.Expired && now.Before(certificate.Cert.NotBefore):
 		return v1alpha1.ReasonClusterUnreachable, fmt.Sprintf("the certificate of the cluster's API server is valid from %s only: check the clocks there and here",
 			certificate.Cert.NotBefore.UTC().Format(time.RFC3339))
@@ -136,10 +148,10 @@ func unreachable(err error, now time.Time) (reason, message string) {
 			certificate.Cert.NotAfter.UTC().Format(time.RFC3339))
 	case errors.As(err, &name):
 		return v1alpha1.ReasonClusterUnreachable, "no address is known for " + name.Name +
-			": check clusters[].cluster.server in the kubeconfig, and the name service where Atoll runs"
+			": check clusters[].cluster.server in the kubeconfig, and the name service where it is asked"
 	case errors.Is(err, syscall.ECONNREFUSED) && errors.As(err, &connection) && connection.Addr != nil:
 		return v1alpha1.ReasonClusterUnreachable, "nothing listens at " + connection.Addr.String() +
-			": start the cluster's API server there, or give its address with `atoll join`"
+			": start the cluster's API server there, or give its address with " + p.renew
 	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):
 		return v1alpha1.ReasonClusterUnreachable, fmt.Sprintf("the cluster did not answer within %s: check the network between here and its API server", probeTimeout)
 	}

@@ -1,6 +1,7 @@
 package clusters
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -72,10 +73,10 @@ func TestPatience(t *testing.T) {
 }
 
 // handler answers as a member does that says this to everything but who it is.
-func handler(status int, body string) http.HandlerFunc {
+func handler(status int, body, id string) http.HandlerFunc {
 	answers := map[string]string{
 		"/version":                       `{"gitVersion":"v1.2.3"}`,
-		"/api/v1/namespaces/kube-system": `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system","uid":"id-1"}}`,
+		"/api/v1/namespaces/kube-system": `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system","uid":"` + id + `"}}`,
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
 		code, said := status, body
@@ -101,6 +102,7 @@ func TestProbe(t *testing.T) {
 		name   string
 		status int
 		body   string
+		id     string
 		serves tls.Certificate
 		trusts *authorityOf
 		change func(*rest.Config)
@@ -110,6 +112,7 @@ func TestProbe(t *testing.T) {
 	}{
 		{name: "ready", status: 200, body: "ok", ready: true, reason: v1alpha1.ReasonClusterReady, says: []string{"ready"}},
 		{name: "not ready", status: 500, body: "[-]etcd failed", reason: v1alpha1.ReasonClusterNotReady, says: []string{"[-]etcd failed", "/readyz?verbose"}},
+		{name: "a name that is a command", status: 200, id: "x; reboot", reason: v1alpha1.ReasonClusterNotReady, says: []string{"kube-system", "check the address"}},
 		{name: "a token that does not count", status: 401, reason: v1alpha1.ReasonInvalidKubeConfig, says: []string{"credentials", "atoll join"}},
 		{name: "a client certificate that expired", status: 401, change: func(c *rest.Config) { c.CertData, c.KeyData = files(t, expired) },
 			reason: v1alpha1.ReasonInvalidKubeConfig, says: []string{"client certificate", "expired at", "atoll join"}},
@@ -130,7 +133,7 @@ func TestProbe(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			server := httptest.NewUnstartedServer(handler(tt.status, tt.body))
+			server := httptest.NewUnstartedServer(handler(tt.status, tt.body, cmp.Or(tt.id, "id-1")))
 			server.Config.ErrorLog = log.New(io.Discard, "", 0)
 			if tt.serves.Certificate == nil {
 				tt.serves = good
@@ -145,7 +148,7 @@ func TestProbe(t *testing.T) {
 			if tt.change != nil {
 				tt.change(cfg)
 			}
-			p, err := newProber(cfg)
+			p, err := newProber(cfg, renewPush)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -179,7 +182,7 @@ func TestASilentMember(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	p, err := newProber(&rest.Config{Host: "https://" + listener.Addr().String()})
+	p, err := newProber(&rest.Config{Host: "https://" + listener.Addr().String()}, renewPush)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func remedy(err error, code int) string {
 	has := func(words string) bool { return strings.Contains(said, words) }
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return "; renew the cluster's kubeconfig with `atoll join`"
+		return "; renew the credentials by which the cluster is reached: with `atoll join` or, in mode Pull, those of its syncer"
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return "; it is made again once the namespace is gone there. If that takes long, see what holds it: `kubectl describe namespace` there"
 	case has("exceeded quota"), has("failed quota"):

@@ -153,6 +153,8 @@ func checkObservation(o fleet.Observation) error {
 		return refusal(metav1.StatusReasonBadRequest, "reason is one word in CamelCase, of at most 64 letters")
 	case len(o.Message) > longestMessage:
 		return refusal(metav1.StatusReasonBadRequest, "message is longer than %d bytes", longestMessage)
+	case o.ID != "" && !v1alpha1.ValidClusterID(o.ID):
+		return refusal(metav1.StatusReasonBadRequest, "id is the UID of the cluster's namespace kube-system, and %q is none", o.ID)
 	case len(o.Version) > most || len(o.ID) > most || len(o.Capacity) > most || len(o.Allocatable) > most:
 		return refusal(metav1.StatusReasonBadRequest, "version, id, capacity and allocatable have at most %d bytes or entries", most)
 	}

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Cluster is a member cluster: a real Kubernetes cluster that runs what is
@@ -118,6 +119,10 @@ func (c *Cluster) DeletionsAllowed(now time.Time) bool {
 func (c *Cluster) Accepts(id string) bool {
 	return id == "" || c.Status.ID == "" || id == c.Status.ID || id == c.Annotations[AcceptIDAnnotation]
 }
+
+// ValidClusterID tells whether a member may call itself that: people are shown it in
+// commands to copy.
+func ValidClusterID(id string) bool { return len(validation.IsDNS1123Label(id)) == 0 }
 
 // SecretReference names a Secret.
 type SecretReference struct {
