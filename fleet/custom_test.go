@@ -246,3 +246,30 @@ func TestServes(t *testing.T) {
 		t.Errorf("heard of %s", got)
 	}
 }
+
+// TestWhatIsTaughtReachesWhatRuns: clusters hear of their objects of a kind that is
+// understood otherwise from now on.
+func TestWhatIsTaughtReachesWhatRuns(t *testing.T) {
+	bound := func(name, cluster string) *unstructured.Unstructured {
+		return parse(t, `
+apiVersion: fleet.atoll.dev/v1alpha1
+kind: ResourceBinding
+metadata: {namespace: shop, name: widget.example.com-`+name+`, uid: b-`+name+`}
+spec: {resource: {apiVersion: example.com/v1, kind: Widget, name: `+name+`, uid: w-`+name+`, resource: widgets}, clusters: [{name: `+cluster+`, reason: R}]}
+`)
+	}
+	term, control := openTerm(t, parse(t, widgetType), widget(t, "one"), widget(t, "two"), negotiated(t, "v1", v1alpha1.NegotiatedEnforced), bound("one", "east"), bound("two", "west"))
+	eventually(t, "the kind is served", func() bool { _, ok := term.Served(widgets()); return ok })
+	heard := make(chan types.NamespacedName, 100)
+	defer term.Subscribe("east", func(key types.NamespacedName) { heard <- key })()
+	<-heard // that it is there
+	lesson := parse(t, `{apiVersion: fleet.atoll.dev/v1alpha1, kind: ResourceInterpretation, metadata: {name: widgets, uid: l},
+spec: {target: {apiVersion: example.com/v1, kind: Widget}, health: "'Degraded'"}}`)
+	if err := control.Tracker().Create(v1alpha1.ResourceInterpretationResource, lesson, ""); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "east hears of it", func() bool { return len(heard) > 0 })
+	if key := <-heard; key.Name != "widget.example.com-one" {
+		t.Errorf("east hears of %s", key)
+	}
+}

@@ -161,7 +161,7 @@ func refuseTwins(ctx context.Context, dyn dynamic.Interface, kube kubernetes.Int
 }
 
 func keepKubeconfig(ctx context.Context, kube kubernetes.Interface, name string, packed []byte) (*corev1.Secret, error) {
-	if err := ensureNamespace(ctx, kube, v1alpha1.SystemNamespace); err != nil {
+	if err := EnsureNamespace(ctx, kube, v1alpha1.SystemNamespace); err != nil {
 		return nil, err
 	}
 	api := kube.CoreV1().Secrets(v1alpha1.SystemNamespace)

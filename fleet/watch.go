@@ -124,6 +124,7 @@ func (t *Term) fanOut() error {
 	if err := on(t.namespaces, t.fanOutNamespace); err != nil {
 		return err
 	}
+	t.OnKind(t.fanOutKind)
 	// What kinds there are, and how they are understood, depends on these.
 	for _, i := range []cache.SharedIndexInformer{t.types.crds, t.types.negotiated, t.types.interpretations} {
 		if err := on(i, func(_, _ metav1.Object) { t.types.wake() }); err != nil {
@@ -150,6 +151,15 @@ func (t *Term) fanOutBinding(was, is *v1alpha1.ResourceBinding) {
 		if e, ok := t.kinds.get(was.Spec.Resource.GroupVersionKind().GroupKind()); ok && e.custom {
 			t.types.wake()
 		}
+	}
+}
+
+// fanOutKind tells the clusters of all objects of a kind when something else is known of
+// it: what is sent may be another, and how they fare.
+func (t *Term) fanOutKind(k interpret.Kind) {
+	for _, b := range t.BindingsOf(k.GroupKind()) {
+		names, _ := clustersOf(b)
+		t.publish(b.Key(), names...)
 	}
 }
 

@@ -215,6 +215,13 @@ func (f *Fields) has(cluster string) bool {
 	return f.members[cluster] != nil
 }
 
+// known gives the documents of a member, for the caller to read.
+func (f *Fields) known(cluster string) map[kschema.GroupVersion]*document {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.members[cluster])
+}
+
 func (f *Fields) of(cluster string, gv kschema.GroupVersion) *document {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -273,6 +280,18 @@ func (f *Fields) set(cluster string, known map[kschema.GroupVersion]*document) {
 	for _, n := range notify {
 		n(cluster)
 	}
+}
+
+// adopt takes over the documents of a member that somebody else has read.
+func (f *Fields) adopt(cluster string, documents map[kschema.GroupVersion]*document) {
+	known := map[kschema.GroupVersion]*document{}
+	for gv, doc := range documents {
+		if same := f.sharedAs(doc.digest); same != nil {
+			doc = same
+		}
+		known[gv] = doc
+	}
+	f.set(cluster, known)
 }
 
 // forget drops what is known of a member.

@@ -34,6 +34,14 @@ func (p *papers) setSilent(silent bool) {
 	p.silent = silent
 }
 
+// serve has it serve a document.
+func (p *papers) serve(text string) {
+	other := serving(text)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.at, p.texts = other.at, other.texts
+}
+
 func (p *papers) index(context.Context) (map[kschema.GroupVersion]string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -44,6 +52,8 @@ func (p *papers) index(context.Context) (map[kschema.GroupVersion]string, error)
 }
 
 func (p *papers) document(_ context.Context, address string) ([]byte, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.reads++
 	if text, ok := p.texts[address]; ok {
 		return []byte(text), nil

@@ -56,7 +56,7 @@ type controller struct {
 	reach  func(*v1alpha1.Cluster) (way, error)
 	queue  workqueue.TypedRateLimitingInterface[key]
 
-	imports, negotiated, policies, crds cache.SharedIndexInformer
+	imports, negotiated, policies, crds, reports cache.SharedIndexInformer
 
 	// own are the documents of what the control plane itself serves.
 	own documents
@@ -67,6 +67,7 @@ type controller struct {
 
 	mu      sync.Mutex
 	pullers map[string]*puller
+	read    *library
 }
 
 // With makes the controller of types. What it learns of Kubernetes' own kinds it keeps
@@ -79,7 +80,7 @@ func With(fields *Fields) fleet.Controller {
 
 func newController(term *fleet.Term, fields *Fields, reach func(*v1alpha1.Cluster) (way, error), own documents) *controller {
 	return &controller{
-		Term: term, fields: fields, reach: reach, own: own, pullers: map[string]*puller{},
+		Term: term, fields: fields, reach: reach, own: own, pullers: map[string]*puller{}, read: newLibrary(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[key](100*time.Millisecond, patience),
 			workqueue.TypedRateLimitingQueueConfig[key]{Name: "fleet_imports", Clock: term.Clock}),
@@ -87,6 +88,7 @@ func newController(term *fleet.Term, fields *Fields, reach func(*v1alpha1.Cluste
 		negotiated: watchNegotiated(term.Dynamic),
 		policies:   watchAll(term.Dynamic, v1alpha1.TypePolicyResource, cache.Indexers{}, into[v1alpha1.TypePolicy]),
 		crds:       watchAll(term.Dynamic, crdResource, cache.Indexers{}, slimCRD),
+		reports:    watchReports(term.Dynamic),
 	}
 }
 
@@ -100,7 +102,7 @@ func (c *controller) run(ctx context.Context) error {
 		return fmt.Errorf("imports: watch the control plane: %w", err)
 	}
 	var synced []cache.InformerSynced
-	for _, i := range []cache.SharedIndexInformer{c.imports, c.negotiated, c.policies, c.crds} {
+	for _, i := range []cache.SharedIndexInformer{c.imports, c.negotiated, c.policies, c.crds, c.reports} {
 		c.running.Go(func() { i.RunWithContext(ctx) })
 		synced = append(synced, i.HasSynced)
 	}
@@ -152,6 +154,9 @@ func (c *controller) listen() error {
 	if err := on(c.policies, func(_, _ *v1alpha1.TypePolicy) { c.everything() }); err != nil {
 		return err
 	}
+	if err := on(c.reports, func(was, is *report) { c.queue.AddAfter(key{cluster: either(was, is).cluster}, gather) }); err != nil {
+		return err
+	}
 	return c.OnCluster(func(was, is *v1alpha1.Cluster) { c.queue.Add(key{cluster: either(was, is).Name}) })
 }
 
@@ -166,11 +171,22 @@ func (c *controller) everything() {
 	for _, n := range list[negotiated](c.negotiated) {
 		c.look(n.typ())
 	}
+	for _, cluster := range c.Clusters() {
+		if cluster.Pulls() {
+			c.queue.Add(key{cluster: cluster.Name})
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, p := range c.pullers {
 		p.wake()
 	}
+}
+
+// inFull tells whether a policy names a group in full.
+func (c *controller) inFull(group string) bool {
+	_, inFull := c.policyFor(group)
+	return inFull
 }
 
 // policyFor gives the policy that decides for a group, and whether it names it in full.

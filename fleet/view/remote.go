@@ -52,6 +52,8 @@ type Remote struct {
 	bound       map[types.NamespacedName]*BoundObject
 	namespaces  map[string]*BoundNamespace
 	self        *v1alpha1.Cluster
+	lessons     map[string]*v1alpha1.ResourceInterpretation
+	knowledge   interpret.Knowledge // with them
 	subscribers map[int]func(types.NamespacedName)
 	subscribed  int
 }
@@ -70,8 +72,9 @@ func NewRemote(cfg RemoteConfig) (*Remote, error) {
 	}
 	v := &Remote{cluster: l.cluster, link: l, log: cfg.Log.With("cluster", l.cluster), clock: cfg.Clock,
 		notes: make(chan noteOf, 256), bound: map[types.NamespacedName]*BoundObject{}, namespaces: map[string]*BoundNamespace{},
+		lessons: map[string]*v1alpha1.ResourceInterpretation{}, knowledge: interpret.BuiltIn(),
 		subscribers: map[int]func(types.NamespacedName){}}
-	v.first.Add(3)
+	v.first.Add(4)
 	return v, nil
 }
 
@@ -82,7 +85,7 @@ func (v *Remote) Name() string { return v.cluster }
 func (v *Remote) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for resource, take := range map[string]func(change) error{
-		clusters: v.takeCluster, boundNamespaces: v.takeNamespace, boundObjects: v.takeBound,
+		clusters: v.takeCluster, boundNamespaces: v.takeNamespace, boundObjects: v.takeBound, lessons: v.takeLesson,
 	} {
 		listed := sync.OnceFunc(v.first.Done)
 		group.Go(func() error { v.follow(ctx, resource, take, listed); return nil })
@@ -154,9 +157,21 @@ func (v *Remote) Bindings() []*v1alpha1.ResourceBinding {
 }
 
 // KindOf gives what is known of the kind of a binding's object, in the version that it
-// is bound in. Of a kind that is not in the table that is what the view says of it.
+// is bound in. Of a kind that is not in the table that is what the view says of it, and in
+// any case what was taught.
 func (v *Remote) KindOf(b *v1alpha1.ResourceBinding) (interpret.Kind, bool) {
-	return interpret.BuiltIn().Bound(b)
+	v.mu.Lock()
+	knowledge, o := v.knowledge, v.bound[b.Key()]
+	v.mu.Unlock()
+	ref := b.Spec.Resource
+	if _, known := knowledge.Find(ref.GroupVersionKind().GroupKind()); !known && ref.Resource != "" {
+		var scale *interpret.Scale
+		if o != nil {
+			scale = o.Binding.Scale
+		}
+		knowledge = knowledge.With(interpret.Generic(ref.GroupVersionKind(), ref.Resource, b.Namespace == "", scale))
+	}
+	return knowledge.Bound(b)
 }
 
 // TypeGoing tells whether the type of a binding's object is gone or on its way out.
@@ -280,6 +295,24 @@ func (v *Remote) Halt(ctx context.Context, condition metav1.Condition) error {
 	return nil
 }
 
+// ReportTypes tells which API groups the cluster serves, and gives what the servers want
+// to know besides.
+func (v *Remote) ReportTypes(ctx context.Context, said fleet.TypesReport) (wanted fleet.TypesWanted, err error) {
+	said.Message = bounded(said.Message)
+	if err := v.link.do(ctx, http.MethodPut, ownPath("", clusters, v.cluster)+"/"+typesResource, said, &wanted); err != nil {
+		return wanted, fmt.Errorf("report the types of cluster %s: %w", v.cluster, err)
+	}
+	return wanted, nil
+}
+
+// ReportGroup tells what the cluster serves of one of them.
+func (v *Remote) ReportGroup(ctx context.Context, said fleet.GroupReport) error {
+	if err := v.link.do(ctx, http.MethodPut, ownPath("", clusters, v.cluster)+"/"+groupResource, said, nil); err != nil {
+		return fmt.Errorf("report what cluster %s serves of group %q: %w", v.cluster, said.Group, err)
+	}
+	return nil
+}
+
 // noteOf is an event to be sent.
 type noteOf struct {
 	path string
@@ -362,6 +395,42 @@ func (v *Remote) takeNamespace(c change) error {
 	if c.key.Name != "" {
 		for _, notify := range tell {
 			notify(types.NamespacedName{Namespace: c.key.Name})
+		}
+	}
+	return nil
+}
+
+// takeLesson takes in a change of what is taught about kinds. All objects are looked at
+// again: whichever they concern may be meant otherwise now.
+func (v *Remote) takeLesson(c change) error {
+	v.mu.Lock()
+	before := len(v.lessons)
+	switch {
+	case c.all != nil:
+		maps.DeleteFunc(v.lessons, func(name string, _ *v1alpha1.ResourceInterpretation) bool {
+			return !c.all[types.NamespacedName{Name: name}]
+		})
+		if before == len(v.lessons) {
+			v.mu.Unlock()
+			return nil
+		}
+	case c.gone:
+		delete(v.lessons, c.key.Name)
+	default:
+		in := &v1alpha1.ResourceInterpretation{}
+		if err := json.Unmarshal(c.object, in); err != nil || in.Kind != lessonKind {
+			v.mu.Unlock()
+			return errors.Join(fmt.Errorf("read %s %s of the view", lessonKind, c.key.Name), err)
+		}
+		v.lessons[c.key.Name] = in
+	}
+	taught, _ := interpret.Lessons(slices.Collect(maps.Values(v.lessons)))
+	v.knowledge = interpret.BuiltIn().Taught(taught...)
+	keys, tell := slices.Collect(maps.Keys(v.bound)), slices.Collect(maps.Values(v.subscribers))
+	v.mu.Unlock()
+	for _, key := range keys {
+		for _, notify := range tell {
+			notify(key)
 		}
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
 // The names of what is only in views, in the fleet's group and version.
@@ -19,7 +20,11 @@ const (
 	boundNamespaces = "boundnamespaces"
 	clusterKind     = "Cluster"
 	clusters        = "clusters"
+	lessonKind      = "ResourceInterpretation"
+	lessons         = "resourceinterpretations"
 	haltedResource  = "halted"
+	typesResource   = "types"
+	groupResource   = "apigroup"
 	credentialRest  = "/credential"
 )
 
@@ -59,6 +64,8 @@ type BoundBinding struct {
 	Share *v1alpha1.ClusterShare `json:"share,omitempty"`
 	// Autoscaled: something in the cluster sets the replica count.
 	Autoscaled bool `json:"autoscaled,omitempty"`
+	// Scale says where objects of a custom kind keep their replicas.
+	Scale *interpret.Scale `json:"scale,omitempty"`
 	// Suspend and Drift are as in the binding.
 	Suspend bool                 `json:"suspend,omitempty"`
 	Drift   v1alpha1.DriftPolicy `json:"drift,omitempty"`
@@ -108,13 +115,6 @@ type Credential struct {
 	Certificate string `json:"certificate"`
 }
 
-// things is a Kubernetes list of anything.
-type things struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata"`
-	Items           []json.RawMessage `json:"items"`
-}
-
 // event is one line of a watch.
 type event struct {
 	Type   string          `json:"type"`
@@ -158,6 +158,15 @@ func (o *BoundObject) binding() *v1alpha1.ResourceBinding {
 		b.Status.Clusters = []v1alpha1.ClusterState{*o.Status.State}
 	}
 	return b
+}
+
+// reducedLesson is what somebody taught about a kind, for those who have objects of it.
+func reducedLesson(in *v1alpha1.ResourceInterpretation) *v1alpha1.ResourceInterpretation {
+	return &v1alpha1.ResourceInterpretation{
+		TypeMeta:   metav1.TypeMeta{APIVersion: apiVersion, Kind: lessonKind},
+		ObjectMeta: metav1.ObjectMeta{Name: in.Name, UID: in.UID, Generation: in.Generation, CreationTimestamp: in.CreationTimestamp},
+		Spec:       in.Spec,
+	}
 }
 
 // reducedCluster is a Cluster as its own syncer sees it.
