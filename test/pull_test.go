@@ -252,6 +252,8 @@ func TestAClusterThatPulls(t *testing.T) {
 
 	t.Run("a cluster that leaves", func(t *testing.T) {
 		i.atoll(t, "leave", "island")
+		i.says("atoll", "", "get", "apiresourceimports", "-o", "name")
+		i.says("atoll", "", "get", "configmaps", "-n", "atoll-system", "-l", "fleet.atoll.dev/reported-types", "-o", "name")
 		i.says("island", "", "get", "deployments,configmaps", "-n", "shop", "-l", "fleet.atoll.dev/managed=true", "-o", "name")
 		if out, err := i.run(t.Context(), "kubectl", i.view, "", "get", "secrets", "-A"); err == nil {
 			t.Errorf("the view is served after the cluster has left: %q", out)

@@ -317,6 +317,35 @@ func TestReportsThatAreRefused(t *testing.T) {
 	}
 }
 
+// Reports on a cluster that is read here again go.
+func TestReportsGoWithTheMode(t *testing.T) {
+	s := open(t, []string{"far"})
+	c := s.unattended("far")
+	typ := contentType{Source: v1alpha1.FromCRD, Spec: v1alpha1.CommonAPIResourceSpec{GroupVersion: v1alpha1.GroupVersion{Group: "example.com", Version: "v1"},
+		Scope: "Namespaced", TypeNames: v1alpha1.TypeNames{Plural: "widgets", Kind: "Widget"}}}
+	typ.Spec.OpenAPIV3Schema.Raw = []byte(`{"type":"object"}`)
+	send(t, c, "example.com", &content{Types: []contentType{typ}})
+	s.wantCondition(v1alpha1.APIResourceImportResource, importIn("far"), "Available", "True", "Served", "")
+	// What cannot be used changes nothing, and is told.
+	broken := []byte("{}")
+	_, err := c.ReportTypes(t.Context(), fleet.TypesReport{Groups: map[string]fleet.GroupDigest{"example.com": {Digest: digestOfContent(broken), Size: 2}}, Message: "it cannot be read"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.ReportGroup(t.Context(), fleet.GroupReport{Group: "example.com", Content: broken}); !apierrors.IsBadRequest(err) {
+		t.Errorf("what cannot be unpacked: %v", err)
+	}
+	s.change(v1alpha1.ClusterResource, "far", func(u *unstructured.Unstructured) { u.Object["spec"] = stageCluster("far", true).Object["spec"] })
+	s.await("no report is left", func() error {
+		left, err := s.control.Resource(configMaps()).Namespace(v1alpha1.SystemNamespace).List(t.Context(), metav1.ListOptions{})
+		if err == nil && len(left.Items) > 0 {
+			err = fmt.Errorf("%d are", len(left.Items))
+		}
+		return err
+	})
+	s.wantAbsent(v1alpha1.APIResourceImportResource, importIn("far"))
+}
+
 // What was reported of a cluster says nothing of another that takes its name.
 func TestReportsOfAnotherClusterOfThatName(t *testing.T) {
 	s := open(t, []string{"far"})
