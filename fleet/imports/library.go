@@ -146,6 +146,13 @@ func (l *library) take(cluster, state string, list *report, parts map[string]*re
 	if list == nil || state == last.state {
 		return last.seen, nil
 	}
+	if message := list.list.Message; message != "" {
+		// What is not listed now may be there all the same.
+		now := &shelf{state: state, has: last.has, seen: last.seen}
+		now.seen.trouble = reportedTrouble(message)
+		l.clusters[cluster] = now
+		return now.seen, nil
+	}
 	now, err := l.shelve(list, parts)
 	switch {
 	case err != nil:
@@ -153,8 +160,6 @@ func (l *library) take(cluster, state string, list *report, parts map[string]*re
 		now.seen.trouble = reportedTrouble(fmt.Sprintf("what the syncer of cluster %s reports of its types cannot be used, and they are as they were last known: %v; run a syncer of the same version as the servers", cluster, err))
 	case now == nil:
 		return last.seen, nil
-	case list.list.Message != "":
-		now.seen.trouble = reportedTrouble(list.list.Message)
 	}
 	now.state = state
 	l.clusters[cluster] = now

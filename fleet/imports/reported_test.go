@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unique"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/schema"
 )
 
 // courier brings what a syncer reports to the keeper, as a view does.
@@ -314,6 +316,35 @@ func TestReportsThatAreRefused(t *testing.T) {
 	kept, err := s.control.Resource(configMaps()).List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(kept.Items) > 0 {
 		t.Errorf("%d reports are kept, %v", len(kept.Items), err)
+	}
+}
+
+// A syncer that cannot read its cluster, and may list nothing, says nothing of what the
+// cluster serves.
+func TestWhatCannotBeReadIsNotGone(t *testing.T) {
+	l := newLibrary()
+	trouble := &report{list: &fleet.TypesReport{Message: "no"}}
+	if seen, documents := l.take("far", "1", trouble, nil); seen.whole || seen.trouble == nil || documents != nil {
+		t.Errorf("at first: %+v, %v", seen, documents)
+	}
+	content, digest, err := (&content{Kinds: map[string]map[string]*schema.Props{"v1": {"Deployment": {Type: "object"}}}}).pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := &report{list: &fleet.TypesReport{Groups: map[string]fleet.GroupDigest{"apps": {Digest: digest, Size: len(content)}}}}
+	parts := map[string]*report{"apps": {group: "apps", content: unique.Make(string(content))}}
+	if seen, documents := l.take("far", "2", list, parts); !seen.whole || seen.trouble != nil || documents[appsV1] == nil {
+		t.Errorf("when it was read: %+v, %v", seen, documents)
+	}
+	if seen, documents := l.take("far", "3", trouble, parts); !seen.whole || seen.trouble == nil || documents != nil {
+		t.Errorf("when it cannot be read any more: %+v, %v", seen, documents)
+	}
+	if seen, documents := l.take("far", "4", list, nil); !seen.whole || seen.trouble == nil || documents != nil {
+		t.Errorf("while nothing has arrived: %+v, %v", seen, documents)
+	}
+	l.forget("far")
+	if len(l.groups) > 0 {
+		t.Error("something is left of it")
 	}
 }
 
