@@ -47,6 +47,7 @@ type Term struct {
 	policies   policyCaches
 	kinds      *registry
 	types      *typeCaches
+	accesses   accesses
 	running    sync.WaitGroup
 
 	mu          sync.Mutex

@@ -124,6 +124,13 @@ func (t *Term) fanOut() error {
 	if err := on(t.namespaces, t.fanOutNamespace); err != nil {
 		return err
 	}
+	if err := t.OnCluster(func(was, is *v1alpha1.Cluster) {
+		if is == nil {
+			t.accesses.forget(was.Name)
+		}
+	}); err != nil {
+		return err
+	}
 	// What kinds there are, and how they are understood, depends on these.
 	for _, i := range []cache.SharedIndexInformer{t.types.crds, t.types.negotiated, t.types.interpretations} {
 		if err := on(i, func(_, _ metav1.Object) { t.types.wake() }); err != nil {

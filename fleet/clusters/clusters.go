@@ -32,6 +32,8 @@ const (
 	// heartbeat is how old LastProbeTime may become while nothing changes. A
 	// write per probe and cluster would be most of the load of a large fleet.
 	heartbeat = time.Minute
+	// askWho is after how many probes a member is asked again which version it is.
+	askWho = int(heartbeat / probeEvery)
 	// retrySyncer is the pause before a syncer that did not start is tried again.
 	retrySyncer = 10 * time.Second
 

@@ -92,8 +92,11 @@ func (m *minder) run(ctx context.Context, a *fleet.Access) {
 	defer ticker.Stop()
 	stop := func() {}
 	defer func() { stop() }()
-	for served := false; ctx.Err() == nil; {
-		r := probe(ctx, kube, m.lastResult())
+	served := false
+	for turn := 0; ctx.Err() == nil; turn++ {
+		// One that did not answer may come back as another version.
+		known := m.lastResult()
+		r := probe(ctx, kube, known, !known.ready || turn%askWho == 0)
 		r.at = m.c.Clock.Now()
 		changed := m.record(ctx, r)
 		if r.ready && (changed || !served) {

@@ -40,8 +40,8 @@ func Observe(ctx context.Context, member *rest.Config, clk clock.WithTicker, log
 	var h health
 	reported := clk.Now().Add(-v1alpha1.HeartbeatEvery)
 	failing := false
-	for ctx.Err() == nil {
-		r := probe(ctx, probing, h.last)
+	for turn := 0; ctx.Err() == nil; turn++ {
+		r := probe(ctx, probing, h.last, !h.last.ready || turn%askWho == 0)
 		r.at = clk.Now()
 		changed := h.add(r)
 		if ctx.Err() == nil && (changed || failing || clk.Since(reported) >= v1alpha1.HeartbeatEvery) {

@@ -23,8 +23,9 @@ type result struct {
 	id      string
 }
 
-// probe asks a member whether it is ready and who it is.
-func probe(ctx context.Context, kube kubernetes.Interface, known result) result {
+// probe asks a member whether it is ready and, where that is not known or again is set,
+// who it is.
+func probe(ctx context.Context, kube kubernetes.Interface, known result, again bool) result {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	out := result{version: known.version, id: known.id}
@@ -33,12 +34,14 @@ func probe(ctx context.Context, kube kubernetes.Interface, known result) result 
 		out.reason, out.message = classify(err, body)
 		return out
 	}
-	version, err := kube.Discovery().ServerVersion()
-	if err != nil {
-		out.reason, out.message = classify(err, nil)
-		return out
+	if again || out.version == "" {
+		version, err := kube.Discovery().ServerVersion()
+		if err != nil {
+			out.reason, out.message = classify(err, nil)
+			return out
+		}
+		out.version = version.GitVersion
 	}
-	out.version = version.GitVersion
 	if out.id == "" {
 		// Who cannot read it is still served: it only helps to notice that one
 		// cluster joined twice.

@@ -87,7 +87,7 @@ func TestProbe(t *testing.T) {
 			_, _ = w.Write([]byte(a.body))
 		}))
 		kube := kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL})
-		r := probe(context.Background(), kube, result{})
+		r := probe(context.Background(), kube, result{}, false)
 		if r.ready != tt.ready || r.reason != tt.reason || !strings.Contains(r.message, tt.says) {
 			t.Errorf("%s: %+v", tt.name, r)
 		}
@@ -95,8 +95,28 @@ func TestProbe(t *testing.T) {
 			t.Errorf("%s: %+v, want version and id", tt.name, r)
 		}
 		server.Close()
-		if r := probe(context.Background(), kube, result{}); r.reason != v1alpha1.ReasonClusterUnreachable {
+		if r := probe(context.Background(), kube, result{}, false); r.reason != v1alpha1.ReasonClusterUnreachable {
 			t.Errorf("%s, stopped: %+v", tt.name, r)
 		}
+	}
+}
+
+// TestProbeAsksWhoOnce: a probe is one request where it is known which version answers,
+// unless it is to make sure.
+func TestProbeAsksWhoOnce(t *testing.T) {
+	var asked []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.Path)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"gitVersion":"v1.2.4"}`))
+	}))
+	defer server.Close()
+	kube := kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL})
+	known := result{ready: true, version: "v1.2.3", id: "id-1"}
+	if r := probe(t.Context(), kube, known, false); !r.ready || r.version != "v1.2.3" || r.id != "id-1" || len(asked) != 1 {
+		t.Errorf("%+v after %v", r, asked)
+	}
+	if r := probe(t.Context(), kube, known, true); !r.ready || r.version != "v1.2.4" || len(asked) != 3 {
+		t.Errorf("%+v after %v", r, asked)
 	}
 }

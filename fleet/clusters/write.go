@@ -106,9 +106,7 @@ func (c *controller) patchStatus(ctx context.Context, cluster *v1alpha1.Cluster,
 		"metadata": map[string]any{"name": cluster.Name, "uid": string(cluster.UID)},
 		"status":   u,
 	}}
-	_, err = c.Dynamic.Resource(v1alpha1.ClusterResource).
-		ApplyStatus(ctx, cluster.Name, apply, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
-	if err != nil {
+	if err := fleet.ApplyStatus(ctx, c.Dynamic.Resource(v1alpha1.ClusterResource), apply, FieldManager); err != nil {
 		return fmt.Errorf("write the status of cluster %s: %w", cluster.Name, err)
 	}
 	return nil

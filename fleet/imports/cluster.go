@@ -71,13 +71,13 @@ func (c *controller) puller(cluster *v1alpha1.Cluster) (p *puller, silent string
 		c.dismiss(cluster.Name)
 		return nil, fmt.Sprintf("the cluster is not Ready since %s (%s); this is what it last served", ready.LastTransitionTime.UTC().Format(time.RFC3339), ready.Reason)
 	}
-	w, err := c.reach(cluster)
+	at, err := c.reach(cluster)
 	if err != nil {
 		return nil, err.Error()
 	}
 	// Watches outlive an outage but pause for long between attempts by then; so a
 	// cluster that turned Ready again is read anew.
-	state := w.digest + ready.LastTransitionTime.UTC().String()
+	state := at.digest + ready.LastTransitionTime.UTC().String()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p = c.pullers[cluster.Name]
@@ -87,6 +87,10 @@ func (c *controller) puller(cluster *v1alpha1.Cluster) (p *puller, silent string
 	if p != nil {
 		p.stop()
 		delete(c.pullers, cluster.Name)
+	}
+	w, err := at.open()
+	if err != nil {
+		return nil, err.Error()
 	}
 	name := cluster.Name
 	p, err = c.newPuller(name, w, state, func() { c.queue.Add(key{cluster: name}) })

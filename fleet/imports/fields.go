@@ -256,7 +256,12 @@ func (f *Fields) sharedAs(digest string) *document {
 
 func (f *Fields) set(cluster string, known map[kschema.GroupVersion]*document) {
 	f.mu.Lock()
-	same := f.members[cluster] != nil && maps.Equal(f.members[cluster], known)
+	if f.members[cluster] != nil && maps.Equal(f.members[cluster], known) {
+		// As nearly always: what no member has any more is only looked for when there may
+		// be something, since that goes through all members.
+		f.mu.Unlock()
+		return
+	}
 	f.members[cluster] = known
 	for _, d := range known {
 		f.shared[d.digest] = d
@@ -267,9 +272,6 @@ func (f *Fields) set(cluster string, known map[kschema.GroupVersion]*document) {
 		notify = append(notify, *n)
 	}
 	f.mu.Unlock()
-	if same {
-		return
-	}
 	for _, n := range notify {
 		n(cluster)
 	}

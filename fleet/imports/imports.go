@@ -53,7 +53,7 @@ type key struct {
 type controller struct {
 	*fleet.Term
 	fields *Fields
-	reach  func(*v1alpha1.Cluster) (way, error)
+	reach  func(*v1alpha1.Cluster) (reached, error)
 	queue  workqueue.TypedRateLimitingInterface[key]
 
 	imports, negotiated, policies, crds cache.SharedIndexInformer
@@ -77,7 +77,7 @@ func With(fields *Fields) fleet.Controller {
 	}
 }
 
-func newController(term *fleet.Term, fields *Fields, reach func(*v1alpha1.Cluster) (way, error), own documents) *controller {
+func newController(term *fleet.Term, fields *Fields, reach func(*v1alpha1.Cluster) (reached, error), own documents) *controller {
 	return &controller{
 		Term: term, fields: fields, reach: reach, own: own, pullers: map[string]*puller{},
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(

@@ -234,12 +234,14 @@ func (s *stage) start() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	c := newController(term, s.fields, func(c *v1alpha1.Cluster) (way, error) {
+	c := newController(term, s.fields, func(c *v1alpha1.Cluster) (reached, error) {
 		m, ok := s.members[c.Name]
 		if !ok {
-			return way{}, errors.New("no kubeconfig")
+			return reached{}, errors.New("no kubeconfig")
 		}
-		return way{digest: "digest", dynamic: m.dynamic, meta: m.meta, openapi: m.papers}, nil
+		return reached{digest: "digest", open: func() (way, error) {
+			return way{dynamic: m.dynamic, meta: m.meta, openapi: m.papers}, nil
+		}}, nil
 	}, &papers{})
 	done := make(chan struct{})
 	go func() {

@@ -19,6 +19,7 @@ import (
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/yaml"
 
@@ -299,4 +300,41 @@ configmap-conf: west [{ Deployment web}]
 deployment.apps-web: west 3
 service-web: west [{ Deployment web}]
 `)
+}
+
+// TestConditionComesWithTheBinding: a binding is made and nothing else is written to it,
+// until it is seen; then its condition is.
+func TestConditionComesWithTheBinding(t *testing.T) {
+	kinds := map[schema.GroupVersionResource]string{v1alpha1.ResourceBindingResource: "ResourceBindingList"}
+	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds)
+	client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, &unstructured.Unstructured{}, nil
+	})
+	s := &scheduler{Term: &fleet.Term{Dynamic: client, Clock: clock.RealClock{}, Events: record.NewFakeRecorder(10)}}
+	k, _ := interpret.Find(schema.GroupKind{Group: "apps", Kind: "Deployment"})
+	web := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apps/v1", "kind": "Deployment",
+		"metadata": map[string]any{"name": "web", "namespace": "shop", "uid": "d"}}}
+	p := proposal{shares: []v1alpha1.ClusterShare{{Name: "east", Reason: "Scheduled"}},
+		condition: metav1.Condition{Type: v1alpha1.BindingScheduled, Status: metav1.ConditionTrue, Reason: "Scheduled"}}
+	verbs := func() (out []string) {
+		for _, a := range client.Actions() {
+			out = append(out, a.GetVerb()+" "+a.GetSubresource())
+		}
+		return out
+	}
+	if err := s.write(t.Context(), k, web, nil, p); err != nil {
+		t.Fatal(err)
+	}
+	if got := verbs(); !slices.Equal(got, []string{"create "}) {
+		t.Fatalf("made with %q", got)
+	}
+	b := &v1alpha1.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deployment.apps-web", UID: "b"}}
+	b.Spec = v1alpha1.ResourceBindingSpec{Clusters: p.shares,
+		Resource: v1alpha1.ObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "d", Resource: "deployments"}}
+	if err := s.write(t.Context(), k, web, b, p); err != nil {
+		t.Fatal(err)
+	}
+	if got := verbs(); !slices.Equal(got, []string{"create ", "patch status"}) {
+		t.Errorf("seen, it is written to with %q", got)
+	}
 }

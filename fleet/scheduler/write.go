@@ -60,6 +60,12 @@ func (s *scheduler) write(ctx context.Context, k interpret.Kind, obj *unstructur
 			return err
 		}
 		s.tell(obj, b, p)
+		if b == nil {
+			// The condition is set when the binding comes back here as an event. Until then
+			// what is decided anew would set it a second time, and the syncers, which begin
+			// at this moment, write to the same object.
+			return nil
+		}
 		b = written
 	}
 	return s.applyCondition(ctx, obj, b, p.condition)
@@ -156,8 +162,7 @@ func (s *scheduler) applyCondition(ctx context.Context, obj *unstructured.Unstru
 		"metadata": fleet.BindingIdentity(b),
 		"status":   map[string]any{"conditions": []any{u.Object}},
 	}}
-	_, err = s.BindingAPI(b.Namespace).ApplyStatus(ctx, b.Name, apply, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
-	if err != nil {
+	if err := fleet.ApplyStatus(ctx, s.BindingAPI(b.Namespace), apply, FieldManager); err != nil {
 		return fmt.Errorf("set condition %s of binding %s/%s: %w", c.Type, b.Namespace, b.Name, err)
 	}
 	if c.Status == metav1.ConditionFalse {

@@ -2,8 +2,13 @@ package status
 
 import (
 	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
 )
 
 func TestJudge(t *testing.T) {
@@ -57,5 +62,66 @@ func TestSameJSON(t *testing.T) {
 	}
 	if sameJSON(stored, map[string]any{"replicas": int64(4)}) {
 		t.Error("a difference is not seen")
+	}
+}
+
+// TestOnItsWay: what waits for its turn is only that clusters are at work.
+func TestOnItsWay(t *testing.T) {
+	now := v1alpha1.Staleness{Reason: "ClusterUnreachable"}
+	well := v1alpha1.ClusterState{Name: "east", UID: "u", Health: v1alpha1.Healthy}
+	for _, tt := range []struct {
+		name string
+		west *v1alpha1.ClusterState
+		want bool
+	}{
+		{"nothing reported", nil, true},
+		{"about to apply", &v1alpha1.ClusterState{Health: v1alpha1.Unknown, Reason: v1alpha1.StateApplying}, true},
+		{"on its way", &v1alpha1.ClusterState{UID: "u", Health: v1alpha1.Progressing}, true},
+		{"well", &v1alpha1.ClusterState{UID: "u", Health: v1alpha1.Healthy}, false},
+		{"in trouble", &v1alpha1.ClusterState{UID: "u", Health: v1alpha1.Degraded}, false},
+		{"refused", &v1alpha1.ClusterState{Health: v1alpha1.Unknown, Reason: v1alpha1.StateApplyFailed}, false},
+		{"marked stale", &v1alpha1.ClusterState{UID: "u", Health: v1alpha1.Progressing, Stale: &now}, false},
+	} {
+		b := &v1alpha1.ResourceBinding{}
+		b.Spec.Clusters = []v1alpha1.ClusterShare{{Name: "east"}, {Name: "west"}}
+		b.Status.Clusters = []v1alpha1.ClusterState{well}
+		if tt.west != nil {
+			tt.west.Name = "west"
+			b.Status.Clusters = append(b.Status.Clusters, *tt.west)
+		}
+		if got := onItsWay(b, func(string) bool { return false }); got != tt.want {
+			t.Errorf("%s: %v", tt.name, got)
+		}
+	}
+	b := &v1alpha1.ResourceBinding{}
+	b.Spec.Clusters = []v1alpha1.ClusterShare{{Name: "east"}}
+	if onItsWay(b, func(string) bool { return true }) {
+		t.Error("of a cluster that cannot be asked nothing is on its way")
+	}
+}
+
+// TestSummarisesInSteps: what is still going on is summed up now and then, what has
+// come to an end at once.
+func TestSummarisesInSteps(t *testing.T) {
+	fake := testingclock.NewFakeClock(time.Unix(1000, 0))
+	c := &controller{Term: &fleet.Term{Clock: fake}, going: map[types.NamespacedName]time.Time{}}
+	key := types.NamespacedName{Namespace: "shop", Name: "deployment.apps-web"}
+	if wait := c.early(key, true); wait != pace {
+		t.Errorf("the first summary waits %s, want %s", wait, pace)
+	}
+	fake.Step(pace / 2)
+	if wait := c.early(key, true); wait != pace/2 {
+		t.Errorf("half way it waits %s, want %s", wait, pace/2)
+	}
+	if wait := c.early(key, false); wait != 0 || len(c.going) != 0 {
+		t.Errorf("the end of it waits %s; %v is remembered", wait, c.going)
+	}
+	c.early(key, true)
+	fake.Step(pace)
+	if wait := c.early(key, true); wait != 0 {
+		t.Errorf("after its time it waits %s", wait)
+	}
+	if wait := c.early(key, true); wait != pace {
+		t.Errorf("right after a summary it waits %s, want %s", wait, pace)
 	}
 }

@@ -47,6 +47,38 @@ type member struct {
 type watched struct {
 	cache.SharedIndexInformer
 	stop context.CancelFunc
+	// young ends when its cache is no longer waited for.
+	young context.Context
+}
+
+// youth is how long the cache of a kind is waited for after its watch began: the member
+// may not let it be watched at all.
+const youth = 2 * time.Second
+
+// kept is an object of the member in the cache: its JSON, which takes a fraction of what
+// maps do. Most objects change rarely, and are read only then.
+type kept struct {
+	metav1.ObjectMeta // name, namespace and version
+	object            []byte
+}
+
+// keep is what an informer holds of an object.
+func keep(obj any) (any, error) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return obj, nil
+	}
+	u.SetManagedFields(nil)
+	data, err := json.Marshal(u.Object)
+	if err != nil {
+		return obj, nil // never found, which has the member asked
+	}
+	return &kept{metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName(), ResourceVersion: u.GetResourceVersion()}, data}, nil
+}
+
+func (k *kept) read() (*unstructured.Unstructured, bool) {
+	u := &unstructured.Unstructured{}
+	return u, u.UnmarshalJSON(k.object) == nil
 }
 
 func newMember(dyn dynamic.Interface, meta metadata.Interface, disco discovery.DiscoveryInterface, changed func(types.NamespacedName)) *member {
@@ -60,7 +92,7 @@ func (c *member) wait() { c.running.Wait() }
 
 // informer watches a kind in the member, from its first object on, and only what
 // carries our mark.
-func (c *member) informer(k interpret.Kind) cache.SharedIndexInformer {
+func (c *member) informer(k interpret.Kind) watched {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if w, ok := c.watched[k.GVR()]; ok {
@@ -72,21 +104,16 @@ func (c *member) informer(k interpret.Kind) cache.SharedIndexInformer {
 		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = gone.Obj
 		}
-		if u, ok := obj.(*unstructured.Unstructured); ok {
-			c.changed(types.NamespacedName{Namespace: u.GetNamespace(), Name: v1alpha1.BindingName(k.GroupKind(), u.GetName())})
+		if o, ok := obj.(metav1.Object); ok {
+			c.changed(types.NamespacedName{Namespace: o.GetNamespace(), Name: v1alpha1.BindingName(k.GroupKind(), o.GetName())})
 		}
 	}
 	// Both fail only on an informer that has been started or stopped.
-	_ = i.SetTransform(func(obj any) (any, error) {
-		if u, ok := obj.(*unstructured.Unstructured); ok {
-			u.SetManagedFields(nil)
-		}
-		return obj, nil
-	})
+	_ = i.SetTransform(keep)
 	_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: notify, DeleteFunc: notify,
 		UpdateFunc: func(was, is any) {
-			before, ok1 := was.(*unstructured.Unstructured)
-			after, ok2 := is.(*unstructured.Unstructured)
+			before, ok1 := was.(metav1.Object)
+			after, ok2 := is.(metav1.Object)
 			if ok1 && ok2 && before.GetResourceVersion() == after.GetResourceVersion() {
 				return
 			}
@@ -95,7 +122,11 @@ func (c *member) informer(k interpret.Kind) cache.SharedIndexInformer {
 	w := watched{SharedIndexInformer: i, stop: func() {}}
 	if c.ctx != nil {
 		ctx, stop := context.WithCancel(c.ctx)
-		w.stop = stop
+		young, grown := context.WithTimeout(ctx, youth)
+		w.young, w.stop = young, func() {
+			grown()
+			stop()
+		}
 		c.running.Go(func() { i.RunWithContext(ctx) })
 	}
 	c.watched[k.GVR()] = w
@@ -112,6 +143,19 @@ func (c *member) unwatch(k interpret.Kind) {
 	}
 }
 
+// await waits until the cache of a kind is filled, for as long as it is young.
+func (c *member) await(ctx context.Context, k interpret.Kind) {
+	w := c.informer(k)
+	if w.young == nil {
+		return
+	}
+	select {
+	case <-w.HasSyncedChecker().Done():
+	case <-w.young.Done():
+	case <-ctx.Done():
+	}
+}
+
 func (c *member) cached(k interpret.Kind, name types.NamespacedName) (*unstructured.Unstructured, bool) {
 	i := c.informer(k)
 	if !i.HasSynced() {
@@ -121,8 +165,11 @@ func (c *member) cached(k interpret.Kind, name types.NamespacedName) (*unstructu
 	if err != nil || !found {
 		return nil, false
 	}
-	u, ok := obj.(*unstructured.Unstructured)
-	return u, ok
+	o, ok := obj.(*kept)
+	if !ok {
+		return nil, false
+	}
+	return o.read()
 }
 
 // get asks the member for an object; nil is none.

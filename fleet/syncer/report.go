@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -31,7 +32,7 @@ func (s *Syncer) report(ctx context.Context, b *v1alpha1.ResourceBinding, m *mem
 	if err := s.Report(ctx, b, entry); err != nil {
 		return err
 	}
-	m.entry = entry
+	m.entry, m.told = entry, s.clock.Now()
 	return nil
 }
 
@@ -67,7 +68,20 @@ func (s *Syncer) reportLive(ctx context.Context, t *task, live *unstructured.Uns
 	if t.memory.drifted != "" {
 		entry.Reason, entry.Message = v1alpha1.StateDrifted, t.memory.drifted
 	}
+	if wait := s.early(t.memory, entry); wait > 0 {
+		s.queue.AddAfter(t.binding.Key(), wait)
+		return nil
+	}
 	return s.report(ctx, t.binding, t.memory, entry)
+}
+
+// early tells how long to wait with a report that says no more than that an object is
+// on its way: what it becomes is likely to come in the meantime, and is told then.
+func (s *Syncer) early(m *memory, entry *v1alpha1.ClusterState) time.Duration {
+	if entry.Health != v1alpha1.Progressing || entry.Reason != "" || m.told.IsZero() || same(m.entry, entry) {
+		return 0
+	}
+	return m.told.Add(pace).Sub(s.clock.Now())
 }
 
 // entryOf gives what there is to report of an object that is there.

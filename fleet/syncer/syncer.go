@@ -37,9 +37,13 @@ const FieldManager = v1alpha1.SyncerFieldManager
 const (
 	// workers apply in parallel; each waits for the member most of the time.
 	workers = 8
-	// gather is how long a change in the member waits for more of its kind before
-	// it is reported: a rollout changes a status many times a second.
-	gather = 50 * time.Millisecond
+	// gather is how long a change in the member waits for more of its kind: a
+	// controller there often writes several times in a row.
+	gather = 20 * time.Millisecond
+	// pace is how long it takes at least from one report that an object is on its way
+	// to the next: a rollout changes a status many times a second, and each report is
+	// a write and makes others. That it is there, or in trouble, is told at once.
+	pace = 500 * time.Millisecond
 	// patience is the longest pause between attempts that fail.
 	patience = 30 * time.Second
 )
@@ -70,6 +74,8 @@ type memory struct {
 	// entry as last written; nil if there is none, and unset if not known.
 	entry *v1alpha1.ClusterState
 	set   bool
+	// told is when that was.
+	told time.Time
 	// gone: set while the binding has no entry of this cluster. It is read without
 	// mu, under Syncer.last.
 	gone atomic.Bool
@@ -87,7 +93,7 @@ type memory struct {
 
 // begin forgets all and is about another binding from now on.
 func (m *memory) begin(uid types.UID) {
-	m.uid, m.entry, m.set = uid, nil, false
+	m.uid, m.entry, m.set, m.told = uid, nil, false, time.Time{}
 	m.gone.Store(false)
 	m.unsettle()
 	m.drift, m.leaving = drift{}, time.Time{}
@@ -150,7 +156,9 @@ func newSyncer(view View, o Options, cfg *rest.Config) (*Syncer, error) {
 		known: map[types.NamespacedName]*memory{}, breaker: breaker{wave: wave, glance: glance},
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](100*time.Millisecond, patience),
-			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "fleet_syncer", Clock: o.Clock}),
+			// Without a name it has no metrics: a thousand queues would write the same ones,
+			// each twice a second.
+			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Clock: o.Clock}),
 	}
 	s.member = newMember(dyn, meta, disco, s.memberChanged)
 	return s, nil

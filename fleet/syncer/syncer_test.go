@@ -14,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -25,6 +26,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
+	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
@@ -548,4 +550,68 @@ func TestAFewMayGo(t *testing.T) {
 	control, member := many(v1alpha1.MinDeletions)
 	s := open(t, control, member)
 	s.eventually("all go", func() bool { return s.deletions() == v1alpha1.MinDeletions })
+}
+
+// TestReportsARolloutInSteps: that an object is on its way is not a report for each thing
+// that happens on the way; that it has arrived is told at once.
+func TestReportsARolloutInSteps(t *testing.T) {
+	s := &Syncer{clock: testingclock.NewFakeClock(time.Unix(1000, 0))}
+	fake := s.clock.(*testingclock.FakeClock)
+	intent := &v1alpha1.ClusterState{Name: "east", Health: v1alpha1.Unknown, Reason: v1alpha1.StateApplying}
+	m := &memory{entry: intent, told: fake.Now()}
+	going := &v1alpha1.ClusterState{Name: "east", UID: "u", Health: v1alpha1.Progressing, Message: "1 of 3"}
+	if wait := s.early(m, going); wait != pace {
+		t.Errorf("a report right after the intent waits %s, want %s", wait, pace)
+	}
+	for what, entry := range map[string]*v1alpha1.ClusterState{
+		"that it is well":       {Name: "east", UID: "u", Health: v1alpha1.Healthy},
+		"that it is in trouble": {Name: "east", UID: "u", Health: v1alpha1.Degraded},
+		"what is in the way":    {Name: "east", UID: "u", Health: v1alpha1.Progressing, Reason: v1alpha1.StateDrifted},
+	} {
+		if wait := s.early(m, entry); wait > 0 {
+			t.Errorf("%s waits %s", what, wait)
+		}
+	}
+	fake.Step(pace)
+	if wait := s.early(m, going); wait > 0 {
+		t.Errorf("later it waits %s", wait)
+	}
+	if wait := s.early(&memory{}, going); wait > 0 {
+		t.Errorf("the first report of a syncer waits %s", wait)
+	}
+}
+
+// TestBeginsWithLists: a syncer that begins reads what is there by a watch, and does not
+// ask for each object.
+func TestBeginsWithLists(t *testing.T) {
+	there := marked("there", "source")
+	there.SetResourceVersion("5")
+	s := open(t, objects(configMap("source"), binding(true, &v1alpha1.ClusterState{UID: "there", Health: v1alpha1.Healthy})), objects(there))
+	s.eventually("it is put in step", s.contains("member apply conf"))
+	s.settled()
+	for _, a := range s.member.Actions() {
+		if a.GetVerb() == "get" && a.GetResource().Resource == "configmaps" {
+			t.Errorf("asked for one: %v", a)
+		}
+	}
+}
+
+// TestCacheKeepsObjectsWhole: what is held as JSON is read as it was written, numbers
+// included.
+func TestCacheKeepsObjectsWhole(t *testing.T) {
+	was := object("apps/v1", "Deployment", "shop", "web", "u", map[string]any{
+		"spec": map[string]any{"replicas": int64(3), "share": 0.5, "paused": false, "selector": nil, "args": []any{"<a>", int64(1) << 60}}})
+	was.SetResourceVersion("7")
+	held, err := keep(was.DeepCopy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, ok := held.(*kept)
+	if !ok || k.Namespace != "shop" || k.Name != "web" || k.ResourceVersion != "7" {
+		t.Fatalf("held as %+v", held)
+	}
+	is, ok := k.read()
+	if !ok || !equality.Semantic.DeepEqual(is.Object, was.Object) || digestOf(is.Object) != digestOf(was.Object) {
+		t.Errorf("read as %v\nwas %v", is, was)
+	}
 }

@@ -189,9 +189,7 @@ func (v *Local) Report(ctx context.Context, b *v1alpha1.ResourceBinding, entry *
 		"metadata": fleet.BindingIdentity(b),
 		"status":   status,
 	}}
-	_, err := v.term.BindingAPI(b.Namespace).
-		ApplyStatus(ctx, b.Name, apply, metav1.ApplyOptions{FieldManager: reporterOf(v.cluster), Force: true})
-	if err != nil {
+	if err := fleet.ApplyStatus(ctx, v.term.BindingAPI(b.Namespace), apply, reporterOf(v.cluster)); err != nil {
 		return fmt.Errorf("report on %s %s/%s from cluster %s: %w", b.Spec.Resource.Kind, b.Namespace, b.Spec.Resource.Name, v.cluster, err)
 	}
 	return nil
