@@ -140,6 +140,9 @@ func (f fleetOf) measure(ctx context.Context, dir, profile string) (run fleetRun
 }
 
 func (m *mass) start(ctx context.Context, _ *fleetRun) (err error) {
+	if err := os.MkdirAll(m.dir, 0o700); err != nil {
+		return err
+	}
 	if m.keys, err = keys.LoadOrMake(filepath.Join(m.dir, "pki"), "crowd", net.IPv4(127, 0, 0, 1)); err != nil {
 		return err
 	}
