@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -82,7 +82,7 @@ func (m *minder) run(ctx context.Context, a *fleet.Access) {
 	cfg := rest.CopyConfig(a.REST)
 	cfg.Timeout = probeTimeout
 	cfg.UserAgent = FieldManager
-	kube, err := kubernetes.NewForConfig(cfg)
+	member, err := typedcorev1.NewForConfig(cfg)
 	if err != nil {
 		m.record(ctx, result{at: m.c.Clock.Now(), reason: v1alpha1.ReasonErrorCreatingClient,
 			message: "cannot make a client from the kubeconfig: " + err.Error()})
@@ -96,7 +96,7 @@ func (m *minder) run(ctx context.Context, a *fleet.Access) {
 	for turn := 0; ctx.Err() == nil; turn++ {
 		// One that did not answer may come back as another version.
 		known := m.lastResult()
-		r := probe(ctx, kube, known, !known.ready || turn%askWho == 0)
+		r := probe(ctx, member, known, !known.ready || turn%askWho == 0)
 		r.at = m.c.Clock.Now()
 		changed := m.record(ctx, r)
 		if r.ready && (changed || !served) {

@@ -6,8 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/apimachinery/pkg/fields"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -19,9 +19,14 @@ import (
 // nodes counts the nodes of a member, from a watch of its own.
 type nodes struct{ informer cache.SharedIndexInformer }
 
-func newNodes(kube kubernetes.Interface) *nodes {
-	factory := informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithTransform(slim))
-	return &nodes{informer: factory.Core().V1().Nodes().Informer()}
+func newNodes(member typedcorev1.CoreV1Interface) *nodes {
+	// Neither a factory nor clients of all groups, as most programs make them: that would
+	// be a tenth of a megabyte for each member.
+	all := cache.NewListWatchFromClient(member.RESTClient(), "nodes", metav1.NamespaceAll, fields.Everything())
+	informer := cache.NewSharedIndexInformer(all, &corev1.Node{}, 0, cache.Indexers{})
+	// It fails only on a running informer, which this one is not.
+	_ = informer.SetTransform(slim)
+	return &nodes{informer: informer}
 }
 
 // watchNodes keeps the minder's nodes until ctx ends. The status is written with
@@ -29,11 +34,11 @@ func newNodes(kube kubernetes.Interface) *nodes {
 func (m *minder) watchNodes(ctx context.Context, a *fleet.Access) {
 	cfg := rest.CopyConfig(a.REST)
 	cfg.UserAgent = FieldManager
-	kube, err := kubernetes.NewForConfig(cfg)
+	member, err := typedcorev1.NewForConfig(cfg)
 	if err != nil {
 		return // the prober makes the same client and says why it cannot
 	}
-	n := newNodes(kube)
+	n := newNodes(member)
 	m.mu.Lock()
 	if m.access == a {
 		m.nodes = n

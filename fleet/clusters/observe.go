@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"sync"
 
-	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -21,12 +21,12 @@ func Observe(ctx context.Context, member *rest.Config, clk clock.WithTicker, log
 	report func(context.Context, fleet.Observation) error) error {
 	cfg := rest.CopyConfig(member)
 	cfg.UserAgent = FieldManager
-	watching, err := kubernetes.NewForConfig(cfg)
+	watching, err := typedcorev1.NewForConfig(cfg)
 	if err != nil {
 		return fmt.Errorf("make a client of the cluster: %w", err)
 	}
 	cfg.Timeout = probeTimeout
-	probing, err := kubernetes.NewForConfig(cfg)
+	probing, err := typedcorev1.NewForConfig(cfg)
 	if err != nil {
 		return fmt.Errorf("make a client of the cluster: %w", err)
 	}

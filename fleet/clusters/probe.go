@@ -2,13 +2,15 @@ package clusters
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/apimachinery/pkg/version"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
@@ -25,32 +27,43 @@ type result struct {
 
 // probe asks a member whether it is ready and, where that is not known or again is set,
 // who it is.
-func probe(ctx context.Context, kube kubernetes.Interface, known result, again bool) result {
+func probe(ctx context.Context, member typedcorev1.CoreV1Interface, known result, again bool) result {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	out := result{version: known.version, id: known.id}
-	body, err := kube.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+	body, err := member.RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
 	if err != nil {
 		out.reason, out.message = classify(err, body)
 		return out
 	}
 	if again || out.version == "" {
-		version, err := kube.Discovery().ServerVersion()
+		said, err := versionOf(ctx, member)
 		if err != nil {
 			out.reason, out.message = classify(err, nil)
 			return out
 		}
-		out.version = version.GitVersion
+		out.version = said.GitVersion
 	}
 	if out.id == "" {
 		// Who cannot read it is still served: it only helps to notice that one
 		// cluster joined twice.
-		if ns, err := kube.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{}); err == nil {
+		if ns, err := member.Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{}); err == nil {
 			out.id = string(ns.UID)
 		}
 	}
 	out.ready, out.reason, out.message = true, v1alpha1.ReasonClusterReady, "the cluster answers and is ready"
 	return out
+}
+
+func versionOf(ctx context.Context, member typedcorev1.CoreV1Interface) (said version.Info, err error) {
+	body, err := member.RESTClient().Get().AbsPath("/version").SetHeader("Accept", "application/json").DoRaw(ctx)
+	if err != nil {
+		return said, err
+	}
+	if err := json.Unmarshal(body, &said); err != nil {
+		return said, fmt.Errorf("read the version: %w", err)
+	}
+	return said, nil
 }
 
 // classify tells a cluster that says no from one that says nothing.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -86,8 +86,8 @@ func TestProbe(t *testing.T) {
 			w.WriteHeader(a.status)
 			_, _ = w.Write([]byte(a.body))
 		}))
-		kube := kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL})
-		r := probe(context.Background(), kube, result{}, false)
+		member := typedcorev1.NewForConfigOrDie(&rest.Config{Host: server.URL})
+		r := probe(context.Background(), member, result{}, false)
 		if r.ready != tt.ready || r.reason != tt.reason || !strings.Contains(r.message, tt.says) {
 			t.Errorf("%s: %+v", tt.name, r)
 		}
@@ -95,7 +95,7 @@ func TestProbe(t *testing.T) {
 			t.Errorf("%s: %+v, want version and id", tt.name, r)
 		}
 		server.Close()
-		if r := probe(context.Background(), kube, result{}, false); r.reason != v1alpha1.ReasonClusterUnreachable {
+		if r := probe(context.Background(), member, result{}, false); r.reason != v1alpha1.ReasonClusterUnreachable {
 			t.Errorf("%s, stopped: %+v", tt.name, r)
 		}
 	}
@@ -111,12 +111,12 @@ func TestProbeAsksWhoOnce(t *testing.T) {
 		_, _ = w.Write([]byte(`{"gitVersion":"v1.2.4"}`))
 	}))
 	defer server.Close()
-	kube := kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL})
+	member := typedcorev1.NewForConfigOrDie(&rest.Config{Host: server.URL})
 	known := result{ready: true, version: "v1.2.3", id: "id-1"}
-	if r := probe(t.Context(), kube, known, false); !r.ready || r.version != "v1.2.3" || r.id != "id-1" || len(asked) != 1 {
+	if r := probe(t.Context(), member, known, false); !r.ready || r.version != "v1.2.3" || r.id != "id-1" || len(asked) != 1 {
 		t.Errorf("%+v after %v", r, asked)
 	}
-	if r := probe(t.Context(), kube, known, true); !r.ready || r.version != "v1.2.4" || len(asked) != 3 {
+	if r := probe(t.Context(), member, known, true); !r.ready || r.version != "v1.2.4" || len(asked) != 3 {
 		t.Errorf("%+v after %v", r, asked)
 	}
 }
