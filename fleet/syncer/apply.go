@@ -62,7 +62,7 @@ func (s *Syncer) apply(ctx context.Context, t *task) error {
 		return s.reportLive(ctx, t, live)
 	}
 	// What was applied last is as it should be still, so it was changed there.
-	changed := m.entry.UID != "" && digest == m.entry.Applied && (live == nil || live.GetUID() == m.entry.UID)
+	changed := m.entry.UID != "" && digest == lastApplied(m.entry) && (live == nil || live.GetUID() == m.entry.UID)
 	if changed && report {
 		return s.reportDrift(ctx, t, desired, live)
 	}

@@ -43,6 +43,7 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) error 
 		if entry, have := b.State(s.cluster); have {
 			entry.Stale = nil // not this syncer's
 			m.entry = &entry
+			m.recall(entry.Applied)
 		}
 	}
 	source, exists := s.Source(b)

@@ -87,7 +87,7 @@ func (s *Syncer) early(m *memory, entry *v1alpha1.ClusterState) time.Duration {
 // entryOf gives what there is to report of an object that is there.
 func (s *Syncer) entryOf(t *task, live *unstructured.Unstructured) (*v1alpha1.ClusterState, error) {
 	entry := &v1alpha1.ClusterState{Name: s.cluster, UID: live.GetUID(), Generation: t.source.Generation,
-		Replicas: t.share.Replicas, MemberGeneration: live.GetGeneration(), Applied: t.memory.applied}
+		Replicas: t.share.Replicas, MemberGeneration: live.GetGeneration(), Applied: t.memory.said()}
 	if entry.Applied == "" && t.memory.entry != nil {
 		entry.Applied = t.memory.entry.Applied
 	}

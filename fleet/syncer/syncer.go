@@ -12,6 +12,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -105,6 +106,29 @@ func (m *memory) unsettle() { m.applied, m.settled, m.version, m.drifted = "", "
 // settle remembers what was applied and what the member made of it.
 func (m *memory) settle(applied, settled string, live *unstructured.Unstructured) {
 	m.applied, m.settled, m.version, m.drifted = applied, settled, live.GetResourceVersion(), ""
+}
+
+// said is what an entry keeps of this, for a syncer that begins: what was applied and,
+// unless somebody changed it since, what the member made of it.
+func (m *memory) said() string {
+	if m.settled == "" || m.drifted != "" {
+		return m.applied
+	}
+	return m.applied + "." + m.settled
+}
+
+// recall takes up what an entry keeps. Without what the member made of it, it has to be
+// applied again to find that out.
+func (m *memory) recall(said string) {
+	if applied, settled, both := strings.Cut(said, "."); both {
+		m.applied, m.settled = applied, settled
+	}
+}
+
+// lastApplied gives of an entry what was applied.
+func lastApplied(entry *v1alpha1.ClusterState) string {
+	applied, _, _ := strings.Cut(entry.Applied, ".")
+	return applied
 }
 
 // outdated tells whether live, from a cache, is older than what was applied.

@@ -615,3 +615,26 @@ func TestCacheKeepsObjectsWhole(t *testing.T) {
 		t.Errorf("read as %v\nwas %v", is, was)
 	}
 }
+
+// TestBeginsWhereTheLastOneEnded: what is there as another syncer left it is not applied
+// again; what was changed there meanwhile is.
+func TestBeginsWhereTheLastOneEnded(t *testing.T) {
+	first := open(t, objects(configMap("source"), binding(true, nil)), nil)
+	first.eventually("it is reported", first.contains("control apply configmap-conf <nil>"))
+	first.settled()
+	b, err := first.control.Tracker().Get(v1alpha1.ResourceBindingResource, "shop", "configmap-conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := first.memberHas("ConfigMap", "conf")
+	bound := b.(*unstructured.Unstructured)
+
+	second := open(t, objects(configMap("source"), bound.DeepCopy()), objects(left.DeepCopy()))
+	if wrote := second.settled(); len(wrote) > 0 {
+		t.Errorf("wrote %q", wrote)
+	}
+	changed := left.DeepCopy()
+	changed.Object["data"] = map[string]any{"a": "something else"}
+	third := open(t, objects(configMap("source"), bound.DeepCopy()), objects(changed))
+	third.eventually("it is put right", third.contains("member apply conf"))
+}
