@@ -218,11 +218,11 @@ func (m *mass) documents(ctx context.Context) (file string, err error) {
 // join registers all members and waits until they are Ready.
 func (m *mass) join(ctx context.Context, run *fleetRun) error {
 	began := time.Now()
-	config, err := m.server.REST()
+	kube, err := m.kube()
 	if err != nil {
 		return err
 	}
-	kube, err := kubernetes.NewForConfig(config)
+	config, err := m.server.REST()
 	if err != nil {
 		return err
 	}
@@ -308,6 +308,14 @@ func within(ctx context.Context, what string, look func(context.Context) (done, 
 	}
 }
 
+func (m *mass) kube() (kubernetes.Interface, error) {
+	config, err := m.server.REST()
+	if err != nil {
+		return nil, err
+	}
+	return kubernetes.NewForConfig(config)
+}
+
 // fill makes the objects, each for one member, and waits until all are ready.
 func (m *mass) fill(ctx context.Context, run *fleetRun) error {
 	began := time.Now()
@@ -315,11 +323,7 @@ func (m *mass) fill(ctx context.Context, run *fleetRun) error {
 	if err != nil {
 		return err
 	}
-	config, err := m.server.REST()
-	if err != nil {
-		return err
-	}
-	kube, err := kubernetes.NewForConfig(config)
+	kube, err := m.kube()
 	if err != nil {
 		return err
 	}
