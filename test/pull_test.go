@@ -158,6 +158,7 @@ spec:
 // syncer, to the server or to the network in between takes anything away from it, and
 // what was wanted meanwhile happens afterwards.
 func TestAClusterThatPulls(t *testing.T) {
+	t.Parallel()
 	i := pulled(t)
 	if out := i.kubectl(t, "atoll", "get", "secrets", "-A", "--field-selector", "type=fleet.atoll.dev/kubeconfig", "-o", "name"); out != "" {
 		t.Errorf("Atoll has a way to some cluster: %s", out)
