@@ -51,6 +51,10 @@ func TestMain(m *testing.M) {
 	child.Main(roles)
 	// client-go tells of every connection that a killed server resets.
 	klog.SetLogger(klog.Logger{}) // discards
+	if err := exitHere(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	status := m.Run()
 	shared.close()
 	os.Exit(status)
@@ -172,8 +176,12 @@ func (f *fixture) atoll(t *testing.T, args ...string) string {
 	return out
 }
 
-// run runs this binary as another program.
+// run runs another program, by the same code: a brief command of kubectl in this
+// process, and all else in one of its own.
 func (f *fixture) run(ctx context.Context, program, kubeconfig, stdin string, args ...string) (string, error) {
+	if program == "kubectl" && runsHere(args) {
+		return f.kubectlHere(ctx, kubeconfig, stdin, args...)
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return "", err

@@ -116,7 +116,6 @@ func widgetNamed(name string, size int) string {
 // The types of members are imported, what they have in common is negotiated, and
 // published when asked for. It narrows, widens and goes only when nobody is hurt.
 func TestTypesAreNegotiatedAndPublished(t *testing.T) {
-	t.Parallel()
 	f := whole(t)
 	imports, negotiated := v1alpha1.APIResourceImportResource, v1alpha1.NegotiatedAPIResourceResource
 	const widgets = "widgets.v1.types.test.atoll.dev"
@@ -205,7 +204,6 @@ func TestTypesAreNegotiatedAndPublished(t *testing.T) {
 // What a person defines is enforced: members are checked against it, and it is
 // never changed.
 func TestTypesOfPeopleAreEnforced(t *testing.T) {
-	t.Parallel()
 	f := whole(t)
 	const gadgets = "gadgets.v1.types.test.atoll.dev"
 	manifest := crdOf("gadgets", "Gadget", "colour: {type: string}, size: {type: integer}")
