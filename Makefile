@@ -39,23 +39,25 @@ kubectl: go ## bin/kubectl, for a machine without one
 sort_tests = $(GO) list -test -f '{{$$group := "race"}}{{range .Deps}}{{if eq (printf "%.18s" .) "k8s.io/kubernetes/"}}{{$$group = "plain"}}{{end}}{{end}}{{$$group}} {{.ImportPath}}' ./...
 of_group = sed -n 's/^$(1) \(.*\)\.test$$/\1/p'
 
-# Of the packages with Kubernetes in them two are tested at once, since some mostly
-# wait. go test would also start compiling one while it tests another, and tests
-# that start whole clusters would time out; so compile first, with a go list that links
-# nothing. Vetting them would vet all of Kubernetes: make lint does that.
+# The longest of a group begin first, or the last would be tested alone in the end.
+longest_first = awk '/\/(test|test\/partition|kv\/postgres|kv\/partition)$$/ { print; next } { rest = rest $$0 "\n" } END { printf "%s", rest }'
+
+# Both groups are tested at once, and two packages of each: most tests wait, and then
+# others have the cores. go test would also start compiling a package while it tests
+# another, and tests that start whole clusters would time out; so compile first, with a
+# go list that links nothing. Vetting packages with Kubernetes in them would vet all of
+# it: make lint does that.
 test: go gcc postgres iproute ## all tests; installs what is missing
 	@tests=$$($(sort_tests)) || exit 1; \
-	race=$$(echo "$$tests" | $(call of_group,race)); plain=$$(echo "$$tests" | $(call of_group,plain)); \
+	race=$$(echo "$$tests" | $(call of_group,race) | $(longest_first)); plain=$$(echo "$$tests" | $(call of_group,plain) | $(longest_first)); \
+	echo "compiling, which takes minutes the first time"; \
+	[ -z "$$race" ] || $(GO) list $(RACE) -e -export -test -deps $$race >/dev/null; \
+	[ -z "$$plain" ] || $(GO) list -e -export -test -deps $$plain >/dev/null; \
 	status=0; \
-	if [ -n "$$race" ]; then \
-		echo "packages without Kubernetes in them: $(GO) test $(RACE)"; \
-		$(GO) test $(RACE) -parallel $(PARALLEL) -timeout 15m $$race || status=1; \
-	fi; \
-	if [ -n "$$plain" ]; then \
-		echo "packages with Kubernetes in them: $(GO) test, two at a time; compiling them takes minutes the first time"; \
-		$(GO) list -e -export -test -deps $$plain >/dev/null; \
-		$(GO) test -p 2 -parallel $(PARALLEL) -vet=off -timeout 40m $$plain || status=1; \
-	fi; \
+	echo "packages without Kubernetes in them: $(GO) test $(RACE); and those with it, without the race detector"; \
+	{ [ -z "$$race" ] || $(GO) test $(RACE) -p 2 -parallel $(PARALLEL) -timeout 20m $$race; } & \
+	[ -z "$$plain" ] || $(GO) test -p 2 -parallel $(PARALLEL) -vet=off -timeout 40m $$plain || status=1; \
+	wait $$! || status=1; \
 	echo "the examples, which are modules of their own"; \
 	$(GO) -C examples/operator test ./... || status=1; \
 	$(GO) -C examples/site test ./... || status=1; \
@@ -63,7 +65,7 @@ test: go gcc postgres iproute ## all tests; installs what is missing
 
 race: go gcc postgres ## only the tests that run under the race detector
 	@tests=$$($(sort_tests)) || exit 1; \
-	$(GO) test $(RACE) -parallel $(PARALLEL) -timeout 15m $$(echo "$$tests" | $(call of_group,race))
+	$(GO) test $(RACE) -parallel $(PARALLEL) -timeout 20m $$(echo "$$tests" | $(call of_group,race) | $(longest_first))
 
 example: go ## the examples, and their tests over three real clusters
 	$(GO) -C examples/operator vet ./...

@@ -1,12 +1,15 @@
 package apiserver
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 )
 
@@ -16,6 +19,45 @@ type windowOf time.Duration
 func (w windowOf) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
 	cfg := storagebackend.Config{EventsHistoryWindow: time.Duration(w)}
 	return generic.RESTOptions{StorageConfig: cfg.ForResource(resource)}, nil
+}
+
+// What is written often and read by few has no watch cache.
+func TestFewReaders(t *testing.T) {
+	for resource, want := range map[schema.GroupResource]bool{
+		{Resource: "events"}:                                            true,
+		{Group: "events.k8s.io", Resource: "events"}:                    true,
+		{Group: "fleet.atoll.dev", Resource: "resourcebindings"}:        true,
+		{Group: "fleet.atoll.dev", Resource: "clusterresourcebindings"}: true,
+		{Group: "fleet.atoll.dev", Resource: "clusters"}:                false,
+		{Group: "example.com", Resource: "events"}:                      false,
+		{Group: "apps", Resource: "deployments"}:                        false,
+	} {
+		if got := fewReaders(resource); got != want {
+			t.Errorf("%s: %v", resource, got)
+		}
+	}
+}
+
+// asked is a store that remembers what its last watch was asked for.
+type asked struct {
+	storage.Interface
+	opts storage.ListOptions
+}
+
+func (a *asked) Watch(_ context.Context, _ string, opts storage.ListOptions) (watch.Interface, error) {
+	a.opts = opts
+	return watch.NewEmptyWatch(), nil
+}
+
+// Without a watch cache, who asks for bookmarks gets them, and nobody else.
+func TestUncachedWatchesTellHowFarTheyAre(t *testing.T) {
+	for _, bookmarks := range []bool{true, false} {
+		store := &asked{}
+		opts := storage.ListOptions{Predicate: storage.SelectionPredicate{AllowWatchBookmarks: bookmarks}}
+		if _, err := (reporting{store}).Watch(t.Context(), "/", opts); err != nil || store.opts.ProgressNotify != bookmarks {
+			t.Errorf("bookmarks %v: asked for progress %v, %v", bookmarks, store.opts.ProgressNotify, err)
+		}
+	}
 }
 
 func TestWatchesOfCustomResourcesGoFurtherBack(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/storage"
@@ -25,6 +26,8 @@ import (
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
 const (
@@ -116,11 +119,23 @@ func (o restOptions) GetRESTOptions(resource schema.GroupResource, example runti
 		opts.StorageConfig = &longer
 	}
 	opts.Decorator = o.storage.cached
-	if resource.Resource == "events" && (resource.Group == "" || resource.Group == "events.k8s.io") {
-		// As in kube-apiserver: many writes, few readers, and each expires.
+	if fewReaders(resource) {
 		opts.Decorator = o.storage.uncached
 	}
 	return opts, nil
+}
+
+// fewReaders tells of which resources there are many writes and few readers, so that a
+// watch cache would be memory for nobody. Events are one, as in kube-apiserver. Bindings
+// are another: each is written several times while its object is carried out, nobody
+// watches them but the fleet's controllers, once in each server, and the cache would hold
+// all of them, and what they were in the last minutes, as maps.
+func fewReaders(resource schema.GroupResource) bool {
+	switch resource {
+	case v1alpha1.ResourceBindingResource.GroupResource(), v1alpha1.ClusterResourceBindingResource.GroupResource():
+		return true
+	}
+	return resource.Resource == "events" && (resource.Group == "" || resource.Group == "events.k8s.io")
 }
 
 // raw makes the store of one resource.
@@ -144,7 +159,22 @@ func (s *keyspaceStorage) uncached(
 	_ func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object,
 	_ storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
 ) (storage.Interface, factory.DestroyFunc, error) {
-	return s.raw(cfg, resourcePrefix, newFunc, newListFunc)
+	store, destroy, err := s.raw(cfg, resourcePrefix, newFunc, newListFunc)
+	if err != nil {
+		return nil, nil, err
+	}
+	return reporting{store}, destroy, nil
+}
+
+// reporting is a store that tells those who watch it, and ask for bookmarks, how far they
+// are, which upstream leaves to the watch cache. Otherwise a watch of what has not
+// changed for longer than history is kept would have to list everything when it is
+// opened anew, every few minutes.
+type reporting struct{ storage.Interface }
+
+func (r reporting) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	opts.ProgressNotify = opts.ProgressNotify || opts.Predicate.AllowWatchBookmarks
+	return r.Interface.Watch(ctx, key, opts)
 }
 
 // cached puts upstream's watch cache in front of the store.

@@ -8,6 +8,8 @@
 //	go run ./bench -what scale        a million objects (not part of all)
 //	go run ./bench -what shared       APIs that clusters share (not part of all)
 //	go run ./bench -what placement    decisions about a large fleet (not part of all)
+//	go run ./bench -what fleet-delay  Deployments to three clusters and back (not part of all)
+//	go run ./bench -what fleet-members  a thousand simulated clusters (not part of all)
 //	go run ./bench -scale 0.1         a tenth of the work, for a first look
 //
 // Every workload is given to all systems in turn, and that is repeated for
@@ -39,15 +41,16 @@ func main() {
 	// gRPC tells of every connection that is closed while it is being made.
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, os.Stderr))
 	o := options{}
-	flag.StringVar(&o.what, "what", "all", "what to measure: stores, servers, postgres, all of these; or scale; or placement; or shared, of which shared-delay and shared-members are halves")
+	flag.StringVar(&o.what, "what", "all", "what to measure: stores, servers, postgres, all of these; or scale; or placement; or shared, of which shared-delay and shared-members are halves; or fleet-delay, or fleet-members")
 	flag.StringVar(&o.clients, "clients", "1,64,256", "numbers of clients for the stores, separated by commas")
 	flag.IntVar(&o.rounds, "rounds", 3, "how often everything is repeated")
 	flag.Float64Var(&o.scale, "scale", 1, "share of the work to do")
 	flag.IntVar(&o.conns, "connections", 8, "gRPC connections that the clients share")
 	flag.IntVar(&o.listKeys, "list-keys", 20_000, "keys that are listed in pages of 500")
 	flag.IntVar(&o.objects, "objects", 10_000, "ConfigMaps that 64 clients create in an API server")
-	flag.IntVar(&o.rate, "rate", 100, "writes in a second while the delays of a shared API are measured")
-	flag.StringVar(&o.members, "members", "10,30,100", "numbers of simulated members that share an API, separated by commas")
+	flag.IntVar(&o.rate, "rate", defaultRate, "writes in a second while the delays of a shared API are measured; Deployments in a second of fleet-delay (50 unless set)")
+	flag.StringVar(&o.members, "members", defaultMembers, "numbers of simulated members that share an API, separated by commas; the first is that of fleet-members (1000 unless set)")
+	flag.StringVar(&o.profile, "profile", "", "directory for profiles of Atoll's processor and memory while the fleet is measured")
 	flag.StringVar(&o.dir, "dir", "", "directory for data, on the disk to measure (default: a temporary one, removed afterwards)")
 	flag.StringVar(&o.json, "json", "", "file to write all figures to")
 	flag.Parse()
@@ -60,8 +63,15 @@ func main() {
 	}
 }
 
+// defaultRate and defaultMembers are of shared APIs; the fleet has others.
+const (
+	defaultRate    = 100
+	defaultMembers = "10,30,100"
+)
+
 type options struct {
 	what, clients, members, dir, json      string
+	profile                                string
 	rounds, conns, listKeys, objects, rate int
 	scale                                  float64
 }
@@ -74,6 +84,7 @@ func roles() map[string]child.Role {
 		kineRole:        runKine,
 		scaleRole:       runScale,
 		upstreamRole:    runUpstream,
+		crowdRole:       runCrowd,
 		atoll.RoleName:  atoll.Role,
 		member.RoleName: member.Role,
 	}
@@ -96,8 +107,9 @@ func run(ctx context.Context, o options) error {
 	onPostgres := o.what == "postgres" || o.what == "all"
 	scale := o.what == "scale"
 	shared := o.what == sharedBoth || o.what == sharedDelay || o.what == sharedMembers
-	if !stores && !servers && !onPostgres && !scale && !shared {
-		return fmt.Errorf("-what %q: must be stores, servers, postgres, all, scale, placement, shared, shared-delay or shared-members", o.what)
+	ofFleet := o.what == fleetDelay || o.what == fleetMembers
+	if !stores && !servers && !onPostgres && !scale && !shared && !ofFleet {
+		return fmt.Errorf("-what %q: must be stores, servers, postgres, all, scale, placement, shared, shared-delay, shared-members, fleet-delay or fleet-members", o.what)
 	}
 	dir := o.dir
 	if dir == "" {
@@ -151,6 +163,9 @@ func run(ctx context.Context, o options) error {
 	var failed error // what was measured before is told all the same
 	if shared {
 		failed = r.measureShared(ctx, o, dir)
+	}
+	if ofFleet {
+		failed = r.measureFleet(ctx, o, dir)
 	}
 	if o.json != "" {
 		if err := r.writeJSON(o.json); err != nil {

@@ -23,6 +23,9 @@ type report struct {
 	// Shared APIs: delays from cluster to cluster, and many members.
 	Delays []delay    `json:"shared_delays,omitempty"`
 	Crowds []crowdRun `json:"shared_members,omitempty"`
+	// Workloads: to three clusters and back, and with many members.
+	Journeys []journey `json:"fleet_delays,omitempty"`
+	Fleet    *fleetRun `json:"fleet_members,omitempty"`
 }
 
 func (r *report) writeJSON(file string) error {

@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -41,7 +42,7 @@ shown are the policy that decides and those that select the object and do not.`,
 			if err != nil {
 				return err
 			}
-			e, err := f.explain(cmd.Context(), args[0], namespace)
+			e, err := f.explain(cmd.Context(), args[0], namespace, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -90,7 +91,7 @@ type verdict struct {
 	Message  string `json:"message"`
 }
 
-func (f *fleetReader) explain(ctx context.Context, what, namespace string) (*explanation, error) {
+func (f *fleetReader) explain(ctx context.Context, what, namespace string, warn io.Writer) (*explanation, error) {
 	gvr, gvk, namespaced, name, err := f.resolve(what)
 	if err != nil {
 		return nil, err
@@ -99,14 +100,43 @@ func (f *fleetReader) explain(ctx context.Context, what, namespace string) (*exp
 		namespace = ""
 	}
 	obj, err := f.dynamic.Resource(gvr).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, f.noSuchObject(ctx, gvr, gvk.Kind, namespace, name)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s %s: %w", gvk.Kind, name, err)
 	}
-	s, err := scheduler.Load(ctx, f.dynamic, time.Now())
+	s, err := f.snapshot(ctx, warn)
 	if err != nil {
 		return nil, err
 	}
 	return explainObject(s, gvk, obj)
+}
+
+// noSuchObject says of an object that there is not where else it may be: in another
+// namespace, under another name, in another Atoll, or in a file only.
+func (f *fleetReader) noSuchObject(ctx context.Context, gvr schema.GroupVersionResource, kind, namespace, name string) error {
+	var namespaces, names []string
+	// What cannot be listed makes the answer shorter, and no other.
+	if list, err := f.dynamic.Resource(gvr).List(ctx, metav1.ListOptions{Limit: 500}); err == nil {
+		for _, item := range list.Items {
+			switch {
+			case item.GetName() == name:
+				namespaces = append(namespaces, item.GetNamespace())
+			case item.GetNamespace() == namespace:
+				names = append(names, item.GetName())
+			}
+		}
+	}
+	where, elsewhere := "", "name"
+	if namespace != "" {
+		where, elsewhere = " in namespace "+namespace, "name another namespace with -n, or"
+	}
+	if len(namespaces) > 0 {
+		return fmt.Errorf("there is no %s %s%s, but in %s: name the namespace with -n", kind, name, where, few(namespaces))
+	}
+	return fmt.Errorf("there is no %s %s%s%s: %s another Atoll with --atoll-kubeconfig; where one would go that is not applied yet says `atoll preview -f FILE`",
+		kind, name, where, didYouMean(name, names), elsewhere)
 }
 
 func explainObject(s *scheduler.Snapshot, gvk schema.GroupVersionKind, obj *unstructured.Unstructured) (*explanation, error) {
@@ -160,6 +190,9 @@ func explainFollower(e *explanation, b *v1alpha1.ResourceBinding) *explanation {
 		return e
 	}
 	e.Scheduled, e.Reason, e.Message, e.RequiredBy = true, scheduler.ReasonRequired, "follows what needs it", b.Spec.RequiredBy
+	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BindingScheduled); c != nil && c.Status == metav1.ConditionFalse {
+		e.Scheduled, e.Reason, e.Message = false, c.Reason, c.Message
+	}
 	for _, c := range b.Spec.Clusters {
 		e.Clusters = append(e.Clusters, verdict{c.Name, true, c.Replicas, c.Reason, c.Message})
 	}

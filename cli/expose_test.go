@@ -47,6 +47,7 @@ func TestAtAServer(t *testing.T) {
 	t.Parallel()
 	config, kubeconfig := atollServer(t)
 	t.Run("expose", func(t *testing.T) { exposeAtAServer(t, config, kubeconfig) })
+	t.Run("explain and preview", func(t *testing.T) { explainAtAServer(t, config, kubeconfig) })
 	t.Run("reserved names", func(t *testing.T) { reserveNames(t, config) })
 }
 

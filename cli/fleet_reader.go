@@ -1,11 +1,15 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -15,7 +19,12 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
+
+	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/imports"
+	"github.com/atoll-dev/atoll/fleet/scheduler"
 )
 
 // fleetReader finds objects for the commands that say why they are where they are.
@@ -41,6 +50,29 @@ func newFleetReader(atoll *target) (*fleetReader, error) {
 	cached := memory.NewMemCacheClient(client)
 	mapper := restmapper.NewShortcutExpander(restmapper.NewDeferredDiscoveryRESTMapper(cached), cached, func(string) {})
 	return &fleetReader{dynamic: dyn, mapper: mapper}, nil
+}
+
+// snapshot loads what decisions depend on: what Atoll holds, and what its clusters know
+// of fields, which is asked of them. What nobody answers for is said on warn.
+func (f *fleetReader) snapshot(ctx context.Context, warn io.Writer) (*scheduler.Snapshot, error) {
+	s, err := scheduler.Load(ctx, f.dynamic, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	fields := imports.NewFields()
+	unread := fields.Learn(ctx, s.Clusters, func(ctx context.Context, name string) (*rest.Config, error) {
+		access, err := fleet.Reach(ctx, f.dynamic, name)
+		if err != nil {
+			return nil, err
+		}
+		return access.REST, nil
+	})
+	s.Fields = fields
+	if names := slices.Sorted(maps.Keys(unread)); len(names) > 0 {
+		fmt.Fprintf(warn, "warning: %d clusters (%s) could not be asked which fields they know, so a field that they lack is no obstacle here: %v\n",
+			len(names), few(names), unread[names[0]])
+	}
+	return s, nil
 }
 
 // resolve reads KIND/NAME, where the kind may be what kubectl takes: deploy,

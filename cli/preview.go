@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -84,7 +83,7 @@ func (p *preview) run(cmd *cobra.Command, ask func(context.Context, *fleetReader
 	if err != nil {
 		return err
 	}
-	s, err := scheduler.Load(cmd.Context(), f.dynamic, time.Now())
+	s, err := f.snapshot(cmd.Context(), cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
@@ -190,7 +189,7 @@ func (p *preview) join() *cobra.Command {
 
 func previewJoin(s *scheduler.Snapshot, name string, labels map[string]string, cpu string) ([]scheduler.Move, error) {
 	if slices.ContainsFunc(s.Clusters, func(c *v1alpha1.Cluster) bool { return c.Name == name }) {
-		return nil, fmt.Errorf("cluster %s has joined already", name)
+		return nil, fmt.Errorf("cluster %s has joined already: name one that has not (`atoll preview drain %s` says what would move if it left)", name, name)
 	}
 	joined := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, CreationTimestamp: metav1.NewTime(s.At)}}
 	joined.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ClusterReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonClusterReady,
@@ -267,7 +266,7 @@ func (f *fleetReader) asApplied(ctx context.Context, o *unstructured.Unstructure
 	gvk := o.GroupVersionKind()
 	mapping, err := f.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", gvk.Kind, o.GetName(), err)
+		return nil, fmt.Errorf("%s %s: %w: apply the CustomResourceDefinition of the kind first, or correct apiVersion and kind", gvk.Kind, o.GetName(), err)
 	}
 	if mapping.Scope.Name() == meta.RESTScopeNameNamespace && o.GetNamespace() == "" {
 		o.SetNamespace(namespace)
@@ -276,6 +275,9 @@ func (f *fleetReader) asApplied(ctx context.Context, o *unstructured.Unstructure
 		metav1.ApplyOptions{FieldManager: "atoll-preview", Force: true, DryRun: []string{metav1.DryRunAll}})
 	if apierrors.IsNotFound(err) && made[o.GetNamespace()] {
 		return o, nil
+	}
+	if apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("%s %s would be refused: %w: name another namespace with -n, or put the Namespace into the file", gvk.Kind, o.GetName(), err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s %s would be refused: %w", gvk.Kind, o.GetName(), err)
@@ -292,6 +294,8 @@ func put(s *scheduler.Snapshot, o *unstructured.Unstructured) error {
 		return replace(o, &s.ClusterPlacements)
 	case gvk.Group == v1alpha1.Group && gvk.Kind == "Cluster":
 		return replace(o, &s.Clusters)
+	case gvk.Group == "autoscaling" && gvk.Kind == "HorizontalPodAutoscaler":
+		return s.Scale(o)
 	default:
 		k, known := s.Kind(gvk.GroupKind())
 		if !known || !k.Placed || s.StaysHome(o) != "" {

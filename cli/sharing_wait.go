@@ -123,7 +123,7 @@ func (f *follower) holdsNothing(e v1alpha1.ClusterExposure) bool {
 		return false // the whole entry is to go
 	}
 	switch e.Reason {
-	case v1alpha1.ExposureClusterUnreachable, v1alpha1.ExposureApplyFailed, v1alpha1.ExposureApplying, v1alpha1.ExposureRemoving:
+	case v1alpha1.ExposureClusterUnreachable, v1alpha1.ExposureApplyFailed, v1alpha1.ExposureApplying, v1alpha1.ExposureRemoving, v1alpha1.ExposureClusterPulls:
 		return false // says nothing about what the cluster has
 	}
 	return !slices.ContainsFunc(e.Versions, func(v string) bool {
@@ -139,7 +139,8 @@ const soon = 3 * time.Second
 // to do something. Zero for one that may pass.
 func settled(reason string) time.Duration {
 	switch reason {
-	case v1alpha1.ExposureGroupConflict, v1alpha1.ExposureNoFrontProxy, v1alpha1.ExposureSharedAuthority, v1alpha1.ExposureNoSuchCluster:
+	case v1alpha1.ExposureGroupConflict, v1alpha1.ExposureNoFrontProxy, v1alpha1.ExposureSharedAuthority, v1alpha1.ExposureNoSuchCluster,
+		v1alpha1.ExposureClusterPulls:
 		return soon
 	case v1alpha1.ExposureNoServers:
 		return 15 * time.Second // a server that starts announces itself a little later

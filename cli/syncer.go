@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/fleet/clusters"
+	"github.com/atoll-dev/atoll/fleet/imports"
 	"github.com/atoll-dev/atoll/fleet/syncer"
 	"github.com/atoll-dev/atoll/fleet/view"
 )
@@ -107,9 +108,11 @@ func runSyncer(ctx context.Context, store credentialStore, member *rest.Config, 
 		if err := remote.Await(ctx); err != nil {
 			return nil // it was told to stop
 		}
-		return syncer.Run(ctx, remote, syncer.Options{Cluster: remote.Name(), Clock: clk, Log: log}, member)
+		return clusters.Observer{Clock: clk, Log: log, Self: remote.Cluster, Report: remote.Observe, Serve: func(ctx context.Context) error {
+			return syncer.Run(ctx, remote, syncer.Options{Cluster: remote.Name(), Clock: clk, Log: log}, member)
+		}}.Run(ctx, member)
 	})
-	group.Go(func() error { return clusters.Observe(ctx, member, clk, log, remote.Observe) })
+	group.Go(func() error { return imports.Report(ctx, remote.Name(), member, clk, log, remote) })
 	return group.Wait()
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,7 +39,55 @@ func (t *Term) Access(cluster *v1alpha1.Cluster) (*Access, error) {
 	if !exists {
 		return nil, noSecret(cluster, where)
 	}
-	return read(secret, where)
+	state := secretState{secret.GetUID(), secret.GetResourceVersion()}
+	if known, ok := t.accesses.of(cluster.Name); ok && known.state == state && state.version != "" {
+		return known.access, nil
+	}
+	a, err := read(secret, where)
+	if err == nil {
+		t.accesses.keep(cluster.Name, knownAccess{state, a})
+	}
+	return a, err
+}
+
+// accesses are the ways to clusters as they were last read. They are asked for with
+// every probe, and to read a kubeconfig takes longer than the probe.
+type accesses struct {
+	mu    sync.Mutex
+	known map[string]knownAccess // by cluster
+}
+
+type knownAccess struct {
+	state  secretState
+	access *Access
+}
+
+// secretState is of which state of which Secret an access was read.
+type secretState struct {
+	uid     types.UID
+	version string
+}
+
+func (a *accesses) of(cluster string) (knownAccess, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	known, ok := a.known[cluster]
+	return known, ok
+}
+
+func (a *accesses) keep(cluster string, known knownAccess) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.known == nil {
+		a.known = map[string]knownAccess{}
+	}
+	a.known[cluster] = known
+}
+
+func (a *accesses) forget(cluster string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.known, cluster)
 }
 
 // Reach is Access for whoever has no Term: it asks the control plane.

@@ -22,7 +22,7 @@ type bindingCaches struct {
 
 func newBindingCaches(dyn dynamic.Interface) bindingCaches {
 	of := func(gvr schema.GroupVersionResource) cache.SharedIndexInformer {
-		return informer(dyn, gvr, cache.Indexers{byCluster: clustersOf, byKind: kindOf}, into[v1alpha1.ResourceBinding])
+		return informer(dyn, gvr, cache.Indexers{byCluster: clustersOf, byKind: kindOf}, Into[v1alpha1.ResourceBinding])
 	}
 	return bindingCaches{namespaced: of(v1alpha1.ResourceBindingResource), global: of(v1alpha1.ClusterResourceBindingResource)}
 }

@@ -85,15 +85,15 @@ func asObject(item any) (*unstructured.Unstructured, bool) {
 	}
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&m.ObjectMeta)
 	if err != nil {
-		return nil, false // as with into: never found
+		return nil, false // as with Into: never found
 	}
 	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": m.APIVersion, "kind": m.Kind, "metadata": content}}, true
 }
 
-// into makes an informer hold T instead of maps: smaller, and read without
+// Into makes an informer hold T instead of maps: smaller, and read without
 // decoding. What cannot be read is left as it is and so never found by Get, which
 // the controllers take for "do nothing".
-func into[T any](obj any) (any, error) {
+func Into[T any](obj any) (any, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
 		return obj, nil

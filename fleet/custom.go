@@ -164,6 +164,12 @@ func (t *Term) Serves(cluster string, gvk schema.GroupVersionKind) (bool, string
 	if !ok {
 		return false, t.notServed(cluster, gvk)
 	}
+	return Takes(i)
+}
+
+// Takes tells whether a cluster takes objects of a type by what its import says, and if
+// not why not.
+func Takes(i *v1alpha1.APIResourceImport) (bool, string) {
 	for _, need := range []string{v1alpha1.ImportAvailable, v1alpha1.ImportCompatible} {
 		condition := conditionOf(i.Status.Conditions, need)
 		if condition.Status == metav1.ConditionTrue {
@@ -173,7 +179,7 @@ func (t *Term) Serves(cluster string, gvk schema.GroupVersionKind) (bool, string
 		if why == "" {
 			why = "it has not been checked yet"
 		}
-		return false, fmt.Sprintf("type %s of the cluster is not %s: %s", gvk.GroupKind(), need, why)
+		return false, fmt.Sprintf("type %s of the cluster is not %s: %s", i.Spec.GroupVersionKind().GroupKind(), need, why)
 	}
 	return true, ""
 }
@@ -199,7 +205,7 @@ func conditionOf(conditions []metav1.Condition, kind string) metav1.Condition {
 
 // OnServed calls f when it may have changed which clusters take a kind.
 func (t *Term) OnServed(f func(cluster string, gk schema.GroupKind)) error {
-	return on(t.types.imports, func(was, is *v1alpha1.APIResourceImport) {
+	return On(t.types.imports, func(was, is *v1alpha1.APIResourceImport) {
 		if was != nil && is != nil && verdict(was) == verdict(is) {
 			return
 		}

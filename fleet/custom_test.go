@@ -96,6 +96,7 @@ func listKinds() map[schema.GroupVersionResource]string {
 		v1alpha1.ResourceInterpretationResource:                          "ResourceInterpretationList",
 		{Version: "v1", Resource: "namespaces"}:                          "NamespaceList",
 		{Group: "example.com", Version: "v1", Resource: "widgets"}:       "WidgetList",
+		{Group: "example.com", Version: "v1", Resource: "gadgets"}:       "GadgetList",
 		{Group: "example.com", Version: "v1alpha1", Resource: "widgets"}: "WidgetList",
 	}
 }
@@ -159,7 +160,7 @@ spec: {resource: {apiVersion: example.com/v1, kind: Widget, name: one, uid: w-on
 	if err := tracker.Delete(v1alpha1.NegotiatedAPIResourceResource, "", "widgets.v1.example.com"); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(3 * breath) // for what must not happen, there is nothing else to wait for
+	looked(t, term, control)
 	if !served() {
 		t.Error("the kind went although something of it is bound")
 	}
@@ -167,7 +168,35 @@ spec: {resource: {apiVersion: example.com/v1, kind: Widget, name: one, uid: w-on
 		t.Fatal(err)
 	}
 	eventually(t, "the kind goes", func() bool { return !served() })
-	eventually(t, "and everybody is told", func() bool { mu.Lock(); defer mu.Unlock(); return told == 2 })
+	eventually(t, "and everybody is told", func() bool { mu.Lock(); defer mu.Unlock(); return told == 4 })
+}
+
+// looked waits until the term has looked at all types again: it has another kind come
+// and go, whose types are seen after all that happened before.
+func looked(t *testing.T, term *Term, control *dynamicfake.FakeDynamicClient) {
+	t.Helper()
+	served := func() bool { _, ok := term.Served(schema.GroupKind{Group: "example.com", Kind: "Gadget"}); return ok }
+	crd, agreed := parse(t, widgetType), negotiated(t, "v1", v1alpha1.NegotiatedEnforced)
+	for field, value := range map[string]string{"plural": "gadgets", "kind": "Gadget"} {
+		for o, path := range map[*unstructured.Unstructured][]string{crd: {"spec", "names", field}, agreed: {"spec", field}} {
+			if err := unstructured.SetNestedField(o.Object, value, path...); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	crd.SetName("gadgets.example.com")
+	agreed.SetName("gadgets.v1.example.com")
+	if err := control.Tracker().Create(crdResource(), crd, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := control.Tracker().Create(v1alpha1.NegotiatedAPIResourceResource, agreed, ""); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "another kind comes", served)
+	if err := control.Tracker().Delete(v1alpha1.NegotiatedAPIResourceResource, "", agreed.GetName()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "and goes", func() bool { return !served() })
 }
 
 // TestABoundKindComesWithTheTerm: whatever is known of its type by then.
@@ -244,5 +273,32 @@ func TestServes(t *testing.T) {
 	}
 	if got := <-heard; !strings.HasPrefix(got, "west ") {
 		t.Errorf("heard of %s", got)
+	}
+}
+
+// TestWhatIsTaughtReachesWhatRuns: clusters hear of their objects of a kind that is
+// understood otherwise from now on.
+func TestWhatIsTaughtReachesWhatRuns(t *testing.T) {
+	bound := func(name, cluster string) *unstructured.Unstructured {
+		return parse(t, `
+apiVersion: fleet.atoll.dev/v1alpha1
+kind: ResourceBinding
+metadata: {namespace: shop, name: widget.example.com-`+name+`, uid: b-`+name+`}
+spec: {resource: {apiVersion: example.com/v1, kind: Widget, name: `+name+`, uid: w-`+name+`, resource: widgets}, clusters: [{name: `+cluster+`, reason: R}]}
+`)
+	}
+	term, control := openTerm(t, parse(t, widgetType), widget(t, "one"), widget(t, "two"), negotiated(t, "v1", v1alpha1.NegotiatedEnforced), bound("one", "east"), bound("two", "west"))
+	eventually(t, "the kind is served", func() bool { _, ok := term.Served(widgets()); return ok })
+	heard := make(chan types.NamespacedName, 100)
+	defer term.Subscribe("east", func(key types.NamespacedName) { heard <- key })()
+	<-heard // that it is there
+	lesson := parse(t, `{apiVersion: fleet.atoll.dev/v1alpha1, kind: ResourceInterpretation, metadata: {name: widgets, uid: l},
+spec: {target: {apiVersion: example.com/v1, kind: Widget}, health: "'Degraded'"}}`)
+	if err := control.Tracker().Create(v1alpha1.ResourceInterpretationResource, lesson, ""); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "east hears of it", func() bool { return len(heard) > 0 })
+	if key := <-heard; key.Name != "widget.example.com-one" {
+		t.Errorf("east hears of %s", key)
 	}
 }

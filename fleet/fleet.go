@@ -112,7 +112,7 @@ func (f *Fleet) prepareAndLead(ctx context.Context, kube kubernetes.Interface) e
 	if err := InstallCRDs(ctx, f.cfg.REST); err != nil {
 		return err
 	}
-	if err := ensureNamespace(ctx, kube, LeaseNamespace); err != nil {
+	if err := EnsureNamespace(ctx, kube, LeaseNamespace); err != nil {
 		return err
 	}
 	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, LeaseNamespace, LeaseName,
@@ -191,7 +191,8 @@ func (f *Fleet) term(ctx, leading context.Context) error {
 	return nil
 }
 
-func ensureNamespace(ctx context.Context, kube kubernetes.Interface, name string) error {
+// EnsureNamespace makes a namespace of the control plane if there is none.
+func EnsureNamespace(ctx context.Context, kube kubernetes.Interface, name string) error {
 	_, err := kube.CoreV1().Namespaces().Create(ctx,
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {

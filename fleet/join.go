@@ -82,7 +82,7 @@ func Join(ctx context.Context, atoll *rest.Config, o JoinOptions) error {
 	if err := waitServed(ctx, dyn, v1alpha1.ClusterResource); err != nil {
 		return fmt.Errorf("join %s: %w (is this an Atoll server?)", o.Name, err)
 	}
-	if err := refuseTwins(ctx, dyn, kube, o.Name, id); err != nil {
+	if err := refuseOthers(ctx, dyn, kube, o.Name, id); err != nil {
 		return fmt.Errorf("join %s: %w", o.Name, err)
 	}
 	secret, err := keepKubeconfig(ctx, kube, o.Name, packed)
@@ -128,6 +128,8 @@ func contact(ctx context.Context, member *rest.Config) (id, version string, err 
 	}
 	ns, err := kube.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	switch {
+	case err == nil && !v1alpha1.ValidClusterID(string(ns.UID)):
+		return "", "", errors.New("the UID of the cluster's namespace kube-system is none: who answers is no Kubernetes; check the address")
 	case err == nil:
 		id = string(ns.UID)
 	case apierrors.IsUnauthorized(err):
@@ -138,9 +140,10 @@ func contact(ctx context.Context, member *rest.Config) (id, version string, err 
 	return id, v.GitVersion, nil
 }
 
-// refuseTwins refuses a cluster that has joined under another name, and Atoll
-// itself: both would be fed their own objects as somebody else's.
-func refuseTwins(ctx context.Context, dyn dynamic.Interface, kube kubernetes.Interface, name, id string) error {
+// refuseOthers refuses a cluster that has joined under another name, and Atoll
+// itself: both would be fed their own objects as somebody else's. It refuses a cluster in
+// whose name another has joined, too.
+func refuseOthers(ctx context.Context, dyn dynamic.Interface, kube kubernetes.Interface, name, id string) error {
 	if id == "" {
 		return nil
 	}
@@ -152,16 +155,24 @@ func refuseTwins(ctx context.Context, dyn dynamic.Interface, kube kubernetes.Int
 		return fmt.Errorf("list the clusters: %w", err)
 	}
 	for i := range list.Items {
-		other, _, _ := unstructured.NestedString(list.Items[i].Object, "status", "id")
-		if other == id && list.Items[i].GetName() != name {
-			return fmt.Errorf("this cluster has joined already, as %s: use that name, or `atoll leave %s` first", list.Items[i].GetName(), list.Items[i].GetName())
+		var c v1alpha1.Cluster
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, &c); err != nil {
+			return fmt.Errorf("read the clusters: %w", err)
+		}
+		switch {
+		case c.Name != name && c.Status.ID == id:
+			return fmt.Errorf("this cluster has joined already, as %s: use that name, or `atoll leave %s` first", c.Name, c.Name)
+		case c.Name == name && !c.Accepts(id):
+			return fmt.Errorf("this is not the cluster that joined under this name, whose namespace kube-system had UID %s and not %s: give its kubeconfig; or, "+
+				"if it was made anew and has lost everything, say so with `kubectl annotate cluster %s %s=%s --overwrite` and join again",
+				c.Status.ID, id, name, v1alpha1.AcceptIDAnnotation, id)
 		}
 	}
 	return nil
 }
 
 func keepKubeconfig(ctx context.Context, kube kubernetes.Interface, name string, packed []byte) (*corev1.Secret, error) {
-	if err := ensureNamespace(ctx, kube, v1alpha1.SystemNamespace); err != nil {
+	if err := EnsureNamespace(ctx, kube, v1alpha1.SystemNamespace); err != nil {
 		return nil, err
 	}
 	api := kube.CoreV1().Secrets(v1alpha1.SystemNamespace)

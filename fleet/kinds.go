@@ -98,7 +98,7 @@ func (e *entry) attach(l listener) error {
 		return nil
 	}
 	k := e.Kind
-	if err := on(e.informer, func(was, is metav1.Object) { l.hear(k, was, is) }); err != nil {
+	if err := On(e.informer, func(was, is metav1.Object) { l.hear(k, was, is) }); err != nil {
 		return fmt.Errorf("fleet: listen to %s: %w", e.GroupKind(), err)
 	}
 	return nil

@@ -112,8 +112,11 @@ func MemberConfig(data []byte) (*rest.Config, error) {
 		return nil, err
 	}
 	out, err := clientcmd.NewDefaultClientConfig(*cfg, &clientcmd.ConfigOverrides{}).ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("it is incomplete: %w", err)
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		return nil, errors.New("it is empty: join the cluster again with `atoll join`")
+	case err != nil:
+		return nil, fmt.Errorf("it is incomplete: %w: join the cluster again with `atoll join`", err)
 	}
 	return out, nil
 }

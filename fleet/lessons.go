@@ -13,7 +13,7 @@ import (
 
 // OnInterpretation does for ResourceInterpretations what OnCluster does for Clusters.
 func (t *Term) OnInterpretation(f func(was, is *v1alpha1.ResourceInterpretation)) error {
-	return on(t.types.interpretations, f)
+	return On(t.types.interpretations, f)
 }
 
 // Interpretations gives all ResourceInterpretations from the cache, in no order.

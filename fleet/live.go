@@ -70,16 +70,26 @@ func (t *Term) TypeGone(ctx context.Context, k interpret.Kind) (bool, error) {
 	return true, nil
 }
 
-// TypeGoing tells whether a kind is a custom one whose CRD is gone or on its way
-// out, as the caches have it: then its objects went with it, asked for or not.
-func (t *Term) TypeGoing(gk schema.GroupKind) bool {
-	c, known := t.types.defines(gk)
-	return known && c.DeletionTimestamp != nil || !known && !Native(gk)
+// TypeDeleted tells whether somebody deleted the CRD of a custom kind, as far as this
+// term has seen: it is on its way out, or gone after it was. The API server deletes the
+// objects of such a type, and whoever deletes it asks for that.
+func (t *Term) TypeDeleted(gk schema.GroupKind) bool {
+	if c, known := t.types.defines(gk); known {
+		return c.DeletionTimestamp != nil
+	}
+	return t.types.wasDeleted(gk)
+}
+
+// TypeVanished tells whether a kind is a custom one whose CRD is missing, and this term
+// has not seen anybody delete it: whatever became of the objects, nobody asked for it.
+func (t *Term) TypeVanished(gk schema.GroupKind) bool {
+	_, known := t.types.defines(gk)
+	return !known && !Native(gk) && !t.types.wasDeleted(gk)
 }
 
 // Native tells whether a kind of the table is built into API servers. The others
 // come from CRDs in any cluster.
 func Native(gk schema.GroupKind) bool {
-	_, known := interpret.BuiltIn().Find(gk)
-	return known && gk.Group != "gateway.networking.k8s.io"
+	k, known := interpret.BuiltIn().Find(gk)
+	return known && !k.Custom
 }

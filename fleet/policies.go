@@ -14,8 +14,8 @@ type policyCaches struct {
 
 func newPolicyCaches(dyn dynamic.Interface) policyCaches {
 	return policyCaches{
-		namespaced: informer(dyn, v1alpha1.PlacementResource, nil, into[v1alpha1.Placement]),
-		cluster:    informer(dyn, v1alpha1.ClusterPlacementResource, nil, into[v1alpha1.ClusterPlacement]),
+		namespaced: informer(dyn, v1alpha1.PlacementResource, nil, Into[v1alpha1.Placement]),
+		cluster:    informer(dyn, v1alpha1.ClusterPlacementResource, nil, Into[v1alpha1.ClusterPlacement]),
 	}
 }
 
@@ -36,7 +36,7 @@ func (t *Term) ClusterPlacements() []*v1alpha1.ClusterPlacement {
 // OnPolicy calls f when a policy comes, goes, or its spec changes, and for each
 // that exists.
 func (t *Term) OnPolicy(f func()) error {
-	err := on(t.policies.namespaced, func(was, is *v1alpha1.Placement) {
+	err := On(t.policies.namespaced, func(was, is *v1alpha1.Placement) {
 		if was == nil || is == nil || was.UID != is.UID || was.Generation != is.Generation {
 			f()
 		}
@@ -44,7 +44,7 @@ func (t *Term) OnPolicy(f func()) error {
 	if err != nil {
 		return err
 	}
-	return on(t.policies.cluster, func(was, is *v1alpha1.ClusterPlacement) {
+	return On(t.policies.cluster, func(was, is *v1alpha1.ClusterPlacement) {
 		if was == nil || is == nil || was.UID != is.UID || was.Generation != is.Generation {
 			f()
 		}

@@ -54,3 +54,39 @@ func ObservationOf(lease *coordinationv1.Lease) (Observation, error) {
 // Wait returns when the caches have stopped, for whoever ended the context that the
 // Term was made with.
 func (t *Term) Wait() { t.wait() }
+
+// TypesReport is what the syncer of a cluster in mode Pull has read of the types that
+// the cluster serves: which API groups there are. What is in them it reports one by one,
+// as far as the servers do not have it.
+type TypesReport struct {
+	// Groups of which there is something to report, by name; "" is the core group.
+	Groups map[string]GroupDigest `json:"groups"`
+	// Message says why the types cannot be read now, for people. The groups are then as
+	// they last were.
+	Message string `json:"message,omitempty"`
+	// Others are groups that the cluster serves without CustomResourceDefinitions.
+	Others []string `json:"others,omitempty"`
+}
+
+// GroupDigest tells one content of a group from another.
+type GroupDigest struct {
+	Digest string `json:"digest"`
+	// Size of the content in bytes, as it is sent.
+	Size int `json:"size"`
+}
+
+// TypesWanted is the answer: what the servers want to know besides.
+type TypesWanted struct {
+	// Missing are the groups whose content they do not have.
+	Missing []string `json:"missing,omitempty"`
+	// InFull are the Others that a policy names in full, so that types of theirs are
+	// wanted too.
+	InFull []string `json:"inFull,omitempty"`
+}
+
+// GroupReport is what a cluster serves of one API group.
+type GroupReport struct {
+	Group string `json:"group"`
+	// Content is for the controller of types: gzipped JSON.
+	Content []byte `json:"content"`
+}

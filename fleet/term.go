@@ -47,6 +47,7 @@ type Term struct {
 	policies   policyCaches
 	kinds      *registry
 	types      *typeCaches
+	accesses   accesses
 	running    sync.WaitGroup
 
 	mu          sync.Mutex
@@ -80,7 +81,7 @@ func NewTerm(ctx context.Context, cfg Config) (*Term, error) {
 func TermOver(ctx context.Context, cfg Config, kube kubernetes.Interface, dyn dynamic.Interface, meta metadata.Interface, kinds []interpret.Kind) (*Term, error) {
 	t := &Term{
 		Dynamic: dyn, Kube: kube, Clock: cfg.Clock, Log: cfg.Log, Started: cfg.Clock.Now(),
-		clusters: informer(dyn, v1alpha1.ClusterResource, nil, into[v1alpha1.Cluster]),
+		clusters: informer(dyn, v1alpha1.ClusterResource, nil, Into[v1alpha1.Cluster]),
 		bindings: newBindingCaches(dyn), policies: newPolicyCaches(dyn), kinds: newRegistry(dyn, meta), types: newTypeCaches(dyn),
 		namespaces:  objectInformer(dyn, meta, namespaceKind()),
 		subscribers: map[string]map[*subscription]bool{},
@@ -188,4 +189,4 @@ func (t *Term) Namespace(name string) (metav1.Object, bool) {
 
 // OnNamespace does for namespaces what OnCluster does for Clusters; was and is have
 // the metadata.
-func (t *Term) OnNamespace(f func(was, is metav1.Object)) error { return on(t.namespaces, f) }
+func (t *Term) OnNamespace(f func(was, is metav1.Object)) error { return On(t.namespaces, f) }

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +23,10 @@ type typeCaches struct {
 	crds, negotiated, imports, interpretations cache.SharedIndexInformer
 	// changed has an element when something may have changed.
 	changed chan struct{}
+
+	mu sync.Mutex
+	// deleted are the kinds whose CRDs somebody deleted.
+	deleted map[schema.GroupKind]bool
 }
 
 const byType = "type"
@@ -32,12 +37,13 @@ func crdResource() schema.GroupVersionResource {
 
 func newTypeCaches(dyn dynamic.Interface) *typeCaches {
 	return &typeCaches{
-		crds:       informer(dyn, crdResource(), cache.Indexers{byKind: kindDefined}, into[customType]),
+		crds:       informer(dyn, crdResource(), cache.Indexers{byKind: kindDefined}, Into[customType]),
 		negotiated: informer(dyn, v1alpha1.NegotiatedAPIResourceResource, nil, without[v1alpha1.NegotiatedAPIResource]("spec", "openAPIV3Schema")),
 		imports: informer(dyn, v1alpha1.APIResourceImportResource, cache.Indexers{byType: typeImported},
 			without[v1alpha1.APIResourceImport]("spec", "openAPIV3Schema")),
-		interpretations: informer(dyn, v1alpha1.ResourceInterpretationResource, nil, into[v1alpha1.ResourceInterpretation]),
+		interpretations: informer(dyn, v1alpha1.ResourceInterpretationResource, nil, Into[v1alpha1.ResourceInterpretation]),
 		changed:         make(chan struct{}, 1),
+		deleted:         map[schema.GroupKind]bool{},
 	}
 }
 
@@ -53,13 +59,36 @@ func (c *typeCaches) wake() {
 	}
 }
 
-// without is into for what is left of an object without a field.
+// heed remembers of a type that goes whether somebody deleted it: when it is gone, that
+// cannot be seen any more.
+func (c *typeCaches) heed(was, is *customType) {
+	last := is
+	if is == nil {
+		last = was
+	}
+	c.mu.Lock()
+	if last.DeletionTimestamp != nil {
+		c.deleted[last.kind()] = true
+	} else if is != nil {
+		delete(c.deleted, is.kind())
+	}
+	c.mu.Unlock()
+	c.wake()
+}
+
+func (c *typeCaches) wasDeleted(gk schema.GroupKind) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.deleted[gk]
+}
+
+// without is Into for what is left of an object without a field.
 func without[T any](field ...string) cache.TransformFunc {
 	return func(obj any) (any, error) {
 		if u, ok := obj.(*unstructured.Unstructured); ok {
 			unstructured.RemoveNestedField(u.Object, field...)
 		}
-		return into[T](obj)
+		return Into[T](obj)
 	}
 }
 

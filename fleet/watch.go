@@ -20,21 +20,24 @@ func isNotServed(err error) bool { return apierrors.IsNotFound(err) }
 // OnCluster calls f for each Cluster that exists, and when one changes (was and is
 // both set), comes (was nil) or goes (is nil). Calls come one after another.
 func (t *Term) OnCluster(f func(was, is *v1alpha1.Cluster)) error {
-	return on(t.clusters, f)
+	return On(t.clusters, f)
 }
 
 // OnBinding does the same for bindings; calls about those of objects with a
 // namespace, and about those without, come one after another.
 func (t *Term) OnBinding(f func(was, is *v1alpha1.ResourceBinding)) error {
 	for _, i := range t.bindings.all() {
-		if err := on(i, f); err != nil {
+		if err := On(i, f); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func on[T any](i cache.SharedIndexInformer, f func(was, is T)) error {
+// On calls f with each T that an informer holds or will hold: when one comes (was is
+// none), changes, or goes (is is none). What it holds of other types is left out. Calls
+// come one after another.
+func On[T any](i cache.SharedIndexInformer, f func(was, is T)) error {
 	var none T
 	_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
@@ -121,12 +124,23 @@ func (t *Term) fanOut() error {
 	if err := t.OnObjects(t.fanOutObject); err != nil {
 		return err
 	}
-	if err := on(t.namespaces, t.fanOutNamespace); err != nil {
+	if err := On(t.namespaces, t.fanOutNamespace); err != nil {
+		return err
+	}
+	t.OnKind(t.fanOutKind)
+	if err := t.OnCluster(func(was, is *v1alpha1.Cluster) {
+		if is == nil {
+			t.accesses.forget(was.Name)
+		}
+	}); err != nil {
 		return err
 	}
 	// What kinds there are, and how they are understood, depends on these.
-	for _, i := range []cache.SharedIndexInformer{t.types.crds, t.types.negotiated, t.types.interpretations} {
-		if err := on(i, func(_, _ metav1.Object) { t.types.wake() }); err != nil {
+	if err := On(t.types.crds, t.types.heed); err != nil {
+		return err
+	}
+	for _, i := range []cache.SharedIndexInformer{t.types.negotiated, t.types.interpretations} {
+		if err := On(i, func(_, _ metav1.Object) { t.types.wake() }); err != nil {
 			return err
 		}
 	}
@@ -150,6 +164,15 @@ func (t *Term) fanOutBinding(was, is *v1alpha1.ResourceBinding) {
 		if e, ok := t.kinds.get(was.Spec.Resource.GroupVersionKind().GroupKind()); ok && e.custom {
 			t.types.wake()
 		}
+	}
+}
+
+// fanOutKind tells the clusters of all objects of a kind when something else is known of
+// it: what is sent may be another, and how they fare.
+func (t *Term) fanOutKind(k interpret.Kind) {
+	for _, b := range t.BindingsOf(k.GroupKind()) {
+		names, _ := clustersOf(b)
+		t.publish(b.Key(), names...)
 	}
 }
 

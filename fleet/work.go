@@ -19,25 +19,34 @@ import (
 func Work[K comparable](ctx context.Context, queue workqueue.TypedRateLimitingInterface[K], workers int,
 	reconcile func(context.Context, K) error, failed func(K, error) (again bool)) {
 	var running sync.WaitGroup
-	for range workers {
-		running.Go(func() {
-			for ctx.Err() == nil && workOnce(ctx, queue, reconcile, failed) {
+	// Workers are there while there is work: a thousand syncers are mostly idle, and
+	// eight stacks for each would be memory that nobody uses.
+	busy := make(chan struct{}, workers)
+	running.Go(func() {
+		for {
+			busy <- struct{}{}
+			key, stopped := queue.Get()
+			if stopped {
+				return
 			}
-		})
-	}
+			if ctx.Err() != nil {
+				queue.Done(key)
+				return
+			}
+			running.Go(func() {
+				workOnce(ctx, queue, key, reconcile, failed)
+				<-busy
+			})
+		}
+	})
 	<-ctx.Done()
 	queue.ShutDown()
 	running.Wait()
 }
 
-// workOnce waits for one key and reconciles it. It is false when there will be no
-// other.
-func workOnce[K comparable](ctx context.Context, queue workqueue.TypedRateLimitingInterface[K],
-	reconcile func(context.Context, K) error, failed func(K, error) (again bool)) bool {
-	key, stopped := queue.Get()
-	if stopped {
-		return false
-	}
+// workOnce reconciles one key that was taken out of the queue.
+func workOnce[K comparable](ctx context.Context, queue workqueue.TypedRateLimitingInterface[K], key K,
+	reconcile func(context.Context, K) error, failed func(K, error) (again bool)) {
 	defer queue.Done(key)
 	err := reconcile(ctx, key)
 	switch {
@@ -47,5 +56,4 @@ func workOnce[K comparable](ctx context.Context, queue workqueue.TypedRateLimiti
 	default:
 		queue.Forget(key)
 	}
-	return true
 }

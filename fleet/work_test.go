@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -102,6 +103,46 @@ func TestWorkEnds(t *testing.T) {
 		s.did(t, "0s begun", "5s the end")
 		if !s.queue.ShuttingDown() {
 			t.Error("the queue still takes keys")
+		}
+	})
+}
+
+// TestWorkersComeWithWork: as many keys are worked on at once as there may be workers,
+// and nobody waits while there is nothing to do.
+func TestWorkersComeWithWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[int]())
+		ctx, stop := context.WithCancel(t.Context())
+		var mu sync.Mutex
+		at, most := 0, 0
+		ended := make(chan struct{})
+		idle := runtime.NumGoroutine()
+		go func() {
+			defer close(ended)
+			Work(ctx, queue, 100, func(context.Context, int) error {
+				mu.Lock()
+				at++
+				most = max(most, at)
+				mu.Unlock()
+				time.Sleep(time.Second)
+				mu.Lock()
+				defer mu.Unlock()
+				at--
+				return nil
+			}, func(int, error) bool { return false })
+		}()
+		for n := range 250 {
+			queue.Add(n)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if waiting := runtime.NumGoroutine() - idle; waiting > 10 {
+			t.Errorf("%d goroutines wait for work", waiting)
+		}
+		stop()
+		<-ended
+		if most != 100 {
+			t.Errorf("%d keys were worked on at once, want 100", most)
 		}
 	})
 }

@@ -30,12 +30,13 @@ func (s *Server) runFleet(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read what members verify this server with: %w", err)
 	}
+	fields := imports.NewFields() // what the one finds out, the other goes by
 	f, err := fleet.New(fleet.Config{
 		REST:     s.api.ClientConfig(fleetUser),
 		Log:      s.cfg.Log,
 		Clock:    s.cfg.Clock,
 		Identity: s.name,
-	}, clusters.With(runSyncer), scheduler.Run, status.Run, expose.With(ca), imports.With(imports.NewFields()))
+	}, clusters.With(runSyncer), scheduler.With(fields), status.Run, expose.With(ca), imports.With(fields))
 	if err != nil {
 		return fmt.Errorf("prepare the fleet's controllers: %w", err)
 	}

@@ -177,6 +177,8 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		// read without the datastore; and all clients would list again. Not for hours:
 		// other servers may know more.
 		WatchSilence: min(cmp.Or(cfg.HistoryRetention, defaultRetention), defaultRetention),
+		// Well within history: what has no watch cache is resumed from here.
+		ProgressInterval: time.Minute,
 
 		TracerProvider: tracing,
 	})

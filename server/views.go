@@ -12,6 +12,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/apiserver"
+	"github.com/atoll-dev/atoll/fleet/imports"
 	"github.com/atoll-dev/atoll/fleet/view"
 )
 
@@ -40,6 +41,7 @@ func (s *Server) newViews() *view.Host {
 	return view.NewHost(view.Config{
 		REST:  s.api.ClientConfig(viewsUser),
 		Sign:  s.signSyncer,
+		Types: imports.Keeper{},
 		Log:   s.cfg.Log,
 		Clock: s.cfg.Clock,
 	})

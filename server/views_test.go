@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -90,6 +91,10 @@ func TestASyncersCredentialIsGoodForItsViewAlone(t *testing.T) {
 	if _, err := kube.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "word"},
 		StringData: map[string]string{"word": word}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
+	}
+	teach := fmt.Sprintf(`{"apiVersion":"%s/%s","kind":"ResourceInterpretation","metadata":{"name":"secrets"},"spec":{"target":{"apiVersion":"v1","kind":"Secret"},"health":"'Healthy'"}}`, v1alpha1.Group, v1alpha1.Version)
+	if out, err := a.kubectl(t, teach, "create", "-f", "-"); err != nil {
+		t.Fatalf("%v %s", err, out)
 	}
 	pull(t, a, "west")
 	east, _ := pull(t, a, "east")
@@ -201,6 +206,40 @@ func TestASyncersCredentialIsGoodForItsViewAlone(t *testing.T) {
 		{"PATCH", own + fleetAPI + "clusters/east/status", "{}"},
 		{"PUT", own + fleetAPI + "clusters/west/status", `{"ready":true,"reason":"ClusterReady"}`},
 		{"DELETE", own + fleetAPI + "clusters/east", ""},
+		// Types: another cluster's, more than it may report, and what follows from them.
+		{"PUT", own + fleetAPI + "clusters/west/types", `{"groups":{}}`},
+		{"PUT", own + fleetAPI + "clusters/west/apigroup", `{"group":"example.com"}`},
+		{"PUT", "/services/clusters/west" + fleetAPI + "clusters/west/types", `{"groups":{}}`},
+		{"PUT", "/services/clusters/west" + fleetAPI + "clusters/west/apigroup", `{"group":"example.com"}`},
+		{"PUT", "/services/clusters/west" + fleetAPI + "clusters/east/types", `{"groups":{}}`},
+		{"POST", own + fleetAPI + "clusters/east/types", `{"groups":{}}`},
+		{"PATCH", own + fleetAPI + "clusters/east/types", `{"groups":{}}`},
+		{"DELETE", own + fleetAPI + "clusters/east/types", ""},
+		{"GET", own + fleetAPI + "clusters/east/types", ""},
+		{"GET", own + fleetAPI + "clusters/east/apigroup", ""},
+		{"PUT", own + fleetAPI + "clusters/east/types", `{"groups":{"example.com":{"digest":"x","size":99999999}}}`},
+		{"PUT", own + fleetAPI + "clusters/east/types", `[]`},
+		{"PUT", own + fleetAPI + "clusters/east/apigroup", `{"group":"example.com","content":"bm8gZ3ppcA=="}`},
+		{"PUT", own + fleetAPI + "clusters/east/apigroup", groupReport(t, "example.com", "other.com", "CustomResourceDefinition")},
+		{"PUT", own + fleetAPI + "clusters/east/apigroup", groupReport(t, "fleet.atoll.dev", "fleet.atoll.dev", "CustomResourceDefinition")},
+		{"PUT", own + fleetAPI + "clusters/east/apigroup", groupReport(t, "apps", "apps", "CustomResourceDefinition")},
+		{"PUT", own + fleetAPI + "clusters/east/apigroup", groupReport(t, "example.com", "example.com", "CustomResourceDefinition")}, // not listed
+		{"GET", fleetAPI + "apiresourceimports", ""},
+		{"PATCH", fleetAPI + "apiresourceimports/widgets.west.v1.example.com?fieldManager=atoll-imports&force=true", `{}`},
+		{"PUT", fleetAPI + "apiresourceimports/widgets.west.v1.example.com", `{}`},
+		{"POST", fleetAPI + "apiresourceimports", `{}`},
+		{"PATCH", fleetAPI + "negotiatedapiresources/widgets.v1.example.com", `{"spec":{"publish":true}}`},
+		{"POST", fleetAPI + "typepolicies", `{}`},
+		{"POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{}`},
+		{"GET", "/api/v1/namespaces/atoll-system/configmaps", ""},
+		{"GET", "/api/v1/namespaces/atoll-system/configmaps/types.west", ""},
+		{"PATCH", "/api/v1/namespaces/atoll-system/configmaps/types.west?fieldManager=atoll-imports&force=true", `{}`},
+		{"GET", own + "/api/v1/namespaces/atoll-system/configmaps/types.west", ""},
+		// What is taught.
+		{"GET", fleetAPI + "resourceinterpretations", ""},
+		{"GET", own + fleetAPI + "resourceinterpretations/secrets", ""}, // nothing that it is about is bound to east
+		{"PUT", own + fleetAPI + "resourceinterpretations/secrets", `{}`},
+		{"GET", "/services/clusters/west" + fleetAPI + "resourceinterpretations", ""},
 		{"OPTIONS", own + "/api/v1/secrets", ""},
 	}
 	for _, x := range attempts {
@@ -254,6 +293,22 @@ func TestASyncersCredentialIsGoodForItsViewAlone(t *testing.T) {
 	if code, err := onMemberPort(t, a, east); code != http.StatusUnauthorized {
 		t.Errorf("the member port: %d %v", code, err)
 	}
+}
+
+// groupReport is what a syncer says of an API group, with a type of some group in it.
+func groupReport(t *testing.T, group, of, source string) string {
+	t.Helper()
+	var content bytes.Buffer
+	w := gzip.NewWriter(&content)
+	_, err := fmt.Fprintf(w, `{"types":[{"source":%q,"spec":{"groupVersion":{"group":%q,"version":"v1"},"scope":"Namespaced","plural":"widgets","kind":"Widget","openAPIV3Schema":{"type":"object"}}}]}`, source, of)
+	if err := errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	said, err := json.Marshal(fleet.GroupReport{Group: group, Content: content.Bytes()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(said)
 }
 
 // onMemberPort asks the member port with a syncer's certificate.

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -63,6 +64,7 @@ const alone = "alone"
 // compares what becomes of each object. Nothing in them knows of Atoll, and nothing
 // but Clusters is configured.
 func TestOrdinaryApps(t *testing.T) {
+	t.Parallel()
 	f := whole(t)
 	f.startAlone(t)
 	f.prepareVolumes(t, append([]string{alone}, members...))
@@ -161,13 +163,16 @@ func (f *fixture) applySets(t *testing.T, sets []appSet) {
 	t.Cleanup(func() { f.sweep(sets) })
 	var all sync.WaitGroup
 	for _, cluster := range []string{"atoll", alone} {
-		all.Go(func() {
-			for _, set := range sets {
+		turn := make(chan struct{}, 3) // so many at a time
+		for _, set := range sets {
+			all.Go(func() {
+				turn <- struct{}{}
+				defer func() { <-turn }()
 				if err := f.applySet(t, cluster, set); err != nil {
 					t.Errorf("%s: %v", set.name, err)
 				}
-			}
-		})
+			})
+		}
 	}
 	all.Wait()
 	if t.Failed() {
@@ -209,12 +214,7 @@ func (f *fixture) applySet(t *testing.T, cluster string, set appSet) error {
 // members but what keeps data.
 func (f *fixture) removeSets(t *testing.T, sets []appSet) {
 	t.Helper()
-	// Types go with their objects, and much else that nothing needs any more: whoever
-	// takes all of it away says so, or the syncers stop half-way.
-	until := time.Now().Add(5 * time.Minute).UTC().Format(time.RFC3339)
-	for _, m := range members {
-		f.kubectl(t, "atoll", "annotate", "cluster", m, "--overwrite", v1alpha1.AllowDeletionsAnnotation+"="+until)
-	}
+	before := f.haltings(t)
 	var all sync.WaitGroup
 	for _, set := range sets {
 		all.Go(func() {
@@ -225,35 +225,62 @@ func (f *fixture) removeSets(t *testing.T, sets []appSet) {
 		})
 	}
 	all.Wait()
+	namespaces := namespacesOf(sets)
 	eventually(t, settle, "the members have no pods of the applications left", func(ctx context.Context) error {
 		for _, m := range members {
-			for _, namespace := range namespacesOf(sets) {
-				out, err := f.tryKubectl(ctx, m, "", "get", "pods", "-n", namespace, "-o", "name")
-				if err != nil {
-					return err
-				}
-				if out != "" {
-					return fmt.Errorf("%s: namespace %s has %s", m, namespace, strings.Join(strings.Fields(out), " "))
+			pods, err := f.client(t, m).CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return err
+			}
+			for _, pod := range pods.Items {
+				if slices.Contains(namespaces, pod.Namespace) {
+					return fmt.Errorf("%s: namespace %s has pod %s", m, pod.Namespace, pod.Name)
 				}
 			}
 		}
 		return nil
 	})
+	// Types go with their objects, and much else that nothing needs any more. Somebody
+	// asked for all of it, so no syncer stopped half-way.
+	if after := f.haltings(t); after != before {
+		t.Errorf("the removal of what was deleted was halted: %s (was: %s)", after, before)
+	}
+}
+
+// haltings tells when each member's syncer last stopped removing, or went on.
+func (f *fixture) haltings(t *testing.T) string {
+	t.Helper()
+	return f.kubectl(t, "atoll", "get", "clusters", "-o",
+		`jsonpath={range .items[*]}{.metadata.name}: {.status.conditions[?(@.type=="`+v1alpha1.ClusterDeletionsHalted+`")].lastTransitionTime}; {end}`)
 }
 
 // sweep takes away what is left of the sets, everywhere but in the cluster alone.
 func (f *fixture) sweep(sets []appSet) {
 	ctx := context.Background()
+	// Of most sets at once: each kubectl costs more than what it deletes.
+	var together []string
+	commands := [][]string{}
+	for _, set := range sets {
+		if set.kustomize == "" && set.namespace == "" {
+			together = append(together, set.source()...)
+		} else {
+			commands = append(commands, set.source())
+		}
+	}
+	commands = append(commands, together)
 	remove := func(cluster string) {
-		for _, set := range sets {
-			args := append([]string{"delete", "--ignore-not-found", "--wait=false"}, set.source()...)
-			_, _ = f.tryKubectl(ctx, cluster, "", args...)
-			if set.namespace != "" {
-				_, _ = f.tryKubectl(ctx, cluster, "", "delete", "namespace", set.namespace, "--ignore-not-found", "--wait=false")
-			}
+		for _, what := range commands {
+			_, _ = f.tryKubectl(ctx, cluster, "", append([]string{"delete", "--ignore-not-found", "--wait=false"}, what...)...)
 		}
 	}
 	remove("atoll")
+	own := []string{"delete", "namespace", "--ignore-not-found", "--wait=false"}
+	for _, set := range sets {
+		if set.namespace != "" {
+			own = append(own, set.namespace)
+		}
+	}
+	_, _ = f.tryKubectl(ctx, "atoll", "", own...)
 	var all sync.WaitGroup
 	for _, m := range members {
 		all.Go(func() {

@@ -198,6 +198,7 @@ func (o *observer) check(t *testing.T, stored map[string]int64) {
 // restart, every object that it acknowledged, and its watchers go on without a
 // gap or a repeat.
 func TestAKilledServerLosesNothing(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	config := atoll.Config{Dir: filepath.Join(dir, "atoll"), LogFile: filepath.Join(dir, "atoll.log"), Port: freePort(t)}
 	start := func() *atoll.Server {

@@ -24,7 +24,11 @@ spec:
 func TestExposeAndUnexpose(t *testing.T) {
 	f := whole(t)
 	f.apply(t, parcelsManifest)
-	f.kubectl(t, "atoll", "create", "clusterrole", "parcels", "--verb=get,list", "--resource=parcels.expose.test.atoll.dev")
+	// A type is known a moment after it is applied.
+	eventually(t, settle, "a role names the type", func(ctx context.Context) error {
+		_, err := f.tryKubectl(ctx, "atoll", "", "create", "clusterrole", "parcels", "--verb=get,list", "--resource=parcels.expose.test.atoll.dev")
+		return err
+	})
 	f.kubectl(t, "atoll", "create", "clusterrolebinding", "parcels", "--clusterrole=parcels", "--group=atoll:cluster:east", "--group=atoll:cluster:west")
 	t.Cleanup(func() {
 		if _, err := f.tryKubectl(context.Background(), "atoll", "", "delete", "clusterrolebinding/parcels", "clusterrole/parcels"); err != nil {

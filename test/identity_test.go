@@ -127,6 +127,7 @@ subjects:
 // Nobody in a member is more to Atoll than a user of that member, and nobody who
 // is not a member's API server speaks for one.
 func TestNobodyIsMoreThanAMembersUser(t *testing.T) {
+	t.Parallel()
 	f := whole(t)
 	f.shareNotes(t) // so that north, which does not get the group, is known
 	f.apply(t, identityTypes)

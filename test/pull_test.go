@@ -158,6 +158,7 @@ spec:
 // syncer, to the server or to the network in between takes anything away from it, and
 // what was wanted meanwhile happens afterwards.
 func TestAClusterThatPulls(t *testing.T) {
+	t.Parallel()
 	i := pulled(t)
 	if out := i.kubectl(t, "atoll", "get", "secrets", "-A", "--field-selector", "type=fleet.atoll.dev/kubeconfig", "-o", "name"); out != "" {
 		t.Errorf("Atoll has a way to some cluster: %s", out)
@@ -190,6 +191,25 @@ func TestAClusterThatPulls(t *testing.T) {
 		if out, err := i.run(t.Context(), "kubectl", i.view, "", "delete", "deployment", "web", "-n", "shop"); err == nil {
 			t.Errorf("a delete in the view: %q", out)
 		}
+	})
+
+	t.Run("an operator, its type and what is taught about it", i.custom)
+
+	t.Run("a namespace that is emptied before it goes", func(t *testing.T) {
+		i.apply(t, emptiedApp)
+		there := []string{"get", "deployment,namespace", "-A", "-l", "fleet.atoll.dev/managed=true", "-o", "name",
+			"--field-selector", "metadata.name!=web,metadata.name!=shop,metadata.name!=operator,metadata.name!=gadgetry"}
+		i.says("island", "deployment.apps/tmp\nnamespace/brief", there...)
+		i.kubectl(t, "atoll", "delete", "deployment", "tmp", "-n", "brief")
+		i.says("island", "namespace/brief", there...)
+		i.kubectl(t, "atoll", "delete", "namespace", "brief")
+		i.says("island", "", there...)
+	})
+
+	t.Run("a shared API is refused", func(t *testing.T) {
+		i.apply(t, "apiVersion: fleet.atoll.dev/v1alpha1\nkind: SharedAPI\nmetadata: {name: kinds}\nspec: {groups: [kinds.example.com], clusters: [island]}")
+		i.says("atoll", "ClusterPulls", "get", "sharedapi", "kinds", "-o", "jsonpath={.status.clusters[0].reason}")
+		i.kubectl(t, "atoll", "delete", "sharedapi", "kinds", "--timeout=60s")
 	})
 
 	t.Run("a syncer that is killed", func(t *testing.T) {
@@ -233,12 +253,55 @@ func TestAClusterThatPulls(t *testing.T) {
 
 	t.Run("a cluster that leaves", func(t *testing.T) {
 		i.atoll(t, "leave", "island")
+		i.says("atoll", "", "get", "apiresourceimports", "-o", "name")
+		i.says("atoll", "", "get", "configmaps", "-n", "atoll-system", "-l", "fleet.atoll.dev/reported-types", "-o", "name")
 		i.says("island", "", "get", "deployments,configmaps", "-n", "shop", "-l", "fleet.atoll.dev/managed=true", "-o", "name")
 		if out, err := i.run(t.Context(), "kubectl", i.view, "", "get", "secrets", "-A"); err == nil {
 			t.Errorf("the view is served after the cluster has left: %q", out)
 		}
 	})
 }
+
+// custom has the member take a type that an operator brings, and objects of it.
+func (i *island) custom(t *testing.T) {
+	condition := func(kind, name, condition string) []string {
+		return []string{"get", kind, name, "-o", fmt.Sprintf(`jsonpath={.status.conditions[?(@.type==%q)].status}`, condition)}
+	}
+	i.apply(t, operatorManifest)
+	i.says("island", "True", condition("crd", "gadgets.kinds.example.com", "Established")...)
+	imported := "gadgets.island.v1.kinds.example.com"
+	i.says("atoll", "True", condition("apiresourceimport", imported, "Available")...)
+	i.says("atoll", "True", condition("apiresourceimport", imported, "Compatible")...)
+
+	i.apply(t, `{apiVersion: fleet.atoll.dev/v1alpha1, kind: ResourceInterpretation, metadata: {name: gadgets},
+spec: {target: {apiVersion: kinds.example.com/v1, kind: Gadget}, health: "self.spec.size > 2 ? 'Degraded' : 'Healthy'"}}`)
+	i.apply(t, "apiVersion: kinds.example.com/v1\nkind: Gadget\nmetadata: {name: one, namespace: gadgetry}\nspec: {size: 3}")
+	i.says("island", "3", "get", "gadget", "one", "-n", "gadgetry", "-o", "jsonpath={.spec.size}")
+	i.kubectl(t, "island", "patch", "gadget", "one", "-n", "gadgetry", "--subresource=status", "--type=merge",
+		"-p", `{"status":{"conditions":[{"type":"Ready","status":"True","reason":"Made","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`)
+	i.says("atoll", "True", "get", "gadget", "one", "-n", "gadgetry", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+	health := []string{"get", "resourcebinding", "gadget.kinds.example.com-one", "-n", "gadgetry", "-o", "jsonpath={.status.clusters[0].health}"}
+	i.says("atoll", "Degraded", health...)
+	i.kubectl(t, "atoll", "patch", "resourceinterpretation", "gadgets", "--type=merge", "-p", `{"spec":{"health":"'Progressing'"}}`)
+	i.says("atoll", "Progressing", health...)
+}
+
+// emptiedApp is a namespace and one Deployment.
+const emptiedApp = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: brief}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: tmp, namespace: brief}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: tmp}}
+  template:
+    metadata: {labels: {app: tmp}}
+    spec: {containers: [{name: tmp, image: tmp}]}
+`
 
 // same makes sure that the member has what it had, and no other in its place.
 func (i *island) same(before string) {

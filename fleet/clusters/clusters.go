@@ -32,6 +32,11 @@ const (
 	// heartbeat is how old LastProbeTime may become while nothing changes. A
 	// write per probe and cluster would be most of the load of a large fleet.
 	heartbeat = time.Minute
+	// warnBefore is how long before the client certificate of a kubeconfig expires the
+	// Cluster says so.
+	warnBefore = 7 * 24 * time.Hour
+	// askWho is after how many probes a member is asked again which version it is.
+	askWho = int(heartbeat / probeEvery)
 	// retrySyncer is the pause before a syncer that did not start is tried again.
 	retrySyncer = 10 * time.Second
 
@@ -60,11 +65,7 @@ func With(syncer StartSyncer) fleet.Controller {
 	return func(ctx context.Context, term *fleet.Term) error {
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
-		c := &controller{Term: term, syncer: syncer, ctx: ctx, minders: map[string]*minder{},
-			queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-				workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, time.Minute),
-				workqueue.TypedRateLimitingQueueConfig[string]{Name: "fleet_clusters", Clock: term.Clock}),
-		}
+		c := newController(ctx, term, syncer)
 		var err error
 		if c.heartbeats, err = newHeartbeats(term.Kube, term.Clock, c.queue.Add); err != nil {
 			return err
@@ -73,6 +74,14 @@ func With(syncer StartSyncer) fleet.Controller {
 		defer c.running.Wait()
 		defer stop()
 		return c.run(ctx)
+	}
+}
+
+func newController(ctx context.Context, term *fleet.Term, syncer StartSyncer) *controller {
+	return &controller{Term: term, syncer: syncer, ctx: ctx, minders: map[string]*minder{},
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, time.Minute),
+			workqueue.TypedRateLimitingQueueConfig[string]{Name: "fleet_clusters", Clock: term.Clock}),
 	}
 }
 

@@ -2,10 +2,8 @@ package clusters
 
 import (
 	"context"
+	"fmt"
 	"sync"
-
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
@@ -71,32 +69,37 @@ func (m *minder) observe(p *problem) observation {
 	if p == nil && m.trouble != "" {
 		p = &problem{v1alpha1.ReasonErrorStartingSyncer, m.trouble}
 	}
-	return observation{health: m.health, count: m.nodes.count, problem: p}
+	h := m.health
+	h.last = m.nodes.comment(h.last)
+	return observation{health: h, count: m.nodes.count, problem: p}
 }
 
 // run probes until ctx ends. The first successful probe starts the watch of the
 // nodes and the syncer. Both outlive failures and resume by themselves, but by
 // then pause for half a minute between attempts; so when the cluster turns Ready
-// again they are started anew.
+// again they are started anew. They end when it turns out to be another cluster.
 func (m *minder) run(ctx context.Context, a *fleet.Access) {
-	cfg := rest.CopyConfig(a.REST)
-	cfg.Timeout = probeTimeout
-	cfg.UserAgent = FieldManager
-	kube, err := kubernetes.NewForConfig(cfg)
+	p, err := newProber(a.REST, renewPush)
 	if err != nil {
 		m.record(ctx, result{at: m.c.Clock.Now(), reason: v1alpha1.ReasonErrorCreatingClient,
-			message: "cannot make a client from the kubeconfig: " + err.Error()})
+			message: "cannot make a client from the kubeconfig: " + err.Error() + ": give one that works here with `atoll join`"})
 		return
 	}
 	ticker := m.c.Clock.NewTicker(probeEvery)
 	defer ticker.Stop()
 	stop := func() {}
 	defer func() { stop() }()
-	for served := false; ctx.Err() == nil; {
-		r := probe(ctx, kube, m.lastResult())
-		r.at = m.c.Clock.Now()
+	served := false
+	for turn := 0; ctx.Err() == nil; turn++ {
+		// One that did not answer may come back as another version.
+		was := m.lastResult()
+		r := m.identified(p.probe(ctx, was, !was.ready || turn%askWho == 0, m.c.Clock.Now()))
 		changed := m.record(ctx, r)
-		if r.ready && (changed || !served) {
+		switch {
+		case r.reason == v1alpha1.ReasonWrongCluster:
+			stop()
+			stop, served = func() {}, false
+		case r.ready && (!served || changed && (!was.ready || was.version != r.version || was.id != r.id)):
 			stop()
 			stop, served = m.start(ctx, a), true
 		}
@@ -105,6 +108,18 @@ func (m *minder) run(ctx context.Context, a *fleet.Access) {
 		case <-ticker.C():
 		}
 	}
+}
+
+// identified turns down the answer of another cluster than the one that joined.
+func (m *minder) identified(r result) result {
+	cluster, known := m.c.Cluster(m.name)
+	if !r.ready || !known {
+		return r
+	}
+	if why := m.c.wrong(cluster, r.id); why != "" {
+		r.ready, r.reason, r.message = false, v1alpha1.ReasonWrongCluster, why
+	}
+	return r
 }
 
 // start begins the watch of the nodes and the syncer; stop ends them.
@@ -154,7 +169,7 @@ func (m *minder) runSyncer(ctx context.Context, a *fleet.Access) {
 		m.mu.Lock()
 		m.trouble = "the syncer stopped and is started again"
 		if err != nil {
-			m.trouble = "the syncer does not start: " + err.Error()
+			m.trouble = fmt.Sprintf("the syncer does not start: %v: correct the kubeconfig with `atoll join`; it is tried again every %s", err, retrySyncer)
 		}
 		m.mu.Unlock()
 		m.c.queue.Add(m.name)

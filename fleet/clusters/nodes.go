@@ -3,11 +3,14 @@ package clusters
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -17,11 +20,51 @@ import (
 )
 
 // nodes counts the nodes of a member, from a watch of its own.
-type nodes struct{ informer cache.SharedIndexInformer }
+type nodes struct {
+	informer cache.SharedIndexInformer
 
-func newNodes(kube kubernetes.Interface) *nodes {
-	factory := informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithTransform(slim))
-	return &nodes{informer: factory.Core().V1().Nodes().Informer()}
+	mu     sync.Mutex
+	denied bool // the last attempt to watch, for want of a permission
+}
+
+// newNodes makes neither a factory nor clients of all groups, as most programs do: that
+// would be a tenth of a megabyte for each member.
+func newNodes(member typedcorev1.CoreV1Interface) *nodes {
+	n := &nodes{}
+	api := member.Nodes()
+	n.informer = cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list, err := api.List(ctx, o)
+			n.heard(err)
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			w, err := api.Watch(ctx, o)
+			n.heard(err)
+			return w, err
+		}}, member), &corev1.Node{}, 0, cache.Indexers{})
+	_ = n.informer.SetTransform(slim) // fails only on one that has been started
+	return n
+}
+
+func (n *nodes) heard(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.denied = apierrors.IsForbidden(err)
+}
+
+// comment adds to the verdict on a cluster that its nodes cannot be counted: what is
+// known of its capacity is old then.
+func (n *nodes) comment(verdict result) result {
+	if n == nil || !verdict.ready {
+		return verdict
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.denied {
+		verdict.message += "; its nodes are not to be seen, so what it has room for may be outdated: grant get, list and watch of nodes to the identity in its kubeconfig"
+	}
+	return verdict
 }
 
 // watchNodes keeps the minder's nodes until ctx ends. The status is written with
@@ -29,11 +72,11 @@ func newNodes(kube kubernetes.Interface) *nodes {
 func (m *minder) watchNodes(ctx context.Context, a *fleet.Access) {
 	cfg := rest.CopyConfig(a.REST)
 	cfg.UserAgent = FieldManager
-	kube, err := kubernetes.NewForConfig(cfg)
+	member, err := typedcorev1.NewForConfig(cfg)
 	if err != nil {
 		return // the prober makes the same client and says why it cannot
 	}
-	n := newNodes(kube)
+	n := newNodes(member)
 	m.mu.Lock()
 	if m.access == a {
 		m.nodes = n

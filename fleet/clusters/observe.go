@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"sync"
 
-	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -14,44 +14,64 @@ import (
 	"github.com/atoll-dev/atoll/fleet"
 )
 
-// Observe does for a cluster in mode Pull what the controller does for others, from
-// where its syncer runs: it probes and counts, and reports when something changed and
-// at least every v1alpha1.HeartbeatEvery, until ctx ends.
-func Observe(ctx context.Context, member *rest.Config, clk clock.WithTicker, log *slog.Logger,
-	report func(context.Context, fleet.Observation) error) error {
+// Observer does for a cluster in mode Pull what the controller does for others, from
+// where its syncer runs.
+type Observer struct {
+	Clock clock.WithTicker
+	Log   *slog.Logger
+	// Self gives the Cluster; false if it is not known.
+	Self func() (*v1alpha1.Cluster, bool)
+	// Report tells how the cluster fares.
+	Report func(context.Context, fleet.Observation) error
+	// Serve runs the syncer until its context ends.
+	Serve func(context.Context) error
+}
+
+// Run probes and counts, reports when something changed and at least every
+// v1alpha1.HeartbeatEvery, and has the cluster served from when it is first seen ready
+// and for as long as it is the one that joined, until ctx ends.
+func (o Observer) Run(ctx context.Context, member *rest.Config) error {
 	cfg := rest.CopyConfig(member)
 	cfg.UserAgent = FieldManager
-	watching, err := kubernetes.NewForConfig(cfg)
+	watching, err := typedcorev1.NewForConfig(cfg)
 	if err != nil {
 		return fmt.Errorf("make a client of the cluster: %w", err)
 	}
-	cfg.Timeout = probeTimeout
-	probing, err := kubernetes.NewForConfig(cfg)
+	probing, err := newProber(cfg, renewPull)
 	if err != nil {
 		return fmt.Errorf("make a client of the cluster: %w", err)
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	n := newNodes(watching)
 	var running sync.WaitGroup
 	running.Go(func() { n.informer.RunWithContext(ctx) })
 	defer running.Wait()
 
-	ticker := clk.NewTicker(probeEvery)
+	ticker := o.Clock.NewTicker(probeEvery)
 	defer ticker.Stop()
 	var h health
-	reported := clk.Now().Add(-v1alpha1.HeartbeatEvery)
+	reported := o.Clock.Now().Add(-v1alpha1.HeartbeatEvery)
 	failing := false
-	for ctx.Err() == nil {
-		r := probe(ctx, probing, h.last)
-		r.at = clk.Now()
+	var failure error // of the syncer; read when it has stopped
+	var stop func()
+	for turn := 0; ctx.Err() == nil; turn++ {
+		r := o.identified(probing.probe(ctx, h.last, !h.last.ready || turn%askWho == 0, o.Clock.Now()))
 		changed := h.add(r)
-		if ctx.Err() == nil && (changed || failing || clk.Since(reported) >= v1alpha1.HeartbeatEvery) {
-			err := report(ctx, seen(h.last, n))
+		switch {
+		case r.reason == v1alpha1.ReasonWrongCluster:
+			halt(&stop)
+		case r.ready && stop == nil:
+			stop = o.serve(ctx, func(err error) { failure = err; cancel() })
+		}
+		if ctx.Err() == nil && (changed || failing || o.Clock.Since(reported) >= v1alpha1.HeartbeatEvery) {
+			err := o.Report(ctx, seen(n.comment(h.last), n))
 			if err != nil && !failing && ctx.Err() == nil {
-				log.Warn("cannot report how the cluster fares; trying again", "error", err)
+				o.Log.Warn("cannot report how the cluster fares; trying again", "error", err)
 			}
 			failing = err != nil
 			if err == nil {
-				reported = clk.Now()
+				reported = o.Clock.Now()
 			}
 		}
 		select {
@@ -59,7 +79,39 @@ func Observe(ctx context.Context, member *rest.Config, clk clock.WithTicker, log
 		case <-ticker.C():
 		}
 	}
-	return nil
+	halt(&stop)
+	return failure
+}
+
+func (o Observer) identified(r result) result {
+	if self, known := o.Self(); known && r.ready {
+		if why := wrongHere(self, r.id); why != "" {
+			r.ready, r.reason, r.message = false, v1alpha1.ReasonWrongCluster, why
+		}
+	}
+	return r
+}
+
+// serve runs the syncer until stop. One that cannot begin ends everything, with why.
+func (o Observer) serve(ctx context.Context, fail func(error)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := o.Serve(ctx); err != nil && ctx.Err() == nil {
+			fail(err)
+		}
+	})
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+func halt(stop *func()) {
+	if *stop != nil {
+		(*stop)()
+		*stop = nil
+	}
 }
 
 func seen(r result, n *nodes) fleet.Observation {

@@ -2,13 +2,21 @@ package clusters
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
+	"syscall"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/apimachinery/pkg/version"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
@@ -23,39 +31,101 @@ type result struct {
 	id      string
 }
 
-// probe asks a member whether it is ready and who it is.
-func probe(ctx context.Context, kube kubernetes.Interface, known result) result {
+// prober asks a member how it is.
+type prober struct {
+	member typedcorev1.CoreV1Interface
+	// expires is when the client certificate in the kubeconfig does; zero if there is
+	// none.
+	expires time.Time
+	// renew is the command that gives another kubeconfig.
+	renew string
+}
+
+// The commands by which the kubeconfig of a cluster is given, in either mode.
+const (
+	renewPush = "`atoll join`"
+	renewPull = "`atoll syncer --kubeconfig`"
+)
+
+func newProber(access *rest.Config, renew string) (*prober, error) {
+	cfg := rest.CopyConfig(access)
+	cfg.Timeout = probeTimeout
+	cfg.UserAgent = FieldManager
+	member, err := typedcorev1.NewForConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &prober{member: member, expires: expiry(cfg.CertData), renew: renew}, nil
+}
+
+// expiry is when the first certificate of a file ends.
+func expiry(certificates []byte) time.Time {
+	block, _ := pem.Decode(certificates)
+	if block == nil {
+		return time.Time{}
+	}
+	certificate, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return time.Time{}
+	}
+	return certificate.NotAfter
+}
+
+// probe asks the member whether it is ready, who it is and, where that is not known or
+// again is set, which version.
+func (p *prober) probe(ctx context.Context, known result, again bool, now time.Time) result {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	out := result{version: known.version, id: known.id}
-	body, err := kube.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+	out := result{at: now, version: known.version, id: known.id}
+	body, err := p.member.RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
 	if err != nil {
-		out.reason, out.message = classify(err, body)
+		out.reason, out.message = p.classify(err, body, now)
 		return out
 	}
-	version, err := kube.Discovery().ServerVersion()
-	if err != nil {
-		out.reason, out.message = classify(err, nil)
-		return out
-	}
-	out.version = version.GitVersion
-	if out.id == "" {
-		// Who cannot read it is still served: it only helps to notice that one
-		// cluster joined twice.
-		if ns, err := kube.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{}); err == nil {
-			out.id = string(ns.UID)
+	// Each time, since behind the same address there may be another cluster by now. Who
+	// may not read it is served all the same.
+	if ns, err := p.member.Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{}); err == nil {
+		if !v1alpha1.ValidClusterID(string(ns.UID)) {
+			out.reason, out.message = v1alpha1.ReasonClusterNotReady, "the UID of the cluster's namespace kube-system is none: who answers is no Kubernetes; check the address in the kubeconfig"
+			return out
 		}
+		out.id = string(ns.UID)
+	}
+	if again || out.version == "" || out.id != known.id {
+		said, err := versionOf(ctx, p.member)
+		if err != nil {
+			out.reason, out.message = p.classify(err, nil, now)
+			return out
+		}
+		out.version = said.GitVersion
 	}
 	out.ready, out.reason, out.message = true, v1alpha1.ReasonClusterReady, "the cluster answers and is ready"
+	if left := p.expires.Sub(now); !p.expires.IsZero() && left < warnBefore {
+		out.message += fmt.Sprintf("; the client certificate in its kubeconfig expires at %s: renew it with %s", p.expires.UTC().Format(time.RFC3339), p.renew)
+	}
 	return out
 }
 
-// classify tells a cluster that says no from one that says nothing.
-func classify(err error, body []byte) (reason, message string) {
+func versionOf(ctx context.Context, member typedcorev1.CoreV1Interface) (said version.Info, err error) {
+	body, err := member.RESTClient().Get().AbsPath("/version").SetHeader("Accept", "application/json").DoRaw(ctx)
+	if err != nil {
+		return said, err
+	}
+	if err := json.Unmarshal(body, &said); err != nil {
+		return said, fmt.Errorf("read the version: %w", err)
+	}
+	return said, nil
+}
+
+// classify tells a cluster that says no from one that says nothing, and what helps. Its
+// words are the same for the same trouble: each change of them is a write.
+func (p *prober) classify(err error, body []byte, now time.Time) (reason, message string) {
 	var answer apierrors.APIStatus
 	switch {
+	case apierrors.IsUnauthorized(err) && !p.expires.IsZero() && now.After(p.expires):
+		return v1alpha1.ReasonInvalidKubeConfig, fmt.Sprintf("the client certificate in the kubeconfig expired at %s: renew it with %s", p.expires.UTC().Format(time.RFC3339), p.renew)
 	case apierrors.IsUnauthorized(err):
-		return v1alpha1.ReasonInvalidKubeConfig, "the cluster does not accept the credentials in the kubeconfig (expired?): renew them with `atoll join`"
+		return v1alpha1.ReasonInvalidKubeConfig, "the cluster does not accept the credentials in the kubeconfig (expired?): renew them with " + p.renew
 	case apierrors.IsForbidden(err):
 		return v1alpha1.ReasonInvalidKubeConfig, "the identity in the kubeconfig may not read /readyz: grant it at least system:monitoring, and all that is to be placed there"
 	case errors.As(err, &answer):
@@ -67,11 +137,59 @@ func classify(err error, body []byte) (reason, message string) {
 		if len(said) > most {
 			said = said[:most] + "…"
 		}
-		return v1alpha1.ReasonClusterNotReady, "the cluster answers that it is not ready: " + said
-	case errors.Is(err, context.DeadlineExceeded):
+		return v1alpha1.ReasonClusterNotReady, "the cluster answers that it is not ready; its API server says why under /readyz?verbose: " + said
+	}
+	return p.unreachable(err, now)
+}
+
+// unreachable says what stands between here and a cluster.
+func (p *prober) unreachable(err error, now time.Time) (reason, message string) {
+	var authority x509.UnknownAuthorityError
+	var host x509.HostnameError
+	var certificate x509.CertificateInvalidError
+	var name *net.DNSError
+	var connection *net.OpError
+	switch {
+	case errors.As(err, &authority):
+		return v1alpha1.ReasonInvalidKubeConfig, "the certificate of the cluster's API server is not signed by the authority in the kubeconfig: " +
+			"if the cluster has a new one, give its kubeconfig with " + p.renew + "; if not, who answers is not the cluster"
+	case errors.As(err, &host):
+		return v1alpha1.ReasonInvalidKubeConfig, "the certificate of the cluster's API server is for other names (" + host.Error() +
+			"): correct clusters[].cluster.server in the kubeconfig, or set tls-server-name there, and give it with " + p.renew
+	case errors.As(err, &certificate) && certificate.Reason == x509.Expired && now.Before(certificate.Cert.NotBefore):
+		return v1alpha1.ReasonClusterUnreachable, fmt.Sprintf("the certificate of the cluster's API server is valid from %s only: check the clocks there and here",
+			certificate.Cert.NotBefore.UTC().Format(time.RFC3339))
+	case errors.As(err, &certificate) && certificate.Reason == x509.Expired:
+		return v1alpha1.ReasonClusterUnreachable, fmt.Sprintf("the certificate of the cluster's API server expired at %s: renew it there (with kubeadm: `kubeadm certs renew apiserver`)",
+			certificate.Cert.NotAfter.UTC().Format(time.RFC3339))
+	case errors.As(err, &name):
+		return v1alpha1.ReasonClusterUnreachable, "no address is known for " + name.Name +
+			": check clusters[].cluster.server in the kubeconfig, and the name service where it is asked"
+	case errors.Is(err, syscall.ECONNREFUSED) && errors.As(err, &connection) && connection.Addr != nil:
+		return v1alpha1.ReasonClusterUnreachable, "nothing listens at " + connection.Addr.String() +
+			": start the cluster's API server there, or give its address with " + p.renew
+	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):
 		return v1alpha1.ReasonClusterUnreachable, fmt.Sprintf("the cluster did not answer within %s: check the network between here and its API server", probeTimeout)
 	}
-	return v1alpha1.ReasonClusterUnreachable, "the cluster cannot be reached: " + err.Error()
+	return v1alpha1.ReasonClusterUnreachable, "the cluster cannot be reached (" + cause(err) + "): check the network between here and its API server, and the address in the kubeconfig"
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// cause leaves out of an error what differs each time, the port on this side above all.
+func cause(err error) string {
+	var connection *net.OpError
+	var request *url.Error
+	switch {
+	case errors.As(err, &connection):
+		return connection.Op + ": " + connection.Err.Error()
+	case errors.As(err, &request):
+		return request.Err.Error()
+	}
+	return err.Error()
 }
 
 // health turns probes into a verdict with patience: one failure after a success
@@ -88,17 +206,19 @@ type health struct {
 // add takes in a probe and tells whether the verdict changed.
 func (h *health) add(r result) (changed bool) {
 	h.probed = r.at
-	if r.ready {
+	switch {
+	case r.ready:
 		h.failing = 0
-	} else {
+	case r.reason == v1alpha1.ReasonWrongCluster:
+		h.failing = failures // nobody gets this wrong by chance
+	default:
 		h.failing++
 		if (h.last.ready || h.presumed) && h.failing < failures {
 			return false
 		}
 	}
-	// The wording of a network error varies with port numbers; what counts is
-	// the kind of trouble.
-	changed = h.last.at.IsZero() || h.last.ready != r.ready || h.last.reason != r.reason || h.last.version != r.version || h.last.id != r.id
+	changed = h.last.at.IsZero() || h.last.ready != r.ready || h.last.reason != r.reason || h.last.message != r.message ||
+		h.last.version != r.version || h.last.id != r.id
 	h.presumed = false
 	if changed {
 		h.last = r

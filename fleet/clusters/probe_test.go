@@ -1,20 +1,34 @@
 package clusters
 
 import (
+	"cmp"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// TestPatience: y is a probe that finds the cluster ready, n one that does not.
+// TestPatience: y is a probe that finds the cluster ready, n one that does not, w one
+// that finds another cluster.
 func TestPatience(t *testing.T) {
 	tests := []struct {
 		name, probes string
@@ -27,14 +41,19 @@ func TestPatience(t *testing.T) {
 		{"one success is enough", "ynnny", false, "yyyny"},
 		{"a new leader has patience too", "nnn", true, "??n"},
 		{"and believes what it sees", "ynn", true, "yyy"},
+		{"another cluster is one at once", "ywy", false, "yny"},
+		{"to a new leader, too", "w", true, "n"},
 	}
 	for _, tt := range tests {
 		h := health{presumed: tt.presumed}
 		got := ""
 		for i, p := range tt.probes {
 			r := result{at: time.Unix(int64(i+1), 0), ready: p == 'y', reason: v1alpha1.ReasonClusterUnreachable}
-			if r.ready {
+			switch p {
+			case 'y':
 				r.reason = v1alpha1.ReasonClusterReady
+			case 'w':
+				r.reason = v1alpha1.ReasonWrongCluster
 			}
 			h.add(r)
 			switch {
@@ -55,48 +74,209 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-func TestProbe(t *testing.T) {
-	answers := map[string]struct {
-		status int
-		body   string
-	}{
-		"/version":                       {200, `{"gitVersion":"v1.2.3"}`},
-		"/api/v1/namespaces/kube-system": {200, `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system","uid":"id-1"}}`},
+// handler answers as a member does that says this to everything but who it is.
+func handler(status int, body, id string) http.HandlerFunc {
+	answers := map[string]string{
+		"/version":                       `{"gitVersion":"v1.2.3"}`,
+		"/api/v1/namespaces/kube-system": `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system","uid":"` + id + `"}}`,
 	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		code, said := status, body
+		if a, ok := answers[r.URL.Path]; ok {
+			code, said = http.StatusOK, a
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		_, _ = w.Write([]byte(said))
+	}
+}
+
+// TestProbe goes through what can be the matter with a member and with the way to it:
+// each has a reason, and words that say what helps.
+func TestProbe(t *testing.T) {
+	now := time.Now()
+	authority := newAuthority(t)
+	good := authority.sign(t, now.Add(-time.Hour), now.Add(time.Hour))
+	expired, early := authority.sign(t, now.Add(-2*time.Hour), now.Add(-time.Hour)), authority.sign(t, now.Add(time.Hour), now.Add(2*time.Hour))
+	gone := httptest.NewServer(nil)
+	gone.Close()
 	tests := []struct {
 		name   string
 		status int
 		body   string
+		id     string
+		serves tls.Certificate
+		trusts *authorityOf
+		change func(*rest.Config)
 		ready  bool
 		reason string
-		says   string
+		says   []string
 	}{
-		{"ready", 200, "ok", true, v1alpha1.ReasonClusterReady, "ready"},
-		{"not ready", 500, "[-]etcd failed", false, v1alpha1.ReasonClusterNotReady, "[-]etcd failed"},
-		{"expired", 401, "", false, v1alpha1.ReasonInvalidKubeConfig, "atoll join"},
-		{"forbidden", 403, "", false, v1alpha1.ReasonInvalidKubeConfig, "grant"},
+		{name: "ready", status: 200, body: "ok", ready: true, reason: v1alpha1.ReasonClusterReady, says: []string{"ready"}},
+		{name: "not ready", status: 500, body: "[-]etcd failed", reason: v1alpha1.ReasonClusterNotReady, says: []string{"[-]etcd failed", "/readyz?verbose"}},
+		{name: "a name that is a command", status: 200, id: "x; reboot", reason: v1alpha1.ReasonClusterNotReady, says: []string{"kube-system", "check the address"}},
+		{name: "a token that does not count", status: 401, reason: v1alpha1.ReasonInvalidKubeConfig, says: []string{"credentials", "atoll join"}},
+		{name: "a client certificate that expired", status: 401, change: func(c *rest.Config) { c.CertData, c.KeyData = files(t, expired) },
+			reason: v1alpha1.ReasonInvalidKubeConfig, says: []string{"client certificate", "expired at", "atoll join"}},
+		{name: "a client certificate that will soon", status: 200, change: func(c *rest.Config) { c.CertData, c.KeyData = files(t, good) },
+			ready: true, reason: v1alpha1.ReasonClusterReady, says: []string{"expires at", "atoll join"}},
+		{name: "forbidden", status: 403, reason: v1alpha1.ReasonInvalidKubeConfig, says: []string{"grant", "system:monitoring"}},
+		{name: "another authority than the kubeconfig's", status: 200, trusts: newAuthority(t), reason: v1alpha1.ReasonInvalidKubeConfig,
+			says: []string{"not signed by the authority in the kubeconfig", "atoll join"}},
+		{name: "a certificate for other names", status: 200, change: func(c *rest.Config) { c.ServerName = "elsewhere.example.org" },
+			reason: v1alpha1.ReasonInvalidKubeConfig, says: []string{"elsewhere.example.org", "tls-server-name", "atoll join"}},
+		{name: "a server certificate that expired", status: 200, serves: expired, reason: v1alpha1.ReasonClusterUnreachable,
+			says: []string{"API server expired at", "renew it there"}},
+		{name: "a server certificate of tomorrow", status: 200, serves: early, reason: v1alpha1.ReasonClusterUnreachable, says: []string{"clocks"}},
+		{name: "no such host", change: func(c *rest.Config) { c.Host = "https://no-such-host.invalid:6443" }, reason: v1alpha1.ReasonClusterUnreachable,
+			says: []string{"no-such-host.invalid", "clusters[].cluster.server"}},
+		{name: "nobody there", change: func(c *rest.Config) { c.Host = gone.URL }, reason: v1alpha1.ReasonClusterUnreachable,
+			says: []string{"nothing listens at", "start the cluster's API server"}},
 	}
 	for _, tt := range tests {
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			a, ok := answers[r.URL.Path]
-			if !ok {
-				a.status, a.body = tt.status, tt.body
+		t.Run(tt.name, func(t *testing.T) {
+			server := httptest.NewUnstartedServer(handler(tt.status, tt.body, cmp.Or(tt.id, "id-1")))
+			server.Config.ErrorLog = log.New(io.Discard, "", 0)
+			if tt.serves.Certificate == nil {
+				tt.serves = good
 			}
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(a.status)
-			_, _ = w.Write([]byte(a.body))
-		}))
-		kube := kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL})
-		r := probe(context.Background(), kube, result{})
-		if r.ready != tt.ready || r.reason != tt.reason || !strings.Contains(r.message, tt.says) {
-			t.Errorf("%s: %+v", tt.name, r)
+			server.TLS = &tls.Config{Certificates: []tls.Certificate{tt.serves}}
+			server.StartTLS()
+			defer server.Close()
+			if tt.trusts == nil {
+				tt.trusts = authority
+			}
+			cfg := &rest.Config{Host: server.URL, BearerToken: "swordfish", TLSClientConfig: rest.TLSClientConfig{CAData: tt.trusts.pem}}
+			if tt.change != nil {
+				tt.change(cfg)
+			}
+			p, err := newProber(cfg, renewPush)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := p.probe(context.Background(), result{}, false, now)
+			if r.ready != tt.ready || r.reason != tt.reason {
+				t.Errorf("%+v; want %s", r, tt.reason)
+			}
+			for _, words := range tt.says {
+				if !strings.Contains(r.message, words) {
+					t.Errorf("says %q, without %q", r.message, words)
+				}
+			}
+			if strings.Contains(r.message, "swordfish") || strings.Contains(r.message, "PRIVATE") {
+				t.Errorf("says a secret: %s", r.message)
+			}
+			if tt.ready && (r.version != "v1.2.3" || r.id != "id-1") {
+				t.Errorf("%+v, want version and id", r)
+			}
+			// The same trouble is put into the same words, since each change is a write.
+			if again := p.probe(context.Background(), r, false, now); again.message != r.message {
+				t.Errorf("says %q, and then %q", r.message, again.message)
+			}
+		})
+	}
+}
+
+// TestASilentMember takes connections and says nothing.
+func TestASilentMember(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	p, err := newProber(&rest.Config{Host: "https://" + listener.Addr().String()}, renewPush)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	r := p.probe(ctx, result{}, false, time.Now())
+	if r.reason != v1alpha1.ReasonClusterUnreachable || !strings.Contains(r.message, "check the network") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// authorityOf is a certificate authority.
+type authorityOf struct {
+	certificate *x509.Certificate
+	key         *ecdsa.PrivateKey
+	pem         []byte
+}
+
+func newAuthority(t *testing.T) *authorityOf {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-24 * time.Hour), NotAfter: time.Now().Add(24 * time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &authorityOf{certificate, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
+}
+
+// sign makes a certificate of 127.0.0.1, for servers and clients.
+func (a *authorityOf) sign(t *testing.T, from, to time.Time) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "member"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, NotBefore: from, NotAfter: to}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// files are a certificate and its key as a kubeconfig holds them.
+func files(t *testing.T, c tls.Certificate) (certificate, key []byte) {
+	t.Helper()
+	der, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate[0]}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
+}
+
+// TestProbeAsksForTheVersionWhereItMayBeAnother: else a probe is a request less, but
+// always asks who answers.
+func TestProbeAsksForTheVersionWhereItMayBeAnother(t *testing.T) {
+	const ns = "/api/v1/namespaces/kube-system"
+	id := "id-1"
+	var asked []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.Path)
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Path == ns {
+			_, _ = fmt.Fprintf(w, `{"metadata":{"uid":%q}}`, id)
+			return
 		}
-		if tt.ready && (r.version != "v1.2.3" || r.id != "id-1") {
-			t.Errorf("%s: %+v, want version and id", tt.name, r)
-		}
-		server.Close()
-		if r := probe(context.Background(), kube, result{}); r.reason != v1alpha1.ReasonClusterUnreachable {
-			t.Errorf("%s, stopped: %+v", tt.name, r)
-		}
+		_, _ = w.Write([]byte(`{"gitVersion":"v1.2.4"}`))
+	}))
+	defer server.Close()
+	p, err := newProber(&rest.Config{Host: server.URL}, renewPush)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := result{ready: true, version: "v1.2.3", id: "id-1"}
+	if r := p.probe(t.Context(), known, false, time.Now()); !r.ready || r.version != "v1.2.3" || r.id != "id-1" || !slices.Equal(asked, []string{"/readyz", ns}) {
+		t.Errorf("%+v after %v", r, asked)
+	}
+	if r := p.probe(t.Context(), known, true, time.Now()); !r.ready || r.version != "v1.2.4" || len(asked) != 5 {
+		t.Errorf("%+v after %v", r, asked)
+	}
+	id = "id-2"
+	if r := p.probe(t.Context(), known, false, time.Now()); r.version != "v1.2.4" || r.id != "id-2" || len(asked) != 8 {
+		t.Errorf("%+v after %v", r, asked)
 	}
 }

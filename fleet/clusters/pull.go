@@ -97,6 +97,10 @@ func (c *controller) pulled(cluster *v1alpha1.Cluster) observation {
 	switch {
 	case heard && last.err != nil:
 		return notReady(last.at, v1alpha1.ReasonClusterStatusUnknown, last.err.Error()+": run a syncer of the same version as the servers")
+	case heard && c.wrong(cluster, last.said.ID) != "":
+		return notReady(last.at, v1alpha1.ReasonWrongCluster, c.wrong(cluster, last.said.ID))
+	case heard && left > 0 && last.said.Reason == v1alpha1.ReasonWrongCluster:
+		return notReady(last.at, v1alpha1.ReasonClusterStatusUnknown, "the cluster is accepted, and its syncer begins anew")
 	case heard && left > 0:
 		return observation{health: health{probed: last.at, last: result{at: last.at, ready: last.said.Ready, reason: last.said.Reason,
 			message: last.said.Message, version: last.said.Version, id: last.said.ID}}, count: counted(last.said)}
@@ -107,7 +111,8 @@ func (c *controller) pulled(cluster *v1alpha1.Cluster) observation {
 			"no syncer of this cluster has come yet: run `atoll syncer` there, with what `atoll join "+cluster.Name+" --mode pull` gives")
 	}
 	return notReady(now, v1alpha1.ReasonClusterUnreachable, fmt.Sprintf(
-		"the cluster's syncer has not been heard of for more than %s: it does not run, or does not reach Atoll; what runs in the cluster runs on", v1alpha1.HeartbeatExpiry))
+		"the cluster's syncer has not been heard of for more than %s; what runs in the cluster runs on. It does not run (see its Pod's log), does not reach Atoll, or its credential counts no more: "+
+			"then give it another with `atoll join %s --mode pull`", v1alpha1.HeartbeatExpiry, cluster.Name))
 }
 
 func notReady(at time.Time, reason, message string) observation {

@@ -32,6 +32,7 @@ func (c *controller) writeStatus(ctx context.Context, cluster *v1alpha1.Cluster,
 	now := metav1.NewTime(c.Clock.Now())
 	status := *cluster.Status.DeepCopy()
 	status.ObservedGeneration = cluster.Generation
+	status.Taints = taintsSeen(cluster.Spec.Taints, cluster.Status.Taints, now)
 	verdict := o.health.last
 	ready := metav1.Condition{Type: v1alpha1.ClusterReady, ObservedGeneration: cluster.Generation, Status: metav1.ConditionFalse,
 		Reason: verdict.reason, Message: verdict.message}
@@ -106,9 +107,7 @@ func (c *controller) patchStatus(ctx context.Context, cluster *v1alpha1.Cluster,
 		"metadata": map[string]any{"name": cluster.Name, "uid": string(cluster.UID)},
 		"status":   u,
 	}}
-	_, err = c.Dynamic.Resource(v1alpha1.ClusterResource).
-		ApplyStatus(ctx, cluster.Name, apply, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
-	if err != nil {
+	if err := fleet.ApplyStatus(ctx, c.Dynamic.Resource(v1alpha1.ClusterResource), apply, FieldManager); err != nil {
 		return fmt.Errorf("write the status of cluster %s: %w", cluster.Name, err)
 	}
 	return nil

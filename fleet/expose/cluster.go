@@ -37,6 +37,11 @@ func (c *controller) reconcileCluster(ctx context.Context, name string) error {
 		return nil
 	}
 	held := slices.Contains(cluster.Finalizers, v1alpha1.ExposeFinalizer)
+	if cluster.Pulls() && !held {
+		c.dismiss(name)
+		c.judge(name, func(s *v1alpha1.SharedAPI) verdict { return pulls(cluster, s) })
+		return nil
+	}
 	want := v1alpha1.SharedWith(cluster, c.admitted(cluster))
 	if len(want) == 0 && !held {
 		c.dismiss(name)
@@ -72,6 +77,15 @@ func (c *controller) reconcileCluster(ctx context.Context, name string) error {
 	return c.share(ctx, cluster, m, want)
 }
 
+// pulls refuses a cluster in mode Pull, which has nothing of ours.
+func pulls(cluster *v1alpha1.Cluster, s *v1alpha1.SharedAPI) verdict {
+	if cluster.DeletionTimestamp != nil || s.DeletionTimestamp != nil || !s.Selects(cluster) {
+		return verdict{clean: true}
+	}
+	return verdict{reason: v1alpha1.ExposureClusterPulls, message: fmt.Sprintf(
+		"the cluster is in mode Pull, in which it serves no shared API: join it with `atoll join %s --kubeconfig FILE`, or leave it out of the SharedAPI", cluster.Name)}
+}
+
 // admitted gives the SharedAPIs that may be acted on for a member: those that
 // cannot go unnoticed, and that say that they are there. The others are asked for.
 func (c *controller) admitted(cluster *v1alpha1.Cluster) []*v1alpha1.SharedAPI {
@@ -90,6 +104,11 @@ func (c *controller) admitted(cluster *v1alpha1.Cluster) []*v1alpha1.SharedAPI {
 
 // member gives the access to a member that answers, and makes it if need be.
 func (c *controller) member(cluster *v1alpha1.Cluster) (*member, *verdict) {
+	if cluster.Pulls() {
+		c.dismiss(cluster.Name)
+		return nil, &verdict{reason: v1alpha1.ExposureClusterPulls, message: fmt.Sprintf(
+			"the cluster was in mode Push and still has what it needed for shared APIs: join it with `atoll join %[1]s --kubeconfig FILE` to have that kept or removed, or let it leave with `atoll leave %[1]s --cascade=orphan`", cluster.Name)}
+	}
 	ready := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ClusterReady)
 	if ready == nil || ready.Status != metav1.ConditionTrue {
 		message := "the cluster has not been probed yet"

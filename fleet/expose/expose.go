@@ -20,7 +20,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
@@ -153,14 +152,14 @@ func (c *controller) run(ctx context.Context) error {
 }
 
 func (c *controller) listen() error {
-	if err := c.shared.SetTransform(sharedAPI); err != nil {
+	if err := c.shared.SetTransform(fleet.Into[v1alpha1.SharedAPI]); err != nil {
 		return err
 	}
 	if err := c.crds.SetTransform(slimCRD); err != nil {
 		return err
 	}
 	every := func() { c.everyCluster() }
-	if err := on(c.shared, func(was, is *v1alpha1.SharedAPI) {
+	if err := fleet.On(c.shared, func(was, is *v1alpha1.SharedAPI) {
 		if is != nil {
 			c.queue.Add(key{shared: is.Name})
 		}
@@ -171,18 +170,18 @@ func (c *controller) listen() error {
 	}); err != nil {
 		return err
 	}
-	if err := on(c.crds, func(was, is *unstructured.Unstructured) {
+	if err := fleet.On(c.crds, func(was, is *unstructured.Unstructured) {
 		if was == nil || is == nil || !equality.Semantic.DeepEqual(was.Object, is.Object) {
 			every()
 		}
 	}); err != nil {
 		return err
 	}
-	if err := on(c.leases, func(_, _ *unstructured.Unstructured) { c.queue.Add(key{}) }); err != nil {
+	if err := fleet.On(c.leases, func(_, _ *unstructured.Unstructured) { c.queue.Add(key{}) }); err != nil {
 		return err
 	}
 	for _, i := range []cache.SharedIndexInformer{c.roles, c.bindings} {
-		if err := on(i, func(_, _ *unstructured.Unstructured) { c.queue.Add(key{collectors: true}) }); err != nil {
+		if err := fleet.On(i, func(_, _ *unstructured.Unstructured) { c.queue.Add(key{collectors: true}) }); err != nil {
 			return err
 		}
 	}
@@ -215,45 +214,6 @@ func matters(was, is *v1alpha1.SharedAPI) bool {
 	}
 	return was.UID != is.UID || !equality.Semantic.DeepEqual(was.Spec, is.Spec) || !slices.Equal(was.Finalizers, is.Finalizers) ||
 		!was.DeletionTimestamp.Equal(is.DeletionTimestamp) || !slices.Equal(names(was), names(is))
-}
-
-func on[T any](i cache.SharedIndexInformer, f func(was, is *T)) error {
-	_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) {
-			if is, ok := obj.(*T); ok {
-				f(nil, is)
-			}
-		},
-		UpdateFunc: func(before, after any) {
-			was, _ := before.(*T)
-			if is, ok := after.(*T); ok {
-				f(was, is)
-			}
-		},
-		DeleteFunc: func(obj any) {
-			if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = gone.Obj
-			}
-			if was, ok := obj.(*T); ok {
-				f(was, nil)
-			}
-		},
-	})
-	return err
-}
-
-// sharedAPI makes the informer hold what it is instead of maps.
-func sharedAPI(obj any) (any, error) {
-	u, ok := obj.(*unstructured.Unstructured)
-	if !ok {
-		return obj, nil
-	}
-	u.SetManagedFields(nil)
-	out := &v1alpha1.SharedAPI{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out); err != nil {
-		return obj, nil // never found by the controller, which then does nothing
-	}
-	return out, nil
 }
 
 // slimCRD keeps of a CRD what says which versions of its group are served, and that

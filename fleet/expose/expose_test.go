@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -251,6 +252,33 @@ func TestLeave(t *testing.T) {
 		}
 		s.reporting("s east=NoSuchCluster")
 	}
+}
+
+// TestModePull: a cluster that nobody can reach is refused, for a reason, and leaves like
+// any other; what it has from before that is not taken for gone.
+func TestModePull(t *testing.T) {
+	mode := func(s *stage, mode string) {
+		s.change(s.control, v1alpha1.ClusterResource, "", "east", func(u *unstructured.Unstructured) {
+			_ = unstructured.SetNestedField(u.Object, mode, "spec", "mode")
+		})
+	}
+	s := open(t, world(), map[string][]*unstructured.Unstructured{"east": {authority(t)}})
+	mode(s, string(v1alpha1.ModePull))
+	s.add(s.control, v1alpha1.SharedAPIResource, shared("s", []string{"east"}, "a.example"))
+	s.reporting("s east=ClusterPulls")
+	u, err := s.control.Resource(v1alpha1.ClusterResource).Get(t.Context(), "east", metav1.GetOptions{})
+	if err != nil || len(u.GetFinalizers()) > 0 {
+		t.Errorf("the Cluster is held by %v, %v", u.GetFinalizers(), err)
+	}
+	mode(s, string(v1alpha1.ModePush))
+	s.reporting("s east=Exposed[a.example/v1]")
+	mode(s, string(v1alpha1.ModePull))
+	s.reporting("s east=ClusterPulls")
+	s.change(s.control, v1alpha1.SharedAPIResource, "", "s", begone)
+	s.eventually("what it has is not forgotten", func() bool { return s.reports() == "s east=ClusterPulls" && s.has("east") == wantWidgets })
+	mode(s, string(v1alpha1.ModePush))
+	s.having("east", "")
+	s.eventually("the SharedAPI is gone", func() bool { return !s.exists(s.control, v1alpha1.SharedAPIResource, "", "s") })
 }
 
 // TestOthersUntouched: what others put beside ours stays, and so does the namespace

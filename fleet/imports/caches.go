@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
 )
 
 // The indices of imports.
@@ -102,10 +103,10 @@ func watchImports(client dynamic.Interface) cache.SharedIndexInformer {
 
 // slimImport keeps the schema of an import once for all that have it.
 func slimImport(obj any) (any, error) {
-	whole, err := into[v1alpha1.APIResourceImport](obj)
+	whole, err := fleet.Into[v1alpha1.APIResourceImport](obj)
 	i, ok := whole.(*v1alpha1.APIResourceImport)
 	if err != nil || !ok {
-		return obj, err // as with into: never found
+		return obj, err // as with Into: never found
 	}
 	out := &imported{APIResourceImport: i, schema: unique.Make(string(i.Spec.OpenAPIV3Schema.Raw))}
 	out.digest, err = digestOf(&i.Spec.CommonAPIResourceSpec, i.Spec.OpenAPIV3Schema.Raw)
@@ -120,7 +121,7 @@ func watchNegotiated(client dynamic.Interface) cache.SharedIndexInformer {
 }
 
 func slimNegotiated(obj any) (any, error) {
-	whole, err := into[v1alpha1.NegotiatedAPIResource](obj)
+	whole, err := fleet.Into[v1alpha1.NegotiatedAPIResource](obj)
 	n, ok := whole.(*v1alpha1.NegotiatedAPIResource)
 	if err != nil || !ok {
 		return obj, err
@@ -138,46 +139,6 @@ func indexed[T any](by func(*T) string) cache.IndexFunc {
 		}
 		return nil, nil
 	}
-}
-
-// into makes an informer hold T instead of maps. What cannot be read is left as it is,
-// and so never found, which is taken for "do nothing".
-func into[T any](obj any) (any, error) {
-	u, ok := obj.(*unstructured.Unstructured)
-	if !ok {
-		return obj, nil
-	}
-	u.SetManagedFields(nil)
-	out := new(T)
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out); err != nil {
-		return obj, nil
-	}
-	return out, nil
-}
-
-func on[T any](i cache.SharedIndexInformer, f func(was, is *T)) error {
-	_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) {
-			if is, ok := obj.(*T); ok {
-				f(nil, is)
-			}
-		},
-		UpdateFunc: func(before, after any) {
-			was, _ := before.(*T)
-			if is, ok := after.(*T); ok {
-				f(was, is)
-			}
-		},
-		DeleteFunc: func(obj any) {
-			if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = gone.Obj
-			}
-			if was, ok := obj.(*T); ok {
-				f(was, nil)
-			}
-		},
-	})
-	return err
 }
 
 func list[T any](i cache.SharedIndexInformer) []*T { return only[T](i.GetStore().List()) }

@@ -29,11 +29,10 @@ func (c *controller) reconcileCluster(ctx context.Context, name string) error {
 		c.dismiss(name)
 		return c.forget(ctx, name)
 	}
-	p, silent := c.puller(cluster)
+	seen, silent := c.seen(cluster)
 	if silent != "" {
 		return c.keep(ctx, cluster, silent)
 	}
-	seen := p.snapshot()
 	if seen.trouble != nil || !seen.whole {
 		message := ""
 		if seen.trouble != nil {
@@ -57,44 +56,66 @@ func (c *controller) reconcileCluster(ctx context.Context, name string) error {
 			}
 		}
 	}
+	if err := c.sweepReports(ctx, cluster); err != nil {
+		return err
+	}
 	return c.sayRead(ctx, cluster, seen, "")
 }
 
-// puller gives what reads a member, and makes it if need be; or says why the member
-// cannot be read.
-func (c *controller) puller(cluster *v1alpha1.Cluster) (p *puller, silent string) {
+// seen gives what is known of a member's types: by its syncer's reports if it is in
+// mode Pull, else by reading it; or it says why nothing new can be known.
+func (c *controller) seen(cluster *v1alpha1.Cluster) (seen snapshot, silent string) {
 	ready := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ClusterReady)
 	if ready == nil {
-		return nil, "the cluster has not been probed yet"
+		return snapshot{}, "the cluster has not been probed yet"
 	}
 	if ready.Status != metav1.ConditionTrue {
 		c.dismiss(cluster.Name)
-		return nil, fmt.Sprintf("the cluster is not Ready since %s (%s); this is what it last served", ready.LastTransitionTime.UTC().Format(time.RFC3339), ready.Reason)
+		return snapshot{}, fmt.Sprintf("the cluster is not Ready since %s (%s); this is what it last served", ready.LastTransitionTime.UTC().Format(time.RFC3339), ready.Reason)
 	}
-	w, err := c.reach(cluster)
-	if err != nil {
-		return nil, err.Error()
+	if cluster.Pulls() {
+		c.dismiss(cluster.Name)
+		return c.reported(cluster), ""
 	}
 	// Watches outlive an outage but pause for long between attempts by then; so a
 	// cluster that turned Ready again is read anew.
-	state := w.digest + ready.LastTransitionTime.UTC().String()
+	p, err := c.puller(cluster, ready.LastTransitionTime.UTC().String())
+	if err != nil {
+		return snapshot{}, err.Error()
+	}
+	return p.snapshot(), ""
+}
+
+// puller gives what reads a member, and makes it if need be. since tells one time that
+// it answers from another.
+func (c *controller) puller(cluster *v1alpha1.Cluster, since string) (*puller, error) {
+	at, err := c.reach(cluster)
+	if err != nil {
+		return nil, err
+	}
+	state := at.digest + since
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p = c.pullers[cluster.Name]
+	p := c.pullers[cluster.Name]
 	if p != nil && p.state == state {
-		return p, ""
+		return p, nil
 	}
 	if p != nil {
 		p.stop()
 		delete(c.pullers, cluster.Name)
 	}
-	name := cluster.Name
-	p, err = c.newPuller(name, w, state, func() { c.queue.Add(key{cluster: name}) })
+	w, err := at.open()
 	if err != nil {
-		return nil, err.Error()
+		return nil, err
+	}
+	name := cluster.Name
+	r := reading{clock: c.Clock, fields: c.fields, inFull: c.inFull, running: &c.running}
+	p, err = newPuller(c.ctx, r, name, w, state, func() { c.queue.Add(key{cluster: name}) })
+	if err != nil {
+		return nil, err
 	}
 	c.pullers[name] = p
-	return p, ""
+	return p, nil
 }
 
 // dismiss stops reading a member. What is known of it stays.
@@ -111,7 +132,7 @@ func (c *controller) dismiss(name string) {
 func (c *controller) forget(ctx context.Context, name string) error {
 	imports := find[imported](c.imports, byLocation, name)
 	if len(imports) == 0 {
-		c.fields.forget(name)
+		c.unlearn(name)
 		return nil
 	}
 	_, err := c.Dynamic.Resource(v1alpha1.ClusterResource).Get(ctx, name, metav1.GetOptions{})
@@ -121,13 +142,19 @@ func (c *controller) forget(ctx context.Context, name string) error {
 	if !apierrors.IsNotFound(err) {
 		return fmt.Errorf("see whether cluster %s is gone: %w", name, err)
 	}
-	c.fields.forget(name)
+	c.unlearn(name)
 	for _, i := range imports {
 		if err := c.remove(ctx, i); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// unlearn drops what is known of a member in memory alone.
+func (c *controller) unlearn(name string) {
+	c.fields.forget(name)
+	c.read.forget(name)
 }
 
 func (c *controller) remove(ctx context.Context, i *imported) error {

@@ -13,7 +13,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kschema "k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
 
 	"github.com/atoll-dev/atoll/fleet/interpret"
 	"github.com/atoll-dev/atoll/fleet/schema"
@@ -28,6 +27,15 @@ type Fields struct {
 	members  map[string]map[kschema.GroupVersion]*document
 	shared   map[string]*document // by the digest of their content
 	notified map[*func(string)]bool
+	// releases are the members with one document of a group version, made when
+	// somebody asks and dropped when members change.
+	releases map[kschema.GroupVersion][]release
+}
+
+// release is a document and who has it; nil is that of those who do not serve the version.
+type release struct {
+	doc     *document
+	members []string
 }
 
 // document is what a group version's OpenAPI document says of the kinds that matter.
@@ -38,80 +46,72 @@ type document struct {
 
 // NewFields gives one that knows nothing yet.
 func NewFields() *Fields {
-	return &Fields{members: map[string]map[kschema.GroupVersion]*document{}, shared: map[string]*document{}, notified: map[*func(string)]bool{}}
+	return &Fields{members: map[string]map[kschema.GroupVersion]*document{}, shared: map[string]*document{}, notified: map[*func(string)]bool{},
+		releases: map[kschema.GroupVersion][]release{}}
 }
 
-// Gap is what a member lacks for an object.
-type Gap struct {
-	// Reason is TypeNotServed or UnknownFields.
-	Reason string
-	// Message says what, and what to do: it continues "the cluster …".
-	Message string
-	// Fields are the paths that the member does not know.
-	Fields []string
-}
-
-// Reasons of a Gap.
-const (
-	TypeNotServed = "TypeNotServed"
-	UnknownFields = "UnknownFields"
-)
-
-// Check tells what a member lacks for an object of a kind that Kubernetes itself
-// defines. It is nil where nothing is missing, and where known is false: the member
-// has not been read yet, or the kind is none of these.
-func (f *Fields) Check(cluster string, obj *unstructured.Unstructured) (gap *Gap, known bool) {
-	gvk := obj.GroupVersionKind()
-	if !ofInterest(gvk) {
-		return nil, false
-	}
+// Known tells whether a member has been read.
+func (f *Fields) Known(cluster string) bool {
 	f.mu.Lock()
-	member, known := f.members[cluster]
-	doc := member[gvk.GroupVersion()]
-	f.mu.Unlock()
-	if !known {
-		return nil, false
-	}
-	return doc.gap(gvk, obj), true
+	defer f.mu.Unlock()
+	return f.members[cluster] != nil
 }
 
 // Gaps gives, for each member that lacks something for an object, what. Members that
-// are not known are not in it. It looks at the object once for each release that
-// members have, however many members.
-func (f *Fields) Gaps(obj *unstructured.Unstructured) map[string]*Gap {
+// are not known are not in it, and no kinds but those that Kubernetes itself defines.
+// It looks at the object once for each release that members have, however many members.
+func (f *Fields) Gaps(obj *unstructured.Unstructured) map[string]*schema.Gap {
 	gvk := obj.GroupVersionKind()
 	if !ofInterest(gvk) {
 		return nil
 	}
-	f.mu.Lock()
-	docs := make(map[string]*document, len(f.members))
-	for cluster, member := range f.members {
-		docs[cluster] = member[gvk.GroupVersion()]
-	}
-	f.mu.Unlock()
-	seen, out := map[*document]*Gap{}, map[string]*Gap{}
-	for cluster, doc := range docs {
-		gap, looked := seen[doc]
-		if !looked {
-			gap = doc.gap(gvk, obj)
-			seen[doc] = gap
+	var out map[string]*schema.Gap
+	for _, r := range f.releasesOf(gvk.GroupVersion()) {
+		gap := r.doc.gap(gvk, obj)
+		if gap == nil {
+			continue
 		}
-		if gap != nil {
+		if out == nil {
+			out = make(map[string]*schema.Gap, len(r.members))
+		}
+		for _, cluster := range r.members {
 			out[cluster] = gap
 		}
 	}
 	return out
 }
 
+// releasesOf gives the releases that members have of a group version. Nobody changes
+// what it gives.
+func (f *Fields) releasesOf(gv kschema.GroupVersion) []release {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if known, ok := f.releases[gv]; ok {
+		return known
+	}
+	at := map[*document]int{}
+	out := []release{}
+	for cluster, member := range f.members {
+		i, seen := at[member[gv]]
+		if !seen {
+			i = len(out)
+			at[member[gv]], out = i, append(out, release{doc: member[gv]})
+		}
+		out[i].members = append(out[i].members, cluster)
+	}
+	f.releases[gv] = out
+	return out
+}
+
 // gap tells what is missing where this is all that is known of the version; nil is a
 // version that is not served.
-func (d *document) gap(gvk kschema.GroupVersionKind, obj *unstructured.Unstructured) *Gap {
+func (d *document) gap(gvk kschema.GroupVersionKind, obj *unstructured.Unstructured) *schema.Gap {
 	var props *schema.Props
 	if d != nil {
 		props = d.kinds[gvk]
 	}
 	if props == nil {
-		return &Gap{Reason: TypeNotServed, Message: fmt.Sprintf("does not serve %s of %s: upgrade it, or write the object in a version that it serves", gvk.Kind, gvk.GroupVersion())}
+		return &schema.Gap{Reason: schema.TypeNotServed, Message: fmt.Sprintf("does not serve %s of %s: upgrade it, or write the object in a version that it serves", gvk.Kind, gvk.GroupVersion())}
 	}
 	// The status is not sent.
 	sent := maps.Clone(obj.Object)
@@ -120,7 +120,8 @@ func (d *document) gap(gvk kschema.GroupVersionKind, obj *unstructured.Unstructu
 	if len(unknown) == 0 {
 		return nil
 	}
-	return &Gap{Reason: UnknownFields, Fields: unknown, Message: fmt.Sprintf("does not know %s of %s, and would drop it: upgrade the cluster, or leave it out", some(unknown), gvk.Kind)}
+	return &schema.Gap{Reason: schema.UnknownFields, Fields: unknown,
+		Message: fmt.Sprintf("does not know %s of %s, and would drop it: upgrade the cluster, or leave it out", some(unknown), gvk.Kind)}
 }
 
 // isDefault tells whether a field is one that the control plane fills in by itself,
@@ -160,23 +161,6 @@ func (f *Fields) OnChange(notify func(cluster string)) (cancel func()) {
 	}
 }
 
-// Read reads a member for whoever runs no controller, such as a preview: afterwards
-// Check knows it.
-func (f *Fields) Read(ctx context.Context, cluster string, member *rest.Config) error {
-	w, err := wayOver(member)
-	if err != nil {
-		return fmt.Errorf("make a client of cluster %s: %w", cluster, err)
-	}
-	index, err := w.openapi.index(ctx)
-	if err == nil {
-		_, err = f.pull(ctx, cluster, w.openapi, index)
-	}
-	if err != nil {
-		return fmt.Errorf("read the types of cluster %s: %w", cluster, err)
-	}
-	return nil
-}
-
 // pull brings what is known of a member in line with its index, and gives the digests
 // of the documents. What cannot be read stays as it was.
 func (f *Fields) pull(ctx context.Context, cluster string, from documents, index map[kschema.GroupVersion]string) (map[kschema.GroupVersion]string, error) {
@@ -199,7 +183,7 @@ func (f *Fields) pull(ctx context.Context, cluster string, from documents, index
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	if bad == nil || f.has(cluster) {
+	if bad == nil || f.Known(cluster) {
 		f.set(cluster, known)
 	}
 	digests := map[kschema.GroupVersion]string{}
@@ -209,10 +193,11 @@ func (f *Fields) pull(ctx context.Context, cluster string, from documents, index
 	return digests, bad
 }
 
-func (f *Fields) has(cluster string) bool {
+// known gives the documents of a member, for the caller to read.
+func (f *Fields) known(cluster string) map[kschema.GroupVersion]*document {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.members[cluster] != nil
+	return maps.Clone(f.members[cluster])
 }
 
 func (f *Fields) of(cluster string, gv kschema.GroupVersion) *document {
@@ -256,23 +241,38 @@ func (f *Fields) sharedAs(digest string) *document {
 
 func (f *Fields) set(cluster string, known map[kschema.GroupVersion]*document) {
 	f.mu.Lock()
-	same := f.members[cluster] != nil && maps.Equal(f.members[cluster], known)
+	if f.members[cluster] != nil && maps.Equal(f.members[cluster], known) {
+		// As nearly always: what no member has any more is only looked for when there may
+		// be something, since that goes through all members.
+		f.mu.Unlock()
+		return
+	}
 	f.members[cluster] = known
+	clear(f.releases)
 	for _, d := range known {
 		f.shared[d.digest] = d
 	}
-	f.release()
+	f.drop()
 	var notify []func(string)
 	for n := range f.notified {
 		notify = append(notify, *n)
 	}
 	f.mu.Unlock()
-	if same {
-		return
-	}
 	for _, n := range notify {
 		n(cluster)
 	}
+}
+
+// adopt takes over the documents of a member that somebody else has read.
+func (f *Fields) adopt(cluster string, documents map[kschema.GroupVersion]*document) {
+	known := map[kschema.GroupVersion]*document{}
+	for gv, doc := range documents {
+		if same := f.sharedAs(doc.digest); same != nil {
+			doc = same
+		}
+		known[gv] = doc
+	}
+	f.set(cluster, known)
 }
 
 // forget drops what is known of a member.
@@ -280,11 +280,12 @@ func (f *Fields) forget(cluster string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.members, cluster)
-	f.release()
+	clear(f.releases)
+	f.drop()
 }
 
-// release drops documents that no member has any more. The mutex is held.
-func (f *Fields) release() {
+// drop drops documents that no member has any more. The mutex is held.
+func (f *Fields) drop() {
 	used := map[*document]bool{}
 	for _, docs := range f.members {
 		for _, d := range docs {

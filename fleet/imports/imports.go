@@ -53,10 +53,10 @@ type key struct {
 type controller struct {
 	*fleet.Term
 	fields *Fields
-	reach  func(*v1alpha1.Cluster) (way, error)
+	reach  func(*v1alpha1.Cluster) (reached, error)
 	queue  workqueue.TypedRateLimitingInterface[key]
 
-	imports, negotiated, policies, crds cache.SharedIndexInformer
+	imports, negotiated, policies, crds, reports cache.SharedIndexInformer
 
 	// own are the documents of what the control plane itself serves.
 	own documents
@@ -67,6 +67,7 @@ type controller struct {
 
 	mu      sync.Mutex
 	pullers map[string]*puller
+	read    *library
 }
 
 // With makes the controller of types. What it learns of Kubernetes' own kinds it keeps
@@ -77,16 +78,17 @@ func With(fields *Fields) fleet.Controller {
 	}
 }
 
-func newController(term *fleet.Term, fields *Fields, reach func(*v1alpha1.Cluster) (way, error), own documents) *controller {
+func newController(term *fleet.Term, fields *Fields, reach func(*v1alpha1.Cluster) (reached, error), own documents) *controller {
 	return &controller{
-		Term: term, fields: fields, reach: reach, own: own, pullers: map[string]*puller{},
+		Term: term, fields: fields, reach: reach, own: own, pullers: map[string]*puller{}, read: newLibrary(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[key](100*time.Millisecond, patience),
 			workqueue.TypedRateLimitingQueueConfig[key]{Name: "fleet_imports", Clock: term.Clock}),
 		imports:    watchImports(term.Dynamic),
 		negotiated: watchNegotiated(term.Dynamic),
-		policies:   watchAll(term.Dynamic, v1alpha1.TypePolicyResource, cache.Indexers{}, into[v1alpha1.TypePolicy]),
+		policies:   watchAll(term.Dynamic, v1alpha1.TypePolicyResource, cache.Indexers{}, fleet.Into[v1alpha1.TypePolicy]),
 		crds:       watchAll(term.Dynamic, crdResource, cache.Indexers{}, slimCRD),
+		reports:    watchReports(term.Dynamic),
 	}
 }
 
@@ -100,7 +102,7 @@ func (c *controller) run(ctx context.Context) error {
 		return fmt.Errorf("imports: watch the control plane: %w", err)
 	}
 	var synced []cache.InformerSynced
-	for _, i := range []cache.SharedIndexInformer{c.imports, c.negotiated, c.policies, c.crds} {
+	for _, i := range []cache.SharedIndexInformer{c.imports, c.negotiated, c.policies, c.crds, c.reports} {
 		c.running.Go(func() { i.RunWithContext(ctx) })
 		synced = append(synced, i.HasSynced)
 	}
@@ -126,7 +128,7 @@ func (c *controller) failed(k key, err error) (again bool) {
 }
 
 func (c *controller) listen() error {
-	if err := on(c.imports, func(was, is *imported) {
+	if err := fleet.On(c.imports, func(was, is *imported) {
 		one := either(was, is)
 		if was == nil || is == nil || was.digest != is.digest || was.Spec.SchemaUpdateStrategy != is.Spec.SchemaUpdateStrategy {
 			c.look(one.typ())
@@ -139,17 +141,20 @@ func (c *controller) listen() error {
 	}); err != nil {
 		return err
 	}
-	if err := on(c.negotiated, func(was, is *negotiated) { c.look(either(was, is).typ()) }); err != nil {
+	if err := fleet.On(c.negotiated, func(was, is *negotiated) { c.look(either(was, is).typ()) }); err != nil {
 		return err
 	}
-	if err := on(c.crds, func(was, is *slim) {
+	if err := fleet.On(c.crds, func(was, is *slim) {
 		if was == nil || is == nil || was.state != is.state {
 			c.look(either(was, is).typ)
 		}
 	}); err != nil {
 		return err
 	}
-	if err := on(c.policies, func(_, _ *v1alpha1.TypePolicy) { c.everything() }); err != nil {
+	if err := fleet.On(c.policies, func(_, _ *v1alpha1.TypePolicy) { c.everything() }); err != nil {
+		return err
+	}
+	if err := fleet.On(c.reports, func(was, is *report) { c.queue.AddAfter(key{cluster: either(was, is).cluster}, gather) }); err != nil {
 		return err
 	}
 	return c.OnCluster(func(was, is *v1alpha1.Cluster) { c.queue.Add(key{cluster: either(was, is).Name}) })
@@ -166,11 +171,22 @@ func (c *controller) everything() {
 	for _, n := range list[negotiated](c.negotiated) {
 		c.look(n.typ())
 	}
+	for _, cluster := range c.Clusters() {
+		if cluster.Pulls() {
+			c.queue.Add(key{cluster: cluster.Name})
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, p := range c.pullers {
 		p.wake()
 	}
+}
+
+// inFull tells whether a policy names a group in full.
+func (c *controller) inFull(group string) bool {
+	_, inFull := c.policyFor(group)
+	return inFull
 }
 
 // policyFor gives the policy that decides for a group, and whether it names it in full.

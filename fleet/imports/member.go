@@ -27,10 +27,16 @@ const requestTimeout = 30 * time.Second
 // page is how many CRDs are read at once; one may be a megabyte.
 const page = 20
 
+// reached is that there is a way to a member.
+type reached struct {
+	// digest tells one way from another.
+	digest string
+	// open makes the way; it connects to nobody yet.
+	open func() (way, error)
+}
+
 // way is how to read a member's types.
 type way struct {
-	// digest tells one way from another.
-	digest  string
 	dynamic dynamic.Interface
 	meta    metadata.Interface
 	openapi documents
@@ -47,18 +53,19 @@ type documents interface {
 	resources(ctx context.Context, gv schema.GroupVersion) (*metav1.APIResourceList, error)
 }
 
-func throughKubeconfig(term *fleet.Term) func(*v1alpha1.Cluster) (way, error) {
-	return func(cluster *v1alpha1.Cluster) (none way, err error) {
+func throughKubeconfig(term *fleet.Term) func(*v1alpha1.Cluster) (reached, error) {
+	return func(cluster *v1alpha1.Cluster) (reached, error) {
 		access, err := term.Access(cluster)
 		if err != nil {
-			return none, err
+			return reached{}, err
 		}
-		w, err := wayOver(access.REST)
-		if err != nil {
-			return none, fmt.Errorf("make a client of cluster %s: %w", cluster.Name, err)
-		}
-		w.digest = access.Digest
-		return w, nil
+		return reached{digest: access.Digest, open: func() (way, error) {
+			w, err := wayOver(access.REST)
+			if err != nil {
+				return way{}, fmt.Errorf("make a client of cluster %s: %w", cluster.Name, err)
+			}
+			return w, nil
+		}}, nil
 	}
 }
 

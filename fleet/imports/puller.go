@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
@@ -33,14 +34,22 @@ type puller struct {
 
 	crds  cache.SharedIndexInformer // metadata
 	again chan struct{}
-	// inFull tells whether a policy names a group in full.
-	inFull func(group string) bool
-	fields *Fields
-	whole  wholeTypes
+	reading
+	whole wholeTypes
 
 	mu    sync.Mutex
 	seen  snapshot
 	watch error // the last of the watch of CRDs, until it is known to be over
+}
+
+// reading is what pullers have in common that run in one place.
+type reading struct {
+	clock  clock.WithTicker
+	fields *Fields
+	// inFull tells whether a policy names a group in full.
+	inFull func(group string) bool
+	// running counts what they started.
+	running *sync.WaitGroup
 }
 
 // snapshot is what was last read of a member's types.
@@ -61,12 +70,12 @@ type pulled struct {
 	types   []served
 }
 
-// newPuller starts reading a member. changed hears of news.
-func (c *controller) newPuller(name string, w way, state string, changed func()) (*puller, error) {
-	ctx, stop := context.WithCancel(c.ctx)
-	p := &puller{way: w, name: name, state: state, stop: stop, again: make(chan struct{}, 1), fields: c.fields, whole: wholeTypes{},
-		inFull: func(group string) bool { _, inFull := c.policyFor(group); return inFull },
-		crds:   metadatainformer.NewFilteredMetadataInformer(w.meta, crdResource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer(),
+// newPuller starts reading a member, until ctx ends or it is stopped. changed hears of
+// news.
+func newPuller(ctx context.Context, r reading, name string, w way, state string, changed func()) (*puller, error) {
+	ctx, stop := context.WithCancel(ctx)
+	p := &puller{way: w, reading: r, name: name, state: state, stop: stop, again: make(chan struct{}, 1), whole: wholeTypes{},
+		crds: metadatainformer.NewFilteredMetadataInformer(w.meta, crdResource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer(),
 	}
 	err := errors.Join(
 		p.crds.SetTransform(slimMetadata),
@@ -79,13 +88,13 @@ func (c *controller) newPuller(name string, w way, state string, changed func())
 		stop()
 		return nil, fmt.Errorf("watch the types of cluster %s: %w", name, err)
 	}
-	c.running.Go(func() { p.crds.RunWithContext(ctx) })
-	c.running.Go(func() {
+	r.running.Go(func() { p.crds.RunWithContext(ctx) })
+	r.running.Go(func() {
 		if cache.WaitForCacheSync(ctx.Done(), p.crds.HasSynced) {
 			p.wake() // also if there are no CRDs
 		}
 	})
-	c.running.Go(func() { p.run(ctx, c, changed) })
+	r.running.Go(func() { p.run(ctx, changed) })
 	return p, nil
 }
 
@@ -140,12 +149,12 @@ func (p *puller) snapshot() snapshot {
 }
 
 // run reads until ctx ends.
-func (p *puller) run(ctx context.Context, c *controller, changed func()) {
+func (p *puller) run(ctx context.Context, changed func()) {
 	known := map[string]pulled{}
-	ticker := c.Clock.NewTicker(poll)
+	ticker := p.clock.NewTicker(poll)
 	defer ticker.Stop()
 	for {
-		p.pull(ctx, known, c.Clock.Now())
+		p.pull(ctx, known, p.clock.Now())
 		if ctx.Err() != nil {
 			return
 		}
@@ -159,7 +168,7 @@ func (p *puller) run(ctx context.Context, c *controller, changed func()) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-c.Clock.After(gather):
+			case <-p.clock.After(gather):
 			}
 		}
 	}
@@ -243,7 +252,7 @@ func ownGroup(group string) bool {
 func digestTypes(types map[schema.GroupVersionResource]served, others map[schema.GroupVersion]string) string {
 	var lines []string
 	for gvr, t := range types {
-		lines = append(lines, gvr.String()+" "+t.digest)
+		lines = append(lines, gvr.String()+" "+t.digest+t.approved)
 	}
 	for gv, digest := range others {
 		lines = append(lines, gv.String()+" "+digest)
@@ -256,8 +265,16 @@ func digestTypes(types map[schema.GroupVersionResource]served, others map[schema
 	return hex.EncodeToString(sum.Sum(nil)[:16])
 }
 
+// reportedTrouble is trouble as a syncer tells it: in the words of explain already.
+type reportedTrouble string
+
+func (t reportedTrouble) Error() string { return string(t) }
+
 // explain says what to do about a member that cannot be read, for people.
 func explain(err error, cluster string) string {
+	if told := reportedTrouble(""); errors.As(err, &told) {
+		return string(told)
+	}
 	if apierrors.IsForbidden(err) {
 		return fmt.Sprintf("the identity with which cluster %s joined may not read its types (%v): grant it get, list and watch of customresourcedefinitions.apiextensions.k8s.io", cluster, err)
 	}

@@ -28,6 +28,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
 var widgets = kschema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
@@ -38,6 +39,7 @@ type stage struct {
 	control *dynamicfake.FakeDynamicClient
 	members map[string]*stageMember
 	fields  *Fields
+	term    *fleet.Term
 
 	watches sync.Map // by client and resource: somebody watches
 
@@ -70,7 +72,7 @@ func open(t *testing.T, members []string, control ...string) *stage {
 		v1alpha1.TypePolicyResource: "TypePolicyList", v1alpha1.ClusterResourceBindingResource: "ClusterResourceBindingList",
 		v1alpha1.PlacementResource: "PlacementList", v1alpha1.ClusterPlacementResource: "ClusterPlacementList",
 		v1alpha1.ResourceInterpretationResource: "ResourceInterpretationList",
-		{Version: "v1", Resource: "namespaces"}: "NamespaceList", widgets: "WidgetList",
+		{Version: "v1", Resource: "namespaces"}: "NamespaceList", widgets: "WidgetList", configMaps(): "ConfigMapList",
 	}, initial...)
 	s.control.PrependWatchReactor("*", s.watched("", s.control.Tracker()))
 	s.control.PrependReactor("*", "*", s.act)
@@ -123,6 +125,10 @@ func (s *stage) member(name string) *stageMember {
 	return m
 }
 
+func (m *stageMember) way() way {
+	return way{dynamic: m.dynamic, meta: m.meta, openapi: m.papers}
+}
+
 // watched notes that somebody watches, and begins with what there is: a fake forgets
 // what happens between a list and the watch that follows it, which no API server does.
 func (s *stage) watched(client string, tracker clienttesting.ObjectTracker) clienttesting.WatchReactionFunc {
@@ -164,12 +170,12 @@ func (s *stage) apply(a clienttesting.PatchActionImpl) (bool, runtime.Object, er
 	if err := desired.UnmarshalJSON(a.Patch); err != nil {
 		return true, nil, err
 	}
-	found, err := s.control.Tracker().Get(a.GetResource(), "", a.Name)
+	found, err := s.control.Tracker().Get(a.GetResource(), a.Namespace, a.Name)
 	if apierrors.IsNotFound(err) && a.GetSubresource() == "" {
 		desired.SetUID("")
 		s.identify(desired)
 		establish(desired)
-		return true, desired, s.control.Tracker().Create(a.GetResource(), desired, "")
+		return true, desired, s.control.Tracker().Create(a.GetResource(), desired, a.Namespace)
 	}
 	if err != nil {
 		return true, nil, err
@@ -177,6 +183,11 @@ func (s *stage) apply(a clienttesting.PatchActionImpl) (bool, runtime.Object, er
 	live := found.(*unstructured.Unstructured).DeepCopy()
 	if desired.GetUID() != "" && desired.GetUID() != live.GetUID() {
 		return true, nil, apierrors.NewConflict(a.GetResource().GroupResource(), a.Name, errors.New("another UID"))
+	}
+	if a.GetResource() == configMaps() { // which has one owner, who says all of it
+		desired.SetUID(live.GetUID())
+		s.identify(desired)
+		return true, desired, s.control.Tracker().Update(a.GetResource(), desired, a.Namespace)
 	}
 	part := "spec"
 	if a.GetSubresource() == "status" {
@@ -230,16 +241,18 @@ func establish(u *unstructured.Unstructured) {
 
 func (s *stage) start() {
 	ctx, cancel := context.WithCancel(context.Background())
-	term, err := fleet.TermOver(ctx, fleet.Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)}, kubefake.NewClientset(), s.control, nil, nil)
+	kind, _ := interpret.Find(kschema.GroupKind{Kind: "ConfigMap"})
+	term, err := fleet.TermOver(ctx, fleet.Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)}, kubefake.NewClientset(), s.control, nil, []interpret.Kind{kind})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	c := newController(term, s.fields, func(c *v1alpha1.Cluster) (way, error) {
+	s.term = term
+	c := newController(term, s.fields, func(c *v1alpha1.Cluster) (reached, error) {
 		m, ok := s.members[c.Name]
 		if !ok {
-			return way{}, errors.New("no kubeconfig")
+			return reached{}, errors.New("no kubeconfig")
 		}
-		return way{digest: "digest", dynamic: m.dynamic, meta: m.meta, openapi: m.papers}, nil
+		return reached{digest: "digest", open: func() (way, error) { return m.way(), nil }}, nil
 	}, &papers{})
 	done := make(chan struct{})
 	go func() {

@@ -15,7 +15,8 @@ import (
 // Scale says where a kind keeps its replica counts, as field names from the root:
 // what the scale subresource of a CustomResourceDefinition declares.
 type Scale struct {
-	Replicas, StatusReplicas []string
+	Replicas       []string `json:"replicas"`
+	StatusReplicas []string `json:"statusReplicas,omitempty"`
 }
 
 // Generic is what can be said of a kind that nobody taught: a custom resource.

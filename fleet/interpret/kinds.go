@@ -38,6 +38,9 @@ type Kind struct {
 	// KeepsData marks what holds state that the control plane does not have. It is
 	// taken out of a cluster only when it is deleted, never because it moved.
 	KeepsData bool
+	// Custom kinds are in the table, and yet API servers have them from a
+	// CustomResourceDefinition, which their objects need.
+	Custom bool
 	// Opaque kinds hold what only the clusters that run their users read. By its
 	// metadata alone all questions of this package about such an object can be
 	// answered; only Prepare, which copies it, wants it whole.

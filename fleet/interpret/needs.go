@@ -53,7 +53,7 @@ func (k Kind) Needs(obj *unstructured.Unstructured) ([]Reference, error) {
 			return nil, fmt.Errorf("what %s %s needs: %w", k.Kind, obj.GetName(), err)
 		}
 	}
-	if k.Group == gatewayGroup { // known to all, and yet defined by whoever wants it
+	if k.Custom {
 		out.global(crdGroup, "CustomResourceDefinition", k.Resource+"."+k.Group)
 	}
 	return out.list, nil

@@ -49,7 +49,7 @@ func clusterKinds() []Kind {
 		{GroupVersionKind: kind(networkingGroup, "v1", "IngressClass"), Resource: "ingressclasses", ClusterScoped: true,
 			needs: ingressClassNeeds,
 			Words: Words{Needs: "the object with its parameters"}},
-		{GroupVersionKind: kind(gatewayGroup, "v1", "GatewayClass"), Resource: "gatewayclasses", ClusterScoped: true,
+		{GroupVersionKind: kind(gatewayGroup, "v1", "GatewayClass"), Resource: "gatewayclasses", ClusterScoped: true, Custom: true,
 			needs: gatewayClassNeeds, health: conditionsHealth, aggregate: aggregateGeneric,
 			Words: Words{Needs: "the object with its parameters, its type", Health: wordsConditions, Status: wordsGeneric}},
 		{GroupVersionKind: kind("", "v1", "PersistentVolume"), Resource: "persistentvolumes", ClusterScoped: true, KeepsData: true,

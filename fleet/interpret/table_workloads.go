@@ -67,13 +67,13 @@ func companionKinds() []Kind {
 // gatewayKinds are custom resources that many control planes have.
 func gatewayKinds() []Kind {
 	route := func(version, name, resource string) Kind {
-		return Kind{GroupVersionKind: kind(gatewayGroup, version, name), Resource: resource,
+		return Kind{GroupVersionKind: kind(gatewayGroup, version, name), Resource: resource, Custom: true,
 			needs: routeNeeds, follows: routeFollows, health: routeHealth, aggregate: aggregateRoute,
 			Words: Words{Needs: "the Gateways that it names as parents, its type", Follows: "the Services that it names", Health: "conditions `Accepted`, `ResolvedRefs` of each parent",
 				Status: "parents of all clusters, the worst of their conditions"}}
 	}
 	return []Kind{
-		{GroupVersionKind: kind(gatewayGroup, "v1", "Gateway"), Resource: "gateways",
+		{GroupVersionKind: kind(gatewayGroup, "v1", "Gateway"), Resource: "gateways", Custom: true,
 			needs: gatewayNeeds, health: conditionsHealth, aggregate: aggregateGateway,
 			Words: Words{Needs: "its GatewayClass, Secrets with its certificates, its type", Health: wordsConditions,
 				Status: "addresses of all clusters that answer; the worst of conditions"}},
@@ -82,7 +82,7 @@ func gatewayKinds() []Kind {
 		route("v1alpha2", "TLSRoute", "tlsroutes"),
 		route("v1alpha2", "TCPRoute", "tcproutes"),
 		route("v1alpha2", "UDPRoute", "udproutes"),
-		{GroupVersionKind: kind(gatewayGroup, "v1beta1", "ReferenceGrant"), Resource: "referencegrants", follows: everyWorkload,
+		{GroupVersionKind: kind(gatewayGroup, "v1beta1", "ReferenceGrant"), Resource: "referencegrants", Custom: true, follows: everyWorkload,
 			Words: Words{Follows: wordsEveryWorkload}},
 	}
 }

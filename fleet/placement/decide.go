@@ -226,7 +226,7 @@ func (d *deciding) judge(h *holder, finished bool) {
 		h.known = false
 	case !s.chosen:
 		h.yields = markUnselected
-	case obstructed && !obstacle.Unsure:
+	case obstructed && !obstacle.Keeps:
 		h.yields = markObstacle
 	case s.drives == drivesNow || s.drives == drivesLater && !d.r.Now.Before(s.until):
 		h.yields = markTainted

@@ -46,7 +46,7 @@ type Cluster struct {
 // as confirmed.
 func FactsOf(c *v1alpha1.Cluster, since time.Time) Cluster {
 	f := Cluster{Name: c.Name, Joined: c.CreationTimestamp.Time, Since: c.CreationTimestamp.Time, EvictAfter: c.Tolerates(),
-		Unschedulable: c.Spec.Unschedulable, Labels: c.Labels, Taints: c.Spec.Taints, Limits: c.Spec.Limits, Object: c}
+		Unschedulable: c.Spec.Unschedulable, Labels: c.Labels, Taints: c.DatedTaints(), Limits: c.Spec.Limits, Object: c}
 	f.Leaving, _ = c.Leaves()
 	for _, condition := range c.Status.Conditions {
 		if condition.Type == v1alpha1.ClusterReady {

@@ -53,8 +53,9 @@ type Share struct {
 type Obstacle struct {
 	Reason  string // for machines
 	Message string // continues "the cluster …"
-	// Unsure obstacles keep the object from going there. They take nothing away.
-	Unsure bool
+	// Keeps: what the cluster has of the object stays there, and does not grow. It is
+	// for what is not sure, and for what is in no hurry.
+	Keeps bool
 }
 
 // Request is all that a decision depends on.

@@ -120,7 +120,7 @@ func randomWorld(rng *rand.Rand, plain bool) *world {
 			w.request.Previous = append(w.request.Previous, Share{Cluster: c.Name, Replicas: rng.Int32N(10), Whole: !plain && rng.IntN(8) == 0})
 		}
 		if !plain && rng.IntN(8) == 0 {
-			w.request.Obstacles[c.Name] = Obstacle{Reason: "Obstacle", Message: "cannot", Unsure: rng.IntN(2) == 0}
+			w.request.Obstacles[c.Name] = Obstacle{Reason: "Obstacle", Message: "cannot", Keeps: rng.IntN(2) == 0}
 		}
 	}
 	w.request.Ledger.Enter(w.request.Object, w.request.Previous)

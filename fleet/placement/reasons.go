@@ -17,7 +17,7 @@ const (
 	// ReasonKeptTainted: has a taint that keeps new work away, or that is tolerated
 	// for some time.
 	ReasonKeptTainted = "KeptWhileTainted"
-	// ReasonKeptObstacle: something may stand in the way, which is not sure.
+	// ReasonKeptObstacle: something stands in the way of new work, and what is there stays.
 	ReasonKeptObstacle = "KeptDespiteObstacle"
 	// ReasonKeptNoAlternative: keeps its share because nobody else could take it.
 	ReasonKeptNoAlternative = "KeptWithoutAlternative"
@@ -93,7 +93,7 @@ func (d *deciding) message(i int32, reason string) string {
 	case ReasonKeptTainted:
 		return keptTainted(s)
 	case ReasonKeptObstacle:
-		return "keeps what it has, though perhaps the cluster " + d.r.Obstacles[c.Name].Message
+		return "keeps what it has, though the cluster " + d.r.Obstacles[c.Name].Message
 	case ReasonKeptNoAlternative:
 		return "keeps its share because no other cluster can take it" + because(d.against(i))
 	case ReasonKeptFinished:

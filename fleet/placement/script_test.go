@@ -21,7 +21,7 @@ import (
 //	cluster NAME [label=value|ready|notready|unconfirmed|cordoned|leaving|gone] [taint:key=value:Effect[@seconds]] [cpu:8] [limit:4]
 //	policy YAML            the policy from now on, in one line or in the indented ones that follow
 //	object NAME [replicas:N] [mode:M] [cpu:1] [finished]
-//	obstacle CLUSTER [unsure] TEXT
+//	obstacle CLUSTER [keeps] TEXT
 //	near|apart CLUSTER...  where the objects of the first term are
 //	wait SECONDS
 //	decide                 followed by what is wanted, up to an empty line: the decision, then verdicts
@@ -89,8 +89,8 @@ func (s *script) set(command string, words []string) {
 		s.newObject(words)
 	case "obstacle":
 		o := Obstacle{Reason: "FieldUnknown", Message: strings.Join(words[1:], " ")}
-		if words[1] == "unsure" {
-			o.Unsure, o.Message = true, strings.Join(words[2:], " ")
+		if words[1] == "keeps" {
+			o.Keeps, o.Message = true, strings.Join(words[2:], " ")
 		}
 		s.request.Obstacles[words[0]] = o
 	case "near":

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
@@ -46,18 +48,23 @@ func (s *scheduler) follow(ctx context.Context, k interpret.Kind, o object, obj 
 		return nil // of no concern to any cluster
 	}
 	if !wanted && !k.KeepsData && !undecided {
-		return s.withdraw(ctx, b)
+		return s.withdraw(ctx, b, s.requested(b, nil))
 	}
-	p.shares = s.withUsers(asked, users)
-	if o.GroupKind == scalerKind() || o.GroupKind == budgetKind() {
-		p.shares = s.withReplicas(p.shares, users)
+	shares := s.withUsers(asked, users)
+	if len(shares) == 0 && b == nil {
+		return nil // users wait for a cluster; their binding says so
+	}
+	p.shares = s.withoutGaps(k, obj, b, shares, &p.condition)
+	if boundsReplicas(o.GroupKind) {
+		p.shares = withReplicas(p.shares, s.sharesOf(users))
 	}
 	if b != nil && (k.KeepsData || undecided) {
 		p.shares = s.withKept(p.shares, b, k.KeepsData)
 	}
-	if len(p.shares) == 0 && b == nil {
-		return nil // users wait for a cluster; their binding says so
+	if b != nil && undecided && len(users) == 0 {
+		p.requiredBy = b.Spec.RequiredBy // who had it there; it matters why they are gone
 	}
+	p.requested = s.requested(b, p.shares)
 	return s.write(ctx, k, obj, b, p)
 }
 
@@ -116,17 +123,51 @@ func (s *scheduler) withUsers(shares []v1alpha1.ClusterShare, users []object) []
 	return shares
 }
 
-// withReplicas says, for what bounds the replicas of its users (an autoscaler, a
-// disruption budget), how many of them each cluster has: its bounds are divided by
-// that. Where one of them is not divided, nothing is.
-func (s *scheduler) withReplicas(shares []v1alpha1.ClusterShare, users []object) []v1alpha1.ClusterShare {
-	total := map[string]int32{}
-	for _, user := range users {
-		ub, ok := s.Binding(user.binding())
-		if !ok {
+// withoutGaps takes those clusters out that lack something for an object and do not
+// have it, and says so. Its users run there without it.
+func (s *scheduler) withoutGaps(k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, shares []v1alpha1.ClusterShare, c *metav1.Condition) []v1alpha1.ClusterShare {
+	if len(shares) == 0 || !fleet.Native(k.GroupKind()) {
+		return shares
+	}
+	against := s.obstacles(k, obj, b)
+	if len(against) == 0 {
+		return shares
+	}
+	var out []v1alpha1.ClusterShare
+	var without []string
+	for _, share := range shares {
+		obstacle, is := against[share.Name]
+		if is && !obstacle.Keeps {
+			without = append(without, fmt.Sprintf("%s: the cluster %s", share.Name, obstacle.Message))
+			c.Reason = obstacle.Reason
 			continue
 		}
-		for _, c := range ub.Spec.Clusters {
+		if is {
+			share.Message = "keeps what it has, though the cluster " + obstacle.Message
+		}
+		out = append(out, share)
+	}
+	if len(without) > 0 {
+		const most = 3
+		c.Status, c.Message = metav1.ConditionFalse, "what needs it is without it in "+strings.Join(without[:min(most, len(without))], "; ")
+		if more := len(without) - most; more > 0 {
+			c.Message += fmt.Sprintf("; and in %d more clusters", more)
+		}
+	}
+	return out
+}
+
+// boundsReplicas tells whether objects of a kind bound the replicas of their users, as
+// an autoscaler and a disruption budget do.
+func boundsReplicas(gk schema.GroupKind) bool { return gk == scalerKind() || gk == budgetKind() }
+
+// withReplicas says, for what bounds the replicas of its users, how many of them each
+// cluster has: its bounds are divided by that. Where one of them is not divided, nothing
+// is.
+func withReplicas(shares []v1alpha1.ClusterShare, users [][]v1alpha1.ClusterShare) []v1alpha1.ClusterShare {
+	total := map[string]int32{}
+	for _, user := range users {
+		for _, c := range user {
 			if c.Replicas == nil {
 				return shares
 			}
@@ -139,6 +180,15 @@ func (s *scheduler) withReplicas(shares []v1alpha1.ClusterShare, users []object)
 		}
 	}
 	return shares
+}
+
+func (s *scheduler) sharesOf(users []object) (out [][]v1alpha1.ClusterShare) {
+	for _, user := range users {
+		if ub, ok := s.Binding(user.binding()); ok {
+			out = append(out, ub.Spec.Clusters)
+		}
+	}
+	return out
 }
 
 // withKept adds the clusters that have the object and that it does not leave.
@@ -209,17 +259,26 @@ func (s *scheduler) rooted(o object, seen map[object]bool) bool {
 	return false
 }
 
-// scalerOf gives what sets the replicas of an object in its clusters.
-func (s *scheduler) scalerOf(o object) *v1alpha1.Requirer {
+// autoscalerOf gives what sets the replicas of an object in its clusters, nil if nothing does.
+func (s *scheduler) autoscalerOf(o object) *unstructured.Unstructured {
 	for _, f := range s.needs.of(o) {
 		if f.GroupKind != scalerKind() {
 			continue
 		}
 		if obj, exists := s.Object(f.GroupKind, f.NamespacedName); exists && obj.GetDeletionTimestamp() == nil {
-			return &v1alpha1.Requirer{Kind: f.Kind, Name: f.Name}
+			return obj
 		}
 	}
 	return nil
+}
+
+// scalerOf names it.
+func (s *scheduler) scalerOf(o object) *v1alpha1.Requirer {
+	obj := s.autoscalerOf(o)
+	if obj == nil {
+		return nil
+	}
+	return &v1alpha1.Requirer{Kind: scalerKind().Kind, Name: obj.GetName()}
 }
 
 // scalerKind is what sets replica counts in clusters.

@@ -31,14 +31,12 @@ const Nothing = "-"
 // world: of what is placed first, then of what follows it.
 func (s *Snapshot) Moves(w *World) []Move {
 	var out []Move
-	after := map[string][]string{} // clusters of each object
+	after := map[string][]v1alpha1.ClusterShare{} // of each object
 	for _, p := range s.Placed {
 		b := s.bindings[p.Key()]
 		a := w.Answer(p.Kind, p.Object, b)
 		w.enter(&a)
-		for _, c := range a.Shares {
-			after[p.Key()] = append(after[p.Key()], c.Name)
-		}
+		after[p.Key()] = a.Shares
 		out = append(out, MovesOf(p, b, a)...)
 	}
 	return append(out, s.followers(after)...)
@@ -47,20 +45,10 @@ func (s *Snapshot) Moves(w *World) []Move {
 // MovesOf says what would change for one object.
 func MovesOf(p Placed, b *v1alpha1.ResourceBinding, a Answer) []Move {
 	was, is := shareTexts(b, nil), shareTexts(nil, &a)
-	names := map[string]bool{}
-	for name := range was {
-		names[name] = true
-	}
-	for name := range is {
-		names[name] = true
-	}
 	var out []Move
 	var verdicts []placement.Verdict
-	for name := range names {
+	for _, name := range changed(was, is) {
 		before, after := was[name], is[name]
-		if before.same(after) {
-			continue
-		}
 		m := Move{Kind: p.Kind.GroupVersionKind.Kind, Namespace: p.Object.GetNamespace(), Name: p.Object.GetName(), Cluster: name,
 			Before: before.text(), After: after.text(), Reason: after.reason, Why: after.why}
 		if after.cluster == "" {
@@ -77,11 +65,27 @@ func MovesOf(p Placed, b *v1alpha1.ResourceBinding, a Answer) []Move {
 		}
 		out = append(out, m)
 	}
-	slices.SortFunc(out, func(a, b Move) int { return cmp.Compare(a.Cluster, b.Cluster) })
 	if a.Condition.Status != "True" && (b == nil || len(out) > 0) {
 		out = append(out, Move{Kind: p.Kind.GroupVersionKind.Kind, Namespace: p.Object.GetNamespace(), Name: p.Object.GetName(), Before: Nothing, After: Nothing,
 			Reason: a.Condition.Reason, Why: a.Condition.Message})
 	}
+	return out
+}
+
+// changed names the clusters whose shares differ, in order.
+func changed(was, is map[string]shareText) []string {
+	var out []string
+	for name, before := range was {
+		if !before.same(is[name]) {
+			out = append(out, name)
+		}
+	}
+	for name := range is {
+		if _, had := was[name]; !had {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
 	return out
 }
 
@@ -136,7 +140,7 @@ func shareTexts(b *v1alpha1.ResourceBinding, a *Answer) map[string]shareText {
 
 // followers says where what follows others would go along. Of a follower with more
 // users than its binding names, nothing can be said.
-func (s *Snapshot) followers(after map[string][]string) []Move {
+func (s *Snapshot) followers(after map[string][]v1alpha1.ClusterShare) []Move {
 	var out []Move
 	type follower struct {
 		key string
@@ -156,18 +160,20 @@ func (s *Snapshot) followers(after map[string][]string) []Move {
 			if f.b == nil {
 				continue
 			}
-			clusters, known := s.ofUsers(f.b, after)
+			users, known := s.ofUsers(f.b, after)
 			if !known {
 				continue
 			}
-			after[f.key], all[i].b, progress = clusters, nil, true
-			out = append(out, s.followed(f.b, clusters)...)
+			shares := s.following(f.b, users)
+			after[f.key], all[i].b, progress = shares, nil, true
+			out = append(out, followed(f.b, shares)...)
 		}
 	}
 	return out
 }
 
-func (s *Snapshot) ofUsers(b *v1alpha1.ResourceBinding, after map[string][]string) (clusters []string, known bool) {
+// ofUsers gives the shares of a follower's users, if all of them are known.
+func (s *Snapshot) ofUsers(b *v1alpha1.ResourceBinding, after map[string][]v1alpha1.ClusterShare) (users [][]v1alpha1.ClusterShare, known bool) {
 	for _, r := range b.Spec.RequiredBy {
 		namespace := cmp.Or(r.Namespace, b.Namespace)
 		found := false
@@ -178,34 +184,54 @@ func (s *Snapshot) ofUsers(b *v1alpha1.ResourceBinding, after map[string][]strin
 			if k.ClusterScoped {
 				namespace = ""
 			}
-			if names, ok := after[KeyOf(k.GroupKind(), namespace, r.Name)]; ok {
-				clusters, found = append(clusters, names...), true
+			if shares, ok := after[KeyOf(k.GroupKind(), namespace, r.Name)]; ok {
+				users, found = append(users, shares), true
 			}
 		}
 		if !found {
 			return nil, false
 		}
 	}
-	slices.Sort(clusters)
-	return slices.Compact(clusters), true
+	return users, true
 }
 
-func (s *Snapshot) followed(b *v1alpha1.ResourceBinding, clusters []string) []Move {
-	ref := b.Spec.Resource
-	move := func(cluster, before, after, reason, why string) Move {
-		return Move{Kind: ref.Kind, Namespace: b.Namespace, Name: ref.Name, Cluster: cluster, Before: before, After: after, Reason: reason, Why: why}
-	}
-	var out []Move
-	for _, name := range clusters {
-		if _, has := b.Share(name); !has {
-			out = append(out, move(name, Nothing, "whole", ReasonRequired, "what needs it goes there"))
+// following gives the shares of a follower: where its users are, where it was asked for
+// itself, and where it keeps data.
+func (s *Snapshot) following(b *v1alpha1.ResourceBinding, users [][]v1alpha1.ClusterShare) []v1alpha1.ClusterShare {
+	k, _ := s.knowledge.Find(b.Spec.Resource.GroupVersionKind().GroupKind())
+	var out []v1alpha1.ClusterShare
+	have := map[string]bool{}
+	for _, c := range slices.Concat(users...) {
+		if have[c.Name] {
+			continue
 		}
+		have[c.Name] = true
+		share, _ := b.Share(c.Name) // with its overrides, if it has some
+		share.Name, share.Replicas, share.Reason, share.Message = c.Name, nil, ReasonRequired, "what needs it goes there"
+		out = append(out, share)
 	}
-	k, _ := s.knowledge.Find(ref.GroupVersionKind().GroupKind())
+	if boundsReplicas(k.GroupKind()) {
+		out = withReplicas(out, users)
+	}
 	for _, c := range b.Spec.Clusters {
-		if c.Reason == ReasonRequired && !slices.Contains(clusters, c.Name) && !k.KeepsData {
-			out = append(out, move(c.Name, "whole", Nothing, "NotRequired", "nothing there needs it any more"))
+		stays := slices.ContainsFunc(s.Clusters, func(o *v1alpha1.Cluster) bool { return o.Name == c.Name && o.DeletionTimestamp == nil })
+		if !have[c.Name] && stays && (c.Reason != ReasonRequired || k.KeepsData) {
+			out = append(out, c)
 		}
+	}
+	return out
+}
+
+func followed(b *v1alpha1.ResourceBinding, shares []v1alpha1.ClusterShare) []Move {
+	was, is := shareTexts(b, nil), shareTexts(nil, &Answer{Shares: shares, Overrides: b.Spec.Overrides})
+	var out []Move
+	for _, name := range changed(was, is) {
+		m := Move{Kind: b.Spec.Resource.Kind, Namespace: b.Namespace, Name: b.Spec.Resource.Name, Cluster: name,
+			Before: was[name].text(), After: is[name].text(), Reason: is[name].reason, Why: is[name].why}
+		if m.After == Nothing {
+			m.Reason, m.Why = "NotRequired", "nothing there needs it any more"
+		}
+		out = append(out, m)
 	}
 	return out
 }

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
-	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 	"github.com/atoll-dev/atoll/fleet/placement"
 )
@@ -35,10 +34,17 @@ type policies struct {
 	// hopeful are, by namespace, objects that want to be near others, and are not
 	// placed for want of that.
 	hopeful map[string]map[object]bool
+	// lacking are objects that some cluster lacks something for, and read the clusters
+	// of which something else is known since objects were last looked at for it.
+	lacking map[object]bool
+	read    map[string]bool
+	// learnt has an element when read may have.
+	learnt chan struct{}
 }
 
 func newPolicies() *policies {
-	return &policies{ledger: placement.NewLedger(), changed: make(chan struct{}, 1), hopeful: map[string]map[object]bool{}}
+	return &policies{ledger: placement.NewLedger(), changed: make(chan struct{}, 1), hopeful: map[string]map[object]bool{},
+		lacking: map[object]bool{}, read: map[string]bool{}, learnt: make(chan struct{}, 1)}
 }
 
 // world is what decisions are made from now.
@@ -46,7 +52,10 @@ func (s *scheduler) world() *World {
 	s.by.mu.RLock()
 	defer s.by.mu.RUnlock()
 	return &World{Fleet: s.by.fleet, Policies: s.by.policies, Ledger: s.by.ledger, Now: s.Clock.Now(),
-		Namespace: s.namespaceLabels, Obstacles: s.obstacles, Peers: s.peers}
+		Namespace: s.namespaceLabels, Obstacles: s.obstacles, Peers: s.peers,
+		Autoscaler: func(k interpret.Kind, obj *unstructured.Unstructured) *unstructured.Unstructured {
+			return s.autoscalerOf(refOf(k.GroupKind(), obj))
+		}}
 }
 
 func (s *scheduler) namespaceLabels(name string) map[string]string {
@@ -56,28 +65,6 @@ func (s *scheduler) namespaceLabels(name string) map[string]string {
 	}
 	return ns.GetLabels()
 }
-
-// obstacles are the clusters that do not take objects of a kind.
-func (s *scheduler) obstacles(k interpret.Kind, _ *unstructured.Unstructured) map[string]placement.Obstacle {
-	if fleet.Native(k.GroupKind()) {
-		return nil
-	}
-	var out map[string]placement.Obstacle
-	for _, name := range s.world0().Names() {
-		if serves, why := s.Serves(name, k.GroupVersionKind); !serves {
-			if out == nil {
-				out = map[string]placement.Obstacle{}
-			}
-			out[name] = placement.Obstacle{Reason: ReasonTypeNotServed, Message: "cannot take it: " + why, Unsure: true}
-		}
-	}
-	return out
-}
-
-// ReasonTypeNotServed: the cluster does not serve the object's type, or another
-// version or form of it. That may be because it has not been asked yet, so nothing
-// is taken away for it.
-const ReasonTypeNotServed = "TypeNotServed"
 
 func (s *scheduler) world0() *placement.Fleet {
 	s.by.mu.RLock()
@@ -143,6 +130,7 @@ func (s *scheduler) forget(o object) {
 	s.by.ledger.Enter(placement.Object{Key: KeyOf(o.GroupKind, o.Namespace, o.Name)}, nil)
 	s.by.books.Unlock()
 	s.hope(o, false)
+	s.lack(o, false)
 }
 
 // hope remembers who waits for others to be placed.

@@ -2,7 +2,9 @@ package scheduler
 
 import (
 	"context"
+	"fmt"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -92,6 +94,28 @@ configmap-conf: west [{ Deployment web}]
 deployment.apps-web: west 3
 service-web: west [{ Deployment web}]
 `)
+}
+
+// TestATolerationCountsFromWhenATaintWasSeen, where the taint does not say from when.
+func TestATolerationCountsFromWhenATaintWasSeen(t *testing.T) {
+	client := begin(t, clusters+app+`
+---
+apiVersion: fleet.atoll.dev/v1alpha1
+kind: Placement
+metadata: {name: web, namespace: shop, uid: p, generation: 1}
+spec:
+  selector: {kinds: [Deployment]}
+  tolerations: [{key: broken, operator: Exists, effect: NoExecute, tolerationSeconds: 3600}]
+`)
+	const both = "\nconfigmap-conf: east, west [{ Deployment web}]\ndeployment.apps-web: east 2, west 1 by Placement web\nservice-web: east, west [{ Deployment web}]\n"
+	decided(t, client, both)
+	merge(t, client, v1alpha1.ClusterResource, "", "east", `{"spec":{"taints":[{"key":"broken","effect":"NoExecute"}]}}`)
+	said(t, client, "deployment.apps-web", "east", "KeptWhileTainted: has the taint broken:NoExecute; keeps what it has while it is not known since when (timeAdded)")
+	seen := func(ago time.Duration) string {
+		return fmt.Sprintf(`{"status":{"taints":[{"key":"broken","effect":"NoExecute","since":%q}]}}`, time.Now().Add(-ago).UTC().Format(time.RFC3339))
+	}
+	merge(t, client, v1alpha1.ClusterResource, "", "east", seen(2*time.Hour))
+	decided(t, client, "\nconfigmap-conf: west [{ Deployment web}]\ndeployment.apps-web: west 3 by Placement web\nservice-web: west [{ Deployment web}]\n")
 }
 
 // TestABrokenPolicyMovesNothing: what it selects stays.

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -35,8 +36,6 @@ func (s *scheduler) reconcile(ctx context.Context, o object) error {
 	s.relearn(k, o, obj, exists)
 	gone := !exists || bound && b.Spec.Resource.UID != obj.GetUID()
 	switch {
-	case gone && bound && b.DeletionTimestamp != nil:
-		return s.finish(ctx, b)
 	case gone && bound:
 		return s.release(ctx, k, b)
 	case gone:
@@ -51,7 +50,7 @@ func (s *scheduler) reconcile(ctx context.Context, o object) error {
 		return nil
 	case s.staysHome(obj):
 		if bound {
-			return s.withdraw(ctx, b)
+			return s.withdraw(ctx, b, b.Spec.RequestedRemovals)
 		}
 		return nil
 	case k.Placed:
@@ -85,9 +84,6 @@ func (s *scheduler) unserved(ctx context.Context, o object, b *v1alpha1.Resource
 	}
 	if err := s.forgetGoneClusters(ctx, b); err != nil {
 		return err
-	}
-	if b.DeletionTimestamp != nil {
-		return s.finish(ctx, b)
 	}
 	return s.release(ctx, k, b)
 }
@@ -134,6 +130,10 @@ func status(b bool) metav1.ConditionStatus {
 // release takes leave of an object that is gone: asked for live, because a cache
 // may lag, and what runs in the clusters depends on the answer.
 func (s *scheduler) release(ctx context.Context, k interpret.Kind, b *v1alpha1.ResourceBinding) error {
+	asked := s.deletion(b)
+	if b.DeletionTimestamp != nil && len(asked) == 0 {
+		return s.finish(ctx, b)
+	}
 	live, err := s.Live(ctx, k, types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Resource.Name})
 	if err != nil {
 		return fmt.Errorf("make sure that it is gone: %w", err)
@@ -141,13 +141,19 @@ func (s *scheduler) release(ctx context.Context, k interpret.Kind, b *v1alpha1.R
 	if live != nil && live.GetUID() == b.Spec.Resource.UID {
 		return nil // an event will follow
 	}
+	if len(asked) > 0 {
+		spec := b.Spec
+		spec.RequestedRemovals = slices.Concat(spec.RequestedRemovals, asked)
+		if b, err = s.updateSpec(ctx, b, spec); err != nil {
+			return err
+		}
+	}
+	if b.DeletionTimestamp != nil {
+		return s.finish(ctx, b)
+	}
 	// Deleted with --cascade=orphan: the garbage collector took the owner off, so
 	// the clusters' copies are to be left alone too.
-	owned := false
-	for _, owner := range b.OwnerReferences {
-		owned = owned || owner.UID == b.Spec.Resource.UID
-	}
-	if !owned && b.Annotations[v1alpha1.LeaveAnnotation] != v1alpha1.LeaveOrphan {
+	if orphaned(b) && b.Annotations[v1alpha1.LeaveAnnotation] != v1alpha1.LeaveOrphan {
 		patch := fmt.Sprintf(`{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, b.UID, v1alpha1.LeaveAnnotation, v1alpha1.LeaveOrphan)
 		_, err := s.BindingAPI(b.Namespace).Patch(ctx, b.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: FieldManager})
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -159,11 +165,11 @@ func (s *scheduler) release(ctx context.Context, k interpret.Kind, b *v1alpha1.R
 
 // withdraw takes an object that still exists out of all clusters: first the
 // decision says so, since a binding that is merely deleted changes nothing while
-// its object lives.
-func (s *scheduler) withdraw(ctx context.Context, b *v1alpha1.ResourceBinding) error {
+// its object lives. requested says of which clusters that was asked for.
+func (s *scheduler) withdraw(ctx context.Context, b *v1alpha1.ResourceBinding, requested []v1alpha1.RequestedRemoval) error {
 	if len(b.Spec.Clusters) > 0 {
 		spec := b.Spec
-		spec.Clusters, spec.RequiredBy, spec.ScaledBy = nil, nil, nil
+		spec.Clusters, spec.RequiredBy, spec.ScaledBy, spec.RequestedRemovals = nil, nil, nil, requested
 		var err error
 		if b, err = s.updateSpec(ctx, b, spec); err != nil {
 			return err

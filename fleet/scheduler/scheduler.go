@@ -50,16 +50,25 @@ type scheduler struct {
 	queue workqueue.TypedRateLimitingInterface[object]
 	needs *needs
 	by    *policies
+	// fields may be nil: then no field is an obstacle.
+	fields Fields
 }
 
-// Run is the scheduler as a controller of the fleet.
-func Run(ctx context.Context, term *fleet.Term) error {
-	s := &scheduler{Term: term, needs: newNeeds(), by: newPolicies(),
+// With makes the scheduler, as a controller of the fleet. It asks fields, unless that is
+// nil, what clusters lack for objects.
+func With(fields Fields) fleet.Controller {
+	return func(ctx context.Context, term *fleet.Term) error { return run(ctx, term, fields) }
+}
+
+func run(ctx context.Context, term *fleet.Term, fields Fields) error {
+	s := &scheduler{Term: term, needs: newNeeds(), by: newPolicies(), fields: fields,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[object](50*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[object]{Name: "fleet_scheduler"}),
 	}
 	defer s.queue.ShutDown()
+	defer s.heedFields()()
+	s.awaitFields(ctx)
 	// Who needs what must be known of everybody before the first decision: an
 	// object that seems to be needed by nobody is taken out of the clusters. Of kinds
 	// that come later it is known when they have come, and until then the term is
@@ -75,6 +84,7 @@ func Run(ctx context.Context, term *fleet.Term) error {
 	var reading sync.WaitGroup
 	defer reading.Wait()
 	reading.Go(func() { s.followPolicies(ctx) })
+	reading.Go(func() { s.followFields(ctx) })
 	fleet.Work(ctx, s.queue, workers, s.reconcile, s.failed)
 	return nil
 }
@@ -98,7 +108,13 @@ func (s *scheduler) listen() error {
 		} else if was != nil && was.GetUID() == is.GetUID() && fleet.OnlyStatusDiffers(was, is) {
 			return
 		}
-		s.queue.Add(refOf(k.GroupKind(), obj))
+		o := refOf(k.GroupKind(), obj)
+		s.queue.Add(o)
+		if k.GroupKind() == scalerKind() {
+			for _, target := range s.needs.by(o) {
+				s.queue.Add(target) // its bounds are those of what the target's clusters share
+			}
+		}
 	})
 	if err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/yaml"
 
@@ -64,10 +65,9 @@ spec:
     spec: {containers: [{name: c, image: i, envFrom: [{configMapRef: {name: conf}}]}]}
 `
 
-// begin runs a scheduler over a fake control plane that holds the manifests.
-func begin(t *testing.T, manifests string) *dynamicfake.FakeDynamicClient {
+// parse reads manifests.
+func parse(t *testing.T, manifests string) (out []runtime.Object) {
 	t.Helper()
-	var initial []runtime.Object
 	for _, doc := range strings.Split(manifests, "\n---\n") {
 		if strings.TrimSpace(doc) == "" {
 			continue
@@ -80,18 +80,36 @@ func begin(t *testing.T, manifests string) *dynamicfake.FakeDynamicClient {
 		if err := u.UnmarshalJSON(data); err != nil {
 			t.Fatal(err)
 		}
-		initial = append(initial, u)
+		out = append(out, u)
 	}
+	return out
+}
+
+// listKinds are those that every scheduler watches, and widgets.
+func listKinds() map[schema.GroupVersionResource]string {
 	kinds := map[schema.GroupVersionResource]string{v1alpha1.ClusterResource: "ClusterList", v1alpha1.ResourceBindingResource: "ResourceBindingList",
 		v1alpha1.PlacementResource: "PlacementList", v1alpha1.ClusterPlacementResource: "ClusterPlacementList",
 		v1alpha1.ClusterResourceBindingResource: "ClusterResourceBindingList", {Version: "v1", Resource: "namespaces"}: "NamespaceList",
 		v1alpha1.NegotiatedAPIResourceResource: "NegotiatedAPIResourceList", v1alpha1.APIResourceImportResource: "APIResourceImportList",
 		v1alpha1.ResourceInterpretationResource:                                               "ResourceInterpretationList",
 		{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}: "CustomResourceDefinitionList"}
+	kinds[widgets()] = "WidgetList"
 	for _, k := range interpret.Kinds() {
 		kinds[k.GVR()] = k.Kind + "List"
 	}
-	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, initial...)
+	return kinds
+}
+
+// begin runs a scheduler over a fake control plane that holds the manifests.
+func begin(t *testing.T, manifests string) *dynamicfake.FakeDynamicClient {
+	t.Helper()
+	return beginWith(t, nil, manifests)
+}
+
+func beginWith(t *testing.T, fields Fields, manifests string) *dynamicfake.FakeDynamicClient {
+	t.Helper()
+	initial := parse(t, manifests)
+	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), listKinds(), initial...)
 	client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		p, ok := a.(clienttesting.PatchActionImpl)
 		if !strings.HasSuffix(a.GetResource().Resource, "resourcebindings") {
@@ -104,6 +122,13 @@ func begin(t *testing.T, manifests string) *dynamicfake.FakeDynamicClient {
 		}
 		return patchSpec(client, p)
 	})
+	client.PrependReactor("delete", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		d, ok := a.(clienttesting.DeleteActionImpl)
+		if !ok || !strings.HasSuffix(d.GetResource().Resource, "resourcebindings") {
+			return false, nil, nil
+		}
+		return deleteFinalized(client, d)
+	})
 	ctx, stop := context.WithCancel(t.Context())
 	term, err := fleet.TermOver(ctx, fleet.Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)},
 		kubefake.NewClientset(), client, nil, interpret.Kinds())
@@ -111,7 +136,7 @@ func begin(t *testing.T, manifests string) *dynamicfake.FakeDynamicClient {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- Run(ctx, term) }()
+	go func() { done <- With(fields)(ctx, term) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {
@@ -139,8 +164,33 @@ func patchSpec(client *dynamicfake.FakeDynamicClient, p clienttesting.PatchActio
 			return true, nil, err
 		}
 	}
+	if finalizers, found, _ := unstructured.NestedStringSlice(patch, "metadata", "finalizers"); found {
+		b.SetFinalizers(finalizers)
+		if len(finalizers) == 0 && b.GetDeletionTimestamp() != nil {
+			return true, b, client.Tracker().Delete(p.GetResource(), p.GetNamespace(), p.Name)
+		}
+	}
 	b.SetGeneration(b.GetGeneration() + 1)
 	return true, b, client.Tracker().Update(p.GetResource(), b, p.GetNamespace())
+}
+
+// deleteFinalized deletes a binding as a server does: one with a finalizer is marked.
+func deleteFinalized(client *dynamicfake.FakeDynamicClient, d clienttesting.DeleteActionImpl) (bool, runtime.Object, error) {
+	live, err := client.Tracker().Get(d.GetResource(), d.GetNamespace(), d.Name)
+	if err != nil {
+		return true, nil, err
+	}
+	b := live.(*unstructured.Unstructured).DeepCopy()
+	if len(b.GetFinalizers()) == 0 {
+		return false, nil, nil
+	}
+	if b.GetDeletionTimestamp() != nil {
+		return true, b, nil
+	}
+	now := metav1.Now()
+	b.SetDeletionTimestamp(&now)
+	b.SetGeneration(b.GetGeneration() + 1)
+	return true, b, client.Tracker().Update(d.GetResource(), b, d.GetNamespace())
 }
 
 // bindings gives those of objects without a namespace first.
@@ -261,7 +311,16 @@ spec:
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler
 metadata: {name: operator, namespace: shop, uid: h}
-spec: {scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: operator}}
+spec: {maxReplicas: 10, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: operator}}
+`
+
+const operates = `
+clusterrole.rbac.authorization.k8s.io-operator: east, west [{ ClusterRoleBinding operator}]
+clusterrolebinding.rbac.authorization.k8s.io-operator: east, west [{shop ServiceAccount operator}]
+customresourcedefinition.apiextensions.k8s.io-widgets.example.com: east, west [{ ClusterRole operator}]
+deployment.apps-operator: east 1, west 1
+horizontalpodautoscaler.autoscaling-operator: east 1, west 1 [{ Deployment operator}]
+serviceaccount-operator: east, west [{ Deployment operator}]
 `
 
 // TestWhatHasNoNamespaceFollows: an account brings its rights along, and these the
@@ -269,14 +328,7 @@ spec: {scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: operator}}
 func TestWhatHasNoNamespaceFollows(t *testing.T) {
 	client := begin(t, clusters+operator)
 	crd := "customresourcedefinition.apiextensions.k8s.io-widgets.example.com"
-	decided(t, client, `
-clusterrole.rbac.authorization.k8s.io-operator: east, west [{ ClusterRoleBinding operator}]
-clusterrolebinding.rbac.authorization.k8s.io-operator: east, west [{shop ServiceAccount operator}]
-`+crd+`: east, west [{ ClusterRole operator}]
-deployment.apps-operator: east 1, west 1
-horizontalpodautoscaler.autoscaling-operator: east 1, west 1 [{ Deployment operator}]
-serviceaccount-operator: east, west [{ Deployment operator}]
-`)
+	decided(t, client, operates)
 	deployments := client.Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}).Namespace("shop")
 	if err := deployments.Delete(context.Background(), "operator", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -299,4 +351,41 @@ configmap-conf: west [{ Deployment web}]
 deployment.apps-web: west 3
 service-web: west [{ Deployment web}]
 `)
+}
+
+// TestConditionComesWithTheBinding: a binding is made and nothing else is written to it,
+// until it is seen; then its condition is.
+func TestConditionComesWithTheBinding(t *testing.T) {
+	kinds := map[schema.GroupVersionResource]string{v1alpha1.ResourceBindingResource: "ResourceBindingList"}
+	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds)
+	client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, &unstructured.Unstructured{}, nil
+	})
+	s := &scheduler{Term: &fleet.Term{Dynamic: client, Clock: clock.RealClock{}, Events: record.NewFakeRecorder(10)}}
+	k, _ := interpret.Find(schema.GroupKind{Group: "apps", Kind: "Deployment"})
+	web := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apps/v1", "kind": "Deployment",
+		"metadata": map[string]any{"name": "web", "namespace": "shop", "uid": "d"}}}
+	p := proposal{shares: []v1alpha1.ClusterShare{{Name: "east", Reason: "Scheduled"}},
+		condition: metav1.Condition{Type: v1alpha1.BindingScheduled, Status: metav1.ConditionTrue, Reason: "Scheduled"}}
+	verbs := func() (out []string) {
+		for _, a := range client.Actions() {
+			out = append(out, a.GetVerb()+" "+a.GetSubresource())
+		}
+		return out
+	}
+	if err := s.write(t.Context(), k, web, nil, p); err != nil {
+		t.Fatal(err)
+	}
+	if got := verbs(); !slices.Equal(got, []string{"create "}) {
+		t.Fatalf("made with %q", got)
+	}
+	b := &v1alpha1.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deployment.apps-web", UID: "b"}}
+	b.Spec = v1alpha1.ResourceBindingSpec{Clusters: p.shares,
+		Resource: v1alpha1.ObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "d", Resource: "deployments"}}
+	if err := s.write(t.Context(), k, web, b, p); err != nil {
+		t.Fatal(err)
+	}
+	if got := verbs(); !slices.Equal(got, []string{"create ", "patch status"}) {
+		t.Errorf("seen, it is written to with %q", got)
+	}
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -33,10 +32,15 @@ type Snapshot struct {
 	Namespaces        map[string]map[string]string // labels by name
 	// Placed are the objects that are placed on their own.
 	Placed []Placed
+	// Fields are what clusters were found to have, which is not in the API; nil if
+	// nobody looked.
+	Fields Fields
 	// bindings of all objects, by what KeyOf gives.
 	bindings  map[string]*v1alpha1.ResourceBinding
 	imports   map[string]*v1alpha1.APIResourceImport
 	knowledge interpret.Knowledge
+	// autoscalers of objects, by what KeyOf gives for these.
+	autoscalers map[string]*unstructured.Unstructured
 }
 
 // Placed is an object that is placed on its own.
@@ -53,7 +57,7 @@ func (p Placed) Key() string {
 // Load reads a snapshot. It needs to list what the scheduler lists.
 func Load(ctx context.Context, dyn dynamic.Interface, now time.Time) (*Snapshot, error) {
 	s := &Snapshot{At: now, Namespaces: map[string]map[string]string{}, bindings: map[string]*v1alpha1.ResourceBinding{},
-		imports: map[string]*v1alpha1.APIResourceImport{}, knowledge: interpret.BuiltIn()}
+		imports: map[string]*v1alpha1.APIResourceImport{}, knowledge: interpret.BuiltIn(), autoscalers: map[string]*unstructured.Unstructured{}}
 	clusters, err := read[v1alpha1.Cluster](ctx, dyn, v1alpha1.ClusterResource)
 	if err != nil {
 		return nil, err
@@ -117,12 +121,16 @@ func (s *Snapshot) loadObjects(ctx context.Context, dyn dynamic.Interface) error
 	}
 	s.knowledge = s.knowledge.With(kinds...)
 	for _, k := range kinds {
-		if !k.Placed {
+		if !k.Placed && k.GroupKind() != scalerKind() {
 			continue
 		}
 		err := each(ctx, dyn, k.GVR(), func(u *unstructured.Unstructured) error {
 			u.SetManagedFields(nil)
-			if u.GetDeletionTimestamp() == nil && s.knowledge.StaysHome(u) == "" {
+			switch {
+			case u.GetDeletionTimestamp() != nil || s.knowledge.StaysHome(u) != "":
+			case !k.Placed:
+				return s.Scale(u)
+			default:
 				s.Placed = append(s.Placed, Placed{k, u})
 			}
 			return nil
@@ -132,6 +140,23 @@ func (s *Snapshot) loadObjects(ctx context.Context, dyn dynamic.Interface) error
 		}
 	}
 	slices.SortFunc(s.Placed, func(a, b Placed) int { return cmp.Compare(a.Key(), b.Key()) })
+	return nil
+}
+
+// Scale takes in an autoscaler, which bounds what its target's clusters share.
+func (s *Snapshot) Scale(autoscaler *unstructured.Unstructured) error {
+	k, _ := s.knowledge.Find(scalerKind())
+	targets, err := k.Follows(autoscaler)
+	if err != nil {
+		return err
+	}
+	for _, t := range targets {
+		key := KeyOf(t.To.GroupKind, t.To.Namespace, t.To.Name)
+		// Of two, the scheduler goes by the first in order of their names.
+		if other := s.autoscalers[key]; other == nil || autoscaler.GetName() <= other.GetName() {
+			s.autoscalers[key] = autoscaler
+		}
+	}
 	return nil
 }
 
@@ -210,11 +235,21 @@ func (s *Snapshot) World() *World {
 	facts := make([]placement.Cluster, 0, len(s.Clusters))
 	for _, c := range s.Clusters {
 		// What the status says counts as confirmed: no leader is asked.
-		facts = append(facts, placement.FactsOf(c, time.Time{}))
+		f := placement.FactsOf(c, time.Time{})
+		for i := range f.Taints {
+			if f.Taints[i].TimeAdded == nil { // tolerations of what nobody has seen yet begin now
+				f.Taints[i].TimeAdded = &metav1.Time{Time: s.At}
+			}
+		}
+		facts = append(facts, f)
 	}
 	w := &World{Fleet: placement.NewFleet(facts), Policies: placement.NewPolicies(s.Placements, s.ClusterPlacements, nil),
-		Ledger: placement.NewLedger(), Now: s.At, Obstacles: s.obstacles, Peers: s.peers,
+		Ledger: placement.NewLedger(), Now: s.At, Peers: s.peers,
 		Namespace: func(name string) map[string]string { return s.Namespaces[name] }}
+	w.Obstacles = s.obstacles(w)
+	w.Autoscaler = func(k interpret.Kind, obj *unstructured.Unstructured) *unstructured.Unstructured {
+		return s.autoscalers[KeyOf(k.GroupKind(), obj.GetNamespace(), obj.GetName())]
+	}
 	for _, p := range s.Placed {
 		if b := s.bindings[p.Key()]; b != nil {
 			w.Ledger.Enter(objectOf(p.Kind, p.Object), previous(b))
@@ -223,23 +258,21 @@ func (s *Snapshot) World() *World {
 	return w
 }
 
-func (s *Snapshot) obstacles(k interpret.Kind, _ *unstructured.Unstructured) map[string]placement.Obstacle {
-	if fleet.Native(k.GroupKind()) {
-		return nil
-	}
-	out := map[string]placement.Obstacle{}
-	for _, c := range s.Clusters {
-		i := s.imports[v1alpha1.ImportName(k.GVR(), c.Name)]
-		why := "it does not serve " + k.GroupKind().String()
-		if i != nil {
-			if meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ImportAvailable) && meta.IsStatusConditionTrue(i.Status.Conditions, v1alpha1.ImportCompatible) {
-				continue
-			}
-			why = fmt.Sprintf("its type %s is not available and compatible (see APIResourceImport %s)", k.GroupKind(), i.Name)
+func (s *Snapshot) obstacles(w *World) func(interpret.Kind, *unstructured.Unstructured, *v1alpha1.ResourceBinding) map[string]placement.Obstacle {
+	return func(k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) map[string]placement.Obstacle {
+		if fleet.Native(k.GroupKind()) {
+			return gaps(s.Fields, w.Fleet, obj, b)
 		}
-		out[c.Name] = placement.Obstacle{Reason: ReasonTypeNotServed, Message: "cannot take it: " + why, Unsure: true}
+		out := map[string]placement.Obstacle{}
+		for _, c := range s.Clusters {
+			if i := s.imports[v1alpha1.ImportName(k.GVR(), c.Name)]; i == nil {
+				out[c.Name] = notServed("the cluster does not serve " + k.GroupKind().String())
+			} else if takes, why := fleet.Takes(i); !takes {
+				out[c.Name] = notServed(why)
+			}
+		}
+		return out
 	}
-	return out
 }
 
 func (s *Snapshot) peers(namespace string) iter.Seq[Peer] {

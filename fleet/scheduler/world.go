@@ -27,8 +27,12 @@ type World struct {
 	Now    time.Time
 	// Namespace gives the labels of a namespace.
 	Namespace func(name string) map[string]string
-	// Obstacles gives what keeps an object from clusters, apart from policies.
-	Obstacles func(k interpret.Kind, obj *unstructured.Unstructured) map[string]placement.Obstacle
+	// Obstacles gives what keeps an object from clusters, apart from policies. b is its
+	// binding, nil if it has none.
+	Obstacles func(k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) map[string]placement.Obstacle
+	// Autoscaler gives what sets the replica counts of an object in its clusters, nil if
+	// nothing does.
+	Autoscaler func(k interpret.Kind, obj *unstructured.Unstructured) *unstructured.Unstructured
 	// Peers gives the placed objects of a namespace, and where they are.
 	Peers func(namespace string) iter.Seq[Peer]
 }
@@ -97,15 +101,18 @@ func (w *World) Answer(k interpret.Kind, obj *unstructured.Unstructured, b *v1al
 	}
 	a.override(k)
 	a.Condition = metav1.Condition{Type: v1alpha1.BindingScheduled, Status: status(a.Decision.Scheduled),
-		Reason: a.Decision.Reason, Message: a.Decision.Message + a.ignored(k, obj)}
+		Reason: a.Decision.Reason, Message: a.Decision.Message + a.ignored(k, obj) + a.kept()}
 	return a
 }
 
 // request puts together what placement goes by.
 func (w *World) request(k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, policy *placement.Policy) placement.Request {
 	r := placement.Request{Object: objectOf(k, obj), Fleet: w.Fleet, Policy: policy, Ledger: w.Ledger, Now: w.Now, Previous: previous(b)}
+	if w.Autoscaler != nil {
+		r.Object.Replicas = scaled(r.Object.Replicas, w.Autoscaler(k, obj))
+	}
 	if w.Obstacles != nil {
-		r.Obstacles = w.Obstacles(k, obj)
+		r.Obstacles = w.Obstacles(k, obj, b)
 	}
 	if near, apart := policy.Terms(); len(near)+len(apart) > 0 && w.Peers != nil {
 		r.Near, r.Apart = w.neighbours(r.Object.Key, obj, near), w.neighbours(r.Object.Key, obj, apart)
@@ -122,6 +129,17 @@ func objectOf(k interpret.Kind, obj *unstructured.Unstructured) placement.Object
 		o.Needs = placement.PodNeeds(pod)
 	}
 	return o
+}
+
+// scaled brings a replica count within what an autoscaler keeps to in all clusters
+// together: its bounds follow the shares, which so begin with what it would come to.
+// Without replicas an autoscaler rests.
+func scaled(replicas int32, autoscaler *unstructured.Unstructured) int32 {
+	if autoscaler == nil || replicas == 0 {
+		return replicas
+	}
+	least, most := interpret.ScaleBounds(autoscaler)
+	return min(max(replicas, least), most)
 }
 
 // podSpec finds the spec of the pods that an object makes, or is.

@@ -30,6 +30,7 @@ type proposal struct {
 	overrides  []v1alpha1.Override
 	suspend    bool
 	drift      v1alpha1.DriftPolicy
+	requested  []v1alpha1.RequestedRemoval
 }
 
 // policy enters what a policy says besides the clusters. Of one that cannot be
@@ -49,7 +50,7 @@ func (s *scheduler) write(ctx context.Context, k interpret.Kind, obj *unstructur
 		Resource: v1alpha1.ObjectReference{APIVersion: k.GroupVersion().String(), Kind: k.GroupVersionKind.Kind,
 			Name: obj.GetName(), UID: obj.GetUID(), Resource: k.Resource},
 		Clusters: p.shares, RequiredBy: p.requiredBy, ScaledBy: p.scaledBy,
-		Policy: p.by, Overrides: p.overrides, Suspend: p.suspend, Drift: p.drift,
+		Policy: p.by, Overrides: p.overrides, Suspend: p.suspend, Drift: p.drift, RequestedRemovals: p.requested,
 	}
 	if b != nil && p.condition.Reason == ReasonPolicyInvalid {
 		spec.Policy, spec.Suspend, spec.Drift = b.Spec.Policy, b.Spec.Suspend, b.Spec.Drift
@@ -60,6 +61,12 @@ func (s *scheduler) write(ctx context.Context, k interpret.Kind, obj *unstructur
 			return err
 		}
 		s.tell(obj, b, p)
+		if b == nil {
+			// The condition is set when the binding comes back here as an event. Until then
+			// what is decided anew would set it a second time, and the syncers, which begin
+			// at this moment, write to the same object.
+			return nil
+		}
 		b = written
 	}
 	return s.applyCondition(ctx, obj, b, p.condition)
@@ -97,7 +104,8 @@ func (s *scheduler) updateSpec(ctx context.Context, b *v1alpha1.ResourceBinding,
 		"metadata": map[string]any{"uid": b.UID, "resourceVersion": b.ResourceVersion},
 		"spec": map[string]any{"clusters": orEmpty(spec.Clusters), "requiredBy": orEmpty(spec.RequiredBy),
 			"scaledBy": spec.ScaledBy, "resource": spec.Resource,
-			"policy": wholePolicy(spec.Policy), "overrides": orEmpty(spec.Overrides), "suspend": spec.Suspend, "drift": orNothing(spec.Drift)},
+			"policy": wholePolicy(spec.Policy), "overrides": orEmpty(spec.Overrides), "suspend": spec.Suspend, "drift": orNothing(spec.Drift),
+			"requestedRemovals": orEmpty(spec.RequestedRemovals)},
 	})
 	if err != nil {
 		return nil, err
@@ -156,8 +164,7 @@ func (s *scheduler) applyCondition(ctx context.Context, obj *unstructured.Unstru
 		"metadata": fleet.BindingIdentity(b),
 		"status":   map[string]any{"conditions": []any{u.Object}},
 	}}
-	_, err = s.BindingAPI(b.Namespace).ApplyStatus(ctx, b.Name, apply, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
-	if err != nil {
+	if err := fleet.ApplyStatus(ctx, s.BindingAPI(b.Namespace), apply, FieldManager); err != nil {
 		return fmt.Errorf("set condition %s of binding %s/%s: %w", c.Type, b.Namespace, b.Name, err)
 	}
 	if c.Status == metav1.ConditionFalse {

@@ -63,6 +63,8 @@ type place struct {
 	// values: somewhere above are the values of a map, where the API server
 	// does not check defaults.
 	values bool
+	// defined are the schemas that contain themselves, for Unknown.
+	defined map[string]Props
 	// above are the schemas that lead here, outermost first.
 	above []step
 }
@@ -123,8 +125,6 @@ func (c *comparison) meet(at place, existing, next *Props) *Props {
 	c.nullable(at, result, a, b)
 	c.embedded(at, result, a, b)
 	c.format(at, result, a, b)
-	c.usable(at, a)
-	c.usable(at, b)
 	relocate(result)
 
 	kinds := kindsOf(result)

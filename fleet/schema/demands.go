@@ -154,8 +154,12 @@ type limit struct {
 }
 
 // implies follows the validator: an integer is held against the limit without
-// its fraction, a number with it, so both readings have to follow.
+// its fraction, a number with it, so both readings have to follow. A limit that
+// an integer cannot be held against becomes some other number there.
 func (l limit) implies(other limit) bool {
+	if math.Abs(l.value) >= math.MaxInt64 || math.Abs(other.value) >= math.MaxInt64 {
+		return l == other
+	}
 	tighter := func(x, y float64) bool {
 		if x == y {
 			return l.exclusive || !other.exclusive
@@ -278,7 +282,9 @@ func (c *comparison) usable(at place, p *Props) {
 		}
 	}
 	for _, q := range conjuncts(p) {
-		if q.MultipleOf != nil && (*q.MultipleOf < 1 && kindsOf(p)&isNumber != 0 && baseOf(p) != "number" || !fits(p, *q.MultipleOf) || *q.MultipleOf <= 0) {
+		// In allOf the type is not asked, and an integer is divided by the factor
+		// without its fraction, which may be zero.
+		if q.MultipleOf != nil && (*q.MultipleOf < 1 && kindsOf(p)&isNumber != 0 && baseOf(p) != "number" || q == p && !fits(p, *q.MultipleOf) || *q.MultipleOf <= 0) {
 			c.refuse(at, BoundsDiffer, "has multipleOf %v, with which API servers refuse every integer", *q.MultipleOf)
 		}
 	}

@@ -79,7 +79,6 @@ const (
 	PatternDiffers       Reason = "PatternDiffers"
 	FormatDiffers        Reason = "FormatDiffers"
 	ListTypeDiffers      Reason = "ListTypeDiffers"
-	MapTypeDiffers       Reason = "MapTypeDiffers"
 	EmbeddedDiffers      Reason = "EmbeddedDiffers"
 	CombinationDiffers   Reason = "CombinationDiffers" // allOf, anyOf, oneOf, not
 	RuleDiffers          Reason = "RuleDiffers"        // x-kubernetes-validations

@@ -20,6 +20,7 @@ func (c *comparison) list(at place, result, a, b *Props) {
 		if result.XListType == nil {
 			result.XListType = b.XListType
 		}
+	case la == "map" && lb == "map" && c.keys(result, a, b):
 	case lb == "atomic":
 		// Entries are unique in the result; an atomic list does not mind.
 		// Only its owner in the cluster applies it, so it is sent whole.
@@ -30,6 +31,19 @@ func (c *comparison) list(at place, result, a, b *Props) {
 			la, inBrackets(a.XListMapKeys), lb, inBrackets(b.XListMapKeys))
 	}
 	c.listable(at, result)
+}
+
+// keys: entries that some of the keys tell apart are told apart by all of them.
+// Rules about what an entry was before depend on which entry that is.
+func (c *comparison) keys(result, a, b *Props) bool {
+	shared := inBoth(a.XListMapKeys, b.XListMapKeys)
+	if len(shared) == 0 || !c.narrow && len(shared) < len(a.XListMapKeys) || transitionsBelow(a) || transitionsBelow(b) {
+		return false
+	}
+	if c.narrow {
+		result.XListMapKeys = shared
+	}
+	return true
 }
 
 func listTypeOf(p *Props) string {

@@ -67,18 +67,14 @@ func fieldOf(at place, p *Props, name string) field {
 
 // object compares properties, what becomes of others, and what is required.
 func (c *comparison) object(at place, result, a, b *Props) {
-	if mapTypeOf(a) != mapTypeOf(b) {
-		c.refuse(at, MapTypeDiffers, "is %s in one and %s in the other: applies would be merged differently", mapTypeOf(a), mapTypeOf(b))
-	}
-	if result.XMapType == nil && result.Type == "object" {
-		result.XMapType = b.XMapType
-	}
 	c.properties(at, result, a, b)
 	c.unlisted(at, result, a, b)
+	c.dropped(at, result, a, b)
 	if result.XEmbeddedResource && !preserves(result) && len(result.Properties) == 0 {
 		// A CRD has to name a field here. Every object has this one.
 		c.set(result, "kind", &Props{Type: "string"})
 	}
+	mapType(at, result, b)
 	c.required(at, result, a, b)
 	c.ownDefaults(at, result, a, func(s step) *Props { return s.existing })
 	c.ownDefaults(at, result, b, func(s step) *Props { return s.next })
@@ -89,6 +85,22 @@ func mapTypeOf(p *Props) string {
 		return "granular"
 	}
 	return *p.XMapType
+}
+
+// mapType: no object is refused for it, and a cluster is sent the whole map in
+// any case. What belongs together in one of the two is not taken apart in the
+// result, unless rules about its former content, which an atomic map may not
+// contain, need it.
+func mapType(at place, result, b *Props) {
+	if at.root || result.Type != "object" {
+		return
+	}
+	if result.XMapType == nil || mapTypeOf(b) == "atomic" {
+		result.XMapType = b.XMapType
+	}
+	if mapTypeOf(result) == "atomic" && transitionsBelow(result) {
+		result.XMapType = nil
+	}
 }
 
 // properties compares each property that either names.
@@ -122,7 +134,7 @@ func (c *comparison) properties(at place, result, a, b *Props) {
 		case !c.narrow:
 			c.refuse(below, UnknownFieldsDiffer, "may be anything, and the other says what it must be")
 		case fa.rest == flattens && !flat(fb.props):
-			c.refuse(below, UnknownFieldsDiffer, "is a list or an object, of which the other keeps only a part")
+			// existing keeps only a part of it.
 		default:
 			c.set(result, name, fb.props)
 		}
@@ -176,15 +188,14 @@ func (c *comparison) unlisted(at place, result, a, b *Props) {
 }
 
 // narrowUnlisted handles the pairs in which next is the narrower one. Only one
-// of properties and the values of a map can be described.
+// of properties and the values of a map can be described; where the two keep
+// other fields in ways that do not meet, only those with a name are left.
 func (c *comparison) narrowUnlisted(at place, result *Props, ua, ub unlisted, b *Props) {
 	allFlat := true
-	for _, p := range result.Properties {
-		allFlat = allFlat && flat(&p)
+	for _, f := range result.Properties {
+		allFlat = allFlat && flat(&f)
 	}
 	switch {
-	case ub == prunes:
-		result.AdditionalProperties, result.XPreserveUnknownFields = nil, nil
 	case ub == describes && (ua == keeps || flat(b.AdditionalProperties.Schema)):
 		result.AdditionalProperties, result.XPreserveUnknownFields = nil, nil
 		if len(result.Properties) == 0 {
@@ -192,8 +203,29 @@ func (c *comparison) narrowUnlisted(at place, result *Props, ua, ub unlisted, b 
 		}
 	case ua == keeps && ub == flattens && allFlat:
 		result.AdditionalProperties, result.XPreserveUnknownFields = b.AdditionalProperties.DeepCopy(), nil
+	case ub == prunes || len(result.Properties) > 0:
+		result.AdditionalProperties, result.XPreserveUnknownFields = nil, nil
 	default:
 		c.refuse(at, UnknownFieldsDiffer, "keeps fields that no schema names in another way than the other")
+	}
+}
+
+// dropped makes sure that a property that the result lacks, because one of the
+// two would lose a part of it, does not come back as a field without a name.
+func (c *comparison) dropped(at place, result, a, b *Props) {
+	if !c.narrow {
+		return
+	}
+	for _, p := range []*Props{a, b} {
+		for _, name := range slices.Sorted(maps.Keys(p.Properties)) {
+			if fieldOf(at, result, name).props != nil || !possible(at, result, name) {
+				continue
+			}
+			result.AdditionalProperties, result.XPreserveUnknownFields = nil, nil
+			if possible(at, result, name) {
+				c.refuse(at.down(a, b, name, "."+name), UnknownFieldsDiffer, "is known to one, of which the other keeps only a part")
+			}
+		}
 	}
 }
 

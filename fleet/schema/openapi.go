@@ -17,7 +17,8 @@ import (
 // the caller's to fill in, from discovery.
 //
 // References are resolved in place. Where a schema contains itself, or says
-// what no CRD can, any content is accepted and the path noted in Loose.
+// what no CRD can, any content is accepted and the path noted in Loose. What
+// contains itself stands in the definitions of the root, for Unknown.
 func FromOpenAPI(doc *spec3.OpenAPI, gvk schema.GroupVersionKind) (Type, error) {
 	t := Type{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind}
 	if doc == nil || doc.Components == nil {
@@ -98,6 +99,8 @@ type resolver struct {
 	loose  []string
 	// within are the references that lead to where the resolver stands.
 	within []string
+	// again are those that were met a second time.
+	again map[string]bool
 }
 
 func (r *resolver) root(name string) *Props {
@@ -109,7 +112,29 @@ func (r *resolver) root(name string) *Props {
 		root.Properties["metadata"] = Props{Type: "object"}
 	}
 	root.Default = nil
+	r.define(root)
 	return root
+}
+
+// define adds the schemas that contain themselves by name, so that Unknown can
+// follow them however deep an object goes.
+func (r *resolver) define(root *Props) {
+	loose := r.loose // the paths that count are those from the root
+	for done := false; !done; {
+		done = true
+		for _, name := range slices.Sorted(maps.Keys(r.again)) {
+			if _, ok := root.Definitions[name]; ok {
+				continue
+			}
+			done = false
+			if root.Definitions == nil {
+				root.Definitions = apiextensionsv1.JSONSchemaDefinitions{}
+			}
+			r.within = []string{name}
+			root.Definitions[name] = *r.props("", r.schemas[name])
+		}
+	}
+	r.loose = loose
 }
 
 // reference gives the name of what s refers to, directly or, as documents do
@@ -136,8 +161,17 @@ func (r *resolver) props(path string, s *spec.Schema) *Props {
 	}
 	if name := reference(s); name != "" {
 		target, ok := r.schemas[name]
-		if !ok || slices.Contains(r.within, name) {
+		if !ok {
 			return r.any(path, true)
+		}
+		if slices.Contains(r.within, name) {
+			return r.contained(path, name)
+		}
+		for _, form := range []string{"OrBool", "OrArray", "OrStringArray"} {
+			// A document says nothing of what these contain.
+			if of, ok := strings.CutSuffix(name, "JSONSchemaProps"+form); ok && r.schemas[of+"JSONSchemaProps"] != nil {
+				return r.contained(path, of+"JSONSchemaProps")
+			}
 		}
 		outer := r.within
 		r.within = append(slices.Clip(r.within), name)
@@ -145,6 +179,9 @@ func (r *resolver) props(path string, s *spec.Schema) *Props {
 		out := r.known(name)
 		if out == nil {
 			out = r.props(path, target)
+			if r.native && out.Type == "object" && empty(&Props{Properties: out.Properties, AdditionalProperties: out.AdditionalProperties}) {
+				out.XPreserveUnknownFields = nil // a Go type without fields, yet
+			}
 		}
 		out.Nullable = out.Nullable || s.Nullable
 		out.Default = r.defaultOf(s)
@@ -160,6 +197,18 @@ func (r *resolver) props(path string, s *spec.Schema) *Props {
 	return out
 }
 
+// contained is a schema in itself, or in another form of itself: anything, with
+// its name for Unknown.
+func (r *resolver) contained(path, name string) *Props {
+	out := r.any(path, true)
+	out.Ref = &name
+	if r.again == nil {
+		r.again = map[string]bool{}
+	}
+	r.again[name] = true
+	return out
+}
+
 // known gives the types of Kubernetes that take several forms in JSON.
 func (r *resolver) known(name string) *Props {
 	switch {
@@ -167,7 +216,7 @@ func (r *resolver) known(name string) *Props {
 		// A quantity may be a number with a fraction, too. Few write that, and
 		// less is sound.
 		return &Props{XIntOrString: true}
-	case strings.HasSuffix(name, ".runtime.RawExtension"):
+	case strings.HasSuffix(name, ".runtime.RawExtension"), strings.HasSuffix(name, ".meta.v1.FieldsV1"):
 		out := anyProps()
 		out.Type, out.Nullable = "object", false
 		return out

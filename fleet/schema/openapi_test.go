@@ -76,6 +76,8 @@ func TestFromOpenAPI(t *testing.T) {
 	want := Type{Group: "example.com", Version: "v1", Kind: "Thing", Plural: "things", Scope: apiextensionsv1.NamespaceScoped, Status: true,
 		Loose: []string{".spec.tree.sub"}, Schema: parse(t, `
 type: object
+definitions:
+  io.k8s.example.Tree: {type: object, properties: {leaf: {type: string}, sub: {$ref: io.k8s.example.Tree, x-kubernetes-preserve-unknown-fields: true, nullable: true}}}
 properties:
   apiVersion: {type: string}
   kind: {type: string}
@@ -89,7 +91,7 @@ properties:
       name: {type: string}
       policy: {type: string, default: Always, enum: [Always, Never]}
       raw: {type: object, x-kubernetes-preserve-unknown-fields: true}
-      tree: {type: object, properties: {leaf: {type: string}, sub: {x-kubernetes-preserve-unknown-fields: true, nullable: true}}}
+      tree: {type: object, properties: {leaf: {type: string}, sub: {$ref: io.k8s.example.Tree, x-kubernetes-preserve-unknown-fields: true, nullable: true}}}
       words: {type: array, items: {type: string}, x-kubernetes-list-type: set}
       ports:
         type: array
@@ -102,6 +104,11 @@ properties:
 `)}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("type (-want +got):\n%s", diff)
+	}
+	var object map[string]any
+	parseInto(t, `{spec: {tree: {sub: {sub: {sub: {leaf: x, also: 1}, sub2: {leaf: x}}}}}}`, &object)
+	if diff := cmp.Diff([]string{".spec.tree.sub.sub.sub.also", ".spec.tree.sub.sub.sub2"}, Unknown(got.Schema, object)); diff != "" {
+		t.Errorf("unknown (-want +got):\n%s", diff)
 	}
 	if _, refusals := Intersect(got, got, true); len(refusals) == 0 {
 		t.Error("a type that is looser than its cluster went into a negotiation")

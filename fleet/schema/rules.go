@@ -201,15 +201,23 @@ func brief(rule string) string {
 }
 
 // hasRules tells whether there is a rule anywhere in p.
-func hasRules(p *Props) bool {
-	if len(p.XValidations) > 0 {
-		return true
-	}
+func hasRules(p *Props) bool { return len(p.XValidations) > 0 || anyBelow(p, hasRules) }
+
+// transitionsBelow tells whether a rule below p looks at what was there before.
+func transitionsBelow(p *Props) bool {
+	return anyBelow(p, func(q *Props) bool {
+		return slices.ContainsFunc(q.XValidations, func(r Rule) bool { return readingOf(r).words["oldSelf"] }) || transitionsBelow(q)
+	})
+}
+
+// anyBelow tells whether something is true of a property, the items or the
+// values of p.
+func anyBelow(p *Props, is func(*Props) bool) bool {
 	for _, q := range p.Properties {
-		if hasRules(&q) {
+		if is(&q) {
 			return true
 		}
 	}
-	return p.Items != nil && p.Items.Schema != nil && hasRules(p.Items.Schema) ||
-		p.AdditionalProperties != nil && p.AdditionalProperties.Schema != nil && hasRules(p.AdditionalProperties.Schema)
+	return p.Items != nil && p.Items.Schema != nil && is(p.Items.Schema) ||
+		p.AdditionalProperties != nil && p.AdditionalProperties.Schema != nil && is(p.AdditionalProperties.Schema)
 }

@@ -69,6 +69,7 @@ func (c *comparison) structure(at place, p *Props) {
 	if extra := p.AdditionalProperties; extra != nil && len(p.Properties) > 0 && (extra.Schema != nil || !extra.Allows) {
 		c.refuse(at, UnsupportedConstruct, "has both properties and additionalProperties")
 	}
+	c.usable(at, p)
 	if kind := listTypeOf(p); !slices.Contains([]string{"atomic", "set", "map"}, kind) {
 		c.refuse(at, UnsupportedConstruct, "is a list of type %q, which nobody knows", kind)
 	}

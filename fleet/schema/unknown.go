@@ -14,11 +14,16 @@ func Unknown(p *Props, object map[string]any) []string {
 	if p == nil {
 		return nil
 	}
-	return unknown(place{root: true}, p, object)
+	return unknown(place{root: true, defined: p.Definitions}, p, object)
 }
 
 func unknown(at place, p *Props, value any) []string {
 	var paths []string
+	if _, isObject := value.(map[string]any); isObject && p.Ref != nil {
+		if named, ok := at.defined[*p.Ref]; ok {
+			p = &named
+		}
+	}
 	switch v := value.(type) {
 	case map[string]any:
 		for _, name := range slices.Sorted(maps.Keys(v)) {
@@ -30,7 +35,7 @@ func unknown(at place, p *Props, value any) []string {
 	case []any:
 		items := itemsOf(p)
 		for i, x := range v {
-			inside := place{path: fmt.Sprintf("%s[%d]", at.path, i)}
+			inside := place{path: fmt.Sprintf("%s[%d]", at.path, i), defined: at.defined}
 			switch {
 			case items != nil:
 				paths = append(paths, unknown(inside, items, x)...)
@@ -43,7 +48,7 @@ func unknown(at place, p *Props, value any) []string {
 }
 
 func unknownField(at place, p *Props, name string, value any) []string {
-	inside := place{path: at.path + "." + name}
+	inside := place{path: at.path + "." + name, defined: at.defined}
 	if f := fieldOf(place{}, p, name); f.props != nil {
 		return unknown(inside, f.props, value)
 	} else if f.rest == keeps {

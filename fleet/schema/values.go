@@ -200,27 +200,7 @@ func hasOddFormat(p *Props) bool {
 	odd := func(q *Props) bool {
 		return q.Format != "" && (formatOf(q) == "" || baseOf(q) == intOrString || baseOf(q) == anything)
 	}
-	if odd(p) || slices.ContainsFunc(combined(p), hasOddFormat) {
-		return true
-	}
-	for _, q := range p.Properties {
-		if hasOddFormat(&q) {
-			return true
-		}
-	}
-	return p.Items != nil && p.Items.Schema != nil && hasOddFormat(p.Items.Schema) ||
-		p.AdditionalProperties != nil && p.AdditionalProperties.Schema != nil && hasOddFormat(p.AdditionalProperties.Schema)
+	return odd(p) || slices.ContainsFunc(combined(p), hasOddFormat) || anyBelow(p, hasOddFormat)
 }
 
-func hasEmbedded(p *Props) bool {
-	if p.XEmbeddedResource {
-		return true
-	}
-	for _, q := range p.Properties {
-		if hasEmbedded(&q) {
-			return true
-		}
-	}
-	return p.Items != nil && p.Items.Schema != nil && hasEmbedded(p.Items.Schema) ||
-		p.AdditionalProperties != nil && p.AdditionalProperties.Schema != nil && hasEmbedded(p.AdditionalProperties.Schema)
-}
+func hasEmbedded(p *Props) bool { return p.XEmbeddedResource || anyBelow(p, hasEmbedded) }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -28,19 +29,27 @@ import (
 const FieldManager = "atoll-status"
 
 const (
-	workers = 4
+	workers = 8
 	// gather is how long a report waits for those of other clusters.
-	gather = 50 * time.Millisecond
+	gather = 20 * time.Millisecond
+	// pace is how long it takes at least from one summary of what is still on its way
+	// to the next. That something is well, or in trouble, is said at once.
+	pace = 500 * time.Millisecond
 )
 
 type controller struct {
 	*fleet.Term
 	queue workqueue.TypedRateLimitingInterface[types.NamespacedName]
+
+	mu sync.Mutex
+	// going is since when summaries of what is on its way have to wait: the last one, or
+	// when it was first seen.
+	going map[types.NamespacedName]time.Time
 }
 
 // Run is the status controller as a controller of the fleet.
 func Run(ctx context.Context, term *fleet.Term) error {
-	c := &controller{Term: term,
+	c := &controller{Term: term, going: map[types.NamespacedName]time.Time{},
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](100*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "fleet_status", Clock: term.Clock}),
@@ -59,10 +68,12 @@ func (c *controller) listen() error {
 	enqueue := func(b *v1alpha1.ResourceBinding) {
 		c.queue.AddAfter(b.Key(), gather)
 	}
-	if err := c.OnBinding(func(_, is *v1alpha1.ResourceBinding) {
-		if is != nil {
-			enqueue(is)
+	if err := c.OnBinding(func(was, is *v1alpha1.ResourceBinding) {
+		if is == nil {
+			c.early(was.Key(), false)
+			return
 		}
+		enqueue(is)
 	}); err != nil {
 		return err
 	}
@@ -103,6 +114,7 @@ func (c *controller) failed(key types.NamespacedName, err error) (again bool) {
 func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) error {
 	b, ok := c.Binding(key)
 	if !ok {
+		c.early(key, false)
 		return nil
 	}
 	// Of a kind that is not served now there is no object to write to; what is known of
@@ -112,6 +124,10 @@ func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) er
 	exists = exists && obj.GetUID() == b.Spec.Resource.UID
 	if !exists && b.DeletionTimestamp != nil {
 		return nil // nobody reads it any more, and each write would be one more to wait for
+	}
+	if wait := c.early(key, onItsWay(b, func(cluster string) bool { stale, _ := c.stale(cluster); return stale != nil })); wait > 0 {
+		c.queue.AddAfter(key, wait)
+		return nil
 	}
 	if err := c.summariseBinding(ctx, b); err != nil || !exists || !served || !c.HasStatus(k.GroupKind()) {
 		return err
@@ -131,29 +147,75 @@ func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) er
 	return c.writeStatus(ctx, k, obj, status)
 }
 
+// onItsWay tells whether there is no more to say of a binding than that its clusters
+// are at work.
+func onItsWay(b *v1alpha1.ResourceBinding, stale func(cluster string) bool) bool {
+	working := false
+	for _, share := range b.Spec.Clusters {
+		state, reported := b.State(share.Name)
+		switch {
+		case stale(share.Name), state.Stale != nil:
+			return false
+		case !reported, state.Reason == v1alpha1.StateApplying, state.Reason == "" && state.Health == v1alpha1.Progressing:
+			working = true
+		case state.Reason != "" || state.Health == v1alpha1.Degraded:
+			return false
+		}
+	}
+	return working
+}
+
+// early tells how long to wait with the summary of what is on its way.
+func (c *controller) early(key types.NamespacedName, onItsWay bool) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !onItsWay {
+		delete(c.going, key)
+		return 0
+	}
+	now := c.Clock.Now()
+	since, known := c.going[key]
+	if known && now.Sub(since) >= pace {
+		c.going[key] = now
+		return 0
+	}
+	if !known {
+		c.going[key] = now
+		return pace
+	}
+	return pace - now.Sub(since)
+}
+
 // members gives the reports of the chosen clusters. One that was chosen and does
 // not report yet counts too, with nothing.
 func (c *controller) members(b *v1alpha1.ResourceBinding) ([]interpret.Member, error) {
 	out := make([]interpret.Member, 0, len(b.Spec.Clusters))
 	for _, share := range b.Spec.Clusters {
-		m := interpret.Member{Cluster: share.Name, Replicas: share.Replicas}
-		if stale, why := c.stale(share.Name); stale != nil {
-			m.Stale = why
-		}
-		state, reported := b.State(share.Name)
-		if reported {
-			m.Generation = state.Generation
-			m.Current = state.UID != "" && working(state.Reason) && m.Stale == "" &&
-				state.ObservedGeneration >= state.MemberGeneration && equalShares(state.Replicas, share.Replicas)
-		}
-		if state.Status != nil {
-			if err := json.Unmarshal(state.Status.Raw, &m.Status); err != nil {
-				return nil, fmt.Errorf("read the status that cluster %s reports: %w", share.Name, err)
-			}
+		_, why := c.stale(share.Name)
+		m, err := memberOf(b, share, why)
+		if err != nil {
+			return nil, err
 		}
 		out = append(out, m)
 	}
 	return out, nil
+}
+
+// memberOf gives one cluster's report; stale says why it cannot be relied on, "" if it can.
+func memberOf(b *v1alpha1.ResourceBinding, share v1alpha1.ClusterShare, stale string) (interpret.Member, error) {
+	m := interpret.Member{Cluster: share.Name, Replicas: share.Replicas, Stale: stale, Autoscaled: b.Spec.ScaledBy != nil}
+	state, reported := b.State(share.Name)
+	if reported {
+		m.Generation = state.Generation
+		m.Current = state.UID != "" && working(state.Reason) && m.Stale == "" &&
+			state.ObservedGeneration >= state.MemberGeneration && equalShares(state.Replicas, share.Replicas)
+	}
+	if state.Status != nil {
+		if err := json.Unmarshal(state.Status.Raw, &m.Status); err != nil {
+			return m, fmt.Errorf("read the status that cluster %s reports: %w", share.Name, err)
+		}
+	}
+	return m, nil
 }
 
 func equalShares(a, b *int32) bool {
@@ -164,7 +226,9 @@ func equalShares(a, b *int32) bool {
 }
 
 // working tells whether what was last applied is what the cluster runs.
-func working(reason string) bool { return reason == "" || reason == v1alpha1.StateDrifted }
+func working(reason string) bool {
+	return reason == "" || reason == v1alpha1.StateDrifted || reason == v1alpha1.StateUnwatched
+}
 
 // stale says since when a cluster's reports may be outdated, and why in a sentence;
 // nil if they are not.
@@ -193,7 +257,7 @@ func staleness(c *v1alpha1.Cluster) (*v1alpha1.Staleness, string) {
 			return &v1alpha1.Staleness{Since: condition.LastTransitionTime, Reason: condition.Reason}, "not asked yet"
 		}
 		return &v1alpha1.Staleness{Since: condition.LastTransitionTime, Reason: condition.Reason},
-			fmt.Sprintf("not answering since %s (%s); last known figures do not count as ready",
+			fmt.Sprintf("cannot be asked since %s (%s); last known figures do not count as ready",
 				condition.LastTransitionTime.UTC().Format(time.RFC3339), condition.Reason)
 	}
 	return nil, ""

@@ -2,8 +2,18 @@ package status
 
 import (
 	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
 func TestJudge(t *testing.T) {
@@ -30,6 +40,8 @@ func TestJudge(t *testing.T) {
 			"False NotApplied west: not applied yet", "False Progressing west: Unknown", "1/2"},
 		{"one is refused", binding(well("east"), v1alpha1.ClusterState{Name: "west", UID: "u", Health: v1alpha1.Healthy, Reason: v1alpha1.StateApplyFailed, Message: "quota"}), nil,
 			"False NotApplied west: quota", "True HealthyEverywhere in 2 of 2 clusters", "2/2"},
+		{"one is contested", binding(well("east"), v1alpha1.ClusterState{Name: "west", UID: "u", Health: v1alpha1.Healthy, Reason: v1alpha1.StateContested, Message: "kubectl"}), nil,
+			"False NotApplied west: kubectl", "True HealthyEverywhere in 2 of 2 clusters", "2/2"},
 		{"one is stuck", binding(well("east"), v1alpha1.ClusterState{Name: "west", UID: "u", Health: v1alpha1.Degraded, Message: "stuck"}), nil,
 			"True AppliedEverywhere in 2 of 2 clusters", "False Degraded west: stuck", "1/2"},
 		{"no cluster", &v1alpha1.ResourceBinding{}, nil, "False NotPlaced placed on no cluster; see condition Scheduled",
@@ -49,6 +61,30 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestAnAutoscalersCountIsNotWaitedFor: the shares need not add up to what the object
+// asks for, so its status says that the latest generation runs.
+func TestAnAutoscalersCountIsNotWaitedFor(t *testing.T) {
+	three, current := int32(3), &runtime.RawExtension{Raw: []byte(`{"observedGeneration":1,"replicas":3}`)}
+	b := &v1alpha1.ResourceBinding{Spec: v1alpha1.ResourceBindingSpec{Clusters: []v1alpha1.ClusterShare{{Name: "east", Replicas: &three}}},
+		Status: v1alpha1.ResourceBindingStatus{Clusters: []v1alpha1.ClusterState{{Name: "east", UID: "u", Generation: 4, Replicas: &three, Status: current}}}}
+	k, _ := interpret.Find(schema.GroupKind{Group: "apps", Kind: "Deployment"})
+	obj := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"generation": int64(4)}, "spec": map[string]any{"replicas": int64(1)}}}
+	for scaler, want := range map[*v1alpha1.Requirer]int64{nil: 0, {Kind: "HorizontalPodAutoscaler", Name: "web"}: 4} {
+		b.Spec.ScaledBy = scaler
+		m, err := memberOf(b, b.Spec.Clusters[0], "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		status, _, err := k.Aggregate(obj, []interpret.Member{m})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _, _ := unstructured.NestedInt64(status, "observedGeneration"); got != want {
+			t.Errorf("scaled by %v: generation %d is observed, want %d", scaler, got, want)
+		}
+	}
+}
+
 func TestSameJSON(t *testing.T) {
 	stored := map[string]any{"replicas": int64(3), "conditions": []any{map[string]any{"type": "A"}}}
 	if !sameJSON(stored, map[string]any{"replicas": int32(3), "readyReplicas": int64(0), "loadBalancer": map[string]any{},
@@ -57,5 +93,66 @@ func TestSameJSON(t *testing.T) {
 	}
 	if sameJSON(stored, map[string]any{"replicas": int64(4)}) {
 		t.Error("a difference is not seen")
+	}
+}
+
+// TestOnItsWay: what waits for its turn is only that clusters are at work.
+func TestOnItsWay(t *testing.T) {
+	now := v1alpha1.Staleness{Reason: "ClusterUnreachable"}
+	well := v1alpha1.ClusterState{Name: "east", UID: "u", Health: v1alpha1.Healthy}
+	for _, tt := range []struct {
+		name string
+		west *v1alpha1.ClusterState
+		want bool
+	}{
+		{"nothing reported", nil, true},
+		{"about to apply", &v1alpha1.ClusterState{Health: v1alpha1.Unknown, Reason: v1alpha1.StateApplying}, true},
+		{"on its way", &v1alpha1.ClusterState{UID: "u", Health: v1alpha1.Progressing}, true},
+		{"well", &v1alpha1.ClusterState{UID: "u", Health: v1alpha1.Healthy}, false},
+		{"in trouble", &v1alpha1.ClusterState{UID: "u", Health: v1alpha1.Degraded}, false},
+		{"refused", &v1alpha1.ClusterState{Health: v1alpha1.Unknown, Reason: v1alpha1.StateApplyFailed}, false},
+		{"marked stale", &v1alpha1.ClusterState{UID: "u", Health: v1alpha1.Progressing, Stale: &now}, false},
+	} {
+		b := &v1alpha1.ResourceBinding{}
+		b.Spec.Clusters = []v1alpha1.ClusterShare{{Name: "east"}, {Name: "west"}}
+		b.Status.Clusters = []v1alpha1.ClusterState{well}
+		if tt.west != nil {
+			tt.west.Name = "west"
+			b.Status.Clusters = append(b.Status.Clusters, *tt.west)
+		}
+		if got := onItsWay(b, func(string) bool { return false }); got != tt.want {
+			t.Errorf("%s: %v", tt.name, got)
+		}
+	}
+	b := &v1alpha1.ResourceBinding{}
+	b.Spec.Clusters = []v1alpha1.ClusterShare{{Name: "east"}}
+	if onItsWay(b, func(string) bool { return true }) {
+		t.Error("of a cluster that cannot be asked nothing is on its way")
+	}
+}
+
+// TestSummarisesInSteps: what is still going on is summed up now and then, what has
+// come to an end at once.
+func TestSummarisesInSteps(t *testing.T) {
+	fake := testingclock.NewFakeClock(time.Unix(1000, 0))
+	c := &controller{Term: &fleet.Term{Clock: fake}, going: map[types.NamespacedName]time.Time{}}
+	key := types.NamespacedName{Namespace: "shop", Name: "deployment.apps-web"}
+	if wait := c.early(key, true); wait != pace {
+		t.Errorf("the first summary waits %s, want %s", wait, pace)
+	}
+	fake.Step(pace / 2)
+	if wait := c.early(key, true); wait != pace/2 {
+		t.Errorf("half way it waits %s, want %s", wait, pace/2)
+	}
+	if wait := c.early(key, false); wait != 0 || len(c.going) != 0 {
+		t.Errorf("the end of it waits %s; %v is remembered", wait, c.going)
+	}
+	c.early(key, true)
+	fake.Step(pace)
+	if wait := c.early(key, true); wait != 0 {
+		t.Errorf("after its time it waits %s", wait)
+	}
+	if wait := c.early(key, true); wait != pace {
+		t.Errorf("right after a summary it waits %s, want %s", wait, pace)
 	}
 }

@@ -26,9 +26,7 @@ func (c *controller) writeStatus(ctx context.Context, k interpret.Kind, obj *uns
 		"metadata": identity(obj),
 		"status":   status,
 	}}
-	_, err := c.Dynamic.Resource(k.GVR()).Namespace(obj.GetNamespace()).
-		ApplyStatus(ctx, obj.GetName(), apply, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
-	if err != nil {
+	if err := fleet.ApplyStatus(ctx, c.Dynamic.Resource(k.GVR()).Namespace(obj.GetNamespace()), apply, FieldManager); err != nil {
 		return fmt.Errorf("write status of %s %s/%s: %w", k.Kind, obj.GetNamespace(), obj.GetName(), err)
 	}
 	return nil
@@ -75,9 +73,7 @@ func (c *controller) summariseBinding(ctx context.Context, b *v1alpha1.ResourceB
 	if len(marks) > 0 {
 		apply.Object["status"].(map[string]any)["clusters"] = marks
 	}
-	_, err := c.BindingAPI(b.Namespace).
-		ApplyStatus(ctx, b.Name, apply, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
-	if err != nil {
+	if err := fleet.ApplyStatus(ctx, c.BindingAPI(b.Namespace), apply, FieldManager); err != nil {
 		return fmt.Errorf("summarise binding %s/%s: %w", b.Namespace, b.Name, err)
 	}
 	return nil
@@ -113,7 +109,7 @@ func judge(b *v1alpha1.ResourceBinding, stale map[string]string) (applied, healt
 		switch {
 		case !reported || state.UID == "" && state.Message == "":
 			unapplied = append(unapplied, share.Name+": not applied yet")
-		case state.Reason == v1alpha1.StateApplyFailed || state.Reason == v1alpha1.StateConflict || state.UID == "":
+		case state.Reason == v1alpha1.StateApplyFailed, state.Reason == v1alpha1.StateConflict, state.Reason == v1alpha1.StateContested, state.UID == "":
 			unapplied = append(unapplied, share.Name+": "+state.Message)
 		}
 		if why, is := stale[share.Name]; is {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -62,7 +63,7 @@ func (s *Syncer) apply(ctx context.Context, t *task) error {
 		return s.reportLive(ctx, t, live)
 	}
 	// What was applied last is as it should be still, so it was changed there.
-	changed := m.entry.UID != "" && digest == m.entry.Applied && (live == nil || live.GetUID() == m.entry.UID)
+	changed := m.entry.UID != "" && digest == lastApplied(m.entry) && (live == nil || live.GetUID() == m.entry.UID)
 	if changed && report {
 		return s.reportDrift(ctx, t, desired, live)
 	}
@@ -73,9 +74,24 @@ func (s *Syncer) apply(ctx context.Context, t *task) error {
 			return s.reportLive(ctx, t, live)
 		}
 	}
+	var owners []metav1.ManagedFieldsEntry
+	contested := changed && live != nil && m.drift.persists()
+	if contested {
+		// What is cached does not say whose the fields are.
+		now, err := s.member.get(ctx, t.Kind, b.ObjectName())
+		if err != nil {
+			return err
+		}
+		if now != nil {
+			owners = now.GetManagedFields()
+		}
+	}
 	applied, err := s.write(ctx, t, desired, live)
 	if err != nil {
 		return err
+	}
+	if contested {
+		m.contest = contest(differences(live, applied, desired), owners)
 	}
 	s.tell(t, desired, live, applied, changed)
 	m.settle(digest, digestLive(applied, desired, t.left()), applied)
@@ -122,17 +138,20 @@ func (s *Syncer) reportDrift(ctx context.Context, t *task, desired, live *unstru
 	if live == nil {
 		return s.reportState(ctx, t.binding, m, v1alpha1.StateDrifted, "it was deleted there, and is left so by policy")
 	}
-	would, err := s.member.apply(ctx, t.Kind, desired, live, true)
+	whole := desired
+	if t.left() != nil { // who set the count there is no drift
+		var err error
+		if whole, _, _, err = s.Desired(ctx, t.binding, live); err != nil || whole == nil {
+			return errors.Join(errLater, err)
+		}
+	}
+	would, err := s.member.apply(ctx, t.Kind, whole, live, true)
 	if err != nil {
 		return err
 	}
-	was := m.drifted
 	m.settle(digestOf(desired.Object), digestLive(live, desired, t.left()), live)
 	if fields := differences(live, would, desired); fields != "" {
 		m.drifted = "changed there, and left so by policy: " + fields
-		if m.drifted != was {
-			s.Event(t.binding, corev1.EventTypeWarning, v1alpha1.StateDrifted, "Cluster "+s.cluster+": "+m.drifted)
-		}
 	}
 	return s.reportLive(ctx, t, live)
 }

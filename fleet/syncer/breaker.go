@@ -27,14 +27,14 @@ const (
 	recount = 500 * time.Millisecond
 )
 
-// breaker stops a syncer from removing much at once that nobody asked to remove by
-// name: because decisions changed, or a type went with its objects. A mistake in a
+// breaker stops a syncer from removing much at once that nobody asked to remove:
+// because decisions changed, or a type vanished with its objects. A mistake in a
 // policy, or in this program, then costs a condition and not the workloads.
 //
-// It does not count what a person deleted, object by object or by its namespace: that
-// was asked for in the API, under its authorization, and would have happened in
-// an ordinary cluster too. It does not count a Cluster that leaves, or one with a
-// taint NoExecute, which is a drain: both name this cluster.
+// It does not count what somebody deleted, object by object or by its namespace or type,
+// nor what was in the cluster only for that, as the binding says (RequestedRemovals):
+// that was asked for in the API, under its authorization. It does not count a Cluster that
+// leaves, or one with a taint NoExecute, which is a drain: both name this cluster.
 type breaker struct {
 	wave, glance time.Duration // see the constants
 
@@ -89,7 +89,7 @@ func within(leaving, kept int, percent int32) bool {
 }
 
 // count looks what there is in the cluster, and what of it is to be removed without
-// having been deleted by name. The caller holds mu.
+// anybody having asked for it. The caller holds mu.
 func (b *breaker) count(s *Syncer, now time.Time) {
 	maps.DeleteFunc(b.removed, func(_ types.NamespacedName, at time.Time) bool { return now.Sub(at) > v1alpha1.DeletionWindow })
 	if b.removed == nil {
@@ -103,8 +103,9 @@ func (b *breaker) count(s *Syncer, now time.Time) {
 		}
 		b.kept++
 		_, chosen := binding.Share(s.cluster)
-		gone := binding.DeletionTimestamp != nil && s.TypeGoing(binding)
-		if (!chosen || gone) && !binding.Spec.Suspend {
+		_, requested := binding.RequestedRemoval(s.cluster)
+		gone := binding.DeletionTimestamp != nil && s.TypeVanished(binding)
+		if (!chosen || gone) && !requested && !binding.Spec.Suspend {
 			b.waiting[binding.Key()] = binding.Spec.Resource.Kind + " " + fleet.CacheKey(binding.ObjectName())
 		}
 	}

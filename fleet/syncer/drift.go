@@ -25,9 +25,23 @@ func (d *drift) pause(now time.Time) time.Duration {
 	if d.times < free {
 		return 0
 	}
-	wait := time.Second << min(d.times-free, 6)
-	return max(0, d.last.Add(wait).Sub(now))
+	return max(0, d.last.Add(d.wait()).Sub(now))
 }
+
+// wait is the pause after the last correction.
+func (d *drift) wait() time.Duration { return time.Second << min(d.times-free, 6) }
+
+// contestedUntil tells until when somebody counts as fighting back: for twice the
+// pause after the last correction. Who changes it again does so during the first half.
+func (d *drift) contestedUntil() time.Time {
+	if d.times < free {
+		return time.Time{}
+	}
+	return d.last.Add(2 * d.wait())
+}
+
+// persists tells whether the next correction makes it a contest.
+func (d *drift) persists() bool { return d.times >= free-1 }
 
 func (d *drift) corrected(now time.Time) {
 	d.last = now

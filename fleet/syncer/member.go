@@ -12,11 +12,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 
@@ -35,23 +36,60 @@ type member struct {
 	meta      metadata.Interface
 	discovery discovery.DiscoveryInterface
 	changed   func(types.NamespacedName)
+	// sighted hears of kinds whose changes the member tells of no more, or again.
+	sighted func(interpret.Kind)
 
 	ctx     context.Context // of the watches; set by start
 	running sync.WaitGroup
 	mu      sync.Mutex
 	watched map[schema.GroupVersionResource]watched
 	made    map[string]bool // namespaces known to exist
+	blind   map[schema.GroupVersionResource]error
 }
 
 // watched is a watch of one kind in the member.
 type watched struct {
 	cache.SharedIndexInformer
 	stop context.CancelFunc
+	// young ends when its cache is no longer waited for.
+	young context.Context
+}
+
+// youth is how long the cache of a kind is waited for after its watch began: the member
+// may not let it be watched at all.
+const youth = 2 * time.Second
+
+// kept is an object of the member in the cache: its JSON, which takes a fraction of what
+// maps do. Most objects change rarely, and are read only then.
+type kept struct {
+	metav1.ObjectMeta // name, namespace and version
+	object            []byte
+}
+
+// keep gives what an informer holds of an object of a kind.
+func keep(k interpret.Kind) cache.TransformFunc {
+	return func(obj any) (any, error) {
+		u, ok := obj.(*unstructured.Unstructured)
+		if !ok {
+			return obj, nil
+		}
+		k.TrimOwners(u)
+		data, err := json.Marshal(u.Object)
+		if err != nil {
+			return obj, nil // never found, which has the member asked
+		}
+		return &kept{metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName(), ResourceVersion: u.GetResourceVersion()}, data}, nil
+	}
+}
+
+func (k *kept) read() (*unstructured.Unstructured, bool) {
+	u := &unstructured.Unstructured{}
+	return u, u.UnmarshalJSON(k.object) == nil
 }
 
 func newMember(dyn dynamic.Interface, meta metadata.Interface, disco discovery.DiscoveryInterface, changed func(types.NamespacedName)) *member {
-	return &member{dyn: dyn, meta: meta, discovery: disco, changed: changed,
-		watched: map[schema.GroupVersionResource]watched{}, made: map[string]bool{}}
+	return &member{dyn: dyn, meta: meta, discovery: disco, changed: changed, sighted: func(interpret.Kind) {},
+		watched: map[schema.GroupVersionResource]watched{}, made: map[string]bool{}, blind: map[schema.GroupVersionResource]error{}}
 }
 
 func (c *member) start(ctx context.Context) { c.ctx = ctx }
@@ -60,33 +98,27 @@ func (c *member) wait() { c.running.Wait() }
 
 // informer watches a kind in the member, from its first object on, and only what
 // carries our mark.
-func (c *member) informer(k interpret.Kind) cache.SharedIndexInformer {
+func (c *member) informer(k interpret.Kind) watched {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if w, ok := c.watched[k.GVR()]; ok {
 		return w
 	}
-	i := dynamicinformer.NewFilteredDynamicInformer(c.dyn, k.GVR(), metav1.NamespaceAll, 0, cache.Indexers{},
-		func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.ManagedLabel + "=true" }).Informer()
+	i := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(c.listWatch(k), c.dyn), &unstructured.Unstructured{}, 0, cache.Indexers{})
 	notify := func(obj any) {
 		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = gone.Obj
 		}
-		if u, ok := obj.(*unstructured.Unstructured); ok {
-			c.changed(types.NamespacedName{Namespace: u.GetNamespace(), Name: v1alpha1.BindingName(k.GroupKind(), u.GetName())})
+		if o, ok := obj.(metav1.Object); ok {
+			c.changed(types.NamespacedName{Namespace: o.GetNamespace(), Name: v1alpha1.BindingName(k.GroupKind(), o.GetName())})
 		}
 	}
 	// Both fail only on an informer that has been started or stopped.
-	_ = i.SetTransform(func(obj any) (any, error) {
-		if u, ok := obj.(*unstructured.Unstructured); ok {
-			u.SetManagedFields(nil)
-		}
-		return obj, nil
-	})
+	_ = i.SetTransform(keep(k))
 	_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: notify, DeleteFunc: notify,
 		UpdateFunc: func(was, is any) {
-			before, ok1 := was.(*unstructured.Unstructured)
-			after, ok2 := is.(*unstructured.Unstructured)
+			before, ok1 := was.(metav1.Object)
+			after, ok2 := is.(metav1.Object)
 			if ok1 && ok2 && before.GetResourceVersion() == after.GetResourceVersion() {
 				return
 			}
@@ -95,11 +127,64 @@ func (c *member) informer(k interpret.Kind) cache.SharedIndexInformer {
 	w := watched{SharedIndexInformer: i, stop: func() {}}
 	if c.ctx != nil {
 		ctx, stop := context.WithCancel(c.ctx)
-		w.stop = stop
+		young, grown := context.WithTimeout(ctx, youth)
+		w.young, w.stop = young, func() {
+			grown()
+			stop()
+		}
 		c.running.Go(func() { i.RunWithContext(ctx) })
 	}
 	c.watched[k.GVR()] = w
 	return w
+}
+
+// listWatch lists and watches a kind, and notes whether that is granted.
+func (c *member) listWatch(k interpret.Kind) *cache.ListWatch {
+	const ours = v1alpha1.ManagedLabel + "=true"
+	api := c.dyn.Resource(k.GVR())
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.LabelSelector = ours
+			list, err := api.List(ctx, o)
+			if err != nil {
+				c.sees(k, err)
+			}
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.LabelSelector = ours
+			w, err := api.Watch(ctx, o)
+			c.sees(k, err)
+			return w, err
+		},
+	}
+}
+
+// sees notes whether the member lets a kind be watched. What was seen of it until then
+// is not true any more at some time: it is asked for, one by one. A member that does not answer at
+// all has no say in it; that shows in its Cluster.
+func (c *member) sees(k interpret.Kind, err error) {
+	if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+		return
+	}
+	c.mu.Lock()
+	_, was := c.blind[k.GVR()]
+	if err != nil {
+		c.blind[k.GVR()] = err
+	} else {
+		delete(c.blind, k.GVR())
+	}
+	c.mu.Unlock()
+	if was != (err != nil) {
+		c.sighted(k)
+	}
+}
+
+// unseen gives why changes of a kind are not told, nil if they are.
+func (c *member) unseen(k interpret.Kind) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.blind[k.GVR()]
 }
 
 // unwatch ends the watch of a kind of which nothing is left there.
@@ -109,20 +194,37 @@ func (c *member) unwatch(k interpret.Kind) {
 	if w, ok := c.watched[k.GVR()]; ok {
 		w.stop()
 		delete(c.watched, k.GVR())
+		delete(c.blind, k.GVR())
+	}
+}
+
+// await waits until the cache of a kind is filled, for as long as it is young.
+func (c *member) await(ctx context.Context, k interpret.Kind) {
+	w := c.informer(k)
+	if w.young == nil {
+		return
+	}
+	select {
+	case <-w.HasSyncedChecker().Done():
+	case <-w.young.Done():
+	case <-ctx.Done():
 	}
 }
 
 func (c *member) cached(k interpret.Kind, name types.NamespacedName) (*unstructured.Unstructured, bool) {
 	i := c.informer(k)
-	if !i.HasSynced() {
+	if !i.HasSynced() || c.unseen(k) != nil {
 		return nil, false
 	}
 	obj, found, err := i.GetStore().GetByKey(fleet.CacheKey(name))
 	if err != nil || !found {
 		return nil, false
 	}
-	u, ok := obj.(*unstructured.Unstructured)
-	return u, ok
+	o, ok := obj.(*kept)
+	if !ok {
+		return nil, false
+	}
+	return o.read()
 }
 
 // get asks the member for an object; nil is none.
@@ -194,7 +296,7 @@ func (c *member) apply(ctx context.Context, k interpret.Kind, desired, live *uns
 	out, err := c.dyn.Resource(k.GVR()).Namespace(desired.GetNamespace()).Apply(ctx, desired.GetName(), desired, options)
 	switch {
 	case err == nil:
-		out.SetManagedFields(nil)
+		k.TrimOwners(out)
 		return out, nil
 	case typeUnknown(err):
 		return nil, unservedError{k}

@@ -43,6 +43,7 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) error 
 		if entry, have := b.State(s.cluster); have {
 			entry.Stale = nil // not this syncer's
 			m.entry = &entry
+			m.recall(entry.Applied)
 		}
 	}
 	source, exists := s.Source(b)
@@ -82,6 +83,11 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) error 
 // is not this syncer's is an error, unless it may be adopted.
 func (s *Syncer) live(ctx context.Context, k interpret.Kind, b *v1alpha1.ResourceBinding, m *memory) (*unstructured.Unstructured, error) {
 	name := types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Resource.Name}
+	if m.entry != nil && m.entry.UID != "" {
+		// It is there, so the cache is about to have it: a syncer that begins would ask the
+		// member for all objects one by one otherwise.
+		s.member.await(ctx, k)
+	}
 	if live, ok := s.member.cached(k, name); ok && s.ours(live, b) {
 		return live, nil
 	}

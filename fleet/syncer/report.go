@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -14,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
-	"github.com/atoll-dev/atoll/fleet"
 )
 
 // report writes the cluster's entry in the binding's status, or takes it out if
@@ -31,7 +31,7 @@ func (s *Syncer) report(ctx context.Context, b *v1alpha1.ResourceBinding, m *mem
 	if err := s.Report(ctx, b, entry); err != nil {
 		return err
 	}
-	m.entry = entry
+	m.entry, m.told = entry, s.clock.Now()
 	return nil
 }
 
@@ -64,16 +64,50 @@ func (s *Syncer) reportLive(ctx context.Context, t *task, live *unstructured.Uns
 	if err != nil {
 		return err
 	}
-	if t.memory.drifted != "" {
-		entry.Reason, entry.Message = v1alpha1.StateDrifted, t.memory.drifted
+	s.comment(t, entry)
+	if was := t.memory.entry; entry.Reason != "" && (was == nil || was.Reason != entry.Reason || was.Message != entry.Message) {
+		s.Event(t.binding, corev1.EventTypeWarning, entry.Reason, "Cluster "+s.cluster+": "+entry.Message)
+	}
+	if wait := s.early(t.memory, entry); wait > 0 {
+		s.queue.AddAfter(t.binding.Key(), wait)
+		return nil
 	}
 	return s.report(ctx, t.binding, t.memory, entry)
+}
+
+// comment says in the entry of an object that was applied what is not as it should be
+// nevertheless, and sees to it that it is looked at again.
+func (s *Syncer) comment(t *task, entry *v1alpha1.ClusterState) {
+	m, now := t.memory, s.clock.Now()
+	unseen := s.member.unseen(t.Kind)
+	switch until := m.drift.contestedUntil(); {
+	case m.drifted != "":
+		entry.Reason, entry.Message = v1alpha1.StateDrifted, m.drifted
+	case now.Before(until):
+		entry.Reason, entry.Message = v1alpha1.StateContested, m.contest
+		s.queue.AddAfter(t.binding.Key(), until.Sub(now))
+	case unseen != nil:
+		entry.Reason, entry.Message = v1alpha1.StateUnwatched, fmt.Sprintf("it is as it should be, but cannot be watched in the cluster, so it is only looked at every %s: %s",
+			patience, explain(unseen))
+	}
+	if unseen != nil {
+		s.queue.AddAfter(t.binding.Key(), patience)
+	}
+}
+
+// early tells how long to wait with a report that says no more than that an object is
+// on its way: what it becomes is likely to come in the meantime, and is told then.
+func (s *Syncer) early(m *memory, entry *v1alpha1.ClusterState) time.Duration {
+	if entry.Health != v1alpha1.Progressing || entry.Reason != "" || m.told.IsZero() || same(m.entry, entry) {
+		return 0
+	}
+	return m.told.Add(pace).Sub(s.clock.Now())
 }
 
 // entryOf gives what there is to report of an object that is there.
 func (s *Syncer) entryOf(t *task, live *unstructured.Unstructured) (*v1alpha1.ClusterState, error) {
 	entry := &v1alpha1.ClusterState{Name: s.cluster, UID: live.GetUID(), Generation: t.source.Generation,
-		Replicas: t.share.Replicas, MemberGeneration: live.GetGeneration(), Applied: t.memory.applied}
+		Replicas: t.share.Replicas, MemberGeneration: live.GetGeneration(), Applied: t.memory.said()}
 	if entry.Applied == "" && t.memory.entry != nil {
 		entry.Applied = t.memory.entry.Applied
 	}
@@ -148,25 +182,4 @@ func (s *Syncer) reportRemoving(ctx context.Context, b *v1alpha1.ResourceBinding
 		return err
 	}
 	return cause
-}
-
-// explain says what stands in the way and, where that is known, what helps.
-func explain(err error) string {
-	remedy := ""
-	var answer apierrors.APIStatus
-	var conflict conflictError
-	var unserved unservedError
-	switch {
-	case errors.As(err, &conflict), errors.As(err, &unserved), errors.Is(err, fleet.ErrImpossible):
-	case !errors.As(err, &answer):
-		// What the network says differs each time, and each time would be a write.
-		return "the cluster does not answer; what runs there runs on. See the conditions of the Cluster"
-	case apierrors.IsForbidden(err):
-		remedy = "; grant it to the identity in the cluster's kubeconfig"
-	case apierrors.IsUnauthorized(err):
-		remedy = "; renew the cluster's kubeconfig with `atoll join`"
-	case apierrors.IsInvalid(err):
-		remedy = "; correct the object, or delete and create it anew if the field cannot change"
-	}
-	return err.Error() + remedy
 }

@@ -12,6 +12,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,6 +30,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
 // FieldManager owns in the member what the syncer applies there.
@@ -37,9 +39,13 @@ const FieldManager = v1alpha1.SyncerFieldManager
 const (
 	// workers apply in parallel; each waits for the member most of the time.
 	workers = 8
-	// gather is how long a change in the member waits for more of its kind before
-	// it is reported: a rollout changes a status many times a second.
-	gather = 50 * time.Millisecond
+	// gather is how long a change in the member waits for more of its kind: a
+	// controller there often writes several times in a row.
+	gather = 20 * time.Millisecond
+	// pace is how long it takes at least from one report that an object is on its way
+	// to the next: a rollout changes a status many times a second, and each report is
+	// a write and makes others. That it is there, or in trouble, is told at once.
+	pace = 500 * time.Millisecond
 	// patience is the longest pause between attempts that fail.
 	patience = 30 * time.Second
 )
@@ -70,6 +76,8 @@ type memory struct {
 	// entry as last written; nil if there is none, and unset if not known.
 	entry *v1alpha1.ClusterState
 	set   bool
+	// told is when that was.
+	told time.Time
 	// gone: set while the binding has no entry of this cluster. It is read without
 	// mu, under Syncer.last.
 	gone atomic.Bool
@@ -81,13 +89,15 @@ type memory struct {
 	// drifted says what differs there and is left so; "" if nothing does.
 	drifted string
 	drift   drift
+	// contest says who keeps changing it there, while somebody does.
+	contest string
 	// leaving is since when it is known that the object is to be removed.
 	leaving time.Time
 }
 
 // begin forgets all and is about another binding from now on.
 func (m *memory) begin(uid types.UID) {
-	m.uid, m.entry, m.set = uid, nil, false
+	m.uid, m.entry, m.set, m.told = uid, nil, false, time.Time{}
 	m.gone.Store(false)
 	m.unsettle()
 	m.drift, m.leaving = drift{}, time.Time{}
@@ -99,6 +109,29 @@ func (m *memory) unsettle() { m.applied, m.settled, m.version, m.drifted = "", "
 // settle remembers what was applied and what the member made of it.
 func (m *memory) settle(applied, settled string, live *unstructured.Unstructured) {
 	m.applied, m.settled, m.version, m.drifted = applied, settled, live.GetResourceVersion(), ""
+}
+
+// said is what an entry keeps of this, for a syncer that begins: what was applied and,
+// unless somebody changed it since, what the member made of it.
+func (m *memory) said() string {
+	if m.settled == "" || m.drifted != "" {
+		return m.applied
+	}
+	return m.applied + "." + m.settled
+}
+
+// recall takes up what an entry keeps. Without what the member made of it, it has to be
+// applied again to find that out.
+func (m *memory) recall(said string) {
+	if applied, settled, both := strings.Cut(said, "."); both {
+		m.applied, m.settled = applied, settled
+	}
+}
+
+// lastApplied gives of an entry what was applied.
+func lastApplied(entry *v1alpha1.ClusterState) string {
+	applied, _, _ := strings.Cut(entry.Applied, ".")
+	return applied
 }
 
 // outdated tells whether live, from a cache, is older than what was applied.
@@ -150,9 +183,12 @@ func newSyncer(view View, o Options, cfg *rest.Config) (*Syncer, error) {
 		known: map[types.NamespacedName]*memory{}, breaker: breaker{wave: wave, glance: glance},
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](100*time.Millisecond, patience),
-			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "fleet_syncer", Clock: o.Clock}),
+			// Without a name it has no metrics: a thousand queues would write the same ones,
+			// each twice a second.
+			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Clock: o.Clock}),
 	}
 	s.member = newMember(dyn, meta, disco, s.memberChanged)
+	s.member.sighted = s.lookAgain
 	return s, nil
 }
 
@@ -174,6 +210,16 @@ func (s *Syncer) run(ctx context.Context) error {
 
 // memberChanged hears of each change of an object that carries our mark.
 func (s *Syncer) memberChanged(key types.NamespacedName) { s.queue.AddAfter(key, gather) }
+
+// lookAgain has everything of a kind looked at: whether the member tells of its changes
+// is not as it was.
+func (s *Syncer) lookAgain(k interpret.Kind) {
+	for _, b := range s.Bindings() {
+		if b.Spec.Resource.GroupVersionKind().GroupKind() == k.GroupKind() {
+			s.queue.Add(b.Key())
+		}
+	}
+}
 
 func (s *Syncer) failed(key types.NamespacedName, err error) (again bool) {
 	if !apierrors.IsConflict(err) {

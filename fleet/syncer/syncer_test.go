@@ -14,17 +14,20 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
+	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
@@ -43,6 +46,7 @@ type stage struct {
 	mu      sync.Mutex
 	journal []string
 	down    error // what the member answers, if set
+	blind   error // what it answers to who wants to watch, if set
 	uids    int
 }
 
@@ -54,6 +58,7 @@ func gvrs() map[schema.GroupVersionResource]string {
 		v1alpha1.NegotiatedAPIResourceResource: "NegotiatedAPIResourceList", v1alpha1.APIResourceImportResource: "APIResourceImportList",
 		v1alpha1.ResourceInterpretationResource:                                               "ResourceInterpretationList",
 		{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}: "CustomResourceDefinitionList",
+		{Group: "example.com", Version: "v1", Resource: "widgets"}:                            "WidgetList",
 	}
 	for _, k := range interpret.Kinds() {
 		out[k.GVR()] = k.Kind + "List"
@@ -65,6 +70,13 @@ func gvrs() map[schema.GroupVersionResource]string {
 func open(t *testing.T, control, member []*unstructured.Unstructured) *stage {
 	t.Helper()
 	s := &stage{t: t}
+	s.start(control, member)
+	return s
+}
+
+func (s *stage) start(control, member []*unstructured.Unstructured) {
+	t := s.t
+	t.Helper()
 	s.control = s.fake("control", append(control, cluster()))
 	s.member = s.fake("member", member)
 	ctx, stop := context.WithCancel(t.Context())
@@ -77,14 +89,14 @@ func open(t *testing.T, control, member []*unstructured.Unstructured) *stage {
 		breaker: breaker{glance: 50 * time.Millisecond},
 		queue:   workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](10*time.Millisecond, 50*time.Millisecond))}
 	s.syncer.member = newMember(s.member, nil, nil, s.syncer.memberChanged)
+	s.syncer.member.sighted = s.syncer.lookAgain
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.syncer.run(ctx) }()
 	t.Cleanup(func() { stop(); <-done })
-	return s
 }
 
-// fake is a client with just enough of server-side apply: top-level fields and
-// metadata are merged. It keeps the journal.
+// fake is a client with just enough of server-side apply: fields and metadata are
+// merged. It keeps the journal.
 func (s *stage) fake(name string, objects []*unstructured.Unstructured) *dynamicfake.FakeDynamicClient {
 	var initial []runtime.Object
 	for _, o := range objects {
@@ -111,6 +123,11 @@ func (s *stage) fake(name string, objects []*unstructured.Unstructured) *dynamic
 			s.journal = append(s.journal, fmt.Sprintf("%s patch %s", name, a.Name))
 		}
 		return false, nil, nil
+	})
+	c.PrependWatchReactor("*", func(clienttesting.Action) (bool, watch.Interface, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return name == "member" && s.blind != nil, nil, s.blind
 	})
 	return c
 }
@@ -147,7 +164,7 @@ func (s *stage) apply(name string, c *dynamicfake.FakeDynamicClient, a clienttes
 	merged := live.(*unstructured.Unstructured).DeepCopy()
 	for field, value := range desired.Object {
 		if field != "metadata" {
-			merged.Object[field] = value
+			merged.Object[field] = overlaid(merged.Object[field], value)
 		}
 	}
 	if version, err := strconv.Atoi(merged.GetResourceVersion()); err == nil {
@@ -161,6 +178,19 @@ func (s *stage) apply(name string, c *dynamicfake.FakeDynamicClient, a clienttes
 		return true, merged, nil
 	}
 	return true, merged, c.Tracker().Update(a.GetResource(), merged, a.GetNamespace())
+}
+
+// overlaid gives a value with what is applied laid over it.
+func overlaid(live, applied any) any {
+	was, ok := live.(map[string]any)
+	is, also := applied.(map[string]any)
+	if !ok || !also {
+		return applied
+	}
+	for field, value := range is {
+		was[field] = overlaid(was[field], value)
+	}
+	return was
 }
 
 func (s *stage) wrote() []string {
@@ -203,6 +233,11 @@ func (s *stage) settled() []string {
 func (s *stage) memberHas(kind, name string) *unstructured.Unstructured {
 	s.t.Helper()
 	k, _ := interpret.Find(schema.GroupKind{Kind: kind})
+	return s.memberHasOf(k, name)
+}
+
+func (s *stage) memberHasOf(k interpret.Kind, name string) *unstructured.Unstructured {
+	s.t.Helper()
 	u, err := s.member.Tracker().Get(k.GVR(), "shop", name)
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -466,6 +501,45 @@ func TestReportsDrift(t *testing.T) {
 	})
 }
 
+// TestTheCountOfAnAutoscalerIsNoDrift: who owns it in the member is seen in the cache.
+func TestTheCountOfAnAutoscalerIsNoDrift(t *testing.T) {
+	source := object("apps/v1", "Deployment", "shop", "web", "source", map[string]any{"spec": map[string]any{"replicas": int64(3), "paused": false}})
+	b := specified(specified(binding(true, nil), "drift", "Report"), "scaledBy", map[string]any{"kind": "HorizontalPodAutoscaler", "name": "web"})
+	b.SetName("deployment.apps-web")
+	specified(b, "resource", map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "source"})
+	specified(b, "clusters", []any{map[string]any{"name": "east", "replicas": int64(3), "reason": "Scheduled", "message": ""}})
+	s := open(t, objects(source, b), nil)
+	s.eventually("it is reported", s.contains("control apply deployment.apps-web <nil>"))
+	k, _ := interpret.Find(schema.GroupKind{Group: "apps", Kind: "Deployment"})
+	key := types.NamespacedName{Namespace: "shop", Name: "web"}
+	s.eventually("it is watched", func() bool { _, seen := s.syncer.member.cached(k, key); return seen })
+	s.settled()
+
+	changed := s.memberHasOf(k, "web").DeepCopy()
+	changed.SetResourceVersion("7")
+	changed.Object["spec"] = map[string]any{"replicas": int64(7), "paused": true}
+	owner := func(manager, fields string) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields)}
+	}
+	changed.SetManagedFields([]metav1.ManagedFieldsEntry{owner("kube-controller-manager", `{"f:spec":{"f:replicas":{}}}`), owner("somebody", `{"f:spec":{"f:paused":{}}}`)})
+	if err := s.member.Tracker().Update(k.GVR(), changed, "shop"); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("it is reported", s.contains("control apply deployment.apps-web Drifted"))
+	u, err := s.control.Tracker().Get(v1alpha1.ResourceBindingResource, "shop", "deployment.apps-web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	states, _, _ := unstructured.NestedSlice(u.(*unstructured.Unstructured).Object, "status", "clusters")
+	if message := fmt.Sprint(states[0].(map[string]any)["message"]); !strings.HasSuffix(message, ": spec.paused") {
+		t.Errorf("said %q", message)
+	}
+	seen, _ := s.syncer.member.cached(k, key)
+	if owners := seen.GetManagedFields(); len(owners) != 1 || owners[0].Manager != "kube-controller-manager" {
+		t.Errorf("the cache has the owners %v", owners)
+	}
+}
+
 // TestSuspended: nothing is written, and nothing is removed.
 func TestSuspended(t *testing.T) {
 	there := &v1alpha1.ClusterState{UID: "there", Generation: 1, Health: v1alpha1.Healthy}
@@ -516,6 +590,78 @@ func (s *stage) deletions() int {
 	return n
 }
 
+// ofAType are bindings of objects that are gone with their type, and what the cluster
+// has of them.
+func ofAType(n int) (control, member []*unstructured.Unstructured) {
+	now := metav1.Now()
+	for i := range n {
+		name := fmt.Sprintf("widget-%d", i)
+		b := binding(true, &v1alpha1.ClusterState{UID: types.UID(name), Health: v1alpha1.Healthy})
+		b.SetName("widget.example.com-" + name)
+		b.SetUID(types.UID("binding-" + name))
+		b.SetDeletionTimestamp(&now)
+		specified(b, "resource", map[string]any{"apiVersion": "example.com/v1", "kind": "Widget", "name": name, "uid": "source", "resource": "widgets"})
+		there := marked(name, "source")
+		there.SetAPIVersion("example.com/v1")
+		there.SetKind("Widget")
+		there.SetName(name)
+		control, member = append(control, b), append(member, there)
+	}
+	return control, member
+}
+
+// onRequest has bindings say that their objects leave the cluster on request.
+func onRequest(reason string, bindings []*unstructured.Unstructured) {
+	for _, b := range bindings {
+		if b.GetKind() == "ResourceBinding" {
+			specified(b, "requestedRemovals", []any{map[string]any{"name": "east", "reason": reason}})
+		}
+	}
+}
+
+// TestWhatWasAskedForGoes, however much it is, and nothing else by the way.
+func TestWhatWasAskedForGoes(t *testing.T) {
+	const n = v1alpha1.MinDeletions + 1
+	t.Run("users deleted", func(t *testing.T) {
+		control, member := many(n)
+		onRequest(v1alpha1.RemovalUsersDeleted, control)
+		s := open(t, control, member)
+		s.eventually("all go", func() bool { return s.deletions() == n })
+		if s.contains("RemovalHeld")() {
+			t.Error("some were held")
+		}
+	})
+	t.Run("type deleted", func(t *testing.T) {
+		control, member := ofAType(n)
+		onRequest(v1alpha1.RemovalTypeDeleted, control)
+		s := open(t, control, member)
+		s.eventually("all go", func() bool { return s.deletions() == n })
+		if s.contains("RemovalHeld")() {
+			t.Error("some were held")
+		}
+	})
+	t.Run("type vanished", func(t *testing.T) {
+		control, member := ofAType(n)
+		s := open(t, control, member)
+		s.eventually("it is held", s.contains("RemovalHeld"))
+		s.settled()
+		if s.deletions() != 0 {
+			t.Errorf("%d objects were deleted", s.deletions())
+		}
+	})
+	t.Run("some of them", func(t *testing.T) {
+		control, member := many(2 * n)
+		onRequest(v1alpha1.RemovalUsersDeleted, control[:2*n]) // each has its object after it
+		s := open(t, control, member)
+		s.eventually("half of them go", func() bool { return s.deletions() == n })
+		s.eventually("the others are held", s.contains("RemovalHeld"))
+		s.settled()
+		if s.deletions() != n {
+			t.Errorf("%d objects were deleted, of which %d were asked for", s.deletions(), n)
+		}
+	})
+}
+
 // TestHaltsMassDeletion: when decisions take too much at once, nothing goes until a
 // person says so, and then all of it.
 func TestHaltsMassDeletion(t *testing.T) {
@@ -548,4 +694,92 @@ func TestAFewMayGo(t *testing.T) {
 	control, member := many(v1alpha1.MinDeletions)
 	s := open(t, control, member)
 	s.eventually("all go", func() bool { return s.deletions() == v1alpha1.MinDeletions })
+}
+
+// TestReportsARolloutInSteps: that an object is on its way is not a report for each thing
+// that happens on the way; that it has arrived is told at once.
+func TestReportsARolloutInSteps(t *testing.T) {
+	s := &Syncer{clock: testingclock.NewFakeClock(time.Unix(1000, 0))}
+	fake := s.clock.(*testingclock.FakeClock)
+	intent := &v1alpha1.ClusterState{Name: "east", Health: v1alpha1.Unknown, Reason: v1alpha1.StateApplying}
+	m := &memory{entry: intent, told: fake.Now()}
+	going := &v1alpha1.ClusterState{Name: "east", UID: "u", Health: v1alpha1.Progressing, Message: "1 of 3"}
+	if wait := s.early(m, going); wait != pace {
+		t.Errorf("a report right after the intent waits %s, want %s", wait, pace)
+	}
+	for what, entry := range map[string]*v1alpha1.ClusterState{
+		"that it is well":       {Name: "east", UID: "u", Health: v1alpha1.Healthy},
+		"that it is in trouble": {Name: "east", UID: "u", Health: v1alpha1.Degraded},
+		"what is in the way":    {Name: "east", UID: "u", Health: v1alpha1.Progressing, Reason: v1alpha1.StateDrifted},
+	} {
+		if wait := s.early(m, entry); wait > 0 {
+			t.Errorf("%s waits %s", what, wait)
+		}
+	}
+	fake.Step(pace)
+	if wait := s.early(m, going); wait > 0 {
+		t.Errorf("later it waits %s", wait)
+	}
+	if wait := s.early(&memory{}, going); wait > 0 {
+		t.Errorf("the first report of a syncer waits %s", wait)
+	}
+}
+
+// TestBeginsWithLists: a syncer that begins reads what is there by a watch, and does not
+// ask for each object.
+func TestBeginsWithLists(t *testing.T) {
+	there := marked("there", "source")
+	there.SetResourceVersion("5")
+	s := open(t, objects(configMap("source"), binding(true, &v1alpha1.ClusterState{UID: "there", Health: v1alpha1.Healthy})), objects(there))
+	s.eventually("it is put in step", s.contains("member apply conf"))
+	s.settled()
+	for _, a := range s.member.Actions() {
+		if a.GetVerb() == "get" && a.GetResource().Resource == "configmaps" {
+			t.Errorf("asked for one: %v", a)
+		}
+	}
+}
+
+// TestCacheKeepsObjectsWhole: what is held as JSON is read as it was written, numbers
+// included.
+func TestCacheKeepsObjectsWhole(t *testing.T) {
+	was := object("apps/v1", "Deployment", "shop", "web", "u", map[string]any{
+		"spec": map[string]any{"replicas": int64(3), "share": 0.5, "paused": false, "selector": nil, "args": []any{"<a>", int64(1) << 60}}})
+	was.SetResourceVersion("7")
+	deployments, _ := interpret.Find(schema.GroupKind{Group: "apps", Kind: "Deployment"})
+	held, err := keep(deployments)(was.DeepCopy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, ok := held.(*kept)
+	if !ok || k.Namespace != "shop" || k.Name != "web" || k.ResourceVersion != "7" {
+		t.Fatalf("held as %+v", held)
+	}
+	is, ok := k.read()
+	if !ok || !equality.Semantic.DeepEqual(is.Object, was.Object) || digestOf(is.Object) != digestOf(was.Object) {
+		t.Errorf("read as %v\nwas %v", is, was)
+	}
+}
+
+// TestBeginsWhereTheLastOneEnded: what is there as another syncer left it is not applied
+// again; what was changed there meanwhile is.
+func TestBeginsWhereTheLastOneEnded(t *testing.T) {
+	first := open(t, objects(configMap("source"), binding(true, nil)), nil)
+	first.eventually("it is reported", first.contains("control apply configmap-conf <nil>"))
+	first.settled()
+	b, err := first.control.Tracker().Get(v1alpha1.ResourceBindingResource, "shop", "configmap-conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := first.memberHas("ConfigMap", "conf")
+	bound := b.(*unstructured.Unstructured)
+
+	second := open(t, objects(configMap("source"), bound.DeepCopy()), objects(left.DeepCopy()))
+	if wrote := second.settled(); len(wrote) > 0 {
+		t.Errorf("wrote %q", wrote)
+	}
+	changed := left.DeepCopy()
+	changed.Object["data"] = map[string]any{"a": "something else"}
+	third := open(t, objects(configMap("source"), bound.DeepCopy()), objects(changed))
+	third.eventually("it is put right", third.contains("member apply conf"))
 }

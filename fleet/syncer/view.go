@@ -31,8 +31,9 @@ type View interface {
 	// KindOf gives what is known of the kind of a binding's object; false if it cannot
 	// even be addressed in the cluster.
 	KindOf(b *v1alpha1.ResourceBinding) (interpret.Kind, bool)
-	// TypeGoing tells whether the type of a binding's object is gone or on its way out.
-	TypeGoing(b *v1alpha1.ResourceBinding) bool
+	// TypeVanished tells whether the type of a binding's object is gone, and nobody is
+	// known to have deleted it.
+	TypeVanished(b *v1alpha1.ResourceBinding) bool
 	// Namespace gives the metadata of a namespace of the control plane; false if it is
 	// not known.
 	Namespace(name string) (metav1.Object, bool)
@@ -48,8 +49,8 @@ type View interface {
 
 	// Leaving makes sure, now, that a binding's object is to leave the cluster: it gives
 	// the binding as it is then, and nil if the object is not to leave. decided tells a
-	// removal that nobody asked for by name: a decision changed, or a type went and took
-	// its objects along.
+	// removal that nobody asked for: a decision changed, or a type vanished with its
+	// objects, and the binding does not say that it is on somebody's request.
 	Leaving(ctx context.Context, b *v1alpha1.ResourceBinding) (now *v1alpha1.ResourceBinding, decided bool, err error)
 	// NamespaceGone makes sure, now, that the control plane has a namespace no more, or
 	// is about to have it no more.

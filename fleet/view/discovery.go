@@ -24,6 +24,7 @@ func (p *projection) kinds() []served {
 		{boundObjectResource(), boundObjectKind, true},
 		{boundNamespaceResource(), boundNamespace, false},
 		{v1alpha1.ClusterResource, clusterKind, false},
+		{v1alpha1.ResourceInterpretationResource, lessonKind, false},
 	}
 	for _, k := range p.view.term.Kinds() {
 		out = append(out, served{k.GVR(), k.Kind, !k.ClusterScoped})

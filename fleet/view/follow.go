@@ -47,6 +47,9 @@ func (v *Remote) follow(ctx context.Context, resource string, take func(change) 
 		if ctx.Err() != nil {
 			return
 		}
+		if resource == lessons && apierrors.IsNotFound(err) {
+			listed() // a server of an older Atoll has none of them
+		}
 		if apierrors.IsGone(err) || apierrors.IsResourceExpired(err) {
 			version = ""
 		}

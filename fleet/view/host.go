@@ -5,6 +5,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,6 +31,8 @@ type Config struct {
 	// Sign makes a certificate of a cluster's syncer, for the key of a certificate
 	// request whose signature is right. It returns PEM. Required.
 	Sign func(cluster, credential string, request *x509.CertificateRequest) ([]byte, error)
+	// Types keeps what syncers report of the types of their clusters. Required.
+	Types Types
 	// Log defaults to slog.Default.
 	Log *slog.Logger
 	// Clock defaults to the real one.
@@ -36,6 +40,16 @@ type Config struct {
 
 	// open gives the caches instead of those over REST, until ctx ends.
 	open func(ctx context.Context) (*fleet.Term, error)
+}
+
+// Types keeps what syncers report of the types that their clusters serve. The cluster is
+// the one that the reporter is known to be of. What is wrong with a report is a
+// BadRequest. All of it is safe to repeat.
+type Types interface {
+	// KeepTypes keeps which groups there are, and gives what is wanted besides.
+	KeepTypes(ctx context.Context, term *fleet.Term, cluster *v1alpha1.Cluster, said fleet.TypesReport) (fleet.TypesWanted, error)
+	// KeepGroup keeps what is in one of them.
+	KeepGroup(ctx context.Context, term *fleet.Term, cluster *v1alpha1.Cluster, said fleet.GroupReport) error
 }
 
 // Host serves views. Each server of Atoll has one; they share nothing, and a syncer
@@ -160,6 +174,9 @@ func (h *Host) fill() *caches {
 	h.running.Go(func() {
 		term, err := h.cfg.open(c.ctx)
 		if err == nil {
+			err = term.OnInterpretation(func(_, _ *v1alpha1.ResourceInterpretation) { h.touchAll(c) })
+		}
+		if err == nil {
 			err = term.OnCluster(func(was, is *v1alpha1.Cluster) {
 				if is == nil {
 					is = was
@@ -189,6 +206,16 @@ func (h *Host) fill() *caches {
 		}
 	})
 	return c
+}
+
+// touchAll has all views looked at for what comes from no binding.
+func (h *Host) touchAll(c *caches) {
+	h.mu.Lock()
+	all := slices.Collect(maps.Values(c.views))
+	h.mu.Unlock()
+	for _, p := range all {
+		p.touch(ofCluster())
+	}
 }
 
 // viewOf gives the view of a cluster as it is served.

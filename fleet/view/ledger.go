@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"container/list"
 	"math/rand/v2"
 	"slices"
@@ -124,6 +125,22 @@ func (l *ledger) bury(p place) (changed bool) {
 	return true
 }
 
+// remind has something that is gone told again, once for each reason.
+func (l *ledger) remind(p place, reason string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at, known := l.records[p]
+	if !known || !at.Value.(*record).gone || at.Value.(*record).digest == reason {
+		return
+	}
+	r := at.Value.(*record)
+	l.version++
+	r.version, r.digest = l.version, reason
+	l.order.MoveToBack(at)
+	close(l.changed)
+	l.changed = make(chan struct{})
+}
+
 // trim forgets the oldest tombstones beyond what is remembered.
 func (l *ledger) trim() {
 	for at := l.order.Front(); at != nil && l.buried > tombstones; {
@@ -148,6 +165,43 @@ func (l *ledger) now(want func(place) bool) (there []record, version uint64) {
 		}
 	}
 	return there, l.version
+}
+
+// page gives what is there beyond a name, by namespace and name: at most limit, unless
+// that is 0. left counts what comes after these.
+func (l *ledger) page(want func(place) bool, after types.NamespacedName, limit int) (there []record, left int64, version uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	cut := func() {
+		slices.SortFunc(there, func(a, b record) int { return compareNames(a.NamespacedName, b.NamespacedName) })
+		if limit > 0 && len(there) > limit {
+			left += int64(len(there) - limit)
+			clear(there[limit:])
+			there = there[:limit]
+		}
+	}
+	for at := l.order.Front(); at != nil; at = at.Next() {
+		r := at.Value.(*record)
+		if r.gone || !want(r.place) || compareNames(r.NamespacedName, after) <= 0 {
+			continue
+		}
+		if there = append(there, *r); limit > 0 && len(there) >= 2*limit {
+			cut() // so that a page takes no more memory than two, however much there is
+		}
+	}
+	cut()
+	return there, left, l.version
+}
+
+func compareNames(a, b types.NamespacedName) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+// knows tells whether what changed after a version is known.
+func (l *ledger) knows(version uint64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return version >= l.first && version <= l.version
 }
 
 // since gives what changed after a version, in order, up to which version, and a

@@ -19,6 +19,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
 func boundObjectResource() schema.GroupVersionResource {
@@ -32,12 +33,22 @@ func boundNamespaceResource() schema.GroupVersionResource {
 // ofCluster stands, in a ledger, for the binding that the Cluster itself comes from.
 func ofCluster() types.NamespacedName { return types.NamespacedName{} }
 
+// lessonOrigin begins what stands for it that a ResourceInterpretation comes from. No
+// binding has such a name.
+const lessonOrigin = lessons + "/"
+
+func ofLesson(name string) types.NamespacedName {
+	return types.NamespacedName{Name: lessonOrigin + name}
+}
+
 // projection is a view as it is served: it follows the caches, and numbers what
 // changes for the cluster.
 type projection struct {
 	view   *Local
 	ledger *ledger
 	cancel func() // the subscription
+	// taught are the ResourceInterpretations that there were. It is of catchUp alone.
+	taught map[string]bool
 
 	mu    sync.Mutex
 	dirty map[types.NamespacedName]bool
@@ -47,7 +58,7 @@ type projection struct {
 // project gives a view with all that is bound now. It hears of changes, and has to run
 // to take them in.
 func project(view *Local) *projection {
-	p := &projection{view: view, ledger: newLedger(), dirty: map[types.NamespacedName]bool{}, wake: make(chan struct{}, 1)}
+	p := &projection{view: view, ledger: newLedger(), taught: map[string]bool{}, dirty: map[types.NamespacedName]bool{}, wake: make(chan struct{}, 1)}
 	p.touch(ofCluster())
 	p.cancel = view.Subscribe(p.touch)
 	p.catchUp()
@@ -89,6 +100,20 @@ func (p *projection) catchUp() {
 	p.mu.Unlock()
 	for key := range dirty {
 		p.ledger.note(key, p.facts(key))
+		if key.Name == "" && key != ofCluster() {
+			p.remindOfNamespace(key.Namespace)
+		}
+	}
+	// Which of them are in the view depends on all bindings: they are few.
+	for _, in := range p.view.term.Interpretations() {
+		p.taught[in.Name] = true
+	}
+	for name := range p.taught {
+		facts := p.lessonFacts(name)
+		p.ledger.note(ofLesson(name), facts)
+		if _, exists := p.view.term.Interpretation(name); !exists {
+			delete(p.taught, name)
+		}
 	}
 }
 
@@ -108,7 +133,7 @@ func (p *projection) facts(key types.NamespacedName) []fact {
 	version, chosen := p.objectVersion(b)
 	bound := fact{place: place{boundObjectResource(), key}, origin: key, uid: b.UID,
 		kind:   ownKind(boundObjectKind),
-		digest: digest(reduced(b, p.view.cluster), version, p.view.TypeGoing(b))}
+		digest: digest(reduced(b, p.view.cluster), version, p.view.TypeVanished(b), p.scaleOf(b))}
 	if !chosen {
 		return []fact{bound}
 	}
@@ -128,6 +153,25 @@ func (p *projection) clusterFacts() []fact {
 	return []fact{{place: place{v1alpha1.ClusterResource, types.NamespacedName{Name: c.Name}}, uid: c.UID,
 		kind:   ownKind(clusterKind),
 		digest: digest(reducedCluster(c), c.Annotations[v1alpha1.CredentialAnnotation])}}
+}
+
+// lessonFacts has what somebody taught about a kind in the view while something of the
+// kind is.
+func (p *projection) lessonFacts(name string) []fact {
+	in, ok := p.view.term.Interpretation(name)
+	if !ok || !slices.ContainsFunc(p.view.term.BindingsOf(in.Spec.Target.GroupKind()), func(b *v1alpha1.ResourceBinding) bool { return concerns(b, p.view.cluster) }) {
+		return nil
+	}
+	return []fact{{place: place{v1alpha1.ResourceInterpretationResource, types.NamespacedName{Name: name}}, uid: in.UID,
+		kind: ownKind(lessonKind), digest: digest(reducedLesson(in))}}
+}
+
+// remindOfNamespace tells a second time of a namespace that left the view when it was
+// emptied, now that it is gone altogether: the cluster may still have it.
+func (p *projection) remindOfNamespace(name string) {
+	if ns, ok := p.view.term.Namespace(name); !ok || ns.GetDeletionTimestamp() != nil {
+		p.ledger.remind(place{boundNamespaceResource(), types.NamespacedName{Name: name}}, "gone")
+	}
 }
 
 // namespaceFacts has a namespace in the view while something in it is.
@@ -216,6 +260,14 @@ func (p *projection) render(ctx context.Context, r record) (json.RawMessage, err
 		out := reducedCluster(c)
 		out.ResourceVersion = formatVersion(r.version)
 		return json.Marshal(out)
+	case v1alpha1.ResourceInterpretationResource:
+		in, ok := p.view.term.Interpretation(r.Name)
+		if !ok {
+			return nil, nil
+		}
+		out := reducedLesson(in)
+		out.ResourceVersion = formatVersion(r.version)
+		return json.Marshal(out)
 	case boundNamespaceResource():
 		out := p.namespace(r.Name)
 		if out == nil {
@@ -252,10 +304,19 @@ func (p *projection) render(ctx context.Context, r record) (json.RawMessage, err
 	return json.Marshal(desired)
 }
 
+// scaleOf says where a custom kind keeps its replicas. What is in the table a syncer knows.
+func (p *projection) scaleOf(b *v1alpha1.ResourceBinding) *interpret.Scale {
+	k, known := p.view.KindOf(b)
+	if _, builtIn := interpret.Find(k.GroupKind()); !known || builtIn {
+		return nil
+	}
+	return k.Scale()
+}
+
 // bound gives a binding with all that its cluster's syncer needs.
 func (p *projection) bound(ctx context.Context, b *v1alpha1.ResourceBinding) (*BoundObject, error) {
 	out := reduced(b, p.view.cluster)
-	out.TypeGoing = p.view.TypeGoing(b)
+	out.TypeVanished, out.Binding.Scale = p.view.TypeVanished(b), p.scaleOf(b)
 	if k, known := p.view.KindOf(b); known {
 		out.Binding.Resource.Resource = k.Resource
 	}

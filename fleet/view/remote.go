@@ -2,8 +2,6 @@ package view
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -52,6 +50,8 @@ type Remote struct {
 	bound       map[types.NamespacedName]*BoundObject
 	namespaces  map[string]*BoundNamespace
 	self        *v1alpha1.Cluster
+	lessons     map[string]*v1alpha1.ResourceInterpretation
+	knowledge   interpret.Knowledge // with them
 	subscribers map[int]func(types.NamespacedName)
 	subscribed  int
 }
@@ -70,8 +70,9 @@ func NewRemote(cfg RemoteConfig) (*Remote, error) {
 	}
 	v := &Remote{cluster: l.cluster, link: l, log: cfg.Log.With("cluster", l.cluster), clock: cfg.Clock,
 		notes: make(chan noteOf, 256), bound: map[types.NamespacedName]*BoundObject{}, namespaces: map[string]*BoundNamespace{},
+		lessons: map[string]*v1alpha1.ResourceInterpretation{}, knowledge: interpret.BuiltIn(),
 		subscribers: map[int]func(types.NamespacedName){}}
-	v.first.Add(3)
+	v.first.Add(4)
 	return v, nil
 }
 
@@ -82,7 +83,7 @@ func (v *Remote) Name() string { return v.cluster }
 func (v *Remote) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for resource, take := range map[string]func(change) error{
-		clusters: v.takeCluster, boundNamespaces: v.takeNamespace, boundObjects: v.takeBound,
+		clusters: v.takeCluster, boundNamespaces: v.takeNamespace, boundObjects: v.takeBound, lessons: v.takeLesson,
 	} {
 		listed := sync.OnceFunc(v.first.Done)
 		group.Go(func() error { v.follow(ctx, resource, take, listed); return nil })
@@ -154,15 +155,28 @@ func (v *Remote) Bindings() []*v1alpha1.ResourceBinding {
 }
 
 // KindOf gives what is known of the kind of a binding's object, in the version that it
-// is bound in. Of a kind that is not in the table that is what the view says of it.
+// is bound in. Of a kind that is not in the table that is what the view says of it, and in
+// any case what was taught.
 func (v *Remote) KindOf(b *v1alpha1.ResourceBinding) (interpret.Kind, bool) {
-	return interpret.BuiltIn().Bound(b)
+	v.mu.Lock()
+	knowledge, o := v.knowledge, v.bound[b.Key()]
+	v.mu.Unlock()
+	ref := b.Spec.Resource
+	if _, known := knowledge.Find(ref.GroupVersionKind().GroupKind()); !known && ref.Resource != "" {
+		var scale *interpret.Scale
+		if o != nil {
+			scale = o.Binding.Scale
+		}
+		knowledge = knowledge.With(interpret.Generic(ref.GroupVersionKind(), ref.Resource, b.Namespace == "", scale))
+	}
+	return knowledge.Bound(b)
 }
 
-// TypeGoing tells whether the type of a binding's object is gone or on its way out.
-func (v *Remote) TypeGoing(b *v1alpha1.ResourceBinding) bool {
+// TypeVanished tells whether the type of a binding's object is gone, and nobody is known
+// to have deleted it.
+func (v *Remote) TypeVanished(b *v1alpha1.ResourceBinding) bool {
 	o, ok := v.find(b)
-	return ok && o.TypeGoing
+	return ok && o.TypeVanished
 }
 
 // Namespace gives the metadata of a namespace; false if it is not known.
@@ -224,7 +238,7 @@ func (v *Remote) Desired(_ context.Context, b *v1alpha1.ResourceBinding, live *u
 // Leaving gives the binding as it is now if its object is to leave the cluster, else
 // nil. Only a server that says so, of this very binding, counts: no answer, another
 // one, and one that there is no such thing all mean that nothing is deleted. decided tells a
-// removal that nobody asked for by name.
+// removal that nobody asked for.
 func (v *Remote) Leaving(ctx context.Context, b *v1alpha1.ResourceBinding) (now *v1alpha1.ResourceBinding, decided bool, err error) {
 	var o BoundObject
 	err = v.link.do(ctx, http.MethodGet, boundPath(b), nil, &o)
@@ -280,6 +294,24 @@ func (v *Remote) Halt(ctx context.Context, condition metav1.Condition) error {
 	return nil
 }
 
+// ReportTypes tells which API groups the cluster serves, and gives what the servers want
+// to know besides.
+func (v *Remote) ReportTypes(ctx context.Context, said fleet.TypesReport) (wanted fleet.TypesWanted, err error) {
+	said.Message = bounded(said.Message)
+	if err := v.link.do(ctx, http.MethodPut, ownPath("", clusters, v.cluster)+"/"+typesResource, said, &wanted); err != nil {
+		return wanted, fmt.Errorf("report the types of cluster %s: %w", v.cluster, err)
+	}
+	return wanted, nil
+}
+
+// ReportGroup tells what the cluster serves of one of them.
+func (v *Remote) ReportGroup(ctx context.Context, said fleet.GroupReport) error {
+	if err := v.link.do(ctx, http.MethodPut, ownPath("", clusters, v.cluster)+"/"+groupResource, said, nil); err != nil {
+		return fmt.Errorf("report what cluster %s serves of group %q: %w", v.cluster, said.Group, err)
+	}
+	return nil
+}
+
 // noteOf is an event to be sent.
 type noteOf struct {
 	path string
@@ -320,85 +352,6 @@ func bounded(s string) string {
 		cut--
 	}
 	return s[:cut] + mark
-}
-
-// takeCluster takes in a change of the Cluster.
-func (v *Remote) takeCluster(c change) error {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if c.gone {
-		v.self = nil
-		return nil
-	}
-	if c.object == nil {
-		return nil // its only one is never left out of what is listed
-	}
-	self := &v1alpha1.Cluster{}
-	if err := json.Unmarshal(c.object, self); err != nil {
-		return fmt.Errorf("read the Cluster of the view: %w", err)
-	}
-	v.self = self
-	return nil
-}
-
-// takeNamespace takes in a change of a namespace.
-func (v *Remote) takeNamespace(c change) error {
-	v.mu.Lock()
-	switch {
-	case c.all != nil:
-		maps.DeleteFunc(v.namespaces, func(name string, _ *BoundNamespace) bool { return !c.all[types.NamespacedName{Name: name}] })
-	case c.gone:
-		delete(v.namespaces, c.key.Name)
-	default:
-		ns := &BoundNamespace{}
-		if err := json.Unmarshal(c.object, ns); err != nil || ns.Kind != boundNamespace {
-			v.mu.Unlock()
-			return errors.Join(fmt.Errorf("read namespace %s of the view", c.key.Name), err)
-		}
-		v.namespaces[c.key.Name] = ns
-	}
-	tell := slices.Collect(maps.Values(v.subscribers))
-	v.mu.Unlock()
-	if c.key.Name != "" {
-		for _, notify := range tell {
-			notify(types.NamespacedName{Namespace: c.key.Name})
-		}
-	}
-	return nil
-}
-
-// takeBound takes in a change of a binding.
-func (v *Remote) takeBound(c change) error {
-	v.mu.Lock()
-	var keys []types.NamespacedName
-	switch {
-	case c.all != nil:
-		for key := range v.bound {
-			if !c.all[key] {
-				delete(v.bound, key)
-				keys = append(keys, key)
-			}
-		}
-	case c.gone:
-		delete(v.bound, c.key)
-		keys = append(keys, c.key)
-	default:
-		o := &BoundObject{}
-		if err := json.Unmarshal(c.object, o); err != nil || o.Kind != boundObjectKind {
-			v.mu.Unlock()
-			return errors.Join(fmt.Errorf("read binding %s of the view", c.key), err)
-		}
-		v.bound[c.key] = o
-		keys = append(keys, c.key)
-	}
-	tell := slices.Collect(maps.Values(v.subscribers))
-	v.mu.Unlock()
-	for _, key := range keys {
-		for _, notify := range tell {
-			notify(key)
-		}
-	}
-	return nil
 }
 
 func boundPath(b *v1alpha1.ResourceBinding) string { return ownPath(b.Namespace, boundObjects, b.Name) }

@@ -147,6 +147,10 @@ func (h *Host) route(w http.ResponseWriter, r *request) {
 		r.heartbeat(w, name)
 	case r.Method == http.MethodPut && sub == haltedResource && own == v1alpha1.ClusterResource:
 		r.halted(w, name)
+	case r.Method == http.MethodPut && sub == typesResource && own == v1alpha1.ClusterResource:
+		h.takeTypes(w, r, name)
+	case r.Method == http.MethodPut && sub == groupResource && own == v1alpha1.ClusterResource:
+		h.takeGroup(w, r, name)
 	default:
 		refuse(w, refusal(metav1.StatusReasonMethodNotAllowed,
 			"a view takes no %s of %s: a syncer reports (PUT …/%s/NAME/status, POST …/%s/NAME/events, PUT …/%s/%s/status) and changes nothing else",

@@ -8,14 +8,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -42,6 +45,25 @@ type stage struct {
 
 	mu      sync.Mutex
 	applied []clienttesting.PatchActionImpl
+	kept    []string // what was reported of types, by cluster
+}
+
+// KeepTypes and KeepGroup note what they are given.
+func (s *stage) KeepTypes(_ context.Context, _ *fleet.Term, c *v1alpha1.Cluster, said fleet.TypesReport) (fleet.TypesWanted, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kept = append(s.kept, c.Name+" serves "+fmt.Sprint(slices.Sorted(maps.Keys(said.Groups)))+said.Message)
+	return fleet.TypesWanted{Missing: slices.Sorted(maps.Keys(said.Groups)), InFull: said.Others}, nil
+}
+
+func (s *stage) KeepGroup(_ context.Context, _ *fleet.Term, c *v1alpha1.Cluster, said fleet.GroupReport) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kept = append(s.kept, fmt.Sprintf("%s has %s of %s", c.Name, said.Content, said.Group))
+	if said.Group == "bad" {
+		return apierrors.NewBadRequest("it is bad")
+	}
+	return nil
 }
 
 func fakeLists() map[schema.GroupVersionResource]string {
@@ -80,7 +102,7 @@ func open(t *testing.T, objects ...*unstructured.Unstructured) *stage {
 		return true, &unstructured.Unstructured{Object: map[string]any{}}, nil
 	})
 	cfg := fleet.Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)}
-	s.host = NewHost(Config{Log: cfg.Log, Clock: cfg.Clock,
+	s.host = NewHost(Config{Log: cfg.Log, Clock: cfg.Clock, Types: s,
 		Sign: func(cluster, credential string, _ *x509.CertificateRequest) ([]byte, error) {
 			return []byte("certificate of " + cluster + " by " + credential), nil
 		},
@@ -414,6 +436,15 @@ func TestWhatAViewRefuses(t *testing.T) {
 		{syncerOf("east"), "PUT", own + "/clusters/west/halted", metav1.Condition{Type: v1alpha1.ClusterDeletionsHalted, Reason: "R"}, 403},
 		{syncerOf("east"), "PUT", own + "/clusters/east/halted", metav1.Condition{Type: v1alpha1.ClusterReady, Reason: "R"}, 403},
 		{syncerOf("east"), "PUT", own + "/clusters/east/status", fleet.Observation{Reason: "not a word"}, 400},
+		{syncerOf("east"), "PUT", own + "/clusters/west/types", fleet.TypesReport{}, 403},
+		{syncerOf("east"), "PUT", own + "/clusters/west/apigroup", fleet.GroupReport{Group: "example.com"}, 403},
+		{syncerOf("east"), "POST", own + "/clusters/east/types", fleet.TypesReport{}, 405},
+		{syncerOf("east"), "GET", own + "/clusters/east/types", nil, 405},
+		{syncerOf("east"), "PUT", own + "/clusters/east/types", "no report", 400},
+		{syncerOf("east"), "PUT", own + "/clusters/east/apigroup", "no report", 400},
+		{syncerOf("east"), "PUT", own + "/resourceinterpretations/east", map[string]any{}, 405},
+		{anybody, "PUT", own + "/clusters/east/types", fleet.TypesReport{}, 403},
+		{anybody, "PUT", own + "/clusters/east/apigroup", fleet.GroupReport{Group: "example.com"}, 403},
 		// Reports that are not its own, or not clear.
 		{syncerOf("east"), "PUT", bound + "secret-mine/status", report("uid-binding-mine", state("west")), 403},
 		{syncerOf("east"), "PUT", bound + "secret-theirs/status", report("uid-binding-theirs", state("east")), 404},
@@ -434,6 +465,9 @@ func TestWhatAViewRefuses(t *testing.T) {
 	defer s.mu.Unlock()
 	for _, a := range s.applied {
 		t.Errorf("something was written: %s %s", a.Resource, a.Patch)
+	}
+	if len(s.kept) > 0 {
+		t.Errorf("something was kept: %s", s.kept)
 	}
 }
 
@@ -531,6 +565,36 @@ func TestCredentials(t *testing.T) {
 	}
 	if code, said := get(admin, "nowhere", false); code != http.StatusNotFound {
 		t.Errorf("no cluster: %d %s", code, said)
+	}
+}
+
+// TestRequestedRemovalsAreTold to the cluster that they are about, so that its syncer
+// counts none of them.
+func TestRequestedRemovalsAreTold(t *testing.T) {
+	moved := func(name string, requested ...any) *unstructured.Unstructured {
+		b := bind(name, "east")
+		spec := b.Object["spec"].(map[string]any)
+		spec["clusters"] = []any{map[string]any{"name": "west", "reason": "Chosen"}}
+		spec["requestedRemovals"] = requested
+		return b
+	}
+	entry := func(cluster string) any { return map[string]any{"name": cluster, "reason": "UsersDeleted"} }
+	s := open(t, secret("asked"), moved("asked", entry("east"), entry("north")), secret("moved"), moved("moved", entry("north")))
+	for name, requested := range map[string]bool{"asked": true, "moved": false} {
+		code, said := s.ask(syncerOf("east"), "GET", eastView+"/apis/"+apiVersion+"/namespaces/shop/boundobjects/secret-"+name, nil)
+		var got BoundObject
+		if err := json.Unmarshal([]byte(said), &got); err != nil || code != http.StatusOK {
+			t.Fatalf("%d %s", code, said)
+		}
+		if !got.Leaves || got.Decided == requested {
+			t.Errorf("%s leaves: %v, because of a decision: %v", name, got.Leaves, got.Decided)
+		}
+		if _, told := got.binding().RequestedRemoval("east"); told != requested {
+			t.Errorf("%s: the syncer is told of a request: %v", name, told)
+		}
+		if strings.Contains(said, "north") {
+			t.Errorf("%s: another cluster is named: %s", name, said)
+		}
 	}
 }
 

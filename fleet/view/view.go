@@ -56,9 +56,10 @@ func (v *Local) Bindings() []*v1alpha1.ResourceBinding { return v.term.BindingsO
 // KindOf gives what is known of the kind of a binding's object.
 func (v *Local) KindOf(b *v1alpha1.ResourceBinding) (interpret.Kind, bool) { return v.term.KindOf(b) }
 
-// TypeGoing tells whether the type of a binding's object is gone or on its way out.
-func (v *Local) TypeGoing(b *v1alpha1.ResourceBinding) bool {
-	return v.term.TypeGoing(b.Spec.Resource.GroupVersionKind().GroupKind())
+// TypeVanished tells whether the type of a binding's object is gone, and nobody is known
+// to have deleted it.
+func (v *Local) TypeVanished(b *v1alpha1.ResourceBinding) bool {
+	return v.term.TypeVanished(b.Spec.Resource.GroupVersionKind().GroupKind())
 }
 
 // Namespace gives the metadata of a namespace; false if it is not known.
@@ -130,8 +131,8 @@ func (v *Local) prepare(k interpret.Kind, b *v1alpha1.ResourceBinding, share v1a
 // that somebody deleted on its own goes when its object goes: until then the object
 // runs on.
 //
-// decided tells a removal that nobody asked for by name: a decision changed, or a type
-// went and took its objects along.
+// decided tells a removal that nobody asked for: a decision changed, or a type vanished
+// with its objects, and the binding does not say that it is on somebody's request.
 func (v *Local) Leaving(ctx context.Context, b *v1alpha1.ResourceBinding) (now *v1alpha1.ResourceBinding, decided bool, err error) {
 	ref := b.Spec.Resource
 	now, err = v.term.BindingNow(ctx, b.Key())
@@ -141,8 +142,9 @@ func (v *Local) Leaving(ctx context.Context, b *v1alpha1.ResourceBinding) (now *
 	if now == nil || now.UID != b.UID {
 		return nil, false, nil // the cache will catch up and call again
 	}
+	_, requested := now.RequestedRemoval(v.cluster)
 	if _, chosen := now.Share(v.cluster); !chosen {
-		return now, true, nil
+		return now, !requested, nil
 	}
 	k, known := v.KindOf(now)
 	if now.DeletionTimestamp == nil || !known {
@@ -155,7 +157,7 @@ func (v *Local) Leaving(ctx context.Context, b *v1alpha1.ResourceBinding) (now *
 	case obj != nil && obj.GetUID() == ref.UID && obj.GetDeletionTimestamp() == nil:
 		return nil, false, nil
 	}
-	return now, v.TypeGoing(now), nil
+	return now, !requested && v.TypeVanished(now), nil
 }
 
 // NamespaceGone tells whether the control plane has a namespace no more, or is about
@@ -189,9 +191,7 @@ func (v *Local) Report(ctx context.Context, b *v1alpha1.ResourceBinding, entry *
 		"metadata": fleet.BindingIdentity(b),
 		"status":   status,
 	}}
-	_, err := v.term.BindingAPI(b.Namespace).
-		ApplyStatus(ctx, b.Name, apply, metav1.ApplyOptions{FieldManager: reporterOf(v.cluster), Force: true})
-	if err != nil {
+	if err := fleet.ApplyStatus(ctx, v.term.BindingAPI(b.Namespace), apply, reporterOf(v.cluster)); err != nil {
 		return fmt.Errorf("report on %s %s/%s from cluster %s: %w", b.Spec.Resource.Kind, b.Namespace, b.Spec.Resource.Name, v.cluster, err)
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
 // The names of what is only in views, in the fleet's group and version.
@@ -19,7 +20,11 @@ const (
 	boundNamespaces = "boundnamespaces"
 	clusterKind     = "Cluster"
 	clusters        = "clusters"
+	lessonKind      = "ResourceInterpretation"
+	lessons         = "resourceinterpretations"
 	haltedResource  = "halted"
+	typesResource   = "types"
+	groupResource   = "apigroup"
 	credentialRest  = "/credential"
 )
 
@@ -46,10 +51,10 @@ type BoundObject struct {
 	// Leaves: asked for live, the object is to leave the cluster. Only what is got by
 	// its name says so.
 	Leaves bool `json:"leaves,omitempty"`
-	// Decided: it leaves though nobody asked for that by name.
+	// Decided: it leaves though nobody asked for that.
 	Decided bool `json:"decided,omitempty"`
-	// TypeGoing: its type is gone or on its way out.
-	TypeGoing bool `json:"typeGoing,omitempty"`
+	// TypeVanished: its type is gone, and nobody is known to have deleted it.
+	TypeVanished bool `json:"typeVanished,omitempty"`
 }
 
 // BoundBinding is the cluster's part of a decision.
@@ -59,6 +64,10 @@ type BoundBinding struct {
 	Share *v1alpha1.ClusterShare `json:"share,omitempty"`
 	// Autoscaled: something in the cluster sets the replica count.
 	Autoscaled bool `json:"autoscaled,omitempty"`
+	// Requested is the binding's entry for the cluster, if it has one.
+	Requested *v1alpha1.RequestedRemoval `json:"requested,omitempty"`
+	// Scale says where objects of a custom kind keep their replicas.
+	Scale *interpret.Scale `json:"scale,omitempty"`
 	// Suspend and Drift are as in the binding.
 	Suspend bool                 `json:"suspend,omitempty"`
 	Drift   v1alpha1.DriftPolicy `json:"drift,omitempty"`
@@ -108,13 +117,6 @@ type Credential struct {
 	Certificate string `json:"certificate"`
 }
 
-// things is a Kubernetes list of anything.
-type things struct {
-	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata"`
-	Items           []json.RawMessage `json:"items"`
-}
-
 // event is one line of a watch.
 type event struct {
 	Type   string          `json:"type"`
@@ -138,6 +140,9 @@ func reduced(b *v1alpha1.ResourceBinding, cluster string) *BoundObject {
 		share.Message, share.Overrides = "", nil
 		out.Binding.Share = &share
 	}
+	if requested, ok := b.RequestedRemoval(cluster); ok {
+		out.Binding.Requested = &requested
+	}
 	if state, reported := b.State(cluster); reported {
 		out.Status.State = &state
 	}
@@ -154,10 +159,22 @@ func (o *BoundObject) binding() *v1alpha1.ResourceBinding {
 	if o.Binding.Share != nil {
 		b.Spec.Clusters = []v1alpha1.ClusterShare{*o.Binding.Share}
 	}
+	if o.Binding.Requested != nil {
+		b.Spec.RequestedRemovals = []v1alpha1.RequestedRemoval{*o.Binding.Requested}
+	}
 	if o.Status.State != nil {
 		b.Status.Clusters = []v1alpha1.ClusterState{*o.Status.State}
 	}
 	return b
+}
+
+// reducedLesson is what somebody taught about a kind, for those who have objects of it.
+func reducedLesson(in *v1alpha1.ResourceInterpretation) *v1alpha1.ResourceInterpretation {
+	return &v1alpha1.ResourceInterpretation{
+		TypeMeta:   metav1.TypeMeta{APIVersion: apiVersion, Kind: lessonKind},
+		ObjectMeta: metav1.ObjectMeta{Name: in.Name, UID: in.UID, Generation: in.Generation, CreationTimestamp: in.CreationTimestamp},
+		Spec:       in.Spec,
+	}
 }
 
 // reducedCluster is a Cluster as its own syncer sees it.
@@ -171,7 +188,12 @@ func reducedCluster(c *v1alpha1.Cluster) *v1alpha1.Cluster {
 	if halted := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ClusterDeletionsHalted); halted != nil {
 		out.Status.Conditions = []metav1.Condition{*halted}
 	}
-	for _, told := range []string{v1alpha1.LeaveAnnotation, v1alpha1.AllowDeletionsAnnotation} {
+	// By these its syncer knows that it serves the cluster that joined.
+	out.Status.ID = c.Status.ID
+	if ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ClusterReady); ready != nil && ready.Reason == v1alpha1.ReasonWrongCluster {
+		out.Status.Conditions = append(out.Status.Conditions, *ready)
+	}
+	for _, told := range []string{v1alpha1.LeaveAnnotation, v1alpha1.AllowDeletionsAnnotation, v1alpha1.AcceptIDAnnotation} {
 		if value, ok := c.Annotations[told]; ok {
 			metav1.SetMetaDataAnnotation(&out.ObjectMeta, told, value)
 		}

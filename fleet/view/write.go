@@ -146,6 +146,47 @@ func (r *request) halted(w http.ResponseWriter, name string) {
 	accept(w)
 }
 
+// takeTypes takes which API groups the cluster serves.
+func (h *Host) takeTypes(w http.ResponseWriter, r *request, name string) {
+	var said fleet.TypesReport
+	var wanted fleet.TypesWanted
+	c, err := r.reporting(w, name, &said)
+	if err == nil {
+		wanted, err = h.cfg.Types.KeepTypes(r.Context(), r.caches.term, c, said)
+	}
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	answer(w, http.StatusOK, wanted)
+}
+
+// takeGroup takes what the cluster serves of one of them.
+func (h *Host) takeGroup(w http.ResponseWriter, r *request, name string) {
+	var said fleet.GroupReport
+	c, err := r.reporting(w, name, &said)
+	if err == nil {
+		err = h.cfg.Types.KeepGroup(r.Context(), r.caches.term, c, said)
+	}
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	accept(w)
+}
+
+// reporting reads what a syncer says of its cluster, and gives the Cluster.
+func (r *request) reporting(w http.ResponseWriter, name string, into any) (*v1alpha1.Cluster, error) {
+	if name != r.cluster {
+		return nil, refusal(metav1.StatusReasonForbidden, "the syncer of cluster %s reports on cluster %s, not on %q", r.cluster, r.cluster, name)
+	}
+	c, ok := r.view.view.Cluster()
+	if !ok {
+		return nil, notInView(place{v1alpha1.ClusterResource, types.NamespacedName{Name: r.cluster}}, r.cluster)
+	}
+	return c, r.read(w, into)
+}
+
 func checkObservation(o fleet.Observation) error {
 	const most = 128 // of what the API server says of itself, and of kinds of resources
 	switch {
@@ -153,6 +194,8 @@ func checkObservation(o fleet.Observation) error {
 		return refusal(metav1.StatusReasonBadRequest, "reason is one word in CamelCase, of at most 64 letters")
 	case len(o.Message) > longestMessage:
 		return refusal(metav1.StatusReasonBadRequest, "message is longer than %d bytes", longestMessage)
+	case o.ID != "" && !v1alpha1.ValidClusterID(o.ID):
+		return refusal(metav1.StatusReasonBadRequest, "id is the UID of the cluster's namespace kube-system, and %q is none", o.ID)
 	case len(o.Version) > most || len(o.ID) > most || len(o.Capacity) > most || len(o.Allocatable) > most:
 		return refusal(metav1.StatusReasonBadRequest, "version, id, capacity and allocatable have at most %d bytes or entries", most)
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/kube-openapi/pkg/spec3"
 
 	"github.com/atoll-dev/atoll/fleet/schema"
+	"github.com/atoll-dev/atoll/test/pairs"
 )
 
 // documents reads the OpenAPI documents that Kubernetes publishes with its
@@ -72,10 +73,10 @@ func TestBuiltInKinds(t *testing.T) {
 			if got.Plural == "" || got.Scope == "" {
 				t.Errorf("%s: got plural %q, scope %q", gvk, got.Plural, got.Scope)
 			}
-			if err := refuses(got.Schema); err != nil {
-				t.Errorf("%s: %v", gvk, err)
-			}
 			if len(got.Loose) == 0 {
+				if err := pairs.Valid(got.Schema); err != nil {
+					t.Errorf("%s: %v", gvk, err)
+				}
 				if _, refusals := schema.Intersect(got, got, true); len(refusals) > 0 {
 					t.Errorf("%s does not meet itself: %v", gvk, refusals)
 				}

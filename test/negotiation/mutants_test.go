@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/atoll-dev/atoll/fleet/schema"
+	"github.com/atoll-dev/atoll/test/pairs"
 )
 
 var mutants = flag.Bool("mutants", false, "take each rule out of fleet/schema and see that the random pairs find it (minutes)")
@@ -72,8 +73,28 @@ var allMutants = []mutant{
 	{"not", "combinations.go", "if p.Not != nil {\n\t\tparts", "if false {\n\t\tparts"},
 	{"combinations on dropped fields", "combinations.go", "delete(part.Properties, name)", ""},
 	{"rules", "rules.go", "case c.sameMeaning(at, rule, b, held) && !known:", "case false && c.sameMeaning(at, rule, b, held) && !known:"},
+	{"bounds beyond integers", "demands.go", "if math.Abs(l.value) >= math.MaxInt64 || math.Abs(other.value) >= math.MaxInt64 {", "if false {"},
+	{"list map keys: all of one", "lists.go", "!c.narrow && len(shared) < len(a.XListMapKeys)", "false"},
+	{"properties: what is dropped stays away", "objects.go", "if fieldOf(at, result, name).props != nil || !possible(at, result, name) {", "if true {"},
+	{"additionalProperties true: not into lists", "objects.go", "case ua == keeps && ub == flattens && allFlat:", "case ua == keeps && ub == flattens:"},
+	{"map type: transitions", "objects.go", "if mapTypeOf(result) == \"atomic\" && transitionsBelow(result) {", "if false {"},
+	{"default: one of two", "defaults.go", "case db != nil && !sameValue(da, db):", "case false:"},
+	{"default: else required", "defaults.go", "if !demanded(result, name) {", "if false {"},
+	{"own default: valid there", "defaults.go", "case !valid(own, full):", "case false:"},
+	{"own default: rules on what is filled in", "defaults.go", "case hasRules(own) && (at.values || !sameValue(full, value)):", "case false:"},
+	{"implied: required", "combinations.go", "if kindsOf(p)&isObject != 0 && !always(at, p, name) {", "if false && !always(at, p, name) {"},
+	{"implied: properties", "combinations.go", "if f.props == nil || !implied(place{unpruned: at.unpruned}, f.props, &sub) {", "if false && !implied(place{}, f.props, &sub) {"},
+	{"implied: items", "combinations.go", "if items := itemsOf(p); items == nil ||", "if items := itemsOf(p); false && items == nil || false &&"},
+	{"implied: formats", "combinations.go", "return impliedFormat(p, q) && impliedChoices", "return impliedChoices"},
+	{"implied: choices", "combinations.go", "return impliedFormat(p, q) && impliedChoices(p, q) &&", "return impliedFormat(p, q) &&"},
+	{"rules: types", "rules.go", "return baseOf(source) == baseOf(result) && sameType(source, result) &&", "return true &&"},
+	{"rules: formats that are types", "rules.go", "return typed(source) == typed(result)", "return true || typed(source) == typed(result)"},
 	{"rules: what they read", "rules.go", "h := readingOf(rule)\n\tif h.whole &&", "h := readingOf(rule)\n\tif true {\n\t\treturn true\n\t}\n\tif h.whole &&"},
 }
+
+// control is no mutant. Where it goes wrong, so does everything, and nothing is
+// learned.
+const control = "nothing"
 
 // A comparer is the Compare of one mutant; false is a refusal.
 type comparer func(a, b *props, narrow bool) (*props, bool)
@@ -90,14 +111,14 @@ func TestMutantsAreFound(t *testing.T) {
 	}
 	overlay := overlay{t, t.TempDir(), map[string]string{}}
 	var table, imports strings.Builder
-	for i, m := range allMutants {
+	for i, m := range append([]mutant{{rule: control}}, allMutants...) {
 		overlay.copy(root, i, m)
 		fmt.Fprintf(&imports, "\tm%d \"github.com/atoll-dev/atoll/test/negotiation/mutants/m%d\"\n", i, i)
 		fmt.Fprintf(&table, "\t\t%q: func(a, b *props, narrow bool) (*props, bool) { r, why := m%d.Compare(a, b, narrow); return r, len(why) == 0 },\n", m.rule, i)
 	}
 	overlay.add(filepath.Join(root, "test/negotiation/mutated_test.go"),
 		"package negotiation\n\nimport (\n"+imports.String()+")\n\nfunc mutated() map[string]comparer {\n\treturn map[string]comparer{\n"+table.String()+"\t}\n}\n")
-	command := exec.Command("go", "test", "-overlay", overlay.write(), "-run", "TestEachMutant", "-v", "-vet=off", "-timeout", "60m", ".", "-seed", fmt.Sprint(*seed), "-pairs", fmt.Sprint(*pairs))
+	command := exec.Command("go", "test", "-overlay", overlay.write(), "-run", "TestEachMutant", "-v", "-vet=off", "-timeout", "60m", ".", "-seed", fmt.Sprint(*seed), "-pairs", fmt.Sprint(*count))
 	raw, err := command.CombinedOutput()
 	t.Logf("%s", raw)
 	if err != nil {
@@ -120,6 +141,11 @@ func (o overlay) add(path, content string) {
 	o.files[path] = at
 }
 
+// net is the check of each result against its sources. The mutants go without:
+// with it, a rule that narrows wrongly ends as a refusal that nobody needs, and
+// only two wrong rules at once in a wrong result.
+const net = "for _, source := range []*Props{existing, next} {"
+
 // copy adds fleet/schema as the package of one mutant.
 func (o overlay) copy(root string, number int, m mutant) {
 	files, err := filepath.Glob(filepath.Join(root, "fleet/schema/*.go"))
@@ -135,11 +161,17 @@ func (o overlay) copy(root string, number int, m mutant) {
 			o.t.Fatal(err)
 		}
 		content := string(source)
-		if filepath.Base(file) == m.file {
+		if m.file == filepath.Base(file) {
 			if n := strings.Count(content, m.old); n != 1 {
 				o.t.Errorf("mutant %q: %s has %d places with %q, not one", m.rule, m.file, n, m.old)
 			}
 			content = strings.Replace(content, m.old, m.new, 1)
+		}
+		if filepath.Base(file) == "compare.go" {
+			if !strings.Contains(content, net) {
+				o.t.Errorf("compare.go does not check results with %q", net)
+			}
+			content = strings.Replace(content, net, "for _, source := range []*Props{} {", 1)
 		}
 		o.add(filepath.Join(root, "test/negotiation/mutants", fmt.Sprintf("m%d", number), filepath.Base(file)), content)
 	}
@@ -161,22 +193,28 @@ func (o overlay) write() string {
 // does not. Without mutants, as in the repository, there is nothing to do.
 func TestEachMutant(t *testing.T) {
 	left := mutated()
-	for pair := 0; pair < *pairs && len(left) > 0; pair++ {
-		a, b := newSource(*seed, uint64(pair)).makePair()
+	for pair := 0; pair < *count && len(left) > 0; pair++ {
+		a, b := pairs.New(*seed, uint64(pair)).Pair()
 		serverA, errA := newAPIServer(a)
 		serverB, errB := newAPIServer(b)
 		if errA != nil || errB != nil {
 			t.Fatal(errA, errB)
 		}
 		for rule, compare := range left {
-			p := &contest{&tally{}, newSource(*seed, uint64(pair)), pair, a, b, serverA, serverB}
+			r := pairs.New(*seed, uint64(pair))
+			r.Pair() // the same, so that its objects are about it
+			p := &contest{&tally{}, r, pair, a, b, serverA, serverB}
 			if wrong := p.mutant(compare); wrong != nil {
 				delete(left, rule)
+				if rule == control {
+					t.Fatalf("without the check of results: %v", wrong)
+				}
 				first, _, _ := strings.Cut(wrong.Error(), "\n")
 				t.Logf("without %q: %.300s", rule, first)
 			}
 		}
 	}
+	delete(left, control)
 	for rule := range left {
 		t.Errorf("nobody misses the rule %q", rule)
 	}
@@ -198,7 +236,7 @@ func (p *contest) mutant(compare comparer) error {
 	}
 	server, err := newAPIServer(result)
 	if err == nil {
-		err = refuses(result)
+		err = pairs.Valid(result)
 	}
 	if err == nil {
 		_, err = p.try("intersection", result, server)

@@ -17,10 +17,11 @@ import (
 	"testing"
 
 	"github.com/atoll-dev/atoll/fleet/schema"
+	"github.com/atoll-dev/atoll/test/pairs"
 )
 
 var (
-	pairs = flag.Int("pairs", 2000, "how many pairs of schemas to compare")
+	count = flag.Int("pairs", 2000, "how many pairs of schemas to compare")
 	seed  = flag.Uint64("seed", 1, "what the random pairs are made from")
 	only  = flag.Int("pair", -1, "compare only this one")
 )
@@ -29,6 +30,7 @@ var (
 type tally struct {
 	pairs, equal, narrowed, decided, yes   atomic.Int64
 	accepting, objects, sent, both, missed atomic.Int64
+	updates                                atomic.Int64
 	unsound, invalid, unstable             atomic.Int64
 	mu                                     sync.Mutex
 	reasons                                map[schema.Reason]int
@@ -54,7 +56,7 @@ func TestNegotiatedSchemasAreSound(t *testing.T) {
 		workers.Go(func() {
 			for {
 				pair := int(next.Add(1)) - 1
-				if pair >= *pairs || total.unsound.Load()+total.invalid.Load()+total.unstable.Load() > 5 {
+				if pair >= *count || total.unsound.Load()+total.invalid.Load()+total.unstable.Load() > 5 {
 					return
 				}
 				if *only < 0 || pair == *only {
@@ -71,7 +73,7 @@ func report(t *testing.T, c *tally) {
 	share := func(part, whole int64) string {
 		return fmt.Sprintf("%d of %d (%.1f %%)", part, whole, 100*float64(part)/float64(max(whole, 1)))
 	}
-	t.Logf("seed %d: %d pairs, %d objects sent to both sides of %d", *seed, c.pairs.Load(), c.sent.Load(), c.objects.Load())
+	t.Logf("seed %d: %d pairs, %d objects and %d updates sent to both sides, of %d objects", *seed, c.pairs.Load(), c.sent.Load(), c.updates.Load(), c.objects.Load())
 	t.Logf("unsound results:                    %d", c.unsound.Load())
 	t.Logf("results that no API server takes:   %d", c.invalid.Load())
 	t.Logf("results that do not stand a check:  %d", c.unstable.Load())
@@ -82,25 +84,9 @@ func report(t *testing.T, c *tally) {
 	t.Logf("pairs refused, by reason:           %v", c.reasons)
 }
 
-// makePair: mostly versions of one schema, as clusters have them.
-func (r source) makePair() (a, b *props) {
-	switch n := r.IntN(20); {
-	case n < 10:
-		base := r.small()
-		return r.changed(base), r.changed(base)
-	case n < 14:
-		a = r.schema()
-		return a, r.related(a)
-	case n < 18:
-		base := r.schema()
-		return r.related(base), r.related(base)
-	}
-	return r.schema(), r.schema()
-}
-
 func comparePair(t *testing.T, c *tally, pair int) {
-	r := newSource(*seed, uint64(pair))
-	a, b := r.makePair()
+	r := pairs.New(*seed, uint64(pair))
+	a, b := r.Pair()
 	c.pairs.Add(1)
 	serverA, errA := newAPIServer(a)
 	serverB, errB := newAPIServer(b)
@@ -123,7 +109,7 @@ func comparePair(t *testing.T, c *tally, pair int) {
 	c.narrowed.Add(1)
 	server, err := newAPIServer(result)
 	if err == nil {
-		err = refuses(result)
+		err = pairs.Valid(result)
 	}
 	if err != nil {
 		c.invalid.Add(1)
@@ -149,7 +135,7 @@ func comparePair(t *testing.T, c *tally, pair int) {
 // A contest is one pair and what becomes of objects in it.
 type contest struct {
 	c                *tally
-	r                source
+	r                pairs.Source
 	pair             int
 	a, b             *props
 	serverA, serverB *apiServer
@@ -168,35 +154,59 @@ func text(v any) string {
 }
 
 // try sends objects to an API server with the result, and what that stores to
-// those with the sources. It tells whether any was accepted, and what went
-// wrong with one.
+// those with the sources; then the same as updates. It tells whether any was
+// accepted, and what went wrong with one.
 func (p *contest) try(what string, result *props, server *apiServer) (accepted bool, wrong error) {
+	var all []map[string]any
 	for i := range 27 {
 		from := []*props{result, p.a, p.b}[i%3]
-		object := p.r.object(from, []int{0, 2, 10}[i/3%3])
+		object := p.r.Object(from, []int{0, 2, 10}[i/3%3])
 		p.c.objects.Add(1)
-		stored, lost, refused := server.admit(object)
+		stored, lost, refused := server.admit(object, nil)
 		if what == "intersection" {
 			p.complete(object, refused != nil || len(lost) > 0)
 		}
 		if refused != nil {
 			continue
 		}
-		accepted = true
 		p.c.sent.Add(1)
-		for name, member := range map[string]*apiServer{"one": p.serverA, "the other": p.serverB} {
-			if err := member.takes(stored, server); err != nil {
-				return true, fmt.Errorf("pair %d, %s: what the result accepts %s %w\nobject: %s\n%s", p.pair, what, name, err, text(stored), p.show(result))
-			}
+		if wrong := p.send(what, nil, stored, result, server); wrong != nil {
+			return true, wrong
+		}
+		all = append(all, stored)
+	}
+	if !server.transitions && !p.serverA.transitions && !p.serverB.transitions {
+		return len(all) > 0, nil
+	}
+	for i := range len(all) * 3 {
+		before, after := all[i%len(all)], all[p.r.IntN(len(all))]
+		if _, _, refused := server.admit(after, before); refused != nil {
+			continue
+		}
+		p.c.updates.Add(1)
+		if wrong := p.send(what, before, after, result, server); wrong != nil {
+			return true, wrong
 		}
 	}
-	return accepted, nil
+	return len(all) > 0, nil
+}
+
+// send sends what an API server with the result has stored to those with the
+// sources, which have what was stored before, if there is anything.
+func (p *contest) send(what string, before, stored map[string]any, result *props, server *apiServer) error {
+	for i, member := range []*apiServer{p.serverA, p.serverB} {
+		if err := member.takes(stored, before, server); err != nil {
+			name := []string{"one", "the other"}[i]
+			return fmt.Errorf("pair %d, %s: what the result accepts %s %w\nobject: %s\nbefore: %s\n%s", p.pair, what, name, err, text(stored), text(before), p.show(result))
+		}
+	}
+	return nil
 }
 
 // complete counts objects that both sources take as they are.
 func (p *contest) complete(object map[string]any, refused bool) {
 	for _, s := range []*apiServer{p.serverA, p.serverB} {
-		if stored, lost, err := s.admit(object); err != nil || len(lost) > 0 || !reflect.DeepEqual(stored, object) {
+		if stored, lost, err := s.admit(object, nil); err != nil || len(lost) > 0 || !reflect.DeepEqual(stored, object) {
 			return
 		}
 	}

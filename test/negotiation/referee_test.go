@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"strings"
 
-	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	crdvalidation "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
 	structural "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
@@ -15,12 +13,13 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
+
+	"github.com/atoll-dev/atoll/test/pairs"
 )
 
-type props = apiextensionsv1.JSONSchemaProps
+type props = pairs.Props
 
 // An apiServer does with objects of one schema what a real one does when they
 // are created, with upstream's own code.
@@ -28,11 +27,13 @@ type apiServer struct {
 	structural *structural.Structural
 	validator  validation.SchemaValidator
 	rules      *cel.Validator
+	// transitions: a rule looks at what an object was before.
+	transitions bool
 }
 
 // newAPIServer takes a schema as a real one takes a CRD.
 func newAPIServer(p *props) (*apiServer, error) {
-	in, err := internal(p)
+	in, err := pairs.Internal(p)
 	if err != nil {
 		return nil, err
 	}
@@ -47,50 +48,19 @@ func newAPIServer(p *props) (*apiServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &apiServer{s, validator, cel.NewValidator(s, true, celconfig.PerCallLimit)}, nil
-}
-
-func internal(p *props) (*apiextensions.JSONSchemaProps, error) {
-	in := &apiextensions.JSONSchemaProps{}
-	return in, apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(p.DeepCopy(), in, nil)
-}
-
-// refuses tells why a real API server refuses a CRD with this schema.
-func refuses(p *props) error {
-	in, err := internal(p)
-	if err != nil {
-		return err
-	}
-	return validCRD(in)
-}
-
-func validCRD(in *apiextensions.JSONSchemaProps) error {
-	pruneAll := false
-	crd := &apiextensions.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: "things.example.com"},
-		Spec: apiextensions.CustomResourceDefinitionSpec{
-			Group: "example.com", Scope: apiextensions.NamespaceScoped, PreserveUnknownFields: &pruneAll,
-			Names:      apiextensions.CustomResourceDefinitionNames{Plural: "things", Singular: "thing", Kind: "Thing", ListKind: "ThingList"},
-			Versions:   []apiextensions.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true}},
-			Validation: &apiextensions.CustomResourceValidation{OpenAPIV3Schema: in},
-			Conversion: &apiextensions.CustomResourceConversion{Strategy: apiextensions.NoneConverter},
-		},
-		Status: apiextensions.CustomResourceDefinitionStatus{StoredVersions: []string{"v1"}},
-	}
-	if errs := crdvalidation.ValidateCustomResourceDefinition(context.Background(), crd); len(errs) > 0 {
-		return fmt.Errorf("the API server refuses the CRD: %w", errs.ToAggregate())
-	}
-	return nil
+	return &apiServer{s, validator, cel.NewValidator(s, true, celconfig.PerCallLimit), strings.Contains(text(p), "oldSelf")}, nil
 }
 
 // admit gives what is stored of an object, and which of its fields are not;
-// or why it is refused.
-func (s *apiServer) admit(object map[string]any) (stored map[string]any, lost []string, refused error) {
+// or why it is refused. What was stored before is nil where it is created. The
+// leniency of updates towards what was invalid before is left out: what is
+// stored here is valid.
+func (s *apiServer) admit(object, before map[string]any) (stored map[string]any, lost []string, refused error) {
 	stored = runtime.DeepCopyJSON(object)
 	lost = pruning.PruneWithOptions(stored, s.structural, true, structural.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
-	before := runtime.DeepCopyJSON(stored)
+	pruned := runtime.DeepCopyJSON(stored)
 	defaulting.PruneNonNullableNullsWithoutDefaults(stored, s.structural)
-	if !reflect.DeepEqual(before, stored) {
+	if !reflect.DeepEqual(pruned, stored) {
 		lost = append(lost, "a null")
 	}
 	if err := objectmeta.Coerce(nil, stored, s.structural, false, false); err != nil {
@@ -102,7 +72,7 @@ func (s *apiServer) admit(object map[string]any) (stored map[string]any, lost []
 	errs = append(errs, objectmeta.Validate(nil, stored, s.structural, false)...)
 	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, s.structural, stored)...)
 	if len(errs) == 0 && s.rules != nil {
-		ruleErrs, _ := s.rules.Validate(context.Background(), nil, s.structural, stored, nil, celconfig.RuntimeCELCostBudget)
+		ruleErrs, _ := s.rules.Validate(context.Background(), nil, s.structural, stored, old(before), celconfig.RuntimeCELCostBudget)
 		errs = append(errs, ruleErrs...)
 	}
 	if len(errs) > 0 {
@@ -111,11 +81,27 @@ func (s *apiServer) admit(object map[string]any) (stored map[string]any, lost []
 	return stored, lost, nil
 }
 
+// old is what rules see of an object that was not there: no value, rather than
+// an empty one.
+func old(before map[string]any) any {
+	if before == nil {
+		return nil
+	}
+	return before
+}
+
 // takes tells what goes wrong when a member with this schema is sent what the
 // control plane has stored: nothing, if the negotiation is sound. The member
 // may fill in fields that the control plane does not know, and nothing else.
-func (s *apiServer) takes(stored map[string]any, controlPlane *apiServer) error {
-	here, lost, refused := s.admit(stored)
+func (s *apiServer) takes(stored, before map[string]any, controlPlane *apiServer) error {
+	if before != nil {
+		// What it has is what it made of that.
+		var err error
+		if before, _, err = s.admit(before, nil); err != nil {
+			return fmt.Errorf("is refused at first: %w", err)
+		}
+	}
+	here, lost, refused := s.admit(stored, before)
 	switch {
 	case refused != nil:
 		return fmt.Errorf("is refused: %w", refused)

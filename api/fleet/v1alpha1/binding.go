@@ -97,7 +97,35 @@ type ResourceBindingSpec struct {
 	// empty is Correct.
 	// +optional
 	Drift DriftPolicy `json:"drift,omitempty"`
+	// RequestedRemovals are the clusters that the object is to leave because of what
+	// somebody deleted, and not because a decision changed: syncers count only the
+	// others before they remove much at once. An entry is written with the decision that
+	// no longer names the cluster, or when the object is gone, and lasts until the
+	// object has left the cluster or the cluster is chosen again.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	RequestedRemovals []RequestedRemoval `json:"requestedRemovals,omitempty"`
 }
+
+// RequestedRemoval says that an object leaves a cluster on somebody's request.
+type RequestedRemoval struct {
+	// Name of the cluster.
+	Name string `json:"name"`
+	// Reason says what was deleted: see the Removal constants.
+	Reason string `json:"reason"`
+}
+
+// Reasons of a RequestedRemoval.
+const (
+	// RemovalUsersDeleted: all that needed the object in the cluster was deleted.
+	RemovalUsersDeleted = "UsersDeleted"
+	// RemovalObjectDeleted: the object itself was, after a decision had taken it out of
+	// the cluster, or while it was being taken out.
+	RemovalObjectDeleted = "ObjectDeleted"
+	// RemovalTypeDeleted: its CustomResourceDefinition was, which deletes all objects.
+	RemovalTypeDeleted = "TypeDeleted"
+)
 
 // PolicyReference names what decided about an object.
 type PolicyReference struct {
@@ -269,6 +297,12 @@ const (
 	StateHeld = "RemovalHeld"
 	// StateDrifted: somebody changed it there, and the policy is to say so only.
 	StateDrifted = "Drifted"
+	// StateContested: somebody there keeps changing it back, so it is put right ever
+	// more slowly.
+	StateContested = "Contested"
+	// StateUnwatched: it is as it should be, but changes of it there are not told, so
+	// it is only looked at now and then.
+	StateUnwatched = "Unwatched"
 	// StateSuspended: a policy suspends it, so nothing is written there.
 	StateSuspended = "Suspended"
 )
@@ -288,6 +322,16 @@ func (b *ResourceBinding) Share(cluster string) (ClusterShare, bool) {
 		}
 	}
 	return ClusterShare{}, false
+}
+
+// RequestedRemoval tells whether the object's leaving a cluster was asked for.
+func (b *ResourceBinding) RequestedRemoval(cluster string) (RequestedRemoval, bool) {
+	for _, r := range b.Spec.RequestedRemovals {
+		if r.Name == cluster {
+			return r, true
+		}
+	}
+	return RequestedRemoval{}, false
 }
 
 // OverridesOf gives the overrides of a share, in the order in which they apply.

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Cluster is a member cluster: a real Kubernetes cluster that runs what is
@@ -113,6 +114,16 @@ func (c *Cluster) DeletionsAllowed(now time.Time) bool {
 	return err == nil && now.Before(until)
 }
 
+// Accepts tells whether a real cluster with this ID may be the one that this Cluster
+// stands for. An ID that is not known is no reason against it.
+func (c *Cluster) Accepts(id string) bool {
+	return id == "" || c.Status.ID == "" || id == c.Status.ID || id == c.Annotations[AcceptIDAnnotation]
+}
+
+// ValidClusterID tells whether a member may call itself that: people are shown it in
+// commands to copy.
+func ValidClusterID(id string) bool { return len(validation.IsDNS1123Label(id)) == 0 }
+
 // SecretReference names a Secret.
 type SecretReference struct {
 	// +kubebuilder:validation:MinLength=1
@@ -151,6 +162,12 @@ type ClusterStatus struct {
 	// requests on. It is read from members that are to serve a SharedAPI.
 	// +optional
 	FrontProxy *FrontProxy `json:"frontProxy,omitempty"`
+	// Taints has since when taints of the spec with effect NoExecute have been there,
+	// where they do not say it themselves.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Taints []TaintSeen `json:"taints,omitempty"`
 	// Types is what was last read of the types that the member serves.
 	// +optional
 	Types *TypesSeen `json:"types,omitempty"`
@@ -217,6 +234,8 @@ const (
 	ReasonErrorInstallingSyncer = "ErrorInstallingSyncer"
 	// ReasonErrorStartingSyncer: the cluster answers but its syncer does not run.
 	ReasonErrorStartingSyncer = "ErrorStartingSyncer"
+	// ReasonWrongCluster: who answers is another cluster than the one that joined.
+	ReasonWrongCluster = "WrongCluster"
 )
 
 // Reasons of a Cluster's Leaving condition.

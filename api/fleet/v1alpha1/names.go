@@ -76,6 +76,9 @@ const (
 	// AllowDeletionsAnnotation on a Cluster is a time (RFC 3339) until which its syncer
 	// removes whatever is to be removed, however much that is.
 	AllowDeletionsAnnotation = Group + "/allow-deletions"
+	// AcceptIDAnnotation on a Cluster is the ID of a real cluster that may take the
+	// place of the one that joined: it was made anew, and a person says so.
+	AcceptIDAnnotation = Group + "/accept-id"
 	// LeaveAnnotation on a Cluster says what its deletion does to what runs
 	// there: LeaveDelete (the default) or LeaveOrphan.
 	LeaveAnnotation = Group + "/leave"

@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"strings"
 	"time"
 )
@@ -69,3 +71,24 @@ const (
 
 // HeartbeatLease is the name of that Lease.
 func HeartbeatLease(cluster string) string { return "syncer-" + cluster }
+
+// How the types that a cluster in mode Pull serves are kept as its syncer reports them: in
+// ConfigMaps in SystemNamespace that carry ReportedTypesLabel with the cluster's name.
+// One lists the API groups, and one for each group, which ReportedGroupAnnotation names,
+// has what the cluster serves of it, by ReportedDigestAnnotation.
+const (
+	ReportedTypesLabel       = Group + "/reported-types"
+	ReportedGroupAnnotation  = Group + "/reported-group"
+	ReportedDigestAnnotation = Group + "/reported-digest"
+	// ReportedTimeAnnotation is when the list was last confirmed.
+	ReportedTimeAnnotation = Group + "/reported-time"
+)
+
+// TypesReportName is the name of the ConfigMap that lists a cluster's groups.
+func TypesReportName(cluster string) string { return "types." + cluster }
+
+// GroupReportName is the name of the ConfigMap of one group.
+func GroupReportName(cluster, group string) string {
+	sum := sha256.Sum256([]byte(group))
+	return "typegroup." + hex.EncodeToString(sum[:8]) + "." + cluster
+}

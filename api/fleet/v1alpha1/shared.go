@@ -150,6 +150,9 @@ const (
 	ExposureUnavailable = "Unavailable"
 	// ExposureClusterUnreachable: the member does not answer.
 	ExposureClusterUnreachable = "ClusterUnreachable"
+	// ExposureClusterPulls: the cluster is in mode Pull, so nobody can have its API server
+	// call Atoll.
+	ExposureClusterPulls = "ClusterPulls"
 	// ExposureNoSuchCluster: no Cluster of that name has joined.
 	ExposureNoSuchCluster = "NoSuchCluster"
 	// ExposureNoSuchGroup: no CustomResourceDefinition defines the group.

@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,10 +18,42 @@ type Taint struct {
 	Value string `json:"value,omitempty"`
 	// Effect on objects that do not tolerate the taint.
 	Effect TaintEffect `json:"effect"`
-	// TimeAdded is from when tolerationSeconds count. Give it with NoExecute: nobody fills
-	// it in, and without it a toleration for a time holds for good.
+	// TimeAdded is from when tolerationSeconds count. Left out, it is when Atoll first
+	// saw the taint with this value: see status.taints.
 	// +optional
 	TimeAdded *metav1.Time `json:"timeAdded,omitempty"`
+}
+
+// TaintSeen says since when a taint with effect NoExecute has been in the spec that does
+// not say so itself.
+type TaintSeen struct {
+	Key string `json:"key"`
+	// +optional
+	Value  string      `json:"value,omitempty"`
+	Effect TaintEffect `json:"effect"`
+	Since  metav1.Time `json:"since"`
+}
+
+// Same tells whether two records are about the same taint.
+func (t TaintSeen) Same(other TaintSeen) bool {
+	return t.Key == other.Key && t.Value == other.Value && t.Effect == other.Effect
+}
+
+// DatedTaints gives the taints of the spec, each that drives objects away with the time
+// from which tolerations of it count, where that is known.
+func (c *Cluster) DatedTaints() []Taint {
+	out := slices.Clone(c.Spec.Taints)
+	for i, t := range out {
+		if t.Effect != TaintNoExecute || t.TimeAdded != nil {
+			continue
+		}
+		for _, seen := range c.Status.Taints {
+			if seen.Same(TaintSeen{Key: t.Key, Value: t.Value, Effect: t.Effect}) {
+				out[i].TimeAdded = seen.Since.DeepCopy()
+			}
+		}
+	}
+	return out
 }
 
 // TaintEffect is what a taint does.

@@ -1,4 +1,4 @@
-package negotiation
+package pairs
 
 import (
 	"encoding/json"
@@ -7,11 +7,13 @@ import (
 	"regexp"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// object makes one that a schema probably accepts, or nearly.
-func (r source) object(p *props, wild int) map[string]any {
+// Object makes one that a schema probably accepts, or nearly: one of so many
+// hundred values is something else.
+func (r Source) Object(p *Props, wild int) map[string]any {
 	o, ok := r.valueFor(p, wild).(map[string]any)
 	if !ok {
 		o = map[string]any{}
@@ -40,12 +42,15 @@ func asServed(o map[string]any) map[string]any {
 
 // valueFor makes a value for a schema. With wild, one in so many hundred is
 // something else.
-func (r source) valueFor(p *props, wild int) any {
+func (r Source) valueFor(p *Props, wild int) any {
 	if r.chance(wild) {
 		return r.anyValue(2)
 	}
 	if p.Nullable && r.chance(15) {
 		return nil
+	}
+	if v, ok := nearby(r, 3, r.near.values); ok {
+		return runtime.DeepCopyJSONValue(v)
 	}
 	if len(p.Enum) > 0 && r.chance(90) {
 		var v any
@@ -58,6 +63,9 @@ func (r source) valueFor(p *props, wild int) any {
 	case p.XIntOrString && r.chance(50), p.Type == "integer", p.Type == "number":
 		return r.numberFor(p)
 	case p.XIntOrString, p.Type == "string":
+		if r.chance(4) {
+			return []any{"a"} // a string with a format may be one
+		}
 		return r.stringFor(p)
 	case p.Type == "boolean":
 		return r.chance(50)
@@ -69,7 +77,7 @@ func (r source) valueFor(p *props, wild int) any {
 	return r.anyValue(2)
 }
 
-func (r source) stringFor(p *props) string {
+func (r Source) stringFor(p *Props) string {
 	pool := []string{"", "a", "ab", "abc", "be", "red", "green", "blue", "A", "10s", "10.0.0.1", "2024-01-02", "a@b.co", "YWJj", "x-1",
 		"abcdefghij", "123e4567-e89b-12d3-a456-426614174000", "2024-01-02T03:04:05Z"}
 	fit := slices.DeleteFunc(slices.Clone(pool), func(s string) bool {
@@ -86,6 +94,9 @@ func (r source) stringFor(p *props) string {
 		}
 		return false
 	})
+	if s, ok := nearby(r, 30, r.near.strings); ok {
+		return s
+	}
 	format := p.Format
 	for _, q := range p.AllOf {
 		if q.Format != "" {
@@ -103,7 +114,13 @@ func (r source) stringFor(p *props) string {
 	return fit[r.IntN(len(fit))]
 }
 
-func (r source) numberFor(p *props) any {
+func (r Source) numberFor(p *Props) any {
+	if v, ok := nearby(r, 40, r.near.numbers); ok {
+		if f, isFloat := v.(float64); p.Type == "integer" && isFloat {
+			return int64(f)
+		}
+		return v
+	}
 	var pool []any
 	for _, n := range []int64{-3, -2, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 65, math.MaxInt32 + 1} {
 		pool = append(pool, n)
@@ -125,7 +142,7 @@ func (r source) numberFor(p *props) any {
 	return fit[r.IntN(len(fit))]
 }
 
-func (r source) listFor(p *props, wild int) []any {
+func (r Source) listFor(p *Props, wild int) []any {
 	n := r.IntN(4)
 	if p.MinItems != nil && int64(n) < *p.MinItems {
 		n = int(*p.MinItems)
@@ -136,8 +153,10 @@ func (r source) listFor(p *props, wild int) []any {
 	list := []any{}
 	for range n {
 		switch {
-		case r.chance(3):
+		case r.chance(5):
 			list = append(list, nil)
+		case len(list) > 0 && r.chance(25):
+			list = append(list, r.likeness(list[r.IntN(len(list))]))
 		case p.Items == nil || p.Items.Schema == nil:
 			list = append(list, r.anyValue(1))
 		default:
@@ -147,13 +166,38 @@ func (r source) listFor(p *props, wild int) []any {
 	return list
 }
 
-func (r source) mapFor(p *props, wild int) map[string]any {
+// likeness copies an entry of a list, an object but for one field: that may be
+// one of the keys by which entries are told apart.
+func (r Source) likeness(v any) any {
+	o, ok := runtime.DeepCopyJSONValue(v).(map[string]any)
+	if !ok || len(o) == 0 {
+		return v
+	}
+	names := slices.Sorted(maps.Keys(o))
+	if name := names[r.IntN(len(names))]; r.chance(70) {
+		o[name] = r.anyOther(o[name])
+	}
+	return o
+}
+
+// anyOther gives another value of the same type, where that is simple.
+func (r Source) anyOther(v any) any {
+	switch v.(type) {
+	case string:
+		return r.stringFor(&Props{})
+	case int64:
+		return int64(r.IntN(9))
+	}
+	return v
+}
+
+func (r Source) mapFor(p *Props, wild int) map[string]any {
 	o := map[string]any{}
 	often := 60
 	if p.MinProperties != nil {
 		often = 90
 	}
-	for _, name := range slices.Sorted(maps.Keys(p.Properties)) {
+	for _, name := range sorted(p.Properties) {
 		f := p.Properties[name]
 		if slices.Contains(p.Required, name) && r.chance(97) || r.chance(often) {
 			o[name] = r.valueFor(&f, wild)
@@ -182,7 +226,7 @@ func (r source) mapFor(p *props, wild int) map[string]any {
 	return o
 }
 
-func (r source) anyValue(depth int) any {
+func (r Source) anyValue(depth int) any {
 	n := r.IntN(10)
 	if depth == 0 && n >= 7 {
 		n = r.IntN(7)
@@ -193,9 +237,9 @@ func (r source) anyValue(depth int) any {
 	case 1:
 		return r.chance(50)
 	case 2, 3:
-		return r.numberFor(&props{Type: "number"})
+		return r.numberFor(&Props{Type: "number"})
 	case 4, 5, 6:
-		return r.stringFor(&props{})
+		return r.stringFor(&Props{})
 	case 7, 8:
 		o := map[string]any{}
 		for range r.IntN(3) {

@@ -1,14 +1,13 @@
-package negotiation
+package pairs
 
 import (
-	"maps"
 	"slices"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
 // change does to one node what a next version of a CRD might.
-func (r source) change(e *edit) {
+func (r Source) change(e *edit) {
 	p := e.node
 	defer func() { e.write(*p) }()
 	switch r.IntN(16) {
@@ -40,6 +39,9 @@ func (r source) change(e *edit) {
 			p.XMapType = ptr("atomic")
 		}
 	case 11:
+		if p.Type == "array" {
+			p.XPreserveUnknownFields = ptr(true)
+		}
 		r.changeUnlisted(p)
 	case 12:
 		p.XValidations = nil
@@ -56,7 +58,7 @@ func (r source) change(e *edit) {
 	}
 }
 
-func tighten(p, q *props) {
+func tighten(p, q *Props) {
 	if q.Minimum != nil {
 		p.Minimum, p.ExclusiveMinimum = q.Minimum, q.ExclusiveMinimum
 	}
@@ -77,22 +79,22 @@ func tighten(p, q *props) {
 	}
 }
 
-func (r source) changeProperties(p *props) {
+func (r Source) changeProperties(p *Props) {
 	if p.Type != "object" || p.AdditionalProperties != nil {
 		return
 	}
 	if p.Properties == nil {
-		p.Properties = map[string]props{}
+		p.Properties = map[string]Props{}
 	}
-	if names := slices.Sorted(maps.Keys(p.Properties)); len(names) > 0 && r.chance(50) {
+	if names := sorted(p.Properties); len(names) > 0 && r.chance(50) {
 		delete(p.Properties, names[r.IntN(len(names))])
 		return
 	}
 	p.Properties[r.name()] = *r.node(1, "")
 }
 
-func (r source) changeRequired(p *props) {
-	names := slices.Sorted(maps.Keys(p.Properties))
+func (r Source) changeRequired(p *Props) {
+	names := sorted(p.Properties)
 	if len(names) == 0 {
 		return
 	}
@@ -104,7 +106,7 @@ func (r source) changeRequired(p *props) {
 	p.Required = append(slices.Clone(p.Required), name)
 }
 
-func (r source) changeType(p *props) {
+func (r Source) changeType(p *Props) {
 	switch {
 	case p.Type == "integer":
 		p.Type = "number"
@@ -117,11 +119,11 @@ func (r source) changeType(p *props) {
 	case p.Type == "":
 		*p = *r.node(1, "")
 	default:
-		*p = props{XPreserveUnknownFields: ptr(true)}
+		*p = Props{XPreserveUnknownFields: ptr(true)}
 	}
 }
 
-func (r source) changeUnlisted(p *props) {
+func (r Source) changeUnlisted(p *Props) {
 	if p.Type != "object" {
 		return
 	}
@@ -135,7 +137,7 @@ func (r source) changeUnlisted(p *props) {
 	case 3:
 		if p.AdditionalProperties != nil {
 			p.AdditionalProperties = nil
-			p.Properties = map[string]props{r.name(): *r.node(1, "")}
+			p.Properties = map[string]Props{r.name(): *r.node(1, "")}
 		}
 	case 4:
 		p.Properties, p.Required = nil, nil

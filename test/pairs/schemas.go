@@ -1,4 +1,6 @@
-package negotiation
+// Package pairs makes random pairs of schemas, and objects that come close to
+// where the two differ. The same numbers make the same pairs.
+package pairs
 
 import (
 	"encoding/json"
@@ -10,42 +12,72 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// A source makes random schemas and objects. It draws from few names and
+// A Source makes random schemas and objects. It draws from few names and
 // values, so that what it makes meets itself often.
-type source struct{ *rand.Rand }
+type Source struct {
+	*rand.Rand
+	near *near
+}
 
-func newSource(seed, pair uint64) source { return source{rand.New(rand.NewPCG(seed, pair))} }
+// New gives the source of one pair: the same again for the same numbers.
+func New(seed, pair uint64) Source { return Source{rand.New(rand.NewPCG(seed, pair)), &near{}} }
 
-func (r source) chance(percent int) bool { return r.IntN(100) < percent }
+// Pair makes two schemas: mostly versions of one, as clusters have them. The
+// objects that the source makes afterwards come close to where they differ.
+func (r Source) Pair() (a, b *Props) {
+	switch n := r.IntN(20); {
+	case n < 8:
+		a, b = r.Themed()
+	case n < 12:
+		base := r.small()
+		a, b = r.changed(base), r.changed(base)
+	case n < 15:
+		a = r.schema()
+		b = r.related(a)
+	case n < 18:
+		base := r.schema()
+		a, b = r.related(base), r.related(base)
+	default:
+		a, b = r.schema(), r.schema()
+	}
+	r.near.to(a)
+	r.near.to(b)
+	return a, b
+}
 
-func pick[T any](r source, from ...T) T { return from[r.IntN(len(from))] }
+func (r Source) chance(percent int) bool { return r.IntN(100) < percent }
+
+func pick[T any](r Source, from ...T) T { return from[r.IntN(len(from))] }
 
 func ptr[T any](v T) *T { return &v }
 
-func (r source) name() string { return pick(r, "a", "b", "c", "d", "x-y") }
+func (r Source) name() string { return pick(r, "a", "b", "c", "d", "x-y") }
+
+// Props is a schema as a CRD holds it.
+type Props = apiextensionsv1.JSONSchemaProps
 
 // schema makes one that an API server takes as a CRD.
-func (r source) schema() *props {
+func (r Source) schema() *Props {
 	for {
-		root := &props{Type: "object", Properties: map[string]props{"spec": *r.node(3, "object")}}
+		root := &Props{Type: "object", Properties: map[string]Props{"spec": *r.node(3, "object")}}
 		if r.chance(20) {
 			root.Properties[r.name()] = *r.node(1, "")
 		}
 		if r.chance(5) {
-			root.Properties["metadata"] = props{Type: "object", Properties: map[string]props{"name": {Type: "string", MaxLength: ptr(int64(r.IntN(8)))}}}
+			root.Properties["metadata"] = Props{Type: "object", Properties: map[string]Props{"name": {Type: "string", MaxLength: ptr(int64(r.IntN(8)))}}}
 		}
 		if r.chance(10) {
 			root.Required = []string{"spec"}
 		}
 		r.rule(root)
-		if refuses(root) == nil {
+		if Valid(root) == nil {
 			return root
 		}
 	}
 }
 
 // related makes a second schema out of one, with a few changes.
-func (r source) related(p *props) *props {
+func (r Source) related(p *Props) *Props {
 	for range 200 {
 		next := p.DeepCopy()
 		for range 1 + r.IntN(3) {
@@ -53,7 +85,7 @@ func (r source) related(p *props) *props {
 			r.change(nodes[r.IntN(len(nodes))])
 		}
 		next.Default = nil // of a whole object: nobody asks for it
-		if refuses(next) == nil {
+		if Valid(next) == nil {
 			return next
 		}
 	}
@@ -62,11 +94,11 @@ func (r source) related(p *props) *props {
 
 // small makes a schema of one property, so that whatever two of them say is
 // about the same values.
-func (r source) small() *props {
+func (r Source) small() *Props {
 	for {
-		p := &props{Type: "object", Properties: map[string]props{"a": *r.node(r.IntN(2), "")}}
-		root := &props{Type: "object", Properties: map[string]props{"spec": *p}}
-		if refuses(root) == nil {
+		p := &Props{Type: "object", Properties: map[string]Props{"a": *r.node(r.IntN(2), "")}}
+		root := &Props{Type: "object", Properties: map[string]Props{"spec": *p}}
+		if Valid(root) == nil {
 			return root
 		}
 	}
@@ -74,14 +106,14 @@ func (r source) small() *props {
 
 // changed makes a second small schema that differs in what it says of the
 // property.
-func (r source) changed(p *props) *props {
+func (r Source) changed(p *Props) *Props {
 	for range 200 {
 		next := p.DeepCopy()
 		for range 1 + r.IntN(2) {
 			nodes := nodesOf(next)[2:]
 			r.change(nodes[r.IntN(len(nodes))])
 		}
-		if refuses(next) == nil {
+		if Valid(next) == nil {
 			return next
 		}
 	}
@@ -89,34 +121,36 @@ func (r source) changed(p *props) *props {
 }
 
 // nodesOf lists the nodes below the root, each a place to change.
-func nodesOf(p *props) []*edit {
+func nodesOf(p *Props) []*edit {
 	var all []*edit
-	var walk func(p *props, write func(props))
-	walk = func(p *props, write func(props)) {
+	var walk func(p *Props, write func(Props))
+	walk = func(p *Props, write func(Props)) {
 		all = append(all, &edit{p, write})
-		for _, name := range slices.Sorted(maps.Keys(p.Properties)) {
+		for _, name := range sorted(p.Properties) {
 			child := p.Properties[name]
-			walk(&child, func(q props) { p.Properties[name] = q; write(*p) })
+			walk(&child, func(q Props) { p.Properties[name] = q; write(*p) })
 		}
 		if p.Items != nil && p.Items.Schema != nil {
-			walk(p.Items.Schema, func(q props) { *p.Items.Schema = q; write(*p) })
+			walk(p.Items.Schema, func(q Props) { *p.Items.Schema = q; write(*p) })
 		}
 		if p.AdditionalProperties != nil && p.AdditionalProperties.Schema != nil {
-			walk(p.AdditionalProperties.Schema, func(q props) { *p.AdditionalProperties.Schema = q; write(*p) })
+			walk(p.AdditionalProperties.Schema, func(q Props) { *p.AdditionalProperties.Schema = q; write(*p) })
 		}
 	}
-	walk(p, func(props) {})
+	walk(p, func(Props) {})
 	return all
 }
 
+func sorted(properties map[string]Props) []string { return slices.Sorted(maps.Keys(properties)) }
+
 type edit struct {
-	node  *props
-	write func(props)
+	node  *Props
+	write func(Props)
 }
 
 // node makes a schema of a type, any if none is named.
-func (r source) node(depth int, kind string) *props {
-	p := &props{Type: kind}
+func (r Source) node(depth int, kind string) *Props {
+	p := &Props{Type: kind}
 	if kind == "" {
 		p.Type = pick(r, "string", "string", "integer", "number", "boolean", "object", "object", "array", "array", "any", "int-or-string")
 	}
@@ -129,9 +163,9 @@ func (r source) node(depth int, kind string) *props {
 	case "int-or-string":
 		p.Type, p.XIntOrString = "", true
 		if r.chance(30) {
-			p.AnyOf = []props{{Type: "integer"}, {Type: "string"}}
+			p.AnyOf = []Props{{Type: "integer"}, {Type: "string"}}
 		} else if r.chance(30) {
-			p.AllOf = []props{{AnyOf: []props{{Type: "integer"}, {Type: "string"}}}, r.value(p)}
+			p.AllOf = []Props{{AnyOf: []Props{{Type: "integer"}, {Type: "string"}}}, r.value(p)}
 		}
 	case "object":
 		r.fields(p, depth)
@@ -155,10 +189,10 @@ func (r source) node(depth int, kind string) *props {
 	return p
 }
 
-func (r source) fields(p *props, depth int) {
+func (r Source) fields(p *Props, depth int) {
 	switch n := r.IntN(20); {
 	case n < 14:
-		p.Properties = map[string]props{}
+		p.Properties = map[string]Props{}
 		for range 1 + r.IntN(3) {
 			p.Properties[r.name()] = *r.node(depth-1, "")
 		}
@@ -179,23 +213,23 @@ func (r source) fields(p *props, depth int) {
 		p.XPreserveUnknownFields = ptr(true)
 		p.XEmbeddedResource = r.chance(40)
 	}
-	for name := range p.Properties {
+	for _, name := range sorted(p.Properties) {
 		if r.chance(25) {
 			p.Required = append(p.Required, name)
 		}
 	}
-	slices.Sort(p.Required)
 	if r.chance(8) {
 		p.XMapType = ptr(pick(r, "atomic", "granular"))
 	}
 }
 
-func (r source) listType(p *props) {
+func (r Source) listType(p *Props) {
 	items := p.Items.Schema
 	switch kind := pick(r, "", "", "atomic", "set", "map"); kind {
 	case "":
 	case "map":
-		for name, f := range items.Properties {
+		for _, name := range sorted(items.Properties) {
+			f := items.Properties[name]
 			if f.Type == "string" || f.Type == "integer" {
 				f.Nullable, items.Nullable = false, false
 				items.Properties[name] = f
@@ -213,7 +247,7 @@ func (r source) listType(p *props) {
 
 // constrain adds constraints that fit the type, and now and then ones that
 // do not.
-func (r source) constrain(p *props) {
+func (r Source) constrain(p *Props) {
 	v := r.value(p)
 	p.Enum, p.Pattern, p.Format = v.Enum, v.Pattern, v.Format
 	p.Minimum, p.Maximum, p.ExclusiveMinimum, p.ExclusiveMaximum, p.MultipleOf = v.Minimum, v.Maximum, v.ExclusiveMinimum, v.ExclusiveMaximum, v.MultipleOf
@@ -222,8 +256,8 @@ func (r source) constrain(p *props) {
 }
 
 // value makes constraints on values, without structure.
-func (r source) value(p *props) props {
-	var v props
+func (r Source) value(p *Props) Props {
+	var v Props
 	kind := p.Type
 	if p.XIntOrString {
 		kind = pick(r, "integer", "string")
@@ -258,7 +292,7 @@ func (r source) value(p *props) props {
 	return v
 }
 
-func (r source) stringValue(v *props) {
+func (r Source) stringValue(v *Props) {
 	switch r.IntN(5) {
 	case 0:
 		v.Enum = r.some(`"red"`, `"green"`, `"blue"`, `"A"`, `""`)
@@ -273,7 +307,7 @@ func (r source) stringValue(v *props) {
 	}
 }
 
-func (r source) numberValue(v *props, kind string) {
+func (r Source) numberValue(v *Props, kind string) {
 	bound := func() *float64 { return ptr(pick(r, -2.0, 0, 1, 3, 5, 5.5, 5.2, 5.7, 8)) }
 	switch r.IntN(5) {
 	case 0:
@@ -292,32 +326,22 @@ func (r source) numberValue(v *props, kind string) {
 	}
 }
 
-func (r source) some(values ...string) []apiextensionsv1.JSON {
-	var all []apiextensionsv1.JSON
-	for _, v := range values {
-		if r.chance(50) {
-			all = append(all, apiextensionsv1.JSON{Raw: []byte(v)})
-		}
-	}
-	return all
-}
-
 // combine adds allOf, anyOf, oneOf or not.
-func (r source) combine(p *props) {
-	part := func() props {
+func (r Source) combine(p *Props) {
+	part := func() Props {
 		v := r.value(p)
 		if len(p.Properties) > 0 && r.chance(60) {
-			names := slices.Sorted(maps.Keys(p.Properties))
+			names := sorted(p.Properties)
 			name := names[r.IntN(len(names))]
 			if r.chance(50) {
-				v = props{Required: []string{name}}
+				v = Props{Required: []string{name}}
 			} else {
 				f := p.Properties[name]
-				v = props{Properties: map[string]props{name: r.value(&f)}}
+				v = Props{Properties: map[string]Props{name: r.value(&f)}}
 			}
 		}
 		if p.Items != nil && p.Items.Schema != nil && r.chance(40) {
-			v = props{Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: ptr(r.value(p.Items.Schema))}}
+			v = Props{Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: ptr(r.value(p.Items.Schema))}}
 		}
 		return v
 	}
@@ -325,15 +349,15 @@ func (r source) combine(p *props) {
 	case 0:
 		p.AllOf = append(p.AllOf, part())
 	case 1:
-		p.AnyOf = []props{part(), part()}
+		p.AnyOf = []Props{part(), part()}
 	case 2:
-		p.OneOf = []props{part(), part()}
+		p.OneOf = []Props{part(), part()}
 	case 3:
 		p.Not = ptr(part())
 	}
 }
 
-func (r source) defaultFor(p *props) *apiextensionsv1.JSON {
+func (r Source) defaultFor(p *Props) *apiextensionsv1.JSON {
 	raw, err := json.Marshal(r.valueFor(p, 0))
 	if err != nil {
 		panic(err)
@@ -343,18 +367,19 @@ func (r source) defaultFor(p *props) *apiextensionsv1.JSON {
 
 // rule adds a rule that may or may not compile; who asks for a schema gets
 // one that does.
-func (r source) rule(p *props) {
+func (r Source) rule(p *Props) {
 	if !r.chance(6) {
 		return
 	}
 	var texts []string
-	for name, f := range p.Properties {
+	for _, name := range sorted(p.Properties) {
+		f := p.Properties[name]
 		if name == "x-y" {
 			texts = append(texts, "has(self.x__dash__y)")
 			continue
 		}
 		s := "self." + name
-		texts = append(texts, "!has("+s+")", "has("+s+")", "self == self")
+		texts = append(texts, "!has("+s+")", "has("+s+")", "self == self", "has(oldSelf."+name+") == has("+s+")")
 		switch {
 		case f.XIntOrString:
 			texts = append(texts, fmt.Sprintf("!has(%s) || type(%s) == int", s, s))
@@ -369,7 +394,7 @@ func (r source) rule(p *props) {
 		case f.Type == "object":
 			texts = append(texts, fmt.Sprintf("!has(%s) || !has(%s.a)", s, s), fmt.Sprintf("!has(%s) || has(%s.b)", s, s))
 		}
-		for other := range p.Properties {
+		for _, other := range sorted(p.Properties) {
 			if other != name && other != "x-y" {
 				texts = append(texts, fmt.Sprintf("!has(%s) || !has(self.%s) || %s == self.%s", s, other, s, other))
 			}
@@ -390,7 +415,6 @@ func (r source) rule(p *props) {
 		}
 	}
 	if len(texts) > 0 {
-		slices.Sort(texts)
 		p.XValidations = append(p.XValidations, apiextensionsv1.ValidationRule{Rule: pick(r, texts...)})
 	}
 }

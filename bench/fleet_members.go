@@ -1,0 +1,560 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/playground/atoll"
+	"github.com/atoll-dev/atoll/playground/child"
+	"github.com/atoll-dev/atoll/playground/keys"
+)
+
+const (
+	// fleetNamespaces are where the objects are.
+	fleetNamespaces = 100
+	// fleetClients make them.
+	fleetClients = 32
+	// fleetWaiting is how many of them may be on their way at once: without a bound, the
+	// memory of a queue would be measured.
+	fleetWaiting = 2000
+	// fleetPatience is how long joining, or filling, may take.
+	fleetPatience = time.Hour
+)
+
+// fleetOf is one size of it.
+type fleetOf struct {
+	Members int `json:"members"`
+	Objects int `json:"objects"`
+	quiet   time.Duration
+}
+
+func fleetPlan(o options) fleetOf {
+	f := fleetOf{Members: 1000, Objects: max(10, int(100_000*o.scale)), quiet: time.Minute}
+	if o.members != defaultMembers {
+		first, _, _ := strings.Cut(o.members, ",")
+		if n, err := strconv.Atoi(strings.TrimSpace(first)); err == nil && n > 0 {
+			f.Members = n
+		}
+	}
+	if o.scale < 1 {
+		f.quiet /= 2
+	}
+	return f
+}
+
+// atRest is what a server takes while nothing happens.
+type atRest struct {
+	RSSMiB     float64 `json:"rss_mib"`
+	HeapMiB    float64 `json:"heap_mib"` // in use, after a collection
+	Goroutines float64 `json:"goroutines"`
+	CPUs       float64 `json:"cpus"`
+	// Requests a second that it answers, its own included, and that it asks of members.
+	Requests float64 `json:"requests_per_s"`
+	Asked    float64 `json:"asked_per_s"`
+}
+
+// fleetRun is what it took.
+type fleetRun struct {
+	fleetOf
+	Empty  atRest `json:"empty"`
+	Joined atRest `json:"joined"`
+	Bound  atRest `json:"bound"`
+	Again  atRest `json:"again"`
+	// JoinSeconds until all members are Ready, FillSeconds until all objects are ready
+	// in the status that Atoll shows, and the processor time of Atoll for each.
+	JoinSeconds float64 `json:"join_s"`
+	FillSeconds float64 `json:"fill_s"`
+	FillMillis  float64 `json:"fill_cpu_ms"`
+	Connections int64   `json:"connections"`
+	// Of another server on the same data after the first was killed: until it answers,
+	// until it watches every member again, and until a new Deployment is ready.
+	AgainReady    float64 `json:"again_ready_s"`
+	AgainWatched  float64 `json:"again_watched_s"`
+	AgainComplete float64 `json:"again_complete_s"`
+}
+
+// mass is a run: the server, and the process that plays the members.
+type mass struct {
+	fleetOf
+	dir     string
+	server  *atoll.Server
+	process *child.Process
+	keys    *keys.Keys
+	ports   []int
+	ask     *http.Client
+}
+
+func (f fleetOf) measure(ctx context.Context, dir, profile string) (run fleetRun, err error) {
+	run.fleetOf = f
+	m := &mass{fleetOf: f, dir: dir}
+	defer func() {
+		if m.server != nil {
+			m.server.Kill()
+		}
+		if m.process != nil {
+			m.process.Kill()
+		}
+	}()
+	for _, step := range []struct {
+		name string
+		do   func(context.Context, *fleetRun) error
+	}{
+		{"start", m.start},
+		{"rest, with no members", m.resting(func(r *fleetRun) *atRest { return &r.Empty }, profile, "empty")},
+		{"join", m.join},
+		{"rest, with nothing bound", m.resting(func(r *fleetRun) *atRest { return &r.Joined }, profile, "joined")},
+		{"fill", m.fill},
+		{"rest, with all bound", m.resting(func(r *fleetRun) *atRest { return &r.Bound }, profile, "bound")},
+		{"start another server", m.again},
+		{"rest, after another start", m.resting(func(r *fleetRun) *atRest { return &r.Again }, profile, "again")},
+	} {
+		progress(step.name)
+		if err := step.do(ctx, &run); err != nil {
+			return run, fmt.Errorf("%s: %w", step.name, err)
+		}
+	}
+	return run, nil
+}
+
+func (m *mass) start(ctx context.Context, _ *fleetRun) (err error) {
+	if err := os.MkdirAll(m.dir, 0o700); err != nil {
+		return err
+	}
+	if m.keys, err = keys.LoadOrMake(filepath.Join(m.dir, "pki"), "crowd", net.IPv4(127, 0, 0, 1)); err != nil {
+		return err
+	}
+	if err := m.startServer(ctx); err != nil {
+		return err
+	}
+	documents, err := m.documents(ctx)
+	if err != nil {
+		return err
+	}
+	m.process, err = child.Start(child.Spec{Role: crowdRole, Name: "simulated members", LogFile: filepath.Join(m.dir, "crowd.log"),
+		Config: crowdConfig{Members: m.Members, ServerCert: m.keys.ServerCert, Key: m.keys.ServerKey, Documents: documents}})
+	if err != nil {
+		return err
+	}
+	var ready crowdReady
+	if err := m.process.WaitReady(ctx, &ready); err != nil {
+		return err
+	}
+	m.ports = ready.Ports
+	authority, err := os.ReadFile(m.keys.CACert)
+	if err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(authority)
+	m.ask = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	return nil
+}
+
+func (m *mass) startServer(ctx context.Context) (err error) {
+	m.server, err = atoll.Start(ctx, atoll.Config{Dir: filepath.Join(m.dir, "atoll"), LogFile: filepath.Join(m.dir, "atoll.log")})
+	return err
+}
+
+// documents keeps in a file what Atoll itself says of Kubernetes' types: the members
+// say the same.
+func (m *mass) documents(ctx context.Context) (file string, err error) {
+	out := map[string][]byte{}
+	index, err := ask(ctx, m.server, "/openapi/v3")
+	if err != nil {
+		return "", err
+	}
+	var listed struct {
+		Paths map[string]struct {
+			ServerRelativeURL string `json:"serverRelativeURL"`
+		} `json:"paths"`
+	}
+	if err := json.Unmarshal(index, &listed); err != nil {
+		return "", err
+	}
+	for path, at := range listed.Paths {
+		if strings.Contains(path, "atoll.dev") || !strings.HasPrefix(path, "api") {
+			delete(listed.Paths, path)
+			continue
+		}
+		address, _, _ := strings.Cut(at.ServerRelativeURL, "?")
+		if out[address], err = ask(ctx, m.server, at.ServerRelativeURL); err != nil {
+			return "", err
+		}
+	}
+	if out["/openapi/v3"], err = json.Marshal(listed); err != nil {
+		return "", err
+	}
+	raw, err := json.Marshal(out)
+	if err != nil {
+		return "", err
+	}
+	file = filepath.Join(m.dir, "documents.json")
+	return file, os.WriteFile(file, raw, 0o600)
+}
+
+// join registers all members and waits until they are Ready.
+func (m *mass) join(ctx context.Context, run *fleetRun) error {
+	began := time.Now()
+	kube, err := m.kube()
+	if err != nil {
+		return err
+	}
+	config, err := m.server.REST()
+	if err != nil {
+		return err
+	}
+	dyn, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	if _, err := kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.SystemNamespace}}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	authority, err := os.ReadFile(m.keys.CACert)
+	if err != nil {
+		return err
+	}
+	if err := each(ctx, m.Members, func(ctx context.Context, i int) error {
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "cluster-" + memberName(i), Namespace: v1alpha1.SystemNamespace},
+			Type: v1alpha1.KubeconfigSecretType, Data: map[string][]byte{v1alpha1.KubeconfigSecretKey: m.kubeconfig(i, authority)}}
+		if _, err := kube.CoreV1().Secrets(v1alpha1.SystemNamespace).Create(ctx, secret, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+		_, err := dyn.Resource(v1alpha1.ClusterResource).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": "Cluster", "metadata": map[string]any{"name": memberName(i)},
+			"spec": map[string]any{"kubeconfigSecretRef": map[string]any{"namespace": secret.Namespace, "name": secret.Name}}}}, metav1.CreateOptions{})
+		return err
+	}); err != nil {
+		return err
+	}
+	err = within(ctx, "members are Ready", func(ctx context.Context) (int, int, error) {
+		list, err := dyn.Resource(v1alpha1.ClusterResource).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		if err != nil {
+			return 0, m.Members, err
+		}
+		ready := 0
+		for i := range list.Items {
+			conditions, _, _ := unstructured.NestedSlice(list.Items[i].Object, "status", "conditions")
+			for _, c := range conditions {
+				if c, ok := c.(map[string]any); ok && c["type"] == v1alpha1.ClusterReady && c["status"] == "True" {
+					ready++
+				}
+			}
+		}
+		return ready, m.Members, nil
+	})
+	run.JoinSeconds = time.Since(began).Seconds()
+	return err
+}
+
+// each has clients do something for each number, until one fails.
+func each(ctx context.Context, count int, do func(ctx context.Context, i int) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(fleetClients)
+	for i := 0; i < count && ctx.Err() == nil; i++ {
+		group.Go(func() error { return do(ctx, i) })
+	}
+	return group.Wait()
+}
+
+// kubeconfig of a member. Each has an authority that differs in a comment: members that
+// have one in common would share what a client keeps for it.
+func (m *mass) kubeconfig(i int, authority []byte) []byte {
+	ca := base64.StdEncoding.EncodeToString(append([]byte("# of "+memberName(i)+"\n"), authority...))
+	return fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],
+"clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:%d","certificate-authority-data":%q}}],"users":[{"name":"u","user":{"token":%q}}]}`, m.ports[i], ca, memberName(i))
+}
+
+// within shows how far something is until it is done.
+func within(ctx context.Context, what string, look func(context.Context) (done, all int, err error)) error {
+	ctx, cancel := context.WithTimeout(ctx, fleetPatience)
+	defer cancel()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		done, all, err := look(ctx)
+		if err == nil && done >= all {
+			return nil
+		}
+		progress(fmt.Sprintf("%d of %d %s", done, all, what))
+		select {
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("%d of %d %s: %w", done, all, what, context.Cause(ctx)), err)
+		case <-tick.C:
+		}
+	}
+}
+
+func (m *mass) kube() (kubernetes.Interface, error) {
+	config, err := m.server.REST()
+	if err != nil {
+		return nil, err
+	}
+	return kubernetes.NewForConfig(config)
+}
+
+// fill makes the objects, each for one member, and waits until all are ready.
+func (m *mass) fill(ctx context.Context, run *fleetRun) error {
+	began := time.Now()
+	used, err := processTime(m.server.PID())
+	if err != nil {
+		return err
+	}
+	kube, err := m.kube()
+	if err != nil {
+		return err
+	}
+	for i := range fleetNamespaces {
+		_, err := kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fleetNamespace(i)}}, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, fleetPatience)
+	defer cancel()
+	from, err := m.site()
+	if err != nil {
+		return err
+	}
+	waiting := make(chan struct{}, fleetWaiting)
+	t := &travel{name: "web", journal: (&nextWrite{}).journal(m.Objects)}
+	seen := newSightings(m.Objects, 1)
+	var left int
+	seen.told = func() {
+		<-waiting
+		if left++; left%1000 == 0 {
+			progress(fmt.Sprintf("%d of %d Deployments are ready", left, m.Objects))
+		}
+	}
+	ended := make(chan error, 1)
+	var synced sync.WaitGroup
+	synced.Add(1)
+	go func() { ended <- from.follow(ctx, t, seen, m.Objects, sync.OnceFunc(synced.Done)) }()
+	synced.Wait()
+	if err := each(ctx, m.Objects, func(ctx context.Context, i int) error {
+		select {
+		case waiting <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		return m.make(ctx, from, t.name, i, i%m.Members)
+	}); err != nil {
+		return err
+	}
+	if err := <-ended; err != nil {
+		return err
+	}
+	run.FillSeconds = time.Since(began).Seconds()
+	usedThen, err := processTime(m.server.PID())
+	run.FillMillis = ms(usedThen-used) / float64(m.Objects)
+	return err
+}
+
+func fleetNamespace(i int) string { return fmt.Sprintf("shop-%02d", i%fleetNamespaces) }
+
+// make makes one object for one member. A member has all of its in one namespace.
+func (m *mass) make(ctx context.Context, from *site, name string, i, member int) error {
+	at := strings.Replace(from.notes, "/deployments", "/namespaces/"+fleetNamespace(member)+"/deployments", 1)
+	label := fmt.Sprintf(`%q:%q,`, v1alpha1.ClusterLabel, memberName(member))
+	_, err := from.do(ctx, http.MethodPost, at, deployment(fmt.Sprintf("%s-%06d", name, i), label, 1))
+	return err
+}
+
+// site is Atoll with the Deployments of all namespaces.
+func (m *mass) site() (*site, error) {
+	config, err := m.server.REST()
+	if err != nil {
+		return nil, err
+	}
+	f, err := newFace("Atoll", config, "")
+	if err != nil {
+		return nil, err
+	}
+	f.notes = strings.TrimSuffix(config.Host, "/") + "/apis/apps/v1/deployments"
+	return &site{f}, nil
+}
+
+// again kills the server and starts another on its data, as after a crash.
+func (m *mass) again(ctx context.Context, run *fleetRun) error {
+	m.server.Kill()
+	if err := within(ctx, "watches have ended", func(ctx context.Context) (int, int, error) {
+		s, err := m.stats(ctx)
+		return m.Members - s.Watched, m.Members, err
+	}); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := m.startServer(ctx); err != nil {
+		return err
+	}
+	run.AgainReady = time.Since(began).Seconds()
+	if err := within(ctx, "members are watched again", func(ctx context.Context) (int, int, error) {
+		s, err := m.stats(ctx)
+		return s.Watched, min(m.Members, m.Objects), err
+	}); err != nil {
+		return err
+	}
+	run.AgainWatched = time.Since(began).Seconds()
+	from, err := m.site()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, fleetPatience)
+	defer cancel()
+	t := &travel{name: "new", journal: (&nextWrite{}).journal(1)}
+	var synced sync.WaitGroup
+	synced.Add(1)
+	ended := make(chan error, 1)
+	go func() { ended <- from.follow(ctx, t, newSightings(1, 1), 1, sync.OnceFunc(synced.Done)) }()
+	synced.Wait()
+	if err := m.make(ctx, from, t.name, 0, m.Members-1); err != nil {
+		return err
+	}
+	if err := <-ended; err != nil {
+		return err
+	}
+	run.AgainComplete = time.Since(began).Seconds()
+	return nil
+}
+
+func (m *mass) stats(ctx context.Context) (s crowdStats, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d%s", m.ports[0], statsPath), nil)
+	if err != nil {
+		return s, err
+	}
+	answer, err := m.ask.Do(request)
+	if err != nil {
+		return s, err
+	}
+	defer answer.Body.Close()
+	return s, json.NewDecoder(answer.Body).Decode(&s)
+}
+
+// resting measures a quiet time, once what was begun before has come to rest.
+func (m *mass) resting(of func(*fleetRun) *atRest, profile, name string) func(context.Context, *fleetRun) error {
+	return func(ctx context.Context, run *fleetRun) error {
+		if err := m.settle(ctx); err != nil {
+			return err
+		}
+		before, err := m.look(ctx)
+		if err != nil {
+			return err
+		}
+		profiled := profileTo(ctx, m.server, profile, name, m.quiet)
+		select {
+		case <-time.After(m.quiet):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		after, err := m.look(ctx)
+		if err != nil {
+			return err
+		}
+		if err := profiled(); err != nil {
+			return err
+		}
+		r, seconds := of(run), after.at.Sub(before.at).Seconds()
+		r.CPUs = (after.used - before.used).Seconds() / seconds
+		r.Requests, r.Asked = (after.requests-before.requests)/seconds, float64(after.asked-before.asked)/seconds
+		run.Connections = after.connections
+		if r.RSSMiB, err = residentMiB(m.server.PID()); err != nil {
+			return err
+		}
+		if _, err := ask(ctx, m.server, "/debug/pprof/heap?gc=1"); err != nil {
+			return err
+		}
+		metrics, err := ask(ctx, m.server, "/metrics")
+		if err != nil {
+			return err
+		}
+		r.HeapMiB, r.Goroutines = gauge(metrics, "go_memstats_heap_alloc_bytes")/(1<<20), gauge(metrics, "go_goroutines")
+		return nil
+	}
+}
+
+// gauge reads a metric without labels, 0 if there is none.
+func gauge(metrics []byte, name string) float64 {
+	_, rest, _ := bytes.Cut(metrics, []byte("\n"+name+" "))
+	line, _, _ := bytes.Cut(rest, []byte("\n"))
+	value, err := strconv.ParseFloat(string(line), 64)
+	if err != nil {
+		return 0
+	}
+	return value
+}
+
+// settle waits until the server uses about as little as it did in the ten seconds
+// before, or for two minutes.
+func (m *mass) settle(ctx context.Context) error {
+	last := time.Duration(1<<62 - 1)
+	for range 12 {
+		before, err := processTime(m.server.PID())
+		if err != nil {
+			return err
+		}
+		select {
+		case <-time.After(10 * time.Second):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		after, err := processTime(m.server.PID())
+		if err != nil {
+			return err
+		}
+		used := after - before
+		if used > last*9/10 {
+			return nil
+		}
+		last = used
+	}
+	return nil
+}
+
+// glimpse is a reading of what goes on.
+type glimpse struct {
+	at                 time.Time
+	used               time.Duration
+	requests           float64
+	asked, connections int64
+}
+
+func (m *mass) look(ctx context.Context) (g glimpse, err error) {
+	all, err := requestsOf(ctx, m.server)
+	if err != nil {
+		return g, err
+	}
+	for _, n := range all {
+		g.requests += n
+	}
+	s, err := m.stats(ctx)
+	if err != nil {
+		return g, err
+	}
+	g.asked, g.connections = s.Requests, s.Connections
+	g.at = time.Now()
+	g.used, err = processTime(m.server.PID())
+	return g, err
+}

@@ -1,0 +1,320 @@
+package cli_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/scheduler"
+)
+
+// harbour is a namespace of a real server, with clusters of which heartbeats say that
+// they are Ready. Nothing runs in them; where things go is decided all the same.
+type harbour struct {
+	t          *testing.T
+	kubeconfig string
+	dynamic    dynamic.Interface
+	kube       kubernetes.Interface
+}
+
+func (h *harbour) must(err error) {
+	h.t.Helper()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// atoll runs a command that succeeds, and gives what it prints.
+func (h *harbour) atoll(args ...string) string {
+	h.t.Helper()
+	code, stdout, stderr := run(h.t, append(append([]string{"atoll"}, args...), "--atoll-kubeconfig", h.kubeconfig)...)
+	if code != 0 || stderr != "" {
+		h.t.Fatalf("atoll %s: exit code %d\n%s%s", strings.Join(args, " "), code, stdout, stderr)
+	}
+	return stdout
+}
+
+// join makes a Cluster whose syncer seems to live until the test ends.
+func (h *harbour) join(name string) {
+	h.t.Helper()
+	c := newCluster(name)
+	h.must(unstructured.SetNestedMap(c.Object, map[string]any{"mode": "Pull"}, "spec"))
+	_, err := h.dynamic.Resource(v1alpha1.ClusterResource).Create(h.t.Context(), c, metav1.CreateOptions{})
+	h.must(err)
+	said, err := json.Marshal(fleet.Observation{Ready: true, Reason: v1alpha1.ReasonClusterReady})
+	h.must(err)
+	leases := h.kube.CoordinationV1().Leases(v1alpha1.SystemNamespace)
+	now := metav1.NowMicro()
+	lease, err := leases.Create(h.t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.HeartbeatLease(name),
+		Labels: map[string]string{v1alpha1.HeartbeatLabel: name}, Annotations: map[string]string{v1alpha1.ObservationAnnotation: string(said)}},
+		Spec: coordinationv1.LeaseSpec{RenewTime: &now}}, metav1.CreateOptions{})
+	h.must(err)
+	beating := make(chan struct{})
+	ctx, stop := context.WithCancel(h.t.Context())
+	h.t.Cleanup(func() { stop(); <-beating })
+	go func() {
+		defer close(beating)
+		for ticker := time.NewTicker(v1alpha1.HeartbeatEvery / 2); ; {
+			select {
+			case <-ctx.Done():
+				ticker.Stop()
+				return
+			case <-ticker.C:
+				now := metav1.NowMicro()
+				lease.Spec.RenewTime = &now
+				if next, err := leases.Update(ctx, lease, metav1.UpdateOptions{}); err == nil {
+					lease = next
+				}
+			}
+		}
+	}()
+	eventually(h.t, "cluster "+name+" is Ready", func() bool {
+		u, err := h.dynamic.Resource(v1alpha1.ClusterResource).Get(h.t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return false
+		}
+		c := &v1alpha1.Cluster{}
+		return runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, c) == nil && meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.ClusterReady)
+	})
+}
+
+// create makes an object of the namespace.
+func (h *harbour) create(resource, manifest string) {
+	h.t.Helper()
+	u := &unstructured.Unstructured{}
+	h.must(yaml.Unmarshal([]byte(manifest), &u.Object))
+	gv, err := schema.ParseGroupVersion(u.GetAPIVersion())
+	h.must(err)
+	_, err = h.dynamic.Resource(gv.WithResource(resource)).Namespace("harbour").Create(h.t.Context(), u, metav1.CreateOptions{})
+	h.must(err)
+}
+
+// decided gives the decisions about the namespace: what of each object a cluster has.
+func (h *harbour) decided() map[string]string {
+	h.t.Helper()
+	list, err := h.dynamic.Resource(v1alpha1.ResourceBindingResource).Namespace("harbour").List(context.WithoutCancel(h.t.Context()), metav1.ListOptions{})
+	h.must(err)
+	out := map[string]string{}
+	for _, item := range list.Items {
+		b := &v1alpha1.ResourceBinding{}
+		h.must(runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object, b))
+		for _, c := range b.Spec.Clusters {
+			what := "whole"
+			if c.Replicas != nil {
+				what = fmt.Sprint(*c.Replicas)
+			}
+			out[b.Spec.Resource.Kind+" "+b.Spec.Resource.Name+" "+c.Name] = what
+		}
+	}
+	return out
+}
+
+// comesTrue previews something, does it, and wants to see just what was said.
+func (h *harbour) comesTrue(what string, preview []string, do func()) {
+	h.t.Helper()
+	var said struct {
+		Moves []scheduler.Move `json:"moves"`
+	}
+	h.must(json.Unmarshal([]byte(h.atoll(append(preview, "-o", "json")...)), &said))
+	want := h.decided()
+	for _, m := range said.Moves {
+		if m.Namespace != "harbour" {
+			h.t.Errorf("%s would move %s %s/%s", what, m.Kind, m.Namespace, m.Name)
+		}
+		place := m.Kind + " " + m.Name + " " + m.Cluster
+		if before, ok := want[place]; ok && before != m.Before || !ok && m.Before != scheduler.Nothing {
+			h.t.Errorf("%s: before, %s is said to be %s, and is %q", what, place, m.Before, before)
+		}
+		if m.Reason == "" || m.Why == "" {
+			h.t.Errorf("%s: %s would change for no reason: %+v", what, place, m)
+		}
+		want[place] = m.After
+		if m.After == scheduler.Nothing {
+			delete(want, place)
+		}
+	}
+	if len(said.Moves) == 0 {
+		h.t.Fatalf("%s would move nothing", what)
+	}
+	do()
+	h.t.Cleanup(func() {
+		if h.t.Failed() {
+			h.t.Logf("%s: said\n%v\nbecame\n%v", what, want, h.decided())
+		}
+	})
+	eventually(h.t, what+" does what was said", func() bool { return maps.Equal(h.decided(), want) })
+}
+
+func (h *harbour) file(name, manifest string) string {
+	h.t.Helper()
+	path := filepath.Join(h.t.TempDir(), name)
+	h.must(os.WriteFile(path, []byte(manifest), 0o600))
+	return path
+}
+
+func deploymentOf(name, labels, more string) string {
+	return `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: ` + name + `, namespace: harbour, labels: {` + labels + `}}
+spec:
+  replicas: 5
+  selector: {matchLabels: {app: ` + name + `}}
+  template:
+    metadata: {labels: {app: ` + name + `}}
+    spec: {containers: [{name: c, image: i` + more + `}]}
+`
+}
+
+const harbourPolicy = `
+apiVersion: fleet.atoll.dev/v1alpha1
+kind: Placement
+metadata: {name: web, namespace: harbour}
+spec:
+  selector: {names: [web]}
+  clusters: {names: [south, center]}
+  mode: Duplicated
+`
+
+// explainAtAServer compares what the commands say with what the scheduler then does.
+func explainAtAServer(t *testing.T, config *rest.Config, kubeconfig string) {
+	dyn, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &harbour{t, kubeconfig, dyn, kube}
+	for _, name := range []string{"harbour", v1alpha1.SystemNamespace} {
+		_, err := kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		if !apierrors.IsAlreadyExists(err) {
+			h.must(err)
+		}
+	}
+	h.join("north")
+	h.join("south")
+	web := deploymentOf("web", "", ", envFrom: [{configMapRef: {name: conf}}]")
+	h.comesTrue("the app", []string{"preview", "-f", h.file("web.yaml", web)}, func() { h.create("deployments", web) })
+	h.create("configmaps", "{apiVersion: v1, kind: ConfigMap, metadata: {name: conf, namespace: harbour}}")
+	eventually(t, "what it needs follows", func() bool { return len(h.decided()) == 4 })
+	h.explains()
+	h.mistakes()
+
+	h.comesTrue("a third cluster", []string{"preview", "join", "center"}, func() { h.join("center") })
+	h.comesTrue("a policy", []string{"preview", "policy", "-f", h.file("policy.yaml", harbourPolicy)}, func() { h.create("placements", harbourPolicy) })
+	pinned := deploymentOf("pinned", "fleet.atoll.dev/cluster: south", "")
+	h.comesTrue("a pinned app", []string{"preview", "-f", h.file("pinned.yaml", pinned)}, func() { h.create("deployments", pinned) })
+	free := deploymentOf("free", "", "")
+	h.comesTrue("a free app", []string{"preview", "-f", h.file("free.yaml", free)}, func() { h.create("deployments", free) })
+
+	if out := h.atoll("preview", "drain", "south"); !strings.HasPrefix(out, "OBJECT") || !regexp.MustCompile(`\nDeployment harbour/free +south +\d +- +`).MatchString(out) {
+		t.Errorf("as a table:\n%s", out)
+	}
+	if code, out, _ := run(t, "atoll", "preview", "drain", "south", "--detailed-exitcode", "-o", "yaml", "--atoll-kubeconfig", kubeconfig); code != 2 || !strings.HasPrefix(out, "moves:\n- after:") {
+		t.Errorf("as YAML: exit code %d\n%s", code, out)
+	}
+	h.comesTrue("a drain", []string{"preview", "drain", "south"}, func() {
+		taint := fmt.Sprintf(`{"spec":{"taints":[{"key":"drain","effect":%q}]}}`, v1alpha1.TaintNoExecute)
+		_, err := dyn.Resource(v1alpha1.ClusterResource).Patch(t.Context(), "south", types.MergePatchType, []byte(taint), metav1.PatchOptions{})
+		h.must(err)
+	})
+	if out := h.atoll("preview", "drain", "south", "--detailed-exitcode"); out != "Nothing would move.\n" {
+		t.Errorf("of what is drained:\n%s", out)
+	}
+}
+
+// explains: of an app and of what it needs, why they are where they are.
+func (h *harbour) explains() {
+	h.t.Helper()
+	var e struct {
+		Kind, Reason string
+		Scheduled    bool
+		Pending      bool
+		Policy       v1alpha1.PolicyReference
+		RequiredBy   []v1alpha1.Requirer
+		Clusters     []struct {
+			Cluster  string
+			Chosen   bool
+			Replicas *int32
+			Reason   string
+			Message  string
+		}
+	}
+	h.must(json.Unmarshal([]byte(h.atoll("explain", "deploy/web", "-n", "harbour", "-o", "json")), &e))
+	var chosen []string
+	for _, c := range e.Clusters {
+		if c.Chosen {
+			chosen = append(chosen, c.Cluster)
+		}
+		if c.Chosen && c.Replicas == nil || c.Reason == "" || c.Message == "" {
+			h.t.Errorf("of cluster %s is said %+v", c.Cluster, c)
+		}
+	}
+	slices.Sort(chosen)
+	if e.Kind != "Deployment" || !e.Scheduled || e.Pending || e.Policy.Kind != v1alpha1.PolicyDefault || !slices.Equal(chosen, []string{"north", "south"}) {
+		h.t.Errorf("explained as %+v", e)
+	}
+	for _, line := range []struct{ what, format, want string }{
+		{"deployment/web", "table", "Deployment harbour/web: scheduled ("},
+		{"deployments.apps/web", "table", "\nCLUSTER   CHOSEN   REPLICAS   REASON"},
+		{"Deployment/web", "yaml", "kind: Deployment\n"},
+		{"configmap/conf", "table", "Needed by: Deployment web\n"},
+		{"cluster/north", "table", "Cluster north: scheduled (StaysHome): types of fleet.atoll.dev"},
+	} {
+		if out := h.atoll("explain", line.what, "-n", "harbour", "-o", line.format); !strings.Contains(out, line.want) {
+			h.t.Errorf("explain %s -o %s:\n%s\nwant %q", line.what, line.format, out, line.want)
+		}
+	}
+}
+
+// mistakes are answered with what to do instead.
+func (h *harbour) mistakes() {
+	h.t.Helper()
+	nowhere := h.file("nowhere.yaml", strings.ReplaceAll(deploymentOf("web", "", ""), "namespace: harbour", "namespace: nowhere"))
+	unknown := h.file("unknown.yaml", "{apiVersion: example.org/v1, kind: Boat, metadata: {name: boat}}")
+	for line, want := range map[string]string{
+		"explain deploy/none -n harbour":        "there is no Deployment none in namespace harbour: name another namespace with -n, or another Atoll with --atoll-kubeconfig; where one would go that is not applied yet says `atoll preview -f FILE`",
+		"explain deploy/wep -n harbour":         "(did you mean web?)",
+		"explain deploy/web":                    "there is no Deployment web in namespace default, but in harbour: name the namespace with -n",
+		"explain clusterrole/none":              "there is no ClusterRole none: name another Atoll",
+		"explain boat/web":                      "Atoll serves no kind boat",
+		"explain web":                           "write deployment/web",
+		"preview drain nroth":                   "(did you mean north?)",
+		"preview join north":                    "has joined already",
+		"preview join center --cpu lots":        "--cpu lots",
+		"preview -f " + nowhere:                 "put the Namespace into the file",
+		"preview -f " + unknown:                 "apply the CustomResourceDefinition",
+		"preview drain north --atoll-context x": `"x"`,
+	} {
+		code, stdout, stderr := run(h.t, append(append([]string{"atoll"}, strings.Fields(line)...), "--atoll-kubeconfig", h.kubeconfig)...)
+		if code != 1 || stdout != "" || !strings.HasPrefix(stderr, "error: ") || !strings.Contains(stderr, want) {
+			h.t.Errorf("atoll %s: exit code %d, want 1 and %q\n%s%s", line, code, want, stdout, stderr)
+		}
+	}
+}

@@ -1,0 +1,25 @@
+package fleet
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+)
+
+// ApplyStatus writes what manager owns of an object's status by server-side apply, over
+// whoever wrote it before. It is for what controllers write all the time: the server
+// does not look for fields that it does not know, for which it would parse each patch a
+// second time, as YAML. It drops them.
+func ApplyStatus(ctx context.Context, api dynamic.ResourceInterface, obj *unstructured.Unstructured, manager string) error {
+	data, err := obj.MarshalJSON()
+	if err != nil {
+		return err
+	}
+	force := true
+	_, err = api.Patch(ctx, obj.GetName(), types.ApplyPatchType, data,
+		metav1.PatchOptions{FieldManager: manager, Force: &force, FieldValidation: metav1.FieldValidationIgnore}, "status")
+	return err
+}

@@ -1,0 +1,327 @@
+package clusters
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/interpret"
+)
+
+// stage is the controller between a control plane that is a fake and a member that
+// answers as its fields say.
+type stage struct {
+	t       *testing.T
+	control *dynamicfake.FakeDynamicClient
+	clock   *clocktesting.FakeClock
+	// serving says, by cluster, whether a syncer runs.
+	serving sync.Map
+
+	id     atomic.Value // string: the member's
+	denied atomic.Bool  // nodes may not be listed
+	member *httptest.Server
+}
+
+// open has clusters joined that all lead to the one member, with these IDs known of
+// them, and runs the controller.
+func open(t *testing.T, known map[string]string) *stage {
+	t.Helper()
+	s := prepare(t, known)
+	ctx, stop := context.WithCancel(context.Background())
+	term := s.term(ctx)
+	done := make(chan error, 1)
+	go func() { done <- With(s.serve)(ctx, term) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func prepare(t *testing.T, known map[string]string) *stage {
+	t.Helper()
+	s := &stage{t: t, clock: clocktesting.NewFakeClock(time.Now())}
+	s.id.Store("id-1")
+	s.member = httptest.NewServer(http.HandlerFunc(s.answer))
+	t.Cleanup(s.member.Close)
+	secret, _ := interpret.Find(schema.GroupKind{Kind: "Secret"})
+	kinds := map[schema.GroupVersionResource]string{secret.GVR(): "SecretList", {Version: "v1", Resource: "namespaces"}: "NamespaceList",
+		{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}: "CustomResourceDefinitionList"}
+	for resource, kind := range map[schema.GroupVersionResource]string{
+		v1alpha1.ClusterResource: "Cluster", v1alpha1.ResourceBindingResource: "ResourceBinding", v1alpha1.ClusterResourceBindingResource: "ClusterResourceBinding",
+		v1alpha1.PlacementResource: "Placement", v1alpha1.ClusterPlacementResource: "ClusterPlacement", v1alpha1.APIResourceImportResource: "APIResourceImport",
+		v1alpha1.NegotiatedAPIResourceResource: "NegotiatedAPIResource", v1alpha1.ResourceInterpretationResource: "ResourceInterpretation"} {
+		kinds[resource] = kind + "List"
+	}
+	var initial []runtime.Object
+	for name, id := range known {
+		initial = append(initial, s.cluster(name, id), s.secret(name))
+	}
+	s.control = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, initial...)
+	s.control.PrependReactor("patch", "clusters", s.patch)
+	return s
+}
+
+func (s *stage) term(ctx context.Context) *fleet.Term {
+	s.t.Helper()
+	secret, _ := interpret.Find(schema.GroupKind{Kind: "Secret"})
+	term, err := fleet.TermOver(ctx, fleet.Config{Clock: s.clock, Log: slog.New(slog.DiscardHandler)}, kubefake.NewClientset(), s.control, nil, []interpret.Kind{secret})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return term
+}
+
+func (s *stage) answer(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	switch {
+	case r.URL.Path == "/api/v1/nodes" && s.denied.Load():
+		w.WriteHeader(http.StatusForbidden)
+		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`)
+	case r.URL.Path == "/api/v1/nodes":
+		_, _ = io.WriteString(w, `{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}`)
+	case r.URL.Path == "/api/v1/namespaces/kube-system":
+		fmt.Fprintf(w, `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system","uid":%q}}`, s.id.Load())
+	case r.URL.Path == "/version":
+		_, _ = io.WriteString(w, `{"gitVersion":"v1.2.3"}`)
+	}
+}
+
+func (s *stage) serve(ctx context.Context, _ *fleet.Term, cluster string, _ *rest.Config) error {
+	s.serving.Store(cluster, true)
+	<-ctx.Done()
+	s.serving.Store(cluster, false)
+	return nil
+}
+
+func (s *stage) serves(cluster string) bool {
+	running, _ := s.serving.Load(cluster)
+	return running == true
+}
+
+func (s *stage) cluster(name, id string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": "Cluster",
+		"metadata": map[string]any{"name": name, "uid": name, "finalizers": []any{v1alpha1.ClusterFinalizer}},
+		"spec":     map[string]any{"kubeconfigSecretRef": map[string]any{"namespace": v1alpha1.SystemNamespace, "name": name}},
+		"status":   map[string]any{"id": id}}}
+}
+
+func (s *stage) secret(name string) *unstructured.Unstructured {
+	kubeconfig := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
+clusters: [{name: c, cluster: {server: %q}}], users: [{name: u, user: {token: swordfish}}]}`, s.member.URL)
+	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret",
+		"metadata": map[string]any{"namespace": v1alpha1.SystemNamespace, "name": name}, "type": v1alpha1.KubeconfigSecretType,
+		"data": map[string]any{v1alpha1.KubeconfigSecretKey: base64.StdEncoding.EncodeToString([]byte(kubeconfig))}}}
+}
+
+// patch is just enough of server-side apply: the status takes the place of the one
+// before.
+func (s *stage) patch(action clienttesting.Action) (bool, runtime.Object, error) {
+	a := action.(clienttesting.PatchActionImpl)
+	applied := &unstructured.Unstructured{}
+	if err := applied.UnmarshalJSON(a.Patch); err != nil {
+		return true, nil, err
+	}
+	live, err := s.control.Tracker().Get(a.Resource, "", a.Name)
+	if err != nil {
+		return true, nil, err
+	}
+	merged := live.(*unstructured.Unstructured).DeepCopy()
+	merged.Object["status"] = applied.Object["status"]
+	return true, merged, s.control.Tracker().Update(a.Resource, merged, "")
+}
+
+func (s *stage) now(name string) *v1alpha1.Cluster {
+	s.t.Helper()
+	u, err := s.control.Tracker().Get(v1alpha1.ClusterResource, "", name)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	c := &v1alpha1.Cluster{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.(*unstructured.Unstructured).Object, c); err != nil {
+		s.t.Fatal(err)
+	}
+	return c
+}
+
+// says waits, with time flying, until a Cluster is Ready or not for this reason, with
+// these words.
+func (s *stage) says(name, reason string, words ...string) {
+	s.t.Helper()
+	var ready *metav1.Condition
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		s.clock.Step(time.Second)
+		ready = meta.FindStatusCondition(s.now(name).Status.Conditions, v1alpha1.ClusterReady)
+		if ready == nil || ready.Reason != reason {
+			continue
+		}
+		missing := ""
+		for _, w := range words {
+			if !strings.Contains(ready.Message, w) {
+				missing = w
+			}
+		}
+		if missing == "" {
+			return
+		}
+	}
+	s.t.Fatalf("%s says %+v; want %s with %q", name, ready, reason, words)
+}
+
+func (s *stage) soon(what string, ok func() bool) {
+	s.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.t.Fatal("not: ", what)
+		}
+	}
+}
+
+// TestAnotherClusterIsNotServed: whether the kubeconfig leads elsewhere, or the member
+// has lost its datastore, nothing is written to what is there now until a person says
+// that it takes the place of the other.
+func TestAnotherClusterIsNotServed(t *testing.T) {
+	s := open(t, map[string]string{"east": ""})
+	s.says("east", v1alpha1.ReasonClusterReady)
+	s.soon("it is served", func() bool { return s.serves("east") })
+	s.id.Store("id-2")
+	s.says("east", v1alpha1.ReasonWrongCluster, "UID id-2 there, and had id-1", "atoll join east", "kubectl annotate cluster east fleet.atoll.dev/accept-id=id-2")
+	s.soon("it is served no more", func() bool { return !s.serves("east") })
+	if id := s.now("east").Status.ID; id != "id-1" {
+		t.Errorf("its ID is forgotten: %q", id)
+	}
+	s.id.Store("id-1")
+	s.says("east", v1alpha1.ReasonClusterReady)
+	s.soon("it is served again", func() bool { return s.serves("east") })
+
+	s.id.Store("id-2")
+	s.says("east", v1alpha1.ReasonWrongCluster)
+	u, err := s.control.Tracker().Get(v1alpha1.ClusterResource, "", "east")
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted := u.(*unstructured.Unstructured).DeepCopy()
+	accepted.SetAnnotations(map[string]string{v1alpha1.AcceptIDAnnotation: "id-2"})
+	if err := s.control.Tracker().Update(v1alpha1.ClusterResource, accepted, ""); err != nil {
+		t.Fatal(err)
+	}
+	s.says("east", v1alpha1.ReasonClusterReady)
+	s.soon("it is served in the place of the other", func() bool { return s.serves("east") })
+	if id := s.now("east").Status.ID; id != "id-2" {
+		t.Errorf("its ID is %q", id)
+	}
+}
+
+// TestAClusterIsServedOnce: the kubeconfig of one member under the name of another.
+func TestAClusterIsServedOnce(t *testing.T) {
+	s := open(t, map[string]string{"east": "id-1", "west": ""})
+	s.says("west", v1alpha1.ReasonWrongCluster, "joined as east", "atoll join west")
+	s.says("east", v1alpha1.ReasonClusterReady)
+	if s.serves("west") {
+		t.Error("it is served twice")
+	}
+}
+
+// TestNodesThatMayNotBeSeen: the cluster is served, and says what its capacity is worth.
+func TestNodesThatMayNotBeSeen(t *testing.T) {
+	s := open(t, map[string]string{"east": ""})
+	s.denied.Store(true)
+	s.says("east", v1alpha1.ReasonClusterReady, "grant get, list and watch of nodes")
+}
+
+// TestASyncerFindsAnotherCluster: the same where the syncer comes by itself.
+func TestASyncerFindsAnotherCluster(t *testing.T) {
+	s := &stage{t: t, clock: clocktesting.NewFakeClock(time.Now())}
+	s.id.Store("id-1")
+	s.member = httptest.NewServer(http.HandlerFunc(s.answer))
+	defer s.member.Close()
+	var self atomic.Pointer[v1alpha1.Cluster]
+	told := func(id string, ready ...metav1.Condition) {
+		self.Store(&v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "east"}, Status: v1alpha1.ClusterStatus{ID: id, Conditions: ready}})
+	}
+	told("id-1")
+	var said atomic.Pointer[fleet.Observation]
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- Observer{Clock: s.clock, Log: slog.New(slog.DiscardHandler),
+			Self:   func() (*v1alpha1.Cluster, bool) { return self.Load(), true },
+			Report: func(_ context.Context, o fleet.Observation) error { said.Store(&o); return nil },
+			Serve:  func(ctx context.Context) error { return s.serve(ctx, nil, "east", nil) },
+		}.Run(ctx, &rest.Config{Host: s.member.URL})
+	}()
+	expect := func(reason string, serves bool, words string) {
+		t.Helper()
+		s.soon(reason, func() bool {
+			s.clock.Step(time.Second)
+			o := said.Load()
+			return o != nil && o.Reason == reason && strings.Contains(o.Message, words) && s.serves("east") == serves
+		})
+	}
+	expect(v1alpha1.ReasonClusterReady, true, "")
+	s.id.Store("id-2")
+	expect(v1alpha1.ReasonWrongCluster, false, "atoll join east")
+	s.id.Store("id-1")
+	expect(v1alpha1.ReasonClusterReady, true, "")
+	// The leader knows better: this cluster has joined under another name.
+	told("", metav1.Condition{Type: v1alpha1.ClusterReady, Reason: v1alpha1.ReasonWrongCluster, Message: "joined as west"})
+	expect(v1alpha1.ReasonWrongCluster, false, "joined as west")
+	told("", metav1.Condition{Type: v1alpha1.ClusterReady, Reason: v1alpha1.ReasonClusterStatusUnknown})
+	expect(v1alpha1.ReasonClusterReady, true, "")
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHeartbeats: what the leader makes of what the syncer of a cluster in mode Pull
+// says, and of its silence.
+func TestHeartbeats(t *testing.T) {
+	s := prepare(t, map[string]string{"west": "id-1"})
+	c := newController(t.Context(), s.term(t.Context()), s.serve)
+	for _, tt := range []struct {
+		name   string
+		said   fleet.Observation
+		age    time.Duration
+		id     string
+		reason string
+		says   string
+	}{
+		{"it is well", fleet.Observation{Ready: true, Reason: v1alpha1.ReasonClusterReady, ID: "id-2"}, 0, "id-2", v1alpha1.ReasonClusterReady, ""},
+		{"it is another", fleet.Observation{Ready: true, Reason: v1alpha1.ReasonClusterReady, ID: "id-3"}, 0, "id-2", v1alpha1.ReasonWrongCluster, "accept-id=id-3"},
+		{"it is west", fleet.Observation{Ready: true, Reason: v1alpha1.ReasonClusterReady, ID: "id-1"}, 0, "", v1alpha1.ReasonWrongCluster, "joined as west"},
+		{"it was wrong", fleet.Observation{Reason: v1alpha1.ReasonWrongCluster, ID: "id-2"}, 0, "", v1alpha1.ReasonClusterStatusUnknown, "begins anew"},
+		{"it is silent", fleet.Observation{Ready: true, Reason: v1alpha1.ReasonClusterReady}, 2 * v1alpha1.HeartbeatExpiry, "", v1alpha1.ReasonClusterUnreachable, "atoll join east --mode pull"},
+	} {
+		c.heartbeats = &heartbeats{heard: map[string]beat{"east": {at: s.clock.Now().Add(-tt.age), said: tt.said}}}
+		o := c.pulled(&v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "east"}, Status: v1alpha1.ClusterStatus{ID: tt.id,
+			Conditions: []metav1.Condition{{Type: v1alpha1.ClusterReady, Reason: v1alpha1.ReasonClusterReady, Status: metav1.ConditionTrue}}}})
+		if o.health.last.reason != tt.reason || !strings.Contains(o.health.last.message, tt.says) {
+			t.Errorf("%s: %s: %s", tt.name, o.health.last.reason, o.health.last.message)
+		}
+	}
+}

@@ -1,0 +1,27 @@
+package clusters
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+// taintsSeen says since when those taints have been there that drive objects away and
+// do not say it themselves. It stands in the status: whoever applies a Cluster again
+// would take it out of the spec, and tolerations would begin anew.
+func taintsSeen(taints []v1alpha1.Taint, before []v1alpha1.TaintSeen, now metav1.Time) []v1alpha1.TaintSeen {
+	var out []v1alpha1.TaintSeen
+	for _, t := range taints {
+		if t.Effect != v1alpha1.TaintNoExecute || t.TimeAdded != nil {
+			continue
+		}
+		seen := v1alpha1.TaintSeen{Key: t.Key, Value: t.Value, Effect: t.Effect, Since: now}
+		if i := slices.IndexFunc(before, seen.Same); i >= 0 {
+			seen.Since = before[i].Since
+		}
+		out = append(out, seen)
+	}
+	return out
+}

@@ -1,0 +1,168 @@
+package imports
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	kschema "k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
+)
+
+// Keeper keeps what the syncers of clusters in mode Pull report of their types, where the
+// controller finds it, whichever server that runs on. Whoever calls it knows which
+// cluster a report is from: it is kept as that cluster's and decides about no other.
+// What is wrong with a report is a BadRequest.
+type Keeper struct{}
+
+// KeepTypes keeps which groups a cluster serves, and tells what is wanted besides.
+func (Keeper) KeepTypes(ctx context.Context, term *fleet.Term, cluster *v1alpha1.Cluster, said fleet.TypesReport) (fleet.TypesWanted, error) {
+	var wanted fleet.TypesWanted
+	if err := checkList(&said); err != nil {
+		return wanted, apierrors.NewBadRequest(err.Error())
+	}
+	for group, listed := range said.Groups {
+		if digest, kept := keptDigest(term, cluster, group); !kept || digest != listed.Digest {
+			wanted.Missing = append(wanted.Missing, group)
+		}
+	}
+	slices.Sort(wanted.Missing)
+	policies, err := term.Dynamic.Resource(v1alpha1.TypePolicyResource).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return wanted, fmt.Errorf("read the TypePolicies: %w", err)
+	}
+	var all []*v1alpha1.TypePolicy
+	for i := range policies.Items {
+		p := &v1alpha1.TypePolicy{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(policies.Items[i].Object, p); err != nil {
+			return wanted, fmt.Errorf("read TypePolicy %s: %w", policies.Items[i].GetName(), err)
+		}
+		all = append(all, p)
+	}
+	for _, group := range said.Others {
+		if _, inFull := v1alpha1.PolicyFor(group, all); inFull && !ownGroup(group) {
+			wanted.InFull = append(wanted.InFull, group)
+		}
+	}
+	said.Others = nil // of the moment
+	return wanted, keepList(ctx, term, cluster, said)
+}
+
+// checkList bounds what a cluster may have kept.
+func checkList(said *fleet.TypesReport) error {
+	said.Message = bounded(said.Message)
+	if len(said.Groups) > mostGroups || len(said.Others) > mostGroups {
+		return fmt.Errorf("a cluster reports at most %d groups", mostGroups)
+	}
+	size := 0
+	for group, listed := range said.Groups {
+		if len(group) > 253 || len(listed.Digest) > 64 {
+			return errors.New("groups are listed by their names, each with its digest")
+		}
+		if listed.Size < 0 || listed.Size > mostContent {
+			return fmt.Errorf("group %q has %d bytes: a group has at most %d", group, listed.Size, mostContent)
+		}
+		size += listed.Size
+	}
+	if size > mostReported {
+		return fmt.Errorf("the groups have %d bytes together: a cluster reports at most %d", size, mostReported)
+	}
+	return nil
+}
+
+// keptDigest gives the digest of what is kept of a group.
+func keptDigest(term *fleet.Term, cluster *v1alpha1.Cluster, group string) (string, bool) {
+	name := types.NamespacedName{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.GroupReportName(cluster.Name, group)}
+	kept, ok := term.Object(kschema.GroupKind{Kind: "ConfigMap"}, name)
+	if !ok || !slices.ContainsFunc(kept.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.UID == cluster.UID }) {
+		return "", false
+	}
+	return kept.GetAnnotations()[v1alpha1.ReportedDigestAnnotation], true
+}
+
+// keepList writes the list of groups if it is another, or has not been confirmed for long.
+func keepList(ctx context.Context, term *fleet.Term, cluster *v1alpha1.Cluster, said fleet.TypesReport) error {
+	data, err := json.Marshal(said)
+	if err != nil {
+		return err
+	}
+	now := term.Clock.Now().UTC()
+	name := v1alpha1.TypesReportName(cluster.Name)
+	was, err := term.Dynamic.Resource(configMaps()).Namespace(v1alpha1.SystemNamespace).Get(ctx, name, metav1.GetOptions{})
+	if err == nil {
+		listed, _, _ := unstructured.NestedString(was.Object, "data", listKey)
+		at, err := time.Parse(time.RFC3339, was.GetAnnotations()[v1alpha1.ReportedTimeAnnotation])
+		owners := was.GetOwnerReferences()
+		if err == nil && listed == string(data) && now.Sub(at) < refresh && len(owners) == 1 && owners[0].UID == cluster.UID {
+			return nil
+		}
+	} else if !apierrors.IsNotFound(err) {
+		return fmt.Errorf("read what is kept of the types of cluster %s: %w", cluster.Name, err)
+	}
+	return keepReport(ctx, term, cluster, name, map[string]string{v1alpha1.ReportedTimeAnnotation: now.Format(time.RFC3339)},
+		"data", map[string]any{listKey: string(data)})
+}
+
+// KeepGroup keeps what a cluster serves of a group that it has listed.
+func (Keeper) KeepGroup(ctx context.Context, term *fleet.Term, cluster *v1alpha1.Cluster, said fleet.GroupReport) error {
+	if len(said.Content) > mostContent {
+		return apierrors.NewBadRequest(fmt.Sprintf("group %q has %d bytes: a group has at most %d", said.Group, len(said.Content), mostContent))
+	}
+	data, digest, err := unpack(said.Content)
+	if err == nil {
+		_, err = readGroup(said.Group, data)
+	}
+	if err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("group %q: %v", said.Group, err))
+	}
+	u, err := term.Dynamic.Resource(configMaps()).Namespace(v1alpha1.SystemNamespace).Get(ctx, v1alpha1.TypesReportName(cluster.Name), metav1.GetOptions{})
+	if ignoreNotFound(err) != nil {
+		return fmt.Errorf("read what is kept of the types of cluster %s: %w", cluster.Name, err)
+	}
+	var list fleet.TypesReport
+	if err == nil {
+		listed, _, _ := unstructured.NestedString(u.Object, "data", listKey)
+		if err := json.Unmarshal([]byte(listed), &list); err != nil {
+			return fmt.Errorf("read what is kept of the types of cluster %s: %w", cluster.Name, err)
+		}
+	}
+	if listed, ok := list.Groups[said.Group]; !ok || listed.Digest != digest || listed.Size != len(said.Content) {
+		return apierrors.NewBadRequest(fmt.Sprintf("group %q is not listed with %d bytes and digest %s: report the list of groups first", said.Group, len(said.Content), digest))
+	}
+	return keepReport(ctx, term, cluster, v1alpha1.GroupReportName(cluster.Name, said.Group),
+		map[string]string{v1alpha1.ReportedGroupAnnotation: said.Group, v1alpha1.ReportedDigestAnnotation: digest},
+		"binaryData", map[string]any{contentKey: base64.StdEncoding.EncodeToString(said.Content)})
+}
+
+// keepReport writes a ConfigMap that goes with the Cluster.
+func keepReport(ctx context.Context, term *fleet.Term, cluster *v1alpha1.Cluster, name string, annotations map[string]string, field string, value map[string]any) error {
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", field: value}}
+	u.SetNamespace(v1alpha1.SystemNamespace)
+	u.SetName(name)
+	u.SetLabels(map[string]string{v1alpha1.ReportedTypesLabel: cluster.Name})
+	u.SetAnnotations(annotations)
+	u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: v1alpha1.Group + "/" + v1alpha1.Version, Kind: "Cluster", Name: cluster.Name, UID: cluster.UID}})
+	how := metav1.ApplyOptions{FieldManager: FieldManager, Force: true}
+	api := term.Dynamic.Resource(configMaps()).Namespace(v1alpha1.SystemNamespace)
+	_, err := api.Apply(ctx, name, u, how)
+	if apierrors.IsNotFound(err) {
+		if err = fleet.EnsureNamespace(ctx, term.Kube, v1alpha1.SystemNamespace); err == nil {
+			_, err = api.Apply(ctx, name, u, how)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("keep what the syncer of cluster %s reports of its types: %w", cluster.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+package imports
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/rest"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+const (
+	// readers is how many members a preview reads at once, and attempts how many of
+	// those that serve the same, until one answers.
+	readers  = 8
+	attempts = 3
+	// answer is how long it waits for one.
+	answer = 10 * time.Second
+)
+
+// Learn reads members for whoever runs no controller, such as a preview. Of those whose
+// status says that they serve the same it reads one. What could not be read is given
+// with the reason; of Clusters in mode Pull, and of those that are not Ready, nothing is
+// said. reach gives the way to a member.
+func (f *Fields) Learn(ctx context.Context, clusters []*v1alpha1.Cluster, reach func(context.Context, string) (*rest.Config, error)) (unread map[string]error) {
+	alike := map[string][]*v1alpha1.Cluster{}
+	for _, c := range clusters {
+		key := c.Name
+		if c.Status.Types != nil && c.Status.Types.Digest != "" {
+			key = "as " + c.Status.Types.Digest
+		}
+		alike[key] = append(alike[key], c)
+	}
+	unread = map[string]error{}
+	var mu sync.Mutex
+	var group errgroup.Group
+	group.SetLimit(readers)
+	for _, some := range alike {
+		group.Go(func() error {
+			asked, err := f.learnOne(ctx, some, reach)
+			if err != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				for _, name := range asked {
+					unread[name] = err
+				}
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // none of them fails
+	return unread
+}
+
+// learnOne reads one of some members that serve the same, for all of them. It names
+// those that should have answered.
+func (f *Fields) learnOne(ctx context.Context, alike []*v1alpha1.Cluster, reach func(context.Context, string) (*rest.Config, error)) (asked []string, err error) {
+	for _, c := range alike {
+		if !c.Pulls() && meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.ClusterReady) {
+			asked = append(asked, c.Name)
+		}
+	}
+	for _, name := range asked[:min(len(asked), attempts)] {
+		if err = f.readMember(ctx, name, reach); err == nil {
+			f.same(name, alike)
+			return asked, nil
+		}
+	}
+	return asked, err
+}
+
+func (f *Fields) readMember(ctx context.Context, name string, reach func(context.Context, string) (*rest.Config, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, answer)
+	defer cancel()
+	member, err := reach(ctx, name)
+	if err != nil {
+		return err
+	}
+	w, err := wayOver(member)
+	if err != nil {
+		return fmt.Errorf("make a client of cluster %s: %w", name, err)
+	}
+	index, err := w.openapi.index(ctx)
+	if err == nil {
+		_, err = f.pull(ctx, name, w.openapi, index)
+	}
+	if err != nil {
+		return fmt.Errorf("read the types of cluster %s: %w", name, err)
+	}
+	return nil
+}
+
+// same has clusters known as one of them is.
+func (f *Fields) same(as string, clusters []*v1alpha1.Cluster) {
+	f.mu.Lock()
+	known := f.members[as]
+	f.mu.Unlock()
+	for _, c := range clusters {
+		f.set(c.Name, known)
+	}
+}

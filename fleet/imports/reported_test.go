@@ -1,0 +1,417 @@
+package imports
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"unique"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/schema"
+)
+
+// courier brings what a syncer reports to the keeper, as a view does.
+type courier struct {
+	s       *stage
+	cluster string
+
+	mu     sync.Mutex
+	groups []string // that were brought
+}
+
+func (c *courier) joined() *v1alpha1.Cluster {
+	cluster, _ := c.s.term.Cluster(c.cluster)
+	return cluster
+}
+
+func (c *courier) ReportTypes(ctx context.Context, said fleet.TypesReport) (fleet.TypesWanted, error) {
+	return Keeper{}.KeepTypes(ctx, c.s.term, c.joined(), said)
+}
+
+func (c *courier) ReportGroup(ctx context.Context, said fleet.GroupReport) error {
+	c.mu.Lock()
+	c.groups = append(c.groups, said.Group)
+	c.mu.Unlock()
+	return Keeper{}.KeepGroup(ctx, c.s.term, c.joined(), said)
+}
+
+func (c *courier) brought() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.groups)
+}
+
+// unattended makes a cluster one in mode Pull, whose syncer is the test.
+func (s *stage) unattended(cluster string) *courier {
+	s.t.Helper()
+	s.change(v1alpha1.ClusterResource, cluster, func(u *unstructured.Unstructured) { u.Object["spec"] = map[string]any{"mode": "Pull"} })
+	s.await("it is in mode Pull", func() error {
+		if c, ok := s.term.Cluster(cluster); !ok || !c.Pulls() {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	return &courier{s: s, cluster: cluster}
+}
+
+// pulling makes a cluster one in mode Pull, whose types somebody reports from elsewhere.
+func (s *stage) pulling(cluster string) *courier {
+	s.t.Helper()
+	c := s.unattended(cluster)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- reportOver(ctx, cluster, s.members[cluster].way(), clock.RealClock{}, slog.New(slog.DiscardHandler), c)
+	}()
+	s.t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			s.t.Error(err)
+		}
+	})
+	return c
+}
+
+// What the syncer of a cluster in mode Pull reports is imported and negotiated like what
+// is read of others, and goes like it.
+func TestReportedTypesAreImported(t *testing.T) {
+	s := open(t, []string{"east", "far"})
+	imports := v1alpha1.APIResourceImportResource
+	c := s.pulling("far")
+	s.members["far"].papers.serve(deployments("replicas"))
+	s.serve("east", colour+", "+size)
+	s.wantCondition(imports, importIn("east"), "Available", "True", "Served", "")
+	s.serve("far", colour)
+	s.wantCondition(imports, importIn("far"), "Available", "True", "Served", "")
+	s.wantCondition(imports, importIn("far"), "Compatible", "True", "SchemaAccepted", "")
+	s.await("the same is read there as here", func() error {
+		return same(s, importIn("east"), importIn("far"), "groupVersion", "names", "scope", "source", "subResources")
+	})
+	// Fields that it does not know are found as well.
+	obj := deployment(map[string]any{"replicas": int64(3), "rollback": int64(1)})
+	s.await("its fields are known", func() error {
+		if gap, known := lacks(s.fields, "far", obj); !known || gap == nil || gap.Reason != schema.UnknownFields || gap.Fields[0] != ".spec.rollback" {
+			return fmt.Errorf("%v, %v", gap, known)
+		}
+		return nil
+	})
+	s.await("the Cluster says so", func() error { return s.imported("far", 1) })
+
+	// Only what changed is sent, and what somebody edits or deletes is put right.
+	before := len(c.brought())
+	s.serve("far", colour+", "+size)
+	s.await("the change is imported", func() error { return hasSize(s, importIn("far")) })
+	for _, group := range c.brought()[before:] {
+		if group != "example.com" {
+			t.Errorf("group %s was sent again because another changed", group)
+		}
+	}
+	if err := s.control.Resource(imports).Delete(t.Context(), importIn("far"), metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.wantCondition(imports, importIn("far"), "Compatible", "True", "SchemaAccepted", "")
+
+	// A cluster that cannot be read is not one that serves nothing.
+	s.members["far"].papers.setSilent(true)
+	s.unserve("far")
+	s.wantCondition(imports, importIn("far"), "Available", "True", "LastKnown", "status.types.message")
+	s.members["far"].papers.setSilent(false)
+	s.serve("far", colour)
+	s.wantCondition(imports, importIn("far"), "Available", "True", "Served", "")
+	s.unserve("far")
+	s.wantAbsent(imports, importIn("far"))
+	s.await("and no report of it is left", func() error {
+		_, err := s.control.Resource(configMaps()).Namespace(v1alpha1.SystemNamespace).Get(t.Context(), v1alpha1.GroupReportName("far", "example.com"), metav1.GetOptions{})
+		if !apierrors.IsNotFound(err) {
+			return fmt.Errorf("there is: %v", err)
+		}
+		return nil
+	})
+}
+
+func hasSize(s *stage, name string) error {
+	u, err := s.control.Resource(v1alpha1.APIResourceImportResource).Get(s.t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if _, found, _ := unstructured.NestedMap(u.Object, "spec", "openAPIV3Schema", "properties", "spec", "properties", "size"); !found {
+		return errors.New("there is no size")
+	}
+	return nil
+}
+
+func same(s *stage, one, other string, fields ...string) error {
+	a, err := s.control.Resource(v1alpha1.APIResourceImportResource).Get(s.t.Context(), one, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	b, err := s.control.Resource(v1alpha1.APIResourceImportResource).Get(s.t.Context(), other, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	for _, f := range fields {
+		x, _, _ := unstructured.NestedFieldNoCopy(a.Object, "spec", f)
+		y, _, _ := unstructured.NestedFieldNoCopy(b.Object, "spec", f)
+		if fmt.Sprint(x) != fmt.Sprint(y) {
+			return fmt.Errorf("%s: %v and %v", f, x, y)
+		}
+	}
+	return nil
+}
+
+// Of groups without CRDs only those come that a policy names in full, whatever a syncer
+// reports; and a policy that is made later is heard of.
+func TestReportsArePublishedByPolicyAlone(t *testing.T) {
+	s := open(t, []string{"far"})
+	c := s.pulling("far")
+	s.members["far"].papers.serve(deployments("replicas"))
+	s.await("its fields are known", func() error {
+		if !s.fields.Known("far") {
+			return errors.New("they are not")
+		}
+		return nil
+	})
+	typ := func(plural, kind string, source v1alpha1.SchemaSource) contentType {
+		out := contentType{Source: source, Spec: v1alpha1.CommonAPIResourceSpec{GroupVersion: v1alpha1.GroupVersion{Group: "lies.example.com", Version: "v1"},
+			Scope: "Namespaced", TypeNames: v1alpha1.TypeNames{Plural: plural, Kind: kind}}}
+		out.Spec.OpenAPIV3Schema.Raw = []byte(`{"type":"object"}`)
+		return out
+	}
+	send(t, c, "lies.example.com", &content{Types: []contentType{typ("lies", "Lie", v1alpha1.FromOpenAPI), typ("truths", "Truth", v1alpha1.FromCRD)}})
+	s.await("what a CRD defines is imported, and it alone", func() error { return s.imported("far", 1) })
+	s.wantAbsent(v1alpha1.APIResourceImportResource, "lies.far.v1.lies.example.com")
+	s.wantCondition(v1alpha1.NegotiatedAPIResourceResource, "truths.v1.lies.example.com", "Published", "False", "NotRequested", "")
+	policy := s.read(`{apiVersion: fleet.atoll.dev/v1alpha1, kind: TypePolicy, metadata: {name: apps}, spec: {groups: [lies.example.com]}}`)
+	if _, err := s.control.Resource(v1alpha1.TypePolicyResource).Create(t.Context(), policy, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.wantCondition(v1alpha1.APIResourceImportResource, "lies.far.v1.lies.example.com", "Available", "True", "Served", "")
+	wanted, err := c.ReportTypes(t.Context(), fleet.TypesReport{Others: []string{"apps", "lies.example.com", "fleet.atoll.dev"}})
+	if err != nil || fmt.Sprint(wanted.InFull) != "[lies.example.com]" {
+		t.Errorf("wanted in full: %v, %v", wanted.InFull, err)
+	}
+}
+
+// imported makes sure how many types of a cluster are imported.
+func (s *stage) imported(cluster string, want int64) error {
+	u, err := s.control.Resource(v1alpha1.ClusterResource).Get(s.t.Context(), cluster, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if n, _, _ := unstructured.NestedInt64(u.Object, "status", "types", "imported"); n != want {
+		return fmt.Errorf("%d types are imported", n)
+	}
+	return nil
+}
+
+func packed(t *testing.T, in any) []byte {
+	t.Helper()
+	data, err := json.Marshal(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	if _, err := w.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// send reports one group and no other.
+func send(t *testing.T, c *courier, group string, in *content) {
+	t.Helper()
+	data, digest, err := in.pack()
+	if err == nil {
+		_, err = c.ReportTypes(t.Context(), fleet.TypesReport{Groups: map[string]fleet.GroupDigest{group: {Digest: digest, Size: len(data)}}})
+	}
+	if err == nil {
+		err = c.ReportGroup(t.Context(), fleet.GroupReport{Group: group, Content: data})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What a report may not say is refused, and nothing of it is kept.
+func TestReportsThatAreRefused(t *testing.T) {
+	s := open(t, []string{"far"})
+	c := s.unattended("far")
+	typ := func(change func(*contentType)) *content {
+		out := contentType{Source: v1alpha1.FromCRD, Spec: v1alpha1.CommonAPIResourceSpec{GroupVersion: v1alpha1.GroupVersion{Group: "example.com", Version: "v1"},
+			Scope: "Namespaced", TypeNames: v1alpha1.TypeNames{Plural: "widgets", Kind: "Widget"}}}
+		out.Spec.OpenAPIV3Schema.Raw = []byte(`{"type":"object"}`)
+		change(&out)
+		return &content{Types: []contentType{out}}
+	}
+	of := func(group string) func(*contentType) {
+		return func(c *contentType) { c.Spec.GroupVersion.Group = group }
+	}
+	for name, tt := range map[string]struct {
+		group string
+		in    any
+		says  string
+	}{
+		"of another group":        {"example.com", typ(of("other.com")), "and not of"},
+		"of Atoll":                {"fleet.atoll.dev", typ(of("fleet.atoll.dev")), "Atoll's own"},
+		"of Kubernetes, by a CRD": {"apps", typ(of("apps")), "Kubernetes' own"},
+		"without a source":        {"example.com", typ(func(c *contentType) { c.Source = "" }), "source"},
+		"with a path for a name":  {"example.com", typ(func(c *contentType) { c.Spec.Plural = "../x" }), "no name"},
+		"with no kind":            {"example.com", typ(func(c *contentType) { c.Spec.Kind = "" }), "no name"},
+		"without a version":       {"example.com", typ(func(c *contentType) { c.Spec.GroupVersion.Version = "" }), "no name"},
+		"with a broken schema":    {"example.com", typ(func(c *contentType) { c.Spec.OpenAPIV3Schema.Raw = []byte(`{"type":1}`) }), "schema"},
+		"fields of a custom kind": {"example.com", map[string]any{"kinds": map[string]any{"v1": map[string]any{"Widget": map[string]any{}}}}, "nobody's business"},
+		"no object":               {"example.com", "x", "JSON"},
+		"too much, packed small":  {"example.com", strings.Repeat("x", mostUnpacked+1), "larger than"},
+	} {
+		err := c.ReportGroup(t.Context(), fleet.GroupReport{Group: tt.group, Content: packed(t, tt.in)})
+		if !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	good, digest, err := typ(func(*contentType) {}).pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.ReportGroup(t.Context(), fleet.GroupReport{Group: "example.com", Content: good}); !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "not listed") {
+		t.Errorf("what is not listed: %v", err)
+	}
+	if err := c.ReportGroup(t.Context(), fleet.GroupReport{Group: "example.com", Content: make([]byte, mostContent+1)}); !apierrors.IsBadRequest(err) {
+		t.Errorf("too much: %v", err)
+	}
+	many := map[string]fleet.GroupDigest{}
+	for i := range mostGroups + 1 {
+		many[fmt.Sprint(i)] = fleet.GroupDigest{Digest: digest}
+	}
+	large := map[string]fleet.GroupDigest{}
+	for i := range mostReported/mostContent + 1 {
+		large[fmt.Sprint(i)] = fleet.GroupDigest{Digest: digest, Size: mostContent}
+	}
+	for name, groups := range map[string]map[string]fleet.GroupDigest{
+		"many": many, "large together": large, "negative": {"a": {Size: -1}}, "large": {"a": {Size: mostContent + 1}},
+		"long name": {strings.Repeat("a", 254): {}}, "long digest": {"a": {Digest: strings.Repeat("a", 65)}},
+	} {
+		if _, err := c.ReportTypes(t.Context(), fleet.TypesReport{Groups: groups}); !apierrors.IsBadRequest(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	kept, err := s.control.Resource(configMaps()).List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(kept.Items) > 0 {
+		t.Errorf("%d reports are kept, %v", len(kept.Items), err)
+	}
+}
+
+// A syncer that cannot read its cluster, and may list nothing, says nothing of what the
+// cluster serves.
+func TestWhatCannotBeReadIsNotGone(t *testing.T) {
+	l := newLibrary()
+	trouble := &report{list: &fleet.TypesReport{Message: "no"}}
+	if seen, documents := l.take("far", "1", trouble, nil); seen.whole || seen.trouble == nil || documents != nil {
+		t.Errorf("at first: %+v, %v", seen, documents)
+	}
+	content, digest, err := (&content{Kinds: map[string]map[string]*schema.Props{"v1": {"Deployment": {Type: "object"}}}}).pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := &report{list: &fleet.TypesReport{Groups: map[string]fleet.GroupDigest{"apps": {Digest: digest, Size: len(content)}}}}
+	parts := map[string]*report{"apps": {group: "apps", content: unique.Make(string(content))}}
+	if seen, documents := l.take("far", "2", list, parts); !seen.whole || seen.trouble != nil || documents[appsV1] == nil {
+		t.Errorf("when it was read: %+v, %v", seen, documents)
+	}
+	if seen, documents := l.take("far", "3", trouble, parts); !seen.whole || seen.trouble == nil || documents != nil {
+		t.Errorf("when it cannot be read any more: %+v, %v", seen, documents)
+	}
+	if seen, documents := l.take("far", "4", list, nil); !seen.whole || seen.trouble == nil || documents != nil {
+		t.Errorf("while nothing has arrived: %+v, %v", seen, documents)
+	}
+	l.forget("far")
+	if len(l.groups) > 0 {
+		t.Error("something is left of it")
+	}
+}
+
+// Reports on a cluster that is read here again go.
+func TestReportsGoWithTheMode(t *testing.T) {
+	s := open(t, []string{"far"})
+	c := s.unattended("far")
+	typ := contentType{Source: v1alpha1.FromCRD, Spec: v1alpha1.CommonAPIResourceSpec{GroupVersion: v1alpha1.GroupVersion{Group: "example.com", Version: "v1"},
+		Scope: "Namespaced", TypeNames: v1alpha1.TypeNames{Plural: "widgets", Kind: "Widget"}}}
+	typ.Spec.OpenAPIV3Schema.Raw = []byte(`{"type":"object"}`)
+	send(t, c, "example.com", &content{Types: []contentType{typ}})
+	s.wantCondition(v1alpha1.APIResourceImportResource, importIn("far"), "Available", "True", "Served", "")
+	// What cannot be used changes nothing, and is told.
+	broken := []byte("{}")
+	_, err := c.ReportTypes(t.Context(), fleet.TypesReport{Groups: map[string]fleet.GroupDigest{"example.com": {Digest: digestOfContent(broken), Size: 2}}, Message: "it cannot be read"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.ReportGroup(t.Context(), fleet.GroupReport{Group: "example.com", Content: broken}); !apierrors.IsBadRequest(err) {
+		t.Errorf("what cannot be unpacked: %v", err)
+	}
+	s.change(v1alpha1.ClusterResource, "far", func(u *unstructured.Unstructured) { u.Object["spec"] = stageCluster("far", true).Object["spec"] })
+	s.await("no report is left", func() error {
+		left, err := s.control.Resource(configMaps()).Namespace(v1alpha1.SystemNamespace).List(t.Context(), metav1.ListOptions{})
+		if err == nil && len(left.Items) > 0 {
+			err = fmt.Errorf("%d are", len(left.Items))
+		}
+		return err
+	})
+	s.wantAbsent(v1alpha1.APIResourceImportResource, importIn("far"))
+}
+
+// What was reported of a cluster says nothing of another that takes its name.
+func TestReportsOfAnotherClusterOfThatName(t *testing.T) {
+	s := open(t, []string{"far"})
+	c := s.pulling("far")
+	s.serve("far", colour)
+	s.wantCondition(v1alpha1.APIResourceImportResource, importIn("far"), "Available", "True", "Served", "")
+	next := c.joined().DeepCopy()
+	next.UID = "another"
+	seen, _, _ := (&controller{Term: s.term, reports: s.reports(t)}).reportsOf(next)
+	if seen != nil {
+		t.Errorf("it is taken for %+v", seen)
+	}
+	if digest, kept := keptDigest(s.term, next, "example.com"); kept {
+		t.Errorf("%s is taken for its own", digest)
+	}
+	s.await("what is kept of the one that is there is its own", func() error {
+		if _, kept := keptDigest(s.term, c.joined(), "example.com"); !kept {
+			return errors.New("nothing is")
+		}
+		return nil
+	})
+}
+
+// reports is a cache of what is kept.
+func (s *stage) reports(t *testing.T) cache.SharedIndexInformer {
+	i := watchReports(s.control)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); i.RunWithContext(ctx) }()
+	t.Cleanup(func() { stop(); <-done })
+	s.await("the reports are read", func() error {
+		if len(find[report](i, byLocation, "far")) == 0 {
+			return errors.New("there are none")
+		}
+		return nil
+	})
+	return i
+}

@@ -1,0 +1,180 @@
+package imports
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/atoll-dev/atoll/fleet"
+)
+
+// Reporter is where the types of a member are reported by whoever reads them elsewhere
+// than the controller does. All of it is safe to repeat.
+type Reporter interface {
+	// ReportTypes tells which groups there are, and gives what is wanted besides.
+	ReportTypes(context.Context, fleet.TypesReport) (fleet.TypesWanted, error)
+	// ReportGroup tells what is in one of them.
+	ReportGroup(context.Context, fleet.GroupReport) error
+}
+
+// Report reads the types of a member as the controller would, and reports them when
+// they have changed and every minute, until ctx ends.
+func Report(ctx context.Context, cluster string, member *rest.Config, clk clock.WithTicker, log *slog.Logger, to Reporter) error {
+	w, err := wayOver(member)
+	if err != nil {
+		return fmt.Errorf("make a client of the cluster: %w", err)
+	}
+	return reportOver(ctx, cluster, w, clk, log, to)
+}
+
+func reportOver(ctx context.Context, cluster string, w way, clk clock.WithTicker, log *slog.Logger, to Reporter) error {
+	ctx, stop := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	o := &outpost{cluster: cluster, to: to, fields: NewFields(), asked: map[string]bool{}, packed: map[string]packedGroup{}}
+	news := make(chan struct{}, 1)
+	var err error
+	o.puller, err = newPuller(ctx, reading{clock: clk, fields: o.fields, inFull: o.inFull, running: &running}, cluster, w, "", func() {
+		select {
+		case news <- struct{}{}:
+		default:
+		}
+	})
+	if err != nil {
+		return err
+	}
+	again := time.Second
+	for said := ""; ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-news:
+		}
+		err := o.report(ctx)
+		if err == nil {
+			again, said = time.Second, ""
+			continue
+		}
+		if err.Error() != said && ctx.Err() == nil {
+			said = err.Error()
+			log.Warn("cannot report the types of the cluster; trying again", "error", err)
+		}
+		timer := clk.NewTimer(again)
+		again = min(2*again, patience)
+		select {
+		case <-ctx.Done():
+		case <-timer.C():
+			o.puller.wake()
+		}
+		timer.Stop()
+	}
+}
+
+// outpost reports what a puller reads.
+type outpost struct {
+	cluster string
+	to      Reporter
+	puller  *puller
+	fields  *Fields
+
+	// packed is what was read, as it is sent, in the state that digest tells; problem says
+	// what of it cannot be.
+	digest  string
+	packed  map[string]packedGroup
+	problem string
+
+	mu     sync.Mutex
+	asked  map[string]bool // groups that a policy may name in full
+	wanted []string        // those that one does
+}
+
+type packedGroup struct {
+	content []byte
+	digest  string
+}
+
+// inFull tells whether types of a group are wanted that has no CRDs. Which groups there
+// are to ask about is known by being asked.
+func (o *outpost) inFull(group string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.asked[group] = true
+	return slices.Contains(o.wanted, group)
+}
+
+// report tells what is known now.
+func (o *outpost) report(ctx context.Context) error {
+	seen := o.puller.snapshot()
+	said := fleet.TypesReport{Groups: map[string]fleet.GroupDigest{}}
+	switch {
+	case seen.trouble != nil:
+		said.Message = explain(seen.trouble, o.cluster)
+	case !seen.whole:
+		return nil // it has not been read yet
+	case seen.digest != o.digest:
+		if err := o.pack(seen); err != nil {
+			return err
+		}
+	}
+	if said.Message == "" {
+		said.Message = o.problem
+	}
+	for group, p := range o.packed {
+		said.Groups[group] = fleet.GroupDigest{Digest: p.digest, Size: len(p.content)}
+	}
+	o.mu.Lock()
+	said.Others = slices.Sorted(maps.Keys(o.asked))
+	o.mu.Unlock()
+	wanted, err := o.to.ReportTypes(ctx, said)
+	if err != nil {
+		return err
+	}
+	for _, group := range wanted.Missing {
+		if p, have := o.packed[group]; have {
+			if err := o.to.ReportGroup(ctx, fleet.GroupReport{Group: group, Content: p.content}); err != nil {
+				return err
+			}
+		}
+	}
+	slices.Sort(wanted.InFull)
+	o.mu.Lock()
+	changed := !slices.Equal(o.wanted, wanted.InFull)
+	o.wanted = wanted.InFull
+	o.mu.Unlock()
+	if changed {
+		o.puller.wake()
+	}
+	return nil
+}
+
+// pack prepares what is to be sent of each group. What is too large is left out and told.
+func (o *outpost) pack(seen snapshot) error {
+	packed, large := map[string]packedGroup{}, []string(nil)
+	for group, in := range contentsOf(seen.types, o.fields.known(o.cluster)) {
+		content, digest, err := in.pack()
+		if err != nil {
+			return fmt.Errorf("write what the cluster serves of group %q: %w", group, err)
+		}
+		if len(content) > mostContent {
+			large = append(large, group)
+			continue
+		}
+		packed[group] = packedGroup{content, digest}
+	}
+	o.digest, o.packed, o.problem = seen.digest, packed, ""
+	if len(large) > 0 {
+		slices.Sort(large)
+		o.problem = fmt.Sprintf("the types of cluster %s are as they were last known, since what it serves of %s is more than its syncer can report (%d bytes, compressed): join it in mode Push, or take types away there",
+			o.cluster, strings.Join(large, ", "), mostContent)
+	}
+	return nil
+}

@@ -1,0 +1,236 @@
+package scheduler
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/placement"
+	"github.com/atoll-dev/atoll/fleet/schema"
+)
+
+// lacking are clusters that do not know one field each: ".spec.x" of any kind.
+type lacking struct {
+	mu      sync.Mutex
+	fields  map[string]string // by cluster; "" is a cluster that knows all
+	heard   map[int]func(string)
+	waiting int
+	// asked: somebody asked for a cluster that is not known.
+	asked bool
+}
+
+func lackingIn(fields map[string]string) *lacking {
+	return &lacking{fields: fields, heard: map[int]func(string){}}
+}
+
+func (l *lacking) Gaps(obj *unstructured.Unstructured) map[string]*schema.Gap {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := map[string]*schema.Gap{}
+	for cluster, field := range l.fields {
+		if _, has, _ := unstructured.NestedFieldNoCopy(obj.Object, strings.Split(strings.TrimPrefix(field, "."), ".")...); has && field != "" {
+			out[cluster] = &schema.Gap{Reason: schema.UnknownFields, Fields: []string{field}, Message: "does not know " + field}
+		}
+	}
+	return out
+}
+
+func (l *lacking) Known(cluster string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, known := l.fields[cluster]
+	l.asked = l.asked || !known
+	return known
+}
+
+func (l *lacking) OnChange(notify func(string)) (cancel func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting++
+	n := l.waiting
+	l.heard[n] = notify
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.heard, n)
+	}
+}
+
+// reads says what a cluster does not know from now on.
+func (l *lacking) reads(cluster, field string) {
+	l.mu.Lock()
+	l.fields[cluster] = field
+	var heard []func(string)
+	for _, f := range l.heard {
+		heard = append(heard, f)
+	}
+	l.mu.Unlock()
+	for _, f := range heard {
+		f(cluster)
+	}
+}
+
+// running is a binding that says that both clusters run the object.
+const running = `
+---
+apiVersion: fleet.atoll.dev/v1alpha1
+kind: ResourceBinding
+metadata: {name: deployment.apps-web, namespace: shop, uid: b, generation: 1}
+spec:
+  resource: {apiVersion: apps/v1, kind: Deployment, name: web, uid: d, resource: deployments}
+  clusters: [{name: east, replicas: 2, reason: Scheduled, message: ""}, {name: west, replicas: 1, reason: Scheduled, message: ""}]
+status: {clusters: [{name: east, uid: in-east, health: Healthy}, {name: west, uid: in-west, health: Healthy}]}
+`
+
+// said waits until the share of a cluster in a binding says something.
+func said(t *testing.T, client *dynamicfake.FakeDynamicClient, name, cluster, want string) {
+	t.Helper()
+	got := ""
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+		u, err := client.Resource(v1alpha1.ResourceBindingResource).Namespace("shop").Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := &v1alpha1.ResourceBinding{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, b); err != nil {
+			t.Fatal(err)
+		}
+		share, _ := b.Share(cluster)
+		if got = share.Reason + ": " + share.Message; got == want {
+			return
+		}
+	}
+	t.Fatalf("%s in %s: %s, want %s", name, cluster, got, want)
+}
+
+// TestAClusterThatLacksAFieldGetsNothing, and what needs it goes along.
+func TestAClusterThatLacksAFieldGetsNothing(t *testing.T) {
+	fields := lackingIn(map[string]string{"east": ".spec.replicas", "west": ""})
+	client := beginWith(t, fields, clusters+app)
+	decided(t, client, `
+configmap-conf: west [{ Deployment web}]
+deployment.apps-web: west 3
+service-web: west [{ Deployment web}]
+`)
+	// An upgrade makes room.
+	fields.reads("east", "")
+	decided(t, client, strings.Replace(everything, "east 2, west 1", "east 1, west 2", 1))
+}
+
+// TestAFollowerStaysOutOfAClusterThatLacksAField, where its users are without it.
+func TestAFollowerStaysOutOfAClusterThatLacksAField(t *testing.T) {
+	fields := lackingIn(map[string]string{"east": ".spec.selector", "west": ""})
+	client := beginWith(t, fields, clusters+app)
+	decided(t, client, `
+configmap-conf: east, west [{ Deployment web}]
+deployment.apps-web: east 2, west 1
+service-web: west [{ Deployment web}]
+`)
+	fields.reads("east", "")
+	decided(t, client, everything)
+}
+
+// TestWhatRunsIsNotTornOut by a field that its cluster does not know: it stays there as
+// it was, does not grow, and the binding says so. What never came to run moves.
+func TestWhatRunsIsNotTornOut(t *testing.T) {
+	fields := lackingIn(map[string]string{"east": ".spec.paused", "west": ""})
+	client := beginWith(t, fields, clusters+app+running+`
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: api, namespace: shop, uid: a}
+spec: {replicas: 4, template: {spec: {containers: [{name: c, image: i}]}}}
+`)
+	with := strings.Replace(everything, "deployment.apps-web", "deployment.apps-api: east 2, west 2\ndeployment.apps-web", 1)
+	decided(t, client, with)
+	merge(t, client, deployments(), "shop", "web", `{"spec":{"replicas":8,"paused":false}}`)
+	decided(t, client, strings.Replace(with, "east 2, west 1", "east 2, west 6", 1))
+	said(t, client, "deployment.apps-web", "east", "KeptDespiteObstacle: keeps what it has, though the cluster does not know .spec.paused")
+	merge(t, client, deployments(), "shop", "web", `{"spec":{"replicas":8,"paused":null}}`)
+	said(t, client, "deployment.apps-web", "east", "Scheduled: Ready and schedulable")
+	with = strings.Replace(with, "east 2, west 1", "east 4, west 4", 1)
+	decided(t, client, with)
+
+	// What came to no cluster yet has nothing to lose in one.
+	merge(t, client, deployments(), "shop", "api", `{"spec":{"paused":false}}`)
+	decided(t, client, strings.Replace(with, "east 2, west 2", "west 4", 1))
+}
+
+// TestAClusterIsFoundToLackAField after objects went there.
+func TestAClusterIsFoundToLackAField(t *testing.T) {
+	fields := lackingIn(map[string]string{"east": "", "west": ""})
+	client := beginWith(t, fields, clusters+app)
+	decided(t, client, everything)
+	fields.reads("east", ".spec.replicas")
+	decided(t, client, `
+configmap-conf: west [{ Deployment web}]
+deployment.apps-web: west 3
+service-web: west [{ Deployment web}]
+`)
+}
+
+// TestTheFirstDecisionWaitsForWhatClustersKnow: a new leader does not give an object to
+// a cluster that lacks a field of it, and take it back.
+func TestTheFirstDecisionWaitsForWhatClustersKnow(t *testing.T) {
+	fields := lackingIn(map[string]string{"west": ""})
+	client := beginWith(t, fields, clusters+app)
+	waits := func() bool {
+		fields.mu.Lock()
+		defer fields.mu.Unlock()
+		return fields.asked
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for !waits() {
+		if time.Now().After(deadline) {
+			t.Fatal("nobody asks whether east is known")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if n := len(bindings(t, client)); n != 0 {
+		t.Fatalf("%d decisions were made before", n)
+	}
+	fields.reads("east", ".spec.replicas")
+	decided(t, client, `
+configmap-conf: west [{ Deployment web}]
+deployment.apps-web: west 3
+service-web: west [{ Deployment web}]
+`)
+	for _, a := range client.Actions() {
+		if a.GetVerb() == "patch" && a.GetResource() == v1alpha1.ResourceBindingResource && a.GetSubresource() == "" {
+			t.Errorf("a decision was changed: %v", a)
+		}
+	}
+}
+
+// TestThePreviewNamesTheField and the version of the cluster.
+func TestThePreviewNamesTheField(t *testing.T) {
+	client := begin(t, strings.Replace(clusters, "status: {", `status: {version: v1.30.2, `, 1)+app)
+	decided(t, client, everything)
+	s, err := Load(t.Context(), client, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Fields = lackingIn(map[string]string{"east": ".spec.replicas"})
+	w := s.World()
+	i := s.Placed[0]
+	a := w.Answer(i.Kind, i.Object, nil)
+	_, verdicts := placement.Explain(a.Request)
+	want := placement.Verdict{Cluster: "east", Reason: schema.UnknownFields, Message: "the cluster (v1.30.2) does not know .spec.replicas"}
+	if len(verdicts) != 2 || verdicts[0] != want {
+		t.Errorf("%+v, want %+v", verdicts, want)
+	}
+	// With it there already, it says that it stays.
+	b := s.Binding(i.Kind, "shop", "web").DeepCopy()
+	b.Status.Clusters = []v1alpha1.ClusterState{{Name: "east", UID: "there"}}
+	a = w.Answer(i.Kind, i.Object, b)
+	if said := a.Condition.Message; a.Condition.Status != metav1.ConditionTrue || !strings.HasSuffix(said, "; east keeps what it has, though the cluster (v1.30.2) does not know .spec.replicas") {
+		t.Errorf("%s: %s", a.Condition.Status, said)
+	}
+}

@@ -1,0 +1,105 @@
+package test
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	kubectlcmd "k8s.io/kubectl/pkg/cmd"
+	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
+)
+
+// brief are the commands of kubectl that end by themselves, run no other program, and
+// leave nothing behind in their process. They run inside this one: to start a process
+// takes several times the work of the command, and tests ask again and again.
+var brief = []string{"get", "apply", "create", "delete", "patch", "label", "annotate", "scale"}
+
+// runsHere tells whether a command is brief. Who watches has to be killed.
+func runsHere(args []string) bool {
+	return len(args) > 0 && slices.Contains(brief, args[0]) &&
+		!slices.ContainsFunc(args, func(a string) bool { return a == "-w" || strings.HasPrefix(a, "--watch") })
+}
+
+// exit is what kubectl panics with instead of ending the process (see TestMain).
+type exit struct {
+	message string
+	code    int
+}
+
+// kubectlHere runs a brief command of kubectl, as run does any.
+func (f *fixture) kubectlHere(ctx context.Context, kubeconfig, stdin string, args ...string) (string, error) {
+	args = slices.Clone(args)
+	if at := slices.Index(args, "-"); at >= 0 {
+		// It would read the standard input of this process.
+		file := filepath.Join(f.dir, "stdin-"+rand.Text()+".yaml")
+		if err := os.WriteFile(file, []byte(stdin), 0o600); err != nil {
+			return "", err
+		}
+		defer os.Remove(file)
+		args[at] = file
+	}
+	out, errs := &output{}, &output{}
+	flags := []string{"--kubeconfig=" + kubeconfig, "--cache-dir=" + filepath.Join(f.dir, ".kube", "cache")}
+	if deadline, ok := ctx.Deadline(); ok && args[0] == "get" {
+		// A process would be killed; nobody waits here for who does not answer.
+		flags = append(flags, "--request-timeout="+max(time.Until(deadline), time.Millisecond).String())
+	}
+	cmd := kubectlcmd.NewKubectlCommand(kubectlcmd.KubectlOptions{
+		Arguments: append([]string{"kubectl"}, args...),
+		IOStreams: genericiooptions.IOStreams{In: strings.NewReader(""), Out: out, ErrOut: errs},
+	})
+	cmd.SetArgs(append(flags, args...))
+	cmd.SetOut(out)
+	cmd.SetErr(errs)
+	if err := execute(func() error { return cmd.ExecuteContext(ctx) }); err != nil {
+		return "", fmt.Errorf("kubectl %s: %w\n%s", strings.Join(args, " "), err, errs)
+	}
+	return strings.TrimSpace(out.String()), nil
+}
+
+// execute runs a command, and gives how it would have ended its process.
+func execute(command func() error) (err error) {
+	defer func() {
+		switch ended := recover().(type) {
+		case nil:
+		case exit:
+			err = fmt.Errorf("exit status %d\n%s", ended.code, ended.message)
+		default:
+			panic(ended)
+		}
+	}()
+	return command()
+}
+
+// exitHere has kubectl's commands panic where they would end the process, and not read
+// the preferences of whoever runs the tests.
+func exitHere() error {
+	kubectlutil.BehaviorOnFatal(func(message string, code int) { panic(exit{message, code}) })
+	return os.Setenv("KUBERC", "off")
+}
+
+// output is what a command prints. Warnings go to the streams of whichever command of
+// this process began last, so several may write at once.
+type output struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
