@@ -227,7 +227,7 @@ func TestASnapshotKnowsCustomKinds(t *testing.T) {
 	for _, i := range s.imports {
 		i.Status.Conditions[1].Status = metav1.ConditionFalse
 	}
-	if why := s.World().Obstacles(k, s.Placed[0].Object, nil)["east"].Message; !strings.Contains(why, "see APIResourceImport widgets.east.v1.example.com") {
+	if why := s.World().Obstacles(k, s.Placed[0].Object, nil)["east"].Message; !strings.Contains(why, "type Widget.example.com of the cluster is not Compatible") {
 		t.Errorf("in the way in east: %s", why)
 	}
 }
