@@ -1,6 +1,8 @@
 package fleet
 
 import (
+	"maps"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -51,10 +53,10 @@ func transformed(i cache.SharedIndexInformer, transform cache.TransformFunc) cac
 // a control plane may hold many such objects that no cluster ever gets.
 func objectInformer(dyn dynamic.Interface, meta metadata.Interface, k interpret.Kind) cache.SharedIndexInformer {
 	if definesType(k) {
-		return informer(dyn, k.GVR(), nil, withoutSchemas)
+		return informer(dyn, k.GVR(), nil, Pack(trimSchemas))
 	}
 	if !k.Opaque || meta == nil {
-		return informer(dyn, k.GVR(), nil, withoutManagedFields)
+		return informer(dyn, k.GVR(), nil, Pack(trimManagedFields))
 	}
 	indexers := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
 	return transformed(metadatainformer.NewFilteredMetadataInformer(meta, k.GVR(), metav1.NamespaceAll, 0, indexers, nil).Informer(), slimMetadata(k))
@@ -74,30 +76,15 @@ func slimMetadata(k interpret.Kind) cache.TransformFunc {
 	}
 }
 
-// asObject gives what an informer of a known kind holds as the object. Metadata
-// becomes an object of which all else is missing: only now, since as maps it would
-// take twice the memory, for the many that nobody asks for.
-func asObject(item any) (*unstructured.Unstructured, bool) {
-	m, ok := item.(*metav1.PartialObjectMetadata)
-	if !ok {
-		u, ok := item.(*unstructured.Unstructured)
-		return u, ok
-	}
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&m.ObjectMeta)
-	if err != nil {
-		return nil, false // as with Into: never found
-	}
-	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": m.APIVersion, "kind": m.Kind, "metadata": content}}, true
-}
-
 // Into makes an informer hold T instead of maps: smaller, and read without
 // decoding. What cannot be read is left as it is and so never found by Get, which
 // the controllers take for "do nothing".
 func Into[T any](obj any) (any, error) {
-	u, ok := obj.(*unstructured.Unstructured)
+	is, ok := obj.(*unstructured.Unstructured)
 	if !ok {
 		return obj, nil
 	}
+	u := shallow(is)
 	u.SetManagedFields(nil)
 	out := new(T)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out); err != nil {
@@ -106,12 +93,7 @@ func Into[T any](obj any) (any, error) {
 	return out, nil
 }
 
-func withoutManagedFields(obj any) (any, error) {
-	if u, ok := obj.(*unstructured.Unstructured); ok {
-		u.SetManagedFields(nil)
-	}
-	return obj, nil
-}
+func trimManagedFields(u *unstructured.Unstructured) { u.SetManagedFields(nil) }
 
 // definesType tells whether objects of a kind are types. Their schemas are most of
 // them, and nobody asks for one here: the cache leaves them out.
@@ -119,20 +101,23 @@ func definesType(k interpret.Kind) bool {
 	return k.GVR().GroupResource() == crdResource().GroupResource()
 }
 
-func withoutSchemas(obj any) (any, error) {
-	u, ok := obj.(*unstructured.Unstructured)
-	if !ok {
-		return obj, nil
-	}
+func trimSchemas(u *unstructured.Unstructured) {
 	u.SetManagedFields(nil)
-	versions, _, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "versions")
-	list, _ := versions.([]any)
-	for _, v := range list {
-		if version, ok := v.(map[string]any); ok {
-			delete(version, "schema")
-		}
+	spec, ok := u.Object["spec"].(map[string]any)
+	if !ok {
+		return
 	}
-	return u, nil
+	versions, _ := spec["versions"].([]any)
+	trimmed := make([]any, 0, len(versions))
+	for _, v := range versions {
+		version, _ := v.(map[string]any)
+		version = maps.Clone(version)
+		delete(version, "schema")
+		trimmed = append(trimmed, version)
+	}
+	spec = maps.Clone(spec)
+	spec["versions"] = trimmed
+	u.Object["spec"] = spec
 }
 
 // partial tells whether the cache holds objects of a kind in part only.

@@ -291,9 +291,8 @@ func (t *Term) OnKind(f func(interpret.Kind)) {
 
 // OnObject calls f for each object of a kind, and when one changes (was and is both
 // set), comes (was nil) or goes (is nil), whenever the kind comes. Calls come one
-// after another. Objects are as the cache holds them: *metav1.PartialObjectMetadata
-// of an opaque kind, else *unstructured.Unstructured. Most events need no more than
-// the metadata; for what does, there is Object.
+// after another. Of objects the metadata is told. Most events need no more; for what
+// does, there is Object.
 func (t *Term) OnObject(gk schema.GroupKind, f func(was, is metav1.Object)) error {
 	return t.kinds.listen(listener{only: &gk, hear: func(_ interpret.Kind, was, is metav1.Object) { f(was, is) }})
 }
@@ -304,8 +303,8 @@ func (t *Term) OnObjects(f func(k interpret.Kind, was, is metav1.Object)) error 
 	return t.kinds.listen(listener{hear: f})
 }
 
-// Object gives an object of a served kind from the cache. Of an opaque kind it has
-// only the metadata, and of a type no schema; Whole has the rest.
+// Object gives an object of a served kind from the cache, for the caller to keep. Of
+// an opaque kind it has only the metadata, and of a type no schema; Whole has the rest.
 func (t *Term) Object(gk schema.GroupKind, key types.NamespacedName) (*unstructured.Unstructured, bool) {
 	e, served := t.kinds.get(gk)
 	if !served {
@@ -315,7 +314,7 @@ func (t *Term) Object(gk schema.GroupKind, key types.NamespacedName) (*unstructu
 	if err != nil || !found {
 		return nil, false
 	}
-	return asObject(item)
+	return Unpack(item)
 }
 
 // Whole gives all of an object that Object gave: at least as new as that one. It is
@@ -344,7 +343,7 @@ func (t *Term) Whole(ctx context.Context, k interpret.Kind, obj *unstructured.Un
 func (t *Term) Objects(gk schema.GroupKind, namespace string) iter.Seq[*unstructured.Unstructured] {
 	return func(yield func(*unstructured.Unstructured) bool) {
 		for _, item := range t.items(gk, namespace) {
-			if obj, ok := asObject(item); ok && !yield(obj) {
+			if obj, ok := Unpack(item); ok && !yield(obj) {
 				return
 			}
 		}

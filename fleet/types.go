@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"maps"
 	"strings"
 	"sync"
 
@@ -86,10 +87,21 @@ func (c *typeCaches) wasDeleted(gk schema.GroupKind) bool {
 func without[T any](field ...string) cache.TransformFunc {
 	return func(obj any) (any, error) {
 		if u, ok := obj.(*unstructured.Unstructured); ok {
-			unstructured.RemoveNestedField(u.Object, field...)
+			obj = &unstructured.Unstructured{Object: lessField(u.Object, field)}
 		}
 		return Into[T](obj)
 	}
+}
+
+// lessField gives the fields of an object but for one, and leaves the object as it is.
+func lessField(object map[string]any, path []string) map[string]any {
+	out := maps.Clone(object)
+	if inner, ok := out[path[0]].(map[string]any); ok && len(path) > 1 {
+		out[path[0]] = lessField(inner, path[1:])
+	} else {
+		delete(out, path[0])
+	}
+	return out
 }
 
 // customType is a CustomResourceDefinition without its schemas.

@@ -12,7 +12,7 @@ import (
 )
 
 // TestOnlyStatusDiffers: what is asked of metadata has the same answer as of the
-// object that asObject makes of it, and of an object the rest counts too.
+// object that is made of it, and of an object the rest counts too.
 func TestOnlyStatusDiffers(t *testing.T) {
 	k, _ := interpret.Find(schema.GroupKind{Kind: "ConfigMap"})
 	now := metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
@@ -27,11 +27,19 @@ func TestOnlyStatusDiffers(t *testing.T) {
 		return m
 	}
 	objectOf := func(m *metav1.PartialObjectMetadata) *unstructured.Unstructured {
-		u, ok := asObject(m)
+		u, ok := Unpack(m)
 		if !ok || u.GetKind() != "ConfigMap" || u.GetAPIVersion() != "v1" || u.GetName() != "settings" || !u.GetCreationTimestamp().Time.Equal(now.Time) {
 			t.Fatalf("the object of the metadata is %v", u)
 		}
 		return u
+	}
+	pack := func(u *unstructured.Unstructured) metav1.Object {
+		held, err := Pack(trimManagedFields)(u)
+		p, ok := held.(*packed)
+		if err != nil || !ok {
+			t.Fatalf("not packed: %v, %v", held, err)
+		}
+		return p
 	}
 	was := metadataWith(func(*metav1.PartialObjectMetadata) {})
 	for name, tt := range map[string]struct {
@@ -52,7 +60,7 @@ func TestOnlyStatusDiffers(t *testing.T) {
 		if got := OnlyStatusDiffers(was, is); got != tt.same {
 			t.Errorf("%s of metadata: %v", name, got)
 		}
-		if got := OnlyStatusDiffers(objectOf(was), objectOf(is)); got != tt.same {
+		if got := OnlyStatusDiffers(pack(objectOf(was)), pack(objectOf(is))); got != tt.same {
 			t.Errorf("%s of an object: %v", name, got)
 		}
 	}
@@ -75,7 +83,7 @@ func TestOnlyStatusDiffers(t *testing.T) {
 		"no spec":      {map[string]any{"spec": one}, nil, false},
 		"another spec": {map[string]any{"spec": one}, map[string]any{"spec": map[string]any{"replicas": int64(2)}}, false},
 	} {
-		if got := OnlyStatusDiffers(whole(tt.was), whole(tt.is)); got != tt.same {
+		if got := OnlyStatusDiffers(pack(whole(tt.was)), pack(whole(tt.is))); got != tt.same {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
@@ -120,13 +119,6 @@ func (c *controller) listen() error {
 	return c.OnObject(schema.GroupKind{Kind: "Secret"}, func(was, is metav1.Object) {
 		if is == nil {
 			is = was
-		}
-		secret, whole := is.(*unstructured.Unstructured)
-		if !whole {
-			return
-		}
-		if kind, _, _ := unstructured.NestedString(secret.Object, "type"); kind != v1alpha1.KubeconfigSecretType {
-			return
 		}
 		for _, cluster := range c.Clusters() {
 			ref := cluster.Spec.KubeconfigSecretRef

@@ -59,34 +59,6 @@ type watched struct {
 // may not let it be watched at all.
 const youth = 2 * time.Second
 
-// kept is an object of the member in the cache: its JSON, which takes a fraction of what
-// maps do. Most objects change rarely, and are read only then.
-type kept struct {
-	metav1.ObjectMeta // name, namespace and version
-	object            []byte
-}
-
-// keep gives what an informer holds of an object of a kind.
-func keep(k interpret.Kind) cache.TransformFunc {
-	return func(obj any) (any, error) {
-		u, ok := obj.(*unstructured.Unstructured)
-		if !ok {
-			return obj, nil
-		}
-		k.TrimOwners(u)
-		data, err := json.Marshal(u.Object)
-		if err != nil {
-			return obj, nil // never found, which has the member asked
-		}
-		return &kept{metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName(), ResourceVersion: u.GetResourceVersion()}, data}, nil
-	}
-}
-
-func (k *kept) read() (*unstructured.Unstructured, bool) {
-	u := &unstructured.Unstructured{}
-	return u, u.UnmarshalJSON(k.object) == nil
-}
-
 func newMember(dyn dynamic.Interface, meta metadata.Interface, disco discovery.DiscoveryInterface, changed func(types.NamespacedName)) *member {
 	return &member{dyn: dyn, meta: meta, discovery: disco, changed: changed, sighted: func(interpret.Kind) {},
 		watched: map[schema.GroupVersionResource]watched{}, made: map[string]bool{}, blind: map[schema.GroupVersionResource]error{}}
@@ -114,7 +86,7 @@ func (c *member) informer(k interpret.Kind) watched {
 		}
 	}
 	// Both fail only on an informer that has been started or stopped.
-	_ = i.SetTransform(keep(k))
+	_ = i.SetTransform(fleet.Pack(k.TrimOwners))
 	_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: notify, DeleteFunc: notify,
 		UpdateFunc: func(was, is any) {
 			before, ok1 := was.(metav1.Object)
@@ -220,11 +192,7 @@ func (c *member) cached(k interpret.Kind, name types.NamespacedName) (*unstructu
 	if err != nil || !found {
 		return nil, false
 	}
-	o, ok := obj.(*kept)
-	if !ok {
-		return nil, false
-	}
-	return o.read()
+	return fleet.Unpack(obj)
 }
 
 // get asks the member for an object; nil is none.
