@@ -72,6 +72,9 @@ func (f *fleetReader) snapshot(ctx context.Context, warn io.Writer) (*scheduler.
 		fmt.Fprintf(warn, "warning: %d clusters (%s) could not be asked which fields they know, so a field that they lack is no obstacle here: %v\n",
 			len(names), few(names), unread[names[0]])
 	}
+	if err := fields.LearnReported(ctx, s.Clusters, f.dynamic); err != nil {
+		fmt.Fprintf(warn, "warning: which fields clusters in mode Pull know is not known here, so one that they lack is no obstacle: %v\n", err)
+	}
 	return s, nil
 }
 

@@ -3,12 +3,17 @@ package imports
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/pager"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
@@ -20,12 +25,15 @@ const (
 	attempts = 3
 	// answer is how long it waits for one.
 	answer = 10 * time.Second
+	// reportsAtOnce is how many reports of syncers are read in one request: each may be
+	// a megabyte.
+	reportsAtOnce = 20
 )
 
 // Learn reads members for whoever runs no controller, such as a preview. Of those whose
 // status says that they serve the same it reads one. What could not be read is given
-// with the reason; of Clusters in mode Pull, and of those that are not Ready, nothing is
-// said. reach gives the way to a member.
+// with the reason; of those that are not Ready nothing is said, and of Clusters in mode
+// Pull see LearnReported. reach gives the way to a member.
 func (f *Fields) Learn(ctx context.Context, clusters []*v1alpha1.Cluster, reach func(context.Context, string) (*rest.Config, error)) (unread map[string]error) {
 	alike := map[string][]*v1alpha1.Cluster{}
 	for _, c := range clusters {
@@ -102,4 +110,38 @@ func (f *Fields) same(as string, clusters []*v1alpha1.Cluster) {
 	for _, c := range clusters {
 		f.set(c.Name, known)
 	}
+}
+
+// LearnReported takes what the syncers of Clusters in mode Pull have reported of them,
+// for whoever runs no controller.
+func (f *Fields) LearnReported(ctx context.Context, clusters []*v1alpha1.Cluster, client dynamic.Interface) error {
+	if !slices.ContainsFunc(clusters, (*v1alpha1.Cluster).Pulls) {
+		return nil
+	}
+	reports := map[string][]*report{}
+	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return client.Resource(configMaps()).Namespace(v1alpha1.SystemNamespace).List(ctx, o)
+	})
+	pages.PageSize = reportsAtOnce
+	err := pages.EachListItem(ctx, metav1.ListOptions{LabelSelector: v1alpha1.ReportedTypesLabel}, func(item runtime.Object) error {
+		held, err := slimReport(item)
+		if r, ok := held.(*report); ok {
+			reports[r.cluster] = append(reports[r.cluster], r)
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("read what syncers report of the types of their clusters: list ConfigMaps in namespace %s: %w", v1alpha1.SystemNamespace, err)
+	}
+	read := newLibrary()
+	for _, c := range clusters {
+		if !c.Pulls() {
+			continue
+		}
+		list, parts, state := ofCluster(reports[c.Name], c)
+		if _, documents := read.take(c.Name, state, list, parts); documents != nil {
+			f.adopt(c.Name, documents)
+		}
+	}
+	return nil
 }

@@ -233,9 +233,13 @@ func (c *controller) reported(cluster *v1alpha1.Cluster) snapshot {
 // reportsOf gives the reports on a cluster, but not those on another that had its name,
 // and what tells one state of them from another.
 func (c *controller) reportsOf(cluster *v1alpha1.Cluster) (list *report, parts map[string]*report, state string) {
+	return ofCluster(find[report](c.reports, byLocation, cluster.Name), cluster)
+}
+
+func ofCluster(reports []*report, cluster *v1alpha1.Cluster) (list *report, parts map[string]*report, state string) {
 	parts = map[string]*report{}
 	var versions []string
-	for _, r := range find[report](c.reports, byLocation, cluster.Name) {
+	for _, r := range reports {
 		switch {
 		case r.owner != cluster.UID:
 			continue

@@ -110,6 +110,14 @@ func TestReportedTypesAreImported(t *testing.T) {
 		}
 		return nil
 	})
+	// Whoever runs no controller reads the same from what is stored.
+	learnt := NewFields()
+	if err := learnt.LearnReported(t.Context(), []*v1alpha1.Cluster{c.joined()}, s.control); err != nil {
+		t.Error(err)
+	}
+	if gap, known := lacks(learnt, "far", obj); !known || gap == nil || gap.Fields[0] != ".spec.rollback" {
+		t.Errorf("a preview learns %v, %v", gap, known)
+	}
 	s.await("the Cluster says so", func() error { return s.imported("far", 1) })
 
 	// Only what changed is sent, and what somebody edits or deletes is put right.
