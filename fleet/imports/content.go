@@ -131,11 +131,12 @@ func readGroup(name string, data []byte) (*group, error) {
 		}
 		out.types[s.spec.Resource()] = s
 	}
+	placed := ofInterest()
 	for version, kinds := range in.Kinds {
 		gv := kschema.GroupVersion{Group: name, Version: version}
 		doc := &document{kinds: map[kschema.GroupVersionKind]*schema.Props{}}
 		for kind, props := range kinds {
-			if !ofInterest(gv.WithKind(kind)) || props == nil {
+			if !placed.has(gv.WithKind(kind)) || props == nil {
 				return nil, fmt.Errorf("fields of %s are nobody's business: they are reported of Kubernetes' own kinds that are placed", gv.WithKind(kind))
 			}
 			doc.kinds[gv.WithKind(kind)] = props

@@ -30,7 +30,15 @@ type Fields struct {
 	// releases are the members with one document of a group version, made when
 	// somebody asks and dropped when members change.
 	releases map[kschema.GroupVersion][]release
+	interest interest
+	// slots are for those who read documents from members. A thousand members that are
+	// read at once, as by a new leader, have the same ones: whoever waits finds them known.
+	slots chan struct{}
 }
+
+// readAtOnce is how many documents are read from members at once. One takes some ten
+// megabytes while it is.
+const readAtOnce = 8
 
 // release is a document and who has it; nil is that of those who do not serve the version.
 type release struct {
@@ -47,7 +55,7 @@ type document struct {
 // NewFields gives one that knows nothing yet.
 func NewFields() *Fields {
 	return &Fields{members: map[string]map[kschema.GroupVersion]*document{}, shared: map[string]*document{}, notified: map[*func(string)]bool{},
-		releases: map[kschema.GroupVersion][]release{}}
+		releases: map[kschema.GroupVersion][]release{}, interest: ofInterest(), slots: make(chan struct{}, readAtOnce)}
 }
 
 // Known tells whether a member has been read.
@@ -62,7 +70,7 @@ func (f *Fields) Known(cluster string) bool {
 // It looks at the object once for each release that members have, however many members.
 func (f *Fields) Gaps(obj *unstructured.Unstructured) map[string]*schema.Gap {
 	gvk := obj.GroupVersionKind()
-	if !ofInterest(gvk) {
+	if !f.interest.has(gvk) {
 		return nil
 	}
 	var out map[string]*schema.Gap
@@ -166,7 +174,7 @@ func (f *Fields) OnChange(notify func(cluster string)) (cancel func()) {
 func (f *Fields) pull(ctx context.Context, cluster string, from documents, index map[kschema.GroupVersion]string) (map[kschema.GroupVersion]string, error) {
 	known := map[kschema.GroupVersion]*document{}
 	var bad error
-	for gv := range versionsOfInterest() {
+	for gv := range f.interest {
 		address, served := index[gv]
 		if !served {
 			continue
@@ -209,10 +217,17 @@ func (f *Fields) of(cluster string, gv kschema.GroupVersion) *document {
 // read gives a document, from another member if that one's address has the same
 // digest of its content: whoever says a wrong one deceives about nobody but itself.
 func (f *Fields) read(ctx context.Context, from documents, gv kschema.GroupVersion, address string) (*document, error) {
-	if at, err := url.Parse(address); err == nil {
-		if doc := f.sharedAs(at.Query().Get("hash")); doc != nil {
-			return doc, nil
-		}
+	if doc := f.sharedAs(hashIn(address)); doc != nil {
+		return doc, nil
+	}
+	select {
+	case f.slots <- struct{}{}:
+		defer func() { <-f.slots }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if doc := f.sharedAs(hashIn(address)); doc != nil {
+		return doc, nil // read from another meanwhile
 	}
 	data, err := from.document(ctx, address)
 	if err != nil {
@@ -233,6 +248,15 @@ func (f *Fields) read(ctx context.Context, from documents, gv kschema.GroupVersi
 	return doc, nil
 }
 
+// hashIn gives the digest that an address says its content has, "" if none.
+func hashIn(address string) string {
+	at, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	return at.Query().Get("hash")
+}
+
 func (f *Fields) sharedAs(digest string) *document {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -247,12 +271,15 @@ func (f *Fields) set(cluster string, known map[kschema.GroupVersion]*document) {
 		f.mu.Unlock()
 		return
 	}
+	had := len(f.members[cluster]) > 0
 	f.members[cluster] = known
 	clear(f.releases)
 	for _, d := range known {
 		f.shared[d.digest] = d
 	}
-	f.drop()
+	if had {
+		f.drop()
+	}
 	var notify []func(string)
 	for n := range f.notified {
 		notify = append(notify, *n)
@@ -295,18 +322,21 @@ func (f *Fields) drop() {
 	maps.DeleteFunc(f.shared, func(_ string, d *document) bool { return !used[d] })
 }
 
-// versionsOfInterest are the group versions of Kubernetes itself whose kinds are placed.
-func versionsOfInterest() map[kschema.GroupVersion][]interpret.Kind {
-	out := map[kschema.GroupVersion][]interpret.Kind{}
+// interest are the kinds of Kubernetes itself that are placed, by group version.
+type interest map[kschema.GroupVersion]map[string]bool
+
+func ofInterest() interest {
+	out := interest{}
 	for _, k := range interpret.Kinds() {
-		if builtIn(k.Group) {
-			out[k.GroupVersion()] = append(out[k.GroupVersion()], k)
+		if !builtIn(k.Group) {
+			continue
 		}
+		if out[k.GroupVersion()] == nil {
+			out[k.GroupVersion()] = map[string]bool{}
+		}
+		out[k.GroupVersion()][k.GroupVersionKind.Kind] = true
 	}
 	return out
 }
 
-func ofInterest(gvk kschema.GroupVersionKind) bool {
-	k, known := interpret.Find(gvk.GroupKind())
-	return known && k.Version == gvk.Version && builtIn(gvk.Group)
-}
+func (i interest) has(gvk kschema.GroupVersionKind) bool { return i[gvk.GroupVersion()][gvk.Kind] }

@@ -5,9 +5,11 @@ import (
 	"crypto/sha512"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -260,5 +262,47 @@ func TestVersionsInAnIndex(t *testing.T) {
 		if ok != (want != "") || ok && gv.String() != want {
 			t.Errorf("%s: %s, %v; want %q", path, gv, ok, want)
 		}
+	}
+}
+
+// slow is a member that answers when it is told to.
+type slow struct {
+	*papers
+	asked  *atomic.Int32
+	answer chan struct{}
+}
+
+func (s slow) document(ctx context.Context, address string) ([]byte, error) {
+	s.asked.Add(1)
+	select {
+	case <-s.answer:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return s.papers.document(ctx, address)
+}
+
+// TestManyMembersAtOnce: what many members of one release have is read from few.
+func TestManyMembersAtOnce(t *testing.T) {
+	f := NewFields()
+	member := slow{papers: serving(deployments("replicas")), asked: &atomic.Int32{}, answer: make(chan struct{})}
+	var all sync.WaitGroup
+	for i := range 10 * readAtOnce {
+		all.Go(func() {
+			if _, err := f.pull(t.Context(), fmt.Sprintf("member-%d", i), member, member.at); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for member.asked.Load() < readAtOnce && t.Context().Err() == nil {
+		runtime.Gosched()
+	}
+	close(member.answer)
+	all.Wait()
+	if asked := member.asked.Load(); asked != readAtOnce {
+		t.Errorf("asked %d times", asked)
+	}
+	if !f.Known("member-0") || len(f.shared) != 1 {
+		t.Errorf("known are %d documents", len(f.shared))
 	}
 }

@@ -164,7 +164,12 @@ func (c *Cluster) content() map[string]any {
 	return m
 }
 
-// view gives a policy's view of the fleet, made once.
+// mostViews bounds the views that are kept. There may be as many policies as there are
+// clusters, where labels name one for each object; and a view has a seat for each cluster.
+const mostViews = 100
+
+// view gives a policy's view of the fleet, made once or, where policies are many, a few
+// times.
 func (f *Fleet) view(p *Policy) *view {
 	f.mu.Lock()
 	v, ok := f.views[p]
@@ -177,6 +182,12 @@ func (f *Fleet) view(p *Policy) *view {
 	defer f.mu.Unlock()
 	if before, ok := f.views[p]; ok {
 		return before
+	}
+	for old := range f.views {
+		if len(f.views) < mostViews {
+			break
+		}
+		delete(f.views, old) // whichever: it can be made again
 	}
 	f.views[p] = v
 	return v

@@ -245,3 +245,17 @@ func TestOrdinals(t *testing.T) {
 		})
 	}
 }
+
+// TestViewsAreBounded: there may be as many policies as there are clusters.
+func TestViewsAreBounded(t *testing.T) {
+	f := NewFleet([]Cluster{{Name: "east"}, {Name: "west"}})
+	for range 3 * mostViews {
+		p := noPolicy()
+		if v := f.view(p); len(v.seats) != 2 || f.view(p) != v {
+			t.Fatal("a view that was just made is not kept")
+		}
+	}
+	if len(f.views) != mostViews {
+		t.Errorf("%d views are kept", len(f.views))
+	}
+}

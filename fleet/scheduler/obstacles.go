@@ -199,13 +199,15 @@ func (s *scheduler) fieldsChanged(read map[string]bool) {
 		s.queue.Add(o)
 	}
 	s.by.waiting.Unlock()
-	for _, k := range s.Kinds() {
-		if !fleet.Native(k.GroupKind()) {
-			continue
-		}
-		for obj := range s.Objects(k.GroupKind(), "") {
-			o := refOf(k.GroupKind(), obj)
-			if b, bound := s.Binding(o.binding()); bound && lackedIn(read, s.fields, obj, b) {
+	seen := map[object]bool{}
+	for cluster := range read {
+		for _, b := range s.BindingsOn(cluster) {
+			o := boundBy(b)
+			if seen[o] || !fleet.Native(o.GroupKind) || !slices.ContainsFunc(b.Spec.Clusters, func(c v1alpha1.ClusterShare) bool { return c.Name == cluster }) {
+				continue
+			}
+			seen[o] = true
+			if obj, exists := s.Object(o.GroupKind, o.NamespacedName); exists && s.lackedIn(read, obj, b) {
 				s.queue.Add(o)
 			}
 		}
@@ -214,13 +216,9 @@ func (s *scheduler) fieldsChanged(read map[string]bool) {
 
 // lackedIn tells whether one of some clusters is to have an object and lacks something
 // for it.
-func lackedIn(clusters map[string]bool, fields Fields, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) bool {
-	among := func(c v1alpha1.ClusterShare) bool { return clusters[c.Name] }
-	if !slices.ContainsFunc(b.Spec.Clusters, among) {
-		return false
-	}
-	found := fields.Gaps(obj)
-	return slices.ContainsFunc(b.Spec.Clusters, func(c v1alpha1.ClusterShare) bool { return among(c) && found[c.Name] != nil })
+func (s *scheduler) lackedIn(clusters map[string]bool, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) bool {
+	found := s.fields.Gaps(obj)
+	return slices.ContainsFunc(b.Spec.Clusters, func(c v1alpha1.ClusterShare) bool { return clusters[c.Name] && found[c.Name] != nil })
 }
 
 // kept says where an object stays although the cluster cannot take it as it is now.
