@@ -85,6 +85,7 @@ func TestCompareField(t *testing.T) {
 			`{type: object, properties: {a: {type: string}}}`, "UnknownFieldsDiffer"},
 		{"bounds beyond integers", `{type: number, maximum: 5}`, `{type: number, maximum: 1.0e+300}`, `{type: number, maximum: 5, allOf: [{maximum: 1.0e+300}]}`, "BoundsDiffer"},
 		{"a factor that no integer type takes, where types are not asked", `{type: number, multipleOf: 2.5}`, `{x-kubernetes-int-or-string: true}`, `{type: integer, allOf: [{multipleOf: 2.5}]}`, "TypeDiffers"},
+		{"a factor of which no integer is a multiple", `{type: integer}`, `{type: number, multipleOf: 0.5}`, "BoundsDiffer", "BoundsDiffer"},
 		{"uniqueItems", `{type: array, items: {type: string}}`, `{type: array, items: {type: string}, uniqueItems: true}`, "UnsupportedConstruct", "UnsupportedConstruct"},
 
 		{"properties meet", `{type: object, properties: {a: {type: string}, b: {type: string}}}`, `{type: object, properties: {b: {type: string}, c: {type: string}}}`, `{type: object, properties: {b: {type: string}}}`, "PropertyUnknown at .f.a"},

@@ -281,13 +281,21 @@ func (c *comparison) usable(at place, p *Props) {
 			c.refuse(at, BoundsDiffer, "has a %s, which does not fit its type: API servers refuse every number there", l)
 		}
 	}
+	if factor := indivisible(p); factor != nil {
+		c.refuse(at, BoundsDiffer, "has multipleOf %v, with which API servers refuse every integer", *factor)
+	}
+}
+
+// indivisible gives a factor of which API servers find no value of p to be a multiple.
+// In allOf the type is not asked, and an integer is divided by the factor without its
+// fraction, which may be zero.
+func indivisible(p *Props) *float64 {
 	for _, q := range conjuncts(p) {
-		// In allOf the type is not asked, and an integer is divided by the factor
-		// without its fraction, which may be zero.
 		if q.MultipleOf != nil && (*q.MultipleOf < 1 && kindsOf(p)&isNumber != 0 && baseOf(p) != "number" || q == p && !fits(p, *q.MultipleOf) || *q.MultipleOf <= 0) {
-			c.refuse(at, BoundsDiffer, "has multipleOf %v, with which API servers refuse every integer", *q.MultipleOf)
+			return q.MultipleOf
 		}
 	}
+	return nil
 }
 
 // relocate moves the bounds of p that its type, narrowed since, no longer
@@ -317,6 +325,9 @@ func relocate(p *Props) {
 func (c *comparison) satisfiable(at place, p *Props) {
 	if !c.narrow {
 		return
+	}
+	if factor := indivisible(p); factor != nil {
+		c.refuse(at, BoundsDiffer, "would have to be an integer and a multiple of %v, and API servers refuse every integer with that", *factor)
 	}
 	if p.Minimum != nil && p.Maximum != nil {
 		low, high := *p.Minimum, *p.Maximum
