@@ -66,16 +66,10 @@ func volumeFollows(obj *unstructured.Unstructured, out *attachments) error {
 	return nil
 }
 
-// shareVolume: the volume controller of the member completes claimRef with the
-// identity that the claim has there. From then on the field, which server-side
-// apply can only own as a whole, is the member's.
-func shareVolume(obj map[string]any, share Share) {
-	spec := object(obj, "spec")
-	if share.Live != nil && object(share.Live.Object, "spec", "claimRef") != nil {
-		delete(spec, "claimRef")
-		return
-	}
-	if claim := object(spec, "claimRef"); claim != nil {
+// shareVolume: which claim a volume is meant for is said by name. The identity of the
+// claim is another in each member, whose volume controller completes it there.
+func shareVolume(obj map[string]any, _ Share) {
+	if claim := object(obj, "spec", "claimRef"); claim != nil {
 		delete(claim, "uid")
 		delete(claim, "resourceVersion")
 	}

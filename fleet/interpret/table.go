@@ -55,7 +55,7 @@ func clusterKinds() []Kind {
 		{GroupVersionKind: kind("", "v1", "PersistentVolume"), Resource: "persistentvolumes", ClusterScoped: true, KeepsData: true,
 			needs: volumeObjectNeeds, follows: volumeFollows, share: shareVolume, health: volumeHealth, aggregate: aggregateVolume, notGenerated: true,
 			Words: Words{Needs: "its StorageClass, Secrets of its driver", Follows: "the claim in `claimRef`; its StorageClass",
-				Left: "`claimRef` once a claim is bound there", Health: "phase", Status: "the worst phase"}},
+				Left: "`uid` and `resourceVersion` of `claimRef`", Health: "phase", Status: "the worst phase"}},
 		{GroupVersionKind: kind(rbacGroup, "v1", "ClusterRole"), Resource: "clusterroles", ClusterScoped: true,
 			needs: roleNeeds, prepare: prepareClusterRole, notGenerated: true,
 			Words: Words{Needs: "CustomResourceDefinitions of the resources that its rules name", Left: "`rules` of an aggregated role"}},
