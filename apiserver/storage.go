@@ -211,7 +211,7 @@ func (s *keyspaceStorage) cached(
 		watchCache.Stop()
 		destroyStore()
 	})
-	return delegator, destroy, nil
+	return &resuming{Interface: delegator, past: reporting{store}}, destroy, nil
 }
 
 // health is the check behind /readyz/keyspace and /healthz/keyspace: one read
