@@ -253,6 +253,7 @@ configmap-conf: west [{ Deployment web}]
 deployment.apps-web: west 3
 service-web: west [{ Deployment web}]
 `)
+			caughtUp(t, s)
 			remove(t, s, deployments(), "shop", "web")
 		}, `
 configmap-conf: no cluster
