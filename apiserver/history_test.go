@@ -60,64 +60,6 @@ func TestUncachedWatchesTellHowFarTheyAre(t *testing.T) {
 	}
 }
 
-// named is a store that says which one it is, at revision 10.
-type named struct {
-	storage.Interface
-	watches int
-}
-
-func (n *named) Watch(context.Context, string, storage.ListOptions) (watch.Interface, error) {
-	n.watches++
-	return watch.NewEmptyWatch(), nil
-}
-
-func (n *named) GetCurrentResourceVersion(context.Context) (uint64, error) { return 10, nil }
-
-// What a cache has not seen, because it began later, is read from the store, by so many.
-func TestWatchesGoOnFromBeforeTheCache(t *testing.T) {
-	cached, past := &named{}, &named{}
-	r := &resuming{Interface: cached, past: past}
-	initial := true
-	for _, tt := range []struct {
-		opts storage.ListOptions
-		past bool
-	}{
-		{storage.ListOptions{ResourceVersion: "9"}, true},
-		{storage.ListOptions{ResourceVersion: "10"}, false},
-		{storage.ListOptions{ResourceVersion: "0"}, false},
-		{storage.ListOptions{}, false},
-		{storage.ListOptions{ResourceVersion: "nine"}, false},
-		{storage.ListOptions{ResourceVersion: "9", SendInitialEvents: &initial}, false},
-	} {
-		before := past.watches
-		w, err := r.Watch(t.Context(), "/", tt.opts)
-		if err != nil || (past.watches > before) != tt.past {
-			t.Errorf("%+v: %v, of the past: %v", tt.opts, err, past.watches > before)
-		}
-		w.Stop()
-		w.Stop()
-	}
-	old := storage.ListOptions{ResourceVersion: "1"}
-	var last watch.Interface
-	past.watches = 0
-	for range mostResumed + 5 {
-		w, err := r.Watch(t.Context(), "/", old)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, is := w.(*resumed); is {
-			last = w
-		}
-	}
-	if past.watches != mostResumed {
-		t.Errorf("%d watches read the past", past.watches)
-	}
-	last.Stop()
-	if _, err := r.Watch(t.Context(), "/", old); err != nil || past.watches != mostResumed+1 {
-		t.Errorf("after one has ended: %d, %v", past.watches, err)
-	}
-}
-
 func TestWatchesOfCustomResourcesGoFurtherBack(t *testing.T) {
 	upstream := windowOf(storagebackend.DefaultEventsHistoryWindow)
 	for _, tt := range []struct {

@@ -211,7 +211,7 @@ func (s *keyspaceStorage) cached(
 		watchCache.Stop()
 		destroyStore()
 	})
-	return &resuming{Interface: delegator, past: reporting{store}}, destroy, nil
+	return delegator, destroy, nil
 }
 
 // health is the check behind /readyz/keyspace and /healthz/keyspace: one read
