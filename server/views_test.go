@@ -93,9 +93,14 @@ func TestASyncersCredentialIsGoodForItsViewAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	teach := fmt.Sprintf(`{"apiVersion":"%s/%s","kind":"ResourceInterpretation","metadata":{"name":"secrets"},"spec":{"target":{"apiVersion":"v1","kind":"Secret"},"health":"'Healthy'"}}`, v1alpha1.Group, v1alpha1.Version)
-	if out, err := a.kubectl(t, teach, "create", "-f", "-"); err != nil {
-		t.Fatalf("%v %s", err, out)
-	}
+	// A server that has just begun may not have its own types installed yet.
+	eventually(t, "the kind is taught", func(context.Context) error {
+		out, err := a.kubectl(t, teach, "apply", "-f", "-")
+		if err != nil {
+			return fmt.Errorf("%w %s", err, out)
+		}
+		return nil
+	})
 	pull(t, a, "west")
 	east, _ := pull(t, a, "east")
 
