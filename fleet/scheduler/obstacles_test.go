@@ -181,18 +181,11 @@ service-web: west [{ Deployment web}]
 func TestTheFirstDecisionWaitsForWhatClustersKnow(t *testing.T) {
 	fields := lackingIn(map[string]string{"west": ""})
 	client := beginWith(t, fields, clusters+app)
-	waits := func() bool {
+	until(t, "somebody asks whether east is known", func() bool {
 		fields.mu.Lock()
 		defer fields.mu.Unlock()
 		return fields.asked
-	}
-	deadline := time.Now().Add(10 * time.Second)
-	for !waits() {
-		if time.Now().After(deadline) {
-			t.Fatal("nobody asks whether east is known")
-		}
-		time.Sleep(time.Millisecond)
-	}
+	})
 	if n := len(bindings(t, client)); n != 0 {
 		t.Fatalf("%d decisions were made before", n)
 	}
