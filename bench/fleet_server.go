@@ -48,12 +48,15 @@ func profileTo(ctx context.Context, server *atoll.Server, dir, name string, long
 	}
 	done := make(chan error, 1)
 	go func() {
-		done <- keep("cpu", fmt.Sprintf("/debug/pprof/profile?seconds=%d", max(1, int(long.Seconds()))))
+		done <- keep("cpu", fmt.Sprintf("/debug/pprof/profile?seconds=%d", max(1, int(min(long, longestProfile).Seconds()))))
 	}()
 	return func() error {
 		return errors.Join(<-done, keep("heap", "/debug/pprof/heap"))
 	}
 }
+
+// longestProfile is less than the time after which the server's client gives up a request.
+const longestProfile = 25 * time.Second
 
 // requests counts what a server has answered, by verb and resource.
 type requests map[string]float64
