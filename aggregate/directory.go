@@ -42,6 +42,8 @@ type Directory struct {
 
 	changed chan struct{} // holds one: look again
 	known   chan struct{} // closed when page is not empty any more
+	kinds   chan struct{} // holds one: ask for shared kinds again
+	warm    chan struct{} // closed when all were asked for once
 	page    atomic.Pointer[page]
 }
 
@@ -69,7 +71,11 @@ func NewDirectory(cfg *rest.Config, clk clock.Clock) (*Directory, error) {
 }
 
 func directoryOver(client dynamic.Interface, clk clock.Clock) (*Directory, error) {
-	d := &Directory{clock: clk, client: client, changed: make(chan struct{}, 1), known: make(chan struct{})}
+	d := &Directory{
+		clock: clk, client: client,
+		changed: make(chan struct{}, 1), known: make(chan struct{}),
+		kinds: make(chan struct{}, 1), warm: make(chan struct{}),
+	}
 	d.page.Store(&page{replaced: make(chan struct{})})
 	for _, f := range []struct {
 		into      *cache.SharedIndexInformer
@@ -79,18 +85,21 @@ func directoryOver(client dynamic.Interface, clk clock.Clock) (*Directory, error
 	}{
 		{&d.clusters, v1alpha1.ClusterResource, nil, slimCluster},
 		{&d.shared, v1alpha1.SharedAPIResource, nil, slimShared},
-		{&d.crds, crdResource, func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.SharedLabel + "=true" }, slimName},
+		{&d.crds, crdResource, func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.SharedLabel + "=true" }, slimCRD},
 	} {
 		informer := dynamicinformer.NewFilteredDynamicInformer(client, f.resource, metav1.NamespaceAll, 0, cache.Indexers{}, f.only).Informer()
 		if err := informer.SetTransform(f.transform); err != nil {
 			return nil, err
 		}
-		look := func(any) { d.look() }
+		look := func(any) {
+			d.look()
+			d.lookForKinds()
+		}
 		if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: look, DeleteFunc: look, UpdateFunc: func(was, is any) {
 				// Most news of a Cluster are heartbeats.
 				if !reflect.DeepEqual(was, is) {
-					d.look()
+					look(is)
 				}
 			},
 		}); err != nil {
@@ -121,6 +130,7 @@ func (d *Directory) Run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return nil
 	}
+	group.StartWithContext(ctx, d.keepWarm)
 	d.follow(ctx)
 	return nil
 }
@@ -188,7 +198,7 @@ func (d *Directory) turn(parted partings) (again time.Duration) {
 			next.groups[group] = true
 		}
 	}
-	for _, crd := range stored[metav1.PartialObjectMetadata](d.crds) {
+	for _, crd := range stored[sharedKind](d.crds) {
 		if _, group, ok := strings.Cut(crd.Name, "."); ok {
 			next.groups[group] = true
 		}
@@ -363,13 +373,6 @@ func slimShared(obj any) (any, error) {
 		out.Status.Clusters = append(out.Status.Clusters, v1alpha1.ClusterExposure{Name: entry.Name, Versions: entry.Versions})
 	}
 	return out, nil
-}
-
-func slimName(obj any) (any, error) {
-	if u, ok := obj.(*unstructured.Unstructured); ok {
-		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: u.GetName()}}, nil
-	}
-	return obj, nil
 }
 
 // as reads an object, unless it has been before, or cannot be: then it counts for

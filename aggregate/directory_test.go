@@ -27,10 +27,13 @@ type follows struct {
 
 func following(t *testing.T, objects ...runtime.Object) *follows {
 	t.Helper()
-	clk := testingclock.NewFakeClock(start)
-	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+	return followingOver(t, dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
 		v1alpha1.ClusterResource: "ClusterList", v1alpha1.SharedAPIResource: "SharedAPIList", crdResource: "CustomResourceDefinitionList",
-	}, objects...)
+	}, objects...), testingclock.NewFakeClock(start))
+}
+
+func followingOver(t *testing.T, client *dynamicfake.FakeDynamicClient, clk *testingclock.FakeClock) *follows {
+	t.Helper()
 	d, err := directoryOver(client, clk)
 	if err != nil {
 		t.Fatal(err)
@@ -161,6 +164,12 @@ func TestDirectory(t *testing.T) {
 	f.serving("east=a.example,b.example")
 	if _, exposed := f.Terms("east", "a.example"); exposed {
 		t.Error("terms for a group that was withdrawn")
+	}
+	for deadline := time.Now().Add(20 * time.Second); !f.clock.HasWaiters(); {
+		if time.Now().After(deadline) {
+			t.Fatal("nothing waits to withdraw it")
+		}
+		time.Sleep(time.Millisecond)
 	}
 	f.clock.Step(parting)
 	f.serving("east=b.example")

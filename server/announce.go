@@ -57,6 +57,10 @@ func (s *Server) announce(ctx context.Context) error {
 	if _, err := s.directory.SharedGroups(ctx); err != nil {
 		return nil // ctx ended
 	}
+	// Nor should it be sent to a server that would end all its watches.
+	if err := s.directory.Warm(ctx); err != nil {
+		return nil // ctx ended
+	}
 	client, err := kubernetes.NewForConfig(s.api.ClientConfig(serverUser))
 	if err != nil {
 		return fmt.Errorf("make a client of the workspace: %w", err)
