@@ -101,6 +101,11 @@ func unready(o *unstructured.Unstructured) string {
 		ok = s.counts["expectedPods"] > 0 && s.counts["currentHealthy"] == s.counts["expectedPods"]
 	case "CustomResourceDefinition":
 		ok = has("Established")
+	case "HorizontalPodAutoscaler":
+		// Nothing measures here, but it sees to its minimum.
+		current, _, _ := unstructured.NestedInt64(o.Object, "status", "currentReplicas")
+		desired, _, _ := unstructured.NestedInt64(o.Object, "status", "desiredReplicas")
+		ok = max(current, desired) >= s.counts["min"]
 	}
 	if ok {
 		return ""
@@ -169,7 +174,8 @@ func essence(o *unstructured.Unstructured) map[string]any {
 	delete(out, "status")
 	out["metadata"] = map[string]any{
 		"labels":      anyStrings(o.GetLabels(), "fleet.atoll.dev/", "controller-uid", "batch.kubernetes.io/controller-uid"),
-		"annotations": anyStrings(o.GetAnnotations(), "fleet.atoll.dev/", "kubectl.kubernetes.io/last-applied-configuration", "deployment.kubernetes.io/", "deprecated.daemonset.template.generation", "pv.kubernetes.io/", "volume.", "batch.kubernetes.io/"),
+		"annotations": anyStrings(o.GetAnnotations(), "fleet.atoll.dev/", "kubectl.kubernetes.io/last-applied-configuration", "deployment.kubernetes.io/", "deprecated.daemonset.template.generation", "pv.kubernetes.io/", "volume.", "batch.kubernetes.io/",
+			"autoscaling.alpha.kubernetes.io/conditions", "autoscaling.alpha.kubernetes.io/current-metrics"), // of the status, in v1
 	}
 	drop := func(path ...string) { unstructured.RemoveNestedField(out, path...) }
 	switch o.GetKind() {

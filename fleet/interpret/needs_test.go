@@ -148,6 +148,7 @@ metadata:
     team: a
     kubectl.kubernetes.io/last-applied-configuration: "{}"
     deployment.kubernetes.io/revision: "4"
+    autoscaling.alpha.kubernetes.io/conditions: '[]'
     fleet.atoll.dev/adopt: "true"
 spec:
   replicas: 9

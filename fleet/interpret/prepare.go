@@ -70,6 +70,8 @@ func ownAnnotation(key string) bool {
 		key == "deployment.kubernetes.io/revision" ||
 		key == "deprecated.daemonset.template.generation" ||
 		key == v1alpha1.AdoptAnnotation ||
+		// What has no field in v1 of an autoscaler's status.
+		key == "autoscaling.alpha.kubernetes.io/conditions" || key == "autoscaling.alpha.kubernetes.io/current-metrics" ||
 		strings.HasPrefix(key, "pv.kubernetes.io/") ||
 		strings.HasPrefix(key, "volume.kubernetes.io/selected-node")
 }

@@ -16,8 +16,9 @@ import (
 )
 
 // controllersToRun are those that matter to somebody who runs applications on
-// the cluster. Left out are clouds, real volumes and devices, certificates of
-// kubelets, and metrics, none of which exist here.
+// the cluster. Left out are clouds, real volumes and devices, and certificates of
+// kubelets, none of which exist here. Nor do metrics: autoscalers keep to their
+// minimum and maximum, and say so.
 func controllersToRun() []string {
 	return []string{
 		names.ServiceAccountTokenController,
@@ -36,6 +37,7 @@ func controllersToRun() []string {
 		names.JobController,
 		names.CronJobController,
 		names.TTLAfterFinishedController,
+		names.HorizontalPodAutoscalerController,
 		names.DisruptionController,
 		names.EndpointsController,
 		names.EndpointSliceController,
