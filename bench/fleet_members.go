@@ -40,8 +40,9 @@ const (
 	// fleetWaiting is how many of them may be on their way at once: without a bound, the
 	// memory of a queue would be measured.
 	fleetWaiting = 2000
-	// fleetPatience is how long joining, or filling, may take.
-	fleetPatience = time.Hour
+	// fleetPatience is how long joining, or filling, may take: 100,000 objects take more
+	// than an hour on two cores.
+	fleetPatience = 3 * time.Hour
 )
 
 // fleetOf is one size of it.

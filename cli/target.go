@@ -27,7 +27,7 @@ func (t *target) config() (*rest.Config, error) {
 	case clientcmd.IsEmptyConfig(err):
 		return nil, errors.New("no kubeconfig leads to an Atoll: name its admin.kubeconfig with --atoll-kubeconfig, or in KUBECONFIG")
 	case err != nil:
-		return nil, fmt.Errorf("find the Atoll to talk to: %w", err)
+		return nil, fmt.Errorf("find the Atoll to talk to: %w: give --atoll-kubeconfig the kubeconfig of one (its admin.kubeconfig, say), and --atoll-context a context in it", err)
 	}
 	config.UserAgent = "atoll"
 	return config, nil
