@@ -58,8 +58,13 @@ type paged struct {
 	other *store
 }
 
+// openPaged opens a store whose pages are counted. Unless a clock is given, time stands
+// still: however slow the machine is, a page is not dropped before it is asked for.
 func openPaged(t testing.TB, opts mvcc.Options) *paged {
 	t.Helper()
+	if opts.Clock == nil {
+		opts.Clock = clocktesting.NewFakeClock(time.Now())
+	}
 	shared, db := newSharedDB(t, network{poll: 10 * time.Millisecond})
 	table := &pagedTable{lane: &lane{sharedDB: shared}}
 	open := func(table kv.Table, opts mvcc.Options) *store {
