@@ -209,9 +209,22 @@ func startStores(t *testing.T, datastore string, n int) *stores {
 	t.Cleanup(func() {
 		for i := range n {
 			s.kill(i)
+			if t.Failed() {
+				t.Logf("the end of server %d's log:\n%s", i, lastLines(filepath.Join(s.dir, fmt.Sprintf("kv-%d.log", i))))
+			}
 		}
 	})
 	return s
+}
+
+// lastLines gives the end of a file, or why it cannot be read.
+func lastLines(file string) string {
+	const most = 4 << 10
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	return string(raw[max(0, len(raw)-most):])
 }
 
 func (s *stores) start(t *testing.T, i int) {
