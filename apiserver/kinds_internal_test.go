@@ -3,6 +3,7 @@ package apiserver
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -10,7 +11,9 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -132,6 +135,25 @@ func TestKindsAreOpenedTogether(t *testing.T) {
 	all.Wait()
 	kinds.retire(func(*openKind) bool { return true })
 	o.want(t, o.opened, o.opened)
+}
+
+// A controller that deletes what it takes for gone begins when all kinds are known.
+func TestControllersWaitForKinds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kinds := &kindServer{complete: make(chan struct{})}
+		l := &leadership{controllers: &controllers{kinds: kinds}}
+		var begun atomic.Bool
+		go l.knowingKinds(func(context.Context) { begun.Store(true) })(t.Context())
+		synctest.Wait()
+		if begun.Load() {
+			t.Error("it began before")
+		}
+		close(kinds.complete)
+		synctest.Wait()
+		if !begun.Load() {
+			t.Error("it does not begin")
+		}
+	})
 }
 
 func described() *spec.Schema {
