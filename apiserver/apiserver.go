@@ -83,6 +83,9 @@ type Config struct {
 	// Authorizer, if set, is asked where RBAC does not allow a request.
 	Authorizer authorizer.Authorizer
 
+	// Kinds, if set, are served without CRDs.
+	Kinds Kinds
+
 	// Services are served beside the Kubernetes-style API.
 	Services []Service
 
@@ -146,7 +149,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("configure the API server of workspace %q: %w", cfg.Workspace, err)
 	}
 	storage := newKeyspaceStorage(cfg.Keyspace, cfg.CompactionInterval)
-	chain, prepared, err := buildChain(ctx, cfg, storage)
+	chain, kinds, prepared, err := buildChain(ctx, cfg, storage)
 	if err != nil {
 		storage.stop()
 		return nil, fmt.Errorf("build the API server of workspace %q: %w", cfg.Workspace, err)
@@ -159,7 +162,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		chain.GenericAPIServer.Handler.NonGoRestfulMux.HandlePrefix(service.Prefix, service)
 	}
 	loopback := chain.GenericAPIServer.LoopbackClientConfig
-	ctrl, err := newControllers(cfg, loopback)
+	ctrl, err := newControllers(cfg, loopback, kinds, storage)
 	if err != nil {
 		storage.stop()
 		return nil, fmt.Errorf("prepare the controllers of workspace %q: %w", cfg.Workspace, err)

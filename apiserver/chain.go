@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"fmt"
+	"net/http"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
@@ -26,23 +27,25 @@ import (
 const serverName = "atoll"
 
 // buildChain makes the three servers that delegate to each other: aggregation
-// in front, then the built-in kinds, then those defined by CRDs.
+// in front, then the built-in kinds, then those defined by CRDs. Kinds without
+// CRDs come last.
 //
-// prepared is to be called once the front server has been prepared to run.
-func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (front *aggregatorapiserver.APIAggregator, prepared func(), err error) {
+// prepared is to be called once the front server has been prepared to run. kinds is
+// nil without a source of them.
+func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (front *aggregatorapiserver.APIAggregator, kinds *kindServer, prepared func(), err error) {
 	tokens := &boundObjects{}
 	opts, err := upstreamOptions(ctx, cfg, tokens, storage.contact.lost)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	generic, informers, storageFactory, err := controlplaneapiserver.BuildGenericConfig(opts,
 		[]*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme},
 		resourceConfig(cfg), generatedopenapi.GetOpenAPIDefinitions)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	if tokens.client, err = clientset.NewForConfig(generic.LoopbackClientConfig); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	generic.RESTOptionsGetter = storage.options(generic.RESTOptionsGetter)
 	if cfg.TracerProvider != nil {
@@ -70,7 +73,7 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (fron
 	controlPlane, initializers, err := controlplaneapiserver.CreateConfig(opts, generic, informers, storageFactory, serviceResolver,
 		[]admission.PluginInitializer{reachableHooks{informers}})
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	servers := 1
 	if cfg.Shared {
@@ -81,7 +84,7 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (fron
 	apiExtensions, err := controlplaneapiserver.CreateAPIExtensionsConfig(*generic, informers, initializers, opts,
 		servers, serviceResolver, authResolver)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	apiExtensions.GenericConfig.RESTOptionsGetter = storage.options(apiExtensions.GenericConfig.RESTOptionsGetter)
 	apiExtensions.ExtraConfig.CRDRESTOptionsGetter = storage.customOptions(apiExtensions.ExtraConfig.CRDRESTOptionsGetter, cfg.CompactionInterval)
@@ -89,7 +92,7 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (fron
 	aggregator, err := controlplaneapiserver.CreateAggregatorConfig(*generic, opts, informers, serviceResolver,
 		controlPlane.ProxyTransport, controlPlane.PeerProxy, initializers)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	// It would watch Services and EndpointSlices to find the servers behind an
 	// APIService, but a workspace routes to no Service.
@@ -104,47 +107,54 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (fron
 		return []metrics.Monitor{storage}, nil
 	})
 
-	front, err = link(cfg, controlPlane, apiExtensions, aggregator)
+	front, kinds, err = link(cfg, controlPlane, apiExtensions, aggregator, storage)
 	// The OpenAPI documents have been made from the definitions by then; upstream
 	// would keep those, 12 MB of them, for the life of the server.
-	return front, func() { generic.OpenAPIV3Config.Definitions = nil }, err
+	return front, kinds, func() { generic.OpenAPIV3Config.Definitions = nil }, err
 }
 
-// link creates the servers from their configurations, innermost first.
+// link creates the servers from their configurations, innermost first. What none of them knows
+// may be a kind without a CRD.
 func link(
 	cfg Config,
 	controlPlane *controlplaneapiserver.Config,
 	apiExtensions *apiextensionsapiserver.Config,
 	aggregator *aggregatorapiserver.Config,
-) (*aggregatorapiserver.APIAggregator, error) {
+	storage *keyspaceStorage,
+) (*aggregatorapiserver.APIAggregator, *kindServer, error) {
 	completed := controlPlane.Complete()
-	notFound := notfoundhandler.New(completed.Generic.Serializer, genericapifilters.NoMuxAndDiscoveryIncompleteKey)
-	crdServer, err := apiExtensions.Complete().New(genericapiserver.NewEmptyDelegateWithCustomHandler(notFound))
+	var last http.Handler = notfoundhandler.New(completed.Generic.Serializer, genericapifilters.NoMuxAndDiscoveryIncompleteKey)
+	var kinds *kindServer
+	if cfg.Kinds != nil {
+		kinds = newKindServer(cfg.Kinds, apiExtensions, uncachedOptions{apiExtensions.ExtraConfig.CRDRESTOptionsGetter, storage}, last)
+		last = kinds
+	}
+	crdServer, err := apiExtensions.Complete().New(genericapiserver.NewEmptyDelegateWithCustomHandler(last))
 	if err != nil {
-		return nil, fmt.Errorf("create the server of custom resources: %w", err)
+		return nil, nil, fmt.Errorf("create the server of custom resources: %w", err)
 	}
 
 	builtins, err := completed.New(serverName, crdServer.GenericAPIServer)
 	if err != nil {
-		return nil, fmt.Errorf("create the server of built-in kinds: %w", err)
+		return nil, nil, fmt.Errorf("create the server of built-in kinds: %w", err)
 	}
 	client, err := clientset.NewForConfig(completed.Generic.LoopbackClientConfig)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	providers, err := completed.GenericStorageProviders(client.Discovery())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	priorities := controlplaneapiserver.DefaultGenericAPIServicePriorities()
 	if cfg.WorkloadAPIs {
 		if providers, err = withWorkloads(&completed, client, providers); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		addWorkloadPriorities(priorities)
 	}
 	if err := builtins.InstallAPIs(providers...); err != nil {
-		return nil, fmt.Errorf("install the built-in kinds: %w", err)
+		return nil, nil, fmt.Errorf("install the built-in kinds: %w", err)
 	}
 
 	crdsEnabled := apiExtensions.GenericConfig.MergedResourceConfig.ResourceEnabled(
@@ -152,8 +162,13 @@ func link(
 	front, err := controlplaneapiserver.CreateAggregatorServer(aggregator.Complete(), builtins.GenericAPIServer,
 		crdServer.Informers.Apiextensions().V1().CustomResourceDefinitions(), crdsEnabled, priorities)
 	if err != nil {
-		return nil, fmt.Errorf("create the aggregating server: %w", err)
+		return nil, nil, fmt.Errorf("create the aggregating server: %w", err)
 	}
 	front.GenericAPIServer.ShutdownTimeout = shutdownTimeout
-	return front, nil
+	if kinds != nil {
+		if err := kinds.attach(front, crdServer); err != nil {
+			return nil, nil, fmt.Errorf("serve kinds without CRDs: %w", err)
+		}
+	}
+	return front, kinds, nil
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -45,9 +46,13 @@ type controllers struct {
 	served func(schema.GroupVersionResource) bool
 	// sharedGroups is Config.SharedGroups.
 	sharedGroups func(context.Context) (func(group string) bool, error)
+	// kinds without CRDs; nil if there is no source of them. store tells which of them
+	// have objects.
+	kinds *kindServer
+	store clientv3.KV
 }
 
-func newControllers(cfg Config, loopback *rest.Config) (*controllers, error) {
+func newControllers(cfg Config, loopback *rest.Config, kinds *kindServer, storage *keyspaceStorage) (*controllers, error) {
 	rootCA, err := os.ReadFile(cfg.TLS.RootCAFile)
 	if err != nil {
 		return nil, fmt.Errorf("read the root certificate: %w", err)
@@ -67,6 +72,8 @@ func newControllers(cfg Config, loopback *rest.Config) (*controllers, error) {
 		legacyTokens: legacyTokens,
 		served:       resourceConfig(cfg).ResourceEnabled,
 		sharedGroups: cfg.SharedGroups,
+		kinds:        kinds,
+		store:        storage.client.KV,
 	}, nil
 }
 

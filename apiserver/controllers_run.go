@@ -52,6 +52,7 @@ type runner struct {
 type leadership struct {
 	*controllers
 	client           clientset.Interface
+	discovery        usedKinds
 	metadata         metadata.Interface
 	mapper           meta.ResettableRESTMapper
 	caches           *caches
@@ -99,6 +100,7 @@ func (c *controllers) newLeadership(ctx context.Context) (*leadership, error) {
 	return &leadership{
 		controllers:      c,
 		client:           client,
+		discovery:        usedKinds{client.Discovery(), c.kinds, c.store},
 		metadata:         metadataClient,
 		mapper:           restmapper.NewDeferredDiscoveryRESTMapper(memorycache.NewMemCacheClient(client.Discovery())),
 		caches:           newCaches(metadataClient, client),
@@ -135,9 +137,19 @@ func (l *leadership) runners(ctx context.Context) ([]runner, error) {
 // namespaces empties namespaces that are being deleted.
 func (l *leadership) namespaces(ctx context.Context) (func(context.Context), error) {
 	c := namespacecontroller.NewNamespaceController(ctx, l.client, l.metadata,
-		l.client.Discovery().ServerPreferredNamespacedResources,
+		l.discovery.ServerPreferredNamespacedResources,
 		l.caches.typed.Core().V1().Namespaces(), namespaceResync, v1.FinalizerKubernetes)
-	return func(ctx context.Context) { c.Run(ctx, 10) }, nil
+	return l.knowingKinds(func(ctx context.Context) { c.Run(ctx, 10) }), nil
+}
+
+// knowingKinds runs a controller once all kinds are known. Before, it would take those
+// that are not for gone.
+func (l *leadership) knowingKinds(run func(context.Context)) func(context.Context) {
+	return func(ctx context.Context) {
+		if l.kinds == nil || l.kinds.await(ctx) == nil {
+			run(ctx)
+		}
+	}
 }
 
 // garbageCollector deletes what is owned by what is gone.
@@ -156,7 +168,7 @@ func (l *leadership) garbageCollector(ctx context.Context) (func(context.Context
 	if err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context) {
+	return l.knowingKinds(func(ctx context.Context) {
 		if l.sharedGroups != nil {
 			if err := view.learn(ctx, l.sharedGroups); err != nil {
 				return // ctx ended
@@ -164,13 +176,13 @@ func (l *leadership) garbageCollector(ctx context.Context) (func(context.Context
 		}
 		both(ctx,
 			func(ctx context.Context) { gc.Run(ctx, 20, discoveryPeriod) },
-			func(ctx context.Context) { gc.Sync(ctx, l.client.Discovery(), discoveryPeriod) })
-	}, nil
+			func(ctx context.Context) { gc.Sync(ctx, l.discovery, discoveryPeriod) })
+	}), nil
 }
 
 // resourceQuota counts what quotas limit; admission refuses what exceeds them.
 func (l *leadership) resourceQuota(ctx context.Context) (func(context.Context), error) {
-	discover := discovery.NewDiscoveryClient(l.client.Discovery().RESTClient()).ServerPreferredNamespacedResources
+	discover := usedKinds{discovery.NewDiscoveryClient(l.client.Discovery().RESTClient()), l.kinds, l.store}.ServerPreferredNamespacedResources
 	served := generic.ListerFuncForResourceFunc(l.caches.ForResource)
 	evaluators, err := core.NewEvaluators(served, l.caches.typed, l.served)
 	if err != nil {

@@ -174,7 +174,13 @@ type reporting struct{ storage.Interface }
 
 func (r reporting) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	opts.ProgressNotify = opts.ProgressNotify || opts.Predicate.AllowWatchBookmarks
-	return r.Interface.Watch(ctx, key, opts)
+	w, err := r.Interface.Watch(ctx, key, opts)
+	if err != nil || opts.ProgressNotify {
+		return w, err
+	}
+	// Watch caches ask the keyspace how far it is, and the answer comes to all watches
+	// of the client that they share, so to those as well that did not ask for bookmarks.
+	return watch.Filter(w, func(e watch.Event) (watch.Event, bool) { return e, e.Type != watch.Bookmark }), nil
 }
 
 // cached puts upstream's watch cache in front of the store.

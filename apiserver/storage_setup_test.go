@@ -27,6 +27,7 @@ import (
 	storagetesting "k8s.io/apiserver/pkg/storage/testing"
 	"k8s.io/apiserver/pkg/storage/value"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/kubectl/pkg/cmd"
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/kv"
@@ -170,6 +171,12 @@ type stage struct {
 var shared stage
 
 func TestMain(m *testing.M) {
+	if os.Getenv(kubectlRole) != "" {
+		if err := cmd.NewDefaultKubectlCommand().Execute(); err != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	code := m.Run()
 	if shared.server != nil {
 		_ = shared.server.Stop()

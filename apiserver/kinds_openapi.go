@@ -1,0 +1,215 @@
+package apiserver
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/klog/v2"
+	"k8s.io/kube-openapi/pkg/handler3"
+)
+
+// openAPIPath is where OpenAPI v3 is served.
+const openAPIPath = "/openapi/v3"
+
+// kindDocuments are the OpenAPI documents that somebody has asked for.
+type kindDocuments struct {
+	// building lets one document be built at a time: a large one takes a second of CPU.
+	building sync.Mutex
+	mu       sync.Mutex
+	built    map[schema.GroupVersion]*kindDocument
+}
+
+// kindDocument is the OpenAPI document of a version of a group. Uncompressed it
+// would be tens of megabytes for a large group, and nearly all clients take it compressed.
+type kindDocument struct {
+	hash    string
+	gzipped []byte
+	used    time.Time
+}
+
+func (d *kindDocuments) get(gv schema.GroupVersion, hash string, now time.Time) *kindDocument {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	document := d.built[gv]
+	if document == nil || document.hash != hash {
+		return nil
+	}
+	document.used = now
+	return document
+}
+
+func (d *kindDocuments) keep(gv schema.GroupVersion, document *kindDocument) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.built[gv] = document
+}
+
+// retain forgets documents of what is not served any more.
+func (d *kindDocuments) retain(table *kindTable) {
+	d.remove(func(gv schema.GroupVersion, document *kindDocument) bool {
+		version, ok := table.versions[gv]
+		return !ok || documentHash(version) != document.hash
+	})
+}
+
+// forget forgets documents that nobody has asked for since.
+func (d *kindDocuments) forget(since time.Time) {
+	d.remove(func(_ schema.GroupVersion, document *kindDocument) bool { return document.used.Before(since) })
+}
+
+func (d *kindDocuments) remove(which func(schema.GroupVersion, *kindDocument) bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for gv, document := range d.built {
+		if which(gv, document) {
+			delete(d.built, gv)
+		}
+	}
+}
+
+// documentHash names a document before it is built, so that the list of all documents,
+// which has their hashes, builds none. What is made of the same revision by another
+// Kubernetes is another document.
+func documentHash(v servedVersion) string {
+	sum := sha256.Sum256([]byte(KubernetesVersion() + "\x00" + v.Name + "\x00" + v.Revision))
+	return strings.ToUpper(hex.EncodeToString(sum[:]))
+}
+
+// serveOpenAPI answers requests for OpenAPI v3. The list of documents is asked for by the
+// aggregating server, every second; it adds it to the others and passes requests for these documents on.
+func (s *kindServer) serveOpenAPI(w http.ResponseWriter, r *http.Request) bool {
+	if r.URL.Path == openAPIPath {
+		list := handler3.OpenAPIV3Discovery{Paths: map[string]handler3.OpenAPIV3DiscoveryGroupVersion{}}
+		for gv, version := range s.table.Load().versions {
+			list.Paths["apis/"+gv.String()] = handler3.OpenAPIV3DiscoveryGroupVersion{ServerRelativeURL: documentURL(gv, documentHash(version))}
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(list) // who asked has gone
+		return true
+	}
+	path, ok := strings.CutPrefix(r.URL.Path, openAPIPath+"/apis/")
+	if !ok {
+		return false
+	}
+	gv, err := schema.ParseGroupVersion(path)
+	version, ok := s.table.Load().versions[gv]
+	if err != nil || !ok {
+		return false
+	}
+	hash := documentHash(version)
+	if asked := r.URL.Query().Get("hash"); asked != "" && asked != hash {
+		http.Redirect(w, r, documentURL(gv, hash), http.StatusMovedPermanently)
+		return true
+	}
+	if etag := strconv.Quote(hash); r.Header.Get("If-None-Match") == etag {
+		w.Header().Set("Etag", etag)
+		w.WriteHeader(http.StatusNotModified)
+		return true
+	}
+	document, err := s.document(gv, version, hash)
+	if err == nil {
+		err = s.write(w, r, document)
+	}
+	if err != nil {
+		klog.ErrorS(err, "Cannot serve the OpenAPI document of a group", "groupVersion", gv)
+		responsewriters.WriteRawJSON(http.StatusServiceUnavailable,
+			apierrors.NewServiceUnavailable(fmt.Sprintf("the OpenAPI document of %s cannot be made now: %v", gv, err)).ErrStatus, w)
+	}
+	return true
+}
+
+func documentURL(gv schema.GroupVersion, hash string) string {
+	return openAPIPath + "/apis/" + gv.String() + "?" + url.Values{"hash": {hash}}.Encode()
+}
+
+// document builds a document unless it is there.
+func (s *kindServer) document(gv schema.GroupVersion, version servedVersion, hash string) (*kindDocument, error) {
+	if document := s.openAPI.get(gv, hash, s.clock.Now()); document != nil {
+		return document, nil
+	}
+	s.openAPI.building.Lock()
+	defer s.openAPI.building.Unlock()
+	if document := s.openAPI.get(gv, hash, s.clock.Now()); document != nil {
+		return document, nil
+	}
+	var out bytes.Buffer
+	zip, err := gzip.NewWriterLevel(&out, gzip.BestSpeed)
+	if err != nil {
+		return nil, err
+	}
+	if err := writeDocument(zip, gv, version, s.source.Schema); err != nil {
+		return nil, err
+	}
+	if err := zip.Close(); err != nil {
+		return nil, err
+	}
+	document := &kindDocument{hash: hash, gzipped: bytes.Clone(out.Bytes()), used: s.clock.Now()}
+	s.openAPI.keep(gv, document)
+	return document, nil
+}
+
+// write sends a document in the form that the client wants. It returns an error only
+// if it has written nothing.
+func (s *kindServer) write(w http.ResponseWriter, r *http.Request, document *kindDocument) error {
+	const protobuf, deprecated = "com.github.proto-openapi.spec.v3.v1.0+protobuf", "com.github.proto-openapi.spec.v3@v1.0+protobuf"
+	var forms []runtime.SerializerInfo
+	for _, form := range []string{"json", protobuf, deprecated} {
+		forms = append(forms, runtime.SerializerInfo{MediaType: "application/" + form, MediaTypeType: "application", MediaTypeSubType: form})
+	}
+	header := w.Header()
+	header.Set("Vary", "Accept, Accept-Encoding")
+	if r.URL.Query().Get("hash") != "" {
+		header.Set("Cache-Control", "public, immutable")
+		header.Set("Expires", s.clock.Now().AddDate(1, 0, 0).UTC().Format(http.TimeFormat))
+	}
+	header.Set("Etag", strconv.Quote(document.hash))
+	switch form, ok := negotiation.NegotiateMediaTypeOptions(r.Header.Get("Accept"), forms, negotiation.DefaultEndpointRestrictions); {
+	case !ok:
+		w.WriteHeader(http.StatusNotAcceptable)
+	case form.Accepted.MediaTypeSubType == "json":
+		header.Set("Content-Type", "application/json")
+		if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+			header.Set("Content-Encoding", "gzip")
+			_, _ = w.Write(document.gzipped) // who asked has gone
+			return nil
+		}
+		plain, err := gzip.NewReader(bytes.NewReader(document.gzipped))
+		if err != nil {
+			return err
+		}
+		_, _ = io.Copy(w, plain)
+	default:
+		plain, err := gzip.NewReader(bytes.NewReader(document.gzipped))
+		if err != nil {
+			return err
+		}
+		text, err := io.ReadAll(plain)
+		if err != nil {
+			return err
+		}
+		message, err := handler3.ToV3ProtoBinary(text)
+		if err != nil {
+			return errors.Join(errors.New("encode it as protobuf"), err)
+		}
+		header.Set("Content-Type", "application/"+protobuf)
+		_, _ = w.Write(message)
+	}
+	return nil
+}

@@ -1,0 +1,115 @@
+package apiserver
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
+)
+
+// openKinds are the kinds that somebody uses, or did a moment ago.
+type openKinds struct {
+	mu    sync.Mutex
+	kinds map[schema.GroupVersionResource]*openKind
+}
+
+// openKind is a kind that is ready to be used, or about to be.
+type openKind struct {
+	resource schema.GroupVersionResource
+	names    KindNames
+	revision string
+	// life ends when the kind is retired.
+	life context.Context
+	end  context.CancelFunc
+
+	once sync.Once
+	// Of the rest, openKinds' lock.
+	kind    *servedKind
+	err     error
+	users   int
+	used    time.Time
+	retired bool
+}
+
+// acquire opens a kind unless it is open, and keeps it open until the caller releases it.
+func (o *openKinds) acquire(
+	r schema.GroupVersionResource, names KindNames, revision string, clock clock.PassiveClock,
+	build func(schema.GroupVersionResource, KindNames) (*servedKind, error),
+) (*servedKind, context.Context, func(), error) {
+	o.mu.Lock()
+	k := o.kinds[r]
+	if k != nil && k.revision != revision {
+		// Requests that began before a change may come after it, so which of the two
+		// is newer is not known. If it was the other, the next request exchanges them again.
+		o.remove(k)
+		k = nil
+	}
+	if k == nil {
+		k = &openKind{resource: r, names: names, revision: revision}
+		k.life, k.end = context.WithCancel(context.Background())
+		o.kinds[r] = k
+	}
+	k.users++
+	o.mu.Unlock()
+
+	k.once.Do(func() {
+		kind, err := build(r, names)
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		k.kind, k.err = kind, err
+		if err != nil {
+			o.remove(k) // the next one tries again
+		}
+	})
+	o.mu.Lock()
+	kind, err := k.kind, k.err
+	o.mu.Unlock()
+	release := func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		k.users--
+		k.used = clock.Now()
+		k.closeIfUnused()
+	}
+	if err != nil {
+		release()
+		return nil, nil, nil, err
+	}
+	return kind, k.life, release, nil
+}
+
+// retire forgets kinds, ends their watches, and closes them when nobody uses them any more.
+func (o *openKinds) retire(which func(*openKind) bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, k := range o.kinds {
+		if which(k) {
+			o.remove(k)
+		}
+	}
+}
+
+// retireIdle forgets the kinds that nobody has used since.
+func (o *openKinds) retireIdle(since time.Time) {
+	o.retire(func(k *openKind) bool { return k.users == 0 && k.used.Before(since) })
+}
+
+// remove is called with the lock.
+func (o *openKinds) remove(k *openKind) {
+	if o.kinds[k.resource] == k {
+		delete(o.kinds, k.resource)
+	}
+	k.retired = true
+	k.end()
+	k.closeIfUnused()
+}
+
+// closeIfUnused is called with openKinds' lock.
+func (k *openKind) closeIfUnused() {
+	if k.retired && k.users == 0 && k.kind != nil {
+		k.kind.destroy()
+		k.kind = nil
+	}
+}

@@ -1,0 +1,175 @@
+package apiserver
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apiserver/pkg/endpoints/discovery"
+)
+
+// kindTable is which kinds are served, at one time. It is not changed once made.
+type kindTable struct {
+	groups []KindGroup // sorted by name
+	// versions by group and version, and in them kinds by their plural names.
+	versions map[schema.GroupVersion]servedVersion
+	// refused groups, and why.
+	refused map[string]string
+}
+
+// servedVersion is a version of a group with its kinds.
+type servedVersion struct {
+	KindVersion
+	byPlural map[string]int
+}
+
+// kindDiscoveryPriority is the one that CRDs have.
+const kindDiscoveryPriority = 1000
+
+// newKindTable decides what to serve. A group is served as a whole or not at all: if
+// half of it were another's, it would depend on the order of events which.
+// foreign tells who serves a group otherwise, "" for nobody.
+func newKindTable(groups []KindGroup, foreign func(group string) string) *kindTable {
+	t := &kindTable{versions: map[schema.GroupVersion]servedVersion{}, refused: map[string]string{}}
+	names := map[string]bool{}
+	for _, group := range groups {
+		versions, reason := checkGroup(group)
+		if names[group.Name] {
+			reason = "the group is there twice: let one source have it"
+		}
+		names[group.Name] = true
+		if by := foreign(group.Name); reason == "" && by != "" {
+			reason = fmt.Sprintf("the group is served by %s: delete that, or give the group another name", by)
+		}
+		if reason != "" {
+			t.refused[group.Name] = reason
+			continue
+		}
+		t.groups = append(t.groups, group)
+		for i, v := range group.Versions {
+			t.versions[schema.GroupVersion{Group: group.Name, Version: v.Name}] = servedVersion{v, versions[i]}
+		}
+	}
+	t.groups = slices.DeleteFunc(t.groups, func(g KindGroup) bool {
+		if t.refused[g.Name] == "" {
+			return false
+		}
+		for _, v := range g.Versions { // the first of two
+			delete(t.versions, schema.GroupVersion{Group: g.Name, Version: v.Name})
+		}
+		return true
+	})
+	slices.SortFunc(t.groups, func(a, b KindGroup) int { return cmp.Compare(a.Name, b.Name) })
+	return t
+}
+
+// checkGroup indexes the kinds of each version by their plural names, and says why
+// the group cannot be served if it cannot.
+func checkGroup(group KindGroup) (versions []map[string]int, reason string) {
+	if errs := validation.IsDNS1123Subdomain(group.Name); len(errs) > 0 || !strings.Contains(group.Name, ".") {
+		return nil, fmt.Sprintf("%q is no name of a group: give it one such as example.com", group.Name)
+	}
+	if len(group.Versions) == 0 {
+		return nil, "the group has no versions: give it one"
+	}
+	kinds, plurals, singulars := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, v := range group.Versions {
+		if errs := validation.IsDNS1035Label(v.Name); len(errs) > 0 {
+			return nil, fmt.Sprintf("%q is no name of a version: give it one such as v1", v.Name)
+		}
+		index := make(map[string]int, len(v.Kinds))
+		for i, k := range v.Kinds {
+			switch {
+			case len(validation.IsDNS1035Label(k.Plural)) > 0 || len(validation.IsDNS1035Label(strings.ToLower(k.Kind))) > 0 || len(validation.IsDNS1035Label(k.Singular)) > 0:
+				return nil, fmt.Sprintf("kind %q with the names %q and %q: each is to be a DNS label", k.Kind, k.Plural, k.Singular)
+			case kinds[k.Kind] || plurals[k.Plural] || singulars[k.Singular]:
+				return nil, fmt.Sprintf("kind %q with the names %q and %q shares one of them with another kind of the group: rename one", k.Kind, k.Plural, k.Singular)
+			}
+			kinds[k.Kind], plurals[k.Plural], singulars[k.Singular] = true, true, true
+			index[k.Plural] = i
+		}
+		versions = append(versions, index)
+	}
+	for kind := range kinds {
+		if base, ok := strings.CutSuffix(kind, "List"); ok && kinds[base] {
+			return nil, fmt.Sprintf("kind %q is called as lists of kind %q are: rename one", kind, base)
+		}
+	}
+	return versions, ""
+}
+
+// find looks up a kind by its plural name.
+func (t *kindTable) find(r schema.GroupVersionResource) (names KindNames, revision string, ok bool) {
+	v := t.versions[r.GroupVersion()]
+	i, ok := v.byPlural[r.Resource]
+	if !ok {
+		return KindNames{}, "", false
+	}
+	return v.Kinds[i], v.Revision, true
+}
+
+// group is what legacy discovery tells of a group.
+func (t *kindTable) group(name string) (metav1.APIGroup, bool) {
+	i, ok := slices.BinarySearchFunc(t.groups, name, func(g KindGroup, name string) int { return cmp.Compare(g.Name, name) })
+	if !ok {
+		return metav1.APIGroup{}, false
+	}
+	out := metav1.APIGroup{Name: name}
+	for _, v := range t.groups[i].Versions {
+		out.Versions = append(out.Versions, metav1.GroupVersionForDiscovery{GroupVersion: name + "/" + v.Name, Version: v.Name})
+	}
+	out.PreferredVersion = out.Versions[0]
+	return out, true
+}
+
+// Verbs of each kind, and of its status. Nobody changes them.
+func kindVerbs() (object, status metav1.Verbs) {
+	return metav1.Verbs{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"}, metav1.Verbs{"get", "patch", "update"}
+}
+
+// resources is what legacy discovery tells of a version of a group.
+func (v servedVersion) resources(group string) []metav1.APIResource {
+	verbs, statusVerbs := kindVerbs()
+	out := make([]metav1.APIResource, 0, 2*len(v.Kinds))
+	for _, k := range v.Kinds {
+		out = append(out, metav1.APIResource{
+			Name: k.Plural, SingularName: k.Singular, Namespaced: !k.ClusterScoped, Kind: k.Kind, Verbs: verbs,
+			ShortNames: k.ShortNames, Categories: k.Categories,
+			StorageVersionHash: discovery.StorageVersionHash(group, v.Name, k.Kind),
+		})
+		if k.Status {
+			out = append(out, metav1.APIResource{Name: k.Plural + "/status", Namespaced: !k.ClusterScoped, Kind: k.Kind, Verbs: statusVerbs})
+		}
+	}
+	return out
+}
+
+// aggregated is what aggregated discovery tells of it.
+func (v servedVersion) aggregated(group string) apidiscoveryv2.APIVersionDiscovery {
+	verbs, statusVerbs := kindVerbs()
+	out := apidiscoveryv2.APIVersionDiscovery{
+		Version: v.Name, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent,
+		Resources: make([]apidiscoveryv2.APIResourceDiscovery, 0, len(v.Kinds)),
+	}
+	for _, k := range v.Kinds {
+		kind := &metav1.GroupVersionKind{Group: group, Version: v.Name, Kind: k.Kind}
+		r := apidiscoveryv2.APIResourceDiscovery{
+			Resource: k.Plural, SingularResource: k.Singular, Scope: apidiscoveryv2.ScopeNamespace, ResponseKind: kind, Verbs: verbs,
+			ShortNames: k.ShortNames, Categories: k.Categories,
+		}
+		if k.ClusterScoped {
+			r.Scope = apidiscoveryv2.ScopeCluster
+		}
+		if k.Status {
+			r.Subresources = []apidiscoveryv2.APISubresourceDiscovery{{Subresource: "status", ResponseKind: kind, Verbs: statusVerbs}}
+		}
+		out.Resources = append(out.Resources, r)
+	}
+	slices.SortFunc(out.Resources, func(a, b apidiscoveryv2.APIResourceDiscovery) int { return cmp.Compare(a.Resource, b.Resource) })
+	return out
+}
