@@ -24,7 +24,7 @@ const ours = "github.com/atoll-dev/atoll/"
 var examples = []example{
 	{
 		name: "a package below a room belongs to it", law: findHomeless,
-		files: map[string]string{"apiserver/x.go": "", "api/fleet/v1alpha1/x.go": "", "x.go": "", "bench/x.go": ""},
+		files: map[string]string{"apiserver/x.go": "", "api/fleet/v1alpha1/x.go": "", "x.go": "", "bench/x.go": "", "infra/testproviders/demo/x.go": ""},
 	},
 	{
 		name: "a new top-level package", law: findHomeless,
@@ -66,8 +66,8 @@ var examples = []example{
 	},
 	{
 		name: "the product does not import the playground", law: findOutside,
-		files: map[string]string{"server/x_test.go": importing(ours + "playground/member"), "test/x.go": importing(ours + "playground/member")},
-		want:  []string{"server/x_test.go: imports playground/member"},
+		files: map[string]string{"server/x_test.go": importing(ours + "playground/member"), "test/x.go": importing(ours + "playground/member"), "infra/x.go": importing(ours + "infra/testproviders/world")},
+		want:  []string{"infra/x.go: imports infra/testproviders/world", "server/x_test.go: imports playground/member"},
 	},
 	{
 		name: "a test stands on a real database, the product does not", law: findOutside,
@@ -134,8 +134,9 @@ var examples = []example{
 	},
 	{
 		name: "depth", law: findDeep,
-		files: map[string]string{"fleet/syncer/down/x.go": "", "api/fleet/v1alpha1/x.go": "", "api/fleet/internal/x.go": "", "kv/mvcc/x.go": ""},
-		want:  []string{"api/fleet/internal: is 3 levels", "fleet/syncer/down: is 3 levels"},
+		files: map[string]string{"fleet/syncer/down/x.go": "", "api/fleet/v1alpha1/x.go": "", "api/fleet/internal/x.go": "", "kv/mvcc/x.go": "",
+			"infra/testproviders/demo/x.go": "", "infra/testproviders/demo/far/down/x.go": ""},
+		want: []string{"api/fleet/internal: is 3 levels", "fleet/syncer/down: is 3 levels", "infra/testproviders/demo/far/down: is 3 levels"},
 	},
 	{
 		name: "package comments", law: findUndocumented,
