@@ -296,12 +296,15 @@ func TestReachFindsTheShortestChain(t *testing.T) {
 }
 
 func TestDependenciesBite(t *testing.T) {
-	root := fstest.MapFS{"kv/x.go": {Data: []byte("package kv\n" + importing("fmt", "example.com/a/sub", "example.com/b", "example.com/c/v2", "k8s.io/api/core/v1"))}}
+	root := fstest.MapFS{
+		"kv/x.go":                        {Data: []byte("package kv\n" + importing("fmt", "example.com/a/sub", "example.com/b", "example.com/c/v2", "k8s.io/api/core/v1"))},
+		"infra/testproviders/world/x.go": {Data: []byte("package world\n" + importing("example.com/d", "example.com/f"))},
+	}
 	house, err := parseTree(root, strings.TrimSuffix(ours, "/"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	require := []module{{"example.com/a", "v1.0.0"}, {"example.com/b", "v1.1.0"}, {"example.com/c", "v1.0.0"}, {"example.com/c/v2", "v2.0.0"}, {"example.com/d", "v1.0.0"}, {"k8s.io/api", "v0.36.3"}}
+	require := []module{{"example.com/a", "v1.0.0"}, {"example.com/b", "v1.1.0"}, {"example.com/c", "v1.0.0"}, {"example.com/c/v2", "v2.0.0"}, {"example.com/d", "v1.0.0"}, {"example.com/f", "v1.0.0"}, {"k8s.io/api", "v0.36.3"}}
 	pinned := []replacement{{module{Path: "k8s.io/api"}, module{"k8s.io/api", "v0.36.3"}}}
 	page := "| module | version | licence |\n| `example.com/b` | v1.0.0 | MIT |\n| `example.com/c/v2` | v2.0.0 | MIT |\n| `example.com/d` | v1.0.0 | MIT |\n| `example.com/e` | v1.0.0 | MIT |\n"
 	want := []string{
