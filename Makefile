@@ -61,7 +61,7 @@ test: go gcc postgres iproute ## all tests; installs what is missing
 	echo "the examples and the test providers, which are modules of their own"; \
 	$(GO) -C examples/operator test ./... || status=1; \
 	$(GO) -C examples/site test ./... || status=1; \
-	$(GO) -C infra/testproviders test -timeout 20m ./... || status=1; \
+	$(GO) -C infra/testproviders test $(RACE) -timeout 20m ./... || status=1; \
 	exit $$status
 
 race: go gcc postgres ## only the tests that run under the race detector

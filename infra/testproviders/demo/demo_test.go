@@ -1,18 +1,15 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/providerserver"
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
-	"github.com/hashicorp/terraform-plugin-go/tftypes"
 
 	"github.com/atoll-dev/atoll/infra/testproviders/host"
 	"github.com/atoll-dev/atoll/infra/testproviders/world"
@@ -28,30 +25,6 @@ func start(t *testing.T, more string) (*host.Host, *world.World) {
 	}
 	t.Cleanup(func() { w.Close() })
 	return host.Start(t, providerserver.NewProtocol6(New())(), fmt.Sprintf(`{"directory": %q%s}`, dir, more)), w
-}
-
-func text(t *testing.T, v tftypes.Value, name string) string {
-	t.Helper()
-	var s string
-	if err := json.Unmarshal([]byte(host.Get(v, name)), &s); err != nil {
-		t.Fatalf("%s is %s, not text", name, host.Get(v, name))
-	}
-	return s
-}
-
-func want(t *testing.T, what, got, want string) {
-	t.Helper()
-	if got != want {
-		t.Errorf("%s is %s, want %s", what, got, want)
-	}
-}
-
-// wantSays compares what a provider said with the starts of what it should have.
-func wantSays(t *testing.T, got []string, want ...string) {
-	t.Helper()
-	if !slices.EqualFunc(got, want, strings.HasPrefix) {
-		t.Fatalf("the provider says\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
-	}
 }
 
 // calls are the lines of the log but configure: "CALL TYPE CHANGED".
@@ -98,7 +71,7 @@ var lives = map[string][2]string{
 // updated, imported, deleted.
 func TestLives(t *testing.T) {
 	h, w := start(t, "")
-	network := text(t, h.Make(host.Thing{Type: "demo_network"}, `{"name":"first","cidr":"10.0.0.0/8"}`).State, "id")
+	network := host.Text(t, h.Make(host.Thing{Type: "demo_network"}, `{"name":"first","cidr":"10.0.0.0/8"}`).State, "id")
 	for typ := range h.Schemas().ResourceSchemas {
 		t.Run(typ, func(t *testing.T) {
 			first, found := lives[typ]
@@ -113,35 +86,28 @@ func TestLives(t *testing.T) {
 func live(t *testing.T, h *host.Host, w *world.World, typ, first, second string) {
 	before := len(calls(t, w))
 	made := h.Make(host.Thing{Type: typ}, first)
-	steady(t, h, made, first)
+	read := h.WantSteady(made, first)
+	host.Want(t, "what was read", host.Show(read.State), host.Show(made.State))
 	made = h.Make(made, second)
-	steady(t, h, made, second)
+	read = h.WantSteady(made, second)
+	host.Want(t, "what was read after the update", host.Show(read.State), host.Show(made.State))
 
-	imported, says := h.Import(typ, text(t, made.State, "id"), nil)
-	wantSays(t, says)
-	steady(t, h, imported, second)
-	want(t, "what was imported", host.Show(imported.State), host.Show(made.State))
+	imported, says := h.Import(typ, host.Text(t, made.State, "id"), nil)
+	host.WantSays(t, says)
+	h.WantSteady(imported, second)
+	host.Want(t, "what was imported", host.Show(imported.State), host.Show(made.State))
 
 	gone := h.Make(imported, "")
-	want(t, "the state after deletion", host.Show(gone.State), "null")
-	read, says := h.Read(made)
-	wantSays(t, says)
-	want(t, "the state of what is gone", host.Show(read.State), "null")
+	host.Want(t, "the state after deletion", host.Show(gone.State), "null")
+	read, says = h.Read(made)
+	host.WantSays(t, says)
+	host.Want(t, "the state of what is gone", host.Show(read.State), "null")
 
 	var shape []string
 	for _, call := range calls(t, w)[before:] {
 		shape = append(shape, strings.Fields(call)[0])
 	}
-	want(t, "the log", strings.Join(shape, " "), "create read update read import read read delete read")
-}
-
-// steady reads the thing and plans it again: nothing may change.
-func steady(t *testing.T, h *host.Host, made host.Thing, config string) {
-	t.Helper()
-	read, says := h.Read(made)
-	wantSays(t, says)
-	want(t, "what was read", host.Show(read.State), host.Show(made.State))
-	want(t, "the plan with nothing to do", host.Show(h.Plan(read, config).Planned), host.Show(read.State))
+	host.Want(t, "the log", strings.Join(shape, " "), "create read update read import read read delete read")
 }
 
 func TestConfigure(t *testing.T) {
@@ -153,43 +119,43 @@ func TestConfigure(t *testing.T) {
 		{`{"directory":"here"}`, "error: The directory cannot be opened"},
 		{`{}`, "error: Missing Configuration for Required Attribute"},
 	} {
-		wantSays(t, host.Open(t, providerserver.NewProtocol6(New())()).Configure(tc.config), tc.want)
+		host.WantSays(t, host.Open(t, providerserver.NewProtocol6(New())()).Configure(tc.config), tc.want)
 	}
 }
 
 func TestWithoutAConfigurationThereArePlansOnly(t *testing.T) {
 	h := host.Open(t, providerserver.NewProtocol6(New())())
 	plan := h.Plan(host.Thing{Type: "demo_network"}, `{"name":"n","cidr":"c"}`)
-	wantSays(t, plan.Says)
+	host.WantSays(t, plan.Says)
 	_, says := h.Apply(plan)
-	wantSays(t, says, "error: The provider is not configured")
+	host.WantSays(t, says, "error: The provider is not configured")
 }
 
 func TestFileIsOnDisk(t *testing.T) {
 	h, w := start(t, "")
 	made := h.Make(host.Thing{Type: "demo_file"}, `{"name":"a.txt","content":"hello","mode":"0600"}`)
 	at := filepath.Join(w.Dir(), "files", "a.txt")
-	want(t, "path", text(t, made.State, "path"), at)
+	host.Want(t, "path", host.Text(t, made.State, "path"), at)
 	info, err := os.Stat(at)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want(t, "mode", info.Mode().String(), "-rw-------")
+	host.Want(t, "mode", info.Mode().String(), "-rw-------")
 
 	// The path stays known, what follows from the content does not.
 	plan := h.Plan(made, `{"name":"a.txt","content":"other","mode":"0600"}`)
-	want(t, "the planned digest", host.Get(plan.Planned, "sha256"), "?")
-	want(t, "the planned path", host.Get(plan.Planned, "path"), host.Get(made.State, "path"))
+	host.Want(t, "the planned digest", host.Get(plan.Planned, "sha256"), "?")
+	host.Want(t, "the planned path", host.Get(plan.Planned, "path"), host.Get(made.State, "path"))
 
 	// Drift by hand.
 	if err := os.WriteFile(at, []byte("changed"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	read, _ := h.Read(made)
-	want(t, "content", text(t, read.State, "content"), "changed")
+	host.Want(t, "content", host.Text(t, read.State, "content"), "changed")
 	data, says := h.Data("demo_file", `{"name":"a.txt"}`)
-	wantSays(t, says)
-	want(t, "the data source's content", text(t, data, "content"), "changed")
+	host.WantSays(t, says)
+	host.Want(t, "the data source's content", host.Text(t, data, "content"), "changed")
 
 	// Another name moves it.
 	h.Make(read, `{"name":"b.txt","content":"hello"}`)
@@ -200,13 +166,13 @@ func TestFileIsOnDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	read, _ = h.Read(made)
-	want(t, "the state of a file that was removed", host.Show(read.State), "null")
+	host.Want(t, "the state of a file that was removed", host.Show(read.State), "null")
 }
 
 func TestDriftByHand(t *testing.T) {
 	h, w := start(t, "")
 	made := h.Make(host.Thing{Type: "demo_network"}, `{"name":"n","cidr":"c","zone":"east"}`)
-	at := filepath.Join(w.Dir(), "objects", "demo_network", text(t, made.State, "id")+".json")
+	at := filepath.Join(w.Dir(), "objects", "demo_network", host.Text(t, made.State, "id")+".json")
 	document, err := os.ReadFile(at)
 	if err != nil {
 		t.Fatal(err)
@@ -215,32 +181,32 @@ func TestDriftByHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	read, _ := h.Read(made)
-	want(t, "zone", text(t, read.State, "zone"), "west")
+	host.Want(t, "zone", host.Text(t, read.State, "zone"), "west")
 }
 
 func TestServer(t *testing.T) {
 	h, w := start(t, "")
-	network := text(t, h.Make(host.Thing{Type: "demo_network"}, `{"name":"n","cidr":"c"}`).State, "id")
+	network := host.Text(t, h.Make(host.Thing{Type: "demo_network"}, `{"name":"n","cidr":"c"}`).State, "id")
 	config := func(network, zone, more string) string {
 		return fmt.Sprintf(`{"name":"s","network_id":%q,"zone":%q%s}`, network, zone, more)
 	}
 	made := h.Make(host.Thing{Type: "demo_server"}, config(network, "z", `,"image":"i","disk":[{"size":1}]`))
-	want(t, "size", text(t, made.State, "size"), "small")
+	host.Want(t, "size", host.Text(t, made.State, "size"), "small")
 	for _, tc := range []struct{ config, replace string }{
 		{config(network, "other", `,"image":"i","disk":[{"size":1}]`), `[AttributeName("zone")]`},
 		{config(network, "z", `,"image":"other","disk":[{"size":1}]`), `[AttributeName("image")]`},
 		{config(network, "z", `,"disk":[{"size":1}]`), `[]`}, // not configured any more, so it stays
 		{config(network, "z", `,"image":"i","spot":true`), `[AttributeName("spot")]`},
 	} {
-		want(t, "what replaces with "+tc.config, fmt.Sprint(h.Plan(made, tc.config).Replace), tc.replace)
+		host.Want(t, "what replaces with "+tc.config, fmt.Sprint(h.Plan(made, tc.config).Replace), tc.replace)
 	}
 	plan := h.Plan(made, config(network, "z", `,"image":"i","size":"large","disk":[{"size":1}]`))
-	want(t, "the planned revision", host.Get(plan.Planned, "revision"), "?")
-	want(t, "the planned address", host.Get(plan.Planned, "address"), host.Get(made.State, "address"))
+	host.Want(t, "the planned revision", host.Get(plan.Planned, "revision"), "?")
+	host.Want(t, "the planned address", host.Get(plan.Planned, "address"), host.Get(made.State, "address"))
 
 	// What does not exist cannot be referred to.
 	_, says := h.Apply(h.Plan(host.Thing{Type: "demo_server"}, config("demo_network-0", "z", "")))
-	wantSays(t, says, "error: What it refers to does not exist")
+	host.WantSays(t, says, "error: What it refers to does not exist")
 	if all, _ := w.Objects("demo_server"); len(all) != 1 {
 		t.Errorf("there are %d servers, want 1", len(all))
 	}
@@ -251,13 +217,13 @@ func TestInUse(t *testing.T) {
 	network := h.Make(host.Thing{Type: "demo_network"}, `{"name":"n","cidr":"c"}`)
 	other := h.Make(host.Thing{Type: "demo_network"}, `{"name":"o","cidr":"c"}`)
 	config := `{"name":"s","zone":"z","network_id":%q}`
-	server := h.Make(host.Thing{Type: "demo_server"}, fmt.Sprintf(config, text(t, network.State, "id")))
+	server := h.Make(host.Thing{Type: "demo_server"}, fmt.Sprintf(config, host.Text(t, network.State, "id")))
 
 	kept, says := h.Apply(h.Plan(network, ""))
-	wantSays(t, says, "error: The object cannot be deleted")
-	want(t, "what could not be deleted", host.Show(kept.State), host.Show(network.State))
+	host.WantSays(t, says, "error: The object cannot be deleted")
+	host.Want(t, "what could not be deleted", host.Show(kept.State), host.Show(network.State))
 
-	server = h.Make(server, fmt.Sprintf(config, text(t, other.State, "id")))
+	server = h.Make(server, fmt.Sprintf(config, host.Text(t, other.State, "id")))
 	h.Make(network, "")
 	h.Make(server, "")
 	h.Make(other, "")
@@ -266,16 +232,16 @@ func TestInUse(t *testing.T) {
 func TestSecret(t *testing.T) {
 	h, w := start(t, "")
 	made := h.Make(host.Thing{Type: "demo_secret"}, `{"name":"s","password_wo":"hunter2","password_wo_version":1}`)
-	want(t, "the write-only password", host.Get(made.State, "password_wo"), "null")
-	want(t, "its fingerprint", text(t, made.State, "fingerprint"), digest("hunter2")[:12])
+	host.Want(t, "the write-only password", host.Get(made.State, "password_wo"), "null")
+	host.Want(t, "its fingerprint", host.Text(t, made.State, "fingerprint"), digest("hunter2")[:12])
 	next := h.Make(made, `{"name":"s","password_wo":"other","password_wo_version":1}`)
-	want(t, "the fingerprint of a password whose version is the same", text(t, next.State, "fingerprint"), digest("hunter2")[:12])
+	host.Want(t, "the fingerprint of a password whose version is the same", host.Text(t, next.State, "fingerprint"), digest("hunter2")[:12])
 	next = h.Make(next, `{"name":"s","password_wo":"other","password_wo_version":2}`)
-	want(t, "the fingerprint of the next version", text(t, next.State, "fingerprint"), digest("other")[:12])
+	host.Want(t, "the fingerprint of the next version", host.Text(t, next.State, "fingerprint"), digest("other")[:12])
 	_, says := h.Apply(h.Plan(next, `{"name":"s","password_wo_version":3}`))
-	wantSays(t, says, "error: The password did not arrive")
+	host.WantSays(t, says, "error: The password did not arrive")
 
-	object, err := os.ReadFile(filepath.Join(w.Dir(), "objects", "demo_secret", text(t, made.State, "id")+".json"))
+	object, err := os.ReadFile(filepath.Join(w.Dir(), "objects", "demo_secret", host.Text(t, made.State, "id")+".json"))
 	if err != nil || strings.Contains(string(object), "hunter2") {
 		t.Errorf("the password is stored, or the object is gone (%v): %s", err, object)
 	}
@@ -285,11 +251,11 @@ func TestUnknownOfEveryType(t *testing.T) {
 	h, _ := start(t, "")
 	plan := h.Plan(host.Thing{Type: "demo_unknown"}, `{"name":"u"}`)
 	made, says := h.Apply(plan)
-	wantSays(t, says)
+	host.WantSays(t, says)
 	for _, a := range h.Schemas().ResourceSchemas["demo_unknown"].Block.Attributes {
 		if a.Computed && a.Name != "id" {
-			want(t, "the planned "+a.Name, host.Get(plan.Planned, a.Name), "?")
-			want(t, a.Name+" planned after a change", host.Get(h.Plan(made, `{"name":"u","seed":"new"}`).Planned, a.Name), "?")
+			host.Want(t, "the planned "+a.Name, host.Get(plan.Planned, a.Name), "?")
+			host.Want(t, a.Name+" planned after a change", host.Get(h.Plan(made, `{"name":"u","seed":"new"}`).Planned, a.Name), "?")
 			if got := host.Get(made.State, a.Name); got == "null" || got == "" {
 				t.Errorf("%s got no value", a.Name)
 			}
@@ -309,11 +275,11 @@ func TestUpgrades(t *testing.T) {
 		{2, `{"id":"i","name":"n","size":{"gb":3}}`, `{"id":"i","name":"n","size":{"gb":3,"unit":null}}`},
 	} {
 		got, says := h.Upgrade("demo_legacy", tc.version, tc.stored)
-		wantSays(t, says)
-		want(t, tc.stored, host.Show(got), tc.want)
+		host.WantSays(t, says)
+		host.Want(t, tc.stored, host.Show(got), tc.want)
 	}
 	_, says := h.Upgrade("demo_legacy", 0, `{"id":"i","name":"n","size":"big"}`)
-	wantSays(t, says, "error: The old size cannot be read")
+	host.WantSays(t, says, "error: The old size cannot be read")
 }
 
 func TestPrivateBytesHaveToBeKept(t *testing.T) {
@@ -321,8 +287,8 @@ func TestPrivateBytesHaveToBeKept(t *testing.T) {
 	made := h.Make(host.Thing{Type: "demo_private"}, `{"name":"p"}`)
 	made.Private = nil
 	_, says := h.Read(made)
-	wantSays(t, says, "error: Private bytes were lost")
-	wantSays(t, h.Plan(made, `{"name":"p","value":"v"}`).Says, "error: Private bytes were lost")
+	host.WantSays(t, says, "error: Private bytes were lost")
+	host.WantSays(t, h.Plan(made, `{"name":"p","value":"v"}`).Says, "error: Private bytes were lost")
 }
 
 func TestIdentity(t *testing.T) {
@@ -332,15 +298,15 @@ func TestIdentity(t *testing.T) {
 		t.Fatal("it has no identity")
 	}
 	found, says := h.Import("demo_identity", "", made.Identity)
-	wantSays(t, says)
-	want(t, "what was imported by its identity", host.Show(found.State), host.Show(made.State))
+	host.WantSays(t, says)
+	host.Want(t, "what was imported by its identity", host.Show(found.State), host.Show(made.State))
 }
 
 func TestMove(t *testing.T) {
 	server := providerserver.NewProtocol6(New())()
 	h := host.Start(t, server, fmt.Sprintf(`{"directory":%q}`, t.TempDir()))
 	network := h.Make(host.Thing{Type: "demo_network"}, `{"name":"n","cidr":"c"}`)
-	id := text(t, network.State, "id")
+	id := host.Text(t, network.State, "id")
 	source := fmt.Sprintf(`{"id":%q,"name":"n","cidr":"c","zone":null,"tags":null,"gateway":"g"}`, id)
 	answer, err := server.MoveResourceState(t.Context(), &tfprotov6.MoveResourceStateRequest{SourceProviderAddress: "providers.test/atoll/demo", SourceTypeName: "demo_network",
 		SourceState: &tfprotov6.RawState{JSON: []byte(source)}, TargetTypeName: "demo_identity"})
@@ -351,19 +317,19 @@ func TestMove(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	steady(t, h, host.Thing{Type: "demo_identity", State: state, Identity: answer.TargetIdentity}, `{"name":"n"}`)
+	h.WantSteady(host.Thing{Type: "demo_identity", State: state, Identity: answer.TargetIdentity}, `{"name":"n"}`)
 }
 
 func TestLookup(t *testing.T) {
 	h, _ := start(t, "")
 	made := h.Make(host.Thing{Type: "demo_network"}, `{"name":"n","cidr":"c"}`)
 	found, says := h.Data("demo_lookup", `{"type":"demo_network","name":"n","after":{"type":"number","value":1}}`)
-	wantSays(t, says)
-	want(t, "id", host.Get(found, "id"), host.Get(made.State, "id"))
+	host.WantSays(t, says)
+	host.Want(t, "id", host.Get(found, "id"), host.Get(made.State, "id"))
 	_, says = h.Data("demo_lookup", `{"type":"demo_network","name":"m"}`)
-	wantSays(t, says, "error: The object was not found")
+	host.WantSays(t, says, "error: The object was not found")
 	_, says = h.Data("demo_lookup", `{"type":"../objects/demo_network","name":"n"}`)
-	wantSays(t, says, "error: The object was not found")
+	host.WantSays(t, says, "error: The object was not found")
 }
 
 func TestFaults(t *testing.T) {
@@ -382,29 +348,29 @@ func TestFaults(t *testing.T) {
 		t.Run("create "+tc.when, func(t *testing.T) {
 			had, _ := w.Objects("demo_flaky")
 			made, says := h.Apply(h.Plan(host.Thing{Type: "demo_flaky"}, config("1", "create", tc.when)))
-			wantSays(t, says, warning, fails("create"))
+			host.WantSays(t, says, warning, fails("create"))
 			if made.State.IsNull() != (tc.when == before || tc.when == lost) {
 				t.Errorf("the state is %s", host.Show(made.State))
 			} else if !made.State.IsNull() {
-				want(t, "second", host.Get(made.State, "second"), tc.state)
+				host.Want(t, "second", host.Get(made.State, "second"), tc.state)
 			}
 			if have, _ := w.Objects("demo_flaky"); len(have)-len(had) != tc.objects {
 				t.Errorf("%d objects were made, want %d", len(have)-len(had), tc.objects)
 			}
 			_, says = h.Apply(h.Plan(host.Thing{Type: "demo_flaky"}, config("1", "create", tc.when)))
-			wantSays(t, says, warning) // the second attempt succeeds
+			host.WantSays(t, says, warning) // the second attempt succeeds
 		})
 		t.Run("update "+tc.when, func(t *testing.T) {
 			made, _ := h.Apply(h.Plan(host.Thing{Type: "demo_flaky"}, config("1", "update", tc.when)))
 			next, says := h.Apply(h.Plan(made, config("2", "update", tc.when)))
-			wantSays(t, says, warning, fails("update"))
+			host.WantSays(t, says, warning, fails("update"))
 			wantValues := map[string]string{before: `"1""1"`, after: `"2""2"`, half: `"2""1"`, lost: `"1""1"`}[tc.when]
-			want(t, "value and second", host.Get(next.State, "value")+host.Get(next.State, "second"), wantValues)
+			host.Want(t, "value and second", host.Get(next.State, "value")+host.Get(next.State, "second"), wantValues)
 			read, _ := h.Read(next)
 			if tc.when == lost {
 				wantValues = `"2""2"`
 			}
-			want(t, "value and second, read", host.Get(read.State, "value")+host.Get(read.State, "second"), wantValues)
+			host.Want(t, "value and second, read", host.Get(read.State, "value")+host.Get(read.State, "second"), wantValues)
 		})
 	}
 	for _, call := range []string{"read", "delete", "plan"} {
@@ -433,10 +399,10 @@ func wantFault(t *testing.T, h *host.Host, made host.Thing, call, config string,
 		_, says = h.Apply(h.Plan(made, ""))
 	}
 	if !fails {
-		wantSays(t, says)
+		host.WantSays(t, says)
 		return
 	}
-	wantSays(t, says, "error: The "+call+" fails: no (AttributeName(\"faults\").ElementKeyInt(0).AttributeName(\"call\"))")
+	host.WantSays(t, says, "error: The "+call+" fails: no (AttributeName(\"faults\").ElementKeyInt(0).AttributeName(\"call\"))")
 }
 
 func TestValidation(t *testing.T) {
@@ -447,30 +413,38 @@ func TestValidation(t *testing.T) {
 		{"demo_slow", `{"name":"x","create":"long"}`, "error: The value is not a duration"},
 		{"demo_server", `{"name":"x","network_id":"n","zone":"z","copies":2}`, "warning: Attribute Deprecated"},
 	} {
-		wantSays(t, h.Validate(tc.typ, tc.config), tc.want)
+		host.WantSays(t, h.Validate(tc.typ, tc.config), tc.want)
 	}
 }
 
-// TestSlow cancels a call that would take an hour.
+// TestSlow stops calls that would take an hour.
 func TestSlow(t *testing.T) {
-	server := providerserver.NewProtocol6(New())()
-	dir := t.TempDir()
-	h := host.Start(t, server, fmt.Sprintf(`{"directory":%q}`, dir))
+	h, _ := start(t, "")
 	plan := h.Plan(host.Thing{Type: "demo_slow"}, `{"name":"s","create":"1h"}`)
-	done := make(chan []string)
-	go func() {
+	wantStopped(t, h, func() []string {
 		_, says := h.Apply(plan)
-		done <- says
-	}()
-	// The call may not have begun when Stop comes, which only ends calls that have.
-	for tick := time.Tick(10 * time.Millisecond); ; <-tick {
+		return says
+	})
+	delayed, _ := start(t, `,"delay":"1h"`)
+	wantStopped(t, delayed, func() []string { return delayed.Plan(host.Thing{Type: "demo_network"}, `{"name":"n","cidr":"c"}`).Says })
+	wantStopped(t, delayed, func() []string {
+		_, says := delayed.Read(host.Thing{Type: "demo_slow", State: plan.Planned})
+		return says
+	})
+}
+
+// wantStopped stops the provider until the call ends. Once is not enough: the call may not have begun yet, and Stop
+// only ends those that have.
+func wantStopped(t *testing.T, h *host.Host, call func() []string) {
+	t.Helper()
+	done := make(chan []string)
+	go func() { done <- call() }()
+	for tick := time.Tick(time.Millisecond); ; <-tick {
 		h.Stop()
 		select {
 		case says := <-done:
-			wantSays(t, says, "error: The call was stopped")
+			host.WantSays(t, says, "error: The call was stopped")
 			return
-		case <-t.Context().Done():
-			t.Fatal("the call goes on")
 		default:
 		}
 	}

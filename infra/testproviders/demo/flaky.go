@@ -114,6 +114,7 @@ func without(plan tftypes.Value, prior attributes) tftypes.Value {
 }
 
 func (f *flaky) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
+	f.common.ModifyPlan(ctx, req, resp)
 	if req.Plan.Raw.IsNull() {
 		return
 	}

@@ -53,6 +53,7 @@ func check(ctx context.Context, in keeper, key, want string) diag.Diagnostics {
 }
 
 func (p *private) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
+	p.common.ModifyPlan(ctx, req, resp)
 	if !req.State.Raw.IsNull() {
 		resp.Diagnostics.Append(check(ctx, req.Private, owned, attributesOf(req.State.Raw).text("id"))...)
 	}

@@ -48,7 +48,7 @@ func (*demo) Schema(_ context.Context, _ provider.SchemaRequest, resp *provider.
 			"directory": schema.StringAttribute{Required: true, Description: "The world: an absolute path. It is made if there is none."},
 			"token": schema.StringAttribute{Optional: true, Sensitive: true,
 				Description: "A credential. It is refused if it is \"wrong\"."},
-			"delay":          schema.StringAttribute{Optional: true, Description: "Added to each call, such as 20ms.", Validators: durations},
+			"delay":          schema.StringAttribute{Optional: true, Description: "Added to each call that is about a resource or a data source, such as 20ms.", Validators: durations},
 			"fail_configure": schema.StringAttribute{Optional: true, Description: "Fails the configuration with this message."},
 			"refuse_in_use":  schema.BoolAttribute{Optional: true, Description: "Refuses to delete what another object refers to."},
 			"log_reads":      schema.BoolAttribute{Optional: true, Description: "Whether calls that only read are logged. They are unless it is false."},

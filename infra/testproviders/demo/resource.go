@@ -85,6 +85,13 @@ func (r *common) enter(ctx context.Context, call string, now attributes, diagnos
 	}
 }
 
+// ModifyPlan only takes the provider's time.
+func (r *common) ModifyPlan(ctx context.Context, _ resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
+	if r.provider != nil {
+		r.enter(ctx, "plan", nil, &resp.Diagnostics)
+	}
+}
+
 func (r *common) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
 	next := attributesOf(req.Plan.Raw)
 	if !r.enter(ctx, "create", next, &resp.Diagnostics) {

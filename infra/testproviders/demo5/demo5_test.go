@@ -1,17 +1,14 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/hashicorp/terraform-plugin-go/tfprotov5"
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
-	"github.com/hashicorp/terraform-plugin-go/tftypes"
 	"github.com/hashicorp/terraform-plugin-mux/tf5to6server"
 
 	"github.com/atoll-dev/atoll/infra/testproviders/host"
@@ -34,29 +31,6 @@ func start(t *testing.T) (*host.Host, string) {
 	return host.Start(t, server5(t), fmt.Sprintf(`{"directory":%q}`, dir)), dir
 }
 
-func text(t *testing.T, v tftypes.Value, name string) string {
-	t.Helper()
-	var s string
-	if err := json.Unmarshal([]byte(host.Get(v, name)), &s); err != nil {
-		t.Fatalf("%s is %s, not text", name, host.Get(v, name))
-	}
-	return s
-}
-
-func want(t *testing.T, what, got, want string) {
-	t.Helper()
-	if got != want {
-		t.Errorf("%s is %s, want %s", what, got, want)
-	}
-}
-
-func wantSays(t *testing.T, got []string, want ...string) {
-	t.Helper()
-	if !slices.EqualFunc(got, want, strings.HasPrefix) {
-		t.Fatalf("the provider says\n  %s\nwant\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
-	}
-}
-
 const serverFirst = `{"name":"s","network_id":"n","zone":"z","disk":[{"size":1},{"size":2,"kind":"hdd"}],"rule":[{"port":1},{"port":2,"protocol":"tcp"}],"boot":[{"device":"a"}],
 	"ports":[80],"tags":["a","b"],"capacity":2,"label":"UPPER","region":"East","ratio":0.5,"password":"p"}`
 
@@ -74,17 +48,17 @@ func TestLives(t *testing.T) {
 	for typ := range h.Schemas().ResourceSchemas {
 		t.Run(typ, func(t *testing.T) {
 			made := h.Make(host.Thing{Type: typ}, lives[typ][0])
-			steady(t, h, made, lives[typ][0])
+			h.WantSteady(made, lives[typ][0])
 			made = h.Make(made, lives[typ][1])
-			steady(t, h, made, lives[typ][1])
-			imported, says := h.Import(typ, text(t, made.State, "id"), nil)
-			wantSays(t, says)
-			steady(t, h, imported, lives[typ][1])
+			h.WantSteady(made, lives[typ][1])
+			imported, says := h.Import(typ, host.Text(t, made.State, "id"), nil)
+			host.WantSays(t, says)
+			h.WantSteady(imported, lives[typ][1])
 			gone := h.Make(imported, "")
-			want(t, "the state after deletion", host.Show(gone.State), "null")
+			host.Want(t, "the state after deletion", host.Show(gone.State), "null")
 			read, says := h.Read(made)
-			wantSays(t, says)
-			want(t, "the state of what is gone", host.Show(read.State), "null")
+			host.WantSays(t, says)
+			host.Want(t, "the state of what is gone", host.Show(read.State), "null")
 		})
 	}
 	var counts = map[string]int{}
@@ -95,24 +69,14 @@ func TestLives(t *testing.T) {
 	for _, e := range entries {
 		counts[e.Call]++
 	}
-	want(t, "the log", fmt.Sprint(counts), "map[configure:1 create:3 delete:3 import:3 read:15 update:3]")
-}
-
-// steady reads the thing and plans it again: nothing may change.
-func steady(t *testing.T, h *host.Host, made host.Thing, config string) {
-	t.Helper()
-	read, says := h.Read(made)
-	wantSays(t, says)
-	plan := h.Plan(read, config)
-	wantSays(t, plan.Says)
-	want(t, "the plan with nothing to do", host.Show(plan.Planned), host.Show(read.State))
+	host.Want(t, "the log", fmt.Sprint(counts), "map[configure:1 create:3 delete:3 import:3 read:15 update:3]")
 }
 
 func TestServer(t *testing.T) {
 	h, _ := start(t)
 	made := h.Make(host.Thing{Type: "demo5_server"}, serverFirst)
-	want(t, "label", text(t, made.State, "label"), "upper")
-	want(t, "endpoint", host.Get(made.State, "endpoint"), `[{"port":80,"url":"https://s:80"}]`)
+	host.Want(t, "label", host.Text(t, made.State, "label"), "upper")
+	host.Want(t, "endpoint", host.Get(made.State, "endpoint"), `[{"port":80,"url":"https://s:80"}]`)
 	changed := func(old, new string) host.Plan { return h.Plan(made, strings.Replace(serverFirst, old, new, 1)) }
 	for _, tc := range []struct{ old, new, replace string }{
 		{`"zone":"z"`, `"zone":"y"`, `AttributeName("zone")`},
@@ -120,15 +84,15 @@ func TestServer(t *testing.T) {
 		{`"device":"a"`, `"device":"a","secure":true`, `AttributeName("boot").ElementKeyInt(0).AttributeName("secure")`},
 		{`"capacity":2`, `"capacity":3`, ``},
 	} {
-		want(t, "what replaces with "+tc.new, strings.TrimSuffix(strings.Join(changed(tc.old, tc.new).Replace, " "), ` AttributeName("id")`), tc.replace) // the library adds it
+		host.Want(t, "what replaces with "+tc.new, strings.TrimSuffix(strings.Join(changed(tc.old, tc.new).Replace, " "), ` AttributeName("id")`), tc.replace) // the library adds it
 	}
 	same := changed(`"region":"East"`, `"region":"EAST"`)
-	want(t, "the plan for another case of letters", host.Show(same.Planned), host.Show(made.State))
-	want(t, "the planned address", host.Get(changed(`"network_id":"n"`, `"network_id":"m"`).Planned, "address"), "?")
-	want(t, "the planned endpoint", host.Get(changed(`"ports":[80]`, `"ports":[81]`).Planned, "endpoint"), "?")
-	wantSays(t, changed(`"capacity":2`, `"capacity":-1`).Says, "error: capacity: it cannot be negative")
-	wantSays(t, h.Validate("demo5_server", `{"name":"s","network_id":"n","zone":"z"}`), "error: Missing required argument")
-	wantSays(t, h.Validate("demo5_server", strings.Replace(serverFirst, `"boot":[{"device":"a"}]`, `"boot":[{},{}]`, 1)), "error: Too many list items")
+	host.Want(t, "the plan for another case of letters", host.Show(same.Planned), host.Show(made.State))
+	host.Want(t, "the planned address", host.Get(changed(`"network_id":"n"`, `"network_id":"m"`).Planned, "address"), "?")
+	host.Want(t, "the planned endpoint", host.Get(changed(`"ports":[80]`, `"ports":[81]`).Planned, "endpoint"), "?")
+	host.WantSays(t, changed(`"capacity":2`, `"capacity":-1`).Says, "error: capacity: it cannot be negative")
+	host.WantSays(t, h.Validate("demo5_server", `{"name":"s","network_id":"n","zone":"z"}`), "error: Missing required argument")
+	host.WantSays(t, h.Validate("demo5_server", strings.Replace(serverFirst, `"boot":[{"device":"a"}]`, `"boot":[{},{}]`, 1)), "error: Too many list items")
 }
 
 func TestFailures(t *testing.T) {
@@ -144,39 +108,39 @@ func TestFailures(t *testing.T) {
 		return len(all)
 	}
 	_, says := h.Apply(h.Plan(host.Thing{Type: "demo5_server"}, config("create", "")))
-	wantSays(t, says, "error: The create fails: as told")
-	want(t, "how many there are", fmt.Sprint(objects()), "0")
+	host.WantSays(t, says, "error: The create fails: as told")
+	host.Want(t, "how many there are", fmt.Sprint(objects()), "0")
 
 	made, says := h.Apply(h.Plan(host.Thing{Type: "demo5_server"}, config("made", "")))
-	wantSays(t, says, "error: the create fails after it was made")
-	want(t, "how many there are", fmt.Sprint(objects()), "1")
-	want(t, "name", text(t, made.State, "name"), "f")
+	host.WantSays(t, says, "error: the create fails after it was made")
+	host.Want(t, "how many there are", fmt.Sprint(objects()), "1")
+	host.Want(t, "name", host.Text(t, made.State, "name"), "f")
 
 	next, says := h.Apply(h.Plan(made, config("update", `,"size":"large"`)))
-	wantSays(t, says, "error: The update fails")
-	want(t, "size after a failed update", text(t, next.State, "size"), "small")
+	host.WantSays(t, says, "error: The update fails")
+	host.Want(t, "size after a failed update", host.Text(t, next.State, "size"), "small")
 	next = h.Make(made, config("delete", ""))
 	// The library answers null although nothing was deleted: the host has to keep what it has.
 	kept, says := h.Apply(h.Plan(next, ""))
-	wantSays(t, says, "error: The delete fails")
-	want(t, "the state after a failed delete", host.Show(kept.State), "null")
-	want(t, "how many there are", fmt.Sprint(objects()), "1")
+	host.WantSays(t, says, "error: The delete fails")
+	host.Want(t, "the state after a failed delete", host.Show(kept.State), "null")
+	host.Want(t, "how many there are", fmt.Sprint(objects()), "1")
 }
 
 // TestTimeout stops a create that would take an hour after a millisecond.
 func TestTimeout(t *testing.T) {
 	h, _ := start(t)
 	_, says := h.Apply(h.Plan(host.Thing{Type: "demo5_server"}, `{"name":"s","network_id":"n","zone":"z","disk":[{"size":1}],"delay":"1h","timeouts":{"create":"1ms"}}`))
-	wantSays(t, says, "error: create was stopped: context deadline exceeded")
+	host.WantSays(t, says, "error: create was stopped: context deadline exceeded")
 }
 
 func TestUpgrade(t *testing.T) {
 	h, _ := start(t)
 	state, says := h.Upgrade("demo5_legacy", 0, `{"id":"i","name":"n","size":"10GB"}`)
-	wantSays(t, says)
-	want(t, "the upgraded state", host.Show(state), `{"id":"i","name":"n","size_gb":10}`)
+	host.WantSays(t, says)
+	host.Want(t, "the upgraded state", host.Show(state), `{"id":"i","name":"n","size_gb":10}`)
 	_, says = h.Upgrade("demo5_legacy", 0, `{"id":"i","name":"n","size":"big"}`)
-	wantSays(t, says, `error: size: "big" is no number of GB`)
+	host.WantSays(t, says, `error: size: "big" is no number of GB`)
 }
 
 func TestConfigure(t *testing.T) {
@@ -186,7 +150,7 @@ func TestConfigure(t *testing.T) {
 		{fmt.Sprintf(`{"directory":%q,"delay":"soon"}`, dir), "error: delay: "},
 		{`{"directory":"here"}`, `error: directory "here": give an absolute path`},
 	} {
-		wantSays(t, host.Open(t, server5(t)).Configure(tc.config), tc.want)
+		host.WantSays(t, host.Open(t, server5(t)).Configure(tc.config), tc.want)
 	}
 }
 
@@ -194,10 +158,10 @@ func TestLookupAndDrift(t *testing.T) {
 	h, dir := start(t)
 	made := h.Make(host.Thing{Type: "demo5_network"}, `{"name":"n","cidr":"c"}`)
 	found, says := h.Data("demo5_lookup", `{"type":"demo5_network","name":"n"}`)
-	wantSays(t, says)
-	want(t, "id", host.Get(found, "id"), host.Get(made.State, "id"))
+	host.WantSays(t, says)
+	host.Want(t, "id", host.Get(found, "id"), host.Get(made.State, "id"))
 
-	at := filepath.Join(dir, "objects", "demo5_network", text(t, made.State, "id")+".json")
+	at := filepath.Join(dir, "objects", "demo5_network", host.Text(t, made.State, "id")+".json")
 	document, err := os.ReadFile(at)
 	if err != nil {
 		t.Fatal(err)
@@ -206,5 +170,5 @@ func TestLookupAndDrift(t *testing.T) {
 		t.Fatal(err)
 	}
 	read, _ := h.Read(made)
-	want(t, "mtu", host.Get(read.State, "mtu"), "1400")
+	host.Want(t, "mtu", host.Get(read.State, "mtu"), "1400")
 }

@@ -23,7 +23,7 @@ func New() *schema.Provider {
 		Schema: map[string]*schema.Schema{
 			"directory": {Type: schema.TypeString, Required: true, Description: "The world: an absolute path. It is made if there is none."},
 			"token":     {Type: schema.TypeString, Optional: true, Sensitive: true, Description: "A credential. It is refused if it is \"wrong\"."},
-			"delay":     {Type: schema.TypeString, Optional: true, Description: "Added to each call, such as 20ms."},
+			"delay":     {Type: schema.TypeString, Optional: true, Description: "Added to each create, read, update and delete, such as 20ms."},
 			"log_reads": {Type: schema.TypeBool, Optional: true, Default: true, Description: "Whether calls that only read are logged."},
 		},
 		ResourcesMap: map[string]*schema.Resource{
