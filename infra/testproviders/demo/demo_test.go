@@ -285,8 +285,12 @@ func TestUpgrades(t *testing.T) {
 func TestPrivateBytesHaveToBeKept(t *testing.T) {
 	h, _ := start(t, "")
 	made := h.Make(host.Thing{Type: "demo_private"}, `{"name":"p"}`)
+	mixed := made
+	mixed.Private = h.Make(host.Thing{Type: "demo_private"}, `{"name":"q"}`).Private
+	_, says := h.Read(mixed)
+	host.WantSays(t, says, "error: Private bytes were lost")
 	made.Private = nil
-	_, says := h.Read(made)
+	_, says = h.Read(made)
 	host.WantSays(t, says, "error: Private bytes were lost")
 	host.WantSays(t, h.Plan(made, `{"name":"p","value":"v"}`).Says, "error: Private bytes were lost")
 }

@@ -176,7 +176,7 @@ func thingSchema() *tfprotov6.Schema {
 			{TypeName: "options", Nesting: tfprotov6.SchemaNestedBlockNestingModeGroup, Block: block(text("first"), text("second"))},
 			{TypeName: "part", Nesting: tfprotov6.SchemaNestedBlockNestingModeList, MinItems: 0, MaxItems: 2, Block: block(
 				&tfprotov6.SchemaAttribute{Name: "size", Type: tftypes.Number, Required: true},
-				&tfprotov6.SchemaAttribute{Name: "any", Type: tftypes.DynamicPseudoType, Optional: true},
+				text("text"),
 			)},
 			{TypeName: "rule", Nesting: tfprotov6.SchemaNestedBlockNestingModeSet, Block: block(text("port"))},
 			{TypeName: "single", Nesting: tfprotov6.SchemaNestedBlockNestingModeSingle, Block: block(text("text"))},

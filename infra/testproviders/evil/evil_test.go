@@ -290,9 +290,9 @@ func TestStart(t *testing.T) {
 func TestLife(t *testing.T) {
 	dir := t.TempDir()
 	h := host.Start(t, New(), fmt.Sprintf(`{"directory":%q}`, dir))
-	const config = `{"name":"n","value":"v","label":{"a":{"text":"x"}},"options":{"first":"1"},"part":[{"size":1,"any":{"type":"bool","value":true}}],"rule":[{"port":"80"}]}`
+	const config = `{"name":"n","value":"v","label":{"a":{"text":"x"}},"options":{"first":"1"},"part":[{"size":1,"text":"t"}],"rule":[{"port":"80"}]}`
 	made := h.Make(host.Thing{Type: "evil_thing"}, config)
-	if got := host.Get(made.State, "label") + host.Get(made.State, "options") + host.Get(made.State, "part"); got != `{"a":{"text":"x"}}{"first":"1","second":null}[{"any":true,"size":1}]` {
+	if got := host.Get(made.State, "label") + host.Get(made.State, "options") + host.Get(made.State, "part"); got != `{"a":{"text":"x"}}{"first":"1","second":null}[{"size":1,"text":"t"}]` {
 		t.Errorf("the blocks are %s", got)
 	}
 	next := h.Make(made, strings.Replace(config, `"v"`, `"w"`, 1))

@@ -231,3 +231,21 @@ func TestFindIsForOne(t *testing.T) {
 		t.Errorf("found what is not there: %v", err)
 	}
 }
+
+// BenchmarkCreate makes objects, 16 at a time for each core: as many as a host has under way. Each is on
+// the disk, as far as the log goes.
+func BenchmarkCreate(b *testing.B) {
+	w, err := Open(b.TempDir())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer w.Close()
+	b.SetParallelism(16)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if err := w.Create(NewID("thing"), named("n")); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+}
