@@ -58,9 +58,10 @@ test: go gcc postgres iproute ## all tests; installs what is missing
 	{ [ -z "$$race" ] || $(GO) test $(RACE) -p 2 -parallel $(PARALLEL) -timeout 20m $$race; } & \
 	[ -z "$$plain" ] || $(GO) test -p 2 -parallel $(PARALLEL) -vet=off -timeout 40m $$plain || status=1; \
 	wait $$! || status=1; \
-	echo "the examples, which are modules of their own"; \
+	echo "the examples and the test providers, which are modules of their own"; \
 	$(GO) -C examples/operator test ./... || status=1; \
 	$(GO) -C examples/site test ./... || status=1; \
+	$(GO) -C infra/testproviders test $(RACE) -timeout 20m ./... || status=1; \
 	exit $$status
 
 race: go gcc postgres ## only the tests that run under the race detector
@@ -89,6 +90,7 @@ lint: go floors ## gofmt and go vet
 	@unformatted=$$(git ls-files -z '*.go' | xargs -0 gofmt -l); \
 	if [ -n "$$unformatted" ]; then echo "not gofmt-ed, run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...
+	$(GO) -C infra/testproviders vet ./...
 
 bench: go ## Atoll and etcd side by side (BENCH= takes its flags); minutes, on a quiet machine
 	$(GO) run ./bench $(BENCH)

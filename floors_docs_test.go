@@ -44,6 +44,9 @@ func unexplained(house *tree, require []module, pinned []replacement, page strin
 	}
 	imported := map[string]bool{}
 	for _, p := range house.packages {
+		if within(p.dir, apart) {
+			continue // has a go.mod of its own
+		}
 		for _, f := range p.files {
 			for _, imp := range f.imports {
 				imported[moduleOf(imp, require).Path] = true

@@ -24,7 +24,7 @@ const ours = "github.com/atoll-dev/atoll/"
 var examples = []example{
 	{
 		name: "a package below a room belongs to it", law: findHomeless,
-		files: map[string]string{"apiserver/x.go": "", "api/fleet/v1alpha1/x.go": "", "x.go": "", "bench/x.go": ""},
+		files: map[string]string{"apiserver/x.go": "", "api/fleet/v1alpha1/x.go": "", "x.go": "", "bench/x.go": "", "infra/testproviders/demo/x.go": ""},
 	},
 	{
 		name: "a new top-level package", law: findHomeless,
@@ -66,8 +66,8 @@ var examples = []example{
 	},
 	{
 		name: "the product does not import the playground", law: findOutside,
-		files: map[string]string{"server/x_test.go": importing(ours + "playground/member"), "test/x.go": importing(ours + "playground/member")},
-		want:  []string{"server/x_test.go: imports playground/member"},
+		files: map[string]string{"server/x_test.go": importing(ours + "playground/member"), "test/x.go": importing(ours + "playground/member"), "infra/x.go": importing(ours + "infra/testproviders/world")},
+		want:  []string{"infra/x.go: imports infra/testproviders/world", "server/x_test.go: imports playground/member"},
 	},
 	{
 		name: "a test stands on a real database, the product does not", law: findOutside,
@@ -134,8 +134,9 @@ var examples = []example{
 	},
 	{
 		name: "depth", law: findDeep,
-		files: map[string]string{"fleet/syncer/down/x.go": "", "api/fleet/v1alpha1/x.go": "", "api/fleet/internal/x.go": "", "kv/mvcc/x.go": ""},
-		want:  []string{"api/fleet/internal: is 3 levels", "fleet/syncer/down: is 3 levels"},
+		files: map[string]string{"fleet/syncer/down/x.go": "", "api/fleet/v1alpha1/x.go": "", "api/fleet/internal/x.go": "", "kv/mvcc/x.go": "",
+			"infra/testproviders/demo/x.go": "", "infra/testproviders/demo/far/down/x.go": ""},
+		want: []string{"api/fleet/internal: is 3 levels", "fleet/syncer/down: is 3 levels", "infra/testproviders/demo/far/down: is 3 levels"},
 	},
 	{
 		name: "package comments", law: findUndocumented,
@@ -295,12 +296,15 @@ func TestReachFindsTheShortestChain(t *testing.T) {
 }
 
 func TestDependenciesBite(t *testing.T) {
-	root := fstest.MapFS{"kv/x.go": {Data: []byte("package kv\n" + importing("fmt", "example.com/a/sub", "example.com/b", "example.com/c/v2", "k8s.io/api/core/v1"))}}
+	root := fstest.MapFS{
+		"kv/x.go":                        {Data: []byte("package kv\n" + importing("fmt", "example.com/a/sub", "example.com/b", "example.com/c/v2", "k8s.io/api/core/v1"))},
+		"infra/testproviders/world/x.go": {Data: []byte("package world\n" + importing("example.com/d", "example.com/f"))},
+	}
 	house, err := parseTree(root, strings.TrimSuffix(ours, "/"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	require := []module{{"example.com/a", "v1.0.0"}, {"example.com/b", "v1.1.0"}, {"example.com/c", "v1.0.0"}, {"example.com/c/v2", "v2.0.0"}, {"example.com/d", "v1.0.0"}, {"k8s.io/api", "v0.36.3"}}
+	require := []module{{"example.com/a", "v1.0.0"}, {"example.com/b", "v1.1.0"}, {"example.com/c", "v1.0.0"}, {"example.com/c/v2", "v2.0.0"}, {"example.com/d", "v1.0.0"}, {"example.com/f", "v1.0.0"}, {"k8s.io/api", "v0.36.3"}}
 	pinned := []replacement{{module{Path: "k8s.io/api"}, module{"k8s.io/api", "v0.36.3"}}}
 	page := "| module | version | licence |\n| `example.com/b` | v1.0.0 | MIT |\n| `example.com/c/v2` | v2.0.0 | MIT |\n| `example.com/d` | v1.0.0 | MIT |\n| `example.com/e` | v1.0.0 | MIT |\n"
 	want := []string{

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"time"
+
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
+)
+
+// newSlow is demo_slow, whose calls take as long as its arguments say. A call that is stopped
+// does nothing.
+func newSlow() resource.Resource {
+	delay := schema.StringAttribute{Optional: true, Validators: durations}
+	return &common{kind: kind{
+		name: "slow",
+		schema: schema.Schema{
+			Description: "Takes its time.",
+			Attributes: withName(map[string]schema.Attribute{
+				"value":  schema.StringAttribute{Optional: true},
+				"create": delay,
+				"read":   delay,
+				"update": delay,
+				"delete": delay,
+			}),
+		},
+		pause: func(call string, now attributes) time.Duration {
+			length, _ := time.ParseDuration(now.text(call)) // validated; 0 if not set
+			return length
+		},
+	}}
+}
