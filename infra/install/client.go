@@ -128,9 +128,9 @@ func mask(u *url.URL) string {
 		m.Opaque = "…"
 	}
 	if u.RawQuery != "" {
-		return m.String() + "?…"
+		return short(m.String()) + "?…"
 	}
-	return m.String()
+	return short(m.String())
 }
 
 // permanentError is one that another try would not cure.
@@ -325,10 +325,10 @@ func (c *Client) object(ctx context.Context, u *url.URL, into any) (from *url.UR
 	}
 	// A portal that answers everything with a page to log in at is told from a mirror.
 	if media, _, err := mime.ParseMediaType(kind); err != nil || media != "application/json" {
-		return nil, fmt.Errorf("%s: the answer's Content-Type is %q, not application/json: it is no mirror or registry", mask(u), kind)
+		return nil, fmt.Errorf("%s: the answer's Content-Type is %q, not application/json: it is no mirror or registry", mask(u), short(kind))
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		return nil, fmt.Errorf("%s: the answer cannot be read: %w", mask(u), err)
+		return nil, fmt.Errorf("%s: the answer cannot be read: %s", mask(u), short(err.Error()))
 	}
 	return from, nil
 }

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	clocktesting "k8s.io/utils/clock/testing"
 )
@@ -490,5 +491,27 @@ func TestProxy(t *testing.T) {
 	}
 	if got := <-connected; got != "CONNECT tf.example.com:443" {
 		t.Error("the proxy was asked to", got)
+	}
+}
+
+// TestShort: what others say does not fill our logs.
+func TestShort(t *testing.T) {
+	long := strings.Repeat("ü", 10_000)
+	s, server := startServer(t)
+	s.set("/.well-known/terraform.json", object(`{"providers.v1": "/v1/providers/"}`))
+	source := demo.Source
+	source.Host = strings.TrimPrefix(server.URL, "https://")
+	for _, answer := range []http.HandlerFunc{
+		object(`{"os": %q}`, long), object(`{"os": "linux", "arch": "amd64", "protocols": [%q]}`, long),
+		object(`{"os": "linux", "arch": "amd64", "shasum": "%064d", "download_url": "ftp://%s"}`, 0, long),
+		object(`{"os": "linux", "arch": "amd64", "shasum": "%064d", "download_url": "/x", "signing_keys": {"gpg_public_keys": [{"ascii_armor": %q}]}}`, 0,
+			"-----BEGIN "+long+"-----\n\nAAAA\n-----END "+long+"-----"),
+		object(`{"protocols": %s}`, strings.Repeat("1", 10_000)),
+	} {
+		s.set("/v1/providers/acme/demo/1.2.3/download/linux/amd64", answer)
+		_, err := NewRegistry(client(t, server)).Find(t.Context(), Package{source, demo.Version, demo.Platform})
+		if err == nil || len(err.Error()) > 1000 || !utf8.ValidString(err.Error()) {
+			t.Errorf("%d characters: %.200v", len(fmt.Sprint(err)), err)
+		}
 	}
 }

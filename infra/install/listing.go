@@ -44,7 +44,7 @@ func (l *listing) add(name string, size int64) error {
 		return fmt.Errorf("%w: the package has more than %d files", ErrRefused, l.limits.Files)
 	}
 	if size < 0 || size > l.limits.File {
-		return fmt.Errorf("%w: file %q is larger than the limit of %d bytes", ErrRefused, name, l.limits.File)
+		return fmt.Errorf("%w: file %q is larger than the limit of %d bytes", ErrRefused, short(name), l.limits.File)
 	}
 	if l.size += size; l.size > l.most {
 		return fmt.Errorf("%w: the package is larger than %d bytes in all, or more than %d times larger than its archive",
@@ -69,7 +69,7 @@ func (l *listing) occupy(name string, dir bool) error {
 		key := strings.ToLower(at)
 		there, taken := l.spots[key]
 		if taken && (there.name != at || !there.dir || !isDir) {
-			return fmt.Errorf("%w: %q and %q are in one place", ErrRefused, there.name, name)
+			return fmt.Errorf("%w: %q and %q are in one place", ErrRefused, short(there.name), short(name))
 		}
 		if taken {
 			return nil
@@ -89,15 +89,15 @@ func checkName(name string) error {
 	}
 	for _, c := range []byte(name) {
 		if c < ' ' || c > '~' || strings.IndexByte(`\:*?"<>|`, c) >= 0 {
-			return fmt.Errorf("%w: file %q has a character in its name that is not plain in all file systems", ErrRefused, name)
+			return fmt.Errorf("%w: file %q has a character in its name that is not plain in all file systems", ErrRefused, short(name))
 		}
 	}
 	for element := range strings.SplitSeq(name, "/") {
 		if element == "" || element == "." || element == ".." || len(element) > 255 {
-			return fmt.Errorf("%w: the name %q is no plain path below a directory", ErrRefused, name)
+			return fmt.Errorf("%w: the name %q is no plain path below a directory", ErrRefused, short(name))
 		}
 		if last := element[len(element)-1]; last == ' ' || last == '.' {
-			return fmt.Errorf("%w: file %q has a name that ends with a space or a dot", ErrRefused, name)
+			return fmt.Errorf("%w: file %q has a name that ends with a space or a dot", ErrRefused, short(name))
 		}
 	}
 	return nil
@@ -121,5 +121,5 @@ func executable(files []string, typeName string) (string, error) {
 	case 1:
 		return found[0], nil
 	}
-	return "", fmt.Errorf("%w: the package has several programs: %s", ErrRefused, strings.Join(found, ", "))
+	return "", fmt.Errorf("%w: the package has several programs: %s", ErrRefused, short(strings.Join(found, ", ")))
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"golang.org/x/mod/semver"
 )
@@ -21,6 +22,9 @@ type Source struct{ Host, Namespace, Type string }
 // is of the default host. Other than OpenTofu it takes ASCII alone: two names that
 // look the same must be the same.
 func ParseSource(text, defaultHost string) (Source, error) {
+	if strings.ContainsFunc(text, func(c rune) bool { return c > unicode.MaxASCII }) { // of which some have ASCII in lower case
+		return Source{}, fmt.Errorf("%w: source %q has letters that are not ASCII; a host is written as DNS knows it (xn--…)", ErrInvalid, short(text))
+	}
 	parts := strings.Split(strings.ToLower(text), "/")
 	var s Source
 	switch len(parts) {
@@ -31,7 +35,7 @@ func ParseSource(text, defaultHost string) (Source, error) {
 	case 3:
 		s = Source{parts[0], parts[1], parts[2]}
 	default:
-		return Source{}, fmt.Errorf("%w: source %q is not of the form HOST/NAMESPACE/TYPE", ErrInvalid, text)
+		return Source{}, fmt.Errorf("%w: source %q is not of the form HOST/NAMESPACE/TYPE", ErrInvalid, short(text))
 	}
 	s.Host = strings.TrimSuffix(strings.ToLower(s.Host), ":443")
 	if err := s.check(); err != nil {
@@ -46,7 +50,7 @@ func (s Source) String() string { return s.Host + "/" + s.Namespace + "/" + s.Ty
 // addresses, so everything that takes one looks.
 func (s Source) check() error {
 	bad := func(what, given, rule string) error {
-		return fmt.Errorf("%w: %s %q of source %q %s", ErrInvalid, what, given, s.String(), rule)
+		return fmt.Errorf("%w: %s %q of source %q %s", ErrInvalid, what, short(given), short(s.String()), rule)
 	}
 	host, port, hasPort := strings.Cut(s.Host, ":")
 	if number, err := strconv.Atoi(port); hasPort && (err != nil || number < 1 || number > 65535 || strconv.Itoa(number) != port) {
@@ -57,7 +61,7 @@ func (s Source) check() error {
 	}
 	for label := range strings.SplitSeq(host, ".") {
 		if !isLabel(label) {
-			return bad("host", s.Host, "is no host name in lower-case ASCII; other names are written as DNS knows them (xn--…)")
+			return bad("host", s.Host, "is no host name in lower-case ASCII")
 		}
 	}
 	for _, part := range []struct{ what, name string }{{"namespace", s.Namespace}, {"type", s.Type}} {
@@ -88,7 +92,7 @@ type Version string
 // ParseVersion reads an exact version. 1.0 is none, nor is ~> 1.0.
 func ParseVersion(text string) (Version, error) {
 	if v := "v" + text; !semver.IsValid(v) || semver.Canonical(v)+semver.Build(v) != v || len(text) > 128 {
-		return "", fmt.Errorf("%w: version %q is not exact; write all of it, as in 1.2.3 or 1.2.3-beta1", ErrInvalid, text)
+		return "", fmt.Errorf("%w: version %q is not exact; write all of it, as in 1.2.3 or 1.2.3-beta1", ErrInvalid, short(text))
 	}
 	return Version(text), nil
 }
@@ -129,7 +133,7 @@ func (p Platform) String() string { return p.OS + "_" + p.Arch }
 func (p Platform) check() error {
 	for _, word := range []string{p.OS, p.Arch} {
 		if word == "" || len(word) > 32 || strings.Trim(word, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
-			return fmt.Errorf("%w: platform %q is not of the form OS_ARCH, as in linux_amd64", ErrInvalid, p.String())
+			return fmt.Errorf("%w: platform %q is not of the form OS_ARCH, as in linux_amd64", ErrInvalid, short(p.String()))
 		}
 	}
 	return nil
@@ -155,7 +159,7 @@ func ParseDigest(text string) (Digest, error) {
 	if d := Digest(text); d.sum() != nil {
 		return d, nil
 	}
-	return "", fmt.Errorf("%w: digest %q is neither zh: with 64 lower-case hexadecimal digits nor h1: with 44 characters of Base64", ErrInvalid, text)
+	return "", fmt.Errorf("%w: digest %q is neither zh: with 64 lower-case hexadecimal digits nor h1: with 44 characters of Base64", ErrInvalid, short(text))
 }
 
 func newDigest(scheme string, sum []byte) Digest {
@@ -193,4 +197,13 @@ func (d Digest) ofContent() bool { return strings.HasPrefix(string(d), contentSc
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// short is what of somebody else's text goes into an error: errors end in conditions and logs.
+func short(text string) string {
+	const most = 200
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
 }

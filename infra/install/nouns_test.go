@@ -19,6 +19,7 @@ func TestParseSource(t *testing.T) {
 		{"xn--bcher-kva.example/acme/demo", "xn--bcher-kva.example/acme/demo"},
 		{"bücher.example/acme/demo", ""},
 		{"tf.example.com/acme/dеmo", ""}, // a Cyrillic е
+		{"acme/\u212Aelvin", ""},         // a sign that is k in lower case
 		{"", ""},
 		{"/acme/demo", ""},
 		{"acme/", ""},

@@ -84,10 +84,10 @@ func (r *Registry) Find(ctx context.Context, p Package) (Found, error) {
 
 func (r *Registry) judge(ctx context.Context, p Package, from *url.URL, answer *registered) (Found, error) {
 	if answer.OS != p.Platform.OS || answer.Arch != p.Platform.Arch {
-		return Found{}, fmt.Errorf("%w: the registry answers with a package for %q", ErrRefused, answer.OS+"_"+answer.Arch)
+		return Found{}, fmt.Errorf("%w: the registry answers with a package for %q", ErrRefused, short(answer.OS+"_"+answer.Arch))
 	}
 	if !spoken(answer.Protocols) {
-		return Found{}, fmt.Errorf("%w: the provider speaks the protocols %s; Atoll speaks 5 and 6", ErrRefused, strings.Join(answer.Protocols, ", "))
+		return Found{}, fmt.Errorf("%w: the provider speaks the protocols %s; Atoll speaks 5 and 6", ErrRefused, short(strings.Join(answer.Protocols, ", ")))
 	}
 	claimed, err := ParseDigest(archiveScheme + strings.ToLower(answer.Shasum))
 	if err != nil {
@@ -130,11 +130,11 @@ func (r *Registry) verify(ctx context.Context, from *url.URL, answer *registered
 	}
 	key, err := verifySignature(keys, sums, signature, r.client.clock.Now)
 	if err != nil {
-		return Signature{}, fmt.Errorf("%w: the signature of SHA256SUMS is not valid: %w", ErrRefused, err)
+		return Signature{}, fmt.Errorf("%w: the signature of SHA256SUMS is not valid: %s", ErrRefused, short(err.Error()))
 	}
 	signed := sumOf(sums, answer.Filename)
 	if signed != hex.EncodeToString(claimed.sum()) {
-		return Signature{}, fmt.Errorf("%w: the registry says %s of %q, the signed list %q", ErrRefused, claimed, answer.Filename, signed)
+		return Signature{}, fmt.Errorf("%w: the registry says %s of %q, the signed list %q", ErrRefused, claimed, short(answer.Filename), short(signed))
 	}
 	return Signature{State: SignatureVerified, Key: key}, nil
 }

@@ -27,7 +27,7 @@ func unpack(ctx context.Context, archive io.ReaderAt, size int64, into *os.Root,
 		}
 		if name, dir := strings.CutSuffix(file.Name, "/"); dir {
 			if file.UncompressedSize64 > 0 {
-				return fmt.Errorf("%w: directory %q has content", ErrRefused, file.Name)
+				return fmt.Errorf("%w: directory %q has content", ErrRefused, short(file.Name))
 			}
 			if err := list.addDirectory(name); err != nil {
 				return err
@@ -35,7 +35,7 @@ func unpack(ctx context.Context, archive io.ReaderAt, size int64, into *os.Root,
 			continue
 		}
 		if file.UncompressedSize64 > uint64(limits.File) {
-			return fmt.Errorf("%w: file %q is larger than the limit of %d bytes", ErrRefused, file.Name, limits.File)
+			return fmt.Errorf("%w: file %q is larger than the limit of %d bytes", ErrRefused, short(file.Name), limits.File)
 		}
 		if err := list.add(file.Name, int64(file.UncompressedSize64)); err != nil {
 			return err
@@ -98,13 +98,13 @@ func checkEntry(file *zip.File) error {
 	mode := file.Mode()
 	switch isDir := strings.HasSuffix(file.Name, "/"); {
 	case file.Flags&encrypted != 0:
-		return fmt.Errorf("%w: file %q is encrypted", ErrRefused, file.Name)
+		return fmt.Errorf("%w: file %q is encrypted", ErrRefused, short(file.Name))
 	case file.Method != zip.Store && file.Method != zip.Deflate:
-		return fmt.Errorf("%w: file %q is compressed by method %d; zip's 0 and 8 can be read", ErrRefused, file.Name, file.Method)
+		return fmt.Errorf("%w: file %q is compressed by method %d; zip's 0 and 8 can be read", ErrRefused, short(file.Name), file.Method)
 	case mode.IsDir() != isDir:
-		return fmt.Errorf("%w: %q is a directory by its name or by its mode, not by both", ErrRefused, file.Name)
+		return fmt.Errorf("%w: %q is a directory by its name or by its mode, not by both", ErrRefused, short(file.Name))
 	case !isDir && !mode.IsRegular():
-		return fmt.Errorf("%w: %q is a link, a device or the like (%s)", ErrRefused, file.Name, mode.Type())
+		return fmt.Errorf("%w: %q is a link, a device or the like (%s)", ErrRefused, short(file.Name), mode.Type())
 	}
 	return nil
 }
@@ -138,7 +138,7 @@ func write(ctx context.Context, into *os.Root, name string, content io.Reader, s
 	var local *os.PathError
 	switch {
 	case err == nil && n != size:
-		err = fmt.Errorf("%w: file %q is not of the size that was announced", ErrRefused, name)
+		err = fmt.Errorf("%w: file %q is not of the size that was announced", ErrRefused, short(name))
 	case err != nil && ctx.Err() == nil && !errors.As(err, &local):
 		err = unreadable(name, err)
 	}
@@ -149,7 +149,7 @@ func write(ctx context.Context, into *os.Root, name string, content io.Reader, s
 }
 
 func unreadable(name string, err error) error {
-	return fmt.Errorf("%w: file %q cannot be read: %w", ErrRefused, name, err)
+	return fmt.Errorf("%w: file %q cannot be read: %w", ErrRefused, short(name), err)
 }
 
 // interruptible is a reader that ends with its context.
@@ -192,7 +192,7 @@ func copyPackage(ctx context.Context, from fs.FS, into *os.Root, typeName string
 		case info.IsDir():
 			return list.addDirectory(name)
 		case !info.Mode().IsRegular():
-			return fmt.Errorf("%w: %q is a link, a device or the like (%s)", ErrRefused, name, info.Mode().Type())
+			return fmt.Errorf("%w: %q is a link, a device or the like (%s)", ErrRefused, short(name), info.Mode().Type())
 		}
 		sizes[name] = info.Size()
 		return list.add(name, info.Size())
