@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 )
 
 // with is a plain package and something else.
@@ -214,6 +215,30 @@ func TestAttacksOnDirectories(t *testing.T) {
 				t.Errorf("left behind:\n%s", left)
 			}
 		})
+	}
+}
+
+// growing is a directory in which a file grows after it was looked at.
+type growing struct{ fstest.MapFS }
+
+func (g growing) Open(name string) (fs.File, error) {
+	if name == "LICENSE" {
+		return fstest.MapFS{name: {Data: []byte(strings.Repeat("x", 100_000))}}.Open(name)
+	}
+	return g.MapFS.Open(name)
+}
+
+func TestFileThatGrows(t *testing.T) {
+	from := growing{fstest.MapFS{"LICENSE": {Data: []byte("x")}, "terraform-provider-demo": {Data: []byte(programText)}}}
+	into, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = into.Close() }()
+	err = copyPackage(t.Context(), from, into, "demo", Limits{}.orDefaults(), &meter{})
+	failsWith(t, err, ErrRefused, "LICENSE", "announced")
+	if info, err := into.Stat("LICENSE"); err != nil || info.Size() > 2 {
+		t.Errorf("%v, %v", info, err)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
@@ -299,6 +300,11 @@ func TestGivesUp(t *testing.T) {
 	if got := strings.Count(s.requests(), "/a"); got != 5 {
 		t.Errorf("asked %d times", got)
 	}
+	s.set("/b", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+	_, err = fetched(t, client(t, server), server.URL+"/b?token=hunter2", Limits{})
+	if err == nil || !strings.Contains(err.Error(), "/b?…: EOF") || strings.Contains(err.Error(), "hunter2") {
+		t.Error(err)
+	}
 }
 
 // TestSilence: a server that sends nothing more is given up.
@@ -395,7 +401,7 @@ func TestAddresses(t *testing.T) {
 func TestCertificates(t *testing.T) {
 	s, server := startServer(t)
 	s.set("/a", text(nil))
-	c := NewClient(ClientConfig{Clock: newImpatient(t), Roots: x509.NewCertPool()})
+	c := NewClient(ClientConfig{Clock: hurried{clocktesting.NewFakeClock(time.Now()), t}, Roots: x509.NewCertPool()})
 	defer c.Close()
 	_, err := fetched(t, c, server.URL+"/a", Limits{})
 	if err == nil || !strings.Contains(err.Error(), "certificate") {
@@ -404,6 +410,17 @@ func TestCertificates(t *testing.T) {
 	if s.requests() != "" {
 		t.Error("it was asked", s.requests())
 	}
+}
+
+// hurried is a clock on which nobody may pause.
+type hurried struct {
+	*clocktesting.FakeClock
+	t *testing.T
+}
+
+func (h hurried) NewTimer(time.Duration) clock.Timer {
+	h.t.Error("it is tried again")
+	return clock.RealClock{}.NewTimer(0)
 }
 
 // TestCanceled: whoever does not want it any more gets their own reason back, soon.

@@ -60,6 +60,14 @@ func TestNetworkMirror(t *testing.T) {
 	}
 }
 
+// TestClaimIsCheckedFirst: what is not what the mirror itself says is not looked into either.
+func TestClaimIsCheckedFirst(t *testing.T) {
+	rubbish := []byte("this is no archive")
+	_, m, c := startMirror(t, rubbish, zh(nil))
+	_, err := New(openStore(t, storeDir(t)), c, Limits{}).Install(t.Context(), request(m, zh(rubbish)))
+	failsWith(t, err, ErrRefused, "its origin says")
+}
+
 // TestNetworkMirrorRefusals: every way in which a mirror can be wrong.
 func TestNetworkMirrorRefusals(t *testing.T) {
 	archive := pack(t, files()...)

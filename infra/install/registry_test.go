@@ -213,7 +213,7 @@ func TestRegistryRefusals(t *testing.T) {
 		{"not in the signed list", func(r *registry) { r.filename = "unlisted.zip" }, ErrRefused, "the signed list"},
 		{"another checksum in the signed list", func(r *registry) { r.filename = "other.zip" }, ErrRefused, "the signed list"},
 		{"twice in the signed list", func(r *registry) {
-			r.sums += strings.Repeat("1", 64) + "  " + r.filename + "\n"
+			r.sums = strings.Repeat("1", 64) + "  " + r.filename + "\n" + r.sums
 			r.signature = by.sign(t, r.sums)
 		}, ErrRefused, "the signed list"},
 		{"no file name", func(r *registry) { r.filename = "" }, ErrRefused, "the signed list"},

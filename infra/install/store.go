@@ -138,7 +138,12 @@ func (s *Store) open(at string) error {
 	if info.Mode() == fs.ModeDir|directoryMode {
 		return nil
 	}
-	return s.root.Chmod(at, directoryMode)
+	if err := s.root.Chmod(at, directoryMode); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: package %s has just been taken out of the store", ErrNotFound, path.Base(at))
+	} else if err != nil {
+		return err
+	}
+	return nil
 }
 
 // contents is what a package's directory has.
@@ -245,11 +250,13 @@ func (s *Store) put(ctx context.Context, st *stage, c contents, r record, p Pack
 	for try := range maxTries {
 		err := s.root.Rename(path.Join(st.name, contentName), at)
 		if err == nil {
-			now := s.clock.Now()
-			if err = errors.Join(s.open(at), s.root.Chtimes(at, now, now)); err == nil {
-				break
+			// Another process may already have found something wrong with it, and put its own there.
+			if err := ignore(s.open(at), ErrNotFound); err != nil {
+				return err
 			}
-			return err
+			now := s.clock.Now()
+			_ = s.root.Chtimes(at, now, now) // for Collect
+			break
 		}
 		if !errors.Is(err, fs.ErrExist) && !errors.Is(err, syscall.ENOTDIR) {
 			return err

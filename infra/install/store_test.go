@@ -61,18 +61,18 @@ func TestTampering(t *testing.T) {
 			return errors.Join(os.Chmod(dir, 0o755), os.Remove(filepath.Join(dir, "LICENSE")))
 		}, ErrRefused},
 		{"a link to the same content", func(dir string) error {
-			at, copied := filepath.Join(dir, program), filepath.Join(t.TempDir(), "program")
+			at, copied := filepath.Join(dir, program), filepath.Join(storeDir(t), "program")
 			return errors.Join(os.Chmod(dir, 0o755), os.Rename(at, copied), os.Symlink(copied, at))
 		}, ErrRefused},
 		{"a link instead of a directory", func(dir string) error {
-			copied := filepath.Join(t.TempDir(), "package")
+			copied := filepath.Join(storeDir(t), "package")
 			return errors.Join(os.Chmod(dir, 0o755), os.Rename(dir, copied), os.Symlink(copied, dir))
 		}, ErrRefused},
 		{"a file instead of a directory", func(dir string) error {
-			return errors.Join(os.Chmod(dir, 0o755), os.Rename(dir, filepath.Join(t.TempDir(), "package")), os.WriteFile(dir, nil, 0o444))
+			return errors.Join(os.Chmod(dir, 0o755), os.Rename(dir, filepath.Join(storeDir(t), "package")), os.WriteFile(dir, nil, 0o444))
 		}, ErrRefused},
 		{"nothing left", func(dir string) error {
-			return errors.Join(os.Chmod(dir, 0o755), os.Rename(dir, filepath.Join(t.TempDir(), "package")))
+			return errors.Join(os.Chmod(dir, 0o755), os.Rename(dir, filepath.Join(storeDir(t), "package")))
 		}, ErrNotFound},
 	}
 	for _, tt := range tests {
@@ -109,17 +109,26 @@ func TestTampering(t *testing.T) {
 // TestProgramThatIsNotExecutable: the digest does not see it.
 func TestProgramThatIsNotExecutable(t *testing.T) {
 	archive := pack(t, files()...)
+	mirror := packedMirror(t, archive)
 	i := New(openStore(t, storeDir(t)), nil, Limits{})
-	first, err := i.Install(t.Context(), request(packedMirror(t, archive), zh(archive)))
+	first, err := i.Install(t.Context(), request(mirror, zh(archive)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(first.Executable, 0o444); err != nil {
-		t.Fatal(err)
-	}
-	second, err := i.Install(t.Context(), request(packedMirror(t, archive), zh(archive)))
-	if err != nil || second.Stored {
-		t.Errorf("%+v, %v", second, err)
+	for _, other := range []fs.FileMode{0o444, 0o555} {
+		if err := errors.Join(os.Chmod(first.Executable, 0o444), os.Chmod(filepath.Join(first.Directory, "LICENSE"), other)); err != nil {
+			t.Fatal(err)
+		}
+		if other == 0o444 {
+			failsWith(t, i.store.Verify(t.Context(), first.Content), ErrRefused, "executed")
+		}
+		second, err := i.Install(t.Context(), request(mirror, zh(archive)))
+		if err != nil || second != first {
+			t.Errorf("%+v, %v", second, err)
+		}
+		if out, err := exec.Command(second.Executable).Output(); err != nil || string(out) != "a provider\n" {
+			t.Errorf("run, it says %q, %v", out, err)
+		}
 	}
 }
 
