@@ -86,8 +86,8 @@ func (c *planCheck) nested(o *contract.Object, prior, config, planned cty.Value,
 		return
 	case o.Nesting == contract.NestingSet:
 		// Elements that are not known yet may turn out to be one and the same.
-		if config.IsWhollyKnown() && planned.IsWhollyKnown() && length(planned) != length(config) {
-			c.report(path, "is planned with %d elements, and written with %d", length(planned), length(config))
+		if possible := planned.Length().Range().Includes(config.Length()); possible.IsKnown() && possible.False() {
+			c.report(path, "is not planned with as many elements as are written")
 		}
 		return
 	case !config.IsKnown():

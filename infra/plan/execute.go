@@ -164,8 +164,7 @@ func (x *execution) make(ctx context.Context) error {
 		return err
 	}
 	x.out.Sensitive = now.sensitive
-	equal := now.after.Equals(from.Value)
-	if !from.Value.IsNull() && equal.IsKnown() && equal.True() {
+	if !from.Value.IsNull() && equal(now.after, from.Value) {
 		// What was unknown turned out to be what is there; or only what is secret changes.
 		if !samePaths(now.sensitive, x.plan.BeforeSensitive) {
 			x.out.Done = Update

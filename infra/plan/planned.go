@@ -54,11 +54,10 @@ func (d *decider) planned(ctx context.Context) (*proposal, error) {
 
 func (d *decider) action(p *proposal, before cty.Value) Action {
 	forced := d.Replace || d.Lifecycle.Trigger != ""
-	equal := p.after.Equals(before)
 	switch {
 	case d.writeOnlyIn(p.replace):
 		return Replace // of such a value nothing else shows that it changed
-	case !forced && equal.IsKnown() && equal.True():
+	case !forced && equal(p.after, before):
 		return NoOp
 	case forced || len(p.replace) > 0:
 		return Replace
@@ -166,8 +165,7 @@ func (d *decider) replacing(prior, after cty.Value, paths []cty.Path) ([]cty.Pat
 		case errIs != nil:
 			is = cty.NullVal(was.Type())
 		}
-		equal := is.Equals(was)
-		if !equal.IsKnown() || equal.False() || d.writeOnlyIn([]cty.Path{path}) {
+		if !equal(is, was) || d.writeOnlyIn([]cty.Path{path}) {
 			if !hasPath(out, path) {
 				out = append(out, path)
 			}

@@ -47,7 +47,7 @@ func TestProposedFits(t *testing.T) {
 		if problems := misfit(schema, AllUnknown(block, config)); len(problems) > 0 {
 			t.Fatalf("seed %d: as a data source: %v", seed, problems)
 		}
-		if once := normal(block, prior); !normal(block, once).RawEquals(once) {
+		if once := normal(block, r.changed(prior, 0)); !normal(block, once).RawEquals(once) {
 			t.Fatalf("seed %d: what is normal does not stay so", seed)
 		}
 	}

@@ -96,6 +96,15 @@ func same(a, b cty.Value) bool {
 	return unrefined(a).RawEquals(unrefined(b))
 }
 
+// equal tells whether nothing changes: a planned value is the one that there was, and known.
+func equal(planned, before cty.Value) bool {
+	if planned.RawEquals(before) {
+		return planned.IsWhollyKnown()
+	}
+	is := planned.Equals(before) // which takes several times as long
+	return is.IsKnown() && is.True()
+}
+
 func unrefined(v cty.Value) cty.Value {
 	out, err := cty.Transform(v, func(_ cty.Path, v cty.Value) (cty.Value, error) {
 		if !v.IsKnown() {
@@ -152,7 +161,11 @@ func absent(v cty.Value) bool { return v == cty.NilVal || v.IsNull() }
 // misfit tells where a value is not of the schema's type.
 func misfit(schema *contract.Schema, v cty.Value) []Problem {
 	var problems []Problem
-	for _, err := range v.Type().TestConformance(schema.Block.ImpliedType()) {
+	ty := schema.Block.ImpliedType()
+	if v.Type().Equals(ty) {
+		return nil
+	}
+	for _, err := range v.Type().TestConformance(ty) {
 		problems = append(problems, problemOf(err))
 	}
 	return problems
