@@ -2,11 +2,14 @@ package plan
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/zclconf/go-cty/cty"
@@ -296,6 +299,30 @@ func TestChunksAreChecked(t *testing.T) {
 	}
 }
 
+// TestChunksHideNothing: a deletion that is filed as something else is noticed.
+func TestChunksHideNothing(t *testing.T) {
+	contents, s := chunked(t, 10, numbered)
+	unpacked, err := gzip.NewReader(bytes.NewReader(s[0][0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(unpacked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	if _, err := w.Write(bytes.Replace(text, []byte("create {"), []byte("no-op {"), 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if contents.Chunks[0].Read([][]byte{packed.Bytes()}, true, []Action{Create}, func(*Change) bool { return true }) == nil {
+		t.Error("a change was hidden")
+	}
+}
+
 // TestChunksWantOrder: the digest must not depend on how changes were found.
 func TestChunksWantOrder(t *testing.T) {
 	c := NewChunks(store{}.put)
@@ -348,5 +375,57 @@ func TestSummary(t *testing.T) {
 	c = Counts{Import: 1, Forget: 2, Deferred: 3}
 	if got := c.Summary(); got != "Plan: 1 to import, 0 to add, 0 to change, 0 to destroy, 2 to forget. Not yet decided: 3." {
 		t.Error(got)
+	}
+}
+
+// TestWarnings are kept, each once: a replacement is planned twice.
+func TestWarnings(t *testing.T) {
+	schema := thing()
+	provider := &fake{schema: schema, validate: contract.Diagnostics{{Warning: true, Summary: "deprecated"}}}
+	provider.plan = func(request contract.PlanRequest) contract.PlanAnswer {
+		answer := provider.goodPlan(request)
+		answer.Diagnostics = contract.Diagnostics{{Warning: true, Summary: "careful"}}
+		return answer
+	}
+	d, err := Decide(context.Background(), Input{
+		Address: Address{Type: "demo_thing", Name: "main"}, Schema: schema, Provider: provider, Replace: true,
+		Prior: Prior{State: contract.State{Value: value(t, &schema.Block, `{"name":"a","id":"i"}`)}}, Config: value(t, &schema.Block, `{"name":"a"}`),
+	})
+	if err != nil || d.Action != Replace || len(d.Warnings) != 2 {
+		t.Fatalf("%v, %v", d, err)
+	}
+}
+
+// TestManyAtOnce: decisions share the schema and the provider, and nothing else.
+func TestManyAtOnce(t *testing.T) {
+	schema := thing()
+	provider := &fake{schema: schema}
+	prior := value(t, &schema.Block, `{"name":"a","id":"i","size":5,"token":"t","limits":[],"disk":[{"path":"/a","id":"d"}]}`)
+	config := value(t, &schema.Block, `{"name":"a","zone":"z","disk":[{"path":"/a"}]}`)
+	var all sync.WaitGroup
+	digests := make([][32]byte, 16)
+	for i := range digests {
+		all.Go(func() {
+			d, err := Decide(context.Background(), Input{Address: Address{Type: "demo_thing", Name: "main"}, Schema: schema, Provider: provider,
+				Prior: Prior{State: contract.State{Value: prior}}, Config: config, Refresh: true})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			c, err := d.Change(schema, Showing{Salt: testSalt})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if digests[i], err = c.Digest(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	for i := range digests {
+		if digests[i] != digests[0] {
+			t.Error("the same input, and another answer")
+		}
 	}
 }

@@ -21,8 +21,10 @@ func newChunkDigest() chunkDigest {
 	return chunkDigest{h}
 }
 
-func (d chunkDigest) add(change []byte) {
-	sum := sha256.Sum256(change)
+// add takes the action under which a change is found as well: else one could be hidden from who
+// looks for deletions.
+func (d chunkDigest) add(filed Action, change []byte) {
+	sum := sha256.Sum256(append([]byte(filed+" "), change...))
 	d.h.Write(sum[:])
 }
 

@@ -127,7 +127,7 @@ func (f *fake) Plan(_ context.Context, request contract.PlanRequest) (contract.P
 // goodPlan keeps what is there if nothing changes, and else makes unknown what is
 // computed and was not there.
 func (f *fake) goodPlan(request contract.PlanRequest) contract.PlanAnswer {
-	answer := contract.PlanAnswer{Planned: withoutWriteOnly(&f.schema.Block, request.Proposed), Private: []byte("planned"), Lenient: f.lenient, Replace: f.replace}
+	answer := contract.PlanAnswer{Planned: withoutWriteOnly(&f.schema.Block, request.Proposed), Private: []byte("planned " + verb(request.Prior, request.Proposed)), Lenient: f.lenient, Replace: f.replace}
 	if request.Proposed.IsNull() {
 		return answer
 	}

@@ -213,10 +213,10 @@ func nestedCouldComeFrom(nesting contract.Nesting, l level, old, config cty.Valu
 	}
 	for it := old.ElementIterator(); it.Next(); {
 		key, o := it.Element()
-		if !config.IsKnown() {
-			continue
-		}
 		c, found := element(config, key)
+		if !config.IsKnown() {
+			c, found = cty.UnknownVal(o.Type()), true
+		}
 		if !found || !couldComeFrom(l, o, c) {
 			return false
 		}
