@@ -90,7 +90,7 @@ func (x *execution) run(ctx context.Context, step Step) error {
 	}
 	switch x.plan.Action {
 	case NoOp, Import:
-		x.out.Done = x.plan.Action
+		x.out.Done, x.out.Sensitive = x.plan.Action, x.plan.Sensitive
 		return nil
 	case Forget:
 		x.out.Done, x.out.Sensitive, x.out.Tainted = Forget, nil, false

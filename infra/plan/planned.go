@@ -42,7 +42,8 @@ func (d *decider) planned(ctx context.Context) (*proposal, error) {
 	p.action = d.action(p, from.Value)
 	switch p.action {
 	case NoOp:
-		if !samePaths(p.sensitive, d.sensitive(d.Prior.Sensitive, from.Value)) {
+		// Of what is imported nobody has noted yet what is secret.
+		if d.out.Importing == "" && !samePaths(p.sensitive, d.sensitive(d.Prior.Sensitive, from.Value)) {
 			p.action, p.reason = Update, Sensitivity
 		}
 		return p, nil
