@@ -1,0 +1,431 @@
+package plan
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/atoll-dev/atoll/infra/contract"
+)
+
+var testSalt = []byte("0123456789abcdef")
+
+func decided(t testing.TB, prior, config string) (*Decision, *contract.Schema) {
+	t.Helper()
+	schema := thing()
+	d, err := Decide(context.Background(), Input{
+		Address: Address{Type: "demo_thing", Name: "main"}, Schema: schema, Provider: &fake{schema: schema},
+		Prior: Prior{State: contract.State{Value: value(t, &schema.Block, prior)}}, Config: value(t, &schema.Block, config),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, schema
+}
+
+func changeOf(t testing.TB, d *Decision, schema *contract.Schema, show Showing) *Change {
+	t.Helper()
+	c, err := d.Change(schema, show)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func digest(t testing.TB, c *Change) [32]byte {
+	t.Helper()
+	sum, err := c.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sum
+}
+
+// TestSecretsInDigests: a secret that changes changes the digest, the same secret does not, and without
+// the salt nobody can tell what it is.
+func TestSecretsInDigests(t *testing.T) {
+	prior := `{"name":"a","id":"i","size":5,"token":"t","limits":[]}`
+	one, schema := decided(t, prior, `{"name":"a","password":"one"}`)
+	two, _ := decided(t, prior, `{"name":"a","password":"two"}`)
+	show := Showing{Salt: testSalt}
+	a, b := changeOf(t, one, schema, show), changeOf(t, two, schema, show)
+	if digest(t, a) == digest(t, b) {
+		t.Error("another password has the same digest")
+	}
+	if digest(t, a) != digest(t, changeOf(t, one, schema, show)) {
+		t.Error("the same decision has two digests")
+	}
+	if digest(t, a) == digest(t, changeOf(t, one, schema, Showing{Salt: []byte("another salt than before")})) {
+		t.Error("the digest of a secret does not depend on the salt")
+	}
+	if _, err := one.Change(schema, Showing{Salt: []byte("short")}); err == nil {
+		t.Error("a short salt is accepted")
+	}
+	one.Address.Name = "other"
+	if moved := changeOf(t, one, schema, show); moved.After.Sensitive[0].Digest == a.After.Sensitive[0].Digest {
+		t.Error("equal secrets of two resources look equal")
+	}
+}
+
+// TestSealIsBound: a change names its sealed part, and other bytes are not that.
+func TestSealIsBound(t *testing.T) {
+	d, schema := decided(t, "", `{"name":"a"}`)
+	text, err := d.Seal(schema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := changeOf(t, d, schema, Showing{Salt: testSalt, Sealed: text})
+	if c.Sealed != SealDigest(testSalt, text) || c.Sealed == SealDigest(testSalt, append(text, ' ')) {
+		t.Error("the digest does not bind the sealed part")
+	}
+	newer := *schema
+	newer.Version++
+	if _, err := Open(text, &newer); err == nil || !strings.Contains(err.Error(), "stale") {
+		t.Errorf("sealed with another version of the schema: %v", err)
+	}
+	for i := range text {
+		if _, err := Open(text[:i], schema); err == nil {
+			t.Fatalf("the first %d bytes can be opened", i)
+		}
+	}
+}
+
+// TestSealKeepsEverything: also what cty is particular about.
+func TestSealKeepsEverything(t *testing.T) {
+	d, schema := decided(t, `{"name":"a","id":"i","zone":"z"}`, `{"name":"a","zone":"?","labels":{"k":"secret:x"},"any":[1,"x"]}`)
+	d.Before.Private, d.Private = []byte{0, 1}, nil
+	d.Before.Identity = cty.ObjectVal(map[string]cty.Value{"arn": cty.StringVal("x")})
+	refined := cty.UnknownVal(cty.String).Refine().NotNull().StringPrefix("arn:").NewValue()
+	d.After = replaceAt(d.After, cty.GetAttrPath("id"), func(cty.Value) cty.Value { return refined })
+	text, err := d.Seal(schema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Open(text, schema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !got.After.RawEquals(d.After) || !got.Before.Value.RawEquals(d.Before.Value) || !got.Before.Identity.RawEquals(d.Before.Identity) {
+		t.Errorf("got %#v\nwant %#v", got.After, d.After)
+	}
+	if got.Identity != cty.NilVal || got.Private != nil || !bytes.Equal(got.Before.Private, d.Before.Private) {
+		t.Errorf("private or identity: %v", got)
+	}
+	if !samePaths(got.Replace, d.Replace) || !samePaths(got.Sensitive, d.Sensitive) || len(got.Sensitive) != 1 || got.Action != Replace {
+		t.Errorf("paths: %v %v", got.Replace, got.Sensitive)
+	}
+}
+
+// TestFields lists what differs, in the words of the API.
+func TestFields(t *testing.T) {
+	d, schema := decided(t,
+		`{"name":"a","id":"i","size":5,"token":"t","limits":[],"zone":"z1","list":["a","b"],"labels":{"x.y":"1"},"password":"p","rule":[{"port":1,"uid":"u"}]}`,
+		`{"name":"a","zone":"z2","list":["n","a","b"],"labels":{"x.y":"2","z":"?"},"password":"q","content":"new"}`)
+	c := changeOf(t, d, schema, Showing{Salt: testSalt, Origins: map[string]string{`labels["z"]`: "net.id", "content": "k8s.x"}})
+	var got strings.Builder
+	for _, f := range c.Fields {
+		fmt.Fprintf(&got, "%s %s %s -> %s", f.Kind, f.Path, f.Before, f.After)
+		if f.Sensitive {
+			got.WriteString(" sensitive")
+		}
+		if f.ForcesReplacement {
+			got.WriteString(" forces")
+		}
+		for _, from := range f.From {
+			got.WriteString(" from " + from)
+		}
+		got.WriteString("\n")
+	}
+	want := `add content  -> "new" from k8s.x
+unknown id "i" -> 
+change labels["x.y"] "1" -> "2"
+unknown labels["z"]  ->  from net.id
+unknown limits [] -> 
+add list[0]  -> "n"
+change password  ->  sensitive
+remove rule[0] {"port":1,"uid":"u"} -> 
+unknown size 5 -> 
+unknown token  ->  sensitive
+change zone "z1" -> "z2" forces
+`
+	if got.String() != want {
+		t.Errorf("got\n%swant\n%s", got.String(), want)
+	}
+}
+
+// TestPaths: what is written can be parsed again.
+func TestPaths(t *testing.T) {
+	for _, text := range []string{"a", "a.b", `tags["Name"]`, `tags["a\"].b"]`, "rules[0].port", "a[12][3].b", `"odd name".x`} {
+		p, err := ParsePath(text)
+		if err != nil || PathText(p) != text {
+			t.Errorf("%s: %v, %v", text, PathText(p), err)
+		}
+	}
+	for _, text := range []string{"a..b", "a[", "a[]", "a[x]", `a["x]`, "a b]", "[…]", ".a", "a.", `"a`, "a[0]b"} {
+		if p, err := ParsePath(text); err == nil && PathText(p) != key(text) {
+			t.Errorf("%s is taken for %s", text, PathText(p))
+		}
+	}
+}
+
+// store keeps chunks as a keyspace would.
+type store map[int][][]byte
+
+func (s store) put(chunk int, pieces [][]byte) error {
+	for _, p := range pieces {
+		if len(p) > MaxPiece {
+			return fmt.Errorf("a piece of %d bytes", len(p))
+		}
+		s[chunk] = append(s[chunk], bytes.Clone(p))
+	}
+	return nil
+}
+
+func (s store) load(chunk int) ([][]byte, error) { return s[chunk], nil }
+
+func numbered(i int) *Change {
+	actions := []Action{NoOp, NoOp, NoOp, Create, Update}
+	c := &Change{Address: Address{Namespace: "shop", Type: "t", Name: fmt.Sprintf("n%06d", i)}, Action: actions[i%5]}
+	if c.Action != NoOp {
+		c.After = &Value{JSON: json.RawMessage(fmt.Sprintf(`{"id":%d}`, i))}
+	}
+	if i%1000 == 7 {
+		c.Deferred = "later"
+	}
+	return c
+}
+
+func chunked(t *testing.T, n int, change func(i int) *Change) (*Contents, store) {
+	t.Helper()
+	s := store{}
+	chunks := NewChunks(s.put)
+	for i := range n {
+		if err := chunks.Add(change(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	contents, err := chunks.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return contents, s
+}
+
+// TestChunks: all changes come back, by pages, by action, and checked.
+func TestChunks(t *testing.T) {
+	const n = 10_000
+	contents, s := chunked(t, n, numbered)
+	if len(contents.Chunks) < 4 || contents.Counts.Changes != n || contents.Counts.Create != n/5 {
+		t.Fatalf("%d chunks, %+v", len(contents.Chunks), contents.Counts)
+	}
+	for i := range contents.Chunks {
+		if err := contents.Chunks[i].Read(s[i], true, nil, func(*Change) bool { return true }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, filter := range [][]Action{nil, {Create}, {Update, Deferred}, {Delete}} {
+		want := 0
+		for i := range n {
+			if c := numbered(i); len(filter) == 0 || strings.Contains(fmt.Sprint(filter), string(c.filed())) {
+				want++
+			}
+		}
+		var after *Address
+		got := 0
+		for {
+			page, more, err := contents.Page(after, 700, filter, s.load)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range page {
+				if after != nil && c.Address.Compare(*after) <= 0 {
+					t.Fatalf("%s after %s", c.Address, after)
+				}
+				after = &c.Address
+				got++
+			}
+			if !more {
+				break
+			}
+			if len(page) != 700 {
+				t.Fatalf("a page of %d, and there is more", len(page))
+			}
+		}
+		if got != want {
+			t.Errorf("%v: %d, want %d", filter, got, want)
+		}
+	}
+}
+
+// TestChunksAreChecked: neither a changed change, nor one left out, nor one filed elsewhere passes.
+func TestChunksAreChecked(t *testing.T) {
+	const n = 3000
+	contents, _ := chunked(t, n, numbered)
+	all := func(*Change) bool { return true }
+	other, s := chunked(t, n, func(i int) *Change {
+		c := numbered(i)
+		if i == 1234 {
+			c.Detail = "another"
+		}
+		return c
+	})
+	if contents.Digest == other.Digest {
+		t.Error("another change, and the same digest")
+	}
+	if err := contents.Chunks[0].Read(s[0], true, nil, all); err == nil {
+		t.Error("another change passes")
+	}
+	if err := other.Check(contents.Digest); err == nil {
+		t.Error("other contents pass")
+	}
+	if err := contents.Check(contents.Digest); err != nil {
+		t.Error(err)
+	}
+	fewer, s := chunked(t, n-1, numbered)
+	if last := len(fewer.Chunks) - 1; contents.Chunks[last].Read(s[last], true, nil, all) == nil {
+		t.Error("a change that is left out is not missed")
+	}
+	if err := contents.Chunks[0].Read([][]byte{[]byte("rubbish")}, true, nil, all); err == nil {
+		t.Error("rubbish passes")
+	}
+}
+
+// TestChunksHideNothing: a deletion that is filed as something else is noticed.
+func TestChunksHideNothing(t *testing.T) {
+	contents, s := chunked(t, 10, numbered)
+	unpacked, err := gzip.NewReader(bytes.NewReader(s[0][0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(unpacked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	if _, err := w.Write(bytes.Replace(text, []byte("create {"), []byte("no-op {"), 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if contents.Chunks[0].Read([][]byte{packed.Bytes()}, true, []Action{Create}, func(*Change) bool { return true }) == nil {
+		t.Error("a change was hidden")
+	}
+}
+
+// TestChunksWantOrder: the digest must not depend on how changes were found.
+func TestChunksWantOrder(t *testing.T) {
+	c := NewChunks(store{}.put)
+	for _, i := range []int{1, 2} {
+		if err := c.Add(numbered(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c.Add(numbered(2)) == nil || c.Add(numbered(0)) == nil {
+		t.Error("out of order, or twice")
+	}
+}
+
+// TestLargeChange: a change larger than a piece is stored in several.
+func TestLargeChange(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	noise := make([]byte, 2<<20)
+	for i := range noise {
+		noise[i] = byte('0' + r.IntN(64)) // some of which JSON escapes
+	}
+	text, err := json.Marshal(string(noise))
+	if err != nil {
+		t.Fatal(err)
+	}
+	contents, s := chunked(t, 3, func(i int) *Change {
+		c := numbered(i)
+		if i == 1 {
+			c.After = &Value{JSON: text}
+		}
+		return c
+	})
+	if len(contents.Chunks) != 3 || contents.Chunks[1].Pieces < 2 || len(s[1]) != contents.Chunks[1].Pieces {
+		t.Fatalf("%+v", contents.Chunks)
+	}
+	if err := contents.Chunks[1].Read(s[1], true, nil, func(c *Change) bool {
+		if !bytes.Equal(c.After.JSON, text) {
+			t.Error("it comes back otherwise")
+		}
+		return true
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSummary(t *testing.T) {
+	c := Counts{Create: 2, Replace: 1, Update: 1}
+	if got := c.Summary(); got != "Plan: 3 to add, 1 to change, 1 to destroy." {
+		t.Error(got)
+	}
+	c = Counts{Import: 1, Forget: 2, Deferred: 3}
+	if got := c.Summary(); got != "Plan: 1 to import, 0 to add, 0 to change, 0 to destroy, 2 to forget. Not yet decided: 3." {
+		t.Error(got)
+	}
+}
+
+// TestWarnings are kept, each once: a replacement is planned twice.
+func TestWarnings(t *testing.T) {
+	schema := thing()
+	provider := &fake{schema: schema, validate: contract.Diagnostics{{Warning: true, Summary: "deprecated"}}}
+	provider.plan = func(request contract.PlanRequest) contract.PlanAnswer {
+		answer := provider.goodPlan(request)
+		answer.Diagnostics = contract.Diagnostics{{Warning: true, Summary: "careful"}}
+		return answer
+	}
+	d, err := Decide(context.Background(), Input{
+		Address: Address{Type: "demo_thing", Name: "main"}, Schema: schema, Provider: provider, Replace: true,
+		Prior: Prior{State: contract.State{Value: value(t, &schema.Block, `{"name":"a","id":"i"}`)}}, Config: value(t, &schema.Block, `{"name":"a"}`),
+	})
+	if err != nil || d.Action != Replace || len(d.Warnings) != 2 {
+		t.Fatalf("%v, %v", d, err)
+	}
+}
+
+// TestManyAtOnce: decisions share the schema and the provider, and nothing else.
+func TestManyAtOnce(t *testing.T) {
+	schema := thing()
+	provider := &fake{schema: schema}
+	prior := value(t, &schema.Block, `{"name":"a","id":"i","size":5,"token":"t","limits":[],"disk":[{"path":"/a","id":"d"}]}`)
+	config := value(t, &schema.Block, `{"name":"a","zone":"z","disk":[{"path":"/a"}]}`)
+	var all sync.WaitGroup
+	digests := make([][32]byte, 16)
+	for i := range digests {
+		all.Go(func() {
+			d, err := Decide(context.Background(), Input{Address: Address{Type: "demo_thing", Name: "main"}, Schema: schema, Provider: provider,
+				Prior: Prior{State: contract.State{Value: prior}}, Config: config, Refresh: true})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			c, err := d.Change(schema, Showing{Salt: testSalt})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if digests[i], err = c.Digest(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	for i := range digests {
+		if digests[i] != digests[0] {
+			t.Error("the same input, and another answer")
+		}
+	}
+}

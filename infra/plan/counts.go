@@ -1,0 +1,75 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Counts is how many there are.
+type Counts struct {
+	Changes  int `json:"changes"` // all, also those with nothing to do
+	Create   int `json:"create,omitempty"`
+	Update   int `json:"update,omitempty"`
+	Replace  int `json:"replace,omitempty"`
+	Delete   int `json:"delete,omitempty"`
+	Read     int `json:"read,omitempty"`
+	Import   int `json:"import,omitempty"` // whatever else is to be done to what is imported
+	Forget   int `json:"forget,omitempty"`
+	NoOp     int `json:"noOp,omitempty"`
+	Deferred int `json:"deferred,omitempty"`
+	Drift    int `json:"drift,omitempty"`
+}
+
+// Add counts a change.
+func (c *Counts) Add(change *Change) {
+	c.Changes++
+	if change.Drift != nil {
+		c.Drift++
+	}
+	if change.Importing != "" {
+		c.Import++
+	}
+	if change.Deferred != "" {
+		c.Deferred++
+		return
+	}
+	switch change.Action {
+	case Create:
+		c.Create++
+	case Update:
+		c.Update++
+	case Replace:
+		c.Replace++
+	case Delete:
+		c.Delete++
+	case Read:
+		c.Read++
+	case Forget:
+		c.Forget++
+	case NoOp:
+		c.NoOp++
+	}
+}
+
+// Empty tells whether there is nothing to do.
+func (c *Counts) Empty() bool {
+	return c.Create+c.Update+c.Replace+c.Delete+c.Read+c.Import+c.Forget == 0
+}
+
+// Summary is the line at the end: a replacement adds one and destroys one.
+func (c *Counts) Summary() string {
+	var parts []string
+	if c.Import > 0 {
+		parts = append(parts, fmt.Sprintf("%d to import", c.Import))
+	}
+	parts = append(parts,
+		fmt.Sprintf("%d to add", c.Create+c.Replace), fmt.Sprintf("%d to change", c.Update), fmt.Sprintf("%d to destroy", c.Delete+c.Replace))
+	if c.Forget > 0 {
+		parts = append(parts, fmt.Sprintf("%d to forget", c.Forget))
+	}
+	text := "Plan: " + strings.Join(parts, ", ") + "."
+	if c.Deferred > 0 {
+		text += fmt.Sprintf(" Not yet decided: %d.", c.Deferred)
+	}
+	return text
+}

@@ -1,0 +1,351 @@
+package plan
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/msgpack"
+
+	"github.com/atoll-dev/atoll/infra/contract"
+)
+
+// node is a value as it may be shown. Secrets are gone from it, but for a digest.
+type node struct {
+	kind  nodeKind
+	shape Shape
+	raw   json.RawMessage // of a leaf
+	// secret is the digest of a secret.
+	secret string
+	names  []string // of an object, sorted
+	of     []*node  // elements of a list, attributes of an object
+}
+
+type nodeKind int
+
+const (
+	nullNode nodeKind = iota
+	unknownNode
+	secretNode
+	leafNode
+	listNode
+	objectNode
+)
+
+// Shape is what JSON does not tell of a value: lists and objects need none.
+type Shape string
+
+const (
+	ShapeSet       Shape = "set"
+	ShapeMap       Shape = "map"
+	ShapeBlock     Shape = "block"
+	ShapeBlockList Shape = "block list"
+	ShapeBlockSet  Shape = "block set"
+	ShapeBlockMap  Shape = "block map"
+)
+
+func (s Shape) block() bool {
+	return s == ShapeBlock || s == ShapeBlockList || s == ShapeBlockSet || s == ShapeBlockMap
+}
+
+func (s Shape) set() bool { return s == ShapeSet || s == ShapeBlockSet }
+
+func (s Shape) keyed() bool { return s == ShapeMap || s == ShapeBlockMap }
+
+// drawing makes nodes of values.
+type drawing struct {
+	salt    []byte
+	where   string // the address: equal secrets of two resources look different
+	secrets []cty.Path
+	shapes  map[string]Shape
+	err     error
+}
+
+// draw takes a value of the block's type.
+func (w *drawing) draw(block *contract.Block, v cty.Value) *node {
+	if absent(v) {
+		return &node{}
+	}
+	return w.object(blockLevel(block), v, nil, "")
+}
+
+func (w *drawing) object(l level, v cty.Value, path cty.Path, pattern string) *node {
+	if n := w.plain(v, path, pattern); n != nil {
+		return n
+	}
+	out := &node{kind: objectNode}
+	for i := range l.attributes {
+		a := &l.attributes[i]
+		out.names = append(out.names, a.Name)
+		out.of = append(out.of, w.attribute(a, v.GetAttr(a.Name), attributeStep(path, a.Name), joined(pattern, a.Name)))
+	}
+	for i := range l.blocks {
+		n := &l.blocks[i]
+		out.names = append(out.names, n.Name)
+		out.of = append(out.of, w.nested(n.Nesting, blockLevel(&n.Block), v.GetAttr(n.Name), attributeStep(path, n.Name), joined(pattern, n.Name), true))
+	}
+	return out.sorted()
+}
+
+func joined(pattern, name string) string {
+	if pattern == "" {
+		return key(name)
+	}
+	return pattern + "." + key(name)
+}
+
+func (w *drawing) attribute(a *contract.Attribute, v cty.Value, path cty.Path, pattern string) *node {
+	switch {
+	case a.WriteOnly:
+		return &node{}
+	case a.Sensitive && !v.IsNull():
+		return w.secret(v, pattern)
+	case a.Nested != nil:
+		return w.nested(a.Nested.Nesting, objectLevel(a.Nested), v, path, pattern, false)
+	}
+	return w.value(v, path, pattern)
+}
+
+func (w *drawing) nested(nesting contract.Nesting, l level, v cty.Value, path cty.Path, pattern string, block bool) *node {
+	if n := w.plain(v, path, pattern); n != nil {
+		return n
+	}
+	shape := nestedShape(nesting, block)
+	if nesting == contract.NestingSingle || nesting == contract.NestingGroup {
+		one := w.object(l, v, path, pattern)
+		if nesting == contract.NestingGroup && !slices.ContainsFunc(one.of, func(n *node) bool { return !n.null() }) {
+			return &node{} // it is always there: nobody wrote it
+		}
+		return w.shaped(one, pattern, shape)
+	}
+	return w.collection(v, path, pattern, shape, func(v cty.Value, path cty.Path, pattern string) *node {
+		return w.object(l, v, path, pattern)
+	})
+}
+
+func nestedShape(nesting contract.Nesting, block bool) Shape {
+	shapes := map[contract.Nesting][2]Shape{
+		contract.NestingSingle: {"", ShapeBlock}, contract.NestingGroup: {"", ShapeBlock}, contract.NestingList: {"", ShapeBlockList},
+		contract.NestingSet: {ShapeSet, ShapeBlockSet}, contract.NestingMap: {ShapeMap, ShapeBlockMap},
+	}
+	if block {
+		return shapes[nesting][1]
+	}
+	return shapes[nesting][0]
+}
+
+// value takes one of which the schema says no more than its type.
+func (w *drawing) value(v cty.Value, path cty.Path, pattern string) *node {
+	if n := w.plain(v, path, pattern); n != nil {
+		return n
+	}
+	ty := v.Type()
+	switch {
+	case ty.IsObjectType():
+		l := level{}
+		for name, of := range ty.AttributeTypes() {
+			l.attributes = append(l.attributes, contract.Attribute{Name: name, Type: of})
+		}
+		return w.object(l, v, path, pattern)
+	case ty.IsMapType():
+		return w.collection(v, path, pattern, ShapeMap, w.value)
+	case ty.IsSetType():
+		return w.collection(v, path, pattern, ShapeSet, w.value)
+	case ty.IsListType() || ty.IsTupleType():
+		return w.collection(v, path, pattern, "", w.value)
+	}
+	return w.leaf(v)
+}
+
+// plain is of what there is nothing to go into.
+func (w *drawing) plain(v cty.Value, path cty.Path, pattern string) *node {
+	switch {
+	case v.IsKnown() && v.IsNull():
+		return &node{}
+	case len(w.secrets) > 0 && hasPath(w.secrets, path):
+		return w.secret(v, pattern)
+	case !v.IsKnown():
+		return &node{kind: unknownNode}
+	}
+	return nil
+}
+
+// secret is known by a digest alone. It is of the value's place as well, without the positions in lists, so
+// that equal secrets in different places are not seen to be equal.
+func (w *drawing) secret(v cty.Value, pattern string) *node {
+	out := &node{kind: secretNode}
+	if !v.IsWhollyKnown() {
+		return out
+	}
+	packed, err := msgpack.Marshal(v, v.Type())
+	if err != nil {
+		w.err = fmt.Errorf("%s: a secret cannot be encoded", pattern)
+		return out
+	}
+	out.secret = keyed(w.salt, "secret", w.where+"\x00"+pattern, packed)
+	return out
+}
+
+func (w *drawing) leaf(v cty.Value) *node {
+	var text []byte
+	var err error
+	switch v.Type() {
+	case cty.String:
+		text, err = json.Marshal(v.AsString())
+	case cty.Number:
+		text = []byte(v.AsBigFloat().Text('f', -1))
+	case cty.Bool:
+		text = []byte(strconv.FormatBool(v.True()))
+	default:
+		err = fmt.Errorf("a value of type %s cannot be shown", v.Type().FriendlyName())
+	}
+	if err != nil {
+		w.err = err
+		return &node{}
+	}
+	return &node{kind: leafNode, raw: text}
+}
+
+func (w *drawing) collection(v cty.Value, path cty.Path, pattern string, shape Shape, one func(cty.Value, cty.Path, string) *node) *node {
+	out := &node{kind: listNode}
+	named := v.Type().IsMapType() || v.Type().IsObjectType()
+	if named {
+		out.kind = objectNode
+	}
+	for it := v.ElementIterator(); it.Next(); {
+		key, of := it.Element()
+		if named {
+			out.names = append(out.names, key.AsString())
+		}
+		out.of = append(out.of, one(of, indexStep(path, key), pattern+"[]"))
+	}
+	if shape.set() {
+		// The order of a set is ours: that of what can be seen, so that it tells nothing else.
+		slices.SortStableFunc(out.of, func(a, b *node) int { return bytes.Compare(a.sortKey(), b.sortKey()) })
+	}
+	return w.shaped(out.sorted(), pattern, shape)
+}
+
+func (w *drawing) shaped(n *node, pattern string, shape Shape) *node {
+	n.shape = shape
+	if shape != "" && w.shapes != nil {
+		w.shapes[pattern] = shape
+	}
+	return n
+}
+
+func (n *node) sorted() *node {
+	if n.kind == objectNode && !slices.IsSorted(n.names) {
+		order := make([]int, len(n.names))
+		for i := range order {
+			order[i] = i
+		}
+		slices.SortFunc(order, func(a, b int) int { return bytes.Compare([]byte(n.names[a]), []byte(n.names[b])) })
+		names, of := make([]string, len(order)), make([]*node, len(order))
+		for to, from := range order {
+			names[to], of[to] = n.names[from], n.of[from]
+		}
+		n.names, n.of = names, of
+	}
+	return n
+}
+
+func (n *node) sortKey() []byte {
+	var b bytes.Buffer
+	v := Value{}
+	n.write(&b, "", &v)
+	fmt.Fprint(&b, v.Unknown, v.Sensitive)
+	return b.Bytes()
+}
+
+func (n *node) null() bool { return n == nil || n.kind == nullNode }
+
+// contains tells whether there is such a node within.
+func (n *node) contains(kind nodeKind) bool {
+	return n != nil && (n.kind == kind || slices.ContainsFunc(n.of, func(one *node) bool { return one.contains(kind) }))
+}
+
+// equal tells whether two nodes show the same. What is unknown is equal to nothing.
+func (n *node) equal(m *node) bool {
+	if n.null() || m.null() {
+		return n.null() && m.null()
+	}
+	if n.kind != m.kind {
+		return false
+	}
+	switch n.kind {
+	case unknownNode:
+		return false
+	case secretNode:
+		return n.secret != "" && n.secret == m.secret
+	case leafNode:
+		return bytes.Equal(n.raw, m.raw)
+	}
+	return slices.Equal(n.names, m.names) && slices.EqualFunc(n.of, m.of, (*node).equal)
+}
+
+// write writes JSON, with null for what is unknown or secret, and notes where that is. Attributes that
+// are null are left out; elements are not.
+func (n *node) write(b *bytes.Buffer, path string, v *Value) {
+	if n == nil {
+		b.WriteString("null")
+		return
+	}
+	switch n.kind {
+	case unknownNode:
+		v.Unknown = append(v.Unknown, path)
+		b.WriteString("null")
+	case secretNode:
+		v.Sensitive = append(v.Sensitive, Secret{Path: path, Digest: n.secret})
+		b.WriteString("null")
+	case leafNode:
+		b.Write(n.raw)
+	case listNode:
+		b.WriteByte('[')
+		for i, one := range n.of {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			one.write(b, elementPath(path, i), v)
+		}
+		b.WriteByte(']')
+	case objectNode:
+		n.writeObject(b, path, v)
+	default:
+		b.WriteString("null")
+	}
+}
+
+func (n *node) writeObject(b *bytes.Buffer, path string, v *Value) {
+	b.WriteByte('{')
+	first := true
+	for i, name := range n.names {
+		if n.of[i].null() && !n.shape.keyed() {
+			continue
+		}
+		if !first {
+			b.WriteByte(',')
+		}
+		first = false
+		text, err := json.Marshal(name)
+		if err != nil {
+			continue // a string can always be written
+		}
+		b.Write(text)
+		b.WriteByte(':')
+		n.of[i].write(b, n.memberPath(path, name), v)
+	}
+	b.WriteByte('}')
+}
+
+func (n *node) memberPath(path, name string) string {
+	if n.shape.keyed() {
+		return path + "[" + strconv.Quote(name) + "]"
+	}
+	return joined(path, name)
+}
+
+func elementPath(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }

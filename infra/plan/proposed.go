@@ -1,0 +1,225 @@
+package plan
+
+import (
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/atoll-dev/atoll/infra/contract"
+)
+
+// Proposed is what a provider is asked to plan for: what was written, and for
+// what was not, what was there before if the provider computes it.
+//
+// Blocks and nested objects are matched one by one: in a list by their place, in a map
+// by their key, and in a set if the old one could have come from what is written
+// now. Neither value has marks; prior is wholly known or wholly unknown; both are of the block's type. A
+// write-only argument is in it, as it is in the configuration.
+func Proposed(block *contract.Block, prior, config cty.Value) cty.Value {
+	if config.IsNull() && prior.IsNull() {
+		return prior
+	}
+	if prior.IsKnown() && prior.IsNull() {
+		// Everything below can then take attributes of an object.
+		prior = emptyBlock(block)
+	}
+	if config.IsNull() || !config.IsKnown() {
+		return prior
+	}
+	return proposedObject(blockLevel(block), prior, config)
+}
+
+// AllUnknown is what a data source will say: what was written, and unknown
+// where the provider computes it.
+func AllUnknown(block *contract.Block, config cty.Value) cty.Value {
+	return Proposed(block, cty.UnknownVal(block.ImpliedType()), config)
+}
+
+func proposedObject(l level, prior, config cty.Value) cty.Value {
+	of := make(map[string]cty.Value, len(l.attributes)+len(l.blocks))
+	for i := range l.attributes {
+		a := &l.attributes[i]
+		of[a.Name] = proposedAttribute(a, attributeOf(prior, a), attributeOf(config, a))
+	}
+	for i := range l.blocks {
+		n := &l.blocks[i]
+		of[n.Name] = proposedBlocks(n, blockOf(prior, n), blockOf(config, n))
+	}
+	return cty.ObjectVal(of)
+}
+
+func proposedAttribute(a *contract.Attribute, prior, config cty.Value) cty.Value {
+	switch {
+	case a.Computed && config.IsNull():
+		if a.Optional && a.Nested != nil && wasWritten(a.Nested, prior) {
+			// Somebody wrote it, and now took it away: to keep it would be to ignore that.
+			return config
+		}
+		return prior
+	case a.Nested == nil || config.IsNull() || !config.IsKnown():
+		return config
+	}
+	one := func(prior, config cty.Value) cty.Value {
+		if config.IsNull() {
+			return config
+		}
+		return proposedObject(objectLevel(a.Nested), prior, config)
+	}
+	return proposedNested(a.Nested.Nesting, objectLevel(a.Nested), prior, config, one)
+}
+
+func proposedBlocks(n *contract.NestedBlock, prior, config cty.Value) cty.Value {
+	if !config.IsKnown() || config.IsNull() && n.Nesting != contract.NestingGroup {
+		return config
+	}
+	one := func(prior, config cty.Value) cty.Value { return Proposed(&n.Block, prior, config) }
+	return proposedNested(n.Nesting, blockLevel(&n.Block), prior, config, one)
+}
+
+func proposedNested(nesting contract.Nesting, l level, prior, config cty.Value, one func(prior, config cty.Value) cty.Value) cty.Value {
+	switch nesting {
+	case contract.NestingSingle, contract.NestingGroup:
+		return one(prior, config)
+	case contract.NestingSet:
+		return proposedSet(l, prior, config, one)
+	}
+	if length(config) == 0 {
+		return config
+	}
+	n := length(config)
+	keys, elements := make([]cty.Value, 0, n), make([]cty.Value, 0, n)
+	for it := config.ElementIterator(); it.Next(); {
+		key, v := it.Element()
+		old, found := element(prior, key)
+		switch {
+		case found:
+			v = one(old, v)
+		case !prior.IsKnown() && nesting != contract.NestingMap:
+			// A list that will be read: its elements are what was written, completed.
+			v = one(cty.UnknownVal(v.Type()), v)
+		}
+		keys, elements = append(keys, key), append(elements, v)
+	}
+	return like(config, keys, elements)
+}
+
+// proposedSet takes for each element the first old one that is not taken yet and could have
+// come from it. If several could, they differ only in what is computed.
+func proposedSet(l level, prior, config cty.Value, one func(prior, config cty.Value) cty.Value) cty.Value {
+	if length(config) == 0 {
+		return config
+	}
+	var old []cty.Value
+	if prior.IsKnown() && !prior.IsNull() {
+		old = prior.AsValueSlice()
+	}
+	elements := make([]cty.Value, 0, length(config))
+	for it := config.ElementIterator(); it.Next(); {
+		_, v := it.Element()
+		match := cty.NullVal(config.Type().ElementType())
+		for i, candidate := range old {
+			if candidate != cty.NilVal && couldComeFrom(l, candidate, v) {
+				match, old[i] = candidate, cty.NilVal
+				break
+			}
+		}
+		elements = append(elements, one(match, v))
+	}
+	return cty.SetVal(elements)
+}
+
+// wasWritten tells whether there is something in the value that no provider computes.
+func wasWritten(o *contract.Object, v cty.Value) bool {
+	if v.IsNull() || !v.IsKnown() {
+		return false
+	}
+	if o.Nesting != contract.NestingSingle && o.Nesting != contract.NestingGroup {
+		for it := v.ElementIterator(); it.Next(); {
+			_, one := it.Element()
+			if wasWrittenObject(o, one) {
+				return true
+			}
+		}
+		return false
+	}
+	return wasWrittenObject(o, v)
+}
+
+func wasWrittenObject(o *contract.Object, v cty.Value) bool {
+	if v.IsNull() || !v.IsKnown() {
+		return false
+	}
+	for i := range o.Attributes {
+		a := &o.Attributes[i]
+		of := v.GetAttr(a.Name)
+		if of.IsNull() {
+			continue
+		}
+		if !a.Computed || a.Nested != nil && wasWritten(a.Nested, of) {
+			return true
+		}
+	}
+	return false
+}
+
+// couldComeFrom tells whether the provider can have made the old value of what is written: it
+// differs only where something is computed and nothing is written.
+func couldComeFrom(l level, old, config cty.Value) bool {
+	if same(old, config) || old.IsNull() {
+		return true
+	}
+	if config.IsNull() {
+		return false
+	}
+	for i := range l.attributes {
+		a := &l.attributes[i]
+		o, c := attributeOf(old, a), attributeOf(config, a)
+		if !attributeCouldComeFrom(a, o, c) {
+			return false
+		}
+	}
+	for i := range l.blocks {
+		n := &l.blocks[i]
+		o, c := blockOf(old, n), blockOf(config, n)
+		if !same(o, c) && !nestedCouldComeFrom(n.Nesting, blockLevel(&n.Block), o, c) {
+			return false
+		}
+	}
+	return true
+}
+
+func attributeCouldComeFrom(a *contract.Attribute, old, config cty.Value) bool {
+	switch {
+	case same(old, config):
+		return true
+	case config.Type().IsSetType():
+		return false // the elements of one set cannot be matched within those of another
+	case a.Nested != nil:
+		return nestedCouldComeFrom(a.Nested.Nesting, objectLevel(a.Nested), old, config)
+	}
+	return a.Computed && config.IsNull()
+}
+
+func nestedCouldComeFrom(nesting contract.Nesting, l level, old, config cty.Value) bool {
+	if nesting == contract.NestingSet {
+		return false
+	}
+	if old.IsNull() {
+		return true
+	}
+	if config.IsNull() {
+		return length(old) == 0 && nesting != contract.NestingSingle && nesting != contract.NestingGroup
+	}
+	if nesting == contract.NestingSingle || nesting == contract.NestingGroup {
+		return couldComeFrom(l, old, config)
+	}
+	for it := old.ElementIterator(); it.Next(); {
+		key, o := it.Element()
+		c, found := element(config, key)
+		if !config.IsKnown() {
+			c, found = cty.UnknownVal(o.Type()), true
+		}
+		if !found || !couldComeFrom(l, o, c) {
+			return false
+		}
+	}
+	return true
+}

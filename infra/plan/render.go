@@ -1,0 +1,226 @@
+package plan
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// Rendering is how changes are shown.
+type Rendering struct {
+	// Color adds the colours of terminals.
+	Color bool
+	// Namespace is the one that is not written in front of addresses.
+	Namespace string
+}
+
+// Change writes a change as people know it from OpenTofu. Of one with nothing to do it writes nothing.
+func (r Rendering) Change(out io.Writer, c *Change) error {
+	if c.Deferred != "" {
+		_, err := fmt.Fprintf(out, "  # %s cannot be decided yet: %s\n", r.bold(r.address(c)), printable(c.Deferred))
+		return err
+	}
+	if c.Action == NoOp {
+		return nil
+	}
+	return r.write(out, c, c.Action, Difference{Before: c.Before, After: c.After, Fields: c.Fields}, r.headline(c))
+}
+
+// Drift writes what changed behind our back, if anything did.
+func (r Rendering) Drift(out io.Writer, c *Change) error {
+	if c.Drift == nil {
+		return nil
+	}
+	action, what := Update, " has changed"
+	if c.Drift.After == nil {
+		action, what = Delete, " has been deleted"
+	}
+	return r.write(out, c, action, *c.Drift, "  # "+r.bold(r.address(c))+what+"\n")
+}
+
+func (r Rendering) write(out io.Writer, c *Change, action Action, diff Difference, headline string) error {
+	before, err := diff.Before.node(c.Shapes)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.Address, err)
+	}
+	after, err := diff.After.node(c.Shapes)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.Address, err)
+	}
+	p := &page{Rendering: r, forcing: map[string]bool{}, from: map[string][]string{}, all: action == Import || action == Forget, plain: action == Forget}
+	for _, f := range diff.Fields {
+		p.forcing[f.Path] = f.ForcesReplacement
+		p.from[f.Path] = f.From
+	}
+	if action == Forget {
+		after = before // it is not destroyed
+	}
+	d := compared(before, after, "")
+	if d == nil {
+		d = &delta{sign: ' '}
+	}
+	d.missing(diff.Fields)
+	kind := "resource"
+	if c.Address.Data {
+		kind = "data"
+	}
+	p.text.WriteString(headline)
+	fmt.Fprintf(&p.text, "%s %s %s %s {\n", r.symbol(action, c.CreateFirst), kind, strconv.Quote(c.Address.Type), strconv.Quote(c.Address.Name))
+	p.members(d, 1, true)
+	p.text.WriteString("    }\n")
+	_, err = io.WriteString(out, p.text.String())
+	return err
+}
+
+// missing adds attributes that change although neither value shows them: write-only ones that
+// force a replacement.
+func (d *delta) missing(fields []Field) {
+	for _, f := range fields {
+		if f.Kind != Changed || !f.Sensitive || f.Before != nil || f.After != nil || strings.ContainsAny(f.Path, ".[") {
+			continue
+		}
+		if slices.ContainsFunc(d.of, func(one *delta) bool { return one.path == f.Path }) {
+			continue
+		}
+		hidden := &node{kind: secretNode}
+		d.of = append(d.of, &delta{sign: '~', path: f.Path, name: f.Path, before: hidden, after: hidden})
+	}
+	slices.SortStableFunc(d.of, func(a, b *delta) int { return strings.Compare(a.name, b.name) })
+}
+
+func (r Rendering) address(c *Change) string {
+	a := c.Address
+	if a.Namespace == r.Namespace {
+		a.Namespace = ""
+	}
+	return printable(a.String())
+}
+
+func (r Rendering) headline(c *Change) string {
+	var b strings.Builder
+	b.WriteString("  # " + r.bold(r.address(c)))
+	note := func(format string, args ...any) { fmt.Fprintf(&b, "\n  # ("+format+")", args...) }
+	switch c.Action {
+	case Create:
+		b.WriteString(" will be created")
+	case Update:
+		b.WriteString(" will be updated in-place")
+		if c.Reason == Sensitivity {
+			note("only what of it is secret changes")
+		}
+	case Replace:
+		switch c.Reason {
+		case Tainted:
+			b.WriteString(" is tainted, so it must be " + r.red("replaced"))
+		case Requested:
+			b.WriteString(" will be " + r.red("replaced") + ", as requested")
+		case Triggered:
+			b.WriteString(" will be " + r.red("replaced") + " due to changes in replace_triggered_by")
+			note("because of %s", printable(c.Detail))
+		default:
+			b.WriteString(" must be " + r.red("replaced"))
+		}
+	case Delete:
+		b.WriteString(" will be " + r.red("destroyed"))
+		switch c.Reason {
+		case NotWritten:
+			note("because there is no object for it")
+		case ObjectDeleted:
+			note("because its object is being deleted")
+		case LeftOver:
+			note("left over from a replacement that was not completed")
+		}
+	case Read:
+		b.WriteString(" will be read during apply")
+		switch c.Reason {
+		case ConfigUnknown:
+			note("its arguments refer to values not yet known")
+		case DependencyPending:
+			note("depends on a resource with changes pending")
+		}
+	case Import:
+		b.WriteString(" will be imported")
+	case Forget:
+		b.WriteString(" will be removed from the state " + r.red("but will not be destroyed"))
+	}
+	if c.Importing != "" {
+		note("imported from %s", strconv.Quote(c.Importing))
+		if c.Action == Replace {
+			b.WriteString("\n  # " + r.paint(yellow, "Warning: this will destroy the imported resource"))
+		}
+	}
+	return b.String() + "\n"
+}
+
+// Legend is what the symbols mean, of those actions that there are.
+func (r Rendering) Legend(c Counts) string {
+	var b strings.Builder
+	for _, l := range []struct {
+		count  int
+		action Action
+		text   string
+	}{
+		{c.Create, Create, "create"}, {c.Update, Update, "update in-place (current -> planned)"}, {c.Delete, Delete, "destroy"},
+		{c.Replace, Replace, "destroy and then create replacement (+/- the other way round)"}, {c.Read, Read, "read (data sources)"}, {c.Forget, Forget, "forget"},
+	} {
+		if l.count > 0 {
+			b.WriteString(r.symbol(l.action, false) + " " + l.text + "\n")
+		}
+	}
+	return b.String()
+}
+
+const (
+	red    = "31"
+	green  = "32"
+	yellow = "33"
+	cyan   = "36"
+	gray   = "90"
+)
+
+func (r Rendering) paint(color, text string) string {
+	if !r.Color {
+		return text
+	}
+	return "\x1b[" + color + "m" + text + "\x1b[0m"
+}
+
+func (r Rendering) bold(text string) string { return r.paint("1", text) }
+
+func (r Rendering) red(text string) string { return r.paint("1;"+red, text) }
+
+// symbol is three wide, as it stands before a resource.
+func (r Rendering) symbol(action Action, createFirst bool) string {
+	plus, minus := r.paint(green, "+"), r.paint(red, "-")
+	switch action {
+	case Create:
+		return "  " + plus
+	case Update:
+		return "  " + r.paint(yellow, "~")
+	case Delete:
+		return "  " + minus
+	case Replace:
+		if createFirst {
+			return plus + "/" + minus
+		}
+		return minus + "/" + plus
+	case Read:
+		return " " + r.paint(cyan, "<=")
+	case Forget:
+		return "  " + r.paint(red, ".")
+	}
+	return "   "
+}
+
+// printable keeps what somebody wrote from writing to the terminal on its own.
+func printable(text string) string {
+	return strings.Map(func(c rune) rune {
+		if unicode.IsPrint(c) {
+			return c
+		}
+		return unicode.ReplacementChar
+	}, text)
+}

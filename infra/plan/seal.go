@@ -1,0 +1,189 @@
+package plan
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/msgpack"
+
+	"github.com/atoll-dev/atoll/infra/contract"
+)
+
+// sealed is what is needed to carry out a decision, as it is stored: with all secrets, so that it is
+// kept where state is kept, and never beside a Change.
+type sealed struct {
+	Version         int       `json:"version"`
+	Address         Address   `json:"address"`
+	Action          Action    `json:"action"`
+	Reason          Reason    `json:"reason,omitempty"`
+	Detail          string    `json:"detail,omitempty"`
+	CreateFirst     bool      `json:"createFirst,omitempty"`
+	Importing       string    `json:"importing,omitempty"`
+	Schema          int64     `json:"schema"` // version of the values' form
+	Before          []byte    `json:"before"` // msgpack, of the type's type
+	BeforePrivate   []byte    `json:"beforePrivate,omitempty"`
+	BeforeIdentity  []byte    `json:"beforeIdentity,omitempty"` // msgpack, with its type
+	Tainted         bool      `json:"tainted,omitempty"`
+	After           []byte    `json:"after"`
+	Private         []byte    `json:"private,omitempty"`
+	Identity        []byte    `json:"identity,omitempty"`
+	Replace         []pathDoc `json:"replace,omitempty"`
+	Sensitive       []pathDoc `json:"sensitive,omitempty"`
+	BeforeSensitive []pathDoc `json:"beforeSensitive,omitempty"`
+}
+
+const sealVersion = 1
+
+// Seal gives what Execute will need of the decision, with all of its secrets. It is stored
+// encrypted, as state is, and nobody who may read a plan may read it.
+func (d *Decision) Seal(schema *contract.Schema) ([]byte, error) {
+	if d.Deferred != "" {
+		return nil, fmt.Errorf("%s: nothing was decided, so there is nothing to carry out", d.Address)
+	}
+	ty := schema.Block.ImpliedType()
+	s := sealed{
+		Version: sealVersion, Address: d.Address, Action: d.Action, Reason: d.Reason, Detail: d.Detail,
+		CreateFirst: d.CreateFirst, Importing: d.Importing, Schema: schema.Version,
+		BeforePrivate: d.Before.Private, Tainted: d.Tainted, Private: d.Private,
+	}
+	var err error
+	pack := func(v cty.Value, ty cty.Type) []byte {
+		if v == cty.NilVal || err != nil {
+			return nil
+		}
+		var out []byte
+		out, err = msgpack.Marshal(v, ty)
+		return out
+	}
+	s.Before, s.After = pack(d.Before.Value, ty), pack(d.After, ty)
+	s.BeforeIdentity, s.Identity = pack(d.Before.Identity, cty.DynamicPseudoType), pack(d.Identity, cty.DynamicPseudoType)
+	for _, p := range []struct {
+		to   *[]pathDoc
+		from []cty.Path
+	}{{&s.Replace, d.Replace}, {&s.Sensitive, d.Sensitive}, {&s.BeforeSensitive, d.BeforeSensitive}} {
+		for _, path := range p.from {
+			doc, e := writePath(path)
+			err = errors.Join(err, e)
+			*p.to = append(*p.to, doc)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: the decision cannot be stored: %w", d.Address, err)
+	}
+	return json.Marshal(s)
+}
+
+// Open gives back what Seal made of a decision. The schema must be of the version it was sealed with.
+func Open(text []byte, schema *contract.Schema) (*Decision, error) {
+	var s sealed
+	if err := json.Unmarshal(text, &s); err != nil {
+		return nil, fmt.Errorf("a sealed decision cannot be read: %w", err)
+	}
+	if s.Version != sealVersion {
+		return nil, fmt.Errorf("%s: the decision was sealed by another version of Atoll (%d, not %d): plan again", s.Address, s.Version, sealVersion)
+	}
+	if s.Schema != schema.Version {
+		return nil, &Error{Address: s.Address, Kind: ErrStale, Remedy: "plan it again", Problems: []Problem{{
+			Text: fmt.Sprintf("it was planned with version %d of the schema, and the provider has %d", s.Schema, schema.Version)}}}
+	}
+	ty := schema.Block.ImpliedType()
+	d := &Decision{
+		Address: s.Address, Action: s.Action, Reason: s.Reason, Detail: s.Detail, CreateFirst: s.CreateFirst,
+		Importing: s.Importing, Tainted: s.Tainted, Private: s.Private, Before: contract.State{Private: s.BeforePrivate},
+	}
+	var err error
+	unpack := func(text []byte, ty cty.Type) cty.Value {
+		if len(text) == 0 || err != nil {
+			return cty.NilVal
+		}
+		var v cty.Value
+		v, err = msgpack.Unmarshal(text, ty)
+		return v
+	}
+	d.Before.Value, d.After = unpack(s.Before, ty), unpack(s.After, ty)
+	d.Before.Identity, d.Identity = unpack(s.BeforeIdentity, cty.DynamicPseudoType), unpack(s.Identity, cty.DynamicPseudoType)
+	for _, p := range []struct {
+		to   *[]cty.Path
+		from []pathDoc
+	}{{&d.Replace, s.Replace}, {&d.Sensitive, s.Sensitive}, {&d.BeforeSensitive, s.BeforeSensitive}} {
+		for _, doc := range p.from {
+			path, e := doc.read()
+			err = errors.Join(err, e)
+			*p.to = append(*p.to, path)
+		}
+	}
+	if err == nil && (d.Before.Value == cty.NilVal || d.After == cty.NilVal) {
+		err = errors.New("it has no values")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: a sealed decision cannot be read: %w", s.Address, err)
+	}
+	return d, nil
+}
+
+// pathDoc is a path as it is stored.
+type pathDoc []stepDoc
+
+// stepDoc is one step: an attribute, or the key of an element as msgpack with its type.
+type stepDoc struct {
+	Name string `json:"name,omitempty"`
+	Key  []byte `json:"key,omitempty"`
+}
+
+func writePath(path cty.Path) (pathDoc, error) {
+	doc := make(pathDoc, 0, len(path))
+	for _, s := range path {
+		switch s := s.(type) {
+		case cty.GetAttrStep:
+			doc = append(doc, stepDoc{Name: s.Name})
+		case cty.IndexStep:
+			key, err := msgpack.Marshal(s.Key, cty.DynamicPseudoType)
+			if err != nil {
+				return nil, err
+			}
+			doc = append(doc, stepDoc{Key: key})
+		}
+	}
+	return doc, nil
+}
+
+func (doc pathDoc) read() (cty.Path, error) {
+	path := make(cty.Path, 0, len(doc))
+	for _, s := range doc {
+		if s.Key == nil {
+			path = append(path, cty.GetAttrStep{Name: s.Name})
+			continue
+		}
+		key, err := msgpack.Unmarshal(s.Key, cty.DynamicPseudoType)
+		if err != nil {
+			return nil, err
+		}
+		path = append(path, cty.IndexStep{Key: key})
+	}
+	return path, nil
+}
+
+// SealDigest binds a Change to its sealed part. It is keyed, so that nobody can try out from a Change what
+// secrets are sealed.
+func SealDigest(salt, sealed []byte) string { return keyed(salt, "sealed", "", sealed) }
+
+// keyed is a digest that means nothing without the salt: 128 bits are enough to notice a
+// difference, and short enough to stand in many places.
+func keyed(salt []byte, kind, where string, what []byte) string {
+	h := hmac.New(sha256.New, salt)
+	for _, part := range [][]byte{[]byte(kind), []byte(where)} {
+		var length [8]byte
+		for i, n := 0, len(part); i < 8; i, n = i+1, n>>8 {
+			length[i] = byte(n)
+		}
+		h.Write(length[:])
+		h.Write(part)
+	}
+	h.Write(what)
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
