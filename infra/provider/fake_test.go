@@ -1,5 +1,3 @@
-//go:build unix
-
 package provider
 
 import (
@@ -50,6 +48,7 @@ type fake struct {
 	token   atomic.Value // of the configuration
 	running atomic.Int64
 	most    atomic.Int64 // calls at once
+	asked   atomic.Bool  // for its schema
 	stopped chan struct{}
 }
 
@@ -261,6 +260,9 @@ func (f *fake) configure(_ context.Context, q *tfplugin6.ConfigureProvider_Reque
 	config := fakeDecode(q.Config, fakeConfig())
 	f.token.Store(textOf(config.GetAttr("token")))
 	a := &tfplugin6.ConfigureProvider_Response{}
+	if !f.asked.Load() {
+		return nil, status.Error(codes.FailedPrecondition, "nobody asked for the schema")
+	}
 	fail := textOf(config.GetAttr("fail"))
 	if path, ok := strings.CutPrefix(fail, "if:"); ok { // a file is there
 		if _, err := os.Stat(path); err != nil {

@@ -1,5 +1,3 @@
-//go:build unix
-
 package provider
 
 import (
@@ -13,6 +11,7 @@ func (f *fake) schema(_ context.Context, decode func(any) error) (any, error) {
 	if err := decode(&tfplugin6.GetProviderSchema_Request{}); err != nil {
 		return nil, err
 	}
+	f.asked.Store(true)
 	if f.version == 5 {
 		return fakeSchema5(), nil
 	}

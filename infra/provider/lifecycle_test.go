@@ -1,12 +1,13 @@
-//go:build unix
-
 package provider
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -338,4 +339,73 @@ func TestManyCalls(t *testing.T) {
 	}
 	callers.Wait()
 	h.Close()
+}
+
+// serverEnv has this test binary be a server that opens a provider, says which process that is,
+// and waits to be killed. Its value is a directory.
+const serverEnv = "ATOLL_FAKE_SERVER"
+
+func runServer(dir string) {
+	path, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	h, err := New(Config{Directory: dir})
+	if err != nil {
+		panic(err)
+	}
+	i, _, err := h.Open(context.Background(), Binary{Name: "fake", Path: path}, fakeSettings("6"))
+	if err != nil {
+		panic(err)
+	}
+	pid, err := read(context.Background(), i, "")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(pid)
+	select {}
+}
+
+// TestServerIsKilled: a provider does not outlive a server that had no time to stop it, and the next
+// server cleans up.
+func TestServerIsKilled(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("other systems do not tell a child that its parent ended")
+	}
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "atoll-p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := exec.Command(fakeBinary(t).Path)
+	server.Env = append(os.Environ(), serverEnv+"="+dir)
+	server.Stderr = os.Stderr
+	out, err := server.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if _, err := fmt.Fscan(out, &pid); err != nil {
+		t.Fatal(err)
+	}
+	if !alive(pid) {
+		t.Fatal("the provider does not run")
+	}
+	if err := server.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = server.Wait() // which tells that it was killed
+	eventually(t, "the provider's end", func() bool { return !alive(pid) })
+	h, err := New(Config{Directory: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Close()
+	// Fails if anything is in it.
+	if err := os.Remove(dir); err != nil {
+		t.Error(err)
+	}
 }

@@ -1,5 +1,3 @@
-//go:build unix
-
 package provider
 
 import (
@@ -26,6 +24,10 @@ var update = flag.Bool("update", false, "write the golden files anew")
 func TestMain(m *testing.M) {
 	if mode := os.Getenv(fakeEnv); mode != "" {
 		runFake(mode)
+		return
+	}
+	if dir := os.Getenv(serverEnv); dir != "" {
+		runServer(dir)
 		return
 	}
 	os.Exit(m.Run())

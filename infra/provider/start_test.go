@@ -1,5 +1,3 @@
-//go:build unix
-
 package provider
 
 import (
@@ -52,7 +50,7 @@ func TestBadStarts(t *testing.T) {
 				binary.Path = row.path
 			}
 			i, _, err := newHost(t, Config{StartTimeout: row.timeout}).Open(t.Context(), binary, settings)
-			if i != nil || !errors.Is(err, contract.ErrNotAsked) {
+			if i != nil || !errors.Is(err, contract.ErrNotAsked) || !errors.Is(err, contract.ErrUnavailable) {
 				t.Fatalf("opened: %v, %v", i, err)
 			}
 			for _, part := range append(row.says, "provider fake") {

@@ -252,6 +252,12 @@ func TestBombs(t *testing.T) {
 			if err := checkMsgpack(row.sent); !errors.Is(err, row.want) {
 				t.Error(err)
 			}
+			if len(row.sent) == 0 {
+				return // which is null
+			}
+			if v, err := decode(&tfplugin6.DynamicValue{Msgpack: row.sent}, cty.List(cty.String)); !errors.Is(err, row.want) {
+				t.Errorf("%#v, %v", v, err)
+			}
 		})
 	}
 	if v, err := decode(&tfplugin6.DynamicValue{Json: bytes.Repeat([]byte("["), largestJSON+1)}, cty.DynamicPseudoType); err == nil {
