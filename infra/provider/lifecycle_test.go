@@ -80,7 +80,7 @@ func TestDies(t *testing.T) {
 func TestHangs(t *testing.T) {
 	t.Parallel()
 	settings := fakeSettings("6")
-	settings.Limits.CallTimeout = 300 * time.Millisecond
+	settings.Limits.CallTimeout = 3 * time.Second // others have to be answered within it
 	i := openFake(t, newHost(t, Config{}), settings)
 	first := mustRead(t, i, "")
 	release := filepath.Join(t.TempDir(), "release")
@@ -94,7 +94,7 @@ func TestHangs(t *testing.T) {
 	}()
 	eventually(t, "the other call", func() bool { return len(i.turns.slots) == 1 })
 	_, err := read(t.Context(), i, "hang")
-	if !errors.Is(err, contract.ErrUnavailable) || !strings.Contains(err.Error(), "did not answer in time: within 300ms") {
+	if !errors.Is(err, contract.ErrUnavailable) || !strings.Contains(err.Error(), "did not answer in time: within 3s") {
 		t.Fatalf("a call that hangs: %v", err)
 	}
 	if next := mustRead(t, i, ""); next == first {
@@ -116,7 +116,7 @@ func TestHangs(t *testing.T) {
 func TestFreezes(t *testing.T) {
 	t.Parallel()
 	settings := fakeSettings("6")
-	settings.Limits.CallTimeout = 300 * time.Millisecond
+	settings.Limits.CallTimeout = 3 * time.Second // others have to be answered within it
 	i := openFake(t, newHost(t, Config{StopGrace: 100 * time.Millisecond}), settings)
 	first := mustRead(t, i, "")
 	if _, err := read(t.Context(), i, "freeze"); !errors.Is(err, contract.ErrUnavailable) {
@@ -254,7 +254,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHost(t, Config{StopGrace: 300 * time.Millisecond})
+			h := newHost(t, Config{StopGrace: 4 * time.Second})
 			i := openFake(t, h, fakeSettings(row.mode))
 			file := filepath.Join(t.TempDir(), "pid")
 			pid := mustRead(t, i, "child:"+file)
