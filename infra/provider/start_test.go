@@ -205,7 +205,20 @@ func TestLimits(t *testing.T) {
 	settings.Limits = Limits{Parallel: 3, PerSecond: 10, Burst: 20}
 	i := openFake(t, newHost(t, Config{Clock: clock}), settings)
 	var callers sync.WaitGroup
-	for range 19 {
+	release := filepath.Join(t.TempDir(), "release")
+	for range 3 {
+		callers.Go(func() { mustRead(t, i, "until:"+release) })
+	}
+	i.waitInFlight(t, 3)
+	full, gaveUp := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer gaveUp()
+	if _, err := read(full, i, ""); !errors.Is(err, contract.ErrNotAsked) {
+		t.Errorf("a fourth call: %v", err)
+	}
+	if err := os.WriteFile(release, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 16 {
 		callers.Go(func() { mustRead(t, i, "") })
 	}
 	callers.Wait()
