@@ -15,6 +15,17 @@ var ErrUnknownType = errors.New("the provider has no such type")
 // is not known: of an Apply, it may have.
 var ErrUnavailable = errors.New("the provider did not answer")
 
+// ErrNotAsked is an ErrUnavailable, too: of a call that never reached the provider. It could
+// not be started, refused its configuration, or there was no turn before the caller gave
+// up. Nothing was done, so an Apply, too, can be repeated.
+var ErrNotAsked error = notAsked{}
+
+type notAsked struct{}
+
+func (notAsked) Error() string { return "nothing was asked of the provider" }
+
+func (notAsked) Is(target error) bool { return target == ErrUnavailable }
+
 // Provider is a provider of one version with one configuration. It is safe for
 // concurrent use, and waits for its turn where the provider's limits say so.
 //

@@ -1,0 +1,411 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/atoll-dev/atoll/infra/contract"
+)
+
+// TestDies has the process die in a call, and again: the next call waits for the back-off, which
+// only the clock ends, and gets a new one.
+func TestDies(t *testing.T) {
+	t.Parallel()
+	clock := clocktesting.NewFakeClock(time.Now())
+	i := openFake(t, newHost(t, Config{Clock: clock}), fakeSettings("6"))
+	first := mustRead(t, i, "")
+	for n, wait := range []time.Duration{firstBackOff, 2 * firstBackOff, 4 * firstBackOff} {
+		_, err := read(t.Context(), i, "die")
+		if !errors.Is(err, contract.ErrUnavailable) || errors.Is(err, contract.ErrNotAsked) {
+			t.Fatalf("death %d: %v", n, err)
+		}
+		for _, part := range []string{"exit status 2", "panic: I cannot go on", "(sensitive)", "ReadResource of fake_thing"} {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("death %d: the error lacks %q: %v", n, part, err)
+			}
+		}
+		if strings.Contains(err.Error(), secretToken) {
+			t.Errorf("death %d: the error has the token: %v", n, err)
+		}
+		next := make(chan int, 1)
+		go func() {
+			pid, err := read(context.WithoutCancel(t.Context()), i, "")
+			if err != nil {
+				t.Error(err)
+			}
+			next <- pid
+		}()
+		// One waiter looks for idleness, the other is the back-off.
+		eventually(t, "the back-off", func() bool { return clock.Waiters() == 2 })
+		clock.Step(wait - time.Millisecond)
+		select {
+		case pid := <-next:
+			t.Fatalf("after death %d, %d answered before the back-off was over", n, pid)
+		default:
+		}
+		if clock.Waiters() != 2 {
+			t.Fatalf("after death %d the back-off ended early", n)
+		}
+		clock.Step(time.Millisecond)
+		if pid := <-next; pid == first || pid == 0 {
+			t.Errorf("after death %d: %d answers", n, pid)
+		}
+	}
+	// Who waits for the back-off and gives up was not served.
+	if _, err := read(t.Context(), i, "die"); err == nil {
+		t.Fatal("it did not die")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(10*time.Millisecond, cancel)
+	if _, err := read(ctx, i, ""); !errors.Is(err, contract.ErrNotAsked) || !errors.Is(err, context.Canceled) {
+		t.Errorf("a call without a turn: %v", err)
+	}
+}
+
+// TestHangs has a call hang. It fails, its process serves nobody any more, and what else
+// runs there comes to its end.
+func TestHangs(t *testing.T) {
+	t.Parallel()
+	settings := fakeSettings("6")
+	settings.Limits.CallTimeout = 3 * time.Second // others have to be answered within it
+	i := openFake(t, newHost(t, Config{}), settings)
+	first := mustRead(t, i, "")
+	release := filepath.Join(t.TempDir(), "release")
+	other := make(chan contract.ApplyAnswer, 1)
+	go func() {
+		a, err := i.Apply(context.WithoutCancel(t.Context()), contract.ApplyRequest{Type: "fake_thing", Planned: thing("name", "slow", "behave", "until:"+release)})
+		if err != nil {
+			t.Error(err)
+		}
+		other <- a
+	}()
+	eventually(t, "the other call", func() bool { return len(i.turns.slots) == 1 })
+	_, err := read(t.Context(), i, "hang")
+	if !errors.Is(err, contract.ErrUnavailable) || !strings.Contains(err.Error(), "did not answer in time: within 3s") {
+		t.Fatalf("a call that hangs: %v", err)
+	}
+	if next := mustRead(t, i, ""); next == first {
+		t.Error("the process that hangs is still asked")
+	}
+	if !alive(first) {
+		t.Error("it was killed under a call")
+	}
+	if err := os.WriteFile(release, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if a := <-other; a.State.Value == cty.NilVal || textOf(a.State.Value.GetAttr("id")) != "id-of-slow" {
+		t.Errorf("the other call: %#v", a.State.Value)
+	}
+	eventually(t, "the end of the process that hangs", func() bool { return !alive(first) })
+}
+
+// TestFreezes stops the whole process, which then cannot be asked to end.
+func TestFreezes(t *testing.T) {
+	t.Parallel()
+	settings := fakeSettings("6")
+	settings.Limits.CallTimeout = 3 * time.Second // others have to be answered within it
+	i := openFake(t, newHost(t, Config{StopGrace: 100 * time.Millisecond}), settings)
+	first := mustRead(t, i, "")
+	if _, err := read(t.Context(), i, "freeze"); !errors.Is(err, contract.ErrUnavailable) {
+		t.Fatalf("a process that is frozen: %v", err)
+	}
+	if next := mustRead(t, i, ""); next == first {
+		t.Error("the frozen process answers")
+	}
+	eventually(t, "its end", func() bool { return !alive(first) })
+}
+
+// TestRecycled: after so many calls another process takes over, and no call notices.
+func TestRecycled(t *testing.T) {
+	t.Parallel()
+	i := openFake(t, newHost(t, Config{RecycleAfter: 50}), fakeSettings("6"))
+	first := mustRead(t, i, "")
+	release := filepath.Join(t.TempDir(), "release")
+	slow := make(chan int, 1)
+	go func() {
+		pid, err := read(context.WithoutCancel(t.Context()), i, "until:"+release)
+		if err != nil {
+			t.Error(err)
+		}
+		slow <- pid
+	}()
+	eventually(t, "the slow call", func() bool { return len(i.turns.slots) == 1 })
+	pids := map[int]bool{}
+	var mu sync.Mutex
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			for enough := false; !enough; {
+				pid, err := read(t.Context(), i, "")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				pids[pid] = true
+				enough = len(pids) >= 3
+				mu.Unlock()
+			}
+		})
+	}
+	readers.Wait()
+	if !alive(first) {
+		t.Error("the first process ended before its call")
+	}
+	if err := os.WriteFile(release, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if pid := <-slow; pid != first {
+		t.Errorf("the slow call was answered by %d, not %d", pid, first)
+	}
+	eventually(t, "the end of the first", func() bool { return !alive(first) })
+}
+
+// TestIdle: who is not called is stopped, and started again for the next call.
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	clock := clocktesting.NewFakeClock(time.Now())
+	i := openFake(t, newHost(t, Config{Clock: clock, Idle: time.Minute}), fakeSettings("6"))
+	first := mustRead(t, i, "")
+	clock.Step(40 * time.Second)
+	if pid := mustRead(t, i, ""); pid != first {
+		t.Fatal("it was stopped before its time")
+	}
+	clock.Step(40 * time.Second) // a minute from the start, but not from the call
+	eventually(t, "the look whether it is idle", clock.HasWaiters)
+	if pid := mustRead(t, i, ""); pid != first {
+		t.Fatal("it was stopped although it had been called")
+	}
+	for alive(first) {
+		clock.Step(time.Minute)
+		time.Sleep(time.Millisecond)
+	}
+	if pid := mustRead(t, i, ""); pid == first || pid == 0 {
+		t.Errorf("%d answers", pid)
+	}
+}
+
+// TestApplyOutlivesItsCaller: of an Apply that began, the answer is not lost because the
+// caller gives up.
+func TestApplyOutlivesItsCaller(t *testing.T) {
+	t.Parallel()
+	i := openFake(t, newHost(t, Config{}), fakeSettings("6"))
+	release := filepath.Join(t.TempDir(), "release")
+	ctx, cancel := context.WithCancel(t.Context())
+	answer := make(chan contract.ApplyAnswer, 1)
+	go func() {
+		a, err := i.Apply(ctx, contract.ApplyRequest{Type: "fake_thing", Planned: thing("name", "made", "behave", "until:"+release)})
+		if err != nil {
+			t.Error(err)
+		}
+		answer <- a
+	}()
+	i.waitInFlight(t, 1)
+	cancel()
+	if err := os.WriteFile(release, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if a := <-answer; a.State.Value == cty.NilVal || textOf(a.State.Value.GetAttr("id")) != "id-of-made" {
+		t.Errorf("the answer: %#v", a.State.Value)
+	}
+	// A Read is given up with its caller.
+	ctx, cancel = context.WithCancel(t.Context())
+	time.AfterFunc(10*time.Millisecond, cancel)
+	if _, err := read(ctx, i, "hang"); !errors.Is(err, context.Canceled) {
+		t.Errorf("a Read that is given up: %v", err)
+	}
+}
+
+func (i *Instance) waitInFlight(t *testing.T, n int) {
+	t.Helper()
+	eventually(t, "calls in flight", func() bool {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		return i.current != nil && i.current.inFlight == n
+	})
+}
+
+// TestCloseLeavesNothing: whatever the provider does, when Close returns it is gone, and its
+// children are. The directories are checked by newHost.
+func TestCloseLeavesNothing(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		mode, behave string
+		answers      bool // the call that is in flight
+	}{
+		"nothing goes on":         {mode: "6"},
+		"a call that can stop":    {mode: "6", behave: "until:/never", answers: true},
+		"a call that hangs":       {mode: "6", behave: "hang"},
+		"it does not want to end": {mode: "6,deaf", behave: "hang"},
+		"it is frozen":            {mode: "6", behave: "freeze"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHost(t, Config{StopGrace: 4 * time.Second})
+			i := openFake(t, h, fakeSettings(row.mode))
+			file := filepath.Join(t.TempDir(), "pid")
+			pid := mustRead(t, i, "child:"+file)
+			child := readPID(t, file)
+			if !alive(pid) || !alive(child) {
+				t.Fatal("they do not run")
+			}
+			var calls sync.WaitGroup
+			if row.behave != "" {
+				calls.Go(func() {
+					_, err := read(context.WithoutCancel(t.Context()), i, row.behave)
+					if !errors.Is(err, contract.ErrUnavailable) || row.answers != strings.Contains(err.Error(), "told to stop") {
+						t.Errorf("the call in flight: %v", err)
+					}
+				})
+				i.waitInFlight(t, 1)
+			}
+			h.Close()
+			if alive(pid) {
+				t.Error("the provider runs")
+			}
+			eventually(t, "the end of its child", func() bool { return !alive(child) })
+			calls.Wait()
+			if _, err := read(t.Context(), i, ""); !errors.Is(err, contract.ErrNotAsked) {
+				t.Errorf("a call after Close: %v", err)
+			}
+			if _, _, err := h.Open(t.Context(), fakeBinary(t), fakeSettings("6")); !errors.Is(err, contract.ErrNotAsked) {
+				t.Errorf("opening after Close: %v", err)
+			}
+		})
+	}
+}
+
+func readPID(t *testing.T, file string) (pid int) {
+	t.Helper()
+	eventually(t, "a pid in "+file, func() bool {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return false
+		}
+		pid, err = strconv.Atoi(strings.TrimSpace(string(text)))
+		return err == nil
+	})
+	return pid
+}
+
+// TestDeathTakesTheChildren: they are killed with the provider when that dies by itself, too.
+func TestDeathTakesTheChildren(t *testing.T) {
+	t.Parallel()
+	i := openFake(t, newHost(t, Config{}), fakeSettings("6"))
+	file := filepath.Join(t.TempDir(), "pid")
+	mustRead(t, i, "child:"+file)
+	child := readPID(t, file)
+	if _, err := read(t.Context(), i, "die"); err == nil {
+		t.Fatal("it lives")
+	}
+	eventually(t, "the end of its child", func() bool { return !alive(child) })
+}
+
+// TestManyCalls has everything happen at once, for the race detector: calls, deaths, new processes, and
+// then Close.
+func TestManyCalls(t *testing.T) {
+	t.Parallel()
+	settings := fakeSettings("6")
+	settings.Limits.Parallel = 8
+	h := newHost(t, Config{RecycleAfter: 40, StopGrace: time.Second})
+	i := openFake(t, h, settings)
+	var callers sync.WaitGroup
+	for n := range 8 {
+		callers.Go(func() {
+			for round := range 60 {
+				behave := ""
+				if n == 0 && round%20 == 10 {
+					behave = "die"
+				}
+				_, err := read(context.WithoutCancel(t.Context()), i, behave)
+				if err != nil && !errors.Is(err, contract.ErrUnavailable) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	h.Close()
+}
+
+// serverEnv has this test binary be a server that opens a provider, says which process that is,
+// and waits to be killed. Its value is a directory.
+const serverEnv = "ATOLL_FAKE_SERVER"
+
+func runServer(dir string) {
+	path, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	h, err := New(Config{Directory: dir})
+	if err != nil {
+		panic(err)
+	}
+	i, _, err := h.Open(context.Background(), Binary{Name: "fake", Path: path}, fakeSettings("6"))
+	if err != nil {
+		panic(err)
+	}
+	pid, err := read(context.Background(), i, "")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(pid)
+	select {}
+}
+
+// TestServerIsKilled: a provider does not outlive a server that had no time to stop it, and the next
+// server cleans up.
+func TestServerIsKilled(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("other systems do not tell a child that its parent ended")
+	}
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "atoll-p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := exec.Command(fakeBinary(t).Path)
+	server.Env = append(os.Environ(), serverEnv+"="+dir)
+	server.Stderr = os.Stderr
+	out, err := server.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if _, err := fmt.Fscan(out, &pid); err != nil {
+		t.Fatal(err)
+	}
+	if !alive(pid) {
+		t.Fatal("the provider does not run")
+	}
+	if err := server.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = server.Wait() // which tells that it was killed
+	eventually(t, "the provider's end", func() bool { return !alive(pid) })
+	h, err := New(Config{Directory: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Close()
+	// Fails if anything is in it.
+	if err := os.Remove(dir); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,223 @@
+package provider
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/zclconf/go-cty/cty"
+	ctyjson "github.com/zclconf/go-cty/cty/json"
+
+	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/tfplugin5"
+	"github.com/atoll-dev/atoll/infra/tfplugin6"
+)
+
+func convertSchema(from *tfplugin6.Schema) (*contract.Schema, error) {
+	block, err := convertBlock(from.GetBlock())
+	if err != nil {
+		return nil, err
+	}
+	return &contract.Schema{Version: from.GetVersion(), Block: block}, nil
+}
+
+func convertBlock(from *tfplugin6.Schema_Block) (contract.Block, error) {
+	to := contract.Block{
+		Description: from.GetDescription(),
+		Markdown:    from.GetDescriptionKind() == tfplugin6.StringKind_MARKDOWN,
+		Deprecated:  from.GetDeprecated(),
+	}
+	var err error
+	if to.Attributes, err = convertAttributes(from.GetAttributes()); err != nil {
+		return to, err
+	}
+	for _, nested := range from.GetBlockTypes() {
+		block, err := convertNested(nested)
+		if err != nil {
+			return to, fmt.Errorf("block %q: %w", nested.GetTypeName(), err)
+		}
+		if to.Attribute(block.Name) != nil {
+			return to, fmt.Errorf("%q is both an attribute and a block", block.Name)
+		}
+		to.Blocks = append(to.Blocks, block)
+	}
+	slices.SortFunc(to.Blocks, func(a, b contract.NestedBlock) int { return strings.Compare(a.Name, b.Name) })
+	for i := 1; i < len(to.Blocks); i++ {
+		if to.Blocks[i].Name == to.Blocks[i-1].Name {
+			return to, fmt.Errorf("block %q is there twice", to.Blocks[i].Name)
+		}
+	}
+	return to, nil
+}
+
+func convertNested(from *tfplugin6.Schema_NestedBlock) (contract.NestedBlock, error) {
+	to := contract.NestedBlock{Name: from.GetTypeName(), Min: from.GetMinItems(), Max: from.GetMaxItems()}
+	switch from.GetNesting() {
+	case tfplugin6.Schema_NestedBlock_SINGLE:
+		to.Nesting = contract.NestingSingle
+	case tfplugin6.Schema_NestedBlock_GROUP:
+		to.Nesting = contract.NestingGroup
+	case tfplugin6.Schema_NestedBlock_LIST:
+		to.Nesting = contract.NestingList
+	case tfplugin6.Schema_NestedBlock_SET:
+		to.Nesting = contract.NestingSet
+	case tfplugin6.Schema_NestedBlock_MAP:
+		to.Nesting = contract.NestingMap
+	default:
+		return to, fmt.Errorf("nesting %s is unknown", from.GetNesting())
+	}
+	var err error
+	to.Block, err = convertBlock(from.GetBlock())
+	return to, err
+}
+
+func convertAttributes(from []*tfplugin6.Schema_Attribute) ([]contract.Attribute, error) {
+	to := make([]contract.Attribute, 0, len(from))
+	for _, a := range from {
+		attribute, err := convertAttribute(a)
+		if err != nil {
+			return nil, fmt.Errorf("attribute %q: %w", a.GetName(), err)
+		}
+		to = append(to, attribute)
+	}
+	slices.SortFunc(to, func(a, b contract.Attribute) int { return strings.Compare(a.Name, b.Name) })
+	for i := 1; i < len(to); i++ {
+		if to[i].Name == to[i-1].Name {
+			return nil, fmt.Errorf("attribute %q is there twice", to[i].Name)
+		}
+	}
+	return to, nil
+}
+
+func convertAttribute(from *tfplugin6.Schema_Attribute) (contract.Attribute, error) {
+	to := contract.Attribute{
+		Name:        from.GetName(),
+		Required:    from.GetRequired(),
+		Optional:    from.GetOptional(),
+		Computed:    from.GetComputed(),
+		Sensitive:   from.GetSensitive(),
+		WriteOnly:   from.GetWriteOnly(),
+		Deprecated:  from.GetDeprecated(),
+		Description: from.GetDescription(),
+		Markdown:    from.GetDescriptionKind() == tfplugin6.StringKind_MARKDOWN,
+	}
+	var err error
+	if nested := from.GetNestedType(); nested != nil {
+		if to.Nested, err = convertObject(nested); err == nil {
+			to.Type = to.Nested.ImpliedType()
+		}
+		return to, err
+	}
+	to.Type, err = readType(from.GetType())
+	return to, err
+}
+
+func convertObject(from *tfplugin6.Schema_Object) (*contract.Object, error) {
+	to := &contract.Object{}
+	switch from.GetNesting() {
+	case tfplugin6.Schema_Object_SINGLE:
+		to.Nesting = contract.NestingSingle
+	case tfplugin6.Schema_Object_LIST:
+		to.Nesting = contract.NestingList
+	case tfplugin6.Schema_Object_SET:
+		to.Nesting = contract.NestingSet
+	case tfplugin6.Schema_Object_MAP:
+		to.Nesting = contract.NestingMap
+	default:
+		return nil, fmt.Errorf("nesting %s is unknown", from.GetNesting())
+	}
+	var err error
+	to.Attributes, err = convertAttributes(from.GetAttributes())
+	return to, err
+}
+
+// readType reads a type as it stands in schemas: cty's JSON.
+func readType(from []byte) (t cty.Type, err error) {
+	if len(from) == 0 {
+		return cty.NilType, errors.New("it has no type")
+	}
+	if t, err = ctyjson.UnmarshalType(from); err != nil {
+		return cty.NilType, fmt.Errorf("its type cannot be read: %w", err)
+	}
+	return t, nil
+}
+
+// fromVersion5 brings a schema into the form of version 6. Attributes differ in some
+// numbers of fields, and have no attributes of their own.
+func fromVersion5(from *tfplugin5.Schema) *tfplugin6.Schema {
+	return &tfplugin6.Schema{Version: from.GetVersion(), Block: blockFromVersion5(from.GetBlock())}
+}
+
+func blockFromVersion5(from *tfplugin5.Schema_Block) *tfplugin6.Schema_Block {
+	to := &tfplugin6.Schema_Block{
+		Description:     from.GetDescription(),
+		DescriptionKind: tfplugin6.StringKind(from.GetDescriptionKind()),
+		Deprecated:      from.GetDeprecated(),
+	}
+	for _, a := range from.GetAttributes() {
+		to.Attributes = append(to.Attributes, &tfplugin6.Schema_Attribute{
+			Name: a.GetName(), Type: a.GetType(), Description: a.GetDescription(),
+			Required: a.GetRequired(), Optional: a.GetOptional(), Computed: a.GetComputed(),
+			Sensitive: a.GetSensitive(), WriteOnly: a.GetWriteOnly(), Deprecated: a.GetDeprecated(),
+			DescriptionKind: tfplugin6.StringKind(a.GetDescriptionKind()),
+		})
+	}
+	for _, nested := range from.GetBlockTypes() {
+		to.BlockTypes = append(to.BlockTypes, &tfplugin6.Schema_NestedBlock{
+			TypeName: nested.GetTypeName(), Block: blockFromVersion5(nested.GetBlock()),
+			Nesting:  tfplugin6.Schema_NestedBlock_NestingMode(nested.GetNesting()),
+			MinItems: nested.GetMinItems(), MaxItems: nested.GetMaxItems(),
+		})
+	}
+	return to
+}
+
+// attributesAlong finds the attributes that a path of a value goes through, as far as
+// the schema knows it.
+func attributesAlong(block *contract.Block, path cty.Path) (found []*contract.Attribute) {
+	var nested *contract.Object
+	for _, step := range path {
+		name, ok := step.(cty.GetAttrStep)
+		if !ok {
+			continue
+		}
+		var attribute *contract.Attribute
+		switch {
+		case nested != nil:
+			attribute = nested.Attribute(name.Name)
+		case block != nil:
+			if inner := block.Nested(name.Name); inner != nil {
+				block = &inner.Block
+				continue
+			}
+			attribute = block.Attribute(name.Name)
+		}
+		if attribute == nil {
+			return found
+		}
+		found = append(found, attribute)
+		block, nested = nil, attribute.Nested
+	}
+	return found
+}
+
+// isWriteOnly tells whether the path ends at a write-only attribute.
+func (k *kind) isWriteOnly(path cty.Path) bool {
+	if _, ok := path[len(path)-1].(cty.GetAttrStep); !ok {
+		return false
+	}
+	along := attributesAlong(&k.schema.Block, path)
+	return len(along) > 0 && along[len(along)-1].WriteOnly
+}
+
+func hasWriteOnly(block *contract.Block) bool {
+	return anyWriteOnly(block.Attributes) ||
+		slices.ContainsFunc(block.Blocks, func(n contract.NestedBlock) bool { return hasWriteOnly(&n.Block) })
+}
+
+func anyWriteOnly(attributes []contract.Attribute) bool {
+	return slices.ContainsFunc(attributes, func(a contract.Attribute) bool {
+		return a.WriteOnly || a.Nested != nil && anyWriteOnly(a.Nested.Attributes)
+	})
+}

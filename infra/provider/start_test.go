@@ -1,0 +1,336 @@
+package provider
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/atoll-dev/atoll/infra/contract"
+)
+
+// TestBadStarts: a provider that cannot be started says why, in words that help, and without
+// secrets.
+func TestBadStarts(t *testing.T) {
+	t.Parallel()
+	text := filepath.Join(t.TempDir(), "text")
+	if err := os.WriteFile(text, []byte("no program"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, row := range map[string]struct {
+		mode, path string
+		timeout    time.Duration
+		says       []string
+	}{
+		"refuses":                         {mode: "refuse", says: []string{"exit status 7", "the licence has expired, and the token is (sensitive)"}},
+		"says nothing":                    {mode: "silent", timeout: 200 * time.Millisecond, says: []string{"within 200ms"}},
+		"wants to be spoken to elsewhere": {mode: "elsewhere", says: []string{"192.0.2.1:443", "not through a socket in its own directory"}},
+		"is of the future":                {mode: "future", says: []string{"incompatible API version", "Plugin version: 7"}},
+		"babbles":                         {mode: "babble", timeout: 5 * time.Second, says: []string{"could not be started"}},
+		"is not there":                    {path: "/nowhere/provider", says: []string{"/nowhere/provider", "no such file"}},
+		"is no program":                   {path: text, says: []string{"exec format error"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			settings := fakeSettings(row.mode)
+			settings.Env["FAKE_TOKEN"] = "another-secret"
+			binary := fakeBinary(t)
+			if row.path != "" {
+				binary.Path = row.path
+			}
+			i, _, err := newHost(t, Config{StartTimeout: row.timeout}).Open(t.Context(), binary, settings)
+			if i != nil || !errors.Is(err, contract.ErrNotAsked) || !errors.Is(err, contract.ErrUnavailable) {
+				t.Fatalf("opened: %v, %v", i, err)
+			}
+			for _, part := range append(row.says, "provider fake") {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("the error lacks %q: %v", part, err)
+				}
+			}
+			if strings.Contains(err.Error(), "another-secret") || len(err.Error()) > 3*toldOutput {
+				t.Errorf("the error has too much in it: %v", err)
+			}
+		})
+	}
+}
+
+// TestRefusedConfiguration: what the provider has against its configuration comes as diagnostics
+// when it is opened, and as an error of each call once it was accepted.
+func TestRefusedConfiguration(t *testing.T) {
+	t.Parallel()
+	clock := clocktesting.NewFakeClock(time.Now())
+	h := newHost(t, Config{Clock: clock, Idle: time.Minute})
+	settings := fakeSettings("6")
+	settings.Config = with(settings.Config, "fail", cty.StringVal("expired"))
+	i, diagnostics, err := h.Open(t.Context(), fakeBinary(t), settings)
+	if i != nil || err != nil || show(diagnostics) != `[(warning true: This is a fake  at "") (warning false: Not with (sensitive) expired at "fail")]` {
+		t.Errorf("refused: %v, %s, %v", i, show(diagnostics), err)
+	}
+
+	file := filepath.Join(t.TempDir(), "expired")
+	settings.Config = with(settings.Config, "fail", cty.StringVal("if:"+file))
+	i, diagnostics, err = h.Open(t.Context(), fakeBinary(t), settings)
+	if err != nil || show(diagnostics) != `[(warning true: This is a fake  at "")]` {
+		t.Fatalf("accepted: %s, %v", show(diagnostics), err)
+	}
+	first := mustRead(t, i, "")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for alive(first) {
+		clock.Step(time.Minute)
+		time.Sleep(time.Millisecond)
+	}
+	if _, err := read(t.Context(), i, ""); !errors.Is(err, contract.ErrNotAsked) || !strings.Contains(err.Error(), "Not with (sensitive)") {
+		t.Errorf("a call once the configuration is refused: %v", err)
+	}
+	settings.Config = cty.ObjectVal(map[string]cty.Value{"token": cty.True})
+	if _, _, err := h.Open(t.Context(), fakeBinary(t), settings); err == nil || !strings.Contains(err.Error(), "configuration of provider fake") {
+		t.Errorf("a configuration of another type: %v", err)
+	}
+}
+
+// process asks the fake what it is.
+func fakeIs(t *testing.T, i *Instance) map[string]cty.Value {
+	t.Helper()
+	a, err := i.ReadData(t.Context(), "fake_process", cty.NullVal(fakeProcess()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.Value.AsValueMap()
+}
+
+// TestCleanEnvironment: nothing of the server's reaches the provider but what is named.
+func TestCleanEnvironment(t *testing.T) {
+	t.Setenv("ATOLL_TEST_SECRET", "of the server")
+	t.Setenv("ATOLL_TEST_PROXY", "http://proxy")
+	t.Setenv("TF_LOG", "trace")
+	h := newHost(t, Config{Inherit: []string{"ATOLL_TEST_PROXY", "ATOLL_TEST_ABSENT"}})
+	settings := fakeSettings("6")
+	settings.Env["GOGC"] = "200"
+	settings.Env["PLUGIN_UNIX_SOCKET_DIR"] = "/elsewhere"
+	is := fakeIs(t, openFake(t, h, settings))
+	directory := textOf(is["directory"])
+	if parent := filepath.Dir(directory); parent != h.config.Directory {
+		t.Errorf("it works in %s", directory)
+	}
+	var lines []string
+	for _, v := range is["environment"].AsValueSlice() {
+		line := strings.ReplaceAll(v.AsString(), directory, "PRIVATE")
+		if certificate, _, ok := strings.Cut(line, "-----BEGIN"); ok {
+			line = certificate + "…"
+		}
+		if strings.HasPrefix(line, "PLUGIN_PROTOCOL_VERSIONS=") {
+			line = "PLUGIN_PROTOCOL_VERSIONS=…" // in any order
+		}
+		lines = append(lines, line)
+	}
+	golden(t, "environment.txt", strings.Join(lines, "\n")+"\n")
+	if !is["group"].RawEquals(is["pid"]) {
+		t.Errorf("it is in group %#v and has pid %#v", is["group"], is["pid"])
+	}
+	if runtime.GOOS == "linux" && !strings.Contains(textOf(is["status"]), "NoNewPrivs:\t1") {
+		t.Error("it can get new privileges")
+	}
+	if info, err := os.Stat(directory); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("its directory: %v, %v", info.Mode(), err)
+	}
+}
+
+// TestUnprivileged: a server that is root runs providers as somebody else.
+func TestUnprivileged(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can run a process as somebody else")
+	}
+	t.Parallel()
+	// Where go test puts the test's binary nobody else may look.
+	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	binary := Binary{Name: "fake", Path: filepath.Join(dir, "fake")}
+	copyFile(t, fakeBinary(t).Path, binary.Path)
+	h := newHost(t, Config{User: &User{UID: 65534, GID: 65533}})
+	settings := fakeSettings("6")
+	i, _, err := h.Open(t.Context(), binary, settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := fakeIs(t, i)
+	for _, line := range []string{"Uid:\t65534\t65534\t65534\t65534", "Gid:\t65533\t65533\t65533\t65533", "CapEff:\t0000000000000000"} {
+		if runtime.GOOS == "linux" && !strings.Contains(textOf(is["status"]), line) {
+			t.Errorf("its status lacks %q:\n%s", line, textOf(is["status"]))
+		}
+	}
+	if !is["uid"].RawEquals(cty.NumberIntVal(65534)) {
+		t.Errorf("it runs as %#v", is["uid"])
+	}
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	in, err := os.Open(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY, 0o755)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(out, in); err != nil {
+		t.Fatal(err)
+	}
+	if err := out.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLimits: so many calls at once, and so many in a second.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	clock := clocktesting.NewFakeClock(time.Now())
+	settings := fakeSettings("6")
+	settings.Limits = Limits{Parallel: 3, PerSecond: 10, Burst: 20}
+	i := openFake(t, newHost(t, Config{Clock: clock}), settings)
+	var callers sync.WaitGroup
+	release := filepath.Join(t.TempDir(), "release")
+	for range 3 {
+		callers.Go(func() { mustRead(t, i, "until:"+release) })
+	}
+	i.waitInFlight(t, 3)
+	full, gaveUp := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer gaveUp()
+	if _, err := read(full, i, ""); !errors.Is(err, contract.ErrNotAsked) {
+		t.Errorf("a fourth call: %v", err)
+	}
+	if err := os.WriteFile(release, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 16 {
+		callers.Go(func() { mustRead(t, i, "") })
+	}
+	callers.Wait()
+	if most := fakeIs(t, i)["most"]; most.GreaterThan(cty.NumberIntVal(3)).True() {
+		t.Errorf("%#v calls at once", most)
+	}
+	// The burst is used up. What does not leave the provider goes on.
+	if _, err := i.ValidateResource(t.Context(), "fake_thing", thing("name", "a")); err != nil {
+		t.Error(err)
+	}
+	done := make(chan int, 1)
+	go func() {
+		pid, _ := read(context.WithoutCancel(t.Context()), i, "")
+		done <- pid
+	}()
+	eventually(t, "a call that waits", func() bool { return clock.Waiters() == 2 })
+	clock.Step(99 * time.Millisecond)
+	select {
+	case <-done:
+		t.Fatal("it did not wait")
+	default:
+	}
+	clock.Step(time.Millisecond)
+	if pid := <-done; pid == 0 {
+		t.Error("no answer")
+	}
+	// Who gives up is told that nothing was done.
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(10*time.Millisecond, cancel)
+	if _, err := read(ctx, i, ""); !errors.Is(err, contract.ErrNotAsked) {
+		t.Errorf("a call without a turn: %v", err)
+	}
+}
+
+// TestFloods: 64 MiB on standard error, by either way, cost nobody anything.
+func TestFloods(t *testing.T) {
+	t.Parallel()
+	var seen counter
+	settings := fakeSettings("6")
+	settings.Output = &seen
+	i := openFake(t, newHost(t, Config{}), settings)
+	mustRead(t, i, "flood")
+	mustRead(t, i, "")
+	i.mu.Lock()
+	kept := len(i.current.output.String())
+	i.mu.Unlock()
+	if kept > keptOutput {
+		t.Errorf("%d bytes are kept", kept)
+	}
+	eventually(t, "what it wrote", func() bool { return seen.count() >= 64<<20 })
+}
+
+type counter struct {
+	mu sync.Mutex
+	n  int
+}
+
+func (c *counter) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n += len(b)
+	return len(b), nil
+}
+
+func (c *counter) count() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n
+}
+
+// TestTail compares with all that was written, over sizes around the ring's.
+func TestTail(t *testing.T) {
+	for _, size := range []int{1, 7, 1000, keptOutput - 1, keptOutput, keptOutput + 1, 3 * keptOutput} {
+		var all bytes.Buffer
+		var kept tail
+		for n := 0; all.Len() < 4*keptOutput; n++ {
+			chunk := bytes.Repeat([]byte(fmt.Sprint(n)), size)[:size]
+			all.Write(chunk)
+			kept.Write(chunk)
+		}
+		if want := string(all.Bytes()[all.Len()-keptOutput:]); kept.String() != want {
+			t.Errorf("chunks of %d bytes: the tail is not the end", size)
+		}
+	}
+	var kept tail
+	kept.Write([]byte(strings.Repeat("noise\n", 100) + "panic: this is it\n" + strings.Repeat("frame\n", 2000)))
+	if last := kept.last(); !strings.HasPrefix(last, "panic: this is it") || len(last) > toldOutput {
+		t.Errorf("an error would tell %q", last)
+	}
+}
+
+// TestDirectory: what is left of a former Host goes, what is not ours stays.
+func TestDirectory(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"p-123", "keep"} {
+		if err := os.MkdirAll(filepath.Join(dir, name, "deep"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h, err := New(Config{Directory: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Close()
+	h.Close()
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 || entries[0].Name() != "keep" {
+		t.Errorf("left: %v, %v", entries, err)
+	}
+	for _, bad := range []string{"", "/tmp/" + strings.Repeat("x", longestDirectory)} {
+		if _, err := New(Config{Directory: bad}); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+}
