@@ -24,6 +24,7 @@ type Mutable struct {
 type node struct {
 	dependencies []end
 	dependents   []end
+	removed      bool
 }
 
 type end struct{ node, at int32 }
@@ -59,6 +60,7 @@ func (m *Mutable) Add() int32 {
 	if last := len(m.free) - 1; last >= 0 {
 		n := m.free[last]
 		m.free = m.free[:last]
+		m.nodes[n].removed = false
 		return n
 	}
 	n := int32(len(m.nodes))
@@ -68,15 +70,16 @@ func (m *Mutable) Add() int32 {
 	return n
 }
 
-// Remove takes a node out, with what it depends on. It does nothing and is false if something depends on it. The
-// number will be given again.
+// Remove takes a node out, with what it depends on. It does nothing and is false if something depends on it, or it
+// was removed before. The number will be given again.
 func (m *Mutable) Remove(n int32) bool {
-	if len(m.nodes[n].dependents) > 0 {
+	if len(m.nodes[n].dependents) > 0 || m.nodes[n].removed {
 		return false
 	}
 	for len(m.nodes[n].dependencies) > 0 {
 		m.unlink(n, len(m.nodes[n].dependencies)-1)
 	}
+	m.nodes[n].removed = true
 	m.free = append(m.free, n)
 	return true
 }

@@ -195,7 +195,50 @@ func TestRemoveKeeps(t *testing.T) {
 	if c := m.SetDependencies(2, []int32{0}); !slices.Equal(c, []int32{2, 0, 1}) {
 		t.Errorf("the cycle is %v", c)
 	}
+	m.SetDependencies(0, nil)
+	if !m.Remove(0) || m.Remove(0) || m.Add() != 0 || m.Add() != 3 {
+		t.Error("a number was freed twice")
+	}
 	if _, err := build(t, 2, []Edge{{0, 1}, {1, 0}}).Mutable(); err != ErrCycle {
 		t.Errorf("a cycle: %v", err)
+	}
+}
+
+// TestRefusedWholly: if one of several dependencies is refused none is taken.
+func TestRefusedWholly(t *testing.T) {
+	m, err := build(t, 4, []Edge{{3, 2}, {2, 1}}).Mutable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := m.SetDependencies(1, []int32{0, 3}); !slices.Equal(c, []int32{1, 3, 2}) {
+		t.Errorf("the cycle is %v", c)
+	}
+	if err := m.check(map[Edge]bool{{3, 2}: true, {2, 1}: true}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPartOfMany: numbers in a part, when the set has many words.
+func TestPartOfMany(t *testing.T) {
+	var edges []Edge
+	for n := range int32(999) {
+		edges = append(edges, Edge{n + 1, n})
+	}
+	g := build(t, 1000, edges)
+	in := NewSet(1000)
+	for n := int32(3); n < 1000; n += 3 {
+		in.Add(n)
+		in.Add(n - 1)
+	}
+	part, nodes := g.Part(in)
+	for n := range int32(part.Len()) {
+		for _, d := range part.Dependencies(n) {
+			if nodes[n] != nodes[d]+1 {
+				t.Errorf("%d depends on %d in the part", nodes[n], nodes[d])
+			}
+		}
+	}
+	if part.Len() != 666 || part.Edges() != 333 {
+		t.Errorf("the part has %d nodes and %d edges", part.Len(), part.Edges())
 	}
 }

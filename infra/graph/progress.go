@@ -120,7 +120,8 @@ func (p *Progress) Next() (int32, bool) {
 func (p *Progress) Done(node int32) {
 	p.end(node, Done)
 	for _, d := range p.graph.Dependents(node) {
-		if p.waits[d]--; p.waits[d] == 0 && p.state[d] == Waiting {
+		// Nothing that waits for a failure gets here: that one is never done.
+		if p.waits[d]--; p.waits[d] == 0 {
 			p.become(d, Ready)
 		}
 	}

@@ -87,18 +87,22 @@ a: ['${net[0]}', fine, '${']
 'b${x}': {'${y}': 1}
 depends_on: ['${net.a}', 'net["a"] + 1', 'net["a"]}', 'net', 'net["a"]', '']
 lifecycle: {ignore_changes: ['${net.a.id}'], prevent_destroy: '${net.a.id}'}
+provider: '${net.a.id}'
+connection: {secret: '${net.a.id}'}
 `, `spec[${x}]: a key is not an expression: write all of the map as one, as in ${{TYPE["name"].id: "value"}}
 spec.a[0]: ${net[0]}, at character 4: what is referred to must be known before anything has a value: write the name itself, as in TYPE["name"], and choose between objects with condition ? TYPE["a"].x : TYPE["b"].x
 spec.a[2]: the closing } is missing; write $${ if ${ is meant as text
 spec[b${x}]: a key is not an expression: write all of the map as one, as in ${{TYPE["name"].id: "value"}}
 spec[b${x}][${y}]: a key is not an expression: write all of the map as one, as in ${{TYPE["name"].id: "value"}}
+spec.connection.secret: must not be an expression: it is needed before anything has a value
 spec.depends_on[0]: "${net.a}" is not a reference: write TYPE["name"], without ${ and }
 spec.depends_on[1]: "net[\"a\"] + 1" is not a reference: write TYPE["name"], without ${ and }
 spec.depends_on[2]: "net[\"a\"]}" is not a reference: } closes what was not opened
 spec.depends_on[3]: "net" is not a reference: write TYPE["name"], without ${ and }
 spec.depends_on[5]: "" is not a reference: write TYPE["name"], without ${ and }
 spec.lifecycle.ignore_changes[0]: must not be an expression: it is needed before anything has a value
-spec.lifecycle.prevent_destroy: must not be an expression: it is needed before anything has a value`},
+spec.lifecycle.prevent_destroy: must not be an expression: it is needed before anything has a value
+spec.provider: must not be an expression: it is needed before anything has a value`},
 		{"nothing", `{}`, ``},
 	}
 	l := language(t)

@@ -10,7 +10,7 @@ import (
 )
 
 // Programs kept ready, and paths that are kept once for all expressions. A program takes some
-// 10 to 30 KB; a shape that is not among them is compiled again when it is needed.
+// 40 KB; a shape that is not among them is compiled again when it is needed.
 const (
 	keptPrograms = 512
 	keptPaths    = 4096

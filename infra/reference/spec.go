@@ -65,6 +65,8 @@ func (l *Language) Spec(spec map[string]any, namespace string) (*Spec, error) {
 			r.out.DependsOn = r.list(spec[key], &path)
 		case "lifecycle":
 			r.lifecycle(spec[key], &path)
+		case "provider", "connection":
+			r.refuse(spec[key], &path)
 		default:
 			r.key(key, &path)
 			r.read(spec[key], &path, 1)
@@ -102,6 +104,10 @@ func (r *reader) refuse(value any, path *at) {
 	case []any:
 		for i, item := range v {
 			r.refuse(item, &at{index: i, above: path})
+		}
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(v)) {
+			r.refuse(v[key], &at{field: key, above: path})
 		}
 	}
 }
