@@ -147,6 +147,12 @@ func TestShapesAreShared(t *testing.T) {
 	if len(l.shapes) != keptPrograms || l.recent.Len() != keptPrograms {
 		t.Errorf("%d shapes are kept, want %d", len(l.shapes), keptPrograms)
 	}
+	// The one that was used last stays.
+	oldest := l.recent.Back().Value.(*program).shape
+	l.kept(oldest)
+	if _, err := l.Text(`${net["a"].mtu - 1}`, "shop"); err != nil || l.kept(oldest) == nil {
+		t.Errorf("what was just used is not kept (%v)", err)
+	}
 	for _, i := range []int{0, 1, keptPrograms + 9} {
 		if v, err := all[i].Value(from); err != nil || !v.RawEquals(cty.NumberIntVal(int64(1500+i))) {
 			t.Errorf("expression %d is %#v, %v", i, v, err)
@@ -199,15 +205,18 @@ func TestBoundedWork(t *testing.T) {
 	}
 	long := cty.StringVal(strings.Repeat("a", 1<<20))
 	from := Values{Lookup: func(Ref) (cty.Value, error) {
-		return cty.ObjectVal(map[string]cty.Value{"big": cty.ListVal(big), "long": long, "set": cty.SetVal(big[:2000])}), nil
+		return cty.ObjectVal(map[string]cty.Value{"big": cty.ListVal(big), "long": long, "set": cty.SetVal(big[:2000]), "sets": cty.ListVal([]cty.Value{cty.SetVal(big[:2000])})}), nil
 	}}
+	if _, err := evaluate(t, l, strings.Repeat("${x.y.long}", 3), from); err == nil {
+		t.Error("text grows without an end")
+	}
 	double := func(n int, what string) string { return what + strings.Repeat(`.map(x, [x, x])`, n) }
 	for _, text := range []string{
 		`x.y.big.map(a, x.y.big.map(b, a + b))`, `x.y.big.distinct()`, `sets.equivalent(x.y.big, x.y.big)`, `x.y.big.all(a, a in x.y.big)`,
 		`x.y.long.replace("a", x.y.long)`, `x.y.big.join(x.y.long)`, `[x.y.long].map(a, a + a).map(a, a + a).map(a, a + a)`,
 		double(40, "[1]") + ` == ` + double(40, "[1]"), `jsonencode(` + double(40, "[1]") + `)`, double(40, "[1]"), double(40, "[1]") + `.flatten(100)`,
 		`"%s".format([` + double(40, "[1]") + `])`, double(40, "[1]") + ` in [` + double(40, "[1]") + `]`, `[1]` + strings.Repeat(`.map(a, x.y.big + x.y.big + x.y.big)`, 5),
-		`x.y.long.matches("(a?){30}a{30}")`, `lists.range(100000).map(a, x.y.long.charAt(a))`, `lists.range(100000).map(a, x.y.set)`,
+		`x.y.long.matches("(a?){30}a{30}")`, `lists.range(100000).map(a, x.y.long.charAt(a))`, `lists.range(200000).size()`, `x.y.long.replace("a", "bbb").size()`, `lists.range(100000).map(a, x.y.set)`, `lists.range(100000).all(a, x.y.sets[0].size() > 0)`,
 		`lists.range(100000).map(a, x.y.long.split("").size())`, `x.y.big.map(a, jsonencode(x.y.big))`, `x.y.big.sortBy(e, jsonencode(x.y.big))`,
 	} {
 		v, err := evaluate(t, l, "${"+text+"}", from)

@@ -203,8 +203,8 @@ func (f *finder) name(at int) (string, int, *Error) {
 		}
 		return name, at + 3, nil
 	case f.at(at).is("["):
-		return "", 0, &Error{Position: f.at(at).from, Problem: `what is referred to must be known before anything has a value: write the name itself, as in TYPE["name"], ` +
-			`and choose between objects with condition ? TYPE["a"].x : TYPE["b"].x`}
+		return "", 0, &Error{Position: f.at(at).from, Problem: `what is referred to must be known before anything has a value: ` +
+			`write the name itself, as in TYPE["name"], and choose between objects with condition ? TYPE["a"].x : TYPE["b"].x`}
 	}
 	return "", 0, &Error{Position: f.at(at).from, Problem: `a name is missing: write TYPE["name"]`}
 }

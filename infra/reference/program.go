@@ -17,6 +17,9 @@ import (
 // costLimit is how much one evaluation may do, in CEL's units: a step of a loop costs a few.
 const costLimit = 1_000_000
 
+// interruptEvery is after how many steps of loops it is asked whether to go on.
+const interruptEvery = 100
+
 // program is a shape, compiled.
 type program struct {
 	shape string
@@ -47,7 +50,7 @@ func compile(env *cel.Env, shape string) (*program, *Error) {
 		return nil, &Error{Position: offset(shape, found[0].Location), Problem: explain(found[0].Message)}
 	}
 	run, err := env.Program(ast,
-		cel.CostLimit(costLimit), cel.CostTracking(costs{}), cel.InterruptCheckFrequency(100),
+		cel.CostLimit(costLimit), cel.CostTracking(costs{}), cel.InterruptCheckFrequency(interruptEvery),
 		cel.CustomDecorator(takeOver),
 	)
 	if err != nil {
@@ -105,13 +108,15 @@ type evaluation struct {
 	touched    cty.ValueMarks
 	unknown    *types.Unknown
 	failed     error // of Lookup
+	steps      int   // of loops
 	left       work  // for what CEL's own count does not see
 }
 
 // ResolveName gives the value of a parameter.
 func (e *evaluation) ResolveName(name string) (any, bool) {
 	if name == "#interrupted" { // CEL's name for the question
-		return true, e.from.Interrupted != nil && e.from.Interrupted()
+		e.steps++
+		return true, e.from.Interrupted != nil && e.steps%interruptEvery == 0 && e.from.Interrupted()
 	}
 	if name == itself {
 		return e, true
@@ -157,6 +162,18 @@ func (e *evaluation) touch(marks cty.ValueMarks) {
 	}
 }
 
+// touchAll notes the marks of all that the expression refers to. What is unknown ends an evaluation early, before something
+// sensitive may have been looked at: the result must not become sensitive only when it is known.
+func (e *evaluation) touchAll() {
+	for _, use := range e.expression.uses {
+		alone := expression{parsed: parsed{uses: []Reference{use}}}
+		if v, err := alone.follow(e.from); err == nil {
+			_, marks := v.UnmarkDeep()
+			e.touch(marks)
+		}
+	}
+}
+
 // value evaluates an expression.
 func (l *Language) value(e *expression, from Values) (cty.Value, *Error) {
 	if e.plain {
@@ -174,6 +191,7 @@ func (l *Language) value(e *expression, from Values) (cty.Value, *Error) {
 		return cty.NilVal, run.explain(failure)
 	}
 	if types.IsUnknown(out) {
+		run.touchAll()
 		v := cty.UnknownVal(p.result)
 		if p.result != cty.DynamicPseudoType {
 			v = v.RefineNotNull() // what a function makes is there

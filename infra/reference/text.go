@@ -85,7 +85,8 @@ func (l *Language) expression(text, namespace string) (*expression, int, *Error)
 		err.Expression, err.open = text, true
 		return nil, 0, err
 	case len(pieces) == 0:
-		return nil, 0, &Error{Expression: text[:closed], Position: -1, Problem: `${} is empty: write a reference such as ${TYPE["name"].attribute}, or $${ if ${ is meant as text`}
+		return nil, 0, &Error{Expression: text[:closed], Position: -1,
+			Problem: `${} is empty: write a reference such as ${TYPE["name"].attribute}, or $${ if ${ is meant as text`}
 	}
 	e := &expression{text: text[:closed]}
 	var places []place
@@ -147,7 +148,7 @@ func (t *Text) References() []Reference {
 // Values is where values come from.
 type Values struct {
 	// Lookup gives all attributes of an object: an object of cty, with what is not known yet unknown,
-	// and what is sensitive marked. It is only asked for what is needed. If it says that there is none the error
+	// and what is sensitive marked. It is only asked for what is needed (all, if the result is unknown). If it says that there is none the error
 	// should say what to do; it is shown with where the reference is written.
 	Lookup func(Ref) (cty.Value, error)
 	// Interrupted, if not nil, is asked now and then by long calculations. If it says so, they end with an error.
@@ -197,6 +198,9 @@ func (t *Text) value(from Values) (cty.Value, *Error) {
 			known = false
 		case known:
 			text.WriteString(s.AsString())
+		}
+		if text.Len() > maxBytes {
+			return cty.NilVal, &Error{Expression: p.expression.text, Position: -1, Problem: tooLarge}
 		}
 	}
 	if !known {
