@@ -1,0 +1,99 @@
+package reference
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/zclconf/go-cty/cty"
+)
+
+// follow gives the value of a reference that stands alone: the very value that is there, however large a
+// number it is, with its own marks and what is known of it if it is not known. It agrees with
+// what CEL would say in all else.
+func (e *expression) follow(from Values) (cty.Value, *Error) {
+	use := e.uses[0]
+	v, err := from.Lookup(use.Ref)
+	if err != nil {
+		return cty.NilVal, &Error{Expression: e.text, Position: -1, Problem: err.Error(), Cause: err}
+	}
+	var marks []cty.ValueMarks
+	for i, step := range use.Path {
+		bare, mark := v.Unmark()
+		marks = append(marks, mark)
+		var problem *problem
+		where := func() string { return use.local() + pathText(use.Path[:i]) }
+		if v, problem = take(bare, step, where); problem != nil {
+			if sensitive(marks) && !problem.public && i > 0 {
+				problem.text = where() + " has no such part; what it has is not shown, because it is sensitive"
+			}
+			return cty.NilVal, &Error{Expression: e.text, Position: -1, Problem: problem.text}
+		}
+	}
+	if ty := v.Type(); ty.IsCapsuleType() {
+		return cty.NilVal, &Error{Expression: e.text, Position: -1, Problem: "is of a type that expressions cannot use (" + ty.FriendlyName() + ")"}
+	}
+	return v.WithMarks(marks...), nil
+}
+
+// take makes one step from a value without marks of its own.
+func take(v cty.Value, step cty.PathStep, where func() string) (cty.Value, *problem) {
+	ty := v.Type()
+	switch {
+	case !v.IsKnown() && ty == cty.DynamicPseudoType:
+		return cty.DynamicVal, nil
+	case v.IsKnown() && v.IsNull():
+		return cty.NilVal, &problem{where() + " is null, so there is nothing within: has(…) tells", true}
+	}
+	name, index, named := stepKey(step)
+	switch {
+	case named && ty.IsObjectType():
+		if !ty.HasAttribute(name) {
+			return cty.NilVal, missing(where(), name, (&object{value: v}).keys(), false)
+		}
+		return v.GetAttr(name), nil
+	case named && ty.IsMapType():
+		key := cty.StringVal(name)
+		if v.IsKnown() && !v.HasIndex(key).True() {
+			return cty.NilVal, missing(where(), name, (&object{value: v}).keys(), false)
+		}
+		return v.Index(key), nil
+	case !named && ty.IsTupleType():
+		if index < ty.Length() {
+			return v.Index(cty.NumberIntVal(int64(index))), nil
+		}
+		return cty.NilVal, &problem{fmt.Sprintf("%s has %d elements, and no [%d]", where(), ty.Length(), index), true}
+	case !named && (ty.IsListType() || ty.IsSetType()):
+		if !v.IsKnown() || ty.IsSetType() && !v.IsWhollyKnown() {
+			return cty.UnknownVal(ty.ElementType()), nil
+		}
+		if elements := v.LengthInt(); index >= elements {
+			return cty.NilVal, &problem{fmt.Sprintf("%s has %d elements, and no [%d]", where(), elements, index), true}
+		}
+		if ty.IsSetType() {
+			return v.AsValueSlice()[index], nil
+		}
+		return v.Index(cty.NumberIntVal(int64(index))), nil
+	case named:
+		return cty.NilVal, &problem{fmt.Sprintf("%s is %s, which has no %q", where(), describe(ty), name), true}
+	}
+	return cty.NilVal, &problem{fmt.Sprintf("%s is %s, which has no [%d]", where(), describe(ty), index), true}
+}
+
+// stepKey gives the name or the number of a step.
+func stepKey(step cty.PathStep) (name string, index int, named bool) {
+	switch s := step.(type) {
+	case cty.GetAttrStep:
+		return s.Name, 0, true
+	case cty.IndexStep:
+		if s.Key.Type() == cty.String {
+			return s.Key.AsString(), 0, true
+		}
+		i, _ := s.Key.AsBigFloat().Int64()
+		return "", int(i), false
+	}
+	return "", 0, true
+}
+
+func sensitive(marks []cty.ValueMarks) bool {
+	return slices.ContainsFunc(marks, func(m cty.ValueMarks) bool { return len(m) > 0 })
+}
