@@ -1,0 +1,198 @@
+package schema
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/convert"
+)
+
+// value reads JSON as a value of a type.
+func (r *reader) value(at *field.Path, ty cty.Type, given any, secret bool) cty.Value {
+	if v, done := r.indirect(at, ty, given, secret); done {
+		return v
+	}
+	switch {
+	case given == nil:
+		return cty.NullVal(ty)
+	case ty == cty.DynamicPseudoType:
+		return r.dynamic(at, given, secret)
+	case ty.IsPrimitiveType():
+		return r.primitive(at, ty, given, secret)
+	case ty.IsListType(), ty.IsSetType():
+		if list, ok := given.([]any); ok {
+			return r.sequence(at, ty.IsSetType(), ty.ElementType(), r.elements(at, list, secret, func(int) cty.Type { return ty.ElementType() }))
+		}
+		r.complain(mistyped(at, given, "must be a list", secret))
+	case ty.IsTupleType():
+		list, ok := given.([]any)
+		types := ty.TupleElementTypes()
+		if ok && len(list) == len(types) {
+			return cty.TupleVal(r.elements(at, list, secret, func(i int) cty.Type { return types[i] }))
+		}
+		r.complain(mistyped(at, given, fmt.Sprintf("must be a list of %d", len(types)), secret))
+	case ty.IsMapType():
+		if object, ok := given.(map[string]any); ok {
+			return r.mapOf(at, ty.ElementType(), object, secret)
+		}
+		r.complain(mistyped(at, given, "must be an object", secret))
+	case ty.IsObjectType():
+		if object, ok := given.(map[string]any); ok {
+			return r.objectOf(at, ty, object, secret)
+		}
+		r.complain(mistyped(at, given, "must be an object", secret))
+	default:
+		r.complain(field.Forbidden(at, "is of a type that cannot be written; leave it out"))
+	}
+	return cty.NullVal(ty)
+}
+
+func (r *reader) elements(at *field.Path, list []any, secret bool, typeOf func(int) cty.Type) []cty.Value {
+	elements := make([]cty.Value, len(list))
+	for i, item := range list {
+		elements[i] = r.value(at.Index(i), typeOf(i), item, secret)
+	}
+	return elements
+}
+
+func (r *reader) mapOf(at *field.Path, element cty.Type, object map[string]any, secret bool) cty.Value {
+	elements := make(map[string]cty.Value, len(object))
+	for _, key := range sortedKeys(object) {
+		elements[key] = r.value(at.Key(key), element, object[key], secret)
+	}
+	return r.mapping(at, element, elements)
+}
+
+// objectOf reads an object of a fixed type. A field that is absent is null.
+func (r *reader) objectOf(at *field.Path, ty cty.Type, object map[string]any, secret bool) cty.Value {
+	types := ty.AttributeTypes()
+	for _, name := range sortedKeys(object) {
+		if _, known := types[name]; !known {
+			r.complain(field.Forbidden(at.Child(name), unknownName(name, sortedKeys(types))))
+		}
+	}
+	values := make(map[string]cty.Value, len(types))
+	for _, name := range sortedKeys(types) {
+		values[name] = r.value(at.Child(name), types[name], object[name], secret)
+	}
+	return cty.ObjectVal(values)
+}
+
+// dynamic reads JSON for an attribute that takes any type: it has the type that the JSON looks like.
+func (r *reader) dynamic(at *field.Path, given any, secret bool) cty.Value {
+	switch given := given.(type) {
+	case []any:
+		return cty.TupleVal(r.elements(at, given, secret, func(int) cty.Type { return cty.DynamicPseudoType }))
+	case map[string]any:
+		values := make(map[string]cty.Value, len(given))
+		for _, key := range sortedKeys(given) {
+			values[key] = r.value(at.Key(key), cty.DynamicPseudoType, given[key], secret)
+		}
+		return cty.ObjectVal(values)
+	case string:
+		return r.primitive(at, cty.String, given, secret)
+	case bool:
+		return r.primitive(at, cty.Bool, given, secret)
+	}
+	return r.primitive(at, cty.Number, given, secret)
+}
+
+func (r *reader) primitive(at *field.Path, ty cty.Type, given any, secret bool) cty.Value {
+	if secret {
+		r.complain(field.Forbidden(at, "is sensitive: write "+secretRemedy))
+		return cty.NullVal(ty)
+	}
+	switch ty {
+	case cty.String:
+		if text, ok := given.(string); ok {
+			return cty.StringVal(unescape(text))
+		}
+		// A number is not taken for its text: 1.30 would come out as 1.3.
+		r.complain(mistyped(at, given, "must be a string; put it in quotes", secret))
+	case cty.Bool:
+		if yes, ok := given.(bool); ok {
+			return cty.BoolVal(yes)
+		}
+		r.complain(mistyped(at, given, "must be true or false, without quotes", secret))
+	default:
+		return r.number(at, given)
+	}
+	return cty.NullVal(ty)
+}
+
+// exactFloat is from where on not all integers can be told apart as JSON numbers in the API.
+const exactFloat = 1 << 53
+
+// number reads a number exactly. The API holds integers of 64 bits and floats: for anything larger there are strings.
+func (r *reader) number(at *field.Path, given any) cty.Value {
+	var text string
+	switch given := given.(type) {
+	case int64:
+		return cty.NumberIntVal(given)
+	case int:
+		return cty.NumberIntVal(int64(given))
+	case float64:
+		if math.Abs(given) >= exactFloat {
+			r.complain(field.Invalid(at, given, "a number of this size may have lost digits on the way; put it in quotes"))
+			return cty.NullVal(cty.Number)
+		}
+		// What was written, and not the nearest binary fraction: providers compare with what they parsed themselves.
+		text = strconv.FormatFloat(given, 'g', -1, 64)
+	case json.Number:
+		text = given.String()
+	case string:
+		text = given
+	default:
+		r.complain(mistyped(at, given, "must be a number", false))
+		return cty.NullVal(cty.Number)
+	}
+	number, err := cty.ParseNumberVal(text)
+	if err != nil || number.AsBigFloat().IsInf() {
+		r.complain(field.TypeInvalid(at, text, "must be a number"))
+		return cty.NullVal(cty.Number)
+	}
+	return number
+}
+
+// sequence makes a list or set. Elements that may be of any type get the one that they have in common.
+func (r *reader) sequence(at *field.Path, set bool, element cty.Type, elements []cty.Value) cty.Value {
+	ty := cty.List(element)
+	if set {
+		ty = cty.Set(element)
+	}
+	switch {
+	case len(elements) == 0 && set:
+		return cty.SetValEmpty(element)
+	case len(elements) == 0:
+		return cty.ListValEmpty(element)
+	case set && cty.CanSetVal(elements):
+		return cty.SetVal(elements)
+	case !set && cty.CanListVal(elements):
+		return cty.ListVal(elements)
+	}
+	return r.common(at, ty, cty.TupleVal(elements))
+}
+
+func (r *reader) mapping(at *field.Path, element cty.Type, elements map[string]cty.Value) cty.Value {
+	switch {
+	case len(elements) == 0:
+		return cty.MapValEmpty(element)
+	case cty.CanMapVal(elements):
+		return cty.MapVal(elements)
+	}
+	return r.common(at, cty.Map(element), cty.ObjectVal(elements))
+}
+
+func (r *reader) common(at *field.Path, ty cty.Type, elements cty.Value) cty.Value {
+	v, err := convert.Convert(elements, ty)
+	if err != nil {
+		r.complain(field.Forbidden(at, "its elements must be of one type: "+err.Error()))
+		return cty.NullVal(ty)
+	}
+	return v
+}

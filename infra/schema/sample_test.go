@@ -1,0 +1,339 @@
+package schema
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/atoll-dev/atoll/infra/contract"
+)
+
+// server is a type with one of everything that a schema can say.
+func server() *contract.Schema {
+	return &contract.Schema{Block: contract.Block{
+		Description: "A server.",
+		Attributes: attributes(
+			contract.Attribute{Name: "name", Type: cty.String, Required: true, Description: "What it is called. See `man hostname`."},
+			contract.Attribute{Name: "id", Type: cty.String, Computed: true, Optional: true},
+			contract.Attribute{Name: "address", Type: cty.String, Computed: true, Description: "Where it is."},
+			contract.Attribute{Name: "cpus", Type: cty.Number, Optional: true},
+			contract.Attribute{Name: "enabled", Type: cty.Bool, Optional: true, Computed: true},
+			contract.Attribute{Name: "old", Type: cty.Bool, Optional: true, Deprecated: true, Description: "Use `enabled`."},
+			contract.Attribute{Name: "groups", Type: cty.Set(cty.String), Optional: true},
+			contract.Attribute{Name: "dns", Type: cty.List(cty.String), Optional: true},
+			contract.Attribute{Name: "tags", Type: cty.Map(cty.String), Optional: true},
+			contract.Attribute{Name: "size", Type: cty.Object(map[string]cty.Type{"width": cty.Number, "roles": cty.Set(cty.String)}), Optional: true},
+			contract.Attribute{Name: "extra", Type: cty.DynamicPseudoType, Optional: true},
+			contract.Attribute{Name: "password", Type: cty.String, Optional: true, Sensitive: true},
+			contract.Attribute{Name: "keys", Type: cty.Map(cty.String), Optional: true, Sensitive: true},
+			contract.Attribute{Name: "boot_token", Type: cty.String, Optional: true, WriteOnly: true},
+			contract.Attribute{Name: "root_password", Type: cty.String, Computed: true, Sensitive: true},
+			nested("login", contract.NestingList,
+				contract.Attribute{Name: "user", Type: cty.String, Required: true},
+				contract.Attribute{Name: "secret", Type: cty.String, Optional: true, Sensitive: true},
+				contract.Attribute{Name: "uid", Type: cty.Number, Computed: true}),
+		),
+		Blocks: []contract.NestedBlock{
+			block("disk", contract.NestingList, 0, 3,
+				contract.Attribute{Name: "gigabytes", Type: cty.Number, Required: true},
+				contract.Attribute{Name: "serial", Type: cty.String, Computed: true},
+				contract.Attribute{Name: "key", Type: cty.String, Optional: true, Sensitive: true}),
+			block("label", contract.NestingMap, 0, 0, contract.Attribute{Name: "value", Type: cty.String, Optional: true}),
+			block("network", contract.NestingList, 1, 1,
+				contract.Attribute{Name: "cidrs", Type: cty.Set(cty.String), Optional: true}),
+			block("rule", contract.NestingSet, 0, 0,
+				contract.Attribute{Name: "port", Type: cty.Number, Required: true},
+				contract.Attribute{Name: "token", Type: cty.String, Optional: true, Sensitive: true}),
+			block("timeouts", contract.NestingSingle, 0, 0, contract.Attribute{Name: "create", Type: cty.String, Optional: true}),
+			block("tuning", contract.NestingGroup, 0, 0, contract.Attribute{Name: "level", Type: cty.Number, Optional: true}),
+			block("variant", contract.NestingList, 0, 0, contract.Attribute{Name: "value", Type: cty.DynamicPseudoType, Optional: true}),
+		},
+	}}
+}
+
+func serverKind() Kind {
+	return Kind{Name: Names([]string{"demo_server"}, nil)[0], Group: Group("demo"), Schema: server()}
+}
+
+func attributes(all ...contract.Attribute) []contract.Attribute {
+	slices.SortFunc(all, func(a, b contract.Attribute) int { return cmp.Compare(a.Name, b.Name) })
+	return all
+}
+
+func nested(name string, nesting contract.Nesting, inner ...contract.Attribute) contract.Attribute {
+	o := &contract.Object{Nesting: nesting, Attributes: attributes(inner...)}
+	return contract.Attribute{Name: name, Nested: o, Type: o.ImpliedType(), Optional: true}
+}
+
+func block(name string, nesting contract.Nesting, least, most int64, inner ...contract.Attribute) contract.NestedBlock {
+	return contract.NestedBlock{Name: name, Nesting: nesting, Min: least, Max: most, Block: contract.Block{Attributes: attributes(inner...)}}
+}
+
+// object reads YAML as the API would have it.
+func object(t testing.TB, text string) map[string]any {
+	t.Helper()
+	var o map[string]any
+	if err := yaml.Unmarshal([]byte(text), &o); err != nil {
+		t.Fatalf("%v in %s", err, text)
+	}
+	return apiNumbers(o).(map[string]any)
+}
+
+// apiNumbers makes integers of floats that are some, as the API's own decoder does.
+func apiNumbers(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, inner := range v {
+			v[key] = apiNumbers(inner)
+		}
+	case []any:
+		for i, inner := range v {
+			v[i] = apiNumbers(inner)
+		}
+	case float64:
+		if i, err := strconv.ParseInt(strconv.FormatFloat(v, 'f', -1, 64), 10, 64); err == nil && v < exactFloat {
+			return i
+		}
+	}
+	return v
+}
+
+// told is a Resolver with a table of what there is.
+type told struct {
+	expressions map[string]cty.Value
+	secrets     map[SecretKeyRef]string
+}
+
+func (r told) Expression(_ *field.Path, text string) (cty.Value, error) {
+	if v, ok := r.expressions[text]; ok {
+		return v, nil
+	}
+	return cty.NilVal, errors.New("there is no such reference")
+}
+
+func (r told) Secret(_ *field.Path, ref SecretKeyRef) (cty.Value, error) {
+	if text, ok := r.secrets[ref]; ok {
+		return cty.StringVal(text), nil
+	}
+	return cty.NilVal, fmt.Errorf("there is no key %q in Secret %q", ref.Key, ref.Name)
+}
+
+// A maker draws schemas, values and JSON at random.
+type maker struct{ *rand.Rand }
+
+func newMaker(seed uint64) maker { return maker{rand.New(rand.NewPCG(seed, 7))} }
+
+func (m maker) schema() *contract.Schema { return &contract.Schema{Block: m.block(2)} }
+
+func (m maker) block(depth int) contract.Block {
+	var b contract.Block
+	for i := range m.IntN(5) {
+		b.Attributes = append(b.Attributes, m.attribute(fmt.Sprintf("a%d", i), depth))
+	}
+	for i := range m.IntN(3) {
+		if depth == 0 {
+			break
+		}
+		all := []contract.Nesting{contract.NestingSingle, contract.NestingGroup, contract.NestingList, contract.NestingSet, contract.NestingMap}
+		n := contract.NestedBlock{Name: fmt.Sprintf("b%d", i), Nesting: all[m.IntN(len(all))], Block: m.block(depth - 1)}
+		if n.Nesting == contract.NestingList || n.Nesting == contract.NestingSet {
+			n.Max = int64(m.IntN(3))
+		}
+		if n.Nesting == contract.NestingSet && n.Block.ImpliedType().HasDynamicTypes() {
+			n.Nesting = contract.NestingList // the libraries of providers refuse such sets
+		}
+		b.Blocks = append(b.Blocks, n)
+	}
+	return b
+}
+
+func (m maker) attribute(name string, depth int) contract.Attribute {
+	a := contract.Attribute{Name: name, Sensitive: m.IntN(6) == 0}
+	switch m.IntN(5) {
+	case 0:
+		a.Required = true
+	case 1:
+		a.Computed = true
+	case 2:
+		a.Optional, a.Computed = true, true
+	default:
+		a.Optional = true
+	}
+	if depth > 0 && m.IntN(4) == 0 {
+		all := []contract.Nesting{contract.NestingSingle, contract.NestingList, contract.NestingSet, contract.NestingMap}
+		a.Nested = &contract.Object{Nesting: all[m.IntN(len(all))]}
+		for i := range m.IntN(3) + 1 {
+			inner := m.attribute(fmt.Sprintf("n%d", i), depth-1)
+			if inner.Type.HasDynamicTypes() {
+				inner.Type, inner.Nested = cty.String, nil // only allowed outside of collections
+			}
+			a.Nested.Attributes = append(a.Nested.Attributes, inner)
+		}
+		a.Type = a.Nested.ImpliedType()
+		return a
+	}
+	a.Type = m.valueType(depth, true)
+	return a
+}
+
+func (m maker) valueType(depth int, dynamic bool) cty.Type {
+	if depth == 0 {
+		return []cty.Type{cty.String, cty.Number, cty.Bool}[m.IntN(3)]
+	}
+	switch m.IntN(9) {
+	case 0:
+		return cty.List(m.valueType(depth-1, false))
+	case 1:
+		return cty.Set(m.valueType(depth-1, false))
+	case 2:
+		return cty.Map(m.valueType(depth-1, false))
+	case 3:
+		return cty.Object(map[string]cty.Type{"x": m.valueType(depth-1, false), "y": m.valueType(depth-1, false)})
+	case 4:
+		return cty.Tuple([]cty.Type{m.valueType(depth-1, false), m.valueType(depth-1, false)})
+	case 5:
+		if dynamic {
+			return cty.DynamicPseudoType
+		}
+	}
+	return m.valueType(0, false)
+}
+
+// value draws a value that the block describes: what is computed is null, as it is in a configuration.
+func (m maker) value(b *contract.Block) cty.Value {
+	fields := map[string]cty.Value{}
+	for i := range b.Attributes {
+		fields[b.Attributes[i].Name] = m.attributeValue(&b.Attributes[i])
+	}
+	for i := range b.Blocks {
+		n := &b.Blocks[i]
+		fields[n.Name] = m.blocks(n)
+	}
+	return cty.ObjectVal(fields)
+}
+
+func (m maker) blocks(n *contract.NestedBlock) cty.Value {
+	switch n.Nesting {
+	case contract.NestingGroup:
+		return m.value(&n.Block)
+	case contract.NestingSingle:
+		if m.IntN(2) == 0 {
+			return cty.NullVal(n.Block.ImpliedType())
+		}
+		return m.value(&n.Block)
+	}
+	count := m.IntN(3)
+	if n.Max > 0 {
+		count = m.IntN(int(n.Max) + 1)
+	}
+	var keys []string
+	var elements []cty.Value
+	for i := range count {
+		keys = append(keys, fmt.Sprintf("k%d", i))
+		elements = append(elements, m.value(&n.Block))
+	}
+	return assemble(n, keys, elements)
+}
+
+func (m maker) attributeValue(a *contract.Attribute) cty.Value {
+	if !settable(a) || !a.Required && m.IntN(3) == 0 {
+		return cty.NullVal(a.Type)
+	}
+	if a.Nested == nil {
+		return m.of(a.Type)
+	}
+	one := func() cty.Value {
+		fields := map[string]cty.Value{}
+		for i := range a.Nested.Attributes {
+			inner := &a.Nested.Attributes[i]
+			fields[inner.Name] = m.attributeValue(inner)
+		}
+		return cty.ObjectVal(fields)
+	}
+	if a.Nested.Nesting == contract.NestingSingle {
+		return one()
+	}
+	return m.collection(a.Type, one)
+}
+
+func (m maker) collection(ty cty.Type, one func() cty.Value) cty.Value {
+	count := m.IntN(3)
+	var list []cty.Value
+	entries := map[string]cty.Value{}
+	for i := range count {
+		list = append(list, one())
+		entries[fmt.Sprintf("k.%d", i)] = list[i]
+	}
+	switch {
+	case ty.IsMapType() && count > 0:
+		return cty.MapVal(entries)
+	case ty.IsMapType():
+		return cty.MapValEmpty(ty.ElementType())
+	case ty.IsSetType() && count > 0:
+		return cty.SetVal(list)
+	case ty.IsSetType():
+		return cty.SetValEmpty(ty.ElementType())
+	case count > 0:
+		return cty.ListVal(list)
+	}
+	return cty.ListValEmpty(ty.ElementType())
+}
+
+func (m maker) of(ty cty.Type) cty.Value {
+	switch {
+	case ty == cty.String:
+		return cty.StringVal([]string{"", "text", "${not.an.expression}", "$", "$${", "ünïcode\n", "5"}[m.IntN(7)])
+	case ty == cty.Number:
+		huge, _ := new(big.Float).SetPrec(512).SetString("123456789012345678901234567890.5")
+		return []cty.Value{cty.Zero, cty.NumberIntVal(-7), cty.NumberFloatVal(0.25), cty.MustParseNumberVal("0.1"),
+			cty.NumberUIntVal(1 << 63), cty.NumberIntVal(1<<53 + 1), cty.NumberVal(huge)}[m.IntN(7)]
+	case ty == cty.Bool:
+		return cty.BoolVal(m.IntN(2) == 0)
+	case ty == cty.DynamicPseudoType:
+		return []cty.Value{cty.StringVal("x"), cty.NumberIntVal(3), cty.True, cty.EmptyTupleVal, cty.EmptyObjectVal,
+			cty.TupleVal([]cty.Value{cty.Zero, cty.StringVal("${y}")}), cty.ObjectVal(map[string]cty.Value{"z": cty.False})}[m.IntN(7)]
+	case ty.IsObjectType():
+		fields := map[string]cty.Value{}
+		for name, inner := range ty.AttributeTypes() {
+			fields[name] = m.of(inner)
+		}
+		return cty.ObjectVal(fields)
+	case ty.IsTupleType():
+		var list []cty.Value
+		for _, inner := range ty.TupleElementTypes() {
+			list = append(list, m.of(inner))
+		}
+		return cty.TupleVal(list)
+	}
+	return m.collection(ty, func() cty.Value { return m.of(ty.ElementType()) })
+}
+
+// json draws anything, with some of the names that schemas have.
+func (m maker) json(depth int) any {
+	if depth == 0 || m.IntN(3) == 0 {
+		return []any{nil, "text", "${x}", "a${x}b", "$${x}", int64(5), 0.5, 1e300, true, map[string]any{}, []any{},
+			map[string]any{secretKeyRef: map[string]any{"name": "s", "key": "k"}}, map[string]any{secretKeyRef: "s"}}[m.IntN(13)]
+	}
+	if m.IntN(2) == 0 {
+		list := []any{}
+		for range m.IntN(3) {
+			list = append(list, m.json(depth-1))
+		}
+		return list
+	}
+	object := map[string]any{}
+	for range m.IntN(5) {
+		object[[]string{"a0", "a1", "a2", "a3", "b0", "b1", "n0", "n1", "x", "y", "k"}[m.IntN(11)]] = m.json(depth - 1)
+	}
+	return object
+}

@@ -1,0 +1,158 @@
+package schema
+
+import (
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/atoll-dev/atoll/infra/contract"
+)
+
+// SpecOptions say what of a value becomes part of a spec.
+type SpecOptions struct {
+	// Secret is the name of the Secret that is to hold what is sensitive.
+	Secret string
+	// Computed adds arguments that the provider fills in where nobody sets them: a value does not tell which of the two it
+	// was. Without them a plan for the resource has nothing to do; with them another one can be made like it.
+	Computed bool
+}
+
+// A Placeholder is an argument that is sensitive, and the key of the Secret under which it is expected.
+type Placeholder struct {
+	Path cty.Path
+	Key  string
+}
+
+// Spec makes the arguments of a spec that would bring about the value, and lists what has to be in a Secret for that, under the
+// keys that Connection uses too. Nothing sensitive is in it. For what a spec cannot say see DESIGN.md.
+func (k Kind) Spec(v cty.Value, options SpecOptions) (map[string]any, []Placeholder) {
+	v, _ = v.UnmarkDeep()
+	s := &specWriter{options: options}
+	arguments, _ := s.block(nil, &k.Schema.Block, v, true).(map[string]any)
+	return arguments, s.placeholders
+}
+
+type specWriter struct {
+	options      SpecOptions
+	placeholders []Placeholder
+}
+
+func (s *specWriter) block(path cty.Path, b *contract.Block, v cty.Value, top bool) any {
+	if !known(v) {
+		return nil
+	}
+	fields := v.AsValueMap()
+	object := map[string]any{}
+	for i := range b.Attributes {
+		a := &b.Attributes[i]
+		// The oldest library has an argument id everywhere, that nobody sets.
+		if !s.wanted(a) || top && a.Name == "id" && a.Computed {
+			continue
+		}
+		if value := s.attribute(path.GetAttr(a.Name), a, fields[a.Name]); value != nil {
+			object[a.Name] = value
+		}
+	}
+	for i := range b.Blocks {
+		n := &b.Blocks[i]
+		value := s.nested(path.GetAttr(n.Name), n.Nesting, fields[n.Name], func(path cty.Path, v cty.Value) any {
+			return s.block(path, &n.Block, v, false)
+		})
+		if value == nil || empty(value) && n.Nesting != contract.NestingSingle {
+			continue
+		}
+		if list, ok := value.([]any); ok && n.Max == 1 && len(list) == 1 {
+			value = list[0]
+		}
+		object[n.Name] = value
+	}
+	return object
+}
+
+func (s *specWriter) wanted(a *contract.Attribute) bool {
+	return settable(a) && (s.options.Computed || !a.Computed)
+}
+
+func (s *specWriter) attribute(path cty.Path, a *contract.Attribute, v cty.Value) any {
+	switch {
+	case isSensitive(a) && (known(v) || a.Required):
+		key := secretKey(path)
+		s.placeholders = append(s.placeholders, Placeholder{Path: path.Copy(), Key: key})
+		return map[string]any{secretKeyRef: map[string]any{secretKeyRefName: s.options.Secret, secretKeyRefKey: key}}
+	case a.Nested == nil || isSensitive(a):
+		return literal(v)
+	}
+	return s.nested(path, a.Nested.Nesting, v, func(path cty.Path, v cty.Value) any {
+		if !known(v) {
+			return nil
+		}
+		fields := v.AsValueMap()
+		object := map[string]any{}
+		for i := range a.Nested.Attributes {
+			inner := &a.Nested.Attributes[i]
+			if !s.wanted(inner) {
+				continue
+			}
+			if value := s.attribute(path.GetAttr(inner.Name), inner, fields[inner.Name]); value != nil {
+				object[inner.Name] = value
+			}
+		}
+		return object
+	})
+}
+
+func (s *specWriter) nested(path cty.Path, nesting contract.Nesting, v cty.Value, one func(cty.Path, cty.Value) any) any {
+	if nesting == contract.NestingSingle || nesting == contract.NestingGroup {
+		return one(path, v)
+	}
+	if !known(v) {
+		return nil
+	}
+	return eachIndexed(path, v, one)
+}
+
+// eachIndexed makes JSON of a collection's elements. Those of a set are counted in cty's order, as those of a list are.
+func eachIndexed(path cty.Path, v cty.Value, one func(cty.Path, cty.Value) any) any {
+	if ty := v.Type(); ty.IsMapType() || ty.IsObjectType() {
+		object := map[string]any{}
+		for it := v.ElementIterator(); it.Next(); {
+			key, element := it.Element()
+			object[key.AsString()] = one(path.Index(key), element)
+		}
+		return object
+	}
+	list := []any{}
+	for it := v.ElementIterator(); it.Next(); {
+		_, element := it.Element()
+		list = append(list, one(path.IndexInt(len(list)), element))
+	}
+	return list
+}
+
+func known(v cty.Value) bool { return v != cty.NilVal && v.IsKnown() && !v.IsNull() }
+
+// literal writes a value so that reading it gives the value again. Null fields of objects are left out, which reads as
+// null; null entries of a map stay.
+func literal(v cty.Value) any {
+	if !known(v) {
+		return nil
+	}
+	ty := v.Type()
+	switch {
+	case ty == cty.String:
+		return escape(v.AsString())
+	case ty == cty.Bool:
+		return v.True()
+	case ty == cty.Number:
+		return number(v.AsBigFloat())
+	case !v.CanIterateElements():
+		return nil
+	}
+	value := eachIndexed(nil, v, func(_ cty.Path, v cty.Value) any { return literal(v) })
+	if object, ok := value.(map[string]any); ok && ty.IsObjectType() {
+		for name, value := range object {
+			if value == nil {
+				delete(object, name)
+			}
+		}
+	}
+	return value
+}

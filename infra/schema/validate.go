@@ -1,0 +1,77 @@
+package schema
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/atoll-dev/atoll/infra/contract"
+)
+
+// Validate judges arguments as far as the schema tells. It is Config with everything taken for granted that only
+// a Resolver can know, so the two cannot disagree.
+func Validate(block *contract.Block, at *field.Path, arguments map[string]any, checks Checks) field.ErrorList {
+	r := &reader{resolve: granted{}, checks: checks}
+	r.block(at, block, arguments)
+	return r.errs
+}
+
+// granted takes whatever is not a literal for what is needed there.
+type granted struct{}
+
+func (granted) Expression(*field.Path, string) (cty.Value, error) { return cty.DynamicVal, nil }
+
+func (granted) Secret(*field.Path, SecretKeyRef) (cty.Value, error) {
+	return cty.UnknownVal(cty.String), nil
+}
+
+// Warnings names what is deprecated among arguments.
+func Warnings(block *contract.Block, at *field.Path, arguments map[string]any) []string {
+	var warnings []string
+	for i := range block.Attributes {
+		a := &block.Attributes[i]
+		if given, ok := arguments[a.Name]; ok && given != nil && a.Deprecated {
+			warnings = append(warnings, deprecated(at.Child(a.Name)))
+		}
+	}
+	for i := range block.Blocks {
+		n := &block.Blocks[i]
+		given, ok := arguments[n.Name]
+		if !ok || given == nil {
+			continue
+		}
+		if n.Block.Deprecated {
+			warnings = append(warnings, deprecated(at.Child(n.Name)))
+		}
+		warnings = append(warnings, warningsWithin(n, at.Child(n.Name), given)...)
+	}
+	return warnings
+}
+
+func warningsWithin(n *contract.NestedBlock, at *field.Path, given any) []string {
+	var warnings []string
+	switch given := given.(type) {
+	case []any:
+		for i, item := range given {
+			if object, ok := item.(map[string]any); ok {
+				warnings = append(warnings, Warnings(&n.Block, at.Index(i), object)...)
+			}
+		}
+	case map[string]any:
+		if n.Nesting != contract.NestingMap {
+			return Warnings(&n.Block, at, given)
+		}
+		for _, key := range sortedKeys(given) {
+			if object, ok := given[key].(map[string]any); ok {
+				warnings = append(warnings, Warnings(&n.Block, at.Key(key), object)...)
+			}
+		}
+	}
+	return warnings
+}
+
+func deprecated(at *field.Path) string {
+	return fmt.Sprintf("%s is deprecated by its provider; kubectl explain says what to use instead", at)
+}

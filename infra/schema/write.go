@@ -1,0 +1,180 @@
+package schema
+
+import (
+	"math/big"
+	"strconv"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/atoll-dev/atoll/infra/contract"
+)
+
+// Attributes is what status.attributes shows of a provider's value: all but nulls, blocks that are not there, and what is
+// sensitive: by the schema, by a mark, or by being at or below one of the hidden paths (those where the configuration had
+// something sensitive, which a provider hands back unmarked).
+func (k Kind) Attributes(v cty.Value, hidden []cty.Path) map[string]any {
+	w := &writer{hidden: hidden}
+	object, _ := w.block(nil, &k.Schema.Block, v).(map[string]any)
+	return object
+}
+
+// A writer makes JSON of values, as far as they are not sensitive.
+type writer struct{ hidden []cty.Path }
+
+// hides tells whether what is at a path is not to be shown. Of a set nothing is shown if anything in it is hidden:
+// the values that say which element was meant have changed since.
+func (w *writer) hides(path cty.Path, v cty.Value) bool {
+	if v.HasMark(contract.Sensitive) {
+		return true
+	}
+	for _, hidden := range w.hidden {
+		if path.HasPrefix(hidden) || v.Type().IsSetType() && len(hidden) > len(path) && hidden.HasPrefix(path) {
+			return true
+		}
+	}
+	return false
+}
+
+// present takes marks off, and tells whether there is something to show.
+func (w *writer) present(path cty.Path, v cty.Value) (cty.Value, bool) {
+	if v == cty.NilVal || w.hides(path, v) {
+		return cty.NilVal, false
+	}
+	v, _ = v.Unmark()
+	return v, v.IsKnown() && !v.IsNull()
+}
+
+func (w *writer) block(path cty.Path, b *contract.Block, v cty.Value) any {
+	v, there := w.present(path, v)
+	if !there || !v.Type().IsObjectType() {
+		return nil
+	}
+	fields := v.AsValueMap()
+	object := map[string]any{}
+	for i := range b.Attributes {
+		a := &b.Attributes[i]
+		if value := w.attribute(path.GetAttr(a.Name), a, fields[a.Name]); value != nil {
+			object[a.Name] = value
+		}
+	}
+	for i := range b.Blocks {
+		n := &b.Blocks[i]
+		one := func(path cty.Path, v cty.Value) any { return w.block(path, &n.Block, v) }
+		value := w.nested(path.GetAttr(n.Name), n.Nesting, fields[n.Name], one)
+		if !empty(value) {
+			object[n.Name] = value
+		}
+	}
+	return object
+}
+
+func (w *writer) attribute(path cty.Path, a *contract.Attribute, v cty.Value) any {
+	if isSensitive(a) {
+		return nil
+	}
+	if a.Nested == nil {
+		return w.value(path, v)
+	}
+	return w.nested(path, a.Nested.Nesting, v, func(path cty.Path, v cty.Value) any {
+		v, there := w.present(path, v)
+		if !there {
+			return nil
+		}
+		fields := v.AsValueMap()
+		object := map[string]any{}
+		for i := range a.Nested.Attributes {
+			inner := &a.Nested.Attributes[i]
+			if value := w.attribute(path.GetAttr(inner.Name), inner, fields[inner.Name]); value != nil {
+				object[inner.Name] = value
+			}
+		}
+		return object
+	})
+}
+
+// nested writes what there is one of or are several.
+func (w *writer) nested(path cty.Path, nesting contract.Nesting, v cty.Value, one func(cty.Path, cty.Value) any) any {
+	if nesting == contract.NestingSingle || nesting == contract.NestingGroup {
+		return one(path, v)
+	}
+	v, there := w.present(path, v)
+	if !there {
+		return nil
+	}
+	return w.each(path, v, one)
+}
+
+// each writes the elements of a collection, in cty's order. What may not be shown leaves a null in a list, so that the others keep
+// their places.
+func (w *writer) each(path cty.Path, v cty.Value, one func(cty.Path, cty.Value) any) any {
+	ty := v.Type()
+	if ty.IsMapType() || ty.IsObjectType() {
+		object := map[string]any{}
+		for it := v.ElementIterator(); it.Next(); {
+			key, element := it.Element()
+			step := path.Index(key)
+			if ty.IsObjectType() {
+				step = path.GetAttr(key.AsString())
+			}
+			if value := one(step, element); value != nil {
+				object[key.AsString()] = value
+			}
+		}
+		return object
+	}
+	list := []any{}
+	for it := v.ElementIterator(); it.Next(); {
+		key, element := it.Element()
+		list = append(list, one(path.Index(key), element))
+	}
+	return list
+}
+
+// value writes a value of which no schema says more than its type.
+func (w *writer) value(path cty.Path, v cty.Value) any {
+	v, there := w.present(path, v)
+	if !there {
+		return nil
+	}
+	switch ty := v.Type(); {
+	case ty == cty.String:
+		return v.AsString()
+	case ty == cty.Bool:
+		return v.True()
+	case ty == cty.Number:
+		return number(v.AsBigFloat())
+	case v.CanIterateElements():
+		return w.each(path, v, w.value)
+	}
+	return nil
+}
+
+// number writes a number as the API can hold it: as an integer of 64 bits, as a float that reads back as the same
+// number, and else as a string of all its digits.
+func number(n *big.Float) any {
+	if i, accuracy := n.Int64(); accuracy == big.Exact {
+		return i
+	}
+	f, accuracy := n.Float64()
+	shortest := strconv.FormatFloat(f, 'g', -1, 64)
+	if !n.IsInt() {
+		read, err := cty.ParseNumberVal(shortest)
+		if accuracy == big.Exact || err == nil && read.AsBigFloat().Cmp(n) == 0 {
+			return f
+		}
+		return n.Text('f', -1)
+	}
+	return n.Text('f', 0)
+}
+
+func empty(value any) bool {
+	switch value := value.(type) {
+	case nil:
+		return true
+	case []any:
+		return len(value) == 0
+	case map[string]any:
+		return len(value) == 0
+	}
+	return false
+}
