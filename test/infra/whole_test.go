@@ -1,0 +1,419 @@
+// Package infra puts the rooms of infrastructure together around real providers, in real
+// processes, and looks at what becomes of what is written.
+package infra
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/zclconf/go-cty/cty"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/yaml"
+
+	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/graph"
+	"github.com/atoll-dev/atoll/infra/install"
+	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/provider"
+	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/schema"
+)
+
+// whole is everything between what is written and a provider's process, with maps in
+// the place of a store.
+type whole struct {
+	t        *testing.T
+	instance *provider.Instance
+	language *reference.Language
+	kinds    map[string]schema.Kind // by kind
+	secrets  map[string]string      // by name/key
+	objects  map[reference.Ref]*object
+	states   map[reference.Ref]*stored
+	salt     []byte
+}
+
+type object struct {
+	ref  reference.Ref
+	kind schema.Kind
+	spec map[string]any
+}
+
+// stored is what a store would have of a resource.
+type stored struct {
+	kind  schema.Kind
+	state contract.State
+	plan.Prior
+	after []reference.Ref // what it was made from
+}
+
+// planned is a plan: the decisions in order, and what was approved.
+type planned struct {
+	nodes     []node
+	graph     *graph.Graph
+	contents  *plan.Contents
+	text      string
+	decisions []*plan.Decision
+	sealed    [][]byte
+}
+
+type node struct {
+	ref  reference.Ref
+	kind schema.Kind
+	spec map[string]any // nil if nothing is written any more
+}
+
+// providerOf builds a test provider as a mirror, installs it from there by its digest,
+// starts it, and configures it.
+func providerOf(t *testing.T, name string, config map[string]cty.Value) *provider.Instance {
+	t.Helper()
+	mirror := t.TempDir()
+	build := exec.Command("go", "-C", "../../infra/testproviders", "run", "./mirror", "-dir", mirror, "-only", name)
+	build.Stderr = os.Stderr
+	out, err := build.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var made []struct{ Source, Version, Target, ZH string }
+	if err := json.Unmarshal(out, &made); err != nil || len(made) != 1 {
+		t.Fatalf("%s: %v", out, err)
+	}
+	source, err := install.ParseSource(made[0].Source, "registry.example.com")
+	if err != nil {
+		t.Fatal(err)
+	}
+	version, err := install.ParseVersion(made[0].Version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest, err := install.ParseDigest(made[0].ZH)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := install.OpenStore(t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	client := install.NewClient(install.ClientConfig{})
+	t.Cleanup(client.Close)
+	got, err := install.New(store, client, install.Limits{}).Install(t.Context(), install.Request{
+		Package: install.Package{Source: source, Version: version, Platform: install.ThisPlatform()},
+		Origin:  install.FilesystemMirror{Directory: filepath.Join(mirror, "packed")},
+		Digests: []install.Digest{digest},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := os.MkdirTemp("", "p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(private) })
+	host, err := provider.New(provider.Config{Directory: private})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(host.Close)
+	binary := provider.Binary{Name: name, Path: got.Executable}
+	catalog, err := host.Catalog(t.Context(), binary, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]cty.Value{}
+	for _, a := range catalog.Config().Block.Attributes {
+		values[a.Name] = cty.NullVal(a.Type)
+		if v, ok := config[a.Name]; ok {
+			values[a.Name] = v
+		}
+	}
+	instance, said, err := host.Open(t.Context(), binary, provider.Settings{Catalog: catalog, Config: cty.ObjectVal(values)})
+	if err != nil || said.Failed() {
+		t.Fatal(said, err)
+	}
+	return instance
+}
+
+func newWhole(t *testing.T, instance *provider.Instance) *whole {
+	t.Helper()
+	language, err := reference.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &whole{
+		t: t, instance: instance, language: language, kinds: map[string]schema.Kind{}, secrets: map[string]string{},
+		objects: map[reference.Ref]*object{}, states: map[reference.Ref]*stored{}, salt: bytes.Repeat([]byte{7}, 32),
+	}
+	catalog := instance.Catalog()
+	for _, name := range schema.Names(catalog.Resources(), catalog.DataSources()) {
+		get := catalog.Resource
+		if name.Data {
+			get = catalog.DataSource
+		}
+		s, err := get(name.Type)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.kinds[name.Kind] = schema.Kind{Name: name, Group: schema.Group("demo"), Schema: s}
+	}
+	return w
+}
+
+// write takes objects as kubectl apply would.
+func (w *whole) write(manifests string) {
+	w.t.Helper()
+	for text := range strings.SplitSeq(manifests, "\n---\n") {
+		var o struct {
+			Kind     string
+			Metadata struct{ Name string }
+			Spec     map[string]any
+		}
+		if err := yaml.Unmarshal([]byte(text), &o); err != nil {
+			w.t.Fatal(err)
+		}
+		kind, ok := w.kinds[o.Kind]
+		if !ok {
+			w.t.Fatalf("there is no kind %s", o.Kind)
+		}
+		if errs, _ := kind.Validate(o.Spec, schema.Checks{}); len(errs) > 0 {
+			w.t.Fatalf("%s %s: %v", o.Kind, o.Metadata.Name, errs.ToAggregate())
+		}
+		ref := w.ref(kind, o.Metadata.Name)
+		w.objects[ref] = &object{ref, kind, o.Spec}
+	}
+}
+
+func (w *whole) ref(kind schema.Kind, name string) reference.Ref {
+	ref := reference.Ref{Kind: reference.Resource, Type: kind.Type, Namespace: "shop", Name: name}
+	if kind.Data {
+		ref.Kind = reference.Data
+	}
+	return ref
+}
+
+// delete takes an object away, as kubectl delete would.
+func (w *whole) delete(kind, name string) { delete(w.objects, w.ref(w.kinds[kind], name)) }
+
+// resolver gives a spec's expressions and secrets their values.
+type resolver struct {
+	w      *whole
+	values map[reference.Ref]cty.Value
+}
+
+func (r resolver) Expression(at *field.Path, text string) (cty.Value, error) {
+	parsed, err := r.w.language.Text(text, "shop")
+	if err != nil {
+		return cty.NilVal, err
+	}
+	return reference.Field{Path: at.String(), Text: parsed}.Value(reference.Values{Lookup: func(ref reference.Ref) (cty.Value, error) {
+		v, ok := r.values[ref]
+		if !ok {
+			return cty.NilVal, fmt.Errorf("nobody wrote %s: apply it too", ref)
+		}
+		return v, nil
+	}})
+}
+
+func (r resolver) Secret(_ *field.Path, ref schema.SecretKeyRef) (cty.Value, error) {
+	text, ok := r.w.secrets[ref.Name+"/"+ref.Key]
+	if !ok {
+		return cty.NilVal, fmt.Errorf("Secret %s has no key %s", ref.Name, ref.Key)
+	}
+	return cty.StringVal(text).Mark(contract.Sensitive), nil
+}
+
+// plan decides about everything that is written or stored, in order, and puts the
+// changes together.
+func (w *whole) plan(ctx context.Context, mode plan.Mode) *planned {
+	w.t.Helper()
+	p := w.order()
+	order, ok := p.graph.Order()
+	if !ok {
+		w.t.Fatal(p.graph.Cycles())
+	}
+	values := map[reference.Ref]cty.Value{}
+	p.decisions, p.sealed = make([]*plan.Decision, len(p.nodes)), make([][]byte, len(p.nodes))
+	var changes []*plan.Change
+	for _, i := range order {
+		n := p.nodes[i]
+		in := plan.Input{Address: address(n.ref), Schema: n.kind.Schema, Provider: w.instance, Mode: mode, Refresh: true}
+		if s := w.states[n.ref]; s != nil {
+			in.Prior = s.Prior
+			in.Prior.State = s.state
+		}
+		if n.spec != nil {
+			in.Config, in.Lifecycle = w.config(n, values), lifecycle(w.t, n)
+		}
+		d, err := plan.Decide(ctx, in)
+		if err != nil {
+			w.t.Fatalf("%s: %v", n.ref, err)
+		}
+		values[n.ref] = schema.Mark(&n.kind.Schema.Block, d.After)
+		if p.sealed[i], err = d.Seal(n.kind.Schema); err != nil {
+			w.t.Fatal(err)
+		}
+		change, err := d.Change(n.kind.Schema, plan.Showing{Salt: w.salt, Sealed: p.sealed[i]})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		p.decisions[i] = d
+		changes = append(changes, change)
+	}
+	p.put(w.t, changes)
+	return p
+}
+
+// put stores changes as a plan's are, and renders them.
+func (p *planned) put(t *testing.T, changes []*plan.Change) {
+	t.Helper()
+	slices.SortFunc(changes, func(a, b *plan.Change) int { return a.Address.Compare(b.Address) })
+	pieces := map[int][][]byte{}
+	chunks := plan.NewChunks(func(chunk int, stored [][]byte) error { pieces[chunk] = stored; return nil })
+	for _, c := range changes {
+		if err := chunks.Add(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
+	if p.contents, err = chunks.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	page, _, err := p.contents.Page(nil, 1000, nil, func(chunk int) ([][]byte, error) { return pieces[chunk], nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	for _, c := range page {
+		if err := (plan.Rendering{Namespace: "shop"}).Change(&text, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.text = text.String() + p.contents.Counts.Summary()
+}
+
+// order makes the graph: what is written needs what it refers to, and what is only
+// stored goes before what it was made from.
+func (w *whole) order() *planned {
+	w.t.Helper()
+	p := &planned{}
+	ids := map[reference.Ref]int32{}
+	add := func(n node) { ids[n.ref] = int32(len(p.nodes)); p.nodes = append(p.nodes, n) }
+	for _, o := range w.objects {
+		add(node{o.ref, o.kind, o.spec})
+	}
+	for ref, s := range w.states {
+		if w.objects[ref] == nil {
+			add(node{ref, s.kind, nil})
+		}
+	}
+	var edges []graph.Edge
+	for _, n := range p.nodes {
+		if n.spec == nil {
+			for _, used := range w.states[n.ref].after {
+				if to, there := ids[used]; there {
+					edges = append(edges, graph.Edge{From: to, To: ids[n.ref]})
+				}
+			}
+			continue
+		}
+		for _, used := range w.uses(n) {
+			if to, there := ids[used]; there {
+				edges = append(edges, graph.Edge{From: ids[n.ref], To: to})
+			}
+		}
+	}
+	g, err := graph.New(len(p.nodes), edges)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	p.graph = g
+	return p
+}
+
+func (w *whole) uses(n node) (out []reference.Ref) {
+	w.t.Helper()
+	read, err := w.language.Spec(n.spec, "shop")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, r := range read.References() {
+		out = append(out, r.Ref)
+	}
+	return out
+}
+
+func (w *whole) config(n node, values map[reference.Ref]cty.Value) cty.Value {
+	w.t.Helper()
+	config, errs := n.kind.Config(n.spec, resolver{w, values})
+	if len(errs) > 0 {
+		w.t.Fatalf("%s: %v", n.ref, errs.ToAggregate())
+	}
+	return config
+}
+
+func lifecycle(t *testing.T, n node) plan.Lifecycle {
+	t.Helper()
+	own, errs := n.kind.Own(n.spec)
+	if len(errs) > 0 {
+		t.Fatal(errs.ToAggregate())
+	}
+	l := own.Lifecycle
+	return plan.Lifecycle{PreventDestroy: l.PreventDestroy, CreateBeforeDestroy: l.CreateBeforeDestroy, IgnoreChanges: l.IgnoreChanges, IgnoreAll: l.IgnoreAll}
+}
+
+func address(ref reference.Ref) plan.Address {
+	return plan.Address{Namespace: ref.Namespace, Type: ref.Type, Name: ref.Name, Data: ref.Kind == reference.Data}
+}
+
+// apply carries out a plan, from what was sealed of it.
+func (w *whole) apply(ctx context.Context, p *planned) {
+	w.t.Helper()
+	values := map[reference.Ref]cty.Value{}
+	walk, err := p.graph.Walk(graph.ByNumber, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for i, more := walk.Next(); more; i, more = walk.Next() {
+		n := p.nodes[i]
+		d, err := plan.Open(p.sealed[i], n.kind.Schema)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		run := plan.Execution{Planned: d, Schema: n.kind.Schema, Provider: w.instance}
+		if n.spec != nil {
+			run.Config, run.Lifecycle = w.config(n, values), lifecycle(w.t, n)
+		}
+		steps := []plan.Step{plan.Whole}
+		if d.Action == plan.Replace {
+			steps = []plan.Step{plan.DestroyOld, plan.CreateNew}
+		}
+		var out *plan.Outcome
+		for _, run.Step = range steps {
+			if out, err = plan.Execute(ctx, run); err != nil {
+				w.t.Fatalf("%s %s: %v", d.Action, n.ref, err)
+			}
+		}
+		if out.State.Value.IsNull() {
+			delete(w.states, n.ref)
+		} else {
+			s := &stored{kind: n.kind, state: out.State}
+			s.Prior = plan.Prior{State: out.State, Tainted: out.Tainted, Sensitive: out.Sensitive}
+			if n.spec != nil {
+				s.after = w.uses(n)
+			}
+			w.states[n.ref] = s
+			values[n.ref] = schema.Mark(&n.kind.Schema.Block, out.State.Value)
+		}
+		walk.Done(i)
+	}
+	if walk.Left() > 0 {
+		w.t.Fatalf("%d are left", walk.Left())
+	}
+}
