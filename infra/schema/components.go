@@ -65,7 +65,7 @@ func ownSchemas(data bool) map[string]spec.Schema {
 		connectionSecret: *ofType("string", "The Secret in the namespace of the object into which sensitive attributes are written."),
 	}
 	own := map[string]spec.Schema{
-		ownProvider:   *ofType("string", "The name of the ProviderConfig in the namespace of the object: default unless said."),
+		ownProvider:   *ofType("string", "The name of the ProviderConfig in the namespace of the object; unless said, the one that is called like the Provider."),
 		ownDependsOn:  references(`What has to be done before, beyond what expressions refer to: TYPE["name"].`),
 		ownConnection: *connection,
 	}

@@ -243,7 +243,7 @@ depends_on: ['demo_network["main"]']
 lifecycle: {prevent_destroy: true, create_before_destroy: true, ignore_changes: ['tags["a.b"]', 'disk[1].gigabytes'], replace_triggered_by: ['x["y"]']}
 connection: {secret: s}`))
 	want := Own{
-		Provider: "default", DependsOn: []string{`demo_network["main"]`}, Connection: Connection{Secret: "s"},
+		Provider: "demo", DependsOn: []string{`demo_network["main"]`}, Connection: Connection{Secret: "s"},
 		Lifecycle: Lifecycle{PreventDestroy: true, CreateBeforeDestroy: true, ReplaceTriggeredBy: []string{`x["y"]`}, IgnoreChanges: []cty.Path{
 			cty.GetAttrPath("tags").IndexString("a.b"), cty.GetAttrPath("disk").IndexInt(1).GetAttr("gigabytes")}},
 	}

@@ -9,18 +9,12 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-)
 
-const (
-	// GroupSuffix follows the name of a Provider in the API group of its types.
-	GroupSuffix = "providers.atoll.dev"
-	// Version of all kinds of all providers. A provider's own versions change what a kind has, and not
-	// where it is served: its state is upgraded instead.
-	Version = "v1"
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 )
 
 // Group is the API group in which the types of a Provider are served.
-func Group(provider string) string { return provider + "." + GroupSuffix }
+func Group(provider string) string { return provider + "." + v1alpha1.ProvidersDomain }
 
 // A Name is what one type is called in the API.
 type Name struct {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
@@ -20,7 +21,7 @@ func (k Kind) OpenAPI() *spec.Schema {
 	root := ofType("object", k.Schema.Block.Description)
 	root.Properties = map[string]spec.Schema{"spec": *k.specSchema(), "status": *k.statusSchema()}
 	root.AddExtension("x-kubernetes-group-version-kind", []any{
-		map[string]any{"group": k.Group, "version": Version, "kind": k.Kind},
+		map[string]any{"group": k.Group, "version": v1alpha1.ProvidersVersion, "kind": k.Kind},
 	})
 	return root
 }

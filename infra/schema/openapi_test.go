@@ -20,6 +20,8 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/atoll-dev/atoll/infra/contract"
+
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -62,7 +64,7 @@ func TestExplain(t *testing.T) {
 	var out bytes.Buffer
 	for _, path := range []string{"", "spec", "spec.password.secretKeyRef", "spec.login", "spec.disk", "spec.lifecycle", "status.attributes", "status.conditions"} {
 		fmt.Fprintf(&out, "$ kubectl explain server.%s\n", path)
-		gvr := apischema.GroupVersionResource{Group: k.Group, Version: Version, Resource: k.Plural}
+		gvr := apischema.GroupVersionResource{Group: k.Group, Version: v1alpha1.ProvidersVersion, Resource: k.Plural}
 		var fields []string
 		if path != "" {
 			fields = strings.Split(path, ".")
@@ -83,7 +85,7 @@ func TestExplain(t *testing.T) {
 type document struct{ kind Kind }
 
 func (d document) Paths() (map[string]openapi.GroupVersion, error) {
-	return map[string]openapi.GroupVersion{"apis/" + d.kind.Group + "/" + Version: d}, nil
+	return map[string]openapi.GroupVersion{"apis/" + d.kind.Group + "/" + v1alpha1.ProvidersVersion: d}, nil
 }
 
 func (document) ServerRelativeURL() string { return "" }
@@ -93,9 +95,9 @@ func (d document) Schema(string) ([]byte, error) {
 	for name, component := range Components() {
 		schemas[name] = component
 	}
-	get := map[string]any{"x-kubernetes-group-version-kind": map[string]any{"group": d.kind.Group, "version": Version, "kind": d.kind.Kind}}
+	get := map[string]any{"x-kubernetes-group-version-kind": map[string]any{"group": d.kind.Group, "version": v1alpha1.ProvidersVersion, "kind": d.kind.Kind}}
 	return json.Marshal(map[string]any{
-		"paths":      map[string]any{"/apis/" + d.kind.Group + "/" + Version + "/" + d.kind.Plural: map[string]any{"get": get}},
+		"paths":      map[string]any{"/apis/" + d.kind.Group + "/" + v1alpha1.ProvidersVersion + "/" + d.kind.Plural: map[string]any{"get": get}},
 		"components": map[string]any{"schemas": schemas},
 	})
 }

@@ -3,6 +3,7 @@ package schema
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -11,12 +12,9 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// DefaultProvider is the ProviderConfig of objects that name none.
-const DefaultProvider = "default"
-
 // Own is what a spec says to Atoll, and not to the provider.
 type Own struct {
-	// Provider is the name of the ProviderConfig.
+	// Provider is the name of the ProviderConfig: unless said the one that is called like the Provider.
 	Provider string
 	// DependsOn are references, as infra/reference reads them.
 	DependsOn  []string
@@ -70,7 +68,7 @@ func (k Kind) Own(spec map[string]any) (Own, field.ErrorList) {
 	at := specPath()
 	own := Own{Provider: r.text(at.Child(ownProvider), spec[ownProvider]), DependsOn: r.texts(at.Child(ownDependsOn), spec[ownDependsOn])}
 	if own.Provider == "" {
-		own.Provider = DefaultProvider
+		own.Provider, _, _ = strings.Cut(k.Group, ".")
 	}
 	if k.Data && spec[ownLifecycle] != nil {
 		r.errs = append(r.errs, field.Forbidden(at.Child(ownLifecycle), "a data source is only read, and never made or destroyed; leave it out"))
