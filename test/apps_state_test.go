@@ -173,7 +173,7 @@ func essence(o *unstructured.Unstructured) map[string]any {
 	out := o.DeepCopy().Object
 	delete(out, "status")
 	out["metadata"] = map[string]any{
-		"labels":      anyStrings(o.GetLabels(), "fleet.atoll.dev/", "controller-uid", "batch.kubernetes.io/controller-uid"),
+		"labels": anyStrings(o.GetLabels(), "fleet.atoll.dev/", "controller-uid", "batch.kubernetes.io/controller-uid"),
 		"annotations": anyStrings(o.GetAnnotations(), "fleet.atoll.dev/", "kubectl.kubernetes.io/last-applied-configuration", "deployment.kubernetes.io/", "deprecated.daemonset.template.generation", "pv.kubernetes.io/", "volume.", "batch.kubernetes.io/",
 			"autoscaling.alpha.kubernetes.io/conditions", "autoscaling.alpha.kubernetes.io/current-metrics"), // of the status, in v1
 	}

@@ -191,14 +191,35 @@ func (s PlanSummary) Changes() int64 {
 	return s.Create + s.Update + s.Replace + s.Delete + s.Import + s.Forget + s.Place
 }
 
-// PlanChunk is one piece.
+// PlanChunk is some of the changes, sorted by address, in one or more pieces.
 type PlanChunk struct {
-	// Digest of the piece.
+	// Digest of the chunk.
 	Digest string `json:"digest"`
 	// Changes in it.
 	Changes int32 `json:"changes"`
-	// First is the address of its first change.
-	First string `json:"first"`
+	// Pieces that it is stored in.
+	Pieces int32 `json:"pieces"`
+	// First and Last are the addresses of its ends.
+	First ChangeAddress `json:"first"`
+	Last  ChangeAddress `json:"last"`
+	// Actions is how many changes there are of each.
+	// +optional
+	Actions map[string]int32 `json:"actions,omitempty"`
+}
+
+// ChangeAddress is what a change is about.
+type ChangeAddress struct {
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+	// Type is the provider's own name for the type.
+	Type string `json:"type"`
+	Name string `json:"name"`
+	// Data is of a data source.
+	// +optional
+	Data bool `json:"data,omitempty"`
+	// Deposed names a predecessor that is still to be deleted.
+	// +optional
+	Deposed string `json:"deposed,omitempty"`
 }
 
 // Progress is how much of something long is done.
