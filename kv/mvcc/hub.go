@@ -210,8 +210,10 @@ func (h *hub) join(w *watcher) bool {
 	defer h.mu.Unlock()
 	rev := h.rev.Load()
 	if w.next <= rev {
-		if w.next < h.k.compacted.Load() {
-			return false // the log will say so
+		// The log will say so; and that what the change at that very revision
+		// replaced is gone, though it may still be at hand here.
+		if compacted := h.k.compacted.Load(); w.next < compacted || w.req.PrevKV && w.next == compacted {
+			return false
 		}
 		changes, ok := h.recent.since(w.next, w.req.PrevKV)
 		if !ok {

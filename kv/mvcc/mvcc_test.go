@@ -316,9 +316,7 @@ func TestWatch(t *testing.T) {
 		t.Error("watch goes on after an error")
 	}
 	kept := watch(kv.WatchRequest{Span: span("a", "c"), StartRevision: 4, PrevKV: true})
-	if got := events(t, kept, 2); got != "del a=@4 put b=1@5 " && got != "del a=@4<2 put b=1@5 " {
-		t.Error(got)
-	}
+	expect(t, "kept", events(t, kept, 2), "del a=@4 put b=1@5 ")
 }
 
 func TestLeases(t *testing.T) {
