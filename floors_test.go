@@ -38,6 +38,7 @@ var rooms = map[string]int{
 	"infra/plan":      1,
 	"infra/install":   1,
 	"infra/provider":  1,
+	"infra/adopt":     1,
 	// Floor 2: adapters, each to one technology.
 	"kv/etcd":      2,
 	"kv/partition": 2,

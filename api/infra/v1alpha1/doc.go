@@ -41,6 +41,8 @@ var (
 	ApplyResource             = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "applies"}
 	SyncPolicyResource        = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "syncpolicies"}
 	ClusterSyncPolicyResource = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "clustersyncpolicies"}
+	PlanChangesResource       = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "planchanges"}
+	PlanSecretsResource       = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "plansecrets"}
 	ResourceStateResource     = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "resourcestates"}
 )
 

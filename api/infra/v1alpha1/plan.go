@@ -77,10 +77,11 @@ type PlanSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=1000
 	Replace []ObjectReference `json:"replace,omitempty"`
-	// Refresh asks the providers what became of the resources first.
+	// Refresh asks the providers what became of every resource first. Without, what is known is taken
+	// for what is there, and providers are asked about that only which has changed since they were last
+	// asked. A plan of mode RefreshOnly refreshes in any case.
 	// +optional
-	// +kubebuilder:default=true
-	Refresh *bool `json:"refresh,omitempty"`
+	Refresh bool `json:"refresh,omitempty"`
 	// Objects are taken for written, though they are not: what would be if they
 	// were applied. Such a plan cannot be applied.
 	// +optional

@@ -49,6 +49,14 @@ type ResourceStateSpec struct {
 	// +listType=map
 	// +listMapKey=key
 	Deposed []DeposedResource `json:"deposed,omitempty"`
+	// Settled stands for all that the resource was last found to need no change from: what was
+	// written, with all values filled in, the provider and its configuration. As long as that
+	// is the same, the provider need not be asked again.
+	// +optional
+	Settled string `json:"settled,omitempty"`
+	// Refreshed is when the provider was last asked what became of the resource.
+	// +optional
+	Refreshed *metav1.MicroTime `json:"refreshed,omitempty"`
 	// Pending is a change that was begun and of which no end is known.
 	// +optional
 	Pending *PendingChange `json:"pending,omitempty"`
@@ -108,6 +116,8 @@ type PendingChange struct {
 	Apply    string `json:"apply"`
 	ApplyUID string `json:"applyUID"`
 	Server   string `json:"server"`
+	// Call names the call of the provider: the same one is never made twice.
+	Call string `json:"call"`
 	// Action is create, update or delete; Deposed the key of what is deleted, if not the current
 	// resource.
 	Action string `json:"action"`

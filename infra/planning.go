@@ -1,0 +1,65 @@
+package infra
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/reference"
+)
+
+// Planning is what is to be planned.
+type Planning struct {
+	// Namespace of all resources that are planned. They may refer to others.
+	Namespace string
+	Mode      plan.Mode
+	// Selector narrows it to objects with these labels, Targets to those, both with all they need. Nil is all.
+	Selector labels.Selector
+	Targets  []reference.Ref
+	// Exclude leaves out these, with all that needs them.
+	Exclude []reference.Ref
+	// Replace makes these anew.
+	Replace []reference.Ref
+	// Refresh asks the providers what became of each resource.
+	Refresh bool
+	// Written are taken for what is written, in the place of objects of the same name.
+	Written []*Object
+	// Salt keys the digests of secrets: 32 random bytes, of this plan alone.
+	Salt []byte
+	// Progress, if not nil, is told now and then how many are decided.
+	Progress func(done, total int)
+}
+
+// Planned is what came of it.
+type Planned struct {
+	Contents *plan.Contents
+	// Problems are what kept resources from being planned, sorted by address; NotPlanned is of how many that is so, with
+	// those that depend on them.
+	Problems   []v1alpha1.Problem
+	NotPlanned int
+	// Drifted are resources that are not what their state says, in no order; Seen those that were read
+	// and are.
+	Drifted, Seen []reference.Ref
+	// Read are the data sources that were read, for their status.
+	Read []ReadData
+	// Calls are those made of providers, and Took how long they took, one after another.
+	Calls int
+	Took  time.Duration
+}
+
+// ReadData is a data source that was read.
+type ReadData struct {
+	Object *Object
+	Published
+}
+
+// Plan decides what would be done, and stores each change. It changes nothing.
+//
+// Problems of single resources, such as arguments that the provider refuses, do not make it
+// fail: they are in what it returns, and what depends on such a resource is not planned.
+func (e *Engine) Plan(ctx context.Context, what Planning, store PlanStore) (*Planned, error) {
+	panic("not written yet")
+}
