@@ -9,14 +9,10 @@ package infra
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"log/slog"
-	"strings"
 
 	"github.com/zclconf/go-cty/cty"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
@@ -70,17 +66,6 @@ type State struct {
 	UID             string
 	ResourceVersion string // empty if it is not stored yet
 	Spec            v1alpha1.ResourceStateSpec
-}
-
-// StateName is what the ResourceState of an object is called.
-func StateName(plural, provider, name string) string {
-	full := plural + "." + provider + "." + name
-	if len(full) <= validation.DNS1123SubdomainMaxLength {
-		return full
-	}
-	sum := sha256.Sum256([]byte(full))
-	end := "-" + hex.EncodeToString(sum[:16])
-	return strings.TrimRight(full[:validation.DNS1123SubdomainMaxLength-len(end)], "-.") + end
 }
 
 // Served is a type that can be used.

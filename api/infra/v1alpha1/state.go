@@ -1,7 +1,12 @@
 package v1alpha1
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // ResourceState is what is known of one resource that a provider made: everything,
@@ -124,4 +129,15 @@ type PendingChange struct {
 	// +optional
 	Deposed string           `json:"deposed,omitempty"`
 	Since   metav1.MicroTime `json:"since"`
+}
+
+// StateName is what the ResourceState of an object is called.
+func StateName(plural, provider, name string) string {
+	full := plural + "." + provider + "." + name
+	if len(full) <= validation.DNS1123SubdomainMaxLength {
+		return full
+	}
+	sum := sha256.Sum256([]byte(full))
+	end := "-" + hex.EncodeToString(sum[:16])
+	return strings.TrimRight(full[:validation.DNS1123SubdomainMaxLength-len(end)], "-.") + end
 }
