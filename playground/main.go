@@ -56,6 +56,7 @@ type options struct {
 	servers   int
 	datastore string
 	once      bool
+	providers bool
 }
 
 func main() {
@@ -67,6 +68,7 @@ func main() {
 	flag.IntVar(&o.servers, "servers", 1, "how many servers of Atoll to run beside the clusters; several share a PostgreSQL")
 	flag.StringVar(&o.datastore, "datastore", "", "URL of the servers' datastore, such as postgres://user:password@host/database (default: SQLite for one server beside the clusters, and for several a PostgreSQL that is started for them)")
 	flag.BoolVar(&o.once, "once", false, "exit as soon as the sample app runs on all clusters and its status in Atoll says so")
+	flag.BoolVar(&o.providers, "providers", true, "build a provider of infrastructure to try, as a mirror in --dir (from infra/testproviders, in seconds once it was compiled)")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "Usage: playground [flags]\n       playground [--dir DIR] pull|return PART…\nflags:")
 		flag.PrintDefaults()
@@ -133,6 +135,14 @@ func run(ctx context.Context, o options) (err error) {
 	ready := filepath.Join(dir, "ready")
 	out.step("atoll", fmt.Sprintf("%s, with %d clusters, in %s", o.what(), o.clusters, dir))
 	cfg.Progress = out.step
+	if o.providers {
+		out.step("mirror", "the demo's provider is built")
+		if cfg.Flags, err = buildMirror(ctx, dir); err != nil {
+			// What the clusters are for works without.
+			out.step("mirror", fmt.Sprintf("there is none: %v", err))
+			o.providers = false
+		}
+	}
 	s, err := system.Open(ctx, cfg)
 	if errors.Is(err, kv.ErrInUse) {
 		return fmt.Errorf("another playground runs in %s: stop it, or give this one a --dir of its own", dir)

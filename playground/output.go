@@ -64,7 +64,7 @@ Atoll runs, with %d real clusters. Kubeconfigs:
   %s get deployment web --watch
 and see its share in one of them:
   %s --kubeconfig %s get deployments --all-namespaces
-%sand what happens without %s:
+%s%sand what happens without %s:
   go run ./playground --dir %s pull %s
   go run ./playground --dir %s return %s
 
@@ -73,8 +73,20 @@ Logs are in %s. Ctrl-C stops everything; the data stays in %s.
 		len(members), kubeconfigs.String(), several, note,
 		filepath.Join(dir, servers[0]+".kubeconfig"), kubectl, kubectl, kubectl,
 		kubectl, filepath.Join(dir, members[0].Name+".kubeconfig"),
-		sharedNext(kubectl, dir, members), last, dir, last, dir, last,
+		sharedNext(kubectl, dir, members), providersNext(kubectl, opts), last, dir, last, dir, last,
 		filepath.Join(dir, "logs"), dir)
+}
+
+// providersNext is what to try with infrastructure.
+func providersNext(kubectl string, opts options) string {
+	if !opts.providers {
+		return ""
+	}
+	return fmt.Sprintf(`and twenty resources of a provider (make build, for bin/atoll):
+  %s apply -f %s -f examples/infra
+  bin/atoll plan
+  bin/atoll apply
+`, kubectl, filepath.Join(opts.dir, providerFile))
 }
 
 // sharedNext is what to try with the kind that clusters share.

@@ -89,7 +89,7 @@ func (s *System) StartServer(ctx context.Context, i int) error {
 	if err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
-	config := atoll.Config{Dir: filepath.Join(s.dir, name), LogFile: s.logFile(name), Port: port, Flags: memberFlags()}
+	config := atoll.Config{Dir: filepath.Join(s.dir, name), LogFile: s.logFile(name), Port: port, Flags: slices.Concat(memberFlags(), s.flags)}
 	if s.datastore != "" {
 		token, err := s.token()
 		if err != nil {

@@ -43,6 +43,8 @@ type Config struct {
 	// Datastore is the URL of it. Empty means SQLite for one server beside the
 	// members, and otherwise a PostgreSQL that is started for them.
 	Datastore string
+	// Flags that each server of Atoll gets besides.
+	Flags []string
 	// Progress, if set, is told what each part does while it starts. It may be
 	// called from several goroutines at once.
 	Progress func(part, step string)
@@ -51,6 +53,7 @@ type Config struct {
 // System is an Atoll that runs, and its members.
 type System struct {
 	dir      string
+	flags    []string
 	servers  []serverSpec
 	progress func(part, step string)
 	store    *store.Store
@@ -93,7 +96,7 @@ func Open(ctx context.Context, cfg Config) (*System, error) {
 		return nil, fmt.Errorf("open %s: %w", cfg.Dir, err)
 	}
 	s := &System{
-		dir: dir, datastore: cfg.Datastore, progress: cfg.Progress, ended: make(chan Ending, 16),
+		dir: dir, flags: cfg.Flags, datastore: cfg.Datastore, progress: cfg.Progress, ended: make(chan Ending, 16),
 		members: map[string]*member.Cluster{},
 	}
 	for _, m := range cfg.Stretched {

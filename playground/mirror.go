@@ -1,0 +1,81 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+)
+
+// The test provider that the demo has, and the file of objects that install and
+// configure it.
+const (
+	demoProvider = "demo"
+	providerFile = "provider.yaml"
+)
+
+// buildMirror builds the demo's provider as a filesystem mirror, and writes down what installs it from there. It
+// gives the flags by which a server takes providers from it.
+func buildMirror(ctx context.Context, dir string) (flags []string, err error) {
+	dir, err = filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	mirror, world := filepath.Join(dir, "mirror"), filepath.Join(dir, "world")
+	if err := os.MkdirAll(world, 0o700); err != nil {
+		return nil, err
+	}
+	build := exec.CommandContext(ctx, "go", "-C", filepath.Join("infra", "testproviders"), "run", "./mirror", "-dir", mirror, "-only", demoProvider)
+	var said bytes.Buffer
+	build.Stderr = &said
+	out, err := build.Output()
+	if err != nil {
+		return nil, fmt.Errorf("build it with go, in the repository's root: %w: %s", err, bytes.TrimSpace(said.Bytes()))
+	}
+	var made []struct{ Source, Version, ZH, H1 string }
+	if err := json.Unmarshal(out, &made); err != nil || len(made) != 1 {
+		return nil, errors.Join(fmt.Errorf("read what was built: %s", out), err)
+	}
+	packed := filepath.Join(mirror, "packed")
+	objects, err := providerObjects(made[0].Source, made[0].Version, []string{made[0].ZH, made[0].H1}, packed, world)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, providerFile), objects, 0o600); err != nil {
+		return nil, err
+	}
+	return []string{"--provider-mirror", packed}, nil
+}
+
+// providerObjects are the Provider, and the ProviderConfig by which it acts in the namespace default: its
+// world is a directory.
+func providerObjects(source, version string, digests []string, mirror, world string) ([]byte, error) {
+	group := v1alpha1.Group + "/" + v1alpha1.Version
+	provider := map[string]any{
+		"apiVersion": group, "kind": "Provider", "metadata": map[string]any{"name": demoProvider},
+		"spec": map[string]any{"source": source, "version": version, "digests": digests,
+			"origin": map[string]any{"filesystemMirror": map[string]any{"path": mirror}}},
+	}
+	config := map[string]any{
+		"apiVersion": group, "kind": "ProviderConfig", "metadata": map[string]any{"name": demoProvider, "namespace": "default"},
+		"spec": map[string]any{"provider": demoProvider, "configuration": map[string]any{"directory": world, "refuse_in_use": true}},
+	}
+	var out bytes.Buffer
+	for _, object := range []any{provider, config} {
+		text, err := yaml.Marshal(object)
+		if err != nil {
+			return nil, err
+		}
+		out.WriteString("---\n")
+		out.Write(text)
+	}
+	return out.Bytes(), nil
+}
