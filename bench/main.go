@@ -10,6 +10,7 @@
 //	go run ./bench -what placement    decisions about a large fleet (not part of all)
 //	go run ./bench -what fleet-delay  Deployments to three clusters and back (not part of all)
 //	go run ./bench -what fleet-members  a thousand simulated clusters (not part of all)
+//	go run ./bench -what types          a provider with 1,500 types, and the same as CRDs (not part of all)
 //	go run ./bench -scale 0.1         a tenth of the work, for a first look
 //
 // Every workload is given to all systems in turn, and that is repeated for
@@ -41,7 +42,7 @@ func main() {
 	// gRPC tells of every connection that is closed while it is being made.
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, os.Stderr))
 	o := options{}
-	flag.StringVar(&o.what, "what", "all", "what to measure: stores, servers, postgres, all of these; or scale; or placement; or shared, of which shared-delay and shared-members are halves; or fleet-delay, or fleet-members")
+	flag.StringVar(&o.what, "what", "all", "what to measure: stores, servers, postgres, all of these; or scale; or placement; or shared, of which shared-delay and shared-members are halves; or fleet-delay, or fleet-members; or types")
 	flag.StringVar(&o.clients, "clients", "1,64,256", "numbers of clients for the stores, separated by commas")
 	flag.IntVar(&o.rounds, "rounds", 3, "how often everything is repeated")
 	flag.Float64Var(&o.scale, "scale", 1, "share of the work to do")
@@ -108,8 +109,9 @@ func run(ctx context.Context, o options) error {
 	scale := o.what == "scale"
 	shared := o.what == sharedBoth || o.what == sharedDelay || o.what == sharedMembers
 	ofFleet := o.what == fleetDelay || o.what == fleetMembers
-	if !stores && !servers && !onPostgres && !scale && !shared && !ofFleet {
-		return fmt.Errorf("-what %q: must be stores, servers, postgres, all, scale, placement, shared, shared-delay, shared-members, fleet-delay or fleet-members", o.what)
+	ofTypes := o.what == "types"
+	if !stores && !servers && !onPostgres && !scale && !shared && !ofFleet && !ofTypes {
+		return fmt.Errorf("-what %q: must be stores, servers, postgres, all, scale, placement, shared, shared-delay, shared-members, fleet-delay, fleet-members or types", o.what)
 	}
 	dir := o.dir
 	if dir == "" {
@@ -166,6 +168,9 @@ func run(ctx context.Context, o options) error {
 	}
 	if ofFleet {
 		failed = r.measureFleet(ctx, o, dir)
+	}
+	if ofTypes {
+		failed = r.measureTypes(ctx, o, dir)
 	}
 	if o.json != "" {
 		if err := r.writeJSON(o.json); err != nil {

@@ -26,6 +26,8 @@ type report struct {
 	// Workloads: to three clusters and back, and with many members.
 	Journeys []journey `json:"fleet_delays,omitempty"`
 	Fleet    *fleetRun `json:"fleet_members,omitempty"`
+	// Types of a provider, served in two ways.
+	Types []typesRun `json:"types,omitempty"`
 }
 
 func (r *report) writeJSON(file string) error {
