@@ -173,7 +173,7 @@ func (w *World) SetState(s *State) {
 	if n.state != nil && n.state.UID == s.UID && n.state.ResourceVersion == s.ResourceVersion && s.ResourceVersion != "" {
 		return
 	}
-	if n.state == nil || !sameValue(n.state.Spec.Current, s.Spec.Current) {
+	if n.state == nil || !sameSeen(n.state.Spec.Current, s.Spec.Current) {
 		n.seen = w.tick()
 	}
 	if n.empty() {
@@ -182,8 +182,8 @@ func (w *World) SetState(s *State) {
 	n.state, n.moved = s, w.tick()
 }
 
-// sameValue tells whether others see the same of two states.
-func sameValue(a, b *v1alpha1.ResourceValue) bool {
+// sameSeen tells whether others see the same of two states.
+func sameSeen(a, b *v1alpha1.ResourceValue) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
