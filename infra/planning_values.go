@@ -173,7 +173,7 @@ func (d *deciding) dependencyChanges() bool {
 
 // trigger is what of lifecycle.replace_triggered_by will change; empty if nothing. What is listed whole triggers if it
 // is updated or replaced; an attribute if it gets another value, or one that is not known yet.
-func (d *deciding) trigger(context.Context) string {
+func (d *deciding) trigger() string {
 	for _, by := range d.slot.triggers() {
 		for _, u := range d.slot.uses {
 			other := d.slots[u].decision

@@ -88,22 +88,6 @@ func (w *World) State(ref reference.Ref) *State {
 	return nil
 }
 
-// Uses gives what the object's spec refers to, sorted, whether it is there or not.
-func (w *World) Uses(ref reference.Ref) []reference.Ref {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	at, known := w.numbers[ref]
-	if !known {
-		return nil
-	}
-	out := make([]reference.Ref, 0, len(w.nodes[at].uses))
-	for _, u := range w.nodes[at].uses {
-		out = append(out, w.nodes[u].ref)
-	}
-	slices.SortFunc(out, compareRefs)
-	return out
-}
-
 // SetObject takes in an object that was made or has changed.
 func (w *World) SetObject(o *Object) {
 	o = compactObject(o)
