@@ -91,14 +91,14 @@ func (p *place) want(what Planning, want ...string) *Planned {
 	return planned
 }
 
-const chainOf3 = `a: {"content": "one"}|b: {"content": "${demo_thing[\"a\"].id}"}|c: {"content": "of ${demo_thing.b.id}"}`
+const threeSpecs = `a: {"content": "one"}|b: {"content": "${demo_thing[\"a\"].id}"}|c: {"content": "of ${demo_thing.b.id}"}`
 
-func chain() []string { return strings.Split(chainOf3, "|") }
+func threeInARow() []string { return strings.Split(threeSpecs, "|") }
 
 func TestFirstPlan(t *testing.T) {
 	s := newStand()
 	p := &place{model: newModel(t, s), engine: s.engine(t, nil)}
-	p.write(append(chain(), `data.i: {"filter": "x"}`, `d: {"content": "${data.demo_image[\"i\"].id}"}`)...)
+	p.write(append(threeInARow(), `data.i: {"filter": "x"}`, `d: {"content": "${data.demo_image[\"i\"].id}"}`)...)
 	planned := p.want(Planning{}, `create demo_thing["a"]`, `create demo_thing["b"]`, `create demo_thing["c"]`, `create demo_thing["d"]`)
 	if planned.Contents.Counts.Changes != 5 || len(planned.Read) != 1 || planned.NotPlanned != 0 || planned.Calls != len(s.took()) {
 		t.Errorf("%+v", planned)
@@ -107,7 +107,7 @@ func TestFirstPlan(t *testing.T) {
 
 // What is settled costs no call, whether its state says so or an earlier plan found out.
 func TestNothingIsAskedOfWhatIsSettled(t *testing.T) {
-	p := newPlace(t, append(chain(), `data.i: {"filter": "x"}`, `d: {"content": "${data.demo_image[\"i\"].id}"}`)...)
+	p := newPlace(t, append(threeInARow(), `data.i: {"filter": "x"}`, `d: {"content": "${data.demo_image[\"i\"].id}"}`)...)
 	for range 2 {
 		if planned := p.want(Planning{}); planned.Calls != 0 || planned.Contents.Counts.NoOp != 5 {
 			t.Errorf("%+v asks %v", planned.Contents.Counts, p.stand.took())
@@ -140,12 +140,12 @@ func TestNothingIsAskedOfWhatIsSettled(t *testing.T) {
 
 // One change is looked at with what uses it, and what that changes.
 func TestOneChange(t *testing.T) {
-	p := newPlace(t, append(chain(), `other: {}`)...)
+	p := newPlace(t, append(threeInARow(), `other: {}`)...)
 	p.write(`a: {"content": "two"}`)
 	p.want(Planning{}, `update demo_thing["a"]`)
 	p.write(`a: {"content": "one", "zone": "z"}`)
 	p.want(Planning{}, `replace demo_thing["a"] (CannotUpdate)`, `update demo_thing["b"]`)
-	p.write(chain()[0])
+	p.write(threeInARow()[0])
 	p.stand.took()
 	if planned := p.want(Planning{}); planned.Calls != 0 {
 		t.Errorf("what was taken back asks %v", p.stand.took())
@@ -170,7 +170,7 @@ func TestWhatChangesUnseen(t *testing.T) {
 }
 
 func TestScope(t *testing.T) {
-	p := newPlace(t, append(chain(), `other: {}`)...)
+	p := newPlace(t, append(threeInARow(), `other: {}`)...)
 	p.write(`a: {"content": "x"}`, `b: {"content": "${demo_thing[\"a\"].id}", "size": 2}`, `c: {"content": "x"}`, `other: {"content": "x"}`)
 	p.want(Planning{Targets: []reference.Ref{thing("b")}}, `update demo_thing["a"]`, `update demo_thing["b"]`)
 	p.want(Planning{Exclude: []reference.Ref{thing("a")}}, `update demo_thing["c"]`, `update demo_thing["other"]`)
@@ -182,7 +182,7 @@ func TestScope(t *testing.T) {
 	p.want(Planning{Selector: labels.SelectorFromSet(labels.Set{"tier": "web"})}, `update demo_thing["c"]`)
 
 	// To delete one is to delete first what was made from it.
-	p = newPlace(t, chain()...)
+	p = newPlace(t, threeInARow()...)
 	for _, name := range []string{"a", "b", "c"} {
 		p.delete(name, name != "a")
 	}
@@ -192,7 +192,7 @@ func TestScope(t *testing.T) {
 }
 
 func TestModes(t *testing.T) {
-	p := newPlace(t, chain()...)
+	p := newPlace(t, threeInARow()...)
 	p.write(`new: {}`, `a: {"content": "two"}`)
 	p.want(Planning{Mode: plan.Destroy}, `delete demo_thing["a"] (DestroyAll)`, `delete demo_thing["b"] (DestroyAll)`, `delete demo_thing["c"] (DestroyAll)`)
 	p.stand.drifted["id-1"] = "somebody else's"
@@ -200,7 +200,7 @@ func TestModes(t *testing.T) {
 	if len(planned.Drifted) != 1 || len(planned.Seen) != 2 || planned.Contents.Counts.Drift != 1 {
 		t.Errorf("%+v", planned)
 	}
-	p.write(chain()[0])
+	p.write(threeInARow()[0])
 	p.want(Planning{Refresh: true}, `update demo_thing["a"]`, `create demo_thing["new"]`)
 	p.want(Planning{Replace: []reference.Ref{thing("b")}}, `replace demo_thing["b"] (Requested)`, `update demo_thing["c"]`, `create demo_thing["new"]`)
 }
@@ -222,7 +222,7 @@ func TestLifecycle(t *testing.T) {
 }
 
 func TestDeposedAndTainted(t *testing.T) {
-	p := newPlace(t, chain()...)
+	p := newPlace(t, threeInARow()...)
 	p.state("b", func(s *State) {
 		s.Spec.Deposed = []v1alpha1.DeposedResource{{Key: "k1", ResourceValue: *s.Spec.Current}}
 	})
@@ -232,7 +232,7 @@ func TestDeposedAndTainted(t *testing.T) {
 }
 
 func TestPending(t *testing.T) {
-	p := newPlace(t, chain()...)
+	p := newPlace(t, threeInARow()...)
 	p.state("b", func(s *State) {
 		s.Spec.Pending = &v1alpha1.PendingChange{Apply: "first", ApplyUID: "u1", Action: "update"}
 	})
@@ -256,7 +256,7 @@ func TestPending(t *testing.T) {
 
 // What is taken for written changes the plan, and nothing else.
 func TestWritten(t *testing.T) {
-	p := newPlace(t, chain()...)
+	p := newPlace(t, threeInARow()...)
 	what := Planning{Written: []*Object{
 		written(thing("a"), 0, `{"zone": "z"}`), written(thing("aa"), 0, `{"content": "${demo_thing[\"z\"].id}"}`), written(thing("z"), 0, `{"content": "${data.demo_image.i.id}"}`),
 		written(image("i"), 0, `{"filter": "y"}`),
@@ -293,7 +293,7 @@ func TestProblems(t *testing.T) {
 		{`x: {"content": "${demo_thing[\"nobody\"].id}"}`, `spec.content: namespace["shop"].demo_thing["nobody"] is not written: write it, or correct the reference`},
 		{`x: {"depends_on": ["demo_thing[\"nobody\"]"]}`, `spec.depends_on[0]: namespace["shop"].demo_thing["nobody"] is not written: write it, or correct the reference`},
 		{`x: {"depends_on": ["k8s.Pod[\"p\"]"]}`, `spec.depends_on: namespace["shop"].k8s.Pod["p"] is no resource or data source, and there is no change of it to wait for: leave it out`},
-		{`x: {"content": "${demo_thing[}"}`, `spec.content: ${demo_thing[}, at character 12: `},
+		{`x: {"content": "${demo_thing[}"}`, `spec.content: ${demo_thing[`},
 		{`x: {"size": "${demo_thing[\"fine\"].nothing}"}`, `spec.size: ${demo_thing["fine"].nothing}: `},
 		{`x: {"contents": "typo"}`, `spec.contents: `},
 		{`x: {"content": "${demo_thing[\"x\"].id}"}`, `: it refers to itself in a circle: namespace["shop"].demo_thing["x"] → namespace["shop"].demo_thing["x"]; take one of these references out`},
@@ -324,7 +324,7 @@ func TestCircle(t *testing.T) {
 }
 
 func TestWhatNobodyServes(t *testing.T) {
-	p := newPlace(t, chain()...)
+	p := newPlace(t, threeInARow()...)
 	p.delete("c", false)
 	p.stand.unserved["demo_thing"] = true
 	p.engine.World.KindsChanged()
@@ -338,7 +338,7 @@ func TestWhatNobodyServes(t *testing.T) {
 
 // What is removed waits for what was made from it; and if that cannot be planned, it stays.
 func TestRemovalWaits(t *testing.T) {
-	p := newPlace(t, chain()...)
+	p := newPlace(t, threeInARow()...)
 	p.delete("a", false)
 	p.want(Planning{}, `! Thing.demo.providers.atoll.dev/b spec.content: namespace["shop"].demo_thing["a"] is no longer written, and will be deleted: take the reference out, or write it again`)
 	p.write(`b: {"content": "${demo_thing[\"nobody\"].id}"}`)
@@ -362,7 +362,7 @@ func TestProblemsHaveNoSecrets(t *testing.T) {
 }
 
 func TestPlanFails(t *testing.T) {
-	p := newPlace(t, chain()...)
+	p := newPlace(t, threeInARow()...)
 	what := Planning{Namespace: testNamespace, Mode: plan.Normal}
 	if _, err := p.engine.Plan(t.Context(), what, newChunks()); err == nil || !strings.Contains(err.Error(), "salt") {
 		t.Errorf("without a salt: %v", err)

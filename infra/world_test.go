@@ -81,7 +81,7 @@ func (m *model) consistent(w *World) {
 
 // A new label or status is no change for a plan: nothing is evaluated again.
 func TestWhatAPlanDoesNotSee(t *testing.T) {
-	p := newPlace(t, chain()...)
+	p := newPlace(t, threeInARow()...)
 	p.want(Planning{})
 	before := p.engine.World.clock
 	o := *p.objects[thing("a")]
