@@ -171,7 +171,7 @@ func TestWhatChangesUnseen(t *testing.T) {
 
 func TestScope(t *testing.T) {
 	p := newPlace(t, append(threeInARow(), `other: {}`)...)
-	p.write(`a: {"content": "x"}`, `b: {"content": "${demo_thing[\"a\"].id}", "size": 2}`, `c: {"content": "x"}`, `other: {"content": "x"}`)
+	p.write(`a: {"content": "x"}`, `b: {"content": "${demo_thing[\"a\"].id}", "size": 99}`, `c: {"content": "x"}`, `other: {"content": "x"}`)
 	p.want(Planning{Targets: []reference.Ref{thing("b")}}, `update demo_thing["a"]`, `update demo_thing["b"]`)
 	p.want(Planning{Exclude: []reference.Ref{thing("a")}}, `update demo_thing["c"]`, `update demo_thing["other"]`)
 	p.want(Planning{Targets: []reference.Ref{thing("nobody"), thing("c")}}, `update demo_thing["c"]`,
