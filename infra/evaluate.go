@@ -2,10 +2,19 @@ package infra
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/msgpack"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/atoll-dev/atoll/infra/contract"
@@ -22,6 +31,9 @@ type evaluated struct {
 	config cty.Value
 	// origins are the references that arguments come from, by the path of the argument.
 	origins map[string]string
+	// unwatched says that a Secret or another object of the API has a part in it: those change without the
+	// World being told, so that it has to be evaluated every time.
+	unwatched bool
 }
 
 // lifecycle is what the spec says of it, but for triggers, which depend on others.
@@ -46,7 +58,7 @@ func (e *Engine) evaluate(ctx context.Context, o *Object, kind *schema.Kind, oth
 	}
 	own, errs := kind.Own(out.spec)
 	out.own = own
-	r := &resolver{ctx: ctx, engine: e, namespace: o.Ref.Namespace, others: others, origins: out.origins}
+	r := &resolver{ctx: ctx, engine: e, namespace: o.Ref.Namespace, others: others, out: out}
 	config, more := kind.Config(out.spec, r)
 	if errs = append(errs, more...); len(errs) > 0 {
 		return out, errs
@@ -61,7 +73,7 @@ type resolver struct {
 	engine    *Engine
 	namespace string
 	others    lookup
-	origins   map[string]string
+	out       *evaluated
 }
 
 func (r *resolver) Expression(at *field.Path, text string) (cty.Value, error) {
@@ -69,10 +81,11 @@ func (r *resolver) Expression(at *field.Path, text string) (cty.Value, error) {
 	if err != nil {
 		return cty.NilVal, err
 	}
-	r.origins[at.String()] = text
+	r.out.origins[argumentPath(at)] = text
 	return reference.Field{Path: at.String(), Text: parsed}.Value(reference.Values{
 		Lookup: func(ref reference.Ref) (cty.Value, error) {
 			if ref.Kind == reference.Kubernetes {
+				r.out.unwatched = true
 				return r.engine.Values.Kubernetes(r.ctx, ref)
 			}
 			return r.others(ref)
@@ -82,9 +95,73 @@ func (r *resolver) Expression(at *field.Path, text string) (cty.Value, error) {
 }
 
 func (r *resolver) Secret(_ *field.Path, ref schema.SecretKeyRef) (cty.Value, error) {
+	r.out.unwatched = true
 	text, err := r.engine.Values.Secret(r.ctx, r.namespace, ref.Name, ref.Key)
 	if err != nil {
 		return cty.NilVal, err
 	}
 	return cty.StringVal(string(text)).Mark(contract.Sensitive), nil
+}
+
+// argumentPath is a field as plan.PathText writes it: without spec, and with keys in quotes.
+func argumentPath(at *field.Path) string {
+	text := strings.TrimPrefix(at.String(), "spec.")
+	var out strings.Builder
+	for {
+		open := strings.IndexByte(text, '[')
+		shut := strings.IndexByte(text, ']')
+		if open < 0 || shut < open {
+			out.WriteString(text)
+			return out.String()
+		}
+		inside := text[open+1 : shut]
+		if strings.Trim(inside, "0123456789") != "" {
+			inside = strconv.Quote(inside)
+		}
+		out.WriteString(text[:open+1] + inside + "]")
+		text = text[shut+1:]
+	}
+}
+
+// fingerprint stands for all that a plan for the object depends on besides its state: what it says, with all
+// values filled in and which of them are secret, how it may be changed, what serves its type, and the
+// revision of the provider's configuration. As long as it is the same there is no need to ask the provider
+// again. It is empty if a value is not known yet.
+//
+// It is keyed by the object's UID, so that two objects that say the same do not look the same to whoever can
+// read states.
+func (e *Engine) fingerprint(o *Object, said *evaluated, served *Served, opened string) string {
+	config, secret := schema.Unmark(said.config)
+	if !config.IsWhollyKnown() {
+		return ""
+	}
+	packed, err := msgpack.Marshal(config, served.Schema.Block.ImpliedType())
+	if err != nil {
+		return "" // it is asked about every time
+	}
+	h := hmac.New(sha256.New, []byte(o.UID))
+	part := func(text string) {
+		var length [8]byte
+		binary.BigEndian.PutUint64(length[:], uint64(len(text)))
+		h.Write(length[:])
+		io.WriteString(h, text)
+	}
+	paths := func(list []cty.Path) {
+		texts := make([]string, len(list))
+		for i, path := range list {
+			texts[i] = plan.PathText(path)
+		}
+		slices.Sort(texts)
+		part(strings.Join(texts, "\x00"))
+	}
+	lifecycle := said.own.Lifecycle
+	part("atoll settled 1")
+	part(string(packed))
+	paths(secret)
+	part(fmt.Sprint(lifecycle.PreventDestroy, lifecycle.CreateBeforeDestroy, lifecycle.IgnoreAll))
+	paths(lifecycle.IgnoreChanges)
+	part(served.Revision)
+	part(said.own.Provider)
+	part(opened)
+	return hex.EncodeToString(h.Sum(nil))
 }
