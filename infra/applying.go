@@ -63,5 +63,5 @@ func (e *Engine) Apply(ctx context.Context, what Applying, store PlanStore) (*Ap
 	if err != nil {
 		return nil, err
 	}
-	return newRun(e, what, steps).walk(ctx)
+	return newCarrier(e, what, steps).walk(ctx)
 }

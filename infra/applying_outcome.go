@@ -226,7 +226,7 @@ func (a *attempt) refusedOrFailed(ctx context.Context, err error) ending {
 		return a.failed(refused, field, text)
 	}
 	field, text := a.reason(err)
-	a.tell(ctx, told{state: a.run.state(a.step), problem: text})
+	a.tell(ctx, told{state: a.carrier.state(a.step), problem: text})
 	return a.failed(failed, field, text)
 }
 

@@ -15,7 +15,7 @@ import (
 
 // attempt is one step being carried out.
 type attempt struct {
-	*run
+	*carrier
 	node int32
 	step *step
 	// object and state are what there was when it began; nil if there was nothing.
@@ -36,9 +36,9 @@ type attempt struct {
 }
 
 // carryOut does a step, or finds that it was done.
-func (r *run) carryOut(ctx context.Context, node int32) ending {
+func (r *carrier) carryOut(ctx context.Context, node int32) ending {
 	n := &r.steps.all[node]
-	a := &attempt{run: r, node: node, step: n, object: r.e.World.Object(n.ref), state: r.state(n)}
+	a := &attempt{carrier: r, node: node, step: n, object: r.e.World.Object(n.ref), state: r.state(n)}
 	a.kind, _ = r.e.Providers.Kind(n.ref) // whoever needs it says that it is not there
 	if was := carried(a.state, r.what.ApplyUID, n.call); was != nil {
 		return a.wasDone(ctx, was)

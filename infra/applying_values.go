@@ -30,7 +30,7 @@ func (a *attempt) lookup(ctx context.Context) lookup {
 	return func(ref reference.Ref) (cty.Value, error) { return a.valueNow(ctx, ref, 0) }
 }
 
-func (r *run) valueNow(ctx context.Context, ref reference.Ref, depth int) (cty.Value, error) {
+func (r *carrier) valueNow(ctx context.Context, ref reference.Ref, depth int) (cty.Value, error) {
 	if p := r.steps.of[ref]; p != nil && p.make != noStep && !r.isEnded(p.make) {
 		return cty.DynamicVal, nil
 	}
@@ -65,7 +65,7 @@ func (r *run) valueNow(ctx context.Context, ref reference.Ref, depth int) (cty.V
 }
 
 // dataNow is the value of a data source: as this Apply read it, as it was when it was planned, or read now.
-func (r *run) dataNow(ctx context.Context, ref reference.Ref, depth int) (cty.Value, error) {
+func (r *carrier) dataNow(ctx context.Context, ref reference.Ref, depth int) (cty.Value, error) {
 	r.mu.Lock()
 	v, there := r.read[ref]
 	r.mu.Unlock()
@@ -94,13 +94,13 @@ func (r *run) dataNow(ctx context.Context, ref reference.Ref, depth int) (cty.Va
 	return v, nil
 }
 
-func (r *run) knowData(ref reference.Ref, v cty.Value) {
+func (r *carrier) knowData(ref reference.Ref, v cty.Value) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.read[ref] = v
 }
 
-func (r *run) readNow(ctx context.Context, ref reference.Ref, kind *Served, depth int) (cty.Value, error) {
+func (r *carrier) readNow(ctx context.Context, ref reference.Ref, kind *Served, depth int) (cty.Value, error) {
 	object := r.e.World.Object(ref)
 	switch {
 	case object == nil:

@@ -46,8 +46,8 @@ type ending struct {
 	err     error // what keeps all of it from going on
 }
 
-// run is one Apply on its way.
-type run struct {
+// carrier is one Apply on its way.
+type carrier struct {
 	e     *Engine
 	what  Applying
 	steps *steps
@@ -72,11 +72,11 @@ type run struct {
 	alone bool
 }
 
-func newRun(e *Engine, what Applying, s *steps) *run {
+func newCarrier(e *Engine, what Applying, s *steps) *carrier {
 	if what.Parallelism <= 0 {
 		what.Parallelism = defaultChanges
 	}
-	return &run{
+	return &carrier{
 		e: e, what: what, steps: s,
 		written: map[reference.Ref]*State{}, read: map[reference.Ref]cty.Value{}, values: map[reference.Ref]value{}, ended: make([]bool, len(s.all)),
 		results: make(chan ending, what.Parallelism),
@@ -92,7 +92,7 @@ func (e *Engine) log() *slog.Logger {
 }
 
 // walk carries out the steps, each after what it waits for.
-func (r *run) walk(ctx context.Context) (*Applied, error) {
+func (r *carrier) walk(ctx context.Context) (*Applied, error) {
 	progress, err := r.steps.order.graph.Walk(graph.ByPath, nil)
 	if err != nil {
 		return nil, err
@@ -141,7 +141,7 @@ func (r *run) walk(ctx context.Context) (*Applied, error) {
 }
 
 // start begins as many steps as there may be at a time.
-func (r *run) start(ctx context.Context) {
+func (r *carrier) start(ctx context.Context) {
 	for len(r.running) < r.what.Parallelism {
 		n, there := r.next()
 		if !there {
@@ -157,7 +157,7 @@ func (r *run) start(ctx context.Context) {
 	}
 }
 
-func (r *run) next() (int32, bool) {
+func (r *carrier) next() (int32, bool) {
 	if len(r.again) > 0 {
 		n := r.again[0]
 		r.again = r.again[1:]
@@ -167,7 +167,7 @@ func (r *run) next() (int32, bool) {
 }
 
 // ends takes in what came of a step.
-func (r *run) ends(e ending) {
+func (r *carrier) ends(e ending) {
 	s := &r.steps.all[e.node]
 	delete(r.running, e.node)
 	delete(r.busy, s.ref)
@@ -201,13 +201,13 @@ func (r *run) ends(e ending) {
 }
 
 // release lets those try again that waited for a step of the same object.
-func (r *run) release(n int32) {
+func (r *carrier) release(n int32) {
 	r.again = append(r.again, r.behind[n]...)
 	delete(r.behind, n)
 }
 
 // unpark has steps go on that wait for what will not come to an end any more; false if there are none.
-func (r *run) unpark() bool {
+func (r *carrier) unpark() bool {
 	if r.alone {
 		return false
 	}
@@ -221,7 +221,7 @@ func (r *run) unpark() bool {
 }
 
 // counted counts a change when the last of its steps has come to an end.
-func (r *run) counted(n int32, as result, done plan.Action) {
+func (r *carrier) counted(n int32, as result, done plan.Action) {
 	r.mu.Lock()
 	r.ended[n] = true
 	r.mu.Unlock()
@@ -245,7 +245,7 @@ func (r *run) counted(n int32, as result, done plan.Action) {
 }
 
 // count says what was done.
-func (r *run) count(c *change, done plan.Action) {
+func (r *carrier) count(c *change, done plan.Action) {
 	if c.action == plan.Replace {
 		done = plan.Replace
 	}
@@ -274,7 +274,7 @@ func (r *run) count(c *change, done plan.Action) {
 }
 
 // finish is what came of all of it.
-func (r *run) finish() *Applied {
+func (r *carrier) finish() *Applied {
 	ended := r.out.Succeeded + r.out.Failed + r.out.Refused + r.out.Blocked
 	r.out.Canceled = r.out.Total - ended
 	slices.SortStableFunc(r.out.Problems, func(a, b v1alpha1.Problem) int {
@@ -286,7 +286,7 @@ func (r *run) finish() *Applied {
 }
 
 // tell says how far it is, not too often.
-func (r *run) tell(last bool) {
+func (r *carrier) tell(last bool) {
 	if r.what.Progress == nil || !last && r.e.Clock.Since(r.told) < toldEvery {
 		return
 	}
@@ -295,7 +295,7 @@ func (r *run) tell(last bool) {
 }
 
 // applied is a copy: whoever is told keeps it.
-func (r *run) applied() Applied {
+func (r *carrier) applied() Applied {
 	out := r.out
 	out.Problems = slices.Clone(r.out.Problems)
 	nodes := make([]int32, 0, len(r.running))
@@ -310,9 +310,9 @@ func (r *run) applied() Applied {
 }
 
 // state is what is stored of the object of a step: as this run wrote it, or as the World says.
-func (r *run) state(n *step) *State { return r.stateOf(n.ref) }
+func (r *carrier) state(n *step) *State { return r.stateOf(n.ref) }
 
-func (r *run) stateOf(ref reference.Ref) *State {
+func (r *carrier) stateOf(ref reference.Ref) *State {
 	r.mu.Lock()
 	s, there := r.written[ref]
 	r.mu.Unlock()
@@ -323,7 +323,7 @@ func (r *run) stateOf(ref reference.Ref) *State {
 }
 
 // remember takes in what was stored; nil that nothing is any more.
-func (r *run) remember(n *step, s *State) {
+func (r *carrier) remember(n *step, s *State) {
 	r.mu.Lock()
 	r.written[n.ref] = s
 	delete(r.values, n.ref)
@@ -336,7 +336,7 @@ func (r *run) remember(n *step, s *State) {
 }
 
 // isEnded tells whether a step has come to an end, well or not.
-func (r *run) isEnded(n int32) bool {
+func (r *carrier) isEnded(n int32) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.ended[n]

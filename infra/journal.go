@@ -123,7 +123,7 @@ type edit struct {
 }
 
 // put changes what is stored of a resource.
-func (r *run) put(ctx context.Context, n *step, what edit) (*State, error) {
+func (r *carrier) put(ctx context.Context, n *step, what edit) (*State, error) {
 	base := r.state(n)
 	for attempt := 0; ; attempt++ {
 		stored, err := r.putOnce(ctx, n, base, what)
@@ -160,7 +160,7 @@ func same(a, b *State) bool {
 	return a.UID == b.UID && a.ResourceVersion == b.ResourceVersion
 }
 
-func (r *run) putOnce(ctx context.Context, n *step, base *State, what edit) (*State, error) {
+func (r *carrier) putOnce(ctx context.Context, n *step, base *State, what edit) (*State, error) {
 	next := &State{Ref: n.ref}
 	if base != nil {
 		next.UID, next.ResourceVersion = base.UID, base.ResourceVersion
@@ -185,7 +185,7 @@ func (r *run) putOnce(ctx context.Context, n *step, base *State, what edit) (*St
 }
 
 // begin writes down that the provider is going to be asked, before it is.
-func (r *run) begin(ctx context.Context, n *step, prepare func(*v1alpha1.ResourceStateSpec)) error {
+func (r *carrier) begin(ctx context.Context, n *step, prepare func(*v1alpha1.ResourceStateSpec)) error {
 	pending := v1alpha1.PendingChange{
 		Apply: r.what.Apply, ApplyUID: r.what.ApplyUID, Server: r.what.Server, Call: n.call,
 		Action: n.verb(), Deposed: n.address.Deposed, Since: metav1.NewMicroTime(r.e.Clock.Now().Truncate(time.Microsecond)),
@@ -219,7 +219,7 @@ func (s *step) verb() string {
 
 // record writes down what came of a step, with what there is now. It goes on trying when ctx has ended, for a
 // while: what cannot be written then is still pending.
-func (r *run) record(ctx context.Context, n *step, step v1alpha1.CarriedStep, keep bool, outcome func(*v1alpha1.ResourceStateSpec)) (*State, error) {
+func (r *carrier) record(ctx context.Context, n *step, step v1alpha1.CarriedStep, keep bool, outcome func(*v1alpha1.ResourceStateSpec)) (*State, error) {
 	ctx, cancel := r.late(ctx)
 	defer cancel()
 	return r.put(ctx, n, edit{
@@ -239,7 +239,7 @@ func (r *run) record(ctx context.Context, n *step, step v1alpha1.CarriedStep, ke
 }
 
 // doubt writes down that nobody knows whether the provider did it.
-func (r *run) doubt(ctx context.Context, n *step, undo func(*v1alpha1.ResourceStateSpec)) (*State, error) {
+func (r *carrier) doubt(ctx context.Context, n *step, undo func(*v1alpha1.ResourceStateSpec)) (*State, error) {
 	ctx, cancel := r.late(ctx)
 	defer cancel()
 	uncertain := func(s *State) bool {
@@ -261,7 +261,7 @@ func (r *run) doubt(ctx context.Context, n *step, undo func(*v1alpha1.ResourceSt
 }
 
 // late is a context that goes on for a while when ctx has ended.
-func (r *run) late(ctx context.Context) (context.Context, context.CancelFunc) {
+func (r *carrier) late(ctx context.Context) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
 		select {
@@ -274,7 +274,7 @@ func (r *run) late(ctx context.Context) (context.Context, context.CancelFunc) {
 }
 
 // pause waits longer each time, and gives the error of a context that ends.
-func (r *run) pause(ctx context.Context, attempt int) error {
+func (r *carrier) pause(ctx context.Context, attempt int) error {
 	d := longestPause
 	if attempt < 7 {
 		d = min(firstPause<<attempt, longestPause)

@@ -16,6 +16,9 @@ type weight uint8
 
 const (
 	must weight = iota
+	// inUse: what is used is taken away after what uses it. States are of different times, and can say of each
+	// other that they are used: then it does not matter which goes first.
+	inUse
 	// leaving: what was used is taken away when what used it has been changed not to.
 	leaving
 	// sparing: what is replaced is not taken away before what the new one needs is there.
@@ -110,7 +113,7 @@ func (o *ordering) of(ref reference.Ref, a *parts) {
 		}
 		for _, used := range o.named(ref.Namespace, old.Dependencies) {
 			if b := o.steps.of[used]; b != nil {
-				o.edge(b.destroy, n, must)
+				o.edge(b.destroy, n, inUse)
 			}
 		}
 	}
@@ -132,7 +135,7 @@ func (o *ordering) made(a, b *parts) {
 
 // destroyed: a, which is taken away or replaced, was made from b.
 func (o *ordering) destroyed(a, b *parts) {
-	o.edge(b.destroy, a.destroy, must)
+	o.edge(b.destroy, a.destroy, inUse)
 	if a.make == noStep && b.change != nil && b.change.action == plan.Update {
 		o.edge(b.make, a.destroy, yielding)
 	}
@@ -252,18 +255,19 @@ func (o *ordering) giveUp(cycles [][]int32) bool {
 		weights[e] = o.out.weights[i]
 	}
 	for _, cycle := range cycles {
-		var worst graph.Edge
-		found := must
+		var last graph.Edge
+		found, old := must, true // old: nothing but inUse
 		for i, from := range cycle {
 			e := graph.Edge{From: from, To: cycle[(i+1)%len(cycle)]}
-			if weights[e] > found {
-				worst, found = e, weights[e]
+			old = old && weights[e] == inUse
+			if weights[e] >= found {
+				last, found = e, weights[e]
 			}
 		}
-		if found == must {
+		if found <= inUse && !old {
 			return false
 		}
-		least[worst] = true
+		least[last] = true
 	}
 	kept := 0
 	for i, e := range o.out.edges {
