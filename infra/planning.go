@@ -1,7 +1,11 @@
 package infra
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -29,7 +33,10 @@ type Planning struct {
 	Written []*Object
 	// Salt keys the digests of secrets: 32 random bytes, of this plan alone.
 	Salt []byte
-	// Progress, if not nil, is told now and then how many are decided.
+	// Ended tells whether an Apply of this UID has ended. As long as one has not, what it began to change is
+	// not planned. Nil is: none has.
+	Ended func(applyUID string) bool
+	// Progress, if not nil, is told now and then how many are decided. It does not block.
 	Progress func(done, total int)
 }
 
@@ -61,5 +68,42 @@ type ReadData struct {
 // Problems of single resources, such as arguments that the provider refuses, do not make it
 // fail: they are in what it returns, and what depends on such a resource is not planned.
 func (e *Engine) Plan(ctx context.Context, what Planning, store PlanStore) (*Planned, error) {
-	panic("not written yet")
+	if len(what.Salt) < 32 {
+		return nil, errors.New("a plan needs a salt of 32 random bytes: without, it would give away its secrets to whoever tries")
+	}
+	r := &run{Engine: e, what: what}
+	if err := r.look(); err != nil {
+		return nil, err
+	}
+	if err := r.narrow(); err != nil {
+		return nil, err
+	}
+	walking, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	emitting := r.emit(walking, stop, store)
+	err := r.walk(walking, emitting)
+	contents, storing := emitting.finish()
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case storing != nil:
+		return nil, fmt.Errorf("the plan's changes cannot be stored: %w", storing)
+	case err != nil:
+		return nil, err
+	}
+	r.remember()
+	return r.planned(contents), nil
+}
+
+// planned is what came of it, in an order that does not depend on which was decided first.
+func (r *run) planned(contents *plan.Contents) *Planned {
+	slices.SortFunc(r.problems, func(a, b v1alpha1.Problem) int {
+		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Message, b.Message))
+	})
+	slices.SortFunc(r.read, func(a, b ReadData) int { return compareRefs(a.Object.Ref, b.Object.Ref) })
+	return &Planned{
+		Contents: contents, Problems: r.problems, NotPlanned: r.notPlanned,
+		Drifted: r.drifted, Seen: r.seen, Read: r.read,
+		Calls: int(r.calls.Load()), Took: time.Duration(r.took.Load()),
+	}
 }

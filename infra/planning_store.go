@@ -1,0 +1,84 @@
+package infra
+
+import (
+	"context"
+
+	"github.com/atoll-dev/atoll/infra/plan"
+)
+
+// emitter puts changes together into chunks and stores them, while others are still being decided.
+type emitter struct {
+	run      *run
+	slots    chan int32
+	done     chan struct{}
+	contents *plan.Contents
+	err      error
+}
+
+// emit begins to store what give is given. If that fails it stops the plan.
+func (r *run) emit(ctx context.Context, stop context.CancelCauseFunc, store PlanStore) *emitter {
+	e := &emitter{run: r, slots: make(chan int32, 1024), done: make(chan struct{})}
+	go func() {
+		defer close(e.done)
+		if e.contents, e.err = e.store(ctx, store); e.err != nil {
+			stop(e.err)
+		}
+	}()
+	return e
+}
+
+// give hands over a slot that has ended. They come by address. It is false if the plan is stopped.
+func (e *emitter) give(ctx context.Context, slot int32) bool {
+	select {
+	case e.slots <- slot:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// finish waits for all to be stored.
+func (e *emitter) finish() (*plan.Contents, error) {
+	close(e.slots)
+	<-e.done
+	return e.contents, e.err
+}
+
+func (e *emitter) store(ctx context.Context, store PlanStore) (*plan.Contents, error) {
+	sealed := &sealedChunk{}
+	chunks := plan.NewChunks(func(chunk int, shown [][]byte) error {
+		pieces, err := sealed.take()
+		if err != nil {
+			return err
+		}
+		return store.Put(ctx, chunk, shown, pieces)
+	})
+	for at := range e.slots {
+		s := &e.run.slots[at]
+		if s.settled {
+			change := plan.Change{Address: addressOf(s.ref), Action: plan.NoOp, Preconditions: preconditions(s.object, s.state)}
+			if err := chunks.Add(&change); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		for _, o := range s.outcomes {
+			// A chunk is stored by the first change that no longer fits it: what is sealed of
+			// that one belongs to the next.
+			if err := chunks.Add(o.change); err != nil {
+				return nil, err
+			}
+			if o.sealed == nil {
+				continue
+			}
+			if err := sealed.add(o.change.Address, o.sealed); err != nil {
+				return nil, err
+			}
+		}
+		s.outcomes = nil
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, context.Cause(ctx)
+	}
+	return chunks.Finish()
+}
