@@ -175,8 +175,7 @@ func sameResource(a, b *v1alpha1.ResourceValue) bool {
 // its namespace: a plan, and so the order of what it deletes, is of one.
 func (a *attempt) dependencies() []string {
 	var out []string
-	o := &ordering{engine: a.e, data: map[reference.Ref][]reference.Ref{}}
-	for _, ref := range o.written(a.step.ref) {
+	for _, ref := range a.e.written(a.step.ref) {
 		if ref.Kind != reference.Resource || ref.Namespace != a.step.ref.Namespace {
 			continue
 		}

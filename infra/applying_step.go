@@ -120,7 +120,7 @@ func (a *attempt) do(ctx context.Context) ending {
 	if e := a.prepare(ctx); e != nil {
 		return *e
 	}
-	if a.step.makes() && !a.step.address.Data && a.step.action != plan.NoOp {
+	if a.step.makes() && !a.step.address.Data && a.step.action != plan.NoOp && !a.object.Held {
 		if e := a.hold(ctx); e != nil {
 			return *e
 		}
@@ -195,6 +195,9 @@ func (a *attempt) prepare(ctx context.Context) *ending {
 			return end(refused, "", err.Error())
 		}
 		return end(failed, "", err.Error())
+	}
+	if a.object == nil && a.step.makes() && a.step.action != plan.NoOp {
+		return end(refused, "", "its object has been removed since it was planned: plan again")
 	}
 	if a.written() {
 		said, errs := a.e.evaluate(ctx, a.object, &a.kind.Kind, a.lookup(ctx))

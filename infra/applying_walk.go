@@ -134,7 +134,7 @@ func (r *carrier) walk(ctx context.Context) (*Applied, error) {
 		}
 		r.tell(false)
 	}
-	if stop == nil {
+	if stop == nil && progress.Left() > 0 {
 		stop = ctx.Err()
 	}
 	return r.finish(), stop

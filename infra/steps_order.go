@@ -1,7 +1,6 @@
 package infra
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -40,14 +39,13 @@ type ordering struct {
 	applyUID string
 	steps    *steps
 	out      order
-	names    map[string]reference.Ref          // by namespace/name of the ResourceState
-	data     map[reference.Ref][]reference.Ref // what data sources refer to
+	names    map[string]reference.Ref // by namespace/name of the ResourceState
 	seen     map[graph.Edge]struct{}
 }
 
 // order puts steps in order as infra/graph says how an apply is modelled.
 func (e *Engine) order(applyUID string, s *steps) (*order, error) {
-	o := &ordering{engine: e, applyUID: applyUID, steps: s, names: map[string]reference.Ref{}, data: map[reference.Ref][]reference.Ref{}, seen: map[graph.Edge]struct{}{}}
+	o := &ordering{engine: e, applyUID: applyUID, steps: s, names: map[string]reference.Ref{}, seen: map[graph.Edge]struct{}{}}
 	for ref := range s.of {
 		if kind, err := e.Providers.Kind(ref); err == nil && ref.Kind == reference.Resource {
 			o.names[ref.Namespace+"/"+stateNameOf(kind, ref.Name)] = ref
@@ -88,7 +86,7 @@ func (o *ordering) of(ref reference.Ref, a *parts) {
 	}
 	written := map[reference.Ref]bool{}
 	if a.make != noStep {
-		for _, used := range o.written(ref) {
+		for _, used := range o.engine.written(ref) {
 			written[used] = true
 			if b := o.steps.of[used]; b != nil {
 				o.made(a, b)
@@ -146,14 +144,10 @@ func (o *ordering) destroyed(a, b *parts) {
 
 // written are the resources and data sources that an object refers to, and those that the data sources
 // among them refer to.
-func (o *ordering) written(ref reference.Ref) []reference.Ref {
-	object := o.engine.World.Object(ref)
-	if object == nil {
-		return nil
-	}
+func (e *Engine) written(ref reference.Ref) []reference.Ref {
 	var out []reference.Ref
 	seen := map[reference.Ref]bool{ref: true}
-	queue := o.engine.refersTo(object)
+	queue := e.World.Uses(ref)
 	for at := 0; at < len(queue); at++ {
 		used := queue[at]
 		if seen[used] {
@@ -161,36 +155,8 @@ func (o *ordering) written(ref reference.Ref) []reference.Ref {
 		}
 		seen[used] = true
 		out = append(out, used)
-		if used.Kind != reference.Data {
-			continue
-		}
-		below, known := o.data[used]
-		if !known {
-			if source := o.engine.World.Object(used); source != nil {
-				below = o.engine.refersTo(source)
-			}
-			o.data[used] = below
-		}
-		queue = append(queue, below...)
-	}
-	return out
-}
-
-// refersTo are the resources and data sources that a spec names. Of a spec that cannot be read there are none: it is
-// refused when it is evaluated.
-func (e *Engine) refersTo(object *Object) []reference.Ref {
-	var spec map[string]any
-	if json.Unmarshal(object.Spec, &spec) != nil {
-		return nil
-	}
-	read, err := e.Language.Spec(spec, object.Ref.Namespace)
-	if err != nil {
-		return nil
-	}
-	var out []reference.Ref
-	for _, r := range read.References() {
-		if r.Kind != reference.Kubernetes {
-			out = append(out, r.Ref)
+		if used.Kind == reference.Data {
+			queue = append(queue, e.World.Uses(used)...)
 		}
 	}
 	return out
@@ -211,7 +177,7 @@ func (o *ordering) stored(ref reference.Ref) []reference.Ref {
 	case from == nil:
 		return nil
 	case len(from.Dependencies) == 0:
-		return o.written(ref)
+		return o.engine.written(ref)
 	}
 	return o.named(ref.Namespace, from.Dependencies)
 }
