@@ -17,7 +17,7 @@ import (
 type attempt struct {
 	*carrier
 	node int32
-	step *step
+	step *task
 	// object and state are what there was when it began; nil if there was nothing.
 	object *Object
 	state  *State

@@ -310,7 +310,7 @@ func (r *carrier) applied() Applied {
 }
 
 // state is what is stored of the object of a step: as this run wrote it, or as the World says.
-func (r *carrier) state(n *step) *State { return r.stateOf(n.ref) }
+func (r *carrier) state(n *task) *State { return r.stateOf(n.ref) }
 
 func (r *carrier) stateOf(ref reference.Ref) *State {
 	r.mu.Lock()
@@ -323,7 +323,7 @@ func (r *carrier) stateOf(ref reference.Ref) *State {
 }
 
 // remember takes in what was stored; nil that nothing is any more.
-func (r *carrier) remember(n *step, s *State) {
+func (r *carrier) remember(n *task, s *State) {
 	r.mu.Lock()
 	r.written[n.ref] = s
 	delete(r.values, n.ref)

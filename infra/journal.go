@@ -123,7 +123,7 @@ type edit struct {
 }
 
 // put changes what is stored of a resource.
-func (r *carrier) put(ctx context.Context, n *step, what edit) (*State, error) {
+func (r *carrier) put(ctx context.Context, n *task, what edit) (*State, error) {
 	base := r.state(n)
 	for attempt := 0; ; attempt++ {
 		stored, err := r.putOnce(ctx, n, base, what)
@@ -160,7 +160,7 @@ func same(a, b *State) bool {
 	return a.UID == b.UID && a.ResourceVersion == b.ResourceVersion
 }
 
-func (r *carrier) putOnce(ctx context.Context, n *step, base *State, what edit) (*State, error) {
+func (r *carrier) putOnce(ctx context.Context, n *task, base *State, what edit) (*State, error) {
 	next := &State{Ref: n.ref}
 	if base != nil {
 		next.UID, next.ResourceVersion = base.UID, base.ResourceVersion
@@ -185,7 +185,7 @@ func (r *carrier) putOnce(ctx context.Context, n *step, base *State, what edit) 
 }
 
 // begin writes down that the provider is going to be asked, before it is.
-func (r *carrier) begin(ctx context.Context, n *step, prepare func(*v1alpha1.ResourceStateSpec)) error {
+func (r *carrier) begin(ctx context.Context, n *task, prepare func(*v1alpha1.ResourceStateSpec)) error {
 	pending := v1alpha1.PendingChange{
 		Apply: r.what.Apply, ApplyUID: r.what.ApplyUID, Server: r.what.Server, Call: n.call,
 		Action: n.verb(), Deposed: n.address.Deposed, Since: metav1.NewMicroTime(r.e.Clock.Now().Truncate(time.Microsecond)),
@@ -207,7 +207,7 @@ func (r *carrier) begin(ctx context.Context, n *step, prepare func(*v1alpha1.Res
 }
 
 // verb is what the journal calls the step.
-func (s *step) verb() string {
+func (s *task) verb() string {
 	switch {
 	case s.part == plan.CreateNew:
 		return string(plan.Create)
@@ -219,7 +219,7 @@ func (s *step) verb() string {
 
 // record writes down what came of a step, with what there is now. It goes on trying when ctx has ended, for a
 // while: what cannot be written then is still pending.
-func (r *carrier) record(ctx context.Context, n *step, step v1alpha1.CarriedStep, keep bool, outcome func(*v1alpha1.ResourceStateSpec)) (*State, error) {
+func (r *carrier) record(ctx context.Context, n *task, step v1alpha1.CarriedStep, keep bool, outcome func(*v1alpha1.ResourceStateSpec)) (*State, error) {
 	ctx, cancel := r.late(ctx)
 	defer cancel()
 	return r.put(ctx, n, edit{
@@ -239,7 +239,7 @@ func (r *carrier) record(ctx context.Context, n *step, step v1alpha1.CarriedStep
 }
 
 // doubt writes down that nobody knows whether the provider did it.
-func (r *carrier) doubt(ctx context.Context, n *step, undo func(*v1alpha1.ResourceStateSpec)) (*State, error) {
+func (r *carrier) doubt(ctx context.Context, n *task, undo func(*v1alpha1.ResourceStateSpec)) (*State, error) {
 	ctx, cancel := r.late(ctx)
 	defer cancel()
 	uncertain := func(s *State) bool {

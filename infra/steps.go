@@ -9,8 +9,8 @@ import (
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
-// step is what is done at a time: all of a change, or one part of a replacement.
-type step struct {
+// task is one step: what is done at a time: all of a change, or one part of a replacement.
+type task struct {
 	*change
 	part plan.Step
 	// call names it, the same whenever the same step of the same Apply is tried.
@@ -18,7 +18,7 @@ type step struct {
 }
 
 // makes tells steps that make, change or look at something from those that take something away.
-func (s *step) makes() bool {
+func (s *task) makes() bool {
 	switch s.action {
 	case plan.Delete, plan.Forget:
 		return false
@@ -49,7 +49,7 @@ type parts struct {
 
 // steps are all steps, and what each waits for.
 type steps struct {
-	all    []step
+	all    []task
 	of     map[reference.Ref]*parts
 	byCall map[string]int32
 	// looked are data sources that were read when it was planned.
@@ -99,7 +99,7 @@ func (s *steps) add(what Applying, c *change) {
 	one := func(part plan.Step) int32 {
 		n := int32(len(s.all))
 		call := callName(what.ApplyUID, c.address, part)
-		s.all = append(s.all, step{change: c, part: part, call: call})
+		s.all = append(s.all, task{change: c, part: part, call: call})
 		s.byCall[call] = n
 		c.left++
 		return n
