@@ -82,7 +82,7 @@ func (r *resolver) Expression(at *field.Path, text string) (cty.Value, error) {
 		return cty.NilVal, err
 	}
 	r.out.origins[argumentPath(at)] = text
-	return reference.Field{Path: at.String(), Text: parsed}.Value(reference.Values{
+	return parsed.Value(reference.Values{
 		Lookup: func(ref reference.Ref) (cty.Value, error) {
 			if ref.Kind == reference.Kubernetes {
 				r.out.unwatched = true

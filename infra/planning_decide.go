@@ -156,7 +156,7 @@ func (d *deciding) living(ctx context.Context) bool {
 		return false
 	}
 	d.fingerprint = d.Engine.fingerprint(s.object, said, d.kind, d.provider.revision)
-	trigger := d.trigger(ctx)
+	trigger := d.trigger()
 	if trigger == "" && d.isSettled() {
 		return d.settle()
 	}

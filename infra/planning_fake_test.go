@@ -57,6 +57,7 @@ type pretender struct {
 
 	mu       sync.Mutex
 	calls    []string
+	quiet    bool // calls are not noted
 	made     int
 	images   map[string]string                // by filter, the ID; empty is the filter itself
 	gone     map[string]bool                  // by ID, what a Read finds no more
@@ -67,6 +68,9 @@ type pretender struct {
 }
 
 func (p *pretender) note(format string, args ...any) {
+	if p.quiet {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.calls = append(p.calls, fmt.Sprintf(format, args...))
@@ -244,7 +248,7 @@ func (s *stand) Kubernetes(_ context.Context, ref reference.Ref) (cty.Value, err
 	return v, nil
 }
 
-// settle forgets which calls were made.
+// took gives the calls that were made since it was asked last.
 func (s *stand) took() []string {
 	s.pretender.mu.Lock()
 	defer s.pretender.mu.Unlock()

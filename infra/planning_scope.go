@@ -29,18 +29,6 @@ func (r *run) narrow() error {
 	if err := r.untangle(); err != nil {
 		return err
 	}
-	var first []int32
-	for i := range r.count {
-		if s := &r.slots[i]; s.first && s.living() {
-			first = append(first, int32(i))
-		}
-	}
-	if len(first) > 0 {
-		// What is created first is made from what is there by then: so that has to be created first as well.
-		for i := range r.graph.WithDependencies(first...).All() {
-			r.slots[i].createFirst = true
-		}
-	}
 	for _, at := range r.named(r.what.Replace, "to be replaced") {
 		r.slots[at].replace = true
 	}
@@ -111,6 +99,9 @@ func (r *run) untangle() error {
 		if err != nil {
 			return err
 		}
+		if r.graph == nil {
+			r.spread(g)
+		}
 		r.graph = g
 		if _, ok := g.Order(); ok {
 			return nil
@@ -126,6 +117,23 @@ func (r *run) untangle() error {
 			}
 		}
 		r.edges = slices.DeleteFunc(r.edges, func(e graph.Edge) bool { return in[e.From] && in[e.To] })
+	}
+}
+
+// spread notes what is created before the old one is destroyed: what says so, and all that it is made from. That has to
+// be there by then.
+func (r *run) spread(g *graph.Graph) {
+	var first []int32
+	for i := range r.count {
+		if s := &r.slots[i]; s.first && s.living() {
+			first = append(first, int32(i))
+		}
+	}
+	if len(first) == 0 {
+		return
+	}
+	for i := range g.WithDependencies(first...).All() {
+		r.slots[i].createFirst = true
 	}
 }
 

@@ -173,7 +173,7 @@ func (d *deciding) dependencyChanges() bool {
 
 // trigger is what of lifecycle.replace_triggered_by will change; empty if nothing. What is listed whole triggers if it
 // is updated or replaced; an attribute if it gets another value, or one that is not known yet.
-func (d *deciding) trigger(context.Context) string {
+func (d *deciding) trigger() string {
 	for _, by := range d.slot.triggers() {
 		for _, u := range d.slot.uses {
 			other := d.slots[u].decision
@@ -189,8 +189,8 @@ func (d *deciding) trigger(context.Context) string {
 			if other.Action == plan.NoOp {
 				continue
 			}
-			was, had := step(other.Before.Value, by.Path)
-			is, has := step(other.After, by.Path)
+			was, had := follow(other.Before.Value, by.Path)
+			is, has := follow(other.After, by.Path)
 			if had != has || has && !was.RawEquals(is) {
 				return fmt.Sprintf("%s: %s", by, other.Action)
 			}
@@ -199,9 +199,9 @@ func (d *deciding) trigger(context.Context) string {
 	return ""
 }
 
-// step follows a path as expressions do: what is read with a dot may be in a map. It is false if there is no
+// follow goes along a path as expressions do: what is read with a dot may be in a map. It is false if there is no
 // such thing.
-func step(v cty.Value, path cty.Path) (cty.Value, bool) {
+func follow(v cty.Value, path cty.Path) (cty.Value, bool) {
 	for _, s := range path {
 		if v == cty.NilVal || v.IsNull() {
 			return cty.NilVal, false

@@ -88,22 +88,6 @@ func (w *World) State(ref reference.Ref) *State {
 	return nil
 }
 
-// Uses gives what the object's spec refers to, sorted, whether it is there or not.
-func (w *World) Uses(ref reference.Ref) []reference.Ref {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	at, known := w.numbers[ref]
-	if !known {
-		return nil
-	}
-	out := make([]reference.Ref, 0, len(w.nodes[at].uses))
-	for _, u := range w.nodes[at].uses {
-		out = append(out, w.nodes[u].ref)
-	}
-	slices.SortFunc(out, compareRefs)
-	return out
-}
-
 // SetObject takes in an object that was made or has changed.
 func (w *World) SetObject(o *Object) {
 	o = compactObject(o)
@@ -173,7 +157,7 @@ func (w *World) SetState(s *State) {
 	if n.state != nil && n.state.UID == s.UID && n.state.ResourceVersion == s.ResourceVersion && s.ResourceVersion != "" {
 		return
 	}
-	if n.state == nil || !sameValue(n.state.Spec.Current, s.Spec.Current) {
+	if n.state == nil || !sameSeen(n.state.Spec.Current, s.Spec.Current) {
 		n.seen = w.tick()
 	}
 	if n.empty() {
@@ -182,8 +166,8 @@ func (w *World) SetState(s *State) {
 	n.state, n.moved = s, w.tick()
 }
 
-// sameValue tells whether others see the same of two states.
-func sameValue(a, b *v1alpha1.ResourceValue) bool {
+// sameSeen tells whether others see the same of two states.
+func sameSeen(a, b *v1alpha1.ResourceValue) bool {
 	if a == nil || b == nil {
 		return a == b
 	}

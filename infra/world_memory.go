@@ -84,14 +84,3 @@ func (w *World) unchanged(uses []int32, looked, now int64) bool {
 	}
 	return true
 }
-
-// readData gives what a data source was found to be, if it was read.
-func (w *World) readData(ref reference.Ref) (*plan.Decision, bool) {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	at, known := w.numbers[ref]
-	if !known || w.nodes[at].memo.read == nil {
-		return nil, false
-	}
-	return w.nodes[at].memo.read, true
-}
