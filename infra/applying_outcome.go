@@ -167,8 +167,11 @@ func (a *attempt) differs(store func(*v1alpha1.ResourceStateSpec)) bool {
 
 // sameResource tells whether two stored resources are the same in everything.
 func sameResource(a, b *v1alpha1.ResourceValue) bool {
-	return sameValue(a, b) && (a == nil || bytes.Equal(a.Private, b.Private) && bytes.Equal(a.Identity, b.Identity) &&
-		a.Tainted == b.Tainted && a.CreateBeforeDestroy == b.CreateBeforeDestroy && slices.Equal(a.Dependencies, b.Dependencies))
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.SchemaVersion == b.SchemaVersion && bytes.Equal(a.Value, b.Value) && bytes.Equal(a.Private, b.Private) && bytes.Equal(a.Identity, b.Identity) &&
+		a.Tainted == b.Tainted && a.CreateBeforeDestroy == b.CreateBeforeDestroy && slices.Equal(a.Sensitive, b.Sensitive) && slices.Equal(a.Dependencies, b.Dependencies)
 }
 
 // dependencies are the names of the states of what the object refers to, by way of data sources, too, as far as they are in

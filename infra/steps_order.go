@@ -147,7 +147,7 @@ func (o *ordering) destroyed(a, b *parts) {
 func (e *Engine) written(ref reference.Ref) []reference.Ref {
 	var out []reference.Ref
 	seen := map[reference.Ref]bool{ref: true}
-	queue := e.World.Uses(ref)
+	queue := e.refersTo(ref)
 	for at := 0; at < len(queue); at++ {
 		used := queue[at]
 		if seen[used] {
@@ -156,10 +156,21 @@ func (e *Engine) written(ref reference.Ref) []reference.Ref {
 		seen[used] = true
 		out = append(out, used)
 		if used.Kind == reference.Data {
-			queue = append(queue, e.World.Uses(used)...)
+			queue = append(queue, e.refersTo(used)...)
 		}
 	}
 	return out
+}
+
+// refersTo are the resources and data sources that the spec of an object names. Of one that cannot be read there are none:
+// it is refused when it is evaluated.
+func (e *Engine) refersTo(ref reference.Ref) []reference.Ref {
+	object := e.World.Object(ref)
+	if object == nil {
+		return nil
+	}
+	_, refs := readSpec(e.Language, object)
+	return refs
 }
 
 // stored are the resources that one was made from. If its state does not say, which is so for one that was
