@@ -26,7 +26,7 @@ func (i *island) describe() string {
 		if s.Spec.Current != nil {
 			text += fmt.Sprintf(" %s after %v", s.Spec.Current.Value, s.Spec.Current.Dependencies)
 		}
-		text += fmt.Sprintf(" deposed %d, pending %v, tells %s", len(s.Spec.Deposed), s.Spec.Pending != nil, i.status[ref].Conditions)
+		text += fmt.Sprintf(" deposed %d, pending %v, tells %v", len(s.Spec.Deposed), s.Spec.Pending != nil, i.status[ref].Conditions)
 		out = append(out, text)
 	}
 	for ref, o := range i.objects {
