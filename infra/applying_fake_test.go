@@ -188,6 +188,7 @@ type island struct {
 	states   map[reference.Ref]*State
 	objects  map[reference.Ref]*Object
 	status   map[reference.Ref]Published
+	worlds   []*World // of all servers that there ever were, which are told of each change
 }
 
 func newIsland(t testing.TB) *island {
@@ -268,6 +269,7 @@ func (i *island) server() (*server, *Engine) {
 	s := &server{island: i, world: NewWorld(i.language, i.stand)}
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	i.worlds = append(i.worlds, s.world)
 	for _, o := range i.objects {
 		s.world.SetObject(o)
 	}
@@ -352,6 +354,9 @@ func (i *island) put(state *State) (*State, error) {
 	}
 	state.Spec.DeepCopyInto(&out.Spec)
 	i.states[state.Ref] = out
+	for _, w := range i.worlds {
+		w.SetState(out)
+	}
 	return out, nil
 }
 
@@ -364,6 +369,9 @@ func (s *server) Delete(_ context.Context, state *State) error {
 			return ErrMoved
 		}
 		delete(s.states, state.Ref)
+		for _, w := range s.worlds {
+			w.RemoveState(state.Ref)
+		}
 		return nil
 	})
 }
