@@ -14,18 +14,27 @@ type Applying struct {
 	Contents *plan.Contents
 	Digest   string
 	Salt     []byte
-	// Apply and ApplyUID name it in the journal; Server who carries it out.
+	// Mode that the plan was made in. Only if it is said to be plan.Normal, what needed no change is noted as
+	// settled, so that the next plan need not ask about it.
+	Mode plan.Mode
+	// Apply and ApplyUID name it in the journal; Server who carries it out, by a name that it keeps when it
+	// is started again: what became of calls that were under way is known to that server alone.
 	Apply, ApplyUID, Server string
-	// Parallelism is how many changes are carried out at a time.
+	// Parallelism is how many changes are carried out at a time. 10 if 0.
 	Parallelism int
 	// Canceled, once closed, has nothing else begin.
 	Canceled <-chan struct{}
 	// Progress, if not nil, is told now and then. It does not block.
 	Progress func(Applied)
+	// Stored, if not nil, is told of each call of a provider, by its name, of which the outcome is stored: nobody
+	// will ask for the answer again. It is called by many at once.
+	Stored func(call string)
 }
 
 // Applied is what came of it, so far.
 type Applied struct {
+	// Total is of how many changes something is to be done, of those that change nothing those with
+	// something to be noted.
 	Total int64
 	// Succeeded, Failed, Refused and Blocked are what v1alpha1.ApplyStatus says they are; Canceled is what was not begun.
 	Succeeded, Failed, Refused, Blocked, Canceled int64
@@ -41,10 +50,18 @@ type Applied struct {
 // on where it was: what is done is not done again.
 //
 // What goes wrong with single changes is in what it returns. An error is of something that kept it
-// from going on, and it has to be called again.
+// from going on, and it has to be called again; what it returns beside it is how far it came.
 //
 // The end of ctx has it return as soon as the journal says what is known: providers are not
 // broken off by it.
 func (e *Engine) Apply(ctx context.Context, what Applying, store PlanStore) (*Applied, error) {
-	panic("not written yet")
+	changes, err := e.approved(ctx, what, store)
+	if err != nil {
+		return nil, err
+	}
+	steps, err := e.steps(what, changes)
+	if err != nil {
+		return nil, err
+	}
+	return newCarrier(e, what, steps).walk(ctx)
 }

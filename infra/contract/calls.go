@@ -48,7 +48,8 @@ type Provider interface {
 	// Plan says what would become of a resource.
 	Plan(ctx context.Context, request PlanRequest) (PlanAnswer, error)
 	// Apply does it. An answer with errors among its diagnostics still has the state
-	// that came of it, which is to be kept: a resource may exist.
+	// that came of it, which is to be kept: a resource may exist. A call by a name that was begun before, and
+	// of which no end is known, is ErrUnavailable, and not ErrNotAsked.
 	Apply(ctx context.Context, request ApplyRequest) (ApplyAnswer, error)
 	// Import finds a resource by what the provider calls its ID. The state is only
 	// complete after a Read.
@@ -124,6 +125,9 @@ type PlanAnswer struct {
 // ApplyRequest carries out what was planned. Prior is null to create, Planned to
 // delete.
 type ApplyRequest struct {
+	// Call names the call: the same one is never made twice, and gets the answer that it got. Empty: as often
+	// as asked.
+	Call     string
 	Type     string
 	Prior    cty.Value
 	Planned  cty.Value

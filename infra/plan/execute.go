@@ -23,6 +23,9 @@ const (
 
 // Execution is what is to be carried out.
 type Execution struct {
+	// Call names the call of the provider that changes something, of which there is at most one, as
+	// contract.ApplyRequest has it.
+	Call string
 	// Planned is the decision that was approved, as Open gave it back. Whoever calls has seen
 	// to it that the stored state is the one that was planned from.
 	Planned  *Decision
@@ -70,7 +73,7 @@ func Execute(ctx context.Context, run Execution) (*Outcome, error) {
 		d.Config = Null(d.Schema)
 	}
 	d.config, d.secret = withoutMarks(d.Config)
-	x := &execution{decider: d, plan: p, out: Outcome{
+	x := &execution{decider: d, plan: p, call: run.Call, out: Outcome{
 		Done: NoOp, State: p.Before, Tainted: p.Tainted, Sensitive: p.BeforeSensitive,
 	}}
 	err := x.run(ctx, run.Step)
@@ -81,6 +84,7 @@ func Execute(ctx context.Context, run Execution) (*Outcome, error) {
 type execution struct {
 	*decider
 	plan *Decision
+	call string
 	out  Outcome
 }
 
@@ -210,6 +214,7 @@ func (x *execution) held(now *proposal, before cty.Value) error {
 // apply does it, and makes of the answer what is to be stored.
 func (x *execution) apply(ctx context.Context, from contract.State, request contract.ApplyRequest) error {
 	creating, deleting := request.Prior.IsNull(), request.Planned.IsNull()
+	request.Call = x.call
 	answer, err := x.Provider.Apply(ctx, request)
 	if err != nil {
 		// Whatever kind of error it is: nobody said that nothing happened.

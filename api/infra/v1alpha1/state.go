@@ -65,6 +65,10 @@ type ResourceStateSpec struct {
 	// Pending is a change that was begun and of which no end is known.
 	// +optional
 	Pending *PendingChange `json:"pending,omitempty"`
+	// Carried is what the last Apply that changed something of it has carried out, so that it is not carried
+	// out again when the Apply goes on after a crash.
+	// +optional
+	Carried *CarriedOut `json:"carried,omitempty"`
 }
 
 // StateOwner is the object that a state is of.
@@ -129,6 +133,30 @@ type PendingChange struct {
 	// +optional
 	Deposed string           `json:"deposed,omitempty"`
 	Since   metav1.MicroTime `json:"since"`
+	// Uncertain says that the Apply has ended with it, and that the provider did not say whether it
+	// did it: what is there has to be looked for.
+	// +optional
+	Uncertain bool `json:"uncertain,omitempty"`
+}
+
+// CarriedOut is what one Apply has done.
+type CarriedOut struct {
+	ApplyUID string `json:"applyUID"`
+	// +optional
+	// +listType=map
+	// +listMapKey=call
+	Steps []CarriedStep `json:"steps,omitempty"`
+}
+
+// CarriedStep is a step that has come to an end.
+type CarriedStep struct {
+	// Call is how the call of the provider was named; steps that make none have a name, too.
+	Call string `json:"call"`
+	// Action is what was done.
+	Action string `json:"action"`
+	// Problem is what went wrong, without secrets; empty if nothing did.
+	// +optional
+	Problem string `json:"problem,omitempty"`
 }
 
 // StateName is what the ResourceState of an object is called.

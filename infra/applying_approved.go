@@ -1,0 +1,103 @@
+package infra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/reference"
+)
+
+// errTampered is of a plan that is not what was approved.
+var errTampered = errors.New("the plan was changed after it was made, and nothing was carried out: plan again, and approve that")
+
+// change is what was approved for one resource, as far as it takes to carry it out.
+type change struct {
+	address       plan.Address
+	ref           reference.Ref
+	action        plan.Action
+	createFirst   bool
+	importing     bool
+	drifted       bool
+	preconditions []string
+	// sealed is let go when all of it is done.
+	sealed []byte
+
+	// What came of it. The walk alone has to do with these.
+	left  int
+	worst result
+}
+
+// approved reads the plan, all of it, and makes sure that it is the one that was approved before
+// anything is done.
+func (e *Engine) approved(ctx context.Context, what Applying, store PlanStore) ([]*change, error) {
+	if err := what.Contents.Check(what.Digest); err != nil {
+		return nil, fmt.Errorf("%w (%v)", errTampered, err)
+	}
+	var out []*change
+	for n := range what.Contents.Chunks {
+		chunk, err := approvedChunk(ctx, what, store, n)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, chunk...)
+	}
+	return out, nil
+}
+
+func approvedChunk(ctx context.Context, what Applying, store PlanStore, n int) ([]*change, error) {
+	shown, err := store.Shown(ctx, n)
+	if err != nil {
+		return nil, fmt.Errorf("chunk %d of the plan: %w", n, err)
+	}
+	pieces, err := store.Sealed(ctx, n)
+	if err != nil {
+		return nil, fmt.Errorf("the sealed part of chunk %d of the plan: %w", n, err)
+	}
+	sealed, err := openSealed(pieces)
+	if err != nil {
+		return nil, fmt.Errorf("%w (chunk %d: %v)", errTampered, n, err)
+	}
+	var out []*change
+	var wrong error
+	err = what.Contents.Chunks[n].Read(shown, true, nil, func(c *plan.Change) bool {
+		part := sealed[c.Address]
+		delete(sealed, c.Address)
+		if wrong = sealedRight(what, c, part); wrong != nil {
+			return false
+		}
+		if c.Deferred == "" {
+			out = append(out, &change{
+				address: c.Address, ref: refOf(c.Address), action: c.Action, createFirst: c.Action == plan.Replace && c.CreateFirst,
+				importing: c.Importing != "", drifted: c.Drift != nil, preconditions: c.Preconditions, sealed: part,
+			})
+		}
+		return true
+	})
+	if err == nil {
+		err = wrong
+	}
+	if err == nil && len(sealed) > 0 {
+		err = fmt.Errorf("%d sealed parts belong to no change", len(sealed))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w (chunk %d: %v)", errTampered, n, err)
+	}
+	return out, nil
+}
+
+// sealedRight holds a sealed part to the change that was approved with it.
+func sealedRight(what Applying, c *plan.Change, sealed []byte) error {
+	switch {
+	case c.Address.Namespace != what.Namespace:
+		return fmt.Errorf("%s is of another namespace", c.Address)
+	case c.Sealed == "" && sealed != nil:
+		return fmt.Errorf("%s has a sealed part that was not approved", c.Address)
+	case c.Sealed == "" && c.Deferred == "" && c.Action != plan.NoOp:
+		return fmt.Errorf("%s has no sealed part", c.Address)
+	case c.Sealed != "" && plan.SealDigest(what.Salt, sealed) != c.Sealed:
+		return fmt.Errorf("the sealed part of %s is not the one that was approved", c.Address)
+	}
+	return nil
+}
