@@ -37,6 +37,10 @@ func TestMain(m *testing.M) {
 		runServer(dir)
 		return
 	}
+	if text := os.Getenv(applierEnv); text != "" {
+		runApplier(text)
+		return
+	}
 	os.Exit(m.Run())
 }
 
