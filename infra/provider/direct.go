@@ -133,6 +133,9 @@ func (d *direct) end() {
 	}
 }
 
+// leave: it would end with this process.
+func (d *direct) leave() bool { return false }
+
 // isCutOff: go-plugin connects again.
 func (d *direct) isCutOff() bool { return false }
 

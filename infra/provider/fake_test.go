@@ -173,11 +173,16 @@ func (f *fake) behave(ctx context.Context, v cty.Value) (instead []byte, err err
 	case "die":
 		go func() { panic("I cannot go on, with token " + f.token.Load().(string)) }()
 		select {}
-	case "gate": // tells that it is here, and waits as below
+	case "gate": // tells that it is here, and waits until a file is there, whatever it is told
 		if err := appendLine(argument+".begun", fmt.Sprintf("%s %d %d", textOf(v.GetAttr("name")), os.Getpid(), os.Getppid())); err != nil {
 			return nil, err
 		}
-		fallthrough
+		for {
+			if _, err := os.Stat(argument); err == nil {
+				return nil, nil
+			}
+			time.Sleep(time.Millisecond)
+		}
 	case "until": // a file is there
 		for {
 			if _, err := os.Stat(argument); err == nil {

@@ -261,7 +261,8 @@ func (h *Host) Open(ctx context.Context, binary Binary, settings Settings) (*Ins
 	return i, diagnostics, nil
 }
 
-// Close closes every Instance. When it returns nothing of a provider runs any more.
+// Close closes every Instance. When it returns nothing of a provider runs any more, unless a keeper
+// finishes calls that have names.
 func (h *Host) Close() {
 	h.mu.Lock()
 	h.closed = true

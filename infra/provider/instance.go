@@ -322,7 +322,7 @@ func (i *Instance) stopIdle() {
 
 // Close stops the Instance. Calls that wait are refused; those that run get half of
 // Config.StopGrace to end, once the provider is asked to stop. When it returns no process
-// is left.
+// is left, unless a keeper finishes calls that have names.
 func (i *Instance) Close() {
 	i.mu.Lock()
 	if !i.closed {
@@ -387,6 +387,12 @@ func (i *Instance) invoke(ctx context.Context, p *process, q question, request, 
 	case why != nil:
 		return why
 	}
+	if p.left.Load() {
+		if q.name == nil {
+			return errStopping
+		}
+		return errGoesOn
+	}
 	err = p.explain(err)
 	switch {
 	case p.isGone():
@@ -397,6 +403,9 @@ func (i *Instance) invoke(ctx context.Context, p *process, q question, request, 
 	}
 	return err
 }
+
+// errGoesOn is of a call that was left to its keeper.
+var errGoesOn = errors.New("Atoll is stopping, and what makes the call is not: ask for it again, by the same name")
 
 // discard has a process take no more calls.
 func (i *Instance) discard(p *process) {

@@ -66,7 +66,8 @@ type kept struct {
 	output io.Writer
 	conn   *grpc.ClientConn
 	ready  chan report
-	over   chan struct{} // closed when nothing is left, and all was read
+	over   chan struct{} // closed when nothing is left, and all was read; or it was left
+	left   chan struct{} // closed when it was left
 
 	mu     sync.Mutex
 	orders *os.File
@@ -83,7 +84,7 @@ func newKept(s *spawner, command []string, of setup, output io.Writer) *kept {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return &kept{
 		runner: newRunner(s, cmd), setup: of, output: output,
-		ready: make(chan report, 1), over: make(chan struct{}),
+		ready: make(chan report, 1), over: make(chan struct{}), left: make(chan struct{}),
 	}
 }
 
@@ -186,8 +187,11 @@ func (k *kept) follow() {
 	var reading sync.WaitGroup
 	reading.Go(func() { _, _ = io.Copy(k.output, k.runner.stderr) })
 	reading.Go(k.listen)
-	<-k.runner.done
-	reading.Wait()
+	select {
+	case <-k.runner.done:
+		reading.Wait()
+	case <-k.left:
+	}
 	k.runner.stdout.Close()
 	k.runner.stderr.Close()
 	close(k.over)
@@ -279,6 +283,20 @@ func (k *kept) killBoth() {
 	}
 	k.runner.mu.Unlock()
 	_ = k.runner.Kill(context.Background())
+}
+
+// leave has the keeper find itself without a server.
+func (k *kept) leave() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.orders == nil || k.pid == 0 {
+		return false
+	}
+	_ = k.orders.Close()
+	k.orders = nil
+	_ = k.conn.Close()
+	close(k.left)
+	return true
 }
 
 func (k *kept) end() {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -80,6 +81,9 @@ func (i *Instance) askOnce(ctx context.Context, q question, request, answer prot
 	}
 	if len(q.name.Call) > longestCall {
 		return i.notAsked(fmt.Errorf("the name of the call has %d bytes: give it at most %d", len(q.name.Call), longestCall))
+	}
+	if !utf8.ValidString(q.name.Call) {
+		return i.notAsked(errors.New("the name of the call is no UTF-8: give it a name that is"))
 	}
 	for {
 		found, err := i.recall(ctx, q, answer)

@@ -196,8 +196,10 @@ func TestNotTwice(t *testing.T) {
 			t.Errorf("%s, acknowledged: %v", call, err)
 		}
 	}
-	if _, err := i.Apply(t.Context(), create(strings.Repeat("x", longestCall+1), "a", "")); !errors.Is(err, contract.ErrNotAsked) || !strings.Contains(err.Error(), "at most 1024") {
-		t.Errorf("a name that is too long: %v", err)
+	for call, says := range map[string]string{strings.Repeat("x", longestCall+1): "at most 1024", "\xff": "no UTF-8"} {
+		if _, err := i.Apply(t.Context(), create(call, "a", "")); !errors.Is(err, contract.ErrNotAsked) || !strings.Contains(err.Error(), says) {
+			t.Errorf("a name that cannot be: %v", err)
+		}
 	}
 	// A call that the provider fails, or dies of, is not made again either.
 	for behave, says := range map[string][2]string{
@@ -264,6 +266,54 @@ func TestKeeperIsKilled(t *testing.T) {
 	if err := syscall.Kill(child, syscall.SIGKILL); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestCloseLeavesWhatHasAName: a call that does not end in time when all is closed is left to its keeper, and whoever
+// asks for it later gets its answer.
+func TestCloseLeavesWhatHasAName(t *testing.T) {
+	t.Parallel()
+	config := Config{Keeper: []string{fakeBinary(t).Path, keeperArgument}, Journal: t.TempDir(), StopGrace: 200 * time.Millisecond}
+	h := newHost(t, config)
+	gate := filepath.Join(t.TempDir(), "gate")
+	request := create("c", "a", "gate:"+gate)
+	i := openFake(t, h, fakeSettings("6"))
+	failed := make(chan error, 2)
+	go func() {
+		_, err := i.Apply(context.WithoutCancel(t.Context()), request)
+		failed <- err
+	}()
+	eventually(t, "the call", func() bool { return len(applied(t, gate+".begun")) == 1 })
+	go func() {
+		_, err := read(context.WithoutCancel(t.Context()), i, "hang")
+		failed <- err
+	}()
+	i.waitInFlight(t, 2)
+	h.Close()
+	for range 2 {
+		if err := <-failed; !errors.Is(err, contract.ErrUnavailable) || errors.Is(err, contract.ErrNotAsked) || !strings.Contains(err.Error(), "is stopping") {
+			t.Errorf("a call under which all was closed: %v", err)
+		}
+	}
+	i = openFake(t, newHost(t, config), fakeSettings("6"))
+	answer := make(chan contract.ApplyAnswer, 1)
+	go func() {
+		a, err := i.Apply(context.WithoutCancel(t.Context()), request)
+		if err != nil {
+			t.Error(err)
+		}
+		answer <- a
+	}()
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	begun := applied(t, gate+".begun")
+	if a := <-answer; len(begun) != 1 || pidIn(a) != begun[0][1] {
+		t.Errorf("the answer: %v, and it was made by %v", show(a), begun)
+	}
+	eventually(t, "the keeper's end", func() bool {
+		left, err := os.ReadDir(h.config.Directory)
+		return err == nil && len(left) == 0
+	})
 }
 
 // TestKeeperFreezes: it does not keep the server from stopping, nor from killing what the provider

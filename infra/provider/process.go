@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -44,6 +45,9 @@ type process struct {
 	retired  bool          // takes no calls any more
 	drained  chan struct{} // closed once it is retired and nothing is in flight
 	started  time.Time
+
+	named atomic.Int64 // calls in flight that have a name
+	left  atomic.Bool  // to its keeper
 }
 
 // A child is how a process is run: by this one (direct), or by a keeper (kept).
@@ -58,6 +62,8 @@ type child interface {
 	kill()
 	// end asks it to exit, and returns when nothing of it runs.
 	end()
+	// leave lets it finish the calls that have names, without this process, and tells whether it will.
+	leave() bool
 	// isCutOff tells whether it cannot be spoken to any more, for good.
 	isCutOff() bool
 	// farewell is how long its end can take to be seen, once the connection broke.
@@ -187,6 +193,8 @@ func (p *process) ask(ctx context.Context, q question, request, answer proto.Mes
 	if err != nil {
 		return err
 	}
+	p.named.Add(1)
+	defer p.named.Add(-1)
 	var trailer metadata.MD
 	err = p.conn.Invoke(ctx, p.method(q.method), request, answer, grpc.Trailer(&trailer))
 	return keeperSays(trailer, err)
@@ -230,7 +238,8 @@ func (p *process) explain(err error) error {
 
 // stop asks the process to end, and ends it when the grace is over. When it returns
 // nothing of the process is left. Calls that are in flight get the first half of the
-// grace to come to an end, once they are told to.
+// grace to come to an end, once they are told to. Only those that have a name are not broken off then: a
+// keeper finishes them.
 func (p *process) stop(grace time.Duration) {
 	over := time.AfterFunc(grace, p.child.kill)
 	defer over.Stop()
@@ -244,6 +253,13 @@ func (p *process) stop(grace time.Duration) {
 		case <-ctx.Done():
 		}
 		cancel()
+		if p.named.Load() > 0 {
+			p.left.Store(true)
+			if p.child.leave() {
+				return
+			}
+			p.left.Store(false)
+		}
 	}
 	p.child.end()
 	// What cannot be removed now is by the next Host.

@@ -74,7 +74,7 @@ func bothWays(t *testing.T, test func(t *testing.T, w way)) {
 	t.Run("kept", func(t *testing.T) { test(t, way{true}) })
 }
 
-func (w way) host(t *testing.T, config Config) *Host {
+func (w way) host(t testing.TB, config Config) *Host {
 	t.Helper()
 	if w.keeper {
 		config.Keeper, config.Journal = []string{fakeBinary(t).Path, keeperArgument}, t.TempDir()
@@ -91,7 +91,7 @@ func (w way) waiters(n int) int {
 }
 
 // newHost makes a Host in a directory with a short name.
-func newHost(t *testing.T, config Config) *Host {
+func newHost(t testing.TB, config Config) *Host {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "atoll-p")
 	if err != nil {
@@ -117,7 +117,7 @@ func newHost(t *testing.T, config Config) *Host {
 	return h
 }
 
-func fakeBinary(t *testing.T) Binary {
+func fakeBinary(t testing.TB) Binary {
 	t.Helper()
 	path, err := os.Executable()
 	if err != nil {
@@ -135,7 +135,7 @@ func fakeSettings(mode string) Settings {
 	}
 }
 
-func openFake(t *testing.T, h *Host, settings Settings) *Instance {
+func openFake(t testing.TB, h *Host, settings Settings) *Instance {
 	t.Helper()
 	i, diagnostics, err := h.Open(t.Context(), fakeBinary(t), settings)
 	if err != nil || diagnostics.Failed() {
