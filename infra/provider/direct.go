@@ -54,6 +54,7 @@ type launch struct {
 type direct struct {
 	runner *runner
 	client *plugin.Client
+	config *plugin.ClientConfig
 }
 
 var _ child = (*direct)(nil)
@@ -69,7 +70,7 @@ func newDirect(s *spawner, as launch, output io.Writer) *direct {
 	}
 	d := &direct{runner: newRunner(s, cmd)}
 	set := plugin.PluginSet{"provider": connection{}}
-	d.client = plugin.NewClient(&plugin.ClientConfig{
+	d.config = &plugin.ClientConfig{
 		HandshakeConfig:  handshake(),
 		VersionedPlugins: map[int]plugin.PluginSet{5: set, 6: set},
 		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
@@ -86,7 +87,8 @@ func newDirect(s *spawner, as launch, output io.Writer) *direct {
 			cmd.Env = as.environment(asked.Env)
 			return d.runner, nil
 		},
-	})
+	}
+	d.client = plugin.NewClient(d.config)
 	return d
 }
 
@@ -107,16 +109,16 @@ func (as launch) environment(handshake []string) []string {
 	return lines
 }
 
-func (d *direct) connect() (*grpc.ClientConn, int, error) {
+func (d *direct) connect() (access, error) {
 	protocol, err := d.client.Client()
 	if err != nil {
-		return nil, 0, err
+		return access{}, err
 	}
 	conn, err := protocol.Dispense("provider")
 	if err != nil {
-		return nil, 0, err
+		return access{}, err
 	}
-	return conn.(*grpc.ClientConn), d.client.NegotiatedVersion(), nil
+	return access{protocol: d.client.NegotiatedVersion(), conn: conn.(*grpc.ClientConn)}, nil
 }
 
 func (d *direct) gone() <-chan struct{} { return d.runner.done }

@@ -97,7 +97,7 @@ func (f *fake) GRPCServer(_ *plugin.GRPCBroker, s *grpc.Server) error {
 	service := fmt.Sprintf("tfplugin%d.Provider", f.version)
 	desc := &grpc.ServiceDesc{ServiceName: service}
 	for name, handle := range f.methods() {
-		full := (&process{protocol: f.version}).method(name)
+		full := (&process{access: access{protocol: f.version}}).method(name)
 		desc.Methods = append(desc.Methods, grpc.MethodDesc{
 			MethodName: strings.TrimPrefix(full, "/"+service+"/"),
 			Handler: func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {

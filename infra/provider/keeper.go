@@ -21,9 +21,9 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// A keeper stands between a server and one provider, in a process of its own that does not end with
-// the server. What the server asks it passes on; and what it was asked to do once only
-// it does to the end, whatever becomes of who asked.
+// A keeper has started one provider for a server, in a process of its own that does not end with
+// the server. What the server asks to be done once only it passes on, and does to the end, whatever
+// becomes of who asked. Everything else the server asks the provider itself.
 type keeper struct {
 	setup   setup
 	spawner *spawner
@@ -75,7 +75,11 @@ func (k *keeper) run(orders *bufio.Reader, conn net.Conn) error {
 	go k.obey(orders)
 	p := &process{dir: k.setup.Launch.Directory, child: k.child, drained: make(chan struct{}), mask: newMask(nil), output: output}
 	close(p.drained)
-	if p.conn, p.protocol, err = k.child.connect(); err != nil {
+	var way *door
+	if p.access, err = k.child.connect(); err == nil {
+		way, err = k.child.door()
+	}
+	if err != nil {
 		p.stop(0)
 		k.report(report{Failed: err.Error(), Exit: k.child.exit()})
 		return nil
@@ -85,7 +89,7 @@ func (k *keeper) run(orders *bufio.Reader, conn net.Conn) error {
 		grpc.UnknownServiceHandler(r.handle), grpc.ForceServerCodecV2(rawBytes{}), grpc.MaxRecvMsgSize(math.MaxInt32),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pulse / 2, PermitWithoutStream: true}))
 	go func() { _ = server.Serve(&onlyListener{conn: conn, closed: make(chan struct{})}) }()
-	k.report(report{Protocol: p.protocol})
+	k.report(report{Protocol: p.protocol, Door: way})
 
 	select {
 	case <-k.child.gone():

@@ -40,9 +40,11 @@ const (
 
 // A report is what a keeper says on its standard output, a line each.
 type report struct {
-	// PID is the provider's, once it is started, and Protocol its version, once it can be spoken to.
-	PID      int `json:",omitempty"`
-	Protocol int `json:",omitempty"`
+	// PID is the provider's, once it is started.
+	PID int `json:",omitempty"`
+	// Protocol is its version, and Door the way in, once it can be spoken to.
+	Protocol int   `json:",omitempty"`
+	Door     *door `json:",omitempty"`
 	// Failed is why it cannot be.
 	Failed string `json:",omitempty"`
 	// Exit is how it ended. It is the last that is said.
@@ -64,7 +66,7 @@ type kept struct {
 	runner *runner // of the keeper
 	setup  setup
 	output io.Writer
-	conn   *grpc.ClientConn
+	access access
 	ready  chan report
 	over   chan struct{} // closed when nothing is left, and all was read; or it was left
 	left   chan struct{} // closed when it was left
@@ -89,41 +91,70 @@ func newKept(s *spawner, command []string, of setup, output io.Writer) *kept {
 }
 
 // connect starts the keeper, which starts the provider.
-func (k *kept) connect() (*grpc.ClientConn, int, error) {
+func (k *kept) connect() (access, error) {
 	line, err := json.Marshal(k.setup)
 	if err != nil {
-		return nil, 0, err
+		return access{}, err
 	}
 	conn, err := k.start()
 	if err != nil {
-		return nil, 0, fmt.Errorf("its keeper: %w", err)
+		return access{}, fmt.Errorf("its keeper: %w", err)
 	}
+	if k.access.once, err = speakThrough(conn); err != nil {
+		conn.Close()
+		return access{}, err
+	}
+	if _, err := k.orders.Write(append(line, '\n')); err != nil && !errors.Is(err, syscall.EPIPE) {
+		return access{}, fmt.Errorf("its keeper cannot be spoken to: %w", err)
+	}
+	select {
+	case said := <-k.ready:
+		if said.Failed != "" {
+			return access{}, errors.New(said.Failed)
+		}
+		k.access.protocol = said.Protocol
+		k.access.conn, err = said.Door.open(k.setup.Launch.Directory)
+		if err == nil {
+			err = k.awaitKeeper()
+		}
+		return k.access, err
+	case <-k.over:
+		return access{}, errors.New("its keeper ended before it began")
+	}
+}
+
+// speakThrough makes a client of the one connection that there is. It must not be closed for
+// idleness: there is no other.
+func speakThrough(conn net.Conn) (*grpc.ClientConn, error) {
 	var open sync.Once
 	dial := func(context.Context, string) (net.Conn, error) {
 		err := errors.New("the connection to its keeper broke")
 		open.Do(func() { err = nil })
 		return conn, err
 	}
-	k.conn, err = grpc.NewClient("passthrough:///keeper", grpc.WithContextDialer(dial),
+	return grpc.NewClient("passthrough:///keeper", grpc.WithContextDialer(dial), grpc.WithIdleTimeout(0),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // two ends of a socket that has no name
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(largestAnswer)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pulse, Timeout: pulseLost}),
 		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry())
-	if err != nil {
-		conn.Close()
-		return nil, 0, err
-	}
-	if _, err := k.orders.Write(append(line, '\n')); err != nil && !errors.Is(err, syscall.EPIPE) {
-		return nil, 0, fmt.Errorf("its keeper cannot be spoken to: %w", err)
-	}
-	select {
-	case said := <-k.ready:
-		if said.Failed != "" {
-			return nil, 0, errors.New(said.Failed)
+}
+
+// awaitKeeper waits until the connection to the keeper stands.
+func (k *kept) awaitKeeper() error {
+	ctx, cancel := context.WithTimeout(context.Background(), k.setup.Launch.StartTimeout)
+	defer cancel()
+	k.access.once.Connect()
+	for {
+		switch state := k.access.once.GetState(); state {
+		case connectivity.Ready:
+			return nil
+		case connectivity.TransientFailure, connectivity.Shutdown:
+			return errors.New("the connection to its keeper broke")
+		default:
+			if !k.access.once.WaitForStateChange(ctx, state) {
+				return errors.New("its keeper does not answer")
+			}
 		}
-		return k.conn, said.Protocol, nil
-	case <-k.over:
-		return nil, 0, errors.New("its keeper ended before it began")
 	}
 }
 
@@ -294,7 +325,7 @@ func (k *kept) leave() bool {
 	}
 	_ = k.orders.Close()
 	k.orders = nil
-	_ = k.conn.Close()
+	k.disconnect()
 	close(k.left)
 	return true
 }
@@ -307,9 +338,7 @@ func (k *kept) end() {
 		}
 		<-k.over
 	}
-	if k.conn != nil {
-		_ = k.conn.Close()
-	}
+	k.disconnect()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.orders != nil {
@@ -318,8 +347,16 @@ func (k *kept) end() {
 	}
 }
 
+func (k *kept) disconnect() {
+	for _, conn := range []*grpc.ClientConn{k.access.once, k.access.conn} {
+		if conn != nil {
+			_ = conn.Close()
+		}
+	}
+}
+
 // isCutOff: there is one connection, and no way to make another.
-func (k *kept) isCutOff() bool { return k.conn.GetState() != connectivity.Ready }
+func (k *kept) isCutOff() bool { return k.access.once.GetState() != connectivity.Ready }
 
 // farewell: the keeper waits until the provider's output is read to its end, and so do we.
 func (k *kept) farewell() time.Duration { return 3 * afterlife }

@@ -337,16 +337,16 @@ func TestKeeperFreezes(t *testing.T) {
 	eventually(t, "its child's end", func() bool { return !alive(child) })
 }
 
-// TestKeeperIsCutOff: a keeper that cannot be spoken to is replaced.
+// TestKeeperIsCutOff: a provider whose keeper cannot be spoken to is replaced.
 func TestKeeperIsCutOff(t *testing.T) {
 	t.Parallel()
 	i := openFake(t, way{keeper: true}.host(t, Config{StopGrace: time.Second}), fakeSettings("6"))
 	first := mustRead(t, i, "")
 	k, _ := i.keeperOf()
-	if err := k.conn.Close(); err != nil {
+	if err := k.access.once.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := read(t.Context(), i, ""); !errors.Is(err, contract.ErrUnavailable) {
+	if _, err := i.Apply(t.Context(), create("c", "a", "")); !errors.Is(err, contract.ErrUnavailable) {
 		t.Errorf("a call without a connection: %v", err)
 	}
 	if next := mustRead(t, i, ""); next == first {

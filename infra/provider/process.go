@@ -31,13 +31,12 @@ const (
 
 // A process is one running provider, and what its Instance keeps of it.
 type process struct {
-	name     string
-	dir      string // private to it
-	child    child
-	conn     *grpc.ClientConn
-	protocol int
-	output   *tail
-	mask     *mask
+	access
+	name   string
+	dir    string // private to it
+	child  child
+	output *tail
+	mask   *mask
 
 	// The rest is its Instance's, under the Instance's lock.
 	calls    int
@@ -52,8 +51,8 @@ type process struct {
 
 // A child is how a process is run: by this one (direct), or by a keeper (kept).
 type child interface {
-	// connect starts it, and gives the connection to it and its version of the protocol.
-	connect() (*grpc.ClientConn, int, error)
+	// connect starts it, up to where it can be spoken to.
+	connect() (access, error)
 	// gone is closed when nothing of it runs any more.
 	gone() <-chan struct{}
 	// exit says how the provider ended, once it has. Empty if it did not start.
@@ -95,7 +94,7 @@ func (h *Host) start(ctx context.Context, binary Binary, settings Settings, mask
 	// go-plugin cannot be told to give up, but notices that the child is gone.
 	connected := context.AfterFunc(ctx, p.child.kill)
 	defer connected()
-	if p.conn, p.protocol, err = p.child.connect(); err != nil {
+	if p.access, err = p.child.connect(); err != nil {
 		p.stop(0)
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
@@ -186,7 +185,7 @@ func (p *process) invoke(ctx context.Context, name string, request, answer proto
 
 // ask makes the call of a question. One with a name goes with it: a keeper makes it once only.
 func (p *process) ask(ctx context.Context, q question, request, answer proto.Message) error {
-	if q.name == nil {
+	if q.name == nil || p.once == nil {
 		return p.invoke(ctx, q.method, request, answer)
 	}
 	ctx, err := q.name.attach(ctx)
@@ -196,7 +195,7 @@ func (p *process) ask(ctx context.Context, q question, request, answer proto.Mes
 	p.named.Add(1)
 	defer p.named.Add(-1)
 	var trailer metadata.MD
-	err = p.conn.Invoke(ctx, p.method(q.method), request, answer, grpc.Trailer(&trailer))
+	err = p.once.Invoke(ctx, p.method(q.method), request, answer, grpc.Trailer(&trailer))
 	return keeperSays(trailer, err)
 }
 

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"strings"
 	"sync"
 	"time"
 
@@ -18,8 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A relay passes calls on to a provider, as bytes. Those with a name it makes once only, and to their
-// end.
+// A relay passes calls that have a name on to a provider, as bytes, once only, and to their end.
 type relay struct {
 	conn    *grpc.ClientConn
 	journal *journal
@@ -54,7 +52,7 @@ func (r *relay) enter() bool {
 	return !r.closed
 }
 
-// handle is for every method.
+// handle is for every method that changes something.
 func (r *relay) handle(_ any, stream grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(stream)
 	var request []byte
@@ -62,33 +60,14 @@ func (r *relay) handle(_ any, stream grpc.ServerStream) error {
 		return err
 	}
 	name, err := attached(stream.Context())
-	if err != nil {
-		return status.Error(codes.InvalidArgument, "the name of the call cannot be read")
+	if err != nil || name == nil {
+		return status.Error(codes.InvalidArgument, "the call has no name that can be read")
 	}
-	var answer []byte
-	if name == nil {
-		answer, err = r.pass(stream.Context(), method, request)
-	} else {
-		answer, err = r.once(stream, *name, method, request)
-	}
+	answer, err := r.once(stream, *name, method, request)
 	if err != nil {
 		return err
 	}
 	return stream.SendMsg(&answer)
-}
-
-func (r *relay) pass(ctx context.Context, method string, request []byte) ([]byte, error) {
-	var answer []byte
-	err := r.conn.Invoke(ctx, method, &request, &answer, grpc.ForceCodecV2(rawBytes{}), grpc.MaxCallRecvMsgSize(largestOf(method)))
-	return answer, err
-}
-
-// largestOf is what an answer of a method may take.
-func largestOf(method string) int {
-	if strings.HasSuffix(method, "Schema") || strings.HasSuffix(method, "Schemas") {
-		return largestSchema
-	}
-	return largestAnswer
 }
 
 // once makes a call that has a name, if the journal does not know it.
@@ -128,7 +107,8 @@ func (r *relay) make(method string, request []byte) outcome {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	late := time.AfterFunc(r.limit, cancel)
-	answer, err := r.pass(ctx, method, request)
+	var answer []byte
+	err := r.conn.Invoke(ctx, method, &request, &answer, grpc.ForceCodecV2(rawBytes{}))
 	switch {
 	case err == nil:
 		return outcome{answer: answer}
