@@ -41,7 +41,8 @@ type Config struct {
 	// RecycleAfter is how many calls a process serves before another takes its place:
 	// libraries of providers keep some memory of each. 20,000 if 0.
 	RecycleAfter int
-	// Keeper is a command that does nothing but call Keep: this executable with some argument. With
+	// Keeper is a command that does nothing but call Keep: this executable with some argument, as
+	// /proc/self/exe where there is that, which an upgrade does not change under a server that runs. With
 	// it, calls that have a name are made once only, and survive this process. It takes Journal.
 	Keeper []string
 	// Journal is the directory for what is known of such calls, secrets included. It has to
