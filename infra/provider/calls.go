@@ -252,8 +252,9 @@ func (i *Instance) Apply(ctx context.Context, r contract.ApplyRequest) (contract
 	}
 	q := i.remotely("ApplyResourceChange", r.Type)
 	q.timeout, q.finish = i.settings.Limits.ApplyTimeout, true
+	q.name = nameOf(r, k)
 	answer := &tfplugin6.ApplyResourceChange_Response{}
-	err = i.ask(ctx, q, request, answer)
+	err = i.askOnce(ctx, q, request, answer)
 	a := contract.ApplyAnswer{Lenient: answer.LegacyTypeSystem, Diagnostics: i.diagnostics(answer.Diagnostics)}
 	if err != nil {
 		return a, err

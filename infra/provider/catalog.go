@@ -3,11 +3,14 @@ package provider
 import (
 	"bytes"
 	"compress/flate"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io"
 	"slices"
 
 	"github.com/zclconf/go-cty/cty"
+	ctyjson "github.com/zclconf/go-cty/cty/json"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -52,6 +55,7 @@ type kind struct {
 	implied   cty.Type
 	identity  cty.Type // cty.NilType if it has none
 	writeOnly bool     // has write-only attributes
+	form      string   // a digest of the form that its values have
 }
 
 // Resources are the names of the types of resources, sorted.
@@ -121,7 +125,25 @@ func (c *Catalog) readKind(name string, e *entry) (*kind, error) {
 			return nil, fmt.Errorf("its identity: %w", err)
 		}
 	}
-	return k, nil
+	k.form, err = formOf(schema.Version, k.implied, k.identity)
+	return k, err
+}
+
+// formOf tells apart schemas whose values cannot be read as each other's.
+func formOf(version int64, types ...cty.Type) (string, error) {
+	digest := sha256.New()
+	fmt.Fprintln(digest, version)
+	for _, t := range types {
+		if t == cty.NilType {
+			continue
+		}
+		text, err := ctyjson.MarshalType(t)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(digest, "%s\n", text)
+	}
+	return hex.EncodeToString(digest.Sum(nil)), nil
 }
 
 // readSchema decodes a schema's message of a version of the protocol.

@@ -2,6 +2,7 @@ package provider
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -96,7 +97,7 @@ func (f *fake) GRPCServer(_ *plugin.GRPCBroker, s *grpc.Server) error {
 	service := fmt.Sprintf("tfplugin%d.Provider", f.version)
 	desc := &grpc.ServiceDesc{ServiceName: service}
 	for name, handle := range f.methods() {
-		full := (&process{protocol: f.version}).method(name)
+		full := (&process{access: access{protocol: f.version}}).method(name)
 		desc.Methods = append(desc.Methods, grpc.MethodDesc{
 			MethodName: strings.TrimPrefix(full, "/"+service+"/"),
 			Handler: func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
@@ -172,6 +173,16 @@ func (f *fake) behave(ctx context.Context, v cty.Value) (instead []byte, err err
 	case "die":
 		go func() { panic("I cannot go on, with token " + f.token.Load().(string)) }()
 		select {}
+	case "gate": // tells that it is here, and waits until a file is there, whatever it is told
+		if err := appendLine(argument+".begun", fmt.Sprintf("%s %d %d", textOf(v.GetAttr("name")), os.Getpid(), os.Getppid())); err != nil {
+			return nil, err
+		}
+		for {
+			if _, err := os.Stat(argument); err == nil {
+				return nil, nil
+			}
+			time.Sleep(time.Millisecond)
+		}
 	case "until": // a file is there
 		for {
 			if _, err := os.Stat(argument); err == nil {
@@ -185,6 +196,14 @@ func (f *fake) behave(ctx context.Context, v cty.Value) (instead []byte, err err
 			case <-time.After(time.Millisecond):
 			}
 		}
+	case "log": // in a file, after so long
+		file, took, _ := strings.Cut(argument, ",")
+		length, err := time.ParseDuration(took)
+		if err != nil {
+			return nil, err
+		}
+		time.Sleep(length)
+		return nil, appendLine(file, fmt.Sprintf("%s %d %d", textOf(v.GetAttr("name")), os.Getpid(), os.Getppid()))
 	case "flood":
 		line := strings.Repeat("x", 1<<16) + "\n"
 		for range 512 {
@@ -209,6 +228,16 @@ func (f *fake) behave(ctx context.Context, v cty.Value) (instead []byte, err err
 		return protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), []byte{8, 3}), nil
 	}
 	return nil, nil
+}
+
+// appendLine writes a line that nobody else's can be mixed with.
+func appendLine(file, line string) error {
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(line + "\n")
+	return errors.Join(err, f.Close())
 }
 
 // sending puts the bytes into an answer as what it does not know, which is sent as it is.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -40,6 +41,13 @@ type Config struct {
 	// RecycleAfter is how many calls a process serves before another takes its place:
 	// libraries of providers keep some memory of each. 20,000 if 0.
 	RecycleAfter int
+	// Keeper is a command that does nothing but call Keep: this executable with some argument, as
+	// /proc/self/exe where there is that, which an upgrade does not change under a server that runs. With
+	// it, calls that have a name are made once only, and survive this process. It takes Journal.
+	Keeper []string
+	// Journal is the directory for what is known of such calls, secrets included. It has to
+	// last as long as what asks for them again, and a restart must find the same.
+	Journal string
 	// Clock is for back-off, rates and idleness. The real one if nil.
 	Clock clock.WithDelayedExecution
 }
@@ -89,6 +97,8 @@ type Limits struct {
 type Host struct {
 	config  Config
 	spawner *spawner
+	journal *journal // nil without a keeper
+	sweeps  *sweeps
 
 	mu      sync.Mutex
 	closed  bool
@@ -120,7 +130,18 @@ func New(config Config) (*Host, error) {
 	if err := removeLeftovers(dir); err != nil {
 		return nil, fmt.Errorf("removing what a former server left in the directory of providers: %w", err)
 	}
-	return &Host{config: config, spawner: newSpawner(), running: map[*Instance]struct{}{}}, nil
+	h := &Host{config: config, running: map[*Instance]struct{}{}}
+	if (len(config.Keeper) > 0) != (config.Journal != "") {
+		return nil, errors.New("a keeper of providers' calls needs a journal, and a journal a keeper: set both Keeper and Journal, or neither")
+	}
+	if config.Journal != "" {
+		if h.journal, err = openJournal(config.Journal); err != nil {
+			return nil, fmt.Errorf("opening the journal of providers' calls: %w", err)
+		}
+		h.sweeps = startSweeps(h.journal, config.Clock)
+	}
+	h.spawner = newSpawner()
+	return h, nil
 }
 
 func (c Config) withDefaults() Config {
@@ -167,13 +188,31 @@ func removeLeftovers(dir string) error {
 		return err
 	}
 	for _, entry := range entries {
-		if strings.HasPrefix(entry.Name(), privatePrefix) {
-			if err := os.RemoveAll(filepath.Join(dir, entry.Name())); err != nil {
-				return err
-			}
+		if !strings.HasPrefix(entry.Name(), privatePrefix) {
+			continue
+		}
+		if err := removeUnlocked(filepath.Join(dir, entry.Name())); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// removeUnlocked removes a private directory, unless the keeper of a former server still works
+// there. Then the keeper does, once it is done.
+func removeUnlocked(dir string) error {
+	f, err := os.Open(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if locked, err := tryLock(f); err != nil || !locked {
+		return err
+	}
+	return os.RemoveAll(dir)
 }
 
 // admit has Close close what runs, unless it is too late for anything to run.
@@ -223,7 +262,8 @@ func (h *Host) Open(ctx context.Context, binary Binary, settings Settings) (*Ins
 	return i, diagnostics, nil
 }
 
-// Close closes every Instance. When it returns nothing of a provider runs any more.
+// Close closes every Instance. When it returns nothing of a provider runs any more, unless a keeper
+// finishes calls that have names.
 func (h *Host) Close() {
 	h.mu.Lock()
 	h.closed = true
@@ -236,4 +276,5 @@ func (h *Host) Close() {
 	}
 	closing.Wait()
 	h.spawner.close()
+	h.sweeps.stop()
 }

@@ -217,7 +217,7 @@ func (i *Instance) replace(p *process) {
 	}
 	i.current = p
 	i.work.Go(func() {
-		<-p.runner.done
+		<-p.child.gone()
 		i.ended(p)
 	})
 	if i.closed {
@@ -262,7 +262,7 @@ func (i *Instance) retire(p *process) {
 	i.work.Go(func() {
 		select {
 		case <-p.drained:
-		case <-p.runner.done:
+		case <-p.child.gone():
 		case <-i.closing:
 		}
 		p.stop(i.host.config.StopGrace)
@@ -322,7 +322,7 @@ func (i *Instance) stopIdle() {
 
 // Close stops the Instance. Calls that wait are refused; those that run get half of
 // Config.StopGrace to end, once the provider is asked to stop. When it returns no process
-// is left.
+// is left, unless a keeper finishes calls that have names.
 func (i *Instance) Close() {
 	i.mu.Lock()
 	if !i.closed {
@@ -353,7 +353,14 @@ func (i *Instance) ask(ctx context.Context, q question, request, answer proto.Me
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("provider %s: %s of %s: %w: %w", i.binary.Name, q.method, q.about, contract.ErrUnavailable, err)
+	if errors.Is(err, errNotBegun) {
+		return i.notAsked(err)
+	}
+	return i.unavailable(q, err)
+}
+
+func (i *Instance) unavailable(q question, why error) error {
+	return fmt.Errorf("provider %s: %s of %s: %w: %w", i.binary.Name, q.method, q.about, contract.ErrUnavailable, why)
 }
 
 // errHung is of a call that took longer than any should.
@@ -368,25 +375,55 @@ func (i *Instance) invoke(ctx context.Context, p *process, q question, request, 
 	if !q.finish {
 		defer context.AfterFunc(ctx, func() { cancel(ctx.Err()) })()
 	}
-	err := p.invoke(bounded, q.method, request, answer)
+	err := p.ask(bounded, q, request, answer)
 	why := context.Cause(bounded)
 	hung := err != nil && errors.Is(why, errHung)
 	i.release(p, hung)
 	switch {
-	case err == nil:
-		return nil
+	case err == nil, errors.Is(err, errKnown), errors.Is(err, errNotBegun):
+		return err
 	case hung:
 		return fmt.Errorf("%w: within %s", errHung, q.timeout)
 	case why != nil:
 		return why
 	}
-	return p.explain(err)
+	if p.left.Load() {
+		if q.name == nil {
+			return errStopping
+		}
+		return errGoesOn
+	}
+	err = p.explain(err)
+	switch {
+	case p.isGone():
+		return &lostError{err}
+	case p.isCutOff():
+		// It lives, but nobody can speak with it any more.
+		i.discard(p)
+	}
+	return err
 }
+
+// errGoesOn is of a call that was left to its keeper.
+var errGoesOn = errors.New("Atoll is stopping, and what makes the call is not: ask for it again, by the same name")
+
+// discard has a process take no more calls.
+func (i *Instance) discard(p *process) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.retire(p)
+}
+
+// A lostError is of a call whose process has ended.
+type lostError struct{ error }
+
+func (e *lostError) Unwrap() error { return e.error }
 
 // A question is what goes with a call beside its messages.
 type question struct {
 	method, about string
 	timeout       time.Duration
-	limited       bool // counts against the rate
-	finish        bool // is not broken off when the caller gives up
+	limited       bool      // counts against the rate
+	finish        bool      // is not broken off when the caller gives up
+	name          *callName // of one that is made once only, if it is kept
 }

@@ -22,10 +22,12 @@ import (
 
 // TestDies has the process die in a call, and again: the next call waits for the back-off, which
 // only the clock ends, and gets a new one.
-func TestDies(t *testing.T) {
+func TestDies(t *testing.T) { bothWays(t, testDies) }
+
+func testDies(t *testing.T, w way) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
-	i := openFake(t, newHost(t, Config{Clock: clock}), fakeSettings("6"))
+	i := openFake(t, w.host(t, Config{Clock: clock}), fakeSettings("6"))
 	first := mustRead(t, i, "")
 	for n, wait := range []time.Duration{firstBackOff, 2 * firstBackOff, 4 * firstBackOff} {
 		_, err := read(t.Context(), i, "die")
@@ -49,14 +51,14 @@ func TestDies(t *testing.T) {
 			next <- pid
 		}()
 		// One waiter looks for idleness, the other is the back-off.
-		eventually(t, "the back-off", func() bool { return clock.Waiters() == 2 })
+		eventually(t, "the back-off", func() bool { return clock.Waiters() == w.waiters(2) })
 		clock.Step(wait - time.Millisecond)
 		select {
 		case pid := <-next:
 			t.Fatalf("after death %d, %d answered before the back-off was over", n, pid)
 		default:
 		}
-		if clock.Waiters() != 2 {
+		if clock.Waiters() != w.waiters(2) {
 			t.Fatalf("after death %d the back-off ended early", n)
 		}
 		clock.Step(time.Millisecond)
@@ -77,11 +79,13 @@ func TestDies(t *testing.T) {
 
 // TestHangs has a call hang. It fails, its process serves nobody any more, and what else
 // runs there comes to its end.
-func TestHangs(t *testing.T) {
+func TestHangs(t *testing.T) { bothWays(t, testHangs) }
+
+func testHangs(t *testing.T, w way) {
 	t.Parallel()
 	settings := fakeSettings("6")
 	settings.Limits.CallTimeout = 3 * time.Second // others have to be answered within it
-	i := openFake(t, newHost(t, Config{}), settings)
+	i := openFake(t, w.host(t, Config{}), settings)
 	first := mustRead(t, i, "")
 	release := filepath.Join(t.TempDir(), "release")
 	other := make(chan contract.ApplyAnswer, 1)
@@ -113,11 +117,13 @@ func TestHangs(t *testing.T) {
 }
 
 // TestFreezes stops the whole process, which then cannot be asked to end.
-func TestFreezes(t *testing.T) {
+func TestFreezes(t *testing.T) { bothWays(t, testFreezes) }
+
+func testFreezes(t *testing.T, w way) {
 	t.Parallel()
 	settings := fakeSettings("6")
 	settings.Limits.CallTimeout = 3 * time.Second // others have to be answered within it
-	i := openFake(t, newHost(t, Config{StopGrace: 100 * time.Millisecond}), settings)
+	i := openFake(t, w.host(t, Config{StopGrace: 100 * time.Millisecond}), settings)
 	first := mustRead(t, i, "")
 	if _, err := read(t.Context(), i, "freeze"); !errors.Is(err, contract.ErrUnavailable) {
 		t.Fatalf("a process that is frozen: %v", err)
@@ -129,9 +135,11 @@ func TestFreezes(t *testing.T) {
 }
 
 // TestRecycled: after so many calls another process takes over, and no call notices.
-func TestRecycled(t *testing.T) {
+func TestRecycled(t *testing.T) { bothWays(t, testRecycled) }
+
+func testRecycled(t *testing.T, w way) {
 	t.Parallel()
-	i := openFake(t, newHost(t, Config{RecycleAfter: 50}), fakeSettings("6"))
+	i := openFake(t, w.host(t, Config{RecycleAfter: 50}), fakeSettings("6"))
 	first := mustRead(t, i, "")
 	release := filepath.Join(t.TempDir(), "release")
 	slow := make(chan int, 1)
@@ -175,17 +183,19 @@ func TestRecycled(t *testing.T) {
 }
 
 // TestIdle: who is not called is stopped, and started again for the next call.
-func TestIdle(t *testing.T) {
+func TestIdle(t *testing.T) { bothWays(t, testIdle) }
+
+func testIdle(t *testing.T, w way) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
-	i := openFake(t, newHost(t, Config{Clock: clock, Idle: time.Minute}), fakeSettings("6"))
+	i := openFake(t, w.host(t, Config{Clock: clock, Idle: time.Minute}), fakeSettings("6"))
 	first := mustRead(t, i, "")
 	clock.Step(40 * time.Second)
 	if pid := mustRead(t, i, ""); pid != first {
 		t.Fatal("it was stopped before its time")
 	}
 	clock.Step(40 * time.Second) // a minute from the start, but not from the call
-	eventually(t, "the look whether it is idle", clock.HasWaiters)
+	eventually(t, "the look whether it is idle", func() bool { return clock.Waiters() == w.waiters(1) })
 	if pid := mustRead(t, i, ""); pid != first {
 		t.Fatal("it was stopped although it had been called")
 	}
@@ -200,9 +210,11 @@ func TestIdle(t *testing.T) {
 
 // TestApplyOutlivesItsCaller: of an Apply that began, the answer is not lost because the
 // caller gives up.
-func TestApplyOutlivesItsCaller(t *testing.T) {
+func TestApplyOutlivesItsCaller(t *testing.T) { bothWays(t, testApplyOutlivesItsCaller) }
+
+func testApplyOutlivesItsCaller(t *testing.T, w way) {
 	t.Parallel()
-	i := openFake(t, newHost(t, Config{}), fakeSettings("6"))
+	i := openFake(t, w.host(t, Config{}), fakeSettings("6"))
 	release := filepath.Join(t.TempDir(), "release")
 	ctx, cancel := context.WithCancel(t.Context())
 	answer := make(chan contract.ApplyAnswer, 1)
@@ -240,7 +252,9 @@ func (i *Instance) waitInFlight(t *testing.T, n int) {
 
 // TestCloseLeavesNothing: whatever the provider does, when Close returns it is gone, and its
 // children are. The directories are checked by newHost.
-func TestCloseLeavesNothing(t *testing.T) {
+func TestCloseLeavesNothing(t *testing.T) { bothWays(t, testCloseLeavesNothing) }
+
+func testCloseLeavesNothing(t *testing.T, w way) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		mode, behave string
@@ -254,7 +268,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHost(t, Config{StopGrace: 4 * time.Second})
+			h := w.host(t, Config{StopGrace: 4 * time.Second})
 			i := openFake(t, h, fakeSettings(row.mode))
 			file := filepath.Join(t.TempDir(), "pid")
 			pid := mustRead(t, i, "child:"+file)
@@ -302,9 +316,11 @@ func readPID(t *testing.T, file string) (pid int) {
 }
 
 // TestDeathTakesTheChildren: they are killed with the provider when that dies by itself, too.
-func TestDeathTakesTheChildren(t *testing.T) {
+func TestDeathTakesTheChildren(t *testing.T) { bothWays(t, testDeathTakesTheChildren) }
+
+func testDeathTakesTheChildren(t *testing.T, w way) {
 	t.Parallel()
-	i := openFake(t, newHost(t, Config{}), fakeSettings("6"))
+	i := openFake(t, w.host(t, Config{}), fakeSettings("6"))
 	file := filepath.Join(t.TempDir(), "pid")
 	mustRead(t, i, "child:"+file)
 	child := readPID(t, file)
@@ -316,11 +332,13 @@ func TestDeathTakesTheChildren(t *testing.T) {
 
 // TestManyCalls has everything happen at once, for the race detector: calls, deaths, new processes, and
 // then Close.
-func TestManyCalls(t *testing.T) {
+func TestManyCalls(t *testing.T) { bothWays(t, testManyCalls) }
+
+func testManyCalls(t *testing.T, w way) {
 	t.Parallel()
 	settings := fakeSettings("6")
 	settings.Limits.Parallel = 8
-	h := newHost(t, Config{RecycleAfter: 40, StopGrace: time.Second})
+	h := w.host(t, Config{RecycleAfter: 40, StopGrace: time.Second})
 	i := openFake(t, h, settings)
 	var callers sync.WaitGroup
 	for n := range 8 {

@@ -4,18 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
-	"github.com/hashicorp/go-plugin"
-	pluginrunner "github.com/hashicorp/go-plugin/runner"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -31,15 +29,14 @@ const (
 	largestSchema = 256 << 20
 )
 
-// A process is one running child, and what its Instance keeps of it.
+// A process is one running provider, and what its Instance keeps of it.
 type process struct {
-	name     string
-	runner   *runner
-	client   *plugin.Client
-	conn     *grpc.ClientConn
-	protocol int
-	output   *tail
-	mask     *mask
+	access
+	name   string
+	dir    string // private to it
+	child  child
+	output *tail
+	mask   *mask
 
 	// The rest is its Instance's, under the Instance's lock.
 	calls    int
@@ -47,26 +44,29 @@ type process struct {
 	retired  bool          // takes no calls any more
 	drained  chan struct{} // closed once it is retired and nothing is in flight
 	started  time.Time
+
+	named atomic.Int64 // calls in flight that have a name
+	left  atomic.Bool  // to its keeper
 }
 
-// handshake is the same for all providers.
-func handshake() plugin.HandshakeConfig {
-	return plugin.HandshakeConfig{
-		ProtocolVersion:  4,
-		MagicCookieKey:   "TF_PLUGIN_MAGIC_COOKIE",
-		MagicCookieValue: "d602bf8f470bc67ca7faa0386276bbdd4330efaf76d1a219cb4d6991ca9872b2",
-	}
-}
-
-// A connection is the plug-in as go-plugin wants it: it hands the connection out.
-type connection struct{ plugin.NetRPCUnsupportedPlugin }
-
-func (connection) GRPCServer(*plugin.GRPCBroker, *grpc.Server) error {
-	return errors.New("Atoll is no provider")
-}
-
-func (connection) GRPCClient(_ context.Context, _ *plugin.GRPCBroker, conn *grpc.ClientConn) (any, error) {
-	return conn, nil
+// A child is how a process is run: by this one (direct), or by a keeper (kept).
+type child interface {
+	// connect starts it, up to where it can be spoken to.
+	connect() (access, error)
+	// gone is closed when nothing of it runs any more.
+	gone() <-chan struct{}
+	// exit says how the provider ended, once it has. Empty if it did not start.
+	exit() string
+	// kill ends it at once, and what it started.
+	kill()
+	// end asks it to exit, and returns when nothing of it runs.
+	end()
+	// leave lets it finish the calls that have names, without this process, and tells whether it will.
+	leave() bool
+	// isCutOff tells whether it cannot be spoken to any more, for good.
+	isCutOff() bool
+	// farewell is how long its end can take to be seen, once the connection broke.
+	farewell() time.Duration
 }
 
 // start starts a process, up to where it can be spoken to.
@@ -75,31 +75,26 @@ func (h *Host) start(ctx context.Context, binary Binary, settings Settings, mask
 	if err != nil {
 		return nil, fmt.Errorf("provider %s: making its private directory: %w", binary.Name, err)
 	}
-	p := &process{name: binary.Name, output: &tail{also: settings.Output}, mask: mask, drained: make(chan struct{}), started: h.config.Clock.Now()}
-	set := plugin.PluginSet{"provider": connection{}}
-	p.runner = newRunner(h.spawner, binary.Path, dir, h.config.User)
-	p.client = plugin.NewClient(&plugin.ClientConfig{
-		HandshakeConfig:  handshake(),
-		VersionedPlugins: map[int]plugin.PluginSet{5: set, 6: set},
-		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
-		AutoMTLS:         true,
-		SkipHostEnv:      true,
-		StartTimeout:     h.config.StartTimeout,
-		Logger:           hclog.NewNullLogger(),
-		Stderr:           p.output,
-		SyncStdout:       p.output,
-		SyncStderr:       p.output,
-		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: dir},
-		GRPCDialOptions:  []grpc.DialOption{grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(largestAnswer))},
-		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, _ string) (pluginrunner.Runner, error) {
-			p.runner.cmd.Env = environment(dir, h.config.Inherit, settings.Env, cmd.Env)
-			return p.runner, nil
-		},
-	})
+	p := &process{
+		name: binary.Name, dir: dir, output: &tail{also: settings.Output}, mask: mask,
+		drained: make(chan struct{}), started: h.config.Clock.Now(),
+	}
+	as := launch{
+		Path: binary.Path, Directory: dir, User: h.config.User,
+		Env: environment(dir, h.config.Inherit, settings.Env), StartTimeout: h.config.StartTimeout,
+	}
+	if h.journal != nil {
+		p.child = newKept(h.spawner, h.config.Keeper, setup{
+			Launch: as, Journal: h.journal.dir, StopGrace: h.config.StopGrace,
+			ApplyTimeout: settings.Limits.withDefaults().ApplyTimeout,
+		}, p.output)
+	} else {
+		p.child = newDirect(h.spawner, as, p.output)
+	}
 	// go-plugin cannot be told to give up, but notices that the child is gone.
-	connected := context.AfterFunc(ctx, func() { _ = p.runner.Kill(ctx) })
+	connected := context.AfterFunc(ctx, p.child.kill)
 	defer connected()
-	if err := p.connect(); err != nil {
+	if p.access, err = p.child.connect(); err != nil {
 		p.stop(0)
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
@@ -113,7 +108,7 @@ func (h *Host) start(ctx context.Context, binary Binary, settings Settings, mask
 // ended it, and what it had to say.
 func (p *process) startFailure(err error) error {
 	text := err.Error()
-	if exit := p.runner.exit(); exit != "" && exit != "signal: killed" {
+	if exit := p.child.exit(); exit != "" && exit != "signal: killed" {
 		text += "; its process ended: " + exit
 	}
 	return fmt.Errorf("provider %s could not be started: %w: %s", p.name, contract.ErrNotAsked, p.telling(text))
@@ -129,20 +124,6 @@ func (p *process) telling(text string) string {
 	return p.mask.text(strings.ToValidUTF8(text, "?"))
 }
 
-func (p *process) connect() error {
-	protocol, err := p.client.Client()
-	if err != nil {
-		return err
-	}
-	conn, err := protocol.Dispense("provider")
-	if err != nil {
-		return err
-	}
-	p.conn = conn.(*grpc.ClientConn)
-	p.protocol = p.client.NegotiatedVersion()
-	return nil
-}
-
 func (h *Host) privateDirectory() (string, error) {
 	dir, err := os.MkdirTemp(h.config.Directory, privatePrefix)
 	if err != nil || h.config.User == nil {
@@ -154,9 +135,9 @@ func (h *Host) privateDirectory() (string, error) {
 	return dir, nil
 }
 
-// environment is all that a process gets: what every one does, what is inherited
-// by name, what its own settings say, and what the handshake needs.
-func environment(dir string, inherit []string, own map[string]string, handshake []string) []string {
+// environment is what a process gets beside what the handshake needs: what every one does,
+// what is inherited by name, and what its own settings say.
+func environment(dir string, inherit []string, own map[string]string) map[string]string {
 	env := map[string]string{
 		"PATH": "/usr/local/bin:/usr/bin:/bin",
 		"HOME": dir, "TMPDIR": dir,
@@ -170,21 +151,8 @@ func environment(dir string, inherit []string, own map[string]string, handshake 
 			env[name] = value
 		}
 	}
-	for name, value := range own {
-		env[name] = value
-	}
-	for _, line := range handshake {
-		name, value, _ := strings.Cut(line, "=")
-		env[name] = value
-	}
-	// go-plugin would put sockets into a directory that only the server can enter.
-	env["PLUGIN_UNIX_SOCKET_DIR"] = dir
-	lines := make([]string, 0, len(env))
-	for name, value := range env {
-		lines = append(lines, name+"="+value)
-	}
-	slices.Sort(lines)
-	return lines
+	maps.Copy(env, own)
+	return env
 }
 
 // method is the full name of a call, by its name in version 6 of the protocol.
@@ -215,9 +183,25 @@ func (p *process) invoke(ctx context.Context, name string, request, answer proto
 	return p.conn.Invoke(ctx, p.method(name), request, answer)
 }
 
+// ask makes the call of a question. One with a name goes with it: a keeper makes it once only.
+func (p *process) ask(ctx context.Context, q question, request, answer proto.Message) error {
+	if q.name == nil || p.once == nil {
+		return p.invoke(ctx, q.method, request, answer)
+	}
+	ctx, err := q.name.attach(ctx)
+	if err != nil {
+		return err
+	}
+	p.named.Add(1)
+	defer p.named.Add(-1)
+	var trailer metadata.MD
+	err = p.once.Invoke(ctx, p.method(q.method), request, answer, grpc.Trailer(&trailer))
+	return keeperSays(trailer, err)
+}
+
 func (p *process) isGone() bool {
 	select {
-	case <-p.runner.done:
+	case <-p.child.gone():
 		return true
 	default:
 		return false
@@ -226,10 +210,10 @@ func (p *process) isGone() bool {
 
 // diedWith tells a process that died from a connection that broke: it gives it a moment to be seen dead.
 func (p *process) diedWith() bool {
-	timer := time.NewTimer(afterlife)
+	timer := time.NewTimer(p.child.farewell())
 	defer timer.Stop()
 	select {
-	case <-p.runner.done:
+	case <-p.child.gone():
 		return true
 	case <-timer.C:
 		return false
@@ -242,7 +226,7 @@ func (p *process) explain(err error) error {
 	switch status.Code(err) {
 	case codes.Unavailable:
 		if p.diedWith() {
-			return errors.New(p.telling("its process ended: " + p.runner.exit()))
+			return errors.New(p.telling("its process ended: " + p.child.exit()))
 		}
 	case codes.ResourceExhausted:
 		text = "its answer is too large, or it is out of resources: " + text
@@ -253,9 +237,10 @@ func (p *process) explain(err error) error {
 
 // stop asks the process to end, and ends it when the grace is over. When it returns
 // nothing of the process is left. Calls that are in flight get the first half of the
-// grace to come to an end, once they are told to.
+// grace to come to an end, once they are told to. Only those that have a name are not broken off then: a
+// keeper finishes them.
 func (p *process) stop(grace time.Duration) {
-	over := time.AfterFunc(grace, func() { _ = p.runner.Kill(context.Background()) })
+	over := time.AfterFunc(grace, p.child.kill)
 	defer over.Stop()
 	if p.conn != nil && grace > 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), grace/2)
@@ -263,16 +248,22 @@ func (p *process) stop(grace time.Duration) {
 		_ = p.invoke(ctx, "StopProvider", &tfplugin6.StopProvider_Request{}, &tfplugin6.StopProvider_Response{})
 		select {
 		case <-p.drained:
-		case <-p.runner.done:
+		case <-p.child.gone():
 		case <-ctx.Done():
 		}
 		cancel()
+		if p.named.Load() > 0 {
+			p.left.Store(true)
+			if p.child.leave() {
+				return
+			}
+			p.left.Store(false)
+		}
 	}
-	p.client.Kill()
-	_ = p.runner.Kill(context.Background())
-	if p.runner.ID() != "" {
-		<-p.runner.done
-	}
+	p.child.end()
 	// What cannot be removed now is by the next Host.
-	_ = os.RemoveAll(filepath.Clean(p.runner.cmd.Dir))
+	_ = os.RemoveAll(filepath.Clean(p.dir))
 }
+
+// isCutOff tells whether a process that lives cannot be spoken to any more.
+func (p *process) isCutOff() bool { return p.child.isCutOff() }

@@ -22,12 +22,23 @@ import (
 var update = flag.Bool("update", false, "write the golden files anew")
 
 func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == keeperArgument {
+		if err := Keep(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	if mode := os.Getenv(fakeEnv); mode != "" {
 		runFake(mode)
 		return
 	}
 	if dir := os.Getenv(serverEnv); dir != "" {
 		runServer(dir)
+		return
+	}
+	if text := os.Getenv(applierEnv); text != "" {
+		runApplier(text)
 		return
 	}
 	os.Exit(m.Run())
@@ -51,8 +62,36 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
+// keeperArgument has this test binary be a keeper.
+const keeperArgument = "provider-keeper"
+
+// A way is how providers are run: as children, or by keepers.
+type way struct{ keeper bool }
+
+// bothWays makes a test of what has to be the same either way.
+func bothWays(t *testing.T, test func(t *testing.T, w way)) {
+	t.Run("direct", func(t *testing.T) { test(t, way{false}) })
+	t.Run("kept", func(t *testing.T) { test(t, way{true}) })
+}
+
+func (w way) host(t testing.TB, config Config) *Host {
+	t.Helper()
+	if w.keeper {
+		config.Keeper, config.Journal = []string{fakeBinary(t).Path, keeperArgument}, t.TempDir()
+	}
+	return newHost(t, config)
+}
+
+// waiters is how many wait for the clock of a Host, if so many do in the other way.
+func (w way) waiters(n int) int {
+	if w.keeper {
+		n++ // the next sweep of the journal
+	}
+	return n
+}
+
 // newHost makes a Host in a directory with a short name.
-func newHost(t *testing.T, config Config) *Host {
+func newHost(t testing.TB, config Config) *Host {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "atoll-p")
 	if err != nil {
@@ -78,7 +117,7 @@ func newHost(t *testing.T, config Config) *Host {
 	return h
 }
 
-func fakeBinary(t *testing.T) Binary {
+func fakeBinary(t testing.TB) Binary {
 	t.Helper()
 	path, err := os.Executable()
 	if err != nil {
@@ -96,7 +135,7 @@ func fakeSettings(mode string) Settings {
 	}
 }
 
-func openFake(t *testing.T, h *Host, settings Settings) *Instance {
+func openFake(t testing.TB, h *Host, settings Settings) *Instance {
 	t.Helper()
 	i, diagnostics, err := h.Open(t.Context(), fakeBinary(t), settings)
 	if err != nil || diagnostics.Failed() {
@@ -156,10 +195,11 @@ func alive(pid int) bool {
 // TestCalls makes each call in both versions of the protocol, against what a resource goes
 // through. The golden files show every answer.
 func TestCalls(t *testing.T) {
-	for _, mode := range []string{"5", "6", "6,plandestroy"} {
+	for _, mode := range []string{"5", "6", "6,plandestroy", "6,kept"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			i := openFake(t, newHost(t, Config{}), fakeSettings(mode))
+			mode, keeper := strings.CutSuffix(mode, ",kept")
+			i := openFake(t, way{keeper}.host(t, Config{}), fakeSettings(mode))
 			var out strings.Builder
 			tell := func(what string, answer any, err error) {
 				// Errors of protobuf have one kind of space or another, so that nobody compares them.

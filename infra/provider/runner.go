@@ -57,7 +57,7 @@ func (s *spawner) start(cmd *exec.Cmd) error {
 
 func (s *spawner) close() { s.once.Do(func() { close(s.quit) }) }
 
-// A runner is one child, as go-plugin wants it run: in a process group of its own, which is
+// A runner is one child, as go-plugin wants it run: the first of a process group, which is
 // killed with it, whoever of the group ends first.
 type runner struct {
 	cmd     *exec.Cmd
@@ -65,6 +65,7 @@ type runner struct {
 
 	stdout, stderr *os.File      // our ends
 	done           chan struct{} // closed when the child and its group are gone
+	started        func(pid int) // is told once it is, if not nil
 
 	mu     sync.Mutex
 	pid    int // 0 before the start
@@ -77,14 +78,7 @@ type runner struct {
 // left the group can hold the pipes open for ever.
 const afterlife = time.Second
 
-func newRunner(s *spawner, path, dir string, user *User) *runner {
-	cmd := exec.Command(path)
-	cmd.Args[0] = filepath.Base(path)
-	cmd.Dir = dir
-	cmd.SysProcAttr = groupOfItsOwn()
-	if user != nil {
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: user.UID, Gid: user.GID}
-	}
+func newRunner(s *spawner, cmd *exec.Cmd) *runner {
 	return &runner{cmd: cmd, spawner: s, done: make(chan struct{})}
 }
 
@@ -119,6 +113,9 @@ func (r *runner) Start(ctx context.Context) error {
 		return err
 	}
 	r.pid, r.stdout, r.stderr = r.cmd.Process.Pid, out, errs
+	if r.started != nil {
+		r.started(r.pid)
+	}
 	go r.reap()
 	return nil
 }

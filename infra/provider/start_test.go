@@ -22,7 +22,9 @@ import (
 
 // TestBadStarts: a provider that cannot be started says why, in words that help, and without
 // secrets.
-func TestBadStarts(t *testing.T) {
+func TestBadStarts(t *testing.T) { bothWays(t, testBadStarts) }
+
+func testBadStarts(t *testing.T, w way) {
 	t.Parallel()
 	text := filepath.Join(t.TempDir(), "text")
 	if err := os.WriteFile(text, []byte("no program"), 0o755); err != nil {
@@ -49,7 +51,7 @@ func TestBadStarts(t *testing.T) {
 			if row.path != "" {
 				binary.Path = row.path
 			}
-			i, _, err := newHost(t, Config{StartTimeout: row.timeout}).Open(t.Context(), binary, settings)
+			i, _, err := w.host(t, Config{StartTimeout: row.timeout}).Open(t.Context(), binary, settings)
 			if i != nil || !errors.Is(err, contract.ErrNotAsked) || !errors.Is(err, contract.ErrUnavailable) {
 				t.Fatalf("opened: %v, %v", i, err)
 			}
@@ -67,10 +69,12 @@ func TestBadStarts(t *testing.T) {
 
 // TestRefusedConfiguration: what the provider has against its configuration comes as diagnostics
 // when it is opened, and as an error of each call once it was accepted.
-func TestRefusedConfiguration(t *testing.T) {
+func TestRefusedConfiguration(t *testing.T) { bothWays(t, testRefusedConfiguration) }
+
+func testRefusedConfiguration(t *testing.T, w way) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
-	h := newHost(t, Config{Clock: clock, Idle: time.Minute})
+	h := w.host(t, Config{Clock: clock, Idle: time.Minute})
 	settings := fakeSettings("6")
 	settings.Config = with(settings.Config, "fail", cty.StringVal("expired"))
 	i, diagnostics, err := h.Open(t.Context(), fakeBinary(t), settings)
@@ -112,11 +116,13 @@ func fakeIs(t *testing.T, i *Instance) map[string]cty.Value {
 }
 
 // TestCleanEnvironment: nothing of the server's reaches the provider but what is named.
-func TestCleanEnvironment(t *testing.T) {
+func TestCleanEnvironment(t *testing.T) { bothWays(t, testCleanEnvironment) }
+
+func testCleanEnvironment(t *testing.T, w way) {
 	t.Setenv("ATOLL_TEST_SECRET", "of the server")
 	t.Setenv("ATOLL_TEST_PROXY", "http://proxy")
 	t.Setenv("TF_LOG", "trace")
-	h := newHost(t, Config{Inherit: []string{"ATOLL_TEST_PROXY", "ATOLL_TEST_ABSENT"}})
+	h := w.host(t, Config{Inherit: []string{"ATOLL_TEST_PROXY", "ATOLL_TEST_ABSENT"}})
 	settings := fakeSettings("6")
 	settings.Env["GOGC"] = "200"
 	settings.Env["PLUGIN_UNIX_SOCKET_DIR"] = "/elsewhere"
@@ -149,7 +155,9 @@ func TestCleanEnvironment(t *testing.T) {
 }
 
 // TestUnprivileged: a server that is root runs providers as somebody else.
-func TestUnprivileged(t *testing.T) {
+func TestUnprivileged(t *testing.T) { bothWays(t, testUnprivileged) }
+
+func testUnprivileged(t *testing.T, w way) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can run a process as somebody else")
 	}
@@ -161,7 +169,7 @@ func TestUnprivileged(t *testing.T) {
 	}
 	binary := Binary{Name: "fake", Path: filepath.Join(dir, "fake")}
 	copyFile(t, fakeBinary(t).Path, binary.Path)
-	h := newHost(t, Config{User: &User{UID: 65534, GID: 65533}})
+	h := w.host(t, Config{User: &User{UID: 65534, GID: 65533}})
 	settings := fakeSettings("6")
 	i, _, err := h.Open(t.Context(), binary, settings)
 	if err != nil {
@@ -198,12 +206,14 @@ func copyFile(t *testing.T, from, to string) {
 }
 
 // TestLimits: so many calls at once, and so many in a second.
-func TestLimits(t *testing.T) {
+func TestLimits(t *testing.T) { bothWays(t, testLimits) }
+
+func testLimits(t *testing.T, w way) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
 	settings := fakeSettings("6")
 	settings.Limits = Limits{Parallel: 3, PerSecond: 10, Burst: 20}
-	i := openFake(t, newHost(t, Config{Clock: clock}), settings)
+	i := openFake(t, w.host(t, Config{Clock: clock}), settings)
 	var callers sync.WaitGroup
 	release := filepath.Join(t.TempDir(), "release")
 	for range 3 {
@@ -234,7 +244,7 @@ func TestLimits(t *testing.T) {
 		pid, _ := read(context.WithoutCancel(t.Context()), i, "")
 		done <- pid
 	}()
-	eventually(t, "a call that waits", func() bool { return clock.Waiters() == 2 })
+	eventually(t, "a call that waits", func() bool { return clock.Waiters() == w.waiters(2) })
 	clock.Step(99 * time.Millisecond)
 	select {
 	case <-done:
@@ -254,12 +264,14 @@ func TestLimits(t *testing.T) {
 }
 
 // TestFloods: 64 MiB on standard error, by either way, cost nobody anything.
-func TestFloods(t *testing.T) {
+func TestFloods(t *testing.T) { bothWays(t, testFloods) }
+
+func testFloods(t *testing.T, w way) {
 	t.Parallel()
 	var seen counter
 	settings := fakeSettings("6")
 	settings.Output = &seen
-	i := openFake(t, newHost(t, Config{}), settings)
+	i := openFake(t, w.host(t, Config{}), settings)
 	mustRead(t, i, "flood")
 	mustRead(t, i, "")
 	i.mu.Lock()

@@ -1,0 +1,60 @@
+package provider
+
+import (
+	"context"
+	"strconv"
+	"sync/atomic"
+	"testing"
+
+	"github.com/atoll-dev/atoll/infra/contract"
+)
+
+// BenchmarkCalls measures what a call costs, ten at a time: of a child, through a keeper, and by a name, which
+// is written down before and after.
+func BenchmarkCalls(b *testing.B) {
+	for _, row := range []struct {
+		name  string
+		way   way
+		apply bool
+		named bool
+	}{
+		{name: "read/direct"},
+		{name: "read/kept", way: way{true}},
+		{name: "apply/direct", apply: true},
+		{name: "apply/kept", way: way{true}, apply: true},
+		{name: "apply/kept by name", way: way{true}, apply: true, named: true},
+	} {
+		b.Run(row.name, func(b *testing.B) {
+			h := row.way.host(b, Config{RecycleAfter: 1 << 30})
+			settings := fakeSettings("6")
+			settings.Limits.Parallel = 10
+			i := openFake(b, h, settings)
+			var n atomic.Int64
+			call := func() error {
+				if !row.apply {
+					_, err := read(context.Background(), i, "")
+					return err
+				}
+				request := contract.ApplyRequest{Type: "fake_thing", Planned: thing("name", "a")}
+				if !row.named {
+					_, err := i.Apply(context.Background(), request)
+					return err
+				}
+				request.Call = strconv.FormatInt(n.Add(1), 10)
+				if _, err := i.Apply(context.Background(), request); err != nil {
+					return err
+				}
+				return h.Acknowledge(request.Call)
+			}
+			b.SetParallelism(5) // of two processors, ten callers
+			b.ResetTimer()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					if err := call(); err != nil {
+						b.Error(err)
+					}
+				}
+			})
+		})
+	}
+}
