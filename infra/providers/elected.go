@@ -29,12 +29,12 @@ type term struct {
 	queue            workqueue.TypedRateLimitingInterface[job]
 }
 
-// job is a Provider that may be let go, or a ProviderConfig that is to be tried. A Provider has no
+// job is a Provider that is to be tended, or a ProviderConfig that is to be tried. A Provider has no
 // namespace.
 type job struct{ namespace, name string }
 
-// RunElected does what one server does for all, until ctx ends: it tries ProviderConfigs, and lets Providers go that were
-// deleted and of which nothing is left. Run runs meanwhile.
+// RunElected does what one server does for all, until ctx ends: it tries ProviderConfigs, makes roles of what is served, and
+// lets Providers go that were deleted and of which nothing is left. Run runs meanwhile.
 func (r *Registry) RunElected(ctx context.Context) error {
 	t := &term{
 		Registry: r,
@@ -86,11 +86,14 @@ func (t *term) run(ctx context.Context) error {
 	return nil
 }
 
-// retryWithKinds tries all configurations again whenever another provider is there. It returns
-// when ctx ends.
+// retryWithKinds looks at everything again whenever other types are served. It returns when ctx
+// ends.
 func (t *term) retryWithKinds(ctx context.Context) {
 	for {
 		changed := t.Changed()
+		for _, object := range t.objects.GetStore().List() {
+			t.providerSeen(nil, object)
+		}
 		for _, object := range t.configs.GetStore().List() {
 			t.configSeen(nil, object)
 		}
@@ -127,10 +130,12 @@ func secretsOfConfig(object any) ([]string, error) {
 	return keys, nil
 }
 
-func (t *term) providerSeen(_, after any) {
-	if p, ok := after.(*v1alpha1.Provider); ok && p.DeletionTimestamp != nil {
-		t.queue.Add(job{name: p.Name})
+func (t *term) providerSeen(before, after any) {
+	is, ok := after.(*v1alpha1.Provider)
+	if was, had := before.(*v1alpha1.Provider); !ok || had && was.UID == is.UID && was.DeletionTimestamp.Equal(is.DeletionTimestamp) {
+		return
 	}
+	t.queue.Add(job{name: is.Name})
 }
 
 func (t *term) configSeen(before, after any) {
@@ -167,7 +172,7 @@ func (t *term) next(ctx context.Context) bool {
 	var again time.Duration
 	var err error
 	if j.namespace == "" {
-		again, err = t.release(ctx, j.name)
+		again, err = t.tend(ctx, j.name)
 	} else {
 		err = t.configure(ctx, j.namespace, j.name)
 	}

@@ -26,17 +26,28 @@ const (
 	statesPage = 500
 )
 
+// tend does for a Provider what is left to one server.
+func (t *term) tend(ctx context.Context, name string) (again time.Duration, err error) {
+	p := t.provider(name)
+	switch {
+	case p == nil:
+		return 0, nil
+	case p.DeletionTimestamp != nil:
+		return t.release(ctx, p)
+	}
+	return 0, t.permit(ctx, p)
+}
+
 // release lets a Provider go that is deleted and of which nothing is left. Else it says what is, and when to
 // look again.
-func (t *term) release(ctx context.Context, name string) (again time.Duration, err error) {
-	p := t.provider(name)
-	if p == nil || p.DeletionTimestamp == nil || !slices.Contains(p.Finalizers, v1alpha1.ProviderInUseFinalizer) || t.config.Stored == nil {
+func (t *term) release(ctx context.Context, p *v1alpha1.Provider) (again time.Duration, err error) {
+	if !slices.Contains(p.Finalizers, v1alpha1.ProviderInUseFinalizer) || t.config.Stored == nil {
 		return 0, nil
 	}
 	if since := t.config.Clock.Since(p.DeletionTimestamp.Time); since < settles {
 		return settles - since, nil
 	}
-	reason, message, err := t.left(ctx, name)
+	reason, message, err := t.left(ctx, p.Name)
 	if err != nil {
 		return 0, err
 	}
@@ -45,7 +56,7 @@ func (t *term) release(ctx context.Context, name string) (again time.Duration, e
 	}
 	client := t.api.Dynamic.Resource(v1alpha1.ProviderResource)
 	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		live, err := client.Get(ctx, name, metav1.GetOptions{})
+		live, err := client.Get(ctx, p.Name, metav1.GetOptions{})
 		if err != nil || live.GetUID() != p.UID {
 			return err
 		}
