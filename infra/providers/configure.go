@@ -56,6 +56,10 @@ func (t *term) configure(ctx context.Context, namespace, name string) error {
 // accepted is what is said of a configuration that the provider takes: it names the version of the provider and the
 // revision, so that no server tries again what another has tried.
 func (t *term) accepted(ctx context.Context, config *v1alpha1.ProviderConfig) (string, error) {
+	if t.installing(config.Spec.Provider) {
+		// Not waited for, as Open would: others can be tried meanwhile.
+		return "", &OpenError{v1alpha1.ReasonNotInstalled, fmt.Errorf("Provider %s is being installed", config.Spec.Provider)}
+	}
 	p, err := t.usable(ctx, config.Spec.Provider)
 	if err != nil {
 		return "", err

@@ -113,6 +113,14 @@ func (r *Registry) usable(ctx context.Context, name string) (*usable, error) {
 	}
 }
 
+// installing tells whether usable would wait.
+func (r *Registry) installing(name string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e := r.entries[name]
+	return e == nil && !r.isSynced() || e != nil && !e.usable && e.failure == nil
+}
+
 func (r *Registry) isSynced() bool {
 	select {
 	case <-r.synced:
