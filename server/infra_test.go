@@ -71,8 +71,15 @@ const network = `{"apiVersion":"demo.providers.atoll.dev/v1","kind":"Network","m
 // uses them, over a restart.
 func TestProvidersTypesAreServed(t *testing.T) {
 	mirror, provider := demoMirror(t)
-	dir := t.TempDir()
+	dir, err := os.MkdirTemp("", "atoll-infra-") // which others can be let through, other than t.TempDir
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	config := server.Config{DataDir: dir, WithoutWorkloadAPIs: true, ProviderMirrors: []string{filepath.Dir(mirror)}}
+	if os.Geteuid() == 0 {
+		config.ProviderUser = "65534:65534"
+	}
 	a := newServer(t, config)
 	stopped := false
 	defer func() {
@@ -145,6 +152,9 @@ func TestProvidersTypesAreServed(t *testing.T) {
 	}
 
 	a.haveRoles(t)
+	if config.ProviderUser != "" {
+		onlyProvidersArePassable(t, dir)
+	}
 	restarted := func(config server.Config) {
 		t.Helper()
 		stopped = true
@@ -178,6 +188,21 @@ func TestProvidersTypesAreServed(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// onlyProvidersArePassable looks whether another user gets to anything but providers.
+func onlyProvidersArePassable(t *testing.T, dir string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		info, err := entry.Info()
+		if err == nil && entry.Name() != "providers" && info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s has the mode %s", entry.Name(), info.Mode())
+		}
+	}
 }
 
 // haveRoles looks whether roles divide what they should.

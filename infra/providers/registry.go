@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"k8s.io/client-go/dynamic"
@@ -101,6 +102,7 @@ func New(config Config) (_ *Registry, err error) {
 		config.Clock = clock.RealClock{}
 	}
 	config.Server = cmp.Or(config.Server, "this server")
+	config.Mirrors = slices.Clone(config.Mirrors)
 	for i, mirror := range config.Mirrors {
 		if config.Mirrors[i], err = filepath.Abs(mirror); err != nil {
 			return nil, fmt.Errorf("find the directory of provider mirrors %s: %w", mirror, err)
