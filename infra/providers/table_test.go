@@ -11,20 +11,20 @@ import (
 	"github.com/atoll-dev/atoll/infra/schema"
 )
 
-// types is a catalog of names alone.
-type types struct{ resources, data []string }
+// typeList is a catalog of names alone.
+type typeList struct{ resources, data []string }
 
-func (c types) Resources() []string   { return c.resources }
-func (c types) DataSources() []string { return c.data }
-func (c types) Config() *contract.Schema {
+func (c typeList) Resources() []string   { return c.resources }
+func (c typeList) DataSources() []string { return c.data }
+func (c typeList) Config() *contract.Schema {
 	return &contract.Schema{}
 }
-func (c types) Resource(name string) (*contract.Schema, error) { return &contract.Schema{}, nil }
+func (c typeList) Resource(name string) (*contract.Schema, error) { return &contract.Schema{}, nil }
 
-func (c types) DataSource(name string) (*contract.Schema, error) { return &contract.Schema{}, nil }
+func (c typeList) DataSource(name string) (*contract.Schema, error) { return &contract.Schema{}, nil }
 
 func has(name string, age time.Duration, patterns string, resources ...string) candidate {
-	c := types{resources: resources, data: []string{resources[0]}}
+	c := typeList{resources: resources, data: []string{resources[0]}}
 	return candidate{
 		name: name, created: time.Unix(1e9, 0).Add(-age), patterns: strings.Fields(patterns), catalog: c,
 		all: schema.Names(c.resources, c.data), revision: "r",
