@@ -33,7 +33,7 @@ func (t *term) configure(ctx context.Context, namespace, name string) error {
 		return nil
 	}
 	if err == nil {
-		_, _, err = t.Open(trying, config.Spec.Provider, namespace, name)
+		_, _, err = t.open(trying, config.Spec.Provider, namespace, name, 0)
 	}
 	if ctx.Err() != nil {
 		return nil

@@ -34,6 +34,11 @@ type usable struct {
 
 // Open implements infra.Providers.
 func (r *Registry) Open(ctx context.Context, name, namespace, config string) (contract.Provider, string, error) {
+	return r.open(ctx, name, namespace, config, freshFor)
+}
+
+// open is Open with what was looked at so long ago taken to be as it was.
+func (r *Registry) open(ctx context.Context, name, namespace, config string, fresh time.Duration) (contract.Provider, string, error) {
 	p, err := r.usable(ctx, name)
 	if err != nil {
 		return nil, "", err
@@ -44,7 +49,7 @@ func (r *Registry) Open(ctx context.Context, name, namespace, config string) (co
 	}
 	defer s.giveBack()
 	now := r.config.Clock.Now()
-	if s.use != nil && strings.HasPrefix(s.of, p.identity) && now.Sub(s.checked) < freshFor {
+	if s.use != nil && strings.HasPrefix(s.of, p.identity) && now.Sub(s.checked) < fresh {
 		return s.use, s.revision, nil
 	}
 	settings, err := r.readSettings(ctx, name, namespace, config)

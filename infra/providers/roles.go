@@ -84,7 +84,7 @@ func (t *term) putRole(ctx context.Context, role *rbacv1.ClusterRole) error {
 	if err != nil {
 		return err
 	}
-	if role.ResourceVersion == "" {
+	if live == nil {
 		_, err = client.Create(ctx, &unstructured.Unstructured{Object: content}, metav1.CreateOptions{})
 	} else {
 		_, err = client.Update(ctx, &unstructured.Unstructured{Object: content}, metav1.UpdateOptions{})

@@ -81,7 +81,7 @@ func TestAnyArgumentCanBeFromASecret(t *testing.T) {
 	if len(secret) < 4 {
 		t.Errorf("only %d of 4 secrets are marked", len(secret))
 	}
-	masked := schema.NewMask(value).Text("AKIA1 at west with pass-word pass, ext1 and token tok")
+	masked := schema.NewMask(value).Text("AKIA1 at west with pass-word pass, ext1 and code tok")
 	for _, leak := range []string{"AKIA1", " pass,", " tok"} {
 		if strings.Contains(masked+" ", leak) {
 			t.Errorf("%q has %q", masked, leak)

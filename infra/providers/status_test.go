@@ -49,7 +49,7 @@ func TestWhatWorksOnOneServerCounts(t *testing.T) {
 			return o
 		}()}, "Installed/TypeTaken", "by a"},
 		{"so is a group", []opinion{works("a"), func() opinion { o := works("b"); o.refused = "a CRD has it"; return o }()}, "Installed/GroupTaken", "by a"},
-		{"it does not start", []opinion{{server: "a", failure: &failure{reason: v1alpha1.ReasonDoesNotStart, message: "exit status 1", installed: &known{From: "m"}}}},
+		{"it does not start", []opinion{{server: "a", installed: &known{From: "m"}, failure: &failure{reason: v1alpha1.ReasonDoesNotStart, message: "exit status 1"}}},
 			"Installed/DoesNotStart", "by a"},
 	} {
 		s := &v1alpha1.ProviderStatus{}
