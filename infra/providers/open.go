@@ -71,7 +71,8 @@ func (r *Registry) open(ctx context.Context, name, namespace, config string, fre
 	}
 	u, err := r.start(ctx, name, p, settings)
 	if err != nil {
-		if ctx.Err() == nil {
+		var because *OpenError
+		if ctx.Err() == nil && !(errors.As(err, &because) && because.Reason == v1alpha1.ReasonNotInstalled) {
 			r.opened.drop(s)
 			s.of, s.failed, s.failedAt, s.checked = of, err, now, now
 		}
