@@ -28,8 +28,8 @@ type Kinds interface {
 	Refused(reasons map[string]string)
 
 	// Schema is the OpenAPI v3 schema of a kind: spec and status, without apiVersion,
-	// kind and metadata, which are every kind's, and without references. Nobody else has it, so
-	// that the caller may add to it.
+	// kind and metadata, which are every kind's. It refers to nothing but the version's Components.
+	// Nobody else has it, so that the caller may add to it.
 	Schema(schema.GroupVersionKind) (*spec.Schema, error)
 	// Open is the rest of what it takes to serve a kind.
 	Open(schema.GroupVersionKind) (KindDefinition, error)
@@ -49,6 +49,9 @@ type KindVersion struct {
 	// (a name, a schema, a column), and is the same in all servers that serve the same.
 	Revision string
 	Kinds    []KindNames
+	// Components are schemas that those of kinds refer to, by their names in OpenAPI documents. What is
+	// below such a reference is not pruned. May be nil.
+	Components func() map[string]*spec.Schema
 }
 
 // KindNames is what discovery tells of a kind.

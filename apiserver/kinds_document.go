@@ -43,6 +43,12 @@ func writeDocument(w io.Writer, gv schema.GroupVersion, version servedVersion, r
 	for i, name := range slices.Sorted(maps.Keys(models)) {
 		out.field(i == 0, name, models[name])
 	}
+	if version.Components != nil {
+		components := version.Components()
+		for _, name := range slices.Sorted(maps.Keys(components)) {
+			out.field(false, name, components[name])
+		}
+	}
 	for _, k := range version.Kinds {
 		kind := gv.WithKind(k.Kind)
 		s, err := read(kind)

@@ -75,6 +75,12 @@ func (u usedKinds) filter(lists []*metav1.APIResourceList, err error) ([]*metav1
 	return out, nil
 }
 
+// StoredResources are the resources of a group without CRDs of which any object is stored, by their plural names.
+func (s *Server) StoredResources(ctx context.Context, group string) ([]string, error) {
+	used, err := usedResources(ctx, s.controllers.store, group)
+	return sets.List(used), err
+}
+
 // usedResources are the resources of a group of which something is stored. It reads one
 // key of each.
 func usedResources(ctx context.Context, store clientv3.KV, group string) (sets.Set[string], error) {

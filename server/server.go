@@ -26,6 +26,8 @@ import (
 	"github.com/atoll-dev/atoll/aggregate"
 	"github.com/atoll-dev/atoll/apiserver"
 	"github.com/atoll-dev/atoll/fleet/view"
+	"github.com/atoll-dev/atoll/infra/providers"
+	"github.com/atoll-dev/atoll/infra/reference"
 	"github.com/atoll-dev/atoll/kv/etcd"
 	"github.com/atoll-dev/atoll/kv/mvcc"
 )
@@ -95,6 +97,15 @@ type Config struct {
 	// WithoutWorkloadAPIs leaves a pure control plane: no Pods, no apps.
 	WithoutWorkloadAPIs bool
 
+	// ProviderMirrors are the directories below which the mirrors may be that Providers name.
+	ProviderMirrors []string
+	// AllowDevelopmentProviders lets Providers name programs on this machine that nobody has
+	// verified.
+	AllowDevelopmentProviders bool
+	// ProviderUser, as UID:GID, is whom providers run as. It takes root. Empty is whoever runs the
+	// server.
+	ProviderUser string
+
 	Audit                                           apiserver.Audit
 	EncryptionConfigFile                            string
 	EnableAdmissionPlugins, DisableAdmissionPlugins []string
@@ -120,6 +131,8 @@ type Server struct {
 	api       *apiserver.Server
 	directory *aggregate.Directory
 	views     *view.Host
+	providers *providers.Registry
+	language  *reference.Language
 	members   *memberFace // nil if none are served
 	name      string      // in elections
 	// closers in the order of opening; closed in reverse.
@@ -192,6 +205,9 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 	}
 	s.closers = append(s.closers, quietly{client})
 	s.name = s.identity()
+	if err := s.openProviders(); err != nil {
+		return nil, err
+	}
 
 	s.api, err = apiserver.New(ctx, apiserver.Config{
 		Workspace:        Workspace,
@@ -220,7 +236,8 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 			return s.directory.SharedGroups(ctx)
 		},
 		OnMissingNamespace: s.onMissingNamespace,
-		ClusterRoles:       memberRoles(),
+		ClusterRoles:       append(memberRoles(), infraRoles()...),
+		Kinds:              newProviderKinds(s.providers, s.language),
 		Services:           []apiserver.Service{s.viewService()},
 	})
 	if err != nil {
@@ -230,6 +247,9 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		return nil, err
 	}
 	s.views = s.newViews()
+	if err := s.connectProviders(); err != nil {
+		return nil, err
+	}
 	return s, nil
 }
 
@@ -239,7 +259,7 @@ func (s *Server) Run(ctx context.Context) error {
 	// its leases back.
 	apiCtx, stopAPI := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopAPI()
-	clients := []func(context.Context) error{s.runDirectory, s.runFleet, s.runViews, s.renewCertificates}
+	clients := []func(context.Context) error{s.runDirectory, s.runFleet, s.runViews, s.runProviders, s.renewCertificates}
 	if s.members != nil {
 		clients = append(clients, s.announce)
 	}
@@ -367,6 +387,9 @@ func (c *Config) complete() error {
 	}
 	if c.HistoryMaxChanges < 0 {
 		return fmt.Errorf("history max changes %d is out of range: give a number from 1 on, or 0 for no bound", c.HistoryMaxChanges)
+	}
+	if _, err := c.providerUser(); err != nil {
+		return err
 	}
 	if c.prefixes, err = keyPrefixes(c.Partitions); err != nil {
 		return err

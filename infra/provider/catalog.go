@@ -64,6 +64,9 @@ func (c *Catalog) Resources() []string { return c.resources.names }
 // DataSources are the names of the data sources, sorted.
 func (c *Catalog) DataSources() []string { return c.dataSources.names }
 
+// Protocol is the version of the plug-in protocol that the provider speaks: 5 or 6.
+func (c *Catalog) Protocol() int { return c.protocol }
+
 // Config is the schema of the provider's own configuration.
 func (c *Catalog) Config() *contract.Schema { return c.config }
 

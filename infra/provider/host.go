@@ -71,6 +71,9 @@ type Settings struct {
 	// if every argument were null.
 	Config cty.Value
 	Limits Limits
+	// Idle and RecycleAfter are as in Config, which decides if they are 0.
+	Idle         time.Duration
+	RecycleAfter int
 	// Env are variables for the process, beside those that every one gets. TF_LOG* is off and GOGC 400
 	// unless said otherwise here.
 	Env map[string]string

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,6 +62,8 @@ const (
 
 func newInstance(h *Host, binary Binary, settings Settings) *Instance {
 	settings.Limits = settings.Limits.withDefaults()
+	settings.Idle = cmp.Or(settings.Idle, h.config.Idle)
+	settings.RecycleAfter = cmp.Or(settings.RecycleAfter, h.config.RecycleAfter)
 	i := &Instance{
 		host: h, clock: h.config.Clock, binary: binary, settings: settings,
 		turns:   newTurns(settings.Limits, h.config.Clock),
@@ -119,7 +122,7 @@ func (i *Instance) acquire(ctx context.Context) (*process, error) {
 		if p := i.current; p != nil {
 			p.calls++
 			p.inFlight++
-			if p.calls >= i.host.config.RecycleAfter && i.starting == nil && !i.clock.Now().Before(i.notBefore) {
+			if p.calls >= i.settings.RecycleAfter && i.starting == nil && !i.clock.Now().Before(i.notBefore) {
 				i.begin()
 			}
 			i.mu.Unlock()
@@ -225,7 +228,7 @@ func (i *Instance) replace(p *process) {
 		return
 	}
 	i.lastUsed = i.clock.Now()
-	i.watch(i.host.config.Idle)
+	i.watch(i.settings.Idle)
 }
 
 // ended forgets a process that is gone, whoever wanted that.
@@ -309,9 +312,9 @@ func (i *Instance) stopIdle() {
 	if i.closed || i.current == nil {
 		return
 	}
-	left := i.host.config.Idle - i.clock.Since(i.lastUsed)
+	left := i.settings.Idle - i.clock.Since(i.lastUsed)
 	if i.current.inFlight > 0 {
-		left = i.host.config.Idle
+		left = i.settings.Idle
 	}
 	if left > 0 {
 		i.watch(left)

@@ -48,7 +48,7 @@ func (k Kind) arguments(spec map[string]any) map[string]any {
 func (k Kind) Columns() []apiextensionsv1.CustomResourceColumnDefinition {
 	columns := []apiextensionsv1.CustomResourceColumnDefinition{
 		{Name: "Ready", Type: "string", JSONPath: `.status.conditions[?(@.type=="Ready")].status`, Description: "Whether the resource is there and whole."},
-		{Name: "Synced", Type: "string", JSONPath: `.status.conditions[?(@.type=="Synced")].status`, Description: "Whether the resource is as the object says."},
+		{Name: "Reconciled", Type: "string", JSONPath: `.status.conditions[?(@.type=="Reconciled")].status`, Description: "Whether what is written has been carried out."},
 	}
 	if id := k.Schema.Block.Attribute("id"); id != nil && !isSensitive(id) {
 		columns = append(columns, apiextensionsv1.CustomResourceColumnDefinition{

@@ -51,7 +51,7 @@ func (k Kind) statusSchema() *spec.Schema {
 	attributes.Properties = map[string]spec.Schema{}
 	attributes.AddExtension("x-kubernetes-map-type", "atomic")
 	describeFields(attributes.Properties, &k.Schema.Block, results)
-	conditions := ofType("array", "What is known of the resource: Ready, Synced and others.")
+	conditions := ofType("array", "What is known of the resource: Ready, Reconciled, Drifted.")
 	conditions.Items = &spec.SchemaOrArray{Schema: conditionSchema()}
 	conditions.AddExtension("x-kubernetes-list-type", "map")
 	conditions.AddExtension("x-kubernetes-list-map-keys", []any{"type"})

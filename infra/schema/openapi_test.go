@@ -153,7 +153,7 @@ func TestColumns(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s %s %d", c.Name, c.JSONPath, c.Priority))
 	}
 	want := []string{
-		`Ready .status.conditions[?(@.type=="Ready")].status 0`, `Synced .status.conditions[?(@.type=="Synced")].status 0`,
+		`Ready .status.conditions[?(@.type=="Ready")].status 0`, `Reconciled .status.conditions[?(@.type=="Reconciled")].status 0`,
 		`ID .status.attributes.id 0`, `Age .metadata.creationTimestamp 0`, `Provider .spec.provider 1`,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -218,17 +218,30 @@ const (
 	ProviderInstalled = "Installed"
 	// ProviderServed: its types are served.
 	ProviderServed = "Served"
+	// ProviderInUse is of a Provider that is to be deleted: what of its types is still there.
+	ProviderInUse = "InUse"
 
 	ReasonInstalled      = "Installed"
+	ReasonInstalling     = "Installing"
+	ReasonInvalid        = "Invalid"
 	ReasonNotFound       = "NotFound"
 	ReasonDigestMismatch = "DigestMismatch"
 	ReasonBadPackage     = "BadPackage"
 	ReasonUnreachable    = "Unreachable"
 	ReasonNotAllowed     = "NotAllowed"
-	ReasonServed         = "Served"
 	ReasonDoesNotStart   = "DoesNotStart"
+	ReasonServed         = "Served"
+	ReasonNotInstalled   = "NotInstalled"
+	ReasonNoTypes        = "NoTypes"
+	ReasonTypeTaken      = "TypeTaken"
 	ReasonGroupTaken     = "GroupTaken"
+	ReasonObjectsExist   = "ObjectsExist"
+	ReasonStatesExist    = "StatesExist"
 )
+
+// ProviderInUseFinalizer keeps a Provider as long as objects or states of its types are stored:
+// without it nobody could read or delete them.
+const ProviderInUseFinalizer = Group + "/in-use"
 
 // ProviderConfig is how a provider acts for a namespace: where, and as whom.
 // Objects use the one that is called like their Provider unless their spec.provider
@@ -238,8 +251,8 @@ const (
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced,path=providerconfigs,singular=providerconfig,categories=infra
 // +kubebuilder:printcolumn:name="Provider",type=string,JSONPath=`.spec.provider`
-// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
-// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Configured",type=string,JSONPath=`.status.conditions[?(@.type=="Configured")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Configured")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type ProviderConfig struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -266,8 +279,8 @@ type ProviderConfigSpec struct {
 	// +kubebuilder:validation:MaxLength=40
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the provider of a ProviderConfig does not change: make another"
 	Provider string `json:"provider"`
-	// Configuration is what the provider is configured with, under its own names. A sensitive
-	// argument takes {secretKeyRef: {name, key}} of this namespace.
+	// Configuration is what the provider is configured with, under its own names. Any
+	// argument takes {secretKeyRef: {name, key}} of this namespace; a sensitive one nothing else.
 	// +optional
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
@@ -283,3 +296,13 @@ type ProviderConfigStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
+
+// Conditions of a ProviderConfig, and why they are as they are.
+const (
+	// ProviderConfigured: the provider takes this configuration.
+	ProviderConfigured = "Configured"
+
+	ReasonConfigured        = "Configured"
+	ReasonConfigRefused     = "Refused"
+	ReasonConfigUnavailable = "Unavailable"
+)

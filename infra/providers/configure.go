@@ -1,0 +1,115 @@
+package providers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+)
+
+// tryFor bounds one try of a ProviderConfig.
+const tryFor = 2 * time.Minute
+
+// configure tries a ProviderConfig and says what came of it. An OpenError is of one that is to be tried again.
+func (t *term) configure(ctx context.Context, namespace, name string) error {
+	object, _, _ := t.configs.GetStore().GetByKey(namespace + "/" + name) // a cache has no errors
+	config, ok := object.(*v1alpha1.ProviderConfig)
+	if !ok || config.DeletionTimestamp != nil {
+		return nil
+	}
+	trying, cancel := context.WithTimeout(ctx, tryFor)
+	defer cancel()
+	accepted, err := t.accepted(trying, config)
+	if err == nil && accepted != "" && saysSo(config, accepted) {
+		return nil
+	}
+	if err == nil {
+		_, _, err = t.open(trying, config.Spec.Provider, namespace, name, 0)
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	condition := metav1.Condition{Type: v1alpha1.ProviderConfigured, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonConfigured, Message: accepted}
+	if err != nil {
+		var because *OpenError
+		if !errors.As(err, &because) {
+			because = &OpenError{v1alpha1.ReasonConfigUnavailable, err}
+		}
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, because.Reason, shortened(err.Error())
+		err = because
+	}
+	if failed := t.sayConfigured(ctx, config, condition); failed != nil {
+		return failed
+	}
+	return err
+}
+
+// accepted is what is said of a configuration that the provider takes: it names the version of the provider and the
+// revision, so that no server tries again what another has tried.
+func (t *term) accepted(ctx context.Context, config *v1alpha1.ProviderConfig) (string, error) {
+	if t.installing(config.Spec.Provider) {
+		// Not waited for, as Open would: others can be tried meanwhile.
+		return "", &OpenError{v1alpha1.ReasonNotInstalled, fmt.Errorf("Provider %s is being installed", config.Spec.Provider)}
+	}
+	p, err := t.usable(ctx, config.Spec.Provider)
+	if err != nil {
+		return "", err
+	}
+	settings, err := t.readSettings(ctx, config.Spec.Provider, config.Namespace, config.Name)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s %s takes it (revision %s)", config.Spec.Provider, p.pack.Version, shortRevision(p.pack.revision()+settings.revision())), nil
+}
+
+// shortRevision of two revisions takes a part of each.
+func shortRevision(both string) string {
+	half := len(both) / 2
+	return both[:6] + both[half:half+6]
+}
+
+func saysSo(config *v1alpha1.ProviderConfig, message string) bool {
+	is := meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ProviderConfigured)
+	return is != nil && is.Status == metav1.ConditionTrue && is.ObservedGeneration == config.Generation && strings.HasSuffix(is.Message, message)
+}
+
+func (t *term) sayConfigured(ctx context.Context, config *v1alpha1.ProviderConfig, condition metav1.Condition) error {
+	client := t.api.Dynamic.Resource(v1alpha1.ProviderConfigResource).Namespace(config.Namespace)
+	condition.ObservedGeneration = config.Generation
+	condition.LastTransitionTime = metav1.NewTime(t.config.Clock.Now())
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		live, err := client.Get(ctx, config.Name, metav1.GetOptions{})
+		if err != nil || live.GetUID() != config.UID {
+			return err
+		}
+		is := &v1alpha1.ProviderConfig{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(live.Object, is); err != nil {
+			return err
+		}
+		if !meta.SetStatusCondition(&is.Status.Conditions, condition) && is.Status.ObservedGeneration == config.Generation {
+			return nil
+		}
+		is.Status.ObservedGeneration = config.Generation
+		if err := putStatus(live, &is.Status); err != nil {
+			return err
+		}
+		_, err = client.UpdateStatus(ctx, live, metav1.UpdateOptions{})
+		return err
+	})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("write the status of ProviderConfig %s of namespace %s: %w", config.Name, config.Namespace, err)
+	}
+	return nil
+}

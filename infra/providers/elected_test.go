@@ -1,0 +1,156 @@
+package providers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	runtimeschema "k8s.io/apimachinery/pkg/runtime/schema"
+	metadatafake "k8s.io/client-go/metadata/fake"
+
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+)
+
+// configured waits until a ProviderConfig's condition has a reason, and gives its message.
+func (s *stage) configured(namespace, name, reason string) string {
+	s.t.Helper()
+	var c *metav1.Condition
+	s.until(fmt.Sprintf("ProviderConfig %s is %s", name, reason), func() error {
+		u, err := s.dynamic.Resource(v1alpha1.ProviderConfigResource).Namespace(namespace).Get(s.t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		config := &v1alpha1.ProviderConfig{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, config); err != nil {
+			return err
+		}
+		c = meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ProviderConfigured)
+		if c == nil || c.Reason != reason || c.ObservedGeneration != config.Generation {
+			return fmt.Errorf("it is %+v", config.Status.Conditions)
+		}
+		return nil
+	})
+	return c.Message
+}
+
+func TestProviderConfigsAreTried(t *testing.T) {
+	s := newStage(t)
+	s.config("shop", "demo", "directory: "+t.TempDir())
+	r := s.start("")
+	s.elect(r)
+	contains(t, s.configured("shop", "demo", v1alpha1.ReasonNotInstalled), `there is no Provider "demo"`)
+	s.provider("demo")
+	first := s.configured("shop", "demo", v1alpha1.ReasonConfigured)
+	contains(t, first, "demo 1.0.0 takes it (revision ")
+
+	s.secret("shop", "key", map[string]string{"token": "wrong"})
+	s.config("shop", "demo", "directory: "+t.TempDir()+"\ntoken: {secretKeyRef: {name: key, key: token}}")
+	contains(t, s.configured("shop", "demo", v1alpha1.ReasonConfigRefused), "The token is refused")
+	// Its Secret alone is put right.
+	s.secret("shop", "key", map[string]string{"token": "right"})
+	if again := s.configured("shop", "demo", v1alpha1.ReasonConfigured); again == first {
+		t.Errorf("another configuration has the same revision: %s", again)
+	}
+}
+
+func TestRolesOfWhatIsServed(t *testing.T) {
+	s := newStage(t)
+	s.provider("demo", func(p *v1alpha1.Provider) { p.Spec.Types = []string{"demo_network"} })
+	r := s.start("")
+	s.elect(r)
+	resources := func(name string) []string {
+		u, err := s.dynamic.Resource(runtimeschema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}).Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return nil
+		}
+		if owners := u.GetOwnerReferences(); len(owners) != 1 || owners[0].UID != "uid-demo" {
+			t.Errorf("owners of %s: %v", name, owners)
+		}
+		rules := u.Object["rules"].([]any)[0].(map[string]any)
+		var out []string
+		for _, one := range rules["resources"].([]any) {
+			out = append(out, one.(string))
+		}
+		return out
+	}
+	want := func(list ...string) {
+		t.Helper()
+		s.until("there are roles", func() error {
+			viewer, editor := resources("atoll:infra-viewer:demo"), resources("atoll:infra-editor:demo")
+			if fmt.Sprint(viewer) != "[*]" || fmt.Sprint(editor) != fmt.Sprint(list) {
+				return fmt.Errorf("viewer %v, editor %v", viewer, editor)
+			}
+			return nil
+		})
+	}
+	want("networks")
+	s.provider("demo", func(p *v1alpha1.Provider) { p.Spec.Types = []string{"demo_network", "demo_server"} })
+	want("networks", "servers")
+}
+
+// A Provider goes when nothing of it is left, and says until then what is.
+func TestProviderInUseStays(t *testing.T) {
+	s := newStage(t)
+	var mu sync.Mutex
+	stored := []string{"networks", "servers"}
+	r := s.start("", func(c *Config) {
+		c.Stored = func(_ context.Context, group string) ([]string, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if group != "demo.providers.atoll.dev" {
+				return nil, fmt.Errorf("asked for %s", group)
+			}
+			return stored, nil
+		}
+	})
+	s.elect(r)
+	states := s.metadata.Resource(v1alpha1.ResourceStateResource).Namespace("shop").(metadatafake.MetadataClient)
+	state := func(name string) {
+		t.Helper()
+		_, err := states.CreateFake(&metav1.PartialObjectMetadata{
+			TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.Group + "/v1alpha1", Kind: "ResourceState"},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop"},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := v1alpha1.StateName("networks", "demo", "main.one")
+	state(left)
+	state(v1alpha1.StateName("networks", "demo2", "main"))
+	s.provider("demo")
+	s.await("demo", v1alpha1.ProviderServed, v1alpha1.ReasonServed)
+	if r.Deleting("demo.providers.atoll.dev") {
+		t.Error("it is not to be deleted yet")
+	}
+	s.provider("demo", func(p *v1alpha1.Provider) {
+		long := metav1.NewTime(time.Now().Add(-time.Minute))
+		p.DeletionTimestamp = &long
+	})
+	contains(t, s.await("demo", v1alpha1.ProviderInUse, v1alpha1.ReasonObjectsExist), "networks, servers", "delete them")
+	if !r.Deleting("demo.providers.atoll.dev") {
+		t.Error("it takes new objects")
+	}
+	if _, err := r.Kind(network("x")); err != nil {
+		t.Errorf("what is still there cannot be used: %v", err)
+	}
+	mu.Lock()
+	stored = nil
+	mu.Unlock()
+	contains(t, s.await("demo", v1alpha1.ProviderInUse, v1alpha1.ReasonStatesExist), left, "namespace shop")
+	if err := s.metadata.Resource(v1alpha1.ResourceStateResource).Namespace("shop").Delete(t.Context(), left, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.until("it is let go", func() error {
+		if p := s.see("demo"); len(p.Finalizers) > 0 {
+			return errors.New("it is still held")
+		}
+		return nil
+	})
+}

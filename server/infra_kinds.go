@@ -1,0 +1,129 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/apiserver"
+	"github.com/atoll-dev/atoll/infra"
+	"github.com/atoll-dev/atoll/infra/providers"
+	"github.com/atoll-dev/atoll/infra/reference"
+	infraschema "github.com/atoll-dev/atoll/infra/schema"
+)
+
+// providerKinds are the types of providers as the API server serves them.
+type providerKinds struct {
+	*providers.Registry
+	language *reference.Language
+	merge    *infraschema.MergeTypes
+}
+
+var _ apiserver.Kinds = (*providerKinds)(nil)
+
+func newProviderKinds(registry *providers.Registry, language *reference.Language) *providerKinds {
+	return &providerKinds{Registry: registry, language: language, merge: infraschema.NewMergeTypes()}
+}
+
+// Groups implements apiserver.Kinds.
+func (k *providerKinds) Groups() []apiserver.KindGroup {
+	var groups []apiserver.KindGroup
+	for _, g := range k.Registry.Groups() {
+		kinds := make([]apiserver.KindNames, len(g.Kinds))
+		for i, n := range g.Kinds {
+			kinds[i] = apiserver.KindNames{Kind: n.Kind, Plural: n.Plural, Singular: n.Singular, Status: true}
+		}
+		groups = append(groups, apiserver.KindGroup{Name: g.Name, Versions: []apiserver.KindVersion{{
+			Name: v1alpha1.ProvidersVersion, Revision: g.Revision, Kinds: kinds, Components: infraschema.Components,
+		}}})
+	}
+	return groups
+}
+
+// Refused implements apiserver.Kinds.
+func (k *providerKinds) Refused(reasons map[string]string) { k.SetRefused(reasons) }
+
+func (k *providerKinds) served(kind schema.GroupVersionKind) (*infra.Served, error) {
+	served, ok := k.ByKind(kind.Group, kind.Kind)
+	if !ok {
+		return nil, fmt.Errorf("no Provider serves kind %s of %s now", kind.Kind, kind.Group)
+	}
+	return served, nil
+}
+
+// Schema implements apiserver.Kinds.
+func (k *providerKinds) Schema(kind schema.GroupVersionKind) (*spec.Schema, error) {
+	served, err := k.served(kind)
+	if err != nil {
+		return nil, err
+	}
+	return served.OpenAPI(), nil
+}
+
+// Open implements apiserver.Kinds.
+func (k *providerKinds) Open(kind schema.GroupVersionKind) (apiserver.KindDefinition, error) {
+	served, err := k.served(kind)
+	if err != nil {
+		return apiserver.KindDefinition{}, err
+	}
+	columns := served.Columns()
+	definition := apiserver.KindDefinition{
+		Type:    k.merge.Of(&served.Schema.Block),
+		Columns: make([]apiserver.KindColumn, len(columns)),
+		Validate: func(_ context.Context, old, object *unstructured.Unstructured) (field.ErrorList, []string) {
+			return k.validate(served, old, object)
+		},
+	}
+	for i, c := range columns {
+		definition.Columns[i] = apiserver.KindColumn{
+			Name: c.Name, Type: c.Type, Format: c.Format, Description: c.Description, JSONPath: c.JSONPath, Priority: c.Priority,
+		}
+	}
+	return definition, nil
+}
+
+// validate judges what is written by itself: its form, and whether its expressions can be read. What others have
+// written, and what the provider says, a plan finds out.
+func (k *providerKinds) validate(served *infra.Served, old, object *unstructured.Unstructured) (field.ErrorList, []string) {
+	if old == nil && k.Deleting(served.Group) {
+		return field.ErrorList{field.Forbidden(field.NewPath("kind"), fmt.Sprintf(
+			"Provider %s is being deleted: nothing new can be made of its types", served.Provider))}, nil
+	}
+	written, ok := object.Object["spec"].(map[string]any)
+	if !ok && object.Object["spec"] != nil {
+		return field.ErrorList{field.TypeInvalid(field.NewPath("spec"), field.OmitValueType{}, "must be an object with the arguments")}, nil
+	}
+	// One that is to be taken over is as it is, and need not be written in full.
+	checks := infraschema.Checks{Partial: object.GetAnnotations()[infra.ImportAnnotation] != ""}
+	errs, warnings := served.Validate(written, checks)
+	if _, err := k.language.Spec(written, object.GetNamespace()); err != nil {
+		errs = append(errs, expressionErrors(err)...)
+	}
+	return errs, warnings
+}
+
+// expressionErrors sorts what is said of expressions by their fields.
+func expressionErrors(err error) (errs field.ErrorList) {
+	all := []error{err}
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		all = several.Unwrap()
+	}
+	for _, one := range all {
+		var of *reference.Error
+		if !errors.As(one, &of) {
+			errs = append(errs, field.Invalid(field.NewPath("spec"), field.OmitValueType{}, one.Error()))
+			continue
+		}
+		path := of.Path
+		bare := *of
+		bare.Path = "" // the field says it
+		errs = append(errs, &field.Error{Type: field.ErrorTypeInvalid, Field: path, BadValue: field.OmitValueType{}, Detail: bare.Error()})
+	}
+	return errs
+}
