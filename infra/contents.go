@@ -1,6 +1,8 @@
 package infra
 
 import (
+	"fmt"
+
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/plan"
 )
@@ -59,4 +61,9 @@ func SetContents(status *v1alpha1.PlanStatus, c *plan.Contents) {
 		}
 		status.Chunks = append(status.Chunks, chunk)
 	}
+}
+
+// PieceName is what a piece of a plan's chunk is called, as PlanChanges and as PlanSecrets.
+func PieceName(plan string, chunk, piece int) string {
+	return fmt.Sprintf("%s-%d-%d", plan, chunk, piece)
 }
