@@ -222,6 +222,8 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		OnMissingNamespace: s.onMissingNamespace,
 		ClusterRoles:       memberRoles(),
 		Services:           []apiserver.Service{s.viewService()},
+		Subresources:       []apiserver.Subresource{s.planChanges()},
+		Admission:          s.infraAdmission(),
 	})
 	if err != nil {
 		return nil, err

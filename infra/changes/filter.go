@@ -49,7 +49,7 @@ func (f *filter) mayHave(chunk *plan.ChunkInfo) bool {
 }
 
 // has tells whether a change, which has one of the actions, is asked for.
-func (f *filter) has(c *plan.Change) bool {
+func (f *filter) has(c outline) bool {
 	switch {
 	case f.drift && c.Drift == nil:
 		return false

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra/plan"
 )
 
 // pageBytes is the size from which on a page is full, however few changes are on it.
@@ -28,30 +27,24 @@ func page(ctx context.Context, w http.ResponseWriter, walk *walk, limit int) err
 		ListMeta: metav1.ListMeta{ResourceVersion: walk.plan.ResourceVersion},
 		Items:    []json.RawMessage{},
 	}
-	var last plan.Address
-	var failed error
 	bytes, more := 0, false
-	err := walk.each(ctx, func(c *plan.Change) bool {
+	err := walk.each(ctx, func(change []byte) bool {
 		if more = len(written.Items) == limit || bytes >= pageBytes; more {
 			return false
 		}
-		var text []byte
-		if text, failed = c.Encode(); failed != nil {
-			return false
-		}
-		written.Items = append(written.Items, text)
-		bytes += len(text)
-		last = c.Address
+		written.Items = append(written.Items, change)
+		bytes += len(change)
 		return true
 	}, func() error { return nil })
 	if err != nil {
 		return err
 	}
-	if failed != nil {
-		return fmt.Errorf("write a change: %w", failed)
-	}
 	if more {
-		if written.Continue, err = tokenOf(walk.plan, last); err != nil {
+		last, err := outlineOf(written.Items[len(written.Items)-1])
+		if err != nil {
+			return corrupt(walk.plan, err)
+		}
+		if written.Continue, err = tokenOf(walk.plan, last.Address); err != nil {
 			return err
 		}
 		if walk.filter.counted() {

@@ -5,8 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-
-	"github.com/atoll-dev/atoll/infra/plan"
 )
 
 // streamBuffer is how much of a stream is written at a time.
@@ -31,7 +29,7 @@ func stream(ctx context.Context, w http.ResponseWriter, walk *walk) {
 		}
 		return nil
 	}
-	err := walk.each(ctx, func(c *plan.Change) bool { return line(c.Encode()) }, flush)
+	err := walk.each(ctx, func(change []byte) bool { return line(change, nil) }, flush)
 	if err == nil {
 		err = failed
 	}

@@ -2,6 +2,7 @@ package changes
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -53,8 +54,9 @@ type walk struct {
 	passed int
 }
 
-// each gives the changes to visit until that says no; between is called after each chunk.
-func (w *walk) each(ctx context.Context, visit func(*plan.Change) bool, between func() error) error {
+// each gives the changes, as they are stored, to visit until that says no; between is called after each
+// chunk.
+func (w *walk) each(ctx context.Context, visit func(change []byte) bool, between func() error) error {
 	for n := range w.contents.Chunks {
 		chunk := &w.contents.Chunks[n]
 		if w.after != nil && chunk.Last.Compare(*w.after) <= 0 {
@@ -69,16 +71,18 @@ func (w *walk) each(ctx context.Context, visit func(*plan.Change) bool, between 
 			return err
 		}
 		on := true
-		err = chunk.Read(pieces, true, w.filter.actions, func(c *plan.Change) bool {
-			if w.after == nil || c.Address.Compare(*w.after) > 0 {
-				if on = !w.filter.has(c) || visit(c); !on {
-					return false
-				}
+		var unreadable error
+		err = chunk.Lines(pieces, true, w.filter.actions, func(text []byte) bool {
+			var shown bool
+			if shown, unreadable = w.shows(text); unreadable != nil {
+				return false
 			}
-			w.passed++
-			return true
+			if on = !shown || visit(text); on {
+				w.passed++
+			}
+			return on
 		})
-		if err != nil {
+		if err = errors.Join(err, unreadable); err != nil {
 			return corrupt(w.plan, err)
 		}
 		if !on {
@@ -89,6 +93,29 @@ func (w *walk) each(ctx context.Context, visit func(*plan.Change) bool, between 
 		}
 	}
 	return nil
+}
+
+// outline is what has to be known of a change to find it. Reading all of one that is only passed on would
+// cost more than everything else.
+type outline struct {
+	Address plan.Address `json:"address"`
+	Drift   *struct{}    `json:"drift"`
+}
+
+func outlineOf(change []byte) (o outline, err error) {
+	if err := json.Unmarshal(change, &o); err != nil {
+		return o, fmt.Errorf("a change cannot be read: %w", err)
+	}
+	return o, nil
+}
+
+// shows tells whether a change, which has one of the actions, is asked for.
+func (w *walk) shows(change []byte) (bool, error) {
+	if w.after == nil && w.filter.counted() {
+		return true, nil
+	}
+	o, err := outlineOf(change)
+	return err == nil && (w.after == nil || o.Address.Compare(*w.after) > 0) && w.filter.has(o), err
 }
 
 // total is how many there are to pass, if a plan's status knows.
