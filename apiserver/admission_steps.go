@@ -20,8 +20,8 @@ import (
 type AdmissionStep struct {
 	Resource schema.GroupResource
 	// Complete fills into r.Object what the server knows better than whoever asks, such as who that
-	// is. It runs before policies and webhooks see the object, and a second time after they may have changed
-	// it: what it would have to fill in differently then is refused. May be nil.
+	// is. It runs before policies and webhooks see the object, and again when they have changed
+	// it. If one of them insists on something else, the request is refused. May be nil.
 	Complete func(r *AdmissionRequest)
 	// Check refuses what must not be stored. It sees the object as it would be stored, in
 	// a dry run too, and changes nothing. May be nil.

@@ -131,7 +131,8 @@ func TestAdmissionSteps(t *testing.T) {
 	t.Run("webhooks see it and cannot change it", func(t *testing.T) { webhookOfMakers(t, server) })
 }
 
-// webhookOfMakers has a mutating webhook find the maker, and replace it in objects called forged.
+// webhookOfMakers has a mutating webhook find the maker, and replace it in objects called forged. Then the server has its say
+// again. Another does so in objects called stubborn, whenever it sees them changed.
 func webhookOfMakers(t *testing.T, server running) {
 	hook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review admissionv1.AdmissionReview
@@ -141,7 +142,7 @@ func webhookOfMakers(t *testing.T, server running) {
 			return
 		}
 		patch := fmt.Sprintf(`[{"op":"add","path":"/spec/seen","value":%q}]`, makerOf(&u))
-		if u.GetName() == "forged" {
+		if u.GetName() == strings.TrimPrefix(r.URL.Path, "/") {
 			patch = `[{"op":"add","path":"/spec/maker","value":"the king"}]`
 		}
 		review.Response = &admissionv1.AdmissionResponse{
@@ -154,18 +155,24 @@ func webhookOfMakers(t *testing.T, server running) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(), &admissionregistrationv1.MutatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: "makers"},
-		Webhooks: []admissionregistrationv1.MutatingWebhook{{
-			Name: "makers.example.com", SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+	of := func(name string, again admissionregistrationv1.ReinvocationPolicyType) admissionregistrationv1.MutatingWebhook {
+		return admissionregistrationv1.MutatingWebhook{
+			Name: name + ".example.com", SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
 			ClientConfig: admissionregistrationv1.WebhookClientConfig{
-				URL: &hook.URL, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}),
+				URL: ptr.To(hook.URL + "/" + name), CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}),
 			},
 			Rules: []admissionregistrationv1.RuleWithOperations{{
 				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
 				Rule:       admissionregistrationv1.Rule{APIGroups: []string{gadgets().Group}, APIVersions: []string{"v1"}, Resources: []string{"gadgets"}},
 			}},
-		}},
+			ReinvocationPolicy: &again,
+		}
+	}
+	if _, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().Create(t.Context(), &admissionregistrationv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "makers"},
+		Webhooks: []admissionregistrationv1.MutatingWebhook{
+			of("forged", admissionregistrationv1.NeverReinvocationPolicy), of("stubborn", admissionregistrationv1.IfNeededReinvocationPolicy),
+		},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -180,9 +187,13 @@ func webhookOfMakers(t *testing.T, server running) {
 		}
 		return nil
 	})
-	_, err = all.Create(t.Context(), gadget("forged", `{}`), metav1.CreateOptions{})
+	u, err := all.Create(t.Context(), gadget("forged", `{}`), metav1.CreateOptions{})
+	if err != nil || strings.Contains(makerOf(u), "the king") {
+		t.Errorf("forged: made by %q, %v", makerOf(u), err)
+	}
+	_, err = all.Create(t.Context(), gadget("stubborn", `{}`), metav1.CreateOptions{})
 	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "a mutating policy or webhook changes what the server fills in") {
-		t.Errorf("forged: %v", err)
+		t.Errorf("stubborn: %v", err)
 	}
 }
 

@@ -38,15 +38,14 @@ func (s subresources) serveDiscovery(w http.ResponseWriter, r *http.Request, pat
 		s.next.ServeHTTP(w, r)
 		return
 	}
-	resources := list.APIResources
+	resources := slices.Clone(list.APIResources)
 	var version schema.GroupVersion
 	for _, sub := range s.all {
-		of := slices.IndexFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == sub.Resource.Resource })
 		if path != versionPath(sub) {
 			continue
 		}
 		version = sub.Resource.GroupVersion()
-		if of >= 0 {
+		if slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == sub.Resource.Resource }) {
 			resources = append(resources, metav1.APIResource{Name: sub.path(), Namespaced: true, Kind: sub.Kind, Verbs: readOnly()})
 		}
 	}

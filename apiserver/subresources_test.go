@@ -193,11 +193,12 @@ func grant(t *testing.T, server running, user, resource string) {
 
 // discoveredParts: both forms of discovery have the subresource, beside what upstream says of the resource.
 func discoveredParts(t *testing.T, server running) {
-	_, _, body := ask(t, server.config, "/apis/tools.example.com/v1", "Accept", "application/json")
 	var list metav1.APIResourceList
-	if err := json.Unmarshal([]byte(body), &list); err != nil {
-		t.Fatal(err)
-	}
+	var body string
+	await(t, "the version is announced", func() error {
+		_, _, body = ask(t, server.config, "/apis/tools.example.com/v1", "Accept", "application/json")
+		return json.Unmarshal([]byte(body), &list)
+	})
 	var names []string
 	for _, r := range list.APIResources {
 		names = append(names, r.Name)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -35,8 +36,13 @@ func installInfra(t *testing.T, s atoll) {
 		t.Fatal(err)
 	}
 	s.mustKubectl(t, string(bytes.Join(crds, []byte("\n---\n"))), "apply", "--server-side", "-f", "-")
-	s.mustKubectl(t, "", "wait", "--for=condition=Established", "crd/plans.infra.atoll.dev", "crd/planchanges.infra.atoll.dev",
-		"crd/approvals.infra.atoll.dev", "crd/applies.infra.atoll.dev")
+	eventually(t, "the kinds are served", func(context.Context) error {
+		out, err := s.kubectl(t, "", "get", "plans.infra.atoll.dev,approvals.infra.atoll.dev,applies.infra.atoll.dev,planchanges.infra.atoll.dev")
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
 }
 
 // storePlan makes a plan of some changes, as the server would.
@@ -73,23 +79,31 @@ func storePlan(t *testing.T, s atoll, ns, name string, n int) *v1alpha1.Plan {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u, err := client.Resource(v1alpha1.PlanResource).Namespace(ns).Get(t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	plans := client.Resource(v1alpha1.PlanResource).Namespace(ns)
 	stored := &v1alpha1.Plan{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, stored); err != nil {
-		t.Fatal(err)
-	}
-	stored.Status.Phase = v1alpha1.PlanPlanned
-	infra.SetContents(&stored.Status, contents)
-	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(stored)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.Resource(v1alpha1.PlanResource).Namespace(ns).UpdateStatus(t.Context(), &unstructured.Unstructured{Object: object}, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	eventually(t, "the plan is planned", func(ctx context.Context) error {
+		u, err := plans.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		*stored = v1alpha1.Plan{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, stored); err != nil {
+			return err
+		}
+		if stored.Status.Phase == v1alpha1.PlanPlanned && stored.Status.Digest == contents.Digest {
+			return nil
+		}
+		stored.Status.Phase = v1alpha1.PlanPlanned
+		infra.SetContents(&stored.Status, contents)
+		object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(stored)
+		if err != nil {
+			return err
+		}
+		if _, err := plans.UpdateStatus(ctx, &unstructured.Unstructured{Object: object}, metav1.UpdateOptions{}); err != nil {
+			return err
+		}
+		return errors.New("it has just been written")
+	})
 	return stored
 }
 
@@ -322,7 +336,8 @@ func notOneself(t *testing.T, s atoll, approval string) {
 	by := func(name string) []string {
 		return []string{"create", "--dry-run=server", "-n", ns, "-f", "-", "--as", name, "--as-group", "system:masters"}
 	}
-	eventually(t, "the author may not approve", func(context.Context) error {
+	// Policies look for new kinds of parameters twice a minute.
+	within(t, 2*time.Minute, "the author may not approve", func(context.Context) error {
 		// The author claims to be somebody else.
 		out, err := s.kubectl(t, strings.Replace(approval, `"plan":`, `"approver":{"username":"bob"},"plan":`, 1), by(author.Username)...)
 		if err == nil || !strings.Contains(out, "nobody approves of a plan of their own") {
