@@ -89,6 +89,12 @@ type Config struct {
 	// Services are served beside the Kubernetes-style API.
 	Services []Service
 
+	// Subresources are served beside those of custom resources.
+	Subresources []Subresource
+
+	// Admission are steps that no object gets around.
+	Admission []AdmissionStep
+
 	// EnableAdmissionPlugins and DisableAdmissionPlugins change the default
 	// choice of admission plugins, by their upstream names.
 	EnableAdmissionPlugins, DisableAdmissionPlugins []string

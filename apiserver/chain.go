@@ -48,6 +48,7 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (fron
 		return nil, nil, nil, err
 	}
 	generic.RESTOptionsGetter = storage.options(generic.RESTOptionsGetter)
+	storage.transformers = generic.ResourceTransformers
 	if cfg.TracerProvider != nil {
 		generic.TracerProvider = lentTracing{cfg.TracerProvider}
 	}
@@ -62,6 +63,7 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (fron
 		generic.Authorization.Authorizer = authorizerunion.New(generic.Authorization.Authorizer, cfg.Authorizer)
 	}
 	admitServices(generic, cfg.Services)
+	admitLasting(generic, cfg.Subresources)
 	// Leases that tell which servers there are. Nothing in a workspace reads
 	// them, and each costs a durable write every ten seconds.
 	generic.DisabledPostStartHooks.Insert(
@@ -86,6 +88,7 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (fron
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	apiExtensions.GenericConfig.AggregatedDiscoveryGroupManager = withSubresources{apiExtensions.GenericConfig.AggregatedDiscoveryGroupManager, cfg.Subresources}
 	apiExtensions.GenericConfig.RESTOptionsGetter = storage.options(apiExtensions.GenericConfig.RESTOptionsGetter)
 	apiExtensions.ExtraConfig.CRDRESTOptionsGetter = storage.customOptions(apiExtensions.ExtraConfig.CRDRESTOptionsGetter, cfg.CompactionInterval)
 
@@ -134,7 +137,7 @@ func link(
 		return nil, nil, fmt.Errorf("create the server of custom resources: %w", err)
 	}
 
-	builtins, err := completed.New(serverName, crdServer.GenericAPIServer)
+	builtins, err := completed.New(serverName, beforeCustom{crdServer.GenericAPIServer, cfg.Subresources})
 	if err != nil {
 		return nil, nil, fmt.Errorf("create the server of built-in kinds: %w", err)
 	}

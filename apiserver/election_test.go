@@ -89,6 +89,7 @@ type running struct {
 	config *rest.Config
 	client *kubernetes.Clientset
 	stop   func() error
+	server *apiserver.Server
 }
 
 func startServer(t *testing.T, keyspace *etcdclient.Client, files apiserver.Config, identity string) running {
@@ -122,7 +123,7 @@ func startServer(t *testing.T, keyspace *etcdclient.Client, files apiserver.Conf
 	return running{config, client, func() error {
 		cancel()
 		return <-done
-	}}
+	}, server}
 }
 
 // makeFiles makes certificates and keys good enough for a server that only

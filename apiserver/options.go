@@ -67,6 +67,9 @@ func upstreamOptions(ctx context.Context, cfg Config, tokens *boundObjects, lost
 	o.Admission.GenericAdmission.DisablePlugins = cfg.DisableAdmissionPlugins
 	withNamespaces(o.Admission, cfg, lost)
 	withServiceWarnings(o.Admission)
+	if err := withSteps(o.Admission, cfg.Admission); err != nil {
+		return options.CompletedOptions{}, err
+	}
 
 	// Its flags choose metrics to hide; applying none logs an error.
 	o.Metrics = nil

@@ -23,11 +23,13 @@ import (
 	"k8s.io/apiserver/pkg/storage/etcd3/metrics"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	infra "github.com/atoll-dev/atoll/api/infra/v1alpha1"
 )
 
 const (
@@ -45,8 +47,10 @@ type keyspaceStorage struct {
 	client    *kubernetes.Client
 	contact   *contact
 	compactor etcd3.Compactor
-	stop      func()
-	stopped   atomic.Bool
+	// transformers are those of the encryption configuration, if there is one.
+	transformers value.ResourceTransformers
+	stop         func()
+	stopped      atomic.Bool
 }
 
 func newKeyspaceStorage(client *kubernetes.Client, compaction time.Duration) *keyspaceStorage {
@@ -129,10 +133,12 @@ func (o restOptions) GetRESTOptions(resource schema.GroupResource, example runti
 // watch cache would be memory for nobody. Events are one, as in kube-apiserver. Bindings
 // are another: each is written several times while its object is carried out, nobody
 // watches them but the fleet's controllers, once in each server, and the cache would hold
-// all of them, and what they were in the last minutes, as maps.
+// all of them, and what they were in the last minutes, as maps. So it is with the states
+// of resources, of which there may be a hundred thousand, and with the pieces of plans.
 func fewReaders(resource schema.GroupResource) bool {
 	switch resource {
-	case v1alpha1.ResourceBindingResource.GroupResource(), v1alpha1.ClusterResourceBindingResource.GroupResource():
+	case v1alpha1.ResourceBindingResource.GroupResource(), v1alpha1.ClusterResourceBindingResource.GroupResource(),
+		infra.ResourceStateResource.GroupResource(), infra.PlanChangesResource.GroupResource(), infra.PlanSecretsResource.GroupResource():
 		return true
 	}
 	return resource.Resource == "events" && (resource.Group == "" || resource.Group == "events.k8s.io")

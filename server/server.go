@@ -239,6 +239,8 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		ClusterRoles:       append(memberRoles(), infraRoles()...),
 		Kinds:              newProviderKinds(s.providers, s.language),
 		Services:           []apiserver.Service{s.viewService()},
+		Subresources:       []apiserver.Subresource{s.planChanges()},
+		Admission:          s.infraAdmission(),
 	})
 	if err != nil {
 		return nil, err

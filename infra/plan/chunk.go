@@ -152,36 +152,16 @@ var errEnough = errors.New("enough")
 // until that says no. With verify, the chunk is read to its end and checked against its digest before
 // anything is visited: to carry out a plan, that is a must.
 func (i *ChunkInfo) Read(pieces [][]byte, verify bool, actions []Action, visit func(*Change) bool) error {
-	if verify {
-		digest := newChunkDigest()
-		if err := eachLine(pieces, func(action Action, text []byte) error { digest.add(action, text); return nil }); err != nil {
-			return err
-		}
-		if digest.String() != i.Digest {
-			return errors.New("a chunk of the plan is not the one that belongs to its digest")
-		}
-	}
-	wanted := make(map[Action]bool, len(actions))
-	for _, a := range actions {
-		wanted[a] = true
-	}
-	err := eachLine(pieces, func(action Action, text []byte) error {
-		if len(wanted) > 0 && !wanted[action] {
-			return nil
-		}
+	var unreadable error
+	err := i.Lines(pieces, verify, actions, func(text []byte) bool {
 		var c Change
 		if err := json.Unmarshal(text, &c); err != nil {
-			return fmt.Errorf("a change of the plan cannot be read: %w", err)
+			unreadable = fmt.Errorf("a change of the plan cannot be read: %w", err)
+			return false
 		}
-		if !visit(&c) {
-			return errEnough
-		}
-		return nil
+		return visit(&c)
 	})
-	if errors.Is(err, errEnough) {
-		return nil
-	}
-	return err
+	return errors.Join(err, unreadable)
 }
 
 func eachLine(pieces [][]byte, visit func(Action, []byte) error) error {

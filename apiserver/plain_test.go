@@ -1,0 +1,130 @@
+package apiserver_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.etcd.io/etcd/client/v3/kubernetes"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/atoll-dev/atoll/kv/mvcc"
+)
+
+// encryptedBy writes an encryption configuration and gives its file.
+func encryptedBy(t *testing.T) string {
+	t.Helper()
+	key := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7}, 32))
+	path := filepath.Join(t.TempDir(), "encryption.yaml")
+	config := fmt.Sprintf(`
+apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources:
+- resources: [gadgets.tools.example.com, "*.shop.example.com"]
+  providers:
+  - aesgcm: {keys: [{name: first, secret: %s}]}
+  - identity: {}
+`, key)
+	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestPlain: custom resources, and kinds without CRDs, are stored encrypted if the encryption
+// configuration names them, and who reads the keyspace gets them back by their keys.
+func TestPlain(t *testing.T) {
+	keyspace, _ := openKeyspace(t, inSQLite, mvcc.Options{})
+	cfg := makeFiles(t)
+	cfg.Kinds, cfg.EncryptionConfigFile = newSource(shops()...), encryptedBy(t)
+	server := startServer(t, keyspace, cfg, "sole")
+	t.Cleanup(func() {
+		if err := server.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	defineGadgets(t, server)
+	crds, err := apiextensions.NewForConfig(server.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := crds.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), crdOf(gadgets().Group, "Gear"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	gears := gadgets().GroupVersion().WithResource("gears")
+	await(t, "gears are served", func() error {
+		if code, _, body := ask(t, server.config, "/apis/tools.example.com/v1/gears"); code != 200 {
+			return fmt.Errorf("%d %s", code, body)
+		}
+		return nil
+	})
+
+	for _, tt := range []struct {
+		resource  schema.GroupVersionResource
+		object    *unstructured.Unstructured
+		encrypted bool
+	}{
+		{gadgets(), gadget("one", `{"word":"sesame"}`), true},
+		{shopWidgets, widget("one", `{"color":"sesame"}`), true},
+		{gears, gear("one", `{"word":"sesame"}`), false},
+	} {
+		if _, err := dynamicClient(t, server.config).Resource(tt.resource).Namespace("default").Create(t.Context(), tt.object, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		resource := tt.resource.GroupResource()
+		key := "/registry/" + resource.Group + "/" + resource.Resource + "/default/one"
+		stored := storedUnder(t, keyspace, key)
+		if got := bytes.HasPrefix(stored, []byte("k8s:enc:aesgcm:v1:first:")) && !bytes.Contains(stored, []byte("sesame")); got != tt.encrypted {
+			t.Errorf("%s: encrypted: %v", resource, got)
+		}
+		plain, err := server.server.Plain(t.Context(), resource, key, stored)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var object unstructured.Unstructured
+		if err := json.Unmarshal(plain, &object.Object); err != nil || object.GetName() != "one" || !bytes.Contains(plain, []byte("sesame")) {
+			t.Errorf("%s: %s, %v", resource, plain, err)
+		}
+		// What was stored before there was a configuration stays readable.
+		if again, err := server.server.Plain(t.Context(), resource, key, plain); err != nil || !bytes.Equal(again, plain) {
+			t.Errorf("%s: stored plain: %v", resource, err)
+		}
+		if !tt.encrypted {
+			continue
+		}
+		for what, try := range map[string]func() ([]byte, error){
+			"under another key": func() ([]byte, error) { return server.server.Plain(t.Context(), resource, key+"x", stored) },
+			"cut short":         func() ([]byte, error) { return server.server.Plain(t.Context(), resource, key, stored[:len(stored)-1]) },
+			"of a resource that is not encrypted": func() ([]byte, error) {
+				return server.server.Plain(t.Context(), gears.GroupResource(), key, stored)
+			},
+		} {
+			if got, err := try(); err == nil || got != nil || strings.Contains(err.Error(), "sesame") || !strings.Contains(err.Error(), "decrypt ") {
+				t.Errorf("%s, %s: %q, %v", resource, what, got, err)
+			}
+		}
+	}
+}
+
+func gear(name, spec string) *unstructured.Unstructured {
+	u := gadget(name, spec)
+	u.SetKind("Gear")
+	return u
+}
+
+func storedUnder(t *testing.T, keyspace *kubernetes.Client, key string) []byte {
+	t.Helper()
+	answer, err := keyspace.Kubernetes.Get(t.Context(), key, kubernetes.GetOptions{})
+	if err != nil || answer.KV == nil {
+		t.Fatalf("nothing is stored under %s: %v", key, err)
+	}
+	return answer.KV.Value
+}

@@ -1,0 +1,489 @@
+package changes_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra"
+	"github.com/atoll-dev/atoll/infra/changes"
+	"github.com/atoll-dev/atoll/infra/plan"
+)
+
+// stage is a handler over an API that holds plans.
+type stage struct {
+	*changes.Handler
+	api *dynamicfake.FakeDynamicClient
+}
+
+func newStage() *stage {
+	api := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
+	return &stage{changes.New(api), api}
+}
+
+// put stores a plan of these changes, and gives it.
+func (s *stage) put(tb testing.TB, name string, all []*plan.Change) *v1alpha1.Plan {
+	tb.Helper()
+	p := &v1alpha1.Plan{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "infra.atoll.dev/v1alpha1", Kind: "Plan"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop", UID: types.UID("uid-of-" + name), ResourceVersion: "77"},
+		Status:     v1alpha1.PlanStatus{Phase: v1alpha1.PlanPlanned},
+	}
+	chunks := plan.NewChunks(func(chunk int, pieces [][]byte) error {
+		for i, content := range pieces {
+			s.store(tb, &v1alpha1.PlanChanges{
+				TypeMeta:   metav1.TypeMeta{APIVersion: "infra.atoll.dev/v1alpha1", Kind: "PlanChanges"},
+				ObjectMeta: metav1.ObjectMeta{Name: infra.PieceName(name, chunk, i), Namespace: "shop"},
+				Spec:       v1alpha1.PlanPieceSpec{Plan: name, Chunk: int32(chunk), Piece: int32(i), Content: content},
+			})
+		}
+		return nil
+	})
+	for _, c := range all {
+		if err := chunks.Add(c); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	contents, err := chunks.Finish()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	infra.SetContents(&p.Status, contents)
+	s.store(tb, p)
+	return p
+}
+
+func (s *stage) store(tb testing.TB, object metav1.Object) {
+	tb.Helper()
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	resource := v1alpha1.PlanResource
+	if _, ok := object.(*v1alpha1.PlanChanges); ok {
+		resource = v1alpha1.PlanChangesResource
+	}
+	u := &unstructured.Unstructured{Object: content}
+	if err := s.api.Tracker().Update(resource, u, "shop"); err == nil {
+		return
+	}
+	if err := s.api.Tracker().Create(resource, u, "shop"); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// ask sends a request for the changes of a plan, with headers in pairs.
+func (s *stage) ask(tb testing.TB, name string, query url.Values, headers ...string) *http.Response {
+	tb.Helper()
+	r := httptest.NewRequest(http.MethodGet, "/?"+query.Encode(), nil)
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	s.Serve(w, r, "shop", name)
+	return w.Result()
+}
+
+// list asks for a page.
+func (s *stage) list(tb testing.TB, name string, query url.Values) changes.List {
+	tb.Helper()
+	response := s.ask(tb, name, query)
+	var list changes.List
+	if err := json.NewDecoder(response.Body).Decode(&list); err != nil || response.StatusCode != http.StatusOK {
+		tb.Fatalf("%s: %d, %v", query.Encode(), response.StatusCode, err)
+	}
+	if list.Kind != "PlanChangeList" || list.APIVersion != "infra.atoll.dev/v1alpha1" || list.Items == nil {
+		tb.Fatalf("this is no list: %+v", list)
+	}
+	return list
+}
+
+// lines asks for a stream.
+func (s *stage) lines(tb testing.TB, name string, query url.Values) []*plan.Change {
+	tb.Helper()
+	response := s.ask(tb, name, query, "Accept", "application/x-ndjson, application/json")
+	if response.StatusCode != http.StatusOK || response.Header.Get("Content-Type") != changes.Lines {
+		tb.Fatalf("%s: %d, %s", query.Encode(), response.StatusCode, response.Header)
+	}
+	var out []*plan.Change
+	in := bufio.NewScanner(response.Body)
+	in.Buffer(nil, 8<<20)
+	for in.Scan() {
+		c := &plan.Change{}
+		if err := json.Unmarshal(in.Bytes(), c); err != nil {
+			tb.Fatalf("%q: %v", in.Text(), err)
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// generated are changes of all sorts, sorted.
+func generated(random *rand.Rand, n int) []*plan.Change {
+	actions := []plan.Action{plan.NoOp, plan.Create, plan.Update, plan.Replace, plan.Delete, plan.Read, plan.Import, plan.Forget}
+	kinds := []string{"demo_file", "demo_secret_box", "other_disk"}
+	out := make([]*plan.Change, n)
+	for i := range out {
+		c := &plan.Change{
+			Address: plan.Address{Type: kinds[random.IntN(len(kinds))], Name: fmt.Sprintf("n%06d", i), Data: random.IntN(20) == 0},
+			Action:  actions[random.IntN(len(actions))],
+			After:   &plan.Value{JSON: json.RawMessage(`{"a":"` + strings.Repeat("x<", random.IntN(300)) + `"}`)},
+		}
+		if random.IntN(10) == 0 {
+			c.Drift = &plan.Difference{After: &plan.Value{JSON: json.RawMessage(`{}`)}}
+		}
+		if random.IntN(30) == 0 {
+			c.Action, c.Deferred = plan.NoOp, "it waits"
+		}
+		out[i] = c
+	}
+	slices.SortFunc(out, func(a, b *plan.Change) int { return a.Address.Compare(b.Address) })
+	return out
+}
+
+// fits is what the filters of a query mean, one change at a time.
+func fits(c *plan.Change, q url.Values) bool {
+	filed := string(c.Action)
+	if c.Deferred != "" {
+		filed = "deferred"
+	}
+	kind := map[string]string{"demo_file": "File", "demo_secret_box": "SecretBox", "other_disk": "Disk"}[c.Address.Type]
+	if c.Address.Data {
+		kind = "Data" + kind
+	}
+	return (!q.Has("action") || slices.Contains(q["action"], filed)) &&
+		(!q.Has("type") || slices.Contains(q["type"], c.Address.Type)) &&
+		(!q.Has("name") || slices.Contains(q["name"], c.Address.Name)) &&
+		(!q.Has("kind") || slices.Contains(q["kind"], kind)) &&
+		(!q.Has("drift") || c.Drift != nil)
+}
+
+func addresses(all []*plan.Change) []string {
+	out := []string{}
+	for _, c := range all {
+		out = append(out, c.Address.String())
+	}
+	return out
+}
+
+// TestPagesAndStreams: whatever is asked for, pages of any size one after another are what a
+// stream is, which is what fits, in order, and each page says how many are left.
+func TestPagesAndStreams(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	all := generated(random, 5000)
+	s := newStage()
+	p := s.put(t, "big", all)
+	if len(p.Status.Chunks) < 3 {
+		t.Fatalf("%d chunks are too few for this", len(p.Status.Chunks))
+	}
+	pick := func(q url.Values, name string, from ...string) {
+		for range random.IntN(3) {
+			q.Add(name, from[random.IntN(len(from))])
+		}
+	}
+	for range 25 {
+		q := url.Values{}
+		pick(q, "action", "create", "delete", "deferred", "no-op", "replace")
+		if random.IntN(2) == 0 {
+			pick(q, "type", "demo_file", "other_disk", "unknown")
+			pick(q, "kind", "File", "DataFile", "SecretBox")
+			if random.IntN(2) == 0 {
+				q.Set("drift", "true")
+			}
+			if random.IntN(4) == 0 {
+				pick(q, "name", all[0].Address.Name, all[len(all)-1].Address.Name)
+			}
+		}
+		var want []*plan.Change
+		for _, c := range all {
+			if fits(c, q) {
+				want = append(want, c)
+			}
+		}
+		if got := s.lines(t, "big", q); !reflect.DeepEqual(addresses(got), addresses(want)) {
+			t.Fatalf("%s: %d streamed, want %d", q.Encode(), len(got), len(want))
+		}
+		limit := 1 + random.IntN(3000)
+		if len(want) > 15*limit {
+			limit = 500 // so that it ends
+		}
+		var got []*plan.Change
+		for left := (*int64)(nil); ; {
+			q.Set("limit", strconv.Itoa(limit))
+			list := s.list(t, "big", q)
+			got = append(got, list.Items...)
+			if left != nil && *left != int64(len(want)-len(got)+len(list.Items)) {
+				t.Errorf("%s: %d were said to be left, %d were", q.Encode(), *left, len(want)-len(got)+len(list.Items))
+			}
+			if left = list.RemainingItemCount; left == nil && list.Continue != "" && !q.Has("type") && !q.Has("kind") && !q.Has("name") && !q.Has("drift") {
+				t.Errorf("%s: nobody knows how many are left", q.Encode())
+			}
+			if list.Continue == "" {
+				break
+			}
+			if len(list.Items) != limit {
+				t.Errorf("a page of %d has %d", limit, len(list.Items))
+			}
+			q.Set("continue", list.Continue)
+		}
+		if !reflect.DeepEqual(addresses(got), addresses(want)) {
+			t.Fatalf("%s: %d on pages, want %d", q.Encode(), len(got), len(want))
+		}
+	}
+	// The changes are whole, and not only their addresses.
+	if !reflect.DeepEqual(encoded(t, s.lines(t, "big", nil)), encoded(t, all)) {
+		t.Error("what is streamed is not what was planned")
+	}
+}
+
+func encoded(t *testing.T, all []*plan.Change) (out []string) {
+	t.Helper()
+	for _, c := range all {
+		text, err := c.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, string(text))
+	}
+	return out
+}
+
+// Without a limit there is one; pages of large changes have fewer.
+func TestPagesAreBounded(t *testing.T) {
+	s := newStage()
+	random := rand.New(rand.NewPCG(3, 4))
+	s.put(t, "many", generated(random, 600))
+	if n := len(s.list(t, "many", nil).Items); n != 500 {
+		t.Errorf("a page has %d", n)
+	}
+	if n := len(s.list(t, "many", url.Values{"limit": {"100000"}}).Items); n != 600 {
+		t.Errorf("a page of many has %d", n)
+	}
+	var large []*plan.Change
+	for i := range 12 {
+		text := make([]byte, 1<<20)
+		for j := range text {
+			text[j] = byte('a' + random.IntN(26))
+		}
+		large = append(large, &plan.Change{
+			Address: plan.Address{Type: "demo_file", Name: fmt.Sprintf("n%02d", i)}, Action: plan.Create,
+			After: &plan.Value{JSON: json.RawMessage(`"` + string(text) + `"`)},
+		})
+	}
+	p := s.put(t, "large", large)
+	if p.Status.Chunks[0].Pieces < 2 {
+		t.Fatal("several pieces were meant")
+	}
+	list := s.list(t, "large", nil)
+	if len(list.Items) != 8 || list.RemainingItemCount == nil || *list.RemainingItemCount != 4 {
+		t.Errorf("a page has %d, %v left", len(list.Items), list.RemainingItemCount)
+	}
+	if rest := s.list(t, "large", url.Values{"continue": {list.Continue}}); len(rest.Items) != 4 || rest.Continue != "" {
+		t.Errorf("the next has %d and goes on at %q", len(rest.Items), rest.Continue)
+	}
+	if got := s.lines(t, "large", nil); !reflect.DeepEqual(got, large) {
+		t.Error("large changes do not come as they were planned")
+	}
+}
+
+// A plan in which nothing is to be done has an empty page.
+func TestNothingToDo(t *testing.T) {
+	s := newStage()
+	s.put(t, "empty", nil)
+	if list := s.list(t, "empty", nil); len(list.Items) != 0 || list.Continue != "" {
+		t.Errorf("got %+v", list)
+	}
+	if got := s.lines(t, "empty", nil); len(got) != 0 {
+		t.Errorf("got %v", got)
+	}
+}
+
+// TestRefused: what is wrong with a request is said in words, with a remedy.
+func TestRefused(t *testing.T) {
+	s := newStage()
+	all := generated(rand.New(rand.NewPCG(5, 6)), 10)
+	s.put(t, "good", all)
+	s.put(t, "twin", all)
+	token := s.list(t, "good", url.Values{"limit": {"3"}}).Continue
+	s.store(t, &v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Name: "waiting", Namespace: "shop"}})
+	s.store(t, &v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Name: "failed", Namespace: "shop"}, Status: v1alpha1.PlanStatus{Phase: v1alpha1.PlanFailed}})
+	other := base64.RawURLEncoding.EncodeToString([]byte(`{"plan":"uid-of-good","digest":"sha256:other","after":{"type":"t","name":"n"}}`))
+	for _, tt := range []struct {
+		plan, query string
+		code        int
+		reason      metav1.StatusReason
+		field, says string
+	}{
+		{"good", "limit=-1", 400, metav1.StatusReasonBadRequest, "limit", "give a number from 1 to 5000"},
+		{"good", "limit=ten", 400, metav1.StatusReasonBadRequest, "limit", "give a number from 1 to 5000"},
+		{"good", "limit=3&stream=true", 400, metav1.StatusReasonBadRequest, "limit", "a stream has no pages"},
+		{"good", "action=destroy", 400, metav1.StatusReasonBadRequest, "action", `"destroy" is not one: give one of create, update`},
+		{"good", "action=create,destroy", 400, metav1.StatusReasonBadRequest, "action", `"destroy" is not one`},
+		{"good", "actoin=delete", 400, metav1.StatusReasonBadRequest, "actoin", "is not a parameter of changes: those are action,"},
+		{"good", "drift=maybe", 400, metav1.StatusReasonBadRequest, "drift", "give one of them"},
+		{"good", "stream=maybe", 400, metav1.StatusReasonBadRequest, "stream", "give one of them"},
+		{"good", "a=%zz", 400, metav1.StatusReasonBadRequest, "query", "escape"},
+		{"good", "continue=nonsense", 400, metav1.StatusReasonBadRequest, "continue", "take metadata.continue as it is"},
+		{"good", "continue=%7B%7D", 400, metav1.StatusReasonBadRequest, "continue", "take metadata.continue as it is"},
+		{"good", "continue=" + other, 410, metav1.StatusReasonExpired, "", "leave it out to begin anew"},
+		{"twin", "continue=" + token, 410, metav1.StatusReasonExpired, "", "leave it out to begin anew"},
+		{"none", "", 404, metav1.StatusReasonNotFound, "", `plans.infra.atoll.dev "none" not found`},
+		{"waiting", "", 409, metav1.StatusReasonConflict, "", "it is Pending: wait until its status.phase is Planned"},
+		{"failed", "stream=true", 409, metav1.StatusReasonConflict, "", "it is Failed: its status.problems say why"},
+	} {
+		t.Run(tt.plan+"?"+tt.query, func(t *testing.T) {
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			r.URL.RawQuery = tt.query
+			w := httptest.NewRecorder()
+			s.Serve(w, r, "shop", tt.plan)
+			var status metav1.Status
+			if err := json.Unmarshal(w.Body.Bytes(), &status); err != nil {
+				t.Fatal(err)
+			}
+			if w.Code != tt.code || status.Kind != "Status" || int(status.Code) != tt.code || status.Reason != tt.reason || !strings.Contains(status.Message, tt.says) {
+				t.Errorf("%d %+v", w.Code, status)
+			}
+			if tt.field != "" && (len(status.Details.Causes) != 1 || status.Details.Causes[0].Field != tt.field || !strings.HasPrefix(status.Message, tt.field+": ")) {
+				t.Errorf("the field is not %s: %+v", tt.field, status)
+			}
+		})
+	}
+}
+
+// TestTampered: nobody is shown what is not of the digest that they would approve.
+func TestTampered(t *testing.T) {
+	s := newStage()
+	all := generated(rand.New(rand.NewPCG(7, 8)), 1500)
+	p := s.put(t, "mine", all)
+	if len(p.Status.Chunks) != 2 {
+		t.Fatalf("there are %d chunks, not 2", len(p.Status.Chunks))
+	}
+
+	// Somebody exchanges the second chunk for another that is sound in itself.
+	theirs := slices.Clone(all)
+	for i, c := range theirs {
+		harmless := *c
+		harmless.Action, harmless.Deferred = plan.NoOp, ""
+		theirs[i] = &harmless
+	}
+	other := newStage()
+	other.put(t, "mine", theirs)
+	piece, err := other.api.Tracker().Get(v1alpha1.PlanChangesResource, "shop", infra.PieceName("mine", 1, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.api.Tracker().Update(v1alpha1.PlanChangesResource, piece, "shop"); err != nil {
+		t.Fatal(err)
+	}
+	response := s.ask(t, "mine", url.Values{"limit": {"5000"}})
+	body := new(bytes.Buffer)
+	_, _ = body.ReadFrom(response.Body)
+	if response.StatusCode != 500 || !strings.Contains(body.String(), "approve nothing of it") {
+		t.Errorf("a page: %d %s", response.StatusCode, body)
+	}
+	// A stream has begun by then, so its last line says it.
+	body.Reset()
+	_, _ = body.ReadFrom(s.ask(t, "mine", url.Values{"stream": {""}}).Body)
+	lines := strings.Split(strings.TrimSpace(body.String()), "\n")
+	var status metav1.Status
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &status); err != nil || status.Kind != "Status" || !strings.Contains(status.Message, "approve nothing of it") {
+		t.Errorf("the last line is %s", lines[len(lines)-1])
+	}
+	if n := int(p.Status.Chunks[0].Changes); len(lines) != n+1 {
+		t.Errorf("%d lines, want %d", len(lines), n+1)
+	}
+
+	// What the status says of a chunk has to be of the digest, too.
+	p.Status.Chunks[1].Digest = p.Status.Chunks[0].Digest
+	s.store(t, p)
+	if response := s.ask(t, "mine", nil); response.StatusCode != 500 {
+		t.Errorf("of another digest: %d", response.StatusCode)
+	}
+}
+
+// What is deleted while it is read is said to be gone, and not that there never was a plan.
+func TestDeletedMeanwhile(t *testing.T) {
+	s := newStage()
+	s.put(t, "short", generated(rand.New(rand.NewPCG(9, 10)), 10))
+	if err := s.api.Tracker().Delete(v1alpha1.PlanChangesResource, "shop", infra.PieceName("short", 0, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if response := s.ask(t, "short", nil); response.StatusCode != http.StatusGone {
+		t.Errorf("got %d", response.StatusCode)
+	}
+}
+
+// TestNobodyReadsOn: when who asked has gone, nothing more is read for them.
+func TestNobodyReadsOn(t *testing.T) {
+	s := newStage()
+	p := s.put(t, "big", generated(rand.New(rand.NewPCG(11, 12)), 9000))
+	ctx, cancel := context.WithCancel(t.Context())
+	read := 0
+	s.api.PrependReactor("get", "planchanges", func(clienttesting.Action) (bool, runtime.Object, error) {
+		read++
+		cancel() // while the first chunk is read
+		return false, nil, nil
+	})
+	r := httptest.NewRequest(http.MethodGet, "/?stream=true", nil).WithContext(ctx)
+	s.Serve(httptest.NewRecorder(), r, "shop", "big")
+	if read != 1 || len(p.Status.Chunks) < 2 {
+		t.Errorf("%d of %d chunks were read", read, len(p.Status.Chunks))
+	}
+}
+
+func TestStreams(t *testing.T) {
+	for query, want := range map[string]bool{"": false, "stream": true, "stream=true": true, "stream=false": false, "stream=maybe": false} {
+		if got := changes.Streams(httptest.NewRequest(http.MethodGet, "/?"+query, nil)); got != want {
+			t.Errorf("%q: %v", query, got)
+		}
+	}
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.Header.Set("Accept", "application/json;q=0.5, application/x-ndjson;q=1")
+	if !changes.Streams(r) {
+		t.Error("the Accept header is not looked at")
+	}
+}
+
+// BenchmarkStream is a plan of 100,000 changes.
+func BenchmarkStream(b *testing.B) {
+	s := newStage()
+	s.put(b, "big", generated(rand.New(rand.NewPCG(13, 14)), 100_000))
+	b.ReportAllocs()
+	for b.Loop() {
+		r := httptest.NewRequest(http.MethodGet, "/?stream=true", nil)
+		w := &discarded{header: http.Header{}}
+		s.Serve(w, r, "shop", "big")
+		b.SetBytes(int64(w.n))
+	}
+}
+
+// discarded is an answer that nobody keeps.
+type discarded struct {
+	header http.Header
+	n      int
+}
+
+func (d *discarded) Header() http.Header         { return d.header }
+func (d *discarded) WriteHeader(int)             {}
+func (d *discarded) Write(p []byte) (int, error) { d.n += len(p); return len(p), nil }
+func (d *discarded) Flush()                      {}

@@ -1,0 +1,69 @@
+package infra
+
+import (
+	"fmt"
+
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/plan"
+)
+
+// Contents is what a plan's status says is in it. Nothing is shared with the status.
+func Contents(status *v1alpha1.PlanStatus) *plan.Contents {
+	s := status.Summary
+	out := &plan.Contents{
+		Digest: status.Digest,
+		Counts: plan.Counts{
+			Create: int(s.Create), Update: int(s.Update), Replace: int(s.Replace), Delete: int(s.Delete), Read: int(s.Read),
+			Import: int(s.Import), Forget: int(s.Forget), NoOp: int(s.NoOp), Drift: int(s.Drift),
+		},
+	}
+	for i := range status.Chunks {
+		from := &status.Chunks[i]
+		chunk := plan.ChunkInfo{
+			Digest: from.Digest, Changes: int(from.Changes), Pieces: int(from.Pieces),
+			First: plan.Address(from.First), Last: plan.Address(from.Last),
+			Actions: make(map[plan.Action]int, len(from.Actions)),
+		}
+		for action, n := range from.Actions {
+			chunk.Actions[plan.Action(action)] = int(n)
+		}
+		// A summary has neither of these two, because the chunks do.
+		out.Counts.Changes += chunk.Changes
+		out.Counts.Deferred += chunk.Actions[plan.Deferred]
+		out.Chunks = append(out.Chunks, chunk)
+	}
+	return out
+}
+
+// SetContents writes into a plan's status what is in the plan: its digest, its summary, but for
+// workloads in clusters, and its chunks.
+func SetContents(status *v1alpha1.PlanStatus, c *plan.Contents) {
+	n := c.Counts
+	status.Digest = c.Digest
+	status.Summary = v1alpha1.PlanSummary{
+		Create: int64(n.Create), Update: int64(n.Update), Replace: int64(n.Replace), Delete: int64(n.Delete), Read: int64(n.Read),
+		Import: int64(n.Import), Forget: int64(n.Forget), NoOp: int64(n.NoOp), Drift: int64(n.Drift),
+		Place: status.Summary.Place,
+	}
+	status.Chunks = nil
+	for i := range c.Chunks {
+		from := &c.Chunks[i]
+		chunk := v1alpha1.PlanChunk{
+			// A chunk has at most a few thousand changes, and a few pieces.
+			Digest: from.Digest, Changes: int32(from.Changes), Pieces: int32(from.Pieces),
+			First: v1alpha1.ChangeAddress(from.First), Last: v1alpha1.ChangeAddress(from.Last),
+		}
+		for action, n := range from.Actions {
+			if chunk.Actions == nil {
+				chunk.Actions = make(map[string]int32, len(from.Actions))
+			}
+			chunk.Actions[string(action)] = int32(n)
+		}
+		status.Chunks = append(status.Chunks, chunk)
+	}
+}
+
+// PieceName is what a piece of a plan's chunk is called, as PlanChanges and as PlanSecrets.
+func PieceName(plan string, chunk, piece int) string {
+	return fmt.Sprintf("%s-%d-%d", plan, chunk, piece)
+}

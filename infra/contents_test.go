@@ -1,0 +1,74 @@
+package infra
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"testing"
+
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/plan"
+)
+
+// What a plan's status keeps of its contents, after it was stored as JSON, is all of them.
+func TestContentsInStatus(t *testing.T) {
+	pieces := map[int][][]byte{}
+	chunks := plan.NewChunks(func(chunk int, p [][]byte) error { pieces[chunk] = p; return nil })
+	actions := []plan.Action{plan.Create, plan.Update, plan.Replace, plan.Delete, plan.Read, plan.Import, plan.Forget, plan.NoOp}
+	for n := range 5000 {
+		change := &plan.Change{Address: plan.Address{Type: "demo_file", Name: fmt.Sprintf("f%05d", n)}, Action: actions[n%len(actions)]}
+		switch n % 7 {
+		case 0:
+			change.Drift = &plan.Difference{}
+		case 1:
+			change.Deferred = "it waits"
+		case 2:
+			change.Importing = "id"
+		}
+		if err := chunks.Add(change); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := chunks.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := v1alpha1.PlanStatus{Phase: v1alpha1.PlanPlanned, Summary: v1alpha1.PlanSummary{Place: 3, Create: 77}}
+	SetContents(&status, want)
+	text, err := json.Marshal(status)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stored v1alpha1.PlanStatus
+	if err := json.Unmarshal(text, &stored); err != nil {
+		t.Fatal(err)
+	}
+	if stored.Summary.Place != 3 || stored.Phase != v1alpha1.PlanPlanned {
+		t.Errorf("what is not of the contents has changed: %+v", stored.Summary)
+	}
+	got := Contents(&stored)
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	if err := got.Check(want.Digest); err != nil {
+		t.Error(err)
+	}
+	if len(want.Chunks) < 2 {
+		t.Fatal("a plan of several chunks was meant")
+	}
+}
+
+func TestContentsOfNothing(t *testing.T) {
+	status := v1alpha1.PlanStatus{Digest: "sha256:old", Chunks: []v1alpha1.PlanChunk{{Digest: "old"}}, Summary: v1alpha1.PlanSummary{Create: 1}}
+	empty, err := plan.NewChunks(nil).Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	SetContents(&status, empty)
+	if status.Chunks != nil || status.Summary != (v1alpha1.PlanSummary{}) {
+		t.Errorf("something of another plan is left: %+v", status)
+	}
+	if got := Contents(&status); !reflect.DeepEqual(got, empty) {
+		t.Errorf("got %+v, want %+v", got, empty)
+	}
+}
