@@ -144,7 +144,7 @@ func (d *desk) end(ctx context.Context, a *v1alpha1.Apply, phase v1alpha1.ApplyP
 }
 
 // beginApply begins one, or says why not. It tells whether it runs.
-func (d *desk) beginApply(ctx context.Context, s *scene, cached *v1alpha1.Apply) (bool, error) {
+func (d *desk) beginApply(ctx context.Context, s *scene, cached *v1alpha1.Apply) (runs bool, err error) {
 	// What decides is read anew: an approval that was taken back a moment ago counts no more.
 	a, err := d.api.applies.get(ctx, cached.Namespace, cached.Name)
 	if apierrors.IsNotFound(err) || err == nil && (a.UID != cached.UID || ended(a)) {
@@ -153,6 +153,17 @@ func (d *desk) beginApply(ctx context.Context, s *scene, cached *v1alpha1.Apply)
 	if err != nil {
 		return false, err
 	}
+	select {
+	case d.applySlots <- struct{}{}:
+	default:
+		d.later(s.namespace, tellEvery)
+		return false, d.wait(ctx, a, v1alpha1.ReasonAnotherApply, "As many as may are being carried out in other namespaces. It comes after one of them.")
+	}
+	defer func() {
+		if !runs {
+			<-d.applySlots
+		}
+	}()
 	p, err := d.api.plans.get(ctx, a.Namespace, a.Spec.Plan)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return false, err
@@ -171,12 +182,6 @@ func (d *desk) beginApply(ctx context.Context, s *scene, cached *v1alpha1.Apply)
 	} else if p == nil {
 		return false, d.end(ctx, a, v1alpha1.ApplyFailed, v1alpha1.ReasonFailed,
 			fmt.Sprintf("Its plan %s was deleted while it was carried out: what was begun is in ResourceStates as pending. Make another plan.", a.Spec.Plan))
-	}
-	select {
-	case d.applySlots <- struct{}{}:
-	default:
-		d.later(s.namespace, tellEvery)
-		return false, d.wait(ctx, a, v1alpha1.ReasonAnotherApply, "As many as may are being carried out in other namespaces. It comes after one of them.")
 	}
 	run := &applyRun{uid: a.UID, name: a.Name, canceled: make(chan struct{})}
 	if a.Spec.Cancel || a.DeletionTimestamp != nil {

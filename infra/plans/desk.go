@@ -36,13 +36,13 @@ const (
 	deskWorkers = 4
 )
 
-// planner and applier are what the desk wants of infra.Engine.
+// engine is what the desk wants of infra.Engine.
 type engine interface {
 	Plan(ctx context.Context, what infra.Planning, store infra.PlanStore) (*infra.Planned, error)
 	Apply(ctx context.Context, what infra.Applying, store infra.PlanStore) (*infra.Applied, error)
 }
 
-// follower of what is written, which is Feed.
+// currency is what it wants of Feed.
 type currency interface {
 	Current(ctx context.Context) error
 	Drifted(ref reference.Ref) bool
@@ -108,9 +108,9 @@ func (d *desk) run(ctx context.Context) error {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: d.kube.CoreV1().Events("")})
 	d.events = broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: manager})
+	defer broadcaster.Shutdown()
 	defer d.running.Wait()
 	defer stop()
-	defer broadcaster.Shutdown()
 
 	if err := d.caches.start(ctx, &d.running, d.changed); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package plans
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -237,7 +238,7 @@ func (s *objectStore) connect(ctx context.Context, o *infra.Object, what infra.P
 			return fmt.Errorf("read the Secret %s, which spec.connection.secret of %s names: %w", what.SecretName, o.Ref, err)
 		case !metav1.IsControlledBy(live, &metav1.ObjectMeta{UID: types.UID(o.UID)}):
 			return fmt.Errorf("spec.connection.secret of %s: there is a Secret %s already, which is not its own: name another, or delete that one", o.Ref, what.SecretName)
-		case maps.EqualFunc(live.Data, what.Secret, slices.Equal):
+		case maps.EqualFunc(live.Data, what.Secret, bytes.Equal):
 			return nil
 		default:
 			live.Data = what.Secret

@@ -230,6 +230,7 @@ func (s *valueStore) lookUp(ref reference.Ref) (served, error) {
 			}
 		}
 	}
+	slices.Sort(groups)
 	switch {
 	case len(all) == 1:
 		return all[0], nil
