@@ -33,8 +33,6 @@ type objectStore struct {
 	clock   clock.PassiveClock
 }
 
-var _ infra.Objects = (*objectStore)(nil)
-
 func (s *objectStore) api(o *infra.Object) dynamic.ResourceInterface {
 	gvr := schema.GroupVersionResource{Group: o.Group, Version: v1alpha1.ProvidersVersion, Resource: o.Plural}
 	return s.dynamic.Resource(gvr).Namespace(o.Ref.Namespace)

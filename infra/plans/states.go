@@ -20,8 +20,6 @@ type stateStore struct {
 	api resource[v1alpha1.ResourceState]
 }
 
-var _ infra.States = (*stateStore)(nil)
-
 // name is what the ResourceState is called. It follows from what the state says of its object alone, so that states
 // of types that nobody serves any more have the same name still.
 func (s *stateStore) name(state *infra.State) (string, error) {

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra"
 )
 
 // longestName is the longest that a plan may be called, so that there is room for the numbers of its pieces.
@@ -25,8 +24,6 @@ type planStore struct {
 	// namespace and plan that it is of.
 	namespace, plan string
 }
-
-var _ infra.PlanStore = (*planStore)(nil)
 
 func newPlanStore(api resources, p *v1alpha1.Plan) *planStore {
 	return &planStore{

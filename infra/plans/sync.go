@@ -30,6 +30,8 @@ const (
 	patience = 30 * time.Second
 	// A policy's own plans go after a while, if nobody applies them. Those of an hour ago say little.
 	autoTTL = 3600
+	// retryFailed is after what time a policy plans what is left of something that failed.
+	retryFailed = 5 * time.Minute
 	// shortestDrift is how often providers are asked at most.
 	shortestDrift = time.Minute
 )
@@ -84,7 +86,10 @@ func (d *desk) planWritten(ctx context.Context, s *scene) error {
 	}
 	d.mu.Unlock()
 	if first.IsZero() {
-		return nil
+		if !d.failedBefore(s, autos) {
+			return nil
+		}
+		first, last = s.now.Add(-patience), s.now.Add(-patience)
 	}
 	if wait := min(settle-s.now.Sub(last), patience-s.now.Sub(first)); wait > 0 {
 		d.later(s.namespace, wait)
@@ -109,6 +114,33 @@ func (d *desk) planWritten(ctx context.Context, s *scene) error {
 		}
 	}
 	return nil
+}
+
+// failedBefore tells whether what a policy applied last has failed, and it is time to plan what is left of it.
+func (d *desk) failedBefore(s *scene, autos []*policy) bool {
+	for _, by := range autos {
+		var last *v1alpha1.Apply
+		for _, a := range s.applies {
+			if a.Labels[policyLabel] == by.label() {
+				last = a
+			}
+		}
+		if last == nil || last.Status.Phase != v1alpha1.ApplyFailed || last.Status.CompletionTime == nil {
+			continue
+		}
+		planned := slices.ContainsFunc(s.plans, func(p *v1alpha1.Plan) bool {
+			return made(p, by, forWrite) && p.CreationTimestamp.After(last.Status.CompletionTime.Time)
+		})
+		if planned {
+			continue
+		}
+		if wait := retryFailed - s.now.Sub(last.Status.CompletionTime.Time); wait > 0 {
+			d.later(s.namespace, wait)
+			continue
+		}
+		return true
+	}
+	return false
 }
 
 // makePlan makes one for a policy, in the place of those that it made before and nobody wants.

@@ -21,7 +21,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/contract"
 	"github.com/atoll-dev/atoll/infra/reference"
 )
@@ -32,8 +31,6 @@ type valueStore struct {
 	dynamic   dynamic.Interface
 	discovery discovery.CachedDiscoveryInterface
 }
-
-var _ infra.Values = (*valueStore)(nil)
 
 // run is for whom values are: what a plan or an apply may read depends on where it is.
 type run struct {
