@@ -112,7 +112,7 @@ func TestObjects(t *testing.T) {
 	if err != nil || string(secret.Data["password"]) != "hush" || !metav1.IsControlledBy(secret, first) {
 		t.Errorf("the Secret is %+v, %v", secret, err)
 	}
-	what.Attributes, what.Secret = map[string]any{"id": "y"}, map[string][]byte{"password": []byte("other")}
+	what.Attributes, what.Secret = map[string]any{"id": "y"}, map[string][]byte{"password": []byte("whisper")}
 	if err := objects.Publish(t.Context(), o, what); err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func TestObjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	what.SecretName = "mine"
-	if err := objects.Publish(t.Context(), o, what); err == nil || !strings.Contains(err.Error(), "spec.connection.secret") || strings.Contains(err.Error(), "other") {
+	if err := objects.Publish(t.Context(), o, what); err == nil || !strings.Contains(err.Error(), "spec.connection.secret") || strings.Contains(err.Error(), "whisper") {
 		t.Errorf("the Secret of somebody else: %v", err)
 	}
 	for range 2 {
