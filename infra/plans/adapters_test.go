@@ -1,0 +1,195 @@
+package plans
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	kschema "k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery/cached/memory"
+	discoveryfake "k8s.io/client-go/discovery/fake"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	"k8s.io/utils/clock"
+
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra"
+	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/reference"
+)
+
+func TestStates(t *testing.T) {
+	s := open(t)
+	states := &stateStore{api: s.api.states}
+	ref := reference.Ref{Type: "demo_disk", Namespace: "shop", Name: "a"}
+	state := &infra.State{Ref: ref, Spec: v1alpha1.ResourceStateSpec{Type: "demo_disk", Provider: "demo",
+		Object: v1alpha1.StateOwner{Group: demo, Kind: "Disk", Name: "a", UID: "u"}, Current: &v1alpha1.ResourceValue{Value: []byte(`{"id":1}`)}}}
+	first, err := states.Put(t.Context(), state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.api.states.get(t.Context(), "shop", v1alpha1.StateName("disks", "demo", "a")); err != nil {
+		t.Errorf("it is not where it should be: %v", err)
+	}
+	if _, err := states.Put(t.Context(), state); !errors.Is(err, infra.ErrMoved) {
+		t.Errorf("one that is there, put as new: %v", err)
+	}
+	first.Spec.Settled = "x"
+	second, err := states.Put(t.Context(), first)
+	if err != nil || second.ResourceVersion == first.ResourceVersion || second.UID != first.UID || string(second.Spec.Current.Value) != `{"id":1}` {
+		t.Fatalf("got %+v, %v", second, err)
+	}
+	if _, err := states.Put(t.Context(), first); !errors.Is(err, infra.ErrMoved) {
+		t.Errorf("one that was changed since: %v", err)
+	}
+	if err := states.Delete(t.Context(), first); !errors.Is(err, infra.ErrMoved) {
+		t.Errorf("one that was changed since, deleted: %v", err)
+	}
+	for range 2 {
+		if err := states.Delete(t.Context(), second); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := states.Put(t.Context(), second); !errors.Is(err, infra.ErrMoved) {
+		t.Errorf("one that is gone: %v", err)
+	}
+	if _, err := states.Put(t.Context(), &infra.State{Ref: ref}); err == nil {
+		t.Error("a state of nothing was stored")
+	}
+}
+
+func TestObjects(t *testing.T) {
+	s := open(t)
+	at := "/apis/" + demo + "/v1/namespaces/shop/disks"
+	s.put(at, fields{"apiVersion": demo + "/v1", "kind": "Disk", "metadata": fields{"name": "a", "finalizers": []string{"theirs"}}, "spec": fields{"size": 1}})
+	disks := s.dyn.Resource(kschema.GroupVersionResource{Group: demo, Version: "v1", Resource: "disks"}).Namespace("shop")
+	live := func() *unstructured.Unstructured {
+		u, err := disks.Get(t.Context(), "a", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return u
+	}
+	o := &infra.Object{Ref: reference.Ref{Type: "demo_disk", Namespace: "shop", Name: "a"}, Group: demo, Kind: "Disk", Plural: "disks", UID: string(live().GetUID()), Generation: 1}
+	objects := &objectStore{dynamic: s.dyn, kube: s.kube, clock: clock.RealClock{}}
+	for range 2 {
+		if err := objects.Hold(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := live().GetFinalizers(); !slices.Equal(got, []string{"theirs", infra.Finalizer}) {
+		t.Errorf("finalizers %v", got)
+	}
+	for name, moved := range map[string]infra.Object{
+		"another UID":        {Ref: o.Ref, Group: demo, Plural: "disks", UID: "x", Generation: 1},
+		"another generation": {Ref: o.Ref, Group: demo, Plural: "disks", UID: o.UID, Generation: 2},
+		"gone":               {Ref: reference.Ref{Namespace: "shop", Name: "b"}, Group: demo, Plural: "disks", UID: o.UID},
+	} {
+		if err := objects.Hold(t.Context(), &moved); !errors.Is(err, infra.ErrMoved) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	what := infra.Published{Attributes: map[string]any{"id": "x", "size": 1, "list": []any{1.5, true}}, Generation: 1,
+		Secret: map[string][]byte{"password": []byte("hush")}, SecretName: "conn",
+		Conditions: []infra.Condition{{Type: infra.ConditionReady, True: true, Reason: "Created", Message: "It is there."}}}
+	if err := objects.Publish(t.Context(), o, what); err != nil {
+		t.Fatal(err)
+	}
+	first := live()
+	conditions, _, _ := unstructured.NestedSlice(first.Object, "status", "conditions")
+	if len(conditions) != 1 || conditions[0].(map[string]any)["observedGeneration"] != int64(1) {
+		t.Errorf("conditions %v", conditions)
+	}
+	if err := objects.Publish(t.Context(), o, what); err != nil || live().GetResourceVersion() != first.GetResourceVersion() {
+		t.Errorf("the same was written again: %v", err)
+	}
+	secret, err := s.kube.CoreV1().Secrets("shop").Get(t.Context(), "conn", metav1.GetOptions{})
+	if err != nil || string(secret.Data["password"]) != "hush" || !metav1.IsControlledBy(secret, first) {
+		t.Errorf("the Secret is %+v, %v", secret, err)
+	}
+	what.Attributes, what.Secret = map[string]any{"id": "y"}, map[string][]byte{"password": []byte("whisper")}
+	if err := objects.Publish(t.Context(), o, what); err != nil {
+		t.Fatal(err)
+	}
+	if attributes, _, _ := unstructured.NestedMap(live().Object, "status", "attributes"); len(attributes) != 1 || attributes["id"] != "y" {
+		t.Errorf("attributes %v", attributes)
+	}
+	if _, err := s.kube.CoreV1().Secrets("shop").Create(t.Context(), &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Name: "mine"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	what.SecretName = "mine"
+	if err := objects.Publish(t.Context(), o, what); err == nil || !strings.Contains(err.Error(), "spec.connection.secret") || strings.Contains(err.Error(), "whisper") {
+		t.Errorf("the Secret of somebody else: %v", err)
+	}
+	for range 2 {
+		if err := objects.Release(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := live().GetFinalizers(); !slices.Equal(got, []string{"theirs"}) {
+		t.Errorf("finalizers %v", got)
+	}
+}
+
+func TestValues(t *testing.T) {
+	kube := kubefake.NewClientset(
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "shop"}, Data: map[string][]byte{"key": []byte("hush")}})
+	kube.Discovery().(*discoveryfake.FakeDiscovery).Resources = []*metav1.APIResourceList{
+		{GroupVersion: "v1", APIResources: []metav1.APIResource{
+			{Name: "configmaps", Kind: "ConfigMap", Namespaced: true, Verbs: metav1.Verbs{"get", "list"}}, {Name: "secrets", Kind: "Secret", Namespaced: true, Verbs: metav1.Verbs{"get", "list"}},
+			{Name: "events", Kind: "Event", Namespaced: true, Verbs: metav1.Verbs{"get", "list"}}}},
+		{GroupVersion: "events.k8s.io/v1", APIResources: []metav1.APIResource{{Name: "events", Kind: "Event", Namespaced: true, Verbs: metav1.Verbs{"get", "list"}}}},
+		{GroupVersion: "infra.atoll.dev/v1alpha1", APIResources: []metav1.APIResource{{Name: "resourcestates", Kind: "ResourceState", Namespaced: true, Verbs: metav1.Verbs{"get", "list"}}}},
+	}
+	u := func(kind, namespace string, more fields) *unstructured.Unstructured {
+		o := fields{"apiVersion": "v1", "kind": kind, "metadata": fields{"name": "x", "namespace": namespace}}
+		for k, v := range more {
+			o[k] = v
+		}
+		return &unstructured.Unstructured{Object: o}
+	}
+	dyn := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[kschema.GroupVersionResource]string{
+		{Version: "v1", Resource: "configmaps"}: "ConfigMapList", {Version: "v1", Resource: "secrets"}: "SecretList",
+	}, u("ConfigMap", "shop", fields{"data": fields{"a": "b"}}), u("Secret", "shop", fields{"data": fields{"p": "aHVzaA=="}}), u("Secret", "other", nil))
+	values := &valueStore{kube: kube, dynamic: dyn, discovery: memory.NewMemCacheClient(kube.Discovery())}
+	ctx := withRun(t.Context(), "shop", true)
+	if got, err := values.Secret(ctx, "shop", "s", "key"); err != nil || string(got) != "hush" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if err := kube.CoreV1().Secrets("shop").Delete(ctx, "s", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := values.Secret(ctx, "shop", "s", "key"); err != nil {
+		t.Errorf("within one plan a Secret is read twice: %v", err)
+	}
+	if _, err := values.Secret(ctx, "shop", "s", "other"); err == nil || !strings.Contains(err.Error(), `no key "other", but key`) || strings.Contains(err.Error(), "hush") {
+		t.Errorf("a key that is not there: %v", err)
+	}
+	k8s := func(kind, group, namespace string) reference.Ref {
+		return reference.Ref{Kind: reference.Kubernetes, Type: kind, Group: group, Namespace: namespace, Name: "x"}
+	}
+	v, err := values.Kubernetes(ctx, k8s("ConfigMap", "", "shop"))
+	if err != nil || v.GetAttr("data").GetAttr("a").AsString() != "b" {
+		t.Errorf("got %#v, %v", v, err)
+	}
+	v, err = values.Kubernetes(ctx, k8s("Secret", "v1", "shop"))
+	if err != nil || !v.GetAttr("data").HasMark(contract.Sensitive) || v.GetAttr("metadata").ContainsMarked() {
+		t.Errorf("got %#v, %v", v, err)
+	}
+	for ref, says := range map[reference.Ref]string{
+		k8s("Boat", "", "shop"):           "no such kind",
+		k8s("Event", "", "shop"):          `k8s["events.k8s.io/v1"].Event or k8s["v1"].Event`,
+		k8s("Secret", "", "other"):        "what is secret is for its own namespace",
+		k8s("ConfigMap", "", "elsewhere"): "there is no ConfigMap x in namespace elsewhere",
+		k8s("ResourceState", "", "shop"):  "cannot be referred to",
+	} {
+		if _, err := values.Kubernetes(ctx, ref); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", ref, err)
+		}
+	}
+}

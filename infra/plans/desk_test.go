@@ -1,0 +1,343 @@
+package plans
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra"
+	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/reference"
+)
+
+// puppet is an engine that does what a test says: a plan creates what it is told to.
+type puppet struct {
+	mu      sync.Mutex
+	creates []string // names of disks
+	before  []string // the preconditions of each
+	fails   error
+	planned []infra.Planning
+	applied []infra.Applying
+	// hold, if not nil, is what an apply waits for.
+	hold chan struct{}
+}
+
+func (e *puppet) Plan(ctx context.Context, what infra.Planning, store infra.PlanStore) (*infra.Planned, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.planned = append(e.planned, what)
+	if e.fails != nil {
+		return nil, e.fails
+	}
+	chunks := plan.NewChunks(func(n int, pieces [][]byte) error { return store.Put(ctx, n, pieces, [][]byte{[]byte("sealed")}) })
+	for _, name := range e.creates {
+		if err := chunks.Add(&plan.Change{Address: plan.Address{Type: "demo_disk", Name: name}, Action: plan.Create, Preconditions: e.before}); err != nil {
+			return nil, err
+		}
+	}
+	contents, err := chunks.Finish()
+	if err != nil {
+		return nil, err
+	}
+	what.Progress(1, 1)
+	return &infra.Planned{Contents: contents}, nil
+}
+
+func (e *puppet) Apply(ctx context.Context, what infra.Applying, store infra.PlanStore) (*infra.Applied, error) {
+	e.mu.Lock()
+	e.applied = append(e.applied, what)
+	hold := e.hold
+	e.mu.Unlock()
+	out := &infra.Applied{Total: 1, Succeeded: 1, Done: v1alpha1.PlanSummary{Create: 1}}
+	what.Progress(infra.Applied{Total: 1})
+	if hold == nil {
+		return out, nil
+	}
+	select {
+	case <-hold:
+		return out, nil
+	case <-what.Canceled:
+		return &infra.Applied{Total: 1, Canceled: 1}, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (e *puppet) asked() (all []infra.Planning) {
+	e.set(func() { all = slices.Clone(e.planned) })
+	return all
+}
+
+func (e *puppet) done() (all []infra.Applying) {
+	e.set(func() { all = slices.Clone(e.applied) })
+	return all
+}
+
+func (e *puppet) set(do func()) { e.mu.Lock(); defer e.mu.Unlock(); do() }
+
+func (s *stage) plan(name string) *v1alpha1.Plan {
+	p, err := s.api.plans.get(context.Background(), "shop", name)
+	if err != nil {
+		return &v1alpha1.Plan{}
+	}
+	return p
+}
+
+func (s *stage) apply(name string) *v1alpha1.Apply {
+	a, err := s.api.applies.get(context.Background(), "shop", name)
+	if err != nil {
+		return &v1alpha1.Apply{}
+	}
+	return a
+}
+
+func (s *stage) awaitPlan(name string, phase v1alpha1.PlanPhase) *v1alpha1.Plan {
+	s.t.Helper()
+	eventually(s.t, fmt.Sprintf("plan %s is %s (it is %+v)", name, phase, s.plan(name).Status), func() bool { return s.plan(name).Status.Phase == phase })
+	return s.plan(name)
+}
+
+func (s *stage) awaitApply(name string, phase v1alpha1.ApplyPhase, reason string) *v1alpha1.Apply {
+	s.t.Helper()
+	eventually(s.t, fmt.Sprintf("apply %s is %s %s", name, phase, reason), func() bool {
+		a := s.apply(name)
+		return a.Status.Phase == phase && is(a.Status.Conditions, v1alpha1.ApplyComplete, reason)
+	})
+	return s.apply(name)
+}
+
+func is(all []metav1.Condition, kind, reason string) bool {
+	c := meta.FindStatusCondition(all, kind)
+	return c != nil && c.Reason == reason
+}
+
+func (s *stage) approve(name, plan, digest, who string) {
+	s.t.Helper()
+	s.make("approvals", "Approval", name, fields{"plan": plan, "digest": digest, "approver": fields{"username": who}})
+}
+
+func TestPlanApproveApply(t *testing.T) {
+	s := open(t)
+	s.engine.creates = []string{"a", "b"}
+	s.begin()
+	s.make("plans", "Plan", "one", fields{"refresh": true})
+	p := s.awaitPlan("one", v1alpha1.PlanPlanned)
+	if p.Status.Digest == "" || p.Status.Summary.Create != 2 || len(p.Status.Chunks) != 1 || p.Status.StartTime == nil || p.Status.CompletionTime == nil {
+		t.Errorf("status %+v", p.Status)
+	}
+	if what := s.engine.asked()[0]; !what.Refresh || len(what.Salt) != 32 || what.Namespace != "shop" {
+		t.Errorf("it was asked for %+v", what)
+	}
+	eventually(t, "it waits for approval", func() bool { return is(s.plan("one").Status.Conditions, v1alpha1.PlanApproved, v1alpha1.ReasonWaiting) })
+	store := newPlanStore(s.api, p)
+	if pieces, err := store.Shown(t.Context(), 0); err != nil || len(pieces) != 1 {
+		t.Errorf("%d pieces, %v", len(pieces), err)
+	}
+	if salt, err := store.salt(t.Context()); err != nil || string(salt) != string(s.engine.asked()[0].Salt) {
+		t.Errorf("the salt is %x, %v", salt, err)
+	}
+	s.make("applies", "Apply", "go", fields{"plan": "one", "digest": p.Status.Digest})
+	s.awaitApply("go", v1alpha1.ApplyPending, v1alpha1.ReasonNotApproved)
+	s.approve("wrong", "one", "sha256:"+strings.Repeat("0", 64), "eve")
+	eventually(t, "an approval of something else is noticed", func() bool {
+		return is(s.plan("one").Status.Conditions, v1alpha1.PlanApproved, v1alpha1.ReasonOtherDigest)
+	})
+	s.approve("right", "one", p.Status.Digest, "ann")
+	a := s.awaitApply("go", v1alpha1.ApplySucceeded, v1alpha1.ReasonSucceeded)
+	if !slices.Equal(a.Status.ApprovedBy, []string{"ann"}) || a.Status.Succeeded != 1 || a.Status.Done.Create != 1 || a.Status.CompletionTime == nil {
+		t.Errorf("status %+v", a.Status)
+	}
+	s.awaitPlan("one", v1alpha1.PlanApplied)
+	if what := s.engine.done()[0]; what.Parallelism != defaultParallelism || what.Server != "me" || what.ApplyUID != string(a.UID) || what.Digest != p.Status.Digest {
+		t.Errorf("it was asked for %+v", what)
+	}
+	s.make("applies", "Apply", "again", fields{"plan": "one", "digest": p.Status.Digest})
+	s.awaitApply("again", v1alpha1.ApplyFailed, v1alpha1.ReasonFailed)
+	eventually(t, "events are recorded", func() bool {
+		got := s.events()
+		return slices.Contains(got, "Planned") && slices.Contains(got, "Applied") && slices.Contains(got, "ApplyFailed")
+	})
+	s.remove("plans", "one")
+	eventually(t, "its pieces go with it", func() bool { return s.server.count("planchanges")+s.server.count("plansecrets") == 0 })
+}
+
+func TestOneApplyAtATimeAndCancel(t *testing.T) {
+	s := open(t)
+	s.engine.creates, s.engine.hold = []string{"a"}, make(chan struct{})
+	s.begin()
+	for _, name := range []string{"one", "two"} {
+		s.make("plans", "Plan", name, fields{})
+		p := s.awaitPlan(name, v1alpha1.PlanPlanned)
+		s.approve(name, name, p.Status.Digest, "ann")
+		s.make("applies", "Apply", name, fields{"plan": name, "digest": p.Status.Digest})
+		if name == "one" {
+			s.awaitApply("one", v1alpha1.ApplyRunning, v1alpha1.ReasonRunning)
+		}
+	}
+	s.awaitApply("two", v1alpha1.ApplyPending, v1alpha1.ReasonAnotherApply)
+	s.touch("applies", "one", `{"spec":{"cancel":true}}`)
+	s.awaitApply("one", v1alpha1.ApplyCanceled, v1alpha1.ReasonCanceled)
+	s.awaitApply("two", v1alpha1.ApplyRunning, v1alpha1.ReasonRunning)
+	close(s.engine.hold)
+	s.awaitApply("two", v1alpha1.ApplySucceeded, v1alpha1.ReasonSucceeded)
+}
+
+// An apply goes on under its own name in the server that leads next.
+func TestApplyGoesOnElsewhere(t *testing.T) {
+	s := open(t)
+	s.engine.creates, s.engine.hold = []string{"a"}, make(chan struct{})
+	s.begin()
+	s.make("plans", "Plan", "one", fields{})
+	p := s.awaitPlan("one", v1alpha1.PlanPlanned)
+	s.approve("yes", "one", p.Status.Digest, "ann")
+	s.make("applies", "Apply", "go", fields{"plan": "one", "digest": p.Status.Digest})
+	s.awaitApply("go", v1alpha1.ApplyRunning, v1alpha1.ReasonRunning)
+	eventually(t, "the engine applies", func() bool { return len(s.engine.done()) > 0 })
+	s.stop()
+	s.remove("approvals", "yes") // what was begun is not taken back
+	s.engine.set(func() { s.engine.hold = nil })
+	s.begin()
+	a := s.awaitApply("go", v1alpha1.ApplySucceeded, v1alpha1.ReasonSucceeded)
+	for _, what := range s.engine.done() {
+		if what.ApplyUID != string(a.UID) {
+			t.Errorf("it was applied as %s", what.ApplyUID)
+		}
+	}
+	if !slices.Equal(a.Status.ApprovedBy, []string{"ann"}) {
+		t.Errorf("approved by %v", a.Status.ApprovedBy)
+	}
+}
+
+// A plan that was being made when its server died is made again from the start.
+func TestPlanIsMadeAgain(t *testing.T) {
+	s := open(t)
+	s.engine.creates = []string{"a"}
+	s.make("plans", "Plan", "one", fields{})
+	if _, err := s.api.plans.updateStatus(t.Context(), "shop", "one", "", func(p *v1alpha1.Plan) bool { p.Status.Phase = v1alpha1.PlanPlanning; return true }); err != nil {
+		t.Fatal(err)
+	}
+	store := newPlanStore(s.api, s.plan("one"))
+	if err := store.Put(t.Context(), 0, [][]byte{[]byte("x"), []byte("y"), []byte("z")}, nil); err != nil {
+		t.Fatal(err)
+	}
+	s.begin()
+	s.awaitPlan("one", v1alpha1.PlanPlanned)
+	if pieces, err := store.Shown(t.Context(), 0); err != nil || len(pieces) != 1 {
+		t.Errorf("%d pieces, %v: what was left is still there", len(pieces), err)
+	}
+}
+
+func TestPlansThatCannotBeMade(t *testing.T) {
+	s := open(t)
+	s.begin()
+	for name, c := range map[string]struct {
+		spec       fields
+		field, say string
+	}{
+		"nokind":    {fields{"targets": []fields{{"kind": "Boat", "name": "a"}}}, "spec.targets[0]", "no Provider has a kind Boat"},
+		"nogroup":   {fields{"exclude": []fields{{"group": other, "kind": "Disk", "name": "a"}}}, "spec.exclude[0]", "there is no kind Disk in group " + other},
+		"noobject":  {fields{"replace": []fields{{"kind": "Disk", "name": "a"}}}, "spec.replace[0]", "there is no Disk a in namespace shop"},
+		"rollback":  {fields{"rollback": "before"}, "spec.rollback", "apply the objects as they were then"},
+		"badgroup":  {fields{"objects": []fields{{"apiVersion": "v1", "kind": "Pod", "metadata": fields{"name": "a"}}}}, "spec.objects[0].apiVersion", "not that of a provider's kinds"},
+		"elsewhere": {fields{"objects": []fields{{"apiVersion": demo + "/v1", "kind": "Disk", "metadata": fields{"name": "a", "namespace": "b"}}}}, "spec.objects[0].metadata.namespace", "of that namespace"},
+	} {
+		s.make("plans", "Plan", name, c.spec)
+		p := s.awaitPlan(name, v1alpha1.PlanFailed)
+		if len(p.Status.Problems) != 1 || p.Status.Problems[0].Field != c.field || !strings.Contains(p.Status.Problems[0].Message, c.say) {
+			t.Errorf("%s: problems %+v", name, p.Status.Problems)
+		}
+	}
+	if len(s.engine.asked()) != 0 {
+		t.Error("something was planned all the same")
+	}
+}
+
+func TestPlanIsTriedAgain(t *testing.T) {
+	s := open(t)
+	s.engine.fails = errors.New("the network is gone")
+	s.begin()
+	s.make("plans", "Plan", "one", fields{})
+	eventually(t, "it says why it waits", func() bool {
+		c := meta.FindStatusCondition(s.plan("one").Status.Conditions, v1alpha1.PlanComplete)
+		return c != nil && strings.Contains(c.Message, "the network is gone")
+	})
+	s.engine.set(func() { s.engine.fails = nil })
+	s.awaitPlan("one", v1alpha1.PlanPlanned)
+}
+
+func TestPlanMoves(t *testing.T) {
+	s := open(t)
+	ref := reference.Ref{Type: "demo_disk", Namespace: "shop", Name: "a"}
+	s.world.SetObject(&infra.Object{Ref: ref, Group: demo, UID: "u", Generation: 1})
+	s.engine.creates, s.engine.before = []string{"a"}, []string{"object u@1", "state none"}
+	s.begin()
+	s.make("plans", "Plan", "one", fields{})
+	s.awaitPlan("one", v1alpha1.PlanPlanned)
+	s.desk.written("shop", false)
+	s.world.SetObject(&infra.Object{Ref: ref, Group: demo, UID: "u", Generation: 2})
+	s.desk.written("shop", false)
+	eventually(t, "the plan is no longer current", func() bool { return is(s.plan("one").Status.Conditions, v1alpha1.PlanCurrent, v1alpha1.ReasonMoved) })
+}
+
+// A policy of mode Auto plans what was written and applies what its rules let through; what they do not waits for persons.
+func TestAuto(t *testing.T) {
+	s := open(t)
+	s.engine.creates = []string{"a"}
+	s.make("syncpolicies", "SyncPolicy", "auto", fields{"mode": "Auto", "appliesTo": []string{"Infrastructure"}, "approval": fields{
+		"auto": []fields{{"name": "few", "expression": "plan.status.summary.create < 2 && plan.status.summary.delete == 0"}}}})
+	s.begin()
+	s.desk.written("shop", false)
+	eventually(t, "what was written is carried out", func() bool {
+		list, err := s.dyn.Resource(v1alpha1.ApplyResource).Namespace("shop").List(t.Context(), metav1.ListOptions{})
+		if err != nil || len(list.Items) != 1 {
+			return false
+		}
+		a := s.apply(list.Items[0].GetName())
+		return a.Status.Phase == v1alpha1.ApplySucceeded && slices.Equal(a.Status.ApprovedBy, []string{"SyncPolicy auto: few"})
+	})
+	s.engine.set(func() { s.engine.creates = []string{"a", "b"} })
+	s.desk.written("shop", false)
+	eventually(t, "what is more waits", func() bool {
+		list, _ := s.dyn.Resource(v1alpha1.PlanResource).Namespace("shop").List(t.Context(), metav1.ListOptions{})
+		for _, item := range list.Items {
+			if p := s.plan(item.GetName()); p.Status.Summary.Create == 2 && is(p.Status.Conditions, v1alpha1.PlanApproved, v1alpha1.ReasonWaiting) {
+				return true
+			}
+		}
+		return false
+	})
+	if n := s.server.count("applies"); n != 1 {
+		t.Errorf("%d applies", n)
+	}
+}
+
+func TestPolicyThatCannotBeFollowed(t *testing.T) {
+	s := open(t)
+	s.make("syncpolicies", "SyncPolicy", "bad", fields{"mode": "Auto", "approval": fields{"auto": []fields{{"name": "x", "expression": "plan.status +"}}}})
+	s.begin()
+	eventually(t, "it says so", func() bool {
+		p, err := s.api.policies.get(t.Context(), "shop", "bad")
+		c := (*metav1.Condition)(nil)
+		if err == nil {
+			c = meta.FindStatusCondition(p.Status.Conditions, policyValid)
+		}
+		return c != nil && c.Status == metav1.ConditionFalse && strings.Contains(c.Message, "spec.approval.auto[0].expression (x)")
+	})
+}
+
+func TestPlanGoesAfterItsTime(t *testing.T) {
+	s := open(t)
+	s.engine.creates = []string{"a"}
+	s.begin()
+	s.make("plans", "Plan", "one", fields{"ttlSecondsAfterFinished": 1})
+	eventually(t, "it is planned", func() bool { return s.plan("one").Name == "" || s.plan("one").Status.Phase == v1alpha1.PlanPlanned })
+	eventually(t, "it is gone", func() bool { return s.server.count("plans") == 0 })
+}

@@ -1,0 +1,414 @@
+package plans
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	kschema "k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
+
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra"
+	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/schema"
+	"github.com/atoll-dev/atoll/kv/etcd"
+	"github.com/atoll-dev/atoll/kv/mvcc"
+	"github.com/atoll-dev/atoll/kv/sqlite"
+)
+
+// remembered is a world that only remembers.
+type remembered struct {
+	mu           sync.Mutex
+	objects      map[reference.Ref]*infra.Object
+	states       map[reference.Ref]*infra.State
+	kindsChanged int
+}
+
+func newWorld() *remembered {
+	return &remembered{objects: map[reference.Ref]*infra.Object{}, states: map[reference.Ref]*infra.State{}}
+}
+
+func (m *remembered) locked(do func()) { m.mu.Lock(); defer m.mu.Unlock(); do() }
+
+func (m *remembered) SetObject(o *infra.Object)      { m.locked(func() { m.objects[o.Ref] = o }) }
+func (m *remembered) RemoveObject(ref reference.Ref) { m.locked(func() { delete(m.objects, ref) }) }
+func (m *remembered) SetState(s *infra.State)        { m.locked(func() { m.states[s.Ref] = s }) }
+func (m *remembered) RemoveState(ref reference.Ref)  { m.locked(func() { delete(m.states, ref) }) }
+func (m *remembered) KindsChanged()                  { m.locked(func() { m.kindsChanged++ }) }
+
+func (m *remembered) Object(ref reference.Ref) (o *infra.Object) {
+	m.locked(func() { o = m.objects[ref] })
+	return o
+}
+
+func (m *remembered) State(ref reference.Ref) (s *infra.State) {
+	m.locked(func() { s = m.states[ref] })
+	return s
+}
+
+// contents are all that it knows, as text.
+func (m *remembered) contents() map[string]string {
+	out := map[string]string{}
+	m.locked(func() {
+		for ref, o := range m.objects {
+			out[ref.String()] = fmt.Sprintf("%s gen %d at %s: %s", o.UID, o.Generation, o.ResourceVersion, o.Spec)
+		}
+		for ref, s := range m.states {
+			out["state of "+ref.String()] = fmt.Sprintf("%s at %s: %s", s.UID, s.ResourceVersion, s.Spec.Settled)
+		}
+	})
+	return out
+}
+
+// kinds are types that are served: TYPE by GROUP/PLURAL.
+type kinds struct {
+	mu      sync.Mutex
+	groups  []string
+	types   map[string]*infra.Served
+	changed chan struct{}
+}
+
+func newKinds() *kinds {
+	return &kinds{types: map[string]*infra.Served{}, changed: make(chan struct{})}
+}
+
+const (
+	demo  = "demo.providers.atoll.dev"
+	other = "other.providers.atoll.dev"
+)
+
+func (k *kinds) serve(group, plural, kind, typeName string, data bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.types[group+"/"+plural] = &infra.Served{
+		Kind:     schema.Kind{Group: group, Name: schema.Name{Type: typeName, Data: data, Kind: kind, Plural: plural}},
+		Provider: strings.TrimSuffix(group, "."+v1alpha1.ProvidersDomain),
+	}
+	if !slices.Contains(k.groups, group) {
+		k.groups = append(k.groups, group)
+	}
+	close(k.changed)
+	k.changed = make(chan struct{})
+}
+
+func (k *kinds) Groups() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.groups)
+}
+
+func (k *kinds) ByPlural(group, plural string) (*infra.Served, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s, ok := k.types[group+"/"+plural]
+	return s, ok
+}
+
+func (k *kinds) Changed() <-chan struct{} {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.changed
+}
+
+// cutter is a watcher whose watches can be cut.
+type cutter struct {
+	clientv3.Watcher
+	mu   sync.Mutex
+	cuts []context.CancelFunc
+}
+
+func (c *cutter) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
+	ctx, cancel := context.WithCancel(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cuts = append(c.cuts, cancel)
+	return c.Watcher.Watch(ctx, key, opts...)
+}
+
+func (c *cutter) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, cancel := range c.cuts {
+		cancel()
+	}
+	c.cuts = nil
+}
+
+// keyspace is a fresh one, in SQLite, as the API server sees it.
+func keyspace(t *testing.T) (*clientv3.Client, *cutter) {
+	t.Helper()
+	db, err := sqlite.Open(filepath.Join(t.TempDir(), "kv.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	table, err := db.Open(t.Context(), "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ks, err := mvcc.Open(t.Context(), table, db, mvcc.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ks.Close() })
+	client, err := etcd.InProcess(ks, t.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	cut := &cutter{Watcher: client.Client.Watcher}
+	client.Client.Watcher = cut
+	return client.Client, cut
+}
+
+// feeding runs a Feed until the test ends.
+func feeding(t *testing.T, cfg FeedConfig) *Feed {
+	t.Helper()
+	cfg.Prefix, cfg.Clock = "/registry", clock.RealClock{}
+	f := NewFeed(cfg)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := f.Run(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("run: %v", err)
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	eventually(t, "the feed runs", func() bool { return !errors.Is(f.Current(t.Context()), ErrNotFed) })
+	return f
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(60 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+func current(t *testing.T, f *Feed) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	if err := f.Current(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func put(t *testing.T, c *clientv3.Client, key string, value any) int64 {
+	t.Helper()
+	text, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := c.Put(t.Context(), key, string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Header.Revision
+}
+
+type fields = map[string]any
+
+func object(kind, namespace, name, uid string, generation int64, spec fields) fields {
+	return fields{"kind": kind, "metadata": fields{"namespace": namespace, "name": name, "uid": uid, "generation": generation}, "spec": spec}
+}
+
+func stored(typeName, namespace, name, uid, settled string) fields {
+	return fields{"metadata": fields{"namespace": namespace, "name": "x", "uid": uid}, "spec": fields{
+		"object": fields{"group": demo, "kind": "Disk", "name": name, "uid": "o"}, "type": typeName, "provider": "demo", "settled": settled}}
+}
+
+// Whatever is written, deleted, compacted and cut, after Current the World is what the keyspace has.
+func TestFeedModel(t *testing.T) {
+	for seed := range uint64(3) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			client, cut := keyspace(t)
+			served := newKinds()
+			served.serve(demo, "disks", "Disk", "demo_disk", false)
+			served.serve(demo, "datazones", "DataZone", "demo_zone", true)
+			served.serve(other, "things", "Thing", "other_thing", false)
+			random := rand.New(rand.NewPCG(seed, 7))
+			want := map[string]string{}
+			write := func(n int) {
+				namespace, name := fmt.Sprintf("ns%d", random.IntN(2)), fmt.Sprintf("n%d", random.IntN(12))
+				is := []struct {
+					group, plural string
+					ref           reference.Ref
+				}{
+					{demo, "disks", reference.Ref{Type: "demo_disk", Namespace: namespace, Name: name}},
+					{demo, "datazones", reference.Ref{Kind: reference.Data, Type: "demo_zone", Namespace: namespace, Name: name}},
+					{other, "things", reference.Ref{Type: "other_thing", Namespace: namespace, Name: name}},
+					{v1alpha1.Group, "resourcestates", reference.Ref{Type: "demo_disk", Namespace: namespace, Name: name}},
+				}[random.IntN(4)]
+				key := fmt.Sprintf("/registry/%s/%s/%s/%s", is.group, is.plural, namespace, name)
+				state := is.group == v1alpha1.Group
+				known := is.ref.String()
+				if state {
+					known = "state of " + known
+				}
+				switch uid := fmt.Sprintf("u%d", n); {
+				case random.IntN(3) == 0:
+					if _, err := client.Delete(t.Context(), key); err != nil {
+						t.Fatal(err)
+					}
+					delete(want, known)
+				case state:
+					revision := put(t, client, key, stored("demo_disk", namespace, name, uid, fmt.Sprint(n)))
+					want[known] = fmt.Sprintf("%s at %d: %d", uid, revision, n)
+				default:
+					revision := put(t, client, key, object("K", namespace, name, uid, int64(n), fields{"n": n}))
+					want[known] = fmt.Sprintf(`%s gen %d at %d: {"n":%d}`, uid, n, revision, n)
+				}
+			}
+			for n := range 60 {
+				write(n)
+			}
+			world := newWorld()
+			f := feeding(t, FeedConfig{Keyspace: client, Types: served, World: world})
+			for n := 100; n < 350; n++ {
+				switch random.IntN(25) {
+				case 0:
+					cut.cut()
+				case 1:
+					r, err := client.Get(t.Context(), "/")
+					if err != nil {
+						t.Fatal(err)
+					}
+					if _, err := client.Compact(t.Context(), r.Header.Revision); err != nil && !strings.Contains(err.Error(), "compacted") {
+						t.Fatal(err)
+					}
+				case 2, 3:
+					current(t, f)
+					if got := world.contents(); fmt.Sprint(got) != fmt.Sprint(want) {
+						t.Fatalf("step %d:\ngot  %v\nwant %v", n, got, want)
+					}
+				default:
+					write(n)
+				}
+			}
+			current(t, f)
+			if got := world.contents(); fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Fatalf("got  %v\nwant %v", got, want)
+			}
+		})
+	}
+}
+
+// A type that is served later, or under another name, takes its objects with it; one that is not any more leaves them.
+func TestFeedFollowsTypes(t *testing.T) {
+	client, _ := keyspace(t)
+	served, world := newKinds(), newWorld()
+	put(t, client, "/registry/"+demo+"/disks/shop/a", object("Disk", "shop", "a", "u", 1, fields{}))
+	f := feeding(t, FeedConfig{Keyspace: client, Types: served, World: world})
+	if got := world.contents(); len(got) != 0 {
+		t.Fatalf("nobody serves %v", got)
+	}
+	was, is := reference.Ref{Type: "demo_disk", Namespace: "shop", Name: "a"}, reference.Ref{Type: "demo_ssd", Namespace: "shop", Name: "a"}
+	served.serve(demo, "disks", "Disk", "demo_disk", false)
+	current(t, f)
+	if world.Object(was) == nil {
+		t.Fatal("the object is not known under the type that is served now")
+	}
+	served.serve(demo, "disks", "Disk", "demo_ssd", false)
+	current(t, f)
+	if world.Object(was) != nil || world.Object(is) == nil {
+		t.Fatalf("after its kind got another type: %v", world.contents())
+	}
+	served.mu.Lock()
+	delete(served.types, demo+"/disks")
+	served.mu.Unlock()
+	served.serve(other, "things", "Thing", "other_thing", false)
+	current(t, f)
+	if world.Object(is) == nil {
+		t.Error("an object that is written was forgotten with its type")
+	}
+	if world.kindsChanged == 0 {
+		t.Error("the World was not told that types changed")
+	}
+}
+
+// States tell of groups whose Provider is gone.
+func TestFeedFollowsGroupsOfStates(t *testing.T) {
+	client, _ := keyspace(t)
+	served, world := newKinds(), newWorld()
+	f := feeding(t, FeedConfig{Keyspace: client, Types: served, World: world})
+	put(t, client, "/registry/infra.atoll.dev/resourcestates/shop/x", stored("demo_disk", "shop", "a", "s", "1"))
+	put(t, client, "/registry/"+demo+"/disks/shop/a", object("Disk", "shop", "a", "u", 1, fields{}))
+	current(t, f)
+	followed := false
+	for _, fo := range f.all() {
+		followed = followed || strings.Contains(fo.prefix, demo)
+	}
+	if !followed {
+		t.Error("a group that there are states of is not followed")
+	}
+}
+
+// What cannot be read is said, is not taken for deleted, and is read once it can be.
+func TestFeedUnreadable(t *testing.T) {
+	client, _ := keyspace(t)
+	served, world := newKinds(), newWorld()
+	served.serve(demo, "disks", "Disk", "demo_disk", false)
+	var mu sync.Mutex
+	locked := false
+	lock := func(is bool) { mu.Lock(); locked = is; mu.Unlock() }
+	f := feeding(t, FeedConfig{Keyspace: client, Types: served, World: world,
+		Decode: func(_ context.Context, resource kschema.GroupResource, key string, value []byte) ([]byte, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if locked && resource.Resource == "disks" && strings.HasSuffix(key, "/a") {
+				return nil, errors.New("no key for it")
+			}
+			return value, nil
+		}})
+	key, ref := "/registry/"+demo+"/disks/shop/a", reference.Ref{Type: "demo_disk", Namespace: "shop", Name: "a"}
+	put(t, client, key, object("Disk", "shop", "a", "u", 1, fields{}))
+	current(t, f)
+	lock(true)
+	put(t, client, key, object("Disk", "shop", "a", "u", 2, fields{}))
+	err := f.Current(t.Context())
+	if err == nil || !strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), "no key for it") {
+		t.Errorf("an object that cannot be read gives %v", err)
+	}
+	if o := world.Object(ref); o == nil || o.Generation != 1 {
+		t.Errorf("the World has %+v", o)
+	}
+	lock(false)
+	eventually(t, "it is read", func() bool { return f.Current(t.Context()) == nil })
+	if o := world.Object(ref); o == nil || o.Generation != 2 {
+		t.Errorf("the World has %+v", o)
+	}
+}
+
+// What who carries out has told the World is not undone by what the keyspace said before.
+func TestFeedIsBehind(t *testing.T) {
+	client, _ := keyspace(t)
+	world := newWorld()
+	f := feeding(t, FeedConfig{Keyspace: client, Types: newKinds(), World: world})
+	ref := reference.Ref{Type: "demo_disk", Namespace: "shop", Name: "a"}
+	world.SetState(&infra.State{Ref: ref, UID: "s", ResourceVersion: "1000"})
+	put(t, client, "/registry/infra.atoll.dev/resourcestates/shop/x", stored("demo_disk", "shop", "a", "s", "old"))
+	current(t, f)
+	if got := world.State(ref); got.ResourceVersion != "1000" {
+		t.Errorf("the World went back to %s", got.ResourceVersion)
+	}
+}
+
+func TestFeedThatDoesNotRun(t *testing.T) {
+	if err := NewFeed(FeedConfig{}).Current(t.Context()); !errors.Is(err, ErrNotFed) {
+		t.Errorf("got %v", err)
+	}
+}

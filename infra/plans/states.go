@@ -1,0 +1,76 @@
+package plans
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra"
+)
+
+// stateStore keeps states as ResourceStates.
+type stateStore struct {
+	api resource[v1alpha1.ResourceState]
+}
+
+// name is what the ResourceState is called. It follows from what the state says of its object alone, so that states
+// of types that nobody serves any more have the same name still.
+func (s *stateStore) name(state *infra.State) (string, error) {
+	owner := state.Spec.Object
+	provider, is := strings.CutSuffix(owner.Group, "."+v1alpha1.ProvidersDomain)
+	if !is || owner.Kind == "" || owner.Name == "" {
+		return "", fmt.Errorf("the state of %s does not say what it is of: spec.object has group %q, kind %q, name %q", state.Ref, owner.Group, owner.Kind, owner.Name)
+	}
+	// infra/schema makes plurals so.
+	plural, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: owner.Kind})
+	return v1alpha1.StateName(plural.Resource, provider, owner.Name), nil
+}
+
+func (s *stateStore) Put(ctx context.Context, state *infra.State) (*infra.State, error) {
+	name, err := s.name(state)
+	if err != nil {
+		return nil, err
+	}
+	object := &v1alpha1.ResourceState{
+		ObjectMeta: metav1.ObjectMeta{Namespace: state.Ref.Namespace, Name: name, UID: types.UID(state.UID), ResourceVersion: state.ResourceVersion},
+		Spec:       state.Spec,
+	}
+	var stored *v1alpha1.ResourceState
+	if state.ResourceVersion == "" {
+		object.UID = ""
+		stored, err = s.api.create(ctx, state.Ref.Namespace, object)
+	} else {
+		stored, err = s.api.update(ctx, state.Ref.Namespace, object)
+	}
+	switch {
+	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), state.ResourceVersion != "" && apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("the state of %s: %w", state.Ref, infra.ErrMoved)
+	case err != nil:
+		return nil, fmt.Errorf("store the state of %s: %w", state.Ref, discreet(err))
+	}
+	return &infra.State{Ref: state.Ref, UID: string(stored.UID), ResourceVersion: stored.ResourceVersion, Spec: stored.Spec}, nil
+}
+
+func (s *stateStore) Delete(ctx context.Context, state *infra.State) error {
+	name, err := s.name(state)
+	if err != nil {
+		return err
+	}
+	err = s.api.delete(ctx, state.Ref.Namespace, name, types.UID(state.UID), state.ResourceVersion)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case apierrors.IsConflict(err):
+		return fmt.Errorf("the state of %s: %w", state.Ref, infra.ErrMoved)
+	case err != nil:
+		return fmt.Errorf("delete the state of %s: %w", state.Ref, discreet(err))
+	}
+	return nil
+}
