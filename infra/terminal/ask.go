@@ -10,7 +10,7 @@ import (
 )
 
 // errUnattended is of a question where nobody can be asked.
-var errUnattended = errors.New("nobody can be asked here, as standard input is no terminal")
+var errUnattended = errors.New("nobody answers here, as standard input is no terminal or has ended")
 
 // ask puts a question and gives the answer. The end of ctx ends it.
 func (s *Session) ask(ctx context.Context, question string) (string, error) {
@@ -32,10 +32,15 @@ func (s *Session) ask(ctx context.Context, question string) (string, error) {
 		fmt.Fprintln(s.Err)
 		return "", ctx.Err()
 	case a := <-answers:
-		if a.err != nil && (!errors.Is(a.err, io.EOF) || strings.TrimSpace(a.text) == "") {
+		text := strings.TrimSpace(a.text)
+		switch {
+		case errors.Is(a.err, io.EOF) && text == "":
+			fmt.Fprintln(s.Err)
+			return "", errUnattended
+		case a.err != nil && !errors.Is(a.err, io.EOF):
 			fmt.Fprintln(s.Err)
 			return "", fmt.Errorf("read an answer: %w", a.err)
 		}
-		return strings.TrimSpace(a.text), nil
+		return text, nil
 	}
 }

@@ -18,9 +18,12 @@ import (
 
 // Import has an object take over a resource that there is, and shows the plan of it. An object that is not written
 // yet is made with nothing in it, if its kind allows that.
-func (s *Session) Import(ctx context.Context, word, name, id string, how Planning) (bool, error) {
+func (s *Session) Import(ctx context.Context, word, name, id, planName string, how Planning) (bool, error) {
 	if id == "" {
 		return false, errors.New("the ID is empty: give that by which the provider knows the resource; its documentation says what that is")
+	}
+	if strings.ContainsAny(word+name, "/[\"") {
+		return false, fmt.Errorf("%s %s does not name an object: write KIND NAME ID, as in network main net-123", word, name)
 	}
 	known, err := s.kinds()
 	if err != nil {
@@ -30,24 +33,10 @@ func (s *Session) Import(ctx context.Context, word, name, id string, how Plannin
 	if err != nil {
 		return false, err
 	}
-	if strings.HasPrefix(k.name, "Data") && strings.HasPrefix(k.Resource, "data") && len(known.resourcesOf(k)) > 0 {
-		return false, fmt.Errorf("%s is a data source: it is only read, and there is nothing to import", k.id())
-	}
 	if err := s.adopt(ctx, k, name, id); err != nil {
 		return false, err
 	}
-	return s.Plan(ctx, &Request{Targets: []string{k.id() + "/" + name}}, how)
-}
-
-// resourcesOf are the resource types that a data source of that name would be beside: a resource type may be called
-// Data too.
-func (all kinds) resourcesOf(data kind) (found kinds) {
-	for _, k := range all {
-		if k.Group == data.Group && "Data"+k.name == data.name {
-			found = append(found, k)
-		}
-	}
-	return found
+	return s.Plan(ctx, &Request{Name: planName, Targets: []string{k.id() + "/" + name}}, how)
 }
 
 // adopt writes the ID on the object.

@@ -5,11 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/reference"
@@ -40,12 +43,37 @@ func (r *Request) Check() error {
 	if len(r.Replace) > 0 && r.Mode == v1alpha1.PlanRefreshOnly {
 		return errors.New("--replace changes resources and --refresh-only changes none: choose one")
 	}
-	if r.Selector != "" {
-		if _, err := metav1.ParseToLabelSelector(r.Selector); err != nil {
-			return fmt.Errorf("--selector %s: %w", r.Selector, err)
-		}
+	_, err := labelSelector(r.Selector)
+	return err
+}
+
+// labelSelector reads a selector as kubectl does, with != too, which metav1.ParseToLabelSelector does not.
+func labelSelector(text string) (*metav1.LabelSelector, error) {
+	if text == "" {
+		return nil, nil
 	}
-	return nil
+	requirements, err := labels.ParseToRequirements(text)
+	if err != nil {
+		return nil, fmt.Errorf("--selector %s: %w: write it as for kubectl, as in tier=gold,!temporary", text, err)
+	}
+	out := &metav1.LabelSelector{}
+	for _, r := range requirements {
+		e := metav1.LabelSelectorRequirement{Key: r.Key(), Values: slices.Sorted(slices.Values(r.ValuesUnsorted()))}
+		switch r.Operator() {
+		case selection.Equals, selection.DoubleEquals, selection.In:
+			e.Operator = metav1.LabelSelectorOpIn
+		case selection.NotEquals, selection.NotIn:
+			e.Operator = metav1.LabelSelectorOpNotIn
+		case selection.Exists:
+			e.Operator = metav1.LabelSelectorOpExists
+		case selection.DoesNotExist:
+			e.Operator = metav1.LabelSelectorOpDoesNotExist
+		default:
+			return nil, fmt.Errorf("--selector %s: objects are not chosen by %q: use =, !=, in, notin, or that there is a label", text, r.Operator())
+		}
+		out.MatchExpressions = append(out.MatchExpressions, e)
+	}
+	return out, nil
 }
 
 // spec is the request as a plan says it.
@@ -55,10 +83,8 @@ func (s *Session) spec(r *Request) (*v1alpha1.PlanSpec, error) {
 	}
 	spec := &v1alpha1.PlanSpec{Mode: r.Mode, Refresh: r.Refresh, Rollback: r.Rollback}
 	var err error
-	if r.Selector != "" {
-		if spec.Selector, err = metav1.ParseToLabelSelector(r.Selector); err != nil {
-			return nil, fmt.Errorf("--selector %s: %w", r.Selector, err)
-		}
+	if spec.Selector, err = labelSelector(r.Selector); err != nil {
+		return nil, err
 	}
 	if spec.Objects, err = s.speculative(r.Objects); err != nil {
 		return nil, err
