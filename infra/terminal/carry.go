@@ -69,6 +69,9 @@ func (s *Session) PlanAndApply(ctx context.Context, r *Request, how Carrying) er
 	if err := s.agreed(ctx, p, how); err != nil {
 		return err
 	}
+	if p, err = s.judged(ctx, p); err != nil {
+		return err
+	}
 	approved, err := s.approved(ctx, p)
 	if err != nil {
 		return err

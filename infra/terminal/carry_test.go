@@ -289,3 +289,29 @@ func TestTheBarFitsAndIsTakenAway(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// What a policy approves by itself needs nobody who may approve.
+func TestWhatAPolicyApprovesIsNotApprovedAgain(t *testing.T) {
+	s := newStage(t)
+	s.applies(oneCreate, oneDone, created("a"))
+	looks := 0
+	s.looked = func(path string, o map[string]any) {
+		if looks++; looks == 3 {
+			o["status"] = s.status(`{"phase":"Planned","digest":"DIGEST","summary":{"create":1},"conditions":[{"type":"Approved","status":"True","reason":"AutoApproved"}]}`)
+		}
+	}
+	if err := s.PlanAndApply(t.Context(), &Request{}, Carrying{AutoApprove: true}); err != nil || s.object(approvalsAt+"/plan-1-2") != nil {
+		t.Errorf("%v; approvals were made: %v", err, s.object(approvalsAt+"/plan-1-2"))
+	}
+}
+
+func TestAPlanThatMovedSaysSo(t *testing.T) {
+	s := newStage(t)
+	s.put(plansAt+"/p", `{"spec":{"author":{"username":"ann"}},"status":{"phase":"Planned","digest":"`+digest+`","summary":{"create":1},"conditions":[
+		{"type":"Approved","status":"False","reason":"Waiting","message":"1 of 2 approvals are there."},{"type":"Current","status":"False","reason":"Moved","message":"File/a has changed."}]}}`)
+	s.changes["p"] = []plan.Change{created("a")}
+	if err := s.Show(t.Context(), "p", Filter{}, ""); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, s.out.String(), "Plan p, "+digest+", by ann: not approved: 1 of 2 approvals are there.\n", "File/a has changed. What moved is refused", "`atoll plan -n shop` plans it again")
+}

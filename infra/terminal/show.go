@@ -94,6 +94,9 @@ func (s *Session) ShowPlan(ctx context.Context, p *v1alpha1.Plan, filter Filter,
 		s.printf(", by %s", p.Spec.Author.Username)
 	}
 	s.printf("%s\n", approvedText(p))
+	if c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.PlanCurrent); c != nil && c.Status == metav1.ConditionFalse && p.Status.Phase != v1alpha1.PlanApplied {
+		s.printf("Not all of it is as it was when it was planned: %s What moved is refused when it is applied; `%s` plans it again.\n", c.Message, s.command("plan"))
+	}
 	return nil
 }
 
@@ -115,6 +118,8 @@ func approvedText(p *v1alpha1.Plan) string {
 		return ""
 	case c.Status == metav1.ConditionTrue:
 		return ": approved"
+	case c.Message != "":
+		return ": not approved: " + printable(c.Message)
 	}
 	return ": not approved"
 }
