@@ -64,7 +64,7 @@ const destructive = 10
 
 // consent shows what it is about, and asks.
 func (s *Session) consent(ctx context.Context, p *v1alpha1.Plan) error {
-	c := counts(p.Status.Summary)
+	c := counts(p)
 	summary := c.Summary()
 	if p.Spec.Mode == v1alpha1.PlanRefreshOnly {
 		summary = fmt.Sprintf("%d changes from outside would be taken in.", p.Status.Summary.Drift)

@@ -30,7 +30,7 @@ func (s *Session) ask(ctx context.Context, question string) (string, error) {
 	select {
 	case <-ctx.Done():
 		fmt.Fprintln(s.Err)
-		return "", ctx.Err()
+		return "", interrupted(ctx)
 	case a := <-answers:
 		text := strings.TrimSpace(a.text)
 		switch {

@@ -67,7 +67,7 @@ type changeList struct {
 }
 
 // pageSize is how many changes are asked for at a time.
-const pageSize = 500
+const pageSize = 1000
 
 // pages gives the changes of a plan that pass the filter, page by page, in the order of their addresses, as they came.
 func (s *Session) pages(ctx context.Context, name string, filter Filter, visit func([]json.RawMessage) error) error {

@@ -90,6 +90,17 @@ func TestPlanWithNothingToDo(t *testing.T) {
 	}
 }
 
+func TestWhatIsNotDecidedYetIsNotNothing(t *testing.T) {
+	s := newStage(t)
+	s.plans(`{"phase":"Planned","digest":"DIGEST","summary":{},"chunks":[{"digest":"d","changes":1,"pieces":1,"first":{"type":"demo_file","name":"a"},"last":{"type":"demo_file","name":"a"},"actions":{"deferred":1}}]}`,
+		plan.Change{Address: plan.Address{Namespace: "shop", Type: "demo_file", Name: "a"}, Action: plan.Create, Deferred: "its provider has to be configured first"})
+	todo, err := s.Plan(t.Context(), &Request{}, Planning{})
+	if err != nil || todo {
+		t.Fatalf("%v %v", todo, err)
+	}
+	contains(t, s.out.String(), `demo_file["a"] cannot be decided yet: its provider has to be configured first`, "Not yet decided: 1.")
+}
+
 func TestAPlanThatFailedSaysWhy(t *testing.T) {
 	s := newStage(t)
 	s.plans(`{"phase":"Failed","conditions":[{"type":"Complete","status":"False","reason":"Cycle","message":"a → b → a"}],
@@ -303,7 +314,7 @@ func TestALargePlanComesPageByPage(t *testing.T) {
 		if err == nil {
 			err = json.Unmarshal(text, &got)
 		}
-		if err != nil || got.Plan.Status.Digest != digest || got.Plan.Kind != "Plan" || len(got.Changes) != 1203 || got.Changes[1202].Address.Name != "f1202" || s.pages != 3 {
+		if err != nil || got.Plan.Status.Digest != digest || got.Plan.Kind != "Plan" || len(got.Changes) != 1203 || got.Changes[1202].Address.Name != "f1202" || s.pages != 2 {
 			t.Errorf("%s: %v: %d changes of %s on %d pages", format, err, len(got.Changes), got.Plan.Name, s.pages)
 		}
 	}

@@ -16,17 +16,21 @@ import (
 	"github.com/atoll-dev/atoll/infra/plan"
 )
 
-// counts are a summary as infra/plan has them.
-func counts(s v1alpha1.PlanSummary) plan.Counts {
+// counts are a plan's summary as infra/plan has it. What is not decided yet only the chunks know.
+func counts(p *v1alpha1.Plan) plan.Counts {
+	s, deferred := p.Status.Summary, int32(0)
+	for i := range p.Status.Chunks {
+		deferred += p.Status.Chunks[i].Actions[string(plan.Deferred)]
+	}
 	return plan.Counts{
 		Create: int(s.Create), Update: int(s.Update), Replace: int(s.Replace), Delete: int(s.Delete), Read: int(s.Read),
-		Import: int(s.Import), Forget: int(s.Forget), NoOp: int(s.NoOp), Drift: int(s.Drift),
+		Import: int(s.Import), Forget: int(s.Forget), NoOp: int(s.NoOp), Drift: int(s.Drift), Deferred: int(deferred),
 	}
 }
 
 // ToDo tells whether there is something in a plan to be carried out.
 func ToDo(p *v1alpha1.Plan) bool {
-	c := counts(p.Status.Summary)
+	c := counts(p)
 	return !c.Empty() || p.Status.Summary.Place > 0 || p.Spec.Mode == v1alpha1.PlanRefreshOnly && c.Drift > 0
 }
 
@@ -83,6 +87,7 @@ func (s *Session) ShowPlan(ctx context.Context, p *v1alpha1.Plan, filter Filter,
 		return nil
 	}
 	if format == "wide" {
+		s.problems("Not planned", p.Status.Problems)
 		return s.table(ctx, p, filter)
 	}
 	if err := s.text(ctx, p, filter); err != nil {
@@ -136,9 +141,12 @@ func (s *Session) text(ctx context.Context, p *v1alpha1.Plan, filter Filter) err
 			return err
 		}
 	}
-	c := counts(sum)
+	c := counts(p)
 	switch {
-	case whole && !ToDo(p):
+	case whole && !ToDo(p) && len(p.Status.Problems) > 0:
+		s.printf("No changes to what could be planned.\n")
+		return nil
+	case whole && !ToDo(p) && c.Deferred == 0:
 		s.printf("No changes: what is there is what is written.\n")
 		return nil
 	case refresh:
