@@ -38,9 +38,8 @@ func (s *Session) make(ctx context.Context, r *Request, how Planning) (*v1alpha1
 	if !how.Detached {
 		return s.FollowPlan(ctx, p.Name)
 	}
-	if how.Format == "name" {
-		s.printf("%s\n", aPlan().id(p.Name))
-		return p, nil
+	if how.Format != "" && how.Format != "wide" {
+		return p, s.ShowPlan(ctx, p, Filter{}, how.Format)
 	}
 	s.printf("%s made; `%s` shows it when it is ready\n", aPlan().id(p.Name), s.command("show "+p.Name))
 	return p, nil

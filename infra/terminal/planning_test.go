@@ -362,9 +362,10 @@ func TestWhatTheServerRefusesIsExplained(t *testing.T) {
 		"there is no namespace shop: make it": {Code: 404, Reason: metav1.StatusReasonNotFound, Message: `namespaces "shop" not found`, Details: &metav1.StatusDetails{Kind: "namespaces", Name: "shop"}},
 		"make a plan: you may not": {Code: 403, Reason: metav1.StatusReasonForbidden, Details: &metav1.StatusDetails{},
 			Message: `plans.infra.atoll.dev is forbidden: User "eve" cannot create resource "plans" in API group "infra.atoll.dev" in the namespace "shop"`},
-		"choose another name": {Code: 409, Reason: metav1.StatusReasonAlreadyExists, Message: `plans.infra.atoll.dev "p" already exists`},
-		"does not know you":   {Code: 401, Reason: metav1.StatusReasonUnauthorized, Message: "Unauthorized"},
-		"give fewer files":    {Code: 413, Reason: metav1.StatusReasonRequestEntityTooLarge, Message: "Request entity too large"},
+		"choose another name":                                {Code: 409, Reason: metav1.StatusReasonAlreadyExists, Message: `plans.infra.atoll.dev "p" already exists`},
+		"does not know you":                                  {Code: 401, Reason: metav1.StatusReasonUnauthorized, Message: "Unauthorized"},
+		"give fewer files":                                   {Code: 413, Reason: metav1.StatusReasonRequestEntityTooLarge, Message: "Request entity too large"},
+		"make a plan: admission: it is Sunday":               {Code: 403, Reason: metav1.StatusReasonForbidden, Message: "admission: it is Sunday"},
 		"make a plan: spec.rollback: there is no such apply": {Code: 422, Reason: metav1.StatusReasonInvalid, Message: "spec.rollback: there is no such apply"},
 	} {
 		s := newStage(t)
