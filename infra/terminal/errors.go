@@ -62,9 +62,9 @@ func details(status metav1.Status) metav1.StatusDetails {
 	return *status.Details
 }
 
-// notServed tells an API that is not there from an object that is not.
+// notServed tells an API that is not there from an object that is not: the client words it, where the server only says 404.
 func notServed(status metav1.Status) bool {
-	return details(status).Name == "" && strings.Contains(status.Message, "could not find the requested resource")
+	return strings.Contains(status.Message, "could not find the requested resource")
 }
 
 // noSuch says which objects there are instead.

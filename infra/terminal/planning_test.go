@@ -358,7 +358,7 @@ func TestDriftSaysHowToUndoItAndHowToTakeItIn(t *testing.T) {
 
 func TestWhatTheServerRefusesIsExplained(t *testing.T) {
 	for want, status := range map[string]*metav1.Status{
-		"this server knows no infrastructure": {Code: 404, Reason: metav1.StatusReasonNotFound, Message: "the server could not find the requested resource", Details: &metav1.StatusDetails{}},
+		"this server knows no infrastructure": {Code: 404, Reason: metav1.StatusReasonNotFound, Message: "the server could not find the requested resource", Details: &metav1.StatusDetails{Name: "p"}},
 		"there is no namespace shop: make it": {Code: 404, Reason: metav1.StatusReasonNotFound, Message: `namespaces "shop" not found`, Details: &metav1.StatusDetails{Kind: "namespaces", Name: "shop"}},
 		"make a plan: you may not": {Code: 403, Reason: metav1.StatusReasonForbidden, Details: &metav1.StatusDetails{},
 			Message: `plans.infra.atoll.dev is forbidden: User "eve" cannot create resource "plans" in API group "infra.atoll.dev" in the namespace "shop"`},
