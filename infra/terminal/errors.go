@@ -24,7 +24,7 @@ func (s *Session) explained(ctx context.Context, doing string, n noun, name stri
 	case err == nil:
 		return nil
 	case errors.As(err, &unreachable) && ctx.Err() == nil:
-		return fmt.Errorf("%s: %w: is Atoll running, and does the kubeconfig lead to it?", doing, err)
+		return fmt.Errorf("%s: %w: make sure that Atoll runs, and that the kubeconfig leads to it", doing, err)
 	case !errors.As(err, &status):
 		return fmt.Errorf("%s: %w", doing, err)
 	case apierrors.IsNotFound(err) && notServed(status.Status()):
@@ -34,7 +34,8 @@ func (s *Session) explained(ctx context.Context, doing string, n noun, name stri
 		return fmt.Errorf("%s: there is no namespace %s: make it with `kubectl create namespace %s`, or name another with -n", doing, s.Namespace, s.Namespace)
 	case apierrors.IsNotFound(err) && name != "":
 		return s.noSuch(ctx, n, name)
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), `" cannot `) /* and not by admission */ :
+	// Authorization words it so; what admission refuses has words of its own.
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), `" cannot `):
 		return fmt.Errorf("%s: you may not: %w: ask whoever gives out rights, %s", doing, err, rightFor(n))
 	case apierrors.IsAlreadyExists(err):
 		return fmt.Errorf("%s: %w, and does not change: choose another name, or none", doing, err)
