@@ -26,7 +26,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args[1:])
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	if err := root.ExecuteContext(ctx); errors.Is(err, errMoves) {
+	if err := root.ExecuteContext(ctx); errors.Is(err, errMoves) || errors.Is(err, errChanges) {
 		return 2
 	} else if err != nil {
 		fmt.Fprintln(stderr, "error: "+strings.TrimSpace(err.Error()))
@@ -81,6 +81,16 @@ to it once; it runs in the member clusters, and its status comes back.`,
 		newUnexposeCommand(),
 		newExplainCommand(),
 		newPreviewCommand(),
+		newPlanCommand(),
+		newShowCommand(),
+		newApproveCommand(),
+		newApplyCommand(),
+		newCancelCommand(),
+		newDestroyCommand(),
+		newDriftCommand(),
+		newRollbackCommand(),
+		newGraphCommand(),
+		newImportCommand(),
 		newInterpretCommand(),
 		newKVCommand(),
 		newVersionCommand(),

@@ -1,0 +1,33 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+)
+
+func newGraphCommand() *cobra.Command {
+	var (
+		c       infraCommand
+		targets []string
+	)
+	cmd := &cobra.Command{
+		Use:   "graph",
+		Short: "Show which resources refer to which",
+		Long: `Show which resources of a namespace refer to which, and so in which order they are
+made. -o dot is for Graphviz.`,
+		Example: `  atoll graph -n shop
+  atoll graph -n shop --target 'demo_server["web"]' -o dot | dot -Tsvg >shop.svg`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := c.session(cmd)
+			if err != nil {
+				return err
+			}
+			return s.Graph(cmd.Context(), targets, c.output)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringArrayVar(&targets, "target", nil, "Only this resource, and what it needs: KIND/NAME, or the address that plans show. Can be given again.")
+	c.addFlags(flags, "text", "dot")
+	return cmd
+}

@@ -1,0 +1,168 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// pier is an Atoll that has one plan ready at once and carries it out at once, by the API's shapes. What it is asked in detail
+// infra/terminal tests.
+type pier struct {
+	t *testing.T
+	// summary is that of every plan; changes are its changes.
+	summary, changes string
+
+	mu      sync.Mutex
+	objects map[string]map[string]any
+}
+
+const pierDigest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+// newPier gives the kubeconfig that leads to it, whose context is of the namespace shop.
+func newPier(t *testing.T) (*pier, string) {
+	t.Helper()
+	p := &pier{t: t, objects: map[string]map[string]any{}, summary: `{"create":1}`,
+		changes: `{"address":{"namespace":"shop","type":"demo_file","name":"a"},"action":"create","after":{"value":{"content":"hello"}}}`}
+	server := httptest.NewServer(p)
+	t.Cleanup(server.Close)
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	text := `{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":"` + server.URL +
+		`"}}],"contexts":[{"name":"c","context":{"cluster":"c","namespace":"shop"}}]}`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return p, file
+}
+
+func (p *pier) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	o := p.objects[r.URL.Path]
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/changes"):
+		o = map[string]any{"kind": "PlanChangeList", "items": []json.RawMessage{json.RawMessage(p.changes)}}
+	case r.Method == http.MethodPost:
+		o = map[string]any{}
+		if err := json.NewDecoder(r.Body).Decode(&o); err != nil {
+			p.t.Error(err)
+		}
+		meta := o["metadata"].(map[string]any)
+		if meta["name"] == nil {
+			meta["name"] = meta["generateName"].(string) + "x"
+		}
+		o["status"] = json.RawMessage(`{"phase":"Planned","digest":"` + pierDigest + `","summary":` + p.summary + `,"conditions":[{"type":"Approved","status":"False","reason":"Waiting"}]}`)
+		if o["kind"] == "Apply" {
+			o["status"] = json.RawMessage(`{"phase":"Succeeded","done":` + p.summary + `}`)
+		}
+		p.objects[r.URL.Path+"/"+meta["name"].(string)] = o
+	case o == nil && (strings.HasSuffix(r.URL.Path, "/approvals") || strings.HasSuffix(r.URL.Path, "/plans")):
+		o = map[string]any{"kind": "List", "apiVersion": "v1", "items": []any{}}
+	case o == nil:
+		w.WriteHeader(http.StatusNotFound)
+		o = map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound", "message": "not found", "details": map[string]any{"name": "it"}}
+	}
+	if err := json.NewEncoder(w).Encode(o); err != nil {
+		p.t.Error(err)
+	}
+}
+
+func TestInfrastructureFromTheCommandLine(t *testing.T) {
+	p, kubeconfig := newPier(t)
+	atoll := func(line string) (int, string, string) {
+		return run(t, append(strings.Fields(line), "--kubeconfig", kubeconfig)...)
+	}
+	for _, step := range []struct {
+		line, summary string
+		code          int
+		stdout        string
+		stderr        string
+	}{
+		{line: "atoll plan", stdout: "Plan: 1 to add, 0 to change, 0 to destroy."},
+		{line: "atoll plan --name mine -o name", stdout: "plan.infra.atoll.dev/mine\n"},
+		{line: "atoll plan --detailed-exitcode --timeout 1m", code: 2, stdout: "atoll apply plan-x -n shop --kubeconfig " + kubeconfig},
+		{line: "kubectl-atoll plan -n other", stdout: "kubectl atoll approve plan-x -n other --kubeconfig " + kubeconfig},
+		{line: "atoll plan --detailed-exitcode", summary: `{}`, stdout: "No changes"},
+		{line: "atoll show mine", stdout: `demo_file["a"] will be created`},
+		{line: "atoll show plan/mine --action create -o wide", stdout: `create   demo_file["a"]`},
+		{line: "atoll show none", code: 1, stderr: "there is no plan none in namespace shop"},
+		{line: "atoll approve plan.infra.atoll.dev/mine", code: 1, stderr: "say --yes, or --digest"},
+		{line: "atoll approve mine --digest " + pierDigest, stderr: "approval.infra.atoll.dev/mine-x made"},
+		{line: "atoll apply", code: 1, stderr: "say --auto-approve"},
+		{line: "atoll apply --auto-approve", stdout: "Apply complete! Resources: 1 added, 0 changed, 0 destroyed."},
+		{line: "atoll apply mine", code: 1, stderr: "is not approved"},
+		{line: "atoll apply mine --auto-approve -o name", stdout: "apply.infra.atoll.dev/apply-x\n"},
+		{line: "atoll destroy --auto-approve", summary: `{"delete":1}`, stdout: "1 destroyed"},
+		{line: "atoll cancel apply-x", code: 1, stderr: "has ended already: Succeeded"},
+		{line: "atoll drift --detailed-exitcode", summary: `{"drift":1}`, code: 2, stdout: "1 to take in"},
+		{line: "atoll rollback apply/apply-x --name back", stdout: "Plan back, " + pierDigest},
+	} {
+		if p.summary = step.summary; p.summary == "" {
+			p.summary = `{"create":1}`
+		}
+		code, stdout, stderr := atoll(step.line)
+		if code != step.code || !strings.Contains(stdout, step.stdout) || !strings.Contains(stderr, step.stderr) {
+			t.Errorf("%s: exit code %d, want %d\nstdout, want %q:\n%s\nstderr, want %q:\n%s", step.line, code, step.code, step.stdout, stdout, step.stderr, stderr)
+		}
+	}
+	if got := p.objects["/apis/infra.atoll.dev/v1alpha1/namespaces/shop/plans/back"]["spec"].(map[string]any)["rollback"]; got != "apply-x" {
+		t.Errorf("the plan is not of the rollback of apply-x, but of %v", got)
+	}
+}
+
+func TestMistakesAboutInfrastructureAreAnsweredWithARemedy(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"empty/readme.txt": "no manifest", "deep/below/a.yaml": "{apiVersion: v1, kind: Secret, metadata: {name: a}}", "bad.yaml": "{"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, kubeconfig := newPier(t)
+	t.Setenv("KUBECONFIG", kubeconfig)
+	for line, want := range map[string]string{
+		"plan extra":                            "unknown command",
+		"plan -o dot":                           "-o takes json, yaml, name, wide",
+		"plan --destroy --refresh-only":         "choose one",
+		"plan --destroy --replace file/a":       "choose one",
+		"plan -l tier=(":                        "--selector",
+		"plan --wait=false --detailed-exitcode": "choose one",
+		"plan --timeout -1s":                    "over before it begins",
+		"plan -f nowhere.yaml":                  "nowhere.yaml",
+		"plan -f " + dir + "/empty":             "there are no objects in",
+		"plan -f " + dir + "/deep":              "there are no objects in",
+		"plan -R -f " + dir + "/deep":           "nothing in the files is of a Provider's kind",
+		"plan -f " + dir + "/bad.yaml":          "bad.yaml",
+		"plan --kubeconfig " + dir + "/none":    "give --kubeconfig the kubeconfig of one",
+		"plan --context none":                   "--context a context in it",
+		"show":                                  "no plan or apply named",
+		"show a b":                              "2 names given",
+		"show a --action make":                  "name one of create",
+		"show pod/a":                            "plan/NAME or apply/NAME",
+		"approve":                               "no plan named",
+		"approve apply/a":                       "names no plan",
+		"apply -f file.yaml":                    "kubectl apply -f file.yaml",
+		"apply --parallelism 0":                 "between 1 and 1000",
+		"apply a --refresh --target x/y":        "leave out --target, --refresh, or the plan",
+		"apply a b":                             "accepts at most 1 arg",
+		"destroy --parallelism 1001":            "between 1 and 1000",
+		"cancel":                                "no apply named",
+		"cancel plan/a":                         "names no apply",
+		"rollback":                              "no apply named",
+		"graph -o svg":                          "-o takes text, dot",
+		"import network main":                   "write KIND NAME ID",
+	} {
+		code, stdout, stderr := run(t, append([]string{"atoll"}, strings.Fields(line)...)...)
+		if code != 1 || stdout != "" || !strings.HasPrefix(stderr, "error: ") || !strings.Contains(stderr, want) {
+			t.Errorf("atoll %s: exit code %d, want 1 and %q\nstdout: %s\nstderr: %s", line, code, want, stdout, stderr)
+		}
+	}
+}

@@ -1,0 +1,317 @@
+package terminal
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/plan"
+)
+
+// applies has every plan be ready, and every apply end as the status says.
+func (s *stage) applies(planStatus, applyStatus string, changes ...plan.Change) {
+	s.plans(planStatus, changes...)
+	plans := s.after
+	s.after = func(path string, o map[string]any) {
+		plans(path, o)
+		if strings.HasPrefix(path, appliesAt+"/") {
+			o["status"] = s.status(applyStatus)
+		}
+	}
+}
+
+const (
+	oneCreate = `{"phase":"Planned","digest":"DIGEST","summary":{"create":1}}`
+	oneDone   = `{"phase":"Succeeded","progress":{"done":1,"total":1},"succeeded":1,"done":{"create":1}}`
+)
+
+func TestApplyPlansAsksApprovesAndApplies(t *testing.T) {
+	s := newStage(t)
+	s.applies(oneCreate, oneDone, created("a"))
+	s.answers("yes\n")
+	if err := s.PlanAndApply(t.Context(), &Request{}, Carrying{Parallelism: 7}); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, s.out.String(), `demo_file["a"] will be created`, "\nApply complete! Resources: 1 added, 0 changed, 0 destroyed.\n")
+	contains(t, s.err.String(), `Only "yes" does: `, "approval.infra.atoll.dev/plan-1-2 made, of "+digest, "apply.infra.atoll.dev/apply-3 made")
+	if got, want := s.at(approvalsAt+"/plan-1-2", "spec"), `{"digest":"`+digest+`","plan":"plan-1"}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if got, want := s.at(appliesAt+"/apply-3", "spec"), `{"digest":"`+digest+`","parallelism":7,"plan":"plan-1"}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestNothingIsDoneWithoutAYes(t *testing.T) {
+	for answer, want := range map[string]string{"no\n": "not applied, as you said", "y\n": "not applied, as you said", "": "nobody answers here", "unattended": "nobody answers here"} {
+		s := newStage(t)
+		s.applies(oneCreate, oneDone, created("a"))
+		if answer != "unattended" {
+			s.answers(answer)
+		}
+		err := s.PlanAndApply(t.Context(), &Request{}, Carrying{})
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "`atoll approve plan-1 -n shop` and `atoll apply plan-1 -n shop`") {
+			t.Errorf("%q: %v", answer, err)
+		}
+		if s.made != 1 {
+			t.Errorf("%q: %d objects were made, and only the plan should be", answer, s.made)
+		}
+	}
+}
+
+func TestApplyWithNothingToDoAsksNobody(t *testing.T) {
+	s := newStage(t)
+	s.applies(`{"phase":"Planned","digest":"DIGEST","summary":{"noOp":4}}`, oneDone)
+	if err := s.PlanAndApply(t.Context(), &Request{}, Carrying{}); err != nil || s.made != 1 {
+		t.Errorf("%v, %d made", err, s.made)
+	}
+}
+
+func TestWhatCouldNotBePlannedIsNotPassedOverUnattended(t *testing.T) {
+	s := newStage(t)
+	s.applies(`{"phase":"Planned","digest":"DIGEST","summary":{"create":1},"problems":[{"address":"File.demo/b","message":"bad"}]}`, oneDone, created("a"))
+	err := s.PlanAndApply(t.Context(), &Request{}, Carrying{AutoApprove: true})
+	if err == nil || !strings.Contains(err.Error(), "not everything could be planned") || s.made != 1 {
+		t.Errorf("%v, %d made", err, s.made)
+	}
+	// Somebody who sees it may go on, and hears of it once more.
+	s.answers("yes\n")
+	if err := s.PlanAndApply(t.Context(), &Request{}, Carrying{}); err == nil || !strings.Contains(err.Error(), "1 problems kept resources") || s.made != 4 {
+		t.Errorf("%v, %d made", err, s.made)
+	}
+}
+
+func TestWhoMayNotApproveIsToldWhoMay(t *testing.T) {
+	s := newStage(t)
+	s.applies(oneCreate, oneDone, created("a"))
+	s.before = func(method, path string) *metav1.Status {
+		if method == "POST" && path == approvalsAt {
+			return &metav1.Status{Code: 403, Reason: metav1.StatusReasonForbidden, Message: `approvals.infra.atoll.dev is forbidden: User "eve" cannot create resource "approvals" in API group "infra.atoll.dev"`}
+		}
+		return nil
+	}
+	err := s.PlanAndApply(t.Context(), &Request{}, Carrying{AutoApprove: true})
+	if err == nil {
+		t.Fatal("no error")
+	}
+	contains(t, err.Error(), "you may not", "atoll:infra-approver", "The plan stays: once it is approved, `atoll apply plan-1 -n shop` carries it out")
+}
+
+func TestAnApplyThatFailedSaysWhatIsLeft(t *testing.T) {
+	s := newStage(t)
+	s.applies(oneCreate, `{"phase":"Failed","progress":{"done":4,"total":4},"succeeded":1,"failed":1,"refused":1,"blocked":1,"done":{"create":1},
+		"problems":[{"address":"File.demo/b","message":"the disk is full"}]}`, created("a"))
+	err := s.PlanAndApply(t.Context(), &Request{}, Carrying{AutoApprove: true})
+	if !errors.Is(err, ErrIncomplete) {
+		t.Fatal(err)
+	}
+	contains(t, err.Error(), "1 failed, 1 refused, as they had moved since the plan, 1 not begun, as they need those", "`atoll apply -n shop` does the rest")
+	contains(t, s.err.String(), "Not done:\n  File.demo/b: the disk is full")
+	contains(t, s.out.String(), "Apply incomplete. Resources: 1 added")
+}
+
+func TestAnApprovedPlanIsCarriedOut(t *testing.T) {
+	s := newStage(t)
+	s.applies(oneCreate, oneDone)
+	s.put(plansAt+"/p", strings.ReplaceAll(`{"status":`+oneCreate+`}`, "DIGEST", digest))
+	err := s.ApplyPlan(t.Context(), "p", Carrying{})
+	if err == nil || !strings.Contains(err.Error(), "plan p is not approved: `atoll show p -n shop` shows it, `atoll approve p -n shop` approves it") {
+		t.Error(err)
+	}
+	s.put(approvalsAt+"/other", `{"spec":{"plan":"p","digest":"sha256:0"}}`)
+	if err := s.ApplyPlan(t.Context(), "p", Carrying{}); err == nil {
+		t.Error("an approval of another digest is taken for one of this")
+	}
+	if err := s.Approve(t.Context(), "p", Consent{Yes: true, Reason: "why not"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.ApplyPlan(t.Context(), "p", Carrying{Format: "name"}); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, s.out.String(), "apply.infra.atoll.dev/apply-")
+
+	// A policy may have approved it, and whoever says --auto-approve may.
+	s.put(plansAt+"/auto", strings.ReplaceAll(`{"status":{"phase":"Planned","digest":"DIGEST","summary":{"create":1},"conditions":[{"type":"Approved","status":"True","reason":"AutoApproved"}]}}`, "DIGEST", digest))
+	s.put(plansAt+"/now", strings.ReplaceAll(`{"status":`+oneCreate+`}`, "DIGEST", digest))
+	s.made = 50
+	if err := s.ApplyPlan(t.Context(), "auto", Carrying{Detached: true}); err != nil || s.made != 51 {
+		t.Errorf("%v, %d", err, s.made)
+	}
+	if err := s.ApplyPlan(t.Context(), "now", Carrying{AutoApprove: true}); err != nil || s.made != 53 {
+		t.Errorf("%v, %d", err, s.made)
+	}
+}
+
+func TestPlansThatCannotBeApprovedSayWhy(t *testing.T) {
+	s := newStage(t)
+	for name, status := range map[string]string{
+		"early":   `{"phase":"Planning"}`,
+		"failed":  `{"phase":"Failed","conditions":[{"type":"Complete","status":"False","reason":"Cycle","message":"a → b → a"}]}`,
+		"done":    `{"phase":"Applied","digest":"DIGEST","summary":{"create":1}}`,
+		"nothing": `{"phase":"Planned","digest":"DIGEST"}`,
+		"ready":   `{"phase":"Planned","digest":"DIGEST","summary":{"create":1,"delete":12}}`,
+	} {
+		s.put(plansAt+"/"+name, strings.ReplaceAll(`{"status":`+status+`}`, "DIGEST", digest))
+	}
+	s.put(plansAt+"/files", `{"spec":{"objects":[{"kind":"File"}]},"status":{"phase":"Planned"}}`)
+	for range 12 {
+		s.changes["ready"] = append(s.changes["ready"], deleted("n"))
+	}
+	for name, want := range map[string]string{
+		"early": "is not ready", "failed": "a → b → a", "done": "was applied already", "nothing": "nothing to approve", "files": "`kubectl apply` them",
+		"ready": "say --yes, or --digest", "none": "there is no plan none",
+	} {
+		if err := s.Approve(t.Context(), name, Consent{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", name, err, want)
+		}
+	}
+	contains(t, s.err.String(), "Plan: 1 to add, 0 to change, 12 to destroy.", digest+" of plan ready", `  delete demo_network["n"]`, "  and 2 more")
+	err := s.Approve(t.Context(), "ready", Consent{Digest: "sha256:1"})
+	if err == nil || !strings.Contains(err.Error(), "the digest of plan ready is "+digest+", and not sha256:1: look at it again with `atoll show ready -n shop`") {
+		t.Error(err)
+	}
+	if err := s.Approve(t.Context(), "ready", Consent{Digest: digest}); err != nil {
+		t.Error(err)
+	}
+	s.answers("no\n")
+	if err := s.Approve(t.Context(), "ready", Consent{}); err == nil || !strings.Contains(err.Error(), "as you said") {
+		t.Error(err)
+	}
+	s.answers("yes\n")
+	if err := s.Approve(t.Context(), "ready", Consent{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// An interruption has the apply end, and waits for that.
+func TestInterruptedAppliesAreCancelled(t *testing.T) {
+	s := newStage(t)
+	s.put(appliesAt+"/a", `{"spec":{"plan":"p"},"status":{"phase":"Running","progress":{"done":1,"total":3}}}`)
+	ctx, cancel := context.WithCancel(t.Context())
+	s.looked = func(path string, o map[string]any) {
+		if o["spec"].(map[string]any)["cancel"] == true {
+			o["status"] = s.status(`{"phase":"Canceled","progress":{"done":2,"total":3},"done":{"create":2}}`)
+			return
+		}
+		cancel()
+	}
+	err := s.Finish(ctx, "a", "")
+	if !errors.Is(err, ErrIncomplete) {
+		t.Fatal(err)
+	}
+	contains(t, err.Error(), "apply a was cancelled after 2 of 3", "`atoll apply -n shop` does the rest")
+	contains(t, s.err.String(), "Interrupt once more to leave")
+	contains(t, s.out.String(), "Apply cancelled. Resources: 2 added")
+}
+
+func TestCancel(t *testing.T) {
+	s := newStage(t)
+	s.put(appliesAt+"/a", `{"spec":{"plan":"p"},"status":{"phase":"Running"}}`)
+	s.put(appliesAt+"/done", `{"spec":{"plan":"p"},"status":{"phase":"Succeeded"}}`)
+	s.after = func(path string, o map[string]any) { o["status"] = s.status(`{"phase":"Canceled"}`) }
+	if err := s.Cancel(t.Context(), "a", false, ""); err != nil {
+		t.Error(err)
+	}
+	if got := s.at(appliesAt+"/a", "spec", "cancel"); got != "true" {
+		t.Error(got)
+	}
+	for name, want := range map[string]string{"done": "has ended already: Succeeded", "none": "there is no apply none"} {
+		if err := s.Cancel(t.Context(), name, true, ""); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestAnApplyThatWaitsSaysForWhat(t *testing.T) {
+	s := newStage(t)
+	s.put(appliesAt+"/a", `{"spec":{"plan":"p","author":{"username":"ann"}},"status":{"phase":"Pending","approvedBy":["bob"],"startTime":"2026-01-01T10:00:00.000000Z","completionTime":"2026-01-01T10:00:02.500000Z",
+		"conditions":[{"type":"Complete","status":"False","reason":"NotApproved","message":"1 of 2 approvals"}]}}`)
+	if err := s.Show(t.Context(), "a", Filter{}, ""); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, s.out.String(), "Apply a of plan p", ": Pending\n", "Waiting: 1 of 2 approvals (`atoll approve p -n shop`)", "Asked for by ann, approved by bob", "Began 2026-01-01T10:00:00Z, took 2.5s")
+
+	looks := 0
+	s.looked = func(path string, o map[string]any) {
+		if looks++; looks > 3 {
+			o["status"] = s.status(oneDone)
+		}
+	}
+	if err := s.Finish(t.Context(), "a", ""); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Count(s.err.String(), "Waiting: 1 of 2 approvals") != 1 {
+		t.Error(s.err.String())
+	}
+}
+
+func TestProgressIsALineNowAndThenWithoutATerminal(t *testing.T) {
+	s := newStage(t)
+	clock := clocktesting.NewFakeClock(time.Unix(0, 0))
+	s.Clock = clock
+	m := s.meter()
+	p := v1alpha1.Progress{Done: 10, Total: 4000, PerMinute: 600, Remaining: &metav1.Duration{Duration: 399 * time.Second}}
+	m.show("Applying", p)
+	clock.Step(quiet)
+	m.show("Applying", p)
+	m.show("Applying", p)
+	p.Done = 20
+	m.show("Applying", p)
+	clock.Step(quiet)
+	m.show("Applying", p)
+	m.end()
+	want := "Applying: 10 of 4000, 600 a minute, 6m39s left\nApplying: 20 of 4000, 600 a minute, 6m39s left\n"
+	if got := s.err.String(); got != want {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestTheBarFitsAndIsTakenAway(t *testing.T) {
+	s := newStage(t)
+	s.Live = true
+	m := s.meter()
+	for _, done := range []int64{0, 50, 100, 120, -3} {
+		text := barText("Planning", v1alpha1.Progress{Done: done, Total: 100})
+		if _, bar, _ := strings.Cut(text, "["); strings.Index(bar, "]") != barWidth {
+			t.Errorf("%d: %s", done, text)
+		}
+	}
+	m.show("Planning", v1alpha1.Progress{})
+	m.say("a line")
+	m.end()
+	if got, want := s.err.String(), "\rPlanning …\x1b[K\r\x1b[Ka line\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// What a policy approves by itself needs nobody who may approve.
+func TestWhatAPolicyApprovesIsNotApprovedAgain(t *testing.T) {
+	s := newStage(t)
+	s.applies(oneCreate, oneDone, created("a"))
+	looks := 0
+	s.looked = func(path string, o map[string]any) {
+		if looks++; looks == 3 {
+			o["status"] = s.status(`{"phase":"Planned","digest":"DIGEST","summary":{"create":1},"conditions":[{"type":"Approved","status":"True","reason":"AutoApproved"}]}`)
+		}
+	}
+	if err := s.PlanAndApply(t.Context(), &Request{}, Carrying{AutoApprove: true}); err != nil || s.object(approvalsAt+"/plan-1-2") != nil {
+		t.Errorf("%v; approvals were made: %v", err, s.object(approvalsAt+"/plan-1-2"))
+	}
+}
+
+func TestAPlanThatMovedSaysSo(t *testing.T) {
+	s := newStage(t)
+	s.put(plansAt+"/p", `{"spec":{"author":{"username":"ann"}},"status":{"phase":"Planned","digest":"`+digest+`","summary":{"create":1},"conditions":[
+		{"type":"Approved","status":"False","reason":"Waiting","message":"1 of 2 approvals are there."},{"type":"Current","status":"False","reason":"Moved","message":"File/a has changed."}]}}`)
+	s.changes["p"] = []plan.Change{created("a")}
+	if err := s.Show(t.Context(), "p", Filter{}, ""); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, s.out.String(), "Plan p, "+digest+", by ann: not approved: 1 of 2 approvals are there.\n", "File/a has changed. What moved is refused", "`atoll plan -n shop` plans it again")
+}
