@@ -67,6 +67,8 @@ type Adopted struct {
 	Address string
 	// Object is nil if there is none: of a resource that was replaced, and of which only what is to be deleted is left.
 	Object *Object
+	// Annotations belong on the ResourceState, so that Export finds them where there is no object. An object has them, too.
+	Annotations map[string]string
 	// State is nil for data sources. The UID of its owner is for the caller to fill in, once the object is stored.
 	State     *v1alpha1.ResourceStateSpec
 	StateName string
@@ -163,7 +165,10 @@ func (a *adopter) instance(i *Instance) error {
 
 // adopt makes one object and its state of all entries of an instance.
 func (a *adopter) adopt(one *known, entries []*Instance) (*Adopted, error) {
-	out := &Adopted{Address: one.address, StateName: stateName(one)}
+	out := &Adopted{
+		Address: one.address, StateName: stateName(one),
+		Annotations: map[string]string{FromAnnotation: one.address, ProviderAnnotation: entries[0].Provider},
+	}
 	var made order
 	for _, i := range entries {
 		if i.Deposed == "" {
@@ -208,10 +213,6 @@ func (a *adopter) object(out *Adopted, one *known, i *Instance) (order, error) {
 	out.Object = &Object{
 		APIVersion: group(one) + "/" + v1alpha1.ProvidersVersion, Kind: one.kind.Kind.Kind, Plural: one.kind.Plural,
 		Namespace: a.options.Namespace, Name: one.name,
-		Annotations: map[string]string{FromAnnotation: one.address, ProviderAnnotation: i.Provider},
-	}
-	if i.SkipDestroy {
-		out.Object.Annotations[DeletionAnnotation] = deletionForget
 	}
 	a.arguments(out, one, i, v)
 	r := &rewriter{
@@ -322,7 +323,11 @@ func (a *adopter) own(out *Adopted, one *known, i *Instance, made order) {
 		spec["depends_on"] = on
 	}
 	if len(made.left) > 0 {
-		out.Object.Annotations[DependenciesAnnotation] = strings.Join(made.left, "\n")
+		out.Annotations[DependenciesAnnotation] = strings.Join(made.left, "\n")
+	}
+	out.Object.Annotations = maps.Clone(out.Annotations)
+	if i.SkipDestroy {
+		out.Object.Annotations[DeletionAnnotation] = deletionForget
 	}
 	out.Loose = made.loose
 }

@@ -26,7 +26,7 @@ type Item struct {
 	// Type, Name, Provider and ProviderConfig are what its state says.
 	Type, Name               string
 	Provider, ProviderConfig string
-	// Annotations of the object, if there is one.
+	// Annotations of the object, or of its ResourceState if there is none.
 	Annotations map[string]string
 }
 
