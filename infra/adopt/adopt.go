@@ -179,6 +179,7 @@ func (a *adopter) adopt(one *known, entries []*Instance) (*Adopted, error) {
 		}
 	}
 	if one.kind.data {
+		annotate(out, made.left)
 		return out, nil
 	}
 	state := &v1alpha1.ResourceStateSpec{
@@ -194,14 +195,30 @@ func (a *adopter) adopt(one *known, entries []*Instance) (*Adopted, error) {
 			state.Current = value
 			continue
 		}
-		value, err := stored(one.kind, i, a.order(one, i.Dependencies, nil))
+		before := a.order(one, i.Dependencies, nil)
+		value, err := stored(one.kind, i, before)
 		if err != nil {
 			return nil, err
 		}
+		made.left = append(made.left, before.left...)
 		state.Deposed = append(state.Deposed, v1alpha1.DeposedResource{Key: i.Deposed, ResourceValue: *value})
 	}
 	out.State = state
+	annotate(out, made.left)
 	return out, nil
+}
+
+// annotate notes what nothing was adopted of, for Export.
+func annotate(out *Adopted, left []string) {
+	if len(left) == 0 {
+		return
+	}
+	slices.Sort(left)
+	text := strings.Join(slices.Compact(left), "\n")
+	out.Annotations[DependenciesAnnotation] = text
+	if out.Object != nil {
+		out.Object.Annotations[DependenciesAnnotation] = text
+	}
 }
 
 // object writes what would bring the resource about.
@@ -321,9 +338,6 @@ func (a *adopter) own(out *Adopted, one *known, i *Instance, made order) {
 	}
 	if len(on) > 0 {
 		spec["depends_on"] = on
-	}
-	if len(made.left) > 0 {
-		out.Annotations[DependenciesAnnotation] = strings.Join(made.left, "\n")
 	}
 	out.Object.Annotations = maps.Clone(out.Annotations)
 	if i.SkipDestroy {

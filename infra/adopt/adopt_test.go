@@ -412,7 +412,7 @@ func TestManyDependencies(t *testing.T) {
 	if got := all[207].Object.Spec["depends_on"]; fmt.Sprint(got) != `[demo_network["n-7"]]` {
 		t.Errorf("the eighth waits for %v", got)
 	}
-	if got := all[400]; got.Loose != 1 || got.Object.Spec["depends_on"] != nil || got.Annotations[adopt.DependenciesAnnotation] != "demo_network.n\ndemo_network.gone" {
+	if got := all[400]; got.Loose != 1 || got.Object.Spec["depends_on"] != nil || got.Annotations[adopt.DependenciesAnnotation] != "demo_network.gone\ndemo_network.n" {
 		t.Errorf("the odd one: %+v", got)
 	}
 	if got := all[403].Object.Spec["depends_on"]; fmt.Sprint(got) != `[demo_network["m-b-in"]]` {

@@ -1,6 +1,9 @@
 package adopt
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // mostEach is how many instances of one configuration an object waits for one by one. A state file says only on which
 // configurations an instance depends: a thousand instances on each of a thousand would be a million.
@@ -141,6 +144,9 @@ func (s *survey) order(from *known, dependencies []string, found map[int32]bool)
 				out.loose++
 			}
 		}
+	}
+	for _, list := range [][]*known{out.written, beyond} {
+		slices.SortFunc(list, func(a, b *known) int { return strings.Compare(reference(a), reference(b)) })
 	}
 	out.written = append(out.written, beyond...)
 	if more := len(out.written) - mostWritten; more > 0 {

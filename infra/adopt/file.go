@@ -13,7 +13,7 @@ import (
 
 // largestInstance is how much of a file one resource may take: more than any store would keep of it, and little
 // enough that a file that is not what it seems cannot fill the memory.
-const largestInstance = 64 << 20
+const largestInstance = 16 << 20
 
 // File is what a state file says besides its resources.
 type File struct {

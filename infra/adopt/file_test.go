@@ -128,7 +128,7 @@ func TestReadRefuses(t *testing.T) {
 		{"sensitive paths", instance(`"sensitive_attributes": [[{"type": "get_attr", "value": 1}]]`), "sensitive_attributes: the name in a path is no text"},
 		{"key of a sensitive path", instance(`"sensitive_attributes": [[{"type": "index", "value": {"value": true, "type": "bool"}}]]`), "neither a text nor a number"},
 		{"an instance of another form", `{"version": 4, "resources": [{"mode": "managed", "type": "t", "name": "n", "provider": "provider.p", "instances": ["tell-nobody"]}]}`, "an instance of t.n: it is not what it should be"},
-		{"too large", instance(`"attributes": {"a": "` + strings.Repeat("x", 65<<20) + `"}`), "takes more than 64 MiB"},
+		{"too large", instance(`"attributes": {"a": "` + strings.Repeat("x", 17<<20) + `"}`), "takes more than 16 MiB"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
