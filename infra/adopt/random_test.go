@@ -392,7 +392,7 @@ func BenchmarkAdopt100k(b *testing.B) {
 			if i > 0 {
 				text.WriteString(",")
 			}
-			text.WriteString(network(fmt.Sprintf(`"index_key": %d,`, i), fmt.Sprintf("n-%d-%d", c, 100000+i), "10.0.0.0/16"))
+			text.WriteString(network(fmt.Sprintf(`"index_key": %d,`, i), fmt.Sprintf("n-%d", 1000000+c*each+i), "10.0.0.0/16"))
 		}
 		fmt.Fprintf(&text, "]},\n"+`{"mode": "managed", "type": "demo_server", "name": "s%d", "provider": %q, "instances": [`, c, demoProvider)
 		for i := range 2 * each {
@@ -400,8 +400,8 @@ func BenchmarkAdopt100k(b *testing.B) {
 				text.WriteString(",")
 			}
 			text.WriteString(server(fmt.Sprintf(`"index_key": "k%d",`, i), map[string]any{
-				"id": fmt.Sprintf("i-%d-%d", c, i), "name": fmt.Sprintf("web-%d-%d", c, i), "network_id": fmt.Sprintf("n-%d-%d", c, 100000+i%each), "user_data": strings.Repeat("#!/bin/sh\n", 100),
-				"labels": map[string]any{"team": "shop", "stage": "production"}, "peers": []string{fmt.Sprintf("n-%d-%d", c, 100000+(i+1)%each)}, "password": fmt.Sprintf("secret-%d", i),
+				"id": fmt.Sprintf("i-%d-%d", c, i), "name": fmt.Sprintf("web-%d-%d", c, i), "network_id": fmt.Sprintf("n-%d", 1000000+c*each+i%each), "user_data": strings.Repeat("#!/bin/sh\n", 100),
+				"labels": map[string]any{"team": "shop", "stage": "production"}, "peers": []string{fmt.Sprintf("n-%d", 1000000+c*each+(i+1)%each)}, "password": fmt.Sprintf("secret-%d", i),
 			}, fmt.Sprintf(`, "dependencies": ["demo_network.n%d"]`, c)))
 		}
 		text.WriteString("]}")
