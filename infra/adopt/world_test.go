@@ -1,0 +1,317 @@
+package adopt_test
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/zclconf/go-cty/cty"
+	ctyjson "github.com/zclconf/go-cty/cty/json"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/atoll-dev/atoll/infra/adopt"
+	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/schema"
+)
+
+const namespace = "shop"
+
+func attributes(of ...contract.Attribute) []contract.Attribute {
+	slices.SortFunc(of, func(a, b contract.Attribute) int { return cmp.Compare(a.Name, b.Name) })
+	return of
+}
+
+func required(name string, ty cty.Type) contract.Attribute {
+	return contract.Attribute{Name: name, Type: ty, Required: true}
+}
+
+func optional(name string, ty cty.Type) contract.Attribute {
+	return contract.Attribute{Name: name, Type: ty, Optional: true}
+}
+
+func computed(name string, ty cty.Type) contract.Attribute {
+	return contract.Attribute{Name: name, Type: ty, Computed: true}
+}
+
+func filled(name string, ty cty.Type) contract.Attribute {
+	return contract.Attribute{Name: name, Type: ty, Optional: true, Computed: true}
+}
+
+func sensitive(a contract.Attribute) contract.Attribute { a.Sensitive = true; return a }
+
+func nested(name string, nesting contract.Nesting, of ...contract.Attribute) contract.Attribute {
+	object := &contract.Object{Nesting: nesting, Attributes: attributes(of...)}
+	return contract.Attribute{Name: name, Type: object.ImpliedType(), Optional: true, Nested: object}
+}
+
+func block(name string, nesting contract.Nesting, most int64, of ...contract.Attribute) contract.NestedBlock {
+	return contract.NestedBlock{Name: name, Nesting: nesting, Max: most, Block: contract.Block{Attributes: attributes(of...)}}
+}
+
+// types are the types of the provider demo.
+func types() map[string]*contract.Schema {
+	writeOnly := required("seed_wo", cty.String)
+	writeOnly.WriteOnly = true
+	return map[string]*contract.Schema{
+		"demo_network": {Version: 1, Block: contract.Block{Attributes: attributes(
+			required("name", cty.String), computed("id", cty.String), required("cidr", cty.String), optional("tags", cty.Map(cty.String)),
+			computed("gateway", cty.String), computed("number", cty.Number), computed("hosts", cty.List(cty.String)), computed("region", cty.String),
+		)}},
+		"demo_password": {Block: contract.Block{Attributes: attributes(
+			computed("id", cty.String), required("length", cty.Number), sensitive(computed("result", cty.String)),
+		)}},
+		"demo_seed": {Block: contract.Block{Attributes: attributes(computed("id", cty.String), writeOnly)}},
+		"demo_server": {Block: contract.Block{
+			Attributes: attributes(
+				required("name", cty.String), computed("id", cty.String), required("network_id", cty.String), optional("network_number", cty.Number),
+				optional("peers", cty.Set(cty.String)), optional("labels", cty.Map(cty.String)), optional("ports", cty.List(cty.Number)), optional("region", cty.String),
+				filled("image", cty.String), filled("size", cty.String), computed("address", cty.String), optional("enabled", cty.Bool),
+				sensitive(optional("password", cty.String)), optional("user_data", cty.String), optional("extra", cty.DynamicPseudoType),
+				nested("login", contract.NestingList, required("user", cty.String), sensitive(optional("secret", cty.String)), optional("network", cty.String)),
+			),
+			Blocks: []contract.NestedBlock{
+				block("disk", contract.NestingList, 1, optional("network", cty.String), required("size", cty.Number), computed("serial", cty.String)),
+				block("rule", contract.NestingSet, 0, optional("source", cty.String), required("port", cty.Number)),
+				block("timeouts", contract.NestingSingle, 0, optional("create", cty.String)),
+			},
+		}},
+	}
+}
+
+// demo are the types as infra/schema serves them.
+type demo struct {
+	t       testing.TB
+	types   map[string]*contract.Schema
+	data    map[string]*contract.Schema
+	names   map[string]schema.Name
+	upgrade func(typeName string, stored contract.StoredState) (cty.Value, error)
+}
+
+func newDemo(t testing.TB) *demo {
+	d := &demo{t: t, types: types(), data: map[string]*contract.Schema{}, names: map[string]schema.Name{}}
+	d.data["demo_network"] = &contract.Schema{Block: contract.Block{Attributes: attributes(required("name", cty.String), computed("id", cty.String), filled("zone", cty.String))}}
+	for _, name := range schema.Names([]string{"demo_network", "demo_password", "demo_seed", "demo_server"}, []string{"demo_network"}) {
+		d.names[fmt.Sprint(name.Data, name.Type)] = name
+	}
+	return d
+}
+
+func (d *demo) kind(provider, typeName string, data bool) (schema.Kind, error) {
+	of := d.types[typeName]
+	if data {
+		of = d.data[typeName]
+	}
+	if of == nil {
+		return schema.Kind{}, errors.New("there is no such type")
+	}
+	return schema.Kind{Name: d.names[fmt.Sprint(data, typeName)], Group: schema.Group(provider), Schema: of}, nil
+}
+
+func (d *demo) Kind(provider, typeName string, data bool) (*adopt.Kind, error) {
+	k, err := d.kind(provider, typeName, data)
+	if err != nil {
+		return nil, err
+	}
+	out := &adopt.Kind{Kind: k.Kind, Plural: k.Plural, Schema: k.Schema}
+	out.Spec = func(v cty.Value, secret string, computed bool) (map[string]any, []adopt.Placeholder) {
+		spec, placeholders := k.Spec(v, schema.SpecOptions{Secret: secret, Computed: computed})
+		var all []adopt.Placeholder
+		for _, p := range placeholders {
+			all = append(all, adopt.Placeholder(p))
+		}
+		return spec, all
+	}
+	if d.upgrade != nil {
+		out.Upgrade = func(stored contract.StoredState) (cty.Value, error) { return d.upgrade(typeName, stored) }
+	}
+	return out, nil
+}
+
+var demoProvider = `provider["registry.opentofu.org/atoll/demo"]`
+
+func options() adopt.Options {
+	return adopt.Options{Namespace: namespace, Providers: adopt.Providers{"atoll/demo": {Provider: "demo"}, "atoll/demo.west": {Provider: "demo", Config: "west"}}}
+}
+
+// run adopts a file.
+func run(t testing.TB, d *demo, text []byte, o adopt.Options) ([]*adopt.Adopted, *adopt.Report) {
+	t.Helper()
+	var all []*adopt.Adopted
+	report, err := adopt.Adopt(bytes.NewReader(text), int64(len(text)), d, o, func(one *adopt.Adopted) error {
+		all = append(all, one)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all, report
+}
+
+// evaluated is what was adopted, as the engine sees it.
+type evaluated struct {
+	t        testing.TB
+	demo     *demo
+	language *reference.Language
+	all      map[reference.Ref]*adopt.Adopted
+}
+
+func evaluate(t testing.TB, d *demo, language *reference.Language, all []*adopt.Adopted) *evaluated {
+	e := &evaluated{t: t, demo: d, language: language, all: map[reference.Ref]*adopt.Adopted{}}
+	for _, one := range all {
+		if one.Object == nil {
+			continue
+		}
+		ref := reference.Ref{Type: one.State.Type, Namespace: namespace, Name: one.Object.Name}
+		if e.all[ref] != nil {
+			t.Fatalf("two objects are %s", ref)
+		}
+		e.all[ref] = one
+	}
+	return e
+}
+
+func (e *evaluated) kind(one *adopt.Adopted) schema.Kind {
+	k, err := e.demo.kind(one.State.Provider, one.State.Type, false)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return k
+}
+
+func (e *evaluated) value(one *adopt.Adopted) cty.Value {
+	v, err := ctyjson.Unmarshal(one.State.Current.Value, e.kind(one).Schema.Block.ImpliedType())
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return v
+}
+
+func (e *evaluated) paths(one *adopt.Adopted) []cty.Path {
+	var paths []cty.Path
+	for _, text := range one.State.Current.Sensitive {
+		path, err := plan.ParsePath(text)
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		paths = append(paths, path)
+	}
+	return paths
+}
+
+// config is what the object says to the provider.
+func (e *evaluated) config(one *adopt.Adopted) cty.Value {
+	e.t.Helper()
+	// What is stored is JSON.
+	text, err := json.Marshal(one.Object.Spec)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	var spec map[string]any
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	if err := decoder.Decode(&spec); err != nil {
+		e.t.Fatal(err)
+	}
+	if _, err := e.language.Spec(one.Object.Spec, namespace); err != nil {
+		e.t.Fatalf("%s: %v", one.Address, err)
+	}
+	if _, errs := e.kind(one).Own(one.Object.Spec); len(errs) > 0 {
+		e.t.Fatalf("%s: %v", one.Address, errs)
+	}
+	v, errs := e.kind(one).Config(one.Object.Spec, &resolver{e, one})
+	if len(errs) > 0 {
+		e.t.Fatalf("%s: %v\n%s", one.Address, errs, text)
+	}
+	return v
+}
+
+type resolver struct {
+	*evaluated
+	one *adopt.Adopted
+}
+
+func (r *resolver) Expression(at *field.Path, text string) (cty.Value, error) {
+	parsed, err := r.language.Text(text, namespace)
+	if err != nil {
+		return cty.NilVal, err
+	}
+	return reference.Field{Path: at.String(), Text: parsed}.Value(reference.Values{Lookup: r.lookup})
+}
+
+func (r *resolver) lookup(ref reference.Ref) (cty.Value, error) {
+	if ref.Kind == reference.Kubernetes {
+		data := map[string]cty.Value{}
+		for key, value := range r.one.Secret.Data {
+			data[key] = cty.StringVal(base64.StdEncoding.EncodeToString(value)).Mark(contract.Sensitive)
+		}
+		if ref.Name != r.one.Secret.Name || ref.Type != "Secret" {
+			return cty.NilVal, fmt.Errorf("there is no %s", ref)
+		}
+		return cty.ObjectVal(map[string]cty.Value{"data": cty.MapVal(data)}), nil
+	}
+	other := r.all[ref]
+	if other == nil {
+		return cty.NilVal, fmt.Errorf("there is no %s", ref)
+	}
+	v := schema.Mark(&r.kind(other).Schema.Block, r.value(other))
+	return cty.Transform(v, func(path cty.Path, v cty.Value) (cty.Value, error) {
+		for _, marked := range r.paths(other) {
+			if path.Equals(marked) {
+				return v.Mark(contract.Sensitive), nil
+			}
+		}
+		return v, nil
+	})
+}
+
+func (r *resolver) Secret(_ *field.Path, ref schema.SecretKeyRef) (cty.Value, error) {
+	if r.one.Secret == nil || ref.Name != r.one.Secret.Name || r.one.Secret.Data[ref.Key] == nil {
+		return cty.NilVal, fmt.Errorf("there is no key %s of Secret %s", ref.Key, ref.Name)
+	}
+	return cty.StringVal(string(r.one.Secret.Data[ref.Key])).Mark(contract.Sensitive), nil
+}
+
+// firstPlan is what the engine would decide, with a provider that wants what is proposed.
+func (e *evaluated) firstPlan(one *adopt.Adopted) *plan.Decision {
+	e.t.Helper()
+	k := e.kind(one)
+	decision, err := plan.Decide(context.Background(), plan.Input{
+		Address: plan.Address{Type: one.State.Type, Namespace: namespace, Name: one.Object.Name}, Schema: k.Schema, Provider: agreeable{demo: e.demo},
+		Prior: plan.Prior{
+			Stored:  &contract.StoredState{Version: one.State.Current.SchemaVersion, JSON: one.State.Current.Value},
+			Tainted: one.State.Current.Tainted, Sensitive: e.paths(one),
+		},
+		Config: e.config(one),
+	})
+	if err != nil {
+		e.t.Fatalf("%s: %v", one.Address, err)
+	}
+	return decision
+}
+
+// agreeable is a provider that does what is proposed, and fills nothing in.
+type agreeable struct {
+	contract.Provider
+	demo *demo
+}
+
+func (agreeable) ValidateResource(context.Context, string, cty.Value) (contract.Diagnostics, error) {
+	return nil, nil
+}
+
+func (a agreeable) Upgrade(_ context.Context, typeName string, stored contract.StoredState) (contract.UpgradeAnswer, error) {
+	v, err := ctyjson.Unmarshal(stored.JSON, a.demo.types[typeName].Block.ImpliedType())
+	return contract.UpgradeAnswer{Value: v}, err
+}
+
+func (agreeable) Plan(_ context.Context, r contract.PlanRequest) (contract.PlanAnswer, error) {
+	return contract.PlanAnswer{Planned: r.Proposed, Private: r.Private, Identity: r.Identity}, nil
+}
