@@ -104,7 +104,7 @@ func readObjects(file string, in io.Reader) ([]*unstructured.Unstructured, error
 	if file != "-" {
 		opened, err := os.Open(file)
 		if err != nil {
-			return nil, err
+			return nil, unreadable(err)
 		}
 		defer opened.Close()
 		in = opened

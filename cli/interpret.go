@@ -100,5 +100,14 @@ func readFileOr(in io.Reader, name string) ([]byte, error) {
 		}
 		return data, nil
 	}
-	return os.ReadFile(name)
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, unreadable(err)
+	}
+	return data, nil
+}
+
+// unreadable says what to do about a file of a flag -f that cannot be read.
+func unreadable(err error) error {
+	return fmt.Errorf("%w: -f takes a file that can be read here, or - for standard input", err)
 }

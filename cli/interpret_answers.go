@@ -304,7 +304,7 @@ func (a answer) print(out io.Writer) error {
 func compareAnswers(out io.Writer, file string, answers []answer) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: --expect takes a file of answers, as -o yaml prints them", err)
 	}
 	var want, got any
 	if data, err = yaml.YAMLToJSON(data); err == nil {

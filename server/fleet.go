@@ -36,7 +36,7 @@ func (s *Server) runFleet(ctx context.Context) error {
 		Log:      s.cfg.Log,
 		Clock:    s.cfg.Clock,
 		Identity: s.name,
-	}, clusters.With(runSyncer), scheduler.With(fields), status.Run, expose.With(ca), imports.With(fields))
+	}, clusters.With(runSyncer), scheduler.With(fields, nil), status.Run, expose.With(ca), imports.With(fields))
 	if err != nil {
 		return fmt.Errorf("prepare the fleet's controllers: %w", err)
 	}

@@ -49,10 +49,14 @@ func (s *scheduler) reconcile(ctx context.Context, o object) error {
 		}
 		return nil
 	case s.staysHome(obj):
-		if bound {
-			return s.withdraw(ctx, b, b.Spec.RequestedRemovals)
+		if !bound {
+			return nil
 		}
-		return nil
+		b, err := s.letGo(ctx, b, obj.GetLabels(), "it is to stay in the control plane")
+		if b == nil || err != nil {
+			return err
+		}
+		return s.withdraw(ctx, b, b.Spec.RequestedRemovals)
 	case k.Placed:
 		return s.place(ctx, k, obj, b)
 	}
@@ -131,7 +135,8 @@ func status(b bool) metav1.ConditionStatus {
 // may lag, and what runs in the clusters depends on the answer.
 func (s *scheduler) release(ctx context.Context, k interpret.Kind, b *v1alpha1.ResourceBinding) error {
 	asked := s.deletion(b)
-	if b.DeletionTimestamp != nil && len(asked) == 0 {
+	allowed := b.Spec.Manual == nil || b.Spec.Manual.Removal
+	if b.DeletionTimestamp != nil && len(asked) == 0 && allowed {
 		return s.finish(ctx, b)
 	}
 	live, err := s.Live(ctx, k, types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Resource.Name})
@@ -140,6 +145,9 @@ func (s *scheduler) release(ctx context.Context, k interpret.Kind, b *v1alpha1.R
 	}
 	if live != nil && live.GetUID() == b.Spec.Resource.UID {
 		return nil // an event will follow
+	}
+	if b, err = s.letGo(ctx, b, nil, "it was deleted"); b == nil || err != nil {
+		return err
 	}
 	if len(asked) > 0 {
 		spec := b.Spec

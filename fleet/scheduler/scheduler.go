@@ -5,6 +5,7 @@ package scheduler
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -52,16 +53,18 @@ type scheduler struct {
 	by    *policies
 	// fields may be nil: then no field is an obstacle.
 	fields Fields
+	// manual may be nil: then nothing waits for a plan.
+	manual Manual
 }
 
 // With makes the scheduler, as a controller of the fleet. It asks fields, unless that is
-// nil, what clusters lack for objects.
-func With(fields Fields) fleet.Controller {
-	return func(ctx context.Context, term *fleet.Term) error { return run(ctx, term, fields) }
+// nil, what clusters lack for objects; and manual, unless that is nil, which objects wait for plans.
+func With(fields Fields, manual Manual) fleet.Controller {
+	return func(ctx context.Context, term *fleet.Term) error { return run(ctx, term, fields, manual) }
 }
 
-func run(ctx context.Context, term *fleet.Term, fields Fields) error {
-	s := &scheduler{Term: term, needs: newNeeds(), by: newPolicies(), fields: fields,
+func run(ctx context.Context, term *fleet.Term, fields Fields, manual Manual) error {
+	s := &scheduler{Term: term, needs: newNeeds(), by: newPolicies(), fields: fields, manual: manual,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[object](50*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[object]{Name: "fleet_scheduler"}),
@@ -69,6 +72,12 @@ func run(ctx context.Context, term *fleet.Term, fields Fields) error {
 	defer s.queue.ShutDown()
 	defer s.heedFields()()
 	s.awaitFields(ctx)
+	if manual != nil {
+		// What waits for a plan must not slip through because a policy is not known yet.
+		if err := manual.Ready(ctx); err != nil {
+			return fmt.Errorf("find out which workloads wait for plans: %w", err)
+		}
+	}
 	// Who needs what must be known of everybody before the first decision: an
 	// object that seems to be needed by nobody is taken out of the clusters. Of kinds
 	// that come later it is known when they have come, and until then the term is
@@ -81,6 +90,7 @@ func run(ctx context.Context, term *fleet.Term, fields Fields) error {
 	if err := s.listen(); err != nil {
 		return err
 	}
+	defer s.heedManual()()
 	var reading sync.WaitGroup
 	defer reading.Wait()
 	reading.Go(func() { s.followPolicies(ctx) })

@@ -108,6 +108,13 @@ func begin(t *testing.T, manifests string) *dynamicfake.FakeDynamicClient {
 
 func beginWith(t *testing.T, fields Fields, manifests string) *dynamicfake.FakeDynamicClient {
 	t.Helper()
+	return beginManual(t, fields, nil, func(string, []byte) {}, manifests)
+}
+
+// beginManual is beginWith for a scheduler some of whose objects wait for plans. It tells of each status that is
+// applied to a binding.
+func beginManual(t *testing.T, fields Fields, manual Manual, applied func(binding string, patch []byte), manifests string) *dynamicfake.FakeDynamicClient {
+	t.Helper()
 	initial := parse(t, manifests)
 	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), listKinds(), initial...)
 	client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -118,6 +125,7 @@ func beginWith(t *testing.T, fields Fields, manifests string) *dynamicfake.FakeD
 		if ok && p.PatchType == types.ApplyPatchType {
 			// Conditions are applied to the status; the fake does not know how, and
 			// the decision is what counts here.
+			applied(p.Name, p.Patch)
 			return true, &unstructured.Unstructured{}, nil
 		}
 		return patchSpec(client, p)
@@ -136,7 +144,7 @@ func beginWith(t *testing.T, fields Fields, manifests string) *dynamicfake.FakeD
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- With(fields)(ctx, term) }()
+	go func() { done <- With(fields, manual)(ctx, term) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {

@@ -55,12 +55,15 @@ func (s *scheduler) write(ctx context.Context, k interpret.Kind, obj *unstructur
 	if b != nil && p.condition.Reason == ReasonPolicyInvalid {
 		spec.Policy, spec.Suspend, spec.Drift = b.Spec.Policy, b.Spec.Suspend, b.Spec.Drift
 	}
+	spec, waits := s.gate(obj, b, spec, k.Placed || p.by != nil)
 	if b == nil || !equality.Semantic.DeepEqual(b.Spec, spec) {
 		written, err := s.applySpec(ctx, obj, b, spec)
 		if err != nil {
 			return err
 		}
-		s.tell(obj, b, p)
+		if waits == nil {
+			s.tell(obj, b, p)
+		}
 		if b == nil {
 			// The condition is set when the binding comes back here as an event. Until then
 			// what is decided anew would set it a second time, and the syncers, which begin
@@ -69,7 +72,7 @@ func (s *scheduler) write(ctx context.Context, k interpret.Kind, obj *unstructur
 		}
 		b = written
 	}
-	return s.applyCondition(ctx, obj, b, p.condition)
+	return s.applyCondition(ctx, obj, b, await(p.condition, waits), waits)
 }
 
 func (s *scheduler) applySpec(ctx context.Context, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, spec v1alpha1.ResourceBindingSpec) (*v1alpha1.ResourceBinding, error) {
@@ -105,7 +108,7 @@ func (s *scheduler) updateSpec(ctx context.Context, b *v1alpha1.ResourceBinding,
 		"spec": map[string]any{"clusters": orEmpty(spec.Clusters), "requiredBy": orEmpty(spec.RequiredBy),
 			"scaledBy": spec.ScaledBy, "resource": spec.Resource,
 			"policy": wholePolicy(spec.Policy), "overrides": orEmpty(spec.Overrides), "suspend": spec.Suspend, "drift": orNothing(spec.Drift),
-			"requestedRemovals": orEmpty(spec.RequestedRemovals)},
+			"requestedRemovals": orEmpty(spec.RequestedRemovals), "manual": wholeManual(spec.Manual), "approved": orNothing(spec.Approved)},
 	})
 	if err != nil {
 		return nil, err
@@ -136,6 +139,14 @@ func wholePolicy(p *v1alpha1.PolicyReference) any {
 	return out
 }
 
+// wholeManual is to ManualBindings what wholePolicy is to policies.
+func wholeManual(m *v1alpha1.ManualBinding) any {
+	if m == nil {
+		return nil
+	}
+	return map[string]any{"content": orNothing(m.Content), "removal": m.Removal}
+}
+
 // orNothing turns "" into null, which clears the field.
 func orNothing[T ~string](value T) any {
 	if value == "" {
@@ -144,10 +155,11 @@ func orNothing[T ~string](value T) any {
 	return value
 }
 
-// applyCondition sets one condition; the others belong to other controllers.
-func (s *scheduler) applyCondition(ctx context.Context, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, c metav1.Condition) error {
+// applyCondition sets one condition, and what waits for a plan, nil if nothing does. The other
+// conditions belong to other controllers. obj may be nil: then nobody gets an event.
+func (s *scheduler) applyCondition(ctx context.Context, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, c metav1.Condition, waits *v1alpha1.BindingProposal) error {
 	was := meta.FindStatusCondition(b.Status.Conditions, c.Type)
-	if was != nil && was.Status == c.Status && was.Reason == c.Reason && was.Message == c.Message {
+	if was != nil && was.Status == c.Status && was.Reason == c.Reason && was.Message == c.Message && equality.Semantic.DeepEqual(b.Status.Proposal, waits) {
 		return nil
 	}
 	c.LastTransitionTime = metav1.NewTime(s.Clock.Now())
@@ -159,15 +171,24 @@ func (s *scheduler) applyCondition(ctx context.Context, obj *unstructured.Unstru
 	if err != nil {
 		return err
 	}
+	// One owner applies both: what it leaves out goes.
+	status := map[string]any{"conditions": []any{u.Object}}
+	if waits != nil {
+		proposal, err := toUnstructured(waits)
+		if err != nil {
+			return err
+		}
+		status["proposal"] = proposal.Object
+	}
 	apply := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": v1alpha1.BindingKind(b.Namespace),
 		"metadata": fleet.BindingIdentity(b),
-		"status":   map[string]any{"conditions": []any{u.Object}},
+		"status":   status,
 	}}
 	if err := fleet.ApplyStatus(ctx, s.BindingAPI(b.Namespace), apply, FieldManager); err != nil {
 		return fmt.Errorf("set condition %s of binding %s/%s: %w", c.Type, b.Namespace, b.Name, err)
 	}
-	if c.Status == metav1.ConditionFalse {
+	if c.Status == metav1.ConditionFalse && obj != nil {
 		s.Events.Event(obj, corev1.EventTypeWarning, c.Reason, c.Message)
 	}
 	return nil

@@ -158,7 +158,10 @@ func (s *Syncer) reportDrift(ctx context.Context, t *task, desired, live *unstru
 
 // suspended reports what the member has, and writes nothing there.
 func (s *Syncer) suspended(ctx context.Context, t *task) error {
-	const why = "a policy suspends it: nothing is written to the cluster"
+	why := "a policy suspends it: nothing is written to the cluster"
+	if t.binding.Spec.Manual != nil {
+		why = "it waits for a plan to be applied (atoll plan): until then nothing is written to the cluster"
+	}
 	live, err := s.live(ctx, t.Kind, t.binding, t.memory)
 	if err != nil {
 		return err

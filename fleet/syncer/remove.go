@@ -29,7 +29,11 @@ func (s *Syncer) remove(ctx context.Context, k interpret.Kind, b *v1alpha1.Resou
 	case live == nil || !s.ours(live, b):
 		return s.removed(ctx, k, b, m)
 	case b.Spec.Suspend && !s.leaving():
-		return s.reportState(ctx, b, m, v1alpha1.StateSuspended, "no longer wanted here; it is removed when the policy no longer suspends it")
+		until := "the policy no longer suspends it"
+		if b.Spec.Manual != nil {
+			until = "a plan that says so is applied (atoll plan)"
+		}
+		return s.reportState(ctx, b, m, v1alpha1.StateSuspended, "no longer wanted here; it is removed when "+until)
 	case s.orphans(b):
 		if err := s.member.release(ctx, k, live); err != nil {
 			return s.reportRemoving(ctx, b, m, err)

@@ -45,13 +45,36 @@ func (v *Local) Subscribe(notify func(types.NamespacedName)) (cancel func()) {
 	return v.term.Subscribe(v.cluster, notify)
 }
 
-// Binding gives a binding. It may be one that does not concern the cluster.
+// Binding gives a binding. It may be one that does not concern the cluster. One that awaits a
+// plan is suspended.
 func (v *Local) Binding(key types.NamespacedName) (*v1alpha1.ResourceBinding, bool) {
-	return v.term.Binding(key)
+	b, ok := v.term.Binding(key)
+	if !ok {
+		return nil, false
+	}
+	return v.awaiting(b), true
 }
 
 // Bindings gives those that choose the cluster or have something there still.
-func (v *Local) Bindings() []*v1alpha1.ResourceBinding { return v.term.BindingsOn(v.cluster) }
+func (v *Local) Bindings() []*v1alpha1.ResourceBinding {
+	out := v.term.BindingsOn(v.cluster)
+	for i, b := range out {
+		out[i] = v.awaiting(b)
+	}
+	return out
+}
+
+// awaiting suspends a binding whose object is not the one that the clusters may have.
+func (v *Local) awaiting(b *v1alpha1.ResourceBinding) *v1alpha1.ResourceBinding {
+	if b.Spec.Manual == nil {
+		return b
+	}
+	_, obj, ok := v.source(b)
+	if !ok {
+		obj = nil
+	}
+	return fleet.Awaiting(b, obj)
+}
 
 // KindOf gives what is known of the kind of a binding's object.
 func (v *Local) KindOf(b *v1alpha1.ResourceBinding) (interpret.Kind, bool) { return v.term.KindOf(b) }
@@ -142,6 +165,7 @@ func (v *Local) Leaving(ctx context.Context, b *v1alpha1.ResourceBinding) (now *
 	if now == nil || now.UID != b.UID {
 		return nil, false, nil // the cache will catch up and call again
 	}
+	now = v.awaiting(now)
 	_, requested := now.RequestedRemoval(v.cluster)
 	if _, chosen := now.Share(v.cluster); !chosen {
 		return now, !requested, nil

@@ -68,9 +68,11 @@ type BoundBinding struct {
 	Requested *v1alpha1.RequestedRemoval `json:"requested,omitempty"`
 	// Scale says where objects of a custom kind keep their replicas.
 	Scale *interpret.Scale `json:"scale,omitempty"`
-	// Suspend and Drift are as in the binding.
+	// Suspend and Drift are as in the binding; what waits for a plan is suspended, too.
 	Suspend bool                 `json:"suspend,omitempty"`
 	Drift   v1alpha1.DriftPolicy `json:"drift,omitempty"`
+	// Manual: it changes by applied plans only.
+	Manual bool `json:"manual,omitempty"`
 }
 
 // BoundStatus is what the cluster reports.
@@ -130,7 +132,7 @@ func reduced(b *v1alpha1.ResourceBinding, cluster string) *BoundObject {
 		TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: boundObjectKind},
 		ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace, Name: b.Name, UID: b.UID,
 			CreationTimestamp: b.CreationTimestamp, DeletionTimestamp: b.DeletionTimestamp, Generation: b.Generation},
-		Binding: BoundBinding{Resource: b.Spec.Resource, Autoscaled: b.Spec.ScaledBy != nil, Suspend: b.Spec.Suspend, Drift: b.Spec.Drift},
+		Binding: BoundBinding{Resource: b.Spec.Resource, Autoscaled: b.Spec.ScaledBy != nil, Suspend: b.Spec.Suspend, Drift: b.Spec.Drift, Manual: b.Spec.Manual != nil},
 	}
 	if leave, ok := b.Annotations[v1alpha1.LeaveAnnotation]; ok {
 		out.Annotations = map[string]string{v1alpha1.LeaveAnnotation: leave}
@@ -153,6 +155,9 @@ func reduced(b *v1alpha1.ResourceBinding, cluster string) *BoundObject {
 func (o *BoundObject) binding() *v1alpha1.ResourceBinding {
 	b := &v1alpha1.ResourceBinding{ObjectMeta: o.ObjectMeta}
 	b.Spec.Resource, b.Spec.Suspend, b.Spec.Drift = o.Binding.Resource, o.Binding.Suspend, o.Binding.Drift
+	if o.Binding.Manual {
+		b.Spec.Manual = &v1alpha1.ManualBinding{}
+	}
 	if o.Binding.Autoscaled {
 		b.Spec.ScaledBy = &v1alpha1.Requirer{}
 	}

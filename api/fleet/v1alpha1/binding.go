@@ -106,6 +106,24 @@ type ResourceBindingSpec struct {
 	// +listType=map
 	// +listMapKey=name
 	RequestedRemovals []RequestedRemoval `json:"requestedRemovals,omitempty"`
+	// Manual is there where a SyncPolicy wants clusters to be changed by applied plans only.
+	// +optional
+	Manual *ManualBinding `json:"manual,omitempty"`
+	// Approved is the digest of the proposal, in the status, that may be carried out. Whoever
+	// applies a plan writes it; it means nothing without manual.
+	// +optional
+	Approved string `json:"approved,omitempty"`
+}
+
+// ManualBinding is what the plan allowed that was applied last.
+type ManualBinding struct {
+	// Content is the digest of the object that clusters may have. While the object here is
+	// another one, nothing is written to them.
+	// +optional
+	Content string `json:"content,omitempty"`
+	// Removal says that the object may leave them, since it was deleted here.
+	// +optional
+	Removal bool `json:"removal,omitempty"`
 }
 
 // RequestedRemoval says that an object leaves a cluster on somebody's request.
@@ -215,6 +233,29 @@ type ResourceBindingStatus struct {
 	// Ready counts healthy clusters out of those chosen, for people.
 	// +optional
 	Ready string `json:"ready,omitempty"`
+	// Proposal is what would be changed if a plan allowed it; absent if there is nothing to
+	// change, or nothing that has to be allowed.
+	// +optional
+	Proposal *BindingProposal `json:"proposal,omitempty"`
+}
+
+// BindingProposal is a decision that waits for a plan.
+type BindingProposal struct {
+	// Digest of the object and of the decision.
+	Digest string `json:"digest"`
+	// Clusters as the decision would have them.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Clusters []ClusterShare `json:"clusters,omitempty"`
+	// Content says that the object is not the one that clusters have.
+	// +optional
+	Content bool `json:"content,omitempty"`
+	// Remove says that the object would leave all clusters.
+	// +optional
+	Remove bool `json:"remove,omitempty"`
+	// Message says it in a sentence.
+	Message string `json:"message"`
 }
 
 // ClusterState is what one cluster reports of the object. An entry exists from
@@ -303,7 +344,7 @@ const (
 	// StateUnwatched: it is as it should be, but changes of it there are not told, so
 	// it is only looked at now and then.
 	StateUnwatched = "Unwatched"
-	// StateSuspended: a policy suspends it, so nothing is written there.
+	// StateSuspended: a policy suspends it, or it waits for a plan, so nothing is written there.
 	StateSuspended = "Suspended"
 )
 
