@@ -4,34 +4,24 @@ import (
 	"context"
 	"fmt"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/plans"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/providers"
 )
 
-// infraUser is whom the audit log names for what plans and applies do.
-const infraUser = "atoll:infra"
-
-// runPlans runs plans and applies, once the API that they talk to is ready. The keyspace is the one that the
-// API stores in, decode what reads its values; elected run beside in the server that leads.
-func (s *Server) runPlans(ctx context.Context, keyspace *clientv3.Client, decode plans.Decode, providers infra.Providers, types plans.Types, elected ...func(context.Context) error) error {
+// runPlans runs plans and applies, and what else only one server does about infrastructure, once the API that
+// they talk to is ready.
+func (s *Server) runPlans(ctx context.Context) error {
 	if !s.awaitAPI(ctx) {
 		return nil
 	}
-	language, err := reference.New()
-	if err != nil {
-		return fmt.Errorf("prepare the language of references: %w", err)
-	}
 	p, err := plans.New(plans.Config{
-		REST:      s.api.ClientConfig(infraUser),
-		Keyspace:  keyspace,
-		Decode:    decode,
-		Providers: providers,
-		Types:     types,
-		Language:  language,
-		Elected:   elected,
+		REST:      s.infraClient(),
+		Keyspace:  s.keyspace,
+		Decode:    s.api.Plain,
+		Providers: s.providers,
+		Types:     groupNames{s.providers},
+		Language:  s.language,
+		Elected:   []func(context.Context) error{s.providers.RunElected},
 		Log:       s.cfg.Log,
 		Clock:     s.cfg.Clock,
 		Identity:  s.name,
@@ -40,4 +30,16 @@ func (s *Server) runPlans(ctx context.Context, keyspace *clientv3.Client, decode
 		return fmt.Errorf("prepare plans and applies: %w", err)
 	}
 	return p.Run(ctx)
+}
+
+// groupNames is the Registry, as plans want to know it.
+type groupNames struct{ *providers.Registry }
+
+// Groups are those of all Providers.
+func (g groupNames) Groups() []string {
+	var out []string
+	for _, group := range g.Registry.Groups() {
+		out = append(out, group.Name)
+	}
+	return out
 }

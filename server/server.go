@@ -19,6 +19,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/clock"
@@ -133,8 +134,9 @@ type Server struct {
 	views     *view.Host
 	providers *providers.Registry
 	language  *reference.Language
-	members   *memberFace // nil if none are served
-	name      string      // in elections
+	keyspace  *clientv3.Client // in process
+	members   *memberFace      // nil if none are served
+	name      string           // in elections
 	// closers in the order of opening; closed in reverse.
 	closers []io.Closer
 }
@@ -204,6 +206,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		return nil, err
 	}
 	s.closers = append(s.closers, quietly{client})
+	s.keyspace = client.Client
 	s.name = s.identity()
 	if err := s.openProviders(); err != nil {
 		return nil, err
@@ -261,7 +264,7 @@ func (s *Server) Run(ctx context.Context) error {
 	// its leases back.
 	apiCtx, stopAPI := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopAPI()
-	clients := []func(context.Context) error{s.runDirectory, s.runFleet, s.runViews, s.runProviders, s.renewCertificates}
+	clients := []func(context.Context) error{s.runDirectory, s.runFleet, s.runViews, s.runProviders, s.runPlans, s.renewCertificates}
 	if s.members != nil {
 		clients = append(clients, s.announce)
 	}

@@ -316,7 +316,7 @@ func (d *desk) apply(ctx context.Context, run *applyRun, a *v1alpha1.Apply, p *v
 	}
 	what := infra.Applying{
 		Namespace: a.Namespace, Contents: infra.Contents(&p.Status), Digest: a.Spec.Digest, Salt: salt,
-		Apply: a.Name, ApplyUID: string(a.UID), Server: d.identity,
+		Apply: a.Name, ApplyUID: string(a.UID), Server: d.journal, Mode: modeOf(&p.Spec),
 		Parallelism: int(a.Spec.Parallelism), Canceled: run.canceled,
 	}
 	if what.Parallelism == 0 {

@@ -21,19 +21,12 @@ import (
 // asked is what a Plan asks for, in the engine's words. Problems are of what it names that is not there, or is
 // wrong: then nothing is planned, because it would be something else.
 func (d *desk) asked(p *v1alpha1.Plan) (infra.Planning, []v1alpha1.Problem) {
-	what := infra.Planning{Namespace: p.Namespace, Refresh: p.Spec.Refresh}
+	what := infra.Planning{Namespace: p.Namespace, Refresh: p.Spec.Refresh, Mode: modeOf(&p.Spec), Ended: d.applyEnded(p.Namespace)}
 	var problems []v1alpha1.Problem
 	complain := func(field, format string, args ...any) {
 		problems = append(problems, v1alpha1.Problem{Address: "Plan." + v1alpha1.Group + "/" + p.Name, Field: field, Message: fmt.Sprintf(format, args...)})
 	}
-	switch p.Spec.Mode {
-	case v1alpha1.PlanNormal, "":
-		what.Mode = plan.Normal
-	case v1alpha1.PlanDestroy:
-		what.Mode = plan.Destroy
-	case v1alpha1.PlanRefreshOnly:
-		what.Mode = plan.RefreshOnly
-	default:
+	if what.Mode == "" {
 		complain("spec.mode", "there is no mode %q: write Normal, Destroy or RefreshOnly", p.Spec.Mode)
 	}
 	if p.Spec.Rollback != "" {
@@ -174,4 +167,26 @@ func (d *desk) suppose(namespace string, raw []byte) (o *infra.Object, served *i
 		o.UID, o.Generation, o.Deleting, o.Held = was.UID, was.Generation+1, was.Deleting, was.Held
 	}
 	return o, served, "", nil
+}
+
+// modeOf is the engine's word for a plan's mode, or none if there is no such mode.
+func modeOf(spec *v1alpha1.PlanSpec) plan.Mode {
+	switch spec.Mode {
+	case v1alpha1.PlanNormal, "":
+		return plan.Normal
+	case v1alpha1.PlanDestroy:
+		return plan.Destroy
+	case v1alpha1.PlanRefreshOnly:
+		return plan.RefreshOnly
+	}
+	return ""
+}
+
+// applyEnded tells of the applies of a namespace whether they have ended. One that is not there any more has.
+func (d *desk) applyEnded(namespace string) func(uid string) bool {
+	return func(uid string) bool {
+		return !slices.ContainsFunc(inNamespace[v1alpha1.Apply](d.caches.applies, namespace), func(a *v1alpha1.Apply) bool {
+			return string(a.UID) == uid && !ended(a)
+		})
+	}
 }

@@ -59,7 +59,7 @@ type deskConfig struct {
 	language *reference.Language
 	clock    clock.WithTicker
 	log      *slog.Logger
-	identity string
+	journal  string // see Config
 }
 
 // desk does what Plans, Approvals, Applies and policies ask for, one namespace at a time: it looks at all of a

@@ -46,6 +46,10 @@ type Config struct {
 	Log      *slog.Logger
 	Clock    clock.WithTicker
 	Identity string
+	// Journal names where providers keep what was asked of them, if that outlives the server: after a restart, calls that
+	// were begun under the same name are asked for again. Empty is of a server that forgets them: what it had
+	// begun is uncertain to the next.
+	Journal string
 }
 
 // Plans runs plans and applies while it leads.
@@ -84,6 +88,9 @@ func New(cfg Config) (*Plans, error) {
 		// A restarted server is another one: what it remembers is gone.
 		cfg.Identity = host + "_" + string(uuid.NewUUID())
 	}
+	if cfg.Journal == "" {
+		cfg.Journal = cfg.Identity + "_" + string(uuid.NewUUID())
+	}
 	// The control plane has priority and fairness of its own; a limit in the client would only delay
 	// without protecting anybody.
 	cfg.REST = rest.CopyConfig(cfg.REST)
@@ -113,7 +120,7 @@ func (p *Plans) term(ctx context.Context) error {
 	}
 	d := newDesk(deskConfig{
 		api: api, dynamic: p.dynamic, kube: p.kube, engine: engine, world: world, objects: objects,
-		types: p.cfg.Types, language: p.cfg.Language, clock: p.cfg.Clock, log: p.cfg.Log, identity: p.cfg.Identity,
+		types: p.cfg.Types, language: p.cfg.Language, clock: p.cfg.Clock, log: p.cfg.Log, journal: p.cfg.Journal,
 	})
 	feed := NewFeed(FeedConfig{
 		Keyspace: p.cfg.Keyspace, Prefix: p.cfg.Prefix, Decode: p.cfg.Decode, Types: p.cfg.Types, World: world,
