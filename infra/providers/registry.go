@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -124,9 +125,32 @@ func New(config Config) (_ *Registry, err error) {
 	if err != nil {
 		return nil, errors.Join(err, r.store.Close())
 	}
+	if err := r.closeToOthers(); err != nil {
+		r.host.Close()
+		return nil, errors.Join(err, r.store.Close())
+	}
 	r.client = install.NewClient(config.Network)
 	r.installer = install.New(r.store, r.client, install.Limits{})
 	return r, nil
+}
+
+// closeToOthers leaves the directories to their owner, or lets through who runs providers, if that is
+// another user.
+func (r *Registry) closeToOthers() error {
+	mode := os.FileMode(0o700)
+	if r.config.User != nil {
+		mode = 0o711
+	}
+	store := filepath.Join(r.config.Directory, "store")
+	for _, dir := range []string{r.config.RunDirectory, store, filepath.Join(store, "packages")} {
+		if err := os.Chmod(dir, mode); err != nil {
+			return fmt.Errorf("keep others out of providers' directories: %w", err)
+		}
+	}
+	if err := os.Chmod(filepath.Join(store, "records"), 0o700); err != nil {
+		return fmt.Errorf("keep others out of providers' directories: %w", err)
+	}
+	return nil
 }
 
 // Connect says how to reach the control plane. It is called once, before Run, RunElected and Open.
