@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	metadatafake "k8s.io/client-go/metadata/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/yaml"
 
@@ -83,7 +84,7 @@ func newStage(t *testing.T) *stage {
 	if err := metav1.AddMetaToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	return &stage{
+	s := &stage{
 		t: t,
 		dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[runtimeschema.GroupVersionResource]string{
 			v1alpha1.ProviderResource: "ProviderList", v1alpha1.ProviderConfigResource: "ProviderConfigList",
@@ -91,6 +92,27 @@ func newStage(t *testing.T) *stage {
 		}),
 		metadata: metadatafake.NewSimpleMetadataClient(scheme),
 	}
+	s.dynamic.PrependReactor("update", "*", s.updateStatus)
+	return s
+}
+
+// updateStatus is an update of a status as an API server does it. The client's own replaces the whole object, and would
+// take back a wish that was changed since the writer read it.
+func (s *stage) updateStatus(action clienttesting.Action) (bool, runtime.Object, error) {
+	update := action.(clienttesting.UpdateAction)
+	if update.GetSubresource() != "status" {
+		return false, nil, nil
+	}
+	written := update.GetObject().(*unstructured.Unstructured)
+	stored, err := s.dynamic.Tracker().Get(update.GetResource(), update.GetNamespace(), written.GetName())
+	if err != nil {
+		return true, nil, err
+	}
+	object := stored.DeepCopyObject().(*unstructured.Unstructured)
+	if status, has := written.Object["status"]; has {
+		object.Object["status"] = runtime.DeepCopyJSONValue(status)
+	}
+	return true, object, s.dynamic.Tracker().Update(update.GetResource(), object, update.GetNamespace())
 }
 
 // server is one Registry that runs.
