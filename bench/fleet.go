@@ -26,13 +26,11 @@ func (r *report) measureFleet(ctx context.Context, o options, dir string) error 
 		writeJourneys(os.Stdout, r.Journeys)
 		return err
 	}
-	run, err := fleetPlan(o).measure(ctx, filepath.Join(dir, "fleet"), o.profile)
+	run, err := fleetPlan(o).measure(ctx, filepath.Join(dir, "fleet"), o)
 	progress("")
-	if err != nil {
-		return err
-	}
+	// What was measured before a step failed is worth as much as it was.
 	r.Fleet = &run
 	fmt.Printf("\nOne server, %d simulated members, %d Deployments, each in one of them\n\n", run.Members, run.Objects)
 	writeFleet(os.Stdout, run)
-	return nil
+	return err
 }

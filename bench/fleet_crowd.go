@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -25,6 +26,10 @@ type crowdConfig struct {
 	Members         int
 	ServerCert, Key string
 	Documents       string // a file of them, by path
+	// FirstPort is that of the first member, and the others follow; 0 means any that are free.
+	FirstPort int
+	// Kept is the file that keeps their objects: it is read if it is there, and written when asked for.
+	Kept string
 }
 
 // crowdReady is what it reports: the port of each member.
@@ -42,8 +47,12 @@ type crowdStats struct {
 // statsPath is where it tells that, at each port.
 const statsPath = "/crowd"
 
+// keepPath is where it is told to write down what the members have.
+const keepPath = statsPath + "/keep"
+
 // throng is all simulated members.
 type throng struct {
+	kept        string
 	members     map[int]*simulated // by port
 	documents   map[string][]byte
 	requests    atomic.Int64
@@ -55,7 +64,7 @@ func runCrowd(ctx context.Context, link *child.Link) error {
 	if err := link.Config(&cfg); err != nil {
 		return err
 	}
-	t := &throng{members: map[int]*simulated{}}
+	t := &throng{members: map[int]*simulated{}, kept: cfg.Kept}
 	raw, err := os.ReadFile(cfg.Documents)
 	if err != nil {
 		return err
@@ -75,13 +84,20 @@ func runCrowd(ctx context.Context, link *child.Link) error {
 	var ready crowdReady
 	var listeners []net.Listener
 	for i := range cfg.Members {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		port := 0
+		if cfg.FirstPort != 0 {
+			port = cfg.FirstPort + i
+		}
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err != nil {
 			return fmt.Errorf("open a port for member %d: %w", i, err)
 		}
-		port := l.Addr().(*net.TCPAddr).Port
+		port = l.Addr().(*net.TCPAddr).Port
 		t.members[port] = newSimulated(memberName(i))
 		ready.Ports, listeners = append(ready.Ports, port), append(listeners, l)
+	}
+	if err := t.load(); err != nil {
+		return err
 	}
 	failed := make(chan error, len(listeners))
 	for _, l := range listeners {
@@ -105,6 +121,12 @@ func (t *throng) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	m := t.members[at.Port]
 	if r.URL.Path == statsPath {
 		writeObject(w, http.StatusOK, t.stats())
+		return
+	}
+	if r.URL.Path == keepPath {
+		if err := t.store(); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		}
 		return
 	}
 	t.requests.Add(1)

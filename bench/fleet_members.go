@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -97,10 +96,18 @@ type fleetRun struct {
 	AgainComplete float64 `json:"again_complete_s"`
 }
 
+// step is a part of a run.
+type step struct {
+	name string
+	do   func(context.Context, *fleetRun) error
+}
+
 // mass is a run: the server, and the process that plays the members.
 type mass struct {
 	fleetOf
 	dir     string
+	keep    string
+	hurry   bool // it is filled with memory spent for time, and not measured then
 	server  *atoll.Server
 	process *child.Process
 	keys    *keys.Keys
@@ -108,9 +115,9 @@ type mass struct {
 	ask     *http.Client
 }
 
-func (f fleetOf) measure(ctx context.Context, dir, profile string) (run fleetRun, err error) {
+func (f fleetOf) measure(ctx context.Context, dir string, o options) (run fleetRun, err error) {
 	run.fleetOf = f
-	m := &mass{fleetOf: f, dir: dir}
+	m := &mass{fleetOf: f, dir: dir, keep: o.keep, hurry: o.keep != ""}
 	defer func() {
 		if m.server != nil {
 			m.server.Kill()
@@ -119,19 +126,27 @@ func (f fleetOf) measure(ctx context.Context, dir, profile string) (run fleetRun
 			m.process.Kill()
 		}
 	}()
-	for _, step := range []struct {
-		name string
-		do   func(context.Context, *fleetRun) error
-	}{
+	resting := func(name string, of func(*fleetRun) *atRest) step {
+		return step{"rest, " + name, m.resting(of, o.profile, strings.Fields(name)[0])}
+	}
+	steps := []step{
 		{"start", m.start},
-		{"rest, with no members", m.resting(func(r *fleetRun) *atRest { return &r.Empty }, profile, "empty")},
+		resting("empty of members", func(r *fleetRun) *atRest { return &r.Empty }),
 		{"join", m.join},
-		{"rest, with nothing bound", m.resting(func(r *fleetRun) *atRest { return &r.Joined }, profile, "joined")},
+		resting("joined, with nothing bound", func(r *fleetRun) *atRest { return &r.Joined }),
 		{"fill", m.fill},
-		{"rest, with all bound", m.resting(func(r *fleetRun) *atRest { return &r.Bound }, profile, "bound")},
-		{"start another server", m.again},
-		{"rest, after another start", m.resting(func(r *fleetRun) *atRest { return &r.Again }, profile, "again")},
-	} {
+		resting("bound", func(r *fleetRun) *atRest { return &r.Bound }),
+	}
+	if o.keep != "" {
+		steps = []step{{"start", m.start}, {"join", m.join}, {"fill", m.fill}, {"keep what is filled", m.store}}
+		if isKept(o.keep) {
+			steps = []step{{"begin with what was kept", m.restore}}
+		}
+	}
+	for _, step := range append(steps,
+		step{"start another server", m.again},
+		resting("again, after another start", func(r *fleetRun) *atRest { return &r.Again }),
+	) {
 		progress(step.name)
 		if err := step.do(ctx, &run); err != nil {
 			return run, fmt.Errorf("%s: %w", step.name, err)
@@ -144,18 +159,25 @@ func (m *mass) start(ctx context.Context, _ *fleetRun) (err error) {
 	if err := os.MkdirAll(m.dir, 0o700); err != nil {
 		return err
 	}
-	if m.keys, err = keys.LoadOrMake(filepath.Join(m.dir, "pki"), "crowd", net.IPv4(127, 0, 0, 1)); err != nil {
+	if m.keys, err = loadKeys(m.dir); err != nil {
 		return err
 	}
 	if err := m.startServer(ctx); err != nil {
 		return err
 	}
-	documents, err := m.documents(ctx)
-	if err != nil {
+	if err := m.documents(ctx); err != nil {
 		return err
 	}
-	m.process, err = child.Start(child.Spec{Role: crowdRole, Name: "simulated members", LogFile: filepath.Join(m.dir, "crowd.log"),
-		Config: crowdConfig{Members: m.Members, ServerCert: m.keys.ServerCert, Key: m.keys.ServerKey, Documents: documents}})
+	return m.startCrowd(ctx)
+}
+
+// startCrowd starts the members, with what is kept of them.
+func (m *mass) startCrowd(ctx context.Context) (err error) {
+	cfg := crowdConfig{Members: m.Members, ServerCert: m.keys.ServerCert, Key: m.keys.ServerKey, Documents: filepath.Join(m.dir, documentsFile)}
+	if m.keep != "" {
+		cfg.FirstPort, cfg.Kept = keptPort, filepath.Join(m.dir, membersFile)
+	}
+	m.process, err = child.Start(child.Spec{Role: crowdRole, Name: "simulated members", LogFile: filepath.Join(m.dir, "crowd.log"), Config: cfg})
 	if err != nil {
 		return err
 	}
@@ -175,17 +197,21 @@ func (m *mass) start(ctx context.Context, _ *fleetRun) (err error) {
 }
 
 func (m *mass) startServer(ctx context.Context) (err error) {
-	m.server, err = atoll.Start(ctx, atoll.Config{Dir: filepath.Join(m.dir, "atoll"), LogFile: filepath.Join(m.dir, "atoll.log")})
+	cfg := atoll.Config{Dir: filepath.Join(m.dir, serverDir), LogFile: filepath.Join(m.dir, "atoll.log")}
+	if m.hurry {
+		cfg.Within = []string{"env", "GOGC=400"}
+	}
+	m.server, err = atoll.Start(ctx, cfg)
 	return err
 }
 
 // documents keeps in a file what Atoll itself says of Kubernetes' types: the members
 // say the same.
-func (m *mass) documents(ctx context.Context) (file string, err error) {
+func (m *mass) documents(ctx context.Context) error {
 	out := map[string][]byte{}
 	index, err := ask(ctx, m.server, "/openapi/v3")
 	if err != nil {
-		return "", err
+		return err
 	}
 	var listed struct {
 		Paths map[string]struct {
@@ -193,7 +219,7 @@ func (m *mass) documents(ctx context.Context) (file string, err error) {
 		} `json:"paths"`
 	}
 	if err := json.Unmarshal(index, &listed); err != nil {
-		return "", err
+		return err
 	}
 	for path, at := range listed.Paths {
 		if strings.Contains(path, "atoll.dev") || !strings.HasPrefix(path, "api") {
@@ -202,18 +228,17 @@ func (m *mass) documents(ctx context.Context) (file string, err error) {
 		}
 		address, _, _ := strings.Cut(at.ServerRelativeURL, "?")
 		if out[address], err = ask(ctx, m.server, at.ServerRelativeURL); err != nil {
-			return "", err
+			return err
 		}
 	}
 	if out["/openapi/v3"], err = json.Marshal(listed); err != nil {
-		return "", err
+		return err
 	}
 	raw, err := json.Marshal(out)
 	if err != nil {
-		return "", err
+		return err
 	}
-	file = filepath.Join(m.dir, "documents.json")
-	return file, os.WriteFile(file, raw, 0o600)
+	return os.WriteFile(filepath.Join(m.dir, documentsFile), raw, 0o600)
 }
 
 // join registers all members and waits until they are Ready.
@@ -400,7 +425,10 @@ func (m *mass) site() (*site, error) {
 
 // again kills the server and starts another on its data, as after a crash.
 func (m *mass) again(ctx context.Context, run *fleetRun) error {
-	m.server.Kill()
+	if m.server != nil {
+		m.server.Kill()
+	}
+	m.hurry = false
 	if err := within(ctx, "watches have ended", func(ctx context.Context) (int, int, error) {
 		s, err := m.stats(ctx)
 		return m.Members - s.Watched, m.Members, err
@@ -508,10 +536,10 @@ func gauge(metrics []byte, name string) float64 {
 }
 
 // settle waits until the server uses about as little as it did in the ten seconds
-// before, or for two minutes.
+// before, or for ten minutes.
 func (m *mass) settle(ctx context.Context) error {
 	last := time.Duration(1<<62 - 1)
-	for range 12 {
+	for range 60 {
 		before, err := processTime(m.server.PID())
 		if err != nil {
 			return err

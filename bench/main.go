@@ -9,7 +9,8 @@
 //	go run ./bench -what shared       APIs that clusters share (not part of all)
 //	go run ./bench -what placement    decisions about a large fleet (not part of all)
 //	go run ./bench -what fleet-delay  Deployments to three clusters and back (not part of all)
-//	go run ./bench -what fleet-members  a thousand simulated clusters (not part of all)
+//	go run ./bench -what fleet-members  a thousand simulated clusters (not part of all); with
+//	                                    -keep DIR, filled once and started as often as you like
 //	go run ./bench -what types          a provider with 1,500 types, and the same as CRDs (not part of all)
 //	go run ./bench -scale 0.1         a tenth of the work, for a first look
 //
@@ -52,6 +53,7 @@ func main() {
 	flag.IntVar(&o.rate, "rate", defaultRate, "writes in a second while the delays of a shared API are measured; Deployments in a second of fleet-delay (50 unless set)")
 	flag.StringVar(&o.members, "members", defaultMembers, "numbers of simulated members that share an API, separated by commas; the first is that of fleet-members (1000 unless set)")
 	flag.StringVar(&o.profile, "profile", "", "directory for profiles of Atoll's processor and memory while the fleet is measured")
+	flag.StringVar(&o.keep, "keep", "", "directory that keeps what fleet-members has filled; with one that holds it, another server is started on a copy of that, and nothing is filled")
 	flag.StringVar(&o.dir, "dir", "", "directory for data, on the disk to measure (default: a temporary one, removed afterwards)")
 	flag.StringVar(&o.json, "json", "", "file to write all figures to")
 	flag.Parse()
@@ -72,7 +74,7 @@ const (
 
 type options struct {
 	what, clients, members, dir, json      string
-	profile                                string
+	profile, keep                          string
 	rounds, conns, listKeys, objects, rate int
 	scale                                  float64
 }
