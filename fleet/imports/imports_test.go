@@ -178,13 +178,13 @@ func TestPublishing(t *testing.T) {
 	s.wantCondition(v1alpha1.APIResourceImportResource, importIn("east"), "Compatible", "True", "SchemaAccepted", "")
 
 	// While there are objects, or nobody knows, it stays.
-	s.control.PrependReactor("list", "widgets", func(clienttesting.Action) (bool, runtime.Object, error) {
+	s.lists("widgets", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewServiceUnavailable("not now")
 	})
 	s.change(negotiated, negotiatedWidgets, publishing(false))
 	s.wantSought()
 	one := s.read(`{apiVersion: example.com/v1, kind: Widget, metadata: {name: one, namespace: default}}`)
-	s.control.PrependReactor("list", "widgets", func(clienttesting.Action) (bool, runtime.Object, error) {
+	s.lists("widgets", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "WidgetList"}, Items: []unstructured.Unstructured{*one}}, nil
 	})
 	s.wantCondition(negotiated, negotiatedWidgets, "Published", "True", "ObjectsExist", "kubectl get widgets.example.com -A")

@@ -80,6 +80,13 @@ func open(t *testing.T, members []string, control ...string) *stage {
 	return s
 }
 
+// lists has lists of a resource answered otherwise from now on. The controllers run, and PrependReactor does not lock.
+func (s *stage) lists(resource string, answer clienttesting.ReactionFunc) {
+	s.control.Lock()
+	defer s.control.Unlock()
+	s.control.PrependReactor("list", resource, answer)
+}
+
 func (s *stage) read(manifest string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(manifest), &u.Object); err != nil {

@@ -323,9 +323,11 @@ func TestATypeGoes(t *testing.T) {
 				patch(t, client, definitions(), "", "widgets.example.com", `{"metadata":{"deletionTimestamp":"2026-01-03T00:00:00Z","finalizers":["x"]}}`)
 				remove(t, client, widgets(), "shop", "one")
 			} else {
+				client.Lock() // the scheduler runs, and PrependReactor does not lock
 				client.PrependReactor("get", "widgets", func(clienttesting.Action) (bool, runtime.Object, error) {
 					return true, nil, apierrors.NewNotFound(widgets().GroupResource(), "one")
 				})
+				client.Unlock()
 			}
 			remove(t, client, definitions(), "", "widgets.example.com")
 			until(t, "the binding is deleted", func() bool { return bindings(t, client)[0].GetDeletionTimestamp() != nil })
