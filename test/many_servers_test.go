@@ -208,6 +208,9 @@ func startStores(t *testing.T, datastore string, n int) *stores {
 	}
 	t.Cleanup(func() {
 		for i := range n {
+			if t.Failed() {
+				s.dump(i)
+			}
 			s.kill(i)
 			if t.Failed() {
 				t.Logf("the end of server %d's log:\n%s", i, lastLines(filepath.Join(s.dir, fmt.Sprintf("kv-%d.log", i))))
@@ -219,7 +222,7 @@ func startStores(t *testing.T, datastore string, n int) *stores {
 
 // lastLines gives the end of a file, or why it cannot be read.
 func lastLines(file string) string {
-	const most = 4 << 10
+	const most = 64 << 10
 	raw, err := os.ReadFile(file)
 	if err != nil {
 		return err.Error()
@@ -236,6 +239,16 @@ func (s *stores) start(t *testing.T, i int) {
 		t.Fatal(err)
 	}
 	s.processes[i] = process
+}
+
+// dump has a server write down what it does, and end.
+func (s *stores) dump(i int) {
+	if s.processes[i] == nil {
+		return
+	}
+	if process, err := os.FindProcess(s.processes[i].PID()); err == nil && process.Signal(syscall.SIGQUIT) == nil {
+		<-s.processes[i].Done()
+	}
 }
 
 func (s *stores) kill(i int) {
