@@ -65,6 +65,9 @@ func (m *mass) restore(ctx context.Context, _ *fleetRun) (err error) {
 	if m.keys, err = loadKeys(m.dir); err != nil {
 		return err
 	}
+	if err := m.multiply(ctx); err != nil {
+		return err
+	}
 	return m.startCrowd(ctx)
 }
 
@@ -109,11 +112,7 @@ func (t *throng) store() error {
 	for _, m := range t.members {
 		all[m.name] = m.keep()
 	}
-	file, err := os.OpenFile(t.kept, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return fmt.Errorf("keep the simulated members: %w", err)
-	}
-	return errors.Join(gob.NewEncoder(file).Encode(all), file.Close())
+	return writeMembers(t.kept, all)
 }
 
 // load gives members what was written down, if it was.
@@ -121,24 +120,36 @@ func (t *throng) load() error {
 	if t.kept == "" {
 		return nil
 	}
-	file, err := os.Open(t.kept)
+	all, err := readMembers(t.kept)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("read the simulated members: %w", err)
-	}
-	defer file.Close()
-	var all map[string]keptMember
-	if err := gob.NewDecoder(file).Decode(&all); err != nil {
-		return fmt.Errorf("read the simulated members: %w", err)
 	}
 	for _, m := range t.members {
 		if kept, ok := all[m.name]; ok {
 			m.take(kept)
 		}
 	}
-	return nil
+	return err
+}
+
+func writeMembers(to string, all map[string]keptMember) error {
+	file, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("keep the simulated members: %w", err)
+	}
+	return errors.Join(gob.NewEncoder(file).Encode(all), file.Close())
+}
+
+func readMembers(from string) (all map[string]keptMember, err error) {
+	file, err := os.Open(from)
+	if err != nil {
+		return nil, fmt.Errorf("read the simulated members: %w", err)
+	}
+	defer file.Close()
+	if err := gob.NewDecoder(file).Decode(&all); err != nil {
+		return nil, fmt.Errorf("read the simulated members: %w", err)
+	}
+	return all, nil
 }
 
 func (m *simulated) keep() keptMember {

@@ -34,6 +34,8 @@ import (
 const (
 	// fleetNamespaces are where the objects are.
 	fleetNamespaces = 100
+	// fleetWorkload is what they are called, before a number.
+	fleetWorkload = "web"
 	// fleetClients make them.
 	fleetClients = 32
 	// fleetWaiting is how many of them may be on their way at once: without a bound, the
@@ -366,7 +368,7 @@ func (m *mass) fill(ctx context.Context, run *fleetRun) error {
 		return err
 	}
 	waiting := make(chan struct{}, fleetWaiting)
-	t := &travel{name: "web", journal: (&nextWrite{}).journal(m.Objects)}
+	t := &travel{name: fleetWorkload, journal: (&nextWrite{}).journal(m.Objects)}
 	seen := newSightings(m.Objects, 1)
 	var left int
 	seen.told = func() {
@@ -399,13 +401,16 @@ func (m *mass) fill(ctx context.Context, run *fleetRun) error {
 	return err
 }
 
+// objectName is as long for each.
+func objectName(name string, i int) string { return fmt.Sprintf("%s-%06d", name, i) }
+
 func fleetNamespace(i int) string { return fmt.Sprintf("shop-%02d", i%fleetNamespaces) }
 
 // make makes one object for one member. A member has all of its in one namespace.
 func (m *mass) make(ctx context.Context, from *site, name string, i, member int) error {
 	at := strings.Replace(from.notes, "/deployments", "/namespaces/"+fleetNamespace(member)+"/deployments", 1)
 	label := fmt.Sprintf(`%q:%q,`, v1alpha1.ClusterLabel, memberName(member))
-	_, err := from.do(ctx, http.MethodPost, at, deployment(fmt.Sprintf("%s-%06d", name, i), label, 1))
+	_, err := from.do(ctx, http.MethodPost, at, deployment(objectName(name, i), label, 1))
 	return err
 }
 

@@ -82,11 +82,17 @@ func writeFleet(w io.Writer, f fleetRun) {
 		title string
 		atRest
 	}{{"no members", f.Empty}, {"members, nothing bound", f.Joined}, {"members, all bound", f.Bound}, {"after another start", f.Again}} {
+		if row.RSSMiB == 0 {
+			continue // not measured
+		}
 		fmt.Fprintf(t, "%s\t%.0f\t%.0f\t%.0f\t%.3f\t%.1f\t%.1f\t\n", row.title, row.RSSMiB, row.HeapMiB, row.Goroutines, row.CPUs, row.Requests, row.Asked)
 	}
 	t.Flush()
-	fmt.Fprintf(w, "\njoined in %.0f s; filled in %.0f s (%.0f Deployments/s, %.1f ms of Atoll's CPU each); connections to members: %d\n",
-		f.JoinSeconds, f.FillSeconds, float64(f.Objects)/f.FillSeconds, f.FillMillis, f.Connections)
+	fmt.Fprintln(w)
+	if f.FillSeconds > 0 {
+		fmt.Fprintf(w, "joined in %.0f s; filled in %.0f s (%.0f Deployments/s, %.1f ms of Atoll's CPU each); connections to members: %d\n",
+			f.JoinSeconds, f.FillSeconds, float64(f.Objects)/f.FillSeconds, f.FillMillis, f.Connections)
+	}
 	fmt.Fprintf(w, "another server: answers after %.1f s, watches all members again after %.1f s, has a new Deployment ready in the last of them after %.1f s\n",
 		f.AgainReady, f.AgainWatched, f.AgainComplete)
 }
