@@ -129,7 +129,7 @@ func (c *cloud) disturb(random *rand.Rand) {
 // TestCrashAnywhere: whichever call a server dies at, before it or after it, the next goes on, and comes to where it
 // would have come; nothing is done twice, and nothing is forgotten.
 func TestCrashAnywhere(t *testing.T) {
-	seeds := uint64(8)
+	seeds := uint64(4)
 	if testing.Short() {
 		seeds = 2
 	}

@@ -45,7 +45,7 @@ func TestSealedChunks(t *testing.T) {
 		}
 	}
 	whole := bytes.Join(pieces, nil)
-	for range 300 {
+	for range 80 {
 		damaged := bytes.Clone(whole)
 		if random.IntN(2) == 0 {
 			damaged = damaged[:random.IntN(len(damaged)-1)+1]

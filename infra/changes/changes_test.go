@@ -201,7 +201,7 @@ func TestPagesAndStreams(t *testing.T) {
 			q.Add(name, from[random.IntN(len(from))])
 		}
 	}
-	for range 25 {
+	for range 8 {
 		q := url.Values{}
 		pick(q, "action", "create", "delete", "deferred", "no-op", "replace")
 		if random.IntN(2) == 0 {

@@ -21,7 +21,7 @@ func TestPathAgrees(t *testing.T) {
 	steps := []string{".id", ".mtu", ".none", ".zones", ".ports", ".tags", ".pair", ".rules", ".port", ".name", ".team", `["a/b"]`, ".empty",
 		".some", ".meta", ".uid", ".known", ".password", ".users", ".hidden", ".x", ".metadata", ".namespace", ".labels", "[0]", "[1]", "[2]", ".token", ".note"}
 	good := 0
-	for range 20_000 {
+	for range 4000 {
 		text := names[random.Intn(len(names))]
 		for range random.Intn(4) {
 			text += steps[random.Intn(len(steps))]
@@ -43,7 +43,7 @@ func TestPathAgrees(t *testing.T) {
 			t.Fatalf("%s: followed %s, compiled %s", text, shown2(plain), shown2(compiled))
 		}
 	}
-	if good < 2000 {
+	if good < 400 {
 		t.Errorf("only %d paths had a value: the test looks at too little", good)
 	}
 }
