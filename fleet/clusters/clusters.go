@@ -42,8 +42,9 @@ const (
 	workers = 8
 )
 
-// StartSyncer serves one cluster until ctx ends.
-type StartSyncer func(ctx context.Context, term *fleet.Term, cluster string, member *rest.Config) error
+// StartSyncer serves one cluster until ctx ends. It calls caughtUp when it has looked at
+// all that was bound there when it began.
+type StartSyncer func(ctx context.Context, term *fleet.Term, cluster string, member *rest.Config, caughtUp func()) error
 
 type controller struct {
 	*fleet.Term
@@ -51,6 +52,9 @@ type controller struct {
 	queue  workqueue.TypedRateLimitingInterface[string]
 	// heartbeats of clusters in mode Pull.
 	heartbeats *heartbeats
+	// probing and catching are whose turn it is to be probed for the first time, and to
+	// have its syncer catch up.
+	probing, catching *turns
 	// lifetime of everything that minders start.
 	ctx     context.Context
 	running sync.WaitGroup
@@ -78,6 +82,7 @@ func With(syncer StartSyncer) fleet.Controller {
 
 func newController(ctx context.Context, term *fleet.Term, syncer StartSyncer) *controller {
 	return &controller{Term: term, syncer: syncer, ctx: ctx, minders: map[string]*minder{},
+		probing: newTurns(longestProbe), catching: newTurns(longestCatch),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[string]{Name: "fleet_clusters", Clock: term.Clock}),

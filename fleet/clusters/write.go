@@ -60,8 +60,10 @@ func (c *controller) writeStatus(ctx context.Context, cluster *v1alpha1.Cluster,
 	}
 	status.Conditions = replaceCondition(status.Conditions, ready)
 	changed := !equality.Semantic.DeepEqual(status, cluster.Status)
+	// That this leader has looked itself counts for a cluster that is not Ready: placement
+	// waits for that. Of one that is, it would be a write for each when a leader begins.
 	stale := !probed.IsZero() && (status.LastProbeTime == nil || probed.Sub(status.LastProbeTime.Time) >= heartbeat ||
-		status.LastProbeTime.Time.Before(c.Started))
+		ready.Status != metav1.ConditionTrue && status.LastProbeTime.Time.Before(c.Started))
 	if !changed && !stale {
 		return false, nil
 	}
