@@ -14,8 +14,6 @@ import (
 type minder struct {
 	c    *controller
 	name string
-	// leaving is guarded by the controller's mutex.
-	leaving bool
 
 	mu      sync.Mutex
 	access  *fleet.Access
