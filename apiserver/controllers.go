@@ -30,14 +30,23 @@ const (
 	leaseDuration = 15 * time.Second
 	renewDeadline = 10 * time.Second
 	retryPeriod   = 2 * time.Second
+
+	// Where there is one server, its Lease only says so, and costs a durable write each
+	// time.
+	soleDuration = time.Minute
+	soleDeadline = 40 * time.Second
+	soleRetry    = 10 * time.Second
 )
 
 // controllers are those of kube-controller-manager that a control plane needs
 // to keep its own promises. They run in one of the servers of a workspace.
 type controllers struct {
 	identity string
-	config   *rest.Config
-	rootCA   []byte
+	// shared says that other servers may have the keyspace, too. Without them there is
+	// nobody to lose a term to.
+	shared bool
+	config *rest.Config
+	rootCA []byte
 	// legacyTokens signs the tokens of Secrets of type
 	// kubernetes.io/service-account-token.
 	legacyTokens serviceaccount.TokenGenerator
@@ -67,6 +76,7 @@ func newControllers(cfg Config, loopback *rest.Config, kinds *kindServer, storag
 	}
 	return &controllers{
 		identity:     cfg.Identity,
+		shared:       cfg.Shared,
 		config:       loopback,
 		rootCA:       rootCA,
 		legacyTokens: legacyTokens,
@@ -81,7 +91,11 @@ func newControllers(cfg Config, loopback *rest.Config, kinds *kindServer, storag
 // whenever this server leads. Losing the lease stops the controllers, not the
 // server: it stands for election again.
 func (c *controllers) run(ctx context.Context) {
-	client, err := clientset.NewForConfig(rest.AddUserAgent(rest.CopyConfig(c.config), "leader-election"))
+	config := rest.AddUserAgent(rest.CopyConfig(c.config), "leader-election")
+	// A connection of its own: on the one that everybody in this process shares, a renewal
+	// would wait behind what fills their caches.
+	config.NextProtos = []string{"http/1.1"}
+	client, err := clientset.NewForConfig(config)
 	if err != nil {
 		klog.ErrorS(err, "Controllers do not run: no client for the election")
 		return
@@ -89,8 +103,51 @@ func (c *controllers) run(ctx context.Context) {
 	if err := awaitSystemNamespace(ctx, client); err != nil {
 		return // ctx ended
 	}
+	if !c.shared {
+		c.runAlone(ctx, client)
+		return
+	}
 	for ctx.Err() == nil {
 		c.campaign(ctx, client)
+	}
+}
+
+// runAlone runs the controllers until ctx ends, whether or not their Lease can be
+// renewed: nobody else could run them.
+func (c *controllers) runAlone(ctx context.Context, client clientset.Interface) {
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock:          c.lock(client),
+		LeaseDuration: soleDuration, RenewDeadline: soleDeadline, RetryPeriod: soleRetry,
+		ReleaseOnCancel: true, Name: electionLease,
+		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}},
+	})
+	if err != nil {
+		// Only a mistake in the timing above gets here.
+		klog.ErrorS(err, "The Lease of the controllers cannot be kept")
+		return
+	}
+	// Given back when the controllers have stopped.
+	shown, hide := context.WithCancel(context.WithoutCancel(ctx))
+	var showing sync.WaitGroup
+	defer showing.Wait()
+	defer hide()
+	showing.Go(func() {
+		for shown.Err() == nil {
+			elector.Run(shown)
+		}
+	})
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		if err := c.lead(ctx); err != nil {
+			klog.ErrorS(err, "Controllers could not start; they are tried again")
+		}
+	}, retryPeriod)
+}
+
+func (c *controllers) lock(client clientset.Interface) *resourcelock.LeaseLock {
+	return &resourcelock.LeaseLock{
+		LeaseMeta:  metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: electionLease},
+		Client:     client.CoordinationV1(),
+		LockConfig: resourcelock.ResourceLockConfig{Identity: c.identity},
 	}
 }
 
@@ -121,11 +178,7 @@ func (c *controllers) campaign(ctx context.Context, client clientset.Interface) 
 	})()
 
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: electionLease},
-			Client:     client.CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: c.identity},
-		},
+		Lock:            c.lock(client),
 		LeaseDuration:   leaseDuration,
 		RenewDeadline:   renewDeadline,
 		RetryPeriod:     retryPeriod,

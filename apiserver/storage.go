@@ -165,6 +165,11 @@ func (s *keyspaceStorage) uncached(
 	_ func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object,
 	_ storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
 ) (storage.Interface, factory.DestroyFunc, error) {
+	if readAsStored(cfg.GroupResource) {
+		as := *cfg
+		as.Codec = newAsStored(cfg.Codec, newFunc())
+		cfg = &as
+	}
 	store, destroy, err := s.raw(cfg, resourcePrefix, newFunc, newListFunc)
 	if err != nil {
 		return nil, nil, err

@@ -96,6 +96,8 @@ type fleetRun struct {
 	AgainReady    float64 `json:"again_ready_s"`
 	AgainWatched  float64 `json:"again_watched_s"`
 	AgainComplete float64 `json:"again_complete_s"`
+	// AgainWrites are what it was asked to write until then, by verb and resource.
+	AgainWrites requests `json:"again_writes"`
 }
 
 // step is a part of a run.
@@ -146,7 +148,7 @@ func (f fleetOf) measure(ctx context.Context, dir string, o options) (run fleetR
 		}
 	}
 	for _, step := range append(steps,
-		step{"start another server", m.again},
+		step{"start another server", m.again(o.profile)},
 		resting("again, after another start", func(r *fleetRun) *atRest { return &r.Again }),
 	) {
 		progress(step.name)
@@ -426,52 +428,6 @@ func (m *mass) site() (*site, error) {
 	}
 	f.notes = strings.TrimSuffix(config.Host, "/") + "/apis/apps/v1/deployments"
 	return &site{f}, nil
-}
-
-// again kills the server and starts another on its data, as after a crash.
-func (m *mass) again(ctx context.Context, run *fleetRun) error {
-	if m.server != nil {
-		m.server.Kill()
-	}
-	m.hurry = false
-	if err := within(ctx, "watches have ended", func(ctx context.Context) (int, int, error) {
-		s, err := m.stats(ctx)
-		return m.Members - s.Watched, m.Members, err
-	}); err != nil {
-		return err
-	}
-	began := time.Now()
-	if err := m.startServer(ctx); err != nil {
-		return err
-	}
-	run.AgainReady = time.Since(began).Seconds()
-	if err := within(ctx, "members are watched again", func(ctx context.Context) (int, int, error) {
-		s, err := m.stats(ctx)
-		return s.Watched, min(m.Members, m.Objects), err
-	}); err != nil {
-		return err
-	}
-	run.AgainWatched = time.Since(began).Seconds()
-	from, err := m.site()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, fleetPatience)
-	defer cancel()
-	t := &travel{name: "new", journal: (&nextWrite{}).journal(1)}
-	var synced sync.WaitGroup
-	synced.Add(1)
-	ended := make(chan error, 1)
-	go func() { ended <- from.follow(ctx, t, newSightings(1, 1), 1, sync.OnceFunc(synced.Done)) }()
-	synced.Wait()
-	if err := m.make(ctx, from, t.name, 0, m.Members-1); err != nil {
-		return err
-	}
-	if err := <-ended; err != nil {
-		return err
-	}
-	run.AgainComplete = time.Since(began).Seconds()
-	return nil
 }
 
 func (m *mass) stats(ctx context.Context) (s crowdStats, err error) {

@@ -95,4 +95,13 @@ func writeFleet(w io.Writer, f fleetRun) {
 	}
 	fmt.Fprintf(w, "another server: answers after %.1f s, watches all members again after %.1f s, has a new Deployment ready in the last of them after %.1f s\n",
 		f.AgainReady, f.AgainWatched, f.AgainComplete)
+	if len(f.AgainWrites) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\nWrites that it was asked for until then:")
+	t = tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, what := range slices.SortedFunc(maps.Keys(f.AgainWrites), func(a, b string) int { return compareRequests(f.AgainWrites, a, b) }) {
+		fmt.Fprintf(t, "  %.0f\t%s\n", f.AgainWrites[what], what)
+	}
+	t.Flush()
 }

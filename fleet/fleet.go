@@ -21,8 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/leaderelection"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/clock"
 
 	"golang.org/x/sync/errgroup"
@@ -44,6 +42,9 @@ type Config struct {
 	Clock clock.WithTicker
 	// Identity of this server in the election; defaults to one of its own.
 	Identity string
+	// Alone says that no other server can have the datastore while this one has it. There
+	// is nobody then to lose a term to, however late a renewal of the Lease is.
+	Alone bool
 }
 
 // Controller does one job of the fleet for one term of leadership: until ctx ends
@@ -115,56 +116,14 @@ func (f *Fleet) prepareAndLead(ctx context.Context, kube kubernetes.Interface) e
 	if err := EnsureNamespace(ctx, kube, LeaseNamespace); err != nil {
 		return err
 	}
-	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, LeaseNamespace, LeaseName,
-		kube.CoreV1(), kube.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: f.cfg.Identity})
+	lock, err := f.lease()
 	if err != nil {
-		return fmt.Errorf("fleet: make the lease %s/%s: %w", LeaseNamespace, LeaseName, err)
+		return err
 	}
-	return f.lead(ctx, lock)
-}
-
-// lead campaigns and leads one term. The lease is given up only when the
-// controllers have stopped, so that two servers never act on purpose; a server
-// that loses it stops acting before another may take it.
-func (f *Fleet) lead(ctx context.Context, lock resourcelock.Interface) error {
-	campaign, resign := context.WithCancel(context.WithoutCancel(ctx))
-	defer resign()
-	// Before the term begins, there is nothing to stop first.
-	began := make(chan struct{})
-	done := make(chan error, 1)
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: lock, Name: LeaseName, ReleaseOnCancel: true,
-		LeaseDuration: 10 * time.Second, RenewDeadline: 7 * time.Second, RetryPeriod: time.Second,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(leading context.Context) {
-				close(began)
-				done <- f.term(ctx, leading)
-				resign()
-			},
-			OnStoppedLeading: func() {},
-		},
-	})
-	if err != nil {
-		return fmt.Errorf("fleet: campaign for lease %s/%s: %w", LeaseNamespace, LeaseName, err)
+	if f.cfg.Alone {
+		return ofOne(lock).leadAlone(ctx, f.term)
 	}
-	go func() {
-		select {
-		case <-ctx.Done():
-			select {
-			case <-began: // term sees that ctx ended, stops and resigns
-			default:
-				resign()
-			}
-		case <-campaign.Done():
-		}
-	}()
-	elector.Run(campaign)
-	select {
-	case <-began:
-		return <-done
-	default:
-		return nil
-	}
+	return amongSeveral(lock).lead(ctx, f.term)
 }
 
 // term runs the controllers until the server stops (ctx) or leads no more.

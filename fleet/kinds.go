@@ -350,6 +350,18 @@ func (t *Term) Objects(gk schema.GroupKind, namespace string) iter.Seq[*unstruct
 	}
 }
 
+// Metadata goes through the same objects for whoever needs no more of them. They must not
+// be changed.
+func (t *Term) Metadata(gk schema.GroupKind, namespace string) iter.Seq[metav1.Object] {
+	return func(yield func(metav1.Object) bool) {
+		for _, item := range t.items(gk, namespace) {
+			if obj, ok := item.(metav1.Object); ok && !yield(obj) {
+				return
+			}
+		}
+	}
+}
+
 func (t *Term) items(gk schema.GroupKind, namespace string) []any {
 	e, served := t.kinds.get(gk)
 	if !served {

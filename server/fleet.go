@@ -36,6 +36,7 @@ func (s *Server) runFleet(ctx context.Context) error {
 		Log:      s.cfg.Log,
 		Clock:    s.cfg.Clock,
 		Identity: s.name,
+		Alone:    !s.datastore.Shared(),
 	}, clusters.With(runSyncer), scheduler.With(fields, nil), status.Run, expose.With(ca), imports.With(fields))
 	if err != nil {
 		return fmt.Errorf("prepare the fleet's controllers: %w", err)
@@ -44,6 +45,6 @@ func (s *Server) runFleet(ctx context.Context) error {
 }
 
 // runSyncer runs a cluster's syncer here, by the caches of the term.
-func runSyncer(ctx context.Context, term *fleet.Term, cluster string, member *rest.Config) error {
-	return syncer.Run(ctx, view.Of(term, cluster), syncer.Options{Cluster: cluster, Clock: term.Clock, Log: term.Log}, member)
+func runSyncer(ctx context.Context, term *fleet.Term, cluster string, member *rest.Config, caughtUp func()) error {
+	return syncer.Run(ctx, view.Of(term, cluster), syncer.Options{Cluster: cluster, Clock: term.Clock, Log: term.Log, CaughtUp: caughtUp}, member)
 }

@@ -25,6 +25,7 @@ func (s *Server) runPlans(ctx context.Context) error {
 		Log:       s.cfg.Log,
 		Clock:     s.cfg.Clock,
 		Identity:  s.name,
+		Alone:     !s.datastore.Shared(),
 	})
 	if err != nil {
 		return fmt.Errorf("prepare plans and applies: %w", err)

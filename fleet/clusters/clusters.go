@@ -4,6 +4,8 @@ package clusters
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,8 +44,9 @@ const (
 	workers = 8
 )
 
-// StartSyncer serves one cluster until ctx ends.
-type StartSyncer func(ctx context.Context, term *fleet.Term, cluster string, member *rest.Config) error
+// StartSyncer serves one cluster until ctx ends. It calls caughtUp when it has looked at
+// all that was bound there when it began.
+type StartSyncer func(ctx context.Context, term *fleet.Term, cluster string, member *rest.Config, caughtUp func()) error
 
 type controller struct {
 	*fleet.Term
@@ -51,12 +54,17 @@ type controller struct {
 	queue  workqueue.TypedRateLimitingInterface[string]
 	// heartbeats of clusters in mode Pull.
 	heartbeats *heartbeats
+	// probing and catching are whose turn it is to be probed for the first time, and to
+	// have its syncer catch up.
+	probing, catching *turns
 	// lifetime of everything that minders start.
 	ctx     context.Context
 	running sync.WaitGroup
 
 	mu      sync.Mutex
 	minders map[string]*minder
+	// leavers are the clusters on their way out. Each event of a binding asks for them.
+	leavers map[string]bool
 }
 
 // With makes the controller of Clusters, with the syncer that each gets.
@@ -77,7 +85,8 @@ func With(syncer StartSyncer) fleet.Controller {
 }
 
 func newController(ctx context.Context, term *fleet.Term, syncer StartSyncer) *controller {
-	return &controller{Term: term, syncer: syncer, ctx: ctx, minders: map[string]*minder{},
+	return &controller{Term: term, syncer: syncer, ctx: ctx, minders: map[string]*minder{}, leavers: map[string]bool{},
+		probing: newTurns(longestProbe), catching: newTurns(longestCatch),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[string]{Name: "fleet_clusters", Clock: term.Clock}),
@@ -139,13 +148,7 @@ func onCluster(b *v1alpha1.ResourceBinding, cluster string) bool {
 func (c *controller) leaving() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var out []string
-	for name, m := range c.minders {
-		if m.leaving {
-			out = append(out, name)
-		}
-	}
-	return out
+	return slices.Collect(maps.Keys(c.leavers))
 }
 
 func (c *controller) failed(name string, err error) (again bool) {
@@ -165,7 +168,7 @@ func (c *controller) reconcile(ctx context.Context, name string) error {
 	}
 	m := c.minder(cluster)
 	leaving, _ := cluster.Leaves()
-	c.setLeaving(m, leaving)
+	c.setLeaving(name, leaving)
 	if !leaving {
 		if err := c.ensureFinalizer(ctx, cluster); err != nil {
 			return err
@@ -205,10 +208,14 @@ func (c *controller) observe(cluster *v1alpha1.Cluster, m *minder) observation {
 	return m.observe(problem)
 }
 
-func (c *controller) setLeaving(m *minder, leaving bool) {
+func (c *controller) setLeaving(name string, leaving bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	m.leaving = leaving
+	if leaving {
+		c.leavers[name] = true
+	} else {
+		delete(c.leavers, name)
+	}
 }
 
 // dismiss stops what runs for a cluster that is no longer registered.
@@ -216,6 +223,7 @@ func (c *controller) dismiss(name string) {
 	c.mu.Lock()
 	m := c.minders[name]
 	delete(c.minders, name)
+	delete(c.leavers, name)
 	c.mu.Unlock()
 	if m != nil {
 		m.serve(nil)

@@ -111,7 +111,7 @@ func (s *stage) answer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *stage) serve(ctx context.Context, _ *fleet.Term, cluster string, _ *rest.Config) error {
+func (s *stage) serve(ctx context.Context, _ *fleet.Term, cluster string, _ *rest.Config, _ func()) error {
 	s.serving.Store(cluster, true)
 	<-ctx.Done()
 	s.serving.Store(cluster, false)
@@ -271,7 +271,7 @@ func TestASyncerFindsAnotherCluster(t *testing.T) {
 		done <- Observer{Clock: s.clock, Log: slog.New(slog.DiscardHandler),
 			Self:   func() (*v1alpha1.Cluster, bool) { return self.Load(), true },
 			Report: func(_ context.Context, o fleet.Observation) error { said.Store(&o); return nil },
-			Serve:  func(ctx context.Context) error { return s.serve(ctx, nil, "east", nil) },
+			Serve:  func(ctx context.Context) error { return s.serve(ctx, nil, "east", nil, nil) },
 		}.Run(ctx, &rest.Config{Host: s.member.URL})
 	}()
 	expect := func(reason string, serves bool, words string) {

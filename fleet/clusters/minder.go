@@ -14,8 +14,6 @@ import (
 type minder struct {
 	c    *controller
 	name string
-	// leaving is guarded by the controller's mutex.
-	leaving bool
 
 	mu      sync.Mutex
 	access  *fleet.Access
@@ -85,6 +83,11 @@ func (m *minder) run(ctx context.Context, a *fleet.Access) {
 			message: "cannot make a client from the kubeconfig: " + err.Error() + ": give one that works here with `atoll join`"})
 		return
 	}
+	probed, ok := m.c.probing.begin(ctx, m.c.Clock)
+	if !ok {
+		return
+	}
+	defer probed()
 	ticker := m.c.Clock.NewTicker(probeEvery)
 	defer ticker.Stop()
 	stop := func() {}
@@ -94,6 +97,7 @@ func (m *minder) run(ctx context.Context, a *fleet.Access) {
 		// One that did not answer may come back as another version.
 		was := m.lastResult()
 		r := m.identified(p.probe(ctx, was, !was.ready || turn%askWho == 0, m.c.Clock.Now()))
+		probed()
 		changed := m.record(ctx, r)
 		switch {
 		case r.reason == v1alpha1.ReasonWrongCluster:
@@ -162,7 +166,12 @@ func (m *minder) runSyncer(ctx context.Context, a *fleet.Access) {
 		m.mu.Lock()
 		m.trouble = ""
 		m.mu.Unlock()
-		err := m.c.syncer(ctx, m.c.Term, m.name, a.REST)
+		caughtUp, ok := m.c.catching.begin(ctx, m.c.Clock)
+		if !ok {
+			return
+		}
+		err := m.c.syncer(ctx, m.c.Term, m.name, a.REST, caughtUp)
+		caughtUp()
 		if ctx.Err() != nil {
 			return
 		}

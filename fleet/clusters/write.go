@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -60,9 +62,7 @@ func (c *controller) writeStatus(ctx context.Context, cluster *v1alpha1.Cluster,
 	}
 	status.Conditions = replaceCondition(status.Conditions, ready)
 	changed := !equality.Semantic.DeepEqual(status, cluster.Status)
-	stale := !probed.IsZero() && (status.LastProbeTime == nil || probed.Sub(status.LastProbeTime.Time) >= heartbeat ||
-		status.LastProbeTime.Time.Before(c.Started))
-	if !changed && !stale {
+	if !changed && !c.toRefresh(cluster, ready.Status == metav1.ConditionTrue, probed) {
 		return false, nil
 	}
 	if !probed.IsZero() {
@@ -77,6 +77,32 @@ func (c *controller) writeStatus(ctx context.Context, cluster *v1alpha1.Cluster,
 		c.Events.Event(cluster, kind, ready.Reason, ready.Message)
 	}
 	return true, c.patchStatus(ctx, cluster, status)
+}
+
+// toRefresh tells whether a cluster was probed without news for so long that its status
+// is to say so.
+func (c *controller) toRefresh(cluster *v1alpha1.Cluster, ready bool, probed time.Time) bool {
+	last := cluster.Status.LastProbeTime
+	switch {
+	case probed.IsZero():
+		return false
+	case last == nil:
+		return true
+	case !ready && last.Time.Before(c.Started):
+		return true // that this leader has looked itself is what placement waits for
+	case probed.Sub(last.Time) < heartbeat:
+		return false
+	}
+	// When a leader begins all may be old. A thousand writes at once, which say nothing,
+	// would keep it from what is new, and come together again every minute.
+	return !ready || probed.Sub(c.Started) >= phase(cluster.Name)
+}
+
+// phase spreads clusters over a heartbeat.
+func phase(cluster string) time.Duration {
+	sum := fnv.New32a()
+	_, _ = sum.Write([]byte(cluster)) // it never fails
+	return time.Duration(float64(heartbeat) * float64(sum.Sum32()) / (1 << 32))
 }
 
 func replaceCondition(conditions []metav1.Condition, condition metav1.Condition) []metav1.Condition {

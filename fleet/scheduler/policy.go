@@ -30,6 +30,13 @@ type policies struct {
 	// changed has an element when policies may have.
 	changed chan struct{}
 
+	// turns are what changed of Clusters since objects were last looked at for it. They are
+	// looked at for many changes at once: when a leader begins, or the network is lost, a
+	// thousand Clusters change, and there may be a hundred thousand objects.
+	turning sync.Mutex
+	turns   []turn
+	turned  chan struct{} // has an element when there are any
+
 	waiting sync.Mutex
 	// hopeful are, by namespace, objects that want to be near others, and are not
 	// placed for want of that.
@@ -43,7 +50,7 @@ type policies struct {
 }
 
 func newPolicies() *policies {
-	return &policies{ledger: placement.NewLedger(), changed: make(chan struct{}, 1), hopeful: map[string]map[object]bool{},
+	return &policies{ledger: placement.NewLedger(), changed: make(chan struct{}, 1), turned: make(chan struct{}, 1), hopeful: map[string]map[object]bool{},
 		lacking: map[object]bool{}, read: map[string]bool{}, learnt: make(chan struct{}, 1)}
 }
 
@@ -159,106 +166,6 @@ func (s *scheduler) cheer(namespace string) {
 	}
 }
 
-// clusterChanged takes a new state of a Cluster into account, and looks again at
-// the objects that it concerns.
-func (s *scheduler) clusterChanged(was, is *v1alpha1.Cluster) {
-	s.by.mu.Lock()
-	var before, after *placement.Cluster
-	name := ""
-	if is != nil {
-		name = is.Name
-		f := placement.FactsOf(is, s.Started)
-		after = &f
-	} else {
-		name = was.Name
-	}
-	// What the fleet knows of it counts, not what the event says was: the caches
-	// tell on starting what has been read already.
-	if f, ok := s.by.fleet.Cluster(name); ok {
-		before = &f
-	}
-	policies := s.by.policies
-	if before != nil && after != nil && before.Same(after) && !policies.LookInside() {
-		s.by.mu.Unlock()
-		return
-	}
-	if after == nil {
-		s.by.fleet = s.by.fleet.Without(name)
-	} else {
-		s.by.fleet = s.by.fleet.With(*after)
-	}
-	s.by.mu.Unlock()
-	s.enqueueConcerned(name, policies, before, after)
-	if is == nil {
-		for _, b := range s.BindingsOn(name) {
-			s.queue.Add(boundBy(b))
-		}
-	}
-}
-
-// enqueueConcerned looks at each object's policy: only few changes of a cluster
-// matter to all.
-func (s *scheduler) enqueueConcerned(cluster string, policies *placement.Policies, before, after *placement.Cluster) {
-	concerns := map[*placement.Policy]placement.Concern{}
-	w := &World{Policies: policies, Namespace: s.namespaceLabels}
-	for o, choice := range s.decided(w, "") {
-		if choice.Policy == nil {
-			continue // nothing moves until it can be followed
-		}
-		c, known := concerns[choice.Policy]
-		if !known {
-			c = choice.Policy.Concerns(before, after)
-			concerns[choice.Policy] = c
-		}
-		if c == placement.ConcernsAll || c != placement.ConcernsNone && s.concerned(o, cluster, c) {
-			s.queue.Add(o)
-		}
-	}
-}
-
-// concerned tells whether an object has something in a cluster, or waits for one.
-func (s *scheduler) concerned(o object, cluster string, c placement.Concern) bool {
-	b, ok := s.Binding(o.binding())
-	if !ok {
-		return c == placement.ConcernsWaiting
-	}
-	if _, has := b.Share(cluster); has {
-		return true
-	}
-	return c == placement.ConcernsWaiting && waits(b)
-}
-
-// waits tells whether an object would be elsewhere if there were a cluster for it.
-func waits(b *v1alpha1.ResourceBinding) bool {
-	for _, c := range b.Status.Conditions {
-		if c.Type == v1alpha1.BindingScheduled && c.Status != metav1.ConditionTrue {
-			return true
-		}
-	}
-	for _, c := range b.Spec.Clusters {
-		if c.Reason == placement.ReasonKeptNoAlternative {
-			return true
-		}
-	}
-	return len(b.Spec.Clusters) == 0
-}
-
-// decided goes through the objects of a namespace, or with "" of all, about which a
-// policy decides: those that are placed, and those that follow others and that a
-// policy or a label asks for all the same.
-func (s *scheduler) decided(w *World, namespace string) iter.Seq2[object, placement.Choice] {
-	return func(yield func(object, placement.Choice) bool) {
-		for _, k := range s.Kinds() {
-			for obj := range s.Objects(k.GroupKind(), namespace) {
-				choice := w.Choose(k, obj)
-				if (k.Placed || choice.Explicit) && !yield(refOf(k.GroupKind(), obj), choice) {
-					return
-				}
-			}
-		}
-	}
-}
-
 // namespaceChanged looks again at what is in a namespace whose labels have changed.
 func (s *scheduler) namespaceChanged(was, is metav1.Object) {
 	if is == nil || was != nil && sameLabels(was.GetLabels(), is.GetLabels()) {
@@ -269,7 +176,7 @@ func (s *scheduler) namespaceChanged(was, is metav1.Object) {
 
 func (s *scheduler) enqueueAll(namespace string) {
 	for _, k := range s.Kinds() {
-		for obj := range s.Objects(k.GroupKind(), namespace) {
+		for obj := range s.Metadata(k.GroupKind(), namespace) {
 			if o := refOf(k.GroupKind(), obj); k.Placed || s.bound(o) {
 				s.queue.Add(o)
 			}
@@ -327,7 +234,7 @@ func (s *scheduler) readPolicies(ctx context.Context) {
 	now := &World{Policies: after, Namespace: s.namespaceLabels}
 	earlier := &World{Policies: before, Namespace: s.namespaceLabels}
 	for _, k := range s.Kinds() {
-		for obj := range s.Objects(k.GroupKind(), "") {
+		for obj := range s.Metadata(k.GroupKind(), "") {
 			a, b := earlier.Choose(k, obj), now.Choose(k, obj)
 			if o := refOf(k.GroupKind(), obj); a.Reference != b.Reference && (k.Placed || a.Explicit || b.Explicit || s.bound(o)) {
 				s.queue.Add(o)

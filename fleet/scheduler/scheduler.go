@@ -93,6 +93,7 @@ func run(ctx context.Context, term *fleet.Term, fields Fields, manual Manual) er
 	defer s.heedManual()()
 	var reading sync.WaitGroup
 	defer reading.Wait()
+	reading.Go(func() { s.followClusters(ctx) })
 	reading.Go(func() { s.followPolicies(ctx) })
 	reading.Go(func() { s.followFields(ctx) })
 	fleet.Work(ctx, s.queue, workers, s.reconcile, s.failed)
@@ -147,7 +148,7 @@ func (s *scheduler) listen() error {
 		return err
 	}
 	if err := s.OnServed(func(_ string, gk schema.GroupKind) {
-		for obj := range s.Objects(gk, "") {
+		for obj := range s.Metadata(gk, "") {
 			s.queue.Add(refOf(gk, obj))
 		}
 	}); err != nil {
@@ -181,7 +182,7 @@ func (s *scheduler) kindChanged(k interpret.Kind) {
 	if _, served := s.Served(k.GroupKind()); served {
 		s.learnAll(k)
 	}
-	for obj := range s.Objects(k.GroupKind(), "") {
+	for obj := range s.Metadata(k.GroupKind(), "") {
 		s.queue.Add(refOf(k.GroupKind(), obj))
 	}
 	for _, b := range s.BindingsOf(k.GroupKind()) {

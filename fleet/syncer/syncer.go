@@ -59,6 +59,8 @@ type Syncer struct {
 	member  *member
 	queue   workqueue.TypedRateLimitingInterface[types.NamespacedName]
 
+	catching catching
+
 	mu      sync.Mutex
 	known   map[types.NamespacedName]*memory
 	breaker breaker
@@ -148,6 +150,9 @@ type Options struct {
 	Cluster string
 	Clock   clock.WithTicker
 	Log     *slog.Logger
+	// CaughtUp, if set, is called once: when all that was bound at the beginning has been
+	// looked at, whether that succeeded or not.
+	CaughtUp func()
 }
 
 // Run serves a cluster, to which cfg leads, until ctx ends. It returns early only if it
@@ -181,6 +186,7 @@ func newSyncer(view View, o Options, cfg *rest.Config) (*Syncer, error) {
 	}
 	s := &Syncer{View: view, cluster: cluster, clock: o.Clock, log: o.Log.With("cluster", cluster),
 		known: map[types.NamespacedName]*memory{}, breaker: breaker{wave: wave, glance: glance},
+		catching: catching{caughtUp: o.CaughtUp},
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](100*time.Millisecond, patience),
 			// Without a name it has no metrics: a thousand queues would write the same ones,
@@ -199,12 +205,19 @@ func (s *Syncer) run(ctx context.Context) error {
 	defer s.member.wait()
 	defer stop()
 	defer s.queue.ShutDown()
-	defer s.Subscribe(s.queue.Add)()
+	defer s.Subscribe(func(key types.NamespacedName) {
+		s.catching.expect(key)
+		s.queue.Add(key)
+	})()
+	s.catching.expected()
 	var minding sync.WaitGroup
 	defer minding.Wait()
 	defer stop()
 	minding.Go(func() { s.breaker.mind(ctx, s) })
-	fleet.Work(ctx, s.queue, workers, s.reconcile, s.failed)
+	fleet.Work(ctx, s.queue, workers, func(ctx context.Context, key types.NamespacedName) error {
+		defer s.catching.looked(key)
+		return s.reconcile(ctx, key)
+	}, s.failed)
 	return nil
 }
 

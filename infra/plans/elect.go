@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
@@ -47,12 +49,53 @@ func (p *Plans) campaign(ctx context.Context) error {
 	if err := ensureNamespace(ctx, p.kube, LeaseNamespace); err != nil {
 		return err
 	}
-	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, LeaseNamespace, LeaseName,
-		p.kube.CoreV1(), p.kube.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: p.cfg.Identity})
+	lock, err := p.lock()
 	if err != nil {
-		return fmt.Errorf("infrastructure: make the lease %s/%s: %w", LeaseNamespace, LeaseName, err)
+		return err
+	}
+	if p.cfg.Alone {
+		return p.leadAlone(ctx, lock)
 	}
 	return p.lead(ctx, lock)
+}
+
+// lock is the Lease, over a connection of its own: a renewal must not wait behind what fills caches.
+func (p *Plans) lock() (resourcelock.Interface, error) {
+	cfg := rest.CopyConfig(p.cfg.REST)
+	cfg.NextProtos = []string{"http/1.1"}
+	kube, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("infrastructure: make a client of the control plane: %w", err)
+	}
+	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, LeaseNamespace, LeaseName,
+		kube.CoreV1(), kube.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: p.cfg.Identity})
+	if err != nil {
+		return nil, fmt.Errorf("infrastructure: make the lease %s/%s: %w", LeaseNamespace, LeaseName, err)
+	}
+	return lock, nil
+}
+
+// leadAlone runs a term that nobody can take away: no other server has the datastore. The Lease is kept for
+// those who look who leads, and nothing hangs on how late it is renewed.
+func (p *Plans) leadAlone(ctx context.Context, lock resourcelock.Interface) error {
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: lock, Name: LeaseName, ReleaseOnCancel: true,
+		LeaseDuration: time.Minute, RenewDeadline: 40 * time.Second, RetryPeriod: 10 * time.Second,
+		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}},
+	})
+	if err != nil {
+		return fmt.Errorf("infrastructure: keep the lease %s/%s: %w", LeaseNamespace, LeaseName, err)
+	}
+	shown, hide := context.WithCancel(context.WithoutCancel(ctx))
+	var showing sync.WaitGroup
+	defer showing.Wait()
+	defer hide()
+	showing.Go(func() {
+		for shown.Err() == nil {
+			elector.Run(shown)
+		}
+	})
+	return p.lease(ctx, ctx)
 }
 
 // lead campaigns and leads one term. The lease is given up only when all that was begun has stopped, so

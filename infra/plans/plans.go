@@ -46,6 +46,9 @@ type Config struct {
 	Log      *slog.Logger
 	Clock    clock.WithTicker
 	Identity string
+	// Alone says that no other server can have the datastore while this one has it: there is nobody to lose
+	// a term to, however late a renewal of the Lease is.
+	Alone bool
 	// Journal names where providers keep what was asked of them, if that outlives the server: after a restart, calls that
 	// were begun under the same name are asked for again. Empty is of a server that forgets them: what it had
 	// begun is uncertain to the next.

@@ -1,0 +1,59 @@
+package clusters
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
+)
+
+// TestALeaderThatBeginsWritesLittle: that Ready clusters were looked at again is written
+// over a heartbeat, and of those that are not Ready at once.
+func TestALeaderThatBeginsWritesLittle(t *testing.T) {
+	const clusters = 1000
+	began := time.Unix(1_000_000, 0)
+	c := &controller{Term: &fleet.Term{Started: began}}
+	last := map[string]time.Time{}
+	at := func(name string) *v1alpha1.Cluster {
+		was := metav1.NewTime(last[name])
+		cluster := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		cluster.Status.LastProbeTime = &was
+		return cluster
+	}
+	for i := range clusters {
+		last[fmt.Sprintf("member-%04d", i)] = began.Add(-time.Hour)
+	}
+	written := map[string]int{}
+	for now := began; now.Sub(began) < 3*heartbeat; now = now.Add(probeEvery) {
+		round := 0
+		for name, before := range last {
+			if !c.toRefresh(at(name), true, now) {
+				continue
+			}
+			if round++; now.Sub(began) > heartbeat && now.Sub(before) > heartbeat+probeEvery {
+				t.Fatalf("%s: nothing for %v", name, now.Sub(before))
+			}
+			last[name] = now
+			written[name]++
+		}
+		if even := clusters * int(probeEvery) / int(heartbeat); round > 2*even {
+			t.Errorf("after %v: %d writes at once, want about %d", now.Sub(began), round, even)
+		}
+	}
+	for name := range last {
+		if n := written[name]; n < 2 || n > 3 {
+			t.Errorf("%s: %d writes in three heartbeats", name, n)
+		}
+	}
+	last["dead"] = began.Add(-time.Second)
+	if !c.toRefresh(at("dead"), false, began.Add(time.Second)) {
+		t.Error("placement waits to be told that this leader saw for itself that a cluster is not Ready")
+	}
+	if c.toRefresh(at("dead"), true, began.Add(time.Second)) {
+		t.Error("a Ready cluster is written because a leader begins")
+	}
+}

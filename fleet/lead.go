@@ -1,0 +1,117 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// election is by whom, and at what pace, it is decided who leads.
+type election struct {
+	lock                   resourcelock.Interface
+	lasts, deadline, retry time.Duration
+}
+
+// amongSeveral has another server take over within ten seconds.
+func amongSeveral(lock resourcelock.Interface) election {
+	return election{lock, 10 * time.Second, 7 * time.Second, time.Second}
+}
+
+// ofOne is for a server that is alone. Its Lease says to people who leads, and costs a
+// durable write each time that it does.
+func ofOne(lock resourcelock.Interface) election {
+	return election{lock, time.Minute, 40 * time.Second, 10 * time.Second}
+}
+
+// lease is what servers are elected by. It is renewed over a connection of its own: on
+// the one that all controllers share, a renewal would wait behind what fills their
+// caches, and come too late.
+func (f *Fleet) lease() (resourcelock.Interface, error) {
+	cfg := rest.CopyConfig(f.cfg.REST)
+	cfg.NextProtos = []string{"http/1.1"}
+	kube, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("fleet: make a client of the control plane: %w", err)
+	}
+	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, LeaseNamespace, LeaseName,
+		kube.CoreV1(), kube.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: f.cfg.Identity})
+	if err != nil {
+		return nil, fmt.Errorf("fleet: make the lease %s/%s: %w", LeaseNamespace, LeaseName, err)
+	}
+	return lock, nil
+}
+
+func (e election) elector(began func(leading context.Context)) (*leaderelection.LeaderElector, error) {
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: e.lock, Name: LeaseName, ReleaseOnCancel: true,
+		LeaseDuration: e.lasts, RenewDeadline: e.deadline, RetryPeriod: e.retry,
+		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: began, OnStoppedLeading: func() {}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("fleet: campaign for lease %s/%s: %w", LeaseNamespace, LeaseName, err)
+	}
+	return elector, nil
+}
+
+// lead campaigns and leads one term, which has to end with ctx and when it is lost
+// (leading). The lease is given up only when the term has ended, so that two servers
+// never act on purpose; a server that loses it stops acting before another may take it.
+func (e election) lead(ctx context.Context, term func(ctx, leading context.Context) error) error {
+	campaign, resign := context.WithCancel(context.WithoutCancel(ctx))
+	defer resign()
+	// Before the term begins, there is nothing to stop first.
+	began := make(chan struct{})
+	done := make(chan error, 1)
+	elector, err := e.elector(func(leading context.Context) {
+		close(began)
+		done <- term(ctx, leading)
+		resign()
+	})
+	if err != nil {
+		return err
+	}
+	go func() {
+		select {
+		case <-ctx.Done():
+			select {
+			case <-began: // term sees that ctx ended, stops and resigns
+			default:
+				resign()
+			}
+		case <-campaign.Done():
+		}
+	}()
+	elector.Run(campaign)
+	select {
+	case <-began:
+		return <-done
+	default:
+		return nil
+	}
+}
+
+// leadAlone leads one term that nobody can take away: none is lost because this server
+// was too busy to say that it leads. The lease is kept for those who look who does, and
+// nothing hangs on it.
+func (e election) leadAlone(ctx context.Context, term func(ctx, leading context.Context) error) error {
+	elector, err := e.elector(func(context.Context) {})
+	if err != nil {
+		return err
+	}
+	shown, hide := context.WithCancel(context.WithoutCancel(ctx))
+	var showing sync.WaitGroup
+	defer showing.Wait()
+	defer hide()
+	showing.Go(func() {
+		for shown.Err() == nil {
+			elector.Run(shown)
+		}
+	})
+	return term(ctx, ctx)
+}
