@@ -25,6 +25,8 @@ func (s *Server) runPlans(ctx context.Context) error {
 		Log:       s.cfg.Log,
 		Clock:     s.cfg.Clock,
 		Identity:  s.name,
+
+		Journal: s.providers.Journal(), Acknowledge: s.providers.Acknowledge,
 	})
 	if err != nil {
 		return fmt.Errorf("prepare plans and applies: %w", err)

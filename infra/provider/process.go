@@ -85,7 +85,7 @@ func (h *Host) start(ctx context.Context, binary Binary, settings Settings, mask
 	}
 	if h.journal != nil {
 		p.child = newKept(h.spawner, h.config.Keeper, setup{
-			Launch: as, Journal: h.journal.dir, StopGrace: h.config.StopGrace,
+			Launch: as, Journal: h.journal.dir, JournalKey: h.config.JournalKey, StopGrace: h.config.StopGrace,
 			ApplyTimeout: settings.Limits.withDefaults().ApplyTimeout,
 		}, p.output)
 	} else {
