@@ -199,9 +199,12 @@ func union(a, b []string) []string {
 // uncertain is of what the provider may have done. The journal keeps it as begun.
 func (a *attempt) uncertain(ctx context.Context, why string) ending {
 	text := "the provider did not say whether it did it (" + limited(a.mask.Text(why)) + "): "
-	if a.step.verb() == string(plan.Create) {
+	switch {
+	case a.step.part == plan.CreateNew && a.step.createFirst:
+		text += "look for the new one; if it is there, remove it there, because Atoll goes on with the old one; then plan again"
+	case a.step.verb() == string(plan.Create):
 		text += "look for it; if it is there, take it over with the annotation " + ImportAnnotation + " and plan again"
-	} else {
+	default:
 		text += "make a plan in mode RefreshOnly to see what there is, and apply that"
 	}
 	state, err := a.doubt(ctx, a.step, func(s *v1alpha1.ResourceStateSpec) {

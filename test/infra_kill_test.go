@@ -2,7 +2,6 @@ package test
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"maps"
@@ -193,123 +192,6 @@ func (k *killing) processes() map[int]int {
 	return out
 }
 
-// check holds what was done between two looks at the provider's world to what was to be done, once each.
-func (k *killing) check(before, after town, was, is map[string][]made, done []deed) {
-	k.t.Helper()
-	counts := map[deed]int{}
-	for _, d := range done {
-		counts[d]++
-	}
-	expect := func(key, call string, m made) {
-		k.t.Helper()
-		d := deed{call, m.ID, m.Version}
-		if counts[d] != 1 {
-			k.t.Errorf("%s: %+v was done %d times", key, d, counts[d])
-		}
-		delete(counts, d)
-	}
-	for key, action := range diff(before, after) {
-		old, new := was[key], is[key]
-		if action == "delete" && len(new) > 0 || action != "delete" && len(new) != 1 || action != "create" && len(old) != 1 {
-			k.t.Errorf("%s, to %s: there were %+v, and are %+v", key, action, old, new)
-			continue
-		}
-		switch action {
-		case "create":
-			expect(key, "create", new[0])
-		case "update":
-			if new[0].ID != old[0].ID || new[0].Version != old[0].Version+1 {
-				k.t.Errorf("%s was to be updated once: %+v, %+v", key, old, new)
-			}
-			expect(key, "update", new[0])
-		case "replace":
-			expect(key, "delete", old[0])
-			expect(key, "create", new[0])
-		case "delete":
-			expect(key, "delete", old[0])
-		}
-	}
-	for d, n := range counts {
-		k.t.Errorf("nobody planned %+v, which was done %d times", d, n)
-	}
-	k.whole(after, is)
-}
-
-// whole holds what is there to what is written, and to what Atoll knows of it.
-func (k *killing) whole(after town, is map[string][]made) {
-	k.t.Helper()
-	for key := range is {
-		if _, there := after[key]; !there {
-			k.t.Errorf("%s is there, and should not be: %+v", key, is[key])
-		}
-	}
-	for key, p := range after {
-		if len(is[key]) != 1 {
-			k.t.Errorf("%s is there so often: %+v", key, is[key])
-			continue
-		}
-		a := is[key][0].Attributes
-		want := map[string]any{}
-		switch p.kind {
-		case "Network":
-			want["cidr"], want["zone"] = p.cidr, p.label
-		case "File":
-			want["content"] = p.label
-		case "Cross":
-			refs := []any{}
-			for _, name := range p.uses {
-				for _, m := range is["Network/"+name] {
-					refs = append(refs, m.ID)
-				}
-			}
-			want["references"], want["value"] = refs, p.label
-		}
-		for name, value := range want {
-			if fmt.Sprint(a[name]) != fmt.Sprint(value) {
-				k.t.Errorf("%s: %s is %v, and should be %v", key, name, a[name], value)
-			}
-		}
-	}
-	states, err := k.client.Resource(v1alpha1.ResourceStateResource).Namespace("default").List(k.t.Context(), metav1.ListOptions{})
-	if err != nil {
-		k.t.Fatal(err)
-	}
-	known := map[string]bool{}
-	for i := range states.Items {
-		var s v1alpha1.ResourceState
-		if err := kruntime.DefaultUnstructuredConverter.FromUnstructured(states.Items[i].Object, &s); err != nil {
-			k.t.Fatal(err)
-		}
-		key := s.Spec.Object.Kind + "/" + s.Spec.Object.Name
-		known[key] = true
-		var value struct{ ID string }
-		if s.Spec.Current != nil {
-			if err := json.Unmarshal(s.Spec.Current.Value, &value); err != nil {
-				k.t.Error(err)
-			}
-		}
-		if s.Spec.Pending != nil || len(s.Spec.Deposed) > 0 || len(is[key]) != 1 || value.ID != is[key][0].ID {
-			k.t.Errorf("the state of %s, of which there is %+v: it knows %q, pending %+v, deposed %d", key, is[key], value.ID, s.Spec.Pending, len(s.Spec.Deposed))
-		}
-	}
-	for key := range after {
-		if !known[key] {
-			k.t.Errorf("%s has no state", key)
-		}
-	}
-	for _, p := range []plot{{kind: "Network"}, {kind: "Cross"}, {kind: "File"}} {
-		list, err := k.client.Resource(p.resource()).Namespace("default").List(k.t.Context(), metav1.ListOptions{})
-		if err != nil {
-			k.t.Fatal(err)
-		}
-		for i := range list.Items {
-			if _, there := after[p.kind+"/"+list.Items[i].GetName()]; !there {
-				k.t.Errorf("%s %s is still written", p.kind, list.Items[i].GetName())
-			}
-		}
-	}
-}
-
 func (k *killing) mustLook() map[string][]made {
 	k.t.Helper()
 	is, err := k.look()
@@ -350,6 +232,19 @@ func (k *killing) killed() {
 	k.connect()
 }
 
+// stopped stops it as one should, which leaves nothing behind, and starts it again.
+func (k *killing) stopped() {
+	k.t.Helper()
+	if err := k.server.Stop(); err != nil {
+		k.t.Error(err)
+	}
+	if left := k.processes(); len(left) > 0 {
+		k.t.Errorf("processes that a server left that was stopped: %v", left)
+	}
+	k.start(k.t)
+	k.connect()
+}
+
 // TestKilledApplies kills the server with -9 at moments of applies that chance chooses, in the middle of calls, before them and after
 // them. It goes on by itself when it is started again, and in the end exactly what was planned was done, each once.
 func TestKilledApplies(t *testing.T) {
@@ -378,6 +273,10 @@ func TestKilledApplies(t *testing.T) {
 		for _, after := range k.moments(len(todo)) {
 			k.awaitDeeds(from, after, p)
 			time.Sleep(time.Duration(k.random.IntN(25_000)) * time.Microsecond)
+			if k.random.IntN(6) == 0 {
+				k.stopped()
+				continue
+			}
 			k.killed()
 			kills++
 		}
@@ -401,12 +300,7 @@ func TestKilledApplies(t *testing.T) {
 		t.Logf("round %d: %d changes, %d of %d kills, %s each round", round, len(todo), kills, *infraKills, (took / time.Duration(round+1)).Round(time.Millisecond))
 	}
 	k.nothingToDo()
-	if err := k.server.Stop(); err != nil {
-		t.Error(err)
-	}
-	if left := k.processes(); len(left) > 0 {
-		t.Errorf("processes that a server left that was stopped: %v", left)
-	}
+	k.stopped()
 }
 
 // moments are when an apply is interrupted, in deeds of the provider: mostly once, sometimes again while it goes on.
@@ -460,7 +354,7 @@ func TestKilledMachine(t *testing.T) {
 	for _, problem := range a.Status.Problems {
 		if strings.Contains(problem.Message, "did not say whether it did it") {
 			uncertain++
-			if !strings.Contains(problem.Message, "look for it; if it is there") && !strings.Contains(problem.Message, "make a plan in mode RefreshOnly") {
+			if !strings.Contains(problem.Message, "look for ") && !strings.Contains(problem.Message, "make a plan in mode RefreshOnly") {
 				t.Errorf("no remedy: %+v", problem)
 			}
 		}
@@ -484,11 +378,35 @@ func (k *killing) once(written town) {
 	}
 }
 
+// removeUnknown removes what was to take the place of another, which is still there.
+func (k *killing) removeUnknown() {
+	k.t.Helper()
+	for key, all := range k.mustLook() {
+		if len(all) < 2 {
+			continue
+		}
+		_, name, _ := strings.Cut(key, "/")
+		s, err := fetch[v1alpha1.ResourceState](k.t.Context(), k, "resourcestates", "networks.demo."+name)
+		if err != nil || s.Spec.Current == nil {
+			k.t.Fatalf("%s has no state: %+v, %v", key, s, err)
+		}
+		for _, m := range all {
+			if !strings.Contains(string(s.Spec.Current.Value), m.ID) {
+				k.t.Logf("removed: %s, %s", key, m.ID)
+				if err := os.Remove(filepath.Join(k.world, "objects", "demo_network", m.ID+".json")); err != nil {
+					k.t.Fatal(err)
+				}
+			}
+		}
+	}
+}
+
 // remedy does what is advised until nothing is left to do: it looks for what may have been made, and takes it over, or says
 // that it is not there.
 func (k *killing) remedy(written town) {
 	k.t.Helper()
 	states := k.client.Resource(v1alpha1.ResourceStateResource).Namespace("default")
+	k.removeUnknown()
 	for range 5 {
 		p := k.plan(v1alpha1.PlanSpec{Refresh: true})
 		for _, problem := range p.Status.Problems {
