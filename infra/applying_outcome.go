@@ -162,7 +162,11 @@ func (a *attempt) differs(store func(*v1alpha1.ResourceStateSpec)) bool {
 	}
 	store(&then)
 	return nothing(&then) || now.Settled != then.Settled || now.Object != then.Object || now.ProviderConfig != then.ProviderConfig ||
-		!sameResource(now.Current, then.Current)
+		!sameResource(now.Current, then.Current) || !slices.EqualFunc(now.Deposed, then.Deposed, sameDeposed)
+}
+
+func sameDeposed(a, b v1alpha1.DeposedResource) bool {
+	return a.Key == b.Key && sameResource(&a.ResourceValue, &b.ResourceValue)
 }
 
 // sameResource tells whether two stored resources are the same in everything.

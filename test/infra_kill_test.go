@@ -363,7 +363,7 @@ func TestKilledMachine(t *testing.T) {
 		t.Errorf("%d changes are uncertain, of ten that were made at a time: %+v", uncertain, a.Status.Problems)
 	}
 	k.once(next)
-	k.remedy(next)
+	k.remedy(next, a.Status.Problems)
 	k.whole(next, k.mustLook())
 	k.nothingToDo()
 }
@@ -378,11 +378,14 @@ func (k *killing) once(written town) {
 	}
 }
 
-// removeUnknown removes what was to take the place of another, which is still there.
-func (k *killing) removeUnknown() {
+// removeUnknown removes what was to take the place of another, where an apply has advised that.
+func (k *killing) removeUnknown(advice []v1alpha1.Problem) {
 	k.t.Helper()
-	for key, all := range k.mustLook() {
-		if len(all) < 2 {
+	is := k.mustLook()
+	for _, problem := range advice {
+		key := strings.Replace(problem.Address, ".demo.providers.atoll.dev/", "/", 1)
+		all := is[key]
+		if !strings.Contains(problem.Message, "remove it there") || len(all) < 2 {
 			continue
 		}
 		_, name, _ := strings.Cut(key, "/")
@@ -403,10 +406,10 @@ func (k *killing) removeUnknown() {
 
 // remedy does what is advised until nothing is left to do: it looks for what may have been made, and takes it over, or says
 // that it is not there.
-func (k *killing) remedy(written town) {
+func (k *killing) remedy(written town, advice []v1alpha1.Problem) {
 	k.t.Helper()
 	states := k.client.Resource(v1alpha1.ResourceStateResource).Namespace("default")
-	k.removeUnknown()
+	k.removeUnknown(advice)
 	for range 5 {
 		p := k.plan(v1alpha1.PlanSpec{Refresh: true})
 		for _, problem := range p.Status.Problems {
