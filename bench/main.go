@@ -81,15 +81,16 @@ type options struct {
 
 func roles() map[string]child.Role {
 	return map[string]child.Role{
-		etcdRole:        runEtcd,
-		atollRole:       runAtollKV,
-		inProcessRole:   runInProcess,
-		kineRole:        runKine,
-		scaleRole:       runScale,
-		upstreamRole:    runUpstream,
-		crowdRole:       runCrowd,
-		atoll.RoleName:  atoll.Role,
-		member.RoleName: member.Role,
+		etcdRole:         runEtcd,
+		atollRole:        runAtollKV,
+		inProcessRole:    runInProcess,
+		kineRole:         runKine,
+		scaleRole:        runScale,
+		upstreamRole:     runUpstream,
+		crowdRole:        runCrowd,
+		atoll.RoleName:   atoll.Role,
+		atoll.KeeperName: atoll.Keeper,
+		member.RoleName:  member.Role,
 	}
 }
 

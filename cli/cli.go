@@ -93,6 +93,7 @@ to it once; it runs in the member clusters, and its status comes back.`,
 		newImportCommand(),
 		newInterpretCommand(),
 		newKVCommand(),
+		newProviderKeeperCommand(),
 		newVersionCommand(),
 	)
 	return root

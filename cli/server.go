@@ -50,6 +50,9 @@ gracefully on SIGINT or SIGTERM; a second signal kills it.`,
 			cfg.Log = log
 			cfg.WithoutWorkloadAPIs = !workloads
 			cfg.Datastore = orEnvironment(cfg.Datastore)
+			if cfg.ProviderKeeper, err = keeper(); err != nil {
+				return fmt.Errorf("find this program's file: %w", err)
+			}
 			return runServer(cmd.Context(), cfg, cmd.ErrOrStderr(), &serving)
 		},
 	}

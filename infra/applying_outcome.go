@@ -162,7 +162,11 @@ func (a *attempt) differs(store func(*v1alpha1.ResourceStateSpec)) bool {
 	}
 	store(&then)
 	return nothing(&then) || now.Settled != then.Settled || now.Object != then.Object || now.ProviderConfig != then.ProviderConfig ||
-		!sameResource(now.Current, then.Current)
+		!sameResource(now.Current, then.Current) || !slices.EqualFunc(now.Deposed, then.Deposed, sameDeposed)
+}
+
+func sameDeposed(a, b v1alpha1.DeposedResource) bool {
+	return a.Key == b.Key && sameResource(&a.ResourceValue, &b.ResourceValue)
 }
 
 // sameResource tells whether two stored resources are the same in everything.
@@ -199,9 +203,12 @@ func union(a, b []string) []string {
 // uncertain is of what the provider may have done. The journal keeps it as begun.
 func (a *attempt) uncertain(ctx context.Context, why string) ending {
 	text := "the provider did not say whether it did it (" + limited(a.mask.Text(why)) + "): "
-	if a.step.verb() == string(plan.Create) {
+	switch {
+	case a.step.part == plan.CreateNew && a.step.createFirst:
+		text += "look for the new one; if it is there, remove it there, because Atoll goes on with the old one; then plan again"
+	case a.step.verb() == string(plan.Create):
 		text += "look for it; if it is there, take it over with the annotation " + ImportAnnotation + " and plan again"
-	} else {
+	default:
 		text += "make a plan in mode RefreshOnly to see what there is, and apply that"
 	}
 	state, err := a.doubt(ctx, a.step, func(s *v1alpha1.ResourceStateSpec) {

@@ -76,7 +76,7 @@ func (a *attempt) checked(ctx context.Context) (bool, ending) {
 		// state to tell of it.
 		switch n.action {
 		case plan.Delete, plan.Forget:
-			return true, a.wasDone(ctx, &v1alpha1.CarriedStep{Action: string(n.action)})
+			return true, a.wasDone(ctx, &v1alpha1.CarriedStep{Call: n.call, Action: string(n.action)})
 		case plan.NoOp:
 			if n.sealed != nil {
 				return true, a.wasDone(ctx, &v1alpha1.CarriedStep{Action: string(plan.NoOp)})

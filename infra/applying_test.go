@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"k8s.io/utils/clock"
 
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/contract"
 	"github.com/atoll-dev/atoll/infra/plan"
 )
@@ -305,5 +307,42 @@ func TestRefreshOnly(t *testing.T) {
 	}
 	if got := actions(t, i.plan(t, "", Planning{}).planned, i.plan(t, "", Planning{}).store); !strings.Contains(got, "update") || !strings.Contains(got, "create") {
 		t.Errorf("the next plan is %s", got)
+	}
+}
+
+// TestDeposedIsGone: of what was replaced, and is found gone, nothing is kept.
+func TestDeposedIsGone(t *testing.T) {
+	i := newIsland(t)
+	i.write(map[string]string{"a": specOf("a", "one", "a", true)})
+	i.apply(t, i.plan(t, "one", Planning{}))
+	s := i.states[thing("a")]
+	old := *s.Spec.Current
+	old.Value = []byte(strings.Replace(string(old.Value), "id-a#1", "id-a#0", 1))
+	s.Spec.Deposed = []v1alpha1.DeposedResource{{Key: "k", ResourceValue: old}}
+	got := i.apply(t, i.plan(t, "two", Planning{Refresh: true}))
+	if s := i.states[thing("a")]; got.Failed > 0 || len(s.Spec.Deposed) > 0 || len(i.whole()) > 0 {
+		t.Errorf("%+v, %+v, %v", got, s.Spec, i.whole())
+	}
+}
+
+// TestLetGoOf: the end of a deletion is told to who keeps answers, though the server died before it could, and no state is left
+// to tell that it was done.
+func TestLetGoOf(t *testing.T) {
+	i := newIsland(t)
+	i.write(map[string]string{"a": specOf("a", "one", "a", false)})
+	i.apply(t, i.plan(t, "one", Planning{}))
+	i.write(map[string]string{})
+	p := i.plan(t, "two", Planning{})
+	var calls [2][]string
+	for n := range calls {
+		what := p.applying()
+		what.Stored = func(call string) { calls[n] = append(calls[n], call) }
+		_, e := i.server()
+		if got, err := e.Apply(t.Context(), what, p.store); err != nil || got.Succeeded != 1 {
+			t.Errorf("%+v, %v", got, err)
+		}
+	}
+	if len(calls[0]) != 1 || calls[0][0] == "" || !slices.Equal(calls[0], calls[1]) {
+		t.Errorf("let go of: %v", calls)
 	}
 }

@@ -61,6 +61,7 @@ func (s *Server) openProviders() (err error) {
 		// How to get out of here is the same for a provider as for the server.
 		Inherit: []string{"HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"},
 		Server:  host,
+		Keeper:  s.cfg.ProviderKeeper,
 		Stored:  func(ctx context.Context, group string) ([]string, error) { return s.api.StoredResources(ctx, group) },
 		Log:     s.cfg.Log, Clock: s.cfg.Clock,
 	})

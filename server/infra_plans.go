@@ -14,6 +14,12 @@ func (s *Server) runPlans(ctx context.Context) error {
 	if !s.awaitAPI(ctx) {
 		return nil
 	}
+	// An apply that goes on would take what nobody serves yet for gone. Meanwhile another server may lead.
+	select {
+	case <-s.providers.Synced():
+	case <-ctx.Done():
+		return nil
+	}
 	p, err := plans.New(plans.Config{
 		REST:      s.infraClient(),
 		Keyspace:  s.keyspace,
@@ -26,6 +32,8 @@ func (s *Server) runPlans(ctx context.Context) error {
 		Clock:     s.cfg.Clock,
 		Identity:  s.name,
 		Alone:     !s.datastore.Shared(),
+
+		Journal: s.providers.Journal(), Acknowledge: s.providers.Acknowledge,
 	})
 	if err != nil {
 		return fmt.Errorf("prepare plans and applies: %w", err)

@@ -106,6 +106,9 @@ type Config struct {
 	// ProviderUser, as UID:GID, is whom providers run as. It takes root. Empty is whoever runs the
 	// server.
 	ProviderUser string
+	// ProviderKeeper is a command that does nothing but call provider.Keep: such processes stand between the server
+	// and providers, and finish what a server that is killed had begun. Empty is without: what it had begun is uncertain then.
+	ProviderKeeper []string
 
 	Audit                                           apiserver.Audit
 	EncryptionConfigFile                            string

@@ -317,7 +317,7 @@ func (d *desk) apply(ctx context.Context, run *applyRun, a *v1alpha1.Apply, p *v
 	what := infra.Applying{
 		Namespace: a.Namespace, Contents: infra.Contents(&p.Status), Digest: a.Spec.Digest, Salt: salt,
 		Apply: a.Name, ApplyUID: string(a.UID), Server: d.journal, Mode: modeOf(&p.Spec),
-		Parallelism: int(a.Spec.Parallelism), Canceled: run.canceled,
+		Parallelism: int(a.Spec.Parallelism), Canceled: run.canceled, Stored: d.stored,
 	}
 	if what.Parallelism == 0 {
 		what.Parallelism = defaultParallelism
@@ -336,6 +336,16 @@ func (d *desk) apply(ctx context.Context, run *applyRun, a *v1alpha1.Apply, p *v
 		return ctx.Err() // it goes on elsewhere
 	}
 	return d.finishApply(ctx, run, a, p, done)
+}
+
+// stored lets go of what a provider answered. What is not let go of is kept for a while longer, and nothing comes of that.
+func (d *desk) stored(call string) {
+	if d.acknowledge == nil {
+		return
+	}
+	if err := d.acknowledge(call); err != nil {
+		d.log.Warn("what a provider answered is kept for longer than it is needed", "error", err)
+	}
 }
 
 // show writes into a status what came of it so far.

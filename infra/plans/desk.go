@@ -59,7 +59,9 @@ type deskConfig struct {
 	language *reference.Language
 	clock    clock.WithTicker
 	log      *slog.Logger
-	journal  string // see Config
+	// See Config.
+	journal     string
+	acknowledge func(call string) error
 }
 
 // desk does what Plans, Approvals, Applies and policies ask for, one namespace at a time: it looks at all of a

@@ -53,6 +53,9 @@ type Config struct {
 	// were begun under the same name are asked for again. Empty is of a server that forgets them: what it had
 	// begun is uncertain to the next.
 	Journal string
+	// Acknowledge, if not nil, is told of each call of which the outcome is stored: its answer need not be kept any
+	// longer.
+	Acknowledge func(call string) error
 }
 
 // Plans runs plans and applies while it leads.
@@ -123,7 +126,7 @@ func (p *Plans) term(ctx context.Context) error {
 	}
 	d := newDesk(deskConfig{
 		api: api, dynamic: p.dynamic, kube: p.kube, engine: engine, world: world, objects: objects,
-		types: p.cfg.Types, language: p.cfg.Language, clock: p.cfg.Clock, log: p.cfg.Log, journal: p.cfg.Journal,
+		types: p.cfg.Types, language: p.cfg.Language, clock: p.cfg.Clock, log: p.cfg.Log, journal: p.cfg.Journal, acknowledge: p.cfg.Acknowledge,
 	})
 	feed := NewFeed(FeedConfig{
 		Keyspace: p.cfg.Keyspace, Prefix: p.cfg.Prefix, Decode: p.cfg.Decode, Types: p.cfg.Types, World: world,

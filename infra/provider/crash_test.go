@@ -53,7 +53,7 @@ func runApplier(text string) {
 	must(json.Unmarshal([]byte(text), &a))
 	path, err := os.Executable()
 	must(err)
-	h, err := New(Config{Directory: a.Directory, Keeper: []string{path, keeperArgument}, Journal: a.Journal})
+	h, err := New(Config{Directory: a.Directory, Keeper: []string{path, keeperArgument}, Journal: a.Journal, JournalKey: make([]byte, keyBytes)})
 	must(err)
 	i, _, err := h.Open(context.Background(), Binary{Name: "fake", Path: path}, fakeSettings("6"))
 	must(err)

@@ -45,9 +45,10 @@ type Config struct {
 	// /proc/self/exe where there is that, which an upgrade does not change under a server that runs. With
 	// it, calls that have a name are made once only, and survive this process. It takes Journal.
 	Keeper []string
-	// Journal is the directory for what is known of such calls, secrets included. It has to
-	// last as long as what asks for them again, and a restart must find the same.
-	Journal string
+	// Journal is the directory for what is known of such calls. It has to last as long as what asks for
+	// them again, and a restart must find the same. What they gave back is sealed with JournalKey: see ReadKey.
+	Journal    string
+	JournalKey []byte
 	// Clock is for back-off, rates and idleness. The real one if nil.
 	Clock clock.WithDelayedExecution
 }
@@ -101,6 +102,7 @@ type Host struct {
 	config  Config
 	spawner *spawner
 	journal *journal // nil without a keeper
+	name    string   // of the journal
 	sweeps  *sweeps
 
 	mu      sync.Mutex
@@ -138,7 +140,10 @@ func New(config Config) (*Host, error) {
 		return nil, errors.New("a keeper of providers' calls needs a journal, and a journal a keeper: set both Keeper and Journal, or neither")
 	}
 	if config.Journal != "" {
-		if h.journal, err = openJournal(config.Journal); err != nil {
+		if h.journal, err = openJournal(config.Journal, config.JournalKey); err == nil {
+			h.name, err = h.journal.identify()
+		}
+		if err != nil {
 			return nil, fmt.Errorf("opening the journal of providers' calls: %w", err)
 		}
 		h.sweeps = startSweeps(h.journal, config.Clock)

@@ -191,7 +191,7 @@ func (i *Instance) startAfter(wait time.Duration) (*process, contract.Diagnostic
 		case <-ctx.Done():
 		}
 	}()
-	p, err := i.host.start(ctx, i.binary, i.settings, i.mask)
+	p, err := i.host.start(ctx, i.binary, i.settings, i.mask, i.schemaOnly)
 	if err != nil {
 		return nil, nil, err
 	}

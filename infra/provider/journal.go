@@ -4,6 +4,7 @@ package provider
 
 import (
 	"bytes"
+	"crypto/cipher"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -15,6 +16,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -24,8 +26,12 @@ import (
 
 // A journal is what is known of calls that are made once only: a file for each, which begins with its
 // name, and has what came of it once that is known. A keeper holds a lock on the file while it
-// makes the call, so that nobody has to ask which processes live. Files have secrets in them.
-type journal struct{ dir string }
+// makes the call, so that nobody has to ask which processes live. Answers have secrets in them, and
+// are sealed.
+type journal struct {
+	dir  string
+	seal cipher.AEAD
+}
 
 // A callName is how a call is known.
 type callName struct {
@@ -49,6 +55,7 @@ const (
 	callRunning          // a keeper is at it
 	callLost             // it was begun, and nobody knows more
 	callForgotten        // it was made, and its answer was not asked for in time
+	callSealed           // it was made, and its answer was sealed with another key
 	callMade
 )
 
@@ -61,14 +68,15 @@ type record struct {
 
 const (
 	// journalMagic begins each file, with the version of its form.
-	journalMagic = "atoll call 1\n"
+	journalMagic = "atoll call 2\n"
 	// temporaryPrefix begins names of files that are not there yet.
 	temporaryPrefix = "new-"
 	// longestCall is what a name may take.
 	longestCall = 1 << 10
 )
 
-func openJournal(dir string) (*journal, error) {
+// openJournal makes the directory if there is none. Its key has 32 bytes.
+func openJournal(dir string, key []byte) (*journal, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
@@ -76,7 +84,13 @@ func openJournal(dir string) (*journal, error) {
 	if err := errors.Join(os.MkdirAll(dir, 0o700), os.Chmod(dir, 0o700)); err != nil {
 		return nil, err
 	}
-	return &journal{dir}, nil
+	return journalAt(dir, key)
+}
+
+// journalAt is a journal that is open already, elsewhere.
+func journalAt(dir string, key []byte) (*journal, error) {
+	seal, err := newSeal(key)
+	return &journal{dir, seal}, err
 }
 
 func (j *journal) path(call string) string {
@@ -89,6 +103,7 @@ type page struct {
 	journal *journal
 	path    string
 	file    *os.File
+	head    []byte // what the file begins with
 }
 
 // begin writes that a call is about to be made. Once it returns, everybody knows, after a
@@ -104,7 +119,7 @@ func (j *journal) begin(name callName) (_ *page, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &page{j, j.path(name.Call), f}
+	p := &page{j, j.path(name.Call), f, appendFrame([]byte(journalMagic), text)}
 	defer func() {
 		if err != nil {
 			f.Close()
@@ -114,7 +129,7 @@ func (j *journal) begin(name callName) (_ *page, err error) {
 	if _, err := tryLock(f); err != nil {
 		return nil, err
 	}
-	if _, err := f.Write(appendFrame([]byte(journalMagic), text)); err != nil {
+	if _, err := f.Write(p.head); err != nil {
 		return nil, err
 	}
 	if err := os.Link(f.Name(), p.path); err != nil {
@@ -128,12 +143,12 @@ func (j *journal) begin(name callName) (_ *page, err error) {
 
 // finish writes what came of the call, and lets go of it.
 func (p *page) finish(of outcome) error {
-	body := binary.LittleEndian.AppendUint32(nil, uint32(of.code))
-	if of.code == codes.OK {
-		body = append(body, of.answer...)
-	} else {
-		body = append(body, of.message...)
+	said := of.answer
+	if of.code != codes.OK {
+		said = []byte(of.message)
 	}
+	code := binary.LittleEndian.AppendUint32(nil, uint32(of.code))
+	body := p.journal.seal.Seal(code, nil, said, slices.Concat(p.head, code))
 	_, err := p.file.Write(appendFrame(nil, body))
 	return errors.Join(err, p.file.Sync(), p.file.Close())
 }
@@ -159,7 +174,7 @@ func (j *journal) look(call string) (record, error) {
 	if !free {
 		return record{known: callRunning}, nil
 	}
-	r, err := readRecord(f)
+	r, err := j.read(f)
 	if err == nil && r.name.Call != call {
 		err = errors.New("it is of another call")
 	}
@@ -172,7 +187,8 @@ func (j *journal) look(call string) (record, error) {
 // errTorn is of a file whose beginning was not written to its end.
 var errTorn = errors.New("it is damaged: see whether the call was made, and remove the file")
 
-func readRecord(f io.Reader) (record, error) {
+// read reads all that is in a file.
+func (j *journal) read(f io.Reader) (record, error) {
 	all, err := io.ReadAll(f)
 	if err != nil {
 		return record{}, err
@@ -189,6 +205,7 @@ func readRecord(f io.Reader) (record, error) {
 	if err := json.Unmarshal(text, &r.name); err != nil {
 		return record{}, errTorn
 	}
+	head := all[:len(all)-len(rest)]
 	body, _, ok := cutFrame(rest)
 	switch {
 	case !ok: // which is as if it had no end, if the end was not written whole
@@ -197,11 +214,16 @@ func readRecord(f io.Reader) (record, error) {
 		r.known = callForgotten
 		return r, nil
 	}
+	said, err := j.seal.Open(nil, nil, body[4:], slices.Concat(head, body[:4]))
+	if err != nil {
+		r.known = callSealed
+		return r, nil
+	}
 	r.known, r.outcome.code = callMade, codes.Code(binary.LittleEndian.Uint32(body))
 	if r.outcome.code == codes.OK {
-		r.outcome.answer = body[4:]
+		r.outcome.answer = said
 	} else {
-		r.outcome.message = string(body[4:])
+		r.outcome.message = string(said)
 	}
 	return r, nil
 }
@@ -267,6 +289,9 @@ func (j *journal) sweep(now time.Time) error {
 	}
 	var failed error
 	for _, entry := range entries {
+		if entry.Name() == identityFile {
+			continue
+		}
 		info, err := entry.Info()
 		if err != nil || now.Sub(info.ModTime()) < answersKept {
 			continue // it is gone, or young
@@ -290,8 +315,8 @@ func (j *journal) sweepFile(path string, age time.Duration) error {
 	if age >= namesKept || strings.HasPrefix(filepath.Base(path), temporaryPrefix) {
 		return os.Remove(path)
 	}
-	r, err := readRecord(f)
-	if err != nil || r.known != callMade {
+	r, err := j.read(f)
+	if err != nil || r.known != callMade && r.known != callSealed {
 		return err // it has no secrets
 	}
 	text, err := json.Marshal(r.name)

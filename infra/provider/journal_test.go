@@ -15,7 +15,7 @@ import (
 
 func newJournal(t *testing.T) *journal {
 	t.Helper()
-	j, err := openJournal(filepath.Join(t.TempDir(), "journal"))
+	j, err := openJournal(filepath.Join(t.TempDir(), "journal"), make([]byte, keyBytes))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,6 +60,9 @@ func TestJournal(t *testing.T) {
 	}
 	if r := j.mustLook(t, name.Call); r.known != callMade || r.name != name || !bytes.Equal(r.outcome.answer, want.answer) {
 		t.Errorf("what was made is known as %+v", r)
+	}
+	if text, err := os.ReadFile(j.path(name.Call)); err != nil || bytes.Contains(text, []byte("secret")) {
+		t.Errorf("in the file: %q, %v", text, err)
 	}
 	for path, mode := range map[string]fs.FileMode{j.dir: 0o700, j.path(name.Call): 0o600} {
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != mode {
@@ -140,7 +143,7 @@ func TestDamagedJournal(t *testing.T) {
 			t.Fatal(err)
 		}
 		r, err = j.look("c")
-		if err == nil && r.known != callLost || err != nil && !strings.Contains(err.Error(), "remove the file") {
+		if err == nil && r.known != callLost && r.known != callSealed || err != nil && !strings.Contains(err.Error(), "remove the file") {
 			t.Errorf("with byte %d another: %+v, %v", n, r, err)
 		}
 	}

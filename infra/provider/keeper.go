@@ -63,6 +63,10 @@ func Keep() error {
 }
 
 func (k *keeper) run(orders *bufio.Reader, conn net.Conn) error {
+	calls, err := journalAt(k.setup.Journal, k.setup.JournalKey)
+	if err != nil {
+		return err
+	}
 	home, err := holdDirectory(k.setup.Launch.Directory)
 	if err != nil {
 		return fmt.Errorf("the provider's private directory: %w", err)
@@ -84,7 +88,7 @@ func (k *keeper) run(orders *bufio.Reader, conn net.Conn) error {
 		k.report(report{Failed: err.Error(), Exit: k.child.exit()})
 		return nil
 	}
-	r := &relay{conn: p.conn, journal: &journal{k.setup.Journal}, limit: k.setup.ApplyTimeout, isOrphaned: isInputOver, complaints: os.Stderr}
+	r := &relay{conn: p.conn, journal: calls, limit: k.setup.ApplyTimeout, isOrphaned: isInputOver, complaints: os.Stderr}
 	server := grpc.NewServer(
 		grpc.UnknownServiceHandler(r.handle), grpc.ForceServerCodecV2(rawBytes{}), grpc.MaxRecvMsgSize(math.MaxInt32),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pulse / 2, PermitWithoutStream: true}))

@@ -23,11 +23,12 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// A setup is what a keeper reads first from its standard input. Secrets are among the provider's
-// variables, which is why they are no arguments.
+// A setup is what a keeper reads first from its standard input. The journal's key is in it, and secrets are
+// among the provider's variables, which is why they are no arguments.
 type setup struct {
 	Launch       launch
 	Journal      string
+	JournalKey   []byte
 	StopGrace    time.Duration
 	ApplyTimeout time.Duration
 }

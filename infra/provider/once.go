@@ -155,6 +155,8 @@ func (i *Instance) recorded(q question, r record, answer proto.Message) error {
 			"nobody knows whether it was done; look what became of the resource"))
 	case r.known == callForgotten:
 		return i.unavailable(q, fmt.Errorf("it was made before, and its answer is no longer kept after %s: look what became of the resource", answersKept))
+	case r.known == callSealed:
+		return i.unavailable(q, errors.New("it was made before, and the key that its answer was sealed with is gone: look what became of the resource"))
 	case r.name.Type != q.name.Type:
 		return i.unavailable(q, fmt.Errorf("a call of that name was made before, of %s: names are for one call each", r.name.Type))
 	case r.outcome.code != codes.OK:
@@ -168,6 +170,10 @@ func (i *Instance) recorded(q question, r record, answer proto.Message) error {
 	}
 	return nil
 }
+
+// Journal is what the journal is called, empty if there is none: a call that was begun where it was called so can be asked for again
+// here, and no other.
+func (h *Host) Journal() string { return h.name }
 
 // Acknowledge forgets a call: its answer is stored elsewhere, or it is not to be asked for again. Who
 // asks for it afterwards has it made anew. A call that is not known is no error.

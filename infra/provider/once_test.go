@@ -51,7 +51,7 @@ func TestOnce(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			journal, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
-			config := Config{Keeper: []string{fakeBinary(t).Path, keeperArgument}, Journal: journal}
+			config := keptIn(t, Config{}, journal)
 			h := newHost(t, config)
 			i := openFake(t, h, fakeSettings(mode))
 			request := create("one", "a", "log:"+log+",1ms")
@@ -82,7 +82,7 @@ func TestOnce(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			if left, err := os.ReadDir(journal); err != nil || len(left) > 0 {
+			if left, err := os.ReadDir(journal); err != nil || len(left) != 1 || left[0].Name() != identityFile {
 				t.Errorf("left in the journal: %v, %v", left, err)
 			}
 			again, err = i.Apply(t.Context(), request)
@@ -103,7 +103,7 @@ func TestOnce(t *testing.T) {
 // TestOnceAtOnce has many ask for the same calls at the same time, over two Hosts.
 func TestOnceAtOnce(t *testing.T) {
 	t.Parallel()
-	config := Config{Keeper: []string{fakeBinary(t).Path, keeperArgument}, Journal: t.TempDir()}
+	config := keptIn(t, Config{}, t.TempDir())
 	log := filepath.Join(t.TempDir(), "log")
 	var callers sync.WaitGroup
 	var mu sync.Mutex
@@ -150,8 +150,16 @@ func TestNotTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	other, err := journalAt(h.journal.dir, []byte(strings.Repeat("k", keyBytes)))
+	if err != nil {
+		t.Fatal(err)
+	}
 	write := func(call, of, form string, finish func(*page) error) {
-		p, err := h.journal.begin(callName{Call: call, Type: of, Form: form})
+		journal := h.journal
+		if call == "sealed" {
+			journal = other
+		}
+		p, err := journal.begin(callName{Call: call, Type: of, Form: form})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,6 +173,7 @@ func TestNotTwice(t *testing.T) {
 	write("lost", k.name, k.form, func(p *page) error { return p.file.Close() })
 	write("of another type", "fake_bare", k.form, answered(""))
 	write("of another form", k.name, "other", answered(""))
+	write("sealed", k.name, k.form, answered(""))
 	write("rubbish", k.name, k.form, answered("\xff\xff\xff\xff"))
 	write("forgotten", k.name, k.form, answered(""))
 	if err := os.Chtimes(h.journal.path("forgotten"), time.Time{}, time.Now().Add(-25*time.Hour)); err != nil {
@@ -180,6 +189,7 @@ func TestNotTwice(t *testing.T) {
 		"lost":            "nobody knows whether it was done; look what became of the resource",
 		"of another type": "of fake_bare: names are for one call each",
 		"of another form": "install that version again",
+		"sealed":          "sealed with is gone: look what became of the resource",
 		"rubbish":         "no message of the protocol",
 		"forgotten":       "no longer kept after 24h0m0s",
 		"damaged":         "remove the file",
@@ -272,7 +282,7 @@ func TestKeeperIsKilled(t *testing.T) {
 // asks for it later gets its answer.
 func TestCloseLeavesWhatHasAName(t *testing.T) {
 	t.Parallel()
-	config := Config{Keeper: []string{fakeBinary(t).Path, keeperArgument}, Journal: t.TempDir(), StopGrace: 200 * time.Millisecond}
+	config := keptIn(t, Config{StopGrace: 200 * time.Millisecond}, t.TempDir())
 	h := newHost(t, config)
 	gate := filepath.Join(t.TempDir(), "gate")
 	request := create("c", "a", "gate:"+gate)
@@ -436,22 +446,25 @@ func TestBadKeepers(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := New(Config{Directory: t.TempDir(), Keeper: []string{"x"}, Journal: file}); err == nil || !strings.Contains(err.Error(), file) {
+	if _, err := New(Config{Directory: t.TempDir(), Keeper: []string{"x"}, Journal: file, JournalKey: make([]byte, keyBytes)}); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("a journal that is a file: %v", err)
+	}
+	if _, err := New(Config{Directory: t.TempDir(), Keeper: []string{"x"}, Journal: t.TempDir(), JournalKey: []byte("short")}); err == nil || !strings.Contains(err.Error(), "give it 32") {
+		t.Errorf("a key that is too short: %v", err)
 	}
 	for says, command := range map[string][]string{
 		"no such file":              {"/nowhere/atoll"},
 		"ended before it began":     {"/bin/true"},
 		"last wrote: what is this?": {"/bin/sh", "-c", "echo 'what is this?' >&2; exit 3"},
 	} {
-		h := newHost(t, Config{Keeper: command, Journal: t.TempDir()})
+		h := newHost(t, Config{Keeper: command, Journal: t.TempDir(), JournalKey: make([]byte, keyBytes)})
 		_, _, err := h.Open(t.Context(), fakeBinary(t), fakeSettings("6"))
 		if !errors.Is(err, contract.ErrNotAsked) || !strings.Contains(err.Error(), "its keeper") || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v: %v", command, err)
 		}
 	}
 	// One that hangs.
-	h := newHost(t, Config{Keeper: []string{"/bin/sleep", "1000"}, Journal: t.TempDir(), StartTimeout: 100 * time.Millisecond})
+	h := newHost(t, Config{Keeper: []string{"/bin/sleep", "1000"}, Journal: t.TempDir(), JournalKey: make([]byte, keyBytes), StartTimeout: 100 * time.Millisecond})
 	if _, _, err := h.Open(t.Context(), fakeBinary(t), fakeSettings("6")); !errors.Is(err, contract.ErrNotAsked) || !strings.Contains(err.Error(), "within 100ms") {
 		t.Errorf("a keeper that hangs: %v", err)
 	}

@@ -69,8 +69,8 @@ type child interface {
 	farewell() time.Duration
 }
 
-// start starts a process, up to where it can be spoken to.
-func (h *Host) start(ctx context.Context, binary Binary, settings Settings, mask *mask) (*process, error) {
+// start starts a process, up to where it can be spoken to. One that is only asked what it has needs no keeper.
+func (h *Host) start(ctx context.Context, binary Binary, settings Settings, mask *mask, schemaOnly bool) (*process, error) {
 	dir, err := h.privateDirectory()
 	if err != nil {
 		return nil, fmt.Errorf("provider %s: making its private directory: %w", binary.Name, err)
@@ -83,9 +83,9 @@ func (h *Host) start(ctx context.Context, binary Binary, settings Settings, mask
 		Path: binary.Path, Directory: dir, User: h.config.User,
 		Env: environment(dir, h.config.Inherit, settings.Env), StartTimeout: h.config.StartTimeout,
 	}
-	if h.journal != nil {
+	if h.journal != nil && !schemaOnly {
 		p.child = newKept(h.spawner, h.config.Keeper, setup{
-			Launch: as, Journal: h.journal.dir, StopGrace: h.config.StopGrace,
+			Launch: as, Journal: h.journal.dir, JournalKey: h.config.JournalKey, StopGrace: h.config.StopGrace,
 			ApplyTimeout: settings.Limits.withDefaults().ApplyTimeout,
 		}, p.output)
 	} else {

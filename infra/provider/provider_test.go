@@ -74,10 +74,16 @@ func bothWays(t *testing.T, test func(t *testing.T, w way)) {
 	t.Run("kept", func(t *testing.T) { test(t, way{true}) })
 }
 
+// keptIn has providers be run by keepers, with a journal.
+func keptIn(t testing.TB, config Config, journal string) Config {
+	config.Keeper, config.Journal, config.JournalKey = []string{fakeBinary(t).Path, keeperArgument}, journal, make([]byte, keyBytes)
+	return config
+}
+
 func (w way) host(t testing.TB, config Config) *Host {
 	t.Helper()
 	if w.keeper {
-		config.Keeper, config.Journal = []string{fakeBinary(t).Path, keeperArgument}, t.TempDir()
+		config = keptIn(t, config, t.TempDir())
 	}
 	return newHost(t, config)
 }

@@ -45,6 +45,9 @@ type Config struct {
 	User *provider.User
 	// Inherit names variables of the server's environment that providers get, too.
 	Inherit []string
+	// Keeper is the command that runs keepers of providers' calls, which outlive a server that is killed: see
+	// provider.Config. Without it, what a killed server had begun is uncertain to the next.
+	Keeper []string
 	// Network is how mirrors and registries are spoken with.
 	Network install.ClientConfig
 	// Server is what this server is called in statuses.
@@ -120,9 +123,7 @@ func New(config Config) (_ *Registry, err error) {
 	if r.store, err = install.OpenStore(filepath.Join(config.Directory, "store"), config.Clock); err != nil {
 		return nil, err
 	}
-	// Its clock stays the real one: it is for processes, which take real time.
-	r.host, err = provider.New(provider.Config{Directory: config.RunDirectory, User: config.User, Inherit: config.Inherit})
-	if err != nil {
+	if r.host, err = r.newHost(); err != nil {
 		return nil, errors.Join(err, r.store.Close())
 	}
 	if err := r.closeToOthers(); err != nil {
@@ -133,6 +134,25 @@ func New(config Config) (_ *Registry, err error) {
 	r.installer = install.New(r.store, r.client, install.Limits{})
 	return r, nil
 }
+
+// newHost has the journal of calls beside the key that it is sealed with.
+func (r *Registry) newHost() (_ *provider.Host, err error) {
+	// Its clock stays the real one: it is for processes, which take real time.
+	config := provider.Config{Directory: r.config.RunDirectory, User: r.config.User, Inherit: r.config.Inherit, Keeper: r.config.Keeper}
+	if len(config.Keeper) > 0 {
+		config.Journal = filepath.Join(r.config.Directory, "calls")
+		if config.JournalKey, err = provider.ReadKey(config.Journal + ".key"); err != nil {
+			return nil, fmt.Errorf("open the key of the journal of providers' calls: %w", err)
+		}
+	}
+	return provider.New(config)
+}
+
+// Journal is what the journal of calls is called, empty if there is none; see plans.Config.
+func (r *Registry) Journal() string { return r.host.Journal() }
+
+// Acknowledge forgets what a provider answered to a call: it is stored.
+func (r *Registry) Acknowledge(call string) error { return r.host.Acknowledge(call) }
 
 // closeToOthers leaves the directories to their owner, or lets through who runs providers, if that is
 // another user.
@@ -160,8 +180,8 @@ func (r *Registry) Connect(api API) {
 	r.queue = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Clock: r.config.Clock})
 }
 
-// Close ends all providers. When it returns nothing of them runs any more. Run has
-// returned by then.
+// Close ends all providers. When it returns nothing of them runs any more, unless a keeper finishes calls.
+// Run has returned by then.
 func (r *Registry) Close() error {
 	r.host.Close()
 	r.client.Close()

@@ -18,11 +18,19 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/atoll-dev/atoll/cli"
+	"github.com/atoll-dev/atoll/infra/provider"
 	"github.com/atoll-dev/atoll/playground/child"
 )
 
 // RoleName is the name under which Role must be given to child.Main.
 const RoleName = "atoll"
+
+// KeeperName is the name under which Keeper must be given to child.Main beside it: a server starts its own
+// program under that name.
+const KeeperName = cli.KeeperCommand
+
+// Keeper finishes what providers were asked for by a server that is killed.
+func Keeper(context.Context, *child.Link) error { return provider.Keep() }
 
 // command is what the role is given: the arguments after "atoll".
 type command struct {

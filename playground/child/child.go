@@ -17,6 +17,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"sync"
@@ -86,9 +87,13 @@ func (l *Link) send(m message) {
 
 // Main must be the first thing that main or TestMain calls. In a child
 // process it runs the role and never returns; in any other it returns at once.
+//
+// A program whose only argument is the name of a role was started by others, who know nothing of links: nothing is
+// on the role's, and its standard files are as they are.
 func Main(roles map[string]Role) {
 	name, ok := os.LookupEnv(roleVariable)
 	if !ok {
+		runNamed(roles)
 		return
 	}
 	// What the role starts in its turn is not a child of this kind.
@@ -133,6 +138,22 @@ func Main(roles map[string]Role) {
 		err = errors.New("ended by itself")
 	}
 	fail(link, err)
+}
+
+// runNamed runs the role that the only argument names, if one does.
+func runNamed(roles map[string]Role) {
+	if len(os.Args) != 2 {
+		return
+	}
+	role, ok := roles[os.Args[1]]
+	if !ok {
+		return
+	}
+	if err := role(context.Background(), &Link{out: json.NewEncoder(io.Discard)}); err != nil {
+		fmt.Fprintln(os.Stderr, "fatal:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
 }
 
 func fail(link *Link, err error) {

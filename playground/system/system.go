@@ -81,8 +81,9 @@ type Ending struct {
 // must give to child.Main.
 func Roles() map[string]child.Role {
 	return map[string]child.Role{
-		member.RoleName: member.Role,
-		atoll.RoleName:  atoll.Role,
+		member.RoleName:  member.Role,
+		atoll.RoleName:   atoll.Role,
+		atoll.KeeperName: atoll.Keeper,
 	}
 }
 

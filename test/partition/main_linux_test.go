@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	child.Main(map[string]child.Role{member.RoleName: member.Role, atoll.RoleName: atoll.Role, databaseRole: runDatabase})
+	child.Main(map[string]child.Role{member.RoleName: member.Role, atoll.RoleName: atoll.Role, atoll.KeeperName: atoll.Keeper, databaseRole: runDatabase})
 	klog.SetLogger(klog.Logger{}) // discards: a cut is no news here
 	flag.Parse()
 	runApart()
