@@ -52,9 +52,12 @@ func manual(t *testing.T, w *works) {
 func auto(t *testing.T, w *works) {
 	w.apply(t, policy(`{mode: Auto, driftInterval: 1m, approval: {auto: [
 		{name: small, expression: plan.status.summary.delete == 0 && plan.status.summary.replace == 0 && plan.status.summary.update <= 20}]}}`))
-	w.apply(t, network("main", "10.1.0.0/16")+file("gate", `${demo_network["main"].gateway}`))
-	w.comes(t, time.Minute, "gate", func() string { return w.gateway(t, "main") })
-	before := w.gateway(t, "main")
+	id := func() string {
+		return w.kubectl(t, "get", "network.demo.providers.atoll.dev", "main", "-o", "jsonpath={.status.attributes.id}")
+	}
+	w.apply(t, network("main", "10.1.0.0/16")+file("owner", `${demo_network["main"].id}`))
+	w.comes(t, time.Minute, "owner", id)
+	before := id()
 	eventually(t, time.Minute, "the apply says whose choice it was", func(ctx context.Context) error {
 		by, err := w.tryKubectl(ctx, "", "get", "applies", "-o", `jsonpath={.items[*].status.approvedBy}`)
 		if err == nil && !strings.Contains(by, "SyncPolicy default: small") {
@@ -75,23 +78,23 @@ func auto(t *testing.T, w *works) {
 		plan = name
 		return err
 	})
-	if got := w.file(t, "gate"); got != before {
-		t.Fatalf("gate is %q, and nobody has approved of that", got)
+	if got := w.file(t, "owner"); got != before {
+		t.Fatalf("owner is %q, and nobody has approved of that", got)
 	}
 	w.does(t, "approve", plan, "--yes")
 	eventually(t, time.Minute, "it is replaced", func(context.Context) error {
-		if w.gateway(t, "main") == before {
-			return errors.New("it has the gateway that it had")
+		if id() == before {
+			return errors.New("it has the ID that it had")
 		}
 		return nil
 	})
-	w.comes(t, time.Minute, "gate", func() string { return w.gateway(t, "main") })
+	w.comes(t, time.Minute, "owner", id)
 
 	t.Log("drift is put right")
-	if err := os.WriteFile(filepath.Join(w.world, "files", "gate"), []byte("by hand"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(w.world, "files", "owner"), []byte("by hand"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.comes(t, 3*time.Minute, "gate", func() string { return w.gateway(t, "main") })
+	w.comes(t, 3*time.Minute, "owner", id)
 }
 
 func quorum(t *testing.T, w *works) {

@@ -102,7 +102,11 @@ func newWorks(t *testing.T, flags ...string) *works {
 // install has the demo provider installed and configured.
 func (w *works) install(t *testing.T) {
 	t.Helper()
-	w.apply(t, w.providerObjects("default"))
+	eventually(t, time.Minute, "the provider is written", func(ctx context.Context) error {
+		// A new server is ready a moment before it has the types of infrastructure.
+		_, err := w.tryKubectl(ctx, w.providerObjects("default"), "apply", "-f", "-")
+		return err
+	})
 	eventually(t, time.Minute, "the provider is served", func(ctx context.Context) error {
 		_, err := w.tryKubectl(ctx, "", "wait", "--for=condition=Served", "--timeout=20s", "provider/demo")
 		return err

@@ -109,12 +109,13 @@ func TestWritePlanApply(t *testing.T) {
 	w.atoll(t, "drift", "--detailed-exitcode").expect(t, 0, "No changes")
 
 	t.Log("a change that forces replacement, and what depends on it")
-	before := w.gateway(t, "front")
+	before := w.file(t, "front-owner")
 	w.kubectl(t, "patch", "network.demo.providers.atoll.dev", "front", "--type=merge", "-p", `{"spec":{"cidr":"10.8.0.0/16"}}`)
 	w.atoll(t, "plan", "--detailed-exitcode").expect(t, 2, `demo_network["front"] must be replaced`, "# forces replacement", "1 to destroy")
 	w.atoll(t, "apply", "--auto-approve").expect(t, 0, "1 added", "1 destroyed")
-	if got := w.file(t, "front-gateway"); got != w.gateway(t, "front") || got == before {
-		t.Fatalf("front-gateway is %q after the network was replaced", got)
+	id := w.kubectl(t, "get", "network.demo.providers.atoll.dev", "front", "-o", "jsonpath={.status.attributes.id}")
+	if got := w.file(t, "front-owner"); got == before || !strings.Contains(got, id) {
+		t.Fatalf("front-owner is %q after the network was replaced by %s", got, id)
 	}
 
 	t.Log("a server that is killed while nothing happens")
