@@ -88,7 +88,7 @@ func TestInfrastructureFromTheCommandLine(t *testing.T) {
 		{line: "atoll plan --name mine -o name", stdout: "plan.infra.atoll.dev/mine\n"},
 		{line: "atoll plan --detailed-exitcode --timeout 1m", code: 2, stdout: "atoll apply plan-x -n shop --kubeconfig " + kubeconfig},
 		{line: "kubectl-atoll plan -n other", stdout: "kubectl atoll approve plan-x -n other --kubeconfig " + kubeconfig},
-		{line: "atoll plan --detailed-exitcode", summary: `{}`, stdout: "No changes"},
+		{line: "atoll plan --detailed-exitcode", summary: `{"noOp":1}`, stdout: "No changes"},
 		{line: "atoll show mine", stdout: `demo_file["a"] will be created`},
 		{line: "atoll show plan/mine --action create -o wide", stdout: `create   demo_file["a"]`},
 		{line: "atoll show none", code: 1, stderr: "there is no plan none in namespace shop"},

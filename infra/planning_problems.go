@@ -3,6 +3,7 @@ package infra
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/zclconf/go-cty/cty"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -72,6 +73,9 @@ func (r *run) explain(s *slot, err error, mask schema.Mask) {
 		text := d.Summary
 		if d.Detail != "" {
 			text += ": " + d.Detail
+		}
+		if remedy != "" {
+			text = strings.TrimRight(text, ".")
 		}
 		r.problem(s, specField(d.Attribute), fmt.Sprintf("%v: %s%s", said.Kind, text, remedy))
 		told = true

@@ -291,6 +291,7 @@ func TestProblems(t *testing.T) {
 	p := newPlace(t, `fine: {}`)
 	cases := []struct{ object, want string }{
 		{`x: {"content": "${demo_thing[\"nobody\"].id}"}`, `spec.content: namespace["shop"].demo_thing["nobody"] is not written: write it, or correct the reference`},
+		{`x: {"content": "${nowhere_thing[\"nobody\"].id}"}`, `spec.content: namespace["shop"].nowhere_thing["nobody"] is of a type that no installed Provider serves: correct the reference, or install the Provider`},
 		{`x: {"depends_on": ["demo_thing[\"nobody\"]"]}`, `spec.depends_on[0]: namespace["shop"].demo_thing["nobody"] is not written: write it, or correct the reference`},
 		{`x: {"depends_on": ["k8s.Pod[\"p\"]"]}`, `spec.depends_on: namespace["shop"].k8s.Pod["p"] is no resource or data source, and there is no change of it to wait for: leave it out`},
 		{`x: {"content": "${demo_thing[}"}`, `spec.content: ${demo_thing[`},

@@ -126,6 +126,9 @@ func (d *deciding) why(s *slot) string {
 	case s.state != nil:
 		return fmt.Sprintf("%s is no longer written, and will be deleted: take the reference out, or write it again", s.ref)
 	}
+	if _, err := d.run.kind(s.ref); errors.Is(err, ErrNotServed) {
+		return fmt.Sprintf("%s is of a type that no installed Provider serves: correct the reference, or install the Provider", s.ref)
+	}
 	return fmt.Sprintf("%s is not written: write it, or correct the reference", s.ref)
 }
 

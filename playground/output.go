@@ -83,10 +83,11 @@ func providersNext(kubectl string, opts options) string {
 		return ""
 	}
 	return fmt.Sprintf(`and twenty resources of a provider (make build, for bin/atoll):
-  %s apply -f %s -f examples/infra
-  bin/atoll plan
+  %s apply -f %s
+  %s wait --for=condition=Served provider/%s
+  %s apply -f examples/infra/resources.yaml
   bin/atoll apply
-`, kubectl, filepath.Join(opts.dir, providerFile))
+`, kubectl, filepath.Join(opts.dir, providerFile), kubectl, demoProvider, kubectl)
 }
 
 // sharedNext is what to try with the kind that clusters share.

@@ -16,12 +16,15 @@ import (
 	"github.com/atoll-dev/atoll/playground/atoll"
 )
 
-// demoMirror is the demo provider as a mirror serves it, built by the first test that needs it.
+// built is a provider in the mirror.
+type built struct{ Source, Version, Packed, ZH, H1 string }
+
+// demoMirror is the demo provider, and the evil one, as a mirror serves them, built by the first test that needs it.
 var demoMirror struct {
-	once   sync.Once
-	err    error
-	packed string // the mirror's directory
-	made   struct{ Source, Version, ZH, H1 string }
+	once       sync.Once
+	err        error
+	packed     string // the mirror's directory
+	made, evil built
 }
 
 func buildDemoMirror(t *testing.T) {
@@ -34,13 +37,13 @@ func buildDemoMirror(t *testing.T) {
 		}
 		d.packed = filepath.Join(dir, "packed")
 		var out []byte
-		out, d.err = exec.Command("go", "-C", filepath.Join("..", "infra", "testproviders"), "run", "./mirror", "-dir", dir, "-only", "demo").Output()
+		out, d.err = exec.Command("go", "-C", filepath.Join("..", "infra", "testproviders"), "run", "./mirror", "-dir", dir, "-only", "demo,evil").Output()
 		if d.err != nil {
 			return
 		}
-		var all []struct{ Source, Version, ZH, H1 string }
+		var all []built
 		if d.err = json.Unmarshal(out, &all); d.err == nil {
-			d.made = all[0]
+			d.made, d.evil = all[0], all[1]
 		}
 	})
 	if d.err != nil {
@@ -67,6 +70,15 @@ type works struct {
 // startWorks starts it, and returns when the demo provider is served and configured for the namespace default.
 func startWorks(t *testing.T, flags ...string) *works {
 	t.Helper()
+	w := newWorks(t, flags...)
+	w.start(t)
+	w.install(t)
+	return w
+}
+
+// newWorks has everything but a server that runs.
+func newWorks(t *testing.T, flags ...string) *works {
+	t.Helper()
 	buildDemoMirror(t)
 	dir := t.TempDir()
 	w := &works{fixture: &fixture{dir: dir}, world: filepath.Join(dir, "world"), config: atoll.Config{
@@ -75,20 +87,30 @@ func startWorks(t *testing.T, flags ...string) *works {
 	if err := os.Mkdir(w.world, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	w.start(t)
 	t.Cleanup(func() {
-		w.server.Kill()
+		if w.server != nil {
+			w.server.Kill()
+		}
 		if t.Failed() {
 			log, _ := os.ReadFile(w.config.LogFile)
 			t.Logf("the server's log ends so:\n%s", log[max(0, len(log)-8000):])
 		}
 	})
-	w.apply(t, w.providerObjects("default"))
+	return w
+}
+
+// install has the demo provider installed and configured.
+func (w *works) install(t *testing.T) {
+	t.Helper()
+	eventually(t, time.Minute, "the provider is written", func(ctx context.Context) error {
+		// A new server is ready a moment before it has the types of infrastructure.
+		_, err := w.tryKubectl(ctx, w.providerObjects("default"), "apply", "-f", "-")
+		return err
+	})
 	eventually(t, time.Minute, "the provider is served", func(ctx context.Context) error {
 		_, err := w.tryKubectl(ctx, "", "wait", "--for=condition=Served", "--timeout=20s", "provider/demo")
 		return err
 	})
-	return w
 }
 
 // start starts the server, again if it was killed.

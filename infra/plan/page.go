@@ -142,7 +142,7 @@ func (p *page) suffix(d *delta) string {
 
 func (p *page) origin(d *delta) {
 	if from := p.from[d.path]; len(from) > 0 && d.sign != ' ' {
-		p.text.WriteString(" " + p.paint(gray, "# from "+printable(strings.Join(from, ", "))))
+		p.text.WriteString(" " + p.paint(gray, "# from "+printable(strings.Join(strings.Fields(strings.Join(from, ", ")), " "))))
 	}
 }
 

@@ -392,6 +392,23 @@ func (d *desk) applyProgress(ctx context.Context, run *applyRun, a *v1alpha1.App
 	}
 }
 
+// doneText says what was done. Of what was approved, something may have turned out to be right already.
+func doneText(d *v1alpha1.PlanSummary) string {
+	var parts []string
+	for _, one := range []struct {
+		count int64
+		words string
+	}{{d.Import, "imported"}, {d.Create, "created"}, {d.Update, "updated"}, {d.Replace, "replaced"}, {d.Delete, "deleted"}, {d.Forget, "forgotten"}, {d.Read, "read"}, {d.Place, "changed in clusters"}} {
+		if one.count > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", one.count, one.words))
+		}
+	}
+	if len(parts) == 0 {
+		return "nothing had to be changed"
+	}
+	return strings.Join(parts, ", ")
+}
+
 // finishApply says first of the plan that it was carried out: a server that dies in between finds the apply
 // running, and comes here again.
 func (d *desk) finishApply(ctx context.Context, run *applyRun, a *v1alpha1.Apply, p *v1alpha1.Plan, done *infra.Applied) error {
@@ -407,7 +424,7 @@ func (d *desk) finishApply(ctx context.Context, run *applyRun, a *v1alpha1.Apply
 		return err
 	}
 	phase, reason, event := v1alpha1.ApplySucceeded, v1alpha1.ReasonSucceeded, "Applied"
-	message := fmt.Sprintf("All is done: %d.", done.Succeeded)
+	message := "All is done: " + doneText(&done.Done) + "."
 	switch bad := done.Failed + done.Refused + done.Blocked; {
 	case stopping(run) && done.Canceled > 0:
 		phase, reason, event = v1alpha1.ApplyCanceled, v1alpha1.ReasonCanceled, "ApplyCanceled"

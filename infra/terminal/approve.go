@@ -109,6 +109,17 @@ func (s *Session) approve(ctx context.Context, p *v1alpha1.Plan, reason string) 
 		return s.explained(ctx, doing, anApproval(), "", err)
 	}
 	s.tell("%s made, of %s", anApproval().id(made.Name), p.Status.Digest)
+	// Who it was the server knows, and says now. That it cannot be looked up is no mistake.
+	all, err := list[v1alpha1.Approval](ctx, s, anApproval())
+	if err != nil || made.Spec.Approver == nil {
+		return nil
+	}
+	for _, a := range all {
+		if a.Name != made.Name && a.Spec.Plan == p.Name && a.Spec.Digest == p.Status.Digest && a.Spec.Approver != nil && a.Spec.Approver.Username == made.Spec.Approver.Username {
+			s.tell("You had approved of it before (%s): a person counts once.", anApproval().id(a.Name))
+			break
+		}
+	}
 	return nil
 }
 

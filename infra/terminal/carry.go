@@ -92,7 +92,11 @@ func incomplete(p *v1alpha1.Plan) error {
 	if len(p.Status.Problems) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d problems kept resources from being planned: put right what is said above, and plan again", len(p.Status.Problems))
+	words := fmt.Sprintf("%d problems kept resources", len(p.Status.Problems))
+	if len(p.Status.Problems) == 1 {
+		words = "a problem kept resources"
+	}
+	return fmt.Errorf("%s from being planned: put right what is said above, and plan again", words)
 }
 
 // agreed asks whether to go on.

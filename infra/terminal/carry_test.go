@@ -82,7 +82,7 @@ func TestWhatCouldNotBePlannedIsNotPassedOverUnattended(t *testing.T) {
 	}
 	// Somebody who sees it may go on, and hears of it once more.
 	s.answers("yes\n")
-	if err := s.PlanAndApply(t.Context(), &Request{}, Carrying{}); err == nil || !strings.Contains(err.Error(), "1 problems kept resources") || s.made != 4 {
+	if err := s.PlanAndApply(t.Context(), &Request{}, Carrying{}); err == nil || !strings.Contains(err.Error(), "a problem kept resources") || s.made != 4 {
 		t.Errorf("%v, %d made", err, s.made)
 	}
 }

@@ -90,6 +90,15 @@ func TestPlanWithNothingToDo(t *testing.T) {
 	}
 }
 
+func TestPlanOfNothing(t *testing.T) {
+	s := newStage(t)
+	s.plans(`{"phase":"Planned","digest":"DIGEST","summary":{}}`)
+	if todo, err := s.Plan(t.Context(), &Request{}, Planning{}); err != nil || todo {
+		t.Fatalf("%v %v", todo, err)
+	}
+	contains(t, s.out.String(), "There is nothing to plan", "in namespace shop")
+}
+
 func TestWhatIsNotDecidedYetIsNotNothing(t *testing.T) {
 	s := newStage(t)
 	s.plans(`{"phase":"Planned","digest":"DIGEST","summary":{},"chunks":[{"digest":"d","changes":1,"pieces":1,"first":{"type":"demo_file","name":"a"},"last":{"type":"demo_file","name":"a"},"actions":{"deferred":1}}]}`,
@@ -348,7 +357,7 @@ func TestDriftSaysHowToUndoItAndHowToTakeItIn(t *testing.T) {
 		t.Error(got)
 	}
 
-	s.plans(`{"phase":"Planned","digest":"DIGEST","summary":{}}`)
+	s.plans(`{"phase":"Planned","digest":"DIGEST","summary":{"noOp":1}}`)
 	s.out.b.Reset()
 	if found, err = s.Drift(t.Context(), &Request{}, Planning{}); err != nil || found {
 		t.Fatalf("%v %v", found, err)

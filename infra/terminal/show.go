@@ -75,8 +75,11 @@ func (s *Session) ShowPlan(ctx context.Context, p *v1alpha1.Plan, filter Filter,
 		return s.structured(ctx, p, filter, format)
 	}
 	if p.Status.Phase == v1alpha1.PlanFailed {
-		s.problems("Not planned", p.Status.Problems)
-		return failedPlan(p)
+		failed := failedPlan(p)
+		if all := p.Status.Problems; len(all) != 1 || !strings.Contains(failed.Error(), all[0].Message) { // it is said once
+			s.problems("Not planned", all)
+		}
+		return failed
 	}
 	if !planEnded(p.Status.Phase) {
 		phase := p.Status.Phase
@@ -145,6 +148,9 @@ func (s *Session) text(ctx context.Context, p *v1alpha1.Plan, filter Filter) err
 	switch {
 	case whole && !ToDo(p) && len(p.Status.Problems) > 0:
 		s.printf("No changes to what could be planned.\n")
+		return nil
+	case whole && sum == (v1alpha1.PlanSummary{}) && c.Deferred == 0:
+		s.printf("There is nothing to plan: nothing of a Provider's kind that the plan is about is written in namespace %s, or was made from there.\n", s.Namespace)
 		return nil
 	case whole && !ToDo(p) && c.Deferred == 0:
 		s.printf("No changes: what is there is what is written.\n")

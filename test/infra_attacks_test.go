@@ -1,0 +1,300 @@
+package test
+
+import (
+	"archive/zip"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// providerOf is a Provider from a mirror.
+func providerOf(name, source, version, mirror, digest string) string {
+	return fmt.Sprintf(`apiVersion: infra.atoll.dev/v1alpha1
+kind: Provider
+metadata: {name: %s}
+spec:
+  source: %s
+  version: %s
+  digests: [%q]
+  origin: {filesystemMirror: {path: %q}}
+`, name, source, version, digest, mirror)
+}
+
+// A package is run only if it is what somebody trusted, and plain: whatever else there is, is refused with the reason, and
+// leaves nothing.
+func TestPackagesThatAreRefused(t *testing.T) {
+	t.Parallel()
+	mirror := t.TempDir()
+	bad := filepath.Join(mirror, "providers.test", "atoll", "bad", fmt.Sprintf("terraform-provider-bad_1.0.0_%s_%s.zip", runtime.GOOS, runtime.GOARCH))
+	if err := os.MkdirAll(filepath.Dir(bad), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var packed bytes.Buffer
+	archive := zip.NewWriter(&packed)
+	for _, name := range []string{"terraform-provider-bad_v1.0.0", "../../../../outside"} {
+		out, err := archive.Create(name)
+		if err == nil {
+			_, err = out.Write([]byte("#!/bin/sh\n"))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := archive.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(bad, packed.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := startWorks(t, "--provider-mirror", mirror)
+	sum := fmt.Sprintf("zh:%x", sha256.Sum256(packed.Bytes()))
+	zeros := "zh:" + strings.Repeat("0", 64)
+	for _, one := range []struct {
+		name, manifest, reason string
+		says                   []string
+	}{
+		{"evil", providerOf("evil", demoMirror.evil.Source, demoMirror.evil.Version, demoMirror.packed, zeros), "DigestMismatch", []string{demoMirror.evil.ZH, "add it to them only if you trust the package"}},
+		{"bad", providerOf("bad", "providers.test/atoll/bad", "1.0.0", mirror, sum), "BadPackage", []string{"../../../../outside", "no plain path"}},
+		{"gone", providerOf("gone", "providers.test/atoll/gone", "1.0.0", mirror, sum), "NotFound", []string{"providers.test/atoll/gone"}},
+		{"outside", providerOf("outside", "providers.test/atoll/bad", "1.0.0", "/etc", sum), "NotAllowed", []string{"--provider-mirror"}},
+	} {
+		w.apply(t, one.manifest)
+		w.status(t, "provider/"+one.name, `.status.conditions[?(@.type=="Installed")].reason`, one.reason)
+		for _, want := range one.says {
+			w.status(t, "provider/"+one.name, `.status.conditions[?(@.type=="Installed")].message`, want)
+		}
+		if served := w.kubectl(t, "get", "provider", one.name, "-o", `jsonpath={.status.conditions[?(@.type=="Served")].status}`); served == "True" {
+			t.Errorf("%s is served", one.name)
+		}
+	}
+	err := filepath.WalkDir(w.dir, func(path string, d fs.DirEntry, err error) error {
+		if d != nil && d.Name() == "outside" {
+			t.Errorf("the package has left %s", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for manifest, want := range map[string]string{
+		strings.ReplaceAll(providerOf("none", "a/b", "1.0.0", mirror, sum), sum, "md5:123"):                         "spec.digests[0]",
+		strings.ReplaceAll(providerOf("none", "a/b", "1.0.0", mirror, sum), "digests: ["+`"`+sum+`"]`, "types: []"): "digests are required",
+		providerOf("none", "a/b", "latest", mirror, sum):                                                            "spec.version",
+		providerOf("None", "a/b", "1.0.0", mirror, sum):                                                             "metadata.name",
+	} {
+		w.refused(t, manifest, []string{"apply", "-f", "-"}, want)
+	}
+}
+
+func thing(name, more string) string {
+	return fmt.Sprintf("{apiVersion: evil.providers.atoll.dev/v1, kind: Thing, metadata: {name: %s}, spec: {name: %s, %s}}\n---\n", name, name, more)
+}
+
+// A provider hangs, floods, dies and lies, in plans and in applies. Each is said of the resource that it was about, what is
+// honest is done all the same, and the server goes on.
+func TestProviderThatIsEvil(t *testing.T) {
+	t.Parallel()
+	w := startWorks(t)
+	d := &demoMirror
+	w.apply(t, providerOf("evil", d.evil.Source, d.evil.Version, d.packed, d.evil.H1)+"  limits: {callTimeout: 5s, applyTimeout: 5s}\n"+fmt.Sprintf(`---
+apiVersion: infra.atoll.dev/v1alpha1
+kind: ProviderConfig
+metadata: {name: evil, namespace: default}
+spec: {provider: evil, configuration: {directory: %q}}
+`, filepath.Join(w.world, "evil")))
+	w.status(t, "provider/evil", `.status.conditions[?(@.type=="Served")].status`, "True")
+
+	for _, one := range []struct {
+		name, behaviour, call string
+		says                  string
+	}{
+		// What is said of a plan.
+		{"plan-hangs", "hang", "plan", "it did not answer in time: within 5s"},
+		{"plan-dies", "die", "plan", "its process ended: exit status 3"},
+		{"plan-panics", "panic", "plan", "its process ended: exit status 2"},
+		{"plan-lies", "other", "plan", "value: is planned to be something else than what is written; report it to the provider's developers"},
+		{"plan-garbage", "garbage", "plan", "its answer is not of the type of its schema"},
+		{"plan-absent", "absent", "plan", "the provider does not keep its contract"},
+		{"plan-complains", "error", "plan", "It complains: as told; change its spec"},
+		// What is said of an apply.
+		{"apply-hangs", "hang", "create", "look for it; if it is there, take it over"},
+		{"apply-dies", "die-after", "create", "look for it; if it is there, take it over"},
+		{"apply-lies", "other", "create", "value: has another value than was planned; report it to the provider's developers"},
+		{"apply-replans", "shifty", "plan", "the plan is stale: mood: has another value than was planned; plan it again"},
+		{"apply-garbage", "garbage", "create", "its answer is not of the type of its schema"},
+		{"apply-unknown", "unknown", "create", "value: is unknown after it was applied; report it to the provider's developers"},
+	} {
+		t.Run(one.name, func(t *testing.T) {
+			honest := file("honest-"+one.name, one.name)
+			w.apply(t, thing(one.name, fmt.Sprintf("value: wanted, behaviour: %s, call: %s", one.behaviour, one.call))+honest)
+			a := w.atoll(t, "apply", "--auto-approve", "--target", "thing/"+one.name, "--target", "file/honest-"+one.name)
+			if strings.HasPrefix(one.name, "plan-") {
+				a.expect(t, 1, one.name, one.says, "Not planned", "not applied")
+			} else {
+				a.expect(t, 1, one.name, one.says, "Not done", "what is done stays done")
+				w.comes(t, time.Second, "honest-"+one.name, func() string { return one.name })
+			}
+			t.Logf("%s%s", a.out, a.errs)
+			w.kubectl(t, "delete", "thing", one.name, "--wait=false")
+		})
+	}
+
+	t.Log("who floods is heard all the same")
+	w.apply(t, thing("floods", "value: wanted, behaviour: flood, call: create, size: '50'"))
+	w.atoll(t, "apply", "--auto-approve", "--target", "thing/floods").expect(t, 0, "1 added")
+	if info, err := os.Stat(w.config.LogFile); err != nil || info.Size() > 20<<20 {
+		t.Errorf("the flood has gone to the server's log: %v, %v", info, err)
+	}
+	w.atoll(t, "plan", "--target", "file/honest-plan-lies").expect(t, 0, "1 to add")
+	eventually(t, 10*time.Second, "the server is well", func(ctx context.Context) error {
+		_, err := w.tryKubectl(ctx, "", "get", "--raw", "/readyz")
+		return err
+	})
+}
+
+// auditEverything writes all that is asked and answered, but what the API holds to be secret.
+const auditEverything = `apiVersion: audit.k8s.io/v1
+kind: Policy
+rules:
+- level: Metadata
+  resources:
+  - {group: "", resources: [secrets]}
+  - {group: infra.atoll.dev, resources: [resourcestates, plansecrets]}
+- level: RequestResponse
+`
+
+// encryptSecrets is what docs/infrastructure.md says that is to be encrypted.
+const encryptSecrets = `apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources:
+- resources: [secrets, resourcestates.infra.atoll.dev, plansecrets.infra.atoll.dev]
+  providers:
+  - secretbox: {keys: [{name: one, secret: dGhpcyBpcyBhIGtleSBvZiB0aGlydHktdHdvIGJ5dGU=}]}
+`
+
+// Secrets go in and come out, change, and are told by a provider that should not. Then all is searched for them: what the
+// commands said, the objects, the events, the server's log, the audit log, and every byte of the datastore.
+func TestSecretsAreNowhere(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	config := map[string]string{"audit.yaml": auditEverything, "encryption.yaml": encryptSecrets}
+	for name, text := range config {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := startWorks(t, "--v=4", "--audit-policy-file", filepath.Join(dir, "audit.yaml"), "--audit-log-path", filepath.Join(dir, "audit.log"),
+		"--encryption-provider-config", filepath.Join(dir, "encryption.yaml"))
+	d := &demoMirror
+	w.apply(t, providerOf("evil", d.evil.Source, d.evil.Version, d.packed, d.evil.ZH)+fmt.Sprintf(`---
+apiVersion: infra.atoll.dev/v1alpha1
+kind: ProviderConfig
+metadata: {name: evil, namespace: default}
+spec: {provider: evil, configuration: {directory: %q}}
+`, filepath.Join(w.world, "evil")))
+	w.status(t, "provider/evil", `.status.conditions[?(@.type=="Served")].status`, "True")
+
+	secrets := []string{"first-hunter2-a1", "second-hunter2-b2", "password-hunter2-c3", "token-hunter2-d4"}
+	const marker = "seen-by-everybody-e5"
+	write := func(value string) {
+		w.apply(t, fmt.Sprintf("{apiVersion: v1, kind: Secret, metadata: {name: keys}, stringData: {secret: %s, password: %s, token: %s}}", value, secrets[2], secrets[3]))
+	}
+	write(secrets[0])
+	w.apply(t, fmt.Sprintf(`apiVersion: infra.atoll.dev/v1alpha1
+kind: ProviderConfig
+metadata: {name: demo, namespace: default}
+spec: {provider: demo, configuration: {directory: %q, token: {secretKeyRef: {name: keys, key: token}}}}
+---
+apiVersion: demo.providers.atoll.dev/v1
+kind: Secret
+metadata: {name: main}
+spec:
+  name: %s
+  secret: {secretKeyRef: {name: keys, key: secret}}
+  login: {user: root, password: {secretKeyRef: {name: keys, key: password}}}
+  connection: {secret: made}
+---
+apiVersion: demo.providers.atoll.dev/v1
+kind: Network
+metadata: {name: tagged}
+spec: {name: tagged, cidr: 10.1.0.0/16, tags: {secret: '${demo_secret["main"].secret}'}}
+---
+`, w.world, marker)+thing("leaks", "secret: {secretKeyRef: {name: keys, key: secret}}, behaviour: leak, call: plan")+
+		thing("leaks-later", "secret: {secretKeyRef: {name: keys, key: secret}}, behaviour: leak, call: create"))
+	var said strings.Builder
+	does := func(code int, args ...string) {
+		a := w.atoll(t, args...)
+		said.WriteString(a.out + a.errs)
+		a.expect(t, code)
+	}
+	does(0, "plan")
+	does(0, "apply", "--auto-approve")
+	does(0, "plan", "-o", "json")
+	write(secrets[1])
+	does(2, "plan", "--detailed-exitcode")
+	does(2, "plan", "-o", "json", "--detailed-exitcode")
+	does(0, "apply", "--auto-approve")
+	write("wrong-type")
+	does(0, "drift")
+	made := w.kubectl(t, "get", "secret", "made", "-o", "jsonpath={.data}")
+	if !strings.Contains(made, "token") {
+		t.Errorf("the connection Secret has %s", made)
+	}
+	if !strings.Contains(said.String(), "(sensitive") {
+		t.Errorf("no plan says that anything is sensitive:\n%s", said.String())
+	}
+	for kind := range strings.FieldsSeq(w.kubectl(t, "api-resources", "--verbs=list", "-o", "name")) {
+		if kind == "secrets" || kind == "resourcestates.infra.atoll.dev" || kind == "plansecrets.infra.atoll.dev" {
+			continue
+		}
+		out, err := w.tryKubectl(t.Context(), "", "get", kind, "-A", "-o", "json")
+		if err != nil {
+			t.Errorf("%s: %v", kind, err)
+		}
+		said.WriteString(out)
+	}
+	w.server.Kill() // what it has is on the disk now
+
+	found := false
+	search := func(where string, content []byte) {
+		found = found || bytes.Contains(content, []byte(marker))
+		for _, secret := range secrets {
+			for _, form := range []string{secret, base64.StdEncoding.EncodeToString([]byte(secret))} {
+				if at := bytes.Index(content, []byte(form)); at >= 0 {
+					t.Errorf("%s is in %s:\n%q", secret, where, content[max(0, at-200):min(len(content), at+200)])
+				}
+			}
+		}
+	}
+	search("what was said", []byte(said.String()))
+	if !found {
+		t.Error("what is not secret was not said either: this test sees nothing")
+	}
+	found = false
+	for _, where := range []string{w.config.Dir, w.config.LogFile, filepath.Join(dir, "audit.log")} {
+		err := filepath.WalkDir(where, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || !entry.Type().IsRegular() {
+				return err
+			}
+			content, err := os.ReadFile(path)
+			search(path, content)
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		if !found {
+			t.Errorf("what is not secret is not in %s either: this test sees nothing", where)
+		}
+		found = where == w.config.Dir // the log need not say it
+	}
+}

@@ -1,0 +1,94 @@
+package test
+
+import (
+	"strings"
+	"testing"
+)
+
+// What people write wrongly, and ask for wrongly: each is answered with what it is about, and what to do.
+func TestMistakesAreAnsweredWithARemedy(t *testing.T) {
+	t.Parallel()
+	w := startWorks(t)
+	const secret = "hunter2-in-plain-text"
+	demo := func(kind, name, spec string) string {
+		return "{apiVersion: demo.providers.atoll.dev/v1, kind: " + kind + ", metadata: {name: " + name + "}, spec: {name: " + name + ", " + spec + "}}\n---\n"
+	}
+
+	t.Log("when it is written")
+	for manifest, want := range map[string]string{
+		demo("Network", "a", "cidr: [10.0.0.0/8]"):                                                           "spec.cidr: Invalid value: \"a list\": must be a string; put it in quotes",
+		demo("Network", "a", "cdir: x"):                                                                      `unknown field "spec.cdir"`,
+		strings.Replace(network("a", "x"), "name: a, cidr", "cidr", 1):                                       "spec.name: Required value: the provider needs it",
+		demo("Secret", "a", "secret: "+secret):                                                               "write {secretKeyRef: {name: …, key: …}}",
+		demo("File", "a", `content: '${demo_network["a"'`):                                                   "write $${ if ${ is meant as text",
+		demo("File", "a", "content: x, depends_on: [garbage]"):                                               `spec.depends_on[0]: Invalid value: "garbage" is not a reference: write TYPE["name"]`,
+		demo("File", "a", "content: x, lifecycle: {ignore_changes: [contents]}"):                             "there is no such field; did you mean content?",
+		demo("Nothing", "a", "content: x"):                                                                   `no matches for kind "Nothing"`,
+		strings.Replace(network("a", "x"), "demo.providers", "gone.providers", 1):                            `no matches for kind "Network" in version "gone.providers.atoll.dev/v1"`,
+		"{apiVersion: infra.atoll.dev/v1alpha1, kind: Plan, metadata: {name: rolls}, spec: {mode: Perhaps}}": "spec.mode: Unsupported value",
+	} {
+		w.refused(t, manifest, []string{"create", "-f", "-"}, want)
+	}
+	if _, err := w.tryKubectl(t.Context(), demo("Secret", "a", "secret: "+secret), "create", "-f", "-"); err == nil || strings.Contains(err.Error(), secret) {
+		t.Errorf("the refusal of a secret in plain text has it: %v", err)
+	}
+
+	t.Log("when it is planned")
+	w.atoll(t, "plan").expect(t, 0, "There is nothing to plan", "in namespace default")
+	w.apply(t, network("net", "10.1.0.0/16")+
+		demo("File", "type", `content: '${demo_netwrk["net"].id}'`)+
+		demo("File", "object", `content: '${demo_network["none"].id}'`)+
+		demo("File", "attribute", `content: '${demo_network["net"].idd}'`)+
+		demo("File", "value", `content: '${demo_network["net"].tags}'`)+
+		demo("File", "refused", "content: x, mode: '999'")+
+		demo("File", "config", "content: x, provider: other")+
+		demo("File", "map", `content: '${k8s.ConfigMap["none"].data.x}'`)+
+		demo("Secret", "key", "secret: {secretKeyRef: {name: none, key: k}}")+
+		demo("File", "one", `content: '${demo_file["two"].path}'`)+demo("File", "two", `content: '${demo_file["one"].path}'`))
+	w.atoll(t, "plan").expect(t, 1, "1 to add",
+		`File.demo.providers.atoll.dev/type, spec.content: namespace["default"].demo_netwrk["net"] is of a type that no installed Provider serves: correct the reference, or install the Provider`,
+		`/object, spec.content: namespace["default"].demo_network["none"] is not written: write it, or correct the reference`,
+		`/attribute, spec.content: ${demo_network["net"].idd}: demo_network["net"] has no "idd": it has cidr, gateway, id, name, tags, zone`,
+		`/value, spec.content: what this gives does not fit: string required, but have map of string`,
+		`/refused, spec.mode: the provider refuses it: The value is not valid: "999" must have only a zero and three octal digits; change its spec`,
+		`/config, spec.provider: there is no ProviderConfig "other" of namespace "default": make one with spec.provider: demo`,
+		`/map, spec.content: ${k8s.ConfigMap["none"].data.x}: there is no ConfigMap none in namespace default`,
+		`Secret.demo.providers.atoll.dev/key, spec.secret.secretKeyRef: there is no Secret none in namespace default: create it, with the key k`,
+		`/one: it refers to itself in a circle: namespace["default"].demo_file["one"] → namespace["default"].demo_file["two"] → namespace["default"].demo_file["one"]; take one of these references out`,
+		"10 problems kept resources from being planned: put right what is said above, and plan again")
+	w.atoll(t, "graph").expect(t, 0, "these refer to each other, so that none can come first: File/one → File/two → File/one", "Network/none (missing)")
+	w.atoll(t, "apply", "--auto-approve").expect(t, 1, "not everything could be planned and nobody looks at what is left out")
+	w.atoll(t, "plan", "--target", "file/none").expect(t, 1, "spec.targets[0]: there is no File none in namespace default, and nothing that was made from one")
+	w.atoll(t, "plan", "--target", "none/none").expect(t, 1, "no Provider serves a kind none: see `kubectl api-resources")
+	w.atoll(t, "plan", "-l", "part=none").expect(t, 0, "There is nothing to plan")
+	w.atoll(t, "plan", "-n", "none").expect(t, 1, "kubectl create namespace none")
+	w.atoll(t, "import", "network", "imported", "demo_network-1").expect(t, 1, "/imported: it cannot be imported: There is nothing to import")
+	w.atoll(t, "rollback", "apply-1").expect(t, 1, "spec.rollback: what was written when an Apply ended is not kept: apply the objects as they were then")
+	w.kubectl(t, "delete", "files,secrets.demo.providers.atoll.dev", "--all")
+	w.kubectl(t, "delete", "network.demo.providers.atoll.dev", "imported")
+
+	t.Log("when it is carried out")
+	w.apply(t, demo("File", "kept", "content: x, lifecycle: {prevent_destroy: true}")+
+		demo("Flaky", "flaky", "faults: [{call: create, when: before, times: 1, message: no more room}]")+demo("File", "later", `content: '${demo_flaky["flaky"].id}'`))
+	plan := w.plans(t)
+	w.atoll(t, "apply", plan).expect(t, 1, "is not approved", "`atoll approve "+plan)
+	w.atoll(t, "approve", plan).expect(t, 1, "say --yes, or --digest")
+	w.atoll(t, "approve", plan, "--digest", otherDigest).expect(t, 1, "look at it again with `atoll show "+plan)
+	w.atoll(t, "approve", plan, "--yes").expect(t, 0)
+	w.atoll(t, "approve", plan, "--yes").expect(t, 0, "You had approved of it before", "a person counts once")
+	w.atoll(t, "approve", "none").expect(t, 1, "there is no plan none in namespace default: the latest of ")
+	w.atoll(t, "cancel", "none").expect(t, 1, "there is no apply none in namespace default")
+	w.atoll(t, "apply", plan).expect(t, 1, "Flaky.demo.providers.atoll.dev/flaky", "no more room", "2 added", "1 failed, 1 not begun, as they need those", "`atoll apply -n default` does the rest")
+	w.atoll(t, "apply", plan).expect(t, 1, "was applied already: plan again")
+	w.atoll(t, "approve", plan, "--yes").expect(t, 1, "was applied already: plan again")
+	apply := strings.TrimPrefix(w.kubectl(t, "get", "applies", "-o", "name"), "apply.infra.atoll.dev/")
+	w.atoll(t, "cancel", apply).expect(t, 1, "has ended already: Failed")
+	w.refused(t, "", []string{"patch", "apply", apply, "--type=merge", "-p", `{"spec":{"plan":"other"}}`}, "an apply does not change its plan: make another")
+	w.refused(t, "", []string{"patch", "plan", plan, "--type=merge", "-p", `{"spec":{"refresh":true}}`}, "a plan does not change: make another")
+	w.atoll(t, "destroy", "--auto-approve").expect(t, 1, "/kept: lifecycle.prevent_destroy forbids it; set lifecycle.prevent_destroy to false")
+	w.atoll(t, "plan", "-f", resourcesFile, "-n", "kube-system").expect(t, 1, "is of namespace default, and the plan is of kube-system", "-n default")
+	w.atoll(t, "plan", "-f", resourcesFile).expect(t, 0, "20 to add", "cannot be carried out: `kubectl apply` them")
+	speculative := w.plans(t, "-f", resourcesFile)
+	w.atoll(t, "approve", speculative, "--yes").expect(t, 1, "is of files, and says what would be if they were applied")
+	w.refused(t, approval(speculative, w.digest(t, speculative)), []string{"create", "-f", "-"}, "only shows what would be: write them, and plan without")
+}

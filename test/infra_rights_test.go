@@ -1,0 +1,194 @@
+package test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// as is the same server, seen by a user, who has such ClusterRoles in a namespace; by the administrator if no
+// user is named.
+func (w *works) as(t *testing.T, namespace, user string, roles ...string) *works {
+	t.Helper()
+	config, err := clientcmd.LoadFromFile(w.server.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Contexts[config.CurrentContext].Namespace = namespace
+	if user != "" {
+		// The administrator's credentials, who lets them pass for somebody else.
+		who := *config.AuthInfos[config.Contexts[config.CurrentContext].AuthInfo]
+		who.Impersonate = user
+		config.AuthInfos = map[string]*clientcmdapi.AuthInfo{user: &who}
+		config.Contexts[config.CurrentContext].AuthInfo = user
+	}
+	server := *w.server
+	server.Kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, server.Kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	for _, role := range roles {
+		w.kubectl(t, "create", "rolebinding", user+"-"+strings.ReplaceAll(role, ":", "-"), "-n", namespace, "--clusterrole="+role, "--user="+user)
+	}
+	other := *w
+	other.server = &server
+	return &other
+}
+
+// room is a namespace of its own, seen by the administrator, with a world of its own.
+func (w *works) room(t *testing.T, namespace string) *works {
+	t.Helper()
+	w.kubectl(t, "create", "namespace", namespace)
+	room := w.as(t, namespace, "")
+	room.world = filepath.Join(w.world, namespace)
+	room.apply(t, room.providerObjects(namespace))
+	return room
+}
+
+// refused fails the test unless kubectl fails, and says all of what is wanted.
+func (w *works) refused(t *testing.T, manifest string, args []string, wanted ...string) {
+	t.Helper()
+	out, err := w.tryKubectl(t.Context(), manifest, args...)
+	if err == nil {
+		t.Fatalf("kubectl %s was not refused:\n%s\n%s", strings.Join(args, " "), manifest, out)
+	}
+	for _, want := range wanted {
+		if !strings.Contains(err.Error(), want) {
+			t.Fatalf("kubectl %s does not say %q:\n%v", strings.Join(args, " "), want, err)
+		}
+	}
+}
+
+// status is a field of an object, once it is there and is not empty.
+func (w *works) status(t *testing.T, object, path, want string) {
+	t.Helper()
+	eventually(t, time.Minute, object+" has "+path+" "+want, func(ctx context.Context) error {
+		got, err := w.tryKubectl(ctx, "", "get", object, "-o", "jsonpath={"+path+"}")
+		if err == nil && !strings.Contains(got, want) {
+			return fmt.Errorf("%s of %s is %q", path, object, got)
+		}
+		return err
+	})
+}
+
+func network(name, cidr string) string {
+	return fmt.Sprintf("{apiVersion: demo.providers.atoll.dev/v1, kind: Network, metadata: {name: %s}, spec: {name: %s, cidr: %s}}\n---\n", name, name, cidr)
+}
+
+func file(name, content string) string {
+	return fmt.Sprintf("{apiVersion: demo.providers.atoll.dev/v1, kind: File, metadata: {name: %s}, spec: {name: %s, content: %q}}\n---\n", name, name, content)
+}
+
+func approval(plan, digest string) string {
+	return fmt.Sprintf(`{"apiVersion":"infra.atoll.dev/v1alpha1","kind":"Approval","metadata":{"generateName":"by-hand-"},
+		"spec":{"plan":%q,"digest":%q,"approver":{"username":"somebody else"}}}`, plan, digest)
+}
+
+func (w *works) digest(t *testing.T, plan string) string {
+	t.Helper()
+	return w.kubectl(t, "get", "plan", plan, "-o", "jsonpath={.status.digest}")
+}
+
+var otherDigest = "sha256:" + strings.Repeat("0", 64)
+
+// Who writes, who approves, who looks and who runs providers are four people, and none can do the others' part.
+func TestRightsOverInfrastructure(t *testing.T) {
+	t.Parallel()
+	w := startWorks(t)
+	shop := w.room(t, "shop")
+	editor := shop.as(t, "shop", "ed", "atoll:infra-editor")
+	approver := shop.as(t, "shop", "ann", "atoll:infra-approver")
+	viewer := shop.as(t, "shop", "vic", "atoll:infra-viewer")
+	nobody := shop.as(t, "shop", "nora")
+	eventually(t, time.Minute, "the editor may write what the provider has", func(ctx context.Context) error {
+		_, err := editor.tryKubectl(ctx, network("main", "10.1.0.0/16"), "apply", "-f", "-")
+		return err
+	})
+	plan := editor.plans(t)
+	digest := editor.digest(t, plan)
+
+	t.Log("who may not approve")
+	create := []string{"create", "-f", "-"}
+	for _, who := range []*works{editor, viewer, nobody} {
+		who.refused(t, approval(plan, digest), create, "Forbidden", `cannot create resource "approvals"`)
+	}
+	editor.atoll(t, "approve", plan, "--yes").expect(t, 1, "you may not", "atoll:infra-approver")
+	editor.atoll(t, "apply", plan, "--auto-approve").expect(t, 1, "you may not", "atoll:infra-approver")
+	editor.atoll(t, "apply", "--auto-approve").expect(t, 1, "you may not", "The plan stays: once it is approved, `atoll apply ")
+	viewer.atoll(t, "show", plan).expect(t, 0, "1 to add")
+	viewer.atoll(t, "plan").expect(t, 1, "you may not", "atoll:infra-editor")
+	nobody.atoll(t, "show", plan).expect(t, 1, "you may not")
+	approver.atoll(t, "apply", plan, "--auto-approve").expect(t, 1, "you may not", "atoll:infra-editor")
+	if made := shop.made(t); made != 0 {
+		t.Fatalf("%d things were made", made)
+	}
+
+	t.Log("what may not be approved")
+	for manifest, want := range map[string]string{
+		approval(plan, otherDigest):    "spec.digest: Invalid value",
+		approval("none", digest):       "there is no such plan",
+		approval(plan, "sha256:short"): "spec.digest",
+	} {
+		approver.refused(t, manifest, create, want)
+	}
+	approver.atoll(t, "approve", plan, "--digest", otherDigest).expect(t, 1, "the digest of plan "+plan+" is "+digest, "atoll show "+plan)
+
+	t.Log("who approves is not who they say they are")
+	made := strings.TrimSuffix(strings.Fields(mustKubectl(t, approver, approval(plan, digest), create...))[0], " created")
+	if by := shop.kubectl(t, "get", made, "-o", "jsonpath={.spec.approver.username}"); by != "ann" {
+		t.Fatalf("the approver is %q", by)
+	}
+	shop.refused(t, "", []string{"patch", made, "--type=merge", "-p", `{"spec":{"reason":"another"}}`}, "an approval does not change: delete it to take it back")
+	editor.atoll(t, "apply", plan).expect(t, 0, "1 added")
+	if by := shop.kubectl(t, "get", "applies", "-o", `jsonpath={.items[*].status.approvedBy}`); by != `["ann"]` {
+		t.Fatalf("it was approved by %s", by)
+	}
+
+	t.Log("what is secret, and what runs programs")
+	for _, who := range []*works{editor, approver, viewer} {
+		who.refused(t, "", []string{"get", "resourcestates"}, "Forbidden")
+		who.refused(t, "", []string{"get", "plansecrets"}, "Forbidden")
+		who.refused(t, who.providerObjects("shop"), []string{"create", "-f", "-"}, `cannot create resource "providers"`, `cannot create resource "providerconfigs"`)
+		who.refused(t, `{"apiVersion":"infra.atoll.dev/v1alpha1","kind":"SyncPolicy","metadata":{"name":"mine"},"spec":{"mode":"Auto","approval":{"required":0}}}`,
+			[]string{"create", "-f", "-"}, `cannot create resource "syncpolicies"`)
+	}
+	operator := shop.as(t, "shop", "ole")
+	shop.kubectl(t, "create", "clusterrolebinding", "ole", "--clusterrole=atoll:infra-operator", "--user=ole")
+	operator.apply(t, operator.providerObjects("shop"))
+	operator.refused(t, approval(plan, digest), create, "Forbidden")
+}
+
+func mustKubectl(t *testing.T, w *works, manifest string, args ...string) string {
+	t.Helper()
+	out, err := w.tryKubectl(t.Context(), manifest, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// What was approved is done, and nothing else: an object that is edited afterwards is refused, and the others are not.
+func TestPlanThatMovedIsRefusedInPart(t *testing.T) {
+	t.Parallel()
+	w := startWorks(t)
+	w.apply(t, network("a", "10.1.0.0/16")+network("b", "10.2.0.0/16")+file("of-b", `${demo_network["b"].gateway}`)+file("alone", "one"))
+	plan := w.plans(t)
+	w.does(t, "approve", plan, "--yes")
+	w.apply(t, network("b", "10.3.0.0/16"))
+	w.status(t, "plan/"+plan, `.status.conditions[?(@.type=="Current")].reason`, "Moved")
+	w.atoll(t, "show", plan).expect(t, 0, "Not all of it is as it was when it was planned", `demo_network["b"]`, "`atoll plan")
+	w.atoll(t, "apply", plan).expect(t, 1, "2 added", "1 refused, as they had moved since the plan", "1 not begun, as they need those", "`atoll apply")
+	if made := w.made(t); made != 2 {
+		t.Fatalf("%d things were made, and not the two that nobody had touched", made)
+	}
+	w.atoll(t, "apply", "--auto-approve").expect(t, 0, "Apply complete! Resources: 2 added, 0 changed, 0 destroyed.")
+	if got := w.file(t, "of-b"); got != w.gateway(t, "b") {
+		t.Fatalf("of-b is %q", got)
+	}
+}
