@@ -99,10 +99,24 @@ func readSpent(ctx context.Context, db *postgres.Server, s onPostgres) (out spen
 // treeTime is the processor time of a process and all below it, those that
 // have ended and been waited for included.
 func treeTime(root int) (time.Duration, error) {
+	sum, err := ticksOf(root, 4)
+	if err != nil {
+		return 0, err
+	}
+	for _, pid := range below(root) {
+		if t, err := ticksOf(pid, 4); err == nil {
+			sum += t
+		}
+	}
+	return sum, nil
+}
+
+// below are the processes below a process.
+func below(root int) []int {
 	children := map[int][]int{}
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
-		return 0, err
+		return nil // the pattern is right
 	}
 	for _, stat := range stats {
 		raw, err := os.ReadFile(stat)
@@ -120,18 +134,13 @@ func treeTime(root int) (time.Duration, error) {
 			children[parent] = append(children[parent], pid)
 		}
 	}
-	sum, err := processTime(root)
-	if err != nil {
-		return 0, err
+	var out []int
+	for next := children[root]; len(next) > 0; {
+		pid := next[0]
+		out = append(out, pid)
+		next = append(next[1:], children[pid]...)
 	}
-	for below := children[root]; len(below) > 0; {
-		pid := below[0]
-		below = append(below[1:], children[pid]...)
-		if t, err := processTime(pid); err == nil {
-			sum += t
-		}
-	}
-	return sum, nil
+	return out
 }
 
 func writeCosts(w io.Writer, all []cost) {

@@ -91,20 +91,24 @@ func residentMiB(pid int) (float64, error) {
 }
 
 // processTime is how much processor time a process has used.
-func processTime(pid int) (time.Duration, error) {
+func processTime(pid int) (time.Duration, error) { return ticksOf(pid, 2) }
+
+// ticksOf adds up so many of the times of a process: user and system time, and those of processes
+// that it has waited for.
+func ticksOf(pid, count int) (time.Duration, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, fmt.Errorf("processor time of process %d: %w", pid, err)
 	}
 	// The second field is the program's name in parentheses, spaces and all; the
-	// 14th and 15th are user and system time in hundredths of a second.
+	// 14th to 17th are the times in hundredths of a second.
 	_, rest, _ := strings.Cut(string(raw), ") ")
 	fields := strings.Fields(rest)
-	if len(fields) < 13 {
+	if len(fields) < 15 {
 		return 0, fmt.Errorf("processor time of process %d: %q has too few fields", pid, raw)
 	}
 	var ticks int64
-	for _, f := range fields[11:13] {
+	for _, f := range fields[11 : 11+count] {
 		n, err := strconv.ParseInt(f, 10, 64)
 		if err != nil {
 			return 0, fmt.Errorf("processor time of process %d: %w", pid, err)

@@ -12,6 +12,8 @@
 //	go run ./bench -what fleet-members  a thousand simulated clusters (not part of all); with
 //	                                    -keep DIR, filled once and started as often as you like
 //	go run ./bench -what types          a provider with 1,500 types, and the same as CRDs (not part of all)
+//	go run ./bench -what tofu-alike     the same work through OpenTofu and Atoll (not part of all)
+//	go run ./bench -what infra          more and more resources, with both (not part of all)
 //	go run ./bench -scale 0.1         a tenth of the work, for a first look
 //
 // Every workload is given to all systems in turn, and that is repeated for
@@ -43,7 +45,7 @@ func main() {
 	// gRPC tells of every connection that is closed while it is being made.
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, os.Stderr))
 	o := options{}
-	flag.StringVar(&o.what, "what", "all", "what to measure: stores, servers, postgres, all of these; or scale; or placement; or shared, of which shared-delay and shared-members are halves; or fleet-delay, or fleet-members; or types")
+	flag.StringVar(&o.what, "what", "all", "what to measure: stores, servers, postgres, all of these; or scale; or placement; or shared, of which shared-delay and shared-members are halves; or fleet-delay, or fleet-members; or types; or tofu-alike; or infra")
 	flag.StringVar(&o.clients, "clients", "1,64,256", "numbers of clients for the stores, separated by commas")
 	flag.IntVar(&o.rounds, "rounds", 3, "how often everything is repeated")
 	flag.Float64Var(&o.scale, "scale", 1, "share of the work to do")
@@ -54,6 +56,12 @@ func main() {
 	flag.StringVar(&o.members, "members", defaultMembers, "numbers of simulated members that share an API, separated by commas; the first is that of fleet-members (1000 unless set)")
 	flag.StringVar(&o.profile, "profile", "", "directory for profiles of Atoll's processor and memory while the fleet is measured")
 	flag.StringVar(&o.keep, "keep", "", "directory that keeps what fleet-members has filled; with one that holds it, another server is started on a copy of that, and nothing is filled")
+	flag.StringVar(&o.tofu, "tofu", "", "the tofu binary, of version 1.12.6; one is built without")
+	flag.IntVar(&o.configurations, "configurations", 200, "how many configurations tofu-alike generates")
+	flag.StringVar(&o.resources, "resources", "1000,5000", "how many resources infra has, separated by commas; OpenTofu is not asked about more than 20000")
+	flag.StringVar(&o.shapes, "shapes", "flat,chains,cross", "how they refer to each other in infra, separated by commas")
+	flag.BoolVar(&o.alone, "alone", false, "measures infra without OpenTofu")
+	flag.Uint64Var(&o.seed, "seed", 1, "of the first configuration; the next ones count on from it")
 	flag.StringVar(&o.dir, "dir", "", "directory for data, on the disk to measure (default: a temporary one, removed afterwards)")
 	flag.StringVar(&o.json, "json", "", "file to write all figures to")
 	flag.Parse()
@@ -74,7 +82,11 @@ const (
 
 type options struct {
 	what, clients, members, dir, json      string
-	profile, keep                          string
+	profile, keep, tofu                    string
+	configurations                         int
+	resources, shapes                      string
+	alone                                  bool
+	seed                                   uint64
 	rounds, conns, listKeys, objects, rate int
 	scale                                  float64
 }
@@ -113,8 +125,10 @@ func run(ctx context.Context, o options) error {
 	shared := o.what == sharedBoth || o.what == sharedDelay || o.what == sharedMembers
 	ofFleet := o.what == fleetDelay || o.what == fleetMembers
 	ofTypes := o.what == "types"
-	if !stores && !servers && !onPostgres && !scale && !shared && !ofFleet && !ofTypes {
-		return fmt.Errorf("-what %q: must be stores, servers, postgres, all, scale, placement, shared, shared-delay, shared-members, fleet-delay, fleet-members or types", o.what)
+	ofAlike := o.what == "tofu-alike"
+	ofInfra := o.what == "infra"
+	if !stores && !servers && !onPostgres && !scale && !shared && !ofFleet && !ofTypes && !ofAlike && !ofInfra {
+		return fmt.Errorf("-what %q: must be stores, servers, postgres, all, scale, placement, shared, shared-delay, shared-members, fleet-delay, fleet-members, types, tofu-alike or infra", o.what)
 	}
 	dir := o.dir
 	if dir == "" {
@@ -174,6 +188,12 @@ func run(ctx context.Context, o options) error {
 	}
 	if ofTypes {
 		failed = r.measureTypes(ctx, o, dir)
+	}
+	if ofAlike {
+		failed = r.measureAlike(ctx, o, dir)
+	}
+	if ofInfra {
+		failed = r.measureInfra(ctx, o, dir)
 	}
 	if o.json != "" {
 		if err := r.writeJSON(o.json); err != nil {

@@ -28,6 +28,10 @@ type report struct {
 	Fleet    *fleetRun `json:"fleet_members,omitempty"`
 	// Types of a provider, served in two ways.
 	Types []typesRun `json:"types,omitempty"`
+	// Alike is the same work through OpenTofu and Atoll.
+	Alike *alikeRun `json:"tofu_alike,omitempty"`
+	// Infra is more and more resources, planned and applied.
+	Infra []infraRun `json:"infra,omitempty"`
 }
 
 func (r *report) writeJSON(file string) error {

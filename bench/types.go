@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -64,15 +63,9 @@ type builtProvider struct {
 // measureTypes serves the same types in both ways, each by a server of its own.
 func (r *report) measureTypes(ctx context.Context, o options, dir string) error {
 	mirror := filepath.Join(dir, "mirror")
-	build := exec.CommandContext(ctx, "go", "-C", filepath.Join("infra", "testproviders"), "run", "./mirror", "-dir", mirror, "-only", wideProvider)
-	build.Stderr = os.Stderr
-	out, err := build.Output()
+	built, err := buildProviders(ctx, mirror, wideProvider)
 	if err != nil {
-		return fmt.Errorf("build the provider, in the repository's root: %w", err)
-	}
-	var built []builtProvider
-	if err := json.Unmarshal(out, &built); err != nil || len(built) != 1 {
-		return fmt.Errorf("read what was built: %s: %w", out, err)
+		return err
 	}
 	catalog, err := catalogOf(ctx, built[0])
 	if err != nil {

@@ -1,0 +1,363 @@
+package alike
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra"
+	"github.com/atoll-dev/atoll/infra/plan"
+	infraschema "github.com/atoll-dev/atoll/infra/schema"
+)
+
+// Atoll is a server in which the Providers demo and demo5 are served.
+type Atoll struct {
+	API dynamic.Interface
+	// REST is for what is no object: the changes of plans.
+	REST rest.Interface
+}
+
+// NewAtoll connects.
+func NewAtoll(config *rest.Config) (*Atoll, error) {
+	api, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	plain := rest.CopyConfig(config)
+	plain.GroupVersion = &schema.GroupVersion{Group: v1alpha1.Group, Version: v1alpha1.Version}
+	plain.NegotiatedSerializer = unstructuredSerializer()
+	client, err := rest.UnversionedRESTClientFor(plain)
+	return &Atoll{API: api, REST: client}, err
+}
+
+// atollSide is one configuration's namespace.
+type atollSide struct {
+	*Atoll
+	namespace string
+	names     *names
+	ids       map[string]string
+	written   map[Address]bool
+	out       *Outcome
+	planned   *v1alpha1.Plan
+}
+
+const manager = "alike"
+
+func (a *Atoll) open(ctx context.Context, dir, namespace string, old bool) (*atollSide, error) {
+	s := &atollSide{Atoll: a, namespace: namespace, names: newNames(filepath.Join(dir, "atoll-world")), ids: map[string]string{}, written: map[Address]bool{}}
+	core := schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+	if err := s.apply(ctx, a.API.Resource(core), map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace}}); err != nil {
+		return nil, err
+	}
+	for _, name := range providerNames(old) {
+		config := map[string]any{"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": "ProviderConfig", "metadata": map[string]any{"name": name},
+			"spec": map[string]any{"provider": name, "configuration": worldSettings(name, s.names.directory)}}
+		if err := s.apply(ctx, a.API.Resource(v1alpha1.ProviderConfigResource).Namespace(namespace), config); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+func (a *atollSide) apply(ctx context.Context, in dynamic.ResourceInterface, object map[string]any) error {
+	u := &unstructured.Unstructured{Object: object}
+	_, err := in.Apply(ctx, u.GetName(), u, metav1.ApplyOptions{FieldManager: manager, Force: true})
+	if err != nil {
+		return fmt.Errorf("apply %s/%s: %w: %s", u.GetKind(), u.GetName(), err, line(object["spec"]))
+	}
+	return nil
+}
+
+func (a *atollSide) of(address Address) dynamic.ResourceInterface {
+	return a.API.Resource(schema.GroupVersionResource{Group: infraschema.Group(provider(address.Type)), Version: v1alpha1.ProvidersVersion, Resource: address.plural()}).Namespace(a.namespace)
+}
+
+// write brings what is written to what a step says.
+func (a *atollSide) write(ctx context.Context, s *Step) error {
+	objects, secrets := Objects(s, func(address string) string { return a.ids[address] })
+	data := map[string]any{}
+	for key, text := range secrets {
+		data[key] = base64.StdEncoding.EncodeToString([]byte(text))
+	}
+	secret := map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": secretName}, "data": data}
+	if err := a.apply(ctx, a.API.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace(a.namespace), secret); err != nil {
+		return err
+	}
+	for address, object := range objects {
+		if err := a.apply(ctx, a.of(address), object); err != nil {
+			return err
+		}
+		a.written[address] = true
+	}
+	for address := range maps.Clone(a.written) {
+		if objects[address] != nil {
+			continue
+		}
+		if err := a.remove(ctx, address, slices.Contains(s.Forget, address)); err != nil {
+			return err
+		}
+		delete(a.written, address)
+	}
+	return nil
+}
+
+func (a *atollSide) remove(ctx context.Context, address Address, forget bool) error {
+	if forget {
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{infra.DeletionAnnotation: infra.DeletionForget}}})
+		if err != nil {
+			return err
+		}
+		if _, err := a.of(address).Patch(ctx, address.Name, "application/merge-patch+json", patch, metav1.PatchOptions{}); err != nil {
+			return err
+		}
+	}
+	if err := a.of(address).Delete(ctx, address.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	return nil
+}
+
+func (a *atollSide) plan(ctx context.Context, s *Step) error {
+	a.out, a.planned = &Outcome{}, nil
+	if err := a.write(ctx, s); err != nil {
+		return err
+	}
+	spec := v1alpha1.PlanSpec{Mode: v1alpha1.PlanNormal, Refresh: s.Refresh, Targets: references(s.Targets), Exclude: references(s.Exclude), Replace: references(s.Replace)}
+	switch {
+	case s.Destroy:
+		spec.Mode = v1alpha1.PlanDestroy
+	case s.RefreshOnly:
+		spec.Mode = v1alpha1.PlanRefreshOnly
+	}
+	p := &v1alpha1.Plan{}
+	if err := a.make(ctx, v1alpha1.PlanResource, "Plan", &spec, p); err != nil {
+		return err
+	}
+	if err := a.await(ctx, v1alpha1.PlanResource, p.Name, p, func() bool {
+		return p.Status.Phase == v1alpha1.PlanPlanned || p.Status.Phase == v1alpha1.PlanFailed
+	}); err != nil {
+		return err
+	}
+	for _, problem := range p.Status.Problems {
+		a.out.Planned.Refused = append(a.out.Planned.Refused, a.address(problem.Address))
+		a.out.Planned.Said = append(a.out.Planned.Said, problem.Field+": "+problem.Message)
+	}
+	if p.Status.Phase == v1alpha1.PlanFailed && len(a.out.Planned.Refused) == 0 {
+		return fmt.Errorf("plan %s failed: %s", p.Name, line(p.Status.Conditions))
+	}
+	a.planned = p
+	return a.readPlan(ctx)
+}
+
+func references(all []Address) []v1alpha1.ObjectReference {
+	var out []v1alpha1.ObjectReference
+	for _, a := range all {
+		out = append(out, v1alpha1.ObjectReference{Group: infraschema.Group(provider(a.Type)), Kind: a.kind(), Name: a.Name})
+	}
+	return out
+}
+
+// address finds what a problem is about: names are given once.
+func (a *atollSide) address(problem string) string {
+	kind, name, _ := strings.Cut(problem, "/")
+	kind, group, _ := strings.Cut(kind, ".")
+	prefix, _, _ := strings.Cut(group, ".")
+	for _, k := range kinds() {
+		if k.as == kind && provider(k.typ) == prefix {
+			return Address{Type: k.typ, Name: name}.String()
+		}
+	}
+	for typ, as := range dataKinds() {
+		if as == kind && provider(typ) == prefix {
+			return Address{Type: typ, Name: name, Data: true}.String()
+		}
+	}
+	return problem
+}
+
+// make creates an object of infra.atoll.dev under a name of the server's.
+func (a *atollSide) make(ctx context.Context, resource schema.GroupVersionResource, kind string, spec, into any) error {
+	encoded, err := runtime.DefaultUnstructuredConverter.ToUnstructured(spec)
+	if err != nil {
+		return err
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": resource.GroupVersion().String(), "kind": kind,
+		"metadata": map[string]any{"generateName": strings.ToLower(kind) + "-"}, "spec": encoded}}
+	created, err := a.API.Resource(resource).Namespace(a.namespace).Create(ctx, u, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("create a %s: %w", kind, err)
+	}
+	return runtime.DefaultUnstructuredConverter.FromUnstructured(created.Object, into)
+}
+
+// pollEvery is how often is asked whether something is done.
+const pollEvery = 30 * time.Millisecond
+
+func (a *atollSide) await(ctx context.Context, resource schema.GroupVersionResource, name string, into any, done func() bool) error {
+	for {
+		u, err := a.API.Resource(resource).Namespace(a.namespace).Get(ctx, name, metav1.GetOptions{})
+		if err == nil {
+			err = runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into)
+		}
+		if err != nil || done() {
+			return err
+		}
+		select {
+		case <-time.After(pollEvery):
+		case <-ctx.Done():
+			return fmt.Errorf("%s %s: %w: %s", resource.Resource, name, ctx.Err(), line(u.Object["status"]))
+		}
+	}
+}
+
+func (a *atollSide) readPlan(ctx context.Context) error {
+	text, err := a.REST.Get().AbsPath("/apis", v1alpha1.Group, v1alpha1.Version, "namespaces", a.namespace, "plans", a.planned.Name, "changes").
+		Param("limit", "5000").SetHeader("Accept", "application/json").Do(ctx).Raw()
+	if err != nil {
+		return fmt.Errorf("read the changes: %w: %s", err, text)
+	}
+	var page struct{ Items []plan.Change }
+	if err := json.Unmarshal(text, &page); err != nil {
+		return fmt.Errorf("read the changes: %w", err)
+	}
+	a.out.Planned.Changes = map[string]Change{}
+	for _, c := range page.Items {
+		address := Address{Type: c.Address.Type, Name: c.Address.Name, Data: c.Address.Data}
+		name := address.String()
+		if c.Address.Deposed != "" {
+			name += " (deposed)"
+		}
+		if c.Drift != nil {
+			a.out.Planned.Drift = append(a.out.Planned.Drift, name)
+		}
+		if c.Action == plan.NoOp {
+			continue
+		}
+		change := Change{Action: string(c.Action), Reason: string(c.Reason), Importing: c.Importing != ""}
+		if c.CreateFirst && c.Action == plan.Replace {
+			change.Action = "create+delete"
+		}
+		for _, f := range c.Fields {
+			if f.ForcesReplacement {
+				change.Forces = append(change.Forces, steps(f.Path)[0])
+			}
+		}
+		change.Forces = unique(change.Forces)
+		if c.After != nil {
+			after, err := decode(c.After.JSON)
+			if err != nil {
+				return err
+			}
+			for _, path := range c.After.Unknown {
+				after = put(after, steps(path), unknownWord)
+			}
+			for _, secret := range c.After.Sensitive {
+				after = put(after, steps(secret.Path), sensitiveWord)
+			}
+			change.After = a.names.attributes(address.Type, after)
+		}
+		a.out.Planned.Changes[name] = change.normal()
+	}
+	return nil
+}
+
+// carryOut approves of the plan and applies it.
+func (a *atollSide) carryOut(ctx context.Context) error {
+	s := a.planned.Status.Summary
+	if s.Changes()+s.Read+s.Drift == 0 {
+		return nil
+	}
+	if err := a.make(ctx, v1alpha1.ApprovalResource, "Approval", &v1alpha1.ApprovalSpec{Plan: a.planned.Name, Digest: a.planned.Status.Digest}, &v1alpha1.Approval{}); err != nil {
+		return err
+	}
+	apply := &v1alpha1.Apply{}
+	if err := a.make(ctx, v1alpha1.ApplyResource, "Apply", &v1alpha1.ApplySpec{Plan: a.planned.Name, Digest: a.planned.Status.Digest}, apply); err != nil {
+		return err
+	}
+	if err := a.await(ctx, v1alpha1.ApplyResource, apply.Name, apply, func() bool {
+		return apply.Status.Phase == v1alpha1.ApplySucceeded || apply.Status.Phase == v1alpha1.ApplyFailed || apply.Status.Phase == v1alpha1.ApplyCanceled
+	}); err != nil {
+		return err
+	}
+	for _, problem := range apply.Status.Problems {
+		a.out.Failed = append(a.out.Failed, a.address(problem.Address))
+		a.out.Said = append(a.out.Said, problem.Message)
+	}
+	if apply.Status.Phase == v1alpha1.ApplyCanceled {
+		return errors.New("the apply was cancelled by nobody")
+	}
+	return nil
+}
+
+// look takes in the states and the world.
+func (a *atollSide) look(ctx context.Context) error {
+	list, err := a.API.Resource(v1alpha1.ResourceStateResource).Namespace(a.namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	var all []stored
+	for i := range list.Items {
+		state := &v1alpha1.ResourceState{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, state); err != nil {
+			return err
+		}
+		address := Address{Type: state.Spec.Type, Name: state.Spec.Object.Name}
+		if state.Spec.Current != nil {
+			s, err := instance(address, state.Spec.Current, false)
+			if err != nil {
+				return err
+			}
+			all = append(all, s)
+		}
+		for d := range state.Spec.Deposed {
+			s, err := instance(address, &state.Spec.Deposed[d].ResourceValue, true)
+			if err != nil {
+				return err
+			}
+			all = append(all, s)
+		}
+	}
+	a.out.State = a.names.states(all)
+	maps.Copy(a.ids, idsOf(all)) // those that are gone may be imported again
+	return a.names.look(a.out)
+}
+
+func instance(address Address, v *v1alpha1.ResourceValue, deposed bool) (stored, error) {
+	s := stored{address: address, deposed: deposed}
+	s.SchemaVersion, s.Tainted, s.CreateFirst, s.Private = v.SchemaVersion, v.Tainted, v.CreateBeforeDestroy, string(v.Private)
+	attributes, err := decode(v.Value)
+	if err != nil {
+		return s, err
+	}
+	s.attributes, _ = attributes.(map[string]any)
+	if len(v.Identity) > 0 {
+		s.Identity, err = decode(v.Identity)
+	}
+	return s, err
+}
+
+// close lets go of the namespace.
+func (a *atollSide) close(ctx context.Context) error {
+	for address := range a.written {
+		if err := a.of(address).Delete(ctx, address.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	infraschema "github.com/atoll-dev/atoll/infra/schema"
+	"github.com/atoll-dev/atoll/playground/atoll"
+)
+
+// atollScale is a server with so many resources in one namespace.
+type atollScale struct {
+	*infraScale
+	server    *atoll.Server
+	api       dynamic.Interface
+	resources dynamic.ResourceInterface
+	kind      string
+	shape     string
+	count     int
+	planned   *v1alpha1.Plan
+}
+
+const (
+	scaleNamespace = "default"
+	// quietShare of processor time in a second is what a server uses that has nothing to do.
+	quietShare = 100 * time.Millisecond
+	// profileLong is for how long processor time is profiled, if it is.
+	profileLong = 20 * time.Second
+)
+
+// ours goes through all steps with an atoll server of its own.
+func (s *infraScale) ours(ctx context.Context, dir, shape string, count int) (out []infraRun, err error) {
+	a := &atollScale{infraScale: s, shape: shape, count: count}
+	if a.server, err = atoll.Start(ctx, atoll.Config{Dir: dir, LogFile: dir + ".log", Flags: []string{"--allow-development-providers"}}); err != nil {
+		return nil, err
+	}
+	defer func() {
+		a.server.Kill()
+		err = errors.Join(err, os.RemoveAll(dir))
+	}()
+	if err := a.open(ctx); err != nil {
+		return nil, err
+	}
+	for _, step := range []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{stepWrite, a.write},
+		{stepPlan, func(ctx context.Context) error { return a.plan(ctx, false, int64(count)) }},
+		{stepApply, a.apply},
+		{stepNothing, func(ctx context.Context) error { return a.plan(ctx, false, 0) }},
+		{stepRefresh, func(ctx context.Context) error { return a.plan(ctx, true, 0) }},
+		{stepOne, func(ctx context.Context) error { return a.plan(ctx, false, 1) }},
+	} {
+		if step.name == stepOne {
+			patch := []byte(`{"spec":{"name":"changed"}}`)
+			if _, err := a.resources.Patch(ctx, resourceName(count-1), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+				return out, err
+			}
+		}
+		if err := a.settle(ctx); err != nil {
+			return out, err
+		}
+		progress(fmt.Sprintf("Atoll, %s, %d: %s", shape, count, step.name))
+		finish := profileTo(ctx, a.server, s.profile, fmt.Sprintf("%s-%d-%s", shape, count, step.name), profileLong)
+		run := infraRun{System: "atoll", Shape: shape, Count: count, Step: step.name}
+		run, err := watched(ctx, run, a.server.PID, step.do)
+		err = errors.Join(err, finish())
+		if step.name == stepPlan && err == nil {
+			run.Provider, err = s.providerAlone(ctx, count)
+		}
+		out = append(out, run)
+		if err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// settle waits until the server has done what the step before left to be done.
+func (a *atollScale) settle(ctx context.Context) error {
+	for range 60 {
+		before, err := treeTime(a.server.PID())
+		if err != nil {
+			return err
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		after, err := treeTime(a.server.PID())
+		if err != nil {
+			return err
+		}
+		if after-before < quietShare {
+			return nil
+		}
+	}
+	return nil
+}
+
+// open has the provider served.
+func (a *atollScale) open(ctx context.Context) error {
+	config, err := a.server.REST()
+	if err != nil {
+		return err
+	}
+	if a.api, err = dynamic.NewForConfig(config); err != nil {
+		return err
+	}
+	name := infraschema.Names([]string{a.typ}, nil)[0]
+	a.kind = name.Kind
+	a.resources = a.api.Resource(schema.GroupVersionResource{Group: a.group(), Version: v1alpha1.ProvidersVersion, Resource: name.Plural}).Namespace(scaleNamespace)
+	p := map[string]any{"source": "providers.test/atoll/" + wideProvider, "version": "1.0.0", "origin": map[string]any{"development": map[string]any{"path": a.development}}}
+	return serveSpec(ctx, a.api, wideProvider, p)
+}
+
+// write makes all objects, as many clients at once as elsewhere here.
+func (a *atollScale) write(ctx context.Context) error {
+	return each(ctx, a.count, func(ctx context.Context, n int) error {
+		body := a.body(a.shape, a.count, n, func(name string) string { return fmt.Sprintf("${%s[%q].id}", a.typ, name) })
+		_, err := a.resources.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": a.group() + "/" + v1alpha1.ProvidersVersion, "kind": a.kind, "metadata": map[string]any{"name": resourceName(n)}, "spec": body,
+		}}, metav1.CreateOptions{})
+		return err
+	})
+}
+
+// plan makes a plan, which has to have so many changes.
+func (a *atollScale) plan(ctx context.Context, refresh bool, changes int64) error {
+	a.planned = &v1alpha1.Plan{}
+	if err := a.create(ctx, v1alpha1.PlanResource, "Plan", map[string]any{"refresh": refresh}, a.planned); err != nil {
+		return err
+	}
+	if err := a.await(ctx, v1alpha1.PlanResource, a.planned.Name, a.planned, func() bool {
+		return a.planned.Status.Phase == v1alpha1.PlanPlanned || a.planned.Status.Phase == v1alpha1.PlanFailed
+	}); err != nil {
+		return err
+	}
+	status := a.planned.Status
+	if status.Phase == v1alpha1.PlanFailed || len(status.Problems) > 0 || status.Summary.Changes() != changes {
+		return fmt.Errorf("the plan has %+v, and %d were to change: %v", status.Summary, changes, status.Problems)
+	}
+	return nil
+}
+
+func (a *atollScale) apply(ctx context.Context) error {
+	named := map[string]any{"plan": a.planned.Name, "digest": a.planned.Status.Digest}
+	if err := a.create(ctx, v1alpha1.ApprovalResource, "Approval", named, &v1alpha1.Approval{}); err != nil {
+		return err
+	}
+	apply := &v1alpha1.Apply{}
+	if err := a.create(ctx, v1alpha1.ApplyResource, "Apply", named, apply); err != nil {
+		return err
+	}
+	if err := a.await(ctx, v1alpha1.ApplyResource, apply.Name, apply, func() bool {
+		return apply.Status.Phase == v1alpha1.ApplySucceeded || apply.Status.Phase == v1alpha1.ApplyFailed
+	}); err != nil {
+		return err
+	}
+	if apply.Status.Phase == v1alpha1.ApplyFailed {
+		return fmt.Errorf("the apply failed: %v", apply.Status.Problems)
+	}
+	return nil
+}
+
+func (a *atollScale) create(ctx context.Context, resource schema.GroupVersionResource, kind string, spec map[string]any, into any) error {
+	made, err := a.api.Resource(resource).Namespace(scaleNamespace).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": resource.GroupVersion().String(), "kind": kind, "metadata": map[string]any{"generateName": "scale-"}, "spec": spec,
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	return runtime.DefaultUnstructuredConverter.FromUnstructured(made.Object, into)
+}
+
+// await asks often enough that a second is measured well, and seldom enough that it costs nothing.
+func (a *atollScale) await(ctx context.Context, resource schema.GroupVersionResource, name string, into any, done func() bool) error {
+	for tick := time.NewTicker(25 * time.Millisecond); ; {
+		u, err := a.api.Resource(resource).Namespace(scaleNamespace).Get(ctx, name, metav1.GetOptions{})
+		if err == nil {
+			err = runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into)
+		}
+		if err != nil || done() {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%s %s: %w: %v", resource.Resource, name, ctx.Err(), u.Object["status"])
+		}
+	}
+}

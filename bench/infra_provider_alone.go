@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/provider"
+	infraschema "github.com/atoll-dev/atoll/infra/schema"
+)
+
+// providerAtOnce is how many calls a provider gets at a time unless its Provider says otherwise.
+const providerAtOnce = 10
+
+// providerAlone is how many seconds the calls of a first plan take by themselves: each resource validated and planned, as many
+// at once as in a plan, from one process that does nothing else. Many are extrapolated from providerCalls.
+func (s *infraScale) providerAlone(ctx context.Context, count int) (float64, error) {
+	private, err := os.MkdirTemp("", "p")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(private)
+	host, err := provider.New(provider.Config{Directory: private})
+	if err != nil {
+		return 0, err
+	}
+	defer host.Close()
+	binary := provider.Binary{Name: wideProvider, Path: s.development}
+	catalog, err := host.Catalog(ctx, binary, nil)
+	if err != nil {
+		return 0, err
+	}
+	instance, said, err := host.Open(ctx, binary, provider.Settings{Catalog: catalog, Config: cty.NullVal(catalog.Config().Block.ImpliedType())})
+	if err != nil || said.Failed() {
+		return 0, fmt.Errorf("open the provider: %w: %v", err, said)
+	}
+	is, err := catalog.Resource(s.typ)
+	if err != nil {
+		return 0, err
+	}
+	calls := min(count, providerCalls)
+	began := time.Now()
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(providerAtOnce)
+	for n := range calls {
+		group.Go(func() error {
+			config, errs := infraschema.Config(&is.Block, nil, map[string]any{"name": resourceName(n)}, nil)
+			if len(errs) > 0 {
+				return errs.ToAggregate()
+			}
+			config, _ = infraschema.Unmark(config)
+			if _, err := instance.ValidateResource(ctx, s.typ, config); err != nil {
+				return err
+			}
+			null := cty.NullVal(is.Block.ImpliedType())
+			_, err := instance.Plan(ctx, contract.PlanRequest{Type: s.typ, Prior: null, Proposed: plan.Proposed(&is.Block, null, config), Config: config})
+			return err
+		})
+	}
+	err = group.Wait()
+	return time.Since(began).Seconds() * float64(count) / float64(calls), err
+}

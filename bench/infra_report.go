@@ -1,0 +1,62 @@
+package main
+
+import (
+	"fmt"
+	"io"
+)
+
+// writeInfra prints what was measured, each step of OpenTofu beside Atoll's.
+func writeInfra(w io.Writer, runs []infraRun) {
+	if len(runs) == 0 {
+		return
+	}
+	find := func(system string, of infraRun) *infraRun {
+		for i := range runs {
+			if r := &runs[i]; r.System == system && r.Shape == of.Shape && r.Count == of.Count && r.Step == of.Step {
+				return r
+			}
+		}
+		return nil
+	}
+	fmt.Fprintf(w, "\nResources planned and applied; CPU of all processes, memory at most of all together, in MiB; OpenTofu : Atoll above 1 is Atoll's\n\n")
+	fmt.Fprintln(w, "| shape | resources | step | Atoll s | CPU s | MiB | OpenTofu s | CPU s | MiB | time | CPU | memory |")
+	fmt.Fprintln(w, "| --- | --: | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: |")
+	for _, ours := range runs {
+		if ours.System != "atoll" {
+			continue
+		}
+		fmt.Fprintf(w, "| %s | %d | %s | %.2f | %.2f | %.0f |", ours.Shape, ours.Count, ours.Step, ours.Seconds, ours.CPU, ours.PeakMiB)
+		theirs := find("opentofu", ours)
+		switch {
+		case theirs == nil:
+			fmt.Fprintln(w, " | | | | | |")
+		case theirs.Failed != "":
+			fmt.Fprintf(w, " not in %.0f | | | | | |\n", theirs.Seconds)
+		default:
+			fmt.Fprintf(w, " %.2f | %.2f | %.0f | %.1f | %.1f | %.1f |\n", theirs.Seconds, theirs.CPU, theirs.PeakMiB,
+				theirs.Seconds/max(ours.Seconds, 0.001), theirs.CPU/max(ours.CPU, 0.01), theirs.PeakMiB/max(ours.PeakMiB, 1))
+		}
+	}
+	writeInfraGoals(w, runs)
+}
+
+// writeInfraGoals holds Atoll's figures to what is wanted of them.
+func writeInfraGoals(w io.Writer, runs []infraRun) {
+	fmt.Fprintln(w)
+	var stolen, others float64
+	for _, r := range runs {
+		stolen, others = max(stolen, r.Stolen), max(others, r.Others)
+		if r.Provider > 0 {
+			fmt.Fprintf(w, "%s, %d: the provider's own calls for the first plan take %.2f s, the plan %.2f times that\n", r.Shape, r.Count, r.Provider, r.Seconds/r.Provider)
+		}
+	}
+	for _, small := range runs {
+		for _, large := range runs {
+			if small.System == "atoll" && large.System == "atoll" && small.Shape == large.Shape && small.Step == large.Step && large.Count == 10*small.Count {
+				fmt.Fprintf(w, "%s, from %d to %d: %s takes %.1f times as long, %.1f times the CPU, %.1f times the memory\n", small.Shape, small.Count, large.Count, small.Step,
+					large.Seconds/max(small.Seconds, 0.001), large.CPU/max(small.CPU, 0.01), large.PeakMiB/max(small.PeakMiB, 1))
+			}
+		}
+	}
+	fmt.Fprintf(w, "at most, others used %.2f processors meanwhile, and %.2f were kept away\n", others, stolen)
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"time"
+)
+
+// sampleEvery is how often memory is looked at for its peak.
+const sampleEvery = 50 * time.Millisecond
+
+// watched measures what a process and all below it use while something is done. Pid gives the process once it runs; what
+// ends meanwhile is counted if it was waited for.
+func watched(ctx context.Context, run infraRun, pid func() int, do func(context.Context) error) (infraRun, error) {
+	end, err := observeMachine()
+	if err != nil {
+		return run, err
+	}
+	before, err := treeTime(pid())
+	if err != nil {
+		return run, err
+	}
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for tick := time.NewTicker(sampleEvery); ; {
+			run.PeakMiB = max(run.PeakMiB, treeMemory(pid()))
+			select {
+			case <-stop:
+				tick.Stop()
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, infraPatience)
+	failed := do(ctx)
+	cancel()
+	run.Seconds = time.Since(began).Seconds()
+	close(stop)
+	<-done
+	after, err := treeTime(pid())
+	if err != nil {
+		return run, err
+	}
+	run.CPU = (after - before).Seconds()
+	if _, run.disturbance, err = end(); err != nil {
+		return run, err
+	}
+	if failed != nil {
+		run.Failed = failed.Error()
+	}
+	return run, failed
+}
+
+// treeMemory is what a process and all below it hold, in MiB.
+func treeMemory(root int) float64 {
+	sum := 0.0
+	for _, pid := range append(below(root), root) {
+		if mib, err := residentMiB(pid); err == nil { // or it has ended
+			sum += mib
+		}
+	}
+	return sum
+}
