@@ -29,8 +29,8 @@ func (d *desk) asked(p *v1alpha1.Plan) (infra.Planning, []v1alpha1.Problem) {
 	if what.Mode == "" {
 		complain("spec.mode", "there is no mode %q: write Normal, Destroy or RefreshOnly", p.Spec.Mode)
 	}
-	if p.Spec.Rollback != "" {
-		complain("spec.rollback", "what was written when an Apply ended is not kept: apply the objects as they were then, as your version control has them, and plan that")
+	if p.Spec.Rollback != "" && what.Mode != plan.Normal {
+		complain("spec.mode", "a rollback is planned in mode Normal: leave the mode out")
 	}
 	if p.Spec.Selector != nil {
 		selector, err := metav1.LabelSelectorAsSelector(p.Spec.Selector)

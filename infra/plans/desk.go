@@ -42,6 +42,11 @@ type engine interface {
 	Apply(ctx context.Context, what infra.Applying, store infra.PlanStore) (*infra.Applied, error)
 }
 
+// kinds is what it wants of infra.Providers.
+type kinds interface {
+	Kind(ref reference.Ref) (*infra.Served, error)
+}
+
 // currency is what it wants of Feed.
 type currency interface {
 	Current(ctx context.Context) error
@@ -60,6 +65,9 @@ type deskConfig struct {
 	clock    clock.WithTicker
 	log      *slog.Logger
 	journal  string // see Config
+	kinds    kinds
+	// as gives a client that acts as somebody else.
+	as func(*v1alpha1.Person) (dynamic.Interface, error)
 }
 
 // desk does what Plans, Approvals, Applies and policies ask for, one namespace at a time: it looks at all of a
