@@ -42,8 +42,8 @@ type engine interface {
 	Apply(ctx context.Context, what infra.Applying, store infra.PlanStore) (*infra.Applied, error)
 }
 
-// kinds is what it wants of infra.Providers.
-type kinds interface {
+// finder is what it wants of infra.Providers.
+type finder interface {
 	Kind(ref reference.Ref) (*infra.Served, error)
 }
 

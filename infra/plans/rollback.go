@@ -142,9 +142,11 @@ func (d *desk) undo(ctx context.Context, a *v1alpha1.Apply, was map[reference.Re
 			return true
 		}
 		switch {
+		case c.Importing != "":
+			// What was there before stays: to undo the import by deleting the object would destroy it.
 		case len(c.Was) > 0:
 			was[ref] = back{spec: c.Was}
-		case c.Before == nil || c.Importing != "":
+		case c.Before == nil:
 			was[ref] = back{}
 		default:
 			was[ref] = back{unknown: true}
