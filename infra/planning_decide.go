@@ -402,7 +402,7 @@ func (r *run) keep(s *slot, kind *Served, decision *plan.Decision, origins map[s
 	if r.what.WriteBack && s.written && decision.Address.Deposed == "" {
 		show.Preconditions = preconditions(s.was, s.state)
 		if show.Writes = s.object.Spec; s.object.Deleting {
-			show.Writes = json.RawMessage("null")
+			show.Writes = []byte("null")
 		}
 	}
 	change, err := decision.Change(kind.Schema, show)

@@ -65,7 +65,7 @@ type deskConfig struct {
 	clock    clock.WithTicker
 	log      *slog.Logger
 	journal  string // see Config
-	kinds    kinds
+	kinds    finder
 	// as gives a client that acts as somebody else.
 	as func(*v1alpha1.Person) (dynamic.Interface, error)
 }

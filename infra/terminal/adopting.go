@@ -59,7 +59,7 @@ func (s *Session) ImportState(ctx context.Context, what *Adoption) error {
 		return w.broken(err)
 	}
 	if err := w.end(); err != nil {
-		return err
+		return w.broken(err)
 	}
 	s.adopted(report, "were")
 	return s.settleAdopted(ctx, file, report)
