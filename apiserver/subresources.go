@@ -18,6 +18,8 @@ import (
 type Subresource struct {
 	Resource schema.GroupVersionResource
 	Name     string
+	// Cluster says that the resource has no namespaces.
+	Cluster bool
 	// Kind of what is answered, for discovery.
 	Kind string
 	// Lasts tells whether a request may last; others are bounded to a minute.
@@ -70,7 +72,7 @@ func (s subresources) serve(w http.ResponseWriter, r *http.Request, info *reques
 	}
 	who, known := request.UserFrom(r.Context())
 	switch {
-	case len(info.Parts) != 3 || info.Namespace == "":
+	case len(info.Parts) != 3 || (info.Namespace == "") != sub.Cluster:
 		refuse(apierrors.NewNotFound(sub.Resource.GroupResource(), strings.Join(info.Parts[1:], "/")))
 	case info.Verb != "get":
 		refuse(apierrors.NewMethodNotSupported(schema.GroupResource{Group: sub.Resource.Group, Resource: sub.path()}, info.Verb))

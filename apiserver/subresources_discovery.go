@@ -46,7 +46,7 @@ func (s subresources) serveDiscovery(w http.ResponseWriter, r *http.Request, pat
 		}
 		version = sub.Resource.GroupVersion()
 		if slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == sub.Resource.Resource }) {
-			resources = append(resources, metav1.APIResource{Name: sub.path(), Namespaced: true, Kind: sub.Kind, Verbs: readOnly()})
+			resources = append(resources, metav1.APIResource{Name: sub.path(), Namespaced: !sub.Cluster, Kind: sub.Kind, Verbs: readOnly()})
 		}
 	}
 	discovery.NewAPIVersionHandler(apiextensionsapiserver.Codecs, version,

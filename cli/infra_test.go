@@ -156,9 +156,17 @@ func TestMistakesAboutInfrastructureAreAnsweredWithARemedy(t *testing.T) {
 		"destroy --parallelism 1001":            "between 1 and 1000",
 		"cancel":                                "no apply named",
 		"cancel plan/a":                         "names no apply",
-		"rollback":                              "no apply named",
+		"rollback --target file/a":              "name the apply to go back to",
+		"rollback approval/a":                   "names no apply",
 		"graph -o svg":                          "-o takes text, dot",
 		"import network main":                   "write KIND NAME ID",
+		"import a b c -f none":                  "leave them out",
+		"import -f none":                        "none",
+		"import -f " + dir:                      "tofu state pull",
+		"import -f none -o json":                "there is -o yaml alone",
+		"import -f none --wait=false":           "--wait is of the import of one resource",
+		"import a b c --dry-run":                "--dry-run is of the import of a state file",
+		"export --after none":                   "--after",
 	} {
 		code, stdout, stderr := run(t, append([]string{"atoll"}, strings.Fields(line)...)...)
 		if code != 1 || stdout != "" || !strings.HasPrefix(stderr, "error: ") || !strings.Contains(stderr, want) {

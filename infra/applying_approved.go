@@ -68,6 +68,11 @@ func approvedChunk(ctx context.Context, what Applying, store PlanStore, n int) (
 			return false
 		}
 		if c.Deferred == "" {
+			if c.Writes != nil {
+				if c.Preconditions, wrong = writtenBack(c); wrong != nil {
+					return false
+				}
+			}
 			out = append(out, &change{
 				address: c.Address, ref: refOf(c.Address), action: c.Action, createFirst: c.Action == plan.Replace && c.CreateFirst,
 				importing: c.Importing != "", drifted: c.Drift != nil, preconditions: c.Preconditions, sealed: part,

@@ -133,7 +133,7 @@ func (a *attempt) becomes(s *v1alpha1.ResourceStateSpec, value *v1alpha1.Resourc
 		a.owner(s)
 		value.Dependencies = a.dependencies()
 		value.CreateBeforeDestroy = a.said.own.Lifecycle.CreateBeforeDestroy
-		s.Object.Generation = a.object.Generation
+		s.Object.Generation, s.Written = a.object.Generation, a.object.Spec
 		s.Settled = a.e.fingerprint(a.object, a.said, a.kind, a.opened)
 	}
 	if failure == nil && (changed || a.step.action != plan.NoOp) {
@@ -161,7 +161,7 @@ func (a *attempt) differs(store func(*v1alpha1.ResourceStateSpec)) bool {
 		a.state.Spec.DeepCopyInto(&then)
 	}
 	store(&then)
-	return nothing(&then) || now.Settled != then.Settled || now.Object != then.Object || now.ProviderConfig != then.ProviderConfig ||
+	return nothing(&then) || now.Settled != then.Settled || now.Object != then.Object || !bytes.Equal(now.Written, then.Written) || now.ProviderConfig != then.ProviderConfig ||
 		!sameResource(now.Current, then.Current) || !slices.EqualFunc(now.Deposed, then.Deposed, sameDeposed)
 }
 

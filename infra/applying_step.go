@@ -93,7 +93,7 @@ func (a *attempt) checked(ctx context.Context) (bool, ending) {
 func (a *attempt) moved() string {
 	now := preconditions(a.object, a.state)
 	for i, want := range a.step.preconditions {
-		if i < len(now) && now[i] == want {
+		if i < len(now) && now[i] == want || i == 0 && want == anew && isAnew(a.object) {
 			continue
 		}
 		switch {

@@ -395,9 +395,17 @@ func (r *run) keep(s *slot, kind *Served, decision *plan.Decision, origins map[s
 	if err != nil {
 		return err
 	}
-	change, err := decision.Change(kind.Schema, plan.Showing{
-		Salt: r.what.Salt, Origins: origins, Preconditions: preconditions(s.object, s.state), Sealed: sealed,
-	})
+	show := plan.Showing{Salt: r.what.Salt, Origins: origins, Preconditions: preconditions(s.object, s.state), Sealed: sealed}
+	if s.state != nil && decision.Action != plan.NoOp && decision.Address.Deposed == "" {
+		show.Was = s.state.Spec.Written
+	}
+	if r.what.WriteBack && s.written && decision.Address.Deposed == "" {
+		show.Preconditions = preconditions(s.was, s.state)
+		if show.Writes = s.object.Spec; s.object.Deleting {
+			show.Writes = []byte("null")
+		}
+	}
+	change, err := decision.Change(kind.Schema, show)
 	if err != nil {
 		return err
 	}

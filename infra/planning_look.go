@@ -75,6 +75,7 @@ func (l *looking) candidates() {
 func (l *looking) candidate(ref reference.Ref) {
 	s := l.slot(ref)
 	if written := l.written[ref]; written != nil {
+		s.was = s.object
 		s.object, s.reading, s.written = written.object, written.read, true
 	}
 	deleting := s.object != nil && s.object.Deleting

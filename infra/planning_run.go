@@ -58,6 +58,8 @@ type slot struct {
 	// written says that the object is not the World's; removed that the resource shall not be; replace that it was asked to
 	// be made anew; createFirst that it, or what depends on it, is created before the old one is destroyed.
 	written, removed, replace, createFirst bool
+	// was is the World's object where another is taken for written.
+	was *Object
 
 	// same says that others see of it what the World says of it; sound that they see what the
 	// World will say once this plan is remembered.

@@ -5,14 +5,13 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/graph"
 	"github.com/atoll-dev/atoll/infra/plan"
 	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/schema"
 )
 
 // narrow finds what waits for what, and what of it is to be planned.
@@ -82,13 +81,11 @@ func (r *run) connect() {
 	}
 }
 
-// stateName is what a ResourceState is called. The plural is guessed as infra/schema does, so that it needs
-// neither the object nor who serves it.
+// stateName is what a ResourceState is called, as stateNameOf says of an object. It needs neither the object nor who serves it.
 func stateName(s *State) string {
 	of := s.Spec.Object
-	plural, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: of.Kind})
 	provider, _, _ := strings.Cut(of.Group, ".")
-	return v1alpha1.StateName(plural.Resource, provider, of.Name)
+	return v1alpha1.StateName(schema.Plural(of.Kind), provider, of.Name)
 }
 
 // untangle makes the graph. Objects that refer to each other in a circle cannot be planned, and say so; states may do so,

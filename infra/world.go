@@ -88,6 +88,20 @@ func (w *World) State(ref reference.Ref) *State {
 	return nil
 }
 
+// Unapplied are the objects of a namespace that were written since they were last carried out, with the spec that was.
+func (w *World) Unapplied(namespace string) map[reference.Ref][]byte {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := map[reference.Ref][]byte{}
+	for _, at := range w.inOrder(namespace) {
+		n := &w.nodes[at]
+		if n.object != nil && n.state != nil && len(n.state.Spec.Written) > 0 && !bytes.Equal(n.object.Spec, n.state.Spec.Written) {
+			out[n.ref] = n.state.Spec.Written
+		}
+	}
+	return out
+}
+
 // SetObject takes in an object that was made or has changed.
 func (w *World) SetObject(o *Object) {
 	o = compactObject(o)
@@ -103,6 +117,9 @@ func (w *World) SetObject(o *Object) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	at := w.number(o.Ref)
+	if state := w.nodes[at].state; state != nil && bytes.Equal(o.Spec, state.Spec.Written) {
+		o.Spec = state.Spec.Written // of nearly all it is the same, and held once
+	}
 	if same && w.nodes[at].object == old {
 		w.nodes[at].object = o
 		return
@@ -162,6 +179,9 @@ func (w *World) SetState(s *State) {
 	}
 	if n.empty() {
 		delete(w.sorted, n.ref.Namespace)
+	}
+	if n.object != nil && bytes.Equal(n.object.Spec, s.Spec.Written) {
+		s.Spec.Written = n.object.Spec // of nearly all it is the same, and held once
 	}
 	n.state, n.moved = s, w.tick()
 }

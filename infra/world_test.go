@@ -6,8 +6,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/plan"
 	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/schema"
 )
 
 // Whatever comes and goes, the World knows what is there and who refers to it, and keeps nothing else.
@@ -136,5 +138,22 @@ func TestWorldWhilePlansRun(t *testing.T) {
 	want, other := planOf(t, fresh, Planning{})
 	if a, b := actions(t, got, store), actions(t, want, other); a != b {
 		t.Errorf("got\n%s\nwant\n%s", a, b)
+	}
+}
+
+// What is left of a resource has the name that its object gave it, also where the names of a provider's types meet.
+func TestStatesOfTypesThatMeet(t *testing.T) {
+	seen := map[string]string{}
+	for _, n := range schema.Names([]string{"aws_policy", "aws_data_ami", "aws_endpoint", "aws_endpoints", "awsbeta_policy", "a_b_1", "a_b1"}, []string{"aws_ami", "aws_subnet", "aws_subnets"}) {
+		kind := &Served{Kind: schema.Kind{Name: n, Group: schema.Group("aws")}, Provider: "aws"}
+		left := &State{Spec: v1alpha1.ResourceStateSpec{Object: v1alpha1.StateOwner{Group: kind.Group, Kind: n.Kind, Name: "main"}}}
+		name := stateName(left)
+		if of := stateNameOf(kind, "main"); of != name {
+			t.Errorf("the state of a %s is called %s, and looked for as %s", n.Type, of, name)
+		}
+		if other := seen[name]; other != "" {
+			t.Errorf("the states of %s and %s are both called %s", other, n.Type, name)
+		}
+		seen[name] = n.Type
 	}
 }

@@ -41,7 +41,7 @@ func infraRoles() []rbacv1.ClusterRole {
 	policies := []string{v1alpha1.SyncPolicyResource.Resource, v1alpha1.ClusterSyncPolicyResource.Resource}
 	running := []string{v1alpha1.ProviderResource.Resource, v1alpha1.ProviderConfigResource.Resource}
 	approvals := v1alpha1.ApprovalResource.Resource
-	all := slices.Concat(shown, policies, running, []string{approvals})
+	all := slices.Concat(shown, policies, running, []string{approvals, v1alpha1.ProviderResource.Resource + "/types"})
 	return []rbacv1.ClusterRole{
 		sum("viewer", providers.AggregateToViewer),
 		part("viewer:plans", providers.AggregateToViewer, own(read, all...)),

@@ -245,7 +245,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		ClusterRoles:       append(memberRoles(), infraRoles()...),
 		Kinds:              newProviderKinds(s.providers, s.language),
 		Services:           []apiserver.Service{s.viewService()},
-		Subresources:       []apiserver.Subresource{s.planChanges()},
+		Subresources:       []apiserver.Subresource{s.planChanges(), s.providerTypes()},
 		Admission:          s.infraAdmission(),
 	})
 	if err != nil {

@@ -106,7 +106,7 @@ labels:
   env: production
   host: ${demo_network["net-main-b"].hosts[1]}
   template: $${x}
-  token: ${base64decode(k8s.Secret["servers.demo.web"].data["labels__token__-` + `DIGEST"])}
+  token: ${base64decode(k8s["v1"].Secret["servers.demo.web"].data["labels__token__-` + `DIGEST"])}
 lifecycle:
   create_before_destroy: true
 login:

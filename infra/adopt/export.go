@@ -39,6 +39,8 @@ type Header struct {
 	TerraformVersion string
 	// Providers are the addresses of providers' configurations, as they are given to Adopt.
 	Providers Providers
+	// Outputs are written as they are given: those of the file that was adopted.
+	Outputs map[string]json.RawMessage
 }
 
 // Export writes a state file of version 4 of the resources of one namespace, and gives the address of each item. Load gives the state of an
@@ -135,7 +137,7 @@ func identifier(name string) string {
 func (p Providers) address(item *Item) (string, bool) {
 	target := Target{item.Provider, item.ProviderConfig}
 	if adopted := item.Annotations[ProviderAnnotation]; adopted != "" {
-		if now, said := p.find(adopted); !said || now.Provider == target.Provider && now.config() == target.config() {
+		if now, said := p.Find(adopted); !said || now.Provider == target.Provider && now.config() == target.config() {
 			return adopted, true
 		}
 	}
@@ -175,11 +177,11 @@ func longProvider(address string) string {
 
 // wireFile is a state file without its resources, and wireResource a resource without its instances.
 type wireFile struct {
-	Version          int            `json:"version"`
-	TerraformVersion string         `json:"terraform_version"`
-	Serial           uint64         `json:"serial"`
-	Lineage          string         `json:"lineage"`
-	Outputs          map[string]any `json:"outputs"`
+	Version          int                        `json:"version"`
+	TerraformVersion string                     `json:"terraform_version"`
+	Serial           uint64                     `json:"serial"`
+	Lineage          string                     `json:"lineage"`
+	Outputs          map[string]json.RawMessage `json:"outputs"`
 }
 
 type wireResource struct {
@@ -207,8 +209,12 @@ type wireInstance struct {
 }
 
 func (e *exporter) write(header Header) error {
+	outputs := header.Outputs
+	if outputs == nil {
+		outputs = map[string]json.RawMessage{}
+	}
 	if err := e.open(wireFile{
-		Version: 4, TerraformVersion: cmp.Or(header.TerraformVersion, "1.6.0"), Serial: header.Serial, Lineage: header.Lineage, Outputs: map[string]any{},
+		Version: 4, TerraformVersion: cmp.Or(header.TerraformVersion, "1.6.0"), Serial: header.Serial, Lineage: header.Lineage, Outputs: outputs,
 	}, "resources"); err != nil {
 		return err
 	}

@@ -12,8 +12,8 @@ import (
 // within a module is only known by its whole address.
 type Providers map[string]Target
 
-// find looks for an address in both forms.
-func (p Providers) find(address string) (Target, bool) {
+// Find looks for an address in both forms.
+func (p Providers) Find(address string) (Target, bool) {
 	if target, ok := p[address]; ok {
 		return target, true
 	}
@@ -96,7 +96,7 @@ type kindKey struct {
 func (f *finder) find(i *Instance) (*served, Target) {
 	target, seen := f.targets[i.Provider]
 	if !seen {
-		if t, ok := f.providers.find(i.Provider); ok && t.Provider != "" {
+		if t, ok := f.providers.Find(i.Provider); ok && t.Provider != "" {
 			target = &t
 		}
 		f.targets[i.Provider] = target
@@ -146,4 +146,36 @@ func (f *finder) err() error {
 		not.Reasons = append(not.Reasons, f.reasons[typeName])
 	}
 	return not
+}
+
+// Configuration is what the address of a provider's configuration says.
+type Configuration struct {
+	// Source is HOST/NAMESPACE/TYPE; in files of the oldest form TYPE alone.
+	Source string
+	// Alias tells it from the default one, which has none.
+	Alias string
+}
+
+// ParseConfiguration reads the address of a provider's configuration as it stands in a state file. Which module it is in does
+// not matter.
+func ParseConfiguration(address string) (Configuration, bool) {
+	if at := strings.Index(address, "provider["); at >= 0 {
+		rest := address[at+len("provider["):]
+		quoted, err := strconv.QuotedPrefix(rest)
+		if err != nil {
+			return Configuration{}, false
+		}
+		source, err := strconv.Unquote(quoted)
+		after, closed := strings.CutPrefix(rest[len(quoted):], "]")
+		if err != nil || !closed || source == "" || after != "" && after[0] != '.' {
+			return Configuration{}, false
+		}
+		return Configuration{Source: source, Alias: strings.TrimPrefix(after, ".")}, true
+	}
+	at := strings.LastIndex(address, "provider.")
+	if at < 0 {
+		return Configuration{}, false
+	}
+	source, alias, _ := strings.Cut(address[at+len("provider."):], ".")
+	return Configuration{Source: source, Alias: alias}, source != ""
 }

@@ -181,7 +181,8 @@ func (r *rewriter) hide(v cty.Value, path cty.Path) any {
 	}
 	key := secretKey(path)
 	r.secret.put(key, v)
-	expression := `base64decode(k8s.Secret["` + r.secret.Name + `"].data["` + key + `"])`
+	// With its version: a provider may have a type secret, too.
+	expression := `base64decode(k8s["v1"].Secret["` + r.secret.Name + `"].data["` + key + `"])`
 	if v.Type() != cty.String {
 		expression = "jsondecode(" + expression + ")"
 	}

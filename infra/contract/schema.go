@@ -30,58 +30,62 @@ type Catalog interface {
 	Config() *Schema
 }
 
-// Schema describes the values of one type.
+// Schema describes the values of one type. As JSON it goes to clients that make objects of what
+// a state file has.
 type Schema struct {
 	// Version of the stored form. State of an older one is upgraded by the provider.
-	Version int64
-	Block   Block
+	Version int64 `json:"version"`
+	Block   Block `json:"block"`
 	// Identity is what the provider knows an object by, if it says.
-	Identity []IdentityAttribute
+	Identity []IdentityAttribute `json:"identity,omitempty"`
 }
 
 // Block is attributes, and blocks within, of which there is one or are several.
 type Block struct {
 	// Attributes and Blocks are sorted by name; no name is in both.
-	Attributes  []Attribute
-	Blocks      []NestedBlock
-	Description string
-	Markdown    bool
-	Deprecated  bool
+	Attributes  []Attribute   `json:"attributes,omitempty"`
+	Blocks      []NestedBlock `json:"blocks,omitempty"`
+	Description string        `json:"description,omitempty"`
+	Markdown    bool          `json:"markdown,omitempty"`
+	Deprecated  bool          `json:"deprecated,omitempty"`
 }
 
 // Attribute is one value.
 type Attribute struct {
-	Name string
+	Name string `json:"name"`
 	// Type of the value. Of an attribute with Nested it is the type that Nested implies.
-	Type cty.Type
+	Type cty.Type `json:"type"`
 	// Nested, if not nil, says more of an object, or of a list, set or map of objects.
-	Nested *Object
+	Nested *Object `json:"nested,omitempty"`
 	// Required, Optional and Computed are as the provider says: Required alone, or one
 	// or both of the others.
-	Required, Optional, Computed bool
+	Required bool `json:"required,omitempty"`
+	Optional bool `json:"optional,omitempty"`
+	Computed bool `json:"computed,omitempty"`
 	// Sensitive values are shown to nobody who may not read Secrets.
-	Sensitive bool
+	Sensitive bool `json:"sensitive,omitempty"`
 	// WriteOnly values are passed to the provider and never come back, nor are stored.
-	WriteOnly   bool
-	Deprecated  bool
-	Description string
-	Markdown    bool
+	WriteOnly   bool   `json:"writeOnly,omitempty"`
+	Deprecated  bool   `json:"deprecated,omitempty"`
+	Description string `json:"description,omitempty"`
+	Markdown    bool   `json:"markdown,omitempty"`
 }
 
 // Object is the type of an attribute that has attributes itself.
 type Object struct {
-	Attributes []Attribute // sorted by name
-	Nesting    Nesting
+	Attributes []Attribute `json:"attributes,omitempty"` // sorted by name
+	Nesting    Nesting     `json:"nesting"`
 }
 
 // NestedBlock is a block within a block.
 type NestedBlock struct {
-	Name    string
-	Block   Block
-	Nesting Nesting
+	Name    string  `json:"name"`
+	Block   Block   `json:"block"`
+	Nesting Nesting `json:"nesting"`
 	// Min and Max are how many there have to be; Max 0 is without a bound. Nothing
 	// else says whether a block is required.
-	Min, Max int64
+	Min int64 `json:"min,omitempty"`
+	Max int64 `json:"max,omitempty"`
 }
 
 // Nesting is how often something is there, and what tells one from another.
@@ -100,11 +104,11 @@ const (
 
 // IdentityAttribute is a part of what a provider knows an object by.
 type IdentityAttribute struct {
-	Name              string
-	Type              cty.Type
-	RequiredForImport bool
-	OptionalForImport bool
-	Description       string
+	Name              string   `json:"name"`
+	Type              cty.Type `json:"type"`
+	RequiredForImport bool     `json:"requiredForImport,omitempty"`
+	OptionalForImport bool     `json:"optionalForImport,omitempty"`
+	Description       string   `json:"description,omitempty"`
 }
 
 // Attribute finds one by its name, nil if there is none.

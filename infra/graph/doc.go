@@ -2,8 +2,7 @@
 // whatever the caller says, so that a hundred thousand nodes cost megabytes and milliseconds.
 //
 // A Graph is built once from a list of edges, and answers: which cycles there are, what comes
-// before what, what can be done now (Progress), and what is reached from where. A
-// Mutable is changed edge by edge, for who follows objects as they change.
+// before what, what can be done now (Progress), and what is reached from where.
 //
 // An edge from a to b says that a depends on b: b comes first.
 //

@@ -380,20 +380,3 @@ func BenchmarkWalk(b *testing.B) {
 		}
 	})
 }
-
-// BenchmarkChange gives one node other dependencies, and back.
-func BenchmarkChange(b *testing.B) {
-	eachShape(b, func(b *testing.B, n int, edges []Edge) {
-		m, err := build(b, n, edges).Mutable()
-		if err != nil {
-			b.Fatal(err)
-		}
-		random := rand.New(rand.NewSource(2))
-		for b.Loop() {
-			node := int32(random.Intn(n))
-			had := m.Dependencies(node)
-			m.SetDependencies(node, []int32{int32(random.Intn(n))}) // refused if it would be a cycle
-			m.SetDependencies(node, had)
-		}
-	})
-}

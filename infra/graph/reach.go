@@ -90,3 +90,27 @@ func (s *Set) ranks() []int32 {
 func (s *Set) rank(ranks []int32, node int32) int32 {
 	return ranks[node/64] + int32(bits.OnesCount64(s.words[node/64]&(1<<(node%64)-1)))
 }
+
+// Part is the graph of the nodes in a set and the edges between them; and which node of this graph each of its own
+// is.
+func (g *Graph) Part(in *Set) (*Graph, []int32) {
+	nodes := make([]int32, 0, in.Len())
+	for n := range in.All() {
+		nodes = append(nodes, n)
+	}
+	// How many of the set come before each word of it, to number its nodes without a table of all.
+	ranks := in.ranks()
+	var edges []Edge
+	for i, n := range nodes {
+		for _, d := range g.Dependencies(n) {
+			if in.Has(d) {
+				edges = append(edges, Edge{int32(i), in.rank(ranks, d)})
+			}
+		}
+	}
+	of, err := New(len(nodes), edges)
+	if err != nil {
+		panic(err) // a part is no larger than what it is of
+	}
+	return of, nodes
+}

@@ -37,6 +37,11 @@ type Change struct {
 	Shapes map[string]Shape `json:"shapes,omitempty"`
 	// Preconditions have to be true when it is carried out. They are the caller's.
 	Preconditions []string `json:"preconditions,omitempty"`
+	// Was is the spec that was last carried out, if it is known: what a later rollback goes back to. Nothing secret stands in a
+	// spec.
+	Was json.RawMessage `json:"was,omitempty"`
+	// Writes is the spec that is written back before this is carried out, in a rollback: null deletes the object.
+	Writes json.RawMessage `json:"writes,omitempty"`
 	// Sealed binds the sealed part: SealDigest of it.
 	Sealed string `json:"sealed,omitempty"`
 }
@@ -101,6 +106,8 @@ type Showing struct {
 	Origins map[string]string
 	// Preconditions go into the change as they are.
 	Preconditions []string
+	// Was and Writes go into the change as they are.
+	Was, Writes json.RawMessage
 	// Sealed is the sealed part, if there is one.
 	Sealed []byte
 }
@@ -113,6 +120,7 @@ func (d *Decision) Change(schema *contract.Schema, show Showing) (*Change, error
 	c := &Change{
 		Address: d.Address, Action: d.Action, Reason: d.Reason, Detail: d.Detail, CreateFirst: d.CreateFirst,
 		Importing: d.Importing, Deferred: d.Deferred, Preconditions: show.Preconditions,
+		Was: show.Was, Writes: show.Writes,
 	}
 	if show.Sealed != nil {
 		c.Sealed = SealDigest(show.Salt, show.Sealed)

@@ -311,6 +311,11 @@ func (d *desk) apply(ctx context.Context, run *applyRun, a *v1alpha1.Apply, p *v
 	if err != nil {
 		return err
 	}
+	if p.Spec.Rollback != "" {
+		if ended, err := d.writeBack(ctx, a, p); ended || err != nil {
+			return err
+		}
+	}
 	if err := d.current(ctx); err != nil {
 		return err
 	}

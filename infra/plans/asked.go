@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -29,8 +28,8 @@ func (d *desk) asked(p *v1alpha1.Plan) (infra.Planning, []v1alpha1.Problem) {
 	if what.Mode == "" {
 		complain("spec.mode", "there is no mode %q: write Normal, Destroy or RefreshOnly", p.Spec.Mode)
 	}
-	if p.Spec.Rollback != "" {
-		complain("spec.rollback", "what was written when an Apply ended is not kept: apply the objects as they were then, as your version control has them, and plan that")
+	if p.Spec.Rollback != "" && what.Mode != plan.Normal {
+		complain("spec.mode", "a rollback is planned in mode Normal: leave the mode out")
 	}
 	if p.Spec.Selector != nil {
 		selector, err := metav1.LabelSelectorAsSelector(p.Spec.Selector)
@@ -65,11 +64,11 @@ func (d *desk) resolve(namespace string, r v1alpha1.ObjectReference, supposed []
 	if r.Group == "" {
 		groups = slices.Sorted(slices.Values(d.types.Groups()))
 	}
-	plural, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: r.Kind})
+	plural := infraschema.Plural(r.Kind)
 	var found []reference.Ref
 	var in []string
 	for _, group := range groups {
-		served, ok := d.types.ByPlural(group, plural.Resource)
+		served, ok := d.types.ByPlural(group, plural)
 		if !ok || served.Name.Kind != r.Kind {
 			continue
 		}
@@ -147,8 +146,8 @@ func (d *desk) suppose(namespace string, raw []byte) (o *infra.Object, served *i
 	if err != nil {
 		return nil, nil, "", errors.New("its metadata or spec cannot be read: they have to be as those of any object")
 	}
-	plural, _ := meta.UnsafeGuessKindToResource(gv.WithKind(o.Kind))
-	served, ok := d.types.ByPlural(gv.Group, plural.Resource)
+	plural := infraschema.Plural(o.Kind)
+	served, ok := d.types.ByPlural(gv.Group, plural)
 	if !ok || served.Name.Kind != o.Kind {
 		return nil, nil, ".kind", fmt.Errorf("there is no kind %s in group %s: look at kubectl api-resources --api-group=%s, and whether the Provider is Served", o.Kind, gv.Group, gv.Group)
 	}
@@ -158,7 +157,7 @@ func (d *desk) suppose(namespace string, raw []byte) (o *infra.Object, served *i
 	case o.Ref.Namespace != "" && o.Ref.Namespace != namespace:
 		return nil, nil, ".metadata.namespace", fmt.Errorf("a plan of namespace %s is of objects of that namespace", namespace)
 	}
-	o.Plural, o.Ref.Namespace, o.Ref.Type = plural.Resource, namespace, served.Type
+	o.Plural, o.Ref.Namespace, o.Ref.Type = plural, namespace, served.Type
 	if served.Data {
 		o.Ref.Kind = reference.Data
 	}

@@ -42,6 +42,11 @@ type engine interface {
 	Apply(ctx context.Context, what infra.Applying, store infra.PlanStore) (*infra.Applied, error)
 }
 
+// finder is what it wants of infra.Providers.
+type finder interface {
+	Kind(ref reference.Ref) (*infra.Served, error)
+}
+
 // currency is what it wants of Feed.
 type currency interface {
 	Current(ctx context.Context) error
@@ -62,6 +67,9 @@ type deskConfig struct {
 	// See Config.
 	journal     string
 	acknowledge func(call string) error
+	kinds       finder
+	// as gives a client that acts as somebody else.
+	as func(*v1alpha1.Person) (dynamic.Interface, error)
 }
 
 // desk does what Plans, Approvals, Applies and policies ask for, one namespace at a time: it looks at all of a

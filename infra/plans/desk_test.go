@@ -245,7 +245,8 @@ func TestPlansThatCannotBeMade(t *testing.T) {
 		"nokind":    {fields{"targets": []fields{{"kind": "Boat", "name": "a"}}}, "spec.targets[0]", "no Provider has a kind Boat"},
 		"nogroup":   {fields{"exclude": []fields{{"group": other, "kind": "Disk", "name": "a"}}}, "spec.exclude[0]", "there is no kind Disk in group " + other},
 		"noobject":  {fields{"replace": []fields{{"kind": "Disk", "name": "a"}}}, "spec.replace[0]", "there is no Disk a in namespace shop"},
-		"rollback":  {fields{"rollback": "before"}, "spec.rollback", "apply the objects as they were then"},
+		"rollback":  {fields{"rollback": "before"}, "spec.rollback", "there is no Apply before"},
+		"mode":      {fields{"rollback": "before", "mode": "Destroy"}, "spec.mode", "in mode Normal"},
 		"badgroup":  {fields{"objects": []fields{{"apiVersion": "v1", "kind": "Pod", "metadata": fields{"name": "a"}}}}, "spec.objects[0].apiVersion", "not that of a provider's kinds"},
 		"elsewhere": {fields{"objects": []fields{{"apiVersion": demo + "/v1", "kind": "Disk", "metadata": fields{"name": "a", "namespace": "b"}}}}, "spec.objects[0].metadata.namespace", "of that namespace"},
 	} {

@@ -45,6 +45,7 @@ type world interface {
 	Object(ref reference.Ref) *infra.Object
 	State(ref reference.Ref) *infra.State
 	KindsChanged()
+	Unapplied(namespace string) map[reference.Ref][]byte
 }
 
 // FeedConfig is what a Feed needs. All but Decode, Written and Log are required.

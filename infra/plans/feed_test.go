@@ -46,6 +46,18 @@ func (m *remembered) SetState(s *infra.State)        { m.locked(func() { m.state
 func (m *remembered) RemoveState(ref reference.Ref)  { m.locked(func() { delete(m.states, ref) }) }
 func (m *remembered) KindsChanged()                  { m.locked(func() { m.kindsChanged++ }) }
 
+func (m *remembered) Unapplied(namespace string) map[reference.Ref][]byte {
+	out := map[reference.Ref][]byte{}
+	m.locked(func() {
+		for ref, o := range m.objects {
+			if s := m.states[ref]; s != nil && ref.Namespace == namespace && len(s.Spec.Written) > 0 && string(s.Spec.Written) != string(o.Spec) {
+				out[ref] = s.Spec.Written
+			}
+		}
+	})
+	return out
+}
+
 func (m *remembered) Object(ref reference.Ref) (o *infra.Object) {
 	m.locked(func() { o = m.objects[ref] })
 	return o
@@ -112,6 +124,17 @@ func (k *kinds) ByPlural(group, plural string) (*infra.Served, bool) {
 	defer k.mu.Unlock()
 	s, ok := k.types[group+"/"+plural]
 	return s, ok
+}
+
+func (k *kinds) Kind(ref reference.Ref) (*infra.Served, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, s := range k.types {
+		if s.Type == ref.Type && s.Data == (ref.Kind == reference.Data) {
+			return s, nil
+		}
+	}
+	return nil, infra.ErrNotServed
 }
 
 func (k *kinds) Changed() <-chan struct{} {

@@ -116,6 +116,11 @@ func (d *desk) plan(ctx context.Context, cached *v1alpha1.Plan) error {
 		return err
 	}
 	what, problems := d.asked(p)
+	if p.Spec.Rollback != "" && len(problems) == 0 {
+		if problems, err = d.rollback(ctx, p, &what); err != nil {
+			return err
+		}
+	}
 	if len(problems) > 0 {
 		return d.failPlan(ctx, p, problems, fmt.Sprintf("What it asks for cannot be planned; %s: %s", problems[0].Field, problems[0].Message))
 	}

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/reference"
 )
@@ -126,7 +127,7 @@ func (p *Plans) term(ctx context.Context) error {
 	}
 	d := newDesk(deskConfig{
 		api: api, dynamic: p.dynamic, kube: p.kube, engine: engine, world: world, objects: objects,
-		types: p.cfg.Types, language: p.cfg.Language, clock: p.cfg.Clock, log: p.cfg.Log, journal: p.cfg.Journal, acknowledge: p.cfg.Acknowledge,
+		types: p.cfg.Types, language: p.cfg.Language, clock: p.cfg.Clock, log: p.cfg.Log, journal: p.cfg.Journal, acknowledge: p.cfg.Acknowledge, kinds: p.cfg.Providers, as: p.as,
 	})
 	feed := NewFeed(FeedConfig{
 		Keyspace: p.cfg.Keyspace, Prefix: p.cfg.Prefix, Decode: p.cfg.Decode, Types: p.cfg.Types, World: world,
@@ -137,4 +138,14 @@ func (p *Plans) term(ctx context.Context) error {
 	group.Go(func() error { return feed.Run(ctx) })
 	group.Go(func() error { return d.run(ctx) })
 	return group.Wait()
+}
+
+// as gives a client with the rights of a person alone.
+func (p *Plans) as(who *v1alpha1.Person) (dynamic.Interface, error) {
+	if who == nil || who.Username == "" {
+		return nil, errors.New("it does not say who made it")
+	}
+	config := rest.CopyConfig(p.cfg.REST)
+	config.Impersonate = rest.ImpersonationConfig{UserName: who.Username, UID: who.UID, Groups: who.Groups}
+	return dynamic.NewForConfig(config)
 }

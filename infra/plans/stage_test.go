@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
@@ -350,7 +351,8 @@ func (s *stage) begin() {
 	s.desk = newDesk(deskConfig{
 		api: s.api, dynamic: s.dyn, kube: s.kube, engine: s.engine, world: s.world, types: s.kinds, language: language,
 		objects: &objectStore{dynamic: s.dyn, kube: s.kube, clock: clock.RealClock{}},
-		clock:   clock.RealClock{}, log: slog.New(slog.DiscardHandler), journal: "me",
+		clock:   clock.RealClock{}, log: slog.New(slog.DiscardHandler), journal: "me", kinds: s.kinds,
+		as: func(*v1alpha1.Person) (dynamic.Interface, error) { return s.dyn, nil },
 	})
 	s.desk.feed = always{}
 	ctx, cancel := context.WithCancel(context.Background())

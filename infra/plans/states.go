@@ -6,13 +6,12 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
+	"github.com/atoll-dev/atoll/infra/schema"
 )
 
 // stateStore keeps states as ResourceStates.
@@ -28,9 +27,7 @@ func (s *stateStore) name(state *infra.State) (string, error) {
 	if !is || owner.Kind == "" || owner.Name == "" {
 		return "", fmt.Errorf("the state of %s does not say what it is of: spec.object has group %q, kind %q, name %q", state.Ref, owner.Group, owner.Kind, owner.Name)
 	}
-	// infra/schema makes plurals so.
-	plural, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: owner.Kind})
-	return v1alpha1.StateName(plural.Resource, provider, owner.Name), nil
+	return v1alpha1.StateName(schema.Plural(owner.Kind), provider, owner.Name), nil
 }
 
 func (s *stateStore) Put(ctx context.Context, state *infra.State) (*infra.State, error) {

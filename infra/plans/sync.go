@@ -232,7 +232,7 @@ func (d *desk) applyApproved(ctx context.Context, s *scene) error {
 		by := slices.IndexFunc(s.policies, func(one *policy) bool {
 			return one.auto() && (made(p, one, forWrite) || made(p, one, forDrift))
 		})
-		if by < 0 || p.Status.Phase != v1alpha1.PlanPlanned || p.DeletionTimestamp != nil || nothingToDo(p) || !still(p) {
+		if by < 0 || p.Status.Phase != v1alpha1.PlanPlanned || p.DeletionTimestamp != nil || p.Spec.Rollback != "" || nothingToDo(p) || !still(p) {
 			continue
 		}
 		if slices.ContainsFunc(s.applies, func(a *v1alpha1.Apply) bool { return a.Spec.Plan == p.Name }) {

@@ -60,10 +60,13 @@ func (d *desk) tidy(ctx context.Context, s *scene) error {
 // expired are the plans whose time is over, or of which there are too many, the oldest first, and how long it takes until
 // the next is over; 0 if none will be. What an Apply wants that has not ended stays.
 func expired(s *scene) (out []*v1alpha1.Plan, next time.Duration) {
-	wanted, appliedAt := map[string]bool{}, map[string]time.Time{}
+	wanted, carried, appliedAt := map[string]bool{}, map[string]bool{}, map[string]time.Time{}
 	for _, a := range s.applies {
 		if !ended(a) {
 			wanted[a.Spec.Plan] = true
+		}
+		if a.Status.StartTime != nil {
+			carried[a.Spec.Plan] = true
 		}
 		if a.Status.CompletionTime != nil && a.Status.CompletionTime.After(appliedAt[a.Spec.Plan]) {
 			appliedAt[a.Spec.Plan] = a.Status.CompletionTime.Time
@@ -75,9 +78,13 @@ func expired(s *scene) (out []*v1alpha1.Plan, next time.Duration) {
 		if !finished(p) || p.DeletionTimestamp != nil || wanted[p.Name] {
 			continue
 		}
-		if kept++; kept > keptPlans {
-			out = append([]*v1alpha1.Plan{p}, out...)
-			continue
+		// What an Apply carried out that is kept is the history that a rollback goes by: the others, of which there may be one for
+		// each look at what has drifted, do not push it out.
+		if !carried[p.Name] {
+			if kept++; kept > keptPlans {
+				out = append([]*v1alpha1.Plan{p}, out...)
+				continue
+			}
 		}
 		if p.Spec.TTLSecondsAfterFinished == nil || p.Status.CompletionTime == nil {
 			continue

@@ -112,8 +112,14 @@ func (c candidate) name() (kind, plural string) {
 		b.WriteString("X" + hex.EncodeToString(sum[:])[:8<<(c.level-withDigest)])
 	}
 	kind = b.String()
+	return kind, Plural(kind)
+}
+
+// Plural is the resource of a kind, as Kubernetes guesses it. Names has no two kinds with the same one; so it is known of a kind
+// alone, and of one that nobody serves any more.
+func Plural(kind string) string {
 	guessed, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: kind})
-	return kind, guessed.Resource
+	return guessed.Resource
 }
 
 func startsWithDigit(word string) bool { return word[0] >= '0' && word[0] <= '9' }

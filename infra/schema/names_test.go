@@ -83,6 +83,9 @@ func TestNamesAreApart(t *testing.T) {
 				}
 				seen[word] = n.Type
 			}
+			if n.Plural != Plural(n.Kind) {
+				t.Fatalf("seed %d: the resource of kind %s is %s, and %s where nobody serves it", seed, n.Kind, n.Plural, Plural(n.Kind))
+			}
 			if bad := validation.IsDNS1035Label(n.Plural); len(bad) > 0 {
 				t.Fatalf("seed %d: %s is called %s: %v", seed, n.Type, n.Plural, bad)
 			}

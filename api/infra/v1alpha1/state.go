@@ -59,6 +59,10 @@ type ResourceStateSpec struct {
 	// is the same, the provider need not be asked again.
 	// +optional
 	Settled string `json:"settled,omitempty"`
+	// Written is what was written when the resource was last made or changed: the object's spec, as JSON. It is what
+	// a rollback goes back to.
+	// +optional
+	Written []byte `json:"written,omitempty"`
 	// Refreshed is when the provider was last asked what became of the resource.
 	// +optional
 	Refreshed *metav1.MicroTime `json:"refreshed,omitempty"`

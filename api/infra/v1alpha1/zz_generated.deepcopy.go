@@ -1247,6 +1247,11 @@ func (in *ResourceStateSpec) DeepCopyInto(out *ResourceStateSpec) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.Written != nil {
+		in, out := &in.Written, &out.Written
+		*out = make([]byte, len(*in))
+		copy(*out, *in)
+	}
 	if in.Refreshed != nil {
 		in, out := &in.Refreshed, &out.Refreshed
 		*out = (*in).DeepCopy()

@@ -1,0 +1,66 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/apiserver"
+	"github.com/atoll-dev/atoll/infra/reference"
+	infraschema "github.com/atoll-dev/atoll/infra/schema"
+)
+
+const (
+	typesSubresource = "types"
+	typesKind        = "ProviderTypeList"
+	// typesAtOnce is how many a request may name: the largest schemas are megabytes.
+	typesAtOnce = 100
+)
+
+// providerTypes serves the schemas of a Provider's types: those that the parameters resource and data name. OpenAPI does
+// not say all of them, and who makes objects of a state file needs it all.
+func (s *Server) providerTypes() apiserver.Subresource {
+	return apiserver.Subresource{
+		Resource: v1alpha1.ProviderResource, Name: typesSubresource, Kind: typesKind, Cluster: true,
+		Lasts: func(*http.Request) bool { return false },
+		Serve: func(w http.ResponseWriter, r *http.Request, _, name string, _ apiserver.User) {
+			list, err := s.describe(name, r.URL.Query()["resource"], r.URL.Query()["data"])
+			w.Header().Set("Content-Type", "application/json")
+			if err != nil {
+				status := err.Status()
+				status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+				w.WriteHeader(int(status.Code))
+				_ = json.NewEncoder(w).Encode(status) // who asked may be gone
+				return
+			}
+			_ = json.NewEncoder(w).Encode(list)
+		},
+	}
+}
+
+// describe gives those of the types that are served.
+func (s *Server) describe(provider string, resources, data []string) (*infraschema.DescribedList, *apierrors.StatusError) {
+	if n := len(resources) + len(data); n == 0 || n > typesAtOnce {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("%d types are named: name up to %d, as in ?resource=aws_subnet&data=aws_ami", n, typesAtOnce))
+	}
+	list := &infraschema.DescribedList{APIVersion: v1alpha1.Group + "/" + v1alpha1.Version, Kind: typesKind, Items: []infraschema.Described{}}
+	for _, asked := range []struct {
+		kind  reference.Kind
+		names []string
+	}{{reference.Resource, resources}, {reference.Data, data}} {
+		for _, name := range asked.names {
+			served, err := s.providers.Kind(reference.Ref{Kind: asked.kind, Type: name})
+			if err != nil || served.Provider != provider {
+				continue
+			}
+			list.Items = append(list.Items, infraschema.Described{
+				Type: served.Type, Data: served.Data, Kind: served.Name.Kind, Plural: served.Plural, Schema: served.Schema,
+			})
+		}
+	}
+	return list, nil
+}

@@ -1,0 +1,191 @@
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// stateOfDemo is a state file as OpenTofu writes it, of what writeWorld makes: networks of one for_each within a module, a
+// server with count that takes from them, a file whose mode is not the default, and a secret. WORLD is where
+// files are.
+const stateOfDemo = `{
+  "version": 4,
+  "terraform_version": "1.12.6",
+  "serial": 7,
+  "lineage": "6f1cf3a2-8c7a-9d0b-5c3b-0c4f3a0f9a11",
+  "outputs": {"gateway": {"value": "gw-1", "type": "string"}},
+  "resources": [
+    {"module": "module.net", "mode": "managed", "type": "demo_network", "name": "main", "provider": "provider[\"providers.test/atoll/demo\"]",
+     "instances": [
+       {"index_key": "a", "schema_version": 0, "attributes": {"cidr": "10.0.0.0/16", "gateway": "gw-0000aaaa", "id": "demo_network-0000aaaa", "name": "a", "tags": {"env": "prod"}, "zone": null}, "sensitive_attributes": []},
+       {"index_key": "b", "schema_version": 0, "attributes": {"cidr": "10.1.0.0/16", "gateway": "gw-0000bbbb", "id": "demo_network-0000bbbb", "name": "b", "tags": null, "zone": "east"}, "sensitive_attributes": []}]},
+    {"mode": "managed", "type": "demo_file", "name": "motd", "provider": "provider[\"providers.test/atoll/demo\"]",
+     "instances": [
+       {"schema_version": 0, "attributes": {"content": "hello\n", "id": "demo_file-0000cccc", "mode": "0600", "name": "motd", "path": "WORLD/files/motd", "sha256": "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03"}, "sensitive_attributes": []}]},
+    {"mode": "managed", "type": "demo_secret", "name": "db", "provider": "provider[\"providers.test/atoll/demo\"]",
+     "instances": [
+       {"schema_version": 0, "attributes": {"account": [{"key": "acc0unt-key", "user": "ops"}], "fingerprint": "", "id": "demo_secret-0000dddd", "login": {"password": "l0gin-password", "user": "root"}, "name": "db",
+         "password_wo": null, "password_wo_version": null, "secret": "s3cret-value", "settings": {"color": "sett1ng-value"}, "token": "t0ken-value"},
+        "sensitive_attributes": [[{"type": "get_attr", "value": "secret"}], [{"type": "get_attr", "value": "token"}]]}]},
+    {"mode": "managed", "type": "demo_server", "name": "web", "provider": "provider[\"providers.test/atoll/demo\"]",
+     "instances": [
+       {"index_key": 0, "schema_version": 0, "attributes": {"address": "10.0.0.9", "allow": null, "boot": null, "copies": 3, "disk": [{"id": "d-1", "kind": "ssd", "partition": [], "size": 10}], "id": "demo_server-0000eeee", "image": "debian",
+         "interface": null, "name": "web", "network_id": "demo_network-0000aaaa", "peers": ["demo_network-0000bbbb"], "placement": null, "revision": 1, "rule": [], "size": "large", "spot": null, "volume": null, "zone": "east"},
+        "sensitive_attributes": [], "dependencies": ["module.net.demo_network.main"]}]},
+    {"mode": "managed", "type": "demo_cross", "name": "x", "provider": "provider[\"providers.test/atoll/demo\"]",
+     "instances": [
+       {"schema_version": 0, "attributes": {"id": "demo_cross-0000ffff", "joined": "demo_network-0000aaaa", "name": "x", "named": {"pw": "demo_network-0000bbbb"}, "others": null, "references": ["demo_network-0000aaaa"], "value": "marked-value"},
+        "sensitive_attributes": [[{"type": "get_attr", "value": "value"}]], "dependencies": ["demo_server.web", "module.net.demo_network.main"]}]}
+  ],
+  "check_results": null
+}`
+
+// writeWorld makes what the state says, as the demo provider keeps it.
+func writeWorld(t *testing.T, world, state string) {
+	t.Helper()
+	var file struct {
+		Resources []struct {
+			Type      string
+			Instances []struct{ Attributes map[string]json.RawMessage }
+		}
+	}
+	if err := json.Unmarshal([]byte(state), &file); err != nil {
+		t.Fatal(err)
+	}
+	write := func(path string, text []byte) {
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, r := range file.Resources {
+		for _, i := range r.Instances {
+			var id string
+			if err := json.Unmarshal(i.Attributes["id"], &id); err != nil {
+				t.Fatal(err)
+			}
+			text, err := json.Marshal(map[string]any{"type": r.Type, "id": id, "version": 1, "attributes": i.Attributes})
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(filepath.Join(world, "objects", r.Type, id+".json"), text)
+		}
+	}
+	write(filepath.Join(world, "files", "motd"), []byte("hello\n"))
+}
+
+// TestImportState takes over a state file: nothing is changed by it, nothing secret is shown, and the first plan, with
+// everything read anew, has nothing to do.
+func TestImportState(t *testing.T) {
+	t.Parallel()
+	w := startWorks(t)
+	state := strings.ReplaceAll(stateOfDemo, "WORLD", w.world)
+	writeWorld(t, w.world, state)
+	file := filepath.Join(w.dir, "terraform.tfstate")
+	if err := os.WriteFile(file, []byte(state), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log := func() string {
+		text, _ := os.ReadFile(filepath.Join(w.world, "log.jsonl"))
+		return string(text)
+	}
+
+	shown := w.does(t, "import", "-f", file, "--dry-run")
+	for _, want := range []string{`module.net.demo_network.main["a"]`, "network.demo.providers.atoll.dev/net-main-a", "6 resources would be taken over"} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("the preview lacks %q:\n%s", want, shown)
+		}
+	}
+	if there := w.kubectl(t, "get", "networks,secrets", "-o", "name"); strings.Contains(there, "net-main") {
+		t.Errorf("the preview wrote %s", there)
+	}
+	manifests := w.does(t, "import", "-f", file, "--dry-run", "-o", "yaml")
+	if !strings.Contains(manifests, `network_id: ${demo_network["net-main-a"].id}`) {
+		t.Errorf("no reference in the manifests:\n%s", manifests)
+	}
+
+	done := w.does(t, "import", "-f", file)
+	if !strings.Contains(done, "6 resources were taken over") || !strings.Contains(done, "has nothing to do to them") {
+		t.Errorf("the import says:\n%s", done)
+	}
+	if a := w.atoll(t, "plan", "--refresh", "--detailed-exitcode"); a.code != 0 {
+		t.Fatalf("the first plan with refresh exits with %d:\n%s%s", a.code, a.out, a.errs)
+	}
+	for _, word := range []string{"create", "update", "delete"} {
+		if strings.Contains(log(), `"call":"`+word+`"`) {
+			t.Errorf("the provider was asked to %s:\n%s", word, log())
+		}
+	}
+
+	objects := w.kubectl(t, "get", "networks,files,secrets.demo.providers.atoll.dev,servers,crosses", "-o", "yaml", "--ignore-not-found")
+	for _, text := range []string{shown, manifests, done, objects} {
+		for _, secret := range []string{"s3cret-value", "l0gin-password", "sett1ng-value", "t0ken-value", "acc0unt-key", "marked-value"} {
+			if strings.Contains(text, secret) {
+				t.Errorf("%s is told in:\n%s", secret, text)
+			}
+		}
+	}
+	if !strings.Contains(objects, "gateway: gw-0000aaaa") {
+		t.Errorf("no status shows the gateway:\n%s", objects)
+	}
+
+	// Again, it finds all done.
+	again := w.does(t, "import", "-f", file)
+	if !strings.Contains(again, "has nothing to do to them") {
+		t.Errorf("a second import says:\n%s", again)
+	}
+
+	// What is changed from now on is changed where it was.
+	w.kubectl(t, "patch", "file.demo.providers.atoll.dev/motd", "--type=merge", "-p", `{"spec":{"content":"changed"}}`)
+	w.does(t, "apply", "--auto-approve")
+	if text, err := os.ReadFile(filepath.Join(w.world, "files", "motd")); err != nil || string(text) != "changed" {
+		t.Errorf("the file has %q (%v)", text, err)
+	}
+	if a := w.atoll(t, "plan", "--refresh", "--detailed-exitcode"); a.code != 0 {
+		t.Errorf("afterwards a plan exits with %d:\n%s%s", a.code, a.out, a.errs)
+	}
+}
+
+// TestImportStateRefuses tells what stands in the way, before anything is written.
+func TestImportStateRefuses(t *testing.T) {
+	t.Parallel()
+	w := startWorks(t)
+	write := func(name, text string) string {
+		file := filepath.Join(w.dir, name)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	fine := write("fine.tfstate", stateOfDemo)
+	refused := func(want string, args ...string) {
+		t.Helper()
+		a := w.atoll(t, append([]string{"import"}, args...)...)
+		if a.code != 1 || !strings.Contains(a.errs, want) {
+			t.Errorf("atoll import %s exits with %d, and does not say %q:\n%s", strings.Join(args, " "), a.code, want, a.errs)
+		}
+	}
+	refused("name a state file with -f", "network", "a")
+	refused("leave them out", "network", "a", "b", "-f", fine)
+	refused("--prefix is of the import of a state file", "network", "a", "b", "--prefix", "x")
+	refused("no such file", "-f", filepath.Join(w.dir, "none"))
+	refused("tofu state pull", "-f", w.dir)
+	refused("not a state file", "-f", write("empty.tfstate", "{}"))
+	refused("say so with --provider", "-f", write("alias.tfstate", strings.ReplaceAll(stateOfDemo, `demo\"]"`, `demo\"].west"`)))
+	refused("not all types are served: demo_nothing", "-f", write("types.tfstate", strings.ReplaceAll(stateOfDemo, `"type": "demo_file"`, `"type": "demo_nothing"`)))
+	refused("its state is of version 9", "-f", write("old.tfstate", strings.Replace(stateOfDemo, `"schema_version": 0`, `"schema_version": 9`, 1)))
+
+	w.apply(t, `{"apiVersion":"demo.providers.atoll.dev/v1","kind":"File","metadata":{"name":"motd","namespace":"default"},"spec":{"name":"other","content":"c"}}`)
+	refused("1 objects are there already that were not made of this file: file/motd: keep the two apart by --prefix", "-f", fine)
+	w.apply(t, `{"apiVersion":"infra.atoll.dev/v1alpha1","kind":"SyncPolicy","metadata":{"name":"auto","namespace":"default"},"spec":{"mode":"Auto"}}`)
+	refused("SyncPolicy auto applies by itself", "-f", fine, "--prefix", "x")
+	if out := w.kubectl(t, "get", "networks.demo.providers.atoll.dev,resourcestates", "-o", "name"); out != "" {
+		t.Errorf("something was written: %s", fmt.Sprint(out))
+	}
+}

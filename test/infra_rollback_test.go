@@ -1,0 +1,131 @@
+package test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestRollback goes back to what an earlier apply had carried out: what was changed is as it was, what was deleted is made again, and
+// what came later is gone, with the objects written as they were by who applies.
+func TestRollback(t *testing.T) {
+	t.Parallel()
+	w := startWorks(t)
+	file := func(name, content string) string {
+		return `{"apiVersion":"demo.providers.atoll.dev/v1","kind":"File","metadata":{"name":"` + name + `","namespace":"default"},"spec":{"name":"` + name + `","content":` + content + `}}`
+	}
+	content := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(w.world, "files", name))
+		if err != nil {
+			return "none"
+		}
+		return string(text)
+	}
+	var first string
+	for i, what := range []func(){
+		func() {
+			w.apply(t, file("a", `"one"`))
+			w.apply(t, file("b", `"two"`))
+			w.apply(t, file("c", `"of ${demo_file[\"a\"].content}"`))
+		},
+		func() {
+			w.apply(t, file("a", `"changed"`))
+			w.kubectl(t, "delete", "file.demo.providers.atoll.dev/b", "--wait=false")
+			w.apply(t, file("d", `"later"`))
+		},
+		func() { w.apply(t, file("a", `"changed again"`)) },
+	} {
+		what()
+		w.does(t, "apply", "--auto-approve")
+		if i == 0 {
+			first = strings.TrimSpace(w.kubectl(t, "get", "applies", "-o", "jsonpath={.items[0].metadata.name}"))
+		}
+	}
+	// Written, and never carried out.
+	w.apply(t, file("c", `"never"`))
+	if got := []string{content("a"), content("b"), content("c"), content("d")}; strings.Join(got, ",") != "changed again,none,of changed again,later" {
+		t.Fatalf("before it, there is %q", got)
+	}
+	history := w.does(t, "rollback")
+	if !strings.Contains(history, first) || strings.Count(history, "Succeeded") != 3 || !strings.Contains(history, "sha256:") {
+		t.Errorf("the history is:\n%s", history)
+	}
+
+	shown := w.does(t, "rollback", first, "--name", "back")
+	for _, want := range []string{`demo_file["a"] will be updated`, `demo_file["b"] will be created`, `demo_file["d"] will be destroyed`} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("the plan lacks %q:\n%s", want, shown)
+		}
+	}
+	if content("a") != "changed again" || !strings.Contains(w.kubectl(t, "get", "file.demo.providers.atoll.dev/a", "-o", "yaml"), "changed again") {
+		t.Error("the plan changed something")
+	}
+	w.does(t, "approve", "back", "--yes")
+	w.does(t, "apply", "back")
+	if got := []string{content("a"), content("b"), content("c"), content("d")}; strings.Join(got, ",") != "one,two,of one,none" {
+		t.Errorf("afterwards there is %q", got)
+	}
+	var a struct {
+		Metadata struct{ ManagedFields []struct{ Manager string } }
+		Spec     map[string]any
+	}
+	if err := json.Unmarshal([]byte(w.kubectl(t, "get", "file.demo.providers.atoll.dev/a", "-o", "json", "--show-managed-fields")), &a); err != nil {
+		t.Fatal(err)
+	}
+	managers := ""
+	for _, m := range a.Metadata.ManagedFields {
+		managers += m.Manager + " "
+	}
+	if a.Spec["content"] != "one" || !strings.Contains(managers, "atoll-rollback") {
+		t.Errorf("the object says %v, as %s wrote it", a.Spec, managers)
+	}
+	if names := w.kubectl(t, "get", "files.demo.providers.atoll.dev", "-o", "jsonpath={.items[*].metadata.name}"); names != "a b c" {
+		t.Errorf("there are the objects %s", names)
+	}
+	if a := w.atoll(t, "plan", "--refresh", "--detailed-exitcode"); a.code != 0 {
+		t.Errorf("afterwards a plan exits with %d:\n%s%s", a.code, a.out, a.errs)
+	}
+	if a := w.atoll(t, "rollback", first, "--detailed-exitcode"); a.code != 0 {
+		t.Errorf("a second rollback to the same exits with %d:\n%s%s", a.code, a.out, a.errs)
+	}
+}
+
+// TestRollbackIsOfWhoApplies: who may plan and apply and not write the objects goes back to nothing by it.
+func TestRollbackIsOfWhoApplies(t *testing.T) {
+	t.Parallel()
+	w := startWorks(t)
+	for _, content := range []string{"one", "two"} {
+		w.apply(t, `{"apiVersion":"demo.providers.atoll.dev/v1","kind":"File","metadata":{"name":"a","namespace":"default"},"spec":{"name":"a","content":"`+content+`"}}`)
+		w.does(t, "apply", "--auto-approve")
+	}
+	names := strings.Fields(w.kubectl(t, "get", "applies", "--sort-by=.metadata.creationTimestamp", "-o", "jsonpath={.items[*].metadata.name}"))
+	w.does(t, "rollback", names[0], "--name", "back")
+	w.does(t, "approve", "back", "--yes")
+	w.apply(t, `apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: applier, namespace: default}
+rules:
+- {apiGroups: [infra.atoll.dev], resources: [plans, applies], verbs: [get, list, watch, create]}
+- {apiGroups: [demo.providers.atoll.dev], resources: [files], verbs: [get, list]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: applier, namespace: default}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: applier}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: ann}]
+`)
+	digest := w.kubectl(t, "get", "plan", "back", "-o", "jsonpath={.status.digest}")
+	if _, err := w.tryKubectl(t.Context(), `{"apiVersion":"infra.atoll.dev/v1alpha1","kind":"Apply","metadata":{"name":"anns"},"spec":{"plan":"back","digest":"`+digest+`"}}`,
+		"--as=ann", "create", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+	w.kubectl(t, "wait", "--for=jsonpath={.status.phase}=Failed", "--timeout=30s", "apply/anns")
+	if why := w.kubectl(t, "get", "apply", "anns", "-o", "jsonpath={.status.conditions[0].message}"); !strings.Contains(why, "Nothing was written back") || !strings.Contains(why, "ann") {
+		t.Errorf("it says %q", why)
+	}
+	if text, _ := os.ReadFile(filepath.Join(w.world, "files", "a")); string(text) != "two" {
+		t.Errorf("the file has %q", text)
+	}
+}
