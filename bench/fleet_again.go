@@ -38,6 +38,11 @@ func (m *mass) again(profile string) func(context.Context, *fleetRun) error {
 			return err
 		}
 		run.AgainComplete = time.Since(began).Seconds()
+		used, err := processTime(m.server.PID())
+		if err != nil {
+			return err
+		}
+		run.AgainUsed = used.Seconds()
 		all, err := requestsOf(ctx, m.server)
 		run.AgainWrites = all.writes()
 		return err

@@ -96,6 +96,8 @@ type fleetRun struct {
 	AgainReady    float64 `json:"again_ready_s"`
 	AgainWatched  float64 `json:"again_watched_s"`
 	AgainComplete float64 `json:"again_complete_s"`
+	// AgainUsed is the processor time that it had taken by then.
+	AgainUsed float64 `json:"again_cpu_s"`
 	// AgainWrites are what it was asked to write until then, by verb and resource.
 	AgainWrites requests `json:"again_writes"`
 }

@@ -93,8 +93,8 @@ func writeFleet(w io.Writer, f fleetRun) {
 		fmt.Fprintf(w, "joined in %.0f s; filled in %.0f s (%.0f Deployments/s, %.1f ms of Atoll's CPU each); connections to members: %d\n",
 			f.JoinSeconds, f.FillSeconds, float64(f.Objects)/f.FillSeconds, f.FillMillis, f.Connections)
 	}
-	fmt.Fprintf(w, "another server: answers after %.1f s, watches all members again after %.1f s, has a new Deployment ready in the last of them after %.1f s\n",
-		f.AgainReady, f.AgainWatched, f.AgainComplete)
+	fmt.Fprintf(w, "another server: answers after %.1f s, watches all members again after %.1f s, has a new Deployment ready in the last of them after %.1f s and %.0f s of processor time\n",
+		f.AgainReady, f.AgainWatched, f.AgainComplete, f.AgainUsed)
 	if len(f.AgainWrites) == 0 {
 		return
 	}

@@ -317,6 +317,21 @@ func (t *Term) Object(gk schema.GroupKind, key types.NamespacedName) (*unstructu
 	return Unpack(item)
 }
 
+// Head gives the metadata of an object that Object gives, for whoever needs no more of it.
+// It must not be changed.
+func (t *Term) Head(gk schema.GroupKind, key types.NamespacedName) (metav1.Object, bool) {
+	e, served := t.kinds.get(gk)
+	if !served {
+		return nil, false
+	}
+	item, found, err := e.informer.GetStore().GetByKey(CacheKey(key))
+	if err != nil || !found {
+		return nil, false
+	}
+	head, ok := item.(metav1.Object)
+	return head, ok
+}
+
 // Whole gives all of an object that Object gave: at least as new as that one. It is
 // false if by now there is no such object or another of its name, which will be an
 // event.

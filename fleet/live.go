@@ -90,6 +90,6 @@ func (t *Term) TypeVanished(gk schema.GroupKind) bool {
 // Native tells whether a kind of the table is built into API servers. The others
 // come from CRDs in any cluster.
 func Native(gk schema.GroupKind) bool {
-	k, known := interpret.BuiltIn().Find(gk)
+	k, known := interpret.Find(gk)
 	return known && !k.Custom
 }

@@ -91,14 +91,18 @@ func (v *Local) Namespace(name string) (metav1.Object, bool) { return v.term.Nam
 // Source tells of the object that a binding is about; false if there is none, or
 // another of its name.
 func (v *Local) Source(b *v1alpha1.ResourceBinding) (fleet.Source, bool) {
-	_, obj, ok := v.source(b)
-	if !ok {
+	k, known := v.KindOf(b)
+	if !known {
+		return fleet.Source{}, false
+	}
+	obj, ok := v.term.Head(k.GroupKind(), b.ObjectName())
+	if !ok || obj.GetUID() != b.Spec.Resource.UID {
 		return fleet.Source{}, false
 	}
 	return sourceOf(obj), true
 }
 
-func sourceOf(obj *unstructured.Unstructured) fleet.Source {
+func sourceOf(obj metav1.Object) fleet.Source {
 	return fleet.Source{UID: obj.GetUID(), Generation: obj.GetGeneration(),
 		Deleting: obj.GetDeletionTimestamp() != nil, Adopt: obj.GetAnnotations()[v1alpha1.AdoptAnnotation] == "true"}
 }
