@@ -3,7 +3,9 @@ package child_test
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -16,6 +18,14 @@ func TestMain(m *testing.M) {
 	child.Main(map[string]child.Role{
 		"echo": echo,
 		"fail": func(context.Context, *child.Link) error { return errors.New("no luck today") },
+		// Started by somebody who knows of no links.
+		"copy": func(_ context.Context, link *child.Link) error {
+			if err := link.Config(&struct{}{}); err == nil {
+				return errors.New("there is a configuration")
+			}
+			_, err := io.Copy(os.Stdout, os.Stdin)
+			return err
+		},
 		// A parent in the middle: it starts an echo and reports its process id.
 		"parent": parent,
 	})
@@ -63,6 +73,25 @@ func parent(ctx context.Context, link *child.Link) error {
 	}
 	<-ctx.Done()
 	return p.Stop()
+}
+
+// TestNamed: a program that is given the name of a role alone is that, with the standard files of whoever started it.
+func TestNamed(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, "copy")
+	cmd.Env = []string{}
+	cmd.Stdin = strings.NewReader("as it is")
+	if out, err := cmd.Output(); err != nil || string(out) != "as it is" {
+		t.Errorf("%q, %v", out, err)
+	}
+	cmd = exec.Command(self, "fail")
+	cmd.Env = []string{}
+	if out, err := cmd.CombinedOutput(); err == nil || string(out) != "fatal: no luck today\n" {
+		t.Errorf("%q, %v", out, err)
+	}
 }
 
 func start(t *testing.T, role string, g greeting, progress func(string)) *child.Process {
