@@ -14,6 +14,12 @@ func (s *Server) runPlans(ctx context.Context) error {
 	if !s.awaitAPI(ctx) {
 		return nil
 	}
+	// Whoever does not know yet what Providers serve would take their objects for gone.
+	select {
+	case <-s.providers.Synced():
+	case <-ctx.Done():
+		return nil
+	}
 	p, err := plans.New(plans.Config{
 		REST:      s.infraClient(),
 		Keyspace:  s.keyspace,
