@@ -87,7 +87,7 @@ func TestMistakesAreAnsweredWithARemedy(t *testing.T) {
 	w.refused(t, "", []string{"patch", "plan", plan, "--type=merge", "-p", `{"spec":{"refresh":true}}`}, "a plan does not change: make another")
 	w.atoll(t, "destroy", "--auto-approve").expect(t, 1, "/kept: lifecycle.prevent_destroy forbids it; set lifecycle.prevent_destroy to false")
 	w.atoll(t, "plan", "-f", resourcesFile, "-n", "kube-system").expect(t, 1, "is of namespace default, and the plan is of kube-system", "-n default")
-	w.atoll(t, "plan", "-f", resourcesFile).expect(t, 0, "20 to add", "cannot be carried out: `kubectl apply` them")
+	w.atoll(t, "plan", "-f", resourcesFile).expect(t, 0, `demo_file["back-index"] will be created`, "cannot be carried out: `kubectl apply` them")
 	speculative := w.plans(t, "-f", resourcesFile)
 	w.atoll(t, "approve", speculative, "--yes").expect(t, 1, "is of files, and says what would be if they were applied")
 	w.refused(t, approval(speculative, w.digest(t, speculative)), []string{"create", "-f", "-"}, "only shows what would be: write them, and plan without")

@@ -171,7 +171,7 @@ func TestTwoServersApply(t *testing.T) {
 	second.world = first.world
 	first.start(t)
 	first.install(t)
-	first.atoll(t, "plan").expect(t, 0, "No changes") // so it is the first that leads
+	first.atoll(t, "plan").expect(t, 0, "There is nothing to plan") // so it is the first that leads
 	second.start(t)
 	second.kubectl(t, "wait", "--for=condition=Served", "--timeout=60s", "provider/demo")
 

@@ -150,7 +150,11 @@ func (s *Session) text(ctx context.Context, p *v1alpha1.Plan, filter Filter) err
 		s.printf("No changes to what could be planned.\n")
 		return nil
 	case whole && sum == (v1alpha1.PlanSummary{}) && c.Deferred == 0:
-		s.printf("There is nothing to plan: nothing of a Provider's kind that the plan is about is written in namespace %s, or was made from there.\n", s.Namespace)
+		if p.Spec.Mode == v1alpha1.PlanRefreshOnly || p.Spec.Mode == v1alpha1.PlanDestroy {
+			s.printf("There is nothing to plan: nothing that the plan is about has been made from what is written in namespace %s.\n", s.Namespace)
+		} else {
+			s.printf("There is nothing to plan: nothing of a Provider's kind that the plan is about is written in namespace %s, or was made from there.\n", s.Namespace)
+		}
 		return nil
 	case whole && !ToDo(p) && c.Deferred == 0:
 		s.printf("No changes: what is there is what is written.\n")
