@@ -141,6 +141,14 @@ func TestImportState(t *testing.T) {
 		t.Errorf("a second import says:\n%s", again)
 	}
 
+	// What is given back is what was taken over, one serial later.
+	sameState(t, state, w.does(t, "export", "--after", file))
+	out := filepath.Join(w.dir, "back.tfstate")
+	w.does(t, "export", "-f", out)
+	if info, err := os.Stat(out); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file is for others to read, too: %v (%v)", info.Mode(), err)
+	}
+
 	// What is changed from now on is changed where it was.
 	w.kubectl(t, "patch", "file.demo.providers.atoll.dev/motd", "--type=merge", "-p", `{"spec":{"content":"changed"}}`)
 	w.does(t, "apply", "--auto-approve")
@@ -149,6 +157,55 @@ func TestImportState(t *testing.T) {
 	}
 	if a := w.atoll(t, "plan", "--refresh", "--detailed-exitcode"); a.code != 0 {
 		t.Errorf("afterwards a plan exits with %d:\n%s%s", a.code, a.out, a.errs)
+	}
+}
+
+// sameState holds an exported state to the one that it was made of: the same resources with the same values.
+func sameState(t *testing.T, was, is string) {
+	t.Helper()
+	type stateFile struct {
+		Serial    int
+		Lineage   string
+		Outputs   map[string]any
+		Resources []struct {
+			Module, Mode, Type, Name, Provider string
+			Instances                          []map[string]any
+		}
+	}
+	read := func(text string) (stateFile, map[string]string) {
+		var f stateFile
+		if err := json.Unmarshal([]byte(text), &f); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		all := map[string]string{}
+		for _, r := range f.Resources {
+			for _, i := range r.Instances {
+				// What the schema says is sensitive needs no mark; an empty list is none.
+				delete(i, "private")
+				if marks, _ := i["sensitive_attributes"].([]any); len(marks) == 0 {
+					delete(i, "sensitive_attributes")
+				}
+				text, err := json.Marshal(i)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all[fmt.Sprint(r.Module, " ", r.Mode, " ", r.Type, " ", r.Name, " ", r.Provider, " ", i["index_key"])] = string(text)
+			}
+		}
+		return f, all
+	}
+	before, wants := read(was)
+	after, got := read(is)
+	if after.Serial != before.Serial+1 || after.Lineage != before.Lineage || fmt.Sprint(after.Outputs) != fmt.Sprint(before.Outputs) {
+		t.Errorf("the state is serial %d of %s with the outputs %v", after.Serial, after.Lineage, after.Outputs)
+	}
+	for address, want := range wants {
+		if got[address] != want {
+			t.Errorf("%s is given back as\n%s\nand was\n%s", address, got[address], want)
+		}
+	}
+	if len(got) != len(wants) {
+		t.Errorf("%d resources are given back of %d", len(got), len(wants))
 	}
 }
 
