@@ -31,6 +31,9 @@ const stateOfDemo = `{
        {"schema_version": 0, "attributes": {"account": [{"key": "acc0unt-key", "user": "ops"}], "fingerprint": "", "id": "demo_secret-0000dddd", "login": {"password": "l0gin-password", "user": "root"}, "name": "db",
          "password_wo": null, "password_wo_version": null, "secret": "s3cret-value", "settings": {"color": "sett1ng-value"}, "token": "t0ken-value"},
         "sensitive_attributes": [[{"type": "get_attr", "value": "secret"}], [{"type": "get_attr", "value": "token"}]]}]},
+    {"mode": "managed", "type": "demo_identity", "name": "i", "provider": "provider[\"providers.test/atoll/demo\"]",
+     "instances": [
+       {"schema_version": 0, "attributes": {"id": "demo_identity-00001111", "name": "i", "realm": "main", "value": "1"}, "sensitive_attributes": [], "identity_schema_version": 0, "identity": {"name": "i", "realm": "main"}}]},
     {"mode": "managed", "type": "demo_server", "name": "web", "provider": "provider[\"providers.test/atoll/demo\"]",
      "instances": [
        {"index_key": 0, "schema_version": 0, "attributes": {"address": "10.0.0.9", "allow": null, "boot": null, "copies": 3, "disk": [{"id": "d-1", "kind": "ssd", "partition": [], "size": 10}], "id": "demo_server-0000eeee", "image": "debian",
@@ -97,7 +100,7 @@ func TestImportState(t *testing.T) {
 	}
 
 	shown := w.does(t, "import", "-f", file, "--dry-run")
-	for _, want := range []string{`module.net.demo_network.main["a"]`, "network.demo.providers.atoll.dev/net-main-a", "6 resources would be taken over"} {
+	for _, want := range []string{`module.net.demo_network.main["a"]`, "network.demo.providers.atoll.dev/net-main-a", "7 resources would be taken over"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("the preview lacks %q:\n%s", want, shown)
 		}
@@ -111,7 +114,7 @@ func TestImportState(t *testing.T) {
 	}
 
 	done := w.does(t, "import", "-f", file)
-	if !strings.Contains(done, "6 resources were taken over") || !strings.Contains(done, "has nothing to do to them") {
+	if !strings.Contains(done, "7 resources were taken over") || !strings.Contains(done, "has nothing to do to them") {
 		t.Errorf("the import says:\n%s", done)
 	}
 	if a := w.atoll(t, "plan", "--refresh", "--detailed-exitcode"); a.code != 0 {

@@ -362,7 +362,7 @@ func stateName(one *known) string {
 // stored is what is kept of an entry.
 func stored(kind *served, i *Instance, made order) (*v1alpha1.ResourceValue, error) {
 	value := &v1alpha1.ResourceValue{
-		SchemaVersion: i.SchemaVersion, Value: i.Attributes, Private: i.Private, Identity: i.Identity,
+		SchemaVersion: i.SchemaVersion, Value: i.Attributes, Private: i.Private, Identity: typedIdentity(kind.Schema.Identity, i.Identity),
 		Sensitive: pathTexts(i.Sensitive), CreateBeforeDestroy: i.CreateBeforeDestroy, Tainted: i.Tainted,
 	}
 	if i.Flat != nil {

@@ -327,7 +327,7 @@ func (e *exporter) instance(at int, provider string, state *v1alpha1.ResourceSta
 func (e *exporter) wire(at int, value *v1alpha1.ResourceValue) (*wireInstance, error) {
 	item := &e.items[at]
 	wire := &wireInstance{
-		SchemaVersion: value.SchemaVersion, Attributes: value.Value, Identity: value.Identity, Private: value.Private,
+		SchemaVersion: value.SchemaVersion, Attributes: value.Value, Identity: plainIdentity(value.Identity), Private: value.Private,
 		CreateBeforeDestroy: value.CreateBeforeDestroy, SkipDestroy: item.Annotations[DeletionAnnotation] == deletionForget,
 	}
 	switch key := e.addresses[at].Key; key.Kind {
