@@ -138,10 +138,17 @@ func TestImportState(t *testing.T) {
 		t.Errorf("no status shows the gateway:\n%s", objects)
 	}
 
-	// Again, it finds all done.
+	// Again, it finds all done, but for what an interruption would have left out.
+	w.kubectl(t, "delete", "resourcestate", "networks.demo.net-main-a")
+	if a := w.atoll(t, "plan", "--detailed-exitcode"); a.code != 2 || !strings.Contains(a.out, `demo_network["net-main-a"] will be created`) {
+		t.Errorf("without a state, a plan exits with %d:\n%s%s", a.code, a.out, a.errs)
+	}
 	again := w.does(t, "import", "-f", file)
 	if !strings.Contains(again, "has nothing to do to them") {
 		t.Errorf("a second import says:\n%s", again)
+	}
+	if a := w.atoll(t, "plan", "--refresh", "--detailed-exitcode"); a.code != 0 {
+		t.Errorf("after the second import a plan exits with %d:\n%s%s", a.code, a.out, a.errs)
 	}
 
 	// What is given back is what was taken over, one serial later.
