@@ -31,6 +31,9 @@ const stateOfDemo = `{
        {"schema_version": 0, "attributes": {"account": [{"key": "acc0unt-key", "user": "ops"}], "fingerprint": "", "id": "demo_secret-0000dddd", "login": {"password": "l0gin-password", "user": "root"}, "name": "db",
          "password_wo": null, "password_wo_version": null, "secret": "s3cret-value", "settings": {"color": "sett1ng-value"}, "token": "t0ken-value"},
         "sensitive_attributes": [[{"type": "get_attr", "value": "secret"}], [{"type": "get_attr", "value": "token"}]]}]},
+    {"mode": "managed", "type": "demo_identity", "name": "i", "provider": "provider[\"providers.test/atoll/demo\"]",
+     "instances": [
+       {"schema_version": 0, "attributes": {"id": "demo_identity-00001111", "name": "i", "realm": "main", "value": "1"}, "sensitive_attributes": [], "identity_schema_version": 0, "identity": {"name": "i", "realm": "main"}}]},
     {"mode": "managed", "type": "demo_server", "name": "web", "provider": "provider[\"providers.test/atoll/demo\"]",
      "instances": [
        {"index_key": 0, "schema_version": 0, "attributes": {"address": "10.0.0.9", "allow": null, "boot": null, "copies": 3, "disk": [{"id": "d-1", "kind": "ssd", "partition": [], "size": 10}], "id": "demo_server-0000eeee", "image": "debian",
@@ -97,7 +100,7 @@ func TestImportState(t *testing.T) {
 	}
 
 	shown := w.does(t, "import", "-f", file, "--dry-run")
-	for _, want := range []string{`module.net.demo_network.main["a"]`, "network.demo.providers.atoll.dev/net-main-a", "6 resources would be taken over"} {
+	for _, want := range []string{`module.net.demo_network.main["a"]`, "network.demo.providers.atoll.dev/net-main-a", "7 resources would be taken over"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("the preview lacks %q:\n%s", want, shown)
 		}
@@ -111,7 +114,7 @@ func TestImportState(t *testing.T) {
 	}
 
 	done := w.does(t, "import", "-f", file)
-	if !strings.Contains(done, "6 resources were taken over") || !strings.Contains(done, "has nothing to do to them") {
+	if !strings.Contains(done, "7 resources were taken over") || !strings.Contains(done, "has nothing to do to them") {
 		t.Errorf("the import says:\n%s", done)
 	}
 	if a := w.atoll(t, "plan", "--refresh", "--detailed-exitcode"); a.code != 0 {
@@ -135,10 +138,25 @@ func TestImportState(t *testing.T) {
 		t.Errorf("no status shows the gateway:\n%s", objects)
 	}
 
-	// Again, it finds all done.
+	// Again, it finds all done, but for what an interruption would have left out.
+	w.kubectl(t, "delete", "resourcestate", "networks.demo.net-main-a")
+	if a := w.atoll(t, "plan", "--detailed-exitcode"); a.code != 2 || !strings.Contains(a.out, `demo_network["net-main-a"] will be created`) {
+		t.Errorf("without a state, a plan exits with %d:\n%s%s", a.code, a.out, a.errs)
+	}
 	again := w.does(t, "import", "-f", file)
 	if !strings.Contains(again, "has nothing to do to them") {
 		t.Errorf("a second import says:\n%s", again)
+	}
+	if a := w.atoll(t, "plan", "--refresh", "--detailed-exitcode"); a.code != 0 {
+		t.Errorf("after the second import a plan exits with %d:\n%s%s", a.code, a.out, a.errs)
+	}
+
+	// What is given back is what was taken over, one serial later.
+	sameState(t, state, w.does(t, "export", "--after", file))
+	out := filepath.Join(w.dir, "back.tfstate")
+	w.does(t, "export", "-f", out)
+	if info, err := os.Stat(out); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file is for others to read, too: %v (%v)", info.Mode(), err)
 	}
 
 	// What is changed from now on is changed where it was.
@@ -149,6 +167,55 @@ func TestImportState(t *testing.T) {
 	}
 	if a := w.atoll(t, "plan", "--refresh", "--detailed-exitcode"); a.code != 0 {
 		t.Errorf("afterwards a plan exits with %d:\n%s%s", a.code, a.out, a.errs)
+	}
+}
+
+// sameState holds an exported state to the one that it was made of: the same resources with the same values.
+func sameState(t *testing.T, was, is string) {
+	t.Helper()
+	type stateFile struct {
+		Serial    int
+		Lineage   string
+		Outputs   map[string]any
+		Resources []struct {
+			Module, Mode, Type, Name, Provider string
+			Instances                          []map[string]any
+		}
+	}
+	read := func(text string) (stateFile, map[string]string) {
+		var f stateFile
+		if err := json.Unmarshal([]byte(text), &f); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		all := map[string]string{}
+		for _, r := range f.Resources {
+			for _, i := range r.Instances {
+				// What the schema says is sensitive needs no mark; an empty list is none.
+				delete(i, "private")
+				if marks, _ := i["sensitive_attributes"].([]any); len(marks) == 0 {
+					delete(i, "sensitive_attributes")
+				}
+				text, err := json.Marshal(i)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all[fmt.Sprint(r.Module, " ", r.Mode, " ", r.Type, " ", r.Name, " ", r.Provider, " ", i["index_key"])] = string(text)
+			}
+		}
+		return f, all
+	}
+	before, wants := read(was)
+	after, got := read(is)
+	if after.Serial != before.Serial+1 || after.Lineage != before.Lineage || fmt.Sprint(after.Outputs) != fmt.Sprint(before.Outputs) {
+		t.Errorf("the state is serial %d of %s with the outputs %v", after.Serial, after.Lineage, after.Outputs)
+	}
+	for address, want := range wants {
+		if got[address] != want {
+			t.Errorf("%s is given back as\n%s\nand was\n%s", address, got[address], want)
+		}
+	}
+	if len(got) != len(wants) {
+		t.Errorf("%d resources are given back of %d", len(got), len(wants))
 	}
 }
 

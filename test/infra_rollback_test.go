@@ -90,6 +90,13 @@ func TestRollback(t *testing.T) {
 	if a := w.atoll(t, "rollback", first, "--detailed-exitcode"); a.code != 0 {
 		t.Errorf("a second rollback to the same exits with %d:\n%s%s", a.code, a.out, a.errs)
 	}
+	if a := w.atoll(t, "rollback", "none"); a.code != 1 || !strings.Contains(a.errs, "there is no apply none") {
+		t.Errorf("a rollback to nothing says\n%s", a.errs)
+	}
+	w.kubectl(t, "delete", "plan", "back")
+	if a := w.atoll(t, "rollback", first); a.code != 1 || !strings.Contains(a.errs, "its plan back is gone: name a later Apply") {
+		t.Errorf("without the plan of a later one, a rollback says\n%s%s", a.out, a.errs)
+	}
 }
 
 // TestRollbackIsOfWhoApplies: who may plan and apply and not write the objects goes back to nothing by it.

@@ -11,6 +11,7 @@ import (
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/contract"
 )
 
 // Annotations of what was adopted. Export reads them.
@@ -241,7 +242,7 @@ func (a *adopter) object(out *Adopted, one *known, i *Instance) (order, error) {
 		}
 	}
 	for _, path := range i.Sensitive {
-		r.marked[PathText(path)] = true
+		r.marked[contract.PathText(path)] = true
 	}
 	r.block(&one.kind.Schema.Block, out.Object.Spec, v, nil, false)
 	out.References = r.count
@@ -362,7 +363,7 @@ func stateName(one *known) string {
 // stored is what is kept of an entry.
 func stored(kind *served, i *Instance, made order) (*v1alpha1.ResourceValue, error) {
 	value := &v1alpha1.ResourceValue{
-		SchemaVersion: i.SchemaVersion, Value: i.Attributes, Private: i.Private, Identity: i.Identity,
+		SchemaVersion: i.SchemaVersion, Value: i.Attributes, Private: i.Private, Identity: typedIdentity(kind.Schema.Identity, i.Identity),
 		Sensitive: pathTexts(i.Sensitive), CreateBeforeDestroy: i.CreateBeforeDestroy, Tainted: i.Tainted,
 	}
 	if i.Flat != nil {

@@ -110,7 +110,7 @@ type collector struct {
 func (c *candidates) collect(instance int32, kind *served, v cty.Value, sensitive []cty.Path) {
 	s := &collector{to: c, instance: instance, sensitive: map[string]bool{}}
 	for _, path := range sensitive {
-		s.sensitive[PathText(path)] = true
+		s.sensitive[contract.PathText(path)] = true
 	}
 	s.block(&kind.Schema.Block, v, nil, false)
 }
@@ -171,7 +171,7 @@ func (s *collector) each(v cty.Value, path cty.Path, secret bool, one func(cty.V
 }
 
 func (s *collector) marked(path cty.Path) bool {
-	return len(s.sensitive) > 0 && s.sensitive[PathText(path)]
+	return len(s.sensitive) > 0 && s.sensitive[contract.PathText(path)]
 }
 
 // rank says what an attribute is good for. Only what is an identity by its name, or was made up by the provider, is: an

@@ -17,6 +17,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/contract"
 )
 
 // Item is a resource to export, without its state: all items are held at once, of the states one at a time.
@@ -327,7 +328,7 @@ func (e *exporter) instance(at int, provider string, state *v1alpha1.ResourceSta
 func (e *exporter) wire(at int, value *v1alpha1.ResourceValue) (*wireInstance, error) {
 	item := &e.items[at]
 	wire := &wireInstance{
-		SchemaVersion: value.SchemaVersion, Attributes: value.Value, Identity: value.Identity, Private: value.Private,
+		SchemaVersion: value.SchemaVersion, Attributes: value.Value, Identity: plainIdentity(value.Identity), Private: value.Private,
 		CreateBeforeDestroy: value.CreateBeforeDestroy, SkipDestroy: item.Annotations[DeletionAnnotation] == deletionForget,
 	}
 	switch key := e.addresses[at].Key; key.Kind {
@@ -346,7 +347,7 @@ func (e *exporter) wire(at int, value *v1alpha1.ResourceValue) (*wireInstance, e
 	var paths []cty.Path
 	for _, text := range value.Sensitive {
 		// What cannot be read is an element of a set, which OpenTofu does not know as sensitive either.
-		if path, err := parsePath(text); err == nil {
+		if path, err := contract.ParsePath(text); err == nil {
 			paths = append(paths, path)
 		}
 	}

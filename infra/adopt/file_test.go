@@ -11,6 +11,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/atoll-dev/atoll/infra/adopt"
+	"github.com/atoll-dev/atoll/infra/contract"
 )
 
 func read(text string) (*adopt.File, []*adopt.Instance, error) {
@@ -170,7 +171,7 @@ func FuzzRead(f *testing.F) {
 				}
 				line := fmt.Sprintf("%s %s %s %s %q %v", i.Address, i.Provider, i.Deposed, i.Attributes, i.Private, i.Dependencies)
 				for _, path := range i.Sensitive {
-					line += " " + adopt.PathText(path)
+					line += " " + contract.PathText(path)
 				}
 				*to = append(*to, line)
 				return nil

@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
-	"unicode"
 
 	"github.com/zclconf/go-cty/cty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
+
+	"github.com/atoll-dev/atoll/infra/contract"
 )
 
 // rawStep is a step of a path as a state file has it.
@@ -98,40 +97,6 @@ func writePaths(paths []cty.Path) ([][]rawStep, error) {
 	return all, nil
 }
 
-// PathText is a path as states keep it: tags["Name"], rules[0].port. It is what infra/plan writes and reads.
-func PathText(path cty.Path) string {
-	var b strings.Builder
-	for _, step := range path {
-		switch step := step.(type) {
-		case cty.GetAttrStep:
-			if b.Len() > 0 {
-				b.WriteByte('.')
-			}
-			b.WriteString(attributeText(step.Name))
-		case cty.IndexStep:
-			if step.Key.Type() == cty.Number {
-				b.WriteString("[" + step.Key.AsBigFloat().Text('f', -1) + "]")
-				continue
-			}
-			b.WriteString("[" + strconv.Quote(step.Key.AsString()) + "]")
-		}
-	}
-	return b.String()
-}
-
-// attributeText is a name, in quotes if it would be read as something else.
-func attributeText(name string) string {
-	for i, r := range name {
-		if r != '_' && !unicode.IsLetter(r) && (i == 0 || r != '-' && !unicode.IsDigit(r)) {
-			return strconv.Quote(name)
-		}
-	}
-	if name == "" {
-		return `""`
-	}
-	return name
-}
-
 // isWord tells whether an expression can name an attribute with a dot.
 func isWord(name string) bool {
 	for i, r := range name {
@@ -143,66 +108,11 @@ func isWord(name string) bool {
 	return name != ""
 }
 
-// parsePath reads what PathText wrote.
-func parsePath(text string) (cty.Path, error) {
-	var path cty.Path
-	for rest := text; rest != ""; {
-		if index, ok := strings.CutPrefix(rest, "["); ok {
-			key, after, err := parseKey(index)
-			if err != nil {
-				return nil, fmt.Errorf("%q is no path: %w", text, err)
-			}
-			path, rest = append(path, cty.IndexStep{Key: key}), after
-			continue
-		}
-		if len(path) > 0 {
-			var dotted bool
-			if rest, dotted = strings.CutPrefix(rest, "."); !dotted {
-				return nil, fmt.Errorf("%q is no path: a dot is missing before %q", text, rest)
-			}
-		}
-		name := rest
-		if quoted, err := strconv.QuotedPrefix(rest); err == nil {
-			rest = rest[len(quoted):]
-			if name, err = strconv.Unquote(quoted); err != nil {
-				return nil, fmt.Errorf("%q is no path: %w", text, err)
-			}
-		} else {
-			if end := strings.IndexAny(rest, ".["); end >= 0 {
-				name = rest[:end]
-			}
-			if name == "" {
-				return nil, fmt.Errorf("%q is no path: a name is missing", text)
-			}
-			rest = rest[len(name):]
-		}
-		path = append(path, cty.GetAttrStep{Name: name})
-	}
-	return path, nil
-}
-
-func parseKey(text string) (cty.Value, string, error) {
-	if quoted, err := strconv.QuotedPrefix(text); err == nil {
-		key, err := strconv.Unquote(quoted)
-		after, closed := strings.CutPrefix(text[len(quoted):], "]")
-		if err != nil || !closed {
-			return cty.NilVal, "", errors.New("a bracket is not closed")
-		}
-		return cty.StringVal(key), after, nil
-	}
-	number, after, closed := strings.Cut(text, "]")
-	v, err := cty.ParseNumberVal(number)
-	if err != nil || !closed {
-		return cty.NilVal, "", fmt.Errorf("[%s is neither a number nor a text in quotes", text)
-	}
-	return v, after, nil
-}
-
 // pathTexts writes paths, sorted, each once.
 func pathTexts(paths []cty.Path) []string {
 	var texts []string
 	for _, path := range paths {
-		texts = append(texts, PathText(path))
+		texts = append(texts, contract.PathText(path))
 	}
 	slices.Sort(texts)
 	return slices.Compact(texts)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/adopt"
+	"github.com/atoll-dev/atoll/infra/contract"
 	"github.com/atoll-dev/atoll/infra/plan"
 )
 
@@ -365,7 +366,7 @@ func same(t *testing.T, seed int, a, b []byte) {
 		}
 		for _, i := range all {
 			slices.Sort(i.Dependencies)
-			slices.SortFunc(i.Sensitive, func(a, b cty.Path) int { return strings.Compare(adopt.PathText(a), adopt.PathText(b)) })
+			slices.SortFunc(i.Sensitive, func(a, b cty.Path) int { return strings.Compare(contract.PathText(a), contract.PathText(b)) })
 			out[i.Address.String()+" "+i.Deposed] = i
 		}
 		return out
@@ -373,7 +374,7 @@ func same(t *testing.T, seed int, a, b []byte) {
 	if reflect.DeepEqual(index(a), index(b)) {
 		return
 	}
-	paths := cmp.Comparer(func(a, b cty.Path) bool { return adopt.PathText(a) == adopt.PathText(b) })
+	paths := cmp.Comparer(func(a, b cty.Path) bool { return contract.PathText(a) == contract.PathText(b) })
 	if diff := cmp.Diff(index(a), index(b), paths); diff != "" {
 		t.Fatalf("seed %d: what is exported is not what was adopted: %s", seed, diff)
 	}

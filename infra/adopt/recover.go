@@ -165,7 +165,7 @@ func (r *rewriter) value(node any, v cty.Value, path cty.Path, within bool) any 
 }
 
 func (r *rewriter) isMarked(path cty.Path, within bool) bool {
-	return !within && len(r.marked) > 0 && r.marked[PathText(path)]
+	return !within && len(r.marked) > 0 && r.marked[contract.PathText(path)]
 }
 
 // hide puts something secret into the Secret, unless a reference says where it came from. No schema says that it is

@@ -8,6 +8,8 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
+
+	"github.com/atoll-dev/atoll/infra/contract"
 )
 
 // Secret is what has to be in a Secret of the object's namespace, before the object is planned. It shows nothing of it when it is
@@ -93,7 +95,7 @@ func apply(path cty.Path, v cty.Value) (cty.Value, bool) {
 
 // secretKey is the key for a value that only a mark says is secret.
 func secretKey(path cty.Path) string {
-	text := PathText(path)
+	text := contract.PathText(path)
 	key := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.' {
 			return r

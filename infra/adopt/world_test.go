@@ -60,7 +60,7 @@ func block(name string, nesting contract.Nesting, most int64, of ...contract.Att
 func types() map[string]*contract.Schema {
 	writeOnly := required("seed_wo", cty.String)
 	writeOnly.WriteOnly = true
-	return map[string]*contract.Schema{
+	all := map[string]*contract.Schema{
 		"demo_network": {Version: 1, Block: contract.Block{Attributes: attributes(
 			required("name", cty.String), computed("id", cty.String), required("cidr", cty.String), optional("tags", cty.Map(cty.String)),
 			computed("gateway", cty.String), computed("number", cty.Number), computed("hosts", cty.List(cty.String)), computed("region", cty.String),
@@ -84,6 +84,10 @@ func types() map[string]*contract.Schema {
 			},
 		}},
 	}
+	for _, of := range all {
+		of.Identity = []contract.IdentityAttribute{{Name: "id", Type: cty.String, RequiredForImport: true}}
+	}
+	return all
 }
 
 // demo are the types as infra/schema serves them.

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/atoll-dev/atoll/infra/contract"
 )
 
 // page is what is written of one resource.
@@ -344,14 +346,4 @@ func lineNodes(text string) []*node {
 }
 
 // key is a name as it stands before an equals sign: in quotes if it is not a word.
-func key(name string) string {
-	for i, c := range name {
-		if c != '_' && !unicode.IsLetter(c) && (i == 0 || c != '-' && !unicode.IsDigit(c)) {
-			return strconv.Quote(name)
-		}
-	}
-	if name == "" {
-		return `""`
-	}
-	return name
-}
+func key(name string) string { return contract.NameText(name) }

@@ -1,10 +1,7 @@
 package plan
 
 import (
-	"errors"
-	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/zclconf/go-cty/cty"
@@ -25,101 +22,11 @@ func indexStep(path cty.Path, key cty.Value) cty.Path {
 	return step(path, cty.IndexStep{Key: key})
 }
 
-// PathText is a path as one writes it: tags["Name"], rules[0].port. An element of a
-// set is its value, which may be secret: it is written as […], and cannot be parsed again.
-func PathText(path cty.Path) string {
-	var b strings.Builder
-	for _, s := range path {
-		switch s := s.(type) {
-		case cty.GetAttrStep:
-			if b.Len() > 0 {
-				b.WriteByte('.')
-			}
-			b.WriteString(key(s.Name))
-		case cty.IndexStep:
-			b.WriteString(indexText(s.Key))
-		}
-	}
-	return b.String()
-}
-
-func indexText(key cty.Value) string {
-	key, _ = key.Unmark()
-	switch {
-	case key.IsNull() || !key.IsKnown():
-	case key.Type() == cty.Number:
-		return "[" + key.AsBigFloat().Text('f', -1) + "]"
-	case key.Type() == cty.String:
-		return "[" + strconv.Quote(key.AsString()) + "]"
-	}
-	return "[…]"
-}
+// PathText is a path as one writes it, as contract has it.
+func PathText(path cty.Path) string { return contract.PathText(path) }
 
 // ParsePath reads what PathText wrote.
-func ParsePath(text string) (cty.Path, error) {
-	var path cty.Path
-	for rest := text; rest != ""; {
-		if rest[0] == '[' {
-			step, after, err := parseIndex(rest[1:])
-			if err != nil {
-				return nil, fmt.Errorf("%q is no path: %w", text, err)
-			}
-			path, rest = append(path, step), after
-			continue
-		}
-		if len(path) > 0 {
-			if rest[0] != '.' {
-				return nil, fmt.Errorf("%q is no path: a dot or a bracket should be before %q", text, rest)
-			}
-			rest = rest[1:]
-		}
-		name := rest
-		if end := strings.IndexAny(rest, ".["); end >= 0 {
-			name = rest[:end]
-		}
-		after := rest[len(name):]
-		if strings.HasPrefix(rest, `"`) {
-			quoted, err := strconv.QuotedPrefix(rest)
-			if err != nil {
-				return nil, fmt.Errorf("%q is no path: a quote is not closed", text)
-			}
-			after = rest[len(quoted):]
-			if name, err = strconv.Unquote(quoted); err != nil {
-				return nil, fmt.Errorf("%q is no path: %w", text, err)
-			}
-		} else if name == "" {
-			return nil, fmt.Errorf("%q is no path: a name is missing", text)
-		}
-		path, rest = append(path, cty.GetAttrStep{Name: name}), after
-	}
-	return path, nil
-}
-
-func parseIndex(text string) (cty.PathStep, string, error) {
-	inner, quoted := "", strings.HasPrefix(text, `"`)
-	if quoted {
-		prefix, err := strconv.QuotedPrefix(text)
-		if err != nil {
-			return nil, "", errors.New("a quote is not closed")
-		}
-		inner = prefix
-	} else if end := strings.IndexByte(text, ']'); end > 0 {
-		inner = text[:end]
-	}
-	rest, closed := strings.CutPrefix(text[len(inner):], "]")
-	if !closed {
-		return nil, "", errors.New("a bracket is not closed, or empty")
-	}
-	if quoted {
-		name, err := strconv.Unquote(inner)
-		return cty.IndexStep{Key: cty.StringVal(name)}, rest, err
-	}
-	n, err := cty.ParseNumberVal(inner)
-	if err != nil {
-		return nil, "", fmt.Errorf("%s is neither a number nor in quotes", inner)
-	}
-	return cty.IndexStep{Key: n}, rest, nil
-}
+func ParsePath(text string) (cty.Path, error) { return contract.ParsePath(text) }
 
 // attributeAt is the attribute of the schema that the path leads to: nil if it leads to a
 // block, or to a part of an attribute of which the schema says no more.

@@ -157,7 +157,8 @@ func TestExpired(t *testing.T) {
 		return &m
 	}
 	ttl := int32(60)
-	s := &scene{now: now}
+	// What was carried out is not pushed out by others.
+	s := &scene{now: now, plans: []*v1alpha1.Plan{{ObjectMeta: metav1.ObjectMeta{Name: "carried out"}, Status: v1alpha1.PlanStatus{Phase: v1alpha1.PlanApplied}}}}
 	for i := range 105 {
 		s.plans = append(s.plans, &v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("old%d", i)}, Status: v1alpha1.PlanStatus{Phase: v1alpha1.PlanPlanned}})
 	}
@@ -170,6 +171,7 @@ func TestExpired(t *testing.T) {
 	add("wanted", v1alpha1.PlanPlanned, -100)
 	add("applied late", v1alpha1.PlanApplied, -100)
 	s.applies = []*v1alpha1.Apply{
+		{Spec: v1alpha1.ApplySpec{Plan: "carried out"}, Status: v1alpha1.ApplyStatus{Phase: v1alpha1.ApplySucceeded, StartTime: at(-9000), CompletionTime: at(-8000)}},
 		{Spec: v1alpha1.ApplySpec{Plan: "wanted"}, Status: v1alpha1.ApplyStatus{Phase: v1alpha1.ApplyPending}},
 		{Spec: v1alpha1.ApplySpec{Plan: "applied late"}, Status: v1alpha1.ApplyStatus{Phase: v1alpha1.ApplySucceeded, CompletionTime: at(-30)}},
 	}

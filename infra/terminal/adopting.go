@@ -126,8 +126,8 @@ func counted(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}
-	if stem, is := strings.CutSuffix(what, "y"); is {
-		return fmt.Sprintf("%d %sies", n, stem)
+	if stem, is := strings.CutSuffix(what, "cy"); is {
+		return fmt.Sprintf("%d %scies", n, stem)
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }

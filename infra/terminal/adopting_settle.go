@@ -8,6 +8,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/adopt"
@@ -124,14 +127,32 @@ func (s *Session) completed(ctx context.Context, file *surveyed, changes map[str
 			return err
 		}
 		live.Object["spec"] = spec
-		_, err = api.Update(ctx, live, metav1.UpdateOptions{FieldManager: adoptManager})
+		live, err = api.Update(ctx, live, metav1.UpdateOptions{FieldManager: adoptManager})
 		if apierrors.IsConflict(err) {
 			return nil
 		}
-		if err == nil {
-			written++
+		if err != nil {
+			return worded("write "+strings.ToLower(one.Object.Kind)+"/"+one.Object.Name, err)
 		}
-		return worded("write "+strings.ToLower(one.Object.Kind)+"/"+one.Object.Name, err)
+		written++
+		return s.carriedOut(ctx, one, live)
 	}, nil)
 	return written, err
+}
+
+// carriedOut notes in the state that the resource is as the object says now.
+func (s *Session) carriedOut(ctx context.Context, one *adopt.Adopted, live *unstructured.Unstructured) error {
+	if one.State == nil {
+		return nil
+	}
+	spec, err := json.Marshal(live.Object["spec"])
+	if err != nil {
+		return err
+	}
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"written": spec, "object": map[string]any{"generation": live.GetGeneration()}}})
+	if err != nil {
+		return err
+	}
+	_, err = s.Dynamic.Resource(v1alpha1.ResourceStateResource).Namespace(s.Namespace).Patch(ctx, one.StateName, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: adoptManager})
+	return worded("write the ResourceState "+one.StateName, err)
 }

@@ -243,6 +243,10 @@ func (w *adopter) state(ctx context.Context, one *adopt.Adopted, object *unstruc
 		ObjectMeta: metav1.ObjectMeta{Name: one.StateName, Annotations: maps.Clone(one.Annotations)}, Spec: *one.State,
 	}
 	if object != nil {
+		var err error
+		if state.Spec.Written, err = json.Marshal(object.Object["spec"]); err != nil {
+			return false, err
+		}
 		state.Spec.Object.UID, state.Spec.Object.Generation = string(object.GetUID()), object.GetGeneration()
 	}
 	u, err := wired(state)

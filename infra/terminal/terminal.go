@@ -9,6 +9,7 @@ package terminal
 import (
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"k8s.io/client-go/discovery"
@@ -45,6 +46,8 @@ type Session struct {
 func Connect(config *rest.Config) (*Session, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = -1, -1 // the server has its own fairness, and a page of changes is a request
+	// A thousand objects with the same deprecated argument are one warning.
+	config.WarningHandler = rest.NewWarningWriter(os.Stderr, rest.WarningWriterOptions{Deduplicate: true})
 	dyn, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("make a client of Atoll: %w", err)
