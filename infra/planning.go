@@ -31,6 +31,8 @@ type Planning struct {
 	Refresh bool
 	// Written are taken for what is written, in the place of objects of the same name.
 	Written []*Object
+	// Workloads are what is to become of objects in member clusters, sorted by address: they go into the plan as they are.
+	Workloads []*plan.Change
 	// Salt keys the digests of secrets: 32 random bytes, of this plan alone.
 	Salt []byte
 	// Ended tells whether an Apply of this UID has ended. As long as one has not, what it began to change is

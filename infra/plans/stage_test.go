@@ -315,6 +315,8 @@ type stage struct {
 	engine *puppet
 	desk   *desk
 	stop   func()
+	// workloads has plans be of them, too.
+	workloads bool
 }
 
 // always is a feed that is never behind.
@@ -353,6 +355,9 @@ func (s *stage) begin() {
 		clock:   clock.RealClock{}, log: slog.New(slog.DiscardHandler), journal: "me",
 	})
 	s.desk.feed = always{}
+	if s.workloads {
+		s.desk.placements = s.placements()
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	d := s.desk
