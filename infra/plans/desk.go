@@ -185,7 +185,7 @@ func (d *desk) look(namespace string) *scene {
 	slices.SortFunc(s.applies, func(a, b *v1alpha1.Apply) int { return older(&a.ObjectMeta, &b.ObjectMeta) })
 	s.labels, s.ending = d.caches.namespace(namespace)
 	all := ranked(d.readPolicies(namespace), s.labels)
-	s.policies, s.workloads = subject(all, v1alpha1.SyncInfrastructure), subject(all, v1alpha1.SyncWorkloads)
+	s.policies, s.workloads = subjectTo(all, v1alpha1.SyncInfrastructure), subjectTo(all, v1alpha1.SyncWorkloads)
 	return s
 }
 

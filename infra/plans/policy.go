@@ -113,8 +113,8 @@ func readPolicy(meta *metav1.ObjectMeta, spec *v1alpha1.SyncPolicySpec, cluster 
 	return p
 }
 
-// subject are those that are about one.
-func subject(all []*policy, of v1alpha1.SyncSubject) []*policy {
+// subjectTo are those that are about one.
+func subjectTo(all []*policy, of v1alpha1.SyncSubject) []*policy {
 	return slices.DeleteFunc(slices.Clone(all), func(p *policy) bool { return !p.about(of) })
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	kschema "k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/clock"
 
@@ -123,7 +124,9 @@ func (w *placements) look(ctx context.Context, namespace string, manual func(lab
 		return found, nil
 	}
 	var undecided []string
+	known := map[types.UID]bool{}
 	for _, b := range all {
+		known[b.Spec.Resource.UID] = true
 		there, err := of(b.kind)
 		if err != nil {
 			return nil, nil, err
@@ -145,8 +148,7 @@ func (w *placements) look(ctx context.Context, namespace string, manual func(lab
 			return nil, nil, err
 		}
 		for name, o := range there {
-			known := slices.ContainsFunc(all, func(b *bound) bool { return b.object == o })
-			if !known && o.GetDeletionTimestamp() == nil && manual(labelsOf(o)) && w.knowledge.StaysHome(o) == "" {
+			if !known[o.GetUID()] && o.GetDeletionTimestamp() == nil && manual(labelsOf(o)) && w.knowledge.StaysHome(o) == "" {
 				undecided = append(undecided, workloadAddress(v1alpha1.ObjectReference{APIVersion: k.GroupVersion().String(), Kind: k.GroupVersionKind.Kind, Name: name}))
 			}
 		}
