@@ -35,7 +35,7 @@ a plan its changes.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringSliceVar(&filter.Actions, "action", nil, "Only changes that do this: create, update, replace, delete, read, import, forget, deferred or no-op. Can be given again.")
+	flags.StringSliceVar(&filter.Actions, "action", nil, "Only changes that do this: create, update, replace, delete, read, import, forget, place, deferred or no-op. Can be given again.")
 	flags.BoolVar(&filter.Drift, "drift", false, "Only what was changed outside.")
 	c.addFlags(flags, "json", "yaml", "name", "wide")
 	return cmd

@@ -23,6 +23,8 @@ type change struct {
 	preconditions []string
 	// sealed is let go when all of it is done.
 	sealed []byte
+	// uses are the Secrets that a workload needs.
+	uses []string
 
 	// What came of it. The walk alone has to do with these.
 	left  int
@@ -75,7 +77,7 @@ func approvedChunk(ctx context.Context, what Applying, store PlanStore, n int) (
 			}
 			out = append(out, &change{
 				address: c.Address, ref: refOf(c.Address), action: c.Action, createFirst: c.Action == plan.Replace && c.CreateFirst,
-				importing: c.Importing != "", drifted: c.Drift != nil, preconditions: c.Preconditions, sealed: part,
+				importing: c.Importing != "", drifted: c.Drift != nil, preconditions: c.Preconditions, sealed: part, uses: c.Uses,
 			})
 		}
 		return true
@@ -97,6 +99,8 @@ func sealedRight(what Applying, c *plan.Change, sealed []byte) error {
 	switch {
 	case c.Address.Namespace != what.Namespace:
 		return fmt.Errorf("%s is of another namespace", c.Address)
+	case workload(c) && sealed == nil && c.Sealed == "":
+		return nil // it names what is proposed, and nothing else is carried out
 	case c.Sealed == "" && sealed != nil:
 		return fmt.Errorf("%s has a sealed part that was not approved", c.Address)
 	case c.Sealed == "" && c.Deferred == "" && c.Action != plan.NoOp:
@@ -105,4 +109,10 @@ func sealedRight(what Applying, c *plan.Change, sealed []byte) error {
 		return fmt.Errorf("the sealed part of %s is not the one that was approved", c.Address)
 	}
 	return nil
+}
+
+// workload tells of a change that it is of what runs in member clusters.
+func workload(c *plan.Change) bool {
+	_, _, is := c.Address.Workload()
+	return is && (c.Action == plan.Place || c.Action == plan.Delete)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/contract"
 	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/reference"
 	"github.com/atoll-dev/atoll/infra/schema"
 )
 
@@ -38,6 +39,9 @@ type attempt struct {
 // carryOut does a step, or finds that it was done.
 func (r *carrier) carryOut(ctx context.Context, node int32) ending {
 	n := &r.steps.all[node]
+	if n.ref.Kind == reference.Kubernetes {
+		return r.place(ctx, node)
+	}
 	a := &attempt{carrier: r, node: node, step: n, object: r.e.World.Object(n.ref), state: r.state(n)}
 	a.kind, _ = r.e.Providers.Kind(n.ref) // whoever needs it says that it is not there
 	if was := carried(a.state, r.what.ApplyUID, n.call); was != nil {

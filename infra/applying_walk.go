@@ -270,6 +270,8 @@ func (r *carrier) count(c *change, done plan.Action) {
 		r.out.Done.Forget++
 	case plan.NoOp:
 		r.out.Done.NoOp++
+	case plan.Place:
+		r.out.Done.Place++
 	}
 }
 

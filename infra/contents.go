@@ -14,7 +14,7 @@ func Contents(status *v1alpha1.PlanStatus) *plan.Contents {
 		Digest: status.Digest,
 		Counts: plan.Counts{
 			Create: int(s.Create), Update: int(s.Update), Replace: int(s.Replace), Delete: int(s.Delete), Read: int(s.Read),
-			Import: int(s.Import), Forget: int(s.Forget), NoOp: int(s.NoOp), Drift: int(s.Drift),
+			Import: int(s.Import), Forget: int(s.Forget), NoOp: int(s.NoOp), Drift: int(s.Drift), Place: int(s.Place),
 		},
 	}
 	for i := range status.Chunks {
@@ -35,15 +35,14 @@ func Contents(status *v1alpha1.PlanStatus) *plan.Contents {
 	return out
 }
 
-// SetContents writes into a plan's status what is in the plan: its digest, its summary, but for
-// workloads in clusters, and its chunks.
+// SetContents writes into a plan's status what is in the plan: its digest, its summary and its chunks.
 func SetContents(status *v1alpha1.PlanStatus, c *plan.Contents) {
 	n := c.Counts
 	status.Digest = c.Digest
 	status.Summary = v1alpha1.PlanSummary{
 		Create: int64(n.Create), Update: int64(n.Update), Replace: int64(n.Replace), Delete: int64(n.Delete), Read: int64(n.Read),
 		Import: int64(n.Import), Forget: int64(n.Forget), NoOp: int64(n.NoOp), Drift: int64(n.Drift),
-		Place: status.Summary.Place,
+		Place: int64(n.Place),
 	}
 	status.Chunks = nil
 	for i := range c.Chunks {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/plan"
 	"github.com/atoll-dev/atoll/infra/reference"
 	"github.com/atoll-dev/atoll/infra/schema"
 )
@@ -154,7 +155,27 @@ type PlanStore interface {
 	Sealed(ctx context.Context, chunk int) ([][]byte, error)
 }
 
-// Engine plans and applies. All fields have to be set but Log and Parallelism. It is safe for concurrent use.
+// Workloads are objects of Kubernetes in member clusters. It is safe for concurrent use.
+type Workloads interface {
+	// Place lets clusters get, or lose, what a change proposes, and returns when they have. It can be called again for
+	// the same Apply, which does nothing twice. ErrMoved if something else is proposed by now.
+	Place(ctx context.Context, what Placing) error
+}
+
+// Placing is a workload's change being carried out.
+type Placing struct {
+	Address plan.Address
+	// Preconditions as they are in the change.
+	Preconditions []string
+	// Removed says that it leaves all clusters; Healthy that something waits for it to be well there, and not just to
+	// be there.
+	Removed, Healthy bool
+	ApplyUID         string
+	// Canceled, once closed, has nobody wait any longer. What was allowed stays so.
+	Canceled <-chan struct{}
+}
+
+// Engine plans and applies. All fields have to be set but Log, Parallelism and, where no plan has any, Workloads. It is safe for concurrent use.
 type Engine struct {
 	World     *World
 	Language  *reference.Language
@@ -162,6 +183,7 @@ type Engine struct {
 	Values    Values
 	States    States
 	Objects   Objects
+	Workloads Workloads
 	Clock     clock.PassiveClock
 	Log       *slog.Logger
 	// Parallelism is how many resources are looked at at a time when planning, besides what the providers

@@ -33,6 +33,8 @@ type Planning struct {
 	Written []*Object
 	// WriteBack says that what is Written is to be written before the plan is carried out: each change says what.
 	WriteBack bool
+	// Workloads are what is to become of objects in member clusters, sorted by address: they go into the plan as they are.
+	Workloads []*plan.Change
 	// Salt keys the digests of secrets: 32 random bytes, of this plan alone.
 	Salt []byte
 	// Ended tells whether an Apply of this UID has ended. As long as one has not, what it began to change is

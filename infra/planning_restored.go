@@ -21,6 +21,9 @@ func addressOf(ref reference.Ref) plan.Address {
 
 // refOf is what an address is of; of a deposed one, its successor.
 func refOf(address plan.Address) reference.Ref {
+	if apiVersion, kind, is := address.Workload(); is {
+		return reference.Ref{Kind: reference.Kubernetes, Group: apiVersion, Type: kind, Namespace: address.Namespace, Name: address.Name}
+	}
 	ref := reference.Ref{Kind: reference.Resource, Type: address.Type, Namespace: address.Namespace, Name: address.Name}
 	if address.Data {
 		ref.Kind = reference.Data

@@ -53,8 +53,23 @@ func (e *emitter) store(ctx context.Context, store PlanStore) (*plan.Contents, e
 		}
 		return store.Put(ctx, chunk, shown, pieces)
 	})
+	workloads := e.run.what.Workloads
+	before := func(address *plan.Address) error {
+		for len(workloads) > 0 && (address == nil || workloads[0].Address.Compare(*address) < 0) {
+			if err := chunks.Add(workloads[0]); err != nil {
+				return err
+			}
+			workloads = workloads[1:]
+		}
+		return nil
+	}
 	for at := range e.slots {
 		s := &e.run.slots[at]
+		if address := addressOf(s.ref); len(workloads) > 0 {
+			if err := before(&address); err != nil {
+				return nil, err
+			}
+		}
 		if s.settled {
 			change := plan.Change{Address: addressOf(s.ref), Action: plan.NoOp, Preconditions: preconditions(s.object, s.state)}
 			if err := chunks.Add(&change); err != nil {
@@ -79,6 +94,9 @@ func (e *emitter) store(ctx context.Context, store PlanStore) (*plan.Contents, e
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
+	}
+	if err := before(nil); err != nil {
+		return nil, err
 	}
 	return chunks.Finish()
 }

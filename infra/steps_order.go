@@ -58,6 +58,7 @@ func (e *Engine) order(applyUID string, s *steps) (*order, error) {
 			o.of(s.all[n].ref, p)
 		}
 	}
+	o.workloads()
 	return o.settle()
 }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"github.com/atoll-dev/atoll/fleet"
@@ -15,6 +17,7 @@ import (
 	"github.com/atoll-dev/atoll/fleet/status"
 	"github.com/atoll-dev/atoll/fleet/syncer"
 	"github.com/atoll-dev/atoll/fleet/view"
+	"github.com/atoll-dev/atoll/infra/plans"
 )
 
 // fleetUser is whom the audit log names for what the fleet's controllers do.
@@ -30,6 +33,11 @@ func (s *Server) runFleet(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read what members verify this server with: %w", err)
 	}
+	objects, err := dynamic.NewForConfig(s.infraClient())
+	if err != nil {
+		return err
+	}
+	policies := plans.NewWorkloadPolicies(objects, s.cfg.Clock)
 	fields := imports.NewFields() // what the one finds out, the other goes by
 	f, err := fleet.New(fleet.Config{
 		REST:     s.api.ClientConfig(fleetUser),
@@ -37,11 +45,14 @@ func (s *Server) runFleet(ctx context.Context) error {
 		Clock:    s.cfg.Clock,
 		Identity: s.name,
 		Alone:    !s.datastore.Shared(),
-	}, clusters.With(runSyncer), scheduler.With(fields, nil), status.Run, expose.With(ca), imports.With(fields))
+	}, clusters.With(runSyncer), scheduler.With(fields, policies), status.Run, expose.With(ca), imports.With(fields))
 	if err != nil {
 		return fmt.Errorf("prepare the fleet's controllers: %w", err)
 	}
-	return f.Run(ctx)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return policies.Run(ctx) })
+	group.Go(func() error { return f.Run(ctx) })
+	return group.Wait()
 }
 
 // runSyncer runs a cluster's syncer here, by the caches of the term.

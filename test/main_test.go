@@ -74,6 +74,9 @@ type fixture struct {
 // shared is started by the first test that calls whole.
 var shared = &fixture{members: map[string]*member.Cluster{}}
 
+// mirrorDir is where the system's server may take providers from: the directory is empty until a test puts some there.
+const mirrorDir = "mirror"
+
 // whole returns a system with the members east, west and north, joined in this
 // order.
 func whole(t *testing.T) *fixture {
@@ -91,7 +94,11 @@ func (f *fixture) start() (err error) {
 	if f.dir, err = os.MkdirTemp("", "atoll-test-"); err != nil {
 		return err
 	}
-	if f.System, err = system.Open(ctx, system.Config{Dir: f.dir}); err != nil {
+	mirror := filepath.Join(f.dir, mirrorDir)
+	if err := os.Mkdir(mirror, 0o755); err != nil {
+		return err
+	}
+	if f.System, err = system.Open(ctx, system.Config{Dir: f.dir, Flags: []string{"--provider-mirror", mirror}}); err != nil {
 		return err
 	}
 	started := make(chan error)

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
-	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
 // Manual knows which workloads change in clusters only by plans that somebody applies.
@@ -52,11 +52,15 @@ func (s *scheduler) gate(obj *unstructured.Unstructured, b *v1alpha1.ResourceBin
 	if b != nil {
 		spec.Approved = b.Spec.Approved
 	}
-	if !s.manually(obj.GetNamespace(), obj.GetLabels()) {
+	labels := obj.GetLabels()
+	if labels == nil {
+		labels = map[string]string{} // it has none, which is not to ask about any
+	}
+	if !s.manually(obj.GetNamespace(), labels) {
 		spec.Manual, spec.Approved = nil, ""
 		return spec, nil
 	}
-	content := fleet.ContentDigest(obj)
+	content := interpret.ContentDigest(obj)
 	var was v1alpha1.ResourceBindingSpec
 	switch {
 	case b != nil && b.Spec.Manual != nil:
@@ -77,7 +81,7 @@ func (s *scheduler) gate(obj *unstructured.Unstructured, b *v1alpha1.ResourceBin
 		spec.Manual = was.Manual
 		return spec, nil
 	}
-	p := &v1alpha1.BindingProposal{Digest: proposalDigest(content, spec), Content: changed, Clusters: plain(spec.Clusters)}
+	p := &v1alpha1.BindingProposal{Digest: proposalDigest(content, spec), Object: content, Content: changed, Clusters: plain(spec.Clusters)}
 	if spec.Approved == p.Digest {
 		// Allowed once, and no licence for the next time.
 		spec.Manual, spec.Approved = &v1alpha1.ManualBinding{Content: content}, ""

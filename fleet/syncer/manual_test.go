@@ -7,14 +7,14 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
-	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
 // What waits for a plan is neither written nor removed, and what a plan allowed is.
 func TestWaitsForAPlan(t *testing.T) {
 	there := &v1alpha1.ClusterState{UID: "there", Generation: 1, Health: v1alpha1.Healthy}
 	is := configMap("source")
-	allowed := map[string]any{"content": fleet.ContentDigest(is)}
+	allowed := map[string]any{"content": interpret.ContentDigest(is)}
 	another := map[string]any{"content": "sha256:" + strings.Repeat("0", 64)}
 	leaving := func(manual map[string]any) *unstructured.Unstructured {
 		return specified(binding(false, there), "manual", manual)

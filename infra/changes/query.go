@@ -84,7 +84,7 @@ func (q *query) readFilter(values url.Values) (err error) {
 }
 
 func actions() []plan.Action {
-	return []plan.Action{plan.Create, plan.Update, plan.Replace, plan.Delete, plan.Read, plan.Import, plan.Forget, plan.NoOp, plan.Deferred}
+	return []plan.Action{plan.Create, plan.Update, plan.Replace, plan.Delete, plan.Read, plan.Import, plan.Forget, plan.Place, plan.NoOp, plan.Deferred}
 }
 
 func joined[S ~string](all []S) string {

@@ -35,6 +35,8 @@ type Change struct {
 	// Shapes tells of the values what JSON does not, by path: with [] for the position or key of
 	// any element, as in rules[].ports.
 	Shapes map[string]Shape `json:"shapes,omitempty"`
+	// Uses are the Secrets that a workload needs.
+	Uses []string `json:"uses,omitempty"`
 	// Preconditions have to be true when it is carried out. They are the caller's.
 	Preconditions []string `json:"preconditions,omitempty"`
 	// Was is the spec that was last carried out, if it is known: what a later rollback goes back to. Nothing secret stands in a

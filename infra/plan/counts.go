@@ -18,6 +18,7 @@ type Counts struct {
 	NoOp     int `json:"noOp,omitempty"`
 	Deferred int `json:"deferred,omitempty"`
 	Drift    int `json:"drift,omitempty"`
+	Place    int `json:"place,omitempty"`
 }
 
 // Add counts a change.
@@ -48,12 +49,14 @@ func (c *Counts) Add(change *Change) {
 		c.Forget++
 	case NoOp:
 		c.NoOp++
+	case Place:
+		c.Place++
 	}
 }
 
 // Empty tells whether there is nothing to do.
 func (c *Counts) Empty() bool {
-	return c.Create+c.Update+c.Replace+c.Delete+c.Read+c.Import+c.Forget == 0
+	return c.Create+c.Update+c.Replace+c.Delete+c.Read+c.Import+c.Forget+c.Place == 0
 }
 
 // Summary is the line at the end: a replacement adds one and destroys one.
@@ -66,6 +69,9 @@ func (c *Counts) Summary() string {
 		fmt.Sprintf("%d to add", c.Create+c.Replace), fmt.Sprintf("%d to change", c.Update), fmt.Sprintf("%d to destroy", c.Delete+c.Replace))
 	if c.Forget > 0 {
 		parts = append(parts, fmt.Sprintf("%d to forget", c.Forget))
+	}
+	if c.Place > 0 {
+		parts = append(parts, fmt.Sprintf("%d to place in clusters", c.Place))
 	}
 	text := "Plan: " + strings.Join(parts, ", ") + "."
 	if c.Deferred > 0 {

@@ -79,6 +79,8 @@ const (
 	Import Action = "import"
 	// Forget takes a resource out of the state and leaves it alone.
 	Forget Action = "forget"
+	// Place changes a workload in member clusters: where it is, with how many replicas, or what it is.
+	Place Action = "place"
 )
 
 // Reason is why it is to be done, where the action itself does not say.
@@ -95,6 +97,8 @@ const (
 	ObjectDeleted Reason = "ObjectDeleted" // its object is being deleted
 	DestroyAll    Reason = "DestroyAll"    // the plan destroys
 	LeftOver      Reason = "LeftOver"      // deposed by a replacement that was not completed
+	// LeavesClusters is of a workload: its object was deleted, or is to stay in the control plane.
+	LeavesClusters Reason = "LeavesClusters"
 	// Of Read.
 	ConfigUnknown     Reason = "ConfigUnknown"     // its arguments are not known yet
 	DependencyPending Reason = "DependencyPending" // what it depends on will change

@@ -63,12 +63,15 @@ func (r Rendering) write(out io.Writer, c *Change, action Action, diff Differenc
 		d = &delta{sign: ' '}
 	}
 	d.missing(diff.Fields)
-	kind := "resource"
+	kind, typeName := "resource", c.Address.Type
 	if c.Address.Data {
 		kind = "data"
 	}
+	if _, of, is := c.Address.Workload(); is {
+		kind, typeName = "workload", of
+	}
 	p.text.WriteString(headline)
-	fmt.Fprintf(&p.text, "%s %s %s %s {\n", r.symbol(action, c.CreateFirst), kind, strconv.Quote(c.Address.Type), strconv.Quote(c.Address.Name))
+	fmt.Fprintf(&p.text, "%s %s %s %s {\n", r.symbol(action, c.CreateFirst), kind, strconv.Quote(typeName), strconv.Quote(c.Address.Name))
 	p.members(d, 1, true)
 	p.text.WriteString("    }\n")
 	_, err = io.WriteString(out, p.text.String())
@@ -132,6 +135,8 @@ func (r Rendering) headline(c *Change) string {
 			note("because its object is being deleted")
 		case LeftOver:
 			note("left over from a replacement that was not completed")
+		case LeavesClusters:
+			note("%s", printable(c.Detail))
 		}
 	case Read:
 		b.WriteString(" will be read during apply")
@@ -143,6 +148,9 @@ func (r Rendering) headline(c *Change) string {
 		}
 	case Import:
 		b.WriteString(" will be imported")
+	case Place:
+		b.WriteString(" will be " + r.placing(c))
+		note("%s", printable(c.Detail))
 	case Forget:
 		b.WriteString(" will be removed from the state " + r.red("but will not be destroyed"))
 	}
@@ -165,6 +173,7 @@ func (r Rendering) Legend(c Counts) string {
 	}{
 		{c.Create, Create, "create"}, {c.Update, Update, "update in-place (current -> planned)"}, {c.Delete, Delete, "destroy"},
 		{c.Replace, Replace, "destroy and then create replacement (+/- the other way round)"}, {c.Read, Read, "read (data sources)"}, {c.Forget, Forget, "forget"},
+		{c.Place, Place, "place in member clusters"},
 	} {
 		if l.count > 0 {
 			b.WriteString(r.symbol(l.action, false) + " " + l.text + "\n")
@@ -211,6 +220,8 @@ func (r Rendering) symbol(action Action, createFirst bool) string {
 		return " " + r.paint(cyan, "<=")
 	case Forget:
 		return "  " + r.paint(red, ".")
+	case Place:
+		return " " + r.paint(cyan, "->")
 	}
 	return "   "
 }

@@ -332,7 +332,7 @@ func (d *desk) apply(ctx context.Context, run *applyRun, a *v1alpha1.Apply, p *v
 	var speed pace
 	stop := how.begin(ctx, d.clock, func(ctx context.Context, now infra.Applied) { d.applyProgress(ctx, run, a, &speed, &now) })
 	// What is secret is read when it is needed: it is to be what it is then.
-	done, err := d.engine.Apply(withRun(ctx, a.Namespace, false), what, store)
+	done, err := d.engine.Apply(withPlan(withRun(ctx, a.Namespace, false), p), what, store)
 	stop()
 	if err != nil {
 		return err

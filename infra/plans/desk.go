@@ -70,6 +70,8 @@ type deskConfig struct {
 	kinds       finder
 	// as gives a client that acts as somebody else.
 	as func(*v1alpha1.Person) (dynamic.Interface, error)
+	// placements may be nil: then no plan is of workloads.
+	placements *placements
 }
 
 // desk does what Plans, Approvals, Applies and policies ask for, one namespace at a time: it looks at all of a
@@ -175,8 +177,11 @@ type scene struct {
 	plans     []*v1alpha1.Plan
 	applies   []*v1alpha1.Apply
 	approvals []*v1alpha1.Approval
-	// policies that hold, the first first.
-	policies []*policy
+	// policies that hold for infrastructure, the first first, and those for workloads.
+	policies, workloads []*policy
+	// bound are the bindings of the namespace, once somebody has asked for them.
+	bound  []*bound
+	looked bool
 }
 
 func (d *desk) look(namespace string) *scene {
@@ -189,7 +194,8 @@ func (d *desk) look(namespace string) *scene {
 	slices.SortFunc(s.plans, func(a, b *v1alpha1.Plan) int { return older(&a.ObjectMeta, &b.ObjectMeta) })
 	slices.SortFunc(s.applies, func(a, b *v1alpha1.Apply) int { return older(&a.ObjectMeta, &b.ObjectMeta) })
 	s.labels, s.ending = d.caches.namespace(namespace)
-	s.policies = ranked(d.readPolicies(namespace), s.labels)
+	all := ranked(d.readPolicies(namespace), s.labels)
+	s.policies, s.workloads = subjectTo(all, v1alpha1.SyncInfrastructure), subjectTo(all, v1alpha1.SyncWorkloads)
 	return s
 }
 

@@ -43,6 +43,11 @@ func (e *puppet) Plan(ctx context.Context, what infra.Planning, store infra.Plan
 			return nil, err
 		}
 	}
+	for _, w := range what.Workloads {
+		if err := chunks.Add(w); err != nil {
+			return nil, err
+		}
+	}
 	contents, err := chunks.Finish()
 	if err != nil {
 		return nil, err

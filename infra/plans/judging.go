@@ -214,15 +214,21 @@ func (d *desk) subject(ref reference.Ref) (labels.Set, string) {
 // concerned are the policies that anything in a plan is under; nil among them is that something is under none.
 // Anew has it found out even if it was a moment ago.
 func (d *desk) concerned(ctx context.Context, s *scene, p *v1alpha1.Plan, anew bool) ([]*policy, error) {
-	if only, is := uniform(s.policies); is {
+	if only, is := uniform(s.policies); is && (!ofWorkloads(p, s) || p.Status.Summary.Place+p.Status.Summary.Delete == 0) {
 		return []*policy{only}, nil
 	}
+	holding := slices.Concat(s.policies, s.workloads)
 	notes, _ := d.notesOfPlan(p)
-	if !anew && slices.Equal(notes.ranked, s.policies) && s.now.Sub(notes.concerned) < lookEvery {
+	if !anew && slices.Equal(notes.ranked, holding) && s.now.Sub(notes.concerned) < lookEvery {
 		return notes.policies, nil
 	}
 	var out []*policy
+	var waiting []plan.Address
 	err := d.changesOf(ctx, p, func(c *plan.Change) bool {
+		if _, _, is := c.Address.Workload(); is {
+			waiting = append(waiting, c.Address)
+			return true
+		}
 		a := c.Address
 		if a.Namespace == "" {
 			a.Namespace = p.Namespace
@@ -236,7 +242,10 @@ func (d *desk) concerned(ctx context.Context, s *scene, p *v1alpha1.Plan, anew b
 	if err != nil {
 		return nil, err
 	}
-	notes.policies, notes.concerned, notes.ranked = out, s.now, s.policies
+	if out, err = d.concernedOfWorkloads(ctx, s, waiting, out); err != nil {
+		return nil, err
+	}
+	notes.policies, notes.concerned, notes.ranked = out, s.now, holding
 	return out, nil
 }
 
@@ -249,7 +258,8 @@ func (d *desk) moved(ctx context.Context, s *scene, p *v1alpha1.Plan) (string, e
 		}
 	}
 	notes, moves := d.notesOfPlan(p)
-	if notes.moves == moves || speculative(p) {
+	workloads := ofWorkloads(p, s) && p.Status.Summary.Place+p.Status.Summary.Delete > 0
+	if notes.moves == moves && !workloads || speculative(p) {
 		return "", nil
 	}
 	if wait := lookEvery - s.now.Sub(notes.compared); !notes.compared.IsZero() && wait > 0 {
@@ -257,7 +267,15 @@ func (d *desk) moved(ctx context.Context, s *scene, p *v1alpha1.Plan) (string, e
 		return "", nil
 	}
 	var found string
+	var failed error
 	err := d.changesOf(ctx, p, func(c *plan.Change) bool {
+		if _, _, is := c.Address.Workload(); is {
+			var moved bool
+			if moved, failed = d.movedWorkload(ctx, s, c); moved {
+				found = fmt.Sprintf("%s has changed since, or something else is to become of it: it would be refused. Make another plan.", c.Address)
+			}
+			return found == "" && failed == nil
+		}
 		a := c.Address
 		if a.Namespace == "" {
 			a.Namespace = p.Namespace
@@ -268,8 +286,11 @@ func (d *desk) moved(ctx context.Context, s *scene, p *v1alpha1.Plan) (string, e
 		}
 		return found == ""
 	})
-	if err != nil {
+	if err := errors.Join(err, failed); err != nil {
 		return "", err
+	}
+	if workloads {
+		d.later(s.namespace, lookAtWorkloads) // nobody tells of what is proposed for them
 	}
 	notes.moves, notes.compared = moves, s.now
 	return found, nil

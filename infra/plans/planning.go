@@ -124,6 +124,11 @@ func (d *desk) plan(ctx context.Context, cached *v1alpha1.Plan) error {
 	if len(problems) > 0 {
 		return d.failPlan(ctx, p, problems, fmt.Sprintf("What it asks for cannot be planned; %s: %s", problems[0].Field, problems[0].Message))
 	}
+	waiting, undecided, err := d.workloadChanges(ctx, p, d.look(p.Namespace), what.Selector)
+	if err != nil {
+		return err
+	}
+	what.Workloads = waiting
 	store := newPlanStore(d.api, p)
 	if what.Salt, err = store.newSalt(ctx); err != nil {
 		return err
@@ -131,11 +136,13 @@ func (d *desk) plan(ctx context.Context, cached *v1alpha1.Plan) error {
 	var how reporter[[2]int]
 	what.Progress = func(done, total int) { how.tell([2]int{done, total}) }
 	stop := how.begin(ctx, d.clock, d.planProgress(p))
-	planned, err := d.engine.Plan(withRun(ctx, p.Namespace, true), what, store)
+	planned, err := d.engine.Plan(withWaiting(withRun(ctx, p.Namespace, true), waiting), what, store)
 	stop()
 	if err != nil {
 		return err
 	}
+	planned.Problems = append(planned.Problems, undecided...)
+	planned.NotPlanned += len(undecided)
 	if len(p.Spec.Objects) == 0 {
 		d.publish(ctx, p, planned)
 	}

@@ -125,8 +125,11 @@ func (p *Plans) term(ctx context.Context) error {
 		Values: &valueStore{kube: p.kube, dynamic: p.dynamic, discovery: memory.NewMemCacheClient(p.kube.Discovery())},
 		States: &stateStore{api: api.states}, Objects: objects, Clock: p.cfg.Clock, Log: p.cfg.Log,
 	}
+	workloads := newPlacements(p.dynamic, p.cfg.Clock)
+	engine.Workloads = workloads
 	d := newDesk(deskConfig{
-		api: api, dynamic: p.dynamic, kube: p.kube, engine: engine, world: world, objects: objects,
+		placements: workloads,
+		api:        api, dynamic: p.dynamic, kube: p.kube, engine: engine, world: world, objects: objects,
 		types: p.cfg.Types, language: p.cfg.Language, clock: p.cfg.Clock, log: p.cfg.Log, journal: p.cfg.Journal, acknowledge: p.cfg.Acknowledge, kinds: p.cfg.Providers, as: p.as,
 	})
 	feed := NewFeed(FeedConfig{

@@ -74,11 +74,16 @@ func (p *policy) selects(set labels.Set, provider string) bool {
 	return (p.selector == nil || p.selector.Matches(set)) && (len(p.spec.Providers) == 0 || slices.Contains(p.spec.Providers, provider))
 }
 
-// readPolicy reads one that is about infrastructure. It is nil otherwise.
-func readPolicy(meta *metav1.ObjectMeta, spec *v1alpha1.SyncPolicySpec, cluster bool, namespaces *metav1.LabelSelector) *policy {
-	if len(spec.AppliesTo) > 0 && !slices.Contains(spec.AppliesTo, v1alpha1.SyncInfrastructure) {
-		return nil
+// about tells whether the policy is about that.
+func (p *policy) about(subject v1alpha1.SyncSubject) bool {
+	if len(p.spec.AppliesTo) == 0 {
+		return subject == v1alpha1.SyncInfrastructure
 	}
+	return slices.Contains(p.spec.AppliesTo, subject)
+}
+
+// readPolicy reads one.
+func readPolicy(meta *metav1.ObjectMeta, spec *v1alpha1.SyncPolicySpec, cluster bool, namespaces *metav1.LabelSelector) *policy {
 	p := &policy{name: meta.Name, cluster: cluster, created: meta.CreationTimestamp.Time, spec: spec, namespaces: labels.Everything()}
 	var err error
 	if spec.Selector != nil {
@@ -106,6 +111,11 @@ func readPolicy(meta *metav1.ObjectMeta, spec *v1alpha1.SyncPolicySpec, cluster 
 		p.rules = append(p.rules, rule{name: auto.Name, program: program})
 	}
 	return p
+}
+
+// subjectTo are those that are about one.
+func subjectTo(all []*policy, of v1alpha1.SyncSubject) []*policy {
+	return slices.DeleteFunc(slices.Clone(all), func(p *policy) bool { return !p.about(of) })
 }
 
 // ranked are the policies that hold in a namespace, the one that comes first first.

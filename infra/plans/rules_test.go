@@ -45,7 +45,8 @@ func TestWhichPolicyHolds(t *testing.T) {
 	if got := governing(nil, nil, ""); got != nil {
 		t.Errorf("out of none %v holds", got)
 	}
-	if p := policyOf("w", 1, false, v1alpha1.SyncPolicySpec{AppliesTo: []v1alpha1.SyncSubject{v1alpha1.SyncWorkloads}}); p != nil {
+	p := policyOf("w", 1, false, v1alpha1.SyncPolicySpec{AppliesTo: []v1alpha1.SyncSubject{v1alpha1.SyncWorkloads}})
+	if of := subjectTo(append(all, p), v1alpha1.SyncInfrastructure); len(of) != len(all) {
 		t.Error("a policy for workloads is about infrastructure")
 	}
 }

@@ -316,6 +316,8 @@ type stage struct {
 	engine *puppet
 	desk   *desk
 	stop   func()
+	// workloads has plans be of them, too.
+	workloads bool
 }
 
 // always is a feed that is never behind.
@@ -355,6 +357,9 @@ func (s *stage) begin() {
 		as: func(*v1alpha1.Person) (dynamic.Interface, error) { return s.dyn, nil },
 	})
 	s.desk.feed = always{}
+	if s.workloads {
+		s.desk.placements = s.placements()
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	d := s.desk

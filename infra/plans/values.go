@@ -22,6 +22,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/plan"
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
@@ -41,6 +42,10 @@ type run struct {
 	mu         sync.Mutex
 	secrets    map[[2]string]func() (*corev1.Secret, error)
 	kubernetes map[reference.Ref]func() (cty.Value, error)
+	// waiting are the workloads that the plan is of: what their clusters will say of them is not known yet.
+	waiting map[plan.Address]bool
+	// plan is what is carried out.
+	plan string
 	// rediscovered says that the kinds were looked up anew once.
 	rediscovered bool
 }
@@ -53,6 +58,17 @@ func withRun(ctx context.Context, namespace string, remember bool) context.Conte
 		namespace: namespace, remember: remember,
 		secrets: map[[2]string]func() (*corev1.Secret, error){}, kubernetes: map[reference.Ref]func() (cty.Value, error){},
 	})
+}
+
+// withWaiting says in such a context which workloads a plan is of.
+func withWaiting(ctx context.Context, changes []*plan.Change) context.Context {
+	if r := runOf(ctx); r != nil {
+		r.waiting = map[plan.Address]bool{}
+		for _, c := range changes {
+			r.waiting[c.Address] = c.Action == plan.Place
+		}
+	}
+	return ctx
 }
 
 func runOf(ctx context.Context) *run {
@@ -149,7 +165,18 @@ func (s *valueStore) read(ctx context.Context, ref reference.Ref) (cty.Value, er
 	case err != nil:
 		return cty.NilVal, fmt.Errorf("read %s: %w", ref, err)
 	}
-	return valueOf(object, secret)
+	v, err := valueOf(object, secret)
+	if r := runOf(ctx); err == nil && r != nil && r.waiting[plan.WorkloadAddress(object.GetNamespace(), object.GetAPIVersion(), object.GetKind(), object.GetName())] {
+		return withoutStatus(v), nil
+	}
+	return v, err
+}
+
+// withoutStatus is a value of which the status is not known yet.
+func withoutStatus(v cty.Value) cty.Value {
+	fields := v.AsValueMap()
+	fields["status"] = cty.DynamicVal
+	return cty.ObjectVal(fields)
 }
 
 // valueOf is an object as a value. The data of a Secret is marked, and what may repeat it left out.

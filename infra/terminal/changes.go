@@ -24,7 +24,7 @@ type Filter struct {
 // actions are the names that people can filter by.
 func actions() []string {
 	return []string{string(plan.Create), string(plan.Update), string(plan.Replace), string(plan.Delete), string(plan.Read), string(plan.Import), string(plan.Forget),
-		string(plan.Deferred), string(plan.NoOp)}
+		string(plan.Place), string(plan.Deferred), string(plan.NoOp)}
 }
 
 // Check refuses actions that there are not.

@@ -24,14 +24,14 @@ func counts(p *v1alpha1.Plan) plan.Counts {
 	}
 	return plan.Counts{
 		Create: int(s.Create), Update: int(s.Update), Replace: int(s.Replace), Delete: int(s.Delete), Read: int(s.Read),
-		Import: int(s.Import), Forget: int(s.Forget), NoOp: int(s.NoOp), Drift: int(s.Drift), Deferred: int(deferred),
+		Import: int(s.Import), Forget: int(s.Forget), NoOp: int(s.NoOp), Drift: int(s.Drift), Place: int(s.Place), Deferred: int(deferred),
 	}
 }
 
 // ToDo tells whether there is something in a plan to be carried out.
 func ToDo(p *v1alpha1.Plan) bool {
 	c := counts(p)
-	return !c.Empty() || p.Status.Summary.Place > 0 || p.Spec.Mode == v1alpha1.PlanRefreshOnly && c.Drift > 0
+	return !c.Empty() || p.Spec.Mode == v1alpha1.PlanRefreshOnly && c.Drift > 0
 }
 
 // Show writes a plan or an apply: name is that of either, or says with plan/ or apply/ in front which it is.
@@ -177,9 +177,6 @@ func (s *Session) text(ctx context.Context, p *v1alpha1.Plan, filter Filter) err
 		return err
 	}
 	s.printf("%s\n", c.Summary())
-	if sum.Place > 0 {
-		s.printf("Workloads to change in clusters: %d.\n", sum.Place)
-	}
 	return nil
 }
 

@@ -243,6 +243,9 @@ type ResourceBindingStatus struct {
 type BindingProposal struct {
 	// Digest of the object and of the decision.
 	Digest string `json:"digest"`
+	// Object is the digest of the object alone; absent if it is removed.
+	// +optional
+	Object string `json:"object,omitempty"`
 	// Clusters as the decision would have them.
 	// +optional
 	// +listType=map

@@ -183,7 +183,8 @@ type PlanSummary struct {
 	NoOp    int64 `json:"noOp"`
 	// Drift is what changed outside, whatever is done about it.
 	Drift int64 `json:"drift"`
-	// Place counts workloads that would be changed in member clusters.
+	// Place counts workloads that would be changed in member clusters. One that would leave all of them counts as a
+	// delete.
 	Place int64 `json:"place"`
 }
 
