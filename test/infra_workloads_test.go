@@ -106,7 +106,7 @@ func TestWorkloadsChangeByPlans(t *testing.T) {
 	// An edit waits, and the plan says what of it is another.
 	f.kubectl(t, "atoll", "set", "image", "deployment/planned", "web=nginx:1.29", "-n", "byplan")
 	out = f.atoll(t, "plan", "-n", "byplan")
-	for _, want := range []string{`k8s["apps/v1"].Deployment["planned"] will be changed in clusters`, `"nginx" -> "nginx:1.29"`, "0 to add, 0 to change, 0 to destroy, 1 to place in clusters"} {
+	for _, want := range []string{`k8s["apps/v1"].Deployment["planned"] will be changed in clusters`, `"nginx" -> "nginx:1.29"`, `~ content = "3 are ready" -> (known after apply)`, "0 to add, 1 to change, 0 to destroy, 1 to place in clusters"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("plan prints no %q:\n%s", want, out)
 		}
