@@ -303,12 +303,13 @@ func TestKilledApplies(t *testing.T) {
 	k.stopped()
 }
 
-// moments are when an apply is interrupted, in deeds of the provider: mostly once, sometimes again while it goes on.
+// moments are when an apply is interrupted, in deeds of the provider: up to four times, while it goes on after the last time.
 func (k *killing) moments(todo int) []int {
-	out := []int{k.random.IntN(todo)}
-	if k.random.IntN(4) == 0 {
-		out = append(out, out[0]+k.random.IntN(todo-out[0]))
+	var out []int
+	for range 1 + k.random.IntN(4) {
+		out = append(out, k.random.IntN(todo))
 	}
+	slices.Sort(out)
 	return out
 }
 
