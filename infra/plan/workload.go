@@ -24,12 +24,15 @@ func (a Address) Workload() (apiVersion, kind string, is bool) {
 	if !is {
 		return "", "", false
 	}
-	quoted, kind, is := strings.Cut(rest, "].")
-	if !is {
+	quoted, err := strconv.QuotedPrefix(rest)
+	if err != nil {
 		return "", "", false
 	}
-	apiVersion, err := strconv.Unquote(quoted)
-	return apiVersion, kind, err == nil
+	if apiVersion, err = strconv.Unquote(quoted); err != nil {
+		return "", "", false
+	}
+	kind, is = strings.CutPrefix(rest[len(quoted):], "].")
+	return apiVersion, kind, is
 }
 
 // Placed is a workload as clusters have it, or are to have it.
