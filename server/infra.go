@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"k8s.io/client-go/dynamic"
@@ -78,18 +81,38 @@ func (s *Server) runDir(dir string) (string, error) {
 	if len(run) <= longestRunDir {
 		return run, nil
 	}
-	run, err := os.MkdirTemp("", "atoll-")
-	if err != nil {
-		return "", fmt.Errorf("make a directory for providers' processes: %w", err)
+	// By a name that the next server finds again: what this one leaves there if it is killed is removed then, and what its keepers
+	// still need is not.
+	sum := sha256.Sum256([]byte(dir))
+	run = filepath.Join(os.TempDir(), "atoll-"+hex.EncodeToString(sum[:8]))
+	if err := os.Mkdir(run, 0o700); err != nil && !isOwn(run) {
+		if run, err = os.MkdirTemp("", "atoll-"); err != nil {
+			return "", fmt.Errorf("make a directory for providers' processes: %w", err)
+		}
 	}
-	s.closers = append(s.closers, removed(run))
+	s.closers = append(s.closers, emptied(run))
 	return run, nil
 }
 
-// removed is a directory that goes when it is closed.
-type removed string
+// isOwn tells whether it is a directory of whoever runs the server, and no link to one: others can write where it is.
+func isOwn(dir string) bool {
+	info, err := os.Lstat(dir)
+	if err != nil || !info.IsDir() {
+		return false
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(stat.Uid) == os.Geteuid()
+}
 
-func (r removed) Close() error { return os.RemoveAll(string(r)) }
+// emptied is a directory that goes when it is closed, unless a keeper still works there.
+type emptied string
+
+func (e emptied) Close() error {
+	if err := os.Remove(string(e)); err != nil && !errors.Is(err, syscall.ENOTEMPTY) && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
 
 // infraClient is how infrastructure's controllers reach the API, which has priority and fairness of its own.
 func (s *Server) infraClient() *rest.Config {
