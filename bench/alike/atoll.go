@@ -35,6 +35,8 @@ type Atoll struct {
 
 // NewAtoll connects.
 func NewAtoll(config *rest.Config) (*Atoll, error) {
+	config = rest.CopyConfig(config)
+	config.WarningHandler = rest.NoWarnings{} // of arguments that their provider calls deprecated
 	api, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, err
@@ -348,6 +350,9 @@ func instance(address Address, v *v1alpha1.ResourceValue, deposed bool) (stored,
 	s.attributes, _ = attributes.(map[string]any)
 	if len(v.Identity) > 0 {
 		s.Identity, err = decode(v.Identity)
+		if typed, is := s.Identity.(map[string]any); is { // it comes with its type
+			s.Identity = typed["value"]
+		}
 	}
 	return s, err
 }

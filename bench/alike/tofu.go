@@ -93,6 +93,9 @@ func (t *tofuSide) plan(ctx context.Context, s *Step) error {
 	}
 	t.out.Planned.Refused, t.out.Planned.Said = complaints(said)
 	if code != 0 {
+		if len(t.out.Planned.Refused) == 0 && len(t.out.Planned.Said) > 0 {
+			t.out.Planned.Refused = []string{"(something)"}
+		}
 		if len(t.out.Planned.Refused) == 0 {
 			return fmt.Errorf("tofu plan: exit code %d, and nothing is refused: %s", code, said)
 		}
@@ -134,7 +137,9 @@ func complaints(said []byte) (addresses, texts []string) {
 			if parts := strings.Split(d.Snippet.Context, `"`); address == "" && len(parts) > 3 {
 				address = parts[1] + "." + parts[3]
 			}
-			addresses = append(addresses, address)
+			if address != "" { // or what failed is told by apply_errored
+				addresses = append(addresses, address)
+			}
 			texts = append(texts, d.Summary+": "+d.Detail)
 		}
 	}
@@ -244,10 +249,35 @@ func (t *tofuSide) apply(ctx context.Context) error {
 		return err
 	}
 	t.out.Failed, t.out.Said = complaints(said)
+	t.out.Skipped = t.skipped(said)
 	if code != 0 && len(t.out.Failed) == 0 {
 		return fmt.Errorf("tofu apply: exit code %d, and nothing failed: %s", code, said)
 	}
 	return nil
+}
+
+// skipped are the changes that were planned and that the apply never began, though nothing failed.
+func (t *tofuSide) skipped(said []byte) []string {
+	if len(t.out.Failed) > 0 {
+		return nil
+	}
+	begun := map[string]bool{}
+	for line := range bytes.Lines(said) {
+		var m struct {
+			Type string
+			Hook struct{ Resource struct{ Addr string } }
+		}
+		if json.Unmarshal(line, &m) == nil && m.Type == "apply_start" {
+			begun[m.Hook.Resource.Addr] = true
+		}
+	}
+	var out []string
+	for name, c := range t.out.Planned.Changes {
+		if does := c.Action == "create" || c.Action == "update" || c.Action == "delete" || strings.Contains(c.Action, "+"); does && !begun[strings.TrimSuffix(name, " (deposed)")] {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 // tofuState is a state file.
