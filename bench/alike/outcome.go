@@ -48,6 +48,8 @@ type Outcome struct {
 	Said   []string
 	// Skipped is what was planned and never begun, though nothing failed.
 	Skipped []string
+	// Noted are differences that are meant to be and were taken out before anything was compared.
+	Noted []string
 	// State is by address, with " (deposed)" as in a plan.
 	State map[string]Instance
 	// World is what there is: objects by their names, and files.

@@ -90,6 +90,9 @@ func Run(ctx context.Context, seed uint64, steps int, dir string, tofu Tofu, ato
 		counts.take(t.out)
 		found, apart := Differences(step, t.out, a.out)
 		counts.choose(found)
+		for _, why := range slices.Concat(t.out.Noted, a.out.Noted) {
+			counts.Chosen[why]++
+		}
 		if found = slices.DeleteFunc(found, func(d Difference) bool { return d.Chosen != "" }); len(found) > 0 {
 			return counts, &Finding{Seed: seed, Step: n, What: step.String(), Differences: found}, nil
 		}

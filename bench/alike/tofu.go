@@ -151,12 +151,13 @@ type tofuChange struct {
 	Address, Mode, Type, Name, Deposed string
 	ActionReason                       string `json:"action_reason"`
 	Change                             struct {
-		Actions        []string
-		After          any
-		AfterUnknown   any     `json:"after_unknown"`
-		AfterSensitive any     `json:"after_sensitive"`
-		ReplacePaths   [][]any `json:"replace_paths"`
-		Importing      *struct{ ID string }
+		Actions         []string
+		After           any
+		AfterUnknown    any     `json:"after_unknown"`
+		AfterSensitive  any     `json:"after_sensitive"`
+		BeforeSensitive any     `json:"before_sensitive"`
+		ReplacePaths    [][]any `json:"replace_paths"`
+		Importing       *struct{ ID string }
 	}
 }
 
@@ -182,7 +183,12 @@ func (t *tofuSide) readPlan(text []byte) error {
 			}
 		}
 		change.Forces = unique(change.Forces)
-		change.After = t.names.attributes(c.Type, marked(c.Change.After, c.Change.AfterUnknown, c.Change.AfterSensitive))
+		after := marked(c.Change.After, c.Change.AfterUnknown, c.Change.AfterSensitive)
+		if hidden := marked(after, nil, c.Change.BeforeSensitive); line(hidden) != line(after) {
+			t.out.Noted = append(t.out.Noted, chosenMasked)
+			after = hidden
+		}
+		change.After = t.names.attributes(c.Type, after)
 		name := c.Address
 		if c.Deposed != "" {
 			name += " (deposed)"
