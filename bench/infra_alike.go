@@ -136,7 +136,13 @@ func (run *alikeRun) write(w io.Writer) {
 	}
 	fmt.Fprintf(w, "planned: %s\n", strings.Join(planned, ", "))
 	fmt.Fprintf(w, "%d steps were refused by both, in %d applies something failed; %d states and %d things in the worlds compared\n", run.Refused, run.Failures, run.States, run.Objects)
-	fmt.Fprintf(w, "%d configurations differ\n", len(run.Findings))
+	for _, why := range slices.Sorted(maps.Keys(run.Chosen)) {
+		fmt.Fprintf(w, "differs as it is meant to, %d times: %s\n", run.Chosen[why], why)
+	}
+	if run.Apart > 0 {
+		fmt.Fprintf(w, "%d configurations were not followed to their end, because such a difference left two worlds\n", run.Apart)
+	}
+	fmt.Fprintf(w, "%d configurations differ otherwise\n", len(run.Findings))
 }
 
 // serveProvider installs a provider from a mirror, and waits until it is served.

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/atoll-dev/atoll/infra/contract"
-	"github.com/atoll-dev/atoll/infra/plan"
+	infraplan "github.com/atoll-dev/atoll/infra/plan"
 	"github.com/atoll-dev/atoll/infra/provider"
 	infraschema "github.com/atoll-dev/atoll/infra/schema"
 )
@@ -59,7 +59,7 @@ func (s *infraScale) providerAlone(ctx context.Context, count int) (float64, err
 				return err
 			}
 			null := cty.NullVal(is.Block.ImpliedType())
-			_, err := instance.Plan(ctx, contract.PlanRequest{Type: s.typ, Prior: null, Proposed: plan.Proposed(&is.Block, null, config), Config: config})
+			_, err := instance.Plan(ctx, contract.PlanRequest{Type: s.typ, Prior: null, Proposed: infraplan.Proposed(&is.Block, null, config), Config: config})
 			return err
 		})
 	}

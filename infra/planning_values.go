@@ -175,7 +175,7 @@ func (d *deciding) dependencyChanges() bool {
 }
 
 // trigger is what of lifecycle.replace_triggered_by will change; empty if nothing. What is listed whole triggers if it
-// is updated or replaced; an attribute if it gets another value, or one that is not known yet.
+// is created (again, because it is gone), updated or replaced; an attribute if it gets another value, or one that is not known yet.
 func (d *deciding) trigger() string {
 	for _, by := range d.slot.triggers() {
 		for _, u := range d.slot.uses {
@@ -184,7 +184,7 @@ func (d *deciding) trigger() string {
 				continue
 			}
 			if len(by.Path) == 0 {
-				if other.Action == plan.Update || other.Action == plan.Replace {
+				if other.Action == plan.Create || other.Action == plan.Update || other.Action == plan.Replace {
 					return fmt.Sprintf("%s: %s", by, other.Action)
 				}
 				continue

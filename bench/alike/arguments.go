@@ -2,6 +2,8 @@ package alike
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 )
 
 // arguments makes up all arguments of a resource that may refer to those before it. Not possible is one that needs what
@@ -44,7 +46,7 @@ func (g *Generator) arguments(a Address, before []*Resource) (map[string]any, bo
 		m.maybe(80, "seed", m.text)
 	case "demo_cross":
 		m.maybe(70, "references", m.ids)
-		m.maybe(40, "others", m.ids)
+		m.maybe(40, "others", m.idSet)
 		m.maybe(40, "named", func() any { return map[string]any{"a": m.id(), "b b": m.id()} })
 		m.maybe(40, "value", m.text)
 		dropNulls(m.out)
@@ -123,6 +125,23 @@ func (m *maker) ids() any {
 	}
 	return out
 }
+
+// different has each element once: the API refuses sets that have one twice, where OpenTofu takes it once.
+func different(v any) any {
+	list, is := v.([]any)
+	if !is {
+		return v
+	}
+	out := []any{}
+	for _, one := range list {
+		if !slices.ContainsFunc(out, func(other any) bool { return reflect.DeepEqual(one, other) }) {
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
+func (m *maker) idSet() any { return different(m.ids()) }
 
 // idOf refers to one of a type.
 func (m *maker) idOf(typ string) (Ref, bool) {

@@ -14,7 +14,7 @@ func (m *maker) server() bool {
 	m.maybe(30, "size", func() any { return one(m.Generator, "small", "large") })
 	m.maybe(20, "copies", func() any { return m.IntN(3) })
 	m.maybe(15, "spot", func() any { return m.chance(50) })
-	m.maybe(25, "peers", m.ids)
+	m.maybe(25, "peers", m.idSet)
 	m.maybe(25, "placement", func() any { return map[string]any{"rack": m.text(), "slot": m.IntN(4)} })
 	m.maybe(35, "interface", func() any {
 		return m.list(3, func(i int) any {
@@ -106,7 +106,7 @@ func (m *maker) collection() {
 		return one[any](m.Generator, "text", m.IntN(5), true, []any{"a", 1}, map[string]any{"k": "v", "n": 2}, m.text())
 	})
 	m.maybe(35, "list", func() any { return m.orOther("list", words()) })
-	m.maybe(35, "set", func() any { return words() })
+	m.maybe(35, "set", func() any { return different(words()) })
 	m.maybe(35, "map", func() any { return m.orOther("map", m.texts()) })
 	m.maybe(20, "numbers", func() any { return m.list(3, func(int) any { return m.IntN(9) }) })
 	m.maybe(20, "truths", func() any { return map[string]any{"t": true, "f": m.chance(50)} })
@@ -118,7 +118,7 @@ func (m *maker) collection() {
 		return m.list(2, func(int) any { return m.list(2, func(int) any { return m.plainWord() }) })
 	})
 	m.maybe(20, "sets_by_name", func() any {
-		return map[string]any{"s": m.list(3, func(int) any { return m.plainWord() })}
+		return map[string]any{"s": different(m.list(3, func(int) any { return m.plainWord() }))}
 	})
 	m.maybe(30, "chosen", func() any { return m.orOther("list", m.list(2, func(int) any { return m.plainWord() })) })
 	full(m.out)
@@ -170,7 +170,7 @@ func (m *maker) oldServer() bool {
 	m.maybe(20, "ratio", func() any { return Big(one(m.Generator, "0.5", "0.1", "2")) })
 	m.maybe(30, "enabled", func() any { return m.chance(50) })
 	m.maybe(30, "password", func() any { return Secret{one(m.Generator, "hunter2", "s3cret")} })
-	m.maybe(30, "tags", func() any { return m.list(3, func(int) any { return m.plainWord() }) })
+	m.maybe(30, "tags", func() any { return different(m.list(3, func(int) any { return m.plainWord() })) })
 	m.maybe(40, "ports", func() any { return m.list(3, func(int) any { return 8000 + m.IntN(4) }) })
 	m.maybe(15, "fail", func() any { return one(m.Generator, "create", "made", "update", "delete") })
 	m.set("disk", m.some(3, func(int) any {

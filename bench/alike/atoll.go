@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
@@ -35,6 +36,8 @@ type Atoll struct {
 
 // NewAtoll connects.
 func NewAtoll(config *rest.Config) (*Atoll, error) {
+	config = rest.CopyConfig(config)
+	config.WarningHandler = rest.NoWarnings{} // of arguments that their provider calls deprecated
 	api, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, err
@@ -52,9 +55,10 @@ type atollSide struct {
 	namespace string
 	names     *names
 	ids       map[string]string
-	written   map[Address]bool
-	out       *Outcome
-	planned   *v1alpha1.Plan
+	// written is what there is, and whether it may not be destroyed.
+	written map[Address]bool
+	out     *Outcome
+	planned *v1alpha1.Plan
 }
 
 const manager = "alike"
@@ -90,6 +94,7 @@ func (a *atollSide) of(address Address) dynamic.ResourceInterface {
 
 // write brings what is written to what a step says.
 func (a *atollSide) write(ctx context.Context, s *Step) error {
+	step := s.Configuration
 	objects, secrets := Objects(s, func(address string) string { return a.ids[address] })
 	data := map[string]any{}
 	for key, text := range secrets {
@@ -100,14 +105,20 @@ func (a *atollSide) write(ctx context.Context, s *Step) error {
 		return err
 	}
 	for address, object := range objects {
-		if err := a.apply(ctx, a.of(address), object); err != nil {
+		if err := a.put(ctx, address, object); err != nil {
 			return err
 		}
-		a.written[address] = true
+		a.written[address] = step.find(address).Lifecycle.PreventDestroy
 	}
-	for address := range maps.Clone(a.written) {
+	for address, protected := range maps.Clone(a.written) {
 		if objects[address] != nil {
 			continue
+		}
+		if protected { // OpenTofu forgets that with the block
+			a.out.Noted = append(a.out.Noted, chosenProtected)
+			if err := a.patch(ctx, address, map[string]any{"spec": map[string]any{"lifecycle": map[string]any{"prevent_destroy": nil}}}); err != nil {
+				return err
+			}
 		}
 		if err := a.remove(ctx, address, slices.Contains(s.Forget, address)); err != nil {
 			return err
@@ -117,13 +128,42 @@ func (a *atollSide) write(ctx context.Context, s *Step) error {
 	return nil
 }
 
+// put replaces an object whole. Server-side apply would not take away an empty set that was written before: see
+// docs/infrastructure.md.
+func (a *atollSide) put(ctx context.Context, address Address, object map[string]any) error {
+	in := a.of(address)
+	fresh := &unstructured.Unstructured{Object: object}
+	_, err := in.Create(ctx, fresh, metav1.CreateOptions{FieldManager: manager})
+	for range 20 {
+		if !apierrors.IsAlreadyExists(err) && !apierrors.IsConflict(err) {
+			break
+		}
+		var there *unstructured.Unstructured
+		if there, err = in.Get(ctx, address.Name, metav1.GetOptions{}); err != nil {
+			break
+		}
+		there.Object["spec"] = object["spec"]
+		there.SetAnnotations(fresh.GetAnnotations())
+		_, err = in.Update(ctx, there, metav1.UpdateOptions{FieldManager: manager})
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w: %s", address, err, line(object["spec"]))
+	}
+	return nil
+}
+
+func (a *atollSide) patch(ctx context.Context, address Address, change map[string]any) error {
+	patch, err := json.Marshal(change)
+	if err != nil {
+		return err
+	}
+	_, err = a.of(address).Patch(ctx, address.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
+}
+
 func (a *atollSide) remove(ctx context.Context, address Address, forget bool) error {
 	if forget {
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{infra.DeletionAnnotation: infra.DeletionForget}}})
-		if err != nil {
-			return err
-		}
-		if _, err := a.of(address).Patch(ctx, address.Name, "application/merge-patch+json", patch, metav1.PatchOptions{}); err != nil {
+		if err := a.patch(ctx, address, map[string]any{"metadata": map[string]any{"annotations": map[string]any{infra.DeletionAnnotation: infra.DeletionForget}}}); err != nil {
 			return err
 		}
 	}
@@ -348,6 +388,9 @@ func instance(address Address, v *v1alpha1.ResourceValue, deposed bool) (stored,
 	s.attributes, _ = attributes.(map[string]any)
 	if len(v.Identity) > 0 {
 		s.Identity, err = decode(v.Identity)
+		if typed, is := s.Identity.(map[string]any); is { // it comes with its type
+			s.Identity = typed["value"]
+		}
 	}
 	return s, err
 }

@@ -18,6 +18,7 @@ func (g *Generator) Next(left Left) *Step {
 	for _, r := range g.current.Resources {
 		r.ImportID = "" // it was to be imported once
 	}
+	g.forgetting = slices.DeleteFunc(g.forgetting, func(a Address) bool { return !left.There[a] })
 	if left.Refused {
 		return g.repair()
 	}
@@ -27,7 +28,7 @@ func (g *Generator) Next(left Left) *Step {
 		what += g.mutate(s, left) + ", "
 	}
 	g.flags(s, left)
-	s.What, s.Configuration = what[:len(what)-2], g.current.clone()
+	s.What, s.Configuration, s.Forget = what[:len(what)-2], g.current.clone(), slices.Clone(g.forgetting)
 	return s
 }
 
@@ -82,7 +83,7 @@ func (g *Generator) mutate(s *Step, left Left) string {
 		g.lifecycle(r, g.before(r))
 		return r.String() + " another lifecycle"
 	case n < 84:
-		return g.moved(s, r, left)
+		return g.moved(r, left)
 	case n < 94:
 		return g.drift(s, r)
 	}
@@ -141,7 +142,8 @@ func (g *Generator) remove(r *Resource) {
 	}
 	g.current.Resources = slices.Delete(g.current.Resources, at, at+1)
 	for _, user := range slices.Clone(g.current.Resources[at:]) {
-		if slices.Contains(user.uses(), r.Address) {
+		// One may have gone with another already.
+		if slices.Contains(g.current.Resources, user) && slices.Contains(user.uses(), r.Address) {
 			g.withdraw(user, r.Address)
 		}
 	}
@@ -189,11 +191,11 @@ func (g *Generator) retarget(r *Resource) string {
 }
 
 // moved forgets a resource and imports it under another address.
-func (g *Generator) moved(s *Step, r *Resource, left Left) string {
+func (g *Generator) moved(r *Resource, left Left) string {
 	if !left.There[r.Address] || provider(r.Type) != "demo" || r.Type == "demo_flaky" {
 		return "nothing"
 	}
-	s.Forget = append(s.Forget, r.Address)
+	g.forgetting = append(g.forgetting, r.Address)
 	arguments := cloneValue(r.Arguments).(map[string]any)
 	name := r.Name
 	r.Lifecycle.PreventDestroy = false
@@ -251,9 +253,9 @@ func (g *Generator) flags(s *Step, left Left) {
 	switch n := g.IntN(100); {
 	case n < 8 && left.There[r]:
 		s.Replace = []Address{r}
-	case n < 13 && len(s.Forget) == 0:
+	case n < 13 && len(g.forgetting) == 0:
 		s.Targets = []Address{r}
-	case n < 18 && len(s.Forget) == 0:
+	case n < 18 && len(g.forgetting) == 0:
 		s.Exclude = []Address{r}
 	case n < 22:
 		s.RefreshOnly, s.Refresh = true, true

@@ -14,6 +14,8 @@ type Generator struct {
 	names int
 	// current is what is written now.
 	current *Configuration
+	// forgetting is what is no longer written and is to be left alone, until it is so.
+	forgetting []Address
 	// Old says that resources of demo5 are made too.
 	Old bool
 }
@@ -53,7 +55,7 @@ func (g *Generator) First() *Step {
 }
 
 func (g *Generator) step(what string) *Step {
-	return &Step{What: what, Configuration: g.current.clone(), Refresh: true}
+	return &Step{What: what, Configuration: g.current.clone(), Forget: slices.Clone(g.forgetting), Refresh: true}
 }
 
 // add appends a resource.

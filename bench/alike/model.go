@@ -175,6 +175,28 @@ type Step struct {
 	Replace, Targets, Exclude []Address
 }
 
+// String says it all.
+func (s *Step) String() string {
+	text := s.What
+	switch {
+	case s.RefreshOnly:
+		text += " (refresh only)"
+	case s.Destroy:
+		text += " (destroy)"
+	case !s.Refresh:
+		text += " (not refreshed)"
+	}
+	for _, list := range []struct {
+		word string
+		of   []Address
+	}{{"replace", s.Replace}, {"target", s.Targets}, {"exclude", s.Exclude}, {"forget", s.Forget}} {
+		for _, a := range list.of {
+			text += fmt.Sprintf(" (%s %s)", list.word, a)
+		}
+	}
+	return text
+}
+
 // Drift is what somebody else does to an object: changes an attribute that is text, or removes it.
 type Drift struct {
 	Of        Address

@@ -2,6 +2,7 @@ package alike
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -57,6 +58,21 @@ func (n *names) text(text string) string {
 	})
 }
 
+// private are a provider's own bytes. The library of demo keeps values in base64 there.
+func (n *names) private(text string) string {
+	var kept map[string]string
+	if json.Unmarshal([]byte(text), &kept) != nil {
+		return n.text(text)
+	}
+	for key, value := range kept {
+		if decoded, err := base64.StdEncoding.DecodeString(value); err == nil {
+			value = string(decoded)
+		}
+		kept[key] = n.text(value)
+	}
+	return line(kept)
+}
+
 // value is a JSON value in a form that both have in common: names for what is random, no nulls in objects, numbers in one
 // way of writing them.
 func (n *names) value(v any) any {
@@ -86,6 +102,9 @@ func (n *names) value(v any) any {
 // attributes are the value of all of a resource, with its sets sorted.
 func (n *names) attributes(typ string, v any) map[string]any {
 	out, _ := n.value(v).(map[string]any)
+	if out == nil {
+		return nil
+	}
 	for _, name := range kindOf(typ).sets {
 		out[name] = sorted(out[name])
 		if out[name] == nil {
@@ -128,9 +147,11 @@ func decode(text []byte) (any, error) {
 
 // line is a value as one line, the same for equal values.
 func line(v any) string {
-	text, err := json.Marshal(v)
-	if err != nil {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
 		return fmt.Sprint(v)
 	}
-	return string(text)
+	return strings.TrimSpace(b.String())
 }

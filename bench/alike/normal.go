@@ -19,6 +19,9 @@ func (c Change) normal() Change {
 		"CannotUpdate": "CannotUpdate", "Tainted": "Tainted", "Requested": "Requested", "Triggered": "Triggered",
 		"NotWritten": "NotWritten", "ObjectDeleted": "NotWritten", "ConfigUnknown": "ConfigUnknown", "DependencyPending": "DependencyPending",
 	}[c.Reason]
+	if c.Action == "forget" {
+		c.Reason = "" // it is forgotten because it is not written: there is no other reason
+	}
 	if after, is := c.After.(map[string]any); is && len(after) == 0 {
 		c.After = nil
 	}

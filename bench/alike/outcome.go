@@ -46,6 +46,10 @@ type Outcome struct {
 	// Failed are addresses of what could not be carried out.
 	Failed []string
 	Said   []string
+	// Skipped is what was planned and never begun, though nothing failed.
+	Skipped []string
+	// Noted are differences that are meant to be and were taken out before anything was compared.
+	Noted []string
 	// State is by address, with " (deposed)" as in a plan.
 	State map[string]Instance
 	// World is what there is: objects by their names, and files.
@@ -58,14 +62,16 @@ type Outcome struct {
 type Difference struct {
 	Where       string
 	Tofu, Atoll string
+	// Chosen is why it is so, if it is meant to be: see chosen.go.
+	Chosen string `json:",omitempty"`
 }
 
 func (d Difference) String() string {
 	return fmt.Sprintf("%s\n    OpenTofu: %s\n    Atoll:    %s", d.Where, d.Tofu, d.Atoll)
 }
 
-// Differences are all that there are.
-func Differences(tofu, atoll *Outcome) []Difference {
+// Differences are all that there are after a step. Apart is that the two cannot be compared any further.
+func Differences(step *Step, tofu, atoll *Outcome) (all []Difference, apart bool) {
 	c := &comparison{}
 	c.same("refused", tofu.Planned.Refused, atoll.Planned.Refused, tofu.Planned.Said, atoll.Planned.Said)
 	if len(tofu.Planned.Refused) == 0 && len(atoll.Planned.Refused) == 0 {
@@ -76,7 +82,8 @@ func Differences(tofu, atoll *Outcome) []Difference {
 	byName(c, "state of ", tofu.State, atoll.State)
 	byName(c, "world: ", tofu.World, atoll.World)
 	byName(c, "done: ", tofu.Done, atoll.Done)
-	return c.all
+	apart = choose(step, c.all, tofu, atoll)
+	return c.all, apart
 }
 
 type comparison struct{ all []Difference }
@@ -86,7 +93,7 @@ func (c *comparison) same(where string, tofu, atoll, tofuSaid, atollSaid []strin
 	slices.Sort(atoll)
 	tofu, atoll = slices.Compact(tofu), slices.Compact(atoll)
 	if !slices.Equal(tofu, atoll) {
-		c.all = append(c.all, Difference{where, strings.Join(append(tofu, tofuSaid...), "; "), strings.Join(append(atoll, atollSaid...), "; ")})
+		c.all = append(c.all, Difference{Where: where, Tofu: strings.Join(append(tofu, tofuSaid...), "; "), Atoll: strings.Join(append(atoll, atollSaid...), "; ")})
 	}
 }
 
@@ -107,7 +114,7 @@ func byName[T any](c *comparison, where string, tofu, atoll map[string]T) {
 			a = line(v)
 		}
 		if t != a {
-			c.all = append(c.all, Difference{where + name, t, a})
+			c.all = append(c.all, Difference{Where: where + name, Tofu: t, Atoll: a})
 		}
 	}
 }

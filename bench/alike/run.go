@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -24,8 +25,12 @@ type Finding struct {
 // Counts are of what was compared.
 type Counts struct {
 	Configurations, Steps, Refused, Failures int
+	// Apart are configurations that were given up because a difference that is meant to be left two worlds.
+	Apart int
 	// Actions are how often each was planned, by OpenTofu.
 	Actions map[string]int
+	// Chosen are how often each difference was found that is meant to be, by why.
+	Chosen map[string]int
 	// Compared are instances in states, and objects in worlds.
 	States, Objects int
 }
@@ -36,6 +41,7 @@ func (c *Counts) Add(other Counts) {
 	c.Steps += other.Steps
 	c.Refused += other.Refused
 	c.Failures += other.Failures
+	c.Apart += other.Apart
 	c.States += other.States
 	c.Objects += other.Objects
 	if c.Actions == nil {
@@ -44,11 +50,25 @@ func (c *Counts) Add(other Counts) {
 	for action, n := range other.Actions {
 		c.Actions[action] += n
 	}
+	if c.Chosen == nil {
+		c.Chosen = map[string]int{}
+	}
+	for why, n := range other.Chosen {
+		c.Chosen[why] += n
+	}
+}
+
+func (c *Counts) choose(found []Difference) {
+	for _, d := range found {
+		if d.Chosen != "" {
+			c.Chosen[d.Chosen]++
+		}
+	}
 }
 
 // Run takes the configuration of a seed through its life, in both, until something differs or all is destroyed.
 func Run(ctx context.Context, seed uint64, steps int, dir string, tofu Tofu, atoll *Atoll) (Counts, *Finding, error) {
-	counts := Counts{Configurations: 1, Actions: map[string]int{}}
+	counts := Counts{Configurations: 1, Actions: map[string]int{}, Chosen: map[string]int{}}
 	g := NewGenerator(seed)
 	dir = filepath.Join(dir, fmt.Sprintf("seed-%d", seed))
 	t, err := tofu.open(dir, g.Old)
@@ -68,8 +88,17 @@ func Run(ctx context.Context, seed uint64, steps int, dir string, tofu Tofu, ato
 			return counts, nil, fmt.Errorf("seed %d, step %d (%s): %w", seed, n, step.What, err)
 		}
 		counts.take(t.out)
-		if found := Differences(t.out, a.out); len(found) > 0 {
-			return counts, &Finding{Seed: seed, Step: n, What: step.What, Differences: found}, nil
+		found, apart := Differences(step, t.out, a.out)
+		counts.choose(found)
+		for _, why := range slices.Concat(t.out.Noted, a.out.Noted) {
+			counts.Chosen[why]++
+		}
+		if found = slices.DeleteFunc(found, func(d Difference) bool { return d.Chosen != "" }); len(found) > 0 {
+			return counts, &Finding{Seed: seed, Step: n, What: step.String(), Differences: found}, nil
+		}
+		if apart {
+			counts.Apart++
+			return counts, nil, a.close(ctx)
 		}
 		left := Left{Refused: len(t.out.Planned.Refused) > 0, There: there(t.current)}
 		if n == steps-2 {

@@ -93,6 +93,9 @@ func (t *tofuSide) plan(ctx context.Context, s *Step) error {
 	}
 	t.out.Planned.Refused, t.out.Planned.Said = complaints(said)
 	if code != 0 {
+		if len(t.out.Planned.Refused) == 0 && len(t.out.Planned.Said) > 0 {
+			t.out.Planned.Refused = []string{"(something)"}
+		}
 		if len(t.out.Planned.Refused) == 0 {
 			return fmt.Errorf("tofu plan: exit code %d, and nothing is refused: %s", code, said)
 		}
@@ -134,7 +137,9 @@ func complaints(said []byte) (addresses, texts []string) {
 			if parts := strings.Split(d.Snippet.Context, `"`); address == "" && len(parts) > 3 {
 				address = parts[1] + "." + parts[3]
 			}
-			addresses = append(addresses, address)
+			if address != "" { // or what failed is told by apply_errored
+				addresses = append(addresses, address)
+			}
 			texts = append(texts, d.Summary+": "+d.Detail)
 		}
 	}
@@ -146,12 +151,13 @@ type tofuChange struct {
 	Address, Mode, Type, Name, Deposed string
 	ActionReason                       string `json:"action_reason"`
 	Change                             struct {
-		Actions        []string
-		After          any
-		AfterUnknown   any     `json:"after_unknown"`
-		AfterSensitive any     `json:"after_sensitive"`
-		ReplacePaths   [][]any `json:"replace_paths"`
-		Importing      *struct{ ID string }
+		Actions         []string
+		After           any
+		AfterUnknown    any     `json:"after_unknown"`
+		AfterSensitive  any     `json:"after_sensitive"`
+		BeforeSensitive any     `json:"before_sensitive"`
+		ReplacePaths    [][]any `json:"replace_paths"`
+		Importing       *struct{ ID string }
 	}
 }
 
@@ -177,7 +183,12 @@ func (t *tofuSide) readPlan(text []byte) error {
 			}
 		}
 		change.Forces = unique(change.Forces)
-		change.After = t.names.attributes(c.Type, marked(c.Change.After, c.Change.AfterUnknown, c.Change.AfterSensitive))
+		after := marked(c.Change.After, c.Change.AfterUnknown, c.Change.AfterSensitive)
+		if hidden := marked(after, nil, c.Change.BeforeSensitive); line(hidden) != line(after) {
+			t.out.Noted = append(t.out.Noted, chosenMasked)
+			after = hidden
+		}
+		change.After = t.names.attributes(c.Type, after)
 		name := c.Address
 		if c.Deposed != "" {
 			name += " (deposed)"
@@ -244,10 +255,35 @@ func (t *tofuSide) apply(ctx context.Context) error {
 		return err
 	}
 	t.out.Failed, t.out.Said = complaints(said)
+	t.out.Skipped = t.skipped(said)
 	if code != 0 && len(t.out.Failed) == 0 {
 		return fmt.Errorf("tofu apply: exit code %d, and nothing failed: %s", code, said)
 	}
 	return nil
+}
+
+// skipped are the changes that were planned and that the apply never began, though nothing failed.
+func (t *tofuSide) skipped(said []byte) []string {
+	if len(t.out.Failed) > 0 {
+		return nil
+	}
+	begun := map[string]bool{}
+	for line := range bytes.Lines(said) {
+		var m struct {
+			Type string
+			Hook struct{ Resource struct{ Addr string } }
+		}
+		if json.Unmarshal(line, &m) == nil && m.Type == "apply_start" {
+			begun[m.Hook.Resource.Addr] = true
+		}
+	}
+	var out []string
+	for name, c := range t.out.Planned.Changes {
+		if does := c.Action == "create" || c.Action == "update" || c.Action == "delete" || strings.Contains(c.Action, "+"); does && !begun[strings.TrimSuffix(name, " (deposed)")] {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 // tofuState is a state file.

@@ -195,7 +195,7 @@ func (n *names) states(all []stored) map[string]Instance {
 		}
 		instance := s.Instance
 		instance.Attributes = n.attributes(s.address.Type, s.attributes)
-		instance.Private = n.text(s.Private)
+		instance.Private = n.private(s.Private)
 		instance.Identity = n.value(s.Identity)
 		out[name] = instance
 	}
