@@ -29,6 +29,8 @@ const (
 	chosenWaits = "not forgotten while what refers to it fails"
 	// chosenBoth: of two reasons for a replacement each names another.
 	chosenBoth = "tainted and triggered: each names one reason"
+	// chosenCircle: OpenTofu's own order of what is destroyed and created goes round in a circle, and it refuses. Atoll's does not.
+	chosenCircle = "refused by OpenTofu because of a circle of its own"
 	// chosenDeposed: what a refresh found is not noted in the state of a predecessor.
 	chosenDeposed = "a predecessor's state is as it was before the refresh"
 )
@@ -59,6 +61,8 @@ func choose(step *Step, all []Difference, tofu, atoll *Outcome) (apart bool) {
 			return d.Where == "plan of "+name || d.Where == "state of "+name || strings.Contains(d.Where, "<"+name+"#")
 		}
 		switch {
+		case d.Where == "refused" && len(atoll.Planned.Refused) == 0 && circle(tofu.Planned.Said):
+			d.Chosen, apart = chosenCircle, true
 		case slices.ContainsFunc(tofu.Skipped, about):
 			d.Chosen, apart = chosenSkipped, true
 		case slices.ContainsFunc(kept, about):
@@ -70,6 +74,11 @@ func choose(step *Step, all []Difference, tofu, atoll *Outcome) (apart bool) {
 		}
 	}
 	return apart
+}
+
+// circle tells whether all that OpenTofu says is that it goes round in a circle of which something is destroyed.
+func circle(said []string) bool {
+	return len(said) == 1 && strings.HasPrefix(said[0], "Cycle:") && strings.Contains(said[0], "(destroy)")
 }
 
 func chosenAs(step *Step, d *Difference, tofu, atoll *Outcome) string {
