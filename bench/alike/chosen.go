@@ -27,6 +27,8 @@ const (
 	chosenForget = "destroyed by OpenTofu though it was to be forgotten"
 	// chosenWaits: what is to be forgotten waits until what refers to it was changed, and that failed.
 	chosenWaits = "not forgotten while what refers to it fails"
+	// chosenSooner: what used it was destroyed, and its successor could not be made. OpenTofu leaves it for the next apply.
+	chosenSooner = "left by OpenTofu where the successor of what used it failed"
 	// chosenBoth: of two reasons for a replacement each names another.
 	chosenBoth = "tainted and triggered: each names one reason"
 	// chosenCircle: OpenTofu's own order of what is destroyed and created goes round in a circle, and it refuses. Atoll's does not.
@@ -38,20 +40,26 @@ const (
 // choose finds out which differences are meant to be. It tells whether the two are no longer alike because of one, so
 // that what comes next cannot be compared.
 func choose(step *Step, all []Difference, tofu, atoll *Outcome) (apart bool) {
-	var kept, waiting, forgotten []string
+	var kept, waiting, forgotten, sooner []string
 	for i := range all {
 		d := &all[i]
-		name, ofPlan := strings.CutPrefix(d.Where, "plan of ")
-		if ofPlan && len(step.Exclude)+len(step.Targets) > 0 && d.Atoll == "nothing" && tofu.Planned.Changes[name].Action == "delete" {
+		name := strings.TrimPrefix(d.Where, "plan of ")
+		if ofPlan(d) && len(step.Exclude)+len(step.Targets) > 0 && d.Atoll == "nothing" && tofu.Planned.Changes[name].Action == "delete" {
 			kept = append(kept, name)
 		}
-		if ofPlan && step.Destroy && tofu.Planned.Changes[name].Action == "delete" && atoll.Planned.Changes[name].Action == "forget" {
+		if ofPlan(d) && step.Destroy && tofu.Planned.Changes[name].Action == "delete" && atoll.Planned.Changes[name].Action == "forget" {
 			forgotten = append(forgotten, name)
 		}
 	}
 	for name, c := range atoll.Planned.Changes {
 		if _, left := tofu.State[name]; c.Action == "forget" && len(atoll.Failed) > 0 && !left {
 			waiting = append(waiting, name)
+		}
+	}
+	for name, c := range tofu.Planned.Changes {
+		_, left := tofu.State[name]
+		if _, also := atoll.State[name]; c.Action == "delete" && len(tofu.Failed) > 0 && left && !also {
+			sooner = append(sooner, name)
 		}
 	}
 	for i := range all {
@@ -69,12 +77,16 @@ func choose(step *Step, all []Difference, tofu, atoll *Outcome) (apart bool) {
 			d.Chosen, apart = chosenKept, true
 		case slices.ContainsFunc(forgotten, about):
 			d.Chosen, apart = chosenForget, true
+		case !ofPlan(d) && slices.ContainsFunc(sooner, about):
+			d.Chosen, apart = chosenSooner, true
 		case slices.ContainsFunc(waiting, func(name string) bool { return d.Where == "state of "+name }):
 			d.Chosen, apart = chosenWaits, true
 		}
 	}
 	return apart
 }
+
+func ofPlan(d *Difference) bool { return strings.HasPrefix(d.Where, "plan of ") }
 
 // circle tells whether all that OpenTofu says is that it goes round in a circle of which something is destroyed.
 func circle(said []string) bool {
