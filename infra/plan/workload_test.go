@@ -6,7 +6,7 @@ import (
 )
 
 func TestWorkloadAddress(t *testing.T) {
-	for _, version := range []string{"v1", "apps/v1"} {
+	for _, version := range []string{"v1", "apps/v1", `od"d]./v1`} {
 		a := WorkloadAddress("shop", version, "Deployment", "web")
 		if got, kind, is := a.Workload(); !is || got != version || kind != "Deployment" {
 			t.Errorf("%s: %q %q %v", a, got, kind, is)
