@@ -63,7 +63,7 @@ func TestMistakesAreAnsweredWithARemedy(t *testing.T) {
 	w.atoll(t, "plan", "-l", "part=none").expect(t, 0, "There is nothing to plan")
 	w.atoll(t, "plan", "-n", "none").expect(t, 1, "kubectl create namespace none")
 	w.atoll(t, "import", "network", "imported", "demo_network-1").expect(t, 1, "/imported: it cannot be imported: There is nothing to import")
-	w.atoll(t, "rollback", "apply-1").expect(t, 1, "spec.rollback: what was written when an Apply ended is not kept: apply the objects as they were then")
+	w.atoll(t, "rollback", "apply-1").expect(t, 1, "there is no apply apply-1 in namespace default")
 	w.kubectl(t, "delete", "files,secrets.demo.providers.atoll.dev", "--all")
 	w.kubectl(t, "delete", "network.demo.providers.atoll.dev", "imported")
 
