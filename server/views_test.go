@@ -294,10 +294,17 @@ func TestASyncersCredentialIsGoodForItsViewAlone(t *testing.T) {
 		}
 	}
 
-	// The member port knows members' API servers, and no syncer.
-	if code, err := onMemberPort(t, a, east); code != http.StatusUnauthorized {
-		t.Errorf("the member port: %d %v", code, err)
-	}
+	// The member port knows members' API servers, and no syncer. Until it knows which those are, it is not ready for anybody.
+	eventually(t, "the member port knows no syncer", func(context.Context) error {
+		code, err := onMemberPort(t, a, east)
+		if code != http.StatusUnauthorized && code != http.StatusServiceUnavailable {
+			t.Fatalf("the member port: %d %v", code, err)
+		}
+		if code == http.StatusServiceUnavailable {
+			return errors.New("it is not ready")
+		}
+		return nil
+	})
 }
 
 // groupReport is what a syncer says of an API group, with a type of some group in it.
