@@ -43,7 +43,7 @@ func (m *mass) multiply(ctx context.Context) error {
 	}
 	defer keyspace.Close()
 	p := &press{keyspace: keyspace, members: members}
-	if err := p.read(ctx); err != nil {
+	if err := p.read(ctx, m.Objects); err != nil || len(p.originals) == 0 {
 		return err
 	}
 	for i := len(p.originals); i < m.Objects; i++ {
@@ -82,19 +82,22 @@ const (
 	shelfKey       = "apps/v1 deployments"
 )
 
-func (p *press) read(ctx context.Context) error {
-	for i := 0; ; i++ {
-		o := original{name: objectName(fleetWorkload, i)}
-		for name, m := range p.members {
-			for _, there := range m.Shelves[shelfKey].Objects {
-				if there.Name == o.name {
-					o.member, o.namespace, o.there = name, there.Namespace, there
-				}
-			}
+// read reads what there is, which may be all that is asked for.
+func (p *press) read(ctx context.Context, enough int) error {
+	where := map[string]original{}
+	for name, m := range p.members {
+		for _, there := range m.Shelves[shelfKey].Objects {
+			where[there.Name] = original{name: there.Name, member: name, namespace: there.Namespace, there: there}
 		}
-		if o.member == "" {
+	}
+	if len(where) >= enough {
+		return nil
+	}
+	for i := 0; ; i++ {
+		o, ok := where[objectName(fleetWorkload, i)]
+		if !ok {
 			if i == 0 {
-				return fmt.Errorf("multiply the kept fleet: no member has %s", o.name)
+				return fmt.Errorf("multiply the kept fleet: no member has %s", objectName(fleetWorkload, i))
 			}
 			return nil
 		}

@@ -219,7 +219,7 @@ type made struct {
 // look is what there is in the provider's world, by kind and name, each as often as it is there.
 func (w *works) look() (map[string][]made, error) {
 	out := map[string][]made{}
-	for _, kind := range []struct{ typ, kind string }{{"demo_network", "Network"}, {"demo_cross", "Cross"}, {"demo_file", "File"}} {
+	for _, kind := range []struct{ typ, kind string }{{"demo_network", "Network"}, {"demo_cross", "Cross"}, {"demo_file", "File"}, {"demo_slow", "Slow"}} {
 		paths, err := filepath.Glob(filepath.Join(w.world, "objects", kind.typ, "*.json"))
 		if err != nil {
 			return nil, err
