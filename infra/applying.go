@@ -42,6 +42,8 @@ type Applied struct {
 	Done v1alpha1.PlanSummary
 	// Problems are what failed or was refused, sorted by address at the end.
 	Problems []v1alpha1.Problem
+	// Warnings are what providers said that kept nothing from happening, sorted by address.
+	Warnings []v1alpha1.Problem
 	// Running are those that are being changed now, longest first; at most ten.
 	Running []plan.Address
 }

@@ -35,6 +35,7 @@ type cloud struct {
 
 	// fails has what the provider says to a name; and unanswered are names of which it does not say what it did.
 	fails      map[string]contract.Diagnostics
+	warns      contract.Diagnostics // beside whatever is done
 	unanswered map[string]bool
 	hook       func(verb, name string)
 }
@@ -98,7 +99,7 @@ func (c *cloud) Apply(_ context.Context, request contract.ApplyRequest) (contrac
 	if said := c.fails[name]; said != nil {
 		return contract.ApplyAnswer{State: contract.State{Value: request.Prior}, Diagnostics: said}, nil
 	}
-	answer := contract.ApplyAnswer{State: contract.State{Value: c.does(request, verb, name), Private: []byte("private " + name)}}
+	answer := contract.ApplyAnswer{State: contract.State{Value: c.does(request, verb, name), Private: []byte("private " + name)}, Diagnostics: c.warns}
 	c.answers[request.Call] = answer
 	if c.unanswered[name] {
 		return contract.ApplyAnswer{}, fmt.Errorf("the line broke: %w", contract.ErrUnavailable)

@@ -130,6 +130,7 @@ func (a *attempt) do(ctx context.Context) ending {
 		}
 	}
 	out, err := a.execute(ctx)
+	a.warn(out)
 	switch {
 	case err == nil || a.asked && !out.Uncertain:
 		return a.outcome(ctx, out, err)
@@ -160,6 +161,16 @@ func (a *attempt) execute(ctx context.Context) (*plan.Outcome, error) {
 			return out, err
 		}
 	}
+}
+
+// warn notes what the provider said beside what it did.
+func (a *attempt) warn(out *plan.Outcome) {
+	if out == nil || len(out.Warnings) == 0 {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.carrier.said.add(a.problemAddress(), out.Warnings, a.mask)
 }
 
 // askTries is how often a provider is asked that cannot be reached.

@@ -57,6 +57,7 @@ type carrier struct {
 	read    map[reference.Ref]cty.Value // data sources
 	values  map[reference.Ref]value     // of resources
 	ended   []bool
+	said    warnings
 
 	// What follows is the walk's alone.
 	progress *graph.Progress
@@ -279,9 +280,7 @@ func (r *carrier) count(c *change, done plan.Action) {
 func (r *carrier) finish() *Applied {
 	ended := r.out.Succeeded + r.out.Failed + r.out.Refused + r.out.Blocked
 	r.out.Canceled = r.out.Total - ended
-	slices.SortStableFunc(r.out.Problems, func(a, b v1alpha1.Problem) int {
-		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.Field, b.Field))
-	})
+	slices.SortFunc(r.out.Problems, compareProblems)
 	r.tell(true)
 	out := r.applied()
 	return &out
@@ -300,6 +299,9 @@ func (r *carrier) tell(last bool) {
 func (r *carrier) applied() Applied {
 	out := r.out
 	out.Problems = slices.Clone(r.out.Problems)
+	r.mu.Lock()
+	out.Warnings = r.said.list()
+	r.mu.Unlock()
 	nodes := make([]int32, 0, len(r.running))
 	for n := range r.running {
 		nodes = append(nodes, n)

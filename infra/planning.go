@@ -1,7 +1,6 @@
 package infra
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,6 +50,8 @@ type Planned struct {
 	// those that depend on them.
 	Problems   []v1alpha1.Problem
 	NotPlanned int
+	// Warnings are what providers said that keeps nothing from happening, sorted by address.
+	Warnings []v1alpha1.Problem
 	// Drifted are resources that are not what their state says, in no order; Seen those that were read
 	// and are.
 	Drifted, Seen []reference.Ref
@@ -101,12 +102,10 @@ func (e *Engine) Plan(ctx context.Context, what Planning, store PlanStore) (*Pla
 
 // planned is what came of it, in an order that does not depend on which was decided first.
 func (r *run) planned(contents *plan.Contents) *Planned {
-	slices.SortFunc(r.problems, func(a, b v1alpha1.Problem) int {
-		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Message, b.Message))
-	})
+	slices.SortFunc(r.problems, compareProblems)
 	slices.SortFunc(r.read, func(a, b ReadData) int { return compareRefs(a.Object.Ref, b.Object.Ref) })
 	return &Planned{
-		Contents: contents, Problems: r.problems, NotPlanned: r.notPlanned,
+		Contents: contents, Problems: r.problems, NotPlanned: r.notPlanned, Warnings: r.warnings.list(),
 		Drifted: r.drifted, Seen: r.seen, Read: r.read,
 		Calls: int(r.calls.Load()), Took: time.Duration(r.took.Load()),
 	}

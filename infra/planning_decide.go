@@ -286,6 +286,7 @@ func (d *deciding) main(ctx context.Context, in plan.Input) bool {
 		return false
 	}
 	s.decision = decision
+	d.warn(in, decision.Warnings)
 	d.note(in, decision)
 	return d.kept(decision)
 }
@@ -374,6 +375,7 @@ func (d *deciding) deposed(ctx context.Context, left *v1alpha1.DeposedResource) 
 		d.explain(d.slot, err, d.mask(in))
 		return false
 	}
+	d.warn(in, decision.Warnings)
 	return d.kept(decision)
 }
 

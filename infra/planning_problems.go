@@ -85,6 +85,17 @@ func (r *run) explain(s *slot, err error, mask schema.Mask) {
 	}
 }
 
+// warn notes what the provider said of a slot beside its answer.
+func (d *deciding) warn(in plan.Input, said contract.Diagnostics) {
+	if len(said) == 0 {
+		return
+	}
+	mask := d.mask(in)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.warnings.add(d.name(d.slot), said, mask)
+}
+
 // specField is a path as kubectl shows it. The elements of a set have no names: it ends before them.
 func specField(path cty.Path) string {
 	if len(path) == 0 {

@@ -38,6 +38,7 @@ type run struct {
 
 	mu         sync.Mutex
 	problems   []v1alpha1.Problem
+	warnings   warnings
 	drifted    []reference.Ref
 	seen       []reference.Ref
 	read       []ReadData

@@ -2,6 +2,7 @@ package infra
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -219,6 +220,17 @@ func TestLifecycle(t *testing.T) {
 	forgotten.Forget, forgotten.ResourceVersion = true, "forgotten"
 	p.engine.World.SetObject(&forgotten)
 	p.want(Planning{Targets: []reference.Ref{thing("f")}}, `forget demo_thing["f"]`)
+}
+
+// TestTriggeredByWhatIsGone: what is to be created again, because somebody took it away, triggers like what is replaced.
+func TestTriggeredByWhatIsGone(t *testing.T) {
+	p := newPlace(t, `d: {"lifecycle": {"replace_triggered_by": ["demo_thing[\"e\"]"]}}`, `e: {}`)
+	var is struct{ ID string }
+	if err := json.Unmarshal(p.states[thing("e")].Spec.Current.Value, &is); err != nil {
+		t.Fatal(err)
+	}
+	p.stand.gone[is.ID] = true
+	p.want(Planning{Refresh: true}, `replace demo_thing["d"] (Triggerednamespace["shop"].demo_thing["e"]: create)`, `create demo_thing["e"]`)
 }
 
 func TestDeposedAndTainted(t *testing.T) {

@@ -68,9 +68,11 @@ func TestMistakesAreAnsweredWithARemedy(t *testing.T) {
 	w.kubectl(t, "delete", "network.demo.providers.atoll.dev", "imported")
 
 	t.Log("when it is carried out")
-	w.apply(t, demo("File", "kept", "content: x, lifecycle: {prevent_destroy: true}")+
+	w.apply(t, demo("Flaky", "warns", "warn: the disk is nearly full")+demo("File", "kept", "content: x, lifecycle: {prevent_destroy: true}")+
 		demo("Flaky", "flaky", "faults: [{call: create, when: before, times: 1, message: no more room}]")+demo("File", "later", `content: '${demo_flaky["flaky"].id}'`))
 	plan := w.plans(t)
+	const warning = "Warnings:\n  Flaky.demo.providers.atoll.dev/warns, spec.warn: A warning, as told: the disk is nearly full"
+	w.atoll(t, "show", plan).expect(t, 0, warning)
 	w.atoll(t, "apply", plan).expect(t, 1, "is not approved", "`atoll approve "+plan)
 	w.atoll(t, "approve", plan).expect(t, 1, "say --yes, or --digest")
 	w.atoll(t, "approve", plan, "--digest", otherDigest).expect(t, 1, "look at it again with `atoll show "+plan)
@@ -78,7 +80,7 @@ func TestMistakesAreAnsweredWithARemedy(t *testing.T) {
 	w.atoll(t, "approve", plan, "--yes").expect(t, 0, "You had approved of it before", "a person counts once")
 	w.atoll(t, "approve", "none").expect(t, 1, "there is no plan none in namespace default: the latest of ")
 	w.atoll(t, "cancel", "none").expect(t, 1, "there is no apply none in namespace default")
-	w.atoll(t, "apply", plan).expect(t, 1, "Flaky.demo.providers.atoll.dev/flaky", "no more room", "2 added", "1 failed, 1 not begun, as they need those", "`atoll apply -n default` does the rest")
+	w.atoll(t, "apply", plan).expect(t, 1, "Flaky.demo.providers.atoll.dev/flaky", "no more room", warning, "3 added", "1 failed, 1 not begun, as they need those", "`atoll apply -n default` does the rest")
 	w.atoll(t, "apply", plan).expect(t, 1, "was applied already: plan again")
 	w.atoll(t, "approve", plan, "--yes").expect(t, 1, "was applied already: plan again")
 	apply := strings.TrimPrefix(w.kubectl(t, "get", "applies", "-o", "name"), "apply.infra.atoll.dev/")

@@ -358,6 +358,7 @@ func show(status *v1alpha1.ApplyStatus, now *infra.Applied) {
 	status.Succeeded, status.Failed, status.Refused, status.Blocked = now.Succeeded, now.Failed, now.Refused, now.Blocked
 	status.Done = now.Done
 	status.Problems = now.Problems[:min(len(now.Problems), shownProblems)]
+	status.Warnings = now.Warnings[:min(len(now.Warnings), shownProblems)]
 }
 
 func stopping(run *applyRun) bool {

@@ -208,6 +208,7 @@ func (d *desk) finishPlan(ctx context.Context, p *v1alpha1.Plan, planned *infra.
 		p.Status.Phase, p.Status.CompletionTime = v1alpha1.PlanPlanned, &now
 		infra.SetContents(&p.Status, planned.Contents)
 		p.Status.Problems = planned.Problems[:min(len(planned.Problems), shownProblems)]
+		p.Status.Warnings = planned.Warnings[:min(len(planned.Warnings), shownProblems)]
 		p.Status.Progress = v1alpha1.Progress{Done: done, Total: done + int64(planned.NotPlanned)}
 		setCondition(&p.Status.Conditions, p.Generation, now.Time, complete)
 		setCondition(&p.Status.Conditions, p.Generation, now.Time, condition(v1alpha1.PlanCurrent, true, v1alpha1.ReasonPlanned, "Nothing that it was computed from has moved since."))

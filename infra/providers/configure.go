@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/contract"
 )
 
 // tryFor bounds one try of a ProviderConfig.
@@ -32,13 +33,17 @@ func (t *term) configure(ctx context.Context, namespace, name string) error {
 	if err == nil && accepted != "" && saysSo(config, accepted) {
 		return nil
 	}
+	var provider contract.Provider
 	if err == nil {
-		_, _, err = t.open(trying, config.Spec.Provider, namespace, name, 0)
+		provider, _, err = t.open(trying, config.Spec.Provider, namespace, name, 0)
 	}
 	if ctx.Err() != nil {
 		return nil
 	}
 	condition := metav1.Condition{Type: v1alpha1.ProviderConfigured, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonConfigured, Message: accepted}
+	if u, is := provider.(*use); is && u.warned != "" {
+		condition.Message = shortened("It warns: "+u.warned) + "; " + accepted
+	}
 	if err != nil {
 		var because *OpenError
 		if !errors.As(err, &because) {
@@ -56,9 +61,9 @@ func (t *term) configure(ctx context.Context, namespace, name string) error {
 // accepted is what is said of a configuration that the provider takes: it names the version of the provider and the
 // revision, so that no server tries again what another has tried.
 func (t *term) accepted(ctx context.Context, config *v1alpha1.ProviderConfig) (string, error) {
-	if t.installing(config.Spec.Provider) {
+	if what := t.awaited(config.Spec.Provider); what != "" {
 		// Not waited for, as Open would: others can be tried meanwhile.
-		return "", &OpenError{v1alpha1.ReasonNotInstalled, fmt.Errorf("Provider %s is being installed", config.Spec.Provider)}
+		return "", &OpenError{v1alpha1.ReasonNotInstalled, errors.New(what)}
 	}
 	p, err := t.usable(ctx, config.Spec.Provider)
 	if err != nil {

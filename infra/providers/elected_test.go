@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,8 +18,8 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 )
 
-// configured waits until a ProviderConfig's condition has a reason, and gives its message.
-func (s *stage) configured(namespace, name, reason string) string {
+// configured waits until a ProviderConfig's condition has a reason and a message with these words, and gives the message.
+func (s *stage) configured(namespace, name, reason, words string) string {
 	s.t.Helper()
 	var c *metav1.Condition
 	s.until(fmt.Sprintf("ProviderConfig %s is %s", name, reason), func() error {
@@ -31,7 +32,7 @@ func (s *stage) configured(namespace, name, reason string) string {
 			return err
 		}
 		c = meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ProviderConfigured)
-		if c == nil || c.Reason != reason || c.ObservedGeneration != config.Generation {
+		if c == nil || c.Reason != reason || !strings.Contains(c.Message, words) || c.ObservedGeneration != config.Generation {
 			return fmt.Errorf("it is %+v", config.Status.Conditions)
 		}
 		return nil
@@ -44,17 +45,16 @@ func TestProviderConfigsAreTried(t *testing.T) {
 	s.config("shop", "demo", "directory: "+t.TempDir())
 	r := s.start("")
 	s.elect(r)
-	contains(t, s.configured("shop", "demo", v1alpha1.ReasonNotInstalled), `there is no Provider "demo"`)
+	s.configured("shop", "demo", v1alpha1.ReasonNotInstalled, `there is no Provider "demo"`)
 	s.provider("demo")
-	first := s.configured("shop", "demo", v1alpha1.ReasonConfigured)
-	contains(t, first, "demo 1.0.0 takes it (revision ")
+	first := s.configured("shop", "demo", v1alpha1.ReasonConfigured, "demo 1.0.0 takes it (revision ")
 
 	s.secret("shop", "key", map[string]string{"token": "wrong"})
 	s.config("shop", "demo", "directory: "+t.TempDir()+"\ntoken: {secretKeyRef: {name: key, key: token}}")
-	contains(t, s.configured("shop", "demo", v1alpha1.ReasonConfigRefused), "The token is refused")
+	s.configured("shop", "demo", v1alpha1.ReasonConfigRefused, "The token is refused")
 	// Its Secret alone is put right.
 	s.secret("shop", "key", map[string]string{"token": "right"})
-	if again := s.configured("shop", "demo", v1alpha1.ReasonConfigured); again == first {
+	if again := s.configured("shop", "demo", v1alpha1.ReasonConfigured, ""); again == first {
 		t.Errorf("another configuration has the same revision: %s", again)
 	}
 }

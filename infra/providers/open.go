@@ -119,12 +119,18 @@ func (r *Registry) usable(ctx context.Context, name string) (*usable, error) {
 	}
 }
 
-// installing tells whether usable would wait.
-func (r *Registry) installing(name string) bool {
+// awaited is what usable would wait for; empty if it would not.
+func (r *Registry) awaited(name string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e := r.entries[name]
-	return e == nil && !r.isSynced() || e != nil && !e.usable && e.failure == nil
+	switch {
+	case e == nil && !r.isSynced():
+		return fmt.Sprintf("whether there is a Provider %q is not known yet: %s has just begun to look", name, r.config.Server)
+	case e != nil && !e.usable && e.failure == nil:
+		return fmt.Sprintf("Provider %s is being installed", name)
+	}
+	return ""
 }
 
 func (r *Registry) isSynced() bool {
@@ -170,22 +176,29 @@ func (r *Registry) start(ctx context.Context, name string, p *usable, s *setting
 	case said.Failed():
 		return nil, refusal(s, mask.Diagnostics(said))
 	}
-	return newUse(instance, mask, r.config.Clock), nil
+	u := newUse(instance, mask, r.config.Clock)
+	u.warned = strings.Join(sentences(mask.Diagnostics(said), true), "; ")
+	return u, nil
 }
 
-// refusal is what a provider says to a configuration that it does not take.
-func refusal(s *settings, said contract.Diagnostics) error {
-	var words []string
+// sentences are what a provider says, its warnings or what is more than that.
+func sentences(said contract.Diagnostics, warnings bool) (out []string) {
 	for _, d := range said {
-		if d.Warning {
+		if d.Warning != warnings {
 			continue
 		}
 		text := d.Summary
 		if d.Detail != "" {
 			text += ": " + d.Detail
 		}
-		words = append(words, shortened(text))
+		out = append(out, shortened(text))
 	}
+	return out
+}
+
+// refusal is what a provider says to a configuration that it does not take.
+func refusal(s *settings, said contract.Diagnostics) error {
+	words := sentences(said, false)
 	if !s.present {
 		return refusedf("the provider does not do without a configuration, and there is no %s: make one; it says: %s", s.where(), strings.Join(words, "; "))
 	}

@@ -172,6 +172,7 @@ type use struct {
 	provider running
 	mask     schema.Mask
 	clock    clock.PassiveClock
+	warned   string // what it said of its configuration
 
 	mu      sync.Mutex
 	calls   int

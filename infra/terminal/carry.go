@@ -154,6 +154,7 @@ func (s *Session) Finish(ctx context.Context, name, format string) error {
 			return err
 		}
 	} else {
+		s.problems("Warnings", a.Status.Warnings)
 		s.problems("Not done", a.Status.Problems)
 		s.printf("\n%s\n", outcome(a))
 	}

@@ -90,12 +90,14 @@ func (s *Session) ShowPlan(ctx context.Context, p *v1alpha1.Plan, filter Filter,
 		return nil
 	}
 	if format == "wide" {
+		s.problems("Warnings", p.Status.Warnings)
 		s.problems("Not planned", p.Status.Problems)
 		return s.table(ctx, p, filter)
 	}
 	if err := s.text(ctx, p, filter); err != nil {
 		return err
 	}
+	s.problems("Warnings", p.Status.Warnings)
 	s.problems("Not planned", p.Status.Problems)
 	s.printf("\nPlan %s, %s", p.Name, p.Status.Digest)
 	if p.Spec.Author != nil {
@@ -251,7 +253,7 @@ func why(c *plan.Change) string {
 	return printable(strings.Join(parts, ": "))
 }
 
-// problems writes what is wrong with single objects.
+// problems writes what is wrong with single objects, or what providers warn of.
 func (s *Session) problems(title string, all []v1alpha1.Problem) {
 	if len(all) == 0 {
 		return
@@ -301,6 +303,7 @@ func (s *Session) ShowApply(a *v1alpha1.Apply, format string) error {
 		}
 		s.printf("\n")
 	}
+	s.problems("Warnings", a.Status.Warnings)
 	s.problems("Not done", a.Status.Problems)
 	if applyEnded(a.Status.Phase) {
 		s.printf("%s\n", outcome(a))

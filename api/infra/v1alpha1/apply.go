@@ -147,6 +147,11 @@ type ApplyStatus struct {
 	// +optional
 	// +listType=atomic
 	Problems []Problem `json:"problems,omitempty"`
+	// Warnings are what providers said when they were asked to make changes, and what kept nothing from happening; each
+	// thing once, the first hundred.
+	// +optional
+	// +listType=atomic
+	Warnings []Problem `json:"warnings,omitempty"`
 	// ApprovedBy is by whose approvals it ran: names of users, or of the policy.
 	// +optional
 	// +listType=atomic

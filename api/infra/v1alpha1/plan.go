@@ -165,6 +165,11 @@ type PlanStatus struct {
 	// +optional
 	// +listType=atomic
 	Problems []Problem `json:"problems,omitempty"`
+	// Warnings are what providers say of what is planned, and what keeps nothing from happening; each thing once, the
+	// first hundred. Providers are not asked about what has not changed since it was planned before.
+	// +optional
+	// +listType=atomic
+	Warnings []Problem `json:"warnings,omitempty"`
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -236,7 +241,7 @@ type Progress struct {
 	Remaining *metav1.Duration `json:"remaining,omitempty"`
 }
 
-// Problem is what is wrong with one object.
+// Problem is what is wrong with one object, or a warning about it.
 type Problem struct {
 	// Address of the object: KIND.GROUP/NAME.
 	Address string `json:"address"`

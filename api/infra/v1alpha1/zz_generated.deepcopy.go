@@ -106,6 +106,11 @@ func (in *ApplyStatus) DeepCopyInto(out *ApplyStatus) {
 		*out = make([]Problem, len(*in))
 		copy(*out, *in)
 	}
+	if in.Warnings != nil {
+		in, out := &in.Warnings, &out.Warnings
+		*out = make([]Problem, len(*in))
+		copy(*out, *in)
+	}
 	if in.ApprovedBy != nil {
 		in, out := &in.ApprovedBy, &out.ApprovedBy
 		*out = make([]string, len(*in))
@@ -803,6 +808,11 @@ func (in *PlanStatus) DeepCopyInto(out *PlanStatus) {
 	}
 	if in.Problems != nil {
 		in, out := &in.Problems, &out.Problems
+		*out = make([]Problem, len(*in))
+		copy(*out, *in)
+	}
+	if in.Warnings != nil {
+		in, out := &in.Warnings, &out.Warnings
 		*out = make([]Problem, len(*in))
 		copy(*out, *in)
 	}
