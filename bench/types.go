@@ -313,11 +313,12 @@ func structural(b *contract.Block) apiextensionsv1.JSONSchemaProps {
 	for i := range b.Blocks {
 		n := &b.Blocks[i]
 		one := structural(&n.Block)
+		inner := one
 		switch n.Nesting {
 		case contract.NestingList, contract.NestingSet:
-			one = apiextensionsv1.JSONSchemaProps{Type: "array", Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &one}}
+			one = apiextensionsv1.JSONSchemaProps{Type: "array", Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &inner}}
 		case contract.NestingMap:
-			one = apiextensionsv1.JSONSchemaProps{Type: "object", AdditionalProperties: &apiextensionsv1.JSONSchemaPropsOrBool{Allows: true, Schema: &one}}
+			one = apiextensionsv1.JSONSchemaProps{Type: "object", AdditionalProperties: &apiextensionsv1.JSONSchemaPropsOrBool{Allows: true, Schema: &inner}}
 		}
 		out.Properties[n.Name] = one
 	}

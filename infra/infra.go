@@ -52,8 +52,8 @@ type Object struct {
 	Generation           int64
 	Labels               map[string]string
 	// Deleting says that it was deleted, and waits for its finalizers; Held that
-	// Finalizer is one of them.
-	Deleting, Held bool
+	// Finalizer is one of them, and Free that it has none at all.
+	Deleting, Held, Free bool
 	// ImportID and Forget are what its annotations say.
 	ImportID string
 	Forget   bool

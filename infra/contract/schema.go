@@ -48,6 +48,8 @@ type Block struct {
 	Description string        `json:"description,omitempty"`
 	Markdown    bool          `json:"markdown,omitempty"`
 	Deprecated  bool          `json:"deprecated,omitempty"`
+
+	implied *cty.Type // once Fix was called
 }
 
 // Attribute is one value.
@@ -147,6 +149,9 @@ func compare(a, b string) int {
 // ImpliedType is the type of the values that the block describes: an object with
 // each attribute and each block.
 func (b *Block) ImpliedType() cty.Type {
+	if b.implied != nil {
+		return *b.implied
+	}
 	of := make(map[string]cty.Type, len(b.Attributes)+len(b.Blocks))
 	for i := range b.Attributes {
 		of[b.Attributes[i].Name] = b.Attributes[i].Type
@@ -155,6 +160,16 @@ func (b *Block) ImpliedType() cty.Type {
 		of[b.Blocks[i].Name] = b.Blocks[i].ImpliedType()
 	}
 	return cty.Object(of)
+}
+
+// Fix works out the implied type of the block, and of those within it, once and for all: it is asked for several times with each
+// decision about a resource. Nobody changes the block afterwards.
+func (b *Block) Fix() {
+	for i := range b.Blocks {
+		b.Blocks[i].Block.Fix()
+	}
+	implied := b.ImpliedType()
+	b.implied = &implied
 }
 
 // ImpliedType is the type of all blocks of the name together. A list of blocks

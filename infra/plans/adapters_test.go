@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	kschema "k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery/cached/memory"
 	discoveryfake "k8s.io/client-go/discovery/fake"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
@@ -133,6 +134,62 @@ func TestObjects(t *testing.T) {
 	}
 	if got := live().GetFinalizers(); !slices.Equal(got, []string{"theirs"}) {
 		t.Errorf("finalizers %v", got)
+	}
+}
+
+// What is held as it was seen last is not read for that, nor to publish what became of it; what has changed in between is.
+func TestObjectsAreNotReadTwice(t *testing.T) {
+	s := open(t)
+	at := "/apis/" + demo + "/v1/namespaces/shop/disks"
+	disks := s.dyn.Resource(kschema.GroupVersionResource{Group: demo, Version: "v1", Resource: "disks"}).Namespace("shop")
+	objects := &objectStore{dynamic: s.dyn, kube: s.kube, clock: clock.RealClock{}}
+	what := infra.Published{Attributes: map[string]any{"id": "x"}, Generation: 1, Conditions: []infra.Condition{{Type: infra.ConditionReady, True: true, Reason: "Created"}}}
+	seen := func(name string) *infra.Object {
+		s.put(at, fields{"apiVersion": demo + "/v1", "kind": "Disk", "metadata": fields{"name": name}, "spec": fields{"size": 1}})
+		u, err := disks.Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &infra.Object{Ref: reference.Ref{Type: "demo_disk", Namespace: "shop", Name: name}, Group: demo, Kind: "Disk", Plural: "disks",
+			UID: string(u.GetUID()), ResourceVersion: u.GetResourceVersion(), Generation: 1, Free: true}
+	}
+	label := func(name string) {
+		if _, err := disks.Patch(t.Context(), name, types.MergePatchType, []byte(`{"metadata":{"labels":{"l":"m"}}}`), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, between := range []string{"nothing", "before it is held", "before it is published"} {
+		o := seen(strings.ReplaceAll(between, " ", "-"))
+		if between == "before it is held" {
+			label(o.Ref.Name)
+		}
+		if err := objects.Hold(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		if between == "before it is published" {
+			label(o.Ref.Name)
+		}
+		if err := objects.Publish(t.Context(), o, what); err != nil {
+			t.Fatal(err)
+		}
+		u, err := disks.Get(t.Context(), o.Ref.Name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, _, _ := unstructured.NestedString(u.Object, "status", "attributes", "id")
+		if id != "x" || !slices.Equal(u.GetFinalizers(), []string{infra.Finalizer}) || (len(u.GetLabels()) > 0) != (between != "nothing") {
+			t.Errorf("changed %s: %+v", between, u.Object)
+		}
+	}
+	gone := seen("gone")
+	if err := disks.Delete(t.Context(), "gone", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := objects.Hold(t.Context(), gone); !errors.Is(err, infra.ErrMoved) {
+		t.Errorf("what is gone was held: %v", err)
+	}
+	if len(objects.held) > 0 {
+		t.Errorf("it keeps %v", objects.held)
 	}
 }
 

@@ -53,7 +53,7 @@ func readObject(group, plural string, text []byte, revision int64) (*infra.Objec
 		Ref:   reference.Ref{Namespace: m.Namespace, Name: m.Name},
 		Group: group, Kind: w.Kind, Plural: plural,
 		UID: m.UID, ResourceVersion: strconv.FormatInt(revision, 10), Generation: m.Generation, Labels: m.Labels,
-		Deleting: m.DeletionTimestamp != nil, Held: slices.Contains(m.Finalizers, infra.Finalizer),
+		Deleting: m.DeletionTimestamp != nil, Held: slices.Contains(m.Finalizers, infra.Finalizer), Free: len(m.Finalizers) == 0,
 		ImportID: m.Annotations[infra.ImportAnnotation], Forget: m.Annotations[infra.DeletionAnnotation] == infra.DeletionForget,
 		Spec: w.Spec,
 	}

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,6 +32,31 @@ type objectStore struct {
 	dynamic dynamic.Interface
 	kube    kubernetes.Interface
 	clock   clock.PassiveClock
+
+	// held are objects as they were stored when they were held, by UID: whoever holds one will publish what became of
+	// it, and need not read it again for that.
+	mu   sync.Mutex
+	held map[string]*unstructured.Unstructured
+}
+
+// mostHeld is of how many objects that is kept.
+const mostHeld = 256
+
+func (s *objectStore) keep(stored *unstructured.Unstructured) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held == nil || len(s.held) >= mostHeld {
+		s.held = map[string]*unstructured.Unstructured{} // those that failed, and were never published, go with the others
+	}
+	s.held[string(stored.GetUID())] = stored
+}
+
+func (s *objectStore) kept(o *infra.Object) *unstructured.Unstructured {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stored := s.held[o.UID]
+	delete(s.held, o.UID)
+	return stored
 }
 
 func (s *objectStore) api(o *infra.Object) dynamic.ResourceInterface {
@@ -39,6 +65,17 @@ func (s *objectStore) api(o *infra.Object) dynamic.ResourceInterface {
 }
 
 func (s *objectStore) Hold(ctx context.Context, o *infra.Object) error {
+	if o.Free && o.ResourceVersion != "" {
+		// It is as it was seen last, as a rule.
+		stored, err := s.finalizers(ctx, o, o.UID, o.ResourceVersion, []string{infra.Finalizer})
+		if err == nil {
+			s.keep(stored)
+			return nil
+		}
+		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("write the finalizer %s of %s: %w", infra.Finalizer, o.Ref, err)
+		}
+	}
 	return s.finalize(ctx, o, func(live *unstructured.Unstructured) (bool, error) {
 		switch {
 		case live == nil:
@@ -76,13 +113,7 @@ func (s *objectStore) finalize(ctx context.Context, o *infra.Object, change func
 		if write, err := change(live); err != nil || !write {
 			return err
 		}
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-			"uid": live.GetUID(), "resourceVersion": live.GetResourceVersion(), "finalizers": live.GetFinalizers(),
-		}})
-		if err != nil {
-			return err
-		}
-		_, last = s.api(o).Patch(ctx, o.Ref.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: manager})
+		_, last = s.finalizers(ctx, o, string(live.GetUID()), live.GetResourceVersion(), live.GetFinalizers())
 		if !apierrors.IsConflict(last) && !apierrors.IsNotFound(last) {
 			break
 		}
@@ -91,6 +122,15 @@ func (s *objectStore) finalize(ctx context.Context, o *infra.Object, change func
 		return fmt.Errorf("write the finalizer %s of %s: %w", infra.Finalizer, o.Ref, last)
 	}
 	return nil
+}
+
+// finalizers writes those of an object that is as it was at a resourceVersion, and gives what is stored then.
+func (s *objectStore) finalizers(ctx context.Context, o *infra.Object, uid, resourceVersion string, all []string) (*unstructured.Unstructured, error) {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid, "resourceVersion": resourceVersion, "finalizers": all}})
+	if err != nil {
+		return nil, err
+	}
+	return s.api(o).Patch(ctx, o.Ref.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: manager})
 }
 
 // live gives the object as it is now, or nil if it is gone. Of another UID it is ErrMoved.
@@ -115,10 +155,13 @@ func (s *objectStore) Publish(ctx context.Context, o *infra.Object, what infra.P
 		}
 	}
 	var last error
+	live := s.kept(o)
 	for range attempts {
-		live, err := s.live(ctx, o)
-		if err != nil || live == nil {
-			return err
+		if live == nil {
+			var err error
+			if live, err = s.live(ctx, o); err != nil || live == nil {
+				return err
+			}
 		}
 		changed, err := s.show(live, what)
 		if err != nil {
@@ -127,6 +170,7 @@ func (s *objectStore) Publish(ctx context.Context, o *infra.Object, what infra.P
 		if !changed {
 			return nil
 		}
+		live.SetManagedFields(nil) // they stay as they are stored
 		_, last = s.api(o).UpdateStatus(ctx, live, metav1.UpdateOptions{FieldManager: manager})
 		if apierrors.IsNotFound(last) {
 			return nil
@@ -134,6 +178,7 @@ func (s *objectStore) Publish(ctx context.Context, o *infra.Object, what infra.P
 		if !apierrors.IsConflict(last) {
 			break
 		}
+		live = nil
 	}
 	if last != nil {
 		return fmt.Errorf("write the status of %s: %w", o.Ref, last)

@@ -122,6 +122,7 @@ func (c *Catalog) readKind(name string, e *entry) (*kind, error) {
 	if err != nil {
 		return nil, err
 	}
+	schema.Block.Fix()
 	k := &kind{name: name, schema: schema, implied: schema.Block.ImpliedType(), writeOnly: hasWriteOnly(&schema.Block)}
 	if identity := raw[n:]; len(identity) > 0 {
 		if err := k.readIdentity(identity); err != nil {
