@@ -155,7 +155,9 @@ func (d *deciding) living(ctx context.Context) bool {
 	if !d.open(ctx, said.own.Provider) {
 		return false
 	}
-	d.fingerprint = d.Engine.fingerprint(s.object, said, d.kind, d.provider.revision)
+	if s.state != nil || s.data() { // of what is not there yet nothing can be known to be settled
+		d.fingerprint = d.Engine.fingerprint(s.object, said, d.kind, d.provider.revision)
+	}
 	trigger := d.trigger()
 	if trigger == "" && d.isSettled() {
 		return d.settle()
