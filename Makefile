@@ -42,8 +42,8 @@ of_group = sed -n 's/^$(1) \(.*\)\.test$$/\1/p'
 # The longest of a group begin first, or the last would be tested alone in the end.
 longest_first = awk '/\/(test|test\/partition|kv\/postgres|kv\/partition)$$/ { print; next } { rest = rest $$0 "\n" } END { printf "%s", rest }'
 
-# Both groups are tested at once, and two packages of each: most tests wait, and then
-# others have the cores. Whole clusters have them first: what computes can wait. go test would also start compiling a package while it tests
+# One group after the other, and two packages of each at once: tests wait, and then others have the cores, but whole
+# clusters on a machine on which everything else is computed, too, lose their leases. go test would also start compiling a package while it tests
 # another, and tests that start whole clusters would time out; so compile first, with a
 # go list that links nothing. Vetting packages with Kubernetes in them would vet all of
 # it: make lint does that.
@@ -55,9 +55,8 @@ test: go gcc postgres iproute ## all tests; installs what is missing
 	[ -z "$$plain" ] || $(GO) list -e -export -test -deps $$plain >/dev/null; \
 	status=0; \
 	echo "packages without Kubernetes in them: $(GO) test $(RACE); and those with it, without the race detector"; \
-	{ [ -z "$$race" ] || nice -n 5 $(GO) test $(RACE) -p 2 -parallel $(PARALLEL) -timeout 20m $$race; } & \
 	[ -z "$$plain" ] || $(GO) test -p 2 -parallel $(PARALLEL) -vet=off -timeout 40m $$plain || status=1; \
-	wait $$! || status=1; \
+	[ -z "$$race" ] || $(GO) test $(RACE) -p 2 -parallel $(PARALLEL) -timeout 20m $$race || status=1; \
 	echo "the examples and the test providers, which are modules of their own"; \
 	$(GO) -C examples/operator test ./... || status=1; \
 	$(GO) -C examples/site test ./... || status=1; \

@@ -59,7 +59,7 @@ type infraRun struct {
 // infraPatience is how long one step may take, and tofuMost up to how many resources OpenTofu is asked, unless chains or
 // cross-references make it slower still.
 const (
-	infraPatience = 15 * time.Minute
+	infraPatience = time.Hour
 	tofuMost      = 20_000
 	providerCalls = 20_000
 )

@@ -252,7 +252,7 @@ func (p *process) stop(grace time.Duration) {
 		case <-ctx.Done():
 		}
 		cancel()
-		if p.named.Load() > 0 {
+		if p.named.Load() > 0 && !p.isGone() { // with its keeper: who asked has only not been told yet
 			p.left.Store(true)
 			if p.child.leave() {
 				return

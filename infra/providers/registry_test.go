@@ -332,7 +332,7 @@ func TestOpenWaitsForTheInstallation(t *testing.T) {
 	s := newStage(t)
 	r := s.start("")
 	<-r.Synced()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // its package is checked, and it is started and asked what it has
 	defer cancel()
 	s.config("shop", "demo", "directory: "+t.TempDir())
 	s.provider("demo")
