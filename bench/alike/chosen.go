@@ -33,6 +33,8 @@ const (
 	chosenBoth = "tainted and triggered: each names one reason"
 	// chosenCircle: OpenTofu's own order of what is destroyed and created goes round in a circle, and it refuses. Atoll's does not.
 	chosenCircle = "refused by OpenTofu because of a circle of its own"
+	// chosenUnnamed: OpenTofu does not say what it cannot import, where Atoll does; both say why.
+	chosenUnnamed = "refused by both, and named by Atoll alone"
 	// chosenDeposed: what a refresh found is not noted in the state of a predecessor.
 	chosenDeposed = "a predecessor's state is as it was before the refresh"
 )
@@ -93,7 +95,19 @@ func circle(said []string) bool {
 	return len(said) == 1 && strings.HasPrefix(said[0], "Cycle:") && strings.Contains(said[0], "(destroy)")
 }
 
+// unnamed tells whether OpenTofu refuses one thing without its name, and Atoll one for the same reason.
+func unnamed(tofu, atoll *Planned) bool {
+	if !slices.Equal(tofu.Refused, []string{refusedUnnamed}) || len(tofu.Said) != 1 || len(atoll.Refused) != 1 || len(atoll.Said) != 1 {
+		return false
+	}
+	why, _, _ := strings.Cut(tofu.Said[0], ":")
+	return why != "" && strings.Contains(atoll.Said[0], why)
+}
+
 func chosenAs(step *Step, d *Difference, tofu, atoll *Outcome) string {
+	if d.Where == "refused" && unnamed(&tofu.Planned, &atoll.Planned) {
+		return chosenUnnamed
+	}
 	if d.Where == "drift" && step.Destroy && len(tofu.Planned.Drift) == 0 {
 		return chosenDrift
 	}

@@ -7,6 +7,9 @@ func TestChosen(t *testing.T) {
 	value := func(text string) map[string]any { return map[string]any{"x": text} }
 	state := func(i Instance) *Outcome { return &Outcome{State: map[string]Instance{"a": i}} }
 	planned := func(c Change) *Outcome { return &Outcome{Planned: Planned{Changes: map[string]Change{"a": c}}} }
+	refused := func(what, why string) *Outcome {
+		return &Outcome{Planned: Planned{Refused: []string{what}, Said: []string{why}}}
+	}
 	destroys, excludes := &Step{Destroy: true}, &Step{Exclude: []Address{{Type: "demo_slow", Name: "b"}}}
 	skipped := state(Instance{Attributes: value("old")})
 	skipped.Skipped = []string{"a"}
@@ -28,6 +31,8 @@ func TestChosen(t *testing.T) {
 		"not deleted":                {&Step{}, planned(Change{Action: "delete"}), &Outcome{}, "", false},
 		"to be forgotten":            {destroys, planned(Change{Action: "delete"}), planned(Change{Action: "forget"}), chosenForget, true},
 		"a circle of OpenTofu's":     {&Step{}, &Outcome{Planned: Planned{Refused: []string{"x"}, Said: []string{"Cycle: a (destroy), a"}}}, &Outcome{}, chosenCircle, true},
+		"an import without a name":   {&Step{}, refused("(something)", "Not there: i"), refused("a", "it cannot be imported: Not there: j"), chosenUnnamed, false},
+		"an import, another reason":  {&Step{}, refused("(something)", "Not there: i"), refused("a", "it cannot be imported: Not allowed"), "", false},
 		"not carried out":            {excludes, skipped, state(Instance{Attributes: value("new")}), chosenSkipped, true},
 	} {
 		found, apart := Differences(c.step, c.tofu, c.atoll)

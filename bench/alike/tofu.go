@@ -94,7 +94,7 @@ func (t *tofuSide) plan(ctx context.Context, s *Step) error {
 	t.out.Planned.Refused, t.out.Planned.Said = complaints(said)
 	if code != 0 {
 		if len(t.out.Planned.Refused) == 0 && len(t.out.Planned.Said) > 0 {
-			t.out.Planned.Refused = []string{"(something)"}
+			t.out.Planned.Refused = []string{refusedUnnamed}
 		}
 		if len(t.out.Planned.Refused) == 0 {
 			return fmt.Errorf("tofu plan: exit code %d, and nothing is refused: %s", code, said)
@@ -107,6 +107,9 @@ func (t *tofuSide) plan(ctx context.Context, s *Step) error {
 	}
 	return t.readPlan(text)
 }
+
+// refusedUnnamed stands for what OpenTofu refuses without saying what it is.
+const refusedUnnamed = "(something)"
 
 // complaints are the addresses that errors are about, and their texts.
 func complaints(said []byte) (addresses, texts []string) {
