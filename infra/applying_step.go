@@ -170,7 +170,7 @@ func (a *attempt) warn(out *plan.Outcome) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.carrier.said.add(a.problemAddress(), out.Warnings, a.mask)
+	a.warned.add(a.problemAddress(), out.Warnings, a.mask)
 }
 
 // askTries is how often a provider is asked that cannot be reached.

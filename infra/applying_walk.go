@@ -57,7 +57,7 @@ type carrier struct {
 	read    map[reference.Ref]cty.Value // data sources
 	values  map[reference.Ref]value     // of resources
 	ended   []bool
-	said    warnings
+	warned  warnings
 
 	// What follows is the walk's alone.
 	progress *graph.Progress
@@ -300,7 +300,7 @@ func (r *carrier) applied() Applied {
 	out := r.out
 	out.Problems = slices.Clone(r.out.Problems)
 	r.mu.Lock()
-	out.Warnings = r.said.list()
+	out.Warnings = r.warned.list()
 	r.mu.Unlock()
 	nodes := make([]int32, 0, len(r.running))
 	for n := range r.running {

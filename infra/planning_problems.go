@@ -70,10 +70,7 @@ func (r *run) explain(s *slot, err error, mask schema.Mask) {
 		if d.Warning {
 			continue
 		}
-		text := d.Summary
-		if d.Detail != "" {
-			text += ": " + d.Detail
-		}
+		text := words(d)
 		if remedy != "" {
 			text = strings.TrimRight(text, ".")
 		}

@@ -148,7 +148,7 @@ type ApplyStatus struct {
 	// +listType=atomic
 	Problems []Problem `json:"problems,omitempty"`
 	// Warnings are what providers said when they were asked to make changes, and what kept nothing from happening; each
-	// thing once, the first hundred.
+	// thing once, the first hundred. What they said before a server that carried it out was lost is not among them.
 	// +optional
 	// +listType=atomic
 	Warnings []Problem `json:"warnings,omitempty"`
