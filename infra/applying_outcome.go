@@ -77,6 +77,9 @@ func (a *attempt) outcome(ctx context.Context, out *plan.Outcome, failure error)
 	if a.journaled && a.what.Stored != nil {
 		a.what.Stored(a.step.call)
 	}
+	if failure == nil && state != nil && state.Spec.Settled != "" && a.said != nil && !a.said.unwatched {
+		a.e.World.settled(a.object, state, a.took, memo{config: a.said.own.Provider, served: a.kind.Revision, opened: a.opened})
+	}
 	e := ending{node: a.node, done: out.Done}
 	if failure != nil {
 		field, text := a.reason(failure)

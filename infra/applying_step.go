@@ -30,6 +30,8 @@ type attempt struct {
 	said   *evaluated
 	opened string
 	mask   schema.Mask
+	// took is of which version the states were that what is written takes values from.
+	took map[reference.Ref]string
 
 	// resumed says that an earlier run of this Apply began it; journaled that it is in the journal as begun, and
 	// asked that the provider was asked.

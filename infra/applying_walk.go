@@ -232,6 +232,7 @@ func (r *carrier) counted(n int32, as result, done plan.Action) {
 		return
 	}
 	c.sealed = nil
+	r.forget(c.ref)
 	switch c.worst {
 	case succeeded:
 		r.out.Succeeded++
@@ -328,14 +329,24 @@ func (r *carrier) stateOf(ref reference.Ref) *State {
 
 // remember takes in what was stored; nil that nothing is any more.
 func (r *carrier) remember(n *task, s *State) {
-	r.mu.Lock()
-	r.written[n.ref] = s
-	delete(r.values, n.ref)
-	r.mu.Unlock()
 	if s == nil {
 		r.e.World.RemoveState(n.ref)
 	} else {
-		r.e.World.SetState(s)
+		s = r.e.World.SetState(s)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.written[n.ref] = s
+	delete(r.values, n.ref)
+}
+
+// forget lets go what was written of a resource of which nothing more is done: the World has it. What was deleted stays: the World may be
+// told of it once more, by what was under way before.
+func (r *carrier) forget(ref reference.Ref) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.written[ref] != nil {
+		delete(r.written, ref)
 	}
 }
 

@@ -163,8 +163,9 @@ func (w *World) RemoveObject(ref reference.Ref) {
 	w.drop(at)
 }
 
-// SetState takes in a state that was stored.
-func (w *World) SetState(s *State) {
+// SetState takes in a state that was stored, and gives it as it is kept: who keeps it too keeps that one, so that there
+// is one of it.
+func (w *World) SetState(s *State) *State {
 	s = compactState(s)
 	w.look(s.Ref)
 	w.mu.Lock()
@@ -172,7 +173,7 @@ func (w *World) SetState(s *State) {
 	at := w.number(s.Ref)
 	n := &w.nodes[at]
 	if n.state != nil && n.state.UID == s.UID && n.state.ResourceVersion == s.ResourceVersion && s.ResourceVersion != "" {
-		return
+		return n.state
 	}
 	if n.state == nil || !sameSeen(n.state.Spec.Current, s.Spec.Current) {
 		n.seen = w.tick()
@@ -184,6 +185,7 @@ func (w *World) SetState(s *State) {
 		s.Spec.Written = n.object.Spec // of nearly all it is the same, and held once
 	}
 	n.state, n.moved = s, w.tick()
+	return s
 }
 
 // sameSeen tells whether others see the same of two states.
@@ -367,5 +369,10 @@ func compactState(s *State) *State {
 	out.Spec.Type, out.Spec.Provider, out.Spec.ProviderConfig = shared(s.Spec.Type), shared(s.Spec.Provider), shared(s.Spec.ProviderConfig)
 	out.Spec.Object.Group, out.Spec.Object.Kind = shared(s.Spec.Object.Group), shared(s.Spec.Object.Kind)
 	out.Spec.Object.Name = out.Ref.Name
+	if s.Spec.Carried != nil {
+		carried := *s.Spec.Carried
+		carried.ApplyUID = shared(carried.ApplyUID)
+		out.Spec.Carried = &carried
+	}
 	return &out
 }

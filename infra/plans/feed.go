@@ -40,7 +40,7 @@ type Decode func(ctx context.Context, resource schema.GroupResource, key string,
 type world interface {
 	SetObject(o *infra.Object)
 	RemoveObject(ref reference.Ref)
-	SetState(s *infra.State)
+	SetState(s *infra.State) *infra.State
 	RemoveState(ref reference.Ref)
 	Object(ref reference.Ref) *infra.Object
 	State(ref reference.Ref) *infra.State

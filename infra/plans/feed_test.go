@@ -42,9 +42,13 @@ func (m *remembered) locked(do func()) { m.mu.Lock(); defer m.mu.Unlock(); do() 
 
 func (m *remembered) SetObject(o *infra.Object)      { m.locked(func() { m.objects[o.Ref] = o }) }
 func (m *remembered) RemoveObject(ref reference.Ref) { m.locked(func() { delete(m.objects, ref) }) }
-func (m *remembered) SetState(s *infra.State)        { m.locked(func() { m.states[s.Ref] = s }) }
-func (m *remembered) RemoveState(ref reference.Ref)  { m.locked(func() { delete(m.states, ref) }) }
-func (m *remembered) KindsChanged()                  { m.locked(func() { m.kindsChanged++ }) }
+func (m *remembered) SetState(s *infra.State) *infra.State {
+	m.locked(func() { m.states[s.Ref] = s })
+	return s
+}
+
+func (m *remembered) RemoveState(ref reference.Ref) { m.locked(func() { delete(m.states, ref) }) }
+func (m *remembered) KindsChanged()                 { m.locked(func() { m.kindsChanged++ }) }
 
 func (m *remembered) Unapplied(namespace string) map[reference.Ref][]byte {
 	out := map[reference.Ref][]byte{}

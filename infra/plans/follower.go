@@ -217,8 +217,8 @@ func (fo *follower) unread() error {
 // catchUp returns once everything was taken in that is there now.
 func (fo *follower) catchUp(ctx, run context.Context) error {
 	// A read of the present, which is in one order with all writes: its revision is of the prefix's own
-	// order, if that is a partition.
-	now, err := fo.feed.cfg.Keyspace.Get(ctx, fo.prefix, clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithKeysOnly())
+	// order, if that is a partition. Of one key, that of the prefix itself, which nothing is under: a range would be counted.
+	now, err := fo.feed.cfg.Keyspace.Get(ctx, fo.prefix, clientv3.WithKeysOnly())
 	if err != nil {
 		return fmt.Errorf("find out what was written last under %s: %w", fo.prefix, err)
 	}

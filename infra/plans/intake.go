@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"unique"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -91,12 +92,33 @@ type objects struct {
 	drift map[reference.Ref]bool
 }
 
-// known is an object that was taken in. Its type is empty as long as nobody serves it: then the World does not
-// have it.
+// known is an object that was taken in.
 type known struct {
 	revision int64
-	object   *infra.Object
-	drifted  bool
+	// ref is under what the World has it. Its type is empty as long as nobody serves it: then the World does not have it,
+	// and unserved does. Of a hundred thousand there shall not be two copies of each.
+	ref        reference.Ref
+	unserved   *infra.Object
+	uid        string
+	generation int64
+	deleting   bool
+	drifted    bool
+}
+
+func knownOf(object *infra.Object, revision int64, drifted bool) *known {
+	k := &known{revision: revision, ref: object.Ref, uid: object.UID, generation: object.Generation, deleting: object.Deleting, drifted: drifted}
+	if object.Ref.Type == "" {
+		k.unserved = object
+	}
+	return k
+}
+
+// object is all that is known of it; nil if the World was told otherwise by somebody else.
+func (k *known) object(world world) *infra.Object {
+	if k.unserved != nil {
+		return k.unserved
+	}
+	return world.Object(k.ref)
 }
 
 func (o *objects) prefix() string { return o.feed.cfg.Prefix + "/" + o.group + "/" }
@@ -119,15 +141,18 @@ func (o *objects) put(ctx context.Context, key string, value []byte, revision in
 	if o.known == nil {
 		o.known = map[string]*known{}
 	}
-	o.known[key] = &known{revision: revision, object: object, drifted: drifted}
-	if was != nil && was.object.Ref.Type != "" && was.object.Ref != object.Ref {
-		o.feed.cfg.World.RemoveObject(was.object.Ref)
+	o.known[key] = knownOf(object, revision, drifted)
+	if was != nil && was.ref == object.Ref {
+		o.known[key].ref = was.ref // the texts are there once
+	}
+	if was != nil && was.ref.Type != "" && was.ref != object.Ref {
+		o.feed.cfg.World.RemoveObject(was.ref)
 	}
 	if object.Ref.Type != "" {
 		o.feed.cfg.World.SetObject(object)
 		o.setDrifted(object.Ref, drifted)
 	}
-	if was == nil || was.object.UID != object.UID || was.object.Generation != object.Generation || was.object.Deleting != object.Deleting {
+	if was == nil || was.uid != object.UID || was.generation != object.Generation || was.deleting != object.Deleting {
 		o.feed.cfg.Written(object.Ref.Namespace, false)
 	}
 	return nil
@@ -151,11 +176,11 @@ func (o *objects) gone(key string, _ int64) {
 		return
 	}
 	delete(o.known, key)
-	if was.object.Ref.Type != "" {
-		o.feed.cfg.World.RemoveObject(was.object.Ref)
-		o.setDrifted(was.object.Ref, false)
+	if was.ref.Type != "" {
+		o.feed.cfg.World.RemoveObject(was.ref)
+		o.setDrifted(was.ref, false)
 	}
-	o.feed.cfg.Written(was.object.Ref.Namespace, false)
+	o.feed.cfg.Written(was.ref.Namespace, false)
 }
 
 func (o *objects) revision(key string) int64 {
@@ -176,24 +201,32 @@ func (o *objects) keys() []string {
 // rename removes first and sets then: one type may have got the name of another. What nobody serves any more
 // stays what it was, for it is still written.
 func (o *objects) rename() {
-	var renamed []*known
+	type renaming struct {
+		known  *known
+		object *infra.Object
+	}
+	var renamed []renaming
 	for _, k := range o.known {
-		next := *k.object
-		next.Ref.Type, next.Ref.Kind = "", reference.Resource
-		o.name(&next)
-		if next.Ref.Type == "" || next.Ref == k.object.Ref {
+		object := k.object(o.feed.cfg.World)
+		if object == nil {
 			continue
 		}
-		if k.object.Ref.Type != "" {
-			o.feed.cfg.World.RemoveObject(k.object.Ref)
-			o.setDrifted(k.object.Ref, false)
+		next := *object
+		next.Ref.Type, next.Ref.Kind = "", reference.Resource
+		o.name(&next)
+		if next.Ref.Type == "" || next.Ref == k.ref {
+			continue
 		}
-		k.object = &next
-		renamed = append(renamed, k)
+		if k.ref.Type != "" {
+			o.feed.cfg.World.RemoveObject(k.ref)
+			o.setDrifted(k.ref, false)
+		}
+		renamed = append(renamed, renaming{k, &next})
 	}
-	for _, k := range renamed {
-		o.feed.cfg.World.SetObject(k.object)
-		o.setDrifted(k.object.Ref, k.drifted)
+	for _, r := range renamed {
+		*r.known = *knownOf(r.object, r.known.revision, r.known.drifted)
+		o.feed.cfg.World.SetObject(r.object)
+		o.setDrifted(r.object.Ref, r.known.drifted)
 	}
 }
 
@@ -219,10 +252,17 @@ func (o *objects) drifted(ref reference.Ref) bool {
 // states takes in all ResourceStates.
 type states struct {
 	feed  *Feed
-	known map[string]*infra.State
+	known map[string]knownState
 
 	mu       sync.Mutex
 	byGroups map[string]int
+}
+
+// knownState is a state that was taken in. The World has the rest of it.
+type knownState struct {
+	revision int64
+	ref      reference.Ref
+	group    string
 }
 
 func (s *states) put(ctx context.Context, key string, value []byte, revision int64) error {
@@ -239,19 +279,25 @@ func (s *states) put(ctx context.Context, key string, value []byte, revision int
 	if state.Ref.Type == "" || state.Ref.Name == "" {
 		return fmt.Errorf("the ResourceState does not say what it is of: spec.type and spec.object.name are needed")
 	}
-	was := s.known[key]
+	was, there := s.known[key]
 	if s.known == nil {
-		s.known = map[string]*infra.State{}
+		s.known = map[string]knownState{}
 	}
-	s.known[key] = state
-	if was != nil && was.Ref != state.Ref {
-		s.feed.cfg.World.RemoveState(was.Ref)
+	now := knownState{revision: revision, ref: state.Ref, group: unique.Make(state.Spec.Object.Group).Value()}
+	if there && was.ref == now.ref {
+		now.ref = was.ref // the texts are there once
 	}
-	s.count(was, -1)
-	s.count(state, 1)
+	s.known[key] = now
+	if there && was.ref != now.ref {
+		s.feed.cfg.World.RemoveState(was.ref)
+	}
+	if there {
+		s.count(was.group, -1)
+	}
+	s.count(now.group, 1)
 	// Who carries something out tells the World at once what it stored: the same may come later by this way,
 	// after more was stored.
-	if now := s.feed.cfg.World.State(state.Ref); now == nil || revisionOf(now.ResourceVersion) < revision {
+	if in := s.feed.cfg.World.State(state.Ref); in == nil || revisionOf(in.ResourceVersion) < revision {
 		s.feed.cfg.World.SetState(state)
 	}
 	s.feed.cfg.Written(state.Ref.Namespace, true)
@@ -267,24 +313,19 @@ func stateOf(stored *v1alpha1.ResourceState) *infra.State {
 }
 
 func (s *states) gone(key string, revision int64) {
-	was := s.known[key]
-	if was == nil {
+	was, there := s.known[key]
+	if !there {
 		return
 	}
 	delete(s.known, key)
-	s.count(was, -1)
-	if now := s.feed.cfg.World.State(was.Ref); now == nil || revisionOf(now.ResourceVersion) <= revision {
-		s.feed.cfg.World.RemoveState(was.Ref)
+	s.count(was.group, -1)
+	if now := s.feed.cfg.World.State(was.ref); now == nil || revisionOf(now.ResourceVersion) <= revision {
+		s.feed.cfg.World.RemoveState(was.ref)
 	}
-	s.feed.cfg.Written(was.Ref.Namespace, true)
+	s.feed.cfg.Written(was.ref.Namespace, true)
 }
 
-func (s *states) revision(key string) int64 {
-	if was := s.known[key]; was != nil {
-		return revisionOf(was.ResourceVersion)
-	}
-	return 0
-}
+func (s *states) revision(key string) int64 { return s.known[key].revision }
 
 func (s *states) keys() []string {
 	out := make([]string, 0, len(s.known))
@@ -296,17 +337,14 @@ func (s *states) keys() []string {
 
 func (s *states) rename() {}
 
-func (s *states) count(state *infra.State, by int) {
-	if state == nil {
-		return
-	}
+func (s *states) count(group string, by int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.byGroups == nil {
 		s.byGroups = map[string]int{}
 	}
-	if s.byGroups[state.Spec.Object.Group] += by; s.byGroups[state.Spec.Object.Group] <= 0 {
-		delete(s.byGroups, state.Spec.Object.Group)
+	if s.byGroups[group] += by; s.byGroups[group] <= 0 {
+		delete(s.byGroups, group)
 	}
 }
 
