@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -58,7 +57,7 @@ type controllers struct {
 	// kinds without CRDs; nil if there is no source of them. store tells which of them
 	// have objects.
 	kinds *kindServer
-	store clientv3.KV
+	store *usedStore
 }
 
 func newControllers(cfg Config, loopback *rest.Config, kinds *kindServer, storage *keyspaceStorage) (*controllers, error) {
@@ -83,7 +82,7 @@ func newControllers(cfg Config, loopback *rest.Config, kinds *kindServer, storag
 		served:       resourceConfig(cfg).ResourceEnabled,
 		sharedGroups: cfg.SharedGroups,
 		kinds:        kinds,
-		store:        storage.client.KV,
+		store:        &usedStore{kv: storage.client.KV},
 	}, nil
 }
 

@@ -3,7 +3,10 @@ package apiserver
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -26,7 +29,7 @@ const registryPrefix = "/registry/"
 type usedKinds struct {
 	discovery.DiscoveryInterface
 	kinds *kindServer // nil if there are none
-	store clientv3.KV
+	store *usedStore
 }
 
 // ServerPreferredResources implements discovery.ServerResourcesInterface.
@@ -58,7 +61,7 @@ func (u usedKinds) filter(lists []*metav1.APIResourceList, err error) ([]*metav1
 			out = append(out, list)
 			continue
 		}
-		used, err := usedResources(ctx, u.store, gv.Group)
+		used, err := u.store.resources(ctx, gv.Group)
 		if err != nil {
 			return nil, err
 		}
@@ -77,25 +80,75 @@ func (u usedKinds) filter(lists []*metav1.APIResourceList, err error) ([]*metav1
 
 // StoredResources are the resources of a group without CRDs of which any object is stored, by their plural names.
 func (s *Server) StoredResources(ctx context.Context, group string) ([]string, error) {
-	used, err := usedResources(ctx, s.controllers.store, group)
+	used, err := s.controllers.store.resources(ctx, group)
 	return sets.List(used), err
 }
 
-// usedResources are the resources of a group of which something is stored. It reads one
-// key of each.
-func usedResources(ctx context.Context, store clientv3.KV, group string) (sets.Set[string], error) {
+// usedStore tells of which resources something is stored. It is asked every few seconds.
+type usedStore struct {
+	kv clientv3.KV
+
+	mu sync.Mutex
+	// witnesses are keys that were there when it was looked last, by group and resource. To ask for the first key of a range has
+	// the whole range counted, and to ask for one key does not.
+	witnesses map[string]map[string]string
+}
+
+// resources of a group of which something is stored. It reads one key of each, and looks for others between them.
+func (s *usedStore) resources(ctx context.Context, group string) (sets.Set[string], error) {
 	prefix := registryPrefix + group + "/"
-	used := sets.New[string]()
+	under := func(resource string) string { return prefix + resource + "/" }
+	s.mu.Lock()
+	known := maps.Clone(s.witnesses[group])
+	s.mu.Unlock()
+	expected := slices.SortedFunc(maps.Keys(known), func(a, b string) int { return strings.Compare(under(a), under(b)) })
+	found := map[string]string{}
 	for next := prefix; ; {
-		answer, err := store.Get(ctx, next, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(1), clientv3.WithKeysOnly())
+		end := clientv3.GetPrefixRangeEnd(prefix)
+		if len(expected) > 0 {
+			end = under(expected[0])
+		}
+		// Between those that are expected there is nothing, as a rule.
+		key, there, err := s.first(ctx, next, end)
 		if err != nil {
 			return nil, fmt.Errorf("look which kinds of %s are used: %w", group, err)
 		}
-		if len(answer.Kvs) == 0 {
-			return used, nil
+		switch {
+		case there:
+			resource, _, _ := strings.Cut(strings.TrimPrefix(key, prefix), "/")
+			found[resource] = key
+			next = clientv3.GetPrefixRangeEnd(under(resource))
+		case len(expected) == 0:
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.witnesses == nil {
+				s.witnesses = map[string]map[string]string{}
+			}
+			s.witnesses[group] = found
+			return sets.KeySet(found), nil
+		default:
+			resource := expected[0]
+			expected = expected[1:]
+			answer, err := s.kv.Get(ctx, known[resource], clientv3.WithKeysOnly())
+			if err != nil {
+				return nil, fmt.Errorf("look which kinds of %s are used: %w", group, err)
+			}
+			if next = end; len(answer.Kvs) > 0 {
+				found[resource] = known[resource]
+				next = clientv3.GetPrefixRangeEnd(end)
+			}
 		}
-		resource, _, _ := strings.Cut(strings.TrimPrefix(string(answer.Kvs[0].Key), prefix), "/")
-		used.Insert(resource)
-		next = clientv3.GetPrefixRangeEnd(prefix + resource + "/")
 	}
+}
+
+// first gives the first key of a range.
+func (s *usedStore) first(ctx context.Context, from, end string) (key string, there bool, err error) {
+	if from >= end {
+		return "", false, nil
+	}
+	answer, err := s.kv.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(1), clientv3.WithKeysOnly())
+	if err != nil || len(answer.Kvs) == 0 {
+		return "", false, err
+	}
+	return string(answer.Kvs[0].Key), true, nil
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"time"
 )
 
@@ -53,13 +55,30 @@ func watched(ctx context.Context, run infraRun, pid func() int, do func(context.
 	return run, failed
 }
 
-// treeMemory is what a process and all below it hold, in MiB.
+// treeMemory is what a process and all below it hold, in MiB. Pages of a program's file are counted once for all processes that
+// run it: they share them.
 func treeMemory(root int) float64 {
-	sum := 0.0
+	sum, shared := 0.0, map[string]float64{}
 	for _, pid := range append(below(root), root) {
-		if mib, err := residentMiB(pid); err == nil { // or it has ended
-			sum += mib
+		status := fmt.Sprintf("/proc/%d/status", pid)
+		sum += kibOf(status, "RssAnon") + kibOf(status, "RssShmem")
+		program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+		if err != nil {
+			continue // it has ended
 		}
+		shared[program] = max(shared[program], kibOf(status, "RssFile"))
 	}
-	return sum
+	for _, kib := range shared {
+		sum += kib
+	}
+	return sum / 1024
+}
+
+// kibOf is a number of KiB in a file of /proc; 0 if the process has ended.
+func kibOf(file, name string) float64 {
+	var kib float64
+	if _, err := fmt.Sscanf(field(file, name), "%f kB", &kib); err != nil {
+		return 0
+	}
+	return kib
 }

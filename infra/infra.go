@@ -149,7 +149,7 @@ const (
 // PlanStore keeps the changes of one plan, in chunks. Shown is for who may read plans;
 // sealed has secrets, and is as safe as states are.
 type PlanStore interface {
-	// Put stores a chunk, whole, over what may be there of an earlier attempt.
+	// Put stores a chunk, whole, over what may be there of an earlier attempt. Several chunks are stored at a time.
 	Put(ctx context.Context, chunk int, shown, sealed [][]byte) error
 	Shown(ctx context.Context, chunk int) ([][]byte, error)
 	Sealed(ctx context.Context, chunk int) ([][]byte, error)

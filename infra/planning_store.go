@@ -1,7 +1,10 @@
 package infra
 
 import (
+	"cmp"
 	"context"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/atoll-dev/atoll/infra/plan"
 )
@@ -44,14 +47,31 @@ func (e *emitter) finish() (*plan.Contents, error) {
 	return e.contents, e.err
 }
 
+// storingAtOnce is how many chunks are on their way to the store at a time.
+const storingAtOnce = 3
+
 func (e *emitter) store(ctx context.Context, store PlanStore) (*plan.Contents, error) {
+	storing, within := errgroup.WithContext(ctx)
+	storing.SetLimit(storingAtOnce)
+	contents, err := e.fill(ctx, func(chunk int, shown, sealed [][]byte) error {
+		if within.Err() != nil {
+			return context.Cause(within)
+		}
+		storing.Go(func() error { return store.Put(within, chunk, shown, sealed) })
+		return nil
+	})
+	return contents, cmp.Or(storing.Wait(), err)
+}
+
+// fill puts all that it is given into chunks.
+func (e *emitter) fill(ctx context.Context, put func(chunk int, shown, sealed [][]byte) error) (*plan.Contents, error) {
 	sealed := &sealedChunk{}
 	chunks := plan.NewChunks(func(chunk int, shown [][]byte) error {
 		pieces, err := sealed.take()
 		if err != nil {
 			return err
 		}
-		return store.Put(ctx, chunk, shown, pieces)
+		return put(chunk, shown, pieces)
 	})
 	workloads := e.run.what.Workloads
 	before := func(address *plan.Address) error {
@@ -71,8 +91,8 @@ func (e *emitter) store(ctx context.Context, store PlanStore) (*plan.Contents, e
 			}
 		}
 		if s.settled {
-			change := plan.Change{Address: addressOf(s.ref), Action: plan.NoOp, Preconditions: preconditions(s.object, s.state)}
-			if err := chunks.Add(&change); err != nil {
+			// Nothing will be done, so there is nothing that it could depend on.
+			if err := chunks.AddNoOp(addressOf(s.ref)); err != nil {
 				return nil, err
 			}
 			continue

@@ -5,9 +5,11 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -427,5 +429,47 @@ func TestManyAtOnce(t *testing.T) {
 		if digests[i] != digests[0] {
 			t.Error("the same input, and another answer")
 		}
+	}
+}
+
+// TestAddNoOp holds what is written by hand to what JSON makes of it.
+func TestAddNoOp(t *testing.T) {
+	store := func(into *[]byte) func(int, [][]byte) error {
+		return func(_ int, pieces [][]byte) error {
+			for _, p := range pieces {
+				*into = append(*into, p...)
+			}
+			return nil
+		}
+	}
+	var quick, whole []byte
+	a, b := NewChunks(store(&quick)), NewChunks(store(&whole))
+	for _, address := range []Address{
+		{Type: "aaa", Name: "n"},
+		{Namespace: "shop", Type: "demo_thing", Name: "a"},
+		{Namespace: "shop", Type: "demo_thing", Name: `a"b\`},
+		{Namespace: "shop", Type: "demo_thing", Name: "a<b>&c"},
+		{Namespace: "shop", Type: "demo_thing", Name: "aä"},
+		{Namespace: "shop", Type: "demo_thing", Name: "b"},
+		{Namespace: "shop", Type: "demo_thing", Name: "c", Deposed: "1"},
+		{Namespace: "shop", Type: "demo_thing", Name: "d", Data: true},
+	} {
+		if err := errors.Join(a.AddNoOp(address), b.Add(&Change{Address: address, Action: NoOp})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.AddNoOp(Address{Namespace: "shop", Type: "demo_thing", Name: "a"}); err == nil {
+		t.Error("an address before the last was taken")
+	}
+	is, err := a.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := b.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(is, want) || !bytes.Equal(quick, whole) {
+		t.Errorf("%+v\nand as JSON has it\n%+v", is, want)
 	}
 }

@@ -13,22 +13,26 @@ import (
 
 // chunkDigest is over the canonical bytes of the changes of a chunk. Each level begins with
 // a name of its own, so that no chunk can pass for a plan.
-type chunkDigest struct{ h hash.Hash }
+type chunkDigest struct {
+	h    hash.Hash
+	line []byte
+}
 
-func newChunkDigest() chunkDigest {
+func newChunkDigest() *chunkDigest {
 	h := sha256.New()
 	h.Write([]byte("atoll plan chunk 1\n"))
-	return chunkDigest{h}
+	return &chunkDigest{h: h}
 }
 
 // add takes the action under which a change is found as well: else one could be hidden from who
 // looks for deletions.
-func (d chunkDigest) add(filed Action, change []byte) {
-	sum := sha256.Sum256(append([]byte(filed+" "), change...))
+func (d *chunkDigest) add(filed Action, change []byte) {
+	d.line = append(append(append(d.line[:0], filed...), ' '), change...)
+	sum := sha256.Sum256(d.line)
 	d.h.Write(sum[:])
 }
 
-func (d chunkDigest) String() string { return hex.EncodeToString(d.h.Sum(nil)) }
+func (d *chunkDigest) String() string { return hex.EncodeToString(d.h.Sum(nil)) }
 
 // digestOf is over all chunks.
 func digestOf(chunks []ChunkInfo) string {
