@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // Main is the whole program: it runs the command line args, whose first is the
@@ -67,7 +68,7 @@ to it once; it runs in the member clusters, and its status comes back.`,
 		if before := cmd.Flags().Args(); cmd.HasSubCommands() && len(before) > 0 {
 			return onlySubcommands(cmd, before)
 		}
-		return fmt.Errorf("%w\nSee '%s --help' for usage", err, cmd.CommandPath())
+		return fmt.Errorf("%w\nSee '%s --help' for usage", flagError(err), cmd.CommandPath())
 	})
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(
@@ -120,4 +121,21 @@ func interruptible() (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	return ctx, stop
+}
+
+// flagError says what the value of a flag has to be, where the library says what the function did that parses it.
+func flagError(err error) error {
+	var invalid *pflag.InvalidValueError
+	if !errors.As(err, &invalid) {
+		return err
+	}
+	flag := invalid.GetFlag()
+	expected := map[string]string{
+		"int": "a whole number", "int32": "a whole number", "int64": "a whole number", "uint16": "a whole number", "float32": "a number", "float64": "a number",
+		"duration": "a duration, such as 30s or 5m", "bool": "true or false",
+	}[flag.Value.Type()]
+	if expected == "" {
+		return err
+	}
+	return fmt.Errorf("--%s %s: it has to be %s", flag.Name, invalid.GetValue(), expected)
 }

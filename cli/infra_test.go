@@ -151,6 +151,7 @@ func TestMistakesAboutInfrastructureAreAnsweredWithARemedy(t *testing.T) {
 		"approve apply/a":                       "names no plan",
 		"apply -f file.yaml":                    "kubectl apply -f file.yaml",
 		"apply --parallelism 0":                 "between 1 and 1000",
+		"apply --parallelism x":                 "--parallelism x: it has to be a whole number",
 		"apply a --refresh --target x/y":        "leave out --target, --refresh, or the plan",
 		"apply a b":                             "accepts at most 1 arg",
 		"destroy --parallelism 1001":            "between 1 and 1000",
@@ -172,5 +173,9 @@ func TestMistakesAboutInfrastructureAreAnsweredWithARemedy(t *testing.T) {
 		if code != 1 || stdout != "" || !strings.HasPrefix(stderr, "error: ") || !strings.Contains(stderr, want) {
 			t.Errorf("atoll %s: exit code %d, want 1 and %q\nstdout: %s\nstderr: %s", line, code, want, stdout, stderr)
 		}
+	}
+	t.Setenv("KUBECONFIG", dir+"/gone")
+	if code, _, stderr := run(t, "atoll", "plan"); code != 1 || !strings.Contains(stderr, "KUBECONFIG names "+dir+"/gone") {
+		t.Errorf("without a kubeconfig: exit code %d, stderr: %s", code, stderr)
 	}
 }

@@ -2,6 +2,9 @@ package cli
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
@@ -45,10 +48,25 @@ func (t *target) config() (*rest.Config, error) {
 	config, err := t.loading().ClientConfig()
 	switch {
 	case clientcmd.IsEmptyConfig(err):
+		if missing := missingKubeconfigs(); len(missing) > 0 {
+			return nil, fmt.Errorf("no kubeconfig leads to an Atoll: KUBECONFIG names %s, which cannot be read: correct it, or name the admin.kubeconfig of one with %skubeconfig",
+				strings.Join(missing, " and "), prefix)
+		}
 		return nil, fmt.Errorf("no kubeconfig leads to an Atoll: name its admin.kubeconfig with %skubeconfig, or in KUBECONFIG", prefix)
 	case err != nil:
 		return nil, fmt.Errorf("find the Atoll to talk to: %w: give %skubeconfig the kubeconfig of one (its admin.kubeconfig, say), and %scontext a context in it", err, prefix, prefix)
 	}
 	config.UserAgent = "atoll"
 	return config, nil
+}
+
+// missingKubeconfigs are files that KUBECONFIG names and that are not there: those are passed over, as kubectl does.
+func missingKubeconfigs() []string {
+	var out []string
+	for _, file := range filepath.SplitList(os.Getenv(clientcmd.RecommendedConfigPathEnvVar)) {
+		if _, err := os.Stat(file); file != "" && err != nil {
+			out = append(out, file)
+		}
+	}
+	return out
 }

@@ -85,7 +85,11 @@ func (a *attempt) outcome(ctx context.Context, out *plan.Outcome, failure error)
 		field, text := a.reason(failure)
 		e = a.failed(failed, field, text)
 	}
-	if problem := a.tell(ctx, told{state: state, done: out.Done, problem: step.Problem}); e.problem == nil {
+	tell := told{state: state, done: out.Done, problem: step.Problem}
+	if value != nil && state != nil && state.Spec.Current != nil && bytes.Equal(state.Spec.Current.Value, value.Value) {
+		tell.value = marked(&a.kind.Schema.Block, out.State.Value, out.Sensitive)
+	}
+	if problem := a.tell(ctx, tell); e.problem == nil {
 		e.problem = problem
 	}
 	return e

@@ -14,7 +14,9 @@ import (
 
 // told is what became of an object, to be told in its status.
 type told struct {
-	state     *State // nil if nothing is left
+	state *State // nil if nothing is left
+	// value is that of the state, if it is at hand: to read it costs more than to write it.
+	value     cty.Value
 	done      plan.Action
 	problem   string
 	uncertain bool
@@ -114,9 +116,12 @@ func (a *attempt) published(ctx context.Context, what told, gone bool) (*Publish
 		out.Attributes = map[string]any{}
 		return out, nil
 	}
-	v, err := a.e.valueOf(ctx, a.kind, what.state)
-	if err != nil {
-		return nil, err
+	v := what.value
+	if v == cty.NilVal {
+		var err error
+		if v, err = a.e.valueOf(ctx, a.kind, what.state); err != nil {
+			return nil, err
+		}
 	}
 	a.show(out, v, nil)
 	return out, nil

@@ -25,7 +25,7 @@ func prepareDataDir(dir string) error {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("data directory %s cannot be written: change its owner, or choose another with --data-dir", dir)
 	default:
-		return fmt.Errorf("prepare data directory %s: %w", dir, err)
+		return fmt.Errorf("data directory %s cannot be made or written: %w: choose another with --data-dir", dir, err)
 	}
 }
 

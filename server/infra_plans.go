@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"runtime/debug"
 
 	"github.com/atoll-dev/atoll/infra/plans"
 	"github.com/atoll-dev/atoll/infra/providers"
@@ -33,7 +34,7 @@ func (s *Server) runPlans(ctx context.Context) error {
 		Identity:  s.name,
 		Alone:     !s.datastore.Shared(),
 
-		Journal: s.providers.Journal(), Acknowledge: s.providers.Acknowledge,
+		Journal: s.providers.Journal(), Acknowledge: s.providers.Acknowledge, Relieve: debug.FreeOSMemory,
 	})
 	if err != nil {
 		return fmt.Errorf("prepare plans and applies: %w", err)

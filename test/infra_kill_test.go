@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
@@ -247,30 +248,49 @@ func (k *killing) stopped() {
 }
 
 // TestKilledApplies kills the server with -9 at moments of applies that chance chooses, in the middle of calls, before them and after
-// them. It goes on by itself when it is started again, and in the end exactly what was planned was done, each once.
+// them; and in rollbacks also while objects are written back. It goes on by itself when it is started again, and in the end exactly what was
+// planned was done, each once.
 func TestKilledApplies(t *testing.T) {
 	t.Parallel()
 	k := startKilling(t, 10*time.Millisecond)
 	chance := &planner{random: k.random}
 	now := town{}
+	before := map[string]town{} // an apply, and the town that it left
 	var took time.Duration
-	for kills, round := 0, 0; kills < *infraKills; round++ {
+	rollbacks := 0
+	for kills, round := 0, 0; kills < *infraKills || rollbacks == 0; round++ {
 		began := time.Now()
-		next := chance.next(now, *infraChanges)
-		if err := k.write(t.Context(), k.client, now, next); err != nil {
-			t.Fatal(err)
+		var next town
+		var spec v1alpha1.PlanSpec
+		to := fmt.Sprintf("plan-%d", k.plans-1-k.random.IntN(max(1, min(3, k.plans-1))))
+		if before[to] != nil && (k.random.IntN(4) == 0 || kills >= *infraKills) {
+			next, spec.Rollback = before[to], to
+			rollbacks++
+		} else {
+			next = chance.next(now, *infraChanges)
+			if err := k.write(t.Context(), k.client, now, next); err != nil {
+				t.Fatal(err)
+			}
 		}
 		was := k.mustLook()
 		_, from, err := k.deeds(0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := k.plan(v1alpha1.PlanSpec{})
+		p := k.plan(spec)
 		todo := diff(now, next)
 		if len(p.Status.Problems) > 0 {
 			t.Fatalf("the plan has problems: %+v", p.Status.Problems)
 		}
-		k.begin(p)
+		if spec.Rollback == "" {
+			k.begin(p)
+		} else {
+			writtenBack := k.oneWrittenBack(now, next)
+			k.begin(p)
+			writtenBack()
+			k.killed()
+			kills++
+		}
 		for _, after := range k.moments(len(todo)) {
 			k.awaitDeeds(from, after, p)
 			time.Sleep(time.Duration(k.random.IntN(25_000)) * time.Microsecond)
@@ -297,11 +317,53 @@ func TestKilledApplies(t *testing.T) {
 		if t.Failed() {
 			t.Fatalf("in round %d, after %d kills", round, kills)
 		}
-		now, took = next, took+time.Since(began)
-		t.Logf("round %d: %d changes, %d of %d kills, %s each round", round, len(todo), kills, *infraKills, (took / time.Duration(round+1)).Round(time.Millisecond))
+		now, took, before[p.Name] = next, took+time.Since(began), next
+		t.Logf("round %d: %d changes, %d of %d kills, %s each round%s", round, len(todo), kills, *infraKills, (took / time.Duration(round+1)).Round(time.Millisecond),
+			map[bool]string{true: ", a rollback"}[spec.Rollback != ""])
 	}
 	k.nothingToDo()
 	k.stopped()
+}
+
+// oneWrittenBack gives what waits until one of the objects that a rollback changes has been written back: any of them, so that others may
+// still be to be written.
+func (k *killing) oneWrittenBack(now, next town) (wait func()) {
+	k.t.Helper()
+	written := slices.DeleteFunc(slices.Sorted(maps.Keys(diff(now, next))), func(key string) bool {
+		was, there := now[key]
+		is, stays := next[key]
+		return there && stays && was.cidr == is.cidr && was.label == is.label && slices.Equal(was.uses, is.uses) // what it refers to is changed
+	})
+	key := written[k.random.IntN(len(written))]
+	plot, stays := next[key]
+	if !stays {
+		plot = now[key]
+	}
+	// state is the generation, which a deletion changes too; 0 if it is not there.
+	state := func(ctx context.Context) (int64, error) {
+		o, err := k.client.Resource(plot.resource()).Namespace("default").Get(ctx, plot.name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return 0, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		return o.GetGeneration(), nil
+	}
+	was, err := state(k.t.Context())
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return func() {
+		k.t.Helper()
+		eventually(k.t, time.Minute, key+" is written back", func(ctx context.Context) error {
+			is, err := state(ctx)
+			if err == nil && is == was {
+				err = fmt.Errorf("it is of generation %d, as before", is)
+			}
+			return err
+		})
+	}
 }
 
 // moments are when an apply is interrupted, in deeds of the provider: up to four times, while it goes on after the last time.

@@ -340,7 +340,9 @@ func (d *desk) apply(ctx context.Context, run *applyRun, a *v1alpha1.Apply, p *v
 	if ctx.Err() != nil {
 		return ctx.Err() // it goes on elsewhere
 	}
-	return d.finishApply(ctx, run, a, p, done)
+	err = d.finishApply(ctx, run, a, p, done)
+	d.relieve(done.Total)
+	return err
 }
 
 // stored lets go of what a provider answered. What is not let go of is kept for a while longer, and nothing comes of that.

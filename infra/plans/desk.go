@@ -67,6 +67,7 @@ type deskConfig struct {
 	// See Config.
 	journal     string
 	acknowledge func(call string) error
+	release     func()
 	kinds       finder
 	// as gives a client that acts as somebody else.
 	as func(*v1alpha1.Person) (dynamic.Interface, error)
@@ -222,6 +223,16 @@ func (d *desk) reconcile(ctx context.Context, namespace string) error {
 		d.reportPolicies(ctx, s),
 		d.tidy(ctx, s),
 	)
+}
+
+// large is after how many resources it is worth to give memory back at once. By itself the process does that in minutes.
+const large = 10_000
+
+// relieve gives back the memory of what has ended, if it was of that many resources.
+func (d *desk) relieve(resources int64) {
+	if resources >= large && d.release != nil {
+		d.release()
+	}
 }
 
 // later has a namespace looked at again after a while.

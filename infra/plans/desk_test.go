@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -28,6 +29,8 @@ type puppet struct {
 	applied []infra.Applying
 	// hold, if not nil, is what an apply waits for.
 	hold chan struct{}
+	// more is of how many resources plans and applies are besides.
+	more int
 }
 
 func (e *puppet) Plan(ctx context.Context, what infra.Planning, store infra.PlanStore) (*infra.Planned, error) {
@@ -53,15 +56,15 @@ func (e *puppet) Plan(ctx context.Context, what infra.Planning, store infra.Plan
 		return nil, err
 	}
 	what.Progress(1, 1)
-	return &infra.Planned{Contents: contents}, nil
+	return &infra.Planned{Contents: contents, Calls: e.more}, nil
 }
 
 func (e *puppet) Apply(ctx context.Context, what infra.Applying, store infra.PlanStore) (*infra.Applied, error) {
 	e.mu.Lock()
 	e.applied = append(e.applied, what)
-	hold := e.hold
+	hold, more := e.hold, int64(e.more)
 	e.mu.Unlock()
-	out := &infra.Applied{Total: 1, Succeeded: 1, Done: v1alpha1.PlanSummary{Create: 1}}
+	out := &infra.Applied{Total: 1 + more, Succeeded: 1 + more, Done: v1alpha1.PlanSummary{Create: 1}}
 	what.Progress(infra.Applied{Total: 1})
 	if hold == nil {
 		return out, nil
@@ -172,6 +175,26 @@ func TestPlanApproveApply(t *testing.T) {
 	})
 	s.remove("plans", "one")
 	eventually(t, "its pieces go with it", func() bool { return s.server.count("planchanges")+s.server.count("plansecrets") == 0 })
+}
+
+// TestMemoryIsGivenBack after what was large, and only then: it takes a second.
+func TestMemoryIsGivenBack(t *testing.T) {
+	s := open(t)
+	s.engine.creates = []string{"a"}
+	var times atomic.Int64
+	s.release = func() { times.Add(1) }
+	s.begin()
+	for n, more := range []int{0, large} {
+		s.engine.set(func() { s.engine.more = more })
+		name := fmt.Sprint("p", n)
+		s.make("plans", "Plan", name, nil)
+		p := s.awaitPlan(name, v1alpha1.PlanPlanned)
+		s.approve(name, name, p.Status.Digest, "ann")
+		s.make("applies", "Apply", name, fields{"plan": name, "digest": p.Status.Digest})
+		s.awaitApply(name, v1alpha1.ApplySucceeded, v1alpha1.ReasonSucceeded)
+		want := int64(2 * n) // of the plan and of the apply
+		eventually(t, fmt.Sprintf("memory is given back %d times (it was %d)", want, times.Load()), func() bool { return times.Load() == want })
+	}
 }
 
 func TestOneApplyAtATimeAndCancel(t *testing.T) {

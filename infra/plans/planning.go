@@ -146,7 +146,9 @@ func (d *desk) plan(ctx context.Context, cached *v1alpha1.Plan) error {
 	if len(p.Spec.Objects) == 0 {
 		d.publish(ctx, p, planned)
 	}
-	return d.finishPlan(ctx, p, planned)
+	err = d.finishPlan(ctx, p, planned)
+	d.relieve(int64(planned.Calls))
+	return err
 }
 
 func (d *desk) current(ctx context.Context) error {

@@ -57,6 +57,9 @@ type Config struct {
 	// Acknowledge, if not nil, is told of each call of which the outcome is stored: its answer need not be kept any
 	// longer.
 	Acknowledge func(call string) error
+	// Relieve, if not nil, is called when something has ended that took much memory: a plan or an apply in which
+	// thousands of calls of providers were made. It may take a second.
+	Relieve func()
 }
 
 // Plans runs plans and applies while it leads.
@@ -130,7 +133,7 @@ func (p *Plans) term(ctx context.Context) error {
 	d := newDesk(deskConfig{
 		placements: workloads,
 		api:        api, dynamic: p.dynamic, kube: p.kube, engine: engine, world: world, objects: objects,
-		types: p.cfg.Types, language: p.cfg.Language, clock: p.cfg.Clock, log: p.cfg.Log, journal: p.cfg.Journal, acknowledge: p.cfg.Acknowledge, kinds: p.cfg.Providers, as: p.as,
+		types: p.cfg.Types, language: p.cfg.Language, clock: p.cfg.Clock, log: p.cfg.Log, journal: p.cfg.Journal, acknowledge: p.cfg.Acknowledge, release: p.cfg.Relieve, kinds: p.cfg.Providers, as: p.as,
 	})
 	feed := NewFeed(FeedConfig{
 		Keyspace: p.cfg.Keyspace, Prefix: p.cfg.Prefix, Decode: p.cfg.Decode, Types: p.cfg.Types, World: world,

@@ -57,6 +57,13 @@ func TestProviderConfigsAreTried(t *testing.T) {
 	if again := s.configured("shop", "demo", v1alpha1.ReasonConfigured, ""); again == first {
 		t.Errorf("another configuration has the same revision: %s", again)
 	}
+	// What it warns of is shown, without what is secret.
+	s.secret("shop", "key", map[string]string{"token": "outdated"})
+	warns := s.configured("shop", "demo", v1alpha1.ReasonConfigured, "It warns: The token ends soon")
+	contains(t, warns, "demo 1.0.0 takes it (revision ")
+	if strings.Contains(warns, "outdated") {
+		t.Errorf("a secret is shown: %s", warns)
+	}
 }
 
 func TestRolesOfWhatIsServed(t *testing.T) {

@@ -47,7 +47,7 @@ func (*demo) Schema(_ context.Context, _ provider.SchemaRequest, resp *provider.
 		Attributes: map[string]schema.Attribute{
 			"directory": schema.StringAttribute{Required: true, Description: "The world: an absolute path. It is made if there is none."},
 			"token": schema.StringAttribute{Optional: true, Sensitive: true,
-				Description: "A credential. It is refused if it is \"wrong\"."},
+				Description: "A credential. It is refused if it is \"wrong\", and warned of if it is \"outdated\"."},
 			"delay":          schema.StringAttribute{Optional: true, Description: "Added to each call that is about a resource or a data source, such as 20ms.", Validators: durations},
 			"fail_configure": schema.StringAttribute{Optional: true, Description: "Fails the configuration with this message."},
 			"refuse_in_use":  schema.BoolAttribute{Optional: true, Description: "Refuses to delete what another object refers to."},
@@ -69,6 +69,10 @@ func (*demo) Configure(ctx context.Context, req provider.ConfigureRequest, resp 
 	if c.Token.ValueString() == "wrong" {
 		resp.Diagnostics.AddAttributeError(path.Root("token"), "The token is refused", "Set another token.")
 		return
+	}
+	if token := c.Token.ValueString(); token == "outdated" {
+		// It says more than it should: whoever shows it has to take the secret out.
+		resp.Diagnostics.AddAttributeWarning(path.Root("token"), "The token ends soon", "Set another than "+token+".")
 	}
 	if c.Directory.IsUnknown() {
 		resp.Diagnostics.AddAttributeWarning(path.Root("directory"), "The directory is not known yet",
