@@ -49,7 +49,9 @@ type Block struct {
 	Markdown    bool          `json:"markdown,omitempty"`
 	Deprecated  bool          `json:"deprecated,omitempty"`
 
-	implied *cty.Type // once Fix was called
+	// implied and empty are there once Fix was called.
+	implied *cty.Type
+	empty   cty.Value
 }
 
 // Attribute is one value.
@@ -162,14 +164,53 @@ func (b *Block) ImpliedType() cty.Type {
 	return cty.Object(of)
 }
 
-// Fix works out the implied type of the block, and of those within it, once and for all: it is asked for several times with each
-// decision about a resource. Nobody changes the block afterwards.
+// Empty is the value of the block if nothing of it is written.
+func (b *Block) Empty() cty.Value {
+	if b.empty != cty.NilVal {
+		return b.empty
+	}
+	of := make(map[string]cty.Value, len(b.Attributes)+len(b.Blocks))
+	for i := range b.Attributes {
+		of[b.Attributes[i].Name] = cty.NullVal(b.Attributes[i].Type)
+	}
+	for i := range b.Blocks {
+		of[b.Blocks[i].Name] = b.Blocks[i].None()
+	}
+	return cty.ObjectVal(of)
+}
+
+// Fix works out the implied type of the block and its empty value, and those of the blocks within it, once and for all: they are asked for
+// with each decision about a resource. Nobody changes the block afterwards.
 func (b *Block) Fix() {
 	for i := range b.Blocks {
 		b.Blocks[i].Block.Fix()
 	}
 	implied := b.ImpliedType()
-	b.implied = &implied
+	b.implied, b.empty = &implied, b.Empty()
+}
+
+// None is the value where the block is not written. The protocol has no null for blocks that can be there several
+// times, and none for a group.
+func (n *NestedBlock) None() cty.Value {
+	switch n.Nesting {
+	case NestingGroup:
+		return n.Block.Empty()
+	case NestingSingle:
+		return cty.NullVal(n.Block.ImpliedType())
+	}
+	one := n.Block.ImpliedType()
+	free := n.ImpliedType() == cty.DynamicPseudoType
+	switch {
+	case n.Nesting == NestingSet:
+		return cty.SetValEmpty(one)
+	case n.Nesting == NestingMap && free:
+		return cty.EmptyObjectVal
+	case n.Nesting == NestingMap:
+		return cty.MapValEmpty(one)
+	case free:
+		return cty.EmptyTupleVal
+	}
+	return cty.ListValEmpty(one)
 }
 
 // ImpliedType is the type of all blocks of the name together. A list of blocks

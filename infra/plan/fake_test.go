@@ -277,7 +277,7 @@ func blocksOf(t testing.TB, n *contract.NestedBlock, doc any) cty.Value {
 	t.Helper()
 	switch doc := doc.(type) {
 	case nil:
-		return noBlocks(n)
+		return n.None()
 	case string:
 		return cty.UnknownVal(n.ImpliedType())
 	case []any:
@@ -287,7 +287,7 @@ func blocksOf(t testing.TB, n *contract.NestedBlock, doc any) cty.Value {
 		}
 		switch {
 		case len(all) == 0:
-			return noBlocks(n)
+			return n.None()
 		case n.Nesting == contract.NestingSet:
 			return cty.SetVal(all)
 		}

@@ -33,12 +33,12 @@ func normalBlocks(n *contract.NestedBlock, v cty.Value) cty.Value {
 		return normal(&n.Block, v)
 	case contract.NestingGroup:
 		if v.IsNull() {
-			return noBlocks(n)
+			return n.None()
 		}
 		return normal(&n.Block, v)
 	}
 	if length(v) == 0 {
-		return noBlocks(n)
+		return n.None()
 	}
 	elements := make([]cty.Value, 0, length(v))
 	for it := v.ElementIterator(); it.Next(); {

@@ -19,7 +19,7 @@ func Proposed(block *contract.Block, prior, config cty.Value) cty.Value {
 	}
 	if prior.IsKnown() && prior.IsNull() {
 		// Everything below can then take attributes of an object.
-		prior = emptyBlock(block)
+		prior = block.Empty()
 	}
 	if config.IsNull() || !config.IsKnown() {
 		return prior

@@ -118,41 +118,6 @@ func unrefined(v cty.Value) cty.Value {
 	return out
 }
 
-// emptyBlock is what a block is of which nothing was written.
-func emptyBlock(b *contract.Block) cty.Value {
-	of := make(map[string]cty.Value, len(b.Attributes)+len(b.Blocks))
-	for i := range b.Attributes {
-		of[b.Attributes[i].Name] = cty.NullVal(b.Attributes[i].Type)
-	}
-	for i := range b.Blocks {
-		of[b.Blocks[i].Name] = noBlocks(&b.Blocks[i])
-	}
-	return cty.ObjectVal(of)
-}
-
-func noBlocks(n *contract.NestedBlock) cty.Value {
-	switch n.Nesting {
-	case contract.NestingGroup:
-		return emptyBlock(&n.Block)
-	case contract.NestingSingle:
-		return cty.NullVal(n.ImpliedType())
-	}
-	one := n.Block.ImpliedType()
-	switch n.Nesting {
-	case contract.NestingSet:
-		return cty.SetValEmpty(one)
-	case contract.NestingMap:
-		if one.HasDynamicTypes() {
-			return cty.EmptyObjectVal
-		}
-		return cty.MapValEmpty(one)
-	}
-	if one.HasDynamicTypes() {
-		return cty.EmptyTupleVal
-	}
-	return cty.ListValEmpty(one)
-}
-
 // Null is the value of a resource that is not there.
 func Null(schema *contract.Schema) cty.Value { return cty.NullVal(schema.Block.ImpliedType()) }
 

@@ -11,29 +11,6 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// noBlocks is the value where a block was not written. The protocol has no null for blocks that can be there several
-// times, and none for a group.
-func noBlocks(n *contract.NestedBlock) cty.Value {
-	switch n.Nesting {
-	case contract.NestingGroup:
-		return emptyBlock(&n.Block)
-	case contract.NestingList, contract.NestingSet, contract.NestingMap:
-		return assemble(n, nil, nil)
-	}
-	return cty.NullVal(n.Block.ImpliedType())
-}
-
-func emptyBlock(b *contract.Block) cty.Value {
-	values := make(map[string]cty.Value, len(b.Attributes)+len(b.Blocks))
-	for i := range b.Attributes {
-		values[b.Attributes[i].Name] = cty.NullVal(b.Attributes[i].Type)
-	}
-	for i := range b.Blocks {
-		values[b.Blocks[i].Name] = noBlocks(&b.Blocks[i])
-	}
-	return cty.ObjectVal(values)
-}
-
 // assemble makes a list, set or map of blocks; keys are those of a map. Where blocks may have attributes of any type, a list is
 // a tuple and a map an object, because no two elements need be of one type. A set cannot help it.
 func assemble(n *contract.NestedBlock, keys []string, elements []cty.Value) cty.Value {
@@ -69,13 +46,13 @@ func (r *reader) blocks(at *field.Path, n *contract.NestedBlock, given any) cty.
 	if text, ok := given.(string); ok && HasExpression(text) {
 		v, ok := r.evaluated(at, text)
 		if !ok {
-			return noBlocks(n)
+			return n.None()
 		}
 		return r.blocksOf(at, n, v)
 	}
 	if given == nil {
 		r.count(at, n, 0)
-		return noBlocks(n)
+		return n.None()
 	}
 	var keys []string
 	var items []any
@@ -102,7 +79,7 @@ func (r *reader) blocks(at *field.Path, n *contract.NestedBlock, given any) cty.
 		}
 	default:
 		r.complain(mistyped(at, given, "must be "+blockForm(n), false))
-		return noBlocks(n)
+		return n.None()
 	}
 	r.count(at, n, len(items))
 	elements := make([]cty.Value, len(items))
@@ -117,12 +94,12 @@ func (r *reader) oneBlock(at *field.Path, n *contract.NestedBlock, given any) ct
 		if v, ok := r.evaluated(at, text); ok {
 			return r.blockOf(at, &n.Block, v)
 		}
-		return emptyBlock(&n.Block)
+		return n.Block.Empty()
 	}
 	object, ok := given.(map[string]any)
 	if !ok {
 		r.complain(mistyped(at, given, "must be an object", false))
-		return emptyBlock(&n.Block)
+		return n.Block.Empty()
 	}
 	return r.block(at, &n.Block, object)
 }
@@ -131,7 +108,7 @@ func (r *reader) oneBlock(at *field.Path, n *contract.NestedBlock, given any) ct
 func (r *reader) assemble(at *field.Path, n *contract.NestedBlock, keys []string, elements []cty.Value) cty.Value {
 	if n.Nesting == contract.NestingSet && !cty.CanSetVal(elements) {
 		r.complain(field.Forbidden(at, "all of these blocks must have values of the same types"))
-		return noBlocks(n)
+		return n.None()
 	}
 	return assemble(n, keys, elements)
 }
@@ -167,14 +144,14 @@ func (r *reader) blocksOf(at *field.Path, n *contract.NestedBlock, v cty.Value) 
 	case !v.IsKnown():
 		return cty.UnknownVal(n.ImpliedType()).WithMarks(marks)
 	case v.IsNull():
-		return noBlocks(n).WithMarks(marks)
+		return n.None().WithMarks(marks)
 	case n.Nesting == contract.NestingSingle || n.Nesting == contract.NestingGroup:
 		return r.blockOf(at, &n.Block, v).WithMarks(marks)
 	case v.Type().IsObjectType() && n.Nesting != contract.NestingMap:
 		return r.assemble(at, n, nil, []cty.Value{r.blockOf(at, &n.Block, v)}).WithMarks(marks)
 	case !v.CanIterateElements() || (v.Type().IsMapType() || v.Type().IsObjectType()) != (n.Nesting == contract.NestingMap):
 		r.complain(field.TypeInvalid(at, v.Type().FriendlyName(), "what the expression gives must be "+blockForm(n)))
-		return noBlocks(n)
+		return n.None()
 	}
 	var keys []string
 	var elements []cty.Value
@@ -200,7 +177,7 @@ func (r *reader) blockOf(at *field.Path, b *contract.Block, v cty.Value) cty.Val
 	ty := v.Type()
 	if v.IsNull() || !ty.IsObjectType() && !ty.IsMapType() {
 		r.complain(field.TypeInvalid(at, ty.FriendlyName(), "what the expression gives must be an object"))
-		return emptyBlock(b)
+		return b.Empty()
 	}
 	given := v.AsValueMap()
 	for _, name := range sortedKeys(given) {
@@ -215,7 +192,7 @@ func (r *reader) blockOf(at *field.Path, b *contract.Block, v cty.Value) cty.Val
 	}
 	for i := range b.Blocks {
 		n := &b.Blocks[i]
-		values[n.Name] = noBlocks(n)
+		values[n.Name] = n.None()
 		if inner, ok := given[n.Name]; ok {
 			values[n.Name] = r.blocksOf(at.Child(n.Name), n, inner)
 		}

@@ -31,11 +31,16 @@ type Checks struct {
 // wrong at once, and then gives no value. What is required need not be there: Validate asks for that, and a provider too.
 func Config(block *contract.Block, at *field.Path, arguments map[string]any, resolve Resolver) (cty.Value, field.ErrorList) {
 	r := &reader{resolve: resolve, checks: Checks{Partial: true}}
-	value := r.block(at, block, arguments)
+	values := r.fields(at, block, arguments)
 	if len(r.errs) > 0 {
 		return cty.NilVal, r.errs
 	}
-	return Mark(block, value), nil
+	if hasSensitive(block) {
+		for name, v := range values {
+			values[name] = markField(block, name, v)
+		}
+	}
+	return cty.ObjectVal(values), nil
 }
 
 // A reader makes values of JSON and collects complaints. Whatever the JSON is, a value is of the type that was
@@ -49,6 +54,10 @@ type reader struct {
 func (r *reader) complain(err *field.Error) { r.errs = append(r.errs, err) }
 
 func (r *reader) block(at *field.Path, b *contract.Block, given map[string]any) cty.Value {
+	return cty.ObjectVal(r.fields(at, b, given))
+}
+
+func (r *reader) fields(at *field.Path, b *contract.Block, given map[string]any) map[string]cty.Value {
 	values := make(map[string]cty.Value, len(b.Attributes)+len(b.Blocks))
 	for _, name := range sortedKeys(given) {
 		if b.Attribute(name) == nil && b.Nested(name) == nil {
@@ -63,7 +72,7 @@ func (r *reader) block(at *field.Path, b *contract.Block, given map[string]any) 
 		n := &b.Blocks[i]
 		values[n.Name] = r.blocks(at.Child(n.Name), n, given[n.Name])
 	}
-	return cty.ObjectVal(values)
+	return values
 }
 
 // attribute reads one argument. Secret is of those within something sensitive.

@@ -50,15 +50,17 @@ func anySensitive(attributes []contract.Attribute) bool {
 }
 
 func markBlock(b *contract.Block, v cty.Value) cty.Value {
-	return markFields(v, func(name string, v cty.Value) cty.Value {
-		if a := b.Attribute(name); a != nil {
-			return markAttribute(a, v)
-		}
-		if n := b.Nested(name); n != nil && hasSensitive(&n.Block) {
-			return markEach(n.Nesting, v, func(v cty.Value) cty.Value { return markBlock(&n.Block, v) })
-		}
-		return v
-	})
+	return markFields(v, func(name string, v cty.Value) cty.Value { return markField(b, name, v) })
+}
+
+func markField(b *contract.Block, name string, v cty.Value) cty.Value {
+	if a := b.Attribute(name); a != nil {
+		return markAttribute(a, v)
+	}
+	if n := b.Nested(name); n != nil && hasSensitive(&n.Block) {
+		return markEach(n.Nesting, v, func(v cty.Value) cty.Value { return markBlock(&n.Block, v) })
+	}
+	return v
 }
 
 func markAttribute(a *contract.Attribute, v cty.Value) cty.Value {
