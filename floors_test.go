@@ -387,7 +387,7 @@ func findInit(house *tree) (found []breach) {
 // findFlags lets a flag set of one's own be: klog can be configured by no other
 // means.
 func findFlags(house *tree) (found []breach) {
-	own := []string{"NewFlagSet", "FlagSet", "Flag", "Value", "ErrHelp", "ContinueOnError", "ExitOnError", "PanicOnError"}
+	own := []string{"NewFlagSet", "FlagSet", "Flag", "Value", "InvalidValueError", "ErrHelp", "ContinueOnError", "ExitOnError", "PanicOnError"}
 	house.eachProductFile(func(p *pkg, f *source) {
 		if f.test {
 			return
