@@ -318,8 +318,8 @@ func TestKilledApplies(t *testing.T) {
 			t.Fatalf("in round %d, after %d kills", round, kills)
 		}
 		now, took, before[p.Name] = next, took+time.Since(began), next
-		t.Logf("round %d: %d changes, %d of %d kills, %s each round%s", round, len(todo), kills, *infraKills, (took / time.Duration(round+1)).Round(time.Millisecond),
-			map[bool]string{true: ", a rollback"}[spec.Rollback != ""])
+		t.Logf("round %d: %d changes, %d of %d kills, %s each round; rollback to %q", round, len(todo), kills, *infraKills, (took / time.Duration(round+1)).Round(time.Millisecond),
+			spec.Rollback)
 	}
 	k.nothingToDo()
 	k.stopped()
