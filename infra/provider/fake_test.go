@@ -208,7 +208,14 @@ func (f *fake) behave(ctx context.Context, v cty.Value) (instead []byte, err err
 		line := strings.Repeat("x", 1<<16) + "\n"
 		for range 512 {
 			os.Stderr.WriteString(line)
-			syscall.Write(2, []byte(line))
+			// The runtime's own signals can cut a write short.
+			for rest := []byte(line); len(rest) > 0; {
+				n, err := syscall.Write(2, rest)
+				if err != nil && !errors.Is(err, syscall.EINTR) {
+					return nil, err
+				}
+				rest = rest[max(0, n):]
+			}
 		}
 	case "child": // and one of its own, that outlives it if it can
 		child := exec.Command("/bin/sh", "-c", "sleep 1000 & echo $! > "+argument+"; wait")
