@@ -201,8 +201,9 @@ func webhookOfMakers(t *testing.T, server running) {
 func TestAdmissionStepsCannotBeDisabled(t *testing.T) {
 	keyspace, _ := openKeyspace(t, inSQLite, mvcc.Options{})
 	for name, change := range map[string]func(*apiserver.Config){
-		"cannot be disabled": func(c *apiserver.Config) { c.DisableAdmissionPlugins = []string{"AtollAdmission"} },
-		"make them one":      func(c *apiserver.Config) { c.Admission = append(c.Admission, makersMark()) },
+		"AtollAdmission cannot be disabled": func(c *apiserver.Config) { c.DisableAdmissionPlugins = []string{"AtollAdmission"} },
+		"AtollUnowned cannot be disabled":   func(c *apiserver.Config) { c.DisableAdmissionPlugins = []string{"AtollUnowned"} },
+		"make them one":                     func(c *apiserver.Config) { c.Admission = append(c.Admission, makersMark()) },
 	} {
 		cfg := makeFiles(t)
 		cfg.Workspace, cfg.Keyspace, cfg.Identity, cfg.AdvertiseAddress = "default", keyspace, "sole", net.IPv4(127, 0, 0, 1)

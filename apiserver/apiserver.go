@@ -20,6 +20,7 @@ import (
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"go.opentelemetry.io/otel/trace"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/rest"
 	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
@@ -70,6 +71,11 @@ type Config struct {
 	// goroutines, and takes in what changes. Groups that it no longer names are
 	// collected like any other.
 	SharedGroups func(context.Context) (shared func(group string) bool, err error)
+
+	// Unowned are kinds whose objects own nothing and have no owners, so that garbage collection does
+	// not keep each in memory. What only it could carry out is refused: owner references in them, and
+	// to delete them in the foreground or with dependents left behind. They are custom resources.
+	Unowned []schema.GroupVersionResource
 
 	// OnMissingNamespace, if set, decides what happens when a user creates an object in a
 	// namespace that does not exist. It answers at once, from several goroutines.

@@ -52,6 +52,8 @@ type controllers struct {
 	// served tells which resources this server is configured to serve. A
 	// controller that watched any other would wait for its cache for ever.
 	served func(schema.GroupVersionResource) bool
+	// unowned is Config.Unowned.
+	unowned []schema.GroupVersionResource
 	// sharedGroups is Config.SharedGroups.
 	sharedGroups func(context.Context) (func(group string) bool, error)
 	// kinds without CRDs; nil if there is no source of them. store tells which of them
@@ -80,6 +82,7 @@ func newControllers(cfg Config, loopback *rest.Config, kinds *kindServer, storag
 		rootCA:       rootCA,
 		legacyTokens: legacyTokens,
 		served:       resourceConfig(cfg).ResourceEnabled,
+		unowned:      cfg.Unowned,
 		sharedGroups: cfg.SharedGroups,
 		kinds:        kinds,
 		store:        &usedStore{kv: storage.client.KV},

@@ -8,7 +8,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/quota/v1/generic"
 	"k8s.io/client-go/discovery"
@@ -154,10 +153,7 @@ func (l *leadership) knowingKinds(run func(context.Context)) func(context.Contex
 
 // garbageCollector deletes what is owned by what is gone.
 func (l *leadership) garbageCollector(ctx context.Context) (func(context.Context), error) {
-	ignored := map[schema.GroupResource]struct{}{}
-	for resource := range garbagecollector.DefaultIgnoredResources() {
-		ignored[resource] = struct{}{}
-	}
+	ignored := ignoring(garbagecollector.DefaultIgnoredResources(), l.unowned)
 	view := &ownersView{}
 	var client metadata.Interface = l.metadata
 	var informers resourceInformers = l.caches
@@ -188,7 +184,8 @@ func (l *leadership) resourceQuota(ctx context.Context) (func(context.Context), 
 	if err != nil {
 		return nil, err
 	}
-	quota := generic.NewConfiguration(evaluators, quotainstall.DefaultIgnoredResources())
+	evaluators = append(evaluators, l.unownedEvaluators(ctx)...)
+	quota := generic.NewConfiguration(evaluators, ignoring(quotainstall.DefaultIgnoredResources(), l.unowned))
 	c, err := resourcequotacontroller.NewController(ctx, &resourcequotacontroller.ControllerOptions{
 		QuotaClient:               l.client.CoreV1(),
 		ResourceQuotaInformer:     l.caches.typed.Core().V1().ResourceQuotas(),

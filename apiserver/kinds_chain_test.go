@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
@@ -379,11 +380,15 @@ func kindsPolicies(t *testing.T, s running) {
 	}
 }
 
-func kindsQuota(t *testing.T, s running) {
+func kindsQuota(t *testing.T, s running) { wantCounted(t, s, shopWidgets, widget) }
+
+// wantCounted: a quota for objects of a kind counts them, and admission holds to it.
+func wantCounted(t *testing.T, s running, kind schema.GroupVersionResource, make func(name, spec string) *unstructured.Unstructured) {
+	t.Helper()
 	if _, err := s.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "limited"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	const name = "count/widgets.shop.example.com"
+	name := corev1.ResourceName("count/" + kind.GroupResource().String())
 	quotas := s.client.CoreV1().ResourceQuotas("limited")
 	if _, err := quotas.Create(t.Context(), &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: "two"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{name: resource.MustParse("2")}},
@@ -404,15 +409,20 @@ func kindsQuota(t *testing.T, s running) {
 		})
 	}
 	used("0")
-	client := dynamicClient(t, s.config).Resource(shopWidgets).Namespace("limited")
+	client := dynamicClient(t, s.config).Resource(kind).Namespace("limited")
+	object := func(name string) *unstructured.Unstructured {
+		u := make(name, `{}`)
+		u.SetNamespace("limited")
+		return u
+	}
 	for i := range 2 {
 		await(t, "admission knows the quota", func() error {
-			_, err := client.Create(t.Context(), widget(fmt.Sprintf("w-%d", i), `{}`), metav1.CreateOptions{})
+			_, err := client.Create(t.Context(), object(fmt.Sprintf("w-%d", i)), metav1.CreateOptions{})
 			return err
 		})
 	}
 	used("2")
-	_, err := client.Create(t.Context(), widget("w-2", `{}`), metav1.CreateOptions{})
+	_, err := client.Create(t.Context(), object("w-2"), metav1.CreateOptions{})
 	wantRefused(t, err, 403, "exceeded quota: two")
 	if err := client.Delete(t.Context(), "w-0", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

@@ -67,6 +67,9 @@ func upstreamOptions(ctx context.Context, cfg Config, tokens *boundObjects, lost
 	o.Admission.GenericAdmission.DisablePlugins = cfg.DisableAdmissionPlugins
 	withNamespaces(o.Admission, cfg, lost)
 	withServiceWarnings(o.Admission)
+	if err := withUnowned(o.Admission, cfg.Unowned); err != nil {
+		return options.CompletedOptions{}, err
+	}
 	if err := withSteps(o.Admission, cfg.Admission); err != nil {
 		return options.CompletedOptions{}, err
 	}

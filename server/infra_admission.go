@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
@@ -26,6 +27,12 @@ func (s *Server) infraAdmission() []apiserver.AdmissionStep {
 		{Resource: v1alpha1.ApprovalResource.GroupResource(), Complete: signedAs("approver"), Check: ofItsPlan(plans)},
 		{Resource: v1alpha1.ApplyResource.GroupResource(), Complete: signedAs("author"), Check: ofItsPlan(plans)},
 	}
+}
+
+// unownedKinds are left out of garbage collection: there is one state for each object of infrastructure, and it
+// goes when that does.
+func unownedKinds() []schema.GroupVersionResource {
+	return []schema.GroupVersionResource{v1alpha1.ResourceStateResource}
 }
 
 func (s *Server) plansByName() plansByName {

@@ -241,6 +241,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		SharedGroups: func(ctx context.Context) (func(group string) bool, error) {
 			return s.directory.SharedGroups(ctx)
 		},
+		Unowned:            unownedKinds(),
 		OnMissingNamespace: s.onMissingNamespace,
 		ClusterRoles:       append(memberRoles(), infraRoles()...),
 		Kinds:              newProviderKinds(s.providers, s.language),
