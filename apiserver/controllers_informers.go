@@ -52,6 +52,15 @@ func newCaches(metadataClient metadata.Interface, client clientset.Interface) *c
 		}
 		return obj, nil
 	}
+	ownersOnly := func(obj any) (any, error) {
+		// Neither garbage collection nor quota reads these of what is kept by its metadata, and
+		// kubectl apply puts the whole object into an annotation.
+		if o, ok := obj.(*metav1.PartialObjectMetadata); ok {
+			o.TypeMeta = metav1.TypeMeta{}
+			o.Labels, o.Annotations = nil, nil
+		}
+		return withoutManagedFields(obj)
+	}
 	typed := func(selector fields.Selector) informers.SharedInformerFactory {
 		return informers.NewSharedInformerFactoryWithOptions(client, informerResync,
 			informers.WithTransform(withoutManagedFields),
@@ -62,7 +71,7 @@ func newCaches(metadataClient metadata.Interface, client clientset.Interface) *c
 		rootCAs: typed(fields.OneTermEqualSelector("metadata.name", rootcacertpublisher.RootCACertConfigMapName)),
 		tokens:  typed(fields.OneTermEqualSelector("type", string(v1.SecretTypeServiceAccountToken))),
 		untyped: metadatainformer.NewSharedInformerFactoryWithOptions(metadataClient, informerResync,
-			metadatainformer.WithTransform(withoutManagedFields)),
+			metadatainformer.WithTransform(ownersOnly)),
 	}
 }
 
