@@ -125,6 +125,9 @@ func TestMemoryOfApplies(t *testing.T) {
 			for _, o := range i.objects { // which are held by now
 				s.world.SetObject(o)
 			}
+			if random.IntN(2) == 0 {
+				s.world.Compact()
+			}
 		}
 	}
 }

@@ -124,6 +124,9 @@ func TestWorldWhilePlansRun(t *testing.T) {
 		if random.IntN(20) == 0 {
 			e.World.KindsChanged()
 		}
+		if random.IntN(20) == 0 {
+			e.World.Compact()
+		}
 	}
 	all.Wait()
 	for i := range 3 {

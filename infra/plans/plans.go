@@ -58,7 +58,7 @@ type Config struct {
 	// longer.
 	Acknowledge func(call string) error
 	// Relieve, if not nil, is called when something has ended that took much memory: a plan or an apply in which
-	// thousands of calls of providers were made. It may take a second.
+	// thousands of calls of providers were made. It may take a second, and is called twice.
 	Relieve func()
 }
 
@@ -117,6 +117,19 @@ func New(cfg Config) (*Plans, error) {
 	return &Plans{cfg: cfg, kube: kube, dynamic: dyn}, nil
 }
 
+// relief gives memory back, if that is asked for: what has ended first, so that to write the rest anew takes no more
+// than was there before.
+func (p *Plans) relief(world *infra.World) func() {
+	if p.cfg.Relieve == nil {
+		return nil
+	}
+	return func() {
+		p.cfg.Relieve()
+		world.Compact()
+		p.cfg.Relieve()
+	}
+}
+
 // term follows what is written and does what is asked for until ctx ends. The World is of this term: what
 // happened before it, nobody here has seen.
 func (p *Plans) term(ctx context.Context) error {
@@ -133,7 +146,7 @@ func (p *Plans) term(ctx context.Context) error {
 	d := newDesk(deskConfig{
 		placements: workloads,
 		api:        api, dynamic: p.dynamic, kube: p.kube, engine: engine, world: world, objects: objects,
-		types: p.cfg.Types, language: p.cfg.Language, clock: p.cfg.Clock, log: p.cfg.Log, journal: p.cfg.Journal, acknowledge: p.cfg.Acknowledge, release: p.cfg.Relieve, kinds: p.cfg.Providers, as: p.as,
+		types: p.cfg.Types, language: p.cfg.Language, clock: p.cfg.Clock, log: p.cfg.Log, journal: p.cfg.Journal, acknowledge: p.cfg.Acknowledge, release: p.relief(world), kinds: p.cfg.Providers, as: p.as,
 	})
 	feed := NewFeed(FeedConfig{
 		Keyspace: p.cfg.Keyspace, Prefix: p.cfg.Prefix, Decode: p.cfg.Decode, Types: p.cfg.Types, World: world,
