@@ -41,6 +41,9 @@ type Planning struct {
 	Ended func(applyUID string) bool
 	// Progress, if not nil, is told now and then how many are decided. It does not block.
 	Progress func(done, total int)
+	// Called, if not nil, is told of each call of a provider that has ended, how many that makes. It is called by many at
+	// once, and does not block.
+	Called func(calls int64)
 }
 
 // Planned is what came of it.

@@ -141,7 +141,7 @@ func (r *run) open(ctx context.Context, name configName) (*opened, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &opened{Provider: &metered{Provider: provider, clock: r.Clock, calls: &r.calls, took: &r.took}, revision: revision}, nil
+		return &opened{Provider: &metered{Provider: provider, clock: r.Clock, calls: &r.calls, took: &r.took, called: r.what.Called}, revision: revision}, nil
 	})
 }
 
@@ -150,12 +150,16 @@ type metered struct {
 	contract.Provider
 	clock       clock.PassiveClock
 	calls, took *atomic.Int64
+	called      func(calls int64) // may be nil
 }
 
 func (m *metered) begin() func() {
 	began := m.clock.Now()
 	return func() {
-		m.calls.Add(1)
+		calls := m.calls.Add(1)
+		if m.called != nil {
+			m.called(calls)
+		}
 		m.took.Add(int64(m.clock.Since(began) / time.Nanosecond))
 	}
 }

@@ -34,7 +34,7 @@ func (s *Server) runPlans(ctx context.Context) error {
 		Identity:  s.name,
 		Alone:     !s.datastore.Shared(),
 
-		Journal: s.providers.Journal(), Acknowledge: s.providers.Acknowledge, Relieve: debug.FreeOSMemory,
+		Journal: s.providers.Journal(), Acknowledge: s.providers.Acknowledge, Large: s.largeWork(),
 	})
 	if err != nil {
 		return fmt.Errorf("prepare plans and applies: %w", err)
@@ -52,4 +52,11 @@ func (g groupNames) Groups() []string {
 		out = append(out, group.Name)
 	}
 	return out
+}
+
+func (s *Server) largeWork() func() func() {
+	if s.cfg.LargeWork != nil {
+		return s.cfg.LargeWork
+	}
+	return func() func() { return debug.FreeOSMemory }
 }

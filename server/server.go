@@ -114,6 +114,10 @@ type Config struct {
 	EncryptionConfigFile                            string
 	EnableAdmissionPlugins, DisableAdmissionPlugins []string
 
+	// LargeWork, if not nil, is called when something large has begun, such as an apply of ten thousand resources, and what it
+	// returns when that has ended: then much memory can be given back. Nil is debug.FreeOSMemory at the end.
+	LargeWork func() (over func())
+
 	// TracerProvider instead of one by TracingConfigFile.
 	TracerProvider trace.TracerProvider
 	// Clock is the fleet's, and decides when certificates are renewed; nil is

@@ -328,7 +328,12 @@ func (d *desk) apply(ctx context.Context, run *applyRun, a *v1alpha1.Apply, p *v
 		what.Parallelism = defaultParallelism
 	}
 	var how reporter[infra.Applied]
-	what.Progress = how.tell
+	work := effort{large: d.large}
+	defer work.end()
+	what.Progress = func(now infra.Applied) {
+		work.of(now.Total)
+		how.tell(now)
+	}
 	var speed pace
 	stop := how.begin(ctx, d.clock, func(ctx context.Context, now infra.Applied) { d.applyProgress(ctx, run, a, &speed, &now) })
 	// What is secret is read when it is needed: it is to be what it is then.
@@ -340,9 +345,7 @@ func (d *desk) apply(ctx context.Context, run *applyRun, a *v1alpha1.Apply, p *v
 	if ctx.Err() != nil {
 		return ctx.Err() // it goes on elsewhere
 	}
-	err = d.finishApply(ctx, run, a, p, done)
-	d.relieve(done.Total)
-	return err
+	return d.finishApply(ctx, run, a, p, done)
 }
 
 // stored lets go of what a provider answered. What is not let go of is kept for a while longer, and nothing comes of that.

@@ -67,7 +67,7 @@ type deskConfig struct {
 	// See Config.
 	journal     string
 	acknowledge func(call string) error
-	release     func()
+	large       func() (over func())
 	kinds       finder
 	// as gives a client that acts as somebody else.
 	as func(*v1alpha1.Person) (dynamic.Interface, error)
@@ -225,13 +225,27 @@ func (d *desk) reconcile(ctx context.Context, namespace string) error {
 	)
 }
 
-// large is after how many resources it is worth to give memory back at once. By itself the process does that in minutes.
+// large is from how many resources on it is worth to give memory back at once. By itself the process does that in minutes.
 const large = 10_000
 
-// relieve gives back the memory of what has ended, if it was of that many resources.
-func (d *desk) relieve(resources int64) {
-	if resources >= large && d.release != nil {
-		d.release()
+// effort is a plan or an apply that may turn out to be large.
+type effort struct {
+	large func() (over func()) // may be nil
+	begun sync.Once
+	over  func()
+}
+
+// of so many resources it is by now. Many may say so at once.
+func (e *effort) of(resources int64) {
+	if resources >= large && e.large != nil {
+		e.begun.Do(func() { e.over = e.large() })
+	}
+}
+
+// end it once nobody says more.
+func (e *effort) end() {
+	if e.over != nil {
+		e.over()
 	}
 }
 

@@ -56,6 +56,7 @@ func (e *puppet) Plan(ctx context.Context, what infra.Planning, store infra.Plan
 		return nil, err
 	}
 	what.Progress(1, 1)
+	what.Called(int64(e.more))
 	return &infra.Planned{Contents: contents, Calls: e.more}, nil
 }
 
@@ -65,7 +66,7 @@ func (e *puppet) Apply(ctx context.Context, what infra.Applying, store infra.Pla
 	hold, more := e.hold, int64(e.more)
 	e.mu.Unlock()
 	out := &infra.Applied{Total: 1 + more, Succeeded: 1 + more, Done: v1alpha1.PlanSummary{Create: 1}}
-	what.Progress(infra.Applied{Total: 1})
+	what.Progress(infra.Applied{Total: 1 + more})
 	if hold == nil {
 		return out, nil
 	}
@@ -182,7 +183,13 @@ func TestMemoryIsGivenBack(t *testing.T) {
 	s := open(t)
 	s.engine.creates = []string{"a"}
 	var times atomic.Int64
-	s.release = func() { times.Add(1) }
+	var under atomic.Int64
+	s.large = func() func() {
+		if n := under.Add(1); n != 1 {
+			t.Errorf("%d are under way", n)
+		}
+		return func() { under.Add(-1); times.Add(1) }
+	}
 	s.begin()
 	for n, more := range []int{0, large} {
 		s.engine.set(func() { s.engine.more = more })

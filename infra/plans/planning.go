@@ -135,6 +135,9 @@ func (d *desk) plan(ctx context.Context, cached *v1alpha1.Plan) error {
 	}
 	var how reporter[[2]int]
 	what.Progress = func(done, total int) { how.tell([2]int{done, total}) }
+	work := effort{large: d.large}
+	defer work.end()
+	what.Called = work.of
 	stop := how.begin(ctx, d.clock, d.planProgress(p))
 	planned, err := d.engine.Plan(withWaiting(withRun(ctx, p.Namespace, true), waiting), what, store)
 	stop()
@@ -146,9 +149,7 @@ func (d *desk) plan(ctx context.Context, cached *v1alpha1.Plan) error {
 	if len(p.Spec.Objects) == 0 {
 		d.publish(ctx, p, planned)
 	}
-	err = d.finishPlan(ctx, p, planned)
-	d.relieve(int64(planned.Calls))
-	return err
+	return d.finishPlan(ctx, p, planned)
 }
 
 func (d *desk) current(ctx context.Context) error {

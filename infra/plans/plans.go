@@ -57,9 +57,9 @@ type Config struct {
 	// Acknowledge, if not nil, is told of each call of which the outcome is stored: its answer need not be kept any
 	// longer.
 	Acknowledge func(call string) error
-	// Relieve, if not nil, is called when something has ended that took much memory: a plan or an apply in which
-	// thousands of calls of providers were made. It may take a second, and is called twice.
-	Relieve func()
+	// Large, if not nil, is called when a plan or an apply turns out to be large: thousands of calls of providers. What
+	// it returns is called when that has ended, and may take a second to give the memory back.
+	Large func() (over func())
 }
 
 // Plans runs plans and applies while it leads.
@@ -117,16 +117,17 @@ func New(cfg Config) (*Plans, error) {
 	return &Plans{cfg: cfg, kube: kube, dynamic: dyn}, nil
 }
 
-// relief gives memory back, if that is asked for: what has ended first, so that to write the rest anew takes no more
-// than was there before.
-func (p *Plans) relief(world *infra.World) func() {
-	if p.cfg.Relieve == nil {
+// large is Config.Large, if memory is to be given back: what stays is written anew before, side by side.
+func (p *Plans) large(world *infra.World) func() func() {
+	if p.cfg.Large == nil {
 		return nil
 	}
-	return func() {
-		p.cfg.Relieve()
-		world.Compact()
-		p.cfg.Relieve()
+	return func() func() {
+		over := p.cfg.Large()
+		return func() {
+			world.Compact()
+			over()
+		}
 	}
 }
 
@@ -146,7 +147,7 @@ func (p *Plans) term(ctx context.Context) error {
 	d := newDesk(deskConfig{
 		placements: workloads,
 		api:        api, dynamic: p.dynamic, kube: p.kube, engine: engine, world: world, objects: objects,
-		types: p.cfg.Types, language: p.cfg.Language, clock: p.cfg.Clock, log: p.cfg.Log, journal: p.cfg.Journal, acknowledge: p.cfg.Acknowledge, release: p.relief(world), kinds: p.cfg.Providers, as: p.as,
+		types: p.cfg.Types, language: p.cfg.Language, clock: p.cfg.Clock, log: p.cfg.Log, journal: p.cfg.Journal, acknowledge: p.cfg.Acknowledge, large: p.large(world), kinds: p.cfg.Providers, as: p.as,
 	})
 	feed := NewFeed(FeedConfig{
 		Keyspace: p.cfg.Keyspace, Prefix: p.cfg.Prefix, Decode: p.cfg.Decode, Types: p.cfg.Types, World: world,

@@ -318,7 +318,7 @@ type stage struct {
 	stop   func()
 	// workloads has plans be of them, too.
 	workloads bool
-	release   func()
+	large     func() func()
 }
 
 // always is a feed that is never behind.
@@ -354,7 +354,7 @@ func (s *stage) begin() {
 	s.desk = newDesk(deskConfig{
 		api: s.api, dynamic: s.dyn, kube: s.kube, engine: s.engine, world: s.world, types: s.kinds, language: language,
 		objects: &objectStore{dynamic: s.dyn, kube: s.kube, clock: clock.RealClock{}},
-		clock:   clock.RealClock{}, log: slog.New(slog.DiscardHandler), journal: "me", kinds: s.kinds, release: s.release,
+		clock:   clock.RealClock{}, log: slog.New(slog.DiscardHandler), journal: "me", kinds: s.kinds, large: s.large,
 		as: func(*v1alpha1.Person) (dynamic.Interface, error) { return s.dyn, nil },
 	})
 	s.desk.feed = always{}
