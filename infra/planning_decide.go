@@ -290,6 +290,9 @@ func (d *deciding) main(ctx context.Context, in plan.Input) bool {
 	s.decision = decision
 	d.warn(in, decision.Warnings)
 	d.note(in, decision)
+	if s.same && !s.data() {
+		s.decision = nil // whoever looks at it sees what is stored, and most are looked at by nobody
+	}
 	return d.kept(decision)
 }
 
