@@ -54,9 +54,9 @@ func (g groupNames) Groups() []string {
 	return out
 }
 
-func (s *Server) largeWork() func() func() {
+func (s *Server) largeWork() func(bool) func() {
 	if s.cfg.LargeWork != nil {
 		return s.cfg.LargeWork
 	}
-	return func() func() { return debug.FreeOSMemory }
+	return func(bool) func() { return debug.FreeOSMemory }
 }

@@ -115,8 +115,8 @@ type Config struct {
 	EnableAdmissionPlugins, DisableAdmissionPlugins []string
 
 	// LargeWork, if not nil, is called when something large has begun, such as an apply of ten thousand resources, and what it
-	// returns when that has ended: then much memory can be given back. Nil is debug.FreeOSMemory at the end.
-	LargeWork func() (over func())
+	// returns when that has ended: then much memory can be given back, unless it stays. Nil is debug.FreeOSMemory at the end.
+	LargeWork func(stays bool) (over func())
 
 	// TracerProvider instead of one by TracingConfigFile.
 	TracerProvider trace.TracerProvider

@@ -328,7 +328,7 @@ func (d *desk) apply(ctx context.Context, run *applyRun, a *v1alpha1.Apply, p *v
 		what.Parallelism = defaultParallelism
 	}
 	var how reporter[infra.Applied]
-	work := effort{large: d.large}
+	work := effort{large: d.large, stays: true}
 	defer work.end()
 	what.Progress = func(now infra.Applied) {
 		work.of(now.Total)

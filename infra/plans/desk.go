@@ -67,7 +67,7 @@ type deskConfig struct {
 	// See Config.
 	journal     string
 	acknowledge func(call string) error
-	large       func() (over func())
+	large       func(stays bool) (over func())
 	kinds       finder
 	// as gives a client that acts as somebody else.
 	as func(*v1alpha1.Person) (dynamic.Interface, error)
@@ -230,7 +230,8 @@ const large = 10_000
 
 // effort is a plan or an apply that may turn out to be large.
 type effort struct {
-	large func() (over func()) // may be nil
+	large func(stays bool) (over func()) // may be nil
+	stays bool
 	begun sync.Once
 	over  func()
 }
@@ -238,7 +239,7 @@ type effort struct {
 // of so many resources it is by now. Many may say so at once.
 func (e *effort) of(resources int64) {
 	if resources >= large && e.large != nil {
-		e.begun.Do(func() { e.over = e.large() })
+		e.begun.Do(func() { e.over = e.large(e.stays) })
 	}
 }
 

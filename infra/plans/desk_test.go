@@ -184,7 +184,12 @@ func TestMemoryIsGivenBack(t *testing.T) {
 	s.engine.creates = []string{"a"}
 	var times atomic.Int64
 	var under atomic.Int64
-	s.large = func() func() {
+	var last atomic.Bool
+	last.Store(true)
+	s.large = func(stays bool) func() {
+		if last.Swap(stays) == stays {
+			t.Error("first comes a plan, of which nothing stays, and then its apply")
+		}
 		if n := under.Add(1); n != 1 {
 			t.Errorf("%d are under way", n)
 		}

@@ -58,8 +58,9 @@ type Config struct {
 	// longer.
 	Acknowledge func(call string) error
 	// Large, if not nil, is called when a plan or an apply turns out to be large: thousands of calls of providers. What
-	// it returns is called when that has ended, and may take a second to give the memory back.
-	Large func() (over func())
+	// it returns is called when that has ended, and may take a second to give the memory back. Of what an apply
+	// makes, much stays.
+	Large func(stays bool) (over func())
 }
 
 // Plans runs plans and applies while it leads.
@@ -118,12 +119,12 @@ func New(cfg Config) (*Plans, error) {
 }
 
 // large is Config.Large, if memory is to be given back: what stays is written anew before, side by side.
-func (p *Plans) large(world *infra.World) func() func() {
+func (p *Plans) large(world *infra.World) func(bool) func() {
 	if p.cfg.Large == nil {
 		return nil
 	}
-	return func() func() {
-		over := p.cfg.Large()
+	return func(stays bool) func() {
+		over := p.cfg.Large(stays)
 		return func() {
 			world.Compact()
 			over()

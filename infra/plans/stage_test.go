@@ -318,7 +318,7 @@ type stage struct {
 	stop   func()
 	// workloads has plans be of them, too.
 	workloads bool
-	large     func() func()
+	large     func(bool) func()
 }
 
 // always is a feed that is never behind.
