@@ -290,7 +290,7 @@ func (d *deciding) main(ctx context.Context, in plan.Input) bool {
 	s.decision = decision
 	d.warn(in, decision.Warnings)
 	d.note(in, decision)
-	if s.same && !s.data() {
+	if s.same && !s.data() && s.state.Spec.Current != nil && s.state.Spec.Current.SchemaVersion == d.kind.Schema.Version {
 		s.decision = nil // whoever looks at it sees what is stored, and most are looked at by nobody
 	}
 	return d.kept(decision)

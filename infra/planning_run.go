@@ -69,6 +69,10 @@ type slot struct {
 	// settled says that there is nothing to do, and nobody was asked.
 	settled  bool
 	decision *plan.Decision
+	// shelved is the decision's After, encoded, once it has ended; compared says that it is looked at with what
+	// was before.
+	shelved  []byte
+	compared bool
 	outcomes []outcome
 	// circle is the way from it back to itself, if there is one.
 	circle string

@@ -7,6 +7,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
+	"github.com/zclconf/go-cty/cty/msgpack"
 	"k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/atoll-dev/atoll/infra/contract"
@@ -42,6 +43,12 @@ func (r *run) see(ctx context.Context, s *slot) (cty.Value, error) {
 		decision = s.memo.read
 	}
 	switch {
+	case s.shelved != nil:
+		v, err := msgpack.Unmarshal(s.shelved, block.ImpliedType())
+		if err != nil {
+			return cty.NilVal, fmt.Errorf("%s has no value: %w", s.ref, err)
+		}
+		return marked(block, v, decision.Sensitive), nil
 	case decision != nil && decision.After.IsNull():
 		return cty.UnknownVal(block.ImpliedType()), nil // it is only looked at, and not there yet
 	case decision != nil:

@@ -5,8 +5,10 @@ import (
 	"time"
 
 	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/msgpack"
 
 	"github.com/atoll-dev/atoll/infra/graph"
+	"github.com/atoll-dev/atoll/infra/plan"
 )
 
 const (
@@ -119,8 +121,10 @@ func (r *run) walk(ctx context.Context, emitting *emitter) error {
 func (r *run) countUsers(part *graph.Graph, at func(int32) int32) {
 	for n := range part.Len() {
 		if s := &r.slots[at(int32(n))]; s.living() {
+			compares := len(s.triggers()) > 0
 			for _, u := range s.uses {
 				r.slots[u].users++
+				r.slots[u].compared = r.slots[u].compared || compares
 			}
 		}
 	}
@@ -133,6 +137,8 @@ func (r *run) end(i int32) {
 	s.ended = true
 	if s.users == 0 {
 		r.release(i)
+	} else {
+		r.shelve(s)
 	}
 	if !s.living() {
 		return
@@ -147,6 +153,22 @@ func (r *run) end(i int32) {
 }
 
 func (r *run) release(i int32) {
-	r.slots[i].decision = nil
+	r.slots[i].decision, r.slots[i].shelved = nil, nil
 	r.views[i].value = cty.NilVal
+}
+
+// shelve keeps encoded what others will see of a slot, until the first of them looks: that takes a tenth.
+func (r *run) shelve(s *slot) {
+	d := s.decision
+	if d == nil || s.data() || s.compared || d.After.IsNull() {
+		return
+	}
+	kind, err := r.kind(s.ref)
+	if err != nil {
+		return
+	}
+	if text, err := msgpack.Marshal(d.After, kind.Schema.Block.ImpliedType()); err == nil {
+		s.shelved = text
+		s.decision = &plan.Decision{Address: d.Address, Action: d.Action, Sensitive: d.Sensitive}
+	}
 }

@@ -20,9 +20,9 @@ const (
 // Compact writes anew, side by side, what is kept of objects and states.
 //
 // What an apply of a hundred thousand leaves lies scattered over all the pages that it ever used, between what it
-// needed for a moment: of each page something is kept, so that none can be given back. After this, the pages
-// hold nothing else. Only for that: it takes as much memory again until the next garbage collection, and
-// what is replaced later is kept until nothing beside it is in use.
+// needed for a moment, and as long as anything of a page stays, the page cannot be given back. Of the World
+// nothing is in such pages after this. It is for rare occasions: until the next garbage collection it takes as much
+// memory again, and what is replaced later is kept until nothing beside it is in use.
 func (w *World) Compact() {
 	p := &packer{}
 	for from := 0; w.compact(p, from); from += compactAtOnce {
