@@ -20,8 +20,8 @@ const (
 // Compact writes anew, side by side, what is kept of objects and states.
 //
 // What an apply of a hundred thousand leaves lies scattered over all the pages that it ever used, between what it
-// needed for a moment, and as long as anything of a page stays, the page cannot be given back. Of the World
-// nothing is in such pages after this. It is for rare occasions: until the next garbage collection it takes as much
+// needed for a moment, and as long as anything of a page stays, the page cannot be given back. Of objects and
+// states only what few have is in such pages after this, and their names. It is for rare occasions: until the next garbage collection it takes as much
 // memory again, and what is replaced later is kept until nothing beside it is in use.
 func (w *World) Compact() {
 	p := &packer{}

@@ -114,8 +114,8 @@ type Config struct {
 	EncryptionConfigFile                            string
 	EnableAdmissionPlugins, DisableAdmissionPlugins []string
 
-	// LargeWork, if not nil, is called when something large has begun, such as an apply of ten thousand resources, and what it
-	// returns when that has ended: then much memory can be given back, unless it stays. Nil is debug.FreeOSMemory at the end.
+	// LargeWork, if not nil, is called when something large has begun, such as a plan or an apply of ten thousand resources, and what it
+	// returns when that has ended, to give memory back. Of what an apply makes, much stays. Nil is debug.FreeOSMemory at the end.
 	LargeWork func(stays bool) (over func())
 
 	// TracerProvider instead of one by TracingConfigFile.
