@@ -43,23 +43,30 @@ func (c *connections) end() {
 }
 
 // lapses tells when to send members away because a server's Lease is not renewed: as
-// soon as others take it for gone, and again later, because the one who leads
-// members to other servers may be gone itself and need time. Ever more rarely: where
-// there are no other servers, members come back to this one.
+// soon as others take it for gone, and often for as long as another server may need
+// to take over from the one that leads members elsewhere, and to miss this one. Then
+// ever more rarely: where there are no other servers, members come back to this one.
 type lapses struct{ next, pause time.Duration }
 
-// longestPause between two times that members are sent away.
-const longestPause = time.Minute
+const (
+	shortestPause = 5 * time.Second // between two times that members are sent away
+	longestPause  = time.Minute
+	// takeover is how long another server may need: 12 s to lead, 13 s to miss one.
+	takeover = 25 * time.Second
+)
 
 // due is asked again and again, with the age of the Lease.
 func (l *lapses) due(age time.Duration) bool {
 	if age < v1alpha1.MemberEndpointExpiry {
-		*l = lapses{next: v1alpha1.MemberEndpointExpiry, pause: v1alpha1.MemberEndpointExpiry}
+		*l = lapses{next: v1alpha1.MemberEndpointExpiry, pause: shortestPause}
 		return false
 	}
 	if age < l.next {
 		return false
 	}
-	l.next, l.pause = age+l.pause, min(2*l.pause, longestPause)
+	if age > takeover {
+		l.pause = min(2*l.pause, longestPause)
+	}
+	l.next = age + l.pause
 	return true
 }

@@ -19,10 +19,10 @@ func TestLapses(t *testing.T) {
 			due = append(due, age/time.Second)
 		}
 	}
-	if want := []time.Duration{10, 20, 40, 80, 140, 200, 260}; !slices.Equal(due, want) {
+	if want := []time.Duration{10, 15, 20, 25, 30, 40, 60, 100, 160, 220, 280}; !slices.Equal(due, want) {
 		t.Errorf("members are sent away after %d s, want %d", due, want)
 	}
-	if l.due(time.Second) || l.due(9*time.Second) || !l.due(11*time.Second) || l.due(12*time.Second) || !l.due(22*time.Second) {
+	if l.due(time.Second) || l.due(9*time.Second) || !l.due(11*time.Second) || l.due(12*time.Second) || !l.due(17*time.Second) {
 		t.Error("another lapse does not begin as the first")
 	}
 }

@@ -286,10 +286,7 @@ func (c *controller) reconcile(ctx context.Context, k key) error {
 func (c *controller) countServers() (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	present, until := c.seen.live(list[unstructured.Unstructured](c.leases), c.Clock.Now())
-	if until > 0 {
-		c.queue.AddAfter(key{}, until)
-	}
+	present := c.seen.live(list[unstructured.Unstructured](c.leases), c.Clock.Now())
 	changed = !slices.Equal(present, c.present)
 	c.present = present
 	return changed

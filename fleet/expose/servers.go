@@ -48,10 +48,26 @@ func near(servers []server, cluster string) []netip.AddrPort {
 	return slices.Compact(all)
 }
 
-// live gives the servers that are there, in the order of their addresses, and how
-// long that is so if none renews. An address that a member could not use as an
-// endpoint is left out.
-func (s sightings) live(leases []*unstructured.Unstructured, now time.Time) (servers []server, until time.Duration) {
+// live gives the servers that are there, in the order of their addresses. One is gone
+// when it was silent for MemberEndpointExpiry until another, or itself, was heard of:
+// silence of all is no news of any of them. A leader that is cut off from the database
+// hears of nobody, and has members stay where they are while it still leads.
+// An address that a member could not use as an endpoint is left out.
+func (s sightings) live(leases []*unstructured.Unstructured, now time.Time) []server {
+	heard := s.see(leases, now)
+	var servers []server
+	for _, lease := range leases {
+		address, usable := endpoint(lease.GetAnnotations()[v1alpha1.AddressAnnotation])
+		if usable && heard.Sub(s[lease.GetName()].at) < v1alpha1.MemberEndpointExpiry {
+			servers = append(servers, server{address, in(lease)})
+		}
+	}
+	slices.SortFunc(servers, server.compare)
+	return slices.Compact(servers)
+}
+
+// see takes in the Leases as they are now, and tells when one was last seen to be renewed.
+func (s sightings) see(leases []*unstructured.Unstructured, now time.Time) (heard time.Time) {
 	announced := map[string]bool{}
 	for _, lease := range leases {
 		name := lease.GetName()
@@ -62,14 +78,8 @@ func (s sightings) live(leases []*unstructured.Unstructured, now time.Time) (ser
 			last = sighting{string(lease.GetUID()), renewed, now}
 			s[name] = last
 		}
-		left := last.at.Add(v1alpha1.MemberEndpointExpiry).Sub(now)
-		address, usable := endpoint(lease.GetAnnotations()[v1alpha1.AddressAnnotation])
-		if left <= 0 || !usable {
-			continue
-		}
-		servers = append(servers, server{address, in(lease)})
-		if until == 0 || left < until {
-			until = left
+		if last.at.After(heard) {
+			heard = last.at
 		}
 	}
 	for name := range s {
@@ -77,8 +87,7 @@ func (s sightings) live(leases []*unstructured.Unstructured, now time.Time) (ser
 			delete(s, name)
 		}
 	}
-	slices.SortFunc(servers, server.compare)
-	return slices.Compact(servers), until
+	return heard
 }
 
 // in names the cluster that a server says it runs in.

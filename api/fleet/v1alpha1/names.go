@@ -45,8 +45,8 @@ const SharedLabel = Group + "/shared"
 
 // How servers announce, in the control plane, where members reach them: each by a
 // Lease in SystemNamespace that carries MemberEndpointLabel and, as
-// AddressAnnotation, host:port. Who did not renew it for MemberEndpointExpiry is
-// gone. The label's value names the Cluster that the server runs in, if any: that
+// AddressAnnotation, host:port. Who did not renew it for MemberEndpointExpiry, while
+// others did, is gone. The label's value names the Cluster that the server runs in, if any: that
 // member calls no other as long as this one is there.
 const (
 	MemberEndpointLabel  = Group + "/member-endpoint"
