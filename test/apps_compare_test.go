@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -234,6 +235,49 @@ func bindingSays(b *unstructured.Unstructured) string {
 		}
 	}
 	return strings.Join(said, "; ")
+}
+
+// evidence logs what is known of the first objects that differ and should not: what each
+// cluster has, who wrote which part when, and what happened to it.
+func (c *comparison) evidence(t *testing.T, result *comparisonResult, known map[string]string) {
+	t.Helper()
+	const most = 3
+	shown := 0
+	for _, a := range c.objects {
+		differs := slices.ContainsFunc(result.sets[a.set.name].exceptions, func(e exception) bool { return e.id == a.id() })
+		if _, ok := known[a.id()]; ok || !differs || shown == most {
+			continue
+		}
+		shown++
+		for _, cluster := range append([]string{"atoll", alone}, members...) {
+			o, err := c.get(t.Context(), cluster, a)
+			if err != nil || o == nil {
+				t.Logf("%s in %s: %v", a.id(), cluster, err)
+				continue
+			}
+			fields := o.GetManagedFields()
+			for i := range fields {
+				fields[i].FieldsV1 = nil
+			}
+			o.SetManagedFields(fields)
+			t.Logf("%s in %s: %s", a.id(), cluster, asJSON(o.Object))
+			c.happened(t, cluster, a)
+		}
+	}
+}
+
+// happened logs the events about an object in one cluster.
+func (c *comparison) happened(t *testing.T, cluster string, a applied) {
+	t.Helper()
+	list, err := c.clients[cluster].Resource(corev1.SchemeGroupVersion.WithResource("events")).Namespace(a.namespace()).
+		List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + a.GetName()})
+	if err != nil {
+		t.Log(err)
+		return
+	}
+	for _, e := range list.Items {
+		t.Logf("  %v x%v %v %v: %v", e.Object["lastTimestamp"], e.Object["count"], e.GetName(), e.Object["reason"], e.Object["message"])
+	}
 }
 
 // comparePods compares how many pods there are that do their work: in all members

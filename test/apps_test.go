@@ -90,6 +90,7 @@ func TestOrdinaryApps(t *testing.T) {
 	for _, complaint := range result.complaints(appExceptions()) {
 		t.Error(complaint)
 	}
+	c.evidence(t, result, appExceptions())
 	if objects, same, _ := result.total(); same*100 < objects*95 {
 		t.Errorf("%d of %d objects are the same in the members: fewer than 95 in a hundred", same, objects)
 	}
