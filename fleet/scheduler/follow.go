@@ -54,6 +54,9 @@ func (s *scheduler) follow(ctx context.Context, k interpret.Kind, o object, obj 
 	if len(shares) == 0 && b == nil {
 		return nil // users wait for a cluster; their binding says so
 	}
+	if s.unscaled(o, users) {
+		return nil // it comes here again when that has been made good
+	}
 	p.shares = s.withoutGaps(k, obj, b, shares, &p.condition)
 	if boundsReplicas(o.GroupKind) {
 		p.shares = withReplicas(p.shares, s.sharesOf(users))
@@ -257,6 +260,19 @@ func (s *scheduler) rooted(o object, seen map[object]bool) bool {
 		}
 	}
 	return false
+}
+
+// unscaled tells, of an autoscaler, whether one of its targets was decided before there was
+// any. Divided like that, all of its lower bound could go to the one cluster that has the only replica.
+func (s *scheduler) unscaled(o object, targets []object) bool {
+	if o.GroupKind != scalerKind() {
+		return false
+	}
+	return slices.ContainsFunc(targets, func(target object) bool {
+		k, served := s.Served(target.GroupKind)
+		b, bound := s.Binding(target.binding())
+		return served && k.Placed && bound && b.Spec.ScaledBy == nil
+	})
 }
 
 // autoscalerOf gives what sets the replicas of an object in its clusters, nil if nothing does.

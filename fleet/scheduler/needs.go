@@ -47,7 +47,7 @@ func newNeeds() *needs {
 }
 
 // set says what an object states now, and gives the objects that may have other
-// users by that.
+// users by that, or are named as such: what goes along with them can matter to them, as an autoscaler does.
 func (n *needs) set(o object, now statement) (changed []object) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -63,11 +63,11 @@ func (n *needs) set(o object, now statement) (changed []object) {
 	self := false
 	for _, user := range gone(before.follows, now.follows) {
 		n.unlink(user, o)
-		self = true
+		changed, self = append(changed, user), true
 	}
 	for _, user := range gone(now.follows, before.follows) {
 		n.link(user, o)
-		self = true
+		changed, self = append(changed, user), true
 	}
 	if n.picks.chooses(o, before.selects, now.selects) || self {
 		changed = append(changed, o)

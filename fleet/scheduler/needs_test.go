@@ -46,12 +46,12 @@ func TestNeedsBothWays(t *testing.T) {
 	want("a user goes", names(n.set(api, statement{})), "[ConfigMap/conf]")
 	want("nobody", names(n.by(conf)), "[]")
 
-	want("who follows is looked at itself", names(n.set(front, statement{follows: []object{service}, needs: []object{key}})), "[Secret/key Ingress/front]")
+	want("who follows is looked at itself, and whom it follows", names(n.set(front, statement{follows: []object{service}, needs: []object{key}})), "[Secret/key Service/web Ingress/front]")
 	want("who it follows is its user", names(n.by(front)), "[Service/web]")
 	want("and it is needed there", names(n.of(service)), "[Ingress/front]")
 	want("both say so", names(n.set(service, needing(front))), "[Ingress/front]")
-	n.set(front, statement{})
-	want("one of them still does", names(n.by(front)), "[Service/web]")
+	want("it follows no longer", names(n.set(front, statement{})), "[Secret/key Service/web Ingress/front]")
+	want("one of them still says so", names(n.by(front)), "[Service/web]")
 	n.set(service, statement{})
 	n.set(web, statement{})
 	if len(n.needed)+len(n.users)+len(n.said) != 0 {

@@ -1,19 +1,32 @@
 package scheduler
 
 import (
+	"strings"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
 )
 
+func autoscalers() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers"}
+}
+
 const autoscaled = `
----
+---` + onePod + `---` + fromSix
+
+const onePod = `
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: web, namespace: shop, uid: d}
 spec: {replicas: 1, template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: i}]}}}
----
+`
+
+const fromSix = `
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler
 metadata: {name: web, namespace: shop, uid: h}
@@ -28,24 +41,71 @@ func TestAnAutoscalersBoundsAreDivided(t *testing.T) {
 deployment.apps-web: east 3, west 3
 horizontalpodautoscaler.autoscaling-web: east 3, west 3 [{ Deployment web}]
 `)
-	hpas := schema.GroupVersionResource{Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers"}
-	merge(t, client, hpas, "shop", "web", `{"spec":{"minReplicas":8}}`)
+	merge(t, client, autoscalers(), "shop", "web", `{"spec":{"minReplicas":8}}`)
 	decided(t, client, `
 deployment.apps-web: east 4, west 4
 horizontalpodautoscaler.autoscaling-web: east 4, west 4 [{ Deployment web}]
 `)
-	deployments := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
-	merge(t, client, deployments, "shop", "web", `{"spec":{"replicas":20}}`)
+	merge(t, client, deployments(), "shop", "web", `{"spec":{"replicas":20}}`)
 	decided(t, client, `
 deployment.apps-web: east 5, west 5
 horizontalpodautoscaler.autoscaling-web: east 5, west 5 [{ Deployment web}]
 `)
 	// Without replicas it rests, in all clusters.
-	merge(t, client, deployments, "shop", "web", `{"spec":{"replicas":0}}`)
+	merge(t, client, deployments(), "shop", "web", `{"spec":{"replicas":0}}`)
 	decided(t, client, `
 deployment.apps-web: east 0, west 0
 horizontalpodautoscaler.autoscaling-web: east 0, west 0 [{ Deployment web}]
 `)
+}
+
+// TestAnAutoscalerComesLater than its target: it goes nowhere with bounds that are divided like what
+// its target was without it, all of them for one cluster.
+func TestAnAutoscalerComesLater(t *testing.T) {
+	client := begin(t, clusters+"---"+onePod)
+	decided(t, client, `
+deployment.apps-web: east 1
+`)
+	create(t, client, autoscalers(), fromSix)
+	decided(t, client, `
+deployment.apps-web: east 3, west 3
+horizontalpodautoscaler.autoscaling-web: east 3, west 3 [{ Deployment web}]
+`)
+	goneTo(t, client, "horizontalpodautoscaler.autoscaling-web", "east 3, west 3")
+
+	// Of another target, and then of none.
+	create(t, client, deployments(), strings.ReplaceAll(onePod, "web", "api"))
+	merge(t, client, autoscalers(), "shop", "web", `{"spec":{"scaleTargetRef":{"name":"api"}}}`)
+	decided(t, client, `
+deployment.apps-api: east 3, west 3
+deployment.apps-web: east 1, west 0
+horizontalpodautoscaler.autoscaling-web: east 3, west 3 [{ Deployment api}]
+`)
+	if err := client.Resource(autoscalers()).Namespace("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	decided(t, client, `
+deployment.apps-api: east 1, west 0
+deployment.apps-web: east 1, west 0
+`)
+}
+
+// goneTo holds where an object went first to what is wanted.
+func goneTo(t *testing.T, client *dynamicfake.FakeDynamicClient, binding, want string) {
+	t.Helper()
+	for _, a := range client.Actions() {
+		made, is := a.(clienttesting.CreateAction)
+		if !is || !strings.HasSuffix(a.GetResource().Resource, "resourcebindings") {
+			continue
+		}
+		b, err := fromUnstructured(made.GetObject().(*unstructured.Unstructured), nil, "create", binding)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := describe(b.Spec.Clusters); b.Name == binding && got != want {
+			t.Errorf("%s went to %s first, want %s", binding, got, want)
+		}
+	}
 }
 
 // TestAPreviewKnowsAutoscalers as the scheduler does.
