@@ -186,9 +186,8 @@ func (a *atollScale) create(ctx context.Context, resource schema.GroupVersionRes
 	return runtime.DefaultUnstructuredConverter.FromUnstructured(made.Object, into)
 }
 
-// await asks often enough that a second is measured well, and seldom enough that it costs nothing.
 func (a *atollScale) await(ctx context.Context, resource schema.GroupVersionResource, name string, into any, done func() bool) error {
-	for tick := time.NewTicker(25 * time.Millisecond); ; {
+	for began := time.Now(); ; {
 		u, err := a.api.Resource(resource).Namespace(scaleNamespace).Get(ctx, name, metav1.GetOptions{})
 		if err == nil {
 			err = runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into)
@@ -197,7 +196,7 @@ func (a *atollScale) await(ctx context.Context, resource schema.GroupVersionReso
 			return err
 		}
 		select {
-		case <-tick.C:
+		case <-time.After(lookAgain(time.Since(began))):
 		case <-ctx.Done():
 			return fmt.Errorf("%s %s: %w: %v", resource.Resource, name, ctx.Err(), u.Object["status"])
 		}

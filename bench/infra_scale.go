@@ -61,7 +61,7 @@ type infraRun struct {
 const (
 	infraPatience = time.Hour
 	tofuMost      = 20_000
-	providerCalls = 20_000
+	providerCalls = 100_000
 )
 
 // infraScale is what all sizes have in common.
