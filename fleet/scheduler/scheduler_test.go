@@ -2,9 +2,11 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -166,6 +168,10 @@ func patchSpec(client *dynamicfake.FakeDynamicClient, p clienttesting.PatchActio
 	if err := json.Unmarshal(p.Patch, &patch); err != nil {
 		return true, nil, err
 	}
+	// As a server does: what was decided from an outdated binding is not written.
+	if from, found, _ := unstructured.NestedString(patch, "metadata", "resourceVersion"); found && from != b.GetResourceVersion() {
+		return true, nil, apierrors.NewConflict(p.GetResource().GroupResource(), p.Name, errors.New("it has changed"))
+	}
 	spec, _, _ := unstructured.NestedMap(patch, "spec")
 	for field, value := range spec {
 		if err := unstructured.SetNestedField(b.Object, value, "spec", field); err != nil {
@@ -179,6 +185,7 @@ func patchSpec(client *dynamicfake.FakeDynamicClient, p clienttesting.PatchActio
 		}
 	}
 	b.SetGeneration(b.GetGeneration() + 1)
+	b.SetResourceVersion(strconv.FormatInt(b.GetGeneration(), 10))
 	return true, b, client.Tracker().Update(p.GetResource(), b, p.GetNamespace())
 }
 
