@@ -73,12 +73,17 @@ func (s *infraScale) ours(ctx context.Context, dir, shape string, count int) (ou
 			return out, err
 		}
 		progress(fmt.Sprintf("Atoll, %s, %d: %s", shape, count, step.name))
-		finish := profileTo(ctx, a.server, s.profile, fmt.Sprintf("%s-%d-%s", shape, count, step.name), profileLong)
 		run := infraRun{System: "atoll", Shape: shape, Count: count, Step: step.name}
+		if step.name == stepPlan {
+			if err := s.alone(ctx, &run); err != nil {
+				return out, err
+			}
+		}
+		finish := profileTo(ctx, a.server, s.profile, fmt.Sprintf("%s-%d-%s", shape, count, step.name), profileLong)
 		run, err := watched(ctx, run, a.server.PID, step.do)
 		err = errors.Join(err, finish())
 		if step.name == stepPlan && err == nil {
-			run.Provider, err = s.providerAlone(ctx, count)
+			err = s.alone(ctx, &run)
 		}
 		out = append(out, run)
 		if err != nil {

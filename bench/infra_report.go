@@ -46,8 +46,12 @@ func writeInfraGoals(w io.Writer, runs []infraRun) {
 	var stolen, others float64
 	for _, r := range runs {
 		stolen, others = max(stolen, r.Stolen), max(others, r.Others)
-		if r.Provider > 0 {
-			fmt.Fprintf(w, "%s, %d: the provider's own calls for the first plan take %.2f s, the plan %.2f times that\n", r.Shape, r.Count, r.Provider, r.Seconds/r.Provider)
+		if n := len(r.Provider); n > 0 {
+			sum := 0.0
+			for _, seconds := range r.Provider {
+				sum += seconds
+			}
+			fmt.Fprintf(w, "%s, %d: the provider's own calls for the first plan take %.1f s, before it and after it, the plan %.2f times their mean\n", r.Shape, r.Count, r.Provider, r.Seconds*float64(n)/sum)
 		}
 	}
 	for _, small := range runs {

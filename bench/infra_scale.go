@@ -49,9 +49,9 @@ type infraRun struct {
 	// CPU of all processes, the provider's too, and the most that they held together.
 	CPU     float64 `json:"cpu_s"`
 	PeakMiB float64 `json:"peak_mib"`
-	// Provider is how long the provider's own calls take for the first plan, by themselves.
-	Provider float64 `json:"provider_s,omitempty"`
-	Failed   string  `json:"failed,omitempty"`
+	// Provider is how long the provider's own calls take for the first plan, by themselves, before it and after it.
+	Provider []float64 `json:"provider_s,omitempty"`
+	Failed   string    `json:"failed,omitempty"`
 	// Others and Stolen are processors that somebody else had meanwhile.
 	disturbance
 }
