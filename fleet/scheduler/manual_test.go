@@ -193,6 +193,22 @@ func TestPlansBeginAndEnd(t *testing.T) {
 	}
 }
 
+// TestAnAutoscalerWaitsForThePlan that divides its target with it in view.
+func TestAnAutoscalerWaitsForThePlan(t *testing.T) {
+	p := &plans{manual: true, wait: map[string]*v1alpha1.BindingProposal{}}
+	client := beginManual(t, nil, p, p.applied, clusters+shop+"---"+onePod)
+	name := v1alpha1.BindingName(schema.GroupKind{Group: "apps", Kind: "Deployment"}, "web")
+	waits := p.waiting(t, map[string]string{name: "no cluster → east 1"})
+	approve(t, client, name, waits[name])
+	p.waiting(t, map[string]string{})
+	create(t, client, autoscalers(), fromSix)
+	waits = p.waiting(t, map[string]string{name: "east 1 → east 3, west 3"})
+	decided(t, client, name+": east 1\n")
+	approve(t, client, name, waits[name])
+	decided(t, client, name+": east 3, west 3\nhorizontalpodautoscaler.autoscaling-web: east 3, west 3 [{ Deployment web}]\n")
+	goneTo(t, client, "horizontalpodautoscaler.autoscaling-web", "east 3, west 3")
+}
+
 func edit(t *testing.T, client *dynamicfake.FakeDynamicClient, gvr schema.GroupVersionResource, name string, change func(*unstructured.Unstructured)) {
 	t.Helper()
 	u, err := client.Resource(gvr).Namespace("shop").Get(t.Context(), name, metav1.GetOptions{})
