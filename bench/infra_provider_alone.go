@@ -67,7 +67,7 @@ func (s *infraScale) providerAlone(ctx context.Context, count int) (float64, err
 				return err
 			}
 			null := cty.NullVal(is.Block.ImpliedType())
-			_, err := instance.Plan(ctx, contract.PlanRequest{Type: s.typ, Prior: null, Proposed: infraplan.Proposed(&is.Block, null, config), Config: config})
+			_, err := instance.Plan(ctx, contract.PlanRequest{Type: s.typ, Prior: null, Proposed: infraplan.Proposed(&is.Block, null, config), Config: config, AsWritten: true})
 			return err
 		})
 	}

@@ -28,7 +28,8 @@ var errSealed = errors.New("the sealed part of the plan is damaged: plan again")
 // sealedChunk collects the sealed parts of one chunk.
 type sealedChunk struct {
 	packed bytes.Buffer
-	to     *gzip.Writer
+	to     *gzip.Writer // one for all chunks: it takes most of a megabyte
+	begun  bool
 }
 
 func (c *sealedChunk) add(address plan.Address, sealed []byte) error {
@@ -37,9 +38,13 @@ func (c *sealedChunk) add(address plan.Address, sealed []byte) error {
 		return err
 	}
 	if c.to == nil {
-		if c.to, err = gzip.NewWriterLevel(&c.packed, gzip.BestSpeed); err != nil {
+		if c.to, err = gzip.NewWriterLevel(nil, gzip.BestSpeed); err != nil {
 			return err
 		}
+	}
+	if !c.begun {
+		c.begun = true
+		c.to.Reset(&c.packed)
 		if _, err := io.WriteString(c.to, sealedHeader); err != nil {
 			return err
 		}
@@ -57,7 +62,7 @@ func (c *sealedChunk) add(address plan.Address, sealed []byte) error {
 
 // take gives the pieces, none if nothing was added, and begins anew.
 func (c *sealedChunk) take() ([][]byte, error) {
-	if c.to == nil {
+	if !c.begun {
 		return nil, nil
 	}
 	if err := c.to.Close(); err != nil {
@@ -68,7 +73,7 @@ func (c *sealedChunk) take() ([][]byte, error) {
 		n := min(len(rest), plan.MaxPiece)
 		pieces, rest = append(pieces, rest[:n:n]), rest[n:]
 	}
-	c.to = nil
+	c.begun = false
 	c.packed.Reset()
 	return pieces, nil
 }

@@ -44,6 +44,19 @@ func TestSealedChunks(t *testing.T) {
 			t.Errorf("%s is another", address)
 		}
 	}
+	// The next chunk has nothing of the one before.
+	next := plan.Address{Type: "demo_thing", Name: "next"}
+	if err := chunk.add(next, []byte("sealed")); err != nil {
+		t.Fatal(err)
+	}
+	if more, err := chunk.take(); err != nil {
+		t.Fatal(err)
+	} else if got, err := openSealed(more); err != nil || len(got) != 1 || string(got[next]) != "sealed" {
+		t.Errorf("the next chunk is %v, %v", got, err)
+	}
+	if none, err := chunk.take(); err != nil || none != nil {
+		t.Errorf("a chunk without anything is %v, %v", none, err)
+	}
 	whole := bytes.Join(pieces, nil)
 	for range 80 {
 		damaged := bytes.Clone(whole)

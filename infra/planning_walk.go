@@ -43,14 +43,21 @@ func (r *run) walk(ctx context.Context, emitting *emitter) error {
 		node    int32
 		decided bool
 	}
-	results := make(chan result, limit)
-	running := 0
+	results, waiting := make(chan result, limit), make(chan int32, limit)
+	running, workers := 0, 0
 	// Those that were begun are waited for in any case: they write into the run.
 	defer func() {
+		close(waiting)
 		for ; running > 0; running-- {
 			<-results
 		}
 	}()
+	// A goroutine decides one after the other: one that is new has to find its stack too small first.
+	work := func() {
+		for n := range waiting {
+			results <- result{n, r.decide(ctx, at(n))}
+		}
+	}
 	ended := func(n int32, decided bool) {
 		if decided {
 			progress.Done(n)
@@ -79,8 +86,11 @@ func (r *run) walk(ctx context.Context, emitting *emitter) error {
 				ended(n, true)
 				continue
 			}
-			running++
-			go func() { results <- result{n, r.decide(ctx, at(n))} }()
+			if running++; running > workers {
+				workers++
+				go work()
+			}
+			waiting <- n
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)

@@ -104,14 +104,18 @@ type PlanRequest struct {
 	Prior    cty.Value
 	Proposed cty.Value
 	// Config is what was written, with null for what was not. Null to delete.
-	Config   cty.Value
-	Private  []byte
-	Identity cty.Value
+	Config cty.Value
+	// AsWritten says that Proposed is Config, so that it need be encoded only once.
+	AsWritten bool
+	Private   []byte
+	Identity  cty.Value
 }
 
 // PlanAnswer is what would become of it.
 type PlanAnswer struct {
 	Planned cty.Value
+	// Encoded is Planned in msgpack, as it came. It is nil if it came otherwise, or not as Planned is.
+	Encoded []byte
 	// Replace are the attributes that cannot be changed without a new resource.
 	Replace     []cty.Path
 	Private     []byte

@@ -47,11 +47,15 @@ func (c *planCheck) object(l level, prior, config, planned cty.Value, path cty.P
 func (c *planCheck) attributes(all []contract.Attribute, prior, config, planned cty.Value, path cty.Path) {
 	for i := range all {
 		a := &all[i]
-		p, w, v := attributeOf(prior, a), attributeOf(config, a), attributeOf(planned, a)
-		if v.RawEquals(w) {
+		w := attributeOf(config, a)
+		if a.Computed && w.IsNull() {
+			continue // it is for the provider to say
+		}
+		v := attributeOf(planned, a)
+		if w.IsNull() && v.IsNull() || v.RawEquals(w) {
 			continue // nearly always, and without a path to be built
 		}
-		c.attribute(a, p, w, v, attributeStep(path, a.Name))
+		c.attribute(a, attributeOf(prior, a), w, v, attributeStep(path, a.Name))
 	}
 }
 

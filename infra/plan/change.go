@@ -176,6 +176,9 @@ func (d *delta) fields(replace []cty.Path, origins map[string]string) []Field {
 	}
 	sources := slices.Sorted(maps.Keys(origins))
 	var out []Field
+	if d != nil && d.sign != ' ' {
+		out = make([]Field, 0, len(d.of)+len(forcing))
+	}
 	shown := make([]bool, len(forcing))
 	d.each(func(d *delta) {
 		f := Field{

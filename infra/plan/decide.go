@@ -18,7 +18,7 @@ func Decide(ctx context.Context, in Input) (*Decision, error) {
 	if absent(d.Config) {
 		d.Config = Null(in.Schema)
 	}
-	d.config, d.secret = withoutMarks(d.Config)
+	d.config, d.secret = withoutMarks(&d.Schema.Block, d.Config)
 	if in.Address.Data {
 		return d.data(ctx)
 	}
@@ -288,7 +288,7 @@ func (d *decider) change(ctx context.Context) error {
 		return err
 	}
 	d.out.Action, d.out.Reason, d.out.Detail = p.action, p.reason, p.detail
-	d.out.After, d.out.Private, d.out.Identity = p.after, p.private, p.identity
+	d.out.After, d.out.encoded, d.out.Private, d.out.Identity = p.after, p.encoded, p.private, p.identity
 	d.out.Replace, d.out.Sensitive = p.replace, p.sensitive
 	if p.action == Replace {
 		d.out.CreateFirst = d.Lifecycle.CreateBeforeDestroy

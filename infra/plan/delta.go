@@ -14,10 +14,11 @@ type delta struct {
 
 // compared compares. It is nil if neither is there.
 func compared(before, after *node, path string) *delta {
+	if before.null() && after.null() {
+		return nil
+	}
 	d := &delta{before: before, after: after, path: path}
 	switch {
-	case before.null() && after.null():
-		return nil
 	case before.null():
 		d.sign = '+'
 	case after.null():
@@ -60,6 +61,7 @@ func (d *delta) members() {
 	if d.after.null() {
 		shape = d.before
 	}
+	d.of = make([]*delta, 0, max(len(names[0]), len(names[1])))
 	for i, j := 0, 0; i < len(names[0]) || j < len(names[1]); {
 		var name string
 		var before, after *node

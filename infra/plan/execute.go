@@ -72,7 +72,7 @@ func Execute(ctx context.Context, run Execution) (*Outcome, error) {
 	if absent(d.Config) {
 		d.Config = Null(d.Schema)
 	}
-	d.config, d.secret = withoutMarks(d.Config)
+	d.config, d.secret = withoutMarks(&d.Schema.Block, d.Config)
 	x := &execution{decider: d, plan: p, call: run.Call, out: Outcome{
 		Done: NoOp, State: p.Before, Tainted: p.Tainted, Sensitive: p.BeforeSensitive,
 	}}

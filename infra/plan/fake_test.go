@@ -11,6 +11,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/function/stdlib"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
+	"github.com/zclconf/go-cty/cty/msgpack"
 
 	"github.com/atoll-dev/atoll/infra/contract"
 )
@@ -118,10 +119,21 @@ func (f *fake) Read(_ context.Context, request contract.ReadRequest) (contract.R
 
 func (f *fake) Plan(_ context.Context, request contract.PlanRequest) (contract.PlanAnswer, error) {
 	f.note("plan %s (private %q)", verb(request.Prior, request.Proposed), request.Private)
-	if f.plan != nil {
-		return f.plan(request), nil
+	if request.AsWritten && !request.Proposed.RawEquals(request.Config) {
+		return contract.PlanAnswer{}, fmt.Errorf("%#v is said to be as it is written: %#v", request.Proposed, request.Config)
 	}
-	return f.goodPlan(request), nil
+	answer := contract.PlanAnswer{}
+	if f.plan != nil {
+		answer = f.plan(request)
+	} else {
+		answer = f.goodPlan(request)
+	}
+	if answer.Planned != cty.NilVal { // as providers answer that are no fakes
+		if packed, err := msgpack.Marshal(answer.Planned, f.schema.Block.ImpliedType()); err == nil {
+			answer.Encoded = packed
+		}
+	}
+	return answer, nil
 }
 
 // goodPlan keeps what is there if nothing changes, and else makes unknown what is

@@ -6,6 +6,9 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
+// ignores tells whether there is anything to be ignored.
+func (l *Lifecycle) ignores() bool { return l.IgnoreAll || len(l.IgnoreChanges) > 0 }
+
 // ignoring gives the configuration with the arguments that are to be ignored as they are in
 // the prior state. To create something, nothing is ignored. Neither value has marks.
 //

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/msgpack"
@@ -23,6 +24,9 @@ type node struct {
 	names  []string // of an object, sorted
 	of     []*node  // elements of a list, attributes of an object
 }
+
+// nothing and unclear stand for all that is null, and all that is not known. Nobody changes them.
+var nothing, unclear = &node{}, &node{kind: unknownNode}
 
 type nodeKind int
 
@@ -67,27 +71,43 @@ type drawing struct {
 // draw takes a value of the block's type.
 func (w *drawing) draw(block *contract.Block, v cty.Value) *node {
 	if absent(v) {
-		return &node{}
+		return nothing
 	}
 	return w.object(blockLevel(block), v, nil, "")
 }
 
+// object leaves out what is null, which most attributes of most resources are.
 func (w *drawing) object(l level, v cty.Value, path cty.Path, pattern string) *node {
 	if n := w.plain(v, path, pattern); n != nil {
 		return n
 	}
 	out := &node{kind: objectNode}
+	add := func(name string, one *node) {
+		if !one.null() {
+			out.names, out.of = append(out.names, name), append(out.of, one)
+		}
+	}
 	for i := range l.attributes {
 		a := &l.attributes[i]
-		out.names = append(out.names, a.Name)
-		out.of = append(out.of, w.attribute(a, v.GetAttr(a.Name), attributeStep(path, a.Name), joined(pattern, a.Name)))
+		if of := v.GetAttr(a.Name); !of.IsNull() {
+			add(a.Name, w.attribute(a, of, w.below(path, a.Name), joined(pattern, a.Name)))
+		}
 	}
 	for i := range l.blocks {
 		n := &l.blocks[i]
-		out.names = append(out.names, n.Name)
-		out.of = append(out.of, w.nested(n.Nesting, blockLevel(&n.Block), v.GetAttr(n.Name), attributeStep(path, n.Name), joined(pattern, n.Name), true))
+		if of := v.GetAttr(n.Name); !of.IsNull() {
+			add(n.Name, w.nested(n.Nesting, blockLevel(&n.Block), of, w.below(path, n.Name), joined(pattern, n.Name), true))
+		}
 	}
 	return out.sorted()
+}
+
+// below is the path of an attribute. It is asked for by what is secret, and if nothing is there is none.
+func (w *drawing) below(path cty.Path, name string) cty.Path {
+	if len(w.secrets) == 0 {
+		return nil
+	}
+	return attributeStep(path, name)
 }
 
 func joined(pattern, name string) string {
@@ -100,7 +120,7 @@ func joined(pattern, name string) string {
 func (w *drawing) attribute(a *contract.Attribute, v cty.Value, path cty.Path, pattern string) *node {
 	switch {
 	case a.WriteOnly:
-		return &node{}
+		return nothing
 	case a.Sensitive && !v.IsNull():
 		return w.secret(v, pattern)
 	case a.Nested != nil:
@@ -117,7 +137,7 @@ func (w *drawing) nested(nesting contract.Nesting, l level, v cty.Value, path ct
 	if nesting == contract.NestingSingle || nesting == contract.NestingGroup {
 		one := w.object(l, v, path, pattern)
 		if nesting == contract.NestingGroup && !slices.ContainsFunc(one.of, func(n *node) bool { return !n.null() }) {
-			return &node{} // it is always there: nobody wrote it
+			return nothing // it is always there: nobody wrote it
 		}
 		return w.shaped(one, pattern, shape)
 	}
@@ -164,11 +184,11 @@ func (w *drawing) value(v cty.Value, path cty.Path, pattern string) *node {
 func (w *drawing) plain(v cty.Value, path cty.Path, pattern string) *node {
 	switch {
 	case v.IsKnown() && v.IsNull():
-		return &node{}
+		return nothing
 	case len(w.secrets) > 0 && hasPath(w.secrets, path):
 		return w.secret(v, pattern)
 	case !v.IsKnown():
-		return &node{kind: unknownNode}
+		return unclear
 	}
 	return nil
 }
@@ -204,7 +224,7 @@ func (w *drawing) leaf(v cty.Value) *node {
 	}
 	if err != nil {
 		w.err = err
-		return &node{}
+		return nothing
 	}
 	return &node{kind: leafNode, raw: text}
 }
@@ -220,7 +240,11 @@ func (w *drawing) collection(v cty.Value, path cty.Path, pattern string, shape S
 		if named {
 			out.names = append(out.names, key.AsString())
 		}
-		out.of = append(out.of, one(of, indexStep(path, key), pattern+"[]"))
+		at := path
+		if len(w.secrets) > 0 {
+			at = indexStep(path, key)
+		}
+		out.of = append(out.of, one(of, at, pattern+"[]"))
 	}
 	if shape.set() {
 		// The order of a set is ours: that of what can be seen, so that it tells nothing else.
@@ -243,7 +267,7 @@ func (n *node) sorted() *node {
 		for i := range order {
 			order[i] = i
 		}
-		slices.SortFunc(order, func(a, b int) int { return bytes.Compare([]byte(n.names[a]), []byte(n.names[b])) })
+		slices.SortFunc(order, func(a, b int) int { return strings.Compare(n.names[a], n.names[b]) })
 		names, of := make([]string, len(order)), make([]*node, len(order))
 		for to, from := range order {
 			names[to], of[to] = n.names[from], n.of[from]

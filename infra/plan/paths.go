@@ -79,8 +79,8 @@ func hasPath(paths []cty.Path, path cty.Path) bool {
 
 // withoutMarks takes the marks off a value, and says where they were. An element of a set cannot
 // be marked: the set is.
-func withoutMarks(v cty.Value) (cty.Value, []cty.Path) {
-	if !v.ContainsMarked() {
+func withoutMarks(block *contract.Block, v cty.Value) (cty.Value, []cty.Path) {
+	if !anyMarked(block, v) {
 		return v, nil
 	}
 	v, marks := v.UnmarkDeepWithPaths()
@@ -92,6 +92,32 @@ func withoutMarks(v cty.Value) (cty.Value, []cty.Path) {
 	}
 	slices.SortFunc(paths, func(a, b cty.Path) int { return strings.Compare(PathText(a), PathText(b)) })
 	return v, paths
+}
+
+// anyMarked is ContainsMarked, which goes into all that is null as well, and notes a path to it: of a value of the
+// block's type.
+func anyMarked(block *contract.Block, v cty.Value) bool {
+	switch {
+	case v.IsMarked():
+		return true
+	case v.IsNull() || !v.IsKnown():
+		return false
+	}
+	within := func(name string) bool {
+		of := v.GetAttr(name)
+		return of.IsMarked() || !of.IsNull() && !of.Type().IsPrimitiveType() && of.ContainsMarked()
+	}
+	for i := range block.Attributes {
+		if within(block.Attributes[i].Name) {
+			return true
+		}
+	}
+	for i := range block.Blocks {
+		if within(block.Blocks[i].Name) {
+			return true
+		}
+	}
+	return false
 }
 
 // samePaths compares as sets.

@@ -193,6 +193,8 @@ type Decision struct {
 	// After is what it will be, unknown where that is not known yet; null if
 	// it will not be. What refers to the resource refers to this.
 	After cty.Value
+	// encoded is After in msgpack, if it came so: it need not be encoded again. Whoever sets After sets this, too.
+	encoded []byte
 	// Private and Identity are the provider's, of the plan.
 	Private  []byte
 	Identity cty.Value

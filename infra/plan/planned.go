@@ -14,6 +14,7 @@ type proposal struct {
 	reason    Reason
 	detail    string
 	after     cty.Value
+	encoded   []byte // after in msgpack, or nil
 	private   []byte
 	identity  cty.Value
 	replace   []cty.Path
@@ -102,7 +103,7 @@ func (d *decider) ask(ctx context.Context, from contract.State, lifecycle *Lifec
 	config := lifecycle.ignoring(block, from.Value, d.config)
 	answer, err := d.Provider.Plan(ctx, contract.PlanRequest{
 		Type: d.Address.Type, Prior: from.Value, Proposed: Proposed(block, from.Value, config), Config: config,
-		Private: from.Private, Identity: from.Identity,
+		AsWritten: asWritten(block, from.Value, config), Private: from.Private, Identity: from.Identity,
 	})
 	if err := d.asked("plan", err); err != nil {
 		return nil, err
@@ -113,10 +114,10 @@ func (d *decider) ask(ctx context.Context, from contract.State, lifecycle *Lifec
 	if err := d.honest(from.Value, config, answer); err != nil {
 		return nil, err
 	}
-	after := answer.Planned
-	if answer.Lenient {
+	after, encoded := answer.Planned, answer.Encoded
+	if answer.Lenient && lifecycle.ignores() {
 		// Such a provider can plan changes to what was to be ignored.
-		after = lifecycle.ignoring(nil, from.Value, after)
+		after, encoded = lifecycle.ignoring(nil, from.Value, after), nil
 	}
 	replace, err := d.replacing(from.Value, after, answer.Replace)
 	if err != nil {
@@ -124,7 +125,7 @@ func (d *decider) ask(ctx context.Context, from contract.State, lifecycle *Lifec
 	}
 	marks := lifecycle.ignoredMarks(from.Value.IsNull(), d.secret, d.Prior.Sensitive)
 	return &proposal{
-		after: after, private: answer.Private, identity: answer.Identity,
+		after: after, encoded: encoded, private: answer.Private, identity: answer.Identity,
 		replace: replace, sensitive: d.sensitive(marks, after),
 	}, nil
 }

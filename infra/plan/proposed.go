@@ -17,6 +17,9 @@ func Proposed(block *contract.Block, prior, config cty.Value) cty.Value {
 	if config.IsNull() && prior.IsNull() {
 		return prior
 	}
+	if asWritten(block, prior, config) {
+		return config
+	}
 	if prior.IsKnown() && prior.IsNull() {
 		// Everything below can then take attributes of an object.
 		prior = block.Empty()
@@ -25,6 +28,21 @@ func Proposed(block *contract.Block, prior, config cty.Value) cty.Value {
 		return prior
 	}
 	return proposedObject(blockLevel(block), prior, config)
+}
+
+// asWritten tells whether what is proposed is what is written: where nothing was there before, there is nothing to add to
+// it. Only a group that is not written, and yet is never null, has to be put in.
+func asWritten(block *contract.Block, prior, config cty.Value) bool {
+	return prior.IsNull() && config.IsKnown() && !config.IsNull() && !hasGroup(block)
+}
+
+func hasGroup(block *contract.Block) bool {
+	for i := range block.Blocks {
+		if n := &block.Blocks[i]; n.Nesting == contract.NestingGroup || hasGroup(&n.Block) {
+			return true
+		}
+	}
+	return false
 }
 
 // AllUnknown is what a data source will say: what was written, and unknown

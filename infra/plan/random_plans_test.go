@@ -27,6 +27,47 @@ func TestProposedOfTheSameIsTheSame(t *testing.T) {
 	}
 }
 
+// TestProposedOfNothing: where nothing was, what is proposed is what is written, as it is by the rules that look at
+// each attribute.
+func TestProposedOfNothing(t *testing.T) {
+	shortened := 0
+	for seed := range uint64(rounds) {
+		r := newRandom(seed)
+		block := r.block(2, false)
+		config := r.config(blockLevel(&block), 10)
+		null := cty.NullVal(block.ImpliedType())
+		want := proposedObject(blockLevel(&block), block.Empty(), config)
+		if got := Proposed(&block, null, config); !got.RawEquals(want) {
+			t.Fatalf("seed %d: of\n%#v\ncame\n%#v, want\n%#v", seed, config, got, want)
+		}
+		if asWritten(&block, null, config) {
+			shortened++
+			if !want.RawEquals(config) {
+				t.Fatalf("seed %d: of\n%#v\ncame\n%#v", seed, config, want)
+			}
+		}
+	}
+	if shortened < rounds/4 {
+		t.Errorf("only %d of %d could be taken as they are written", shortened, rounds)
+	}
+	// A group is never null, even if that is how it is written.
+	group := contract.NestedBlock{Name: "group", Nesting: contract.NestingGroup, Block: contract.Block{Attributes: []contract.Attribute{{Name: "a", Type: cty.String, Optional: true}}}}
+	within := contract.Block{Blocks: []contract.NestedBlock{group}}
+	block := contract.Block{Blocks: []contract.NestedBlock{group, {Name: "one", Nesting: contract.NestingSingle, Block: within}}}
+	none := map[string]cty.Value{"group": cty.NullVal(group.ImpliedType())}
+	some := map[string]cty.Value{"group": group.None()}
+	config := cty.ObjectVal(map[string]cty.Value{"group": none["group"], "one": cty.ObjectVal(none)})
+	want := cty.ObjectVal(map[string]cty.Value{"group": some["group"], "one": cty.ObjectVal(some)})
+	if got := Proposed(&block, cty.NullVal(block.ImpliedType()), config); !got.RawEquals(want) {
+		t.Errorf("of groups that are null came\n%#v, want\n%#v", got, want)
+	}
+	block.Blocks = block.Blocks[1:]
+	config, want = cty.ObjectVal(map[string]cty.Value{"one": cty.ObjectVal(none)}), cty.ObjectVal(map[string]cty.Value{"one": cty.ObjectVal(some)})
+	if got := Proposed(&block, cty.NullVal(block.ImpliedType()), config); !got.RawEquals(want) {
+		t.Errorf("of a group within a block that is null came\n%#v, want\n%#v", got, want)
+	}
+}
+
 // TestProposedFits: whatever is there, the proposed state is of the type, has all that is written and
 // is what a provider may plan.
 func TestProposedFits(t *testing.T) {

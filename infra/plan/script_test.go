@@ -98,7 +98,7 @@ func (s *script) word(word, text string) {
 	failure := contract.Diagnostics{{Summary: "no", Detail: "it says hunter2"}}
 	switch word {
 	case "prior":
-		v, secret := withoutMarks(value(s.t, block, text))
+		v, secret := withoutMarks(block, value(s.t, block, text))
 		s.input.Prior.State = contract.State{Value: v, Private: []byte("stored")}
 		s.input.Prior.Sensitive = secret
 	case "stored":
@@ -267,12 +267,16 @@ func (s *script) decide() {
 			s.t.Fatal(err)
 		}
 	}
+	var opened *Decision
+	if d.Deferred == "" {
+		opened = s.sealAndOpen(d)
+	}
 	if s.then != nil {
-		s.carryOut(d)
+		s.carryOut(opened)
 	}
 }
 
-func (s *script) carryOut(d *Decision) {
+func (s *script) sealAndOpen(d *Decision) *Decision {
 	text, err := d.Seal(s.schema)
 	if err != nil {
 		s.t.Fatal(err)
@@ -281,6 +285,13 @@ func (s *script) carryOut(d *Decision) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	if !opened.Before.Value.RawEquals(d.Before.Value) || !opened.After.RawEquals(d.After) {
+		s.t.Errorf("sealed is\n%#v\nto\n%#v, decided was\n%#v\nto\n%#v", opened.Before.Value, opened.After, d.Before.Value, d.After)
+	}
+	return opened
+}
+
+func (s *script) carryOut(opened *Decision) {
 	s.provider.log, s.provider.replace = nil, append(s.provider.replace, s.later...)
 	outcome, err := Execute(context.Background(), Execution{
 		Planned: opened, Step: s.step, Schema: s.schema, Provider: s.provider,

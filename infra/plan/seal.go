@@ -39,6 +39,9 @@ type sealed struct {
 
 const sealVersion = 1
 
+// msgpackNull is null of any type.
+var msgpackNull = []byte{0xc0}
+
 // Seal gives what Execute will need of the decision, with all of its secrets. It is stored
 // encrypted, as state is, and nobody who may read a plan may read it.
 func (d *Decision) Seal(schema *contract.Schema) ([]byte, error) {
@@ -53,14 +56,20 @@ func (d *Decision) Seal(schema *contract.Schema) ([]byte, error) {
 	}
 	var err error
 	pack := func(v cty.Value, ty cty.Type) []byte {
-		if v == cty.NilVal || err != nil {
+		switch {
+		case v == cty.NilVal || err != nil:
 			return nil
+		case v.IsNull() && ty != cty.DynamicPseudoType:
+			return msgpackNull // nothing else is said of it, and a type of many attributes takes time to be compared
 		}
 		var out []byte
 		out, err = msgpack.Marshal(v, ty)
 		return out
 	}
-	s.Before, s.After = pack(d.Before.Value, ty), pack(d.After, ty)
+	s.Before, s.After = pack(d.Before.Value, ty), d.encoded
+	if s.After == nil {
+		s.After = pack(d.After, ty)
+	}
 	s.BeforeIdentity, s.Identity = pack(d.Before.Identity, cty.DynamicPseudoType), pack(d.Identity, cty.DynamicPseudoType)
 	for _, p := range []struct {
 		to   *[]pathDoc

@@ -50,10 +50,13 @@ func readObject(group, plural string, text []byte, revision int64) (*infra.Objec
 		w.Spec = json.RawMessage("{}")
 	}
 	m := &w.Metadata
+	// What no other object has is one text: there are a hundred thousand, and the garbage collector looks at each.
+	own := m.Name + m.UID + strconv.FormatInt(revision, 10)
+	name, uid := len(m.Name), len(m.Name)+len(m.UID)
 	o := &infra.Object{
-		Ref:   reference.Ref{Namespace: m.Namespace, Name: m.Name},
+		Ref:   reference.Ref{Namespace: m.Namespace, Name: own[:name]},
 		Group: group, Kind: w.Kind, Plural: plural,
-		UID: m.UID, ResourceVersion: strconv.FormatInt(revision, 10), Generation: m.Generation, Labels: m.Labels,
+		UID: own[name:uid], ResourceVersion: own[uid:], Generation: m.Generation, Labels: m.Labels,
 		Deleting: m.DeletionTimestamp != nil, Held: slices.Contains(m.Finalizers, infra.Finalizer), Free: len(m.Finalizers) == 0,
 		ImportID: m.Annotations[infra.ImportAnnotation], Forget: m.Annotations[infra.DeletionAnnotation] == infra.DeletionForget,
 		Spec: w.Spec,

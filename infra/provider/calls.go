@@ -192,11 +192,13 @@ func (i *Instance) Plan(ctx context.Context, r contract.PlanRequest) (contract.P
 	if request.PriorState, err = k.encode("state", r.Prior); err != nil {
 		return contract.PlanAnswer{}, err
 	}
-	if request.ProposedNewState, err = k.encode("proposed state", r.Proposed); err != nil {
-		return contract.PlanAnswer{}, err
-	}
 	if request.Config, err = k.encode("configuration", r.Config); err != nil {
 		return contract.PlanAnswer{}, err
+	}
+	if request.ProposedNewState = request.Config; !r.AsWritten {
+		if request.ProposedNewState, err = k.encode("proposed state", r.Proposed); err != nil {
+			return contract.PlanAnswer{}, err
+		}
 	}
 	if request.PriorIdentity, err = k.encodeIdentity(r.Identity); err != nil {
 		return contract.PlanAnswer{}, err
@@ -224,6 +226,11 @@ func (i *Instance) planned(k *kind, answer *tfplugin6.PlanResourceChange_Respons
 	var err error
 	if a.Planned, err = i.decodeState(k, "PlanResourceChange", answer.PlannedState, &a.Diagnostics); err != nil {
 		return a, err
+	}
+	if packed := answer.PlannedState.GetMsgpack(); len(packed) > 0 && !k.writeOnly {
+		if rest, err := checkMsgpack(packed); err == nil && len(rest) == 0 {
+			a.Encoded = packed
+		}
 	}
 	a.Identity, err = i.decodeIdentity(k, "PlanResourceChange", answer.PlannedIdentity)
 	return a, err

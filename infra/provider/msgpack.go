@@ -22,33 +22,33 @@ var (
 
 // checkMsgpack finds out whether an encoded value is what it says: decoders make room for as many
 // elements as an array announces, and recurse as deep as it goes. What follows the value does
-// not matter. The format is that of https://github.com/msgpack/msgpack/blob/master/spec.md.
-func checkMsgpack(b []byte) error {
+// not matter to them: it is the rest. The format is that of https://github.com/msgpack/msgpack/blob/master/spec.md.
+func checkMsgpack(b []byte) (rest []byte, err error) {
 	var open [deepest]uint64 // how many elements are still to come, by depth
 	depth, elements := 0, 0
 	open[0] = 1
 	for {
 		for open[depth] == 0 {
 			if depth == 0 {
-				return nil
+				return b, nil
 			}
 			depth--
 		}
 		open[depth]--
 		if elements++; elements > mostElements {
-			return errElements
+			return nil, errElements
 		}
 		size, children, err := msgpackHead(b)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if size > uint64(len(b)) || children > uint64(len(b))-size {
-			return errShort // each element has a byte at least
+			return nil, errShort // each element has a byte at least
 		}
 		b = b[size:]
 		if children > 0 {
 			if depth++; depth == deepest {
-				return errDeep
+				return nil, errDeep
 			}
 			open[depth] = children
 		}

@@ -16,6 +16,9 @@ func isNull(v cty.Value) bool { return v == cty.NilVal || v.IsNull() }
 
 // encode writes a value of a type. No value at all is null.
 func encode(v cty.Value, t cty.Type) (*tfplugin6.DynamicValue, error) {
+	if t != cty.DynamicPseudoType && (v == cty.NilVal || !v.IsMarked() && v.IsKnown() && v.IsNull()) {
+		return &tfplugin6.DynamicValue{Msgpack: []byte{0xc0}}, nil // whatever the type is, and that takes time to be compared
+	}
 	if v == cty.NilVal {
 		v = cty.NullVal(t)
 	}
@@ -57,7 +60,7 @@ func decode(from *tfplugin6.DynamicValue, t cty.Type) (v cty.Value, err error) {
 	}()
 	switch {
 	case len(from.GetMsgpack()) > 0:
-		if err := checkMsgpack(from.Msgpack); err != nil {
+		if _, err := checkMsgpack(from.Msgpack); err != nil {
 			return cty.NilVal, err
 		}
 		v, err = msgpack.Unmarshal(from.Msgpack, t)

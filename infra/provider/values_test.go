@@ -132,14 +132,14 @@ func TestValuesGoAndCome(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%#v: %v", v, err)
 		}
-		if err := checkMsgpack(sent.Msgpack); err != nil {
+		if _, err := checkMsgpack(sent.Msgpack); err != nil {
 			t.Fatalf("%#v is sent as %x: %v", v, sent.Msgpack, err)
 		}
 		if got, err := decode(sent, of); err != nil || !got.RawEquals(v) {
 			t.Fatalf("%#v comes back as %#v, %v", v, got, err)
 		}
 		part := sent.Msgpack[:r.IntN(len(sent.Msgpack))]
-		if err := checkMsgpack(part); !errors.Is(err, errShort) {
+		if _, err := checkMsgpack(part); !errors.Is(err, errShort) {
 			t.Fatalf("%x of %x: %v", part, sent.Msgpack, err)
 		}
 		if len(part) > 0 {
@@ -249,7 +249,7 @@ func TestBombs(t *testing.T) {
 		"nothing":                             {nil, errShort},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := checkMsgpack(row.sent); !errors.Is(err, row.want) {
+			if _, err := checkMsgpack(row.sent); !errors.Is(err, row.want) {
 				t.Error(err)
 			}
 			if len(row.sent) == 0 {
@@ -292,5 +292,38 @@ func TestSecrets(t *testing.T) {
 	}
 	if secrets := secretsOf(&block, cty.NilVal); secrets != nil {
 		t.Errorf("of no configuration: %q", secrets)
+	}
+}
+
+// TestPlansAsTheyCame: a plan is given on in the encoding that it came in, unless that says more than the plan does, or
+// something else.
+func TestPlansAsTheyCame(t *testing.T) {
+	of := cty.Object(map[string]cty.Type{"id": cty.String, "name": cty.String})
+	v := cty.ObjectVal(map[string]cty.Value{"id": cty.UnknownVal(cty.String), "name": cty.StringVal("a")})
+	sent, err := encode(v, of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := &kind{name: "fake_thing", implied: of}
+	for what, row := range map[string]struct {
+		kind *kind
+		sent *tfplugin6.DynamicValue
+		want []byte
+	}{
+		"as it is":           {plain, sent, sent.Msgpack},
+		"with something on":  {plain, &tfplugin6.DynamicValue{Msgpack: append(bytes.Clone(sent.Msgpack), 0xc0)}, nil},
+		"in JSON":            {plain, &tfplugin6.DynamicValue{Json: []byte(`{"id":"i","name":"a"}`)}, nil},
+		"nothing":            {plain, nil, nil},
+		"of what is secrets": {&kind{name: "fake_thing", implied: of, writeOnly: true, schema: &contract.Schema{}}, sent, nil},
+	} {
+		t.Run(what, func(t *testing.T) {
+			answer, err := (&Instance{}).planned(row.kind, &tfplugin6.PlanResourceChange_Response{PlannedState: row.sent})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(answer.Encoded, row.want) {
+				t.Errorf("%#v is encoded as %x, want %x", answer.Planned, answer.Encoded, row.want)
+			}
+		})
 	}
 }

@@ -37,7 +37,9 @@ func Config(block *contract.Block, at *field.Path, arguments map[string]any, res
 	}
 	if hasSensitive(block) {
 		for name, v := range values {
-			values[name] = markField(block, name, v)
+			if !v.IsNull() { // an argument that is absent hides nothing, and marks take time to be taken off again
+				values[name] = markField(block, name, v)
+			}
 		}
 	}
 	return cty.ObjectVal(values), nil
@@ -66,7 +68,11 @@ func (r *reader) fields(at *field.Path, b *contract.Block, given map[string]any)
 	}
 	for i := range b.Attributes {
 		a := &b.Attributes[i]
-		values[a.Name] = r.attribute(at.Child(a.Name), a, given[a.Name], false)
+		if of := given[a.Name]; of != nil || a.Required {
+			values[a.Name] = r.attribute(at.Child(a.Name), a, of, false)
+		} else {
+			values[a.Name] = cty.NullVal(a.Type) // most are, and nothing can be wrong with them: they need no path
+		}
 	}
 	for i := range b.Blocks {
 		n := &b.Blocks[i]
