@@ -35,6 +35,8 @@ type run struct {
 	opened cache[configName, *opened]
 	calls  atomic.Int64
 	took   atomic.Int64
+	// whole is how many slots have ended and are kept as they are for who will look at them.
+	whole int
 
 	mu         sync.Mutex
 	problems   []v1alpha1.Problem
@@ -72,6 +74,7 @@ type slot struct {
 	// shelved is the decision's After, encoded, once it has ended; compared says that it is looked at with what
 	// was before.
 	shelved  []byte
+	whole    bool // it has ended, and is kept as it is
 	compared bool
 	outcomes []outcome
 	// circle is the way from it back to itself, if there is one.

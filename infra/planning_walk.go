@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/zclconf/go-cty/cty"
-	"github.com/zclconf/go-cty/cty/msgpack"
 
 	"github.com/atoll-dev/atoll/infra/graph"
 	"github.com/atoll-dev/atoll/infra/plan"
@@ -15,6 +14,8 @@ const (
 	defaultParallelism = 64
 	// tellEvery is how often progress is told.
 	tellEvery = 300 * time.Millisecond
+	// mostWhole is of how many resources planned values are kept as they are: some 25 KiB each, of a large type.
+	mostWhole = 1000
 )
 
 // walk decides all that is in scope, each after what it waits for, many at a time. What is as it
@@ -163,21 +164,32 @@ func (r *run) end(i int32) {
 }
 
 func (r *run) release(i int32) {
-	r.slots[i].decision, r.slots[i].shelved = nil, nil
+	s := &r.slots[i]
+	s.decision, s.shelved = nil, nil
+	if s.whole {
+		s.whole = false
+		r.whole--
+	}
 	r.views[i].value = cty.NilVal
 }
 
-// shelve keeps encoded what others will see of a slot, until the first of them looks: that takes a tenth.
+// shelve keeps encoded what others will see of a slot, until the first of them looks: that takes a tenth. Some are kept
+// as they are: along a chain the next looks at once.
 func (r *run) shelve(s *slot) {
 	d := s.decision
 	if d == nil || s.data() || s.compared || d.After.IsNull() {
+		return
+	}
+	if r.whole < mostWhole {
+		s.whole = true
+		r.whole++
 		return
 	}
 	kind, err := r.kind(s.ref)
 	if err != nil {
 		return
 	}
-	if text, err := msgpack.Marshal(d.After, kind.Schema.Block.ImpliedType()); err == nil {
+	if text, err := d.Encoded(kind.Schema.Block.ImpliedType()); err == nil {
 		s.shelved = text
 		s.decision = &plan.Decision{Address: d.Address, Action: d.Action, Sensitive: d.Sensitive}
 	}

@@ -55,22 +55,16 @@ func (d *Decision) Seal(schema *contract.Schema) ([]byte, error) {
 		BeforePrivate: d.Before.Private, Tainted: d.Tainted, Private: d.Private,
 	}
 	var err error
-	pack := func(v cty.Value, ty cty.Type) []byte {
-		switch {
-		case v == cty.NilVal || err != nil:
-			return nil
-		case v.IsNull() && ty != cty.DynamicPseudoType:
-			return msgpackNull // nothing else is said of it, and a type of many attributes takes time to be compared
-		}
-		var out []byte
-		out, err = msgpack.Marshal(v, ty)
-		return out
+	for _, v := range []struct {
+		to   *[]byte
+		what cty.Value
+		ty   cty.Type
+	}{{&s.Before, d.Before.Value, ty}, {&s.BeforeIdentity, d.Before.Identity, cty.DynamicPseudoType}, {&s.Identity, d.Identity, cty.DynamicPseudoType}} {
+		packed, e := pack(v.what, v.ty)
+		*v.to, err = packed, errors.Join(err, e)
 	}
-	s.Before, s.After = pack(d.Before.Value, ty), d.encoded
-	if s.After == nil {
-		s.After = pack(d.After, ty)
-	}
-	s.BeforeIdentity, s.Identity = pack(d.Before.Identity, cty.DynamicPseudoType), pack(d.Identity, cty.DynamicPseudoType)
+	after, e := d.Encoded(ty)
+	s.After, err = after, errors.Join(err, e)
 	for _, p := range []struct {
 		to   *[]pathDoc
 		from []cty.Path
@@ -85,6 +79,24 @@ func (d *Decision) Seal(schema *contract.Schema) ([]byte, error) {
 		return nil, fmt.Errorf("%s: the decision cannot be stored: %w", d.Address, err)
 	}
 	return json.Marshal(s)
+}
+
+// Encoded is After in msgpack, as a value of its type's type. Nil if there is none.
+func (d *Decision) Encoded(ty cty.Type) ([]byte, error) {
+	if d.encoded != nil {
+		return d.encoded, nil
+	}
+	return pack(d.After, ty)
+}
+
+func pack(v cty.Value, ty cty.Type) ([]byte, error) {
+	switch {
+	case v == cty.NilVal:
+		return nil, nil
+	case v.IsNull() && ty != cty.DynamicPseudoType:
+		return msgpackNull, nil // nothing else is said of it, and a type of many attributes takes time to be compared
+	}
+	return msgpack.Marshal(v, ty)
 }
 
 // Open gives back what Seal made of a decision. The schema must be of the version it was sealed with.

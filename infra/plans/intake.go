@@ -50,12 +50,13 @@ func readObject(group, plural string, text []byte, revision int64) (*infra.Objec
 		w.Spec = json.RawMessage("{}")
 	}
 	m := &w.Metadata
-	// What no other object has is one text: there are a hundred thousand, and the garbage collector looks at each.
+	// What no other object has is one text, and what many have is there once: there are a hundred thousand, and the garbage
+	// collector looks at each.
 	own := m.Name + m.UID + strconv.FormatInt(revision, 10)
 	name, uid := len(m.Name), len(m.Name)+len(m.UID)
 	o := &infra.Object{
-		Ref:   reference.Ref{Namespace: m.Namespace, Name: own[:name]},
-		Group: group, Kind: w.Kind, Plural: plural,
+		Ref:   reference.Ref{Namespace: unique.Make(m.Namespace).Value(), Name: own[:name]},
+		Group: group, Kind: unique.Make(w.Kind).Value(), Plural: plural,
 		UID: own[name:uid], ResourceVersion: own[uid:], Generation: m.Generation, Labels: m.Labels,
 		Deleting: m.DeletionTimestamp != nil, Held: slices.Contains(m.Finalizers, infra.Finalizer), Free: len(m.Finalizers) == 0,
 		ImportID: m.Annotations[infra.ImportAnnotation], Forget: m.Annotations[infra.DeletionAnnotation] == infra.DeletionForget,

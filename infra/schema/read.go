@@ -37,9 +37,7 @@ func Config(block *contract.Block, at *field.Path, arguments map[string]any, res
 	}
 	if hasSensitive(block) {
 		for name, v := range values {
-			if !v.IsNull() { // an argument that is absent hides nothing, and marks take time to be taken off again
-				values[name] = markField(block, name, v)
-			}
+			values[name] = markField(block, name, v)
 		}
 	}
 	return cty.ObjectVal(values), nil

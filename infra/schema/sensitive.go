@@ -9,12 +9,13 @@ import (
 // isSensitive tells whether an attribute's values are shown to nobody. What may only be written is not even stored.
 func isSensitive(a *contract.Attribute) bool { return a.Sensitive || a.WriteOnly }
 
-// Mark marks as contract.Sensitive what the block says is, in a value of its type. Other marks stay.
+// Mark marks as contract.Sensitive what the block says is, in a value of its type, and is not null: that there is nothing is
+// shown anyway, and most that could be secret is not there. Other marks stay.
 func Mark(block *contract.Block, v cty.Value) cty.Value {
-	if !hasSensitive(block) {
-		return v
+	if hasSensitive(block) {
+		v, _ = markBlock(block, v)
 	}
-	return markBlock(block, v)
+	return v
 }
 
 // Unmark takes all marks off, and lists where contract.Sensitive stood. A set is sensitive as a whole, because what tells
@@ -49,70 +50,104 @@ func anySensitive(attributes []contract.Attribute) bool {
 	return false
 }
 
-func markBlock(b *contract.Block, v cty.Value) cty.Value {
-	return markFields(v, func(name string, v cty.Value) cty.Value { return markField(b, name, v) })
+// A marker gives a value with marks, and whether it set any: what it did not set any in is not made anew.
+type marker func(v cty.Value) (cty.Value, bool)
+
+func markBlock(b *contract.Block, v cty.Value) (cty.Value, bool) {
+	return markFields(v, func(visit func(string, marker)) {
+		visitSensitive(b.Attributes, visit)
+		for i := range b.Blocks {
+			if n := &b.Blocks[i]; hasSensitive(&n.Block) {
+				visit(n.Name, func(v cty.Value) (cty.Value, bool) { return markBlocks(n, v) })
+			}
+		}
+	})
+}
+
+// visitSensitive visits attributes in which something is sensitive.
+func visitSensitive(all []contract.Attribute, visit func(string, marker)) {
+	for i := range all {
+		if a := &all[i]; isSensitive(a) || a.Nested != nil && anySensitive(a.Nested.Attributes) {
+			visit(a.Name, func(v cty.Value) (cty.Value, bool) { return markAttribute(a, v) })
+		}
+	}
 }
 
 func markField(b *contract.Block, name string, v cty.Value) cty.Value {
 	if a := b.Attribute(name); a != nil {
-		return markAttribute(a, v)
-	}
-	if n := b.Nested(name); n != nil && hasSensitive(&n.Block) {
-		return markEach(n.Nesting, v, func(v cty.Value) cty.Value { return markBlock(&n.Block, v) })
+		v, _ = markAttribute(a, v)
+	} else if n := b.Nested(name); n != nil && hasSensitive(&n.Block) {
+		v, _ = markBlocks(n, v)
 	}
 	return v
 }
 
-func markAttribute(a *contract.Attribute, v cty.Value) cty.Value {
+func markBlocks(n *contract.NestedBlock, v cty.Value) (cty.Value, bool) {
+	return markEach(n.Nesting, v, func(v cty.Value) (cty.Value, bool) { return markBlock(&n.Block, v) })
+}
+
+func markAttribute(a *contract.Attribute, v cty.Value) (cty.Value, bool) {
 	switch {
+	case v.IsNull():
+		return v, false
 	case isSensitive(a):
-		return v.Mark(contract.Sensitive)
+		return v.Mark(contract.Sensitive), true
 	case a.Nested == nil || !anySensitive(a.Nested.Attributes):
-		return v
+		return v, false
 	}
-	return markEach(a.Nested.Nesting, v, func(v cty.Value) cty.Value {
-		return markFields(v, func(name string, v cty.Value) cty.Value {
-			if inner := a.Nested.Attribute(name); inner != nil {
-				return markAttribute(inner, v)
-			}
-			return v
-		})
+	return markEach(a.Nested.Nesting, v, func(v cty.Value) (cty.Value, bool) {
+		return markFields(v, func(visit func(string, marker)) { visitSensitive(a.Nested.Attributes, visit) })
 	})
 }
 
-// markFields applies mark to each field of an object.
-func markFields(v cty.Value, mark func(string, cty.Value) cty.Value) cty.Value {
+// markFields applies to fields of an object the markers that they are visited with.
+func markFields(v cty.Value, each func(visit func(string, marker))) (cty.Value, bool) {
+	was := v
 	v, marks := v.Unmark()
 	if v.IsNull() || !v.IsKnown() || !v.Type().IsObjectType() {
-		return v.WithMarks(marks)
+		return was, false
 	}
-	fields := v.AsValueMap()
-	for name, value := range fields {
-		fields[name] = mark(name, value)
+	var fields map[string]cty.Value
+	each(func(name string, mark marker) {
+		if of, set := mark(v.GetAttr(name)); set {
+			if fields == nil {
+				fields = v.AsValueMap()
+			}
+			fields[name] = of
+		}
+	})
+	if fields == nil {
+		return was, false
 	}
-	return cty.ObjectVal(fields).WithMarks(marks)
+	return cty.ObjectVal(fields).WithMarks(marks), true
 }
 
 // markEach applies mark to each element, if there are several of it.
-func markEach(nesting contract.Nesting, v cty.Value, mark func(cty.Value) cty.Value) cty.Value {
+func markEach(nesting contract.Nesting, v cty.Value, mark marker) (cty.Value, bool) {
 	if nesting == contract.NestingSingle || nesting == contract.NestingGroup {
 		return mark(v)
 	}
+	was := v
 	v, marks := v.Unmark()
 	if !known(v) || !v.CanIterateElements() || v.LengthInt() == 0 {
-		return v.WithMarks(marks)
+		return was, false
 	}
 	ty := v.Type()
 	var keys []string
 	var elements []cty.Value
+	some := false
 	for it := v.ElementIterator(); it.Next(); {
 		key, element := it.Element()
-		elements = append(elements, mark(element))
+		element, set := mark(element)
+		elements, some = append(elements, element), some || set
 		if ty.IsMapType() || ty.IsObjectType() {
 			keys = append(keys, key.AsString())
 		}
 	}
-	return rebuild(ty, keys, elements).WithMarks(marks)
+	if !some {
+		return was, false
+	}
+	return rebuild(ty, keys, elements).WithMarks(marks), true
 }
 
 // rebuild makes a value of the kind of ty of its elements.

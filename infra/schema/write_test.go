@@ -219,9 +219,26 @@ func TestMarks(t *testing.T) {
 	for _, path := range paths {
 		got[secretKey(path)] = true
 	}
-	want := []string{"boot_token", "disk.0.key", "disk.1.key", "keys", "login.0.secret", "login.1.secret", "password", "root_password", "rule"}
+	// boot_token, the first disk's key and the second login's secret are null.
+	want := []string{"disk.1.key", "keys", "login.0.secret", "password", "root_password", "rule"}
 	if diff := cmp.Diff(want, sortedKeys(got)); diff != "" {
 		t.Errorf("-want +got %s", diff)
+	}
+}
+
+// TestNothingIsNoSecret: a value of which nothing secret is there has no marks, and one of which it is not known yet has.
+func TestNothingIsNoSecret(t *testing.T) {
+	block := &server().Block
+	if v := Mark(block, block.Empty()); v.ContainsMarked() {
+		t.Errorf("nothing is marked: %#v", v)
+	}
+	if v, errs := serverKind().Config(map[string]any{}, nil); len(errs) > 0 || v.ContainsMarked() {
+		t.Errorf("what is not written is marked: %#v, %v", v, errs)
+	}
+	of := block.Empty().AsValueMap()
+	of["password"] = cty.UnknownVal(cty.String)
+	if v := Mark(block, cty.ObjectVal(of)); !v.GetAttr("password").HasMark(contract.Sensitive) {
+		t.Error("a password that is not known yet is not marked")
 	}
 }
 
