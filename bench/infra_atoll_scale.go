@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,6 +30,8 @@ type atollScale struct {
 	shape     string
 	count     int
 	planned   *v1alpha1.Plan
+	// alone is how many seconds the provider's own calls took when they were last measured.
+	alone float64
 }
 
 const (
@@ -52,45 +55,67 @@ func (s *infraScale) ours(ctx context.Context, dir, shape string, count int) (ou
 	if err := a.open(ctx); err != nil {
 		return nil, err
 	}
-	for _, step := range []struct {
-		name string
-		do   func(context.Context) error
-	}{
+	steps := []atollStep{
 		{stepWrite, a.write},
 		{stepPlan, func(ctx context.Context) error { return a.plan(ctx, false, int64(count)) }},
 		{stepApply, a.apply},
 		{stepNothing, func(ctx context.Context) error { return a.plan(ctx, false, 0) }},
 		{stepRefresh, func(ctx context.Context) error { return a.plan(ctx, true, 0) }},
 		{stepOne, func(ctx context.Context) error { return a.plan(ctx, false, 1) }},
-	} {
-		if step.name == stepOne {
-			patch := []byte(`{"spec":{"name":"changed"}}`)
-			if _, err := a.resources.Patch(ctx, resourceName(count-1), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
-				return out, err
-			}
-		}
-		if err := a.settle(ctx); err != nil {
-			return out, err
-		}
-		progress(fmt.Sprintf("Atoll, %s, %d: %s", shape, count, step.name))
-		run := infraRun{System: "atoll", Shape: shape, Count: count, Step: step.name}
-		if step.name == stepPlan {
-			if err := s.alone(ctx, &run); err != nil {
-				return out, err
-			}
-		}
-		finish := profileTo(ctx, a.server, s.profile, fmt.Sprintf("%s-%d-%s", shape, count, step.name), profileLong)
-		run, err := watched(ctx, run, a.server.PID, step.do)
-		err = errors.Join(err, finish())
-		if step.name == stepPlan && err == nil {
-			err = s.alone(ctx, &run)
-		}
-		out = append(out, run)
-		if err != nil {
+	}
+	if s.firstPlans > 0 {
+		steps = append(steps[:1:1], slices.Repeat(steps[1:2], s.firstPlans)...)
+	}
+	for _, step := range steps {
+		run, err := a.measure(ctx, step)
+		if out = append(out, run); err != nil {
 			return out, err
 		}
 	}
 	return out, nil
+}
+
+// atollStep is a step, and how Atoll goes it.
+type atollStep struct {
+	name string
+	do   func(context.Context) error
+}
+
+// measure measures a step, and beside the first plan what the provider's own calls take, before it and after it.
+func (a *atollScale) measure(ctx context.Context, step atollStep) (infraRun, error) {
+	run := infraRun{System: "atoll", Shape: a.shape, Count: a.count, Step: step.name}
+	if step.name == stepOne {
+		patch := []byte(`{"spec":{"name":"changed"}}`)
+		if _, err := a.resources.Patch(ctx, resourceName(a.count-1), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			return run, err
+		}
+	}
+	if err := a.settle(ctx); err != nil {
+		return run, err
+	}
+	progress(fmt.Sprintf("Atoll, %s, %d: %s", a.shape, a.count, step.name))
+	if step.name == stepPlan {
+		if a.alone == 0 {
+			if err := a.provider(ctx); err != nil {
+				return run, err
+			}
+		}
+		run.Provider = append(run.Provider, a.alone)
+	}
+	finish := profileTo(ctx, a.server, a.profile, fmt.Sprintf("%s-%d-%s", a.shape, a.count, step.name), profileLong)
+	run, err := watched(ctx, run, a.server.PID, step.do)
+	if err = errors.Join(err, finish()); err == nil && step.name == stepPlan {
+		err = a.provider(ctx)
+		run.Provider = append(run.Provider, a.alone)
+	}
+	return run, err
+}
+
+// provider measures the provider's own calls. A machine is not as fast in one minute as in the next: they are measured before a plan,
+// and after it.
+func (a *atollScale) provider(ctx context.Context) (err error) {
+	a.alone, err = a.providerAlone(ctx, a.count)
+	return err
 }
 
 // settle waits until the server has done what the step before left to be done.

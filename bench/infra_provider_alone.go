@@ -18,14 +18,6 @@ import (
 // providerAtOnce is how many calls a provider gets at a time unless its Provider says otherwise.
 const providerAtOnce = 10
 
-// alone adds to the run of a plan how long the provider's own calls take. A machine is not as fast in one minute as in the next: it
-// is called before the plan and after.
-func (s *infraScale) alone(ctx context.Context, run *infraRun) error {
-	seconds, err := s.providerAlone(ctx, run.Count)
-	run.Provider = append(run.Provider, seconds)
-	return err
-}
-
 // providerAlone is how many seconds the calls of a first plan take by themselves: each resource validated and planned, as many
 // at once as in a plan, from one process that does nothing else. Many are extrapolated from providerCalls.
 func (s *infraScale) providerAlone(ctx context.Context, count int) (float64, error) {

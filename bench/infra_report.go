@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 )
 
 // writeInfra prints what was measured, each step of OpenTofu beside Atoll's.
@@ -44,6 +46,7 @@ func writeInfra(w io.Writer, runs []infraRun) {
 func writeInfraGoals(w io.Writer, runs []infraRun) {
 	fmt.Fprintln(w)
 	var stolen, others float64
+	plans := map[string][]float64{} // how many times the provider's own calls, by shape and size
 	for _, r := range runs {
 		stolen, others = max(stolen, r.Stolen), max(others, r.Others)
 		if n := len(r.Provider); n > 0 {
@@ -51,12 +54,24 @@ func writeInfraGoals(w io.Writer, runs []infraRun) {
 			for _, seconds := range r.Provider {
 				sum += seconds
 			}
-			fmt.Fprintf(w, "%s, %d: the provider's own calls for the first plan take %.1f s, before it and after it, the plan %.2f times their mean\n", r.Shape, r.Count, r.Provider, r.Seconds*float64(n)/sum)
+			of, times := fmt.Sprintf("%s, %d", r.Shape, r.Count), r.Seconds*float64(n)/sum
+			plans[of] = append(plans[of], times)
+			fmt.Fprintf(w, "%s: the provider's own calls for the first plan take %.1f s, before it and after it, the plan %.2f times their mean\n", of, r.Provider, times)
 		}
 	}
+	for _, of := range slices.Sorted(maps.Keys(plans)) {
+		if all := plans[of]; len(all) > 1 {
+			slices.Sort(all)
+			fmt.Fprintf(w, "%s: the median of %d is %.2f\n", of, len(all), (all[(len(all)-1)/2]+all[len(all)/2])/2)
+		}
+	}
+	told := map[string]bool{}
 	for _, small := range runs {
 		for _, large := range runs {
-			if small.System == "atoll" && large.System == "atoll" && small.Shape == large.Shape && small.Step == large.Step && large.Count == 10*small.Count {
+			if of := fmt.Sprint(small.Shape, small.Step, small.Count); told[of] {
+				continue // it is measured several times
+			} else if small.System == "atoll" && large.System == "atoll" && small.Shape == large.Shape && small.Step == large.Step && large.Count == 10*small.Count {
+				told[of] = true
 				fmt.Fprintf(w, "%s, from %d to %d: %s takes %.1f times as long, %.1f times the CPU, %.1f times the memory\n", small.Shape, small.Count, large.Count, small.Step,
 					large.Seconds/max(small.Seconds, 0.001), large.CPU/max(small.CPU, 0.01), large.PeakMiB/max(small.PeakMiB, 1))
 			}

@@ -73,6 +73,7 @@ type infraScale struct {
 	// references are arguments that are text.
 	references []string
 	profile    string
+	firstPlans int
 }
 
 // measureInfra plans and applies more and more resources.
@@ -105,7 +106,7 @@ func (r *report) measureInfra(ctx context.Context, o options, dir string) error 
 			if err != nil {
 				return fmt.Errorf("atoll, %s, %d: %w", shape, count, err)
 			}
-			if o.alone || count > tofuMost {
+			if o.alone || o.firstPlans > 0 || count > tofuMost {
 				continue
 			}
 			theirs, err := s.theirs(ctx, at+"-tofu", shape, count)
@@ -122,9 +123,9 @@ func (r *report) measureInfra(ctx context.Context, o options, dir string) error 
 }
 
 func newInfraScale(ctx context.Context, o options, dir string) (*infraScale, error) {
-	s := &infraScale{profile: o.profile}
+	s := &infraScale{profile: o.profile, firstPlans: o.firstPlans}
 	var err error
-	if !o.alone {
+	if !o.alone && o.firstPlans == 0 {
 		if s.tofu, err = tofuProgram(ctx, o.tofu, dir); err != nil {
 			return nil, err
 		}

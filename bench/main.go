@@ -61,6 +61,7 @@ func main() {
 	flag.StringVar(&o.resources, "resources", "1000,5000", "how many resources infra has, separated by commas; OpenTofu is not asked about more than 20000")
 	flag.StringVar(&o.shapes, "shapes", "flat,chains,cross", "how they refer to each other in infra, separated by commas")
 	flag.BoolVar(&o.alone, "alone", false, "measures infra without OpenTofu")
+	flag.IntVar(&o.firstPlans, "first-plans", 0, "how often infra's first plan is measured in turn with the provider's own calls, with nothing after it and without OpenTofu; 0 measures it once, and all else")
 	flag.Uint64Var(&o.seed, "seed", 1, "of the first configuration; the next ones count on from it")
 	flag.StringVar(&o.dir, "dir", "", "directory for data, on the disk to measure (default: a temporary one, removed afterwards)")
 	flag.StringVar(&o.json, "json", "", "file to write all figures to")
@@ -86,6 +87,7 @@ type options struct {
 	configurations                         int
 	resources, shapes                      string
 	alone                                  bool
+	firstPlans                             int
 	seed                                   uint64
 	rounds, conns, listKeys, objects, rate int
 	scale                                  float64
