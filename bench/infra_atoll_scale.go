@@ -111,9 +111,12 @@ func (a *atollScale) measure(ctx context.Context, step atollStep) (infraRun, err
 	return run, err
 }
 
-// provider measures the provider's own calls. A machine is not as fast in one minute as in the next: they are measured before a plan,
-// and after it.
+// provider measures the provider's own calls, while the server has nothing else to do. A machine is not as fast in one minute as in the
+// next: they are measured before a plan, and after it.
 func (a *atollScale) provider(ctx context.Context) (err error) {
+	if err := a.settle(ctx); err != nil {
+		return err
+	}
 	a.alone, err = a.providerAlone(ctx, a.count)
 	return err
 }
