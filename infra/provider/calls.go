@@ -344,7 +344,7 @@ func (i *Instance) locally(method, about string) question {
 
 func (i *Instance) remotely(method, about string) question {
 	q := i.locally(method, about)
-	q.limited = true
+	q.remote = true
 	return q
 }
 

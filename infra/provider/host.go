@@ -85,10 +85,10 @@ type Settings struct {
 
 // Limits keep a provider, and what it talks to, from being overrun.
 type Limits struct {
-	// Parallel is how many calls run at once. 10 if 0.
+	// Parallel is how many calls run at once that can reach what the provider manages, and how many of those that
+	// validate or upgrade. 10 if 0.
 	Parallel int
-	// PerSecond and Burst bound the calls that can reach what the provider manages: all but
-	// those that validate or upgrade. No bound if PerSecond is 0; Burst is Parallel if 0.
+	// PerSecond and Burst bound the calls that can reach what the provider manages. No bound if PerSecond is 0; Burst is Parallel if 0.
 	PerSecond float64
 	Burst     int
 	// CallTimeout is after how long a call counts as hung. 10 minutes if 0.

@@ -343,7 +343,7 @@ func (i *Instance) Close() {
 // ask makes one call: it waits for a turn, takes a process, and tells a provider that
 // hangs from a caller that gave up.
 func (i *Instance) ask(ctx context.Context, q question, request, answer proto.Message) error {
-	done, err := i.turns.take(ctx, q.limited, i.closing)
+	done, err := i.turns.take(ctx, q.remote, i.closing)
 	if err != nil {
 		return i.notAsked(err)
 	}
@@ -426,7 +426,7 @@ func (e *lostError) Unwrap() error { return e.error }
 type question struct {
 	method, about string
 	timeout       time.Duration
-	limited       bool      // counts against the rate
+	remote        bool      // can reach what the provider manages
 	finish        bool      // is not broken off when the caller gives up
 	name          *callName // of one that is made once only, if it is kept
 }

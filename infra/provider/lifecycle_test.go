@@ -96,7 +96,7 @@ func testHangs(t *testing.T, w way) {
 		}
 		other <- a
 	}()
-	eventually(t, "the other call", func() bool { return len(i.turns.slots) == 1 })
+	eventually(t, "the other call", func() bool { return len(i.turns.remote) == 1 })
 	_, err := read(t.Context(), i, "hang")
 	if !errors.Is(err, contract.ErrUnavailable) || !strings.Contains(err.Error(), "did not answer in time: within 3s") {
 		t.Fatalf("a call that hangs: %v", err)
@@ -150,7 +150,7 @@ func testRecycled(t *testing.T, w way) {
 		}
 		slow <- pid
 	}()
-	eventually(t, "the slow call", func() bool { return len(i.turns.slots) == 1 })
+	eventually(t, "the slow call", func() bool { return len(i.turns.remote) == 1 })
 	pids := map[int]bool{}
 	var mu sync.Mutex
 	var readers sync.WaitGroup

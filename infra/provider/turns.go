@@ -7,33 +7,37 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// turns are whose call is next: so many at once, and so many in a second.
+// turns are whose call is next: so many at once, and so many in a second. Calls that can reach what the provider
+// manages have turns of their own, and the others as many: what is validated waits for no answer from far away, and for no rate.
 type turns struct {
-	clock clock.Clock
-	slots chan struct{}
-	rate  *rate.Limiter // nil if there is no bound
+	clock         clock.Clock
+	remote, local chan struct{}
+	rate          *rate.Limiter // of remote ones; nil if there is no bound
 }
 
 func newTurns(limits Limits, clock clock.Clock) *turns {
-	t := &turns{clock: clock, slots: make(chan struct{}, limits.Parallel)}
+	t := &turns{clock: clock, remote: make(chan struct{}, limits.Parallel), local: make(chan struct{}, limits.Parallel)}
 	if limits.PerSecond > 0 {
 		t.rate = rate.NewLimiter(rate.Limit(limits.PerSecond), limits.Burst)
 	}
 	return t
 }
 
-// take waits for a turn, which lasts until done is called. Limited calls count
-// against the rate.
-func (t *turns) take(ctx context.Context, limited bool, closing <-chan struct{}) (done func(), err error) {
+// take waits for a turn, which lasts until done is called.
+func (t *turns) take(ctx context.Context, remote bool, closing <-chan struct{}) (done func(), err error) {
+	slots := t.local
+	if remote {
+		slots = t.remote
+	}
 	select {
-	case t.slots <- struct{}{}:
+	case slots <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-closing:
 		return nil, errStopping
 	}
-	done = func() { <-t.slots }
-	if limited && t.rate != nil {
+	done = func() { <-slots }
+	if remote && t.rate != nil {
 		if err := t.await(ctx, closing); err != nil {
 			done()
 			return nil, err

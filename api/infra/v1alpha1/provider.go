@@ -131,13 +131,15 @@ type DevelopmentBinary struct {
 
 // ProviderLimits keep a provider, and what it calls, from being overrun.
 type ProviderLimits struct {
-	// Parallelism is how many calls there are at a time.
+	// Parallelism is how many calls there are at a time that can reach what the provider manages.
+	// Beside them there are as many that validate or upgrade, which a provider does by itself.
 	// +optional
 	// +kubebuilder:default=10
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	Parallelism int32 `json:"parallelism,omitempty"`
-	// RequestsPerMinute is how many calls there are in a minute; 0 is without a bound.
+	// RequestsPerMinute is how many calls there are in a minute that can reach what the provider
+	// manages; 0 is without a bound.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000000
