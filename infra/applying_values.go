@@ -116,7 +116,9 @@ func (r *carrier) readNow(ctx context.Context, ref reference.Ref, kind *Served, 
 	case depth >= deepest:
 		return cty.NilVal, fmt.Errorf("%s is read for itself, or too many for each other: refer to fewer", ref)
 	}
-	said, errs := r.e.evaluate(ctx, object, &kind.Kind, func(ref reference.Ref) (cty.Value, error) { return r.valueNow(ctx, ref, depth+1) })
+	said, errs := r.e.evaluate(ctx, object, &kind.Kind, reference.Values{
+		Lookup: func(ref reference.Ref) (cty.Value, error) { return r.valueNow(ctx, ref, depth+1) },
+	})
 	if len(errs) > 0 {
 		return cty.NilVal, fmt.Errorf("%s: %w", ref, errs[0])
 	}

@@ -51,7 +51,7 @@ type lookup func(ref reference.Ref) (cty.Value, error)
 
 // evaluate reads an object's spec. What is wrong with it is in the errors, each with its
 // field.
-func (e *Engine) evaluate(ctx context.Context, o *Object, kind *schema.Kind, others lookup) (*evaluated, field.ErrorList) {
+func (e *Engine) evaluate(ctx context.Context, o *Object, kind *schema.Kind, others reference.Values) (*evaluated, field.ErrorList) {
 	out := &evaluated{origins: map[string]string{}}
 	if err := json.Unmarshal(o.Spec, &out.spec); err != nil {
 		return nil, field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{}, fmt.Sprintf("is not an object: %v", err))}
@@ -72,7 +72,7 @@ type resolver struct {
 	ctx       context.Context
 	engine    *Engine
 	namespace string
-	others    lookup
+	others    reference.Values
 	out       *evaluated
 }
 
@@ -88,8 +88,9 @@ func (r *resolver) Expression(at *field.Path, text string) (cty.Value, error) {
 				r.out.unwatched = true
 				return r.engine.Values.Kubernetes(r.ctx, ref)
 			}
-			return r.others(ref)
+			return r.others.Lookup(ref)
 		},
+		Attribute:   r.others.Attribute,
 		Interrupted: func() bool { return r.ctx.Err() != nil },
 	})
 }

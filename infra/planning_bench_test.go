@@ -86,11 +86,11 @@ func benchPlan(b *testing.B, n int, uses func(i, n int) []int) {
 	kind, _ := s.Kind(thing("x"))
 	for i := range n {
 		o := e.World.Object(thing(fmt.Sprintf("n-%06d", i)))
-		said, errs := e.evaluate(b.Context(), o, &kind.Kind, func(ref reference.Ref) (cty.Value, error) {
+		said, errs := e.evaluate(b.Context(), o, &kind.Kind, reference.Values{Lookup: func(ref reference.Ref) (cty.Value, error) {
 			var of int
 			_, err := fmt.Sscanf(ref.Name, "n-%d", &of)
 			return marked(&kind.Schema.Block, value(of), nil), err
-		})
+		}})
 		if len(errs) > 0 {
 			b.Fatal(errs)
 		}

@@ -146,7 +146,10 @@ func (d *deciding) living(ctx context.Context) bool {
 	if d.unavailable() {
 		return false
 	}
-	said, errs := d.evaluate(ctx, s.object, &d.kind.Kind, func(ref reference.Ref) (cty.Value, error) { return d.lookup(ctx, s, ref) })
+	said, errs := d.evaluate(ctx, s.object, &d.kind.Kind, reference.Values{
+		Lookup:    func(ref reference.Ref) (cty.Value, error) { return d.lookup(ctx, s, ref) },
+		Attribute: func(ref reference.Ref, name string) (cty.Value, bool) { return d.attribute(s, ref, name) },
+	})
 	if len(errs) > 0 {
 		d.complaints(s, errs)
 		return false

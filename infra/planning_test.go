@@ -407,36 +407,3 @@ func TestManyAtATime(t *testing.T) {
 		t.Errorf("%+v, progress %v", planned.Contents.Counts, told)
 	}
 }
-
-// TestValuesThatOthersWillSee are kept as they are of some, and encoded of the others, which see the same.
-func TestValuesThatOthersWillSee(t *testing.T) {
-	s := newStand()
-	block := &s.schema.Block
-	r := &run{Engine: s.engine(t, nil), slots: make([]slot, mostWhole+2), views: make([]view, mostWhole+2)}
-	value := block.Empty()
-	for i := range r.slots {
-		one := &r.slots[i]
-		one.ref, one.users, one.decision = thing(fmt.Sprintf("n-%06d", i)), 1, &plan.Decision{Action: plan.Create, After: value}
-	}
-	sees := func(i int) {
-		t.Helper()
-		if v, err := r.view(t.Context(), int32(i)); err != nil || !v.RawEquals(value) {
-			t.Errorf("of %d others see %#v, %v", i, v, err)
-		}
-	}
-	for i := range mostWhole + 1 {
-		r.end(int32(i))
-	}
-	if r.whole != mostWhole || r.slots[0].shelved != nil || r.slots[mostWhole].shelved == nil {
-		t.Errorf("%d are kept as they are, want %d", r.whole, mostWhole)
-	}
-	sees(0)
-	sees(mostWhole)
-	r.release(0)
-	r.release(mostWhole) // which makes no room
-	r.end(mostWhole + 1)
-	if r.whole != mostWhole || r.slots[mostWhole+1].shelved != nil {
-		t.Errorf("%d are kept as they are after one was let go, want %d", r.whole, mostWhole)
-	}
-	sees(mostWhole + 1)
-}

@@ -20,13 +20,25 @@ func TestPathAgrees(t *testing.T) {
 	names := []string{`net["a"]`, `net["new"]`, `net["later"]`, `db["main"]`, `k8s.Deployment["web"]`}
 	steps := []string{".id", ".mtu", ".none", ".zones", ".ports", ".tags", ".pair", ".rules", ".port", ".name", ".team", `["a/b"]`, ".empty",
 		".some", ".meta", ".uid", ".known", ".password", ".users", ".hidden", ".x", ".metadata", ".namespace", ".labels", "[0]", "[1]", "[2]", ".token", ".note"}
-	good := 0
+	good, alone := 0, 0
+	byAttribute := from
+	byAttribute.Attribute = func(ref Ref, name string) (cty.Value, bool) {
+		v, err := from.Lookup(ref)
+		if err != nil || v.IsMarked() || !v.IsKnown() || !v.Type().IsObjectType() || !v.Type().HasAttribute(name) {
+			return cty.NilVal, false
+		}
+		alone++
+		return v.GetAttr(name), true
+	}
 	for range 4000 {
 		text := names[random.Intn(len(names))]
 		for range random.Intn(4) {
 			text += steps[random.Intn(len(steps))]
 		}
 		plain, plainErr := evaluate(t, l, "${"+text+"}", from)
+		if v, err := evaluate(t, l, "${"+text+"}", byAttribute); fmt.Sprint(err) != fmt.Sprint(plainErr) || err == nil && !v.RawEquals(plain) {
+			t.Fatalf("%s: by its attribute %s (%v), of the whole %s (%v)", text, shown2(v), err, shown2(plain), plainErr)
+		}
 		// dyn(…) keeps CEL in, and the value as it is.
 		compiled, compiledErr := evaluate(t, l, "${dyn("+text+")}", from)
 		if plainErr != nil && compiledErr == nil && !compiled.IsKnown() {
@@ -43,8 +55,8 @@ func TestPathAgrees(t *testing.T) {
 			t.Fatalf("%s: followed %s, compiled %s", text, shown2(plain), shown2(compiled))
 		}
 	}
-	if good < 400 {
-		t.Errorf("only %d paths had a value: the test looks at too little", good)
+	if good < 400 || alone < 400 {
+		t.Errorf("only %d paths had a value, and %d were begun at an attribute: the test looks at too little", good, alone)
 	}
 }
 

@@ -12,12 +12,16 @@ import (
 // what CEL would say in all else.
 func (e *expression) follow(from Values) (cty.Value, *Error) {
 	use := e.uses[0]
-	v, err := from.Lookup(use.Ref)
-	if err != nil {
-		return cty.NilVal, &Error{Expression: e.text, Position: -1, Problem: err.Error(), Cause: err}
+	v, done := use.attribute(from)
+	if done == 0 {
+		var err error
+		if v, err = from.Lookup(use.Ref); err != nil {
+			return cty.NilVal, &Error{Expression: e.text, Position: -1, Problem: err.Error(), Cause: err}
+		}
 	}
 	var marks []cty.ValueMarks
-	for i, step := range use.Path {
+	for i := done; i < len(use.Path); i++ {
+		step := use.Path[i]
 		bare, mark := v.Unmark()
 		marks = append(marks, mark)
 		var problem *problem
@@ -33,6 +37,22 @@ func (e *expression) follow(from Values) (cty.Value, *Error) {
 		return cty.NilVal, &Error{Expression: e.text, Position: -1, Problem: "is of a type that expressions cannot use (" + ty.FriendlyName() + ")"}
 	}
 	return v.WithMarks(marks...), nil
+}
+
+// attribute gives what the first step leads to, if that can be had by itself, and how many steps are done then.
+func (r Reference) attribute(from Values) (v cty.Value, done int) {
+	if from.Attribute == nil || len(r.Path) == 0 {
+		return cty.NilVal, 0
+	}
+	name, _, named := stepKey(r.Path[0])
+	if !named {
+		return cty.NilVal, 0
+	}
+	v, found := from.Attribute(r.Ref, name)
+	if !found {
+		return cty.NilVal, 0
+	}
+	return v, 1
 }
 
 // take makes one step from a value without marks of its own.

@@ -151,6 +151,9 @@ type Values struct {
 	// and what is sensitive marked. It is only asked for what is needed (all, if the result is unknown). If it says that there is none the error
 	// should say what to do; it is shown with where the reference is written.
 	Lookup func(Ref) (cty.Value, error)
+	// Attribute, if not nil, gives one attribute of what Lookup would give, marked as it is there, where that is at hand without all
+	// the others. If it is false Lookup is asked.
+	Attribute func(ref Ref, name string) (cty.Value, bool)
 	// Interrupted, if not nil, is asked now and then by long calculations. If it says so, they end with an error.
 	Interrupted func() bool
 }

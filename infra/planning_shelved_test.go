@@ -1,0 +1,165 @@
+package infra
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/msgpack"
+
+	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/plan"
+)
+
+// TestValuesThatOthersWillSee are kept as they are of some, and encoded of the others, which see the same.
+func TestValuesThatOthersWillSee(t *testing.T) {
+	s := newStand()
+	block := &s.schema.Block
+	r := &run{Engine: s.engine(t, nil), slots: make([]slot, mostWhole+2), views: make([]view, mostWhole+2)}
+	value := block.Empty()
+	for i := range r.slots {
+		one := &r.slots[i]
+		one.ref, one.users, one.decision = thing(fmt.Sprintf("n-%06d", i)), 1, &plan.Decision{Action: plan.Create, After: value}
+	}
+	sees := func(i int) {
+		t.Helper()
+		if v, err := r.view(t.Context(), int32(i)); err != nil || !v.RawEquals(value) {
+			t.Errorf("of %d others see %#v, %v", i, v, err)
+		}
+	}
+	for i := range mostWhole + 1 {
+		r.end(int32(i))
+	}
+	if r.whole != mostWhole || r.slots[0].shelved != nil || r.slots[mostWhole].shelved == nil {
+		t.Errorf("%d are kept as they are, want %d", r.whole, mostWhole)
+	}
+	sees(0)
+	sees(mostWhole)
+	r.release(0)
+	r.release(mostWhole) // which makes no room
+	r.end(mostWhole + 1)
+	if r.whole != mostWhole || r.slots[mostWhole+1].shelved != nil {
+		t.Errorf("%d are kept as they are after one was let go, want %d", r.whole, mostWhole)
+	}
+	sees(mostWhole + 1)
+}
+
+// TestAttributesOfWhatIsEncoded: one attribute by itself is what it is in the whole, with the same marks.
+func TestAttributesOfWhatIsEncoded(t *testing.T) {
+	disk := contract.Block{Attributes: []contract.Attribute{trait("key", cty.String, "optional sensitive"), trait("size", cty.Number, "optional")}}
+	block := &contract.Block{
+		Attributes: append(thingSchema().Block.Attributes, contract.Attribute{Name: "login", Optional: true, Type: cty.Object(map[string]cty.Type{"pin": cty.String, "user": cty.String}),
+			Nested: &contract.Object{Nesting: contract.NestingSingle, Attributes: []contract.Attribute{trait("pin", cty.String, "optional sensitive"), trait("user", cty.String, "optional")}}}),
+		Blocks: []contract.NestedBlock{{Name: "disk", Nesting: contract.NestingList, Block: disk}, {Name: "main", Nesting: contract.NestingSingle, Block: disk}},
+	}
+	// Attributes are sorted by their names.
+	a := block.Attributes
+	for i := len(a) - 1; i > 0 && a[i].Name < a[i-1].Name; i-- {
+		a[i], a[i-1] = a[i-1], a[i]
+	}
+	one := cty.ObjectVal(map[string]cty.Value{"key": cty.StringVal("k"), "size": cty.UnknownVal(cty.Number)})
+	fields := block.Empty().AsValueMap()
+	fields["content"] = cty.StringVal("text")
+	fields["id"] = cty.UnknownVal(cty.String).RefineNotNull()
+	fields["labels"] = cty.MapVal(map[string]cty.Value{"a": cty.StringVal("1"), "b": cty.StringVal("2")})
+	fields["password"] = cty.StringVal("secret")
+	fields["token"] = cty.UnknownVal(cty.String)
+	fields["login"] = cty.ObjectVal(map[string]cty.Value{"pin": cty.StringVal("0000"), "user": cty.StringVal("u")})
+	fields["disk"] = cty.ListVal([]cty.Value{one, one})
+	whole := cty.ObjectVal(fields)
+	encoded, err := msgpack.Marshal(whole, block.ImpliedType())
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := []cty.Path{cty.GetAttrPath("content"), cty.GetAttrPath("labels").IndexString("a"), cty.GetAttrPath("disk").IndexInt(1).GetAttr("size")}
+	all := marked(block, whole, secret)
+	marks := 0
+	for name := range fields {
+		v, found := shelvedAttribute(block, encoded, secret, name)
+		if !found || !v.RawEquals(all.GetAttr(name)) {
+			t.Errorf("%s is %#v (%t), want %#v", name, v, found, all.GetAttr(name))
+		}
+		if v.ContainsMarked() {
+			marks++
+		}
+	}
+	if marks != 6 {
+		t.Errorf("%d attributes have marks, want 6: content, labels, password, token, login, disk", marks)
+	}
+	if len(secret) != 3 || !secret[1].Equals(cty.GetAttrPath("labels").IndexString("a")) {
+		t.Errorf("the paths have become %v", secret)
+	}
+
+	unknown, err := msgpack.Marshal(cty.UnknownVal(block.ImpliedType()), block.ImpliedType())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		what    string
+		encoded []byte
+		name    string
+	}{
+		{"an attribute that there is not", encoded, "colour"},
+		{"what is not known at all", unknown, "content"},
+		{"what is cut off", encoded[:len(encoded)/2], "zone"},
+		{"nothing", nil, "content"},
+	} {
+		if v, found := shelvedAttribute(block, row.encoded, nil, row.name); found {
+			t.Errorf("of %s there is %#v", row.what, v)
+		}
+	}
+}
+
+// TestReferencesToWhatIsEncoded: behind so many others that a value is kept encoded, what refers to it is planned as it is
+// without them.
+func TestReferencesToWhatIsEncoded(t *testing.T) {
+	refers := func(others int) (changes, problems []string) {
+		s := newStand()
+		s.quiet = true
+		s.secrets["keys/p"] = "hush"
+		s.objects["other"] = cty.ObjectVal(map[string]cty.Value{"token": cty.StringVal("hush too").Mark(contract.Sensitive)})
+		p := &place{model: newModel(t, s), engine: s.engine(t, nil)}
+		p.write(`zz-used: {"content": "text", "password": {"secretKeyRef": {"name": "keys", "key": "p"}}, "labels": {"a": "1"}, "zone": "${k8s.Secret[\"other\"].token}"}`)
+		for i := range others { // which end before it, and are kept for one that comes last
+			p.write(fmt.Sprintf(`n-%06d: {}`, i), fmt.Sprintf(`u-%06d: {"content": "${demo_thing[\"n-%06d\"].id}", "depends_on": ["demo_thing[\"zz-used\"]"]}`, i, i))
+		}
+		for name, text := range map[string]string{
+			"attribute": `${demo_thing["zz-used"].content}`, "secret": `${demo_thing["zz-used"].password}`, "derived": `${demo_thing["zz-used"].zone}`, "unknown": `${demo_thing["zz-used"].id}`,
+			"label": `${demo_thing["zz-used"].labels["a"]}`, "within": `<${demo_thing["zz-used"].content}>`, "function": `${demo_thing["zz-used"].content + "!"}`,
+			"missing": `${demo_thing["zz-used"].colour}`, "no-label": `${demo_thing["zz-used"].labels["b"]}`, "whole": `${jsonencode(demo_thing["zz-used"])}`,
+		} {
+			p.write(fmt.Sprintf(`zzz-%s: {"content": %q}`, name, text))
+		}
+		planned, store := planOf(t, p.engine, Planning{})
+		list, _ := store.changes(t, planned, testSalt)
+		for _, c := range list {
+			if !strings.HasPrefix(c.Address.Name, "zz") {
+				continue
+			}
+			c.Preconditions = nil // when it was written
+			text, err := c.Encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			changes = append(changes, string(text))
+		}
+		for _, one := range planned.Problems {
+			problems = append(problems, fmt.Sprintf("%s %s: %s", one.Address, one.Field, one.Message))
+		}
+		return changes, problems
+	}
+	changes, problems := refers(0)
+	if len(changes) != 9 || len(problems) != 2 {
+		t.Fatalf("without others: %d changes, and %q", len(changes), problems)
+	}
+	many, same := refers(mostWhole + 100)
+	if fmt.Sprint(same) != fmt.Sprint(problems) {
+		t.Errorf("problems are %q, want %q", same, problems)
+	}
+	for i := range changes {
+		if i < len(many) && many[i] != changes[i] {
+			t.Errorf("behind many others it is\n%s\nwant\n%s", many[i], changes[i])
+		}
+	}
+}
