@@ -15,11 +15,8 @@ import (
 	infraschema "github.com/atoll-dev/atoll/infra/schema"
 )
 
-// providerAtOnce is how many calls a provider gets at a time unless its Provider says otherwise.
-const providerAtOnce = 10
-
-// providerAlone is how many seconds the calls of a first plan take by themselves: each resource validated and planned, as many
-// at once as in a plan, from one process that does nothing else. Many are extrapolated from providerCalls.
+// providerAlone is how many seconds the calls of a first plan take by themselves: each resource validated and planned, by so
+// many callers, from one process that does nothing else. Many are extrapolated from providerCalls.
 func (s *infraScale) providerAlone(ctx context.Context, count int) (float64, error) {
 	private, err := os.MkdirTemp("", "p")
 	if err != nil {
@@ -47,7 +44,7 @@ func (s *infraScale) providerAlone(ctx context.Context, count int) (float64, err
 	calls := min(count, providerCalls)
 	began := time.Now()
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(providerAtOnce)
+	group.SetLimit(s.callers)
 	for n := range calls {
 		group.Go(func() error {
 			config, errs := infraschema.Config(&is.Block, nil, map[string]any{"name": resourceName(n)}, nil)

@@ -73,7 +73,8 @@ type infraScale struct {
 	// references are arguments that are text.
 	references []string
 	profile    string
-	firstPlans int
+	// callers is how many the provider's own calls have.
+	firstPlans, callers int
 }
 
 // measureInfra plans and applies more and more resources.
@@ -85,6 +86,9 @@ func (r *report) measureInfra(ctx context.Context, o options, dir string) error 
 			return fmt.Errorf("-resources %q: %q is no number from %d on", o.resources, text, chains)
 		}
 		sizes = append(sizes, n)
+	}
+	if o.callers < 1 {
+		return fmt.Errorf("-callers %d: there must be one at least", o.callers)
 	}
 	s, err := newInfraScale(ctx, o, dir)
 	if err != nil {
@@ -123,7 +127,7 @@ func (r *report) measureInfra(ctx context.Context, o options, dir string) error 
 }
 
 func newInfraScale(ctx context.Context, o options, dir string) (*infraScale, error) {
-	s := &infraScale{profile: o.profile, firstPlans: o.firstPlans}
+	s := &infraScale{profile: o.profile, firstPlans: o.firstPlans, callers: o.callers}
 	var err error
 	if !o.alone && o.firstPlans == 0 {
 		if s.tofu, err = tofuProgram(ctx, o.tofu, dir); err != nil {

@@ -62,6 +62,7 @@ func main() {
 	flag.StringVar(&o.shapes, "shapes", "flat,chains,cross", "how they refer to each other in infra, separated by commas")
 	flag.BoolVar(&o.alone, "alone", false, "measures infra without OpenTofu")
 	flag.IntVar(&o.firstPlans, "first-plans", 0, "how often infra's first plan is measured in turn with the provider's own calls, with nothing after it and without OpenTofu; 0 measures it once, and all else")
+	flag.IntVar(&o.callers, "callers", defaultCallers, "how many callers the provider's own calls have in infra: as many as OpenTofu has, unless set")
 	flag.Uint64Var(&o.seed, "seed", 1, "of the first configuration; the next ones count on from it")
 	flag.StringVar(&o.dir, "dir", "", "directory for data, on the disk to measure (default: a temporary one, removed afterwards)")
 	flag.StringVar(&o.json, "json", "", "file to write all figures to")
@@ -75,8 +76,10 @@ func main() {
 	}
 }
 
-// defaultRate and defaultMembers are of shared APIs; the fleet has others.
+// defaultRate and defaultMembers are of shared APIs; the fleet has others. A plan of Atoll's has not only ten callers, the default:
+// it has ten calls at a time that plan, and ten beside them that validate.
 const (
+	defaultCallers = 10
 	defaultRate    = 100
 	defaultMembers = "10,30,100"
 )
@@ -87,7 +90,7 @@ type options struct {
 	configurations                         int
 	resources, shapes                      string
 	alone                                  bool
-	firstPlans                             int
+	firstPlans, callers                    int
 	seed                                   uint64
 	rounds, conns, listKeys, objects, rate int
 	scale                                  float64

@@ -217,7 +217,7 @@ func (a *attempt) prepare(ctx context.Context) *ending {
 		return end(refused, "", "its object has been removed since it was planned: plan again")
 	}
 	if a.written() {
-		said, errs := a.e.evaluate(ctx, a.object, &a.kind.Kind, reference.Values{Lookup: a.lookup(ctx)})
+		said, errs := a.e.evaluate(ctx, a.object, &a.kind.Kind, a.others(ctx))
 		switch {
 		case len(errs) == 0:
 			a.said = said

@@ -24,10 +24,10 @@ type value struct {
 	cty.Value
 }
 
-// lookup gives the values of what the object of a step refers to, as they are by now. Of what
+// others gives the values of what the object of a step refers to, as they are by now. Of what
 // this Apply is still to make they are not known, which is so for steps that take away alone.
-func (a *attempt) lookup(ctx context.Context) lookup {
-	return func(ref reference.Ref) (cty.Value, error) {
+func (a *attempt) others(ctx context.Context) reference.Values {
+	return reference.Values{Lookup: func(ref reference.Ref) (cty.Value, error) {
 		if state := a.stateOf(ref); state != nil { // or a newer one, and then this one is no longer the World's
 			if a.took == nil {
 				a.took = map[reference.Ref]string{}
@@ -35,7 +35,7 @@ func (a *attempt) lookup(ctx context.Context) lookup {
 			a.took[ref] = state.ResourceVersion
 		}
 		return a.valueNow(ctx, ref, 0)
-	}
+	}}
 }
 
 func (r *carrier) valueNow(ctx context.Context, ref reference.Ref, depth int) (cty.Value, error) {

@@ -45,12 +45,8 @@ func (e *evaluated) lifecycle() plan.Lifecycle {
 	}
 }
 
-// lookup gives the attributes of another resource or data source, marked where they are secret,
-// and unknown where they are not known yet.
-type lookup func(ref reference.Ref) (cty.Value, error)
-
-// evaluate reads an object's spec. What is wrong with it is in the errors, each with its
-// field.
+// evaluate reads an object's spec. Others gives the values of other resources and data sources. What is wrong
+// is in the errors, each with its field.
 func (e *Engine) evaluate(ctx context.Context, o *Object, kind *schema.Kind, others reference.Values) (*evaluated, field.ErrorList) {
 	out := &evaluated{origins: map[string]string{}}
 	if err := json.Unmarshal(o.Spec, &out.spec); err != nil {

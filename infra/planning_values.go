@@ -1,14 +1,10 @@
 package infra
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
-	vmihailenco "github.com/vmihailenco/msgpack/v5"
 	"github.com/zclconf/go-cty/cty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 	"github.com/zclconf/go-cty/cty/msgpack"
@@ -36,70 +32,6 @@ func (d *deciding) used(s *slot, ref reference.Ref) (int32, bool) {
 	}
 	return 0, false
 }
-
-// attribute gives a slot one attribute of another that is kept encoded: most references are to one. To decode all of it takes
-// longer than the rest of an evaluation, and what is decoded takes ten times the memory until the last has looked.
-func (d *deciding) attribute(s *slot, ref reference.Ref, name string) (cty.Value, bool) {
-	u, found := d.used(s, ref)
-	if !found || d.slots[u].shelved == nil {
-		return cty.NilVal, false
-	}
-	other := &d.slots[u]
-	kind, err := d.run.kind(other.ref)
-	if err != nil {
-		return cty.NilVal, false
-	}
-	return shelvedAttribute(&kind.Schema.Block, other.shelved, other.decision.Sensitive, name)
-}
-
-// shelvedAttribute finds one attribute in an encoded object, and marks it as it would be there. It is false if there is no
-// such attribute: whoever looks at the whole object can say what there is.
-func shelvedAttribute(block *contract.Block, encoded []byte, secret []cty.Path, name string) (cty.Value, bool) {
-	only := contract.Block{}
-	if a := block.Attribute(name); a != nil {
-		only.Attributes = []contract.Attribute{*a}
-	} else if n := block.Nested(name); n != nil {
-		only.Blocks = []contract.NestedBlock{*n}
-	}
-	ty, is := only.ImpliedType().AttributeTypes()[name]
-	if !is {
-		return cty.NilVal, false
-	}
-	raw, err := encodedAttribute(encoded, name)
-	if err != nil {
-		return cty.NilVal, false
-	}
-	v, err := msgpack.Unmarshal(raw, ty)
-	if err != nil {
-		return cty.NilVal, false
-	}
-	secret = slices.DeleteFunc(slices.Clone(secret), func(path cty.Path) bool {
-		step, is := path[0].(cty.GetAttrStep)
-		return !is || step.Name != name
-	})
-	return marked(&only, cty.ObjectVal(map[string]cty.Value{name: v}), secret).GetAttr(name), true
-}
-
-// encodedAttribute finds what is encoded of one attribute of an encoded object.
-func encodedAttribute(encoded []byte, name string) ([]byte, error) {
-	decoder := vmihailenco.GetDecoder()
-	defer vmihailenco.PutDecoder(decoder)
-	decoder.Reset(bytes.NewReader(encoded))
-	count, err := decoder.DecodeMapLen()
-	for ; err == nil && count > 0; count-- {
-		var key string
-		if key, err = decoder.DecodeString(); err != nil {
-			break
-		}
-		if key == name {
-			return decoder.DecodeRaw()
-		}
-		err = decoder.Skip()
-	}
-	return nil, cmp.Or(err, errNoAttribute)
-}
-
-var errNoAttribute = errors.New("there is no such attribute")
 
 // view is what others see of a slot.
 func (r *run) view(ctx context.Context, at int32) (cty.Value, error) {

@@ -7,15 +7,12 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/atoll-dev/atoll/infra/graph"
-	"github.com/atoll-dev/atoll/infra/plan"
 )
 
 const (
 	defaultParallelism = 64
 	// tellEvery is how often progress is told.
 	tellEvery = 300 * time.Millisecond
-	// mostWhole is of how many resources planned values are kept as they are: some 25 KiB each, of a large type.
-	mostWhole = 1000
 )
 
 // walk decides all that is in scope, each after what it waits for, many at a time. What is as it
@@ -171,26 +168,4 @@ func (r *run) release(i int32) {
 		r.whole--
 	}
 	r.views[i].value = cty.NilVal
-}
-
-// shelve keeps encoded what others will see of a slot, until the first of them looks: that takes a tenth. Some are kept
-// as they are: along a chain the next looks at once.
-func (r *run) shelve(s *slot) {
-	d := s.decision
-	if d == nil || s.data() || s.compared || d.After.IsNull() {
-		return
-	}
-	if r.whole < mostWhole {
-		s.whole = true
-		r.whole++
-		return
-	}
-	kind, err := r.kind(s.ref)
-	if err != nil {
-		return
-	}
-	if text, err := d.Encoded(kind.Schema.Block.ImpliedType()); err == nil {
-		s.shelved = text
-		s.decision = &plan.Decision{Address: d.Address, Action: d.Action, Sensitive: d.Sensitive}
-	}
 }
