@@ -1,8 +1,19 @@
 package syncer
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
 // TestDriftIsMetMoreSlowly: a controller that always changes the object back is
@@ -23,5 +34,143 @@ func TestDriftIsMetMoreSlowly(t *testing.T) {
 	now = now.Add(calm + time.Minute)
 	if p := d.pause(now); p != 0 {
 		t.Errorf("after a calm, the next correction waits %s", p)
+	}
+}
+
+func TestPutsDriftRight(t *testing.T) {
+	s := open(t, objects(configMap("source"), binding(true, nil)), nil)
+	s.eventually("it is reported", s.contains("control apply configmap-conf <nil>"))
+	s.eventually("it is watched", func() bool {
+		k, _ := interpret.Find(schema.GroupKind{Kind: "ConfigMap"})
+		_, seen := s.syncer.member.cached(k, types.NamespacedName{Namespace: "shop", Name: "conf"})
+		return seen
+	})
+	s.settled()
+	changed := s.memberHas("ConfigMap", "conf").DeepCopy()
+	changed.SetResourceVersion("7")
+	changed.Object["data"] = map[string]any{"a": "by hand"}
+	if err := s.member.Tracker().Update(corev1.SchemeGroupVersion.WithResource("configmaps"), changed, "shop"); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("it is put right", func() bool {
+		data, _, _ := unstructured.NestedString(s.memberHas("ConfigMap", "conf").Object, "data", "a")
+		return data == "b"
+	})
+	applies := 0
+	for _, entry := range s.settled() {
+		if entry == "member apply conf" {
+			applies++
+		}
+	}
+	if applies != 2 {
+		t.Errorf("%d applies, want 2: it spins, or does nothing", applies)
+	}
+}
+
+// changedByHand changes the object in the member once the syncer watches it.
+func (s *stage) changedByHand() {
+	s.t.Helper()
+	s.eventually("it is reported", s.contains("control apply configmap-conf <nil>"))
+	s.eventually("it is watched", func() bool {
+		k, _ := interpret.Find(schema.GroupKind{Kind: "ConfigMap"})
+		_, seen := s.syncer.member.cached(k, types.NamespacedName{Namespace: "shop", Name: "conf"})
+		return seen
+	})
+	s.settled()
+	changed := s.memberHas("ConfigMap", "conf").DeepCopy()
+	changed.SetResourceVersion("7")
+	changed.Object["data"] = map[string]any{"a": "by hand"}
+	if err := s.member.Tracker().Update(corev1.SchemeGroupVersion.WithResource("configmaps"), changed, "shop"); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// TestReportsDrift: where the policy says so, what was changed in the member stays,
+// and the binding says what it is.
+func TestReportsDrift(t *testing.T) {
+	s := open(t, objects(configMap("source"), specified(binding(true, nil), "drift", "Report")), nil)
+	s.changedByHand()
+	s.eventually("it is reported", s.contains("control apply configmap-conf Drifted"))
+	if got := s.state().Message; !strings.HasSuffix(got, ": data.a") {
+		t.Errorf("said %q, which does not name the field", got)
+	}
+	s.settled()
+	if data, _, _ := unstructured.NestedString(s.memberHas("ConfigMap", "conf").Object, "data", "a"); data != "by hand" {
+		t.Errorf("it was put right: %s", data)
+	}
+	before := s.state()
+	if before.Applied == "" || before.UID == "" {
+		t.Errorf("what is known is gone: %+v", before)
+	}
+	// The policy changes: now it is put right.
+	corrected := specified(binding(true, &before), "drift", "Correct")
+	if err := s.control.Tracker().Update(v1alpha1.ResourceBindingResource, corrected, "shop"); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("it is put right", func() bool {
+		data, _, _ := unstructured.NestedString(s.memberHas("ConfigMap", "conf").Object, "data", "a")
+		return data == "b"
+	})
+}
+
+// TestTheCountOfAnAutoscalerIsNoDrift: who owns it in the member is seen in the cache.
+func TestTheCountOfAnAutoscalerIsNoDrift(t *testing.T) {
+	source := object("apps/v1", "Deployment", "shop", "web", "source", map[string]any{"spec": map[string]any{"replicas": int64(3), "paused": false}})
+	b := specified(specified(binding(true, nil), "drift", "Report"), "scaledBy", map[string]any{"kind": "HorizontalPodAutoscaler", "name": "web"})
+	b.SetName("deployment.apps-web")
+	specified(b, "resource", map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "source"})
+	specified(b, "clusters", []any{map[string]any{"name": "east", "replicas": int64(3), "reason": "Scheduled", "message": ""}})
+	s := open(t, objects(source, b), nil)
+	s.eventually("it is reported", s.contains("control apply deployment.apps-web <nil>"))
+	k, _ := interpret.Find(schema.GroupKind{Group: "apps", Kind: "Deployment"})
+	key := types.NamespacedName{Namespace: "shop", Name: "web"}
+	s.eventually("it is watched", func() bool { _, seen := s.syncer.member.cached(k, key); return seen })
+	s.settled()
+
+	changed := s.memberHasOf(k, "web").DeepCopy()
+	changed.SetResourceVersion("7")
+	changed.Object["spec"] = map[string]any{"replicas": int64(7), "paused": true}
+	owner := func(manager, fields string) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields)}
+	}
+	changed.SetManagedFields([]metav1.ManagedFieldsEntry{owner("kube-controller-manager", `{"f:spec":{"f:replicas":{}}}`), owner("somebody", `{"f:spec":{"f:paused":{}}}`)})
+	if err := s.member.Tracker().Update(k.GVR(), changed, "shop"); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("it is reported", s.contains("control apply deployment.apps-web Drifted"))
+	u, err := s.control.Tracker().Get(v1alpha1.ResourceBindingResource, "shop", "deployment.apps-web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	states, _, _ := unstructured.NestedSlice(u.(*unstructured.Unstructured).Object, "status", "clusters")
+	if message := fmt.Sprint(states[0].(map[string]any)["message"]); !strings.HasSuffix(message, ": spec.paused") {
+		t.Errorf("said %q", message)
+	}
+	seen, _ := s.syncer.member.cached(k, key)
+	if owners := seen.GetManagedFields(); len(owners) != 1 || owners[0].Manager != "kube-controller-manager" {
+		t.Errorf("the cache has the owners %v", owners)
+	}
+}
+
+// TestSuspended: nothing is written, and nothing is removed.
+func TestSuspended(t *testing.T) {
+	there := &v1alpha1.ClusterState{UID: "there", Generation: 1, Health: v1alpha1.Healthy}
+	for name, tt := range map[string]struct {
+		binding *unstructured.Unstructured
+		member  []*unstructured.Unstructured
+	}{
+		"an object that is there":         {binding(true, there), objects(marked("there", "source"))},
+		"an object that is not there yet": {binding(true, nil), nil},
+		"an object that is to be no more": {binding(false, there), objects(marked("there", "source"))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, objects(configMap("source"), specified(tt.binding, "suspend", true)), tt.member)
+			s.eventually("it says so", s.contains("control apply configmap-conf Suspended"))
+			for _, entry := range s.settled() {
+				if strings.HasPrefix(entry, "member") {
+					t.Errorf("wrote to the member: %s", entry)
+				}
+			}
+		})
 	}
 }

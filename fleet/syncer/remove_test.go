@@ -1,0 +1,194 @@
+package syncer
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+func TestRemovesWhatIsNoLongerChosen(t *testing.T) {
+	s := open(t, objects(configMap("source"), binding(false, &v1alpha1.ClusterState{UID: "there"})), objects(marked("there", "source")))
+	s.eventually("it is deleted by UID", s.contains("member delete conf uid=there"))
+	s.eventually("and the entry goes", s.contains("control apply configmap-conf no entry"))
+	journal := s.settled()
+	if slices.IndexFunc(journal, func(e string) bool { return strings.Contains(e, "no entry") }) <
+		slices.IndexFunc(journal, func(e string) bool { return strings.Contains(e, "delete") }) {
+		t.Errorf("the entry went first:\n%s", strings.Join(journal, "\n"))
+	}
+}
+
+// TestNeverRemoves: whatever is not known for certain, what runs stays.
+func TestNeverRemoves(t *testing.T) {
+	deleting := func(b *unstructured.Unstructured) *unstructured.Unstructured {
+		now := metav1.Now()
+		b.SetDeletionTimestamp(&now)
+		return b
+	}
+	applied := &v1alpha1.ClusterState{UID: "there", Generation: 1}
+	tests := map[string]struct {
+		control []*unstructured.Unstructured
+		there   *unstructured.Unstructured
+	}{
+		"the object is not seen":               {objects(binding(true, applied)), marked("there", "source")},
+		"the object was replaced":              {objects(configMap("another"), binding(true, applied)), marked("there", "source")},
+		"only the binding was deleted":         {objects(configMap("source"), deleting(binding(true, applied))), marked("there", "source")},
+		"nothing is bound":                     {nil, marked("there", "source")},
+		"no longer chosen, but it is not ours": {objects(configMap("source"), binding(false, applied)), configMap("theirs")},
+		"no longer chosen, never been there":   {objects(configMap("source"), binding(false, nil)), marked("there", "source")},
+		"the object is gone, theirs is not":    {objects(deleting(binding(true, applied))), configMap("theirs")},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, tt.control, objects(tt.there))
+			for _, entry := range s.settled() {
+				if strings.HasPrefix(entry, "member delete") {
+					t.Errorf("deleted: %s", entry)
+				}
+			}
+			if s.memberHas("ConfigMap", "conf") == nil {
+				t.Error("it is gone")
+			}
+		})
+	}
+}
+
+// many are bindings that no longer choose the cluster, and what it has of them.
+func many(n int) (control, member []*unstructured.Unstructured) {
+	for i := range n {
+		name := fmt.Sprintf("conf-%d", i)
+		b := binding(false, &v1alpha1.ClusterState{UID: types.UID(name), Health: v1alpha1.Healthy})
+		b.SetName("configmap-" + name)
+		b.SetUID(types.UID("binding-" + name))
+		specified(b, "resource", map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": "source"})
+		there := marked(name, "source")
+		there.SetName(name)
+		source := configMap("source")
+		source.SetName(name)
+		control, member = append(control, b, source), append(member, there)
+	}
+	return control, member
+}
+
+func (s *stage) deletions() int {
+	n := 0
+	for _, entry := range s.wrote() {
+		if strings.HasPrefix(entry, "member delete") {
+			n++
+		}
+	}
+	return n
+}
+
+// ofAType are bindings of objects that are gone with their type, and what the cluster
+// has of them.
+func ofAType(n int) (control, member []*unstructured.Unstructured) {
+	now := metav1.Now()
+	for i := range n {
+		name := fmt.Sprintf("widget-%d", i)
+		b := binding(true, &v1alpha1.ClusterState{UID: types.UID(name), Health: v1alpha1.Healthy})
+		b.SetName("widget.example.com-" + name)
+		b.SetUID(types.UID("binding-" + name))
+		b.SetDeletionTimestamp(&now)
+		specified(b, "resource", map[string]any{"apiVersion": "example.com/v1", "kind": "Widget", "name": name, "uid": "source", "resource": "widgets"})
+		there := marked(name, "source")
+		there.SetAPIVersion("example.com/v1")
+		there.SetKind("Widget")
+		there.SetName(name)
+		control, member = append(control, b), append(member, there)
+	}
+	return control, member
+}
+
+// onRequest has bindings say that their objects leave the cluster on request.
+func onRequest(reason string, bindings []*unstructured.Unstructured) {
+	for _, b := range bindings {
+		if b.GetKind() == "ResourceBinding" {
+			specified(b, "requestedRemovals", []any{map[string]any{"name": "east", "reason": reason}})
+		}
+	}
+}
+
+// TestWhatWasAskedForGoes, however much it is, and nothing else by the way.
+func TestWhatWasAskedForGoes(t *testing.T) {
+	const n = v1alpha1.MinDeletions + 1
+	t.Run("users deleted", func(t *testing.T) {
+		control, member := many(n)
+		onRequest(v1alpha1.RemovalUsersDeleted, control)
+		s := open(t, control, member)
+		s.eventually("all go", func() bool { return s.deletions() == n })
+		if s.contains("RemovalHeld")() {
+			t.Error("some were held")
+		}
+	})
+	t.Run("type deleted", func(t *testing.T) {
+		control, member := ofAType(n)
+		onRequest(v1alpha1.RemovalTypeDeleted, control)
+		s := open(t, control, member)
+		s.eventually("all go", func() bool { return s.deletions() == n })
+		if s.contains("RemovalHeld")() {
+			t.Error("some were held")
+		}
+	})
+	t.Run("type vanished", func(t *testing.T) {
+		control, member := ofAType(n)
+		s := open(t, control, member)
+		s.eventually("it is held", s.contains("RemovalHeld"))
+		s.settled()
+		if s.deletions() != 0 {
+			t.Errorf("%d objects were deleted", s.deletions())
+		}
+	})
+	t.Run("some of them", func(t *testing.T) {
+		control, member := many(2 * n)
+		onRequest(v1alpha1.RemovalUsersDeleted, control[:2*n]) // each has its object after it
+		s := open(t, control, member)
+		s.eventually("half of them go", func() bool { return s.deletions() == n })
+		s.eventually("the others are held", s.contains("RemovalHeld"))
+		s.settled()
+		if s.deletions() != n {
+			t.Errorf("%d objects were deleted, of which %d were asked for", s.deletions(), n)
+		}
+	})
+}
+
+// TestHaltsMassDeletion: when decisions take too much at once, nothing goes until a
+// person says so, and then all of it.
+func TestHaltsMassDeletion(t *testing.T) {
+	control, member := many(v1alpha1.MinDeletions + 1)
+	s := open(t, control, member)
+	s.eventually("it is held", s.contains("RemovalHeld"))
+	s.settled()
+	if n := s.deletions(); n != 0 {
+		t.Errorf("%d objects were deleted", n)
+	}
+	s.eventually("the Cluster says so", s.contains("control apply east"))
+	u, err := s.control.Tracker().Get(v1alpha1.ClusterResource, "", "east")
+	if err != nil {
+		t.Fatal(err)
+	}
+	allowed := u.(*unstructured.Unstructured).DeepCopy()
+	conditions, _, _ := unstructured.NestedSlice(allowed.Object, "status", "conditions")
+	if said := fmt.Sprint(conditions); !strings.Contains(said, "DeletionsHalted") || !strings.Contains(said, "11 of the 11") ||
+		!strings.Contains(said, "ConfigMap shop/conf-0") || !strings.Contains(said, "allow-deletions east") {
+		t.Errorf("it says %s", said)
+	}
+	allowed.SetAnnotations(map[string]string{v1alpha1.AllowDeletionsAnnotation: time.Now().Add(time.Hour).UTC().Format(time.RFC3339)})
+	if err := s.control.Tracker().Update(v1alpha1.ClusterResource, allowed, ""); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("all go", func() bool { return s.deletions() >= v1alpha1.MinDeletions+1 })
+}
+
+func TestAFewMayGo(t *testing.T) {
+	control, member := many(v1alpha1.MinDeletions)
+	s := open(t, control, member)
+	s.eventually("all go", func() bool { return s.deletions() == v1alpha1.MinDeletions })
+}

@@ -1,0 +1,317 @@
+package syncer
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/interpret"
+	"github.com/atoll-dev/atoll/fleet/view"
+)
+
+// stage is a syncer of cluster "east" between a control plane and a member that
+// are both fakes, with a journal of what it writes to either.
+type stage struct {
+	t       *testing.T
+	control *dynamicfake.FakeDynamicClient
+	member  *dynamicfake.FakeDynamicClient
+	syncer  *Syncer
+
+	mu      sync.Mutex
+	journal []string
+	down    error // what the member answers, if set
+	blind   error // what it answers to who wants to watch, if set
+	uids    int
+}
+
+func gvrs() map[schema.GroupVersionResource]string {
+	out := map[schema.GroupVersionResource]string{
+		v1alpha1.ClusterResource: "ClusterList", v1alpha1.ResourceBindingResource: "ResourceBindingList",
+		v1alpha1.PlacementResource: "PlacementList", v1alpha1.ClusterPlacementResource: "ClusterPlacementList",
+		v1alpha1.ClusterResourceBindingResource: "ClusterResourceBindingList", {Version: "v1", Resource: "namespaces"}: "NamespaceList",
+		v1alpha1.NegotiatedAPIResourceResource: "NegotiatedAPIResourceList", v1alpha1.APIResourceImportResource: "APIResourceImportList",
+		v1alpha1.ResourceInterpretationResource:                                               "ResourceInterpretationList",
+		{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}: "CustomResourceDefinitionList",
+		{Group: "example.com", Version: "v1", Resource: "widgets"}:                            "WidgetList",
+	}
+	for _, k := range interpret.Kinds() {
+		out[k.GVR()] = k.Kind + "List"
+	}
+	return out
+}
+
+// open sets the stage: what is in the control plane, and in the member.
+func open(t *testing.T, control, member []*unstructured.Unstructured) *stage {
+	t.Helper()
+	s := &stage{t: t}
+	s.start(control, member)
+	return s
+}
+
+func (s *stage) start(control, member []*unstructured.Unstructured) {
+	t := s.t
+	t.Helper()
+	s.control = s.fake("control", append(control, cluster()))
+	s.member = s.fake("member", member)
+	ctx, stop := context.WithCancel(t.Context())
+	term, err := fleet.TermOver(ctx, fleet.Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)},
+		kubefake.NewClientset(), s.control, nil, interpret.Kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.syncer = &Syncer{View: view.Of(term, "east"), cluster: "east", clock: term.Clock, log: term.Log, known: map[types.NamespacedName]*memory{},
+		breaker: breaker{glance: 50 * time.Millisecond},
+		queue:   workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](10*time.Millisecond, 50*time.Millisecond))}
+	s.syncer.member = newMember(s.member, nil, nil, s.syncer.memberChanged)
+	s.syncer.member.sighted = s.syncer.lookAgain
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.syncer.run(ctx) }()
+	t.Cleanup(func() { stop(); <-done })
+}
+
+// fake is a client with just enough of server-side apply: fields and metadata are
+// merged. It keeps the journal.
+func (s *stage) fake(name string, objects []*unstructured.Unstructured) *dynamicfake.FakeDynamicClient {
+	var initial []runtime.Object
+	for _, o := range objects {
+		initial = append(initial, o)
+	}
+	c := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), gvrs(), initial...)
+	c.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if name == "member" && s.down != nil && action.GetVerb() != "list" && action.GetVerb() != "watch" {
+			return true, nil, s.down
+		}
+		switch a := action.(type) {
+		case clienttesting.DeleteActionImpl:
+			uid := ""
+			if p := a.DeleteOptions.Preconditions; p != nil && p.UID != nil {
+				uid = string(*p.UID)
+			}
+			s.journal = append(s.journal, fmt.Sprintf("%s delete %s uid=%s", name, a.Name, uid))
+		case clienttesting.PatchActionImpl:
+			if a.PatchType == types.ApplyPatchType {
+				return s.apply(name, c, a)
+			}
+			s.journal = append(s.journal, fmt.Sprintf("%s patch %s", name, a.Name))
+		}
+		return false, nil, nil
+	})
+	c.PrependWatchReactor("*", func(clienttesting.Action) (bool, watch.Interface, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return name == "member" && s.blind != nil, nil, s.blind
+	})
+	return c
+}
+
+func (s *stage) apply(name string, c *dynamicfake.FakeDynamicClient, a clienttesting.PatchActionImpl) (bool, runtime.Object, error) {
+	desired := &unstructured.Unstructured{}
+	if err := json.Unmarshal(a.Patch, &desired.Object); err != nil {
+		return true, nil, err
+	}
+	what := fmt.Sprintf("%s apply %s", name, a.Name)
+	if name == "control" {
+		entries, _, _ := unstructured.NestedSlice(desired.Object, "status", "clusters")
+		what += " no entry"
+		for _, e := range entries {
+			what = strings.TrimSuffix(what, " no entry") + fmt.Sprintf(" %v", e.(map[string]any)["reason"])
+		}
+	}
+	dry := len(a.PatchOptions.DryRun) > 0
+	if dry {
+		what += " dry"
+	}
+	s.journal = append(s.journal, what)
+	live, err := c.Tracker().Get(a.GetResource(), a.GetNamespace(), a.Name)
+	if apierrors.IsNotFound(err) {
+		s.uids++
+		desired.SetUID(types.UID(fmt.Sprintf("made-%d", s.uids)))
+		desired.SetGeneration(1)
+		desired.SetResourceVersion("1")
+		return true, desired, c.Tracker().Create(a.GetResource(), desired, a.GetNamespace())
+	}
+	if err != nil {
+		return true, nil, err
+	}
+	merged := live.(*unstructured.Unstructured).DeepCopy()
+	for field, value := range desired.Object {
+		if field != "metadata" {
+			merged.Object[field] = overlaid(merged.Object[field], value)
+		}
+	}
+	if version, err := strconv.Atoi(merged.GetResourceVersion()); err == nil {
+		merged.SetResourceVersion(strconv.Itoa(version + 1))
+	}
+	if len(desired.GetLabels()) > 0 {
+		merged.SetLabels(desired.GetLabels())
+		merged.SetAnnotations(desired.GetAnnotations())
+	}
+	if dry {
+		return true, merged, nil
+	}
+	return true, merged, c.Tracker().Update(a.GetResource(), merged, a.GetNamespace())
+}
+
+// overlaid gives a value with what is applied laid over it.
+func overlaid(live, applied any) any {
+	was, ok := live.(map[string]any)
+	is, also := applied.(map[string]any)
+	if !ok || !also {
+		return applied
+	}
+	for field, value := range is {
+		was[field] = overlaid(was[field], value)
+	}
+	return was
+}
+
+func (s *stage) wrote() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.journal)
+}
+
+// eventually waits for a condition, and shows the journal if it does not come.
+func (s *stage) eventually(what string, ok func() bool) {
+	s.t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			s.t.Fatalf("not: %s\n%s", what, strings.Join(s.wrote(), "\n"))
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func (s *stage) contains(entry string) func() bool {
+	return func() bool {
+		return slices.ContainsFunc(s.wrote(), func(e string) bool { return strings.Contains(e, entry) })
+	}
+}
+
+// settled waits until nothing has been written for a while: for what must not
+// happen, there is nothing else to wait for.
+func (s *stage) settled() []string {
+	last, since := len(s.wrote()), time.Now()
+	for time.Since(since) < 300*time.Millisecond {
+		time.Sleep(10 * time.Millisecond)
+		if n := len(s.wrote()); n != last {
+			last, since = n, time.Now()
+		}
+	}
+	return s.wrote()
+}
+
+func (s *stage) memberHas(kind, name string) *unstructured.Unstructured {
+	s.t.Helper()
+	k, _ := interpret.Find(schema.GroupKind{Kind: kind})
+	return s.memberHasOf(k, name)
+}
+
+func (s *stage) memberHasOf(k interpret.Kind, name string) *unstructured.Unstructured {
+	s.t.Helper()
+	u, err := s.member.Tracker().Get(k.GVR(), "shop", name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return u.(*unstructured.Unstructured)
+}
+
+func cluster() *unstructured.Unstructured {
+	return object(v1alpha1.Group+"/"+v1alpha1.Version, "Cluster", "", "east", "cluster-uid", nil)
+}
+
+func object(apiVersion, kind, namespace, name, uid string, rest map[string]any) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	for field, value := range rest {
+		u.Object[field] = value
+	}
+	u.SetAPIVersion(apiVersion)
+	u.SetKind(kind)
+	u.SetNamespace(namespace)
+	u.SetName(name)
+	u.SetUID(types.UID(uid))
+	return u
+}
+
+func configMap(uid string) *unstructured.Unstructured {
+	return object("v1", "ConfigMap", "shop", "conf", uid, map[string]any{"data": map[string]any{"a": "b"}})
+}
+
+func marked(uid, source string) *unstructured.Unstructured {
+	u := configMap(uid)
+	u.SetLabels(map[string]string{v1alpha1.ManagedLabel: "true"})
+	u.SetAnnotations(map[string]string{v1alpha1.ClusterAnnotation: "east", v1alpha1.SourceUIDAnnotation: source})
+	return u
+}
+
+func binding(chosen bool, state *v1alpha1.ClusterState) *unstructured.Unstructured {
+	b := &v1alpha1.ResourceBinding{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.Group + "/" + v1alpha1.Version, Kind: "ResourceBinding"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "configmap-conf", UID: "binding-uid",
+			Finalizers: []string{v1alpha1.BindingFinalizer}},
+		Spec: v1alpha1.ResourceBindingSpec{Resource: v1alpha1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Name: "conf", UID: "source"}},
+	}
+	if chosen {
+		b.Spec.Clusters = []v1alpha1.ClusterShare{{Name: "east", Reason: "Scheduled"}}
+	}
+	if state != nil {
+		state.Name = "east"
+		b.Status.Clusters = []v1alpha1.ClusterState{*state}
+	}
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(b)
+	if err != nil {
+		panic(err)
+	}
+	return &unstructured.Unstructured{Object: m}
+}
+
+func objects(o ...*unstructured.Unstructured) []*unstructured.Unstructured { return o }
+
+// state gives what the binding says of the cluster.
+func (s *stage) state() v1alpha1.ClusterState {
+	u, err := s.control.Tracker().Get(v1alpha1.ResourceBindingResource, "shop", "configmap-conf")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	b := &v1alpha1.ResourceBinding{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.(*unstructured.Unstructured).Object, b); err != nil {
+		s.t.Fatal(err)
+	}
+	state, _ := b.State("east")
+	return state
+}
+
+func specified(b *unstructured.Unstructured, field string, value any) *unstructured.Unstructured {
+	if err := unstructured.SetNestedField(b.Object, value, "spec", field); err != nil {
+		panic(err)
+	}
+	return b
+}

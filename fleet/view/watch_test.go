@@ -1,0 +1,137 @@
+package view
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+// lines reads the events of a watch.
+type lines struct {
+	t    *testing.T
+	read *bufio.Scanner
+}
+
+func (s *stage) watch(who Caller, path string) *lines {
+	s.t.Helper()
+	answer := s.send(who, "GET", path, nil)
+	s.t.Cleanup(func() { answer.Body.Close() })
+	if answer.StatusCode != http.StatusOK {
+		s.t.Fatalf("watch %s: %s", path, answer.Status)
+	}
+	return &lines{s.t, bufio.NewScanner(answer.Body)}
+}
+
+// next gives the next event as "ADDED name", and its version.
+func (l *lines) next() (what, version string) {
+	l.t.Helper()
+	if !l.read.Scan() {
+		l.t.Fatalf("the watch ended: %v", l.read.Err())
+	}
+	var e struct {
+		Type   string
+		Object struct {
+			Code     int32
+			Metadata metav1.ObjectMeta
+		}
+	}
+	if err := json.Unmarshal(l.read.Bytes(), &e); err != nil {
+		l.t.Fatal(err)
+	}
+	if e.Type == "ERROR" {
+		return fmt.Sprintf("ERROR %d", e.Object.Code), ""
+	}
+	return strings.TrimSpace(e.Type + " " + e.Object.Metadata.Name), e.Object.Metadata.ResourceVersion
+}
+
+func (l *lines) expect(want ...string) (version string) {
+	l.t.Helper()
+	for _, w := range want {
+		var got string
+		if got, version = l.next(); got != w {
+			l.t.Fatalf("the watch says %q, want %q", got, w)
+		}
+	}
+	return version
+}
+
+func (s *stage) control1(gvr schema.GroupVersionResource, namespace string, o *unstructured.Unstructured, how string) {
+	s.t.Helper()
+	api := s.control.Resource(gvr).Namespace(namespace)
+	var err error
+	switch how {
+	case "create":
+		_, err = api.Create(s.t.Context(), o, metav1.CreateOptions{})
+	case "update":
+		_, err = api.Update(s.t.Context(), o, metav1.UpdateOptions{})
+	case "delete":
+		err = api.Delete(s.t.Context(), o.GetName(), metav1.DeleteOptions{})
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// A watch tells of what comes, changes and goes, and goes on where it was.
+func TestAViewIsWatched(t *testing.T) {
+	s := open(t, secret("one"), bind("one", "east"), secret("two"))
+	secrets := corev1.SchemeGroupVersion.WithResource("secrets")
+	path := eastView + "/api/v1/secrets?watch=true&allowWatchBookmarks=true"
+	w := s.watch(syncerOf("east"), path+"&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
+	version := w.expect("ADDED one", "BOOKMARK")
+	s.control1(v1alpha1.ResourceBindingResource, "shop", bind("two", "west", "east"), "create")
+	w.expect("ADDED two")
+	changed := secret("one")
+	changed.Object["data"] = map[string]any{"word": "bmV3"}
+	s.control1(secrets, "shop", changed, "update")
+	w.expect("MODIFIED one")
+	s.control1(v1alpha1.ResourceBindingResource, "shop", bind("two", "west"), "update")
+	w.expect("DELETED two")
+
+	// Whoever was away hears what is new, once.
+	again := s.watch(syncerOf("east"), path+"&resourceVersion="+version)
+	again.expect("MODIFIED one", "DELETED two")
+
+	s.watch(syncerOf("east"), path+"&resourceVersion=7").expect("ERROR 410")
+	if code, said := s.ask(syncerOf("east"), "GET", path+"&resourceVersion=none", nil); code != http.StatusGone {
+		t.Errorf("a version that is none: %d %s", code, said)
+	}
+}
+
+// A watch ends when its credential is revoked, or its cluster goes.
+func TestAWatchEndsWithTheCredential(t *testing.T) {
+	for what, change := range map[string]func(*stage){
+		"revoked": func(s *stage) {
+			c := pulling("east")
+			c.SetAnnotations(map[string]string{v1alpha1.CredentialAnnotation: "another"})
+			s.control1(v1alpha1.ClusterResource, "", c, "update")
+		},
+		"pushed": func(s *stage) {
+			c := pulling("east")
+			c.Object["spec"] = map[string]any{"mode": "Push"}
+			s.control1(v1alpha1.ClusterResource, "", c, "update")
+		},
+		"gone": func(s *stage) { s.control1(v1alpha1.ClusterResource, "", pulling("east"), "delete") },
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := open(t, secret("one"), bind("one", "east"))
+			w := s.watch(syncerOf("east"), eastView+"/api/v1/secrets?watch=1")
+			w.expect("ADDED one")
+			change(s)
+			w.expect("ERROR 403")
+			if code, said := s.ask(syncerOf("east"), "GET", eastView+"/api/v1/secrets", nil); code != http.StatusForbidden || strings.Contains(said, "word") {
+				t.Errorf("%d %s", code, said)
+			}
+		})
+	}
+}
