@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/zclconf/go-cty/cty"
@@ -29,7 +28,7 @@ type evaluated struct {
 	own  schema.Own
 	// config is marked where it is secret.
 	config cty.Value
-	// origins are the references that arguments come from, by the path of the argument.
+	// origins are the references that arguments come from, by the field of the spec, without spec.
 	origins map[string]string
 	// unwatched says that a Secret or another object of the API has a part in it: those change without the
 	// World being told, so that it has to be evaluated every time.
@@ -77,7 +76,7 @@ func (r *resolver) Expression(at *field.Path, text string) (cty.Value, error) {
 	if err != nil {
 		return cty.NilVal, err
 	}
-	r.out.origins[argumentPath(at)] = text
+	r.out.origins[strings.TrimPrefix(at.String(), "spec.")] = text
 	return parsed.Value(reference.Values{
 		Lookup: func(ref reference.Ref) (cty.Value, error) {
 			if ref.Kind == reference.Kubernetes {
@@ -98,26 +97,6 @@ func (r *resolver) Secret(_ *field.Path, ref schema.SecretKeyRef) (cty.Value, er
 		return cty.NilVal, err
 	}
 	return cty.StringVal(string(text)).Mark(contract.Sensitive), nil
-}
-
-// argumentPath is a field as plan.PathText writes it: without spec, and with keys in quotes.
-func argumentPath(at *field.Path) string {
-	text := strings.TrimPrefix(at.String(), "spec.")
-	var out strings.Builder
-	for {
-		open := strings.IndexByte(text, '[')
-		shut := strings.IndexByte(text, ']')
-		if open < 0 || shut < open {
-			out.WriteString(text)
-			return out.String()
-		}
-		inside := text[open+1 : shut]
-		if strings.Trim(inside, "0123456789") != "" {
-			inside = strconv.Quote(inside)
-		}
-		out.WriteString(text[:open+1] + inside + "]")
-		text = text[shut+1:]
-	}
 }
 
 // fingerprint stands for all that a plan for the object depends on besides its state: what it says, with all

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -103,6 +104,27 @@ func TestFirstPlan(t *testing.T) {
 	planned := p.want(Planning{}, `create demo_thing["a"]`, `create demo_thing["b"]`, `create demo_thing["c"]`, `create demo_thing["d"]`)
 	if planned.Contents.Counts.Changes != 5 || len(planned.Read) != 1 || planned.NotPlanned != 0 || planned.Calls != len(s.took()) {
 		t.Errorf("%+v", planned)
+	}
+}
+
+// TestWhereValuesComeFrom: each difference names its own references, also below keys that look like numbers.
+func TestWhereValuesComeFrom(t *testing.T) {
+	labelled := func(a, b string) string {
+		return fmt.Sprintf(`b: {"labels": {"80": "%s of ${demo_thing.a.id}", "web": "%s of ${demo_thing.c.id}", "x": "%s"}}`, a, b, a)
+	}
+	p := newPlace(t, `a: {}`, `c: {}`, labelled("one", "two"))
+	p.write(labelled("1", "2"))
+	planned, store := planOf(t, p.engine, Planning{})
+	changes, _ := store.changes(t, planned, testSalt)
+	var got []string
+	for _, change := range changes {
+		for _, f := range change.Fields {
+			got = append(got, f.Path+" "+strings.Join(f.From, " and "))
+		}
+	}
+	want := []string{`labels["80"] 1 of ${demo_thing.a.id}`, `labels["web"] 2 of ${demo_thing.c.id}`, `labels["x"] `}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q\nwant %q", got, want)
 	}
 }
 

@@ -104,7 +104,7 @@ type Showing struct {
 	// a Change is: who has both can try out whether he guesses a secret. Two plans with
 	// different salts cannot be compared by their digests.
 	Salt []byte
-	// Origins are the references that arguments come from, by the path of the argument.
+	// Origins are the references that arguments come from, by the field of the spec that they are written in: labels[z], rule[0].port.
 	Origins map[string]string
 	// Preconditions go into the change as they are.
 	Preconditions []string
@@ -180,7 +180,7 @@ func (d *delta) fields(replace []cty.Path, origins map[string]string) []Field {
 		out = make([]Field, 0, len(d.of)+len(forcing))
 	}
 	shown := make([]bool, len(forcing))
-	d.each(func(d *delta) {
+	d.each(nil, func(within []*delta, d *delta) {
 		f := Field{
 			Path: d.path, Kind: d.kind(), Before: d.before.json(), After: d.after.json(),
 			Sensitive: d.before.contains(secretNode) || d.after.contains(secretNode),
@@ -190,12 +190,8 @@ func (d *delta) fields(replace []cty.Path, origins map[string]string) []Field {
 				f.ForcesReplacement, shown[i] = true, true
 			}
 		}
-		if d.sign != '-' {
-			for _, p := range sources {
-				if related(p, d.path) {
-					f.From = append(f.From, origins[p])
-				}
-			}
+		if d.sign != '-' && len(sources) > 0 {
+			f.From = comesFrom(within, d, sources, origins)
 		}
 		out = append(out, f)
 	})
@@ -205,6 +201,21 @@ func (d *delta) fields(replace []cty.Path, origins map[string]string) []Field {
 		}
 	}
 	return out
+}
+
+func comesFrom(within []*delta, d *delta, sources []string, origins map[string]string) (from []string) {
+	at, known := written(within, d)
+	if !known {
+		return nil
+	}
+	// Where there could be several blocks a single one is also written as an object, and is not in a list then.
+	alone := strings.ReplaceAll(at, "[0]", "")
+	for _, p := range sources {
+		if related(p, at) || related(p, alone) {
+			from = append(from, origins[p])
+		}
+	}
+	return from
 }
 
 // related tells whether one path is within the other.

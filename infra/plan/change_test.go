@@ -128,12 +128,53 @@ func TestSealKeepsEverything(t *testing.T) {
 	}
 }
 
+// TestFrom: a difference names the references that are written in what differs, whatever the keys of maps are and
+// however blocks are written. Of elements of a set nobody knows which is which.
+func TestFrom(t *testing.T) {
+	const nothing = `{"name":"a"}`
+	for name, c := range map[string]struct {
+		prior, config string
+		origins       []string
+		want          string
+	}{
+		"a key of digits":              {`{"name":"a","labels":{"80":"1","a]b":"1"}}`, `{"name":"a","labels":{"80":"2","a]b":"2"}}`, []string{"labels[80]", "labels[a]b]"}, `labels["80"]: labels[80]; labels["a]b"]: labels[a]b]`},
+		"an element":                   {`{"name":"a","list":["x","y"]}`, `{"name":"a","list":["x","y","z"]}`, []string{"list[0]", "list[2]"}, "list[2]: list[2]"},
+		"all that is within":           {nothing, `{"name":"a","list":["x","y"]}`, []string{"list[0]", "list[1]", "name"}, "list: list[0], list[1]"},
+		"all that it is within":        {`{"name":"a","labels":{"a":"1"}}`, `{"name":"a","labels":{"a":"2"}}`, []string{"labels", "lab"}, `labels["a"]: labels`},
+		"a block of a list":            {`{"name":"a","rule":[{"port":1},{"port":2}]}`, `{"name":"a","rule":[{"port":1},{"port":3}]}`, []string{"rule[0].port", "rule[1].port", "rule[1].uid"}, "rule[1].port: rule[1].port"},
+		"a single one, as an object":   {`{"name":"a","rule":[{"port":1}]}`, `{"name":"a","rule":[{"port":3}]}`, []string{"rule.port", "rule.uid"}, "rule[0].port: rule.port"},
+		"a block of a map":             {`{"name":"a","env":{"1":{"value":"x"}}}`, `{"name":"a","env":{"1":{"value":"y"}}}`, []string{"env[1].value", "env[2].value"}, `env["1"].value: env[1].value`},
+		"one block":                    {`{"name":"a","network":{"cidr":"x"}}`, `{"name":"a","network":{"cidr":"y"}}`, []string{"network.cidr"}, "network.cidr: network.cidr"},
+		"an element of a set":          {`{"name":"a","tags":["b"]}`, `{"name":"a","tags":["c","b"]}`, []string{"tags[0]", "tags[1]"}, "tags[1]:"},
+		"the only element of a set":    {`{"name":"a","tags":["b"]}`, `{"name":"a","tags":["c"]}`, []string{"tags[0]"}, "tags[0]:; tags[0]: tags[0]"},
+		"a whole set":                  {nothing, `{"name":"a","tags":["c","b"]}`, []string{"tags[0]", "tags[1]"}, "tags: tags[0], tags[1]"},
+		"nothing of what is taken out": {`{"name":"a","labels":{"a":"1","b":"1"}}`, `{"name":"a","labels":{"b":"1"}}`, []string{"labels"}, `labels["a"]:`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, schema := decided(t, c.prior, c.config)
+			origins := map[string]string{}
+			for _, at := range c.origins {
+				origins[at] = at
+			}
+			var got []string
+			for _, f := range changeOf(t, d, schema, Showing{Salt: testSalt, Origins: origins}).Fields {
+				if f.Kind != Unknown {
+					got = append(got, strings.TrimSpace(f.Path+": "+strings.Join(f.From, ", ")))
+				}
+			}
+			if said := strings.Join(got, "; "); said != c.want {
+				t.Errorf("got %s\nwant %s", said, c.want)
+			}
+		})
+	}
+}
+
 // TestFields lists what differs, in the words of the API.
 func TestFields(t *testing.T) {
 	d, schema := decided(t,
 		`{"name":"a","id":"i","size":5,"token":"t","limits":[],"zone":"z1","list":["a","b"],"labels":{"x.y":"1"},"password":"p","rule":[{"port":1,"uid":"u"}]}`,
 		`{"name":"a","zone":"z2","list":["n","a","b"],"labels":{"x.y":"2","z":"?"},"password":"q","content":"new"}`)
-	c := changeOf(t, d, schema, Showing{Salt: testSalt, Origins: map[string]string{`labels["z"]`: "net.id", "content": "k8s.x"}})
+	c := changeOf(t, d, schema, Showing{Salt: testSalt, Origins: map[string]string{"labels[z]": "net.id", "content": "k8s.x"}})
 	var got strings.Builder
 	for _, f := range c.Fields {
 		fmt.Fprintf(&got, "%s %s %s -> %s", f.Kind, f.Path, f.Before, f.After)

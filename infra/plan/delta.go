@@ -1,5 +1,7 @@
 package plan
 
+import "strings"
+
 // delta is what becomes of one value, and of the values within. Both what is stored and
 // what is shown of a difference come from it.
 type delta struct {
@@ -188,17 +190,44 @@ func longest(a, b []*node, offset int) [][2]int {
 }
 
 // each visits the smallest differences that have a meaning: a value that comes or goes is one, whatever
-// is in it. The resource itself is not a value of its own.
-func (d *delta) each(visit func(*delta)) {
+// is in it. The resource itself is not a value of its own. What a difference is within goes before it.
+func (d *delta) each(within []*delta, visit func(within []*delta, d *delta)) {
 	switch {
 	case d == nil || d.sign == ' ':
 	case d.path == "" || d.sign == '~' && len(d.of) > 0 && d.after.kind != unknownNode:
+		within = append(within, d)
 		for _, one := range d.of {
-			one.each(visit)
+			one.each(within, visit)
 		}
 	default:
-		visit(d)
+		visit(within, d)
 	}
+}
+
+// written is where, in an object's spec, it is written what a value comes to, as a field is named there. It is not known of an element
+// of a set, unless it is the only one: which of those that are written it is has been forgotten.
+func written(within []*delta, d *delta) (field string, known bool) {
+	var b strings.Builder
+	for i, in := range within {
+		one := d
+		if i+1 < len(within) {
+			one = within[i+1]
+		}
+		switch {
+		case in.after.kind == listNode && in.after.shape.set() && len(in.after.of) != 1:
+			return "", false
+		case in.after.kind == listNode:
+			b.WriteString(one.path[len(in.path):])
+		case in.after.shape.keyed():
+			b.WriteString("[" + one.name + "]")
+		default:
+			if b.Len() > 0 {
+				b.WriteByte('.')
+			}
+			b.WriteString(one.name)
+		}
+	}
+	return b.String(), true
 }
 
 func (d *delta) kind() Kind {
