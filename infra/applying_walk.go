@@ -110,7 +110,12 @@ func (r *carrier) walk(ctx context.Context) (*Applied, error) {
 	quiet := false // nothing else begins
 	for {
 		if !quiet {
-			r.start(ctx)
+			select {
+			case <-canceled: // The select below has no preference, and may have taken in results first.
+				canceled, quiet = nil, true
+			default:
+				r.start(ctx)
+			}
 		}
 		if len(r.running) == 0 {
 			if !quiet && r.unpark() {
