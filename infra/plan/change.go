@@ -203,13 +203,12 @@ func (d *delta) fields(replace []cty.Path, origins map[string]string) []Field {
 	return out
 }
 
+// comesFrom are the references that are written in what differs.
 func comesFrom(within []*delta, d *delta, sources []string, origins map[string]string) (from []string) {
-	at, known := written(within, d)
+	at, alone, known := written(within, d)
 	if !known {
 		return nil
 	}
-	// Where there could be several blocks a single one is also written as an object, and is not in a list then.
-	alone := strings.ReplaceAll(at, "[0]", "")
 	for _, p := range sources {
 		if related(p, at) || related(p, alone) {
 			from = append(from, origins[p])

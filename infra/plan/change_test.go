@@ -139,6 +139,10 @@ func TestFrom(t *testing.T) {
 	}{
 		"a key of digits":              {`{"name":"a","labels":{"80":"1","a]b":"1"}}`, `{"name":"a","labels":{"80":"2","a]b":"2"}}`, []string{"labels[80]", "labels[a]b]"}, `labels["80"]: labels[80]; labels["a]b"]: labels[a]b]`},
 		"an element":                   {`{"name":"a","list":["x","y"]}`, `{"name":"a","list":["x","y","z"]}`, []string{"list[0]", "list[2]"}, "list[2]: list[2]"},
+		"the first of several":         {`{"name":"a","list":["x","y"]}`, `{"name":"a","list":["z","y"]}`, []string{"list[0]", "list[1]"}, "list[0]:; list[0]: list[0]"},
+		"after one that went":          {`{"name":"a","list":["x","y","z"]}`, `{"name":"a","list":["y","q"]}`, []string{"list[0]", "list[1]"}, "list[0]:; list[2]:; list[1]: list[1]"},
+		"one more block":               {`{"name":"a","rule":[{"port":2}]}`, `{"name":"a","rule":[{"port":1},{"port":2}]}`, []string{"rule[0].port", "rule[1].port"}, "rule[0].port: rule[0].port; rule[1]: rule[1].port"},
+		"a key like an element":        {`{"name":"a","labels":{"a":"1","a[0]":"1"}}`, `{"name":"a","labels":{"a":"1","a[0]":"2"}}`, []string{"labels[a]", "labels[a[0]]"}, `labels["a[0]"]: labels[a[0]]`},
 		"all that is within":           {nothing, `{"name":"a","list":["x","y"]}`, []string{"list[0]", "list[1]", "name"}, "list: list[0], list[1]"},
 		"all that it is within":        {`{"name":"a","labels":{"a":"1"}}`, `{"name":"a","labels":{"a":"2"}}`, []string{"labels", "lab"}, `labels["a"]: labels`},
 		"a block of a list":            {`{"name":"a","rule":[{"port":1},{"port":2}]}`, `{"name":"a","rule":[{"port":1},{"port":3}]}`, []string{"rule[0].port", "rule[1].port", "rule[1].uid"}, "rule[1].port: rule[1].port"},

@@ -1,7 +1,5 @@
 package plan
 
-import "strings"
-
 // delta is what becomes of one value, and of the values within. Both what is stored and
 // what is shown of a difference come from it.
 type delta struct {
@@ -204,30 +202,32 @@ func (d *delta) each(within []*delta, visit func(within []*delta, d *delta)) {
 	}
 }
 
-// written is where, in an object's spec, it is written what a value comes to, as a field is named there. It is not known of an element
-// of a set, unless it is the only one: which of those that are written it is has been forgotten.
-func written(within []*delta, d *delta) (field string, known bool) {
-	var b strings.Builder
+// written is where, in an object's spec, it is written what a value comes to, as a field is named there. Where there could be several
+// blocks a single one may also be written as an object: then it is at alone, which has no index for the only element of a list. It is
+// not known of an element of a set, unless it is the only one: which of those that are written it is has been forgotten.
+func written(within []*delta, d *delta) (at, alone string, known bool) {
 	for i, in := range within {
 		one := d
 		if i+1 < len(within) {
 			one = within[i+1]
 		}
+		step := one.name
 		switch {
-		case in.after.kind == listNode && in.after.shape.set() && len(in.after.of) != 1:
-			return "", false
+		case in.after.kind == listNode && len(in.after.of) == 1:
+			at += one.path[len(in.path):]
+			continue
+		case in.after.kind == listNode && in.after.shape.set():
+			return "", "", false
 		case in.after.kind == listNode:
-			b.WriteString(one.path[len(in.path):])
+			step = one.path[len(in.path):]
 		case in.after.shape.keyed():
-			b.WriteString("[" + one.name + "]")
-		default:
-			if b.Len() > 0 {
-				b.WriteByte('.')
-			}
-			b.WriteString(one.name)
+			step = "[" + step + "]"
+		case at != "":
+			step = "." + step
 		}
+		at, alone = at+step, alone+step
 	}
-	return b.String(), true
+	return at, alone, true
 }
 
 func (d *delta) kind() Kind {
