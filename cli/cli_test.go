@@ -52,7 +52,7 @@ func TestMistakesAreAnsweredWithARemedy(t *testing.T) {
 		"explain":                                             "no object named",
 		"preview drain":                                       "no cluster named",
 		"preview policy":                                      "no file named",
-		"preview -f nowhere.yaml":                             "nowhere.yaml",
+		"preview -f nowhere.yaml":                             "-f takes a file that can be read here",
 		"preview drain a b":                                   "2 names given",
 		"preview drain east -o wide":                          "-o takes table, json, yaml",
 		"preview drain east":                                  "--atoll-kubeconfig",

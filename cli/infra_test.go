@@ -130,13 +130,13 @@ func TestMistakesAboutInfrastructureAreAnsweredWithARemedy(t *testing.T) {
 	t.Setenv("KUBECONFIG", kubeconfig)
 	for line, want := range map[string]string{
 		"plan extra":                            "unknown command",
+		"plan -f nowhere.yaml":                  "-f takes a file that can be read here",
 		"plan -o dot":                           "-o takes json, yaml, name, wide",
 		"plan --destroy --refresh-only":         "choose one",
 		"plan --destroy --replace file/a":       "choose one",
 		"plan -l tier=(":                        "--selector",
 		"plan --wait=false --detailed-exitcode": "choose one",
 		"plan --timeout -1s":                    "over before it begins",
-		"plan -f nowhere.yaml":                  "nowhere.yaml",
 		"plan -f " + dir + "/empty":             "there are no objects in",
 		"plan -f " + dir + "/deep":              "there are no objects in",
 		"plan -R -f " + dir + "/deep":           "nothing in the files is of a Provider's kind",

@@ -52,7 +52,7 @@ func (m *manifests) filesAt(name string) ([]string, error) {
 	}
 	info, err := os.Stat(name)
 	if err != nil {
-		return nil, err
+		return nil, unreadable(err)
 	}
 	if !info.IsDir() {
 		return []string{name}, nil
