@@ -109,9 +109,7 @@ func open(t *testing.T, objects ...*unstructured.Unstructured) *stage {
 		}})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	running := make(chan struct{})
-	go func() { defer close(done); close(running); _ = s.host.Run(ctx) }()
-	<-running
+	go func() { defer close(done); _ = s.host.Run(ctx) }()
 	s.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		caller := Caller{Name: r.Header.Get("Test-User")}
 		if groups := r.Header.Get("Test-Groups"); groups != "" {
@@ -120,6 +118,11 @@ func open(t *testing.T, objects ...*unstructured.Unstructured) *stage {
 		s.host.Serve(w, r, caller)
 	}))
 	t.Cleanup(func() { stop(); <-done; s.server.CloseClientConnections(); s.server.Close() })
+	soon(t, "the host serves", func() bool {
+		s.host.mu.Lock()
+		defer s.host.mu.Unlock()
+		return s.host.ctx != nil
+	})
 	return s
 }
 
