@@ -36,8 +36,8 @@ func Config(block *contract.Block, at *field.Path, arguments map[string]any, res
 		return cty.NilVal, r.errs
 	}
 	if hasSensitive(block) {
-		for name, v := range values {
-			values[name] = markField(block, name, v)
+		for name := range arguments { // nothing is secret of what is not there
+			values[name] = markField(block, name, values[name])
 		}
 	}
 	return cty.ObjectVal(values), nil
