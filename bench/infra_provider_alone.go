@@ -16,7 +16,8 @@ import (
 )
 
 // providerAlone is how many seconds the calls of a first plan take by themselves: each resource validated and planned, by so
-// many callers, from one process that does nothing else. Many are extrapolated from providerCalls.
+// many callers, from one process that does nothing else. Each call encodes what it sends, as OpenTofu's do. Many are
+// extrapolated from providerCalls.
 func (s *infraScale) providerAlone(ctx context.Context, count int) (float64, error) {
 	private, err := os.MkdirTemp("", "p")
 	if err != nil {
@@ -52,11 +53,14 @@ func (s *infraScale) providerAlone(ctx context.Context, count int) (float64, err
 				return errs.ToAggregate()
 			}
 			config, _ = infraschema.Unmark(config)
-			if _, err := instance.ValidateResource(ctx, s.typ, config); err != nil {
+			if _, err := instance.ValidateResource(ctx, s.typ, &contract.Configuration{Value: config}); err != nil {
 				return err
 			}
 			null := cty.NullVal(is.Block.ImpliedType())
-			_, err := instance.Plan(ctx, contract.PlanRequest{Type: s.typ, Prior: null, Proposed: infraplan.Proposed(&is.Block, null, config), Config: config, AsWritten: true})
+			_, err := instance.Plan(ctx, contract.PlanRequest{
+				Type: s.typ, Prior: null, Proposed: infraplan.Proposed(&is.Block, null, config),
+				Config: &contract.Configuration{Value: config}, AsWritten: true,
+			})
 			return err
 		})
 	}

@@ -78,12 +78,12 @@ func (p *pretender) note(format string, args ...any) {
 
 func (p *pretender) Catalog() contract.Catalog { return nil }
 
-func (p *pretender) ValidateResource(_ context.Context, _ string, config cty.Value) (contract.Diagnostics, error) {
+func (p *pretender) ValidateResource(_ context.Context, _ string, config *contract.Configuration) (contract.Diagnostics, error) {
 	p.note("validate")
 	if p.validate != nil {
-		return p.validate(config), nil
+		return p.validate(config.Value), nil
 	}
-	content := config.GetAttr("content")
+	content := config.Value.GetAttr("content")
 	if p.refuses != "" && content.IsKnown() && !content.IsNull() && content.AsString() == p.refuses {
 		return contract.Diagnostics{{Summary: "Refused", Detail: "not with " + p.refuses, Attribute: cty.GetAttrPath("content")}}, nil
 	}
@@ -130,7 +130,7 @@ func (p *pretender) Plan(_ context.Context, request contract.PlanRequest) (contr
 	of := request.Proposed.AsValueMap()
 	of["wo"] = cty.NullVal(cty.String)
 	for _, name := range []string{"id", "token", "size"} {
-		if of[name].IsNull() && request.Config.GetAttr(name).IsNull() {
+		if of[name].IsNull() && request.Config.Value.GetAttr(name).IsNull() {
 			of[name] = cty.UnknownVal(of[name].Type())
 		}
 	}

@@ -171,7 +171,7 @@ func (m *metered) begin() func() {
 	}
 }
 
-func (m *metered) ValidateResource(ctx context.Context, typeName string, config cty.Value) (contract.Diagnostics, error) {
+func (m *metered) ValidateResource(ctx context.Context, typeName string, config *contract.Configuration) (contract.Diagnostics, error) {
 	defer m.begin()()
 	return m.Provider.ValidateResource(ctx, typeName, config)
 }

@@ -307,7 +307,7 @@ type agreeable struct {
 	demo *demo
 }
 
-func (agreeable) ValidateResource(context.Context, string, cty.Value) (contract.Diagnostics, error) {
+func (agreeable) ValidateResource(context.Context, string, *contract.Configuration) (contract.Diagnostics, error) {
 	return nil, nil
 }
 

@@ -38,7 +38,7 @@ type Provider interface {
 	Catalog() Catalog
 	// ValidateResource and ValidateData judge a configuration. Values in it that are not known yet
 	// are unknown.
-	ValidateResource(ctx context.Context, typeName string, config cty.Value) (Diagnostics, error)
+	ValidateResource(ctx context.Context, typeName string, config *Configuration) (Diagnostics, error)
 	ValidateData(ctx context.Context, typeName string, config cty.Value) (Diagnostics, error)
 	// Upgrade brings stored state into the form of this version of the provider. It has
 	// to be called with all state that comes out of the store, of the same version, too.
@@ -56,6 +56,27 @@ type Provider interface {
 	Import(ctx context.Context, typeName, id string) (ImportAnswer, error)
 	// ReadData reads a data source. The configuration is wholly known.
 	ReadData(ctx context.Context, typeName string, config cty.Value) (DataAnswer, error)
+}
+
+// Configuration is what is written, with null for what is not. Several calls are about it: it is encoded for the
+// first of them, and not again. It is of one type, and used by one caller at a time. None at all is null.
+type Configuration struct {
+	Value   cty.Value
+	encoded []byte
+}
+
+// Encoded is the value as encode writes it.
+func (c *Configuration) Encoded(encode func(cty.Value) ([]byte, error)) ([]byte, error) {
+	if c == nil {
+		return encode(cty.NilVal)
+	}
+	if c.encoded == nil {
+		var err error
+		if c.encoded, err = encode(c.Value); err != nil {
+			return nil, err
+		}
+	}
+	return c.encoded, nil
 }
 
 // State is what is known of a resource that exists.
@@ -103,8 +124,8 @@ type PlanRequest struct {
 	Type     string
 	Prior    cty.Value
 	Proposed cty.Value
-	// Config is what was written, with null for what was not. Null to delete.
-	Config cty.Value
+	// Config is null to delete.
+	Config *Configuration
 	// AsWritten says that Proposed is Config, so that it need be encoded only once.
 	AsWritten bool
 	Private   []byte

@@ -5,15 +5,13 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/zclconf/go-cty/cty"
-
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
 // quiet is a provider that answers at once, and remembers nothing.
 type quiet struct{ fake }
 
-func (q *quiet) ValidateResource(context.Context, string, cty.Value) (contract.Diagnostics, error) {
+func (q *quiet) ValidateResource(context.Context, string, *contract.Configuration) (contract.Diagnostics, error) {
 	return nil, nil
 }
 

@@ -14,11 +14,7 @@ import (
 //
 // An error is an *Error, and of one of its kinds, or wraps contract.ErrUnavailable.
 func Decide(ctx context.Context, in Input) (*Decision, error) {
-	d := &decider{Input: in}
-	if absent(d.Config) {
-		d.Config = Null(in.Schema)
-	}
-	d.config, d.secret = withoutMarks(&d.Schema.Block, d.Config)
+	d := decide(in)
 	if in.Address.Data {
 		return d.data(ctx)
 	}
@@ -28,9 +24,20 @@ func Decide(ctx context.Context, in Input) (*Decision, error) {
 // decider is one decision on its way.
 type decider struct {
 	Input
-	config cty.Value  // without marks
-	secret []cty.Path // where the marks were
+	config cty.Value               // without marks
+	secret []cty.Path              // where the marks were
+	sent   *contract.Configuration // config, as providers are told it
 	out    Decision
+}
+
+func decide(in Input) *decider {
+	d := &decider{Input: in}
+	if absent(d.Config) {
+		d.Config = Null(in.Schema)
+	}
+	d.config, d.secret = withoutMarks(&d.Schema.Block, d.Config)
+	d.sent = &contract.Configuration{Value: d.config}
+	return d
 }
 
 func (d *decider) fail(kind error, remedy string, problems ...Problem) error {
@@ -261,7 +268,7 @@ func (d *decider) whyDelete() Reason {
 
 func planRemoval(ctx context.Context, provider contract.Provider, schema *contract.Schema, address Address, before contract.State) (contract.PlanAnswer, error) {
 	return provider.Plan(ctx, contract.PlanRequest{
-		Type: address.Type, Prior: before.Value, Proposed: Null(schema), Config: Null(schema),
+		Type: address.Type, Prior: before.Value, Proposed: Null(schema), Config: &contract.Configuration{Value: Null(schema)},
 		Private: before.Private, Identity: before.Identity,
 	})
 }
@@ -276,7 +283,7 @@ func (d *decider) prevented() error {
 
 // change decides for a resource that shall be.
 func (d *decider) change(ctx context.Context) error {
-	said, err := d.Provider.ValidateResource(ctx, d.Address.Type, d.config)
+	said, err := d.Provider.ValidateResource(ctx, d.Address.Type, d.sent)
 	if err := d.asked("validation", err); err != nil {
 		return err
 	}

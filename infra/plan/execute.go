@@ -65,14 +65,10 @@ type Outcome struct {
 // retried, unless the outcome is uncertain.
 func Execute(ctx context.Context, run Execution) (*Outcome, error) {
 	p := run.Planned
-	d := &decider{Input: Input{
+	d := decide(Input{
 		Address: p.Address, Schema: run.Schema, Provider: run.Provider, Config: run.Config, Lifecycle: run.Lifecycle,
 		Prior: Prior{State: p.Before, Tainted: p.Tainted, Sensitive: p.BeforeSensitive},
-	}}
-	if absent(d.Config) {
-		d.Config = Null(d.Schema)
-	}
-	d.config, d.secret = withoutMarks(&d.Schema.Block, d.Config)
+	})
 	x := &execution{decider: d, plan: p, call: run.Call, out: Outcome{
 		Done: NoOp, State: p.Before, Tainted: p.Tainted, Sensitive: p.BeforeSensitive,
 	}}

@@ -87,7 +87,7 @@ func (f *fake) note(format string, args ...any) {
 
 func (f *fake) Catalog() contract.Catalog { return nil }
 
-func (f *fake) ValidateResource(_ context.Context, _ string, config cty.Value) (contract.Diagnostics, error) {
+func (f *fake) ValidateResource(context.Context, string, *contract.Configuration) (contract.Diagnostics, error) {
 	f.note("validate")
 	return f.validate, nil
 }
@@ -119,8 +119,8 @@ func (f *fake) Read(_ context.Context, request contract.ReadRequest) (contract.R
 
 func (f *fake) Plan(_ context.Context, request contract.PlanRequest) (contract.PlanAnswer, error) {
 	f.note("plan %s (private %q)", verb(request.Prior, request.Proposed), request.Private)
-	if request.AsWritten && !request.Proposed.RawEquals(request.Config) {
-		return contract.PlanAnswer{}, fmt.Errorf("%#v is said to be as it is written: %#v", request.Proposed, request.Config)
+	if request.AsWritten && !request.Proposed.RawEquals(request.Config.Value) {
+		return contract.PlanAnswer{}, fmt.Errorf("%#v is said to be as it is written: %#v", request.Proposed, request.Config.Value)
 	}
 	answer := contract.PlanAnswer{}
 	if f.plan != nil {
@@ -143,7 +143,7 @@ func (f *fake) goodPlan(request contract.PlanRequest) contract.PlanAnswer {
 	if request.Proposed.IsNull() {
 		return answer
 	}
-	answer.Planned = computed(blockLevel(&f.schema.Block), answer.Planned, request.Config)
+	answer.Planned = computed(blockLevel(&f.schema.Block), answer.Planned, request.Config.Value)
 	if !request.Prior.IsNull() {
 		answer.Replace = append(answer.Replace, cty.GetAttrPath("zone"))
 	}

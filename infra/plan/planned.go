@@ -100,9 +100,13 @@ func (d *decider) replacement(ctx context.Context, p *proposal) (*proposal, erro
 // ask is one call to plan, from its proposed state to an answer that holds.
 func (d *decider) ask(ctx context.Context, from contract.State, lifecycle *Lifecycle) (*proposal, error) {
 	block := &d.Schema.Block
-	config := lifecycle.ignoring(block, from.Value, d.config)
+	config, sent := d.config, d.sent
+	if lifecycle.ignores() {
+		config = lifecycle.ignoring(block, from.Value, d.config)
+		sent = &contract.Configuration{Value: config}
+	}
 	answer, err := d.Provider.Plan(ctx, contract.PlanRequest{
-		Type: d.Address.Type, Prior: from.Value, Proposed: Proposed(block, from.Value, config), Config: config,
+		Type: d.Address.Type, Prior: from.Value, Proposed: Proposed(block, from.Value, config), Config: sent,
 		AsWritten: asWritten(block, from.Value, config), Private: from.Private, Identity: from.Identity,
 	})
 	if err := d.asked("plan", err); err != nil {

@@ -175,7 +175,7 @@ func TestRandomDecisions(t *testing.T) {
 			return contract.ApplyAnswer{State: contract.State{Value: r.known(request.Planned)}}, nil
 		}
 		provider.plan = func(request contract.PlanRequest) contract.PlanAnswer {
-			return contract.PlanAnswer{Planned: computed(blockLevel(&schema.Block), request.Proposed, request.Config)}
+			return contract.PlanAnswer{Planned: computed(blockLevel(&schema.Block), request.Proposed, request.Config.Value)}
 		}
 		config := r.config(blockLevel(&schema.Block), 0)
 		in := Input{Address: Address{Type: "t", Name: "n"}, Schema: schema, Provider: provider, Config: config}

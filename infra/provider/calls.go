@@ -97,12 +97,12 @@ func (i *Instance) configure(ctx context.Context, p *process) (contract.Diagnost
 }
 
 // ValidateResource judges the configuration of a resource.
-func (i *Instance) ValidateResource(ctx context.Context, typeName string, config cty.Value) (contract.Diagnostics, error) {
+func (i *Instance) ValidateResource(ctx context.Context, typeName string, config *contract.Configuration) (contract.Diagnostics, error) {
 	k, err := i.catalog.resource(typeName)
 	if err != nil {
 		return nil, err
 	}
-	encoded, err := k.encode("configuration", config)
+	encoded, err := k.encodeConfig(config)
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +192,7 @@ func (i *Instance) Plan(ctx context.Context, r contract.PlanRequest) (contract.P
 	if request.PriorState, err = k.encode("state", r.Prior); err != nil {
 		return contract.PlanAnswer{}, err
 	}
-	if request.Config, err = k.encode("configuration", r.Config); err != nil {
+	if request.Config, err = k.encodeConfig(r.Config); err != nil {
 		return contract.PlanAnswer{}, err
 	}
 	if request.ProposedNewState = request.Config; !r.AsWritten {

@@ -217,16 +217,18 @@ func TestCalls(t *testing.T) {
 	}
 }
 
+func written(config cty.Value) *contract.Configuration { return &contract.Configuration{Value: config} }
+
 func life(ctx context.Context, i *Instance, tell func(string, any, error)) {
 	config := with(thing("name", "a", "once", "only once"), "any", cty.UnknownVal(cty.DynamicPseudoType))
-	said, err := i.ValidateResource(ctx, "fake_thing", config)
+	said, err := i.ValidateResource(ctx, "fake_thing", written(config))
 	tell("valid", said, err)
-	said, err = i.ValidateResource(ctx, "fake_thing", fakeNothing())
+	said, err = i.ValidateResource(ctx, "fake_thing", written(fakeNothing()))
 	tell("invalid", said, err)
 	said, err = i.ValidateData(ctx, "fake_process", cty.NullVal(fakeProcess()))
 	tell("data valid", said, err)
 
-	create := contract.PlanRequest{Type: "fake_thing", Prior: cty.NullVal(fakeThing()), Proposed: config, Config: config}
+	create := contract.PlanRequest{Type: "fake_thing", Prior: cty.NullVal(fakeThing()), Proposed: config, Config: written(config)}
 	planned, err := i.Plan(ctx, create)
 	tell("plan to create", planned, err)
 	made, err := i.Apply(ctx, contract.ApplyRequest{
@@ -239,7 +241,7 @@ func life(ctx context.Context, i *Instance, tell func(string, any, error)) {
 	tell("read", seen, err)
 	renamed := with(seen.State.Value, "name", cty.StringVal("b"))
 	planned, err = i.Plan(ctx, contract.PlanRequest{
-		Type: "fake_thing", Prior: seen.State.Value, Proposed: renamed, Config: renamed, Private: seen.State.Private, Identity: seen.State.Identity,
+		Type: "fake_thing", Prior: seen.State.Value, Proposed: renamed, Config: written(renamed), Private: seen.State.Private, Identity: seen.State.Identity,
 	})
 	tell("plan to rename", planned, err)
 	planned, err = i.Plan(ctx, contract.PlanRequest{Type: "fake_thing", Prior: seen.State.Value, Private: seen.State.Private, Identity: seen.State.Identity})
@@ -260,7 +262,7 @@ func life(ctx context.Context, i *Instance, tell func(string, any, error)) {
 	tell("an unknown type", errors.Is(err, contract.ErrUnknownType), err)
 	_, err = i.ReadData(ctx, "fake_thing", cty.NilVal)
 	tell("an unknown data source", errors.Is(err, contract.ErrUnknownType), err)
-	_, err = i.ValidateResource(ctx, "fake_thing", cty.ObjectVal(map[string]cty.Value{"name": cty.True}))
+	_, err = i.ValidateResource(ctx, "fake_thing", written(cty.ObjectVal(map[string]cty.Value{"name": cty.True})))
 	tell("a value of another type", nil, err)
 	leaked, err := i.Read(ctx, contract.ReadRequest{Type: "fake_thing", State: contract.State{Value: thing("behave", "leak")}})
 	tell("a write-only value that comes back", [2]any{leaked.State.Value.GetAttr("once"), leaked.Diagnostics}, err)
@@ -268,7 +270,7 @@ func life(ctx context.Context, i *Instance, tell func(string, any, error)) {
 		_, err = read(ctx, i, behave)
 		tell(behave, errors.Is(err, contract.ErrUnavailable), err)
 	}
-	_, err = i.Plan(ctx, contract.PlanRequest{Type: "fake_thing", Proposed: thing("behave", "defer:plan"), Config: fakeNothing()})
+	_, err = i.Plan(ctx, contract.PlanRequest{Type: "fake_thing", Proposed: thing("behave", "defer:plan"), Config: written(fakeNothing())})
 	tell("a plan put off", nil, err)
 }
 

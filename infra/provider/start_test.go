@@ -226,7 +226,7 @@ func testLimits(t *testing.T, w way) {
 		t.Errorf("a fourth call: %v", err)
 	}
 	// What a provider answers by itself does not wait for what is far away.
-	if _, err := i.ValidateResource(t.Context(), "fake_thing", thing("name", "a")); err != nil {
+	if _, err := i.ValidateResource(t.Context(), "fake_thing", written(thing("name", "a"))); err != nil {
 		t.Errorf("beside three calls: %v", err)
 	}
 	if err := os.WriteFile(release, nil, 0o600); err != nil {
@@ -241,7 +241,7 @@ func testLimits(t *testing.T, w way) {
 		t.Errorf("%#v calls at once", most)
 	}
 	// The burst is used up. What does not leave the provider goes on.
-	if _, err := i.ValidateResource(t.Context(), "fake_thing", thing("name", "a")); err != nil {
+	if _, err := i.ValidateResource(t.Context(), "fake_thing", written(thing("name", "a"))); err != nil {
 		t.Error(err)
 	}
 	done := make(chan int, 1)

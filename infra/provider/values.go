@@ -37,6 +37,18 @@ func (k *kind) encode(what string, v cty.Value) (*tfplugin6.DynamicValue, error)
 	return encoded, nil
 }
 
+// encodeConfig encodes a configuration once, however many calls are about it.
+func (k *kind) encodeConfig(c *contract.Configuration) (*tfplugin6.DynamicValue, error) {
+	encoded, err := c.Encoded(func(v cty.Value) ([]byte, error) {
+		sent, err := k.encode("configuration", v)
+		return sent.GetMsgpack(), err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &tfplugin6.DynamicValue{Msgpack: encoded}, nil
+}
+
 // encodeIdentity is nil where there is none to tell.
 func (k *kind) encodeIdentity(v cty.Value) (*tfplugin6.ResourceIdentityData, error) {
 	if k.identity == cty.NilType || isNull(v) {

@@ -271,7 +271,7 @@ func (u *use) Catalog() contract.Catalog { return u.provider.Catalog() }
 func itself(d *contract.Diagnostics) *contract.Diagnostics { return d }
 
 // ValidateResource implements contract.Provider.
-func (u *use) ValidateResource(ctx context.Context, typeName string, config cty.Value) (contract.Diagnostics, error) {
+func (u *use) ValidateResource(ctx context.Context, typeName string, config *contract.Configuration) (contract.Diagnostics, error) {
 	return ask(u, func() (contract.Diagnostics, error) { return u.provider.ValidateResource(ctx, typeName, config) }, itself)
 }
 

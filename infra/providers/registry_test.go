@@ -60,7 +60,7 @@ func TestInstalledServedAndOpened(t *testing.T) {
 		t.Errorf("asked again, it is another: %v, %s and %s", err, revision, same)
 	}
 	ask := func(p contract.Provider) error {
-		said, err := p.ValidateResource(t.Context(), "demo_network", emptyConfig(t, served))
+		said, err := p.ValidateResource(t.Context(), "demo_network", &contract.Configuration{Value: emptyConfig(t, served)})
 		if err != nil || !said.Failed() {
 			return errors.Join(err, errors.New("it takes a network without a name"))
 		}
