@@ -18,16 +18,21 @@ type carrying struct {
 
 func (c *carrying) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&c.AutoApprove, "auto-approve", false, "Approve without a question. You need the right to approve all the same.")
-	flags.Int32Var(&c.Parallelism, "parallelism", 10, "How many changes are carried out at a time, besides what each provider allows.")
+	flags.Int32Var(&c.Parallelism, "parallelism", 10, "How many changes are carried out at a time, besides what each provider allows. Given, it is also how many the plan before them looks at.")
 	flags.BoolVar(&c.wait, "wait", true, "Wait until it is done.")
 }
 
 func (c *carrying) check(format string) error {
-	if c.Parallelism < 1 || c.Parallelism > 1000 {
-		return fmt.Errorf("--parallelism %d is not between 1 and 1000", c.Parallelism)
-	}
 	c.Detached, c.Format = !c.wait, format
-	return nil
+	return parallel(c.Parallelism).check()
+}
+
+// limit has the plan before the changes look at as many at a time, if somebody said how many.
+func (c *carrying) limit(flags *pflag.FlagSet, r *terminal.Request) *terminal.Request {
+	if flags.Changed("parallelism") {
+		r.Parallelism = c.Parallelism
+	}
+	return r
 }
 
 func newApplyCommand() *cobra.Command {
@@ -66,7 +71,7 @@ and nothing else begins. Interrupting twice leaves; it ends without you.`,
 				if err != nil {
 					return err
 				}
-				return s.PlanAndApply(cmd.Context(), r, how.Carrying)
+				return s.PlanAndApply(cmd.Context(), how.limit(cmd.Flags(), r), how.Carrying)
 			}
 			if set := given(cmd.Flags(), "target", "exclude", "selector", "replace", "refresh", "refresh-only", "destroy"); len(set) > 0 {
 				return fmt.Errorf("plan %s says already what is done: leave out %s, or the plan", args[0], strings.Join(set, ", "))

@@ -35,7 +35,7 @@ have them go for good, delete the objects: the next plan destroys the resources.
 			if err != nil {
 				return err
 			}
-			return s.PlanAndApply(cmd.Context(), r, how.Carrying)
+			return s.PlanAndApply(cmd.Context(), how.limit(cmd.Flags(), r), how.Carrying)
 		},
 	}
 	flags := cmd.Flags()

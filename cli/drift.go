@@ -10,9 +10,10 @@ import (
 
 func newDriftCommand() *cobra.Command {
 	var (
-		c    infraCommand
-		what scope
-		wait waiting
+		c      infraCommand
+		what   scope
+		atOnce parallel
+		wait   waiting
 	)
 	cmd := &cobra.Command{
 		Use:   "drift",
@@ -32,6 +33,9 @@ did instead.`,
 			if err := r.Check(); err != nil {
 				return err
 			}
+			if err := atOnce.request(r); err != nil {
+				return err
+			}
 			s, err := c.session(cmd)
 			if err != nil {
 				return err
@@ -42,6 +46,7 @@ did instead.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	what.addFlags(flags)
+	atOnce.addFlags(flags)
 	wait.addFlags(flags, "something was changed")
 	c.addFlags(flags, "json", "yaml", "name", "wide")
 	return cmd

@@ -133,6 +133,25 @@ func (i *intent) request() (*terminal.Request, error) {
 	return r, r.Check()
 }
 
+// parallel is how many resources a plan looks at at a time.
+type parallel int32
+
+func (p *parallel) addFlags(flags *pflag.FlagSet) {
+	flags.Int32Var((*int32)(p), "parallelism", 64, "How many resources are looked at at a time, besides what each provider allows.")
+}
+
+func (p parallel) request(r *terminal.Request) error {
+	r.Parallelism = int32(p)
+	return p.check()
+}
+
+func (p parallel) check() error {
+	if p < 1 || p > 1000 {
+		return fmt.Errorf("--parallelism %d is not between 1 and 1000", p)
+	}
+	return nil
+}
+
 // given names the flags of those that were set.
 func given(flags *pflag.FlagSet, names ...string) (out []string) {
 	for _, name := range names {

@@ -111,6 +111,17 @@ func TestInfrastructureFromTheCommandLine(t *testing.T) {
 			t.Errorf("%s: exit code %d, want %d\nstdout, want %q:\n%s\nstderr, want %q:\n%s", step.line, code, step.code, step.stdout, stdout, step.stderr, stderr)
 		}
 	}
+	for line, want := range map[string]any{
+		"plan": float64(64), "plan --parallelism 5": float64(5), "drift --parallelism 6": float64(6), "rollback apply-x --parallelism 4": float64(4),
+		"apply --auto-approve": nil, "apply --auto-approve --parallelism 7": float64(7), "destroy --auto-approve --parallelism 8": float64(8),
+	} {
+		if code, _, stderr := atoll("atoll " + line); code != 0 {
+			t.Errorf("%s: %s", line, stderr)
+		}
+		if got := p.objects["/apis/infra.atoll.dev/v1alpha1/namespaces/shop/plans/plan-x"]["spec"].(map[string]any)["parallelism"]; got != want {
+			t.Errorf("%s: the plan is to look at %v at a time, not at %v", line, got, want)
+		}
+	}
 	if got := p.objects["/apis/infra.atoll.dev/v1alpha1/namespaces/shop/plans/back"]["spec"].(map[string]any)["rollback"]; got != "apply-x" {
 		t.Errorf("the plan is not of the rollback of apply-x, but of %v", got)
 	}
@@ -149,6 +160,10 @@ func TestMistakesAboutInfrastructureAreAnsweredWithARemedy(t *testing.T) {
 		"show pod/a":                            "plan/NAME or apply/NAME",
 		"approve":                               "no plan named",
 		"approve apply/a":                       "names no plan",
+		"plan --parallelism 0":                  "between 1 and 1000",
+		"drift --parallelism 1001":              "between 1 and 1000",
+		"rollback a --parallelism -1":           "between 1 and 1000",
+		"rollback --parallelism 5":              "name the apply to go back to",
 		"apply -f file.yaml":                    "kubectl apply -f file.yaml",
 		"apply --parallelism 0":                 "between 1 and 1000",
 		"apply --parallelism x":                 "--parallelism x: it has to be a whole number",

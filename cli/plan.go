@@ -12,6 +12,7 @@ func newPlanCommand() *cobra.Command {
 	var (
 		c       infraCommand
 		what    intent
+		atOnce  parallel
 		wait    waiting
 		sources manifests
 	)
@@ -34,6 +35,9 @@ would be if the files were applied; such a plan cannot be carried out.`,
 				return err
 			}
 			r.Name = wait.name
+			if err := atOnce.request(r); err != nil {
+				return err
+			}
 			if r.Objects, err = sources.read(cmd.InOrStdin()); err != nil {
 				return err
 			}
@@ -48,6 +52,7 @@ would be if the files were applied; such a plan cannot be carried out.`,
 	flags.SortFlags = false
 	sources.addFlags(flags)
 	what.addFlags(flags)
+	atOnce.addFlags(flags)
 	wait.addFlags(flags, "there is something to do")
 	c.addFlags(flags, "json", "yaml", "name", "wide")
 	return cmd

@@ -14,6 +14,7 @@ func newRollbackCommand() *cobra.Command {
 	var (
 		c       infraCommand
 		wait    waiting
+		atOnce  parallel
 		targets []string
 	)
 	cmd := &cobra.Command{
@@ -31,7 +32,7 @@ Without a name, it shows what was carried out: the last hundred applies.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				if set := given(cmd.Flags(), "target", "name", "wait", "timeout", "detailed-exitcode", "output"); len(set) > 0 {
+				if set := given(cmd.Flags(), "target", "parallelism", "name", "wait", "timeout", "detailed-exitcode", "output"); len(set) > 0 {
 					return fmt.Errorf("%s is of a plan: name the apply to go back to; `%s` lists them", set[0], cmd.CommandPath())
 				}
 				s, err := c.session(cmd)
@@ -44,17 +45,21 @@ Without a name, it shows what was carried out: the last hundred applies.`,
 			if err != nil {
 				return err
 			}
+			r := &terminal.Request{Name: wait.name, Targets: targets}
+			if err := atOnce.request(r); err != nil {
+				return err
+			}
 			s, err := c.session(cmd)
 			if err != nil {
 				return err
 			}
-			r := &terminal.Request{Name: wait.name, Targets: targets}
 			return wait.run(cmd.Context(), c.output, func(ctx context.Context, how terminal.Planning) (bool, error) { return s.Rollback(ctx, name, r, how) })
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringArrayVar(&targets, "target", nil, "Only this resource: KIND/NAME, or the address that plans show. Can be given again.")
+	atOnce.addFlags(flags)
 	wait.addFlags(flags, "there is something to do")
 	c.addFlags(flags, "json", "yaml", "name", "wide")
 	return cmd

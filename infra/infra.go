@@ -175,7 +175,7 @@ type Placing struct {
 	Canceled <-chan struct{}
 }
 
-// Engine plans and applies. All fields have to be set but Log, Parallelism and, where no plan has any, Workloads. It is safe for concurrent use.
+// Engine plans and applies. All fields have to be set but Log and, where no plan has any, Workloads. It is safe for concurrent use.
 type Engine struct {
 	World     *World
 	Language  *reference.Language
@@ -186,7 +186,4 @@ type Engine struct {
 	Workloads Workloads
 	Clock     clock.PassiveClock
 	Log       *slog.Logger
-	// Parallelism is how many resources are looked at at a time when planning, besides what the providers
-	// allow. 64 if 0.
-	Parallelism int
 }

@@ -28,6 +28,8 @@ type Planning struct {
 	Replace []reference.Ref
 	// Refresh asks the providers what became of each resource.
 	Refresh bool
+	// Parallelism is how many resources are looked at at a time, besides what the providers allow. 64 if 0.
+	Parallelism int
 	// Written are taken for what is written, in the place of objects of the same name.
 	Written []*Object
 	// WriteBack says that what is Written is to be written before the plan is carried out: each change says what.

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/zclconf/go-cty/cty"
@@ -413,6 +415,27 @@ func TestPlanFails(t *testing.T) {
 	p.write(`a: {"content": "other"}`)
 	if _, err := p.engine.Plan(ctx, what, newChunks()); !errors.Is(err, context.Canceled) {
 		t.Errorf("after it was ended: %v", err)
+	}
+}
+
+// No more are looked at at a time than a plan wants.
+func TestNoMoreAtATime(t *testing.T) {
+	s := newStand()
+	p := &place{model: newModel(t, s), engine: s.engine(t, nil)}
+	for i := range 50 {
+		p.write(fmt.Sprintf("n%d: {}", i))
+	}
+	var now atomic.Int64
+	s.says = func(contract.PlanRequest) error {
+		defer now.Add(-1)
+		if at := now.Add(1); at > 2 {
+			t.Errorf("%d at a time", at)
+		}
+		runtime.Gosched()
+		return nil
+	}
+	if planned, _ := planOf(t, p.engine, Planning{Parallelism: 2}); planned.Contents.Counts.Create != 50 {
+		t.Errorf("%+v", planned.Contents.Counts)
 	}
 }
 

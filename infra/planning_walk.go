@@ -33,7 +33,7 @@ func (r *run) walk(ctx context.Context, emitting *emitter) error {
 	if err != nil {
 		return err // untangle has seen to it that there is no cycle
 	}
-	limit := r.Parallelism
+	limit := r.what.Parallelism
 	if limit <= 0 {
 		limit = defaultParallelism
 	}

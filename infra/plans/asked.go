@@ -20,7 +20,7 @@ import (
 // asked is what a Plan asks for, in the engine's words. Problems are of what it names that is not there, or is
 // wrong: then nothing is planned, because it would be something else.
 func (d *desk) asked(p *v1alpha1.Plan) (infra.Planning, []v1alpha1.Problem) {
-	what := infra.Planning{Namespace: p.Namespace, Refresh: p.Spec.Refresh, Mode: modeOf(&p.Spec), Ended: d.applyEnded(p.Namespace)}
+	what := infra.Planning{Namespace: p.Namespace, Refresh: p.Spec.Refresh, Mode: modeOf(&p.Spec), Parallelism: int(p.Spec.Parallelism), Ended: d.applyEnded(p.Namespace)}
 	var problems []v1alpha1.Problem
 	complain := func(field, format string, args ...any) {
 		problems = append(problems, v1alpha1.Problem{Address: "Plan." + v1alpha1.Group + "/" + p.Name, Field: field, Message: fmt.Sprintf(format, args...)})

@@ -137,12 +137,12 @@ func TestPlanApproveApply(t *testing.T) {
 	s := open(t)
 	s.engine.creates = []string{"a", "b"}
 	s.begin()
-	s.make("plans", "Plan", "one", fields{"refresh": true})
+	s.make("plans", "Plan", "one", fields{"refresh": true, "parallelism": 3})
 	p := s.awaitPlan("one", v1alpha1.PlanPlanned)
 	if p.Status.Digest == "" || p.Status.Summary.Create != 2 || len(p.Status.Chunks) != 1 || p.Status.StartTime == nil || p.Status.CompletionTime == nil {
 		t.Errorf("status %+v", p.Status)
 	}
-	if what := s.engine.asked()[0]; !what.Refresh || len(what.Salt) != 32 || what.Namespace != "shop" {
+	if what := s.engine.asked()[0]; !what.Refresh || what.Parallelism != 3 || len(what.Salt) != 32 || what.Namespace != "shop" {
 		t.Errorf("it was asked for %+v", what)
 	}
 	eventually(t, "it waits for approval", func() bool { return is(s.plan("one").Status.Conditions, v1alpha1.PlanApproved, v1alpha1.ReasonWaiting) })

@@ -30,6 +30,8 @@ type Request struct {
 	// Objects are taken for written.
 	Objects  []*unstructured.Unstructured
 	Rollback string
+	// Parallelism is how many resources are looked at at a time; 0 leaves it to the server.
+	Parallelism int32
 }
 
 // maxObjects is how many a plan takes.
@@ -81,7 +83,7 @@ func (s *Session) spec(r *Request) (*v1alpha1.PlanSpec, error) {
 	if err := r.Check(); err != nil {
 		return nil, err
 	}
-	spec := &v1alpha1.PlanSpec{Mode: r.Mode, Refresh: r.Refresh, Rollback: r.Rollback}
+	spec := &v1alpha1.PlanSpec{Mode: r.Mode, Refresh: r.Refresh, Rollback: r.Rollback, Parallelism: r.Parallelism}
 	var err error
 	if spec.Selector, err = labelSelector(r.Selector); err != nil {
 		return nil, err

@@ -82,6 +82,12 @@ type PlanSpec struct {
 	// asked. A plan of mode RefreshOnly refreshes in any case.
 	// +optional
 	Refresh bool `json:"refresh,omitempty"`
+	// Parallelism is how many resources are looked at at a time, besides what each
+	// provider allows: 64, unless set.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	Parallelism int32 `json:"parallelism,omitempty"`
 	// Objects are taken for written, though they are not: what would be if they
 	// were applied. Such a plan cannot be applied.
 	// +optional
