@@ -79,8 +79,9 @@ type slot struct {
 	outcomes []outcome
 	// circle is the way from it back to itself, if there is one.
 	circle string
-	// users is how many are still to look at it.
-	users int32
+	// users is how many are still to look at it; popular that they were many.
+	users   int32
+	popular bool
 }
 
 // view is what others see of a slot: its value, made when the first of them asks.

@@ -3,13 +3,16 @@ package infra
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"slices"
 
 	vmihailenco "github.com/vmihailenco/msgpack/v5"
 	"github.com/zclconf/go-cty/cty"
+	ctyjson "github.com/zclconf/go-cty/cty/json"
 	"github.com/zclconf/go-cty/cty/msgpack"
 
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/contract"
 	"github.com/atoll-dev/atoll/infra/plan"
 	"github.com/atoll-dev/atoll/infra/reference"
@@ -40,24 +43,64 @@ func (r *run) shelve(s *slot) {
 	}
 }
 
-// attribute gives a slot one attribute of another that is kept encoded: most references are to one. To decode all of it takes
-// longer than the rest of an evaluation, and what is decoded takes ten times the memory until the last has looked.
+// manyUsers is how many look at a value that is decoded once for all of them.
+const manyUsers = 32
+
+// attribute gives a slot one attribute of another that is kept encoded, or that is as it is stored: most references are to one. To
+// decode all of it takes longer than the rest of an evaluation, and what is decoded takes ten times the memory until the last has looked.
 func (d *deciding) attribute(s *slot, ref reference.Ref, name string) (cty.Value, bool) {
 	u, found := d.used(s, ref)
-	if !found || d.slots[u].shelved == nil {
+	if !found || d.slots[u].popular {
 		return cty.NilVal, false
 	}
 	other := &d.slots[u]
 	kind, err := d.run.kind(other.ref)
-	if err != nil {
-		return cty.NilVal, false
+	switch {
+	case err != nil:
+	case other.shelved != nil:
+		return shelvedAttribute(&kind.Schema.Block, other.shelved, other.decision.Sensitive, name)
+	case other.asStored():
+		return storedAttribute(kind, other.state.Spec.Current, name)
 	}
-	return shelvedAttribute(&kind.Schema.Block, other.shelved, other.decision.Sensitive, name)
+	return cty.NilVal, false
+}
+
+// asStored tells whether what others see of a slot is what is stored.
+func (s *slot) asStored() bool {
+	return s.decision == nil && !s.data() && s.state != nil && s.state.Spec.Current != nil
 }
 
 // shelvedAttribute finds one attribute in an encoded object, and marks it as it would be there. It is false if there is no
 // such attribute: whoever looks at the whole object can say what there is.
 func shelvedAttribute(block *contract.Block, encoded []byte, secret []cty.Path, name string) (cty.Value, bool) {
+	raw, err := encodedAttribute(encoded, name)
+	if err != nil {
+		return cty.NilVal, false
+	}
+	return oneAttribute(block, secret, name, func(ty cty.Type) (cty.Value, error) { return msgpack.Unmarshal(raw, ty) })
+}
+
+// storedAttribute finds one attribute in what is stored. It is false, too, if that is not of the schema as it is.
+func storedAttribute(kind *Served, stored *v1alpha1.ResourceValue, name string) (cty.Value, bool) {
+	block := &kind.Schema.Block
+	var fields map[string]json.RawMessage
+	if stored.SchemaVersion != kind.Schema.Version || json.Unmarshal(stored.Value, &fields) != nil || fields[name] == nil {
+		return cty.NilVal, false
+	}
+	for other := range fields {
+		if block.Attribute(other) == nil && block.Nested(other) == nil {
+			return cty.NilVal, false
+		}
+	}
+	secret, err := readPaths(stored.Sensitive)
+	if err != nil {
+		return cty.NilVal, false
+	}
+	return oneAttribute(block, secret, name, func(ty cty.Type) (cty.Value, error) { return ctyjson.Unmarshal(fields[name], ty) })
+}
+
+// oneAttribute decodes one attribute of an object, and marks it as it would be there.
+func oneAttribute(block *contract.Block, secret []cty.Path, name string, decode func(cty.Type) (cty.Value, error)) (cty.Value, bool) {
 	only := contract.Block{}
 	if a := block.Attribute(name); a != nil {
 		only.Attributes = []contract.Attribute{*a}
@@ -68,15 +111,14 @@ func shelvedAttribute(block *contract.Block, encoded []byte, secret []cty.Path, 
 	if !is {
 		return cty.NilVal, false
 	}
-	raw, err := encodedAttribute(encoded, name)
-	if err != nil {
-		return cty.NilVal, false
-	}
-	v, err := msgpack.Unmarshal(raw, ty)
+	v, err := decode(ty)
 	if err != nil {
 		return cty.NilVal, false
 	}
 	secret = slices.DeleteFunc(slices.Clone(secret), func(path cty.Path) bool {
+		if len(path) == 0 {
+			return false // all of it
+		}
 		step, is := path[0].(cty.GetAttrStep)
 		return !is || step.Name != name
 	})

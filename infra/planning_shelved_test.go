@@ -1,15 +1,19 @@
 package infra
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/zclconf/go-cty/cty"
+	ctyjson "github.com/zclconf/go-cty/cty/json"
 	"github.com/zclconf/go-cty/cty/msgpack"
 
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/contract"
 	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/schema"
 )
 
 // TestValuesThatOthersWillSee are kept as they are of some, and encoded of the others, which see the same.
@@ -91,6 +95,37 @@ func TestAttributesOfWhatIsEncoded(t *testing.T) {
 		t.Errorf("the paths have become %v", secret)
 	}
 
+	// What is stored is known.
+	one = cty.ObjectVal(map[string]cty.Value{"key": cty.StringVal("k"), "size": cty.NumberIntVal(5)})
+	fields["id"], fields["token"], fields["disk"] = cty.StringVal("i"), cty.StringVal("t"), cty.ListVal([]cty.Value{one, one})
+	whole = cty.ObjectVal(fields)
+	text, err := ctyjson.Marshal(whole, block.ImpliedType())
+	if err != nil {
+		t.Fatal(err)
+	}
+	kind := &Served{Kind: schema.Kind{Schema: &contract.Schema{Version: 3, Block: *block}}}
+	stored := v1alpha1.ResourceValue{SchemaVersion: 3, Value: text, Sensitive: writePaths(secret)}
+	for name, want := range marked(block, whole, secret).AsValueMap() {
+		if v, found := storedAttribute(kind, &stored, name); !found || !v.RawEquals(want) {
+			t.Errorf("%s is stored as %#v (%t), want %#v", name, v, found, want)
+		}
+	}
+	for what, spoil := range map[string]func(*v1alpha1.ResourceValue){
+		"of another version": func(v *v1alpha1.ResourceValue) { v.SchemaVersion = 2 },
+		"cut off":            func(v *v1alpha1.ResourceValue) { v.Value = text[:len(text)/2] },
+		"null":               func(v *v1alpha1.ResourceValue) { v.Value = []byte("null") },
+		"of another type":    func(v *v1alpha1.ResourceValue) { v.Value = []byte(`{"content":{}}`) },
+		"with what there is no longer in its schema": func(v *v1alpha1.ResourceValue) { v.Value = []byte(`{"content":"text","former":1}`) },
+		"without it":                  func(v *v1alpha1.ResourceValue) { v.Value = []byte(`{"id":"i"}`) },
+		"secret where nobody can say": func(v *v1alpha1.ResourceValue) { v.Sensitive = []string{"["} },
+	} {
+		spoilt := stored
+		spoil(&spoilt)
+		if v, found := storedAttribute(kind, &spoilt, "content"); found {
+			t.Errorf("of what is stored %s there is %#v", what, v)
+		}
+	}
+
 	unknown, err := msgpack.Marshal(cty.UnknownVal(block.ImpliedType()), block.ImpliedType())
 	if err != nil {
 		t.Fatal(err)
@@ -161,5 +196,54 @@ func TestReferencesToWhatIsEncoded(t *testing.T) {
 		if i < len(many) && many[i] != changes[i] {
 			t.Errorf("behind many others it is\n%s\nwant\n%s", many[i], changes[i])
 		}
+	}
+}
+
+// TestReferencesToWhatIsStored: few who refer to it get attributes, and for many it is decoded whole. What they are told is the same.
+func TestReferencesToWhatIsStored(t *testing.T) {
+	refers := func(others int) (changes []string) {
+		s := newStand()
+		s.quiet = true
+		s.secrets["keys/p"] = "hush"
+		s.objects["other"] = cty.ObjectVal(map[string]cty.Value{"token": cty.StringVal("hush too").Mark(contract.Sensitive)})
+		p := &place{model: newModel(t, s), engine: s.engine(t, nil)}
+		p.write(`used: {"content": "text", "password": {"secretKeyRef": {"name": "keys", "key": "p"}}, "labels": {"a": "1"}, "zone": "${k8s.Secret[\"other\"].token}"}`)
+		for i := range others {
+			p.write(fmt.Sprintf(`u-%02d: {"content": "${demo_thing[\"used\"].id}"}`, i))
+		}
+		refer := func(zone string) {
+			for name, text := range map[string]string{
+				"attribute": `${demo_thing["used"].content}`, "secret": `${demo_thing["used"].password}`, "derived": `${demo_thing["used"].zone}`, "computed": `${demo_thing["used"].token}`,
+				"label": `${demo_thing["used"].labels["a"]}`, "within": `<${demo_thing["used"].content}>`, "null": `${demo_thing["used"].wo}`,
+			} {
+				p.write(fmt.Sprintf(`zz-%s: {"content": %q, "zone": %q}`, name, text, zone))
+			}
+		}
+		refer("a")
+		p.applyAll()
+		refer("b")
+		planned, store := planOf(t, p.engine, Planning{})
+		if planned.Contents.Counts.Replace != 7 || len(planned.Problems) > 0 {
+			t.Fatalf("with %d others: %+v, %+v", others, planned.Contents.Counts, planned.Problems)
+		}
+		list, _ := store.changes(t, planned, testSalt)
+		for _, c := range list {
+			if !strings.HasPrefix(c.Address.Name, "zz-") {
+				continue
+			}
+			text, err := json.Marshal(c.After)
+			if err != nil {
+				t.Fatal(err)
+			}
+			changes = append(changes, fmt.Sprintf("%s %s", c.Address.Name, text))
+			if strings.Contains(string(text), "hush") {
+				t.Errorf("a secret is shown: %s", text)
+			}
+		}
+		return changes
+	}
+	few, many := refers(0), refers(manyUsers)
+	if fmt.Sprint(few) != fmt.Sprint(many) {
+		t.Errorf("many are told\n%s\nfew\n%s", strings.Join(many, "\n"), strings.Join(few, "\n"))
 	}
 }

@@ -131,8 +131,10 @@ func (r *run) countUsers(part *graph.Graph, at func(int32) int32) {
 		if s := &r.slots[at(int32(n))]; s.living() {
 			compares := len(s.triggers()) > 0
 			for _, u := range s.uses {
-				r.slots[u].users++
-				r.slots[u].compared = r.slots[u].compared || compares
+				used := &r.slots[u]
+				used.users++
+				used.popular = used.users > manyUsers
+				used.compared = used.compared || compares
 			}
 		}
 	}
