@@ -5,6 +5,7 @@ package status
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -129,9 +130,16 @@ func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) er
 		c.queue.AddAfter(key, wait)
 		return nil
 	}
-	if err := c.summariseBinding(ctx, b); err != nil || !exists || !served || !c.HasStatus(k.GroupKind()) {
-		return err
+	var err error
+	// The binding comes last: who reads there that all is well reads the object's status next.
+	if exists && served && c.HasStatus(k.GroupKind()) {
+		err = c.summariseObject(ctx, k, obj, b)
 	}
+	return errors.Join(err, c.summariseBinding(ctx, b))
+}
+
+// summariseObject keeps the object's own status.
+func (c *controller) summariseObject(ctx context.Context, k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) error {
 	members, err := c.members(b)
 	if err != nil {
 		return err

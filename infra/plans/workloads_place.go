@@ -168,8 +168,8 @@ func lacking(b *v1alpha1.ResourceBinding, object *unstructured.Unstructured, hea
 	if !healthy {
 		return ""
 	}
-	// What is referred to is the summary of all clusters.
-	if !meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BindingHealthy) {
+	// What is referred to is the summary of all clusters. It is in the object's status before the binding has it.
+	if well := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BindingHealthy); well == nil || well.Status != metav1.ConditionTrue || well.ObservedGeneration < b.Generation {
 		return "what its clusters say is not summed up yet"
 	}
 	observed, found, _ := unstructured.NestedInt64(object.Object, "status", "observedGeneration")

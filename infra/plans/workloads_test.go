@@ -114,7 +114,7 @@ func runs(o *unstructured.Unstructured, health fleetv1.Health) func(*fleetv1.Res
 			b.Status.Clusters = append(b.Status.Clusters, fleetv1.ClusterState{Name: c.Name, UID: "there", Generation: o.GetGeneration(), Replicas: c.Replicas, Health: health})
 		}
 		if health == fleetv1.Healthy {
-			b.Status.Conditions = []metav1.Condition{{Type: fleetv1.BindingHealthy, Status: metav1.ConditionTrue, Reason: "x"}}
+			b.Status.Conditions = []metav1.Condition{{Type: fleetv1.BindingHealthy, Status: metav1.ConditionTrue, Reason: "x", ObservedGeneration: b.Generation}}
 		}
 	}
 }
@@ -257,6 +257,12 @@ func TestPlace(t *testing.T) {
 	step("east: it is not there yet")
 	s.binds(o, runs(o, fleetv1.Progressing))
 	step("east: Progressing")
+	s.binds(o, func(b *fleetv1.ResourceBinding) {
+		b.Generation = 2
+		runs(o, fleetv1.Healthy)(b)
+		b.Status.Conditions[0].ObservedGeneration = 1 // of before it was allowed
+	})
+	step("what its clusters say is not summed up yet")
 	s.binds(o, runs(o, fleetv1.Healthy))
 	if err := w.Place(t.Context(), what); err != nil {
 		t.Fatal(err)
