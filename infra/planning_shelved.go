@@ -43,7 +43,7 @@ func (r *run) shelve(s *slot) {
 	}
 }
 
-// manyUsers is how many look at a value that is decoded once for all of them.
+// manyUsers is how many may look at a value before it is decoded once for all of them.
 const manyUsers = 32
 
 // attribute gives a slot one attribute of another that is kept encoded, or that is as it is stored: most references are to one. To
