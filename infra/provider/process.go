@@ -224,7 +224,9 @@ func (p *process) diedWith() bool {
 func (p *process) explain(err error) error {
 	text := status.Convert(err).Message()
 	switch status.Code(err) {
-	case codes.Unavailable:
+	case codes.Unavailable, codes.Canceled:
+		// Callers do not cancel unseen: the latter is of a connection that was closed because its process ended, before
+		// the call noticed that nobody reads at the other end.
 		if p.diedWith() {
 			return errors.New(p.telling("its process ended: " + p.child.exit()))
 		}
