@@ -220,15 +220,23 @@ func (p *process) diedWith() bool {
 	}
 }
 
+func (p *process) died() error {
+	return errors.New(p.telling("its process ended: " + p.child.exit()))
+}
+
 // explain puts into words why there is no answer.
 func (p *process) explain(err error) error {
 	text := status.Convert(err).Message()
 	switch status.Code(err) {
-	case codes.Unavailable, codes.Canceled:
-		// Callers do not cancel unseen: the latter is of a connection that was closed because its process ended, before
-		// the call noticed that nobody reads at the other end.
+	case codes.Unavailable:
 		if p.diedWith() {
-			return errors.New(p.telling("its process ended: " + p.child.exit()))
+			return p.died()
+		}
+	case codes.Canceled:
+		// A connection is closed once its process has ended, which the call may not have noticed by then. Callers who
+		// cancelled are not kept waiting for an end.
+		if p.isGone() {
+			return p.died()
 		}
 	case codes.ResourceExhausted:
 		text = "its answer is too large, or it is out of resources: " + text
