@@ -7,7 +7,8 @@ import (
 	"github.com/atoll-dev/atoll/infra/plan"
 )
 
-// Contents is what a plan's status says is in it. Nothing is shared with the status.
+// Contents returns the contents that a plan's status describes. It shares no memory with the
+// status.
 func Contents(status *v1alpha1.PlanStatus) *plan.Contents {
 	s := status.Summary
 	out := &plan.Contents{
@@ -27,7 +28,7 @@ func Contents(status *v1alpha1.PlanStatus) *plan.Contents {
 		for action, n := range from.Actions {
 			chunk.Actions[plan.Action(action)] = int(n)
 		}
-		// A summary has neither of these two, because the chunks do.
+		// Summaries have no fields for these two, because the chunks have them.
 		out.Counts.Changes += chunk.Changes
 		out.Counts.Deferred += chunk.Actions[plan.Deferred]
 		out.Chunks = append(out.Chunks, chunk)
@@ -35,7 +36,7 @@ func Contents(status *v1alpha1.PlanStatus) *plan.Contents {
 	return out
 }
 
-// SetContents writes into a plan's status what is in the plan: its digest, its summary and its chunks.
+// SetContents writes a plan's digest, summary and chunks into its status.
 func SetContents(status *v1alpha1.PlanStatus, c *plan.Contents) {
 	n := c.Counts
 	status.Digest = c.Digest
@@ -48,7 +49,7 @@ func SetContents(status *v1alpha1.PlanStatus, c *plan.Contents) {
 	for i := range c.Chunks {
 		from := &c.Chunks[i]
 		chunk := v1alpha1.PlanChunk{
-			// A chunk has at most a few thousand changes, and a few pieces.
+			// A chunk has at most a few thousand changes and a few pieces.
 			Digest: from.Digest, Changes: int32(from.Changes), Pieces: int32(from.Pieces),
 			First: v1alpha1.ChangeAddress(from.First), Last: v1alpha1.ChangeAddress(from.Last),
 		}
@@ -62,7 +63,8 @@ func SetContents(status *v1alpha1.PlanStatus, c *plan.Contents) {
 	}
 }
 
-// PieceName is what a piece of a plan's chunk is called, as PlanChanges and as PlanSecrets.
+// PieceName returns the name of the PlanChanges and PlanSecrets objects that hold a piece of a
+// chunk.
 func PieceName(plan string, chunk, piece int) string {
 	return fmt.Sprintf("%s-%d-%d", plan, chunk, piece)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/atoll-dev/atoll/infra/plan"
 )
 
-// What a plan's status keeps of its contents, after it was stored as JSON, is all of them.
+// TestContentsInStatus checks that the status, stored as JSON, keeps all contents.
 func TestContentsInStatus(t *testing.T) {
 	pieces := map[int][][]byte{}
 	chunks := plan.NewChunks(func(chunk int, p [][]byte) error { pieces[chunk] = p; return nil })
@@ -58,7 +58,7 @@ func TestContentsInStatus(t *testing.T) {
 	}
 }
 
-func TestContentsOfNothing(t *testing.T) {
+func TestEmptyContents(t *testing.T) {
 	status := v1alpha1.PlanStatus{Digest: "sha256:old", Chunks: []v1alpha1.PlanChunk{{Digest: "old"}}, Summary: v1alpha1.PlanSummary{Create: 1}}
 	empty, err := plan.NewChunks(nil).Finish()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/msgpack"
-	"k8s.io/apimachinery/pkg/util/json" // which keeps whole numbers whole
+	"k8s.io/apimachinery/pkg/util/json" // keeps integers as integers
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/atoll-dev/atoll/infra/contract"
@@ -22,21 +22,22 @@ import (
 	"github.com/atoll-dev/atoll/infra/schema"
 )
 
-// evaluated is what an object's spec says, with what it refers to filled in.
-type evaluated struct {
+// evaluatedSpec is an object's spec with all references resolved.
+type evaluatedSpec struct {
 	spec map[string]any
 	own  schema.Own
-	// config is marked where it is secret.
+	// config has its secret parts marked.
 	config cty.Value
-	// origins are the references that arguments come from, by the field of the spec, without spec.
+	// origins are the expressions that set the arguments, by field path without the spec prefix.
 	origins map[string]string
-	// unwatched says that a Secret or another object of the API has a part in it: those change without the
-	// World being told, so that it has to be evaluated every time.
+	// unwatched means that a Secret or another Kubernetes object is an input. The Inventory is not
+	// told when those change, so that the spec has to be evaluated for every plan.
 	unwatched bool
 }
 
-// lifecycle is what the spec says of it, but for triggers, which depend on others.
-func (e *evaluated) lifecycle() plan.Lifecycle {
+// lifecycle returns the lifecycle settings of the spec, except triggers, which depend on other
+// resources.
+func (e *evaluatedSpec) lifecycle() plan.Lifecycle {
 	l := e.own.Lifecycle
 	return plan.Lifecycle{
 		PreventDestroy: l.PreventDestroy, CreateBeforeDestroy: l.CreateBeforeDestroy,
@@ -44,12 +45,12 @@ func (e *evaluated) lifecycle() plan.Lifecycle {
 	}
 }
 
-// evaluate reads an object's spec. Others gives the values of other resources and data sources. What is wrong
-// is in the errors, each with its field.
-func (e *Engine) evaluate(ctx context.Context, o *Object, kind *schema.Kind, others reference.Values) (*evaluated, field.ErrorList) {
-	out := &evaluated{origins: map[string]string{}}
+// evaluate evaluates an object's spec. others provides the values of other resources and data
+// sources. Errors name their fields.
+func (e *Engine) evaluate(ctx context.Context, o *Object, kind *schema.Kind, others reference.Values) (*evaluatedSpec, field.ErrorList) {
+	out := &evaluatedSpec{origins: map[string]string{}}
 	if err := json.Unmarshal(o.Spec, &out.spec); err != nil {
-		return nil, field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{}, fmt.Sprintf("is not an object: %v", err))}
+		return nil, field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{}, fmt.Sprintf("must be an object: %v", err))}
 	}
 	own, errs := kind.Own(out.spec)
 	out.own = own
@@ -62,13 +63,13 @@ func (e *Engine) evaluate(ctx context.Context, o *Object, kind *schema.Kind, oth
 	return out, nil
 }
 
-// resolver gives one object's expressions and secrets their values.
+// resolver resolves the expressions and secrets of one object.
 type resolver struct {
 	ctx       context.Context
 	engine    *Engine
 	namespace string
 	others    reference.Values
-	out       *evaluated
+	out       *evaluatedSpec
 }
 
 func (r *resolver) Expression(at *field.Path, text string) (cty.Value, error) {
@@ -81,7 +82,7 @@ func (r *resolver) Expression(at *field.Path, text string) (cty.Value, error) {
 		Lookup: func(ref reference.Ref) (cty.Value, error) {
 			if ref.Kind == reference.Kubernetes {
 				r.out.unwatched = true
-				return r.engine.Values.Kubernetes(r.ctx, ref)
+				return r.engine.Values.Object(r.ctx, ref)
 			}
 			return r.others.Lookup(ref)
 		},
@@ -99,21 +100,21 @@ func (r *resolver) Secret(_ *field.Path, ref schema.SecretKeyRef) (cty.Value, er
 	return cty.StringVal(string(text)).Mark(contract.Sensitive), nil
 }
 
-// fingerprint stands for all that a plan for the object depends on besides its state: what it says, with all
-// values filled in and which of them are secret, how it may be changed, what serves its type, and the
-// revision of the provider's configuration. As long as it is the same there is no need to ask the provider
-// again. It is empty if a value is not known yet.
+// fingerprint identifies everything that a plan for the object depends on besides its state: the
+// resolved arguments, which of them are secret, the lifecycle settings, the revision of its type,
+// and that of the provider's configuration. While it is unchanged, the provider need not be asked
+// again. It is empty if a value is unknown.
 //
-// It is keyed by the object's UID, so that two objects that say the same do not look the same to whoever can
-// read states.
-func (e *Engine) fingerprint(o *Object, said *evaluated, served *Served, opened string) string {
+// It is keyed with the object's UID, so that equal secrets of two objects look different to readers
+// of states.
+func (e *Engine) fingerprint(o *Object, said *evaluatedSpec, served *ServedKind, opened string) string {
 	config, secret := schema.Unmark(said.config)
 	if !config.IsWhollyKnown() {
 		return ""
 	}
 	packed, err := msgpack.Marshal(config, served.Schema.Block.ImpliedType())
 	if err != nil {
-		return "" // it is asked about every time
+		return "" // the provider is asked every time
 	}
 	h := hmac.New(sha256.New, []byte(o.UID))
 	part := func(text string) {

@@ -1,10 +1,10 @@
-// Package infra is the engine of infrastructure: it knows what is written and what is
-// there (World), plans what would be done about the difference (Engine.Plan), and
-// carries out what was approved (Engine.Apply).
+// Package infra is the infrastructure engine. It keeps desired objects and prior states in memory
+// (Inventory), plans the difference between them (Engine.Plan), and applies approved plans
+// (Engine.Apply).
 //
-// It speaks with nobody but through the interfaces in this file. The rooms below it
-// connect them: infra/providers runs what is installed, infra/plans follows
-// the API and runs plans and applies as their objects ask for.
+// The engine reaches everything outside this package through the interfaces in this file. Its
+// sub-packages implement them: infra/providers runs the installed providers; infra/plans watches
+// the API and runs the plans and applies that Plan and Apply objects request.
 package infra
 
 import (
@@ -22,167 +22,172 @@ import (
 	"github.com/atoll-dev/atoll/infra/schema"
 )
 
-// Finalizer keeps an object that is deleted until its resource is.
+// Finalizer keeps a deleted object until its resource is destroyed.
 const Finalizer = v1alpha1.Group + "/state"
 
-// Annotations of objects of providers' kinds.
+// Annotations on objects of provider kinds.
 const (
-	// ImportAnnotation is the ID by which the provider knows the resource that the object
-	// is to take over. It has no meaning once there is state.
+	// ImportAnnotation is the provider's ID of an existing resource that the object takes over. It
+	// is ignored once there is state.
 	ImportAnnotation = v1alpha1.Group + "/import-id"
-	// DeletionAnnotation with the value DeletionForget leaves the resource alone when the object is
-	// deleted.
+	// DeletionAnnotation with the value DeletionForget leaves the resource in place when the object
+	// is deleted.
 	DeletionAnnotation = v1alpha1.Group + "/deletion-policy"
 	DeletionForget     = "Forget"
 )
 
-// ErrMoved is of something that is no longer what it was when it was looked at.
-var ErrMoved = errors.New("it has changed in the meantime")
+// ErrStale is returned for an object or a state that has changed since the caller read it.
+var ErrStale = errors.New("changed since it was read")
 
-// ErrNotServed is of a type that no installed provider has.
+// ErrNotServed is returned for a type that no installed provider serves.
 var ErrNotServed = errors.New("no installed Provider serves the type")
 
-// Object is what is written of a resource or a data source. Nobody changes one.
+// Object is the desired state of a resource or data source. It is immutable.
 type Object struct {
-	// Ref is how expressions name it: of kind Resource or Data.
+	// Ref is the reference that expressions use. Its kind is Resource or Data.
 	Ref reference.Ref
-	// Group, Kind and Plural are how the API names its kind.
+	// Group, Kind and Plural are the names of its kind in the API.
 	Group, Kind, Plural  string
 	UID, ResourceVersion string
 	Generation           int64
 	Labels               map[string]string
-	// Deleting says that it was deleted, and waits for its finalizers; Held that
-	// Finalizer is one of them, and Free that it has none at all.
-	Deleting, Held, Free bool
-	// ImportID and Forget are what its annotations say.
+	// Deleting reports whether the object was deleted and waits for its finalizers. HasFinalizer
+	// reports whether Finalizer is one of them, and NoFinalizers whether it has none at all.
+	Deleting, HasFinalizer, NoFinalizers bool
+	// ImportID and Forget are the values of its annotations.
 	ImportID string
 	Forget   bool
 	// Spec is JSON.
 	Spec []byte
 }
 
-// State is what is stored of a resource. Nobody changes one.
+// State is the stored state of a resource. It is immutable.
 type State struct {
 	Ref             reference.Ref
 	UID             string
-	ResourceVersion string // empty if it is not stored yet
+	ResourceVersion string // empty if not stored yet
 	Spec            v1alpha1.ResourceStateSpec
 }
 
-// Served is a type that can be used.
-type Served struct {
+// ServedKind is a resource or data source type that an installed provider serves.
+type ServedKind struct {
 	schema.Kind
-	// Provider is the name of the Provider.
+	// Provider is the name of the Provider object.
 	Provider string
-	// Revision of what serves it: it changes with the schema, and with the provider's version.
+	// Revision changes with the schema and with the provider's version.
 	Revision string
 }
 
-// Providers are those that are installed. It is safe for concurrent use.
+// Providers gives access to the installed providers. It is safe for concurrent use.
 type Providers interface {
-	// Kind of a reference to a resource or data source. ErrNotServed if there is none.
-	Kind(ref reference.Ref) (*Served, error)
-	// Open gives a provider as the ProviderConfig of a namespace has it act, and the revision of that
-	// configuration, which changes with everything in it, Secrets included. What it
-	// gives is shared: nobody closes it. Without such a ProviderConfig, the name of the Provider itself
-	// stands for an empty configuration.
+	// Kind returns the type of a resource or data source, or ErrNotServed.
+	Kind(ref reference.Ref) (*ServedKind, error)
+	// Open returns a provider configured by a ProviderConfig of the namespace, and the revision of
+	// that configuration. The revision changes with everything in the configuration, Secrets
+	// included. The provider is shared, and callers do not close it. If there is no such
+	// ProviderConfig, the Provider's own name means an empty configuration.
 	Open(ctx context.Context, provider, namespace, config string) (contract.Provider, string, error)
 }
 
-// Values are what expressions and arguments take from the API besides resources. It is safe
-// for concurrent use. What is not there is an error that says so.
-type Values interface {
-	// Secret gives what is under a key of a Secret.
+// ValueReader reads the values that expressions and arguments take from the API, besides resources.
+// It is safe for concurrent use. It returns an error for a missing object or key.
+type ValueReader interface {
+	// Secret returns the value of one key of a Secret.
 	Secret(ctx context.Context, namespace, name, key string) ([]byte, error)
-	// Kubernetes gives an object whole, with what is secret marked contract.Sensitive.
-	Kubernetes(ctx context.Context, ref reference.Ref) (cty.Value, error)
+	// Object returns a whole object, with its secret parts marked contract.Sensitive.
+	Object(ctx context.Context, ref reference.Ref) (cty.Value, error)
 }
 
-// States is where states are stored. It is safe for concurrent use.
-type States interface {
-	// Put stores a state, and gives it with its new ResourceVersion. ErrMoved if what is stored is not
-	// of the ResourceVersion given, or there is one already and none was given.
+// StateStore stores resource states. It is safe for concurrent use.
+type StateStore interface {
+	// Put stores a state and returns it with its new ResourceVersion. It returns ErrStale if the
+	// stored ResourceVersion differs, or if a state exists and no ResourceVersion was given.
 	Put(ctx context.Context, state *State) (*State, error)
-	// Delete removes it. ErrMoved as with Put; none if it is gone.
+	// Delete removes a state. It returns ErrStale as Put does, and nil if there is no such state.
 	Delete(ctx context.Context, state *State) error
 }
 
-// Objects is what is written back to objects. It is safe for concurrent use.
-type Objects interface {
-	// Hold puts the finalizer on an object before anything is made for it, and Release
-	// takes it away once nothing is left. Both do nothing if that is so already. ErrMoved of an object of another
-	// UID, or one that is gone (Hold), or is of another generation than given (Hold).
-	Hold(ctx context.Context, object *Object) error
-	Release(ctx context.Context, object *Object) error
-	// Publish writes what became of an object into its status, and into the Secret that it names.
-	Publish(ctx context.Context, object *Object, what Published) error
+// ObjectWriter writes to the objects of resources. It is safe for concurrent use.
+type ObjectWriter interface {
+	// AddFinalizer adds the finalizer to an object before its resource is created, and
+	// RemoveFinalizer removes it once the resource is gone. Both do nothing if the object already
+	// is so. They return ErrStale if the UID differs; AddFinalizer also if the object is gone or
+	// has another generation.
+	AddFinalizer(ctx context.Context, object *Object) error
+	RemoveFinalizer(ctx context.Context, object *Object) error
+	// UpdateStatus writes the object's status and the connection Secret that the object names.
+	UpdateStatus(ctx context.Context, object *Object, what ObjectStatus) error
 }
 
-// Published is what users see of a resource.
-type Published struct {
-	// Attributes is what status.attributes shows; nil leaves it as it is.
+// ObjectStatus is the part of an object's status that the engine reports.
+type ObjectStatus struct {
+	// Attributes is status.attributes; nil leaves it unchanged.
 	Attributes map[string]any
-	// Secret is what its connection Secret is to hold; nil leaves it alone.
+	// Secret is the data of its connection Secret; nil leaves it unchanged.
 	Secret     map[string][]byte
 	SecretName string
-	// Generation that was carried out; 0 if none was.
+	// Generation is the generation that was applied; 0 if none was.
 	Generation int64
 	Conditions []Condition
 }
 
-// Condition is one of an object's conditions, as metav1.Condition has them.
+// Condition is one condition of an object, as in metav1.Condition.
 type Condition struct {
 	Type, Reason, Message string
 	True                  bool
 }
 
-// Conditions of objects of providers' kinds.
+// Condition types of provider kinds.
 const (
-	// ConditionReady: the resource is there, and is what was written.
+	// ConditionReady reports that the resource exists and matches its spec.
 	ConditionReady = "Ready"
-	// ConditionDrifted: it was found to have been changed by somebody else.
+	// ConditionDrifted reports that the resource was changed outside Atoll.
 	ConditionDrifted = "Drifted"
-	// ConditionReconciled: of a data source, that it was read; of a resource, that what is written has been carried out.
+	// ConditionReconciled reports that a data source was read, or that the spec of a resource was
+	// applied.
 	ConditionReconciled = "Reconciled"
 )
 
-// PlanStore keeps the changes of one plan, in chunks. Shown is for who may read plans;
-// sealed has secrets, and is as safe as states are.
+// PlanStore stores the changes of one plan in chunks. The shown part is for readers of plans. The
+// sealed part contains secrets and is protected like states.
 type PlanStore interface {
-	// Put stores a chunk, whole, over what may be there of an earlier attempt. Several chunks are stored at a time.
+	// Put stores a whole chunk and overwrites one left by an earlier attempt. Several chunks are
+	// stored concurrently.
 	Put(ctx context.Context, chunk int, shown, sealed [][]byte) error
 	Shown(ctx context.Context, chunk int) ([][]byte, error)
 	Sealed(ctx context.Context, chunk int) ([][]byte, error)
 }
 
-// Workloads are objects of Kubernetes in member clusters. It is safe for concurrent use.
+// Workloads places Kubernetes objects in member clusters. It is safe for concurrent use.
 type Workloads interface {
-	// Place lets clusters get, or lose, what a change proposes, and returns when they have. It can be called again for
-	// the same Apply, which does nothing twice. ErrMoved if something else is proposed by now.
-	Place(ctx context.Context, what Placing) error
+	// Place adds a workload to clusters, or removes it from them, as a change proposes. It returns
+	// when the clusters have done so. It is idempotent for one Apply. It returns ErrStale if the
+	// proposal has changed.
+	Place(ctx context.Context, what PlaceRequest) error
 }
 
-// Placing is a workload's change being carried out.
-type Placing struct {
+// PlaceRequest is a workload's change to carry out.
+type PlaceRequest struct {
 	Address plan.Address
-	// Preconditions as they are in the change.
+	// Preconditions are those of the change.
 	Preconditions []string
-	// Removed says that it leaves all clusters; Healthy that something waits for it to be well there, and not just to
-	// be there.
+	// Removed means that the workload leaves all clusters. Healthy means that something depends on
+	// it, so that it has to become healthy there and not just exist.
 	Removed, Healthy bool
 	ApplyUID         string
-	// Canceled, once closed, has nobody wait any longer. What was allowed stays so.
+	// Canceled stops the wait when it is closed. Placements that were already allowed stay.
 	Canceled <-chan struct{}
 }
 
-// Engine plans and applies. All fields have to be set but Log and, where no plan has any, Workloads. It is safe for concurrent use.
+// Engine plans and applies. All fields except Log must be set; Workloads may be nil if no plan has
+// any. It is safe for concurrent use.
 type Engine struct {
-	World     *World
+	Inventory *Inventory
 	Language  *reference.Language
 	Providers Providers
-	Values    Values
-	States    States
-	Objects   Objects
+	Values    ValueReader
+	States    StateStore
+	Objects   ObjectWriter
 	Workloads Workloads
 	Clock     clock.PassiveClock
 	Log       *slog.Logger

@@ -11,17 +11,17 @@ import (
 	"github.com/atoll-dev/atoll/infra/plan"
 )
 
-// The journal of an Apply is in the states of what it changes: what was begun (Pending) and what has come to
-// an end (Carried), written together with what there is by then. So there is no moment at which a state says one thing and
-// the journal another.
+// The journal of an Apply is part of the states that it changes. Pending is a step that was
+// started, Carried are the steps that have ended. Both are written together with the resulting
+// resource, so that state and journal can never disagree.
 
-// nothing tells whether a state says that there is nothing.
-func nothing(s *v1alpha1.ResourceStateSpec) bool {
+// isEmpty reports whether a state records no resource and no pending change.
+func isEmpty(s *v1alpha1.ResourceStateSpec) bool {
 	return s.Current == nil && len(s.Deposed) == 0 && s.Pending == nil
 }
 
-// deposed finds a predecessor, nil if there is none of the key.
-func deposed(s *State, key string) *v1alpha1.DeposedResource {
+// findDeposed returns the deposed resource with the key, or nil.
+func findDeposed(s *State, key string) *v1alpha1.DeposedResource {
 	if s == nil {
 		return nil
 	}
@@ -33,9 +33,9 @@ func deposed(s *State, key string) *v1alpha1.DeposedResource {
 	return nil
 }
 
-// carried finds what came of a step in this Apply, nil if it has not come to an end.
-func carried(s *State, applyUID, call string) *v1alpha1.CarriedStep {
-	if !touched(s, applyUID) {
+// finishedStep returns the result of a step of this Apply, or nil if it has not ended.
+func finishedStep(s *State, applyUID, call string) *v1alpha1.CarriedStep {
+	if !lastAppliedBy(s, applyUID) {
 		return nil
 	}
 	for i := range s.Spec.Carried.Steps {
@@ -46,31 +46,32 @@ func carried(s *State, applyUID, call string) *v1alpha1.CarriedStep {
 	return nil
 }
 
-// touched tells whether the Apply was the last to carry out something: what has changed since the plan
-// was changed by itself.
-func touched(s *State, applyUID string) bool {
+// lastAppliedBy reports whether this Apply was the last to finish a step on the state. If so, the
+// state has changed since the plan because of the Apply itself.
+func lastAppliedBy(s *State, applyUID string) bool {
 	return s != nil && s.Spec.Carried != nil && s.Spec.Carried.ApplyUID == applyUID
 }
 
-// began gives what the Apply began and of which no end is known.
-func began(s *State, applyUID string) *v1alpha1.PendingChange {
+// pendingOf returns the change that this Apply started and has not finished, or nil.
+func pendingOf(s *State, applyUID string) *v1alpha1.PendingChange {
 	if s == nil || s.Spec.Pending == nil || s.Spec.Pending.ApplyUID != applyUID {
 		return nil
 	}
 	return s.Spec.Pending
 }
 
-// carry notes that a step has come to an end.
-func carry(s *v1alpha1.ResourceStateSpec, applyUID string, step v1alpha1.CarriedStep) {
+// addFinishedStep records the end of a step.
+func addFinishedStep(s *v1alpha1.ResourceStateSpec, applyUID string, step v1alpha1.CarriedStep) {
 	if s.Carried == nil || s.Carried.ApplyUID != applyUID {
 		s.Carried = &v1alpha1.CarriedOut{ApplyUID: applyUID}
 	}
 	s.Carried.Steps = append(s.Carried.Steps, step)
 }
 
-// depose puts the present resource among those that are to be deleted, and restore puts it back.
+// depose moves the current resource to the deposed ones, which are to be destroyed. restore moves
+// it back.
 func depose(s *v1alpha1.ResourceStateSpec, key string) {
-	if s.Current == nil || deposed(&State{Spec: *s}, key) != nil {
+	if s.Current == nil || findDeposed(&State{Spec: *s}, key) != nil {
 		return
 	}
 	s.Deposed = append(s.Deposed, v1alpha1.DeposedResource{Key: key, ResourceValue: *s.Current})
@@ -78,7 +79,7 @@ func depose(s *v1alpha1.ResourceStateSpec, key string) {
 }
 
 func restore(s *v1alpha1.ResourceStateSpec, key string) {
-	if old := deposed(&State{Spec: *s}, key); old != nil && s.Current == nil {
+	if old := findDeposed(&State{Spec: *s}, key); old != nil && s.Current == nil {
 		value := old.ResourceValue
 		s.Current = &value
 		removeDeposed(s, key)
@@ -98,116 +99,116 @@ func removeDeposed(s *v1alpha1.ResourceStateSpec, key string) {
 // Writing.
 
 const (
-	// storeTries is how often it is tried to write before anything is done; the time between grows to
-	// longestPause. What was done is written for as long as it takes.
-	storeTries   = 7
-	firstPause   = 50 * time.Millisecond
-	longestPause = 5 * time.Second
-	// grace is how long after its end an Apply still writes down what it knows.
-	grace = 10 * time.Second
+	// storeTries limits the attempts to write before anything is done; the backoff grows to
+	// maxBackoff. Writing an outcome is retried without limit.
+	storeTries = 7
+	minBackoff = 50 * time.Millisecond
+	maxBackoff = 5 * time.Second
+	// gracePeriod is how long an Apply keeps writing its results after its context ends.
+	gracePeriod = 10 * time.Second
 )
 
-// errElsewhere is of a state that somebody else has changed.
-var errElsewhere = errors.New("its state was changed by somebody else")
+// errStateChanged is returned for a state that was changed concurrently.
+var errStateChanged = errors.New("its state was changed concurrently")
 
-// edit is a change of what is stored.
-type edit struct {
-	change func(*v1alpha1.ResourceStateSpec)
-	// there tells whether what is stored has the change already: the answer to an earlier attempt may
-	// have been lost.
-	there func(*State) bool
-	// outcome has it written over whatever somebody else wrote in between, and until it is.
-	outcome bool
-	// keep leaves a state that says that there is nothing: another step follows.
-	keep bool
+// stateUpdate is a change to a stored state.
+type stateUpdate struct {
+	mutate func(*v1alpha1.ResourceStateSpec)
+	// isApplied reports whether the stored state already has the change: the answer to an earlier
+	// attempt may have been lost.
+	isApplied func(*State) bool
+	// force retries until the write succeeds, and overwrites concurrent changes.
+	force bool
+	// keepEmpty stores an empty state instead of deleting it, because another step follows.
+	keepEmpty bool
 }
 
-// put changes what is stored of a resource.
-func (r *carrier) put(ctx context.Context, n *task, what edit) (*State, error) {
+// updateState changes the stored state of a resource.
+func (r *applier) updateState(ctx context.Context, n *step, what stateUpdate) (*State, error) {
 	base := r.state(n)
 	for attempt := 0; ; attempt++ {
-		stored, err := r.putOnce(ctx, n, base, what)
+		stored, err := r.updateStateOnce(ctx, n, base, what)
 		if err == nil {
 			return stored, nil
 		}
-		if errors.Is(err, ErrMoved) {
-			// The World is told of it sooner or later.
-			now := r.e.World.State(n.ref)
-			if now != nil && what.there(now) {
-				r.remember(n, now)
+		if errors.Is(err, ErrStale) {
+			// The Inventory learns of it sooner or later.
+			now := r.e.Inventory.State(n.ref)
+			if now != nil && what.isApplied(now) {
+				r.setState(n, now)
 				return now, nil
 			}
-			if !same(base, now) {
-				if base = now; !what.outcome {
-					return nil, errElsewhere
+			if !sameVersion(base, now) {
+				if base = now; !what.force {
+					return nil, errStateChanged
 				}
 			}
 		}
-		r.e.log().Warn("a state is not stored yet", "resource", n.address.String(), "attempt", attempt+1, "error", err)
-		if !what.outcome && attempt+1 >= storeTries {
+		r.e.log().Warn("storing a state failed", "resource", n.address.String(), "attempt", attempt+1, "err", err)
+		if !what.force && attempt+1 >= storeTries {
 			return nil, err
 		}
-		if wait := r.pause(ctx, attempt); wait != nil {
+		if wait := r.backoff(ctx, attempt); wait != nil {
 			return nil, errors.Join(err, wait)
 		}
 	}
 }
 
-func same(a, b *State) bool {
+func sameVersion(a, b *State) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
 	return a.UID == b.UID && a.ResourceVersion == b.ResourceVersion
 }
 
-func (r *carrier) putOnce(ctx context.Context, n *task, base *State, what edit) (*State, error) {
+func (r *applier) updateStateOnce(ctx context.Context, n *step, base *State, what stateUpdate) (*State, error) {
 	next := &State{Ref: n.ref}
 	if base != nil {
 		next.UID, next.ResourceVersion = base.UID, base.ResourceVersion
 		base.Spec.DeepCopyInto(&next.Spec)
 	}
-	what.change(&next.Spec)
-	if nothing(&next.Spec) && !what.keep {
+	what.mutate(&next.Spec)
+	if isEmpty(&next.Spec) && !what.keepEmpty {
 		if base != nil {
 			if err := r.e.States.Delete(ctx, base); err != nil {
 				return nil, err
 			}
 		}
-		r.remember(n, nil)
+		r.setState(n, nil)
 		return nil, nil
 	}
 	stored, err := r.e.States.Put(ctx, next)
 	if err != nil {
 		return nil, err
 	}
-	r.remember(n, stored)
+	r.setState(n, stored)
 	return stored, nil
 }
 
-// begin writes down that the provider is going to be asked, before it is.
-func (r *carrier) begin(ctx context.Context, n *task, prepare func(*v1alpha1.ResourceStateSpec)) error {
+// recordPending writes to the journal that the provider is about to be called.
+func (r *applier) recordPending(ctx context.Context, n *step, prepare func(*v1alpha1.ResourceStateSpec)) error {
 	pending := v1alpha1.PendingChange{
-		Apply: r.what.Apply, ApplyUID: r.what.ApplyUID, Server: r.what.Server, Call: n.call,
-		Action: n.verb(), Deposed: n.address.Deposed, Since: metav1.NewMicroTime(r.e.Clock.Now().Truncate(time.Microsecond)),
+		Apply: r.opts.Apply, ApplyUID: r.opts.ApplyUID, Server: r.opts.Server, Call: n.call,
+		Action: n.journalAction(), Deposed: n.address.Deposed, Since: metav1.NewMicroTime(r.e.Clock.Now().Truncate(time.Microsecond)),
 	}
 	if n.part == plan.DestroyOld && n.createFirst {
-		pending.Deposed = deposedKey(r.what.ApplyUID, n.address)
+		pending.Deposed = deposedKey(r.opts.ApplyUID, n.address)
 	}
-	_, err := r.put(ctx, n, edit{
-		change: func(s *v1alpha1.ResourceStateSpec) {
+	_, err := r.updateState(ctx, n, stateUpdate{
+		mutate: func(s *v1alpha1.ResourceStateSpec) {
 			prepare(s)
 			s.Pending = &pending
 		},
-		there: func(s *State) bool {
-			p := began(s, r.what.ApplyUID)
-			return p != nil && p.Call == n.call && p.Server == r.what.Server && p.Since.Equal(&pending.Since)
+		isApplied: func(s *State) bool {
+			p := pendingOf(s, r.opts.ApplyUID)
+			return p != nil && p.Call == n.call && p.Server == r.opts.Server && p.Since.Equal(&pending.Since)
 		},
 	})
 	return err
 }
 
-// verb is what the journal calls the step.
-func (s *task) verb() string {
+// journalAction is the step's action in the journal.
+func (s *step) journalAction() string {
 	switch {
 	case s.part == plan.CreateNew:
 		return string(plan.Create)
@@ -217,55 +218,55 @@ func (s *task) verb() string {
 	return string(s.action)
 }
 
-// record writes down what came of a step, with what there is now. It goes on trying when ctx has ended, for a
-// while: what cannot be written then is still pending.
-func (r *carrier) record(ctx context.Context, n *task, step v1alpha1.CarriedStep, keep bool, outcome func(*v1alpha1.ResourceStateSpec)) (*State, error) {
-	ctx, cancel := r.late(ctx)
+// recordOutcome writes the result of a step and the resulting resource. It keeps trying for the
+// grace period after ctx ends. If it does not succeed, the step stays pending.
+func (r *applier) recordOutcome(ctx context.Context, n *step, step v1alpha1.CarriedStep, keep bool, outcome func(*v1alpha1.ResourceStateSpec)) (*State, error) {
+	ctx, cancel := r.withGrace(ctx)
 	defer cancel()
-	return r.put(ctx, n, edit{
-		change: func(s *v1alpha1.ResourceStateSpec) {
+	return r.updateState(ctx, n, stateUpdate{
+		mutate: func(s *v1alpha1.ResourceStateSpec) {
 			outcome(s)
-			// What another Apply left uncertain is settled by what is done now, but not by looking
-			// where nothing is known to be.
-			p := began(&State{Spec: *s}, r.what.ApplyUID)
+			// This step resolves a change that another Apply left uncertain, but a read that finds
+			// no resource does not.
+			p := pendingOf(&State{Spec: *s}, r.opts.ApplyUID)
 			if looked := n.action == plan.NoOp && s.Current == nil; (p == nil || p.Call == n.call) && !looked {
 				s.Pending = nil
 			}
-			carry(s, r.what.ApplyUID, step)
+			addFinishedStep(s, r.opts.ApplyUID, step)
 		},
-		there:   func(s *State) bool { return carried(s, r.what.ApplyUID, step.Call) != nil },
-		outcome: true, keep: keep,
+		isApplied: func(s *State) bool { return finishedStep(s, r.opts.ApplyUID, step.Call) != nil },
+		force:     true, keepEmpty: keep,
 	})
 }
 
-// doubt writes down that nobody knows whether the provider did it.
-func (r *carrier) doubt(ctx context.Context, n *task, undo func(*v1alpha1.ResourceStateSpec)) (*State, error) {
-	ctx, cancel := r.late(ctx)
+// recordUncertain writes to the journal that the provider may or may not have made the change.
+func (r *applier) recordUncertain(ctx context.Context, n *step, undo func(*v1alpha1.ResourceStateSpec)) (*State, error) {
+	ctx, cancel := r.withGrace(ctx)
 	defer cancel()
 	uncertain := func(s *State) bool {
-		p := began(s, r.what.ApplyUID)
+		p := pendingOf(s, r.opts.ApplyUID)
 		return p != nil && p.Call == n.call && p.Uncertain
 	}
 	if now := r.state(n); uncertain(now) {
 		return now, nil
 	}
-	return r.put(ctx, n, edit{
-		change: func(s *v1alpha1.ResourceStateSpec) {
+	return r.updateState(ctx, n, stateUpdate{
+		mutate: func(s *v1alpha1.ResourceStateSpec) {
 			undo(s)
-			if p := began(&State{Spec: *s}, r.what.ApplyUID); p != nil && p.Call == n.call {
+			if p := pendingOf(&State{Spec: *s}, r.opts.ApplyUID); p != nil && p.Call == n.call {
 				p.Uncertain = true
 			}
 		},
-		there: uncertain, outcome: true,
+		isApplied: uncertain, force: true,
 	})
 }
 
-// late is a context that goes on for a while when ctx has ended.
-func (r *carrier) late(ctx context.Context) (context.Context, context.CancelFunc) {
+// withGrace returns a context that outlives ctx by the grace period.
+func (r *applier) withGrace(ctx context.Context) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
 		select {
-		case <-r.e.after(grace):
+		case <-r.e.after(gracePeriod):
 			cancel()
 		case <-longer.Done():
 		}
@@ -273,11 +274,11 @@ func (r *carrier) late(ctx context.Context) (context.Context, context.CancelFunc
 	return longer, func() { stop(); cancel() }
 }
 
-// pause waits longer each time, and gives the error of a context that ends.
-func (r *carrier) pause(ctx context.Context, attempt int) error {
-	d := longestPause
+// backoff waits longer after each attempt. It returns the error of ctx if that ends.
+func (r *applier) backoff(ctx context.Context, attempt int) error {
+	d := maxBackoff
 	if attempt < 7 {
-		d = min(firstPause<<attempt, longestPause)
+		d = min(minBackoff<<attempt, maxBackoff)
 	}
 	select {
 	case <-r.e.after(d):
@@ -287,7 +288,7 @@ func (r *carrier) pause(ctx context.Context, attempt int) error {
 	}
 }
 
-// after is when so much time is over, by the engine's clock if that can wait.
+// after returns a timer channel of the engine's clock, if that clock has timers.
 func (e *Engine) after(d time.Duration) <-chan time.Time {
 	if c, can := e.Clock.(interface {
 		After(time.Duration) <-chan time.Time

@@ -9,11 +9,11 @@ import (
 	"github.com/atoll-dev/atoll/infra/plan"
 )
 
-// none stands in a precondition for what is not there.
+// none stands for a missing object or state in a precondition.
 const none = "none"
 
-// preconditions are what a change was computed from: they have to be the same when it is
-// carried out.
+// preconditions describe the object and state that a change was computed from. They must be the
+// same when the change is applied.
 func preconditions(o *Object, s *State) []string {
 	object, state := none, none
 	if o != nil {
@@ -28,10 +28,11 @@ func preconditions(o *Object, s *State) []string {
 	return []string{"object " + object, "state " + state}
 }
 
-// WrittenFrom is what the object of a change was when it was planned: its UID and generation, or that there was none.
-func WrittenFrom(c *plan.Change) (uid string, generation int64, there bool, err error) {
+// ObjectPrecondition returns the UID and generation of the change's object at planning time, or
+// exists == false if there was no object.
+func ObjectPrecondition(c *plan.Change) (uid string, generation int64, there bool, err error) {
 	if len(c.Preconditions) == 0 {
-		return "", 0, false, fmt.Errorf("%s: the change says nothing of its object", c.Address)
+		return "", 0, false, fmt.Errorf("%s: the change has no object precondition", c.Address)
 	}
 	text := strings.TrimSuffix(strings.TrimPrefix(c.Preconditions[0], "object "), " deleting")
 	if text == none {
@@ -39,22 +40,22 @@ func WrittenFrom(c *plan.Change) (uid string, generation int64, there bool, err 
 	}
 	uid, number, _ := strings.Cut(text, "@")
 	if generation, err = strconv.ParseInt(number, 10, 64); err != nil {
-		return "", 0, false, fmt.Errorf("%s: %q says nothing of an object", c.Address, c.Preconditions[0])
+		return "", 0, false, fmt.Errorf("%s: invalid object precondition %q", c.Address, c.Preconditions[0])
 	}
 	return uid, generation, true, nil
 }
 
-// writtenBack are preconditions as they have to be once the object was written: one generation later, as of what was made, or
-// deleted.
-func writtenBack(c *plan.Change) ([]string, error) {
-	uid, generation, there, err := WrittenFrom(c)
+// writtenBackPreconditions returns the preconditions that hold once the change's object was
+// written: one generation later, created, or deleted.
+func writtenBackPreconditions(c *plan.Change) ([]string, error) {
+	uid, generation, there, err := ObjectPrecondition(c)
 	if err != nil {
 		return nil, err
 	}
 	after := slices.Clone(c.Preconditions)
 	switch {
 	case !there:
-		after[0] = anew
+		after[0] = createdObject
 	default:
 		after[0] = "object " + uid + "@" + strconv.FormatInt(generation+1, 10)
 		if string(c.Writes) == "null" {
@@ -64,8 +65,9 @@ func writtenBack(c *plan.Change) ([]string, error) {
 	return after, nil
 }
 
-// anew is of an object that is made when a plan is carried out: it has been written once.
-const anew = "object anew"
+// createdObject is the precondition of an object that is created while the plan is applied: it has
+// been written exactly once.
+const createdObject = "object created"
 
-// isAnew tells whether an object is as it was made.
-func isAnew(o *Object) bool { return o != nil && o.Generation == 1 && !o.Deleting }
+// isJustCreated reports whether an object has not changed since its creation.
+func isJustCreated(o *Object) bool { return o != nil && o.Generation == 1 && !o.Deleting }

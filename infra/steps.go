@@ -9,16 +9,17 @@ import (
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
-// task is one step: what is done at a time: all of a change, or one part of a replacement.
-type task struct {
+// step is one unit of work: a whole change, or one half of a replacement.
+type step struct {
 	*change
 	part plan.Step
-	// call names it, the same whenever the same step of the same Apply is tried.
+	// call is its unique name, which is the same for every attempt of the same Apply.
 	call string
 }
 
-// makes tells steps that make, change or look at something from those that take something away.
-func (s *task) makes() bool {
+// upserts reports whether the step creates, updates or reads its resource, rather than destroys or
+// forgets it.
+func (s *step) upserts() bool {
 	switch s.action {
 	case plan.Delete, plan.Forget:
 		return false
@@ -26,47 +27,47 @@ func (s *task) makes() bool {
 	return s.part != plan.DestroyOld
 }
 
-// callName is a name for a step that says nothing, and is no other step's of any Apply.
+// callName returns an opaque name that is unique to one step of one Apply.
 func callName(applyUID string, address plan.Address, part plan.Step) string {
 	sum := sha256.Sum256([]byte("atoll call 1\n" + applyUID + "\n" + address.String() + "\n" + string(part)))
 	return hex.EncodeToString(sum[:20])
 }
 
-// deposedKey is under what the replacement of a resource keeps the old one, in one Apply.
+// deposedKey is the key under which one Apply keeps the old resource during a replacement.
 func deposedKey(applyUID string, address plan.Address) string {
 	return callName(applyUID, address, "deposed")[:8]
 }
 
-// none of the steps.
+// noStep is the index of no step.
 const noStep int32 = -1
 
-// parts are the steps about one object.
-type parts struct {
-	change        *change // of what is not deposed; nil if there is only what is
-	make, destroy int32
-	deposed       []int32
+// objectSteps are the steps of one object.
+type objectSteps struct {
+	change          *change // of the current resource; nil if only deposed ones change
+	upsert, destroy int32
+	deposed         []int32
 }
 
-// steps are all steps, and what each waits for.
-type steps struct {
-	all    []task
-	of     map[reference.Ref]*parts
+// stepSet is all steps and their order.
+type stepSet struct {
+	all    []step
+	byRef  map[reference.Ref]*objectSteps
 	byCall map[string]int32
-	// looked are data sources that were read when it was planned.
-	looked map[reference.Ref]*change
-	order  *order
+	// dataReads are the data sources that were read by the plan.
+	dataReads map[reference.Ref]*change
+	order     *stepOrder
 }
 
-// steps divides changes into steps and puts them in order.
-func (e *Engine) steps(what Applying, changes []*change) (*steps, error) {
-	s := &steps{of: map[reference.Ref]*parts{}, byCall: map[string]int32{}, looked: map[reference.Ref]*change{}}
+// steps splits changes into steps and orders them.
+func (e *Engine) steps(what ApplyOptions, changes []*change) (*stepSet, error) {
+	s := &stepSet{byRef: map[reference.Ref]*objectSteps{}, byCall: map[string]int32{}, dataReads: map[reference.Ref]*change{}}
 	for _, c := range changes {
 		if c.action == plan.NoOp {
 			switch {
 			case c.address.Data:
-				s.looked[c.ref] = c
+				s.dataReads[c.ref] = c
 				continue
-			case c.sealed == nil && !e.abandoned(c):
+			case c.sealed == nil && !e.isAbandoned(c):
 				continue
 			}
 		}
@@ -80,26 +81,26 @@ func (e *Engine) steps(what Applying, changes []*change) (*steps, error) {
 	return s, nil
 }
 
-// abandoned tells of a change that changes nothing whether its object waits for nothing but
-// being let go, or all that is stored is that there is nothing.
-func (e *Engine) abandoned(c *change) bool {
-	object, state := e.World.Object(c.ref), e.World.State(c.ref)
-	if state != nil && !nothing(&state.Spec) {
+// isAbandoned reports, for a no-op change, whether only cleanup is left: the object waits for its
+// finalizer, or the state is empty.
+func (e *Engine) isAbandoned(c *change) bool {
+	object, state := e.Inventory.Object(c.ref), e.Inventory.State(c.ref)
+	if state != nil && !isEmpty(&state.Spec) {
 		return false
 	}
-	return object == nil && state != nil || object != nil && object.Deleting && object.Held
+	return object == nil && state != nil || object != nil && object.Deleting && object.HasFinalizer
 }
 
-func (s *steps) add(what Applying, c *change) {
-	p := s.of[c.ref]
+func (s *stepSet) add(what ApplyOptions, c *change) {
+	p := s.byRef[c.ref]
 	if p == nil {
-		p = &parts{make: noStep, destroy: noStep}
-		s.of[c.ref] = p
+		p = &objectSteps{upsert: noStep, destroy: noStep}
+		s.byRef[c.ref] = p
 	}
 	one := func(part plan.Step) int32 {
 		n := int32(len(s.all))
 		call := callName(what.ApplyUID, c.address, part)
-		s.all = append(s.all, task{change: c, part: part, call: call})
+		s.all = append(s.all, step{change: c, part: part, call: call})
 		s.byCall[call] = n
 		c.left++
 		return n
@@ -111,16 +112,16 @@ func (s *steps) add(what Applying, c *change) {
 	p.change = c
 	switch c.action {
 	case plan.Replace:
-		p.destroy, p.make = one(plan.DestroyOld), one(plan.CreateNew)
+		p.destroy, p.upsert = one(plan.DestroyOld), one(plan.CreateNew)
 	case plan.Delete, plan.Forget:
 		p.destroy = one(plan.Whole)
 	default:
-		p.make = one(plan.Whole)
+		p.upsert = one(plan.Whole)
 	}
 }
 
-// name of a step, for an error.
-func (s *steps) name(n int32) string {
+// name describes a step in an error.
+func (s *stepSet) name(n int32) string {
 	what := string(s.all[n].action)
 	if s.all[n].part != plan.Whole {
 		what = string(s.all[n].part)

@@ -9,61 +9,62 @@ import (
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
-// How much an edge matters. The rules of infra/graph are edges that must be; the others are better so, and are given up
-// where a cycle would come of them.
+// weight says whether an edge can be dropped. Edges that follow the rules of infra/graph are
+// required. The others are preferred, and dropped where they would form a cycle.
 type weight uint8
 
 const (
-	must weight = iota
-	// inUse: what is used is taken away after what uses it. States are of different times, and can say of each
-	// other that they are used: then it does not matter which goes first.
-	inUse
-	// leaving: what was used is taken away when what used it has been changed not to.
-	leaving
-	// sparing: what is replaced is not taken away before what the new one needs is there.
-	sparing
-	// yielding: what is used is changed when what is to go no longer uses it.
-	yielding
+	required weight = iota
+	// destroyUserFirst: a resource is destroyed after those that use it. States of different age
+	// can claim to use each other; then their order does not matter.
+	destroyUserFirst
+	// updateUserFirst: a resource is destroyed after its former user was updated.
+	updateUserFirst
+	// createUsedFirst: a replaced resource is destroyed after the dependencies of its successor
+	// exist.
+	createUsedFirst
+	// destroyUserBeforeUpdate: a resource is updated after a user that goes away was destroyed.
+	destroyUserBeforeUpdate
 )
 
-// order is what each step waits for.
-type order struct {
+// stepOrder is the dependency graph of the steps.
+type stepOrder struct {
 	edges   []graph.Edge
 	weights []weight
 	graph   *graph.Graph
 }
 
-// ordering collects the edges.
-type ordering struct {
+// orderBuilder collects the edges.
+type orderBuilder struct {
 	engine   *Engine
 	applyUID string
-	steps    *steps
-	out      order
+	steps    *stepSet
+	out      stepOrder
 	names    map[string]reference.Ref // by namespace/name of the ResourceState
 	seen     map[graph.Edge]struct{}
 }
 
-// order puts steps in order as infra/graph says how an apply is modelled.
-func (e *Engine) order(applyUID string, s *steps) (*order, error) {
-	o := &ordering{engine: e, applyUID: applyUID, steps: s, names: map[string]reference.Ref{}, seen: map[graph.Edge]struct{}{}}
-	for ref := range s.of {
+// order builds the step graph by the rules in the DESIGN.md of infra/graph.
+func (e *Engine) order(applyUID string, s *stepSet) (*stepOrder, error) {
+	o := &orderBuilder{engine: e, applyUID: applyUID, steps: s, names: map[string]reference.Ref{}, seen: map[graph.Edge]struct{}{}}
+	for ref := range s.byRef {
 		if kind, err := e.Providers.Kind(ref); err == nil && ref.Kind == reference.Resource {
 			o.names[ref.Namespace+"/"+stateNameOf(kind, ref.Name)] = ref
 		}
 	}
-	done := map[*parts]bool{}
+	done := map[*objectSteps]bool{}
 	for n := range s.all {
-		if p := s.of[s.all[n].ref]; !done[p] {
+		if p := s.byRef[s.all[n].ref]; !done[p] {
 			done[p] = true
-			o.of(s.all[n].ref, p)
+			o.addObject(s.all[n].ref, p)
 		}
 	}
-	o.workloads()
-	return o.settle()
+	o.addWorkloads()
+	return o.build()
 }
 
-// edge has one step wait for another.
-func (o *ordering) edge(from, to int32, w weight) {
+// edge makes one step wait for another.
+func (o *orderBuilder) edge(from, to int32, w weight) {
 	if from == noStep || to == noStep || from == to {
 		return
 	}
@@ -75,80 +76,80 @@ func (o *ordering) edge(from, to int32, w weight) {
 	o.out.edges, o.out.weights = append(o.out.edges, e), append(o.out.weights, w)
 }
 
-// of are the edges of one object's steps to those of what it refers to, by what is written and by what
-// is stored.
-func (o *ordering) of(ref reference.Ref, a *parts) {
-	if a.make != noStep && a.destroy != noStep {
+// addObject adds the edges from the steps of one object to those of its dependencies, both desired
+// and stored.
+func (o *orderBuilder) addObject(ref reference.Ref, a *objectSteps) {
+	if a.upsert != noStep && a.destroy != noStep {
 		if a.change.createFirst {
-			o.edge(a.destroy, a.make, must)
+			o.edge(a.destroy, a.upsert, required)
 		} else {
-			o.edge(a.make, a.destroy, must)
+			o.edge(a.upsert, a.destroy, required)
 		}
 	}
 	written := map[reference.Ref]bool{}
-	if a.make != noStep {
-		for _, used := range o.engine.written(ref) {
+	if a.upsert != noStep {
+		for _, used := range o.engine.desiredDependencies(ref) {
 			written[used] = true
-			if b := o.steps.of[used]; b != nil {
-				o.made(a, b)
+			if b := o.steps.byRef[used]; b != nil {
+				o.addUpsert(a, b)
 			}
 		}
 	}
-	for _, used := range o.stored(ref) {
-		b := o.steps.of[used]
+	for _, used := range o.priorDependencies(ref) {
+		b := o.steps.byRef[used]
 		if b == nil {
 			continue
 		}
 		if a.destroy != noStep {
-			o.destroyed(a, b)
+			o.addDestroy(a, b)
 		} else if !written[used] {
-			o.edge(b.destroy, a.make, leaving)
+			o.edge(b.destroy, a.upsert, updateUserFirst)
 		}
 	}
 	for _, n := range a.deposed {
-		old := deposed(o.engine.World.State(ref), o.steps.all[n].address.Deposed)
+		old := findDeposed(o.engine.Inventory.State(ref), o.steps.all[n].address.Deposed)
 		if old == nil {
 			continue
 		}
-		for _, used := range o.named(ref.Namespace, old.Dependencies) {
-			if b := o.steps.of[used]; b != nil {
-				o.edge(b.destroy, n, inUse)
+		for _, used := range o.resolveStates(ref.Namespace, old.Dependencies) {
+			if b := o.steps.byRef[used]; b != nil {
+				o.edge(b.destroy, n, destroyUserFirst)
 			}
 		}
 	}
 }
 
-// made: a, which is made or changed, refers to b.
-func (o *ordering) made(a, b *parts) {
-	o.edge(a.make, b.make, must)
+// addUpsert adds the edges for a, which is created or updated and refers to b.
+func (o *orderBuilder) addUpsert(a, b *objectSteps) {
+	o.edge(a.upsert, b.upsert, required)
 	if b.change != nil && b.change.createFirst {
-		o.edge(b.destroy, a.make, must)
+		o.edge(b.destroy, a.upsert, required)
 	}
 	for _, old := range b.deposed {
-		o.edge(old, a.make, leaving)
+		o.edge(old, a.upsert, updateUserFirst)
 	}
 	if b.change != nil && (b.change.action == plan.Create || b.change.action == plan.Read || b.change.createFirst) {
-		o.edge(a.destroy, b.make, sparing)
+		o.edge(a.destroy, b.upsert, createUsedFirst)
 	}
 }
 
-// destroyed: a, which is taken away or replaced, was made from b.
-func (o *ordering) destroyed(a, b *parts) {
-	o.edge(b.destroy, a.destroy, inUse)
-	if a.make == noStep && b.change != nil && b.change.action == plan.Update {
-		o.edge(b.make, a.destroy, yielding)
+// addDestroy adds the edges for a, which is destroyed or replaced and was created from b.
+func (o *orderBuilder) addDestroy(a, b *objectSteps) {
+	o.edge(b.destroy, a.destroy, destroyUserFirst)
+	if a.upsert == noStep && b.change != nil && b.change.action == plan.Update {
+		o.edge(b.upsert, a.destroy, destroyUserBeforeUpdate)
 	}
 	for _, old := range b.deposed {
-		o.edge(old, a.destroy, leaving)
+		o.edge(old, a.destroy, updateUserFirst)
 	}
 }
 
-// written are the resources and data sources that an object refers to, and those that the data sources
-// among them refer to.
-func (e *Engine) written(ref reference.Ref) []reference.Ref {
+// desiredDependencies returns the resources and data sources that an object refers to, directly or
+// through data sources.
+func (e *Engine) desiredDependencies(ref reference.Ref) []reference.Ref {
 	var out []reference.Ref
 	seen := map[reference.Ref]bool{ref: true}
-	queue := e.refersTo(ref)
+	queue := e.specReferences(ref)
 	for at := 0; at < len(queue); at++ {
 		used := queue[at]
 		if seen[used] {
@@ -157,44 +158,44 @@ func (e *Engine) written(ref reference.Ref) []reference.Ref {
 		seen[used] = true
 		out = append(out, used)
 		if used.Kind == reference.Data {
-			queue = append(queue, e.refersTo(used)...)
+			queue = append(queue, e.specReferences(used)...)
 		}
 	}
 	return out
 }
 
-// refersTo are the resources and data sources that the spec of an object names. Of one that cannot be read there are none:
-// it is refused when it is evaluated.
-func (e *Engine) refersTo(ref reference.Ref) []reference.Ref {
-	object := e.World.Object(ref)
+// specReferences returns the resources and data sources that an object's spec names. It returns
+// none for an invalid spec, which is rejected when it is evaluated.
+func (e *Engine) specReferences(ref reference.Ref) []reference.Ref {
+	object := e.Inventory.Object(ref)
 	if object == nil {
 		return nil
 	}
-	_, refs := readSpec(e.Language, object)
+	_, refs := parseSpec(e.Language, object)
 	return refs
 }
 
-// stored are the resources that one was made from. If its state does not say, which is so for one that was
-// imported, what is written is taken for it.
-func (o *ordering) stored(ref reference.Ref) []reference.Ref {
-	state := o.engine.World.State(ref)
+// priorDependencies returns the resources that a resource was created from. For an imported one the
+// state does not record them, so that the desired ones are used.
+func (o *orderBuilder) priorDependencies(ref reference.Ref) []reference.Ref {
+	state := o.engine.Inventory.State(ref)
 	if state == nil {
 		return nil
 	}
 	from := state.Spec.Current
-	if old := deposed(state, deposedKey(o.applyUID, addressOf(ref))); old != nil {
-		from = &old.ResourceValue // the new one is there already, from before a crash
+	if old := findDeposed(state, deposedKey(o.applyUID, addressOf(ref))); old != nil {
+		from = &old.ResourceValue // the new one exists, created before a crash
 	}
 	switch {
 	case from == nil:
 		return nil
 	case len(from.Dependencies) == 0:
-		return o.engine.written(ref)
+		return o.engine.desiredDependencies(ref)
 	}
-	return o.named(ref.Namespace, from.Dependencies)
+	return o.resolveStates(ref.Namespace, from.Dependencies)
 }
 
-func (o *ordering) named(namespace string, states []string) []reference.Ref {
+func (o *orderBuilder) resolveStates(namespace string, states []string) []reference.Ref {
 	var out []reference.Ref
 	for _, name := range states {
 		if ref, there := o.names[namespace+"/"+name]; there {
@@ -204,8 +205,8 @@ func (o *ordering) named(namespace string, states []string) []reference.Ref {
 	return out
 }
 
-// settle makes a graph, and gives up edges that need not be as long as there are cycles.
-func (o *ordering) settle() (*order, error) {
+// build creates the graph and drops optional edges until there are no cycles.
+func (o *orderBuilder) build() (*stepOrder, error) {
 	for {
 		g, err := graph.New(len(o.steps.all), o.out.edges)
 		if err != nil {
@@ -216,17 +217,18 @@ func (o *ordering) settle() (*order, error) {
 			o.out.graph = g
 			return &o.out, nil
 		}
-		if !o.giveUp(cycles) {
-			return nil, fmt.Errorf("%w: %s", errEntangled, graph.Path(cycles[0], o.steps.name))
+		if !o.dropWeakest(cycles) {
+			return nil, fmt.Errorf("%w: %s", errStepCycle, graph.Path(cycles[0], o.steps.name))
 		}
 	}
 }
 
-// errEntangled is of changes that nobody can carry out one after another.
-var errEntangled = errors.New("the changes wait for each other, and nothing was carried out: plan and apply some of them first, with targets")
+// errStepCycle is returned for changes that cannot be ordered.
+var errStepCycle = errors.New("the changes depend on each other in a cycle, and nothing was applied: plan and apply some of them first, with targets")
 
-// giveUp takes out of each cycle the edge that matters least; false if one has none.
-func (o *ordering) giveUp(cycles [][]int32) bool {
+// dropWeakest removes the weakest edge of each cycle. It returns false if a cycle has none to
+// remove.
+func (o *orderBuilder) dropWeakest(cycles [][]int32) bool {
 	least := map[graph.Edge]bool{}
 	weights := make(map[graph.Edge]weight, len(o.out.edges))
 	for i, e := range o.out.edges {
@@ -234,15 +236,15 @@ func (o *ordering) giveUp(cycles [][]int32) bool {
 	}
 	for _, cycle := range cycles {
 		var last graph.Edge
-		found, old := must, true // old: nothing but inUse
+		found, old := required, true // onlyInUse: all edges so far are destroyUserFirst
 		for i, from := range cycle {
 			e := graph.Edge{From: from, To: cycle[(i+1)%len(cycle)]}
-			old = old && weights[e] == inUse
+			old = old && weights[e] == destroyUserFirst
 			if weights[e] >= found {
 				last, found = e, weights[e]
 			}
 		}
-		if found <= inUse && !old {
+		if found <= destroyUserFirst && !old {
 			return false
 		}
 		least[last] = true

@@ -10,16 +10,17 @@ import (
 	"github.com/atoll-dev/atoll/infra/schema"
 )
 
-// warnings are what providers say that keeps nothing from happening: each thing once, with the first resource that it is said of.
-// Ten thousand resources with the same deprecated argument are one of them.
+// warnings are provider warnings, deduplicated by message, with the first resource of each. Ten
+// thousand resources with the same deprecated argument give one warning.
 type warnings map[string]warning
 
 type warning struct {
 	first v1alpha1.Problem
-	of    int // how many resources
+	count int // number of resources
 }
 
-// add takes in what is said of one resource. A provider may say the same when it is asked to validate and when it is asked to plan.
+// add records the warnings of one resource. A provider may repeat a warning in its validate and
+// plan answers.
 func (w *warnings) add(address string, said contract.Diagnostics, mask schema.Mask) {
 	if len(said) == 0 {
 		return
@@ -39,17 +40,17 @@ func (w *warnings) add(address string, said contract.Diagnostics, mask schema.Ma
 		if !there || compareProblems(this, is.first) < 0 {
 			is.first = this
 		}
-		is.of++
+		is.count++
 		(*w)[text] = is
 	}
 }
 
-// list is all of them, sorted by address.
+// list returns all warnings, sorted by address.
 func (w warnings) list() []v1alpha1.Problem {
 	var out []v1alpha1.Problem
 	for _, is := range w {
-		if is.of > 1 {
-			is.first.Message += fmt.Sprintf(" (and so of %d more)", is.of-1)
+		if is.count > 1 {
+			is.first.Message += fmt.Sprintf(" (and %d more)", is.count-1)
 		}
 		out = append(out, is.first)
 	}

@@ -17,8 +17,8 @@ func (s *Server) planChanges() apiserver.Subresource {
 	return apiserver.Subresource{
 		Resource: v1alpha1.PlanResource,
 		Name:     changes.Subresource,
-		Kind:     changes.Kind,
-		Lasts:    changes.Streams,
+		Kind:     changes.ListKind,
+		Lasts:    changes.IsStream,
 		Serve: func(w http.ResponseWriter, r *http.Request, namespace, name string, _ apiserver.User) {
 			api, err := client()
 			if err != nil {

@@ -175,7 +175,7 @@ func TestPlanChanges(t *testing.T) {
 	if seen != n {
 		t.Errorf("%d on all pages, want %d", seen, n)
 	}
-	code, body := get(t, s.config(t), path+"?action=delete", "Accept", changes.Lines)
+	code, body := get(t, s.config(t), path+"?action=delete", "Accept", changes.StreamMediaType)
 	for line := range strings.SplitSeq(strings.TrimSpace(body), "\n") {
 		var c plan.Change
 		if err := json.Unmarshal([]byte(line), &c); err != nil || c.Action != plan.Delete {

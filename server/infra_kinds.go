@@ -49,7 +49,7 @@ func (k *providerKinds) Groups() []apiserver.KindGroup {
 // Refused implements apiserver.Kinds.
 func (k *providerKinds) Refused(reasons map[string]string) { k.SetRefused(reasons) }
 
-func (k *providerKinds) served(kind schema.GroupVersionKind) (*infra.Served, error) {
+func (k *providerKinds) served(kind schema.GroupVersionKind) (*infra.ServedKind, error) {
 	served, ok := k.ByKind(kind.Group, kind.Kind)
 	if !ok {
 		return nil, fmt.Errorf("no Provider serves kind %s of %s now", kind.Kind, kind.Group)
@@ -90,7 +90,7 @@ func (k *providerKinds) Open(kind schema.GroupVersionKind) (apiserver.KindDefini
 
 // validate judges what is written by itself: its form, and whether its expressions can be read. What others have
 // written, and what the provider says, a plan finds out.
-func (k *providerKinds) validate(served *infra.Served, old, object *unstructured.Unstructured) (field.ErrorList, []string) {
+func (k *providerKinds) validate(served *infra.ServedKind, old, object *unstructured.Unstructured) (field.ErrorList, []string) {
 	if old == nil && k.Deleting(served.Group) {
 		return field.ErrorList{field.Forbidden(field.NewPath("kind"), fmt.Sprintf(
 			"Provider %s is being deleted: nothing new can be made of its types", served.Provider))}, nil

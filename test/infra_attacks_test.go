@@ -126,8 +126,8 @@ spec: {provider: evil, configuration: {directory: %q}}
 		{"plan-absent", "absent", "plan", "the provider does not keep its contract"},
 		{"plan-complains", "error", "plan", "It complains: as told; change its spec"},
 		// What is said of an apply.
-		{"apply-hangs", "hang", "create", "look for it; if it is there, take it over"},
-		{"apply-dies", "die-after", "create", "look for it; if it is there, take it over"},
+		{"apply-hangs", "hang", "create", "check whether the resource exists; if it does, import it"},
+		{"apply-dies", "die-after", "create", "check whether the resource exists; if it does, import it"},
 		{"apply-lies", "other", "create", "value: has another value than was planned; report it to the provider's developers"},
 		{"apply-replans", "shifty", "plan", "the plan is stale: mood: has another value than was planned; plan it again"},
 		{"apply-garbage", "garbage", "create", "its answer is not of the type of its schema"},

@@ -419,9 +419,9 @@ func TestKilledMachine(t *testing.T) {
 	}
 	uncertain := 0
 	for _, problem := range a.Status.Problems {
-		if strings.Contains(problem.Message, "did not say whether it did it") {
+		if strings.Contains(problem.Message, "did not report the outcome") {
 			uncertain++
-			if !strings.Contains(problem.Message, "look for ") && !strings.Contains(problem.Message, "make a plan in mode RefreshOnly") {
+			if !strings.Contains(problem.Message, "check whether ") && !strings.Contains(problem.Message, "plan in mode RefreshOnly") {
 				t.Errorf("no remedy: %+v", problem)
 			}
 		}

@@ -46,15 +46,15 @@ func TestMistakesAreAnsweredWithARemedy(t *testing.T) {
 		demo("Secret", "key", "secret: {secretKeyRef: {name: none, key: k}}")+
 		demo("File", "one", `content: '${demo_file["two"].path}'`)+demo("File", "two", `content: '${demo_file["one"].path}'`))
 	w.atoll(t, "plan").expect(t, 1, "1 to add",
-		`File.demo.providers.atoll.dev/type, spec.content: namespace["default"].demo_netwrk["net"] is of a type that no installed Provider serves: correct the reference, or install the Provider`,
-		`/object, spec.content: namespace["default"].demo_network["none"] is not written: write it, or correct the reference`,
+		`File.demo.providers.atoll.dev/type, spec.content: namespace["default"].demo_netwrk["net"] has a type that no installed Provider serves: correct the reference, or install the Provider`,
+		`/object, spec.content: namespace["default"].demo_network["none"] does not exist: create it, or correct the reference`,
 		`/attribute, spec.content: ${demo_network["net"].idd}: demo_network["net"] has no "idd": it has cidr, gateway, id, name, tags, zone`,
 		`/value, spec.content: what this gives does not fit: string required, but have map of string`,
 		`/refused, spec.mode: the provider refuses it: The value is not valid: "999" must have only a zero and three octal digits; change its spec`,
 		`/config, spec.provider: there is no ProviderConfig "other" of namespace "default": make one with spec.provider: demo`,
 		`/map, spec.content: ${k8s.ConfigMap["none"].data.x}: there is no ConfigMap none in namespace default`,
 		`Secret.demo.providers.atoll.dev/key, spec.secret.secretKeyRef: there is no Secret none in namespace default: create it, with the key k`,
-		`/one: it refers to itself in a circle: namespace["default"].demo_file["one"] → namespace["default"].demo_file["two"] → namespace["default"].demo_file["one"]; take one of these references out`,
+		`/one: reference cycle: namespace["default"].demo_file["one"] → namespace["default"].demo_file["two"] → namespace["default"].demo_file["one"]: remove one of these references`,
 		"10 problems kept resources from being planned: put right what is said above, and plan again")
 	w.atoll(t, "graph").expect(t, 0, "these refer to each other, so that none can come first: File/one → File/two → File/one", "Network/none (missing)")
 	w.atoll(t, "apply", "--auto-approve").expect(t, 1, "not everything could be planned and nobody looks at what is left out")

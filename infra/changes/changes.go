@@ -1,8 +1,7 @@
-// Package changes shows what a plan would do: it answers requests for the subresource
-// changes of Plans, page by page or as a stream of lines.
+// Package changes serves the changes subresource of Plans, in pages or as a stream of lines.
 //
-// What it shows is checked against the digest of the plan, so that whoever approves of that
-// digest has seen what it stands for.
+// It verifies all changes against the digest of the plan, so that whoever approves the digest has
+// seen exactly what it stands for.
 package changes
 
 import (
@@ -21,48 +20,49 @@ import (
 )
 
 const (
-	// Subresource of plans that is answered here.
+	// Subresource is the name of the subresource of plans.
 	Subresource = "changes"
-	// Kind of a page.
-	Kind = "PlanChangeList"
-	// Lines is the media type of a stream: a change on each line, as JSON. If it cannot go on, the
-	// last line is a metav1.Status, of kind Status.
-	Lines = "application/x-ndjson"
+	// ListKind is the kind of a page.
+	ListKind = "PlanChangeList"
+	// StreamMediaType is the media type of a stream: one change per line, as JSON. If the stream
+	// fails, its last line is a metav1.Status.
+	StreamMediaType = "application/x-ndjson"
 )
 
-// List is a page of changes, sorted by their addresses.
+// List is a page of changes, sorted by address.
 type List struct {
 	metav1.TypeMeta `json:",inline"`
-	// ListMeta tells where to go on, and how many are left if that can be known from a plan's status.
+	// ListMeta has the continue token, and the number of remaining changes if the plan's status
+	// implies it.
 	metav1.ListMeta `json:"metadata"`
 	Items           []*plan.Change `json:"items"`
 }
 
-// Handler answers requests. It reads plans and their pieces by a client that may do so whoever
-// asks: the right to read changes is that of the subresource alone.
+// Handler serves requests. It reads plans and their pieces with a client of its own: permission to
+// read changes depends on the subresource alone.
 type Handler struct{ api dynamic.Interface }
 
-// New gives a Handler.
+// New returns a Handler.
 func New(api dynamic.Interface) *Handler { return &Handler{api} }
 
-// Streams tells whether a request is for a stream, which may last for as long as it takes.
-func Streams(r *http.Request) bool {
+// IsStream reports whether a request is for a stream, which must not time out.
+func IsStream(r *http.Request) bool {
 	q, err := parse(r)
 	return err == nil && q.stream
 }
 
-// Serve answers a request for the changes of a plan.
+// Serve serves a request for the changes of a plan.
 func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, namespace, name string) {
 	if err := h.serve(w, r, namespace, name); err != nil {
 		status := statusOf(err)
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(int(status.Code))
-		// Who asked may be gone, and there is nobody else to tell.
+		// The client may be gone, and there is no one else to report this to.
 		_ = json.NewEncoder(w).Encode(status)
 	}
 }
 
-// serve fails before it has written anything, or not at all.
+// serve returns an error only if it has written nothing.
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, namespace, name string) error {
 	q, err := parse(r)
 	if err != nil {
@@ -72,15 +72,15 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, namespace, name 
 	if err != nil {
 		return err
 	}
-	if err := ready(p); err != nil {
+	if err := checkPlanned(p); err != nil {
 		return err
 	}
-	walk := &walk{api: h.api, plan: p, contents: infra.Contents(&p.Status), filter: q.filter}
+	walk := &changeReader{api: h.api, plan: p, contents: infra.Contents(&p.Status), filter: q.filter}
 	if err := walk.contents.Check(walk.contents.Digest); err != nil {
 		return corrupt(p, err)
 	}
 	if q.token != "" {
-		if walk.after, err = position(q.token, p); err != nil {
+		if walk.after, err = parseToken(q.token, p); err != nil {
 			return err
 		}
 	}
@@ -91,17 +91,17 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, namespace, name 
 	return page(r.Context(), w, walk, q.limit)
 }
 
-// ready tells whether there is something to show.
-func ready(p *v1alpha1.Plan) error {
+// checkPlanned returns an error if the plan has no changes to show yet.
+func checkPlanned(p *v1alpha1.Plan) error {
 	if p.Status.Digest != "" {
 		return nil
 	}
 	remedy := "wait until its status.phase is Planned"
 	if p.Status.Phase == v1alpha1.PlanFailed {
-		remedy = "its status.problems say why; put that right and make another plan"
+		remedy = "see its status.problems, correct them and create another plan"
 	}
 	return apierrors.NewConflict(v1alpha1.PlanResource.GroupResource(), p.Name,
-		fmt.Errorf("nothing is planned, it is %s: %s", orPending(p.Status.Phase), remedy))
+		fmt.Errorf("the plan is %s: %s", orPending(p.Status.Phase), remedy))
 }
 
 func orPending(phase v1alpha1.PlanPhase) v1alpha1.PlanPhase {
@@ -111,12 +111,12 @@ func orPending(phase v1alpha1.PlanPhase) v1alpha1.PlanPhase {
 	return phase
 }
 
-// corrupt is of a plan of which something else is stored than was planned.
+// corrupt returns the error for a plan whose stored changes do not match its digest.
 func corrupt(p *v1alpha1.Plan, err error) error {
-	return apierrors.NewInternalError(fmt.Errorf("what is stored of plan %q is not what was planned: approve nothing of it, and make another: %w", p.Name, err))
+	return apierrors.NewInternalError(fmt.Errorf("the stored changes of plan %q do not match its digest: do not approve it, and create another plan: %w", p.Name, err))
 }
 
-// statusOf is what is told of an error.
+// statusOf converts an error to a Status.
 func statusOf(err error) *metav1.Status {
 	var known apierrors.APIStatus
 	if !errors.As(err, &known) {

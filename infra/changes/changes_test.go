@@ -30,7 +30,7 @@ import (
 	"github.com/atoll-dev/atoll/infra/plan"
 )
 
-// stage is a handler over an API that holds plans.
+// stage is a handler over a fake API.
 type stage struct {
 	*changes.Handler
 	api *dynamicfake.FakeDynamicClient
@@ -41,7 +41,7 @@ func newStage() *stage {
 	return &stage{changes.New(api), api}
 }
 
-// put stores a plan of these changes, and gives it.
+// put stores a plan with these changes and returns it.
 func (s *stage) put(tb testing.TB, name string, all []*plan.Change) *v1alpha1.Plan {
 	tb.Helper()
 	p := &v1alpha1.Plan{
@@ -104,7 +104,7 @@ func (s *stage) ask(tb testing.TB, name string, query url.Values, headers ...str
 	return w.Result()
 }
 
-// list asks for a page.
+// list requests a page.
 func (s *stage) list(tb testing.TB, name string, query url.Values) changes.List {
 	tb.Helper()
 	response := s.ask(tb, name, query)
@@ -118,11 +118,11 @@ func (s *stage) list(tb testing.TB, name string, query url.Values) changes.List 
 	return list
 }
 
-// lines asks for a stream.
+// lines requests a stream.
 func (s *stage) lines(tb testing.TB, name string, query url.Values) []*plan.Change {
 	tb.Helper()
 	response := s.ask(tb, name, query, "Accept", "application/x-ndjson, application/json")
-	if response.StatusCode != http.StatusOK || response.Header.Get("Content-Type") != changes.Lines {
+	if response.StatusCode != http.StatusOK || response.Header.Get("Content-Type") != changes.StreamMediaType {
 		tb.Fatalf("%s: %d, %s", query.Encode(), response.StatusCode, response.Header)
 	}
 	var out []*plan.Change
@@ -138,7 +138,7 @@ func (s *stage) lines(tb testing.TB, name string, query url.Values) []*plan.Chan
 	return out
 }
 
-// generated are changes of all sorts, sorted.
+// generated returns random changes, sorted.
 func generated(random *rand.Rand, n int) []*plan.Change {
 	actions := []plan.Action{plan.NoOp, plan.Create, plan.Update, plan.Replace, plan.Delete, plan.Read, plan.Import, plan.Forget}
 	kinds := []string{"demo_file", "demo_secret_box", "other_disk"}
@@ -161,7 +161,7 @@ func generated(random *rand.Rand, n int) []*plan.Change {
 	return out
 }
 
-// fits is what the filters of a query mean, one change at a time.
+// fits evaluates the filters of a query for one change.
 func fits(c *plan.Change, q url.Values) bool {
 	filed := string(c.Action)
 	if c.Deferred != "" {
@@ -186,8 +186,8 @@ func addresses(all []*plan.Change) []string {
 	return out
 }
 
-// TestPagesAndStreams: whatever is asked for, pages of any size one after another are what a
-// stream is, which is what fits, in order, and each page says how many are left.
+// TestPagesAndStreams checks that pages of any size, one after another, equal the stream and all
+// matching changes in order. Each page has the right number of remaining changes.
 func TestPagesAndStreams(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	all := generated(random, 5000)
@@ -225,7 +225,7 @@ func TestPagesAndStreams(t *testing.T) {
 		}
 		limit := 1 + random.IntN(3000)
 		if len(want) > 15*limit {
-			limit = 500 // so that it ends
+			limit = 500 // to limit the number of pages
 		}
 		var got []*plan.Change
 		for left := (*int64)(nil); ; {
@@ -250,7 +250,7 @@ func TestPagesAndStreams(t *testing.T) {
 			t.Fatalf("%s: %d on pages, want %d", q.Encode(), len(got), len(want))
 		}
 	}
-	// The changes are whole, and not only their addresses.
+	// Compare whole changes, not only their addresses.
 	if !reflect.DeepEqual(encoded(t, s.lines(t, "big", nil)), encoded(t, all)) {
 		t.Error("what is streamed is not what was planned")
 	}
@@ -268,7 +268,7 @@ func encoded(t *testing.T, all []*plan.Change) (out []string) {
 	return out
 }
 
-// Without a limit there is one; pages of large changes have fewer.
+// TestPagesAreBounded checks the default limit, and that pages of large changes have fewer.
 func TestPagesAreBounded(t *testing.T) {
 	s := newStage()
 	random := rand.New(rand.NewPCG(3, 4))
@@ -306,7 +306,7 @@ func TestPagesAreBounded(t *testing.T) {
 	}
 }
 
-// A plan in which nothing is to be done has an empty page.
+// TestNothingToDo checks that an empty plan has an empty page.
 func TestNothingToDo(t *testing.T) {
 	s := newStage()
 	s.put(t, "empty", nil)
@@ -318,7 +318,7 @@ func TestNothingToDo(t *testing.T) {
 	}
 }
 
-// TestRefused: what is wrong with a request is said in words, with a remedy.
+// TestRefused checks that errors name the parameter and the remedy.
 func TestRefused(t *testing.T) {
 	s := newStage()
 	all := generated(rand.New(rand.NewPCG(5, 6)), 10)
@@ -334,22 +334,22 @@ func TestRefused(t *testing.T) {
 		reason      metav1.StatusReason
 		field, says string
 	}{
-		{"good", "limit=-1", 400, metav1.StatusReasonBadRequest, "limit", "give a number from 1 to 5000"},
-		{"good", "limit=ten", 400, metav1.StatusReasonBadRequest, "limit", "give a number from 1 to 5000"},
+		{"good", "limit=-1", 400, metav1.StatusReasonBadRequest, "limit", "use a number from 1 to 5000"},
+		{"good", "limit=ten", 400, metav1.StatusReasonBadRequest, "limit", "use a number from 1 to 5000"},
 		{"good", "limit=3&stream=true", 400, metav1.StatusReasonBadRequest, "limit", "a stream has no pages"},
-		{"good", "action=destroy", 400, metav1.StatusReasonBadRequest, "action", `"destroy" is not one: give one of create, update`},
-		{"good", "action=create,destroy", 400, metav1.StatusReasonBadRequest, "action", `"destroy" is not one`},
-		{"good", "actoin=delete", 400, metav1.StatusReasonBadRequest, "actoin", "is not a parameter of changes: those are action,"},
-		{"good", "drift=maybe", 400, metav1.StatusReasonBadRequest, "drift", "give one of them"},
-		{"good", "stream=maybe", 400, metav1.StatusReasonBadRequest, "stream", "give one of them"},
+		{"good", "action=destroy", 400, metav1.StatusReasonBadRequest, "action", `"destroy" is not an action: use one or more of create, update`},
+		{"good", "action=create,destroy", 400, metav1.StatusReasonBadRequest, "action", `"destroy" is not an action`},
+		{"good", "actoin=delete", 400, metav1.StatusReasonBadRequest, "actoin", "unknown parameter: use one of action,"},
+		{"good", "drift=maybe", 400, metav1.StatusReasonBadRequest, "drift", "use true or false"},
+		{"good", "stream=maybe", 400, metav1.StatusReasonBadRequest, "stream", "use true or false"},
 		{"good", "a=%zz", 400, metav1.StatusReasonBadRequest, "query", "escape"},
-		{"good", "continue=nonsense", 400, metav1.StatusReasonBadRequest, "continue", "take metadata.continue as it is"},
-		{"good", "continue=%7B%7D", 400, metav1.StatusReasonBadRequest, "continue", "take metadata.continue as it is"},
-		{"good", "continue=" + other, 410, metav1.StatusReasonExpired, "", "leave it out to begin anew"},
-		{"twin", "continue=" + token, 410, metav1.StatusReasonExpired, "", "leave it out to begin anew"},
+		{"good", "continue=nonsense", 400, metav1.StatusReasonBadRequest, "continue", "use metadata.continue of the previous page"},
+		{"good", "continue=%7B%7D", 400, metav1.StatusReasonBadRequest, "continue", "use metadata.continue of the previous page"},
+		{"good", "continue=" + other, 410, metav1.StatusReasonExpired, "", "omit it to start over"},
+		{"twin", "continue=" + token, 410, metav1.StatusReasonExpired, "", "omit it to start over"},
 		{"none", "", 404, metav1.StatusReasonNotFound, "", `plans.infra.atoll.dev "none" not found`},
-		{"waiting", "", 409, metav1.StatusReasonConflict, "", "it is Pending: wait until its status.phase is Planned"},
-		{"failed", "stream=true", 409, metav1.StatusReasonConflict, "", "it is Failed: its status.problems say why"},
+		{"waiting", "", 409, metav1.StatusReasonConflict, "", "the plan is Pending: wait until its status.phase is Planned"},
+		{"failed", "stream=true", 409, metav1.StatusReasonConflict, "", "the plan is Failed: see its status.problems"},
 	} {
 		t.Run(tt.plan+"?"+tt.query, func(t *testing.T) {
 			r := httptest.NewRequest(http.MethodGet, "/", nil)
@@ -370,7 +370,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestTampered: nobody is shown what is not of the digest that they would approve.
+// TestTampered checks that changes that do not match the approved digest are never shown.
 func TestTampered(t *testing.T) {
 	s := newStage()
 	all := generated(rand.New(rand.NewPCG(7, 8)), 1500)
@@ -379,7 +379,7 @@ func TestTampered(t *testing.T) {
 		t.Fatalf("there are %d chunks, not 2", len(p.Status.Chunks))
 	}
 
-	// Somebody exchanges the second chunk for another that is sound in itself.
+	// Replace the second chunk by another one that is valid in itself.
 	theirs := slices.Clone(all)
 	for i, c := range theirs {
 		harmless := *c
@@ -398,22 +398,22 @@ func TestTampered(t *testing.T) {
 	response := s.ask(t, "mine", url.Values{"limit": {"5000"}})
 	body := new(bytes.Buffer)
 	_, _ = body.ReadFrom(response.Body)
-	if response.StatusCode != 500 || !strings.Contains(body.String(), "approve nothing of it") {
+	if response.StatusCode != 500 || !strings.Contains(body.String(), "do not approve it") {
 		t.Errorf("a page: %d %s", response.StatusCode, body)
 	}
-	// A stream has begun by then, so its last line says it.
+	// A stream has started by then, so that its last line has the error.
 	body.Reset()
 	_, _ = body.ReadFrom(s.ask(t, "mine", url.Values{"stream": {""}}).Body)
 	lines := strings.Split(strings.TrimSpace(body.String()), "\n")
 	var status metav1.Status
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &status); err != nil || status.Kind != "Status" || !strings.Contains(status.Message, "approve nothing of it") {
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &status); err != nil || status.Kind != "Status" || !strings.Contains(status.Message, "do not approve it") {
 		t.Errorf("the last line is %s", lines[len(lines)-1])
 	}
 	if n := int(p.Status.Chunks[0].Changes); len(lines) != n+1 {
 		t.Errorf("%d lines, want %d", len(lines), n+1)
 	}
 
-	// What the status says of a chunk has to be of the digest, too.
+	// Chunk digests in the status must match the digest, too.
 	p.Status.Chunks[1].Digest = p.Status.Chunks[0].Digest
 	s.store(t, p)
 	if response := s.ask(t, "mine", nil); response.StatusCode != 500 {
@@ -421,7 +421,7 @@ func TestTampered(t *testing.T) {
 	}
 }
 
-// What is deleted while it is read is said to be gone, and not that there never was a plan.
+// TestDeletedMeanwhile checks that changes deleted during a read give 410 Gone, not 404.
 func TestDeletedMeanwhile(t *testing.T) {
 	s := newStage()
 	s.put(t, "short", generated(rand.New(rand.NewPCG(9, 10)), 10))
@@ -433,8 +433,8 @@ func TestDeletedMeanwhile(t *testing.T) {
 	}
 }
 
-// TestNobodyReadsOn: when who asked has gone, nothing more is read for them.
-func TestNobodyReadsOn(t *testing.T) {
+// TestClientGone checks that reading stops when the client is gone.
+func TestClientGone(t *testing.T) {
 	s := newStage()
 	p := s.put(t, "big", generated(rand.New(rand.NewPCG(11, 12)), 9000))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -453,18 +453,18 @@ func TestNobodyReadsOn(t *testing.T) {
 
 func TestStreams(t *testing.T) {
 	for query, want := range map[string]bool{"": false, "stream": true, "stream=true": true, "stream=false": false, "stream=maybe": false} {
-		if got := changes.Streams(httptest.NewRequest(http.MethodGet, "/?"+query, nil)); got != want {
+		if got := changes.IsStream(httptest.NewRequest(http.MethodGet, "/?"+query, nil)); got != want {
 			t.Errorf("%q: %v", query, got)
 		}
 	}
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.Header.Set("Accept", "application/json;q=0.5, application/x-ndjson;q=1")
-	if !changes.Streams(r) {
+	if !changes.IsStream(r) {
 		t.Error("the Accept header is not looked at")
 	}
 }
 
-// BenchmarkStream is a plan of 100,000 changes.
+// BenchmarkStream streams a plan of 100,000 changes.
 func BenchmarkStream(b *testing.B) {
 	s := newStage()
 	s.put(b, "big", generated(rand.New(rand.NewPCG(13, 14)), 100_000))
@@ -477,7 +477,7 @@ func BenchmarkStream(b *testing.B) {
 	}
 }
 
-// discarded is an answer that nobody keeps.
+// discarded is a response that is thrown away.
 type discarded struct {
 	header http.Header
 	n      int

@@ -8,48 +8,49 @@ import (
 	"github.com/atoll-dev/atoll/infra/schema"
 )
 
-// filter is which changes are asked for: those that fit everything that is given.
+// filter selects the changes that match all given criteria.
 type filter struct {
-	// actions are those as which a change is filed: of one that is deferred, plan.Deferred.
+	// actions are the actions by which changes are counted. A deferred change counts as
+	// plan.Deferred.
 	actions []plan.Action
-	// types, kinds and names of what a change is about.
+	// types, kinds and names are those of the resource.
 	types, kinds, names []string
-	// drift asks for what changed outside.
+	// drift selects changes made outside Atoll.
 	drift bool
 }
 
-// counted tells whether a plan's status knows how many there are.
-func (f *filter) counted() bool {
+// hasCount reports whether the plan's status has the number of matching changes.
+func (f *filter) hasCount() bool {
 	return len(f.types) == 0 && len(f.kinds) == 0 && len(f.names) == 0 && !f.drift
 }
 
-// in is how many changes of a chunk have one of the actions.
-func (f *filter) in(chunk *plan.ChunkInfo) (n int) {
+// count returns the number of changes in a chunk that have one of the actions.
+func (f *filter) count(chunk *plan.ChunkInfo) (n int) {
 	if len(f.actions) == 0 {
 		return chunk.Changes
 	}
 	for i, a := range f.actions {
-		if !slices.Contains(f.actions[:i], a) { // one may have been named twice
+		if !slices.Contains(f.actions[:i], a) { // an action may be listed twice
 			n += chunk.Actions[a]
 		}
 	}
 	return n
 }
 
-// mayHave tells whether it is worth reading a chunk.
-func (f *filter) mayHave(chunk *plan.ChunkInfo) bool {
-	if f.in(chunk) == 0 {
+// mayMatch reports whether a chunk can contain matching changes.
+func (f *filter) mayMatch(chunk *plan.ChunkInfo) bool {
+	if f.count(chunk) == 0 {
 		return false
 	}
-	// Changes are sorted by namespace, and then by type.
+	// Changes are sorted by namespace, then by type.
 	if len(f.types) == 0 || chunk.First.Namespace != chunk.Last.Namespace {
 		return true
 	}
 	return slices.ContainsFunc(f.types, func(t string) bool { return chunk.First.Type <= t && t <= chunk.Last.Type })
 }
 
-// has tells whether a change, which has one of the actions, is asked for.
-func (f *filter) has(c outline) bool {
+// matches reports whether a change, which has one of the actions, matches.
+func (f *filter) matches(c changeHeader) bool {
 	switch {
 	case f.drift && c.Drift == nil:
 		return false
@@ -61,8 +62,9 @@ func (f *filter) has(c outline) bool {
 	return len(f.kinds) == 0 || slices.ContainsFunc(f.kinds, func(kind string) bool { return isKind(c.Address, kind) })
 }
 
-// isKind tells whether a type is served as a kind, by what both are called: with the provider's
-// prefix, which a kind keeps if it has to, or without. It takes the kind or its plural, in letters of any size, as kubectl does.
+// isKind reports whether a type is served as a kind, judging by their names. A kind keeps the
+// provider's prefix only if it must, so that both forms match. It accepts the kind or its plural in
+// any case, like kubectl.
 func isKind(a plan.Address, kind string) bool {
 	var resources, data []string
 	if a.Data {

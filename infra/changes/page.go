@@ -12,18 +12,18 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 )
 
-// pageBytes is the size from which on a page is full, however few changes are on it.
+// pageBytes is the size at which a page is full, however few changes it has.
 const pageBytes = 8 << 20
 
-// page answers with at most limit changes.
-func page(ctx context.Context, w http.ResponseWriter, walk *walk, limit int) error {
-	// written is a List whose items are written already.
+// page writes at most limit changes.
+func page(ctx context.Context, w http.ResponseWriter, walk *changeReader, limit int) error {
+	// written is a List of encoded items.
 	written := struct {
 		metav1.TypeMeta `json:",inline"`
 		metav1.ListMeta `json:"metadata"`
 		Items           []json.RawMessage `json:"items"`
 	}{
-		TypeMeta: metav1.TypeMeta{APIVersion: schema.GroupVersion{Group: v1alpha1.Group, Version: v1alpha1.Version}.String(), Kind: Kind},
+		TypeMeta: metav1.TypeMeta{APIVersion: schema.GroupVersion{Group: v1alpha1.Group, Version: v1alpha1.Version}.String(), Kind: ListKind},
 		ListMeta: metav1.ListMeta{ResourceVersion: walk.plan.ResourceVersion},
 		Items:    []json.RawMessage{},
 	}
@@ -40,24 +40,24 @@ func page(ctx context.Context, w http.ResponseWriter, walk *walk, limit int) err
 		return err
 	}
 	if more {
-		last, err := outlineOf(written.Items[len(written.Items)-1])
+		last, err := headerOf(written.Items[len(written.Items)-1])
 		if err != nil {
 			return corrupt(walk.plan, err)
 		}
-		if written.Continue, err = tokenOf(walk.plan, last.Address); err != nil {
+		if written.Continue, err = newToken(walk.plan, last.Address); err != nil {
 			return err
 		}
-		if walk.filter.counted() {
+		if walk.filter.hasCount() {
 			left := int64(walk.total() - walk.passed)
 			written.RemainingItemCount = &left
 		}
 	}
 	text, err := json.Marshal(written)
 	if err != nil {
-		return fmt.Errorf("write a page: %w", err)
+		return fmt.Errorf("encode page: %w", err)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	// Who asked may be gone, and there is nobody else to tell.
+	// The client may be gone, and there is no one else to report this to.
 	_, _ = w.Write(append(text, '\n'))
 	return nil
 }

@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// defaultLimit is how many changes a page has, unless something else is asked for, and maxLimit
-	// how many at most: more are asked for page by page, or as a stream.
+	// defaultLimit is the default number of changes per page. maxLimit is the maximum; use several
+	// pages or a stream for more.
 	defaultLimit = 500
 	maxLimit     = 5000
 )
 
-// query is what is asked for.
+// query is a parsed request.
 type query struct {
 	filter filter
 	stream bool
@@ -30,24 +30,24 @@ type query struct {
 	token  string
 }
 
-// parse reads the parameters. One that is not known is refused: a filter that is misspelt would
-// otherwise show everything.
+// parse parses the query parameters. It rejects unknown ones: a misspelt filter would otherwise
+// show everything.
 func parse(r *http.Request) (*query, error) {
-	q := &query{limit: defaultLimit, stream: accepts(r, Lines)}
+	q := &query{limit: defaultLimit, stream: accepts(r, StreamMediaType)}
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return nil, refuse("query", "cannot be read: escape what is not a letter or a digit, such as %5B for [")
+		return nil, badParameter("query", "cannot be parsed: escape characters other than letters and digits, such as %5B for [")
 	}
 	for name := range values {
 		if !slices.Contains(parameters(), name) {
-			return nil, refuse(name, fmt.Sprintf("is not a parameter of changes: those are %s", strings.Join(parameters(), ", ")))
+			return nil, badParameter(name, fmt.Sprintf("unknown parameter: use one of %s", strings.Join(parameters(), ", ")))
 		}
 	}
 	if err := q.readFilter(values); err != nil {
 		return nil, err
 	}
 	if values.Has("stream") {
-		if q.stream, err = yes(values, "stream"); err != nil {
+		if q.stream, err = boolParameter(values, "stream"); err != nil {
 			return nil, err
 		}
 	}
@@ -55,10 +55,10 @@ func parse(r *http.Request) (*query, error) {
 		n, err := strconv.Atoi(text)
 		switch {
 		case err != nil || n < 0:
-			return nil, refuse("limit", fmt.Sprintf("%q is not how many there can be on a page: give a number from 1 to %d, or leave it out for %d", text, maxLimit, defaultLimit))
+			return nil, badParameter("limit", fmt.Sprintf("%q is invalid: use a number from 1 to %d, or omit it for %d", text, maxLimit, defaultLimit))
 		case n > 0 && q.stream:
-			return nil, refuse("limit", "a stream has no pages: leave out limit, or the stream")
-		case n > 0: // 0 is none in particular, as in any list
+			return nil, badParameter("limit", "a stream has no pages: omit either limit or stream")
+		case n > 0: // 0 means no limit given, as in any list
 			q.limit = min(n, maxLimit)
 		}
 	}
@@ -66,20 +66,20 @@ func parse(r *http.Request) (*query, error) {
 	return q, nil
 }
 
-// parameters are all that there are. The last two are of any request.
+// parameters returns all known parameters. The last two are those of any request.
 func parameters() []string {
 	return []string{"action", "continue", "drift", "kind", "limit", "name", "stream", "type", "pretty", "timeout"}
 }
 
 func (q *query) readFilter(values url.Values) (err error) {
-	for _, text := range listed(values, "action") {
+	for _, text := range listParameter(values, "action") {
 		if !slices.Contains(actions(), plan.Action(text)) {
-			return refuse("action", fmt.Sprintf("%q is not one: give one of %s, or several", text, joined(actions())))
+			return badParameter("action", fmt.Sprintf("%q is not an action: use one or more of %s", text, joined(actions())))
 		}
 		q.filter.actions = append(q.filter.actions, plan.Action(text))
 	}
-	q.filter.types, q.filter.kinds, q.filter.names = listed(values, "type"), listed(values, "kind"), listed(values, "name")
-	q.filter.drift, err = yes(values, "drift")
+	q.filter.types, q.filter.kinds, q.filter.names = listParameter(values, "type"), listParameter(values, "kind"), listParameter(values, "name")
+	q.filter.drift, err = boolParameter(values, "drift")
 	return err
 }
 
@@ -95,8 +95,8 @@ func joined[S ~string](all []S) string {
 	return strings.Join(texts, ", ")
 }
 
-// listed is what is given for a parameter, several times or with commas between.
-func listed(values url.Values, name string) (out []string) {
+// listParameter returns the values of a parameter, which may be repeated or comma-separated.
+func listParameter(values url.Values, name string) (out []string) {
 	for _, text := range values[name] {
 		for one := range strings.SplitSeq(text, ",") {
 			if one = strings.TrimSpace(one); one != "" {
@@ -107,14 +107,14 @@ func listed(values url.Values, name string) (out []string) {
 	return out
 }
 
-func yes(values url.Values, name string) (bool, error) {
+func boolParameter(values url.Values, name string) (bool, error) {
 	text := values.Get(name)
 	if text == "" {
 		return values.Has(name), nil
 	}
 	is, err := strconv.ParseBool(text)
 	if err != nil {
-		return false, refuse(name, fmt.Sprintf("%q is neither true nor false: give one of them", text))
+		return false, badParameter(name, fmt.Sprintf("%q is invalid: use true or false", text))
 	}
 	return is, nil
 }
@@ -130,8 +130,8 @@ func accepts(r *http.Request, media string) bool {
 	return false
 }
 
-// refuse is of a parameter that is wrong, with the remedy.
-func refuse(parameter, text string) error {
+// badParameter returns a 400 error for a parameter.
+func badParameter(parameter, text string) error {
 	err := apierrors.NewBadRequest(fmt.Sprintf("%s: %s", parameter, text))
 	err.ErrStatus.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{
 		{Type: metav1.CauseTypeFieldValueInvalid, Field: parameter, Message: text},

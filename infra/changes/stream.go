@@ -7,12 +7,12 @@ import (
 	"net/http"
 )
 
-// streamBuffer is how much of a stream is written at a time.
+// streamBuffer is the size of the write buffer.
 const streamBuffer = 64 << 10
 
-// stream answers with all changes, one on each line. What goes wrong on the way is on the last.
-func stream(ctx context.Context, w http.ResponseWriter, walk *walk) {
-	w.Header().Set("Content-Type", Lines)
+// stream writes all changes, one per line. An error becomes the last line.
+func stream(ctx context.Context, w http.ResponseWriter, walk *changeReader) {
+	w.Header().Set("Content-Type", StreamMediaType)
 	control := http.NewResponseController(w)
 	out := bufio.NewWriterSize(w, streamBuffer)
 	var failed error
@@ -25,7 +25,7 @@ func stream(ctx context.Context, w http.ResponseWriter, walk *walk) {
 	}
 	flush := func() error {
 		if ctx.Err() != nil || out.Flush() != nil || control.Flush() != nil {
-			return errGone
+			return errClientGone
 		}
 		return nil
 	}
@@ -36,6 +36,6 @@ func stream(ctx context.Context, w http.ResponseWriter, walk *walk) {
 	if err != nil {
 		line(json.Marshal(statusOf(err)))
 	}
-	// Who asked may be gone, and there is nobody else to tell.
+	// The client may be gone, and there is no one else to report this to.
 	_ = flush()
 }

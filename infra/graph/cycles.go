@@ -2,10 +2,10 @@ package graph
 
 import "slices"
 
-// Cycles gives one cycle for each group of nodes that depend on each other: a, b, c says that a depends on b,
-// b on c, and c on a. It begins with the lowest node of the group, and is the shortest that goes through
-// that one. Cycles are in the order of their first nodes; there are none in a graph that can be put
-// in order.
+// Cycles returns one cycle for each group of nodes that depend on each other. The cycle a, b, c
+// means that a depends on b, b on c, and c on a. It begins with the lowest node of the group and is
+// the shortest one through that node. Cycles are sorted by their first nodes. An acyclic graph has
+// none.
 func (g *Graph) Cycles() [][]int32 {
 	group, first := g.components()
 	var out [][]int32
@@ -20,9 +20,9 @@ func (g *Graph) Cycles() [][]int32 {
 	return out
 }
 
-// components tells of each node in which strongly connected component it is, and which is the lowest node of
-// each. It is Tarjan's algorithm with a stack of its own: a chain of a million nodes would need
-// as many calls within each other.
+// components returns the strongly connected component of each node, and the lowest node of each
+// component. It is Tarjan's algorithm with an explicit stack: recursion would be a million calls
+// deep for a chain of a million nodes.
 func (g *Graph) components() (group, first []int32) {
 	t := &tarjan{g: g, index: make([]int32, g.Len()), low: make([]int32, g.Len()), group: make([]int32, g.Len()), next: slices.Clone(g.start[:g.Len()])}
 	for n := range g.Len() {
@@ -33,14 +33,14 @@ func (g *Graph) components() (group, first []int32) {
 	return t.group, t.first
 }
 
-// tarjan is the state of the search. An index is when a node was met, from 1; low the earliest that is reached
-// from it among those whose component is not complete.
+// tarjan is the state of the search. index is the order in which nodes are visited, from 1. low is
+// the lowest index reachable from a node among nodes of incomplete components.
 type tarjan struct {
 	g               *Graph
 	met             int32
 	index, low      []int32
-	next            []int32 // where each node's list is to be gone on with
-	path, waiting   []int32 // from the root to here; met and in no component
+	next            []int32 // position in each node's list
+	path, waiting   []int32 // from the root to the current node; visited, but in no component yet
 	group, first    []int32
 	componentsSoFar int32
 }
@@ -77,7 +77,7 @@ func (t *tarjan) visit(root int32) {
 	}
 }
 
-// complete takes a component off the stack, down to the node that it was entered by.
+// complete pops a component off the stack, down to its root.
 func (t *tarjan) complete(root int32) {
 	lowest := root
 	for {
@@ -92,22 +92,22 @@ func (t *tarjan) complete(root int32) {
 	t.componentsSoFar++
 }
 
-// search finds shortest ways within components, one after another with the same memory.
+// search finds shortest paths within components. It reuses its memory.
 type search struct {
 	group  []int32
-	before []int32 // the node before, plus 1; 0 if not met
+	before []int32 // the previous node on the path, plus 1; 0 if not visited
 	queue  []int32
 }
 
-// cycle is the shortest cycle through a node, nil if there is none. A node's component is searched once, so all
-// searches together look at each edge at most once.
+// cycle returns the shortest cycle through a node, or nil. Each component is searched once, so that
+// all searches together visit each edge at most once.
 func (s *search) cycle(g *Graph, node int32) []int32 {
 	s.queue = append(s.queue[:0], node)
 	for at := 0; at < len(s.queue); at++ {
 		n := s.queue[at]
 		for _, d := range g.Dependencies(n) {
 			if d == node {
-				return s.way(n, node)
+				return s.path(n, node)
 			}
 			if s.group[d] == s.group[node] && s.before[d] == 0 {
 				s.before[d] = n + 1
@@ -118,8 +118,8 @@ func (s *search) cycle(g *Graph, node int32) []int32 {
 	return nil
 }
 
-// way is how the search came from a node to the last.
-func (s *search) way(last, node int32) []int32 {
+// path returns the path that the search took from node to last.
+func (s *search) path(last, node int32) []int32 {
 	out := []int32{last}
 	for n := last; n != node; {
 		n = s.before[n] - 1

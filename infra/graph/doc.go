@@ -1,10 +1,11 @@
-// Package graph puts what depends on each other in order: by small numbers, which stand for
-// whatever the caller says, so that a hundred thousand nodes cost megabytes and milliseconds.
+// Package graph orders nodes by their dependencies. Nodes are small integers that the caller maps
+// to anything, so that a hundred thousand nodes cost megabytes and milliseconds.
 //
-// A Graph is built once from a list of edges, and answers: which cycles there are, what comes
-// before what, what can be done now (Progress), and what is reached from where.
+// A Graph is built once from a list of edges. It finds cycles, orders the nodes, computes which
+// nodes are reachable from others, and tracks which nodes can be processed next (Walk).
 //
-// An edge from a to b says that a depends on b: b comes first.
+// An edge from a to b means that a depends on b: b comes first.
 //
-// It is pure. See DESIGN.md for how replacements are modelled, and what things cost.
+// The package does no I/O and starts no goroutines. See DESIGN.md for the model of replacements and
+// for the costs.
 package graph

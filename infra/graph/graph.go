@@ -7,46 +7,45 @@ import (
 	"slices"
 )
 
-// Edge says that From depends on To.
+// Edge means that From depends on To.
 type Edge struct{ From, To int32 }
 
-// Graph is nodes 0 to Len()-1, and which depends on which. It does not change and is safe for
-// concurrent use.
+// Graph is a dependency graph of the nodes 0 to Len()-1. It is immutable and safe for concurrent
+// use.
 type Graph struct {
-	// What node n depends on is to[start[n]:start[n+1]], ascending.
+	// The dependencies of node n are to[start[n]:start[n+1]], ascending.
 	start []int32
 	to    []int32
-	// The other way round: what depends on n is from[back[n]:back[n+1]], ascending.
+	// The dependents of node n are from[back[n]:back[n+1]], ascending.
 	back []int32
 	from []int32
 }
 
-// ErrSize is of nodes or edges that cannot be numbered by 32 bits.
-var ErrSize = errors.New("a graph has at most 2147483647 edges, and nodes from 0 on")
+// ErrSize is returned for a graph that is too large for 32-bit indexes.
+var ErrSize = errors.New("invalid graph size: at most 2147483646 nodes and 2147483647 edges are supported")
 
-// New builds a graph of the nodes 0 to nodes-1. An edge may be given more than once. The list is not
-// kept, nor changed.
+// New builds a graph of the nodes 0 to nodes-1. Duplicate edges are allowed. The list is neither
+// kept nor changed.
 func New(nodes int, edges []Edge) (*Graph, error) {
 	if nodes < 0 || nodes > math.MaxInt32-1 || len(edges) > math.MaxInt32 {
 		return nil, ErrSize
 	}
 	for _, e := range edges {
 		if e.From < 0 || e.To < 0 || int(e.From) >= nodes || int(e.To) >= nodes {
-			return nil, fmt.Errorf("an edge from %d to %d is not between nodes: there are %d", e.From, e.To, nodes)
+			return nil, fmt.Errorf("edge from %d to %d is out of range: the graph has %d nodes", e.From, e.To, nodes)
 		}
 	}
 	g := &Graph{}
-	// Sorted by counting, twice: first by where they end, so that each node's list comes out ascending
-	// when they are put where they begin.
-	g.back, g.from = collect(nodes, len(edges), func(i int) (int32, int32) { return edges[i].To, edges[i].From })
-	g.start, g.to = flip(nodes, g.back, g.from)
-	g.start, g.to = unique(g.start, g.to)
-	g.back, g.from = flip(nodes, g.start, g.to)
+	// Two counting sorts, first by target and then by source, leave each node's list ascending.
+	g.back, g.from = groupByKey(nodes, len(edges), func(i int) (int32, int32) { return edges[i].To, edges[i].From })
+	g.start, g.to = transpose(nodes, g.back, g.from)
+	g.start, g.to = dedupe(g.start, g.to)
+	g.back, g.from = transpose(nodes, g.start, g.to)
 	return g, nil
 }
 
-// collect puts values in lists by their keys, in the order in which they come.
-func collect(nodes, count int, pair func(i int) (key, value int32)) (start, values []int32) {
+// groupByKey groups values into lists by their keys, in their original order.
+func groupByKey(nodes, count int, pair func(i int) (key, value int32)) (start, values []int32) {
 	start, values = make([]int32, nodes+1), make([]int32, count)
 	for i := range count {
 		key, _ := pair(i)
@@ -64,8 +63,9 @@ func collect(nodes, count int, pair func(i int) (key, value int32)) (start, valu
 	return start, values
 }
 
-// flip turns lists round: from what each node has to who has it. The new lists are ascending.
-func flip(nodes int, start, values []int32) (turned, out []int32) {
+// transpose inverts lists: from the values of each node to the nodes of each value. The new lists
+// are ascending.
+func transpose(nodes int, start, values []int32) (turned, out []int32) {
 	turned, out = make([]int32, nodes+1), make([]int32, len(values))
 	for _, v := range values {
 		turned[v+1]++
@@ -83,8 +83,8 @@ func flip(nodes int, start, values []int32) (turned, out []int32) {
 	return turned, out
 }
 
-// unique leaves each value once in each list. Lists are ascending.
-func unique(start, values []int32) ([]int32, []int32) {
+// dedupe removes duplicates from each list. Lists are ascending.
+func dedupe(start, values []int32) ([]int32, []int32) {
 	kept := int32(0)
 	begin := start[0]
 	for n := range len(start) - 1 {
@@ -101,33 +101,34 @@ func unique(start, values []int32) ([]int32, []int32) {
 	return start, slices.Clip(values[:kept])
 }
 
-// Len is how many nodes there are.
+// Len returns the number of nodes.
 func (g *Graph) Len() int { return len(g.start) - 1 }
 
-// Edges is how many edges there are, each counted once.
+// Edges returns the number of distinct edges.
 func (g *Graph) Edges() int { return len(g.to) }
 
-// Dependencies are what a node depends on, ascending. Callers do not change the list.
+// Dependencies returns the nodes that a node depends on, ascending. Callers must not change the
+// list.
 func (g *Graph) Dependencies(node int32) []int32 { return g.to[g.start[node]:g.start[node+1]] }
 
-// Dependents are what depends on a node, ascending. Callers do not change the list.
+// Dependents returns the nodes that depend on a node, ascending. Callers must not change the list.
 func (g *Graph) Dependents(node int32) []int32 { return g.from[g.back[node]:g.back[node+1]] }
 
-// Reverse is the same graph with all edges turned round: the order to destroy in. It costs
-// nothing, and shares memory with this one.
+// Reverse returns the graph with all edges reversed, which is the order of destruction. It shares
+// memory with this graph and costs nothing.
 func (g *Graph) Reverse() *Graph {
 	return &Graph{start: g.back, to: g.from, back: g.start, from: g.to}
 }
 
-// Order gives all nodes, each after what it depends on; nodes that could come at once come by their
-// numbers, as far as levels go. It is false if there is a cycle: see Cycles.
+// Order returns all nodes, dependencies first, and by number within a level. It returns false if
+// there is a cycle: see Cycles.
 func (g *Graph) Order() ([]int32, bool) {
 	order, _, ok := g.levels()
 	return order, ok
 }
 
-// Levels gives the nodes that depend on nothing, then those that depend only on those, and so on; each
-// ascending. It is false if there is a cycle.
+// Levels returns the nodes without dependencies, then those that depend only on them, and so on,
+// each level ascending. It returns false if there is a cycle.
 func (g *Graph) Levels() ([][]int32, bool) {
 	order, ends, ok := g.levels()
 	if !ok {
@@ -142,7 +143,7 @@ func (g *Graph) Levels() ([][]int32, bool) {
 	return out, true
 }
 
-// levels gives an order, and where in it each level ends.
+// levels returns an order and the end of each level in it.
 func (g *Graph) levels() (order []int32, ends []int, ok bool) {
 	waits := make([]int32, g.Len())
 	order = make([]int32, 0, g.Len())

@@ -18,8 +18,8 @@ func build(t testing.TB, nodes int, edges []Edge) *Graph {
 	return g
 }
 
-// some is a random list of edges; without cycles if acyclic.
-func some(random *rand.Rand, nodes, edges int, acyclic bool) []Edge {
+// randomEdges returns a random list of edges, acyclic on request.
+func randomEdges(random *rand.Rand, nodes, edges int, acyclic bool) []Edge {
 	var out []Edge
 	number := random.Perm(nodes)
 	for range edges {
@@ -35,7 +35,7 @@ func some(random *rand.Rand, nodes, edges int, acyclic bool) []Edge {
 	return out
 }
 
-// model is the same as simply as it can be written: a matrix of who depends on whom, and of who reaches whom.
+// model is the simplest implementation: an adjacency matrix and its transitive closure.
 type model struct{ edge, reach [][]bool }
 
 func modelOf(nodes int, edges []Edge) model {
@@ -56,12 +56,12 @@ func modelOf(nodes int, edges []Edge) model {
 	return m
 }
 
-// TestModel: a graph says what the model says, of thousands of random ones.
+// TestModel compares thousands of random graphs with the model.
 func TestModel(t *testing.T) {
 	for seed := range int64(3000) {
 		random := rand.New(rand.NewSource(seed))
 		nodes := 1 + random.Intn(9)
-		edges := some(random, nodes, random.Intn(2*nodes+1), seed%2 == 0)
+		edges := randomEdges(random, nodes, random.Intn(2*nodes+1), seed%2 == 0)
 		if err := compare(nodes, edges); err != nil {
 			t.Fatalf("seed %d, %d nodes, %v: %v", seed, nodes, edges, err)
 		}
@@ -116,7 +116,7 @@ func compare(nodes int, edges []Edge) error {
 	return cycles(g, m)
 }
 
-// ordered holds the order to the edges, and levels to the longest way.
+// ordered checks the order against the edges, and the levels against the longest paths.
 func ordered(g *Graph, cyclic bool) error {
 	order, ok := g.Order()
 	levels, ok2 := g.Levels()
@@ -158,9 +158,10 @@ func ordered(g *Graph, cyclic bool) error {
 	return nil
 }
 
-// cycles holds cycles to be real, and one for each set of nodes that reach each other.
+// cycles checks that each cycle exists, and that there is one for each strongly connected
+// component.
 func cycles(g *Graph, m model) error {
-	want := map[int]bool{} // the lowest of each
+	want := map[int]bool{} // the lowest node of each
 	for i := range m.edge {
 		lowest := i
 		for j := range i {
@@ -212,10 +213,10 @@ func shortest(m model, from int) int {
 	}
 }
 
-// TestNewRefuses: edges to nowhere.
-func TestNewRefuses(t *testing.T) {
+// TestNewRejects checks edges out of range.
+func TestNewRejects(t *testing.T) {
 	for _, e := range []Edge{{0, 2}, {2, 0}, {-1, 0}, {0, -1}} {
-		if _, err := New(2, []Edge{e}); err == nil || !strings.Contains(err.Error(), "is not between nodes: there are 2") {
+		if _, err := New(2, []Edge{e}); err == nil || !strings.Contains(err.Error(), "is out of range: the graph has 2 nodes") {
 			t.Errorf("%v: %v", e, err)
 		}
 	}
@@ -227,7 +228,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestDeep: a chain and a cycle of a million need no deep stack.
+// TestDeep checks that a chain and a cycle of a million nodes need no deep stack.
 func TestDeep(t *testing.T) {
 	const n = 1_000_000
 	edges := make([]Edge, 0, n)
@@ -244,7 +245,7 @@ func TestDeep(t *testing.T) {
 	}
 }
 
-// FuzzGraph: any edges.
+// FuzzGraph compares arbitrary edges with the model.
 func FuzzGraph(f *testing.F) {
 	f.Add(uint8(3), []byte{0, 1, 1, 2, 2, 0})
 	f.Add(uint8(2), []byte{0, 0, 1, 0, 1, 0})
@@ -262,8 +263,8 @@ func FuzzGraph(f *testing.F) {
 	})
 }
 
-// TestShown: a cycle, text and DOT, whole and in part.
-func TestShown(t *testing.T) {
+// TestText checks paths, text and DOT, of a whole graph and of a part.
+func TestText(t *testing.T) {
 	name := func(n int32) string { return [...]string{`net["a"]`, `disk["b"]`, `vm["c"]`}[n] }
 	g := build(t, 3, []Edge{{2, 0}, {2, 1}, {1, 0}})
 	var out strings.Builder

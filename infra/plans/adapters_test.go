@@ -37,7 +37,7 @@ func TestStates(t *testing.T) {
 	if _, err := s.api.states.get(t.Context(), "shop", v1alpha1.StateName("disks", "demo", "a")); err != nil {
 		t.Errorf("it is not where it should be: %v", err)
 	}
-	if _, err := states.Put(t.Context(), state); !errors.Is(err, infra.ErrMoved) {
+	if _, err := states.Put(t.Context(), state); !errors.Is(err, infra.ErrStale) {
 		t.Errorf("one that is there, put as new: %v", err)
 	}
 	first.Spec.Settled = "x"
@@ -45,10 +45,10 @@ func TestStates(t *testing.T) {
 	if err != nil || second.ResourceVersion == first.ResourceVersion || second.UID != first.UID || string(second.Spec.Current.Value) != `{"id":1}` {
 		t.Fatalf("got %+v, %v", second, err)
 	}
-	if _, err := states.Put(t.Context(), first); !errors.Is(err, infra.ErrMoved) {
+	if _, err := states.Put(t.Context(), first); !errors.Is(err, infra.ErrStale) {
 		t.Errorf("one that was changed since: %v", err)
 	}
-	if err := states.Delete(t.Context(), first); !errors.Is(err, infra.ErrMoved) {
+	if err := states.Delete(t.Context(), first); !errors.Is(err, infra.ErrStale) {
 		t.Errorf("one that was changed since, deleted: %v", err)
 	}
 	for range 2 {
@@ -56,7 +56,7 @@ func TestStates(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if _, err := states.Put(t.Context(), second); !errors.Is(err, infra.ErrMoved) {
+	if _, err := states.Put(t.Context(), second); !errors.Is(err, infra.ErrStale) {
 		t.Errorf("one that is gone: %v", err)
 	}
 	if _, err := states.Put(t.Context(), &infra.State{Ref: ref}); err == nil {
@@ -79,7 +79,7 @@ func TestObjects(t *testing.T) {
 	o := &infra.Object{Ref: reference.Ref{Type: "demo_disk", Namespace: "shop", Name: "a"}, Group: demo, Kind: "Disk", Plural: "disks", UID: string(live().GetUID()), Generation: 1}
 	objects := &objectStore{dynamic: s.dyn, kube: s.kube, clock: clock.RealClock{}}
 	for range 2 {
-		if err := objects.Hold(t.Context(), o); err != nil {
+		if err := objects.AddFinalizer(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -91,14 +91,14 @@ func TestObjects(t *testing.T) {
 		"another generation": {Ref: o.Ref, Group: demo, Plural: "disks", UID: o.UID, Generation: 2},
 		"gone":               {Ref: reference.Ref{Namespace: "shop", Name: "b"}, Group: demo, Plural: "disks", UID: o.UID},
 	} {
-		if err := objects.Hold(t.Context(), &moved); !errors.Is(err, infra.ErrMoved) {
+		if err := objects.AddFinalizer(t.Context(), &moved); !errors.Is(err, infra.ErrStale) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	what := infra.Published{Attributes: map[string]any{"id": "x", "size": 1, "list": []any{1.5, true}}, Generation: 1,
+	what := infra.ObjectStatus{Attributes: map[string]any{"id": "x", "size": 1, "list": []any{1.5, true}}, Generation: 1,
 		Secret: map[string][]byte{"password": []byte("hush")}, SecretName: "conn",
 		Conditions: []infra.Condition{{Type: infra.ConditionReady, True: true, Reason: "Created", Message: "It is there."}}}
-	if err := objects.Publish(t.Context(), o, what); err != nil {
+	if err := objects.UpdateStatus(t.Context(), o, what); err != nil {
 		t.Fatal(err)
 	}
 	first := live()
@@ -106,7 +106,7 @@ func TestObjects(t *testing.T) {
 	if len(conditions) != 1 || conditions[0].(map[string]any)["observedGeneration"] != int64(1) {
 		t.Errorf("conditions %v", conditions)
 	}
-	if err := objects.Publish(t.Context(), o, what); err != nil || live().GetResourceVersion() != first.GetResourceVersion() {
+	if err := objects.UpdateStatus(t.Context(), o, what); err != nil || live().GetResourceVersion() != first.GetResourceVersion() {
 		t.Errorf("the same was written again: %v", err)
 	}
 	secret, err := s.kube.CoreV1().Secrets("shop").Get(t.Context(), "conn", metav1.GetOptions{})
@@ -114,7 +114,7 @@ func TestObjects(t *testing.T) {
 		t.Errorf("the Secret is %+v, %v", secret, err)
 	}
 	what.Attributes, what.Secret = map[string]any{"id": "y"}, map[string][]byte{"password": []byte("whisper")}
-	if err := objects.Publish(t.Context(), o, what); err != nil {
+	if err := objects.UpdateStatus(t.Context(), o, what); err != nil {
 		t.Fatal(err)
 	}
 	if attributes, _, _ := unstructured.NestedMap(live().Object, "status", "attributes"); len(attributes) != 1 || attributes["id"] != "y" {
@@ -124,11 +124,11 @@ func TestObjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	what.SecretName = "mine"
-	if err := objects.Publish(t.Context(), o, what); err == nil || !strings.Contains(err.Error(), "spec.connection.secret") || strings.Contains(err.Error(), "whisper") {
+	if err := objects.UpdateStatus(t.Context(), o, what); err == nil || !strings.Contains(err.Error(), "spec.connection.secret") || strings.Contains(err.Error(), "whisper") {
 		t.Errorf("the Secret of somebody else: %v", err)
 	}
 	for range 2 {
-		if err := objects.Release(t.Context(), o); err != nil {
+		if err := objects.RemoveFinalizer(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -143,7 +143,7 @@ func TestObjectsAreNotReadTwice(t *testing.T) {
 	at := "/apis/" + demo + "/v1/namespaces/shop/disks"
 	disks := s.dyn.Resource(kschema.GroupVersionResource{Group: demo, Version: "v1", Resource: "disks"}).Namespace("shop")
 	objects := &objectStore{dynamic: s.dyn, kube: s.kube, clock: clock.RealClock{}}
-	what := infra.Published{Attributes: map[string]any{"id": "x"}, Generation: 1, Conditions: []infra.Condition{{Type: infra.ConditionReady, True: true, Reason: "Created"}}}
+	what := infra.ObjectStatus{Attributes: map[string]any{"id": "x"}, Generation: 1, Conditions: []infra.Condition{{Type: infra.ConditionReady, True: true, Reason: "Created"}}}
 	seen := func(name string) *infra.Object {
 		s.put(at, fields{"apiVersion": demo + "/v1", "kind": "Disk", "metadata": fields{"name": name}, "spec": fields{"size": 1}})
 		u, err := disks.Get(t.Context(), name, metav1.GetOptions{})
@@ -151,7 +151,7 @@ func TestObjectsAreNotReadTwice(t *testing.T) {
 			t.Fatal(err)
 		}
 		return &infra.Object{Ref: reference.Ref{Type: "demo_disk", Namespace: "shop", Name: name}, Group: demo, Kind: "Disk", Plural: "disks",
-			UID: string(u.GetUID()), ResourceVersion: u.GetResourceVersion(), Generation: 1, Free: true}
+			UID: string(u.GetUID()), ResourceVersion: u.GetResourceVersion(), Generation: 1, NoFinalizers: true}
 	}
 	label := func(name string) {
 		if _, err := disks.Patch(t.Context(), name, types.MergePatchType, []byte(`{"metadata":{"labels":{"l":"m"}}}`), metav1.PatchOptions{}); err != nil {
@@ -163,13 +163,13 @@ func TestObjectsAreNotReadTwice(t *testing.T) {
 		if between == "before it is held" {
 			label(o.Ref.Name)
 		}
-		if err := objects.Hold(t.Context(), o); err != nil {
+		if err := objects.AddFinalizer(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
 		if between == "before it is published" {
 			label(o.Ref.Name)
 		}
-		if err := objects.Publish(t.Context(), o, what); err != nil {
+		if err := objects.UpdateStatus(t.Context(), o, what); err != nil {
 			t.Fatal(err)
 		}
 		u, err := disks.Get(t.Context(), o.Ref.Name, metav1.GetOptions{})
@@ -185,7 +185,7 @@ func TestObjectsAreNotReadTwice(t *testing.T) {
 	if err := disks.Delete(t.Context(), "gone", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := objects.Hold(t.Context(), gone); !errors.Is(err, infra.ErrMoved) {
+	if err := objects.AddFinalizer(t.Context(), gone); !errors.Is(err, infra.ErrStale) {
 		t.Errorf("what is gone was held: %v", err)
 	}
 	if len(objects.held) > 0 {
@@ -230,11 +230,11 @@ func TestValues(t *testing.T) {
 	k8s := func(kind, group, namespace string) reference.Ref {
 		return reference.Ref{Kind: reference.Kubernetes, Type: kind, Group: group, Namespace: namespace, Name: "x"}
 	}
-	v, err := values.Kubernetes(ctx, k8s("ConfigMap", "", "shop"))
+	v, err := values.Object(ctx, k8s("ConfigMap", "", "shop"))
 	if err != nil || v.GetAttr("data").GetAttr("a").AsString() != "b" {
 		t.Errorf("got %#v, %v", v, err)
 	}
-	v, err = values.Kubernetes(ctx, k8s("Secret", "v1", "shop"))
+	v, err = values.Object(ctx, k8s("Secret", "v1", "shop"))
 	if err != nil || !v.GetAttr("data").HasMark(contract.Sensitive) || v.GetAttr("metadata").ContainsMarked() {
 		t.Errorf("got %#v, %v", v, err)
 	}
@@ -245,7 +245,7 @@ func TestValues(t *testing.T) {
 		k8s("ConfigMap", "", "elsewhere"): "there is no ConfigMap x in namespace elsewhere",
 		k8s("ResourceState", "", "shop"):  "cannot be referred to",
 	} {
-		if _, err := values.Kubernetes(ctx, ref); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := values.Object(ctx, ref); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", ref, err)
 		}
 	}

@@ -319,23 +319,23 @@ func (d *desk) apply(ctx context.Context, run *applyRun, a *v1alpha1.Apply, p *v
 	if err := d.current(ctx); err != nil {
 		return err
 	}
-	what := infra.Applying{
+	what := infra.ApplyOptions{
 		Namespace: a.Namespace, Contents: infra.Contents(&p.Status), Digest: a.Spec.Digest, Salt: salt,
 		Apply: a.Name, ApplyUID: string(a.UID), Server: d.journal, Mode: modeOf(&p.Spec),
-		Parallelism: int(a.Spec.Parallelism), Canceled: run.canceled, Stored: d.stored,
+		Parallelism: int(a.Spec.Parallelism), Canceled: run.canceled, OnStored: d.stored,
 	}
 	if what.Parallelism == 0 {
 		what.Parallelism = defaultParallelism
 	}
-	var how reporter[infra.Applied]
+	var how reporter[infra.ApplyResult]
 	work := effort{large: d.large, stays: true}
 	defer work.end()
-	what.Progress = func(now infra.Applied) {
+	what.OnProgress = func(now infra.ApplyResult) {
 		work.of(now.Total)
 		how.tell(now)
 	}
 	var speed pace
-	stop := how.begin(ctx, d.clock, func(ctx context.Context, now infra.Applied) { d.applyProgress(ctx, run, a, &speed, &now) })
+	stop := how.begin(ctx, d.clock, func(ctx context.Context, now infra.ApplyResult) { d.applyProgress(ctx, run, a, &speed, &now) })
 	// What is secret is read when it is needed: it is to be what it is then.
 	done, err := d.engine.Apply(withPlan(withRun(ctx, a.Namespace, false), p), what, store)
 	stop()
@@ -359,9 +359,9 @@ func (d *desk) stored(call string) {
 }
 
 // show writes into a status what came of it so far.
-func show(status *v1alpha1.ApplyStatus, now *infra.Applied) {
+func show(status *v1alpha1.ApplyStatus, now *infra.ApplyResult) {
 	status.Succeeded, status.Failed, status.Refused, status.Blocked = now.Succeeded, now.Failed, now.Refused, now.Blocked
-	status.Done = now.Done
+	status.Done = now.Summary
 	status.Problems = now.Problems[:min(len(now.Problems), shownProblems)]
 	status.Warnings = now.Warnings[:min(len(now.Warnings), shownProblems)]
 }
@@ -375,7 +375,7 @@ func stopping(run *applyRun) bool {
 	}
 }
 
-func (d *desk) applyProgress(ctx context.Context, run *applyRun, a *v1alpha1.Apply, speed *pace, now *infra.Applied) {
+func (d *desk) applyProgress(ctx context.Context, run *applyRun, a *v1alpha1.Apply, speed *pace, now *infra.ApplyResult) {
 	progress := speed.progress(d.clock.Now(), now.Succeeded+now.Failed+now.Refused+now.Blocked, now.Total)
 	var names []string
 	for _, address := range now.Running {
@@ -422,7 +422,7 @@ func doneText(d *v1alpha1.PlanSummary) string {
 
 // finishApply says first of the plan that it was carried out: a server that dies in between finds the apply
 // running, and comes here again.
-func (d *desk) finishApply(ctx context.Context, run *applyRun, a *v1alpha1.Apply, p *v1alpha1.Plan, done *infra.Applied) error {
+func (d *desk) finishApply(ctx context.Context, run *applyRun, a *v1alpha1.Apply, p *v1alpha1.Plan, done *infra.ApplyResult) error {
 	now := metav1.NewMicroTime(d.clock.Now())
 	_, err := d.api.plans.updateStatus(ctx, p.Namespace, p.Name, p.UID, func(p *v1alpha1.Plan) bool {
 		if p.Status.Phase == v1alpha1.PlanApplied {
@@ -435,7 +435,7 @@ func (d *desk) finishApply(ctx context.Context, run *applyRun, a *v1alpha1.Apply
 		return err
 	}
 	phase, reason, event := v1alpha1.ApplySucceeded, v1alpha1.ReasonSucceeded, "Applied"
-	message := "All is done: " + doneText(&done.Done) + "."
+	message := "All is done: " + doneText(&done.Summary) + "."
 	switch bad := done.Failed + done.Refused + done.Blocked; {
 	case stopping(run) && done.Canceled > 0:
 		phase, reason, event = v1alpha1.ApplyCanceled, v1alpha1.ReasonCanceled, "ApplyCanceled"

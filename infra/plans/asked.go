@@ -19,8 +19,8 @@ import (
 
 // asked is what a Plan asks for, in the engine's words. Problems are of what it names that is not there, or is
 // wrong: then nothing is planned, because it would be something else.
-func (d *desk) asked(p *v1alpha1.Plan) (infra.Planning, []v1alpha1.Problem) {
-	what := infra.Planning{Namespace: p.Namespace, Refresh: p.Spec.Refresh, Mode: modeOf(&p.Spec), Parallelism: int(p.Spec.Parallelism), Ended: d.applyEnded(p.Namespace)}
+func (d *desk) asked(p *v1alpha1.Plan) (infra.PlanOptions, []v1alpha1.Problem) {
+	what := infra.PlanOptions{Namespace: p.Namespace, Refresh: p.Spec.Refresh, Mode: modeOf(&p.Spec), Parallelism: int(p.Spec.Parallelism), ApplyEnded: d.applyEnded(p.Namespace)}
 	var problems []v1alpha1.Problem
 	complain := func(field, format string, args ...any) {
 		problems = append(problems, v1alpha1.Problem{Address: "Plan." + v1alpha1.Group + "/" + p.Name, Field: field, Message: fmt.Sprintf(format, args...)})
@@ -41,11 +41,11 @@ func (d *desk) asked(p *v1alpha1.Plan) (infra.Planning, []v1alpha1.Problem) {
 	if len(p.Name) > longestName {
 		complain("metadata.name", "the name of a plan has at most %d letters: give it a shorter one", longestName)
 	}
-	what.Written = d.supposed(p, &problems)
+	what.Overrides = d.supposed(p, &problems)
 	refs := func(field string, all []v1alpha1.ObjectReference) []reference.Ref {
 		var out []reference.Ref
 		for i, r := range all {
-			ref, err := d.resolve(p.Namespace, r, what.Written)
+			ref, err := d.resolve(p.Namespace, r, what.Overrides)
 			if err != nil {
 				complain(fmt.Sprintf("spec.%s[%d]", field, i), "%v", err)
 				continue
@@ -131,7 +131,7 @@ func (d *desk) supposed(p *v1alpha1.Plan, problems *[]v1alpha1.Problem) []*infra
 }
 
 // suppose reads one of them. The field is that which an error is about.
-func (d *desk) suppose(namespace string, raw []byte) (o *infra.Object, served *infra.Served, field string, err error) {
+func (d *desk) suppose(namespace string, raw []byte) (o *infra.Object, served *infra.ServedKind, field string, err error) {
 	var head struct {
 		APIVersion string `json:"apiVersion"`
 	}
@@ -161,9 +161,9 @@ func (d *desk) suppose(namespace string, raw []byte) (o *infra.Object, served *i
 	if served.Data {
 		o.Ref.Kind = reference.Data
 	}
-	o.UID, o.ResourceVersion, o.Generation, o.Deleting, o.Held = "", "", 1, false, false
+	o.UID, o.ResourceVersion, o.Generation, o.Deleting, o.HasFinalizer = "", "", 1, false, false
 	if was := d.world.Object(o.Ref); was != nil {
-		o.UID, o.Generation, o.Deleting, o.Held = was.UID, was.Generation+1, was.Deleting, was.Held
+		o.UID, o.Generation, o.Deleting, o.HasFinalizer = was.UID, was.Generation+1, was.Deleting, was.HasFinalizer
 	}
 	return o, served, "", nil
 }

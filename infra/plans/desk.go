@@ -38,13 +38,13 @@ const (
 
 // engine is what the desk wants of infra.Engine.
 type engine interface {
-	Plan(ctx context.Context, what infra.Planning, store infra.PlanStore) (*infra.Planned, error)
-	Apply(ctx context.Context, what infra.Applying, store infra.PlanStore) (*infra.Applied, error)
+	Plan(ctx context.Context, what infra.PlanOptions, store infra.PlanStore) (*infra.PlanResult, error)
+	Apply(ctx context.Context, what infra.ApplyOptions, store infra.PlanStore) (*infra.ApplyResult, error)
 }
 
 // finder is what it wants of infra.Providers.
 type finder interface {
-	Kind(ref reference.Ref) (*infra.Served, error)
+	Kind(ref reference.Ref) (*infra.ServedKind, error)
 }
 
 // currency is what it wants of Feed.
@@ -59,7 +59,7 @@ type deskConfig struct {
 	kube     kubernetes.Interface
 	engine   engine
 	world    world
-	objects  infra.Objects
+	objects  infra.ObjectWriter
 	types    Types
 	language *reference.Language
 	clock    clock.WithTicker

@@ -25,15 +25,15 @@ type puppet struct {
 	creates []string // names of disks
 	before  []string // the preconditions of each
 	fails   error
-	planned []infra.Planning
-	applied []infra.Applying
+	planned []infra.PlanOptions
+	applied []infra.ApplyOptions
 	// hold, if not nil, is what an apply waits for.
 	hold chan struct{}
 	// more is of how many resources plans and applies are besides.
 	more int
 }
 
-func (e *puppet) Plan(ctx context.Context, what infra.Planning, store infra.PlanStore) (*infra.Planned, error) {
+func (e *puppet) Plan(ctx context.Context, what infra.PlanOptions, store infra.PlanStore) (*infra.PlanResult, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.planned = append(e.planned, what)
@@ -55,18 +55,18 @@ func (e *puppet) Plan(ctx context.Context, what infra.Planning, store infra.Plan
 	if err != nil {
 		return nil, err
 	}
-	what.Progress(1, 1)
-	what.Called(int64(e.more))
-	return &infra.Planned{Contents: contents, Calls: e.more}, nil
+	what.OnProgress(1, 1)
+	what.OnProviderCall(int64(e.more))
+	return &infra.PlanResult{Contents: contents, ProviderCalls: e.more}, nil
 }
 
-func (e *puppet) Apply(ctx context.Context, what infra.Applying, store infra.PlanStore) (*infra.Applied, error) {
+func (e *puppet) Apply(ctx context.Context, what infra.ApplyOptions, store infra.PlanStore) (*infra.ApplyResult, error) {
 	e.mu.Lock()
 	e.applied = append(e.applied, what)
 	hold, more := e.hold, int64(e.more)
 	e.mu.Unlock()
-	out := &infra.Applied{Total: 1 + more, Succeeded: 1 + more, Done: v1alpha1.PlanSummary{Create: 1}}
-	what.Progress(infra.Applied{Total: 1 + more})
+	out := &infra.ApplyResult{Total: 1 + more, Succeeded: 1 + more, Summary: v1alpha1.PlanSummary{Create: 1}}
+	what.OnProgress(infra.ApplyResult{Total: 1 + more})
 	if hold == nil {
 		return out, nil
 	}
@@ -74,18 +74,18 @@ func (e *puppet) Apply(ctx context.Context, what infra.Applying, store infra.Pla
 	case <-hold:
 		return out, nil
 	case <-what.Canceled:
-		return &infra.Applied{Total: 1, Canceled: 1}, nil
+		return &infra.ApplyResult{Total: 1, Canceled: 1}, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-func (e *puppet) asked() (all []infra.Planning) {
+func (e *puppet) asked() (all []infra.PlanOptions) {
 	e.set(func() { all = slices.Clone(e.planned) })
 	return all
 }
 
-func (e *puppet) done() (all []infra.Applying) {
+func (e *puppet) done() (all []infra.ApplyOptions) {
 	e.set(func() { all = slices.Clone(e.applied) })
 	return all
 }

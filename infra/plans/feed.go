@@ -28,7 +28,7 @@ type Types interface {
 	// Groups are those of all Providers that there are, whether their types can be used just now or not.
 	Groups() []string
 	// ByPlural gives the type that is served under a name.
-	ByPlural(group, plural string) (*infra.Served, bool)
+	ByPlural(group, plural string) (*infra.ServedKind, bool)
 	// Changed gives a channel that is closed once the others answer differently than at this call.
 	Changed() <-chan struct{}
 }

@@ -90,12 +90,12 @@ func (m *remembered) contents() map[string]string {
 type kinds struct {
 	mu      sync.Mutex
 	groups  []string
-	types   map[string]*infra.Served
+	types   map[string]*infra.ServedKind
 	changed chan struct{}
 }
 
 func newKinds() *kinds {
-	return &kinds{types: map[string]*infra.Served{}, changed: make(chan struct{})}
+	return &kinds{types: map[string]*infra.ServedKind{}, changed: make(chan struct{})}
 }
 
 const (
@@ -106,7 +106,7 @@ const (
 func (k *kinds) serve(group, plural, kind, typeName string, data bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.types[group+"/"+plural] = &infra.Served{
+	k.types[group+"/"+plural] = &infra.ServedKind{
 		Kind:     schema.Kind{Group: group, Name: schema.Name{Type: typeName, Data: data, Kind: kind, Plural: plural}},
 		Provider: strings.TrimSuffix(group, "."+v1alpha1.ProvidersDomain),
 	}
@@ -123,14 +123,14 @@ func (k *kinds) Groups() []string {
 	return slices.Clone(k.groups)
 }
 
-func (k *kinds) ByPlural(group, plural string) (*infra.Served, bool) {
+func (k *kinds) ByPlural(group, plural string) (*infra.ServedKind, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s, ok := k.types[group+"/"+plural]
 	return s, ok
 }
 
-func (k *kinds) Kind(ref reference.Ref) (*infra.Served, error) {
+func (k *kinds) Kind(ref reference.Ref) (*infra.ServedKind, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, s := range k.types {

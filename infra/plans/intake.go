@@ -58,7 +58,7 @@ func readObject(group, plural string, text []byte, revision int64) (*infra.Objec
 		Ref:   reference.Ref{Namespace: unique.Make(m.Namespace).Value(), Name: own[:name]},
 		Group: group, Kind: unique.Make(w.Kind).Value(), Plural: plural,
 		UID: own[name:uid], ResourceVersion: own[uid:], Generation: m.Generation, Labels: m.Labels,
-		Deleting: m.DeletionTimestamp != nil, Held: slices.Contains(m.Finalizers, infra.Finalizer), Free: len(m.Finalizers) == 0,
+		Deleting: m.DeletionTimestamp != nil, HasFinalizer: slices.Contains(m.Finalizers, infra.Finalizer), NoFinalizers: len(m.Finalizers) == 0,
 		ImportID: m.Annotations[infra.ImportAnnotation], Forget: m.Annotations[infra.DeletionAnnotation] == infra.DeletionForget,
 		Spec: w.Spec,
 	}

@@ -281,7 +281,7 @@ func (d *desk) moved(ctx context.Context, s *scene, p *v1alpha1.Plan) (string, e
 			a.Namespace = p.Namespace
 		}
 		ref := refOf(a)
-		if infra.Moved(d.world.Object(ref), d.world.State(ref), c.Preconditions) {
+		if infra.IsStale(d.world.Object(ref), d.world.State(ref), c.Preconditions) {
 			found = fmt.Sprintf("%s has changed since: it would be refused. Make another plan.", c.Address)
 		}
 		return found == ""

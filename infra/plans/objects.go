@@ -64,8 +64,8 @@ func (s *objectStore) api(o *infra.Object) dynamic.ResourceInterface {
 	return s.dynamic.Resource(gvr).Namespace(o.Ref.Namespace)
 }
 
-func (s *objectStore) Hold(ctx context.Context, o *infra.Object) error {
-	if o.Free && o.ResourceVersion != "" {
+func (s *objectStore) AddFinalizer(ctx context.Context, o *infra.Object) error {
+	if o.NoFinalizers && o.ResourceVersion != "" {
 		// It is as it was seen last, as a rule.
 		stored, err := s.finalizers(ctx, o, o.UID, o.ResourceVersion, []string{infra.Finalizer})
 		if err == nil {
@@ -79,20 +79,20 @@ func (s *objectStore) Hold(ctx context.Context, o *infra.Object) error {
 	return s.finalize(ctx, o, func(live *unstructured.Unstructured) (bool, error) {
 		switch {
 		case live == nil:
-			return false, fmt.Errorf("%s is gone: %w", o.Ref, infra.ErrMoved)
+			return false, fmt.Errorf("%s is gone: %w", o.Ref, infra.ErrStale)
 		case live.GetGeneration() != o.Generation:
-			return false, fmt.Errorf("%s was written again: %w", o.Ref, infra.ErrMoved)
+			return false, fmt.Errorf("%s was written again: %w", o.Ref, infra.ErrStale)
 		case slices.Contains(live.GetFinalizers(), infra.Finalizer):
 			return false, nil
 		case live.GetDeletionTimestamp() != nil:
-			return false, fmt.Errorf("%s is being deleted: %w", o.Ref, infra.ErrMoved)
+			return false, fmt.Errorf("%s is being deleted: %w", o.Ref, infra.ErrStale)
 		}
 		live.SetFinalizers(append(live.GetFinalizers(), infra.Finalizer))
 		return true, nil
 	})
 }
 
-func (s *objectStore) Release(ctx context.Context, o *infra.Object) error {
+func (s *objectStore) RemoveFinalizer(ctx context.Context, o *infra.Object) error {
 	return s.finalize(ctx, o, func(live *unstructured.Unstructured) (bool, error) {
 		if live == nil || !slices.Contains(live.GetFinalizers(), infra.Finalizer) {
 			return false, nil
@@ -142,13 +142,13 @@ func (s *objectStore) live(ctx context.Context, o *infra.Object) (*unstructured.
 	case err != nil:
 		return nil, fmt.Errorf("read %s: %w", o.Ref, err)
 	case string(live.GetUID()) != o.UID:
-		return nil, fmt.Errorf("%s was deleted and made anew: %w", o.Ref, infra.ErrMoved)
+		return nil, fmt.Errorf("%s was deleted and made anew: %w", o.Ref, infra.ErrStale)
 	}
 	return live, nil
 }
 
 // Publish writes the Secret first: who sees that the resource is ready finds it.
-func (s *objectStore) Publish(ctx context.Context, o *infra.Object, what infra.Published) error {
+func (s *objectStore) UpdateStatus(ctx context.Context, o *infra.Object, what infra.ObjectStatus) error {
 	if what.Secret != nil && what.SecretName != "" {
 		if err := s.connect(ctx, o, what); err != nil {
 			return err
@@ -187,7 +187,7 @@ func (s *objectStore) Publish(ctx context.Context, o *infra.Object, what infra.P
 }
 
 // show changes the status of an object, and tells whether that changed anything.
-func (s *objectStore) show(live *unstructured.Unstructured, what infra.Published) (bool, error) {
+func (s *objectStore) show(live *unstructured.Unstructured, what infra.ObjectStatus) (bool, error) {
 	status, _, err := unstructured.NestedMap(live.Object, "status")
 	if err != nil {
 		status = nil // which nobody but us writes
@@ -262,7 +262,7 @@ func short(message string) string {
 }
 
 // connect writes what is sensitive into the Secret that the object names.
-func (s *objectStore) connect(ctx context.Context, o *infra.Object, what infra.Published) error {
+func (s *objectStore) connect(ctx context.Context, o *infra.Object, what infra.ObjectStatus) error {
 	secrets := s.kube.CoreV1().Secrets(o.Ref.Namespace)
 	owner := metav1.NewControllerRef(&metav1.ObjectMeta{Name: o.Ref.Name, UID: types.UID(o.UID)},
 		schema.GroupVersionKind{Group: o.Group, Version: v1alpha1.ProvidersVersion, Kind: o.Kind})

@@ -134,10 +134,10 @@ func (d *desk) plan(ctx context.Context, cached *v1alpha1.Plan) error {
 		return err
 	}
 	var how reporter[[2]int]
-	what.Progress = func(done, total int) { how.tell([2]int{done, total}) }
+	what.OnProgress = func(done, total int) { how.tell([2]int{done, total}) }
 	work := effort{large: d.large}
 	defer work.end()
-	what.Called = work.of
+	what.OnProviderCall = work.of
 	stop := how.begin(ctx, d.clock, d.planProgress(p))
 	planned, err := d.engine.Plan(withWaiting(withRun(ctx, p.Namespace, true), waiting), what, store)
 	stop()
@@ -196,7 +196,7 @@ func (d *desk) failPlan(ctx context.Context, p *v1alpha1.Plan, problems []v1alph
 	return err
 }
 
-func (d *desk) finishPlan(ctx context.Context, p *v1alpha1.Plan, planned *infra.Planned) error {
+func (d *desk) finishPlan(ctx context.Context, p *v1alpha1.Plan, planned *infra.PlanResult) error {
 	now := metav1.NewMicroTime(d.clock.Now())
 	complete := condition(v1alpha1.PlanComplete, true, v1alpha1.ReasonPlanned, planned.Contents.Counts.Summary())
 	if n := len(planned.Problems); n > 0 || planned.NotPlanned > 0 {
@@ -228,14 +228,14 @@ func (d *desk) finishPlan(ctx context.Context, p *v1alpha1.Plan, planned *infra.
 
 // publish writes into objects what the plan found out about them. That it cannot be written does not
 // make the plan another.
-func (d *desk) publish(ctx context.Context, p *v1alpha1.Plan, planned *infra.Planned) {
+func (d *desk) publish(ctx context.Context, p *v1alpha1.Plan, planned *infra.PlanResult) {
 	var group errgroup.Group
 	group.SetLimit(publishing)
 	var mu sync.Mutex
 	var first error
-	tell := func(o *infra.Object, what infra.Published) {
+	tell := func(o *infra.Object, what infra.ObjectStatus) {
 		group.Go(func() error {
-			if err := d.objects.Publish(ctx, o, what); err != nil && !errors.Is(err, infra.ErrMoved) {
+			if err := d.objects.UpdateStatus(ctx, o, what); err != nil && !errors.Is(err, infra.ErrStale) {
 				mu.Lock()
 				if first == nil {
 					first = err
@@ -249,14 +249,14 @@ func (d *desk) publish(ctx context.Context, p *v1alpha1.Plan, planned *infra.Pla
 		for _, ref := range refs {
 			// Of a hundred thousand nearly all are as they were: those are not asked.
 			if o := d.world.Object(ref); o != nil && d.feed.Drifted(ref) != is {
-				tell(o, infra.Published{Conditions: []infra.Condition{{Type: infra.ConditionDrifted, True: is, Reason: reason, Message: message}}})
+				tell(o, infra.ObjectStatus{Conditions: []infra.Condition{{Type: infra.ConditionDrifted, True: is, Reason: reason, Message: message}}})
 			}
 		}
 	}
 	drift(planned.Drifted, true, "Changed", fmt.Sprintf("Somebody else has changed it: plan %s shows what, and what would be done about it.", p.Name))
-	drift(planned.Seen, false, "Seen", "It is as it was left.")
-	for _, read := range planned.Read {
-		tell(read.Object, read.Published)
+	drift(planned.InSync, false, "Seen", "It is as it was left.")
+	for _, read := range planned.DataReads {
+		tell(read.Object, read.ObjectStatus)
 	}
 	_ = group.Wait()
 	if first != nil && ctx.Err() == nil {

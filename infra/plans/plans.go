@@ -119,7 +119,7 @@ func New(cfg Config) (*Plans, error) {
 }
 
 // large is Config.Large, if memory is to be given back: what stays is written anew before, side by side.
-func (p *Plans) large(world *infra.World) func(bool) func() {
+func (p *Plans) large(world *infra.Inventory) func(bool) func() {
 	if p.cfg.Large == nil {
 		return nil
 	}
@@ -137,9 +137,9 @@ func (p *Plans) large(world *infra.World) func(bool) func() {
 func (p *Plans) term(ctx context.Context) error {
 	api := newResources(p.dynamic)
 	objects := &objectStore{dynamic: p.dynamic, kube: p.kube, clock: p.cfg.Clock}
-	world := infra.NewWorld(p.cfg.Language, p.cfg.Providers)
+	world := infra.NewInventory(p.cfg.Language, p.cfg.Providers)
 	engine := &infra.Engine{
-		World: world, Language: p.cfg.Language, Providers: p.cfg.Providers,
+		Inventory: world, Language: p.cfg.Language, Providers: p.cfg.Providers,
 		Values: &valueStore{kube: p.kube, dynamic: p.dynamic, discovery: memory.NewMemCacheClient(p.kube.Discovery())},
 		States: &stateStore{api: api.states}, Objects: objects, Clock: p.cfg.Clock, Log: p.cfg.Log,
 	}

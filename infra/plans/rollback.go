@@ -27,7 +27,7 @@ type back struct {
 
 // rollback fills in what a plan takes for written: each object as it was when an Apply had ended, as far as a later Apply changed
 // it, or it was written since and not carried out.
-func (d *desk) rollback(ctx context.Context, p *v1alpha1.Plan, what *infra.Planning) ([]v1alpha1.Problem, error) {
+func (d *desk) rollback(ctx context.Context, p *v1alpha1.Plan, what *infra.PlanOptions) ([]v1alpha1.Problem, error) {
 	var problems []v1alpha1.Problem
 	complain := func(field, format string, args ...any) {
 		problems = append(problems, v1alpha1.Problem{Address: "Plan." + v1alpha1.Group + "/" + p.Name, Field: field, Message: fmt.Sprintf(format, args...)})
@@ -67,7 +67,7 @@ func (d *desk) rollback(ctx context.Context, p *v1alpha1.Plan, what *infra.Plann
 			problems = append(problems, f)
 		}
 		if object != nil {
-			what.Written = append(what.Written, object)
+			what.Overrides = append(what.Overrides, object)
 		}
 		if object != nil || d.world.Object(ref) != nil || d.world.State(ref) != nil {
 			what.Targets = append(what.Targets, ref)

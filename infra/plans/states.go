@@ -48,7 +48,7 @@ func (s *stateStore) Put(ctx context.Context, state *infra.State) (*infra.State,
 	}
 	switch {
 	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), state.ResourceVersion != "" && apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("the state of %s: %w", state.Ref, infra.ErrMoved)
+		return nil, fmt.Errorf("the state of %s: %w", state.Ref, infra.ErrStale)
 	case err != nil:
 		return nil, fmt.Errorf("store the state of %s: %w", state.Ref, discreet(err))
 	}
@@ -65,7 +65,7 @@ func (s *stateStore) Delete(ctx context.Context, state *infra.State) error {
 	case apierrors.IsNotFound(err):
 		return nil
 	case apierrors.IsConflict(err):
-		return fmt.Errorf("the state of %s: %w", state.Ref, infra.ErrMoved)
+		return fmt.Errorf("the state of %s: %w", state.Ref, infra.ErrStale)
 	case err != nil:
 		return fmt.Errorf("delete the state of %s: %w", state.Ref, discreet(err))
 	}

@@ -132,7 +132,7 @@ func own(ctx context.Context, namespace, kind, name string) error {
 	return nil
 }
 
-func (s *valueStore) Kubernetes(ctx context.Context, ref reference.Ref) (cty.Value, error) {
+func (s *valueStore) Object(ctx context.Context, ref reference.Ref) (cty.Value, error) {
 	return recall(runOf(ctx), func(r *run) map[reference.Ref]func() (cty.Value, error) { return r.kubernetes }, ref, func() (cty.Value, error) {
 		return s.read(ctx, ref)
 	})

@@ -32,7 +32,7 @@ const (
 )
 
 // Place allows what was proposed, if it still is, and waits until clusters have it.
-func (w *placements) Place(ctx context.Context, what infra.Placing) error {
+func (w *placements) Place(ctx context.Context, what infra.PlaceRequest) error {
 	deadline := w.clock.Now().Add(placedWithin)
 	for wait := lookAgain; ; wait = min(wait*2, lookSlowly) {
 		missing, err := w.step(ctx, &what)
@@ -56,7 +56,7 @@ func (w *placements) Place(ctx context.Context, what infra.Placing) error {
 }
 
 // step does what can be done now, and tells what is missing; nothing if all is done.
-func (w *placements) step(ctx context.Context, what *infra.Placing) (missing string, err error) {
+func (w *placements) step(ctx context.Context, what *infra.PlaceRequest) (missing string, err error) {
 	apiVersion, kind, _ := what.Address.Workload()
 	gk := kschema.FromAPIVersionAndKind(apiVersion, kind).GroupKind()
 	uid, digest := precondition(what.Preconditions, ofBinding), precondition(what.Preconditions, ofProposal)
@@ -67,7 +67,7 @@ func (w *placements) step(ctx context.Context, what *infra.Placing) (missing str
 		if what.Removed {
 			return "", nil // it has left
 		}
-		return "", fmt.Errorf("its object has been removed: %w", infra.ErrMoved)
+		return "", fmt.Errorf("its object has been removed: %w", infra.ErrStale)
 	case err != nil:
 		return "", err
 	}
@@ -79,7 +79,7 @@ func (w *placements) step(ctx context.Context, what *infra.Placing) (missing str
 	proposal := b.Status.Proposal
 	if b.Annotations[allowedAnnotation] != mine {
 		if proposal == nil || proposal.Digest != digest {
-			return "", fmt.Errorf("something else is proposed by now: %w", infra.ErrMoved)
+			return "", fmt.Errorf("something else is proposed by now: %w", infra.ErrStale)
 		}
 		return "the fleet's scheduler has not taken it up", w.allow(ctx, b, digest, mine)
 	}
@@ -89,7 +89,7 @@ func (w *placements) step(ctx context.Context, what *infra.Placing) (missing str
 			if err := w.takeBack(ctx, b); err != nil {
 				return "", err
 			}
-			return "", fmt.Errorf("something else is proposed by now: %w", infra.ErrMoved)
+			return "", fmt.Errorf("something else is proposed by now: %w", infra.ErrStale)
 		}
 		return "the fleet's scheduler has not taken it up", nil
 	}
@@ -128,7 +128,7 @@ func (w *placements) patch(ctx context.Context, b *bound, annotations map[string
 var errOvertaken = errors.New("it was allowed, and its object was changed before all of its clusters had it: plan again")
 
 // there tells what clusters still lack of what was allowed.
-func (w *placements) there(ctx context.Context, b *bound, what *infra.Placing) (missing string, err error) {
+func (w *placements) there(ctx context.Context, b *bound, what *infra.PlaceRequest) (missing string, err error) {
 	object, err := w.dynamic.Resource(b.kind.GVR()).Namespace(b.Namespace).Get(ctx, b.Spec.Resource.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return "", errOvertaken

@@ -239,7 +239,7 @@ func TestPlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	what := infra.Placing{Address: all[0].address(), Preconditions: all[0].preconditions(), ApplyUID: "apply", Healthy: true}
+	what := infra.PlaceRequest{Address: all[0].address(), Preconditions: all[0].preconditions(), ApplyUID: "apply", Healthy: true}
 	step := func(want string) {
 		t.Helper()
 		missing, err := w.step(t.Context(), &what)
@@ -274,16 +274,16 @@ func TestPlace(t *testing.T) {
 	// Another Apply finds nothing of it.
 	again := what
 	again.ApplyUID = "other"
-	if err := w.Place(t.Context(), again); !errors.Is(err, infra.ErrMoved) {
+	if err := w.Place(t.Context(), again); !errors.Is(err, infra.ErrStale) {
 		t.Errorf("another Apply: %v", err)
 	}
 	// Allowed when something else was proposed at that moment: it is taken back.
 	s.binds(o, proposes(o, "sha256:two", false, map[string]int32{"east": 1, "west": 1}))
 	all, _, _ = w.look(t.Context(), "shop", every(true))
-	what = infra.Placing{Address: all[0].address(), Preconditions: all[0].preconditions(), ApplyUID: "later"}
+	what = infra.PlaceRequest{Address: all[0].address(), Preconditions: all[0].preconditions(), ApplyUID: "later"}
 	step("the fleet's scheduler has not taken it up")
 	s.binds(o, proposes(o, "sha256:three", false, map[string]int32{"west": 2}))
-	if _, err := w.step(t.Context(), &what); !errors.Is(err, infra.ErrMoved) {
+	if _, err := w.step(t.Context(), &what); !errors.Is(err, infra.ErrStale) {
 		t.Errorf("what moved: %v", err)
 	}
 	if b := s.binds(o, func(*fleetv1.ResourceBinding) {}); b.Spec.Approved != "" {

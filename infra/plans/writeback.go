@@ -70,7 +70,7 @@ func (d *desk) writeOne(ctx context.Context, client dynamic.Interface, namespace
 	if err != nil {
 		return nil // the change will say so
 	}
-	uid, generation, there, err := infra.WrittenFrom(c)
+	uid, generation, there, err := infra.ObjectPrecondition(c)
 	if err != nil {
 		return err
 	}

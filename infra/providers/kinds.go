@@ -25,7 +25,7 @@ func (r *Registry) Groups() []Group {
 }
 
 // Kind implements infra.Providers.
-func (r *Registry) Kind(ref reference.Ref) (*infra.Served, error) {
+func (r *Registry) Kind(ref reference.Ref) (*infra.ServedKind, error) {
 	name := typeName{ref.Type, ref.Kind == reference.Data}
 	t := r.current()
 	p, ok := t.types[name]
@@ -46,16 +46,16 @@ func (r *Registry) Kind(ref reference.Ref) (*infra.Served, error) {
 }
 
 // ByKind finds what is served by the names that the API has.
-func (r *Registry) ByKind(group, kind string) (*infra.Served, bool) {
+func (r *Registry) ByKind(group, kind string) (*infra.ServedKind, bool) {
 	return r.find(group, func(s *serving) (int, bool) { at, ok := s.byKind[kind]; return at, ok })
 }
 
 // ByPlural is the same by the name of the resource.
-func (r *Registry) ByPlural(group, plural string) (*infra.Served, bool) {
+func (r *Registry) ByPlural(group, plural string) (*infra.ServedKind, bool) {
 	return r.find(group, func(s *serving) (int, bool) { at, ok := s.byPlural[plural]; return at, ok })
 }
 
-func (r *Registry) find(group string, which func(*serving) (int, bool)) (*infra.Served, bool) {
+func (r *Registry) find(group string, which func(*serving) (int, bool)) (*infra.ServedKind, bool) {
 	s := r.current().by[group]
 	if s == nil {
 		return nil, false
@@ -79,12 +79,12 @@ func (r *Registry) Deleting(group string) bool {
 	return s != nil && s.deleting
 }
 
-func (p place) served() (*infra.Served, error) {
+func (p place) served() (*infra.ServedKind, error) {
 	s, err := p.schemaOf()
 	if err != nil {
 		return nil, fmt.Errorf("read the schema of %s: %w", p.in.Kinds[p.at].Type, err)
 	}
-	return &infra.Served{
+	return &infra.ServedKind{
 		Kind:     schema.Kind{Name: p.in.Kinds[p.at], Group: p.in.Group.Name, Schema: s},
 		Provider: p.in.Group.Provider, Revision: p.in.candidate.revision,
 	}, nil

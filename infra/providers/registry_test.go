@@ -98,7 +98,7 @@ func TestInstalledServedAndOpened(t *testing.T) {
 }
 
 // emptyConfig is of a resource of which nothing is written.
-func emptyConfig(t *testing.T, served *infra.Served) cty.Value {
+func emptyConfig(t *testing.T, served *infra.ServedKind) cty.Value {
 	t.Helper()
 	values := map[string]cty.Value{}
 	for name, ty := range served.Schema.Block.ImpliedType().AttributeTypes() {

@@ -309,7 +309,7 @@ func (w *adopter) publish(ctx context.Context, one *adopt.Adopted, object *unstr
 		LastTransitionTime: metav1.NewTime(w.Clock.Now()), ObservedGeneration: object.GetGeneration(),
 	}
 	if one.State.Current.Tainted {
-		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, "MadeInPart", "It was made in part only: plan and apply to replace it."
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, "MadeInPart", "The resource was created only in part: plan and apply to replace it."
 	}
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&condition)
 	if err != nil {

@@ -1,0 +1,69 @@
+package infra
+
+import (
+	"context"
+
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/plan"
+)
+
+// ApplyOptions selects the approved plan that Engine.Apply carries out, and how.
+type ApplyOptions struct {
+	Namespace string
+	// Contents of the plan. They must match Digest, which was approved.
+	Contents *plan.Contents
+	Digest   string
+	Salt     []byte
+	// Mode of the plan. Only with plan.Normal are no-op resources recorded as settled, so that the
+	// next plan need not ask their providers.
+	Mode plan.Mode
+	// Apply and ApplyUID identify the Apply in the journal. Server identifies this server across
+	// restarts: only it can know the outcome of calls that it had started.
+	Apply, ApplyUID, Server string
+	// Parallelism is the maximum number of concurrent changes. 0 means 10.
+	Parallelism int
+	// Canceled, once closed, prevents further changes from starting.
+	Canceled <-chan struct{}
+	// OnProgress, if not nil, is called from time to time. It must not block.
+	OnProgress func(ApplyResult)
+	// OnStored, if not nil, is called with the name of each provider call whose outcome is stored,
+	// so that its answer will not be requested again. It is called concurrently.
+	OnStored func(call string)
+}
+
+// ApplyResult is the result of Engine.Apply so far.
+type ApplyResult struct {
+	// Total is the number of changes to carry out, including no-ops that have to be recorded.
+	Total int64
+	// Succeeded, Failed, Refused and Blocked are defined as in v1alpha1.ApplyStatus. Canceled
+	// counts changes that were not started.
+	Succeeded, Failed, Refused, Blocked, Canceled int64
+	// Summary counts completed changes by action.
+	Summary v1alpha1.PlanSummary
+	// Problems are the reasons for failed and refused changes, sorted by address at the end.
+	Problems []v1alpha1.Problem
+	// Warnings are provider warnings, sorted by address.
+	Warnings []v1alpha1.Problem
+	// Running are at most ten changes in progress, longest first.
+	Running []plan.Address
+}
+
+// Apply carries out an approved plan. Calling it again for the same Apply, also after a crash,
+// continues where it stopped; completed steps are not repeated.
+//
+// Problems of single changes are in the result. An error means that the Apply could not go on and
+// must be called again; the result beside it shows how far it came.
+//
+// When ctx ends, Apply returns as soon as the journal is up to date. Running provider calls are not
+// aborted.
+func (e *Engine) Apply(ctx context.Context, what ApplyOptions, store PlanStore) (*ApplyResult, error) {
+	changes, err := e.approved(ctx, what, store)
+	if err != nil {
+		return nil, err
+	}
+	steps, err := e.steps(what, changes)
+	if err != nil {
+		return nil, err
+	}
+	return newApplier(e, what, steps).walk(ctx)
+}

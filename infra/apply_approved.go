@@ -1,0 +1,117 @@
+package infra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/reference"
+)
+
+// errTampered is returned for a plan that is not the approved one.
+var errTampered = errors.New("the plan is not the approved one, and nothing was applied: plan again, and approve the new plan")
+
+// change is the part of an approved change that is needed to carry it out.
+type change struct {
+	address       plan.Address
+	ref           reference.Ref
+	action        plan.Action
+	createFirst   bool
+	importing     bool
+	drifted       bool
+	preconditions []string
+	// sealed is released when all steps are done.
+	sealed []byte
+	// uses are the Secrets that a workload needs.
+	uses []string
+
+	// The result. Only the walk uses these.
+	left  int
+	worst result
+}
+
+// approved reads the whole plan and verifies that it is the approved one, before anything is done.
+func (e *Engine) approved(ctx context.Context, what ApplyOptions, store PlanStore) ([]*change, error) {
+	if err := what.Contents.Check(what.Digest); err != nil {
+		return nil, fmt.Errorf("%w (%v)", errTampered, err)
+	}
+	var out []*change
+	for n := range what.Contents.Chunks {
+		chunk, err := approvedChunk(ctx, what, store, n)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, chunk...)
+	}
+	return out, nil
+}
+
+func approvedChunk(ctx context.Context, what ApplyOptions, store PlanStore, n int) ([]*change, error) {
+	shown, err := store.Shown(ctx, n)
+	if err != nil {
+		return nil, fmt.Errorf("chunk %d of the plan: %w", n, err)
+	}
+	pieces, err := store.Sealed(ctx, n)
+	if err != nil {
+		return nil, fmt.Errorf("the sealed part of chunk %d of the plan: %w", n, err)
+	}
+	sealed, err := openSealed(pieces)
+	if err != nil {
+		return nil, fmt.Errorf("%w (chunk %d: %v)", errTampered, n, err)
+	}
+	var out []*change
+	var wrong error
+	err = what.Contents.Chunks[n].Read(shown, true, nil, func(c *plan.Change) bool {
+		part := sealed[c.Address]
+		delete(sealed, c.Address)
+		if wrong = checkSealed(what, c, part); wrong != nil {
+			return false
+		}
+		if c.Deferred == "" {
+			if c.Writes != nil {
+				if c.Preconditions, wrong = writtenBackPreconditions(c); wrong != nil {
+					return false
+				}
+			}
+			out = append(out, &change{
+				address: c.Address, ref: refOf(c.Address), action: c.Action, createFirst: c.Action == plan.Replace && c.CreateFirst,
+				importing: c.Importing != "", drifted: c.Drift != nil, preconditions: c.Preconditions, sealed: part, uses: c.Uses,
+			})
+		}
+		return true
+	})
+	if err == nil {
+		err = wrong
+	}
+	if err == nil && len(sealed) > 0 {
+		err = fmt.Errorf("%d sealed parts belong to no change", len(sealed))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w (chunk %d: %v)", errTampered, n, err)
+	}
+	return out, nil
+}
+
+// checkSealed verifies a sealed part against its approved change.
+func checkSealed(what ApplyOptions, c *plan.Change, sealed []byte) error {
+	switch {
+	case c.Address.Namespace != what.Namespace:
+		return fmt.Errorf("%s is in another namespace", c.Address)
+	case isWorkload(c) && sealed == nil && c.Sealed == "":
+		return nil // its preconditions identify the proposal, and nothing else is carried out
+	case c.Sealed == "" && sealed != nil:
+		return fmt.Errorf("%s has a sealed part that was not approved", c.Address)
+	case c.Sealed == "" && c.Deferred == "" && c.Action != plan.NoOp:
+		return fmt.Errorf("%s has no sealed part", c.Address)
+	case c.Sealed != "" && plan.SealDigest(what.Salt, sealed) != c.Sealed:
+		return fmt.Errorf("the sealed part of %s is not the one that was approved", c.Address)
+	}
+	return nil
+}
+
+// isWorkload reports whether a change is about an object in member clusters.
+func isWorkload(c *plan.Change) bool {
+	_, _, is := c.Address.Workload()
+	return is && (c.Action == plan.Place || c.Action == plan.Delete)
+}

@@ -1,0 +1,497 @@
+package infra
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+	"k8s.io/utils/clock"
+
+	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/reference"
+)
+
+// fakeCloud is a provider's backend with a log of operations. It outlives every server. It answers
+// a repeated call with the first answer, as infra/provider does.
+type fakeCloud struct {
+	*fakeProvider
+
+	mu      sync.Mutex
+	things  map[string]cty.Value // by ID
+	made    map[string]int       // number of creations by name
+	answers map[string]contract.ApplyAnswer
+	log     []operation
+	wrong   []string
+	inUse   [][2]string // resources deleted while in use: the user, and the deleted one
+
+	// fails has errors by name; unanswered are names whose calls get no answer.
+	fails      map[string]contract.Diagnostics
+	warns      contract.Diagnostics // added to every answer
+	unanswered map[string]bool
+	hook       func(verb, name string)
+}
+
+type operation struct{ call, verb, name, id string }
+
+func newFakeCloud(p *fakeProvider) *fakeCloud {
+	return &fakeCloud{fakeProvider: p, things: map[string]cty.Value{}, made: map[string]int{}, answers: map[string]contract.ApplyAnswer{},
+		fails: map[string]contract.Diagnostics{}, unanswered: map[string]bool{}}
+}
+
+func (c *fakeCloud) clone() *fakeCloud {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := newFakeCloud(c.fakeProvider)
+	out.things, out.made, out.answers = maps.Clone(c.things), maps.Clone(c.made), maps.Clone(c.answers)
+	return out
+}
+
+func labelsOf(v cty.Value) map[string]string {
+	out := map[string]string{}
+	if labels := v.GetAttr("labels"); !labels.IsNull() {
+		for name, text := range labels.AsValueMap() {
+			out[name] = text.AsString()
+		}
+	}
+	return out
+}
+
+func (c *fakeCloud) Read(_ context.Context, request contract.ReadRequest) (contract.ReadAnswer, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v, there := c.things[request.State.Value.GetAttr("id").AsString()]
+	if !there {
+		v = cty.NullVal(request.State.Value.Type())
+	}
+	request.State.Value = v
+	return contract.ReadAnswer{State: request.State}, nil
+}
+
+func (c *fakeCloud) Apply(_ context.Context, request contract.ApplyRequest) (contract.ApplyAnswer, error) {
+	verb, from := "update", request.Planned
+	switch {
+	case request.Prior.IsNull():
+		verb = "create"
+	case request.Planned.IsNull():
+		verb, from = "delete", request.Prior
+	}
+	name := labelsOf(from)["name"]
+	if c.hook != nil {
+		c.hook(verb, name)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if answer, there := c.answers[request.Call]; there && request.Call != "" {
+		return answer, nil
+	}
+	if request.Call == "" {
+		c.wrong = append(c.wrong, "a call without a name: "+verb+" "+name)
+	}
+	if said := c.fails[name]; said != nil {
+		return contract.ApplyAnswer{State: contract.State{Value: request.Prior}, Diagnostics: said}, nil
+	}
+	answer := contract.ApplyAnswer{State: contract.State{Value: c.does(request, verb, name), Private: []byte("private " + name)}, Diagnostics: c.warns}
+	c.answers[request.Call] = answer
+	if c.unanswered[name] {
+		return contract.ApplyAnswer{}, fmt.Errorf("the line broke: %w", contract.ErrUnavailable)
+	}
+	return answer, nil
+}
+
+// does carries out a request and records the illegal ones.
+func (c *fakeCloud) does(request contract.ApplyRequest, verb, name string) cty.Value {
+	if verb == "delete" {
+		id := request.Prior.GetAttr("id").AsString()
+		if _, there := c.things[id]; !there {
+			c.wrong = append(c.wrong, id+" is deleted and not there")
+		}
+		delete(c.things, id)
+		for other, v := range c.things {
+			if slices.Contains(slices.Collect(maps.Values(labelsOf(v))), id) {
+				c.inUse = append(c.inUse, [2]string{other, id})
+			}
+		}
+		c.log = append(c.log, operation{request.Call, verb, name, id})
+		return request.Planned
+	}
+	of := request.Planned.AsValueMap()
+	if verb == "create" {
+		c.made[name]++
+	}
+	for at, v := range of {
+		switch {
+		case v.IsKnown():
+		case v.Type() == cty.Number:
+			of[at] = cty.NumberIntVal(7)
+		default:
+			of[at] = cty.StringVal(fmt.Sprintf("%s-%s#%d", at, name, c.made[name]))
+		}
+	}
+	v := cty.ObjectVal(of)
+	for _, text := range labelsOf(v) {
+		if _, there := c.things[text]; strings.HasPrefix(text, "id-") && !there {
+			c.wrong = append(c.wrong, fmt.Sprintf("%s %s refers to %s, which is not there", verb, name, text))
+		}
+	}
+	id := of["id"].AsString()
+	c.things[id] = v
+	c.log = append(c.log, operation{request.Call, verb, name, id})
+	return v
+}
+
+// violations returns the illegal operations.
+func (c *fakeCloud) violations() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := slices.Clone(c.wrong)
+	seen := map[string]bool{}
+	for _, d := range c.log {
+		if seen[d.call] {
+			out = append(out, fmt.Sprintf("%v was done twice", d))
+		}
+		seen[d.call] = true
+	}
+	for _, pair := range c.inUse {
+		if _, there := c.things[pair[0]]; !there {
+			out = append(out, fmt.Sprintf("%s was deleted before %s, which was made from it and is gone, too", pair[1], pair[0]))
+		}
+	}
+	return out
+}
+
+func (c *fakeCloud) operations() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []string
+	for _, d := range c.log {
+		out = append(out, d.verb+" "+d.name)
+	}
+	return strings.Join(out, ", ")
+}
+
+// datastore holds objects and states, and outlives every server.
+type datastore struct {
+	*fakeEnv
+	cloud    *fakeCloud
+	language *reference.Language
+
+	mu          sync.Mutex
+	revision    int
+	states      map[reference.Ref]*State
+	objects     map[reference.Ref]*Object
+	status      map[reference.Ref]ObjectStatus
+	inventories []*Inventory // of all servers ever started; they are told of every change
+}
+
+func newDatastore(t testing.TB) *datastore {
+	t.Helper()
+	language, err := reference.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newFakeEnv()
+	return &datastore{fakeEnv: s, cloud: newFakeCloud(s.fakeProvider), language: language,
+		states: map[reference.Ref]*State{}, objects: map[reference.Ref]*Object{}, status: map[reference.Ref]ObjectStatus{}}
+}
+
+func (i *datastore) clone() *datastore {
+	return &datastore{fakeEnv: i.fakeEnv, cloud: i.cloud.clone(), language: i.language, revision: i.revision,
+		states: maps.Clone(i.states), objects: maps.Clone(i.objects), status: maps.Clone(i.status)}
+}
+
+// writeSpecs applies specs as kubectl apply would, and deletes the others.
+func (i *datastore) writeSpecs(specs map[string]string) {
+	for name, spec := range specs {
+		ref := thingRef(name)
+		if strings.HasPrefix(name, "data-") {
+			ref = imageRef(name)
+		}
+		generation := int64(1)
+		if old := i.objects[ref]; old != nil {
+			if string(old.Spec) == spec {
+				continue
+			}
+			generation = old.Generation + 1
+		}
+		o := newObject(ref, generation, spec)
+		o.HasFinalizer = i.objects[ref] != nil && i.objects[ref].HasFinalizer
+		i.objects[ref] = o
+	}
+	for ref, old := range i.objects {
+		if _, there := specs[ref.Name]; there {
+			continue
+		}
+		if !old.HasFinalizer {
+			delete(i.objects, ref)
+			continue
+		}
+		gone := *old
+		gone.Deleting = true
+		i.objects[ref] = &gone
+	}
+}
+
+// fakeServer is one server process. Its calls go over a connection that can break.
+type fakeServer struct {
+	*datastore
+	inventory *Inventory
+	cancel    context.CancelFunc
+
+	flight sync.RWMutex // held during calls: after a crash no call is running
+	at     sync.Mutex
+	calls  int
+	breaks int  // the call at which it crashes; 0 is never
+	after  bool // crash after the call: only the answer is lost
+	dead   bool
+	faults func(call int) (fails, done bool)
+}
+
+var errBroken = errors.New("the line is broken")
+
+// instantClock is a clock whose timers fire at once.
+type instantClock struct{ clock.RealClock }
+
+func (instantClock) After(time.Duration) <-chan time.Time {
+	out := make(chan time.Time, 1)
+	out <- time.Time{}
+	return out
+}
+
+func (i *datastore) server() (*fakeServer, *Engine) {
+	s := &fakeServer{datastore: i, inventory: NewInventory(i.language, i.fakeEnv)}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.inventories = append(i.inventories, s.inventory)
+	for _, o := range i.objects {
+		s.inventory.SetObject(o)
+	}
+	for _, state := range i.states {
+		s.inventory.SetState(state)
+	}
+	return s, &Engine{Inventory: s.inventory, Language: i.language, Providers: s, Values: i.fakeEnv, States: s, Objects: s, Clock: instantClock{}}
+}
+
+// call makes a call over the connection.
+func (s *fakeServer) call(do func() error) error {
+	s.flight.RLock()
+	defer s.flight.RUnlock()
+	s.at.Lock()
+	s.calls++
+	if s.dead {
+		s.at.Unlock()
+		return errBroken
+	}
+	breaks, done := s.calls == s.breaks, s.after
+	if breaks {
+		s.dead = true
+		s.cancel()
+	}
+	if !breaks && s.faults != nil {
+		breaks, done = s.faults(s.calls)
+	}
+	s.at.Unlock()
+	if !breaks {
+		return do()
+	}
+	if done {
+		_ = do()
+	}
+	return errBroken
+}
+
+func (s *fakeServer) Open(ctx context.Context, provider, namespace, config string) (contract.Provider, string, error) {
+	_, revision, err := s.fakeEnv.Open(ctx, provider, namespace, config)
+	return faultyProvider{s.cloud, s}, revision, err
+}
+
+type faultyProvider struct {
+	*fakeCloud
+	server *fakeServer
+}
+
+func (l faultyProvider) Apply(ctx context.Context, request contract.ApplyRequest) (answer contract.ApplyAnswer, err error) {
+	// A live server always gets the provider's answer: only crashes lose it.
+	l.server.at.Lock()
+	faults := l.server.faults
+	l.server.at.Unlock()
+	if faults != nil {
+		return l.fakeCloud.Apply(ctx, request)
+	}
+	broken := l.server.call(func() error {
+		answer, err = l.fakeCloud.Apply(ctx, request)
+		return nil
+	})
+	if broken != nil {
+		return contract.ApplyAnswer{}, broken
+	}
+	return answer, err
+}
+
+func (s *fakeServer) Put(_ context.Context, state *State) (out *State, err error) {
+	err = s.call(func() error { out, err = s.datastore.put(state); return err })
+	return out, err
+}
+
+func (i *datastore) put(state *State) (*State, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	old := i.states[state.Ref]
+	if old == nil && state.ResourceVersion != "" || old != nil && old.ResourceVersion != state.ResourceVersion {
+		return nil, ErrStale
+	}
+	i.revision++
+	out := &State{Ref: state.Ref, UID: state.UID, ResourceVersion: fmt.Sprint(i.revision)}
+	if old == nil {
+		out.UID = "state-" + fmt.Sprint(i.revision)
+	}
+	state.Spec.DeepCopyInto(&out.Spec)
+	i.states[state.Ref] = out
+	for _, w := range i.inventories {
+		w.SetState(out)
+	}
+	return out, nil
+}
+
+func (s *fakeServer) Delete(_ context.Context, state *State) error {
+	return s.call(func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		old := s.states[state.Ref]
+		if old != nil && old.ResourceVersion != state.ResourceVersion {
+			return ErrStale
+		}
+		delete(s.states, state.Ref)
+		for _, w := range s.inventories {
+			w.RemoveState(state.Ref)
+		}
+		return nil
+	})
+}
+
+func (s *fakeServer) AddFinalizer(_ context.Context, object *Object) error {
+	return s.call(func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		o := s.objects[object.Ref]
+		if o == nil || o.UID != object.UID || o.Generation != object.Generation {
+			return ErrStale
+		}
+		held := *o
+		held.HasFinalizer = true
+		s.objects[object.Ref] = &held
+		s.inventory.SetObject(&held)
+		return nil
+	})
+}
+
+func (s *fakeServer) RemoveFinalizer(_ context.Context, object *Object) error {
+	return s.call(func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		o := s.objects[object.Ref]
+		if o == nil || o.UID != object.UID {
+			return nil
+		}
+		if o.Deleting {
+			delete(s.objects, object.Ref)
+			s.inventory.RemoveObject(object.Ref)
+			return nil
+		}
+		free := *o
+		free.HasFinalizer = false
+		s.objects[object.Ref] = &free
+		s.inventory.SetObject(&free)
+		return nil
+	})
+}
+
+func (s *fakeServer) UpdateStatus(_ context.Context, object *Object, what ObjectStatus) error {
+	return s.call(func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.status[object.Ref] = what
+		return nil
+	})
+}
+
+// approvedPlan is a plan with everything needed to apply it.
+type approvedPlan struct {
+	planned *PlanResult
+	store   *fakePlanStore
+	uid     string
+}
+
+func (i *datastore) plan(t testing.TB, uid string, what PlanOptions) *approvedPlan {
+	t.Helper()
+	_, e := i.server()
+	what.ApplyEnded = func(string) bool { return true }
+	planned, store := mustPlan(t, e, what)
+	return &approvedPlan{planned, store, uid}
+}
+
+func (p *approvedPlan) applying() ApplyOptions {
+	return ApplyOptions{Namespace: testNamespace, Contents: p.planned.Contents, Digest: p.planned.Contents.Digest, Salt: testSalt, Mode: plan.Normal,
+		Apply: "apply", ApplyUID: p.uid, Server: "one", Parallelism: 4}
+}
+
+// apply applies a plan with a new server.
+func (i *datastore) apply(t testing.TB, p *approvedPlan) *ApplyResult {
+	t.Helper()
+	_, e := i.server()
+	out, err := e.Apply(t.Context(), p.applying(), p.store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// applyCrashing applies a plan with a server that crashes at a call.
+func (i *datastore) applyCrashing(t testing.TB, p *approvedPlan, at int, after bool) {
+	t.Helper()
+	s, e := i.server()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s.breaks, s.after, s.cancel = at, after, cancel
+	_, _ = e.Apply(ctx, p.applying(), p.store)
+	s.flight.Lock()
+	defer s.flight.Unlock()
+	s.at.Lock()
+	defer s.at.Unlock()
+	s.dead = true
+}
+
+// specOf returns the spec of a thing that refers to others by their IDs.
+func specOf(name, content, zone string, first bool, refers ...string) string {
+	labels := map[string]string{"name": name}
+	for _, other := range refers {
+		if strings.HasPrefix(other, "data-") {
+			labels[other] = fmt.Sprintf("${data.demo_image[%q].id}", other)
+		} else {
+			labels[other] = fmt.Sprintf("${demo_thing[%q].id}", other)
+		}
+	}
+	spec := map[string]any{"labels": labels, "content": content, "zone": zone}
+	if first {
+		spec["lifecycle"] = map[string]any{"create_before_destroy": true}
+	}
+	out, err := json.Marshal(spec)
+	if err != nil {
+		panic(err)
+	}
+	return string(out)
+}
+
+func withContent(v cty.Value, content string) cty.Value {
+	of := v.AsValueMap()
+	of["content"] = cty.StringVal(content)
+	return cty.ObjectVal(of)
+}

@@ -1,0 +1,133 @@
+package infra
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/atoll-dev/atoll/infra/reference"
+)
+
+// writeAndSync writes specs and updates an Inventory.
+func (i *datastore) writeAndSync(w *Inventory, specs map[string]string) {
+	before := make([]reference.Ref, 0, len(i.objects))
+	for ref := range i.objects {
+		before = append(before, ref)
+	}
+	i.writeSpecs(specs)
+	for _, ref := range before {
+		if i.objects[ref] == nil {
+			w.RemoveObject(ref)
+		}
+	}
+	for _, o := range i.objects {
+		w.SetObject(o)
+	}
+}
+
+// remembered counts the resources of an Inventory that a plan need not evaluate.
+func remembered(w *Inventory) (remembered, resources int) {
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		if n.object == nil || n.state == nil || n.ref.Kind != reference.Resource {
+			continue
+		}
+		resources++
+		if n.memo.validAt >= n.changedAt && n.memo.validAt > 0 {
+			remembered++
+		}
+	}
+	return remembered, resources
+}
+
+// TestApplyLeavesMemos checks that the plan after an Apply does not evaluate what it has applied.
+func TestApplyLeavesMemos(t *testing.T) {
+	i := newDatastore(t)
+	s, e := i.server()
+	i.writeAndSync(s.inventory, map[string]string{
+		"t0": specOf("t0", "one", "a", false),
+		"t1": specOf("t1", "one", "a", false, "t0"),
+		"t2": specOf("t2", "one", "a", false, "t0", "t1"),
+		"t3": specOf("t3", "one", "a", false, "data-t0"), "data-t0": `{"filter":"${demo_thing[\"t0\"].id}"}`,
+	})
+	carry := func() {
+		t.Helper()
+		planned, store := mustPlan(t, e, PlanOptions{})
+		p := &approvedPlan{planned, store, fmt.Sprint("apply", i.revision)}
+		if out, err := e.Apply(t.Context(), p.applying(), store); err != nil || len(out.Problems) > 0 || out.Succeeded != out.Total {
+			t.Fatalf("%+v, %v", out, err)
+		}
+	}
+	expect := func(of string, want int) {
+		t.Helper()
+		if got, all := remembered(s.inventory); got != want || all != 4 {
+			t.Fatalf("%s: of %d of %d resources it is remembered that there is nothing to do, and not of %d", of, got, all, want)
+		}
+		planned, store := mustPlan(t, e, PlanOptions{})
+		if left := actions(t, planned, store); left != "" {
+			t.Fatalf("%s, and there is something to do: %s", of, left)
+		}
+	}
+	carry()
+	// A data source has to be read first.
+	expect("after an apply", 3)
+	expect("after a plan", 4)
+
+	// t1 gets another value, which t2 refers to.
+	i.writeAndSync(s.inventory, map[string]string{
+		"t0": specOf("t0", "one", "a", false),
+		"t1": specOf("t1", "two", "a", false, "t0"),
+		"t2": specOf("t2", "one", "a", false, "t0", "t1"),
+		"t3": specOf("t3", "one", "a", false, "data-t0"), "data-t0": `{"filter":"${demo_thing[\"t0\"].id}"}`,
+	})
+	carry()
+	// t2 was compared with the planned value of t1.
+	expect("after an update", 3)
+	expect("after another plan", 4)
+}
+
+// TestMemosAfterApplies compares plans with and without memos, after random edits, drift and
+// failures.
+func TestMemosAfterApplies(t *testing.T) {
+	for seed := range uint64(60) {
+		random := rand.New(rand.NewPCG(seed, 3))
+		i := newDatastore(t)
+		s, e := i.server()
+		n := 3 + random.IntN(6)
+		var specs map[string]string
+		for round := range 8 {
+			if specs == nil || random.IntN(3) > 0 {
+				specs = randomSpecs(random, n, specs)
+				i.writeAndSync(s.inventory, specs)
+			}
+			what := PlanOptions{Refresh: random.IntN(5) == 0, ApplyEnded: func(string) bool { return true }}
+			if what.Refresh {
+				i.cloud.causeDrift(random)
+			}
+			planned, store := mustPlan(t, e, what)
+			_, fresh := i.server()
+			other, otherStore := mustPlan(t, fresh, what)
+			if a, b := actions(t, planned, store), actions(t, other, otherStore); a != b || !slices.Equal(planned.Problems, other.Problems) {
+				t.Fatalf("seed %d, round %d: with what is remembered\n%s\n%+v\nand without\n%s\n%+v", seed, round, a, planned.Problems, b, other.Problems)
+			}
+			if random.IntN(4) == 0 {
+				continue
+			}
+			p := &approvedPlan{planned, store, fmt.Sprint(seed, "-", round)}
+			if random.IntN(4) == 0 {
+				s.faults = func(call int) (fails, done bool) { return random.IntN(12) == 0, random.IntN(2) == 0 }
+			}
+			if _, err := e.Apply(t.Context(), p.applying(), store); err != nil {
+				t.Logf("seed %d, round %d: %v", seed, round, err)
+			}
+			s.faults = nil
+			for _, o := range i.objects { // with their new finalizers
+				s.inventory.SetObject(o)
+			}
+			if random.IntN(2) == 0 {
+				s.inventory.Compact()
+			}
+		}
+	}
+}

@@ -1,0 +1,321 @@
+package infra
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/reference"
+)
+
+// prepareState edits the state before the provider is called, so that nothing is lost in a crash:
+// it sets the owner, stores a resource found for import, and deposes the old resource of a
+// replacement.
+func (a *stepRun) prepareState(s *v1alpha1.ResourceStateSpec) {
+	if s.Type == "" {
+		a.setOwner(s)
+	}
+	first := s.Carried == nil || s.Carried.ApplyUID != a.opts.ApplyUID
+	if a.step.importing && first && s.Current == nil {
+		// It was encoded when the plan was sealed, so that this cannot fail.
+		s.Current, _ = resourceValue(a.kind.Schema, a.decision.Before, a.decision.Tainted, a.decision.BeforeSensitive)
+	}
+	if a.step.part == plan.CreateNew && a.step.createFirst {
+		depose(s, a.key())
+	}
+}
+
+// setOwner records the object and the provider of the state.
+func (a *stepRun) setOwner(s *v1alpha1.ResourceStateSpec) {
+	s.Type, s.Provider = a.step.ref.Type, a.kind.Provider
+	s.Object.Group, s.Object.Kind, s.Object.Name = a.kind.Group, a.kind.Kind.Kind, a.step.ref.Name
+	if a.object != nil {
+		s.Object.UID = a.object.UID
+	}
+	if a.evaluated != nil {
+		s.ProviderConfig = a.evaluated.own.Provider
+	}
+}
+
+// key is the key of the old resource in a create-before-destroy replacement.
+func (a *stepRun) key() string { return deposedKey(a.opts.ApplyUID, a.step.address) }
+
+// storeOutcome stores the outcome of a step and publishes it.
+func (a *stepRun) storeOutcome(ctx context.Context, out *plan.Outcome, failure error) stepEnd {
+	for _, p := range out.Tolerated {
+		a.e.log().Warn("provider deviated from its plan, which is tolerated", "resource", a.step.address.String(), "problem", p.String())
+	}
+	if a.step.address.Data {
+		return a.finishRead(ctx, out)
+	}
+	value, err := resourceValue(a.kind.Schema, out.State, out.Tainted, out.Sensitive)
+	if err != nil {
+		return a.uncertain(ctx, err.Error())
+	}
+	step := v1alpha1.CarriedStep{Call: a.step.call, Action: string(out.Done)}
+	if failure != nil {
+		_, step.Problem = a.reason(failure)
+	}
+	store := func(s *v1alpha1.ResourceStateSpec) { a.applyOutcome(s, value, failure) }
+	if a.step.action == plan.NoOp && !a.differs(store) {
+		return stepEnd{node: a.node, action: out.Done}
+	}
+	// Between its two steps, or after the second failed, the state of a replacement may be empty,
+	// but records the first step.
+	keep := a.step.part != plan.Whole
+	state, err := a.recordOutcome(ctx, a.step, step, keep, store)
+	if err != nil {
+		return a.unstored(err)
+	}
+	if a.journaled && a.opts.OnStored != nil {
+		a.opts.OnStored(a.step.call)
+	}
+	if failure == nil && state != nil && state.Spec.Settled != "" && a.evaluated != nil && !a.evaluated.unwatched {
+		a.e.Inventory.recordApply(a.object, state, a.inputVersions, memo{providerConfig: a.evaluated.own.Provider, kindRevision: a.kind.Revision, configRevision: a.configRevision})
+	}
+	e := stepEnd{node: a.node, action: out.Done}
+	if failure != nil {
+		field, text := a.reason(failure)
+		e = a.failed(failed, field, text)
+	}
+	tell := statusReport{state: state, done: out.Done, problem: step.Problem}
+	if value != nil && state != nil && state.Spec.Current != nil && bytes.Equal(state.Spec.Current.Value, value.Value) {
+		tell.value = marked(&a.kind.Schema.Block, out.State.Value, out.Sensitive)
+	}
+	if problem := a.publish(ctx, tell); e.problem == nil {
+		e.problem = problem
+	}
+	return e
+}
+
+// unstored ends a step whose outcome could not be written. It is still pending in the journal, and
+// will be requested again.
+func (a *stepRun) unstored(err error) stepEnd {
+	return stepEnd{node: a.node, result: notStarted, err: fmt.Errorf("the outcome of %s is not stored yet, and the apply must be resumed: %w", a.step.address, err)}
+}
+
+// applyOutcome puts the resulting resource into the state.
+func (a *stepRun) applyOutcome(s *v1alpha1.ResourceStateSpec, value *v1alpha1.ResourceValue, failure error) {
+	switch {
+	case a.step.address.Deposed != "":
+		replaceDeposed(s, a.step.address.Deposed, value)
+		return
+	case a.step.part == plan.DestroyOld && a.step.createFirst:
+		replaceDeposed(s, a.key(), value)
+		return
+	case a.step.part == plan.CreateNew && a.step.createFirst && value == nil:
+		restore(s, a.key())
+		return
+	case a.step.part == plan.CreateNew && a.step.createFirst:
+		depose(s, a.key())
+	}
+	before := s.Current
+	s.Current = value
+	if s.Type == "" {
+		a.setOwner(s)
+	}
+	if value == nil {
+		s.Settled = ""
+		return
+	}
+	if before != nil {
+		value.Dependencies, value.CreateBeforeDestroy = before.Dependencies, before.CreateBeforeDestroy
+	}
+	changed := before == nil || !bytes.Equal(before.Value, value.Value) || before.Tainted != value.Tainted
+	switch {
+	case failure != nil || a.evaluated == nil:
+		if a.evaluated != nil && a.asked {
+			value.Dependencies = union(value.Dependencies, a.dependencies())
+		}
+		if failure != nil || changed {
+			s.Settled = ""
+		}
+	default:
+		a.setOwner(s)
+		value.Dependencies = a.dependencies()
+		value.CreateBeforeDestroy = a.evaluated.own.Lifecycle.CreateBeforeDestroy
+		s.Object.Generation, s.Written = a.object.Generation, a.object.Spec
+		s.Settled = a.e.fingerprint(a.object, a.evaluated, a.kind, a.configRevision)
+	}
+	if failure == nil && (changed || a.step.action != plan.NoOp) {
+		now := metav1.NewMicroTime(a.e.Clock.Now())
+		s.Refreshed = &now
+	}
+}
+
+func replaceDeposed(s *v1alpha1.ResourceStateSpec, key string, value *v1alpha1.ResourceValue) {
+	if value == nil {
+		removeDeposed(s, key)
+		return
+	}
+	if old := findDeposed(&State{Spec: *s}, key); old != nil {
+		value.Dependencies, value.CreateBeforeDestroy = old.Dependencies, old.CreateBeforeDestroy
+		old.ResourceValue = *value
+	}
+}
+
+// differs reports whether there is something to store.
+func (a *stepRun) differs(store func(*v1alpha1.ResourceStateSpec)) bool {
+	var now, then v1alpha1.ResourceStateSpec
+	if a.state != nil {
+		a.state.Spec.DeepCopyInto(&now)
+		a.state.Spec.DeepCopyInto(&then)
+	}
+	store(&then)
+	return isEmpty(&then) || now.Settled != then.Settled || now.Object != then.Object || !bytes.Equal(now.Written, then.Written) || now.ProviderConfig != then.ProviderConfig ||
+		!sameResource(now.Current, then.Current) || !slices.EqualFunc(now.Deposed, then.Deposed, sameDeposed)
+}
+
+func sameDeposed(a, b v1alpha1.DeposedResource) bool {
+	return a.Key == b.Key && sameResource(&a.ResourceValue, &b.ResourceValue)
+}
+
+// sameResource reports whether two stored resources are equal in all fields.
+func sameResource(a, b *v1alpha1.ResourceValue) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.SchemaVersion == b.SchemaVersion && bytes.Equal(a.Value, b.Value) && bytes.Equal(a.Private, b.Private) && bytes.Equal(a.Identity, b.Identity) &&
+		a.Tainted == b.Tainted && a.CreateBeforeDestroy == b.CreateBeforeDestroy && slices.Equal(a.Sensitive, b.Sensitive) && slices.Equal(a.Dependencies, b.Dependencies)
+}
+
+// dependencies returns the names of the states that the object refers to, directly or through data
+// sources. Other namespaces are left out, because a plan, and so its order of deletion, covers one
+// namespace.
+func (a *stepRun) dependencies() []string {
+	var out []string
+	for _, ref := range a.e.desiredDependencies(a.step.ref) {
+		if ref.Kind != reference.Resource || ref.Namespace != a.step.ref.Namespace {
+			continue
+		}
+		if kind, err := a.e.Providers.Kind(ref); err == nil && a.stateOf(ref) != nil {
+			out = append(out, stateNameOf(kind, ref.Name))
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func union(a, b []string) []string {
+	out := slices.Concat(a, b)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// uncertain ends a step that the provider may have carried out. It stays pending in the journal.
+func (a *stepRun) uncertain(ctx context.Context, why string) stepEnd {
+	text := "the provider did not report the outcome (" + limited(a.mask.Text(why)) + "): "
+	switch {
+	case a.step.part == plan.CreateNew && a.step.createFirst:
+		text += "check whether the new resource exists; if it does, delete it there, because Atoll keeps the old one; then plan again"
+	case a.step.journalAction() == string(plan.Create):
+		text += "check whether the resource exists; if it does, import it with the annotation " + ImportAnnotation + "; then plan again"
+	default:
+		text += "plan in mode RefreshOnly to see the current resource, and apply that plan"
+	}
+	state, err := a.recordUncertain(ctx, a.step, func(s *v1alpha1.ResourceStateSpec) {
+		if a.step.part == plan.CreateNew && a.step.createFirst {
+			restore(s, a.key())
+		}
+	})
+	if err != nil {
+		return a.unstored(err)
+	}
+	a.publish(ctx, statusReport{state: state, problem: text, uncertain: true})
+	return a.failed(failed, "", text)
+}
+
+// refusedOrFailed ends a step that was not carried out.
+func (a *stepRun) refusedOrFailed(ctx context.Context, err error) stepEnd {
+	switch {
+	case errors.Is(err, errStateChanged):
+		return a.failed(refused, "", "its state has changed since the plan: plan again")
+	case errors.Is(err, plan.ErrStale):
+		field, text := a.reason(err)
+		return a.failed(refused, field, text)
+	}
+	field, text := a.reason(err)
+	a.publish(ctx, statusReport{state: a.applier.state(a.step), problem: text})
+	return a.failed(failed, field, text)
+}
+
+// failed ends the step with a Problem.
+func (a *stepRun) failed(as result, field, text string) stepEnd {
+	return stepEnd{node: a.node, result: as, problem: &v1alpha1.Problem{Address: a.problemAddress(), Field: field, Message: text}}
+}
+
+// problemAddress returns KIND.GROUP/NAME.
+func (a *stepRun) problemAddress() string {
+	switch {
+	case a.object != nil:
+		return a.object.Kind + "." + a.object.Group + "/" + a.step.ref.Name
+	case a.kind != nil:
+		return a.kind.Kind.Kind + "." + a.kind.Group + "/" + a.step.ref.Name
+	case a.state != nil:
+		return a.state.Spec.Object.Kind + "." + a.state.Spec.Object.Group + "/" + a.step.ref.Name
+	}
+	return a.step.address.String()
+}
+
+// maxProblem limits the length of a Problem's message: one status can have many.
+const maxProblem = 1500
+
+func limited(text string) string {
+	if len(text) <= maxProblem {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxProblem], "") + "…"
+}
+
+// masked returns the text of an error without secrets.
+func (a *stepRun) masked(err error) string {
+	_, text := a.reason(err)
+	return text
+}
+
+// reason returns the text of an error and of the provider's diagnostics, without secrets, and the
+// field that it is about.
+func (a *stepRun) reason(err error) (field, text string) {
+	text = err.Error()
+	var is *plan.Error
+	if errors.As(err, &is) {
+		for _, p := range is.Problems {
+			if field == "" && len(p.Path) > 0 {
+				field = "spec." + plan.PathText(p.Path)
+			}
+		}
+		var said []string
+		for _, d := range is.Diagnostics {
+			if d.Warning {
+				continue
+			}
+			said = append(said, words(d))
+			if field == "" && len(d.Attribute) > 0 {
+				field = "spec." + plan.PathText(d.Attribute)
+			}
+		}
+		if len(said) > 0 {
+			text += ": " + strings.Join(said, "; ")
+		}
+	}
+	if !utf8.ValidString(text) {
+		text = strings.ToValidUTF8(text, "?")
+	}
+	return field, limited(a.mask.Text(text))
+}
+
+func words(d contract.Diagnostic) string {
+	if d.Detail == "" {
+		return d.Summary
+	}
+	return d.Summary + ": " + d.Detail
+}

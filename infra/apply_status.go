@@ -1,0 +1,198 @@
+package infra
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/plan"
+)
+
+// statusReport is the result of a step for the object's status.
+type statusReport struct {
+	state *State // nil if there is none
+	// value is the state's value, if known: decoding it costs more than encoding it.
+	value     cty.Value
+	done      plan.Action
+	problem   string
+	uncertain bool
+}
+
+// Reasons of conditions.
+const (
+	reasonApplied   = "Applied"
+	reasonNoChange  = "NoChange"
+	reasonRead      = "Read"
+	reasonFailed    = "ApplyFailed"
+	reasonUncertain = "Uncertain"
+	reasonTainted   = "MadeInPart"
+	reasonNone      = "NothingThere"
+	reasonRecorded  = "Recorded"
+	reasonDestroyed = "Destroyed"
+)
+
+// alreadyDone ends a step that an earlier run has finished. It publishes the result again, because
+// that run may have crashed before it did.
+func (a *stepRun) alreadyDone(ctx context.Context, was *v1alpha1.CarriedStep) stepEnd {
+	e := stepEnd{node: a.node, action: plan.Action(was.Action)}
+	if was.Problem != "" {
+		e = a.failed(failed, "", was.Problem)
+	}
+	if a.opts.OnStored != nil && was.Call != "" {
+		a.opts.OnStored(was.Call)
+	}
+	if problem := a.publish(ctx, statusReport{state: a.state, done: plan.Action(was.Action), problem: was.Problem}); e.problem == nil {
+		e.problem = problem
+	}
+	return e
+}
+
+// publish writes the object's status and removes the finalizer if there is no resource left. It
+// returns a Problem if it fails.
+func (a *stepRun) publish(ctx context.Context, what statusReport) *v1alpha1.Problem {
+	if a.object == nil || a.kind == nil {
+		return nil
+	}
+	gone := what.state == nil || isEmpty(&what.state.Spec)
+	if !a.isReported(what, gone) {
+		return nil
+	}
+	ctx, cancel := a.withGrace(ctx)
+	defer cancel()
+	if !gone || !a.object.Deleting {
+		published, err := a.objectStatus(ctx, what, gone)
+		if err == nil {
+			err = a.retry(ctx, func() error { return a.e.Objects.UpdateStatus(ctx, a.object, *published) })
+		}
+		if err != nil {
+			return &v1alpha1.Problem{Address: a.problemAddress(), Message: a.masked(fmt.Errorf("cannot update its status or its connection Secret: %w", err))}
+		}
+	}
+	if what.state != nil {
+		return nil
+	}
+	if err := a.retry(ctx, func() error { return a.e.Objects.RemoveFinalizer(ctx, a.object) }); err != nil {
+		return &v1alpha1.Problem{Address: a.problemAddress(), Message: a.masked(fmt.Errorf("the resource is gone, but the finalizer cannot be removed from its object; plan and apply again: %w", err))}
+	}
+	return nil
+}
+
+// isReported reports whether the step affects the object's status. Of a replacement only the create
+// step does. The deletion of a deposed resource does if it fails or was the last.
+func (a *stepRun) isReported(what statusReport, gone bool) bool {
+	if what.problem != "" {
+		return true
+	}
+	if a.step.part == plan.DestroyOld {
+		return false
+	}
+	return a.step.address.Deposed == "" || gone
+}
+
+// retry calls do several times. A stale object is not an error: it need not be updated.
+func (a *stepRun) retry(ctx context.Context, do func() error) error {
+	for attempt := 0; ; attempt++ {
+		err := do()
+		if err == nil || errors.Is(err, ErrStale) {
+			return nil
+		}
+		if attempt+1 >= storeTries || a.backoff(ctx, attempt) != nil {
+			return err
+		}
+	}
+}
+
+// objectStatus returns the status to publish.
+func (a *stepRun) objectStatus(ctx context.Context, what statusReport, gone bool) (*ObjectStatus, error) {
+	out := &ObjectStatus{Conditions: a.conditions(what, gone)}
+	if what.problem == "" && a.reconciles() {
+		out.Generation = a.object.Generation
+	}
+	if gone || what.state.Spec.Current == nil {
+		out.Attributes = map[string]any{}
+		return out, nil
+	}
+	v := what.value
+	if v == cty.NilVal {
+		var err error
+		if v, err = a.e.storedValue(ctx, a.kind, what.state); err != nil {
+			return nil, err
+		}
+	}
+	a.setAttributes(out, v, nil)
+	return out, nil
+}
+
+// reconciles reports whether a successful step leaves the resource as its spec says.
+func (a *stepRun) reconciles() bool {
+	return a.step.action != plan.NoOp && a.step.action != plan.Forget && a.step.action != plan.Delete || a.step.action == plan.NoOp && a.opts.Mode == plan.Normal
+}
+
+// setAttributes sets the attributes and the connection Secret, which has the secret ones.
+func (a *stepRun) setAttributes(out *ObjectStatus, v cty.Value, hidden []cty.Path) {
+	out.Attributes = a.kind.Attributes(v, hidden)
+	var spec map[string]any
+	if json.Unmarshal(a.object.Spec, &spec) != nil {
+		return
+	}
+	if own, _ := a.kind.Own(spec); own.Connection.Secret != "" {
+		out.SecretName, out.Secret = own.Connection.Secret, a.kind.Connection(v, hidden)
+	}
+}
+
+func (a *stepRun) conditions(what statusReport, gone bool) []Condition {
+	ready := Condition{Type: ConditionReady, Reason: reasonApplied, True: true, Message: "The resource exists."}
+	switch {
+	case gone && (what.done == plan.Delete || what.done == plan.Forget):
+		ready = Condition{Type: ConditionReady, Reason: reasonDestroyed, Message: "The resource was destroyed, but its object still exists: plan and apply to create it again, or delete the object."}
+	case gone || what.state.Spec.Current == nil:
+		ready = Condition{Type: ConditionReady, Reason: reasonNone, Message: "The resource does not exist: plan and apply to create it."}
+	case what.state.Spec.Current.Tainted:
+		ready = Condition{Type: ConditionReady, Reason: reasonTainted, Message: "The resource was created only in part: plan and apply to replace it."}
+	}
+	out := []Condition{ready}
+	reconciled := Condition{Type: ConditionReconciled, Reason: reasonApplied, True: true, Message: "The spec was applied by Apply " + a.opts.Apply + "."}
+	switch {
+	case what.uncertain:
+		reconciled = Condition{Type: ConditionReconciled, Reason: reasonUncertain, Message: what.problem}
+	case what.problem != "":
+		reconciled = Condition{Type: ConditionReconciled, Reason: reasonFailed, Message: what.problem}
+	case !ready.True:
+		reconciled = Condition{Type: ConditionReconciled, Reason: ready.Reason, Message: ready.Message}
+	case a.step.action == plan.NoOp && a.reconciles():
+		reconciled.Reason, reconciled.Message = reasonNoChange, "No changes. The resource matches its spec."
+	case !a.reconciles():
+		return append(out, a.noDrift())
+	}
+	out = append(out, reconciled)
+	if what.problem == "" && ready.True {
+		out = append(out, a.noDrift())
+	}
+	return out
+}
+
+func (a *stepRun) noDrift() Condition {
+	return Condition{Type: ConditionDrifted, Reason: reasonRecorded, Message: "The current resource was recorded by Apply " + a.opts.Apply + "."}
+}
+
+// finishRead keeps the value of a data source for its dependents, and publishes it.
+func (a *stepRun) finishRead(ctx context.Context, out *plan.Outcome) stepEnd {
+	v := marked(&a.kind.Schema.Block, out.State.Value, out.Sensitive)
+	a.setDataValue(a.step.ref, v)
+	published := ObjectStatus{Generation: a.object.Generation, Conditions: []Condition{
+		{Type: ConditionReady, Reason: reasonRead, True: true, Message: "The data source was read."},
+		{Type: ConditionReconciled, Reason: reasonRead, True: true, Message: "The data source was read by Apply " + a.opts.Apply + "."},
+	}}
+	a.setAttributes(&published, v, nil)
+	ctx, cancel := a.withGrace(ctx)
+	defer cancel()
+	e := stepEnd{node: a.node, action: plan.Read}
+	if err := a.retry(ctx, func() error { return a.e.Objects.UpdateStatus(ctx, a.object, published) }); err != nil {
+		e.problem = &v1alpha1.Problem{Address: a.problemAddress(), Message: a.masked(fmt.Errorf("cannot update its status: %w", err))}
+	}
+	return e
+}

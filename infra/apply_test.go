@@ -1,0 +1,350 @@
+package infra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/utils/clock"
+
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/plan"
+)
+
+// chain returns three things, each created from the one before.
+func chain() map[string]string {
+	return map[string]string{
+		"net": specOf("net", "one", "a", false), "disk": specOf("disk", "one", "a", false, "net"), "vm": specOf("vm", "one", "a", false, "disk"),
+	}
+}
+
+// TestApplyOrder checks the operations of an apply and their order.
+func TestApplyOrder(t *testing.T) {
+	i := newDatastore(t)
+	step := func(uid, want string, specs map[string]string) {
+		t.Helper()
+		i.writeSpecs(specs)
+		i.cloud.log, i.cloud.inUse = nil, nil
+		got := i.apply(t, i.plan(t, uid, PlanOptions{}))
+		if got.Succeeded != got.Total || i.cloud.operations() != want {
+			t.Fatalf("%s: %s, want %s: %+v", uid, i.cloud.operations(), want, got)
+		}
+		if wrong := append(i.cloud.violations(), i.inconsistencies()...); len(wrong) > 0 {
+			t.Fatal(wrong)
+		}
+	}
+	specs := chain()
+	step("made", "create net, create disk, create vm", specs)
+	specs["disk"] = specOf("disk", "two", "a", false, "net")
+	step("changed", "update disk", specs)
+	specs["disk"] = specOf("disk", "two", "b", false, "net")
+	step("replaced", "delete disk, create disk, update vm", specs)
+	specs["disk"] = specOf("disk", "two", "a", true, "net")
+	step("replaced, the new one first", "create disk, update vm, delete disk", specs)
+	delete(specs, "disk")
+	specs["vm"] = specOf("vm", "one", "a", false, "net")
+	step("no longer used", "update vm, delete disk", specs)
+	step("taken away", "delete vm, delete net", nil)
+	if len(i.states)+len(i.objects)+len(i.cloud.things) > 0 {
+		t.Errorf("something is left:\n%s", i.describe())
+	}
+}
+
+// TestApplyStatus checks the status of an object, and that it has no secrets.
+func TestApplyStatus(t *testing.T) {
+	i := newDatastore(t)
+	i.secrets["creds/password"] = "tell-nobody"
+	i.writeSpecs(map[string]string{"db": `{"labels":{"name":"db"},"password":{"secretKeyRef":{"name":"creds","key":"password"}},"connection":{"secret":"db-out"}}`})
+	i.apply(t, i.plan(t, "one", PlanOptions{}))
+	told := i.status[thingRef("db")]
+	if told.Attributes["id"] != "id-db#1" || told.Generation != 1 || told.SecretName != "db-out" ||
+		string(told.Secret["token"]) != "token-db#1" || string(told.Secret["password"]) != "tell-nobody" {
+		t.Errorf("it tells %+v", told)
+	}
+	if text := fmt.Sprint(told.Attributes, told.Conditions); strings.Contains(text, "tell-nobody") || strings.Contains(text, "token-db") {
+		t.Errorf("it tells a secret: %s", text)
+	}
+	s := i.states[thingRef("db")]
+	if s.Spec.Settled == "" || s.Spec.Refreshed == nil || s.Spec.Object.Generation != 1 || s.Spec.Object.UID != "uid-db" {
+		t.Errorf("the state says %+v", s.Spec)
+	}
+	// A failure is reported without the secret that the provider quotes.
+	i.writeSpecs(map[string]string{"db": `{"labels":{"name":"db"},"content":"x","password":{"secretKeyRef":{"name":"creds","key":"password"}},"connection":{"secret":"db-out"}}`})
+	i.cloud.fails["db"] = contract.Diagnostics{{Summary: "Refused", Detail: "because of tell-nobody"}}
+	got := i.apply(t, i.plan(t, "two", PlanOptions{}))
+	text := fmt.Sprint(got.Problems, i.status[thingRef("db")].Conditions, i.states[thingRef("db")].Spec.Carried)
+	if got.Failed != 1 || len(got.Problems) != 1 || got.Problems[0].Address != "Thing.demo.providers.atoll.dev/db" ||
+		!strings.Contains(text, "because of (sensitive)") || strings.Contains(text, "tell-nobody") {
+		t.Errorf("it says %s", text)
+	}
+}
+
+// TestFailureBlocks checks that a failure blocks its dependents and nothing else.
+func TestFailureBlocks(t *testing.T) {
+	i := newDatastore(t)
+	specs := chain()
+	specs["other"] = specOf("other", "one", "a", false, "net")
+	i.writeSpecs(specs)
+	i.cloud.fails["disk"] = contract.Diagnostics{{Summary: "No room"}}
+	p := i.plan(t, "one", PlanOptions{})
+	got := i.apply(t, p)
+	if got.Succeeded != 2 || got.Failed != 1 || got.Blocked != 1 || got.Summary.Create != 2 || i.cloud.operations() != "create net, create other" {
+		t.Errorf("%+v: %s", got, i.cloud.operations())
+	}
+	// A failed creation leaves no state, so that the object can be deleted.
+	if i.states[thingRef("disk")] != nil || i.objects[thingRef("disk")].HasFinalizer {
+		t.Error("what was never made has a state, or is held")
+	}
+	delete(i.cloud.fails, "disk")
+	if got := i.apply(t, i.plan(t, "two", PlanOptions{})); got.Succeeded != 2 || got.Failed > 0 {
+		t.Errorf("the rest: %+v", got)
+	}
+}
+
+// TestStale checks that changes of stale resources are refused, and the others carried out.
+func TestStale(t *testing.T) {
+	specs := map[string]string{"a": specOf("a", "one", "a", false), "b": specOf("b", "one", "a", false), "c": specOf("c", "one", "a", false, "b")}
+	changed := map[string]string{"a": specOf("a", "two", "a", false), "b": specOf("b", "two", "a", false), "c": specOf("c", "two", "a", false, "b")}
+	for name, move := range map[string]func(*datastore){
+		"the object": func(i *datastore) { i.writeSpecs(with(changed, "b", specOf("b", "three", "a", false))) },
+		"another object of the name": func(i *datastore) {
+			o := *i.objects[thingRef("b")]
+			o.UID = "another"
+			i.objects[thingRef("b")] = &o
+		},
+		"the object is gone": func(i *datastore) { delete(i.objects, thingRef("b")) },
+		"the state": func(i *datastore) {
+			if _, err := i.put(i.states[thingRef("b")]); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"the state is gone": func(i *datastore) { delete(i.states, thingRef("b")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := newDatastore(t)
+			i.writeSpecs(specs)
+			i.apply(t, i.plan(t, "one", PlanOptions{}))
+			i.writeSpecs(changed)
+			p := i.plan(t, "two", PlanOptions{})
+			move(i)
+			got := i.apply(t, p)
+			if got.Refused != 1 || got.Blocked != 1 || got.Succeeded != 1 || got.Summary.Update != 1 || !strings.Contains(fmt.Sprint(got.Problems), ": plan again") {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
+func with(specs map[string]string, name, spec string) map[string]string {
+	out := map[string]string{}
+	for n, s := range specs {
+		out[n] = s
+	}
+	out[name] = spec
+	return out
+}
+
+// TestTampered checks that a plan other than the approved one is not applied, not even in part.
+func TestTampered(t *testing.T) {
+	for name, tamper := range map[string]func(*approvedPlan, *ApplyOptions){
+		"another digest": func(_ *approvedPlan, what *ApplyOptions) { what.Digest = "sha256:" + strings.Repeat("0", 64) },
+		"a chunk":        func(p *approvedPlan, _ *ApplyOptions) { p.store.shown[0] = nil },
+		"another chunk's digest": func(_ *approvedPlan, what *ApplyOptions) {
+			contents := *what.Contents
+			contents.Chunks = append([]plan.ChunkInfo{}, contents.Chunks...)
+			contents.Chunks[0].Digest = strings.Repeat("0", 64)
+			what.Contents = &contents
+		},
+		"another salt":     func(_ *approvedPlan, what *ApplyOptions) { what.Salt = []byte("another salt of the same length.") },
+		"no sealed parts":  func(p *approvedPlan, _ *ApplyOptions) { p.store.sealed[0] = nil },
+		"sealed rubbish":   func(p *approvedPlan, _ *ApplyOptions) { p.store.sealed[0] = [][]byte{[]byte("rubbish")} },
+		"another's sealed": func(p *approvedPlan, _ *ApplyOptions) { p.store.sealed[0] = otherSealed(t) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := newDatastore(t)
+			i.writeSpecs(chain())
+			p := i.plan(t, "one", PlanOptions{})
+			what := p.applying()
+			tamper(p, &what)
+			_, e := i.server()
+			if _, err := e.Apply(t.Context(), what, p.store); !errors.Is(err, errTampered) {
+				t.Errorf("the error is %v", err)
+			}
+			if i.cloud.operations() != "" || len(i.states) > 0 {
+				t.Errorf("something was done: %s", i.cloud.operations())
+			}
+		})
+	}
+}
+
+// otherSealed returns the sealed parts of a plan with other values.
+func otherSealed(t *testing.T) [][]byte {
+	i := newDatastore(t)
+	i.writeSpecs(with(chain(), "vm", specOf("vm", "evil", "a", false, "disk")))
+	return i.plan(t, "other", PlanOptions{}).store.sealed[0]
+}
+
+// TestCancel checks that running steps end and no others start.
+func TestCancel(t *testing.T) {
+	i := newDatastore(t)
+	i.writeSpecs(chain())
+	p := i.plan(t, "one", PlanOptions{})
+	canceled := make(chan struct{})
+	var once sync.Once
+	i.cloud.hook = func(_, name string) {
+		if name == "net" {
+			once.Do(func() { close(canceled) })
+		}
+	}
+	what := p.applying()
+	what.Canceled = canceled
+	what.Parallelism = 1
+	_, e := i.server()
+	e.Clock = clock.RealClock{}
+	got, err := e.Apply(t.Context(), what, p.store)
+	if err != nil || got.Succeeded != 1 || got.Canceled != 2 || i.cloud.operations() != "create net" || len(i.inconsistencies()) > 0 {
+		t.Errorf("%+v, %v: %s", got, err, i.cloud.operations())
+	}
+}
+
+// TestContextCanceled checks that the outcome of a running call is stored when the server stops,
+// and that the next server resumes.
+func TestContextCanceled(t *testing.T) {
+	i := newDatastore(t)
+	i.writeSpecs(chain())
+	p := i.plan(t, "one", PlanOptions{})
+	ctx, cancel := context.WithCancel(t.Context())
+	i.cloud.hook = func(_, name string) {
+		if name == "disk" {
+			cancel()
+		}
+	}
+	_, e := i.server()
+	e.Clock = clock.RealClock{}
+	got, err := e.Apply(ctx, p.applying(), p.store)
+	if !errors.Is(err, context.Canceled) || got.Succeeded != 2 || len(i.inconsistencies()) > 0 {
+		t.Fatalf("%+v, %v, %v", got, err, i.inconsistencies())
+	}
+	if got := i.apply(t, p); got.Succeeded != 3 || i.cloud.operations() != "create net, create disk, create vm" {
+		t.Errorf("%+v: %s", got, i.cloud.operations())
+	}
+}
+
+// TestUncertain checks that a call without an answer stays in the journal, with a remedy in its
+// Problem.
+func TestUncertain(t *testing.T) {
+	i := newDatastore(t)
+	i.writeSpecs(chain())
+	i.cloud.unanswered["disk"] = true
+	p := i.plan(t, "one", PlanOptions{})
+	got := i.apply(t, p)
+	s := i.states[thingRef("disk")]
+	if got.Failed != 1 || got.Blocked != 1 || s == nil || s.Spec.Pending == nil || !s.Spec.Pending.Uncertain || s.Spec.Current != nil ||
+		!strings.Contains(fmt.Sprint(got.Problems), ImportAnnotation) {
+		t.Fatalf("%+v, %+v", got, s)
+	}
+	if c := i.status[thingRef("disk")].Conditions; !strings.Contains(fmt.Sprint(c), reasonUncertain) {
+		t.Errorf("it tells %v", c)
+	}
+	// Another server cannot know of this server's calls, so that it must not repeat them.
+	elsewhere := i.clone()
+	_, e := elsewhere.server()
+	what := p.applying()
+	what.Server = "two"
+	if got, err := e.Apply(t.Context(), what, p.store); err != nil || got.Failed != 1 || elsewhere.cloud.operations() != "" {
+		t.Errorf("another server: %+v, %v, %s", got, err, elsewhere.cloud.operations())
+	}
+	// The same server gets the outcome when it resumes.
+	delete(i.cloud.unanswered, "disk")
+	if got := i.apply(t, p); got.Succeeded != 3 || i.cloud.operations() != "create net, create disk, create vm" || len(i.inconsistencies()) > 0 {
+		t.Errorf("the same: %+v, %s, %v", got, i.cloud.operations(), i.inconsistencies())
+	}
+}
+
+// TestUncertainReplacement checks that the old resource stays current while the outcome of the
+// creation is unknown.
+func TestUncertainReplacement(t *testing.T) {
+	i := newDatastore(t)
+	i.writeSpecs(map[string]string{"a": specOf("a", "one", "a", true)})
+	i.apply(t, i.plan(t, "one", PlanOptions{}))
+	i.writeSpecs(map[string]string{"a": specOf("a", "one", "b", true)})
+	i.cloud.unanswered["a"] = true
+	p := i.plan(t, "two", PlanOptions{})
+	got := i.apply(t, p)
+	s := i.states[thingRef("a")]
+	if got.Failed != 1 || s.Spec.Current == nil || len(s.Spec.Deposed) > 0 || s.Spec.Pending == nil {
+		t.Fatalf("%+v, %+v", got, s.Spec)
+	}
+	delete(i.cloud.unanswered, "a")
+	if got := i.apply(t, p); got.Succeeded != 1 || i.cloud.operations() != "create a, create a, delete a" || len(i.inconsistencies()) > 0 {
+		t.Errorf("%+v, %s, %v", got, i.cloud.operations(), i.inconsistencies())
+	}
+}
+
+// TestRefreshOnly checks that drift is stored and published, without settling anything.
+func TestRefreshOnly(t *testing.T) {
+	i := newDatastore(t)
+	i.writeSpecs(map[string]string{"a": specOf("a", "one", "a", false), "b": specOf("b", "one", "a", false)})
+	i.apply(t, i.plan(t, "one", PlanOptions{}))
+	delete(i.cloud.things, "id-b#1")
+	i.cloud.things["id-a#1"] = withContent(i.cloud.things["id-a#1"], "drifted")
+	p := i.plan(t, "two", PlanOptions{Mode: plan.RefreshOnly, Refresh: true})
+	what := p.applying()
+	what.Mode = plan.RefreshOnly
+	_, e := i.server()
+	got, err := e.Apply(t.Context(), what, p.store)
+	if err != nil || got.Succeeded != 2 || got.Summary.Drift != 2 || i.states[thingRef("b")] != nil {
+		t.Fatalf("%+v, %v\n%s", got, err, i.describe())
+	}
+	if s := i.states[thingRef("a")]; s.Spec.Settled != "" || !strings.Contains(string(s.Spec.Current.Value), "drifted") {
+		t.Errorf("the state of a is %+v", s.Spec)
+	}
+	if text := fmt.Sprint(i.status[thingRef("b")].Conditions); !strings.Contains(text, reasonNone) {
+		t.Errorf("b tells %s", text)
+	}
+	if got := actions(t, i.plan(t, "", PlanOptions{}).planned, i.plan(t, "", PlanOptions{}).store); !strings.Contains(got, "update") || !strings.Contains(got, "create") {
+		t.Errorf("the next plan is %s", got)
+	}
+}
+
+// TestDeposedIsGone checks that a deposed resource that is found gone is removed from the state.
+func TestDeposedIsGone(t *testing.T) {
+	i := newDatastore(t)
+	i.writeSpecs(map[string]string{"a": specOf("a", "one", "a", true)})
+	i.apply(t, i.plan(t, "one", PlanOptions{}))
+	s := i.states[thingRef("a")]
+	old := *s.Spec.Current
+	old.Value = []byte(strings.Replace(string(old.Value), "id-a#1", "id-a#0", 1))
+	s.Spec.Deposed = []v1alpha1.DeposedResource{{Key: "k", ResourceValue: old}}
+	got := i.apply(t, i.plan(t, "two", PlanOptions{Refresh: true}))
+	if s := i.states[thingRef("a")]; got.Failed > 0 || len(s.Spec.Deposed) > 0 || len(i.inconsistencies()) > 0 {
+		t.Errorf("%+v, %+v, %v", got, s.Spec, i.inconsistencies())
+	}
+}
+
+// TestOnStoredIsRepeated checks that OnStored is called for a deletion again after a crash, though
+// no state is left that records it.
+func TestOnStoredIsRepeated(t *testing.T) {
+	i := newDatastore(t)
+	i.writeSpecs(map[string]string{"a": specOf("a", "one", "a", false)})
+	i.apply(t, i.plan(t, "one", PlanOptions{}))
+	i.writeSpecs(map[string]string{})
+	p := i.plan(t, "two", PlanOptions{})
+	var calls [2][]string
+	for n := range calls {
+		what := p.applying()
+		what.OnStored = func(call string) { calls[n] = append(calls[n], call) }
+		_, e := i.server()
+		if got, err := e.Apply(t.Context(), what, p.store); err != nil || got.Succeeded != 1 {
+			t.Errorf("%+v, %v", got, err)
+		}
+	}
+	if len(calls[0]) != 1 || calls[0][0] == "" || !slices.Equal(calls[0], calls[1]) {
+		t.Errorf("let go of: %v", calls)
+	}
+}

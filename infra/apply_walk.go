@@ -1,0 +1,365 @@
+package infra
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/graph"
+	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/reference"
+)
+
+const (
+	defaultApplyParallelism = 10
+	// progressEvery is how often OnProgress is called, and maxRunning the number of changes that it
+	// lists.
+	progressEvery = 250 * time.Millisecond
+	maxRunning    = 10
+)
+
+// result is the result of a step, worst last. A change has the result of its worst step.
+type result uint8
+
+const (
+	succeeded result = iota
+	notStarted
+	blocked
+	refused
+	failed
+	// postponed is for a step that must wait for another one of the same object.
+	postponed
+)
+
+// stepEnd is the end of a step.
+type stepEnd struct {
+	node    int32
+	result  result
+	action  plan.Action // the action carried out
+	problem *v1alpha1.Problem
+	waitFor int32 // if postponed: the step to wait for
+	err     error // an error that stops the Apply
+}
+
+// applier is one run of Engine.Apply.
+type applier struct {
+	e     *Engine
+	opts  ApplyOptions
+	steps *stepSet
+
+	mu         sync.Mutex
+	states     map[reference.Ref]*State    // by this run; nil if deleted
+	dataValues map[reference.Ref]cty.Value // data sources
+	values     map[reference.Ref]value     // of resources
+	ended      []bool
+	warnings   warnings
+
+	// The fields below belong to the walk's goroutine.
+	progress   *graph.Walk
+	results    chan stepEnd
+	out        ApplyResult
+	running    map[int32]time.Time
+	busy       map[reference.Ref]int32
+	waiting    map[int32][]int32
+	retries    []int32 // steps that waited for another of the same object
+	lastReport time.Time
+
+	// stalled means that no step is left to wait for. It is only written while no step runs.
+	stalled bool
+}
+
+func newApplier(e *Engine, what ApplyOptions, s *stepSet) *applier {
+	if what.Parallelism <= 0 {
+		what.Parallelism = defaultApplyParallelism
+	}
+	return &applier{
+		e: e, opts: what, steps: s,
+		states: map[reference.Ref]*State{}, dataValues: map[reference.Ref]cty.Value{}, values: map[reference.Ref]value{}, ended: make([]bool, len(s.all)),
+		results: make(chan stepEnd, what.Parallelism),
+		running: map[int32]time.Time{}, busy: map[reference.Ref]int32{}, waiting: map[int32][]int32{},
+	}
+}
+
+func (e *Engine) log() *slog.Logger {
+	if e.Log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return e.Log
+}
+
+// walk runs the steps in dependency order.
+func (r *applier) walk(ctx context.Context) (*ApplyResult, error) {
+	progress, err := r.steps.order.graph.Walk(graph.ByPath, nil)
+	if err != nil {
+		return nil, err
+	}
+	r.progress = progress
+	for _, p := range r.steps.byRef {
+		if p.change != nil {
+			r.out.Total++
+		}
+		r.out.Total += int64(len(p.deposed))
+	}
+	var stop error
+	canceled, over, late := r.opts.Canceled, ctx.Done(), (<-chan time.Time)(nil)
+	quiet := false // start no further steps
+	for {
+		if !quiet {
+			select {
+			case <-canceled: // The select below picks at random, and may have taken results first.
+				canceled, quiet = nil, true
+			default:
+				r.start(ctx)
+			}
+		}
+		if len(r.running) == 0 {
+			if !quiet && r.releaseWaiting() {
+				continue
+			}
+			break
+		}
+		select {
+		case e := <-r.results:
+			if e.err != nil && stop == nil {
+				stop, quiet = e.err, true
+			}
+			r.finishStep(e)
+		case <-canceled:
+			canceled, quiet = nil, true
+		case <-over:
+			over, quiet, stop = nil, true, ctx.Err()
+			late = r.e.after(gracePeriod)
+		case <-late:
+			// Running steps are pending in the journal, and write their outcome if they end.
+			return r.finish(), stop
+		}
+		r.report(false)
+	}
+	if stop == nil && progress.Left() > 0 {
+		stop = ctx.Err()
+	}
+	return r.finish(), stop
+}
+
+// start starts steps up to the parallelism.
+func (r *applier) start(ctx context.Context) {
+	for len(r.running) < r.opts.Parallelism {
+		n, there := r.next()
+		if !there {
+			return
+		}
+		if other, busy := r.busy[r.steps.all[n].ref]; busy {
+			r.waiting[other] = append(r.waiting[other], n)
+			continue
+		}
+		r.busy[r.steps.all[n].ref] = n
+		r.running[n] = r.e.Clock.Now()
+		go func() { r.results <- r.runStep(ctx, n) }()
+	}
+}
+
+func (r *applier) next() (int32, bool) {
+	if len(r.retries) > 0 {
+		n := r.retries[0]
+		r.retries = r.retries[1:]
+		return n, true
+	}
+	return r.progress.Next()
+}
+
+// finishStep handles the end of a step.
+func (r *applier) finishStep(e stepEnd) {
+	s := &r.steps.all[e.node]
+	delete(r.running, e.node)
+	delete(r.busy, s.ref)
+	switch e.result {
+	case postponed:
+		// If the other step will not run, the retry finds that out.
+		switch r.progress.State(e.waitFor) {
+		case graph.Waiting, graph.Ready, graph.Running:
+			r.waiting[e.waitFor] = append(r.waiting[e.waitFor], e.node)
+		default:
+			r.retries = append(r.retries, e.node)
+		}
+	case notStarted:
+		// It keeps its state in the walk, in which no further step starts.
+		r.release(e.node)
+		return
+	case succeeded:
+		r.countStep(e.node, succeeded, e.action)
+		r.progress.Done(e.node)
+	default:
+		r.countStep(e.node, e.result, e.action)
+		for _, n := range r.progress.Failed(e.node) {
+			r.countStep(n, blocked, "")
+			r.release(n)
+		}
+	}
+	if e.problem != nil {
+		r.out.Problems = append(r.out.Problems, *e.problem)
+	}
+	r.release(e.node)
+}
+
+// release retries the steps that waited for a step of the same object.
+func (r *applier) release(n int32) {
+	r.retries = append(r.retries, r.waiting[n]...)
+	delete(r.waiting, n)
+}
+
+// releaseWaiting retries steps that wait for one that will not end. It returns false if there are
+// none.
+func (r *applier) releaseWaiting() bool {
+	if r.stalled {
+		return false
+	}
+	r.stalled = true
+	for _, waiting := range r.waiting {
+		r.retries = append(r.retries, waiting...)
+	}
+	clear(r.waiting)
+	slices.Sort(r.retries)
+	return len(r.retries) > 0
+}
+
+// countStep counts a change when its last step has ended.
+func (r *applier) countStep(n int32, as result, done plan.Action) {
+	r.mu.Lock()
+	r.ended[n] = true
+	r.mu.Unlock()
+	c := r.steps.all[n].change
+	c.worst = max(c.worst, as)
+	if c.left--; c.left > 0 {
+		return
+	}
+	c.sealed = nil
+	r.forgetState(c.ref)
+	switch c.worst {
+	case succeeded:
+		r.out.Succeeded++
+		r.countAction(c, done)
+	case blocked:
+		r.out.Blocked++
+	case refused:
+		r.out.Refused++
+	case failed:
+		r.out.Failed++
+	}
+}
+
+// countAction counts a completed change by its action.
+func (r *applier) countAction(c *change, done plan.Action) {
+	if c.action == plan.Replace {
+		done = plan.Replace
+	}
+	if c.importing {
+		r.out.Summary.Import++
+	}
+	if c.drifted {
+		r.out.Summary.Drift++
+	}
+	switch done {
+	case plan.Create:
+		r.out.Summary.Create++
+	case plan.Update:
+		r.out.Summary.Update++
+	case plan.Replace:
+		r.out.Summary.Replace++
+	case plan.Delete:
+		r.out.Summary.Delete++
+	case plan.Read:
+		r.out.Summary.Read++
+	case plan.Forget:
+		r.out.Summary.Forget++
+	case plan.NoOp:
+		r.out.Summary.NoOp++
+	case plan.Place:
+		r.out.Summary.Place++
+	}
+}
+
+// finish returns the final result.
+func (r *applier) finish() *ApplyResult {
+	ended := r.out.Succeeded + r.out.Failed + r.out.Refused + r.out.Blocked
+	r.out.Canceled = r.out.Total - ended
+	slices.SortFunc(r.out.Problems, compareProblems)
+	r.report(true)
+	out := r.snapshot()
+	return &out
+}
+
+// report calls OnProgress, at most once per interval.
+func (r *applier) report(last bool) {
+	if r.opts.OnProgress == nil || !last && r.e.Clock.Since(r.lastReport) < progressEvery {
+		return
+	}
+	r.lastReport = r.e.Clock.Now()
+	r.opts.OnProgress(r.snapshot())
+}
+
+// snapshot returns a copy of the result, which the caller keeps.
+func (r *applier) snapshot() ApplyResult {
+	out := r.out
+	out.Problems = slices.Clone(r.out.Problems)
+	r.mu.Lock()
+	out.Warnings = r.warnings.list()
+	r.mu.Unlock()
+	nodes := make([]int32, 0, len(r.running))
+	for n := range r.running {
+		nodes = append(nodes, n)
+	}
+	slices.SortFunc(nodes, func(a, b int32) int { return cmp.Or(r.running[a].Compare(r.running[b]), cmp.Compare(a, b)) })
+	for _, n := range nodes[:min(len(nodes), maxRunning)] {
+		out.Running = append(out.Running, r.steps.all[n].address)
+	}
+	return out
+}
+
+// state returns the state of a step's object: as written by this run, or from the Inventory.
+func (r *applier) state(n *step) *State { return r.stateOf(n.ref) }
+
+func (r *applier) stateOf(ref reference.Ref) *State {
+	r.mu.Lock()
+	s, there := r.states[ref]
+	r.mu.Unlock()
+	if there {
+		return s
+	}
+	return r.e.Inventory.State(ref)
+}
+
+// setState records a stored state; nil if it was deleted.
+func (r *applier) setState(n *step, s *State) {
+	if s == nil {
+		r.e.Inventory.RemoveState(n.ref)
+	} else {
+		s = r.e.Inventory.SetState(s)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.states[n.ref] = s
+	delete(r.values, n.ref)
+}
+
+// forgetState drops the cached state of a resource without further steps: the Inventory has it. A
+// deletion is kept, because the watch may still deliver an older version to the Inventory.
+func (r *applier) forgetState(ref reference.Ref) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.states[ref] != nil {
+		delete(r.states, ref)
+	}
+}
+
+// hasEnded reports whether a step has ended, with any result.
+func (r *applier) hasEnded(n int32) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ended[n]
+}

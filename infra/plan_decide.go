@@ -1,0 +1,445 @@
+package infra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+	"k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/schema"
+)
+
+// isUnchanged reports whether the last plan found nothing to do and none of its inputs has changed.
+// Then the slot is settled without evaluation.
+func (r *planRun) isUnchanged(ctx context.Context, s *slot) bool {
+	m := &s.memo
+	if m.validAt == 0 || s.changedAt > m.validAt || m.unwatched || !r.mayBeSettled(s) {
+		return false
+	}
+	for _, u := range s.uses {
+		if used := &r.slots[u]; !used.unchanged || used.valueChangedAt > m.validAt {
+			return false
+		}
+	}
+	kind, err := r.kind(s.ref)
+	if err != nil || kind.Revision != m.kindRevision {
+		return false
+	}
+	provider, err := r.open(ctx, configName{kind.Provider, s.ref.Namespace, m.providerConfig})
+	if err != nil || provider.revision != m.configRevision {
+		return false
+	}
+	if s.isData() {
+		s.decision = m.dataRead
+		if err := r.storeChange(s, kind, m.dataRead, nil); err != nil {
+			return false
+		}
+	} else {
+		s.settled = true
+	}
+	s.unchanged, s.cacheable = true, true
+	return true
+}
+
+// mayBeSettled reports whether the plan requests nothing of a slot besides matching its spec.
+func (r *planRun) mayBeSettled(s *slot) bool {
+	if r.opts.Mode != "" && r.opts.Mode != plan.Normal || r.opts.Refresh || s.replace || s.overridden || s.removed {
+		return false
+	}
+	if s.isData() {
+		return s.memo.dataRead != nil
+	}
+	if s.state == nil {
+		return false
+	}
+	spec := &s.state.Spec
+	return spec.Current != nil && !spec.Current.Tainted && len(spec.Deposed) == 0 && spec.Pending == nil
+}
+
+// decide computes the changes of a slot and reports whether it succeeded. It records problems.
+func (r *planRun) decide(ctx context.Context, at int32) bool {
+	s := &r.slots[at]
+	kind, err := r.kind(s.ref)
+	if err != nil {
+		r.notServed(s, err)
+		return false
+	}
+	if flaws := s.specErrors(); s.isDesired() && r.usesSpec(s) && len(flaws) > 0 {
+		for _, f := range flaws {
+			r.problem(s, f.field, f.text)
+		}
+		return false
+	}
+	d := &decider{planRun: r, slot: s, kind: kind, refresh: r.opts.Refresh || r.opts.Mode == plan.RefreshOnly}
+	if !d.checkPending() {
+		return false
+	}
+	if r.usesSpec(s) {
+		return d.decideDesired(ctx)
+	}
+	return d.decidePrior(ctx)
+}
+
+// usesSpec reports whether the plan compares the slot's spec with its state.
+func (r *planRun) usesSpec(s *slot) bool {
+	return s.isDesired() && (r.opts.Mode != plan.RefreshOnly || s.isData())
+}
+
+func (r *planRun) notServed(s *slot, err error) {
+	text := err.Error()
+	if errors.Is(err, ErrNotServed) {
+		text = fmt.Sprintf("no installed Provider serves the type %s: install one that does, or activate the type", s.ref.Type)
+		if s.object == nil {
+			text = fmt.Sprintf("its object was deleted, and no installed Provider serves the type %s any more: reinstall the Provider to destroy the resource, or delete ResourceState %q to forget it",
+				s.ref.Type, stateName(s.state))
+		}
+	}
+	r.problem(s, "", text)
+}
+
+// decider computes the changes of one slot.
+type decider struct {
+	*planRun
+	slot    *slot
+	kind    *ServedKind
+	refresh bool
+
+	evaluated   *evaluatedSpec
+	fingerprint string
+	provider    *openProvider
+}
+
+// checkPending reports whether the resource can be planned despite a change whose outcome is not
+// known.
+func (d *decider) checkPending() bool {
+	s := d.slot
+	if s.state == nil || s.state.Spec.Pending == nil {
+		return true
+	}
+	p := s.state.Spec.Pending
+	if d.opts.ApplyEnded == nil || !d.opts.ApplyEnded(p.ApplyUID) {
+		d.problem(s, "", fmt.Sprintf("Apply %q started to %s it at %s and has not ended: wait for the Apply or cancel it, then plan again",
+			p.Apply, p.Action, p.Since.UTC().Format(time.RFC3339)))
+		return false
+	}
+	// The provider did not say whether it made the change, so read the resource.
+	d.refresh = true
+	if s.state.Spec.Current != nil || p.Action != "create" || s.object != nil && !s.removed && s.object.ImportID != "" {
+		return true
+	}
+	d.problem(s, "", fmt.Sprintf("Apply %q started to create it and ended without an answer from the provider: check whether the resource exists; if it does, "+
+		"set the annotation %s to its ID; if not, delete ResourceState %q; then plan again", p.Apply, ImportAnnotation, stateName(s.state)))
+	return false
+}
+
+// decideDesired plans a resource by its spec.
+func (d *decider) decideDesired(ctx context.Context) bool {
+	s := d.slot
+	if d.reportUnavailable() {
+		return false
+	}
+	said, errs := d.evaluate(ctx, s.object, &d.kind.Kind, reference.Values{
+		Lookup:    func(ref reference.Ref) (cty.Value, error) { return d.lookup(ctx, s, ref) },
+		Attribute: func(ref reference.Ref, name string) (cty.Value, bool) { return d.attribute(s, ref, name) },
+	})
+	if len(errs) > 0 {
+		d.fieldErrors(s, errs)
+		return false
+	}
+	d.evaluated = said
+	if !d.open(ctx, said.own.Provider) {
+		return false
+	}
+	if s.state != nil || s.isData() { // a resource without state cannot be settled
+		d.fingerprint = d.Engine.fingerprint(s.object, said, d.kind, d.provider.revision)
+	}
+	trigger := d.trigger()
+	if trigger == "" && d.isSettled() {
+		return d.settle()
+	}
+	in := d.input()
+	in.Config, in.Lifecycle, in.Replace, in.ImportID = said.config, said.lifecycle(), s.replace, s.object.ImportID
+	in.Lifecycle.Trigger = trigger
+	in.Lifecycle.CreateBeforeDestroy = s.createFirst
+	if s.isData() {
+		in.Pending = d.dependencyChanges()
+	}
+	return d.finish(ctx, in)
+}
+
+// decidePrior plans a resource by its state alone: a removal or a refresh.
+func (d *decider) decidePrior(ctx context.Context) bool {
+	s := d.slot
+	in := d.input()
+	config := ""
+	if s.state != nil {
+		config = s.state.Spec.ProviderConfig
+	}
+	if s.object != nil {
+		own, errs := d.removalSettings()
+		if len(errs) > 0 {
+			d.fieldErrors(s, errs)
+			return false
+		}
+		config = own.Provider
+		in.Lifecycle.PreventDestroy = own.Lifecycle.PreventDestroy
+	}
+	if config == "" {
+		config = d.kind.Provider
+	}
+	if s.removed && d.opts.Mode != plan.RefreshOnly {
+		in.Delete = s.object != nil && s.object.Deleting
+		in.Forget = s.object != nil && s.object.Forget
+	}
+	return d.open(ctx, config) && d.finish(ctx, in)
+}
+
+// removalSettings reads the settings of the spec that affect removal. It ignores errors in the rest
+// of the spec.
+func (d *decider) removalSettings() (schema.Own, field.ErrorList) {
+	var spec map[string]any
+	if err := json.Unmarshal(d.slot.object.Spec, &spec); err != nil {
+		return schema.Own{}, field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{}, "must be an object")}
+	}
+	own, errs := d.kind.Own(spec)
+	return own, slices.DeleteFunc(errs, func(err *field.Error) bool {
+		return !strings.HasPrefix(err.Field, "spec.provider") && !strings.HasPrefix(err.Field, "spec.lifecycle.prevent_destroy")
+	})
+}
+
+func (d *decider) open(ctx context.Context, config string) bool {
+	provider, err := d.planRun.open(ctx, configName{d.kind.Provider, d.slot.ref.Namespace, config})
+	if err != nil {
+		d.problem(d.slot, "spec.provider", err.Error())
+		return false
+	}
+	d.provider = provider
+	if d.evaluated != nil {
+		d.evaluated.own.Provider = config
+	}
+	return true
+}
+
+// input returns the input that all decisions about the slot share.
+func (d *decider) input() plan.Input {
+	return plan.Input{Address: addressOf(d.slot.ref), Schema: d.kind.Schema, Mode: d.opts.Mode, Refresh: d.refresh}
+}
+
+// isSettled reports whether the fingerprint shows that there is nothing to do.
+func (d *decider) isSettled() bool {
+	s := d.slot
+	if d.fingerprint == "" || !d.mayBeSettled(s) {
+		return false
+	}
+	if s.isData() {
+		return d.fingerprint == s.memo.fingerprint && !d.dependencyChanges()
+	}
+	return d.fingerprint == s.state.Spec.Settled || d.fingerprint == s.memo.fingerprint && s.memo.stateVersion == s.state.ResourceVersion
+}
+
+// settle records that there is nothing to do, without a provider call.
+func (d *decider) settle() bool {
+	s := d.slot
+	s.unchanged, s.cacheable = true, true
+	d.addMemo(s.memo.dataRead, false)
+	if !s.isData() {
+		s.settled = true
+		return true
+	}
+	s.decision = s.memo.dataRead
+	return d.addChange(s.memo.dataRead)
+}
+
+// finish asks the provider, for the resource and for deposed ones that are still to be destroyed.
+func (d *decider) finish(ctx context.Context, in plan.Input) bool {
+	s := d.slot
+	in.Provider = d.provider
+	ok := true
+	if s.object != nil || s.state != nil && s.state.Spec.Current != nil {
+		ok = d.decideCurrent(ctx, in)
+	}
+	if s.state == nil || d.opts.Mode == plan.RefreshOnly {
+		return ok
+	}
+	left := slices.Clone(s.state.Spec.Deposed)
+	slices.SortFunc(left, func(a, b v1alpha1.DeposedResource) int { return strings.Compare(a.Key, b.Key) })
+	for i := range left {
+		ok = d.decideDeposed(ctx, &left[i]) && ok
+	}
+	return ok
+}
+
+func (d *decider) decideCurrent(ctx context.Context, in plan.Input) bool {
+	s := d.slot
+	var err error
+	if s.state != nil {
+		if in.Prior, err = priorOf(s.state.Spec.Current); err != nil {
+			d.problem(s, "", err.Error())
+			return false
+		}
+	}
+	decision, err := plan.Decide(ctx, in)
+	if err != nil {
+		d.explain(s, err, d.mask(in))
+		return false
+	}
+	s.decision = decision
+	d.warn(in, decision.Warnings)
+	d.recordDecision(in, decision)
+	if s.unchanged && !s.isData() && s.state.Spec.Current != nil && s.state.Spec.Current.SchemaVersion == d.kind.Schema.Version {
+		s.decision = nil // dependents see the stored value, and most resources have none
+	}
+	return d.addChange(decision)
+}
+
+// recordDecision records what dependents see of the decision, and what the next plan can reuse.
+func (d *decider) recordDecision(in plan.Input, decision *plan.Decision) {
+	s := d.slot
+	if s.isData() {
+		if decision.Action != plan.NoOp || decision.After.IsNull() || decision.Deferred != "" {
+			return
+		}
+		same := s.memo.dataRead != nil && s.memo.dataRead.After.RawEquals(decision.After) && samePaths(s.memo.dataRead.Sensitive, decision.Sensitive)
+		s.unchanged, s.cacheable = same && !s.overridden, !s.overridden
+		d.recordDataRead(decision)
+		d.addMemo(decision, !same)
+		return
+	}
+	if in.Refresh && decision.Importing == "" && s.state != nil && s.state.Spec.Current != nil {
+		d.mu.Lock()
+		if decision.Drift != nil {
+			d.planRun.drifted = append(d.planRun.drifted, s.ref)
+		} else {
+			d.planRun.inSync = append(d.planRun.inSync, s.ref)
+		}
+		d.mu.Unlock()
+	}
+	if decision.Action == plan.NoOp && decision.Drift == nil && decision.Deferred == "" && s.isDesired() && s.state != nil {
+		s.unchanged, s.cacheable = true, true
+		if d.evaluated != nil && s.state.Spec.Pending == nil {
+			d.addMemo(nil, false)
+		}
+	}
+}
+
+// addMemo records for the next plan that there is nothing to do.
+func (d *decider) addMemo(read *plan.Decision, fresh bool) {
+	s := d.slot
+	if s.node < 0 || s.overridden || d.fingerprint == "" || d.opts.Mode == plan.Destroy {
+		return
+	}
+	current := true
+	for _, u := range s.uses {
+		current = current && d.slots[u].cacheable
+	}
+	m := memo{fingerprint: d.fingerprint, providerConfig: d.evaluated.own.Provider, kindRevision: d.kind.Revision, configRevision: d.provider.revision, unwatched: d.evaluated.unwatched, dataRead: read}
+	if s.state != nil {
+		m.stateVersion = s.state.ResourceVersion
+		if m.fingerprint == s.state.Spec.Settled {
+			m.fingerprint = s.state.Spec.Settled // one copy for both
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.memoUpdates = append(d.memoUpdates, memoUpdate{node: s.node, ref: s.ref, memo: m, valueChanged: fresh, inputsCurrent: current})
+}
+
+// recordDataRead records the new status of a data source.
+func (d *decider) recordDataRead(decision *plan.Decision) {
+	value := decision.After
+	what := ObjectStatus{
+		Attributes: d.kind.Attributes(value, decision.Sensitive), Generation: d.slot.object.Generation,
+		Conditions: []Condition{
+			{Type: ConditionReady, True: true, Reason: "Read", Message: "The data source was read."},
+			{Type: ConditionReconciled, True: true, Reason: "Read", Message: "The data source was read with its current spec."},
+		},
+	}
+	if name := d.evaluated.own.Connection.Secret; name != "" {
+		what.SecretName, what.Secret = name, d.kind.Connection(value, decision.Sensitive)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.planRun.dataReads = append(d.planRun.dataReads, DataSourceRead{Object: d.slot.object, ObjectStatus: what})
+}
+
+// decideDeposed plans the destruction of a deposed resource.
+func (d *decider) decideDeposed(ctx context.Context, left *v1alpha1.DeposedResource) bool {
+	in := d.input()
+	in.Provider, in.Delete, in.Address.Deposed = d.provider, true, left.Key
+	var err error
+	if in.Prior, err = priorOf(&left.ResourceValue); err != nil {
+		d.problem(d.slot, "", err.Error())
+		return false
+	}
+	decision, err := plan.Decide(ctx, in)
+	if err != nil {
+		d.explain(d.slot, err, d.mask(in))
+		return false
+	}
+	d.warn(in, decision.Warnings)
+	return d.addChange(decision)
+}
+
+// addChange adds the decision to the plan as a change.
+func (d *decider) addChange(decision *plan.Decision) bool {
+	var origins map[string]string
+	if d.evaluated != nil {
+		origins = d.evaluated.origins
+	}
+	if err := d.storeChange(d.slot, d.kind, decision, origins); err != nil {
+		d.problem(d.slot, "", err.Error())
+		return false
+	}
+	return true
+}
+
+func (r *planRun) storeChange(s *slot, kind *ServedKind, decision *plan.Decision, origins map[string]string) error {
+	sealed, err := decision.Seal(kind.Schema)
+	if err != nil {
+		return err
+	}
+	show := plan.Showing{Salt: r.opts.Salt, Origins: origins, Preconditions: preconditions(s.object, s.state), Sealed: sealed}
+	if s.state != nil && decision.Action != plan.NoOp && decision.Address.Deposed == "" {
+		show.Was = s.state.Spec.Written
+	}
+	if r.opts.WriteBack && s.overridden && decision.Address.Deposed == "" {
+		show.Preconditions = preconditions(s.replaced, s.state)
+		if show.Writes = s.object.Spec; s.object.Deleting {
+			show.Writes = []byte("null")
+		}
+	}
+	change, err := decision.Change(kind.Schema, show)
+	if err != nil {
+		return err
+	}
+	s.outcomes = append(s.outcomes, outcome{change, sealed})
+	return nil
+}
+
+// mask masks all secrets of the slot, in its spec and in its state.
+func (d *decider) mask(in plan.Input) schema.Mask {
+	var values []cty.Value
+	if in.Config != cty.NilVal {
+		values = append(values, schema.Mark(&d.kind.Schema.Block, in.Config))
+	}
+	if stored := in.Prior.Stored; stored != nil {
+		if v, err := readStored(d.kind, stored); err == nil {
+			values = append(values, marked(&d.kind.Schema.Block, v, in.Prior.Sensitive))
+		}
+	}
+	return schema.NewMask(values...)
+}
+
+// samePaths reports whether two lists have the same paths in the same order.
+func samePaths(a, b []cty.Path) bool {
+	return slices.EqualFunc(a, b, func(a, b cty.Path) bool { return a.Equals(b) })
+}

@@ -1,0 +1,149 @@
+package infra
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"slices"
+
+	vmihailenco "github.com/vmihailenco/msgpack/v5"
+	"github.com/zclconf/go-cty/cty"
+	ctyjson "github.com/zclconf/go-cty/cty/json"
+	"github.com/zclconf/go-cty/cty/msgpack"
+
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/reference"
+)
+
+// maxRetained is how many decoded planned values are kept: some 25 KiB each, for a large type.
+const maxRetained = 1000
+
+// encodeValue encodes the value that dependents will see, which takes a tenth of the memory. Some
+// values stay decoded, because along a chain the dependent uses them at once.
+func (r *planRun) encodeValue(s *slot) {
+	d := s.decision
+	if d == nil || s.isData() || s.compared || d.After.IsNull() {
+		return
+	}
+	if r.retained < maxRetained {
+		s.retained = true
+		r.retained++
+		return
+	}
+	kind, err := r.kind(s.ref)
+	if err != nil {
+		return
+	}
+	if text, err := d.Encoded(kind.Schema.Block.ImpliedType()); err == nil {
+		s.encoded = text
+		s.decision = &plan.Decision{Address: d.Address, Action: d.Action, Sensitive: d.Sensitive}
+	}
+}
+
+// manyUsers is how many dependents a value may have before it is decoded once for all of them.
+const manyUsers = 32
+
+// attribute returns a single attribute of another slot whose value is encoded or stored. Most
+// references are to one attribute. Decoding the whole value takes longer than the rest of an
+// evaluation, and ten times the memory until the last dependent has ended.
+func (d *decider) attribute(s *slot, ref reference.Ref, name string) (cty.Value, bool) {
+	u, found := d.usedSlot(s, ref)
+	if !found || d.slots[u].widelyUsed {
+		return cty.NilVal, false
+	}
+	other := &d.slots[u]
+	kind, err := d.planRun.kind(other.ref)
+	switch {
+	case err != nil:
+	case other.encoded != nil:
+		return decodeAttribute(&kind.Schema.Block, other.encoded, other.decision.Sensitive, name)
+	case other.hasStoredValue():
+		return storedAttribute(kind, other.state.Spec.Current, name)
+	}
+	return cty.NilVal, false
+}
+
+// hasStoredValue reports whether dependents see the value in the state.
+func (s *slot) hasStoredValue() bool {
+	return s.decision == nil && !s.isData() && s.state != nil && s.state.Spec.Current != nil
+}
+
+// decodeAttribute decodes one attribute of an encoded object and marks its secrets. It returns
+// false if there is no such attribute; the caller then decodes the whole object for a full error.
+func decodeAttribute(block *contract.Block, encoded []byte, secret []cty.Path, name string) (cty.Value, bool) {
+	raw, err := rawAttribute(encoded, name)
+	if err != nil {
+		return cty.NilVal, false
+	}
+	return oneAttribute(block, secret, name, func(ty cty.Type) (cty.Value, error) { return msgpack.Unmarshal(raw, ty) })
+}
+
+// storedAttribute decodes one attribute of a stored resource. It also returns false if the resource
+// does not match the current schema.
+func storedAttribute(kind *ServedKind, stored *v1alpha1.ResourceValue, name string) (cty.Value, bool) {
+	block := &kind.Schema.Block
+	var fields map[string]json.RawMessage
+	if stored.SchemaVersion != kind.Schema.Version || json.Unmarshal(stored.Value, &fields) != nil || fields[name] == nil {
+		return cty.NilVal, false
+	}
+	for other := range fields {
+		if block.Attribute(other) == nil && block.Nested(other) == nil {
+			return cty.NilVal, false
+		}
+	}
+	secret, err := readPaths(stored.Sensitive)
+	if err != nil {
+		return cty.NilVal, false
+	}
+	return oneAttribute(block, secret, name, func(ty cty.Type) (cty.Value, error) { return ctyjson.Unmarshal(fields[name], ty) })
+}
+
+// oneAttribute decodes one attribute with the marks that it has in the whole object.
+func oneAttribute(block *contract.Block, secret []cty.Path, name string, decode func(cty.Type) (cty.Value, error)) (cty.Value, bool) {
+	only := contract.Block{}
+	if a := block.Attribute(name); a != nil {
+		only.Attributes = []contract.Attribute{*a}
+	} else if n := block.Nested(name); n != nil {
+		only.Blocks = []contract.NestedBlock{*n}
+	}
+	ty, is := only.ImpliedType().AttributeTypes()[name]
+	if !is {
+		return cty.NilVal, false
+	}
+	v, err := decode(ty)
+	if err != nil {
+		return cty.NilVal, false
+	}
+	secret = slices.DeleteFunc(slices.Clone(secret), func(path cty.Path) bool {
+		if len(path) == 0 {
+			return false // everything
+		}
+		step, is := path[0].(cty.GetAttrStep)
+		return !is || step.Name != name
+	})
+	return marked(&only, cty.ObjectVal(map[string]cty.Value{name: v}), secret).GetAttr(name), true
+}
+
+// rawAttribute returns the encoded form of one attribute of an encoded object.
+func rawAttribute(encoded []byte, name string) ([]byte, error) {
+	decoder := vmihailenco.GetDecoder()
+	defer vmihailenco.PutDecoder(decoder)
+	decoder.Reset(bytes.NewReader(encoded))
+	count, err := decoder.DecodeMapLen()
+	for ; err == nil && count > 0; count-- {
+		var key string
+		if key, err = decoder.DecodeString(); err != nil {
+			break
+		}
+		if key == name {
+			return decoder.DecodeRaw()
+		}
+		err = decoder.Skip()
+	}
+	return nil, cmp.Or(err, errNoAttribute)
+}
+
+var errNoAttribute = errors.New("no such attribute")

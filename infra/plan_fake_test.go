@@ -1,0 +1,404 @@
+package infra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/zclconf/go-cty/cty"
+	ctyjson "github.com/zclconf/go-cty/cty/json"
+	"k8s.io/utils/clock"
+
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/schema"
+)
+
+const testNamespace = "shop"
+
+func attribute(name string, ty cty.Type, flags string) contract.Attribute {
+	has := func(flag string) bool { return slices.Contains(strings.Fields(flags), flag) }
+	return contract.Attribute{Name: name, Type: ty, Required: has("required"), Optional: has("optional"), Computed: has("computed"),
+		Sensitive: has("sensitive"), WriteOnly: has("writeonly")}
+}
+
+// thingSchema is the schema of a resource, and imageSchema that of a data source.
+func thingSchema() *contract.Schema {
+	return &contract.Schema{Version: 1, Block: contract.Block{Attributes: []contract.Attribute{
+		attribute("content", cty.String, "optional"),
+		attribute("id", cty.String, "computed"),
+		attribute("labels", cty.Map(cty.String), "optional"),
+		attribute("password", cty.String, "optional sensitive"),
+		attribute("size", cty.Number, "optional computed"),
+		attribute("token", cty.String, "computed sensitive"),
+		attribute("wo", cty.String, "optional writeonly"),
+		attribute("zone", cty.String, "optional"),
+	}}}
+}
+
+func imageSchema() *contract.Schema {
+	return &contract.Schema{Block: contract.Block{Attributes: []contract.Attribute{
+		attribute("filter", cty.String, "optional"),
+		attribute("id", cty.String, "computed"),
+	}}}
+}
+
+// fakeProvider is a provider with unknown computed values that replaces a resource if zone changes.
+// It stores nothing but its log of calls.
+type fakeProvider struct {
+	schema, data *contract.Schema
+
+	mu       sync.Mutex
+	calls    []string
+	noLog    bool // log no calls
+	made     int
+	images   map[string]string                // ID by filter; default is the filter itself
+	gone     map[string]bool                  // IDs that Read does not find
+	drifted  map[string]string                // content by ID that Read finds
+	refuses  string                           // the content that it rejects
+	says     func(contract.PlanRequest) error // called before each Plan
+	validate func(cty.Value) contract.Diagnostics
+}
+
+func (p *fakeProvider) note(format string, args ...any) {
+	if p.noLog {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calls = append(p.calls, fmt.Sprintf(format, args...))
+}
+
+func (p *fakeProvider) Catalog() contract.Catalog { return nil }
+
+func (p *fakeProvider) ValidateResource(_ context.Context, _ string, config *contract.Configuration) (contract.Diagnostics, error) {
+	p.note("validate")
+	if p.validate != nil {
+		return p.validate(config.Value), nil
+	}
+	content := config.Value.GetAttr("content")
+	if p.refuses != "" && content.IsKnown() && !content.IsNull() && content.AsString() == p.refuses {
+		return contract.Diagnostics{{Summary: "Refused", Detail: "not with " + p.refuses, Attribute: cty.GetAttrPath("content")}}, nil
+	}
+	return nil, nil
+}
+
+func (p *fakeProvider) ValidateData(context.Context, string, cty.Value) (contract.Diagnostics, error) {
+	p.note("validate data")
+	return nil, nil
+}
+
+func (p *fakeProvider) Upgrade(_ context.Context, _ string, stored contract.StoredState) (contract.UpgradeAnswer, error) {
+	p.note("upgrade")
+	v, err := ctyjson.Unmarshal(stored.JSON, p.schema.Block.ImpliedType())
+	return contract.UpgradeAnswer{Value: v}, err
+}
+
+func (p *fakeProvider) Read(_ context.Context, request contract.ReadRequest) (contract.ReadAnswer, error) {
+	id := request.State.Value.GetAttr("id").AsString()
+	p.note("read %s", id)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gone[id] {
+		return contract.ReadAnswer{State: contract.State{Value: cty.NullVal(p.schema.Block.ImpliedType())}}, nil
+	}
+	if content, drifted := p.drifted[id]; drifted {
+		of := request.State.Value.AsValueMap()
+		of["content"] = cty.StringVal(content)
+		request.State.Value = cty.ObjectVal(of)
+	}
+	return contract.ReadAnswer{State: request.State}, nil
+}
+
+func (p *fakeProvider) Plan(_ context.Context, request contract.PlanRequest) (contract.PlanAnswer, error) {
+	p.note("plan")
+	if p.says != nil {
+		if err := p.says(request); err != nil {
+			return contract.PlanAnswer{}, err
+		}
+	}
+	if request.Proposed.IsNull() {
+		return contract.PlanAnswer{Planned: request.Proposed}, nil
+	}
+	of := request.Proposed.AsValueMap()
+	of["wo"] = cty.NullVal(cty.String)
+	for _, name := range []string{"id", "token", "size"} {
+		if of[name].IsNull() && request.Config.Value.GetAttr(name).IsNull() {
+			of[name] = cty.UnknownVal(of[name].Type())
+		}
+	}
+	answer := contract.PlanAnswer{Planned: cty.ObjectVal(of)}
+	if !request.Prior.IsNull() {
+		answer.Replace = append(answer.Replace, cty.GetAttrPath("zone"))
+	}
+	return answer, nil
+}
+
+func (p *fakeProvider) Apply(_ context.Context, request contract.ApplyRequest) (contract.ApplyAnswer, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if request.Planned.IsNull() {
+		return contract.ApplyAnswer{State: contract.State{Value: request.Planned}}, nil
+	}
+	of := request.Planned.AsValueMap()
+	p.made++
+	for name, v := range of {
+		if !v.IsKnown() {
+			if v.Type() == cty.Number {
+				of[name] = cty.NumberIntVal(int64(p.made))
+			} else {
+				of[name] = cty.StringVal(fmt.Sprintf("%s-%d", name, p.made))
+			}
+		}
+	}
+	return contract.ApplyAnswer{State: contract.State{Value: cty.ObjectVal(of)}}, nil
+}
+
+func (p *fakeProvider) Import(_ context.Context, typeName, id string) (contract.ImportAnswer, error) {
+	p.note("import %s", id)
+	of := map[string]cty.Value{}
+	for name, ty := range p.schema.Block.ImpliedType().AttributeTypes() {
+		of[name] = cty.NullVal(ty)
+	}
+	of["id"], of["token"], of["size"] = cty.StringVal(id), cty.StringVal("t"), cty.NumberIntVal(1)
+	return contract.ImportAnswer{Found: []contract.Imported{{Type: typeName, State: contract.State{Value: cty.ObjectVal(of)}}}}, nil
+}
+
+func (p *fakeProvider) ReadData(_ context.Context, _ string, config cty.Value) (contract.DataAnswer, error) {
+	p.note("read data")
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	filter := config.GetAttr("filter")
+	text := "none"
+	if !filter.IsNull() {
+		text = filter.AsString()
+	}
+	id := p.images[text]
+	if id == "" {
+		id = "image of " + text
+	}
+	return contract.DataAnswer{Value: cty.ObjectVal(map[string]cty.Value{"filter": filter, "id": cty.StringVal(id)})}, nil
+}
+
+// fakeEnv is a fakeProvider as Providers, with everything else that an Engine needs.
+type fakeEnv struct {
+	*fakeProvider
+	mu             sync.Mutex
+	revision       string
+	configRevision string
+	unserved       map[string]bool // types without a provider
+	secrets        map[string]string
+	objects        map[string]cty.Value
+}
+
+func newFakeEnv() *fakeEnv {
+	return &fakeEnv{
+		fakeProvider: &fakeProvider{schema: thingSchema(), data: imageSchema(), images: map[string]string{}, gone: map[string]bool{}, drifted: map[string]string{}},
+		revision:     "r1", configRevision: "c1", unserved: map[string]bool{}, secrets: map[string]string{}, objects: map[string]cty.Value{},
+	}
+}
+
+func (s *fakeEnv) Kind(ref reference.Ref) (*ServedKind, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.unserved[ref.Type] {
+		return nil, ErrNotServed
+	}
+	out := &ServedKind{Provider: "demo", Revision: s.revision, Kind: schema.Kind{Group: "demo.providers.atoll.dev"}}
+	switch {
+	case ref.Kind == reference.Resource && ref.Type == "demo_thing":
+		out.Name, out.Schema = schema.Name{Type: ref.Type, Kind: "Thing", Plural: "things"}, s.schema
+	case ref.Kind == reference.Data && ref.Type == "demo_image":
+		out.Name, out.Schema = schema.Name{Type: ref.Type, Data: true, Kind: "DataImage", Plural: "dataimages"}, s.data
+	default:
+		return nil, ErrNotServed
+	}
+	return out, nil
+}
+
+func (s *fakeEnv) Open(_ context.Context, _, _, config string) (contract.Provider, string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if config == "missing" {
+		return nil, "", errors.New(`there is no ProviderConfig "missing": make it, or name another`)
+	}
+	return s.fakeProvider, s.configRevision, nil
+}
+
+func (s *fakeEnv) Secret(_ context.Context, namespace, name, key string) ([]byte, error) {
+	text, is := s.secrets[name+"/"+key]
+	if !is {
+		return nil, fmt.Errorf("there is no key %q in a Secret %q of namespace %q", key, name, namespace)
+	}
+	return []byte(text), nil
+}
+
+func (s *fakeEnv) Object(_ context.Context, ref reference.Ref) (cty.Value, error) {
+	v, is := s.objects[ref.Name]
+	if !is {
+		return cty.NilVal, fmt.Errorf("there is no %s %q", ref.Type, ref.Name)
+	}
+	return v, nil
+}
+
+// takeCalls returns the calls since the last time.
+func (s *fakeEnv) takeCalls() []string {
+	s.fakeProvider.mu.Lock()
+	defer s.fakeProvider.mu.Unlock()
+	out := s.calls
+	s.calls = nil
+	return out
+}
+
+func (s *fakeEnv) engine(t testing.TB, world *Inventory) *Engine {
+	t.Helper()
+	language, err := reference.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if world == nil {
+		world = NewInventory(language, s)
+	}
+	return &Engine{Inventory: world, Language: language, Providers: s, Values: s, Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)}
+}
+
+// fakePlanStore is a PlanStore.
+type fakePlanStore struct {
+	mu            sync.Mutex
+	shown, sealed map[int][][]byte
+	fails         error
+}
+
+func newFakePlanStore() *fakePlanStore {
+	return &fakePlanStore{shown: map[int][][]byte{}, sealed: map[int][][]byte{}}
+}
+
+func (c *fakePlanStore) Put(_ context.Context, chunk int, shown, sealed [][]byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.shown[chunk], c.sealed[chunk] = shown, sealed
+	return c.fails
+}
+
+func (c *fakePlanStore) Shown(_ context.Context, chunk int) ([][]byte, error) {
+	return c.shown[chunk], nil
+}
+func (c *fakePlanStore) Sealed(_ context.Context, chunk int) ([][]byte, error) {
+	return c.sealed[chunk], nil
+}
+
+// changes reads all stored changes and checks each against its sealed part.
+func (c *fakePlanStore) changes(t testing.TB, planned *PlanResult, salt []byte) ([]*plan.Change, map[plan.Address][]byte) {
+	t.Helper()
+	var out []*plan.Change
+	all := map[plan.Address][]byte{}
+	for i := range planned.Contents.Chunks {
+		sealed, err := openSealed(c.sealed[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		maps.Copy(all, sealed)
+		err = planned.Contents.Chunks[i].Read(c.shown[i], true, nil, func(change *plan.Change) bool {
+			out = append(out, change)
+			switch part, is := sealed[change.Address]; {
+			case is && plan.SealDigest(salt, part) != change.Sealed:
+				t.Errorf("%s: the sealed part is another", change.Address)
+			case !is && change.Sealed != "":
+				t.Errorf("%s: the sealed part is in another chunk", change.Address)
+			}
+			return true
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out, all
+}
+
+var testSalt = []byte("0123456789abcdef0123456789abcdef")
+
+func thingRef(name string) reference.Ref {
+	return reference.Ref{Kind: reference.Resource, Type: "demo_thing", Namespace: testNamespace, Name: name}
+}
+
+func imageRef(name string) reference.Ref {
+	return reference.Ref{Kind: reference.Data, Type: "demo_image", Namespace: testNamespace, Name: name}
+}
+
+// newObject returns an object with a JSON spec.
+func newObject(ref reference.Ref, generation int64, spec string) *Object {
+	o := &Object{Ref: ref, Group: "demo.providers.atoll.dev", Kind: "Thing", Plural: "things", UID: "uid-" + ref.Name,
+		ResourceVersion: fmt.Sprint("o", generation), Generation: generation, Spec: []byte(spec)}
+	if ref.Kind == reference.Data {
+		o.Kind, o.Plural = "DataImage", "dataimages"
+	}
+	return o
+}
+
+// newState returns a state with a value.
+func newState(t testing.TB, ref reference.Ref, version int, value cty.Value, secret []cty.Path, dependencies ...reference.Ref) *State {
+	t.Helper()
+	text, err := ctyjson.Marshal(value, value.Type())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &State{Ref: ref, UID: "state-" + ref.Name, ResourceVersion: fmt.Sprint("s", version)}
+	s.Spec = v1alpha1.ResourceStateSpec{
+		Object: v1alpha1.StateOwner{Group: "demo.providers.atoll.dev", Kind: "Thing", Name: ref.Name, UID: "uid-" + ref.Name},
+		Type:   ref.Type, Provider: "demo", ProviderConfig: "demo",
+		Current: &v1alpha1.ResourceValue{SchemaVersion: 1, Value: text, Sensitive: writePaths(secret)},
+	}
+	for _, d := range dependencies {
+		s.Spec.Current.Dependencies = append(s.Spec.Current.Dependencies, v1alpha1.StateName("things", "demo", d.Name))
+	}
+	return s
+}
+
+func mustPlan(t testing.TB, e *Engine, what PlanOptions) (*PlanResult, *fakePlanStore) {
+	t.Helper()
+	if what.Namespace == "" {
+		what.Namespace = testNamespace
+	}
+	if what.Mode == "" {
+		what.Mode = plan.Normal
+	}
+	what.Salt = testSalt
+	store := newFakePlanStore()
+	planned, err := e.Plan(t.Context(), what, store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return planned, store
+}
+
+// actions returns the actions of a plan, one per line, without no-ops.
+func actions(t testing.TB, planned *PlanResult, store *fakePlanStore) string {
+	t.Helper()
+	list, _ := store.changes(t, planned, testSalt)
+	var out []string
+	for _, c := range list {
+		if c.Action == plan.NoOp && c.Drift == nil {
+			continue
+		}
+		text := fmt.Sprintf("%s %s", c.Action, strings.TrimPrefix(c.Address.String(), `namespace["shop"].`))
+		if c.Reason != "" {
+			text += fmt.Sprintf(" (%s%s)", c.Reason, c.Detail)
+		}
+		if c.CreateFirst {
+			text += " first"
+		}
+		out = append(out, text)
+	}
+	for _, p := range planned.Problems {
+		out = append(out, fmt.Sprintf("! %s %s: %s", p.Address, p.Field, p.Message))
+	}
+	return strings.Join(out, "\n")
+}

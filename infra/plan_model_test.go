@@ -1,0 +1,471 @@
+package infra
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/reference"
+)
+
+// model holds desired objects and states in plain maps, and plans by recursion: without indexes,
+// clocks, memos or an order.
+type model struct {
+	t       *testing.T
+	stand   *fakeEnv
+	engine  *Engine // only to evaluate
+	objects map[reference.Ref]*Object
+	states  map[reference.Ref]*State
+	version int
+
+	decided map[reference.Ref]*verdict
+}
+
+type verdict struct {
+	failed, running bool
+	change          *plan.Change
+	decision        *plan.Decision
+}
+
+func newModel(t *testing.T, s *fakeEnv) *model {
+	return &model{t: t, stand: s, engine: s.engine(t, nil), objects: map[reference.Ref]*Object{}, states: map[reference.Ref]*State{}}
+}
+
+// plan returns the changes by address, and the number of resources that cannot be planned.
+func (m *model) plan(what PlanOptions) (map[plan.Address]*plan.Change, int) {
+	m.decided = map[reference.Ref]*verdict{}
+	out, failed := map[plan.Address]*plan.Change{}, 0
+	all := maps.Clone(m.objects)
+	for ref := range m.states {
+		if _, is := all[ref]; !is {
+			all[ref] = nil
+		}
+	}
+	for ref := range all {
+		v := m.decide(ref, what)
+		switch {
+		case v.failed:
+			failed++
+		default:
+			out[addressOf(ref)] = v.change
+		}
+	}
+	return out, failed
+}
+
+func (m *model) removed(ref reference.Ref) bool {
+	return m.objects[ref] == nil || m.objects[ref].Deleting
+}
+
+func (m *model) uses(ref reference.Ref) []reference.Ref {
+	_, refs := parseSpec(m.engine.Language, m.objects[ref])
+	return refs
+}
+
+// first reports whether a resource, or one that uses it, has create_before_destroy.
+func (m *model) first(ref reference.Ref, seen map[reference.Ref]bool) bool {
+	if m.removed(ref) || seen[ref] {
+		return false
+	}
+	seen[ref] = true
+	if read, _ := parseSpec(m.engine.Language, m.objects[ref]); read.createBeforeDestroy {
+		return true
+	}
+	for other := range m.objects {
+		if !m.removed(other) && slices.Contains(m.uses(other), ref) && m.first(other, seen) {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *model) decide(ref reference.Ref, what PlanOptions) *verdict {
+	if v, is := m.decided[ref]; is {
+		if v.running {
+			v.failed = true // a cycle
+		}
+		return v
+	}
+	v := &verdict{running: true}
+	m.decided[ref] = v
+	kind, err := m.stand.Kind(ref)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	in := plan.Input{Address: addressOf(ref), Schema: kind.Schema, Provider: m.stand.fakeProvider, Mode: plan.Normal, Refresh: what.Refresh,
+		Replace: slices.Contains(what.Replace, ref)}
+	var origins map[string]string
+	if m.removed(ref) {
+		in.Delete = m.objects[ref] != nil
+		for other, o := range m.objects {
+			if !o.Deleting && slices.Contains(m.uses(other), ref) {
+				v.failed = true
+			}
+		}
+		for other, s := range m.states {
+			if other != ref && s.Spec.Current != nil && slices.Contains(s.Spec.Current.Dependencies, stateName(m.states[ref])) && m.decide(other, what).failed {
+				v.failed = true
+			}
+		}
+	} else {
+		for _, used := range m.uses(ref) {
+			if m.removed(used) || m.decide(used, what).failed {
+				v.failed = true
+			}
+			if d := m.decided[used]; d != nil && d.decision != nil && d.decision.Action != plan.NoOp {
+				in.Pending = true
+			}
+		}
+		in.Lifecycle.CreateBeforeDestroy = m.first(ref, map[reference.Ref]bool{})
+		if !v.failed {
+			said, errs := m.engine.evaluate(m.t.Context(), m.objects[ref], &kind.Kind, reference.Values{Lookup: func(used reference.Ref) (cty.Value, error) {
+				d := m.decided[used].decision
+				k, _ := m.stand.Kind(used)
+				return marked(&k.Schema.Block, d.After, d.Sensitive), nil
+			}})
+			if len(errs) > 0 {
+				m.t.Fatal(errs)
+			}
+			in.Config, origins = said.config, said.origins
+		}
+	}
+	v.running = false
+	if v.failed {
+		return v
+	}
+	if s := m.states[ref]; s != nil {
+		if in.Prior, err = priorOf(s.Spec.Current); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	if v.decision, err = plan.Decide(m.t.Context(), in); err != nil {
+		m.t.Logf("model: %v", err)
+		v.failed = true
+		return v
+	}
+	if v.change, err = v.decision.Change(kind.Schema, plan.Showing{Salt: testSalt, Origins: origins, Preconditions: preconditions(m.objects[ref], m.states[ref])}); err != nil {
+		m.t.Fatal(err)
+	}
+	return v
+}
+
+// apply applies a plan, dependencies first, with the values known by then.
+func (m *model) apply(changes []*plan.Change, sealed map[plan.Address][]byte, settle bool) {
+	t := m.t
+	by := map[reference.Ref]*plan.Change{}
+	for _, c := range changes {
+		by[refOf(c.Address)] = c
+	}
+	values := map[reference.Ref]cty.Value{}
+	var value func(ref reference.Ref) cty.Value
+	var make func(ref reference.Ref)
+	done := map[reference.Ref]bool{}
+	value = func(ref reference.Ref) cty.Value {
+		make(ref)
+		if v, is := values[ref]; is {
+			return v
+		}
+		kind, _ := m.stand.Kind(ref)
+		prior, err := priorOf(m.states[ref].Spec.Current)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := readStored(kind, prior.Stored)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return marked(&kind.Schema.Block, v, prior.Sensitive)
+	}
+	make = func(ref reference.Ref) {
+		c := by[ref]
+		if done[ref] || c == nil {
+			return
+		}
+		done[ref] = true
+		kind, _ := m.stand.Kind(ref)
+		if len(sealed[c.Address]) == 0 {
+			if !settle && ref.Kind == reference.Resource {
+				return
+			}
+			return
+		}
+		planned, err := plan.Open(sealed[c.Address], kind.Schema)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run := plan.Execution{Planned: planned, Schema: kind.Schema, Provider: m.stand.fakeProvider}
+		fingerprint := ""
+		if m.objects[ref] != nil && !m.objects[ref].Deleting {
+			said, errs := m.engine.evaluate(t.Context(), m.objects[ref], &kind.Kind, reference.Values{Lookup: func(used reference.Ref) (cty.Value, error) { return value(used), nil }})
+			if len(errs) > 0 {
+				t.Fatal(errs)
+			}
+			run.Config, run.Lifecycle = said.config, said.lifecycle()
+			fingerprint = m.engine.fingerprint(m.objects[ref], said, kind, m.stand.configRevision)
+		}
+		if c.Action == plan.Replace {
+			run.Step = plan.CreateNew
+		}
+		outcome, err := plan.Execute(t.Context(), run)
+		if err != nil {
+			t.Fatalf("%s: %v", c.Address, err)
+		}
+		if ref.Kind == reference.Data {
+			values[ref] = marked(&kind.Schema.Block, outcome.State.Value, outcome.Sensitive)
+			return
+		}
+		if outcome.State.Value.IsNull() {
+			delete(m.states, ref)
+			return
+		}
+		if c.Action == plan.NoOp && c.Drift == nil {
+			return // no new state is stored
+		}
+		m.version++
+		var dependencies []reference.Ref
+		for _, used := range m.uses(ref) {
+			if used.Kind == reference.Resource {
+				dependencies = append(dependencies, used)
+			}
+		}
+		state := newState(t, ref, m.version, outcome.State.Value, outcome.Sensitive, dependencies...)
+		if settle {
+			state.Spec.Settled = fingerprint
+		}
+		m.states[ref] = state
+	}
+	for ref := range by {
+		make(ref)
+	}
+	for ref, o := range m.objects {
+		if o.Deleting && by[ref] != nil && m.states[ref] == nil {
+			delete(m.objects, ref)
+		}
+	}
+}
+
+// syncInventory updates an Inventory to match the model.
+func (m *model) syncInventory(w *Inventory, before map[reference.Ref]*Object, states map[reference.Ref]*State) {
+	for ref := range before {
+		if m.objects[ref] == nil {
+			w.RemoveObject(ref)
+		}
+	}
+	for ref := range states {
+		if m.states[ref] == nil {
+			w.RemoveState(ref)
+		}
+	}
+	for ref, o := range m.objects {
+		if before[ref] != o {
+			w.SetObject(o)
+		}
+	}
+	for ref, s := range m.states {
+		if states[ref] != s {
+			w.SetState(s)
+		}
+	}
+}
+
+// edit makes a random change.
+func (m *model) edit(random *rand.Rand, names int) {
+	m.version++
+	ref := thingRef(fmt.Sprint("t", random.IntN(names)))
+	if random.IntN(5) == 0 {
+		ref = imageRef(fmt.Sprint("d", random.IntN(3)))
+	}
+	switch roll := random.IntN(10); {
+	case roll == 0 && m.objects[ref] != nil:
+		delete(m.objects, ref)
+	case roll == 1 && m.objects[ref] != nil && ref.Kind == reference.Resource && m.states[ref] != nil:
+		o := *m.objects[ref]
+		o.Deleting, o.ResourceVersion = true, fmt.Sprint("o", m.version)
+		m.objects[ref] = &o
+	case roll == 2 && m.states[ref] != nil:
+		s := *m.states[ref]
+		current := *s.Spec.Current
+		current.Tainted = random.IntN(3) == 0
+		s.Spec.Current, s.Spec.Settled, s.ResourceVersion = &current, "", fmt.Sprint("s", m.version)
+		m.states[ref] = &s
+	case roll == 3:
+		m.stand.fakeProvider.mu.Lock()
+		m.stand.images[fmt.Sprint("x", random.IntN(2))] = fmt.Sprint("image ", m.version)
+		m.stand.fakeProvider.mu.Unlock()
+	default:
+		o := newObject(ref, int64(m.version), m.spec(random, ref, names))
+		m.objects[ref] = o
+	}
+}
+
+func (m *model) spec(random *rand.Rand, ref reference.Ref, names int) string {
+	// Mostly to those of lower numbers, so that not everything is a cycle.
+	other := func() string {
+		var at int
+		if _, err := fmt.Sscanf(ref.Name, "t%d", &at); err != nil || at == 0 || random.IntN(30) == 0 {
+			at = names
+		}
+		if random.IntN(6) == 0 && ref.Kind == reference.Resource {
+			return fmt.Sprintf(`data.demo_image["d%d"].id`, random.IntN(3))
+		}
+		return fmt.Sprintf(`demo_thing["t%d"].id`, random.IntN(at))
+	}
+	if ref.Kind == reference.Data {
+		if random.IntN(4) == 0 {
+			return fmt.Sprintf(`{"filter": %q}`, fmt.Sprintf(`${demo_thing["t%d"].content}`, random.IntN(2)))
+		}
+		return fmt.Sprintf(`{"filter": "x%d"}`, random.IntN(2))
+	}
+	spec := map[string]any{}
+	switch random.IntN(4) {
+	case 0:
+		spec["content"] = fmt.Sprint("text ", random.IntN(3))
+	case 1:
+		spec["content"] = "${" + other() + "}"
+	case 2:
+		spec["content"] = "from ${" + other() + "}"
+		spec["password"] = "${" + strings.Replace(other(), ".id", ".id", 1) + "}"
+	}
+	if random.IntN(3) == 0 {
+		spec["zone"] = fmt.Sprint("z", random.IntN(2))
+	}
+	if random.IntN(5) == 0 {
+		spec["depends_on"] = []string{strings.TrimSuffix(other(), ".id")}
+	}
+	if random.IntN(6) == 0 {
+		spec["lifecycle"] = map[string]any{"create_before_destroy": true}
+	}
+	text, err := json.Marshal(spec)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestModel edits random objects. After each step the plan equals the model's, and that of a new
+// Inventory. After it is applied there is nothing to do, and no provider is called.
+func TestModel(t *testing.T) {
+	for seed := range uint64(30) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			random := rand.New(rand.NewPCG(seed, 7))
+			s := newFakeEnv()
+			m := newModel(t, s)
+			e := s.engine(t, nil)
+			for range 20 {
+				before, states := maps.Clone(m.objects), maps.Clone(m.states)
+				for range 1 + random.IntN(6) {
+					m.edit(random, 8)
+				}
+				m.syncInventory(e.Inventory, before, states)
+				what := PlanOptions{Refresh: random.IntN(6) == 0}
+				if random.IntN(8) == 0 {
+					if ref := thingRef(fmt.Sprint("t", random.IntN(8))); m.objects[ref] != nil {
+						what.Replace = append(what.Replace, ref)
+					}
+				}
+				if !what.Refresh {
+					forget(e.Inventory) // plans read data sources once, and the model every time
+				}
+				planned, store := mustPlan(t, e, what)
+				changes, sealed := store.changes(t, planned, testSalt)
+				want, failed := m.plan(what)
+				compare(t, changes, want)
+				if planned.NotPlanned != failed {
+					t.Fatalf("%d are not planned, and %d cannot be: %+v", planned.NotPlanned, failed, planned.Problems)
+				}
+				fresh := s.engine(t, nil)
+				m.syncInventory(fresh.Inventory, nil, nil)
+				again, other := mustPlan(t, fresh, what)
+				if len(again.Problems) != len(planned.Problems) || again.NotPlanned != planned.NotPlanned {
+					t.Fatalf("%+v, and of a new World %+v", planned.Problems, again.Problems)
+				}
+				for i := range again.Problems {
+					if again.Problems[i] != planned.Problems[i] {
+						t.Fatalf("%+v, and of a new World %+v", planned.Problems[i], again.Problems[i])
+					}
+				}
+				otherChanges, _ := other.changes(t, again, testSalt)
+				byAddress := map[plan.Address]*plan.Change{}
+				for _, c := range otherChanges {
+					byAddress[c.Address] = c
+				}
+				compare(t, changes, byAddress)
+				if random.IntN(2) == 0 {
+					before, states := maps.Clone(m.objects), maps.Clone(m.states)
+					m.apply(changes, sealed, true)
+					m.syncInventory(e.Inventory, before, states)
+					m.nothingToDo(e, failed)
+				}
+			}
+		})
+	}
+}
+
+// forget invalidates the memos of data sources.
+func forget(w *Inventory) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.nodes {
+		if n := &w.nodes[i]; n.ref.Kind == reference.Data {
+			n.changedAt = w.tick()
+			n.memo.fingerprint = ""
+		}
+	}
+}
+
+// nothingToDo plans twice after an apply. The first plan may still ask the provider about values
+// that turned out unchanged; the second asks nothing.
+func (m *model) nothingToDo(e *Engine, failed int) {
+	planned, _ := mustPlan(m.t, e, PlanOptions{})
+	if !planned.Contents.Counts.Empty() && failed == 0 {
+		m.t.Fatalf("after an apply there is something to do: %+v", planned.Contents.Counts)
+	}
+	m.stand.takeCalls()
+	if failed > 0 {
+		return
+	}
+	planned, _ = mustPlan(m.t, e, PlanOptions{})
+	if calls := m.stand.takeCalls(); len(calls) > 0 || planned.ProviderCalls > 0 || !planned.Contents.Counts.Empty() {
+		m.t.Fatalf("the second plan after an apply asks: %v", calls)
+	}
+}
+
+func compare(t *testing.T, got []*plan.Change, want map[plan.Address]*plan.Change) {
+	t.Helper()
+	text := func(c *plan.Change) []byte {
+		if c == nil {
+			return nil
+		}
+		shown := *c
+		shown.Sealed = ""
+		if c.Action == plan.NoOp {
+			shown.Preconditions = nil // resources that were not evaluated have none
+		}
+		out, err := shown.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	seen := map[plan.Address]bool{}
+	for _, c := range got {
+		seen[c.Address] = true
+		if !bytes.Equal(text(c), text(want[c.Address])) {
+			t.Fatalf("planned\n%s\nwant\n%s", text(c), text(want[c.Address]))
+		}
+	}
+	for address, c := range want {
+		if !seen[address] {
+			t.Fatalf("not planned, want\n%s", text(c))
+		}
+	}
+}

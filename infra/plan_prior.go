@@ -1,0 +1,111 @@
+package infra
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/zclconf/go-cty/cty"
+	ctyjson "github.com/zclconf/go-cty/cty/json"
+
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/schema"
+)
+
+// addressOf returns the plan address of a reference.
+func addressOf(ref reference.Ref) plan.Address {
+	return plan.Address{Namespace: ref.Namespace, Type: ref.Type, Name: ref.Name, Data: ref.Kind == reference.Data}
+}
+
+// refOf returns the reference of an address; for a deposed resource, that of its successor.
+func refOf(address plan.Address) reference.Ref {
+	if apiVersion, kind, is := address.Workload(); is {
+		return reference.Ref{Kind: reference.Kubernetes, Group: apiVersion, Type: kind, Namespace: address.Namespace, Name: address.Name}
+	}
+	ref := reference.Ref{Kind: reference.Resource, Type: address.Type, Namespace: address.Namespace, Name: address.Name}
+	if address.Data {
+		ref.Kind = reference.Data
+	}
+	return ref
+}
+
+// priorOf converts a stored resource to the input of a decision. Nil means no resource.
+func priorOf(v *v1alpha1.ResourceValue) (plan.Prior, error) {
+	if v == nil {
+		return plan.Prior{}, nil
+	}
+	prior := plan.Prior{
+		Stored:  &contract.StoredState{Version: v.SchemaVersion, JSON: v.Value},
+		State:   contract.State{Private: v.Private},
+		Tainted: v.Tainted,
+	}
+	if len(v.Identity) > 0 {
+		identity, err := readIdentity(v.Identity)
+		if err != nil {
+			return prior, err
+		}
+		prior.State.Identity = identity
+	}
+	var err error
+	prior.Sensitive, err = readPaths(v.Sensitive)
+	return prior, err
+}
+
+// writeIdentity encodes a provider's resource identity with its type, or nil if there is none.
+func writeIdentity(identity cty.Value) ([]byte, error) {
+	if identity == cty.NilVal || identity.IsNull() {
+		return nil, nil
+	}
+	return ctyjson.Marshal(identity, cty.DynamicPseudoType)
+}
+
+func readIdentity(text []byte) (cty.Value, error) {
+	v, err := ctyjson.Unmarshal(text, cty.DynamicPseudoType)
+	if err != nil {
+		return cty.NilVal, errors.New("cannot decode the identity in its state: restore the state from a backup, or import the resource again")
+	}
+	return v, nil
+}
+
+// writePaths encodes the paths of secrets for the state. Elements of a set have no names, so that
+// the whole set is marked secret.
+func writePaths(paths []cty.Path) []string {
+	var out []string
+	for _, path := range paths {
+		for i, step := range path {
+			if key, is := step.(cty.IndexStep); is && key.Key.Type() != cty.String && key.Key.Type() != cty.Number {
+				path = path[:i]
+				break
+			}
+		}
+		out = append(out, plan.PathText(path))
+	}
+	return out
+}
+
+func readPaths(texts []string) ([]cty.Path, error) {
+	var out []cty.Path
+	for _, text := range texts {
+		path, err := plan.ParsePath(text)
+		if err != nil {
+			return nil, fmt.Errorf("invalid path of a secret in its state: %w", err)
+		}
+		out = append(out, path)
+	}
+	return out, nil
+}
+
+// marked returns a value with its secrets marked: those of the schema, and those at the given
+// paths.
+func marked(block *contract.Block, v cty.Value, secret []cty.Path) cty.Value {
+	if len(secret) > 0 {
+		marks := make([]cty.PathValueMarks, len(secret))
+		for i, path := range secret {
+			marks[i] = cty.PathValueMarks{Path: path, Marks: cty.NewValueMarks(contract.Sensitive)}
+		}
+		v = v.MarkWithPaths(marks)
+	}
+	return schema.Mark(block, v)
+}

@@ -1,0 +1,136 @@
+package infra
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/zclconf/go-cty/cty"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/schema"
+)
+
+// addProblem records a problem.
+func (r *planRun) addProblem(address, field, message string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.problems = append(r.problems, v1alpha1.Problem{Address: address, Field: field, Message: message})
+}
+
+// problem records a problem of a slot.
+func (r *planRun) problem(s *slot, field, message string) { r.addProblem(r.name(s), field, message) }
+
+// name returns KIND.GROUP/NAME of a slot.
+func (r *planRun) name(s *slot) string {
+	switch {
+	case s.object != nil && s.object.Kind != "":
+		return s.object.Kind + "." + s.object.Group + "/" + s.ref.Name
+	case s.state != nil && s.state.Spec.Object.Kind != "":
+		return s.state.Spec.Object.Kind + "." + s.state.Spec.Object.Group + "/" + s.ref.Name
+	}
+	return r.nameOf(s.ref)
+}
+
+// nameOf returns KIND.GROUP/NAME of a resource that may not exist. If its type is not served, it
+// returns the reference as in expressions.
+func (r *planRun) nameOf(ref reference.Ref) string {
+	kind, err := r.kind(ref)
+	if err != nil {
+		return ref.String()
+	}
+	return kind.Name.Kind + "." + kind.Group + "/" + ref.Name
+}
+
+// explain records why a decision failed, one problem per field. Providers can quote secrets in
+// their messages; the mask removes them.
+func (r *planRun) explain(s *slot, err error, mask schema.Mask) {
+	var said *plan.Error
+	if !errors.As(err, &said) {
+		text := mask.Text(err.Error())
+		if errors.Is(err, contract.ErrUnavailable) {
+			text += "; plan again, and check the Provider's status if it fails again"
+		}
+		r.problem(s, "", text)
+		return
+	}
+	remedy := ""
+	if said.Remedy != "" {
+		remedy = "; " + said.Remedy
+	}
+	told := false
+	for _, p := range said.Problems {
+		r.problem(s, "", fmt.Sprintf("%v: %s%s", said.Kind, mask.Text(p.String()), remedy))
+		told = true
+	}
+	for _, d := range mask.Diagnostics(said.Diagnostics) {
+		if d.Warning {
+			continue
+		}
+		text := words(d)
+		if remedy != "" {
+			text = strings.TrimRight(text, ".")
+		}
+		r.problem(s, specField(d.Attribute), fmt.Sprintf("%v: %s%s", said.Kind, text, remedy))
+		told = true
+	}
+	if !told {
+		r.problem(s, "", fmt.Sprintf("%v%s", said.Kind, remedy))
+	}
+}
+
+// warn records the provider's warnings about a slot.
+func (d *decider) warn(in plan.Input, said contract.Diagnostics) {
+	if len(said) == 0 {
+		return
+	}
+	mask := d.mask(in)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.warnings.add(d.name(d.slot), said, mask)
+}
+
+// specField formats a path as kubectl does. Elements of a set have no names, so that the path ends
+// at the set.
+func specField(path cty.Path) string {
+	if len(path) == 0 {
+		return ""
+	}
+	at := field.NewPath("spec")
+	for _, step := range path {
+		switch step := step.(type) {
+		case cty.GetAttrStep:
+			at = at.Child(step.Name)
+		case cty.IndexStep:
+			key, _ := step.Key.Unmark()
+			switch {
+			case !key.IsKnown() || key.IsNull():
+				return at.String()
+			case key.Type() == cty.String:
+				at = at.Key(key.AsString())
+			case key.Type() == cty.Number:
+				n, _ := key.AsBigFloat().Int64()
+				at = at.Index(int(n))
+			default:
+				return at.String()
+			}
+		}
+	}
+	return at.String()
+}
+
+// fieldErrors records the errors of a spec. It omits the values: users with access can see them in
+// the object.
+func (r *planRun) fieldErrors(s *slot, errs field.ErrorList) {
+	for _, err := range errs {
+		text := err.Detail
+		if text == "" {
+			text = string(err.Type)
+		}
+		r.problem(s, err.Field, text)
+	}
+}

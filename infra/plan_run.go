@@ -1,0 +1,210 @@
+package infra
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/zclconf/go-cty/cty"
+	"k8s.io/utils/clock"
+
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/graph"
+	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/reference"
+)
+
+// planRun is one run of Engine.Plan. It works on a snapshot of the Inventory.
+type planRun struct {
+	*Engine
+	opts       PlanOptions
+	snapshotAt int64 // by the Inventory's clock
+	// slots are the resources that can be planned, by address, followed by the other resources that
+	// they refer to.
+	slots  []slot
+	values []lazyValue // the value of each slot that dependents see
+	lists  []int32     // backing array of all slots' uses
+	count  int         // how many can be planned
+	edges  []graph.Edge
+	graph  *graph.Graph
+	// scope is the part that is planned; nil means all.
+	scope *graph.Set
+
+	kinds        cache[typeKey, *ServedKind]
+	providers    cache[configName, *openProvider]
+	calls        atomic.Int64
+	providerTime atomic.Int64
+	// retained is how many finished slots keep their decoded value for dependents.
+	retained int
+
+	mu          sync.Mutex
+	problems    []v1alpha1.Problem
+	warnings    warnings
+	drifted     []reference.Ref
+	inSync      []reference.Ref
+	dataReads   []DataSourceRead
+	memoUpdates []memoUpdate
+	notPlanned  int
+}
+
+// slot is one object with its state and the decision about it.
+type slot struct {
+	ref    reference.Ref
+	node   int32 // in the Inventory; -1 if it is not there
+	object *Object
+	state  *State
+	specInfo
+	uses                      []int32 // other slots
+	changedAt, valueChangedAt int64
+	memo                      memo
+	// overridden means that the object is an override. removed means that the resource is to be
+	// removed, replace that its replacement was requested, and createFirst that its successor is
+	// created before it is destroyed, because of the resource itself or a dependent.
+	overridden, removed, replace, createFirst bool
+	// replaced is the Inventory's object if it is overridden.
+	replaced *Object
+
+	// unchanged means that dependents see the value in the Inventory. cacheable means that they see
+	// the value that will be in the Inventory once this plan's memos are stored.
+	unchanged, cacheable bool
+	ended                bool // with any result
+	// settled means that there is nothing to do, and no provider was asked.
+	settled  bool
+	decision *plan.Decision
+	// encoded is the encoded value that dependents see, once the slot has ended. compared means
+	// that dependents also compare it with the prior value.
+	encoded  []byte
+	retained bool // it has ended and keeps its decoded value
+	compared bool
+	outcomes []outcome
+	// cycle is the reference cycle that it is part of, if any.
+	cycle string
+	// users is how many dependents have not ended. widelyUsed means that there were many.
+	users      int32
+	widelyUsed bool
+}
+
+// lazyValue is the value of a slot that dependents see. It is computed on first use.
+type lazyValue struct {
+	once  sync.Once
+	value cty.Value
+	err   error
+}
+
+// outcome is a change with its sealed part.
+type outcome struct {
+	change *plan.Change
+	sealed []byte
+}
+
+// isDesired reports whether the resource should exist.
+func (s *slot) isDesired() bool { return s.object != nil && !s.removed }
+
+func (s *slot) isData() bool { return s.ref.Kind == reference.Data }
+
+// cache computes each value once, even under concurrent use.
+type cache[K comparable, V any] struct {
+	mu  sync.Mutex
+	all map[K]*cached[V]
+}
+
+type cached[V any] struct {
+	once  sync.Once
+	value V
+	err   error
+}
+
+func (c *cache[K, V]) get(key K, ask func() (V, error)) (V, error) {
+	c.mu.Lock()
+	if c.all == nil {
+		c.all = map[K]*cached[V]{}
+	}
+	at, known := c.all[key]
+	if !known {
+		at = &cached[V]{}
+		c.all[key] = at
+	}
+	c.mu.Unlock()
+	at.once.Do(func() { at.value, at.err = ask() })
+	return at.value, at.err
+}
+
+// kind returns the served kind of a reference.
+func (r *planRun) kind(ref reference.Ref) (*ServedKind, error) {
+	return r.kinds.get(typeKeyOf(ref), func() (*ServedKind, error) { return r.Providers.Kind(ref) })
+}
+
+// configName names a ProviderConfig.
+type configName struct{ provider, namespace, config string }
+
+// openProvider is a configured provider with the revision of its configuration.
+type openProvider struct {
+	contract.Provider
+	revision string
+}
+
+func (r *planRun) open(ctx context.Context, name configName) (*openProvider, error) {
+	return r.providers.get(name, func() (*openProvider, error) {
+		provider, revision, err := r.Providers.Open(ctx, name.provider, name.namespace, name.config)
+		if err != nil {
+			return nil, err
+		}
+		return &openProvider{Provider: &meteredProvider{Provider: provider, clock: r.Clock, calls: &r.calls, took: &r.providerTime, onCall: r.opts.OnProviderCall}, revision: revision}, nil
+	})
+}
+
+// meteredProvider counts provider calls and their duration.
+type meteredProvider struct {
+	contract.Provider
+	clock       clock.PassiveClock
+	calls, took *atomic.Int64
+	onCall      func(calls int64) // may be nil
+}
+
+func (m *meteredProvider) start() func() {
+	began := m.clock.Now()
+	return func() {
+		calls := m.calls.Add(1)
+		if m.onCall != nil {
+			m.onCall(calls)
+		}
+		m.took.Add(int64(m.clock.Since(began) / time.Nanosecond))
+	}
+}
+
+func (m *meteredProvider) ValidateResource(ctx context.Context, typeName string, config *contract.Configuration) (contract.Diagnostics, error) {
+	defer m.start()()
+	return m.Provider.ValidateResource(ctx, typeName, config)
+}
+
+func (m *meteredProvider) ValidateData(ctx context.Context, typeName string, config cty.Value) (contract.Diagnostics, error) {
+	defer m.start()()
+	return m.Provider.ValidateData(ctx, typeName, config)
+}
+
+func (m *meteredProvider) Upgrade(ctx context.Context, typeName string, stored contract.StoredState) (contract.UpgradeAnswer, error) {
+	defer m.start()()
+	return m.Provider.Upgrade(ctx, typeName, stored)
+}
+
+func (m *meteredProvider) Read(ctx context.Context, request contract.ReadRequest) (contract.ReadAnswer, error) {
+	defer m.start()()
+	return m.Provider.Read(ctx, request)
+}
+
+func (m *meteredProvider) Plan(ctx context.Context, request contract.PlanRequest) (contract.PlanAnswer, error) {
+	defer m.start()()
+	return m.Provider.Plan(ctx, request)
+}
+
+func (m *meteredProvider) Import(ctx context.Context, typeName, id string) (contract.ImportAnswer, error) {
+	defer m.start()()
+	return m.Provider.Import(ctx, typeName, id)
+}
+
+func (m *meteredProvider) ReadData(ctx context.Context, typeName string, config cty.Value) (contract.DataAnswer, error) {
+	defer m.start()()
+	return m.Provider.ReadData(ctx, typeName, config)
+}

@@ -1,0 +1,184 @@
+package infra
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/graph"
+	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/schema"
+)
+
+// prepare builds the dependency graph and selects the part of it to plan.
+func (r *planRun) prepare() error {
+	for i := range r.slots {
+		s := &r.slots[i]
+		if i >= r.count {
+			s.unchanged, s.cacheable = true, true
+			continue
+		}
+		s.removed = s.object == nil || s.object.Deleting || r.opts.Mode == plan.Destroy
+	}
+	r.addEdges()
+	if err := r.buildGraph(); err != nil {
+		return err
+	}
+	for _, at := range r.resolve(r.opts.Replace, "replace") {
+		r.slots[at].replace = true
+	}
+	r.selectScope()
+	return nil
+}
+
+// addEdges adds the edges of the graph. A resource depends on those it refers to. A resource that
+// is removed depends on those created from it: they are removed or changed first.
+func (r *planRun) addEdges() {
+	removed := map[string]int32{} // by the names of their states
+	for i := range r.count {
+		s := &r.slots[i]
+		if s.removed && s.state != nil && r.opts.Mode != plan.RefreshOnly {
+			removed[stateName(s.state)] = int32(i)
+		}
+		if !s.isDesired() || r.opts.Mode == plan.RefreshOnly && !s.isData() {
+			continue
+		}
+		for _, u := range s.uses {
+			switch {
+			case int(u) >= r.count:
+			case r.slots[u].removed:
+				r.edges = append(r.edges, graph.Edge{From: u, To: int32(i)})
+			default:
+				r.edges = append(r.edges, graph.Edge{From: int32(i), To: u})
+			}
+		}
+	}
+	if len(removed) == 0 {
+		return
+	}
+	for i := range r.count {
+		s := &r.slots[i]
+		if s.state == nil {
+			continue
+		}
+		made := func(v *v1alpha1.ResourceValue) {
+			for _, name := range v.Dependencies {
+				if of, is := removed[name]; is && of != int32(i) {
+					r.edges = append(r.edges, graph.Edge{From: of, To: int32(i)})
+				}
+			}
+		}
+		if s.state.Spec.Current != nil {
+			made(s.state.Spec.Current)
+		}
+		for d := range s.state.Spec.Deposed {
+			made(&s.state.Spec.Deposed[d].ResourceValue)
+		}
+	}
+}
+
+// stateName returns the name of a ResourceState, as stateNameOf does for an object. It needs
+// neither the object nor its provider.
+func stateName(s *State) string {
+	of := s.Spec.Object
+	provider, _, _ := strings.Cut(of.Group, ".")
+	return v1alpha1.StateName(schema.Plural(of.Kind), provider, of.Name)
+}
+
+// buildGraph builds the graph. Objects in a reference cycle are not planned and get a problem.
+// States can form a cycle because they are of different age; then the order of removal does not
+// matter.
+func (r *planRun) buildGraph() error {
+	for {
+		g, err := graph.New(r.count, r.edges)
+		if err != nil {
+			return err
+		}
+		if r.graph == nil {
+			r.propagateCreateFirst(g)
+		}
+		r.graph = g
+		if _, ok := g.Order(); ok {
+			return nil
+		}
+		in := map[int32]bool{}
+		for _, cycle := range g.Cycles() {
+			text := graph.Path(cycle, func(n int32) string { return r.slots[n].ref.String() })
+			for _, n := range cycle {
+				in[n] = true
+				if s := &r.slots[n]; s.isDesired() {
+					s.cycle = text
+				}
+			}
+		}
+		r.edges = slices.DeleteFunc(r.edges, func(e graph.Edge) bool { return in[e.From] && in[e.To] })
+	}
+}
+
+// propagateCreateFirst marks resources with create_before_destroy and all their dependencies, whose
+// successors must exist by then.
+func (r *planRun) propagateCreateFirst(g *graph.Graph) {
+	var first []int32
+	for i := range r.count {
+		if s := &r.slots[i]; s.createBeforeDestroy && s.isDesired() {
+			first = append(first, int32(i))
+		}
+	}
+	if len(first) == 0 {
+		return
+	}
+	for i := range g.WithDependencies(first...).All() {
+		r.slots[i].createFirst = true
+	}
+}
+
+// selectScope selects the requested resources with their dependencies, without the excluded ones
+// and their dependents.
+func (r *planRun) selectScope() {
+	if r.opts.Selector == nil && r.opts.Targets == nil && len(r.opts.Exclude) == 0 {
+		return
+	}
+	asked := r.resolve(r.opts.Targets, "targets")
+	if r.opts.Targets == nil {
+		for i := range r.count {
+			asked = append(asked, int32(i))
+		}
+	}
+	asked = slices.DeleteFunc(asked, func(i int32) bool { return !r.matchesSelector(&r.slots[i]) })
+	r.scope = r.graph.WithDependencies(asked...)
+	if len(r.opts.Exclude) == 0 {
+		return
+	}
+	out, kept := r.graph.WithDependents(r.resolve(r.opts.Exclude, "exclude")...), graph.NewSet(r.count)
+	for i := range r.scope.All() {
+		if !out.Has(i) {
+			kept.Add(i)
+		}
+	}
+	r.scope = kept
+}
+
+func (r *planRun) matchesSelector(s *slot) bool {
+	if r.opts.Selector == nil {
+		return true
+	}
+	return s.object != nil && r.opts.Selector.Matches(labels.Set(s.object.Labels))
+}
+
+// resolve returns the slots of named resources. A missing one is a problem.
+func (r *planRun) resolve(refs []reference.Ref, purpose string) []int32 {
+	var out []int32
+	for _, ref := range refs {
+		at, is := r.find(ref)
+		if !is {
+			r.addProblem(r.nameOf(ref), "", fmt.Sprintf("listed in %s, but not found in namespace %q: correct the name", purpose, r.opts.Namespace))
+			continue
+		}
+		out = append(out, at)
+	}
+	return out
+}

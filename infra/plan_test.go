@@ -1,0 +1,460 @@
+package infra
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/zclconf/go-cty/cty"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/reference"
+)
+
+// planTest is a model with an Inventory that follows it.
+type planTest struct {
+	*model
+	engine *Engine
+}
+
+// newPlanTest writes and applies objects. Each is "name: spec"; the prefix data. marks a data
+// source.
+func newPlanTest(t *testing.T, objects ...string) *planTest {
+	t.Helper()
+	s := newFakeEnv()
+	p := &planTest{model: newModel(t, s), engine: s.engine(t, nil)}
+	p.write(objects...)
+	p.applyAll()
+	s.takeCalls()
+	return p
+}
+
+func (p *planTest) write(objects ...string) {
+	for _, text := range objects {
+		name, spec, _ := strings.Cut(text, ": ")
+		ref := thingRef(name)
+		if data, is := strings.CutPrefix(name, "data."); is {
+			ref = imageRef(data)
+		}
+		p.version++
+		p.objects[ref] = newObject(ref, int64(p.version), spec)
+		p.engine.Inventory.SetObject(p.objects[ref])
+	}
+}
+
+func (p *planTest) delete(name string, waits bool) {
+	ref := thingRef(name)
+	if waits {
+		o := *p.objects[ref]
+		o.Deleting, o.HasFinalizer, o.ResourceVersion = true, true, o.ResourceVersion+"d"
+		p.objects[ref] = &o
+		p.engine.Inventory.SetObject(&o)
+		return
+	}
+	delete(p.objects, ref)
+	p.engine.Inventory.RemoveObject(ref)
+}
+
+func (p *planTest) state(name string, change func(*State)) {
+	p.version++
+	s := *p.states[thingRef(name)]
+	current := *s.Spec.Current
+	s.Spec.Current, s.ResourceVersion = &current, fmt.Sprint("s", p.version)
+	change(&s)
+	p.states[s.Ref] = &s
+	p.engine.Inventory.SetState(&s)
+}
+
+func (p *planTest) applyAll() {
+	p.t.Helper()
+	planned, store := mustPlan(p.t, p.engine, PlanOptions{})
+	if len(planned.Problems) > 0 {
+		p.t.Fatalf("%+v", planned.Problems)
+	}
+	changes, sealed := store.changes(p.t, planned, testSalt)
+	p.apply(changes, sealed, true)
+	for _, s := range p.states {
+		p.engine.Inventory.SetState(s)
+	}
+}
+
+func (p *planTest) want(what PlanOptions, want ...string) *PlanResult {
+	p.t.Helper()
+	planned, store := mustPlan(p.t, p.engine, what)
+	if got := actions(p.t, planned, store); got != strings.Join(want, "\n") {
+		p.t.Errorf("got\n%s\nwant\n%s", got, strings.Join(want, "\n"))
+	}
+	return planned
+}
+
+const chainSpecs = `a: {"content": "one"}|b: {"content": "${demo_thing[\"a\"].id}"}|c: {"content": "of ${demo_thing.b.id}"}`
+
+func chainOfThree() []string { return strings.Split(chainSpecs, "|") }
+
+func TestFirstPlan(t *testing.T) {
+	s := newFakeEnv()
+	p := &planTest{model: newModel(t, s), engine: s.engine(t, nil)}
+	p.write(append(chainOfThree(), `data.i: {"filter": "x"}`, `d: {"content": "${data.demo_image[\"i\"].id}"}`)...)
+	planned := p.want(PlanOptions{}, `create demo_thing["a"]`, `create demo_thing["b"]`, `create demo_thing["c"]`, `create demo_thing["d"]`)
+	if planned.Contents.Counts.Changes != 5 || len(planned.DataReads) != 1 || planned.NotPlanned != 0 || planned.ProviderCalls != len(s.takeCalls()) {
+		t.Errorf("%+v", planned)
+	}
+}
+
+// TestOriginsOfDifferences checks that each difference names its own references, also below map
+// keys that look like numbers.
+func TestOriginsOfDifferences(t *testing.T) {
+	labelled := func(a, b string) string {
+		return fmt.Sprintf(`b: {"labels": {"80": "%s of ${demo_thing.a.id}", "web": "%s of ${demo_thing.c.id}", "x": "%s"}}`, a, b, a)
+	}
+	p := newPlanTest(t, `a: {}`, `c: {}`, labelled("one", "two"))
+	p.write(labelled("1", "2"))
+	planned, store := mustPlan(t, p.engine, PlanOptions{})
+	changes, _ := store.changes(t, planned, testSalt)
+	var got []string
+	for _, change := range changes {
+		for _, f := range change.Fields {
+			got = append(got, f.Path+" "+strings.Join(f.From, " and "))
+		}
+	}
+	want := []string{`labels["80"] 1 of ${demo_thing.a.id}`, `labels["web"] 2 of ${demo_thing.c.id}`, `labels["x"] `}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q\nwant %q", got, want)
+	}
+}
+
+// TestSettledResourcesCostNoCalls: a resource is settled by its state or by the memo of a plan.
+func TestSettledResourcesCostNoCalls(t *testing.T) {
+	p := newPlanTest(t, append(chainOfThree(), `data.i: {"filter": "x"}`, `d: {"content": "${data.demo_image[\"i\"].id}"}`)...)
+	for range 2 {
+		if planned := p.want(PlanOptions{}); planned.ProviderCalls != 0 || planned.Contents.Counts.NoOp != 5 {
+			t.Errorf("%+v asks %v", planned.Contents.Counts, p.stand.takeCalls())
+		}
+	}
+	p.state("b", func(s *State) { s.Spec.Settled = "" })
+	if planned := p.want(PlanOptions{}); planned.ProviderCalls != 3 {
+		t.Errorf("of one whose state does not say so it asks %v", p.stand.takeCalls())
+	}
+	if planned := p.want(PlanOptions{}); planned.ProviderCalls != 0 {
+		t.Errorf("the next plan asks %v", p.stand.takeCalls())
+	}
+	p.state("b", func(*State) {})
+	if planned := p.want(PlanOptions{}); planned.ProviderCalls != 3 {
+		t.Errorf("of another state it asks %v", p.stand.takeCalls())
+	}
+	p.stand.configRevision = "c2"
+	if planned := p.want(PlanOptions{}); planned.ProviderCalls != 4*3+2 {
+		t.Errorf("of another configuration it asks %v", p.stand.takeCalls())
+	}
+	p.stand.revision = "r2"
+	p.engine.Inventory.KindsChanged()
+	if planned := p.want(PlanOptions{}); planned.ProviderCalls != 4*3+2 {
+		t.Errorf("of another version it asks %v", p.stand.takeCalls())
+	}
+	if planned := p.want(PlanOptions{}); planned.ProviderCalls != 0 {
+		t.Errorf("the next plan asks %v", p.stand.takeCalls())
+	}
+}
+
+// TestOneChange plans a change with its dependents.
+func TestOneChange(t *testing.T) {
+	p := newPlanTest(t, append(chainOfThree(), `other: {}`)...)
+	p.write(`a: {"content": "two"}`)
+	p.want(PlanOptions{}, `update demo_thing["a"]`)
+	p.write(`a: {"content": "one", "zone": "z"}`)
+	p.want(PlanOptions{}, `replace demo_thing["a"] (CannotUpdate)`, `update demo_thing["b"]`)
+	p.write(chainOfThree()[0])
+	p.stand.takeCalls()
+	if planned := p.want(PlanOptions{}); planned.ProviderCalls != 0 {
+		t.Errorf("what was taken back asks %v", p.stand.takeCalls())
+	}
+}
+
+// TestUnwatchedInputs: Secrets and Kubernetes objects change without notice, so that specs that use
+// them are evaluated every time.
+func TestUnwatchedInputs(t *testing.T) {
+	s := newFakeEnv()
+	s.secrets["db/pw"] = "hunter2"
+	s.objects["web"] = cty.ObjectVal(map[string]cty.Value{"replicas": cty.NumberIntVal(2)})
+	p := &planTest{model: newModel(t, s), engine: s.engine(t, nil)}
+	p.write(`a: {"password": {"secretKeyRef": {"name": "db", "key": "pw"}}}`, `b: {"content": "${k8s.Deployment[\"web\"].replicas}"}`)
+	p.applyAll()
+	p.want(PlanOptions{})
+	if planned := p.want(PlanOptions{}); planned.ProviderCalls != 0 {
+		t.Error("it is asked, though nothing changed")
+	}
+	s.secrets["db/pw"] = "hunter3"
+	s.objects["web"] = cty.ObjectVal(map[string]cty.Value{"replicas": cty.NumberIntVal(3)})
+	p.want(PlanOptions{}, `update demo_thing["a"]`, `update demo_thing["b"]`)
+}
+
+func TestScope(t *testing.T) {
+	p := newPlanTest(t, append(chainOfThree(), `other: {}`)...)
+	p.write(`a: {"content": "x"}`, `b: {"content": "${demo_thing[\"a\"].id}", "size": 99}`, `c: {"content": "x"}`, `other: {"content": "x"}`)
+	p.want(PlanOptions{Targets: []reference.Ref{thingRef("b")}}, `update demo_thing["a"]`, `update demo_thing["b"]`)
+	p.want(PlanOptions{Exclude: []reference.Ref{thingRef("a")}}, `update demo_thing["c"]`, `update demo_thing["other"]`)
+	p.want(PlanOptions{Targets: []reference.Ref{thingRef("nobody"), thingRef("c")}}, `update demo_thing["c"]`,
+		`! Thing.demo.providers.atoll.dev/nobody : listed in targets, but not found in namespace "shop": correct the name`)
+	labelled := *p.objects[thingRef("c")]
+	labelled.Labels = map[string]string{"tier": "web"}
+	p.engine.Inventory.SetObject(&labelled)
+	p.want(PlanOptions{Selector: labels.SelectorFromSet(labels.Set{"tier": "web"})}, `update demo_thing["c"]`)
+
+	// Deleting a resource deletes its dependents first.
+	p = newPlanTest(t, chainOfThree()...)
+	for _, name := range []string{"a", "b", "c"} {
+		p.delete(name, name != "a")
+	}
+	p.want(PlanOptions{Targets: []reference.Ref{thingRef("b")}}, `delete demo_thing["b"] (ObjectDeleted)`, `delete demo_thing["c"] (ObjectDeleted)`)
+	p.want(PlanOptions{Exclude: []reference.Ref{thingRef("b")}}, `delete demo_thing["c"] (ObjectDeleted)`)
+	p.want(PlanOptions{}, `delete demo_thing["a"] (NotWritten)`, `delete demo_thing["b"] (ObjectDeleted)`, `delete demo_thing["c"] (ObjectDeleted)`)
+}
+
+func TestModes(t *testing.T) {
+	p := newPlanTest(t, chainOfThree()...)
+	p.write(`new: {}`, `a: {"content": "two"}`)
+	p.want(PlanOptions{Mode: plan.Destroy}, `delete demo_thing["a"] (DestroyAll)`, `delete demo_thing["b"] (DestroyAll)`, `delete demo_thing["c"] (DestroyAll)`)
+	p.stand.drifted["id-1"] = "somebody else's"
+	planned := p.want(PlanOptions{Mode: plan.RefreshOnly}, `no-op demo_thing["a"]`)
+	if len(planned.Drifted) != 1 || len(planned.InSync) != 2 || planned.Contents.Counts.Drift != 1 {
+		t.Errorf("%+v", planned)
+	}
+	p.write(chainOfThree()[0])
+	p.want(PlanOptions{Refresh: true}, `update demo_thing["a"]`, `create demo_thing["new"]`)
+	p.want(PlanOptions{Replace: []reference.Ref{thingRef("b")}}, `replace demo_thing["b"] (Requested)`, `update demo_thing["c"]`, `create demo_thing["new"]`)
+}
+
+func TestLifecycle(t *testing.T) {
+	p := newPlanTest(t, `a: {"zone": "x"}`, `b: {"content": "${demo_thing[\"a\"].id}", "lifecycle": {"create_before_destroy": true}}`,
+		`c: {"lifecycle": {"replace_triggered_by": ["demo_thing[\"a\"].id"]}}`, `d: {"lifecycle": {"replace_triggered_by": ["demo_thing[\"e\"]"]}}`, `e: {}`,
+		`f: {"lifecycle": {"prevent_destroy": true}}`)
+	p.write(`a: {"zone": "y"}`, `e: {"content": "x"}`)
+	p.want(PlanOptions{}, `replace demo_thing["a"] (CannotUpdate) first`, `update demo_thing["b"]`,
+		`replace demo_thing["c"] (Triggerednamespace["shop"].demo_thing["a"].id: replace)`,
+		`replace demo_thing["d"] (Triggerednamespace["shop"].demo_thing["e"]: update)`, `update demo_thing["e"]`)
+	p.delete("f", true)
+	p.want(PlanOptions{Targets: []reference.Ref{thingRef("f")}}, `! Thing.demo.providers.atoll.dev/f : lifecycle.prevent_destroy forbids it; set lifecycle.prevent_destroy to false, or leave the object out of the plan`)
+	forgotten := *p.objects[thingRef("f")]
+	forgotten.Forget, forgotten.ResourceVersion = true, "forgotten"
+	p.engine.Inventory.SetObject(&forgotten)
+	p.want(PlanOptions{Targets: []reference.Ref{thingRef("f")}}, `forget demo_thing["f"]`)
+}
+
+// TestTriggeredByRecreation: a resource that is created again, because it is gone, triggers like a
+// replaced one.
+func TestTriggeredByRecreation(t *testing.T) {
+	p := newPlanTest(t, `d: {"lifecycle": {"replace_triggered_by": ["demo_thing[\"e\"]"]}}`, `e: {}`)
+	var is struct{ ID string }
+	if err := json.Unmarshal(p.states[thingRef("e")].Spec.Current.Value, &is); err != nil {
+		t.Fatal(err)
+	}
+	p.stand.gone[is.ID] = true
+	p.want(PlanOptions{Refresh: true}, `replace demo_thing["d"] (Triggerednamespace["shop"].demo_thing["e"]: create)`, `create demo_thing["e"]`)
+}
+
+func TestDeposedAndTainted(t *testing.T) {
+	p := newPlanTest(t, chainOfThree()...)
+	p.state("b", func(s *State) {
+		s.Spec.Deposed = []v1alpha1.DeposedResource{{Key: "k1", ResourceValue: *s.Spec.Current}}
+	})
+	p.want(PlanOptions{}, `delete demo_thing["b"] (deposed k1) (LeftOver)`)
+	p.state("b", func(s *State) { s.Spec.Deposed, s.Spec.Current.Tainted = nil, true })
+	p.want(PlanOptions{}, `replace demo_thing["b"] (Tainted)`, `update demo_thing["c"]`)
+}
+
+func TestPending(t *testing.T) {
+	p := newPlanTest(t, chainOfThree()...)
+	p.state("b", func(s *State) {
+		s.Spec.Pending = &v1alpha1.PendingChange{Apply: "first", ApplyUID: "u1", Action: "update"}
+	})
+	planned := p.want(PlanOptions{}, `! Thing.demo.providers.atoll.dev/b : Apply "first" started to update it at 0001-01-01T00:00:00Z and has not ended: wait for the Apply or cancel it, then plan again`)
+	if planned.NotPlanned != 2 {
+		t.Errorf("%d are not planned", planned.NotPlanned)
+	}
+	ended := func(uid string) bool { return uid == "u1" }
+	p.stand.drifted["id-2"] = "half done"
+	if planned := p.want(PlanOptions{ApplyEnded: ended}, `update demo_thing["b"]`); len(planned.Drifted) != 1 {
+		t.Errorf("%+v", planned)
+	}
+	p.state("b", func(s *State) { s.Spec.Pending.Action, s.Spec.Current = "create", nil })
+	p.want(PlanOptions{ApplyEnded: ended}, `! Thing.demo.providers.atoll.dev/b : Apply "first" started to create it and ended without an answer from the provider: check whether the resource exists; if it does, `+
+		`set the annotation infra.atoll.dev/import-id to its ID; if not, delete ResourceState "things.demo.b"; then plan again`)
+	imported := *p.objects[thingRef("b")]
+	imported.ImportID, imported.ResourceVersion = "found", "imported"
+	p.engine.Inventory.SetObject(&imported)
+	p.want(PlanOptions{ApplyEnded: ended}, `update demo_thing["b"]`, `update demo_thing["c"]`)
+}
+
+// TestOverrides checks that overrides change the plan, and nothing else.
+func TestOverrides(t *testing.T) {
+	p := newPlanTest(t, chainOfThree()...)
+	what := PlanOptions{Overrides: []*Object{
+		newObject(thingRef("a"), 0, `{"zone": "z"}`), newObject(thingRef("aa"), 0, `{"content": "${demo_thing[\"z\"].id}"}`), newObject(thingRef("z"), 0, `{"content": "${data.demo_image.i.id}"}`),
+		newObject(imageRef("i"), 0, `{"filter": "y"}`),
+	}}
+	p.want(what, `replace demo_thing["a"] (CannotUpdate)`, `create demo_thing["aa"]`, `update demo_thing["b"]`, `create demo_thing["z"]`)
+	p.stand.takeCalls()
+	if planned := p.want(PlanOptions{}); planned.ProviderCalls != 0 || planned.Contents.Counts.Changes != 3 {
+		t.Errorf("%+v asks %v", planned.Contents.Counts, p.stand.takeCalls())
+	}
+	elsewhere := newObject(reference.Ref{Type: "demo_thing", Namespace: "other", Name: "x"}, 0, `{}`)
+	if _, err := p.engine.Plan(t.Context(), PlanOptions{Namespace: testNamespace, Salt: testSalt, Overrides: []*Object{elsewhere}}, newFakePlanStore()); err == nil {
+		t.Error("an object of another namespace is planned")
+	}
+}
+
+func TestOtherNamespaces(t *testing.T) {
+	p := newPlanTest(t, `a: {}`)
+	p.write(`b: {"content": "${namespace[\"net\"].demo_thing[\"shared\"].id}"}`)
+	const who = `! Thing.demo.providers.atoll.dev/b spec.content: namespace["net"].demo_thing["shared"] `
+	p.want(PlanOptions{}, who+"does not exist: create it, or correct the reference")
+	shared := reference.Ref{Type: "demo_thing", Namespace: "net", Name: "shared"}
+	p.engine.Inventory.SetObject(newObject(shared, 1, `{}`))
+	p.want(PlanOptions{}, who+"is in another namespace and has not been applied yet: apply it first")
+	state := *p.states[thingRef("a")]
+	state.Ref = shared
+	p.engine.Inventory.SetState(&state)
+	p.want(PlanOptions{}, `create demo_thing["b"]`)
+}
+
+// TestProblems checks that each user error gives a problem with its field and remedy. Its
+// dependents are not planned, and everything else is.
+func TestProblems(t *testing.T) {
+	p := newPlanTest(t, `fine: {}`)
+	cases := []struct{ object, want string }{
+		{`x: {"content": "${demo_thing[\"nobody\"].id}"}`, `spec.content: namespace["shop"].demo_thing["nobody"] does not exist: create it, or correct the reference`},
+		{`x: {"content": "${nowhere_thing[\"nobody\"].id}"}`, `spec.content: namespace["shop"].nowhere_thing["nobody"] has a type that no installed Provider serves: correct the reference, or install the Provider`},
+		{`x: {"depends_on": ["demo_thing[\"nobody\"]"]}`, `spec.depends_on[0]: namespace["shop"].demo_thing["nobody"] does not exist: create it, or correct the reference`},
+		{`x: {"depends_on": ["k8s.Pod[\"p\"]"]}`, `spec.depends_on: namespace["shop"].k8s.Pod["p"] is not a resource or data source, so there is no change to wait for: remove it`},
+		{`x: {"content": "${demo_thing[}"}`, `spec.content: ${demo_thing[`},
+		{`x: {"size": "${demo_thing[\"fine\"].nothing}"}`, `spec.size: ${demo_thing["fine"].nothing}: `},
+		{`x: {"contents": "typo"}`, `spec.contents: `},
+		{`x: {"content": "${demo_thing[\"x\"].id}"}`, `: reference cycle: namespace["shop"].demo_thing["x"] → namespace["shop"].demo_thing["x"]: remove one of these references`},
+		{`x: {"provider": "missing"}`, `spec.provider: there is no ProviderConfig "missing": make it, or name another`},
+		{`x: {"password": {"secretKeyRef": {"name": "none", "key": "k"}}}`, `spec.password.secretKeyRef: there is no key "k" in a Secret "none" of namespace "shop"`},
+		{`x: []`, `spec: must be an object`},
+	}
+	for _, c := range cases {
+		p.write(c.object, `after: {"content": "${demo_thing[\"x\"].id}"}`, `new: {}`)
+		planned, store := mustPlan(t, p.engine, PlanOptions{})
+		got := actions(t, planned, store)
+		if !strings.HasPrefix(got, "create demo_thing[\"new\"]\n! Thing.demo.providers.atoll.dev/x "+c.want) || planned.NotPlanned != 2 || len(planned.Problems) != 1 {
+			t.Errorf("%s:\n%s\nwant\n%s\n%d not planned", c.object, got, c.want, planned.NotPlanned)
+		}
+	}
+}
+
+func TestReferenceCycle(t *testing.T) {
+	p := newPlanTest(t, `a: {}`)
+	p.write(`b: {"content": "${demo_thing[\"c\"].id}"}`, `c: {"content": "${demo_thing[\"b\"].id}"}`, `d: {"content": "${demo_thing[\"b\"].id}"}`)
+	const text = `reference cycle: namespace["shop"].demo_thing["b"] → namespace["shop"].demo_thing["c"] → namespace["shop"].demo_thing["b"]: remove one of these references`
+	planned := p.want(PlanOptions{}, `! Thing.demo.providers.atoll.dev/b : `+text, `! Thing.demo.providers.atoll.dev/c : `+text)
+	if planned.NotPlanned != 3 {
+		t.Errorf("%d not planned", planned.NotPlanned)
+	}
+	p.write(`c: {}`)
+	p.want(PlanOptions{}, `create demo_thing["b"]`, `create demo_thing["c"]`, `create demo_thing["d"]`)
+}
+
+func TestUnservedType(t *testing.T) {
+	p := newPlanTest(t, chainOfThree()...)
+	p.delete("c", false)
+	p.stand.unserved["demo_thing"] = true
+	p.engine.Inventory.KindsChanged()
+	planned := p.want(PlanOptions{},
+		`! Thing.demo.providers.atoll.dev/a : no installed Provider serves the type demo_thing: install one that does, or activate the type`,
+		`! Thing.demo.providers.atoll.dev/c : its object was deleted, and no installed Provider serves the type demo_thing any more: reinstall the Provider to destroy the resource, or delete ResourceState "things.demo.c" to forget it`)
+	if planned.NotPlanned != 3 {
+		t.Errorf("%d not planned", planned.NotPlanned)
+	}
+}
+
+// TestRemovalWaits: a removed resource waits for its dependents, and stays if they cannot be
+// planned.
+func TestRemovalWaits(t *testing.T) {
+	p := newPlanTest(t, chainOfThree()...)
+	p.delete("a", false)
+	p.want(PlanOptions{}, `! Thing.demo.providers.atoll.dev/b spec.content: the object of namespace["shop"].demo_thing["a"] was deleted, and the resource will be destroyed: remove the reference, or create the object again`)
+	p.write(`b: {"content": "${demo_thing[\"nobody\"].id}"}`)
+	if planned, _ := mustPlan(t, p.engine, PlanOptions{}); planned.NotPlanned != 3 {
+		t.Errorf("%d are not planned: what is in use is deleted", planned.NotPlanned)
+	}
+	p.write(`b: {}`)
+	p.want(PlanOptions{}, `delete demo_thing["a"] (NotWritten)`, `update demo_thing["b"]`)
+}
+
+// TestProblemsOmitSecrets checks that a problem has no secret, though the provider quotes it.
+func TestProblemsOmitSecrets(t *testing.T) {
+	s := newFakeEnv()
+	s.secrets["db/pw"] = "tell-nobody"
+	p := &planTest{model: newModel(t, s), engine: s.engine(t, nil)}
+	p.write(`a: {"content": "c", "password": {"secretKeyRef": {"name": "db", "key": "pw"}}}`)
+	s.validate = func(config cty.Value) contract.Diagnostics {
+		return contract.Diagnostics{{Summary: "Bad password", Detail: config.GetAttr("password").AsString() + " is too short", Attribute: cty.GetAttrPath("password")}}
+	}
+	p.want(PlanOptions{}, `! Thing.demo.providers.atoll.dev/a spec.password: the provider refuses it: Bad password: (sensitive) is too short; change its spec`)
+}
+
+func TestPlanFails(t *testing.T) {
+	p := newPlanTest(t, chainOfThree()...)
+	what := PlanOptions{Namespace: testNamespace, Mode: plan.Normal}
+	if _, err := p.engine.Plan(t.Context(), what, newFakePlanStore()); err == nil || !strings.Contains(err.Error(), "salt") {
+		t.Errorf("without a salt: %v", err)
+	}
+	what.Salt = testSalt
+	full := newFakePlanStore()
+	full.fails = errors.New("the disk is full")
+	if _, err := p.engine.Plan(t.Context(), what, full); !errors.Is(err, full.fails) {
+		t.Errorf("where nothing can be stored: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	p.stand.says = func(contract.PlanRequest) error { cancel(); return ctx.Err() }
+	p.write(`a: {"content": "other"}`)
+	if _, err := p.engine.Plan(ctx, what, newFakePlanStore()); !errors.Is(err, context.Canceled) {
+		t.Errorf("after it was ended: %v", err)
+	}
+}
+
+// TestParallelismLimit checks that a plan keeps its limit of concurrency.
+func TestParallelismLimit(t *testing.T) {
+	s := newFakeEnv()
+	p := &planTest{model: newModel(t, s), engine: s.engine(t, nil)}
+	for i := range 50 {
+		p.write(fmt.Sprintf("n%d: {}", i))
+	}
+	var now atomic.Int64
+	s.says = func(contract.PlanRequest) error {
+		defer now.Add(-1)
+		if at := now.Add(1); at > 2 {
+			t.Errorf("%d at a time", at)
+		}
+		runtime.Gosched()
+		return nil
+	}
+	if planned, _ := mustPlan(t, p.engine, PlanOptions{Parallelism: 2}); planned.Contents.Counts.Create != 50 {
+		t.Errorf("%+v", planned.Contents.Counts)
+	}
+}
+
+// TestProgress checks that progress is reported at the end in any case.
+func TestProgress(t *testing.T) {
+	s := newFakeEnv()
+	p := &planTest{model: newModel(t, s), engine: s.engine(t, nil)}
+	for i := range 300 {
+		p.write(fmt.Sprintf(`n%d: {"content": "${demo_thing[\"n%d\"].id}"}`, i, i/2+1000), fmt.Sprintf(`n%d: {}`, i/2+1000))
+	}
+	var told []int
+	planned, _ := mustPlan(t, p.engine, PlanOptions{OnProgress: func(done, total int) { told = append(told, done, total) }})
+	if planned.Contents.Counts.Create != 450 || len(told) < 2 || told[len(told)-2] != 450 || told[len(told)-1] != 450 {
+		t.Errorf("%+v, progress %v", planned.Contents.Counts, told)
+	}
+}

@@ -1,0 +1,82 @@
+package infra
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/atoll-dev/atoll/infra/plan"
+)
+
+// TestSealedChunks checks that sealed parts of any size are read back, and that damage is detected.
+func TestSealedChunks(t *testing.T) {
+	random := rand.New(rand.NewChaCha8([32]byte{1}))
+	want := map[plan.Address][]byte{}
+	chunk := &sealedChunk{}
+	for i := range 40 {
+		address := plan.Address{Namespace: "shop", Type: "demo_thing", Name: fmt.Sprint("n-", i), Deposed: []string{"", "old"}[i%2]}
+		sealed := make([]byte, random.IntN(100_000))
+		for j := range sealed {
+			sealed[j] = byte(random.Uint32())
+		}
+		want[address] = sealed
+		if err := chunk.add(address, sealed); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pieces, err := chunk.take()
+	if err != nil || len(pieces) < 2 {
+		t.Fatalf("%d pieces, %v", len(pieces), err)
+	}
+	for _, piece := range pieces {
+		if len(piece) > plan.MaxPiece {
+			t.Errorf("a piece of %d bytes", len(piece))
+		}
+	}
+	got, err := openSealed(pieces)
+	if err != nil || len(got) != len(want) {
+		t.Fatalf("%d parts, %v", len(got), err)
+	}
+	for address, sealed := range want {
+		if !bytes.Equal(got[address], sealed) {
+			t.Errorf("%s is another", address)
+		}
+	}
+	// The next chunk has nothing of the previous one.
+	next := plan.Address{Type: "demo_thing", Name: "next"}
+	if err := chunk.add(next, []byte("sealed")); err != nil {
+		t.Fatal(err)
+	}
+	if more, err := chunk.take(); err != nil {
+		t.Fatal(err)
+	} else if got, err := openSealed(more); err != nil || len(got) != 1 || string(got[next]) != "sealed" {
+		t.Errorf("the next chunk is %v, %v", got, err)
+	}
+	if none, err := chunk.take(); err != nil || none != nil {
+		t.Errorf("a chunk without anything is %v, %v", none, err)
+	}
+	whole := bytes.Join(pieces, nil)
+	for range 80 {
+		damaged := bytes.Clone(whole)
+		if random.IntN(2) == 0 {
+			damaged = damaged[:random.IntN(len(damaged)-1)+1]
+		} else {
+			damaged[10+random.IntN(len(damaged)-10)] ^= byte(1 + random.IntN(255))
+		}
+		if _, err := openSealed([][]byte{damaged}); !errors.Is(err, errSealed) {
+			t.Fatalf("damage is not noticed: %v", err)
+		}
+	}
+}
+
+func TestEmptySealedChunk(t *testing.T) {
+	pieces, err := (&sealedChunk{}).take()
+	if err != nil || pieces != nil {
+		t.Fatalf("%v, %v", pieces, err)
+	}
+	if got, err := openSealed(pieces); err != nil || len(got) != 0 {
+		t.Errorf("%v, %v", got, err)
+	}
+}

@@ -1,0 +1,108 @@
+package infra
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/atoll-dev/atoll/infra/reference"
+)
+
+// specInfo is the part of a spec that is needed before it is evaluated.
+type specInfo struct {
+	// createBeforeDestroy is lifecycle.create_before_destroy.
+	createBeforeDestroy bool
+	// rare holds what few objects have.
+	rare *rareSpecInfo
+}
+
+type rareSpecInfo struct {
+	// triggers is lifecycle.replace_triggered_by.
+	triggers []reference.Reference
+	// errors are the reasons why the spec cannot be parsed.
+	errors []specError
+}
+
+// specError is an error in one field.
+type specError struct{ field, text string }
+
+func (r *specInfo) triggers() []reference.Reference {
+	if r.rare == nil {
+		return nil
+	}
+	return r.rare.triggers
+}
+
+func (r *specInfo) specErrors() []specError {
+	if r.rare == nil {
+		return nil
+	}
+	return r.rare.errors
+}
+
+// parseSpec parses a spec and returns the resources and data sources that it refers to, each once.
+// The parsed spec is not kept: it takes ten times the memory of its text.
+func parseSpec(language *reference.Language, o *Object) (specInfo, []reference.Ref) {
+	var spec map[string]any
+	if err := json.Unmarshal(o.Spec, &spec); err != nil {
+		return specInfo{rare: &rareSpecInfo{errors: []specError{{"spec", "must be an object: " + err.Error()}}}}, nil
+	}
+	found, err := language.Spec(spec, o.Ref.Namespace)
+	if err != nil {
+		return specInfo{rare: &rareSpecInfo{errors: specErrorsOf(err)}}, nil
+	}
+	var out specInfo
+	if len(found.ReplaceTriggeredBy) > 0 {
+		out.rare = &rareSpecInfo{triggers: found.ReplaceTriggeredBy}
+	}
+	if lifecycle, is := spec["lifecycle"].(map[string]any); is {
+		out.createBeforeDestroy, _ = lifecycle["create_before_destroy"].(bool)
+	}
+	for i, one := range slices.Concat(found.DependsOn, found.ReplaceTriggeredBy) {
+		if one.Kind != reference.Kubernetes {
+			continue
+		}
+		field := "spec.depends_on"
+		if i >= len(found.DependsOn) {
+			field = "spec.lifecycle.replace_triggered_by"
+		}
+		if out.rare == nil {
+			out.rare = &rareSpecInfo{}
+		}
+		out.rare.errors = append(out.rare.errors, specError{field, fmt.Sprintf("%s is not a resource or data source, so there is no change to wait for: remove it", one.Ref)})
+	}
+	var refs []reference.Ref
+	seen := map[reference.Ref]bool{}
+	for _, used := range found.References() {
+		if used.Kind != reference.Kubernetes && !seen[used.Ref] {
+			seen[used.Ref] = true
+			refs = append(refs, used.Ref)
+		}
+	}
+	return out, refs
+}
+
+// specErrorsOf splits an error of the expression language by field.
+func specErrorsOf(err error) []specError {
+	if joined, is := err.(interface{ Unwrap() []error }); is {
+		var out []specError
+		for _, one := range joined.Unwrap() {
+			out = append(out, specErrorsOf(one)...)
+		}
+		return out
+	}
+	var said *reference.Error
+	if errors.As(err, &said) {
+		return []specError{{said.Path, withoutPath(said).Error()}}
+	}
+	return []specError{{"spec", err.Error()}}
+}
+
+// withoutPath returns the error without its path, for messages that show the field separately.
+func withoutPath(said *reference.Error) *reference.Error {
+	out := *said
+	out.Path = ""
+	return &out
+}
