@@ -7,9 +7,9 @@ import (
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 )
 
-// What the protocol has and these providers have not.
+// Parts of the protocol that these providers do not support.
 
-var errAbsent = errors.New("the provider has none")
+var errAbsent = errors.New("not supported by the provider")
 
 func (s *Server) GetResourceIdentitySchemas(context.Context, *tfprotov6.GetResourceIdentitySchemasRequest) (*tfprotov6.GetResourceIdentitySchemasResponse, error) {
 	return &tfprotov6.GetResourceIdentitySchemasResponse{}, nil
@@ -20,7 +20,7 @@ func (s *Server) UpgradeResourceIdentity(context.Context, *tfprotov6.UpgradeReso
 }
 
 func (s *Server) MoveResourceState(context.Context, *tfprotov6.MoveResourceStateRequest) (*tfprotov6.MoveResourceStateResponse, error) {
-	return &tfprotov6.MoveResourceStateResponse{Diagnostics: Complain(errors.New("state of other types cannot be taken over"))}, nil
+	return &tfprotov6.MoveResourceStateResponse{Diagnostics: Complain(errors.New("state of other types cannot be moved"))}, nil
 }
 
 func (s *Server) GenerateResourceConfig(context.Context, *tfprotov6.GenerateResourceConfigRequest) (*tfprotov6.GenerateResourceConfigResponse, error) {

@@ -1,5 +1,5 @@
-// Package bare is a provider by hand, on the protocol's messages and nothing else. It is honest:
-// wide is it with many types, and evil is it with what goes wrong.
+// Package bare is a provider written directly on the protocol's messages. It behaves correctly:
+// wide adds many types, and evil adds misbehaviour.
 package bare
 
 import (
@@ -18,19 +18,19 @@ import (
 	"github.com/atoll-dev/atoll/infra/testproviders/world"
 )
 
-// Server is the provider. Every type has to have the attributes id, which is computed, and name. A computed
-// number revision, if it has one, is another one after each change.
+// Server is the provider. Every type must have the attributes name and id; id is computed. A
+// computed number revision, if there is one, differs after each change.
 type Server struct {
 	Config    *tfprotov6.Schema
 	Resources map[string]*tfprotov6.Schema
-	// Replace names attributes, of any type, that cannot be changed.
+	// Replace has the names of attributes, of any type, whose change forces a replacement.
 	Replace []string
-	// Forget keeps no objects: what state says of a resource is how it is.
+	// Forget disables storing objects: the state of a resource is its only record.
 	Forget bool
-	// QuietReads are not logged.
+	// QuietReads disables logging of reads.
 	QuietReads bool
-	// World is nil until the provider is configured with a directory. Without one nothing is kept and
-	// nothing logged.
+	// World is nil until the provider is configured with a directory. Without one, nothing is
+	// stored and nothing logged.
 	World *world.World
 
 	mu      sync.Mutex
@@ -39,13 +39,13 @@ type Server struct {
 
 var errUnknownType = errors.New("the provider has no such type")
 
-// planned and made are the private bytes of a plan and of a resource, which a host has to keep.
+// planned and made are the private bytes of a plan and of a resource, which a host must preserve.
 var (
 	planned = []byte("planned")
 	made    = []byte("made")
 )
 
-// Stopped is closed when the host says stop.
+// Stopped is closed when the host calls StopProvider.
 func (s *Server) Stopped() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +55,7 @@ func (s *Server) Stopped() <-chan struct{} {
 	return s.stopped
 }
 
-// StopProvider ends what waits. What begins later does not know of it.
+// StopProvider interrupts waiting calls. Later calls are not affected.
 func (s *Server) StopProvider(context.Context, *tfprotov6.StopProviderRequest) (*tfprotov6.StopProviderResponse, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,7 +66,7 @@ func (s *Server) StopProvider(context.Context, *tfprotov6.StopProviderRequest) (
 	return &tfprotov6.StopProviderResponse{}, nil
 }
 
-// GetMetadata lists names.
+// GetMetadata returns the names of the types.
 func (s *Server) GetMetadata(context.Context, *tfprotov6.GetMetadataRequest) (*tfprotov6.GetMetadataResponse, error) {
 	answer := &tfprotov6.GetMetadataResponse{ServerCapabilities: capabilities()}
 	for _, name := range slices.Sorted(maps.Keys(s.Resources)) {
@@ -79,18 +79,18 @@ func capabilities() *tfprotov6.ServerCapabilities {
 	return &tfprotov6.ServerCapabilities{GetProviderSchemaOptional: true}
 }
 
-// GetProviderSchema gives all schemas.
+// GetProviderSchema returns all schemas.
 func (s *Server) GetProviderSchema(context.Context, *tfprotov6.GetProviderSchemaRequest) (*tfprotov6.GetProviderSchemaResponse, error) {
 	return &tfprotov6.GetProviderSchemaResponse{ServerCapabilities: capabilities(), Provider: s.Config, ResourceSchemas: s.Resources,
 		DataSourceSchemas: map[string]*tfprotov6.Schema{}, Functions: map[string]*tfprotov6.Function{}, EphemeralResourceSchemas: map[string]*tfprotov6.Schema{}}, nil
 }
 
-// ValidateProviderConfig takes any.
+// ValidateProviderConfig accepts any configuration.
 func (s *Server) ValidateProviderConfig(_ context.Context, req *tfprotov6.ValidateProviderConfigRequest) (*tfprotov6.ValidateProviderConfigResponse, error) {
 	return &tfprotov6.ValidateProviderConfigResponse{PreparedConfig: req.Config}, nil
 }
 
-// ConfigureProvider opens the world in directory, if one is given.
+// ConfigureProvider opens the world in the directory, if one is given.
 func (s *Server) ConfigureProvider(_ context.Context, req *tfprotov6.ConfigureProviderRequest) (*tfprotov6.ConfigureProviderResponse, error) {
 	answer := &tfprotov6.ConfigureProviderResponse{}
 	config, err := Fields(req.Config, s.Config)
@@ -122,12 +122,12 @@ func (s *Server) note(entry world.Entry) error {
 	return s.World.Note(entry)
 }
 
-// ValidateResourceConfig takes any.
+// ValidateResourceConfig accepts any configuration.
 func (s *Server) ValidateResourceConfig(context.Context, *tfprotov6.ValidateResourceConfigRequest) (*tfprotov6.ValidateResourceConfigResponse, error) {
 	return &tfprotov6.ValidateResourceConfigResponse{}, nil
 }
 
-// UpgradeResourceState takes state of any version as it is.
+// UpgradeResourceState accepts state of any version unchanged.
 func (s *Server) UpgradeResourceState(_ context.Context, req *tfprotov6.UpgradeResourceStateRequest) (*tfprotov6.UpgradeResourceStateResponse, error) {
 	schema := s.Resources[req.TypeName]
 	if schema == nil {
@@ -142,7 +142,7 @@ func (s *Server) UpgradeResourceState(_ context.Context, req *tfprotov6.UpgradeR
 	return answer, nil
 }
 
-// ReadResource gives the object.
+// ReadResource returns the object.
 func (s *Server) ReadResource(_ context.Context, req *tfprotov6.ReadResourceRequest) (*tfprotov6.ReadResourceResponse, error) {
 	schema := s.Resources[req.TypeName]
 	if schema == nil {
@@ -180,7 +180,7 @@ func stored(object *world.Object, schema *tfprotov6.Schema) (*tfprotov6.DynamicV
 	return Wire(v, schema)
 }
 
-// ImportResourceState finds an object by its ID.
+// ImportResourceState imports an object by its ID.
 func (s *Server) ImportResourceState(_ context.Context, req *tfprotov6.ImportResourceStateRequest) (*tfprotov6.ImportResourceStateResponse, error) {
 	schema := s.Resources[req.TypeName]
 	if schema == nil {
@@ -204,7 +204,7 @@ func (s *Server) ImportResourceState(_ context.Context, req *tfprotov6.ImportRes
 	return answer, nil
 }
 
-// Fields are the attributes of a value of the schema, nil for null.
+// Fields returns the attributes of a value of the schema, nil for null.
 func Fields(v *tfprotov6.DynamicValue, schema *tfprotov6.Schema) (map[string]tftypes.Value, error) {
 	if v == nil {
 		return nil, nil
@@ -224,7 +224,7 @@ func Wire(v tftypes.Value, schema *tfprotov6.Schema) (*tfprotov6.DynamicValue, e
 	return &encoded, err
 }
 
-// Text is "" for null, unknown, and what is no string.
+// Text returns a string, or "" for null, unknown, and other types.
 func Text(fields map[string]tftypes.Value, name string) string {
 	var text string
 	if v, found := fields[name]; !found || v.IsNull() || !v.IsKnown() || v.As(&text) != nil {
@@ -233,18 +233,18 @@ func Text(fields map[string]tftypes.Value, name string) string {
 	return text
 }
 
-// Complain makes an error a diagnostic; nothing of nil.
+// Complain converts an error to a diagnostic. It returns none for nil.
 func Complain(err error) []*tfprotov6.Diagnostic {
 	if err == nil {
 		return nil
 	}
-	return []*tfprotov6.Diagnostic{{Severity: tfprotov6.DiagnosticSeverityError, Summary: "It does not work", Detail: err.Error()}}
+	return []*tfprotov6.Diagnostic{{Severity: tfprotov6.DiagnosticSeverityError, Summary: "The call failed", Detail: err.Error()}}
 }
 
-// keptPrivate checks what a host has to keep.
+// keptPrivate checks that a host preserved the private bytes.
 func keptPrivate(got, want []byte) error {
 	if bytes.Equal(got, want) {
 		return nil
 	}
-	return fmt.Errorf("private bytes were lost: they are %q, %q was kept", got, want)
+	return fmt.Errorf("private bytes were lost: got %q, want %q", got, want)
 }

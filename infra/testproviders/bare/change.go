@@ -13,7 +13,7 @@ import (
 	"github.com/atoll-dev/atoll/infra/testproviders/world"
 )
 
-// PlanResourceChange makes unknown what the provider will compute.
+// PlanResourceChange sets the attributes that the provider will compute to unknown.
 func (s *Server) PlanResourceChange(_ context.Context, req *tfprotov6.PlanResourceChangeRequest) (*tfprotov6.PlanResourceChangeResponse, error) {
 	schema := s.Resources[req.TypeName]
 	if schema == nil {
@@ -45,7 +45,7 @@ func (s *Server) PlanResourceChange(_ context.Context, req *tfprotov6.PlanResour
 	return answer, nil
 }
 
-// unknownWhereComputed makes unknown what is null and computed.
+// unknownWhereComputed sets computed attributes that are null to unknown.
 func unknownWhereComputed(block *tfprotov6.SchemaBlock, v tftypes.Value) tftypes.Value {
 	var all map[string]tftypes.Value
 	if v.IsNull() || !v.IsKnown() || v.As(&all) != nil {
@@ -92,7 +92,7 @@ func within(nested *tfprotov6.SchemaNestedBlock, v tftypes.Value) tftypes.Value 
 	return unknownWhereComputed(nested.Block, v)
 }
 
-// revised makes the revision unknown, since something changes.
+// revised sets the revision to unknown, because something changes.
 func (s *Server) revised(block *tfprotov6.SchemaBlock, v tftypes.Value) tftypes.Value {
 	var all map[string]tftypes.Value
 	if !slices.ContainsFunc(block.Attributes, func(a *tfprotov6.SchemaAttribute) bool { return a.Name == "revision" }) || v.As(&all) != nil {
@@ -117,7 +117,7 @@ func (s *Server) replaced(prior, next tftypes.Value) []*tftypes.AttributePath {
 	return paths
 }
 
-// ApplyResourceChange does as planned.
+// ApplyResourceChange applies the plan.
 func (s *Server) ApplyResourceChange(_ context.Context, req *tfprotov6.ApplyResourceChangeRequest) (*tfprotov6.ApplyResourceChangeResponse, error) {
 	schema := s.Resources[req.TypeName]
 	if schema == nil {
@@ -132,7 +132,7 @@ func (s *Server) ApplyResourceChange(_ context.Context, req *tfprotov6.ApplyReso
 		return nil, err
 	}
 	answer := &tfprotov6.ApplyResourceChangeResponse{NewState: req.PriorState, Private: made}
-	if next != nil { // hosts do not ask for a plan of a deletion
+	if next != nil { // hosts do not plan a deletion
 		if err := keptPrivate(req.PlannedPrivate, planned); err != nil {
 			answer.Diagnostics = Complain(err)
 			return answer, nil
@@ -156,7 +156,7 @@ func (s *Server) apply(typeName string, typ tftypes.Type, prior, next map[string
 		id = world.NewID(typeName)
 		next["id"] = tftypes.NewValue(tftypes.String, id)
 	}
-	// The seed is another one each time, so that revisions differ.
+	// The seed differs each time, so that revisions differ.
 	state, err := value.Fill(tftypes.NewValue(typ, next), fmt.Sprintf("%s/%s/%s", typeName, Text(next, "name"), world.NewID("fill")))
 	if err != nil {
 		return tftypes.Value{}, err

@@ -7,8 +7,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 )
 
-// newCollection is demo_collection: an attribute of every type, none of them required. What is null, what
-// is empty and what is absent come back as they were.
+// newCollection returns demo_collection: an optional attribute of every type. Null, empty and
+// absent values are returned unchanged.
 func newCollection() resource.Resource {
 	point := types.ObjectType{AttrTypes: map[string]attr.Type{"x": types.NumberType, "y": types.NumberType, "label": types.StringType}}
 	return &common{kind: kind{

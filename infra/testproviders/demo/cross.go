@@ -9,7 +9,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 )
 
-// newCross is demo_cross, which refers to any number of other objects.
+// newCross returns demo_cross, which refers to any number of other objects.
 func newCross() resource.Resource {
 	references := func(now attributes) []string {
 		return slices.Concat(now.texts("references"), now.texts("others"), now.texts("named"))

@@ -15,7 +15,7 @@ import (
 	"github.com/atoll-dev/atoll/infra/testproviders/world"
 )
 
-// source is what both data sources share.
+// source is the common part of both data sources.
 type source struct {
 	name     string
 	schema   schema.Schema
@@ -37,7 +37,7 @@ func (s *source) Configure(_ context.Context, req datasource.ConfigureRequest, _
 
 func (s *source) Read(ctx context.Context, req datasource.ReadRequest, resp *datasource.ReadResponse) {
 	if s.provider == nil {
-		resp.Diagnostics.AddError("The provider is not configured", "Its directory has to be known.")
+		resp.Diagnostics.AddError("The provider is not configured", "Its directory must be known.")
 		return
 	}
 	select {
@@ -48,12 +48,12 @@ func (s *source) Read(ctx context.Context, req datasource.ReadRequest, resp *dat
 	}
 }
 
-// newFileData is the data source demo_file.
+// newFileData returns the data source demo_file.
 func newFileData() datasource.DataSource {
 	return &source{
 		name: "file",
 		schema: schema.Schema{
-			Description: "A file that is there, whoever made it.",
+			Description: "An existing file, whoever created it.",
 			Attributes: map[string]schema.Attribute{
 				"name":    schema.StringAttribute{Required: true, Validators: names},
 				"content": schema.StringAttribute{Computed: true},
@@ -73,8 +73,8 @@ func newFileData() datasource.DataSource {
 	}
 }
 
-// newLookupData is the data source demo_lookup. A host cannot read it before what stands in after is
-// known.
+// newLookupData returns the data source demo_lookup. A host cannot read it before the value of the
+// argument after is known.
 func newLookupData() datasource.DataSource {
 	return &source{
 		name: "lookup",
@@ -83,10 +83,10 @@ func newLookupData() datasource.DataSource {
 			Attributes: map[string]schema.Attribute{
 				"type":     schema.StringAttribute{Required: true, Description: "Such as demo_network."},
 				"name":     schema.StringAttribute{Required: true, Validators: names},
-				"after":    schema.DynamicAttribute{Optional: true, Description: "Anything; its value does not matter."},
+				"after":    schema.DynamicAttribute{Optional: true, Description: "Any value; it is not used."},
 				"id":       schema.StringAttribute{Computed: true},
 				"version":  schema.Int64Attribute{Computed: true, Description: "Counts the object's changes."},
-				"document": schema.StringAttribute{Computed: true, Sensitive: true, Description: "All of it, as JSON."},
+				"document": schema.StringAttribute{Computed: true, Sensitive: true, Description: "The whole object, as JSON."},
 			},
 		},
 		read: lookup,

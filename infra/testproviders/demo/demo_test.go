@@ -15,7 +15,8 @@ import (
 	"github.com/atoll-dev/atoll/infra/testproviders/world"
 )
 
-// start gives a configured provider and its world. More is of the provider's configuration.
+// start returns a configured provider and its world. More is appended to the provider's
+// configuration.
 func start(t *testing.T, more string) (*host.Host, *world.World) {
 	t.Helper()
 	dir := t.TempDir()
@@ -27,7 +28,7 @@ func start(t *testing.T, more string) (*host.Host, *world.World) {
 	return host.Start(t, providerserver.NewProtocol6(New())(), fmt.Sprintf(`{"directory": %q%s}`, dir, more)), w
 }
 
-// calls are the lines of the log but configure: "CALL TYPE CHANGED".
+// calls returns the lines of the log without configure: "CALL TYPE CHANGED".
 func calls(t *testing.T, w *world.World) []string {
 	t.Helper()
 	entries, err := world.ReadLog(w.Dir())
@@ -45,7 +46,8 @@ func calls(t *testing.T, w *world.World) []string {
 	return all
 }
 
-// lives are two configurations of each type that can follow each other without a replacement.
+// lives has two configurations of each type, where the second updates the first without replacing
+// it.
 var lives = map[string][2]string{
 	"demo_file":    {`{"name":"a","content":"1"}`, `{"name":"b","content":"2","mode":"0600"}`},
 	"demo_network": {`{"name":"n","cidr":"10.0.0.0/8","tags":{"a":"b"}}`, `{"name":"n","cidr":"10.0.0.0/8","zone":"east"}`},
@@ -67,8 +69,8 @@ var lives = map[string][2]string{
 	"demo_cross":    {`{"name":"x","references":["NETWORK"]}`, `{"name":"x","others":["NETWORK"],"named":{"n":"NETWORK"}}`},
 }
 
-// TestLives takes each type through its life: created, read, planned with nothing to do,
-// updated, imported, deleted.
+// TestLives takes each type through its life: create, read, plan without changes, update, import,
+// delete.
 func TestLives(t *testing.T) {
 	h, w := start(t, "")
 	network := host.Text(t, h.Make(host.Thing{Type: "demo_network"}, `{"name":"first","cidr":"10.0.0.0/8"}`).State, "id")
@@ -87,21 +89,21 @@ func live(t *testing.T, h *host.Host, w *world.World, typ, first, second string)
 	before := len(calls(t, w))
 	made := h.Make(host.Thing{Type: typ}, first)
 	read := h.WantSteady(made, first)
-	host.Want(t, "what was read", host.Show(read.State), host.Show(made.State))
+	host.Want(t, "the read state", host.Show(read.State), host.Show(made.State))
 	made = h.Make(made, second)
 	read = h.WantSteady(made, second)
-	host.Want(t, "what was read after the update", host.Show(read.State), host.Show(made.State))
+	host.Want(t, "the state read after the update", host.Show(read.State), host.Show(made.State))
 
 	imported, says := h.Import(typ, host.Text(t, made.State, "id"), nil)
 	host.WantSays(t, says)
 	h.WantSteady(imported, second)
-	host.Want(t, "what was imported", host.Show(imported.State), host.Show(made.State))
+	host.Want(t, "the imported state", host.Show(imported.State), host.Show(made.State))
 
 	gone := h.Make(imported, "")
 	host.Want(t, "the state after deletion", host.Show(gone.State), "null")
 	read, says = h.Read(made)
 	host.WantSays(t, says)
-	host.Want(t, "the state of what is gone", host.Show(read.State), "null")
+	host.Want(t, "the state of a deleted object", host.Show(read.State), "null")
 
 	var shape []string
 	for _, call := range calls(t, w)[before:] {
@@ -142,7 +144,7 @@ func TestFileIsOnDisk(t *testing.T) {
 	}
 	host.Want(t, "mode", info.Mode().String(), "-rw-------")
 
-	// The path stays known, what follows from the content does not.
+	// The path stays known; attributes derived from the content become unknown.
 	plan := h.Plan(made, `{"name":"a.txt","content":"other","mode":"0600"}`)
 	host.Want(t, "the planned digest", host.Get(plan.Planned, "sha256"), "?")
 	host.Want(t, "the planned path", host.Get(plan.Planned, "path"), host.Get(made.State, "path"))
@@ -157,7 +159,7 @@ func TestFileIsOnDisk(t *testing.T) {
 	host.WantSays(t, says)
 	host.Want(t, "the data source's content", host.Text(t, data, "content"), "changed")
 
-	// Another name moves it.
+	// Another name moves the file.
 	h.Make(read, `{"name":"b.txt","content":"hello"}`)
 	if _, err := os.Stat(at); !os.IsNotExist(err) {
 		t.Errorf("the file is still there under its old name: %v", err)
@@ -195,7 +197,7 @@ func TestServer(t *testing.T) {
 	for _, tc := range []struct{ config, replace string }{
 		{config(network, "other", `,"image":"i","disk":[{"size":1}]`), `[AttributeName("zone")]`},
 		{config(network, "z", `,"image":"other","disk":[{"size":1}]`), `[AttributeName("image")]`},
-		{config(network, "z", `,"disk":[{"size":1}]`), `[]`}, // not configured any more, so it stays
+		{config(network, "z", `,"disk":[{"size":1}]`), `[]`}, // no longer configured, so the value is kept
 		{config(network, "z", `,"image":"i","spot":true`), `[AttributeName("spot")]`},
 	} {
 		host.Want(t, "what replaces with "+tc.config, fmt.Sprint(h.Plan(made, tc.config).Replace), tc.replace)
@@ -204,9 +206,9 @@ func TestServer(t *testing.T) {
 	host.Want(t, "the planned revision", host.Get(plan.Planned, "revision"), "?")
 	host.Want(t, "the planned address", host.Get(plan.Planned, "address"), host.Get(made.State, "address"))
 
-	// What does not exist cannot be referred to.
+	// References to objects that do not exist are rejected.
 	_, says := h.Apply(h.Plan(host.Thing{Type: "demo_server"}, config("demo_network-0", "z", "")))
-	host.WantSays(t, says, "error: What it refers to does not exist")
+	host.WantSays(t, says, "error: The referenced object does not exist")
 	if all, _ := w.Objects("demo_server"); len(all) != 1 {
 		t.Errorf("there are %d servers, want 1", len(all))
 	}
@@ -303,7 +305,7 @@ func TestIdentity(t *testing.T) {
 	}
 	found, says := h.Import("demo_identity", "", made.Identity)
 	host.WantSays(t, says)
-	host.Want(t, "what was imported by its identity", host.Show(found.State), host.Show(made.State))
+	host.Want(t, "the state imported by identity", host.Show(found.State), host.Show(made.State))
 }
 
 func TestMove(t *testing.T) {
@@ -381,7 +383,7 @@ func TestFaults(t *testing.T) {
 		t.Run(call, func(t *testing.T) {
 			config := fmt.Sprintf(`{"name":%q,"faults":[{"call":%[1]q,"first":2,"times":2,"message":"no"}]}`, call)
 			made := h.Make(host.Thing{Type: "demo_flaky"}, config)
-			if call != "plan" { // whose first attempt made it
+			if call != "plan" { // the first attempt of a plan created it
 				wantFault(t, h, made, call, config, false)
 			}
 			wantFault(t, h, made, call, config, true)
@@ -437,8 +439,8 @@ func TestSlow(t *testing.T) {
 	})
 }
 
-// wantStopped stops the provider until the call ends. Once is not enough: the call may not have begun yet, and Stop
-// only ends those that have.
+// wantStopped calls Stop until the call ends. Once is not enough: Stop only ends calls that have
+// begun.
 func wantStopped(t *testing.T, h *host.Host, call func() []string) {
 	t.Helper()
 	done := make(chan []string)

@@ -22,19 +22,19 @@ import (
 	"github.com/atoll-dev/atoll/infra/testproviders/world"
 )
 
-// newFile is demo_file: a file below files/ of the world. Drift can be made with any editor.
+// newFile returns demo_file: a file below files/ of the world. Any editor can cause drift.
 func newFile() resource.Resource {
 	return &common{kind: kind{
 		name: "file",
 		schema: schema.Schema{
 			Description: "A file.",
 			Attributes: withName(map[string]schema.Attribute{
-				"content": schema.StringAttribute{Required: true, Description: "What is in it."},
-				"mode": schema.StringAttribute{Optional: true, Computed: true, Default: stringdefault.StaticString("0644"), Description: "Who may do what with it, in octal.",
+				"content": schema.StringAttribute{Required: true, Description: "The content of the file."},
+				"mode": schema.StringAttribute{Optional: true, Computed: true, Default: stringdefault.StaticString("0644"), Description: "The file mode, in octal.",
 					Validators: []validator.String{matches{regexp.MustCompile(`^0[0-7]{3}$`), "a zero and three octal digits"}}},
-				"path": schema.StringAttribute{Computed: true, Description: "Where it is.",
+				"path": schema.StringAttribute{Computed: true, Description: "The path of the file.",
 					PlanModifiers: []planmodifier.String{keptUnless{"name"}}},
-				"sha256": schema.StringAttribute{Computed: true, Description: "Of the content.",
+				"sha256": schema.StringAttribute{Computed: true, Description: "The SHA-256 of the content.",
 					PlanModifiers: []planmodifier.String{keptUnless{"content"}}},
 			}),
 		},

@@ -17,34 +17,34 @@ import (
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 )
 
-// flaky is demo_flaky, which fails as its faults say.
+// flaky is demo_flaky, which fails according to its faults.
 type flaky struct{ common }
 
 // When a fault strikes.
 const (
-	before = "before" // nothing was done
-	after  = "after"  // all was done, and the state says so
+	before = "before" // nothing was changed
+	after  = "after"  // the change was made, and the state reports it
 	half   = "half"   // value was changed, second was not
-	lost   = "lost"   // all was done, but the state does not say so
+	lost   = "lost"   // the change was made, but the state does not report it
 )
 
 func newFlaky() resource.Resource {
 	return &flaky{common{kind: kind{
 		name: "flaky",
 		schema: schema.Schema{
-			Description: "Fails as it is told.",
+			Description: "Fails as configured.",
 			Attributes: withName(map[string]schema.Attribute{
 				"value":  schema.StringAttribute{Optional: true},
-				"second": schema.StringAttribute{Optional: true, Description: "Left as it was by a change that fails half-way."},
-				"warn":   schema.StringAttribute{Optional: true, Description: "A warning of every plan, create and update."},
-				"made":   schema.StringAttribute{Computed: true, Description: "Another text after each change."},
+				"second": schema.StringAttribute{Optional: true, Description: "Not changed by a fault of kind half."},
+				"warn":   schema.StringAttribute{Optional: true, Description: "A warning for every plan, create and update."},
+				"made":   schema.StringAttribute{Computed: true, Description: "Differs after each change."},
 				"faults": schema.ListNestedAttribute{Optional: true, NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 					"call": schema.StringAttribute{Required: true, Validators: []validator.String{matches{regexp.MustCompile("^(plan|create|read|update|delete)$"),
 						"plan, create, read, update or delete"}}},
 					"when": schema.StringAttribute{Optional: true, Computed: true, Default: stringdefault.StaticString(before),
 						Validators: []validator.String{matches{regexp.MustCompile("^(before|after|half|lost)$"), "before, after, half or lost"}}},
 					"first":   schema.Int64Attribute{Optional: true, Computed: true, Default: int64default.StaticInt64(1), Description: "The first attempt that fails, over all processes."},
-					"times":   schema.Int64Attribute{Optional: true, Computed: true, Default: int64default.StaticInt64(1), Description: "How many attempts fail."},
+					"times":   schema.Int64Attribute{Optional: true, Computed: true, Default: int64default.StaticInt64(1), Description: "The number of attempts that fail."},
 					"message": schema.StringAttribute{Optional: true, Computed: true, Default: stringdefault.StaticString("as told")},
 				}}},
 			}),
@@ -62,13 +62,13 @@ type fault struct {
 	index int
 }
 
-// fail says so, and where in the configuration it was asked for.
+// fail reports the failure at the fault's place in the configuration.
 func (f *fault) fail(diagnostics *diag.Diagnostics) {
 	at := path.Root("faults").AtListIndex(f.index).AtName("call")
 	diagnostics.AddAttributeError(at, "The "+f.Call.ValueString()+" fails", f.Message.ValueString())
 }
 
-// strikes counts the attempt and tells which fault strikes, nil if none does.
+// strikes counts the attempt and returns the fault that strikes, or nil.
 func (f *flaky) strikes(ctx context.Context, call string, raw tftypes.Value, s tfsdk.State, diagnostics *diag.Diagnostics) *fault {
 	s.Raw = raw
 	var list types.List
@@ -103,7 +103,7 @@ func (f *flaky) warn(now attributes, diagnostics *diag.Diagnostics) {
 	}
 }
 
-// without puts what second was, or null, into a plan.
+// without resets second in a plan to its previous value, or null.
 func without(plan tftypes.Value, prior attributes) tftypes.Value {
 	next := attributesOf(plan)
 	next["second"] = tftypes.NewValue(tftypes.String, nil)
@@ -172,8 +172,8 @@ func (f *flaky) Read(ctx context.Context, req resource.ReadRequest, resp *resour
 	f.common.Read(ctx, req, resp)
 }
 
-// Delete that fails before left the object there; any other way the object is gone, and the
-// state that says otherwise stays.
+// Delete with a fault before keeps the object. With any other fault the object is deleted, but the
+// state remains.
 func (f *flaky) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
 	struck := f.strikes(ctx, "delete", req.State.Raw, req.State, &resp.Diagnostics)
 	if struck == nil || struck.When.ValueString() != before {

@@ -16,8 +16,8 @@ import (
 	"github.com/atoll-dev/atoll/infra/testproviders/world"
 )
 
-// identity is demo_identity, known by its realm and name. It takes over state of a
-// demo_network, whose zone becomes the realm.
+// identity is demo_identity, identified by realm and name. It can be moved from a demo_network,
+// whose zone becomes the realm.
 type identity struct{ common }
 
 const mainRealm = "main"
@@ -26,14 +26,14 @@ func newIdentity() resource.Resource {
 	return &identity{common{kind: kind{
 		name: "identity",
 		schema: schema.Schema{
-			Description: "Known by realm and name.",
+			Description: "Identified by realm and name.",
 			Attributes: withName(map[string]schema.Attribute{
 				"name":  schema.StringAttribute{Required: true, Validators: names, PlanModifiers: replaces},
 				"realm": schema.StringAttribute{Optional: true, Computed: true, Default: stringdefault.StaticString(mainRealm), PlanModifiers: replaces},
 				"value": schema.StringAttribute{Optional: true},
 			}),
 		},
-		// An object that was made as a network has no realm.
+		// An object that was created as a network has no realm.
 		refresh: func(_ *world.World, now attributes) (bool, error) {
 			if now["realm"].IsNull() {
 				now.set("realm", realmOf(""))
@@ -53,11 +53,11 @@ func realmOf(zone string) string {
 func (*identity) IdentitySchema(_ context.Context, _ resource.IdentitySchemaRequest, resp *resource.IdentitySchemaResponse) {
 	resp.IdentitySchema = identityschema.Schema{Attributes: map[string]identityschema.Attribute{
 		"name":  identityschema.StringAttribute{RequiredForImport: true, Description: "Its name."},
-		"realm": identityschema.StringAttribute{OptionalForImport: true, Description: "main unless said."},
+		"realm": identityschema.StringAttribute{OptionalForImport: true, Description: "Defaults to main."},
 	}}
 }
 
-// setIdentity does nothing for types without one.
+// setIdentity does nothing for types without an identity.
 func setIdentity(ctx context.Context, into *tfsdk.ResourceIdentity, now attributes, diagnostics *diag.Diagnostics) {
 	if into == nil || diagnostics.HasError() {
 		return
@@ -79,7 +79,7 @@ func (i *identity) ImportState(ctx context.Context, req resource.ImportStateRequ
 	i.common.ImportState(ctx, req, resp)
 }
 
-// find gives the ID, "" if there is no such object.
+// find returns the ID of an object, or "".
 func (i *identity) find(name, realm string, diagnostics *diag.Diagnostics) string {
 	all, err := i.provider.world.Objects(i.full())
 	if err != nil {
@@ -97,7 +97,7 @@ func (i *identity) MoveState(ctx context.Context) []resource.StateMover {
 	source := newNetwork().(*common).schema
 	return []resource.StateMover{{SourceSchema: &source, StateMover: func(ctx context.Context, req resource.MoveStateRequest, resp *resource.MoveStateResponse) {
 		if req.SourceTypeName != "demo_network" || !strings.HasSuffix(req.SourceProviderAddress, "/demo") || req.SourceState == nil {
-			return // the framework says that nobody can move it
+			return // the framework reports an unsupported move
 		}
 		from := attributesOf(req.SourceState.Raw)
 		for name, text := range map[string]string{"id": from.text("id"), "name": from.text("name"), "realm": realmOf(from.text("zone"))} {

@@ -12,7 +12,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 )
 
-// legacy is demo_legacy, whose state had two other forms before:
+// legacy is demo_legacy, whose state has had three versions:
 //
 //	0: size = "10GB"
 //	1: size_gb = 10
@@ -58,7 +58,7 @@ func (*legacy) UpgradeState(context.Context) map[int64]resource.StateUpgrader {
 			resp.Diagnostics.Append(req.State.GetAttribute(ctx, path.Root("size"), &text)...)
 			gb, err := strconv.ParseInt(strings.TrimSuffix(text.ValueString(), "GB"), 10, 64)
 			if err != nil && !text.IsNull() {
-				resp.Diagnostics.AddAttributeError(path.Root("size"), "The old size cannot be read", fmt.Sprintf("%q is no number of GB.", text.ValueString()))
+				resp.Diagnostics.AddAttributeError(path.Root("size"), "The old size cannot be read", fmt.Sprintf("%q is not a number of GB.", text.ValueString()))
 				return
 			}
 			upgraded(ctx, req, resp, types.Int64Value(gb), text.IsNull())

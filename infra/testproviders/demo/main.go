@@ -1,6 +1,6 @@
-// Program terraform-provider-demo is a provider on terraform-plugin-framework (protocol 6). What it
-// makes are files in a directory (see package world). Its types cover together what a
-// schema can say and what a provider can do.
+// Program terraform-provider-demo is a provider on terraform-plugin-framework (protocol 6). It
+// creates files in a directory (see package world). Together its types use every feature of schemas
+// and providers.
 package main
 
 import (

@@ -12,9 +12,9 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 )
 
-// private is demo_private. It keeps its ID in the private bytes, and fails where the host lost them. What it
-// planned for an update, it keeps in the private bytes of the plan, and fails where those did not arrive. (The framework
-// does not show them to a create; evil_thing looks at them there.)
+// private is demo_private. It stores its ID in the private bytes, and fails if the host lost them.
+// It stores the planned value of an update in the private bytes of the plan, and fails if those did
+// not arrive. (The framework does not pass them to a create; evil_thing checks them there.)
 type private struct{ common }
 
 func newPrivate() resource.Resource {
@@ -29,17 +29,17 @@ func newPrivate() resource.Resource {
 
 const (
 	owned   = "owned"   // the ID
-	planned = "planned" // the value that was planned
+	planned = "planned" // the planned value
 )
 
-// keeper is private bytes, whose type the framework does not export.
+// keeper is the interface of private bytes, whose type the framework does not export.
 type keeper interface {
 	GetKey(context.Context, string) ([]byte, diag.Diagnostics)
 	SetKey(context.Context, string, []byte) diag.Diagnostics
 }
 
 func keep(ctx context.Context, in keeper, key, what string) diag.Diagnostics {
-	encoded, _ := json.Marshal(what) // text always can be
+	encoded, _ := json.Marshal(what) // strings never fail
 	return in.SetKey(ctx, key, encoded)
 }
 
@@ -47,7 +47,7 @@ func check(ctx context.Context, in keeper, key, want string) diag.Diagnostics {
 	kept, diagnostics := in.GetKey(ctx, key)
 	var got string
 	if json.Unmarshal(kept, &got) != nil || got != want {
-		diagnostics.AddError("Private bytes were lost", fmt.Sprintf("The host has to keep %q for the provider. It is %q where %q was kept.", key, kept, want))
+		diagnostics.AddError("Private bytes were lost", fmt.Sprintf("The host must preserve %q for the provider. It is %q instead of %q.", key, kept, want))
 	}
 	return diagnostics
 }

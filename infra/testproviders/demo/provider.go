@@ -14,12 +14,12 @@ import (
 	"github.com/atoll-dev/atoll/infra/testproviders/world"
 )
 
-// New is the provider, without a configuration yet.
+// New returns the unconfigured provider.
 func New() provider.Provider { return &demo{} }
 
 type demo struct{}
 
-// configured is what resources and data sources get to know of the configuration.
+// configured is the part of the configuration that resources and data sources need.
 type configured struct {
 	world       *world.World
 	delay       time.Duration
@@ -43,15 +43,15 @@ func (*demo) Metadata(_ context.Context, _ provider.MetadataRequest, resp *provi
 
 func (*demo) Schema(_ context.Context, _ provider.SchemaRequest, resp *provider.SchemaResponse) {
 	resp.Schema = schema.Schema{
-		Description: "Makes things in a directory.",
+		Description: "Creates objects in a directory.",
 		Attributes: map[string]schema.Attribute{
-			"directory": schema.StringAttribute{Required: true, Description: "The world: an absolute path. It is made if there is none."},
+			"directory": schema.StringAttribute{Required: true, Description: "The world: an absolute path. It is created if necessary."},
 			"token": schema.StringAttribute{Optional: true, Sensitive: true,
-				Description: "A credential. It is refused if it is \"wrong\", and warned of if it is \"outdated\"."},
-			"delay":          schema.StringAttribute{Optional: true, Description: "Added to each call that is about a resource or a data source, such as 20ms.", Validators: durations},
+				Description: "A credential. \"wrong\" is rejected, \"outdated\" causes a warning."},
+			"delay":          schema.StringAttribute{Optional: true, Description: "Added to each call about a resource or a data source, such as 20ms.", Validators: durations},
 			"fail_configure": schema.StringAttribute{Optional: true, Description: "Fails the configuration with this message."},
-			"refuse_in_use":  schema.BoolAttribute{Optional: true, Description: "Refuses to delete what another object refers to."},
-			"log_reads":      schema.BoolAttribute{Optional: true, Description: "Whether calls that only read are logged. They are unless it is false."},
+			"refuse_in_use":  schema.BoolAttribute{Optional: true, Description: "Rejects the deletion of objects that others refer to."},
+			"log_reads":      schema.BoolAttribute{Optional: true, Description: "Whether calls that only read are logged. Defaults to true."},
 		},
 	}
 }
@@ -71,7 +71,7 @@ func (*demo) Configure(ctx context.Context, req provider.ConfigureRequest, resp 
 		return
 	}
 	if token := c.Token.ValueString(); token == "outdated" {
-		// It says more than it should: whoever shows it has to take the secret out.
+		// The message contains the token on purpose: a host must mask it.
 		resp.Diagnostics.AddAttributeWarning(path.Root("token"), "The token ends soon", "Set another than "+token+".")
 	}
 	if c.Directory.IsUnknown() {

@@ -19,27 +19,28 @@ import (
 	"github.com/atoll-dev/atoll/infra/testproviders/world"
 )
 
-// common is what all types of resources share: an object of the world has every attribute, and
-// what it says is how the resource is. A type that does more embeds it.
+// common is the base of all resource types: an object of the world has every attribute and is the
+// source of truth. Types with additional behaviour embed it.
 type common struct {
 	kind
 	provider *configured
 }
 
-// kind is what is particular to a type. Functions that are nil do nothing.
+// kind is the specific part of a type. Functions may be nil.
 type kind struct {
 	name   string // without "demo_"
 	schema schema.Schema
-	// complete does what is to be done to the world besides, and gives values to what is not known
-	// in the plan. What it leaves unknown is filled in.
+	// complete makes additional changes to the world, and sets unknown attributes of the plan.
+	// Attributes that it leaves unknown are generated.
 	complete func(*change) diag.Diagnostics
-	// refresh looks at the world besides the object. There is false if the resource is gone.
+	// refresh reads parts of the world other than the object. It returns false if the resource is
+	// gone.
 	refresh func(*world.World, attributes) (there bool, err error)
-	// remove takes away what complete made.
+	// remove reverts complete.
 	remove func(*world.World, attributes) error
-	// references are IDs of other objects that have to be there.
+	// references returns IDs of other objects that must exist.
 	references func(attributes) []string
-	// pause is how long a call takes.
+	// pause returns the duration of a call.
 	pause func(call string, now attributes) time.Duration
 }
 
@@ -47,7 +48,7 @@ type kind struct {
 type change struct {
 	world  *world.World
 	id     string
-	prior  attributes // nil to create
+	prior  attributes // nil for a create
 	config attributes
 	next   attributes // as planned; becomes the state
 }
@@ -66,10 +67,10 @@ func (r *common) Configure(_ context.Context, req resource.ConfigureRequest, _ *
 	r.provider, _ = req.ProviderData.(*configured) // nil before the provider is configured
 }
 
-// enter begins a call.
+// enter begins a call: it waits for the delay or until the call is stopped.
 func (r *common) enter(ctx context.Context, call string, now attributes, diagnostics *diag.Diagnostics) bool {
 	if r.provider == nil {
-		diagnostics.AddError("The provider is not configured", "Its directory has to be known.")
+		diagnostics.AddError("The provider is not configured", "Its directory must be known.")
 		return false
 	}
 	delay := r.provider.delay
@@ -85,7 +86,7 @@ func (r *common) enter(ctx context.Context, call string, now attributes, diagnos
 	}
 }
 
-// ModifyPlan only takes the provider's time.
+// ModifyPlan only waits for the delay.
 func (r *common) ModifyPlan(ctx context.Context, _ resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
 	if r.provider != nil {
 		r.enter(ctx, "plan", nil, &resp.Diagnostics)
@@ -122,13 +123,13 @@ func (r *common) Update(ctx context.Context, req resource.UpdateRequest, resp *r
 	setIdentity(ctx, resp.Identity, c.next, &resp.Diagnostics)
 }
 
-// carryOut makes or changes the object. The state is null if it did not.
+// carryOut creates or changes the object. If that fails, the returned state is null.
 func (r *common) carryOut(c *change, typ tftypes.Type, version int, diagnostics *diag.Diagnostics) tftypes.Value {
 	nothing := tftypes.NewValue(typ, nil)
 	before, after := r.refersTo(c.prior), r.refersTo(c.next)
 	for _, id := range after {
 		if err := c.world.Use(id, c.id); err != nil {
-			diagnostics.AddError("What it refers to does not exist", err.Error())
+			diagnostics.AddError("The referenced object does not exist", err.Error())
 			return nothing
 		}
 	}
@@ -218,7 +219,7 @@ func (r *common) Delete(ctx context.Context, req resource.DeleteRequest, resp *r
 	}
 	w, id := r.provider.world, state.text("id")
 	err := w.Delete(id, r.provider.refuseInUse)
-	if err != nil && !errors.Is(err, world.ErrGone) { // what is gone needs no deleting
+	if err != nil && !errors.Is(err, world.ErrGone) { // already deleted
 		resp.Diagnostics.AddError("The object cannot be deleted", err.Error())
 		return
 	}
@@ -249,19 +250,19 @@ func (r *common) ImportState(ctx context.Context, req resource.ImportStateReques
 	resource.ImportStatePassthroughID(ctx, path.Root("id"), req, resp)
 }
 
-// attributes are those of an object, by name.
+// attributes are the attributes of an object, by name.
 type attributes map[string]tftypes.Value
 
-// attributesOf copies, so that what changes them changes no request. It is nil for null.
+// attributesOf returns a copy, so that changes do not affect the request. It is nil for null.
 func attributesOf(v tftypes.Value) attributes {
 	var all map[string]tftypes.Value
 	if v.IsNull() || v.As(&all) != nil {
 		return nil
 	}
-	return maps.Clone(all) // As gives the value's own map
+	return maps.Clone(all) // As returns the value's own map
 }
 
-// text is "" for null, for unknown, and for what is no string.
+// text returns a string, or "" for null, unknown, and other types.
 func (a attributes) text(name string) string {
 	var text string
 	if v, found := a[name]; !found || v.IsNull() || !v.IsKnown() || v.As(&text) != nil {
@@ -270,7 +271,7 @@ func (a attributes) text(name string) string {
 	return text
 }
 
-// texts are those of a list, set or map.
+// texts returns the strings of a list, set or map.
 func (a attributes) texts(name string) []string {
 	v, found := a[name]
 	if !found || v.IsNull() || !v.IsKnown() {
@@ -296,5 +297,5 @@ func (a attributes) changed(before attributes, name string) bool {
 	return before == nil || !a[name].Equal(before[name])
 }
 
-// joined is for types that show what they refer to.
+// joined is for types that show their references.
 func joined(texts []string) string { return strings.Join(texts, ",") }

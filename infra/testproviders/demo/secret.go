@@ -10,7 +10,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 )
 
-// newSecret is demo_secret: secrets that go in, that come out, and one that is only written.
+// newSecret returns demo_secret, with sensitive arguments, sensitive results, and a write-only
+// argument.
 func newSecret() resource.Resource {
 	return &common{kind: kind{
 		name: "secret",
@@ -42,7 +43,7 @@ func newSecret() resource.Resource {
 	}}
 }
 
-// fingerprint takes the password from the configuration: nothing else has it.
+// fingerprint reads the password from the configuration, the only place that has it.
 func fingerprint(c *change) diag.Diagnostics {
 	var diagnostics diag.Diagnostics
 	if !c.next.changed(c.prior, "password_wo_version") {

@@ -11,7 +11,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 )
 
-// newNetwork is demo_network, which servers refer to.
+// newNetwork returns demo_network, which servers refer to.
 func newNetwork() resource.Resource {
 	return &common{kind: kind{
 		name: "network",
@@ -21,14 +21,15 @@ func newNetwork() resource.Resource {
 				"cidr": schema.StringAttribute{Required: true, Description: "Its addresses.", PlanModifiers: replaces},
 				"zone": schema.StringAttribute{Optional: true},
 				"tags": schema.MapAttribute{Optional: true, ElementType: types.StringType},
-				"gateway": schema.StringAttribute{Computed: true, Description: "The way out.",
+				"gateway": schema.StringAttribute{Computed: true, Description: "The address of the gateway.",
 					PlanModifiers: []planmodifier.String{stringplanmodifier.UseStateForUnknown()}},
 			}),
 		},
 	}}
 }
 
-// newServer is demo_server: every way to nest, references, defaults, and what forces a replacement.
+// newServer returns demo_server, with every kind of nesting, references, defaults, and arguments
+// that force a replacement.
 func newServer() resource.Resource {
 	return &common{kind: kind{
 		name: "server",
@@ -43,17 +44,17 @@ func newServer() resource.Resource {
 
 func serverAttributes() map[string]schema.Attribute {
 	return withName(map[string]schema.Attribute{
-		"network_id": schema.StringAttribute{Required: true, Description: "ID of its network, which has to exist."},
-		"peers":      schema.SetAttribute{Optional: true, ElementType: types.StringType, Description: "IDs of other objects, which have to exist."},
+		"network_id": schema.StringAttribute{Required: true, Description: "ID of its network, which must exist."},
+		"peers":      schema.SetAttribute{Optional: true, ElementType: types.StringType, Description: "IDs of other objects, which must exist."},
 		"zone":       schema.StringAttribute{Required: true, PlanModifiers: replaces},
-		"image": schema.StringAttribute{Optional: true, Computed: true, Description: "Chosen by the provider if it is not set; a change of what is set replaces.",
+		"image": schema.StringAttribute{Optional: true, Computed: true, Description: "Chosen by the provider if not set; changing a configured image replaces the server.",
 			PlanModifiers: []planmodifier.String{stringplanmodifier.UseStateForUnknown(), stringplanmodifier.RequiresReplaceIfConfigured()}},
 		"size":   schema.StringAttribute{Optional: true, Computed: true, Default: stringdefault.StaticString("small")},
 		"copies": schema.Int64Attribute{Optional: true, Computed: true, Default: int64default.StaticInt64(1), DeprecationMessage: "Write several servers."},
 		"spot":   schema.BoolAttribute{Optional: true, PlanModifiers: []planmodifier.Bool{boolplanmodifier.RequiresReplace()}},
-		"address": schema.StringAttribute{Computed: true, Description: "Another one after each change of the network.",
+		"address": schema.StringAttribute{Computed: true, Description: "Differs after each change of the network.",
 			PlanModifiers: []planmodifier.String{keptUnless{"network_id"}}},
-		"revision": schema.Int64Attribute{Computed: true, Description: "Another one after each change."},
+		"revision": schema.Int64Attribute{Computed: true, Description: "Differs after each change."},
 		"placement": schema.SingleNestedAttribute{Optional: true, Attributes: map[string]schema.Attribute{
 			"rack": schema.StringAttribute{Required: true},
 			"slot": schema.Int64Attribute{Optional: true},
@@ -76,7 +77,8 @@ func serverAttributes() map[string]schema.Attribute {
 	})
 }
 
-// serverBlocks are all that the framework has; a map of blocks only evil_thing has.
+// serverBlocks has all kinds of blocks that the framework supports; only evil_thing has a map of
+// blocks.
 func serverBlocks() map[string]schema.Block {
 	return map[string]schema.Block{
 		"boot": schema.SingleNestedBlock{Attributes: map[string]schema.Attribute{

@@ -7,14 +7,14 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 )
 
-// newSlow is demo_slow, whose calls take as long as its arguments say. A call that is stopped
-// does nothing.
+// newSlow returns demo_slow, whose arguments set the duration of its calls. A stopped call changes
+// nothing.
 func newSlow() resource.Resource {
 	delay := schema.StringAttribute{Optional: true, Validators: durations}
 	return &common{kind: kind{
 		name: "slow",
 		schema: schema.Schema{
-			Description: "Takes its time.",
+			Description: "Takes as long as configured.",
 			Attributes: withName(map[string]schema.Attribute{
 				"value":  schema.StringAttribute{Optional: true},
 				"create": delay,

@@ -7,7 +7,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 )
 
-// newUnknown is demo_unknown: a computed attribute of every type, all of which become unknown whenever
+// newUnknown returns demo_unknown: a computed attribute of every type. All become unknown whenever
 // anything changes.
 func newUnknown() resource.Resource {
 	within := map[string]schema.Attribute{
@@ -18,7 +18,7 @@ func newUnknown() resource.Resource {
 	return &common{kind: kind{
 		name: "unknown",
 		schema: schema.Schema{
-			Description: "Nothing of it is known before it is made.",
+			Description: "All computed attributes are unknown before an apply.",
 			Attributes: withName(map[string]schema.Attribute{
 				"seed":          schema.StringAttribute{Optional: true, Description: "Change it to change everything."},
 				"text":          schema.StringAttribute{Computed: true},

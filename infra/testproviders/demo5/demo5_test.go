@@ -15,7 +15,7 @@ import (
 	"github.com/atoll-dev/atoll/infra/testproviders/world"
 )
 
-// server5 lets the test's host, which speaks protocol 6, ask it.
+// server5 makes the provider usable by the test host, which speaks protocol 6.
 func server5(t *testing.T) tfprotov6.ProviderServer {
 	t.Helper()
 	server, err := tf5to6server.UpgradeServer(t.Context(), func() tfprotov5.ProviderServer { return New().GRPCProvider() })
@@ -34,15 +34,16 @@ func start(t *testing.T) (*host.Host, string) {
 const serverFirst = `{"name":"s","network_id":"n","zone":"z","disk":[{"size":1},{"size":2,"kind":"hdd"}],"rule":[{"port":1},{"port":2,"protocol":"tcp"}],"boot":[{"device":"a"}],
 	"ports":[80],"tags":["a","b"],"capacity":2,"label":"UPPER","region":"East","ratio":0.5,"password":"p"}`
 
-// lives are two configurations of each type that can follow each other without a replacement.
+// lives has two configurations of each type, where the second updates the first without replacing
+// it.
 var lives = map[string][2]string{
 	"demo5_network": {`{"name":"n","cidr":"c","tags":{"a":"b"}}`, `{"name":"n","cidr":"c","mtu":9000}`},
 	"demo5_server":  {serverFirst, `{"name":"s","network_id":"m","zone":"z","disk":[{"size":1}],"rule":[{"port":2}],"ports":[80,443],"capacity":3,"enabled":false}`},
 	"demo5_legacy":  {`{"name":"l","size_gb":1}`, `{"name":"l"}`},
 }
 
-// TestLives takes each type through its life: created, read, planned with nothing to do,
-// updated, imported, deleted.
+// TestLives takes each type through its life: create, read, plan without changes, update, import,
+// delete.
 func TestLives(t *testing.T) {
 	h, dir := start(t)
 	for typ := range h.Schemas().ResourceSchemas {
@@ -58,7 +59,7 @@ func TestLives(t *testing.T) {
 			host.Want(t, "the state after deletion", host.Show(gone.State), "null")
 			read, says := h.Read(made)
 			host.WantSays(t, says)
-			host.Want(t, "the state of what is gone", host.Show(read.State), "null")
+			host.Want(t, "the state of a deleted object", host.Show(read.State), "null")
 		})
 	}
 	var counts = map[string]int{}
@@ -84,7 +85,7 @@ func TestServer(t *testing.T) {
 		{`"device":"a"`, `"device":"a","secure":true`, `AttributeName("boot").ElementKeyInt(0).AttributeName("secure")`},
 		{`"capacity":2`, `"capacity":3`, ``},
 	} {
-		host.Want(t, "what replaces with "+tc.new, strings.TrimSuffix(strings.Join(changed(tc.old, tc.new).Replace, " "), ` AttributeName("id")`), tc.replace) // the library adds it
+		host.Want(t, "replaced because of "+tc.new, strings.TrimSuffix(strings.Join(changed(tc.old, tc.new).Replace, " "), ` AttributeName("id")`), tc.replace) // the SDK adds id
 	}
 	same := changed(`"region":"East"`, `"region":"EAST"`)
 	host.Want(t, "the plan for another case of letters", host.Show(same.Planned), host.Show(made.State))
@@ -120,7 +121,7 @@ func TestFailures(t *testing.T) {
 	host.WantSays(t, says, "error: The update fails")
 	host.Want(t, "size after a failed update", host.Text(t, next.State, "size"), "small")
 	next = h.Make(made, config("delete", ""))
-	// The library answers null although nothing was deleted: the host has to keep what it has.
+	// The SDK answers null although nothing was deleted: the host must keep its state.
 	kept, says := h.Apply(h.Plan(next, ""))
 	host.WantSays(t, says, "error: The delete fails")
 	host.Want(t, "the state after a failed delete", host.Show(kept.State), "null")
@@ -140,7 +141,7 @@ func TestUpgrade(t *testing.T) {
 	host.WantSays(t, says)
 	host.Want(t, "the upgraded state", host.Show(state), `{"id":"i","name":"n","size_gb":10}`)
 	_, says = h.Upgrade("demo5_legacy", 0, `{"id":"i","name":"n","size":"big"}`)
-	host.WantSays(t, says, `error: size: "big" is no number of GB`)
+	host.WantSays(t, says, `error: size: "big" is not a number of GB`)
 }
 
 func TestConfigure(t *testing.T) {
@@ -148,7 +149,7 @@ func TestConfigure(t *testing.T) {
 	for _, tc := range []struct{ config, want string }{
 		{fmt.Sprintf(`{"directory":%q,"token":"wrong"}`, dir), "error: the token is refused"},
 		{fmt.Sprintf(`{"directory":%q,"delay":"soon"}`, dir), "error: delay: "},
-		{`{"directory":"here"}`, `error: directory "here": give an absolute path`},
+		{`{"directory":"here"}`, `error: directory "here" is not absolute`},
 	} {
 		host.WantSays(t, host.Open(t, server5(t)).Configure(tc.config), tc.want)
 	}

@@ -1,6 +1,6 @@
-// Program terraform-provider-demo5 is a provider on terraform-plugin-sdk/v2 (protocol 5), whose types are
-// lenient: what it plans and what comes of it differ in what does not matter, null and ""
-// above all. It makes its things in the same world as demo.
+// Program terraform-provider-demo5 is a provider on terraform-plugin-sdk/v2 (protocol 5), whose
+// types are lenient: plan and result may differ in insignificant ways, above all null and "". It
+// creates its objects in the same world as demo.
 package main
 
 import (

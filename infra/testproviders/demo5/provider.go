@@ -10,19 +10,19 @@ import (
 	"github.com/atoll-dev/atoll/infra/testproviders/world"
 )
 
-// configured is what resources get to know of the configuration.
+// configured is the part of the configuration that resources need.
 type configured struct {
 	world    *world.World
 	delay    time.Duration
 	logReads bool
 }
 
-// New is the provider, without a configuration yet.
+// New returns the unconfigured provider.
 func New() *schema.Provider {
 	return &schema.Provider{
 		Schema: map[string]*schema.Schema{
-			"directory": {Type: schema.TypeString, Required: true, Description: "The world: an absolute path. It is made if there is none."},
-			"token":     {Type: schema.TypeString, Optional: true, Sensitive: true, Description: "A credential. It is refused if it is \"wrong\"."},
+			"directory": {Type: schema.TypeString, Required: true, Description: "The world: an absolute path. It is created if necessary."},
+			"token":     {Type: schema.TypeString, Optional: true, Sensitive: true, Description: "A credential. \"wrong\" is rejected."},
 			"delay":     {Type: schema.TypeString, Optional: true, Description: "Added to each create, read, update and delete, such as 20ms."},
 			"log_reads": {Type: schema.TypeBool, Optional: true, Default: true, Description: "Whether calls that only read are logged."},
 		},

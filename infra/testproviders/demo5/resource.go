@@ -13,7 +13,7 @@ import (
 	"github.com/atoll-dev/atoll/infra/testproviders/world"
 )
 
-// kind is a type: its schema, and how it gives values to what is computed.
+// kind is a type: its schema, and a function that sets computed attributes.
 type kind struct {
 	name    string
 	schema  schema.Resource
@@ -29,12 +29,11 @@ func (k *kind) resource() *schema.Resource {
 	return &r
 }
 
-// enter waits as long as the provider's delay and the resource's say, unless the resource's timeout is
-// shorter.
+// enter waits for the delays of provider and resource, or until the resource's timeout.
 func enter(ctx context.Context, call string, d *schema.ResourceData, meta any) (*configured, diag.Diagnostics) {
 	c, ok := meta.(*configured)
 	if !ok {
-		return nil, diag.Errorf("the provider is not configured: its directory has to be known")
+		return nil, diag.Errorf("the provider is not configured: its directory must be known")
 	}
 	delay := c.delay
 	if text, ok := d.Get("delay").(string); ok && text != "" && call != "read" {
@@ -78,7 +77,7 @@ func (k *kind) create(ctx context.Context, d *schema.ResourceData, meta any) dia
 func (k *kind) update(ctx context.Context, d *schema.ResourceData, meta any) diag.Diagnostics {
 	c, diagnostics := enter(ctx, "update", d, meta)
 	if diagnostics.HasError() {
-		d.Partial(true) // or the library would store the plan as if it had been done
+		d.Partial(true) // or the SDK would store the plan as if it had been applied
 		return diagnostics
 	}
 	object, err := c.world.Get(d.Id())
@@ -96,7 +95,7 @@ func (k *kind) update(ctx context.Context, d *schema.ResourceData, meta any) dia
 	return diag.FromErr(err)
 }
 
-// attributes computes, and gives all as JSON.
+// attributes sets computed attributes, and returns all attributes as JSON.
 func (k *kind) attributes(d *schema.ResourceData, version int) (map[string]json.RawMessage, error) {
 	if k.compute != nil {
 		if err := k.compute(d, fmt.Sprintf("%s/%v/%d", k.name, d.Get("name"), version)); err != nil {
@@ -114,7 +113,7 @@ func (k *kind) attributes(d *schema.ResourceData, version int) (map[string]json.
 	return all, nil
 }
 
-// plain makes sets into lists.
+// plain converts sets to lists.
 func plain(v any) any {
 	switch v := v.(type) {
 	case *schema.Set:
@@ -175,11 +174,11 @@ func (k *kind) remove(ctx context.Context, d *schema.ResourceData, meta any) dia
 	return nil
 }
 
-// find imports.
+// find implements import.
 func (k *kind) find(ctx context.Context, d *schema.ResourceData, meta any) ([]*schema.ResourceData, error) {
 	c, ok := meta.(*configured)
 	if !ok {
-		return nil, errors.New("the provider is not configured: its directory has to be known")
+		return nil, errors.New("the provider is not configured: its directory must be known")
 	}
 	if object, err := c.world.Get(d.Id()); err != nil || object.Type != k.name {
 		return nil, fmt.Errorf("no object of %s has the ID %q", k.name, d.Id())

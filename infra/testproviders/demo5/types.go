@@ -35,7 +35,7 @@ func network() *kind {
 	}
 }
 
-// server is demo5_server, with all that the library does to a schema.
+// server is demo5_server, with all special features of the SDK's schemas.
 func server() *kind {
 	quarter := 15 * time.Minute
 	return &kind{
@@ -56,7 +56,7 @@ func serverSchema() map[string]*schema.Schema {
 		"zone":       {Type: schema.TypeString, Required: true, ForceNew: true},
 		"size":       {Type: schema.TypeString, Optional: true, Default: "small"},
 		"image":      {Type: schema.TypeString, Optional: true, Computed: true, Description: "Chosen by the provider if it is not set."},
-		"capacity":   {Type: schema.TypeInt, Optional: true, Description: "Less of it replaces the server; it is not negative."},
+		"capacity":   {Type: schema.TypeInt, Optional: true, Description: "Decreasing it replaces the server. Must not be negative."},
 		"region": {Type: schema.TypeString, Optional: true, Description: "In any case of letters.",
 			DiffSuppressFunc: func(_, before, after string, _ *schema.ResourceData) bool { return strings.EqualFold(before, after) }},
 		"label": {Type: schema.TypeString, Optional: true, Description: "Stored in lower case.",
@@ -65,7 +65,7 @@ func serverSchema() map[string]*schema.Schema {
 		"enabled":  {Type: schema.TypeBool, Optional: true, Default: true},
 		"password": {Type: schema.TypeString, Optional: true, Sensitive: true},
 		"token":    {Type: schema.TypeString, Computed: true, Sensitive: true},
-		"address":  {Type: schema.TypeString, Computed: true, Description: "Another one after each change of the network."},
+		"address":  {Type: schema.TypeString, Computed: true, Description: "Differs after each change of the network."},
 		"tags":     {Type: schema.TypeSet, Optional: true, Elem: &schema.Schema{Type: schema.TypeString}},
 		"ports":    {Type: schema.TypeList, Optional: true, Elem: &schema.Schema{Type: schema.TypeInt}},
 		"delay":    {Type: schema.TypeString, Optional: true, Description: "Added to each create, update and delete."},
@@ -136,7 +136,7 @@ func computeServer(d *schema.ResourceData, seed string) error {
 	return err
 }
 
-// once gives a value to what has none.
+// once sets a value that is not set.
 func once(d *schema.ResourceData, name, seed string) error {
 	if d.Get(name) != "" {
 		return nil
@@ -149,7 +149,7 @@ func invent(seed string) string {
 	return hex.EncodeToString(sum[:6])
 }
 
-// legacy is demo5_legacy, whose state said "10GB" before it said 10.
+// legacy is demo5_legacy, whose state had "10GB" before it had 10.
 func legacy() *kind {
 	return &kind{
 		name: "demo5_legacy",
@@ -176,7 +176,7 @@ func upgradeSize(_ context.Context, state map[string]any, _ any) (map[string]any
 	}
 	gb, err := strconv.Atoi(strings.TrimSuffix(text, "GB"))
 	if err != nil {
-		return nil, fmt.Errorf("size: %q is no number of GB", text)
+		return nil, fmt.Errorf("size: %q is not a number of GB", text)
 	}
 	state["size_gb"] = gb
 	return state, nil

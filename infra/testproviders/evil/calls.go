@@ -142,15 +142,15 @@ func (c *counter) next(name string) int {
 
 func providerSchema() *tfprotov6.Schema {
 	return &tfprotov6.Schema{Block: &tfprotov6.SchemaBlock{Attributes: []*tfprotov6.SchemaAttribute{
-		{Name: "behaviour", Type: tftypes.String, Optional: true, Description: "What it does."},
-		{Name: "call", Type: tftypes.String, Optional: true, Description: "In which call."},
+		{Name: "behaviour", Type: tftypes.String, Optional: true, Description: "The behaviour."},
+		{Name: "call", Type: tftypes.String, Optional: true, Description: "The affected call."},
 		{Name: "directory", Type: tftypes.String, Optional: true, Description: "The world: an absolute path."},
-		{Name: "log_reads", Type: tftypes.Bool, Optional: true, Description: "Whether calls that only read are logged. They are unless it is false."},
+		{Name: "log_reads", Type: tftypes.Bool, Optional: true, Description: "Whether calls that only read are logged. Defaults to true."},
 		{Name: "size", Type: tftypes.String, Optional: true, Description: "MiB that it writes or answers."},
 	}}}
 }
 
-// thingSchema has the blocks that the framework cannot write: a map of them, and a group.
+// thingSchema has the blocks that the framework does not support: a map of blocks, and a group.
 func thingSchema() *tfprotov6.Schema {
 	text := func(name string) *tfprotov6.SchemaAttribute {
 		return &tfprotov6.SchemaAttribute{Name: name, Type: tftypes.String, Optional: true}

@@ -16,39 +16,39 @@ import (
 	"github.com/atoll-dev/atoll/infra/testproviders/settings"
 )
 
-// behaviours are all that it can do.
+// behaviours lists all behaviours.
 var behaviours = []string{
 	// Of the process.
-	"hang",       // never answers, whatever the host says
+	"hang",       // never answers, even after StopProvider
 	"wait",       // answers with an error when it is stopped or cancelled
-	"hang-after", // does what it should and never answers
+	"hang-after", // completes the call and never answers
 	"die",        // exits
-	"die-after",  // does what it should and exits
-	"panic",      // ends as Go programs with a mistake do
-	"flood",      // writes to stderr, then does what it should
-	"refuse",     // answers with an error of gRPC
+	"die-after",  // completes the call and exits
+	"panic",      // panics
+	"flood",      // writes to stderr, then completes the call
+	"refuse",     // answers with a gRPC error
 	// Of the answer.
-	"error",    // complains, about an attribute that does not exist
-	"leak",     // warns of the secret, aloud and on stderr
-	"other",    // answers with another value than was configured or planned
-	"shifty",   // answers with another value each time that it is asked
-	"replaces", // wants to replace, but only from the second time on that it is asked about an object
+	"error",    // returns an error about an attribute that does not exist
+	"leak",     // shows the secret in a warning and on stderr
+	"other",    // answers with another value than configured or planned
+	"shifty",   // answers with another value each time
+	"replaces", // requires a replacement, but only from the second plan of an object on
 	"type",     // answers with a value of another type
-	"garbage",  // answers with bytes that are no value
+	"garbage",  // answers with bytes that are not a value
 	"absent",   // answers without a value
 	"null",     // answers with null
-	"unknown",  // answers with what is unknown
-	"huge",     // answers with a long text
+	"unknown",  // answers with unknown values
+	"huge",     // answers with a long string
 }
 
-// evil is an honest provider, and what is done to its calls.
+// evil is a correct provider with misbehaving calls.
 type evil struct {
 	bare.Server
 	configured map[string]tftypes.Value // of the provider
 	asked      counter
 }
 
-// mood is what it does in one call.
+// mood is the behaviour in one call.
 type mood struct {
 	behaviour string
 	size      string
@@ -57,12 +57,12 @@ type mood struct {
 	e         *evil
 }
 
-// New is the provider.
+// New returns the provider.
 func New() *evil {
 	return &evil{Server: bare.Server{Config: providerSchema(), Resources: map[string]*tfprotov6.Schema{"evil_thing": thingSchema()}, Replace: []string{"zone"}}}
 }
 
-// mood finds what to do in a call: as the first that says something says.
+// mood returns the behaviour in a call. The first source that sets one wins.
 func (e *evil) mood(calls string, resource map[string]tftypes.Value) mood {
 	m := mood{size: "1", e: e, schema: e.Resources["evil_thing"], secret: bare.Text(resource, "secret")}
 	for _, get := range []func(string) string{
@@ -83,7 +83,7 @@ func (e *evil) mood(calls string, resource map[string]tftypes.Value) mood {
 	return m
 }
 
-// fields are attributes to find a mood in: of the first value that is not null.
+// fields returns the attributes that may set a mood: those of the first value that is not null.
 func (e *evil) fields(typeName string, values ...*tfprotov6.DynamicValue) map[string]tftypes.Value {
 	schema := e.Resources[typeName]
 	if schema == nil {
@@ -97,7 +97,7 @@ func (e *evil) fields(typeName string, values ...*tfprotov6.DynamicValue) map[st
 	return nil
 }
 
-// before is done instead of the call, or before it.
+// before misbehaves before the call, or instead of it.
 func (m *mood) before(ctx context.Context) error {
 	switch m.behaviour {
 	case "hang":
@@ -120,7 +120,7 @@ func (m *mood) before(ctx context.Context) error {
 	return nil
 }
 
-// after is done when the call was done and not yet answered.
+// after misbehaves when the call is complete and not yet answered.
 func (m *mood) after() {
 	switch m.behaviour {
 	case "hang-after":
@@ -136,7 +136,7 @@ func forever() {
 	}
 }
 
-// spoil changes the answer.
+// spoil modifies the answer.
 func (m *mood) spoil(v **tfprotov6.DynamicValue, diagnostics *[]*tfprotov6.Diagnostic) error {
 	switch m.behaviour {
 	case "error":
@@ -160,7 +160,7 @@ func (m *mood) spoil(v **tfprotov6.DynamicValue, diagnostics *[]*tfprotov6.Diagn
 	return nil
 }
 
-// change changes attributes of the answer.
+// change modifies attributes of the answer.
 func (m *mood) change(v **tfprotov6.DynamicValue) error {
 	all, err := bare.Fields(*v, m.schema)
 	if err != nil {
@@ -183,13 +183,13 @@ func (m *mood) change(v **tfprotov6.DynamicValue) error {
 		return nil
 	}
 	if all == nil && m.behaviour != "null" {
-		return nil // nothing to change in what was deleted
+		return nil // nothing to change after a deletion
 	}
 	*v, err = bare.Wire(tftypes.NewValue(typ, whole()), m.schema)
 	return err
 }
 
-// mebibytes is 1 where the text is no number.
+// mebibytes returns 1 for anything but a number.
 func mebibytes(text string) int {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {

@@ -22,7 +22,7 @@ import (
 	"github.com/atoll-dev/atoll/infra/testproviders/world"
 )
 
-// TestMain lets this test be the process that dies.
+// TestMain lets this test binary be the process that dies.
 func TestMain(m *testing.M) {
 	switch os.Getenv("EVIL_TEST") {
 	case "serve":
@@ -49,7 +49,7 @@ func wire(config string) *tfprotov6.DynamicValue {
 	}
 	encoded, wrong := bare.Wire(v, schema)
 	if err := errors.Join(err, wrong); err != nil {
-		panic(err) // a configuration of this test
+		panic(err) // the test's own configuration
 	}
 	return encoded
 }
@@ -73,7 +73,7 @@ func apply(ctx context.Context, e *evil, config, dir string) (*tfprotov6.ApplyRe
 	return e.ApplyResourceChange(ctx, &tfprotov6.ApplyResourceChangeRequest{TypeName: "evil_thing", PriorState: wire(""), PlannedState: planned.PlannedState, Config: wire(config), PlannedPrivate: planned.PlannedPrivate})
 }
 
-// seen says what is wrong with an answer.
+// seen returns the errors of an answer.
 func seen(v *tfprotov6.DynamicValue, diagnostics []*tfprotov6.Diagnostic) string {
 	for _, d := range diagnostics {
 		return fmt.Sprint(d.Severity, " ", d.Summary, " ", d.Attribute)
@@ -96,7 +96,7 @@ func seen(v *tfprotov6.DynamicValue, diagnostics []*tfprotov6.Diagnostic) string
 	return host.Get(whole, "value")
 }
 
-// lies are what each behaviour makes of an answer.
+// lies has the effect of each behaviour on an answer.
 var lies = map[string]string{
 	"":        `"v"`,
 	"error":   `ERROR It complains AttributeName("nowhere").ElementKeyInt(7)`,
@@ -131,7 +131,7 @@ func TestLiesInAnApply(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := want
-			if call == "update" { // this is none
+			if call == "update" { // an update is not one
 				want = lies[""]
 			}
 			if got := seen(answer.NewState, answer.Diagnostics); !strings.HasPrefix(got, want) {
@@ -153,7 +153,7 @@ func TestLiesInARead(t *testing.T) {
 	}
 }
 
-// TestTheSecondAnswerDiffers: what was approved is not what is planned when it is applied.
+// TestTheSecondAnswerDiffers: the plan at apply time differs from the approved one.
 func TestTheSecondAnswerDiffers(t *testing.T) {
 	e := New()
 	for i := range 2 {
@@ -202,7 +202,7 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// TestDeath has processes die in the middle of an apply. What they did before, the world shows.
+// TestDeath makes processes die in the middle of an apply. The world shows their changes.
 func TestDeath(t *testing.T) {
 	for behaviour, want := range map[string]struct {
 		code, objects int
@@ -236,7 +236,7 @@ func TestDeath(t *testing.T) {
 	}
 }
 
-// TestHang has processes hang, and kills them.
+// TestHang makes processes hang, and kills them.
 func TestHang(t *testing.T) {
 	for behaviour, objects := range map[string]int{"hang": 0, "hang-after": 1} {
 		dir := t.TempDir()
@@ -260,11 +260,11 @@ func TestHang(t *testing.T) {
 		if said, _ := io.ReadAll(out); len(said) > 0 {
 			t.Errorf("%s: it said %q", behaviour, said)
 		}
-		child.Wait() // says that it was killed
+		child.Wait() // reports that it was killed
 	}
 }
 
-// TestStart looks at what comes where a host waits for a handshake.
+// TestStart compares the output that a host sees instead of a handshake.
 func TestStart(t *testing.T) {
 	for how, want := range map[string]string{"": "1|6|", "slow": "1|6|", "garbage": "this is no handshake", "endless": "1|6|1|6|1|6|", "die": "", "flood": "1|6|"} {
 		child := exec.Command(os.Args[0])
@@ -277,16 +277,16 @@ func TestStart(t *testing.T) {
 		if err := child.Start(); err != nil {
 			t.Fatal(err)
 		}
-		start, _ := bufio.NewReader(out).Peek(max(len(want), 1)) // shorter at the end of the output
+		start, _ := bufio.NewReader(out).Peek(max(len(want), 1)) // fewer bytes at the end of the output
 		if string(start) != want {
 			t.Errorf("%s: it begins with %q, want %q", how, start, want)
 		}
-		child.Process.Kill() // if it did not die
+		child.Process.Kill() // if it has not exited
 		child.Wait()
 	}
 }
 
-// TestLife takes an honest thing through its life, with a map of blocks and a group.
+// TestLife takes a correct thing through its life, with a map of blocks and a group.
 func TestLife(t *testing.T) {
 	dir := t.TempDir()
 	h := host.Start(t, New(), fmt.Sprintf(`{"directory":%q}`, dir))
@@ -330,7 +330,7 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// TestWhoSaysWhatToDo: a resource before the provider's configuration.
+// TestWhoSaysWhatToDo: a resource's arguments take precedence over the provider's configuration.
 func TestWhoSaysWhatToDo(t *testing.T) {
 	h := host.Start(t, New(), `{"behaviour":"error","call":"plan"}`)
 	if says := h.Plan(host.Thing{Type: "evil_thing"}, `{"name":"n"}`).Says; len(says) != 1 {
@@ -341,7 +341,7 @@ func TestWhoSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// TestTheHostNoticesLies is about this module's own host, which the other tests rely on.
+// TestTheHostNoticesLies tests this module's own test host, which the other tests rely on.
 func TestTheHostNoticesLies(t *testing.T) {
 	h := host.Start(t, New(), `{}`)
 	for behaviour, want := range map[string]string{"other": `broken: AttributeName("value")`, "unknown": "broken: unknown after it was applied", "null": "broken: "} {

@@ -1,13 +1,13 @@
-// Program terraform-provider-evil does what providers must not do. It is honest until it is told otherwise:
-// by the arguments of a resource, by the provider's configuration, or by its settings (see package
-// settings), in this order.
+// Program terraform-provider-evil violates the contract of providers. It behaves correctly unless
+// configured otherwise: by the arguments of a resource, by the provider's configuration, or by its
+// settings (see package settings), in this order.
 //
-//	behaviour (EVIL_BEHAVIOUR)  what it does; see behaviours
-//	call (EVIL_CALL)            in which call: schema, configure, validate, upgrade, read, plan, apply,
+//	behaviour (EVIL_BEHAVIOUR)  the behaviour; see behaviours
+//	call (EVIL_CALL)            the affected call: schema, configure, validate, upgrade, read, plan, apply,
 //	                            create, update, delete, import; apply stands for the three before import
-//	size (EVIL_SIZE)            MiB that it writes or answers, 1 unless said
-//	EVIL_START                  what it does before it serves: hang, die, flood, garbage, endless, slow
-//	EVIL_DELAY                  how long slow takes, 3s unless said
+//	size (EVIL_SIZE)            MiB that it writes or answers; default 1
+//	EVIL_START                  the behaviour before it serves: hang, die, flood, garbage, endless, slow
+//	EVIL_DELAY                  the duration of slow; default 3s
 package main
 
 import (
@@ -35,7 +35,7 @@ func main() {
 	}
 }
 
-// begin misbehaves where a host waits for the line that says where the provider listens.
+// begin misbehaves before the handshake line that announces the provider's address.
 func begin(how string) error {
 	switch how {
 	case "":
@@ -68,7 +68,7 @@ func begin(how string) error {
 	return nil
 }
 
-// flood writes so many MiB of lines to stderr, as a provider that logs too much.
+// flood writes a number of MiB to stderr, like a provider that logs too much.
 func flood(size string) error {
 	lines := []byte(strings.Repeat(strings.Repeat("flood ", 20)+"\n", 1<<20/121))
 	for range mebibytes(size) {

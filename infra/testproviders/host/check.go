@@ -9,7 +9,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 )
 
-// Text is an attribute that has to be text.
+// Text returns an attribute that must be a string.
 func Text(t testing.TB, v tftypes.Value, name string) string {
 	t.Helper()
 	var text string
@@ -19,7 +19,7 @@ func Text(t testing.TB, v tftypes.Value, name string) string {
 	return text
 }
 
-// Want compares.
+// Want compares a value with the expected one.
 func Want(t testing.TB, what, got, want string) {
 	t.Helper()
 	if got != want {
@@ -27,7 +27,7 @@ func Want(t testing.TB, what, got, want string) {
 	}
 }
 
-// WantSays compares what a provider said with how it should begin, line by line.
+// WantSays compares a provider's diagnostics with their expected beginnings, line by line.
 func WantSays(t testing.TB, got []string, want ...string) {
 	t.Helper()
 	if !slices.EqualFunc(got, want, strings.HasPrefix) {
@@ -35,8 +35,8 @@ func WantSays(t testing.TB, got []string, want ...string) {
 	}
 }
 
-// WantSteady reads a thing and plans it again with the configuration that it was made with: nothing may
-// be left to do. It gives what was read.
+// WantSteady reads a thing and plans it with its own configuration. The plan must have no changes.
+// It returns the thing as read.
 func (h *Host) WantSteady(made Thing, config string) Thing {
 	h.t.Helper()
 	read, says := h.Read(made)

@@ -1,5 +1,5 @@
-// Package host asks a provider in the order that Terraform and OpenTofu do, in the process of
-// a test, and holds it to what it planned. Configurations are JSON, an attribute of any
+// Package host calls a provider in the same order as Terraform and OpenTofu, within the process of
+// a test, and verifies that it keeps its plans. Configurations are JSON. An attribute of dynamic
 // type is {"type": …, "value": …}.
 package host
 
@@ -22,7 +22,7 @@ type Host struct {
 	has    *tfprotov6.GetProviderSchemaResponse
 }
 
-// Thing is a resource: what a host keeps of it.
+// Thing is a resource as a host stores it.
 type Thing struct {
 	Type     string
 	State    tftypes.Value
@@ -30,9 +30,9 @@ type Thing struct {
 	Identity *tfprotov6.ResourceIdentityData
 }
 
-// Plan is what a provider wants to do.
+// Plan is a provider's plan for a resource.
 type Plan struct {
-	Thing    Thing // as it is before
+	Thing    Thing // before the change
 	Config   tftypes.Value
 	Planned  tftypes.Value
 	Replace  []string
@@ -42,7 +42,7 @@ type Plan struct {
 	lenient  bool
 }
 
-// Start gets the schemas and configures the provider, which has to succeed.
+// Start loads the schemas and configures the provider. It fails the test on errors.
 func Start(t testing.TB, server tfprotov6.ProviderServer, config string) *Host {
 	t.Helper()
 	h := Open(t, server)
@@ -52,7 +52,7 @@ func Start(t testing.TB, server tfprotov6.ProviderServer, config string) *Host {
 	return h
 }
 
-// Open gets the schemas only.
+// Open only loads the schemas.
 func Open(t testing.TB, server tfprotov6.ProviderServer) *Host {
 	t.Helper()
 	h := &Host{t: t, server: server}
@@ -72,10 +72,10 @@ func (h *Host) must(err error) {
 	}
 }
 
-// Schemas are all that the provider has.
+// Schemas returns the provider's schemas.
 func (h *Host) Schemas() *tfprotov6.GetProviderSchemaResponse { return h.has }
 
-// Configure validates and configures.
+// Configure validates the configuration and configures the provider.
 func (h *Host) Configure(config string) []string {
 	h.t.Helper()
 	encoded := h.wire(h.has.Provider, h.decode(h.has.Provider, config))
@@ -98,7 +98,7 @@ func (h *Host) schema(typ string) *tfprotov6.Schema {
 	return schema
 }
 
-// decode reads a configuration. Blocks that are not there are none, not null.
+// decode decodes a configuration. Missing blocks become empty collections, not null.
 func (h *Host) decode(schema *tfprotov6.Schema, config string) tftypes.Value {
 	h.t.Helper()
 	if config == "" {
@@ -126,7 +126,7 @@ func (h *Host) unwire(schema *tfprotov6.Schema, encoded *tfprotov6.DynamicValue)
 	return v
 }
 
-// Validate asks about a configuration.
+// Validate validates a configuration.
 func (h *Host) Validate(typ, config string) []string {
 	h.t.Helper()
 	schema := h.schema(typ)
@@ -136,8 +136,7 @@ func (h *Host) Validate(typ, config string) []string {
 	return plain(answer.Diagnostics)
 }
 
-// Plan asks what would become of a thing. A thing without state is to be created, a configuration ""
-// deletes.
+// Plan plans a thing. Without a state it plans a create, with the configuration "" a delete.
 func (h *Host) Plan(thing Thing, config string) Plan {
 	h.t.Helper()
 	schema := h.schema(thing.Type)
@@ -170,8 +169,7 @@ func (h *Host) plan(schema *tfprotov6.Schema, thing Thing, config tftypes.Value)
 	return p
 }
 
-// Apply carries a plan out. What the provider says is errors and warnings, and what it broke of
-// its plan.
+// Apply applies a plan. It returns errors and warnings, and all deviations from the plan.
 func (h *Host) Apply(p Plan) (Thing, []string) {
 	h.t.Helper()
 	if says := errorsOf(p.Says); len(says) > 0 {
@@ -191,7 +189,7 @@ func (h *Host) Apply(p Plan) (Thing, []string) {
 	return thing, says
 }
 
-// Make plans and applies, which has to succeed.
+// Make plans and applies. It fails the test on errors.
 func (h *Host) Make(thing Thing, config string) Thing {
 	h.t.Helper()
 	p := h.Plan(thing, config)
@@ -214,7 +212,7 @@ func (h *Host) Read(thing Thing) (Thing, []string) {
 	return Thing{Type: thing.Type, State: h.unwire(schema, answer.NewState), Private: answer.Private, Identity: answer.NewIdentity}, plain(answer.Diagnostics)
 }
 
-// Import finds a thing, and reads it.
+// Import imports a thing, and reads it.
 func (h *Host) Import(typ, id string, identity *tfprotov6.ResourceIdentityData) (Thing, []string) {
 	h.t.Helper()
 	answer, err := h.server.ImportResourceState(h.t.Context(), &tfprotov6.ImportResourceStateRequest{TypeName: typ, ID: id, Identity: identity})
@@ -226,7 +224,7 @@ func (h *Host) Import(typ, id string, identity *tfprotov6.ResourceIdentityData) 
 	return h.Read(Thing{Type: found.TypeName, State: h.unwire(h.schema(typ), found.State), Private: found.Private, Identity: found.Identity})
 }
 
-// Upgrade brings stored state into its present form.
+// Upgrade upgrades stored state.
 func (h *Host) Upgrade(typ string, version int64, stored string) (tftypes.Value, []string) {
 	h.t.Helper()
 	answer, err := h.server.UpgradeResourceState(h.t.Context(), &tfprotov6.UpgradeResourceStateRequest{TypeName: typ, Version: version, RawState: &tfprotov6.RawState{JSON: []byte(stored)}})
@@ -243,7 +241,7 @@ func (h *Host) Data(typ, config string) (tftypes.Value, []string) {
 	return h.unwire(schema, answer.State), plain(answer.Diagnostics)
 }
 
-// Get is an attribute as JSON.
+// Get returns an attribute as JSON.
 func Get(v tftypes.Value, name string) string {
 	var all map[string]tftypes.Value
 	if v.As(&all) != nil {
@@ -252,7 +250,7 @@ func Get(v tftypes.Value, name string) string {
 	return Show(all[name])
 }
 
-// plain writes diagnostics as text: "error: SUMMARY: DETAIL (PATH)".
+// plain formats diagnostics: "error: SUMMARY: DETAIL (PATH)".
 func plain(diagnostics []*tfprotov6.Diagnostic) []string {
 	var all []string
 	for _, d := range diagnostics {
@@ -275,7 +273,7 @@ func errorsOf(says []string) []string {
 	return all
 }
 
-// Stop tells the provider to end its calls.
+// Stop calls StopProvider.
 func (h *Host) Stop() {
 	h.t.Helper()
 	_, err := h.server.StopProvider(context.WithoutCancel(h.t.Context()), &tfprotov6.StopProviderRequest{})

@@ -13,7 +13,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 )
 
-// fields are an object's attributes, nil for null. The map is the caller's own.
+// fields returns a copy of an object's attributes, nil for null.
 func fields(v tftypes.Value) map[string]tftypes.Value {
 	var all map[string]tftypes.Value
 	if v.IsNull() || !v.IsKnown() || v.As(&all) != nil {
@@ -22,7 +22,7 @@ func fields(v tftypes.Value) map[string]tftypes.Value {
 	return maps.Clone(all)
 }
 
-// elements are those of a list, set or tuple; none for null.
+// elements returns those of a list, set or tuple; none for null.
 func elements(v tftypes.Value) []tftypes.Value {
 	var all []tftypes.Value
 	if v.IsNull() || !v.IsKnown() || v.As(&all) != nil {
@@ -31,7 +31,7 @@ func elements(v tftypes.Value) []tftypes.Value {
 	return all
 }
 
-// withBlocks makes blocks that are null into none.
+// withBlocks replaces null blocks by empty collections.
 func withBlocks(block *tfprotov6.SchemaBlock, v tftypes.Value) tftypes.Value {
 	all := fields(v)
 	if all == nil {
@@ -44,7 +44,7 @@ func withBlocks(block *tfprotov6.SchemaBlock, v tftypes.Value) tftypes.Value {
 	return tftypes.NewValue(v.Type(), all)
 }
 
-// each applies one to each object within; null collections become empty.
+// each applies a function to each contained object; null collections become empty.
 func each(v tftypes.Value, one func(tftypes.Value) tftypes.Value) tftypes.Value {
 	switch v.Type().(type) {
 	case tftypes.List, tftypes.Set:
@@ -63,7 +63,7 @@ func each(v tftypes.Value, one func(tftypes.Value) tftypes.Value) tftypes.Value 
 	return one(v)
 }
 
-// proposed merges what was written with what the provider computed before.
+// proposed merges the configuration with previously computed values.
 func proposed(block *tfprotov6.SchemaBlock, prior, config tftypes.Value) tftypes.Value {
 	next, was := fields(config), fields(prior)
 	if next == nil {
@@ -97,8 +97,8 @@ func proposeAttributes(attributes []*tfprotov6.SchemaAttribute, next, was map[st
 	}
 }
 
-// pair finds for each object what it was before: by index in a list, by key in a map. Elements of
-// sets have nothing to find them by, and begin anew.
+// pair merges each object with its prior one: by index in a list, by key in a map. Elements of sets
+// have no identity and are treated as new.
 func pair(prior, config tftypes.Value, merge func(prior, config tftypes.Value) tftypes.Value) tftypes.Value {
 	switch typ := config.Type().(type) {
 	case tftypes.List, tftypes.Set:
@@ -128,7 +128,7 @@ func pair(prior, config tftypes.Value, merge func(prior, config tftypes.Value) t
 	return merge(prior, config)
 }
 
-// withoutWriteOnly makes null what is never stored.
+// withoutWriteOnly sets write-only attributes to null, because they are never stored.
 func withoutWriteOnly(block *tfprotov6.SchemaBlock, v tftypes.Value) tftypes.Value {
 	all := fields(v)
 	if all == nil {
@@ -142,7 +142,7 @@ func withoutWriteOnly(block *tfprotov6.SchemaBlock, v tftypes.Value) tftypes.Val
 	return tftypes.NewValue(v.Type(), all)
 }
 
-// broken lists where the result is not what was planned, and what is still unknown.
+// broken lists deviations from the plan, and values that are still unknown.
 func broken(planned, got tftypes.Value) []string {
 	var all []string
 	if !got.IsFullyKnown() {
@@ -160,7 +160,7 @@ func broken(planned, got tftypes.Value) []string {
 	return all
 }
 
-// isPlanned tells whether all at the path was known.
+// isPlanned reports whether the value at the path was wholly known.
 func isPlanned(planned tftypes.Value, path *tftypes.AttributePath) bool {
 	at, _, err := tftypes.WalkAttributePath(planned, path)
 	if err != nil {
@@ -177,7 +177,7 @@ func showPointer(v *tftypes.Value) string {
 	return Show(*v)
 }
 
-// Show writes a value as JSON, sorted; what is unknown is ?.
+// Show formats a value as JSON, sorted; unknown values are ?.
 func Show(v tftypes.Value) string {
 	switch {
 	case v.Type() == nil || v.IsNull():
@@ -212,7 +212,7 @@ func showPrimitive(v tftypes.Value) string {
 	var number big.Float
 	switch {
 	case v.As(&text) == nil:
-		encoded, _ := json.Marshal(text) // text always can be
+		encoded, _ := json.Marshal(text) // strings never fail
 		return string(encoded)
 	case v.As(&truth) == nil:
 		return strconv.FormatBool(truth)

@@ -4,8 +4,8 @@
 //	DIR/packed/HOST/NAMESPACE/TYPE/terraform-provider-TYPE_VERSION_TARGET.zip
 //	DIR/unpacked/HOST/NAMESPACE/TYPE/VERSION/TARGET/terraform-provider-TYPE_vVERSION
 //
-// It prints what it made as JSON, and leaves it as mirror.json in DIR. What is there already and still right
-// stays as it is, so that asking again costs what go build costs.
+// It prints the result as JSON, and writes it to mirror.json in DIR. Files that are already correct
+// are not touched, so repeating the command takes no longer than go build.
 package main
 
 import (
@@ -32,15 +32,15 @@ const (
 	version = "1.0.0"
 )
 
-// Provider is what was made of one.
+// Provider describes one built provider.
 type Provider struct {
 	Source  string `json:"source"`
 	Version string `json:"version"`
 	Target  string `json:"target"` // os_arch
-	// Packed is the zip, Unpacked the directory with the executable in it.
+	// Packed is the zip, Unpacked the directory with the executable.
 	Packed   string `json:"packed"`
 	Unpacked string `json:"unpacked"`
-	// Digests as a lock file has them: zh is the zip's SHA-256, h1 is over its content.
+	// Digests as in a lock file: zh is the zip's SHA-256, h1 covers its content.
 	ZH string `json:"zh"`
 	H1 string `json:"h1"`
 }
@@ -120,7 +120,7 @@ func buildOne(module, dir, name string) (*Provider, error) {
 	return p, nil
 }
 
-// build puts the executable where it belongs, whole.
+// build puts the executable in its place atomically.
 func build(module, dir, name, executable string) error {
 	draft, err := os.MkdirTemp(dir, ".building-")
 	if err != nil {
@@ -128,7 +128,8 @@ func build(module, dir, name, executable string) error {
 	}
 	defer os.RemoveAll(draft)
 	built := filepath.Join(draft, name)
-	// Without the path of this machine and the state of the repository, the same sources give the same digest.
+	// Independent of this machine's paths and the repository's state, so that the same sources give
+	// the same digest.
 	command := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", built, "./"+name)
 	command.Dir = module
 	command.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -143,7 +144,7 @@ func build(module, dir, name, executable string) error {
 	return replace(dir, executable, content, 0o755)
 }
 
-// pack makes a zip that is the same for the same content.
+// pack creates a zip that is identical for identical content.
 func pack(name string, content []byte) ([]byte, error) {
 	var packed bytes.Buffer
 	archive := zip.NewWriter(&packed)
@@ -162,8 +163,8 @@ func pack(name string, content []byte) ([]byte, error) {
 	return packed.Bytes(), nil
 }
 
-// h1 is the digest of files as Go's module checksums have it: over a list of their digests and names, sorted
-// by name.
+// h1 returns the digest of files as in Go's module checksums: over a list of their digests and
+// names, sorted by name.
 func h1(files map[string][]byte) string {
 	var names []string
 	for name := range files {
@@ -177,7 +178,8 @@ func h1(files map[string][]byte) string {
 	return "h1:" + base64.StdEncoding.EncodeToString(list.Sum(nil))
 }
 
-// replace writes a file whole, and leaves it alone if it is right: a process may be running it.
+// replace writes a file atomically. It does not touch a correct file, because a process may be
+// running it.
 func replace(dir, path string, content []byte, mode os.FileMode) error {
 	if was, err := os.ReadFile(path); err == nil && bytes.Equal(was, content) {
 		return nil
@@ -185,12 +187,12 @@ func replace(dir, path string, content []byte, mode os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	// Not beside it: hosts take all that is in a provider's directory for a part of it.
+	// In another directory, because hosts treat every file in a provider's directory as part of it.
 	draft, err := os.CreateTemp(dir, ".draft-")
 	if err != nil {
 		return err
 	}
-	defer os.Remove(draft.Name()) // fails once it has its name
+	defer os.Remove(draft.Name()) // fails once it was renamed
 	_, err = draft.Write(content)
 	if err := errors.Join(err, draft.Chmod(mode), draft.Close()); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/mod/sumdb/dirhash"
 )
 
-// TestMirror builds all four, starts them, and asks again.
+// TestMirror builds all four providers, starts them, and builds them again.
 func TestMirror(t *testing.T) {
 	dir := t.TempDir()
 	names := []string{"demo", "demo5", "evil", "wide"}
@@ -27,7 +27,7 @@ func TestMirror(t *testing.T) {
 			t.Errorf("%s says %q", p.Source, line)
 		}
 		if others, err := os.ReadDir(p.Unpacked); err != nil || len(others) != 1 {
-			t.Errorf("beside the executable of %s there is more: %v, %v", p.Source, others, err)
+			t.Errorf("more files than the executable of %s: %v, %v", p.Source, others, err)
 		}
 	}
 	before, err := os.Stat(all[0].Packed)
@@ -37,7 +37,7 @@ func TestMirror(t *testing.T) {
 	again := buildAll(t, dir, names)
 	after, err := os.Stat(all[0].Packed)
 	if err != nil || !after.ModTime().Equal(before.ModTime()) || again[0] != all[0] {
-		t.Errorf("made again it is another one: %+v, %+v (%v)", all[0], again[0], err)
+		t.Errorf("the second build differs: %+v, %+v (%v)", all[0], again[0], err)
 	}
 }
 
@@ -53,7 +53,7 @@ func buildAll(t *testing.T, dir string, names []string) (all []Provider) {
 	return all
 }
 
-// checkDigests has Go's own module checksums say what h1 has to be.
+// checkDigests compares h1 with Go's own module checksums.
 func checkDigests(t *testing.T, p Provider) {
 	t.Helper()
 	zipped, err := dirhash.HashZip(p.Packed, dirhash.Hash1)
@@ -69,7 +69,7 @@ func checkDigests(t *testing.T, p Provider) {
 	}
 }
 
-// handshake starts a provider as a host does, and reads where it listens.
+// handshake starts a provider like a host, and reads its address.
 func handshake(t *testing.T, executable string) string {
 	t.Helper()
 	provider := exec.Command(executable)
@@ -81,7 +81,7 @@ func handshake(t *testing.T, executable string) string {
 	if err := provider.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer provider.Wait() // says that it was killed
+	defer provider.Wait() // reports that it was killed
 	defer provider.Process.Kill()
 	line := make([]byte, 1024)
 	n, err := out.Read(line)
@@ -96,6 +96,6 @@ func TestItSaysWhatIsWrong(t *testing.T) {
 		t.Errorf("without a directory: %v", err)
 	}
 	if err := run(t.TempDir(), []string{"none"}, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), "none") {
-		t.Errorf("for a provider that there is not: %v", err)
+		t.Errorf("for an unknown provider: %v", err)
 	}
 }

@@ -1,6 +1,6 @@
-// Package settings tells a provider what its process was told from outside: in its
-// environment or, because a host may give it a clean one, in a file settings.env beside
-// its executable. The file has lines of NAME=value; the environment goes first.
+// Package settings reads a provider's settings from the environment or from a file settings.env in
+// the directory of its executable, because a host may start it with a clean environment. The file
+// has lines of NAME=value; the environment takes precedence.
 package settings
 
 import (
@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Get looks a setting up. It is "" if there is none.
+// Get returns a setting, or "".
 func Get(name string) string {
 	if value, found := os.LookupEnv(name); found {
 		return value

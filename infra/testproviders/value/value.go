@@ -1,4 +1,4 @@
-// Package value writes the protocol's values as JSON and reads them back.
+// Package value converts the protocol's values to and from JSON.
 package value
 
 import (
@@ -13,13 +13,13 @@ import (
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 )
 
-// Decode reads a value. What the type has and the JSON has not is null; what the JSON
-// has and the type has not is left out.
+// Decode decodes a value. Attributes missing in the JSON become null; attributes that the type does
+// not have are ignored.
 func Decode(text []byte, typ tftypes.Type) (tftypes.Value, error) {
 	return tftypes.ValueFromJSONWithOpts(text, typ, tftypes.ValueFromJSONOpts{IgnoreUndefinedAttributes: true})
 }
 
-// DecodeObject reads attributes that were encoded one by one.
+// DecodeObject decodes attributes that were encoded one by one.
 func DecodeObject(attributes map[string]json.RawMessage, typ tftypes.Type) (tftypes.Value, error) {
 	text, err := json.Marshal(attributes)
 	if err != nil {
@@ -28,12 +28,12 @@ func DecodeObject(attributes map[string]json.RawMessage, typ tftypes.Type) (tfty
 	return Decode(text, typ)
 }
 
-// EncodeObject writes each attribute of an object. The type is the schema's, in which an
-// attribute of any type is told from one that happens to be a string.
+// EncodeObject encodes each attribute of an object. The type is the schema's, which distinguishes a
+// dynamic attribute from one that happens to be a string.
 func EncodeObject(v tftypes.Value, typ tftypes.Type) (map[string]json.RawMessage, error) {
 	object, ok := typ.(tftypes.Object)
 	if !ok {
-		return nil, fmt.Errorf("%s is no object", typ)
+		return nil, fmt.Errorf("%s is not an object", typ)
 	}
 	var fields map[string]tftypes.Value
 	if err := v.As(&fields); err != nil {
@@ -54,7 +54,7 @@ func EncodeObject(v tftypes.Value, typ tftypes.Type) (map[string]json.RawMessage
 
 var errUnknown = errors.New("the value is not known")
 
-// encode gives what encoding/json writes.
+// encode returns a value for encoding/json.
 func encode(typ tftypes.Type, v tftypes.Value) (any, error) {
 	switch {
 	case !v.IsFullyKnown():
@@ -95,12 +95,12 @@ func encodePrimitive(typ tftypes.Type, v tftypes.Value) (any, error) {
 			return nil, err
 		}
 		format := byte('g')
-		if number.IsInt() && number.MantExp(nil) < 512 { // written out, as long as people can read it
+		if number.IsInt() && number.MantExp(nil) < 512 { // in full, up to a readable length
 			format = 'f'
 		}
 		return json.Number(number.Text(format, -1)), nil
 	}
-	return nil, fmt.Errorf("%s cannot be written", typ)
+	return nil, fmt.Errorf("%s cannot be encoded", typ)
 }
 
 func encodeAll(typ func(int) tftypes.Type, v tftypes.Value) (any, error) {
@@ -135,9 +135,9 @@ func encodeNamed(typ func(string) tftypes.Type, v tftypes.Value) (any, error) {
 	return all, nil
 }
 
-// encodeDynamic writes the value's own type beside it.
+// encodeDynamic encodes the value together with its type.
 func encodeDynamic(v tftypes.Value) (any, error) {
-	typ, err := v.Type().MarshalJSON() //nolint:staticcheck // the only way to write a type
+	typ, err := v.Type().MarshalJSON() //nolint:staticcheck // the only way to encode a type
 	if err != nil {
 		return nil, err
 	}
@@ -145,8 +145,8 @@ func encodeDynamic(v tftypes.Value) (any, error) {
 	return map[string]any{"type": json.RawMessage(typ), "value": plain}, err
 }
 
-// Fill gives every unknown part a value made from the seed and its path. The same seed gives the
-// same values.
+// Fill replaces every unknown part by a value derived from the seed and its path. The same seed
+// gives the same values.
 func Fill(v tftypes.Value, seed string) (tftypes.Value, error) {
 	return tftypes.Transform(v, func(path *tftypes.AttributePath, part tftypes.Value) (tftypes.Value, error) {
 		if part.IsKnown() {
@@ -156,8 +156,8 @@ func Fill(v tftypes.Value, seed string) (tftypes.Value, error) {
 	})
 }
 
-// invent makes a value of a type. Numbers have fractions where whole ones are not asked for, but
-// the protocol does not say where, so they are whole.
+// invent generates a value of a type. Numbers are whole, because some attributes require that and
+// the protocol does not say which.
 func invent(typ tftypes.Type, seed string) tftypes.Value {
 	switch typ := typ.(type) {
 	case tftypes.List:
@@ -186,5 +186,5 @@ func invent(typ tftypes.Type, seed string) tftypes.Value {
 	case typ.Is(tftypes.Bool):
 		return tftypes.NewValue(typ, sum[0]&1 == 1)
 	}
-	return tftypes.NewValue(tftypes.String, hex.EncodeToString(sum[:6])) // also where any type will do
+	return tftypes.NewValue(tftypes.String, hex.EncodeToString(sum[:6])) // also for dynamic types
 }

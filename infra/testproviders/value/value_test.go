@@ -7,7 +7,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 )
 
-// TestRoundTrip writes values that are easily written wrong and reads them back.
+// TestRoundTrip encodes and decodes values that are easily encoded wrong.
 func TestRoundTrip(t *testing.T) {
 	typ := tftypes.Object{AttributeTypes: map[string]tftypes.Type{
 		"number": tftypes.Number, "any": tftypes.DynamicPseudoType, "list": tftypes.List{ElementType: tftypes.String},
@@ -32,7 +32,7 @@ func TestRoundTrip(t *testing.T) {
 			t.Fatal(err)
 		}
 		if written, _ := json.Marshal(encoded); string(written) != text || !again.Equal(v) {
-			t.Errorf("%s\nis written as\n%s", text, written)
+			t.Errorf("%s\nis encoded as\n%s", text, written)
 		}
 	}
 }
@@ -40,11 +40,11 @@ func TestRoundTrip(t *testing.T) {
 func TestUnknownIsNotWritten(t *testing.T) {
 	typ := tftypes.Object{AttributeTypes: map[string]tftypes.Type{"a": tftypes.String}}
 	if _, err := EncodeObject(tftypes.NewValue(typ, map[string]tftypes.Value{"a": tftypes.NewValue(tftypes.String, tftypes.UnknownValue)}), typ); err == nil {
-		t.Error("it was written")
+		t.Error("an unknown value was encoded")
 	}
 }
 
-// TestFill fills every type, and the same way for the same seed only.
+// TestFill fills every type; only the same seed gives the same value.
 func TestFill(t *testing.T) {
 	object := tftypes.Object{AttributeTypes: map[string]tftypes.Type{"a": tftypes.String, "b": tftypes.Number, "c": tftypes.Bool}}
 	for _, typ := range []tftypes.Type{

@@ -1,8 +1,8 @@
-// Program terraform-provider-wide has a great many types of resources, all of them made up, the same ones each
-// time. It keeps nothing: what state says of a resource is how it is. What it was asked to do stands
-// in the log, if it is configured with a directory.
+// Program terraform-provider-wide has a large number of generated resource types, which are the
+// same each time. It stores nothing: the state of a resource is its only record. If it is
+// configured with a directory, it logs its calls there.
 //
-// WIDE_TYPES says how many types there are, 1500 unless said (see package settings).
+// WIDE_TYPES is the number of types; default 1500 (see package settings).
 package main
 
 import (
@@ -28,7 +28,7 @@ func run() error {
 	if text := settings.Get("WIDE_TYPES"); text != "" {
 		var err error
 		if types, err = strconv.Atoi(text); err != nil || types < 1 {
-			return fmt.Errorf("WIDE_TYPES %q is no number above 0", text)
+			return fmt.Errorf("WIDE_TYPES %q is not a positive number", text)
 		}
 	}
 	server := New(types)

@@ -12,13 +12,13 @@ import (
 	"github.com/atoll-dev/atoll/infra/testproviders/bare"
 )
 
-// How large each type is.
+// The size of each type.
 const (
 	attributes = 40
 	blocks     = 3
 )
 
-// Words to make names and descriptions of.
+// Words for names and descriptions.
 var (
 	areas  = []string{"compute", "storage", "network", "database", "identity", "queue", "monitor", "dns", "cache", "batch"}
 	things = []string{"instance", "bucket", "policy", "rule", "cluster", "group", "endpoint", "attachment", "key", "pool"}
@@ -26,12 +26,12 @@ var (
 	said   = strings.Fields("the a of which that resource value whether it is used for when set by must be one named and in each region to allow default only")
 )
 
-// New is the provider with so many types.
+// New returns a provider with the given number of types.
 func New(types int) *bare.Server {
 	s := &bare.Server{Forget: true, Resources: make(map[string]*tfprotov6.Schema, types), Replace: []string{"zone"}, Config: &tfprotov6.Schema{Block: &tfprotov6.SchemaBlock{
 		Attributes: []*tfprotov6.SchemaAttribute{
-			{Name: "directory", Type: tftypes.String, Optional: true, Description: "Where the log is: an absolute path."},
-			{Name: "log_reads", Type: tftypes.Bool, Optional: true, Description: "Whether calls that only read are logged. They are unless it is false."},
+			{Name: "directory", Type: tftypes.String, Optional: true, Description: "The absolute path of the directory of the log."},
+			{Name: "log_reads", Type: tftypes.Bool, Optional: true, Description: "Whether calls that only read are logged. Defaults to true."},
 		},
 	}}}
 	for i := range types {
@@ -40,12 +40,12 @@ func New(types int) *bare.Server {
 	return s
 }
 
-// typeName is unique by the number in it.
+// typeName is unique, because it contains the number.
 func typeName(i int) string {
 	return fmt.Sprintf("wide_%s_%s_%d", areas[i%len(areas)], things[i/len(areas)%len(things)], i)
 }
 
-// resource makes one type up, the same one each time for the same number.
+// resource generates a type, the same one each time for the same number.
 func resource(i int) *tfprotov6.Schema {
 	dice := rand.New(rand.NewPCG(uint64(i), 1))
 	block := &tfprotov6.SchemaBlock{Description: sentence(dice), Attributes: []*tfprotov6.SchemaAttribute{
@@ -62,7 +62,7 @@ func resource(i int) *tfprotov6.Schema {
 		nested := &tfprotov6.SchemaBlock{Description: sentence(dice)}
 		for m := range 4 {
 			a := attribute(dice, m)
-			a.Computed = false // blocks of a set have nothing to be found by again
+			a.Computed = false // blocks of a set have no identity
 			a.Optional = true
 			nested.Attributes = append(nested.Attributes, a)
 		}
@@ -77,7 +77,7 @@ func sortAttributes(all []*tfprotov6.SchemaAttribute) {
 	slices.SortFunc(all, func(a, b *tfprotov6.SchemaAttribute) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// attribute is optional, computed or both: a resource with a name alone is valid.
+// attribute is optional, computed or both: a resource with just a name is valid.
 func attribute(dice *rand.Rand, n int) *tfprotov6.SchemaAttribute {
 	types := []tftypes.Type{
 		tftypes.String, tftypes.String, tftypes.String, tftypes.Number, tftypes.Bool,
@@ -99,7 +99,7 @@ func attribute(dice *rand.Rand, n int) *tfprotov6.SchemaAttribute {
 	return a
 }
 
-// sentence is as long as documentation of real providers tends to be.
+// sentence is as long as typical documentation of real providers.
 func sentence(dice *rand.Rand) string {
 	all := make([]string, 8+dice.IntN(12))
 	for i := range all {

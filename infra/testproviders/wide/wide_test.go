@@ -37,8 +37,8 @@ func TestTypesAreTheSameEachTime(t *testing.T) {
 	}
 }
 
-// TestLives takes some types through their life, each call in a process of its own, as far as the
-// provider can tell.
+// TestLives takes some types through their life, with a new server for each call, as after a
+// restart.
 func TestLives(t *testing.T) {
 	dir := t.TempDir()
 	fresh := func() *host.Host { return host.Start(t, New(12), fmt.Sprintf(`{"directory":%q}`, dir)) }

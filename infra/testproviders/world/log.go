@@ -13,31 +13,30 @@ import (
 	"time"
 )
 
-// Entry is one line of the log. No value of an attribute stands in it, because some are
-// secret.
+// Entry is one line of the log. It has no attribute values, because some are secret.
 type Entry struct {
-	// Serial counts the lines, over all processes, from 1.
+	// Serial counts the lines over all processes, from 1.
 	Serial int64     `json:"serial"`
 	Time   time.Time `json:"time"`
-	// Process tells processes apart, also such with the same PID.
+	// Process identifies a process, even if PIDs repeat.
 	Process string `json:"process"`
 	// Call is create, read, update, delete, import or configure.
 	Call string `json:"call"`
 	Type string `json:"type,omitempty"`
 	ID   string `json:"id,omitempty"`
-	// Changed names attributes.
+	// Changed has names of attributes.
 	Changed []string `json:"changed,omitempty"`
-	// Version of the object after the call.
+	// Version is the object's version after the call.
 	Version int `json:"version,omitempty"`
-	// Error is why nothing was done.
+	// Error is the reason why nothing was done.
 	Error string `json:"error,omitempty"`
 }
 
-// A log is appended to by many goroutines and processes. Each line is on the disk before
-// the call that it is of returns; lines of calls that wait at the same time share one sync.
+// A log is appended to by many goroutines and processes. Each line is on disk before its call
+// returns; the lines of concurrent calls share one sync.
 //
-// A line follows the deed. A process that is killed between them leaves an object without a
-// line, never a line without its deed; the object's Version still counts it.
+// A line is written after the change. A process that is killed in between leaves a change without a
+// line, never a line without its change; the object's Version still counts it.
 type log struct {
 	file    *os.File
 	process string
@@ -45,8 +44,8 @@ type log struct {
 	mu      sync.Mutex
 	waiting []*pending
 
-	writing sync.Mutex // held by whoever writes for all that wait
-	end     int64      // the file's size when this process last looked
+	writing sync.Mutex // held while writing a batch
+	end     int64      // the file's size when this process last read it
 	serial  int64      // of the last line before end
 }
 
@@ -118,14 +117,14 @@ func (l *log) write(batch []*pending) (err error) {
 	return l.file.Sync()
 }
 
-// catchUp reads what others wrote since. The file may end within a line, if one
-// of them was killed.
+// catchUp reads the lines of other processes. The file may end within a line, if one of them was
+// killed.
 func (l *log) catchUp() (torn bool, err error) {
 	info, err := l.file.Stat()
 	if err != nil || info.Size() == l.end {
 		return false, err
 	}
-	if info.Size() < l.end { // somebody emptied it
+	if info.Size() < l.end { // the file was truncated
 		l.end, l.serial = 0, 0
 	}
 	news := make([]byte, info.Size()-l.end)
@@ -139,7 +138,7 @@ func (l *log) catchUp() (torn bool, err error) {
 	return len(news) > 0 && news[len(news)-1] != '\n', nil
 }
 
-// parse skips what is no whole line.
+// parse skips incomplete lines.
 func parse(text []byte) []Entry {
 	var entries []Entry
 	for line := range bytes.Lines(text) {

@@ -11,11 +11,11 @@ import (
 	"slices"
 )
 
-// Use says that user refers to an object. ErrGone if there is no such object: whoever
-// makes things in the wrong order learns it from this.
+// Use records that user refers to an object. It returns ErrGone if the object does not exist, which
+// reveals a wrong order of creation.
 //
-// The mark is made before the look, as a deletion hides the object before it looks for marks:
-// of two that meet, at least one sees the other.
+// The reference is recorded before the object is checked, while a deletion hides the object before
+// it checks for references: of two concurrent calls, at least one sees the other.
 func (w *World) Use(id, user string) error {
 	path, err := w.path(id)
 	if err != nil {
@@ -37,7 +37,7 @@ func (w *World) Use(id, user string) error {
 	return nil
 }
 
-// Release takes back what Use said.
+// Release reverts Use.
 func (w *World) Release(id, user string) error {
 	err := os.Remove(filepath.Join(w.dir, "uses", filepath.Base(id), filepath.Base(user)))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -46,11 +46,11 @@ func (w *World) Release(id, user string) error {
 	return err
 }
 
-// users are who refers to an object, sorted.
+// users returns the objects that refer to an object, sorted.
 func (w *World) users(id string) []string {
 	marks, err := os.ReadDir(filepath.Join(w.dir, "uses", id))
 	if err != nil {
-		return nil // nobody ever did
+		return nil // there are no references
 	}
 	var users []string
 	for _, mark := range marks {

@@ -1,15 +1,15 @@
-// Package world is what the test providers make things in: a directory in which every
-// object is one file, and a log of all that was done. A test reads both to see what
-// happened, and changes files by hand to make drift.
+// Package world is the infrastructure that the test providers manage: a directory in which every
+// object is one file, and a log of all changes. A test reads both to verify what happened, and
+// edits files to cause drift.
 //
 //	objects/TYPE/ID.json   one object
 //	files/NAME             what demo_file writes
 //	uses/ID/USER           empty: USER refers to ID
-//	attempts/KEY           how often something was tried
-//	log.jsonl              what was done, in order
+//	attempts/KEY           the number of attempts
+//	log.jsonl              the changes, in order
 //
-// Any number of processes can have the same world open, as they have when a host runs
-// two processes of one provider.
+// Any number of processes can have the same world open, for example when a host runs two processes
+// of one provider.
 package world
 
 import (
@@ -28,10 +28,10 @@ import (
 	"time"
 )
 
-// ErrGone is of an object that does not exist.
+// ErrGone reports an object that does not exist.
 var ErrGone = errors.New("no such object")
 
-// ErrInUse is of an object that others refer to.
+// ErrInUse reports an object that others refer to.
 var ErrInUse = errors.New("the object is in use")
 
 // World is one directory. It is safe for concurrent use.
@@ -40,19 +40,19 @@ type World struct {
 	log *log
 }
 
-// Object is a thing that a provider made.
+// Object is an object that a provider created.
 type Object struct {
 	Type string `json:"type"`
 	ID   string `json:"id"`
-	// Version counts the changes, from 1: an update that was carried out twice shows.
+	// Version counts the changes, from 1, so that an update that was applied twice is visible.
 	Version    int                        `json:"version"`
 	Attributes map[string]json.RawMessage `json:"attributes"`
 }
 
-// Open makes the directory if there is none.
+// Open opens a world, and creates the directory if necessary.
 func Open(dir string) (*World, error) {
 	if !filepath.IsAbs(dir) {
-		return nil, fmt.Errorf("directory %q: give an absolute path, because a host may start a provider in any folder", dir)
+		return nil, fmt.Errorf("directory %q is not absolute, but a host may start a provider in any directory", dir)
 	}
 	for _, sub := range []string{"objects", "files", "uses", "attempts"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
@@ -66,13 +66,13 @@ func Open(dir string) (*World, error) {
 	return &World{dir: dir, log: log}, nil
 }
 
-// Close lets go of the log.
+// Close closes the log.
 func (w *World) Close() error { return w.log.file.Close() }
 
-// Dir is where the world is.
+// Dir returns the directory of the world.
 func (w *World) Dir() string { return w.dir }
 
-// NewID makes a name for an object that no process ever gave to another one.
+// NewID returns an ID that no process has used before.
 func NewID(typ string) string { return typ + "-" + random() }
 
 func random() string {
@@ -81,11 +81,11 @@ func random() string {
 	return hex.EncodeToString(b[:])
 }
 
-// typeOf reads the type out of an ID.
+// typeOf returns the type in an ID.
 func typeOf(id string) (string, error) {
 	typ, hexa, found := strings.Cut(id, "-")
 	if !found || typ == "" || hexa == "" || strings.ContainsAny(id, "/\\.\x00") {
-		return "", fmt.Errorf("%q is no ID of an object: %w", id, ErrGone)
+		return "", fmt.Errorf("%q is not an object ID: %w", id, ErrGone)
 	}
 	return typ, nil
 }
@@ -133,7 +133,7 @@ func (w *World) Update(id string, attributes map[string]json.RawMessage) error {
 	return w.Note(Entry{Call: "update", Type: object.Type, ID: id, Changed: changed, Version: object.Version})
 }
 
-// Get reads an object. ErrGone if there is none.
+// Get reads an object, or returns ErrGone.
 func (w *World) Get(id string) (*Object, error) {
 	path, err := w.path(id)
 	if err != nil {
@@ -142,7 +142,7 @@ func (w *World) Get(id string) (*Object, error) {
 	return load(path)
 }
 
-// Read reads an object as Get does, and logs it.
+// Read reads an object like Get, and logs it.
 func (w *World) Read(id string) (*Object, error) {
 	object, err := w.Get(id)
 	switch {
@@ -155,11 +155,10 @@ func (w *World) Read(id string) (*Object, error) {
 	return object, w.Note(Entry{Call: "read", Type: object.Type, ID: id, Version: object.Version})
 }
 
-// Delete removes an object. ErrGone if there is none. With refuseInUse, ErrInUse if another refers
-// to it.
+// Delete removes an object, or returns ErrGone. With refuseInUse, it returns ErrInUse if another
+// object refers to it.
 //
-// The object goes out of sight first, so that nobody can begin to refer to it after the
-// look at who does.
+// The object is hidden before references are checked, so that none can be added after the check.
 func (w *World) Delete(id string, refuseInUse bool) error {
 	object, err := w.Get(id)
 	if err != nil {
@@ -182,10 +181,10 @@ func (w *World) Delete(id string, refuseInUse bool) error {
 	return w.Note(Entry{Call: "delete", Type: object.Type, ID: id, Version: object.Version})
 }
 
-// Objects are all of one type, sorted by ID.
+// Objects returns all objects of one type, sorted by ID.
 func (w *World) Objects(typ string) ([]Object, error) {
 	if _, err := typeOf(typ + "-all"); err != nil || strings.ContainsAny(typ, "*?[") {
-		return nil, fmt.Errorf("%q is no type", typ)
+		return nil, fmt.Errorf("%q is not a type", typ)
 	}
 	paths, err := filepath.Glob(filepath.Join(w.dir, "objects", typ, "*.json"))
 	if err != nil {
@@ -195,7 +194,7 @@ func (w *World) Objects(typ string) ([]Object, error) {
 	for _, path := range paths {
 		object, err := load(path)
 		if errors.Is(err, ErrGone) {
-			continue // deleted since
+			continue // deleted meanwhile
 		}
 		if err != nil {
 			return nil, err
@@ -206,7 +205,7 @@ func (w *World) Objects(typ string) ([]Object, error) {
 	return all, nil
 }
 
-// Find looks for the one object of a type that has the name.
+// Find returns the only object of a type that has the name.
 func (w *World) Find(typ, name string) (*Object, error) {
 	all, err := w.Objects(typ)
 	if err != nil {
@@ -227,7 +226,7 @@ func (w *World) Find(typ, name string) (*Object, error) {
 	return nil, fmt.Errorf("there are %d objects of %s with name %q: give them different names", len(found), typ, name)
 }
 
-// Text is an attribute that is text, "" if it is not.
+// Text returns an attribute that is a string, or "".
 func (o *Object) Text(name string) string {
 	var text string
 	if json.Unmarshal(o.Attributes[name], &text) != nil {
@@ -236,10 +235,10 @@ func (o *Object) Text(name string) string {
 	return text
 }
 
-// Attempt counts how often the key was tried, over all processes, from 1.
+// Attempt counts the attempts for a key over all processes, from 1.
 func (w *World) Attempt(key string) (int, error) {
 	if key == "" || strings.ContainsAny(key, "/\\\x00") {
-		return 0, fmt.Errorf("%q cannot be counted: use a name without slashes", key)
+		return 0, fmt.Errorf("invalid key %q; use a name without slashes", key)
 	}
 	dir := filepath.Join(w.dir, "attempts", key)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -257,14 +256,14 @@ func (w *World) Attempt(key string) (int, error) {
 	}
 }
 
-// Note logs what was done. Its serial, time and process are filled in.
+// Note writes a log entry, and sets its serial, time and process.
 func (w *World) Note(entry Entry) error {
 	entry.Time = time.Now().UTC()
 	return w.log.append(entry)
 }
 
-// store writes a file that is there wholly or not at all, also when the process is killed. It is not
-// synced: a power cut is not what these tests are about, and each sync costs milliseconds.
+// store writes a file atomically, also if the process is killed. It does not sync: these tests do
+// not cover power losses, and each sync costs milliseconds.
 func store(path string, object Object, into func(from, to string) error) error {
 	data, err := json.MarshalIndent(object, "", "  ")
 	if err != nil {
@@ -275,7 +274,7 @@ func store(path string, object Object, into func(from, to string) error) error {
 		return err
 	}
 	err = into(draft, path)
-	// A rename took it away, a link did not.
+	// Removed by a rename, not by a link.
 	if gone := os.Remove(draft); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
 		return errors.Join(err, gone)
 	}
@@ -301,7 +300,7 @@ func gone(err error) error {
 	return err
 }
 
-// differing names the attributes that are not the same in both.
+// differing returns the names of the attributes that differ.
 func differing(before, after map[string]json.RawMessage) []string {
 	names := map[string]bool{}
 	for name := range before {
@@ -314,7 +313,7 @@ func differing(before, after map[string]json.RawMessage) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// same compares without regard to white space, which files edited by hand have.
+// same compares without white space, which hand-edited files may have.
 func same(a, b json.RawMessage) bool {
 	return string(compact(a)) == string(compact(b))
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// TestMain lets this test be the process that TestKill kills.
+// TestMain lets this test binary be the process that TestKill kills.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("WORLD_TO_WORK_IN"); dir != "" {
 		work(dir)
@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// work makes, changes and removes objects until it is killed.
+// work creates, changes and removes objects until it is killed.
 func work(dir string) {
 	w, err := Open(dir)
 	if err != nil {
@@ -46,7 +46,7 @@ func work(dir string) {
 }
 
 func named(name string) map[string]json.RawMessage {
-	encoded, _ := json.Marshal(name) // text always can be
+	encoded, _ := json.Marshal(name) // strings never fail
 	return map[string]json.RawMessage{"name": encoded}
 }
 
@@ -65,8 +65,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestKill kills processes in the middle of what they do, two at a time in one world. Every object has
-// to be whole, and the log to tell how each came to be.
+// TestKill kills processes at random moments, two at a time in one world. Every object must be
+// complete, and the log must explain its version.
 func TestKill(t *testing.T) {
 	dir := t.TempDir()
 	for range 5 {
@@ -86,7 +86,7 @@ func TestKill(t *testing.T) {
 		}
 		for _, worker := range workers {
 			must(t, worker.Process.Kill())
-			worker.Wait() // says that it was killed
+			worker.Wait() // reports that it was killed
 		}
 		checkWhole(t, dir)
 	}
@@ -116,10 +116,10 @@ func checkWhole(t *testing.T, dir string) {
 			version[e.ID] = -1
 		}
 	}
-	objects, err := open(t, dir).Objects("thing") // reads each, and fails if one is torn
+	objects, err := open(t, dir).Objects("thing") // reads each, and fails if one is incomplete
 	must(t, err)
 	for _, o := range objects {
-		// The line of the last change may be missing, since the line follows the deed.
+		// The last line may be missing, because it is written after the change.
 		if at := version[o.ID]; at == -1 || o.Version-at > 1 {
 			t.Errorf("%s has version %d, the log says %d", o.ID, o.Version, at)
 		}
@@ -165,8 +165,8 @@ func TestTwoWorldsShareOneLog(t *testing.T) {
 	}
 }
 
-// TestUseOrDelete lets one refer to what another deletes. It is never true for both that
-// they did.
+// TestUseOrDelete adds a reference while another goroutine deletes its target. At most one of them
+// may succeed.
 func TestUseOrDelete(t *testing.T) {
 	w := open(t, t.TempDir())
 	for i := range 200 {
@@ -228,12 +228,12 @@ func TestFindIsForOne(t *testing.T) {
 		t.Errorf("found one of two: %v", err)
 	}
 	if _, err := w.Find("thing", "three"); !errors.Is(err, ErrGone) {
-		t.Errorf("found what is not there: %v", err)
+		t.Errorf("found a missing object: %v", err)
 	}
 }
 
-// BenchmarkCreate makes objects, 16 at a time for each core: as many as a host has under way. Each is on
-// the disk, as far as the log goes.
+// BenchmarkCreate creates objects, 16 at a time per core, like a busy host. Each is on disk as far
+// as the log is concerned.
 func BenchmarkCreate(b *testing.B) {
 	w, err := Open(b.TempDir())
 	if err != nil {
