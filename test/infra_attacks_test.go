@@ -118,11 +118,11 @@ spec: {provider: evil, configuration: {directory: %q}}
 		says                  string
 	}{
 		// What is said of a plan.
-		{"plan-hangs", "hang", "plan", "it did not answer in time: within 5s"},
-		{"plan-dies", "die", "plan", "its process ended: exit status 3"},
-		{"plan-panics", "panic", "plan", "its process ended: exit status 2"},
+		{"plan-hangs", "hang", "plan", "the provider did not answer in time (5s)"},
+		{"plan-dies", "die", "plan", "its process exited: exit status 3"},
+		{"plan-panics", "panic", "plan", "its process exited: exit status 2"},
 		{"plan-lies", "other", "plan", "value: is planned to be something else than what is written; report it to the provider's developers"},
-		{"plan-garbage", "garbage", "plan", "its answer is not of the type of its schema"},
+		{"plan-garbage", "garbage", "plan", "its answer does not conform to its schema"},
 		{"plan-absent", "absent", "plan", "the provider does not keep its contract"},
 		{"plan-complains", "error", "plan", "It complains: as told; change its spec"},
 		// What is said of an apply.
@@ -130,7 +130,7 @@ spec: {provider: evil, configuration: {directory: %q}}
 		{"apply-dies", "die-after", "create", "check whether the resource exists; if it does, import it"},
 		{"apply-lies", "other", "create", "value: has another value than was planned; report it to the provider's developers"},
 		{"apply-replans", "shifty", "plan", "the plan is stale: mood: has another value than was planned; plan it again"},
-		{"apply-garbage", "garbage", "create", "its answer is not of the type of its schema"},
+		{"apply-garbage", "garbage", "create", "its answer does not conform to its schema"},
 		{"apply-unknown", "unknown", "create", "value: is unknown after it was applied; report it to the provider's developers"},
 	} {
 		t.Run(one.name, func(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// BenchmarkCalls measures what a call costs, ten at a time: of a child, through a keeper, and by a name, which
-// is written down before and after.
+// BenchmarkCalls measures the cost of a call, ten at a time: direct, through a keeper, and named,
+// which is recorded in the journal before and after.
 func BenchmarkCalls(b *testing.B) {
 	for _, row := range []struct {
 		name  string
@@ -19,10 +19,10 @@ func BenchmarkCalls(b *testing.B) {
 		named bool
 	}{
 		{name: "read/direct"},
-		{name: "read/kept", way: way{true}},
+		{name: "read/supervised", way: way{true}},
 		{name: "apply/direct", apply: true},
-		{name: "apply/kept", way: way{true}, apply: true},
-		{name: "apply/kept by name", way: way{true}, apply: true, named: true},
+		{name: "apply/supervised", way: way{true}, apply: true},
+		{name: "apply/supervised by name", way: way{true}, apply: true, named: true},
 	} {
 		b.Run(row.name, func(b *testing.B) {
 			h := row.way.host(b, Config{RecycleAfter: 1 << 30})

@@ -5,30 +5,30 @@ import (
 	"sync"
 )
 
-// mostRead bounds the schemas that are kept decoded, by the size of their messages. In memory they
-// take two to three times as much.
-const mostRead = 4 << 20
+// maxDecodedBytes bounds the cache of decoded schemas, measured by the size of their messages.
+// Decoded, a schema takes two to three times as much memory.
+const maxDecodedBytes = 4 << 20
 
-// A kindCache keeps the schemas that were read last.
-type kindCache struct {
+// A schemaCache keeps the most recently used decoded schemas.
+type schemaCache struct {
 	limit int
 
 	mu   sync.Mutex
 	size int
-	used *list.List // of *cached, the last used first
+	used *list.List // of *cached, most recently used first
 	by   map[*entry]*list.Element
 }
 
 type cached struct {
-	entry *entry
-	kind  *kind
+	entry  *entry
+	schema *typeSchema
 }
 
-func newKindCache() *kindCache {
-	return &kindCache{limit: mostRead, used: list.New(), by: map[*entry]*list.Element{}}
+func newSchemaCache() *schemaCache {
+	return &schemaCache{limit: maxDecodedBytes, used: list.New(), by: map[*entry]*list.Element{}}
 }
 
-func (c *kindCache) get(e *entry) *kind {
+func (c *schemaCache) get(e *entry) *typeSchema {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	element := c.by[e]
@@ -36,15 +36,15 @@ func (c *kindCache) get(e *entry) *kind {
 		return nil
 	}
 	c.used.MoveToFront(element)
-	return element.Value.(*cached).kind
+	return element.Value.(*cached).schema
 }
 
-// put keeps a schema. One alone may be larger than all are together otherwise.
-func (c *kindCache) put(e *entry, k *kind) {
+// put caches a schema. A single schema may exceed the limit.
+func (c *schemaCache) put(e *entry, k *typeSchema) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.by[e] != nil {
-		return // somebody read it at the same time
+		return // another goroutine decoded it at the same time
 	}
 	c.by[e] = c.used.PushFront(&cached{e, k})
 	c.size += e.size

@@ -14,35 +14,36 @@ import (
 	"github.com/atoll-dev/atoll/infra/tfplugin6"
 )
 
-// likeVersion is the version of OpenTofu that providers are told to work for. Some change
-// their ways with it.
-const likeVersion = "1.12.6"
+// terraformVersion is the OpenTofu version that providers are configured with. Some providers
+// change their behaviour with it.
+const terraformVersion = "1.12.6"
 
-// able is what providers may count on. Putting answers off is not among it.
-func able() *tfplugin6.ClientCapabilities {
+// clientCapabilities returns the client capabilities announced to providers. Deferred answers are
+// not supported.
+func clientCapabilities() *tfplugin6.ClientCapabilities {
 	return &tfplugin6.ClientCapabilities{WriteOnlyAttributesAllowed: true}
 }
 
-// A refusal is of a provider that does not want its configuration.
-type refusal struct {
+// A rejectedConfigError reports that the provider rejected its configuration.
+type rejectedConfigError struct {
 	name        string
 	diagnostics contract.Diagnostics
 }
 
-func (r *refusal) Error() string {
-	var said []string
+func (r *rejectedConfigError) Error() string {
+	var summaries []string
 	for _, d := range r.diagnostics {
 		if !d.Warning {
-			said = append(said, d.Summary)
+			summaries = append(summaries, d.Summary)
 		}
 	}
-	return fmt.Sprintf("provider %s: %v: it refuses its configuration: %s", r.name, contract.ErrNotAsked, strings.Join(said, "; "))
+	return fmt.Sprintf("provider %s: %v: the configuration was rejected: %s", r.name, contract.ErrNotAsked, strings.Join(summaries, "; "))
 }
 
-func (r *refusal) Unwrap() error { return contract.ErrNotAsked }
+func (r *rejectedConfigError) Unwrap() error { return contract.ErrNotAsked }
 
-// prepare gets a process ready for calls: its schema first, which some providers need
-// to have been asked for, then its configuration.
+// prepare makes a process ready for calls. It requests the schema first, because some providers
+// expect that call, and then configures the process.
 func (i *Instance) prepare(ctx context.Context, p *process) (contract.Diagnostics, error) {
 	switch {
 	case i.catalog == nil:
@@ -50,14 +51,14 @@ func (i *Instance) prepare(ctx context.Context, p *process) (contract.Diagnostic
 		if err != nil {
 			return nil, err
 		}
-		i.know(catalog)
+		i.setCatalog(catalog)
 		p.mask = i.mask
 	case i.catalog.protocol != p.protocol:
-		return nil, fmt.Errorf("provider %s: %w: it speaks version %d of the protocol and its catalog is of version %d: load its catalog anew",
+		return nil, fmt.Errorf("provider %s: %w: it speaks protocol version %d, but its catalog was loaded with version %d; load the catalog again",
 			p.name, contract.ErrNotAsked, p.protocol, i.catalog.protocol)
 	case !i.catalog.schemaOptional:
 		if _, err := p.rawSchema(ctx); err != nil {
-			return nil, p.unready("GetProviderSchema", err)
+			return nil, p.notReady("GetProviderSchema", err)
 		}
 	}
 	if i.schemaOnly {
@@ -66,7 +67,7 @@ func (i *Instance) prepare(ctx context.Context, p *process) (contract.Diagnostic
 	return i.configure(ctx, p)
 }
 
-func (p *process) unready(method string, err error) error {
+func (p *process) notReady(method string, err error) error {
 	return fmt.Errorf("provider %s: %s: %w: %w", p.name, method, contract.ErrNotAsked, p.explain(err))
 }
 
@@ -78,25 +79,25 @@ func (i *Instance) configure(ctx context.Context, p *process) (contract.Diagnost
 	}
 	valid := &tfplugin6.ValidateProviderConfig_Response{}
 	if err := p.invoke(ctx, "ValidateProviderConfig", &tfplugin6.ValidateProviderConfig_Request{Config: config}, valid); err != nil {
-		return nil, p.unready("ValidateProviderConfig", err)
+		return nil, p.notReady("ValidateProviderConfig", err)
 	}
 	diagnostics := i.diagnostics(valid.Diagnostics)
 	if diagnostics.Failed() {
-		return nil, &refusal{p.name, diagnostics}
+		return nil, &rejectedConfigError{p.name, diagnostics}
 	}
 	done := &tfplugin6.ConfigureProvider_Response{}
-	request := &tfplugin6.ConfigureProvider_Request{TerraformVersion: likeVersion, Config: config, ClientCapabilities: able()}
+	request := &tfplugin6.ConfigureProvider_Request{TerraformVersion: terraformVersion, Config: config, ClientCapabilities: clientCapabilities()}
 	if err := p.invoke(ctx, "ConfigureProvider", request, done); err != nil {
-		return nil, p.unready("ConfigureProvider", err)
+		return nil, p.notReady("ConfigureProvider", err)
 	}
 	diagnostics = append(diagnostics, i.diagnostics(done.Diagnostics)...)
 	if diagnostics.Failed() {
-		return nil, &refusal{p.name, diagnostics}
+		return nil, &rejectedConfigError{p.name, diagnostics}
 	}
 	return diagnostics, nil
 }
 
-// ValidateResource judges the configuration of a resource.
+// ValidateResource validates the configuration of a resource.
 func (i *Instance) ValidateResource(ctx context.Context, typeName string, config *contract.Configuration) (contract.Diagnostics, error) {
 	k, err := i.catalog.resource(typeName)
 	if err != nil {
@@ -106,13 +107,13 @@ func (i *Instance) ValidateResource(ctx context.Context, typeName string, config
 	if err != nil {
 		return nil, err
 	}
-	request := &tfplugin6.ValidateResourceConfig_Request{TypeName: typeName, Config: encoded, ClientCapabilities: able()}
+	request := &tfplugin6.ValidateResourceConfig_Request{TypeName: typeName, Config: encoded, ClientCapabilities: clientCapabilities()}
 	answer := &tfplugin6.ValidateResourceConfig_Response{}
-	err = i.ask(ctx, i.locally("ValidateResourceConfig", typeName), request, answer)
+	err = i.call(ctx, i.localCall("ValidateResourceConfig", typeName), request, answer)
 	return i.diagnostics(answer.Diagnostics), err
 }
 
-// ValidateData judges the configuration of a data source.
+// ValidateData validates the configuration of a data source.
 func (i *Instance) ValidateData(ctx context.Context, typeName string, config cty.Value) (contract.Diagnostics, error) {
 	k, err := i.catalog.dataSource(typeName)
 	if err != nil {
@@ -124,11 +125,11 @@ func (i *Instance) ValidateData(ctx context.Context, typeName string, config cty
 	}
 	request := &tfplugin6.ValidateDataResourceConfig_Request{TypeName: typeName, Config: encoded}
 	answer := &tfplugin6.ValidateDataResourceConfig_Response{}
-	err = i.ask(ctx, i.locally("ValidateDataResourceConfig", typeName), request, answer)
+	err = i.call(ctx, i.localCall("ValidateDataResourceConfig", typeName), request, answer)
 	return i.diagnostics(answer.Diagnostics), err
 }
 
-// Upgrade brings stored state into the form of this version of the provider.
+// Upgrade converts stored state to the schema of this provider version.
 func (i *Instance) Upgrade(ctx context.Context, typeName string, stored contract.StoredState) (contract.UpgradeAnswer, error) {
 	k, err := i.catalog.resource(typeName)
 	if err != nil {
@@ -139,7 +140,7 @@ func (i *Instance) Upgrade(ctx context.Context, typeName string, stored contract
 		RawState: &tfplugin6.RawState{Json: stored.JSON, Flatmap: stored.Flat},
 	}
 	answer := &tfplugin6.UpgradeResourceState_Response{}
-	err = i.ask(ctx, i.locally("UpgradeResourceState", typeName), request, answer)
+	err = i.call(ctx, i.localCall("UpgradeResourceState", typeName), request, answer)
 	a := contract.UpgradeAnswer{Diagnostics: i.diagnostics(answer.Diagnostics)}
 	if err != nil {
 		return a, err
@@ -148,13 +149,13 @@ func (i *Instance) Upgrade(ctx context.Context, typeName string, stored contract
 	return a, err
 }
 
-// Read looks what became of a resource.
+// Read refreshes the state of a resource.
 func (i *Instance) Read(ctx context.Context, r contract.ReadRequest) (contract.ReadAnswer, error) {
 	k, err := i.catalog.resource(r.Type)
 	if err != nil {
 		return contract.ReadAnswer{}, err
 	}
-	request := &tfplugin6.ReadResource_Request{TypeName: r.Type, Private: r.State.Private, ClientCapabilities: able()}
+	request := &tfplugin6.ReadResource_Request{TypeName: r.Type, Private: r.State.Private, ClientCapabilities: clientCapabilities()}
 	if request.CurrentState, err = k.encode("state", r.State.Value); err != nil {
 		return contract.ReadAnswer{}, err
 	}
@@ -162,7 +163,7 @@ func (i *Instance) Read(ctx context.Context, r contract.ReadRequest) (contract.R
 		return contract.ReadAnswer{}, err
 	}
 	answer := &tfplugin6.ReadResource_Response{}
-	err = i.ask(ctx, i.remotely("ReadResource", r.Type), request, answer)
+	err = i.call(ctx, i.remoteCall("ReadResource", r.Type), request, answer)
 	a := contract.ReadAnswer{Diagnostics: i.diagnostics(answer.Diagnostics)}
 	if err == nil {
 		err = i.notDeferred("ReadResource", r.Type, answer.Deferred)
@@ -178,17 +179,18 @@ func (i *Instance) Read(ctx context.Context, r contract.ReadRequest) (contract.R
 	return a, err
 }
 
-// Plan says what would become of a resource.
+// Plan computes the planned state of a resource.
 func (i *Instance) Plan(ctx context.Context, r contract.PlanRequest) (contract.PlanAnswer, error) {
 	k, err := i.catalog.resource(r.Type)
 	if err != nil {
 		return contract.PlanAnswer{}, err
 	}
 	if isNull(r.Proposed) && !i.catalog.planDestroy {
-		// Such a provider has nothing to say to it, and may not expect to be asked.
+		// Without the planDestroy capability a provider has nothing to say about a deletion, and
+		// may not expect the call.
 		return contract.PlanAnswer{Planned: cty.NullVal(k.implied), Private: r.Private, Identity: r.Identity}, nil
 	}
-	request := &tfplugin6.PlanResourceChange_Request{TypeName: r.Type, PriorPrivate: r.Private, ClientCapabilities: able()}
+	request := &tfplugin6.PlanResourceChange_Request{TypeName: r.Type, PriorPrivate: r.Private, ClientCapabilities: clientCapabilities()}
 	if request.PriorState, err = k.encode("state", r.Prior); err != nil {
 		return contract.PlanAnswer{}, err
 	}
@@ -204,7 +206,7 @@ func (i *Instance) Plan(ctx context.Context, r contract.PlanRequest) (contract.P
 		return contract.PlanAnswer{}, err
 	}
 	answer := &tfplugin6.PlanResourceChange_Response{}
-	err = i.ask(ctx, i.remotely("PlanResourceChange", r.Type), request, answer)
+	err = i.call(ctx, i.remoteCall("PlanResourceChange", r.Type), request, answer)
 	if err == nil {
 		err = i.notDeferred("PlanResourceChange", r.Type, answer.Deferred)
 	}
@@ -214,7 +216,7 @@ func (i *Instance) Plan(ctx context.Context, r contract.PlanRequest) (contract.P
 	return i.planned(k, answer)
 }
 
-func (i *Instance) planned(k *kind, answer *tfplugin6.PlanResourceChange_Response) (contract.PlanAnswer, error) {
+func (i *Instance) planned(k *typeSchema, answer *tfplugin6.PlanResourceChange_Response) (contract.PlanAnswer, error) {
 	a := contract.PlanAnswer{
 		Private:     answer.PlannedPrivate,
 		Lenient:     answer.LegacyTypeSystem,
@@ -236,9 +238,9 @@ func (i *Instance) planned(k *kind, answer *tfplugin6.PlanResourceChange_Respons
 	return a, err
 }
 
-// Apply does it. Once the provider is asked, the end of ctx does not break the call off:
-// what was made would be forgotten. It ends with its own timeout, or with Close, which has
-// the provider asked to stop.
+// Apply applies the planned change. Once the provider has received the call, cancelling ctx does
+// not interrupt it: the answer, and with it any created resource, would be lost. The call ends with
+// its own timeout, or with Close, which asks the provider to stop.
 func (i *Instance) Apply(ctx context.Context, r contract.ApplyRequest) (contract.ApplyAnswer, error) {
 	k, err := i.catalog.resource(r.Type)
 	if err != nil {
@@ -257,11 +259,11 @@ func (i *Instance) Apply(ctx context.Context, r contract.ApplyRequest) (contract
 	if request.PlannedIdentity, err = k.encodeIdentity(r.Identity); err != nil {
 		return contract.ApplyAnswer{}, err
 	}
-	q := i.remotely("ApplyResourceChange", r.Type)
-	q.timeout, q.finish = i.settings.Limits.ApplyTimeout, true
-	q.name = nameOf(r, k)
+	spec := i.remoteCall("ApplyResourceChange", r.Type)
+	spec.timeout, spec.finish = i.settings.Limits.ApplyTimeout, true
+	spec.name = nameOf(r, k)
 	answer := &tfplugin6.ApplyResourceChange_Response{}
-	err = i.askOnce(ctx, q, request, answer)
+	err = i.callOnce(ctx, spec, request, answer)
 	a := contract.ApplyAnswer{Lenient: answer.LegacyTypeSystem, Diagnostics: i.diagnostics(answer.Diagnostics)}
 	if err != nil {
 		return a, err
@@ -274,14 +276,14 @@ func (i *Instance) Apply(ctx context.Context, r contract.ApplyRequest) (contract
 	return a, err
 }
 
-// Import finds a resource by its ID.
+// Import imports a resource by its ID.
 func (i *Instance) Import(ctx context.Context, typeName, id string) (contract.ImportAnswer, error) {
 	if _, err := i.catalog.resource(typeName); err != nil {
 		return contract.ImportAnswer{}, err
 	}
-	request := &tfplugin6.ImportResourceState_Request{TypeName: typeName, Id: id, ClientCapabilities: able()}
+	request := &tfplugin6.ImportResourceState_Request{TypeName: typeName, Id: id, ClientCapabilities: clientCapabilities()}
 	answer := &tfplugin6.ImportResourceState_Response{}
-	err := i.ask(ctx, i.remotely("ImportResourceState", typeName), request, answer)
+	err := i.call(ctx, i.remoteCall("ImportResourceState", typeName), request, answer)
 	a := contract.ImportAnswer{Diagnostics: i.diagnostics(answer.Diagnostics)}
 	if err == nil {
 		err = i.notDeferred("ImportResourceState", typeName, answer.Deferred)
@@ -299,13 +301,13 @@ func (i *Instance) Import(ctx context.Context, typeName, id string) (contract.Im
 	return a, nil
 }
 
-func (i *Instance) imported(found *tfplugin6.ImportResourceState_ImportedResource, said *contract.Diagnostics) (contract.Imported, error) {
+func (i *Instance) imported(found *tfplugin6.ImportResourceState_ImportedResource, diagnostics *contract.Diagnostics) (contract.Imported, error) {
 	is := contract.Imported{Type: found.TypeName, State: contract.State{Private: found.Private}}
 	k, err := i.catalog.resource(found.TypeName)
 	if err != nil {
 		return is, err
 	}
-	if is.State.Value, err = i.decodeState(k, "ImportResourceState", found.State, said); err != nil {
+	if is.State.Value, err = i.decodeState(k, "ImportResourceState", found.State, diagnostics); err != nil {
 		return is, err
 	}
 	is.State.Identity, err = i.decodeIdentity(k, "ImportResourceState", found.Identity)
@@ -322,9 +324,9 @@ func (i *Instance) ReadData(ctx context.Context, typeName string, config cty.Val
 	if err != nil {
 		return contract.DataAnswer{}, err
 	}
-	request := &tfplugin6.ReadDataSource_Request{TypeName: typeName, Config: encoded, ClientCapabilities: able()}
+	request := &tfplugin6.ReadDataSource_Request{TypeName: typeName, Config: encoded, ClientCapabilities: clientCapabilities()}
 	answer := &tfplugin6.ReadDataSource_Response{}
-	err = i.ask(ctx, i.remotely("ReadDataSource", typeName), request, answer)
+	err = i.call(ctx, i.remoteCall("ReadDataSource", typeName), request, answer)
 	a := contract.DataAnswer{Diagnostics: i.diagnostics(answer.Diagnostics)}
 	if err == nil {
 		err = i.notDeferred("ReadDataSource", typeName, answer.Deferred)
@@ -336,28 +338,28 @@ func (i *Instance) ReadData(ctx context.Context, typeName string, config cty.Val
 	return a, err
 }
 
-// locally is of a call that a provider answers by itself, remotely of one that can reach
-// what it manages.
-func (i *Instance) locally(method, about string) question {
-	return question{method: method, about: about, timeout: i.settings.Limits.CallTimeout}
+// localCall describes a call that a provider answers without leaving its process, remoteCall one
+// that can reach the infrastructure that it manages.
+func (i *Instance) localCall(method, about string) callSpec {
+	return callSpec{method: method, about: about, timeout: i.settings.Limits.CallTimeout}
 }
 
-func (i *Instance) remotely(method, about string) question {
-	q := i.locally(method, about)
-	q.remote = true
-	return q
+func (i *Instance) remoteCall(method, about string) callSpec {
+	spec := i.localCall(method, about)
+	spec.remote = true
+	return spec
 }
 
-// notDeferred: an answer that is put off is no answer, and we said that we do not take them.
+// notDeferred rejects deferred answers, which we announced that we do not support.
 func (i *Instance) notDeferred(method, about string, deferred *tfplugin6.Deferred) error {
 	if deferred == nil {
 		return nil
 	}
-	return fmt.Errorf("provider %s: %s of %s: it puts its answer off (%s) although it was told that it must not: update the provider",
+	return fmt.Errorf("provider %s: %s of %s: the provider deferred its answer (%s), although Atoll does not support deferred answers; update the provider",
 		i.binary.Name, method, about, deferred.Reason)
 }
 
-// optional makes nothing of a call that the provider does not know.
+// optional ignores the error of a call that the provider does not implement.
 func optional(err error) error {
 	if status.Code(err) == codes.Unimplemented {
 		return nil
@@ -365,5 +367,5 @@ func optional(err error) error {
 	return err
 }
 
-// errNoSchema is of an answer to GetProviderSchema that has none.
-var errNoSchema = errors.New("it gives no schema of its configuration")
+// errNoSchema reports a GetProviderSchema answer without a schema for the provider's configuration.
+var errNoSchema = errors.New("it has no schema for the provider configuration")

@@ -19,58 +19,58 @@ import (
 	"github.com/atoll-dev/atoll/infra/tfplugin6"
 )
 
-// Catalog is what a provider of one version has. Each type's schema is kept as the provider sent
-// it, compressed, and read when somebody wants it.
+// Catalog holds the schemas of one provider version. Each type's schema is stored compressed, as
+// the provider sent it, and decoded on demand.
 type Catalog struct {
 	protocol int
-	// planDestroy and schemaOptional are what the provider is capable of: to be asked about
-	// deletions, and to be used without having been asked for its schema.
+	// planDestroy and schemaOptional are server capabilities: the provider plans deletions, and it
+	// can be used without a GetProviderSchema call.
 	planDestroy, schemaOptional bool
 
-	rawConfig              []byte // for the file
+	rawConfig              []byte // for WriteFile
 	config                 *contract.Schema
 	resources, dataSources section
-	read                   *kindCache
+	read                   *schemaCache
 }
 
 var _ contract.Catalog = (*Catalog)(nil)
 
-// A section is types of one sort, by name.
+// A section holds the resource types or the data sources, by name.
 type section struct {
 	names   []string
-	entries []entry // of the same order
+	entries []entry // in the order of names
 }
 
-// An entry is a schema, compressed. Unpacked it is the length of the schema's message, that
-// message, and the message of the schema of its identity, which can be empty.
+// An entry is one compressed schema. Uncompressed it consists of the length of the schema's
+// message, that message, and the message of the identity schema, which can be empty.
 type entry struct {
 	packed []byte
-	size   int // unpacked
+	size   int // uncompressed
 }
 
-// A kind is a type's schema with what calls need of it.
-type kind struct {
+// A typeSchema is a decoded schema with what calls derive from it.
+type typeSchema struct {
 	name      string
 	schema    *contract.Schema
 	implied   cty.Type
-	identity  cty.Type // cty.NilType if it has none
+	identity  cty.Type // cty.NilType without identity
 	writeOnly bool     // has write-only attributes
-	form      string   // a digest of the form that its values have
+	digest    string   // digest of the types of its values
 }
 
-// Resources are the names of the types of resources, sorted.
+// Resources returns the names of the resource types, sorted.
 func (c *Catalog) Resources() []string { return c.resources.names }
 
-// DataSources are the names of the data sources, sorted.
+// DataSources returns the names of the data sources, sorted.
 func (c *Catalog) DataSources() []string { return c.dataSources.names }
 
-// Protocol is the version of the plug-in protocol that the provider speaks: 5 or 6.
+// Protocol returns the plug-in protocol version that the provider speaks: 5 or 6.
 func (c *Catalog) Protocol() int { return c.protocol }
 
-// Config is the schema of the provider's own configuration.
+// Config returns the schema of the provider's own configuration.
 func (c *Catalog) Config() *contract.Schema { return c.config }
 
-// Resource reads the schema of a type of resource.
+// Resource returns the schema of a resource type.
 func (c *Catalog) Resource(name string) (*contract.Schema, error) {
 	k, err := c.resource(name)
 	if err != nil {
@@ -79,7 +79,7 @@ func (c *Catalog) Resource(name string) (*contract.Schema, error) {
 	return k.schema, nil
 }
 
-// DataSource reads the schema of a data source.
+// DataSource returns the schema of a data source.
 func (c *Catalog) DataSource(name string) (*contract.Schema, error) {
 	k, err := c.dataSource(name)
 	if err != nil {
@@ -88,11 +88,13 @@ func (c *Catalog) DataSource(name string) (*contract.Schema, error) {
 	return k.schema, nil
 }
 
-func (c *Catalog) resource(name string) (*kind, error) { return c.kind(&c.resources, name) }
+func (c *Catalog) resource(name string) (*typeSchema, error) { return c.typeSchema(&c.resources, name) }
 
-func (c *Catalog) dataSource(name string) (*kind, error) { return c.kind(&c.dataSources, name) }
+func (c *Catalog) dataSource(name string) (*typeSchema, error) {
+	return c.typeSchema(&c.dataSources, name)
+}
 
-func (c *Catalog) kind(in *section, name string) (*kind, error) {
+func (c *Catalog) typeSchema(in *section, name string) (*typeSchema, error) {
 	at, found := slices.BinarySearch(in.names, name)
 	if !found {
 		return nil, fmt.Errorf("%q: %w", name, contract.ErrUnknownType)
@@ -101,15 +103,15 @@ func (c *Catalog) kind(in *section, name string) (*kind, error) {
 	if k := c.read.get(e); k != nil {
 		return k, nil
 	}
-	k, err := c.readKind(in.names[at], e)
+	k, err := c.decodeTypeSchema(in.names[at], e)
 	if err != nil {
-		return nil, fmt.Errorf("the schema of %s: %w", name, err)
+		return nil, fmt.Errorf("schema of %s: %w", name, err)
 	}
 	c.read.put(e, k)
 	return k, nil
 }
 
-func (c *Catalog) readKind(name string, e *entry) (*kind, error) {
+func (c *Catalog) decodeTypeSchema(name string, e *entry) (*typeSchema, error) {
 	raw := make([]byte, e.size)
 	if _, err := io.ReadFull(flate.NewReader(bytes.NewReader(e.packed)), raw); err != nil {
 		return nil, err
@@ -123,18 +125,19 @@ func (c *Catalog) readKind(name string, e *entry) (*kind, error) {
 		return nil, err
 	}
 	schema.Block.Fix()
-	k := &kind{name: name, schema: schema, implied: schema.Block.ImpliedType(), writeOnly: hasWriteOnly(&schema.Block)}
+	k := &typeSchema{name: name, schema: schema, implied: schema.Block.ImpliedType(), writeOnly: hasWriteOnly(&schema.Block)}
 	if identity := raw[n:]; len(identity) > 0 {
 		if err := k.readIdentity(identity); err != nil {
-			return nil, fmt.Errorf("its identity: %w", err)
+			return nil, fmt.Errorf("identity schema: %w", err)
 		}
 	}
-	k.form, err = formOf(schema.Version, k.implied, k.identity)
+	k.digest, err = typeDigest(schema.Version, k.implied, k.identity)
 	return k, err
 }
 
-// formOf tells apart schemas whose values cannot be read as each other's.
-func formOf(version int64, types ...cty.Type) (string, error) {
+// typeDigest returns a digest that differs between schemas whose values cannot be decoded as each
+// other's.
+func typeDigest(version int64, types ...cty.Type) (string, error) {
 	digest := sha256.New()
 	fmt.Fprintln(digest, version)
 	for _, t := range types {
@@ -150,7 +153,7 @@ func formOf(version int64, types ...cty.Type) (string, error) {
 	return hex.EncodeToString(digest.Sum(nil)), nil
 }
 
-// readSchema decodes a schema's message of a version of the protocol.
+// readSchema decodes a schema message of the given protocol version.
 func readSchema(protocol int, message []byte) (*contract.Schema, error) {
 	schema := &tfplugin6.Schema{}
 	if protocol == 5 {
@@ -165,7 +168,7 @@ func readSchema(protocol int, message []byte) (*contract.Schema, error) {
 	return convertSchema(schema)
 }
 
-func (k *kind) readIdentity(message []byte) error {
+func (k *typeSchema) readIdentity(message []byte) error {
 	identity := &tfplugin6.ResourceIdentitySchema{}
 	if err := proto.Unmarshal(message, identity); err != nil {
 		return err

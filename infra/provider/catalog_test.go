@@ -17,8 +17,8 @@ import (
 	"github.com/atoll-dev/atoll/infra/tfplugin6"
 )
 
-// TestCatalog loads what the fake has in each version of the protocol, keeps it in a file, and
-// shows what comes out of the file.
+// TestCatalog loads the fake's schemas in each protocol version, writes them to a file, and
+// compares the file's content with a golden file.
 func TestCatalog(t *testing.T) {
 	for _, mode := range []string{"5", "6", "6,old"} {
 		t.Run(mode, func(t *testing.T) {
@@ -29,7 +29,7 @@ func TestCatalog(t *testing.T) {
 				t.Fatal(err)
 			}
 			path := filepath.Join(t.TempDir(), "catalog")
-			for range 2 { // the second time it is there already
+			for range 2 { // the second time the file exists
 				if err := catalog.WriteFile(path); err != nil {
 					t.Fatal(err)
 				}
@@ -40,20 +40,20 @@ func TestCatalog(t *testing.T) {
 			}
 			golden(t, "catalog-"+strings.ReplaceAll(mode, ",", "-")+".txt", describe(t, read))
 			if loaded := describe(t, catalog); loaded != describe(t, read) {
-				t.Errorf("what was loaded differs from what was read:\n%s", loaded)
+				t.Errorf("the loaded catalog differs from the one in the file:\n%s", loaded)
 			}
-			// With it, a provider is used without being asked again what it has.
+			// With a catalog, the provider is not asked for its schemas.
 			settings := fakeSettings(mode)
 			settings.Catalog = read
 			mustRead(t, openFake(t, h, settings), "")
 			if files, err := os.ReadDir(filepath.Dir(path)); err != nil || len(files) != 1 {
-				t.Errorf("beside the catalog there is %v, %v", files, err)
+				t.Errorf("files next to the catalog: %v, %v", files, err)
 			}
 		})
 	}
 }
 
-// TestCatalogOfAnotherVersion: a catalog that cannot be the provider's is not used.
+// TestCatalogOfAnotherVersion: a catalog of another protocol version is rejected.
 func TestCatalogOfAnotherVersion(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, Config{})
@@ -63,12 +63,12 @@ func TestCatalogOfAnotherVersion(t *testing.T) {
 	}
 	settings := fakeSettings("6")
 	settings.Catalog = catalog
-	if _, _, err := h.Open(t.Context(), fakeBinary(t), settings); !errors.Is(err, contract.ErrNotAsked) || !strings.Contains(err.Error(), "load its catalog anew") {
+	if _, _, err := h.Open(t.Context(), fakeBinary(t), settings); !errors.Is(err, contract.ErrNotAsked) || !strings.Contains(err.Error(), "load the catalog again") {
 		t.Errorf("a catalog of another version: %v", err)
 	}
 }
 
-// describe writes all that a catalog has.
+// describe formats a whole catalog.
 func describe(t *testing.T, c *Catalog) string {
 	t.Helper()
 	var out strings.Builder
@@ -134,7 +134,7 @@ func describeAttributes(out *strings.Builder, indent string, attributes []contra
 	}
 }
 
-// TestDamagedCatalog: whatever happened to the file, it is refused, or is what it was.
+// TestDamagedCatalog: a damaged file is either rejected or decodes to the original catalog.
 func TestDamagedCatalog(t *testing.T) {
 	catalog, err := newCatalog(6, wideAnswer(t, 3, 2), nil)
 	if err != nil {
@@ -157,22 +157,22 @@ func TestDamagedCatalog(t *testing.T) {
 		}
 	}
 	for n := range whole {
-		refused(fmt.Sprintf("%d bytes of it", n), whole[:n])
+		refused(fmt.Sprintf("truncated to %d bytes", n), whole[:n])
 		flipped := bytes.Clone(whole)
 		flipped[n] ^= 0x20
-		refused(fmt.Sprintf("another byte %d", n), flipped)
+		refused(fmt.Sprintf("byte %d changed", n), flipped)
 	}
 	refused("another version", bytes.Replace(whole, []byte("version 1"), []byte("version 2"), 1))
 	if _, err := ReadCatalog(path + "-absent"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a file that is not there: %v", err)
 	}
 	if err := catalog.WriteFile(filepath.Join(path, "below a file")); err == nil {
-		t.Error("written where nothing can be")
+		t.Error("written below a file")
 	}
 }
 
-// TestBadSchemas: what a provider says of itself can be rubbish, too.
-func TestBadSchemas(t *testing.T) {
+// TestInvalidSchemas: a provider can send invalid schemas.
+func TestInvalidSchemas(t *testing.T) {
 	answer := func(change func(*tfplugin6.GetProviderSchema_Response)) []byte {
 		a := (&fake{}).schema6()
 		change(a)
@@ -193,19 +193,19 @@ func TestBadSchemas(t *testing.T) {
 		change func(*tfplugin6.GetProviderSchema_Response)
 		says   string
 	}{
-		"no configuration": {change: func(a *tfplugin6.GetProviderSchema_Response) { a.Provider = nil }, says: "no schema of its configuration"},
+		"no configuration": {change: func(a *tfplugin6.GetProviderSchema_Response) { a.Provider = nil }, says: "no schema for the provider configuration"},
 		"a complaint": {change: func(a *tfplugin6.GetProviderSchema_Response) {
 			a.Diagnostics = []*tfplugin6.Diagnostic{{Severity: tfplugin6.Diagnostic_ERROR, Summary: "Broken", Detail: "Badly."}}
-		}, says: "it says: Broken: Badly."},
-		"a nameless type": {change: func(a *tfplugin6.GetProviderSchema_Response) { a.ResourceSchemas[""] = &tfplugin6.Schema{} }, says: "a type has no name"},
+		}, says: "Broken: Badly."},
+		"a nameless type": {change: func(a *tfplugin6.GetProviderSchema_Response) { a.ResourceSchemas[""] = &tfplugin6.Schema{} }, says: "the name of a type is empty"},
 		"a type that is none": {"fake_thing", func(a *tfplugin6.GetProviderSchema_Response) { thing(a).Attributes[0].Type = []byte(`["list"]`) },
-			`the schema of fake_thing: attribute "name": its type cannot be read`},
+			`schema of fake_thing: attribute "name": invalid type`},
 		"no type":            {"fake_thing", func(a *tfplugin6.GetProviderSchema_Response) { thing(a).Attributes[0].Type = nil }, `attribute "name": it has no type`},
-		"an attribute twice": {"fake_thing", func(a *tfplugin6.GetProviderSchema_Response) { thing(a).Attributes[1].Name = "name" }, `attribute "name" is there twice`},
+		"an attribute twice": {"fake_thing", func(a *tfplugin6.GetProviderSchema_Response) { thing(a).Attributes[1].Name = "name" }, `attribute "name" is defined twice`},
 		"attribute and block": {"fake_thing", func(a *tfplugin6.GetProviderSchema_Response) { thing(a).BlockTypes[0].TypeName = "name" },
 			`"name" is both an attribute and a block`},
 		"a block twice": {"fake_nested", func(a *tfplugin6.GetProviderSchema_Response) { nested(a).BlockTypes[1].TypeName = "single_block" },
-			`block "single_block" is there twice`},
+			`block "single_block" is defined twice`},
 		"nesting of blocks": {"fake_nested", func(a *tfplugin6.GetProviderSchema_Response) { nested(a).BlockTypes[0].Nesting = 9 }, `block "single_block": nesting 9 is unknown`},
 		"nesting of attributes": {"fake_nested", func(a *tfplugin6.GetProviderSchema_Response) { nested(a).Attributes[0].NestedType.Nesting = 0 },
 			`attribute "one": nesting INVALID is unknown`},
@@ -222,7 +222,7 @@ func TestBadSchemas(t *testing.T) {
 	}
 	whole := answer(func(*tfplugin6.GetProviderSchema_Response) {})
 	for n := range whole {
-		// A part can be whole by chance. It must not panic.
+		// A truncated message can be valid by chance. It must not panic.
 		c, err := newCatalog(6, whole[:n], nil)
 		if err != nil {
 			continue
@@ -233,7 +233,8 @@ func TestBadSchemas(t *testing.T) {
 	}
 }
 
-// TestSchemasAreReadOnce, as long as there is room, by many at the same time.
+// TestSchemasAreReadOnce: a schema is decoded once while it is cached, also with concurrent
+// readers.
 func TestSchemasAreReadOnce(t *testing.T) {
 	c, err := newCatalog(6, wideAnswer(t, 200, 40), nil)
 	if err != nil {
@@ -245,7 +246,7 @@ func TestSchemasAreReadOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if again, _ := c.Resource(c.Resources()[0]); again != first {
-		t.Error("the schema was read again")
+		t.Error("the schema was decoded again")
 	}
 	var readers sync.WaitGroup
 	for n := range 4 {
@@ -259,19 +260,19 @@ func TestSchemasAreReadOnce(t *testing.T) {
 	}
 	readers.Wait()
 	if c.read.size > c.read.limit || c.read.used.Len() != len(c.read.by) || len(c.read.by) == 200 || len(c.read.by) < 10 {
-		t.Errorf("%d schemas of %d bytes are kept", len(c.read.by), c.read.size)
+		t.Errorf("%d schemas of %d bytes are cached", len(c.read.by), c.read.size)
 	}
 	size := 0
 	for e := range c.read.by {
 		size += e.size
 	}
 	if size != c.read.size {
-		t.Errorf("they have %d bytes and not %d", size, c.read.size)
+		t.Errorf("they have %d bytes, want %d", size, c.read.size)
 	}
 }
 
-// wideAnswer is the answer of a provider with so many types of so many attributes, with descriptions as
-// generated documentation has them.
+// wideAnswer is the answer of a provider with the given numbers of types and attributes, with
+// descriptions like those of generated documentation.
 func wideAnswer(tb testing.TB, types, attributes int) []byte {
 	tb.Helper()
 	shapes := []string{`"string"`, `"number"`, `"bool"`, `["list","string"]`, `["map","string"]`, `["set",["object",{"key":"string","value":"number"}]]`}
@@ -294,8 +295,8 @@ func wideAnswer(tb testing.TB, types, attributes int) []byte {
 	return encoded
 }
 
-// BenchmarkCatalog is what a catalog of 1,500 types with 40 attributes each takes: to load, in memory
-// once loaded, and with as many schemas decoded as are kept.
+// BenchmarkCatalog measures a catalog of 1,500 types with 40 attributes each: the time to load it,
+// and its memory after loading and with a full cache of decoded schemas.
 func BenchmarkCatalog(b *testing.B) {
 	answer := wideAnswer(b, 1500, 40)
 	path := filepath.Join(b.TempDir(), "catalog")
@@ -358,7 +359,7 @@ func heap() uint64 {
 	return stats.HeapAlloc
 }
 
-// BenchmarkRead is a call to a provider that does nothing, from one caller after the other.
+// BenchmarkRead measures sequential calls to a provider that does nothing.
 func BenchmarkRead(b *testing.B) {
 	dir, err := os.MkdirTemp("", "atoll-p")
 	if err != nil {

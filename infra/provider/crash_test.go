@@ -21,18 +21,19 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// applierEnv has this test binary be a server that makes one call after the other, until it is
+// applierEnv makes this test binary a server that makes one call after the other until it is
 // killed. Its value is an applier in JSON.
 const applierEnv = "ATOLL_FAKE_APPLIER"
 
-// An applier is such a server.
+// An applier configures such a server.
 type applier struct {
 	Directory, Journal string
-	// Log is the provider's, of what it did. Outcomes is what the server was told, a line each.
+	// Log is the provider's log of applied changes. Outcomes has a line for each answer that the
+	// server received.
 	Log, Outcomes string
-	// Calls are how many there are to be made.
+	// Calls is the number of calls to make.
 	Calls int
-	// Behave, if not empty, is what the provider is to do in each call.
+	// Behave, if not empty, is the fake's behaviour in each call.
 	Behave string
 }
 
@@ -60,7 +61,7 @@ func runApplier(text string) {
 	must(err)
 	fmt.Println("ready")
 	done := map[string]bool{}
-	outcomes, _ := os.ReadFile(a.Outcomes) // there may be none yet
+	outcomes, _ := os.ReadFile(a.Outcomes) // may not exist yet
 	for line := range strings.Lines(string(outcomes)) {
 		done[strings.Fields(line)[0]] = true
 	}
@@ -89,7 +90,7 @@ func runApplier(text string) {
 func newApplier(t *testing.T) applier {
 	t.Helper()
 	if runtime.GOOS != "linux" {
-		t.Skip("what runs is read from /proc")
+		t.Skip("the test reads /proc")
 	}
 	dir, err := os.MkdirTemp("", "atoll-p")
 	if err != nil {
@@ -106,11 +107,11 @@ func newApplier(t *testing.T) applier {
 	}
 }
 
-// A serverLife is one server of an applier.
+// A serverLife is one run of an applier's server.
 type serverLife struct {
 	t    *testing.T
 	cmd  *exec.Cmd
-	said chan string // closed when it has nothing more to say
+	said chan string // closed at the end of its output
 }
 
 func (a applier) run(t *testing.T) *serverLife {
@@ -145,14 +146,14 @@ func (l *serverLife) kill() {
 	l.end()
 }
 
-// end waits for the end, and reports what it should not have said.
+// end waits for the server to end and reports unexpected output.
 func (l *serverLife) end() {
 	for line := range l.said {
 		if line != "ready" && line != "done" {
 			l.t.Error(line)
 		}
 	}
-	_ = l.cmd.Wait() // which tells that it was killed
+	_ = l.cmd.Wait() // reports that it was killed
 }
 
 // awaitReady waits until the provider is open.
@@ -160,15 +161,16 @@ func (l *serverLife) awaitReady() {
 	select {
 	case line := <-l.said:
 		if line != "ready" {
-			l.t.Fatalf("a server said: %q", line)
+			l.t.Fatalf("unexpected output of a server: %q", line)
 		}
 	case <-time.After(time.Minute):
-		l.t.Fatal("a server does not get ready")
+		l.t.Fatal("a server ended before it was ready")
 	}
 }
 
-// TestKilledAtRandom kills servers with -9 at random moments, in the middle of calls, and has the next one ask for
-// the same. The provider did each once, and the answer is from the one time that it did.
+// TestKilledAtRandom kills servers with SIGKILL at random moments, in the middle of calls, and lets
+// the next one repeat the calls. The provider must have made each call once, and the answer must be
+// that of this one execution.
 func TestKilledAtRandom(t *testing.T) {
 	t.Parallel()
 	a := newApplier(t)
@@ -179,7 +181,7 @@ func TestKilledAtRandom(t *testing.T) {
 		if n%4 != 3 {
 			l.awaitReady()
 		}
-		time.Sleep(rand.N(350 * time.Millisecond)) // the moment, not a wait
+		time.Sleep(rand.N(350 * time.Millisecond)) // a random moment
 		l.kill()
 		if t.Failed() {
 			t.Fatalf("after %d kills", n+1)
@@ -196,7 +198,7 @@ func TestKilledAtRandom(t *testing.T) {
 	if begun < kills {
 		t.Errorf("only %d calls were made in %d lives", begun, kills)
 	}
-	a.Calls = begun + 8 // what was begun and not made, too
+	a.Calls = begun + 8 // includes calls that were begun and not made
 	last := a.run(t)
 	last.awaitReady()
 	last.end()
@@ -204,7 +206,8 @@ func TestKilledAtRandom(t *testing.T) {
 	t.Logf("%d calls over %d kills", a.Calls, kills)
 }
 
-// check sees to it that each call was made once, that each answer is right, and that nothing is left.
+// check verifies that each call was made once, that each answer is correct, and that no process or
+// file is left.
 func (a applier) check(t *testing.T) {
 	t.Helper()
 	made := map[string][]string{}
@@ -247,8 +250,8 @@ func (a applier) check(t *testing.T) {
 	}
 }
 
-// TestKeeperOutlivesTheServer: a call that takes its time goes on when the server is killed, and the next server waits
-// for it. Meanwhile the provider keeps its directory.
+// TestKeeperOutlivesTheServer: a slow call continues when the server is killed, and the next server
+// waits for it. Meanwhile the provider's directory is not removed.
 func TestKeeperOutlivesTheServer(t *testing.T) {
 	t.Parallel()
 	a := newApplier(t)
@@ -271,7 +274,7 @@ func TestKeeperOutlivesTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	next.end()
-	// That which began it is that which is known to have made it.
+	// The call that was begun is the one whose answer arrived.
 	a.Log = gate + ".begun"
 	a.check(t)
 }

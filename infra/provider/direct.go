@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// handshake is the same for all providers.
+// handshake returns go-plugin's handshake, which is the same for all providers.
 func handshake() plugin.HandshakeConfig {
 	return plugin.HandshakeConfig{
 		ProtocolVersion:  4,
@@ -28,29 +28,29 @@ func handshake() plugin.HandshakeConfig {
 	}
 }
 
-// A connection is the plug-in as go-plugin wants it: it hands the connection out.
+// A connection is the go-plugin plug-in: it dispenses the bare gRPC connection.
 type connection struct{ plugin.NetRPCUnsupportedPlugin }
 
 func (connection) GRPCServer(*plugin.GRPCBroker, *grpc.Server) error {
-	return errors.New("Atoll is no provider")
+	return errors.New("Atoll does not serve plug-ins")
 }
 
 func (connection) GRPCClient(_ context.Context, _ *plugin.GRPCBroker, conn *grpc.ClientConn) (any, error) {
 	return conn, nil
 }
 
-// A launch is what it takes to start a provider.
+// A launch describes how to start a provider.
 type launch struct {
 	Path string
-	// Directory is private to it.
+	// Directory is private to the provider.
 	Directory string
 	User      *User
-	// Env is its environment but for the handshake.
+	// Env is its environment without the handshake's variables.
 	Env          map[string]string
 	StartTimeout time.Duration
 }
 
-// A direct is a provider that is a child of this process, and ends with it.
+// A direct is a provider that runs as a child of this process and ends with it.
 type direct struct {
 	runner *runner
 	client *plugin.Client
@@ -59,12 +59,12 @@ type direct struct {
 
 var _ child = (*direct)(nil)
 
-// newDirect readies a provider. What it writes goes to output.
+// newDirect prepares a provider without starting it. Its output goes to output.
 func newDirect(s *spawner, as launch, output io.Writer) *direct {
 	cmd := exec.Command(as.Path)
 	cmd.Args[0] = filepath.Base(as.Path)
 	cmd.Dir = as.Directory
-	cmd.SysProcAttr = groupOfItsOwn()
+	cmd.SysProcAttr = ownProcessGroup()
 	if as.User != nil {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: as.User.UID, Gid: as.User.GID}
 	}
@@ -82,7 +82,7 @@ func newDirect(s *spawner, as launch, output io.Writer) *direct {
 		SyncStdout:       output,
 		SyncStderr:       output,
 		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: as.Directory},
-		GRPCDialOptions:  []grpc.DialOption{grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(largestAnswer))},
+		GRPCDialOptions:  []grpc.DialOption{grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerSize))},
 		RunnerFunc: func(_ hclog.Logger, asked *exec.Cmd, _ string) (pluginrunner.Runner, error) {
 			cmd.Env = as.environment(asked.Env)
 			return d.runner, nil
@@ -92,14 +92,14 @@ func newDirect(s *spawner, as launch, output io.Writer) *direct {
 	return d
 }
 
-// environment is all that the process gets.
+// environment returns the process's whole environment.
 func (as launch) environment(handshake []string) []string {
 	env := as.Env
 	for _, line := range handshake {
 		name, value, _ := strings.Cut(line, "=")
 		env[name] = value
 	}
-	// go-plugin would put sockets into a directory that only the server can enter.
+	// go-plugin would create sockets in a directory that only the server can enter.
 	env["PLUGIN_UNIX_SOCKET_DIR"] = as.Directory
 	lines := make([]string, 0, len(env))
 	for name, value := range env {
@@ -135,10 +135,10 @@ func (d *direct) end() {
 	}
 }
 
-// leave: it would end with this process.
-func (d *direct) leave() bool { return false }
+// handOver is not possible: the provider would end with this process.
+func (d *direct) handOver() bool { return false }
 
-// isCutOff: go-plugin connects again.
-func (d *direct) isCutOff() bool { return false }
+// isDisconnected is always false: go-plugin reconnects.
+func (d *direct) isDisconnected() bool { return false }
 
-func (d *direct) farewell() time.Duration { return afterlife }
+func (d *direct) exitDelay() time.Duration { return outputDrainTimeout }

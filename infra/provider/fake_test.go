@@ -25,11 +25,11 @@ import (
 	"github.com/atoll-dev/atoll/infra/tfplugin6"
 )
 
-// The fake provider is this test binary, started again with fakeEnv set to how it
-// behaves from the start. How it behaves in a call is told by the attribute "behave".
+// The fake provider is this test binary, started again with fakeEnv set to its behaviour at start.
+// The attribute "behave" sets its behaviour in a call.
 const fakeEnv = "ATOLL_FAKE_PROVIDER"
 
-// fakeThing is the type of values of fake_thing, as its schema below implies it.
+// fakeThing is the implied type of fake_thing's schema below.
 func fakeThing() cty.Type {
 	return cty.Object(map[string]cty.Type{
 		"id": cty.String, "name": cty.String, "behave": cty.String, "tags": cty.Map(cty.String),
@@ -41,21 +41,21 @@ func fakeThing() cty.Type {
 // fakeIdentity is the type of its identity.
 func fakeIdentity() cty.Type { return cty.Object(map[string]cty.Type{"id": cty.String}) }
 
-// A fake is the provider's side, in the child.
+// A fake is the provider in the child process.
 type fake struct {
 	plugin.NetRPCUnsupportedPlugin
 	mode    string
 	version int
-	token   atomic.Value // of the configuration
+	token   atomic.Value // from the configuration
 	running atomic.Int64
-	most    atomic.Int64 // calls at once
-	asked   atomic.Bool  // for its schema
+	most    atomic.Int64 // maximum of concurrent calls
+	asked   atomic.Bool  // its schema was requested
 	stopped chan struct{}
 }
 
 func (f *fake) is(mode string) bool { return strings.Contains(","+f.mode+",", ","+mode+",") }
 
-// runFake serves until the host wants it to end.
+// runFake serves until the host ends the process.
 func runFake(mode string) {
 	f := &fake{mode: mode, version: 6, stopped: make(chan struct{})}
 	if f.is("5") {
@@ -92,7 +92,7 @@ func (f *fake) startBadly() {
 	}
 }
 
-// GRPCServer registers the service by hand, under the name that it has on the wire.
+// GRPCServer registers the service by hand, under its name on the wire.
 func (f *fake) GRPCServer(_ *plugin.GRPCBroker, s *grpc.Server) error {
 	service := fmt.Sprintf("tfplugin%d.Provider", f.version)
 	desc := &grpc.ServiceDesc{ServiceName: service}
@@ -113,14 +113,14 @@ func (f *fake) GRPCServer(_ *plugin.GRPCBroker, s *grpc.Server) error {
 	return nil
 }
 
-// GRPCClient is the host's side.
+// GRPCClient is the host's side, which the fake does not have.
 func (f *fake) GRPCClient(context.Context, *plugin.GRPCBroker, *grpc.ClientConn) (any, error) {
 	return nil, nil
 }
 
 type handler func(ctx context.Context, decode func(any) error) (any, error)
 
-// answering reads a request and answers it.
+// answering decodes a request and answers it.
 func answering[Q any, A any](answer func(context.Context, *Q) (A, error)) handler {
 	return func(ctx context.Context, decode func(any) error) (any, error) {
 		q := new(Q)
@@ -152,8 +152,8 @@ func (f *fake) methods() map[string]handler {
 	return m
 }
 
-// behave does what a call was told to, before it answers. Bytes are to be sent instead of the
-// answer.
+// behave does what the attribute "behave" says before the call is answered. If it returns bytes,
+// they are sent instead of the answer.
 func (f *fake) behave(ctx context.Context, v cty.Value) (instead []byte, err error) {
 	how := ""
 	if !v.IsNull() && v.Type().HasAttribute("behave") {
@@ -165,7 +165,7 @@ func (f *fake) behave(ctx context.Context, v cty.Value) (instead []byte, err err
 	case "hang":
 		select {}
 	case "freeze":
-		// By the whole process: it answers nothing any more, not even pings.
+		// Stops the whole process, so that it does not even answer pings.
 		if err := syscall.Kill(os.Getpid(), syscall.SIGSTOP); err != nil {
 			return nil, err
 		}
@@ -173,7 +173,7 @@ func (f *fake) behave(ctx context.Context, v cty.Value) (instead []byte, err err
 	case "die":
 		go func() { panic("I cannot go on, with token " + f.token.Load().(string)) }()
 		select {}
-	case "gate": // tells that it is here, and waits until a file is there, whatever it is told
+	case "gate": // logs its start and waits for a file, even if it is asked to stop
 		if err := appendLine(argument+".begun", fmt.Sprintf("%s %d %d", textOf(v.GetAttr("name")), os.Getpid(), os.Getppid())); err != nil {
 			return nil, err
 		}
@@ -183,7 +183,7 @@ func (f *fake) behave(ctx context.Context, v cty.Value) (instead []byte, err err
 			}
 			time.Sleep(time.Millisecond)
 		}
-	case "until": // a file is there
+	case "until": // waits for a file or for StopProvider
 		for {
 			if _, err := os.Stat(argument); err == nil {
 				return nil, nil
@@ -196,7 +196,7 @@ func (f *fake) behave(ctx context.Context, v cty.Value) (instead []byte, err err
 			case <-time.After(time.Millisecond):
 			}
 		}
-	case "log": // in a file, after so long
+	case "log": // in a file, after a delay
 		file, took, _ := strings.Cut(argument, ",")
 		length, err := time.ParseDuration(took)
 		if err != nil {
@@ -208,7 +208,7 @@ func (f *fake) behave(ctx context.Context, v cty.Value) (instead []byte, err err
 		line := strings.Repeat("x", 1<<16) + "\n"
 		for range 512 {
 			os.Stderr.WriteString(line)
-			// The runtime's own signals can cut a write short.
+			// A signal of the Go runtime can interrupt a write.
 			for rest := []byte(line); len(rest) > 0; {
 				n, err := syscall.Write(2, rest)
 				if err != nil && !errors.Is(err, syscall.EINTR) {
@@ -217,17 +217,17 @@ func (f *fake) behave(ctx context.Context, v cty.Value) (instead []byte, err err
 				rest = rest[max(0, n):]
 			}
 		}
-	case "child": // and one of its own, that outlives it if it can
+	case "child": // which starts another one that tries to outlive it
 		child := exec.Command("/bin/sh", "-c", "sleep 1000 & echo $! > "+argument+"; wait")
 		child.Stdout, child.Stderr = os.Stdout, os.NewFile(2, "stderr")
 		return nil, child.Start()
 	case "rubbish":
 		return []byte("\xff\xff\xff\xffrubbish"), nil
-	case "raw": // state is what the argument says
+	case "raw": // sends the argument as state
 		return protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType),
 			protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), []byte(argument))), nil
 	case "huge":
-		return make([]byte, largestAnswer+1), nil
+		return make([]byte, maxAnswerSize+1), nil
 	case "fail":
 		return nil, status.Error(codes.Unknown, argument)
 	case "defer":
@@ -237,7 +237,7 @@ func (f *fake) behave(ctx context.Context, v cty.Value) (instead []byte, err err
 	return nil, nil
 }
 
-// appendLine writes a line that nobody else's can be mixed with.
+// appendLine appends a line in one write, so that lines of concurrent writers do not mix.
 func appendLine(file, line string) error {
 	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -247,7 +247,7 @@ func appendLine(file, line string) error {
 	return errors.Join(err, f.Close())
 }
 
-// sending puts the bytes into an answer as what it does not know, which is sent as it is.
+// sending adds the bytes to an answer as unknown fields, which are sent unchanged.
 func sending[A proto.Message](a A, instead []byte) A {
 	a.ProtoReflect().SetUnknown(instead)
 	return a
@@ -297,10 +297,10 @@ func (f *fake) configure(_ context.Context, q *tfplugin6.ConfigureProvider_Reque
 	f.token.Store(textOf(config.GetAttr("token")))
 	a := &tfplugin6.ConfigureProvider_Response{}
 	if !f.asked.Load() {
-		return nil, status.Error(codes.FailedPrecondition, "nobody asked for the schema")
+		return nil, status.Error(codes.FailedPrecondition, "the schema was not requested")
 	}
 	fail := textOf(config.GetAttr("fail"))
-	if path, ok := strings.CutPrefix(fail, "if:"); ok { // a file is there
+	if path, ok := strings.CutPrefix(fail, "if:"); ok { // if a file exists
 		if _, err := os.Stat(path); err != nil {
 			fail = ""
 		}
@@ -352,7 +352,7 @@ func (f *fake) upgrade(_ context.Context, q *tfplugin6.UpgradeResourceState_Requ
 	return &tfplugin6.UpgradeResourceState_Response{UpgradedState: fakeEncode(v, fakeThing())}, nil
 }
 
-// fakeNothing is a fake_thing in which all is null.
+// fakeNothing is a fake_thing whose attributes are null.
 func fakeNothing() cty.Value {
 	attributes := map[string]cty.Value{}
 	for name, t := range fakeThing().AttributeTypes() {
@@ -370,7 +370,7 @@ func (f *fake) read(ctx context.Context, q *tfplugin6.ReadResource_Request) (*tf
 	}
 	a := &tfplugin6.ReadResource_Response{Private: append([]byte("read "), q.Private...), NewIdentity: q.CurrentIdentity}
 	if !v.IsNull() && textOf(v.GetAttr("name")) == "gone" {
-		return a, nil // no state at all
+		return a, nil // without a state
 	}
 	if !v.IsNull() {
 		v = with(v, "pid", cty.NumberIntVal(int64(os.Getpid())))
@@ -435,7 +435,7 @@ func (f *fake) importState(_ context.Context, q *tfplugin6.ImportResourceState_R
 	}}, nil
 }
 
-// fakeProcess is the type of the data source that tells what the process is.
+// fakeProcess is the type of the data source that describes the process.
 func fakeProcess() cty.Type {
 	return cty.Object(map[string]cty.Type{
 		"environment": cty.List(cty.String), "directory": cty.String, "status": cty.String,

@@ -87,7 +87,7 @@ func (f *fake) schema6() *tfplugin6.GetProviderSchema_Response {
 	}
 }
 
-// fakeSchema5 is the same, for fewer types, as a provider of version 5 says it.
+// fakeSchema5 is the schema in protocol version 5, with fewer types.
 func fakeSchema5() *tfplugin5.GetProviderSchema_Response {
 	six := (&fake{}).schema6()
 	a := &tfplugin5.GetProviderSchema_Response{

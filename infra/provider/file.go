@@ -12,9 +12,9 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// A file of a Catalog is fileHead, the SHA-256 of what follows, and then fields as protocol
-// buffers have them: the protocol's version, capabilities, the schema of the configuration, and
-// for each type its name, the size of its schema and its schema, compressed.
+// A Catalog file is fileHead, the SHA-256 of the rest, and then fields in protocol buffer encoding:
+// the protocol version, capabilities, the schema of the configuration, and for each type its name,
+// the size of its schema and its compressed schema.
 const (
 	fileHead = "Atoll provider catalog, version 1\n"
 
@@ -30,12 +30,12 @@ const (
 	fieldSize   = 3
 )
 
-// errFile is of a file that is not as it was written, or by another version. What to do about
-// it is always the same.
-var errFile = errors.New("it cannot be used: load the catalog from the provider again")
+// errFile reports a file that is damaged or was written by another version. The remedy is always
+// the same.
+var errFile = errors.New("the file cannot be used; load the catalog from the provider again")
 
-// WriteFile keeps the Catalog in a file, so that the provider need not be started to know what it
-// has. Who reads at the same time sees the file of before or the new one.
+// WriteFile writes the Catalog to a file, so that the schemas are known without starting the
+// provider. A concurrent reader sees either the previous file or the new one.
 func (c *Catalog) WriteFile(path string) (err error) {
 	body := c.encode()
 	sum := sha256.Sum256(body)
@@ -53,8 +53,8 @@ func (c *Catalog) WriteFile(path string) (err error) {
 			return errors.Join(err, file.Close())
 		}
 	}
-	// The checksum finds a file that a power cut left half written, so nothing is lost without this
-	// but time.
+	// The checksum detects a file that a power loss left half written, so omitting this sync would
+	// cost time but no data.
 	if err := errors.Join(file.Sync(), file.Close()); err != nil {
 		return err
 	}
@@ -80,14 +80,14 @@ func (s *section) encode(b []byte, field protowire.Number) []byte {
 	return b
 }
 
-// ReadCatalog reads what WriteFile wrote.
+// ReadCatalog reads a file that WriteFile wrote.
 func ReadCatalog(path string) (*Catalog, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading a catalog: %w", err)
 	}
-	if info.Size() > largestSchema {
-		return nil, fmt.Errorf("the catalog %s has more than %d MiB: %w", path, largestSchema>>20, errFile)
+	if info.Size() > maxSchemaSize {
+		return nil, fmt.Errorf("catalog %s is larger than %d MiB: %w", path, maxSchemaSize>>20, errFile)
 	}
 	all, err := os.ReadFile(path)
 	if err != nil {
@@ -95,14 +95,14 @@ func ReadCatalog(path string) (*Catalog, error) {
 	}
 	body, ok := bytes.CutPrefix(all, []byte(fileHead))
 	if !ok || len(body) < sha256.Size {
-		return nil, fmt.Errorf("the catalog %s is of another version of Atoll, or none: %w", path, errFile)
+		return nil, fmt.Errorf("catalog %s was not written by this version of Atoll: %w", path, errFile)
 	}
 	if sum := sha256.Sum256(body[sha256.Size:]); !bytes.Equal(sum[:], body[:sha256.Size]) {
-		return nil, fmt.Errorf("the catalog %s is damaged: %w", path, errFile)
+		return nil, fmt.Errorf("catalog %s is damaged: %w", path, errFile)
 	}
-	c := &Catalog{read: newKindCache()}
+	c := &Catalog{read: newSchemaCache()}
 	if err := c.decode(body[sha256.Size:]); err != nil {
-		return nil, fmt.Errorf("the catalog %s: %w: %w", path, err, errFile)
+		return nil, fmt.Errorf("catalog %s: %w: %w", path, err, errFile)
 	}
 	return c, nil
 }
@@ -161,7 +161,7 @@ func (s *section) decode(one []byte) error {
 	}
 	if err := eachVarint(one, func(number protowire.Number, v uint64) {
 		if number == fieldSize {
-			e.size = int(min(v, largestSchema))
+			e.size = int(min(v, maxSchemaSize))
 		}
 	}); err != nil {
 		return err
@@ -170,7 +170,7 @@ func (s *section) decode(one []byte) error {
 	return nil
 }
 
-// eachVarint goes through the fields that are numbers.
+// eachVarint calls visit for each varint field of a message.
 func eachVarint(message []byte, visit func(protowire.Number, uint64)) error {
 	for len(message) > 0 {
 		number, wire, n := protowire.ConsumeTag(message)

@@ -1,6 +1,6 @@
-// Package provider runs providers as child processes and speaks with them. It is the
-// only room that knows the plug-in protocol; DESIGN.md says what is done so that a
-// provider that dies, hangs, floods or lies costs its own calls and nothing else.
+// Package provider runs OpenTofu and Terraform providers as child processes and calls them. No
+// other package knows the plug-in protocol. DESIGN.md describes how a provider that dies, hangs,
+// floods its output or sends invalid answers is kept from affecting anything but its own calls.
 package provider
 
 import (
@@ -23,130 +23,132 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// Config is how a Host runs providers. Only Directory has to be set.
+// Config configures a Host. Only Directory is required.
 type Config struct {
-	// Directory is the Host's alone. Each process gets a private directory below it, and what
-	// a former Host left there is removed. Short enough for sockets: 70 bytes at most.
+	// Directory belongs to this Host alone. Each process gets a private directory below it, and the
+	// leftovers of a previous Host are removed. Sockets limit it to 70 bytes.
 	Directory string
-	// User, if not nil, is whom processes run as. It takes root.
+	// User, if not nil, is the user that processes run as. It requires root.
 	User *User
-	// Inherit names variables of this process's environment that providers get too, such as HTTPS_PROXY.
+	// Inherit names environment variables that are passed on to providers, such as HTTPS_PROXY.
 	Inherit []string
-	// StartTimeout bounds the start of a process, with its schema and its configuration. A minute if 0.
+	// StartTimeout bounds the start of a process, including its schema and its configuration.
+	// Default: 1 minute.
 	StartTimeout time.Duration
-	// StopGrace is how long calls have to end once a process is asked to stop. 10 s if 0.
+	// StopGrace is the time that calls have to finish once a process is asked to stop. Default: 10
+	// s.
 	StopGrace time.Duration
-	// Idle is after how long without calls a process is stopped. 5 minutes if 0.
+	// Idle is the time without calls after which a process is stopped. Default: 5 minutes.
 	Idle time.Duration
-	// RecycleAfter is how many calls a process serves before another takes its place:
-	// libraries of providers keep some memory of each. 20,000 if 0.
+	// RecycleAfter is the number of calls after which a process is replaced, because provider
+	// libraries retain some memory for each call. Default: 20,000.
 	RecycleAfter int
-	// Keeper is a command that does nothing but call Keep: this executable with some argument, as
-	// /proc/self/exe where there is that, which an upgrade does not change under a server that runs. With
-	// it, calls that have a name are made once only, and survive this process. It takes Journal.
+	// Keeper is a command that only calls Keep: this executable with an argument. Where it exists,
+	// use /proc/self/exe, which an upgrade does not replace under a running server. With a Keeper,
+	// named calls are made at most once and survive this process. Keeper requires Journal.
 	Keeper []string
-	// Journal is the directory for what is known of such calls. It has to last as long as what asks for
-	// them again, and a restart must find the same. What they gave back is sealed with JournalKey: see ReadKey.
+	// Journal is the directory that records named calls. It must survive a restart and live as long
+	// as the states that refer to its calls. Answers are encrypted with JournalKey; see ReadKey.
 	Journal    string
 	JournalKey []byte
-	// Clock is for back-off, rates and idleness. The real one if nil.
+	// Clock is used for back-off, rates and idle times. Default: the real clock.
 	Clock clock.WithDelayedExecution
 }
 
-// User is whom a process runs as.
+// User is the user that a process runs as.
 type User struct{ UID, GID uint32 }
 
-// Binary is one version of a provider, installed.
+// Binary is an installed provider version.
 type Binary struct {
-	// Name is what the provider is called in errors.
+	// Name identifies the provider in errors.
 	Name string
-	// Path of the executable.
+	// Path is the path of the executable.
 	Path string
 }
 
-// Settings are what an Instance is opened with.
+// Settings configure an Instance.
 type Settings struct {
-	// Catalog of the binary, if it is there already. Else it is asked for.
+	// Catalog is the Catalog of the binary. If nil, it is loaded from the provider.
 	Catalog *Catalog
-	// Config is of the type that the Catalog's Config implies, wholly known. Null is as
-	// if every argument were null.
+	// Config has the type implied by the Catalog's Config and is wholly known. Null is equivalent
+	// to null for every argument.
 	Config cty.Value
 	Limits Limits
-	// Idle and RecycleAfter are as in Config, which decides if they are 0.
+	// Idle and RecycleAfter override those in Config unless they are 0.
 	Idle         time.Duration
 	RecycleAfter int
-	// Env are variables for the process, beside those that every one gets. TF_LOG* is off and GOGC 400
-	// unless said otherwise here.
+	// Env holds additional environment variables. They override the defaults TF_LOG*=off and
+	// GOGC=400.
 	Env map[string]string
-	// Output, if not nil, gets all that the process writes to its standard error. It may have secrets
-	// in it. It is called by several goroutines, one at a time.
+	// Output, if not nil, receives everything that the process writes to its standard error,
+	// possibly with secrets. Several goroutines write to it, one at a time.
 	Output io.Writer
 }
 
-// Limits keep a provider, and what it talks to, from being overrun.
+// Limits protect a provider, and the infrastructure behind it, from overload.
 type Limits struct {
-	// Parallel is how many calls run at once that can reach what the provider manages, and how many of those that
-	// validate or upgrade. 10 if 0.
+	// Parallel is the number of concurrent calls that can reach the infrastructure. As many
+	// validations and upgrades can run beside them. Default: 10.
 	Parallel int
-	// PerSecond and Burst bound the calls that can reach what the provider manages. No bound if PerSecond is 0; Burst is Parallel if 0.
+	// PerSecond and Burst limit the rate of calls that can reach the infrastructure. PerSecond 0
+	// means no limit; Burst defaults to Parallel.
 	PerSecond float64
 	Burst     int
-	// CallTimeout is after how long a call counts as hung. 10 minutes if 0.
+	// CallTimeout is the time after which a call counts as hung. Default: 10 minutes.
 	CallTimeout time.Duration
-	// ApplyTimeout is the same of Apply. 3 hours if 0: there are resources that take two.
+	// ApplyTimeout is the timeout of an Apply. Default: 3 hours, because some resources take two.
 	ApplyTimeout time.Duration
 }
 
 // Host runs the processes of any number of providers.
 type Host struct {
-	config  Config
-	spawner *spawner
-	journal *journal // nil without a keeper
-	name    string   // of the journal
-	sweeps  *sweeps
+	config      Config
+	spawner     *spawner
+	journal     *journal // nil without a keeper
+	journalName string
+	sweeper     *sweeper
 
 	mu      sync.Mutex
 	closed  bool
 	running map[*Instance]struct{}
 }
 
-// errStopping is of what is asked of a Host, or an Instance, that is being closed.
-var errStopping = errors.New("Atoll is stopping it")
+// errStopping reports a call to a Host or an Instance that is being closed.
+var errStopping = errors.New("Atoll is shutting the provider down")
 
-// longestDirectory leaves room for what is appended to it: a socket's path has
-// 107 bytes at most.
-const longestDirectory = 70
+// maxDirectoryLength leaves room for the socket's name: a socket path is limited to 107 bytes.
+const maxDirectoryLength = 70
 
-// New makes a Host. Nothing runs until something is opened.
+// New creates a Host. No process starts until Catalog or Open is called.
 func New(config Config) (*Host, error) {
 	config = config.withDefaults()
 	dir, err := filepath.Abs(config.Directory)
 	if err != nil || config.Directory == "" {
-		return nil, errors.New("providers need a directory: set Directory")
+		return nil, errors.New("no directory for providers; set Directory")
 	}
-	if len(dir) > longestDirectory {
-		return nil, fmt.Errorf("the directory of providers %s is longer than %d bytes, and their sockets would not fit: choose a shorter one", dir, longestDirectory)
+	if len(dir) > maxDirectoryLength {
+		return nil, fmt.Errorf("the provider directory %s is longer than %d bytes, which leaves no room for socket paths; choose a shorter path", dir, maxDirectoryLength)
 	}
 	config.Directory = dir
-	// Who runs as another user has to get through, and sees nothing.
+	// Providers that run as another user must be able to pass through, but not to list it.
 	if err := errors.Join(os.MkdirAll(dir, 0o711), os.Chmod(dir, 0o711)); err != nil {
-		return nil, fmt.Errorf("making the directory of providers: %w", err)
+		return nil, fmt.Errorf("creating the provider directory: %w", err)
 	}
 	if err := removeLeftovers(dir); err != nil {
-		return nil, fmt.Errorf("removing what a former server left in the directory of providers: %w", err)
+		return nil, fmt.Errorf("cleaning the provider directory of a previous server: %w", err)
 	}
 	h := &Host{config: config, running: map[*Instance]struct{}{}}
 	if (len(config.Keeper) > 0) != (config.Journal != "") {
-		return nil, errors.New("a keeper of providers' calls needs a journal, and a journal a keeper: set both Keeper and Journal, or neither")
+		return nil, errors.New("Keeper and Journal must be set together")
 	}
 	if config.Journal != "" {
 		if h.journal, err = openJournal(config.Journal, config.JournalKey); err == nil {
-			h.name, err = h.journal.identify()
+			h.journalName, err = h.journal.identify()
 		}
 		if err != nil {
-			return nil, fmt.Errorf("opening the journal of providers' calls: %w", err)
+			return nil, fmt.Errorf("opening the journal of provider calls: %w", err)
 		}
-		h.sweeps = startSweeps(h.journal, config.Clock)
+		h.sweeper = startSweeper(h.journal, config.Clock)
 	}
 	h.spawner = newSpawner()
 	return h, nil
@@ -187,7 +189,7 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// privatePrefix begins the names of the processes' directories.
+// privatePrefix is the prefix of the processes' directories.
 const privatePrefix = "p-"
 
 func removeLeftovers(dir string) error {
@@ -206,8 +208,8 @@ func removeLeftovers(dir string) error {
 	return nil
 }
 
-// removeUnlocked removes a private directory, unless the keeper of a former server still works
-// there. Then the keeper does, once it is done.
+// removeUnlocked removes a private directory unless the keeper of a previous server still works in
+// it. That keeper removes it when it exits.
 func removeUnlocked(dir string) error {
 	f, err := os.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -223,8 +225,8 @@ func removeUnlocked(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// admit has Close close what runs, unless it is too late for anything to run.
-func (h *Host) admit(i *Instance) error {
+// register adds an Instance to those that Close closes. It fails if the Host is closed already.
+func (h *Host) register(i *Instance) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
@@ -234,18 +236,18 @@ func (h *Host) admit(i *Instance) error {
 	return nil
 }
 
-func (h *Host) dismiss(i *Instance) {
+func (h *Host) unregister(i *Instance) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.running, i)
 }
 
-// Catalog starts the provider, asks what it has, and stops it.
+// Catalog starts the provider, loads its schemas, and stops it.
 func (h *Host) Catalog(ctx context.Context, binary Binary, env map[string]string) (*Catalog, error) {
 	i := newInstance(h, binary, Settings{Env: env})
 	i.schemaOnly = true
-	if err := h.admit(i); err != nil {
-		return nil, fmt.Errorf("asking provider %s what it has: %w", binary.Name, err)
+	if err := h.register(i); err != nil {
+		return nil, fmt.Errorf("loading the schemas of provider %s: %w", binary.Name, err)
 	}
 	defer i.Close()
 	if _, err := i.open(ctx); err != nil {
@@ -254,12 +256,12 @@ func (h *Host) Catalog(ctx context.Context, binary Binary, env map[string]string
 	return i.catalog, nil
 }
 
-// Open starts the provider and configures it. If it refuses its configuration, the
-// diagnostics have its reasons and there is no Instance. They can have warnings even
-// so.
+// Open starts the provider and configures it. If the provider rejects its configuration, Open
+// returns no Instance and the diagnostics have the reasons. The diagnostics can hold warnings in
+// either case.
 func (h *Host) Open(ctx context.Context, binary Binary, settings Settings) (*Instance, contract.Diagnostics, error) {
 	i := newInstance(h, binary, settings)
-	if err := h.admit(i); err != nil {
+	if err := h.register(i); err != nil {
 		return nil, nil, fmt.Errorf("opening provider %s: %w", binary.Name, err)
 	}
 	diagnostics, err := i.open(ctx)
@@ -270,8 +272,8 @@ func (h *Host) Open(ctx context.Context, binary Binary, settings Settings) (*Ins
 	return i, diagnostics, nil
 }
 
-// Close closes every Instance. When it returns nothing of a provider runs any more, unless a keeper
-// finishes calls that have names.
+// Close closes every Instance. When it returns, no provider process is left, except those in which
+// a keeper finishes named calls.
 func (h *Host) Close() {
 	h.mu.Lock()
 	h.closed = true
@@ -284,5 +286,5 @@ func (h *Host) Close() {
 	}
 	closing.Wait()
 	h.spawner.close()
-	h.sweeps.stop()
+	h.sweeper.stop()
 }

@@ -14,50 +14,49 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// An Instance is a provider of one version with one configuration. Behind it is
-// one process, or none while nobody calls; for a while two, when one takes over
-// from another.
+// An Instance is one provider version with one configuration. It has one process, none while there
+// are no calls, or for a while two, when a new process takes over from an old one.
 type Instance struct {
 	host     *Host
 	clock    clock.WithDelayedExecution
 	binary   Binary
 	settings Settings
-	turns    *turns
-	// schemaOnly is of one that is never configured, only asked what it has.
+	limiter  *callLimiter
+	// schemaOnly marks an Instance that is never configured and only loads the schemas.
 	schemaOnly bool
 
-	closing chan struct{}  // closed to call off all waiting
-	work    sync.WaitGroup // what starts, watches and stops processes
+	closing chan struct{}  // closed to cancel all waiting
+	work    sync.WaitGroup // goroutines that start, watch and stop processes
 
 	mu       sync.Mutex
 	closed   bool
 	catalog  *Catalog // set once
-	mask     *mask    // with the configuration's secrets, once the Catalog tells which they are
-	current  *process // takes calls; nil if none does
-	starting *attempt
-	running  map[*process]struct{} // current, and those that finish what they have
+	mask     *mask    // with the configuration's secrets, once the Catalog is known
+	current  *process // receives new calls; nil if there is no process
+	starting *pendingStart
+	running  map[*process]struct{} // current, and retired ones with calls in flight
 	warnings contract.Diagnostics  // of the last configuration
 
-	failures  int // in a row
-	notBefore time.Time
-	lastUsed  time.Time
-	watched   bool // a timer looks whether there is anything to do
+	failures         int // in a row
+	notBefore        time.Time
+	lastUsed         time.Time
+	idleCheckPending bool // an idle check is scheduled
 }
 
-// An attempt is the start of a process, for all that wait for it.
-type attempt struct {
+// A pendingStart is the start of a process, shared by all calls that wait for it.
+type pendingStart struct {
 	done chan struct{}
-	err  error // once done
+	err  error // valid once done is closed
 }
 
 var _ contract.Provider = (*Instance)(nil)
 
 const (
-	// firstBackOff doubles with each failure in a row, up to lastBackOff.
-	firstBackOff = 200 * time.Millisecond
-	lastBackOff  = 30 * time.Second
-	// soundAfter is how long a process has to live for its end to count as the first.
-	soundAfter = time.Minute
+	// minBackoff doubles with each failure in a row, up to maxBackoff.
+	minBackoff = 200 * time.Millisecond
+	maxBackoff = 30 * time.Second
+	// stableAfter is the lifetime after which the end of a process counts as the first failure.
+	stableAfter = time.Minute
 )
 
 func newInstance(h *Host, binary Binary, settings Settings) *Instance {
@@ -66,16 +65,16 @@ func newInstance(h *Host, binary Binary, settings Settings) *Instance {
 	settings.RecycleAfter = cmp.Or(settings.RecycleAfter, h.config.RecycleAfter)
 	i := &Instance{
 		host: h, clock: h.config.Clock, binary: binary, settings: settings,
-		turns:   newTurns(settings.Limits, h.config.Clock),
+		limiter: newCallLimiter(settings.Limits, h.config.Clock),
 		closing: make(chan struct{}),
 		running: map[*process]struct{}{},
 	}
-	i.know(settings.Catalog)
+	i.setCatalog(settings.Catalog)
 	return i
 }
 
-// know takes the Catalog, and with it which strings are secrets.
-func (i *Instance) know(catalog *Catalog) {
+// setCatalog sets the Catalog and derives from it which strings are secrets.
+func (i *Instance) setCatalog(catalog *Catalog) {
 	var secrets []string
 	for _, value := range i.settings.Env {
 		secrets = append(secrets, value)
@@ -88,13 +87,13 @@ func (i *Instance) know(catalog *Catalog) {
 	i.catalog, i.mask = catalog, newMask(secrets)
 }
 
-// Catalog is what the provider has.
+// Catalog returns the provider's schemas.
 func (i *Instance) Catalog() contract.Catalog { return i.catalog }
 
-// open starts the first process, for what the provider says of its configuration.
+// open starts the first process and returns the provider's diagnostics about its configuration.
 func (i *Instance) open(ctx context.Context) (contract.Diagnostics, error) {
 	p, err := i.acquire(ctx)
-	var refused *refusal
+	var refused *rejectedConfigError
 	if errors.As(err, &refused) {
 		return refused.diagnostics, nil
 	}
@@ -107,8 +106,7 @@ func (i *Instance) open(ctx context.Context) (contract.Diagnostics, error) {
 	return i.warnings, nil
 }
 
-// acquire gives a process for one call, starting one if there is none. It has to
-// be released.
+// acquire returns a process for one call, starting one if necessary. The caller must release it.
 func (i *Instance) acquire(ctx context.Context) (*process, error) {
 	for {
 		i.mu.Lock()
@@ -123,13 +121,13 @@ func (i *Instance) acquire(ctx context.Context) (*process, error) {
 			p.calls++
 			p.inFlight++
 			if p.calls >= i.settings.RecycleAfter && i.starting == nil && !i.clock.Now().Before(i.notBefore) {
-				i.begin()
+				i.beginStart()
 			}
 			i.mu.Unlock()
 			return p, nil
 		}
 		if i.starting == nil {
-			i.begin()
+			i.beginStart()
 		}
 		a := i.starting
 		i.mu.Unlock()
@@ -149,9 +147,9 @@ func (i *Instance) notAsked(why error) error {
 	return fmt.Errorf("provider %s: %w: %w", i.binary.Name, contract.ErrNotAsked, why)
 }
 
-// begin has a process started, which becomes the current one. The lock is held.
-func (i *Instance) begin() {
-	a := &attempt{done: make(chan struct{})}
+// beginStart starts a process in the background, which becomes the current one. The lock is held.
+func (i *Instance) beginStart() {
+	a := &pendingStart{done: make(chan struct{})}
 	i.starting = a
 	wait := i.notBefore.Sub(i.clock.Now())
 	i.work.Go(func() {
@@ -161,7 +159,7 @@ func (i *Instance) begin() {
 		i.starting = nil
 		a.err = err
 		if err != nil {
-			i.failed()
+			i.backOff()
 		} else {
 			i.warnings = warnings
 			i.replace(p)
@@ -170,7 +168,7 @@ func (i *Instance) begin() {
 	})
 }
 
-// startAfter starts and configures a process, when the back-off is over.
+// startAfter waits for the back-off, then starts and configures a process.
 func (i *Instance) startAfter(wait time.Duration) (*process, contract.Diagnostics, error) {
 	if wait > 0 {
 		timer := i.clock.NewTimer(wait)
@@ -182,7 +180,7 @@ func (i *Instance) startAfter(wait time.Duration) (*process, contract.Diagnostic
 		}
 	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), i.host.config.StartTimeout,
-		fmt.Errorf("it did not get ready within %s", i.host.config.StartTimeout))
+		fmt.Errorf("it was not ready within %s", i.host.config.StartTimeout))
 	defer cancel()
 	go func() {
 		select {
@@ -197,22 +195,21 @@ func (i *Instance) startAfter(wait time.Duration) (*process, contract.Diagnostic
 	}
 	warnings, err := i.prepare(ctx, p)
 	if err != nil {
-		close(p.drained) // no call got to it
+		close(p.drained) // it received no call
 		p.stop(i.host.config.StopGrace)
 		return nil, nil, err
 	}
 	return p, warnings, nil
 }
 
-// failed puts the next start off. The lock is held.
-func (i *Instance) failed() {
-	wait := min(lastBackOff, firstBackOff<<min(i.failures, 10))
+// backOff delays the next start. The lock is held.
+func (i *Instance) backOff() {
+	wait := min(maxBackoff, minBackoff<<min(i.failures, 10))
 	i.failures++
 	i.notBefore = i.clock.Now().Add(wait)
 }
 
-// replace makes a process the current one. The one before finishes what it has. The
-// lock is held.
+// replace makes a process the current one and retires its predecessor. The lock is held.
 func (i *Instance) replace(p *process) {
 	i.running[p] = struct{}{}
 	if old := i.current; old != nil {
@@ -221,18 +218,18 @@ func (i *Instance) replace(p *process) {
 	i.current = p
 	i.work.Go(func() {
 		<-p.child.gone()
-		i.ended(p)
+		i.forget(p)
 	})
 	if i.closed {
 		i.retire(p)
 		return
 	}
 	i.lastUsed = i.clock.Now()
-	i.watch(i.settings.Idle)
+	i.scheduleIdleCheck(i.settings.Idle)
 }
 
-// ended forgets a process that is gone, whoever wanted that.
-func (i *Instance) ended(p *process) {
+// forget removes a process that has ended, for whatever reason.
+func (i *Instance) forget(p *process) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	delete(i.running, p)
@@ -241,16 +238,16 @@ func (i *Instance) ended(p *process) {
 	}
 }
 
-// lost is of a process that was to live. The lock is held.
+// lost handles the end of a process that should have lived. The lock is held.
 func (i *Instance) lost(p *process) {
-	if i.clock.Since(p.started) >= soundAfter {
+	if i.clock.Since(p.started) >= stableAfter {
 		i.failures = 0
 	}
-	i.failed()
-	i.retire(p) // for what it leaves behind
+	i.backOff()
+	i.retire(p) // removes its directory
 }
 
-// retire lets a process finish what it has, and stops it. The lock is held.
+// retire stops a process once its calls have finished. The lock is held.
 func (i *Instance) retire(p *process) {
 	if p.retired {
 		return
@@ -272,8 +269,8 @@ func (i *Instance) retire(p *process) {
 	})
 }
 
-// release ends a call. A process in which one hung gets no more of them; it ends
-// when its other calls have, which may be making something that takes long.
+// release ends a call. A process with a hung call receives no new calls. It is stopped only when
+// its other calls have finished, because they may be creating something that takes long.
 func (i *Instance) release(p *process, hung bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -295,20 +292,20 @@ func (i *Instance) release(p *process, hung bool) {
 	i.lastUsed = i.clock.Now()
 }
 
-// watch looks after a while whether the process is idle. The lock is held.
-func (i *Instance) watch(after time.Duration) {
-	if i.watched {
+// scheduleIdleCheck checks after a while whether the process is idle. The lock is held.
+func (i *Instance) scheduleIdleCheck(after time.Duration) {
+	if i.idleCheckPending {
 		return
 	}
-	i.watched = true
-	// A goroutine, because a clock may call it while it holds locks of its own.
+	i.idleCheckPending = true
+	// In a goroutine, because a clock may call the function while holding its own locks.
 	i.clock.AfterFunc(after, func() { go i.stopIdle() })
 }
 
 func (i *Instance) stopIdle() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.watched = false
+	i.idleCheckPending = false
 	if i.closed || i.current == nil {
 		return
 	}
@@ -317,15 +314,15 @@ func (i *Instance) stopIdle() {
 		left = i.settings.Idle
 	}
 	if left > 0 {
-		i.watch(left)
+		i.scheduleIdleCheck(left)
 		return
 	}
 	i.retire(i.current)
 }
 
-// Close stops the Instance. Calls that wait are refused; those that run get half of
-// Config.StopGrace to end, once the provider is asked to stop. When it returns no process
-// is left, unless a keeper finishes calls that have names.
+// Close stops the Instance. Waiting calls are rejected. Running calls get half of Config.StopGrace
+// to finish, once the provider is asked to stop. When Close returns, no process is left, except one
+// in which a keeper finishes named calls.
 func (i *Instance) Close() {
 	i.mu.Lock()
 	if !i.closed {
@@ -337,13 +334,13 @@ func (i *Instance) Close() {
 	}
 	i.mu.Unlock()
 	i.work.Wait()
-	i.host.dismiss(i)
+	i.host.unregister(i)
 }
 
-// ask makes one call: it waits for a turn, takes a process, and tells a provider that
-// hangs from a caller that gave up.
-func (i *Instance) ask(ctx context.Context, q question, request, answer proto.Message) error {
-	done, err := i.turns.take(ctx, q.remote, i.closing)
+// call makes one call. It waits for the limiter, acquires a process, and distinguishes a provider
+// that hangs from a caller that cancelled.
+func (i *Instance) call(ctx context.Context, spec callSpec, request, answer proto.Message) error {
+	done, err := i.limiter.acquire(ctx, spec.remote, i.closing)
 	if err != nil {
 		return i.notAsked(err)
 	}
@@ -352,33 +349,34 @@ func (i *Instance) ask(ctx context.Context, q question, request, answer proto.Me
 	if err != nil {
 		return err
 	}
-	err = i.invoke(ctx, p, q, request, answer)
+	err = i.invoke(ctx, p, spec, request, answer)
 	if err == nil {
 		return nil
 	}
 	if errors.Is(err, errNotBegun) {
 		return i.notAsked(err)
 	}
-	return i.unavailable(q, err)
+	return i.unavailable(spec, err)
 }
 
-func (i *Instance) unavailable(q question, why error) error {
-	return fmt.Errorf("provider %s: %s of %s: %w: %w", i.binary.Name, q.method, q.about, contract.ErrUnavailable, why)
+func (i *Instance) unavailable(spec callSpec, why error) error {
+	return fmt.Errorf("provider %s: %s of %s: %w: %w", i.binary.Name, spec.method, spec.about, contract.ErrUnavailable, why)
 }
 
-// errHung is of a call that took longer than any should.
-var errHung = errors.New("it did not answer in time")
+// errHung reports a call that exceeded its timeout.
+var errHung = errors.New("the provider did not answer in time")
 
-// invoke makes the call. Deadlines are kept here and not told to the provider: it would give
-// up in the same moment, and who did could not be told apart.
-func (i *Instance) invoke(ctx context.Context, p *process, q question, request, answer proto.Message) error {
+// invoke makes the call on a process. Deadlines are enforced here and not sent to the provider. The
+// provider would give up at the same moment, and a hung provider could not be distinguished from
+// one that gave up.
+func (i *Instance) invoke(ctx context.Context, p *process, spec callSpec, request, answer proto.Message) error {
 	bounded, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
-	defer time.AfterFunc(q.timeout, func() { cancel(errHung) }).Stop()
-	if !q.finish {
+	defer time.AfterFunc(spec.timeout, func() { cancel(errHung) }).Stop()
+	if !spec.finish {
 		defer context.AfterFunc(ctx, func() { cancel(ctx.Err()) })()
 	}
-	err := p.ask(bounded, q, request, answer)
+	err := p.call(bounded, spec, request, answer)
 	why := context.Cause(bounded)
 	hung := err != nil && errors.Is(why, errHung)
 	i.release(p, hung)
@@ -386,47 +384,47 @@ func (i *Instance) invoke(ctx context.Context, p *process, q question, request, 
 	case err == nil, errors.Is(err, errKnown), errors.Is(err, errNotBegun):
 		return err
 	case hung:
-		return fmt.Errorf("%w: within %s", errHung, q.timeout)
+		return fmt.Errorf("%w (%s)", errHung, spec.timeout)
 	case why != nil:
 		return why
 	}
-	if p.left.Load() {
-		if q.name == nil {
+	if p.handedOver.Load() {
+		if spec.name == nil {
 			return errStopping
 		}
-		return errGoesOn
+		return errHandedOver
 	}
 	err = p.explain(err)
 	switch {
 	case p.isGone():
 		return &lostError{err}
-	case p.isCutOff():
-		// It lives, but nobody can speak with it any more.
+	case p.isDisconnected():
+		// The process lives, but its connection is broken for good.
 		i.discard(p)
 	}
 	return err
 }
 
-// errGoesOn is of a call that was left to its keeper.
-var errGoesOn = errors.New("Atoll is stopping, and what makes the call is not: ask for it again, by the same name")
+// errHandedOver reports a call that was left to its keeper.
+var errHandedOver = errors.New("Atoll is shutting down while the call continues; repeat the call with the same name to get its result")
 
-// discard has a process take no more calls.
+// discard retires a process.
 func (i *Instance) discard(p *process) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.retire(p)
 }
 
-// A lostError is of a call whose process has ended.
+// A lostError reports a call whose process ended.
 type lostError struct{ error }
 
 func (e *lostError) Unwrap() error { return e.error }
 
-// A question is what goes with a call beside its messages.
-type question struct {
+// A callSpec describes a call apart from its messages.
+type callSpec struct {
 	method, about string
 	timeout       time.Duration
-	remote        bool      // can reach what the provider manages
-	finish        bool      // is not broken off when the caller gives up
-	name          *callName // of one that is made once only, if it is kept
+	remote        bool      // can reach the infrastructure
+	finish        bool      // is not interrupted when the caller cancels
+	name          *callName // of a call that is made at most once; requires a keeper
 }

@@ -24,58 +24,57 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// A journal is what is known of calls that are made once only: a file for each, which begins with its
-// name, and has what came of it once that is known. A keeper holds a lock on the file while it
-// makes the call, so that nobody has to ask which processes live. Answers have secrets in them, and
-// are sealed.
+// A journal records calls that are made at most once. Each call has a file that begins with the
+// call's name and later holds its outcome. A keeper holds a lock on the file while it makes the
+// call, so that the state of a call is known without looking at processes. Answers can contain
+// secrets and are encrypted.
 type journal struct {
 	dir  string
 	seal cipher.AEAD
 }
 
-// A callName is how a call is known.
+// A callName identifies a call.
 type callName struct {
 	Call string `json:"call"`
-	// Type is what it is about. Form is of the values in its answer.
+	// Type is the resource type. Form is a digest of the types of the values in its answer.
 	Type string `json:"type"`
 	Form string `json:"form"`
 }
 
-// An outcome is what came of a call: an answer, or, with another code than OK, the reason why there
-// is none.
+// An outcome is the result of a call: its answer, or a code other than OK and the error message.
 type outcome struct {
 	code    codes.Code
 	message string
 	answer  []byte
 }
 
-// What a journal can know of a call.
+// The states of a call in the journal.
 const (
-	callAbsent    = iota // nothing: it was not begun
-	callRunning          // a keeper is at it
-	callLost             // it was begun, and nobody knows more
-	callForgotten        // it was made, and its answer was not asked for in time
-	callSealed           // it was made, and its answer was sealed with another key
+	callAbsent    = iota // not begun
+	callRunning          // a keeper is making it
+	callLost             // begun, outcome unknown
+	callForgotten        // made, but its answer was not fetched in time and was removed
+	callSealed           // made, but its answer was encrypted with another key
 	callMade
 )
 
-// A record is what a journal knows of a call.
+// A record is a journal's entry for a call.
 type record struct {
-	known   int
+	state   int
 	name    callName
 	outcome outcome
 }
 
 const (
-	// journalMagic begins each file, with the version of its form.
+	// journalMagic is the beginning of each file, with the version of the format.
 	journalMagic = "atoll call 2\n"
-	// temporaryPrefix begins names of files that are not there yet.
+	// temporaryPrefix is the prefix of files that are not complete yet.
 	temporaryPrefix = "new-"
-	// longestCall is what a name may take.
-	longestCall = 1 << 10
+	// maxCallName is the maximum length of a call's name in bytes.
+	maxCallName = 1 << 10
 )
 
-// openJournal makes the directory if there is none. Its key has 32 bytes.
+// openJournal opens a journal and creates its directory if necessary. The key has 32 bytes.
 func openJournal(dir string, key []byte) (*journal, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -87,7 +86,7 @@ func openJournal(dir string, key []byte) (*journal, error) {
 	return journalAt(dir, key)
 }
 
-// journalAt is a journal that is open already, elsewhere.
+// journalAt returns the journal in a directory that another process has created.
 func journalAt(dir string, key []byte) (*journal, error) {
 	seal, err := newSeal(key)
 	return &journal{dir, seal}, err
@@ -98,28 +97,28 @@ func (j *journal) path(call string) string {
 	return filepath.Join(j.dir, hex.EncodeToString(sum[:]))
 }
 
-// A page is the file of a call that is being made.
-type page struct {
+// A callFile is the file of a call that is being made.
+type callFile struct {
 	journal *journal
 	path    string
 	file    *os.File
-	head    []byte // what the file begins with
+	head    []byte // the beginning of the file
 }
 
-// begin writes that a call is about to be made. Once it returns, everybody knows, after a
-// loss of power too. fs.ErrExist if it was begun before.
-func (j *journal) begin(name callName) (_ *page, err error) {
+// begin records that a call is about to be made. When it returns, the record is visible to every
+// process and survives a loss of power. It returns fs.ErrExist if the call was begun before.
+func (j *journal) begin(name callName) (_ *callFile, err error) {
 	text, err := json.Marshal(name)
 	if err != nil {
 		return nil, err
 	}
-	// The file gets its name with the lock held and its beginning written: who finds it without a
-	// lock finds a call whose keeper is gone.
+	// The file is locked and its head written before it gets its name. An unlocked file with that
+	// name therefore belongs to a call whose keeper is gone.
 	f, err := os.CreateTemp(j.dir, temporaryPrefix)
 	if err != nil {
 		return nil, err
 	}
-	p := &page{j, j.path(name.Call), f, appendFrame([]byte(journalMagic), text)}
+	p := &callFile{j, j.path(name.Call), f, appendFrame([]byte(journalMagic), text)}
 	defer func() {
 		if err != nil {
 			f.Close()
@@ -141,22 +140,22 @@ func (j *journal) begin(name callName) (_ *page, err error) {
 	return p, nil
 }
 
-// finish writes what came of the call, and lets go of it.
-func (p *page) finish(of outcome) error {
-	said := of.answer
+// finish records the outcome of the call and releases the lock.
+func (p *callFile) finish(of outcome) error {
+	payload := of.answer
 	if of.code != codes.OK {
-		said = []byte(of.message)
+		payload = []byte(of.message)
 	}
 	code := binary.LittleEndian.AppendUint32(nil, uint32(of.code))
-	body := p.journal.seal.Seal(code, nil, said, slices.Concat(p.head, code))
+	body := p.journal.seal.Seal(code, nil, payload, slices.Concat(p.head, code))
 	_, err := p.file.Write(appendFrame(nil, body))
 	return errors.Join(err, p.file.Sync(), p.file.Close())
 }
 
-// withdraw is of a call that is not made after all.
-func (p *page) withdraw() error { return errors.Join(os.Remove(p.path), p.file.Close()) }
+// withdraw removes the record of a call that is not made after all.
+func (p *callFile) withdraw() error { return errors.Join(os.Remove(p.path), p.file.Close()) }
 
-// look tells what is known of a call.
+// look returns the record of a call.
 func (j *journal) look(call string) (record, error) {
 	f, err := os.Open(j.path(call))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -166,17 +165,18 @@ func (j *journal) look(call string) (record, error) {
 		return record{}, err
 	}
 	defer f.Close()
-	// First the lock, then the text: what a keeper wrote before it let go is seen.
+	// Lock before reading, so that everything is seen that a keeper wrote before it released the
+	// lock.
 	free, err := trySharedLock(f)
 	if err != nil {
 		return record{}, err
 	}
 	if !free {
-		return record{known: callRunning}, nil
+		return record{state: callRunning}, nil
 	}
 	r, err := j.read(f)
 	if err == nil && r.name.Call != call {
-		err = errors.New("it is of another call")
+		err = errors.New("it belongs to another call")
 	}
 	if err != nil {
 		return record{}, fmt.Errorf("%s: %w", f.Name(), err)
@@ -184,10 +184,10 @@ func (j *journal) look(call string) (record, error) {
 	return r, nil
 }
 
-// errTorn is of a file whose beginning was not written to its end.
-var errTorn = errors.New("it is damaged: see whether the call was made, and remove the file")
+// errTorn reports a file whose head was not written completely.
+var errTorn = errors.New("the file is damaged; check whether the call was made, and remove the file")
 
-// read reads all that is in a file.
+// read parses a whole file.
 func (j *journal) read(f io.Reader) (record, error) {
 	all, err := io.ReadAll(f)
 	if err != nil {
@@ -201,34 +201,34 @@ func (j *journal) read(f io.Reader) (record, error) {
 	if !ok {
 		return record{}, errTorn
 	}
-	r := record{known: callLost}
+	r := record{state: callLost}
 	if err := json.Unmarshal(text, &r.name); err != nil {
 		return record{}, errTorn
 	}
 	head := all[:len(all)-len(rest)]
 	body, _, ok := cutFrame(rest)
 	switch {
-	case !ok: // which is as if it had no end, if the end was not written whole
+	case !ok: // a partly written outcome counts as none
 		return r, nil
 	case len(body) < 4:
-		r.known = callForgotten
+		r.state = callForgotten
 		return r, nil
 	}
-	said, err := j.seal.Open(nil, nil, body[4:], slices.Concat(head, body[:4]))
+	payload, err := j.seal.Open(nil, nil, body[4:], slices.Concat(head, body[:4]))
 	if err != nil {
-		r.known = callSealed
+		r.state = callSealed
 		return r, nil
 	}
-	r.known, r.outcome.code = callMade, codes.Code(binary.LittleEndian.Uint32(body))
+	r.state, r.outcome.code = callMade, codes.Code(binary.LittleEndian.Uint32(body))
 	if r.outcome.code == codes.OK {
-		r.outcome.answer = said
+		r.outcome.answer = payload
 	} else {
-		r.outcome.message = string(said)
+		r.outcome.message = string(payload)
 	}
 	return r, nil
 }
 
-// A frame is a text with its length and its checksum before it.
+// A frame is data preceded by its length and its checksum.
 func appendFrame(to, text []byte) []byte {
 	to = binary.LittleEndian.AppendUint32(to, uint32(len(text)))
 	to = binary.LittleEndian.AppendUint32(to, crc32.Checksum(text, crc32.MakeTable(crc32.Castagnoli)))
@@ -247,10 +247,10 @@ func cutFrame(from []byte) (text, rest []byte, ok bool) {
 	return text, rest, crc32.Checksum(text, crc32.MakeTable(crc32.Castagnoli)) == sum
 }
 
-// errStillRunning is of a call that cannot be forgotten yet.
-var errStillRunning = errors.New("it is still being made: acknowledge it once it has an answer")
+// errStillRunning reports a call that cannot be forgotten yet.
+var errStillRunning = errors.New("the call is still running; acknowledge it once it has an answer")
 
-// forget removes what is known of a call.
+// forget removes the record of a call.
 func (j *journal) forget(call string) error {
 	f, err := os.Open(j.path(call))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -274,14 +274,14 @@ func (j *journal) forget(call string) error {
 }
 
 const (
-	// answersKept is how long an answer is kept that nobody acknowledges: it may have secrets in it.
+	// answersKept is how long an unacknowledged answer is retained. It may contain secrets.
 	answersKept = 24 * time.Hour
-	// namesKept is how long it is known of a call that it was made.
+	// namesKept is how long the record that a call was made is retained.
 	namesKept = 30 * 24 * time.Hour
 )
 
-// sweep takes out what nobody asked for: answers after a day, and the rest after a month. What is being
-// made stays.
+// sweep removes unacknowledged answers after a day and whole records after a month. Running calls
+// are not touched.
 func (j *journal) sweep(now time.Time) error {
 	entries, err := os.ReadDir(j.dir)
 	if err != nil {
@@ -294,7 +294,7 @@ func (j *journal) sweep(now time.Time) error {
 		}
 		info, err := entry.Info()
 		if err != nil || now.Sub(info.ModTime()) < answersKept {
-			continue // it is gone, or young
+			continue // removed meanwhile, or recent
 		}
 		if err := j.sweepFile(filepath.Join(j.dir, entry.Name()), now.Sub(info.ModTime())); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			failed = errors.Join(failed, err)
@@ -316,14 +316,15 @@ func (j *journal) sweepFile(path string, age time.Duration) error {
 		return os.Remove(path)
 	}
 	r, err := j.read(f)
-	if err != nil || r.known != callMade && r.known != callSealed {
-		return err // it has no secrets
+	if err != nil || r.state != callMade && r.state != callSealed {
+		return err // there are no secrets to remove
 	}
 	text, err := json.Marshal(r.name)
 	if err != nil {
 		return err
 	}
-	// The answer goes before what stands in its place comes: between the two the call counts as lost.
+	// The answer is removed before its replacement is written. Between the two, the call counts as
+	// lost.
 	head := appendFrame([]byte(journalMagic), text)
 	if err := f.Truncate(int64(len(head))); err != nil {
 		return err
@@ -334,10 +335,10 @@ func (j *journal) sweepFile(path string, age time.Duration) error {
 	return f.Sync()
 }
 
-// tryLock takes the lock of a file for oneself. It goes with the process, however that ends.
+// tryLock takes the exclusive lock of a file, if it is free. The lock ends with the process.
 func tryLock(f *os.File) (bool, error) { return flock(f, syscall.LOCK_EX|syscall.LOCK_NB) }
 
-// trySharedLock tells whether nobody has the lock for themselves.
+// trySharedLock reports whether no one holds the exclusive lock.
 func trySharedLock(f *os.File) (bool, error) { return flock(f, syscall.LOCK_SH|syscall.LOCK_NB) }
 
 func flock(f *os.File, how int) (bool, error) {

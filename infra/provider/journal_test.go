@@ -31,25 +31,25 @@ func (j *journal) mustLook(t *testing.T, call string) record {
 	return r
 }
 
-// TestJournal takes a call from where nothing is known of it to where nothing is again.
+// TestJournal follows calls through every state of the journal.
 func TestJournal(t *testing.T) {
 	j := newJournal(t)
 	name := callName{Call: "../apply/1 of \x00 everything", Type: "fake_thing", Form: "f"}
-	if r := j.mustLook(t, name.Call); r.known != callAbsent {
-		t.Errorf("nothing is known as %d", r.known)
+	if r := j.mustLook(t, name.Call); r.state != callAbsent {
+		t.Errorf("an unknown call is in state %d", r.state)
 	}
 	p, err := j.begin(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := j.mustLook(t, name.Call); r.known != callRunning {
-		t.Errorf("what runs is known as %d", r.known)
+	if r := j.mustLook(t, name.Call); r.state != callRunning {
+		t.Errorf("a running call is in state %d", r.state)
 	}
 	if _, err := j.begin(name); !errors.Is(err, fs.ErrExist) {
-		t.Errorf("begun a second time: %v", err)
+		t.Errorf("beginning a second time: %v", err)
 	}
 	if err := j.forget(name.Call); !errors.Is(err, errStillRunning) {
-		t.Errorf("forgetting what runs: %v", err)
+		t.Errorf("forgetting a running call: %v", err)
 	}
 	if err := j.sweep(time.Now().Add(2 * namesKept)); err != nil {
 		t.Error(err)
@@ -58,8 +58,8 @@ func TestJournal(t *testing.T) {
 	if err := p.finish(want); err != nil {
 		t.Fatal(err)
 	}
-	if r := j.mustLook(t, name.Call); r.known != callMade || r.name != name || !bytes.Equal(r.outcome.answer, want.answer) {
-		t.Errorf("what was made is known as %+v", r)
+	if r := j.mustLook(t, name.Call); r.state != callMade || r.name != name || !bytes.Equal(r.outcome.answer, want.answer) {
+		t.Errorf("the record of a finished call is %+v", r)
 	}
 	if text, err := os.ReadFile(j.path(name.Call)); err != nil || bytes.Contains(text, []byte("secret")) {
 		t.Errorf("in the file: %q, %v", text, err)
@@ -72,24 +72,24 @@ func TestJournal(t *testing.T) {
 	if entries, err := os.ReadDir(j.dir); err != nil || len(entries) != 1 {
 		t.Errorf("in the journal: %v, %v", entries, err)
 	}
-	for range 2 { // a second time it is no error
+	for range 2 { // the second time is not an error either
 		if err := j.forget(name.Call); err != nil {
 			t.Error(err)
 		}
 	}
-	if r := j.mustLook(t, name.Call); r.known != callAbsent {
-		t.Errorf("what was forgotten is known as %d", r.known)
+	if r := j.mustLook(t, name.Call); r.state != callAbsent {
+		t.Errorf("a forgotten call is in state %d", r.state)
 	}
 
-	// One that had no answer, one that was not made after all, and one whose keeper is gone.
+	// A call that failed, one that was withdrawn, and one whose keeper is gone.
 	if p, err = j.begin(name); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.finish(outcome{code: codes.Aborted, message: "no"}); err != nil {
 		t.Fatal(err)
 	}
-	if r := j.mustLook(t, name.Call); r.known != callMade || r.outcome.code != codes.Aborted || r.outcome.message != "no" {
-		t.Errorf("what had no answer is known as %+v", r)
+	if r := j.mustLook(t, name.Call); r.state != callMade || r.outcome.code != codes.Aborted || r.outcome.message != "no" {
+		t.Errorf("the record of a failed call is %+v", r)
 	}
 	name.Call = "another"
 	if p, err = j.begin(name); err != nil {
@@ -98,8 +98,8 @@ func TestJournal(t *testing.T) {
 	if err := p.withdraw(); err != nil {
 		t.Error(err)
 	}
-	if r := j.mustLook(t, name.Call); r.known != callAbsent {
-		t.Errorf("what was withdrawn is known as %d", r.known)
+	if r := j.mustLook(t, name.Call); r.state != callAbsent {
+		t.Errorf("a withdrawn call is in state %d", r.state)
 	}
 	if p, err = j.begin(name); err != nil {
 		t.Fatal(err)
@@ -107,13 +107,13 @@ func TestJournal(t *testing.T) {
 	if err := p.file.Close(); err != nil {
 		t.Error(err)
 	}
-	if r := j.mustLook(t, name.Call); r.known != callLost {
-		t.Errorf("what nobody makes any more is known as %d", r.known)
+	if r := j.mustLook(t, name.Call); r.state != callLost {
+		t.Errorf("a call without a keeper is in state %d", r.state)
 	}
 }
 
-// TestDamagedJournal: wherever a file ends, and whichever byte of it is another, an answer is the one
-// that was written, or there is none.
+// TestDamagedJournal truncates a file at each length and changes each byte. An answer that is read
+// must be the one that was written.
 func TestDamagedJournal(t *testing.T) {
 	j := newJournal(t)
 	name := callName{Call: "c", Type: "fake_thing", Form: "f"}
@@ -134,8 +134,8 @@ func TestDamagedJournal(t *testing.T) {
 			t.Fatal(err)
 		}
 		r, err := j.look("c")
-		if lost := err == nil && r.known == callLost; lost != (n >= begun) || err == nil && !lost {
-			t.Errorf("with %d bytes of %d, of which %d are the beginning: %+v, %v", n, len(whole), begun, r, err)
+		if lost := err == nil && r.state == callLost; lost != (n >= begun) || err == nil && !lost {
+			t.Errorf("truncated to %d bytes of %d (head: %d): %+v, %v", n, len(whole), begun, r, err)
 		}
 		other := bytes.Clone(whole)
 		other[n] ^= 0x55
@@ -143,8 +143,8 @@ func TestDamagedJournal(t *testing.T) {
 			t.Fatal(err)
 		}
 		r, err = j.look("c")
-		if err == nil && r.known != callLost && r.known != callSealed || err != nil && !strings.Contains(err.Error(), "remove the file") {
-			t.Errorf("with byte %d another: %+v, %v", n, r, err)
+		if err == nil && r.state != callLost && r.state != callSealed || err != nil && !strings.Contains(err.Error(), "remove the file") {
+			t.Errorf("with byte %d changed: %+v, %v", n, r, err)
 		}
 	}
 	if err := j.forget("c"); err != nil {
@@ -152,8 +152,8 @@ func TestDamagedJournal(t *testing.T) {
 	}
 }
 
-// TestSweep: an answer goes after a day, that it was there after a month. What was begun and has no
-// answer has no secrets either, and stays as long.
+// TestSweep: an answer is removed after a day, the record of its call after a month. A call without
+// an answer has no secrets, and is retained for a month as well.
 func TestSweep(t *testing.T) {
 	j := newJournal(t)
 	for _, call := range []string{"made", "lost", "young"} {
@@ -180,7 +180,7 @@ func TestSweep(t *testing.T) {
 		if err := j.sweep(time.Now()); err != nil {
 			t.Error(err)
 		}
-		if is := [3]int{j.mustLook(t, "made").known, j.mustLook(t, "lost").known, j.mustLook(t, "young").known}; is != [3]int{made, lost, callMade} {
+		if is := [3]int{j.mustLook(t, "made").state, j.mustLook(t, "lost").state, j.mustLook(t, "young").state}; is != [3]int{made, lost, callMade} {
 			t.Errorf("%s: %v", what, is)
 		}
 	}
@@ -193,7 +193,7 @@ func TestSweep(t *testing.T) {
 	knows("after a day", callForgotten, callLost)
 	text, err := os.ReadFile(j.path("made"))
 	if err != nil || bytes.Contains(text, []byte("secret")) {
-		t.Errorf("what is left of an answer: %q, %v", text, err)
+		t.Errorf("the file of a swept answer: %q, %v", text, err)
 	}
 	age("made", answersKept+time.Minute)
 	knows("after a day more", callForgotten, callLost)

@@ -21,86 +21,86 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// A keeper has started one provider for a server, in a process of its own that does not end with
-// the server. What the server asks to be done once only it passes on, and does to the end, whatever
-// becomes of who asked. Everything else the server asks the provider itself.
+// A keeper runs one provider for a server, in a process of its own that survives the server. It
+// forwards named calls and completes them even if the server is gone. The server makes all other
+// calls directly at the provider.
 type keeper struct {
 	setup   setup
 	spawner *spawner
 	child   *direct
 
-	ended    chan struct{} // the server wants it to end
-	orphaned chan struct{} // there is no server any more
+	ended    chan struct{} // the server asked it to end
+	orphaned chan struct{} // the server is gone
 
-	mu   sync.Mutex
-	tell *json.Encoder
+	mu      sync.Mutex
+	reports *json.Encoder
 }
 
-// socketOfKeeper is the number of the file through which the server speaks.
-const socketOfKeeper = 3
+// keeperSocketFD is the file descriptor of the connection to the server.
+const keeperSocketFD = 3
 
-// Keep is the whole life of a keeper: the command in Config.Keeper has nothing else to do. It
-// speaks to the server through its standard files and one more.
+// Keep runs a keeper until it ends: the command in Config.Keeper does nothing else. It communicates
+// with the server through its standard files and one more.
 func Keep() error {
-	// A server that is gone, or a terminal that wants all to end, is no reason to end. Not ignored but
-	// caught, as what is ignored here would be in the provider.
+	// The end of the server, or of a terminal session, must not end the keeper. The signals are
+	// caught and not ignored, because the provider would inherit ignored signals.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM)
-	orders := bufio.NewReader(os.Stdin)
-	k := &keeper{tell: json.NewEncoder(os.Stdout), ended: make(chan struct{}), orphaned: make(chan struct{})}
-	line, err := orders.ReadBytes('\n')
+	commands := bufio.NewReader(os.Stdin)
+	k := &keeper{reports: json.NewEncoder(os.Stdout), ended: make(chan struct{}), orphaned: make(chan struct{})}
+	line, err := commands.ReadBytes('\n')
 	if err == nil {
 		err = json.Unmarshal(line, &k.setup)
 	}
 	if err != nil {
-		return errors.New("a keeper of provider calls is started by the server, and not by hand")
+		return errors.New("this command is started by the Atoll server; do not run it by hand")
 	}
-	// Before anything is started that would get it, too.
-	conn, err := connOf(socketOfKeeper)
+	// Before anything is started that would inherit the descriptor.
+	conn, err := connOf(keeperSocketFD)
 	if err != nil {
-		return fmt.Errorf("the connection to the server: %w", err)
+		return fmt.Errorf("connecting to the server: %w", err)
 	}
-	return k.run(orders, conn)
+	return k.run(commands, conn)
 }
 
-func (k *keeper) run(orders *bufio.Reader, conn net.Conn) error {
+func (k *keeper) run(commands *bufio.Reader, conn net.Conn) error {
 	calls, err := journalAt(k.setup.Journal, k.setup.JournalKey)
 	if err != nil {
 		return err
 	}
 	home, err := holdDirectory(k.setup.Launch.Directory)
 	if err != nil {
-		return fmt.Errorf("the provider's private directory: %w", err)
+		return fmt.Errorf("locking the provider's private directory: %w", err)
 	}
 	defer home.Close()
-	output := &tail{also: os.Stderr}
+	output := &tail{tee: os.Stderr}
 	k.spawner = newSpawner()
 	k.child = newDirect(k.spawner, k.setup.Launch, output)
 	k.child.runner.started = func(pid int) { k.report(report{PID: pid}) }
-	go k.obey(orders)
+	go k.readCommands(commands)
 	p := &process{dir: k.setup.Launch.Directory, child: k.child, drained: make(chan struct{}), mask: newMask(nil), output: output}
 	close(p.drained)
-	var way *door
+	var at *endpoint
 	if p.access, err = k.child.connect(); err == nil {
-		way, err = k.child.door()
+		at, err = k.child.endpoint()
 	}
 	if err != nil {
 		p.stop(0)
 		k.report(report{Failed: err.Error(), Exit: k.child.exit()})
 		return nil
 	}
-	r := &relay{conn: p.conn, journal: calls, limit: k.setup.ApplyTimeout, isOrphaned: isInputOver, complaints: os.Stderr}
+	r := &relay{conn: p.conn, journal: calls, limit: k.setup.ApplyTimeout, isOrphaned: isInputOver, errorLog: os.Stderr}
 	server := grpc.NewServer(
 		grpc.UnknownServiceHandler(r.handle), grpc.ForceServerCodecV2(rawBytes{}), grpc.MaxRecvMsgSize(math.MaxInt32),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pulse / 2, PermitWithoutStream: true}))
-	go func() { _ = server.Serve(&onlyListener{conn: conn, closed: make(chan struct{})}) }()
-	k.report(report{Protocol: p.protocol, Door: way})
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveTime / 2, PermitWithoutStream: true}))
+	go func() { _ = server.Serve(&singleConnListener{conn: conn, closed: make(chan struct{})}) }()
+	k.report(report{Protocol: p.protocol, Endpoint: at})
 
 	select {
 	case <-k.child.gone():
 		r.close()
 		r.wait()
-		// Whoever still waits gets its answer, if it takes it.
-		over := time.AfterFunc(obedience, server.Stop)
+		// Callers that are still connected get their answers.
+		over := time.AfterFunc(killTimeout, server.Stop)
 		server.GracefulStop()
 		over.Stop()
 		p.stop(0)
@@ -118,8 +118,8 @@ func (k *keeper) run(orders *bufio.Reader, conn net.Conn) error {
 	return nil
 }
 
-// holdDirectory has the next server leave the provider's directory alone as long as this process
-// lives.
+// holdDirectory locks the provider's directory, so that the next server does not remove it while
+// this process lives.
 func holdDirectory(dir string) (*os.File, error) {
 	f, err := os.Open(filepath.Clean(dir))
 	if err != nil {
@@ -132,24 +132,24 @@ func holdDirectory(dir string) (*os.File, error) {
 	return f, nil
 }
 
-func (k *keeper) report(said report) {
+func (k *keeper) report(r report) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	_ = k.tell.Encode(said) // to nobody, maybe
+	_ = k.reports.Encode(r) // the server may be gone
 }
 
-// obey does what the server says, until there is none.
-func (k *keeper) obey(orders *bufio.Reader) {
+// readCommands executes the server's commands until the server is gone.
+func (k *keeper) readCommands(commands *bufio.Reader) {
 	for {
-		line, err := orders.ReadString('\n')
+		line, err := commands.ReadString('\n')
 		if err != nil {
 			close(k.orphaned)
 			return
 		}
 		switch line {
-		case orderKill + "\n":
+		case commandKill + "\n":
 			k.child.kill()
-		case orderEnd + "\n":
+		case commandEnd + "\n":
 			select {
 			case <-k.ended:
 			default:
@@ -159,8 +159,8 @@ func (k *keeper) obey(orders *bufio.Reader) {
 	}
 }
 
-// isInputOver tells whether nobody can write to the standard input any more, even if nobody got to read
-// its end yet.
+// isInputOver reports whether the writing end of the standard input is closed, even if the end of
+// the input has not been read yet.
 func isInputOver() bool {
 	input := []unix.PollFd{{Fd: 0, Events: unix.POLLIN}}
 	for {
@@ -171,15 +171,15 @@ func isInputOver() bool {
 	}
 }
 
-// An onlyListener gives the one connection that there is.
-type onlyListener struct {
+// A singleConnListener accepts one existing connection.
+type singleConnListener struct {
 	conn   net.Conn
 	given  sync.Once
 	once   sync.Once
 	closed chan struct{}
 }
 
-func (l *onlyListener) Accept() (net.Conn, error) {
+func (l *singleConnListener) Accept() (net.Conn, error) {
 	var conn net.Conn
 	l.given.Do(func() { conn = l.conn })
 	if conn != nil {
@@ -189,9 +189,9 @@ func (l *onlyListener) Accept() (net.Conn, error) {
 	return nil, net.ErrClosed
 }
 
-func (l *onlyListener) Close() error {
+func (l *singleConnListener) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return nil
 }
 
-func (l *onlyListener) Addr() net.Addr { return l.conn.LocalAddr() }
+func (l *singleConnListener) Addr() net.Addr { return l.conn.LocalAddr() }

@@ -20,16 +20,16 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// TestDies has the process die in a call, and again: the next call waits for the back-off, which
-// only the clock ends, and gets a new one.
-func TestDies(t *testing.T) { bothWays(t, testDies) }
+// TestProcessDies: after a process has died in a call, and again after the second one, the next
+// call waits for the back-off on the fake clock and gets a new process.
+func TestProcessDies(t *testing.T) { directAndSupervised(t, testProcessDies) }
 
-func testDies(t *testing.T, w way) {
+func testProcessDies(t *testing.T, w way) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
 	i := openFake(t, w.host(t, Config{Clock: clock}), fakeSettings("6"))
 	first := mustRead(t, i, "")
-	for n, wait := range []time.Duration{firstBackOff, 2 * firstBackOff, 4 * firstBackOff} {
+	for n, wait := range []time.Duration{minBackoff, 2 * minBackoff, 4 * minBackoff} {
 		_, err := read(t.Context(), i, "die")
 		if !errors.Is(err, contract.ErrUnavailable) || errors.Is(err, contract.ErrNotAsked) {
 			t.Fatalf("death %d: %v", n, err)
@@ -50,12 +50,12 @@ func testDies(t *testing.T, w way) {
 			}
 			next <- pid
 		}()
-		// One waiter looks for idleness, the other is the back-off.
+		// One waiter is the idle check, the other the back-off.
 		eventually(t, "the back-off", func() bool { return clock.Waiters() == w.waiters(2) })
 		clock.Step(wait - time.Millisecond)
 		select {
 		case pid := <-next:
-			t.Fatalf("after death %d, %d answered before the back-off was over", n, pid)
+			t.Fatalf("after death %d, process %d answered before the back-off was over", n, pid)
 		default:
 		}
 		if clock.Waiters() != w.waiters(2) {
@@ -63,28 +63,28 @@ func testDies(t *testing.T, w way) {
 		}
 		clock.Step(time.Millisecond)
 		if pid := <-next; pid == first || pid == 0 {
-			t.Errorf("after death %d: %d answers", n, pid)
+			t.Errorf("after death %d, the dead process %d answers", n, pid)
 		}
 	}
-	// Who waits for the back-off and gives up was not served.
+	// A caller that cancels during the back-off learns that its call was not made.
 	if _, err := read(t.Context(), i, "die"); err == nil {
-		t.Fatal("it did not die")
+		t.Fatal("the process did not die")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(10*time.Millisecond, cancel)
 	if _, err := read(ctx, i, ""); !errors.Is(err, contract.ErrNotAsked) || !errors.Is(err, context.Canceled) {
-		t.Errorf("a call without a turn: %v", err)
+		t.Errorf("a cancelled call: %v", err)
 	}
 }
 
-// TestHangs has a call hang. It fails, its process serves nobody any more, and what else
-// runs there comes to its end.
-func TestHangs(t *testing.T) { bothWays(t, testHangs) }
+// TestCallHangs: a call that hangs fails, its process receives no new calls, and the process's
+// other calls finish.
+func TestCallHangs(t *testing.T) { directAndSupervised(t, testCallHangs) }
 
-func testHangs(t *testing.T, w way) {
+func testCallHangs(t *testing.T, w way) {
 	t.Parallel()
 	settings := fakeSettings("6")
-	settings.Limits.CallTimeout = 3 * time.Second // others have to be answered within it
+	settings.Limits.CallTimeout = 3 * time.Second // the other calls must be answered within it
 	i := openFake(t, w.host(t, Config{}), settings)
 	first := mustRead(t, i, "")
 	release := filepath.Join(t.TempDir(), "release")
@@ -96,16 +96,16 @@ func testHangs(t *testing.T, w way) {
 		}
 		other <- a
 	}()
-	eventually(t, "the other call", func() bool { return len(i.turns.remote) == 1 })
+	eventually(t, "the other call", func() bool { return len(i.limiter.remote) == 1 })
 	_, err := read(t.Context(), i, "hang")
-	if !errors.Is(err, contract.ErrUnavailable) || !strings.Contains(err.Error(), "did not answer in time: within 3s") {
-		t.Fatalf("a call that hangs: %v", err)
+	if !errors.Is(err, contract.ErrUnavailable) || !strings.Contains(err.Error(), "did not answer in time (3s)") {
+		t.Fatalf("a hung call: %v", err)
 	}
 	if next := mustRead(t, i, ""); next == first {
-		t.Error("the process that hangs is still asked")
+		t.Error("the process with the hung call receives calls")
 	}
 	if !alive(first) {
-		t.Error("it was killed under a call")
+		t.Error("the process was killed during a call")
 	}
 	if err := os.WriteFile(release, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -113,20 +113,20 @@ func testHangs(t *testing.T, w way) {
 	if a := <-other; a.State.Value == cty.NilVal || textOf(a.State.Value.GetAttr("id")) != "id-of-slow" {
 		t.Errorf("the other call: %#v", a.State.Value)
 	}
-	eventually(t, "the end of the process that hangs", func() bool { return !alive(first) })
+	eventually(t, "the end of the process with the hung call", func() bool { return !alive(first) })
 }
 
-// TestFreezes stops the whole process, which then cannot be asked to end.
-func TestFreezes(t *testing.T) { bothWays(t, testFreezes) }
+// TestProcessFreezes stops the whole process, which then does not react to StopProvider.
+func TestProcessFreezes(t *testing.T) { directAndSupervised(t, testProcessFreezes) }
 
-func testFreezes(t *testing.T, w way) {
+func testProcessFreezes(t *testing.T, w way) {
 	t.Parallel()
 	settings := fakeSettings("6")
-	settings.Limits.CallTimeout = 3 * time.Second // others have to be answered within it
+	settings.Limits.CallTimeout = 3 * time.Second // the other calls must be answered within it
 	i := openFake(t, w.host(t, Config{StopGrace: 100 * time.Millisecond}), settings)
 	first := mustRead(t, i, "")
 	if _, err := read(t.Context(), i, "freeze"); !errors.Is(err, contract.ErrUnavailable) {
-		t.Fatalf("a process that is frozen: %v", err)
+		t.Fatalf("a call to a frozen process: %v", err)
 	}
 	if next := mustRead(t, i, ""); next == first {
 		t.Error("the frozen process answers")
@@ -134,8 +134,8 @@ func testFreezes(t *testing.T, w way) {
 	eventually(t, "its end", func() bool { return !alive(first) })
 }
 
-// TestRecycled: after so many calls another process takes over, and no call notices.
-func TestRecycled(t *testing.T) { bothWays(t, testRecycled) }
+// TestRecycled: after RecycleAfter calls another process takes over without affecting a call.
+func TestRecycled(t *testing.T) { directAndSupervised(t, testRecycled) }
 
 func testRecycled(t *testing.T, w way) {
 	t.Parallel()
@@ -150,7 +150,7 @@ func testRecycled(t *testing.T, w way) {
 		}
 		slow <- pid
 	}()
-	eventually(t, "the slow call", func() bool { return len(i.turns.remote) == 1 })
+	eventually(t, "the slow call", func() bool { return len(i.limiter.remote) == 1 })
 	pids := map[int]bool{}
 	var mu sync.Mutex
 	var readers sync.WaitGroup
@@ -182,35 +182,34 @@ func testRecycled(t *testing.T, w way) {
 	eventually(t, "the end of the first", func() bool { return !alive(first) })
 }
 
-// TestIdle: who is not called is stopped, and started again for the next call.
-func TestIdle(t *testing.T) { bothWays(t, testIdle) }
+// TestIdleProcessIsStopped: an idle process is stopped, and started again for the next call.
+func TestIdleProcessIsStopped(t *testing.T) { directAndSupervised(t, testIdleProcessIsStopped) }
 
-func testIdle(t *testing.T, w way) {
+func testIdleProcessIsStopped(t *testing.T, w way) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
 	i := openFake(t, w.host(t, Config{Clock: clock, Idle: time.Minute}), fakeSettings("6"))
 	first := mustRead(t, i, "")
 	clock.Step(40 * time.Second)
 	if pid := mustRead(t, i, ""); pid != first {
-		t.Fatal("it was stopped before its time")
+		t.Fatal("it was stopped too early")
 	}
 	clock.Step(40 * time.Second) // a minute from the start, but not from the call
-	eventually(t, "the look whether it is idle", func() bool { return clock.Waiters() == w.waiters(1) })
+	eventually(t, "the idle check", func() bool { return clock.Waiters() == w.waiters(1) })
 	if pid := mustRead(t, i, ""); pid != first {
-		t.Fatal("it was stopped although it had been called")
+		t.Fatal("it was stopped although it was not idle")
 	}
 	for alive(first) {
 		clock.Step(time.Minute)
 		time.Sleep(time.Millisecond)
 	}
 	if pid := mustRead(t, i, ""); pid == first || pid == 0 {
-		t.Errorf("%d answers", pid)
+		t.Errorf("process %d answers", pid)
 	}
 }
 
-// TestApplyOutlivesItsCaller: of an Apply that began, the answer is not lost because the
-// caller gives up.
-func TestApplyOutlivesItsCaller(t *testing.T) { bothWays(t, testApplyOutlivesItsCaller) }
+// TestApplyOutlivesItsCaller: the answer to an Apply is not lost when the caller cancels.
+func TestApplyOutlivesItsCaller(t *testing.T) { directAndSupervised(t, testApplyOutlivesItsCaller) }
 
 func testApplyOutlivesItsCaller(t *testing.T, w way) {
 	t.Parallel()
@@ -233,11 +232,11 @@ func testApplyOutlivesItsCaller(t *testing.T, w way) {
 	if a := <-answer; a.State.Value == cty.NilVal || textOf(a.State.Value.GetAttr("id")) != "id-of-made" {
 		t.Errorf("the answer: %#v", a.State.Value)
 	}
-	// A Read is given up with its caller.
+	// A Read is cancelled with its caller.
 	ctx, cancel = context.WithCancel(t.Context())
 	time.AfterFunc(10*time.Millisecond, cancel)
 	if _, err := read(ctx, i, "hang"); !errors.Is(err, context.Canceled) {
-		t.Errorf("a Read that is given up: %v", err)
+		t.Errorf("a cancelled Read: %v", err)
 	}
 }
 
@@ -250,15 +249,15 @@ func (i *Instance) waitInFlight(t *testing.T, n int) {
 	})
 }
 
-// TestCloseLeavesNothing: whatever the provider does, when Close returns it is gone, and its
-// children are. The directories are checked by newHost.
-func TestCloseLeavesNothing(t *testing.T) { bothWays(t, testCloseLeavesNothing) }
+// TestCloseLeavesNothing: when Close returns, the provider and its children are gone, whatever the
+// provider does. newHost checks the directories.
+func TestCloseLeavesNothing(t *testing.T) { directAndSupervised(t, testCloseLeavesNothing) }
 
 func testCloseLeavesNothing(t *testing.T, w way) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		mode, behave string
-		answers      bool // the call that is in flight
+		answers      bool // the call in flight
 	}{
 		"nothing goes on":         {mode: "6"},
 		"a call that can stop":    {mode: "6", behave: "until:/never", answers: true},
@@ -274,7 +273,7 @@ func testCloseLeavesNothing(t *testing.T, w way) {
 			pid := mustRead(t, i, "child:"+file)
 			child := readPID(t, file)
 			if !alive(pid) || !alive(child) {
-				t.Fatal("they do not run")
+				t.Fatal("the provider or its child does not run")
 			}
 			var calls sync.WaitGroup
 			if row.behave != "" {
@@ -315,8 +314,9 @@ func readPID(t *testing.T, file string) (pid int) {
 	return pid
 }
 
-// TestDeathTakesTheChildren: they are killed with the provider when that dies by itself, too.
-func TestDeathTakesTheChildren(t *testing.T) { bothWays(t, testDeathTakesTheChildren) }
+// TestDeathTakesTheChildren: a provider's children are also killed when the provider dies by
+// itself.
+func TestDeathTakesTheChildren(t *testing.T) { directAndSupervised(t, testDeathTakesTheChildren) }
 
 func testDeathTakesTheChildren(t *testing.T, w way) {
 	t.Parallel()
@@ -325,14 +325,13 @@ func testDeathTakesTheChildren(t *testing.T, w way) {
 	mustRead(t, i, "child:"+file)
 	child := readPID(t, file)
 	if _, err := read(t.Context(), i, "die"); err == nil {
-		t.Fatal("it lives")
+		t.Fatal("the provider did not die")
 	}
 	eventually(t, "the end of its child", func() bool { return !alive(child) })
 }
 
-// TestManyCalls has everything happen at once, for the race detector: calls, deaths, new processes, and
-// then Close.
-func TestManyCalls(t *testing.T) { bothWays(t, testManyCalls) }
+// TestManyCalls runs calls, deaths, restarts and Close concurrently, for the race detector.
+func TestManyCalls(t *testing.T) { directAndSupervised(t, testManyCalls) }
 
 func testManyCalls(t *testing.T, w way) {
 	t.Parallel()
@@ -359,8 +358,8 @@ func testManyCalls(t *testing.T, w way) {
 	h.Close()
 }
 
-// serverEnv has this test binary be a server that opens a provider, says which process that is,
-// and waits to be killed. Its value is a directory.
+// serverEnv makes this test binary a server that opens a provider, prints its PID, and waits to be
+// killed. Its value is a directory.
 const serverEnv = "ATOLL_FAKE_SERVER"
 
 func runServer(dir string) {
@@ -384,11 +383,11 @@ func runServer(dir string) {
 	select {}
 }
 
-// TestServerIsKilled: a provider does not outlive a server that had no time to stop it, and the next
-// server cleans up.
+// TestServerIsKilled: a provider does not outlive a server that was killed, and the next server
+// cleans up.
 func TestServerIsKilled(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		t.Skip("other systems do not tell a child that its parent ended")
+		t.Skip("other systems do not signal the end of a parent to its child")
 	}
 	t.Parallel()
 	dir, err := os.MkdirTemp("", "atoll-p")
@@ -415,14 +414,14 @@ func TestServerIsKilled(t *testing.T) {
 	if err := server.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = server.Wait() // which tells that it was killed
+	_ = server.Wait() // reports that it was killed
 	eventually(t, "the provider's end", func() bool { return !alive(pid) })
 	h, err := New(Config{Directory: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
 	h.Close()
-	// Fails if anything is in it.
+	// Fails if the directory is not empty.
 	if err := os.Remove(dir); err != nil {
 		t.Error(err)
 	}

@@ -7,27 +7,28 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// turns are whose call is next: so many at once, and so many in a second. Calls that can reach what the provider
-// manages have turns of their own, and the others as many: what is validated waits for no answer from far away, and for no rate.
-type turns struct {
+// A callLimiter limits concurrency and rate of calls. Calls that can reach the infrastructure
+// (remote) and local calls have separate slots, as many each. A validation thus waits for no remote
+// answer and for no rate limit.
+type callLimiter struct {
 	clock         clock.Clock
 	remote, local chan struct{}
-	rate          *rate.Limiter // of remote ones; nil if there is no bound
+	rate          *rate.Limiter // of remote calls; nil if unlimited
 }
 
-func newTurns(limits Limits, clock clock.Clock) *turns {
-	t := &turns{clock: clock, remote: make(chan struct{}, limits.Parallel), local: make(chan struct{}, limits.Parallel)}
+func newCallLimiter(limits Limits, clock clock.Clock) *callLimiter {
+	l := &callLimiter{clock: clock, remote: make(chan struct{}, limits.Parallel), local: make(chan struct{}, limits.Parallel)}
 	if limits.PerSecond > 0 {
-		t.rate = rate.NewLimiter(rate.Limit(limits.PerSecond), limits.Burst)
+		l.rate = rate.NewLimiter(rate.Limit(limits.PerSecond), limits.Burst)
 	}
-	return t
+	return l
 }
 
-// take waits for a turn, which lasts until done is called.
-func (t *turns) take(ctx context.Context, remote bool, closing <-chan struct{}) (done func(), err error) {
-	slots := t.local
+// acquire waits for a slot. Calling done releases it.
+func (l *callLimiter) acquire(ctx context.Context, remote bool, closing <-chan struct{}) (done func(), err error) {
+	slots := l.local
 	if remote {
-		slots = t.remote
+		slots = l.remote
 	}
 	select {
 	case slots <- struct{}{}:
@@ -37,8 +38,8 @@ func (t *turns) take(ctx context.Context, remote bool, closing <-chan struct{}) 
 		return nil, errStopping
 	}
 	done = func() { <-slots }
-	if remote && t.rate != nil {
-		if err := t.await(ctx, closing); err != nil {
+	if remote && l.rate != nil {
+		if err := l.awaitRate(ctx, closing); err != nil {
 			done()
 			return nil, err
 		}
@@ -46,20 +47,20 @@ func (t *turns) take(ctx context.Context, remote bool, closing <-chan struct{}) 
 	return done, nil
 }
 
-func (t *turns) await(ctx context.Context, closing <-chan struct{}) error {
-	now := t.clock.Now()
-	place := t.rate.ReserveN(now, 1)
+func (l *callLimiter) awaitRate(ctx context.Context, closing <-chan struct{}) error {
+	now := l.clock.Now()
+	place := l.rate.ReserveN(now, 1)
 	wait := place.DelayFrom(now)
 	if wait == 0 {
 		return nil
 	}
-	timer := t.clock.NewTimer(wait)
+	timer := l.clock.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case <-timer.C():
 		return nil
 	case <-ctx.Done():
-		place.CancelAt(t.clock.Now()) // somebody else has it now
+		place.CancelAt(l.clock.Now()) // frees the reservation for another call
 		return ctx.Err()
 	case <-closing:
 		return errStopping

@@ -9,9 +9,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// TestTurns: both sorts of calls have as many turns, and none takes the other's.
-func TestTurns(t *testing.T) {
-	turns := newTurns(Limits{Parallel: 2}, clock.RealClock{})
+// TestCallLimiter: remote and local calls have equally many slots, and do not use each other's.
+func TestCallLimiter(t *testing.T) {
+	limiter := newCallLimiter(Limits{Parallel: 2}, clock.RealClock{})
 	full, gaveUp := context.WithCancel(t.Context())
 	gaveUp()
 	for _, remote := range []bool{false, true} {
@@ -19,22 +19,22 @@ func TestTurns(t *testing.T) {
 		for range 2 {
 			free, gaveUp := context.WithTimeout(t.Context(), 10*time.Second)
 			defer gaveUp()
-			done, err := turns.take(free, remote, nil)
+			done, err := limiter.acquire(free, remote, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			last = done
 		}
-		for range 20 { // one that is free is found sooner or later
-			if _, err := turns.take(full, remote, nil); !errors.Is(err, context.Canceled) {
-				t.Fatalf("a third turn (remote %t): %v", remote, err)
+		for range 20 { // select would choose a free slot sooner or later
+			if _, err := limiter.acquire(full, remote, nil); !errors.Is(err, context.Canceled) {
+				t.Fatalf("a third slot (remote %t): %v", remote, err)
 			}
 		}
 		last()
 		again, gaveUp := context.WithTimeout(t.Context(), 10*time.Second)
 		defer gaveUp()
-		if _, err := turns.take(again, remote, nil); err != nil {
-			t.Errorf("after one has ended (remote %t): %v", remote, err)
+		if _, err := limiter.acquire(again, remote, nil); err != nil {
+			t.Errorf("after a release (remote %t): %v", remote, err)
 		}
 	}
 }

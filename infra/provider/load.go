@@ -19,8 +19,8 @@ import (
 	"github.com/atoll-dev/atoll/infra/tfplugin6"
 )
 
-// rawBytes has gRPC hand messages out as they came. A schema of 60 MiB would take ten times
-// that once decoded, for the moment until each type is packed by itself.
+// rawBytes is a gRPC codec that passes messages through unparsed. A decoded schema of 60 MiB would
+// need ten times that memory until each type is compressed.
 type rawBytes struct{}
 
 func (rawBytes) Name() string { return "proto" }
@@ -37,7 +37,7 @@ func (rawBytes) Unmarshal(data mem.BufferSlice, v any) error {
 func (p *process) rawCall(ctx context.Context, name string) ([]byte, error) {
 	var request, answer []byte
 	err := p.conn.Invoke(ctx, p.method(name), &request, &answer,
-		grpc.ForceCodecV2(rawBytes{}), grpc.MaxCallRecvMsgSize(largestSchema))
+		grpc.ForceCodecV2(rawBytes{}), grpc.MaxCallRecvMsgSize(maxSchemaSize))
 	return answer, err
 }
 
@@ -45,26 +45,26 @@ func (p *process) rawSchema(ctx context.Context) ([]byte, error) {
 	return p.rawCall(ctx, "GetProviderSchema")
 }
 
-// loadCatalog asks a provider what it has.
+// loadCatalog loads a provider's schemas.
 func (p *process) loadCatalog(ctx context.Context) (*Catalog, error) {
 	answer, err := p.rawSchema(ctx)
 	if err != nil {
-		return nil, p.unready("GetProviderSchema", err)
+		return nil, p.notReady("GetProviderSchema", err)
 	}
 	identities, err := p.rawCall(ctx, "GetResourceIdentitySchemas")
 	if err = optional(err); err != nil {
-		return nil, p.unready("GetResourceIdentitySchemas", err)
+		return nil, p.notReady("GetResourceIdentitySchemas", err)
 	}
 	catalog, err := newCatalog(p.protocol, answer, identities)
 	if err != nil {
-		return nil, fmt.Errorf("provider %s: reading what it has: %w", p.name, err)
+		return nil, fmt.Errorf("provider %s: reading its schemas: %w", p.name, err)
 	}
 	return catalog, nil
 }
 
-// newCatalog packs the schemas in the answers of a provider, each by itself.
+// newCatalog compresses the schemas in the provider's answers one by one.
 func newCatalog(protocol int, answer, identities []byte) (*Catalog, error) {
-	c := &Catalog{protocol: protocol, read: newKindCache()}
+	c := &Catalog{protocol: protocol, read: newSchemaCache()}
 	identity := map[string][]byte{}
 	err := eachField(identities, func(number protowire.Number, value []byte) error {
 		if number != 1 {
@@ -87,9 +87,9 @@ func newCatalog(protocol int, answer, identities []byte) (*Catalog, error) {
 		return nil, errNoSchema
 	}
 	if c.config, err = readSchema(protocol, c.rawConfig); err != nil {
-		return nil, fmt.Errorf("the schema of its configuration: %w", err)
+		return nil, fmt.Errorf("schema of its configuration: %w", err)
 	}
-	c.rawConfig = bytes.Clone(c.rawConfig) // not all of the answer with it
+	c.rawConfig = bytes.Clone(c.rawConfig) // so that the whole answer is not retained
 	if c.resources, err = pack(resources, identity); err != nil {
 		return nil, err
 	}
@@ -97,8 +97,8 @@ func newCatalog(protocol int, answer, identities []byte) (*Catalog, error) {
 	return c, err
 }
 
-// takeField takes one field of a GetProviderSchema.Response. Both versions of the protocol
-// have the same numbers there.
+// takeField takes one field of a GetProviderSchema.Response. Both protocol versions have the same
+// field numbers.
 func (c *Catalog) takeField(number protowire.Number, value []byte, resources, dataSources map[string][]byte) error {
 	switch number {
 	case 1: // provider
@@ -114,25 +114,25 @@ func (c *Catalog) takeField(number protowire.Number, value []byte, resources, da
 			dataSources[name] = message
 		}
 	case 4: // diagnostics
-		said := &tfplugin6.Diagnostic{}
-		if err := proto.Unmarshal(value, said); err != nil {
+		diagnostic := &tfplugin6.Diagnostic{}
+		if err := proto.Unmarshal(value, diagnostic); err != nil {
 			return err
 		}
-		if said.Severity != tfplugin6.Diagnostic_WARNING {
-			return fmt.Errorf("it says: %s: %s", said.Summary, said.Detail)
+		if diagnostic.Severity != tfplugin6.Diagnostic_WARNING {
+			return fmt.Errorf("%s: %s", diagnostic.Summary, diagnostic.Detail)
 		}
 	case 6: // server_capabilities
-		able := &tfplugin6.ServerCapabilities{}
-		if err := proto.Unmarshal(value, able); err != nil {
+		capabilities := &tfplugin6.ServerCapabilities{}
+		if err := proto.Unmarshal(value, capabilities); err != nil {
 			return err
 		}
-		c.planDestroy, c.schemaOptional = able.PlanDestroy, able.GetProviderSchemaOptional
+		c.planDestroy, c.schemaOptional = capabilities.PlanDestroy, capabilities.GetProviderSchemaOptional
 	}
 	return nil
 }
 
-// eachField goes through the fields of a message that have a length. All that are looked for
-// in schemas are such.
+// eachField calls visit for each length-delimited field of a message. All fields of interest in
+// schemas are of this kind.
 func eachField(message []byte, visit func(protowire.Number, []byte) error) error {
 	for len(message) > 0 {
 		number, wire, n := protowire.ConsumeTag(message)
@@ -159,7 +159,7 @@ func eachField(message []byte, visit func(protowire.Number, []byte) error) error
 	return nil
 }
 
-// mapEntry splits an entry of a map into key and value.
+// mapEntry splits a map entry into key and value.
 func mapEntry(message []byte) (name string, value []byte, err error) {
 	err = eachField(message, func(number protowire.Number, field []byte) error {
 		switch number {
@@ -171,13 +171,13 @@ func mapEntry(message []byte) (name string, value []byte, err error) {
 		return nil
 	})
 	if err == nil && (name == "" || !utf8.ValidString(name)) {
-		err = errors.New("a type has no name")
+		err = errors.New("the name of a type is empty or not UTF-8")
 	}
 	return name, value, err
 }
 
-// pack compresses each schema by itself, one after the other in one piece of memory, which
-// the garbage collector then need not look into.
+// pack compresses each schema by itself. The results share one block of memory, which the garbage
+// collector need not scan.
 func pack(schemas, identities map[string][]byte) (section, error) {
 	s := section{names: slices.Sorted(maps.Keys(schemas))}
 	var all bytes.Buffer
@@ -207,7 +207,7 @@ func pack(schemas, identities map[string][]byte) (section, error) {
 	return s, nil
 }
 
-// shareNames puts all names into one piece of memory, too.
+// shareNames copies all names into one block of memory, for the same reason.
 func shareNames(names []string) {
 	all, start := strings.Join(names, ""), 0
 	for n, name := range names {

@@ -7,24 +7,25 @@ import (
 )
 
 const (
-	// mostElements and deepest bound what a value takes in memory, which is fifty times its encoding.
-	// An object of 1.5 MiB has far fewer.
-	mostElements = 1 << 20
-	deepest      = 256
-	largestJSON  = 4 << 20
+	// maxElements and maxDepth bound the memory of a decoded value, which is fifty times its
+	// encoding. An object of 1.5 MiB has far fewer.
+	maxElements = 1 << 20
+	maxDepth    = 256
+	maxJSON     = 4 << 20
 )
 
 var (
-	errShort    = errors.New("the value ends in the middle")
-	errElements = fmt.Errorf("the value has more than %d elements", mostElements)
-	errDeep     = fmt.Errorf("the value is nested deeper than %d", deepest)
+	errShort    = errors.New("the value is truncated")
+	errElements = fmt.Errorf("the value has more than %d elements", maxElements)
+	errDeep     = fmt.Errorf("the value is nested deeper than %d levels", maxDepth)
 )
 
-// checkMsgpack finds out whether an encoded value is what it says: decoders make room for as many
-// elements as an array announces, and recurse as deep as it goes. What follows the value does
-// not matter to them: it is the rest. The format is that of https://github.com/msgpack/msgpack/blob/master/spec.md.
+// checkMsgpack verifies an encoded value before it is decoded, because decoders allocate as many
+// elements as an array announces and recurse as deep as the value goes. Bytes after the value are
+// returned as rest; decoders ignore them. Format:
+// https://github.com/msgpack/msgpack/blob/master/spec.md.
 func checkMsgpack(b []byte) (rest []byte, err error) {
-	var open [deepest]uint64 // how many elements are still to come, by depth
+	var open [maxDepth]uint64 // remaining elements at each depth
 	depth, elements := 0, 0
 	open[0] = 1
 	for {
@@ -35,7 +36,7 @@ func checkMsgpack(b []byte) (rest []byte, err error) {
 			depth--
 		}
 		open[depth]--
-		if elements++; elements > mostElements {
+		if elements++; elements > maxElements {
 			return nil, errElements
 		}
 		size, children, err := msgpackHead(b)
@@ -43,11 +44,11 @@ func checkMsgpack(b []byte) (rest []byte, err error) {
 			return nil, err
 		}
 		if size > uint64(len(b)) || children > uint64(len(b))-size {
-			return nil, errShort // each element has a byte at least
+			return nil, errShort // each element has at least one byte
 		}
 		b = b[size:]
 		if children > 0 {
-			if depth++; depth == deepest {
+			if depth++; depth == maxDepth {
 				return nil, errDeep
 			}
 			open[depth] = children
@@ -55,8 +56,8 @@ func checkMsgpack(b []byte) (rest []byte, err error) {
 	}
 }
 
-// msgpackHead tells how many bytes the next element takes, without its children, and
-// how many of those it has.
+// msgpackHead returns the size of the next element without its children, and the number of its
+// children.
 func msgpackHead(b []byte) (size, children uint64, err error) {
 	if len(b) == 0 {
 		return 0, 0, errShort
@@ -90,8 +91,8 @@ func msgpackHead(b []byte) (size, children uint64, err error) {
 	return uint64(1+width) + data + length, 0, nil
 }
 
-// msgpackLayout tells what follows a code: the bytes of a length, the bytes of data
-// beside those that the length counts, and how many children go with each one that it counts.
+// msgpackLayout describes what follows a type code: the width of the length field, the bytes of
+// data in addition to that length, and the number of children per unit of length.
 func msgpackLayout(c byte) (width int, data, children uint64) {
 	switch c {
 	case 0xc4, 0xd9: // bytes and strings
@@ -125,5 +126,5 @@ func msgpackLayout(c byte) (width int, data, children uint64) {
 	case 0xdf:
 		return 4, 0, 2
 	}
-	return 0, 0, 0 // nil, false, true, and 0xc1, which nothing means
+	return 0, 0, 0 // nil, false, true, and the unused 0xc1
 }

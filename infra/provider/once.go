@@ -19,29 +19,29 @@ import (
 )
 
 const (
-	// callKey is under what a call's name goes with it to its keeper.
+	// callKey is the metadata key of a call's name.
 	callKey = "atoll-call-bin"
-	// verdictKey is under what a keeper says that it did not make a call, and why.
+	// verdictKey is the metadata key of the reason why a keeper did not make a call.
 	verdictKey    = "atoll-keeper"
 	verdictKnown  = "known"
 	verdictNotNow = "not begun"
 )
 
-// errKnown is of a call that a keeper did not make, because the journal knows it.
-var errKnown = errors.New("the call is known")
+// errKnown reports a call that a keeper did not make because the journal already has it.
+var errKnown = errors.New("the call is already in the journal")
 
-// errNotBegun is of a call that a keeper could not begin.
-var errNotBegun = errors.New("its keeper did not begin it")
+// errNotBegun reports a call that a keeper could not begin.
+var errNotBegun = errors.New("its keeper did not begin the call")
 
-// askAgain is after how long a journal is looked into again while somebody else makes a call.
-const askAgain = 50 * time.Millisecond
+// pollInterval is how often the journal is read while another process makes a call.
+const pollInterval = 50 * time.Millisecond
 
-// nameOf is nil for a call that can be made as often as asked.
-func nameOf(r contract.ApplyRequest, k *kind) *callName {
+// nameOf returns nil for a call that may be repeated.
+func nameOf(r contract.ApplyRequest, k *typeSchema) *callName {
 	if r.Call == "" {
 		return nil
 	}
-	return &callName{Call: r.Call, Type: k.name, Form: k.form}
+	return &callName{Call: r.Call, Type: k.name, Form: k.digest}
 }
 
 func (n *callName) attach(ctx context.Context) (context.Context, error) {
@@ -49,7 +49,7 @@ func (n *callName) attach(ctx context.Context) (context.Context, error) {
 	return metadata.AppendToOutgoingContext(ctx, callKey, string(text)), err
 }
 
-// attached is the name that came with a call, or nil.
+// attached returns the name that came with a call, or nil.
 func attached(ctx context.Context) (*callName, error) {
 	values := metadata.ValueFromIncomingContext(ctx, callKey)
 	if len(values) == 0 {
@@ -59,8 +59,8 @@ func attached(ctx context.Context) (*callName, error) {
 	return n, json.Unmarshal([]byte(values[0]), n)
 }
 
-// keeperSays tells what a keeper has to say from what the provider does.
-func keeperSays(trailer metadata.MD, err error) error {
+// keeperError distinguishes errors of the keeper from those of the provider.
+func keeperError(trailer metadata.MD, err error) error {
 	for _, verdict := range trailer.Get(verdictKey) {
 		switch verdict {
 		case verdictKnown:
@@ -72,68 +72,67 @@ func keeperSays(trailer metadata.MD, err error) error {
 	return err
 }
 
-// askOnce makes a call that has a name, unless it was made before: then it gives the answer that
-// there was.
-func (i *Instance) askOnce(ctx context.Context, q question, request, answer proto.Message) error {
-	if i.host.journal == nil || q.name == nil {
-		q.name = nil
-		return i.ask(ctx, q, request, answer)
+// callOnce makes a named call, unless it was made before. Then it returns the recorded answer.
+func (i *Instance) callOnce(ctx context.Context, spec callSpec, request, answer proto.Message) error {
+	if i.host.journal == nil || spec.name == nil {
+		spec.name = nil
+		return i.call(ctx, spec, request, answer)
 	}
-	if len(q.name.Call) > longestCall {
-		return i.notAsked(fmt.Errorf("the name of the call has %d bytes: give it at most %d", len(q.name.Call), longestCall))
+	if len(spec.name.Call) > maxCallName {
+		return i.notAsked(fmt.Errorf("the name of the call has %d bytes; the limit is %d", len(spec.name.Call), maxCallName))
 	}
-	if !utf8.ValidString(q.name.Call) {
-		return i.notAsked(errors.New("the name of the call is no UTF-8: give it a name that is"))
+	if !utf8.ValidString(spec.name.Call) {
+		return i.notAsked(errors.New("the name of the call is not valid UTF-8"))
 	}
 	for {
-		found, err := i.recall(ctx, q, answer)
+		found, err := i.awaitRecorded(ctx, spec, answer)
 		if found || err != nil {
 			return err
 		}
-		err = i.ask(ctx, q, request, answer)
+		err = i.call(ctx, spec, request, answer)
 		if errors.Is(err, errKnown) {
-			continue // somebody else was faster
+			continue // another call of this name came first
 		}
-		return i.secondThought(q, answer, err)
+		return i.resolveLost(spec, answer, err)
 	}
 }
 
-// secondThought looks what became of a call whose process ended under it. It may not have got
-// there, or been answered.
-func (i *Instance) secondThought(q question, answer proto.Message, err error) error {
+// resolveLost looks up the outcome of a call whose process ended. The call may not have reached the
+// process, or its answer may be recorded.
+func (i *Instance) resolveLost(spec callSpec, answer proto.Message, err error) error {
 	var lost *lostError
 	if !errors.As(err, &lost) {
 		return err
 	}
-	r, lookErr := i.host.journal.look(q.name.Call)
+	r, lookErr := i.host.journal.look(spec.name.Call)
 	switch {
 	case lookErr != nil:
 		return err
-	case r.known == callAbsent:
+	case r.state == callAbsent:
 		return i.notAsked(lost)
-	case r.known == callMade && r.outcome.code == codes.OK:
-		return i.recorded(q, r, answer)
+	case r.state == callMade && r.outcome.code == codes.OK:
+		return i.recordedAnswer(spec, r, answer)
 	}
 	return err
 }
 
-// recall finds the answer to a call that was made before, and waits for it while a keeper is at
-// it.
-func (i *Instance) recall(ctx context.Context, q question, answer proto.Message) (found bool, err error) {
-	giveUp := i.clock.Now().Add(q.timeout)
+// awaitRecorded returns the answer to a call that was made before. While a keeper still makes the
+// call, it waits.
+func (i *Instance) awaitRecorded(ctx context.Context, spec callSpec, answer proto.Message) (found bool, err error) {
+	giveUp := i.clock.Now().Add(spec.timeout)
 	for {
-		r, err := i.host.journal.look(q.name.Call)
+		r, err := i.host.journal.look(spec.name.Call)
 		switch {
 		case err != nil:
-			return false, i.unavailable(q, fmt.Errorf("the journal of calls: %w", err))
-		case r.known == callAbsent:
+			return false, i.unavailable(spec, fmt.Errorf("reading the journal of calls: %w", err))
+		case r.state == callAbsent:
 			return false, nil
-		case r.known != callRunning:
-			return true, i.recorded(q, r, answer)
+		case r.state != callRunning:
+			return true, i.recordedAnswer(spec, r, answer)
 		case i.clock.Now().After(giveUp):
-			return false, i.unavailable(q, fmt.Errorf("it was begun before: %w: within %s", errHung, q.timeout))
+			return false, i.unavailable(spec, fmt.Errorf("the call was begun earlier: %w (%s)", errHung, spec.timeout))
 		}
-		timer := i.clock.NewTimer(askAgain)
+		timer := i.clock.NewTimer(pollInterval)
 		select {
 		case <-timer.C():
 			continue
@@ -143,40 +142,41 @@ func (i *Instance) recall(ctx context.Context, q question, answer proto.Message)
 			err = errStopping
 		}
 		timer.Stop()
-		return false, i.unavailable(q, fmt.Errorf("it was begun before, and goes on: %w", err))
+		return false, i.unavailable(spec, fmt.Errorf("the call was begun earlier and still runs: %w", err))
 	}
 }
 
-// recorded gives the answer in a record.
-func (i *Instance) recorded(q question, r record, answer proto.Message) error {
+// recordedAnswer decodes the answer in a record.
+func (i *Instance) recordedAnswer(spec callSpec, r record, answer proto.Message) error {
 	switch {
-	case r.known == callLost:
-		return i.unavailable(q, errors.New("it was begun before, and what ran it was ended before it had an answer: "+
-			"nobody knows whether it was done; look what became of the resource"))
-	case r.known == callForgotten:
-		return i.unavailable(q, fmt.Errorf("it was made before, and its answer is no longer kept after %s: look what became of the resource", answersKept))
-	case r.known == callSealed:
-		return i.unavailable(q, errors.New("it was made before, and the key that its answer was sealed with is gone: look what became of the resource"))
-	case r.name.Type != q.name.Type:
-		return i.unavailable(q, fmt.Errorf("a call of that name was made before, of %s: names are for one call each", r.name.Type))
+	case r.state == callLost:
+		return i.unavailable(spec, errors.New("the call was begun earlier, and its process ended before it had an answer; "+
+			"whether the change was made is unknown; check the resource"))
+	case r.state == callForgotten:
+		return i.unavailable(spec, fmt.Errorf("the call was made earlier, and its answer was deleted after %s; check the resource", answersKept))
+	case r.state == callSealed:
+		return i.unavailable(spec, errors.New("the call was made earlier, and the key that encrypts its answer is gone; check the resource"))
+	case r.name.Type != spec.name.Type:
+		return i.unavailable(spec, fmt.Errorf("another call with this name was made earlier, for %s; call names must be unique", r.name.Type))
 	case r.outcome.code != codes.OK:
-		return i.unavailable(q, errors.New("it was made before, and had no answer: "+i.mask.text(r.outcome.message)))
-	case r.name.Form != q.name.Form:
-		return i.unavailable(q, errors.New("it was made before, by a version of the provider with another schema, and its answer cannot be read with this one: "+
-			"install that version again, or look what became of the resource"))
+		return i.unavailable(spec, errors.New("the call was made earlier and failed: "+i.mask.text(r.outcome.message)))
+	case r.name.Form != spec.name.Form:
+		return i.unavailable(spec, errors.New("the call was made earlier by a provider version with another schema, and this version cannot decode its answer; "+
+			"install that version again, or check the resource"))
 	}
 	if err := proto.Unmarshal(r.outcome.answer, answer); err != nil {
-		return i.unavailable(q, errors.New("it was made before, and the answer is no message of the protocol"))
+		return i.unavailable(spec, errors.New("the call was made earlier, and its recorded answer is not a valid protocol message"))
 	}
 	return nil
 }
 
-// Journal is what the journal is called, empty if there is none: a call that was begun where it was called so can be asked for again
-// here, and no other.
-func (h *Host) Journal() string { return h.name }
+// Journal returns the journal's name, or "" without a journal. A call can be repeated only where
+// the journal has the name that it had when the call was begun.
+func (h *Host) Journal() string { return h.journalName }
 
-// Acknowledge forgets a call: its answer is stored elsewhere, or it is not to be asked for again. Who
-// asks for it afterwards has it made anew. A call that is not known is no error.
+// Acknowledge deletes the record of a call, once its answer is stored elsewhere or it will not be
+// repeated. A repeated call would be a new one afterwards. Acknowledging an unknown call is not an
+// error.
 func (h *Host) Acknowledge(call string) error {
 	if h.journal == nil {
 		return nil
@@ -187,9 +187,9 @@ func (h *Host) Acknowledge(call string) error {
 	return nil
 }
 
-// sweeps have a journal swept, now and then. Not at once: who was away for long gets a day to
-// ask for its answers.
-type sweeps struct {
+// A sweeper sweeps a journal once a day. The first sweep is a day after the start, so that a server
+// that was down for long can still fetch its answers.
+type sweeper struct {
 	journal *journal
 	clock   clock.WithDelayedExecution
 
@@ -198,32 +198,32 @@ type sweeps struct {
 	stopped bool
 }
 
-func startSweeps(j *journal, clock clock.WithDelayedExecution) *sweeps {
-	s := &sweeps{journal: j, clock: clock}
+func startSweeper(j *journal, clock clock.WithDelayedExecution) *sweeper {
+	s := &sweeper{journal: j, clock: clock}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.plan()
+	s.scheduleNext()
 	return s
 }
 
-// plan has the lock held.
-func (s *sweeps) plan() {
-	// A goroutine, because a clock may call it while it holds locks of its own.
+// scheduleNext requires the lock.
+func (s *sweeper) scheduleNext() {
+	// In a goroutine, because a clock may call the function while holding its own locks.
 	s.next = s.clock.AfterFunc(answersKept, func() { go s.sweep() })
 }
 
-func (s *sweeps) sweep() {
+func (s *sweeper) sweep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped {
 		return
 	}
-	// What cannot be swept now is tomorrow.
+	// A failed sweep is retried the next day.
 	_ = s.journal.sweep(s.clock.Now())
-	s.plan()
+	s.scheduleNext()
 }
 
-func (s *sweeps) stop() {
+func (s *sweeper) stop() {
 	if s == nil {
 		return
 	}

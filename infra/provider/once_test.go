@@ -20,12 +20,12 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// create is a call that makes a fake_thing.
+// create is a request to create a fake_thing.
 func create(call, name, behave string) contract.ApplyRequest {
 	return contract.ApplyRequest{Call: call, Type: "fake_thing", Planned: thing("name", name, "behave", behave)}
 }
 
-// applied is what a provider logged: which things it made, and as which process with which parent.
+// applied returns a provider's log: the created things, with the process and its parent.
 func applied(t *testing.T, log string) (lines [][]string) {
 	t.Helper()
 	text, err := os.ReadFile(log)
@@ -38,40 +38,40 @@ func applied(t *testing.T, log string) (lines [][]string) {
 	return lines
 }
 
-// pidIn is the process in an answer.
+// pidIn returns the PID in an answer.
 func pidIn(a contract.ApplyAnswer) string {
 	return a.State.Value.GetAttr("pid").AsBigFloat().String()
 }
 
-// TestOnce: a call that has a name is made once, and gives the same answer ever after, of another Host too. Once it is
-// acknowledged, it is as if it had never been.
-func TestOnce(t *testing.T) {
+// TestNamedCallIsMadeOnce: a named call is made once, and repeating it returns the same answer,
+// also on another Host. After it is acknowledged, it is unknown again.
+func TestNamedCallIsMadeOnce(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"5", "6"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			journal, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
-			config := keptIn(t, Config{}, journal)
+			config := withKeeper(t, Config{}, journal)
 			h := newHost(t, config)
 			i := openFake(t, h, fakeSettings(mode))
 			request := create("one", "a", "log:"+log+",1ms")
 			request.Private = []byte("private")
 			first, err := i.Apply(t.Context(), request)
 			if err != nil || textOf(first.State.Value.GetAttr("id")) != "id-of-a" {
-				t.Fatalf("the first time: %v, %v", show(first), err)
+				t.Fatalf("first call: %v, %v", show(first), err)
 			}
 			again, err := i.Apply(t.Context(), request)
 			if err != nil || show(again) != show(first) {
-				t.Errorf("the second time: %v, %v", show(again), err)
+				t.Errorf("second call: %v, %v", show(again), err)
 			}
 			h.Close()
 			h = newHost(t, config)
 			i = openFake(t, h, fakeSettings(mode))
 			again, err = i.Apply(t.Context(), request)
 			if err != nil || show(again) != show(first) {
-				t.Errorf("by another Host: %v, %v", show(again), err)
+				t.Errorf("on another Host: %v, %v", show(again), err)
 			}
-			// What has no name is made as often as asked, and so is what has another.
+			// Unnamed calls are made each time, and so is a call with another name.
 			for _, call := range []string{"", "", "two"} {
 				if _, err := i.Apply(t.Context(), create(call, "b"+call, "log:"+log+",1ms")); err != nil {
 					t.Error(err)
@@ -87,7 +87,7 @@ func TestOnce(t *testing.T) {
 			}
 			again, err = i.Apply(t.Context(), request)
 			if err != nil || pidIn(again) == pidIn(first) {
-				t.Errorf("after it was acknowledged: %v, %v", show(again), err)
+				t.Errorf("after acknowledging: %v, %v", show(again), err)
 			}
 			var made []string
 			for _, line := range applied(t, log) {
@@ -100,10 +100,10 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// TestOnceAtOnce has many ask for the same calls at the same time, over two Hosts.
-func TestOnceAtOnce(t *testing.T) {
+// TestOnceConcurrently makes the same calls concurrently on two Hosts.
+func TestOnceConcurrently(t *testing.T) {
 	t.Parallel()
-	config := keptIn(t, Config{}, t.TempDir())
+	config := withKeeper(t, Config{}, t.TempDir())
 	log := filepath.Join(t.TempDir(), "log")
 	var callers sync.WaitGroup
 	var mu sync.Mutex
@@ -140,8 +140,9 @@ func TestOnceAtOnce(t *testing.T) {
 	}
 }
 
-// TestNotTwice: of what is known of a call and is no answer, the caller is told in words that help.
-func TestNotTwice(t *testing.T) {
+// TestRecordedCallIsNotRepeated: if a call is recorded without a usable answer, the error says why
+// and how to proceed.
+func TestRecordedCallIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	h := way{keeper: true}.host(t, Config{})
 	settings := fakeSettings("6")
@@ -154,7 +155,7 @@ func TestNotTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write := func(call, of, form string, finish func(*page) error) {
+	write := func(call, of, form string, finish func(*callFile) error) {
 		journal := h.journal
 		if call == "sealed" {
 			journal = other
@@ -167,15 +168,15 @@ func TestNotTwice(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	answered := func(text string) func(*page) error {
-		return func(p *page) error { return p.finish(outcome{answer: []byte(text)}) }
+	answered := func(text string) func(*callFile) error {
+		return func(p *callFile) error { return p.finish(outcome{answer: []byte(text)}) }
 	}
-	write("lost", k.name, k.form, func(p *page) error { return p.file.Close() })
-	write("of another type", "fake_bare", k.form, answered(""))
+	write("lost", k.name, k.digest, func(p *callFile) error { return p.file.Close() })
+	write("of another type", "fake_bare", k.digest, answered(""))
 	write("of another form", k.name, "other", answered(""))
-	write("sealed", k.name, k.form, answered(""))
-	write("rubbish", k.name, k.form, answered("\xff\xff\xff\xff"))
-	write("forgotten", k.name, k.form, answered(""))
+	write("sealed", k.name, k.digest, answered(""))
+	write("rubbish", k.name, k.digest, answered("\xff\xff\xff\xff"))
+	write("forgotten", k.name, k.digest, answered(""))
 	if err := os.Chtimes(h.journal.path("forgotten"), time.Time{}, time.Now().Add(-25*time.Hour)); err != nil {
 		t.Fatal(err)
 	}
@@ -186,12 +187,12 @@ func TestNotTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	for call, says := range map[string]string{
-		"lost":            "nobody knows whether it was done; look what became of the resource",
-		"of another type": "of fake_bare: names are for one call each",
+		"lost":            "whether the change was made is unknown; check the resource",
+		"of another type": "for fake_bare; call names must be unique",
 		"of another form": "install that version again",
-		"sealed":          "sealed with is gone: look what became of the resource",
-		"rubbish":         "no message of the protocol",
-		"forgotten":       "no longer kept after 24h0m0s",
+		"sealed":          "encrypts its answer is gone; check the resource",
+		"rubbish":         "not a valid protocol message",
+		"forgotten":       "deleted after 24h0m0s",
 		"damaged":         "remove the file",
 	} {
 		a, err := i.Apply(t.Context(), create(call, "a", ""))
@@ -206,15 +207,15 @@ func TestNotTwice(t *testing.T) {
 			t.Errorf("%s, acknowledged: %v", call, err)
 		}
 	}
-	for call, says := range map[string]string{strings.Repeat("x", longestCall+1): "at most 1024", "\xff": "no UTF-8"} {
+	for call, says := range map[string]string{strings.Repeat("x", maxCallName+1): "the limit is 1024", "\xff": "not valid UTF-8"} {
 		if _, err := i.Apply(t.Context(), create(call, "a", "")); !errors.Is(err, contract.ErrNotAsked) || !strings.Contains(err.Error(), says) {
-			t.Errorf("a name that cannot be: %v", err)
+			t.Errorf("an invalid name: %v", err)
 		}
 	}
-	// A call that the provider fails, or dies of, is not made again either.
+	// A call that the provider fails, or that kills it, is not repeated either.
 	for behave, says := range map[string][2]string{
-		"fail:no luck, says " + secretToken: {"no luck, says (sensitive)", "had no answer: no luck, says (sensitive)"},
-		"die":                               {"panic: I cannot go on", "had no answer"},
+		"fail:no luck, says " + secretToken: {"no luck, says (sensitive)", "made earlier and failed: no luck, says (sensitive)"},
+		"die":                               {"panic: I cannot go on", "made earlier and failed"},
 	} {
 		for n, part := range says {
 			_, err := i.Apply(t.Context(), create(behave, "a", behave))
@@ -223,7 +224,7 @@ func TestNotTwice(t *testing.T) {
 			}
 		}
 	}
-	// Without a journal nothing is begun.
+	// Without a journal no named call begins.
 	if err := os.RemoveAll(h.journal.dir); err != nil {
 		t.Fatal(err)
 	}
@@ -232,16 +233,17 @@ func TestNotTwice(t *testing.T) {
 	}
 }
 
-// keeperOf is the keeper of the current process.
-func (i *Instance) keeperOf() (k *kept, pid int) {
+// currentKeeper returns the keeper of the current process.
+func (i *Instance) currentKeeper() (k *supervised, pid int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	k = i.current.child.(*kept)
+	k = i.current.child.(*supervised)
 	pid, _ = strconv.Atoi(k.runner.ID())
 	return k, pid
 }
 
-// TestKeeperIsKilled: the provider dies with it, and nobody says that nothing was done.
+// TestKeeperIsKilled: the provider dies with its keeper, and the error does not claim that nothing
+// was done.
 func TestKeeperIsKilled(t *testing.T) {
 	t.Parallel()
 	h := way{keeper: true}.host(t, Config{})
@@ -249,40 +251,40 @@ func TestKeeperIsKilled(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
 	provider := mustRead(t, i, "child:"+file)
 	child := readPID(t, file)
-	_, keeper := i.keeperOf()
+	_, keeper := i.currentKeeper()
 	failed := make(chan error, 1)
 	go func() {
 		_, err := i.Apply(context.WithoutCancel(t.Context()), create("c", "a", "hang"))
 		failed <- err
 	}()
-	eventually(t, "the call", func() bool { return h.journal.mustLook(t, "c").known == callRunning })
+	eventually(t, "the call", func() bool { return h.journal.mustLook(t, "c").state == callRunning })
 	if err := h.Acknowledge("c"); !errors.Is(err, errStillRunning) || !strings.Contains(err.Error(), `acknowledging call "c"`) {
-		t.Errorf("acknowledging what runs: %v", err)
+		t.Errorf("acknowledging a running call: %v", err)
 	}
 	if err := syscall.Kill(keeper, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-failed; !errors.Is(err, contract.ErrUnavailable) || errors.Is(err, contract.ErrNotAsked) || !strings.Contains(err.Error(), "its process ended: with its keeper: signal: killed") {
+	if err := <-failed; !errors.Is(err, contract.ErrUnavailable) || errors.Is(err, contract.ErrNotAsked) || !strings.Contains(err.Error(), "its process exited: with its keeper: signal: killed") {
 		t.Errorf("the call: %v", err)
 	}
 	eventually(t, "the provider's end", func() bool { return !alive(provider) })
-	if _, err := i.Apply(t.Context(), create("c", "a", "")); !errors.Is(err, contract.ErrUnavailable) || !strings.Contains(err.Error(), "nobody knows") {
-		t.Errorf("the call, again: %v", err)
+	if _, err := i.Apply(t.Context(), create("c", "a", "")); !errors.Is(err, contract.ErrUnavailable) || !strings.Contains(err.Error(), "is unknown") {
+		t.Errorf("the repeated call: %v", err)
 	}
 	if next := mustRead(t, i, ""); next == provider {
 		t.Error("a dead provider answers")
 	}
-	// As with a server that is killed, nobody is left who knows of the provider's children.
+	// As with a killed server, no process is left that knows the provider's children.
 	if err := syscall.Kill(child, syscall.SIGKILL); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestCloseLeavesWhatHasAName: a call that does not end in time when all is closed is left to its keeper, and whoever
-// asks for it later gets its answer.
-func TestCloseLeavesWhatHasAName(t *testing.T) {
+// TestCloseHandsOverNamedCalls: Close leaves a named call that does not finish in time to its
+// keeper, and repeating the call later returns its answer.
+func TestCloseHandsOverNamedCalls(t *testing.T) {
 	t.Parallel()
-	config := keptIn(t, Config{StopGrace: 200 * time.Millisecond}, t.TempDir())
+	config := withKeeper(t, Config{StopGrace: 200 * time.Millisecond}, t.TempDir())
 	h := newHost(t, config)
 	gate := filepath.Join(t.TempDir(), "gate")
 	request := create("c", "a", "gate:"+gate)
@@ -300,8 +302,8 @@ func TestCloseLeavesWhatHasAName(t *testing.T) {
 	i.waitInFlight(t, 2)
 	h.Close()
 	for range 2 {
-		if err := <-failed; !errors.Is(err, contract.ErrUnavailable) || errors.Is(err, contract.ErrNotAsked) || !strings.Contains(err.Error(), "is stopping") {
-			t.Errorf("a call under which all was closed: %v", err)
+		if err := <-failed; !errors.Is(err, contract.ErrUnavailable) || errors.Is(err, contract.ErrNotAsked) || !strings.Contains(err.Error(), "is shutting") {
+			t.Errorf("a call during Close: %v", err)
 		}
 	}
 	i = openFake(t, newHost(t, config), fakeSettings("6"))
@@ -326,8 +328,8 @@ func TestCloseLeavesWhatHasAName(t *testing.T) {
 	})
 }
 
-// TestKeeperFreezes: it does not keep the server from stopping, nor from killing what the provider
-// started.
+// TestKeeperFreezes: a frozen keeper does not keep the server from stopping and from killing the
+// provider's children.
 func TestKeeperFreezes(t *testing.T) {
 	t.Parallel()
 	h := way{keeper: true}.host(t, Config{StopGrace: 200 * time.Millisecond})
@@ -335,7 +337,7 @@ func TestKeeperFreezes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pid")
 	provider := mustRead(t, i, "child:"+file)
 	child := readPID(t, file)
-	_, keeper := i.keeperOf()
+	_, keeper := i.currentKeeper()
 	if err := syscall.Kill(keeper, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -347,12 +349,13 @@ func TestKeeperFreezes(t *testing.T) {
 	eventually(t, "its child's end", func() bool { return !alive(child) })
 }
 
-// TestKeeperIsCutOff: a provider whose keeper cannot be spoken to is replaced.
-func TestKeeperIsCutOff(t *testing.T) {
+// TestDisconnectedKeeperIsReplaced: a provider is replaced when the connection to its keeper
+// breaks.
+func TestDisconnectedKeeperIsReplaced(t *testing.T) {
 	t.Parallel()
 	i := openFake(t, way{keeper: true}.host(t, Config{StopGrace: time.Second}), fakeSettings("6"))
 	first := mustRead(t, i, "")
-	k, _ := i.keeperOf()
+	k, _ := i.currentKeeper()
 	if err := k.access.once.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -360,14 +363,14 @@ func TestKeeperIsCutOff(t *testing.T) {
 		t.Errorf("a call without a connection: %v", err)
 	}
 	if next := mustRead(t, i, ""); next == first {
-		t.Error("it still answers")
+		t.Error("the disconnected provider still answers")
 	}
 	eventually(t, "its end", func() bool { return !alive(first) })
 }
 
-// TestWaitsForTheKeeper: who asks for a call that goes on waits for it, as long as it wants to, and as long as
-// such a call can take.
-func TestWaitsForTheKeeper(t *testing.T) {
+// TestRepeatedCallWaitsForKeeper: repeating a running call waits for its answer, until the caller
+// cancels or the call's timeout is over.
+func TestRepeatedCallWaitsForKeeper(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
 	h := way{keeper: true}.host(t, Config{Clock: clock})
@@ -384,61 +387,61 @@ func TestWaitsForTheKeeper(t *testing.T) {
 			_, err := i.Apply(ctx, create("c", "a", ""))
 			failed <- err
 		}()
-		eventually(t, "somebody who waits", func() bool { return clock.Waiters() > others })
+		eventually(t, "a waiting caller", func() bool { return clock.Waiters() > others })
 		return failed
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	failed := ask(ctx)
 	cancel()
 	if err := <-failed; !errors.Is(err, context.Canceled) || !errors.Is(err, contract.ErrUnavailable) || errors.Is(err, contract.ErrNotAsked) {
-		t.Errorf("who gives up: %v", err)
+		t.Errorf("a cancelled caller: %v", err)
 	}
 	failed = ask(context.Background())
 	clock.Step(3*time.Hour + time.Second)
 	if err := <-failed; !errors.Is(err, errHung) || errors.Is(err, contract.ErrNotAsked) {
-		t.Errorf("who waits for too long: %v", err)
+		t.Errorf("a caller after the timeout: %v", err)
 	}
 	others = clock.Waiters()
 	failed = ask(context.Background())
 	i.Close()
 	if err := <-failed; !errors.Is(err, errStopping) || errors.Is(err, contract.ErrNotAsked) {
-		t.Errorf("who waits when all ends: %v", err)
+		t.Errorf("a caller during Close: %v", err)
 	}
 }
 
-// A silentStream is all of a call that a relay needs to refuse it.
-type silentStream struct {
+// A trailerStream is a stream with the one method that a relay needs to reject a call.
+type trailerStream struct {
 	grpc.ServerStream
 	trailer metadata.MD
 }
 
-func (s *silentStream) SetTrailer(of metadata.MD) { s.trailer = of }
+func (s *trailerStream) SetTrailer(of metadata.MD) { s.trailer = of }
 
-// TestTooLate: a call that gets to a keeper when its server is gone is not begun, even if the keeper does not know
-// yet. The next server may have looked already.
-func TestTooLate(t *testing.T) {
+// TestOrphanedKeeperBeginsNothing: a keeper does not begin a call after its server is gone, even if
+// it has not noticed that yet. The next server may have looked at the journal already.
+func TestOrphanedKeeperBeginsNothing(t *testing.T) {
 	for name, r := range map[string]*relay{
 		"orphaned": {isOrphaned: func() bool { return true }},
 		"closed":   {closed: true},
 	} {
 		r.journal = newJournal(t)
-		stream := &silentStream{}
+		stream := &trailerStream{}
 		_, err := r.once(stream, callName{Call: "c"}, "/method", nil)
-		if err := keeperSays(stream.trailer, err); !errors.Is(err, errNotBegun) || !strings.Contains(err.Error(), "stopping") {
+		if err := keeperError(stream.trailer, err); !errors.Is(err, errNotBegun) || !strings.Contains(err.Error(), "shutting") {
 			t.Errorf("%s: %v", name, err)
 		}
-		if r := r.journal.mustLook(t, "c"); r.known != callAbsent {
-			t.Errorf("%s: known as %d", name, r.known)
+		if r := r.journal.mustLook(t, "c"); r.state != callAbsent {
+			t.Errorf("%s: state %d", name, r.state)
 		}
 	}
 }
 
-// TestBadKeepers: what is wrong with how a keeper is set up is said.
-func TestBadKeepers(t *testing.T) {
+// TestInvalidKeeperConfig checks the errors about an invalid configuration of a keeper.
+func TestInvalidKeeperConfig(t *testing.T) {
 	t.Parallel()
 	for _, config := range []Config{{Keeper: []string{"x"}}, {Journal: "/tmp/x"}} {
 		config.Directory = t.TempDir()
-		if _, err := New(config); err == nil || !strings.Contains(err.Error(), "set both Keeper and Journal") {
+		if _, err := New(config); err == nil || !strings.Contains(err.Error(), "must be set together") {
 			t.Errorf("%v: %v", config, err)
 		}
 	}
@@ -449,13 +452,13 @@ func TestBadKeepers(t *testing.T) {
 	if _, err := New(Config{Directory: t.TempDir(), Keeper: []string{"x"}, Journal: file, JournalKey: make([]byte, keyBytes)}); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("a journal that is a file: %v", err)
 	}
-	if _, err := New(Config{Directory: t.TempDir(), Keeper: []string{"x"}, Journal: t.TempDir(), JournalKey: []byte("short")}); err == nil || !strings.Contains(err.Error(), "give it 32") {
+	if _, err := New(Config{Directory: t.TempDir(), Keeper: []string{"x"}, Journal: t.TempDir(), JournalKey: []byte("short")}); err == nil || !strings.Contains(err.Error(), "must have 32") {
 		t.Errorf("a key that is too short: %v", err)
 	}
 	for says, command := range map[string][]string{
-		"no such file":              {"/nowhere/atoll"},
-		"ended before it began":     {"/bin/true"},
-		"last wrote: what is this?": {"/bin/sh", "-c", "echo 'what is this?' >&2; exit 3"},
+		"no such file":                {"/nowhere/atoll"},
+		"exited before the provider":  {"/bin/true"},
+		"last output: unknown option": {"/bin/sh", "-c", "echo 'unknown option' >&2; exit 3"},
 	} {
 		h := newHost(t, Config{Keeper: command, Journal: t.TempDir(), JournalKey: make([]byte, keyBytes)})
 		_, _, err := h.Open(t.Context(), fakeBinary(t), fakeSettings("6"))
@@ -463,7 +466,7 @@ func TestBadKeepers(t *testing.T) {
 			t.Errorf("%v: %v", command, err)
 		}
 	}
-	// One that hangs.
+	// A keeper that hangs.
 	h := newHost(t, Config{Keeper: []string{"/bin/sleep", "1000"}, Journal: t.TempDir(), JournalKey: make([]byte, keyBytes), StartTimeout: 100 * time.Millisecond})
 	if _, _, err := h.Open(t.Context(), fakeBinary(t), fakeSettings("6")); !errors.Is(err, contract.ErrNotAsked) || !strings.Contains(err.Error(), "within 100ms") {
 		t.Errorf("a keeper that hangs: %v", err)

@@ -22,61 +22,65 @@ import (
 )
 
 const (
-	// largestAnswer is what an answer may take. An object with its state is smaller by far;
-	// data sources can have files in them.
-	largestAnswer = 16 << 20
-	// largestSchema is the same of a schema. That of the largest known provider takes 60 MiB.
-	largestSchema = 256 << 20
+	// maxAnswerSize is the maximum size of an answer. An object with its state is far smaller; data
+	// sources can contain files.
+	maxAnswerSize = 16 << 20
+	// maxSchemaSize is the maximum size of a schema. The largest known provider's has 60 MiB.
+	maxSchemaSize = 256 << 20
 )
 
-// A process is one running provider, and what its Instance keeps of it.
+// A process is one running provider, and its Instance's bookkeeping.
 type process struct {
 	access
 	name   string
-	dir    string // private to it
+	dir    string // its private directory
 	child  child
 	output *tail
 	mask   *mask
 
-	// The rest is its Instance's, under the Instance's lock.
+	// The fields below belong to the Instance and are guarded by its lock.
 	calls    int
 	inFlight int
-	retired  bool          // takes no calls any more
+	retired  bool          // receives no new calls
 	drained  chan struct{} // closed once it is retired and nothing is in flight
 	started  time.Time
 
-	named atomic.Int64 // calls in flight that have a name
-	left  atomic.Bool  // to its keeper
+	named      atomic.Int64 // named calls in flight
+	handedOver atomic.Bool  // to its keeper
 }
 
-// A child is how a process is run: by this one (direct), or by a keeper (kept).
+// A child runs a provider process: as a child of this process (direct) or of a keeper (supervised).
 type child interface {
-	// connect starts it, up to where it can be spoken to.
+	// connect starts the provider and connects to it.
 	connect() (access, error)
-	// gone is closed when nothing of it runs any more.
+	// gone is closed when no process of it is left.
 	gone() <-chan struct{}
-	// exit says how the provider ended, once it has. Empty if it did not start.
+	// exit describes how the provider ended. It is empty until then, or if the provider did not
+	// start.
 	exit() string
-	// kill ends it at once, and what it started.
+	// kill kills the provider and the processes that it started.
 	kill()
-	// end asks it to exit, and returns when nothing of it runs.
+	// end asks the provider to exit, and returns when no process of it is left.
 	end()
-	// leave lets it finish the calls that have names, without this process, and tells whether it will.
-	leave() bool
-	// isCutOff tells whether it cannot be spoken to any more, for good.
-	isCutOff() bool
-	// farewell is how long its end can take to be seen, once the connection broke.
-	farewell() time.Duration
+	// handOver leaves named calls to the keeper to finish, without this process. It reports whether
+	// the keeper does so.
+	handOver() bool
+	// isDisconnected reports whether the connection is broken for good.
+	isDisconnected() bool
+	// exitDelay bounds the time between the end of a connection and the moment when the end of the
+	// process is known.
+	exitDelay() time.Duration
 }
 
-// start starts a process, up to where it can be spoken to. One that is only asked what it has needs no keeper.
+// start starts a process and connects to it. A process that is only asked for its schemas needs no
+// keeper.
 func (h *Host) start(ctx context.Context, binary Binary, settings Settings, mask *mask, schemaOnly bool) (*process, error) {
 	dir, err := h.privateDirectory()
 	if err != nil {
-		return nil, fmt.Errorf("provider %s: making its private directory: %w", binary.Name, err)
+		return nil, fmt.Errorf("provider %s: creating its private directory: %w", binary.Name, err)
 	}
 	p := &process{
-		name: binary.Name, dir: dir, output: &tail{also: settings.Output}, mask: mask,
+		name: binary.Name, dir: dir, output: &tail{tee: settings.Output}, mask: mask,
 		drained: make(chan struct{}), started: h.config.Clock.Now(),
 	}
 	as := launch{
@@ -84,14 +88,14 @@ func (h *Host) start(ctx context.Context, binary Binary, settings Settings, mask
 		Env: environment(dir, h.config.Inherit, settings.Env), StartTimeout: h.config.StartTimeout,
 	}
 	if h.journal != nil && !schemaOnly {
-		p.child = newKept(h.spawner, h.config.Keeper, setup{
+		p.child = newSupervised(h.spawner, h.config.Keeper, setup{
 			Launch: as, Journal: h.journal.dir, JournalKey: h.config.JournalKey, StopGrace: h.config.StopGrace,
 			ApplyTimeout: settings.Limits.withDefaults().ApplyTimeout,
 		}, p.output)
 	} else {
 		p.child = newDirect(h.spawner, as, p.output)
 	}
-	// go-plugin cannot be told to give up, but notices that the child is gone.
+	// go-plugin's start cannot be cancelled, but it fails when the child is gone.
 	connected := context.AfterFunc(ctx, p.child.kill)
 	defer connected()
 	if p.access, err = p.child.connect(); err != nil {
@@ -104,22 +108,22 @@ func (h *Host) start(ctx context.Context, binary Binary, settings Settings, mask
 	return p, nil
 }
 
-// startFailure says why there is no connection, with how the process ended unless we
-// ended it, and what it had to say.
+// startFailure returns the error of a failed start, with the provider's last output and, unless
+// Atoll killed it, the exit status.
 func (p *process) startFailure(err error) error {
 	text := err.Error()
 	if exit := p.child.exit(); exit != "" && exit != "signal: killed" {
-		text += "; its process ended: " + exit
+		text += "; its process exited: " + exit
 	}
-	return fmt.Errorf("provider %s could not be started: %w: %s", p.name, contract.ErrNotAsked, p.telling(text))
+	return fmt.Errorf("provider %s could not be started: %w: %s", p.name, contract.ErrNotAsked, p.withOutput(text))
 }
 
-// telling is a text with what the process wrote last, without secrets and not
-// too long.
-func (p *process) telling(text string) string {
-	text = text[:min(len(text), toldOutput)]
+// withOutput appends the last output of the process to a text. Secrets are masked and both are
+// truncated.
+func (p *process) withOutput(text string) string {
+	text = text[:min(len(text), shownOutput)]
 	if last := p.output.last(); last != "" {
-		text += "; it last wrote: " + last
+		text += "; its last output: " + last
 	}
 	return p.mask.text(strings.ToValidUTF8(text, "?"))
 }
@@ -135,15 +139,15 @@ func (h *Host) privateDirectory() (string, error) {
 	return dir, nil
 }
 
-// environment is what a process gets beside what the handshake needs: what every one does,
-// what is inherited by name, and what its own settings say.
+// environment returns the environment of a process without the handshake's variables: the defaults,
+// the inherited variables, and its own settings.
 func environment(dir string, inherit []string, own map[string]string) map[string]string {
 	env := map[string]string{
 		"PATH": "/usr/local/bin:/usr/bin:/bin",
 		"HOME": dir, "TMPDIR": dir,
-		// Providers would write each call to their standard error, at the cost of most of their speed.
+		// Providers would log each call to their standard error, which costs most of their speed.
 		"TF_LOG": "off", "TF_LOG_PROVIDER": "off", "TF_LOG_SDK": "off", "TF_LOG_SDK_PROTO": "off", "TF_LOG_SDK_FRAMEWORK": "off",
-		// They live on little memory and spend a third of their time on collecting it.
+		// Providers use little memory and would spend a third of their time on garbage collection.
 		"GOGC": "400",
 	}
 	for _, name := range inherit {
@@ -155,7 +159,7 @@ func environment(dir string, inherit []string, own map[string]string) map[string
 	return env
 }
 
-// method is the full name of a call, by its name in version 6 of the protocol.
+// method returns the full method name of a call, given its name in protocol version 6.
 func (p *process) method(name string) string {
 	if p.protocol != 5 {
 		return "/tfplugin6.Provider/" + name
@@ -177,26 +181,26 @@ func (p *process) method(name string) string {
 	return "/tfplugin5.Provider/" + name
 }
 
-// invoke makes a call. Messages are those of version 6 of the protocol whatever the
-// provider speaks: on the wire, those that are used have the same form in version 5.
+// invoke makes a call. Messages are always those of protocol version 6: the messages in use have
+// the same wire format in version 5.
 func (p *process) invoke(ctx context.Context, name string, request, answer proto.Message) error {
 	return p.conn.Invoke(ctx, p.method(name), request, answer)
 }
 
-// ask makes the call of a question. One with a name goes with it: a keeper makes it once only.
-func (p *process) ask(ctx context.Context, q question, request, answer proto.Message) error {
-	if q.name == nil || p.once == nil {
-		return p.invoke(ctx, q.method, request, answer)
+// call makes the call of a spec. A named call goes through the keeper, which makes it at most once.
+func (p *process) call(ctx context.Context, spec callSpec, request, answer proto.Message) error {
+	if spec.name == nil || p.once == nil {
+		return p.invoke(ctx, spec.method, request, answer)
 	}
-	ctx, err := q.name.attach(ctx)
+	ctx, err := spec.name.attach(ctx)
 	if err != nil {
 		return err
 	}
 	p.named.Add(1)
 	defer p.named.Add(-1)
 	var trailer metadata.MD
-	err = p.once.Invoke(ctx, p.method(q.method), request, answer, grpc.Trailer(&trailer))
-	return keeperSays(trailer, err)
+	err = p.once.Invoke(ctx, p.method(spec.method), request, answer, grpc.Trailer(&trailer))
+	return keeperError(trailer, err)
 }
 
 func (p *process) isGone() bool {
@@ -208,9 +212,10 @@ func (p *process) isGone() bool {
 	}
 }
 
-// diedWith tells a process that died from a connection that broke: it gives it a moment to be seen dead.
-func (p *process) diedWith() bool {
-	timer := time.NewTimer(p.child.farewell())
+// confirmExit distinguishes a process that exited from a broken connection. It waits a moment for
+// the exit to be noticed.
+func (p *process) confirmExit() bool {
+	timer := time.NewTimer(p.child.exitDelay())
 	defer timer.Stop()
 	select {
 	case <-p.child.gone():
@@ -220,41 +225,40 @@ func (p *process) diedWith() bool {
 	}
 }
 
-func (p *process) died() error {
-	return errors.New(p.telling("its process ended: " + p.child.exit()))
+func (p *process) exitError() error {
+	return errors.New(p.withOutput("its process exited: " + p.child.exit()))
 }
 
-// explain puts into words why there is no answer.
+// explain returns the reason why there is no answer.
 func (p *process) explain(err error) error {
 	text := status.Convert(err).Message()
 	switch status.Code(err) {
 	case codes.Unavailable:
-		if p.diedWith() {
-			return p.died()
+		if p.confirmExit() {
+			return p.exitError()
 		}
 	case codes.Canceled:
-		// A connection is closed once its process has ended, which the call may not have noticed by then. Callers who
-		// cancelled are not kept waiting for an end.
+		// A connection is closed once its process has ended, which the call may not have noticed by
+		// then. Callers that cancelled do not wait for the process to end.
 		if p.isGone() {
-			return p.died()
+			return p.exitError()
 		}
 	case codes.ResourceExhausted:
-		text = "its answer is too large, or it is out of resources: " + text
+		text = "the answer is too large, or the provider is out of resources: " + text
 	}
-	text = text[:min(len(text), toldOutput)]
+	text = text[:min(len(text), shownOutput)]
 	return errors.New(p.mask.text(strings.ToValidUTF8(text, "?")))
 }
 
-// stop asks the process to end, and ends it when the grace is over. When it returns
-// nothing of the process is left. Calls that are in flight get the first half of the
-// grace to come to an end, once they are told to. Only those that have a name are not broken off then: a
-// keeper finishes them.
+// stop asks the process to stop, and kills it when the grace period is over. When it returns, no
+// process is left. Calls in flight get the first half of the grace period to finish, once they are
+// told to. After that, all but named calls are interrupted; a keeper finishes the named ones.
 func (p *process) stop(grace time.Duration) {
 	over := time.AfterFunc(grace, p.child.kill)
 	defer over.Stop()
 	if p.conn != nil && grace > 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), grace/2)
-		// What it says to this does not matter: it is about to end.
+		// The answer does not matter: the process is about to end.
 		_ = p.invoke(ctx, "StopProvider", &tfplugin6.StopProvider_Request{}, &tfplugin6.StopProvider_Response{})
 		select {
 		case <-p.drained:
@@ -262,18 +266,18 @@ func (p *process) stop(grace time.Duration) {
 		case <-ctx.Done():
 		}
 		cancel()
-		if p.named.Load() > 0 && !p.isGone() { // with its keeper: who asked has only not been told yet
-			p.left.Store(true)
-			if p.child.leave() {
+		if p.named.Load() > 0 && !p.isGone() { // they run in the keeper; only their callers have no answer yet
+			p.handedOver.Store(true)
+			if p.child.handOver() {
 				return
 			}
-			p.left.Store(false)
+			p.handedOver.Store(false)
 		}
 	}
 	p.child.end()
-	// What cannot be removed now is by the next Host.
+	// The next Host removes what is left.
 	_ = os.RemoveAll(filepath.Clean(p.dir))
 }
 
-// isCutOff tells whether a process that lives cannot be spoken to any more.
-func (p *process) isCutOff() bool { return p.child.isCutOff() }
+// isDisconnected reports whether the connection to a running process is broken for good.
+func (p *process) isDisconnected() bool { return p.child.isDisconnected() }

@@ -13,7 +13,7 @@ import (
 	"github.com/atoll-dev/atoll/infra/tfplugin6"
 )
 
-// An ended is a child of which nothing runs any more.
+// An ended is a child whose processes have all ended.
 type ended struct {
 	child
 	with string
@@ -25,12 +25,12 @@ func (ended) gone() <-chan struct{} {
 	return c
 }
 
-func (e ended) exit() string          { return e.with }
-func (ended) farewell() time.Duration { return time.Minute }
+func (e ended) exit() string           { return e.with }
+func (ended) exitDelay() time.Duration { return time.Minute }
 
-// TestEndedBeforeTheCallNoticed: whoever sees first that a process ended, what reads the connection or what closes it, the
-// caller is told the same.
-func TestEndedBeforeTheCallNoticed(t *testing.T) {
+// TestExitErrorOfClosedConnection: the caller gets the same error, whether the reader of the
+// connection or its closer notices first that the process has ended.
+func TestExitErrorOfClosedConnection(t *testing.T) {
 	t.Parallel()
 	for by, end := range map[string]func(*grpc.Server, *grpc.ClientConn){
 		"what closes it": func(_ *grpc.Server, conn *grpc.ClientConn) { conn.Close() },
@@ -61,8 +61,8 @@ func TestEndedBeforeTheCallNoticed(t *testing.T) {
 			}()
 			<-asked
 			end(server, conn)
-			if err := p.explain(<-failed); !strings.Contains(err.Error(), "its process ended: signal: killed") {
-				t.Errorf("the caller was told: %v", err)
+			if err := p.explain(<-failed); !strings.Contains(err.Error(), "its process exited: signal: killed") {
+				t.Errorf("the caller's error: %v", err)
 			}
 		})
 	}

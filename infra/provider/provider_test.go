@@ -19,7 +19,7 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == keeperArgument {
@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// golden compares with a file in testdata.
+// golden compares a text with a file in testdata.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
@@ -58,24 +58,24 @@ func golden(t *testing.T, name, got string) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s differs (-want +got); -update writes it anew:\n%s", path, diff)
+		t.Errorf("%s differs (-want +got); -update rewrites it:\n%s", path, diff)
 	}
 }
 
-// keeperArgument has this test binary be a keeper.
+// keeperArgument makes this test binary a keeper.
 const keeperArgument = "provider-keeper"
 
-// A way is how providers are run: as children, or by keepers.
+// A way is how providers run: as direct children or with keepers.
 type way struct{ keeper bool }
 
-// bothWays makes a test of what has to be the same either way.
-func bothWays(t *testing.T, test func(t *testing.T, w way)) {
+// directAndSupervised runs a test without and with keepers.
+func directAndSupervised(t *testing.T, test func(t *testing.T, w way)) {
 	t.Run("direct", func(t *testing.T) { test(t, way{false}) })
-	t.Run("kept", func(t *testing.T) { test(t, way{true}) })
+	t.Run("supervised", func(t *testing.T) { test(t, way{true}) })
 }
 
-// keptIn has providers be run by keepers, with a journal.
-func keptIn(t testing.TB, config Config, journal string) Config {
+// withKeeper adds a keeper and a journal to a Config.
+func withKeeper(t testing.TB, config Config, journal string) Config {
 	config.Keeper, config.Journal, config.JournalKey = []string{fakeBinary(t).Path, keeperArgument}, journal, make([]byte, keyBytes)
 	return config
 }
@@ -83,20 +83,20 @@ func keptIn(t testing.TB, config Config, journal string) Config {
 func (w way) host(t testing.TB, config Config) *Host {
 	t.Helper()
 	if w.keeper {
-		config = keptIn(t, config, t.TempDir())
+		config = withKeeper(t, config, t.TempDir())
 	}
 	return newHost(t, config)
 }
 
-// waiters is how many wait for the clock of a Host, if so many do in the other way.
+// waiters converts a number of waiters on a Host's clock, counted without keepers.
 func (w way) waiters(n int) int {
 	if w.keeper {
-		n++ // the next sweep of the journal
+		n++ // the journal's next sweep
 	}
 	return n
 }
 
-// newHost makes a Host in a directory with a short name.
+// newHost creates a Host in a directory with a short path.
 func newHost(t testing.TB, config Config) *Host {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "atoll-p")
@@ -150,7 +150,7 @@ func openFake(t testing.TB, h *Host, settings Settings) *Instance {
 	return i
 }
 
-// thing is a fake_thing with these attributes, name and value in turn.
+// thing is a fake_thing with the given attributes, name and value in turn.
 func thing(pairs ...string) cty.Value {
 	v := fakeNothing()
 	for n := 0; n < len(pairs); n += 2 {
@@ -159,7 +159,7 @@ func thing(pairs ...string) cty.Value {
 	return v
 }
 
-// read has the fake do as "behave" says, and tells which process did.
+// read makes the fake behave as given, and returns its PID.
 func read(ctx context.Context, i *Instance, behave string) (pid int, err error) {
 	a, err := i.Read(ctx, contract.ReadRequest{Type: "fake_thing", State: contract.State{Value: thing("behave", behave)}})
 	if err != nil {
@@ -178,17 +178,17 @@ func mustRead(t *testing.T, i *Instance, behave string) (pid int) {
 	return pid
 }
 
-// eventually waits for what has to come.
+// eventually waits until a condition holds.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("never came: %s", what)
+			t.Fatalf("timeout waiting for %s", what)
 		}
 	}
 }
 
-// alive tells whether a process runs: a zombie does not.
+// alive reports whether a process runs. A zombie does not.
 func alive(pid int) bool {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -198,17 +198,18 @@ func alive(pid int) bool {
 	return !strings.HasPrefix(state, "Z")
 }
 
-// TestCalls makes each call in both versions of the protocol, against what a resource goes
-// through. The golden files show every answer.
+// TestCalls makes each call in both protocol versions, over the life of a resource. The golden
+// files have every answer.
 func TestCalls(t *testing.T) {
-	for _, mode := range []string{"5", "6", "6,plandestroy", "6,kept"} {
+	for _, mode := range []string{"5", "6", "6,plandestroy", "6,supervised"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			mode, keeper := strings.CutSuffix(mode, ",kept")
+			mode, keeper := strings.CutSuffix(mode, ",supervised")
 			i := openFake(t, way{keeper}.host(t, Config{}), fakeSettings(mode))
 			var out strings.Builder
 			tell := func(what string, answer any, err error) {
-				// Errors of protobuf have one kind of space or another, so that nobody compares them.
+				// The protobuf library varies the spaces in its errors on purpose, so that no one
+				// compares them.
 				out.WriteString(strings.ReplaceAll(fmt.Sprintf("%s: %s, error %v\n", what, show(answer), err), "\u00a0", " "))
 			}
 			life(t.Context(), i, tell)
@@ -221,12 +222,12 @@ func written(config cty.Value) *contract.Configuration { return &contract.Config
 
 func life(ctx context.Context, i *Instance, tell func(string, any, error)) {
 	config := with(thing("name", "a", "once", "only once"), "any", cty.UnknownVal(cty.DynamicPseudoType))
-	said, err := i.ValidateResource(ctx, "fake_thing", written(config))
-	tell("valid", said, err)
-	said, err = i.ValidateResource(ctx, "fake_thing", written(fakeNothing()))
-	tell("invalid", said, err)
-	said, err = i.ValidateData(ctx, "fake_process", cty.NullVal(fakeProcess()))
-	tell("data valid", said, err)
+	diagnostics, err := i.ValidateResource(ctx, "fake_thing", written(config))
+	tell("valid", diagnostics, err)
+	diagnostics, err = i.ValidateResource(ctx, "fake_thing", written(fakeNothing()))
+	tell("invalid", diagnostics, err)
+	diagnostics, err = i.ValidateData(ctx, "fake_process", cty.NullVal(fakeProcess()))
+	tell("data valid", diagnostics, err)
 
 	create := contract.PlanRequest{Type: "fake_thing", Prior: cty.NullVal(fakeThing()), Proposed: config, Config: written(config)}
 	planned, err := i.Plan(ctx, create)
@@ -249,12 +250,12 @@ func life(ctx context.Context, i *Instance, tell func(string, any, error)) {
 	deleted, err := i.Apply(ctx, contract.ApplyRequest{Type: "fake_thing", Prior: seen.State.Value, Private: planned.Private})
 	tell("delete", deleted, err)
 	gone, err := i.Read(ctx, contract.ReadRequest{Type: "fake_thing", State: contract.State{Value: thing("name", "gone")}})
-	tell("read what is gone", gone, err)
+	tell("read deleted", gone, err)
 
 	upgraded, err := i.Upgrade(ctx, "fake_thing", contract.StoredState{Version: 1, JSON: []byte(`{"old":true}`)})
 	tell("upgrade", upgraded, err)
 	upgraded, err = i.Upgrade(ctx, "fake_thing", contract.StoredState{Flat: map[string]string{"name": "flat"}})
-	tell("upgrade what is flat", upgraded, err)
+	tell("upgrade flat state", upgraded, err)
 	found, err := i.Import(ctx, "fake_thing", "id-7")
 	tell("import", found, err)
 
@@ -265,16 +266,16 @@ func life(ctx context.Context, i *Instance, tell func(string, any, error)) {
 	_, err = i.ValidateResource(ctx, "fake_thing", written(cty.ObjectVal(map[string]cty.Value{"name": cty.True})))
 	tell("a value of another type", nil, err)
 	leaked, err := i.Read(ctx, contract.ReadRequest{Type: "fake_thing", State: contract.State{Value: thing("behave", "leak")}})
-	tell("a write-only value that comes back", [2]any{leaked.State.Value.GetAttr("once"), leaked.Diagnostics}, err)
+	tell("a returned write-only value", [2]any{leaked.State.Value.GetAttr("once"), leaked.Diagnostics}, err)
 	for _, behave := range []string{"defer:read", "fail:no luck, says " + secretToken, "rubbish", "huge"} {
 		_, err = read(ctx, i, behave)
 		tell(behave, errors.Is(err, contract.ErrUnavailable), err)
 	}
 	_, err = i.Plan(ctx, contract.PlanRequest{Type: "fake_thing", Proposed: thing("behave", "defer:plan"), Config: written(fakeNothing())})
-	tell("a plan put off", nil, err)
+	tell("a deferred plan", nil, err)
 }
 
-// show writes an answer in a form that one can read.
+// show formats an answer readably.
 func show(answer any) string {
 	switch a := answer.(type) {
 	case contract.Diagnostics:
@@ -312,7 +313,7 @@ func showState(s contract.State) string {
 	return fmt.Sprintf("%s private %q identity %s", compact(s.Value), s.Private, compact(s.Identity))
 }
 
-// compact writes a value without the attributes that are null.
+// compact formats a value without null attributes.
 func compact(v cty.Value) string {
 	switch {
 	case v == cty.NilVal:

@@ -17,30 +17,30 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A relay passes calls that have a name on to a provider, as bytes, once only, and to their end.
+// A relay forwards named calls to a provider, as bytes and at most once, and completes them.
 type relay struct {
 	conn    *grpc.ClientConn
 	journal *journal
-	// limit is how long a call with a name can take.
+	// limit is the timeout of a named call.
 	limit time.Duration
-	// isOrphaned tells whether the server is gone.
+	// isOrphaned reports whether the server is gone.
 	isOrphaned func() bool
-	// complaints are what else cannot be told to anybody.
-	complaints io.Writer
+	// errorLog receives errors that no caller can be told.
+	errorLog io.Writer
 
 	mu     sync.Mutex
 	closed bool
 	named  sync.WaitGroup
 }
 
-// close has it begin nothing more.
+// close rejects new calls.
 func (r *relay) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
 }
 
-// wait waits for the calls that have a name.
+// wait waits for the named calls in flight.
 func (r *relay) wait() { r.named.Wait() }
 
 func (r *relay) enter() bool {
@@ -52,7 +52,7 @@ func (r *relay) enter() bool {
 	return !r.closed
 }
 
-// handle is for every method that changes something.
+// handle handles every method that changes something.
 func (r *relay) handle(_ any, stream grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(stream)
 	var request []byte
@@ -61,7 +61,7 @@ func (r *relay) handle(_ any, stream grpc.ServerStream) error {
 	}
 	name, err := attached(stream.Context())
 	if err != nil || name == nil {
-		return status.Error(codes.InvalidArgument, "the call has no name that can be read")
+		return status.Error(codes.InvalidArgument, "the call has no valid name")
 	}
 	answer, err := r.once(stream, *name, method, request)
 	if err != nil {
@@ -70,7 +70,7 @@ func (r *relay) handle(_ any, stream grpc.ServerStream) error {
 	return stream.SendMsg(&answer)
 }
 
-// once makes a call that has a name, if the journal does not know it.
+// once makes a named call, unless the journal already has it.
 func (r *relay) once(stream grpc.ServerStream, name callName, method string, request []byte) ([]byte, error) {
 	verdict := func(is string, err error) error {
 		stream.SetTrailer(metadata.Pairs(verdictKey, is))
@@ -85,15 +85,16 @@ func (r *relay) once(stream grpc.ServerStream, name callName, method string, req
 	case errors.Is(err, fs.ErrExist):
 		return nil, verdict(verdictKnown, err)
 	case err != nil:
-		return nil, verdict(verdictNotNow, fmt.Errorf("the journal of calls: %w", err))
+		return nil, verdict(verdictNotNow, fmt.Errorf("writing the journal of calls: %w", err))
 	case r.isOrphaned():
-		// A server that comes now may have looked before there was anything to see. If there still is one, none can have.
+		// A new server may have looked at the journal before the record existed. If the old server
+		// still lives, no new one can have looked.
 		return nil, verdict(verdictNotNow, errors.Join(errStopping, page.withdraw()))
 	}
 	of := r.make(method, request)
 	if err := page.finish(of); err != nil {
-		// The server gets the answer all the same. If it does not, the call counts as lost.
-		fmt.Fprintf(r.complaints, "writing the answer of a call into the journal: %v\n", err)
+		// The server gets the answer anyway. If it does not, the call counts as lost.
+		fmt.Fprintf(r.errorLog, "writing an answer to the journal of calls: %v\n", err)
 	}
 	if of.code != codes.OK {
 		return nil, status.Error(of.code, of.message)
@@ -101,8 +102,8 @@ func (r *relay) once(stream grpc.ServerStream, name callName, method string, req
 	return of.answer, nil
 }
 
-// make makes a call to its end, and bounds it alone. The provider is not told until when: it would give
-// up in the same moment.
+// make makes a call to its end, and enforces its timeout alone. The provider is not given a
+// deadline: it would give up at the same moment.
 func (r *relay) make(method string, request []byte) outcome {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -113,7 +114,7 @@ func (r *relay) make(method string, request []byte) outcome {
 	case err == nil:
 		return outcome{answer: answer}
 	case !late.Stop():
-		return outcome{code: codes.DeadlineExceeded, message: fmt.Sprintf("%v: within %s", errHung, r.limit)}
+		return outcome{code: codes.DeadlineExceeded, message: fmt.Sprintf("%v (%s)", errHung, r.limit)}
 	}
 	s := status.Convert(err)
 	return outcome{code: s.Code(), message: s.Message()}

@@ -17,9 +17,9 @@ import (
 	"time"
 )
 
-// A spawner starts processes on one thread of its own. On Linux a child is told to die
-// when the thread that started it ends, which must not happen while the server runs; and
-// what the thread gives up for good (new privileges), its children never have.
+// A spawner starts processes from one dedicated thread. On Linux a child gets a signal when the
+// thread that started it ends, so that thread must live as long as the server. Privileges that the
+// thread drops for good are never available to its children.
 type spawner struct {
 	work chan func()
 	quit chan struct{}
@@ -33,7 +33,7 @@ func newSpawner() *spawner {
 }
 
 func (s *spawner) run() {
-	runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 	confineThread()
 	for {
 		select {
@@ -57,26 +57,26 @@ func (s *spawner) start(cmd *exec.Cmd) error {
 
 func (s *spawner) close() { s.once.Do(func() { close(s.quit) }) }
 
-// A runner is one child, as go-plugin wants it run: the first of a process group, which is
-// killed with it, whoever of the group ends first.
+// A runner runs one child for go-plugin. The child leads a process group, which is killed when the
+// child ends.
 type runner struct {
 	cmd     *exec.Cmd
 	spawner *spawner
 
 	stdout, stderr *os.File      // our ends
 	done           chan struct{} // closed when the child and its group are gone
-	started        func(pid int) // is told once it is, if not nil
+	started        func(pid int) // if not nil, called after the start
 
 	mu     sync.Mutex
 	pid    int // 0 before the start
 	killed bool
-	reaped bool // the pid may be somebody else's by now
+	reaped bool // the PID may have been reused
 	state  string
 }
 
-// afterlife is for how long output of a child that has ended is waited for: a descendant that
-// left the group can hold the pipes open for ever.
-const afterlife = time.Second
+// outputDrainTimeout bounds the wait for output of a child that has ended: a descendant that left
+// the process group can hold the pipes open forever.
+const outputDrainTimeout = time.Second
 
 func newRunner(s *spawner, cmd *exec.Cmd) *runner {
 	return &runner{cmd: cmd, spawner: s, done: make(chan struct{})}
@@ -105,7 +105,7 @@ func (r *runner) Start(ctx context.Context) error {
 	if r.killed {
 		out.Close()
 		errs.Close()
-		return errors.New("it was to be killed before it started")
+		return errors.New("the start was cancelled")
 	}
 	if err := r.spawner.start(r.cmd); err != nil {
 		out.Close()
@@ -120,8 +120,8 @@ func (r *runner) Start(ctx context.Context) error {
 	return nil
 }
 
-// reap waits for the child. Its group is killed while the child is still a zombie, so that
-// the group's number cannot be another's.
+// reap waits for the child. It kills the process group while the child is still a zombie, so that
+// the group's ID cannot have been reused.
 func (r *runner) reap() {
 	zombie := awaitExit(r.pid)
 	if !zombie {
@@ -135,13 +135,13 @@ func (r *runner) reap() {
 	r.reaped = true
 	r.state = r.cmd.ProcessState.String()
 	r.mu.Unlock()
-	deadline := time.Now().Add(afterlife)
+	deadline := time.Now().Add(outputDrainTimeout)
 	_ = r.stdout.SetReadDeadline(deadline)
 	_ = r.stderr.SetReadDeadline(deadline)
 	close(r.done)
 }
 
-// Kill ends the child and its group at once.
+// Kill kills the child and its process group.
 func (r *runner) Kill(context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -158,23 +158,23 @@ func (r *runner) Wait(context.Context) error {
 	return nil
 }
 
-// exit says how the child ended, once it has.
+// exit describes how the child ended, once it has.
 func (r *runner) exit() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.state
 }
 
-// Stdout and Stderr are what the child writes.
+// Stdout returns the child's standard output.
 func (r *runner) Stdout() io.ReadCloser { return r.stdout }
 
-// Stderr is what the child writes there.
+// Stderr returns the child's standard error.
 func (r *runner) Stderr() io.ReadCloser { return r.stderr }
 
-// Name is the executable.
+// Name returns the path of the executable.
 func (r *runner) Name() string { return r.cmd.Path }
 
-// ID is the process's.
+// ID returns the process ID, or "" before the start.
 func (r *runner) ID() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -184,19 +184,19 @@ func (r *runner) ID() string {
 	return strconv.Itoa(r.pid)
 }
 
-// Diagnose has nothing to add: what the child wrote is told anyway.
+// Diagnose returns nothing: errors include the child's output anyway.
 func (r *runner) Diagnose(context.Context) string { return "" }
 
-// PluginToHost judges the address that the child gives. Only a socket in its own directory
-// is connected to: the server may reach what the child may not.
+// PluginToHost checks the address that the child reports. Only a socket in the child's own
+// directory is accepted, because the server may be able to reach addresses that the child may not.
 func (r *runner) PluginToHost(network, address string) (string, string, error) {
 	if network != "unix" || filepath.Dir(address) != r.cmd.Dir {
-		return "", "", fmt.Errorf("it wants to be spoken to at %s %q, and not through a socket in its own directory", network, address)
+		return "", "", fmt.Errorf("it reported the address %s %q instead of a socket in its own directory", network, address)
 	}
 	return network, address, nil
 }
 
-// HostToPlugin would be for addresses of ours. There are none.
+// HostToPlugin translates addresses of the host. Atoll gives providers none.
 func (r *runner) HostToPlugin(string, string) (string, string, error) {
-	return "", "", errors.New("providers are not given addresses")
+	return "", "", errors.New("the host has no addresses for providers")
 }

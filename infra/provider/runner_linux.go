@@ -7,13 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// groupOfItsOwn also has the child die with the server, however that ends.
-func groupOfItsOwn() *syscall.SysProcAttr {
+// ownProcessGroup also makes the child die with the server, however the server ends.
+func ownProcessGroup() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// confineThread gives up new privileges for all that the thread starts: no set-user-ID
-// program makes a provider root. A kernel too old for it has no say in who may run.
+// confineThread sets no_new_privs for everything that the thread starts, so that no set-user-ID
+// program makes a provider root. Kernels too old for it ignore the call.
 func confineThread() { _ = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }
 
 // awaitExit waits until the child has ended, and leaves it as a zombie.

@@ -4,10 +4,10 @@ package provider
 
 import "syscall"
 
-func groupOfItsOwn() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+func ownProcessGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// confineThread has nothing that other systems would share.
+// confineThread does nothing: other systems have no common equivalent.
 func confineThread() {}
 
-// awaitExit leaves the waiting to Wait: then, for a moment, the group is without its leader.
+// awaitExit leaves waiting to Wait. For a moment, the group then exists without its leader.
 func awaitExit(int) (zombie bool) { return false }

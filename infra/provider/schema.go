@@ -45,7 +45,7 @@ func convertBlock(from *tfplugin6.Schema_Block) (contract.Block, error) {
 	slices.SortFunc(to.Blocks, func(a, b contract.NestedBlock) int { return strings.Compare(a.Name, b.Name) })
 	for i := 1; i < len(to.Blocks); i++ {
 		if to.Blocks[i].Name == to.Blocks[i-1].Name {
-			return to, fmt.Errorf("block %q is there twice", to.Blocks[i].Name)
+			return to, fmt.Errorf("block %q is defined twice", to.Blocks[i].Name)
 		}
 	}
 	return to, nil
@@ -84,7 +84,7 @@ func convertAttributes(from []*tfplugin6.Schema_Attribute) ([]contract.Attribute
 	slices.SortFunc(to, func(a, b contract.Attribute) int { return strings.Compare(a.Name, b.Name) })
 	for i := 1; i < len(to); i++ {
 		if to[i].Name == to[i-1].Name {
-			return nil, fmt.Errorf("attribute %q is there twice", to[i].Name)
+			return nil, fmt.Errorf("attribute %q is defined twice", to[i].Name)
 		}
 	}
 	return to, nil
@@ -132,19 +132,19 @@ func convertObject(from *tfplugin6.Schema_Object) (*contract.Object, error) {
 	return to, err
 }
 
-// readType reads a type as it stands in schemas: cty's JSON.
+// readType decodes a type in a schema, which is in cty's JSON encoding.
 func readType(from []byte) (t cty.Type, err error) {
 	if len(from) == 0 {
 		return cty.NilType, errors.New("it has no type")
 	}
 	if t, err = ctyjson.UnmarshalType(from); err != nil {
-		return cty.NilType, fmt.Errorf("its type cannot be read: %w", err)
+		return cty.NilType, fmt.Errorf("invalid type: %w", err)
 	}
 	return t, nil
 }
 
-// fromVersion5 brings a schema into the form of version 6. Attributes differ in some
-// numbers of fields, and have no attributes of their own.
+// fromVersion5 converts a schema to protocol version 6. Attributes have some other field numbers in
+// version 5, and no nested attributes.
 func fromVersion5(from *tfplugin5.Schema) *tfplugin6.Schema {
 	return &tfplugin6.Schema{Version: from.GetVersion(), Block: blockFromVersion5(from.GetBlock())}
 }
@@ -173,8 +173,7 @@ func blockFromVersion5(from *tfplugin5.Schema_Block) *tfplugin6.Schema_Block {
 	return to
 }
 
-// attributesAlong finds the attributes that a path of a value goes through, as far as
-// the schema knows it.
+// attributesAlong returns the attributes on the path of a value, as far as the schema has them.
 func attributesAlong(block *contract.Block, path cty.Path) (found []*contract.Attribute) {
 	var nested *contract.Object
 	for _, step := range path {
@@ -202,8 +201,8 @@ func attributesAlong(block *contract.Block, path cty.Path) (found []*contract.At
 	return found
 }
 
-// isWriteOnly tells whether the path ends at a write-only attribute.
-func (k *kind) isWriteOnly(path cty.Path) bool {
+// isWriteOnly reports whether the path ends at a write-only attribute.
+func (k *typeSchema) isWriteOnly(path cty.Path) bool {
 	if _, ok := path[len(path)-1].(cty.GetAttrStep); !ok {
 		return false
 	}

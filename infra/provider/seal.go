@@ -17,14 +17,15 @@ import (
 	"syscall"
 )
 
-// keyBytes is how long the key of a journal is.
+// keyBytes is the length of a journal's key.
 const keyBytes = 32
 
-// newSeal seals what is told in a journal, so that its files alone tell nothing, nor can be made up by who
-// has no key. Nonces are random: far fewer answers than 2³² are ever sealed with one key.
+// newSeal returns the cipher that encrypts and authenticates answers in a journal. Without the key,
+// the journal's files reveal no answers and none can be forged. Nonces are random: far fewer than
+// 2³² answers are encrypted with one key.
 func newSeal(key []byte) (cipher.AEAD, error) {
 	if len(key) != keyBytes {
-		return nil, fmt.Errorf("the key of the journal of calls has %d bytes: give it %d", len(key), keyBytes)
+		return nil, fmt.Errorf("the key of the journal of calls has %d bytes; it must have %d", len(key), keyBytes)
 	}
 	block, err := aes.NewCipher(key)
 	if err != nil {
@@ -33,25 +34,26 @@ func newSeal(key []byte) (cipher.AEAD, error) {
 	return cipher.NewGCMWithRandomNonce(block)
 }
 
-// ReadKey reads the key of a journal from a file, and makes both if there is none. Without it what the journal says can no longer be
-// read; that something was begun can.
+// ReadKey reads the key of a journal from a file, and creates the file if it does not exist.
+// Without the key, recorded answers cannot be read; that a call was begun is still known.
 func ReadKey(path string) ([]byte, error) {
 	key, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		key = make([]byte, keyBytes)
 		rand.Read(key) // never fails
 		err = writeOnce(path, key, os.Link)
-		if errors.Is(err, fs.ErrExist) { // somebody else was faster
+		if errors.Is(err, fs.ErrExist) { // another process created it first
 			key, err = os.ReadFile(path)
 		}
 	}
 	if err == nil && len(key) != keyBytes {
-		err = fmt.Errorf("%s has %d bytes and not %d: remove it, and answers that are still in the journal are given up", path, len(key), keyBytes)
+		err = fmt.Errorf("%s has %d bytes instead of %d; remove it, which loses the answers that are still in the journal", path, len(key), keyBytes)
 	}
 	return key, err
 }
 
-// writeOnce writes a file that is there wholly or not at all, after a loss of power, too.
+// writeOnce writes a file atomically: it exists completely or not at all, even after a loss of
+// power.
 func writeOnce(path string, content []byte, into func(from, to string) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), temporaryPrefix)
 	if err != nil {
@@ -70,19 +72,20 @@ func writeOnce(path string, content []byte, into func(from, to string) error) er
 	return syncDirectory(filepath.Dir(path))
 }
 
-// identityFile is what a journal is called, beside the calls that it knows. It goes with them: who loses the one must not
-// go on under the name of the other, and make calls again that it does not know any more.
+// identityFile holds the journal's name, beside the records of calls. If the records are lost, the
+// name must be lost as well: a journal with the old name but without its records would repeat
+// calls.
 const identityFile = "journal"
 
-// An identity is what a journal is called.
+// An identity is the name of a journal.
 type identity struct {
 	Name string `json:"name"`
-	// Inode is that of the file that it stands in. A copy, or what a backup gave back, has another: it does not know
-	// what the original has come to know since.
+	// Inode is the inode of the identity file. A copy or a restored backup has another inode: it
+	// lacks the calls that the original has recorded since.
 	Inode uint64 `json:"inode"`
 }
 
-// identify gives the journal's name, and gives it one if it has none of its own.
+// identify returns the journal's name, and creates one if the journal has none of its own.
 func (j *journal) identify() (string, error) {
 	path := filepath.Join(j.dir, identityFile)
 	for {
@@ -96,7 +99,7 @@ func (j *journal) identify() (string, error) {
 	}
 }
 
-// readIdentity gives no name if there is none, or that of another journal.
+// readIdentity returns "" if there is no name, or if it belongs to another journal.
 func (j *journal) readIdentity(path string) (string, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -117,7 +120,7 @@ func (j *journal) readIdentity(path string) (string, error) {
 	return is.Name, nil
 }
 
-// writeIdentity makes up a name, with the machine's in it for people.
+// writeIdentity creates a name. It contains the host name, for people.
 func (j *journal) writeIdentity(path string) error {
 	var random [8]byte
 	rand.Read(random[:]) // never fails
@@ -155,7 +158,7 @@ func inodeOf(f *os.File) (uint64, error) {
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return 0, errors.New("the file system does not tell files apart")
+		return 0, errors.New("the file system has no inode numbers")
 	}
 	return uint64(stat.Ino), nil
 }

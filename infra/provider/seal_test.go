@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestIdentity: a journal keeps its name, and one that was lost, or copied, has another.
+// TestIdentity: a journal keeps its name, and gets another one if it is lost or copied.
 func TestIdentity(t *testing.T) {
 	t.Parallel()
 	nameIn := func(dir string) string {
@@ -23,7 +23,7 @@ func TestIdentity(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// As long as it is used it is not swept, however old it is.
+		// The name of a journal in use is not swept, however old it is.
 		if err := os.Chtimes(filepath.Join(dir, identityFile), time.Time{}, time.Now().Add(-2*namesKept)); err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +60,7 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// TestReadKey: whoever asks gets the same key, and one that cannot be is said with what to do.
+// TestReadKey: every reader gets the same key, and the error about an invalid key says what to do.
 func TestReadKey(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "key")
@@ -81,15 +81,15 @@ func TestReadKey(t *testing.T) {
 		}
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the file: %v, %v", info, err)
+		t.Errorf("the key file: %v, %v", info, err)
 	}
 	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 {
-		t.Errorf("beside the file: %v, %v", entries, err)
+		t.Errorf("files next to the key: %v, %v", entries, err)
 	}
 	if err := os.WriteFile(path, []byte("short"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadKey(path); err == nil || !strings.Contains(err.Error(), "has 5 bytes and not 32: remove it") {
-		t.Errorf("a key that is none: %v", err)
+	if _, err := ReadKey(path); err == nil || !strings.Contains(err.Error(), "has 5 bytes instead of 32; remove it") {
+		t.Errorf("an invalid key: %v", err)
 	}
 }

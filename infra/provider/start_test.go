@@ -20,11 +20,10 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// TestBadStarts: a provider that cannot be started says why, in words that help, and without
-// secrets.
-func TestBadStarts(t *testing.T) { bothWays(t, testBadStarts) }
+// TestStartFails: the error of a failed start has the reason, and no secrets.
+func TestStartFails(t *testing.T) { directAndSupervised(t, testStartFails) }
 
-func testBadStarts(t *testing.T, w way) {
+func testStartFails(t *testing.T, w way) {
 	t.Parallel()
 	text := filepath.Join(t.TempDir(), "text")
 	if err := os.WriteFile(text, []byte("no program"), 0o755); err != nil {
@@ -35,13 +34,13 @@ func testBadStarts(t *testing.T, w way) {
 		timeout    time.Duration
 		says       []string
 	}{
-		"refuses":                         {mode: "refuse", says: []string{"exit status 7", "the licence has expired, and the token is (sensitive)"}},
-		"says nothing":                    {mode: "silent", timeout: 200 * time.Millisecond, says: []string{"within 200ms"}},
-		"wants to be spoken to elsewhere": {mode: "elsewhere", says: []string{"192.0.2.1:443", "not through a socket in its own directory"}},
-		"is of the future":                {mode: "future", says: []string{"incompatible API version", "Plugin version: 7"}},
-		"babbles":                         {mode: "babble", timeout: 5 * time.Second, says: []string{"could not be started"}},
-		"is not there":                    {path: "/nowhere/provider", says: []string{"/nowhere/provider", "no such file"}},
-		"is no program":                   {path: text, says: []string{"exec format error"}},
+		"exits with an error":       {mode: "refuse", says: []string{"exit status 7", "the licence has expired, and the token is (sensitive)"}},
+		"prints nothing":            {mode: "silent", timeout: 200 * time.Millisecond, says: []string{"within 200ms"}},
+		"reports a foreign address": {mode: "elsewhere", says: []string{"192.0.2.1:443", "instead of a socket in its own directory"}},
+		"speaks a newer protocol":   {mode: "future", says: []string{"incompatible API version", "Plugin version: 7"}},
+		"prints garbage":            {mode: "babble", timeout: 5 * time.Second, says: []string{"could not be started"}},
+		"does not exist":            {path: "/nowhere/provider", says: []string{"/nowhere/provider", "no such file"}},
+		"is not executable":         {path: text, says: []string{"exec format error"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -60,18 +59,18 @@ func testBadStarts(t *testing.T, w way) {
 					t.Errorf("the error lacks %q: %v", part, err)
 				}
 			}
-			if strings.Contains(err.Error(), "another-secret") || len(err.Error()) > 3*toldOutput {
+			if strings.Contains(err.Error(), "another-secret") || len(err.Error()) > 3*shownOutput {
 				t.Errorf("the error has too much in it: %v", err)
 			}
 		})
 	}
 }
 
-// TestRefusedConfiguration: what the provider has against its configuration comes as diagnostics
-// when it is opened, and as an error of each call once it was accepted.
-func TestRefusedConfiguration(t *testing.T) { bothWays(t, testRefusedConfiguration) }
+// TestRejectedConfiguration: if the provider rejects its configuration, Open returns its
+// diagnostics. If it accepts it first and rejects it after a restart, each call fails.
+func TestRejectedConfiguration(t *testing.T) { directAndSupervised(t, testRejectedConfiguration) }
 
-func testRefusedConfiguration(t *testing.T, w way) {
+func testRejectedConfiguration(t *testing.T, w way) {
 	t.Parallel()
 	clock := clocktesting.NewFakeClock(time.Now())
 	h := w.host(t, Config{Clock: clock, Idle: time.Minute})
@@ -101,11 +100,11 @@ func testRefusedConfiguration(t *testing.T, w way) {
 	}
 	settings.Config = cty.ObjectVal(map[string]cty.Value{"token": cty.True})
 	if _, _, err := h.Open(t.Context(), fakeBinary(t), settings); err == nil || !strings.Contains(err.Error(), "configuration of provider fake") {
-		t.Errorf("a configuration of another type: %v", err)
+		t.Errorf("a configuration of the wrong type: %v", err)
 	}
 }
 
-// process asks the fake what it is.
+// fakeIs returns the fake's description of its process.
 func fakeIs(t *testing.T, i *Instance) map[string]cty.Value {
 	t.Helper()
 	a, err := i.ReadData(t.Context(), "fake_process", cty.NullVal(fakeProcess()))
@@ -115,8 +114,8 @@ func fakeIs(t *testing.T, i *Instance) map[string]cty.Value {
 	return a.Value.AsValueMap()
 }
 
-// TestCleanEnvironment: nothing of the server's reaches the provider but what is named.
-func TestCleanEnvironment(t *testing.T) { bothWays(t, testCleanEnvironment) }
+// TestCleanEnvironment: of the server's environment, only named variables reach the provider.
+func TestCleanEnvironment(t *testing.T) { directAndSupervised(t, testCleanEnvironment) }
 
 func testCleanEnvironment(t *testing.T, w way) {
 	t.Setenv("ATOLL_TEST_SECRET", "of the server")
@@ -154,15 +153,15 @@ func testCleanEnvironment(t *testing.T, w way) {
 	}
 }
 
-// TestUnprivileged: a server that is root runs providers as somebody else.
-func TestUnprivileged(t *testing.T) { bothWays(t, testUnprivileged) }
+// TestUnprivileged: a server that runs as root can run providers as another user.
+func TestUnprivileged(t *testing.T) { directAndSupervised(t, testUnprivileged) }
 
 func testUnprivileged(t *testing.T, w way) {
 	if os.Getuid() != 0 {
-		t.Skip("only root can run a process as somebody else")
+		t.Skip("only root can run a process as another user")
 	}
 	t.Parallel()
-	// Where go test puts the test's binary nobody else may look.
+	// Other users cannot access the directory where go test puts the test binary.
 	dir := t.TempDir()
 	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
 		t.Fatal(err)
@@ -205,8 +204,8 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// TestLimits: so many calls at once, and so many in a second.
-func TestLimits(t *testing.T) { bothWays(t, testLimits) }
+// TestLimits: Limits bound concurrency and rate.
+func TestLimits(t *testing.T) { directAndSupervised(t, testLimits) }
 
 func testLimits(t *testing.T, w way) {
 	t.Parallel()
@@ -225,9 +224,9 @@ func testLimits(t *testing.T, w way) {
 	if _, err := read(full, i, ""); !errors.Is(err, contract.ErrNotAsked) {
 		t.Errorf("a fourth call: %v", err)
 	}
-	// What a provider answers by itself does not wait for what is far away.
+	// Local calls do not wait for remote ones.
 	if _, err := i.ValidateResource(t.Context(), "fake_thing", written(thing("name", "a"))); err != nil {
-		t.Errorf("beside three calls: %v", err)
+		t.Errorf("during three remote calls: %v", err)
 	}
 	if err := os.WriteFile(release, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -236,11 +235,11 @@ func testLimits(t *testing.T, w way) {
 		callers.Go(func() { mustRead(t, i, "") })
 	}
 	callers.Wait()
-	const atOnce = 3 + 1 // that validates
+	const atOnce = 3 + 1 // a validation
 	if most := fakeIs(t, i)["most"]; most.GreaterThan(cty.NumberIntVal(atOnce)).True() {
-		t.Errorf("%#v calls at once", most)
+		t.Errorf("%#v concurrent calls", most)
 	}
-	// The burst is used up. What does not leave the provider goes on.
+	// The burst is used up, which does not affect local calls.
 	if _, err := i.ValidateResource(t.Context(), "fake_thing", written(thing("name", "a"))); err != nil {
 		t.Error(err)
 	}
@@ -260,18 +259,18 @@ func testLimits(t *testing.T, w way) {
 	if pid := <-done; pid == 0 {
 		t.Error("no answer")
 	}
-	// Who gives up is told that nothing was done.
+	// A cancelled caller learns that its call was not made.
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(10*time.Millisecond, cancel)
 	if _, err := read(ctx, i, ""); !errors.Is(err, contract.ErrNotAsked) {
-		t.Errorf("a call without a turn: %v", err)
+		t.Errorf("a cancelled call: %v", err)
 	}
 }
 
-// TestFloods: 64 MiB on standard error, by either way, cost nobody anything.
-func TestFloods(t *testing.T) { bothWays(t, testFloods) }
+// TestOutputFlood: 64 MiB on standard error do no harm, with and without a keeper.
+func TestOutputFlood(t *testing.T) { directAndSupervised(t, testOutputFlood) }
 
-func testFloods(t *testing.T, w way) {
+func testOutputFlood(t *testing.T, w way) {
 	t.Parallel()
 	var seen counter
 	settings := fakeSettings("6")
@@ -282,10 +281,10 @@ func testFloods(t *testing.T, w way) {
 	i.mu.Lock()
 	kept := len(i.current.output.String())
 	i.mu.Unlock()
-	if kept > keptOutput {
-		t.Errorf("%d bytes are kept", kept)
+	if kept > tailSize {
+		t.Errorf("%d bytes are retained", kept)
 	}
-	eventually(t, "what it wrote", func() bool { return seen.count() >= 64<<20 })
+	eventually(t, "the provider's output", func() bool { return seen.count() >= 64<<20 })
 }
 
 type counter struct {
@@ -306,28 +305,28 @@ func (c *counter) count() int {
 	return c.n
 }
 
-// TestTail compares with all that was written, over sizes around the ring's.
+// TestTail compares the tail with everything written, for sizes around that of the ring.
 func TestTail(t *testing.T) {
-	for _, size := range []int{1, 7, 1000, keptOutput - 1, keptOutput, keptOutput + 1, 3 * keptOutput} {
+	for _, size := range []int{1, 7, 1000, tailSize - 1, tailSize, tailSize + 1, 3 * tailSize} {
 		var all bytes.Buffer
 		var kept tail
-		for n := 0; all.Len() < 4*keptOutput; n++ {
+		for n := 0; all.Len() < 4*tailSize; n++ {
 			chunk := bytes.Repeat([]byte(fmt.Sprint(n)), size)[:size]
 			all.Write(chunk)
 			kept.Write(chunk)
 		}
-		if want := string(all.Bytes()[all.Len()-keptOutput:]); kept.String() != want {
+		if want := string(all.Bytes()[all.Len()-tailSize:]); kept.String() != want {
 			t.Errorf("chunks of %d bytes: the tail is not the end", size)
 		}
 	}
 	var kept tail
 	kept.Write([]byte(strings.Repeat("noise\n", 100) + "panic: this is it\n" + strings.Repeat("frame\n", 2000)))
-	if last := kept.last(); !strings.HasPrefix(last, "panic: this is it") || len(last) > toldOutput {
-		t.Errorf("an error would tell %q", last)
+	if last := kept.last(); !strings.HasPrefix(last, "panic: this is it") || len(last) > shownOutput {
+		t.Errorf("an error would show %q", last)
 	}
 }
 
-// TestDirectory: what is left of a former Host goes, what is not ours stays.
+// TestDirectory: the leftovers of a previous Host are removed, other files are not touched.
 func TestDirectory(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"p-123", "keep"} {
@@ -345,9 +344,9 @@ func TestDirectory(t *testing.T) {
 	if err != nil || len(entries) != 1 || entries[0].Name() != "keep" {
 		t.Errorf("left: %v, %v", entries, err)
 	}
-	for _, bad := range []string{"", "/tmp/" + strings.Repeat("x", longestDirectory)} {
+	for _, bad := range []string{"", "/tmp/" + strings.Repeat("x", maxDirectoryLength)} {
 		if _, err := New(Config{Directory: bad}); err == nil {
-			t.Errorf("%q is taken", bad)
+			t.Errorf("%q is accepted", bad)
 		}
 	}
 }

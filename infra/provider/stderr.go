@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// keptOutput is how much of what a process wrote last is kept.
-	keptOutput = 64 << 10
-	// toldOutput is how much of it an error shows.
-	toldOutput = 2 << 10
+	// tailSize is how much of a process's output is retained.
+	tailSize = 64 << 10
+	// shownOutput is how much of it an error shows.
+	shownOutput = 2 << 10
 )
 
-// A tail keeps the last that was written to it, however much that is.
+// A tail retains the end of the data written to it.
 type tail struct {
-	also io.Writer // may be nil
+	tee io.Writer // may be nil
 
 	mu   sync.Mutex
 	ring []byte
@@ -31,19 +31,19 @@ type tail struct {
 func (t *tail) Write(b []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.also != nil {
-		// Whoever asked to see it may fail to; the provider does not care.
-		_, _ = t.also.Write(b)
+	if t.tee != nil {
+		// The provider must not notice a failure of the additional writer.
+		_, _ = t.tee.Write(b)
 	}
-	rest := b[max(0, len(b)-keptOutput):]
-	if room := keptOutput - len(t.ring); room > 0 {
+	rest := b[max(0, len(b)-tailSize):]
+	if room := tailSize - len(t.ring); room > 0 {
 		n := min(room, len(rest))
 		t.ring = append(t.ring, rest[:n]...)
 		rest = rest[n:]
 	}
 	for len(rest) > 0 {
 		n := copy(t.ring[t.next:], rest)
-		t.next = (t.next + n) % keptOutput
+		t.next = (t.next + n) % tailSize
 		rest = rest[n:]
 	}
 	return len(b), nil
@@ -55,31 +55,30 @@ func (t *tail) String() string {
 	return string(t.ring[t.next:]) + string(t.ring[:t.next])
 }
 
-// last is what an error tells of it: from where a Go program says that it dies, or
-// else the end.
+// last returns the output for an error message: from the beginning of a Go panic, or else the end.
 func (t *tail) last() string {
 	all := strings.TrimSpace(strings.ToValidUTF8(t.String(), "?"))
-	for _, cry := range []string{"panic: ", "fatal error: "} {
-		if at := strings.Index(all, cry); at >= 0 {
-			return strings.ToValidUTF8(all[at:min(len(all), at+toldOutput)], "")
+	for _, marker := range []string{"panic: ", "fatal error: "} {
+		if at := strings.Index(all, marker); at >= 0 {
+			return strings.ToValidUTF8(all[at:min(len(all), at+shownOutput)], "")
 		}
 	}
-	return strings.ToValidUTF8(all[max(0, len(all)-toldOutput):], "")
+	return strings.ToValidUTF8(all[max(0, len(all)-shownOutput):], "")
 }
 
-// A mask takes secrets out of what a provider says in its own words.
+// A mask removes secrets from a provider's own texts.
 type mask struct{ replacer *strings.Replacer }
 
-// maskedFrom is how long a secret has to be. A shorter one would blot out half of
-// any text, and be no secret.
-const maskedFrom = 4
+// minSecretLength is the minimum length of a masked secret. Masking a shorter one would blank half
+// of any text, and it would hardly be a secret.
+const minSecretLength = 4
 
 func newMask(secrets []string) *mask {
-	// Where one begins another the longer has to go first.
+	// Longer secrets first, because one may be the prefix of another.
 	sort.Slice(secrets, func(a, b int) bool { return len(secrets[a]) > len(secrets[b]) })
 	var pairs []string
 	for _, s := range secrets {
-		if len(s) >= maskedFrom {
+		if len(s) >= minSecretLength {
 			pairs = append(pairs, s, "(sensitive)")
 		}
 	}
@@ -88,7 +87,7 @@ func newMask(secrets []string) *mask {
 
 func (m *mask) text(s string) string { return m.replacer.Replace(s) }
 
-// secretsOf lists the strings in sensitive attributes of a configuration.
+// secretsOf returns the strings in sensitive attributes of a configuration.
 func secretsOf(block *contract.Block, config cty.Value) (secrets []string) {
 	_ = cty.Walk(config, func(path cty.Path, v cty.Value) (bool, error) {
 		if !v.IsKnown() || v.IsNull() || v.Type() != cty.String {
@@ -102,7 +101,7 @@ func secretsOf(block *contract.Block, config cty.Value) (secrets []string) {
 	return secrets
 }
 
-// isSecret tells whether one of the attributes along the path is sensitive.
+// isSecret reports whether an attribute along the path is sensitive.
 func isSecret(block *contract.Block, path cty.Path) bool {
 	return slices.ContainsFunc(attributesAlong(block, path), func(a *contract.Attribute) bool { return a.Sensitive || a.WriteOnly })
 }

@@ -23,8 +23,8 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// A setup is what a keeper reads first from its standard input. The journal's key is in it, and secrets are
-// among the provider's variables, which is why they are no arguments.
+// A setup is the first line on a keeper's standard input. It contains secrets (the journal's key,
+// and values in the provider's environment), so it is not passed as arguments.
 type setup struct {
 	Launch       launch
 	Journal      string
@@ -33,100 +33,101 @@ type setup struct {
 	ApplyTimeout time.Duration
 }
 
-// What a keeper reads afterwards, a line each. The end of its input is the end of its server.
+// Further lines on a keeper's standard input are commands. The end of the input means that the
+// server is gone.
 const (
-	orderEnd  = "end"
-	orderKill = "kill"
+	commandEnd  = "end"
+	commandKill = "kill"
 )
 
-// A report is what a keeper says on its standard output, a line each.
+// A report is a line on a keeper's standard output.
 type report struct {
-	// PID is the provider's, once it is started.
+	// PID is the provider's process ID, once it has started.
 	PID int `json:",omitempty"`
-	// Protocol is its version, and Door the way in, once it can be spoken to.
-	Protocol int   `json:",omitempty"`
-	Door     *door `json:",omitempty"`
-	// Failed is why it cannot be.
+	// Protocol and Endpoint are set once the provider accepts connections.
+	Protocol int       `json:",omitempty"`
+	Endpoint *endpoint `json:",omitempty"`
+	// Failed is the reason why the provider could not be started.
 	Failed string `json:",omitempty"`
-	// Exit is how it ended. It is the last that is said.
+	// Exit is how the provider ended. It is in the last report.
 	Exit string `json:",omitempty"`
 }
 
 const (
-	// obedience is how long a keeper has to do what it was told before it is killed itself.
-	obedience = time.Second
-	// politeness is how long go-plugin waits for a provider that was asked to exit.
-	politeness = 2 * time.Second
-	// pulse is after how long of silence the connection to a keeper is tried, and pulseLost after
-	// how long without an answer it is given up.
-	pulse, pulseLost = 30 * time.Second, 20 * time.Second
+	// killTimeout is the time that a keeper has to readCommands a command before it is killed.
+	killTimeout = time.Second
+	// exitTimeout is the time that go-plugin waits for a provider that was asked to exit.
+	exitTimeout = 2 * time.Second
+	// keepaliveTime is the silence after which the connection to a keeper is probed, and
+	// keepaliveTimeout the time without an answer after which it is closed.
+	keepaliveTime, keepaliveTimeout = 30 * time.Second, 20 * time.Second
 )
 
-// A kept is a provider that is run by a keeper.
-type kept struct {
-	runner *runner // of the keeper
-	setup  setup
-	output io.Writer
-	access access
-	ready  chan report
-	over   chan struct{} // closed when nothing is left, and all was read; or it was left
-	left   chan struct{} // closed when it was left
+// A supervised is a provider that a keeper runs.
+type supervised struct {
+	runner     *runner // of the keeper
+	setup      setup
+	output     io.Writer
+	access     access
+	ready      chan report
+	over       chan struct{} // closed when all has ended and all output was read, or on handover
+	handedOver chan struct{} // closed on handover
 
-	mu     sync.Mutex
-	orders *os.File
-	pid    int // of the provider
-	said   string
+	mu       sync.Mutex
+	commands *os.File
+	pid      int // of the provider
+	exited   string
 }
 
-var _ child = (*kept)(nil)
+var _ child = (*supervised)(nil)
 
-func newKept(s *spawner, command []string, of setup, output io.Writer) *kept {
+func newSupervised(s *spawner, command []string, of setup, output io.Writer) *supervised {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Dir = "/"
-	cmd.Env = []string{} // all that it needs to know it is told
+	cmd.Env = []string{} // its input tells it everything
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	return &kept{
+	return &supervised{
 		runner: newRunner(s, cmd), setup: of, output: output,
-		ready: make(chan report, 1), over: make(chan struct{}), left: make(chan struct{}),
+		ready: make(chan report, 1), over: make(chan struct{}), handedOver: make(chan struct{}),
 	}
 }
 
 // connect starts the keeper, which starts the provider.
-func (k *kept) connect() (access, error) {
+func (k *supervised) connect() (access, error) {
 	line, err := json.Marshal(k.setup)
 	if err != nil {
 		return access{}, err
 	}
 	conn, err := k.start()
 	if err != nil {
-		return access{}, fmt.Errorf("its keeper: %w", err)
+		return access{}, fmt.Errorf("starting its keeper: %w", err)
 	}
-	if k.access.once, err = speakThrough(conn); err != nil {
+	if k.access.once, err = newKeeperClient(conn); err != nil {
 		conn.Close()
 		return access{}, err
 	}
-	if _, err := k.orders.Write(append(line, '\n')); err != nil && !errors.Is(err, syscall.EPIPE) {
-		return access{}, fmt.Errorf("its keeper cannot be spoken to: %w", err)
+	if _, err := k.commands.Write(append(line, '\n')); err != nil && !errors.Is(err, syscall.EPIPE) {
+		return access{}, fmt.Errorf("writing to its keeper: %w", err)
 	}
 	select {
-	case said := <-k.ready:
-		if said.Failed != "" {
-			return access{}, errors.New(said.Failed)
+	case r := <-k.ready:
+		if r.Failed != "" {
+			return access{}, errors.New(r.Failed)
 		}
-		k.access.protocol = said.Protocol
-		k.access.conn, err = said.Door.open(k.setup.Launch.Directory)
+		k.access.protocol = r.Protocol
+		k.access.conn, err = r.Endpoint.dial(k.setup.Launch.Directory)
 		if err == nil {
 			err = k.awaitKeeper()
 		}
 		return k.access, err
 	case <-k.over:
-		return access{}, errors.New("its keeper ended before it began")
+		return access{}, errors.New("its keeper exited before the provider was ready")
 	}
 }
 
-// speakThrough makes a client of the one connection that there is. It must not be closed for
-// idleness: there is no other.
-func speakThrough(conn net.Conn) (*grpc.ClientConn, error) {
+// newKeeperClient returns a client on the given connection. It must not close the connection when
+// idle, because there is no other.
+func newKeeperClient(conn net.Conn) (*grpc.ClientConn, error) {
 	var open sync.Once
 	dial := func(context.Context, string) (net.Conn, error) {
 		err := errors.New("the connection to its keeper broke")
@@ -134,14 +135,14 @@ func speakThrough(conn net.Conn) (*grpc.ClientConn, error) {
 		return conn, err
 	}
 	return grpc.NewClient("passthrough:///keeper", grpc.WithContextDialer(dial), grpc.WithIdleTimeout(0),
-		grpc.WithTransportCredentials(insecure.NewCredentials()), // two ends of a socket that has no name
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(largestAnswer)),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pulse, Timeout: pulseLost}),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // an unnamed socket pair
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerSize)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout}),
 		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry())
 }
 
-// awaitKeeper waits until the connection to the keeper stands.
-func (k *kept) awaitKeeper() error {
+// awaitKeeper waits until the connection to the keeper is ready.
+func (k *supervised) awaitKeeper() error {
 	ctx, cancel := context.WithTimeout(context.Background(), k.setup.Launch.StartTimeout)
 	defer cancel()
 	k.access.once.Connect()
@@ -159,14 +160,14 @@ func (k *kept) awaitKeeper() error {
 	}
 }
 
-// start starts the process, with its ends of what connects us.
-func (k *kept) start() (net.Conn, error) {
+// start starts the keeper process and returns our end of the socket.
+func (k *supervised) start() (net.Conn, error) {
 	ours, theirs, err := socketPair()
 	if err != nil {
 		return nil, err
 	}
 	defer theirs.Close()
-	input, orders, err := os.Pipe()
+	input, commands, err := os.Pipe()
 	if err != nil {
 		ours.Close()
 		return nil, err
@@ -174,7 +175,7 @@ func (k *kept) start() (net.Conn, error) {
 	defer input.Close()
 	k.runner.cmd.Stdin, k.runner.cmd.ExtraFiles = input, []*os.File{theirs}
 	k.mu.Lock()
-	k.orders = orders
+	k.commands = commands
 	k.mu.Unlock()
 	if err := k.runner.Start(context.Background()); err != nil {
 		ours.Close()
@@ -184,10 +185,10 @@ func (k *kept) start() (net.Conn, error) {
 	return ours, nil
 }
 
-// socketPair makes a connection between this process and one that it starts. It has no name, so
-// that nobody else can connect.
+// socketPair creates a connection between this process and one that it starts. The socket has no
+// name, so that no one else can connect.
 func socketPair() (net.Conn, *os.File, error) {
-	// Both ends are closed in whatever else is started meanwhile.
+	// Under ForkLock, so that processes started concurrently inherit neither end.
 	syscall.ForkLock.RLock()
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err == nil {
@@ -207,57 +208,57 @@ func socketPair() (net.Conn, *os.File, error) {
 	return conn, theirs, nil
 }
 
-// connOf takes a socket over.
+// connOf takes ownership of a socket.
 func connOf(fd int) (net.Conn, error) {
 	f := os.NewFile(uintptr(fd), "socket")
 	defer f.Close()
 	return net.FileConn(f)
 }
 
-// follow reads what the keeper says, and what the provider writes, to the end of both.
-func (k *kept) follow() {
+// follow reads the keeper's reports and the provider's output until both end.
+func (k *supervised) follow() {
 	var reading sync.WaitGroup
 	reading.Go(func() { _, _ = io.Copy(k.output, k.runner.stderr) })
 	reading.Go(k.listen)
 	select {
 	case <-k.runner.done:
 		reading.Wait()
-	case <-k.left:
+	case <-k.handedOver:
 	}
 	k.runner.stdout.Close()
 	k.runner.stderr.Close()
 	close(k.over)
 }
 
-func (k *kept) listen() {
+func (k *supervised) listen() {
 	reports := json.NewDecoder(bufio.NewReader(k.runner.stdout))
 	for {
-		var said report
-		if reports.Decode(&said) != nil {
+		var r report
+		if reports.Decode(&r) != nil {
 			return
 		}
 		k.mu.Lock()
-		k.pid = max(k.pid, said.PID)
-		if said.Exit != "" {
-			k.said = said.Exit
+		k.pid = max(k.pid, r.PID)
+		if r.Exit != "" {
+			k.exited = r.Exit
 		}
 		k.mu.Unlock()
-		if said.Protocol != 0 || said.Failed != "" {
+		if r.Protocol != 0 || r.Failed != "" {
 			select {
-			case k.ready <- said:
+			case k.ready <- r:
 			default:
 			}
 		}
 	}
 }
 
-func (k *kept) gone() <-chan struct{} { return k.over }
+func (k *supervised) gone() <-chan struct{} { return k.over }
 
-func (k *kept) exit() string {
+func (k *supervised) exit() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.said != "" {
-		return k.said
+	if k.exited != "" {
+		return k.exited
 	}
 	if state := k.runner.exit(); state != "" && k.pid != 0 {
 		return "with its keeper: " + state
@@ -265,32 +266,32 @@ func (k *kept) exit() string {
 	return ""
 }
 
-// order tells the keeper what to do. One that is frozen is not waited for.
-func (k *kept) order(what string) {
+// command sends the keeper a command. It does not wait for a keeper that is frozen.
+func (k *supervised) command(what string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.orders == nil {
+	if k.commands == nil {
 		return
 	}
-	_ = k.orders.SetWriteDeadline(time.Now().Add(obedience))
-	_, _ = k.orders.WriteString(what + "\n")
+	_ = k.commands.SetWriteDeadline(time.Now().Add(killTimeout))
+	_, _ = k.commands.WriteString(what + "\n")
 }
 
-// kill has the keeper kill the provider, and kills both if it does not.
-func (k *kept) kill() {
+// kill makes the keeper kill the provider, and kills both if it does not.
+func (k *supervised) kill() {
 	if k.runner.ID() == "" {
-		_ = k.runner.Kill(context.Background()) // it will not be started
+		_ = k.runner.Kill(context.Background()) // prevents the start
 		return
 	}
 	go func() {
-		k.order(orderKill)
-		if !k.isOverWithin(obedience) {
+		k.command(commandKill)
+		if !k.endsWithin(killTimeout) {
 			k.killBoth()
 		}
 	}()
 }
 
-func (k *kept) isOverWithin(wait time.Duration) bool {
+func (k *supervised) endsWithin(wait time.Duration) bool {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
@@ -301,9 +302,9 @@ func (k *kept) isOverWithin(wait time.Duration) bool {
 	}
 }
 
-// killBoth kills the keeper, with which the provider dies, and what the provider started. While
-// the keeper lives, a process of its session with the provider's number is the provider.
-func (k *kept) killBoth() {
+// killBoth kills the keeper, with which the provider dies, and the provider's process group. While
+// the keeper lives, a process in its session with the provider's PID is the provider.
+func (k *supervised) killBoth() {
 	k.mu.Lock()
 	provider := k.pid
 	k.mu.Unlock()
@@ -317,24 +318,24 @@ func (k *kept) killBoth() {
 	_ = k.runner.Kill(context.Background())
 }
 
-// leave has the keeper find itself without a server.
-func (k *kept) leave() bool {
+// handOver disconnects, so that the keeper carries on without a server.
+func (k *supervised) handOver() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.orders == nil || k.pid == 0 {
+	if k.commands == nil || k.pid == 0 {
 		return false
 	}
-	_ = k.orders.Close()
-	k.orders = nil
+	_ = k.commands.Close()
+	k.commands = nil
 	k.disconnect()
-	close(k.left)
+	close(k.handedOver)
 	return true
 }
 
-func (k *kept) end() {
+func (k *supervised) end() {
 	if k.runner.ID() != "" {
-		k.order(orderEnd)
-		if !k.isOverWithin(politeness + obedience) {
+		k.command(commandEnd)
+		if !k.endsWithin(exitTimeout + killTimeout) {
 			k.killBoth()
 		}
 		<-k.over
@@ -342,13 +343,13 @@ func (k *kept) end() {
 	k.disconnect()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.orders != nil {
-		_ = k.orders.Close()
-		k.orders = nil
+	if k.commands != nil {
+		_ = k.commands.Close()
+		k.commands = nil
 	}
 }
 
-func (k *kept) disconnect() {
+func (k *supervised) disconnect() {
 	for _, conn := range []*grpc.ClientConn{k.access.once, k.access.conn} {
 		if conn != nil {
 			_ = conn.Close()
@@ -356,8 +357,8 @@ func (k *kept) disconnect() {
 	}
 }
 
-// isCutOff: there is one connection, and no way to make another.
-func (k *kept) isCutOff() bool { return k.access.once.GetState() != connectivity.Ready }
+// isDisconnected reports a broken connection as permanent, because there is no way to make another.
+func (k *supervised) isDisconnected() bool { return k.access.once.GetState() != connectivity.Ready }
 
-// farewell: the keeper waits until the provider's output is read to its end, and so do we.
-func (k *kept) farewell() time.Duration { return 3 * afterlife }
+// exitDelay: the keeper waits until the provider's output is read to its end, and so do we.
+func (k *supervised) exitDelay() time.Duration { return 3 * outputDrainTimeout }

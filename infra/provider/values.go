@@ -14,10 +14,10 @@ import (
 
 func isNull(v cty.Value) bool { return v == cty.NilVal || v.IsNull() }
 
-// encode writes a value of a type. No value at all is null.
+// encode encodes a value of a type. NilVal is encoded as null.
 func encode(v cty.Value, t cty.Type) (*tfplugin6.DynamicValue, error) {
 	if t != cty.DynamicPseudoType && (v == cty.NilVal || !v.IsMarked() && v.IsKnown() && v.IsNull()) {
-		return &tfplugin6.DynamicValue{Msgpack: []byte{0xc0}}, nil // whatever the type is, and that takes time to be compared
+		return &tfplugin6.DynamicValue{Msgpack: []byte{0xc0}}, nil // null is the same for every type; skip the slow type check
 	}
 	if v == cty.NilVal {
 		v = cty.NullVal(t)
@@ -29,16 +29,16 @@ func encode(v cty.Value, t cty.Type) (*tfplugin6.DynamicValue, error) {
 	return &tfplugin6.DynamicValue{Msgpack: encoded}, nil
 }
 
-func (k *kind) encode(what string, v cty.Value) (*tfplugin6.DynamicValue, error) {
+func (k *typeSchema) encode(what string, v cty.Value) (*tfplugin6.DynamicValue, error) {
 	encoded, err := encode(v, k.implied)
 	if err != nil {
-		return nil, fmt.Errorf("the %s of %s is not of its type: %w", what, k.name, err)
+		return nil, fmt.Errorf("the %s of %s does not conform to its schema: %w", what, k.name, err)
 	}
 	return encoded, nil
 }
 
-// encodeConfig encodes a configuration once, however many calls are about it.
-func (k *kind) encodeConfig(c *contract.Configuration) (*tfplugin6.DynamicValue, error) {
+// encodeConfig encodes a configuration, and caches the result for further calls.
+func (k *typeSchema) encodeConfig(c *contract.Configuration) (*tfplugin6.DynamicValue, error) {
 	encoded, err := c.Encoded(func(v cty.Value) ([]byte, error) {
 		sent, err := k.encode("configuration", v)
 		return sent.GetMsgpack(), err
@@ -49,25 +49,25 @@ func (k *kind) encodeConfig(c *contract.Configuration) (*tfplugin6.DynamicValue,
 	return &tfplugin6.DynamicValue{Msgpack: encoded}, nil
 }
 
-// encodeIdentity is nil where there is none to tell.
-func (k *kind) encodeIdentity(v cty.Value) (*tfplugin6.ResourceIdentityData, error) {
+// encodeIdentity returns nil if there is no identity.
+func (k *typeSchema) encodeIdentity(v cty.Value) (*tfplugin6.ResourceIdentityData, error) {
 	if k.identity == cty.NilType || isNull(v) {
 		return nil, nil
 	}
 	encoded, err := encode(v, k.identity)
 	if err != nil {
-		return nil, fmt.Errorf("the identity of %s is not of its type: %w", k.name, err)
+		return nil, fmt.Errorf("the identity of %s does not conform to its schema: %w", k.name, err)
 	}
 	return &tfplugin6.ResourceIdentityData{IdentityData: encoded}, nil
 }
 
-// decode reads a value of a type. No value at all is null. A value that is not of the type is an
-// error, whatever it does to the decoder.
+// decode decodes a value of a type. An absent value decodes to null. A value that does not conform
+// to the type is an error, even if the decoder panics on it.
 func decode(from *tfplugin6.DynamicValue, t cty.Type) (v cty.Value, err error) {
 	defer func() {
-		// Among others, lists whose elements differ in type panic in cty.
+		// Among others, lists whose elements differ in type make cty panic.
 		if r := recover(); r != nil {
-			v, err = cty.NilVal, errors.New("the parts of the value do not fit together")
+			v, err = cty.NilVal, errors.New("the value is inconsistent")
 		}
 	}()
 	switch {
@@ -76,8 +76,8 @@ func decode(from *tfplugin6.DynamicValue, t cty.Type) (v cty.Value, err error) {
 			return cty.NilVal, err
 		}
 		v, err = msgpack.Unmarshal(from.Msgpack, t)
-	case len(from.GetJson()) > largestJSON:
-		return cty.NilVal, fmt.Errorf("the value has more than %d MiB of JSON", largestJSON>>20)
+	case len(from.GetJson()) > maxJSON:
+		return cty.NilVal, fmt.Errorf("the value is larger than %d MiB of JSON", maxJSON>>20)
 	case len(from.GetJson()) > 0:
 		v, err = ctyjson.Unmarshal(from.Json, t)
 	default:
@@ -86,14 +86,14 @@ func decode(from *tfplugin6.DynamicValue, t cty.Type) (v cty.Value, err error) {
 	if err != nil {
 		return cty.NilVal, explainPath(err, t)
 	}
-	// The decoder takes objects that lack attributes.
+	// The decoder accepts objects that lack attributes.
 	if wrong := v.Type().TestConformance(t); len(wrong) > 0 {
 		return cty.NilVal, explainPath(wrong[0], t)
 	}
 	return v, nil
 }
 
-// explainPath puts the path of an error of cty before it.
+// explainPath prefixes a cty error with its path.
 func explainPath(err error, t cty.Type) error {
 	var at cty.PathError
 	if errors.As(err, &at) && len(at.Path) > 0 {
@@ -102,7 +102,8 @@ func explainPath(err error, t cty.Type) error {
 	return err
 }
 
-// attributesOf tells attributes from keys of maps along a path: the decoder calls both keys.
+// attributesOf converts map keys along a path to attributes where the type is an object: the
+// decoder reports both as keys.
 func attributesOf(path cty.Path, t cty.Type) cty.Path {
 	path = path.Copy()
 	for n, step := range path {
@@ -118,13 +119,13 @@ func attributesOf(path cty.Path, t cty.Type) cty.Path {
 		case isKey && t.IsCollectionType():
 			t = t.ElementType()
 		default:
-			return path // into a value of any type, or nowhere
+			return path // dynamic, or not in the type
 		}
 	}
 	return path
 }
 
-// formatPath writes a path as one would in an expression.
+// formatPath formats a path as in an expression.
 func formatPath(path cty.Path) string {
 	text := ""
 	for _, step := range path {
@@ -153,12 +154,12 @@ func formatKey(key cty.Value) string {
 	return "[…]" // an element of a set
 }
 
-// decodeState reads a value that came in an answer. Write-only attributes have none there; a provider
-// that returns one is told off, and the value forgotten.
-func (i *Instance) decodeState(k *kind, method string, from *tfplugin6.DynamicValue, said *contract.Diagnostics) (cty.Value, error) {
+// decodeState decodes a value in an answer. Write-only attributes must be null there. A value
+// returned for one is dropped, and a diagnostic reports it.
+func (i *Instance) decodeState(k *typeSchema, method string, from *tfplugin6.DynamicValue, diagnostics *contract.Diagnostics) (cty.Value, error) {
 	v, err := decode(from, k.implied)
 	if err != nil {
-		return cty.NilVal, fmt.Errorf("provider %s: %s of %s: its answer is not of the type of its schema: %w", i.binary.Name, method, k.name, err)
+		return cty.NilVal, fmt.Errorf("provider %s: %s of %s: its answer does not conform to its schema: %w", i.binary.Name, method, k.name, err)
 	}
 	if !k.writeOnly {
 		return v, nil
@@ -167,27 +168,27 @@ func (i *Instance) decodeState(k *kind, method string, from *tfplugin6.DynamicVa
 		if v.IsNull() || len(path) == 0 || !k.isWriteOnly(path) {
 			return v, nil
 		}
-		*said = append(*said, contract.Diagnostic{
+		*diagnostics = append(*diagnostics, contract.Diagnostic{
 			Summary:   "The provider returned a write-only value",
-			Detail:    fmt.Sprintf("%s of %s answered with a value for %s, which is write-only. This is a mistake of the provider.", method, k.name, formatPath(path)),
+			Detail:    fmt.Sprintf("%s of %s returned a value for %s, which is write-only. This is a bug in the provider.", method, k.name, formatPath(path)),
 			Attribute: path.Copy(),
 		})
 		return cty.NullVal(v.Type()), nil
 	})
 }
 
-func (i *Instance) decodeIdentity(k *kind, method string, from *tfplugin6.ResourceIdentityData) (cty.Value, error) {
+func (i *Instance) decodeIdentity(k *typeSchema, method string, from *tfplugin6.ResourceIdentityData) (cty.Value, error) {
 	if k.identity == cty.NilType || from.GetIdentityData() == nil {
 		return cty.NilVal, nil
 	}
 	v, err := decode(from.IdentityData, k.identity)
 	if err != nil {
-		return cty.NilVal, fmt.Errorf("provider %s: %s of %s: the identity in its answer is not of the type of its schema: %w", i.binary.Name, method, k.name, err)
+		return cty.NilVal, fmt.Errorf("provider %s: %s of %s: the identity in its answer does not conform to its schema: %w", i.binary.Name, method, k.name, err)
 	}
 	return v, nil
 }
 
-// diagnostics reads what a provider says, without the secrets that it was told.
+// diagnostics converts a provider's diagnostics, with secrets masked.
 func (i *Instance) diagnostics(from []*tfplugin6.Diagnostic) contract.Diagnostics {
 	if len(from) == 0 {
 		return nil

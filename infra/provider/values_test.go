@@ -16,7 +16,7 @@ import (
 	"github.com/atoll-dev/atoll/infra/tfplugin6"
 )
 
-// randomType and randomValue make what schemas and providers can have in them.
+// randomType and randomValue generate what schemas and providers can contain.
 func randomType(r *rand.Rand, depth int) cty.Type {
 	simple := []cty.Type{cty.String, cty.Number, cty.Bool, cty.DynamicPseudoType}
 	if depth == 0 || r.IntN(3) == 0 {
@@ -25,7 +25,7 @@ func randomType(r *rand.Rand, depth int) cty.Type {
 	element := func() cty.Type {
 		for {
 			if t := randomType(r, depth-1); !t.HasDynamicTypes() {
-				return t // collections of any type are none of schemas
+				return t // schemas have no collections of dynamic type
 			}
 		}
 	}
@@ -121,9 +121,9 @@ func randomCollection(r *rand.Rand, t cty.Type) cty.Value {
 	return cty.ListVal(list)
 }
 
-// TestValuesGoAndCome: what is sent is what would be received, and no part of it is taken for
-// all.
-func TestValuesGoAndCome(t *testing.T) {
+// TestValueRoundTrip: an encoded value decodes to the original, and a truncated one does not
+// decode.
+func TestValueRoundTrip(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
 		of := randomType(r, 2)
@@ -136,7 +136,7 @@ func TestValuesGoAndCome(t *testing.T) {
 			t.Fatalf("%#v is sent as %x: %v", v, sent.Msgpack, err)
 		}
 		if got, err := decode(sent, of); err != nil || !got.RawEquals(v) {
-			t.Fatalf("%#v comes back as %#v, %v", v, got, err)
+			t.Fatalf("%#v is decoded as %#v, %v", v, got, err)
 		}
 		part := sent.Msgpack[:r.IntN(len(sent.Msgpack))]
 		if _, err := checkMsgpack(part); !errors.Is(err, errShort) {
@@ -150,7 +150,7 @@ func TestValuesGoAndCome(t *testing.T) {
 	}
 }
 
-// FuzzDecode has any bytes decoded as values of any type. Nothing may come of them but a value of
+// FuzzDecode decodes arbitrary bytes as values of arbitrary types. The result must be a value of
 // the type or an error.
 func FuzzDecode(f *testing.F) {
 	r := rand.New(rand.NewPCG(3, 4))
@@ -171,8 +171,9 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestLies: values that are not of the type, and what the error says of it.
-func TestLies(t *testing.T) {
+// TestDecodeRejectsOtherTypes decodes values that do not conform to the type, and checks the
+// errors.
+func TestDecodeRejectsOtherTypes(t *testing.T) {
 	of := cty.Object(map[string]cty.Type{
 		"name": cty.String, "rules": cty.List(cty.Object(map[string]cty.Type{"port": cty.Number})), "tags": cty.Map(cty.Bool), "any": cty.DynamicPseudoType,
 	})
@@ -225,15 +226,15 @@ func TestLies(t *testing.T) {
 	if v, err := decode(&tfplugin6.DynamicValue{Json: encoded}, of); err != nil || !v.RawEquals(cty.ObjectVal(good)) {
 		t.Errorf("JSON is %#v, %v", v, err)
 	}
-	// The elements of a list differ in type only within, where the decoder does not look.
+	// The elements of the list differ in a nested type, which the decoder does not check.
 	mixed := cty.TupleVal([]cty.Value{cty.TupleVal([]cty.Value{cty.True}), cty.TupleVal([]cty.Value{secret})})
 	if v, err := decode(fakeEncode(mixed, cty.Tuple([]cty.Type{cty.DynamicPseudoType, cty.DynamicPseudoType})), cty.List(cty.DynamicPseudoType)); err == nil {
 		t.Errorf("a list of different types is %#v", v)
 	}
 }
 
-// TestBombs: small answers that would take much memory, or the stack.
-func TestBombs(t *testing.T) {
+// TestDecodeBoundsMemory decodes small inputs that announce more memory or stack than there is.
+func TestDecodeBoundsMemory(t *testing.T) {
 	nest := func(open string, n int) []byte { return []byte(strings.Repeat(open, n) + "\xc0") }
 	for name, row := range map[string]struct {
 		sent []byte
@@ -253,19 +254,19 @@ func TestBombs(t *testing.T) {
 				t.Error(err)
 			}
 			if len(row.sent) == 0 {
-				return // which is null
+				return // an absent value is null
 			}
 			if v, err := decode(&tfplugin6.DynamicValue{Msgpack: row.sent}, cty.List(cty.String)); !errors.Is(err, row.want) {
 				t.Errorf("%#v, %v", v, err)
 			}
 		})
 	}
-	if v, err := decode(&tfplugin6.DynamicValue{Json: bytes.Repeat([]byte("["), largestJSON+1)}, cty.DynamicPseudoType); err == nil {
+	if v, err := decode(&tfplugin6.DynamicValue{Json: bytes.Repeat([]byte("["), maxJSON+1)}, cty.DynamicPseudoType); err == nil {
 		t.Errorf("JSON without end is %#v", v)
 	}
 }
 
-// TestSecrets: what is sensitive is found at any depth and taken out of texts.
+// TestSecrets: sensitive values are found at any depth and masked in texts.
 func TestSecrets(t *testing.T) {
 	text := func(name string, sensitive bool) contract.Attribute {
 		return contract.Attribute{Name: name, Type: cty.String, Sensitive: sensitive}
@@ -291,33 +292,33 @@ func TestSecrets(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 	if secrets := secretsOf(&block, cty.NilVal); secrets != nil {
-		t.Errorf("of no configuration: %q", secrets)
+		t.Errorf("secrets of a null configuration: %q", secrets)
 	}
 }
 
-// TestPlansAsTheyCame: a plan is given on in the encoding that it came in, unless that says more than the plan does, or
-// something else.
-func TestPlansAsTheyCame(t *testing.T) {
+// TestPlanKeepsEncoding: a planned value keeps the provider's encoding, unless that contains
+// anything that the decoded value lacks.
+func TestPlanKeepsEncoding(t *testing.T) {
 	of := cty.Object(map[string]cty.Type{"id": cty.String, "name": cty.String})
 	v := cty.ObjectVal(map[string]cty.Value{"id": cty.UnknownVal(cty.String), "name": cty.StringVal("a")})
 	sent, err := encode(v, of)
 	if err != nil {
 		t.Fatal(err)
 	}
-	plain := &kind{name: "fake_thing", implied: of}
+	plain := &typeSchema{name: "fake_thing", implied: of}
 	for what, row := range map[string]struct {
-		kind *kind
-		sent *tfplugin6.DynamicValue
-		want []byte
+		typeSchema *typeSchema
+		sent       *tfplugin6.DynamicValue
+		want       []byte
 	}{
-		"as it is":           {plain, sent, sent.Msgpack},
-		"with something on":  {plain, &tfplugin6.DynamicValue{Msgpack: append(bytes.Clone(sent.Msgpack), 0xc0)}, nil},
-		"in JSON":            {plain, &tfplugin6.DynamicValue{Json: []byte(`{"id":"i","name":"a"}`)}, nil},
-		"nothing":            {plain, nil, nil},
-		"of what is secrets": {&kind{name: "fake_thing", implied: of, writeOnly: true, schema: &contract.Schema{}}, sent, nil},
+		"exact":                      {plain, sent, sent.Msgpack},
+		"with trailing bytes":        {plain, &tfplugin6.DynamicValue{Msgpack: append(bytes.Clone(sent.Msgpack), 0xc0)}, nil},
+		"in JSON":                    {plain, &tfplugin6.DynamicValue{Json: []byte(`{"id":"i","name":"a"}`)}, nil},
+		"nothing":                    {plain, nil, nil},
+		"with write-only attributes": {&typeSchema{name: "fake_thing", implied: of, writeOnly: true, schema: &contract.Schema{}}, sent, nil},
 	} {
 		t.Run(what, func(t *testing.T) {
-			answer, err := (&Instance{}).planned(row.kind, &tfplugin6.PlanResourceChange_Response{PlannedState: row.sent})
+			answer, err := (&Instance{}).planned(row.typeSchema, &tfplugin6.PlanResourceChange_Response{PlannedState: row.sent})
 			if err != nil {
 				t.Fatal(err)
 			}

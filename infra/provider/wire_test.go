@@ -12,10 +12,10 @@ import (
 	"github.com/atoll-dev/atoll/infra/tfplugin6"
 )
 
-// TestVersionsAreTheSameOnTheWire: calls to providers of version 5 of the protocol are
-// made with messages of version 6. Every field that both know has to have the same form, and
-// what only one knows has to be what is listed here.
-func TestVersionsAreTheSameOnTheWire(t *testing.T) {
+// TestVersionsShareWireFormat: calls to providers of protocol version 5 use the messages of version
+// 6. Every field that both versions have must have the same wire format, and the fields that only
+// one has must be listed here.
+func TestVersionsShareWireFormat(t *testing.T) {
 	five, six := tfplugin5.File_tfplugin5_proto.Messages(), tfplugin6.File_tfplugin6_proto.Messages()
 	w := &wire{seen: map[protoreflect.FullName]bool{}}
 	for _, names := range [][2]protoreflect.Name{
@@ -35,7 +35,7 @@ func TestVersionsAreTheSameOnTheWire(t *testing.T) {
 	if !slices.Equal(w.differ, want) {
 		t.Errorf("the versions differ in:\n%s", strings.Join(w.differ, "\n"))
 	}
-	// What newCatalog reads field by field.
+	// The fields that newCatalog decodes by number.
 	for number, name := range map[protoreflect.FieldNumber]protoreflect.Name{
 		1: "provider", 2: "resource_schemas", 3: "data_source_schemas", 4: "diagnostics", 6: "server_capabilities",
 	} {
@@ -96,7 +96,7 @@ func eitherName(a, b protoreflect.FieldDescriptor) protoreflect.Name {
 	return b.Name()
 }
 
-// form is what of a field matters on the wire, and its name.
+// form describes the wire format of a field, and its name.
 func form(f protoreflect.FieldDescriptor) string {
 	return fmt.Sprintf("%d %s %s %s packed %v", f.Number(), f.Name(), f.Cardinality(), f.Kind(), f.IsPacked())
 }
