@@ -139,7 +139,7 @@ func (a *stepRun) setAttributes(out *ObjectStatus, v cty.Value, hidden []cty.Pat
 	if json.Unmarshal(a.object.Spec, &spec) != nil {
 		return
 	}
-	if own, _ := a.kind.Own(spec); own.Connection.Secret != "" {
+	if own, _ := a.kind.MetaArguments(spec); own.Connection.Secret != "" {
 		out.SecretName, out.Secret = own.Connection.Secret, a.kind.Connection(v, hidden)
 	}
 }

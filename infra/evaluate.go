@@ -25,7 +25,7 @@ import (
 // evaluatedSpec is an object's spec with all references resolved.
 type evaluatedSpec struct {
 	spec map[string]any
-	own  schema.Own
+	own  schema.MetaArguments
 	// config has its secret parts marked.
 	config cty.Value
 	// origins are the expressions that set the arguments, by field path without the spec prefix.
@@ -52,7 +52,7 @@ func (e *Engine) evaluate(ctx context.Context, o *Object, kind *schema.Kind, oth
 	if err := json.Unmarshal(o.Spec, &out.spec); err != nil {
 		return nil, field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{}, fmt.Sprintf("must be an object: %v", err))}
 	}
-	own, errs := kind.Own(out.spec)
+	own, errs := kind.MetaArguments(out.spec)
 	out.own = own
 	r := &resolver{ctx: ctx, engine: e, namespace: o.Ref.Namespace, others: others, out: out}
 	config, more := kind.Config(out.spec, r)

@@ -205,12 +205,12 @@ func (d *decider) decidePrior(ctx context.Context) bool {
 
 // removalSettings reads the settings of the spec that affect removal. It ignores errors in the rest
 // of the spec.
-func (d *decider) removalSettings() (schema.Own, field.ErrorList) {
+func (d *decider) removalSettings() (schema.MetaArguments, field.ErrorList) {
 	var spec map[string]any
 	if err := json.Unmarshal(d.slot.object.Spec, &spec); err != nil {
-		return schema.Own{}, field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{}, "must be an object")}
+		return schema.MetaArguments{}, field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{}, "must be an object")}
 	}
-	own, errs := d.kind.Own(spec)
+	own, errs := d.kind.MetaArguments(spec)
 	return own, slices.DeleteFunc(errs, func(err *field.Error) bool {
 		return !strings.HasPrefix(err.Field, "spec.provider") && !strings.HasPrefix(err.Field, "spec.lifecycle.prevent_destroy")
 	})

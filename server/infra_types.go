@@ -43,11 +43,11 @@ func (s *Server) providerTypes() apiserver.Subresource {
 }
 
 // describe gives those of the types that are served.
-func (s *Server) describe(provider string, resources, data []string) (*infraschema.DescribedList, *apierrors.StatusError) {
+func (s *Server) describe(provider string, resources, data []string) (*infraschema.TypeDescriptionList, *apierrors.StatusError) {
 	if n := len(resources) + len(data); n == 0 || n > typesAtOnce {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("%d types are named: name up to %d, as in ?resource=aws_subnet&data=aws_ami", n, typesAtOnce))
 	}
-	list := &infraschema.DescribedList{APIVersion: v1alpha1.Group + "/" + v1alpha1.Version, Kind: typesKind, Items: []infraschema.Described{}}
+	list := &infraschema.TypeDescriptionList{APIVersion: v1alpha1.Group + "/" + v1alpha1.Version, Kind: typesKind, Items: []infraschema.TypeDescription{}}
 	for _, asked := range []struct {
 		kind  reference.Kind
 		names []string
@@ -57,7 +57,7 @@ func (s *Server) describe(provider string, resources, data []string) (*infrasche
 			if err != nil || served.Provider != provider {
 				continue
 			}
-			list.Items = append(list.Items, infraschema.Described{
+			list.Items = append(list.Items, infraschema.TypeDescription{
 				Type: served.Type, Data: served.Data, Kind: served.Name.Kind, Plural: served.Plural, Schema: served.Schema,
 			})
 		}

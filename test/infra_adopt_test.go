@@ -245,8 +245,8 @@ func TestImportStateRefuses(t *testing.T) {
 	refused("tofu state pull", "-f", w.dir)
 	refused("not a state file", "-f", write("empty.tfstate", "{}"))
 	refused("say so with --provider", "-f", write("alias.tfstate", strings.ReplaceAll(stateOfDemo, `demo\"]"`, `demo\"].west"`)))
-	refused("not all types are served: demo_nothing", "-f", write("types.tfstate", strings.ReplaceAll(stateOfDemo, `"type": "demo_file"`, `"type": "demo_nothing"`)))
-	refused("its state is of version 9", "-f", write("old.tfstate", strings.Replace(stateOfDemo, `"schema_version": 0`, `"schema_version": 9`, 1)))
+	refused("some types are not served: demo_nothing", "-f", write("types.tfstate", strings.ReplaceAll(stateOfDemo, `"type": "demo_file"`, `"type": "demo_nothing"`)))
+	refused("its state has schema version 9", "-f", write("old.tfstate", strings.Replace(stateOfDemo, `"schema_version": 0`, `"schema_version": 9`, 1)))
 
 	w.apply(t, `{"apiVersion":"demo.providers.atoll.dev/v1","kind":"File","metadata":{"name":"motd","namespace":"default"},"spec":{"name":"other","content":"c"}}`)
 	refused("1 objects are there already that were not made of this file: file/motd: keep the two apart by --prefix", "-f", fine)

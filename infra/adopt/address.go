@@ -7,25 +7,26 @@ import (
 	"unicode"
 )
 
-// Key is what tells one instance of a module or a resource from another. Keys are comparable; the zero value is none.
+// Key identifies an instance of a module or a resource. Keys are comparable; the zero value means
+// no key.
 type Key struct {
-	// Text of for_each, or Number of count, as Kind says.
+	// Text is the key of for_each, Number that of count, depending on Kind.
 	Text   string
 	Number int64
 	Kind   KeyKind
 }
 
-// KeyKind is where a key comes from.
+// KeyKind is the origin of a key.
 type KeyKind uint8
 
-// Kinds of keys.
+// The origins of a key.
 const (
 	NoKey    KeyKind = iota
-	CountKey         // a number
-	EachKey          // a text
+	CountKey         // an index of count
+	EachKey          // a key of for_each
 )
 
-// String is the key as it stands in an address: ["a"], [0], or nothing.
+// String returns the key as in an address: ["a"], [0], or nothing.
 func (k Key) String() string {
 	switch k.Kind {
 	case CountKey:
@@ -36,7 +37,7 @@ func (k Key) String() string {
 	return ""
 }
 
-// quote writes a text as HCL does: what would begin a template is doubled.
+// quote quotes a string as HCL does: the beginnings of templates are doubled.
 func quote(text string) string {
 	quoted := strconv.Quote(text)
 	quoted = strings.ReplaceAll(quoted, "${", "$${")
@@ -49,25 +50,26 @@ func unquote(quoted string) (string, error) {
 	return strings.ReplaceAll(text, "%%{", "%{"), err
 }
 
-// Step is a call of a module on the way to a resource.
+// Step is a module call in an address.
 type Step struct {
 	Name string
 	Key  Key
 }
 
-// Address is where a configuration of OpenTofu has a resource: module.net["a"].aws_subnet.private[0].
+// Address is the address of a resource instance in OpenTofu, such as
+// module.net["a"].aws_subnet.private[0].
 type Address struct {
 	Module []Step
-	// Data is of a data source.
+	// Data marks a data source.
 	Data       bool
 	Type, Name string
 	Key        Key
 }
 
-// String is the address as OpenTofu writes it.
+// String returns the address in OpenTofu's notation.
 func (a Address) String() string { return a.resource() + a.Key.String() }
 
-// resource is the address without the key of the instance.
+// resource returns the address without the instance key.
 func (a Address) resource() string {
 	text := moduleText(a.Module)
 	if text != "" {
@@ -79,7 +81,8 @@ func (a Address) resource() string {
 	return text + a.Type + "." + a.Name
 }
 
-// Config is the address in the configuration, where there are no keys: dependencies are noted like that.
+// Config returns the address in the configuration, without any keys. Dependencies are recorded in
+// this form.
 func (a Address) Config() string {
 	bare := Address{Data: a.Data, Type: a.Type, Name: a.Name}
 	for _, step := range a.Module {
@@ -99,7 +102,7 @@ func moduleText(module []Step) string {
 	return b.String()
 }
 
-// ParseAddress reads what String wrote.
+// ParseAddress parses an address in the form of String.
 func ParseAddress(text string) (Address, error) {
 	p := addressParser{rest: text}
 	a := Address{Module: p.modules()}
@@ -114,15 +117,15 @@ func ParseAddress(text string) (Address, error) {
 	a.Name = p.word()
 	a.Key = p.key()
 	if p.failed == "" && p.rest != "" {
-		p.failed = fmt.Sprintf("%q is left over", p.rest)
+		p.failed = fmt.Sprintf("unexpected %q", p.rest)
 	}
 	if p.failed != "" {
-		return Address{}, fmt.Errorf(`%q is not the address of a resource, such as module.net.aws_subnet.private["a"]: %s`, text, p.failed)
+		return Address{}, fmt.Errorf(`%q is not a resource address such as module.net.aws_subnet.private["a"]: %s`, text, p.failed)
 	}
 	return a, nil
 }
 
-// parseModule reads the address of a module's instance.
+// parseModule parses the address of a module instance.
 func parseModule(text string) ([]Step, error) {
 	if text == "" {
 		return nil, nil
@@ -130,15 +133,15 @@ func parseModule(text string) ([]Step, error) {
 	p := addressParser{rest: text + "."}
 	module := p.modules()
 	if p.failed == "" && p.rest != "" {
-		p.failed = fmt.Sprintf("%q is left over", strings.TrimSuffix(p.rest, "."))
+		p.failed = fmt.Sprintf("unexpected %q", strings.TrimSuffix(p.rest, "."))
 	}
 	if p.failed != "" {
-		return nil, fmt.Errorf(`%q is not the address of a module, such as module.net["a"]: %s`, text, p.failed)
+		return nil, fmt.Errorf(`%q is not a module address such as module.net["a"]: %s`, text, p.failed)
 	}
 	return module, nil
 }
 
-// An addressParser goes through an address. After a failure it gives nothing more.
+// An addressParser parses an address. After a failure it returns zero values.
 type addressParser struct{ rest, failed string }
 
 func (p *addressParser) modules() (module []Step) {
@@ -157,13 +160,13 @@ func (p *addressParser) dot() {
 		return
 	}
 	if !strings.HasPrefix(p.rest, ".") {
-		p.failed = "a dot is missing before " + strconv.Quote(p.rest)
+		p.failed = "missing dot before " + strconv.Quote(p.rest)
 		return
 	}
 	p.rest = p.rest[1:]
 }
 
-// word reads an identifier of HCL.
+// word parses an HCL identifier.
 func (p *addressParser) word() string {
 	if p.failed != "" {
 		return ""
@@ -175,7 +178,7 @@ func (p *addressParser) word() string {
 		end = len(p.rest)
 	}
 	if end == 0 {
-		p.failed = "a name is missing before " + strconv.Quote(p.rest)
+		p.failed = "missing name before " + strconv.Quote(p.rest)
 	}
 	word := p.rest[:end]
 	p.rest = p.rest[end:]
@@ -197,7 +200,7 @@ func (p *addressParser) key() Key {
 	number, after, closed := strings.Cut(p.rest[1:], "]")
 	n, err := strconv.ParseInt(number, 10, 64)
 	if err != nil || !closed || n < 0 {
-		p.failed = "there is neither a number nor a text in quotes, and then ], at " + strconv.Quote(p.rest)
+		p.failed = "expected a number or a quoted string, and then ], at " + strconv.Quote(p.rest)
 		return Key{}
 	}
 	p.rest = after

@@ -14,48 +14,50 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// Annotations of what was adopted. Export reads them.
+// Annotations of adopted resources. Export reads them.
 const (
-	// FromAnnotation is the address that the resource had.
-	FromAnnotation = v1alpha1.Group + "/adopted-from"
-	// ProviderAnnotation is the address of its provider's configuration.
+	// AddressAnnotation is the address that the resource had in OpenTofu.
+	AddressAnnotation = v1alpha1.Group + "/adopted-from"
+	// ProviderAnnotation is the address of its provider configuration.
 	ProviderAnnotation = v1alpha1.Group + "/adopted-provider"
-	// DependenciesAnnotation are the addresses that it depended on and of which nothing was adopted, one a line.
+	// DependenciesAnnotation has the addresses of dependencies that were not adopted, one a line.
 	DependenciesAnnotation = v1alpha1.Group + "/adopted-dependencies"
-	// DeletionAnnotation with the value Forget leaves the resource alone when the object is deleted, as infra has it.
+	// DeletionAnnotation with the value Forget keeps the resource when the object is deleted, as in
+	// infra.
 	DeletionAnnotation = v1alpha1.Group + "/deletion-policy"
 	deletionForget     = "Forget"
 )
 
-// Options say how to adopt.
+// Options configure Adopt.
 type Options struct {
-	// Namespace of the objects.
+	// Namespace is the namespace of the objects.
 	Namespace string
-	// Prefix that all names begin with. Several files in one namespace are kept apart by it.
+	// Prefix is a prefix for all names. It separates several files in one namespace.
 	Prefix string
-	// Providers say what stands for each provider's configuration.
+	// Providers maps each provider configuration to its Target.
 	Providers Providers
-	// Names are names for addresses, such as an earlier adoption or Export gave: these are not chosen anew.
+	// Names are fixed names by address, such as those of an earlier Adopt or Export.
 	Names map[string]string
-	// Data adopts data sources, too. They are read by what they were found with and all they said, because a state file does not tell one from the
-	// other. Without it, what was taken from them stays as it is.
+	// Data also adopts data sources. Their arguments include all results, because a state file does
+	// not distinguish the two. Without Data, values taken from data sources remain literals.
 	Data bool
-	// Literals leaves all values as they are, and recovers no references.
+	// Literals keeps all values and recovers no references.
 	Literals bool
-	// Checker, if there is one, makes sure that the first plan has nothing to do.
+	// Checker, if not nil, is used to verify that the first plan has no changes.
 	Checker Checker
-	// Progress, if not nil, is told how many instances are done, of all.
+	// Progress, if not nil, is called with the number of finished instances and the total.
 	Progress func(done, total int)
 }
 
-// Checker asks the provider what its plan for an adopted resource is.
+// Checker plans adopted resources with the provider.
 type Checker interface {
-	// Changes gives the names of the attributes that the plan would change. The object has no references yet, and its Secret all
-	// values that it needs. An error is something that the provider refuses.
+	// Changes returns the names of the attributes that the plan would change. The object has no
+	// references yet, and its Secret has all values. The error is the provider's rejection of the
+	// arguments.
 	Changes(one *Adopted, value cty.Value) ([]string, error)
 }
 
-// Object is what is to be written.
+// Object is an object to create.
 type Object struct {
 	APIVersion, Kind, Plural string
 	Namespace, Name          string
@@ -63,45 +65,49 @@ type Object struct {
 	Spec                     map[string]any
 }
 
-// Adopted is one resource of the file.
+// Adopted is the result for one resource of the file.
 type Adopted struct {
 	Address string
-	// Object is nil if there is none: of a resource that was replaced, and of which only what is to be deleted is left.
+	// Object is nil if only deposed objects of the resource are left.
 	Object *Object
-	// Annotations belong on the ResourceState, so that Export finds them where there is no object. An object has them, too.
+	// Annotations belong on the ResourceState, where Export finds them if there is no object. The
+	// object has them as well.
 	Annotations map[string]string
-	// State is nil for data sources. The UID of its owner is for the caller to fill in, once the object is stored.
+	// State is nil for data sources. The caller sets the UID of its owner once the object exists.
 	State     *v1alpha1.ResourceStateSpec
 	StateName string
-	// Secret is what the object needs; nil if it needs none. It is as secret as the state file.
+	// Secret is the Secret that the object needs, or nil. It is as confidential as the state file.
 	Secret *Secret
-	// References is how many values were replaced by references.
+	// References is the number of values that were replaced by references.
 	References int
-	// Loose is how many dependencies could not be written down: there are too many instances to say on which it depends.
-	Loose int
-	// Changes are the attributes that the first plan would change, as far as a Checker knows, and Refused what the provider has
-	// against the arguments.
-	Changes []string
-	Refused error
+	// OmittedDependencies counts dependencies that are not in depends_on, because there are too
+	// many instances to depend on.
+	OmittedDependencies int
+	// Changes has the attributes that the first plan would change, as far as a Checker knows.
+	// Rejected is the provider's rejection of the arguments.
+	Changes  []string
+	Rejected error
 }
 
-// Report says what became of a file.
+// Report summarizes the adoption of a file.
 type Report struct {
 	File *File
-	// Resources and DataSources are how many objects there are, SkippedData how many data sources were left out.
+	// Resources and DataSources count the objects, SkippedData the skipped data sources.
 	Resources, DataSources, SkippedData int
-	// References were recovered; Unrecovered dependencies have none, and are in depends_on; Loose ones are in neither.
-	References, Unrecovered, Loose int
-	// Secrets is how many objects need one, and MissingSecrets the addresses of those with a key that nobody has kept.
+	// References counts recovered references, DependsOn the dependencies in depends_on, and
+	// OmittedDependencies those that are expressed in neither way.
+	References, DependsOn, OmittedDependencies int
+	// Secrets is the number of objects that need a Secret. MissingSecrets has the addresses of
+	// those with a key that no state has.
 	Secrets        int
 	MissingSecrets []string
-	// Changing are the addresses of those that the first plan would change.
+	// Changing has the addresses of resources that the first plan would change.
 	Changing []string
-	// Names are the objects' names, by address: the mapping to keep.
+	// Names maps addresses to objects. Keep it for a later adoption.
 	Names []Name
 }
 
-// Name is what became of an address.
+// Name is the object of an address.
 type Name struct {
 	Address    string `json:"address"`
 	APIVersion string `json:"apiVersion"`
@@ -110,13 +116,14 @@ type Name struct {
 	Name       string `json:"name"`
 }
 
-// Adopt goes through a state file twice, and gives what is to be written of each resource to emit, in the order of the file. Nothing is
-// emitted if anything is wrong that concerns all of it: the file, a provider that nothing is said of, a type that is not served.
-func Adopt(src io.ReaderAt, size int64, kinds Kinds, options Options, emit func(*Adopted) error) (*Report, error) {
+// Adopt reads a state file twice, and passes the result for each resource to emit, in the order of
+// the file. It emits nothing if there is an error that concerns the whole file, a missing Target,
+// or a type that is not served.
+func Adopt(src io.ReaderAt, size int64, types ResourceTypes, options Options, emit func(*Adopted) error) (*Report, error) {
 	if options.Namespace == "" {
-		return nil, fmt.Errorf("no namespace is named: say into which the objects are to be written")
+		return nil, fmt.Errorf("no namespace; set the namespace of the objects")
 	}
-	s, err := look(src, size, options, kinds)
+	s, err := newSurvey(src, size, options, types)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +136,7 @@ func Adopt(src io.ReaderAt, size int64, kinds Kinds, options Options, emit func(
 
 type adopter struct {
 	*survey
-	// waiting are entries of an instance of which not all were seen.
+	// waiting has the entries of instances that have more entries to come.
 	waiting map[int32][]*Instance
 	emit    func(*Adopted) error
 	report  *Report
@@ -142,7 +149,7 @@ func (a *adopter) instance(i *Instance) error {
 	}
 	at, one := a.survey.instance(i.Address)
 	if one == nil {
-		return fmt.Errorf("%s was not there a moment ago: the file is being written; try again with a copy", i.Address)
+		return fmt.Errorf("%s was added to the file while it was being read; try again with a copy", i.Address)
 	}
 	entries := append(a.waiting[at], i)
 	if len(entries) < one.entries {
@@ -164,52 +171,52 @@ func (a *adopter) instance(i *Instance) error {
 	return nil
 }
 
-// adopt makes one object and its state of all entries of an instance.
-func (a *adopter) adopt(one *known, entries []*Instance) (*Adopted, error) {
+// adopt converts all entries of an instance to one object and its state.
+func (a *adopter) adopt(one *resourceInstance, entries []*Instance) (*Adopted, error) {
 	out := &Adopted{
 		Address: one.address, StateName: stateName(one),
-		Annotations: map[string]string{FromAnnotation: one.address, ProviderAnnotation: entries[0].Provider},
+		Annotations: map[string]string{AddressAnnotation: one.address, ProviderAnnotation: entries[0].Provider},
 	}
-	var made order
+	var deps dependencySet
 	for _, i := range entries {
 		if i.Deposed == "" {
 			var err error
-			if made, err = a.object(out, one, i); err != nil {
+			if deps, err = a.object(out, one, i); err != nil {
 				return nil, err
 			}
 		}
 	}
-	if one.kind.data {
-		annotate(out, made.left)
+	if one.typ.data {
+		annotate(out, deps.unadopted)
 		return out, nil
 	}
 	state := &v1alpha1.ResourceStateSpec{
-		Object: v1alpha1.StateOwner{Group: group(one), Kind: one.kind.Kind.Kind, Name: one.name},
-		Type:   one.kind.typeName, Provider: one.target.Provider, ProviderConfig: one.target.config(),
+		Object: v1alpha1.StateOwner{Group: group(one), Kind: one.typ.ResourceType.Kind, Name: one.name},
+		Type:   one.typ.typeName, Provider: one.target.Provider, ProviderConfig: one.target.configName(),
 	}
 	for _, i := range entries {
 		if i.Deposed == "" {
-			value, err := stored(one.kind, i, made)
+			value, err := resourceValue(one.typ, i, deps)
 			if err != nil {
 				return nil, err
 			}
 			state.Current = value
 			continue
 		}
-		before := a.order(one, i.Dependencies, nil)
-		value, err := stored(one.kind, i, before)
+		before := a.resolve(one, i.Dependencies, nil)
+		value, err := resourceValue(one.typ, i, before)
 		if err != nil {
 			return nil, err
 		}
-		made.left = append(made.left, before.left...)
+		deps.unadopted = append(deps.unadopted, before.unadopted...)
 		state.Deposed = append(state.Deposed, v1alpha1.DeposedResource{Key: i.Deposed, ResourceValue: *value})
 	}
 	out.State = state
-	annotate(out, made.left)
+	annotate(out, deps.unadopted)
 	return out, nil
 }
 
-// annotate notes what nothing was adopted of, for Export.
+// annotate records dependencies that were not adopted, for Export.
 func annotate(out *Adopted, left []string) {
 	if len(left) == 0 {
 		return
@@ -222,17 +229,17 @@ func annotate(out *Adopted, left []string) {
 	}
 }
 
-// object writes what would bring the resource about.
-func (a *adopter) object(out *Adopted, one *known, i *Instance) (order, error) {
-	v, err := one.kind.value(i)
+// object creates an object whose arguments produce the resource.
+func (a *adopter) object(out *Adopted, one *resourceInstance, i *Instance) (dependencySet, error) {
+	v, err := one.typ.value(i)
 	if err != nil {
-		return order{}, err
+		return dependencySet{}, err
 	}
 	out.Object = &Object{
-		APIVersion: group(one) + "/" + v1alpha1.ProvidersVersion, Kind: one.kind.Kind.Kind, Plural: one.kind.Plural,
+		APIVersion: group(one) + "/" + v1alpha1.ProvidersVersion, Kind: one.typ.ResourceType.Kind, Plural: one.typ.Plural,
 		Namespace: a.options.Namespace, Name: one.name,
 	}
-	a.arguments(out, one, i, v)
+	a.chooseArguments(out, one, i, v)
 	r := &rewriter{
 		survey: a.survey, on: map[int32]bool{}, secret: out.Secret, marked: map[string]bool{}, literals: a.options.Literals, found: map[int32]bool{},
 	}
@@ -244,25 +251,26 @@ func (a *adopter) object(out *Adopted, one *known, i *Instance) (order, error) {
 	for _, path := range i.Sensitive {
 		r.marked[contract.PathText(path)] = true
 	}
-	r.block(&one.kind.Schema.Block, out.Object.Spec, v, nil, false)
+	r.block(&one.typ.Schema.Block, out.Object.Spec, v, nil, false)
 	out.References = r.count
 	if len(out.Secret.Data) == 0 && len(out.Secret.Missing) == 0 {
 		out.Secret = nil
 	}
-	made := a.order(one, i.Dependencies, r.found)
-	a.own(out, one, i, made)
-	return made, nil
+	deps := a.resolve(one, i.Dependencies, r.found)
+	a.setMetaArguments(out, one, i, deps)
+	return deps, nil
 }
 
-// arguments chooses the arguments. Which of those that the provider fills in, too, somebody had set, the value does not say. Those with
-// something secret were set: providers mark nothing. Of the others a Checker knows what is missing.
-func (a *adopter) arguments(out *Adopted, one *known, i *Instance, v cty.Value) {
+// chooseArguments chooses the arguments. The value does not show which of the optional computed
+// arguments were set. Those with a sensitive mark were, because providers do not mark values. For
+// the others a Checker tells which are missing.
+func (a *adopter) chooseArguments(out *Adopted, one *resourceInstance, i *Instance, v cty.Value) {
 	secret := stateName(one)
-	all, allPlaceholders := one.kind.Spec(v, secret, true)
+	all, allPlaceholders := one.typ.Spec(v, secret, true)
 	spec, placeholders := all, allPlaceholders
-	if !one.kind.data {
-		spec, placeholders = one.kind.Spec(v, secret, false)
-		spec, placeholders = with(spec, placeholders, all, allPlaceholders, sensitiveArguments(i.Sensitive))
+	if !one.typ.data {
+		spec, placeholders = one.typ.Spec(v, secret, false)
+		spec, placeholders = addArguments(spec, placeholders, all, allPlaceholders, sensitiveArguments(i.Sensitive))
 	}
 	set := func() {
 		out.Object.Spec = spec
@@ -270,31 +278,31 @@ func (a *adopter) arguments(out *Adopted, one *known, i *Instance, v cty.Value) 
 		out.Secret.fill(placeholders, v)
 	}
 	set()
-	if a.options.Checker == nil || one.kind.data || i.Tainted {
+	if a.options.Checker == nil || one.typ.data || i.Tainted {
 		return
 	}
-	out.Changes, out.Refused = a.options.Checker.Changes(out, v)
-	if out.Refused == nil && len(out.Changes) == 0 {
+	out.Changes, out.Rejected = a.options.Checker.Changes(out, v)
+	if out.Rejected == nil && len(out.Changes) == 0 {
 		return
 	}
-	// What would change are mostly arguments that have a default, and had another value.
+	// Arguments that would change mostly have a default, and had another value.
 	names := out.Changes
-	if out.Refused != nil {
+	if out.Rejected != nil {
 		names = slices.Collect(maps.Keys(all))
 	}
 	first, firstPlaceholders := spec, placeholders
-	spec, placeholders = with(spec, placeholders, all, allPlaceholders, names)
-	changes, refused := out.Changes, out.Refused
+	spec, placeholders = addArguments(spec, placeholders, all, allPlaceholders, names)
+	changes, rejected := out.Changes, out.Rejected
 	set()
-	if out.Changes, out.Refused = a.options.Checker.Changes(out, v); out.Refused != nil || len(out.Changes) >= len(changes) && refused == nil {
-		out.Changes, out.Refused = changes, refused
+	if out.Changes, out.Rejected = a.options.Checker.Changes(out, v); out.Rejected != nil || len(out.Changes) >= len(changes) && rejected == nil {
+		out.Changes, out.Rejected = changes, rejected
 		spec, placeholders = first, firstPlaceholders
 		set()
 	}
 }
 
-// with adds arguments of all to a spec.
-func with(spec map[string]any, placeholders []Placeholder, all map[string]any, allPlaceholders []Placeholder, names []string) (map[string]any, []Placeholder) {
+// addArguments returns a spec with some arguments of all added.
+func addArguments(spec map[string]any, placeholders []Placeholder, all map[string]any, allPlaceholders []Placeholder, names []string) (map[string]any, []Placeholder) {
 	out := map[string]any{}
 	maps.Copy(out, spec)
 	added := map[string]bool{}
@@ -322,18 +330,18 @@ func with(spec map[string]any, placeholders []Placeholder, all map[string]any, a
 	return out, kept
 }
 
-// own writes what is Atoll's own in a spec.
-func (a *adopter) own(out *Adopted, one *known, i *Instance, made order) {
+// setMetaArguments sets the arguments that are Atoll's own.
+func (a *adopter) setMetaArguments(out *Adopted, one *resourceInstance, i *Instance, deps dependencySet) {
 	spec := out.Object.Spec
-	if one.target.config() != one.target.Provider {
+	if one.target.configName() != one.target.Provider {
 		spec["provider"] = one.target.Config
 	}
-	if i.CreateBeforeDestroy && !one.kind.data {
+	if i.CreateBeforeDestroy && !one.typ.data {
 		spec["lifecycle"] = map[string]any{"create_before_destroy": true}
 	}
 	var on []any
-	for _, other := range made.written {
-		if isWord(other.kind.typeName) {
+	for _, other := range deps.dependsOn {
+		if isIdentifier(other.typ.typeName) {
 			on = append(on, reference(other))
 		}
 	}
@@ -344,40 +352,40 @@ func (a *adopter) own(out *Adopted, one *known, i *Instance, made order) {
 	if i.SkipDestroy {
 		out.Object.Annotations[DeletionAnnotation] = deletionForget
 	}
-	out.Loose = made.loose
+	out.OmittedDependencies = deps.omitted
 }
 
-func reference(one *known) string {
-	if one.kind.data {
-		return `data.` + one.kind.typeName + `["` + one.name + `"]`
+func reference(one *resourceInstance) string {
+	if one.typ.data {
+		return `data.` + one.typ.typeName + `["` + one.name + `"]`
 	}
-	return one.kind.typeName + `["` + one.name + `"]`
+	return one.typ.typeName + `["` + one.name + `"]`
 }
 
-func group(one *known) string { return one.target.Provider + "." + v1alpha1.ProvidersDomain }
+func group(one *resourceInstance) string { return one.target.Provider + "." + v1alpha1.ProvidersDomain }
 
-func stateName(one *known) string {
-	return v1alpha1.StateName(one.kind.Plural, one.target.Provider, one.name)
+func stateName(one *resourceInstance) string {
+	return v1alpha1.StateName(one.typ.Plural, one.target.Provider, one.name)
 }
 
-// stored is what is kept of an entry.
-func stored(kind *served, i *Instance, made order) (*v1alpha1.ResourceValue, error) {
+// resourceValue converts an entry to the form of a ResourceState.
+func resourceValue(typ *typeInfo, i *Instance, deps dependencySet) (*v1alpha1.ResourceValue, error) {
 	value := &v1alpha1.ResourceValue{
-		SchemaVersion: i.SchemaVersion, Value: i.Attributes, Private: i.Private, Identity: typedIdentity(kind.Schema.Identity, i.Identity),
+		SchemaVersion: i.SchemaVersion, Value: i.Attributes, Private: i.Private, Identity: typedIdentity(typ.Schema.Identity, i.Identity),
 		Sensitive: pathTexts(i.Sensitive), CreateBeforeDestroy: i.CreateBeforeDestroy, Tainted: i.Tainted,
 	}
 	if i.Flat != nil {
-		// There is no place for the oldest form: the provider has brought it into its own.
-		v, err := kind.value(i)
+		// ResourceStates do not support the oldest format: typ.value has converted it.
+		v, err := typ.value(i)
 		if err != nil {
 			return nil, err
 		}
-		if value.Value, err = ctyjson.Marshal(v, kind.implied); err != nil {
-			return nil, fmt.Errorf("its state cannot be written: %w", err)
+		if value.Value, err = ctyjson.Marshal(v, typ.implied); err != nil {
+			return nil, fmt.Errorf("encoding its state: %w", err)
 		}
-		value.SchemaVersion = kind.Schema.Version
+		value.SchemaVersion = typ.Schema.Version
 	}
-	for _, other := range made.states {
+	for _, other := range deps.states {
 		value.Dependencies = append(value.Dependencies, stateName(other))
 	}
 	slices.Sort(value.Dependencies)
@@ -385,20 +393,20 @@ func stored(kind *served, i *Instance, made order) (*v1alpha1.ResourceValue, err
 	return value, nil
 }
 
-func (a *adopter) count(one *known, out *Adopted) {
+func (a *adopter) count(one *resourceInstance, out *Adopted) {
 	r := a.report
 	if out.Object == nil {
 		return
 	}
-	if one.kind.data {
+	if one.typ.data {
 		r.DataSources++
 	} else {
 		r.Resources++
 	}
 	r.References += out.References
-	r.Loose += out.Loose
+	r.OmittedDependencies += out.OmittedDependencies
 	if on, ok := out.Object.Spec["depends_on"].([]any); ok {
-		r.Unrecovered += len(on)
+		r.DependsOn += len(on)
 	}
 	if out.Secret != nil {
 		r.Secrets++
@@ -406,7 +414,7 @@ func (a *adopter) count(one *known, out *Adopted) {
 			r.MissingSecrets = append(r.MissingSecrets, out.Address)
 		}
 	}
-	if len(out.Changes) > 0 || out.Refused != nil {
+	if len(out.Changes) > 0 || out.Rejected != nil {
 		r.Changing = append(r.Changing, out.Address)
 	}
 	r.Names = append(r.Names, Name{

@@ -18,7 +18,7 @@ import (
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
-// line is a resource of a state file, with one instance for each of the rest.
+// line is a resource of a state file with the given instances.
 func line(address, provider string, instances ...string) string {
 	a, err := adopt.ParseAddress(address)
 	if err != nil {
@@ -38,7 +38,7 @@ func network(key, id, cidr string) string {
 		key, id, id, cidr, id, strings.TrimLeft(id, "abcdefghijklmnopqrstuvwxyz-"), id, id)
 }
 
-// server makes an instance of attributes that are not null.
+// server is an instance with the given attributes that are not null.
 func server(key string, attributes map[string]any, rest string) string {
 	all := map[string]any{}
 	for _, name := range []string{"name", "id", "network_id", "network_number", "peers", "labels", "ports", "region", "image", "size", "address", "enabled", "password", "user_data", "extra", "login", "timeouts"} {
@@ -73,7 +73,7 @@ func show(t *testing.T, spec map[string]any) string {
 
 const marked = `, "sensitive_attributes": [[{"type": "get_attr", "value": "user_data"}], [{"type": "get_attr", "value": "labels"}, {"type": "index", "value": {"value": "token", "type": "string"}}], [{"type": "get_attr", "value": "password"}]]`
 
-// One server that takes everything from elsewhere; what it says afterwards is the whole story.
+// A server with references to other resources, and the complete resulting object.
 func TestReferencesAndSecrets(t *testing.T) {
 	text := stateFile(
 		line("module.net.demo_network.main", demoProvider, network(`"index_key": "a",`, "n-1001", "10.0.0.0/16"), network(`"index_key": "b",`, "n-1002", "10.1.0.0/16")),
@@ -144,10 +144,10 @@ user_data: ${demo_password["pw"].result}
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
 	if strings.Contains(got, "hunter2") || strings.Contains(got, "s3cr3t") || strings.Contains(fmt.Sprintf("%v %+v %#v", web.Secret, web.Secret, web.Secret), "tell-nobody") {
-		t.Error("a secret is told")
+		t.Error("a secret is printed")
 	}
 	if _, err := json.Marshal(web); err == nil {
-		t.Error("a secret is written along with the rest")
+		t.Error("a secret is marshalled with the rest")
 	}
 	if len(web.Secret.Data) != 2 || string(web.Secret.Data["login.0.secret"]) != "tell-nobody" {
 		t.Errorf("the Secret has %d keys", len(web.Secret.Data))
@@ -156,12 +156,12 @@ user_data: ${demo_password["pw"].result}
 		t.Errorf("dependencies that are not adopted: %q", got)
 	}
 	if got := web.State.Current.Dependencies; !slices.Equal(got, []string{"networks.demo.net-main-a", "networks.demo.net-main-b", "passwords.demo.pw"}) {
-		t.Errorf("it was made from %v", got)
+		t.Errorf("its dependencies: %v", got)
 	}
 	if web.State.ProviderConfig != "west" || all[0].State.ProviderConfig != "demo" || web.Object.APIVersion != "demo.providers.atoll.dev/v1" {
-		t.Errorf("it is of %s in %s", web.State.ProviderConfig, web.Object.APIVersion)
+		t.Errorf("its ProviderConfig is %s, its group version %s", web.State.ProviderConfig, web.Object.APIVersion)
 	}
-	if report.Resources != 4 || report.References != 11 || report.Secrets != 1 || report.Unrecovered != 0 || len(report.Names) != 4 {
+	if report.Resources != 4 || report.References != 11 || report.Secrets != 1 || report.DependsOn != 0 || len(report.Names) != 4 {
 		t.Errorf("the report: %+v", report)
 	}
 	if _, err := json.Marshal(report); err != nil {
@@ -175,7 +175,7 @@ user_data: ${demo_password["pw"].result}
 	}
 }
 
-// What is the same by accident stays as it is; the order is kept by depends_on.
+// Accidentally equal values stay literals; depends_on keeps the order.
 func TestNoReference(t *testing.T) {
 	on := `, "dependencies": ["demo_network.main"]`
 	tests := []struct {
@@ -230,7 +230,7 @@ func TestNames(t *testing.T) {
 	}
 	for _, one := range second {
 		if names[one.Address] != one.Object.Name {
-			t.Errorf("%s is called %s or %s, by its place in the file", one.Address, names[one.Address], one.Object.Name)
+			t.Errorf("the name of %s is %s or %s, depending on the order of the file", one.Address, names[one.Address], one.Object.Name)
 		}
 	}
 	for address, want := range map[string]string{
@@ -245,13 +245,13 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s is called %s", address, name)
 		}
 	}
-	// A mapping that was kept is kept to.
+	// Given names are kept.
 	o := options()
 	o.Prefix = "eu"
 	o.Names = map[string]string{report.Names[0].Address: "mine"}
 	again, _ := run(t, newDemo(t), stateFile(reversed(resources)...), o)
 	if again[0].Object.Name != "mine" || again[6].Object.Name != "eu-e-0" {
-		t.Errorf("they are called %s and %s", again[0].Object.Name, again[6].Object.Name)
+		t.Errorf("their names: %s and %s", again[0].Object.Name, again[6].Object.Name)
 	}
 }
 
@@ -261,7 +261,7 @@ func reversed(of []string) []string {
 	return out
 }
 
-func TestAdoptRefuses(t *testing.T) {
+func TestAdoptErrors(t *testing.T) {
 	fine := line("demo_network.main", demoProvider, network("", "n-1001", "c"))
 	server := line("demo_server.web", demoProvider, server("", map[string]any{"name": "web", "network_id": "x"}, ""))
 	tests := []struct {
@@ -270,18 +270,18 @@ func TestAdoptRefuses(t *testing.T) {
 		change func(*adopt.Options)
 		want   string
 	}{
-		{"no namespace", stateFile(fine), func(o *adopt.Options) { o.Namespace = "" }, "no namespace is named"},
+		{"no namespace", stateFile(fine), func(o *adopt.Options) { o.Namespace = "" }, "no namespace; set"},
 		{"providers", stateFile(fine, line("module.m.demo_network.x", "module.m."+demoProvider+".east", network("", "n-1", "c")), line("demo_other.x", "provider.other", network("", "n-1", "c"))),
-			nil, `nothing is said of module.m.provider["registry.opentofu.org/atoll/demo"].east, provider.other: name for each the Provider`},
+			nil, `no Provider is given for module.m.provider["registry.opentofu.org/atoll/demo"].east, provider.other; name for each the Provider`},
 		{"types", stateFile(fine, line("demo_b.x", demoProvider, network("", "n-1", "c")), line("demo_a.x", demoProvider, network("", "n-1", "c"))), nil,
-			"not all types are served: demo_a: there is no such type; demo_b: there is no such type; install their Providers"},
-		{"twice", stateFile(fine, fine), nil, "demo_network.main stands twice in the state file"},
-		{"an old form", bytes.Replace(stateFile(fine), []byte(`"schema_version": 1`), []byte(`"schema_version": 0`), 1), nil, "demo_network.main: its state is of version 0 of its schema"},
-		{"not of the schema", bytes.Replace(stateFile(fine), []byte(`"number": 77001001`), []byte(`"number": "tell-nobody"`), 1), nil, "the provider has to upgrade it"},
-		{"names", stateFile(fine), func(o *adopt.Options) { o.Names = map[string]string{"demo_network.main": "A"} }, `demo_network.main: "A" cannot be the name of an object`},
+			"some types are not served: demo_a: there is no such type; demo_b: there is no such type; install their Providers"},
+		{"twice", stateFile(fine, fine), nil, "demo_network.main is in the state file twice"},
+		{"an old form", bytes.Replace(stateFile(fine), []byte(`"schema_version": 1`), []byte(`"schema_version": 0`), 1), nil, "demo_network.main: its state has schema version 0"},
+		{"not of the schema", bytes.Replace(stateFile(fine), []byte(`"number": 77001001`), []byte(`"number": "tell-nobody"`), 1), nil, "only the provider can upgrade it"},
+		{"names", stateFile(fine), func(o *adopt.Options) { o.Names = map[string]string{"demo_network.main": "A"} }, `demo_network.main: "A" is not a valid object name`},
 		{"the same names", stateFile(fine, line("demo_network.b", demoProvider, network("", "n-2", "c"))), func(o *adopt.Options) {
 			o.Names = map[string]string{"demo_network.main": "a", "demo_network.b": "a"}
-		}, "another demo_network is to be called a, too"},
+		}, "another demo_network has the name a"},
 		{"an upgrade that fails", bytes.Replace(stateFile(fine, server), []byte(`"schema_version": 1`), []byte(`"schema_version": 0`), 1), func(o *adopt.Options) { o.Literals = true }, "demo_network.main"},
 	}
 	for _, tt := range tests {
@@ -306,8 +306,8 @@ func TestAdoptRefuses(t *testing.T) {
 	}
 }
 
-// Old forms go through the provider; what was replaced and not deleted is kept, even where it is all there is.
-func TestOldFormsAndDeposed(t *testing.T) {
+// The provider converts old formats. Deposed objects are adopted, even without a current one.
+func TestUpgradeAndDeposed(t *testing.T) {
 	text := stateFile(
 		line("demo_network.flat", demoProvider, `{"schema_version": 0, "attributes_flat": {"id": "n-1001", "name": "old"}, "private": "cA=="}`),
 		line("demo_network.left", demoProvider, strings.Replace(network("", "n-1002", "c"), `"schema_version"`, `"deposed": "0011aabb", "schema_version"`, 1)),
@@ -343,7 +343,7 @@ func TestOldFormsAndDeposed(t *testing.T) {
 	}
 }
 
-// A provider with defaults takes what is not said for the default. A Checker sees it, and it is said.
+// A provider with defaults: Checker reports the missing argument, and it is set.
 func TestChecker(t *testing.T) {
 	text := stateFile(line("demo_server.web", demoProvider,
 		server(`"index_key": 0,`, map[string]any{"name": "web", "network_id": "x", "image": "ubuntu", "size": "large"}, ""),
@@ -365,8 +365,8 @@ func TestChecker(t *testing.T) {
 	if spec := all[0].Object.Spec; spec["size"] != "large" || spec["image"] != nil {
 		t.Errorf("got %v", spec)
 	}
-	if all[1].Refused == nil || all[1].Object.Spec["size"] != nil || !slices.Equal(all[2].Changes, []string{"address"}) {
-		t.Errorf("got %v %v", all[1].Refused, all[2].Changes)
+	if all[1].Rejected == nil || all[1].Object.Spec["size"] != nil || !slices.Equal(all[2].Changes, []string{"address"}) {
+		t.Errorf("got %v %v", all[1].Rejected, all[2].Changes)
 	}
 	if !slices.Equal(report.Changing, []string{"demo_server.web[1]", "demo_server.web[2]"}) {
 		t.Errorf("changing: %v", report.Changing)
@@ -381,7 +381,7 @@ func TestDataSources(t *testing.T) {
 	data := `{"mode": "data", "type": "demo_network", "name": "other", "provider": ` + fmt.Sprintf("%q", demoProvider) + `, "instances": [{"schema_version": 0, "attributes": {"id": "n-5555", "name": "other", "zone": "a"}}]}`
 	text := stateFile(data, line("demo_server.web", demoProvider, server("", map[string]any{"name": "web", "network_id": "n-5555"}, `, "dependencies": ["data.demo_network.other"]`)))
 	all, report := run(t, newDemo(t), text, options())
-	if len(all) != 1 || all[0].Object.Spec["network_id"] != "n-5555" || report.SkippedData != 1 || report.Loose != 0 {
+	if len(all) != 1 || all[0].Object.Spec["network_id"] != "n-5555" || report.SkippedData != 1 || report.OmittedDependencies != 0 {
 		t.Errorf("without data sources: %v", all[0].Object.Spec)
 	}
 	o := options()
@@ -398,7 +398,7 @@ func TestDataSources(t *testing.T) {
 	}
 }
 
-// A thousand that depend on a thousand are not a million lines.
+// A thousand resources that depend on a thousand do not result in a million dependencies.
 func TestManyDependencies(t *testing.T) {
 	var networks, servers []string
 	for i := range 200 {
@@ -410,15 +410,15 @@ func TestManyDependencies(t *testing.T) {
 		line(`module.m["b"].demo_server.in`, demoProvider, server("", map[string]any{"name": "s", "network_id": "x"}, `, "dependencies": ["module.m.demo_network.in"]`))
 	all, report := run(t, newDemo(t), stateFile(line("demo_network.n", demoProvider, networks...), line("demo_server.s", demoProvider, servers...), odd, inner), options())
 	if got := all[207].Object.Spec["depends_on"]; fmt.Sprint(got) != `[demo_network["n-7"]]` {
-		t.Errorf("the eighth waits for %v", got)
+		t.Errorf("the eighth depends on %v", got)
 	}
-	if got := all[400]; got.Loose != 1 || got.Object.Spec["depends_on"] != nil || got.Annotations[adopt.DependenciesAnnotation] != "demo_network.gone\ndemo_network.n" {
+	if got := all[400]; got.OmittedDependencies != 1 || got.Object.Spec["depends_on"] != nil || got.Annotations[adopt.DependenciesAnnotation] != "demo_network.gone\ndemo_network.n" {
 		t.Errorf("the odd one: %+v", got)
 	}
 	if got := all[403].Object.Spec["depends_on"]; fmt.Sprint(got) != `[demo_network["m-b-in"]]` {
-		t.Errorf("within a module it waits for %v", got)
+		t.Errorf("within a module it depends on %v", got)
 	}
-	if report.Loose != 1 {
+	if report.OmittedDependencies != 1 {
 		t.Errorf("report: %+v", report)
 	}
 }

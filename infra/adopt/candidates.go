@@ -10,7 +10,7 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// rank says how well an attribute tells one resource from all others. Lower is better.
+// rank is how well an attribute identifies a resource. Lower is better.
 type rank uint8
 
 const (
@@ -18,29 +18,30 @@ const (
 	byARN
 	byLink
 	byName
-	byComputed // anything else that the provider made up
+	byComputed // anything else that the provider computed
 	noRank
 )
 
-// common is how many resources may have a value before it tells nothing any more.
-const common = 8
+// maxShared is how many resources may have a value before it identifies none of them.
+const maxShared = 8
 
-// A candidate is an attribute of a resource that another's argument may have been taken from.
+// A candidate is an attribute that another resource's argument may have been taken from.
 type candidate struct {
 	instance int32
 	path     int32 // into candidates.paths
-	next     int32 // the next candidate of the same value, or -1
+	next     int32 // the next candidate with the same value, or -1
 	rank     rank
-	// secret says that the attribute is sensitive: so is what refers to it.
+	// secret marks a sensitive attribute. References to it are sensitive as well.
 	secret bool
 }
 
-// candidates are found by a digest of their value: the values themselves, which may be secret, are not kept.
+// candidates indexes attributes by a digest of their value. It does not store the values, which may
+// be secret.
 type candidates struct {
-	all   []candidate
-	heads map[[16]byte]*head
-	paths []string
-	known map[string]int32
+	all     []candidate
+	heads   map[[16]byte]*head
+	paths   []string
+	pathIDs map[string]int32
 }
 
 type head struct {
@@ -49,7 +50,7 @@ type head struct {
 }
 
 func newCandidates() *candidates {
-	return &candidates{heads: map[[16]byte]*head{}, known: map[string]int32{}}
+	return &candidates{heads: map[[16]byte]*head{}, pathIDs: map[string]int32{}}
 }
 
 func digest(text string) (sum [16]byte) {
@@ -65,21 +66,22 @@ func (c *candidates) add(instance int32, path, text string, r rank, secret bool)
 		h = &head{first: -1}
 		c.heads[sum] = h
 	}
-	if h.count[r] > common {
+	if h.count[r] > maxShared {
 		return
 	}
 	h.count[r]++
-	id, ok := c.known[path]
+	id, ok := c.pathIDs[path]
 	if !ok {
 		id = int32(len(c.paths))
 		c.paths = append(c.paths, path)
-		c.known[path] = id
+		c.pathIDs[path] = id
 	}
 	c.all = append(c.all, candidate{instance: instance, path: id, next: h.first, rank: r, secret: secret})
 	h.first = int32(len(c.all) - 1)
 }
 
-// each gives the candidates of a value. A rank that too many have, and all below it, tell nothing.
+// each visits the candidates for a value. If too many resources have the value at some rank, that
+// rank and all higher ones are skipped.
 func (c *candidates) each(text string, visit func(candidate)) {
 	h := c.heads[digest(text)]
 	if h == nil {
@@ -87,7 +89,7 @@ func (c *candidates) each(text string, visit func(candidate)) {
 	}
 	limit := noRank
 	for r, count := range h.count {
-		if count > common {
+		if count > maxShared {
 			limit = rank(r)
 			break
 		}
@@ -99,7 +101,7 @@ func (c *candidates) each(text string, visit func(candidate)) {
 	}
 }
 
-// A collector goes through what a provider knows of one resource, for what others may refer to.
+// A collector walks the value of one resource for attributes that others may refer to.
 type collector struct {
 	to        *candidates
 	instance  int32
@@ -107,12 +109,12 @@ type collector struct {
 }
 
 // collect adds all candidates of a resource.
-func (c *candidates) collect(instance int32, kind *served, v cty.Value, sensitive []cty.Path) {
+func (c *candidates) collect(instance int32, typ *typeInfo, v cty.Value, sensitive []cty.Path) {
 	s := &collector{to: c, instance: instance, sensitive: map[string]bool{}}
 	for _, path := range sensitive {
 		s.sensitive[contract.PathText(path)] = true
 	}
-	s.block(&kind.Schema.Block, v, nil, false)
+	s.block(&typ.Schema.Block, v, nil, false)
 }
 
 func (s *collector) block(b *contract.Block, v cty.Value, path cty.Path, secret bool) {
@@ -132,7 +134,9 @@ func (s *collector) block(b *contract.Block, v cty.Value, path cty.Path, secret 
 	}
 }
 
-func attribute(path cty.Path, name string) cty.Path { return step(path, cty.GetAttrStep{Name: name}) }
+func attribute(path cty.Path, name string) cty.Path {
+	return appendStep(path, cty.GetAttrStep{Name: name})
+}
 
 func (s *collector) attribute(a *contract.Attribute, of cty.Value, path cty.Path, secret bool) {
 	if a.WriteOnly || !of.Type().HasAttribute(a.Name) {
@@ -154,7 +158,8 @@ func (s *collector) attribute(a *contract.Attribute, of cty.Value, path cty.Path
 	})
 }
 
-// each goes through what there is one of or are several. Elements of a set have no place that lasts.
+// each visits the elements of a nested block or attribute. Elements of sets have no stable path and
+// are skipped.
 func (s *collector) each(v cty.Value, path cty.Path, secret bool, one func(cty.Value, cty.Path, bool)) {
 	secret = secret || s.marked(path)
 	switch ty := v.Type(); {
@@ -164,7 +169,7 @@ func (s *collector) each(v cty.Value, path cty.Path, secret bool, one func(cty.V
 	case v.CanIterateElements():
 		for it := v.ElementIterator(); it.Next(); {
 			key, element := it.Element()
-			next := step(path, cty.IndexStep{Key: key})
+			next := appendStep(path, cty.IndexStep{Key: key})
 			one(element, next, secret || s.marked(next))
 		}
 	}
@@ -174,8 +179,8 @@ func (s *collector) marked(path cty.Path) bool {
 	return len(s.sensitive) > 0 && s.sensitive[contract.PathText(path)]
 }
 
-// rank says what an attribute is good for. Only what is an identity by its name, or was made up by the provider, is: an
-// argument that equals another's argument has more likely been written twice.
+// rank returns the rank of an attribute. Only attributes that are an identity by name, or that the
+// provider computed, have one. Two equal arguments are more likely to have been written twice.
 func (s *collector) rank(a *contract.Attribute, path cty.Path) rank {
 	if len(path) == 1 {
 		switch a.Name {
@@ -189,14 +194,14 @@ func (s *collector) rank(a *contract.Attribute, path cty.Path) rank {
 			return byName
 		}
 	}
-	if !a.Computed || a.Optional || tellsNothing(a.Name) {
+	if !a.Computed || a.Optional || isShared(a.Name) {
 		return noRank
 	}
 	return byComputed
 }
 
-// tellsNothing is of attributes that many resources have with the same value.
-func tellsNothing(name string) bool {
+// isShared reports whether many resources have the same value in an attribute of this name.
+func isShared(name string) bool {
 	last := name[strings.LastIndexByte(name, '_')+1:]
 	switch last {
 	case "region", "location", "zone", "status", "state", "type", "version", "engine", "at", "time", "date", "timestamp", "mode", "tier", "class", "etag":
@@ -219,7 +224,7 @@ func (s *collector) value(v cty.Value, path cty.Path, r rank, secret bool) {
 		}
 	case ty.IsSetType() || !v.CanIterateElements():
 	default:
-		// The id of what is within is not the resource's own.
+		// A nested ID is not the resource's own.
 		r = max(r, byComputed)
 		for it := v.ElementIterator(); it.Next(); {
 			key, element := it.Element()
@@ -227,13 +232,13 @@ func (s *collector) value(v cty.Value, path cty.Path, r rank, secret bool) {
 			if ty.IsObjectType() {
 				next = cty.GetAttrStep{Name: key.AsString()}
 			}
-			s.value(element, step(path, next), r, secret)
+			s.value(element, appendStep(path, next), r, secret)
 		}
 	}
 }
 
 func (s *collector) offer(path cty.Path, text string, r rank, secret bool) {
-	if !telling(text, r) {
+	if !isDistinctive(text, r) {
 		return
 	}
 	if after, ok := expressionPath(path); ok {
@@ -241,10 +246,11 @@ func (s *collector) offer(path cty.Path, text string, r rank, secret bool) {
 	}
 }
 
-const shortest = 6 // letters of a value that is no accident
+const minLength = 6 // minimum length of a value that is not equal by accident
 
-// telling tells whether a value can stand for one resource: it is long, and not a word that people use for many things.
-func telling(text string, r rank) bool {
+// isDistinctive reports whether a value can identify one resource: it is long enough, and not a
+// common word.
+func isDistinctive(text string, r rank) bool {
 	if strings.Contains(text, "${") || len(text) > 4096 {
 		return false
 	}
@@ -253,7 +259,7 @@ func telling(text string, r rank) bool {
 		return false
 	}
 	digits, letters, signs := shape(text)
-	if len(text) >= shortest {
+	if len(text) >= minLength {
 		return r != byComputed || digits > 0 || signs > 0
 	}
 	return r == byID && len(text) >= 3 && digits > 0 && letters > 0
@@ -273,14 +279,15 @@ func shape(text string) (digits, letters, signs int) {
 	return digits, letters, signs
 }
 
-// expressionPath is what follows TYPE["name"] in an expression. There is none with a key that would need to be escaped.
+// expressionPath returns the part of an expression after TYPE["name"]. Keys that need escaping are
+// not supported.
 func expressionPath(path cty.Path) (string, bool) {
 	var b strings.Builder
 	for _, step := range path {
 		var name string
 		switch step := step.(type) {
 		case cty.GetAttrStep:
-			if name = step.Name; isWord(name) {
+			if name = step.Name; isIdentifier(name) {
 				b.WriteString("." + name)
 				continue
 			}

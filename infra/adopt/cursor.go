@@ -7,23 +7,23 @@ import (
 	"io"
 )
 
-// A cursor reads JSON from some place of a file on, and takes no more than largestInstance into memory at a time.
+// A cursor reads JSON from an offset of a file, with at most maxInstanceSize in memory.
 type cursor struct {
 	decoder *json.Decoder
-	input   *bounded
+	input   *boundedReader
 	base    int64
 }
 
 var errTooLarge = errors.New("too large")
 
-// bounded is a reader that ends with errTooLarge.
-type bounded struct {
+// A boundedReader returns errTooLarge at its limit.
+type boundedReader struct {
 	from  io.Reader
 	read  int64
 	until int64
 }
 
-func (b *bounded) Read(p []byte) (int, error) {
+func (b *boundedReader) Read(p []byte) (int, error) {
 	if b.read >= b.until {
 		return 0, errTooLarge
 	}
@@ -34,40 +34,40 @@ func (b *bounded) Read(p []byte) (int, error) {
 }
 
 func (s *fileReader) cursor(base int64) *cursor {
-	input := &bounded{from: io.NewSectionReader(s.src, base, s.size-base)}
+	input := &boundedReader{from: io.NewSectionReader(s.src, base, s.size-base)}
 	return &cursor{decoder: json.NewDecoder(input), input: input, base: base}
 }
 
-// step allows for one more piece to be read.
-func (c *cursor) step() { c.input.until = c.decoder.InputOffset() + largestInstance }
+// step moves the limit so that one more item can be read.
+func (c *cursor) step() { c.input.until = c.decoder.InputOffset() + maxInstanceSize }
 
-// offset is where in the file the cursor is.
+// offset returns the cursor's position in the file.
 func (c *cursor) offset() int64 { return c.base + c.decoder.InputOffset() }
 
-func (c *cursor) wrong(format string, args ...any) error {
+func (c *cursor) errorf(format string, args ...any) error {
 	return fmt.Errorf("state file, byte %d: "+format, append([]any{c.offset()}, args...)...)
 }
 
-// failed says what the decoder found, in words that quote nothing of a value.
-func (c *cursor) failed(what string, err error) error {
+// failed converts a decoding error. The result does not quote any value.
+func (c *cursor) decodeError(what string, err error) error {
 	var syntax *json.SyntaxError
-	var kind *json.UnmarshalTypeError
+	var wrongType *json.UnmarshalTypeError
 	switch {
 	case errors.Is(err, errTooLarge):
-		return c.wrong("%s takes more than %d MiB: no store would keep it; leave it out of the file", what, largestInstance>>20)
+		return c.errorf("%s is larger than %d MiB, which cannot be stored; remove it from the file", what, maxInstanceSize>>20)
 	case errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF):
-		return c.wrong("the file ends within %s: it was cut off; fetch it again with tofu state pull", what)
-	case errors.As(err, &kind):
-		return c.wrong("%s: %s is not what it should be (%s): fetch the file again with tofu state pull", what, fieldOf(kind), kind.Type)
+		return c.errorf("the file ends within %s; it is truncated: fetch it again with tofu state pull", what)
+	case errors.As(err, &wrongType):
+		return c.errorf("%s: %s has the wrong type (want %s); fetch the file again with tofu state pull", what, fieldOf(wrongType), wrongType.Type)
 	case errors.As(err, &syntax):
-		return c.wrong("%s is not JSON: fetch the file again with tofu state pull", what)
+		return c.errorf("%s is not JSON; fetch the file again with tofu state pull", what)
 	}
-	return c.wrong("%s cannot be read: %w", what, err)
+	return c.errorf("reading %s: %w", what, err)
 }
 
 func fieldOf(err *json.UnmarshalTypeError) string {
 	if err.Field == "" {
-		return "it"
+		return "the value"
 	}
 	return err.Field
 }
@@ -76,7 +76,7 @@ func (c *cursor) token(what string) (json.Token, error) {
 	c.step()
 	token, err := c.decoder.Token()
 	if err != nil {
-		return nil, c.failed(what, err)
+		return nil, c.decodeError(what, err)
 	}
 	return token, nil
 }
@@ -84,7 +84,7 @@ func (c *cursor) token(what string) (json.Token, error) {
 func (c *cursor) open(want json.Delim, what string) error {
 	null, err := c.openOrNull(want, what)
 	if null {
-		return c.wrong("%s is null: fetch the file again with tofu state pull", what)
+		return c.errorf("%s is null; fetch the file again with tofu state pull", what)
 	}
 	return err
 }
@@ -95,7 +95,7 @@ func (c *cursor) openOrNull(want json.Delim, what string) (bool, error) {
 		return token == nil && err == nil, err
 	}
 	if token != want {
-		return false, c.wrong("%s does not begin with %s: fetch the file again with tofu state pull", what, want)
+		return false, c.errorf("%s does not begin with %s; fetch the file again with tofu state pull", what, want)
 	}
 	return false, nil
 }
@@ -110,7 +110,7 @@ func (c *cursor) close() error {
 	return err
 }
 
-// name reads the name of a field.
+// name reads a field name.
 func (c *cursor) name() (string, error) {
 	token, err := c.token("a field")
 	if err != nil {
@@ -118,7 +118,7 @@ func (c *cursor) name() (string, error) {
 	}
 	name, ok := token.(string)
 	if !ok {
-		return "", c.wrong("a field has no name: fetch the file again with tofu state pull")
+		return "", c.errorf("a field has no name; fetch the file again with tofu state pull")
 	}
 	return name, nil
 }
@@ -126,12 +126,12 @@ func (c *cursor) name() (string, error) {
 func (c *cursor) decode(into any, what string) error {
 	c.step()
 	if err := c.decoder.Decode(into); err != nil {
-		return c.failed(what, err)
+		return c.decodeError(what, err)
 	}
 	return nil
 }
 
-// skip goes over a value of any size, piece by piece.
+// skip skips a value of any size, token by token.
 func (c *cursor) skip() error {
 	for depth := 0; ; {
 		token, err := c.token("a value")
@@ -150,12 +150,12 @@ func (c *cursor) skip() error {
 	}
 }
 
-// valueAfter gives a cursor at the value of the field whose name ends at the offset.
+// valueAfter returns a cursor at the value of the field whose name ends at the offset.
 func (s *fileReader) valueAfter(offset int64) (*cursor, error) {
 	for at := offset; ; at++ {
 		var letter [1]byte
 		if _, err := s.src.ReadAt(letter[:], at); err != nil {
-			return nil, s.cursor(at).failed("a value", io.ErrUnexpectedEOF)
+			return nil, s.cursor(at).decodeError("a value", io.ErrUnexpectedEOF)
 		}
 		if letter[0] == ':' {
 			return s.cursor(at + 1), nil

@@ -5,45 +5,47 @@ import (
 	"strings"
 )
 
-// mostEach is how many instances of one configuration an object waits for one by one. A state file says only on which
-// configurations an instance depends: a thousand instances on each of a thousand would be a million.
-const mostEach = 64
+// maxEach is how many instances of one configuration an object depends on individually. A state
+// file only records dependencies between configurations: a thousand instances on each of a thousand
+// would be a million.
+const maxEach = 64
 
-// mostWritten is how many objects depends_on lists at most: infra/reference takes 1,000 expressions in one object, of
-// which mostExpressions may be references.
-const mostWritten = 490
+// maxDependsOn limits depends_on: infra/reference accepts 1,000 expressions in one object, of which
+// maxReferences may be references.
+const maxDependsOn = 490
 
-// pools are the instances of a config, by the instance of the outer modules in which they are.
-type pools struct {
+// An instanceIndex has the instances of a configuration by the instance of the outer modules that
+// contains them.
+type instanceIndex struct {
 	all   map[string][]int32
 	byKey map[string]int32
 }
 
-// pool gives the instances of a config that an instance may have been made from: what is within the same call of a module is
-// within the same instance of it.
-func (s *survey) pool(of *config, from *known) (all []int32, sameKey int32) {
+// possibleDependencies returns the instances of a configuration that an instance may depend on.
+// Resources in the same module call depend on each other within the same instance of the module.
+func (s *survey) possibleDependencies(of *configResource, from *resourceInstance) (all []int32, sameKey int32) {
 	shared := 0
 	for shared < min(len(of.module), len(from.module)) && of.module[shared].Name == from.module[shared].Name {
 		shared++
 	}
-	p := of.pools[shared]
+	p := of.indexes[shared]
 	if p == nil {
-		p = &pools{all: map[string][]int32{}, byKey: map[string]int32{}}
+		p = &instanceIndex{all: map[string][]int32{}, byKey: map[string]int32{}}
 		for _, at := range of.instances {
 			one := s.instances[at]
 			where := moduleText(one.module[:shared])
 			p.all[where] = append(p.all[where], at)
 			p.byKey[where+"."+one.key.String()] = at
 		}
-		if of.pools == nil {
-			of.pools = map[int]*pools{}
+		if of.indexes == nil {
+			of.indexes = map[int]*instanceIndex{}
 		}
-		of.pools[shared] = p
+		of.indexes[shared] = p
 	}
 	where := moduleText(from.module[:shared])
 	all = p.all[where]
 	if len(all) == 0 {
-		// A module can only refer to itself by way of what calls it: then it may be any.
+		// The module depends on itself by way of its caller, so it may be any instance.
 		all = of.instances
 	}
 	sameKey = -1
@@ -53,7 +55,8 @@ func (s *survey) pool(of *config, from *known) (all []int32, sameKey int32) {
 	return all, sameKey
 }
 
-// direct are the configs that a config depends on and does not reach by way of others: a state file lists all.
+// direct returns the direct dependencies of a configuration. A state file lists the transitive ones
+// as well.
 func (s *survey) direct(id int32) []int32 {
 	c := s.configs[id]
 	if c.directed {
@@ -66,7 +69,7 @@ func (s *survey) direct(id int32) []int32 {
 			continue
 		}
 		for _, further := range s.configs[other].on {
-			// Two that depend on each other would each hide the other.
+			// If two depend on each other, each would hide the other.
 			if _, mutual := slices.BinarySearch(s.configs[further].on, other); further != other && !mutual {
 				s.stamps[further] = s.stamp
 			}
@@ -80,19 +83,21 @@ func (s *survey) direct(id int32) []int32 {
 	return c.direct
 }
 
-// order is what one instance waits for.
-type order struct {
-	// states it was made from; written are those that depends_on has to list.
-	states, written []*known
-	// left are addresses of configurations of which no instance can be named, and loose those of them that have some.
-	left  []string
-	loose int
+// A dependencySet has the dependencies of one instance.
+type dependencySet struct {
+	// states are those to record in the ResourceState, dependsOn those to list in depends_on.
+	states, dependsOn []*resourceInstance
+	// unadopted has the addresses of configurations without an instance to name, and omitted counts
+	// those of them that have instances.
+	unadopted []string
+	omitted   int
 }
 
-// order decides it. Found are the instances that its arguments refer to.
-func (s *survey) order(from *known, dependencies []string, found map[int32]bool) order {
-	var out order
-	var beyond []*known
+// resolve determines the dependencies of an instance. Found are the instances that its arguments
+// refer to.
+func (s *survey) resolve(from *resourceInstance, dependencies []string, found map[int32]bool) dependencySet {
+	var out dependencySet
+	var beyond []*resourceInstance
 	direct := s.direct(from.config)
 	byConfig := map[int32][]int32{}
 	for at := range found {
@@ -102,7 +107,7 @@ func (s *survey) order(from *known, dependencies []string, found map[int32]bool)
 	for _, address := range dependencies {
 		id, ok := s.configured[address]
 		if !ok || len(s.configs[id].instances) == 0 {
-			out.left = append(out.left, address)
+			out.unadopted = append(out.unadopted, address)
 			continue
 		}
 		of := s.configs[id]
@@ -110,7 +115,7 @@ func (s *survey) order(from *known, dependencies []string, found map[int32]bool)
 		if len(chosen) == 0 {
 			referred = false
 			var same int32
-			if chosen, same = s.pool(of, from); len(chosen) > mostEach {
+			if chosen, same = s.possibleDependencies(of, from); len(chosen) > maxEach {
 				chosen = nil
 				if same >= 0 {
 					chosen = []int32{same}
@@ -125,33 +130,33 @@ func (s *survey) order(from *known, dependencies []string, found map[int32]bool)
 		named := false
 		for _, at := range chosen {
 			one := s.instances[at]
-			if !one.kind.data {
+			if !one.typ.data {
 				out.states = append(out.states, one)
 				named = true
 			}
 			switch {
 			case referred:
 			case slices.Contains(direct, id):
-				out.written = append(out.written, one)
+				out.dependsOn = append(out.dependsOn, one)
 			case len(chosen) > 1:
-				// What lies between waits for some of them, maybe for others.
+				// The resource in between depends on some of them, perhaps on others.
 				beyond = append(beyond, one)
 			}
 		}
 		if !named {
-			out.left = append(out.left, address)
+			out.unadopted = append(out.unadopted, address)
 			if len(chosen) == 0 && id != from.config {
-				out.loose++
+				out.omitted++
 			}
 		}
 	}
-	for _, list := range [][]*known{out.written, beyond} {
-		slices.SortFunc(list, func(a, b *known) int { return strings.Compare(reference(a), reference(b)) })
+	for _, list := range [][]*resourceInstance{out.dependsOn, beyond} {
+		slices.SortFunc(list, func(a, b *resourceInstance) int { return strings.Compare(reference(a), reference(b)) })
 	}
-	out.written = append(out.written, beyond...)
-	if more := len(out.written) - mostWritten; more > 0 {
-		out.loose += more
-		out.written = out.written[:mostWritten]
+	out.dependsOn = append(out.dependsOn, beyond...)
+	if more := len(out.dependsOn) - maxDependsOn; more > 0 {
+		out.omitted += more
+		out.dependsOn = out.dependsOn[:maxDependsOn]
 	}
 	return out
 }

@@ -1,9 +1,13 @@
-// Package adopt takes over what OpenTofu or Terraform made, from its state file, and gives it back.
+// Package adopt imports resources from an OpenTofu or Terraform state file, and exports them to
+// one.
 //
-// Read goes through a file of any size, one resource at a time (file.go). Adopt makes of each an object and a
-// ResourceState, so that the first plan has nothing to do (adopt.go): names (names.go), what belongs into
-// Secrets (secrets.go), and the references that a state file has forgotten, as far as values still show them
-// (candidates.go, recover.go), with depends_on for the rest (depends.go). Export writes a state file of states (export.go).
+// Read reads a file of any size, one resource at a time (file.go). Adopt converts each resource to
+// an object and a ResourceState, such that the first plan has no changes (adopt.go). It chooses
+// names (names.go), moves secrets into Secrets (secrets.go), and recovers the references that a
+// state file does not contain as far as values still show them (candidates.go, recover.go). The
+// other dependencies become depends_on (depends.go). Export writes a state file from ResourceStates
+// (export.go).
 //
-// It is pure: providers, kinds and files are the caller's. DESIGN.md has the choices.
+// The package does no I/O of its own: the caller supplies providers, resource types and files.
+// DESIGN.md has the design decisions.
 package adopt

@@ -90,7 +90,7 @@ func types() map[string]*contract.Schema {
 	return all
 }
 
-// demo are the types as infra/schema serves them.
+// demo has the types as infra/schema serves them.
 type demo struct {
 	t       testing.TB
 	types   map[string]*contract.Schema
@@ -119,12 +119,12 @@ func (d *demo) kind(provider, typeName string, data bool) (schema.Kind, error) {
 	return schema.Kind{Name: d.names[fmt.Sprint(data, typeName)], Group: schema.Group(provider), Schema: of}, nil
 }
 
-func (d *demo) Kind(provider, typeName string, data bool) (*adopt.Kind, error) {
+func (d *demo) ResourceType(provider, typeName string, data bool) (*adopt.ResourceType, error) {
 	k, err := d.kind(provider, typeName, data)
 	if err != nil {
 		return nil, err
 	}
-	out := &adopt.Kind{Kind: k.Kind, Plural: k.Plural, Schema: k.Schema}
+	out := &adopt.ResourceType{Kind: k.Kind, Plural: k.Plural, Schema: k.Schema}
 	out.Spec = func(v cty.Value, secret string, computed bool) (map[string]any, []adopt.Placeholder) {
 		spec, placeholders := k.Spec(v, schema.SpecOptions{Secret: secret, Computed: computed})
 		var all []adopt.Placeholder
@@ -159,7 +159,7 @@ func run(t testing.TB, d *demo, text []byte, o adopt.Options) ([]*adopt.Adopted,
 	return all, report
 }
 
-// evaluated is what was adopted, as the engine sees it.
+// evaluated is an adopted resource as the engine evaluates it.
 type evaluated struct {
 	t        testing.TB
 	demo     *demo
@@ -210,10 +210,10 @@ func (e *evaluated) paths(one *adopt.Adopted) []cty.Path {
 	return paths
 }
 
-// config is what the object says to the provider.
+// config returns the configuration that the object sends to the provider.
 func (e *evaluated) config(one *adopt.Adopted) cty.Value {
 	e.t.Helper()
-	// What is stored is JSON.
+	// As it is stored, in JSON.
 	text, err := json.Marshal(one.Object.Spec)
 	if err != nil {
 		e.t.Fatal(err)
@@ -227,7 +227,7 @@ func (e *evaluated) config(one *adopt.Adopted) cty.Value {
 	if _, err := e.language.Spec(one.Object.Spec, namespace); err != nil {
 		e.t.Fatalf("%s: %v", one.Address, err)
 	}
-	if _, errs := e.kind(one).Own(one.Object.Spec); len(errs) > 0 {
+	if _, errs := e.kind(one).MetaArguments(one.Object.Spec); len(errs) > 0 {
 		e.t.Fatalf("%s: %v", one.Address, errs)
 	}
 	v, errs := e.kind(one).Config(one.Object.Spec, &resolver{e, one})
@@ -283,7 +283,7 @@ func (r *resolver) Secret(_ *field.Path, ref schema.SecretKeyRef) (cty.Value, er
 	return cty.StringVal(string(r.one.Secret.Data[ref.Key])).Mark(contract.Sensitive), nil
 }
 
-// firstPlan is what the engine would decide, with a provider that wants what is proposed.
+// firstPlan decides like the engine, with a provider that plans the proposed value.
 func (e *evaluated) firstPlan(one *adopt.Adopted) *plan.Decision {
 	e.t.Helper()
 	k := e.kind(one)
@@ -301,7 +301,7 @@ func (e *evaluated) firstPlan(one *adopt.Adopted) *plan.Decision {
 	return decision
 }
 
-// agreeable is a provider that does what is proposed, and fills nothing in.
+// An agreeable provider plans the proposed value and computes nothing.
 type agreeable struct {
 	contract.Provider
 	demo *demo

@@ -20,39 +20,42 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// Item is a resource to export, without its state: all items are held at once, of the states one at a time.
+// Item is a resource to export, without its state: all items are held at once, but only one state
+// at a time.
 type Item struct {
-	// StateName is the name of its ResourceState.
+	// StateName is the name of the ResourceState.
 	StateName string
-	// Type, Name, Provider and ProviderConfig are what its state says.
+	// Type, Name, Provider and ProviderConfig are those in the state.
 	Type, Name               string
 	Provider, ProviderConfig string
-	// Annotations of the object, or of its ResourceState if there is none.
+	// Annotations are those of the object, or of its ResourceState if there is no object.
 	Annotations map[string]string
 }
 
-// Header is what an exported file says of itself.
+// Header has the top-level fields of an exported file.
 type Header struct {
-	// Lineage tells one state from all others: of one that was adopted its own, so that OpenTofu takes it for a later one.
+	// Lineage identifies a state. For an adopted state use its original lineage, so that OpenTofu
+	// takes the file for a later version of it.
 	Lineage string
 	Serial  uint64
-	// TerraformVersion is the version of OpenTofu that is said to have written it; 1.6.0 if empty.
+	// TerraformVersion is recorded as the OpenTofu version that wrote the file. Default: 1.6.0.
 	TerraformVersion string
-	// Providers are the addresses of providers' configurations, as they are given to Adopt.
+	// Providers maps the addresses of provider configurations, as for Adopt.
 	Providers Providers
-	// Outputs are written as they are given: those of the file that was adopted.
+	// Outputs is copied into the file. Use the outputs of the adopted file.
 	Outputs map[string]json.RawMessage
 }
 
-// Export writes a state file of version 4 of the resources of one namespace, and gives the address of each item. Load gives the state of an
-// item. What was adopted has the address that it had, as long as no other has it.
+// Export writes a state file of version 4 with the resources of one namespace, and returns the
+// address of each item. Load returns the state of an item. An adopted resource keeps its address
+// unless another item has it.
 func Export(w io.Writer, header Header, items []Item, load func(item int) (*v1alpha1.ResourceStateSpec, error)) ([]Address, error) {
 	if header.Lineage == "" {
-		return nil, fmt.Errorf("the state has no lineage: give it a new UUID, or that of the file that was adopted")
+		return nil, fmt.Errorf("the state has no lineage; use a new UUID, or the lineage of the adopted file")
 	}
 	e := &exporter{items: items, load: load, out: bufio.NewWriterSize(w, 1<<16)}
 	e.json = json.NewEncoder(e.out)
-	e.json.SetEscapeHTML(false) // values stay what they were, byte by byte
+	e.json.SetEscapeHTML(false) // keeps values identical byte by byte
 	if err := e.address(header.Providers); err != nil {
 		return nil, err
 	}
@@ -72,7 +75,7 @@ type exporter struct {
 	configs   map[string]string // by the name of the state
 }
 
-// address gives each item an address of its own, and that of its provider's configuration.
+// address determines the address of each item and of its provider configuration.
 func (e *exporter) address(providers Providers) error {
 	e.addresses, e.providers = make([]Address, len(e.items)), make([]string, len(e.items))
 	e.configs = make(map[string]string, len(e.items))
@@ -80,7 +83,7 @@ func (e *exporter) address(providers Providers) error {
 	var others []int
 	for at := range e.items {
 		item := &e.items[at]
-		a, err := ParseAddress(item.Annotations[FromAnnotation])
+		a, err := ParseAddress(item.Annotations[AddressAnnotation])
 		if err != nil || a.Data || a.Type != item.Type || used[a.String()] {
 			others = append(others, at)
 			continue
@@ -101,7 +104,7 @@ func (e *exporter) address(providers Providers) error {
 			a.Name += "_" + hex.EncodeToString(sum[:4])
 		}
 		if resources[a.resource()] {
-			return fmt.Errorf("%s cannot be exported: %s is the address of two: rename one of them", item.StateName, a)
+			return fmt.Errorf("cannot export %s: two resources have the address %s; rename one of them", item.StateName, a)
 		}
 		resources[a.resource()] = true
 		e.addresses[at] = a
@@ -118,13 +121,13 @@ func (e *exporter) address(providers Providers) error {
 	}
 	if len(missing) > 0 {
 		slices.Sort(missing)
-		return fmt.Errorf("no address is known of the providers' configurations %s: name the source of each, as in hashicorp/aws.west=PROVIDER/CONFIG",
+		return fmt.Errorf("no source address is known for the provider configurations %s; name the source of each, for example hashicorp/aws.west=PROVIDER/CONFIG",
 			strings.Join(slices.Compact(missing), ", "))
 	}
 	return nil
 }
 
-// identifier is a name as HCL allows it.
+// identifier converts a name to an HCL identifier.
 func identifier(name string) string {
 	name = strings.ReplaceAll(name, ".", "_")
 	if name == "" || name[0] >= '0' && name[0] <= '9' || name[0] == '-' {
@@ -133,24 +136,24 @@ func identifier(name string) string {
 	return name
 }
 
-// address finds the address of the configuration that made an item: the one that it was adopted from, unless it has been
-// given to another since.
+// address returns the address of the provider configuration of an item: the one that it was adopted
+// from, unless that is now mapped to another Target.
 func (p Providers) address(item *Item) (string, bool) {
 	target := Target{item.Provider, item.ProviderConfig}
 	if adopted := item.Annotations[ProviderAnnotation]; adopted != "" {
-		if now, said := p.Find(adopted); !said || now.Provider == target.Provider && now.config() == target.config() {
+		if now, said := p.Find(adopted); !said || now.Provider == target.Provider && now.configName() == target.configName() {
 			return adopted, true
 		}
 	}
 	for _, address := range slices.Sorted(maps.Keys(p)) {
-		if of := p[address]; of.Provider == target.Provider && of.config() == target.config() {
+		if of := p[address]; of.Provider == target.Provider && of.configName() == target.configName() {
 			return longProvider(address), true
 		}
 	}
 	return "", false
 }
 
-// longProvider is the whole of what shortProvider made short.
+// longProvider is the inverse of shortProvider.
 func longProvider(address string) string {
 	if strings.HasPrefix(address, "provider[") || strings.HasPrefix(address, "provider.") || strings.HasPrefix(address, "module.") {
 		return address
@@ -176,7 +179,8 @@ func longProvider(address string) string {
 	return "provider[" + strconv.Quote(path+name) + "]" + rest
 }
 
-// wireFile is a state file without its resources, and wireResource a resource without its instances.
+// wireFile is a state file without its resources, and wireResource a resource without its
+// instances.
 type wireFile struct {
 	Version          int                        `json:"version"`
 	TerraformVersion string                     `json:"terraform_version"`
@@ -237,7 +241,7 @@ func (e *exporter) write(header Header) error {
 	return err
 }
 
-// sorted is the order in which OpenTofu writes them.
+// sorted returns the items in the order in which OpenTofu writes them.
 func (e *exporter) sorted() []int {
 	order := make([]int, len(e.items))
 	for at := range order {
@@ -253,7 +257,7 @@ func (e *exporter) sorted() []int {
 	return order
 }
 
-// open writes the fields of an object, and begins the last one, a list.
+// open writes the fields of an object and begins a list as its last field.
 func (e *exporter) open(fields any, list string) error {
 	text, err := json.Marshal(fields)
 	if err != nil {
@@ -264,7 +268,7 @@ func (e *exporter) open(fields any, list string) error {
 	return err
 }
 
-// resource writes what has one address but for the keys.
+// resource writes the items that differ only in their instance keys.
 func (e *exporter) resource(items []int) error {
 	a := e.addresses[items[0]]
 	provider := e.providers[items[0]]
@@ -308,7 +312,7 @@ func (e *exporter) instance(at int, provider string, state *v1alpha1.ResourceSta
 		*first = false
 		e.out.WriteString("\n ")
 		if err := e.json.Encode(wire); err != nil {
-			return errors.New("it cannot be written: its value is not JSON, or the file cannot be written to")
+			return errors.New("writing it failed: its value is not JSON, or the file is not writable")
 		}
 		return nil
 	}
@@ -341,12 +345,13 @@ func (e *exporter) wire(at int, value *v1alpha1.ResourceValue) (*wireInstance, e
 		wire.Status = "tainted"
 	}
 	if wire.Identity != nil {
-		// There is no place for a version: what is of another one is not taken in.
+		// Identities of another version are not adopted, so the version is 0.
 		wire.IdentityVersion = new(int64)
 	}
 	var paths []cty.Path
 	for _, text := range value.Sensitive {
-		// What cannot be read is an element of a set, which OpenTofu does not know as sensitive either.
+		// A path that cannot be parsed leads into a set, whose elements OpenTofu does not mark as
+		// sensitive either.
 		if path, err := contract.ParsePath(text); err == nil {
 			paths = append(paths, path)
 		}

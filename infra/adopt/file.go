@@ -11,48 +11,50 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// largestInstance is how much of a file one resource may take: more than any store would keep of it, and little
-// enough that a file that is not what it seems cannot fill the memory.
-const largestInstance = 16 << 20
+// maxInstanceSize is how much of a file one resource may take. It is more than any store accepts,
+// and small enough that an invalid file cannot exhaust the memory.
+const maxInstanceSize = 16 << 20
 
-// File is what a state file says besides its resources.
+// File is a state file without its resources.
 type File struct {
 	Version          int64
 	TerraformVersion string
 	Serial           uint64
 	Lineage          string
-	// Outputs are their names, sorted. Their values have no place in Atoll.
+	// Outputs has the sorted names of outputs. Atoll does not store their values.
 	Outputs []string
 }
 
-// Instance is one resource of a state file, or one that was replaced and not yet deleted.
+// Instance is the current object of a resource instance in a state file, or a deposed one.
 type Instance struct {
 	Address Address
-	// Provider is the address of the provider's configuration.
+	// Provider is the address of the provider configuration.
 	Provider string
-	// Deposed is the key of one that was replaced; empty for the current one.
+	// Deposed is the key of a deposed object; empty for the current one.
 	Deposed string
 	Tainted bool
 
 	SchemaVersion int64
-	// Attributes is JSON, without spaces. Flat has them if the file has the form from before Terraform 0.12.
+	// Attributes is JSON without spaces. Flat has the attributes in the format from before
+	// Terraform 0.12.
 	Attributes []byte
 	Flat       map[string]string
-	// Sensitive are the paths of values that were secret.
+	// Sensitive has the paths of sensitive values.
 	Sensitive []cty.Path
 	Private   []byte
 	// Identity is JSON.
 	Identity []byte
-	// Dependencies are addresses in the configuration, without keys.
+	// Dependencies has addresses in the configuration, without keys.
 	Dependencies        []string
 	CreateBeforeDestroy bool
-	// SkipDestroy is of one that is to be left alone when it is no longer written.
+	// SkipDestroy is set if the resource is not destroyed when it is removed from the
+	// configuration.
 	SkipDestroy bool
 }
 
-// Read goes through a state file of version 4, and gives each instance to visit, which may keep it, in the order of the file.
-// Memory holds one instance at a time, whatever the order of fields in the file. Errors say where and what to do; none
-// quotes a value.
+// Read reads a state file of version 4 and passes each instance to visit, in the order of the file.
+// Visit may retain it. Memory holds one instance at a time, whatever the order of fields in the
+// file. Errors have the position and the remedy; none quotes a value.
 func Read(src io.ReaderAt, size int64, visit func(*Instance) error) (*File, error) {
 	s := &fileReader{src: src, size: size, visit: visit}
 	if err := s.top(); err != nil {
@@ -67,12 +69,12 @@ type fileReader struct {
 	size  int64
 	visit func(*Instance) error
 	file  File
-	// What was seen at the top.
+	// Top-level fields that were seen.
 	versioned, resources bool
 	encrypted            bool
 }
 
-// resourceHeader is what a resource says of all its instances.
+// resourceHeader has the fields that all instances of a resource share.
 type resourceHeader struct {
 	Module, Mode, Type, Name, Provider string
 	seen                               map[string]bool
@@ -81,7 +83,7 @@ type resourceHeader struct {
 func (s *fileReader) top() error {
 	c := s.cursor(0)
 	if err := c.open('{', "the file"); err != nil {
-		return fmt.Errorf("%w: a state file is a JSON object, as tofu state pull prints it", err)
+		return fmt.Errorf("%w; a state file is a JSON object, as printed by tofu state pull", err)
 	}
 	for c.more() {
 		name, err := c.name()
@@ -92,14 +94,14 @@ func (s *fileReader) top() error {
 			return err
 		}
 		if s.encrypted {
-			return errors.New("the state file is encrypted: run tofu state pull where its key is configured, which prints it in the clear, and adopt that")
+			return errors.New("the state file is encrypted; import the output of tofu state pull, run where the key is configured, which is not encrypted")
 		}
 	}
 	if err := c.close(); err != nil {
 		return err
 	}
 	if !s.versioned {
-		return errors.New("the file has no version: it is not a state file; tofu state pull prints one")
+		return errors.New("the file has no version, so it is not a state file; tofu state pull prints one")
 	}
 	return nil
 }
@@ -136,7 +138,7 @@ func (s *fileReader) field(c *cursor, name string) error {
 		}
 	case "resources":
 		if s.resources {
-			return c.wrong("there are resources twice: the file was put together of two; adopt them one by one")
+			return c.errorf("the file has resources twice; it seems to be a concatenation of two: import them one by one")
 		}
 		s.resources = true
 		return s.list(c, "resources", func() error { return s.resource(c) })
@@ -149,12 +151,12 @@ func checkVersion(version int64) error {
 	case version == 4:
 		return nil
 	case version > 4:
-		return fmt.Errorf("the state file is of version %d, which is newer than this can read (4): install a newer release of Atoll", version)
+		return fmt.Errorf("the state file has version %d, which this release does not support (4); install a newer release of Atoll", version)
 	}
-	return fmt.Errorf("the state file is of version %d, from before Terraform 0.12: run tofu apply -refresh-only once, which writes it as version 4, and adopt that", version)
+	return fmt.Errorf("the state file has version %d, from before Terraform 0.12; run tofu apply -refresh-only once, which writes version 4, and import that", version)
 }
 
-// list reads an array, or a null in its place.
+// list reads an array or null.
 func (s *fileReader) list(c *cursor, what string, one func() error) error {
 	if null, err := c.openOrNull('[', what); null || err != nil {
 		return err
@@ -167,8 +169,8 @@ func (s *fileReader) list(c *cursor, what string, one func() error) error {
 	return c.close()
 }
 
-// resource reads one resource with all its instances. If they come before what they belong to is known, as in a file whose
-// fields somebody has sorted, they are skipped and read after it.
+// resource reads one resource with all its instances. If the instances come before the fields that
+// identify the resource, as in a file with sorted fields, they are skipped and read afterwards.
 func (s *fileReader) resource(c *cursor) error {
 	header := resourceHeader{seen: map[string]bool{}}
 	later, read := int64(-1), false
@@ -183,7 +185,7 @@ func (s *fileReader) resource(c *cursor) error {
 		switch name {
 		case "module":
 			if read {
-				return c.wrong("the module of a resource stands after its instances: fetch the file again with tofu state pull")
+				return c.errorf("the module of a resource comes after its instances; fetch the file again with tofu state pull")
 			}
 			err = c.decode(&header.Module, name)
 		case "mode":
@@ -195,7 +197,7 @@ func (s *fileReader) resource(c *cursor) error {
 		case "provider":
 			err = c.decode(&header.Provider, name)
 		case "instances":
-			if later = c.offset(); header.usual() {
+			if later = c.offset(); header.isComplete() {
 				err, later = s.instances(c, &header), -1
 				read = true
 			} else {
@@ -222,15 +224,16 @@ func (s *fileReader) resource(c *cursor) error {
 	return s.instances(second, &header)
 }
 
-// usual tells whether instances stand where OpenTofu writes them: after all else.
-func (h *resourceHeader) usual() bool {
+// isComplete reports whether all identifying fields have been read, as in files that OpenTofu
+// writes: there, instances come last.
+func (h *resourceHeader) isComplete() bool {
 	return h.seen["mode"] && h.seen["type"] && h.seen["name"] && h.seen["provider"]
 }
 
 func (s *fileReader) instances(c *cursor, header *resourceHeader) error {
 	module, err := parseModule(header.Module)
 	if err != nil {
-		return c.wrong("%v", err)
+		return c.errorf("%v", err)
 	}
 	address := Address{Module: module, Type: header.Type, Name: header.Name}
 	switch header.Mode {
@@ -238,10 +241,10 @@ func (s *fileReader) instances(c *cursor, header *resourceHeader) error {
 	case "data":
 		address.Data = true
 	default:
-		return c.wrong("resource %s.%s is of mode %q, which is neither managed nor data: install a newer release of Atoll, or leave it out of the file", header.Type, header.Name, header.Mode)
+		return c.errorf("resource %s.%s has mode %q, which is neither managed nor data; install a newer release of Atoll, or remove it from the file", header.Type, header.Name, header.Mode)
 	}
 	if _, err := ParseAddress(address.String()); err != nil {
-		return c.wrong("%v", err)
+		return c.errorf("%v", err)
 	}
 	return s.list(c, "instances", func() error {
 		var raw rawInstance
@@ -250,13 +253,13 @@ func (s *fileReader) instances(c *cursor, header *resourceHeader) error {
 		}
 		instance, err := raw.read(address, header.Provider)
 		if err != nil {
-			return c.wrong("%w", err)
+			return c.errorf("%w", err)
 		}
 		return s.visit(instance)
 	})
 }
 
-// rawInstance is an instance as it stands in a file.
+// rawInstance is an instance in a state file.
 type rawInstance struct {
 	IndexKey            json.RawMessage   `json:"index_key"`
 	Status              string            `json:"status"`
@@ -289,10 +292,10 @@ func (r *rawInstance) read(address Address, provider string) (*Instance, error) 
 		i.Provider = r.InstanceProvider
 	}
 	if i.Provider == "" {
-		return nil, fmt.Errorf("%s: no provider is named: add it to the file as provider, or run tofu apply -refresh-only, which does", address)
+		return nil, fmt.Errorf("%s: no provider; add the field provider to the file, or run tofu apply -refresh-only, which does so", address)
 	}
 	if !i.Tainted && r.Status != "" {
-		return nil, fmt.Errorf("%s: its status is %q, which is neither empty nor tainted: install a newer release of Atoll", address, r.Status)
+		return nil, fmt.Errorf("%s: status %q is neither empty nor tainted; install a newer release of Atoll", address, r.Status)
 	}
 	if i.Attributes = compact(r.Attributes); i.Attributes != nil {
 		i.Flat = nil
@@ -300,10 +303,11 @@ func (r *rawInstance) read(address Address, provider string) (*Instance, error) 
 		i.Attributes = []byte("{}")
 	}
 	if i.Attributes != nil && i.Attributes[0] != '{' {
-		return nil, fmt.Errorf("%s: its attributes are not an object", address)
+		return nil, fmt.Errorf("%s: attributes is not an object", address)
 	}
 	if r.IdentityVersion == 0 {
-		// States have no version of the identity's schema. The provider says an identity anew with the next reading.
+		// ResourceStates have no version for the identity's schema. The provider returns the
+		// identity again with the next refresh.
 		i.Identity = compact(r.Identity)
 	}
 	if i.Sensitive, err = readPaths(r.SensitiveAttributes); err != nil {
@@ -338,17 +342,17 @@ func readKey(raw json.RawMessage) (Key, error) {
 	if err := json.Unmarshal(raw, &number); err == nil && number >= 0 && number == float64(int64(number)) && number < 1<<53 {
 		return Key{Kind: CountKey, Number: int64(number)}, nil
 	}
-	return Key{}, errors.New("index_key is neither a text nor a whole number")
+	return Key{}, errors.New("index_key is neither a string nor a whole number")
 }
 
-// compact takes out spaces, in memory of its own. Null is nil.
+// compact returns a copy of JSON without spaces. Null is nil.
 func compact(raw json.RawMessage) []byte {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil
 	}
 	var b bytes.Buffer
 	if err := json.Compact(&b, raw); err != nil {
-		return nil // the decoder has read it already: it is JSON
+		return nil // unreachable: the decoder has already parsed it
 	}
 	return b.Bytes()
 }

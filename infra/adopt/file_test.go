@@ -83,7 +83,7 @@ func TestReadEverything(t *testing.T) {
 	}
 }
 
-// Some tools sort the fields: then a resource's instances come before what they belong to.
+// Some tools sort fields. Then the instances come before the fields that identify the resource.
 func TestReadSortedFields(t *testing.T) {
 	_, all, err := read(`{"lineage": "l", "resources": [
 		{"instances" : [{"attributes": {"id": "1"}, "index_key": 0, "schema_version": 0}, {"attributes": {"id": "2"}, "index_key": 1}], "mode": "managed", "module": "module.m", "name": "n", "provider": "provider.p", "type": "t"},
@@ -100,7 +100,7 @@ func TestReadSortedFields(t *testing.T) {
 	}
 }
 
-func TestReadRefuses(t *testing.T) {
+func TestReadErrors(t *testing.T) {
 	instance := func(fields string) string {
 		return `{"version": 4, "resources": [{"mode": "managed", "type": "t", "name": "n", "provider": "provider.p", "instances": [{` + fields + `}]}]}`
 	}
@@ -109,27 +109,27 @@ func TestReadRefuses(t *testing.T) {
 		{"no JSON", `resource "a" "b" {}`, "the file is not JSON"},
 		{"a list", `[]`, "does not begin with {"},
 		{"another document", `{"kind": "Pod"}`, "it is not a state file; tofu state pull prints one"},
-		{"version 3", `{"version": 3, "modules": [{"path": ["root"]}]}`, "version 3, from before Terraform 0.12: run tofu apply -refresh-only once"},
+		{"version 3", `{"version": 3, "modules": [{"path": ["root"]}]}`, "version 3, from before Terraform 0.12; run tofu apply -refresh-only once"},
 		{"version 3 with sorted fields", `{"modules": [{"path": ["root"]}], "version": 3}`, "version 3, from before Terraform 0.12"},
-		{"version 5", `{"version": 5}`, "version 5, which is newer than this can read (4)"},
-		{"encrypted", `{"serial": 1, "lineage": "l", "meta": {"key_provider.pbkdf2.k": "eyJ"}, "encrypted_data": "c2VjcmV0", "encryption_version": "v0"}`, "is encrypted: run tofu state pull"},
-		{"cut off", everything[:len(everything)/2], "it was cut off; fetch it again"},
-		{"two files in one", `{"version": 4, "resources": [], "resources": []}`, "there are resources twice"},
+		{"version 5", `{"version": 5}`, "version 5, which this release does not support (4)"},
+		{"encrypted", `{"serial": 1, "lineage": "l", "meta": {"key_provider.pbkdf2.k": "eyJ"}, "encrypted_data": "c2VjcmV0", "encryption_version": "v0"}`, "is encrypted; import the output of tofu state pull"},
+		{"cut off", everything[:len(everything)/2], "it is truncated: fetch it again"},
+		{"two files in one", `{"version": 4, "resources": [], "resources": []}`, "the file has resources twice"},
 		{"mode", `{"version": 4, "resources": [{"mode": "ephemeral", "type": "t", "name": "n", "provider": "provider.p", "instances": [{}]}]}`, `mode "ephemeral", which is neither managed nor data`},
-		{"module", `{"version": 4, "resources": [{"module": "net", "mode": "managed", "type": "t", "name": "n", "provider": "provider.p", "instances": []}]}`, `"net" is not the address of a module`},
-		{"module too late", `{"version": 4, "resources": [{"mode": "managed", "type": "t", "name": "n", "provider": "provider.p", "instances": [], "module": "module.m"}]}`, "stands after its instances"},
-		{"type", `{"version": 4, "resources": [{"mode": "managed", "type": "t u", "name": "n", "provider": "provider.p", "instances": []}]}`, `"t u.n" is not the address of a resource`},
-		{"no provider", `{"version": 4, "resources": [{"mode": "managed", "type": "t", "name": "n", "instances": [{"schema_version": 0}]}]}`, "t.n: no provider is named"},
-		{"status", instance(`"status": "planned"`), `t.n: its status is "planned"`},
-		{"key", instance(`"index_key": true`), "t.n: index_key is neither a text nor a whole number"},
+		{"module", `{"version": 4, "resources": [{"module": "net", "mode": "managed", "type": "t", "name": "n", "provider": "provider.p", "instances": []}]}`, `"net" is not a module address`},
+		{"module too late", `{"version": 4, "resources": [{"mode": "managed", "type": "t", "name": "n", "provider": "provider.p", "instances": [], "module": "module.m"}]}`, "comes after its instances"},
+		{"type", `{"version": 4, "resources": [{"mode": "managed", "type": "t u", "name": "n", "provider": "provider.p", "instances": []}]}`, `"t u.n" is not a resource address`},
+		{"no provider", `{"version": 4, "resources": [{"mode": "managed", "type": "t", "name": "n", "instances": [{"schema_version": 0}]}]}`, "t.n: no provider; add"},
+		{"status", instance(`"status": "planned"`), `t.n: status "planned" is neither`},
+		{"key", instance(`"index_key": true`), "t.n: index_key is neither a string nor a whole number"},
 		{"negative key", instance(`"index_key": -1`), "index_key is neither"},
-		{"attributes", instance(`"attributes": ["tell-nobody"]`), "t.n: its attributes are not an object"},
-		{"schema version", instance(`"schema_version": "tell-nobody"`), "schema_version is not what it should be (int64)"},
-		{"dependency", instance(`"dependencies": ["x"]`), `"x" is not the address of a resource`},
-		{"sensitive paths", instance(`"sensitive_attributes": [[{"type": "get_attr", "value": 1}]]`), "sensitive_attributes: the name in a path is no text"},
-		{"key of a sensitive path", instance(`"sensitive_attributes": [[{"type": "index", "value": {"value": true, "type": "bool"}}]]`), "neither a text nor a number"},
-		{"an instance of another form", `{"version": 4, "resources": [{"mode": "managed", "type": "t", "name": "n", "provider": "provider.p", "instances": ["tell-nobody"]}]}`, "an instance of t.n: it is not what it should be"},
-		{"too large", instance(`"attributes": {"a": "` + strings.Repeat("x", 17<<20) + `"}`), "takes more than 16 MiB"},
+		{"attributes", instance(`"attributes": ["tell-nobody"]`), "t.n: attributes is not an object"},
+		{"schema version", instance(`"schema_version": "tell-nobody"`), "schema_version has the wrong type (want int64)"},
+		{"dependency", instance(`"dependencies": ["x"]`), `"x" is not a resource address`},
+		{"sensitive paths", instance(`"sensitive_attributes": [[{"type": "get_attr", "value": 1}]]`), "sensitive_attributes: the name in a path is not a string"},
+		{"key of a sensitive path", instance(`"sensitive_attributes": [[{"type": "index", "value": {"value": true, "type": "bool"}}]]`), "neither a string nor a number"},
+		{"an instance of another form", `{"version": 4, "resources": [{"mode": "managed", "type": "t", "name": "n", "provider": "provider.p", "instances": ["tell-nobody"]}]}`, "an instance of t.n: the value has the wrong type"},
+		{"too large", instance(`"attributes": {"a": "` + strings.Repeat("x", 17<<20) + `"}`), "is larger than 16 MiB"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -180,7 +180,7 @@ func FuzzRead(f *testing.F) {
 		_, err := adopt.Read(bytes.NewReader(text), int64(len(text)), note(&first))
 		_, again := adopt.Read(bytes.NewReader(text), int64(len(text)), note(&second))
 		if (err == nil) != (again == nil) || !slices.Equal(first, second) {
-			t.Errorf("read twice, it is not the same")
+			t.Errorf("reading twice gives different results")
 		}
 	})
 }

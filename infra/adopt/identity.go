@@ -7,10 +7,11 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// A state file has an identity as plain JSON, and a state has it with its type. What is not of the provider's schema is dropped: the
-// provider says it anew with the next reading.
+// A state file has an identity as plain JSON; a ResourceState has it with its type. Attributes that
+// are not in the provider's schema are dropped: the provider returns them again with the next
+// refresh.
 
-// typedIdentity is an identity as states have it.
+// typedIdentity converts an identity from a state file's form to a ResourceState's.
 func typedIdentity(attributes []contract.IdentityAttribute, plain []byte) []byte {
 	if len(plain) == 0 || len(attributes) == 0 {
 		return nil
@@ -30,7 +31,7 @@ func typedIdentity(attributes []contract.IdentityAttribute, plain []byte) []byte
 	return text
 }
 
-// plainIdentity is an identity as a state file has it.
+// plainIdentity converts an identity from a ResourceState's form to a state file's.
 func plainIdentity(typed []byte) []byte {
 	if len(typed) == 0 {
 		return nil

@@ -6,13 +6,14 @@ import (
 	"strings"
 )
 
-// longestName is that of labels: longer names are allowed, and nobody can read them.
-const longestName = 63
+// maxName is the limit of label values. Longer object names are allowed but hard to read.
+const maxName = 63
 
-// mostDigits of a digest stand in a name.
-const mostDigits = 32
+// maxDigits bounds the hexadecimal digits of a digest in a name.
+const maxDigits = 32
 
-// slug is what an object is called if nobody else wants the name: the modules, the name and the key, joined by dashes.
+// slug returns the preferred name of an object: the modules, the name and the key, joined by
+// dashes.
 func slug(prefix string, a Address) string {
 	parts := []string{prefix}
 	for _, step := range a.Module {
@@ -37,19 +38,19 @@ func slug(prefix string, a Address) string {
 
 func keyText(k Key) string { return strings.Trim(k.String(), `[]"`) }
 
-// A wish is an instance that looks for its name. Within a type no two names are the same, whichever Providers serve it:
-// references name an object by type and name alone.
-type wish struct {
+// A nameRequest asks for the name of an instance. Names are unique within a type across all
+// Providers, because references identify an object by type and name alone.
+type nameRequest struct {
 	of      string // the type
 	slug    string
 	address string
-	// digits of the address's digest that the name ends with.
+	// digits is the number of digits of the address's digest at the end of the name.
 	digits int
 }
 
-func (w *wish) name() string {
+func (w *nameRequest) name() string {
 	digits := w.digits
-	if digits == 0 && (len(w.slug) > longestName || w.slug == "") {
+	if digits == 0 && (len(w.slug) > maxName || w.slug == "") {
 		digits = 8
 	}
 	if digits == 0 {
@@ -60,24 +61,24 @@ func (w *wish) name() string {
 	if w.slug == "" {
 		return "resource-" + end
 	}
-	return strings.TrimRight(w.slug[:min(len(w.slug), longestName-1-len(end))], "-") + "-" + end
+	return strings.TrimRight(w.slug[:min(len(w.slug), maxName-1-len(end))], "-") + "-" + end
 }
 
-// grant gives each wish a name of its own. All that want the same name get a longer one, so that names do not depend on the order in a
-// file. Taken are names that are given already, by type.
-func grant(wishes []*wish, taken map[string]map[string]bool) []string {
-	names := make([]string, len(wishes))
+// assignNames assigns each request a unique name. All requests for the same name get a longer one,
+// so that names do not depend on the order of the file. The names in taken, by type, are in use.
+func assignNames(requests []*nameRequest, taken map[string]map[string]bool) []string {
+	names := make([]string, len(requests))
 	for {
 		wanted := map[[2]string]int{}
-		for i, w := range wishes {
+		for i, w := range requests {
 			names[i] = w.name()
 			wanted[[2]string{w.of, names[i]}]++
 		}
 		raised := false
-		for i, w := range wishes {
+		for i, w := range requests {
 			if wanted[[2]string{w.of, names[i]}] > 1 || taken[w.of][names[i]] {
-				// Two addresses of one digest do not happen; the bound is for what is the same address.
-				if w.digits < mostDigits {
+				// Two addresses do not have the same digest; the bound is for duplicate addresses.
+				if w.digits < maxDigits {
 					w.digits += 8
 					raised = true
 				}

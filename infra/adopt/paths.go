@@ -12,7 +12,7 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// rawStep is a step of a path as a state file has it.
+// rawStep is a step of a path in a state file.
 type rawStep struct {
 	Type  string          `json:"type"`
 	Value json.RawMessage `json:"value"`
@@ -24,7 +24,7 @@ func readPaths(raw json.RawMessage) ([]cty.Path, error) {
 	}
 	var all [][]rawStep
 	if err := json.Unmarshal(raw, &all); err != nil {
-		return nil, errors.New("is no list of paths")
+		return nil, errors.New("not a list of paths")
 	}
 	var paths []cty.Path
 	for _, steps := range all {
@@ -46,7 +46,7 @@ func readStep(step rawStep) (cty.PathStep, error) {
 	case "get_attr":
 		var name string
 		if err := json.Unmarshal(step.Value, &name); err != nil {
-			return nil, errors.New("the name in a path is no text")
+			return nil, errors.New("the name in a path is not a string")
 		}
 		return cty.GetAttrStep{Name: name}, nil
 	case "index":
@@ -55,23 +55,24 @@ func readStep(step rawStep) (cty.PathStep, error) {
 			Type  json.RawMessage `json:"type"`
 		}
 		if err := json.Unmarshal(step.Value, &key); err != nil {
-			return nil, errors.New("the key in a path is no value with its type")
+			return nil, errors.New("the key in a path is not a value with a type")
 		}
 		switch string(key.Type) {
 		case `"string"`, `"number"`:
 			v, err := ctyjson.Unmarshal(step.Value, cty.DynamicPseudoType)
 			if err != nil || v.IsNull() {
-				return nil, errors.New("the key in a path is neither a text nor a number")
+				return nil, errors.New("the key in a path is neither a string nor a number")
 			}
 			return cty.IndexStep{Key: v}, nil
 		}
-		// Elements of sets are keyed by what they are: OpenTofu marks the set instead, so no file has one.
-		return nil, errors.New("the key in a path is neither a text nor a number")
+		// Elements of sets are keyed by their value. No file has such a path, because OpenTofu
+		// marks the whole set.
+		return nil, errors.New("the key in a path is neither a string nor a number")
 	}
-	return nil, fmt.Errorf("a step of a path is of type %q, which is neither get_attr nor index", step.Type)
+	return nil, fmt.Errorf("a step of a path has type %q, which is neither get_attr nor index", step.Type)
 }
 
-// writePaths is what readPaths reads.
+// writePaths is the inverse of readPaths.
 func writePaths(paths []cty.Path) ([][]rawStep, error) {
 	var all [][]rawStep
 	for _, path := range paths {
@@ -97,8 +98,8 @@ func writePaths(paths []cty.Path) ([][]rawStep, error) {
 	return all, nil
 }
 
-// isWord tells whether an expression can name an attribute with a dot.
-func isWord(name string) bool {
+// isIdentifier reports whether an expression can select an attribute of this name with a dot.
+func isIdentifier(name string) bool {
 	for i, r := range name {
 		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '_'
 		if !letter && (i == 0 || r < '0' || r > '9') {
@@ -108,7 +109,7 @@ func isWord(name string) bool {
 	return name != ""
 }
 
-// pathTexts writes paths, sorted, each once.
+// pathTexts formats paths, sorted and without duplicates.
 func pathTexts(paths []cty.Path) []string {
 	var texts []string
 	for _, path := range paths {
@@ -118,5 +119,5 @@ func pathTexts(paths []cty.Path) []string {
 	return slices.Compact(texts)
 }
 
-// step gives the path one step longer, without touching what others hold of it.
-func step(path cty.Path, next cty.PathStep) cty.Path { return append(slices.Clip(path), next) }
+// appendStep returns the path with one more step, without modifying the original.
+func appendStep(path cty.Path, next cty.PathStep) cty.Path { return append(slices.Clip(path), next) }

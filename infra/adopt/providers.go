@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// Providers says what stands in Atoll for each configuration of a provider in a state file. A key is the address as it stands
-// in the file, such as provider["registry.opentofu.org/hashicorp/aws"].west, or in short hashicorp/aws.west. A configuration
-// within a module is only known by its whole address.
+// Providers maps each provider configuration of a state file to its Target. A key is the address as
+// in the file, such as provider["registry.opentofu.org/hashicorp/aws"].west, or its short form
+// hashicorp/aws.west. A configuration within a module has no short form.
 type Providers map[string]Target
 
-// Find looks for an address in both forms.
+// Find looks up an address in both forms.
 func (p Providers) Find(address string) (Target, bool) {
 	if target, ok := p[address]; ok {
 		return target, true
@@ -21,7 +21,8 @@ func (p Providers) Find(address string) (Target, bool) {
 	return target, ok
 }
 
-// shortProvider is the short form of a provider's address, or the address itself if it has none.
+// shortProvider returns the short form of a provider's address, or the address itself if it has
+// none.
 func shortProvider(address string) string {
 	if legacy, ok := strings.CutPrefix(address, "provider."); ok {
 		return legacy
@@ -45,9 +46,9 @@ func shortProvider(address string) string {
 	return source + after
 }
 
-// MissingProvidersError is of configurations of which the caller did not say what stands for them.
+// MissingProvidersError reports provider configurations without a Target.
 type MissingProvidersError struct {
-	// Addresses, sorted.
+	// Addresses is sorted.
 	Addresses []string
 }
 
@@ -56,13 +57,13 @@ func (e *MissingProvidersError) Error() string {
 	for _, address := range e.Addresses {
 		short = append(short, shortProvider(address))
 	}
-	return fmt.Sprintf("nothing is said of %s: name for each the Provider, and the ProviderConfig if it is not called the same, as in %s=PROVIDER/CONFIG",
+	return fmt.Sprintf("no Provider is given for %s; name for each the Provider, and the ProviderConfig if its name differs, for example %s=PROVIDER/CONFIG",
 		strings.Join(e.Addresses, ", "), short[0])
 }
 
-// NotServedError is of types that no installed Provider serves.
+// NotServedError reports types that no installed Provider serves.
 type NotServedError struct {
-	// Types, sorted, each with the reason.
+	// Types is sorted. Reasons has the reason for each of them.
 	Types   []string
 	Reasons []error
 }
@@ -72,18 +73,18 @@ func (e *NotServedError) Error() string {
 	for i, typeName := range e.Types {
 		all = append(all, fmt.Sprintf("%s: %v", typeName, e.Reasons[i]))
 	}
-	return "not all types are served: " + strings.Join(all, "; ") + "; install their Providers, in the version that wrote the state or a later one"
+	return "some types are not served: " + strings.Join(all, "; ") + "; install their Providers, in the version that wrote the state or a later one"
 }
 
-// Unwrap gives the reasons.
+// Unwrap returns the reasons.
 func (e *NotServedError) Unwrap() []error { return e.Reasons }
 
-// finder finds Kinds, each once, and remembers what there is none of.
-type finder struct {
+// A typeResolver looks up each ResourceType once, and records the failures.
+type typeResolver struct {
 	providers Providers
-	kinds     Kinds
-	targets   map[string]*Target // by address; nil if nothing is said of it
-	found     map[kindKey]*served
+	types     ResourceTypes
+	targets   map[string]*Target // by address; nil if there is none
+	found     map[kindKey]*typeInfo
 	reasons   map[string]error // by type
 }
 
@@ -92,8 +93,9 @@ type kindKey struct {
 	data               bool
 }
 
-// find gives the Kind of an instance, or nil, which the finder remembers.
-func (f *finder) find(i *Instance) (*served, Target) {
+// resolve returns the type of an instance. If it returns nil, the resolver has recorded the
+// failure.
+func (f *typeResolver) resolve(i *Instance) (*typeInfo, Target) {
 	target, seen := f.targets[i.Provider]
 	if !seen {
 		if t, ok := f.providers.Find(i.Provider); ok && t.Provider != "" {
@@ -105,25 +107,25 @@ func (f *finder) find(i *Instance) (*served, Target) {
 		return nil, Target{}
 	}
 	key := kindKey{target.Provider, i.Address.Type, i.Address.Data}
-	kind, seen := f.found[key]
+	typ, seen := f.found[key]
 	if seen {
-		return kind, *target
+		return typ, *target
 	}
-	if of, err := f.kinds.Kind(target.Provider, key.typeName, key.data); err != nil {
+	if of, err := f.types.ResourceType(target.Provider, key.typeName, key.data); err != nil {
 		name := key.typeName
 		if key.data {
 			name = "data " + name
 		}
 		f.reasons[name] = err
 	} else {
-		kind = &served{Kind: of, typeName: key.typeName, data: key.data, target: Target{Provider: target.Provider}, implied: of.Schema.Block.ImpliedType()}
+		typ = &typeInfo{ResourceType: of, typeName: key.typeName, data: key.data, target: Target{Provider: target.Provider}, implied: of.Schema.Block.ImpliedType()}
 	}
-	f.found[key] = kind
-	return kind, *target
+	f.found[key] = typ
+	return typ, *target
 }
 
-// err is what was not found, all of it.
-func (f *finder) err() error {
+// err returns all failures.
+func (f *typeResolver) err() error {
 	missing := &MissingProvidersError{}
 	for address, target := range f.targets {
 		if target == nil {
@@ -148,16 +150,16 @@ func (f *finder) err() error {
 	return not
 }
 
-// Configuration is what the address of a provider's configuration says.
+// Configuration is the parsed address of a provider configuration.
 type Configuration struct {
-	// Source is HOST/NAMESPACE/TYPE; in files of the oldest form TYPE alone.
+	// Source is HOST/NAMESPACE/TYPE, or TYPE alone in files of the oldest format.
 	Source string
-	// Alias tells it from the default one, which has none.
+	// Alias is empty for the default configuration.
 	Alias string
 }
 
-// ParseConfiguration reads the address of a provider's configuration as it stands in a state file. Which module it is in does
-// not matter.
+// ParseConfiguration parses the address of a provider configuration in a state file. It ignores the
+// module.
 func ParseConfiguration(address string) (Configuration, bool) {
 	if at := strings.Index(address, "provider["); at >= 0 {
 		rest := address[at+len("provider["):]

@@ -19,12 +19,12 @@ import (
 	"github.com/atoll-dev/atoll/infra/plan"
 )
 
-// A maker makes random state files as OpenTofu would write them: of modules, keys, and values that are taken
-// from one another.
+// A maker generates random state files as OpenTofu would write them, with modules, keys, and values
+// that are taken from one another.
 type maker struct {
 	*rand.Rand
 	next int
-	// What there is to refer to, by the address in the configuration.
+	// Possible targets of references, by the address in the configuration.
 	made []made
 }
 
@@ -49,7 +49,7 @@ func (m *maker) file() []byte {
 		for range m.IntN(3) {
 			a.Module = append(a.Module, adopt.Step{Name: m.pick("net", "sub"), Key: m.key()})
 		}
-		// One configuration has one form of keys, and what it is made from.
+		// A configuration has one form of keys, and one list of dependencies.
 		if used[a.Config()] {
 			continue
 		}
@@ -99,7 +99,7 @@ func (m *maker) resource(a adopt.Address) map[string]any {
 			instances = append(instances, one)
 		}
 	}
-	// Of several entries of one key all but one were replaced, and now and then all.
+	// All entries of a key but one are deposed, and sometimes all.
 	seen := map[any]bool{}
 	for _, one := range instances {
 		if seen[one["index_key"]] || m.chance(3) {
@@ -112,7 +112,7 @@ func (m *maker) resource(a adopt.Address) map[string]any {
 	return map[string]any{"module": module, "mode": "managed", "type": a.Type, "name": a.Name, "provider": provider, "instances": instances}
 }
 
-// dependencies chooses some, and lists all that those depend on, too.
+// dependencies chooses some dependencies, and adds their transitive ones.
 func (m *maker) dependencies(this *made) []made {
 	var chosen []made
 	for _, other := range m.made {
@@ -238,10 +238,10 @@ func (m *maker) server(attributes map[string]any, others []made) (sensitive []an
 	return sensitive
 }
 
-// For any file: no two objects have one name; references say exactly what they replaced, and what was secret still is; the
-// first plan has nothing to do; what each was made from comes before it; and the file that is written of all of it is the file that
-// was read, from which the same is adopted again.
-func TestAnyFile(t *testing.T) {
+// For any file: object names are unique; each reference has the value that it replaced and the same
+// sensitivity; the first plan has no changes; dependencies come first; and exporting everything
+// gives the original file, from which adoption gives the same objects again.
+func TestRandomFiles(t *testing.T) {
 	files := 40
 	if testing.Short() {
 		files = 10
@@ -303,7 +303,7 @@ func TestAnyFile(t *testing.T) {
 	}
 }
 
-// sorted makes sure that there is an order: nothing waits for itself.
+// sorted verifies that dependencies have no cycle.
 func sorted(t *testing.T, seed int, all []*adopt.Adopted) {
 	t.Helper()
 	on := map[string][]string{}
@@ -317,7 +317,7 @@ func sorted(t *testing.T, seed int, all []*adopt.Adopted) {
 	visit = func(name string) {
 		switch state[name] {
 		case 1:
-			t.Fatalf("seed %d: %s waits for itself", seed, name)
+			t.Fatalf("seed %d: %s depends on itself", seed, name)
 		case 0:
 			state[name] = 1
 			for _, other := range on[name] {
@@ -331,7 +331,7 @@ func sorted(t *testing.T, seed int, all []*adopt.Adopted) {
 	}
 }
 
-// write exports what was adopted.
+// write exports the adopted resources.
 func write(t testing.TB, all []*adopt.Adopted) []byte {
 	t.Helper()
 	var items []adopt.Item
@@ -355,7 +355,7 @@ func write(t testing.TB, all []*adopt.Adopted) []byte {
 	return out.Bytes()
 }
 
-// same compares files by what they say of each instance.
+// same compares two files instance by instance.
 func same(t *testing.T, seed int, a, b []byte) {
 	t.Helper()
 	index := func(text []byte) map[string]*adopt.Instance {
@@ -376,7 +376,7 @@ func same(t *testing.T, seed int, a, b []byte) {
 	}
 	paths := cmp.Comparer(func(a, b cty.Path) bool { return contract.PathText(a) == contract.PathText(b) })
 	if diff := cmp.Diff(index(a), index(b), paths); diff != "" {
-		t.Fatalf("seed %d: what is exported is not what was adopted: %s", seed, diff)
+		t.Fatalf("seed %d: the exported file differs from the adopted one: %s", seed, diff)
 	}
 }
 

@@ -10,40 +10,42 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// mostExpressions is how many references are put into one object: infra/reference takes 1,000 at most.
-const mostExpressions = 500
+// maxReferences is how many references are put into one object: infra/reference accepts 1,000 at
+// most.
+const maxReferences = 500
 
-// A rewriter goes through the arguments of one object, and puts references in the place of values that were taken from
-// what the resource depends on, and Secrets in the place of what is secret.
+// A rewriter walks the arguments of one object. It replaces values that were taken from
+// dependencies by references, and secret values by references to the Secret.
 type rewriter struct {
 	survey *survey
-	// on are the configurations that the resource depends on.
+	// on has the configurations that the resource depends on.
 	on map[int32]bool
-	// placeholders are the values behind keys of the Secret, for arguments that are sensitive.
+	// secret holds the values of sensitive arguments.
 	secret *Secret
-	// marked are texts of the paths that were secret although no schema says so.
+	// marked has the paths of values that are marked as sensitive although the schema does not say
+	// so.
 	marked map[string]bool
-	// literals turns references off.
+	// literals disables references.
 	literals bool
 
-	// found are the instances that are referred to.
+	// found has the instances that are referred to.
 	found map[int32]bool
 	count int
 }
 
-func (r *rewriter) block(b *contract.Block, spec map[string]any, v cty.Value, path cty.Path, within bool) {
+func (r *rewriter) block(b *contract.Block, spec map[string]any, v cty.Value, path cty.Path, inSet bool) {
 	for i := range b.Attributes {
 		a := &b.Attributes[i]
 		if node, ok := spec[a.Name]; ok {
-			spec[a.Name] = r.attribute(a, node, field(v, a.Name), attribute(path, a.Name), within)
+			spec[a.Name] = r.attribute(a, node, field(v, a.Name), attribute(path, a.Name), inSet)
 		}
 	}
 	for i := range b.Blocks {
 		n := &b.Blocks[i]
 		if node, ok := spec[n.Name]; ok {
-			spec[n.Name] = r.nested(n.Nesting, node, field(v, n.Name), attribute(path, n.Name), within, func(node any, v cty.Value, path cty.Path, within bool) any {
+			spec[n.Name] = r.nested(n.Nesting, node, field(v, n.Name), attribute(path, n.Name), inSet, func(node any, v cty.Value, path cty.Path, inSet bool) any {
 				if fields, ok := node.(map[string]any); ok {
-					r.block(&n.Block, fields, v, path, within)
+					r.block(&n.Block, fields, v, path, inSet)
 				}
 				return node
 			})
@@ -51,7 +53,7 @@ func (r *rewriter) block(b *contract.Block, spec map[string]any, v cty.Value, pa
 	}
 }
 
-// field is an attribute of an object, or nothing if there is none.
+// field returns an attribute of an object, or NilVal.
 func field(v cty.Value, name string) cty.Value {
 	if v == cty.NilVal || v.IsNull() || !v.Type().IsObjectType() || !v.Type().HasAttribute(name) {
 		return cty.NilVal
@@ -59,63 +61,64 @@ func field(v cty.Value, name string) cty.Value {
 	return v.GetAttr(name)
 }
 
-func (r *rewriter) attribute(a *contract.Attribute, node any, v cty.Value, path cty.Path, within bool) any {
+func (r *rewriter) attribute(a *contract.Attribute, node any, v cty.Value, path cty.Path, inSet bool) any {
 	switch {
 	case a.Sensitive || a.WriteOnly:
 		return r.sensitive(node, path)
 	case a.Nested != nil:
-		return r.nested(a.Nested.Nesting, node, v, path, within, func(node any, v cty.Value, path cty.Path, within bool) any {
+		return r.nested(a.Nested.Nesting, node, v, path, inSet, func(node any, v cty.Value, path cty.Path, inSet bool) any {
 			fields, ok := node.(map[string]any)
 			for i := range a.Nested.Attributes {
 				inner := &a.Nested.Attributes[i]
 				if node, there := fields[inner.Name]; ok && there {
-					fields[inner.Name] = r.attribute(inner, node, field(v, inner.Name), attribute(path, inner.Name), within)
+					fields[inner.Name] = r.attribute(inner, node, field(v, inner.Name), attribute(path, inner.Name), inSet)
 				}
 			}
 			return node
 		})
 	}
-	return r.value(node, v, path, within)
+	return r.value(node, v, path, inSet)
 }
 
-// nested goes through what there is one of or are several. A block that can be there once stands alone, and
-// has a place in a list all the same. Within is of what is in a set, where nothing has a place.
-func (r *rewriter) nested(nesting contract.Nesting, node any, v cty.Value, path cty.Path, within bool, one func(any, cty.Value, cty.Path, bool) any) any {
-	if r.isMarked(path, within) {
-		return r.hide(v, path)
+// nested walks a nested block or attribute. A block with at most one element is not a list in the
+// spec, but its path has an index all the same. InSet is true within sets, whose elements have no
+// path.
+func (r *rewriter) nested(nesting contract.Nesting, node any, v cty.Value, path cty.Path, inSet bool, one func(any, cty.Value, cty.Path, bool) any) any {
+	if r.isMarked(path, inSet) {
+		return r.moveToSecret(v, path)
 	}
 	switch nesting {
 	case contract.NestingSingle, contract.NestingGroup:
-		return one(node, v, path, within)
+		return one(node, v, path, inSet)
 	case contract.NestingSet:
-		within = true
+		inSet = true
 	}
-	return r.elements(node, v, path, within, nesting == contract.NestingMap, one)
+	return r.elements(node, v, path, inSet, nesting == contract.NestingMap, one)
 }
 
-func (r *rewriter) elements(node any, v cty.Value, path cty.Path, within, keyed bool, one func(any, cty.Value, cty.Path, bool) any) any {
+func (r *rewriter) elements(node any, v cty.Value, path cty.Path, inSet, keyed bool, one func(any, cty.Value, cty.Path, bool) any) any {
 	switch node := node.(type) {
 	case []any:
 		for i, item := range node {
 			key := cty.NumberIntVal(int64(i))
-			node[i] = one(item, element(v, key, within), step(path, cty.IndexStep{Key: key}), within)
+			node[i] = one(item, element(v, key, inSet), appendStep(path, cty.IndexStep{Key: key}), inSet)
 		}
 	case map[string]any:
 		if !keyed {
 			key := cty.NumberIntVal(0)
-			return one(node, element(v, key, within), step(path, cty.IndexStep{Key: key}), within)
+			return one(node, element(v, key, inSet), appendStep(path, cty.IndexStep{Key: key}), inSet)
 		}
 		for name, item := range node {
 			key := cty.StringVal(name)
-			node[name] = one(item, element(v, key, within), step(path, cty.IndexStep{Key: key}), within)
+			node[name] = one(item, element(v, key, inSet), appendStep(path, cty.IndexStep{Key: key}), inSet)
 		}
 	}
 	return node
 }
 
-// element is one of a list or a map, or nothing if there is none.
-func element(v, key cty.Value, within bool) cty.Value {
-	if v == cty.NilVal || v.IsNull() || within || !v.CanIterateElements() || v.Type().IsSetType() {
+// element returns an element of a list or a map, or NilVal.
+func element(v, key cty.Value, inSet bool) cty.Value {
+	if v == cty.NilVal || v.IsNull() || inSet || !v.CanIterateElements() || v.Type().IsSetType() {
 		return cty.NilVal
 	}
 	if v.Type().IsObjectType() {
@@ -130,58 +133,59 @@ func element(v, key cty.Value, within bool) cty.Value {
 	return v.Index(key)
 }
 
-// value goes through a value of which no schema says more than its type.
-func (r *rewriter) value(node any, v cty.Value, path cty.Path, within bool) any {
-	if r.isMarked(path, within) {
-		return r.hide(v, path)
+// value walks a value without a nested schema.
+func (r *rewriter) value(node any, v cty.Value, path cty.Path, inSet bool) any {
+	if r.isMarked(path, inSet) {
+		return r.moveToSecret(v, path)
 	}
 	switch node := node.(type) {
 	case string:
-		if expression := r.refer(node, path, false); expression != "" {
+		if expression := r.findReference(node, path, false); expression != "" {
 			return expression
 		}
 	case int64:
-		// Some providers have numbers for IDs in one place, and text in another.
-		if text := strconv.FormatInt(node, 10); len(text) >= shortest {
-			if expression := r.refer(text, path, false, byID); expression != "" {
+		// Some providers have an ID as a number in one place and as a string in another.
+		if text := strconv.FormatInt(node, 10); len(text) >= minLength {
+			if expression := r.findReference(text, path, false, byID); expression != "" {
 				return expression
 			}
 		}
 	case []any:
 		if v != cty.NilVal && v.Type().IsSetType() {
-			within = true
+			inSet = true
 		}
-		return r.elements(node, v, path, within, false, r.value)
+		return r.elements(node, v, path, inSet, false, r.value)
 	case map[string]any:
 		if v != cty.NilVal && v.Type().IsObjectType() {
 			for name, item := range node {
-				node[name] = r.value(item, field(v, name), attribute(path, name), within)
+				node[name] = r.value(item, field(v, name), attribute(path, name), inSet)
 			}
 			return node
 		}
-		return r.elements(node, v, path, within, true, r.value)
+		return r.elements(node, v, path, inSet, true, r.value)
 	}
 	return node
 }
 
-func (r *rewriter) isMarked(path cty.Path, within bool) bool {
-	return !within && len(r.marked) > 0 && r.marked[contract.PathText(path)]
+func (r *rewriter) isMarked(path cty.Path, inSet bool) bool {
+	return !inSet && len(r.marked) > 0 && r.marked[contract.PathText(path)]
 }
 
-// hide puts something secret into the Secret, unless a reference says where it came from. No schema says that it is
-// sensitive, so the argument takes no secretKeyRef: but an expression, which keeps the secret a secret.
-func (r *rewriter) hide(v cty.Value, path cty.Path) any {
+// moveToSecret replaces a value that is marked as sensitive, by a reference to its origin or else
+// by one to the Secret. As the schema does not call it sensitive, the argument accepts no
+// secretKeyRef. An expression keeps it sensitive.
+func (r *rewriter) moveToSecret(v cty.Value, path cty.Path) any {
 	if v == cty.NilVal || v.IsNull() {
 		return nil
 	}
 	if v.Type() == cty.String {
-		if expression := r.refer(v.AsString(), path, true); expression != "" {
+		if expression := r.findReference(v.AsString(), path, true); expression != "" {
 			return expression
 		}
 	}
 	key := secretKey(path)
 	r.secret.put(key, v)
-	// With its version: a provider may have a type secret, too.
+	// With its version, because a provider may have a type of the name secret.
 	expression := `base64decode(k8s["v1"].Secret["` + r.secret.Name + `"].data["` + key + `"])`
 	if v.Type() != cty.String {
 		expression = "jsondecode(" + expression + ")"
@@ -189,7 +193,8 @@ func (r *rewriter) hide(v cty.Value, path cty.Path) any {
 	return "${" + expression + "}"
 }
 
-// sensitive looks for what an argument that is sensitive was taken from; then no Secret is needed.
+// sensitive looks for the origin of a sensitive argument. If there is one, the Secret does not need
+// the value.
 func (r *rewriter) sensitive(node any, path cty.Path) any {
 	key, ok := placeholderKey(node)
 	if !ok {
@@ -199,9 +204,9 @@ func (r *rewriter) sensitive(node any, path cty.Path) any {
 	if !ok {
 		return node
 	}
-	expression := r.refer(text, path, true)
+	expression := r.findReference(text, path, true)
 	if expression == "" {
-		expression = r.refer(text, path, false)
+		expression = r.findReference(text, path, false)
 	}
 	if expression == "" {
 		return node
@@ -217,10 +222,11 @@ func placeholderKey(node any) (string, bool) {
 	return key, ok
 }
 
-// refer gives the expression of the one attribute that a value was taken from, or "" if there is none, or no way to tell
-// which. Secret is of a value that has to stay secret; one that is not must not become it. Only narrows it to those ranks.
-func (r *rewriter) refer(text string, path cty.Path, secret bool, only ...rank) string {
-	if r.literals || r.count >= mostExpressions || strings.Contains(text, "${") || len(r.on) == 0 {
+// findReference returns an expression for the one attribute that a value was taken from, or "" if
+// there is none or it is ambiguous. A secret value may only refer to a secret attribute, and the
+// other way round. Only restricts the ranks.
+func (r *rewriter) findReference(text string, path cty.Path, secret bool, only ...rank) string {
+	if r.literals || r.count >= maxReferences || strings.Contains(text, "${") || len(r.on) == 0 {
 		return ""
 	}
 	var best []candidate
@@ -240,19 +246,19 @@ func (r *rewriter) refer(text string, path cty.Path, secret bool, only ...rank) 
 		return ""
 	}
 	if len(best) > 1 || best[0].rank == byName && isPlainWord(text) {
-		best = slices.DeleteFunc(best, func(c candidate) bool { return !kin(path, r.survey.instances[c.instance]) })
+		best = slices.DeleteFunc(best, func(c candidate) bool { return !matchesType(path, r.survey.instances[c.instance]) })
 	}
 	if len(best) != 1 {
 		return ""
 	}
 	of := r.survey.instances[best[0].instance]
-	if !isWord(of.kind.typeName) {
+	if !isIdentifier(of.typ.typeName) {
 		return ""
 	}
 	r.found[best[0].instance] = true
 	r.count++
-	head := of.kind.typeName
-	if of.kind.data {
+	head := of.typ.typeName
+	if of.typ.data {
 		head = "data." + head
 	}
 	return "${" + head + `["` + of.name + `"]` + r.survey.candidates.paths[best[0].path] + "}"
@@ -263,8 +269,9 @@ func isPlainWord(text string) bool {
 	return digits == 0 && signs == 0
 }
 
-// kin tells whether an argument is called like the type that it may refer to: role, role_name or role_ids, and aws_iam_role.
-func kin(path cty.Path, of *known) bool {
+// matchesType reports whether an argument's name matches the type that it may refer to, for example
+// role, role_name or role_ids and aws_iam_role.
+func matchesType(path cty.Path, of *resourceInstance) bool {
 	var name string
 	for _, step := range path {
 		if attribute, ok := step.(cty.GetAttrStep); ok {
@@ -278,5 +285,5 @@ func kin(path cty.Path, of *known) bool {
 		}
 	}
 	name = strings.TrimSuffix(name, "s")
-	return len(name) >= 2 && (of.kind.typeName == name || strings.HasSuffix(of.kind.typeName, "_"+name))
+	return len(name) >= 2 && (of.typ.typeName == name || strings.HasSuffix(of.typ.typeName, "_"+name))
 }

@@ -12,28 +12,28 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// Secret is what has to be in a Secret of the object's namespace, before the object is planned. It shows nothing of it when it is
-// printed.
+// Secret is the content of a Secret that must exist in the object's namespace before the object is
+// planned. Printing it does not reveal the values.
 type Secret struct {
 	Name string
 	Data map[string][]byte
-	// Missing are keys of which nobody has kept the value: of arguments that are only ever written.
+	// Missing has the keys without a value: those of write-only arguments, which no state has.
 	Missing []string
 
-	texts map[string]string // of those whose value is a string
+	texts map[string]string // of the string values
 }
 
-// String names the keys alone.
+// String returns the name without the data.
 func (s *Secret) String() string {
 	return fmt.Sprintf("Secret %s of %d keys", s.Name, len(s.Data))
 }
 
-// GoString is String.
+// GoString returns the same as String.
 func (s *Secret) GoString() string { return s.String() }
 
-// MarshalJSON refuses: whoever wants to write it out has to say so.
+// MarshalJSON returns an error, so that secrets are only written on purpose.
 func (s *Secret) MarshalJSON() ([]byte, error) {
-	return nil, fmt.Errorf("%s is not written along with what is shown: write its Data into a Secret", s)
+	return nil, fmt.Errorf("%s must not be printed; write its Data to a Secret", s)
 }
 
 func (s *Secret) put(key string, v cty.Value) {
@@ -52,7 +52,8 @@ func (s *Secret) drop(key string) {
 	delete(s.texts, key)
 }
 
-// fill puts the values behind placeholders into the Secret. Those that there are not are missing.
+// fill puts the values behind placeholders into the Secret. Placeholders without a value are added
+// to Missing.
 func (s *Secret) fill(placeholders []Placeholder, v cty.Value) {
 	for _, p := range placeholders {
 		at, ok := apply(p.Path, v)
@@ -64,7 +65,8 @@ func (s *Secret) fill(placeholders []Placeholder, v cty.Value) {
 	}
 }
 
-// apply finds what is at a path. Elements of sets are counted in cty's order, as infra/schema does.
+// apply returns the value at a path. Elements of sets are indexed in cty's order, as in
+// infra/schema.
 func apply(path cty.Path, v cty.Value) (cty.Value, bool) {
 	for _, next := range path {
 		if v == cty.NilVal || v.IsNull() || !v.IsKnown() {
@@ -93,7 +95,7 @@ func apply(path cty.Path, v cty.Value) (cty.Value, bool) {
 	return v, true
 }
 
-// secretKey is the key for a value that only a mark says is secret.
+// secretKey returns the key for a value that is secret by a mark and not by the schema.
 func secretKey(path cty.Path) string {
 	text := contract.PathText(path)
 	key := strings.Map(func(r rune) rune {

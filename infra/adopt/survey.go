@@ -10,15 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// A survey is what has to be known of all resources before the first can be adopted: names, what may be referred
-// to, and who depends on whom. It holds no values.
+// A survey has the information about all resources that is needed before the first can be adopted:
+// names, possible targets of references, and dependencies. It holds no values.
 type survey struct {
 	options    Options
-	finder     finder
+	resolver   typeResolver
 	file       *File
-	configs    []*config
+	configs    []*configResource
 	configured map[string]int32 // by address
-	instances  []*known
+	instances  []*resourceInstance
 	addresses  map[string]int32
 	candidates *candidates
 	skipped    int // data sources
@@ -26,50 +26,52 @@ type survey struct {
 	stamp      int32
 }
 
-// config is a resource as a configuration has it: all its instances, in all instances of its modules.
-type config struct {
+// configResource is a resource in the configuration, with all its instances in all instances of its
+// modules.
+type configResource struct {
 	address   string
 	module    []Step // without keys
 	instances []int32
-	// on are the configs that any of the instances depends on, sorted.
+	// on has the configurations that any instance depends on, sorted.
 	on []int32
-	// direct are those of them that are not reached by way of others.
+	// direct has the direct dependencies among them.
 	direct   []int32
 	directed bool
-	pools    map[int]*pools // by the number of modules in common
+	indexes  map[int]*instanceIndex // by the number of common outer modules
 }
 
-// known is an instance.
-type known struct {
+// resourceInstance is one instance of a resource.
+type resourceInstance struct {
 	address  string
 	module   []Step
 	key      Key
 	config   int32
-	kind     *served
+	typ      *typeInfo
 	target   Target
 	provider string
 	name     string
-	// entries are how often it is in the file: once, and once for each that was replaced and not deleted.
+	// entries is the number of its entries in the file: the current one, and one for each deposed
+	// object.
 	entries int
 	current bool
 }
 
-// look goes through the file once.
-func look(src io.ReaderAt, size int64, options Options, kinds Kinds) (*survey, error) {
+// newSurvey reads the file once.
+func newSurvey(src io.ReaderAt, size int64, options Options, types ResourceTypes) (*survey, error) {
 	s := &survey{
 		options: options,
-		finder: finder{
-			providers: options.Providers, kinds: kinds,
-			targets: map[string]*Target{}, found: map[kindKey]*served{}, reasons: map[string]error{},
+		resolver: typeResolver{
+			providers: options.Providers, types: types,
+			targets: map[string]*Target{}, found: map[kindKey]*typeInfo{}, reasons: map[string]error{},
 		},
 		configured: map[string]int32{}, addresses: map[string]int32{}, candidates: newCandidates(),
 	}
 	on := map[int32]map[int32]bool{}
-	file, err := Read(src, size, func(i *Instance) error { return s.note(i, on) })
+	file, err := Read(src, size, func(i *Instance) error { return s.add(i, on) })
 	if err != nil {
 		return nil, err
 	}
-	if err := s.finder.err(); err != nil {
+	if err := s.resolver.err(); err != nil {
 		return nil, err
 	}
 	s.file = file
@@ -80,26 +82,26 @@ func look(src io.ReaderAt, size int64, options Options, kinds Kinds) (*survey, e
 		slices.Sort(s.configs[id].on)
 	}
 	s.stamps = make([]int32, len(s.configs))
-	return s, s.name()
+	return s, s.assignNames()
 }
 
-func (s *survey) note(i *Instance, on map[int32]map[int32]bool) error {
+func (s *survey) add(i *Instance, on map[int32]map[int32]bool) error {
 	if i.Address.Data && !s.options.Data {
 		s.skipped++
 		return nil
 	}
-	kind, target := s.finder.find(i)
-	if kind == nil {
-		return nil // told once all of them are known
+	typ, target := s.resolver.resolve(i)
+	if typ == nil {
+		return nil // reported together with all others
 	}
-	id := s.config(i.Address.Config())
+	id := s.configID(i.Address.Config())
 	address := i.Address.String()
 	at, seen := s.addresses[address]
 	if !seen {
 		at = int32(len(s.instances))
 		s.addresses[address] = at
-		s.instances = append(s.instances, &known{
-			address: address, module: i.Address.Module, key: i.Address.Key, config: id, kind: kind, target: target, provider: i.Provider,
+		s.instances = append(s.instances, &resourceInstance{
+			address: address, module: i.Address.Module, key: i.Address.Key, config: id, typ: typ, target: target, provider: i.Provider,
 		})
 		s.configs[id].instances = append(s.configs[id].instances, at)
 	}
@@ -109,54 +111,54 @@ func (s *survey) note(i *Instance, on map[int32]map[int32]bool) error {
 		if on[id] == nil {
 			on[id] = map[int32]bool{}
 		}
-		on[id][s.config(dependency)] = true
+		on[id][s.configID(dependency)] = true
 	}
 	if i.Deposed != "" {
 		return nil
 	}
 	if one.current {
-		return fmt.Errorf("%s stands twice in the state file: it was put together of two; adopt them one by one", address)
+		return fmt.Errorf("%s is in the state file twice; the file seems to be a concatenation of two: import them one by one", address)
 	}
 	one.current = true
-	v, err := kind.value(i)
+	v, err := typ.value(i)
 	if err != nil {
 		return fmt.Errorf("%s: %w", address, err)
 	}
-	s.candidates.collect(at, kind, v, i.Sensitive)
+	s.candidates.collect(at, typ, v, i.Sensitive)
 	return nil
 }
 
-func (s *survey) config(address string) int32 {
+func (s *survey) configID(address string) int32 {
 	id, ok := s.configured[address]
 	if ok {
 		return id
 	}
 	id = int32(len(s.configs))
 	s.configured[address] = id
-	parsed, _ := ParseAddress(address) // it comes of an address
-	s.configs = append(s.configs, &config{address: address, module: parsed.Module})
+	parsed, _ := ParseAddress(address) // it is derived from a valid address
+	s.configs = append(s.configs, &configResource{address: address, module: parsed.Module})
 	return id
 }
 
-// name gives each instance a name of its own.
-func (s *survey) name() error {
+// assignNames assigns each instance a unique name.
+func (s *survey) assignNames() error {
 	taken := map[string]map[string]bool{}
-	var wishes []*wish
-	var whose []*known
+	var requests []*nameRequest
+	var whose []*resourceInstance
 	for _, one := range s.instances {
-		of := one.kind.typeName
-		if one.kind.data {
+		of := one.typ.typeName
+		if one.typ.data {
 			of = "data." + of
 		}
 		if name, given := s.options.Names[one.address]; given {
 			if wrong := validation.IsDNS1123Subdomain(name); len(wrong) > 0 {
-				return fmt.Errorf("%s: %q cannot be the name of an object: %s", one.address, name, strings.Join(wrong, "; "))
+				return fmt.Errorf("%s: %q is not a valid object name: %s", one.address, name, strings.Join(wrong, "; "))
 			}
 			if taken[of] == nil {
 				taken[of] = map[string]bool{}
 			}
 			if taken[of][name] {
-				return fmt.Errorf("%s: another %s is to be called %s, too: give each a name of its own", one.address, of, name)
+				return fmt.Errorf("%s: another %s has the name %s; give each a unique name", one.address, of, name)
 			}
 			taken[of][name] = true
 			one.name = name
@@ -166,17 +168,17 @@ func (s *survey) name() error {
 		if err != nil {
 			return err
 		}
-		wishes = append(wishes, &wish{of: of, slug: slug(s.options.Prefix, address), address: one.address})
+		requests = append(requests, &nameRequest{of: of, slug: slug(s.options.Prefix, address), address: one.address})
 		whose = append(whose, one)
 	}
-	for i, name := range grant(wishes, taken) {
+	for i, name := range assignNames(requests, taken) {
 		whose[i].name = name
 	}
 	return nil
 }
 
-// instance finds one that was seen before.
-func (s *survey) instance(address Address) (int32, *known) {
+// instance looks up an instance of the survey.
+func (s *survey) instance(address Address) (int32, *resourceInstance) {
 	at, ok := s.addresses[address.String()]
 	if !ok {
 		return 0, nil
@@ -184,7 +186,7 @@ func (s *survey) instance(address Address) (int32, *known) {
 	return at, s.instances[at]
 }
 
-// sensitiveArguments are the names of arguments with something in them that was secret, although the schema does not say so.
+// sensitiveArguments returns the names of the arguments that contain a value marked as sensitive.
 func sensitiveArguments(paths []cty.Path) []string {
 	var names []string
 	for _, path := range paths {

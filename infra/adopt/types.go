@@ -10,67 +10,72 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// Kinds are the types that installed Providers serve.
-type Kinds interface {
-	// Kind of a type of a Provider, named as in the API. An error says why there is none.
-	Kind(provider, typeName string, data bool) (*Kind, error)
+// ResourceTypes provides the resource types that installed Providers serve.
+type ResourceTypes interface {
+	// ResourceType returns a type of a Provider, named as in the API. The error says why the type
+	// is not served.
+	ResourceType(provider, typeName string, data bool) (*ResourceType, error)
 }
 
-// Kind is one type as the API serves it. infra/schema has all of it.
-type Kind struct {
+// ResourceType is a resource type or data source as the API serves it. Package infra/schema
+// implements its functions.
+type ResourceType struct {
 	Kind, Plural string
 	Schema       *contract.Schema
-	// Spec makes arguments that would bring about a value, with placeholders for what is sensitive, under keys of the Secret
-	// of that name. Computed adds arguments that the provider fills in where nobody sets them.
+	// Spec returns the arguments that would produce a value, with placeholders for sensitive ones,
+	// which refer to keys of the named Secret. With computed it also returns optional arguments
+	// that the provider may have computed.
 	Spec func(v cty.Value, secret string, computed bool) (map[string]any, []Placeholder)
-	// Upgrade brings state of an older form into that of Schema. It is only asked where it is needed. Nil refuses such state.
+	// Upgrade converts state with an older schema version to Schema. It is only called where
+	// necessary. If nil, such state is an error.
 	Upgrade func(stored contract.StoredState) (cty.Value, error)
 }
 
-// Placeholder is an argument that is sensitive, and the key of the Secret under which it is expected.
+// Placeholder is a sensitive argument and its key in the Secret.
 type Placeholder struct {
 	Path cty.Path
 	Key  string
 }
 
-// Target is how a provider's configuration is called in Atoll: the Provider, and the ProviderConfig of the objects' namespace.
-// Without one it is the one that is called like the Provider.
+// Target is the Atoll counterpart of a provider configuration: the Provider, and the ProviderConfig
+// in the objects' namespace. Config defaults to the Provider's name.
 type Target struct{ Provider, Config string }
 
-// config is the name of the ProviderConfig.
-func (t Target) config() string {
+// configName returns the name of the ProviderConfig.
+func (t Target) configName() string {
 	if t.Config == "" {
 		return t.Provider
 	}
 	return t.Config
 }
 
-// served is a Kind with what is needed of it again and again.
-type served struct {
-	*Kind
+// typeInfo is a ResourceType with values derived from it.
+type typeInfo struct {
+	*ResourceType
 	target   Target
 	typeName string
 	data     bool
 	implied  cty.Type
 }
 
-// value reads what a state file has of a resource, in the form of the Kind's schema. Errors quote no value.
-func (k *served) value(i *Instance) (cty.Value, error) {
+// value decodes the state file's value of a resource according to the type's schema. Errors quote
+// no value.
+func (k *typeInfo) value(i *Instance) (cty.Value, error) {
 	if i.Flat == nil && i.SchemaVersion == k.Schema.Version {
 		if v, err := ctyjson.Unmarshal(i.Attributes, k.implied); err == nil && !v.IsNull() {
 			return v, nil
 		}
 	}
 	if k.Upgrade == nil {
-		return cty.NilVal, fmt.Errorf("its state is of version %d of its schema, or has not the form of it, and the provider's version is %d: the provider has to upgrade it, so adopt it where the provider can be run, or run tofu apply -refresh-only with its current version before",
+		return cty.NilVal, fmt.Errorf("its state has schema version %d, or does not conform to it, and the provider's schema version is %d; only the provider can upgrade it: import the file where the provider can run, or first run tofu apply -refresh-only with the current provider version",
 			i.SchemaVersion, k.Schema.Version)
 	}
 	v, err := k.Upgrade(contract.StoredState{Version: i.SchemaVersion, JSON: i.Attributes, Flat: i.Flat})
 	if err != nil {
-		return cty.NilVal, fmt.Errorf("the provider cannot upgrade its state of version %d: %w", i.SchemaVersion, err)
+		return cty.NilVal, fmt.Errorf("the provider cannot upgrade its state from schema version %d: %w", i.SchemaVersion, err)
 	}
 	if v, _ = v.UnmarkDeep(); v.IsNull() || !v.IsWhollyKnown() || !v.Type().Equals(k.implied) {
-		return cty.NilVal, errors.New("the provider upgraded its state to something that is not of its schema")
+		return cty.NilVal, errors.New("the provider upgraded its state to a value that does not conform to its schema")
 	}
 	return v, nil
 }

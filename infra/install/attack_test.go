@@ -14,11 +14,11 @@ import (
 	"testing/fstest"
 )
 
-// with is a plain package and something else.
+// with returns the entries of a valid package and additional ones.
 func with(more ...entry) []entry { return append(files(), more...) }
 
-// TestAttacks: archives that were pinned, and are wrong all the same. Each is refused, and leaves
-// nothing, neither in the store nor beside it.
+// TestAttacks: archives with the required digest that are harmful. Each is refused and leaves
+// nothing, neither in the store nor next to it.
 func TestAttacks(t *testing.T) {
 	small := Limits{Archive: 1 << 20, Files: 8, File: 1 << 16, Total: 1 << 17, Ratio: 20}
 	many := files()
@@ -35,35 +35,35 @@ func TestAttacks(t *testing.T) {
 		entries []entry
 		says    string
 	}{
-		{"parent directory", with(entry{name: "../outside"}), "no plain path"},
-		{"parent directory within", with(entry{name: "docs/../../outside"}), "no plain path"},
-		{"absolute path", with(entry{name: "/outside"}), "no plain path"},
-		{"absolute path of Windows", with(entry{name: `C:\outside`}), "not plain in all file systems"},
-		{"drive of Windows", with(entry{name: "C:outside"}), "not plain in all file systems"},
-		{"backslashes", with(entry{name: `..\outside`}), "not plain in all file systems"},
-		{"alternate data stream", with(entry{name: "LICENSE:hidden"}), "not plain in all file systems"},
-		{"null byte", with(entry{name: "outside\x00.md"}), "not plain in all file systems"},
-		{"line break", with(entry{name: "a\n0000  b"}), "not plain in all file systems"},
-		{"letters of other alphabets", with(entry{name: "LIСENSE"}), "not plain in all file systems"},
-		{"dot", with(entry{name: "./outside"}), "no plain path"},
-		{"empty element", with(entry{name: "a//b"}), "no plain path"},
-		{"no name", with(entry{name: ""}), "no name"},
+		{"parent directory", with(entry{name: "../outside"}), "not a clean relative path"},
+		{"parent directory within", with(entry{name: "docs/../../outside"}), "not a clean relative path"},
+		{"absolute path", with(entry{name: "/outside"}), "not a clean relative path"},
+		{"absolute path of Windows", with(entry{name: `C:\outside`}), "not portable"},
+		{"drive of Windows", with(entry{name: "C:outside"}), "not portable"},
+		{"backslashes", with(entry{name: `..\outside`}), "not portable"},
+		{"alternate data stream", with(entry{name: "LICENSE:hidden"}), "not portable"},
+		{"null byte", with(entry{name: "outside\x00.md"}), "not portable"},
+		{"line break", with(entry{name: "a\n0000  b"}), "not portable"},
+		{"letters of other alphabets", with(entry{name: "LIСENSE"}), "not portable"},
+		{"dot", with(entry{name: "./outside"}), "not a clean relative path"},
+		{"empty element", with(entry{name: "a//b"}), "not a clean relative path"},
+		{"no name", with(entry{name: ""}), "is empty"},
 		{"trailing dot", with(entry{name: "LICENSE."}), "ends with a space or a dot"},
-		{"endless name", with(entry{name: strings.Repeat("a/", 600) + "b"}), "more than 1024"},
-		{"long name", with(entry{name: strings.Repeat("a", 256)}), "no plain path"},
-		{"directory upwards", with(entry{name: "../", mode: fs.ModeDir | 0o755}), "no plain path"},
-		{"symbolic link", with(entry{name: "link", content: "/etc/passwd", mode: fs.ModeSymlink | 0o777}), "is a link"},
-		{"file through a symbolic link", with(entry{name: "link", content: "/tmp", mode: fs.ModeSymlink | 0o777}, entry{name: "link/outside"}), "is a link"},
-		{"device", with(entry{name: "disk", mode: fs.ModeDevice | 0o666}), "is a link, a device"},
-		{"pipe", with(entry{name: "pipe", mode: fs.ModeNamedPipe | 0o666}), "is a link, a device"},
-		{"socket", with(entry{name: "socket", mode: fs.ModeSocket | 0o666}), "is a link, a device"},
-		{"file that says it is a directory", with(entry{name: "odd", mode: fs.ModeDir | 0o755}), "by its name or by its mode"},
-		{"the same name twice", with(entry{name: "LICENSE"}), "in one place"},
-		{"the program twice", with(entry{name: "terraform-provider-demo_v1.2.3", content: "another"}), "in one place"},
-		{"names that differ in case", with(entry{name: "license"}), "in one place"},
-		{"directories that differ in case", with(entry{name: "DOCS/more.md"}), "in one place"},
-		{"file and directory", with(entry{name: "LICENSE/more"}), "in one place"},
-		{"directory and file", with(entry{name: "docs"}), "in one place"},
+		{"endless name", with(entry{name: strings.Repeat("a/", 600) + "b"}), "longer than 1024"},
+		{"long name", with(entry{name: strings.Repeat("a", 256)}), "not a clean relative path"},
+		{"directory upwards", with(entry{name: "../", mode: fs.ModeDir | 0o755}), "not a clean relative path"},
+		{"symbolic link", with(entry{name: "link", content: "/etc/passwd", mode: fs.ModeSymlink | 0o777}), "is not a regular file"},
+		{"file through a symbolic link", with(entry{name: "link", content: "/tmp", mode: fs.ModeSymlink | 0o777}, entry{name: "link/outside"}), "is not a regular file"},
+		{"device", with(entry{name: "disk", mode: fs.ModeDevice | 0o666}), "is not a regular file"},
+		{"pipe", with(entry{name: "pipe", mode: fs.ModeNamedPipe | 0o666}), "is not a regular file"},
+		{"socket", with(entry{name: "socket", mode: fs.ModeSocket | 0o666}), "is not a regular file"},
+		{"file with the mode of a directory", with(entry{name: "odd", mode: fs.ModeDir | 0o755}), "by its name or by its mode"},
+		{"the same name twice", with(entry{name: "LICENSE"}), "have the same path"},
+		{"the program twice", with(entry{name: "terraform-provider-demo_v1.2.3", content: "another"}), "have the same path"},
+		{"names that differ in case", with(entry{name: "license"}), "have the same path"},
+		{"directories that differ in case", with(entry{name: "DOCS/more.md"}), "have the same path"},
+		{"file and directory", with(entry{name: "LICENSE/more"}), "have the same path"},
+		{"directory and file", with(entry{name: "docs"}), "have the same path"},
 		{"two programs", with(entry{name: "terraform-provider-demo"}), "several programs"},
 		{"no program", files()[:3], "has no file terraform-provider-demo"},
 		{"nothing", nil, "has no file terraform-provider-demo"},
@@ -71,7 +71,7 @@ func TestAttacks(t *testing.T) {
 		{"too many directories", nested, "more than 32 files and directories"},
 		{"large file", with(entry{name: "large", content: strings.Repeat("x", 1<<16+1)}), "limit of 65536"},
 		{"large in all", with(entry{name: "a", content: strings.Repeat("x", 60000)}, entry{name: "b", content: strings.Repeat("x", 60000)},
-			entry{name: "c", content: strings.Repeat("x", 60000)}), "larger than 131072 bytes in all"},
+			entry{name: "c", content: strings.Repeat("x", 60000)}), "larger than 131072 bytes in total"},
 		{"bomb", with(entry{name: "zeros", content: zeros, method: zip.Deflate}), "more than 20 times larger"},
 		{"encrypted", with(entry{name: "secret", content: "abc", change: func(h *zip.FileHeader) {
 			h.Flags |= 1
@@ -81,13 +81,13 @@ func TestAttacks(t *testing.T) {
 			h.Method = 93
 			h.UncompressedSize64, h.CompressedSize64 = 3, 3
 		}}), "method 93"},
-		{"larger than it says", with(entry{name: "odd", content: "abcdef", change: func(h *zip.FileHeader) {
+		{"larger than announced", with(entry{name: "odd", content: "abcdef", change: func(h *zip.FileHeader) {
 			h.UncompressedSize64, h.CompressedSize64 = 3, 6
 		}}), "odd"},
-		{"smaller than it says", with(entry{name: "odd", content: "abc", change: func(h *zip.FileHeader) {
+		{"smaller than announced", with(entry{name: "odd", content: "abc", change: func(h *zip.FileHeader) {
 			h.UncompressedSize64, h.CompressedSize64 = 6, 3
 		}}), "odd"},
-		{"says that it is endless", with(entry{name: "odd", content: "abc", change: func(h *zip.FileHeader) {
+		{"announces an endless size", with(entry{name: "odd", content: "abc", change: func(h *zip.FileHeader) {
 			h.UncompressedSize64, h.CompressedSize64 = 1<<63, 3
 		}}), "limit of 65536"},
 		{"wrong checksum", with(entry{name: "odd", content: "abc", change: func(h *zip.FileHeader) {
@@ -106,7 +106,7 @@ func TestAttacks(t *testing.T) {
 		}
 		limits := small
 		limits.Archive = 1 << 30
-		refuses(t, pack(t, entries...), limits, "list of files is too long")
+		refuses(t, pack(t, entries...), limits, "directory is too large")
 	})
 	t.Run("large archive", func(t *testing.T) {
 		limits := small
@@ -123,11 +123,11 @@ func TestAttacks(t *testing.T) {
 	})
 	t.Run("cut off", func(t *testing.T) {
 		archive := pack(t, files()...)
-		refuses(t, archive[:len(archive)-10], small, "cannot be read")
+		refuses(t, archive[:len(archive)-10], small, "reading the archive")
 	})
 }
 
-// refuses installs an archive whose digest is required, and looks what is left.
+// refuses installs an archive whose digest is required, expects an error, and checks for leftovers.
 func refuses(t *testing.T, archive []byte, limits Limits, says string) {
 	t.Helper()
 	parent := storeDir(t)
@@ -149,8 +149,8 @@ func refuses(t *testing.T, archive []byte, limits Limits, says string) {
 	}
 }
 
-// overlapping makes an archive with seven files that share the bytes of the first: small as it is, it
-// becomes large without a suspicious file in it.
+// overlapping returns an archive with seven files that share the bytes of the first. It is small
+// but unpacks to a large size, without a suspicious file.
 func overlapping(t *testing.T) []byte {
 	plain := pack(t, entry{name: "terraform-provider-demo", content: strings.Repeat("\x00", 60000), method: zip.Deflate}, entry{name: "b"}, entry{name: "c"},
 		entry{name: "d"}, entry{name: "e"}, entry{name: "f"}, entry{name: "g"})
@@ -170,7 +170,7 @@ func overlapping(t *testing.T) []byte {
 	})
 }
 
-// patched changes what an archive's list says of each file.
+// patched modifies the entries of an archive's directory.
 func patched(archive []byte, change func(i int, record []byte)) []byte {
 	at := bytes.Index(archive, []byte("PK\x01\x02"))
 	for i := 0; bytes.HasPrefix(archive[at:], []byte("PK\x01\x02")); i++ {
@@ -184,7 +184,7 @@ func patched(archive []byte, change func(i int, record []byte)) []byte {
 	return archive
 }
 
-// TestAttacksOnDirectories: what an unpacked package may not have.
+// TestAttacksOnDirectories: unpacked packages that are refused.
 func TestAttacksOnDirectories(t *testing.T) {
 	entries := files()
 	attacks := []struct {
@@ -192,21 +192,21 @@ func TestAttacksOnDirectories(t *testing.T) {
 		do   func(dir string) error
 		says string
 	}{
-		{"symbolic link out of it", func(dir string) error { return os.Symlink("/etc/passwd", filepath.Join(dir, "link")) }, "is a link"},
-		{"symbolic link within", func(dir string) error { return os.Symlink("LICENSE", filepath.Join(dir, "link")) }, "is a link"},
-		{"directory by a symbolic link", func(dir string) error { return os.Symlink("docs", filepath.Join(dir, "link")) }, "is a link"},
+		{"symbolic link out of it", func(dir string) error { return os.Symlink("/etc/passwd", filepath.Join(dir, "link")) }, "is not a regular file"},
+		{"symbolic link within", func(dir string) error { return os.Symlink("LICENSE", filepath.Join(dir, "link")) }, "is not a regular file"},
+		{"directory by a symbolic link", func(dir string) error { return os.Symlink("docs", filepath.Join(dir, "link")) }, "is not a regular file"},
 		{"two programs", func(dir string) error {
 			return os.WriteFile(filepath.Join(dir, "terraform-provider-demo"), nil, 0o755)
 		}, "several programs"},
-		{"names that differ in case", func(dir string) error { return os.WriteFile(filepath.Join(dir, "license"), nil, 0o644) }, "in one place"},
-		{"odd name", func(dir string) error { return os.WriteFile(filepath.Join(dir, "a\nb"), nil, 0o644) }, "not plain"},
+		{"names that differ in case", func(dir string) error { return os.WriteFile(filepath.Join(dir, "license"), nil, 0o644) }, "have the same path"},
+		{"odd name", func(dir string) error { return os.WriteFile(filepath.Join(dir, "a\nb"), nil, 0o644) }, "not portable"},
 		{"large file", func(dir string) error { return os.Truncate(filepath.Join(dir, "LICENSE"), 1<<40) }, "larger than the limit"},
 	}
 	for _, attack := range attacks {
 		t.Run(attack.name, func(t *testing.T) {
 			mirror := unpackedMirror(t, entries)
 			if err := attack.do(filepath.Join(mirror.Directory, demo.Source.String(), "1.2.3", "linux_amd64")); err != nil {
-				t.Skip("this file system refuses it itself:", err)
+				t.Skip("this file system rejects it:", err)
 			}
 			dir := storeDir(t)
 			_, err := New(openStore(t, dir), nil, Limits{}).Install(t.Context(), request(mirror, h1(t, entries)))
@@ -218,7 +218,7 @@ func TestAttacksOnDirectories(t *testing.T) {
 	}
 }
 
-// growing is a directory in which a file grows after it was looked at.
+// growing is a directory in which a file grows after its size was read.
 type growing struct{ fstest.MapFS }
 
 func (g growing) Open(name string) (fs.File, error) {
@@ -235,15 +235,15 @@ func TestFileThatGrows(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = into.Close() }()
-	err = copyPackage(t.Context(), from, into, "demo", Limits{}.orDefaults(), &meter{})
+	err = copyPackage(t.Context(), from, into, "demo", Limits{}.withDefaults(), &meter{})
 	failsWith(t, err, ErrRefused, "LICENSE", "announced")
 	if info, err := into.Stat("LICENSE"); err != nil || info.Size() > 2 {
 		t.Errorf("%v, %v", info, err)
 	}
 }
 
-// FuzzUnpack: whatever an archive is, it is refused, or its files are all within the staging
-// directory, plain, read-only, and no more than the limits allow.
+// FuzzUnpack: any archive is either refused, or its files are all within the staging directory,
+// regular, read-only, and within the limits.
 func FuzzUnpack(f *testing.F) {
 	f.Add(pack(f, files()...))
 	f.Add(pack(f, with(entry{name: "../outside"})...))
@@ -251,7 +251,7 @@ func FuzzUnpack(f *testing.F) {
 	f.Add(pack(f, with(entry{name: "license"}, entry{name: "a/b/c/d"})...))
 	f.Add(pack(f, entry{name: "terraform-provider-demo", content: strings.Repeat("\x00", 5000), method: zip.Deflate}))
 	f.Add([]byte("PK\x05\x06" + strings.Repeat("\x00", 18)))
-	limits := Limits{Files: 8, File: 10000, Total: 20000, Ratio: 20}.orDefaults()
+	limits := Limits{Files: 8, File: 10000, Total: 20000, Ratio: 20}.withDefaults()
 	f.Fuzz(func(t *testing.T, archive []byte) {
 		parent := storeDir(t)
 		stage := filepath.Join(parent, "stage")

@@ -18,45 +18,43 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// ClientConfig says how to speak with mirrors and registries.
+// ClientConfig configures a Client.
 type ClientConfig struct {
-	// Roots are the authorities that servers' certificates are held against. Nil are
-	// the system's.
+	// Roots are the trusted certificate authorities. Nil means the system's.
 	Roots *x509.CertPool
-	// LoopbackHTTP lets http:// be, for servers on this machine, by loopback address or
-	// as localhost. Everything else is https:// in any case.
+	// LoopbackHTTP allows http:// for servers on this machine, by loopback address or as localhost.
+	// All other addresses must be https://.
 	LoopbackHTTP bool
-	// Attempts are how often something is tried that fails in passing; 5 if 0.
+	// Attempts is the number of attempts for operations that fail temporarily. Default: 5.
 	Attempts int
-	// Stall is how long a server may send nothing; a minute if 0.
+	// Stall is the time without data after which a request fails. Default: 1 minute.
 	Stall time.Duration
-	// Clock is for waiting. Nil is the real one.
+	// Clock is used for waiting. Nil means the real clock.
 	Clock clock.WithDelayedExecution
 }
 
-// Client speaks HTTP, over the proxies that the environment names. What fails in passing
-// (broken connections, 429, 5xx) it tries again, later and later. It is safe for
-// concurrent use.
+// Client is an HTTP client that uses the proxies of the environment. It retries temporary failures
+// (broken connections, 429, 5xx) with growing back-off. It is safe for concurrent use.
 type Client struct {
-	http     *http.Client
-	loopback bool
-	attempts int
-	stall    time.Duration
-	clock    clock.WithDelayedExecution
+	http          *http.Client
+	allowLoopback bool
+	attempts      int
+	stall         time.Duration
+	clock         clock.WithDelayedExecution
 }
 
 const (
-	// maxDocument bounds lists of versions, checksums, signatures: the largest that
-	// there is has a megabyte.
+	// maxDocument bounds lists of versions, checksums and signatures. The largest known one has a
+	// megabyte.
 	maxDocument  = 16 << 20
 	maxRedirects = 10
-	firstPause   = time.Second
-	longestPause = 30 * time.Second
+	minBackoff   = time.Second
+	maxBackoff   = 30 * time.Second
 )
 
-// NewClient makes a Client.
+// NewClient creates a Client.
 func NewClient(config ClientConfig) *Client {
-	c := &Client{loopback: config.LoopbackHTTP, attempts: config.Attempts, stall: config.Stall, clock: config.Clock}
+	c := &Client{allowLoopback: config.LoopbackHTTP, attempts: config.Attempts, stall: config.Stall, clock: config.Clock}
 	if c.attempts == 0 {
 		c.attempts = 5
 	}
@@ -67,21 +65,21 @@ func NewClient(config ClientConfig) *Client {
 		c.clock = clock.RealClock{}
 	}
 	c.http = &http.Client{
-		Transport: discreet{&http.Transport{
+		Transport: redirectChecker{&http.Transport{
 			Proxy:                  http.ProxyFromEnvironment,
 			TLSClientConfig:        &tls.Config{RootCAs: config.Roots, MinVersion: tls.VersionTLS12},
 			TLSHandshakeTimeout:    15 * time.Second,
 			MaxIdleConnsPerHost:    4,
 			IdleConnTimeout:        time.Minute,
 			ForceAttemptHTTP2:      true,
-			DisableCompression:     true, // sizes and ranges are of what is stored
+			DisableCompression:     true, // sizes and ranges refer to the stored file
 			MaxResponseHeaderBytes: 64 << 10,
 		}},
 		CheckRedirect: func(next *http.Request, before []*http.Request) error {
 			if len(before) >= maxRedirects {
 				return permanent(fmt.Errorf("more than %d redirections", maxRedirects))
 			}
-			// It would tell the next server the address, in which a token may be.
+			// It would send the address, which may contain a token, to the next server.
 			next.Header.Del("Referer")
 			return c.checkURL(next.URL)
 		},
@@ -89,74 +87,74 @@ func NewClient(config ClientConfig) *Client {
 	return c
 }
 
-// Close closes connections that nobody uses.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// discreet refuses redirections to what is no address, before net/http does, whose error
-// repeats them.
-type discreet struct{ *http.Transport }
+// redirectChecker rejects redirects to invalid addresses before net/http does, whose error contains
+// the address.
+type redirectChecker struct{ *http.Transport }
 
-func (d discreet) RoundTrip(request *http.Request) (*http.Response, error) {
+func (d redirectChecker) RoundTrip(request *http.Request) (*http.Response, error) {
 	answer, err := d.Transport.RoundTrip(request)
 	if err != nil {
 		return nil, err
 	}
 	if _, bad := url.Parse(answer.Header.Get("Location")); bad != nil {
-		_ = answer.Body.Close() // nobody reads it
-		return nil, permanent(errors.New("the server redirects to what is no address"))
+		_ = answer.Body.Close() // it is not read
+		return nil, permanent(errors.New("the server redirects to an invalid address"))
 	}
 	return answer, nil
 }
 
-// checkURL refuses addresses that are not encrypted, or none.
+// checkURL rejects addresses without TLS and incomplete ones.
 func (c *Client) checkURL(u *url.URL) error {
 	switch {
 	case u.Hostname() == "":
 	case u.Scheme == "https":
 		return nil
-	case u.Scheme == "http" && c.loopback && loopback(u.Hostname()):
+	case u.Scheme == "http" && c.allowLoopback && isLoopback(u.Hostname()):
 		return nil
 	}
-	return permanent(fmt.Errorf("%w: address %s is not of the form https://HOST/…", ErrInvalid, mask(u)))
+	return permanent(fmt.Errorf("%w: address %s does not have the form https://HOST/…", ErrInvalid, redactURL(u)))
 }
 
-// mask gives an address without what may be a credential: who asks, and the values of
-// the query. Its path stays, or nobody would know what is missing.
-func mask(u *url.URL) string {
+// redactURL formats an address without possible credentials: user information and the values of the
+// query. The path remains, so that an error shows the missing file.
+func redactURL(u *url.URL) string {
 	m := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath, Opaque: u.Opaque}
 	if m.Opaque != "" {
 		m.Opaque = "…"
 	}
 	if u.RawQuery != "" {
-		return short(m.String()) + "?…"
+		return truncate(m.String()) + "?…"
 	}
-	return short(m.String())
+	return truncate(m.String())
 }
 
-// permanentError is one that another try would not cure.
+// permanentError is an error that a retry would not fix.
 type permanentError struct{ error }
 
 func (e permanentError) Unwrap() error { return e.error }
 
 func permanent(err error) error { return permanentError{err} }
 
-// lasting tells whether there is no use in trying again.
-func lasting(ctx context.Context, err error) bool {
+// isPermanent reports whether a retry is pointless.
+func isPermanent(ctx context.Context, err error) bool {
 	var certificate *tls.CertificateVerificationError
 	var known permanentError
 	return ctx.Err() != nil || errors.As(err, &known) || errors.As(err, &certificate)
 }
 
-// statusError is an answer other than the one that was asked for.
+// statusError reports an unexpected HTTP status.
 type statusError struct {
 	code  int
-	after time.Duration // what Retry-After says
+	after time.Duration // from Retry-After
 }
 
 func (e statusError) Error() string {
-	text := fmt.Sprintf("the server answers %d %s", e.code, http.StatusText(e.code))
+	text := fmt.Sprintf("the server answered %d %s", e.code, http.StatusText(e.code))
 	if e.code == http.StatusUnauthorized || e.code == http.StatusForbidden {
-		text += "; credentials for it may be missing or wrong"
+		text += "; check the credentials"
 	}
 	return text
 }
@@ -168,7 +166,7 @@ func (e statusError) Is(target error) bool {
 func statusOf(answer *http.Response) error {
 	err := statusError{code: answer.StatusCode}
 	if seconds, bad := strconv.Atoi(answer.Header.Get("Retry-After")); bad == nil && seconds > 0 {
-		err.after = min(time.Duration(seconds)*time.Second, longestPause)
+		err.after = min(time.Duration(seconds)*time.Second, maxBackoff)
 	}
 	passing := err.code >= 500 && err.code != http.StatusNotImplemented || err.code == http.StatusTooManyRequests || err.code == http.StatusRequestTimeout
 	if !passing {
@@ -177,9 +175,9 @@ func statusOf(answer *http.Response) error {
 	return err
 }
 
-// again calls try until it succeeds, fails for good, or has failed too often. Steps that got
-// anywhere (a download that grew) start the count anew, within the context's time.
-func (c *Client) again(ctx context.Context, u *url.URL, try func() (progress bool, err error)) error {
+// retry calls try until it succeeds, fails permanently, or has failed too often. Progress (a
+// download that grew) resets the count, within the context's deadline.
+func (c *Client) retry(ctx context.Context, u *url.URL, try func() (progress bool, err error)) error {
 	for failed := 0; ; {
 		progress, err := try()
 		if err == nil {
@@ -189,27 +187,27 @@ func (c *Client) again(ctx context.Context, u *url.URL, try func() (progress boo
 			failed = 0
 		}
 		failed++
-		err = unaddressed(err)
-		if lasting(ctx, err) || failed >= c.attempts {
+		err = withoutURL(err)
+		if isPermanent(ctx, err) || failed >= c.attempts {
 			if cause := context.Cause(ctx); cause != nil {
 				err = cause
 			}
-			return fmt.Errorf("%s: %w", mask(u), err)
+			return fmt.Errorf("%s: %w", redactURL(u), err)
 		}
-		if waited := c.wait(ctx, pause(failed, err)); waited != nil {
-			return fmt.Errorf("%s: %w", mask(u), waited)
+		if waited := c.wait(ctx, backoff(failed, err)); waited != nil {
+			return fmt.Errorf("%s: %w", redactURL(u), waited)
 		}
 	}
 }
 
-// pause is how long to wait after so many failures: twice as long each time, and a part of it by
-// chance, so that a fleet of servers does not come back as one.
-func pause(failed int, err error) time.Duration {
+// backoff returns the pause after a number of failures. It doubles each time and is partly random,
+// so that a fleet of servers does not retry in step.
+func backoff(failed int, err error) time.Duration {
 	var status statusError
 	if errors.As(err, &status) && status.after > 0 {
 		return status.after
 	}
-	d := min(firstPause<<min(failed-1, 10), longestPause)
+	d := min(minBackoff<<min(failed-1, 10), maxBackoff)
 	return d/2 + rand.N(d/2)
 }
 
@@ -224,9 +222,8 @@ func (c *Client) wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// unaddressed takes the address out of an error of net/http, because it masks passwords
-// only.
-func unaddressed(err error) error {
+// withoutURL removes the address from an error of net/http, which masks only passwords.
+func withoutURL(err error) error {
 	var of *url.Error
 	if errors.As(err, &of) {
 		return of.Err
@@ -234,7 +231,7 @@ func unaddressed(err error) error {
 	return err
 }
 
-// get does one request. The caller reads the body and calls done.
+// get makes one request. The caller reads the body and calls done.
 func (c *Client) get(ctx context.Context, u *url.URL, header http.Header) (answer *http.Response, done func(), err error) {
 	if err := c.checkURL(u); err != nil {
 		return nil, nil, err
@@ -243,60 +240,60 @@ func (c *Client) get(ctx context.Context, u *url.URL, header http.Header) (answe
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		cancel(nil)
-		return nil, nil, permanent(fmt.Errorf("%w: address %s", ErrInvalid, mask(u)))
+		return nil, nil, permanent(fmt.Errorf("%w: address %s", ErrInvalid, redactURL(u)))
 	}
 	for key, values := range header {
 		request.Header[key] = values
 	}
 	request.Header.Set("User-Agent", "atoll")
-	watch := c.clock.AfterFunc(c.stall, func() { cancel(fmt.Errorf("the server has sent nothing for %s", c.stall)) })
+	watch := c.clock.AfterFunc(c.stall, func() { cancel(fmt.Errorf("the server sent nothing for %s", c.stall)) })
 	answer, err = c.http.Do(request)
 	if err != nil {
 		watch.Stop()
-		err = stalled(ctx, err)
+		err = cancelCause(ctx, err)
 		cancel(nil)
 		return nil, nil, err
 	}
-	answer.Body = &watched{body: answer.Body, ctx: ctx, alive: func() { watch.Reset(c.stall) }}
+	answer.Body = &stallReader{body: answer.Body, ctx: ctx, alive: func() { watch.Reset(c.stall) }}
 	return answer, func() {
 		watch.Stop()
-		_ = answer.Body.Close() // it was only read
+		_ = answer.Body.Close() // read only
 		cancel(nil)
 	}, nil
 }
 
-// watched is a body that fails with the reason for which its request was given up, and tells
-// when something has come.
-type watched struct {
+// stallReader is a response body that fails with the cause of a cancelled request, and reports
+// received data.
+type stallReader struct {
 	body  io.ReadCloser
 	ctx   context.Context
 	alive func()
 }
 
-func (w *watched) Read(into []byte) (int, error) {
+func (w *stallReader) Read(into []byte) (int, error) {
 	n, err := w.body.Read(into)
 	if n > 0 {
 		w.alive()
 	}
 	if err != nil && err != io.EOF {
-		err = stalled(w.ctx, err)
+		err = cancelCause(w.ctx, err)
 	}
 	return n, err
 }
 
-func (w *watched) Close() error { return w.body.Close() }
+func (w *stallReader) Close() error { return w.body.Close() }
 
-// stalled gives the reason for which a request was given up, if it was.
-func stalled(ctx context.Context, err error) error {
+// cancelCause returns the cause if the request was cancelled, and else err.
+func cancelCause(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
 	return err
 }
 
-// document reads a small file whole, and tells from where it came in the end.
+// document reads a small file, and returns the address that it came from after redirects.
 func (c *Client) document(ctx context.Context, u *url.URL) (text []byte, kind string, from *url.URL, err error) {
-	err = c.again(ctx, u, func() (bool, error) {
+	err = c.retry(ctx, u, func() (bool, error) {
 		answer, done, err := c.get(ctx, u, nil)
 		if err != nil {
 			return false, err
@@ -323,12 +320,12 @@ func (c *Client) object(ctx context.Context, u *url.URL, into any) (from *url.UR
 	if err != nil {
 		return nil, err
 	}
-	// A portal that answers everything with a page to log in at is told from a mirror.
+	// Detects a captive portal, which answers every request with a login page.
 	if media, _, err := mime.ParseMediaType(kind); err != nil || media != "application/json" {
-		return nil, fmt.Errorf("%s: the answer's Content-Type is %q, not application/json: it is no mirror or registry", mask(u), short(kind))
+		return nil, fmt.Errorf("%s: the Content-Type is %q instead of application/json; check that this is the address of a mirror or registry", redactURL(u), truncate(kind))
 	}
 	if err := json.Unmarshal(text, into); err != nil {
-		return nil, fmt.Errorf("%s: the answer cannot be read: %s", mask(u), short(err.Error()))
+		return nil, fmt.Errorf("%s: invalid JSON: %s", redactURL(u), truncate(err.Error()))
 	}
 	return from, nil
 }

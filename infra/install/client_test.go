@@ -23,8 +23,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// impatient is a clock on which pauses are over at once. Timers that guard against silence only fire
-// if the test says so.
+// impatient is a clock on which pauses end at once. Timers that detect silence only fire when the
+// test does it.
 type impatient struct {
 	*clocktesting.FakeClock
 	stop chan struct{}
@@ -52,7 +52,7 @@ func newImpatient(t *testing.T) *impatient {
 	return c
 }
 
-// client speaks to a test's servers, and does not wait long.
+// client returns a client for a test's servers, with short timeouts.
 func client(t *testing.T, server *httptest.Server) *Client {
 	c := NewClient(ClientConfig{Roots: pool(server), Clock: newImpatient(t), Stall: 24 * time.Hour})
 	t.Cleanup(c.Close)
@@ -68,7 +68,7 @@ func pool(server *httptest.Server) *x509.CertPool {
 	return roots
 }
 
-// serve is a server whose paths are answered by functions, and that counts requests.
+// serve starts a server whose paths are answered by functions, and which records requests.
 type serve struct {
 	mu    sync.Mutex
 	paths map[string]http.HandlerFunc
@@ -121,7 +121,7 @@ func text(content []byte) http.HandlerFunc {
 	}
 }
 
-// breaking sends so many bytes and then breaks the connection.
+// breaking sends some bytes and then breaks the connection.
 func breaking(content []byte, after int, header map[string]string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		for key, value := range header {
@@ -157,7 +157,7 @@ func fetched(t *testing.T, c *Client, address string, limits Limits) ([]byte, er
 		t.Fatal(err)
 	}
 	defer func() { _ = file.Close() }()
-	if err := c.download(t.Context(), u, file, limits.orDefaults(), &meter{}); err != nil {
+	if err := c.download(t.Context(), u, file, limits.withDefaults(), &meter{}); err != nil {
 		return nil, err
 	}
 	got, err := os.ReadFile(file.Name())
@@ -175,8 +175,8 @@ func someBytes(n int) []byte {
 	return content
 }
 
-// TestDownloadGoesOn: where a broken download goes on, and when it begins anew.
-func TestDownloadGoesOn(t *testing.T) {
+// TestDownloadResumes: which interrupted downloads are resumed, and which restart.
+func TestDownloadResumes(t *testing.T) {
 	content := someBytes(100_000)
 	tests := []struct {
 		name   string
@@ -219,7 +219,7 @@ func TestDownloadOfChangedFile(t *testing.T) {
 			return
 		}
 		w.Header().Set("ETag", `"v2"`)
-		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(after)) // all of it: If-Range does not match
+		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(after)) // the whole file, because If-Range does not match
 	})
 	got, err := fetched(t, client(t, server), server.URL+"/a", Limits{})
 	if err != nil || !bytes.Equal(got, after) {
@@ -227,8 +227,8 @@ func TestDownloadOfChangedFile(t *testing.T) {
 	}
 }
 
-// TestTriesAgain: what is tried again, and what is not.
-func TestTriesAgain(t *testing.T) {
+// TestRetries: which failures are retried.
+func TestRetries(t *testing.T) {
 	tests := []struct {
 		name  string
 		fails func(http.ResponseWriter, *http.Request)
@@ -252,10 +252,10 @@ func TestTriesAgain(t *testing.T) {
 		{"400", status(400), false, "400 Bad Request"},
 		{"501", status(501), false, "501"},
 		{"nothing modified", status(304), false, "304"},
-		{"redirection to http", redirect("http://example.com/a"), false, "not of the form https://"},
-		{"redirection to a file", redirect("file:///etc/passwd"), false, "not of the form https://"},
+		{"redirection to http", redirect("http://example.com/a"), false, "does not have the form https://"},
+		{"redirection to a file", redirect("file:///etc/passwd"), false, "does not have the form https://"},
 		{"redirection to itself", redirect("/a"), false, "more than 10 redirections"},
-		{"redirection to nowhere", redirect("https://user:hunter2@[bad"), false, "no address"},
+		{"redirection to nowhere", redirect("https://user:hunter2@[bad"), false, "an invalid address"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -307,7 +307,7 @@ func TestGivesUp(t *testing.T) {
 	}
 }
 
-// TestSilence: a server that sends nothing more is given up.
+// TestSilence: a request fails if the server sends nothing more.
 func TestSilence(t *testing.T) {
 	s, server := startServer(t)
 	over := make(chan struct{})
@@ -353,7 +353,7 @@ func TestDownloadIsBounded(t *testing.T) {
 	failsWith(t, err, ErrRefused, "larger than")
 }
 
-// TestAddresses: which are let through, and that none shows a credential.
+// TestAddresses: which addresses are accepted, and that no error shows credentials.
 func TestAddresses(t *testing.T) {
 	tests := []struct {
 		address  string
@@ -391,13 +391,13 @@ func TestAddresses(t *testing.T) {
 		"https:hunter2":                                                "https:…",
 	} {
 		u, err := url.Parse(address)
-		if err != nil || mask(u) != want {
-			t.Errorf("%s is shown as %s, %v", address, mask(u), err)
+		if err != nil || redactURL(u) != want {
+			t.Errorf("%s is shown as %s, %v", address, redactURL(u), err)
 		}
 	}
 }
 
-// TestCertificates: a server that nobody vouches for is asked once.
+// TestCertificates: a server with an untrusted certificate is asked only once.
 func TestCertificates(t *testing.T) {
 	s, server := startServer(t)
 	s.set("/a", text(nil))
@@ -412,7 +412,7 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// hurried is a clock on which nobody may pause.
+// hurried is a clock on which pauses are an error.
 type hurried struct {
 	*clocktesting.FakeClock
 	t *testing.T
@@ -423,8 +423,8 @@ func (h hurried) NewTimer(time.Duration) clock.Timer {
 	return clock.RealClock{}.NewTimer(0)
 }
 
-// TestCanceled: whoever does not want it any more gets their own reason back, soon.
-func TestCanceled(t *testing.T) {
+// TestCancelled: a cancelled call returns the cause soon.
+func TestCancelled(t *testing.T) {
 	archive := pack(t, files()...)
 	s, server := startServer(t)
 	asked, over := make(chan struct{}), make(chan struct{})
@@ -448,8 +448,8 @@ func TestCanceled(t *testing.T) {
 	}
 }
 
-// TestTooLate: an installation as a whole is bounded in time.
-func TestTooLate(t *testing.T) {
+// TestInstallTimeout: the duration of an installation is bounded.
+func TestInstallTimeout(t *testing.T) {
 	s, server := startServer(t)
 	over := make(chan struct{})
 	t.Cleanup(func() { close(over) })
@@ -461,14 +461,14 @@ func TestTooLate(t *testing.T) {
 	}
 }
 
-// at is an origin that has everything at one address.
+// at is an origin with everything at one address.
 type at struct{ url *url.URL }
 
-func (a at) Versions(context.Context, Source) ([]Version, error) { return nil, nil }
-func (a at) Find(context.Context, Package) (Found, error)        { return Found{URL: a.url}, nil }
-func (a at) String() string                                      { return "an address" }
+func (a at) Versions(context.Context, Address) ([]Version, error) { return nil, nil }
+func (a at) Find(context.Context, Package) (Found, error)         { return Found{URL: a.url}, nil }
+func (a at) String() string                                       { return "an address" }
 
-// TestRefererIsNotSent: a token in an address stays with the server that it is for.
+// TestRefererIsNotSent: a token in an address is not sent to another server.
 func TestRefererIsNotSent(t *testing.T) {
 	s, server := startServer(t)
 	s.set("/a", redirect("/b"))
@@ -482,8 +482,8 @@ func TestRefererIsNotSent(t *testing.T) {
 	}
 }
 
-// TestProxy: the environment's proxy is used, and its password not told. The environment is read
-// once in a process, so another one is asked.
+// TestProxy: the environment's proxy is used, and its password is not shown. The test runs in
+// another process, because a process reads the environment only once.
 func TestProxy(t *testing.T) {
 	if address := os.Getenv("ATOLL_TEST_PROXIED"); address != "" {
 		c := NewClient(ClientConfig{Attempts: 1})
@@ -502,7 +502,7 @@ func TestProxy(t *testing.T) {
 	})}
 	go func() { _ = proxy.Serve(listener) }()
 	defer func() { _ = proxy.Close() }()
-	out := again(t, "TestProxy", "ATOLL_TEST_PROXIED=https://tf.example.com/a", "HTTPS_PROXY=http://user:hunter2@"+listener.Addr().String())
+	out := runTest(t, "TestProxy", "ATOLL_TEST_PROXIED=https://tf.example.com/a", "HTTPS_PROXY=http://user:hunter2@"+listener.Addr().String())
 	if !strings.Contains(out, "error: https://tf.example.com/a: ") || strings.Contains(out, "hunter2") {
 		t.Error(out)
 	}
@@ -511,8 +511,8 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// TestShort: what others say does not fill our logs.
-func TestShort(t *testing.T) {
+// TestErrorsAreTruncated: external text is truncated in errors.
+func TestErrorsAreTruncated(t *testing.T) {
 	long := strings.Repeat("ü", 10_000)
 	s, server := startServer(t)
 	s.set("/.well-known/terraform.json", object(`{"providers.v1": "/v1/providers/"}`))

@@ -12,11 +12,11 @@ import (
 	"strings"
 )
 
-// download fetches an archive into a file. A download that breaks off goes on where it
-// was, if the server can say that the file is still the same.
+// download downloads an archive into a file. An interrupted download is resumed if the server can
+// confirm that the file is unchanged.
 func (c *Client) download(ctx context.Context, u *url.URL, into *os.File, limits Limits, progress *meter) error {
 	d := &download{client: c, url: u, file: into, limit: limits.Archive, progress: progress}
-	return c.again(ctx, u, func() (bool, error) {
+	return c.retry(ctx, u, func() (bool, error) {
 		before := d.done
 		err := d.try(ctx)
 		return d.done > before, err
@@ -30,16 +30,16 @@ type download struct {
 	limit    int64
 	progress *meter
 
-	done  int64  // bytes in the file
-	total int64  // -1 if not known
-	same  string // what says that the file at the server is the same as before, if anything
+	done      int64  // bytes in the file
+	total     int64  // -1 if not known
+	validator string // ETag or Last-Modified of the file, or ""
 }
 
 func (d *download) try(ctx context.Context) error {
 	header := http.Header{}
-	if d.done > 0 && d.same != "" {
+	if d.done > 0 && d.validator != "" {
 		header.Set("Range", fmt.Sprintf("bytes=%d-", d.done))
-		header.Set("If-Range", d.same)
+		header.Set("If-Range", d.validator)
 	}
 	answer, done, err := d.client.get(ctx, d.url, header)
 	if err != nil {
@@ -53,7 +53,7 @@ func (d *download) try(ctx context.Context) error {
 		return permanent(d.tooLarge())
 	}
 	d.progress.start("download", d.done, d.total)
-	n, err := io.Copy(&counting{d.file, d.progress}, io.LimitReader(answer.Body, d.limit-d.done+1))
+	n, err := io.Copy(&meteredWriter{d.file, d.progress}, io.LimitReader(answer.Body, d.limit-d.done+1))
 	d.done += n
 	var local *os.PathError
 	switch {
@@ -69,7 +69,7 @@ func (d *download) try(ctx context.Context) error {
 	return nil
 }
 
-// begin looks whether an answer is the rest of the file or all of it.
+// begin determines whether an answer is the rest of the file or all of it.
 func (d *download) begin(answer *http.Response) error {
 	switch answer.StatusCode {
 	case http.StatusOK:
@@ -77,13 +77,13 @@ func (d *download) begin(answer *http.Response) error {
 	case http.StatusPartialContent:
 		from, total, ok := contentRange(answer.Header.Get("Content-Range"))
 		if !ok || from != d.done || d.done == 0 || d.total >= 0 && total != d.total {
-			d.done, d.same = 0, "" // from the beginning, next time
-			return errors.New("the server sends another part of the file than was asked for")
+			d.done, d.validator = 0, "" // restart with the next attempt
+			return errors.New("the server sent another range of the file than requested")
 		}
 		return nil
 	case http.StatusRequestedRangeNotSatisfiable:
-		d.done, d.same = 0, ""
-		return errors.New("the server has no more of the file than what came before the connection broke")
+		d.done, d.validator = 0, ""
+		return errors.New("the server has no further data of the file after the interruption")
 	default:
 		return statusOf(answer)
 	}
@@ -93,9 +93,9 @@ func (d *download) begin(answer *http.Response) error {
 	if _, err := d.file.Seek(0, io.SeekStart); err != nil {
 		return permanent(err)
 	}
-	d.same = answer.Header.Get("ETag")
-	if d.same == "" || strings.HasPrefix(d.same, "W/") {
-		d.same = answer.Header.Get("Last-Modified")
+	d.validator = answer.Header.Get("ETag")
+	if d.validator == "" || strings.HasPrefix(d.validator, "W/") {
+		d.validator = answer.Header.Get("Last-Modified")
 	}
 	return nil
 }
@@ -104,7 +104,7 @@ func (d *download) tooLarge() error {
 	return fmt.Errorf("%w: the archive is larger than the limit of %d bytes", ErrRefused, d.limit)
 }
 
-// contentRange reads "bytes FROM-TO/TOTAL".
+// contentRange parses "bytes FROM-TO/TOTAL".
 func contentRange(text string) (from, total int64, ok bool) {
 	text, isBytes := strings.CutPrefix(text, "bytes ")
 	part, of, hasTotal := strings.Cut(text, "/")
@@ -114,26 +114,26 @@ func contentRange(text string) (from, total int64, ok bool) {
 	return from, total, isBytes && hasTotal && hasEnd && errFrom == nil && errTotal == nil
 }
 
-// Progress is how far an installation is.
-type Progress struct {
+// StepProgress is the progress of an installation.
+type StepProgress struct {
 	// Step is download, copy, unpack or verify.
 	Step string
-	// Done and Total are bytes; Total is -1 if it is not known.
+	// Done and Total are in bytes; Total is -1 if unknown.
 	Done, Total int64
 }
 
-// meter tells somebody of progress, but not of every byte.
+// meter reports progress at intervals.
 type meter struct {
-	report func(Progress)
-	now    Progress
-	told   int64
+	report   func(StepProgress)
+	now      StepProgress
+	reported int64
 }
 
-const meterStep = 4 << 20
+const reportInterval = 4 << 20
 
 func (m *meter) start(step string, done, total int64) {
-	m.now = Progress{Step: step, Done: done, Total: total}
-	m.tell()
+	m.now = StepProgress{Step: step, Done: done, Total: total}
+	m.notify()
 }
 
 func (m *meter) add(n int64) {
@@ -141,25 +141,25 @@ func (m *meter) add(n int64) {
 	if n == 0 {
 		return
 	}
-	if m.now.Done-m.told >= meterStep || m.now.Done == m.now.Total {
-		m.tell()
+	if m.now.Done-m.reported >= reportInterval || m.now.Done == m.now.Total {
+		m.notify()
 	}
 }
 
-func (m *meter) tell() {
-	m.told = m.now.Done
+func (m *meter) notify() {
+	m.reported = m.now.Done
 	if m.report != nil {
 		m.report(m.now)
 	}
 }
 
-// counting is a writer whose bytes are counted.
-type counting struct {
+// meteredWriter is a writer that counts bytes.
+type meteredWriter struct {
 	to    io.Writer
 	meter *meter
 }
 
-func (c *counting) Write(p []byte) (int, error) {
+func (c *meteredWriter) Write(p []byte) (int, error) {
 	n, err := c.to.Write(p)
 	c.meter.add(int64(n))
 	return n, err

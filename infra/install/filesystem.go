@@ -12,17 +12,18 @@ import (
 
 // FilesystemMirror is a directory in OpenTofu's layout: archives as
 // HOST/NAMESPACE/TYPE/terraform-provider-TYPE_VERSION_OS_ARCH.zip and unpacked packages as
-// HOST/NAMESPACE/TYPE/VERSION/OS_ARCH/. If a package is there in both forms, the archive is
-// taken: it can be told by both kinds of digest.
+// HOST/NAMESPACE/TYPE/VERSION/OS_ARCH/. If a package exists in both forms, the archive is used,
+// because both kinds of digest can identify it.
 type FilesystemMirror struct {
-	// Directory of the mirror. Links in it may lead around within it, not out of it.
+	// Directory is the directory of the mirror. Links in it may lead elsewhere within it, but not
+	// out of it.
 	Directory string
 }
 
 func (m FilesystemMirror) String() string { return "filesystem mirror " + m.Directory }
 
-// Versions are those of all platforms, as directories and names of files say.
-func (m FilesystemMirror) Versions(_ context.Context, source Source) ([]Version, error) {
+// Versions returns the versions for all platforms, derived from file and directory names.
+func (m FilesystemMirror) Versions(_ context.Context, source Address) ([]Version, error) {
 	if err := source.check(); err != nil {
 		return nil, err
 	}
@@ -35,12 +36,12 @@ func (m FilesystemMirror) Versions(_ context.Context, source Source) ([]Version,
 		versions = append(versions, one.version)
 	}
 	if len(versions) == 0 {
-		return nil, fmt.Errorf("%w: %s has nothing of %s", ErrNotFound, m, source)
+		return nil, fmt.Errorf("%w: %s has no packages of %s", ErrNotFound, m, source)
 	}
 	return sortVersions(versions), nil
 }
 
-// Find looks for an archive first.
+// Find prefers an archive.
 func (m FilesystemMirror) Find(_ context.Context, p Package) (Found, error) {
 	if err := p.check(); err != nil {
 		return Found{}, err
@@ -62,23 +63,23 @@ func (m FilesystemMirror) Find(_ context.Context, p Package) (Found, error) {
 	}
 	if found.Directory == "" {
 		at := path.Join(p.Source.String(), p.archiveName())
-		return Found{}, fmt.Errorf("%w: %s has no %s; it is looked for as %s, and as the directory %s",
+		return Found{}, fmt.Errorf("%w: %s has no %s; looked for the file %s and the directory %s",
 			ErrNotFound, m, p, at, path.Join(p.Source.String(), string(p.Version), p.Platform.String()))
 	}
 	return found, nil
 }
 
-// mirrored is one package in a mirror.
-type mirrored struct {
+// mirrorPackage is one package in a mirror.
+type mirrorPackage struct {
 	version  Version
 	platform Platform
 	archive  bool
 	path     string // below the mirror
 }
 
-// list reads what the mirror has of a provider. What is not named as a package is
-// none: mirrors have other files too.
-func (m FilesystemMirror) list(source Source) ([]mirrored, error) {
+// list returns the mirror's packages of a provider. Files that are not named like packages are
+// ignored: mirrors have other files too.
+func (m FilesystemMirror) list(source Address) ([]mirrorPackage, error) {
 	root, err := os.OpenRoot(m.Directory)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m, err)
@@ -92,10 +93,10 @@ func (m FilesystemMirror) list(source Source) ([]mirrored, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m, err)
 	}
-	var all []mirrored
+	var all []mirrorPackage
 	for _, entry := range entries {
 		name := path.Join(at, entry.Name())
-		info, err := fs.Stat(tree, name) // of what a link leads to
+		info, err := fs.Stat(tree, name) // follows links
 		if err != nil {
 			continue
 		}
@@ -113,7 +114,7 @@ func (m FilesystemMirror) list(source Source) ([]mirrored, error) {
 	return all, nil
 }
 
-func unpacked(tree fs.FS, at string, version Version) (all []mirrored) {
+func unpacked(tree fs.FS, at string, version Version) (all []mirrorPackage) {
 	entries, err := fs.ReadDir(tree, at)
 	if err != nil {
 		return nil
@@ -125,19 +126,19 @@ func unpacked(tree fs.FS, at string, version Version) (all []mirrored) {
 			continue
 		}
 		if info, err := fs.Stat(tree, name); err == nil && info.IsDir() {
-			all = append(all, mirrored{version: version, platform: platform, path: name})
+			all = append(all, mirrorPackage{version: version, platform: platform, path: name})
 		}
 	}
 	return all
 }
 
-// parseArchiveName reads version and platform. Case does not count: archives are copied over
-// file systems that do not keep it.
-func parseArchiveName(source Source, name string) (mirrored, bool) {
+// parseArchiveName parses version and platform from a file name. Case is ignored, because archives
+// are copied over file systems that do not preserve it.
+func parseArchiveName(source Address, name string) (mirrorPackage, bool) {
 	rest, ok := strings.CutPrefix(strings.ToLower(name), "terraform-provider-"+source.Type+"_")
 	rest, zip := strings.CutSuffix(rest, ".zip")
 	number, target, _ := strings.Cut(rest, "_")
 	version, errVersion := ParseVersion(number)
 	platform, errPlatform := ParsePlatform(target)
-	return mirrored{version: version, platform: platform, archive: true}, ok && zip && errVersion == nil && errPlatform == nil
+	return mirrorPackage{version: version, platform: platform, archive: true}, ok && zip && errVersion == nil && errPlatform == nil
 }

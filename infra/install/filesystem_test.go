@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestLayouts: what is in a mirror's directory, and what the mirror then has.
+// TestLayouts: directory layouts of a mirror, and the packages found in them.
 func TestLayouts(t *testing.T) {
 	tests := []struct{ name, files, want string }{
 		{"nothing", ``, `none`},
@@ -102,7 +102,7 @@ func describeMirror(t *testing.T, m FilesystemMirror) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestMirrorLinks: links lead around within a mirror, and to it, but not out of it.
+// TestMirrorLinks: links may lead around within a mirror, and to it, but not out of it.
 func TestMirrorLinks(t *testing.T) {
 	archive := pack(t, files()...)
 	mirror := packedMirror(t, archive)
@@ -137,17 +137,17 @@ func TestMirrorLinks(t *testing.T) {
 	failsWith(t, install(mirror), ErrNotFound)
 }
 
-// TestOriginsCheck: whatever would become a path or an address is looked at first.
-func TestOriginsCheck(t *testing.T) {
+// TestOriginsValidate: everything that becomes a path or an address is validated first.
+func TestOriginsValidate(t *testing.T) {
 	client := NewClient(ClientConfig{})
 	network, err := NewNetworkMirror(client, "https://mirror.example.com")
 	if err != nil {
 		t.Fatal(err)
 	}
 	bad := []Package{
-		{Source{"..", "acme", "demo"}, demo.Version, demo.Platform},
-		{Source{"tf.example.com", "../../etc", "demo"}, demo.Version, demo.Platform},
-		{Source{"tf.example.com", "acme", ""}, demo.Version, demo.Platform},
+		{Address{"..", "acme", "demo"}, demo.Version, demo.Platform},
+		{Address{"tf.example.com", "../../etc", "demo"}, demo.Version, demo.Platform},
+		{Address{"tf.example.com", "acme", ""}, demo.Version, demo.Platform},
 		{demo.Source, "../1.2.3", demo.Platform},
 		{demo.Source, "1.2.3", Platform{"..", "/"}},
 	}

@@ -14,70 +14,70 @@ import (
 	"golang.org/x/mod/semver"
 )
 
-// Source names a provider: who serves it first, whose it is, and which it is.
-type Source struct{ Host, Namespace, Type string }
+// Address is the source address of a provider, as OpenTofu calls it: the host that serves it, a
+// namespace, and the provider's type.
+type Address struct{ Host, Namespace, Type string }
 
-// ParseSource reads TYPE, NAMESPACE/TYPE or HOST/NAMESPACE/TYPE, as OpenTofu does:
-// in any case, with the namespace hashicorp if there is none. What has no host
-// is of the default host. Other than OpenTofu it takes ASCII alone: two names that
-// look the same must be the same.
-func ParseSource(text, defaultHost string) (Source, error) {
-	if strings.ContainsFunc(text, func(c rune) bool { return c > unicode.MaxASCII }) { // of which some have ASCII in lower case
-		return Source{}, fmt.Errorf("%w: source %q has letters that are not ASCII; a host is written as DNS knows it (xn--…)", ErrInvalid, short(text))
+// ParseAddress parses TYPE, NAMESPACE/TYPE or HOST/NAMESPACE/TYPE like OpenTofu: in any case, with
+// the default namespace hashicorp and the given default host. Unlike OpenTofu it accepts only
+// ASCII, so that two addresses that look the same are the same.
+func ParseAddress(text, defaultHost string) (Address, error) {
+	if strings.ContainsFunc(text, func(c rune) bool { return c > unicode.MaxASCII }) { // some non-ASCII letters have ASCII lower-case forms
+		return Address{}, fmt.Errorf("%w: source %q has non-ASCII characters; write an internationalized host in its DNS form (xn--…)", ErrInvalid, truncate(text))
 	}
 	parts := strings.Split(strings.ToLower(text), "/")
-	var s Source
+	var s Address
 	switch len(parts) {
 	case 1:
-		s = Source{defaultHost, "hashicorp", parts[0]}
+		s = Address{defaultHost, "hashicorp", parts[0]}
 	case 2:
-		s = Source{defaultHost, parts[0], parts[1]}
+		s = Address{defaultHost, parts[0], parts[1]}
 	case 3:
-		s = Source{parts[0], parts[1], parts[2]}
+		s = Address{parts[0], parts[1], parts[2]}
 	default:
-		return Source{}, fmt.Errorf("%w: source %q is not of the form HOST/NAMESPACE/TYPE", ErrInvalid, short(text))
+		return Address{}, fmt.Errorf("%w: source %q does not have the form HOST/NAMESPACE/TYPE", ErrInvalid, truncate(text))
 	}
 	s.Host = strings.TrimSuffix(strings.ToLower(s.Host), ":443")
 	if err := s.check(); err != nil {
-		return Source{}, err
+		return Address{}, err
 	}
 	return s, nil
 }
 
-func (s Source) String() string { return s.Host + "/" + s.Namespace + "/" + s.Type }
+func (s Address) String() string { return s.Host + "/" + s.Namespace + "/" + s.Type }
 
-// check refuses what ParseSource would not have made. Sources become paths and
-// addresses, so everything that takes one looks.
-func (s Source) check() error {
+// check rejects addresses that ParseAddress would not return. Addresses become paths and URLs, so
+// every function that takes one checks it.
+func (s Address) check() error {
 	bad := func(what, given, rule string) error {
-		return fmt.Errorf("%w: %s %q of source %q %s", ErrInvalid, what, short(given), short(s.String()), rule)
+		return fmt.Errorf("%w: %s %q of source %q %s", ErrInvalid, what, truncate(given), truncate(s.String()), rule)
 	}
 	host, port, hasPort := strings.Cut(s.Host, ":")
 	if number, err := strconv.Atoi(port); hasPort && (err != nil || number < 1 || number > 65535 || strconv.Itoa(number) != port) {
-		return bad("port", port, "is not a number of 1 to 65535")
+		return bad("port", port, "is not a number from 1 to 65535")
 	}
 	if len(host) > 253 {
 		return bad("host", host, "is longer than 253 characters")
 	}
 	for label := range strings.SplitSeq(host, ".") {
 		if !isLabel(label) {
-			return bad("host", s.Host, "is no host name in lower-case ASCII")
+			return bad("host", s.Host, "is not a host name in lower-case ASCII")
 		}
 	}
 	for _, part := range []struct{ what, name string }{{"namespace", s.Namespace}, {"type", s.Type}} {
 		if !isLabel(part.name) || strings.Contains(part.name, "--") {
-			return bad(part.what, part.name, "may have lower-case ASCII letters, digits, and single dashes between them")
+			return bad(part.what, part.name, "may only have lower-case ASCII letters, digits, and single dashes between them")
 		}
 	}
 	for _, prefix := range []string{"terraform-", "opentofu-"} {
 		if strings.HasPrefix(s.Type, prefix) {
-			return bad("type", s.Type, "begins with "+prefix+", which is left out: terraform-provider-time is of the type time")
+			return bad("type", s.Type, "begins with "+prefix+"; omit the prefix: terraform-provider-time has the type time")
 		}
 	}
 	return nil
 }
 
-// isLabel tells whether text is a label of a DNS name.
+// isLabel reports whether text is a label of a DNS name.
 func isLabel(text string) bool {
 	if text == "" || len(text) > 63 || text[0] == '-' || text[len(text)-1] == '-' {
 		return false
@@ -85,20 +85,19 @@ func isLabel(text string) bool {
 	return strings.Trim(text, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 }
 
-// Version is an exact version of a provider, as Semantic Versioning 2.0.0 has it, without
-// a leading v.
+// Version is an exact version of a provider, as in Semantic Versioning 2.0.0, without a leading v.
 type Version string
 
-// ParseVersion reads an exact version. 1.0 is none, nor is ~> 1.0.
+// ParseVersion parses an exact version. 1.0 and ~> 1.0 are not exact.
 func ParseVersion(text string) (Version, error) {
 	if v := "v" + text; !semver.IsValid(v) || semver.Canonical(v)+semver.Build(v) != v || len(text) > 128 {
-		return "", fmt.Errorf("%w: version %q is not exact; write all of it, as in 1.2.3 or 1.2.3-beta1", ErrInvalid, short(text))
+		return "", fmt.Errorf("%w: version %q is not exact; specify all parts, as in 1.2.3 or 1.2.3-beta1", ErrInvalid, truncate(text))
 	}
 	return Version(text), nil
 }
 
-// Compare is negative if v is before w. What follows a + only decides between versions
-// that are otherwise the same.
+// Compare returns a negative number if v is before w. Build metadata after + only orders versions
+// that are otherwise equal.
 func (v Version) Compare(w Version) int {
 	if order := semver.Compare("v"+string(v), "v"+string(w)); order != 0 {
 		return order
@@ -106,19 +105,19 @@ func (v Version) Compare(w Version) int {
 	return strings.Compare(string(v), string(w))
 }
 
-// sortVersions makes an origin's answer: each once, lowest first.
+// sortVersions returns the versions without duplicates, lowest first.
 func sortVersions(all []Version) []Version {
 	slices.SortFunc(all, Version.Compare)
 	return slices.Compact(all)
 }
 
-// Platform is an operating system and an architecture, in Go's names.
+// Platform is an operating system and an architecture, by Go's names.
 type Platform struct{ OS, Arch string }
 
-// ThisPlatform is the one that Atoll runs on.
+// ThisPlatform returns the platform that Atoll runs on.
 func ThisPlatform() Platform { return Platform{runtime.GOOS, runtime.GOARCH} }
 
-// ParsePlatform reads OS_ARCH.
+// ParsePlatform parses OS_ARCH.
 func ParsePlatform(text string) (Platform, error) {
 	os, arch, _ := strings.Cut(text, "_")
 	p := Platform{os, arch}
@@ -133,20 +132,20 @@ func (p Platform) String() string { return p.OS + "_" + p.Arch }
 func (p Platform) check() error {
 	for _, word := range []string{p.OS, p.Arch} {
 		if word == "" || len(word) > 32 || strings.Trim(word, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
-			return fmt.Errorf("%w: platform %q is not of the form OS_ARCH, as in linux_amd64", ErrInvalid, short(p.String()))
+			return fmt.Errorf("%w: platform %q does not have the form OS_ARCH, such as linux_amd64", ErrInvalid, truncate(p.String()))
 		}
 	}
 	return nil
 }
 
-// Digest says which package is meant. zh: is of the archive, h1: of the files in it, as
-// in OpenTofu's lock files:
+// Digest identifies a package, as in OpenTofu's lock files. A zh: digest is of the archive, an h1:
+// digest of its files:
 //
 //	zh: SHA-256 of the zip file, in hexadecimal
 //	h1: SHA-256 of the list of files with the SHA-256 of each, in Base64
 //
-// A package has one h1: however it is packed. Lock files have one zh: for each
-// platform, so that a list of digests names packages of several.
+// The h1: digest of a package does not depend on its archive. Lock files have one zh: digest for
+// each platform, so a list of digests can name packages of several platforms.
 type Digest string
 
 const (
@@ -154,12 +153,12 @@ const (
 	contentScheme = "h1:"
 )
 
-// ParseDigest reads a digest of a scheme that is known.
+// ParseDigest parses a digest of a known scheme.
 func ParseDigest(text string) (Digest, error) {
 	if d := Digest(text); d.sum() != nil {
 		return d, nil
 	}
-	return "", fmt.Errorf("%w: digest %q is neither zh: with 64 lower-case hexadecimal digits nor h1: with 44 characters of Base64", ErrInvalid, short(text))
+	return "", fmt.Errorf("%w: digest %q is neither zh: with 64 lower-case hexadecimal digits nor h1: with 44 characters of Base64", ErrInvalid, truncate(text))
 }
 
 func newDigest(scheme string, sum []byte) Digest {
@@ -169,8 +168,8 @@ func newDigest(scheme string, sum []byte) Digest {
 	return Digest(scheme + base64.StdEncoding.EncodeToString(sum))
 }
 
-// sum is the 32 bytes of the digest, nil if it is not well-formed. Only one way of writing
-// it counts, so that digests can be compared as text.
+// sum returns the 32 bytes of the digest, or nil if it is malformed. Only the canonical encoding is
+// accepted, so that digests can be compared as strings.
 func (d Digest) sum() []byte {
 	var sum []byte
 	var again string
@@ -188,19 +187,19 @@ func (d Digest) sum() []byte {
 	return sum
 }
 
-// ofArchive and ofContent tell which kind it is.
-func (d Digest) ofArchive() bool { return strings.HasPrefix(string(d), archiveScheme) }
-func (d Digest) ofContent() bool { return strings.HasPrefix(string(d), contentScheme) }
+// isArchive and isContent report the kind of the digest.
+func (d Digest) isArchive() bool { return strings.HasPrefix(string(d), archiveScheme) }
+func (d Digest) isContent() bool { return strings.HasPrefix(string(d), contentScheme) }
 
-// loopback tells whether a host is this machine, by what it is called: a name that somebody
-// else's DNS answers for does not count.
-func loopback(host string) bool {
+// isLoopback reports whether a host is this machine, judged by the name alone. Names that resolve
+// to a loopback address by someone else's DNS do not count.
+func isLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// short is what of somebody else's text goes into an error: errors end in conditions and logs.
-func short(text string) string {
+// truncate shortens external text for errors, which end up in conditions and logs.
+func truncate(text string) string {
 	const most = 200
 	if len(text) <= most {
 		return text

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestParseSource(t *testing.T) {
+func TestParseAddress(t *testing.T) {
 	tests := []struct{ given, want string }{ // "" is refused
 		{"time", "registry.example.com/hashicorp/time"},
 		{"hashicorp/time", "registry.example.com/hashicorp/time"},
@@ -19,7 +19,7 @@ func TestParseSource(t *testing.T) {
 		{"xn--bcher-kva.example/acme/demo", "xn--bcher-kva.example/acme/demo"},
 		{"bücher.example/acme/demo", ""},
 		{"tf.example.com/acme/dеmo", ""}, // a Cyrillic е
-		{"acme/\u212Aelvin", ""},         // a sign that is k in lower case
+		{"acme/\u212Aelvin", ""},         // a character whose lower case is k
 		{"", ""},
 		{"/acme/demo", ""},
 		{"acme/", ""},
@@ -44,7 +44,7 @@ func TestParseSource(t *testing.T) {
 		{strings.Repeat("a.", 130) + "com/acme/demo", ""},
 	}
 	for _, tt := range tests {
-		got, err := ParseSource(tt.given, "Registry.Example.com")
+		got, err := ParseAddress(tt.given, "Registry.Example.com")
 		if tt.want == "" {
 			if !errors.Is(err, ErrInvalid) {
 				t.Errorf("%q: %v, %v", tt.given, got, err)
@@ -54,7 +54,7 @@ func TestParseSource(t *testing.T) {
 		if err != nil || got.String() != tt.want {
 			t.Errorf("%q: %v, %v", tt.given, got, err)
 		}
-		if again, err := ParseSource(got.String(), "elsewhere.example.com"); err != nil || again != got {
+		if again, err := ParseAddress(got.String(), "elsewhere.example.com"); err != nil || again != got {
 			t.Errorf("%q: read again it is %v, %v", tt.given, again, err)
 		}
 	}
@@ -96,7 +96,7 @@ func TestParseDigest(t *testing.T) {
 			t.Errorf("%q: %v", good, err)
 		}
 	}
-	// Of several ways to write a digest one counts, or two that are the same would differ.
+	// Only one encoding is valid, because digests are compared as strings.
 	for _, bad := range []string{"", "zh:", "h1:", hexadecimal, "zh:" + hexadecimal[2:], "zh:" + hexadecimal + "00", "zh:" + strings.ToUpper(hexadecimal),
 		"h1:" + hexadecimal, "h1:" + base64[:43], "h1:" + strings.Replace(base64, "U=", "V=", 1), "h1:" + base64 + "\n", "sha256:" + hexadecimal, "zh:" + base64} {
 		if d, err := ParseDigest(bad); !errors.Is(err, ErrInvalid) {

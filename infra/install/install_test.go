@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestDigestsDecide: every combination of what is required and what is there.
-func TestDigestsDecide(t *testing.T) {
+// TestRequiredDigests: every combination of required and actual digests.
+func TestRequiredDigests(t *testing.T) {
 	entries := files()
 	archive := pack(t, entries...)
 	z, h := zh(archive), h1(t, entries)
@@ -26,10 +26,10 @@ func TestDigestsDecide(t *testing.T) {
 		{"the content's", packed, []Digest{h}, h, nil},
 		{"one of many", packed, []Digest{other, otherContent, z}, z, nil},
 		{"another archive with the same content", packed, []Digest{other, h}, h, nil},
-		{"another archive", packed, []Digest{other}, "", []string{string(z), "1 that are required"}},
+		{"another archive", packed, []Digest{other}, "", []string{string(z), "the 1 required digests"}},
 		{"another content", packed, []Digest{otherContent}, "", []string{string(z), string(h)}},
 		{"neither", packed, []Digest{other, otherContent}, "", []string{string(z), string(h)}},
-		{"none required", packed, nil, "", []string{string(z), "no digest is required", "if you trust it"}},
+		{"none required", packed, nil, "", []string{string(z), "no digest is required", "if you trust the package"}},
 		{"a directory", unpacked, []Digest{h}, h, nil},
 		{"a directory, by an archive's", unpacked, []Digest{z}, "", []string{string(h)}},
 		{"a directory, none required", unpacked, nil, "", []string{string(h), "no digest is required"}},
@@ -59,28 +59,28 @@ func TestDigestsDecide(t *testing.T) {
 				t.Errorf("the package is\n%s", got)
 			}
 			if out, err := exec.Command(got.Executable).Output(); err != nil || string(out) != "a provider\n" {
-				t.Errorf("run, it says %q, %v", out, err)
+				t.Errorf("running it prints %q, %v", out, err)
 			}
 		})
 	}
 }
 
-// TestMalformedDigests are refused before anybody is asked.
+// TestMalformedDigests: malformed digests are rejected before any request is made.
 func TestMalformedDigests(t *testing.T) {
 	i := New(openStore(t, storeDir(t)), nil, Limits{})
 	_, err := i.Install(t.Context(), request(nowhere{t}, zh(nil), "h1:short"))
 	failsWith(t, err, ErrInvalid, "h1:short")
 }
 
-// TestArchiveIsNotUnpackedFirst: an archive that is not the one that is required is not even
-// looked into, however wrong it is.
-func TestArchiveIsNotUnpackedFirst(t *testing.T) {
+// TestArchiveIsCheckedBeforeUnpacking: an archive without the required digest is not even opened, however
+// malformed it is.
+func TestArchiveIsCheckedBeforeUnpacking(t *testing.T) {
 	rubbish := []byte("this is no archive")
 	i := New(openStore(t, storeDir(t)), nil, Limits{})
 	_, err := i.Install(t.Context(), request(packedMirror(t, rubbish), zh([]byte("another"))))
 	failsWith(t, err, ErrRefused, string(zh(rubbish)))
 	_, err = i.Install(t.Context(), request(packedMirror(t, rubbish), zh(rubbish)))
-	failsWith(t, err, ErrRefused, "cannot be read")
+	failsWith(t, err, ErrRefused, "reading the archive")
 }
 
 func TestInstalledOnce(t *testing.T) {
@@ -88,7 +88,7 @@ func TestInstalledOnce(t *testing.T) {
 	dir := storeDir(t)
 	var steps []string
 	ask := request(packedMirror(t, archive), zh(archive))
-	ask.Progress = func(p Progress) {
+	ask.Progress = func(p StepProgress) {
 		if p.Done == p.Total {
 			steps = append(steps, p.Step)
 		}
@@ -100,7 +100,7 @@ func TestInstalledOnce(t *testing.T) {
 	if got := strings.Join(steps, " "); got != "copy unpack verify" {
 		t.Errorf("the steps were %s", got)
 	}
-	// Another process, later, with another of its digests: no origin is asked.
+	// A later process requires another of its digests: no origin is contacted.
 	for _, digest := range []Digest{first.Archive, first.Content} {
 		again, err := New(openStore(t, dir), nil, Limits{}).Install(t.Context(), request(nowhere{t}, digest))
 		if err != nil {
@@ -112,13 +112,14 @@ func TestInstalledOnce(t *testing.T) {
 			t.Errorf("first %+v, then %+v", first, again)
 		}
 	}
-	// What is not required any more is not used for being there.
+	// A stored package is not used if its digest is no longer required.
 	_, err = New(openStore(t, dir), nil, Limits{}).Install(t.Context(), request(packedMirror(t, archive), zh(nil)))
 	failsWith(t, err, ErrRefused, string(zh(archive)))
 }
 
-// TestSamePackageOfTwoNames: a package is taken from the store under the name that it was fetched by.
-func TestSamePackageOfTwoNames(t *testing.T) {
+// TestSamePackageUnderTwoNames: a package is taken from the store only under the name that it was
+// fetched under.
+func TestSamePackageUnderTwoNames(t *testing.T) {
 	archive := pack(t, files()...)
 	i := New(openStore(t, storeDir(t)), nil, Limits{})
 	if _, err := i.Install(t.Context(), request(packedMirror(t, archive), zh(archive))); err != nil {
@@ -144,7 +145,7 @@ func TestDevelop(t *testing.T) {
 	_, err = Develop("terraform-provider-demo")
 	failsWith(t, err, ErrInvalid, "not absolute")
 	_, err = Develop(dir)
-	failsWith(t, err, ErrInvalid, "is no program")
+	failsWith(t, err, ErrInvalid, "is not an executable file")
 	_, err = Develop(filepath.Join(dir, "missing"))
 	failsWith(t, err, ErrNotFound, "missing")
 	if err := os.Chmod(program, 0o644); err != nil {
@@ -177,7 +178,7 @@ func TestExecutable(t *testing.T) {
 	}
 }
 
-// TestRealProgram installs a program of tens of megabytes, this test itself, and runs it.
+// TestRealProgram installs a program of tens of megabytes, this test binary itself, and runs it.
 func TestRealProgram(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -194,6 +195,6 @@ func TestRealProgram(t *testing.T) {
 	}
 	out, err := exec.Command(got.Executable, "-test.list", "^TestRealProgram$").Output()
 	if err != nil || !strings.HasPrefix(string(out), "TestRealProgram\n") {
-		t.Errorf("run, it says %q, %v", out, err)
+		t.Errorf("running it prints %q, %v", out, err)
 	}
 }

@@ -13,50 +13,50 @@ import (
 	"slices"
 )
 
-// Installer brings packages into a store. It is safe for concurrent use.
+// Installer installs packages into a store. It is safe for concurrent use.
 type Installer struct {
 	store  *Store
 	client *Client
 	limits Limits
 }
 
-// New makes one. The client is for archives that an origin has elsewhere.
+// New creates an Installer. The client downloads archives.
 func New(store *Store, client *Client, limits Limits) *Installer {
-	return &Installer{store: store, client: client, limits: limits.orDefaults()}
+	return &Installer{store: store, client: client, limits: limits.withDefaults()}
 }
 
-// Request says what to install.
+// Request is an installation request.
 type Request struct {
 	Package Package
-	// Origin has it, if the store does not.
+	// Origin is used if the store does not have the package.
 	Origin Origin
-	// Digests of which the package has to have one. They may name other platforms' packages
-	// too. With none, nothing is installed, and the error tells the digest that was found.
+	// Digests are the required digests, of which the package must have one. They may include those
+	// of other platforms. If empty, nothing is installed, and the error has the package's digest.
 	Digests []Digest
-	// Progress, if not nil, is called now and then, by the goroutine that installs.
-	Progress func(Progress)
+	// Progress, if not nil, is called at intervals by the installing goroutine.
+	Progress func(StepProgress)
 }
 
-// Installed is a package that can be run.
+// Installed is a package that is ready to run.
 type Installed struct {
-	// Executable is the path of the program, Directory of all that came with it.
+	// Executable is the path of the program, Directory that of the whole package.
 	Executable, Directory string
-	// Content (h1:) and Archive (zh:) are the package's digests; Archive is "" if it came without
-	// an archive. Matched is the one that was required.
+	// Content (h1:) and Archive (zh:) are the package's digests; Archive is "" if there was no
+	// archive. Matched is the required digest that matched.
 	Content, Archive, Matched Digest
-	// Signature is what the origin's signature said when the package was fetched.
+	// Signature is the result of verifying the signature when the package was fetched.
 	Signature Signature
-	// From is the origin that it was fetched from.
+	// From is the origin that the package was fetched from.
 	From string
-	// Stored is of a package that was in the store, so that no origin was asked.
+	// Stored is set if the package was in the store, so that no origin was contacted.
 	Stored bool
-	// Development is of a program that nobody has verified: it has no digests.
+	// Development is set for an unverified program, which has no digests.
 	Development bool
 }
 
-// Install gives a package that has one of the digests: from the store, if what is there is still
-// what it was, else from the origin. It can be called before each use, and repeated. Whatever
-// fails leaves nothing in the store.
+// Install returns a package that has one of the required digests. It takes the package from the
+// store if it is there and unmodified, and else from the origin. It can be called before each use,
+// and repeated. A failure leaves nothing in the store.
 func (i *Installer) Install(ctx context.Context, request Request) (Installed, error) {
 	if err := request.Package.check(); err != nil {
 		return Installed{}, err
@@ -66,8 +66,8 @@ func (i *Installer) Install(ctx context.Context, request Request) (Installed, er
 			return Installed{}, err
 		}
 	}
-	late := fmt.Errorf("it took longer than %s", i.limits.Time)
-	ctx, cancel := context.WithTimeoutCause(ctx, i.limits.Time, late)
+	timedOut := fmt.Errorf("the installation took longer than %s", i.limits.Time)
+	ctx, cancel := context.WithTimeoutCause(ctx, i.limits.Time, timedOut)
 	defer cancel()
 	installed, err := i.install(ctx, request, &meter{report: request.Progress})
 	if err != nil {
@@ -77,14 +77,15 @@ func (i *Installer) Install(ctx context.Context, request Request) (Installed, er
 }
 
 func (i *Installer) install(ctx context.Context, request Request, progress *meter) (Installed, error) {
-	installed, unusable := i.stored(ctx, request, progress)
+	installed, unusable := i.fromStore(ctx, request, progress)
 	if unusable == nil || ctx.Err() != nil {
 		return installed, unusable
 	}
 	found, err := request.Origin.Find(ctx, request.Package)
 	if err != nil && !errors.Is(unusable, ErrNotFound) {
-		// Not as a refusal: it may well work with another answer of the origin.
-		return Installed{}, fmt.Errorf("%w; and what is in the store cannot be used: %v", err, unusable)
+		// Not wrapped, because that may be ErrRefused: with another answer of the origin the
+		// installation may succeed.
+		return Installed{}, fmt.Errorf("%w; the package in the store is not usable: %v", err, unusable)
 	}
 	if err != nil {
 		return Installed{}, err
@@ -97,9 +98,9 @@ func (i *Installer) install(ctx context.Context, request Request, progress *mete
 	return installed, errors.Join(err, st.close())
 }
 
-// stored looks for the package in the store. Any error means that it has to be fetched.
-func (i *Installer) stored(ctx context.Context, request Request, progress *meter) (Installed, error) {
-	r, ok := i.store.recorded(recordPath(request.Package))
+// fromStore returns the package if it is in the store. After any error it has to be fetched.
+func (i *Installer) fromStore(ctx context.Context, request Request, progress *meter) (Installed, error) {
+	r, ok := i.store.readRecord(recordPath(request.Package))
 	matched, named := r.matches(request.Digests)
 	if !ok || !named {
 		return Installed{}, ErrNotFound
@@ -111,19 +112,19 @@ func (i *Installer) stored(ctx context.Context, request Request, progress *meter
 	if program, err := executable(c.files, request.Package.Source.Type); err != nil || program != c.program {
 		return Installed{}, errors.Join(err, ErrRefused)
 	}
-	installed := i.ready(c, r, matched)
+	installed := i.describe(c, r, matched)
 	installed.Stored = true
 	return installed, nil
 }
 
-// fetch brings what was found into the stage, judges it, and moves it into the store.
+// fetch brings a package into the stage, checks it, and moves it into the store.
 func (i *Installer) fetch(ctx context.Context, st *stage, request Request, found Found, progress *meter) (Installed, error) {
 	content, err := st.content()
 	if err != nil {
 		return Installed{}, err
 	}
-	defer func() { _ = content.Close() }() // files were closed each
-	j := &judgement{request: request, found: found}
+	defer func() { _ = content.Close() }() // the files in it are closed
+	j := &digestCheck{request: request, found: found}
 	if found.Directory != "" {
 		err = i.fetchDirectory(ctx, content, j, progress)
 	} else {
@@ -136,7 +137,7 @@ func (i *Installer) fetch(ctx context.Context, st *stage, request Request, found
 	if err != nil {
 		return Installed{}, err
 	}
-	matched, err := j.ofContent(c.digest)
+	matched, err := j.checkContent(c.digest)
 	if err != nil {
 		return Installed{}, err
 	}
@@ -144,10 +145,10 @@ func (i *Installer) fetch(ctx context.Context, st *stage, request Request, found
 	if err := i.store.put(ctx, st, c, r, request.Package); err != nil {
 		return Installed{}, err
 	}
-	return i.ready(c, r, matched), nil
+	return i.describe(c, r, matched), nil
 }
 
-// content makes the directory into which a package is unpacked.
+// content creates the directory into which a package is unpacked.
 func (st *stage) content() (*os.Root, error) {
 	name := path.Join(st.name, contentName)
 	if err := st.store.root.Mkdir(name, ownMode); err != nil {
@@ -156,12 +157,12 @@ func (st *stage) content() (*os.Root, error) {
 	return st.store.root.OpenRoot(name)
 }
 
-func (i *Installer) fetchDirectory(ctx context.Context, content *os.Root, j *judgement, progress *meter) error {
+func (i *Installer) fetchDirectory(ctx context.Context, content *os.Root, j *digestCheck, progress *meter) error {
 	mirror, err := os.OpenRoot(j.found.Root)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = mirror.Close() }() // it was only read
+	defer func() { _ = mirror.Close() }() // read only
 	from, err := fs.Sub(mirror.FS(), j.found.Directory)
 	if err != nil {
 		return err
@@ -169,14 +170,14 @@ func (i *Installer) fetchDirectory(ctx context.Context, content *os.Root, j *jud
 	return copyPackage(ctx, from, content, j.request.Package.Source.Type, i.limits, progress)
 }
 
-// fetchArchive gets an archive of its own first: one that somebody else can write to may change
-// between being judged and being unpacked.
-func (i *Installer) fetchArchive(ctx context.Context, st *stage, content *os.Root, j *judgement, progress *meter) error {
+// fetchArchive copies the archive first: if others can write to it, it could change between the
+// check and unpacking.
+func (i *Installer) fetchArchive(ctx context.Context, st *stage, content *os.Root, j *digestCheck, progress *meter) error {
 	file, err := st.store.root.OpenFile(path.Join(st.name, archiveName), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = file.Close() }() // it goes with the stage
+	defer func() { _ = file.Close() }() // the stage is removed
 	if j.found.URL != nil {
 		err = i.client.download(ctx, j.found.URL, file, i.limits, progress)
 	} else {
@@ -190,10 +191,10 @@ func (i *Installer) fetchArchive(ctx context.Context, st *stage, content *os.Roo
 		return err
 	}
 	hash := sha256.New()
-	if _, err := io.Copy(hash, &interruptible{ctx, io.NewSectionReader(file, 0, size)}); err != nil {
+	if _, err := io.Copy(hash, &contextReader{ctx, io.NewSectionReader(file, 0, size)}); err != nil {
 		return err
 	}
-	if err := j.ofArchive(newDigest(archiveScheme, hash.Sum(nil))); err != nil {
+	if err := j.checkArchive(newDigest(archiveScheme, hash.Sum(nil))); err != nil {
 		return err
 	}
 	return unpack(ctx, file, size, content, j.request.Package.Source.Type, i.limits, progress)
@@ -204,26 +205,26 @@ func copyArchive(ctx context.Context, found Found, into *os.File, limits Limits,
 	if err != nil {
 		return err
 	}
-	defer func() { _ = mirror.Close() }() // it was only read
+	defer func() { _ = mirror.Close() }() // read only
 	from, err := mirror.Open(found.Archive)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = from.Close() }() // it was only read
+	defer func() { _ = from.Close() }() // read only
 	info, err := from.Stat()
 	if err != nil {
 		return err
 	}
 	progress.start("copy", 0, info.Size())
-	n, err := io.Copy(&counting{into, progress}, io.LimitReader(&interruptible{ctx, from}, limits.Archive+1))
+	n, err := io.Copy(&meteredWriter{into, progress}, io.LimitReader(&contextReader{ctx, from}, limits.Archive+1))
 	if err == nil && n > limits.Archive {
 		err = fmt.Errorf("%w: the archive is larger than the limit of %d bytes", ErrRefused, limits.Archive)
 	}
 	return err
 }
 
-// ready describes a package in the store.
-func (i *Installer) ready(c contents, r record, matched Digest) Installed {
+// describe describes a package in the store.
+func (i *Installer) describe(c contents, r record, matched Digest) Installed {
 	dir := i.store.Directory(c.digest)
 	return Installed{
 		Executable: filepath.Join(dir, c.program), Directory: dir,
@@ -231,20 +232,20 @@ func (i *Installer) ready(c contents, r record, matched Digest) Installed {
 	}
 }
 
-// Develop takes a program as it is, from where it is: what its developer builds anew is run the next
-// time. Nothing is verified, so no digest may be asked of it.
+// Develop returns a program of a developer at its own path, so that each use runs the latest build.
+// It verifies nothing, so no digest can be required.
 func Develop(program string) (Installed, error) {
 	if !filepath.IsAbs(program) {
-		return Installed{}, fmt.Errorf("%w: the path %q of a program in development is not absolute", ErrInvalid, program)
+		return Installed{}, fmt.Errorf("%w: the path %q of the development program is not absolute", ErrInvalid, program)
 	}
 	info, err := os.Stat(program)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return Installed{}, fmt.Errorf("%w: there is no program %s", ErrNotFound, program)
+		return Installed{}, fmt.Errorf("%w: program %s does not exist", ErrNotFound, program)
 	case err != nil:
 		return Installed{}, err
 	case !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0:
-		return Installed{}, fmt.Errorf("%w: %s is no program: it is not a file, or not executable (chmod +x)", ErrInvalid, program)
+		return Installed{}, fmt.Errorf("%w: %s is not an executable file (chmod +x)", ErrInvalid, program)
 	}
 	return Installed{
 		Executable: program, Directory: filepath.Dir(program), Development: true,
@@ -252,20 +253,20 @@ func Develop(program string) (Installed, error) {
 	}, nil
 }
 
-// judgement holds what was found against the digests that are required, and against what the origin
-// says of it.
-type judgement struct {
+// digestCheck compares a package's digests with those that are required, and those that the origin
+// claims.
+type digestCheck struct {
 	request Request
 	found   Found
-	archive Digest // of the archive, if there is one
+	archive Digest // digest of the archive, if any
 }
 
-// ofArchive lets an archive be unpacked if it has one of the digests, or if its content can
-// still turn out to have one.
-func (j *judgement) ofArchive(archive Digest) error {
+// checkArchive accepts an archive if it has one of the digests, or if its content may still have
+// one.
+func (j *digestCheck) checkArchive(archive Digest) error {
 	j.archive = archive
 	open := func(digests []Digest) bool {
-		return slices.Contains(digests, archive) || slices.ContainsFunc(digests, Digest.ofContent)
+		return slices.Contains(digests, archive) || slices.ContainsFunc(digests, Digest.isContent)
 	}
 	if !open(j.request.Digests) {
 		return &DigestError{Found: []Digest{archive}, Required: j.request.Digests}
@@ -276,8 +277,8 @@ func (j *judgement) ofArchive(archive Digest) error {
 	return nil
 }
 
-// ofContent gives the required digest that the package has.
-func (j *judgement) ofContent(content Digest) (Digest, error) {
+// checkContent returns the required digest that the package has.
+func (j *digestCheck) checkContent(content Digest) (Digest, error) {
 	r := record{Content: content, Archive: j.archive}
 	found := []Digest{content}
 	if j.archive != "" {
@@ -293,13 +294,13 @@ func (j *judgement) ofContent(content Digest) (Digest, error) {
 	return matched, nil
 }
 
-// DigestError is of a package that has none of the digests. It is ErrRefused.
+// DigestError reports a package that has none of the digests. It matches ErrRefused.
 type DigestError struct {
-	// Found are the digests that it has: that of the archive, or of the content, or both.
+	// Found has the package's digests: that of the archive, of the content, or both.
 	Found []Digest
-	// Required are those of which it should have one.
+	// Required has the digests of which the package must have one.
 	Required []Digest
-	// Origin tells that the origin itself said so.
+	// Origin is set if Required is what the origin claims.
 	Origin bool
 }
 
@@ -310,13 +311,13 @@ func (e *DigestError) Error() string {
 	}
 	switch {
 	case e.Origin:
-		return fmt.Sprintf("refused: the package has the digest %s, which is none of those that its origin says it has: it is damaged or was exchanged", found)
+		return fmt.Sprintf("refused: the package has the digest %s, which is not among the digests claimed by its origin; the package is damaged or was replaced", found)
 	case len(e.Required) == 0:
-		return fmt.Sprintf("refused: no digest is required, so that any package would do; this one has %s: require that if you trust it", found)
+		return fmt.Sprintf("refused: no digest is required; the package has %s: require that digest if you trust the package", found)
 	}
-	return fmt.Sprintf("refused: the package has the digest %s, which is none of the %d that are required; add it to them only if you trust the package",
+	return fmt.Sprintf("refused: the package has the digest %s, which is none of the %d required digests; add it only if you trust the package",
 		found, len(e.Required))
 }
 
-// Is tells that it is a refusal.
+// Is reports whether target is ErrRefused.
 func (e *DigestError) Is(target error) bool { return target == ErrRefused }

@@ -7,35 +7,36 @@ import (
 	"strings"
 )
 
-// listing is the files of a package before any of them is written: their names and sizes, held
-// against the rules. Archives and directories of mirrors pass through the same ones.
+// listing is the list of a package's files, with names and sizes, which is checked before any file
+// is written. Archives and directories of mirrors obey the same rules.
 type listing struct {
-	limits Limits
-	size   int64 // bytes in all
-	most   int64 // how many there may be
-	files  []string
-	spots  map[string]spot // by name in lower case
+	limits   Limits
+	size     int64 // total bytes
+	maxTotal int64 // limit of size
+	files    []string
+	entries  map[string]listed // by lower-case name
 }
 
-// spot is what is at a path.
-type spot struct {
+// listed is a file or directory in a listing.
+type listed struct {
 	name string
 	dir  bool
 }
 
-// maxDepth is how many directories there may be for each file.
+// maxDepth is the permitted number of directories per file.
 const maxDepth = 4
 
-// newListing takes the size of the archive that the files come from, 0 if from none.
+// newListing returns an empty listing. Archive is the size of the archive that the files come from,
+// or 0.
 func newListing(limits Limits, archive int64) *listing {
-	l := &listing{limits: limits, most: limits.Total, spots: map[string]spot{}}
+	l := &listing{limits: limits, maxTotal: limits.Total, entries: map[string]listed{}}
 	if archive > 0 && archive < limits.Total/limits.Ratio {
-		l.most = archive * limits.Ratio
+		l.maxTotal = archive * limits.Ratio
 	}
 	return l
 }
 
-// add puts a file on the list.
+// add adds a file.
 func (l *listing) add(name string, size int64) error {
 	if err := checkName(name); err != nil {
 		return err
@@ -44,68 +45,68 @@ func (l *listing) add(name string, size int64) error {
 		return fmt.Errorf("%w: the package has more than %d files", ErrRefused, l.limits.Files)
 	}
 	if size < 0 || size > l.limits.File {
-		return fmt.Errorf("%w: file %q is larger than the limit of %d bytes", ErrRefused, short(name), l.limits.File)
+		return fmt.Errorf("%w: file %q is larger than the limit of %d bytes", ErrRefused, truncate(name), l.limits.File)
 	}
-	if l.size += size; l.size > l.most {
-		return fmt.Errorf("%w: the package is larger than %d bytes in all, or more than %d times larger than its archive",
+	if l.size += size; l.size > l.maxTotal {
+		return fmt.Errorf("%w: the package is larger than %d bytes in total, or more than %d times larger than its archive",
 			ErrRefused, l.limits.Total, l.limits.Ratio)
 	}
 	l.files = append(l.files, name)
-	return l.occupy(name, false)
+	return l.addPath(name, false)
 }
 
-// addDirectory looks at the name of a directory. Directories are made as files need them.
+// addDirectory checks the name of a directory. Directories are only created as files need them.
 func (l *listing) addDirectory(name string) error {
 	if err := checkName(name); err != nil {
 		return err
 	}
-	return l.occupy(name, true)
+	return l.addPath(name, true)
 }
 
-// occupy refuses what is there twice: in the same letters, in letters that a file system may take
-// for the same, or once as a file and once as a directory.
-func (l *listing) occupy(name string, dir bool) error {
+// addPath rejects duplicates: the same name, names that some file systems treat as the same, and a
+// name for both a file and a directory.
+func (l *listing) addPath(name string, dir bool) error {
 	for at, isDir := name, dir; at != "."; at, isDir = path.Dir(at), true {
 		key := strings.ToLower(at)
-		there, taken := l.spots[key]
+		there, taken := l.entries[key]
 		if taken && (there.name != at || !there.dir || !isDir) {
-			return fmt.Errorf("%w: %q and %q are in one place", ErrRefused, short(there.name), short(name))
+			return fmt.Errorf("%w: %q and %q have the same path", ErrRefused, truncate(there.name), truncate(name))
 		}
 		if taken {
 			return nil
 		}
-		if l.spots[key] = (spot{at, isDir}); len(l.spots) > maxDepth*l.limits.Files {
+		if l.entries[key] = (listed{at, isDir}); len(l.entries) > maxDepth*l.limits.Files {
 			return fmt.Errorf("%w: the package has more than %d files and directories", ErrRefused, maxDepth*l.limits.Files)
 		}
 	}
 	return nil
 }
 
-// checkName refuses names that lead anywhere but below, on any system, and such that do not
-// look like what they are.
+// checkName rejects names that could lead out of the directory on any system, and names that are
+// misleading.
 func checkName(name string) error {
 	if name == "" || len(name) > 1024 {
-		return fmt.Errorf("%w: a file has no name, or one of more than 1024 characters", ErrRefused)
+		return fmt.Errorf("%w: a file name is empty or longer than 1024 characters", ErrRefused)
 	}
 	for _, c := range []byte(name) {
 		if c < ' ' || c > '~' || strings.IndexByte(`\:*?"<>|`, c) >= 0 {
-			return fmt.Errorf("%w: file %q has a character in its name that is not plain in all file systems", ErrRefused, short(name))
+			return fmt.Errorf("%w: the name of file %q has a character that is not portable", ErrRefused, truncate(name))
 		}
 	}
 	for element := range strings.SplitSeq(name, "/") {
 		if element == "" || element == "." || element == ".." || len(element) > 255 {
-			return fmt.Errorf("%w: the name %q is no plain path below a directory", ErrRefused, short(name))
+			return fmt.Errorf("%w: the name %q is not a clean relative path", ErrRefused, truncate(name))
 		}
 		if last := element[len(element)-1]; last == ' ' || last == '.' {
-			return fmt.Errorf("%w: file %q has a name that ends with a space or a dot", ErrRefused, short(name))
+			return fmt.Errorf("%w: file %q has a name that ends with a space or a dot", ErrRefused, truncate(name))
 		}
 	}
 	return nil
 }
 
-// executable finds the program among files, by OpenTofu's rule: at the top,
-// terraform-provider-TYPE and then nothing, or anything after _ or a dot. Of two OpenTofu takes
-// the first; which is meant, nobody knows.
+// executable finds the program among files, by OpenTofu's rule: in the top directory, named
+// terraform-provider-TYPE, optionally followed by _ or a dot and anything. If there are several,
+// OpenTofu takes the first. Here that is an error, because the intended one is unknown.
 func executable(files []string, typeName string) (string, error) {
 	var found []string
 	for _, name := range files {
@@ -117,9 +118,9 @@ func executable(files []string, typeName string) (string, error) {
 	slices.Sort(found)
 	switch len(found) {
 	case 0:
-		return "", fmt.Errorf("%w: the package has no file terraform-provider-%s… at its top", ErrRefused, typeName)
+		return "", fmt.Errorf("%w: the package has no file terraform-provider-%s… in its top directory", ErrRefused, typeName)
 	case 1:
 		return found[0], nil
 	}
-	return "", fmt.Errorf("%w: the package has several programs: %s", ErrRefused, short(strings.Join(found, ", ")))
+	return "", fmt.Errorf("%w: the package has several programs: %s", ErrRefused, truncate(strings.Join(found, ", ")))
 }

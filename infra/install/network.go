@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// NetworkMirror is a web server that speaks OpenTofu's provider network mirror protocol. It
-// serves providers of any host.
+// NetworkMirror is a web server that implements OpenTofu's provider network mirror protocol. It can
+// serve providers of any host.
 type NetworkMirror struct {
 	client *Client
 	base   *url.URL
 }
 
-// NewNetworkMirror makes one of the mirror's address, which may hold a user and a password.
+// NewNetworkMirror creates a NetworkMirror. The address may include a user name and a password.
 func NewNetworkMirror(client *Client, address string) (*NetworkMirror, error) {
 	base, err := url.Parse(address)
 	if err != nil {
-		return nil, fmt.Errorf("%w: the mirror's address cannot be read; it is of the form https://HOST/PATH/", ErrInvalid)
+		return nil, fmt.Errorf("%w: the mirror's address is malformed; the form is https://HOST/PATH/", ErrInvalid)
 	}
 	if base.RawQuery != "" || base.Fragment != "" {
-		return nil, fmt.Errorf("%w: the mirror's address %s ends with its path: what follows would not be sent", ErrInvalid, mask(base))
+		return nil, fmt.Errorf("%w: the mirror's address %s must not have a query or a fragment", ErrInvalid, redactURL(base))
 	}
 	if err := client.checkURL(base); err != nil {
 		return nil, err
@@ -33,10 +33,10 @@ func NewNetworkMirror(client *Client, address string) (*NetworkMirror, error) {
 	return &NetworkMirror{client: client, base: base}, nil
 }
 
-func (m *NetworkMirror) String() string { return "network mirror " + mask(m.base) }
+func (m *NetworkMirror) String() string { return "network mirror " + redactURL(m.base) }
 
-// Versions are those of all platforms: the mirror does not tell which are of which.
-func (m *NetworkMirror) Versions(ctx context.Context, source Source) ([]Version, error) {
+// Versions returns the versions for all platforms: the mirror's list does not distinguish them.
+func (m *NetworkMirror) Versions(ctx context.Context, source Address) ([]Version, error) {
 	if err := source.check(); err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (m *NetworkMirror) Versions(ctx context.Context, source Source) ([]Version,
 	return sortVersions(versions), nil
 }
 
-// Find reads the version's own file.
+// Find reads the document of the version.
 func (m *NetworkMirror) Find(ctx context.Context, p Package) (Found, error) {
 	if err := p.check(); err != nil {
 		return Found{}, err
@@ -74,13 +74,13 @@ func (m *NetworkMirror) Find(ctx context.Context, p Package) (Found, error) {
 	if !ok {
 		return Found{}, fmt.Errorf("%w: %s has %s %s, but not for %s", ErrNotFound, m, p.Source, p.Version, p.Platform)
 	}
-	at, err := m.client.refer(from, archive.URL)
+	at, err := m.client.resolve(from, archive.URL)
 	if err != nil {
 		return Found{}, fmt.Errorf("%s, %s: %w", m, p, err)
 	}
 	found := Found{URL: at, Signature: Signature{State: SignatureNone}}
 	for _, text := range archive.Hashes {
-		// Schemes that are not known do not say anything yet.
+		// Digests of unknown schemes are ignored.
 		if digest, err := ParseDigest(text); err == nil {
 			found.Claimed = append(found.Claimed, digest)
 		}
@@ -88,15 +88,15 @@ func (m *NetworkMirror) Find(ctx context.Context, p Package) (Found, error) {
 	return found, nil
 }
 
-func (m *NetworkMirror) at(source Source, name string) *url.URL {
+func (m *NetworkMirror) at(source Address, name string) *url.URL {
 	return m.base.JoinPath(source.Host, source.Namespace, source.Type, name)
 }
 
-// refer resolves an address that a document has, which may be relative to the document's own.
-func (c *Client) refer(from *url.URL, text string) (*url.URL, error) {
+// resolve resolves an address in a document, which may be relative to the document's own.
+func (c *Client) resolve(from *url.URL, text string) (*url.URL, error) {
 	to, err := url.Parse(text)
 	if err != nil || text == "" {
-		return nil, errors.New("the answer has no readable address of what was asked for")
+		return nil, errors.New("the answer has no valid address of the requested file")
 	}
 	at := from.ResolveReference(to)
 	return at, c.checkURL(at)

@@ -12,7 +12,7 @@ import (
 
 const mirrored123 = "/mirror/tf.example.com/acme/demo/"
 
-// startMirror is a network mirror with the package demo.
+// startMirror starts a network mirror with the package demo.
 func startMirror(t *testing.T, archive []byte, hashes ...Digest) (*serve, *NetworkMirror, *Client) {
 	t.Helper()
 	s, server := startServer(t)
@@ -60,16 +60,16 @@ func TestNetworkMirror(t *testing.T) {
 	}
 }
 
-// TestClaimIsCheckedFirst: what is not what the mirror itself says is not looked into either.
+// TestClaimIsCheckedFirst: an archive that contradicts the mirror's own claim is not opened either.
 func TestClaimIsCheckedFirst(t *testing.T) {
 	rubbish := []byte("this is no archive")
 	_, m, c := startMirror(t, rubbish, zh(nil))
 	_, err := New(openStore(t, storeDir(t)), c, Limits{}).Install(t.Context(), request(m, zh(rubbish)))
-	failsWith(t, err, ErrRefused, "its origin says")
+	failsWith(t, err, ErrRefused, "claimed by its origin")
 }
 
-// TestNetworkMirrorRefusals: every way in which a mirror can be wrong.
-func TestNetworkMirrorRefusals(t *testing.T) {
+// TestNetworkMirrorErrors: every possible error of a mirror.
+func TestNetworkMirrorErrors(t *testing.T) {
 	archive := pack(t, files()...)
 	z := zh(archive)
 	version := func(format string, args ...any) func(*serve) {
@@ -85,17 +85,17 @@ func TestNetworkMirrorRefusals(t *testing.T) {
 		{"no such platform", version(`{"archives": {"darwin_arm64": {"url": "x"}}}`), ErrNotFound, "not for linux_amd64"},
 		{"no archives", version(`{}`), ErrNotFound, "not for linux_amd64"},
 		{"not allowed", func(s *serve) { s.set(mirrored123+"1.2.3.json", status(403)) }, nil, "credentials"},
-		{"a page to log in", func(s *serve) { s.set(mirrored123+"1.2.3.json", text([]byte("<html>"))) }, nil, "not application/json"},
-		{"no JSON", version(`{"archives": `), nil, "cannot be read"},
-		{"other JSON", version(`{"archives": 7}`), nil, "cannot be read"},
-		{"no address", version(`{"archives": {"linux_amd64": {}}}`), nil, "no readable address"},
-		{"odd address", version(`{"archives": {"linux_amd64": {"url": "https://user:hunter2@[bad"}}}`), nil, "no readable address"},
+		{"a page to log in", func(s *serve) { s.set(mirrored123+"1.2.3.json", text([]byte("<html>"))) }, nil, "instead of application/json"},
+		{"no JSON", version(`{"archives": `), nil, "invalid JSON"},
+		{"other JSON", version(`{"archives": 7}`), nil, "invalid JSON"},
+		{"no address", version(`{"archives": {"linux_amd64": {}}}`), nil, "no valid address"},
+		{"odd address", version(`{"archives": {"linux_amd64": {"url": "https://user:hunter2@[bad"}}}`), nil, "no valid address"},
 		{"address without TLS", version(`{"archives": {"linux_amd64": {"url": "http://user:hunter2@tf.example.com/x?token=hunter2"}}}`), ErrInvalid, "http://tf.example.com/x?…"},
 		{"address of a file", version(`{"archives": {"linux_amd64": {"url": "file:///etc/passwd"}}}`), ErrInvalid, "https://"},
 		{"no such archive", func(s *serve) { s.set(mirrored123+"files/demo.zip", status(404)) }, ErrNotFound, "demo.zip"},
 		{"another archive", func(s *serve) { s.set(mirrored123+"files/demo.zip", text([]byte("another"))) }, ErrRefused, string(zh([]byte("another")))},
-		{"claims another archive", version(`{"archives": {"linux_amd64": {"url": "files/demo.zip", "hashes": [%q]}}}`, zh(nil)), ErrRefused, "its origin says"},
-		{"claims another content", version(`{"archives": {"linux_amd64": {"url": "files/demo.zip", "hashes": [%q]}}}`, h1(t, files()[:1])), ErrRefused, "its origin says"},
+		{"claims another archive", version(`{"archives": {"linux_amd64": {"url": "files/demo.zip", "hashes": [%q]}}}`, zh(nil)), ErrRefused, "claimed by its origin"},
+		{"claims another content", version(`{"archives": {"linux_amd64": {"url": "files/demo.zip", "hashes": [%q]}}}`, h1(t, files()[:1])), ErrRefused, "claimed by its origin"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestNetworkMirrorRefusals(t *testing.T) {
 		})
 	}
 	_, m, _ := startMirror(t, archive)
-	_, err := m.Versions(t.Context(), Source{"tf.example.com", "acme", "other"})
+	_, err := m.Versions(t.Context(), Address{"tf.example.com", "acme", "other"})
 	failsWith(t, err, ErrNotFound, "other")
 }
 
@@ -146,7 +146,7 @@ func TestMirrorAddresses(t *testing.T) {
 	}
 }
 
-// TestLoopbackMirror: without TLS on this machine, if that was asked for.
+// TestLoopbackMirror: a mirror on this machine without TLS, which LoopbackHTTP allows.
 func TestLoopbackMirror(t *testing.T) {
 	archive := pack(t, files()...)
 	s := &serve{paths: map[string]http.HandlerFunc{}}

@@ -6,9 +6,9 @@ import (
 	"net/url"
 )
 
-// Package is what to look for.
+// Package identifies a package.
 type Package struct {
-	Source   Source
+	Source   Address
 	Version  Version
 	Platform Platform
 }
@@ -27,54 +27,54 @@ func (p Package) check() error {
 	return p.Platform.check()
 }
 
-// archiveName is what every origin calls a package's archive.
+// archiveName returns the file name of a package's archive, which is the same in every origin.
 func (p Package) archiveName() string {
 	return fmt.Sprintf("terraform-provider-%s_%s_%s.zip", p.Source.Type, p.Version, p.Platform)
 }
 
-// Origin is where packages come from. It is safe for concurrent use. Its answers decide
-// nothing: what it leads to is held against the digests that the caller requires.
+// Origin is a source of packages. It is safe for concurrent use. Origins are not trusted: packages
+// are checked against the digests that the caller requires.
 type Origin interface {
-	// Versions are those that it has of a provider, for any platform, lowest first.
-	// ErrNotFound if it does not know the provider.
-	Versions(ctx context.Context, source Source) ([]Version, error)
-	// Find tells where a package is. ErrNotFound if it is not there, ErrRefused if what the
-	// origin says of it contradicts itself. Both methods can be repeated.
+	// Versions returns the versions of a provider for any platform, lowest first. It returns
+	// ErrNotFound if the origin does not have the provider.
+	Versions(ctx context.Context, source Address) ([]Version, error)
+	// Find locates a package. It returns ErrNotFound if the origin does not have it, and ErrRefused
+	// if the origin contradicts itself. Both methods can be repeated.
 	Find(ctx context.Context, p Package) (Found, error)
-	// String says which it is, without credentials.
+	// String identifies the origin, without credentials.
 	String() string
 }
 
-// Found is where a package is: one of Archive, Directory and URL.
+// Found is the location of a package: an Archive, a Directory or a URL.
 type Found struct {
-	// Archive and Directory are paths below Root, which nothing in them leads out of.
+	// Archive and Directory are paths below Root. Links in them cannot lead out of it.
 	Root, Archive, Directory string
-	// URL of an archive.
+	// URL is the address of an archive.
 	URL *url.URL
-	// Claimed are digests by the origin's own account. If there are any, one of them has
-	// to match, besides one that is required.
+	// Claimed has the digests that the origin claims. If there are any, the package must have one
+	// of them, in addition to a required one.
 	Claimed []Digest
-	// Signature is what is known of who made it.
+	// Signature is the verification result of the origin's signature.
 	Signature Signature
 }
 
-// Signature is what an origin's signature says.
+// Signature is the result of verifying a package's signature.
 type Signature struct {
 	State SignatureState
-	// Key is the ID of the key that it was made with.
+	// Key is the ID of the signing key.
 	Key string
 }
 
-// SignatureState is whether a package is signed.
+// SignatureState is the state of a package's signature.
 type SignatureState string
 
 const (
-	// SignatureNone is of origins that have no signatures: mirrors. The digest alone
+	// SignatureNone means that the origin has no signatures, like mirrors. The digest alone
 	// decided.
 	SignatureNone SignatureState = "None"
-	// SignatureNoKey is of a registry that has no key for the provider, so that its
-	// signature, if any, proves nothing. The digest alone decided.
+	// SignatureNoKey means that the registry has no key for the provider, so that a signature would
+	// prove nothing. The digest alone decided.
 	SignatureNoKey SignatureState = "NoKey"
-	// SignatureVerified is of a signature by a key that the registry names.
+	// SignatureVerified means that the signature was made by a key that the registry names.
 	SignatureVerified SignatureState = "Verified"
 )

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/mod/sumdb/dirhash"
 )
 
-// entry is one file of an archive that a test makes.
+// entry is one file of a test archive.
 type entry struct {
 	name, content string
 	mode          fs.FileMode // 0 is 0644
@@ -25,7 +25,7 @@ type entry struct {
 	change        func(*zip.FileHeader)
 }
 
-// pack makes an archive as it is told, sensible or not.
+// pack creates an archive, valid or not.
 func pack(t testing.TB, entries ...entry) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -63,7 +63,7 @@ func pack(t testing.TB, entries ...entry) []byte {
 
 const programText = "#!/bin/sh\necho a provider\n"
 
-// files are of a plain package.
+// files are the entries of a valid package.
 func files() []entry {
 	return []entry{
 		{name: "LICENSE", content: "do what you like"},
@@ -73,9 +73,9 @@ func files() []entry {
 	}
 }
 
-var demo = Package{Source: Source{"tf.example.com", "acme", "demo"}, Version: "1.2.3", Platform: Platform{"linux", "amd64"}}
+var demo = Package{Source: Address{"tf.example.com", "acme", "demo"}, Version: "1.2.3", Platform: Platform{"linux", "amd64"}}
 
-// zh and h1 compute digests by other means than the package does.
+// zh and h1 compute digests independently of the package.
 func zh(archive []byte) Digest {
 	sum := sha256.Sum256(archive)
 	return Digest("zh:" + hex.EncodeToString(sum[:]))
@@ -148,8 +148,7 @@ func openStore(t testing.TB, dir string) *Store {
 	return s
 }
 
-// storeDir is a directory for a store. A store is read-only below, so it is made removable in the
-// end.
+// storeDir returns a directory for a store, and makes its read-only content removable at cleanup.
 func storeDir(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -164,7 +163,7 @@ func storeDir(t testing.TB) string {
 	return dir
 }
 
-// tree lists what is below a directory, with modes, without what the store is made of.
+// tree lists everything below a directory, with modes, without the store's own directories.
 func tree(t testing.TB, dir string) string {
 	t.Helper()
 	var out strings.Builder
@@ -190,7 +189,7 @@ func tree(t testing.TB, dir string) string {
 
 const emptyStore = "drwxr-xr-x packages\ndrwxr-xr-x records\ndrwx------ staging\n"
 
-// failsWith looks for the kind of an error and for words in it.
+// failsWith checks the kind of an error, and for words in it.
 func failsWith(t testing.TB, err, kind error, words ...string) {
 	t.Helper()
 	if !errors.Is(err, kind) {
@@ -199,7 +198,7 @@ func failsWith(t testing.TB, err, kind error, words ...string) {
 	}
 	for _, word := range words {
 		if !strings.Contains(err.Error(), word) {
-			t.Errorf("the error says nothing of %q: %v", word, err)
+			t.Errorf("the error lacks %q: %v", word, err)
 		}
 	}
 }
@@ -208,12 +207,12 @@ func request(origin Origin, digests ...Digest) Request {
 	return Request{Package: demo, Origin: origin, Digests: digests}
 }
 
-// nowhere is an origin that must not be asked.
+// nowhere is an origin that must not be used.
 type nowhere struct{ t testing.TB }
 
-func (n nowhere) Versions(context.Context, Source) ([]Version, error) { return nil, n.asked() }
-func (n nowhere) Find(context.Context, Package) (Found, error)        { return Found{}, n.asked() }
-func (n nowhere) String() string                                      { return "nowhere" }
+func (n nowhere) Versions(context.Context, Address) ([]Version, error) { return nil, n.asked() }
+func (n nowhere) Find(context.Context, Package) (Found, error)         { return Found{}, n.asked() }
+func (n nowhere) String() string                                       { return "nowhere" }
 
 func (n nowhere) asked() error {
 	n.t.Error("an origin was asked")

@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// Registry is the host of a provider's own source, asked by OpenTofu's provider registry
-// protocol. Which address it has the host tells by itself (service discovery).
+// Registry is the registry of the provider's own host, accessed by OpenTofu's provider registry
+// protocol. The host announces the registry's address (service discovery).
 type Registry struct{ client *Client }
 
-// NewRegistry makes one.
+// NewRegistry creates a Registry.
 func NewRegistry(client *Client) *Registry { return &Registry{client} }
 
 func (r *Registry) String() string { return "registry" }
 
-// Versions are those of all platforms, with a protocol that Atoll speaks.
-func (r *Registry) Versions(ctx context.Context, source Source) ([]Version, error) {
+// Versions returns the versions for all platforms that support a protocol of Atoll.
+func (r *Registry) Versions(ctx context.Context, source Address) ([]Version, error) {
 	base, err := r.discover(ctx, source)
 	if err != nil {
 		return nil, err
@@ -35,15 +35,15 @@ func (r *Registry) Versions(ctx context.Context, source Source) ([]Version, erro
 	}
 	var versions []Version
 	for _, one := range list.Versions {
-		if version, err := ParseVersion(one.Version); err == nil && spoken(one.Protocols) {
+		if version, err := ParseVersion(one.Version); err == nil && isSupported(one.Protocols) {
 			versions = append(versions, version)
 		}
 	}
 	return sortVersions(versions), nil
 }
 
-// registered is what a registry says of a package.
-type registered struct {
+// packageResponse is a registry's answer about a package.
+type packageResponse struct {
 	Protocols    []string `json:"protocols"`
 	OS           string   `json:"os"`
 	Arch         string   `json:"arch"`
@@ -59,8 +59,8 @@ type registered struct {
 	} `json:"signing_keys"`
 }
 
-// Find asks for the package, and verifies the signature of its checksum if the registry
-// names a key.
+// Find requests the package, and verifies the signature of its checksum if the registry names a
+// key.
 func (r *Registry) Find(ctx context.Context, p Package) (Found, error) {
 	if err := p.check(); err != nil {
 		return Found{}, err
@@ -69,32 +69,32 @@ func (r *Registry) Find(ctx context.Context, p Package) (Found, error) {
 	if err != nil {
 		return Found{}, err
 	}
-	var answer registered
+	var answer packageResponse
 	at := base.JoinPath(p.Source.Namespace, p.Source.Type, string(p.Version), "download", p.Platform.OS, p.Platform.Arch)
 	from, err := r.client.object(ctx, at, &answer)
 	if err != nil {
 		return Found{}, fmt.Errorf("registry, %s: %w", p, err)
 	}
-	found, err := r.judge(ctx, p, from, &answer)
+	found, err := r.check(ctx, p, from, &answer)
 	if err != nil {
 		return Found{}, fmt.Errorf("registry, %s: %w", p, err)
 	}
 	return found, nil
 }
 
-func (r *Registry) judge(ctx context.Context, p Package, from *url.URL, answer *registered) (Found, error) {
+func (r *Registry) check(ctx context.Context, p Package, from *url.URL, answer *packageResponse) (Found, error) {
 	if answer.OS != p.Platform.OS || answer.Arch != p.Platform.Arch {
-		return Found{}, fmt.Errorf("%w: the registry answers with a package for %q", ErrRefused, short(answer.OS+"_"+answer.Arch))
+		return Found{}, fmt.Errorf("%w: the registry answered with a package for %q", ErrRefused, truncate(answer.OS+"_"+answer.Arch))
 	}
-	if !spoken(answer.Protocols) {
-		return Found{}, fmt.Errorf("%w: the provider speaks the protocols %s; Atoll speaks 5 and 6", ErrRefused, short(strings.Join(answer.Protocols, ", ")))
+	if !isSupported(answer.Protocols) {
+		return Found{}, fmt.Errorf("%w: the provider supports the protocols %s; Atoll supports 5 and 6", ErrRefused, truncate(strings.Join(answer.Protocols, ", ")))
 	}
 	claimed, err := ParseDigest(archiveScheme + strings.ToLower(answer.Shasum))
 	if err != nil {
-		return Found{}, fmt.Errorf("%w: the registry's shasum is no SHA-256", ErrRefused)
+		return Found{}, fmt.Errorf("%w: the registry's shasum is not a SHA-256 checksum", ErrRefused)
 	}
 	found := Found{Claimed: []Digest{claimed}}
-	if found.URL, err = r.client.refer(from, answer.DownloadURL); err != nil {
+	if found.URL, err = r.client.resolve(from, answer.DownloadURL); err != nil {
 		return Found{}, err
 	}
 	if len(answer.SigningKeys.GPG) == 0 {
@@ -105,11 +105,11 @@ func (r *Registry) judge(ctx context.Context, p Package, from *url.URL, answer *
 	return found, err
 }
 
-// verify holds the list of checksums against its signature, and the package's checksum against the
-// list.
-func (r *Registry) verify(ctx context.Context, from *url.URL, answer *registered, claimed Digest) (Signature, error) {
+// verify verifies the signature of the list of checksums, and compares the package's checksum with
+// the list.
+func (r *Registry) verify(ctx context.Context, from *url.URL, answer *packageResponse, claimed Digest) (Signature, error) {
 	read := func(what, address string) ([]byte, error) {
-		at, err := r.client.refer(from, address)
+		at, err := r.client.resolve(from, address)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", what, err)
 		}
@@ -130,17 +130,18 @@ func (r *Registry) verify(ctx context.Context, from *url.URL, answer *registered
 	}
 	key, err := verifySignature(keys, sums, signature, r.client.clock.Now)
 	if err != nil {
-		return Signature{}, fmt.Errorf("%w: the signature of SHA256SUMS is not valid: %s", ErrRefused, short(err.Error()))
+		return Signature{}, fmt.Errorf("%w: the signature of SHA256SUMS is invalid: %s", ErrRefused, truncate(err.Error()))
 	}
-	signed := sumOf(sums, answer.Filename)
+	signed := checksumOf(sums, answer.Filename)
 	if signed != hex.EncodeToString(claimed.sum()) {
-		return Signature{}, fmt.Errorf("%w: the registry says %s of %q, the signed list %q", ErrRefused, claimed, short(answer.Filename), short(signed))
+		return Signature{}, fmt.Errorf("%w: the registry's digest %s of %q differs from %q in the signed list", ErrRefused, claimed, truncate(answer.Filename), truncate(signed))
 	}
 	return Signature{State: SignatureVerified, Key: key}, nil
 }
 
-// sumOf finds a file's line in the output of sha256sum, "" if there is none, or two that differ.
-func sumOf(sums []byte, file string) string {
+// checksumOf returns a file's checksum in the output of sha256sum. It returns "" if there is none,
+// or two different ones.
+func checksumOf(sums []byte, file string) string {
 	found := ""
 	for line := range strings.Lines(string(sums)) {
 		words := strings.Fields(line)
@@ -155,8 +156,8 @@ func sumOf(sums []byte, file string) string {
 	return found
 }
 
-// discover asks a source's host for the address of its registry.
-func (r *Registry) discover(ctx context.Context, source Source) (*url.URL, error) {
+// discover returns the address of a host's registry.
+func (r *Registry) discover(ctx context.Context, source Address) (*url.URL, error) {
 	if err := source.check(); err != nil {
 		return nil, err
 	}
@@ -168,17 +169,17 @@ func (r *Registry) discover(ctx context.Context, source Source) (*url.URL, error
 	}
 	address, _ := services["providers.v1"].(string)
 	if address == "" {
-		return nil, fmt.Errorf("%w: %s serves no providers; a mirror may have them", ErrNotFound, source.Host)
+		return nil, fmt.Errorf("%w: %s is not a provider registry; a mirror may have its providers", ErrNotFound, source.Host)
 	}
-	base, err := r.client.refer(from, address)
+	base, err := r.client.resolve(from, address)
 	if err != nil {
 		return nil, fmt.Errorf("registry, %s: %w", source, err)
 	}
 	return base, nil
 }
 
-// spoken tells whether one of the protocols is 5 or 6. Who says nothing may.
-func spoken(protocols []string) bool {
+// isSupported reports whether one of the protocols is 5 or 6. An empty list is accepted.
+func isSupported(protocols []string) bool {
 	return len(protocols) == 0 || slices.ContainsFunc(protocols, func(p string) bool {
 		major, _, _ := strings.Cut(p, ".")
 		return major == "5" || major == "6"

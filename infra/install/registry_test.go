@@ -18,13 +18,13 @@ import (
 
 func is(err, kind error) bool { return errors.Is(err, kind) }
 
-// signer is somebody with a key.
+// signer is the owner of a signing key.
 type signer struct {
 	entity *openpgp.Entity
 	config *packet.Config
 }
 
-// newSigner makes a key at a time, good for so long; 0 is for ever.
+// newSigner creates a key with a creation time and a validity; 0 means unlimited.
 func newSigner(t *testing.T, at time.Time, lifetime time.Duration) signer {
 	config := &packet.Config{Algorithm: packet.PubKeyAlgoEdDSA, Time: func() time.Time { return at }, KeyLifetimeSecs: uint32(lifetime.Seconds())}
 	entity, err := openpgp.NewEntity("Acme", "", "acme@example.com", config)
@@ -34,7 +34,7 @@ func newSigner(t *testing.T, at time.Time, lifetime time.Duration) signer {
 	return signer{entity, config}
 }
 
-// expire has the key say that it was good until then.
+// expire changes the key's expiration.
 func (s signer) expire(t *testing.T, until time.Time) {
 	lifetime := uint32(until.Sub(s.entity.PrimaryKey.CreationTime).Seconds())
 	for name, identity := range s.entity.Identities {
@@ -67,7 +67,7 @@ func (s signer) sign(t *testing.T, text string) []byte {
 	return out.Bytes()
 }
 
-// registry is a registry with the package demo, as a test changes it.
+// registry is a registry with the package demo, which tests modify.
 type registry struct {
 	serve                *serve
 	server               *httptest.Server
@@ -94,7 +94,7 @@ func startRegistry(t *testing.T, archive []byte, by *signer) *registry {
 	return r
 }
 
-// serveAll answers by what the registry is now.
+// serveAll answers according to the registry's current state.
 func (r *registry) serveAll() {
 	var keys []string
 	for _, key := range r.keys {
@@ -137,7 +137,7 @@ func TestRegistry(t *testing.T) {
 	}
 }
 
-// TestRegistryWithoutKey: the digest alone decides, and the result says so.
+// TestRegistryWithoutKey: the digest alone decides, and the result shows that.
 func TestRegistryWithoutKey(t *testing.T) {
 	archive := pack(t, files()...)
 	r := startRegistry(t, archive, nil)
@@ -148,7 +148,7 @@ func TestRegistryWithoutKey(t *testing.T) {
 	}
 }
 
-// TestExpiredKey: what a key signed while it was good stays signed.
+// TestExpiredKey: a signature that was made before its key expired is valid.
 func TestExpiredKey(t *testing.T) {
 	archive := pack(t, files()...)
 	by := newSigner(t, time.Now().Add(-48*time.Hour), 24*time.Hour)
@@ -159,9 +159,8 @@ func TestExpiredKey(t *testing.T) {
 	}
 }
 
-// TestRegistryRefusals: every way in which a registry can be wrong. All packages are
-// required by their digest.
-func TestRegistryRefusals(t *testing.T) {
+// TestRegistryErrors: every possible error of a registry. All packages have the required digest.
+func TestRegistryErrors(t *testing.T) {
 	archive := pack(t, files()...)
 	by := newSigner(t, time.Now().Add(-time.Hour), 0)
 	other := newSigner(t, time.Now().Add(-time.Hour), 0)
@@ -174,8 +173,8 @@ func TestRegistryRefusals(t *testing.T) {
 		says   string
 	}{
 		{"no registry", func(r *registry) { r.serve.set("/.well-known/terraform.json", status(404)) }, ErrNotFound, "terraform.json"},
-		{"no providers", func(r *registry) { r.serve.set("/.well-known/terraform.json", object(`{"modules.v1": "/"}`)) }, ErrNotFound, "serves no providers"},
-		{"odd discovery", func(r *registry) { r.serve.set("/.well-known/terraform.json", object(`{"providers.v1": {"a": 1}}`)) }, ErrNotFound, "serves no providers"},
+		{"no providers", func(r *registry) { r.serve.set("/.well-known/terraform.json", object(`{"modules.v1": "/"}`)) }, ErrNotFound, "is not a provider registry"},
+		{"odd discovery", func(r *registry) { r.serve.set("/.well-known/terraform.json", object(`{"providers.v1": {"a": 1}}`)) }, ErrNotFound, "is not a provider registry"},
 		{"registry without TLS", func(r *registry) {
 			r.serve.set("/.well-known/terraform.json", object(`{"providers.v1": "http://tf.example.com/?token=hunter2"}`))
 		}, ErrInvalid, "tf.example.com/?…"},
@@ -183,13 +182,13 @@ func TestRegistryRefusals(t *testing.T) {
 		{"not allowed", func(r *registry) { r.serve.set(registered123+"1.2.3/download/linux/amd64", status(401)) }, nil, "credentials"},
 		{"broken", func(r *registry) { r.serve.set(registered123+"1.2.3/download/linux/amd64", status(500)) }, nil, "500"},
 		{"another platform", func(r *registry) { r.os = "plan9" }, ErrRefused, "plan9_amd64"},
-		{"old protocol", func(r *registry) { r.protocols = `["4.0"]` }, ErrRefused, "Atoll speaks 5 and 6"},
-		{"no checksum", func(r *registry) { r.shasum = "" }, ErrRefused, "no SHA-256"},
-		{"archive of another checksum", func(r *registry) { r.keys, r.shasum = nil, strings.Repeat("0", 64) }, ErrRefused, "its origin says"},
+		{"old protocol", func(r *registry) { r.protocols = `["4.0"]` }, ErrRefused, "Atoll supports 5 and 6"},
+		{"no checksum", func(r *registry) { r.shasum = "" }, ErrRefused, "not a SHA-256 checksum"},
+		{"archive of another checksum", func(r *registry) { r.keys, r.shasum = nil, strings.Repeat("0", 64) }, ErrRefused, "claimed by its origin"},
 		{"another archive", func(r *registry) { r.serve.set("/demo.zip", text([]byte("another"))) }, ErrRefused, string(zh([]byte("another")))},
-		{"key of somebody else", func(r *registry) { r.keys = []string{other.armor(t)} }, ErrRefused, "none of the registry's keys"},
+		{"key of another signer", func(r *registry) { r.keys = []string{other.armor(t)} }, ErrRefused, "none of the registry's keys"},
 		{"no key at all", func(r *registry) { r.keys = []string{"nonsense"} }, ErrRefused, "key 1"},
-		{"signed by somebody else", func(r *registry) { r.signature = other.sign(t, r.sums) }, ErrRefused, "none of the registry's keys"},
+		{"signed by another signer", func(r *registry) { r.signature = other.sign(t, r.sums) }, ErrRefused, "none of the registry's keys"},
 		{"signature of something else", func(r *registry) { r.signature = by.sign(t, "something else") }, ErrRefused, "signature"},
 		{"no signature", func(r *registry) { r.signature = nil }, ErrRefused, "signature"},
 		{"nonsense instead of a signature", func(r *registry) { r.signature = []byte("nonsense") }, ErrRefused, "signature"},

@@ -12,15 +12,14 @@ import (
 	openpgp "github.com/ProtonMail/go-crypto/openpgp/v2"
 )
 
-// verifySignature looks for the key that made a detached OpenPGP signature, and gives its ID.
-// A key that has expired since still stands for what it signed before; one that was
-// revoked does not.
+// verifySignature verifies a detached OpenPGP signature and returns the ID of its key. A key that
+// has expired still counts for signatures that it made before; a revoked one does not.
 func verifySignature(keys []string, signed, signature []byte, now func() time.Time) (string, error) {
 	config := &packet.Config{Time: now}
 	for i, armor := range keys {
 		ring, err := openpgp.ReadArmoredKeyRing(strings.NewReader(armor))
 		if err != nil {
-			return "", fmt.Errorf("key %d of the registry cannot be read: %w", i+1, err)
+			return "", fmt.Errorf("parsing key %d of the registry: %w", i+1, err)
 		}
 		_, signer, err := openpgp.VerifyDetachedSignature(ring, bytes.NewReader(signed), bytes.NewReader(signature), config)
 		if errors.Is(err, openpgperrors.ErrUnknownIssuer) {
@@ -31,5 +30,5 @@ func verifySignature(keys []string, signed, signature []byte, now func() time.Ti
 		}
 		return signer.PrimaryKey.KeyIdString(), nil
 	}
-	return "", errors.New("none of the registry's keys has made it")
+	return "", errors.New("none of the registry's keys made it")
 }

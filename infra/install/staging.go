@@ -9,15 +9,15 @@ import (
 	"syscall"
 )
 
-// stage is a directory in which one package is fetched. Whoever makes it holds a lock on it
-// while it lives, so that others can tell what a process that died has left.
+// stage is a directory in which one package is fetched. The process that creates it holds a lock on
+// it, so that others can recognize the stages of dead processes.
 type stage struct {
 	store *Store
 	name  string // below the store
 	lock  *os.File
 }
 
-// What is in a stage.
+// The content of a stage.
 const (
 	archiveName = "archive"
 	contentName = "content"
@@ -36,37 +36,37 @@ func (s *Store) stage() (*stage, error) {
 		if lock != nil {
 			return &stage{s, name, lock}, nil
 		}
-		// Somebody has swept it away before it was locked.
+		// Another process swept it before it was locked.
 	}
 }
 
-// lock takes a stage's lock, nil if another process has it or the stage is gone.
+// lock takes a stage's lock. It returns nil if another process has it or the stage is gone.
 func (s *Store) lock(name string) (*os.File, error) {
 	file, err := s.root.Open(name)
 	if err != nil {
 		return nil, ignore(err, fs.ErrNotExist)
 	}
 	err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if err == nil && s.same(file, name) {
+	if err == nil && s.isCurrent(file, name) {
 		return file, nil
 	}
-	_ = file.Close() // and with it the lock
+	_ = file.Close() // which releases the lock
 	return nil, ignore(err, syscall.EWOULDBLOCK)
 }
 
-// same tells whether a directory that is open is still the one of that name.
-func (s *Store) same(file *os.File, name string) bool {
+// isCurrent reports whether an open directory is still the one with that name.
+func (s *Store) isCurrent(file *os.File, name string) bool {
 	opened, err := file.Stat()
 	there, gone := s.root.Lstat(name)
 	return err == nil && gone == nil && os.SameFile(opened, there)
 }
 
-// close removes the stage with all that is in it.
+// close removes the stage and everything in it.
 func (st *stage) close() error {
 	return errors.Join(st.store.removeAll(st.name), st.lock.Close())
 }
 
-// sweep removes the stages whose makers have died.
+// sweep removes the stages of dead processes.
 func (s *Store) sweep() error {
 	entries, err := fs.ReadDir(s.root.FS(), stagingDir)
 	if err != nil {
@@ -88,7 +88,7 @@ func (s *Store) sweep() error {
 	return nil
 }
 
-// removeAll removes read-only directories too.
+// removeAll also removes read-only directories.
 func (s *Store) removeAll(name string) error {
 	err := fs.WalkDir(s.root.FS(), name, func(at string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.IsDir() {

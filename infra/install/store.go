@@ -20,15 +20,14 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Store is a directory of unpacked packages, each under its own digest:
+// Store is a directory of unpacked packages, each named after its digest:
 //
-//	packages/SUM/…                              the files; SUM is the h1: in hexadecimal
-//	records/HOST/NAMESPACE/TYPE/VERSION/OS_ARCH.json   what was fetched under that name
-//	staging/…                                   what is being fetched
+//	packages/SUM/…                              the files; SUM is the h1: digest in hexadecimal
+//	records/HOST/NAMESPACE/TYPE/VERSION/OS_ARCH.json   the package that was fetched under that name
+//	staging/…                                   packages that are being fetched
 //
-// Any number of processes of one user can share it. What is below packages/ came there whole,
-// by one rename, and is read-only; that it still is what its name says is looked at
-// before each use, and not believed.
+// Any number of processes of one user can share it. A package appears in packages/ complete, by one
+// rename, and is read-only. Its digest is verified again before each use.
 type Store struct {
 	dir   string
 	root  *os.Root
@@ -41,8 +40,9 @@ const (
 	stagingDir  = "staging"
 )
 
-// OpenStore opens the store in a directory, which is made if it is not there. A nil clock
-// is the real one. Who may write to the directory may run programs as the server does.
+// OpenStore opens the store in a directory, and creates the directory if necessary. A nil clock
+// means the real one. Write access to the directory allows running programs with the server's
+// rights.
 func OpenStore(dir string, now clock.PassiveClock) (*Store, error) {
 	if now == nil {
 		now = clock.RealClock{}
@@ -52,57 +52,57 @@ func OpenStore(dir string, now clock.PassiveClock) (*Store, error) {
 		return nil, err
 	}
 	if err := os.MkdirAll(dir, ownMode); err != nil {
-		return nil, fmt.Errorf("store of providers: %w", err)
+		return nil, fmt.Errorf("provider store: %w", err)
 	}
 	info, err := os.Stat(dir)
 	if err != nil {
-		return nil, fmt.Errorf("store of providers: %w", err)
+		return nil, fmt.Errorf("provider store: %w", err)
 	}
 	if info.Mode().Perm()&0o002 != 0 {
-		return nil, fmt.Errorf("store of providers: everybody may write to %s, and so exchange programs; take that right away (chmod o-w)", dir)
+		return nil, fmt.Errorf("provider store: %s is world-writable, so that any user can replace programs; run chmod o-w", dir)
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil, fmt.Errorf("store of providers: %w", err)
+		return nil, fmt.Errorf("provider store: %w", err)
 	}
 	s := &Store{dir: dir, root: root, clock: now}
 	for name, mode := range map[string]fs.FileMode{packagesDir: ownMode, recordsDir: ownMode, stagingDir: 0o700} {
 		err := root.Mkdir(name, mode)
 		if err == nil {
-			err = root.Chmod(name, mode) // whatever the umask is: a provider may run as another user
+			err = root.Chmod(name, mode) // regardless of the umask: providers may run as another user
 		}
 		if err != nil && !errors.Is(err, fs.ErrExist) {
-			_ = root.Close() // nothing is in it
-			return nil, fmt.Errorf("store of providers: %w", err)
+			_ = root.Close() // nothing was written
+			return nil, fmt.Errorf("provider store: %w", err)
 		}
 	}
 	return s, nil
 }
 
-// Close lets go of the directory. Nothing in it changes.
+// Close closes the directory. It does not change its content.
 func (s *Store) Close() error { return s.root.Close() }
 
-func placeOf(content Digest) string {
+func packagePath(content Digest) string {
 	return path.Join(packagesDir, hex.EncodeToString(content.sum()))
 }
 
-// Directory is where a package is, or would be.
+// Directory returns the directory of a package, whether or not it exists.
 func (s *Store) Directory(content Digest) string {
-	return filepath.Join(s.dir, filepath.FromSlash(placeOf(content)))
+	return filepath.Join(s.dir, filepath.FromSlash(packagePath(content)))
 }
 
-// Verify reads a package, and tells whether it still is what its digest (h1:) says. ErrNotFound if
-// it is not there, ErrRefused if it was changed: installing it again puts it right.
+// Verify reads a package and verifies its digest (h1:). It returns ErrNotFound if the package is
+// not in the store, and ErrRefused if it was modified. Installing it again repairs it.
 func (s *Store) Verify(ctx context.Context, content Digest) error {
 	_, err := s.verify(ctx, content, &meter{})
 	return err
 }
 
 func (s *Store) verify(ctx context.Context, content Digest, progress *meter) (contents, error) {
-	if !content.ofContent() || content.sum() == nil {
-		return contents{}, fmt.Errorf("%w: packages in the store are known by h1:, not by %q", ErrInvalid, string(content))
+	if !content.isContent() || content.sum() == nil {
+		return contents{}, fmt.Errorf("%w: packages in the store are identified by h1: digests, not by %q", ErrInvalid, string(content))
 	}
-	at := placeOf(content)
+	at := packagePath(content)
 	if err := s.open(at); err != nil {
 		return contents{}, err
 	}
@@ -110,21 +110,21 @@ func (s *Store) verify(ctx context.Context, content Digest, progress *meter) (co
 	if err != nil {
 		return contents{}, err
 	}
-	defer func() { _ = root.Close() }() // it was only read
+	defer func() { _ = root.Close() }() // read only
 	found, err := read(ctx, root, progress)
 	switch {
 	case err != nil:
 		return contents{}, fmt.Errorf("package %s in the store: %w", content, err)
 	case found.digest != content:
-		return contents{}, fmt.Errorf("%w: package %s in the store was changed, it is %s now", ErrRefused, content, found.digest)
+		return contents{}, fmt.Errorf("%w: package %s in the store was modified; its digest is now %s", ErrRefused, content, found.digest)
 	}
 	now := s.clock.Now()
-	_ = s.root.Chtimes(at, now, now) // for Collect, which a store on a read-only file system does not have
+	_ = s.root.Chtimes(at, now, now) // for Collect; fails on a read-only file system, which has no Collect
 	return found, nil
 }
 
-// open looks at a package's own directory. One that another process has just put there may not be
-// sealed yet.
+// open checks a package's own directory. Another process may have just moved it there and not
+// sealed it yet.
 func (s *Store) open(at string) error {
 	info, err := s.root.Lstat(at)
 	switch {
@@ -133,28 +133,28 @@ func (s *Store) open(at string) error {
 	case err != nil:
 		return err
 	case !info.IsDir():
-		return fmt.Errorf("%w: package %s in the store is no directory", ErrRefused, path.Base(at))
+		return fmt.Errorf("%w: package %s in the store is not a directory", ErrRefused, path.Base(at))
 	}
 	if info.Mode() == fs.ModeDir|directoryMode {
 		return nil
 	}
 	if err := s.root.Chmod(at, directoryMode); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: package %s has just been taken out of the store", ErrNotFound, path.Base(at))
+		return fmt.Errorf("%w: package %s was just removed from the store", ErrNotFound, path.Base(at))
 	} else if err != nil {
 		return err
 	}
 	return nil
 }
 
-// contents is what a package's directory has.
+// contents describes a package's directory.
 type contents struct {
 	digest  Digest
 	files   []string
-	program string // the one file that can be executed
+	program string // the only executable file
 }
 
-// read computes h1:, of plain and read-only files alone: the digest itself sees neither modes nor that
-// a file is a link to the same content somewhere else.
+// read computes the h1: digest. It accepts only regular, read-only files, because the digest covers
+// neither modes nor links to the same content elsewhere.
 func read(ctx context.Context, root *os.Root, progress *meter) (contents, error) {
 	var c contents
 	total := int64(0)
@@ -173,7 +173,7 @@ func read(ctx context.Context, root *os.Root, progress *meter) (contents, error)
 		case mode == programMode && c.program == "":
 			c.program = name
 		default:
-			return fmt.Errorf("%w: %q has the mode %s, which the store does not give to it", ErrRefused, name, mode)
+			return fmt.Errorf("%w: %q has the unexpected mode %s", ErrRefused, name, mode)
 		}
 		c.files = append(c.files, name)
 		total += info.Size()
@@ -183,7 +183,7 @@ func read(ctx context.Context, root *os.Root, progress *meter) (contents, error)
 		return contents{}, err
 	}
 	if c.program == "" {
-		return contents{}, fmt.Errorf("%w: no file can be executed", ErrRefused)
+		return contents{}, fmt.Errorf("%w: no file is executable", ErrRefused)
 	}
 	progress.start("verify", 0, total)
 	sum, err := dirhash.Hash1(c.files, func(name string) (io.ReadCloser, error) {
@@ -191,26 +191,26 @@ func read(ctx context.Context, root *os.Root, progress *meter) (contents, error)
 		if err != nil {
 			return nil, err
 		}
-		return &metered{interruptible{ctx, file}, file, progress}, nil
+		return &meteredFile{contextReader{ctx, file}, file, progress}, nil
 	})
 	c.digest = Digest(sum)
 	return c, err
 }
 
-// metered is a file that is read with progress.
-type metered struct {
-	interruptible
+// meteredFile is a file that reports progress while it is read.
+type meteredFile struct {
+	contextReader
 	io.Closer
 	progress *meter
 }
 
-func (m *metered) Read(p []byte) (int, error) {
-	n, err := m.interruptible.Read(p)
+func (m *meteredFile) Read(p []byte) (int, error) {
+	n, err := m.contextReader.Read(p)
 	m.progress.add(int64(n))
 	return n, err
 }
 
-// record is what is known of the package that was fetched under a name.
+// record describes the package that was fetched under a name.
 type record struct {
 	Content   Digest    `json:"content"`
 	Archive   Digest    `json:"archive,omitempty"`
@@ -218,7 +218,7 @@ type record struct {
 	From      string    `json:"from"`
 }
 
-// matches tells which of some digests the package has.
+// matches returns the first of the digests that the package has.
 func (r record) matches(digests []Digest) (Digest, bool) {
 	for _, d := range digests {
 		if d == r.Content || r.Archive != "" && d == r.Archive {
@@ -232,25 +232,26 @@ func recordPath(p Package) string {
 	return path.Join(recordsDir, p.Source.String(), string(p.Version), p.Platform.String()+".json")
 }
 
-// recorded reads a record. One that cannot be read is none: the package is fetched again.
-func (s *Store) recorded(name string) (record, bool) {
+// readRecord reads a record. An invalid record counts as absent, so that the package is fetched
+// again.
+func (s *Store) readRecord(name string) (record, bool) {
 	text, err := s.root.ReadFile(name)
 	var r record
 	if err != nil || json.Unmarshal(text, &r) != nil {
 		return record{}, false
 	}
-	ok := r.Content.ofContent() && r.Content.sum() != nil && (r.Archive == "" || r.Archive.ofArchive() && r.Archive.sum() != nil)
+	ok := r.Content.isContent() && r.Content.sum() != nil && (r.Archive == "" || r.Archive.isArchive() && r.Archive.sum() != nil)
 	return r, ok
 }
 
-// put moves a package that was unpacked and verified into its place. If it is there already, as
-// it should be, what is in the stage is not needed.
+// put moves an unpacked and verified package to its place. If an intact copy is there already, it
+// is kept.
 func (s *Store) put(ctx context.Context, st *stage, c contents, r record, p Package) error {
-	at := placeOf(c.digest)
+	at := packagePath(c.digest)
 	for try := range maxTries {
 		err := s.root.Rename(path.Join(st.name, contentName), at)
 		if err == nil {
-			// Another process may already have found something wrong with it, and put its own there.
+			// Another process may have replaced it already, because it found an error.
 			if err := ignore(s.open(at), ErrNotFound); err != nil {
 				return err
 			}
@@ -265,8 +266,8 @@ func (s *Store) put(ctx context.Context, st *stage, c contents, r record, p Pack
 		if bad == nil && there.program == c.program {
 			break
 		}
-		// Permission is what is missing if another process seals it in between.
-		if err := s.displace(at, st, try); try == maxTries-1 || ignore(err, fs.ErrPermission) != nil {
+		// A permission error means that another process has sealed the directory meanwhile.
+		if err := s.moveAside(at, st, try); try == maxTries-1 || ignore(err, fs.ErrPermission) != nil {
 			return errors.Join(err, bad)
 		}
 	}
@@ -275,17 +276,17 @@ func (s *Store) put(ctx context.Context, st *stage, c contents, r record, p Pack
 
 const maxTries = 10
 
-// displace takes what is not a package out of a package's place. It goes with the stage.
-func (s *Store) displace(at string, st *stage, try int) error {
+// moveAside moves anything in a package's place into the stage, with which it is removed.
+func (s *Store) moveAside(at string, st *stage, try int) error {
 	info, err := s.root.Lstat(at)
-	if err == nil && info.IsDir() { // it is written to when it is moved
+	if err == nil && info.IsDir() { // moving a directory writes to it
 		err = s.root.Chmod(at, ownMode)
 	}
 	if err == nil {
 		err = s.root.Rename(at, path.Join(st.name, fmt.Sprintf("displaced-%d", try)))
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // another process was quicker
+		return nil // another process was faster
 	}
 	return err
 }
@@ -305,9 +306,9 @@ func (s *Store) write(st *stage, name string, r record) error {
 	return s.root.Rename(draft, name)
 }
 
-// Collect removes packages that are not named by any of the digests, of either kind, and that have not
-// been installed or verified for so long; and what processes that died have left half done. It
-// gives the packages that it removed. A program that still runs from a removed package goes on.
+// Collect removes packages that have none of the given digests, of either kind, and have not been
+// installed or verified for the given time. It also removes the stages of dead processes. It
+// returns the removed packages. A program that still runs from a removed package continues to run.
 func (s *Store) Collect(keep []Digest, unused time.Duration) ([]Digest, error) {
 	kept := map[Digest]bool{}
 	for _, d := range keep {
@@ -318,7 +319,7 @@ func (s *Store) Collect(keep []Digest, unused time.Duration) ([]Digest, error) {
 		if err != nil || entry.IsDir() {
 			return err
 		}
-		r, ok := s.recorded(name)
+		r, ok := s.readRecord(name)
 		if _, named := r.matches(keep); ok && named {
 			kept[r.Content] = true
 		}
@@ -326,11 +327,11 @@ func (s *Store) Collect(keep []Digest, unused time.Duration) ([]Digest, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("store of providers: %w", err)
+		return nil, fmt.Errorf("provider store: %w", err)
 	}
 	removed, err := s.collectPackages(kept, unused)
 	for name, r := range records {
-		if _, gone := s.root.Lstat(placeOf(r.Content)); errors.Is(gone, fs.ErrNotExist) {
+		if _, gone := s.root.Lstat(packagePath(r.Content)); errors.Is(gone, fs.ErrNotExist) {
 			err = errors.Join(err, ignore(s.root.Remove(name), fs.ErrNotExist))
 		}
 	}
@@ -340,7 +341,7 @@ func (s *Store) Collect(keep []Digest, unused time.Duration) ([]Digest, error) {
 func (s *Store) collectPackages(kept map[Digest]bool, unused time.Duration) (removed []Digest, err error) {
 	entries, err := fs.ReadDir(s.root.FS(), packagesDir)
 	if err != nil {
-		return nil, fmt.Errorf("store of providers: %w", err)
+		return nil, fmt.Errorf("provider store: %w", err)
 	}
 	for _, entry := range entries {
 		content := contentOf(entry.Name())
@@ -349,7 +350,7 @@ func (s *Store) collectPackages(kept map[Digest]bool, unused time.Duration) (rem
 			continue
 		}
 		if err := s.remove(path.Join(packagesDir, entry.Name())); err != nil {
-			return removed, fmt.Errorf("store of providers: %w", err)
+			return removed, fmt.Errorf("provider store: %w", err)
 		}
 		if content != "" {
 			removed = append(removed, content)
@@ -359,16 +360,17 @@ func (s *Store) collectPackages(kept map[Digest]bool, unused time.Duration) (rem
 	return removed, nil
 }
 
-// remove takes a package away at once, and then its files: nobody sees a part of it.
+// remove moves a package away before it deletes the files, so that no process sees a part of it.
 func (s *Store) remove(at string) error {
 	st, err := s.stage()
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.displace(at, st, 0), st.close())
+	return errors.Join(s.moveAside(at, st, 0), st.close())
 }
 
-// contentOf gives the digest of a package by the name of its directory, "" if it is none's.
+// contentOf returns the digest of a package from the name of its directory, or "" for any other
+// name.
 func contentOf(name string) Digest {
 	sum, err := hex.DecodeString(name)
 	if err != nil || len(sum) != 32 || strings.ToLower(name) != name {

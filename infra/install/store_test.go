@@ -19,8 +19,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// again runs one test in a process of its own, and gives what it prints.
-func again(t *testing.T, test string, env ...string) string {
+// runTest runs one test in another process, and returns its output.
+func runTest(t *testing.T, test string, env ...string) string {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^"+test+"$", "-test.timeout=60s")
 	cmd.Env = append(os.Environ(), env...)
@@ -31,8 +31,8 @@ func again(t *testing.T, test string, env ...string) string {
 	return string(out)
 }
 
-// TestTampering: whatever is done to a package in the store is found out, and put right by
-// installing it again.
+// TestTampering: every modification of a package in the store is detected, and installing it again
+// repairs it.
 func TestTampering(t *testing.T) {
 	entries := files()
 	archive := pack(t, entries...)
@@ -106,7 +106,7 @@ func TestTampering(t *testing.T) {
 	}
 }
 
-// TestProgramThatIsNotExecutable: the digest does not see it.
+// TestProgramThatIsNotExecutable: the digest does not cover the mode.
 func TestProgramThatIsNotExecutable(t *testing.T) {
 	archive := pack(t, files()...)
 	mirror := packedMirror(t, archive)
@@ -120,19 +120,19 @@ func TestProgramThatIsNotExecutable(t *testing.T) {
 			t.Fatal(err)
 		}
 		if other == 0o444 {
-			failsWith(t, i.store.Verify(t.Context(), first.Content), ErrRefused, "executed")
+			failsWith(t, i.store.Verify(t.Context(), first.Content), ErrRefused, "no file is executable")
 		}
 		second, err := i.Install(t.Context(), request(mirror, zh(archive)))
 		if err != nil || second != first {
 			t.Errorf("%+v, %v", second, err)
 		}
 		if out, err := exec.Command(second.Executable).Output(); err != nil || string(out) != "a provider\n" {
-			t.Errorf("run, it says %q, %v", out, err)
+			t.Errorf("running it prints %q, %v", out, err)
 		}
 	}
 }
 
-// TestRecords: a record that is damaged, or that leads elsewhere, is no shortcut.
+// TestRecords: a damaged or forged record does not bypass verification.
 func TestRecords(t *testing.T) {
 	archive := pack(t, files()...)
 	for _, text := range []string{"", "{", "[]", `{"content": "h1:../../etc"}`, `{"content": "` + string(zh(nil)) + `"}`,
@@ -213,21 +213,21 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// renamed has one package under every version.
+// renamed is an origin with one package under every version.
 type renamed struct{ Origin }
 
 func (r renamed) Find(ctx context.Context, _ Package) (Found, error) { return r.Origin.Find(ctx, demo) }
 
-// TestManyAtOnce: several processes and goroutines install, damage, and collect in one store. Whoever
-// gets a package gets the right one, and nothing is left over.
-func TestManyAtOnce(t *testing.T) {
+// TestConcurrentProcesses: several processes and goroutines install, damage and collect packages in one
+// store. Every installation returns the right package, and nothing is left over.
+func TestConcurrentProcesses(t *testing.T) {
 	archive := pack(t, files()...)
 	dir, mirror := os.Getenv("ATOLL_TEST_STORE"), FilesystemMirror{os.Getenv("ATOLL_TEST_MIRROR")}
 	if dir == "" {
 		dir, mirror = storeDir(t), packedMirror(t, archive)
 		var all sync.WaitGroup
 		for range 3 {
-			all.Go(func() { again(t, "TestManyAtOnce", "ATOLL_TEST_STORE="+dir, "ATOLL_TEST_MIRROR="+mirror.Directory) })
+			all.Go(func() { runTest(t, "TestManyAtOnce", "ATOLL_TEST_STORE="+dir, "ATOLL_TEST_MIRROR="+mirror.Directory) })
 		}
 		all.Wait()
 		s := openStore(t, dir)
@@ -262,8 +262,8 @@ func TestManyAtOnce(t *testing.T) {
 	all.Wait()
 }
 
-// TestKilled: a process that is killed in the middle leaves nothing that could be used, and what it
-// leaves is swept away, but not what belongs to one that lives.
+// TestKilled: a killed process leaves nothing that could be used. Its leftovers are swept, but not
+// those of a live process.
 func TestKilled(t *testing.T) {
 	if dir := os.Getenv("ATOLL_TEST_KILLED"); dir != "" {
 		s := openStore(t, dir)
@@ -308,8 +308,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestFullDisk: writes fail in the middle, of the archive or of its files. The system's limit of a
-// file's size stands for the disk; it holds for a process, so another one installs.
+// TestFullDisk: writes fail, of the archive or of its files. A file size limit simulates the disk;
+// it applies to a process, so another one installs.
 func TestFullDisk(t *testing.T) {
 	archive := pack(t, with(entry{name: "large", content: string(someBytes(100_000))})...)
 	bomb := pack(t, with(entry{name: "large", content: strings.Repeat("a", 100_000), method: 8})...)
@@ -333,7 +333,7 @@ func TestFullDisk(t *testing.T) {
 		"archive/" + demo.Source.String() + "/" + demo.archiveName(): string(archive),
 		"file/" + demo.Source.String() + "/" + demo.archiveName():    string(bomb),
 	})
-	again(t, "TestFullDisk", "ATOLL_TEST_FULL="+dir, "ATOLL_TEST_MIRROR="+mirrors)
+	runTest(t, "TestFullDisk", "ATOLL_TEST_FULL="+dir, "ATOLL_TEST_MIRROR="+mirrors)
 	if left := tree(t, dir); left != emptyStore {
 		t.Errorf("left behind:\n%s", left)
 	}

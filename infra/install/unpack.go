@@ -12,8 +12,8 @@ import (
 	"strings"
 )
 
-// unpack writes the files of an archive into an empty directory. Everything that the archive says
-// about itself is checked before the first file is written, and held to while they are.
+// unpack writes the files of an archive into an empty directory. It checks the archive's directory
+// before it writes the first file, and enforces the announced sizes while writing.
 func unpack(ctx context.Context, archive io.ReaderAt, size int64, into *os.Root, typeName string, limits Limits, progress *meter) error {
 	reader, err := openArchive(archive, size, limits)
 	if err != nil {
@@ -27,7 +27,7 @@ func unpack(ctx context.Context, archive io.ReaderAt, size int64, into *os.Root,
 		}
 		if name, dir := strings.CutSuffix(file.Name, "/"); dir {
 			if file.UncompressedSize64 > 0 {
-				return fmt.Errorf("%w: directory %q has content", ErrRefused, short(file.Name))
+				return fmt.Errorf("%w: directory %q has content", ErrRefused, truncate(file.Name))
 			}
 			if err := list.addDirectory(name); err != nil {
 				return err
@@ -35,7 +35,7 @@ func unpack(ctx context.Context, archive io.ReaderAt, size int64, into *os.Root,
 			continue
 		}
 		if file.UncompressedSize64 > uint64(limits.File) {
-			return fmt.Errorf("%w: file %q is larger than the limit of %d bytes", ErrRefused, short(file.Name), limits.File)
+			return fmt.Errorf("%w: file %q is larger than the limit of %d bytes", ErrRefused, truncate(file.Name), limits.File)
 		}
 		if err := list.add(file.Name, int64(file.UncompressedSize64)); err != nil {
 			return err
@@ -53,7 +53,7 @@ func unpack(ctx context.Context, archive io.ReaderAt, size int64, into *os.Root,
 			return unreadable(file.Name, err)
 		}
 		err = write(ctx, into, file.Name, content, int64(file.UncompressedSize64), modeOf(file.Name, program), progress)
-		_ = content.Close() // what is wrong with it, reading said
+		_ = content.Close() // read errors were reported
 		if err != nil {
 			return err
 		}
@@ -61,50 +61,50 @@ func unpack(ctx context.Context, archive io.ReaderAt, size int64, into *os.Root,
 	return sealDirectories(into)
 }
 
-// openArchive reads the list of an archive's files, which may take no more memory than the
-// permitted number of files needs.
+// openArchive reads the archive's directory. It reads no more than the permitted number of files
+// needs.
 func openArchive(archive io.ReaderAt, size int64, limits Limits) (*zip.Reader, error) {
-	bounded := &allowance{of: archive, left: int64(limits.Files)*1024 + 1<<20}
+	bounded := &limitedReaderAt{of: archive, left: int64(limits.Files)*1024 + 1<<20}
 	reader, err := zip.NewReader(bounded, size)
 	switch {
 	case bounded.left < 0:
-		return nil, fmt.Errorf("%w: the archive's list of files is too long for %d of them", ErrRefused, limits.Files)
+		return nil, fmt.Errorf("%w: the archive's directory is too large for %d files", ErrRefused, limits.Files)
 	case err != nil:
-		return nil, fmt.Errorf("%w: the archive cannot be read: %w", ErrRefused, err)
+		return nil, fmt.Errorf("%w: reading the archive: %w", ErrRefused, err)
 	}
 	bounded.off = true
 	return reader, nil
 }
 
-// allowance is a reader that fails after so many bytes, until it is off.
-type allowance struct {
+// limitedReaderAt fails after a number of bytes, until it is switched off.
+type limitedReaderAt struct {
 	of   io.ReaderAt
 	left int64
 	off  bool
 }
 
-func (a *allowance) ReadAt(p []byte, at int64) (int, error) {
+func (a *limitedReaderAt) ReadAt(p []byte, at int64) (int, error) {
 	if !a.off {
 		if a.left -= int64(len(p)); a.left < 0 {
-			return 0, errors.New("too much is read")
+			return 0, errors.New("read limit exceeded")
 		}
 	}
 	return a.of.ReadAt(p, at)
 }
 
-// checkEntry refuses everything but plain files and directories.
+// checkEntry rejects everything but regular files and directories.
 func checkEntry(file *zip.File) error {
 	const encrypted = 1
 	mode := file.Mode()
 	switch isDir := strings.HasSuffix(file.Name, "/"); {
 	case file.Flags&encrypted != 0:
-		return fmt.Errorf("%w: file %q is encrypted", ErrRefused, short(file.Name))
+		return fmt.Errorf("%w: file %q is encrypted", ErrRefused, truncate(file.Name))
 	case file.Method != zip.Store && file.Method != zip.Deflate:
-		return fmt.Errorf("%w: file %q is compressed by method %d; zip's 0 and 8 can be read", ErrRefused, short(file.Name), file.Method)
+		return fmt.Errorf("%w: file %q has compression method %d; supported are 0 (store) and 8 (deflate)", ErrRefused, truncate(file.Name), file.Method)
 	case mode.IsDir() != isDir:
-		return fmt.Errorf("%w: %q is a directory by its name or by its mode, not by both", ErrRefused, short(file.Name))
+		return fmt.Errorf("%w: %q is a directory either by its name or by its mode, but not both", ErrRefused, truncate(file.Name))
 	case !isDir && !mode.IsRegular():
-		return fmt.Errorf("%w: %q is a link, a device or the like (%s)", ErrRefused, short(file.Name), mode.Type())
+		return fmt.Errorf("%w: %q is not a regular file (%s)", ErrRefused, truncate(file.Name), mode.Type())
 	}
 	return nil
 }
@@ -113,7 +113,7 @@ const (
 	programMode   = fs.FileMode(0o555)
 	fileMode      = fs.FileMode(0o444)
 	directoryMode = fs.FileMode(0o555)
-	ownMode       = fs.FileMode(0o755) // of a directory that is being written
+	ownMode       = fs.FileMode(0o755) // of a directory while it is written
 )
 
 func modeOf(name, program string) fs.FileMode {
@@ -123,7 +123,7 @@ func modeOf(name, program string) fs.FileMode {
 	return fileMode
 }
 
-// write makes one file of exactly the size that was announced.
+// write creates a file of exactly the announced size.
 func write(ctx context.Context, into *os.Root, name string, content io.Reader, size int64, mode fs.FileMode, progress *meter) error {
 	if dir := path.Dir(name); dir != "." {
 		if err := into.MkdirAll(dir, ownMode); err != nil {
@@ -134,11 +134,11 @@ func write(ctx context.Context, into *os.Root, name string, content io.Reader, s
 	if err != nil {
 		return err
 	}
-	n, err := io.Copy(&counting{file, progress}, io.LimitReader(&interruptible{ctx, content}, size+1))
+	n, err := io.Copy(&meteredWriter{file, progress}, io.LimitReader(&contextReader{ctx, content}, size+1))
 	var local *os.PathError
 	switch {
 	case err == nil && n != size:
-		err = fmt.Errorf("%w: file %q is not of the size that was announced", ErrRefused, short(name))
+		err = fmt.Errorf("%w: file %q does not have the announced size", ErrRefused, truncate(name))
 	case err != nil && ctx.Err() == nil && !errors.As(err, &local):
 		err = unreadable(name, err)
 	}
@@ -149,24 +149,24 @@ func write(ctx context.Context, into *os.Root, name string, content io.Reader, s
 }
 
 func unreadable(name string, err error) error {
-	return fmt.Errorf("%w: file %q cannot be read: %w", ErrRefused, short(name), err)
+	return fmt.Errorf("%w: reading file %q: %w", ErrRefused, truncate(name), err)
 }
 
-// interruptible is a reader that ends with its context.
-type interruptible struct {
+// contextReader is a reader that ends with its context.
+type contextReader struct {
 	ctx  context.Context
 	from io.Reader
 }
 
-func (i *interruptible) Read(p []byte) (int, error) {
+func (i *contextReader) Read(p []byte) (int, error) {
 	if err := i.ctx.Err(); err != nil {
 		return 0, context.Cause(i.ctx)
 	}
 	return i.from.Read(p)
 }
 
-// sealDirectories makes all below the top read-only. The top itself has to be writable until it is
-// where it belongs: a directory that is moved is written to.
+// sealDirectories makes all directories below the top read-only. The top directory must be writable
+// until it is in its place, because moving a directory writes to it.
 func sealDirectories(root *os.Root) error {
 	return fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.IsDir() || name == "." {
@@ -177,7 +177,7 @@ func sealDirectories(root *os.Root) error {
 }
 
 // copyPackage copies an unpacked package of a mirror into an empty directory, by the same rules.
-// What changes there meanwhile is found out by the digest, which is of the copy.
+// The digest of the copy detects concurrent changes.
 func copyPackage(ctx context.Context, from fs.FS, into *os.Root, typeName string, limits Limits, progress *meter) error {
 	list := newListing(limits, 0)
 	sizes := map[string]int64{}
@@ -192,7 +192,7 @@ func copyPackage(ctx context.Context, from fs.FS, into *os.Root, typeName string
 		case info.IsDir():
 			return list.addDirectory(name)
 		case !info.Mode().IsRegular():
-			return fmt.Errorf("%w: %q is a link, a device or the like (%s)", ErrRefused, short(name), info.Mode().Type())
+			return fmt.Errorf("%w: %q is not a regular file (%s)", ErrRefused, truncate(name), info.Mode().Type())
 		}
 		sizes[name] = info.Size()
 		return list.add(name, info.Size())
@@ -211,7 +211,7 @@ func copyPackage(ctx context.Context, from fs.FS, into *os.Root, typeName string
 			return err
 		}
 		err = write(ctx, into, name, content, sizes[name], modeOf(name, program), progress)
-		_ = content.Close() // it was only read
+		_ = content.Close() // read only
 		if err != nil {
 			return err
 		}

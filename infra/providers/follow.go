@@ -298,7 +298,7 @@ func (r *Registry) try(ctx context.Context, p *v1alpha1.Provider) bool {
 	e.trying, e.interrupt, e.step = key, cancel, ""
 	r.mu.Unlock()
 
-	got, failed := r.install(ctx, p, func(now install.Progress) { r.tell(ctx, p, now) })
+	got, failed := r.install(ctx, p, func(now install.StepProgress) { r.tell(ctx, p, now) })
 	interrupted := ctx.Err() != nil
 
 	r.mu.Lock()

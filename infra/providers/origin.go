@@ -32,7 +32,7 @@ func wanted(spec *v1alpha1.ProviderSpec) string {
 func (r *Registry) request(spec *v1alpha1.ProviderSpec) (install.Request, error) {
 	request := install.Request{Package: install.Package{Platform: install.ThisPlatform()}}
 	var err error
-	if request.Package.Source, err = install.ParseSource(spec.Source, defaultRegistry); err != nil {
+	if request.Package.Source, err = install.ParseAddress(spec.Source, defaultRegistry); err != nil {
 		return request, fmt.Errorf("spec.source: %w", err)
 	}
 	if request.Package.Version, err = install.ParseVersion(spec.Version); err != nil {

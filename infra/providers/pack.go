@@ -63,7 +63,7 @@ type failure struct {
 func (f *failure) Error() string { return f.message }
 
 // install brings what a Provider asks for, and finds out what it has.
-func (r *Registry) install(ctx context.Context, p *v1alpha1.Provider, progress func(install.Progress)) (*pack, *failure) {
+func (r *Registry) install(ctx context.Context, p *v1alpha1.Provider, progress func(install.StepProgress)) (*pack, *failure) {
 	got, fresh, err := r.fetch(ctx, &p.Spec, progress)
 	if err != nil {
 		return nil, failureOf(err)
@@ -84,7 +84,7 @@ func (r *Registry) install(ctx context.Context, p *v1alpha1.Provider, progress f
 	return out, nil
 }
 
-func (r *Registry) fetch(ctx context.Context, spec *v1alpha1.ProviderSpec, progress func(install.Progress)) (install.Installed, *developed, error) {
+func (r *Registry) fetch(ctx context.Context, spec *v1alpha1.ProviderSpec, progress func(install.StepProgress)) (install.Installed, *developed, error) {
 	if spec.Origin.Development != nil {
 		if !r.config.Development {
 			return install.Installed{}, nil, fmt.Errorf("spec.origin.development: %w: this server runs no programs that nobody has verified, unless it is started with --allow-development-providers", errNotAllowed)

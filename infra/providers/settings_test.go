@@ -102,7 +102,7 @@ func TestRefusedConfigurations(t *testing.T) {
 		`regoin: west`:                    "region",
 		`region: 5`:                       "spec.configuration.region",
 		`headers: {a: x, b: {secretKeyRef: {name: s, key: k}}}`: "spec.configuration.headers",
-		`token: {secretKeyRef: {name: s}}`:                      "must have the name of a Secret and a key in it",
+		`token: {secretKeyRef: {name: s}}`:                      "must have exactly the fields name and key",
 	} {
 		given := parsed(t, text)
 		block := takingSecrets(configBlock(), given)

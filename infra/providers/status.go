@@ -207,7 +207,7 @@ func (r *Registry) report(ctx context.Context, p *v1alpha1.Provider) error {
 }
 
 // tell writes how far a download is, now and then.
-func (r *Registry) tell(ctx context.Context, p *v1alpha1.Provider, now install.Progress) {
+func (r *Registry) tell(ctx context.Context, p *v1alpha1.Provider, now install.StepProgress) {
 	step := fmt.Sprintf("%s: %d MB", now.Step, now.Done>>20)
 	if now.Total > 0 {
 		step = fmt.Sprintf("%s: %d of %d MB", now.Step, now.Done>>20, now.Total>>20)

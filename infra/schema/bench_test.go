@@ -13,7 +13,7 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// wide is a type with 40 attributes and two blocks, as large providers have 1,500 of.
+// wide is a type with 40 attributes and two blocks; large providers have 1,500 of them.
 func wide() *contract.Schema {
 	types := []cty.Type{cty.String, cty.String, cty.String, cty.Number, cty.Bool, cty.List(cty.String), cty.Map(cty.String), cty.Set(cty.String)}
 	var all []contract.Attribute
@@ -26,7 +26,7 @@ func wide() *contract.Schema {
 		block("rule", contract.NestingList, 0, 0, all[:5]...), block("timeouts", contract.NestingSingle, 0, 0, all[1])}}}
 }
 
-// BenchmarkNames names 1,500 types, and measures what the names hold.
+// BenchmarkNames names 1,500 types, and measures the memory of the names.
 func BenchmarkNames(b *testing.B) {
 	var types []string
 	for i := range 1500 {
@@ -64,7 +64,7 @@ func BenchmarkMergeType(b *testing.B) {
 	}
 }
 
-// BenchmarkMergeTypesKept measures what the merge types of 1,500 used kinds hold.
+// BenchmarkMergeTypesKept measures the memory of the merge types of 1,500 used kinds.
 func BenchmarkMergeTypesKept(b *testing.B) {
 	s := wide()
 	o := map[string]any{"spec": map[string]any{"attribute_7": []any{"x"}}}
@@ -118,7 +118,7 @@ func BenchmarkConfig(b *testing.B) {
 	k, spec := Kind{Schema: wide()}, wideSpec()
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, errs := k.Config(spec, told{}); len(errs) > 0 {
+		if _, errs := k.Config(spec, tableResolver{}); len(errs) > 0 {
 			b.Fatal(errs)
 		}
 	}
@@ -126,7 +126,7 @@ func BenchmarkConfig(b *testing.B) {
 
 func BenchmarkAttributes(b *testing.B) {
 	k := Kind{Schema: wide()}
-	v, errs := k.Config(wideSpec(), told{})
+	v, errs := k.Config(wideSpec(), tableResolver{})
 	if len(errs) > 0 {
 		b.Fatal(errs)
 	}

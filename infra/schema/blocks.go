@@ -11,8 +11,9 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// assemble makes a list, set or map of blocks; keys are those of a map. Where blocks may have attributes of any type, a list is
-// a tuple and a map an object, because no two elements need be of one type. A set cannot help it.
+// assemble returns a list, set or map of blocks; keys are those of a map. If blocks can have
+// attributes of dynamic type, their types may differ: then a list becomes a tuple and a map an
+// object. There is no such type for sets.
 func assemble(n *contract.NestedBlock, keys []string, elements []cty.Value) cty.Value {
 	free := n.ImpliedType() == cty.DynamicPseudoType
 	if n.Nesting == contract.NestingMap {
@@ -41,7 +42,7 @@ func assemble(n *contract.NestedBlock, keys []string, elements []cty.Value) cty.
 	return cty.ListVal(elements)
 }
 
-// blocks reads all blocks of one name.
+// blocks decodes all blocks of one name.
 func (r *reader) blocks(at *field.Path, n *contract.NestedBlock, given any) cty.Value {
 	if text, ok := given.(string); ok && HasExpression(text) {
 		v, ok := r.evaluated(at, text)
@@ -64,21 +65,21 @@ func (r *reader) blocks(at *field.Path, n *contract.NestedBlock, given any) cty.
 	case isObject && single:
 		return r.block(at, &n.Block, object)
 	case isList && single && len(list) == 1:
-		// Older libraries of providers had a list where newer ones have a single block.
+		// Older provider SDKs had a list where newer ones have a single block.
 		return r.oneBlock(at.Index(0), n, list[0])
 	case isObject && n.Nesting == contract.NestingMap:
 		for _, key := range sortedKeys(object) {
 			keys, items, places = append(keys, key), append(items, object[key]), append(places, at.Key(key))
 		}
 	case isObject:
-		// One block, however many there could be: a provider's next version may allow more, or fewer.
+		// A single block, whatever the limit: the provider's next version may change it.
 		items, places = []any{given}, []*field.Path{at}
 	case isList && (n.Nesting == contract.NestingList || n.Nesting == contract.NestingSet):
 		for i, item := range list {
 			items, places = append(items, item), append(places, at.Index(i))
 		}
 	default:
-		r.complain(mistyped(at, given, "must be "+blockForm(n), false))
+		r.addError(typeError(at, given, "must be "+blockForm(n), false))
 		return n.None()
 	}
 	r.count(at, n, len(items))
@@ -98,30 +99,30 @@ func (r *reader) oneBlock(at *field.Path, n *contract.NestedBlock, given any) ct
 	}
 	object, ok := given.(map[string]any)
 	if !ok {
-		r.complain(mistyped(at, given, "must be an object", false))
+		r.addError(typeError(at, given, "must be an object", false))
 		return n.Block.Empty()
 	}
 	return r.block(at, &n.Block, object)
 }
 
-// assemble complains about sets whose blocks differ in type, which no value of cty can be.
+// assemble reports sets whose blocks differ in type, which cty cannot represent.
 func (r *reader) assemble(at *field.Path, n *contract.NestedBlock, keys []string, elements []cty.Value) cty.Value {
 	if n.Nesting == contract.NestingSet && !cty.CanSetVal(elements) {
-		r.complain(field.Forbidden(at, "all of these blocks must have values of the same types"))
+		r.addError(field.Forbidden(at, "all of these blocks must have values of the same types"))
 		return n.None()
 	}
 	return assemble(n, keys, elements)
 }
 
-// count complains about too few blocks and too many.
+// count reports too few or too many blocks.
 func (r *reader) count(at *field.Path, n *contract.NestedBlock, there int) {
 	switch {
 	case there == 0 && n.Min > 0 && !r.checks.Partial:
-		r.complain(field.Required(at, fmt.Sprintf("the provider needs at least %d", n.Min)))
+		r.addError(field.Required(at, fmt.Sprintf("the provider requires at least %d", n.Min)))
 	case int64(there) < n.Min && !r.checks.Partial:
-		r.complain(field.TooFew(at, there, int(n.Min)))
+		r.addError(field.TooFew(at, there, int(n.Min)))
 	case n.Max > 0 && int64(there) > n.Max:
-		r.complain(field.TooMany(at, there, int(n.Max)))
+		r.addError(field.TooMany(at, there, int(n.Max)))
 	}
 }
 
@@ -137,7 +138,7 @@ func blockForm(n *contract.NestedBlock) string {
 	return "an object"
 }
 
-// blocksOf makes blocks of what an expression gave: an object, or several.
+// blocksOf converts an expression's value to blocks: an object, or a collection of them.
 func (r *reader) blocksOf(at *field.Path, n *contract.NestedBlock, v cty.Value) cty.Value {
 	v, marks := v.Unmark()
 	switch {
@@ -150,7 +151,7 @@ func (r *reader) blocksOf(at *field.Path, n *contract.NestedBlock, v cty.Value) 
 	case v.Type().IsObjectType() && n.Nesting != contract.NestingMap:
 		return r.assemble(at, n, nil, []cty.Value{r.blockOf(at, &n.Block, v)}).WithMarks(marks)
 	case !v.CanIterateElements() || (v.Type().IsMapType() || v.Type().IsObjectType()) != (n.Nesting == contract.NestingMap):
-		r.complain(field.TypeInvalid(at, v.Type().FriendlyName(), "what the expression gives must be "+blockForm(n)))
+		r.addError(field.TypeInvalid(at, v.Type().FriendlyName(), "the expression's value must be "+blockForm(n)))
 		return n.None()
 	}
 	var keys []string
@@ -168,7 +169,8 @@ func (r *reader) blocksOf(at *field.Path, n *contract.NestedBlock, v cty.Value) 
 	return r.assemble(at, n, keys, elements).WithMarks(marks)
 }
 
-// blockOf makes one block of an object. What the provider computes is left out: the object may be another's.
+// blockOf converts an object to a block. Computed attributes are dropped, because the object may be
+// that of another resource.
 func (r *reader) blockOf(at *field.Path, b *contract.Block, v cty.Value) cty.Value {
 	v, marks := v.Unmark()
 	if !v.IsKnown() {
@@ -176,13 +178,13 @@ func (r *reader) blockOf(at *field.Path, b *contract.Block, v cty.Value) cty.Val
 	}
 	ty := v.Type()
 	if v.IsNull() || !ty.IsObjectType() && !ty.IsMapType() {
-		r.complain(field.TypeInvalid(at, ty.FriendlyName(), "what the expression gives must be an object"))
+		r.addError(field.TypeInvalid(at, ty.FriendlyName(), "the expression's value must be an object"))
 		return b.Empty()
 	}
 	given := v.AsValueMap()
 	for _, name := range sortedKeys(given) {
 		if b.Attribute(name) == nil && b.Nested(name) == nil {
-			r.complain(field.Forbidden(at.Child(name), unknownName(name, argumentNames(b))))
+			r.addError(field.Forbidden(at.Child(name), unknownField(name, argumentNames(b))))
 		}
 	}
 	values := make(map[string]cty.Value, len(b.Attributes)+len(b.Blocks))
@@ -206,7 +208,7 @@ func (r *reader) attributeOf(at *field.Path, a *contract.Attribute, v cty.Value)
 	}
 	converted, err := convert.Convert(v, withOptional(a.Type))
 	if err != nil {
-		r.complain(field.TypeInvalid(at, v.Type().FriendlyName(), err.Error()))
+		r.addError(field.TypeInvalid(at, v.Type().FriendlyName(), err.Error()))
 		return cty.NullVal(a.Type)
 	}
 	if a.Nested != nil {

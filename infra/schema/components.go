@@ -6,7 +6,8 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// Components that a document with a kind in it needs. kubectl explain shows the last word of a name as the type.
+// Components that OpenAPI documents with provider kinds refer to. kubectl explain shows the last
+// word of a component's name as the type.
 const (
 	componentNumber  = "dev.atoll.infra.number"
 	componentBoolean = "dev.atoll.infra.boolean"
@@ -14,10 +15,11 @@ const (
 	componentSecret  = "dev.atoll.infra.SecretValue"
 )
 
-// expressionPattern is of strings that stand for something else. Whether they are right, only reading them tells.
+// expressionPattern matches strings with an expression. Only evaluation shows whether an expression
+// is valid.
 const expressionPattern = `\$\{`
 
-// Components are the schemas that those of kinds refer to, by name.
+// Components returns the schemas that those of kinds refer to, by name.
 func Components() map[string]*spec.Schema {
 	expression := ofType("string", "")
 	expression.Pattern = expressionPattern
@@ -37,68 +39,68 @@ func Components() map[string]*spec.Schema {
 }
 
 func secretSchema() *spec.Schema {
-	ref := ofType("object", "Where the value is. The text under the key is the value of a string, and JSON for any other type.")
+	ref := ofType("object", "The location of the value. A string argument is the text under the key; any other type is parsed from it as JSON.")
 	ref.Properties = map[string]spec.Schema{
-		secretKeyRefName: *ofType("string", "The name of a Secret in the namespace of the object."),
-		secretKeyRefKey:  *ofType("string", "The key of that Secret."),
+		secretKeyRefName: *ofType("string", "The name of a Secret in the same namespace."),
+		secretKeyRefKey:  *ofType("string", "A key of that Secret."),
 	}
 	ref.Required = []string{secretKeyRefName, secretKeyRefKey}
 	ref.AddExtension("x-kubernetes-map-type", "atomic")
 	s := &spec.Schema{}
-	s.Description = "Sensitive: a secretKeyRef, or an expression ${…}. No literal."
+	s.Description = "Sensitive: a secretKeyRef, or an expression ${…}. Literals are not allowed."
 	s.Properties = map[string]spec.Schema{secretKeyRef: *ref}
 	s.AddExtension("x-kubernetes-map-type", "atomic")
 	s.AddExtension("x-kubernetes-preserve-unknown-fields", true)
 	return s
 }
 
-// ownSchemas describe what is Atoll's own in a spec.
-func ownSchemas(data bool) map[string]spec.Schema {
+// metaSchemas returns the schemas of Atoll's meta-arguments.
+func metaSchemas(data bool) map[string]spec.Schema {
 	references := func(description string) spec.Schema {
 		s := listOf(ofType("string", ""), results)
 		s.AddExtension("x-kubernetes-list-type", "set")
 		s.Description = description
 		return *s
 	}
-	connection := ofType("object", "Where sensitive attributes go.")
+	connection := ofType("object", "Where sensitive attributes are written.")
 	connection.Properties = map[string]spec.Schema{
-		connectionSecret: *ofType("string", "The Secret in the namespace of the object into which sensitive attributes are written."),
+		connectionSecret: *ofType("string", "The Secret in the same namespace that receives the sensitive attributes."),
 	}
-	own := map[string]spec.Schema{
-		ownProvider:   *ofType("string", "The name of the ProviderConfig in the namespace of the object; unless said, the one that is called like the Provider."),
-		ownDependsOn:  references(`What has to be done before, beyond what expressions refer to: TYPE["name"].`),
-		ownConnection: *connection,
+	meta := map[string]spec.Schema{
+		metaProvider:   *ofType("string", "The name of the ProviderConfig in the same namespace. Defaults to the name of the Provider."),
+		metaDependsOn:  references(`Dependencies in addition to those of expressions: TYPE["name"].`),
+		metaConnection: *connection,
 	}
 	if data {
-		return own
+		return meta
 	}
 	ignore := &spec.Schema{}
-	ignore.Description = `Arguments that are left as they are once the resource is there, such as tags["env"]; or all.`
+	ignore.Description = `Arguments whose changes are ignored once the resource exists, such as tags["env"]; or all.`
 	ignore.Items = &spec.SchemaOrArray{Schema: ofType("string", "")}
 	ignore.AddExtension("x-kubernetes-list-type", "set")
 	lifecycle := ofType("object", "How the resource may be changed.")
 	lifecycle.Properties = map[string]spec.Schema{
-		preventDestroy:      *ofType("boolean", "Refuse every plan that would destroy the resource."),
-		createBeforeDestroy: *ofType("boolean", "If it has to be replaced, make the new one first."),
+		preventDestroy:      *ofType("boolean", "Reject every plan that would destroy the resource."),
+		createBeforeDestroy: *ofType("boolean", "On replacement, create the new resource before destroying the old one."),
 		ignoreChanges:       *ignore,
 		replaceTriggeredBy:  references(`Replace the resource when one of these changes: TYPE["name"], TYPE["name"].attribute.`),
 	}
-	own[ownLifecycle] = *lifecycle
-	return own
+	meta[metaLifecycle] = *lifecycle
+	return meta
 }
 
-// conditionSchema is that of metav1.Condition.
+// conditionSchema returns the schema of metav1.Condition.
 func conditionSchema() *spec.Schema {
-	s := ofType("object", "One thing that is known, and since when.")
-	changed := ofType("string", "Since when the status is so.")
+	s := ofType("object", "A condition of the object.")
+	changed := ofType("string", "The time of the last change of the status.")
 	changed.Format = "date-time"
-	generation := ofType("integer", "The generation of the object that this is about.")
+	generation := ofType("integer", "The generation of the object that the condition is based on.")
 	generation.Format = "int64"
 	s.Properties = map[string]spec.Schema{
-		"type":               *ofType("string", "What it is about."),
+		"type":               *ofType("string", "The type of the condition."),
 		"status":             *ofType("string", "True, False or Unknown."),
-		"reason":             *ofType("string", "Why, in one word."),
-		"message":            *ofType("string", "Why, for people."),
+		"reason":             *ofType("string", "The reason, in one word."),
+		"message":            *ofType("string", "The reason, for people."),
 		"lastTransitionTime": *changed,
 		"observedGeneration": *generation,
 	}
@@ -106,8 +108,8 @@ func conditionSchema() *spec.Schema {
 	return s
 }
 
-// Inline puts components in the place of references to them, for who cannot have references. kubectl explain then knows less of
-// types. The schema given is not changed.
+// Inline replaces references to components by the components, for documents that cannot have
+// references. kubectl explain then shows less about types. The given schema is not modified.
 func Inline(s *spec.Schema) *spec.Schema {
 	return inline(s, Components())
 }

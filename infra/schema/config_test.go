@@ -13,9 +13,9 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// TestConfig reads a spec with one more line than the least that there has to be, and looks at what became of the line.
+// TestConfig decodes a minimal spec with one more line, and checks that argument.
 func TestConfig(t *testing.T) {
-	resolver := told{
+	resolver := tableResolver{
 		expressions: map[string]cty.Value{
 			"${n}":      cty.NumberIntVal(4),
 			"${list}":   cty.TupleVal([]cty.Value{cty.StringVal("a"), cty.StringVal("b")}),
@@ -42,13 +42,13 @@ func TestConfig(t *testing.T) {
 		{"an empty string", `name: ""`, "name", cty.StringVal("")},
 		{"an escaped expression", `name: $${x}`, "name", cty.StringVal("${x}")},
 		{"an integer", `cpus: 3`, "cpus", cty.NumberIntVal(3)},
-		{"a fraction as it was written", `cpus: 0.1`, "cpus", cty.MustParseNumberVal("0.1")},
+		{"a decimal fraction", `cpus: 0.1`, "cpus", cty.MustParseNumberVal("0.1")},
 		{"a number in quotes", `cpus: "123456789012345678901234567890"`, "cpus", cty.MustParseNumberVal("123456789012345678901234567890")},
 		{"an empty list", `dns: []`, "dns", cty.ListValEmpty(cty.String)},
 		{"a list", `dns: [x, null]`, "dns", cty.ListVal([]cty.Value{cty.StringVal("x"), cty.NullVal(cty.String)})},
 		{"a set", `groups: [b, a, b]`, "groups", cty.SetVal([]cty.Value{cty.StringVal("a"), cty.StringVal("b")})},
 		{"a map with a null", `tags: {a: null, b: c}`, "tags", cty.MapVal(map[string]cty.Value{"a": cty.NullVal(cty.String), "b": cty.StringVal("c")})},
-		{"an object of which a part is absent", `size: {width: 1}`, "size",
+		{"an object with an absent attribute", `size: {width: 1}`, "size",
 			cty.ObjectVal(map[string]cty.Value{"width": cty.NumberIntVal(1), "roles": cty.NullVal(cty.Set(cty.String))})},
 		{"dynamic", `extra: {a: [1, x], b: true}`, "extra", cty.ObjectVal(map[string]cty.Value{
 			"a": cty.TupleVal([]cty.Value{cty.NumberIntVal(1), cty.StringVal("x")}), "b": cty.True})},
@@ -62,7 +62,7 @@ func TestConfig(t *testing.T) {
 		{"a null from elsewhere", `cpus: "${null}"`, "cpus", cty.NullVal(cty.Number)},
 		{"a mark from elsewhere", `name: "${secret}"`, "name", cty.StringVal("s3cret").Mark(sensitive)},
 		{"a mark in a set is the set's", `groups: ["${secret}"]`, "groups", cty.SetVal([]cty.Value{cty.StringVal("s3cret")}).Mark(sensitive)},
-		{"objects from elsewhere, without what was computed", `login: "${login}"`, "login", cty.ListVal([]cty.Value{cty.ObjectVal(map[string]cty.Value{
+		{"objects of another resource, without computed attributes", `login: "${login}"`, "login", cty.ListVal([]cty.Value{cty.ObjectVal(map[string]cty.Value{
 			"user": cty.StringVal("root"), "uid": cty.NullVal(cty.Number), "secret": cty.NullVal(cty.String)})})},
 
 		{"a Secret", `password: {secretKeyRef: {name: s, key: p}}`, "password", cty.StringVal("hunter2").Mark(sensitive)},
@@ -107,7 +107,7 @@ func conforms(t testing.TB, b *contract.Block, v cty.Value) {
 	}
 }
 
-// TestElementsOfAnyType: elements that may be of any type get one that all of them can have.
+// TestElementsOfAnyType: elements of dynamic type are converted to their common type.
 func TestElementsOfAnyType(t *testing.T) {
 	b := &contract.Block{Attributes: []contract.Attribute{
 		{Name: "list", Type: cty.List(cty.DynamicPseudoType), Optional: true},
@@ -115,7 +115,7 @@ func TestElementsOfAnyType(t *testing.T) {
 		{Name: "set", Type: cty.Set(cty.DynamicPseudoType), Optional: true},
 	}}
 	at := field.NewPath("spec")
-	v, errs := Config(b, at, object(t, `{list: [1, x], map: {a: 1, b: x}, set: [1, x]}`), told{})
+	v, errs := Config(b, at, object(t, `{list: [1, x], map: {a: 1, b: x}, set: [1, x]}`), tableResolver{})
 	one, x := cty.StringVal("1"), cty.StringVal("x")
 	want := cty.ObjectVal(map[string]cty.Value{
 		"list": cty.ListVal([]cty.Value{one, x}), "map": cty.MapVal(map[string]cty.Value{"a": one, "b": x}), "set": cty.SetVal([]cty.Value{one, x}),
@@ -124,51 +124,51 @@ func TestElementsOfAnyType(t *testing.T) {
 		t.Errorf("%#v, %v", v, errs)
 	}
 	for _, text := range []string{`{list: [1, {}]}`, `{map: {a: 1, b: []}}`, `{set: [1, [x]]}`} {
-		if _, errs := Config(b, at, object(t, text), told{}); !strings.Contains(inOrder(errs), "its elements must be of one type") {
+		if _, errs := Config(b, at, object(t, text), tableResolver{}); !strings.Contains(inOrder(errs), "its elements have no common type") {
 			t.Errorf("%s: %v", text, errs)
 		}
 	}
 	// A set of blocks, too.
 	n := block("b", contract.NestingSet, 0, 0, contract.Attribute{Name: "v", Type: cty.DynamicPseudoType, Optional: true})
 	b = &contract.Block{Blocks: []contract.NestedBlock{n}}
-	if v, errs = Config(b, at, object(t, `{b: [{v: 1}, {v: 2}]}`), told{}); len(errs) > 0 || v.GetAttr("b").LengthInt() != 2 {
+	if v, errs = Config(b, at, object(t, `{b: [{v: 1}, {v: 2}]}`), tableResolver{}); len(errs) > 0 || v.GetAttr("b").LengthInt() != 2 {
 		t.Errorf("%#v, %v", v, errs)
 	}
-	if _, errs = Config(b, at, object(t, `{b: [{v: 1}, {v: x}]}`), told{}); inOrder(errs) != "spec.b: Forbidden: all of these blocks must have values of the same types" {
+	if _, errs = Config(b, at, object(t, `{b: [{v: 1}, {v: x}]}`), tableResolver{}); inOrder(errs) != "spec.b: Forbidden: all of these blocks must have values of the same types" {
 		t.Errorf("%v", errs)
 	}
 }
 
-// TestNumbersOfFiles: what does not come through the API has all its digits.
-func TestNumbersOfFiles(t *testing.T) {
-	v, errs := serverKind().Config(map[string]any{"cpus": json.Number("18446744073709551617")}, told{})
+// TestNumbersFromFiles: numbers that did not pass through the API keep all digits.
+func TestNumbersFromFiles(t *testing.T) {
+	v, errs := serverKind().Config(map[string]any{"cpus": json.Number("18446744073709551617")}, tableResolver{})
 	if want := cty.MustParseNumberVal("18446744073709551617"); len(errs) > 0 || !v.GetAttr("cpus").RawEquals(want) {
 		t.Errorf("%#v, %v", v.GetAttr("cpus"), errs)
 	}
 }
 
-// TestComplaints compares everything that is said about a spec.
-func TestComplaints(t *testing.T) {
+// TestValidateErrors compares all errors about a spec.
+func TestValidateErrors(t *testing.T) {
 	const least = "name: web\nnetwork: {}\n"
 	for _, test := range []struct{ name, spec, want string }{
 		{"nothing", least, ``},
-		{"required", ``, `spec.name: Required value: the provider needs it
-spec.network: Required value: the provider needs at least 1`},
-		{"null is absent", "name: null\nnetwork: []", `spec.name: Required value: the provider needs it
-spec.network: Required value: the provider needs at least 1`},
-		{"a wrong letter", least + `cpu: 1`, `spec.cpu: Forbidden: there is no such field; did you mean cpus?`},
-		{"as Kubernetes would write it", least + `bootToken: x`, `spec.bootToken: Forbidden: there is no such field; did you mean boot_token?`},
-		{"far off, below", least + `disk: [{gigabytes: 1, zzzzz: 1}]`, `spec.disk[0].zzzzz: Forbidden: there is no such field; there are gigabytes, key`},
-		{"far off", least + `zzzzzz: 1`, `spec.zzzzzz: Forbidden: there is no such field; kubectl explain shows those that there are`},
-		{"computed", least + `address: here`, `spec.address: Forbidden: is computed by the provider and stands in status.attributes; leave it out`},
-		{"computed, nested", least + `login: [{user: u, uid: 1}]`, `spec.login[0].uid: Forbidden: is computed by the provider and stands in status.attributes; leave it out`},
-		{"required, nested", least + `login: [{}]`, `spec.login[0].user: Required value: the provider needs it`},
+		{"required", ``, `spec.name: Required value: the provider requires it
+spec.network: Required value: the provider requires at least 1`},
+		{"null is absent", "name: null\nnetwork: []", `spec.name: Required value: the provider requires it
+spec.network: Required value: the provider requires at least 1`},
+		{"a wrong letter", least + `cpu: 1`, `spec.cpu: Forbidden: unknown field; did you mean cpus?`},
+		{"as Kubernetes would write it", least + `bootToken: x`, `spec.bootToken: Forbidden: unknown field; did you mean boot_token?`},
+		{"far off, below", least + `disk: [{gigabytes: 1, zzzzz: 1}]`, `spec.disk[0].zzzzz: Forbidden: unknown field; valid fields: gigabytes, key`},
+		{"far off", least + `zzzzzz: 1`, `spec.zzzzzz: Forbidden: unknown field; see kubectl explain for the valid fields`},
+		{"computed", least + `address: here`, `spec.address: Forbidden: is computed by the provider and shown in status.attributes; remove it`},
+		{"computed, nested", least + `login: [{user: u, uid: 1}]`, `spec.login[0].uid: Forbidden: is computed by the provider and shown in status.attributes; remove it`},
+		{"required, nested", least + `login: [{}]`, `spec.login[0].user: Required value: the provider requires it`},
 		{"several", "name: 1\nnetwork: {}\ncpus: x\nenabled: \"true\"\ndns: x\ntags: [x]", `spec.cpus: Invalid value: "x": must be a number
 spec.dns: Invalid value: "a string": must be a list
 spec.enabled: Invalid value: "a string": must be true or false, without quotes
 spec.name: Invalid value: "a number": must be a string; put it in quotes
 spec.tags: Invalid value: "a list": must be an object`},
-		{"lost digits", least + `cpus: 1.0e+300`, `spec.cpus: Invalid value: 1e+300: a number of this size may have lost digits on the way; put it in quotes`},
+		{"lost digits", least + `cpus: 1.0e+300`, `spec.cpus: Invalid value: 1e+300: a number of this size may have lost precision; put it in quotes`},
 		{"no finite number", least + `cpus: "Inf"`, `spec.cpus: Invalid value: "Inf": must be a number`},
 		{"too many blocks", least + `disk: [{gigabytes: 1}, {gigabytes: 1}, {gigabytes: 1}, {gigabytes: 1}]`, `spec.disk: Too many: 4: must have at most 3 items`},
 		{"too many of one", "name: web\nnetwork: [{}, {}]", `spec.network: Too many: 2: must have at most 1 item`},
@@ -177,19 +177,19 @@ spec.tags: Invalid value: "a list": must be an object`},
 		{"single blocks in a list", least + `timeouts: [{}, {}]`, `spec.timeouts: Invalid value: "a list": must be an object`},
 		{"blocks by name in a list", least + `label: [{}]`, `spec.label: Invalid value: "a list": must be an object with a name for each block`},
 		{"a path into a map", least + `label: {a: {value: 1}}`, `spec.label[a].value: Invalid value: "a number": must be a string; put it in quotes`},
-		{"a literal secret", least + `password: hunter2`, `spec.password: Forbidden: is sensitive: write {secretKeyRef: {name: …, key: …}} that names a Secret of the namespace, or take it from another object with ${…}`},
-		{"a literal secret of another type", least + `keys: hunter2`, `spec.keys: Invalid value: "a string": must be an object, or {secretKeyRef: {name: …, key: …}} that names a Secret of the namespace, or take it from another object with ${…}`},
-		{"a literal secret in a map", least + `keys: {a: hunter2}`, `spec.keys[a]: Forbidden: is sensitive: write {secretKeyRef: {name: …, key: …}} that names a Secret of the namespace, or take it from another object with ${…}`},
-		{"a literal where it is not stored", least + `boot_token: hunter2`, `spec.boot_token: Forbidden: is sensitive: write {secretKeyRef: {name: …, key: …}} that names a Secret of the namespace, or take it from another object with ${…}`},
-		{"half a secret", least + `password: {secretKeyRef: {name: s}}`, `spec.password.secretKeyRef: Forbidden: must have the name of a Secret and a key in it, and nothing else`},
-		{"a secret for what is shown", least + `cpus: {secretKeyRef: {name: s, key: k}}`, `spec.cpus: Invalid value: "an object": must be a number; only what the provider calls sensitive takes a secretKeyRef, because all else is shown`},
+		{"a literal secret", least + `password: hunter2`, `spec.password: Forbidden: is sensitive; use {secretKeyRef: {name: …, key: …}} for a Secret in the same namespace, or an expression ${…} that refers to another object`},
+		{"a literal secret of another type", least + `keys: hunter2`, `spec.keys: Invalid value: "a string": must be an object, or {secretKeyRef: {name: …, key: …}} for a Secret in the same namespace, or an expression ${…} that refers to another object`},
+		{"a literal secret in a map", least + `keys: {a: hunter2}`, `spec.keys[a]: Forbidden: is sensitive; use {secretKeyRef: {name: …, key: …}} for a Secret in the same namespace, or an expression ${…} that refers to another object`},
+		{"a literal where it is not stored", least + `boot_token: hunter2`, `spec.boot_token: Forbidden: is sensitive; use {secretKeyRef: {name: …, key: …}} for a Secret in the same namespace, or an expression ${…} that refers to another object`},
+		{"half a secret", least + `password: {secretKeyRef: {name: s}}`, `spec.password.secretKeyRef: Forbidden: must have exactly the fields name and key, both not empty`},
+		{"a secret for an argument that is not sensitive", least + `cpus: {secretKeyRef: {name: s, key: k}}`, `spec.cpus: Invalid value: "an object": must be a number; only sensitive arguments accept a secretKeyRef, because all other values are shown`},
 		{"Atoll's own", "name: web\nnetwork: {}\nprovider: 1\ndepends_on: x\nlifecycle: {prevent_destruction: true, ignore_changes: [addres, address, 'a[']}\nconnection: {Secret: x}",
-			`spec.connection.Secret: Forbidden: there is no such field; did you mean secret?
+			`spec.connection.Secret: Forbidden: unknown field; did you mean secret?
 spec.depends_on: Invalid value: "x": must be a list of strings
-spec.lifecycle.ignore_changes[0]: Invalid value: "addres": there is no such field; kubectl explain shows those that there are
-spec.lifecycle.ignore_changes[1]: Invalid value: "address": address is computed by the provider: changes of it need not be ignored; leave it out
+spec.lifecycle.ignore_changes[0]: Invalid value: "addres": unknown field; see kubectl explain for the valid fields
+spec.lifecycle.ignore_changes[1]: Invalid value: "address": address is computed by the provider, so its changes need not be ignored; remove it
 spec.lifecycle.ignore_changes[2]: Invalid value: "a[": [ is neither an index nor a key in quotes; a path looks like tags["env"] or ingress[0].port
-spec.lifecycle.prevent_destruction: Forbidden: there is no such field; did you mean prevent_destroy?
+spec.lifecycle.prevent_destruction: Forbidden: unknown field; did you mean prevent_destroy?
 spec.provider: Invalid value: 1: must be a string`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -215,14 +215,15 @@ func TestPartial(t *testing.T) {
 	}
 }
 
-// TestUnresolved: complaints of a resolver are told at the field, and never with what a Secret holds.
-func TestUnresolved(t *testing.T) {
-	resolver := told{expressions: map[string]cty.Value{"${text}": cty.StringVal("x")}, secrets: map[SecretKeyRef]string{{"s", "k"}: "hunter2"}}
+// TestResolverErrors: errors of a resolver are reported at the field, without the content of a
+// Secret.
+func TestResolverErrors(t *testing.T) {
+	resolver := tableResolver{expressions: map[string]cty.Value{"${text}": cty.StringVal("x")}, secrets: map[SecretKeyRef]string{{"s", "k"}: "hunter2"}}
 	spec := object(t, `{cpus: "${text}", name: "${gone}", disk: "${text}", password: {secretKeyRef: {name: t, key: k}}, keys: {secretKeyRef: {name: s, key: k}}}`)
 	v, errs := serverKind().Config(spec, resolver)
-	want := `spec.cpus: Invalid value: "${text}": what this gives does not fit: a number is required
-spec.disk: Invalid value: "string": what the expression gives must be a list of objects
-spec.keys.secretKeyRef: Forbidden: the text under the key "k" of Secret "s" must be JSON of the type map of string
+	want := `spec.cpus: Invalid value: "${text}": the expression's value has the wrong type: a number is required
+spec.disk: Invalid value: "string": the expression's value must be a list of objects
+spec.keys.secretKeyRef: Forbidden: the text under key "k" of Secret "s" must be JSON of type map of string
 spec.name: Invalid value: "${gone}": there is no such reference
 spec.password.secretKeyRef: Forbidden: there is no key "k" in Secret "t"`
 	if diff := cmp.Diff(want, inOrder(errs)); diff != "" || v != cty.NilVal {
@@ -232,17 +233,17 @@ spec.password.secretKeyRef: Forbidden: there is no key "k" in Secret "t"`
 
 func TestWarnings(t *testing.T) {
 	_, warnings := serverKind().Validate(object(t, `{name: web, disk: [], old: true}`), Checks{Partial: true})
-	if diff := cmp.Diff([]string{"spec.old is deprecated by its provider; kubectl explain says what to use instead"}, warnings); diff != "" {
+	if diff := cmp.Diff([]string{"spec.old is deprecated by the provider; see kubectl explain for its replacement"}, warnings); diff != "" {
 		t.Error(diff)
 	}
 }
 
-func TestOwn(t *testing.T) {
-	own, errs := serverKind().Own(object(t, `
+func TestMetaArguments(t *testing.T) {
+	own, errs := serverKind().MetaArguments(object(t, `
 depends_on: ['demo_network["main"]']
 lifecycle: {prevent_destroy: true, create_before_destroy: true, ignore_changes: ['tags["a.b"]', 'disk[1].gigabytes'], replace_triggered_by: ['x["y"]']}
 connection: {secret: s}`))
-	want := Own{
+	want := MetaArguments{
 		Provider: "demo", DependsOn: []string{`demo_network["main"]`}, Connection: Connection{Secret: "s"},
 		Lifecycle: Lifecycle{PreventDestroy: true, CreateBeforeDestroy: true, ReplaceTriggeredBy: []string{`x["y"]`}, IgnoreChanges: []cty.Path{
 			cty.GetAttrPath("tags").IndexString("a.b"), cty.GetAttrPath("disk").IndexInt(1).GetAttr("gigabytes")}},
@@ -252,17 +253,17 @@ connection: {secret: s}`))
 		t.Errorf("%v %s", errs, diff)
 	}
 	for _, all := range []string{"all", "[all]"} {
-		if own, errs = serverKind().Own(object(t, `lifecycle: {ignore_changes: `+all+`}`)); !own.Lifecycle.IgnoreAll || len(errs) > 0 {
+		if own, errs = serverKind().MetaArguments(object(t, `lifecycle: {ignore_changes: `+all+`}`)); !own.Lifecycle.IgnoreAll || len(errs) > 0 {
 			t.Errorf("%s: %v %v", all, own, errs)
 		}
 	}
 }
 
-func TestOwnOfData(t *testing.T) {
+func TestDataSourceHasNoLifecycle(t *testing.T) {
 	k := serverKind()
 	k.Data = true
 	if errs, _ := k.Validate(object(t, `{name: web, network: {}, lifecycle: {prevent_destroy: true}}`), Checks{}); inOrder(errs) !=
-		"spec.lifecycle: Forbidden: a data source is only read, and never made or destroyed; leave it out" {
+		"spec.lifecycle: Forbidden: a data source has no lifecycle; remove it" {
 		t.Error(errs)
 	}
 }
@@ -288,13 +289,13 @@ func TestHasExpression(t *testing.T) {
 	}
 }
 
-// FuzzConfig: whatever the schema and the spec are, reading ends with complaints or with a value of the right type; and Validate never
-// has less to say than Config.
+// FuzzConfig: for any schema and spec, decoding returns errors or a value of the right type, and
+// Validate reports all errors that Config reports.
 func FuzzConfig(f *testing.F) {
 	for seed := range uint64(500) {
 		f.Add(seed)
 	}
-	resolver := told{
+	resolver := tableResolver{
 		expressions: map[string]cty.Value{"${x}": cty.DynamicVal, "a${x}b": cty.StringVal("ab").Mark(contract.Sensitive)},
 		secrets:     map[SecretKeyRef]string{{"s", "k"}: `{"x": [1]}`},
 	}

@@ -11,17 +11,19 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// Connection is what a Secret holds of a provider's value: what is sensitive by the schema, by a mark, or at a hidden
-// path, as Attributes has it. A string is its own text, anything else JSON, which is how secretKeyRef reads it.
-// The keys are the paths, with dots between the steps: password, user.0.password.
+// Connection returns the Secret data for a provider's value: everything that is sensitive by the
+// schema, by a mark, or at a hidden path, as in Attributes. A string is stored as its text,
+// anything else as JSON, which is how secretKeyRef reads it. The keys are the paths, with dots
+// between the steps: password, user.0.password.
 func (k Kind) Connection(v cty.Value, hidden []cty.Path) map[string][]byte {
 	c := &connectionWriter{writer: writer{hidden: hidden}, data: map[string][]byte{}}
 	c.block(nil, nil, &k.Schema.Block, v)
 	return c.data
 }
 
-// A connectionWriter goes where a writer goes, and keeps what that leaves out. It counts the elements of sets for keys, while hidden
-// paths know them by their values: real is the path that those are compared with.
+// A connectionWriter walks a value like a writer, and collects what that omits. Keys use the index
+// of a set's element, while hidden paths contain its value. The parameter real is the path that is
+// compared with hidden paths.
 type connectionWriter struct {
 	writer
 	data map[string][]byte
@@ -44,7 +46,8 @@ func (c *connectionWriter) block(path, real cty.Path, b *contract.Block, v cty.V
 	}
 }
 
-// fields gives those of an object, unless it is sensitive itself, and so is written here, or is not there.
+// fields returns the fields of an object, unless the object is null or sensitive as a whole, and so
+// collected here.
 func (c *connectionWriter) fields(path, real cty.Path, v cty.Value) (map[string]cty.Value, bool) {
 	v, there := c.open(path, real, v)
 	if !there {
@@ -53,7 +56,7 @@ func (c *connectionWriter) fields(path, real cty.Path, v cty.Value) (map[string]
 	return v.AsValueMap(), true
 }
 
-// open takes the marks off what is not sensitive; what is, it keeps.
+// open removes the mark from a value that is not sensitive. A sensitive one it collects.
 func (c *connectionWriter) open(path, real cty.Path, v cty.Value) (cty.Value, bool) {
 	if v == cty.NilVal {
 		return v, false
@@ -113,14 +116,14 @@ func (c *connectionWriter) each(path, real cty.Path, v cty.Value, one func(path,
 	}
 }
 
-// value looks for marks and hidden paths where no schema says more than the type.
+// value looks for marks and hidden paths in a value without a nested schema.
 func (c *connectionWriter) value(path, real cty.Path, v cty.Value) {
 	if v, there := c.open(path, real, v); there && v.CanIterateElements() {
 		c.each(path, real, v, c.value)
 	}
 }
 
-// keep writes what secretKeyRef would read as a value of the type.
+// keep encodes a value so that secretKeyRef decodes it.
 func (c *connectionWriter) keep(path cty.Path, v cty.Value, ty cty.Type) {
 	v, _ = v.UnmarkDeep()
 	if !v.IsWhollyKnown() || v.IsNull() {
@@ -135,8 +138,8 @@ func (c *connectionWriter) keep(path cty.Path, v cty.Value, ty cty.Type) {
 	}
 }
 
-// secretKey is the key of a Secret for what stands at a path. Keys of maps may have letters that those of Secrets may not,
-// or be long: then a digest keeps different paths apart.
+// secretKey returns the Secret key for a path. Map keys may have characters that Secret keys must
+// not have, or be long. Then a digest distinguishes different paths.
 func secretKey(path cty.Path) string {
 	var steps []string
 	plain := true
@@ -161,7 +164,7 @@ func secretKey(path cty.Path) string {
 		}
 		return '_'
 	}, key)
-	const longest = 200 // of the 253 letters that Kubernetes allows
+	const longest = 200 // Kubernetes allows 253
 	if plain && readable == key && len(key) <= longest {
 		return key
 	}

@@ -1,9 +1,9 @@
-// Package schema makes kinds of the API out of a provider's types, and values of
-// the provider out of objects, and back: names (names.go), what kubectl explain
-// shows (openapi.go), how server-side apply merges (merge.go), what is accepted
-// (validate.go, read.go), and what comes out again: attributes, specs, Secrets
-// (write.go). What is secret is known throughout (sensitive.go, mask.go).
+// Package schema serves a provider's resource types as API kinds, and converts between objects and
+// the provider's values. It covers names (names.go), OpenAPI for kubectl explain (openapi.go),
+// merge types for server-side apply (merge.go), validation and decoding of specs (validate.go,
+// read.go), and encoding of values as attributes, specs and Secrets (write.go). Sensitivity is
+// tracked throughout (sensitive.go, mask.go).
 //
-// It is pure: what an expression or a Secret holds is the caller's to tell.
-// DESIGN.md has the choices.
+// The package does no I/O: a Resolver of the caller evaluates expressions and reads Secrets.
+// DESIGN.md has the design decisions.
 package schema

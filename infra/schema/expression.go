@@ -2,8 +2,8 @@ package schema
 
 import "strings"
 
-// HasExpression tells whether a string has ${…} in it that is not escaped as $${, and so stands for a
-// value that is yet to be found.
+// HasExpression reports whether a string contains ${…} that is not escaped as $${, and so has to be
+// evaluated.
 func HasExpression(text string) bool {
 	for at := strings.IndexByte(text, '$'); at >= 0; {
 		switch {
@@ -23,8 +23,8 @@ func HasExpression(text string) bool {
 	return false
 }
 
-// unescape is what a string without expressions says.
+// unescape returns the literal value of a string without expressions.
 func unescape(text string) string { return strings.ReplaceAll(text, "$${", "${") }
 
-// escape writes a string so that it says itself.
+// escape is the inverse of unescape.
 func escape(text string) string { return strings.ReplaceAll(text, "${", "$${") }

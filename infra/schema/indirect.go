@@ -19,9 +19,9 @@ const (
 	secretKeyRefKey  = "key"
 )
 
-const secretRemedy = "{secretKeyRef: {name: …, key: …}} that names a Secret of the namespace, or take it from another object with ${…}"
+const secretRemedy = "{secretKeyRef: {name: …, key: …}} for a Secret in the same namespace, or an expression ${…} that refers to another object"
 
-// indirect reads what stands for a value without being one, if given is that.
+// indirect resolves an expression or a secretKeyRef. It returns false for any other value.
 func (r *reader) indirect(at *field.Path, ty cty.Type, given any, secret bool) (cty.Value, bool) {
 	if text, ok := given.(string); ok && HasExpression(text) {
 		return r.expression(at, ty, text), true
@@ -33,7 +33,7 @@ func (r *reader) indirect(at *field.Path, ty cty.Type, given any, secret bool) (
 	return r.secret(at, ty, ref), true
 }
 
-// secretKeyRefIn finds what {secretKeyRef: …} holds. Nothing else stands beside it.
+// secretKeyRefIn returns the content of {secretKeyRef: …}, which must be the only field.
 func secretKeyRefIn(given any) (any, bool) {
 	object, ok := given.(map[string]any)
 	if !ok || len(object) != 1 {
@@ -50,7 +50,7 @@ func (r *reader) expression(at *field.Path, ty cty.Type, text string) cty.Value 
 	}
 	converted, err := convert.Convert(v, withOptional(ty))
 	if err != nil {
-		r.complain(field.Invalid(at, text, fmt.Sprintf("what this gives does not fit: %s", err)))
+		r.addError(field.Invalid(at, text, fmt.Sprintf("the expression's value has the wrong type: %s", err)))
 		return cty.NullVal(ty)
 	}
 	return converted
@@ -59,7 +59,7 @@ func (r *reader) expression(at *field.Path, ty cty.Type, text string) cty.Value 
 func (r *reader) evaluated(at *field.Path, text string) (cty.Value, bool) {
 	v, err := r.resolve.Expression(at, text)
 	if err != nil {
-		r.complain(field.Invalid(at, text, err.Error()))
+		r.addError(field.Invalid(at, text, err.Error()))
 		return cty.NilVal, false
 	}
 	return v, true
@@ -69,7 +69,7 @@ func (r *reader) secret(at *field.Path, ty cty.Type, given any) cty.Value {
 	at = at.Child(secretKeyRef)
 	ref, err := readSecretKeyRef(given)
 	if err != nil {
-		r.complain(field.Forbidden(at, err.Error()))
+		r.addError(field.Forbidden(at, err.Error()))
 		return cty.NullVal(ty)
 	}
 	text, err := r.resolve.Secret(at, ref)
@@ -77,7 +77,7 @@ func (r *reader) secret(at *field.Path, ty cty.Type, given any) cty.Value {
 		text, err = secretValue(text, ty, ref)
 	}
 	if err != nil {
-		r.complain(field.Forbidden(at, err.Error()))
+		r.addError(field.Forbidden(at, err.Error()))
 		return cty.NullVal(ty)
 	}
 	return text.Mark(contract.Sensitive)
@@ -88,20 +88,20 @@ func readSecretKeyRef(given any) (SecretKeyRef, error) {
 	name, _ := fields[secretKeyRefName].(string)
 	key, _ := fields[secretKeyRefKey].(string)
 	if name == "" || key == "" || len(fields) != 2 {
-		return SecretKeyRef{}, errors.New("must have the name of a Secret and a key in it, and nothing else")
+		return SecretKeyRef{}, errors.New("must have exactly the fields name and key, both not empty")
 	}
 	return SecretKeyRef{Name: name, Key: key}, nil
 }
 
-// secretValue makes a value of the text under a key: of a string it is the text itself, of anything else JSON. No
-// complaint quotes it.
+// secretValue converts the text under a key: for a string it is the value, for any other type it is
+// JSON. Errors do not quote it.
 func secretValue(text cty.Value, ty cty.Type, ref SecretKeyRef) (cty.Value, error) {
 	text, marks := text.Unmark()
 	switch {
 	case !text.IsKnown():
 		return cty.UnknownVal(ty).WithMarks(marks), nil
 	case text.IsNull() || text.Type() != cty.String:
-		return cty.NilVal, fmt.Errorf("there is no text under the key %q of Secret %q", ref.Key, ref.Name)
+		return cty.NilVal, fmt.Errorf("key %q of Secret %q has no text", ref.Key, ref.Name)
 	case ty == cty.String:
 		return text.WithMarks(marks), nil
 	}
@@ -116,10 +116,10 @@ func secretValue(text cty.Value, ty cty.Type, ref SecretKeyRef) (cty.Value, erro
 			return v.WithMarks(marks), nil
 		}
 	}
-	return cty.NilVal, fmt.Errorf("the text under the key %q of Secret %q must be JSON of the type %s", ref.Key, ref.Name, ty.FriendlyName())
+	return cty.NilVal, fmt.Errorf("the text under key %q of Secret %q must be JSON of type %s", ref.Key, ref.Name, ty.FriendlyName())
 }
 
-// withOptional is a type whose objects need not have all of their attributes: those that are missing become null.
+// withOptional returns a type whose objects may lack attributes: missing ones become null.
 func withOptional(ty cty.Type) cty.Type {
 	switch {
 	case ty.IsListType():
@@ -144,8 +144,8 @@ func withOptional(ty cty.Type) cty.Type {
 	return ty
 }
 
-// argumentsOnly makes null what the provider computes: an expression may give a whole object of another's, with what was
-// computed for that.
+// argumentsOnly replaces computed attributes by null: the value of an expression may be a whole
+// object of another resource, including its computed attributes.
 func argumentsOnly(o *contract.Object, v cty.Value) cty.Value {
 	result, err := cty.Transform(v, func(path cty.Path, v cty.Value) (cty.Value, error) {
 		if a := attributeAt(o, path); a != nil && !settable(a) {
@@ -154,12 +154,13 @@ func argumentsOnly(o *contract.Object, v cty.Value) cty.Value {
 		return v, nil
 	})
 	if err != nil {
-		return v // the function above gives none
+		return v // unreachable: the function returns no errors
 	}
 	return result
 }
 
-// attributeAt finds the attribute that a path into an object ends at, nil if it ends elsewhere.
+// attributeAt returns the attribute at the end of a path into an object, or nil if the path ends
+// elsewhere.
 func attributeAt(o *contract.Object, path cty.Path) *contract.Attribute {
 	var found *contract.Attribute
 	for _, step := range path {

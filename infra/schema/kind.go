@@ -9,8 +9,8 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// A Kind is one type of a provider as the API serves it. It can be made whenever it is
-// needed: it holds nothing but what it is given.
+// A Kind is one resource type or data source of a provider as the API serves it. It is cheap to
+// create and holds no other state.
 type Kind struct {
 	Name
 	Group  string
@@ -19,44 +19,45 @@ type Kind struct {
 
 func specPath() *field.Path { return field.NewPath("spec") }
 
-// Validate judges the spec of an object, with all that is wrong in it at once, and what its author should know in
-// warnings. Expressions and Secrets are taken for whatever is needed in their place.
+// Validate validates the spec of an object. It returns all errors at once, and warnings about
+// deprecated arguments. Expressions and references to Secrets count as valid.
 func (k Kind) Validate(spec map[string]any, checks Checks) (field.ErrorList, []string) {
-	_, errs := k.Own(spec)
+	_, errs := k.MetaArguments(spec)
 	return append(errs, Validate(&k.Schema.Block, specPath(), k.arguments(spec), checks)...),
 		Warnings(&k.Schema.Block, specPath(), k.arguments(spec))
 }
 
-// Config is what the provider is told, of the schema's implied type. It is marked contract.Sensitive where the schema
-// or the resolver says so. There is no value if there are complaints.
+// Config converts a spec to the provider's configuration value, of the schema's implied type.
+// Values are marked contract.Sensitive where the schema or the resolver says so. If there are
+// errors, it returns no value.
 func (k Kind) Config(spec map[string]any, resolve Resolver) (cty.Value, field.ErrorList) {
 	return Config(&k.Schema.Block, specPath(), k.arguments(spec), resolve)
 }
 
-// arguments is the spec without what is Atoll's own.
+// arguments returns the spec without Atoll's meta-arguments.
 func (k Kind) arguments(spec map[string]any) map[string]any {
 	arguments := make(map[string]any, len(spec))
 	for name, value := range spec {
-		if !isOwn(name) {
+		if !isMetaArgument(name) {
 			arguments[name] = value
 		}
 	}
 	return arguments
 }
 
-// Columns are what kubectl get shows besides the name.
+// Columns returns the columns of kubectl get, apart from the name.
 func (k Kind) Columns() []apiextensionsv1.CustomResourceColumnDefinition {
 	columns := []apiextensionsv1.CustomResourceColumnDefinition{
-		{Name: "Ready", Type: "string", JSONPath: `.status.conditions[?(@.type=="Ready")].status`, Description: "Whether the resource is there and whole."},
-		{Name: "Reconciled", Type: "string", JSONPath: `.status.conditions[?(@.type=="Reconciled")].status`, Description: "Whether what is written has been carried out."},
+		{Name: "Ready", Type: "string", JSONPath: `.status.conditions[?(@.type=="Ready")].status`, Description: "Whether the resource exists and is complete."},
+		{Name: "Reconciled", Type: "string", JSONPath: `.status.conditions[?(@.type=="Reconciled")].status`, Description: "Whether the spec has been applied."},
 	}
 	if id := k.Schema.Block.Attribute("id"); id != nil && !isSensitive(id) {
 		columns = append(columns, apiextensionsv1.CustomResourceColumnDefinition{
-			Name: "ID", Type: "string", JSONPath: ".status.attributes.id", Description: "What the provider calls the resource.",
+			Name: "ID", Type: "string", JSONPath: ".status.attributes.id", Description: "The provider's ID of the resource.",
 		})
 	}
 	return append(columns,
-		apiextensionsv1.CustomResourceColumnDefinition{Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp", Description: "Since when there is the object."},
-		apiextensionsv1.CustomResourceColumnDefinition{Name: "Provider", Type: "string", JSONPath: ".spec.provider", Priority: 1, Description: "The ProviderConfig, if not the default one."},
+		apiextensionsv1.CustomResourceColumnDefinition{Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp", Description: "The age of the object."},
+		apiextensionsv1.CustomResourceColumnDefinition{Name: "Provider", Type: "string", JSONPath: ".spec.provider", Priority: 1, Description: "The ProviderConfig, unless it is the default one."},
 	)
 }

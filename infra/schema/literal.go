@@ -12,7 +12,7 @@ import (
 	"github.com/zclconf/go-cty/cty/convert"
 )
 
-// value reads JSON as a value of a type.
+// value decodes JSON as a value of a type.
 func (r *reader) value(at *field.Path, ty cty.Type, given any, secret bool) cty.Value {
 	if v, done := r.indirect(at, ty, given, secret); done {
 		return v
@@ -28,26 +28,26 @@ func (r *reader) value(at *field.Path, ty cty.Type, given any, secret bool) cty.
 		if list, ok := given.([]any); ok {
 			return r.sequence(at, ty.IsSetType(), ty.ElementType(), r.elements(at, list, secret, func(int) cty.Type { return ty.ElementType() }))
 		}
-		r.complain(mistyped(at, given, "must be a list", secret))
+		r.addError(typeError(at, given, "must be a list", secret))
 	case ty.IsTupleType():
 		list, ok := given.([]any)
 		types := ty.TupleElementTypes()
 		if ok && len(list) == len(types) {
 			return cty.TupleVal(r.elements(at, list, secret, func(i int) cty.Type { return types[i] }))
 		}
-		r.complain(mistyped(at, given, fmt.Sprintf("must be a list of %d", len(types)), secret))
+		r.addError(typeError(at, given, fmt.Sprintf("must be a list of %d", len(types)), secret))
 	case ty.IsMapType():
 		if object, ok := given.(map[string]any); ok {
 			return r.mapOf(at, ty.ElementType(), object, secret)
 		}
-		r.complain(mistyped(at, given, "must be an object", secret))
+		r.addError(typeError(at, given, "must be an object", secret))
 	case ty.IsObjectType():
 		if object, ok := given.(map[string]any); ok {
 			return r.objectOf(at, ty, object, secret)
 		}
-		r.complain(mistyped(at, given, "must be an object", secret))
+		r.addError(typeError(at, given, "must be an object", secret))
 	default:
-		r.complain(field.Forbidden(at, "is of a type that cannot be written; leave it out"))
+		r.addError(field.Forbidden(at, "has a type that cannot be set; remove it"))
 	}
 	return cty.NullVal(ty)
 }
@@ -68,12 +68,12 @@ func (r *reader) mapOf(at *field.Path, element cty.Type, object map[string]any, 
 	return r.mapping(at, element, elements)
 }
 
-// objectOf reads an object of a fixed type. A field that is absent is null.
+// objectOf decodes an object of a fixed type. Absent fields are null.
 func (r *reader) objectOf(at *field.Path, ty cty.Type, object map[string]any, secret bool) cty.Value {
 	types := ty.AttributeTypes()
 	for _, name := range sortedKeys(object) {
 		if _, known := types[name]; !known {
-			r.complain(field.Forbidden(at.Child(name), unknownName(name, sortedKeys(types))))
+			r.addError(field.Forbidden(at.Child(name), unknownField(name, sortedKeys(types))))
 		}
 	}
 	values := make(map[string]cty.Value, len(types))
@@ -83,7 +83,7 @@ func (r *reader) objectOf(at *field.Path, ty cty.Type, object map[string]any, se
 	return cty.ObjectVal(values)
 }
 
-// dynamic reads JSON for an attribute that takes any type: it has the type that the JSON looks like.
+// dynamic decodes JSON for an attribute of dynamic type. The value's type follows from the JSON.
 func (r *reader) dynamic(at *field.Path, given any, secret bool) cty.Value {
 	switch given := given.(type) {
 	case []any:
@@ -104,7 +104,7 @@ func (r *reader) dynamic(at *field.Path, given any, secret bool) cty.Value {
 
 func (r *reader) primitive(at *field.Path, ty cty.Type, given any, secret bool) cty.Value {
 	if secret {
-		r.complain(field.Forbidden(at, "is sensitive: write "+secretRemedy))
+		r.addError(field.Forbidden(at, "is sensitive; use "+secretRemedy))
 		return cty.NullVal(ty)
 	}
 	switch ty {
@@ -112,23 +112,24 @@ func (r *reader) primitive(at *field.Path, ty cty.Type, given any, secret bool) 
 		if text, ok := given.(string); ok {
 			return cty.StringVal(unescape(text))
 		}
-		// A number is not taken for its text: 1.30 would come out as 1.3.
-		r.complain(mistyped(at, given, "must be a string; put it in quotes", secret))
+		// A number is not accepted as a string: 1.30 would become 1.3.
+		r.addError(typeError(at, given, "must be a string; put it in quotes", secret))
 	case cty.Bool:
 		if yes, ok := given.(bool); ok {
 			return cty.BoolVal(yes)
 		}
-		r.complain(mistyped(at, given, "must be true or false, without quotes", secret))
+		r.addError(typeError(at, given, "must be true or false, without quotes", secret))
 	default:
 		return r.number(at, given)
 	}
 	return cty.NullVal(ty)
 }
 
-// exactFloat is from where on not all integers can be told apart as JSON numbers in the API.
+// exactFloat is the limit up to which the API represents all integers exactly as floats.
 const exactFloat = 1 << 53
 
-// number reads a number exactly. The API holds integers of 64 bits and floats: for anything larger there are strings.
+// number decodes a number exactly. The API has 64-bit integers and floats; larger numbers must be
+// strings.
 func (r *reader) number(at *field.Path, given any) cty.Value {
 	var text string
 	switch given := given.(type) {
@@ -138,28 +139,29 @@ func (r *reader) number(at *field.Path, given any) cty.Value {
 		return cty.NumberIntVal(int64(given))
 	case float64:
 		if math.Abs(given) >= exactFloat {
-			r.complain(field.Invalid(at, given, "a number of this size may have lost digits on the way; put it in quotes"))
+			r.addError(field.Invalid(at, given, "a number of this size may have lost precision; put it in quotes"))
 			return cty.NullVal(cty.Number)
 		}
-		// What was written, and not the nearest binary fraction: providers compare with what they parsed themselves.
+		// The decimal number as written, not the nearest binary fraction: providers compare with
+		// what they parse themselves.
 		text = strconv.FormatFloat(given, 'g', -1, 64)
 	case json.Number:
 		text = given.String()
 	case string:
 		text = given
 	default:
-		r.complain(mistyped(at, given, "must be a number", false))
+		r.addError(typeError(at, given, "must be a number", false))
 		return cty.NullVal(cty.Number)
 	}
 	number, err := cty.ParseNumberVal(text)
 	if err != nil || number.AsBigFloat().IsInf() {
-		r.complain(field.TypeInvalid(at, text, "must be a number"))
+		r.addError(field.TypeInvalid(at, text, "must be a number"))
 		return cty.NullVal(cty.Number)
 	}
 	return number
 }
 
-// sequence makes a list or set. Elements that may be of any type get the one that they have in common.
+// sequence returns a list or set. Elements of dynamic type are converted to their common type.
 func (r *reader) sequence(at *field.Path, set bool, element cty.Type, elements []cty.Value) cty.Value {
 	ty := cty.List(element)
 	if set {
@@ -191,7 +193,7 @@ func (r *reader) mapping(at *field.Path, element cty.Type, elements map[string]c
 func (r *reader) common(at *field.Path, ty cty.Type, elements cty.Value) cty.Value {
 	v, err := convert.Convert(elements, ty)
 	if err != nil {
-		r.complain(field.Forbidden(at, "its elements must be of one type: "+err.Error()))
+		r.addError(field.Forbidden(at, "its elements have no common type: "+err.Error()))
 		return cty.NullVal(ty)
 	}
 	return v

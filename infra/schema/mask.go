@@ -15,35 +15,36 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// Masked stands where something sensitive stood.
+// Masked replaces sensitive text.
 const Masked = "(sensitive)"
 
-// A Mask takes sensitive values out of what providers say: they like to quote what they were told.
+// A Mask removes sensitive values from provider messages, which often quote their input.
 type Mask struct {
-	// anywhere are replaced wherever they are, longest first; words only where nothing is joined to them, because
-	// a password of two letters would otherwise leave no text at all.
+	// anywhere replaces long secrets everywhere, longest first. Words are replaced only where no
+	// letter or digit adjoins: a password of two letters would otherwise leave no text at all.
 	anywhere *strings.Replacer
 	words    []string
 }
 
-// From how many letters on a secret is replaced within words, too. Digits are more often there by chance.
+// The minimum length of secrets that are replaced within words. Digits are more likely to occur by
+// accident.
 const (
-	shortest       = 4
-	shortestDigits = 6
+	minSecretLength = 4
+	minDigitsLength = 6
 )
 
-// NewMask makes a mask of everything in values that is marked contract.Sensitive.
+// NewMask returns a Mask for all parts of values that are marked contract.Sensitive.
 func NewMask(values ...cty.Value) Mask {
 	found := map[string]bool{}
 	for _, v := range values {
 		if v != cty.NilVal {
-			gatherMarked(v, found)
+			collectMarked(v, found)
 		}
 	}
 	var anywhere, words []string
 	for _, secret := range sortedKeys(found) {
-		for _, form := range formsOf(secret) {
-			if letters := utf8.RuneCountInString(form); letters < shortest || letters < shortestDigits && isNumber(form) {
+		for _, form := range encodings(secret) {
+			if letters := utf8.RuneCountInString(form); letters < minSecretLength || letters < minDigitsLength && isNumber(form) {
 				words = append(words, form)
 			} else {
 				anywhere = append(anywhere, form)
@@ -58,22 +59,22 @@ func NewMask(values ...cty.Value) Mask {
 	return Mask{anywhere: strings.NewReplacer(pairs...), words: words}
 }
 
-// gatherMarked looks below values that are not marked, too.
-func gatherMarked(v cty.Value, found map[string]bool) {
+// collectMarked also descends into values that are not marked.
+func collectMarked(v cty.Value, found map[string]bool) {
 	if v.HasMark(contract.Sensitive) {
-		gather(v, found)
+		collectStrings(v, found)
 		return
 	}
 	v, _ = v.Unmark()
 	if known(v) && v.CanIterateElements() {
 		for it := v.ElementIterator(); it.Next(); {
 			_, element := it.Element()
-			gatherMarked(element, found)
+			collectMarked(element, found)
 		}
 	}
 }
 
-func gather(v cty.Value, found map[string]bool) {
+func collectStrings(v cty.Value, found map[string]bool) {
 	v, _ = v.UnmarkDeep()
 	switch {
 	case !known(v):
@@ -84,26 +85,26 @@ func gather(v cty.Value, found map[string]bool) {
 	case v.CanIterateElements():
 		for it := v.ElementIterator(); it.Next(); {
 			_, element := it.Element()
-			gather(element, found)
+			collectStrings(element, found)
 		}
 	}
 }
 
-// formsOf lists how a secret may be written in a message: as it is, in quotes, in JSON, in a URL, in base64, and each
-// line of it.
-func formsOf(secret string) []string {
+// encodings returns the forms that a secret may have in a message: plain, quoted, in JSON, in a
+// URL, in base64, and line by line.
+func encodings(secret string) []string {
 	quoted := strconv.Quote(secret)
 	forms := []string{secret, quoted[1 : len(quoted)-1], strings.ReplaceAll(quoted[1:len(quoted)-1], `\`, `\\`), url.QueryEscape(secret), url.PathEscape(secret)}
-	if len(secret) >= shortest {
+	if len(secret) >= minSecretLength {
 		forms = append(forms, strings.TrimRight(base64.StdEncoding.EncodeToString([]byte(secret)), "="),
 			strings.TrimRight(base64.URLEncoding.EncodeToString([]byte(secret)), "="))
 	}
 	if text, err := json.Marshal(secret); err == nil {
-		forms = append(forms, string(text[1:len(text)-1])) // <, > and & are escaped here, and in quotes not
+		forms = append(forms, string(text[1:len(text)-1])) // unlike strconv.Quote, JSON escapes <, > and &
 	}
 	for line := range strings.Lines(secret) {
-		// Short lines are "}" and "---".
-		if line = strings.TrimSpace(line); len(line) >= 2*shortest {
+		// Shorter lines are often just "}" or "---".
+		if line = strings.TrimSpace(line); len(line) >= 2*minSecretLength {
 			forms = append(forms, line)
 		}
 	}
@@ -116,7 +117,7 @@ func isNumber(text string) bool {
 	return err == nil
 }
 
-// Text is a text without what is sensitive.
+// Text masks a text.
 func (m Mask) Text(text string) string {
 	if m.anywhere == nil {
 		return text
@@ -128,9 +129,9 @@ func (m Mask) Text(text string) string {
 	return text
 }
 
-// Diagnostics are the same without what is sensitive.
-func (m Mask) Diagnostics(said contract.Diagnostics) contract.Diagnostics {
-	masked := slices.Clone(said)
+// Diagnostics masks diagnostics.
+func (m Mask) Diagnostics(diagnostics contract.Diagnostics) contract.Diagnostics {
+	masked := slices.Clone(diagnostics)
 	for i := range masked {
 		masked[i].Summary = m.Text(masked[i].Summary)
 		masked[i].Detail = m.Text(masked[i].Detail)
@@ -138,7 +139,7 @@ func (m Mask) Diagnostics(said contract.Diagnostics) contract.Diagnostics {
 	return masked
 }
 
-// replaceWord replaces word where neither a letter nor a digit is next to it.
+// replaceWord masks a word where no letter or digit adjoins.
 func replaceWord(text, word string) string {
 	var b strings.Builder
 	for {

@@ -7,19 +7,19 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// MergeTypes makes the types by which server-side apply merges objects. All types that it makes share what they have in
-// common, so it is made once.
+// MergeTypes creates the types by which server-side apply merges objects. They share their common
+// parts, so create it once.
 //
-// A type only names what is merged otherwise than its form suggests: arguments that are sets, or sensitive. The rest
-// is merged by what it is: objects field by field, lists as a whole. So whatever an argument may be, a string
-// ${…} can stand for it, and an object with a field that the provider no longer has can still be applied
-// and be told so.
+// A type only names fields that are not merged by their form: arguments that are sets, or
+// sensitive. All other fields have deduced types: objects are merged by field, lists are atomic. So
+// an expression ${…}, which is a string, can stand for any argument. And an object with a field
+// that the provider has removed can still be applied, so that validation can report the field.
 type MergeTypes struct {
 	schema *smd.Schema
 	plain  typed.ParseableType
 }
 
-// Names that the library knows, and does not try to bring up to date when a type changes.
+// Names that the merge library knows, and does not try to update when a type changes.
 const (
 	anyMerged = "__untyped_deduced_"
 	anyAtomic = "__untyped_atomic_"
@@ -36,7 +36,7 @@ const (
 	conditionsType = "conditions"
 )
 
-// NewMergeTypes makes what all types share.
+// NewMergeTypes creates the parts that all types share.
 func NewMergeTypes() *MergeTypes {
 	m := &MergeTypes{schema: &smd.Schema{Types: []smd.TypeDef{
 		{Name: anyMerged, Atom: anyForm(&smd.Map{ElementType: named(anyMerged)})},
@@ -53,7 +53,7 @@ func NewMergeTypes() *MergeTypes {
 	return m
 }
 
-// Of is the type of objects with the block for their spec.
+// Of returns the merge type of objects whose spec has the block.
 func (m *MergeTypes) Of(block *contract.Block) typed.ParseableType {
 	special := specialFields(block)
 	if len(special) == 0 {
@@ -63,24 +63,25 @@ func (m *MergeTypes) Of(block *contract.Block) typed.ParseableType {
 }
 
 func (m *MergeTypes) parseable(special []smd.StructField) typed.ParseableType {
-	own := []smd.StructField{merged(ownDependsOn, named(setType)), merged(ownLifecycle, named(lifecycleType))}
+	meta := []smd.StructField{merged(metaDependsOn, named(setType)), merged(metaLifecycle, named(lifecycleType))}
 	root := fields(
 		merged("metadata", named(metaType)),
-		merged("spec", smd.TypeRef{Inlined: fields(append(own, special...)...)}),
+		merged("spec", smd.TypeRef{Inlined: fields(append(meta, special...)...)}),
 		merged("status", named(statusType)),
 	)
 	return typed.ParseableType{Schema: m.schema, TypeRef: smd.TypeRef{Inlined: root}}
 }
 
-// specialFields are the arguments that are merged otherwise than their form suggests. Within blocks and objects there are none: whoever
-// owns a field that a type names does not own what is around it, and would lose it to an expression without a conflict.
+// specialFields returns the arguments that are not merged by their form. It returns none within
+// blocks and objects: the owner of a named field does not meta the object around it, and would lose
+// the field to an expression without a conflict.
 func specialFields(b *contract.Block) []smd.StructField {
 	var special []smd.StructField
 	for i := range b.Attributes {
 		switch a := &b.Attributes[i]; {
 		case !settable(a):
 		case isSensitive(a):
-			// The name of a Secret by one hand and the key by another would be nobody's intention.
+			// One manager's Secret name with another's key is never intended.
 			special = append(special, merged(a.Name, named(atomicType)))
 		case mergedAsSet(a):
 			special = append(special, merged(a.Name, named(setType)))
@@ -89,7 +90,7 @@ func specialFields(b *contract.Block) []smd.StructField {
 	return special
 }
 
-// mergedAsSet: only elements that are one word each are told apart.
+// mergedAsSet reports whether elements are merged individually, which requires scalar elements.
 func mergedAsSet(a *contract.Attribute) bool {
 	return a.Nested == nil && !isSensitive(a) && a.Type.IsSetType() && a.Type.ElementType().IsPrimitiveType()
 }
@@ -100,12 +101,12 @@ func merged(name string, ref smd.TypeRef) smd.StructField {
 	return smd.StructField{Name: name, Type: ref}
 }
 
-// fields is an object of which some fields are named; it may be a string or a list, too.
+// fields returns an object with some named fields. It may also be a string or a list.
 func fields(special ...smd.StructField) smd.Atom {
 	return anyForm(&smd.Map{Fields: special, ElementType: named(anyMerged)})
 }
 
-// anyForm is a scalar, a list that is taken as a whole, or the map.
+// anyForm returns a scalar, an atomic list, or the given map.
 func anyForm(m *smd.Map) smd.Atom {
 	untyped := smd.Untyped
 	return smd.Atom{Scalar: &untyped, List: &smd.List{ElementType: named(anyAtomic), ElementRelationship: smd.Atomic}, Map: m}
@@ -115,7 +116,7 @@ func atomicForm() smd.Atom {
 	return anyForm(&smd.Map{ElementType: named(anyAtomic), ElementRelationship: smd.Atomic})
 }
 
-// listForm is the list, or whatever else somebody wrote in its place.
+// listForm returns the given list, or any other form in its place.
 func listForm(list *smd.List) smd.Atom {
 	list.ElementRelationship = smd.Associative
 	atom := anyForm(&smd.Map{ElementType: named(anyMerged)})

@@ -20,8 +20,8 @@ func (sameVersion) Convert(object *typed.TypedValue, _ fieldpath.APIVersion) (*t
 
 func (sameVersion) IsMissingVersionError(error) bool { return false }
 
-// TestServerSideApply has people apply specs one after the other, as "who: spec"; "who!" forces. What is wanted is the spec that comes
-// of it, or the fields of which somebody else is the owner.
+// TestServerSideApply applies specs one after the other, given as "who: spec"; "who!" forces. It
+// compares the resulting spec, or the fields in conflict.
 func TestServerSideApply(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -63,7 +63,7 @@ func TestServerSideApply(t *testing.T) {
 	}
 }
 
-// applyAll gives what was applied in the end, or in which fields the last one was in conflict.
+// applyAll returns the resulting spec, or the fields in which the last apply conflicts.
 func applyAll(t *testing.T, applied []string) any {
 	t.Helper()
 	ty := NewMergeTypes().Of(&server().Block)
@@ -99,8 +99,9 @@ func applyAll(t *testing.T, applied []string) any {
 	return live.AsValue().Unstructured()
 }
 
-// TestMergeOfWhatIsNotSpec: conditions have owners by type, owners by UID, and attributes are one thing.
-func TestMergeOfWhatIsNotSpec(t *testing.T) {
+// TestMergeOfMetadataAndStatus: conditions are merged by type, owners by UID, and attributes are
+// atomic.
+func TestMergeOfMetadataAndStatus(t *testing.T) {
 	ty := NewMergeTypes().Of(&server().Block)
 	v, err := ty.FromUnstructured(object(t, `
 metadata: {name: x, finalizers: [f], labels: {l: "1"}, ownerReferences: [{uid: u, name: n}], creationTimestamp: null}

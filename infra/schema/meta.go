@@ -12,40 +12,40 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// Own is what a spec says to Atoll, and not to the provider.
-type Own struct {
-	// Provider is the name of the ProviderConfig: unless said the one that is called like the Provider.
+// MetaArguments are the parts of a spec that are for Atoll and not for the provider.
+type MetaArguments struct {
+	// Provider is the name of the ProviderConfig. It defaults to the Provider's name.
 	Provider string
-	// DependsOn are references, as infra/reference reads them.
+	// DependsOn has references in the syntax of infra/reference.
 	DependsOn  []string
 	Lifecycle  Lifecycle
 	Connection Connection
 }
 
-// Lifecycle is how a resource may be changed.
+// Lifecycle restricts how a resource may be changed.
 type Lifecycle struct {
 	PreventDestroy      bool
 	CreateBeforeDestroy bool
-	// IgnoreChanges are the arguments that are left as they are once the resource is there; IgnoreAll are all of
-	// them.
+	// IgnoreChanges has the arguments whose changes are ignored once the resource exists. IgnoreAll
+	// ignores all changes.
 	IgnoreChanges []cty.Path
 	IgnoreAll     bool
-	// ReplaceTriggeredBy are references, as infra/reference reads them.
+	// ReplaceTriggeredBy has references in the syntax of infra/reference.
 	ReplaceTriggeredBy []string
 }
 
-// Connection is where sensitive attributes go.
+// Connection is the destination of sensitive attributes.
 type Connection struct {
-	// Secret of the object's namespace, or "".
+	// Secret is a name in the object's namespace, or "".
 	Secret string
 }
 
-// Names in spec. The language of OpenTofu reserves them, so that no provider has an argument called so.
+// Names in a spec. OpenTofu reserves them, so no provider has an argument with such a name.
 const (
-	ownProvider   = "provider"
-	ownDependsOn  = "depends_on"
-	ownLifecycle  = "lifecycle"
-	ownConnection = "connection"
+	metaProvider   = "provider"
+	metaDependsOn  = "depends_on"
+	metaLifecycle  = "lifecycle"
+	metaConnection = "connection"
 
 	preventDestroy      = "prevent_destroy"
 	createBeforeDestroy = "create_before_destroy"
@@ -56,36 +56,36 @@ const (
 	connectionSecret = "secret"
 )
 
-func ownNames() []string {
-	return []string{ownConnection, ownDependsOn, ownLifecycle, ownProvider}
+func metaNames() []string {
+	return []string{metaConnection, metaDependsOn, metaLifecycle, metaProvider}
 }
 
-func isOwn(name string) bool { return slices.Contains(ownNames(), name) }
+func isMetaArgument(name string) bool { return slices.Contains(metaNames(), name) }
 
-// Own reads what is Atoll's own in a spec. What cannot be read is told, and as if it were not there.
-func (k Kind) Own(spec map[string]any) (Own, field.ErrorList) {
-	r := &ownReader{kind: k}
+// MetaArguments decodes the meta-arguments of a spec. Invalid ones are reported and left empty.
+func (k Kind) MetaArguments(spec map[string]any) (MetaArguments, field.ErrorList) {
+	r := &metaReader{kind: k}
 	at := specPath()
-	own := Own{Provider: r.text(at.Child(ownProvider), spec[ownProvider]), DependsOn: r.texts(at.Child(ownDependsOn), spec[ownDependsOn])}
-	if own.Provider == "" {
-		own.Provider, _, _ = strings.Cut(k.Group, ".")
+	meta := MetaArguments{Provider: r.text(at.Child(metaProvider), spec[metaProvider]), DependsOn: r.texts(at.Child(metaDependsOn), spec[metaDependsOn])}
+	if meta.Provider == "" {
+		meta.Provider, _, _ = strings.Cut(k.Group, ".")
 	}
-	if k.Data && spec[ownLifecycle] != nil {
-		r.errs = append(r.errs, field.Forbidden(at.Child(ownLifecycle), "a data source is only read, and never made or destroyed; leave it out"))
+	if k.Data && spec[metaLifecycle] != nil {
+		r.errs = append(r.errs, field.Forbidden(at.Child(metaLifecycle), "a data source has no lifecycle; remove it"))
 	} else {
-		own.Lifecycle = r.lifecycle(at.Child(ownLifecycle), spec[ownLifecycle])
+		meta.Lifecycle = r.lifecycle(at.Child(metaLifecycle), spec[metaLifecycle])
 	}
-	connection := r.object(at.Child(ownConnection), spec[ownConnection], connectionSecret)
-	own.Connection.Secret = r.text(at.Child(ownConnection, connectionSecret), connection[connectionSecret])
-	return own, r.errs
+	connection := r.object(at.Child(metaConnection), spec[metaConnection], connectionSecret)
+	meta.Connection.Secret = r.text(at.Child(metaConnection, connectionSecret), connection[connectionSecret])
+	return meta, r.errs
 }
 
-type ownReader struct {
+type metaReader struct {
 	kind Kind
 	errs field.ErrorList
 }
 
-func (r *ownReader) lifecycle(at *field.Path, given any) Lifecycle {
+func (r *metaReader) lifecycle(at *field.Path, given any) Lifecycle {
 	l := r.object(at, given, createBeforeDestroy, ignoreChanges, preventDestroy, replaceTriggeredBy)
 	lifecycle := Lifecycle{
 		PreventDestroy:      r.flag(at.Child(preventDestroy), l[preventDestroy]),
@@ -115,51 +115,53 @@ func (r *ownReader) lifecycle(at *field.Path, given any) Lifecycle {
 	return lifecycle
 }
 
-// known makes sure that a path begins with an argument; below, a provider's values can have any form.
-func (r *ownReader) known(path cty.Path) error {
+// known verifies that a path begins with an argument. Deeper steps are not checked, because a
+// provider's values can have any form.
+func (r *metaReader) known(path cty.Path) error {
 	block := &r.kind.Schema.Block
 	name := path[0].(cty.GetAttrStep).Name
 	if a := block.Attribute(name); a != nil && !settable(a) {
-		return fmt.Errorf("%s is computed by the provider: changes of it need not be ignored; leave it out", name)
+		return fmt.Errorf("%s is computed by the provider, so its changes need not be ignored; remove it", name)
 	}
 	if block.Attribute(name) == nil && block.Nested(name) == nil {
-		return fmt.Errorf("%s", unknownName(name, argumentNames(block)))
+		return fmt.Errorf("%s", unknownField(name, argumentNames(block)))
 	}
 	return nil
 }
 
-func (r *ownReader) object(at *field.Path, given any, names ...string) map[string]any {
+func (r *metaReader) object(at *field.Path, given any, names ...string) map[string]any {
 	fields := as[map[string]any](r, at, given, "an object")
 	for _, name := range sortedKeys(fields) {
 		if !slices.Contains(names, name) {
-			r.errs = append(r.errs, field.Forbidden(at.Child(name), unknownName(name, names)))
+			r.errs = append(r.errs, field.Forbidden(at.Child(name), unknownField(name, names)))
 		}
 	}
 	return fields
 }
 
-func (r *ownReader) text(at *field.Path, given any) string {
+func (r *metaReader) text(at *field.Path, given any) string {
 	return as[string](r, at, given, "a string")
 }
 
-func (r *ownReader) texts(at *field.Path, given any) []string {
+func (r *metaReader) texts(at *field.Path, given any) []string {
 	list := as[[]any](r, at, given, "a list of strings")
 	var texts []string
 	for i, item := range list {
 		if item == nil || item == "" {
-			r.errs = append(r.errs, field.Required(at.Index(i), "must name something; remove the entry if it is not needed"))
+			r.errs = append(r.errs, field.Required(at.Index(i), "must not be empty"))
 		}
 		texts = append(texts, r.text(at.Index(i), item))
 	}
 	return texts
 }
 
-func (r *ownReader) flag(at *field.Path, given any) bool {
+func (r *metaReader) flag(at *field.Path, given any) bool {
 	return as[bool](r, at, given, "true or false")
 }
 
-// as gives what is given, if it is of the type, and else nothing and a complaint.
-func as[T any](r *ownReader, at *field.Path, given any, must string) T {
+// as returns a value of the given type. If it has another type, as reports an error and returns the
+// zero value.
+func as[T any](r *metaReader, at *field.Path, given any, must string) T {
 	v, ok := given.(T)
 	if !ok && given != nil {
 		r.errs = append(r.errs, field.TypeInvalid(at, given, "must be "+must))
@@ -167,5 +169,5 @@ func as[T any](r *ownReader, at *field.Path, given any, must string) T {
 	return v
 }
 
-// settable tells whether an attribute is an argument.
+// settable reports whether an attribute is an argument.
 func settable(a *contract.Attribute) bool { return a.Required || a.Optional }

@@ -13,21 +13,21 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 )
 
-// Group is the API group in which the types of a Provider are served.
+// Group returns the API group that serves the types of a Provider.
 func Group(provider string) string { return provider + "." + v1alpha1.ProvidersDomain }
 
-// A Name is what one type is called in the API.
+// A Name is the name of one type in the API.
 type Name struct {
 	// Type is the provider's own name, such as aws_s3_bucket.
 	Type string
-	// Data is of a data source, which is read and never changed.
+	// Data marks a data source, which is only read.
 	Data bool
 
 	Kind, Plural, Singular string
 }
 
-// Names gives the kinds of a provider's types, sorted by kind. It reads nothing but names, and the
-// same names give the same kinds, in whatever order they come.
+// Names returns the names for a provider's types, sorted by kind. They depend only on the set of
+// type names, not on schemas or order.
 func Names(resources, dataSources []string) []Name {
 	types := make([]candidate, 0, len(resources)+len(dataSources))
 	for _, t := range resources {
@@ -37,7 +37,7 @@ func Names(resources, dataSources []string) []Name {
 		types = append(types, candidate{typeName: t, data: true})
 	}
 	for raiseCollisions(types) {
-		// Keeping a prefix can meet the name of a third type.
+		// A longer name can collide with that of a third type.
 	}
 	names := make([]Name, len(types))
 	for i, c := range types {
@@ -49,15 +49,15 @@ func Names(resources, dataSources []string) []Name {
 	return names
 }
 
-// A candidate is a type that looks for its name: the higher its level, the longer the name.
+// A candidate is a type whose name is being chosen. A higher level means a longer name.
 type candidate struct {
 	typeName string
 	data     bool
 	level    int
 }
 
-// raiseCollisions has all types of one name try the next longer one, and tells whether there were any. A kind that is called like
-// the lists of another gives way alone: PrefixList beside Prefix.
+// raiseCollisions raises the level of all types that share a name, and reports whether there were
+// any. A kind with the name of another's list, such as PrefixList beside Prefix, is raised alone.
 func raiseCollisions(types []candidate) bool {
 	kinds, plurals := map[string]int{}, map[string]int{}
 	for _, c := range types {
@@ -80,7 +80,7 @@ func raiseCollisions(types []candidate) bool {
 	return raised
 }
 
-// Levels of names: without the provider's prefix, with it, and with more and more of the digest of the type's
+// Levels of names: without the provider's prefix, with it, and with a growing digest of the type's
 // name.
 const (
 	withPrefix = 1
@@ -115,8 +115,8 @@ func (c candidate) name() (kind, plural string) {
 	return kind, Plural(kind)
 }
 
-// Plural is the resource of a kind, as Kubernetes guesses it. Names has no two kinds with the same one; so it is known of a kind
-// alone, and of one that nobody serves any more.
+// Plural returns the resource name of a kind, as Kubernetes derives it. Names are unique in it, so
+// it can be derived from the kind alone, even if the type is no longer served.
 func Plural(kind string) string {
 	guessed, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: kind})
 	return guessed.Resource
@@ -124,8 +124,9 @@ func Plural(kind string) string {
 
 func startsWithDigit(word string) bool { return word[0] >= '0' && word[0] <= '9' }
 
-// avoidAmbiguity fills in singulars. kubectl takes a word for the singular or the plural of a resource, whichever it learnt
-// last: where DataSubnets would have for its singular what DataSubnet has for its plural, it goes by its plural alone.
+// avoidAmbiguity sets the singulars. kubectl resolves a word to either the singular or the plural
+// of a resource, whichever it saw last. Where the singular of one kind, such as DataSubnets, is the
+// plural of another, DataSubnet, the former uses its plural as singular.
 func avoidAmbiguity(names []Name) {
 	plurals := map[string]bool{}
 	for _, n := range names {

@@ -24,7 +24,7 @@ func TestNames(t *testing.T) {
 		{"a resource that looks like a data source", []string{"aws_data_ami"}, []string{"aws_ami"}, "AwsDataAmi awsdataamis, DataAwsAmi dataawsamis"},
 		{"a digit first", []string{"aws_2fa"}, nil, "Aws2fa aws2fas"},
 		{"apart only by letters that names do not have", []string{"a_b_1", "a_b1"}, nil, "AB1Xf427ad41 ab1xf427ad41s, AB1Xfd547ef9 ab1xfd547ef9s"},
-		{"a plural beside its singular", nil, []string{"aws_subnet", "aws_subnets"}, "DataSubnet datasubnets, DataSubnets datasubnetses"},
+		{"a plural and its singular", nil, []string{"aws_subnet", "aws_subnets"}, "DataSubnet datasubnets, DataSubnets datasubnetses"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var got []string
@@ -51,9 +51,9 @@ func TestNamesForClients(t *testing.T) {
 	}
 }
 
-// TestNamesAreApart: whatever a provider calls its types, no two share a name, all names are valid, and their order does not
-// matter.
-func TestNamesAreApart(t *testing.T) {
+// TestNamesAreUnique: for any type names, kinds are unique and valid, and do not depend on the
+// order.
+func TestNamesAreUnique(t *testing.T) {
 	pieces := []string{"a", "b", "data", "list", "1", "s", "endpoint", "endpoints", "B", "_", "-", "é", "xf427ad41"}
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -84,7 +84,7 @@ func TestNamesAreApart(t *testing.T) {
 				seen[word] = n.Type
 			}
 			if n.Plural != Plural(n.Kind) {
-				t.Fatalf("seed %d: the resource of kind %s is %s, and %s where nobody serves it", seed, n.Kind, n.Plural, Plural(n.Kind))
+				t.Fatalf("seed %d: the resource of kind %s is %s, but Plural returns %s", seed, n.Kind, n.Plural, Plural(n.Kind))
 			}
 			if bad := validation.IsDNS1035Label(n.Plural); len(bad) > 0 {
 				t.Fatalf("seed %d: %s is called %s: %v", seed, n.Type, n.Plural, bad)

@@ -10,21 +10,21 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// unknownName is the complaint about a field that there is not.
-func unknownName(name string, known []string) string {
+// unknownField returns the error message for a field that does not exist.
+func unknownField(name string, known []string) string {
 	if nearest := nearestName(name, known); nearest != "" {
-		return fmt.Sprintf("there is no such field; did you mean %s?", nearest)
+		return fmt.Sprintf("unknown field; did you mean %s?", nearest)
 	}
 	if len(known) == 0 {
-		return "there is no such field, nor any other here; leave it out"
+		return "unknown field; no fields are allowed here"
 	}
 	if len(known) > 12 {
-		return "there is no such field; kubectl explain shows those that there are"
+		return "unknown field; see kubectl explain for the valid fields"
 	}
-	return "there is no such field; there are " + strings.Join(known, ", ")
+	return "unknown field; valid fields: " + strings.Join(known, ", ")
 }
 
-// nearestName finds what somebody who wrote name probably meant, or "".
+// nearestName returns the known name that is closest to a misspelled one, or "".
 func nearestName(name string, known []string) string {
 	name = snakeCase(name)
 	best, distance := "", max(1, len(name)/3)+1
@@ -36,7 +36,7 @@ func nearestName(name string, known []string) string {
 	return best
 }
 
-// snakeCase turns the camelCase that Kubernetes taught people into what providers call their arguments.
+// snakeCase converts Kubernetes' camelCase to the snake_case of providers.
 func snakeCase(name string) string {
 	var b strings.Builder
 	for i, r := range name {
@@ -48,7 +48,7 @@ func snakeCase(name string) string {
 	return b.String()
 }
 
-// editDistance is how many letters have to be added, taken away or changed, or limit if that many or more.
+// editDistance returns the Levenshtein distance, or limit if it is that or more.
 func editDistance(a, b string, limit int) int {
 	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
 		return limit
@@ -72,7 +72,7 @@ func editDistance(a, b string, limit int) int {
 	return min(row[len(b)], limit)
 }
 
-// argumentNames are what can be set in a block.
+// argumentNames returns the names of the arguments and blocks that can be set.
 func argumentNames(b *contract.Block) []string {
 	names := make([]string, 0, len(b.Attributes)+len(b.Blocks))
 	for i := range b.Attributes {

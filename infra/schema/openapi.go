@@ -12,11 +12,13 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// OpenAPI describes a kind, as OpenAPI v3 documents of Kubernetes do: spec and status, the rest being every kind's. It refers to
-// the schemas that Components has; Inline does without.
+// OpenAPI returns the schema of a kind as in Kubernetes' OpenAPI v3 documents: spec and status,
+// without the parts that all kinds share. It refers to the schemas of Components; Inline removes
+// these references.
 //
-// Any argument can be an expression, that is, a string. So lists, maps and objects have no type, but items and properties,
-// which say nothing against a string; and numbers and booleans refer to a component that allows both.
+// Any argument can be an expression, which is a string. So lists, maps and objects have no type,
+// only items and properties, which allow a string. Numbers and booleans refer to a component that
+// allows both.
 func (k Kind) OpenAPI() *spec.Schema {
 	root := ofType("object", k.Schema.Block.Description)
 	root.Properties = map[string]spec.Schema{"spec": *k.specSchema(), "status": *k.statusSchema()}
@@ -27,8 +29,8 @@ func (k Kind) OpenAPI() *spec.Schema {
 }
 
 func (k Kind) specSchema() *spec.Schema {
-	s := ofType("object", k.about()+" Arguments have the names that the provider gives them; any can be an expression, ${…}.")
-	s.Properties = ownSchemas(k.Data)
+	s := ofType("object", k.about()+" Arguments have the provider's names; any can be an expression, ${…}.")
+	s.Properties = metaSchemas(k.Data)
 	describeFields(s.Properties, &k.Schema.Block, arguments)
 	for i := range k.Schema.Block.Attributes {
 		a := &k.Schema.Block.Attributes[i]
@@ -41,26 +43,26 @@ func (k Kind) specSchema() *spec.Schema {
 
 func (k Kind) about() string {
 	if k.Data {
-		return fmt.Sprintf("What to read: the provider's data source %s.", k.Type)
+		return fmt.Sprintf("Arguments of the provider's data source %s.", k.Type)
 	}
-	return fmt.Sprintf("What there should be: the provider's resource type %s.", k.Type)
+	return fmt.Sprintf("Desired state: the provider's resource type %s.", k.Type)
 }
 
 func (k Kind) statusSchema() *spec.Schema {
-	attributes := ofType("object", "What the provider says of the resource, but for what is sensitive.")
+	attributes := ofType("object", "The attributes that the provider reported, without sensitive ones.")
 	attributes.Properties = map[string]spec.Schema{}
 	attributes.AddExtension("x-kubernetes-map-type", "atomic")
 	describeFields(attributes.Properties, &k.Schema.Block, results)
-	conditions := ofType("array", "What is known of the resource: Ready, Reconciled, Drifted.")
+	conditions := ofType("array", "Conditions of the resource: Ready, Reconciled, Drifted.")
 	conditions.Items = &spec.SchemaOrArray{Schema: conditionSchema()}
 	conditions.AddExtension("x-kubernetes-list-type", "map")
 	conditions.AddExtension("x-kubernetes-list-map-keys", []any{"type"})
-	s := ofType("object", "What is known, as of the last time that Atoll looked.")
+	s := ofType("object", "Last observed state.")
 	s.Properties = map[string]spec.Schema{"attributes": *attributes, "conditions": *conditions}
 	return s
 }
 
-// A side is what a schema describes: what is written, or what comes of it.
+// A side is a side of a schema: arguments in spec, or results in status.
 type side bool
 
 const (
@@ -102,8 +104,8 @@ func describeAttribute(a *contract.Attribute, side side) *spec.Schema {
 	return s
 }
 
-// remarks is the provider's description, with what else there is to know before it. Required arguments are not required in
-// the schema: an object that is imported or only looked at does without them.
+// remarks returns the provider's description, preceded by Atoll's remarks. Required arguments are
+// not required in the schema, because an object that is imported or only read does not need them.
 func remarks(a *contract.Attribute, side side) string {
 	var text []string
 	if a.Deprecated {
@@ -132,7 +134,7 @@ func describeBlocks(n *contract.NestedBlock, side side) *spec.Schema {
 	describeFields(one.Properties, &n.Block, side)
 	limit := n.Max
 	if side == results {
-		limit = 0 // as the provider has it, and as references see it
+		limit = 0 // the provider's form, which references use
 	}
 	s := several(n.Nesting, limit, closed(one, side), side)
 	var text []string
@@ -140,7 +142,7 @@ func describeBlocks(n *contract.NestedBlock, side side) *spec.Schema {
 		text = append(text, "Deprecated.")
 	}
 	if side == arguments && n.Min > 0 {
-		text = append(text, fmt.Sprintf("At least %d needed.", n.Min))
+		text = append(text, fmt.Sprintf("At least %d required.", n.Min))
 	}
 	if side == arguments && n.Max > 1 {
 		text = append(text, fmt.Sprintf("At most %d.", n.Max))
@@ -152,7 +154,7 @@ func describeBlocks(n *contract.NestedBlock, side side) *spec.Schema {
 	return s
 }
 
-// several describes one, a list, or a map of it.
+// several returns the schema of one object, a list, or a map of it.
 func several(nesting contract.Nesting, limit int64, one *spec.Schema, side side) *spec.Schema {
 	switch {
 	case nesting == contract.NestingMap:
@@ -163,7 +165,7 @@ func several(nesting contract.Nesting, limit int64, one *spec.Schema, side side)
 	return one
 }
 
-// closed gives a schema its type where nothing but that type may stand.
+// closed restricts a result to an object. An argument can also be an expression.
 func closed(s *spec.Schema, side side) *spec.Schema {
 	if side == results {
 		s.Type = spec.StringOrArray{"object"}
@@ -187,7 +189,7 @@ func mapOf(one *spec.Schema, side side) *spec.Schema {
 	return s
 }
 
-// describeType describes values of which no schema says more than the type.
+// describeType returns the schema of values without a nested schema.
 func describeType(ty cty.Type, side side) *spec.Schema {
 	switch {
 	case ty == cty.String:
@@ -212,7 +214,7 @@ func describeType(ty cty.Type, side side) *spec.Schema {
 		}
 		return s
 	case ty == cty.Number:
-		return reference(componentNumber, "") // a large one is a string in status, too
+		return reference(componentNumber, "") // large numbers are strings in status as well
 	}
 	return reference(componentAny, "")
 }
@@ -226,7 +228,7 @@ func ofType(name, description string) *spec.Schema {
 
 const componentPrefix = "#/components/schemas/"
 
-// reference refers to a component beside a description, which OpenAPI 3.0 allows only so.
+// reference refers to a component with a description, which OpenAPI 3.0 only allows in this form.
 func reference(component, description string) *spec.Schema {
 	s := &spec.Schema{}
 	s.Description = description

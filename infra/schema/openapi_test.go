@@ -24,7 +24,7 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 func golden(t *testing.T, file string, got []byte) {
 	t.Helper()
@@ -58,7 +58,7 @@ func TestOpenAPIOfData(t *testing.T) {
 	}
 }
 
-// TestExplain has kubectl explain a kind.
+// TestExplain runs kubectl explain on a kind.
 func TestExplain(t *testing.T) {
 	k := serverKind()
 	var out bytes.Buffer
@@ -73,7 +73,7 @@ func TestExplain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The columns of explain's text are padded with blanks at the ends of lines.
+	// kubectl explain pads columns with trailing spaces.
 	var trimmed bytes.Buffer
 	for line := range strings.Lines(out.String()) {
 		trimmed.WriteString(strings.TrimRight(line, " \n") + "\n")
@@ -81,7 +81,7 @@ func TestExplain(t *testing.T) {
 	golden(t, "testdata/server.explain", trimmed.Bytes())
 }
 
-// A document is the least that kubectl needs to find a kind.
+// A document has the least that kubectl needs to find a kind.
 type document struct{ kind Kind }
 
 func (d document) Paths() (map[string]openapi.GroupVersion, error) {
@@ -102,8 +102,8 @@ func (d document) Schema(string) ([]byte, error) {
 	})
 }
 
-// TestClientsAccept: a client that validates by OpenAPI accepts what Validate accepts, expressions in the place of anything
-// included; and it refuses some of what Validate refuses.
+// TestClientsAccept: a client that validates by OpenAPI accepts whatever Validate accepts,
+// including expressions in any place, and rejects some of the specs that Validate rejects.
 func TestClientsAccept(t *testing.T) {
 	k := serverKind()
 	client := validate.NewSchemaValidator(Inline(k.OpenAPI()), nil, "", strfmt.Default)
@@ -119,7 +119,7 @@ func TestClientsAccept(t *testing.T) {
 			t.Errorf("%s: %v", text, errs)
 		}
 		if text == accepted[2] {
-			continue // the form with a list is not advertised for network
+			continue // OpenAPI does not show the list form of network
 		}
 		if result := client.Validate(map[string]any{"spec": o}); !result.IsValid() {
 			t.Errorf("a client refuses %s: %v", text, result.Errors)
@@ -132,8 +132,8 @@ func TestClientsAccept(t *testing.T) {
 	}
 }
 
-// TestStatusIsDescribed: what Attributes gives is what OpenAPI says, for random types and values.
-func TestStatusIsDescribed(t *testing.T) {
+// TestStatusMatchesOpenAPI: Attributes conforms to OpenAPI, for random types and values.
+func TestStatusMatchesOpenAPI(t *testing.T) {
 	for seed := range uint64(500) {
 		m := newMaker(seed)
 		k := Kind{Schema: m.schema()}

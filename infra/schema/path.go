@@ -8,7 +8,8 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// ParsePath reads a path into a value as people write it: tags["env"], ingress[0].port. It begins with a name.
+// ParsePath parses a path into a value, such as tags["env"] or ingress[0].port. It begins with a
+// name.
 func ParsePath(text string) (cty.Path, error) {
 	var path cty.Path
 	rest := text
@@ -39,7 +40,7 @@ func parseName(text string) (cty.PathStep, string, error) {
 		end = len(text)
 	}
 	if end == 0 || strings.ContainsAny(text[:end], "]\"' ${}") {
-		return nil, "", fmt.Errorf("there is no name at %q", text)
+		return nil, "", fmt.Errorf("missing name at %q", text)
 	}
 	return cty.GetAttrStep{Name: text[:end]}, text[end:], nil
 }

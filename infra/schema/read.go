@@ -8,27 +8,29 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// A Resolver tells what stands behind that which is no literal.
+// A Resolver evaluates expressions and reads Secrets.
 type Resolver interface {
-	// Expression gives the value of a string with ${…} in it, which stands at a field. The value may be unknown, and is
-	// marked contract.Sensitive if it came of something that is.
+	// Expression evaluates a string with ${…} in a field. The value may be unknown. It is marked
+	// contract.Sensitive if it depends on something sensitive.
 	Expression(at *field.Path, text string) (cty.Value, error)
-	// Secret gives the text under a key of a Secret, or an unknown string. Errors do not quote it.
+	// Secret returns the text under a key of a Secret, or an unknown string. Errors do not quote
+	// it.
 	Secret(at *field.Path, ref SecretKeyRef) (cty.Value, error)
 }
 
-// SecretKeyRef names a key of a Secret in the object's namespace.
+// SecretKeyRef refers to a key of a Secret in the object's namespace.
 type SecretKeyRef struct{ Name, Key string }
 
-// Checks is what is asked of arguments.
+// Checks configure validation.
 type Checks struct {
-	// Partial is of an object that is only looked at, or is to be imported: what is required need not be there.
+	// Partial allows required arguments to be absent, for objects that are imported or only read.
 	Partial bool
 }
 
-// Config makes the provider's value of arguments: of the block's implied type, null for what is absent, with as many
-// blocks as are written, and marked contract.Sensitive where block or resolver says so. It says all that is
-// wrong at once, and then gives no value. What is required need not be there: Validate asks for that, and a provider too.
+// Config decodes arguments as the provider's value, of the block's implied type. Absent arguments
+// are null, and there are as many blocks as in the arguments. Values are marked contract.Sensitive
+// where the block or the resolver says so. It returns all errors at once, or a value. Required
+// arguments may be absent: Validate and the provider check for those.
 func Config(block *contract.Block, at *field.Path, arguments map[string]any, resolve Resolver) (cty.Value, field.ErrorList) {
 	r := &reader{resolve: resolve, checks: Checks{Partial: true}}
 	values := r.fields(at, block, arguments)
@@ -36,22 +38,22 @@ func Config(block *contract.Block, at *field.Path, arguments map[string]any, res
 		return cty.NilVal, r.errs
 	}
 	if hasSensitive(block) {
-		for name := range arguments { // nothing is secret of what is not there
+		for name := range arguments { // absent arguments are not sensitive
 			values[name] = markField(block, name, values[name])
 		}
 	}
 	return cty.ObjectVal(values), nil
 }
 
-// A reader makes values of JSON and collects complaints. Whatever the JSON is, a value is of the type that was
-// asked for; where there was a complaint it is null.
+// A reader decodes JSON and collects errors. It always returns a value of the requested type; after
+// an error, that is null.
 type reader struct {
 	resolve Resolver
 	checks  Checks
 	errs    field.ErrorList
 }
 
-func (r *reader) complain(err *field.Error) { r.errs = append(r.errs, err) }
+func (r *reader) addError(err *field.Error) { r.errs = append(r.errs, err) }
 
 func (r *reader) block(at *field.Path, b *contract.Block, given map[string]any) cty.Value {
 	return cty.ObjectVal(r.fields(at, b, given))
@@ -61,7 +63,7 @@ func (r *reader) fields(at *field.Path, b *contract.Block, given map[string]any)
 	values := make(map[string]cty.Value, len(b.Attributes)+len(b.Blocks))
 	for _, name := range sortedKeys(given) {
 		if b.Attribute(name) == nil && b.Nested(name) == nil {
-			r.complain(field.Forbidden(at.Child(name), unknownName(name, argumentNames(b))))
+			r.addError(field.Forbidden(at.Child(name), unknownField(name, argumentNames(b))))
 		}
 	}
 	for i := range b.Attributes {
@@ -69,7 +71,7 @@ func (r *reader) fields(at *field.Path, b *contract.Block, given map[string]any)
 		if of := given[a.Name]; of != nil || a.Required {
 			values[a.Name] = r.attribute(at.Child(a.Name), a, of, false)
 		} else {
-			values[a.Name] = cty.NullVal(a.Type) // most are, and nothing can be wrong with them: they need no path
+			values[a.Name] = cty.NullVal(a.Type) // the common case, which cannot fail and needs no path
 		}
 	}
 	for i := range b.Blocks {
@@ -79,17 +81,17 @@ func (r *reader) fields(at *field.Path, b *contract.Block, given map[string]any)
 	return values
 }
 
-// attribute reads one argument. Secret is of those within something sensitive.
+// attribute decodes one argument. Secret is true within a sensitive argument.
 func (r *reader) attribute(at *field.Path, a *contract.Attribute, given any, secret bool) cty.Value {
 	null := cty.NullVal(a.Type)
 	switch {
 	case given == nil:
 		if a.Required && !r.checks.Partial {
-			r.complain(field.Required(at, "the provider needs it"))
+			r.addError(field.Required(at, "the provider requires it"))
 		}
 		return null
 	case !settable(a):
-		r.complain(field.Forbidden(at, "is computed by the provider and stands in status.attributes; leave it out"))
+		r.addError(field.Forbidden(at, "is computed by the provider and shown in status.attributes; remove it"))
 		return null
 	}
 	secret = secret || isSensitive(a)
@@ -102,7 +104,7 @@ func (r *reader) attribute(at *field.Path, a *contract.Attribute, given any, sec
 	return r.objects(at, a.Nested, given, secret)
 }
 
-// objects reads an attribute that has attributes itself.
+// objects decodes an attribute with nested attributes.
 func (r *reader) objects(at *field.Path, o *contract.Object, given any, secret bool) cty.Value {
 	one := func(at *field.Path, given any) cty.Value { return r.object(at, o, given, secret) }
 	single := objectType(o)
@@ -110,7 +112,7 @@ func (r *reader) objects(at *field.Path, o *contract.Object, given any, secret b
 	case contract.NestingList, contract.NestingSet:
 		list, ok := given.([]any)
 		if !ok {
-			r.complain(mistyped(at, given, "must be a list of objects", secret))
+			r.addError(typeError(at, given, "must be a list of objects", secret))
 			return cty.NullVal(o.ImpliedType())
 		}
 		elements := make([]cty.Value, len(list))
@@ -124,7 +126,7 @@ func (r *reader) objects(at *field.Path, o *contract.Object, given any, secret b
 	case contract.NestingMap:
 		object, ok := given.(map[string]any)
 		if !ok {
-			r.complain(mistyped(at, given, "must be an object with a name for each entry", secret))
+			r.addError(typeError(at, given, "must be an object with a name for each entry", secret))
 			return cty.NullVal(o.ImpliedType())
 		}
 		elements := make(map[string]cty.Value, len(object))
@@ -139,7 +141,7 @@ func (r *reader) objects(at *field.Path, o *contract.Object, given any, secret b
 	return one(at, given)
 }
 
-// objectType is the type of one object of those that an attribute has.
+// objectType returns the type of a single object of a nested attribute.
 func objectType(o *contract.Object) cty.Type {
 	single := contract.Object{Attributes: o.Attributes, Nesting: contract.NestingSingle}
 	return single.ImpliedType()
@@ -153,7 +155,7 @@ func (r *reader) object(at *field.Path, o *contract.Object, given any, secret bo
 	fields, ok := given.(map[string]any)
 	if !ok {
 		if given != nil {
-			r.complain(mistyped(at, given, "must be an object", secret))
+			r.addError(typeError(at, given, "must be an object", secret))
 		}
 		return cty.NullVal(single)
 	}
@@ -168,19 +170,19 @@ func (r *reader) object(at *field.Path, o *contract.Object, given any, secret bo
 	}
 	for _, name := range sortedKeys(fields) {
 		if o.Attribute(name) == nil {
-			r.complain(field.Forbidden(at.Child(name), unknownName(name, names)))
+			r.addError(field.Forbidden(at.Child(name), unknownField(name, names)))
 		}
 	}
 	return cty.ObjectVal(values)
 }
 
-// mistyped is a complaint about the type of what is given, which it does not quote.
-func mistyped(at *field.Path, given any, must string, secret bool) *field.Error {
+// typeError returns an error about the type of a value. It does not quote the value.
+func typeError(at *field.Path, given any, must string, secret bool) *field.Error {
 	if secret {
 		must += ", or " + secretRemedy
 	}
 	if _, reference := secretKeyRefIn(given); reference && !secret {
-		must += "; only what the provider calls sensitive takes a secretKeyRef, because all else is shown"
+		must += "; only sensitive arguments accept a secretKeyRef, because all other values are shown"
 	}
 	return field.TypeInvalid(at, jsonTypeOf(given), must)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// server is a type with one of everything that a schema can say.
+// server is a type with every feature of schemas.
 func server() *contract.Schema {
 	return &contract.Schema{Block: contract.Block{
 		Description: "A server.",
@@ -79,7 +79,7 @@ func block(name string, nesting contract.Nesting, least, most int64, inner ...co
 	return contract.NestedBlock{Name: name, Nesting: nesting, Min: least, Max: most, Block: contract.Block{Attributes: attributes(inner...)}}
 }
 
-// object reads YAML as the API would have it.
+// object decodes YAML like the API.
 func object(t testing.TB, text string) map[string]any {
 	t.Helper()
 	var o map[string]any
@@ -89,7 +89,7 @@ func object(t testing.TB, text string) map[string]any {
 	return apiNumbers(o).(map[string]any)
 }
 
-// apiNumbers makes integers of floats that are some, as the API's own decoder does.
+// apiNumbers converts floats to integers where possible, like the API's decoder.
 func apiNumbers(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -108,27 +108,27 @@ func apiNumbers(v any) any {
 	return v
 }
 
-// told is a Resolver with a table of what there is.
-type told struct {
+// A tableResolver resolves from tables.
+type tableResolver struct {
 	expressions map[string]cty.Value
 	secrets     map[SecretKeyRef]string
 }
 
-func (r told) Expression(_ *field.Path, text string) (cty.Value, error) {
+func (r tableResolver) Expression(_ *field.Path, text string) (cty.Value, error) {
 	if v, ok := r.expressions[text]; ok {
 		return v, nil
 	}
 	return cty.NilVal, errors.New("there is no such reference")
 }
 
-func (r told) Secret(_ *field.Path, ref SecretKeyRef) (cty.Value, error) {
+func (r tableResolver) Secret(_ *field.Path, ref SecretKeyRef) (cty.Value, error) {
 	if text, ok := r.secrets[ref]; ok {
 		return cty.StringVal(text), nil
 	}
 	return cty.NilVal, fmt.Errorf("there is no key %q in Secret %q", ref.Key, ref.Name)
 }
 
-// A maker draws schemas, values and JSON at random.
+// A maker generates random schemas, values and JSON.
 type maker struct{ *rand.Rand }
 
 func newMaker(seed uint64) maker { return maker{rand.New(rand.NewPCG(seed, 7))} }
@@ -150,7 +150,7 @@ func (m maker) block(depth int) contract.Block {
 			n.Max = int64(m.IntN(3))
 		}
 		if n.Nesting == contract.NestingSet && n.Block.ImpliedType().HasDynamicTypes() {
-			n.Nesting = contract.NestingList // the libraries of providers refuse such sets
+			n.Nesting = contract.NestingList // provider SDKs reject such sets
 		}
 		b.Blocks = append(b.Blocks, n)
 	}
@@ -209,7 +209,8 @@ func (m maker) valueType(depth int, dynamic bool) cty.Type {
 	return m.valueType(0, false)
 }
 
-// value draws a value that the block describes: what is computed is null, as it is in a configuration.
+// value generates a value that conforms to the block. Computed attributes are null, as in a
+// configuration.
 func (m maker) value(b *contract.Block) cty.Value {
 	fields := map[string]cty.Value{}
 	for i := range b.Attributes {
@@ -318,7 +319,7 @@ func (m maker) of(ty cty.Type) cty.Value {
 	return m.collection(ty, func() cty.Value { return m.of(ty.ElementType()) })
 }
 
-// json draws anything, with some of the names that schemas have.
+// json generates any JSON, with some of the names in schemas.
 func (m maker) json(depth int) any {
 	if depth == 0 || m.IntN(3) == 0 {
 		return []any{nil, "text", "${x}", "a${x}b", "$${x}", int64(5), 0.5, 1e300, true, map[string]any{}, []any{},

@@ -6,11 +6,13 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// isSensitive tells whether an attribute's values are shown to nobody. What may only be written is not even stored.
+// isSensitive reports whether an attribute's values must never be shown. Write-only values are not
+// even stored.
 func isSensitive(a *contract.Attribute) bool { return a.Sensitive || a.WriteOnly }
 
-// Mark marks as contract.Sensitive what the block says is, in a value of its type, and is not null: that there is nothing is
-// shown anyway, and most that could be secret is not there. Other marks stay.
+// Mark marks the values that the block declares sensitive as contract.Sensitive. Nulls are not
+// marked, because their absence is visible anyway, and most optional secrets are absent. Other
+// marks are kept.
 func Mark(block *contract.Block, v cty.Value) cty.Value {
 	if hasSensitive(block) {
 		v, _ = markBlock(block, v)
@@ -18,8 +20,8 @@ func Mark(block *contract.Block, v cty.Value) cty.Value {
 	return v
 }
 
-// Unmark takes all marks off, and lists where contract.Sensitive stood. A set is sensitive as a whole, because what tells
-// its elements apart is what they are.
+// Unmark removes all marks, and returns the paths that were marked contract.Sensitive. A set with a
+// sensitive element is sensitive as a whole, because elements are identified by their values.
 func Unmark(v cty.Value) (cty.Value, []cty.Path) {
 	unmarked, marks := v.UnmarkDeepWithPaths()
 	var paths []cty.Path
@@ -50,7 +52,8 @@ func anySensitive(attributes []contract.Attribute) bool {
 	return false
 }
 
-// A marker gives a value with marks, and whether it set any: what it did not set any in is not made anew.
+// A marker marks a value and reports whether it set any marks. Values without new marks are not
+// rebuilt.
 type marker func(v cty.Value) (cty.Value, bool)
 
 func markBlock(b *contract.Block, v cty.Value) (cty.Value, bool) {
@@ -64,7 +67,7 @@ func markBlock(b *contract.Block, v cty.Value) (cty.Value, bool) {
 	})
 }
 
-// visitSensitive visits attributes in which something is sensitive.
+// visitSensitive visits the attributes that are or contain something sensitive.
 func visitSensitive(all []contract.Attribute, visit func(string, marker)) {
 	for i := range all {
 		if a := &all[i]; isSensitive(a) || a.Nested != nil && anySensitive(a.Nested.Attributes) {
@@ -100,7 +103,7 @@ func markAttribute(a *contract.Attribute, v cty.Value) (cty.Value, bool) {
 	})
 }
 
-// markFields applies to fields of an object the markers that they are visited with.
+// markFields applies the visited markers to the fields of an object.
 func markFields(v cty.Value, each func(visit func(string, marker))) (cty.Value, bool) {
 	was := v
 	v, marks := v.Unmark()
@@ -122,7 +125,7 @@ func markFields(v cty.Value, each func(visit func(string, marker))) (cty.Value, 
 	return cty.ObjectVal(fields).WithMarks(marks), true
 }
 
-// markEach applies mark to each element, if there are several of it.
+// markEach applies a marker to each element of a collection, or to a single object.
 func markEach(nesting contract.Nesting, v cty.Value, mark marker) (cty.Value, bool) {
 	if nesting == contract.NestingSingle || nesting == contract.NestingGroup {
 		return mark(v)
@@ -150,7 +153,7 @@ func markEach(nesting contract.Nesting, v cty.Value, mark marker) (cty.Value, bo
 	return rebuild(ty, keys, elements).WithMarks(marks), true
 }
 
-// rebuild makes a value of the kind of ty of its elements.
+// rebuild returns a collection of the same kind as ty with the given elements.
 func rebuild(ty cty.Type, keys []string, elements []cty.Value) cty.Value {
 	if ty.IsMapType() || ty.IsObjectType() {
 		fields := make(map[string]cty.Value, len(keys))

@@ -6,23 +6,25 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// SpecOptions say what of a value becomes part of a spec.
+// SpecOptions configure Spec.
 type SpecOptions struct {
-	// Secret is the name of the Secret that is to hold what is sensitive.
+	// Secret is the name of the Secret that will hold the sensitive values.
 	Secret string
-	// Computed adds arguments that the provider fills in where nobody sets them: a value does not tell which of the two it
-	// was. Without them a plan for the resource has nothing to do; with them another one can be made like it.
+	// Computed includes optional arguments that the provider may have computed: a value does not
+	// show whether they were set. Without them a plan for the resource has no changes; with them a
+	// similar resource can be created.
 	Computed bool
 }
 
-// A Placeholder is an argument that is sensitive, and the key of the Secret under which it is expected.
+// A Placeholder is a sensitive argument and its key in the Secret.
 type Placeholder struct {
 	Path cty.Path
 	Key  string
 }
 
-// Spec makes the arguments of a spec that would bring about the value, and lists what has to be in a Secret for that, under the
-// keys that Connection uses too. Nothing sensitive is in it. For what a spec cannot say see DESIGN.md.
+// Spec returns arguments that would produce the value, and the values that must be in the Secret,
+// under the same keys as in Connection. The arguments contain nothing sensitive. DESIGN.md lists
+// what a spec cannot express.
 func (k Kind) Spec(v cty.Value, options SpecOptions) (map[string]any, []Placeholder) {
 	v, _ = v.UnmarkDeep()
 	s := &specWriter{options: options}
@@ -43,7 +45,7 @@ func (s *specWriter) block(path cty.Path, b *contract.Block, v cty.Value, top bo
 	object := map[string]any{}
 	for i := range b.Attributes {
 		a := &b.Attributes[i]
-		// The oldest library has an argument id everywhere, that nobody sets.
+		// The oldest SDK has an argument id in every resource, which no one sets.
 		if !s.wanted(a) || top && a.Name == "id" && a.Computed {
 			continue
 		}
@@ -109,7 +111,8 @@ func (s *specWriter) nested(path cty.Path, nesting contract.Nesting, v cty.Value
 	return eachIndexed(path, v, one)
 }
 
-// eachIndexed makes JSON of a collection's elements. Those of a set are counted in cty's order, as those of a list are.
+// eachIndexed converts a collection's elements to JSON. Elements of sets are indexed in cty's
+// order, like those of lists.
 func eachIndexed(path cty.Path, v cty.Value, one func(cty.Path, cty.Value) any) any {
 	if ty := v.Type(); ty.IsMapType() || ty.IsObjectType() {
 		object := map[string]any{}
@@ -129,8 +132,8 @@ func eachIndexed(path cty.Path, v cty.Value, one func(cty.Path, cty.Value) any) 
 
 func known(v cty.Value) bool { return v != cty.NilVal && v.IsKnown() && !v.IsNull() }
 
-// literal writes a value so that reading it gives the value again. Null fields of objects are left out, which reads as
-// null; null entries of a map stay.
+// literal encodes a value so that decoding returns the same value. Null fields of objects are
+// omitted, which decodes to null; null entries of a map are kept.
 func literal(v cty.Value) any {
 	if !known(v) {
 		return nil

@@ -2,9 +2,9 @@ package schema
 
 import "github.com/atoll-dev/atoll/infra/contract"
 
-// Described is a type with all that there is to know of it, as a server tells it to clients that make objects of
-// what providers made elsewhere.
-type Described struct {
+// TypeDescription is a served type with its whole schema. Servers return it to clients that create
+// objects for existing resources.
+type TypeDescription struct {
 	Type   string           `json:"type"`
 	Data   bool             `json:"data,omitempty"`
 	Kind   string           `json:"kind"`
@@ -12,14 +12,14 @@ type Described struct {
 	Schema *contract.Schema `json:"schema"`
 }
 
-// DescribedList is the answer to a request for some types.
-type DescribedList struct {
-	APIVersion string      `json:"apiVersion"`
-	Kind       string      `json:"kind"`
-	Items      []Described `json:"items"`
+// TypeDescriptionList is the response to a request for some types.
+type TypeDescriptionList struct {
+	APIVersion string            `json:"apiVersion"`
+	Kind       string            `json:"kind"`
+	Items      []TypeDescription `json:"items"`
 }
 
-// Of is the Kind that is described, in a group.
-func (d *Described) Of(group string) Kind {
+// KindIn returns the described Kind in a group.
+func (d *TypeDescription) KindIn(group string) Kind {
 	return Kind{Name: Name{Type: d.Type, Data: d.Data, Kind: d.Kind, Plural: d.Plural}, Group: group, Schema: d.Schema}
 }

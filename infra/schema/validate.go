@@ -10,24 +10,26 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// Validate judges arguments as far as the schema tells. It is Config with everything taken for granted that only
-// a Resolver can know, so the two cannot disagree.
+// Validate validates arguments as far as the schema allows. It runs Config with a permissive
+// Resolver, so the two cannot disagree.
 func Validate(block *contract.Block, at *field.Path, arguments map[string]any, checks Checks) field.ErrorList {
-	r := &reader{resolve: granted{}, checks: checks}
+	r := &reader{resolve: permissiveResolver{}, checks: checks}
 	r.block(at, block, arguments)
 	return r.errs
 }
 
-// granted takes whatever is not a literal for what is needed there.
-type granted struct{}
+// permissiveResolver resolves everything to an unknown value, which is valid everywhere.
+type permissiveResolver struct{}
 
-func (granted) Expression(*field.Path, string) (cty.Value, error) { return cty.DynamicVal, nil }
+func (permissiveResolver) Expression(*field.Path, string) (cty.Value, error) {
+	return cty.DynamicVal, nil
+}
 
-func (granted) Secret(*field.Path, SecretKeyRef) (cty.Value, error) {
+func (permissiveResolver) Secret(*field.Path, SecretKeyRef) (cty.Value, error) {
 	return cty.UnknownVal(cty.String), nil
 }
 
-// Warnings names what is deprecated among arguments.
+// Warnings returns warnings about deprecated arguments.
 func Warnings(block *contract.Block, at *field.Path, arguments map[string]any) []string {
 	var warnings []string
 	for i := range block.Attributes {
@@ -73,5 +75,5 @@ func warningsWithin(n *contract.NestedBlock, at *field.Path, given any) []string
 }
 
 func deprecated(at *field.Path) string {
-	return fmt.Sprintf("%s is deprecated by its provider; kubectl explain says what to use instead", at)
+	return fmt.Sprintf("%s is deprecated by the provider; see kubectl explain for its replacement", at)
 }

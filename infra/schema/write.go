@@ -9,20 +9,22 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// Attributes is what status.attributes shows of a provider's value: all but nulls, blocks that are not there, and what is
-// sensitive: by the schema, by a mark, or by being at or below one of the hidden paths (those where the configuration had
-// something sensitive, which a provider hands back unmarked).
+// Attributes returns status.attributes for a provider's value. It omits nulls, empty blocks, and
+// sensitive values: those that are sensitive by the schema, by a mark, or at or below a hidden
+// path. Hidden paths are those where the configuration is sensitive, because providers return such
+// values unmarked.
 func (k Kind) Attributes(v cty.Value, hidden []cty.Path) map[string]any {
 	w := &writer{hidden: hidden}
 	object, _ := w.block(nil, &k.Schema.Block, v).(map[string]any)
 	return object
 }
 
-// A writer makes JSON of values, as far as they are not sensitive.
+// A writer encodes values that are not sensitive as JSON.
 type writer struct{ hidden []cty.Path }
 
-// hides tells whether what is at a path is not to be shown. Of a set nothing is shown if anything in it is hidden:
-// the values that say which element was meant have changed since.
+// hides reports whether the value at a path must not be shown. A set with anything hidden in it is
+// hidden as a whole: a hidden path identifies an element by its value, which may have changed
+// since.
 func (w *writer) hides(path cty.Path, v cty.Value) bool {
 	if v.HasMark(contract.Sensitive) {
 		return true
@@ -35,7 +37,7 @@ func (w *writer) hides(path cty.Path, v cty.Value) bool {
 	return false
 }
 
-// present takes marks off, and tells whether there is something to show.
+// present removes marks, and reports whether there is a value to show.
 func (w *writer) present(path cty.Path, v cty.Value) (cty.Value, bool) {
 	if v == cty.NilVal || w.hides(path, v) {
 		return cty.NilVal, false
@@ -92,7 +94,7 @@ func (w *writer) attribute(path cty.Path, a *contract.Attribute, v cty.Value) an
 	})
 }
 
-// nested writes what there is one of or are several.
+// nested encodes a nested block or attribute, or a collection of them.
 func (w *writer) nested(path cty.Path, nesting contract.Nesting, v cty.Value, one func(cty.Path, cty.Value) any) any {
 	if nesting == contract.NestingSingle || nesting == contract.NestingGroup {
 		return one(path, v)
@@ -104,8 +106,8 @@ func (w *writer) nested(path cty.Path, nesting contract.Nesting, v cty.Value, on
 	return w.each(path, v, one)
 }
 
-// each writes the elements of a collection, in cty's order. What may not be shown leaves a null in a list, so that the others keep
-// their places.
+// each encodes the elements of a collection, in cty's order. In lists, a hidden element becomes
+// null, so that the others keep their positions.
 func (w *writer) each(path cty.Path, v cty.Value, one func(cty.Path, cty.Value) any) any {
 	ty := v.Type()
 	if ty.IsMapType() || ty.IsObjectType() {
@@ -130,7 +132,7 @@ func (w *writer) each(path cty.Path, v cty.Value, one func(cty.Path, cty.Value) 
 	return list
 }
 
-// value writes a value of which no schema says more than its type.
+// value encodes a value without a nested schema.
 func (w *writer) value(path cty.Path, v cty.Value) any {
 	v, there := w.present(path, v)
 	if !there {
@@ -149,8 +151,8 @@ func (w *writer) value(path cty.Path, v cty.Value) any {
 	return nil
 }
 
-// number writes a number as the API can hold it: as an integer of 64 bits, as a float that reads back as the same
-// number, and else as a string of all its digits.
+// number encodes a number as the API can hold it: as a 64-bit integer, as a float that decodes to
+// the same number, or else as a string of all its digits.
 func number(n *big.Float) any {
 	if i, accuracy := n.Int64(); accuracy == big.Exact {
 		return i

@@ -27,7 +27,7 @@ login: [{user: root, secret: {secretKeyRef: {name: s, key: p}}}, {user: guest}]
 disk: [{gigabytes: 5}, {gigabytes: 6, key: {secretKeyRef: {name: s, key: p}}}]
 rule: [{port: 80, token: {secretKeyRef: {name: s, key: p}}}]
 label: {a: {value: x}, b: {}}
-network: {cidrs: [10.0.0.0/8]}`), told{
+network: {cidrs: [10.0.0.0/8]}`), tableResolver{
 		expressions: map[string]cty.Value{"web-${n}": cty.StringVal("web-${1}")},
 		secrets:     map[SecretKeyRef]string{{"s", "p"}: "hunter2", {"s", "keys"}: `{"a": "b"}`},
 	})
@@ -61,13 +61,14 @@ rule: [{port: 80}]
 label: {a: {value: x}, b: {}}
 network: [{cidrs: [10.0.0.0/8]}]
 tuning: {}`)
-	delete(want, "tuning") // a group of nothing is not there
+	delete(want, "tuning") // an empty group is omitted
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got %s", diff)
 	}
 }
 
-// TestHidden: what was sensitive in the configuration is not shown when the provider hands it back.
+// TestHidden: values that are sensitive in the configuration are not shown when the provider
+// returns them.
 func TestHidden(t *testing.T) {
 	hidden := []cty.Path{
 		cty.GetAttrPath("name"),
@@ -127,7 +128,7 @@ func TestSecretKeys(t *testing.T) {
 	} {
 		got := secretKey(test.path)
 		if len(got) > 8 && got[:len(got)-8] == test.want[:len(test.want)-8] {
-			continue // the digest is whatever it is
+			continue // the digest is not checked
 		}
 		if got != test.want {
 			t.Errorf("%#v: %s, want %s", test.path, got, test.want)
@@ -175,14 +176,15 @@ network: {cidrs: [10.0.0.0/8]}`)
 	}
 }
 
-// TestThereAndBack: a spec of a value, read again with the Secret that Connection makes, is the value.
-func TestThereAndBack(t *testing.T) {
+// TestSpecRoundTrip: decoding the spec of a value, with the Secret from Connection, returns the
+// value.
+func TestSpecRoundTrip(t *testing.T) {
 	for seed := range uint64(3000) {
 		m := newMaker(seed)
 		k := Kind{Schema: m.schema()}
 		v := m.value(&k.Schema.Block)
 		spec, placeholders := k.Spec(v, SpecOptions{Secret: "s", Computed: true})
-		// What the API stores is what comes back: it knows numbers of 64 bits.
+		// Encodes and decodes like the API, which has 64-bit numbers.
 		if text, err := json.Marshal(spec); err != nil {
 			t.Fatalf("seed %d: %v in %s", seed, err, text)
 		}
@@ -198,7 +200,7 @@ func TestThereAndBack(t *testing.T) {
 		if errs, _ := k.Validate(spec, Checks{Partial: true}); len(errs) > 0 {
 			t.Fatalf("seed %d: %v of %v", seed, errs, spec)
 		}
-		back, errs := k.Config(spec, told{secrets: secrets})
+		back, errs := k.Config(spec, tableResolver{secrets: secrets})
 		if len(errs) > 0 {
 			t.Fatalf("seed %d: %v of %v", seed, errs, spec)
 		}
@@ -226,14 +228,15 @@ func TestMarks(t *testing.T) {
 	}
 }
 
-// TestNothingIsNoSecret: a value of which nothing secret is there has no marks, and one of which it is not known yet has.
-func TestNothingIsNoSecret(t *testing.T) {
+// TestNullIsNotSensitive: a value whose sensitive parts are null has no marks; one whose parts are
+// unknown has.
+func TestNullIsNotSensitive(t *testing.T) {
 	block := &server().Block
 	if v := Mark(block, block.Empty()); v.ContainsMarked() {
 		t.Errorf("nothing is marked: %#v", v)
 	}
 	if v, errs := serverKind().Config(map[string]any{}, nil); len(errs) > 0 || v.ContainsMarked() {
-		t.Errorf("what is not written is marked: %#v, %v", v, errs)
+		t.Errorf("an absent value is marked: %#v, %v", v, errs)
 	}
 	of := block.Empty().AsValueMap()
 	of["password"] = cty.UnknownVal(cty.String)

@@ -101,8 +101,8 @@ func (r *replay) Changes(one *adopt.Adopted, _ cty.Value) ([]string, error) {
 // adopted sums up.
 func (s *Session) adopted(r *adopt.Report, were string) {
 	s.printf("%s %s taken over into namespace %s. %s recovered", counted(r.Resources+r.DataSources, "resource"), were, s.Namespace, counted(r.References, "reference"))
-	if r.Unrecovered > 0 {
-		s.printf(", %d more in depends_on", r.Unrecovered)
+	if r.DependsOn > 0 {
+		s.printf(", %d more in depends_on", r.DependsOn)
 	}
 	if r.Secrets > 0 {
 		s.printf("; %s with what is sensitive", counted(r.Secrets, "Secret"))
@@ -114,8 +114,8 @@ func (s *Session) adopted(r *adopt.Report, were string) {
 	if len(r.File.Outputs) > 0 {
 		s.printf("Left out: the outputs %s, which have no place in Atoll.\n", shortened(r.File.Outputs))
 	}
-	if r.Loose > 0 {
-		s.printf("Of %s no order could be written down: too many instances could be meant.\n", counted(r.Loose, "dependency"))
+	if r.OmittedDependencies > 0 {
+		s.printf("Of %s no order could be written down: too many instances could be meant.\n", counted(r.OmittedDependencies, "dependency"))
 	}
 	if len(r.MissingSecrets) > 0 {
 		s.printf("No state file has what is only ever written: complete the Secrets of %s.\n", shortened(r.MissingSecrets))

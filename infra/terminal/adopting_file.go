@@ -73,7 +73,7 @@ func (s *Session) survey(ctx context.Context, what *Adoption) (*surveyed, error)
 		return nil, err
 	}
 	f := &surveyed{
-		what: what, kinds: &servedTypes{ctx: ctx, session: s, known: map[served]*adopt.Kind{}}, there: map[kindName]map[string]*present{},
+		what: what, kinds: &servedTypes{ctx: ctx, session: s, known: map[served]*adopt.ResourceType{}}, there: map[kindName]map[string]*present{},
 		options: adopt.Options{
 			Namespace: s.Namespace, Prefix: what.Prefix, Providers: providers, Names: map[string]string{}, Data: what.Data, Literals: what.Literals,
 		},
@@ -83,7 +83,7 @@ func (s *Session) survey(ctx context.Context, what *Adoption) (*surveyed, error)
 		if !said {
 			continue // Adopt names all of them at once
 		}
-		kind, err := f.kinds.Kind(target.Provider, one.name, one.data)
+		kind, err := f.kinds.ResourceType(target.Provider, one.name, one.data)
 		if err != nil {
 			if errors.Is(err, errNoType) {
 				continue // so it does of these
@@ -104,7 +104,7 @@ func (s *Session) survey(ctx context.Context, what *Adoption) (*surveyed, error)
 func (s *Session) present(ctx context.Context, kind kindName, names map[string]string) (map[string]*present, error) {
 	out := map[string]*present{}
 	err := s.eachObject(ctx, kind.resource(), func(u *unstructured.Unstructured) error {
-		address := u.GetAnnotations()[adopt.FromAnnotation]
+		address := u.GetAnnotations()[adopt.AddressAnnotation]
 		out[u.GetName()] = &present{address: address, generation: u.GetGeneration()}
 		if address != "" {
 			names[address] = u.GetName()
@@ -185,7 +185,7 @@ func saidProviders(given []string) (adopt.Providers, error) {
 // installedProvider is a Provider, and its ProviderConfigs in the namespace.
 type installedProvider struct {
 	name    string
-	source  install.Source
+	source  install.Address
 	configs []string
 }
 
@@ -195,7 +195,7 @@ const defaultRegistry = "registry.opentofu.org"
 
 // of finds those of a source. Both registries have the same providers; in the oldest files only the type is known.
 func (all installedProviders) of(source string) (found installedProviders) {
-	s, err := install.ParseSource(source, "")
+	s, err := install.ParseAddress(source, "")
 	if err != nil {
 		return nil
 	}
@@ -221,7 +221,7 @@ func (s *Session) installed(ctx context.Context) (installedProviders, error) {
 		if err != nil {
 			return nil, err
 		}
-		source, err := install.ParseSource(p.Spec.Source, defaultRegistry)
+		source, err := install.ParseAddress(p.Spec.Source, defaultRegistry)
 		if err != nil {
 			continue // it is not served either, and says why
 		}
@@ -258,12 +258,12 @@ type served struct {
 type servedTypes struct {
 	ctx     context.Context
 	session *Session
-	known   map[served]*adopt.Kind
+	known   map[served]*adopt.ResourceType
 	whole   map[string]infraschema.Kind // by type, of resources alone
 }
 
-// Kind implements adopt.Kinds.
-func (t *servedTypes) Kind(provider, typeName string, data bool) (*adopt.Kind, error) {
+// ResourceType implements adopt.ResourceTypes.
+func (t *servedTypes) ResourceType(provider, typeName string, data bool) (*adopt.ResourceType, error) {
 	key := served{provider, typeName, data}
 	if kind, asked := t.known[key]; asked {
 		if kind == nil {
@@ -279,8 +279,8 @@ func (t *servedTypes) Kind(provider, typeName string, data bool) (*adopt.Kind, e
 		t.known[key] = nil
 		return nil, fmt.Errorf("Provider %s: %w", provider, errNoType)
 	}
-	of := described.Of(infraschema.Group(provider))
-	kind := &adopt.Kind{Kind: of.Kind, Plural: of.Plural, Schema: of.Schema}
+	of := described.KindIn(infraschema.Group(provider))
+	kind := &adopt.ResourceType{Kind: of.Kind, Plural: of.Plural, Schema: of.Schema}
 	kind.Spec = func(v cty.Value, secret string, computed bool) (map[string]any, []adopt.Placeholder) {
 		spec, found := of.Spec(v, infraschema.SpecOptions{Secret: secret, Computed: computed})
 		placeholders := make([]adopt.Placeholder, len(found))
@@ -300,7 +300,7 @@ func (t *servedTypes) Kind(provider, typeName string, data bool) (*adopt.Kind, e
 }
 
 // describe asks for the schema of a type. It is nil if the Provider serves no such type.
-func (s *Session) describe(ctx context.Context, provider, typeName string, data bool) (*infraschema.Described, error) {
+func (s *Session) describe(ctx context.Context, provider, typeName string, data bool) (*infraschema.TypeDescription, error) {
 	parameter := "resource"
 	if data {
 		parameter = "data"
@@ -311,7 +311,7 @@ func (s *Session) describe(ctx context.Context, provider, typeName string, data 
 	if err != nil {
 		return nil, fmt.Errorf("ask for the schema of %s: %w", typeName, err)
 	}
-	var list infraschema.DescribedList
+	var list infraschema.TypeDescriptionList
 	if err := json.Unmarshal(text, &list); err != nil {
 		return nil, fmt.Errorf("read the schema of %s: %w: the server may be of another version than this command", typeName, err)
 	}

@@ -134,7 +134,7 @@ func (w *adopter) secret(ctx context.Context, one *adopt.Adopted) error {
 	api := w.Dynamic.Resource(secretResource).Namespace(w.Namespace)
 	made := &corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
-		ObjectMeta: metav1.ObjectMeta{Name: one.Secret.Name, Annotations: map[string]string{adopt.FromAnnotation: one.Address}},
+		ObjectMeta: metav1.ObjectMeta{Name: one.Secret.Name, Annotations: map[string]string{adopt.AddressAnnotation: one.Address}},
 		Type:       corev1.SecretTypeOpaque, Data: one.Secret.Data,
 	}
 	u, err := wired(made)
@@ -153,7 +153,7 @@ func (w *adopter) secret(ctx context.Context, one *adopt.Adopted) error {
 	if err != nil {
 		return worded("read "+what, err)
 	}
-	if live.GetAnnotations()[adopt.FromAnnotation] != one.Address {
+	if live.GetAnnotations()[adopt.AddressAnnotation] != one.Address {
 		return fmt.Errorf("there is %s already, which was not made of this file: delete it, or keep the two apart by --prefix", what)
 	}
 	is, err := typed[corev1.Secret](live)
@@ -211,7 +211,7 @@ func (w *adopter) object(ctx context.Context, one *adopt.Adopted) (*unstructured
 	if err != nil {
 		return nil, worded("read "+what, err)
 	}
-	if is.GetAnnotations()[adopt.FromAnnotation] != one.Address {
+	if is.GetAnnotations()[adopt.AddressAnnotation] != one.Address {
 		return nil, fmt.Errorf("there is %s already, which was not made of this file: keep the two apart by --prefix", what)
 	}
 	return is, nil

@@ -85,7 +85,7 @@ func providerOf(t *testing.T, name string, config map[string]cty.Value) *provide
 	if err := json.Unmarshal(out, &made); err != nil || len(made) != 1 {
 		t.Fatalf("%s: %v", out, err)
 	}
-	source, err := install.ParseSource(made[0].Source, "registry.example.com")
+	source, err := install.ParseAddress(made[0].Source, "registry.example.com")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -360,7 +360,7 @@ func (w *whole) config(n node, values map[reference.Ref]cty.Value) cty.Value {
 
 func lifecycle(t *testing.T, n node) plan.Lifecycle {
 	t.Helper()
-	own, errs := n.kind.Own(n.spec)
+	own, errs := n.kind.MetaArguments(n.spec)
 	if len(errs) > 0 {
 		t.Fatal(errs.ToAggregate())
 	}
