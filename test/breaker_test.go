@@ -121,7 +121,7 @@ func (f *fixture) mayLeaveEast(t *testing.T) int {
 	t.Helper()
 	message := f.kubectl(t, "atoll", "get", "cluster", "east", "-o", `jsonpath={.status.conditions[?(@.type=="`+v1alpha1.ClusterDeletionsHalted+`")].message}`)
 	var waiting, kept int
-	if _, err := fmt.Sscanf(message, "decisions changed so that %d of the %d objects", &waiting, &kept); err != nil {
+	if _, err := fmt.Sscanf(message, "%d of the %d objects in the cluster would be removed", &waiting, &kept); err != nil {
 		t.Fatalf("%q: %v", message, err)
 	}
 	return max(v1alpha1.MinDeletions, kept*v1alpha1.DefaultMaxDeletePercent/100)

@@ -14,17 +14,18 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// task is one object that the member should have.
+// target is one object that the member should have.
 type task struct {
 	interpret.Kind
 	binding *v1alpha1.ResourceBinding
-	desired *unstructured.Unstructured // as the member should have it, if it has none
-	source  fleet.Source               // of what that was made
+	desired *unstructured.Unstructured // manifest for a member that has no such object yet
+	source  fleet.Source               // state of the source that desired was computed from
 	share   v1alpha1.ClusterShare
 	memory  *memory
 }
 
-// left gives the field that the cluster's autoscaler sets, if one does.
+// autoscaledPath returns the path of the field that the cluster's autoscaler sets, nil if none
+// does.
 func (t *task) left() []string {
 	if t.binding.Spec.ScaledBy == nil {
 		return nil
@@ -32,11 +33,11 @@ func (t *task) left() []string {
 	return t.ReplicasPath()
 }
 
-// apply makes the member's object as it should be and reports what it is.
+// apply brings the member's object to its desired state and reports the result.
 func (s *Syncer) apply(ctx context.Context, t *task) error {
 	b, m := t.binding, t.memory
 	if m.entry == nil {
-		// Say so before doing so.
+		// Record the intent before the first write.
 		m.gone.Store(false)
 		intent := v1alpha1.ClusterState{Name: s.cluster, Health: v1alpha1.Unknown, Reason: v1alpha1.StateApplying}
 		if err := s.report(ctx, b, m, &intent); err != nil {
@@ -51,25 +52,26 @@ func (s *Syncer) apply(ctx context.Context, t *task) error {
 		return fmt.Errorf("%w: the object is being deleted in the cluster", errLater)
 	}
 	if live != nil && m.outdated(live) {
-		return nil // the cache has yet to see what was applied; that will be an event
+		return nil // the cache has not caught up with the last apply; an event will follow
 	}
 	report := b.Spec.Drift == v1alpha1.DriftReport
 	if !report && m.drifted != "" {
-		m.unsettle() // what was only reported is now put right
+		m.unsettle() // drift that was only reported is corrected from now on
 	}
 	desired := t.desired
 	digest := digestOf(desired.Object)
 	if live != nil && digest == m.applied && digestLive(live, desired, t.left()) == m.settled {
 		return s.reportLive(ctx, t, live)
 	}
-	// What was applied last is as it should be still, so it was changed there.
+	// The desired state has not changed since the last apply, so the member's object was
+	// changed.
 	changed := m.entry.UID != "" && digest == lastApplied(m.entry) && (live == nil || live.GetUID() == m.entry.UID)
 	if changed && report {
 		return s.reportDrift(ctx, t, desired, live)
 	}
 	if changed && live != nil {
 		if pause := m.drift.pause(s.clock.Now()); pause > 0 {
-			// Somebody else keeps changing it: do not fight at full speed.
+			// Another writer keeps changing it: do not fight at full speed.
 			s.queue.AddAfter(b.Key(), pause)
 			return s.reportLive(ctx, t, live)
 		}
@@ -77,7 +79,7 @@ func (s *Syncer) apply(ctx context.Context, t *task) error {
 	var owners []metav1.ManagedFieldsEntry
 	contested := changed && live != nil && m.drift.persists()
 	if contested {
-		// What is cached does not say whose the fields are.
+		// The cached object has no managed fields.
 		now, err := s.member.get(ctx, t.Kind, b.ObjectName())
 		if err != nil {
 			return err
@@ -98,8 +100,8 @@ func (s *Syncer) apply(ctx context.Context, t *task) error {
 	return s.reportLive(ctx, t, applied)
 }
 
-// write applies the object. Where its replicas are left to an autoscaler, what is
-// written depends on what is there, and is refused if that has changed since.
+// write applies the object. If an autoscaler sets its replicas, the manifest depends on the
+// live object, and the apply is rejected if that has changed since.
 func (s *Syncer) write(ctx context.Context, t *task, desired, live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	if live == nil {
 		if err := s.ensureNamespace(ctx, desired.GetNamespace()); err != nil {
@@ -114,32 +116,32 @@ func (s *Syncer) write(ctx context.Context, t *task, desired, live *unstructured
 			return nil, fmt.Errorf("%w: the object was replaced in the cluster", errLater)
 		}
 		if desired, _, _, err = s.Desired(ctx, t.binding, now); err != nil || desired == nil {
-			return nil, errors.Join(errLater, err) // not to be had any more, or not now
+			return nil, errors.Join(errLater, err) // no longer desired, or not available now
 		}
 		desired.SetResourceVersion(now.GetResourceVersion())
 	}
 	return s.member.apply(ctx, t.Kind, desired, live, false)
 }
 
-// tell writes events about what was put right.
+// recordCorrection emits events about corrected drift.
 func (s *Syncer) tell(t *task, desired, live, applied *unstructured.Unstructured, changed bool) {
 	switch {
 	case live == nil && t.memory.entry.UID != "":
-		s.Event(t.binding, corev1.EventTypeNormal, "Recreated", "Made again in cluster "+s.cluster+" what was deleted there")
+		s.Event(t.binding, corev1.EventTypeNormal, "Recreated", "Recreated the object in cluster "+s.cluster+", where it had been deleted")
 	case live != nil && changed && digestLive(live, desired, t.left()) != digestLive(applied, desired, t.left()):
 		t.memory.drift.corrected(s.clock.Now())
-		s.Event(t.binding, corev1.EventTypeNormal, "DriftCorrected", "Put right in cluster "+s.cluster+" what was changed there")
+		s.Event(t.binding, corev1.EventTypeNormal, "DriftCorrected", "Corrected changes made in cluster "+s.cluster)
 	}
 }
 
-// reportDrift says what somebody changed in the member, and leaves it.
+// reportDrift reports the fields that were changed in the member, and leaves them.
 func (s *Syncer) reportDrift(ctx context.Context, t *task, desired, live *unstructured.Unstructured) error {
 	m := t.memory
 	if live == nil {
-		return s.reportState(ctx, t.binding, m, v1alpha1.StateDrifted, "it was deleted there, and is left so by policy")
+		return s.reportState(ctx, t.binding, m, v1alpha1.StateDrifted, "deleted in the cluster; not recreated, because the policy only reports drift")
 	}
 	whole := desired
-	if t.left() != nil { // who set the count there is no drift
+	if t.left() != nil { // replicas set by the autoscaler are not drift
 		var err error
 		if whole, _, _, err = s.Desired(ctx, t.binding, live); err != nil || whole == nil {
 			return errors.Join(errLater, err)
@@ -151,16 +153,16 @@ func (s *Syncer) reportDrift(ctx context.Context, t *task, desired, live *unstru
 	}
 	m.settle(digestOf(desired.Object), digestLive(live, desired, t.left()), live)
 	if fields := differences(live, would, desired); fields != "" {
-		m.drifted = "changed there, and left so by policy: " + fields
+		m.drifted = "changed in the cluster; not corrected, because the policy only reports drift: " + fields
 	}
 	return s.reportLive(ctx, t, live)
 }
 
-// suspended reports what the member has, and writes nothing there.
+// suspended reports the member's object and writes nothing to the member.
 func (s *Syncer) suspended(ctx context.Context, t *task) error {
-	why := "a policy suspends it: nothing is written to the cluster"
+	why := "suspended by a policy: nothing is written to the cluster"
 	if t.binding.Spec.Manual != nil {
-		why = "it waits for a plan to be applied (atoll plan): until then nothing is written to the cluster"
+		why = "waiting for a plan to be applied (see atoll plan): until then nothing is written to the cluster"
 	}
 	live, err := s.live(ctx, t.Kind, t.binding, t.memory)
 	if err != nil {
@@ -177,7 +179,7 @@ func (s *Syncer) suspended(ctx context.Context, t *task) error {
 	if err != nil {
 		return err
 	}
-	// It runs what was applied last, not what it should.
+	// The cluster runs the last applied state, not the desired one.
 	entry.Generation, entry.Replicas = t.memory.entry.Generation, t.memory.entry.Replicas
 	entry.Reason, entry.Message = v1alpha1.StateSuspended, why
 	return s.report(ctx, t.binding, t.memory, entry)

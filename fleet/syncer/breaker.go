@@ -18,42 +18,42 @@ import (
 )
 
 const (
-	// wave is how long a removal waits for others that the same cause brings.
+	// removalBatchWindow is how long a removal waits for others with the same cause.
 	wave = time.Second
-	// glance is how often a halted syncer looks whether it may go on.
+	// recheckInterval is how often a halted syncer checks whether it may continue.
 	glance = 5 * time.Second
-	// recount is how old a count of what waits may be: counting goes through all that
-	// is bound to the cluster.
+	// countMaxAge is how old the count of pending removals may be: counting iterates over all
+	// bindings of the cluster.
 	recount = 500 * time.Millisecond
 )
 
-// breaker stops a syncer from removing much at once that nobody asked to remove:
-// because decisions changed, or a type vanished with its objects. A mistake in a
+// breaker stops a syncer from removing many objects at once that no one asked to remove:
+// because decisions changed, or because a type vanished with its objects. A mistake in a
 // policy, or in this program, then costs a condition and not the workloads.
 //
-// It does not count what somebody deleted, object by object or by its namespace or type,
-// nor what was in the cluster only for that, as the binding says (RequestedRemovals):
-// that was asked for in the API, under its authorization. It does not count a Cluster that
-// leaves, or one with a taint NoExecute, which is a drain: both name this cluster.
+// Three kinds of removal are not counted. A user deleted the object, its namespace or its type,
+// or the object was in the cluster only for such an object (RequestedRemovals): that was
+// requested through the API, under its authorization. The Cluster leaves. The Cluster has a
+// NoExecute taint, which is a drain. The last two name this very cluster.
 type breaker struct {
-	wave, glance time.Duration // see the constants
+	wave, glance time.Duration // see the constants of similar names
 
 	mu      sync.Mutex
-	removed map[types.NamespacedName]time.Time // counted removals within the window
+	removed map[types.NamespacedName]time.Time // counted removals within the deletion window
 	counted time.Time
-	waiting map[types.NamespacedName]string // what else is to be removed, by name
-	kept    int                             // what the fleet has or had within the window in the cluster
+	waiting map[types.NamespacedName]string // further pending removals and the names of their objects
+	kept    int                             // objects that the fleet has, or had within the window, in the cluster
 	halted  bool
 	said    metav1.Condition
 }
 
-// passes tells whether a counted removal may happen now, and counts it.
+// allow reports whether a counted removal may happen now, and counts it.
 func (b *breaker) passes(s *Syncer, key types.NamespacedName, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	cluster, ok := s.Cluster()
 	if !ok {
-		return false // without a Cluster nobody said that anything may be deleted
+		return false // without a Cluster there is no permission to delete
 	}
 	if deliberate(cluster, now) {
 		return true
@@ -64,7 +64,7 @@ func (b *breaker) passes(s *Syncer, key types.NamespacedName, now time.Time) boo
 	if now.Sub(b.counted) > recount {
 		b.count(s, now)
 	}
-	b.waiting[key] = "" // a later count gives it its name
+	b.waiting[key] = "" // the next count fills in the name
 	b.halted = !within(len(b.removed)+len(b.waiting), b.kept, cluster.MaxDeletePercent())
 	if b.halted {
 		return false
@@ -74,22 +74,21 @@ func (b *breaker) passes(s *Syncer, key types.NamespacedName, now time.Time) boo
 	return true
 }
 
-// deliberate tells whether a person has said of this very cluster that things leave
-// it.
+// isDeliberate reports whether a user has declared that objects are to leave this very cluster.
 func deliberate(c *v1alpha1.Cluster, now time.Time) bool {
 	drained := slices.ContainsFunc(c.Spec.Taints, func(t v1alpha1.Taint) bool { return t.Effect == v1alpha1.TaintNoExecute })
 	return c.DeletionTimestamp != nil || drained || c.DeletionsAllowed(now)
 }
 
-// within tells whether what was removed of late and what waits to be is a part of
-// all that may go at once. What waits counts from the start: otherwise the first
-// fifth of a catastrophe would always happen.
+// withinLimit reports whether the recent and pending removals together may happen at once.
+// Pending removals count from the start: otherwise the first fifth of a catastrophe would
+// always happen.
 func within(leaving, kept int, percent int32) bool {
 	return percent >= 100 || leaving <= max(v1alpha1.MinDeletions, kept*int(percent)/100)
 }
 
-// count looks what there is in the cluster, and what of it is to be removed without
-// anybody having asked for it. The caller holds mu.
+// count counts the objects in the cluster and those of them that are to be removed without a
+// request. The caller holds mu.
 func (b *breaker) count(s *Syncer, now time.Time) {
 	maps.DeleteFunc(b.removed, func(_ types.NamespacedName, at time.Time) bool { return now.Sub(at) > v1alpha1.DeletionWindow })
 	if b.removed == nil {
@@ -111,12 +110,12 @@ func (b *breaker) count(s *Syncer, now time.Time) {
 	}
 }
 
-// mind looks again and again whether a halted syncer may go on, and says which it is
-// in the Cluster.
+// run checks periodically whether a halted syncer may continue, and keeps the Cluster's
+// condition current.
 func (b *breaker) mind(ctx context.Context, s *Syncer) {
 	b.mu.Lock()
 	if c, ok := s.Cluster(); ok {
-		// A syncer before this one may have been halted.
+		// A previous syncer may have been halted.
 		b.halted = meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.ClusterDeletionsHalted)
 		if was := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ClusterDeletionsHalted); was != nil {
 			b.said = *was
@@ -132,7 +131,7 @@ func (b *breaker) mind(ctx context.Context, s *Syncer) {
 		case <-ticker.C():
 		}
 		if err := b.look(ctx, s); err != nil && ctx.Err() == nil {
-			s.log.Warn("cannot say whether deletions are halted; will try again", "error", err)
+			s.log.Warn("update of condition DeletionsHalted failed; retrying", "error", err)
 		}
 	}
 }
@@ -171,11 +170,11 @@ func (b *breaker) look(ctx context.Context, s *Syncer) error {
 	return nil
 }
 
-// condition says whether deletions are halted. The caller holds mu.
+// condition returns the DeletionsHalted condition. The caller holds mu.
 func (b *breaker) condition(cluster string) metav1.Condition {
 	if !b.halted {
 		return metav1.Condition{Type: v1alpha1.ClusterDeletionsHalted, Status: metav1.ConditionFalse,
-			Reason: v1alpha1.ReasonWithinBounds, Message: "no more is to be removed than may be at once"}
+			Reason: v1alpha1.ReasonWithinBounds, Message: "the number of removals is within the limit"}
 	}
 	const most = 5
 	names := slices.Sorted(maps.Values(b.waiting))
@@ -184,12 +183,11 @@ func (b *breaker) condition(cluster string) metav1.Condition {
 		shown += fmt.Sprintf(" and %d more", len(names)-most)
 	}
 	return metav1.Condition{Type: v1alpha1.ClusterDeletionsHalted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonTooManyDeletions,
-		Message: fmt.Sprintf("decisions changed so that %d of the %d objects in the cluster are to be removed (%s); none is, and all else goes on. "+
-			"If it is meant so: `atoll clusters allow-deletions %s`. Else put the policy right: what is wanted again stays", len(names), b.kept, shown, cluster)}
+		Message: fmt.Sprintf("%d of the %d objects in the cluster would be removed because decisions changed (%s); removals are halted, everything else continues. "+
+			"If this is intended, run `atoll clusters allow-deletions %s`. Otherwise correct the policy: objects that it places again stay", len(names), b.kept, shown, cluster)}
 }
 
-// sayHalted writes the condition into the Cluster, of which the syncer owns no more
-// than that.
+// writeCondition writes the condition to the Cluster. The syncer owns no other field of it.
 func (s *Syncer) sayHalted(ctx context.Context, cluster *v1alpha1.Cluster, c *metav1.Condition) error {
 	c.LastTransitionTime = metav1.NewTime(s.clock.Now())
 	if was := meta.FindStatusCondition(cluster.Status.Conditions, c.Type); was != nil && was.Status == c.Status {

@@ -6,17 +6,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// catching tells when a syncer that begins has looked at all that there was.
+// catchUp tracks the bindings that existed when the syncer started, and reports once when all
+// of them have been reconciled.
 type catching struct {
-	caughtUp func() // nil: nobody asks
+	caughtUp func() // may be nil
 
 	mu      sync.Mutex
 	waiting map[types.NamespacedName]bool
-	all     bool // nothing is expected any more
+	all     bool // no further keys are added
 	told    bool
 }
 
-// expect is called for what there is, until expected is.
+// add adds a key that existed at the start. It has no effect after listed.
 func (c *catching) expect(key types.NamespacedName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -46,7 +47,7 @@ func (c *catching) looked(key types.NamespacedName) {
 	c.tell()
 }
 
-// tell tells once that nothing is waited for. The caller holds mu.
+// notifyIfDone calls caughtUp once nothing is pending. The caller holds mu.
 func (c *catching) tell() {
 	if !c.all || len(c.waiting) > 0 || c.told {
 		return

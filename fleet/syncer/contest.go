@@ -8,19 +8,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// contest says who keeps changing which fields of an object of the member, and what
-// helps.
+// formatContest returns the message about the managers that keep changing fields of a member's
+// object, and the possible remedies.
 func contest(fields string, owners []metav1.ManagedFieldsEntry) string {
 	whose := ownersOf(fields, owners)
 	if whose == "" {
-		whose = "somebody"
+		whose = "an unknown manager"
 	}
-	return whose + " in the cluster keeps changing it back (" + fields + "), and is met ever more slowly: have that stop; leave the fields out of the object here; " +
-		"or have a policy only report it (spec.drift: Report)"
+	return whose + " in the cluster keeps reverting the object (" + fields + "), so it is corrected at growing intervals: stop that manager, remove the fields from the object here, " +
+		"or let a policy only report drift (spec.drift: Report)"
 }
 
-// ownersOf names the managers, other than the syncer, of some of the fields as
-// differences gives them.
+// ownersOf returns the managers, other than the syncer, of any of the fields listed by
+// differences.
 func ownersOf(fields string, owners []metav1.ManagedFieldsEntry) string {
 	var names []string
 	for _, o := range owners {
@@ -37,8 +37,8 @@ func ownersOf(fields string, owners []metav1.ManagedFieldsEntry) string {
 	return strings.Join(names, ", ")
 }
 
-// owns follows the path of a field through what a manager owns, as far as it names
-// fields: items of lists have no place there.
+// ownsField reports whether a manager's field set includes a path. It follows the path only
+// through named fields: list items are not resolved.
 func owns(owned map[string]any, path string) bool {
 	path = strings.NewReplacer("metadata.labels[", "metadata.labels.[", "metadata.annotations[", "metadata.annotations.[").Replace(path)
 	for path != "" {

@@ -20,8 +20,8 @@ func (s *stage) data() string {
 	return data
 }
 
-// TestSaysWhoFightsBack: a controller in the member that insists on its own value is
-// named, with the field, until it gives in.
+// TestReportsContestingManager: a manager in the member that reverts every correction is
+// reported, with the field, until it stops.
 func TestSaysWhoFightsBack(t *testing.T) {
 	s := open(t, objects(configMap("source"), binding(true, nil)), nil)
 	for i := range free {
@@ -38,32 +38,32 @@ func TestSaysWhoFightsBack(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s.eventually("it is put right", func() bool { return s.data() == "b" })
+		s.eventually("the drift is corrected", func() bool { return s.data() == "b" })
 	}
 	s.eventually("the contest is reported", func() bool { return s.state().Reason == v1alpha1.StateContested })
 	said := s.state()
 	for _, words := range []string{"rival", "data.a", "spec.drift: Report"} {
 		if !strings.Contains(said.Message, words) {
-			t.Errorf("says %q, without %q", said.Message, words)
+			t.Errorf("message %q does not contain %q", said.Message, words)
 		}
 	}
 	if said.UID == "" || said.Applied == "" {
-		t.Errorf("what is known is gone: %+v", said)
+		t.Errorf("the known state is lost: %+v", said)
 	}
-	s.eventually("it is over when nobody fights", func() bool { return s.state().Reason == "" })
+	s.eventually("the contest ends when no one reverts the object", func() bool { return s.state().Reason == "" })
 }
 
-// TestSaysWhatItMayNotWatch: what cannot be watched is looked at one by one, and the
-// entry says so until it can be.
+// TestReportsUnwatchableKind: objects of a kind that cannot be watched are polled, and the
+// entry says so until the kind is watchable.
 func TestSaysWhatItMayNotWatch(t *testing.T) {
 	s := &stage{t: t, blind: said(403, metav1.StatusReasonForbidden, `configmaps is forbidden: User "atoll" cannot watch resource "configmaps"`)}
 	s.start(objects(configMap("source"), binding(true, nil)), nil)
 	s.eventually("it is there", func() bool { return s.memberHas("ConfigMap", "conf") != nil })
 	s.eventually("it is reported", func() bool { return s.state().Reason == v1alpha1.StateUnwatched })
 	if message := s.state().Message; !strings.Contains(message, `cannot watch resource "configmaps"`) || !strings.Contains(message, "grant that") {
-		t.Errorf("says %q", message)
+		t.Errorf("message %q", message)
 	}
-	// A change there is found when it is looked at.
+	// Polling finds a change there.
 	changed := s.memberHas("ConfigMap", "conf").DeepCopy()
 	changed.SetResourceVersion("7")
 	changed.Object["data"] = map[string]any{"a": "by hand"}
@@ -72,10 +72,10 @@ func TestSaysWhatItMayNotWatch(t *testing.T) {
 	}
 	k, _ := interpret.Find(schema.GroupKind{Kind: "ConfigMap"})
 	s.syncer.lookAgain(k)
-	s.eventually("it is put right", func() bool { return s.data() == "b" })
+	s.eventually("the drift is corrected", func() bool { return s.data() == "b" })
 
 	s.mu.Lock()
 	s.blind = nil
 	s.mu.Unlock()
-	s.eventually("it is watched, and says nothing more", func() bool { return s.state().Reason == "" })
+	s.eventually("the kind is watched, and the reason is cleared", func() bool { return s.state().Reason == "" })
 }

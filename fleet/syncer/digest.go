@@ -13,22 +13,22 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// digestOf identifies a value by its JSON, whose keys are in order.
+// digestOf returns a digest of a value's JSON, whose keys are sorted.
 func digestOf(v any) string {
 	data, err := json.Marshal(v)
 	if err != nil {
-		// Objects come from JSON. Whatever else this is, it is equal to nothing.
+		// Objects come from JSON. A value that cannot be encoded must be equal to nothing.
 		return fmt.Sprintf("%p", &data)
 	}
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:12])
 }
 
-// digestLive identifies what of the member's object matters to us: all but what
-// its cluster reports (status), and of labels and annotations only those that we
-// set. While it stays the same, nobody has changed the object. Others may label
-// and annotate it as they like: the member's own controllers do. left is a field
-// that is left to somebody else there, if any.
+// digestLive returns a digest of the parts of the member's object that the syncer manages:
+// everything except status, and of labels and annotations only those that the syncer sets.
+// While the digest is unchanged, no one has changed the object. Others may label and annotate
+// it: the member's own controllers do. ignored is the path of a field that another writer sets,
+// if any.
 func digestLive(live, desired *unstructured.Unstructured, left []string) string {
 	if len(left) > 0 {
 		live = live.DeepCopy()
@@ -44,7 +44,7 @@ func digestLive(live, desired *unstructured.Unstructured, left []string) string 
 		those(live.GetLabels(), desired.GetLabels()), those(live.GetAnnotations(), desired.GetAnnotations())})
 }
 
-// those gives the entries of have whose keys are in want.
+// intersect returns the entries of have whose keys are in want.
 func those(have, want map[string]string) map[string]string {
 	out := map[string]string{}
 	for key := range want {
@@ -55,8 +55,8 @@ func those(have, want map[string]string) map[string]string {
 	return out
 }
 
-// differences names the fields in which the member's object is not as it would be
-// if it were applied: what digestLive compares, a few of them.
+// differences lists fields in which the member's object differs from the result of an apply. It
+// compares the same parts as digestLive, and names at most a few fields.
 func differences(live, would, desired *unstructured.Unstructured) string {
 	var fields []string
 	for _, field := range slices.Sorted(maps.Keys(joined(live.Object, would.Object))) {
@@ -82,7 +82,7 @@ func differences(live, would, desired *unstructured.Unstructured) string {
 	return strings.Join(fields, ", ")
 }
 
-// differ gives the paths below one field at which two values differ.
+// diffPaths returns the paths below one field at which two values differ.
 func differ(path string, a, b any) []string {
 	if equality.Semantic.DeepEqual(a, b) {
 		return nil

@@ -16,8 +16,8 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// TestDriftIsMetMoreSlowly: a controller that always changes the object back is
-// corrected a bounded number of times, and a person at once.
+// TestDriftCorrectionsBackOff: if a controller reverts every correction, the number of
+// corrections is bounded; a single manual change is corrected at once.
 func TestDriftIsMetMoreSlowly(t *testing.T) {
 	var d drift
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -29,11 +29,11 @@ func TestDriftIsMetMoreSlowly(t *testing.T) {
 		}
 	}
 	if corrections < free || corrections > 20 {
-		t.Errorf("%d corrections in ten minutes of fighting, want a few", corrections)
+		t.Errorf("%d corrections in ten minutes of contest, want a few", corrections)
 	}
 	now = now.Add(calm + time.Minute)
 	if p := d.pause(now); p != 0 {
-		t.Errorf("after a calm, the next correction waits %s", p)
+		t.Errorf("after the reset, the next correction waits %s", p)
 	}
 }
 
@@ -52,7 +52,7 @@ func TestPutsDriftRight(t *testing.T) {
 	if err := s.member.Tracker().Update(corev1.SchemeGroupVersion.WithResource("configmaps"), changed, "shop"); err != nil {
 		t.Fatal(err)
 	}
-	s.eventually("it is put right", func() bool {
+	s.eventually("the drift is corrected", func() bool {
 		data, _, _ := unstructured.NestedString(s.memberHas("ConfigMap", "conf").Object, "data", "a")
 		return data == "b"
 	})
@@ -63,11 +63,11 @@ func TestPutsDriftRight(t *testing.T) {
 		}
 	}
 	if applies != 2 {
-		t.Errorf("%d applies, want 2: it spins, or does nothing", applies)
+		t.Errorf("%d applies, want 2: the syncer spins or does nothing", applies)
 	}
 }
 
-// changedByHand changes the object in the member once the syncer watches it.
+// changeManually changes the object in the member once the syncer watches it.
 func (s *stage) changedByHand() {
 	s.t.Helper()
 	s.eventually("it is reported", s.contains("control apply configmap-conf <nil>"))
@@ -85,35 +85,36 @@ func (s *stage) changedByHand() {
 	}
 }
 
-// TestReportsDrift: where the policy says so, what was changed in the member stays,
-// and the binding says what it is.
+// TestReportsDrift: with drift policy Report, a change in the member stays, and the binding
+// names the field.
 func TestReportsDrift(t *testing.T) {
 	s := open(t, objects(configMap("source"), specified(binding(true, nil), "drift", "Report")), nil)
 	s.changedByHand()
 	s.eventually("it is reported", s.contains("control apply configmap-conf Drifted"))
 	if got := s.state().Message; !strings.HasSuffix(got, ": data.a") {
-		t.Errorf("said %q, which does not name the field", got)
+		t.Errorf("message %q does not name the field", got)
 	}
 	s.settled()
 	if data, _, _ := unstructured.NestedString(s.memberHas("ConfigMap", "conf").Object, "data", "a"); data != "by hand" {
-		t.Errorf("it was put right: %s", data)
+		t.Errorf("the drift was corrected: %s", data)
 	}
 	before := s.state()
 	if before.Applied == "" || before.UID == "" {
-		t.Errorf("what is known is gone: %+v", before)
+		t.Errorf("the known state is lost: %+v", before)
 	}
-	// The policy changes: now it is put right.
+	// With policy Correct the drift is corrected.
 	corrected := specified(binding(true, &before), "drift", "Correct")
 	if err := s.control.Tracker().Update(v1alpha1.ResourceBindingResource, corrected, "shop"); err != nil {
 		t.Fatal(err)
 	}
-	s.eventually("it is put right", func() bool {
+	s.eventually("the drift is corrected", func() bool {
 		data, _, _ := unstructured.NestedString(s.memberHas("ConfigMap", "conf").Object, "data", "a")
 		return data == "b"
 	})
 }
 
-// TestTheCountOfAnAutoscalerIsNoDrift: who owns it in the member is seen in the cache.
+// TestAutoscaledReplicasAreNotDrift: the cached managed fields show that the autoscaler owns
+// the field.
 func TestTheCountOfAnAutoscalerIsNoDrift(t *testing.T) {
 	source := object("apps/v1", "Deployment", "shop", "web", "source", map[string]any{"spec": map[string]any{"replicas": int64(3), "paused": false}})
 	b := specified(specified(binding(true, nil), "drift", "Report"), "scaledBy", map[string]any{"kind": "HorizontalPodAutoscaler", "name": "web"})
@@ -133,7 +134,7 @@ func TestTheCountOfAnAutoscalerIsNoDrift(t *testing.T) {
 	owner := func(manager, fields string) metav1.ManagedFieldsEntry {
 		return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields)}
 	}
-	changed.SetManagedFields([]metav1.ManagedFieldsEntry{owner("kube-controller-manager", `{"f:spec":{"f:replicas":{}}}`), owner("somebody", `{"f:spec":{"f:paused":{}}}`)})
+	changed.SetManagedFields([]metav1.ManagedFieldsEntry{owner("kube-controller-manager", `{"f:spec":{"f:replicas":{}}}`), owner("user", `{"f:spec":{"f:paused":{}}}`)})
 	if err := s.member.Tracker().Update(k.GVR(), changed, "shop"); err != nil {
 		t.Fatal(err)
 	}
@@ -144,28 +145,28 @@ func TestTheCountOfAnAutoscalerIsNoDrift(t *testing.T) {
 	}
 	states, _, _ := unstructured.NestedSlice(u.(*unstructured.Unstructured).Object, "status", "clusters")
 	if message := fmt.Sprint(states[0].(map[string]any)["message"]); !strings.HasSuffix(message, ": spec.paused") {
-		t.Errorf("said %q", message)
+		t.Errorf("message %q", message)
 	}
 	seen, _ := s.syncer.member.cached(k, key)
 	if owners := seen.GetManagedFields(); len(owners) != 1 || owners[0].Manager != "kube-controller-manager" {
-		t.Errorf("the cache has the owners %v", owners)
+		t.Errorf("the cached object has the field managers %v", owners)
 	}
 }
 
-// TestSuspended: nothing is written, and nothing is removed.
+// TestSuspended: nothing is written and nothing is removed.
 func TestSuspended(t *testing.T) {
 	there := &v1alpha1.ClusterState{UID: "there", Generation: 1, Health: v1alpha1.Healthy}
 	for name, tt := range map[string]struct {
 		binding *unstructured.Unstructured
 		member  []*unstructured.Unstructured
 	}{
-		"an object that is there":         {binding(true, there), objects(marked("there", "source"))},
-		"an object that is not there yet": {binding(true, nil), nil},
-		"an object that is to be no more": {binding(false, there), objects(marked("there", "source"))},
+		"existing object":              {binding(true, there), objects(marked("there", "source"))},
+		"new object":                   {binding(true, nil), nil},
+		"object that is to be removed": {binding(false, there), objects(marked("there", "source"))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, objects(configMap("source"), specified(tt.binding, "suspend", true)), tt.member)
-			s.eventually("it says so", s.contains("control apply configmap-conf Suspended"))
+			s.eventually("the suspension is reported", s.contains("control apply configmap-conf Suspended"))
 			for _, entry := range s.settled() {
 				if strings.HasPrefix(entry, "member") {
 					t.Errorf("wrote to the member: %s", entry)

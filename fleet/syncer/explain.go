@@ -13,8 +13,8 @@ import (
 	"github.com/atoll-dev/atoll/fleet"
 )
 
-// explain says what stands in the way and, where that is known, what helps. It says the
-// same for the same trouble: each change is a write.
+// explain returns the cause of an error and, where known, the remedy. The same cause always
+// yields the same text: each change is a write.
 func explain(err error) string {
 	var answer apierrors.APIStatus
 	var conflict conflictError
@@ -25,49 +25,49 @@ func explain(err error) string {
 	case errors.As(err, &answer):
 		return err.Error() + remedy(err, int(answer.Status().Code))
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Sprintf("the cluster did not answer within %s; what runs there runs on. If the Cluster is not Ready, see its conditions; "+
-			"if it is, an admission webhook there is slow or gone, as a rule: see `kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations` there", requestTimeout)
+		return fmt.Sprintf("the cluster did not respond within %s; running workloads are not affected. If the Cluster is not Ready, see its conditions; "+
+			"if it is, an admission webhook there is probably slow or unavailable: run `kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations` there", requestTimeout)
 	}
-	// What the network says differs each time.
-	return "the cluster does not answer; what runs there runs on. See the conditions of the Cluster"
+	// The text of a network error differs each time.
+	return "the cluster does not respond; running workloads are not affected. See the conditions of the Cluster"
 }
 
-// remedy gives what helps against the answer of an API server. Several troubles share a
-// code, and only the words tell them apart.
+// remedy returns the remedy for an API server's error. Several causes share a code, and only
+// the message distinguishes them.
 func remedy(err error, code int) string {
 	said := err.Error()
 	has := func(words string) bool { return strings.Contains(said, words) }
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return "; renew the credentials by which the cluster is reached: with `atoll join` or, in mode Pull, those of its syncer"
+		return "; renew the credentials for the cluster: run `atoll join` again or, in mode Pull, renew those of its syncer"
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		return "; it is made again once the namespace is gone there. If that takes long, see what holds it: `kubectl describe namespace` there"
+		return "; it will be recreated once the namespace is gone there. If that takes long, run `kubectl describe namespace` there to see what blocks its deletion"
 	case has("exceeded quota"), has("failed quota"):
-		return "; raise the ResourceQuota there, ask for less, or place it elsewhere"
+		return "; raise the ResourceQuota there, request less, or place the object elsewhere"
 	case has("failed calling webhook"):
-		return "; mend the webhook in the cluster, or take its configuration away there"
+		return "; repair the webhook in the cluster, or remove its configuration there"
 	case has("denied the request"):
-		return "; change the object, or the rule in the cluster by which it is refused"
+		return "; change the object, or the rule in the cluster that rejects it"
 	case full(said), code == http.StatusInsufficientStorage:
-		return "; the cluster's datastore is full: make room (compact and defragment etcd, raise its quota, enlarge the disk). What runs there runs on"
+		return "; the cluster's datastore is full: free space (compact and defragment etcd, raise its quota, enlarge the disk). Running workloads are not affected"
 	case apierrors.IsForbidden(err) && has("User ") && has(" cannot "):
-		return "; grant that in the cluster to the identity by which it is reached: that of its kubeconfig or, in mode Pull, its syncer's"
+		return "; grant that permission in the cluster to the identity that Atoll uses there: that of its kubeconfig or, in mode Pull, its syncer's"
 	case apierrors.IsForbidden(err):
-		return "; admission in the cluster forbids it: change the object, or the rule there"
+		return "; rejected by admission in the cluster: change the object, or the rule there"
 	case apierrors.IsInvalid(err):
-		return "; correct the object, or delete and create it anew if the field cannot change"
+		return "; correct the object, or delete and recreate it if the field is immutable"
 	case apierrors.IsRequestEntityTooLargeError(err):
-		return "; make the object smaller: the cluster takes no larger ones"
+		return "; make the object smaller: it exceeds the cluster's size limit"
 	case apierrors.IsTooManyRequests(err):
-		return "; the cluster is busy, and is asked again"
+		return "; the cluster's API server is overloaded; retrying"
 	case code >= http.StatusInternalServerError:
-		return "; the cluster's API server fails, and is asked again: see its log"
+		return "; the cluster's API server fails; retrying: see its log"
 	}
 	return ""
 }
 
-// full tells whether a datastore says that it has no room, in the words of etcd, of the
-// system, and of SQL databases behind an etcd API.
+// isStorageFull reports whether a message says that a datastore has no space, in the words of
+// etcd, of the operating system, or of SQL databases behind an etcd API.
 func full(said string) bool {
 	for _, words := range []string{"database space exceeded", "no space left on device", "disk is full", "disk full"} {
 		if strings.Contains(said, words) {

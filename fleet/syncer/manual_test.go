@@ -10,7 +10,8 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// What waits for a plan is neither written nor removed, and what a plan allowed is.
+// TestWaitsForAPlan: an object that waits for a plan is neither written nor removed; one that a
+// plan allowed is.
 func TestWaitsForAPlan(t *testing.T) {
 	there := &v1alpha1.ClusterState{UID: "there", Generation: 1, Health: v1alpha1.Healthy}
 	is := configMap("source")
@@ -29,7 +30,7 @@ func TestWaitsForAPlan(t *testing.T) {
 		"changed since":                  {specified(binding(true, there), "manual", another), objects(marked("there", "source")), true},
 		"leaves by a decision":           {leaving(allowed), objects(marked("there", "source")), false},
 		"leaves, and was changed since":  {leaving(another), objects(marked("there", "source")), true},
-		"its leaving altogether allowed": {leaving(map[string]any{"content": "sha256:" + strings.Repeat("0", 64), "removal": true}), objects(marked("there", "source")), false},
+		"leaves, and removal is allowed": {leaving(map[string]any{"content": "sha256:" + strings.Repeat("0", 64), "removal": true}), objects(marked("there", "source")), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, objects(is, tt.binding), tt.member)
@@ -44,7 +45,7 @@ func TestWaitsForAPlan(t *testing.T) {
 				})
 				return
 			}
-			s.eventually("it says so", s.contains("control apply configmap-conf Suspended"))
+			s.eventually("the suspension is reported", s.contains("control apply configmap-conf Suspended"))
 			for _, entry := range s.settled() {
 				if strings.HasPrefix(entry, "member") {
 					t.Errorf("wrote to the member: %s", entry)

@@ -26,37 +26,38 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// requestTimeout bounds each request to the member, so that a member which takes
-// connections and never answers holds no worker for long.
+// requestTimeout bounds each request to the member, so that a member that accepts connections
+// and never responds does not hold a worker for long.
 const requestTimeout = 15 * time.Second
 
-// member is the syncer's access to its cluster.
+// memberClient reads and writes one member cluster.
 type member struct {
 	dyn       dynamic.Interface
 	meta      metadata.Interface
 	discovery discovery.DiscoveryInterface
 	changed   func(types.NamespacedName)
-	// sighted hears of kinds whose changes the member tells of no more, or again.
+	// onWatchable is called for a kind that became watchable in the member, or stopped being
+	// so.
 	sighted func(interpret.Kind)
 
-	ctx     context.Context // of the watches; set by start
+	ctx     context.Context // context of the watches; set by start
 	running sync.WaitGroup
 	mu      sync.Mutex
 	watched map[schema.GroupVersionResource]watched
-	made    map[string]bool // namespaces known to exist
+	made    map[string]bool // namespaces that are known to exist
 	blind   map[schema.GroupVersionResource]error
 }
 
-// watched is a watch of one kind in the member.
+// kindWatch is the watch of one kind in the member.
 type watched struct {
 	cache.SharedIndexInformer
 	stop context.CancelFunc
-	// young ends when its cache is no longer waited for.
+	// syncDeadline is done when the cache is no longer waited for.
 	young context.Context
 }
 
-// youth is how long the cache of a kind is waited for after its watch began: the member
-// may not let it be watched at all.
+// syncTimeout is how long to wait for a kind's cache after its watch started: the member may
+// not allow the kind to be watched at all.
 const youth = 2 * time.Second
 
 func newMember(dyn dynamic.Interface, meta metadata.Interface, disco discovery.DiscoveryInterface, changed func(types.NamespacedName)) *member {
@@ -68,8 +69,8 @@ func (c *member) start(ctx context.Context) { c.ctx = ctx }
 
 func (c *member) wait() { c.running.Wait() }
 
-// informer watches a kind in the member, from its first object on, and only what
-// carries our mark.
+// informer returns the watch of a kind in the member, and starts it if necessary. It watches
+// only objects with Atoll's label.
 func (c *member) informer(k interpret.Kind) watched {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,7 +111,7 @@ func (c *member) informer(k interpret.Kind) watched {
 	return w
 }
 
-// listWatch lists and watches a kind, and notes whether that is granted.
+// listWatch lists and watches a kind, and records whether the member permits it.
 func (c *member) listWatch(k interpret.Kind) *cache.ListWatch {
 	const ours = v1alpha1.ManagedLabel + "=true"
 	api := c.dyn.Resource(k.GVR())
@@ -132,9 +133,10 @@ func (c *member) listWatch(k interpret.Kind) *cache.ListWatch {
 	}
 }
 
-// sees notes whether the member lets a kind be watched. What was seen of it until then
-// is not true any more at some time: it is asked for, one by one. A member that does not answer at
-// all has no say in it; that shows in its Cluster.
+// recordWatch records whether the member permits a kind to be watched. If it does not, the
+// cached objects become stale at some point, and each object is read individually. A member
+// that does not respond at all changes nothing here; that shows in the conditions of its
+// Cluster.
 func (c *member) sees(k interpret.Kind, err error) {
 	if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
 		return
@@ -152,14 +154,14 @@ func (c *member) sees(k interpret.Kind, err error) {
 	}
 }
 
-// unseen gives why changes of a kind are not told, nil if they are.
+// watchError returns why a kind cannot be watched, nil if it can.
 func (c *member) unseen(k interpret.Kind) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.blind[k.GVR()]
 }
 
-// unwatch ends the watch of a kind of which nothing is left there.
+// unwatch stops the watch of a kind that has no objects left in the member.
 func (c *member) unwatch(k interpret.Kind) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -170,7 +172,7 @@ func (c *member) unwatch(k interpret.Kind) {
 	}
 }
 
-// await waits until the cache of a kind is filled, for as long as it is young.
+// waitForSync waits until the cache of a kind has synced, for at most syncTimeout.
 func (c *member) await(ctx context.Context, k interpret.Kind) {
 	w := c.informer(k)
 	if w.young == nil {
@@ -195,7 +197,7 @@ func (c *member) cached(k interpret.Kind, name types.NamespacedName) (*unstructu
 	return fleet.Unpack(obj)
 }
 
-// get asks the member for an object; nil is none.
+// get reads an object from the member; nil if there is none.
 func (c *member) get(ctx context.Context, k interpret.Kind, name types.NamespacedName) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -211,8 +213,8 @@ func (c *member) get(ctx context.Context, k interpret.Kind, name types.Namespace
 	return nil, nil
 }
 
-// look is get for what is to be removed: a type that the member does not have has no
-// objects there. One that it only does not serve at this moment may have.
+// getForRemoval is get for an object that is to be removed: if the member has no such type, it
+// has no such object. A type that is only not served at the moment may still have objects.
 func (c *member) look(ctx context.Context, k interpret.Kind, name types.NamespacedName) (*unstructured.Unstructured, error) {
 	live, err := c.get(ctx, k, name)
 	var unserved unservedError
@@ -232,24 +234,23 @@ func (c *member) look(ctx context.Context, k interpret.Kind, name types.Namespac
 	return nil, crdErr
 }
 
-// typeUnknown tells a server that does not serve a type from one that has no object
-// of a name: only the second answers with a Status.
+// typeUnknown reports whether a not-found error means that the server does not serve the type,
+// rather than that there is no object of the name: only the latter is answered with a Status.
 func typeUnknown(err error) bool {
 	return apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
-// unservedError: the member does not serve the type of an object.
+// unservedError reports that the member does not serve an object's type.
 type unservedError struct{ kind interpret.Kind }
 
 func (e unservedError) Error() string {
-	return fmt.Sprintf("the cluster does not serve %s in version %s now; install the type there, or place the object elsewhere",
+	return fmt.Sprintf("the cluster does not serve %s in version %s; install the type there, or place the object elsewhere",
 		e.kind.GVR().GroupResource(), e.kind.Version)
 }
 
-// apply writes desired by server-side apply. live is what the member has, nil if
-// nothing: then a conflict with somebody who was faster is an error, not a
-// takeover. With live, its UID is a precondition. A dry run writes nothing, and
-// gives what would be.
+// apply writes desired by server-side apply. live is the member's object, nil if there is none:
+// then a conflict with a faster writer is an error, not a takeover. With live, its UID is a
+// precondition. A dry run writes nothing and returns the result.
 func (c *member) apply(ctx context.Context, k interpret.Kind, desired, live *unstructured.Unstructured, dry bool) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -274,13 +275,13 @@ func (c *member) apply(ctx context.Context, k interpret.Kind, desired, live *uns
 	return nil, err
 }
 
-// definesType tells whether objects of a kind are types, which take their objects
-// along when they go.
+// definesType reports whether objects of a kind are types: deleting one deletes all its
+// objects.
 func definesType(k interpret.Kind) bool {
 	return k.Group == "apiextensions.k8s.io" && k.GroupVersionKind.Kind == "CustomResourceDefinition"
 }
 
-// instances names some objects of a type that the member has.
+// instances returns the names of some objects of a type in the member.
 func (c *member) instances(ctx context.Context, crd *unstructured.Unstructured) (string, error) {
 	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
 	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
@@ -295,7 +296,7 @@ func (c *member) instances(ctx context.Context, crd *unstructured.Unstructured) 
 		gvr := schema.GroupVersionResource{Group: group, Version: fmt.Sprint(version["name"]), Resource: plural}
 		found, err := c.meta.Resource(gvr).List(ctx, metav1.ListOptions{Limit: 3})
 		if err != nil {
-			return "", fmt.Errorf("look for objects of type %s: %w", gvr.GroupResource(), err)
+			return "", fmt.Errorf("list objects of type %s: %w", gvr.GroupResource(), err)
 		}
 		var names []string
 		for i := range found.Items {
@@ -306,10 +307,10 @@ func (c *member) instances(ctx context.Context, crd *unstructured.Unstructured) 
 		}
 		return strings.Join(names, ", "), nil
 	}
-	return "", nil // not served in any version: nobody could have any
+	return "", nil // not served in any version: it cannot have objects
 }
 
-// delete removes exactly the object that was seen.
+// delete deletes exactly the object that was observed.
 func (c *member) delete(ctx context.Context, k interpret.Kind, live *unstructured.Unstructured) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -322,7 +323,8 @@ func (c *member) delete(ctx context.Context, k interpret.Kind, live *unstructure
 	return err
 }
 
-// release takes our marks off an object, which then is the member's own.
+// release removes Atoll's labels and annotations from an object, which then belongs to the
+// member.
 func (c *member) release(ctx context.Context, k interpret.Kind, live *unstructured.Unstructured) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

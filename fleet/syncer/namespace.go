@@ -14,14 +14,14 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// namespaces is addressed without types, as everything else in members.
+// namespaces is used with the dynamic client, like every other resource of members.
 func namespaces() schema.GroupVersionResource {
 	return corev1.SchemeGroupVersion.WithResource("namespaces")
 }
 
-// ensureNamespace makes a namespace in the member, with our marks and what the
-// control plane's namespace says to admission there, if there is none. One that
-// exists and is not ours is used as it is.
+// ensureNamespace creates a namespace in the member if there is none, with Atoll's labels and
+// those labels of the control plane's namespace that configure admission there. An existing
+// namespace that is not ours is used as it is.
 func (s *Syncer) ensureNamespace(ctx context.Context, name string) error {
 	if name == "" || s.member.knows(name) {
 		return nil
@@ -42,9 +42,9 @@ func (s *Syncer) ensureNamespace(ctx context.Context, name string) error {
 	return nil
 }
 
-// keepNamespace brings a namespace of the member in step with that of the control
-// plane, if the member has it and it is ours. One that goes here and that nothing is
-// bound in goes there; else it goes with the last object of it.
+// reconcileNamespace brings a namespace of the member in line with the control plane's, if the
+// member has it and it is ours. If the control plane's namespace is deleted and nothing is
+// bound in it, the member's is deleted now; otherwise it goes with its last object.
 func (s *Syncer) keepNamespace(ctx context.Context, name string) error {
 	if from, exists := s.Namespace(name); !exists || from.GetDeletionTimestamp() != nil {
 		s.last.Lock()
@@ -60,13 +60,12 @@ func (s *Syncer) keepNamespace(ctx context.Context, name string) error {
 	return nil
 }
 
-// markNamespace applies labels and annotations: pod security goes by them. It is an
-// apply apart from the creation, so that what is taken off a namespace here goes
-// there too.
+// applyNamespaceMetadata applies labels and annotations; pod security depends on them. The
+// apply is separate from the creation, so that a label removed here is also removed there.
 func (s *Syncer) markNamespace(ctx context.Context, name string) error {
 	from, exists := s.Namespace(name)
 	if !exists || from.GetDeletionTimestamp() != nil {
-		return nil // nothing is known to say
+		return nil // nothing is known to apply
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -91,8 +90,8 @@ func (s *Syncer) markNamespace(ctx context.Context, name string) error {
 	return nil
 }
 
-// oursAlone tells whether this syncer made a namespace. Those of an older Atoll do
-// not say which cluster's syncer did.
+// ownsNamespace reports whether this syncer created a namespace. Namespaces of older versions
+// of Atoll do not name the cluster.
 func (s *Syncer) oursAlone(ns *unstructured.Unstructured) bool {
 	cluster := ns.GetAnnotations()[v1alpha1.ClusterAnnotation]
 	return ns.GetLabels()[v1alpha1.ManagedLabel] == "true" && (cluster == "" || cluster == s.cluster) && ns.GetDeletionTimestamp() == nil
@@ -126,8 +125,8 @@ func (c *member) forgetNamespace(name string) {
 	c.mu.Unlock()
 }
 
-// removeNamespace deletes a namespace of the member if this fleet made it, the
-// control plane has it no more (or the cluster leaves), and nothing is in it.
+// removeNamespace deletes a namespace of the member if this fleet created it, the control plane
+// no longer has it (or the cluster leaves), and it is empty.
 func (s *Syncer) removeNamespace(ctx context.Context, name string) error {
 	c, joined := s.Cluster()
 	if !joined {
@@ -155,7 +154,7 @@ func (c *member) deleteEmptyNamespace(ctx context.Context, name string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look at namespace %s: %w", name, err)
+		return fmt.Errorf("get namespace %s: %w", name, err)
 	}
 	if ns.GetLabels()[v1alpha1.ManagedLabel] != "true" || ns.GetDeletionTimestamp() != nil {
 		return nil
@@ -173,12 +172,12 @@ func (c *member) deleteEmptyNamespace(ctx context.Context, name string) error {
 	return nil
 }
 
-// empty tells whether a namespace holds nothing that somebody put there: only
-// what every namespace has, and what belongs to something else and goes with it.
+// isEmpty reports whether a namespace holds no object that a user created: only the objects
+// that every namespace has, and those that have a controller and are deleted with it.
 func (c *member) empty(ctx context.Context, namespace string) (bool, error) {
 	lists, err := c.discovery.ServerPreferredNamespacedResources()
 	if err != nil {
-		return false, fmt.Errorf("ask what namespace %s may hold: %w", namespace, err)
+		return false, fmt.Errorf("discover the resources of namespace %s: %w", namespace, err)
 	}
 	for _, list := range lists {
 		gv, err := schema.ParseGroupVersion(list.GroupVersion)
@@ -194,7 +193,7 @@ func (c *member) empty(ctx context.Context, namespace string) (bool, error) {
 				continue
 			}
 			if err != nil {
-				return false, fmt.Errorf("look for %s in namespace %s: %w", r.Name, namespace, err)
+				return false, fmt.Errorf("list %s in namespace %s: %w", r.Name, namespace, err)
 			}
 			for i := range items.Items {
 				if !incidental(r.Kind, &items.Items[i].ObjectMeta) {
@@ -220,7 +219,7 @@ func incidental(kind string, o *metav1.ObjectMeta) bool {
 	case kind == "ServiceAccount" && o.Name == "default", kind == "ConfigMap" && o.Name == "kube-root-ca.crt":
 		return true
 	case kind == "Endpoints":
-		return true // made for Services, which count themselves
+		return true // created for Services, which are counted themselves
 	}
 	return metav1.GetControllerOf(o) != nil
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// errLater asks for another attempt without anything having failed.
+// errRequeue asks for another attempt although nothing has failed.
 var errLater = errors.New("not yet")
 
 // reconcile brings one object in the member in line with its binding.
@@ -29,7 +29,7 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) error 
 	}
 	k, known := s.KindOf(b)
 	if !known {
-		return nil // a newer Atoll may know it: leave it alone
+		return nil // a newer version of Atoll may know the kind: leave the object alone
 	}
 	m := s.remember(key)
 	m.mu.Lock()
@@ -37,11 +37,12 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) error 
 	if m.uid != b.UID {
 		m.begin(b.UID)
 	}
-	// The cache may lag behind what this syncer wrote, so what it wrote counts.
+	// The cache may lag behind this syncer's own writes, so the recorded entry takes
+	// precedence.
 	if !m.set {
 		m.set = true
 		if entry, have := b.State(s.cluster); have {
-			entry.Stale = nil // not this syncer's
+			entry.Stale = nil // not written by the syncer
 			m.entry = &entry
 			m.recall(entry.Applied)
 		}
@@ -56,8 +57,8 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) error 
 	}
 	m.leaving = time.Time{}
 	if !exists {
-		// Gone, or replaced, or not seen yet: the scheduler finds out which and
-		// then says so in the binding. Until then everything stays as it is.
+		// Deleted, replaced, or not seen yet: the scheduler finds out which and records it in
+		// the binding. Until then nothing changes.
 		return nil
 	}
 	desired, source, exists, err := s.Desired(ctx, b, nil)
@@ -79,19 +80,19 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) error 
 	return nil
 }
 
-// live gives the object as the member has it, nil if it has none. An object that
-// is not this syncer's is an error, unless it may be adopted.
+// live returns the member's object, nil if there is none. An object that does not belong to
+// this syncer is an error, unless it may be adopted.
 func (s *Syncer) live(ctx context.Context, k interpret.Kind, b *v1alpha1.ResourceBinding, m *memory) (*unstructured.Unstructured, error) {
 	name := types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Resource.Name}
 	if m.entry != nil && m.entry.UID != "" {
-		// It is there, so the cache is about to have it: a syncer that begins would ask the
-		// member for all objects one by one otherwise.
+		// The object exists, so the cache is about to contain it. Without this wait, a syncer
+		// that starts would get all objects from the member one by one.
 		s.member.await(ctx, k)
 	}
 	if live, ok := s.member.cached(k, name); ok && s.ours(live, b) {
 		return live, nil
 	}
-	// Not in the cache: new, or without our mark, or the cache is young.
+	// Not in the cache: the object is new, has no label of Atoll's, or the cache is not synced.
 	live, err := s.member.get(ctx, k, name)
 	if err != nil || live == nil {
 		return nil, err
@@ -100,7 +101,7 @@ func (s *Syncer) live(ctx context.Context, k interpret.Kind, b *v1alpha1.Resourc
 		return live, nil
 	}
 	if m.entry != nil && m.entry.UID != "" && m.entry.UID == live.GetUID() {
-		return live, nil // ours; somebody took the marks off, which is drift
+		return live, nil // ours; the labels were removed, which is drift
 	}
 	if source, ok := s.Source(b); ok && source.Adopt {
 		return live, nil
@@ -108,8 +109,7 @@ func (s *Syncer) live(ctx context.Context, k interpret.Kind, b *v1alpha1.Resourc
 	return nil, conflictError{s.cluster, live}
 }
 
-// ours tells whether an object of the member was made by this syncer for this
-// binding.
+// owns reports whether this syncer created an object of the member for this binding.
 func (s *Syncer) ours(live *unstructured.Unstructured, b *v1alpha1.ResourceBinding) bool {
 	a := live.GetAnnotations()
 	return live.GetLabels()[v1alpha1.ManagedLabel] == "true" &&
@@ -117,19 +117,19 @@ func (s *Syncer) ours(live *unstructured.Unstructured, b *v1alpha1.ResourceBindi
 		a[v1alpha1.ClusterAnnotation] == s.cluster
 }
 
-// conflictError: an object that is somebody else's has the name.
+// conflictError reports that an object of another owner has the name.
 type conflictError struct {
 	cluster string
 	live    *unstructured.Unstructured
 }
 
 func (e conflictError) Error() string {
-	whose := "was not made by this fleet"
+	whose := "was not created by this fleet"
 	if other := e.live.GetAnnotations()[v1alpha1.ClusterAnnotation]; other != "" && other != e.cluster {
-		whose = fmt.Sprintf("belongs to cluster %s: two clusters of this fleet are the same one", other)
+		whose = fmt.Sprintf("belongs to cluster %s: two Clusters of this fleet point to the same cluster", other)
 	} else if e.live.GetLabels()[v1alpha1.ManagedLabel] == "true" {
-		whose = "was made by a fleet for another object"
+		whose = "was created by a fleet for another object"
 	}
-	return fmt.Sprintf("%s %s already exists in cluster %s and %s; delete or rename it there, or take it over with the annotation %s=true on the object here",
+	return fmt.Sprintf("%s %s already exists in cluster %s and %s; delete or rename it there, or adopt it with the annotation %s=true on the object here",
 		e.live.GetKind(), fleet.CacheKey(types.NamespacedName{Namespace: e.live.GetNamespace(), Name: e.live.GetName()}), e.cluster, whose, v1alpha1.AdoptAnnotation)
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// remove takes the object out of the member, or the marks off it, and then the
-// entry out of the binding.
+// remove deletes the member's object, or removes Atoll's labels from it, and then removes the
+// entry from the binding.
 func (s *Syncer) remove(ctx context.Context, k interpret.Kind, b *v1alpha1.ResourceBinding, m *memory) error {
-	// What is to be deleted depends on this answer, so it is asked for live.
+	// The answer decides about a deletion, so it comes from a live read.
 	b, decided, err := s.Leaving(ctx, b)
 	if err != nil || b == nil {
 		return err
@@ -31,9 +31,9 @@ func (s *Syncer) remove(ctx context.Context, k interpret.Kind, b *v1alpha1.Resou
 	case b.Spec.Suspend && !s.leaving():
 		until := "the policy no longer suspends it"
 		if b.Spec.Manual != nil {
-			until = "a plan that says so is applied (atoll plan)"
+			until = "a plan that removes it is applied (see atoll plan)"
 		}
-		return s.reportState(ctx, b, m, v1alpha1.StateSuspended, "no longer wanted here; it is removed when "+until)
+		return s.reportState(ctx, b, m, v1alpha1.StateSuspended, "no longer placed here; it will be removed when "+until)
 	case s.orphans(b):
 		if err := s.member.release(ctx, k, live); err != nil {
 			return s.reportRemoving(ctx, b, m, err)
@@ -47,13 +47,13 @@ func (s *Syncer) remove(ctx context.Context, k interpret.Kind, b *v1alpha1.Resou
 			return s.reportRemoving(ctx, b, m, err)
 		}
 	}
-	// Its disappearance is an event; this is for the case that it is missed.
+	// The deletion causes an event; this is the fallback for a missed one.
 	s.queue.AddAfter(b.Key(), 2*time.Second)
 	return s.reportRemoving(ctx, b, m, nil)
 }
 
-// held tells whether a removal has to wait: for others to be counted with it, for a
-// person, or for what would go with it.
+// holdRemoval reports whether a removal has to wait: for others to be counted with it, for an
+// approval, or because it would delete further objects.
 func (s *Syncer) held(ctx context.Context, k interpret.Kind, b *v1alpha1.ResourceBinding, m *memory, live *unstructured.Unstructured, decided bool) (bool, error) {
 	if definesType(k) {
 		found, err := s.member.instances(ctx, live)
@@ -63,16 +63,16 @@ func (s *Syncer) held(ctx context.Context, k interpret.Kind, b *v1alpha1.Resourc
 		if found != "" {
 			s.queue.AddAfter(b.Key(), 10*time.Second)
 			return true, s.reportState(ctx, b, m, v1alpha1.StateHeld, fmt.Sprintf(
-				"objects of this type exist in the cluster (%s), and would be deleted with it; delete them there, or leave the type there with the annotation %s=%s on this binding",
+				"objects of this type exist in the cluster (%s) and would be deleted with it; delete them there, or keep the type there with the annotation %s=%s on this binding",
 				found, v1alpha1.LeaveAnnotation, v1alpha1.LeaveOrphan))
 		}
 	}
 	if !decided {
-		return false, nil // somebody deleted exactly this
+		return false, nil // a user deleted exactly this object
 	}
 	now := s.clock.Now()
 	if m.leaving.IsZero() {
-		// Decisions change in waves: what comes with this one is counted with it.
+		// Decisions change in batches: removals that arrive together are counted together.
 		m.leaving = now
 	}
 	if wait := m.leaving.Add(s.breaker.wave).Sub(now); wait > 0 {
@@ -83,30 +83,30 @@ func (s *Syncer) held(ctx context.Context, k interpret.Kind, b *v1alpha1.Resourc
 		return false, nil
 	}
 	return true, s.reportState(ctx, b, m, v1alpha1.StateHeld,
-		"the cluster would lose too much at once; see condition DeletionsHalted of Cluster "+s.cluster)
+		"too many objects would be removed from the cluster at once; see condition DeletionsHalted of Cluster "+s.cluster)
 }
 
-// orphans tells whether what leaves the cluster is left running.
+// shouldOrphan reports whether objects that leave the cluster keep running there.
 func (s *Syncer) orphans(b *v1alpha1.ResourceBinding) bool {
 	if b.Annotations[v1alpha1.LeaveAnnotation] == v1alpha1.LeaveOrphan {
 		return true
 	}
 	c, ok := s.Cluster()
 	if !ok {
-		return true // without a Cluster nobody said that anything may be deleted
+		return true // without a Cluster there is no permission to delete
 	}
 	leaving, orphan := c.Leaves()
 	return leaving && orphan
 }
 
-// leaving tells whether a person has said that the cluster leaves: nothing is kept
-// there then because of anything else.
+// clusterLeaving reports whether a user deleted the Cluster. Then nothing else keeps an object
+// there.
 func (s *Syncer) leaving() bool {
 	c, ok := s.Cluster()
 	return ok && c.DeletionTimestamp != nil
 }
 
-// removed is called when nothing of ours is left of the object.
+// finishRemoval is called when the member has no object of this binding any more.
 func (s *Syncer) removed(ctx context.Context, k interpret.Kind, b *v1alpha1.ResourceBinding, m *memory) error {
 	s.last.Lock()
 	defer s.last.Unlock()
@@ -127,8 +127,8 @@ func (s *Syncer) removed(ctx context.Context, k interpret.Kind, b *v1alpha1.Reso
 	return nil
 }
 
-// lastOf tells whether the cluster holds nothing else of some bindings. The caller
-// holds s.last.
+// isLast reports whether the cluster holds no object of any other binding that match selects.
+// The caller holds s.removalMu.
 func (s *Syncer) lastOf(b *v1alpha1.ResourceBinding, among func(*v1alpha1.ResourceBinding) bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,15 +17,15 @@ import (
 func TestRemovesWhatIsNoLongerChosen(t *testing.T) {
 	s := open(t, objects(configMap("source"), binding(false, &v1alpha1.ClusterState{UID: "there"})), objects(marked("there", "source")))
 	s.eventually("it is deleted by UID", s.contains("member delete conf uid=there"))
-	s.eventually("and the entry goes", s.contains("control apply configmap-conf no entry"))
+	s.eventually("the entry is removed", s.contains("control apply configmap-conf no entry"))
 	journal := s.settled()
 	if slices.IndexFunc(journal, func(e string) bool { return strings.Contains(e, "no entry") }) <
 		slices.IndexFunc(journal, func(e string) bool { return strings.Contains(e, "delete") }) {
-		t.Errorf("the entry went first:\n%s", strings.Join(journal, "\n"))
+		t.Errorf("the entry was removed before the object:\n%s", strings.Join(journal, "\n"))
 	}
 }
 
-// TestNeverRemoves: whatever is not known for certain, what runs stays.
+// TestNeverRemoves: while anything is uncertain, the object in the member stays.
 func TestNeverRemoves(t *testing.T) {
 	deleting := func(b *unstructured.Unstructured) *unstructured.Unstructured {
 		now := metav1.Now()
@@ -54,13 +54,14 @@ func TestNeverRemoves(t *testing.T) {
 				}
 			}
 			if s.memberHas("ConfigMap", "conf") == nil {
-				t.Error("it is gone")
+				t.Error("the object is gone")
 			}
 		})
 	}
 }
 
-// many are bindings that no longer choose the cluster, and what it has of them.
+// unchosenBindings returns bindings that no longer choose the cluster, and the member's objects
+// of them.
 func many(n int) (control, member []*unstructured.Unstructured) {
 	for i := range n {
 		name := fmt.Sprintf("conf-%d", i)
@@ -87,8 +88,8 @@ func (s *stage) deletions() int {
 	return n
 }
 
-// ofAType are bindings of objects that are gone with their type, and what the cluster
-// has of them.
+// bindingsOfVanishedType returns bindings whose objects vanished with their type, and the
+// member's objects of them.
 func ofAType(n int) (control, member []*unstructured.Unstructured) {
 	now := metav1.Now()
 	for i := range n {
@@ -107,7 +108,7 @@ func ofAType(n int) (control, member []*unstructured.Unstructured) {
 	return control, member
 }
 
-// onRequest has bindings say that their objects leave the cluster on request.
+// markRequested records a requested removal from the cluster in bindings.
 func onRequest(reason string, bindings []*unstructured.Unstructured) {
 	for _, b := range bindings {
 		if b.GetKind() == "ResourceBinding" {
@@ -116,31 +117,31 @@ func onRequest(reason string, bindings []*unstructured.Unstructured) {
 	}
 }
 
-// TestWhatWasAskedForGoes, however much it is, and nothing else by the way.
+// TestRequestedRemovalsAreNotHeld: requested removals are not limited, and allow no others.
 func TestWhatWasAskedForGoes(t *testing.T) {
 	const n = v1alpha1.MinDeletions + 1
 	t.Run("users deleted", func(t *testing.T) {
 		control, member := many(n)
 		onRequest(v1alpha1.RemovalUsersDeleted, control)
 		s := open(t, control, member)
-		s.eventually("all go", func() bool { return s.deletions() == n })
+		s.eventually("all objects are deleted", func() bool { return s.deletions() == n })
 		if s.contains("RemovalHeld")() {
-			t.Error("some were held")
+			t.Error("some removals were held")
 		}
 	})
 	t.Run("type deleted", func(t *testing.T) {
 		control, member := ofAType(n)
 		onRequest(v1alpha1.RemovalTypeDeleted, control)
 		s := open(t, control, member)
-		s.eventually("all go", func() bool { return s.deletions() == n })
+		s.eventually("all objects are deleted", func() bool { return s.deletions() == n })
 		if s.contains("RemovalHeld")() {
-			t.Error("some were held")
+			t.Error("some removals were held")
 		}
 	})
 	t.Run("type vanished", func(t *testing.T) {
 		control, member := ofAType(n)
 		s := open(t, control, member)
-		s.eventually("it is held", s.contains("RemovalHeld"))
+		s.eventually("the removals are held", s.contains("RemovalHeld"))
 		s.settled()
 		if s.deletions() != 0 {
 			t.Errorf("%d objects were deleted", s.deletions())
@@ -148,28 +149,28 @@ func TestWhatWasAskedForGoes(t *testing.T) {
 	})
 	t.Run("some of them", func(t *testing.T) {
 		control, member := many(2 * n)
-		onRequest(v1alpha1.RemovalUsersDeleted, control[:2*n]) // each has its object after it
+		onRequest(v1alpha1.RemovalUsersDeleted, control[:2*n]) // each binding is followed by its object
 		s := open(t, control, member)
-		s.eventually("half of them go", func() bool { return s.deletions() == n })
+		s.eventually("half of them are deleted", func() bool { return s.deletions() == n })
 		s.eventually("the others are held", s.contains("RemovalHeld"))
 		s.settled()
 		if s.deletions() != n {
-			t.Errorf("%d objects were deleted, of which %d were asked for", s.deletions(), n)
+			t.Errorf("%d objects were deleted, but only %d removals were requested", s.deletions(), n)
 		}
 	})
 }
 
-// TestHaltsMassDeletion: when decisions take too much at once, nothing goes until a
-// person says so, and then all of it.
+// TestHaltsMassDeletion: if decisions would remove too much at once, nothing is removed until a
+// user allows it, and then all of it.
 func TestHaltsMassDeletion(t *testing.T) {
 	control, member := many(v1alpha1.MinDeletions + 1)
 	s := open(t, control, member)
-	s.eventually("it is held", s.contains("RemovalHeld"))
+	s.eventually("the removals are held", s.contains("RemovalHeld"))
 	s.settled()
 	if n := s.deletions(); n != 0 {
 		t.Errorf("%d objects were deleted", n)
 	}
-	s.eventually("the Cluster says so", s.contains("control apply east"))
+	s.eventually("the Cluster's condition is set", s.contains("control apply east"))
 	u, err := s.control.Tracker().Get(v1alpha1.ClusterResource, "", "east")
 	if err != nil {
 		t.Fatal(err)
@@ -178,17 +179,17 @@ func TestHaltsMassDeletion(t *testing.T) {
 	conditions, _, _ := unstructured.NestedSlice(allowed.Object, "status", "conditions")
 	if said := fmt.Sprint(conditions); !strings.Contains(said, "DeletionsHalted") || !strings.Contains(said, "11 of the 11") ||
 		!strings.Contains(said, "ConfigMap shop/conf-0") || !strings.Contains(said, "allow-deletions east") {
-		t.Errorf("it says %s", said)
+		t.Errorf("the conditions are %s", said)
 	}
 	allowed.SetAnnotations(map[string]string{v1alpha1.AllowDeletionsAnnotation: time.Now().Add(time.Hour).UTC().Format(time.RFC3339)})
 	if err := s.control.Tracker().Update(v1alpha1.ClusterResource, allowed, ""); err != nil {
 		t.Fatal(err)
 	}
-	s.eventually("all go", func() bool { return s.deletions() >= v1alpha1.MinDeletions+1 })
+	s.eventually("all objects are deleted", func() bool { return s.deletions() >= v1alpha1.MinDeletions+1 })
 }
 
 func TestAFewMayGo(t *testing.T) {
 	control, member := many(v1alpha1.MinDeletions)
 	s := open(t, control, member)
-	s.eventually("all go", func() bool { return s.deletions() == v1alpha1.MinDeletions })
+	s.eventually("all objects are deleted", func() bool { return s.deletions() == v1alpha1.MinDeletions })
 }

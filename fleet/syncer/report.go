@@ -17,8 +17,8 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// report writes the cluster's entry in the binding's status, or takes it out if
-// it is nil. It writes nothing if the entry says so already.
+// report writes the cluster's entry in the binding's status, or removes it if entry is nil. It
+// writes nothing if the entry is unchanged.
 func (s *Syncer) report(ctx context.Context, b *v1alpha1.ResourceBinding, m *memory, entry *v1alpha1.ClusterState) error {
 	if same(m.entry, entry) {
 		return nil
@@ -35,7 +35,7 @@ func (s *Syncer) report(ctx context.Context, b *v1alpha1.ResourceBinding, m *mem
 	return nil
 }
 
-// same compares entries but for when they were written.
+// sameEntry compares entries without their LastUpdateTime.
 func same(a, b *v1alpha1.ClusterState) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -58,7 +58,7 @@ func digestRaw(raw *runtime.RawExtension) string {
 	return digestOf(v)
 }
 
-// reportLive reports what the member says of an object that was applied.
+// reportLive reports the member's state of an applied object.
 func (s *Syncer) reportLive(ctx context.Context, t *task, live *unstructured.Unstructured) error {
 	entry, err := s.entryOf(t, live)
 	if err != nil {
@@ -75,8 +75,8 @@ func (s *Syncer) reportLive(ctx context.Context, t *task, live *unstructured.Uns
 	return s.report(ctx, t.binding, t.memory, entry)
 }
 
-// comment says in the entry of an object that was applied what is not as it should be
-// nevertheless, and sees to it that it is looked at again.
+// setReason sets the entry's reason if an applied object is drifted, contested or unwatched,
+// and schedules the next check.
 func (s *Syncer) comment(t *task, entry *v1alpha1.ClusterState) {
 	m, now := t.memory, s.clock.Now()
 	unseen := s.member.unseen(t.Kind)
@@ -87,7 +87,7 @@ func (s *Syncer) comment(t *task, entry *v1alpha1.ClusterState) {
 		entry.Reason, entry.Message = v1alpha1.StateContested, m.contest
 		s.queue.AddAfter(t.binding.Key(), until.Sub(now))
 	case unseen != nil:
-		entry.Reason, entry.Message = v1alpha1.StateUnwatched, fmt.Sprintf("it is as it should be, but cannot be watched in the cluster, so it is only looked at every %s: %s",
+		entry.Reason, entry.Message = v1alpha1.StateUnwatched, fmt.Sprintf("in sync, but the object cannot be watched in the cluster and is only polled every %s: %s",
 			patience, explain(unseen))
 	}
 	if unseen != nil {
@@ -95,8 +95,8 @@ func (s *Syncer) comment(t *task, entry *v1alpha1.ClusterState) {
 	}
 }
 
-// early tells how long to wait with a report that says no more than that an object is
-// on its way: what it becomes is likely to come in the meantime, and is told then.
+// reportDelay returns how long to delay a report of an object that is merely progressing: its
+// next state is likely to arrive in the meantime, and is reported instead.
 func (s *Syncer) early(m *memory, entry *v1alpha1.ClusterState) time.Duration {
 	if entry.Health != v1alpha1.Progressing || entry.Reason != "" || m.told.IsZero() || same(m.entry, entry) {
 		return 0
@@ -104,7 +104,7 @@ func (s *Syncer) early(m *memory, entry *v1alpha1.ClusterState) time.Duration {
 	return m.told.Add(pace).Sub(s.clock.Now())
 }
 
-// entryOf gives what there is to report of an object that is there.
+// newEntry returns the entry that reports an existing object.
 func (s *Syncer) entryOf(t *task, live *unstructured.Unstructured) (*v1alpha1.ClusterState, error) {
 	entry := &v1alpha1.ClusterState{Name: s.cluster, UID: live.GetUID(), Generation: t.source.Generation,
 		Replicas: t.share.Replicas, MemberGeneration: live.GetGeneration(), Applied: t.memory.said()}
@@ -127,21 +127,21 @@ func (s *Syncer) entryOf(t *task, live *unstructured.Unstructured) (*v1alpha1.Cl
 	return entry, nil
 }
 
-// reportState reports why an object is not as it should be, where nothing failed:
-// what is known of it stays.
+// reportState reports why an object is not in its desired state although nothing failed. The
+// other fields of the entry stay.
 func (s *Syncer) reportState(ctx context.Context, b *v1alpha1.ResourceBinding, m *memory, reason, message string) error {
 	entry := *m.entry
 	entry.Reason, entry.Message = reason, message
 	return s.report(ctx, b, m, &entry)
 }
 
-// reportTrouble reports why an object is not as it should be, and gives an error
-// for the next attempt.
+// reportFailure reports why an object could not be synchronized, and returns an error for the
+// next attempt.
 func (s *Syncer) reportTrouble(ctx context.Context, b *v1alpha1.ResourceBinding, m *memory, cause error) error {
 	if m.entry == nil || errors.Is(cause, errLater) || apierrors.IsConflict(cause) || ctx.Err() != nil {
 		return cause
 	}
-	entry := *m.entry // what is known of it stays: it still runs
+	entry := *m.entry // keep the known state: the object still runs
 	entry.Reason, entry.Message = v1alpha1.StateApplyFailed, explain(cause)
 	if entry.UID == "" {
 		entry.Health = v1alpha1.Unknown
@@ -159,7 +159,7 @@ func (s *Syncer) reportTrouble(ctx context.Context, b *v1alpha1.ResourceBinding,
 	return cause
 }
 
-// reportImpossible reports why an object cannot even be made as it should be.
+// reportImpossible reports why the object's manifest cannot even be computed.
 func (s *Syncer) reportImpossible(ctx context.Context, b *v1alpha1.ResourceBinding, m *memory, cause error) error {
 	if m.entry != nil {
 		return s.reportTrouble(ctx, b, m, cause)
@@ -171,8 +171,7 @@ func (s *Syncer) reportImpossible(ctx context.Context, b *v1alpha1.ResourceBindi
 	return cause
 }
 
-// reportRemoving says that the object is still there, and why if there is a
-// reason.
+// reportRemoving reports that the object still exists, and why if removal failed.
 func (s *Syncer) reportRemoving(ctx context.Context, b *v1alpha1.ResourceBinding, m *memory, cause error) error {
 	message := ""
 	if cause != nil {

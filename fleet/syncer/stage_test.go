@@ -31,8 +31,8 @@ import (
 	"github.com/atoll-dev/atoll/fleet/view"
 )
 
-// stage is a syncer of cluster "east" between a control plane and a member that
-// are both fakes, with a journal of what it writes to either.
+// fixture is a syncer of cluster "east" between a fake control plane and a fake member, with a
+// journal of its writes to either.
 type stage struct {
 	t       *testing.T
 	control *dynamicfake.FakeDynamicClient
@@ -41,8 +41,8 @@ type stage struct {
 
 	mu      sync.Mutex
 	journal []string
-	down    error // what the member answers, if set
-	blind   error // what it answers to who wants to watch, if set
+	down    error // the member's response to every request, if set
+	blind   error // the member's response to watch requests, if set
 	uids    int
 }
 
@@ -62,7 +62,7 @@ func gvrs() map[schema.GroupVersionResource]string {
 	return out
 }
 
-// open sets the stage: what is in the control plane, and in the member.
+// newFixture starts a syncer with the given objects in the control plane and in the member.
 func open(t *testing.T, control, member []*unstructured.Unstructured) *stage {
 	t.Helper()
 	s := &stage{t: t}
@@ -91,8 +91,8 @@ func (s *stage) start(control, member []*unstructured.Unstructured) {
 	t.Cleanup(func() { stop(); <-done })
 }
 
-// fake is a client with just enough of server-side apply: fields and metadata are
-// merged. It keeps the journal.
+// fake is a client with a minimal server-side apply: it merges fields and metadata. It records
+// the journal.
 func (s *stage) fake(name string, objects []*unstructured.Unstructured) *dynamicfake.FakeDynamicClient {
 	var initial []runtime.Object
 	for _, o := range objects {
@@ -176,7 +176,7 @@ func (s *stage) apply(name string, c *dynamicfake.FakeDynamicClient, a clienttes
 	return true, merged, c.Tracker().Update(a.GetResource(), merged, a.GetNamespace())
 }
 
-// overlaid gives a value with what is applied laid over it.
+// mergeValue returns a value with an applied value merged into it.
 func overlaid(live, applied any) any {
 	was, ok := live.(map[string]any)
 	is, also := applied.(map[string]any)
@@ -195,13 +195,13 @@ func (s *stage) wrote() []string {
 	return slices.Clone(s.journal)
 }
 
-// eventually waits for a condition, and shows the journal if it does not come.
+// eventually waits for a condition, and prints the journal on timeout.
 func (s *stage) eventually(what string, ok func() bool) {
 	s.t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
 	for !ok() {
 		if time.Now().After(deadline) {
-			s.t.Fatalf("not: %s\n%s", what, strings.Join(s.wrote(), "\n"))
+			s.t.Fatalf("timed out: %s\n%s", what, strings.Join(s.wrote(), "\n"))
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
@@ -213,8 +213,8 @@ func (s *stage) contains(entry string) func() bool {
 	}
 }
 
-// settled waits until nothing has been written for a while: for what must not
-// happen, there is nothing else to wait for.
+// waitIdle waits until nothing has been written for a while, for tests of writes that must not
+// happen.
 func (s *stage) settled() []string {
 	last, since := len(s.wrote()), time.Now()
 	for time.Since(since) < 300*time.Millisecond {
@@ -295,7 +295,7 @@ func binding(chosen bool, state *v1alpha1.ClusterState) *unstructured.Unstructur
 
 func objects(o ...*unstructured.Unstructured) []*unstructured.Unstructured { return o }
 
-// state gives what the binding says of the cluster.
+// state returns the binding's entry of the cluster.
 func (s *stage) state() v1alpha1.ClusterState {
 	u, err := s.control.Tracker().Get(v1alpha1.ResourceBindingResource, "shop", "configmap-conf")
 	if err != nil {

@@ -1,11 +1,11 @@
-// Package syncer keeps one member cluster in line with what is bound to it, and
-// reports what becomes of it there. It is given a view of the control plane and a
-// way to reach the member, so it runs anywhere.
+// Package syncer applies the objects bound to one member cluster there, and reports their state
+// back. It is given a view of the control plane and a client configuration for the member, so
+// it runs anywhere.
 //
-// All that it must not forget stands in the control plane: before the first write
-// of an object to the member, an entry in the binding says so, and the entry goes
-// only when the object is known to be gone. So a crash, a lost connection or a
-// restart leaves nothing behind unknown, and deletes nothing.
+// All durable state is in the control plane. Before the syncer first writes an object to the
+// member, it records an entry in the binding. It removes the entry only once it knows that the
+// object is gone. So a crash, a lost connection or a restart leaves no untracked object behind,
+// and deletes nothing.
 package syncer
 
 import (
@@ -33,24 +33,24 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// FieldManager owns in the member what the syncer applies there.
+// FieldManager owns the fields that the syncer applies in the member.
 const FieldManager = v1alpha1.SyncerFieldManager
 
 const (
-	// workers apply in parallel; each waits for the member most of the time.
+	// workers is the number of parallel reconciles; each waits for the member most of the time.
 	workers = 8
-	// gather is how long a change in the member waits for more of its kind: a
-	// controller there often writes several times in a row.
+	// batchWindow is how long a change in the member is delayed so that further changes of the
+	// same object are batched: a controller often writes several times in a row.
 	gather = 20 * time.Millisecond
-	// pace is how long it takes at least from one report that an object is on its way
-	// to the next: a rollout changes a status many times a second, and each report is
-	// a write and makes others. That it is there, or in trouble, is told at once.
+	// reportInterval is the minimum time between two reports of an object that is still
+	// progressing. A rollout changes a status many times a second, and each report is a write
+	// that causes further writes. Healthy, degraded and failed states are reported at once.
 	pace = 500 * time.Millisecond
-	// patience is the longest pause between attempts that fail.
+	// maxBackoff is the longest pause between failing attempts.
 	patience = 30 * time.Second
 )
 
-// Syncer serves one cluster.
+// Syncer synchronizes one cluster.
 type Syncer struct {
 	View
 	cluster string
@@ -64,40 +64,43 @@ type Syncer struct {
 	mu      sync.Mutex
 	known   map[types.NamespacedName]*memory
 	breaker breaker
-	// last serialises the last steps of removals, so that of two last objects of
-	// a namespace one sees that it is the last.
+	// removalMu serializes the last steps of removals. When the last two objects of a namespace
+	// are removed at the same time, one of them then sees that it is the last.
 	last sync.Mutex
 }
 
-// memory is what the syncer knows of one binding beyond the cache, which lags
-// behind its own writes. All of it can be lost: it saves work.
+// record is what the syncer remembers about one binding beyond the cache, which lags behind its
+// own writes. Losing it is harmless: it only saves work.
 type memory struct {
 	mu sync.Mutex
-	// uid of the binding that this is about.
+	// uid is the UID of the binding that this record is about.
 	uid types.UID
-	// entry as last written; nil if there is none, and unset if not known.
+	// entry is the last recorded entry of this cluster, nil if there is none. It is valid once
+	// loaded is set.
 	entry *v1alpha1.ClusterState
 	set   bool
-	// told is when that was.
+	// reportedAt is when entry was written.
 	told time.Time
-	// gone: set while the binding has no entry of this cluster. It is read without
-	// mu, under Syncer.last.
+	// gone is set while the binding has no entry of this cluster. It is read without mu, under
+	// Syncer.removalMu.
 	gone atomic.Bool
-	// applied is a digest of what was applied last, and settled a digest of what
-	// the member made of it: while both hold, there is nothing to apply.
+	// lastApplied is the digest of the manifest that was last applied, and lastObserved the
+	// digest of the object that the member stored for it. While both match, there is nothing to
+	// apply.
 	applied, settled string
-	// version of the object in the member that settled is about.
+	// observedVersion is the resourceVersion of the object that lastObserved describes.
 	version string
-	// drifted says what differs there and is left so; "" if nothing does.
+	// driftMessage lists the fields that differ in the member and are left as they are by
+	// policy; "" if none does.
 	drifted string
 	drift   drift
-	// contest says who keeps changing it there, while somebody does.
+	// contestMessage names the managers that keep reverting the object in the member.
 	contest string
-	// leaving is since when it is known that the object is to be removed.
+	// removalStart is when the syncer first learned that the object is to be removed.
 	leaving time.Time
 }
 
-// begin forgets all and is about another binding from now on.
+// reset clears the record and assigns it to another binding.
 func (m *memory) begin(uid types.UID) {
 	m.uid, m.entry, m.set, m.told = uid, nil, false, time.Time{}
 	m.gone.Store(false)
@@ -105,16 +108,17 @@ func (m *memory) begin(uid types.UID) {
 	m.drift, m.leaving = drift{}, time.Time{}
 }
 
-// unsettle forgets what was applied, so that it will be again.
+// invalidate clears the digests, so that the object is applied again.
 func (m *memory) unsettle() { m.applied, m.settled, m.version, m.drifted = "", "", "", "" }
 
-// settle remembers what was applied and what the member made of it.
+// observe records what was applied and what the member stored for it.
 func (m *memory) settle(applied, settled string, live *unstructured.Unstructured) {
 	m.applied, m.settled, m.version, m.drifted = applied, settled, live.GetResourceVersion(), ""
 }
 
-// said is what an entry keeps of this, for a syncer that begins: what was applied and,
-// unless somebody changed it since, what the member made of it.
+// encodeApplied returns the value of the entry's Applied field, for a syncer that starts later:
+// the digest of what was applied and, unless the object has been changed since, the digest
+// of what the member stored.
 func (m *memory) said() string {
 	if m.settled == "" || m.drifted != "" {
 		return m.applied
@@ -122,21 +126,21 @@ func (m *memory) said() string {
 	return m.applied + "." + m.settled
 }
 
-// recall takes up what an entry keeps. Without what the member made of it, it has to be
-// applied again to find that out.
+// restoreApplied loads the digests from an entry's Applied field. Without the second digest the
+// object has to be applied again to learn what the member stores.
 func (m *memory) recall(said string) {
 	if applied, settled, both := strings.Cut(said, "."); both {
 		m.applied, m.settled = applied, settled
 	}
 }
 
-// lastApplied gives of an entry what was applied.
+// appliedDigest returns the digest of what was applied, from an entry.
 func lastApplied(entry *v1alpha1.ClusterState) string {
 	applied, _, _ := strings.Cut(entry.Applied, ".")
 	return applied
 }
 
-// outdated tells whether live, from a cache, is older than what was applied.
+// isOutdated reports whether live, from a cache, is older than what was applied.
 func (m *memory) outdated(live *unstructured.Unstructured) bool {
 	if m.version == "" {
 		return false
@@ -145,18 +149,18 @@ func (m *memory) outdated(live *unstructured.Unstructured) bool {
 	return err == nil && order < 0
 }
 
-// Options say which cluster a syncer serves, and by which clock.
+// Options name the cluster to synchronize, and the clock.
 type Options struct {
 	Cluster string
 	Clock   clock.WithTicker
 	Log     *slog.Logger
-	// CaughtUp, if set, is called once: when all that was bound at the beginning has been
-	// looked at, whether that succeeded or not.
+	// CaughtUp, if set, is called once: when every binding that existed at the start has been
+	// reconciled, successfully or not.
 	CaughtUp func()
 }
 
-// Run serves a cluster, to which cfg leads, until ctx ends. It returns early only if it
-// cannot begin.
+// Run synchronizes the cluster that cfg connects to until ctx ends. It returns early only if it
+// cannot start.
 func Run(ctx context.Context, view View, o Options, cfg *rest.Config) error {
 	s, err := newSyncer(view, o, cfg)
 	if err != nil {
@@ -168,29 +172,29 @@ func Run(ctx context.Context, view View, o Options, cfg *rest.Config) error {
 func newSyncer(view View, o Options, cfg *rest.Config) (*Syncer, error) {
 	cluster := o.Cluster
 	cfg = rest.CopyConfig(cfg)
-	// The member guards itself with priority and fairness; a fixed number of
-	// workers is the limit on this side.
+	// The member protects itself with API priority and fairness; on this side the fixed number
+	// of workers is the limit.
 	cfg.QPS, cfg.Burst = -1, -1
 	cfg.UserAgent = FieldManager
 	dyn, err := dynamic.NewForConfig(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("syncer: make a client of cluster %s: %w", cluster, err)
+		return nil, fmt.Errorf("syncer: create a client for cluster %s: %w", cluster, err)
 	}
 	meta, err := metadata.NewForConfig(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("syncer: make a client of cluster %s: %w", cluster, err)
+		return nil, fmt.Errorf("syncer: create a client for cluster %s: %w", cluster, err)
 	}
 	disco, err := discovery.NewDiscoveryClientForConfig(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("syncer: make a client of cluster %s: %w", cluster, err)
+		return nil, fmt.Errorf("syncer: create a client for cluster %s: %w", cluster, err)
 	}
 	s := &Syncer{View: view, cluster: cluster, clock: o.Clock, log: o.Log.With("cluster", cluster),
 		known: map[types.NamespacedName]*memory{}, breaker: breaker{wave: wave, glance: glance},
 		catching: catching{caughtUp: o.CaughtUp},
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](100*time.Millisecond, patience),
-			// Without a name it has no metrics: a thousand queues would write the same ones,
-			// each twice a second.
+			// Without a name the queue has no metrics: a thousand queues would write the same
+			// ones, each twice a second.
 			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Clock: o.Clock}),
 	}
 	s.member = newMember(dyn, meta, disco, s.memberChanged)
@@ -221,11 +225,11 @@ func (s *Syncer) run(ctx context.Context) error {
 	return nil
 }
 
-// memberChanged hears of each change of an object that carries our mark.
+// onMemberChange queues a changed object that carries Atoll's labels.
 func (s *Syncer) memberChanged(key types.NamespacedName) { s.queue.AddAfter(key, gather) }
 
-// lookAgain has everything of a kind looked at: whether the member tells of its changes
-// is not as it was.
+// requeueKind queues all bindings of a kind, after the kind became watchable or stopped being
+// so.
 func (s *Syncer) lookAgain(k interpret.Kind) {
 	for _, b := range s.Bindings() {
 		if b.Spec.Resource.GroupVersionKind().GroupKind() == k.GroupKind() {
@@ -236,7 +240,7 @@ func (s *Syncer) lookAgain(k interpret.Kind) {
 
 func (s *Syncer) failed(key types.NamespacedName, err error) (again bool) {
 	if !apierrors.IsConflict(err) {
-		s.log.Debug("cannot sync; will try again", "binding", key.String(), "error", err)
+		s.log.Debug("sync failed; retrying", "binding", key.String(), "error", err)
 	}
 	return true
 }

@@ -24,7 +24,7 @@ func TestSaysSoBeforeItDoesSo(t *testing.T) {
 	}
 	made := s.memberHas("ConfigMap", "conf")
 	if made.GetLabels()[v1alpha1.ManagedLabel] != "true" || made.GetAnnotations()[v1alpha1.SourceUIDAnnotation] != "source" {
-		t.Errorf("without our marks: %v %v", made.GetLabels(), made.GetAnnotations())
+		t.Errorf("Atoll's labels or annotations are missing: %v %v", made.GetLabels(), made.GetAnnotations())
 	}
 }
 
@@ -32,10 +32,10 @@ func TestTouchesNothingForeign(t *testing.T) {
 	otherCluster := marked("theirs", "source")
 	otherCluster.SetAnnotations(map[string]string{v1alpha1.ClusterAnnotation: "west", v1alpha1.SourceUIDAnnotation: "source"})
 	for name, there := range map[string]*unstructured.Unstructured{
-		"unmarked":            configMap("theirs"),
-		"of another object":   marked("theirs", "another"),
-		"of a twin's syncer":  otherCluster,
-		"and a cluster's own": configMap("own"),
+		"unmarked":             configMap("theirs"),
+		"of another object":    marked("theirs", "another"),
+		"of another syncer":    otherCluster,
+		"of the member itself": configMap("own"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, objects(configMap("source"), binding(true, nil)), objects(there))
@@ -47,7 +47,7 @@ func TestTouchesNothingForeign(t *testing.T) {
 			}
 		})
 	}
-	t.Run("unless told to", func(t *testing.T) {
+	t.Run("adopts on request", func(t *testing.T) {
 		source := configMap("source")
 		source.SetAnnotations(map[string]string{v1alpha1.AdoptAnnotation: "true"})
 		s := open(t, objects(source, binding(true, nil)), objects(configMap("theirs")))
@@ -62,7 +62,7 @@ func TestALostMemberLosesNothing(t *testing.T) {
 	s.mu.Unlock()
 	s.syncer.queue.Add(types.NamespacedName{Namespace: "shop", Name: "configmap-conf"})
 	for _, entry := range s.settled() {
-		// Before the line was cut it may have found that nothing is there.
+		// Before the connection was cut, it may have found that there is no object.
 		if strings.Contains(entry, "member delete") {
 			t.Errorf("deleted: %s", entry)
 		}
@@ -72,8 +72,8 @@ func TestALostMemberLosesNothing(t *testing.T) {
 	}
 }
 
-// TestReportsARolloutInSteps: that an object is on its way is not a report for each thing
-// that happens on the way; that it has arrived is told at once.
+// TestProgressReportsAreRateLimited: reports of a progressing object are rate-limited; its
+// final state is reported at once.
 func TestReportsARolloutInSteps(t *testing.T) {
 	s := &Syncer{clock: testingclock.NewFakeClock(time.Unix(1000, 0))}
 	fake := s.clock.(*testingclock.FakeClock)
@@ -81,43 +81,43 @@ func TestReportsARolloutInSteps(t *testing.T) {
 	m := &memory{entry: intent, told: fake.Now()}
 	going := &v1alpha1.ClusterState{Name: "east", UID: "u", Health: v1alpha1.Progressing, Message: "1 of 3"}
 	if wait := s.early(m, going); wait != pace {
-		t.Errorf("a report right after the intent waits %s, want %s", wait, pace)
+		t.Errorf("a report right after the intent is delayed by %s, want %s", wait, pace)
 	}
 	for what, entry := range map[string]*v1alpha1.ClusterState{
-		"that it is well":       {Name: "east", UID: "u", Health: v1alpha1.Healthy},
-		"that it is in trouble": {Name: "east", UID: "u", Health: v1alpha1.Degraded},
-		"what is in the way":    {Name: "east", UID: "u", Health: v1alpha1.Progressing, Reason: v1alpha1.StateDrifted},
+		"healthy":  {Name: "east", UID: "u", Health: v1alpha1.Healthy},
+		"degraded": {Name: "east", UID: "u", Health: v1alpha1.Degraded},
+		"drifted":  {Name: "east", UID: "u", Health: v1alpha1.Progressing, Reason: v1alpha1.StateDrifted},
 	} {
 		if wait := s.early(m, entry); wait > 0 {
-			t.Errorf("%s waits %s", what, wait)
+			t.Errorf("a report %q is delayed by %s", what, wait)
 		}
 	}
 	fake.Step(pace)
 	if wait := s.early(m, going); wait > 0 {
-		t.Errorf("later it waits %s", wait)
+		t.Errorf("after the interval, the report is delayed by %s", wait)
 	}
 	if wait := s.early(&memory{}, going); wait > 0 {
-		t.Errorf("the first report of a syncer waits %s", wait)
+		t.Errorf("the first report of a syncer is delayed by %s", wait)
 	}
 }
 
-// TestBeginsWithLists: a syncer that begins reads what is there by a watch, and does not
-// ask for each object.
+// TestStartupReadsFromCache: on startup a syncer reads the member's objects by list and watch,
+// not one by one.
 func TestBeginsWithLists(t *testing.T) {
 	there := marked("there", "source")
 	there.SetResourceVersion("5")
 	s := open(t, objects(configMap("source"), binding(true, &v1alpha1.ClusterState{UID: "there", Health: v1alpha1.Healthy})), objects(there))
-	s.eventually("it is put in step", s.contains("member apply conf"))
+	s.eventually("the object is applied", s.contains("member apply conf"))
 	s.settled()
 	for _, a := range s.member.Actions() {
 		if a.GetVerb() == "get" && a.GetResource().Resource == "configmaps" {
-			t.Errorf("asked for one: %v", a)
+			t.Errorf("read a single object: %v", a)
 		}
 	}
 }
 
-// TestBeginsWhereTheLastOneEnded: what is there as another syncer left it is not applied
-// again; what was changed there meanwhile is.
+// TestRestartDoesNotReapply: an object that a previous syncer applied is applied again only if
+// it has changed since.
 func TestBeginsWhereTheLastOneEnded(t *testing.T) {
 	first := open(t, objects(configMap("source"), binding(true, nil)), nil)
 	first.eventually("it is reported", first.contains("control apply configmap-conf <nil>"))
@@ -136,5 +136,5 @@ func TestBeginsWhereTheLastOneEnded(t *testing.T) {
 	changed := left.DeepCopy()
 	changed.Object["data"] = map[string]any{"a": "something else"}
 	third := open(t, objects(configMap("source"), bound.DeepCopy()), objects(changed))
-	third.eventually("it is put right", third.contains("member apply conf"))
+	third.eventually("the drift is corrected", third.contains("member apply conf"))
 }
