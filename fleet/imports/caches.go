@@ -15,14 +15,14 @@ import (
 	"github.com/atoll-dev/atoll/fleet"
 )
 
-// The indices of imports.
+// Indices of the imports' cache.
 const (
 	byLocation = "location"
 	byType     = "type"
 )
 
-// imported is an APIResourceImport in the cache. A thousand members of one release serve
-// the same types: their schemas are kept once.
+// imported is an APIResourceImport in the cache. A thousand members of one release serve the
+// same types: each distinct schema is kept once.
 type imported struct {
 	*v1alpha1.APIResourceImport // without its schema
 	schema                      unique.Handle[string]
@@ -31,7 +31,7 @@ type imported struct {
 
 func (i *imported) typ() schema.GroupResource { return i.Spec.Resource().GroupResource() }
 
-// negotiated is a NegotiatedAPIResource in the cache, likewise.
+// negotiated is a NegotiatedAPIResource in the cache, with its schema shared likewise.
 type negotiated struct {
 	*v1alpha1.NegotiatedAPIResource
 	schema unique.Handle[string]
@@ -40,12 +40,12 @@ type negotiated struct {
 
 func (n *negotiated) typ() schema.GroupResource { return n.Spec.Resource().GroupResource() }
 
-// slim is what is kept of a CRD of the control plane: enough to know that it
-// changed. Whoever needs more reads it.
+// cachedCRD is the part of a control plane's CRD that is kept in memory: enough to detect
+// changes. The full CRD is read when needed.
 type slim struct {
 	metav1.ObjectMeta
 	typ schema.GroupResource
-	// state is all that negotiation goes by.
+	// state contains everything that negotiation depends on.
 	state slimState
 }
 
@@ -71,7 +71,7 @@ func slimCRD(obj any) (any, error) {
 	}, nil
 }
 
-// isOurs tells whether the fleet made a CRD.
+// isOurs reports whether the fleet created a CRD.
 func isOurs(crd metav1.Object) bool { return crd.GetLabels()[v1alpha1.PublishedLabel] == "true" }
 
 func conditionOf(u *unstructured.Unstructured, name string) string {
@@ -87,7 +87,7 @@ func conditionOf(u *unstructured.Unstructured, name string) string {
 
 func watchAll(client dynamic.Interface, gvr schema.GroupVersionResource, indexers cache.Indexers, transform cache.TransformFunc) cache.SharedIndexInformer {
 	i := dynamicinformer.NewFilteredDynamicInformer(client, gvr, metav1.NamespaceAll, 0, indexers, nil).Informer()
-	// It fails only on a running informer, which this one is not.
+	// SetTransform fails only on a running informer.
 	if err := i.SetTransform(transform); err != nil {
 		panic(err)
 	}
@@ -101,12 +101,12 @@ func watchImports(client dynamic.Interface) cache.SharedIndexInformer {
 	}, slimImport)
 }
 
-// slimImport keeps the schema of an import once for all that have it.
+// cacheImport converts an import for the cache, where equal schemas are shared.
 func slimImport(obj any) (any, error) {
 	whole, err := fleet.Into[v1alpha1.APIResourceImport](obj)
 	i, ok := whole.(*v1alpha1.APIResourceImport)
 	if err != nil || !ok {
-		return obj, err // as with Into: never found
+		return obj, err // as with Into: ignored by lookups
 	}
 	out := &imported{APIResourceImport: i, schema: unique.Make(string(i.Spec.OpenAPIV3Schema.Raw))}
 	out.digest, err = digestOf(&i.Spec.CommonAPIResourceSpec, i.Spec.OpenAPIV3Schema.Raw)

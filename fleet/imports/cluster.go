@@ -18,11 +18,11 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// refresh is how old the time of the last reading may become while nothing changes: a
-// write a minute for each of a thousand members would say nothing.
+// refreshInterval is the maximum age of status.types.lastReadTime while nothing changes: a
+// write every minute for each of a thousand members would carry no information.
 const refresh = 10 * time.Minute
 
-// reconcileCluster brings the imports of one member in line with what it serves.
+// reconcileCluster brings the imports of one member in line with its served types.
 func (c *controller) reconcileCluster(ctx context.Context, name string) error {
 	cluster, exists := c.Cluster(name)
 	if !exists {
@@ -37,8 +37,8 @@ func (c *controller) reconcileCluster(ctx context.Context, name string) error {
 		message := ""
 		if seen.trouble != nil {
 			message = explain(seen.trouble, name)
-			// Not the words of the error: they change, and there may be many imports.
-			if err := c.keep(ctx, cluster, fmt.Sprintf("the cluster's types cannot be read now, and this is what it last served: status.types.message of Cluster %s says why", name)); err != nil {
+			// Without the error's text: it changes, and there may be many imports.
+			if err := c.keep(ctx, cluster, fmt.Sprintf("the cluster's types cannot be read at the moment; showing the last known ones. For the cause, see status.types.message of Cluster %s", name)); err != nil {
 				return err
 			}
 		}
@@ -62,8 +62,8 @@ func (c *controller) reconcileCluster(ctx context.Context, name string) error {
 	return c.sayRead(ctx, cluster, seen, "")
 }
 
-// seen gives what is known of a member's types: by its syncer's reports if it is in
-// mode Pull, else by reading it; or it says why nothing new can be known.
+// typesOf returns the known types of a member: from its syncer's reports in mode Pull,
+// otherwise by reading the member. If nothing new can be known, silent is the reason.
 func (c *controller) seen(cluster *v1alpha1.Cluster) (seen snapshot, silent string) {
 	ready := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ClusterReady)
 	if ready == nil {
@@ -71,14 +71,14 @@ func (c *controller) seen(cluster *v1alpha1.Cluster) (seen snapshot, silent stri
 	}
 	if ready.Status != metav1.ConditionTrue {
 		c.dismiss(cluster.Name)
-		return snapshot{}, fmt.Sprintf("the cluster is not Ready since %s (%s); this is what it last served", ready.LastTransitionTime.UTC().Format(time.RFC3339), ready.Reason)
+		return snapshot{}, fmt.Sprintf("the cluster has not been Ready since %s (%s); showing the last known types", ready.LastTransitionTime.UTC().Format(time.RFC3339), ready.Reason)
 	}
 	if cluster.Pulls() {
 		c.dismiss(cluster.Name)
 		return c.reported(cluster), ""
 	}
-	// Watches outlive an outage but pause for long between attempts by then; so a
-	// cluster that turned Ready again is read anew.
+	// Watches survive an outage, but by then pause for long between attempts. So a cluster that
+	// became Ready again is read from scratch.
 	p, err := c.puller(cluster, ready.LastTransitionTime.UTC().String())
 	if err != nil {
 		return snapshot{}, err.Error()
@@ -86,8 +86,8 @@ func (c *controller) seen(cluster *v1alpha1.Cluster) (seen snapshot, silent stri
 	return p.snapshot(), ""
 }
 
-// puller gives what reads a member, and makes it if need be. since tells one time that
-// it answers from another.
+// watcherFor returns the watcher of a member, creating it if necessary. since distinguishes one
+// period of readiness from another.
 func (c *controller) puller(cluster *v1alpha1.Cluster, since string) (*puller, error) {
 	at, err := c.reach(cluster)
 	if err != nil {
@@ -118,7 +118,7 @@ func (c *controller) puller(cluster *v1alpha1.Cluster, since string) (*puller, e
 	return p, nil
 }
 
-// dismiss stops reading a member. What is known of it stays.
+// stopWatcher stops reading a member. The member's known types stay.
 func (c *controller) dismiss(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,7 +128,8 @@ func (c *controller) dismiss(name string) {
 	}
 }
 
-// forget removes the imports of a Cluster that is gone, which is asked for live.
+// forget removes the imports of a deleted Cluster, after a live read has confirmed the
+// deletion.
 func (c *controller) forget(ctx context.Context, name string) error {
 	imports := find[imported](c.imports, byLocation, name)
 	if len(imports) == 0 {
@@ -137,10 +138,10 @@ func (c *controller) forget(ctx context.Context, name string) error {
 	}
 	_, err := c.Dynamic.Resource(v1alpha1.ClusterResource).Get(ctx, name, metav1.GetOptions{})
 	if err == nil {
-		return nil // it was made anew, which will be an event
+		return nil // recreated; an event will follow
 	}
 	if !apierrors.IsNotFound(err) {
-		return fmt.Errorf("see whether cluster %s is gone: %w", name, err)
+		return fmt.Errorf("check whether cluster %s was deleted: %w", name, err)
 	}
 	c.unlearn(name)
 	for _, i := range imports {
@@ -151,7 +152,7 @@ func (c *controller) forget(ctx context.Context, name string) error {
 	return nil
 }
 
-// unlearn drops what is known of a member in memory alone.
+// forgetMember drops the in-memory state of a member.
 func (c *controller) unlearn(name string) {
 	c.fields.forget(name)
 	c.read.forget(name)
@@ -166,7 +167,7 @@ func (c *controller) remove(ctx context.Context, i *imported) error {
 	return nil
 }
 
-// keep says of a member's imports that they are as they last were.
+// markLastKnown marks a member's imports as last known, not current.
 func (c *controller) keep(ctx context.Context, cluster *v1alpha1.Cluster, why string) error {
 	for _, i := range find[imported](c.imports, byLocation, cluster.Name) {
 		was := meta.FindStatusCondition(i.Status.Conditions, v1alpha1.ImportAvailable)
@@ -175,7 +176,7 @@ func (c *controller) keep(ctx context.Context, cluster *v1alpha1.Cluster, why st
 			available.Status = was.Status
 		}
 		if was != nil && was.Reason == v1alpha1.ReasonNotServed {
-			continue // and so it stays
+			continue // remains not served
 		}
 		if err := c.sayAvailable(ctx, i.APIResourceImport, available); err != nil {
 			return err
@@ -184,7 +185,8 @@ func (c *controller) keep(ctx context.Context, cluster *v1alpha1.Cluster, why st
 	return nil
 }
 
-// write keeps one import as the member serves it. Who set its strategy stays its owner.
+// write creates or updates one import as the member serves it. The owner of its strategy is
+// kept.
 func (c *controller) write(ctx context.Context, cluster *v1alpha1.Cluster, t served) error {
 	name := v1alpha1.ImportName(t.spec.Resource(), cluster.Name)
 	served := metav1.Condition{Type: v1alpha1.ImportAvailable, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonServed, Message: "the cluster serves the type"}
@@ -213,18 +215,18 @@ func (c *controller) write(ctx context.Context, cluster *v1alpha1.Cluster, t ser
 	return c.sayAvailable(ctx, now, served)
 }
 
-// unserved deals with an import of a type that the member no longer serves. It goes,
-// unless something of the kind is bound there: then the type may have to come back.
+// unserved handles an import of a type that the member no longer serves. It deletes the import
+// unless objects of the kind are bound there: then the type may have to come back.
 func (c *controller) unserved(ctx context.Context, cluster *v1alpha1.Cluster, i *imported) error {
 	bound := c.bound(cluster.Name, i.Spec.GroupVersionKind().GroupKind())
 	if bound == 0 {
 		return c.remove(ctx, i)
 	}
 	return c.sayAvailable(ctx, i.APIResourceImport, metav1.Condition{Type: v1alpha1.ImportAvailable, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNotServed,
-		Message: fmt.Sprintf("the cluster does not serve the type any more, and %d objects of it are placed there: restore its CustomResourceDefinition there, or place them elsewhere", bound)})
+		Message: fmt.Sprintf("the cluster no longer serves the type, but %d objects of it are placed there: restore its CustomResourceDefinition there, or place them elsewhere", bound)})
 }
 
-// bound counts the objects of a kind that are placed in a member or may be there.
+// bound counts the objects of a kind that are placed in a member or may exist there.
 func (c *controller) bound(cluster string, kind schema.GroupKind) (n int) {
 	for _, b := range c.BindingsOn(cluster) {
 		if b.Spec.Resource.GroupVersionKind().GroupKind() == kind {
@@ -234,7 +236,7 @@ func (c *controller) bound(cluster string, kind schema.GroupKind) (n int) {
 	return n
 }
 
-// sayAvailable writes the condition Available of an import unless it says so already.
+// writeAvailable writes the condition Available of an import if it has changed.
 func (c *controller) sayAvailable(ctx context.Context, i *v1alpha1.APIResourceImport, available metav1.Condition) error {
 	available.ObservedGeneration = i.Generation
 	was := meta.FindStatusCondition(i.Status.Conditions, v1alpha1.ImportAvailable)
@@ -246,7 +248,7 @@ func (c *controller) sayAvailable(ctx context.Context, i *v1alpha1.APIResourceIm
 	}{[]metav1.Condition{available}})
 }
 
-// stamp gives a condition its time, and tells whether it is news.
+// stamp sets the transition time of a condition, and reports whether the condition changed.
 func (c *controller) stamp(was, is *metav1.Condition) (news bool) {
 	is.LastTransitionTime = metav1.NewTime(c.Clock.Now().Truncate(time.Second))
 	if was != nil && was.Status == is.Status {
@@ -255,7 +257,7 @@ func (c *controller) stamp(was, is *metav1.Condition) (news bool) {
 	return was == nil || !equality.Semantic.DeepEqual(*was, *is)
 }
 
-// sayRead writes into a Cluster's status what was read of it.
+// writeTypesStatus writes status.types of a Cluster.
 func (c *controller) sayRead(ctx context.Context, cluster *v1alpha1.Cluster, seen snapshot, message string) error {
 	was := cluster.Status.Types
 	if was == nil {
@@ -279,7 +281,7 @@ func (c *controller) sayRead(ctx context.Context, cluster *v1alpha1.Cluster, see
 	}{is})
 }
 
-// object gives the beginning of what is applied.
+// object returns the skeleton of an object to apply.
 func object(kind, name string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": kind, "metadata": map[string]any{"name": name}}}

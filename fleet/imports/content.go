@@ -19,7 +19,7 @@ import (
 	"github.com/atoll-dev/atoll/fleet/schema"
 )
 
-// Bounds of what a syncer may report. The first is what a ConfigMap holds.
+// Limits of a syncer's report. The first one is the capacity of a ConfigMap.
 const (
 	mostContent  = 1_000_000 // bytes of one group, compressed
 	mostUnpacked = 32 << 20  // bytes of one group
@@ -28,11 +28,10 @@ const (
 	mostGroups   = 500
 )
 
-// content is what a syncer reports of one API group.
+// content is a syncer's report of one API group.
 type content struct {
 	Types []contentType `json:"types,omitempty"`
-	// Kinds are the schemas that Fields goes by, of Kubernetes' own kinds, by version and
-	// kind.
+	// Kinds are the schemas of Kubernetes' built-in kinds for Fields, by version and kind.
 	Kinds map[string]map[string]*schema.Props `json:"kinds,omitempty"`
 }
 
@@ -42,7 +41,7 @@ type contentType struct {
 	Approved string                         `json:"approved,omitempty"`
 }
 
-// contentsOf lays out by groups what was read of a member.
+// contentsOf groups the types and documents of a member by API group.
 func contentsOf(types map[kschema.GroupVersionResource]served, documents map[kschema.GroupVersion]*document) map[string]*content {
 	out := map[string]*content{}
 	of := func(group string) *content {
@@ -70,7 +69,7 @@ func contentsOf(types map[kschema.GroupVersionResource]served, documents map[ksc
 	return out
 }
 
-// pack writes a content as it is sent, with the digest that identifies it.
+// pack encodes a content for sending, and returns the digest that identifies it.
 func (in *content) pack() (packed []byte, digest string, err error) {
 	data, err := json.Marshal(in)
 	if err != nil {
@@ -87,13 +86,14 @@ func (in *content) pack() (packed []byte, digest string, err error) {
 	return out.Bytes(), digestOfContent(data), nil
 }
 
-// digestOfContent is of what is packed: compressing may differ from one build to another.
+// digestOfContent is the digest of the uncompressed data: compression may differ between
+// builds.
 func digestOfContent(data []byte) string {
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:])
 }
 
-// unpack reads what was sent, and no more of it than it may be.
+// unpack decompresses a content, up to the size limit.
 func unpack(packed []byte) (data []byte, digest string, err error) {
 	r, err := gzip.NewReader(bytes.NewReader(packed))
 	if err == nil {
@@ -108,20 +108,19 @@ func unpack(packed []byte) (data []byte, digest string, err error) {
 	return data, digestOfContent(data), nil
 }
 
-// group is what a member serves of one API group, as its syncer reported it.
+// groupTypes is what a member serves of one API group, as reported by its syncer.
 type group struct {
 	types     map[kschema.GroupVersionResource]served
 	documents map[kschema.GroupVersion]*document
 	size      int
 }
 
-// readGroup reads the content of a group. It comes from somebody who need not be
-// trusted: it speaks of this group alone, and everything that follows from it is worked
-// out here.
+// readGroup decodes the content of a group. The sender is not trusted: the content may describe
+// only this group, and everything derived from it is computed here.
 func readGroup(name string, data []byte) (*group, error) {
 	var in content
 	if err := json.Unmarshal(data, &in); err != nil {
-		return nil, fmt.Errorf("the content is not the JSON that belongs here: %w", err)
+		return nil, fmt.Errorf("the content is not valid JSON for a group report: %w", err)
 	}
 	out := &group{types: map[kschema.GroupVersionResource]served{}, documents: map[kschema.GroupVersion]*document{}, size: len(data)}
 	for _, t := range in.Types {
@@ -137,7 +136,7 @@ func readGroup(name string, data []byte) (*group, error) {
 		doc := &document{kinds: map[kschema.GroupVersionKind]*schema.Props{}}
 		for kind, props := range kinds {
 			if !placed.has(gv.WithKind(kind)) || props == nil {
-				return nil, fmt.Errorf("fields of %s are nobody's business: they are reported of Kubernetes' own kinds that are placed", gv.WithKind(kind))
+				return nil, fmt.Errorf("fields of %s must not be reported: they are reported only for built-in kinds that are placed", gv.WithKind(kind))
 			}
 			doc.kinds[gv.WithKind(kind)] = props
 		}
@@ -145,14 +144,14 @@ func readGroup(name string, data []byte) (*group, error) {
 		if err != nil {
 			return nil, err
 		}
-		// No digest of a member's own, by which others are known to have the same.
+		// Not a digest that a member chose: that would identify documents of other members.
 		doc.digest = "reported " + gv.String() + " " + digestOfContent(said)
 		out.documents[gv] = doc
 	}
 	return out, nil
 }
 
-// served checks a reported type, and gives it as if it had been read here.
+// served validates a reported type and returns it like one that was read here.
 func (t *contentType) served(group string) (none served, err error) {
 	spec := &t.Spec
 	name := fmt.Sprintf("type %q of version %q", spec.Plural, spec.GroupVersion.Version)
@@ -160,14 +159,14 @@ func (t *contentType) served(group string) (none served, err error) {
 	case spec.GroupVersion.Group != group:
 		return none, fmt.Errorf("%s is of group %q and not of %q", name, spec.GroupVersion.Group, group)
 	case ownGroup(group):
-		return none, fmt.Errorf("group %s is Atoll's own: nothing of it is imported", group)
+		return none, fmt.Errorf("group %s is Atoll's own and is not imported", group)
 	case t.Source != v1alpha1.FromCRD && t.Source != v1alpha1.FromOpenAPI:
-		return none, fmt.Errorf("%s has source %q, which is none", name, t.Source)
+		return none, fmt.Errorf("%s has the unknown source %q", name, t.Source)
 	case t.Source == v1alpha1.FromCRD && builtIn(group):
-		return none, fmt.Errorf("%s is Kubernetes' own, and so from no CustomResourceDefinition", name)
+		return none, fmt.Errorf("%s is built into Kubernetes and cannot come from a CustomResourceDefinition", name)
 	case len(validation.IsDNS1035Label(spec.Plural)) > 0, len(validation.IsDNS1035Label(spec.GroupVersion.Version)) > 0,
 		len(validation.IsDNS1035Label(strings.ToLower(spec.Kind))) > 0:
-		return none, fmt.Errorf("%s, kind %q: that is no name of a type", name, spec.Kind)
+		return none, fmt.Errorf("%s, kind %q: invalid type name", name, spec.Kind)
 	}
 	typ, err := typeOf(spec, spec.OpenAPIV3Schema.Raw)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/atoll-dev/atoll/fleet/schema"
 )
 
-// typeOf reads a type as an APIResourceImport or a NegotiatedAPIResource holds it. The
-// schema is given beside it, in JSON: what caches hold is without.
+// typeOf converts the spec of an APIResourceImport or a NegotiatedAPIResource to a type. The
+// schema is passed separately as JSON, because cached objects do not contain it.
 func typeOf(spec *v1alpha1.CommonAPIResourceSpec, data []byte) (*schema.Type, error) {
 	var props *apiextensionsv1.JSONSchemaProps
 	if string(data) != noSchema {
@@ -47,11 +47,11 @@ func typeOf(spec *v1alpha1.CommonAPIResourceSpec, data []byte) (*schema.Type, er
 	return out, nil
 }
 
-// specOf writes a type as the API holds it, with the schema in it.
+// specOf converts a type to its API representation, including the schema.
 func specOf(t *schema.Type) (v1alpha1.CommonAPIResourceSpec, error) {
 	data, err := canonical(t.Schema)
 	if err != nil {
-		return v1alpha1.CommonAPIResourceSpec{}, fmt.Errorf("write the schema of %s.%s: %w", t.Plural, t.Group, err)
+		return v1alpha1.CommonAPIResourceSpec{}, fmt.Errorf("encode the schema of %s.%s: %w", t.Plural, t.Group, err)
 	}
 	out := v1alpha1.CommonAPIResourceSpec{
 		GroupVersion: v1alpha1.GroupVersion{Group: t.Group, Version: t.Version},
@@ -80,14 +80,15 @@ func specOf(t *schema.Type) (v1alpha1.CommonAPIResourceSpec, error) {
 	return out, nil
 }
 
-// mostLoose is how many loose places are told: one is enough to know that there are any.
+// maxLoose limits the number of loose places in the spec: one is enough to know that there are
+// any.
 const mostLoose = 20
 
-// noSchema is how it is written that a cluster tells none.
+// noSchema represents the schema of a cluster that publishes none.
 const noSchema = "{}"
 
-// canonical gives the JSON of a schema as it looks after the API server has stored
-// it, so that one that has not changed compares equal.
+// canonical returns the JSON of a schema as the API server stores it, so that an unchanged
+// schema compares equal.
 func canonical(props *apiextensionsv1.JSONSchemaProps) ([]byte, error) {
 	if props == nil {
 		return []byte(noSchema), nil
@@ -103,7 +104,7 @@ func canonical(props *apiextensionsv1.JSONSchemaProps) ([]byte, error) {
 	return json.Marshal(content)
 }
 
-// fromCRD gives the versions that a cluster serves by a CRD.
+// fromCRD returns the versions that a cluster serves by a CRD.
 func fromCRD(crd *apiextensionsv1.CustomResourceDefinition) (out []served, err error) {
 	for _, t := range schema.FromCRD(crd) {
 		s, err := newServed(&t, v1alpha1.FromCRD)
@@ -116,11 +117,11 @@ func fromCRD(crd *apiextensionsv1.CustomResourceDefinition) (out []served, err e
 	return out, nil
 }
 
-// served is one version of a type as it was read from a cluster.
+// servedType is one version of a type as read from a cluster.
 type served struct {
 	spec   v1alpha1.CommonAPIResourceSpec
 	source v1alpha1.SchemaSource
-	// approved is what the CRD says of its approval, for groups of Kubernetes' community.
+	// approved is the CRD's approval annotation, for groups of the Kubernetes community.
 	approved string
 	digest   string
 }
@@ -134,8 +135,8 @@ func newServed(t *schema.Type, source v1alpha1.SchemaSource) (served, error) {
 	return served{spec: spec, source: source, digest: digest}, err
 }
 
-// digestOf tells one version of a type from another. The schema is given beside the
-// rest, which may be without it.
+// digestOf returns a digest of one version of a type. The schema is passed separately, because
+// cached specs do not contain it.
 func digestOf(spec *v1alpha1.CommonAPIResourceSpec, schemaJSON []byte) (string, error) {
 	rest := *spec
 	rest.OpenAPIV3Schema = runtime.RawExtension{}

@@ -20,7 +20,7 @@ import (
 	"github.com/atoll-dev/atoll/fleet/schema"
 )
 
-// builtIn tells whether Kubernetes itself defines a group.
+// builtIn reports whether Kubernetes itself defines a group.
 func builtIn(group string) bool {
 	switch group {
 	case "apiextensions.k8s.io", "apiregistration.k8s.io":
@@ -29,8 +29,9 @@ func builtIn(group string) bool {
 	return scheme.Scheme.IsGroupRegistered(group)
 }
 
-// pullDocuments reads what the member serves without a CRD: what Fields knows, and, of
-// groups that a policy names in full, types. It gives the digests of what Fields read.
+// refreshDocuments reads what the member serves without a CRD: the documents for Fields, and
+// the types of groups that a policy names in full. It returns the digests of the documents for
+// Fields.
 func (p *puller) pullDocuments(ctx context.Context, byCRD map[string]bool, types map[kschema.GroupVersionResource]served) (map[kschema.GroupVersion]string, error) {
 	index, err := p.openapi.index(ctx)
 	if err != nil {
@@ -54,11 +55,10 @@ func (p *puller) pullDocuments(ctx context.Context, byCRD map[string]bool, types
 	return digests, err
 }
 
-// wholeTypes remembers the types of documents by their addresses, which change with
-// what is in them.
+// documentTypes caches the types of documents by address; the address changes with the content.
 type wholeTypes map[string][]served
 
-// keep forgets what is at no address any more.
+// retain removes the entries whose address is not in the index any more.
 func (w wholeTypes) keep(index map[kschema.GroupVersion]string) {
 	addresses := slices.Collect(maps.Values(index))
 	maps.DeleteFunc(w, func(address string, _ []served) bool { return !slices.Contains(addresses, address) })
@@ -94,7 +94,7 @@ func parse(data []byte, gv kschema.GroupVersion) (*spec3.OpenAPI, error) {
 	return doc, nil
 }
 
-// typesIn gives the types of a document, with the names that only discovery has.
+// typesIn returns the types of a document, with the names that only discovery has.
 func typesIn(data []byte, gv kschema.GroupVersion, resources *metav1.APIResourceList) (out []served, err error) {
 	doc, err := parse(data, gv)
 	if err != nil {
@@ -107,7 +107,7 @@ func typesIn(data []byte, gv kschema.GroupVersion, resources *metav1.APIResource
 		}
 		t, err := schema.FromOpenAPI(doc, gv.WithKind(r.Kind))
 		if err != nil {
-			t.Schema = nil // it is served, and nothing is known of it
+			t.Schema = nil // served, but the schema is unknown
 		}
 		t.Group, t.Version, t.Kind, t.ListKind = gv.Group, gv.Version, r.Kind, r.Kind+"List"
 		t.Plural, t.Singular, t.ShortNames, t.Categories = r.Name, r.SingularName, r.ShortNames, r.Categories
@@ -124,7 +124,7 @@ func typesIn(data []byte, gv kschema.GroupVersion, resources *metav1.APIResource
 	return out, nil
 }
 
-// kindsOf gives the schemas of the kinds of interest in a document.
+// kindsOf returns the schemas of the placed kinds in a document.
 func kindsOf(data []byte, gv kschema.GroupVersion) (map[kschema.GroupVersionKind]*schema.Props, error) {
 	doc, err := parse(data, gv)
 	if err != nil {
@@ -143,8 +143,8 @@ func kindsOf(data []byte, gv kschema.GroupVersion) (map[kschema.GroupVersionKind
 	return out, nil
 }
 
-// undescribe takes the descriptions out of a schema: nobody reads them here, and they
-// are most of it.
+// stripDescriptions removes the descriptions from a schema: they are unused, and most of its
+// size.
 func undescribe(p *schema.Props) {
 	if p == nil {
 		return
@@ -162,11 +162,11 @@ func undescribe(p *schema.Props) {
 	}
 }
 
-// ownTypes gives the versions of a built-in type that the control plane serves itself.
+// ownTypes returns the versions of a built-in type that the control plane serves itself.
 func (c *controller) ownTypes(ctx context.Context, gr kschema.GroupResource, versions map[string]*version) (map[string]*schema.Type, error) {
 	index, err := c.own.index(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("read what the control plane serves: %w", err)
+		return nil, fmt.Errorf("read the control plane's own types: %w", err)
 	}
 	out := map[string]*schema.Type{}
 	for name := range versions {
@@ -177,7 +177,7 @@ func (c *controller) ownTypes(ctx context.Context, gr kschema.GroupResource, ver
 		}
 		found, err := wholeTypes{}.read(ctx, c.own, gv, address)
 		if err != nil {
-			return nil, fmt.Errorf("read what the control plane serves: %w", err)
+			return nil, fmt.Errorf("read the control plane's own types: %w", err)
 		}
 		for _, t := range found {
 			if t.spec.Plural == gr.Resource {

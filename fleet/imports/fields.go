@@ -18,56 +18,57 @@ import (
 	"github.com/atoll-dev/atoll/fleet/schema"
 )
 
-// Fields knows, for each member, which fields the kinds of Kubernetes itself have
-// there. It is kept in memory only: members of one release share what is known, and
-// a new leader reads it again within seconds. Of what it does not know (yet) it
-// says so, which is no obstacle to anything.
+// Fields knows, for each member, which fields Kubernetes' built-in kinds have there. It is kept
+// in memory only: members of one release share their documents, and a new leader reads them
+// again within seconds. Unknown members are reported as such, which blocks nothing.
 type Fields struct {
 	mu       sync.Mutex
 	members  map[string]map[kschema.GroupVersion]*document
-	shared   map[string]*document // by the digest of their content
+	shared   map[string]*document // by the digest of the content
 	notified map[*func(string)]bool
-	// releases are the members with one document of a group version, made when
-	// somebody asks and dropped when members change.
+	// releases groups the members by their document of a group version. It is computed on
+	// demand and cleared when members change.
 	releases map[kschema.GroupVersion][]release
 	interest interest
-	// slots are for those who read documents from members. A thousand members that are
-	// read at once, as by a new leader, have the same ones: whoever waits finds them known.
+	// readSlots limits concurrent reads of documents from members. A thousand members that are
+	// read at once, as by a new leader, mostly serve the same documents: later readers find
+	// them in shared.
 	slots chan struct{}
 }
 
-// readAtOnce is how many documents are read from members at once. One takes some ten
-// megabytes while it is.
+// maxConcurrentReads is how many documents are read from members at once. Each takes some ten
+// megabytes of memory meanwhile.
 const readAtOnce = 8
 
-// release is a document and who has it; nil is that of those who do not serve the version.
+// release is a document and the members that serve it; nil for those that do not serve the
+// version.
 type release struct {
 	doc     *document
 	members []string
 }
 
-// document is what a group version's OpenAPI document says of the kinds that matter.
+// document holds the schemas of the placed kinds from a group version's OpenAPI document.
 type document struct {
 	digest string
 	kinds  map[kschema.GroupVersionKind]*schema.Props
 }
 
-// NewFields gives one that knows nothing yet.
+// NewFields returns an empty Fields.
 func NewFields() *Fields {
 	return &Fields{members: map[string]map[kschema.GroupVersion]*document{}, shared: map[string]*document{}, notified: map[*func(string)]bool{},
 		releases: map[kschema.GroupVersion][]release{}, interest: ofInterest(), slots: make(chan struct{}, readAtOnce)}
 }
 
-// Known tells whether a member has been read.
+// Known reports whether a member has been read.
 func (f *Fields) Known(cluster string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.members[cluster] != nil
 }
 
-// Gaps gives, for each member that lacks something for an object, what. Members that
-// are not known are not in it, and no kinds but those that Kubernetes itself defines.
-// It looks at the object once for each release that members have, however many members.
+// Gaps returns the missing type or fields of an object, for each member that lacks any. It
+// omits members that are not known, and covers only kinds that Kubernetes itself defines. It
+// examines the object once for each release among the members, however many members there are.
 func (f *Fields) Gaps(obj *unstructured.Unstructured) map[string]*schema.Gap {
 	gvk := obj.GroupVersionKind()
 	if !f.interest.has(gvk) {
@@ -89,8 +90,8 @@ func (f *Fields) Gaps(obj *unstructured.Unstructured) map[string]*schema.Gap {
 	return out
 }
 
-// releasesOf gives the releases that members have of a group version. Nobody changes
-// what it gives.
+// releasesOf returns the releases of a group version among the members. The result must not be
+// modified.
 func (f *Fields) releasesOf(gv kschema.GroupVersion) []release {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -111,15 +112,15 @@ func (f *Fields) releasesOf(gv kschema.GroupVersion) []release {
 	return out
 }
 
-// gap tells what is missing where this is all that is known of the version; nil is a
-// version that is not served.
+// gap returns what a member with this document lacks for an object; a nil document is a version
+// that is not served.
 func (d *document) gap(gvk kschema.GroupVersionKind, obj *unstructured.Unstructured) *schema.Gap {
 	var props *schema.Props
 	if d != nil {
 		props = d.kinds[gvk]
 	}
 	if props == nil {
-		return &schema.Gap{Reason: schema.TypeNotServed, Message: fmt.Sprintf("does not serve %s of %s: upgrade it, or write the object in a version that it serves", gvk.Kind, gvk.GroupVersion())}
+		return &schema.Gap{Reason: schema.TypeNotServed, Message: fmt.Sprintf("does not serve %s of %s: upgrade the cluster, or write the object in a version that it serves", gvk.Kind, gvk.GroupVersion())}
 	}
 	// The status is not sent.
 	sent := maps.Clone(obj.Object)
@@ -129,11 +130,11 @@ func (d *document) gap(gvk kschema.GroupVersionKind, obj *unstructured.Unstructu
 		return nil
 	}
 	return &schema.Gap{Reason: schema.UnknownFields, Fields: unknown,
-		Message: fmt.Sprintf("does not know %s of %s, and would drop it: upgrade the cluster, or leave it out", some(unknown), gvk.Kind)}
+		Message: fmt.Sprintf("does not know %s of %s and would drop it: upgrade the cluster, or remove the field", some(unknown), gvk.Kind)}
 }
 
-// isDefault tells whether a field is one that the control plane fills in by itself,
-// with what an older release does without having the field.
+// isDefault reports whether a field has a value that the control plane sets by default and that
+// matches the behavior of older releases without the field.
 func isDefault(kind, path string, obj *unstructured.Unstructured) bool {
 	spec, _, _ := unstructured.NestedMap(obj.Object, "spec")
 	switch {
@@ -155,8 +156,8 @@ func some(paths []string) string {
 	return out
 }
 
-// OnChange calls f with the name of a member whenever something else is known of it,
-// until it is cancelled. f must not block.
+// OnChange calls notify with the name of a member whenever its known fields change, until
+// cancelled. notify must not block.
 func (f *Fields) OnChange(notify func(cluster string)) (cancel func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -169,8 +170,8 @@ func (f *Fields) OnChange(notify func(cluster string)) (cancel func()) {
 	}
 }
 
-// pull brings what is known of a member in line with its index, and gives the digests
-// of the documents. What cannot be read stays as it was.
+// refresh updates the documents of a member from its index, and returns their digests. A
+// document that cannot be read keeps its previous state.
 func (f *Fields) pull(ctx context.Context, cluster string, from documents, index map[kschema.GroupVersion]string) (map[kschema.GroupVersion]string, error) {
 	known := map[kschema.GroupVersion]*document{}
 	var bad error
@@ -201,7 +202,7 @@ func (f *Fields) pull(ctx context.Context, cluster string, from documents, index
 	return digests, bad
 }
 
-// known gives the documents of a member, for the caller to read.
+// documentsOf returns the documents of a member, for reading only.
 func (f *Fields) known(cluster string) map[kschema.GroupVersion]*document {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -214,8 +215,9 @@ func (f *Fields) of(cluster string, gv kschema.GroupVersion) *document {
 	return f.members[cluster][gv]
 }
 
-// read gives a document, from another member if that one's address has the same
-// digest of its content: whoever says a wrong one deceives about nobody but itself.
+// read returns a document. If the address names a digest that is known already, it returns the
+// document of another member without a request: a member that announces a wrong digest affects
+// only itself.
 func (f *Fields) read(ctx context.Context, from documents, gv kschema.GroupVersion, address string) (*document, error) {
 	if doc := f.sharedAs(hashIn(address)); doc != nil {
 		return doc, nil
@@ -227,7 +229,7 @@ func (f *Fields) read(ctx context.Context, from documents, gv kschema.GroupVersi
 		return nil, ctx.Err()
 	}
 	if doc := f.sharedAs(hashIn(address)); doc != nil {
-		return doc, nil // read from another meanwhile
+		return doc, nil // read from another member meanwhile
 	}
 	data, err := from.document(ctx, address)
 	if err != nil {
@@ -248,7 +250,7 @@ func (f *Fields) read(ctx context.Context, from documents, gv kschema.GroupVersi
 	return doc, nil
 }
 
-// hashIn gives the digest that an address says its content has, "" if none.
+// hashIn returns the content digest that an address contains, "" if none.
 func hashIn(address string) string {
 	at, err := url.Parse(address)
 	if err != nil {
@@ -266,8 +268,8 @@ func (f *Fields) sharedAs(digest string) *document {
 func (f *Fields) set(cluster string, known map[kschema.GroupVersion]*document) {
 	f.mu.Lock()
 	if f.members[cluster] != nil && maps.Equal(f.members[cluster], known) {
-		// As nearly always: what no member has any more is only looked for when there may
-		// be something, since that goes through all members.
+		// The common case. Unused documents are searched only when there may be some, since
+		// that iterates over all members.
 		f.mu.Unlock()
 		return
 	}
@@ -290,7 +292,7 @@ func (f *Fields) set(cluster string, known map[kschema.GroupVersion]*document) {
 	}
 }
 
-// adopt takes over the documents of a member that somebody else has read.
+// adopt sets the documents of a member that a syncer has read.
 func (f *Fields) adopt(cluster string, documents map[kschema.GroupVersion]*document) {
 	known := map[kschema.GroupVersion]*document{}
 	for gv, doc := range documents {
@@ -302,7 +304,7 @@ func (f *Fields) adopt(cluster string, documents map[kschema.GroupVersion]*docum
 	f.set(cluster, known)
 }
 
-// forget drops what is known of a member.
+// forget removes a member.
 func (f *Fields) forget(cluster string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -311,7 +313,7 @@ func (f *Fields) forget(cluster string) {
 	f.drop()
 }
 
-// drop drops documents that no member has any more. The mutex is held.
+// removeUnused removes documents that no member serves any more. The caller holds mu.
 func (f *Fields) drop() {
 	used := map[*document]bool{}
 	for _, docs := range f.members {
@@ -322,7 +324,7 @@ func (f *Fields) drop() {
 	maps.DeleteFunc(f.shared, func(_ string, d *document) bool { return !used[d] })
 }
 
-// interest are the kinds of Kubernetes itself that are placed, by group version.
+// placedKinds are Kubernetes' built-in kinds that can be placed, by group version.
 type interest map[kschema.GroupVersion]map[string]bool
 
 func ofInterest() interest {

@@ -1,9 +1,9 @@
-// Package imports keeps track of the types that members serve. It reads them from
-// each member, writes what it finds as APIResourceImports, works out what all members
-// can accept as NegotiatedAPIResources, and publishes that as CRDs where it is wanted.
+// Package imports tracks the types that member clusters serve. It reads them from each member,
+// records them as APIResourceImports, computes what all members can accept as
+// NegotiatedAPIResources, and publishes the result as CRDs where that is requested.
 //
-// What members serve of the kinds that Kubernetes itself defines is not written: Fields
-// knows it, and tells which fields of an object a member's version does not know.
+// Kubernetes' built-in kinds are not imported. For them, Fields knows which fields of an object
+// a member's version lacks.
 package imports
 
 import (
@@ -21,30 +21,30 @@ import (
 	"github.com/atoll-dev/atoll/fleet"
 )
 
-// Who owns which fields. Two managers, since two reconciles write one status: what a
-// member serves, and what the types have in common.
+// Field managers. There are two, because two reconciles write one status: what a member serves,
+// and what all members have in common.
 const (
-	// FieldManager owns APIResourceImports, and in the status of Clusters what was read.
+	// FieldManager owns APIResourceImports, and status.types of Clusters.
 	FieldManager = "atoll-imports"
-	// NegotiationManager owns NegotiatedAPIResources, the CRDs that are made of them, and
-	// what imports are told about it.
+	// NegotiationManager owns NegotiatedAPIResources, the CRDs created from them, and the
+	// condition Compatible of imports.
 	NegotiationManager = "atoll-negotiation"
 )
 
 const (
 	workers = 4
-	// gather is how long a change waits for more of its kind: a member that is read for
-	// the first time reports all its types at once.
+	// batchWindow is how long a change is delayed so that further changes are batched: a member
+	// that is read for the first time reports all its types at once.
 	gather = 200 * time.Millisecond
-	// patience is the longest pause between attempts that fail.
+	// maxBackoff is the longest pause between failing attempts.
 	patience = 30 * time.Second
-	// poll is how often members are asked what they serve, beside watching their CRDs.
+	// pollInterval is how often members are polled for the types that cannot be watched.
 	poll = time.Minute
 )
 
 var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
-// key is what a worker reconciles: a member, or a type with all its versions.
+// key is a unit of reconciliation: a member, or a type with all its versions.
 type key struct {
 	cluster string
 	typ     schema.GroupResource
@@ -58,10 +58,10 @@ type controller struct {
 
 	imports, negotiated, policies, crds, reports cache.SharedIndexInformer
 
-	// own are the documents of what the control plane itself serves.
+	// own is the source of the control plane's own OpenAPI documents.
 	own documents
 
-	// lifetime of everything that is started for members.
+	// ctx and running bound everything that is started for members.
 	ctx     context.Context
 	running sync.WaitGroup
 
@@ -70,8 +70,8 @@ type controller struct {
 	read    *library
 }
 
-// With makes the controller of types. What it learns of Kubernetes' own kinds it keeps
-// in fields, for whoever asks.
+// NewController returns the controller of types. It records the fields of Kubernetes' built-in
+// kinds in fields, for other users.
 func With(fields *Fields) fleet.Controller {
 	return func(ctx context.Context, term *fleet.Term) error {
 		return newController(term, fields, throughKubeconfig(term), overHTTP{term.Kube.Discovery().RESTClient()}).run(ctx)
@@ -122,7 +122,7 @@ func (c *controller) reconcile(ctx context.Context, k key) error {
 
 func (c *controller) failed(k key, err error) (again bool) {
 	if !apierrors.IsConflict(err) {
-		c.Log.Warn("cannot keep track of types; will try again", "cluster", k.cluster, "type", k.typ.String(), "error", err)
+		c.Log.Warn("reconcile of types failed; retrying", "cluster", k.cluster, "type", k.typ.String(), "error", err)
 	}
 	return true
 }
@@ -133,8 +133,8 @@ func (c *controller) listen() error {
 		if was == nil || is == nil || was.digest != is.digest || was.Spec.SchemaUpdateStrategy != is.Spec.SchemaUpdateStrategy {
 			c.look(one.typ())
 		}
-		// What somebody else changed or deleted is put right; and what was there before
-		// this term may be of a Cluster that is gone.
+		// Changes and deletions by others are reverted. An import that existed before this
+		// session may belong to a deleted Cluster.
 		if was == nil || is == nil || was.Generation != is.Generation {
 			c.queue.AddAfter(key{cluster: one.Spec.Location}, gather)
 		}
@@ -160,10 +160,10 @@ func (c *controller) listen() error {
 	return c.OnCluster(func(was, is *v1alpha1.Cluster) { c.queue.Add(key{cluster: either(was, is).Name}) })
 }
 
-// look has a type negotiated, a little later.
+// enqueueType queues the negotiation of a type.
 func (c *controller) look(typ schema.GroupResource) { c.queue.AddAfter(key{typ: typ}, gather) }
 
-// everything looks at all types and members again: a policy has changed.
+// enqueueAll queues all types and members after a policy has changed.
 func (c *controller) everything() {
 	for _, i := range list[imported](c.imports) {
 		c.look(i.typ())
@@ -183,13 +183,13 @@ func (c *controller) everything() {
 	}
 }
 
-// inFull tells whether a policy names a group in full.
+// inFull reports whether a policy names a group in full.
 func (c *controller) inFull(group string) bool {
 	_, inFull := c.policyFor(group)
 	return inFull
 }
 
-// policyFor gives the policy that decides for a group, and whether it names it in full.
+// policyFor returns the policy that applies to a group, and whether it names the group in full.
 func (c *controller) policyFor(group string) (*v1alpha1.TypePolicy, bool) {
 	return v1alpha1.PolicyFor(group, list[v1alpha1.TypePolicy](c.policies))
 }

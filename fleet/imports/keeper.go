@@ -20,13 +20,12 @@ import (
 	"github.com/atoll-dev/atoll/fleet"
 )
 
-// Keeper keeps what the syncers of clusters in mode Pull report of their types, where the
-// controller finds it, whichever server that runs on. Whoever calls it knows which
-// cluster a report is from: it is kept as that cluster's and decides about no other.
-// What is wrong with a report is a BadRequest.
+// ReportStore stores the types that syncers of clusters in mode Pull report, so that the
+// controller finds them, whichever server it runs on. The caller authenticates the cluster: a
+// report is stored for that cluster and affects no other. An invalid report is a BadRequest.
 type Keeper struct{}
 
-// KeepTypes keeps which groups a cluster serves, and tells what is wanted besides.
+// StoreTypes stores which groups a cluster serves, and returns what else is requested.
 func (Keeper) KeepTypes(ctx context.Context, term *fleet.Term, cluster *v1alpha1.Cluster, said fleet.TypesReport) (fleet.TypesWanted, error) {
 	var wanted fleet.TypesWanted
 	if err := checkList(&said); err != nil {
@@ -55,11 +54,11 @@ func (Keeper) KeepTypes(ctx context.Context, term *fleet.Term, cluster *v1alpha1
 			wanted.InFull = append(wanted.InFull, group)
 		}
 	}
-	said.Others = nil // of the moment
+	said.Others = nil // not part of the stored state
 	return wanted, keepList(ctx, term, cluster, said)
 }
 
-// checkList bounds what a cluster may have kept.
+// checkList validates the size of a report.
 func checkList(said *fleet.TypesReport) error {
 	said.Message = bounded(said.Message)
 	if len(said.Groups) > mostGroups || len(said.Others) > mostGroups {
@@ -68,7 +67,7 @@ func checkList(said *fleet.TypesReport) error {
 	size := 0
 	for group, listed := range said.Groups {
 		if len(group) > 253 || len(listed.Digest) > 64 {
-			return errors.New("groups are listed by their names, each with its digest")
+			return errors.New("invalid list of groups: each entry is a group name with a digest")
 		}
 		if listed.Size < 0 || listed.Size > mostContent {
 			return fmt.Errorf("group %q has %d bytes: a group has at most %d", group, listed.Size, mostContent)
@@ -81,7 +80,7 @@ func checkList(said *fleet.TypesReport) error {
 	return nil
 }
 
-// keptDigest gives the digest of what is kept of a group.
+// storedDigest returns the digest of the stored content of a group.
 func keptDigest(term *fleet.Term, cluster *v1alpha1.Cluster, group string) (string, bool) {
 	name := types.NamespacedName{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.GroupReportName(cluster.Name, group)}
 	kept, ok := term.Object(kschema.GroupKind{Kind: "ConfigMap"}, name)
@@ -91,7 +90,8 @@ func keptDigest(term *fleet.Term, cluster *v1alpha1.Cluster, group string) (stri
 	return kept.GetAnnotations()[v1alpha1.ReportedDigestAnnotation], true
 }
 
-// keepList writes the list of groups if it is another, or has not been confirmed for long.
+// storeList writes the list of groups if it has changed or was not confirmed for
+// refreshInterval.
 func keepList(ctx context.Context, term *fleet.Term, cluster *v1alpha1.Cluster, said fleet.TypesReport) error {
 	data, err := json.Marshal(said)
 	if err != nil {
@@ -108,13 +108,13 @@ func keepList(ctx context.Context, term *fleet.Term, cluster *v1alpha1.Cluster, 
 			return nil
 		}
 	} else if !apierrors.IsNotFound(err) {
-		return fmt.Errorf("read what is kept of the types of cluster %s: %w", cluster.Name, err)
+		return fmt.Errorf("read the stored types report of cluster %s: %w", cluster.Name, err)
 	}
 	return keepReport(ctx, term, cluster, name, map[string]string{v1alpha1.ReportedTimeAnnotation: now.Format(time.RFC3339)},
 		"data", map[string]any{listKey: string(data)})
 }
 
-// KeepGroup keeps what a cluster serves of a group that it has listed.
+// StoreGroup stores the content of a group that the cluster has listed.
 func (Keeper) KeepGroup(ctx context.Context, term *fleet.Term, cluster *v1alpha1.Cluster, said fleet.GroupReport) error {
 	if len(said.Content) > mostContent {
 		return apierrors.NewBadRequest(fmt.Sprintf("group %q has %d bytes: a group has at most %d", said.Group, len(said.Content), mostContent))
@@ -128,13 +128,13 @@ func (Keeper) KeepGroup(ctx context.Context, term *fleet.Term, cluster *v1alpha1
 	}
 	u, err := term.Dynamic.Resource(configMaps()).Namespace(v1alpha1.SystemNamespace).Get(ctx, v1alpha1.TypesReportName(cluster.Name), metav1.GetOptions{})
 	if ignoreNotFound(err) != nil {
-		return fmt.Errorf("read what is kept of the types of cluster %s: %w", cluster.Name, err)
+		return fmt.Errorf("read the stored types report of cluster %s: %w", cluster.Name, err)
 	}
 	var list fleet.TypesReport
 	if err == nil {
 		listed, _, _ := unstructured.NestedString(u.Object, "data", listKey)
 		if err := json.Unmarshal([]byte(listed), &list); err != nil {
-			return fmt.Errorf("read what is kept of the types of cluster %s: %w", cluster.Name, err)
+			return fmt.Errorf("read the stored types report of cluster %s: %w", cluster.Name, err)
 		}
 	}
 	if listed, ok := list.Groups[said.Group]; !ok || listed.Digest != digest || listed.Size != len(said.Content) {
@@ -145,7 +145,7 @@ func (Keeper) KeepGroup(ctx context.Context, term *fleet.Term, cluster *v1alpha1
 		"binaryData", map[string]any{contentKey: base64.StdEncoding.EncodeToString(said.Content)})
 }
 
-// keepReport writes a ConfigMap that goes with the Cluster.
+// storeReport writes a ConfigMap that is owned by the Cluster.
 func keepReport(ctx context.Context, term *fleet.Term, cluster *v1alpha1.Cluster, name string, annotations map[string]string, field string, value map[string]any) error {
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", field: value}}
 	u.SetNamespace(v1alpha1.SystemNamespace)
@@ -162,7 +162,7 @@ func keepReport(ctx context.Context, term *fleet.Term, cluster *v1alpha1.Cluster
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("keep what the syncer of cluster %s reports of its types: %w", cluster.Name, err)
+		return fmt.Errorf("store the types report of cluster %s: %w", cluster.Name, err)
 	}
 	return nil
 }

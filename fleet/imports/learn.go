@@ -19,21 +19,21 @@ import (
 )
 
 const (
-	// readers is how many members a preview reads at once, and attempts how many of
-	// those that serve the same, until one answers.
+	// previewReaders is how many members a preview reads at once. Of the members that serve the
+	// same types it tries previewAttempts until one responds.
 	readers  = 8
 	attempts = 3
-	// answer is how long it waits for one.
+	// previewTimeout bounds the read of one member.
 	answer = 10 * time.Second
-	// reportsAtOnce is how many reports of syncers are read in one request: each may be
-	// a megabyte.
+	// reportsPageSize is how many syncers' reports are read per request: each may be a
+	// megabyte.
 	reportsAtOnce = 20
 )
 
-// Learn reads members for whoever runs no controller, such as a preview. Of those whose
-// status says that they serve the same it reads one. What could not be read is given
-// with the reason; of those that are not Ready nothing is said, and of Clusters in mode
-// Pull see LearnReported. reach gives the way to a member.
+// ReadMembers reads the members' fields without a controller, such as for a preview. It reads
+// one of the members whose status reports the same types digest. It returns the members that
+// could not be read, with the reason. It ignores members that are not Ready; for Clusters in
+// mode Pull see ReadReports. connect returns the client configuration of a member.
 func (f *Fields) Learn(ctx context.Context, clusters []*v1alpha1.Cluster, reach func(context.Context, string) (*rest.Config, error)) (unread map[string]error) {
 	alike := map[string][]*v1alpha1.Cluster{}
 	for _, c := range clusters {
@@ -60,12 +60,12 @@ func (f *Fields) Learn(ctx context.Context, clusters []*v1alpha1.Cluster, reach 
 			return nil
 		})
 	}
-	_ = group.Wait() // none of them fails
+	_ = group.Wait() // the functions return no errors
 	return unread
 }
 
-// learnOne reads one of some members that serve the same, for all of them. It names
-// those that should have answered.
+// readOneOf reads one of several members that serve the same types, on behalf of all of them.
+// It returns the names of the Ready members among them.
 func (f *Fields) learnOne(ctx context.Context, alike []*v1alpha1.Cluster, reach func(context.Context, string) (*rest.Config, error)) (asked []string, err error) {
 	for _, c := range alike {
 		if !c.Pulls() && meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.ClusterReady) {
@@ -90,7 +90,7 @@ func (f *Fields) readMember(ctx context.Context, name string, reach func(context
 	}
 	w, err := wayOver(member)
 	if err != nil {
-		return fmt.Errorf("make a client of cluster %s: %w", name, err)
+		return fmt.Errorf("create a client for cluster %s: %w", name, err)
 	}
 	index, err := w.openapi.index(ctx)
 	if err == nil {
@@ -102,7 +102,7 @@ func (f *Fields) readMember(ctx context.Context, name string, reach func(context
 	return nil
 }
 
-// same has clusters known as one of them is.
+// copyTo sets the documents of one member for other clusters.
 func (f *Fields) same(as string, clusters []*v1alpha1.Cluster) {
 	f.mu.Lock()
 	known := f.members[as]
@@ -112,8 +112,7 @@ func (f *Fields) same(as string, clusters []*v1alpha1.Cluster) {
 	}
 }
 
-// LearnReported takes what the syncers of Clusters in mode Pull have reported of them,
-// for whoever runs no controller.
+// ReadReports reads the reports of syncers for Clusters in mode Pull, without a controller.
 func (f *Fields) LearnReported(ctx context.Context, clusters []*v1alpha1.Cluster, client dynamic.Interface) error {
 	if !slices.ContainsFunc(clusters, (*v1alpha1.Cluster).Pulls) {
 		return nil
@@ -131,7 +130,7 @@ func (f *Fields) LearnReported(ctx context.Context, clusters []*v1alpha1.Cluster
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("read what syncers report of the types of their clusters: list ConfigMaps in namespace %s: %w", v1alpha1.SystemNamespace, err)
+		return fmt.Errorf("read the syncers' reports of their clusters' types: list ConfigMaps in namespace %s: %w", v1alpha1.SystemNamespace, err)
 	}
 	read := newLibrary()
 	for _, c := range clusters {

@@ -25,25 +25,25 @@ import (
 	"github.com/atoll-dev/atoll/fleet"
 )
 
-// configMaps is where reports are kept.
+// configMaps is the resource that stores reports.
 func configMaps() kschema.GroupVersionResource {
 	return kschema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 }
 
-// Where in a ConfigMap what is.
+// Keys in the ConfigMaps.
 const (
 	listKey    = "groups.json"
 	contentKey = "group.json.gz"
 )
 
-// report is a ConfigMap of a syncer's report in the cache: a list of groups, or what is
-// in one. A thousand members of one release report the same: it is kept once.
+// report is a ConfigMap of a syncer's report in the cache: a list of groups, or the content of
+// one. A thousand members of one release report the same content: it is kept once.
 type report struct {
 	metav1.ObjectMeta
 	cluster string
-	owner   types.UID // of the Cluster that it is about
+	owner   types.UID // UID of the Cluster
 	group   string
-	list    *fleet.TypesReport // nil in what is about a group
+	list    *fleet.TypesReport // nil for the content of a group
 	at      time.Time
 	content unique.Handle[string]
 }
@@ -52,15 +52,15 @@ func watchReports(client dynamic.Interface) cache.SharedIndexInformer {
 	i := dynamicinformer.NewFilteredDynamicInformer(client, configMaps(), v1alpha1.SystemNamespace, 0,
 		cache.Indexers{byLocation: indexed(func(r *report) string { return r.cluster })},
 		func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.ReportedTypesLabel }).Informer()
-	// It fails only on a running informer, which this one is not.
+	// SetTransform fails only on a running informer.
 	if err := i.SetTransform(slimReport); err != nil {
 		panic(err)
 	}
 	return i
 }
 
-// slimReport reads a report. One that cannot be read is left as it is, and so never
-// found: then the types are as they were last known.
+// cacheReport decodes a report for the cache. One that cannot be decoded is left as it is, and
+// lookups ignore it: then the previously known types remain.
 func slimReport(obj any) (any, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
@@ -92,20 +92,20 @@ func slimReport(obj any) (any, error) {
 	return out, nil
 }
 
-// library holds what was read of reports, each content once for all clusters that have
-// it. A cluster that lists the digest of somebody else's content deceives about itself only.
+// reportCache holds decoded reports, each distinct content once for all clusters that report
+// it. A cluster that lists the digest of another cluster's content affects only itself.
 type library struct {
 	mu       sync.Mutex
 	clusters map[string]*shelf
 	groups   map[title]*group
 }
 
-// title identifies a content.
+// groupID identifies the content of a group.
 type title struct{ group, digest string }
 
-// shelf is what a cluster's syncer has reported.
+// clusterReport is the decoded report of one cluster's syncer.
 type shelf struct {
-	state string // of all reports
+	state string // identifies the state of all its ConfigMaps
 	has   []title
 	seen  snapshot
 }
@@ -114,7 +114,7 @@ func newLibrary() *library {
 	return &library{clusters: map[string]*shelf{}, groups: map[title]*group{}}
 }
 
-// forget drops a cluster, and with it what no other has.
+// forget removes a cluster, and the contents that no other cluster uses.
 func (l *library) forget(cluster string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,7 +122,7 @@ func (l *library) forget(cluster string) {
 	l.release()
 }
 
-// release drops what no cluster has any more. mu is held.
+// removeUnused removes the contents that no cluster uses any more. The caller holds mu.
 func (l *library) release() {
 	used := map[title]bool{}
 	for _, s := range l.clusters {
@@ -133,9 +133,9 @@ func (l *library) release() {
 	maps.DeleteFunc(l.groups, func(t title, _ *group) bool { return !used[t] })
 }
 
-// take reads the reports on a cluster, in a state that was not read yet, and gives what
-// is known by them. While some of what is listed has not arrived, that is what was known
-// before. documents is not nil if there are others than before.
+// read decodes the reports of a cluster if their state is new, and returns its types. While a
+// listed group is missing, these are the previous types. documents is not nil if the documents
+// have changed.
 func (l *library) take(cluster, state string, list *report, parts map[string]*report) (seen snapshot, documents map[kschema.GroupVersion]*document) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,7 +147,7 @@ func (l *library) take(cluster, state string, list *report, parts map[string]*re
 		return last.seen, nil
 	}
 	if message := list.list.Message; message != "" {
-		// What is not listed now may be there all the same.
+		// Groups that are not listed now may still be served.
 		now := &shelf{state: state, has: last.has, seen: last.seen}
 		now.seen.trouble = reportedTrouble(message)
 		l.clusters[cluster] = now
@@ -157,7 +157,7 @@ func (l *library) take(cluster, state string, list *report, parts map[string]*re
 	switch {
 	case err != nil:
 		now = &shelf{has: last.has, seen: last.seen}
-		now.seen.trouble = reportedTrouble(fmt.Sprintf("what the syncer of cluster %s reports of its types cannot be used, and they are as they were last known: %v; run a syncer of the same version as the servers", cluster, err))
+		now.seen.trouble = reportedTrouble(fmt.Sprintf("the report of cluster %s's syncer is invalid; showing the last known types: %v; run a syncer of the same version as the servers", cluster, err))
 	case now == nil:
 		return last.seen, nil
 	}
@@ -174,8 +174,9 @@ func (l *library) take(cluster, state string, list *report, parts map[string]*re
 	return now.seen, documents
 }
 
-// shelve reads what is listed; nil while the content of a group is another than the
-// listed one, or missing: they come one after the other. mu is held.
+// decode decodes the listed groups. It returns nil while the content of a group is missing or
+// does not match its digest: the ConfigMaps are written one after the other. The caller holds
+// mu.
 func (l *library) shelve(list *report, parts map[string]*report) (*shelf, error) {
 	out := &shelf{}
 	types, fields := map[kschema.GroupVersionResource]served{}, map[kschema.GroupVersion]string{}
@@ -200,7 +201,7 @@ func (l *library) shelve(list *report, parts map[string]*report) (*shelf, error)
 		}
 		g := l.groups[is]
 		if size += g.size; size > mostKept {
-			return nil, fmt.Errorf("they are more than %d bytes", mostKept)
+			return nil, fmt.Errorf("the groups exceed %d bytes", mostKept)
 		}
 		out.has = append(out.has, is)
 		maps.Copy(types, g.types)
@@ -212,14 +213,14 @@ func (l *library) shelve(list *report, parts map[string]*report) (*shelf, error)
 	return out, nil
 }
 
-// reported gives what the syncer of a cluster in mode Pull has read of its types.
+// reported returns the types that the syncer of a cluster in mode Pull has read.
 func (c *controller) reported(cluster *v1alpha1.Cluster) snapshot {
 	list, parts, state := c.reportsOf(cluster)
 	seen, documents := c.read.take(cluster.Name, state, list, parts)
 	if documents != nil {
 		c.fields.adopt(cluster.Name, documents)
 	}
-	// What no policy wants to be imported is left out, as it would be by a puller here.
+	// Types that no policy requests are omitted, as a watcher of this server would.
 	allowed := map[kschema.GroupVersionResource]served{}
 	for gvr, t := range seen.types {
 		if t.source == v1alpha1.FromCRD || c.inFull(gvr.Group) {
@@ -230,8 +231,8 @@ func (c *controller) reported(cluster *v1alpha1.Cluster) snapshot {
 	return seen
 }
 
-// reportsOf gives the reports on a cluster, but not those on another that had its name,
-// and what tells one state of them from another.
+// reportsOf returns the reports of a cluster, excluding those of a previous cluster of the same
+// name, and an identifier of their state.
 func (c *controller) reportsOf(cluster *v1alpha1.Cluster) (list *report, parts map[string]*report, state string) {
 	return ofCluster(find[report](c.reports, byLocation, cluster.Name), cluster)
 }
@@ -254,8 +255,8 @@ func ofCluster(reports []*report, cluster *v1alpha1.Cluster) (list *report, part
 	return list, parts, strings.Join(versions, " ")
 }
 
-// sweepReports deletes what syncers have reported and nobody goes by: of groups that are
-// gone, and all of it when the cluster is not in mode Pull any more.
+// sweepReports deletes obsolete reports: those of groups that are no longer listed, and all of
+// them if the cluster is no longer in mode Pull.
 func (c *controller) sweepReports(ctx context.Context, cluster *v1alpha1.Cluster) error {
 	list, _, _ := c.reportsOf(cluster)
 	for _, r := range find[report](c.reports, byLocation, cluster.Name) {

@@ -20,36 +20,36 @@ import (
 	"github.com/atoll-dev/atoll/fleet"
 )
 
-// requestTimeout bounds each request to a member, so that one which takes
-// connections and never answers is noticed.
+// requestTimeout bounds each request to a member, so that a member that accepts connections and
+// never responds is detected.
 const requestTimeout = 30 * time.Second
 
-// page is how many CRDs are read at once; one may be a megabyte.
+// crdPageSize is how many CRDs are read per request; one may be a megabyte.
 const page = 20
 
-// reached is that there is a way to a member.
+// connection describes how to connect to a member.
 type reached struct {
-	// digest tells one way from another.
+	// digest identifies the connection's configuration.
 	digest string
-	// open makes the way; it connects to nobody yet.
+	// open creates the clients; it does not connect yet.
 	open func() (way, error)
 }
 
-// way is how to read a member's types.
+// memberClients are the clients that read a member's types.
 type way struct {
 	dynamic dynamic.Interface
 	meta    metadata.Interface
 	openapi documents
 }
 
-// documents are what a server says of its types in OpenAPI v3 and discovery.
+// documentSource reads a server's OpenAPI v3 documents and discovery.
 type documents interface {
-	// index gives the address of each group version's document. The address of a
-	// document that has changed is another.
+	// index returns the address of each group version's document. The address changes with the
+	// document.
 	index(ctx context.Context) (map[schema.GroupVersion]string, error)
-	// document reads one.
+	// document reads one document.
 	document(ctx context.Context, address string) ([]byte, error)
-	// resources gives the names that discovery has.
+	// resources returns the resources of a group version from discovery.
 	resources(ctx context.Context, gv schema.GroupVersion) (*metav1.APIResourceList, error)
 }
 
@@ -62,7 +62,7 @@ func throughKubeconfig(term *fleet.Term) func(*v1alpha1.Cluster) (reached, error
 		return reached{digest: access.Digest, open: func() (way, error) {
 			w, err := wayOver(access.REST)
 			if err != nil {
-				return way{}, fmt.Errorf("make a client of cluster %s: %w", cluster.Name, err)
+				return way{}, fmt.Errorf("create a client for cluster %s: %w", cluster.Name, err)
 			}
 			return w, nil
 		}}, nil
@@ -88,7 +88,7 @@ func wayOver(cfg *rest.Config) (none way, err error) {
 	return way{dynamic: dyn, meta: meta, openapi: overHTTP{disco.RESTClient()}}, nil
 }
 
-// overHTTP reads documents from an API server.
+// httpDocuments reads documents from an API server.
 type overHTTP struct{ client rest.Interface }
 
 func (o overHTTP) index(ctx context.Context) (map[schema.GroupVersion]string, error) {
@@ -113,8 +113,7 @@ func (o overHTTP) index(ctx context.Context) (map[schema.GroupVersion]string, er
 	return out, nil
 }
 
-// document asks for an address of the index. It is a path with a digest of what is
-// there.
+// document reads an address from the index. It is a path with a digest of the content.
 func (o overHTTP) document(ctx context.Context, address string) ([]byte, error) {
 	at, err := url.Parse(address)
 	if err != nil {
@@ -140,16 +139,16 @@ func (o overHTTP) resources(ctx context.Context, gv schema.GroupVersion) (*metav
 	}
 	data, err := o.client.Get().AbsPath(path).Timeout(requestTimeout).SetHeader("Accept", "application/json").DoRaw(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("read what is served of %s: %w", gv, err)
+		return nil, fmt.Errorf("read the resources of %s: %w", gv, err)
 	}
 	out := &metav1.APIResourceList{}
 	if err := json.Unmarshal(data, out); err != nil {
-		return nil, fmt.Errorf("read what is served of %s: %w", gv, err)
+		return nil, fmt.Errorf("read the resources of %s: %w", gv, err)
 	}
 	return out, nil
 }
 
-// versionOf reads a path of the index: api/v1, apis/apps/v1.
+// versionOf parses a path of the index: api/v1, apis/apps/v1.
 func versionOf(path string) (schema.GroupVersion, bool) {
 	var rest string
 	switch {
@@ -164,8 +163,8 @@ func versionOf(path string) (schema.GroupVersion, bool) {
 	return gv, err == nil && gv.Version != "" && (gv.Group == "") == (path[:4] == "api/")
 }
 
-// readCRDs reads the CRDs of these names, in pages if they are many, and gives each
-// to take. What is not there any more is left out.
+// readCRDs reads the named CRDs, in pages if there are many, and calls take with each. It skips
+// those that no longer exist.
 func (w way) readCRDs(ctx context.Context, names map[string]bool, take func(*apiextensionsv1.CustomResourceDefinition)) error {
 	api := w.dynamic.Resource(crdResource)
 	if len(names) <= page/2 {
@@ -214,7 +213,7 @@ func within(ctx context.Context, do func(context.Context) error) error {
 	return do(ctx)
 }
 
-// takeCRD goes by way of JSON, which is what schemas know how to be read from.
+// takeCRD converts via JSON, which the schema types require.
 func takeCRD(u *unstructured.Unstructured, take func(*apiextensionsv1.CustomResourceDefinition)) error {
 	crd, err := asCRD(u)
 	if err != nil {

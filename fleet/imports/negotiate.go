@@ -12,39 +12,40 @@ import (
 // offer is one version of a type as one cluster serves it.
 type offer struct {
 	cluster string
-	// typ is shared by offers that say the same, and nil if it cannot be understood.
+	// typ is shared by equal offers, and nil if the schema cannot be parsed.
 	typ      *schema.Type
-	problem  string // why not
+	problem  string // why typ is nil
 	strategy v1alpha1.SchemaUpdateStrategy
 }
 
-// standing is what the control plane has of that version already.
+// currentType is the control plane's existing definition of a version.
 type standing struct {
 	typ *schema.Type
-	// enforced: somebody else defines the type; published: the fleet does.
+	// enforced is set if a user or the control plane defines the type; published if the fleet
+	// does.
 	enforced, published bool
-	// frozen: what is published must not change now.
+	// frozen is set while the published type must not change.
 	frozen bool
-	// by says who enforces it, and remedy what to do so that it can be met, for people.
+	// by names what enforces the type, and remedy how clusters can comply, for messages.
 	by, remedy string
 }
 
-// judgement is whether a cluster accepts all that the negotiated type does.
+// compatibility is whether a cluster accepts everything that the negotiated type accepts.
 type judgement struct {
 	compatible      bool
 	reason, message string
 }
 
-// negotiate finds what the clusters have in common, and who accepts it. Offers come in
-// the order in which they were made: the first seeds, the later ones narrow. What
-// a type is to be may be nil: then nothing is known that could be agreed on.
+// negotiate computes the type that the clusters have in common, and which of them accept it.
+// Offers are in the order of their creation: the first one seeds the type, later ones narrow
+// it. The returned type is nil if nothing could be agreed on.
 func negotiate(has standing, offers []offer) (*schema.Type, []judgement) {
 	n := &negotiation{offers: offers, out: make([]judgement, len(offers)), checked: map[*schema.Type][]schema.Refusal{}}
 	switch {
 	case has.enforced:
 		n.typ = has.typ
 		n.judgeAll(func(refused string) string {
-			return fmt.Sprintf("%s defines the type, and the cluster does not accept all that it does: %s. %s", has.by, refused, has.remedy)
+			return fmt.Sprintf("%s defines the type, and the cluster does not accept everything that it accepts: %s. %s", has.by, refused, has.remedy)
 		})
 	case has.published:
 		n.typ = has.typ
@@ -52,7 +53,7 @@ func negotiate(has standing, offers []offer) (*schema.Type, []judgement) {
 			n.narrowPublished()
 		}
 		n.judgeAll(func(refused string) string {
-			return "the cluster does not accept all that the published type does, and its import may not narrow it unless its schemaUpdateStrategy is UpdatePublished: " + refused
+			return "the cluster does not accept everything that the published type accepts, and its import may narrow the type only with schemaUpdateStrategy UpdatePublished: " + refused
 		})
 		if !has.frozen {
 			n.widen()
@@ -60,7 +61,7 @@ func negotiate(has standing, offers []offer) (*schema.Type, []judgement) {
 	default:
 		n.seedAndNarrow()
 		n.judgeAll(func(refused string) string {
-			return "the cluster does not accept all that the negotiated type does, and its import is not to narrow it (schemaUpdateStrategy UpdateNever): " + refused
+			return "the cluster does not accept everything that the negotiated type accepts, and its import must not narrow the type (schemaUpdateStrategy UpdateNever): " + refused
 		})
 	}
 	return n.typ, n.out
@@ -71,11 +72,11 @@ type negotiation struct {
 	out    []judgement
 
 	typ *schema.Type
-	// checked remembers what stands against typ, by what is offered.
+	// checked caches the refusals of typ by the offered type.
 	checked map[*schema.Type][]schema.Refusal
 }
 
-// check tells what stands against a cluster's accepting all that typ does.
+// check returns the reasons why a cluster does not accept everything that typ accepts.
 func (n *negotiation) check(o offer) []schema.Refusal {
 	refused, known := n.checked[o.typ]
 	if !known {
@@ -94,28 +95,28 @@ func (n *negotiation) refuse(i int, message string) {
 	n.out[i] = judgement{reason: v1alpha1.ReasonSchemaIncompatible, message: bounded(message)}
 }
 
-// judgeAll judges every offer by what became of the type. One that could not be
-// reconciled may accept what it is now; of others say makes a sentence.
+// evaluateAll sets the compatibility of every offer with the final type. An offer that could
+// not be reconciled may accept the final type; for the others, format returns the message.
 func (n *negotiation) judgeAll(say func(refused string) string) {
 	for i, o := range n.offers {
 		switch {
 		case o.typ == nil:
-			n.out[i] = judgement{reason: v1alpha1.ReasonSchemaUnreadable, message: bounded("the cluster's schema of the type cannot be understood: " + o.problem)}
+			n.out[i] = judgement{reason: v1alpha1.ReasonSchemaUnreadable, message: bounded("the cluster's schema of the type cannot be parsed: " + o.problem)}
 		case n.typ == nil:
 			if n.out[i].reason == "" {
-				n.refuse(i, "nothing is negotiated that the cluster could be compared with")
+				n.refuse(i, "there is no negotiated type to compare the cluster with")
 			}
 		case len(n.check(o)) == 0:
-			n.out[i] = judgement{compatible: true, reason: v1alpha1.ReasonSchemaAccepted, message: "the cluster accepts everything that the negotiated type does"}
+			n.out[i] = judgement{compatible: true, reason: v1alpha1.ReasonSchemaAccepted, message: "the cluster accepts everything that the negotiated type accepts"}
 		case n.out[i].reason == "":
 			n.refuse(i, say(quote(n.check(o))))
 		}
 	}
 }
 
-// seedAndNarrow negotiates a type that nobody relies on yet. Imports that are never to
-// narrow it are compared with what the others agree on; if there are no others, the
-// first of them says what the type is.
+// seedAndNarrow negotiates a type that is not published yet. Imports with UpdateNever are only
+// compared with what the others agree on. If there are only such imports, the first of them
+// defines the type.
 func (n *negotiation) seedAndNarrow() {
 	willing := n.distinct(func(o offer) bool { return o.strategy.Allows(false) })
 	if len(willing) == 0 {
@@ -125,15 +126,15 @@ func (n *negotiation) seedAndNarrow() {
 	n.agree(willing, nil, "")
 }
 
-// narrowPublished narrows a type that people use, where imports may do so.
+// narrowPublished narrows a published type by the imports that may do so.
 func (n *negotiation) narrowPublished() {
 	narrowing := n.distinct(func(o offer) bool { return o.strategy.Allows(true) && len(n.check(o)) > 0 })
 	if len(narrowing) > 0 {
-		n.agree(narrowing, n.typ, "what the cluster serves cannot be reconciled with the published type")
+		n.agree(narrowing, n.typ, "the cluster's schema cannot be reconciled with the published type")
 	}
 }
 
-// distinct gives what is offered, each once, by those that are asked for.
+// distinct returns the distinct types of the offers that include selects.
 func (n *negotiation) distinct(ask func(offer) bool) (out []*schema.Type) {
 	for _, o := range n.offers {
 		if o.typ != nil && ask(o) && !slices.Contains(out, o.typ) {
@@ -143,9 +144,9 @@ func (n *negotiation) distinct(ask func(offer) bool) (out []*schema.Type) {
 	return out
 }
 
-// agree makes typ what these have in common, beginning with first if there is one, and
-// says why of those that it had to leave out. Without words of the caller's it names
-// whom they do not agree with.
+// intersect sets typ to what the types have in common, starting with first if there is one, and
+// refuses the offers that it had to omit. If why is empty, the message names the cluster that
+// they disagree with.
 func (n *negotiation) agree(types []*schema.Type, first *schema.Type, why string) {
 	if first != nil {
 		types = slices.Insert(types, 0, first)
@@ -163,24 +164,24 @@ func (n *negotiation) agree(types []*schema.Type, first *schema.Type, why string
 	}
 	clear(n.checked)
 	if why == "" {
-		why = fmt.Sprintf("what the cluster serves cannot be reconciled with what cluster %s does, and those that agree with it", n.seed(types, refused))
+		why = fmt.Sprintf("the cluster's schema cannot be reconciled with that of cluster %s and those that agree with it", n.seed(types, refused))
 	}
 	for i, o := range n.offers {
 		if at := slices.Index(types, o.typ); o.typ != nil && at >= 0 && o.typ != first && len(refused[at]) > 0 {
-			n.refuse(i, fmt.Sprintf("%s: %s. Make the schemas alike; or, if the others should follow this one, delete their APIResourceImports: they are made anew, and come after it",
+			n.refuse(i, fmt.Sprintf("%s: %s. Align the schemas; or, if the others should follow this one, delete their APIResourceImports: they are recreated and then rank after it",
 				why, quote(refused[at])))
 		}
 	}
 }
 
-// seed names the cluster that what is negotiated began with.
+// seed returns the name of the cluster that seeded the negotiated type.
 func (n *negotiation) seed(types []*schema.Type, refused [][]schema.Refusal) string {
 	at := max(0, slices.IndexFunc(refused, func(r []schema.Refusal) bool { return len(r) == 0 }))
 	return n.offers[slices.IndexFunc(n.offers, func(o offer) bool { return o.typ == types[at] })].cluster
 }
 
-// widen gives people what all clusters that are compatible have come to accept in
-// the meantime: a field that only the last to be upgraded did not know.
+// widen extends the published type to what all compatible clusters accept by now: for example a
+// field that was missing only in the last cluster to be upgraded.
 func (n *negotiation) widen() {
 	fresh := &negotiation{checked: map[*schema.Type][]schema.Refusal{}}
 	for i, o := range n.offers {
@@ -201,13 +202,14 @@ func (n *negotiation) widen() {
 }
 
 const (
-	// quoted is how many refusals a message tells: whoever puts these right sees the next.
+	// maxRefusals is how many refusals a message lists: after correcting these, the user sees
+	// the next.
 	quoted = 5
-	// longest is how long a message may be, in bytes.
+	// maxMessageBytes is the maximum length of a message.
 	longest = 1500
 )
 
-// quote tells what was refused, where and why.
+// joinRefusals lists the refused fields with the reasons.
 func quote(refused []schema.Refusal) string {
 	var said []string
 	for _, r := range refused[:min(quoted, len(refused))] {
@@ -220,7 +222,7 @@ func quote(refused []schema.Refusal) string {
 	return out
 }
 
-// bounded cuts a message that carries what clusters say.
+// truncate limits the length of a message that contains text from clusters.
 func bounded(message string) string {
 	if len(message) <= longest {
 		return message

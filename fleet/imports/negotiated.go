@@ -11,7 +11,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// writeNegotiated keeps the NegotiatedAPIResource of a version.
+// writeNegotiated creates, updates or deletes the NegotiatedAPIResource of a version.
 func (c *controller) writeNegotiated(ctx context.Context, f *facts, v *version) error {
 	if !v.needed(f) {
 		return c.dropNegotiated(ctx, v)
@@ -37,7 +37,7 @@ func (c *controller) writeNegotiated(ctx context.Context, f *facts, v *version) 
 	return c.applyStatus(ctx, v1alpha1.NegotiatedAPIResourceResource, "NegotiatedAPIResource", n, NegotiationManager, &status)
 }
 
-// needed tells whether there is anything to say of a version: somebody has it.
+// needed reports whether a version exists anywhere.
 func (v *version) needed(f *facts) bool {
 	return len(v.imports) > 0 || v.standing.enforced && v.standing.typ != nil || v.standing.published && f.crd != nil
 }
@@ -49,13 +49,13 @@ func (c *controller) dropNegotiated(ctx context.Context, v *version) error {
 	uid := v.existing.UID
 	err := c.Dynamic.Resource(v1alpha1.NegotiatedAPIResourceResource).Delete(ctx, v.existing.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	if ignoreNotFound(err) != nil {
-		return fmt.Errorf("delete NegotiatedAPIResource %s, whose type nobody has any more: %w", v.existing.Name, err)
+		return fmt.Errorf("delete NegotiatedAPIResource %s, whose type is no longer served: %w", v.existing.Name, err)
 	}
 	return nil
 }
 
-// ensureNegotiated writes what is negotiated. Who set spec.publish stays its owner. It
-// gives nil where nothing could be negotiated, ever.
+// ensureNegotiated writes the negotiated type. The owner of spec.publish is kept. It returns
+// nil if nothing could ever be negotiated.
 func (c *controller) ensureNegotiated(ctx context.Context, f *facts, v *version) (*v1alpha1.NegotiatedAPIResource, error) {
 	if v.typ == nil {
 		if v.existing == nil {
@@ -92,7 +92,7 @@ func (c *controller) ensureNegotiated(ctx context.Context, f *facts, v *version)
 	return out, nil
 }
 
-// conditions says what became of a version.
+// conditions returns the conditions of a version.
 func (v *version) conditions() []metav1.Condition {
 	p := v.published
 	submitted := metav1.Condition{Type: v1alpha1.NegotiatedSubmitted, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNotSubmitted, Message: p.message}

@@ -15,14 +15,14 @@ import (
 	"github.com/atoll-dev/atoll/fleet/schema"
 )
 
-// plan is what the CRD of a type is to be.
+// plan is the target state of a type's CRD.
 type plan struct {
-	versions []*version // the first is stored
+	versions []*version // the first one is the storage version
 }
 
-// plan chooses the versions to publish. Objects are stored in one version and read in
-// any, and the control plane cannot convert them: so only versions are published
-// together that accept the same. Of those that are not it says why.
+// plan selects the versions to publish. Objects are stored in one version and read in any, and
+// the control plane cannot convert them. So only versions with equivalent schemas are published
+// together. It sets the outcome of the other versions.
 func (f *facts) plan() plan {
 	var candidates []*version
 	for _, v := range f.versions {
@@ -33,7 +33,7 @@ func (f *facts) plan() plan {
 			v.published = publication{reason: v1alpha1.ReasonNotRequested, message: notRequested(f.gr.Group, explicit)}
 			continue
 		case v.typ == nil || v.standing.typ == nil && v.compatible() == 0:
-			v.published = publication{reason: v1alpha1.ReasonNotNegotiable, message: "no cluster serves the type in a way that could be understood: see the condition Compatible of its APIResourceImports"}
+			v.published = publication{reason: v1alpha1.ReasonNotNegotiable, message: "no cluster serves the type with a schema that can be parsed: see the condition Compatible of its APIResourceImports"}
 			continue
 		}
 		candidates = append(candidates, v)
@@ -51,7 +51,7 @@ func (f *facts) plan() plan {
 		stored := candidates[0]
 		if !alike(stored, v) {
 			v.published = publication{reason: v1alpha1.ReasonNotConvertible, message: fmt.Sprintf(
-				"version %s is published, and objects could not be read as both without losing something: to have this one instead, set spec.publish to true here and to false there, before objects exist", stored.name)}
+				"version %s is published, and objects cannot be read in both versions without losing fields: to publish this one instead, set spec.publish to true here and to false there before objects exist", stored.name)}
 			continue
 		}
 		out.versions = append(out.versions, v)
@@ -59,8 +59,8 @@ func (f *facts) plan() plan {
 	return out
 }
 
-// keepAlike has versions that are published together change together or not at all:
-// clusters may upgrade one of them before the other.
+// freezeDiverging freezes versions that are published together unless they change in the same
+// way: clusters may upgrade one of them before the other.
 func keepAlike(candidates []*version) {
 	var standing []*version
 	for _, v := range candidates {
@@ -73,7 +73,7 @@ func keepAlike(candidates []*version) {
 			continue
 		}
 		for _, v := range standing {
-			v.stay("the clusters have changed this version in another way than the others that are published, and objects are read as all of them: have them change all versions alike")
+			v.stay("the clusters have changed this version differently from the other published ones, and objects are read in all of them: change all versions in the same way")
 		}
 		return
 	}
@@ -86,16 +86,15 @@ func notRequested(group string, explicit bool) string {
 	if group == "" {
 		group = v1alpha1.CoreGroup
 	}
-	return fmt.Sprintf("nobody asked for it: set spec.publish to true, or name group %s in a TypePolicy that publishes Automatically", group)
+	return fmt.Sprintf("not requested: set spec.publish to true, or name group %s in a TypePolicy that publishes Automatically", group)
 }
 
-// mustStay tells whether objects may be stored in a version, so that the CRD cannot be
-// without it.
+// mustKeep reports whether objects may be stored in a version, so that the CRD must include it.
 func (f *facts) mustStay(v *version) bool {
 	return f.crd != nil && v.typ != nil && v.standing.published && slices.Contains(f.crd.Status.StoredVersions, v.name)
 }
 
-// before orders versions: what is stored now, what a person asked for, what most
+// compare orders versions: the storage version, versions that a user requested, those that most
 // clusters accept, and then as Kubernetes does, the most stable and newest first.
 func (f *facts) before(a, b *version) int {
 	rank := func(v *version) int {
@@ -111,21 +110,22 @@ func (f *facts) before(a, b *version) int {
 	return cmp.Or(rank(a)-rank(b), b.compatible()-a.compatible(), kversion.CompareKubeAwareVersionStrings(b.name, a.name))
 }
 
-// stored tells whether the CRD has objects stored in a version now.
+// isStorage reports whether a version is the CRD's storage version.
 func (f *facts) stored(v *version) bool {
 	return f.crd != nil && slices.ContainsFunc(f.crd.Spec.Versions, func(c apiextensionsv1.CustomResourceDefinitionVersion) bool {
 		return c.Name == v.name && c.Storage
 	})
 }
 
-// as gives a type under the version of another, so that all else can be compared.
+// withVersionOf returns a type with the version of another, so that everything else can be
+// compared.
 func as(t, like *schema.Type) *schema.Type {
 	out := *t
 	out.Version = like.Version
 	return &out
 }
 
-// crd gives what is applied.
+// crd returns the CRD to apply.
 func (p plan) crd(f *facts) (*unstructured.Unstructured, error) {
 	var all []schema.Type
 	var digests []string
@@ -153,21 +153,21 @@ func (p plan) crd(f *facts) (*unstructured.Unstructured, error) {
 		err = u.UnmarshalJSON(data)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("write CustomResourceDefinition %s: %w", f.gr, err)
+		return nil, fmt.Errorf("encode CustomResourceDefinition %s: %w", f.gr, err)
 	}
 	unstructured.RemoveNestedField(u.Object, "status")
 	unstructured.RemoveNestedField(u.Object, "metadata", "creationTimestamp")
 	return u, nil
 }
 
-// alike tells whether two versions accept the same, so that objects can be read as
-// both.
+// equivalent reports whether two versions accept the same objects, so that objects can be read
+// in either.
 func alike(a, b *version) bool {
 	return len(check(a.typ, as(b.typ, a.typ))) == 0 && len(check(as(b.typ, a.typ), a.typ)) == 0
 }
 
-// approval is what the members' CRDs say of their approval, which the API server asks
-// for in groups of Kubernetes' community.
+// approval returns the approval annotation of the members' CRDs, which the API server requires
+// in groups of the Kubernetes community.
 func (f *facts) approval() string {
 	var all []string
 	for _, v := range f.versions {

@@ -17,27 +17,28 @@ import (
 	"github.com/atoll-dev/atoll/fleet/schema"
 )
 
-// recheck is when objects that keep a type from changing are looked for again: nobody
-// watches them.
+// recheckInterval is how often objects that block a change of a type are listed again: they are
+// not watched.
 const recheck = 15 * time.Second
 
-// publication is what became of one version.
+// publication is the outcome of publishing one version.
 type publication struct {
 	submitted, published bool
 	reason, message      string
 }
 
-// wants tells whether a version is to be published, and whether a person said so of it.
+// wants reports whether a version is to be published, and whether a user requested that
+// explicitly.
 func (f *facts) wants(v *version) (wanted, explicit bool) {
 	if v.existing != nil && v.existing.Spec.Publish != nil {
 		return *v.existing.Spec.Publish, true
 	}
-	// With the last cluster that has it, a policy has nothing more to say.
+	// Once the last cluster that serves the version is gone, the policy no longer applies.
 	return len(v.imports) > 0 && f.policy != nil && f.policy.Spec.Publish == v1alpha1.PublishAutomatically, false
 }
 
-// publish brings the CRD of a type in line with what is negotiated and wanted, and
-// says of each version what became of it.
+// publish brings the CRD of a type in line with the negotiated versions to publish, and sets
+// the outcome of each version.
 func (c *controller) publish(ctx context.Context, f *facts) error {
 	if f.enforced() {
 		f.sayEnforced()
@@ -45,12 +46,12 @@ func (c *controller) publish(ctx context.Context, f *facts) error {
 	}
 	if builtIn(f.gr.Group) {
 		f.say(publication{reason: v1alpha1.ReasonReservedGroup,
-			message: fmt.Sprintf("group %q belongs to Kubernetes, so no CustomResourceDefinition may define it here", f.gr.Group)})
+			message: fmt.Sprintf("group %q belongs to Kubernetes and cannot be defined by a CustomResourceDefinition", f.gr.Group)})
 		return nil
 	}
 	plan := f.plan()
 	if f.crd != nil && f.crd.DeletionTimestamp != nil {
-		f.say(publication{reason: v1alpha1.ReasonNotEstablished, message: "the CustomResourceDefinition is being deleted; if the type is still to be published, it is made anew then"})
+		f.say(publication{reason: v1alpha1.ReasonNotEstablished, message: "the CustomResourceDefinition is being deleted; it will be recreated if the type is still to be published"})
 		return nil
 	}
 	if len(plan.versions) == 0 {
@@ -80,8 +81,8 @@ func (f *facts) sayEnforced() {
 	}
 }
 
-// withdraw removes the CRD of a type that is not to be published, unless objects exist:
-// they would go with it.
+// withdraw deletes the CRD of a type that is no longer to be published, unless objects exist:
+// they would be deleted with it.
 func (c *controller) withdraw(ctx context.Context, f *facts) error {
 	if f.crd == nil {
 		return nil
@@ -97,24 +98,24 @@ func (c *controller) withdraw(ctx context.Context, f *facts) error {
 		if exist {
 			c.queue.AddAfter(key{typ: f.gr}, recheck)
 			f.stays(publication{submitted: true, published: isServed(f.crd), reason: v1alpha1.ReasonObjectsExist, message: fmt.Sprintf(
-				"the type is not to be published any more, and objects of it exist, which would go with it: delete them (`kubectl get %s -A` lists them), or set spec.publish to true", f.gr)})
+				"the type is no longer to be published, but objects of it exist and would be deleted with it: delete them (`kubectl get %s -A` lists them), or set spec.publish to true", f.gr)})
 			return nil
 		}
-		break // whatever version they were written in, one shows them all
+		break // any version lists all objects
 	}
-	// The version too: if somebody has taken our label off meanwhile, it is theirs.
+	// The resource version too: if a user has removed our label meanwhile, the CRD is theirs.
 	uid, rv := f.crd.UID, f.crd.ResourceVersion
 	err := c.Dynamic.Resource(crdResource).Delete(ctx, f.crd.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &rv}})
 	if ignoreNotFound(err) != nil {
-		return fmt.Errorf("delete CustomResourceDefinition %s, which is not to be published any more: %w", f.crd.Name, err)
+		return fmt.Errorf("delete CustomResourceDefinition %s, which is no longer to be published: %w", f.crd.Name, err)
 	}
-	c.Log.Info("a type is not published any more", "crd", f.crd.Name)
+	c.Log.Info("deleted the CustomResourceDefinition of a type that is no longer published", "crd", f.crd.Name)
 	f.crd = nil
 	f.say(publication{reason: v1alpha1.ReasonNotRequested, message: notRequested(f.gr.Group, true)})
 	return nil
 }
 
-// stays says p of the versions that the CRD has.
+// setPublished sets the outcome of the versions that the CRD has.
 func (f *facts) stays(p publication) {
 	for _, v := range f.versions {
 		if v.standing.published {
@@ -133,7 +134,7 @@ func (c *controller) submit(ctx context.Context, f *facts, plan plan) error {
 	if f.crd != nil {
 		desired.SetUID(f.crd.UID)
 	}
-	// Where there was none whoever was faster wins, and is not overruled.
+	// If there was no CRD, apply without force, so that a faster writer is not overwritten.
 	u, err := c.Dynamic.Resource(crdResource).Apply(ctx, f.gr.String(), desired, metav1.ApplyOptions{FieldManager: NegotiationManager, Force: f.crd != nil})
 	switch {
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsForbidden(err):
@@ -158,9 +159,9 @@ func (c *controller) submit(ctx context.Context, f *facts, plan plan) error {
 		switch wanted, _ := f.wants(v); {
 		case !is.published:
 		case !wanted:
-			is.reason, is.message = v1alpha1.ReasonObjectsExist, "the version is not to be published any more, and objects may be stored in it: it goes when the type does"
+			is.reason, is.message = v1alpha1.ReasonObjectsExist, "the version is no longer to be published, but objects may be stored in it: it will be removed with the type"
 		case v.waits != "":
-			// It is not what it might be by now.
+			// The published type is frozen.
 			is.reason, is.message = v1alpha1.ReasonUpdateWaits, bounded(v.waits)
 		}
 		v.published = is
@@ -168,12 +169,12 @@ func (c *controller) submit(ctx context.Context, f *facts, plan plan) error {
 	return nil
 }
 
-// refused says why the control plane does not take a CRD. Nobody is told that a narrower
-// type fits that nobody sees.
+// refused sets the outcome if the control plane rejects a CRD. No cluster is reported as
+// compatible with a narrower type that is not published.
 func (c *controller) refused(f *facts, plan plan, err error) {
-	c.Log.Warn("the control plane refuses a negotiated type", "crd", f.gr.String(), "error", err)
+	c.Log.Warn("the control plane rejected a negotiated type", "crd", f.gr.String(), "error", err)
 	for _, v := range plan.versions {
-		message := bounded("the CustomResourceDefinition cannot be made: " + err.Error())
+		message := bounded("the CustomResourceDefinition was rejected: " + err.Error())
 		v.published = publication{reason: v1alpha1.ReasonRefused, message: message}
 		if v.standing.published {
 			v.published.submitted, v.published.published = true, f.crd != nil && isServed(f.crd)
@@ -182,7 +183,7 @@ func (c *controller) refused(f *facts, plan plan, err error) {
 	}
 }
 
-// unestablished says why a CRD is not served.
+// unestablished returns why a CRD is not served.
 func unestablished(crd *apiextensionsv1.CustomResourceDefinition) string {
 	for _, name := range []apiextensionsv1.CustomResourceDefinitionConditionType{apiextensionsv1.NamesAccepted, apiextensionsv1.NonStructuralSchema, apiextensionsv1.KubernetesAPIApprovalPolicyConformant} {
 		for _, c := range crd.Status.Conditions {
@@ -198,8 +199,8 @@ func unestablished(crd *apiextensionsv1.CustomResourceDefinition) string {
 	return fmt.Sprintf("CustomResourceDefinition %s is not served yet", crd.Name)
 }
 
-// spare keeps a published type from becoming narrower while stored objects have
-// fields that it would drop.
+// protectObjects freezes a published type that would become narrower while stored objects have
+// fields that would be dropped.
 func (c *controller) spare(ctx context.Context, f *facts, v *version) error {
 	if !v.standing.published || v.typ == nil || len(check(v.standing.typ, v.typ)) == 0 {
 		return nil
@@ -210,12 +211,13 @@ func (c *controller) spare(ctx context.Context, f *facts, v *version) error {
 	}
 	if lost != "" {
 		c.queue.AddAfter(key{typ: f.gr}, recheck)
-		v.stay(fmt.Sprintf("imports with schemaUpdateStrategy UpdatePublished would narrow the type, and %s: take it out of the object, or give the imports another strategy", lost))
+		v.stay(fmt.Sprintf("imports with schemaUpdateStrategy UpdatePublished would narrow the type, but %s: remove the field from the object, or change the strategy of the imports", lost))
 	}
 	return nil
 }
 
-// wouldLose names an object that has fields which a schema would drop, if one does.
+// findDataLoss describes the first object with fields that a schema would drop; "" means that
+// no object has any.
 func (c *controller) wouldLose(ctx context.Context, gvr kschema.GroupVersionResource, props *schema.Props) (string, error) {
 	options := metav1.ListOptions{Limit: 200}
 	for {
@@ -224,7 +226,7 @@ func (c *controller) wouldLose(ctx context.Context, gvr kschema.GroupVersionReso
 			return "", nil // it is not served (yet)
 		}
 		if err != nil {
-			return "", fmt.Errorf("see what a narrower %s would do to its objects: %w", gvr.GroupResource(), err)
+			return "", fmt.Errorf("check the objects of %s against a narrower schema: %w", gvr.GroupResource(), err)
 		}
 		for i := range some.Items {
 			if unknown := schema.Unknown(props, some.Items[i].Object); len(unknown) > 0 {
@@ -248,7 +250,7 @@ func nameOf(u *unstructured.Unstructured) string {
 func (c *controller) objectsExist(ctx context.Context, gvr kschema.GroupVersionResource) (bool, error) {
 	some, err := c.Dynamic.Resource(gvr).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
-		return false, fmt.Errorf("see whether objects of %s exist: %w", gvr.GroupResource(), err)
+		return false, fmt.Errorf("check whether objects of %s exist: %w", gvr.GroupResource(), err)
 	}
 	return len(some.Items) > 0, nil
 }

@@ -23,12 +23,12 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// puller reads the types of one member: at once when its CRDs change, and every
-// minute what cannot be watched.
+// typeWatcher reads the types of one member: immediately when its CRDs change, and every minute
+// for types that cannot be watched.
 type puller struct {
 	way
 	name string
-	// state is what it was made for: a way to the member that answers.
+	// state identifies the connection to the member that this watcher was created for.
 	state string
 	stop  context.CancelFunc
 
@@ -39,39 +39,40 @@ type puller struct {
 
 	mu    sync.Mutex
 	seen  snapshot
-	watch error // the last of the watch of CRDs, until it is known to be over
+	watch error // last error of the CRD watch, until a request succeeds
 }
 
-// reading is what pullers have in common that run in one place.
+// watcherConfig is shared by the watchers of one process.
 type reading struct {
 	clock  clock.WithTicker
 	fields *Fields
-	// inFull tells whether a policy names a group in full.
+	// inFull reports whether a policy names a group in full.
 	inFull func(group string) bool
-	// running counts what they started.
+	// running counts the goroutines of the watchers.
 	running *sync.WaitGroup
 }
 
-// snapshot is what was last read of a member's types.
+// snapshot is the last read state of a member's types.
 type snapshot struct {
-	// whole: all of it was read; what is not here the member does not serve.
+	// complete is set once everything was read; the member does not serve types that are
+	// missing here.
 	whole bool
-	// trouble is why the last attempt read less, and types is from before.
+	// err is why the last attempt was incomplete; types is from before.
 	trouble error
 	types   map[schema.GroupVersionResource]served
 	digest  string
 	at      time.Time
 }
 
-// pulled is one CRD as it was read.
+// loadedCRD is one CRD as it was read.
 type pulled struct {
 	version string // resource version
 	group   string
 	types   []served
 }
 
-// newPuller starts reading a member, until ctx ends or it is stopped. changed hears of
-// news.
+// newTypeWatcher starts reading a member, until ctx ends or the watcher is stopped. It calls
+// onChange after each read.
 func newPuller(ctx context.Context, r reading, name string, w way, state string, changed func()) (*puller, error) {
 	ctx, stop := context.WithCancel(ctx)
 	p := &puller{way: w, reading: r, name: name, state: state, stop: stop, again: make(chan struct{}, 1), whole: wholeTypes{},
@@ -106,7 +107,7 @@ func slimMetadata(obj any) (any, error) {
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion}}, nil
 }
 
-// wake has the member read soon.
+// trigger causes the member to be read soon.
 func (p *puller) wake() {
 	select {
 	case p.again <- struct{}{}:
@@ -114,14 +115,14 @@ func (p *puller) wake() {
 	}
 }
 
-// say remembers an error of the watch. Many are of no consequence: watches end.
+// setWatchError records an error of the watch. Many are harmless: watches end.
 func (p *puller) say(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.watch = err
 }
 
-// said gives that error if it is still so.
+// watchError returns the recorded error if it still occurs.
 func (p *puller) said(ctx context.Context) error {
 	p.mu.Lock()
 	err := p.watch
@@ -141,7 +142,7 @@ func (p *puller) said(ctx context.Context) error {
 	return nil
 }
 
-// snapshot gives what is known. Nobody changes what is in it.
+// snapshot returns the current state. It must not be modified.
 func (p *puller) snapshot() snapshot {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -164,7 +165,7 @@ func (p *puller) run(ctx context.Context, changed func()) {
 			return
 		case <-ticker.C():
 		case <-p.again:
-			// A CRD that is made changes several times before it is served.
+			// A new CRD changes several times before it is served.
 			select {
 			case <-ctx.Done():
 				return
@@ -174,7 +175,7 @@ func (p *puller) run(ctx context.Context, changed func()) {
 	}
 }
 
-// pull reads what has changed. What cannot be read is as it was.
+// refresh reads the changed types. A type that cannot be read keeps its previous state.
 func (p *puller) pull(ctx context.Context, known map[string]pulled, now time.Time) {
 	errCRDs := p.said(ctx)
 	if !p.crds.HasSynced() {
@@ -205,7 +206,7 @@ func (p *puller) pull(ctx context.Context, known map[string]pulled, now time.Tim
 	}
 }
 
-// pullCRDs brings known in line with the member's CRDs.
+// refreshCRDs brings known in line with the member's CRDs.
 func (p *puller) pullCRDs(ctx context.Context, known map[string]pulled) error {
 	wanted, there := map[string]bool{}, map[string]bool{}
 	for _, m := range list[metav1.PartialObjectMetadata](p.crds) {
@@ -234,21 +235,21 @@ func (p *puller) pullCRDs(ctx context.Context, known map[string]pulled) error {
 	return errors.Join(err, bad)
 }
 
-// isServed tells whether the member serves a CRD. One that is being deleted still has
-// objects, but takes no new ones.
+// isServed reports whether a CRD is served. A CRD that is being deleted still has objects, but
+// accepts no new ones.
 func isServed(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	return crd.DeletionTimestamp == nil && slices.ContainsFunc(crd.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
 		return c.Type == apiextensionsv1.Established && c.Status == apiextensionsv1.ConditionTrue
 	})
 }
 
-// ownGroup tells whether a group is Atoll's: a member that is itself a control plane
-// has them, and they mean the clusters below it.
+// ownGroup reports whether a group is Atoll's own. A member that is itself a control plane
+// serves these groups, but there they describe its own clusters.
 func ownGroup(group string) bool {
 	return group == v1alpha1.Group || group == "infra.atoll.dev" || group == "tenancy.atoll.dev" || strings.HasSuffix(group, ".providers.atoll.dev")
 }
 
-// digestTypes tells one state of a member's types from another.
+// digestTypes returns a digest of a member's types.
 func digestTypes(types map[schema.GroupVersionResource]served, others map[schema.GroupVersion]string) string {
 	var lines []string
 	for gvr, t := range types {
@@ -265,12 +266,12 @@ func digestTypes(types map[schema.GroupVersionResource]served, others map[schema
 	return hex.EncodeToString(sum.Sum(nil)[:16])
 }
 
-// reportedTrouble is trouble as a syncer tells it: in the words of explain already.
+// reportedError is an error that a syncer reported: it is formatted by explain already.
 type reportedTrouble string
 
 func (t reportedTrouble) Error() string { return string(t) }
 
-// explain says what to do about a member that cannot be read, for people.
+// explain returns the cause and the remedy for a member that cannot be read, for users.
 func explain(err error, cluster string) string {
 	if told := reportedTrouble(""); errors.As(err, &told) {
 		return string(told)
@@ -278,7 +279,7 @@ func explain(err error, cluster string) string {
 	if apierrors.IsForbidden(err) {
 		return fmt.Sprintf("the identity with which cluster %s joined may not read its types (%v): grant it get, list and watch of customresourcedefinitions.apiextensions.k8s.io", cluster, err)
 	}
-	return fmt.Sprintf("the types of cluster %s cannot be read and are as they were last known; it is tried again every minute: %v", cluster, err)
+	return fmt.Sprintf("the types of cluster %s cannot be read; showing the last known ones and retrying every minute: %v", cluster, err)
 }
 
 func ignoreNotFound(err error) error {

@@ -16,21 +16,21 @@ import (
 	"github.com/atoll-dev/atoll/fleet"
 )
 
-// Reporter is where the types of a member are reported by whoever reads them elsewhere
-// than the controller does. All of it is safe to repeat.
+// Reporter receives the types of a member that are read outside the controller. All calls are
+// idempotent.
 type Reporter interface {
-	// ReportTypes tells which groups there are, and gives what is wanted besides.
+	// ReportTypes reports which groups the member serves, and returns what else is requested.
 	ReportTypes(context.Context, fleet.TypesReport) (fleet.TypesWanted, error)
-	// ReportGroup tells what is in one of them.
+	// ReportGroup reports the content of one group.
 	ReportGroup(context.Context, fleet.GroupReport) error
 }
 
-// Report reads the types of a member as the controller would, and reports them when
-// they have changed and every minute, until ctx ends.
+// Report reads the types of a member as the controller would, and reports them every minute and
+// whenever they change, until ctx ends.
 func Report(ctx context.Context, cluster string, member *rest.Config, clk clock.WithTicker, log *slog.Logger, to Reporter) error {
 	w, err := wayOver(member)
 	if err != nil {
-		return fmt.Errorf("make a client of the cluster: %w", err)
+		return fmt.Errorf("create a client for the cluster: %w", err)
 	}
 	return reportOver(ctx, cluster, w, clk, log, to)
 }
@@ -66,7 +66,7 @@ func reportOver(ctx context.Context, cluster string, w way, clk clock.WithTicker
 		}
 		if err.Error() != said && ctx.Err() == nil {
 			said = err.Error()
-			log.Warn("cannot report the types of the cluster; trying again", "error", err)
+			log.Warn("report of the cluster's types failed; retrying", "error", err)
 		}
 		timer := clk.NewTimer(again)
 		again = min(2*again, patience)
@@ -79,22 +79,22 @@ func reportOver(ctx context.Context, cluster string, w way, clk clock.WithTicker
 	}
 }
 
-// outpost reports what a puller reads.
+// groupReporter reports the types that a watcher reads.
 type outpost struct {
 	cluster string
 	to      Reporter
 	puller  *puller
 	fields  *Fields
 
-	// packed is what was read, as it is sent, in the state that digest tells; problem says
-	// what of it cannot be.
+	// packed holds the encoded groups of the snapshot that digest identifies; problem lists the
+	// groups that could not be encoded.
 	digest  string
 	packed  map[string]packedGroup
 	problem string
 
 	mu     sync.Mutex
-	asked  map[string]bool // groups that a policy may name in full
-	wanted []string        // those that one does
+	asked  map[string]bool // groups without CRDs that a policy may name in full
+	wanted []string        // groups that a policy names in full
 }
 
 type packedGroup struct {
@@ -102,8 +102,8 @@ type packedGroup struct {
 	digest  string
 }
 
-// inFull tells whether types of a group are wanted that has no CRDs. Which groups there
-// are to ask about is known by being asked.
+// inFull reports whether types of a group without CRDs are requested. It also records the
+// groups it is called for: these are the groups to ask the control plane about.
 func (o *outpost) inFull(group string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -111,7 +111,7 @@ func (o *outpost) inFull(group string) bool {
 	return slices.Contains(o.wanted, group)
 }
 
-// report tells what is known now.
+// report sends the current state.
 func (o *outpost) report(ctx context.Context) error {
 	seen := o.puller.snapshot()
 	said := fleet.TypesReport{Groups: map[string]fleet.GroupDigest{}}
@@ -156,13 +156,13 @@ func (o *outpost) report(ctx context.Context) error {
 	return nil
 }
 
-// pack prepares what is to be sent of each group. What is too large is left out and told.
+// pack encodes the content of each group. Groups that are too large are omitted and reported.
 func (o *outpost) pack(seen snapshot) error {
 	packed, large := map[string]packedGroup{}, []string(nil)
 	for group, in := range contentsOf(seen.types, o.fields.known(o.cluster)) {
 		content, digest, err := in.pack()
 		if err != nil {
-			return fmt.Errorf("write what the cluster serves of group %q: %w", group, err)
+			return fmt.Errorf("encode the cluster's types of group %q: %w", group, err)
 		}
 		if len(content) > mostContent {
 			large = append(large, group)
@@ -173,7 +173,7 @@ func (o *outpost) pack(seen snapshot) error {
 	o.digest, o.packed, o.problem = seen.digest, packed, ""
 	if len(large) > 0 {
 		slices.Sort(large)
-		o.problem = fmt.Sprintf("the types of cluster %s are as they were last known, since what it serves of %s is more than its syncer can report (%d bytes, compressed): join it in mode Push, or take types away there",
+		o.problem = fmt.Sprintf("showing the last known types of cluster %s: those of %s exceed the limit of its syncer's reports (%d bytes, compressed). Join the cluster in mode Push, or remove types there",
 			o.cluster, strings.Join(large, ", "), mostContent)
 	}
 	return nil

@@ -18,11 +18,11 @@ import (
 	"github.com/atoll-dev/atoll/fleet/schema"
 )
 
-// facts are all that a type is negotiated by.
+// typeState is the input of the negotiation of one type.
 type facts struct {
 	gr       kschema.GroupResource
-	crd      *apiextensionsv1.CustomResourceDefinition // of the control plane, or nil
-	own      map[string]*schema.Type                   // what the control plane serves without a CRD
+	crd      *apiextensionsv1.CustomResourceDefinition // the control plane's CRD, or nil
+	own      map[string]*schema.Type                   // types that the control plane serves without a CRD
 	policy   *v1alpha1.TypePolicy
 	versions map[string]*version
 }
@@ -30,18 +30,18 @@ type facts struct {
 // version is one version of a type.
 type version struct {
 	name     string
-	imports  []*imported // in the order in which they were made
+	imports  []*imported // in order of creation
 	existing *negotiated // or nil
 	standing standing
 
 	offers     []offer      // one for each import
-	typ        *schema.Type // what is negotiated; nil if nothing is
+	typ        *schema.Type // the negotiated type, or nil
 	judgements []judgement
-	waits      string // why it is not narrower than it is
+	waits      string // why the published type is frozen
 	published  publication
 }
 
-// compatible counts the clusters that accept what is negotiated.
+// compatible counts the clusters that accept the negotiated type.
 func (v *version) compatible() (n int) {
 	for _, j := range v.judgements {
 		if j.compatible {
@@ -51,18 +51,17 @@ func (v *version) compatible() (n int) {
 	return n
 }
 
-// stay keeps what is published as it is, and judges by that.
+// freeze keeps the published type unchanged and evaluates the offers against it.
 func (v *version) stay(why string) {
 	v.waits = why
 	v.standing.frozen = true
 	v.typ, v.judgements = negotiate(v.standing, v.offers)
 }
 
-// enforced tells whether somebody else defines the type.
+// enforced reports whether a user or the control plane itself defines the type.
 func (f *facts) enforced() bool { return f.crd != nil && !isOurs(f.crd) || len(f.own) > 0 }
 
-// reconcileType negotiates a type with all its versions, and publishes it if it is to
-// be.
+// reconcileType negotiates a type with all its versions, and publishes it if requested.
 func (c *controller) reconcileType(ctx context.Context, gr kschema.GroupResource) error {
 	f, err := c.gather(ctx, gr)
 	if err != nil {
@@ -76,7 +75,7 @@ func (c *controller) reconcileType(ctx context.Context, gr kschema.GroupResource
 			return err
 		}
 	}
-	// What is published narrows before anybody is told that it fits another cluster.
+	// The published type narrows before any cluster is reported as compatible with it.
 	if err := c.publish(ctx, f); err != nil {
 		return err
 	}
@@ -91,8 +90,8 @@ func (c *controller) reconcileType(ctx context.Context, gr kschema.GroupResource
 	return nil
 }
 
-// gather reads what there is of a type. The CRD is asked for live: whether a person
-// made it decides what may be done to it.
+// load reads the state of a type. The CRD is read live: whether a user created it determines
+// what the controller may do with it.
 func (c *controller) gather(ctx context.Context, gr kschema.GroupResource) (*facts, error) {
 	f := &facts{gr: gr, versions: map[string]*version{}}
 	f.policy, _ = c.policyFor(gr.Group)
@@ -120,8 +119,7 @@ func (c *controller) gather(ctx context.Context, gr kschema.GroupResource) (*fac
 		v.imports = append(v.imports, i)
 	}
 	if f.crd != nil && f.crd.DeletionTimestamp == nil && f.crd.Labels[v1alpha1.SharedLabel] != "true" && !ownGroup(gr.Group) {
-		// What a person defined is a type even where no member has it: whoever uses it
-		// should learn that.
+		// A user's CRD is a type even if no member serves it: its users should see that.
 		for _, v := range f.crd.Spec.Versions {
 			if v.Served {
 				at(v.Name)
@@ -144,7 +142,7 @@ func olderImport(a, b *imported) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
-// stands tells what the control plane has of a version already.
+// currentOf returns the control plane's existing definition of a version.
 func (f *facts) stands(v *version) standing {
 	if len(f.own) > 0 {
 		return standing{enforced: true, typ: f.own[v.name], by: "the control plane itself", remedy: "Upgrade the cluster"}
@@ -159,13 +157,13 @@ func (f *facts) stands(v *version) standing {
 		return standing{enforced: true}
 	case !isOurs(f.crd):
 		return standing{enforced: true, typ: &all[i], by: "CustomResourceDefinition " + f.crd.Name + " of the control plane",
-			remedy: "Bring the cluster's CustomResourceDefinition up to it, or take out of it what the cluster does not know"}
+			remedy: "Update the cluster's CustomResourceDefinition, or remove from the control plane's what the cluster does not know"}
 	case i < 0:
 		return standing{}
 	}
 	out := standing{published: true, typ: &all[i]}
 	if n := v.existing; n != nil && slices.Contains(strings.Split(f.crd.Annotations[v1alpha1.PublishedTypesAnnotation], ","), v.name+"="+n.digest) {
-		// It was applied like this. If the CRD is another, somebody has edited it.
+		// This is the definition that was applied. If the CRD differs, a user has edited it.
 		if t, err := typeOf(&n.Spec.CommonAPIResourceSpec, []byte(n.schema.Value())); err == nil {
 			out.typ = t
 		}
@@ -173,7 +171,7 @@ func (f *facts) stands(v *version) standing {
 	return out
 }
 
-// offers gives what the members serve of a version. Those that serve the same share it.
+// offersOf returns the offers of a version. Members that serve the same schema share its type.
 func (f *facts) offers(v *version, parsed map[string]*schema.Type) []offer {
 	var out []offer
 	for _, i := range v.imports {
@@ -190,7 +188,7 @@ func (f *facts) offers(v *version, parsed map[string]*schema.Type) []offer {
 	return out
 }
 
-// strategy gives the strategy that holds for an import.
+// strategy returns the effective strategy of an import.
 func (f *facts) strategy(i *imported) v1alpha1.SchemaUpdateStrategy {
 	switch {
 	case i.Spec.SchemaUpdateStrategy != "":
@@ -201,7 +199,7 @@ func (f *facts) strategy(i *imported) v1alpha1.SchemaUpdateStrategy {
 	return v1alpha1.UpdateUnpublished
 }
 
-// judge writes the condition Compatible of the imports.
+// writeCompatibility writes the condition Compatible of the imports.
 func (c *controller) judge(ctx context.Context, f *facts) error {
 	for _, v := range f.versions {
 		for n, i := range v.imports {
@@ -217,10 +215,10 @@ func (c *controller) judge(ctx context.Context, f *facts) error {
 	return nil
 }
 
-// noVersion says why a version of an enforced type cannot be used.
+// noVersion is the message for a version of an enforced type that is not served.
 func (f *facts) noVersion(name string) string {
 	if f.crd == nil {
-		return fmt.Sprintf("the control plane defines %s itself, and does not serve version %s of it: use one that it serves", f.gr, name)
+		return fmt.Sprintf("the control plane defines %s itself and does not serve version %s: use a version that it serves", f.gr, name)
 	}
 	return fmt.Sprintf("CustomResourceDefinition %s of the control plane does not serve version %s: add it there, or use a version that it serves", f.crd.Name, name)
 }
@@ -238,8 +236,7 @@ func (c *controller) sayCompatible(ctx context.Context, i *imported, j judgement
 	return c.applyStatus(ctx, v1alpha1.APIResourceImportResource, "APIResourceImport", i, NegotiationManager, &status)
 }
 
-// applyStatus writes the status of what was looked at, and of nothing that has taken
-// its name since.
+// applyStatus writes the status of exactly the object that was read: its UID is a precondition.
 func (c *controller) applyStatus(ctx context.Context, gvr kschema.GroupVersionResource, kind string, of metav1.Object, manager string, status any) error {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(status)
 	if err == nil {
@@ -249,7 +246,7 @@ func (c *controller) applyStatus(ctx context.Context, gvr kschema.GroupVersionRe
 		_, err = c.Dynamic.Resource(gvr).ApplyStatus(ctx, of.GetName(), u, metav1.ApplyOptions{FieldManager: manager, Force: true})
 	}
 	if err != nil {
-		return fmt.Errorf("write the status of %s %s: %w", kind, of.GetName(), err)
+		return fmt.Errorf("apply the status of %s %s: %w", kind, of.GetName(), err)
 	}
 	return nil
 }
