@@ -256,7 +256,7 @@ func TestTypesFollowPoliciesAndClusters(t *testing.T) {
 	// Silence changes nothing.
 	f.members["north"].Kill()
 	f.wantReady(t, settle, "north", false)
-	f.wantCondition(t, imports, in("north"), "Available", "True", "LastKnown", "not Ready since")
+	f.wantCondition(t, imports, in("north"), "Available", "True", "LastKnown", "not been Ready since")
 	f.wantSpec(t, "parts", map[string]string{"colour": ""})
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()

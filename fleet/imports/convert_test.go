@@ -33,7 +33,7 @@ func TestTypesSurviveTheAPI(t *testing.T) {
 		if !reflect.DeepEqual(in, out) {
 			t.Errorf("%+v became %+v", in, out)
 		}
-		// As the cache gets it from the API server, it has not changed.
+		// The cached object from the API server is unchanged.
 		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1alpha1.APIResourceImportSpec{CommonAPIResourceSpec: s.spec, Location: "east"})
 		if err != nil {
 			t.Fatal(err)

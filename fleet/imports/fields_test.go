@@ -22,7 +22,7 @@ import (
 
 var appsV1 = kschema.GroupVersion{Group: "apps", Version: "v1"}
 
-// papers is a member as far as documents go: it counts how often they are read.
+// fakeDocuments is the document source of a member. It counts the reads.
 type papers struct {
 	at    map[kschema.GroupVersion]string // addresses
 	texts map[string]string               // by address
@@ -38,7 +38,7 @@ func (p *papers) setSilent(silent bool) {
 	p.silent = silent
 }
 
-// serve has it serve a document.
+// serve replaces the document.
 func (p *papers) serve(text string) {
 	other := serving(text)
 	p.mu.Lock()
@@ -73,7 +73,7 @@ func (p *papers) resources(_ context.Context, gv kschema.GroupVersion) (*metav1.
 	}}, nil
 }
 
-// deployments is a document in which Deployments have these fields in their spec.
+// deployments returns a document in which the spec of Deployments has these fields.
 func deployments(fields ...string) string {
 	properties := ""
 	for _, f := range fields {
@@ -88,7 +88,7 @@ properties: {apiVersion: {type: string}, kind: {type: string}, spec: {type: obje
 	return string(data)
 }
 
-// serving is a member that has one document, under an address with its digest.
+// serving returns a source with one document, at an address with its digest.
 func serving(text string) *papers {
 	address := fmt.Sprintf("/openapi/v3/apis/apps/v1?hash=%X", sha512.Sum512([]byte(text)))
 	return &papers{at: map[kschema.GroupVersion]string{appsV1: address}, texts: map[string]string{address: text}}
@@ -110,7 +110,7 @@ func deployment(spec map[string]any) *unstructured.Unstructured {
 		"metadata": map[string]any{"name": "web"}, "spec": spec, "status": map[string]any{"news": int64(1)}}}
 }
 
-// lacks gives what one member lacks, and whether it is known.
+// lacks returns what one member lacks, and whether the member is known.
 func lacks(f *Fields, cluster string, obj *unstructured.Unstructured) (*schema.Gap, bool) {
 	return f.Gaps(obj)[cluster], f.Known(cluster)
 }
@@ -144,16 +144,16 @@ func TestFieldsThatAMemberDoesNotKnow(t *testing.T) {
 	}
 	widget := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Widget"}}
 	if gaps := f.Gaps(widget); gaps != nil {
-		t.Errorf("a kind that is not Kubernetes' own: %v", gaps)
+		t.Errorf("gaps of a kind that is not built in: %v", gaps)
 	}
 
-	// A member of the same release is known without reading anything.
+	// A member of the same release is known without a read.
 	twin := &papers{at: old.at}
 	pullInto(t, f, "twin", twin)
 	if gap, _ := lacks(f, "twin", obj); gap == nil || twin.reads != 0 {
 		t.Errorf("twin: %v after %d reads", gap, twin.reads)
 	}
-	// One that lies about the digest deceives about nobody but itself.
+	// A member that announces a wrong digest affects only itself.
 	liar := &papers{at: map[kschema.GroupVersion]string{appsV1: "/openapi/v3/apis/apps/v1?hash=F00"},
 		texts: map[string]string{"/openapi/v3/apis/apps/v1?hash=F00": deployments("replicas", "lies")}}
 	pullInto(t, f, "liar", liar)
@@ -163,16 +163,16 @@ func TestFieldsThatAMemberDoesNotKnow(t *testing.T) {
 		t.Errorf("honest: %v after %d reads", gap, honest.reads)
 	}
 
-	// An upgrade is news; silence is not, and changes nothing.
+	// An upgrade notifies; a failed read does not, and changes nothing.
 	heard = nil
 	pullInto(t, f, "east", young)
 	pullInto(t, f, "east", young)
 	if gap, _ := lacks(f, "east", obj); gap != nil || !slices.Equal(heard, []string{"east"}) {
-		t.Errorf("after the upgrade: %v, heard %v", gap, heard)
+		t.Errorf("after the upgrade: %v, notified of %v", gap, heard)
 	}
 	other := &papers{at: map[kschema.GroupVersion]string{appsV1: "/other"}}
 	if _, err := f.pull(t.Context(), "east", other, other.at); err == nil {
-		t.Error("a document that cannot be read is no error")
+		t.Error("no error for a document that cannot be read")
 	}
 	if gap, known := lacks(f, "east", obj); gap != nil || !known {
 		t.Errorf("after a failure: %v, %v", gap, known)
@@ -180,18 +180,18 @@ func TestFieldsThatAMemberDoesNotKnow(t *testing.T) {
 	cancel()
 	f.forget("east")
 	if _, known := lacks(f, "east", obj); known {
-		t.Error("east is still known after it has left")
+		t.Error("east is still known after it was removed")
 	}
 	for _, name := range []string{"west", "twin", "liar", "honest", "bare"} {
 		f.forget(name)
 	}
 	if len(f.shared) != 0 || !slices.Equal(heard, []string{"east"}) {
-		t.Errorf("%d documents are kept for nobody; heard %v", len(f.shared), heard)
+		t.Errorf("%d unused documents are kept; notified of %v", len(f.shared), heard)
 	}
 }
 
-// BenchmarkGaps is what each decision asks: a thousand members of three releases, one
-// of which lacks a field.
+// BenchmarkGaps measures the check that each scheduling decision makes, with a thousand members
+// of three releases. One release lacks a field.
 func BenchmarkGaps(b *testing.B) {
 	f := NewFields()
 	kinds := func(fields ...string) *document {
@@ -245,11 +245,11 @@ func TestTypesInDocuments(t *testing.T) {
 		t.Errorf("%+v, %v", typ, err)
 	}
 	if _, err := w.read(t.Context(), p, appsV1, p.at[appsV1]); err != nil || p.reads != 1 {
-		t.Errorf("what has not changed is read %d times, %v", p.reads, err)
+		t.Errorf("the unchanged document was read %d times, %v", p.reads, err)
 	}
 	w.keep(nil)
 	if len(w) != 0 {
-		t.Error("what nobody serves any more is kept")
+		t.Error("types that are no longer served are kept")
 	}
 }
 
@@ -265,7 +265,7 @@ func TestVersionsInAnIndex(t *testing.T) {
 	}
 }
 
-// slow is a member that answers when it is told to.
+// slow is a document source that responds once answer is closed.
 type slow struct {
 	*papers
 	asked  *atomic.Int32
@@ -282,7 +282,8 @@ func (s slow) document(ctx context.Context, address string) ([]byte, error) {
 	return s.papers.document(ctx, address)
 }
 
-// TestManyMembersAtOnce: what many members of one release have is read from few.
+// TestManyMembersAtOnce: the documents that many members of one release share are read from a
+// few of them.
 func TestManyMembersAtOnce(t *testing.T) {
 	f := NewFields()
 	member := slow{papers: serving(deployments("replicas")), asked: &atomic.Int32{}, answer: make(chan struct{})}
@@ -300,9 +301,9 @@ func TestManyMembersAtOnce(t *testing.T) {
 	close(member.answer)
 	all.Wait()
 	if asked := member.asked.Load(); asked != readAtOnce {
-		t.Errorf("asked %d times", asked)
+		t.Errorf("%d reads", asked)
 	}
 	if !f.Known("member-0") || len(f.shared) != 1 {
-		t.Errorf("known are %d documents", len(f.shared))
+		t.Errorf("%d documents are known", len(f.shared))
 	}
 }

@@ -35,7 +35,7 @@ func TestImportsFollowWhatMembersServe(t *testing.T) {
 	s.wantCondition(imports, importIn("west"), "Compatible", "True", "SchemaAccepted", "")
 	s.wantCondition(v1alpha1.NegotiatedAPIResourceResource, negotiatedWidgets, "Published", "False", "NotRequested", "TypePolicy")
 
-	// What somebody edits or deletes is put right; the strategy is theirs.
+	// Edits and deletions are reverted, except for the strategy.
 	s.change(imports, importIn("west"), func(u *unstructured.Unstructured) {
 		_ = unstructured.SetNestedField(u.Object, "Gadget", "spec", "kind")
 		_ = unstructured.SetNestedField(u.Object, "UpdateNever", "spec", "schemaUpdateStrategy")
@@ -49,7 +49,7 @@ func TestImportsFollowWhatMembersServe(t *testing.T) {
 		strategy, _, _ := unstructured.NestedString(u.Object, "spec", "schemaUpdateStrategy")
 		holds, _, _ := unstructured.NestedString(u.Object, "status", "schemaUpdateStrategy")
 		if kind != "Widget" || strategy != "UpdateNever" || holds != "UpdateNever" {
-			return fmt.Errorf("kind %s, strategy %s, and %s holds", kind, strategy, holds)
+			return fmt.Errorf("kind %s, strategy %s, effective strategy %s", kind, strategy, holds)
 		}
 		return nil
 	})
@@ -59,7 +59,7 @@ func TestImportsFollowWhatMembersServe(t *testing.T) {
 	}
 	s.wantCondition(imports, importIn("west"), "Compatible", "True", "SchemaAccepted", "")
 
-	// A type that is served no more goes, and with the last member the negotiated one.
+	// The import of a type that is no longer served is deleted; with the last one, the negotiated type.
 	s.unserve("west")
 	s.wantAbsent(imports, importIn("west"))
 	s.unserve("east")
@@ -82,9 +82,9 @@ spec: {resource: {apiVersion: example.com/v1, kind: Widget, name: one, uid: u}, 
 		t.Fatal(err)
 	}
 	if _, widened, _ := unstructured.NestedMap(u.Object, "spec", "openAPIV3Schema", "properties", "spec", "properties", "size"); widened {
-		t.Error("the type has become wider than what runs in east was written for")
+		t.Error("the type widened although objects of it run in east")
 	}
-	// If the type comes back, all is as it was.
+	// If the type is served again, the import is available again.
 	s.serve("east", colour)
 	s.wantCondition(imports, importIn("east"), "Available", "True", "Served", "")
 }
@@ -102,17 +102,17 @@ func TestSilenceForgetsNothingAndLeavingDoes(t *testing.T) {
 	s.change(v1alpha1.ClusterResource, "west", func(u *unstructured.Unstructured) { u.Object["status"] = stageCluster("west", true).Object["status"] })
 	s.wantCondition(imports, importIn("west"), "Available", "True", "Served", "")
 
-	// A member that says no is no member that has nothing.
+	// A member that returns an error may still serve its types.
 	s.members["west"].papers.setSilent(true)
 	s.serve("west", colour)
 	s.wantCondition(imports, importIn("west"), "Available", "True", "LastKnown", "status.types.message")
-	s.await("the Cluster says why", func() error {
+	s.await("the Cluster's status has the cause", func() error {
 		u, err := s.control.Resource(v1alpha1.ClusterResource).Get(t.Context(), "west", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		if message, _, _ := unstructured.NestedString(u.Object, "status", "types", "message"); message == "" {
-			return errors.New("it says nothing")
+			return errors.New("there is no message")
 		}
 		return nil
 	})
@@ -122,7 +122,7 @@ func TestSilenceForgetsNothingAndLeavingDoes(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.wantAbsent(imports, importIn("west"))
-	s.await("what is left is negotiated anew", func() error {
+	s.await("the remaining imports are negotiated again", func() error {
 		u, err := s.control.Resource(v1alpha1.NegotiatedAPIResourceResource).Get(t.Context(), negotiatedWidgets, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -143,11 +143,11 @@ func TestPublishing(t *testing.T) {
 	s.wantCondition(negotiated, negotiatedWidgets, "Published", "True", "Published", "")
 	crd, err := s.control.Resource(crdResource).Get(t.Context(), "widgets.example.com", metav1.GetOptions{})
 	if err != nil || !isOurs(crd) {
-		t.Fatalf("the CRD is %v, %v", crd, err)
+		t.Fatalf("CRD %v, %v", crd, err)
 	}
 
-	// What somebody edits is undone, and no cluster is blamed for it.
-	s.await("the NegotiatedAPIResource says what was applied", func() error {
+	// An edit of the CRD is reverted and does not affect the compatibility of clusters.
+	s.await("the CRD has the digests of the applied types", func() error {
 		u, err := s.control.Resource(crdResource).Get(t.Context(), "widgets.example.com", metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -177,7 +177,7 @@ func TestPublishing(t *testing.T) {
 	})
 	s.wantCondition(v1alpha1.APIResourceImportResource, importIn("east"), "Compatible", "True", "SchemaAccepted", "")
 
-	// While there are objects, or nobody knows, it stays.
+	// The CRD stays while objects exist or may exist.
 	s.lists("widgets", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewServiceUnavailable("not now")
 	})
@@ -189,7 +189,7 @@ func TestPublishing(t *testing.T) {
 	})
 	s.wantCondition(negotiated, negotiatedWidgets, "Published", "True", "ObjectsExist", "kubectl get widgets.example.com -A")
 
-	// Whoever takes the label off has taken it over.
+	// Removing the label takes over the CRD.
 	s.change(crdResource, "widgets.example.com", func(u *unstructured.Unstructured) { u.SetLabels(nil) })
 	s.wantCondition(negotiated, negotiatedWidgets, "Enforced", "True", "Enforced", "widgets.example.com")
 	s.wantCondition(negotiated, negotiatedWidgets, "Published", "True", "Enforced", "")
@@ -197,20 +197,20 @@ func TestPublishing(t *testing.T) {
 	s.serve("east", painted)
 	s.wantCondition(v1alpha1.APIResourceImportResource, importIn("east"), "Compatible", "False", "SchemaIncompatible", ".spec.colour")
 	if crd, err := s.control.Resource(crdResource).Get(t.Context(), "widgets.example.com", metav1.GetOptions{}); err != nil || isOurs(crd) {
-		t.Errorf("the CRD is %v, %v", crd, err)
+		t.Errorf("CRD %v, %v", crd, err)
 	}
 }
 
-// wantSought waits until objects were looked for, in vain, and the CRD is still there.
+// wantListed waits until the objects were listed, and checks that the CRD still exists.
 func (s *stage) wantSought() {
 	s.t.Helper()
-	s.await("the objects are looked for", func() error {
+	s.await("the objects are listed", func() error {
 		for _, a := range s.control.Actions() {
 			if a.Matches("list", "widgets") {
 				return nil
 			}
 		}
-		return errors.New("they are not")
+		return errors.New("no list request")
 	})
 	if _, err := s.control.Resource(crdResource).Get(s.t.Context(), "widgets.example.com", metav1.GetOptions{}); err != nil {
 		s.t.Errorf("the CRD: %v", err)

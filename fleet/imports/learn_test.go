@@ -24,7 +24,7 @@ func joined(name, digest string, ready metav1.ConditionStatus) *v1alpha1.Cluster
 	return c
 }
 
-// TestAPreviewLearnsWhatMembersKnow: of those that serve the same from one of them.
+// TestPreviewReadsOneMemberPerDigest: of the members with the same types digest, one is read.
 func TestAPreviewLearnsWhatMembersKnow(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/openapi/v3" {
@@ -41,7 +41,7 @@ func TestAPreviewLearnsWhatMembersKnow(t *testing.T) {
 		defer mu.Unlock()
 		asked = append(asked, name)
 		if strings.HasPrefix(name, "dead") {
-			return nil, errors.New("no way there")
+			return nil, errors.New("no connection")
 		}
 		return &rest.Config{Host: server.URL}, nil
 	}
@@ -53,7 +53,7 @@ func TestAPreviewLearnsWhatMembersKnow(t *testing.T) {
 		joined("gone", "C", metav1.ConditionFalse), pulls}, reach)
 	slices.Sort(asked)
 	if want := []string{"dead", "dead-too", "east"}; !slices.Equal(asked, want) {
-		t.Errorf("asked %v, want %v", asked, want)
+		t.Errorf("read %v, want %v", asked, want)
 	}
 	if len(unread) != 1 || unread["dead-too"] == nil {
 		t.Errorf("not read: %v", unread)

@@ -11,7 +11,7 @@ import (
 	"github.com/atoll-dev/atoll/fleet/schema"
 )
 
-// widget is a type whose spec has these properties, in YAML.
+// widget returns a type whose spec has these properties, in YAML.
 func widget(t *testing.T, properties string) *schema.Type {
 	t.Helper()
 	props := &schema.Props{}
@@ -22,7 +22,7 @@ func widget(t *testing.T, properties string) *schema.Type {
 		Scope: apiextensionsv1.NamespaceScoped, Schema: props}
 }
 
-// fields names the properties of a widget's spec, in order.
+// fields lists the properties of a widget's spec, in order.
 func fields(typ *schema.Type) string {
 	if typ == nil {
 		return "none"
@@ -53,32 +53,32 @@ func TestNegotiate(t *testing.T) {
 		name      string
 		enforced  string
 		published string
-		offers    []string // properties; "" cannot be understood. A prefix ! is UpdateNever, + UpdatePublished
-		want      string   // fields of what is negotiated
+		offers    []string // properties; "" cannot be parsed. Prefix ! means UpdateNever, + UpdatePublished
+		want      string   // fields of the negotiated type
 		fits      string   // y or n for each offer
-		says      string   // in the first refusal
+		says      string   // part of the first refusal
 	}{
 		{name: "one seeds", offers: []string{both(colour, size)}, want: "colour size", fits: "y"},
 		{name: "later ones narrow", offers: []string{both(colour, size, speed), both(colour, size), both(colour, speed)}, want: "colour", fits: "yyy"},
 		{name: "bounds narrow", offers: []string{size, small}, want: "size<5", fits: "yy"},
-		{name: "the first is right", offers: []string{colour, painted, colour}, want: "colour", fits: "yny", says: ".spec.colour"},
-		{name: "whom to blame is named", offers: []string{colour, painted}, want: "colour", fits: "yn", says: "cluster c0"},
-		{name: "one that cannot be understood is left out", offers: []string{"", colour}, want: "colour", fits: "ny", says: "cannot be understood"},
+		{name: "the first one wins", offers: []string{colour, painted, colour}, want: "colour", fits: "yny", says: ".spec.colour"},
+		{name: "the contradicting cluster is named", offers: []string{colour, painted}, want: "colour", fits: "yn", says: "cluster c0"},
+		{name: "unparsable schema is omitted", offers: []string{"", colour}, want: "colour", fits: "ny", says: "cannot be parsed"},
 		{name: "nothing to agree on", offers: []string{"", ""}, want: "none", fits: "nn"},
-		{name: "UpdateNever is only checked", offers: []string{"!" + colour, both(colour, size)}, want: "colour size", fits: "ny", says: "UpdateNever"},
-		{name: "and may fit", offers: []string{"!" + both(colour, size), colour}, want: "colour", fits: "yy"},
-		{name: "and seeds if nobody else does", offers: []string{"!" + both(colour, size), "!" + both(colour, size, speed)}, want: "colour size", fits: "yy"},
+		{name: "UpdateNever does not narrow", offers: []string{"!" + colour, both(colour, size)}, want: "colour size", fits: "ny", says: "UpdateNever"},
+		{name: "UpdateNever may be compatible", offers: []string{"!" + both(colour, size), colour}, want: "colour", fits: "yy"},
+		{name: "UpdateNever seeds if all imports have it", offers: []string{"!" + both(colour, size), "!" + both(colour, size, speed)}, want: "colour size", fits: "yy"},
 
-		{name: "what is published does not narrow", published: both(colour, size), offers: []string{both(colour, size), colour}, want: "colour size", fits: "yn", says: "UpdatePublished"},
-		{name: "unless it may", published: both(colour, size), offers: []string{both(colour, size), "+" + colour}, want: "colour", fits: "yy"},
-		{name: "then others fit too", published: both(colour, size), offers: []string{colour, "+" + colour}, want: "colour", fits: "yy"},
-		{name: "it widens when all know more", published: colour, offers: []string{both(colour, size), both(colour, size, speed)}, want: "colour size", fits: "yy"},
-		{name: "not before", published: colour, offers: []string{both(colour, size), colour}, want: "colour", fits: "yy"},
+		{name: "published type does not narrow", published: both(colour, size), offers: []string{both(colour, size), colour}, want: "colour size", fits: "yn", says: "UpdatePublished"},
+		{name: "UpdatePublished narrows the published type", published: both(colour, size), offers: []string{both(colour, size), "+" + colour}, want: "colour", fits: "yy"},
+		{name: "after narrowing others are compatible too", published: both(colour, size), offers: []string{colour, "+" + colour}, want: "colour", fits: "yy"},
+		{name: "published type widens when all clusters accept more", published: colour, offers: []string{both(colour, size), both(colour, size, speed)}, want: "colour size", fits: "yy"},
+		{name: "published type does not widen for some clusters", published: colour, offers: []string{both(colour, size), colour}, want: "colour", fits: "yy"},
 		{name: "bounds widen", published: small, offers: []string{size, size}, want: "size", fits: "yy"},
-		{name: "one that does not fit does not hold the others back", published: colour, offers: []string{painted, both(colour, size)}, want: "colour size", fits: "ny"},
-		{name: "it stays when the last cluster goes", published: colour, want: "colour"},
+		{name: "incompatible cluster does not prevent widening", published: colour, offers: []string{painted, both(colour, size)}, want: "colour size", fits: "ny"},
+		{name: "published type stays without clusters", published: colour, want: "colour"},
 
-		{name: "what is enforced is checked", enforced: both(colour, size), offers: []string{both(colour, size, speed), colour, "+" + small}, want: "colour size", fits: "ynn", says: "CustomResourceDefinition widgets"},
+		{name: "enforced type is only checked", enforced: both(colour, size), offers: []string{both(colour, size, speed), colour, "+" + small}, want: "colour size", fits: "ynn", says: "CustomResourceDefinition widgets"},
 	}
 	for _, tt := range tests {
 		has := standing{}
@@ -101,7 +101,7 @@ func TestNegotiate(t *testing.T) {
 			if o = strings.TrimLeft(o, "!+"); o != "" {
 				one.typ = widget(t, o)
 			} else {
-				one.problem = "it is in Latin"
+				one.problem = "not JSON"
 			}
 			offers = append(offers, one)
 		}
@@ -118,18 +118,18 @@ func TestNegotiate(t *testing.T) {
 			}
 		}
 		if got := fields(typ); got != tt.want || fits != tt.fits || !strings.Contains(said, tt.says) {
-			t.Errorf("%s: negotiated %q, fits %q, saying %q; want %q, %q, %q", tt.name, got, fits, said, tt.want, tt.fits, tt.says)
+			t.Errorf("%s: negotiated %q, compatible %q, message %q; want %q, %q, %q", tt.name, got, fits, said, tt.want, tt.fits, tt.says)
 		}
-		// What is negotiated is a fixed point: published as it is, nothing changes.
+		// The negotiated type is a fixed point: once published, nothing changes.
 		if typ != nil && !has.enforced {
 			again, then := negotiate(standing{published: true, typ: typ}, offers)
 			for n := range then {
 				if judgements[n].compatible && !then[n].compatible {
-					t.Errorf("%s: once published it does not fit %s any more: %s", tt.name, offers[n].cluster, then[n].message)
+					t.Errorf("%s: once published, the type is not compatible with %s any more: %s", tt.name, offers[n].cluster, then[n].message)
 				}
 			}
 			if fields(again) != fields(typ) {
-				t.Errorf("%s: once published %q becomes %q", tt.name, fields(typ), fields(again))
+				t.Errorf("%s: once published, %q becomes %q", tt.name, fields(typ), fields(again))
 			}
 		}
 	}
@@ -138,7 +138,7 @@ func TestNegotiate(t *testing.T) {
 func TestMessagesAreBounded(t *testing.T) {
 	var refused []schema.Refusal
 	for range 1000 {
-		refused = append(refused, schema.Refusal{Path: ".spec." + strings.Repeat("é", 400), Reason: schema.TypeDiffers, Message: "is other"})
+		refused = append(refused, schema.Refusal{Path: ".spec." + strings.Repeat("é", 400), Reason: schema.TypeDiffers, Message: "differs"})
 	}
 	n := &negotiation{out: make([]judgement, 1)}
 	n.refuse(0, quote(refused))

@@ -24,23 +24,23 @@ func TestPlan(t *testing.T) {
 	tests := []struct {
 		name     string
 		auto     bool
-		stored   []string // by the CRD there is; the last is stored in now
+		stored   []string // stored versions of the existing CRD; the last one is the storage version
 		versions []v
-		want     string            // the first is stored
+		want     string            // the first one is the storage version
 		why      map[string]string // reasons of the others
 	}{
-		{name: "nobody asks", versions: []v{{name: "v1", properties: colour, compatible: 1}}, why: map[string]string{"v1": v1alpha1.ReasonNotRequested}},
-		{name: "a person does", versions: []v{{name: "v1", properties: colour, compatible: 1, publish: &yes}}, want: "v1"},
-		{name: "a policy does", auto: true, versions: []v{{name: "v1", properties: colour, compatible: 1}}, want: "v1"},
-		{name: "a person comes first", auto: true, versions: []v{{name: "v1", properties: colour, compatible: 1, publish: &no}}, why: map[string]string{"v1": v1alpha1.ReasonNotRequested}},
+		{name: "not requested", versions: []v{{name: "v1", properties: colour, compatible: 1}}, why: map[string]string{"v1": v1alpha1.ReasonNotRequested}},
+		{name: "requested by spec.publish", versions: []v{{name: "v1", properties: colour, compatible: 1, publish: &yes}}, want: "v1"},
+		{name: "requested by a policy", auto: true, versions: []v{{name: "v1", properties: colour, compatible: 1}}, want: "v1"},
+		{name: "spec.publish overrides the policy", auto: true, versions: []v{{name: "v1", properties: colour, compatible: 1, publish: &no}}, why: map[string]string{"v1": v1alpha1.ReasonNotRequested}},
 		{name: "nothing to publish", auto: true, versions: []v{{name: "v1", properties: colour}}, why: map[string]string{"v1": v1alpha1.ReasonNotNegotiable}},
-		{name: "versions that are alike", auto: true, versions: []v{{name: "v1beta1", properties: colour, compatible: 1}, {name: "v1", properties: colour, compatible: 1}, {name: "v2", properties: colour, compatible: 1}}, want: "v2 v1 v1beta1"},
-		{name: "versions that are not", auto: true, versions: []v{{name: "v1", properties: colour, compatible: 1}, {name: "v2", properties: size, compatible: 1}}, want: "v2", why: map[string]string{"v1": v1alpha1.ReasonNotConvertible}},
-		{name: "the one that most have", auto: true, versions: []v{{name: "v1", properties: colour, compatible: 3}, {name: "v2", properties: size, compatible: 1}}, want: "v1", why: map[string]string{"v2": v1alpha1.ReasonNotConvertible}},
-		{name: "the one that a person asks for", auto: true, versions: []v{{name: "v1", properties: colour, compatible: 3}, {name: "v2", properties: size, compatible: 1, publish: &yes}}, want: "v2", why: map[string]string{"v1": v1alpha1.ReasonNotConvertible}},
-		{name: "what is stored stays", auto: true, stored: []string{"v1"}, versions: []v{{name: "v1", properties: colour, compatible: 1, standing: true}, {name: "v2", properties: size, compatible: 3, publish: &yes}}, want: "v1", why: map[string]string{"v2": v1alpha1.ReasonNotConvertible}},
-		{name: "also what was", auto: true, stored: []string{"v1beta1", "v1"}, versions: []v{{name: "v1beta1", properties: colour, publish: &no, standing: true}, {name: "v1", properties: colour, compatible: 1, standing: true}}, want: "v1 v1beta1"},
-		{name: "nothing is asked for any more", stored: []string{"v1"}, versions: []v{{name: "v1", properties: colour, compatible: 1, standing: true}}},
+		{name: "equivalent versions", auto: true, versions: []v{{name: "v1beta1", properties: colour, compatible: 1}, {name: "v1", properties: colour, compatible: 1}, {name: "v2", properties: colour, compatible: 1}}, want: "v2 v1 v1beta1"},
+		{name: "different versions", auto: true, versions: []v{{name: "v1", properties: colour, compatible: 1}, {name: "v2", properties: size, compatible: 1}}, want: "v2", why: map[string]string{"v1": v1alpha1.ReasonNotConvertible}},
+		{name: "most compatible version first", auto: true, versions: []v{{name: "v1", properties: colour, compatible: 3}, {name: "v2", properties: size, compatible: 1}}, want: "v1", why: map[string]string{"v2": v1alpha1.ReasonNotConvertible}},
+		{name: "explicitly requested version first", auto: true, versions: []v{{name: "v1", properties: colour, compatible: 3}, {name: "v2", properties: size, compatible: 1, publish: &yes}}, want: "v2", why: map[string]string{"v1": v1alpha1.ReasonNotConvertible}},
+		{name: "storage version stays", auto: true, stored: []string{"v1"}, versions: []v{{name: "v1", properties: colour, compatible: 1, standing: true}, {name: "v2", properties: size, compatible: 3, publish: &yes}}, want: "v1", why: map[string]string{"v2": v1alpha1.ReasonNotConvertible}},
+		{name: "previously stored version stays", auto: true, stored: []string{"v1beta1", "v1"}, versions: []v{{name: "v1beta1", properties: colour, publish: &no, standing: true}, {name: "v1", properties: colour, compatible: 1, standing: true}}, want: "v1 v1beta1"},
+		{name: "no longer requested", stored: []string{"v1"}, versions: []v{{name: "v1", properties: colour, compatible: 1, standing: true}}},
 	}
 	for _, tt := range tests {
 		f := &facts{gr: kschema.GroupResource{Group: "example.com", Resource: "widgets"}, versions: map[string]*version{}}
@@ -79,7 +79,7 @@ func TestPlan(t *testing.T) {
 		}
 		for name, v := range f.versions {
 			if !slices.Contains(got, name) && v.published.reason != tt.why[name] {
-				t.Errorf("%s: %s is not published because of %q (%s), want %q", tt.name, name, v.published.reason, v.published.message, tt.why[name])
+				t.Errorf("%s: %s is not published with reason %q (%s), want %q", tt.name, name, v.published.reason, v.published.message, tt.why[name])
 			}
 		}
 		if len(p.versions) == 0 {

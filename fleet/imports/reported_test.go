@@ -25,13 +25,13 @@ import (
 	"github.com/atoll-dev/atoll/fleet/schema"
 )
 
-// courier brings what a syncer reports to the keeper, as a view does.
+// transport passes a syncer's reports to the ReportStore, as a view does.
 type courier struct {
 	s       *stage
 	cluster string
 
 	mu     sync.Mutex
-	groups []string // that were brought
+	groups []string // reported groups
 }
 
 func (c *courier) joined() *v1alpha1.Cluster {
@@ -56,7 +56,7 @@ func (c *courier) brought() []string {
 	return slices.Clone(c.groups)
 }
 
-// unattended makes a cluster one in mode Pull, whose syncer is the test.
+// unattended changes a cluster to mode Pull; the test acts as its syncer.
 func (s *stage) unattended(cluster string) *courier {
 	s.t.Helper()
 	s.change(v1alpha1.ClusterResource, cluster, func(u *unstructured.Unstructured) { u.Object["spec"] = map[string]any{"mode": "Pull"} })
@@ -69,7 +69,7 @@ func (s *stage) unattended(cluster string) *courier {
 	return &courier{s: s, cluster: cluster}
 }
 
-// pulling makes a cluster one in mode Pull, whose types somebody reports from elsewhere.
+// pulling changes a cluster to mode Pull and runs a reporter for it.
 func (s *stage) pulling(cluster string) *courier {
 	s.t.Helper()
 	c := s.unattended(cluster)
@@ -87,8 +87,8 @@ func (s *stage) pulling(cluster string) *courier {
 	return c
 }
 
-// What the syncer of a cluster in mode Pull reports is imported and negotiated like what
-// is read of others, and goes like it.
+// TestReportedTypesAreImported: the types that the syncer of a cluster in mode Pull reports are
+// imported, negotiated and deleted like those of other clusters.
 func TestReportedTypesAreImported(t *testing.T) {
 	s := open(t, []string{"east", "far"})
 	imports := v1alpha1.APIResourceImportResource
@@ -99,10 +99,10 @@ func TestReportedTypesAreImported(t *testing.T) {
 	s.serve("far", colour)
 	s.wantCondition(imports, importIn("far"), "Available", "True", "Served", "")
 	s.wantCondition(imports, importIn("far"), "Compatible", "True", "SchemaAccepted", "")
-	s.await("the same is read there as here", func() error {
+	s.await("both imports are equal", func() error {
 		return same(s, importIn("east"), importIn("far"), "groupVersion", "names", "scope", "source", "subResources")
 	})
-	// Fields that it does not know are found as well.
+	// Fields that the cluster lacks are found as well.
 	obj := deployment(map[string]any{"replicas": int64(3), "rollback": int64(1)})
 	s.await("its fields are known", func() error {
 		if gap, known := lacks(s.fields, "far", obj); !known || gap == nil || gap.Reason != schema.UnknownFields || gap.Fields[0] != ".spec.rollback" {
@@ -110,17 +110,17 @@ func TestReportedTypesAreImported(t *testing.T) {
 		}
 		return nil
 	})
-	// Whoever runs no controller reads the same from what is stored.
+	// Without a controller, the stored reports yield the same.
 	learnt := NewFields()
 	if err := learnt.LearnReported(t.Context(), []*v1alpha1.Cluster{c.joined()}, s.control); err != nil {
 		t.Error(err)
 	}
 	if gap, known := lacks(learnt, "far", obj); !known || gap == nil || gap.Fields[0] != ".spec.rollback" {
-		t.Errorf("a preview learns %v, %v", gap, known)
+		t.Errorf("a preview reads %v, %v", gap, known)
 	}
-	s.await("the Cluster says so", func() error { return s.imported("far", 1) })
+	s.await("the Cluster's status counts the import", func() error { return s.imported("far", 1) })
 
-	// Only what changed is sent, and what somebody edits or deletes is put right.
+	// Only changes are sent, and a deleted import is recreated.
 	before := len(c.brought())
 	s.serve("far", colour+", "+size)
 	s.await("the change is imported", func() error { return hasSize(s, importIn("far")) })
@@ -134,7 +134,7 @@ func TestReportedTypesAreImported(t *testing.T) {
 	}
 	s.wantCondition(imports, importIn("far"), "Compatible", "True", "SchemaAccepted", "")
 
-	// A cluster that cannot be read is not one that serves nothing.
+	// A cluster that cannot be read may still serve its types.
 	s.members["far"].papers.setSilent(true)
 	s.unserve("far")
 	s.wantCondition(imports, importIn("far"), "Available", "True", "LastKnown", "status.types.message")
@@ -143,10 +143,10 @@ func TestReportedTypesAreImported(t *testing.T) {
 	s.wantCondition(imports, importIn("far"), "Available", "True", "Served", "")
 	s.unserve("far")
 	s.wantAbsent(imports, importIn("far"))
-	s.await("and no report of it is left", func() error {
+	s.await("its report is deleted", func() error {
 		_, err := s.control.Resource(configMaps()).Namespace(v1alpha1.SystemNamespace).Get(t.Context(), v1alpha1.GroupReportName("far", "example.com"), metav1.GetOptions{})
 		if !apierrors.IsNotFound(err) {
-			return fmt.Errorf("there is: %v", err)
+			return fmt.Errorf("it still exists: %v", err)
 		}
 		return nil
 	})
@@ -182,11 +182,12 @@ func same(s *stage, one, other string, fields ...string) error {
 	return nil
 }
 
-// Of groups without CRDs only those come that a policy names in full, whatever a syncer
-// reports; and a policy that is made later is heard of.
+// TestReportsArePublishedByPolicyAlone: types of groups without CRDs are imported only if a
+// policy names the group in full, whatever a syncer reports. A policy that is created later
+// takes effect.
 func TestReportsArePublishedByPolicyAlone(t *testing.T) {
 	s := open(t, []string{"far"})
-	c := s.unattended("far") // or a report of the syncer's own could come last, which has none of this
+	c := s.unattended("far") // otherwise a report of the syncer itself could overwrite this one
 	typ := func(plural, kind string, source v1alpha1.SchemaSource) contentType {
 		out := contentType{Source: source, Spec: v1alpha1.CommonAPIResourceSpec{GroupVersion: v1alpha1.GroupVersion{Group: "lies.example.com", Version: "v1"},
 			Scope: "Namespaced", TypeNames: v1alpha1.TypeNames{Plural: plural, Kind: kind}}}
@@ -194,7 +195,7 @@ func TestReportsArePublishedByPolicyAlone(t *testing.T) {
 		return out
 	}
 	send(t, c, "lies.example.com", &content{Types: []contentType{typ("lies", "Lie", v1alpha1.FromOpenAPI), typ("truths", "Truth", v1alpha1.FromCRD)}})
-	s.await("what a CRD defines is imported, and it alone", func() error { return s.imported("far", 1) })
+	s.await("only the type with a CRD is imported", func() error { return s.imported("far", 1) })
 	s.wantAbsent(v1alpha1.APIResourceImportResource, "lies.far.v1.lies.example.com")
 	s.wantCondition(v1alpha1.NegotiatedAPIResourceResource, "truths.v1.lies.example.com", "Published", "False", "NotRequested", "")
 	policy := s.read(`{apiVersion: fleet.atoll.dev/v1alpha1, kind: TypePolicy, metadata: {name: apps}, spec: {groups: [lies.example.com]}}`)
@@ -208,7 +209,7 @@ func TestReportsArePublishedByPolicyAlone(t *testing.T) {
 	}
 }
 
-// imported makes sure how many types of a cluster are imported.
+// imported checks how many types of a cluster are imported.
 func (s *stage) imported(cluster string, want int64) error {
 	u, err := s.control.Resource(v1alpha1.ClusterResource).Get(s.t.Context(), cluster, metav1.GetOptions{})
 	if err != nil {
@@ -237,7 +238,7 @@ func packed(t *testing.T, in any) []byte {
 	return out.Bytes()
 }
 
-// send reports one group and no other.
+// send reports exactly one group.
 func send(t *testing.T, c *courier, group string, in *content) {
 	t.Helper()
 	data, digest, err := in.pack()
@@ -252,7 +253,7 @@ func send(t *testing.T, c *courier, group string, in *content) {
 	}
 }
 
-// What a report may not say is refused, and nothing of it is kept.
+// TestReportsThatAreRefused: an invalid report is rejected, and no part of it is stored.
 func TestReportsThatAreRefused(t *testing.T) {
 	s := open(t, []string{"far"})
 	c := s.unattended("far")
@@ -273,13 +274,13 @@ func TestReportsThatAreRefused(t *testing.T) {
 	}{
 		"of another group":        {"example.com", typ(of("other.com")), "and not of"},
 		"of Atoll":                {"fleet.atoll.dev", typ(of("fleet.atoll.dev")), "Atoll's own"},
-		"of Kubernetes, by a CRD": {"apps", typ(of("apps")), "Kubernetes' own"},
+		"of Kubernetes, by a CRD": {"apps", typ(of("apps")), "built into Kubernetes"},
 		"without a source":        {"example.com", typ(func(c *contentType) { c.Source = "" }), "source"},
-		"with a path for a name":  {"example.com", typ(func(c *contentType) { c.Spec.Plural = "../x" }), "no name"},
-		"with no kind":            {"example.com", typ(func(c *contentType) { c.Spec.Kind = "" }), "no name"},
-		"without a version":       {"example.com", typ(func(c *contentType) { c.Spec.GroupVersion.Version = "" }), "no name"},
+		"with a path for a name":  {"example.com", typ(func(c *contentType) { c.Spec.Plural = "../x" }), "invalid type name"},
+		"with no kind":            {"example.com", typ(func(c *contentType) { c.Spec.Kind = "" }), "invalid type name"},
+		"without a version":       {"example.com", typ(func(c *contentType) { c.Spec.GroupVersion.Version = "" }), "invalid type name"},
 		"with a broken schema":    {"example.com", typ(func(c *contentType) { c.Spec.OpenAPIV3Schema.Raw = []byte(`{"type":1}`) }), "schema"},
-		"fields of a custom kind": {"example.com", map[string]any{"kinds": map[string]any{"v1": map[string]any{"Widget": map[string]any{}}}}, "nobody's business"},
+		"fields of a custom kind": {"example.com", map[string]any{"kinds": map[string]any{"v1": map[string]any{"Widget": map[string]any{}}}}, "must not be reported"},
 		"no object":               {"example.com", "x", "JSON"},
 		"too much, packed small":  {"example.com", strings.Repeat("x", mostUnpacked+1), "larger than"},
 	} {
@@ -293,7 +294,7 @@ func TestReportsThatAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := c.ReportGroup(t.Context(), fleet.GroupReport{Group: "example.com", Content: good}); !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "not listed") {
-		t.Errorf("what is not listed: %v", err)
+		t.Errorf("content of an unlisted group: %v", err)
 	}
 	if err := c.ReportGroup(t.Context(), fleet.GroupReport{Group: "example.com", Content: make([]byte, mostContent+1)}); !apierrors.IsBadRequest(err) {
 		t.Errorf("too much: %v", err)
@@ -316,12 +317,12 @@ func TestReportsThatAreRefused(t *testing.T) {
 	}
 	kept, err := s.control.Resource(configMaps()).List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(kept.Items) > 0 {
-		t.Errorf("%d reports are kept, %v", len(kept.Items), err)
+		t.Errorf("%d reports are stored, %v", len(kept.Items), err)
 	}
 }
 
-// A syncer that cannot read its cluster, and may list nothing, says nothing of what the
-// cluster serves.
+// TestUnreadableTypesAreKept: a syncer that cannot read its cluster reports an empty list of
+// groups, which does not mean that the cluster serves nothing.
 func TestWhatCannotBeReadIsNotGone(t *testing.T) {
 	l := newLibrary()
 	trouble := &report{list: &fleet.TypesReport{Message: "no"}}
@@ -345,11 +346,11 @@ func TestWhatCannotBeReadIsNotGone(t *testing.T) {
 	}
 	l.forget("far")
 	if len(l.groups) > 0 {
-		t.Error("something is left of it")
+		t.Error("content of a removed cluster is left")
 	}
 }
 
-// Reports on a cluster that is read here again go.
+// TestReportsGoWithTheMode: the reports of a cluster that leaves mode Pull are deleted.
 func TestReportsGoWithTheMode(t *testing.T) {
 	s := open(t, []string{"far"})
 	c := s.unattended("far")
@@ -358,27 +359,28 @@ func TestReportsGoWithTheMode(t *testing.T) {
 	typ.Spec.OpenAPIV3Schema.Raw = []byte(`{"type":"object"}`)
 	send(t, c, "example.com", &content{Types: []contentType{typ}})
 	s.wantCondition(v1alpha1.APIResourceImportResource, importIn("far"), "Available", "True", "Served", "")
-	// What cannot be used changes nothing, and is told.
+	// An invalid report is rejected and changes nothing.
 	broken := []byte("{}")
 	_, err := c.ReportTypes(t.Context(), fleet.TypesReport{Groups: map[string]fleet.GroupDigest{"example.com": {Digest: digestOfContent(broken), Size: 2}}, Message: "it cannot be read"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := c.ReportGroup(t.Context(), fleet.GroupReport{Group: "example.com", Content: broken}); !apierrors.IsBadRequest(err) {
-		t.Errorf("what cannot be unpacked: %v", err)
+		t.Errorf("content that cannot be decompressed: %v", err)
 	}
 	s.change(v1alpha1.ClusterResource, "far", func(u *unstructured.Unstructured) { u.Object["spec"] = stageCluster("far", true).Object["spec"] })
-	s.await("no report is left", func() error {
+	s.await("all reports are deleted", func() error {
 		left, err := s.control.Resource(configMaps()).Namespace(v1alpha1.SystemNamespace).List(t.Context(), metav1.ListOptions{})
 		if err == nil && len(left.Items) > 0 {
-			err = fmt.Errorf("%d are", len(left.Items))
+			err = fmt.Errorf("%d are left", len(left.Items))
 		}
 		return err
 	})
 	s.wantAbsent(v1alpha1.APIResourceImportResource, importIn("far"))
 }
 
-// What was reported of a cluster says nothing of another that takes its name.
+// TestReportsOfAnotherClusterOfThatName: the reports of a cluster do not apply to a new one of
+// the same name.
 func TestReportsOfAnotherClusterOfThatName(t *testing.T) {
 	s := open(t, []string{"far"})
 	c := s.pulling("far")
@@ -388,20 +390,20 @@ func TestReportsOfAnotherClusterOfThatName(t *testing.T) {
 	next.UID = "another"
 	seen, _, _ := (&controller{Term: s.term, reports: s.reports(t)}).reportsOf(next)
 	if seen != nil {
-		t.Errorf("it is taken for %+v", seen)
+		t.Errorf("the new cluster has the report %+v", seen)
 	}
 	if digest, kept := keptDigest(s.term, next, "example.com"); kept {
-		t.Errorf("%s is taken for its own", digest)
+		t.Errorf("the new cluster has the stored digest %s", digest)
 	}
-	s.await("what is kept of the one that is there is its own", func() error {
+	s.await("the existing cluster has a stored digest", func() error {
 		if _, kept := keptDigest(s.term, c.joined(), "example.com"); !kept {
-			return errors.New("nothing is")
+			return errors.New("there is no digest")
 		}
 		return nil
 	})
 }
 
-// reports is a cache of what is kept.
+// reports returns a cache of the stored reports.
 func (s *stage) reports(t *testing.T) cache.SharedIndexInformer {
 	i := watchReports(s.control)
 	ctx, stop := context.WithCancel(context.Background())

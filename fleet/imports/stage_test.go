@@ -33,7 +33,7 @@ import (
 
 var widgets = kschema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
 
-// stage is the controller between a control plane and members that are all fakes.
+// fixture is the controller between a fake control plane and fake members.
 type stage struct {
 	t       *testing.T
 	control *dynamicfake.FakeDynamicClient
@@ -41,7 +41,7 @@ type stage struct {
 	fields  *Fields
 	term    *fleet.Term
 
-	watches sync.Map // by client and resource: somebody watches
+	watches sync.Map // started watches, by client and resource
 
 	mu      sync.Mutex
 	counter int
@@ -54,7 +54,7 @@ type stageMember struct {
 	version int
 }
 
-// open sets the stage: what is in the control plane, and who has joined.
+// newFixture starts the controller with the given members and objects in the control plane.
 func open(t *testing.T, members []string, control ...string) *stage {
 	t.Helper()
 	s := &stage{t: t, members: map[string]*stageMember{}, fields: NewFields()}
@@ -80,7 +80,8 @@ func open(t *testing.T, members []string, control ...string) *stage {
 	return s
 }
 
-// lists has lists of a resource answered otherwise from now on. The controllers run, and PrependReactor does not lock.
+// answerLists replaces the response to lists of a resource. The controllers run, and
+// PrependReactor does not lock.
 func (s *stage) lists(resource string, answer clienttesting.ReactionFunc) {
 	s.control.Lock()
 	defer s.control.Unlock()
@@ -96,7 +97,7 @@ func (s *stage) read(manifest string) *unstructured.Unstructured {
 	return u
 }
 
-// identify gives an object what an API server gives to each.
+// identify sets the metadata that an API server sets.
 func (s *stage) identify(u *unstructured.Unstructured) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,8 +137,8 @@ func (m *stageMember) way() way {
 	return way{dynamic: m.dynamic, meta: m.meta, openapi: m.papers}
 }
 
-// watched notes that somebody watches, and begins with what there is: a fake forgets
-// what happens between a list and the watch that follows it, which no API server does.
+// watched records that a watch was started, and sends the existing objects first: a fake loses
+// events between a list and the following watch, which an API server does not.
 func (s *stage) watched(client string, tracker clienttesting.ObjectTracker) clienttesting.WatchReactionFunc {
 	return func(action clienttesting.Action) (bool, watch.Interface, error) {
 		w, err := tracker.Watch(action.GetResource(), action.GetNamespace(), metav1.ListOptions{})
@@ -150,17 +151,17 @@ func (s *stage) watched(client string, tracker clienttesting.ObjectTracker) clie
 
 func (s *stage) awaitWatch(client string, gvr kschema.GroupVersionResource) {
 	if gvr == widgets {
-		return // which nobody watches
+		return // never watched
 	}
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 		if _, ok := s.watches.Load([2]string{client, gvr.Resource}); ok {
 			return
 		}
 	}
-	s.t.Errorf("nobody watches %s of %q", gvr.Resource, client)
+	s.t.Errorf("no watch of %s by client %q", gvr.Resource, client)
 }
 
-// act plays what the fake leaves out: server-side apply, and generations.
+// react implements server-side apply and generations, which the fake lacks.
 func (s *stage) act(action clienttesting.Action) (bool, runtime.Object, error) {
 	switch action.GetVerb() {
 	case "create", "update", "patch", "delete":
@@ -191,7 +192,7 @@ func (s *stage) apply(a clienttesting.PatchActionImpl) (bool, runtime.Object, er
 	if desired.GetUID() != "" && desired.GetUID() != live.GetUID() {
 		return true, nil, apierrors.NewConflict(a.GetResource().GroupResource(), a.Name, errors.New("another UID"))
 	}
-	if a.GetResource() == configMaps() { // which has one owner, who says all of it
+	if a.GetResource() == configMaps() { // which has a single owner that applies all fields
 		desired.SetUID(live.GetUID())
 		s.identify(desired)
 		return true, desired, s.control.Tracker().Update(a.GetResource(), desired, a.Namespace)
@@ -239,7 +240,7 @@ func mergeConditions(had, fields []any) []any {
 	return append(out, fields...)
 }
 
-// establish is the part of the API server's controllers.
+// establish sets the status that the API server's controllers would set.
 func establish(u *unstructured.Unstructured) {
 	if u.GetKind() == "CustomResourceDefinition" {
 		u.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Established", "status": "True"}}, "storedVersions": []any{"v1"}}
@@ -271,7 +272,7 @@ func (s *stage) start() {
 	s.t.Cleanup(func() { cancel(); <-done })
 }
 
-// serve has a member serve widgets whose spec has these properties.
+// serve makes a member serve widgets whose spec has these properties.
 func (s *stage) serve(member, properties string) {
 	s.t.Helper()
 	m := s.members[member]
@@ -308,7 +309,7 @@ spec: {group: example.com, scope: Namespaced, names: {plural: widgets, singular:
 versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {` + properties + `}}}}}}]}}`
 }
 
-// await waits until check is content.
+// await waits until check returns nil.
 func (s *stage) await(what string, check func() error) {
 	s.t.Helper()
 	var err error
@@ -320,7 +321,7 @@ func (s *stage) await(what string, check func() error) {
 	s.t.Fatalf("%s: %v", what, err)
 }
 
-// wantCondition waits until a condition says: status, reason, and text in its message.
+// wantCondition waits for a condition with the given status, reason, and text in its message.
 func (s *stage) wantCondition(gvr kschema.GroupVersionResource, name, condition, status, reason, says string) {
 	s.t.Helper()
 	s.await(name+" "+condition, func() error {
@@ -346,11 +347,11 @@ func (s *stage) wantAbsent(gvr kschema.GroupVersionResource, name string) {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		return fmt.Errorf("it is not: %v", err)
+		return fmt.Errorf("it still exists: %v", err)
 	})
 }
 
-// change edits an object of the control plane as a person would.
+// change edits an object of the control plane as a user would.
 func (s *stage) change(gvr kschema.GroupVersionResource, name string, edit func(*unstructured.Unstructured)) {
 	s.t.Helper()
 	u, err := s.control.Resource(gvr).Get(s.t.Context(), name, metav1.GetOptions{})
