@@ -15,18 +15,18 @@ import (
 )
 
 // target is one object that the member should have.
-type task struct {
+type target struct {
 	interpret.Kind
 	binding *v1alpha1.ResourceBinding
 	desired *unstructured.Unstructured // manifest for a member that has no such object yet
 	source  fleet.Source               // state of the source that desired was computed from
 	share   v1alpha1.ClusterShare
-	memory  *memory
+	record  *record
 }
 
 // autoscaledPath returns the path of the field that the cluster's autoscaler sets, nil if none
 // does.
-func (t *task) left() []string {
+func (t *target) autoscaledPath() []string {
 	if t.binding.Spec.ScaledBy == nil {
 		return nil
 	}
@@ -34,8 +34,8 @@ func (t *task) left() []string {
 }
 
 // apply brings the member's object to its desired state and reports the result.
-func (s *Syncer) apply(ctx context.Context, t *task) error {
-	b, m := t.binding, t.memory
+func (s *Syncer) apply(ctx context.Context, t *target) error {
+	b, m := t.binding, t.record
 	if m.entry == nil {
 		// Record the intent before the first write.
 		m.gone.Store(false)
@@ -49,35 +49,35 @@ func (s *Syncer) apply(ctx context.Context, t *task) error {
 		return err
 	}
 	if live != nil && live.GetDeletionTimestamp() != nil {
-		return fmt.Errorf("%w: the object is being deleted in the cluster", errLater)
+		return fmt.Errorf("%w: the object is being deleted in the cluster", errRequeue)
 	}
-	if live != nil && m.outdated(live) {
+	if live != nil && m.isOutdated(live) {
 		return nil // the cache has not caught up with the last apply; an event will follow
 	}
 	report := b.Spec.Drift == v1alpha1.DriftReport
-	if !report && m.drifted != "" {
-		m.unsettle() // drift that was only reported is corrected from now on
+	if !report && m.driftMessage != "" {
+		m.invalidate() // drift that was only reported is corrected from now on
 	}
 	desired := t.desired
 	digest := digestOf(desired.Object)
-	if live != nil && digest == m.applied && digestLive(live, desired, t.left()) == m.settled {
+	if live != nil && digest == m.lastApplied && digestLive(live, desired, t.autoscaledPath()) == m.lastObserved {
 		return s.reportLive(ctx, t, live)
 	}
 	// The desired state has not changed since the last apply, so the member's object was
 	// changed.
-	changed := m.entry.UID != "" && digest == lastApplied(m.entry) && (live == nil || live.GetUID() == m.entry.UID)
+	changed := m.entry.UID != "" && digest == appliedDigest(m.entry) && (live == nil || live.GetUID() == m.entry.UID)
 	if changed && report {
 		return s.reportDrift(ctx, t, desired, live)
 	}
 	if changed && live != nil {
-		if pause := m.drift.pause(s.clock.Now()); pause > 0 {
+		if pause := m.drift.delay(s.clock.Now()); pause > 0 {
 			// Another writer keeps changing it: do not fight at full speed.
 			s.queue.AddAfter(b.Key(), pause)
 			return s.reportLive(ctx, t, live)
 		}
 	}
 	var owners []metav1.ManagedFieldsEntry
-	contested := changed && live != nil && m.drift.persists()
+	contested := changed && live != nil && m.drift.isContested()
 	if contested {
 		// The cached object has no managed fields.
 		now, err := s.member.get(ctx, t.Kind, b.ObjectName())
@@ -93,30 +93,30 @@ func (s *Syncer) apply(ctx context.Context, t *task) error {
 		return err
 	}
 	if contested {
-		m.contest = contest(differences(live, applied, desired), owners)
+		m.contestMessage = formatContest(differences(live, applied, desired), owners)
 	}
-	s.tell(t, desired, live, applied, changed)
-	m.settle(digest, digestLive(applied, desired, t.left()), applied)
+	s.recordCorrection(t, desired, live, applied, changed)
+	m.observe(digest, digestLive(applied, desired, t.autoscaledPath()), applied)
 	return s.reportLive(ctx, t, applied)
 }
 
 // write applies the object. If an autoscaler sets its replicas, the manifest depends on the
 // live object, and the apply is rejected if that has changed since.
-func (s *Syncer) write(ctx context.Context, t *task, desired, live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (s *Syncer) write(ctx context.Context, t *target, desired, live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	if live == nil {
 		if err := s.ensureNamespace(ctx, desired.GetNamespace()); err != nil {
 			return nil, err
 		}
-	} else if t.left() != nil {
+	} else if t.autoscaledPath() != nil {
 		now, err := s.member.get(ctx, t.Kind, t.binding.ObjectName())
 		if err != nil {
 			return nil, err
 		}
 		if now == nil || now.GetUID() != live.GetUID() {
-			return nil, fmt.Errorf("%w: the object was replaced in the cluster", errLater)
+			return nil, fmt.Errorf("%w: the object was replaced in the cluster", errRequeue)
 		}
 		if desired, _, _, err = s.Desired(ctx, t.binding, now); err != nil || desired == nil {
-			return nil, errors.Join(errLater, err) // no longer desired, or not available now
+			return nil, errors.Join(errRequeue, err) // no longer desired, or not available now
 		}
 		desired.SetResourceVersion(now.GetResourceVersion())
 	}
@@ -124,63 +124,63 @@ func (s *Syncer) write(ctx context.Context, t *task, desired, live *unstructured
 }
 
 // recordCorrection emits events about corrected drift.
-func (s *Syncer) tell(t *task, desired, live, applied *unstructured.Unstructured, changed bool) {
+func (s *Syncer) recordCorrection(t *target, desired, live, applied *unstructured.Unstructured, changed bool) {
 	switch {
-	case live == nil && t.memory.entry.UID != "":
+	case live == nil && t.record.entry.UID != "":
 		s.Event(t.binding, corev1.EventTypeNormal, "Recreated", "Recreated the object in cluster "+s.cluster+", where it had been deleted")
-	case live != nil && changed && digestLive(live, desired, t.left()) != digestLive(applied, desired, t.left()):
-		t.memory.drift.corrected(s.clock.Now())
+	case live != nil && changed && digestLive(live, desired, t.autoscaledPath()) != digestLive(applied, desired, t.autoscaledPath()):
+		t.record.drift.corrected(s.clock.Now())
 		s.Event(t.binding, corev1.EventTypeNormal, "DriftCorrected", "Corrected changes made in cluster "+s.cluster)
 	}
 }
 
 // reportDrift reports the fields that were changed in the member, and leaves them.
-func (s *Syncer) reportDrift(ctx context.Context, t *task, desired, live *unstructured.Unstructured) error {
-	m := t.memory
+func (s *Syncer) reportDrift(ctx context.Context, t *target, desired, live *unstructured.Unstructured) error {
+	m := t.record
 	if live == nil {
 		return s.reportState(ctx, t.binding, m, v1alpha1.StateDrifted, "deleted in the cluster; not recreated, because the policy only reports drift")
 	}
 	whole := desired
-	if t.left() != nil { // replicas set by the autoscaler are not drift
+	if t.autoscaledPath() != nil { // replicas set by the autoscaler are not drift
 		var err error
 		if whole, _, _, err = s.Desired(ctx, t.binding, live); err != nil || whole == nil {
-			return errors.Join(errLater, err)
+			return errors.Join(errRequeue, err)
 		}
 	}
 	would, err := s.member.apply(ctx, t.Kind, whole, live, true)
 	if err != nil {
 		return err
 	}
-	m.settle(digestOf(desired.Object), digestLive(live, desired, t.left()), live)
+	m.observe(digestOf(desired.Object), digestLive(live, desired, t.autoscaledPath()), live)
 	if fields := differences(live, would, desired); fields != "" {
-		m.drifted = "changed in the cluster; not corrected, because the policy only reports drift: " + fields
+		m.driftMessage = "changed in the cluster; not corrected, because the policy only reports drift: " + fields
 	}
 	return s.reportLive(ctx, t, live)
 }
 
 // suspended reports the member's object and writes nothing to the member.
-func (s *Syncer) suspended(ctx context.Context, t *task) error {
+func (s *Syncer) suspended(ctx context.Context, t *target) error {
 	why := "suspended by a policy: nothing is written to the cluster"
 	if t.binding.Spec.Manual != nil {
 		why = "waiting for a plan to be applied (see atoll plan): until then nothing is written to the cluster"
 	}
-	live, err := s.live(ctx, t.Kind, t.binding, t.memory)
+	live, err := s.live(ctx, t.Kind, t.binding, t.record)
 	if err != nil {
 		return err
 	}
-	if t.memory.entry == nil {
-		return s.report(ctx, t.binding, t.memory, &v1alpha1.ClusterState{Name: s.cluster, Health: v1alpha1.Unknown,
+	if t.record.entry == nil {
+		return s.report(ctx, t.binding, t.record, &v1alpha1.ClusterState{Name: s.cluster, Health: v1alpha1.Unknown,
 			Reason: v1alpha1.StateSuspended, Message: why})
 	}
 	if live == nil {
-		return s.reportState(ctx, t.binding, t.memory, v1alpha1.StateSuspended, why)
+		return s.reportState(ctx, t.binding, t.record, v1alpha1.StateSuspended, why)
 	}
-	entry, err := s.entryOf(t, live)
+	entry, err := s.newEntry(t, live)
 	if err != nil {
 		return err
 	}
 	// The cluster runs the last applied state, not the desired one.
-	entry.Generation, entry.Replicas = t.memory.entry.Generation, t.memory.entry.Replicas
+	entry.Generation, entry.Replicas = t.record.entry.Generation, t.record.entry.Replicas
 	entry.Reason, entry.Message = v1alpha1.StateSuspended, why
-	return s.report(ctx, t.binding, t.memory, entry)
+	return s.report(ctx, t.binding, t.record, entry)
 }

@@ -19,12 +19,12 @@ import (
 
 const (
 	// removalBatchWindow is how long a removal waits for others with the same cause.
-	wave = time.Second
+	removalBatchWindow = time.Second
 	// recheckInterval is how often a halted syncer checks whether it may continue.
-	glance = 5 * time.Second
+	recheckInterval = 5 * time.Second
 	// countMaxAge is how old the count of pending removals may be: counting iterates over all
 	// bindings of the cluster.
-	recount = 500 * time.Millisecond
+	countMaxAge = 500 * time.Millisecond
 )
 
 // breaker stops a syncer from removing many objects at once that no one asked to remove:
@@ -36,46 +36,46 @@ const (
 // requested through the API, under its authorization. The Cluster leaves. The Cluster has a
 // NoExecute taint, which is a drain. The last two name this very cluster.
 type breaker struct {
-	wave, glance time.Duration // see the constants of similar names
+	batchWindow, recheckInterval time.Duration // see the constants of similar names
 
-	mu      sync.Mutex
-	removed map[types.NamespacedName]time.Time // counted removals within the deletion window
-	counted time.Time
-	waiting map[types.NamespacedName]string // further pending removals and the names of their objects
-	kept    int                             // objects that the fleet has, or had within the window, in the cluster
-	halted  bool
-	said    metav1.Condition
+	mu        sync.Mutex
+	removed   map[types.NamespacedName]time.Time // counted removals within the deletion window
+	countedAt time.Time
+	pending   map[types.NamespacedName]string // further pending removals and the names of their objects
+	total     int                             // objects that the fleet has, or had within the window, in the cluster
+	halted    bool
+	written   metav1.Condition
 }
 
 // allow reports whether a counted removal may happen now, and counts it.
-func (b *breaker) passes(s *Syncer, key types.NamespacedName, now time.Time) bool {
+func (b *breaker) allow(s *Syncer, key types.NamespacedName, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	cluster, ok := s.Cluster()
 	if !ok {
 		return false // without a Cluster there is no permission to delete
 	}
-	if deliberate(cluster, now) {
+	if isDeliberate(cluster, now) {
 		return true
 	}
 	if _, already := b.removed[key]; already {
 		return true
 	}
-	if now.Sub(b.counted) > recount {
+	if now.Sub(b.countedAt) > countMaxAge {
 		b.count(s, now)
 	}
-	b.waiting[key] = "" // the next count fills in the name
-	b.halted = !within(len(b.removed)+len(b.waiting), b.kept, cluster.MaxDeletePercent())
+	b.pending[key] = "" // the next count fills in the name
+	b.halted = !withinLimit(len(b.removed)+len(b.pending), b.total, cluster.MaxDeletePercent())
 	if b.halted {
 		return false
 	}
-	delete(b.waiting, key)
+	delete(b.pending, key)
 	b.removed[key] = now
 	return true
 }
 
 // isDeliberate reports whether a user has declared that objects are to leave this very cluster.
-func deliberate(c *v1alpha1.Cluster, now time.Time) bool {
+func isDeliberate(c *v1alpha1.Cluster, now time.Time) bool {
 	drained := slices.ContainsFunc(c.Spec.Taints, func(t v1alpha1.Taint) bool { return t.Effect == v1alpha1.TaintNoExecute })
 	return c.DeletionTimestamp != nil || drained || c.DeletionsAllowed(now)
 }
@@ -83,7 +83,7 @@ func deliberate(c *v1alpha1.Cluster, now time.Time) bool {
 // withinLimit reports whether the recent and pending removals together may happen at once.
 // Pending removals count from the start: otherwise the first fifth of a catastrophe would
 // always happen.
-func within(leaving, kept int, percent int32) bool {
+func withinLimit(leaving, kept int, percent int32) bool {
 	return percent >= 100 || leaving <= max(v1alpha1.MinDeletions, kept*int(percent)/100)
 }
 
@@ -94,35 +94,35 @@ func (b *breaker) count(s *Syncer, now time.Time) {
 	if b.removed == nil {
 		b.removed = map[types.NamespacedName]time.Time{}
 	}
-	b.counted, b.kept, b.waiting = now, len(b.removed), map[types.NamespacedName]string{}
+	b.countedAt, b.total, b.pending = now, len(b.removed), map[types.NamespacedName]string{}
 	for _, binding := range s.Bindings() {
 		state, reported := binding.State(s.cluster)
 		if _, counted := b.removed[binding.Key()]; counted || !reported || state.UID == "" {
 			continue
 		}
-		b.kept++
+		b.total++
 		_, chosen := binding.Share(s.cluster)
 		_, requested := binding.RequestedRemoval(s.cluster)
 		gone := binding.DeletionTimestamp != nil && s.TypeVanished(binding)
 		if (!chosen || gone) && !requested && !binding.Spec.Suspend {
-			b.waiting[binding.Key()] = binding.Spec.Resource.Kind + " " + fleet.CacheKey(binding.ObjectName())
+			b.pending[binding.Key()] = binding.Spec.Resource.Kind + " " + fleet.CacheKey(binding.ObjectName())
 		}
 	}
 }
 
 // run checks periodically whether a halted syncer may continue, and keeps the Cluster's
 // condition current.
-func (b *breaker) mind(ctx context.Context, s *Syncer) {
+func (b *breaker) run(ctx context.Context, s *Syncer) {
 	b.mu.Lock()
 	if c, ok := s.Cluster(); ok {
 		// A previous syncer may have been halted.
 		b.halted = meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.ClusterDeletionsHalted)
 		if was := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ClusterDeletionsHalted); was != nil {
-			b.said = *was
+			b.written = *was
 		}
 	}
 	b.mu.Unlock()
-	ticker := s.clock.NewTicker(b.glance)
+	ticker := s.clock.NewTicker(b.recheckInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -130,13 +130,13 @@ func (b *breaker) mind(ctx context.Context, s *Syncer) {
 			return
 		case <-ticker.C():
 		}
-		if err := b.look(ctx, s); err != nil && ctx.Err() == nil {
+		if err := b.check(ctx, s); err != nil && ctx.Err() == nil {
 			s.log.Warn("update of condition DeletionsHalted failed; retrying", "error", err)
 		}
 	}
 }
 
-func (b *breaker) look(ctx context.Context, s *Syncer) error {
+func (b *breaker) check(ctx context.Context, s *Syncer) error {
 	cluster, ok := s.Cluster()
 	if !ok {
 		return nil
@@ -145,11 +145,11 @@ func (b *breaker) look(ctx context.Context, s *Syncer) error {
 	now := s.clock.Now()
 	if b.halted {
 		b.count(s, now)
-		b.halted = !deliberate(cluster, now) && !within(len(b.removed)+len(b.waiting), b.kept, cluster.MaxDeletePercent())
+		b.halted = !isDeliberate(cluster, now) && !withinLimit(len(b.removed)+len(b.pending), b.total, cluster.MaxDeletePercent())
 	}
 	condition := b.condition(s.cluster)
-	resumed := b.said.Status == metav1.ConditionTrue && !b.halted
-	same := b.said.Status == condition.Status && b.said.Message == condition.Message || b.said.Type == "" && !b.halted
+	resumed := b.written.Status == metav1.ConditionTrue && !b.halted
+	same := b.written.Status == condition.Status && b.written.Message == condition.Message || b.written.Type == "" && !b.halted
 	b.mu.Unlock()
 	if resumed {
 		for _, binding := range s.Bindings() {
@@ -161,11 +161,11 @@ func (b *breaker) look(ctx context.Context, s *Syncer) error {
 	if same {
 		return nil
 	}
-	if err := s.sayHalted(ctx, cluster, &condition); err != nil {
+	if err := s.writeCondition(ctx, cluster, &condition); err != nil {
 		return err
 	}
 	b.mu.Lock()
-	b.said = condition
+	b.written = condition
 	b.mu.Unlock()
 	return nil
 }
@@ -177,22 +177,22 @@ func (b *breaker) condition(cluster string) metav1.Condition {
 			Reason: v1alpha1.ReasonWithinBounds, Message: "the number of removals is within the limit"}
 	}
 	const most = 5
-	names := slices.Sorted(maps.Values(b.waiting))
+	names := slices.Sorted(maps.Values(b.pending))
 	shown := strings.Join(names[:min(most, len(names))], ", ")
 	if len(names) > most {
 		shown += fmt.Sprintf(" and %d more", len(names)-most)
 	}
 	return metav1.Condition{Type: v1alpha1.ClusterDeletionsHalted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonTooManyDeletions,
 		Message: fmt.Sprintf("%d of the %d objects in the cluster would be removed because decisions changed (%s); removals are halted, everything else continues. "+
-			"If this is intended, run `atoll clusters allow-deletions %s`. Otherwise correct the policy: objects that it places again stay", len(names), b.kept, shown, cluster)}
+			"If this is intended, run `atoll clusters allow-deletions %s`. Otherwise correct the policy: objects that it places again stay", len(names), b.total, shown, cluster)}
 }
 
 // writeCondition writes the condition to the Cluster. The syncer owns no other field of it.
-func (s *Syncer) sayHalted(ctx context.Context, cluster *v1alpha1.Cluster, c *metav1.Condition) error {
+func (s *Syncer) writeCondition(ctx context.Context, cluster *v1alpha1.Cluster, c *metav1.Condition) error {
 	c.LastTransitionTime = metav1.NewTime(s.clock.Now())
 	if was := meta.FindStatusCondition(cluster.Status.Conditions, c.Type); was != nil && was.Status == c.Status {
 		c.LastTransitionTime = was.LastTransitionTime
 	}
 	c.ObservedGeneration = cluster.Generation
-	return s.Halt(ctx, *c)
+	return s.SetDeletionsHalted(ctx, *c)
 }

@@ -2,7 +2,7 @@ package syncer
 
 import "testing"
 
-func TestWithin(t *testing.T) {
+func TestWithinLimit(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
 		leaving, kept int
@@ -17,7 +17,7 @@ func TestWithin(t *testing.T) {
 		{"minimum with limit 0", 10, 1000, 0, true},
 		{"more than the minimum with limit 0", 11, 1000, 0, false},
 	} {
-		if got := within(tt.leaving, tt.kept, tt.percent); got != tt.want {
+		if got := withinLimit(tt.leaving, tt.kept, tt.percent); got != tt.want {
 			t.Errorf("%s: %v", tt.name, got)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 // formatContest returns the message about the managers that keep changing fields of a member's
 // object, and the possible remedies.
-func contest(fields string, owners []metav1.ManagedFieldsEntry) string {
+func formatContest(fields string, owners []metav1.ManagedFieldsEntry) string {
 	whose := ownersOf(fields, owners)
 	if whose == "" {
 		whose = "an unknown manager"
@@ -29,7 +29,7 @@ func ownersOf(fields string, owners []metav1.ManagedFieldsEntry) string {
 			continue
 		}
 		for field := range strings.SplitSeq(fields, ", ") {
-			if owns(owned, field) && !slices.Contains(names, o.Manager) {
+			if ownsField(owned, field) && !slices.Contains(names, o.Manager) {
 				names = append(names, o.Manager)
 			}
 		}
@@ -39,7 +39,7 @@ func ownersOf(fields string, owners []metav1.ManagedFieldsEntry) string {
 
 // ownsField reports whether a manager's field set includes a path. It follows the path only
 // through named fields: list items are not resolved.
-func owns(owned map[string]any, path string) bool {
+func ownsField(owned map[string]any, path string) bool {
 	path = strings.NewReplacer("metadata.labels[", "metadata.labels.[", "metadata.annotations[", "metadata.annotations.[").Replace(path)
 	for path != "" {
 		var step string

@@ -14,21 +14,21 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-func (s *stage) data() string {
+func (s *fixture) data() string {
 	s.t.Helper()
-	data, _, _ := unstructured.NestedString(s.memberHas("ConfigMap", "conf").Object, "data", "a")
+	data, _, _ := unstructured.NestedString(s.memberObject("ConfigMap", "conf").Object, "data", "a")
 	return data
 }
 
 // TestReportsContestingManager: a manager in the member that reverts every correction is
 // reported, with the field, until it stops.
-func TestSaysWhoFightsBack(t *testing.T) {
-	s := open(t, objects(configMap("source"), binding(true, nil)), nil)
-	for i := range free {
+func TestReportsContestingManager(t *testing.T) {
+	s := newFixture(t, objects(configMap("source"), binding(true, nil)), nil)
+	for i := range freeCorrections {
 		if i == 0 {
-			s.changedByHand()
+			s.changeManually()
 		} else {
-			changed := s.memberHas("ConfigMap", "conf").DeepCopy()
+			changed := s.memberObject("ConfigMap", "conf").DeepCopy()
 			version, _ := strconv.Atoi(changed.GetResourceVersion())
 			changed.SetResourceVersion(strconv.Itoa(version + 1))
 			changed.Object["data"] = map[string]any{"a": "by a rival"}
@@ -54,28 +54,28 @@ func TestSaysWhoFightsBack(t *testing.T) {
 }
 
 // TestReportsUnwatchableKind: objects of a kind that cannot be watched are polled, and the
-// entry says so until the kind is watchable.
-func TestSaysWhatItMayNotWatch(t *testing.T) {
-	s := &stage{t: t, blind: said(403, metav1.StatusReasonForbidden, `configmaps is forbidden: User "atoll" cannot watch resource "configmaps"`)}
+// entry has the reason Unwatched until the kind is watchable.
+func TestReportsUnwatchableKind(t *testing.T) {
+	s := &fixture{t: t, watchErr: statusError(403, metav1.StatusReasonForbidden, `configmaps is forbidden: User "atoll" cannot watch resource "configmaps"`)}
 	s.start(objects(configMap("source"), binding(true, nil)), nil)
-	s.eventually("it is there", func() bool { return s.memberHas("ConfigMap", "conf") != nil })
+	s.eventually("it is there", func() bool { return s.memberObject("ConfigMap", "conf") != nil })
 	s.eventually("it is reported", func() bool { return s.state().Reason == v1alpha1.StateUnwatched })
 	if message := s.state().Message; !strings.Contains(message, `cannot watch resource "configmaps"`) || !strings.Contains(message, "grant that") {
 		t.Errorf("message %q", message)
 	}
 	// Polling finds a change there.
-	changed := s.memberHas("ConfigMap", "conf").DeepCopy()
+	changed := s.memberObject("ConfigMap", "conf").DeepCopy()
 	changed.SetResourceVersion("7")
 	changed.Object["data"] = map[string]any{"a": "by hand"}
 	if err := s.member.Tracker().Update(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, changed, "shop"); err != nil {
 		t.Fatal(err)
 	}
 	k, _ := interpret.Find(schema.GroupKind{Kind: "ConfigMap"})
-	s.syncer.lookAgain(k)
+	s.syncer.requeueKind(k)
 	s.eventually("the drift is corrected", func() bool { return s.data() == "b" })
 
 	s.mu.Lock()
-	s.blind = nil
+	s.watchErr = nil
 	s.mu.Unlock()
 	s.eventually("the kind is watched, and the reason is cleared", func() bool { return s.state().Reason == "" })
 }

@@ -41,11 +41,11 @@ func digestLive(live, desired *unstructured.Unstructured, left []string) string 
 		}
 	}
 	return digestOf([]any{o, live.GetUID(),
-		those(live.GetLabels(), desired.GetLabels()), those(live.GetAnnotations(), desired.GetAnnotations())})
+		intersect(live.GetLabels(), desired.GetLabels()), intersect(live.GetAnnotations(), desired.GetAnnotations())})
 }
 
 // intersect returns the entries of have whose keys are in want.
-func those(have, want map[string]string) map[string]string {
+func intersect(have, want map[string]string) map[string]string {
 	out := map[string]string{}
 	for key := range want {
 		if value, ok := have[key]; ok {
@@ -59,9 +59,9 @@ func those(have, want map[string]string) map[string]string {
 // compares the same parts as digestLive, and names at most a few fields.
 func differences(live, would, desired *unstructured.Unstructured) string {
 	var fields []string
-	for _, field := range slices.Sorted(maps.Keys(joined(live.Object, would.Object))) {
+	for _, field := range slices.Sorted(maps.Keys(merged(live.Object, would.Object))) {
 		if field != "status" && field != "metadata" {
-			fields = append(fields, differ(field, live.Object[field], would.Object[field])...)
+			fields = append(fields, diffPaths(field, live.Object[field], would.Object[field])...)
 		}
 	}
 	for _, of := range []struct {
@@ -83,7 +83,7 @@ func differences(live, would, desired *unstructured.Unstructured) string {
 }
 
 // diffPaths returns the paths below one field at which two values differ.
-func differ(path string, a, b any) []string {
+func diffPaths(path string, a, b any) []string {
 	if equality.Semantic.DeepEqual(a, b) {
 		return nil
 	}
@@ -91,8 +91,8 @@ func differ(path string, a, b any) []string {
 	y, ok2 := b.(map[string]any)
 	if ok1 && ok2 {
 		var out []string
-		for _, key := range slices.Sorted(maps.Keys(joined(x, y))) {
-			out = append(out, differ(path+"."+key, x[key], y[key])...)
+		for _, key := range slices.Sorted(maps.Keys(merged(x, y))) {
+			out = append(out, diffPaths(path+"."+key, x[key], y[key])...)
 		}
 		return out
 	}
@@ -101,14 +101,14 @@ func differ(path string, a, b any) []string {
 	if ok1 && ok2 && len(list) == len(other) {
 		var out []string
 		for i := range list {
-			out = append(out, differ(fmt.Sprintf("%s[%d]", path, i), list[i], other[i])...)
+			out = append(out, diffPaths(fmt.Sprintf("%s[%d]", path, i), list[i], other[i])...)
 		}
 		return out
 	}
 	return []string{path}
 }
 
-func joined(a, b map[string]any) map[string]any {
+func merged(a, b map[string]any) map[string]any {
 	out := make(map[string]any, len(a)+len(b))
 	maps.Copy(out, a)
 	maps.Copy(out, b)

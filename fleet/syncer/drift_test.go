@@ -18,46 +18,46 @@ import (
 
 // TestDriftCorrectionsBackOff: if a controller reverts every correction, the number of
 // corrections is bounded; a single manual change is corrected at once.
-func TestDriftIsMetMoreSlowly(t *testing.T) {
+func TestDriftCorrectionsBackOff(t *testing.T) {
 	var d drift
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	corrections := 0
 	for end := now.Add(10 * time.Minute); now.Before(end); now = now.Add(100 * time.Millisecond) {
-		if d.pause(now) == 0 {
+		if d.delay(now) == 0 {
 			d.corrected(now)
 			corrections++
 		}
 	}
-	if corrections < free || corrections > 20 {
+	if corrections < freeCorrections || corrections > 20 {
 		t.Errorf("%d corrections in ten minutes of contest, want a few", corrections)
 	}
-	now = now.Add(calm + time.Minute)
-	if p := d.pause(now); p != 0 {
+	now = now.Add(driftReset + time.Minute)
+	if p := d.delay(now); p != 0 {
 		t.Errorf("after the reset, the next correction waits %s", p)
 	}
 }
 
-func TestPutsDriftRight(t *testing.T) {
-	s := open(t, objects(configMap("source"), binding(true, nil)), nil)
+func TestCorrectsDrift(t *testing.T) {
+	s := newFixture(t, objects(configMap("source"), binding(true, nil)), nil)
 	s.eventually("it is reported", s.contains("control apply configmap-conf <nil>"))
 	s.eventually("it is watched", func() bool {
 		k, _ := interpret.Find(schema.GroupKind{Kind: "ConfigMap"})
 		_, seen := s.syncer.member.cached(k, types.NamespacedName{Namespace: "shop", Name: "conf"})
 		return seen
 	})
-	s.settled()
-	changed := s.memberHas("ConfigMap", "conf").DeepCopy()
+	s.waitIdle()
+	changed := s.memberObject("ConfigMap", "conf").DeepCopy()
 	changed.SetResourceVersion("7")
 	changed.Object["data"] = map[string]any{"a": "by hand"}
 	if err := s.member.Tracker().Update(corev1.SchemeGroupVersion.WithResource("configmaps"), changed, "shop"); err != nil {
 		t.Fatal(err)
 	}
 	s.eventually("the drift is corrected", func() bool {
-		data, _, _ := unstructured.NestedString(s.memberHas("ConfigMap", "conf").Object, "data", "a")
+		data, _, _ := unstructured.NestedString(s.memberObject("ConfigMap", "conf").Object, "data", "a")
 		return data == "b"
 	})
 	applies := 0
-	for _, entry := range s.settled() {
+	for _, entry := range s.waitIdle() {
 		if entry == "member apply conf" {
 			applies++
 		}
@@ -68,7 +68,7 @@ func TestPutsDriftRight(t *testing.T) {
 }
 
 // changeManually changes the object in the member once the syncer watches it.
-func (s *stage) changedByHand() {
+func (s *fixture) changeManually() {
 	s.t.Helper()
 	s.eventually("it is reported", s.contains("control apply configmap-conf <nil>"))
 	s.eventually("it is watched", func() bool {
@@ -76,8 +76,8 @@ func (s *stage) changedByHand() {
 		_, seen := s.syncer.member.cached(k, types.NamespacedName{Namespace: "shop", Name: "conf"})
 		return seen
 	})
-	s.settled()
-	changed := s.memberHas("ConfigMap", "conf").DeepCopy()
+	s.waitIdle()
+	changed := s.memberObject("ConfigMap", "conf").DeepCopy()
 	changed.SetResourceVersion("7")
 	changed.Object["data"] = map[string]any{"a": "by hand"}
 	if err := s.member.Tracker().Update(corev1.SchemeGroupVersion.WithResource("configmaps"), changed, "shop"); err != nil {
@@ -88,14 +88,14 @@ func (s *stage) changedByHand() {
 // TestReportsDrift: with drift policy Report, a change in the member stays, and the binding
 // names the field.
 func TestReportsDrift(t *testing.T) {
-	s := open(t, objects(configMap("source"), specified(binding(true, nil), "drift", "Report")), nil)
-	s.changedByHand()
+	s := newFixture(t, objects(configMap("source"), withSpec(binding(true, nil), "drift", "Report")), nil)
+	s.changeManually()
 	s.eventually("it is reported", s.contains("control apply configmap-conf Drifted"))
 	if got := s.state().Message; !strings.HasSuffix(got, ": data.a") {
 		t.Errorf("message %q does not name the field", got)
 	}
-	s.settled()
-	if data, _, _ := unstructured.NestedString(s.memberHas("ConfigMap", "conf").Object, "data", "a"); data != "by hand" {
+	s.waitIdle()
+	if data, _, _ := unstructured.NestedString(s.memberObject("ConfigMap", "conf").Object, "data", "a"); data != "by hand" {
 		t.Errorf("the drift was corrected: %s", data)
 	}
 	before := s.state()
@@ -103,32 +103,32 @@ func TestReportsDrift(t *testing.T) {
 		t.Errorf("the known state is lost: %+v", before)
 	}
 	// With policy Correct the drift is corrected.
-	corrected := specified(binding(true, &before), "drift", "Correct")
+	corrected := withSpec(binding(true, &before), "drift", "Correct")
 	if err := s.control.Tracker().Update(v1alpha1.ResourceBindingResource, corrected, "shop"); err != nil {
 		t.Fatal(err)
 	}
 	s.eventually("the drift is corrected", func() bool {
-		data, _, _ := unstructured.NestedString(s.memberHas("ConfigMap", "conf").Object, "data", "a")
+		data, _, _ := unstructured.NestedString(s.memberObject("ConfigMap", "conf").Object, "data", "a")
 		return data == "b"
 	})
 }
 
 // TestAutoscaledReplicasAreNotDrift: the cached managed fields show that the autoscaler owns
 // the field.
-func TestTheCountOfAnAutoscalerIsNoDrift(t *testing.T) {
+func TestAutoscaledReplicasAreNotDrift(t *testing.T) {
 	source := object("apps/v1", "Deployment", "shop", "web", "source", map[string]any{"spec": map[string]any{"replicas": int64(3), "paused": false}})
-	b := specified(specified(binding(true, nil), "drift", "Report"), "scaledBy", map[string]any{"kind": "HorizontalPodAutoscaler", "name": "web"})
+	b := withSpec(withSpec(binding(true, nil), "drift", "Report"), "scaledBy", map[string]any{"kind": "HorizontalPodAutoscaler", "name": "web"})
 	b.SetName("deployment.apps-web")
-	specified(b, "resource", map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "source"})
-	specified(b, "clusters", []any{map[string]any{"name": "east", "replicas": int64(3), "reason": "Scheduled", "message": ""}})
-	s := open(t, objects(source, b), nil)
+	withSpec(b, "resource", map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "source"})
+	withSpec(b, "clusters", []any{map[string]any{"name": "east", "replicas": int64(3), "reason": "Scheduled", "message": ""}})
+	s := newFixture(t, objects(source, b), nil)
 	s.eventually("it is reported", s.contains("control apply deployment.apps-web <nil>"))
 	k, _ := interpret.Find(schema.GroupKind{Group: "apps", Kind: "Deployment"})
 	key := types.NamespacedName{Namespace: "shop", Name: "web"}
 	s.eventually("it is watched", func() bool { _, seen := s.syncer.member.cached(k, key); return seen })
-	s.settled()
+	s.waitIdle()
 
-	changed := s.memberHasOf(k, "web").DeepCopy()
+	changed := s.memberObjectOf(k, "web").DeepCopy()
 	changed.SetResourceVersion("7")
 	changed.Object["spec"] = map[string]any{"replicas": int64(7), "paused": true}
 	owner := func(manager, fields string) metav1.ManagedFieldsEntry {
@@ -160,14 +160,14 @@ func TestSuspended(t *testing.T) {
 		binding *unstructured.Unstructured
 		member  []*unstructured.Unstructured
 	}{
-		"existing object":              {binding(true, there), objects(marked("there", "source"))},
+		"existing object":              {binding(true, there), objects(managed("there", "source"))},
 		"new object":                   {binding(true, nil), nil},
-		"object that is to be removed": {binding(false, there), objects(marked("there", "source"))},
+		"object that is to be removed": {binding(false, there), objects(managed("there", "source"))},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := open(t, objects(configMap("source"), specified(tt.binding, "suspend", true)), tt.member)
+			s := newFixture(t, objects(configMap("source"), withSpec(tt.binding, "suspend", true)), tt.member)
 			s.eventually("the suspension is reported", s.contains("control apply configmap-conf Suspended"))
-			for _, entry := range s.settled() {
+			for _, entry := range s.waitIdle() {
 				if strings.HasPrefix(entry, "member") {
 					t.Errorf("wrote to the member: %s", entry)
 				}

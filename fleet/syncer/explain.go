@@ -35,8 +35,8 @@ func explain(err error) string {
 // remedy returns the remedy for an API server's error. Several causes share a code, and only
 // the message distinguishes them.
 func remedy(err error, code int) string {
-	said := err.Error()
-	has := func(words string) bool { return strings.Contains(said, words) }
+	text := err.Error()
+	has := func(words string) bool { return strings.Contains(text, words) }
 	switch {
 	case apierrors.IsUnauthorized(err):
 		return "; renew the credentials for the cluster: run `atoll join` again or, in mode Pull, renew those of its syncer"
@@ -48,7 +48,7 @@ func remedy(err error, code int) string {
 		return "; repair the webhook in the cluster, or remove its configuration there"
 	case has("denied the request"):
 		return "; change the object, or the rule in the cluster that rejects it"
-	case full(said), code == http.StatusInsufficientStorage:
+	case isStorageFull(text), code == http.StatusInsufficientStorage:
 		return "; the cluster's datastore is full: free space (compact and defragment etcd, raise its quota, enlarge the disk). Running workloads are not affected"
 	case apierrors.IsForbidden(err) && has("User ") && has(" cannot "):
 		return "; grant that permission in the cluster to the identity that Atoll uses there: that of its kubeconfig or, in mode Pull, its syncer's"
@@ -68,9 +68,9 @@ func remedy(err error, code int) string {
 
 // isStorageFull reports whether a message says that a datastore has no space, in the words of
 // etcd, of the operating system, or of SQL databases behind an etcd API.
-func full(said string) bool {
+func isStorageFull(text string) bool {
 	for _, words := range []string{"database space exceeded", "no space left on device", "disk is full", "disk full"} {
-		if strings.Contains(said, words) {
+		if strings.Contains(text, words) {
 			return true
 		}
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 // statusError returns an API server's error with the given message.
-func said(code int, reason metav1.StatusReason, message string, causes ...metav1.StatusCause) error {
+func statusError(code int, reason metav1.StatusReason, message string, causes ...metav1.StatusCause) error {
 	status := metav1.Status{Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message}
 	if len(causes) > 0 {
 		status.Details = &metav1.StatusDetails{Causes: causes}
@@ -35,32 +35,32 @@ func TestExplain(t *testing.T) {
 		says []string
 		not  string
 	}{
-		{"missing permission to write", said(403, metav1.StatusReasonForbidden, `jobs.batch "j" is forbidden: User "atoll" cannot patch resource "jobs" in API group "batch" in the namespace "shop"`),
+		{"missing permission to write", statusError(403, metav1.StatusReasonForbidden, `jobs.batch "j" is forbidden: User "atoll" cannot patch resource "jobs" in API group "batch" in the namespace "shop"`),
 			[]string{`cannot patch resource "jobs"`, "grant that"}, ""},
-		{"quota", said(403, metav1.StatusReasonForbidden, `pods "p" is forbidden: exceeded quota: small, requested: pods=1, used: pods=1, limited: pods=1`),
+		{"quota", statusError(403, metav1.StatusReasonForbidden, `pods "p" is forbidden: exceeded quota: small, requested: pods=1, used: pods=1, limited: pods=1`),
 			[]string{"exceeded quota: small", "raise the ResourceQuota"}, "grant"},
-		{"quota that requires requests", said(403, metav1.StatusReasonForbidden, `pods "p" is forbidden: failed quota: small: must specify cpu for: c`),
+		{"quota that requires requests", statusError(403, metav1.StatusReasonForbidden, `pods "p" is forbidden: failed quota: small: must specify cpu for: c`),
 			[]string{"must specify cpu", "ResourceQuota"}, "grant"},
-		{"terminating namespace", said(403, metav1.StatusReasonForbidden, `unable to create new content in namespace shop because it is being terminated`,
+		{"terminating namespace", statusError(403, metav1.StatusReasonForbidden, `unable to create new content in namespace shop because it is being terminated`,
 			metav1.StatusCause{Type: corev1.NamespaceTerminatingCause, Message: "namespace shop is being terminated"}),
 			[]string{"being terminated", "recreated once the namespace is gone", "kubectl describe namespace"}, "grant"},
-		{"pod security", said(403, metav1.StatusReasonForbidden, `pods "p" is forbidden: violates PodSecurity "restricted:latest": privileged`),
+		{"pod security", statusError(403, metav1.StatusReasonForbidden, `pods "p" is forbidden: violates PodSecurity "restricted:latest": privileged`),
 			[]string{"PodSecurity", "change the object, or the rule"}, "grant"},
-		{"webhook that denies", said(403, metav1.StatusReasonForbidden, `admission webhook "no.example.org" denied the request: no`),
+		{"webhook that denies", statusError(403, metav1.StatusReasonForbidden, `admission webhook "no.example.org" denied the request: no`),
 			[]string{"no.example.org", "change the object, or the rule"}, "grant"},
-		{"webhook that denies without a code", said(400, "", `admission webhook "no.example.org" denied the request: no`), []string{"no.example.org", "the rule in the cluster"}, ""},
-		{"unavailable webhook", said(500, metav1.StatusReasonInternalError, `Internal error occurred: failed calling webhook "slow.example.org": failed to call webhook: Post "https://slow": context deadline exceeded`),
+		{"webhook that denies without a code", statusError(400, "", `admission webhook "no.example.org" denied the request: no`), []string{"no.example.org", "the rule in the cluster"}, ""},
+		{"unavailable webhook", statusError(500, metav1.StatusReasonInternalError, `Internal error occurred: failed calling webhook "slow.example.org": failed to call webhook: Post "https://slow": context deadline exceeded`),
 			[]string{"slow.example.org", "repair the webhook"}, "see its log"},
 		{"webhook that exceeds the timeout", fmt.Errorf("apply: %w", context.DeadlineExceeded), []string{"did not respond within", "validatingwebhookconfigurations"}, ""},
-		{"etcd's quota", said(500, "", "etcdserver: mvcc: database space exceeded"), []string{"database space exceeded", "compact and defragment"}, "see its log"},
-		{"a full disk", said(500, metav1.StatusReasonInternalError, "Internal error occurred: write /var/lib/etcd: no space left on device"), []string{"no space left", "free space"}, "see its log"},
+		{"etcd's quota", statusError(500, "", "etcdserver: mvcc: database space exceeded"), []string{"database space exceeded", "compact and defragment"}, "see its log"},
+		{"a full disk", statusError(500, metav1.StatusReasonInternalError, "Internal error occurred: write /var/lib/etcd: no space left on device"), []string{"no space left", "free space"}, "see its log"},
 		{"insufficient storage", apierrors.NewGenericServerResponse(http.StatusInsufficientStorage, "post", schema.GroupResource{Resource: "configmaps"}, "c", "full", 0, true),
 			[]string{"free space"}, "see its log"},
-		{"a failing API server", said(500, metav1.StatusReasonInternalError, "Internal error occurred: panic"), []string{"panic", "see its log"}, ""},
-		{"an overloaded API server", said(429, metav1.StatusReasonTooManyRequests, "too many requests"), []string{"overloaded"}, ""},
-		{"an object that is too large", said(413, metav1.StatusReasonRequestEntityTooLarge, "limit is 3145728"), []string{"make the object smaller"}, ""},
-		{"an invalid object", said(422, metav1.StatusReasonInvalid, "spec.x: field is immutable"), []string{"immutable", "delete and recreate it"}, ""},
-		{"credentials", said(401, metav1.StatusReasonUnauthorized, "Unauthorized"), []string{"atoll join"}, ""},
+		{"a failing API server", statusError(500, metav1.StatusReasonInternalError, "Internal error occurred: panic"), []string{"panic", "see its log"}, ""},
+		{"an overloaded API server", statusError(429, metav1.StatusReasonTooManyRequests, "too many requests"), []string{"overloaded"}, ""},
+		{"an object that is too large", statusError(413, metav1.StatusReasonRequestEntityTooLarge, "limit is 3145728"), []string{"make the object smaller"}, ""},
+		{"an invalid object", statusError(422, metav1.StatusReasonInvalid, "spec.x: field is immutable"), []string{"immutable", "delete and recreate it"}, ""},
+		{"credentials", statusError(401, metav1.StatusReasonUnauthorized, "Unauthorized"), []string{"atoll join"}, ""},
 		{"no such type", unservedError{configMap}, []string{"install the type there", "place the object elsewhere"}, ""},
 		{"no network", errors.New("dial tcp 192.0.2.1:6443: connection refused"), []string{"does not respond", "conditions of the Cluster"}, "192.0.2.1"},
 	}

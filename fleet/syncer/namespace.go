@@ -23,7 +23,7 @@ func namespaces() schema.GroupVersionResource {
 // those labels of the control plane's namespace that configure admission there. An existing
 // namespace that is not ours is used as it is.
 func (s *Syncer) ensureNamespace(ctx context.Context, name string) error {
-	if name == "" || s.member.knows(name) {
+	if name == "" || s.member.namespaceExists(name) {
 		return nil
 	}
 	ns := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace",
@@ -33,11 +33,11 @@ func (s *Syncer) ensureNamespace(ctx context.Context, name string) error {
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create namespace %s: %w", name, err)
 	}
-	if err := s.markNamespace(ctx, name); err != nil {
+	if err := s.applyNamespaceMetadata(ctx, name); err != nil {
 		return err
 	}
 	s.member.mu.Lock()
-	s.member.made[name] = true
+	s.member.namespaces[name] = true
 	s.member.mu.Unlock()
 	return nil
 }
@@ -45,16 +45,16 @@ func (s *Syncer) ensureNamespace(ctx context.Context, name string) error {
 // reconcileNamespace brings a namespace of the member in line with the control plane's, if the
 // member has it and it is ours. If the control plane's namespace is deleted and nothing is
 // bound in it, the member's is deleted now; otherwise it goes with its last object.
-func (s *Syncer) keepNamespace(ctx context.Context, name string) error {
+func (s *Syncer) reconcileNamespace(ctx context.Context, name string) error {
 	if from, exists := s.Namespace(name); !exists || from.GetDeletionTimestamp() != nil {
-		s.last.Lock()
-		defer s.last.Unlock()
-		if s.lastOf(nil, func(b *v1alpha1.ResourceBinding) bool { return b.Namespace == name }) {
+		s.removalMu.Lock()
+		defer s.removalMu.Unlock()
+		if s.isLast(nil, func(b *v1alpha1.ResourceBinding) bool { return b.Namespace == name }) {
 			return s.removeNamespace(ctx, name)
 		}
 		return nil
 	}
-	if err := s.markNamespace(ctx, name); err != nil && !apierrors.IsNotFound(err) {
+	if err := s.applyNamespaceMetadata(ctx, name); err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
 	return nil
@@ -62,7 +62,7 @@ func (s *Syncer) keepNamespace(ctx context.Context, name string) error {
 
 // applyNamespaceMetadata applies labels and annotations; pod security depends on them. The
 // apply is separate from the creation, so that a label removed here is also removed there.
-func (s *Syncer) markNamespace(ctx context.Context, name string) error {
+func (s *Syncer) applyNamespaceMetadata(ctx context.Context, name string) error {
 	from, exists := s.Namespace(name)
 	if !exists || from.GetDeletionTimestamp() != nil {
 		return nil // nothing is known to apply
@@ -74,7 +74,7 @@ func (s *Syncer) markNamespace(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if !s.oursAlone(live) {
+	if !s.ownsNamespace(live) {
 		return nil
 	}
 	labels, annotations := interpret.NamespaceMarks(&unstructured.Unstructured{Object: map[string]any{
@@ -82,8 +82,8 @@ func (s *Syncer) markNamespace(ctx context.Context, name string) error {
 	desired := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
 	desired.SetName(name)
 	desired.SetUID(live.GetUID())
-	desired.SetLabels(with(labels, v1alpha1.ManagedLabel, "true"))
-	desired.SetAnnotations(with(annotations, v1alpha1.ClusterAnnotation, s.cluster))
+	desired.SetLabels(withEntry(labels, v1alpha1.ManagedLabel, "true"))
+	desired.SetAnnotations(withEntry(annotations, v1alpha1.ClusterAnnotation, s.cluster))
 	if _, err := api.Apply(ctx, name, desired, metav1.ApplyOptions{FieldManager: FieldManager, Force: true}); err != nil {
 		return fmt.Errorf("label namespace %s: %w", name, err)
 	}
@@ -92,12 +92,12 @@ func (s *Syncer) markNamespace(ctx context.Context, name string) error {
 
 // ownsNamespace reports whether this syncer created a namespace. Namespaces of older versions
 // of Atoll do not name the cluster.
-func (s *Syncer) oursAlone(ns *unstructured.Unstructured) bool {
+func (s *Syncer) ownsNamespace(ns *unstructured.Unstructured) bool {
 	cluster := ns.GetAnnotations()[v1alpha1.ClusterAnnotation]
 	return ns.GetLabels()[v1alpha1.ManagedLabel] == "true" && (cluster == "" || cluster == s.cluster) && ns.GetDeletionTimestamp() == nil
 }
 
-func with(m map[string]string, key, value string) map[string]string {
+func withEntry(m map[string]string, key, value string) map[string]string {
 	if m == nil {
 		m = map[string]string{}
 	}
@@ -113,15 +113,15 @@ func anyMap(m map[string]string) map[string]any {
 	return out
 }
 
-func (c *member) knows(namespace string) bool {
+func (c *memberClient) namespaceExists(namespace string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.made[namespace]
+	return c.namespaces[namespace]
 }
 
-func (c *member) forgetNamespace(name string) {
+func (c *memberClient) forgetNamespace(name string) {
 	c.mu.Lock()
-	delete(c.made, name)
+	delete(c.namespaces, name)
 	c.mu.Unlock()
 }
 
@@ -137,7 +137,7 @@ func (s *Syncer) removeNamespace(ctx context.Context, name string) error {
 		return nil
 	}
 	if !leaving {
-		gone, err := s.NamespaceGone(ctx, name)
+		gone, err := s.ConfirmNamespaceGone(ctx, name)
 		if err != nil || !gone {
 			return err
 		}
@@ -145,7 +145,7 @@ func (s *Syncer) removeNamespace(ctx context.Context, name string) error {
 	return s.member.deleteEmptyNamespace(ctx, name)
 }
 
-func (c *member) deleteEmptyNamespace(ctx context.Context, name string) error {
+func (c *memberClient) deleteEmptyNamespace(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	api := c.dyn.Resource(namespaces())
@@ -159,7 +159,7 @@ func (c *member) deleteEmptyNamespace(ctx context.Context, name string) error {
 	if ns.GetLabels()[v1alpha1.ManagedLabel] != "true" || ns.GetDeletionTimestamp() != nil {
 		return nil
 	}
-	empty, err := c.empty(ctx, name)
+	empty, err := c.isEmpty(ctx, name)
 	if err != nil || !empty {
 		return err
 	}
@@ -174,7 +174,7 @@ func (c *member) deleteEmptyNamespace(ctx context.Context, name string) error {
 
 // isEmpty reports whether a namespace holds no object that a user created: only the objects
 // that every namespace has, and those that have a controller and are deleted with it.
-func (c *member) empty(ctx context.Context, namespace string) (bool, error) {
+func (c *memberClient) isEmpty(ctx context.Context, namespace string) (bool, error) {
 	lists, err := c.discovery.ServerPreferredNamespacedResources()
 	if err != nil {
 		return false, fmt.Errorf("discover the resources of namespace %s: %w", namespace, err)

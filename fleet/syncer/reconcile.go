@@ -15,12 +15,12 @@ import (
 )
 
 // errRequeue asks for another attempt although nothing has failed.
-var errLater = errors.New("not yet")
+var errRequeue = errors.New("not yet")
 
 // reconcile brings one object in the member in line with its binding.
 func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) error {
 	if key.Name == "" {
-		return s.keepNamespace(ctx, key.Namespace)
+		return s.reconcileNamespace(ctx, key.Namespace)
 	}
 	b, ok := s.Binding(key)
 	if !ok {
@@ -31,20 +31,20 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) error 
 	if !known {
 		return nil // a newer version of Atoll may know the kind: leave the object alone
 	}
-	m := s.remember(key)
+	m := s.recordOf(key)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.uid != b.UID {
-		m.begin(b.UID)
+		m.reset(b.UID)
 	}
 	// The cache may lag behind this syncer's own writes, so the recorded entry takes
 	// precedence.
-	if !m.set {
-		m.set = true
+	if !m.loaded {
+		m.loaded = true
 		if entry, have := b.State(s.cluster); have {
 			entry.Stale = nil // not written by the syncer
 			m.entry = &entry
-			m.recall(entry.Applied)
+			m.restoreApplied(entry.Applied)
 		}
 	}
 	source, exists := s.Source(b)
@@ -55,7 +55,7 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) error 
 		}
 		return s.remove(ctx, k, b, m)
 	}
-	m.leaving = time.Time{}
+	m.removalStart = time.Time{}
 	if !exists {
 		// Deleted, replaced, or not seen yet: the scheduler finds out which and records it in
 		// the binding. Until then nothing changes.
@@ -68,28 +68,28 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) error 
 	if err != nil || !exists {
 		return err
 	}
-	t := &task{Kind: k, binding: b, desired: desired, source: source, share: share, memory: m}
+	t := &target{Kind: k, binding: b, desired: desired, source: source, share: share, record: m}
 	if b.Spec.Suspend {
 		err = s.suspended(ctx, t)
 	} else {
 		err = s.apply(ctx, t)
 	}
 	if err != nil {
-		return s.reportTrouble(ctx, b, m, err)
+		return s.reportFailure(ctx, b, m, err)
 	}
 	return nil
 }
 
 // live returns the member's object, nil if there is none. An object that does not belong to
 // this syncer is an error, unless it may be adopted.
-func (s *Syncer) live(ctx context.Context, k interpret.Kind, b *v1alpha1.ResourceBinding, m *memory) (*unstructured.Unstructured, error) {
+func (s *Syncer) live(ctx context.Context, k interpret.Kind, b *v1alpha1.ResourceBinding, m *record) (*unstructured.Unstructured, error) {
 	name := types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Resource.Name}
 	if m.entry != nil && m.entry.UID != "" {
 		// The object exists, so the cache is about to contain it. Without this wait, a syncer
 		// that starts would get all objects from the member one by one.
-		s.member.await(ctx, k)
+		s.member.waitForSync(ctx, k)
 	}
-	if live, ok := s.member.cached(k, name); ok && s.ours(live, b) {
+	if live, ok := s.member.cached(k, name); ok && s.owns(live, b) {
 		return live, nil
 	}
 	// Not in the cache: the object is new, has no label of Atoll's, or the cache is not synced.
@@ -97,7 +97,7 @@ func (s *Syncer) live(ctx context.Context, k interpret.Kind, b *v1alpha1.Resourc
 	if err != nil || live == nil {
 		return nil, err
 	}
-	if s.ours(live, b) {
+	if s.owns(live, b) {
 		return live, nil
 	}
 	if m.entry != nil && m.entry.UID != "" && m.entry.UID == live.GetUID() {
@@ -110,7 +110,7 @@ func (s *Syncer) live(ctx context.Context, k interpret.Kind, b *v1alpha1.Resourc
 }
 
 // owns reports whether this syncer created an object of the member for this binding.
-func (s *Syncer) ours(live *unstructured.Unstructured, b *v1alpha1.ResourceBinding) bool {
+func (s *Syncer) owns(live *unstructured.Unstructured, b *v1alpha1.ResourceBinding) bool {
 	a := live.GetAnnotations()
 	return live.GetLabels()[v1alpha1.ManagedLabel] == "true" &&
 		a[v1alpha1.SourceUIDAnnotation] == string(b.Spec.Resource.UID) &&

@@ -14,33 +14,33 @@ import (
 
 // remove deletes the member's object, or removes Atoll's labels from it, and then removes the
 // entry from the binding.
-func (s *Syncer) remove(ctx context.Context, k interpret.Kind, b *v1alpha1.ResourceBinding, m *memory) error {
+func (s *Syncer) remove(ctx context.Context, k interpret.Kind, b *v1alpha1.ResourceBinding, m *record) error {
 	// The answer decides about a deletion, so it comes from a live read.
-	b, decided, err := s.Leaving(ctx, b)
+	b, decided, err := s.ConfirmRemoval(ctx, b)
 	if err != nil || b == nil {
 		return err
 	}
 	name := types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Resource.Name}
-	live, err := s.member.look(ctx, k, name)
+	live, err := s.member.getForRemoval(ctx, k, name)
 	if err != nil {
 		return s.reportRemoving(ctx, b, m, err)
 	}
 	switch {
-	case live == nil || !s.ours(live, b):
-		return s.removed(ctx, k, b, m)
-	case b.Spec.Suspend && !s.leaving():
+	case live == nil || !s.owns(live, b):
+		return s.finishRemoval(ctx, k, b, m)
+	case b.Spec.Suspend && !s.clusterLeaving():
 		until := "the policy no longer suspends it"
 		if b.Spec.Manual != nil {
 			until = "a plan that removes it is applied (see atoll plan)"
 		}
 		return s.reportState(ctx, b, m, v1alpha1.StateSuspended, "no longer placed here; it will be removed when "+until)
-	case s.orphans(b):
+	case s.shouldOrphan(b):
 		if err := s.member.release(ctx, k, live); err != nil {
 			return s.reportRemoving(ctx, b, m, err)
 		}
-		return s.removed(ctx, k, b, m)
+		return s.finishRemoval(ctx, k, b, m)
 	case live.GetDeletionTimestamp() == nil:
-		if held, err := s.held(ctx, k, b, m, live, decided); held || err != nil {
+		if held, err := s.holdRemoval(ctx, k, b, m, live, decided); held || err != nil {
 			return err
 		}
 		if err := s.member.delete(ctx, k, live); err != nil {
@@ -54,7 +54,7 @@ func (s *Syncer) remove(ctx context.Context, k interpret.Kind, b *v1alpha1.Resou
 
 // holdRemoval reports whether a removal has to wait: for others to be counted with it, for an
 // approval, or because it would delete further objects.
-func (s *Syncer) held(ctx context.Context, k interpret.Kind, b *v1alpha1.ResourceBinding, m *memory, live *unstructured.Unstructured, decided bool) (bool, error) {
+func (s *Syncer) holdRemoval(ctx context.Context, k interpret.Kind, b *v1alpha1.ResourceBinding, m *record, live *unstructured.Unstructured, decided bool) (bool, error) {
 	if definesType(k) {
 		found, err := s.member.instances(ctx, live)
 		if err != nil {
@@ -71,15 +71,15 @@ func (s *Syncer) held(ctx context.Context, k interpret.Kind, b *v1alpha1.Resourc
 		return false, nil // a user deleted exactly this object
 	}
 	now := s.clock.Now()
-	if m.leaving.IsZero() {
+	if m.removalStart.IsZero() {
 		// Decisions change in batches: removals that arrive together are counted together.
-		m.leaving = now
+		m.removalStart = now
 	}
-	if wait := m.leaving.Add(s.breaker.wave).Sub(now); wait > 0 {
+	if wait := m.removalStart.Add(s.breaker.batchWindow).Sub(now); wait > 0 {
 		s.queue.AddAfter(b.Key(), wait)
 		return true, s.reportRemoving(ctx, b, m, nil)
 	}
-	if s.breaker.passes(s, b.Key(), now) {
+	if s.breaker.allow(s, b.Key(), now) {
 		return false, nil
 	}
 	return true, s.reportState(ctx, b, m, v1alpha1.StateHeld,
@@ -87,7 +87,7 @@ func (s *Syncer) held(ctx context.Context, k interpret.Kind, b *v1alpha1.Resourc
 }
 
 // shouldOrphan reports whether objects that leave the cluster keep running there.
-func (s *Syncer) orphans(b *v1alpha1.ResourceBinding) bool {
+func (s *Syncer) shouldOrphan(b *v1alpha1.ResourceBinding) bool {
 	if b.Annotations[v1alpha1.LeaveAnnotation] == v1alpha1.LeaveOrphan {
 		return true
 	}
@@ -101,16 +101,16 @@ func (s *Syncer) orphans(b *v1alpha1.ResourceBinding) bool {
 
 // clusterLeaving reports whether a user deleted the Cluster. Then nothing else keeps an object
 // there.
-func (s *Syncer) leaving() bool {
+func (s *Syncer) clusterLeaving() bool {
 	c, ok := s.Cluster()
 	return ok && c.DeletionTimestamp != nil
 }
 
 // finishRemoval is called when the member has no object of this binding any more.
-func (s *Syncer) removed(ctx context.Context, k interpret.Kind, b *v1alpha1.ResourceBinding, m *memory) error {
-	s.last.Lock()
-	defer s.last.Unlock()
-	if b.Namespace != "" && s.lastOf(b, func(other *v1alpha1.ResourceBinding) bool { return other.Namespace == b.Namespace }) {
+func (s *Syncer) finishRemoval(ctx context.Context, k interpret.Kind, b *v1alpha1.ResourceBinding, m *record) error {
+	s.removalMu.Lock()
+	defer s.removalMu.Unlock()
+	if b.Namespace != "" && s.isLast(b, func(other *v1alpha1.ResourceBinding) bool { return other.Namespace == b.Namespace }) {
 		if err := s.removeNamespace(ctx, b.Namespace); err != nil {
 			return s.reportRemoving(ctx, b, m, err)
 		}
@@ -119,9 +119,9 @@ func (s *Syncer) removed(ctx context.Context, k interpret.Kind, b *v1alpha1.Reso
 		return err
 	}
 	m.gone.Store(true)
-	m.unsettle()
+	m.invalidate()
 	gvk := b.Spec.Resource.GroupVersionKind()
-	if s.lastOf(b, func(other *v1alpha1.ResourceBinding) bool { return other.Spec.Resource.GroupVersionKind() == gvk }) {
+	if s.isLast(b, func(other *v1alpha1.ResourceBinding) bool { return other.Spec.Resource.GroupVersionKind() == gvk }) {
 		s.member.unwatch(k)
 	}
 	return nil
@@ -129,14 +129,14 @@ func (s *Syncer) removed(ctx context.Context, k interpret.Kind, b *v1alpha1.Reso
 
 // isLast reports whether the cluster holds no object of any other binding that match selects.
 // The caller holds s.removalMu.
-func (s *Syncer) lastOf(b *v1alpha1.ResourceBinding, among func(*v1alpha1.ResourceBinding) bool) bool {
+func (s *Syncer) isLast(b *v1alpha1.ResourceBinding, among func(*v1alpha1.ResourceBinding) bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, other := range s.Bindings() {
 		if !among(other) || b != nil && other.Key() == b.Key() {
 			continue
 		}
-		m := s.known[other.Key()]
+		m := s.records[other.Key()]
 		if m == nil || !m.gone.Load() {
 			return false
 		}

@@ -14,11 +14,11 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-func TestRemovesWhatIsNoLongerChosen(t *testing.T) {
-	s := open(t, objects(configMap("source"), binding(false, &v1alpha1.ClusterState{UID: "there"})), objects(marked("there", "source")))
+func TestRemovesUnchosenObject(t *testing.T) {
+	s := newFixture(t, objects(configMap("source"), binding(false, &v1alpha1.ClusterState{UID: "there"})), objects(managed("there", "source")))
 	s.eventually("it is deleted by UID", s.contains("member delete conf uid=there"))
 	s.eventually("the entry is removed", s.contains("control apply configmap-conf no entry"))
-	journal := s.settled()
+	journal := s.waitIdle()
 	if slices.IndexFunc(journal, func(e string) bool { return strings.Contains(e, "no entry") }) <
 		slices.IndexFunc(journal, func(e string) bool { return strings.Contains(e, "delete") }) {
 		t.Errorf("the entry was removed before the object:\n%s", strings.Join(journal, "\n"))
@@ -37,23 +37,23 @@ func TestNeverRemoves(t *testing.T) {
 		control []*unstructured.Unstructured
 		there   *unstructured.Unstructured
 	}{
-		"the object is not seen":               {objects(binding(true, applied)), marked("there", "source")},
-		"the object was replaced":              {objects(configMap("another"), binding(true, applied)), marked("there", "source")},
-		"only the binding was deleted":         {objects(configMap("source"), deleting(binding(true, applied))), marked("there", "source")},
-		"nothing is bound":                     {nil, marked("there", "source")},
+		"the object is not seen":               {objects(binding(true, applied)), managed("there", "source")},
+		"the object was replaced":              {objects(configMap("another"), binding(true, applied)), managed("there", "source")},
+		"only the binding was deleted":         {objects(configMap("source"), deleting(binding(true, applied))), managed("there", "source")},
+		"nothing is bound":                     {nil, managed("there", "source")},
 		"no longer chosen, but it is not ours": {objects(configMap("source"), binding(false, applied)), configMap("theirs")},
-		"no longer chosen, never been there":   {objects(configMap("source"), binding(false, nil)), marked("there", "source")},
+		"no longer chosen, never been there":   {objects(configMap("source"), binding(false, nil)), managed("there", "source")},
 		"the object is gone, theirs is not":    {objects(deleting(binding(true, applied))), configMap("theirs")},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := open(t, tt.control, objects(tt.there))
-			for _, entry := range s.settled() {
+			s := newFixture(t, tt.control, objects(tt.there))
+			for _, entry := range s.waitIdle() {
 				if strings.HasPrefix(entry, "member delete") {
 					t.Errorf("deleted: %s", entry)
 				}
 			}
-			if s.memberHas("ConfigMap", "conf") == nil {
+			if s.memberObject("ConfigMap", "conf") == nil {
 				t.Error("the object is gone")
 			}
 		})
@@ -62,14 +62,14 @@ func TestNeverRemoves(t *testing.T) {
 
 // unchosenBindings returns bindings that no longer choose the cluster, and the member's objects
 // of them.
-func many(n int) (control, member []*unstructured.Unstructured) {
+func unchosenBindings(n int) (control, member []*unstructured.Unstructured) {
 	for i := range n {
 		name := fmt.Sprintf("conf-%d", i)
 		b := binding(false, &v1alpha1.ClusterState{UID: types.UID(name), Health: v1alpha1.Healthy})
 		b.SetName("configmap-" + name)
 		b.SetUID(types.UID("binding-" + name))
-		specified(b, "resource", map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": "source"})
-		there := marked(name, "source")
+		withSpec(b, "resource", map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": "source"})
+		there := managed(name, "source")
 		there.SetName(name)
 		source := configMap("source")
 		source.SetName(name)
@@ -78,9 +78,9 @@ func many(n int) (control, member []*unstructured.Unstructured) {
 	return control, member
 }
 
-func (s *stage) deletions() int {
+func (s *fixture) deletions() int {
 	n := 0
-	for _, entry := range s.wrote() {
+	for _, entry := range s.writes() {
 		if strings.HasPrefix(entry, "member delete") {
 			n++
 		}
@@ -90,7 +90,7 @@ func (s *stage) deletions() int {
 
 // bindingsOfVanishedType returns bindings whose objects vanished with their type, and the
 // member's objects of them.
-func ofAType(n int) (control, member []*unstructured.Unstructured) {
+func bindingsOfVanishedType(n int) (control, member []*unstructured.Unstructured) {
 	now := metav1.Now()
 	for i := range n {
 		name := fmt.Sprintf("widget-%d", i)
@@ -98,8 +98,8 @@ func ofAType(n int) (control, member []*unstructured.Unstructured) {
 		b.SetName("widget.example.com-" + name)
 		b.SetUID(types.UID("binding-" + name))
 		b.SetDeletionTimestamp(&now)
-		specified(b, "resource", map[string]any{"apiVersion": "example.com/v1", "kind": "Widget", "name": name, "uid": "source", "resource": "widgets"})
-		there := marked(name, "source")
+		withSpec(b, "resource", map[string]any{"apiVersion": "example.com/v1", "kind": "Widget", "name": name, "uid": "source", "resource": "widgets"})
+		there := managed(name, "source")
 		there.SetAPIVersion("example.com/v1")
 		there.SetKind("Widget")
 		there.SetName(name)
@@ -109,51 +109,51 @@ func ofAType(n int) (control, member []*unstructured.Unstructured) {
 }
 
 // markRequested records a requested removal from the cluster in bindings.
-func onRequest(reason string, bindings []*unstructured.Unstructured) {
+func markRequested(reason string, bindings []*unstructured.Unstructured) {
 	for _, b := range bindings {
 		if b.GetKind() == "ResourceBinding" {
-			specified(b, "requestedRemovals", []any{map[string]any{"name": "east", "reason": reason}})
+			withSpec(b, "requestedRemovals", []any{map[string]any{"name": "east", "reason": reason}})
 		}
 	}
 }
 
 // TestRequestedRemovalsAreNotHeld: requested removals are not limited, and allow no others.
-func TestWhatWasAskedForGoes(t *testing.T) {
+func TestRequestedRemovalsAreNotHeld(t *testing.T) {
 	const n = v1alpha1.MinDeletions + 1
 	t.Run("users deleted", func(t *testing.T) {
-		control, member := many(n)
-		onRequest(v1alpha1.RemovalUsersDeleted, control)
-		s := open(t, control, member)
+		control, member := unchosenBindings(n)
+		markRequested(v1alpha1.RemovalUsersDeleted, control)
+		s := newFixture(t, control, member)
 		s.eventually("all objects are deleted", func() bool { return s.deletions() == n })
 		if s.contains("RemovalHeld")() {
 			t.Error("some removals were held")
 		}
 	})
 	t.Run("type deleted", func(t *testing.T) {
-		control, member := ofAType(n)
-		onRequest(v1alpha1.RemovalTypeDeleted, control)
-		s := open(t, control, member)
+		control, member := bindingsOfVanishedType(n)
+		markRequested(v1alpha1.RemovalTypeDeleted, control)
+		s := newFixture(t, control, member)
 		s.eventually("all objects are deleted", func() bool { return s.deletions() == n })
 		if s.contains("RemovalHeld")() {
 			t.Error("some removals were held")
 		}
 	})
 	t.Run("type vanished", func(t *testing.T) {
-		control, member := ofAType(n)
-		s := open(t, control, member)
+		control, member := bindingsOfVanishedType(n)
+		s := newFixture(t, control, member)
 		s.eventually("the removals are held", s.contains("RemovalHeld"))
-		s.settled()
+		s.waitIdle()
 		if s.deletions() != 0 {
 			t.Errorf("%d objects were deleted", s.deletions())
 		}
 	})
 	t.Run("some of them", func(t *testing.T) {
-		control, member := many(2 * n)
-		onRequest(v1alpha1.RemovalUsersDeleted, control[:2*n]) // each binding is followed by its object
-		s := open(t, control, member)
+		control, member := unchosenBindings(2 * n)
+		markRequested(v1alpha1.RemovalUsersDeleted, control[:2*n]) // each binding is followed by its object
+		s := newFixture(t, control, member)
 		s.eventually("half of them are deleted", func() bool { return s.deletions() == n })
 		s.eventually("the others are held", s.contains("RemovalHeld"))
-		s.settled()
+		s.waitIdle()
 		if s.deletions() != n {
 			t.Errorf("%d objects were deleted, but only %d removals were requested", s.deletions(), n)
 		}
@@ -163,10 +163,10 @@ func TestWhatWasAskedForGoes(t *testing.T) {
 // TestHaltsMassDeletion: if decisions would remove too much at once, nothing is removed until a
 // user allows it, and then all of it.
 func TestHaltsMassDeletion(t *testing.T) {
-	control, member := many(v1alpha1.MinDeletions + 1)
-	s := open(t, control, member)
+	control, member := unchosenBindings(v1alpha1.MinDeletions + 1)
+	s := newFixture(t, control, member)
 	s.eventually("the removals are held", s.contains("RemovalHeld"))
-	s.settled()
+	s.waitIdle()
 	if n := s.deletions(); n != 0 {
 		t.Errorf("%d objects were deleted", n)
 	}
@@ -188,8 +188,8 @@ func TestHaltsMassDeletion(t *testing.T) {
 	s.eventually("all objects are deleted", func() bool { return s.deletions() >= v1alpha1.MinDeletions+1 })
 }
 
-func TestAFewMayGo(t *testing.T) {
-	control, member := many(v1alpha1.MinDeletions)
-	s := open(t, control, member)
+func TestFewRemovalsAreNotHalted(t *testing.T) {
+	control, member := unchosenBindings(v1alpha1.MinDeletions)
+	s := newFixture(t, control, member)
 	s.eventually("all objects are deleted", func() bool { return s.deletions() == v1alpha1.MinDeletions })
 }

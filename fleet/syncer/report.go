@@ -19,8 +19,8 @@ import (
 
 // report writes the cluster's entry in the binding's status, or removes it if entry is nil. It
 // writes nothing if the entry is unchanged.
-func (s *Syncer) report(ctx context.Context, b *v1alpha1.ResourceBinding, m *memory, entry *v1alpha1.ClusterState) error {
-	if same(m.entry, entry) {
+func (s *Syncer) report(ctx context.Context, b *v1alpha1.ResourceBinding, m *record, entry *v1alpha1.ClusterState) error {
+	if sameEntry(m.entry, entry) {
 		return nil
 	}
 	if entry != nil {
@@ -31,12 +31,12 @@ func (s *Syncer) report(ctx context.Context, b *v1alpha1.ResourceBinding, m *mem
 	if err := s.Report(ctx, b, entry); err != nil {
 		return err
 	}
-	m.entry, m.told = entry, s.clock.Now()
+	m.entry, m.reportedAt = entry, s.clock.Now()
 	return nil
 }
 
 // sameEntry compares entries without their LastUpdateTime.
-func same(a, b *v1alpha1.ClusterState) bool {
+func sameEntry(a, b *v1alpha1.ClusterState) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
@@ -59,57 +59,57 @@ func digestRaw(raw *runtime.RawExtension) string {
 }
 
 // reportLive reports the member's state of an applied object.
-func (s *Syncer) reportLive(ctx context.Context, t *task, live *unstructured.Unstructured) error {
-	entry, err := s.entryOf(t, live)
+func (s *Syncer) reportLive(ctx context.Context, t *target, live *unstructured.Unstructured) error {
+	entry, err := s.newEntry(t, live)
 	if err != nil {
 		return err
 	}
-	s.comment(t, entry)
-	if was := t.memory.entry; entry.Reason != "" && (was == nil || was.Reason != entry.Reason || was.Message != entry.Message) {
+	s.setReason(t, entry)
+	if was := t.record.entry; entry.Reason != "" && (was == nil || was.Reason != entry.Reason || was.Message != entry.Message) {
 		s.Event(t.binding, corev1.EventTypeWarning, entry.Reason, "Cluster "+s.cluster+": "+entry.Message)
 	}
-	if wait := s.early(t.memory, entry); wait > 0 {
+	if wait := s.reportDelay(t.record, entry); wait > 0 {
 		s.queue.AddAfter(t.binding.Key(), wait)
 		return nil
 	}
-	return s.report(ctx, t.binding, t.memory, entry)
+	return s.report(ctx, t.binding, t.record, entry)
 }
 
 // setReason sets the entry's reason if an applied object is drifted, contested or unwatched,
 // and schedules the next check.
-func (s *Syncer) comment(t *task, entry *v1alpha1.ClusterState) {
-	m, now := t.memory, s.clock.Now()
-	unseen := s.member.unseen(t.Kind)
+func (s *Syncer) setReason(t *target, entry *v1alpha1.ClusterState) {
+	m, now := t.record, s.clock.Now()
+	unseen := s.member.watchError(t.Kind)
 	switch until := m.drift.contestedUntil(); {
-	case m.drifted != "":
-		entry.Reason, entry.Message = v1alpha1.StateDrifted, m.drifted
+	case m.driftMessage != "":
+		entry.Reason, entry.Message = v1alpha1.StateDrifted, m.driftMessage
 	case now.Before(until):
-		entry.Reason, entry.Message = v1alpha1.StateContested, m.contest
+		entry.Reason, entry.Message = v1alpha1.StateContested, m.contestMessage
 		s.queue.AddAfter(t.binding.Key(), until.Sub(now))
 	case unseen != nil:
 		entry.Reason, entry.Message = v1alpha1.StateUnwatched, fmt.Sprintf("in sync, but the object cannot be watched in the cluster and is only polled every %s: %s",
-			patience, explain(unseen))
+			maxBackoff, explain(unseen))
 	}
 	if unseen != nil {
-		s.queue.AddAfter(t.binding.Key(), patience)
+		s.queue.AddAfter(t.binding.Key(), maxBackoff)
 	}
 }
 
 // reportDelay returns how long to delay a report of an object that is merely progressing: its
 // next state is likely to arrive in the meantime, and is reported instead.
-func (s *Syncer) early(m *memory, entry *v1alpha1.ClusterState) time.Duration {
-	if entry.Health != v1alpha1.Progressing || entry.Reason != "" || m.told.IsZero() || same(m.entry, entry) {
+func (s *Syncer) reportDelay(m *record, entry *v1alpha1.ClusterState) time.Duration {
+	if entry.Health != v1alpha1.Progressing || entry.Reason != "" || m.reportedAt.IsZero() || sameEntry(m.entry, entry) {
 		return 0
 	}
-	return m.told.Add(pace).Sub(s.clock.Now())
+	return m.reportedAt.Add(reportInterval).Sub(s.clock.Now())
 }
 
 // newEntry returns the entry that reports an existing object.
-func (s *Syncer) entryOf(t *task, live *unstructured.Unstructured) (*v1alpha1.ClusterState, error) {
+func (s *Syncer) newEntry(t *target, live *unstructured.Unstructured) (*v1alpha1.ClusterState, error) {
 	entry := &v1alpha1.ClusterState{Name: s.cluster, UID: live.GetUID(), Generation: t.source.Generation,
-		Replicas: t.share.Replicas, MemberGeneration: live.GetGeneration(), Applied: t.memory.said()}
-	if entry.Applied == "" && t.memory.entry != nil {
-		entry.Applied = t.memory.entry.Applied
+		Replicas: t.share.Replicas, MemberGeneration: live.GetGeneration(), Applied: t.record.encodeApplied()}
+	if entry.Applied == "" && t.record.entry != nil {
+		entry.Applied = t.record.entry.Applied
 	}
 	entry.Health, entry.Message = t.Health(live)
 	if observed, reported := t.ObservedGeneration(live); reported {
@@ -129,7 +129,7 @@ func (s *Syncer) entryOf(t *task, live *unstructured.Unstructured) (*v1alpha1.Cl
 
 // reportState reports why an object is not in its desired state although nothing failed. The
 // other fields of the entry stay.
-func (s *Syncer) reportState(ctx context.Context, b *v1alpha1.ResourceBinding, m *memory, reason, message string) error {
+func (s *Syncer) reportState(ctx context.Context, b *v1alpha1.ResourceBinding, m *record, reason, message string) error {
 	entry := *m.entry
 	entry.Reason, entry.Message = reason, message
 	return s.report(ctx, b, m, &entry)
@@ -137,8 +137,8 @@ func (s *Syncer) reportState(ctx context.Context, b *v1alpha1.ResourceBinding, m
 
 // reportFailure reports why an object could not be synchronized, and returns an error for the
 // next attempt.
-func (s *Syncer) reportTrouble(ctx context.Context, b *v1alpha1.ResourceBinding, m *memory, cause error) error {
-	if m.entry == nil || errors.Is(cause, errLater) || apierrors.IsConflict(cause) || ctx.Err() != nil {
+func (s *Syncer) reportFailure(ctx context.Context, b *v1alpha1.ResourceBinding, m *record, cause error) error {
+	if m.entry == nil || errors.Is(cause, errRequeue) || apierrors.IsConflict(cause) || ctx.Err() != nil {
 		return cause
 	}
 	entry := *m.entry // keep the known state: the object still runs
@@ -150,7 +150,7 @@ func (s *Syncer) reportTrouble(ctx context.Context, b *v1alpha1.ResourceBinding,
 	if errors.As(cause, &conflict) {
 		entry.Reason = v1alpha1.StateConflict
 	}
-	if !same(m.entry, &entry) {
+	if !sameEntry(m.entry, &entry) {
 		s.Event(b, corev1.EventTypeWarning, entry.Reason, "Cluster "+s.cluster+": "+entry.Message)
 		if err := s.report(ctx, b, m, &entry); err != nil {
 			return err
@@ -160,9 +160,9 @@ func (s *Syncer) reportTrouble(ctx context.Context, b *v1alpha1.ResourceBinding,
 }
 
 // reportImpossible reports why the object's manifest cannot even be computed.
-func (s *Syncer) reportImpossible(ctx context.Context, b *v1alpha1.ResourceBinding, m *memory, cause error) error {
+func (s *Syncer) reportImpossible(ctx context.Context, b *v1alpha1.ResourceBinding, m *record, cause error) error {
 	if m.entry != nil {
-		return s.reportTrouble(ctx, b, m, cause)
+		return s.reportFailure(ctx, b, m, cause)
 	}
 	entry := &v1alpha1.ClusterState{Name: s.cluster, Health: v1alpha1.Unknown, Reason: v1alpha1.StateApplyFailed, Message: explain(cause)}
 	if err := s.report(ctx, b, m, entry); err != nil {
@@ -172,7 +172,7 @@ func (s *Syncer) reportImpossible(ctx context.Context, b *v1alpha1.ResourceBindi
 }
 
 // reportRemoving reports that the object still exists, and why if removal failed.
-func (s *Syncer) reportRemoving(ctx context.Context, b *v1alpha1.ResourceBinding, m *memory, cause error) error {
+func (s *Syncer) reportRemoving(ctx context.Context, b *v1alpha1.ResourceBinding, m *record, cause error) error {
 	message := ""
 	if cause != nil {
 		message = explain(cause)

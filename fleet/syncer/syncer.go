@@ -41,13 +41,13 @@ const (
 	workers = 8
 	// batchWindow is how long a change in the member is delayed so that further changes of the
 	// same object are batched: a controller often writes several times in a row.
-	gather = 20 * time.Millisecond
+	batchWindow = 20 * time.Millisecond
 	// reportInterval is the minimum time between two reports of an object that is still
 	// progressing. A rollout changes a status many times a second, and each report is a write
 	// that causes further writes. Healthy, degraded and failed states are reported at once.
-	pace = 500 * time.Millisecond
+	reportInterval = 500 * time.Millisecond
 	// maxBackoff is the longest pause between failing attempts.
-	patience = 30 * time.Second
+	maxBackoff = 30 * time.Second
 )
 
 // Syncer synchronizes one cluster.
@@ -56,96 +56,98 @@ type Syncer struct {
 	cluster string
 	clock   clock.WithTicker
 	log     *slog.Logger
-	member  *member
+	member  *memberClient
 	queue   workqueue.TypedRateLimitingInterface[types.NamespacedName]
 
-	catching catching
+	catchUp catchUp
 
 	mu      sync.Mutex
-	known   map[types.NamespacedName]*memory
+	records map[types.NamespacedName]*record
 	breaker breaker
 	// removalMu serializes the last steps of removals. When the last two objects of a namespace
 	// are removed at the same time, one of them then sees that it is the last.
-	last sync.Mutex
+	removalMu sync.Mutex
 }
 
 // record is what the syncer remembers about one binding beyond the cache, which lags behind its
 // own writes. Losing it is harmless: it only saves work.
-type memory struct {
+type record struct {
 	mu sync.Mutex
 	// uid is the UID of the binding that this record is about.
 	uid types.UID
-	// entry is the last recorded entry of this cluster, nil if there is none. It is valid once
-	// loaded is set.
-	entry *v1alpha1.ClusterState
-	set   bool
+	// entry is the last recorded entry of this cluster, or nil. It is valid once loaded is set.
+	entry  *v1alpha1.ClusterState
+	loaded bool
 	// reportedAt is when entry was written.
-	told time.Time
+	reportedAt time.Time
 	// gone is set while the binding has no entry of this cluster. It is read without mu, under
 	// Syncer.removalMu.
 	gone atomic.Bool
 	// lastApplied is the digest of the manifest that was last applied, and lastObserved the
 	// digest of the object that the member stored for it. While both match, there is nothing to
 	// apply.
-	applied, settled string
+	lastApplied, lastObserved string
 	// observedVersion is the resourceVersion of the object that lastObserved describes.
-	version string
+	observedVersion string
 	// driftMessage lists the fields that differ in the member and are left as they are by
 	// policy; "" if none does.
-	drifted string
-	drift   drift
+	driftMessage string
+	drift        drift
 	// contestMessage names the managers that keep reverting the object in the member.
-	contest string
+	contestMessage string
 	// removalStart is when the syncer first learned that the object is to be removed.
-	leaving time.Time
+	removalStart time.Time
 }
 
 // reset clears the record and assigns it to another binding.
-func (m *memory) begin(uid types.UID) {
-	m.uid, m.entry, m.set, m.told = uid, nil, false, time.Time{}
+func (m *record) reset(uid types.UID) {
+	m.uid, m.entry, m.loaded, m.reportedAt = uid, nil, false, time.Time{}
 	m.gone.Store(false)
-	m.unsettle()
-	m.drift, m.leaving = drift{}, time.Time{}
+	m.invalidate()
+	m.drift, m.removalStart = drift{}, time.Time{}
 }
 
 // invalidate clears the digests, so that the object is applied again.
-func (m *memory) unsettle() { m.applied, m.settled, m.version, m.drifted = "", "", "", "" }
+func (m *record) invalidate() {
+	m.lastApplied, m.lastObserved, m.observedVersion, m.driftMessage = "", "", "", ""
+}
 
-// observe records what was applied and what the member stored for it.
-func (m *memory) settle(applied, settled string, live *unstructured.Unstructured) {
-	m.applied, m.settled, m.version, m.drifted = applied, settled, live.GetResourceVersion(), ""
+// observe records the digest of an applied manifest, and that of the object that the member
+// stored for it.
+func (m *record) observe(applied, settled string, live *unstructured.Unstructured) {
+	m.lastApplied, m.lastObserved, m.observedVersion, m.driftMessage = applied, settled, live.GetResourceVersion(), ""
 }
 
 // encodeApplied returns the value of the entry's Applied field, for a syncer that starts later:
-// the digest of what was applied and, unless the object has been changed since, the digest
-// of what the member stored.
-func (m *memory) said() string {
-	if m.settled == "" || m.drifted != "" {
-		return m.applied
+// the digest of the last applied manifest and, if the object has not changed since, the digest
+// of the stored object.
+func (m *record) encodeApplied() string {
+	if m.lastObserved == "" || m.driftMessage != "" {
+		return m.lastApplied
 	}
-	return m.applied + "." + m.settled
+	return m.lastApplied + "." + m.lastObserved
 }
 
 // restoreApplied loads the digests from an entry's Applied field. Without the second digest the
 // object has to be applied again to learn what the member stores.
-func (m *memory) recall(said string) {
-	if applied, settled, both := strings.Cut(said, "."); both {
-		m.applied, m.settled = applied, settled
+func (m *record) restoreApplied(field string) {
+	if applied, settled, both := strings.Cut(field, "."); both {
+		m.lastApplied, m.lastObserved = applied, settled
 	}
 }
 
-// appliedDigest returns the digest of what was applied, from an entry.
-func lastApplied(entry *v1alpha1.ClusterState) string {
+// appliedDigest returns the digest of the last applied manifest, from an entry.
+func appliedDigest(entry *v1alpha1.ClusterState) string {
 	applied, _, _ := strings.Cut(entry.Applied, ".")
 	return applied
 }
 
-// isOutdated reports whether live, from a cache, is older than what was applied.
-func (m *memory) outdated(live *unstructured.Unstructured) bool {
-	if m.version == "" {
+// isOutdated reports whether live, from a cache, is older than the last apply.
+func (m *record) isOutdated(live *unstructured.Unstructured) bool {
+	if m.observedVersion == "" {
 		return false
 	}
-	order, err := resourceversion.CompareResourceVersion(live.GetResourceVersion(), m.version)
+	order, err := resourceversion.CompareResourceVersion(live.GetResourceVersion(), m.observedVersion)
 	return err == nil && order < 0
 }
 
@@ -189,16 +191,16 @@ func newSyncer(view View, o Options, cfg *rest.Config) (*Syncer, error) {
 		return nil, fmt.Errorf("syncer: create a client for cluster %s: %w", cluster, err)
 	}
 	s := &Syncer{View: view, cluster: cluster, clock: o.Clock, log: o.Log.With("cluster", cluster),
-		known: map[types.NamespacedName]*memory{}, breaker: breaker{wave: wave, glance: glance},
-		catching: catching{caughtUp: o.CaughtUp},
+		records: map[types.NamespacedName]*record{}, breaker: breaker{batchWindow: removalBatchWindow, recheckInterval: recheckInterval},
+		catchUp: catchUp{caughtUp: o.CaughtUp},
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](100*time.Millisecond, patience),
+			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](100*time.Millisecond, maxBackoff),
 			// Without a name the queue has no metrics: a thousand queues would write the same
 			// ones, each twice a second.
 			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Clock: o.Clock}),
 	}
-	s.member = newMember(dyn, meta, disco, s.memberChanged)
-	s.member.sighted = s.lookAgain
+	s.member = newMemberClient(dyn, meta, disco, s.onMemberChange)
+	s.member.onWatchable = s.requeueKind
 	return s, nil
 }
 
@@ -210,27 +212,27 @@ func (s *Syncer) run(ctx context.Context) error {
 	defer stop()
 	defer s.queue.ShutDown()
 	defer s.Subscribe(func(key types.NamespacedName) {
-		s.catching.expect(key)
+		s.catchUp.add(key)
 		s.queue.Add(key)
 	})()
-	s.catching.expected()
+	s.catchUp.listed()
 	var minding sync.WaitGroup
 	defer minding.Wait()
 	defer stop()
-	minding.Go(func() { s.breaker.mind(ctx, s) })
+	minding.Go(func() { s.breaker.run(ctx, s) })
 	fleet.Work(ctx, s.queue, workers, func(ctx context.Context, key types.NamespacedName) error {
-		defer s.catching.looked(key)
+		defer s.catchUp.processed(key)
 		return s.reconcile(ctx, key)
-	}, s.failed)
+	}, s.onFailure)
 	return nil
 }
 
 // onMemberChange queues a changed object that carries Atoll's labels.
-func (s *Syncer) memberChanged(key types.NamespacedName) { s.queue.AddAfter(key, gather) }
+func (s *Syncer) onMemberChange(key types.NamespacedName) { s.queue.AddAfter(key, batchWindow) }
 
 // requeueKind queues all bindings of a kind, after the kind became watchable or stopped being
 // so.
-func (s *Syncer) lookAgain(k interpret.Kind) {
+func (s *Syncer) requeueKind(k interpret.Kind) {
 	for _, b := range s.Bindings() {
 		if b.Spec.Resource.GroupVersionKind().GroupKind() == k.GroupKind() {
 			s.queue.Add(b.Key())
@@ -238,20 +240,20 @@ func (s *Syncer) lookAgain(k interpret.Kind) {
 	}
 }
 
-func (s *Syncer) failed(key types.NamespacedName, err error) (again bool) {
+func (s *Syncer) onFailure(key types.NamespacedName, err error) (again bool) {
 	if !apierrors.IsConflict(err) {
 		s.log.Debug("sync failed; retrying", "binding", key.String(), "error", err)
 	}
 	return true
 }
 
-func (s *Syncer) remember(key types.NamespacedName) *memory {
+func (s *Syncer) recordOf(key types.NamespacedName) *record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := s.known[key]
+	m := s.records[key]
 	if m == nil {
-		m = &memory{}
-		s.known[key] = m
+		m = &record{}
+		s.records[key] = m
 	}
 	return m
 }
@@ -259,5 +261,5 @@ func (s *Syncer) remember(key types.NamespacedName) *memory {
 func (s *Syncer) forget(key types.NamespacedName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.known, key)
+	delete(s.records, key)
 }

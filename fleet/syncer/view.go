@@ -51,16 +51,16 @@ type View interface {
 	// It returns the current binding, or nil if the object is to stay. decided reports a
 	// removal that no one requested: a decision changed, or a type vanished with its objects,
 	// and the binding records no request.
-	Leaving(ctx context.Context, b *v1alpha1.ResourceBinding) (now *v1alpha1.ResourceBinding, decided bool, err error)
+	ConfirmRemoval(ctx context.Context, b *v1alpha1.ResourceBinding) (now *v1alpha1.ResourceBinding, decided bool, err error)
 	// ConfirmNamespaceGone verifies with a live read that the control plane no longer has a
 	// namespace, or is deleting it.
-	NamespaceGone(ctx context.Context, name string) (bool, error)
+	ConfirmNamespaceGone(ctx context.Context, name string) (bool, error)
 
 	// Report writes the cluster's entry in the binding's status, or removes it if entry is nil.
 	// It is idempotent.
 	Report(ctx context.Context, b *v1alpha1.ResourceBinding, entry *v1alpha1.ClusterState) error
 	// SetDeletionsHalted writes the Cluster's condition DeletionsHalted.
-	Halt(ctx context.Context, condition metav1.Condition) error
+	SetDeletionsHalted(ctx context.Context, condition metav1.Condition) error
 	// Event records an event on the binding's object. It does not wait.
 	Event(b *v1alpha1.ResourceBinding, kind, reason, message string)
 }

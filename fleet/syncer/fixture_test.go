@@ -33,17 +33,17 @@ import (
 
 // fixture is a syncer of cluster "east" between a fake control plane and a fake member, with a
 // journal of its writes to either.
-type stage struct {
+type fixture struct {
 	t       *testing.T
 	control *dynamicfake.FakeDynamicClient
 	member  *dynamicfake.FakeDynamicClient
 	syncer  *Syncer
 
-	mu      sync.Mutex
-	journal []string
-	down    error // the member's response to every request, if set
-	blind   error // the member's response to watch requests, if set
-	uids    int
+	mu        sync.Mutex
+	journal   []string
+	memberErr error // the member's response to every request, if set
+	watchErr  error // the member's response to watch requests, if set
+	uids      int
 }
 
 func gvrs() map[schema.GroupVersionResource]string {
@@ -63,14 +63,14 @@ func gvrs() map[schema.GroupVersionResource]string {
 }
 
 // newFixture starts a syncer with the given objects in the control plane and in the member.
-func open(t *testing.T, control, member []*unstructured.Unstructured) *stage {
+func newFixture(t *testing.T, control, member []*unstructured.Unstructured) *fixture {
 	t.Helper()
-	s := &stage{t: t}
+	s := &fixture{t: t}
 	s.start(control, member)
 	return s
 }
 
-func (s *stage) start(control, member []*unstructured.Unstructured) {
+func (s *fixture) start(control, member []*unstructured.Unstructured) {
 	t := s.t
 	t.Helper()
 	s.control = s.fake("control", append(control, cluster()))
@@ -81,11 +81,11 @@ func (s *stage) start(control, member []*unstructured.Unstructured) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.syncer = &Syncer{View: view.Of(term, "east"), cluster: "east", clock: term.Clock, log: term.Log, known: map[types.NamespacedName]*memory{},
-		breaker: breaker{glance: 50 * time.Millisecond},
+	s.syncer = &Syncer{View: view.NewLocal(term, "east"), cluster: "east", clock: term.Clock, log: term.Log, records: map[types.NamespacedName]*record{},
+		breaker: breaker{recheckInterval: 50 * time.Millisecond},
 		queue:   workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](10*time.Millisecond, 50*time.Millisecond))}
-	s.syncer.member = newMember(s.member, nil, nil, s.syncer.memberChanged)
-	s.syncer.member.sighted = s.syncer.lookAgain
+	s.syncer.member = newMemberClient(s.member, nil, nil, s.syncer.onMemberChange)
+	s.syncer.member.onWatchable = s.syncer.requeueKind
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.syncer.run(ctx) }()
 	t.Cleanup(func() { stop(); <-done })
@@ -93,7 +93,7 @@ func (s *stage) start(control, member []*unstructured.Unstructured) {
 
 // fake is a client with a minimal server-side apply: it merges fields and metadata. It records
 // the journal.
-func (s *stage) fake(name string, objects []*unstructured.Unstructured) *dynamicfake.FakeDynamicClient {
+func (s *fixture) fake(name string, objects []*unstructured.Unstructured) *dynamicfake.FakeDynamicClient {
 	var initial []runtime.Object
 	for _, o := range objects {
 		initial = append(initial, o)
@@ -102,8 +102,8 @@ func (s *stage) fake(name string, objects []*unstructured.Unstructured) *dynamic
 	c.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if name == "member" && s.down != nil && action.GetVerb() != "list" && action.GetVerb() != "watch" {
-			return true, nil, s.down
+		if name == "member" && s.memberErr != nil && action.GetVerb() != "list" && action.GetVerb() != "watch" {
+			return true, nil, s.memberErr
 		}
 		switch a := action.(type) {
 		case clienttesting.DeleteActionImpl:
@@ -123,12 +123,12 @@ func (s *stage) fake(name string, objects []*unstructured.Unstructured) *dynamic
 	c.PrependWatchReactor("*", func(clienttesting.Action) (bool, watch.Interface, error) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return name == "member" && s.blind != nil, nil, s.blind
+		return name == "member" && s.watchErr != nil, nil, s.watchErr
 	})
 	return c
 }
 
-func (s *stage) apply(name string, c *dynamicfake.FakeDynamicClient, a clienttesting.PatchActionImpl) (bool, runtime.Object, error) {
+func (s *fixture) apply(name string, c *dynamicfake.FakeDynamicClient, a clienttesting.PatchActionImpl) (bool, runtime.Object, error) {
 	desired := &unstructured.Unstructured{}
 	if err := json.Unmarshal(a.Patch, &desired.Object); err != nil {
 		return true, nil, err
@@ -160,7 +160,7 @@ func (s *stage) apply(name string, c *dynamicfake.FakeDynamicClient, a clienttes
 	merged := live.(*unstructured.Unstructured).DeepCopy()
 	for field, value := range desired.Object {
 		if field != "metadata" {
-			merged.Object[field] = overlaid(merged.Object[field], value)
+			merged.Object[field] = mergeValue(merged.Object[field], value)
 		}
 	}
 	if version, err := strconv.Atoi(merged.GetResourceVersion()); err == nil {
@@ -177,62 +177,62 @@ func (s *stage) apply(name string, c *dynamicfake.FakeDynamicClient, a clienttes
 }
 
 // mergeValue returns a value with an applied value merged into it.
-func overlaid(live, applied any) any {
+func mergeValue(live, applied any) any {
 	was, ok := live.(map[string]any)
 	is, also := applied.(map[string]any)
 	if !ok || !also {
 		return applied
 	}
 	for field, value := range is {
-		was[field] = overlaid(was[field], value)
+		was[field] = mergeValue(was[field], value)
 	}
 	return was
 }
 
-func (s *stage) wrote() []string {
+func (s *fixture) writes() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.journal)
 }
 
 // eventually waits for a condition, and prints the journal on timeout.
-func (s *stage) eventually(what string, ok func() bool) {
+func (s *fixture) eventually(what string, ok func() bool) {
 	s.t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
 	for !ok() {
 		if time.Now().After(deadline) {
-			s.t.Fatalf("timed out: %s\n%s", what, strings.Join(s.wrote(), "\n"))
+			s.t.Fatalf("timed out: %s\n%s", what, strings.Join(s.writes(), "\n"))
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
 }
 
-func (s *stage) contains(entry string) func() bool {
+func (s *fixture) contains(entry string) func() bool {
 	return func() bool {
-		return slices.ContainsFunc(s.wrote(), func(e string) bool { return strings.Contains(e, entry) })
+		return slices.ContainsFunc(s.writes(), func(e string) bool { return strings.Contains(e, entry) })
 	}
 }
 
 // waitIdle waits until nothing has been written for a while, for tests of writes that must not
 // happen.
-func (s *stage) settled() []string {
-	last, since := len(s.wrote()), time.Now()
+func (s *fixture) waitIdle() []string {
+	last, since := len(s.writes()), time.Now()
 	for time.Since(since) < 300*time.Millisecond {
 		time.Sleep(10 * time.Millisecond)
-		if n := len(s.wrote()); n != last {
+		if n := len(s.writes()); n != last {
 			last, since = n, time.Now()
 		}
 	}
-	return s.wrote()
+	return s.writes()
 }
 
-func (s *stage) memberHas(kind, name string) *unstructured.Unstructured {
+func (s *fixture) memberObject(kind, name string) *unstructured.Unstructured {
 	s.t.Helper()
 	k, _ := interpret.Find(schema.GroupKind{Kind: kind})
-	return s.memberHasOf(k, name)
+	return s.memberObjectOf(k, name)
 }
 
-func (s *stage) memberHasOf(k interpret.Kind, name string) *unstructured.Unstructured {
+func (s *fixture) memberObjectOf(k interpret.Kind, name string) *unstructured.Unstructured {
 	s.t.Helper()
 	u, err := s.member.Tracker().Get(k.GVR(), "shop", name)
 	if apierrors.IsNotFound(err) {
@@ -265,7 +265,7 @@ func configMap(uid string) *unstructured.Unstructured {
 	return object("v1", "ConfigMap", "shop", "conf", uid, map[string]any{"data": map[string]any{"a": "b"}})
 }
 
-func marked(uid, source string) *unstructured.Unstructured {
+func managed(uid, source string) *unstructured.Unstructured {
 	u := configMap(uid)
 	u.SetLabels(map[string]string{v1alpha1.ManagedLabel: "true"})
 	u.SetAnnotations(map[string]string{v1alpha1.ClusterAnnotation: "east", v1alpha1.SourceUIDAnnotation: source})
@@ -296,7 +296,7 @@ func binding(chosen bool, state *v1alpha1.ClusterState) *unstructured.Unstructur
 func objects(o ...*unstructured.Unstructured) []*unstructured.Unstructured { return o }
 
 // state returns the binding's entry of the cluster.
-func (s *stage) state() v1alpha1.ClusterState {
+func (s *fixture) state() v1alpha1.ClusterState {
 	u, err := s.control.Tracker().Get(v1alpha1.ResourceBindingResource, "shop", "configmap-conf")
 	if err != nil {
 		s.t.Fatal(err)
@@ -309,7 +309,7 @@ func (s *stage) state() v1alpha1.ClusterState {
 	return state
 }
 
-func specified(b *unstructured.Unstructured, field string, value any) *unstructured.Unstructured {
+func withSpec(b *unstructured.Unstructured, field string, value any) *unstructured.Unstructured {
 	if err := unstructured.SetNestedField(b.Object, value, "spec", field); err != nil {
 		panic(err)
 	}

@@ -31,50 +31,50 @@ import (
 const requestTimeout = 15 * time.Second
 
 // memberClient reads and writes one member cluster.
-type member struct {
+type memberClient struct {
 	dyn       dynamic.Interface
 	meta      metadata.Interface
 	discovery discovery.DiscoveryInterface
-	changed   func(types.NamespacedName)
+	onChange  func(types.NamespacedName)
 	// onWatchable is called for a kind that became watchable in the member, or stopped being
 	// so.
-	sighted func(interpret.Kind)
+	onWatchable func(interpret.Kind)
 
-	ctx     context.Context // context of the watches; set by start
-	running sync.WaitGroup
-	mu      sync.Mutex
-	watched map[schema.GroupVersionResource]watched
-	made    map[string]bool // namespaces that are known to exist
-	blind   map[schema.GroupVersionResource]error
+	ctx         context.Context // context of the watches; set by start
+	running     sync.WaitGroup
+	mu          sync.Mutex
+	watches     map[schema.GroupVersionResource]kindWatch
+	namespaces  map[string]bool // namespaces that are known to exist
+	unwatchable map[schema.GroupVersionResource]error
 }
 
 // kindWatch is the watch of one kind in the member.
-type watched struct {
+type kindWatch struct {
 	cache.SharedIndexInformer
 	stop context.CancelFunc
 	// syncDeadline is done when the cache is no longer waited for.
-	young context.Context
+	syncDeadline context.Context
 }
 
 // syncTimeout is how long to wait for a kind's cache after its watch started: the member may
 // not allow the kind to be watched at all.
-const youth = 2 * time.Second
+const syncTimeout = 2 * time.Second
 
-func newMember(dyn dynamic.Interface, meta metadata.Interface, disco discovery.DiscoveryInterface, changed func(types.NamespacedName)) *member {
-	return &member{dyn: dyn, meta: meta, discovery: disco, changed: changed, sighted: func(interpret.Kind) {},
-		watched: map[schema.GroupVersionResource]watched{}, made: map[string]bool{}, blind: map[schema.GroupVersionResource]error{}}
+func newMemberClient(dyn dynamic.Interface, meta metadata.Interface, disco discovery.DiscoveryInterface, changed func(types.NamespacedName)) *memberClient {
+	return &memberClient{dyn: dyn, meta: meta, discovery: disco, onChange: changed, onWatchable: func(interpret.Kind) {},
+		watches: map[schema.GroupVersionResource]kindWatch{}, namespaces: map[string]bool{}, unwatchable: map[schema.GroupVersionResource]error{}}
 }
 
-func (c *member) start(ctx context.Context) { c.ctx = ctx }
+func (c *memberClient) start(ctx context.Context) { c.ctx = ctx }
 
-func (c *member) wait() { c.running.Wait() }
+func (c *memberClient) wait() { c.running.Wait() }
 
 // informer returns the watch of a kind in the member, and starts it if necessary. It watches
 // only objects with Atoll's label.
-func (c *member) informer(k interpret.Kind) watched {
+func (c *memberClient) informer(k interpret.Kind) kindWatch {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if w, ok := c.watched[k.GVR()]; ok {
+	if w, ok := c.watches[k.GVR()]; ok {
 		return w
 	}
 	i := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(c.listWatch(k), c.dyn), &unstructured.Unstructured{}, 0, cache.Indexers{})
@@ -83,7 +83,7 @@ func (c *member) informer(k interpret.Kind) watched {
 			obj = gone.Obj
 		}
 		if o, ok := obj.(metav1.Object); ok {
-			c.changed(types.NamespacedName{Namespace: o.GetNamespace(), Name: v1alpha1.BindingName(k.GroupKind(), o.GetName())})
+			c.onChange(types.NamespacedName{Namespace: o.GetNamespace(), Name: v1alpha1.BindingName(k.GroupKind(), o.GetName())})
 		}
 	}
 	// Both fail only on an informer that has been started or stopped.
@@ -97,22 +97,22 @@ func (c *member) informer(k interpret.Kind) watched {
 			}
 			notify(is)
 		}})
-	w := watched{SharedIndexInformer: i, stop: func() {}}
+	w := kindWatch{SharedIndexInformer: i, stop: func() {}}
 	if c.ctx != nil {
 		ctx, stop := context.WithCancel(c.ctx)
-		young, grown := context.WithTimeout(ctx, youth)
-		w.young, w.stop = young, func() {
+		young, grown := context.WithTimeout(ctx, syncTimeout)
+		w.syncDeadline, w.stop = young, func() {
 			grown()
 			stop()
 		}
 		c.running.Go(func() { i.RunWithContext(ctx) })
 	}
-	c.watched[k.GVR()] = w
+	c.watches[k.GVR()] = w
 	return w
 }
 
 // listWatch lists and watches a kind, and records whether the member permits it.
-func (c *member) listWatch(k interpret.Kind) *cache.ListWatch {
+func (c *memberClient) listWatch(k interpret.Kind) *cache.ListWatch {
 	const ours = v1alpha1.ManagedLabel + "=true"
 	api := c.dyn.Resource(k.GVR())
 	return &cache.ListWatch{
@@ -120,14 +120,14 @@ func (c *member) listWatch(k interpret.Kind) *cache.ListWatch {
 			o.LabelSelector = ours
 			list, err := api.List(ctx, o)
 			if err != nil {
-				c.sees(k, err)
+				c.recordWatch(k, err)
 			}
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.LabelSelector = ours
 			w, err := api.Watch(ctx, o)
-			c.sees(k, err)
+			c.recordWatch(k, err)
 			return w, err
 		},
 	}
@@ -137,57 +137,57 @@ func (c *member) listWatch(k interpret.Kind) *cache.ListWatch {
 // cached objects become stale at some point, and each object is read individually. A member
 // that does not respond at all changes nothing here; that shows in the conditions of its
 // Cluster.
-func (c *member) sees(k interpret.Kind, err error) {
+func (c *memberClient) recordWatch(k interpret.Kind, err error) {
 	if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
 		return
 	}
 	c.mu.Lock()
-	_, was := c.blind[k.GVR()]
+	_, was := c.unwatchable[k.GVR()]
 	if err != nil {
-		c.blind[k.GVR()] = err
+		c.unwatchable[k.GVR()] = err
 	} else {
-		delete(c.blind, k.GVR())
+		delete(c.unwatchable, k.GVR())
 	}
 	c.mu.Unlock()
 	if was != (err != nil) {
-		c.sighted(k)
+		c.onWatchable(k)
 	}
 }
 
 // watchError returns why a kind cannot be watched, nil if it can.
-func (c *member) unseen(k interpret.Kind) error {
+func (c *memberClient) watchError(k interpret.Kind) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.blind[k.GVR()]
+	return c.unwatchable[k.GVR()]
 }
 
 // unwatch stops the watch of a kind that has no objects left in the member.
-func (c *member) unwatch(k interpret.Kind) {
+func (c *memberClient) unwatch(k interpret.Kind) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if w, ok := c.watched[k.GVR()]; ok {
+	if w, ok := c.watches[k.GVR()]; ok {
 		w.stop()
-		delete(c.watched, k.GVR())
-		delete(c.blind, k.GVR())
+		delete(c.watches, k.GVR())
+		delete(c.unwatchable, k.GVR())
 	}
 }
 
 // waitForSync waits until the cache of a kind has synced, for at most syncTimeout.
-func (c *member) await(ctx context.Context, k interpret.Kind) {
+func (c *memberClient) waitForSync(ctx context.Context, k interpret.Kind) {
 	w := c.informer(k)
-	if w.young == nil {
+	if w.syncDeadline == nil {
 		return
 	}
 	select {
 	case <-w.HasSyncedChecker().Done():
-	case <-w.young.Done():
+	case <-w.syncDeadline.Done():
 	case <-ctx.Done():
 	}
 }
 
-func (c *member) cached(k interpret.Kind, name types.NamespacedName) (*unstructured.Unstructured, bool) {
+func (c *memberClient) cached(k interpret.Kind, name types.NamespacedName) (*unstructured.Unstructured, bool) {
 	i := c.informer(k)
-	if !i.HasSynced() || c.unseen(k) != nil {
+	if !i.HasSynced() || c.watchError(k) != nil {
 		return nil, false
 	}
 	obj, found, err := i.GetStore().GetByKey(fleet.CacheKey(name))
@@ -197,8 +197,8 @@ func (c *member) cached(k interpret.Kind, name types.NamespacedName) (*unstructu
 	return fleet.Unpack(obj)
 }
 
-// get reads an object from the member; nil if there is none.
-func (c *member) get(ctx context.Context, k interpret.Kind, name types.NamespacedName) (*unstructured.Unstructured, error) {
+// get reads an object from the member; nil if it does not exist.
+func (c *memberClient) get(ctx context.Context, k interpret.Kind, name types.NamespacedName) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	obj, err := c.dyn.Resource(k.GVR()).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
@@ -215,7 +215,7 @@ func (c *member) get(ctx context.Context, k interpret.Kind, name types.Namespace
 
 // getForRemoval is get for an object that is to be removed: if the member has no such type, it
 // has no such object. A type that is only not served at the moment may still have objects.
-func (c *member) look(ctx context.Context, k interpret.Kind, name types.NamespacedName) (*unstructured.Unstructured, error) {
+func (c *memberClient) getForRemoval(ctx context.Context, k interpret.Kind, name types.NamespacedName) (*unstructured.Unstructured, error) {
 	live, err := c.get(ctx, k, name)
 	var unserved unservedError
 	if !errors.As(err, &unserved) || fleet.Native(k.GroupKind()) {
@@ -251,7 +251,7 @@ func (e unservedError) Error() string {
 // apply writes desired by server-side apply. live is the member's object, nil if there is none:
 // then a conflict with a faster writer is an error, not a takeover. With live, its UID is a
 // precondition. A dry run writes nothing and returns the result.
-func (c *member) apply(ctx context.Context, k interpret.Kind, desired, live *unstructured.Unstructured, dry bool) (*unstructured.Unstructured, error) {
+func (c *memberClient) apply(ctx context.Context, k interpret.Kind, desired, live *unstructured.Unstructured, dry bool) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if live != nil {
@@ -282,7 +282,7 @@ func definesType(k interpret.Kind) bool {
 }
 
 // instances returns the names of some objects of a type in the member.
-func (c *member) instances(ctx context.Context, crd *unstructured.Unstructured) (string, error) {
+func (c *memberClient) instances(ctx context.Context, crd *unstructured.Unstructured) (string, error) {
 	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
 	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
 	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
@@ -311,7 +311,7 @@ func (c *member) instances(ctx context.Context, crd *unstructured.Unstructured) 
 }
 
 // delete deletes exactly the object that was observed.
-func (c *member) delete(ctx context.Context, k interpret.Kind, live *unstructured.Unstructured) error {
+func (c *memberClient) delete(ctx context.Context, k interpret.Kind, live *unstructured.Unstructured) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	uid, background := live.GetUID(), metav1.DeletePropagationBackground
@@ -325,7 +325,7 @@ func (c *member) delete(ctx context.Context, k interpret.Kind, live *unstructure
 
 // release removes Atoll's labels and annotations from an object, which then belongs to the
 // member.
-func (c *member) release(ctx context.Context, k interpret.Kind, live *unstructured.Unstructured) error {
+func (c *memberClient) release(ctx context.Context, k interpret.Kind, live *unstructured.Unstructured) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{

@@ -8,32 +8,32 @@ import (
 
 // TestCatchUpNotifiesOnce: the callback runs once, when the last of the initial keys has been
 // processed.
-func TestCatchingUp(t *testing.T) {
+func TestCatchUpNotifiesOnce(t *testing.T) {
 	key := func(name string) types.NamespacedName { return types.NamespacedName{Name: name} }
 	told := 0
-	c := catching{caughtUp: func() { told++ }}
-	c.expect(key("a"))
-	c.expect(key("b"))
-	c.looked(key("a")) // a worker may finish before all keys are listed
-	c.expected()
+	c := catchUp{caughtUp: func() { told++ }}
+	c.add(key("a"))
+	c.add(key("b"))
+	c.processed(key("a")) // a worker may finish before all keys are listed
+	c.listed()
 	if told != 0 {
 		t.Fatal("notified before b was processed")
 	}
-	c.expect(key("c")) // added too late
-	c.looked(key("b"))
-	c.looked(key("c"))
-	c.looked(key("b"))
+	c.add(key("c")) // added too late
+	c.processed(key("b"))
+	c.processed(key("c"))
+	c.processed(key("b"))
 	if told != 1 {
 		t.Errorf("notified %d times, want once", told)
 	}
 
-	empty := catching{caughtUp: func() { told++ }}
-	empty.expected()
+	empty := catchUp{caughtUp: func() { told++ }}
+	empty.listed()
 	if told != 2 {
 		t.Error("not notified although there was nothing to process")
 	}
-	var nobody catching
-	nobody.expect(key("a"))
-	nobody.expected()
-	nobody.looked(key("a"))
+	var nobody catchUp
+	nobody.add(key("a"))
+	nobody.listed()
+	nobody.processed(key("a"))
 }

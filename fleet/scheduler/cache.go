@@ -1,0 +1,303 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/interpret"
+	"github.com/atoll-dev/atoll/fleet/placement"
+)
+
+// cache holds the input of decisions. It is prepared once, and again when a Cluster or a policy
+// changes, so that a decision takes microseconds.
+type cache struct {
+	mu       sync.RWMutex
+	fleet    *placement.Fleet
+	policies *placement.Policies
+
+	// ledgerMu guards the ledger. Contended decisions are made while it is held.
+	ledgerMu sync.Mutex
+	ledger   *placement.Ledger
+
+	// policiesChanged has an element if policies may have changed.
+	policiesChanged chan struct{}
+
+	// clusterChanges are the pending changes of Clusters. They are processed in batches: when a
+	// leader starts, or the network is lost, a thousand Clusters change, and there may be a
+	// hundred thousand objects.
+	changesMu       sync.Mutex
+	clusterChanges  []clusterChange
+	clustersChanged chan struct{} // has an element if there are any
+
+	pendingMu sync.Mutex
+	// pending are, by namespace, objects with an affinity to others that are not placed because
+	// of it.
+	pending map[string]map[object]bool
+	// withGaps are objects for which some cluster lacks something. read are the clusters whose
+	// fields changed since the objects were last checked.
+	withGaps map[object]bool
+	read     map[string]bool
+	// fieldsRead has an element if read may have.
+	fieldsRead chan struct{}
+}
+
+func newCache() *cache {
+	return &cache{ledger: placement.NewLedger(), policiesChanged: make(chan struct{}, 1), clustersChanged: make(chan struct{}, 1), pending: map[string]map[object]bool{},
+		withGaps: map[object]bool{}, read: map[string]bool{}, fieldsRead: make(chan struct{}, 1)}
+}
+
+// snapshot returns the current input of decisions.
+func (s *scheduler) snapshot() *Snapshot {
+	s.cache.mu.RLock()
+	defer s.cache.mu.RUnlock()
+	return &Snapshot{Fleet: s.cache.fleet, Policies: s.cache.policies, Ledger: s.cache.ledger, Now: s.Clock.Now(),
+		Namespace: s.namespaceLabels, Obstacles: s.obstacles, Peers: s.peers,
+		Autoscaler: func(k interpret.Kind, obj *unstructured.Unstructured) *unstructured.Unstructured {
+			return s.autoscalerOf(refOf(k.GroupKind(), obj))
+		}}
+}
+
+func (s *scheduler) namespaceLabels(name string) map[string]string {
+	ns, ok := s.Namespace(name)
+	if !ok {
+		return nil
+	}
+	return ns.GetLabels()
+}
+
+func (s *scheduler) fleetSnapshot() *placement.Fleet {
+	s.cache.mu.RLock()
+	defer s.cache.mu.RUnlock()
+	return s.cache.fleet
+}
+
+func (s *scheduler) peers(namespace string) iter.Seq[Peer] {
+	return peersOf(s.BindingsIn(namespace), func(b *v1alpha1.ResourceBinding) map[string]string {
+		ref := b.Spec.Resource
+		obj, ok := s.Object(ref.GroupVersionKind().GroupKind(), types.NamespacedName{Namespace: b.Namespace, Name: ref.Name})
+		if !ok {
+			return nil
+		}
+		return obj.GetLabels()
+	})
+}
+
+// prepare reads everything before the first decision of a session: a policy that was not known
+// yet would move its objects, and then move them back.
+func (s *scheduler) prepare() {
+	facts := make([]placement.Cluster, 0, len(s.Clusters()))
+	for _, c := range s.Clusters() {
+		facts = append(facts, placement.FactsOf(c, s.Started))
+	}
+	s.cache.fleet = placement.NewFleet(facts)
+	s.cache.policies = placement.NewPolicies(s.Placements(), s.ClusterPlacements(), nil)
+	for _, k := range s.Kinds() {
+		if !k.Placed {
+			continue
+		}
+		for obj := range s.Objects(k.GroupKind(), "") {
+			if b, ok := s.Binding(refOf(k.GroupKind(), obj).binding()); ok {
+				s.cache.ledger.Enter(objectOf(k, obj), previous(b))
+			}
+		}
+	}
+}
+
+// schedule decides about an object. A contended decision is made while ledgerMu is held, so
+// that two decisions do not use the same capacity.
+func (s *scheduler) schedule(k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) Result {
+	snap := s.snapshot()
+	if contended := snap.isContended(snap.Choose(k, obj)); !contended {
+		snap.Ledger = nil
+		a := snap.Schedule(k, obj, b)
+		snap.Ledger = s.cache.ledger
+		s.cache.ledgerMu.Lock()
+		defer s.cache.ledgerMu.Unlock()
+		snap.reserve(&a)
+		return a
+	}
+	s.cache.ledgerMu.Lock()
+	defer s.cache.ledgerMu.Unlock()
+	a := snap.Schedule(k, obj, b)
+	snap.reserve(&a)
+	return a
+}
+
+// forget removes an object that is in no cluster any more from the ledger.
+func (s *scheduler) forget(o object) {
+	s.cache.ledgerMu.Lock()
+	s.cache.ledger.Enter(placement.Object{Key: KeyOf(o.GroupKind, o.Namespace, o.Name)}, nil)
+	s.cache.ledgerMu.Unlock()
+	s.trackPending(o, false)
+	s.trackGaps(o, false)
+}
+
+// trackPending records whether an object waits for others to be placed.
+func (s *scheduler) trackPending(o object, waits bool) {
+	s.cache.pendingMu.Lock()
+	defer s.cache.pendingMu.Unlock()
+	if waits {
+		if s.cache.pending[o.Namespace] == nil {
+			s.cache.pending[o.Namespace] = map[object]bool{}
+		}
+		s.cache.pending[o.Namespace][o] = true
+		return
+	}
+	delete(s.cache.pending[o.Namespace], o)
+	if len(s.cache.pending[o.Namespace]) == 0 {
+		delete(s.cache.pending, o.Namespace)
+	}
+}
+
+// requeueWaiting queues the objects of a namespace that wait for others.
+func (s *scheduler) requeueWaiting(namespace string) {
+	s.cache.pendingMu.Lock()
+	defer s.cache.pendingMu.Unlock()
+	for o := range s.cache.pending[namespace] {
+		s.queue.Add(o)
+	}
+}
+
+// namespaceChanged queues the objects of a namespace whose labels have changed.
+func (s *scheduler) namespaceChanged(was, is metav1.Object) {
+	if is == nil || was != nil && sameLabels(was.GetLabels(), is.GetLabels()) {
+		return
+	}
+	s.enqueueAll(is.GetName())
+}
+
+func (s *scheduler) enqueueAll(namespace string) {
+	for _, k := range s.Kinds() {
+		for obj := range s.Metadata(k.GroupKind(), namespace) {
+			if o := refOf(k.GroupKind(), obj); k.Placed || s.bound(o) {
+				s.queue.Add(o)
+			}
+		}
+	}
+}
+
+func (s *scheduler) bound(o object) bool {
+	_, ok := s.Binding(o.binding())
+	return ok
+}
+
+func sameLabels(a, b map[string]string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for key, value := range a {
+		if other, ok := b[key]; !ok || other != value {
+			return false
+		}
+	}
+	return true
+}
+
+// signalPolicies signals that policies may have changed. It never blocks; concurrent changes are
+// processed together.
+func (s *scheduler) signalPolicies() {
+	select {
+	case s.cache.policiesChanged <- struct{}{}:
+	default:
+	}
+}
+
+// followPolicies processes changes of policies, until ctx ends.
+func (s *scheduler) followPolicies(ctx context.Context) {
+	s.updatePolicyConditions(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.cache.policiesChanged:
+			s.readPolicies(ctx)
+		}
+	}
+}
+
+// readPolicies reads the policies and queues the objects whose policy was replaced or changed.
+func (s *scheduler) readPolicies(ctx context.Context) {
+	s.cache.mu.Lock()
+	before := s.cache.policies
+	s.cache.policies = placement.NewPolicies(s.Placements(), s.ClusterPlacements(), before)
+	after := s.cache.policies
+	s.cache.mu.Unlock()
+	now := &Snapshot{Policies: after, Namespace: s.namespaceLabels}
+	earlier := &Snapshot{Policies: before, Namespace: s.namespaceLabels}
+	for _, k := range s.Kinds() {
+		for obj := range s.Metadata(k.GroupKind(), "") {
+			a, b := earlier.Choose(k, obj), now.Choose(k, obj)
+			if o := refOf(k.GroupKind(), obj); a.Reference != b.Reference && (k.Placed || a.Explicit || b.Explicit || s.bound(o)) {
+				s.queue.Add(o)
+			}
+		}
+	}
+	s.updatePolicyConditions(ctx)
+}
+
+// updatePolicyConditions sets the condition Accepted of all policies.
+func (s *scheduler) updatePolicyConditions(ctx context.Context) {
+	s.cache.mu.RLock()
+	invalid := s.cache.policies.Invalid
+	s.cache.mu.RUnlock()
+	problem := func(kind, namespace, name string) error {
+		for _, i := range invalid {
+			if i.Reference.Kind == kind && i.Namespace == namespace && i.Reference.Name == name {
+				return i.Err
+			}
+		}
+		return nil
+	}
+	for _, p := range s.Placements() {
+		s.writeAccepted(ctx, "Placement", p, p.Status.Conditions, problem("Placement", p.Namespace, p.Name))
+	}
+	for _, p := range s.ClusterPlacements() {
+		s.writeAccepted(ctx, "ClusterPlacement", p, p.Status.Conditions, problem("ClusterPlacement", "", p.Name))
+	}
+}
+
+// writeAccepted sets the condition Accepted of one policy.
+func (s *scheduler) writeAccepted(ctx context.Context, kind string, p metav1.Object, conditions []metav1.Condition, problem error) {
+	c := metav1.Condition{Type: v1alpha1.PlacementAccepted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonPolicyAccepted,
+		Message: "the policy is in effect", ObservedGeneration: p.GetGeneration(), LastTransitionTime: metav1.NewTime(s.Clock.Now())}
+	if problem != nil {
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonPolicyInvalid,
+			fmt.Sprintf("the policy is invalid, and the objects that it selects stay where they are: %v", problem)
+	}
+	for _, was := range conditions {
+		if was.Type != c.Type {
+			continue
+		}
+		if was.Status == c.Status && was.Reason == c.Reason && was.Message == c.Message && was.ObservedGeneration == c.ObservedGeneration {
+			return
+		}
+		if was.Status == c.Status {
+			c.LastTransitionTime = was.LastTransitionTime
+		}
+	}
+	resource := v1alpha1.PlacementResource
+	if kind == "ClusterPlacement" {
+		resource = v1alpha1.ClusterPlacementResource
+	}
+	u, err := toUnstructured(&c)
+	if err == nil {
+		apply := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": kind,
+			"metadata": map[string]any{"name": p.GetName(), "uid": string(p.GetUID())},
+			"status":   map[string]any{"conditions": []any{u.Object}},
+		}}
+		apply.SetNamespace(p.GetNamespace())
+		_, err = s.Dynamic.Resource(resource).Namespace(p.GetNamespace()).ApplyStatus(ctx, p.GetName(), apply, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
+	}
+	if err != nil && ctx.Err() == nil {
+		// Nothing depends on it; the next change of a policy retries.
+		s.Log.Warn("update of a policy's condition Accepted failed", "kind", kind, "namespace", p.GetNamespace(), "name", p.GetName(), "error", err)
+	}
+}

@@ -1,0 +1,156 @@
+package scheduler
+
+import (
+	"context"
+	"iter"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/placement"
+)
+
+// clusterChange is one change of a Cluster; before or after is nil if the Cluster was added or
+// removed.
+type clusterChange struct {
+	cluster       string
+	before, after *placement.Cluster
+}
+
+// clusterChanged applies a new state of a Cluster at once, and queues the affected objects.
+func (s *scheduler) clusterChanged(was, is *v1alpha1.Cluster) {
+	s.cache.mu.Lock()
+	var before, after *placement.Cluster
+	name := ""
+	if is != nil {
+		name = is.Name
+		f := placement.FactsOf(is, s.Started)
+		after = &f
+	} else {
+		name = was.Name
+	}
+	// The cached fleet is the previous state, not the event's old object: on startup the
+	// informers replay objects that have been read already.
+	if f, ok := s.cache.fleet.Cluster(name); ok {
+		before = &f
+	}
+	if before != nil && after != nil && before.Same(after) && !s.cache.policies.LookInside() {
+		s.cache.mu.Unlock()
+		return
+	}
+	if after == nil {
+		s.cache.fleet = s.cache.fleet.Without(name)
+	} else {
+		s.cache.fleet = s.cache.fleet.With(*after)
+	}
+	s.cache.mu.Unlock()
+	s.cache.changesMu.Lock()
+	s.cache.clusterChanges = append(s.cache.clusterChanges, clusterChange{name, before, after})
+	s.cache.changesMu.Unlock()
+	select {
+	case s.cache.clustersChanged <- struct{}{}:
+	default:
+	}
+	if is == nil {
+		for _, b := range s.BindingsOn(name) {
+			s.queue.Add(boundBy(b))
+		}
+	}
+}
+
+// followClusters queues the objects that changes of Clusters affect, until ctx ends.
+func (s *scheduler) followClusters(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.cache.clustersChanged:
+		}
+		s.cache.changesMu.Lock()
+		changes := s.cache.clusterChanges
+		s.cache.clusterChanges = nil
+		s.cache.changesMu.Unlock()
+		s.cache.mu.RLock()
+		policies := s.cache.policies
+		s.cache.mu.RUnlock()
+		s.enqueueConcerned(policies, changes)
+	}
+}
+
+// concern is the scope of a cluster change among the objects of a policy.
+type concern struct {
+	cluster string
+	placement.Concern
+}
+
+// enqueueConcerned checks each object's policy: few changes of a cluster affect all objects.
+func (s *scheduler) enqueueConcerned(policies *placement.Policies, changes []clusterChange) {
+	concerns := map[*placement.Policy][]concern{}
+	of := func(p *placement.Policy) []concern {
+		known, ok := concerns[p]
+		if !ok {
+			for _, t := range changes {
+				if c := p.Concerns(t.before, t.after); c != placement.ConcernsNone {
+					known = append(known, concern{t.cluster, c})
+				}
+			}
+			concerns[p] = known
+		}
+		return known
+	}
+	snap := &Snapshot{Policies: policies, Namespace: s.namespaceLabels}
+	for o, choice := range s.decided(snap, "") {
+		if choice.Policy == nil {
+			continue // nothing moves until the policy is valid
+		}
+		for _, c := range of(choice.Policy) {
+			if c.Concern == placement.ConcernsAll || s.concerned(o, c.cluster, c.Concern) {
+				s.queue.Add(o)
+				break
+			}
+		}
+	}
+}
+
+// concerned reports whether an object is placed in a cluster, or waits for one.
+func (s *scheduler) concerned(o object, cluster string, c placement.Concern) bool {
+	b, ok := s.Binding(o.binding())
+	if !ok {
+		return c == placement.ConcernsWaiting
+	}
+	if _, has := b.Share(cluster); has {
+		return true
+	}
+	return c == placement.ConcernsWaiting && isWaiting(b)
+}
+
+// isWaiting reports whether an object would be placed elsewhere if there were a suitable
+// cluster.
+func isWaiting(b *v1alpha1.ResourceBinding) bool {
+	for _, c := range b.Status.Conditions {
+		if c.Type == v1alpha1.BindingScheduled && c.Status != metav1.ConditionTrue {
+			return true
+		}
+	}
+	for _, c := range b.Spec.Clusters {
+		if c.Reason == placement.ReasonKeptNoAlternative {
+			return true
+		}
+	}
+	return len(b.Spec.Clusters) == 0
+}
+
+// decided iterates over the objects of a namespace, or of all with "", for which a policy
+// decides: placed objects, and followers that a policy or a label names explicitly.
+func (s *scheduler) decided(snap *Snapshot, namespace string) iter.Seq2[object, placement.Choice] {
+	return func(yield func(object, placement.Choice) bool) {
+		for _, k := range s.Kinds() {
+			for obj := range s.Metadata(k.GroupKind(), namespace) {
+				choice := snap.Choose(k, obj)
+				if (k.Placed || choice.Explicit) && !yield(refOf(k.GroupKind(), obj), choice) {
+					return
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,292 @@
+package scheduler
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/interpret"
+	"github.com/atoll-dev/atoll/fleet/placement"
+)
+
+// Snapshot contains everything that decisions depend on, apart from the objects themselves. The
+// scheduler takes one from its caches for each decision. A preview builds one from its State,
+// changes it, and gets the decisions that the scheduler would make.
+type Snapshot struct {
+	Fleet    *placement.Fleet
+	Policies *placement.Policies
+	// Ledger is nil if limits and capacity are not considered.
+	Ledger *placement.Ledger
+	Now    time.Time
+	// Namespace returns the labels of a namespace.
+	Namespace func(name string) map[string]string
+	// Obstacles returns why clusters cannot accept an object, apart from policies. b is its
+	// binding, nil if there is no binding.
+	Obstacles func(k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) map[string]placement.Obstacle
+	// Autoscaler returns the autoscaler that sets the replica counts of an object in its
+	// clusters, or nil.
+	Autoscaler func(k interpret.Kind, obj *unstructured.Unstructured) *unstructured.Unstructured
+	// Peers returns the placed objects of a namespace with their clusters.
+	Peers func(namespace string) iter.Seq[Peer]
+}
+
+// Peer is a placed object as the affinity terms of others see it.
+type Peer struct {
+	Key      string
+	Labels   map[string]string
+	Clusters []string
+}
+
+// Result is the complete decision about one object.
+type Result struct {
+	Choice   placement.Choice
+	Request  placement.Request
+	Decision placement.Decision
+	// The content of the binding:
+	Shares    []v1alpha1.ClusterShare
+	Overrides []v1alpha1.Override
+	Condition metav1.Condition
+}
+
+// ReasonPolicyInvalid means that the object's policy is invalid. Nothing changes until it is
+// corrected.
+const ReasonPolicyInvalid = "PolicyInvalid"
+
+// KeyOf returns the unique key of an object.
+func KeyOf(gk schema.GroupKind, namespace, name string) string {
+	return gk.String() + "/" + namespace + "/" + name
+}
+
+// Choose returns the policy that decides about an object.
+func (snap *Snapshot) Choose(k interpret.Kind, obj metav1.Object) placement.Choice {
+	return snap.Policies.For(snap.target(k, obj))
+}
+
+func (snap *Snapshot) target(k interpret.Kind, obj metav1.Object) placement.Target {
+	t := placement.Target{GroupKind: k.GroupKind(), Namespace: obj.GetNamespace(), Name: obj.GetName(), Labels: obj.GetLabels()}
+	if t.Namespace != "" && snap.Namespace != nil {
+		t.NamespaceLabels = snap.Namespace(t.Namespace)
+	}
+	return t
+}
+
+// Passed returns the policies that select an object but do not decide about it.
+func (snap *Snapshot) Passed(k interpret.Kind, obj metav1.Object) []placement.Passed {
+	return snap.Policies.PassedBy(snap.target(k, obj))
+}
+
+// Schedule decides about an object. b is its binding, nil if there is no binding.
+func (snap *Snapshot) Schedule(k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) Result {
+	a := Result{Choice: snap.Choose(k, obj)}
+	if a.Choice.Err != nil {
+		a.Condition = metav1.Condition{Type: v1alpha1.BindingScheduled, Status: metav1.ConditionFalse, Reason: ReasonPolicyInvalid,
+			Message: fmt.Sprintf("%s %s is invalid, so the placement stays unchanged: %v", a.Choice.Reference.Kind, a.Choice.Reference.Name, a.Choice.Err)}
+		if b != nil {
+			a.Shares, a.Overrides = b.Spec.Clusters, b.Spec.Overrides
+		}
+		return a
+	}
+	a.Request = snap.request(k, obj, b, a.Choice.Policy)
+	a.Decision = placement.Decide(a.Request)
+	a.Shares = shares(a.Decision)
+	if hasOrdinals(k) && a.Decision.Mode == v1alpha1.ModeDivided {
+		setOrdinals(a.Shares, b)
+	}
+	a.setOverrides(k)
+	a.Condition = metav1.Condition{Type: v1alpha1.BindingScheduled, Status: status(a.Decision.Scheduled),
+		Reason: a.Decision.Reason, Message: a.Decision.Message + a.ignoredMessage(k, obj) + a.keptMessage()}
+	return a
+}
+
+// request assembles the input of placement.
+func (snap *Snapshot) request(k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, policy *placement.Policy) placement.Request {
+	r := placement.Request{Object: objectOf(k, obj), Fleet: snap.Fleet, Policy: policy, Ledger: snap.Ledger, Now: snap.Now, Previous: previous(b)}
+	if snap.Autoscaler != nil {
+		r.Object.Replicas = withinScaleBounds(r.Object.Replicas, snap.Autoscaler(k, obj))
+	}
+	if snap.Obstacles != nil {
+		r.Obstacles = snap.Obstacles(k, obj, b)
+	}
+	if near, apart := policy.Terms(); len(near)+len(apart) > 0 && snap.Peers != nil {
+		r.Near, r.Apart = snap.neighbours(r.Object.Key, obj, near), snap.neighbours(r.Object.Key, obj, apart)
+	}
+	return r
+}
+
+func objectOf(k interpret.Kind, obj *unstructured.Unstructured) placement.Object {
+	o := placement.Object{Key: KeyOf(k.GroupKind(), obj.GetNamespace(), obj.GetName()), Group: k.Group, Kind: k.GroupVersionKind.Kind,
+		Mode: v1alpha1.PlacementMode(k.DefaultMode), Single: k.Single, Finished: k.Finished(obj)}
+	o.Replicas, o.Divisible = k.Replicas(obj)
+	o.Divisible = o.Divisible && k.Allows(obj, interpret.Divided) == ""
+	if pod := podSpec(obj.Object); pod != nil {
+		o.Needs = placement.PodNeeds(pod)
+	}
+	return o
+}
+
+// withinScaleBounds limits a replica count to the autoscaler's bounds for all clusters together: the
+// bounds are divided by the shares, so the shares start with the count that the autoscaler
+// would set. With zero replicas an autoscaler is inactive.
+func withinScaleBounds(replicas int32, autoscaler *unstructured.Unstructured) int32 {
+	if autoscaler == nil || replicas == 0 {
+		return replicas
+	}
+	least, most := interpret.ScaleBounds(autoscaler)
+	return min(max(replicas, least), most)
+}
+
+// podSpec returns the spec of the pods that an object creates, or of the pod itself.
+func podSpec(obj map[string]any) map[string]any {
+	for _, path := range [][]string{{"spec", "template", "spec"}, {"spec", "jobTemplate", "spec", "template", "spec"}, {"spec"}} {
+		spec, found, err := unstructured.NestedFieldNoCopy(obj, path...)
+		if m, ok := spec.(map[string]any); ok && found && err == nil {
+			if _, has := m["containers"].([]any); has {
+				return m
+			}
+		}
+	}
+	return nil
+}
+
+func previous(b *v1alpha1.ResourceBinding) []placement.Share {
+	if b == nil {
+		return nil
+	}
+	out := make([]placement.Share, 0, len(b.Spec.Clusters))
+	for _, c := range b.Spec.Clusters {
+		share := placement.Share{Cluster: c.Name, Whole: c.Replicas == nil}
+		if c.Replicas != nil {
+			share.Replicas = *c.Replicas
+		}
+		out = append(out, share)
+	}
+	return out
+}
+
+func (snap *Snapshot) neighbours(self string, obj metav1.Object, terms []labels.Selector) []placement.Neighbours {
+	out := make([]placement.Neighbours, len(terms))
+	for i, t := range terms {
+		out[i].Self = t.Matches(labels.Set(obj.GetLabels()))
+	}
+	for p := range snap.Peers(obj.GetNamespace()) {
+		if p.Key == self {
+			continue
+		}
+		for i, t := range terms {
+			if t.Matches(labels.Set(p.Labels)) {
+				out[i].Clusters = append(out[i].Clusters, p.Clusters...)
+			}
+		}
+	}
+	return out
+}
+
+func shares(d placement.Decision) []v1alpha1.ClusterShare {
+	var out []v1alpha1.ClusterShare
+	for _, v := range d.Chosen {
+		share := v1alpha1.ClusterShare{Name: v.Cluster, Reason: v.Reason, Message: v.Message}
+		if v.Counted {
+			share.Replicas = &v.Replicas
+		}
+		out = append(out, share)
+	}
+	return out
+}
+
+// hasOrdinals reports whether the replicas of a kind have consecutive ordinals.
+func hasOrdinals(k interpret.Kind) bool {
+	return k.GroupKind() == schema.GroupKind{Group: "apps", Kind: "StatefulSet"}
+}
+
+// setOrdinals assigns each share a range of ordinals.
+func setOrdinals(shares []v1alpha1.ClusterShare, b *v1alpha1.ResourceBinding) {
+	var before []placement.Range
+	if b != nil {
+		for _, c := range b.Spec.Clusters {
+			if c.Replicas == nil {
+				continue
+			}
+			r := placement.Range{Cluster: c.Name, Count: *c.Replicas}
+			if c.OrdinalStart != nil {
+				r.Start = *c.OrdinalStart
+			}
+			before = append(before, r)
+		}
+	}
+	now := make([]placement.Share, len(shares))
+	for i, c := range shares {
+		now[i] = placement.Share{Cluster: c.Name}
+		if c.Replicas != nil {
+			now[i].Replicas = *c.Replicas
+		}
+	}
+	for i, r := range placement.Ordinals(now, before) {
+		shares[i].OrdinalStart = &r.Start
+	}
+}
+
+// setOverrides sets the overrides of each share.
+func (a *Result) setOverrides(k interpret.Kind) {
+	names := make([]string, len(a.Shares))
+	for i := range a.Shares {
+		names[i] = a.Shares[i].Name
+	}
+	var where map[string][]int32
+	a.Overrides, where = a.Choice.Policy.Overrides(a.Request.Fleet, k.Group, k.GroupVersionKind.Kind, names)
+	for i := range a.Shares {
+		a.Shares[i].Overrides = where[a.Shares[i].Name]
+	}
+}
+
+// ignoredMessage explains why the policy's mode does not apply to the kind.
+func (a *Result) ignoredMessage(k interpret.Kind, obj *unstructured.Unstructured) string {
+	wanted := a.Choice.Policy.Mode()
+	if wanted == "" || wanted == a.Decision.Mode {
+		return ""
+	}
+	return fmt.Sprintf("; not in mode %s: %s", wanted, k.Allows(obj, interpret.Mode(wanted)))
+}
+
+// reserve enters a result in the ledger, so that the next decision takes it into account.
+func (snap *Snapshot) reserve(a *Result) {
+	if snap.Ledger != nil && a.Choice.Err == nil {
+		snap.Ledger.Enter(a.Request.Object, a.Decision.Shares())
+	}
+}
+
+// isContended reports whether decisions must be serialized: each may use capacity that the next
+// one then lacks, or depends on where other objects are.
+func (snap *Snapshot) isContended(c placement.Choice) bool {
+	if c.Policy == nil {
+		return false
+	}
+	near, apart := c.Policy.Terms()
+	return len(near)+len(apart) > 0 || c.Policy.ByCapacity() || snap.Fleet.Limited()
+}
+
+// peersOf returns the peers among bindings.
+func peersOf(bindings []*v1alpha1.ResourceBinding, labelsOf func(*v1alpha1.ResourceBinding) map[string]string) iter.Seq[Peer] {
+	return func(yield func(Peer) bool) {
+		for _, b := range bindings {
+			if len(b.Spec.RequiredBy) > 0 || len(b.Spec.Clusters) == 0 {
+				continue
+			}
+			gk := b.Spec.Resource.GroupVersionKind().GroupKind()
+			p := Peer{Key: KeyOf(gk, b.Namespace, b.Spec.Resource.Name), Labels: labelsOf(b)}
+			for _, c := range b.Spec.Clusters {
+				p.Clusters = append(p.Clusters, c.Name)
+			}
+			slices.Sort(p.Clusters)
+			if !yield(p) {
+				return
+			}
+		}
+	}
+}

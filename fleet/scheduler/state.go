@@ -1,0 +1,295 @@
+package scheduler
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/interpret"
+	"github.com/atoll-dev/atoll/fleet/placement"
+)
+
+// State is a copy of all API objects that decisions depend on, at one point in time. A preview
+// changes it and compares the results; nothing is written.
+type State struct {
+	At                time.Time
+	Clusters          []*v1alpha1.Cluster
+	Placements        []*v1alpha1.Placement
+	ClusterPlacements []*v1alpha1.ClusterPlacement
+	Namespaces        map[string]map[string]string // labels by name
+	// Placed are the objects that are placed by their own decision.
+	Placed []Placed
+	// Fields are the known fields of clusters, which are not in the API; nil if they were not
+	// read.
+	Fields Fields
+	// bindings of all objects, by KeyOf.
+	bindings  map[string]*v1alpha1.ResourceBinding
+	imports   map[string]*v1alpha1.APIResourceImport
+	knowledge interpret.Knowledge
+	// autoscalers of objects, by KeyOf of the object.
+	autoscalers map[string]*unstructured.Unstructured
+}
+
+// Placed is an object that is placed by its own decision.
+type Placed struct {
+	Kind   interpret.Kind
+	Object *unstructured.Unstructured
+}
+
+// Key returns its unique key.
+func (p Placed) Key() string {
+	return KeyOf(p.Kind.GroupKind(), p.Object.GetNamespace(), p.Object.GetName())
+}
+
+// Load reads a State. It needs permission to list the resources that the scheduler lists.
+func Load(ctx context.Context, dyn dynamic.Interface, now time.Time) (*State, error) {
+	s := &State{At: now, Namespaces: map[string]map[string]string{}, bindings: map[string]*v1alpha1.ResourceBinding{},
+		imports: map[string]*v1alpha1.APIResourceImport{}, knowledge: interpret.BuiltIn(), autoscalers: map[string]*unstructured.Unstructured{}}
+	clusters, err := read[v1alpha1.Cluster](ctx, dyn, v1alpha1.ClusterResource)
+	if err != nil {
+		return nil, err
+	}
+	s.Clusters = clusters
+	if s.Placements, err = read[v1alpha1.Placement](ctx, dyn, v1alpha1.PlacementResource); err != nil {
+		return nil, err
+	}
+	if s.ClusterPlacements, err = read[v1alpha1.ClusterPlacement](ctx, dyn, v1alpha1.ClusterPlacementResource); err != nil {
+		return nil, err
+	}
+	namespaces, err := read[metav1.PartialObjectMetadata](ctx, dyn, schema.GroupVersionResource{Version: "v1", Resource: "namespaces"})
+	if err != nil {
+		return nil, err
+	}
+	for _, ns := range namespaces {
+		s.Namespaces[ns.Name] = ns.Labels
+	}
+	imports, err := read[v1alpha1.APIResourceImport](ctx, dyn, v1alpha1.APIResourceImportResource)
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range imports {
+		s.imports[i.Name] = i
+	}
+	if err := s.loadBindings(ctx, dyn); err != nil {
+		return nil, err
+	}
+	return s, s.loadObjects(ctx, dyn)
+}
+
+func (s *State) loadBindings(ctx context.Context, dyn dynamic.Interface) error {
+	for _, gvr := range []schema.GroupVersionResource{v1alpha1.ResourceBindingResource, v1alpha1.ClusterResourceBindingResource} {
+		bindings, err := read[v1alpha1.ResourceBinding](ctx, dyn, gvr)
+		if err != nil {
+			return err
+		}
+		for _, b := range bindings {
+			ref := b.Spec.Resource
+			s.bindings[KeyOf(ref.GroupVersionKind().GroupKind(), b.Namespace, ref.Name)] = b
+		}
+	}
+	return nil
+}
+
+// loadObjects reads the placed objects: those of built-in kinds, and of custom kinds that have
+// bindings.
+func (s *State) loadObjects(ctx context.Context, dyn dynamic.Interface) error {
+	kinds := s.knowledge.Kinds()
+	for _, b := range s.bindings {
+		ref := b.Spec.Resource
+		gk := ref.GroupVersionKind().GroupKind()
+		if slices.ContainsFunc(kinds, func(k interpret.Kind) bool { return k.GroupKind() == gk }) || ref.Resource == "" {
+			continue
+		}
+		k, err := customKind(ctx, dyn, ref, b.Namespace == "")
+		if err != nil {
+			return err
+		}
+		kinds = append(kinds, k)
+	}
+	s.knowledge = s.knowledge.With(kinds...)
+	for _, k := range kinds {
+		if !k.Placed && k.GroupKind() != scalerKind() {
+			continue
+		}
+		err := each(ctx, dyn, k.GVR(), func(u *unstructured.Unstructured) error {
+			u.SetManagedFields(nil)
+			switch {
+			case u.GetDeletionTimestamp() != nil || s.knowledge.StaysHome(u) != "":
+			case !k.Placed:
+				return s.AddAutoscaler(u)
+			default:
+				s.Placed = append(s.Placed, Placed{k, u})
+			}
+			return nil
+		})
+		if err != nil && !apierrors.IsNotFound(err) { // this control plane may not serve all kinds
+			return fmt.Errorf("list %s: %w", k.GVR().GroupResource(), err)
+		}
+	}
+	slices.SortFunc(s.Placed, func(a, b Placed) int { return cmp.Compare(a.Key(), b.Key()) })
+	return nil
+}
+
+// AddAutoscaler adds an autoscaler. It limits the replicas of all its target's clusters
+// together.
+func (s *State) AddAutoscaler(autoscaler *unstructured.Unstructured) error {
+	k, _ := s.knowledge.Find(scalerKind())
+	targets, err := k.Follows(autoscaler)
+	if err != nil {
+		return err
+	}
+	for _, t := range targets {
+		key := KeyOf(t.To.GroupKind, t.To.Namespace, t.To.Name)
+		// If there are two, the scheduler uses the first by name.
+		if other := s.autoscalers[key]; other == nil || autoscaler.GetName() <= other.GetName() {
+			s.autoscalers[key] = autoscaler
+		}
+	}
+	return nil
+}
+
+// customKind returns a custom kind as its CRD defines it.
+func customKind(ctx context.Context, dyn dynamic.Interface, ref v1alpha1.ObjectReference, clusterScoped bool) (interpret.Kind, error) {
+	gvk := ref.GroupVersionKind()
+	crd, err := dyn.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}).
+		Get(ctx, ref.Resource+"."+gvk.Group, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return interpret.Kind{}, fmt.Errorf("read the CustomResourceDefinition of %s: %w", gvk.GroupKind(), err)
+	}
+	var scale *interpret.Scale
+	if crd != nil {
+		versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+		for _, v := range versions {
+			m, _ := v.(map[string]any)
+			path, found, _ := unstructured.NestedString(m, "subresources", "scale", "specReplicasPath")
+			if found && m["name"] == gvk.Version {
+				scale = &interpret.Scale{Replicas: strings.Split(strings.TrimPrefix(path, "."), ".")}
+			}
+		}
+	}
+	return interpret.Generic(gvk, ref.Resource, clusterScoped, scale), nil
+}
+
+// read lists all objects of a resource.
+func read[T any](ctx context.Context, dyn dynamic.Interface, gvr schema.GroupVersionResource) ([]*T, error) {
+	var out []*T
+	err := each(ctx, dyn, gvr, func(u *unstructured.Unstructured) error {
+		item := new(T)
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, item); err != nil {
+			return fmt.Errorf("%s: %w", u.GetName(), err)
+		}
+		out = append(out, item)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", gvr.GroupResource(), err)
+	}
+	return out, nil
+}
+
+func each(ctx context.Context, dyn dynamic.Interface, gvr schema.GroupVersionResource, f func(*unstructured.Unstructured) error) error {
+	options := metav1.ListOptions{Limit: 500}
+	for {
+		list, err := dyn.Resource(gvr).List(ctx, options)
+		if err != nil {
+			return err
+		}
+		for i := range list.Items {
+			if err := f(&list.Items[i]); err != nil {
+				return err
+			}
+		}
+		if options.Continue = list.GetContinue(); options.Continue == "" {
+			return nil
+		}
+	}
+}
+
+// Kind returns the known facts about a kind.
+func (s *State) Kind(gk schema.GroupKind) (interpret.Kind, bool) { return s.knowledge.Find(gk) }
+
+// Binding returns the binding of an object, nil if there is no binding.
+func (s *State) Binding(k interpret.Kind, namespace, name string) *v1alpha1.ResourceBinding {
+	return s.bindings[KeyOf(k.GroupKind(), namespace, name)]
+}
+
+// StaysHome returns why an object never goes to a cluster, or "".
+func (s *State) StaysHome(obj *unstructured.Unstructured) string {
+	return s.knowledge.StaysHome(obj)
+}
+
+// Snapshot returns the scheduler's input for decisions about this state.
+func (s *State) Snapshot() *Snapshot {
+	facts := make([]placement.Cluster, 0, len(s.Clusters))
+	for _, c := range s.Clusters {
+		// The status counts as confirmed: no leader is involved.
+		f := placement.FactsOf(c, time.Time{})
+		for i := range f.Taints {
+			if f.Taints[i].TimeAdded == nil { // toleration times of new taints start now
+				f.Taints[i].TimeAdded = &metav1.Time{Time: s.At}
+			}
+		}
+		facts = append(facts, f)
+	}
+	snap := &Snapshot{Fleet: placement.NewFleet(facts), Policies: placement.NewPolicies(s.Placements, s.ClusterPlacements, nil),
+		Ledger: placement.NewLedger(), Now: s.At, Peers: s.peers,
+		Namespace: func(name string) map[string]string { return s.Namespaces[name] }}
+	snap.Obstacles = s.obstacles(snap)
+	snap.Autoscaler = func(k interpret.Kind, obj *unstructured.Unstructured) *unstructured.Unstructured {
+		return s.autoscalers[KeyOf(k.GroupKind(), obj.GetNamespace(), obj.GetName())]
+	}
+	for _, p := range s.Placed {
+		if b := s.bindings[p.Key()]; b != nil {
+			snap.Ledger.Enter(objectOf(p.Kind, p.Object), previous(b))
+		}
+	}
+	return snap
+}
+
+func (s *State) obstacles(snap *Snapshot) func(interpret.Kind, *unstructured.Unstructured, *v1alpha1.ResourceBinding) map[string]placement.Obstacle {
+	return func(k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) map[string]placement.Obstacle {
+		if fleet.Native(k.GroupKind()) {
+			return gaps(s.Fields, snap.Fleet, obj, b)
+		}
+		out := map[string]placement.Obstacle{}
+		for _, c := range s.Clusters {
+			if i := s.imports[v1alpha1.ImportName(k.GVR(), c.Name)]; i == nil {
+				out[c.Name] = notServed("the cluster does not serve " + k.GroupKind().String())
+			} else if takes, why := fleet.Takes(i); !takes {
+				out[c.Name] = notServed(why)
+			}
+		}
+		return out
+	}
+}
+
+func (s *State) peers(namespace string) iter.Seq[Peer] {
+	return func(yield func(Peer) bool) {
+		for _, p := range s.Placed {
+			b := s.bindings[p.Key()]
+			if p.Object.GetNamespace() != namespace || b == nil {
+				continue
+			}
+			peer := Peer{Key: p.Key(), Labels: p.Object.GetLabels()}
+			for _, c := range b.Spec.Clusters {
+				peer.Clusters = append(peer.Clusters, c.Name)
+			}
+			if !yield(peer) {
+				return
+			}
+		}
+	}
+}
