@@ -42,31 +42,31 @@ func (n *negotiated) typ() schema.GroupResource { return n.Spec.Resource().Group
 
 // cachedCRD is the part of a control plane's CRD that is kept in memory: enough to detect
 // changes. The full CRD is read when needed.
-type slim struct {
+type cachedCRD struct {
 	metav1.ObjectMeta
 	typ schema.GroupResource
 	// state contains everything that negotiation depends on.
-	state slimState
+	state crdState
 }
 
-type slimState struct {
+type crdState struct {
 	uid               string
 	generation        int64
 	ours, established bool
 	leaving           bool
 }
 
-func slimCRD(obj any) (any, error) {
+func cacheCRD(obj any) (any, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
 		return obj, nil
 	}
 	group, _, _ := unstructured.NestedString(u.Object, "spec", "group")
 	plural, _, _ := unstructured.NestedString(u.Object, "spec", "names", "plural")
-	return &slim{
+	return &cachedCRD{
 		ObjectMeta: metav1.ObjectMeta{Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion()},
 		typ:        schema.GroupResource{Group: group, Resource: plural},
-		state: slimState{uid: string(u.GetUID()), generation: u.GetGeneration(), ours: isOurs(u),
+		state: crdState{uid: string(u.GetUID()), generation: u.GetGeneration(), ours: isOurs(u),
 			established: conditionOf(u, "Established") == "True", leaving: u.GetDeletionTimestamp() != nil},
 	}, nil
 }
@@ -98,11 +98,11 @@ func watchImports(client dynamic.Interface) cache.SharedIndexInformer {
 	return watchAll(client, v1alpha1.APIResourceImportResource, cache.Indexers{
 		byLocation: indexed(func(i *imported) string { return i.Spec.Location }),
 		byType:     indexed(func(i *imported) string { return i.typ().String() }),
-	}, slimImport)
+	}, cacheImport)
 }
 
 // cacheImport converts an import for the cache, where equal schemas are shared.
-func slimImport(obj any) (any, error) {
+func cacheImport(obj any) (any, error) {
 	whole, err := fleet.Into[v1alpha1.APIResourceImport](obj)
 	i, ok := whole.(*v1alpha1.APIResourceImport)
 	if err != nil || !ok {
@@ -117,10 +117,10 @@ func slimImport(obj any) (any, error) {
 func watchNegotiated(client dynamic.Interface) cache.SharedIndexInformer {
 	return watchAll(client, v1alpha1.NegotiatedAPIResourceResource, cache.Indexers{
 		byType: indexed(func(n *negotiated) string { return n.typ().String() }),
-	}, slimNegotiated)
+	}, cacheNegotiated)
 }
 
-func slimNegotiated(obj any) (any, error) {
+func cacheNegotiated(obj any) (any, error) {
 	whole, err := fleet.Into[v1alpha1.NegotiatedAPIResource](obj)
 	n, ok := whole.(*v1alpha1.NegotiatedAPIResource)
 	if err != nil || !ok {

@@ -20,29 +20,29 @@ import (
 
 // refreshInterval is the maximum age of status.types.lastReadTime while nothing changes: a
 // write every minute for each of a thousand members would carry no information.
-const refresh = 10 * time.Minute
+const refreshInterval = 10 * time.Minute
 
 // reconcileCluster brings the imports of one member in line with its served types.
 func (c *controller) reconcileCluster(ctx context.Context, name string) error {
 	cluster, exists := c.Cluster(name)
 	if !exists {
-		c.dismiss(name)
+		c.stopWatcher(name)
 		return c.forget(ctx, name)
 	}
-	seen, silent := c.seen(cluster)
+	seen, silent := c.typesOf(cluster)
 	if silent != "" {
-		return c.keep(ctx, cluster, silent)
+		return c.markLastKnown(ctx, cluster, silent)
 	}
-	if seen.trouble != nil || !seen.whole {
+	if seen.err != nil || !seen.complete {
 		message := ""
-		if seen.trouble != nil {
-			message = explain(seen.trouble, name)
+		if seen.err != nil {
+			message = explain(seen.err, name)
 			// Without the error's text: it changes, and there may be many imports.
-			if err := c.keep(ctx, cluster, fmt.Sprintf("the cluster's types cannot be read at the moment; showing the last known ones. For the cause, see status.types.message of Cluster %s", name)); err != nil {
+			if err := c.markLastKnown(ctx, cluster, fmt.Sprintf("the cluster's types cannot be read at the moment; showing the last known ones. For the cause, see status.types.message of Cluster %s", name)); err != nil {
 				return err
 			}
 		}
-		return c.sayRead(ctx, cluster, seen, message)
+		return c.writeTypesStatus(ctx, cluster, seen, message)
 	}
 	for _, t := range seen.types {
 		if err := c.write(ctx, cluster, t); err != nil {
@@ -59,27 +59,27 @@ func (c *controller) reconcileCluster(ctx context.Context, name string) error {
 	if err := c.sweepReports(ctx, cluster); err != nil {
 		return err
 	}
-	return c.sayRead(ctx, cluster, seen, "")
+	return c.writeTypesStatus(ctx, cluster, seen, "")
 }
 
 // typesOf returns the known types of a member: from its syncer's reports in mode Pull,
 // otherwise by reading the member. If nothing new can be known, silent is the reason.
-func (c *controller) seen(cluster *v1alpha1.Cluster) (seen snapshot, silent string) {
+func (c *controller) typesOf(cluster *v1alpha1.Cluster) (seen snapshot, silent string) {
 	ready := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ClusterReady)
 	if ready == nil {
 		return snapshot{}, "the cluster has not been probed yet"
 	}
 	if ready.Status != metav1.ConditionTrue {
-		c.dismiss(cluster.Name)
+		c.stopWatcher(cluster.Name)
 		return snapshot{}, fmt.Sprintf("the cluster has not been Ready since %s (%s); showing the last known types", ready.LastTransitionTime.UTC().Format(time.RFC3339), ready.Reason)
 	}
 	if cluster.Pulls() {
-		c.dismiss(cluster.Name)
+		c.stopWatcher(cluster.Name)
 		return c.reported(cluster), ""
 	}
 	// Watches survive an outage, but by then pause for long between attempts. So a cluster that
 	// became Ready again is read from scratch.
-	p, err := c.puller(cluster, ready.LastTransitionTime.UTC().String())
+	p, err := c.watcherFor(cluster, ready.LastTransitionTime.UTC().String())
 	if err != nil {
 		return snapshot{}, err.Error()
 	}
@@ -88,43 +88,43 @@ func (c *controller) seen(cluster *v1alpha1.Cluster) (seen snapshot, silent stri
 
 // watcherFor returns the watcher of a member, creating it if necessary. since distinguishes one
 // period of readiness from another.
-func (c *controller) puller(cluster *v1alpha1.Cluster, since string) (*puller, error) {
-	at, err := c.reach(cluster)
+func (c *controller) watcherFor(cluster *v1alpha1.Cluster, since string) (*typeWatcher, error) {
+	at, err := c.connect(cluster)
 	if err != nil {
 		return nil, err
 	}
 	state := at.digest + since
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p := c.pullers[cluster.Name]
+	p := c.watchers[cluster.Name]
 	if p != nil && p.state == state {
 		return p, nil
 	}
 	if p != nil {
 		p.stop()
-		delete(c.pullers, cluster.Name)
+		delete(c.watchers, cluster.Name)
 	}
 	w, err := at.open()
 	if err != nil {
 		return nil, err
 	}
 	name := cluster.Name
-	r := reading{clock: c.Clock, fields: c.fields, inFull: c.inFull, running: &c.running}
-	p, err = newPuller(c.ctx, r, name, w, state, func() { c.queue.Add(key{cluster: name}) })
+	r := watcherConfig{clock: c.Clock, fields: c.fields, inFull: c.inFull, running: &c.running}
+	p, err = newTypeWatcher(c.ctx, r, name, w, state, func() { c.queue.Add(key{cluster: name}) })
 	if err != nil {
 		return nil, err
 	}
-	c.pullers[name] = p
+	c.watchers[name] = p
 	return p, nil
 }
 
 // stopWatcher stops reading a member. The member's known types stay.
-func (c *controller) dismiss(name string) {
+func (c *controller) stopWatcher(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if p := c.pullers[name]; p != nil {
+	if p := c.watchers[name]; p != nil {
 		p.stop()
-		delete(c.pullers, name)
+		delete(c.watchers, name)
 	}
 }
 
@@ -133,7 +133,7 @@ func (c *controller) dismiss(name string) {
 func (c *controller) forget(ctx context.Context, name string) error {
 	imports := find[imported](c.imports, byLocation, name)
 	if len(imports) == 0 {
-		c.unlearn(name)
+		c.forgetMember(name)
 		return nil
 	}
 	_, err := c.Dynamic.Resource(v1alpha1.ClusterResource).Get(ctx, name, metav1.GetOptions{})
@@ -143,7 +143,7 @@ func (c *controller) forget(ctx context.Context, name string) error {
 	if !apierrors.IsNotFound(err) {
 		return fmt.Errorf("check whether cluster %s was deleted: %w", name, err)
 	}
-	c.unlearn(name)
+	c.forgetMember(name)
 	for _, i := range imports {
 		if err := c.remove(ctx, i); err != nil {
 			return err
@@ -153,9 +153,9 @@ func (c *controller) forget(ctx context.Context, name string) error {
 }
 
 // forgetMember drops the in-memory state of a member.
-func (c *controller) unlearn(name string) {
+func (c *controller) forgetMember(name string) {
 	c.fields.forget(name)
-	c.read.forget(name)
+	c.reportCache.forget(name)
 }
 
 func (c *controller) remove(ctx context.Context, i *imported) error {
@@ -168,17 +168,17 @@ func (c *controller) remove(ctx context.Context, i *imported) error {
 }
 
 // markLastKnown marks a member's imports as last known, not current.
-func (c *controller) keep(ctx context.Context, cluster *v1alpha1.Cluster, why string) error {
+func (c *controller) markLastKnown(ctx context.Context, cluster *v1alpha1.Cluster, why string) error {
 	for _, i := range find[imported](c.imports, byLocation, cluster.Name) {
 		was := meta.FindStatusCondition(i.Status.Conditions, v1alpha1.ImportAvailable)
-		available := metav1.Condition{Type: v1alpha1.ImportAvailable, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonLastKnown, Message: bounded(why)}
+		available := metav1.Condition{Type: v1alpha1.ImportAvailable, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonLastKnown, Message: truncate(why)}
 		if was != nil {
 			available.Status = was.Status
 		}
 		if was != nil && was.Reason == v1alpha1.ReasonNotServed {
 			continue // remains not served
 		}
-		if err := c.sayAvailable(ctx, i.APIResourceImport, available); err != nil {
+		if err := c.writeAvailable(ctx, i.APIResourceImport, available); err != nil {
 			return err
 		}
 	}
@@ -187,12 +187,12 @@ func (c *controller) keep(ctx context.Context, cluster *v1alpha1.Cluster, why st
 
 // write creates or updates one import as the member serves it. The owner of its strategy is
 // kept.
-func (c *controller) write(ctx context.Context, cluster *v1alpha1.Cluster, t served) error {
+func (c *controller) write(ctx context.Context, cluster *v1alpha1.Cluster, t servedType) error {
 	name := v1alpha1.ImportName(t.spec.Resource(), cluster.Name)
 	served := metav1.Condition{Type: v1alpha1.ImportAvailable, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonServed, Message: "the cluster serves the type"}
 	i, exists := get[imported](c.imports, name)
 	if exists && i.digest == t.digest && i.Spec.Location == cluster.Name && i.Spec.Source == t.source && i.Annotations[apiextensionsv1.KubeAPIApprovedAnnotation] == t.approved {
-		return c.sayAvailable(ctx, i.APIResourceImport, served)
+		return c.writeAvailable(ctx, i.APIResourceImport, served)
 	}
 	spec := v1alpha1.APIResourceImportSpec{CommonAPIResourceSpec: t.spec, Location: cluster.Name, Source: t.source}
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&spec)
@@ -212,7 +212,7 @@ func (c *controller) write(ctx context.Context, cluster *v1alpha1.Cluster, t ser
 	if exists && i.UID == now.UID {
 		now.Status = i.Status
 	}
-	return c.sayAvailable(ctx, now, served)
+	return c.writeAvailable(ctx, now, served)
 }
 
 // unserved handles an import of a type that the member no longer serves. It deletes the import
@@ -222,7 +222,7 @@ func (c *controller) unserved(ctx context.Context, cluster *v1alpha1.Cluster, i 
 	if bound == 0 {
 		return c.remove(ctx, i)
 	}
-	return c.sayAvailable(ctx, i.APIResourceImport, metav1.Condition{Type: v1alpha1.ImportAvailable, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNotServed,
+	return c.writeAvailable(ctx, i.APIResourceImport, metav1.Condition{Type: v1alpha1.ImportAvailable, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNotServed,
 		Message: fmt.Sprintf("the cluster no longer serves the type, but %d objects of it are placed there: restore its CustomResourceDefinition there, or place them elsewhere", bound)})
 }
 
@@ -237,7 +237,7 @@ func (c *controller) bound(cluster string, kind schema.GroupKind) (n int) {
 }
 
 // writeAvailable writes the condition Available of an import if it has changed.
-func (c *controller) sayAvailable(ctx context.Context, i *v1alpha1.APIResourceImport, available metav1.Condition) error {
+func (c *controller) writeAvailable(ctx context.Context, i *v1alpha1.APIResourceImport, available metav1.Condition) error {
 	available.ObservedGeneration = i.Generation
 	was := meta.FindStatusCondition(i.Status.Conditions, v1alpha1.ImportAvailable)
 	if !c.stamp(was, &available) {
@@ -258,17 +258,17 @@ func (c *controller) stamp(was, is *metav1.Condition) (news bool) {
 }
 
 // writeTypesStatus writes status.types of a Cluster.
-func (c *controller) sayRead(ctx context.Context, cluster *v1alpha1.Cluster, seen snapshot, message string) error {
+func (c *controller) writeTypesStatus(ctx context.Context, cluster *v1alpha1.Cluster, seen snapshot, message string) error {
 	was := cluster.Status.Types
 	if was == nil {
 		was = &v1alpha1.TypesSeen{}
 	}
 	is := *was
-	is.Message = bounded(message)
-	if seen.whole && seen.trouble == nil {
+	is.Message = truncate(message)
+	if seen.complete && seen.err == nil {
 		is.Digest, is.Imported = seen.digest, int32(len(seen.types))
 	}
-	aged := !seen.at.IsZero() && (was.LastReadTime == nil || seen.at.Sub(was.LastReadTime.Time) >= refresh)
+	aged := !seen.at.IsZero() && (was.LastReadTime == nil || seen.at.Sub(was.LastReadTime.Time) >= refreshInterval)
 	if equality.Semantic.DeepEqual(*was, is) && !aged {
 		return nil
 	}

@@ -21,11 +21,11 @@ import (
 
 // Limits of a syncer's report. The first one is the capacity of a ConfigMap.
 const (
-	mostContent  = 1_000_000 // bytes of one group, compressed
-	mostUnpacked = 32 << 20  // bytes of one group
-	mostReported = 32 << 20  // bytes of all groups, compressed
-	mostKept     = 256 << 20 // bytes of all groups
-	mostGroups   = 500
+	maxGroupBytes         = 1_000_000 // bytes of one group, compressed
+	maxUnpackedGroupBytes = 32 << 20  // bytes of one group
+	maxReportBytes        = 32 << 20  // bytes of all groups, compressed
+	maxUnpackedBytes      = 256 << 20 // bytes of all groups
+	maxGroups             = 500
 )
 
 // content is a syncer's report of one API group.
@@ -42,7 +42,7 @@ type contentType struct {
 }
 
 // contentsOf groups the types and documents of a member by API group.
-func contentsOf(types map[kschema.GroupVersionResource]served, documents map[kschema.GroupVersion]*document) map[string]*content {
+func contentsOf(types map[kschema.GroupVersionResource]servedType, documents map[kschema.GroupVersion]*document) map[string]*content {
 	out := map[string]*content{}
 	of := func(group string) *content {
 		if out[group] == nil {
@@ -97,32 +97,32 @@ func digestOfContent(data []byte) string {
 func unpack(packed []byte) (data []byte, digest string, err error) {
 	r, err := gzip.NewReader(bytes.NewReader(packed))
 	if err == nil {
-		data, err = io.ReadAll(io.LimitReader(r, mostUnpacked+1))
+		data, err = io.ReadAll(io.LimitReader(r, maxUnpackedGroupBytes+1))
 	}
 	switch {
 	case err != nil:
 		return nil, "", fmt.Errorf("the content is not gzipped: %w", err)
-	case len(data) > mostUnpacked:
-		return nil, "", fmt.Errorf("the content is larger than %d bytes", mostUnpacked)
+	case len(data) > maxUnpackedGroupBytes:
+		return nil, "", fmt.Errorf("the content is larger than %d bytes", maxUnpackedGroupBytes)
 	}
 	return data, digestOfContent(data), nil
 }
 
 // groupTypes is what a member serves of one API group, as reported by its syncer.
-type group struct {
-	types     map[kschema.GroupVersionResource]served
+type groupTypes struct {
+	types     map[kschema.GroupVersionResource]servedType
 	documents map[kschema.GroupVersion]*document
 	size      int
 }
 
 // readGroup decodes the content of a group. The sender is not trusted: the content may describe
 // only this group, and everything derived from it is computed here.
-func readGroup(name string, data []byte) (*group, error) {
+func readGroup(name string, data []byte) (*groupTypes, error) {
 	var in content
 	if err := json.Unmarshal(data, &in); err != nil {
 		return nil, fmt.Errorf("the content is not valid JSON for a group report: %w", err)
 	}
-	out := &group{types: map[kschema.GroupVersionResource]served{}, documents: map[kschema.GroupVersion]*document{}, size: len(data)}
+	out := &groupTypes{types: map[kschema.GroupVersionResource]servedType{}, documents: map[kschema.GroupVersion]*document{}, size: len(data)}
 	for _, t := range in.Types {
 		s, err := t.served(name)
 		if err != nil {
@@ -130,7 +130,7 @@ func readGroup(name string, data []byte) (*group, error) {
 		}
 		out.types[s.spec.Resource()] = s
 	}
-	placed := ofInterest()
+	placed := newPlacedKinds()
 	for version, kinds := range in.Kinds {
 		gv := kschema.GroupVersion{Group: name, Version: version}
 		doc := &document{kinds: map[kschema.GroupVersionKind]*schema.Props{}}
@@ -140,19 +140,19 @@ func readGroup(name string, data []byte) (*group, error) {
 			}
 			doc.kinds[gv.WithKind(kind)] = props
 		}
-		said, err := json.Marshal(kinds)
+		data, err := json.Marshal(kinds)
 		if err != nil {
 			return nil, err
 		}
 		// Not a digest that a member chose: that would identify documents of other members.
-		doc.digest = "reported " + gv.String() + " " + digestOfContent(said)
+		doc.digest = "reported " + gv.String() + " " + digestOfContent(data)
 		out.documents[gv] = doc
 	}
 	return out, nil
 }
 
 // served validates a reported type and returns it like one that was read here.
-func (t *contentType) served(group string) (none served, err error) {
+func (t *contentType) served(group string) (none servedType, err error) {
 	spec := &t.Spec
 	name := fmt.Sprintf("type %q of version %q", spec.Plural, spec.GroupVersion.Version)
 	switch {

@@ -59,7 +59,7 @@ func specOf(t *schema.Type) (v1alpha1.CommonAPIResourceSpec, error) {
 		TypeNames: v1alpha1.TypeNames{Kind: t.Kind, ListKind: t.ListKind, Plural: t.Plural, Singular: t.Singular,
 			ShortNames: t.ShortNames, Categories: t.Categories},
 		OpenAPIV3Schema: runtime.RawExtension{Raw: data},
-		Loose:           t.Loose[:min(len(t.Loose), mostLoose)],
+		Loose:           t.Loose[:min(len(t.Loose), maxLoose)],
 	}
 	if t.Status {
 		out.SubResources = append(out.SubResources, v1alpha1.SubResource{Name: v1alpha1.SubResourceStatus})
@@ -82,7 +82,7 @@ func specOf(t *schema.Type) (v1alpha1.CommonAPIResourceSpec, error) {
 
 // maxLoose limits the number of loose places in the spec: one is enough to know that there are
 // any.
-const mostLoose = 20
+const maxLoose = 20
 
 // noSchema represents the schema of a cluster that publishes none.
 const noSchema = "{}"
@@ -105,7 +105,7 @@ func canonical(props *apiextensionsv1.JSONSchemaProps) ([]byte, error) {
 }
 
 // fromCRD returns the versions that a cluster serves by a CRD.
-func fromCRD(crd *apiextensionsv1.CustomResourceDefinition) (out []served, err error) {
+func fromCRD(crd *apiextensionsv1.CustomResourceDefinition) (out []servedType, err error) {
 	for _, t := range schema.FromCRD(crd) {
 		s, err := newServed(&t, v1alpha1.FromCRD)
 		if err != nil {
@@ -118,7 +118,7 @@ func fromCRD(crd *apiextensionsv1.CustomResourceDefinition) (out []served, err e
 }
 
 // servedType is one version of a type as read from a cluster.
-type served struct {
+type servedType struct {
 	spec   v1alpha1.CommonAPIResourceSpec
 	source v1alpha1.SchemaSource
 	// approved is the CRD's approval annotation, for groups of the Kubernetes community.
@@ -126,13 +126,13 @@ type served struct {
 	digest   string
 }
 
-func newServed(t *schema.Type, source v1alpha1.SchemaSource) (served, error) {
+func newServed(t *schema.Type, source v1alpha1.SchemaSource) (servedType, error) {
 	spec, err := specOf(t)
 	if err != nil {
-		return served{}, err
+		return servedType{}, err
 	}
 	digest, err := digestOf(&spec, spec.OpenAPIV3Schema.Raw)
-	return served{spec: spec, source: source, digest: digest}, err
+	return servedType{spec: spec, source: source, digest: digest}, err
 }
 
 // digestOf returns a digest of one version of a type. The schema is passed separately, because

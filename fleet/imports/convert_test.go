@@ -13,7 +13,7 @@ import (
 	"github.com/atoll-dev/atoll/fleet/schema"
 )
 
-func TestTypesSurviveTheAPI(t *testing.T) {
+func TestTypeRoundTripThroughAPI(t *testing.T) {
 	label := ".status.selector"
 	typ := widget(t, `colour: {type: string, enum: [red, "<blue>"], default: red}, size: {type: number, maximum: 1, minimum: 0.5}`)
 	typ.Status, typ.ShortNames, typ.Categories = true, []string{"wd"}, []string{"all"}
@@ -48,7 +48,7 @@ func TestTypesSurviveTheAPI(t *testing.T) {
 		if err := stored.UnmarshalJSON(data); err != nil {
 			t.Fatal(err)
 		}
-		cached, err := slimImport(stored)
+		cached, err := cacheImport(stored)
 		i, ok := cached.(*imported)
 		if err != nil || !ok || i.digest != s.digest || i.schema.Value() != string(s.spec.OpenAPIV3Schema.Raw) {
 			t.Errorf("cached as %+v, %v; its digest was %s", cached, err, s.digest)
@@ -56,7 +56,7 @@ func TestTypesSurviveTheAPI(t *testing.T) {
 	}
 }
 
-func TestWhatACRDServes(t *testing.T) {
+func TestServedVersionsOfCRD(t *testing.T) {
 	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com", Annotations: map[string]string{apiextensionsv1.KubeAPIApprovedAnnotation: "unapproved"}}}
 	crd.Spec.Group, crd.Spec.Scope = "example.com", apiextensionsv1.ClusterScoped
 	crd.Spec.Names = apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Kind: "Widget"}

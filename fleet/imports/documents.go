@@ -32,12 +32,12 @@ func builtIn(group string) bool {
 // refreshDocuments reads what the member serves without a CRD: the documents for Fields, and
 // the types of groups that a policy names in full. It returns the digests of the documents for
 // Fields.
-func (p *puller) pullDocuments(ctx context.Context, byCRD map[string]bool, types map[kschema.GroupVersionResource]served) (map[kschema.GroupVersion]string, error) {
+func (p *typeWatcher) refreshDocuments(ctx context.Context, byCRD map[string]bool, types map[kschema.GroupVersionResource]servedType) (map[kschema.GroupVersion]string, error) {
 	index, err := p.openapi.index(ctx)
 	if err != nil {
 		return nil, err
 	}
-	digests, err := p.fields.pull(ctx, p.name, p.openapi, index)
+	digests, err := p.fields.refresh(ctx, p.name, p.openapi, index)
 	wanted := map[kschema.GroupVersion]string{}
 	for gv, address := range index {
 		if !byCRD[gv.Group] && !ownGroup(gv.Group) && p.inFull(gv.Group) {
@@ -45,26 +45,26 @@ func (p *puller) pullDocuments(ctx context.Context, byCRD map[string]bool, types
 		}
 	}
 	for gv, address := range wanted {
-		found, bad := p.whole.read(ctx, p.openapi, gv, address)
+		found, bad := p.documentTypes.read(ctx, p.openapi, gv, address)
 		err = errors.Join(err, bad)
 		for _, t := range found {
 			types[t.spec.Resource()] = t
 		}
 	}
-	p.whole.keep(wanted)
+	p.documentTypes.retain(wanted)
 	return digests, err
 }
 
 // documentTypes caches the types of documents by address; the address changes with the content.
-type wholeTypes map[string][]served
+type documentTypes map[string][]servedType
 
 // retain removes the entries whose address is not in the index any more.
-func (w wholeTypes) keep(index map[kschema.GroupVersion]string) {
+func (w documentTypes) retain(index map[kschema.GroupVersion]string) {
 	addresses := slices.Collect(maps.Values(index))
-	maps.DeleteFunc(w, func(address string, _ []served) bool { return !slices.Contains(addresses, address) })
+	maps.DeleteFunc(w, func(address string, _ []servedType) bool { return !slices.Contains(addresses, address) })
 }
 
-func (w wholeTypes) read(ctx context.Context, from documents, gv kschema.GroupVersion, address string) ([]served, error) {
+func (w documentTypes) read(ctx context.Context, from documentSource, gv kschema.GroupVersion, address string) ([]servedType, error) {
 	if known, ok := w[address]; ok {
 		return known, nil
 	}
@@ -95,7 +95,7 @@ func parse(data []byte, gv kschema.GroupVersion) (*spec3.OpenAPI, error) {
 }
 
 // typesIn returns the types of a document, with the names that only discovery has.
-func typesIn(data []byte, gv kschema.GroupVersion, resources *metav1.APIResourceList) (out []served, err error) {
+func typesIn(data []byte, gv kschema.GroupVersion, resources *metav1.APIResourceList) (out []servedType, err error) {
 	doc, err := parse(data, gv)
 	if err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func kindsOf(data []byte, gv kschema.GroupVersion) (map[kschema.GroupVersionKind
 			continue
 		}
 		if t, err := schema.FromOpenAPI(doc, k.GroupVersionKind); err == nil {
-			undescribe(t.Schema)
+			stripDescriptions(t.Schema)
 			out[k.GroupVersionKind] = t.Schema
 		}
 	}
@@ -145,20 +145,20 @@ func kindsOf(data []byte, gv kschema.GroupVersion) (map[kschema.GroupVersionKind
 
 // stripDescriptions removes the descriptions from a schema: they are unused, and most of its
 // size.
-func undescribe(p *schema.Props) {
+func stripDescriptions(p *schema.Props) {
 	if p == nil {
 		return
 	}
 	p.Description = ""
 	for name, field := range p.Properties {
-		undescribe(&field)
+		stripDescriptions(&field)
 		p.Properties[name] = field
 	}
 	if p.Items != nil {
-		undescribe(p.Items.Schema)
+		stripDescriptions(p.Items.Schema)
 	}
 	if p.AdditionalProperties != nil {
-		undescribe(p.AdditionalProperties.Schema)
+		stripDescriptions(p.AdditionalProperties.Schema)
 	}
 }
 
@@ -175,7 +175,7 @@ func (c *controller) ownTypes(ctx context.Context, gr kschema.GroupResource, ver
 		if !serves {
 			continue
 		}
-		found, err := wholeTypes{}.read(ctx, c.own, gv, address)
+		found, err := documentTypes{}.read(ctx, c.own, gv, address)
 		if err != nil {
 			return nil, fmt.Errorf("read the control plane's own types: %w", err)
 		}

@@ -28,17 +28,17 @@ type Fields struct {
 	notified map[*func(string)]bool
 	// releases groups the members by their document of a group version. It is computed on
 	// demand and cleared when members change.
-	releases map[kschema.GroupVersion][]release
-	interest interest
+	releases    map[kschema.GroupVersion][]release
+	placedKinds placedKinds
 	// readSlots limits concurrent reads of documents from members. A thousand members that are
 	// read at once, as by a new leader, mostly serve the same documents: later readers find
 	// them in shared.
-	slots chan struct{}
+	readSlots chan struct{}
 }
 
 // maxConcurrentReads is how many documents are read from members at once. Each takes some ten
 // megabytes of memory meanwhile.
-const readAtOnce = 8
+const maxConcurrentReads = 8
 
 // release is a document and the members that serve it; nil for those that do not serve the
 // version.
@@ -56,7 +56,7 @@ type document struct {
 // NewFields returns an empty Fields.
 func NewFields() *Fields {
 	return &Fields{members: map[string]map[kschema.GroupVersion]*document{}, shared: map[string]*document{}, notified: map[*func(string)]bool{},
-		releases: map[kschema.GroupVersion][]release{}, interest: ofInterest(), slots: make(chan struct{}, readAtOnce)}
+		releases: map[kschema.GroupVersion][]release{}, placedKinds: newPlacedKinds(), readSlots: make(chan struct{}, maxConcurrentReads)}
 }
 
 // Known reports whether a member has been read.
@@ -71,7 +71,7 @@ func (f *Fields) Known(cluster string) bool {
 // examines the object once for each release among the members, however many members there are.
 func (f *Fields) Gaps(obj *unstructured.Unstructured) map[string]*schema.Gap {
 	gvk := obj.GroupVersionKind()
-	if !f.interest.has(gvk) {
+	if !f.placedKinds.has(gvk) {
 		return nil
 	}
 	var out map[string]*schema.Gap
@@ -130,7 +130,7 @@ func (d *document) gap(gvk kschema.GroupVersionKind, obj *unstructured.Unstructu
 		return nil
 	}
 	return &schema.Gap{Reason: schema.UnknownFields, Fields: unknown,
-		Message: fmt.Sprintf("does not know %s of %s and would drop it: upgrade the cluster, or remove the field", some(unknown), gvk.Kind)}
+		Message: fmt.Sprintf("does not know %s of %s and would drop it: upgrade the cluster, or remove the field", firstPaths(unknown), gvk.Kind)}
 }
 
 // isDefault reports whether a field has a value that the control plane sets by default and that
@@ -147,7 +147,7 @@ func isDefault(kind, path string, obj *unstructured.Unstructured) bool {
 	return false
 }
 
-func some(paths []string) string {
+func firstPaths(paths []string) string {
 	const most = 3
 	out := strings.Join(paths[:min(most, len(paths))], ", ")
 	if more := len(paths) - most; more > 0 {
@@ -172,10 +172,10 @@ func (f *Fields) OnChange(notify func(cluster string)) (cancel func()) {
 
 // refresh updates the documents of a member from its index, and returns their digests. A
 // document that cannot be read keeps its previous state.
-func (f *Fields) pull(ctx context.Context, cluster string, from documents, index map[kschema.GroupVersion]string) (map[kschema.GroupVersion]string, error) {
+func (f *Fields) refresh(ctx context.Context, cluster string, from documentSource, index map[kschema.GroupVersion]string) (map[kschema.GroupVersion]string, error) {
 	known := map[kschema.GroupVersion]*document{}
 	var bad error
-	for gv := range f.interest {
+	for gv := range f.placedKinds {
 		address, served := index[gv]
 		if !served {
 			continue
@@ -183,7 +183,7 @@ func (f *Fields) pull(ctx context.Context, cluster string, from documents, index
 		doc, err := f.read(ctx, from, gv, address)
 		if err != nil {
 			bad = errors.Join(bad, err)
-			doc = f.of(cluster, gv)
+			doc = f.documentOf(cluster, gv)
 		}
 		if doc != nil {
 			known[gv] = doc
@@ -203,13 +203,13 @@ func (f *Fields) pull(ctx context.Context, cluster string, from documents, index
 }
 
 // documentsOf returns the documents of a member, for reading only.
-func (f *Fields) known(cluster string) map[kschema.GroupVersion]*document {
+func (f *Fields) documentsOf(cluster string) map[kschema.GroupVersion]*document {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return maps.Clone(f.members[cluster])
 }
 
-func (f *Fields) of(cluster string, gv kschema.GroupVersion) *document {
+func (f *Fields) documentOf(cluster string, gv kschema.GroupVersion) *document {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.members[cluster][gv]
@@ -218,17 +218,17 @@ func (f *Fields) of(cluster string, gv kschema.GroupVersion) *document {
 // read returns a document. If the address names a digest that is known already, it returns the
 // document of another member without a request: a member that announces a wrong digest affects
 // only itself.
-func (f *Fields) read(ctx context.Context, from documents, gv kschema.GroupVersion, address string) (*document, error) {
-	if doc := f.sharedAs(hashIn(address)); doc != nil {
+func (f *Fields) read(ctx context.Context, from documentSource, gv kschema.GroupVersion, address string) (*document, error) {
+	if doc := f.sharedByDigest(hashOf(address)); doc != nil {
 		return doc, nil
 	}
 	select {
-	case f.slots <- struct{}{}:
-		defer func() { <-f.slots }()
+	case f.readSlots <- struct{}{}:
+		defer func() { <-f.readSlots }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if doc := f.sharedAs(hashIn(address)); doc != nil {
+	if doc := f.sharedByDigest(hashOf(address)); doc != nil {
 		return doc, nil // read from another member meanwhile
 	}
 	data, err := from.document(ctx, address)
@@ -236,7 +236,7 @@ func (f *Fields) read(ctx context.Context, from documents, gv kschema.GroupVersi
 		return nil, err
 	}
 	digest := fmt.Sprintf("%X", sha512.Sum512(data))
-	if doc := f.sharedAs(digest); doc != nil {
+	if doc := f.sharedByDigest(digest); doc != nil {
 		return doc, nil
 	}
 	kinds, err := kindsOf(data, gv)
@@ -250,8 +250,8 @@ func (f *Fields) read(ctx context.Context, from documents, gv kschema.GroupVersi
 	return doc, nil
 }
 
-// hashIn returns the content digest that an address contains, "" if none.
-func hashIn(address string) string {
+// hashOf returns the content digest that an address contains, "" if none.
+func hashOf(address string) string {
 	at, err := url.Parse(address)
 	if err != nil {
 		return ""
@@ -259,7 +259,7 @@ func hashIn(address string) string {
 	return at.Query().Get("hash")
 }
 
-func (f *Fields) sharedAs(digest string) *document {
+func (f *Fields) sharedByDigest(digest string) *document {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.shared[digest]
@@ -280,7 +280,7 @@ func (f *Fields) set(cluster string, known map[kschema.GroupVersion]*document) {
 		f.shared[d.digest] = d
 	}
 	if had {
-		f.drop()
+		f.removeUnused()
 	}
 	var notify []func(string)
 	for n := range f.notified {
@@ -296,7 +296,7 @@ func (f *Fields) set(cluster string, known map[kschema.GroupVersion]*document) {
 func (f *Fields) adopt(cluster string, documents map[kschema.GroupVersion]*document) {
 	known := map[kschema.GroupVersion]*document{}
 	for gv, doc := range documents {
-		if same := f.sharedAs(doc.digest); same != nil {
+		if same := f.sharedByDigest(doc.digest); same != nil {
 			doc = same
 		}
 		known[gv] = doc
@@ -310,11 +310,11 @@ func (f *Fields) forget(cluster string) {
 	defer f.mu.Unlock()
 	delete(f.members, cluster)
 	clear(f.releases)
-	f.drop()
+	f.removeUnused()
 }
 
 // removeUnused removes documents that no member serves any more. The caller holds mu.
-func (f *Fields) drop() {
+func (f *Fields) removeUnused() {
 	used := map[*document]bool{}
 	for _, docs := range f.members {
 		for _, d := range docs {
@@ -325,10 +325,10 @@ func (f *Fields) drop() {
 }
 
 // placedKinds are Kubernetes' built-in kinds that can be placed, by group version.
-type interest map[kschema.GroupVersion]map[string]bool
+type placedKinds map[kschema.GroupVersion]map[string]bool
 
-func ofInterest() interest {
-	out := interest{}
+func newPlacedKinds() placedKinds {
+	out := placedKinds{}
 	for _, k := range interpret.Kinds() {
 		if !builtIn(k.Group) {
 			continue
@@ -341,4 +341,4 @@ func ofInterest() interest {
 	return out
 }
 
-func (i interest) has(gvk kschema.GroupVersionKind) bool { return i[gvk.GroupVersion()][gvk.Kind] }
+func (i placedKinds) has(gvk kschema.GroupVersionKind) bool { return i[gvk.GroupVersion()][gvk.Kind] }

@@ -23,39 +23,39 @@ import (
 var appsV1 = kschema.GroupVersion{Group: "apps", Version: "v1"}
 
 // fakeDocuments is the document source of a member. It counts the reads.
-type papers struct {
+type fakeDocuments struct {
 	at    map[kschema.GroupVersion]string // addresses
 	texts map[string]string               // by address
 	reads int
 
-	mu     sync.Mutex
-	silent bool
+	mu      sync.Mutex
+	failing bool
 }
 
-func (p *papers) setSilent(silent bool) {
+func (p *fakeDocuments) setFailing(failing bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.silent = silent
+	p.failing = failing
 }
 
 // serve replaces the document.
-func (p *papers) serve(text string) {
+func (p *fakeDocuments) serve(text string) {
 	other := serving(text)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.at, p.texts = other.at, other.texts
 }
 
-func (p *papers) index(context.Context) (map[kschema.GroupVersion]string, error) {
+func (p *fakeDocuments) index(context.Context) (map[kschema.GroupVersion]string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.silent {
+	if p.failing {
 		return nil, errors.New("no answer")
 	}
 	return p.at, nil
 }
 
-func (p *papers) document(_ context.Context, address string) ([]byte, error) {
+func (p *fakeDocuments) document(_ context.Context, address string) ([]byte, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.reads++
@@ -65,7 +65,7 @@ func (p *papers) document(_ context.Context, address string) ([]byte, error) {
 	return nil, errors.New("no such document")
 }
 
-func (p *papers) resources(_ context.Context, gv kschema.GroupVersion) (*metav1.APIResourceList, error) {
+func (p *fakeDocuments) resources(_ context.Context, gv kschema.GroupVersion) (*metav1.APIResourceList, error) {
 	return &metav1.APIResourceList{GroupVersion: gv.String(), APIResources: []metav1.APIResource{
 		{Name: "deployments", SingularName: "deployment", Namespaced: true, Kind: "Deployment", ShortNames: []string{"deploy"}, Verbs: []string{"create", "get", "watch"}},
 		{Name: "deployments/scale", Kind: "Scale", Verbs: []string{"get"}},
@@ -89,16 +89,16 @@ properties: {apiVersion: {type: string}, kind: {type: string}, spec: {type: obje
 }
 
 // serving returns a source with one document, at an address with its digest.
-func serving(text string) *papers {
+func serving(text string) *fakeDocuments {
 	address := fmt.Sprintf("/openapi/v3/apis/apps/v1?hash=%X", sha512.Sum512([]byte(text)))
-	return &papers{at: map[kschema.GroupVersion]string{appsV1: address}, texts: map[string]string{address: text}}
+	return &fakeDocuments{at: map[kschema.GroupVersion]string{appsV1: address}, texts: map[string]string{address: text}}
 }
 
-func pullInto(t *testing.T, f *Fields, name string, p *papers) {
+func pullInto(t *testing.T, f *Fields, name string, p *fakeDocuments) {
 	t.Helper()
 	index, err := p.index(t.Context())
 	if err == nil {
-		_, err = f.pull(t.Context(), name, p, index)
+		_, err = f.refresh(t.Context(), name, p, index)
 	}
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
@@ -115,7 +115,7 @@ func lacks(f *Fields, cluster string, obj *unstructured.Unstructured) (*schema.G
 	return f.Gaps(obj)[cluster], f.Known(cluster)
 }
 
-func TestFieldsThatAMemberDoesNotKnow(t *testing.T) {
+func TestGapsOfMembers(t *testing.T) {
 	f := NewFields()
 	var heard []string
 	cancel := f.OnChange(func(cluster string) { heard = append(heard, cluster) })
@@ -127,7 +127,7 @@ func TestFieldsThatAMemberDoesNotKnow(t *testing.T) {
 	}
 	pullInto(t, f, "east", old)
 	pullInto(t, f, "west", young)
-	pullInto(t, f, "bare", &papers{})
+	pullInto(t, f, "bare", &fakeDocuments{})
 	gap, known := lacks(f, "east", obj)
 	if !known || gap == nil || gap.Reason != schema.UnknownFields || !slices.Equal(gap.Fields, []string{".spec.rollback"}) || !strings.HasPrefix(gap.Message, "does not know .spec.rollback of Deployment") {
 		t.Errorf("east: %+v, %v", gap, known)
@@ -148,16 +148,16 @@ func TestFieldsThatAMemberDoesNotKnow(t *testing.T) {
 	}
 
 	// A member of the same release is known without a read.
-	twin := &papers{at: old.at}
+	twin := &fakeDocuments{at: old.at}
 	pullInto(t, f, "twin", twin)
 	if gap, _ := lacks(f, "twin", obj); gap == nil || twin.reads != 0 {
 		t.Errorf("twin: %v after %d reads", gap, twin.reads)
 	}
 	// A member that announces a wrong digest affects only itself.
-	liar := &papers{at: map[kschema.GroupVersion]string{appsV1: "/openapi/v3/apis/apps/v1?hash=F00"},
+	liar := &fakeDocuments{at: map[kschema.GroupVersion]string{appsV1: "/openapi/v3/apis/apps/v1?hash=F00"},
 		texts: map[string]string{"/openapi/v3/apis/apps/v1?hash=F00": deployments("replicas", "lies")}}
 	pullInto(t, f, "liar", liar)
-	honest := &papers{at: liar.at, texts: map[string]string{"/openapi/v3/apis/apps/v1?hash=F00": deployments("replicas", "rollback")}}
+	honest := &fakeDocuments{at: liar.at, texts: map[string]string{"/openapi/v3/apis/apps/v1?hash=F00": deployments("replicas", "rollback")}}
 	pullInto(t, f, "honest", honest)
 	if gap, _ := lacks(f, "honest", obj); gap != nil || honest.reads != 1 {
 		t.Errorf("honest: %v after %d reads", gap, honest.reads)
@@ -170,8 +170,8 @@ func TestFieldsThatAMemberDoesNotKnow(t *testing.T) {
 	if gap, _ := lacks(f, "east", obj); gap != nil || !slices.Equal(heard, []string{"east"}) {
 		t.Errorf("after the upgrade: %v, notified of %v", gap, heard)
 	}
-	other := &papers{at: map[kschema.GroupVersion]string{appsV1: "/other"}}
-	if _, err := f.pull(t.Context(), "east", other, other.at); err == nil {
+	other := &fakeDocuments{at: map[kschema.GroupVersion]string{appsV1: "/other"}}
+	if _, err := f.refresh(t.Context(), "east", other, other.at); err == nil {
 		t.Error("no error for a document that cannot be read")
 	}
 	if gap, known := lacks(f, "east", obj); gap != nil || !known {
@@ -213,7 +213,7 @@ func BenchmarkGaps(b *testing.B) {
 	}
 }
 
-func TestDefaultsOfTheControlPlaneAreNoObstacle(t *testing.T) {
+func TestControlPlaneDefaultsAreNotGaps(t *testing.T) {
 	job := func(policy string) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{"kind": "Job", "spec": map[string]any{"podReplacementPolicy": policy}}}
 	}
@@ -232,7 +232,7 @@ func TestDefaultsOfTheControlPlaneAreNoObstacle(t *testing.T) {
 
 func TestTypesInDocuments(t *testing.T) {
 	p := serving(deployments("replicas"))
-	w := wholeTypes{}
+	w := documentTypes{}
 	found, err := w.read(t.Context(), p, appsV1, p.at[appsV1])
 	if err != nil {
 		t.Fatal(err)
@@ -247,7 +247,7 @@ func TestTypesInDocuments(t *testing.T) {
 	if _, err := w.read(t.Context(), p, appsV1, p.at[appsV1]); err != nil || p.reads != 1 {
 		t.Errorf("the unchanged document was read %d times, %v", p.reads, err)
 	}
-	w.keep(nil)
+	w.retain(nil)
 	if len(w) != 0 {
 		t.Error("types that are no longer served are kept")
 	}
@@ -267,7 +267,7 @@ func TestVersionsInAnIndex(t *testing.T) {
 
 // slow is a document source that responds once answer is closed.
 type slow struct {
-	*papers
+	*fakeDocuments
 	asked  *atomic.Int32
 	answer chan struct{}
 }
@@ -279,28 +279,28 @@ func (s slow) document(ctx context.Context, address string) ([]byte, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	return s.papers.document(ctx, address)
+	return s.fakeDocuments.document(ctx, address)
 }
 
-// TestManyMembersAtOnce: the documents that many members of one release share are read from a
+// TestConcurrentReadsShareDocuments: the documents that many members of one release share are read from a
 // few of them.
-func TestManyMembersAtOnce(t *testing.T) {
+func TestConcurrentReadsShareDocuments(t *testing.T) {
 	f := NewFields()
-	member := slow{papers: serving(deployments("replicas")), asked: &atomic.Int32{}, answer: make(chan struct{})}
+	member := slow{fakeDocuments: serving(deployments("replicas")), asked: &atomic.Int32{}, answer: make(chan struct{})}
 	var all sync.WaitGroup
-	for i := range 10 * readAtOnce {
+	for i := range 10 * maxConcurrentReads {
 		all.Go(func() {
-			if _, err := f.pull(t.Context(), fmt.Sprintf("member-%d", i), member, member.at); err != nil {
+			if _, err := f.refresh(t.Context(), fmt.Sprintf("member-%d", i), member, member.at); err != nil {
 				t.Error(err)
 			}
 		})
 	}
-	for member.asked.Load() < readAtOnce && t.Context().Err() == nil {
+	for member.asked.Load() < maxConcurrentReads && t.Context().Err() == nil {
 		runtime.Gosched()
 	}
 	close(member.answer)
 	all.Wait()
-	if asked := member.asked.Load(); asked != readAtOnce {
+	if asked := member.asked.Load(); asked != maxConcurrentReads {
 		t.Errorf("%d reads", asked)
 	}
 	if !f.Known("member-0") || len(f.shared) != 1 {

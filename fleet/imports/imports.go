@@ -35,11 +35,11 @@ const (
 	workers = 4
 	// batchWindow is how long a change is delayed so that further changes are batched: a member
 	// that is read for the first time reports all its types at once.
-	gather = 200 * time.Millisecond
+	batchWindow = 200 * time.Millisecond
 	// maxBackoff is the longest pause between failing attempts.
-	patience = 30 * time.Second
+	maxBackoff = 30 * time.Second
 	// pollInterval is how often members are polled for the types that cannot be watched.
-	poll = time.Minute
+	pollInterval = time.Minute
 )
 
 var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
@@ -52,42 +52,42 @@ type key struct {
 
 type controller struct {
 	*fleet.Term
-	fields *Fields
-	reach  func(*v1alpha1.Cluster) (reached, error)
-	queue  workqueue.TypedRateLimitingInterface[key]
+	fields  *Fields
+	connect func(*v1alpha1.Cluster) (connection, error)
+	queue   workqueue.TypedRateLimitingInterface[key]
 
 	imports, negotiated, policies, crds, reports cache.SharedIndexInformer
 
 	// own is the source of the control plane's own OpenAPI documents.
-	own documents
+	own documentSource
 
 	// ctx and running bound everything that is started for members.
 	ctx     context.Context
 	running sync.WaitGroup
 
-	mu      sync.Mutex
-	pullers map[string]*puller
-	read    *library
+	mu          sync.Mutex
+	watchers    map[string]*typeWatcher
+	reportCache *reportCache
 }
 
 // NewController returns the controller of types. It records the fields of Kubernetes' built-in
 // kinds in fields, for other users.
-func With(fields *Fields) fleet.Controller {
+func NewController(fields *Fields) fleet.Controller {
 	return func(ctx context.Context, term *fleet.Term) error {
-		return newController(term, fields, throughKubeconfig(term), overHTTP{term.Kube.Discovery().RESTClient()}).run(ctx)
+		return newController(term, fields, byKubeconfig(term), httpDocuments{term.Kube.Discovery().RESTClient()}).run(ctx)
 	}
 }
 
-func newController(term *fleet.Term, fields *Fields, reach func(*v1alpha1.Cluster) (reached, error), own documents) *controller {
+func newController(term *fleet.Term, fields *Fields, connect func(*v1alpha1.Cluster) (connection, error), own documentSource) *controller {
 	return &controller{
-		Term: term, fields: fields, reach: reach, own: own, pullers: map[string]*puller{}, read: newLibrary(),
+		Term: term, fields: fields, connect: connect, own: own, watchers: map[string]*typeWatcher{}, reportCache: newReportCache(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[key](100*time.Millisecond, patience),
+			workqueue.NewTypedItemExponentialFailureRateLimiter[key](100*time.Millisecond, maxBackoff),
 			workqueue.TypedRateLimitingQueueConfig[key]{Name: "fleet_imports", Clock: term.Clock}),
 		imports:    watchImports(term.Dynamic),
 		negotiated: watchNegotiated(term.Dynamic),
 		policies:   watchAll(term.Dynamic, v1alpha1.TypePolicyResource, cache.Indexers{}, fleet.Into[v1alpha1.TypePolicy]),
-		crds:       watchAll(term.Dynamic, crdResource, cache.Indexers{}, slimCRD),
+		crds:       watchAll(term.Dynamic, crdResource, cache.Indexers{}, cacheCRD),
 		reports:    watchReports(term.Dynamic),
 	}
 }
@@ -109,7 +109,7 @@ func (c *controller) run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return nil
 	}
-	fleet.Work(ctx, c.queue, workers, c.reconcile, c.failed)
+	fleet.Work(ctx, c.queue, workers, c.reconcile, c.onFailure)
 	return nil
 }
 
@@ -120,7 +120,7 @@ func (c *controller) reconcile(ctx context.Context, k key) error {
 	return c.reconcileType(ctx, k.typ)
 }
 
-func (c *controller) failed(k key, err error) (again bool) {
+func (c *controller) onFailure(k key, err error) (again bool) {
 	if !apierrors.IsConflict(err) {
 		c.Log.Warn("reconcile of types failed; retrying", "cluster", k.cluster, "type", k.typ.String(), "error", err)
 	}
@@ -131,45 +131,47 @@ func (c *controller) listen() error {
 	if err := fleet.On(c.imports, func(was, is *imported) {
 		one := either(was, is)
 		if was == nil || is == nil || was.digest != is.digest || was.Spec.SchemaUpdateStrategy != is.Spec.SchemaUpdateStrategy {
-			c.look(one.typ())
+			c.enqueueType(one.typ())
 		}
 		// Changes and deletions by others are reverted. An import that existed before this
 		// session may belong to a deleted Cluster.
 		if was == nil || is == nil || was.Generation != is.Generation {
-			c.queue.AddAfter(key{cluster: one.Spec.Location}, gather)
+			c.queue.AddAfter(key{cluster: one.Spec.Location}, batchWindow)
 		}
 	}); err != nil {
 		return err
 	}
-	if err := fleet.On(c.negotiated, func(was, is *negotiated) { c.look(either(was, is).typ()) }); err != nil {
+	if err := fleet.On(c.negotiated, func(was, is *negotiated) { c.enqueueType(either(was, is).typ()) }); err != nil {
 		return err
 	}
-	if err := fleet.On(c.crds, func(was, is *slim) {
+	if err := fleet.On(c.crds, func(was, is *cachedCRD) {
 		if was == nil || is == nil || was.state != is.state {
-			c.look(either(was, is).typ)
+			c.enqueueType(either(was, is).typ)
 		}
 	}); err != nil {
 		return err
 	}
-	if err := fleet.On(c.policies, func(_, _ *v1alpha1.TypePolicy) { c.everything() }); err != nil {
+	if err := fleet.On(c.policies, func(_, _ *v1alpha1.TypePolicy) { c.enqueueAll() }); err != nil {
 		return err
 	}
-	if err := fleet.On(c.reports, func(was, is *report) { c.queue.AddAfter(key{cluster: either(was, is).cluster}, gather) }); err != nil {
+	if err := fleet.On(c.reports, func(was, is *report) { c.queue.AddAfter(key{cluster: either(was, is).cluster}, batchWindow) }); err != nil {
 		return err
 	}
 	return c.OnCluster(func(was, is *v1alpha1.Cluster) { c.queue.Add(key{cluster: either(was, is).Name}) })
 }
 
 // enqueueType queues the negotiation of a type.
-func (c *controller) look(typ schema.GroupResource) { c.queue.AddAfter(key{typ: typ}, gather) }
+func (c *controller) enqueueType(typ schema.GroupResource) {
+	c.queue.AddAfter(key{typ: typ}, batchWindow)
+}
 
 // enqueueAll queues all types and members after a policy has changed.
-func (c *controller) everything() {
+func (c *controller) enqueueAll() {
 	for _, i := range list[imported](c.imports) {
-		c.look(i.typ())
+		c.enqueueType(i.typ())
 	}
 	for _, n := range list[negotiated](c.negotiated) {
-		c.look(n.typ())
+		c.enqueueType(n.typ())
 	}
 	for _, cluster := range c.Clusters() {
 		if cluster.Pulls() {
@@ -178,8 +180,8 @@ func (c *controller) everything() {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, p := range c.pullers {
-		p.wake()
+	for _, p := range c.watchers {
+		p.trigger()
 	}
 }
 

@@ -27,7 +27,7 @@ func publishing(publish bool) func(*unstructured.Unstructured) {
 }
 
 func TestImportsFollowWhatMembersServe(t *testing.T) {
-	s := open(t, []string{"east", "west"})
+	s := newFixture(t, []string{"east", "west"})
 	imports := v1alpha1.APIResourceImportResource
 	s.serve("east", colour+", "+size)
 	s.wantCondition(imports, importIn("east"), "Available", "True", "Served", "")
@@ -67,8 +67,8 @@ func TestImportsFollowWhatMembersServe(t *testing.T) {
 	s.wantAbsent(v1alpha1.NegotiatedAPIResourceResource, negotiatedWidgets)
 }
 
-func TestATypeThatIsInUseIsNotForgotten(t *testing.T) {
-	s := open(t, []string{"east", "west"}, `{apiVersion: fleet.atoll.dev/v1alpha1, kind: ResourceBinding, metadata: {name: one, namespace: default},
+func TestImportOfUsedTypeIsKept(t *testing.T) {
+	s := newFixture(t, []string{"east", "west"}, `{apiVersion: fleet.atoll.dev/v1alpha1, kind: ResourceBinding, metadata: {name: one, namespace: default},
 spec: {resource: {apiVersion: example.com/v1, kind: Widget, name: one, uid: u}, clusters: [{name: east, reason: Scheduled}]}}`)
 	imports := v1alpha1.APIResourceImportResource
 	s.serve("east", colour)
@@ -89,21 +89,21 @@ spec: {resource: {apiVersion: example.com/v1, kind: Widget, name: one, uid: u}, 
 	s.wantCondition(imports, importIn("east"), "Available", "True", "Served", "")
 }
 
-func TestSilenceForgetsNothingAndLeavingDoes(t *testing.T) {
-	s := open(t, []string{"east", "west"})
+func TestImportsOfUnreadableAndDeletedClusters(t *testing.T) {
+	s := newFixture(t, []string{"east", "west"})
 	imports := v1alpha1.APIResourceImportResource
 	s.serve("east", colour+", "+size)
 	s.wantCondition(imports, importIn("east"), "Available", "True", "Served", "")
 	s.serve("west", colour)
 	s.wantCondition(imports, importIn("west"), "Compatible", "True", "SchemaAccepted", "")
 
-	s.change(v1alpha1.ClusterResource, "west", func(u *unstructured.Unstructured) { u.Object["status"] = stageCluster("west", false).Object["status"] })
+	s.change(v1alpha1.ClusterResource, "west", func(u *unstructured.Unstructured) { u.Object["status"] = newCluster("west", false).Object["status"] })
 	s.wantCondition(imports, importIn("west"), "Available", "True", "LastKnown", "2026-01-01T00:00:00Z")
-	s.change(v1alpha1.ClusterResource, "west", func(u *unstructured.Unstructured) { u.Object["status"] = stageCluster("west", true).Object["status"] })
+	s.change(v1alpha1.ClusterResource, "west", func(u *unstructured.Unstructured) { u.Object["status"] = newCluster("west", true).Object["status"] })
 	s.wantCondition(imports, importIn("west"), "Available", "True", "Served", "")
 
 	// A member that returns an error may still serve its types.
-	s.members["west"].papers.setSilent(true)
+	s.members["west"].documents.setFailing(true)
 	s.serve("west", colour)
 	s.wantCondition(imports, importIn("west"), "Available", "True", "LastKnown", "status.types.message")
 	s.await("the Cluster's status has the cause", func() error {
@@ -116,7 +116,7 @@ func TestSilenceForgetsNothingAndLeavingDoes(t *testing.T) {
 		}
 		return nil
 	})
-	s.members["west"].papers.setSilent(false)
+	s.members["west"].documents.setFailing(false)
 
 	if err := s.control.Resource(v1alpha1.ClusterResource).Delete(t.Context(), "west", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -135,7 +135,7 @@ func TestSilenceForgetsNothingAndLeavingDoes(t *testing.T) {
 }
 
 func TestPublishing(t *testing.T) {
-	s := open(t, []string{"east"})
+	s := newFixture(t, []string{"east"})
 	negotiated := v1alpha1.NegotiatedAPIResourceResource
 	s.serve("east", colour)
 	s.wantCondition(negotiated, negotiatedWidgets, "Published", "False", "NotRequested", "")
@@ -178,13 +178,13 @@ func TestPublishing(t *testing.T) {
 	s.wantCondition(v1alpha1.APIResourceImportResource, importIn("east"), "Compatible", "True", "SchemaAccepted", "")
 
 	// The CRD stays while objects exist or may exist.
-	s.lists("widgets", func(clienttesting.Action) (bool, runtime.Object, error) {
+	s.answerLists("widgets", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewServiceUnavailable("not now")
 	})
 	s.change(negotiated, negotiatedWidgets, publishing(false))
-	s.wantSought()
+	s.wantListed()
 	one := s.read(`{apiVersion: example.com/v1, kind: Widget, metadata: {name: one, namespace: default}}`)
-	s.lists("widgets", func(clienttesting.Action) (bool, runtime.Object, error) {
+	s.answerLists("widgets", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "WidgetList"}, Items: []unstructured.Unstructured{*one}}, nil
 	})
 	s.wantCondition(negotiated, negotiatedWidgets, "Published", "True", "ObjectsExist", "kubectl get widgets.example.com -A")
@@ -202,7 +202,7 @@ func TestPublishing(t *testing.T) {
 }
 
 // wantListed waits until the objects were listed, and checks that the CRD still exists.
-func (s *stage) wantSought() {
+func (s *fixture) wantListed() {
 	s.t.Helper()
 	s.await("the objects are listed", func() error {
 		for _, a := range s.control.Actions() {

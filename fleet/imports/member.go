@@ -25,25 +25,25 @@ import (
 const requestTimeout = 30 * time.Second
 
 // crdPageSize is how many CRDs are read per request; one may be a megabyte.
-const page = 20
+const crdPageSize = 20
 
 // connection describes how to connect to a member.
-type reached struct {
+type connection struct {
 	// digest identifies the connection's configuration.
 	digest string
 	// open creates the clients; it does not connect yet.
-	open func() (way, error)
+	open func() (memberClients, error)
 }
 
 // memberClients are the clients that read a member's types.
-type way struct {
+type memberClients struct {
 	dynamic dynamic.Interface
 	meta    metadata.Interface
-	openapi documents
+	openapi documentSource
 }
 
 // documentSource reads a server's OpenAPI v3 documents and discovery.
-type documents interface {
+type documentSource interface {
 	// index returns the address of each group version's document. The address changes with the
 	// document.
 	index(ctx context.Context) (map[schema.GroupVersion]string, error)
@@ -53,23 +53,23 @@ type documents interface {
 	resources(ctx context.Context, gv schema.GroupVersion) (*metav1.APIResourceList, error)
 }
 
-func throughKubeconfig(term *fleet.Term) func(*v1alpha1.Cluster) (reached, error) {
-	return func(cluster *v1alpha1.Cluster) (reached, error) {
+func byKubeconfig(term *fleet.Term) func(*v1alpha1.Cluster) (connection, error) {
+	return func(cluster *v1alpha1.Cluster) (connection, error) {
 		access, err := term.Access(cluster)
 		if err != nil {
-			return reached{}, err
+			return connection{}, err
 		}
-		return reached{digest: access.Digest, open: func() (way, error) {
-			w, err := wayOver(access.REST)
+		return connection{digest: access.Digest, open: func() (memberClients, error) {
+			w, err := newMemberClients(access.REST)
 			if err != nil {
-				return way{}, fmt.Errorf("create a client for cluster %s: %w", cluster.Name, err)
+				return memberClients{}, fmt.Errorf("create a client for cluster %s: %w", cluster.Name, err)
 			}
 			return w, nil
 		}}, nil
 	}
 }
 
-func wayOver(cfg *rest.Config) (none way, err error) {
+func newMemberClients(cfg *rest.Config) (none memberClients, err error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS, cfg.Burst = -1, -1
 	cfg.UserAgent = FieldManager
@@ -85,13 +85,13 @@ func wayOver(cfg *rest.Config) (none way, err error) {
 	if err != nil {
 		return none, err
 	}
-	return way{dynamic: dyn, meta: meta, openapi: overHTTP{disco.RESTClient()}}, nil
+	return memberClients{dynamic: dyn, meta: meta, openapi: httpDocuments{disco.RESTClient()}}, nil
 }
 
 // httpDocuments reads documents from an API server.
-type overHTTP struct{ client rest.Interface }
+type httpDocuments struct{ client rest.Interface }
 
-func (o overHTTP) index(ctx context.Context) (map[schema.GroupVersion]string, error) {
+func (o httpDocuments) index(ctx context.Context) (map[schema.GroupVersion]string, error) {
 	data, err := o.client.Get().AbsPath("/openapi/v3").Timeout(requestTimeout).DoRaw(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read /openapi/v3: %w", err)
@@ -114,7 +114,7 @@ func (o overHTTP) index(ctx context.Context) (map[schema.GroupVersion]string, er
 }
 
 // document reads an address from the index. It is a path with a digest of the content.
-func (o overHTTP) document(ctx context.Context, address string) ([]byte, error) {
+func (o httpDocuments) document(ctx context.Context, address string) ([]byte, error) {
 	at, err := url.Parse(address)
 	if err != nil {
 		return nil, fmt.Errorf("read the OpenAPI document %q: %w", address, err)
@@ -132,7 +132,7 @@ func (o overHTTP) document(ctx context.Context, address string) ([]byte, error) 
 	return data, nil
 }
 
-func (o overHTTP) resources(ctx context.Context, gv schema.GroupVersion) (*metav1.APIResourceList, error) {
+func (o httpDocuments) resources(ctx context.Context, gv schema.GroupVersion) (*metav1.APIResourceList, error) {
 	path := "/apis/" + gv.String()
 	if gv.Group == "" {
 		path = "/api/" + gv.Version
@@ -165,11 +165,11 @@ func versionOf(path string) (schema.GroupVersion, bool) {
 
 // readCRDs reads the named CRDs, in pages if there are many, and calls take with each. It skips
 // those that no longer exist.
-func (w way) readCRDs(ctx context.Context, names map[string]bool, take func(*apiextensionsv1.CustomResourceDefinition)) error {
+func (w memberClients) readCRDs(ctx context.Context, names map[string]bool, take func(*apiextensionsv1.CustomResourceDefinition)) error {
 	api := w.dynamic.Resource(crdResource)
-	if len(names) <= page/2 {
+	if len(names) <= crdPageSize/2 {
 		for name := range names {
-			if err := within(ctx, func(ctx context.Context) error {
+			if err := withTimeout(ctx, func(ctx context.Context) error {
 				u, err := api.Get(ctx, name, metav1.GetOptions{})
 				if err != nil {
 					return err
@@ -181,9 +181,9 @@ func (w way) readCRDs(ctx context.Context, names map[string]bool, take func(*api
 		}
 		return nil
 	}
-	options := metav1.ListOptions{Limit: page}
+	options := metav1.ListOptions{Limit: crdPageSize}
 	for {
-		err := within(ctx, func(ctx context.Context) error {
+		err := withTimeout(ctx, func(ctx context.Context) error {
 			some, err := api.List(ctx, options)
 			if err != nil {
 				return err
@@ -207,7 +207,7 @@ func (w way) readCRDs(ctx context.Context, names map[string]bool, take func(*api
 	}
 }
 
-func within(ctx context.Context, do func(context.Context) error) error {
+func withTimeout(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	return do(ctx)

@@ -19,7 +19,7 @@ type offer struct {
 }
 
 // currentType is the control plane's existing definition of a version.
-type standing struct {
+type currentType struct {
 	typ *schema.Type
 	// enforced is set if a user or the control plane defines the type; published if the fleet
 	// does.
@@ -31,7 +31,7 @@ type standing struct {
 }
 
 // compatibility is whether a cluster accepts everything that the negotiated type accepts.
-type judgement struct {
+type compatibility struct {
 	compatible      bool
 	reason, message string
 }
@@ -39,12 +39,12 @@ type judgement struct {
 // negotiate computes the type that the clusters have in common, and which of them accept it.
 // Offers are in the order of their creation: the first one seeds the type, later ones narrow
 // it. The returned type is nil if nothing could be agreed on.
-func negotiate(has standing, offers []offer) (*schema.Type, []judgement) {
-	n := &negotiation{offers: offers, out: make([]judgement, len(offers)), checked: map[*schema.Type][]schema.Refusal{}}
+func negotiate(has currentType, offers []offer) (*schema.Type, []compatibility) {
+	n := &negotiation{offers: offers, out: make([]compatibility, len(offers)), checked: map[*schema.Type][]schema.Refusal{}}
 	switch {
 	case has.enforced:
 		n.typ = has.typ
-		n.judgeAll(func(refused string) string {
+		n.evaluateAll(func(refused string) string {
 			return fmt.Sprintf("%s defines the type, and the cluster does not accept everything that it accepts: %s. %s", has.by, refused, has.remedy)
 		})
 	case has.published:
@@ -52,7 +52,7 @@ func negotiate(has standing, offers []offer) (*schema.Type, []judgement) {
 		if !has.frozen {
 			n.narrowPublished()
 		}
-		n.judgeAll(func(refused string) string {
+		n.evaluateAll(func(refused string) string {
 			return "the cluster does not accept everything that the published type accepts, and its import may narrow the type only with schemaUpdateStrategy UpdatePublished: " + refused
 		})
 		if !has.frozen {
@@ -60,7 +60,7 @@ func negotiate(has standing, offers []offer) (*schema.Type, []judgement) {
 		}
 	default:
 		n.seedAndNarrow()
-		n.judgeAll(func(refused string) string {
+		n.evaluateAll(func(refused string) string {
 			return "the cluster does not accept everything that the negotiated type accepts, and its import must not narrow the type (schemaUpdateStrategy UpdateNever): " + refused
 		})
 	}
@@ -69,7 +69,7 @@ func negotiate(has standing, offers []offer) (*schema.Type, []judgement) {
 
 type negotiation struct {
 	offers []offer
-	out    []judgement
+	out    []compatibility
 
 	typ *schema.Type
 	// checked caches the refusals of typ by the offered type.
@@ -92,24 +92,24 @@ func check(existing, next *schema.Type) []schema.Refusal {
 }
 
 func (n *negotiation) refuse(i int, message string) {
-	n.out[i] = judgement{reason: v1alpha1.ReasonSchemaIncompatible, message: bounded(message)}
+	n.out[i] = compatibility{reason: v1alpha1.ReasonSchemaIncompatible, message: truncate(message)}
 }
 
 // evaluateAll sets the compatibility of every offer with the final type. An offer that could
 // not be reconciled may accept the final type; for the others, format returns the message.
-func (n *negotiation) judgeAll(say func(refused string) string) {
+func (n *negotiation) evaluateAll(format func(refused string) string) {
 	for i, o := range n.offers {
 		switch {
 		case o.typ == nil:
-			n.out[i] = judgement{reason: v1alpha1.ReasonSchemaUnreadable, message: bounded("the cluster's schema of the type cannot be parsed: " + o.problem)}
+			n.out[i] = compatibility{reason: v1alpha1.ReasonSchemaUnreadable, message: truncate("the cluster's schema of the type cannot be parsed: " + o.problem)}
 		case n.typ == nil:
 			if n.out[i].reason == "" {
 				n.refuse(i, "there is no negotiated type to compare the cluster with")
 			}
 		case len(n.check(o)) == 0:
-			n.out[i] = judgement{compatible: true, reason: v1alpha1.ReasonSchemaAccepted, message: "the cluster accepts everything that the negotiated type accepts"}
+			n.out[i] = compatibility{compatible: true, reason: v1alpha1.ReasonSchemaAccepted, message: "the cluster accepts everything that the negotiated type accepts"}
 		case n.out[i].reason == "":
-			n.refuse(i, say(quote(n.check(o))))
+			n.refuse(i, format(joinRefusals(n.check(o))))
 		}
 	}
 }
@@ -123,21 +123,21 @@ func (n *negotiation) seedAndNarrow() {
 		willing = n.distinct(func(offer) bool { return true })
 		willing = willing[:min(1, len(willing))]
 	}
-	n.agree(willing, nil, "")
+	n.intersect(willing, nil, "")
 }
 
 // narrowPublished narrows a published type by the imports that may do so.
 func (n *negotiation) narrowPublished() {
 	narrowing := n.distinct(func(o offer) bool { return o.strategy.Allows(true) && len(n.check(o)) > 0 })
 	if len(narrowing) > 0 {
-		n.agree(narrowing, n.typ, "the cluster's schema cannot be reconciled with the published type")
+		n.intersect(narrowing, n.typ, "the cluster's schema cannot be reconciled with the published type")
 	}
 }
 
 // distinct returns the distinct types of the offers that include selects.
-func (n *negotiation) distinct(ask func(offer) bool) (out []*schema.Type) {
+func (n *negotiation) distinct(include func(offer) bool) (out []*schema.Type) {
 	for _, o := range n.offers {
-		if o.typ != nil && ask(o) && !slices.Contains(out, o.typ) {
+		if o.typ != nil && include(o) && !slices.Contains(out, o.typ) {
 			out = append(out, o.typ)
 		}
 	}
@@ -147,7 +147,7 @@ func (n *negotiation) distinct(ask func(offer) bool) (out []*schema.Type) {
 // intersect sets typ to what the types have in common, starting with first if there is one, and
 // refuses the offers that it had to omit. If why is empty, the message names the cluster that
 // they disagree with.
-func (n *negotiation) agree(types []*schema.Type, first *schema.Type, why string) {
+func (n *negotiation) intersect(types []*schema.Type, first *schema.Type, why string) {
 	if first != nil {
 		types = slices.Insert(types, 0, first)
 	}
@@ -169,7 +169,7 @@ func (n *negotiation) agree(types []*schema.Type, first *schema.Type, why string
 	for i, o := range n.offers {
 		if at := slices.Index(types, o.typ); o.typ != nil && at >= 0 && o.typ != first && len(refused[at]) > 0 {
 			n.refuse(i, fmt.Sprintf("%s: %s. Align the schemas; or, if the others should follow this one, delete their APIResourceImports: they are recreated and then rank after it",
-				why, quote(refused[at])))
+				why, joinRefusals(refused[at])))
 		}
 	}
 }
@@ -192,10 +192,10 @@ func (n *negotiation) widen() {
 	if len(fresh.offers) == 0 {
 		return
 	}
-	fresh.out = make([]judgement, len(fresh.offers))
+	fresh.out = make([]compatibility, len(fresh.offers))
 	fresh.seedAndNarrow()
-	fresh.judgeAll(func(refused string) string { return refused })
-	agreed := !slices.ContainsFunc(fresh.out, func(j judgement) bool { return !j.compatible })
+	fresh.evaluateAll(func(refused string) string { return refused })
+	agreed := !slices.ContainsFunc(fresh.out, func(j compatibility) bool { return !j.compatible })
 	if agreed && len(check(n.typ, fresh.typ)) == 0 {
 		n.typ = fresh.typ
 	}
@@ -204,28 +204,28 @@ func (n *negotiation) widen() {
 const (
 	// maxRefusals is how many refusals a message lists: after correcting these, the user sees
 	// the next.
-	quoted = 5
+	maxRefusals = 5
 	// maxMessageBytes is the maximum length of a message.
-	longest = 1500
+	maxMessageBytes = 1500
 )
 
 // joinRefusals lists the refused fields with the reasons.
-func quote(refused []schema.Refusal) string {
-	var said []string
-	for _, r := range refused[:min(quoted, len(refused))] {
-		said = append(said, r.String())
+func joinRefusals(refused []schema.Refusal) string {
+	var lines []string
+	for _, r := range refused[:min(maxRefusals, len(refused))] {
+		lines = append(lines, r.String())
 	}
-	out := strings.Join(said, "; ")
-	if more := len(refused) - quoted; more > 0 {
+	out := strings.Join(lines, "; ")
+	if more := len(refused) - maxRefusals; more > 0 {
 		out += fmt.Sprintf("; and %d more", more)
 	}
 	return out
 }
 
 // truncate limits the length of a message that contains text from clusters.
-func bounded(message string) string {
-	if len(message) <= longest {
+func truncate(message string) string {
+	if len(message) <= maxMessageBytes {
 		return message
 	}
-	return strings.ToValidUTF8(message[:longest], "") + "…"
+	return strings.ToValidUTF8(message[:maxMessageBytes], "") + "…"
 }

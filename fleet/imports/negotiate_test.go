@@ -81,12 +81,12 @@ func TestNegotiate(t *testing.T) {
 		{name: "enforced type is only checked", enforced: both(colour, size), offers: []string{both(colour, size, speed), colour, "+" + small}, want: "colour size", fits: "ynn", says: "CustomResourceDefinition widgets"},
 	}
 	for _, tt := range tests {
-		has := standing{}
+		has := currentType{}
 		switch {
 		case tt.enforced != "":
-			has = standing{enforced: true, typ: widget(t, tt.enforced), by: "CustomResourceDefinition widgets"}
+			has = currentType{enforced: true, typ: widget(t, tt.enforced), by: "CustomResourceDefinition widgets"}
 		case tt.published != "":
-			has = standing{published: true, typ: widget(t, tt.published)}
+			has = currentType{published: true, typ: widget(t, tt.published)}
 		}
 		var offers []offer
 		for n, o := range tt.offers {
@@ -122,7 +122,7 @@ func TestNegotiate(t *testing.T) {
 		}
 		// The negotiated type is a fixed point: once published, nothing changes.
 		if typ != nil && !has.enforced {
-			again, then := negotiate(standing{published: true, typ: typ}, offers)
+			again, then := negotiate(currentType{published: true, typ: typ}, offers)
 			for n := range then {
 				if judgements[n].compatible && !then[n].compatible {
 					t.Errorf("%s: once published, the type is not compatible with %s any more: %s", tt.name, offers[n].cluster, then[n].message)
@@ -140,12 +140,12 @@ func TestMessagesAreBounded(t *testing.T) {
 	for range 1000 {
 		refused = append(refused, schema.Refusal{Path: ".spec." + strings.Repeat("é", 400), Reason: schema.TypeDiffers, Message: "differs"})
 	}
-	n := &negotiation{out: make([]judgement, 1)}
-	n.refuse(0, quote(refused))
-	if got := n.out[0].message; len(got) > longest+4 || strings.ToValidUTF8(got, "?") != got {
+	n := &negotiation{out: make([]compatibility, 1)}
+	n.refuse(0, joinRefusals(refused))
+	if got := n.out[0].message; len(got) > maxMessageBytes+4 || strings.ToValidUTF8(got, "?") != got {
 		t.Errorf("%d bytes: %s", len(got), got)
 	}
-	if got := quote(refused[:7]); !strings.HasSuffix(got, "; and 2 more") {
+	if got := joinRefusals(refused[:7]); !strings.HasSuffix(got, "; and 2 more") {
 		t.Errorf("%s", got)
 	}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // writeNegotiated creates, updates or deletes the NegotiatedAPIResource of a version.
-func (c *controller) writeNegotiated(ctx context.Context, f *facts, v *version) error {
+func (c *controller) writeNegotiated(ctx context.Context, f *typeState, v *version) error {
 	if !v.needed(f) {
 		return c.dropNegotiated(ctx, v)
 	}
@@ -38,8 +38,8 @@ func (c *controller) writeNegotiated(ctx context.Context, f *facts, v *version) 
 }
 
 // needed reports whether a version exists anywhere.
-func (v *version) needed(f *facts) bool {
-	return len(v.imports) > 0 || v.standing.enforced && v.standing.typ != nil || v.standing.published && f.crd != nil
+func (v *version) needed(f *typeState) bool {
+	return len(v.imports) > 0 || v.current.enforced && v.current.typ != nil || v.current.published && f.crd != nil
 }
 
 func (c *controller) dropNegotiated(ctx context.Context, v *version) error {
@@ -56,7 +56,7 @@ func (c *controller) dropNegotiated(ctx context.Context, v *version) error {
 
 // ensureNegotiated writes the negotiated type. The owner of spec.publish is kept. It returns
 // nil if nothing could ever be negotiated.
-func (c *controller) ensureNegotiated(ctx context.Context, f *facts, v *version) (*v1alpha1.NegotiatedAPIResource, error) {
+func (c *controller) ensureNegotiated(ctx context.Context, f *typeState, v *version) (*v1alpha1.NegotiatedAPIResource, error) {
 	if v.typ == nil {
 		if v.existing == nil {
 			return nil, nil
@@ -106,11 +106,11 @@ func (v *version) conditions() []metav1.Condition {
 	}
 	enforced := metav1.Condition{Type: v1alpha1.NegotiatedEnforced, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNegotiated,
 		Message: "the type is what the clusters have in common"}
-	if v.standing.enforced {
+	if v.current.enforced {
 		enforced.Status, enforced.Reason = metav1.ConditionTrue, v1alpha1.ReasonEnforced
 		enforced.Message = "clusters are checked against the type, and nothing is negotiated"
-		if v.standing.by != "" {
-			enforced.Message = v.standing.by + " defines the type: " + enforced.Message
+		if v.current.by != "" {
+			enforced.Message = v.current.by + " defines the type: " + enforced.Message
 		}
 	}
 	return []metav1.Condition{submitted, published, enforced}

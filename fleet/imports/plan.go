@@ -23,16 +23,16 @@ type plan struct {
 // plan selects the versions to publish. Objects are stored in one version and read in any, and
 // the control plane cannot convert them. So only versions with equivalent schemas are published
 // together. It sets the outcome of the other versions.
-func (f *facts) plan() plan {
+func (f *typeState) plan() plan {
 	var candidates []*version
 	for _, v := range f.versions {
 		wanted, explicit := f.wants(v)
 		switch {
-		case f.mustStay(v):
+		case f.mustKeep(v):
 		case !wanted:
 			v.published = publication{reason: v1alpha1.ReasonNotRequested, message: notRequested(f.gr.Group, explicit)}
 			continue
-		case v.typ == nil || v.standing.typ == nil && v.compatible() == 0:
+		case v.typ == nil || v.current.typ == nil && v.compatible() == 0:
 			v.published = publication{reason: v1alpha1.ReasonNotNegotiable, message: "no cluster serves the type with a schema that can be parsed: see the condition Compatible of its APIResourceImports"}
 			continue
 		}
@@ -44,12 +44,12 @@ func (f *facts) plan() plan {
 		}
 		return plan{}
 	}
-	keepAlike(candidates)
-	slices.SortFunc(candidates, f.before)
+	freezeDiverging(candidates)
+	slices.SortFunc(candidates, f.compare)
 	out := plan{versions: candidates[:1:1]}
 	for _, v := range candidates[1:] {
 		stored := candidates[0]
-		if !alike(stored, v) {
+		if !equivalent(stored, v) {
 			v.published = publication{reason: v1alpha1.ReasonNotConvertible, message: fmt.Sprintf(
 				"version %s is published, and objects cannot be read in both versions without losing fields: to publish this one instead, set spec.publish to true here and to false there before objects exist", stored.name)}
 			continue
@@ -61,19 +61,19 @@ func (f *facts) plan() plan {
 
 // freezeDiverging freezes versions that are published together unless they change in the same
 // way: clusters may upgrade one of them before the other.
-func keepAlike(candidates []*version) {
+func freezeDiverging(candidates []*version) {
 	var standing []*version
 	for _, v := range candidates {
-		if v.standing.published {
+		if v.current.published {
 			standing = append(standing, v)
 		}
 	}
 	for i := range standing {
-		if i == 0 || alike(standing[0], standing[i]) {
+		if i == 0 || equivalent(standing[0], standing[i]) {
 			continue
 		}
 		for _, v := range standing {
-			v.stay("the clusters have changed this version differently from the other published ones, and objects are read in all of them: change all versions in the same way")
+			v.freeze("the clusters have changed this version differently from the other published ones, and objects are read in all of them: change all versions in the same way")
 		}
 		return
 	}
@@ -90,17 +90,17 @@ func notRequested(group string, explicit bool) string {
 }
 
 // mustKeep reports whether objects may be stored in a version, so that the CRD must include it.
-func (f *facts) mustStay(v *version) bool {
-	return f.crd != nil && v.typ != nil && v.standing.published && slices.Contains(f.crd.Status.StoredVersions, v.name)
+func (f *typeState) mustKeep(v *version) bool {
+	return f.crd != nil && v.typ != nil && v.current.published && slices.Contains(f.crd.Status.StoredVersions, v.name)
 }
 
 // compare orders versions: the storage version, versions that a user requested, those that most
 // clusters accept, and then as Kubernetes does, the most stable and newest first.
-func (f *facts) before(a, b *version) int {
+func (f *typeState) compare(a, b *version) int {
 	rank := func(v *version) int {
 		wanted, explicit := f.wants(v)
 		switch {
-		case f.stored(v):
+		case f.isStorage(v):
 			return 0
 		case wanted && explicit:
 			return 1
@@ -111,7 +111,7 @@ func (f *facts) before(a, b *version) int {
 }
 
 // isStorage reports whether a version is the CRD's storage version.
-func (f *facts) stored(v *version) bool {
+func (f *typeState) isStorage(v *version) bool {
 	return f.crd != nil && slices.ContainsFunc(f.crd.Spec.Versions, func(c apiextensionsv1.CustomResourceDefinitionVersion) bool {
 		return c.Name == v.name && c.Storage
 	})
@@ -119,14 +119,14 @@ func (f *facts) stored(v *version) bool {
 
 // withVersionOf returns a type with the version of another, so that everything else can be
 // compared.
-func as(t, like *schema.Type) *schema.Type {
+func withVersionOf(t, like *schema.Type) *schema.Type {
 	out := *t
 	out.Version = like.Version
 	return &out
 }
 
 // crd returns the CRD to apply.
-func (p plan) crd(f *facts) (*unstructured.Unstructured, error) {
+func (p plan) crd(f *typeState) (*unstructured.Unstructured, error) {
 	var all []schema.Type
 	var digests []string
 	for _, v := range p.versions {
@@ -162,13 +162,13 @@ func (p plan) crd(f *facts) (*unstructured.Unstructured, error) {
 
 // equivalent reports whether two versions accept the same objects, so that objects can be read
 // in either.
-func alike(a, b *version) bool {
-	return len(check(a.typ, as(b.typ, a.typ))) == 0 && len(check(as(b.typ, a.typ), a.typ)) == 0
+func equivalent(a, b *version) bool {
+	return len(check(a.typ, withVersionOf(b.typ, a.typ))) == 0 && len(check(withVersionOf(b.typ, a.typ), a.typ)) == 0
 }
 
 // approval returns the approval annotation of the members' CRDs, which the API server requires
 // in groups of the Kubernetes community.
-func (f *facts) approval() string {
+func (f *typeState) approval() string {
 	var all []string
 	for _, v := range f.versions {
 		for _, i := range v.imports {

@@ -43,7 +43,7 @@ func TestPlan(t *testing.T) {
 		{name: "no longer requested", stored: []string{"v1"}, versions: []v{{name: "v1", properties: colour, compatible: 1, standing: true}}},
 	}
 	for _, tt := range tests {
-		f := &facts{gr: kschema.GroupResource{Group: "example.com", Resource: "widgets"}, versions: map[string]*version{}}
+		f := &typeState{gr: kschema.GroupResource{Group: "example.com", Resource: "widgets"}, versions: map[string]*version{}}
 		if tt.auto {
 			f.policy = &v1alpha1.TypePolicy{Spec: v1alpha1.TypePolicySpec{Publish: v1alpha1.PublishAutomatically}}
 		}
@@ -60,11 +60,11 @@ func TestPlan(t *testing.T) {
 			made := &version{name: one.name, typ: typ, existing: &negotiated{NegotiatedAPIResource: &v1alpha1.NegotiatedAPIResource{}}}
 			made.existing.Spec.Publish = one.publish
 			if one.standing {
-				made.standing = standing{published: true, typ: typ}
+				made.current = currentType{published: true, typ: typ}
 			}
 			made.imports = append(made.imports, &imported{APIResourceImport: &v1alpha1.APIResourceImport{}})
 			for range one.compatible {
-				made.judgements = append(made.judgements, judgement{compatible: true})
+				made.compatibilities = append(made.compatibilities, compatibility{compatible: true})
 			}
 			f.versions[one.name] = made
 		}

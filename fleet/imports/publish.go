@@ -19,7 +19,7 @@ import (
 
 // recheckInterval is how often objects that block a change of a type are listed again: they are
 // not watched.
-const recheck = 15 * time.Second
+const recheckInterval = 15 * time.Second
 
 // publication is the outcome of publishing one version.
 type publication struct {
@@ -29,7 +29,7 @@ type publication struct {
 
 // wants reports whether a version is to be published, and whether a user requested that
 // explicitly.
-func (f *facts) wants(v *version) (wanted, explicit bool) {
+func (f *typeState) wants(v *version) (wanted, explicit bool) {
 	if v.existing != nil && v.existing.Spec.Publish != nil {
 		return *v.existing.Spec.Publish, true
 	}
@@ -39,19 +39,19 @@ func (f *facts) wants(v *version) (wanted, explicit bool) {
 
 // publish brings the CRD of a type in line with the negotiated versions to publish, and sets
 // the outcome of each version.
-func (c *controller) publish(ctx context.Context, f *facts) error {
+func (c *controller) publish(ctx context.Context, f *typeState) error {
 	if f.enforced() {
-		f.sayEnforced()
+		f.setEnforced()
 		return nil
 	}
 	if builtIn(f.gr.Group) {
-		f.say(publication{reason: v1alpha1.ReasonReservedGroup,
+		f.setPublication(publication{reason: v1alpha1.ReasonReservedGroup,
 			message: fmt.Sprintf("group %q belongs to Kubernetes and cannot be defined by a CustomResourceDefinition", f.gr.Group)})
 		return nil
 	}
 	plan := f.plan()
 	if f.crd != nil && f.crd.DeletionTimestamp != nil {
-		f.say(publication{reason: v1alpha1.ReasonNotEstablished, message: "the CustomResourceDefinition is being deleted; it will be recreated if the type is still to be published"})
+		f.setPublication(publication{reason: v1alpha1.ReasonNotEstablished, message: "the CustomResourceDefinition is being deleted; it will be recreated if the type is still to be published"})
 		return nil
 	}
 	if len(plan.versions) == 0 {
@@ -60,7 +60,7 @@ func (c *controller) publish(ctx context.Context, f *facts) error {
 	return c.submit(ctx, f, plan)
 }
 
-func (f *facts) say(p publication) {
+func (f *typeState) setPublication(p publication) {
 	for _, v := range f.versions {
 		if v.published.reason == "" {
 			v.published = p
@@ -68,22 +68,22 @@ func (f *facts) say(p publication) {
 	}
 }
 
-func (f *facts) sayEnforced() {
+func (f *typeState) setEnforced() {
 	for _, v := range f.versions {
 		switch {
-		case v.standing.typ == nil:
+		case v.current.typ == nil:
 			v.published = publication{reason: v1alpha1.ReasonVersionNotEnforced, message: f.noVersion(v.name)}
 		case f.crd != nil && !isServed(f.crd):
 			v.published = publication{reason: v1alpha1.ReasonNotEstablished, message: unestablished(f.crd)}
 		default:
-			v.published = publication{published: true, reason: v1alpha1.ReasonEnforced, message: "the control plane serves the type, as " + v.standing.by + " defines it"}
+			v.published = publication{published: true, reason: v1alpha1.ReasonEnforced, message: "the control plane serves the type, as " + v.current.by + " defines it"}
 		}
 	}
 }
 
 // withdraw deletes the CRD of a type that is no longer to be published, unless objects exist:
 // they would be deleted with it.
-func (c *controller) withdraw(ctx context.Context, f *facts) error {
+func (c *controller) withdraw(ctx context.Context, f *typeState) error {
 	if f.crd == nil {
 		return nil
 	}
@@ -96,8 +96,8 @@ func (c *controller) withdraw(ctx context.Context, f *facts) error {
 			return err
 		}
 		if exist {
-			c.queue.AddAfter(key{typ: f.gr}, recheck)
-			f.stays(publication{submitted: true, published: isServed(f.crd), reason: v1alpha1.ReasonObjectsExist, message: fmt.Sprintf(
+			c.queue.AddAfter(key{typ: f.gr}, recheckInterval)
+			f.setPublished(publication{submitted: true, published: isServed(f.crd), reason: v1alpha1.ReasonObjectsExist, message: fmt.Sprintf(
 				"the type is no longer to be published, but objects of it exist and would be deleted with it: delete them (`kubectl get %s -A` lists them), or set spec.publish to true", f.gr)})
 			return nil
 		}
@@ -111,21 +111,21 @@ func (c *controller) withdraw(ctx context.Context, f *facts) error {
 	}
 	c.Log.Info("deleted the CustomResourceDefinition of a type that is no longer published", "crd", f.crd.Name)
 	f.crd = nil
-	f.say(publication{reason: v1alpha1.ReasonNotRequested, message: notRequested(f.gr.Group, true)})
+	f.setPublication(publication{reason: v1alpha1.ReasonNotRequested, message: notRequested(f.gr.Group, true)})
 	return nil
 }
 
 // setPublished sets the outcome of the versions that the CRD has.
-func (f *facts) stays(p publication) {
+func (f *typeState) setPublished(p publication) {
 	for _, v := range f.versions {
-		if v.standing.published {
+		if v.current.published {
 			v.published = p
 		}
 	}
 }
 
 // submit applies the CRD.
-func (c *controller) submit(ctx context.Context, f *facts, plan plan) error {
+func (c *controller) submit(ctx context.Context, f *typeState, plan plan) error {
 	desired, err := plan.crd(f)
 	if err != nil {
 		c.refused(f, plan, err)
@@ -160,9 +160,9 @@ func (c *controller) submit(ctx context.Context, f *facts, plan plan) error {
 		case !is.published:
 		case !wanted:
 			is.reason, is.message = v1alpha1.ReasonObjectsExist, "the version is no longer to be published, but objects may be stored in it: it will be removed with the type"
-		case v.waits != "":
+		case v.frozenReason != "":
 			// The published type is frozen.
-			is.reason, is.message = v1alpha1.ReasonUpdateWaits, bounded(v.waits)
+			is.reason, is.message = v1alpha1.ReasonUpdateWaits, truncate(v.frozenReason)
 		}
 		v.published = is
 	}
@@ -171,14 +171,14 @@ func (c *controller) submit(ctx context.Context, f *facts, plan plan) error {
 
 // refused sets the outcome if the control plane rejects a CRD. No cluster is reported as
 // compatible with a narrower type that is not published.
-func (c *controller) refused(f *facts, plan plan, err error) {
+func (c *controller) refused(f *typeState, plan plan, err error) {
 	c.Log.Warn("the control plane rejected a negotiated type", "crd", f.gr.String(), "error", err)
 	for _, v := range plan.versions {
-		message := bounded("the CustomResourceDefinition was rejected: " + err.Error())
+		message := truncate("the CustomResourceDefinition was rejected: " + err.Error())
 		v.published = publication{reason: v1alpha1.ReasonRefused, message: message}
-		if v.standing.published {
+		if v.current.published {
 			v.published.submitted, v.published.published = true, f.crd != nil && isServed(f.crd)
-			v.stay(message)
+			v.freeze(message)
 		}
 	}
 }
@@ -192,7 +192,7 @@ func unestablished(crd *apiextensionsv1.CustomResourceDefinition) string {
 				bad = apiextensionsv1.ConditionTrue
 			}
 			if c.Type == name && c.Status == bad {
-				return bounded(fmt.Sprintf("CustomResourceDefinition %s is not served: %s", crd.Name, c.Message))
+				return truncate(fmt.Sprintf("CustomResourceDefinition %s is not served: %s", crd.Name, c.Message))
 			}
 		}
 	}
@@ -201,24 +201,24 @@ func unestablished(crd *apiextensionsv1.CustomResourceDefinition) string {
 
 // protectObjects freezes a published type that would become narrower while stored objects have
 // fields that would be dropped.
-func (c *controller) spare(ctx context.Context, f *facts, v *version) error {
-	if !v.standing.published || v.typ == nil || len(check(v.standing.typ, v.typ)) == 0 {
+func (c *controller) protectObjects(ctx context.Context, f *typeState, v *version) error {
+	if !v.current.published || v.typ == nil || len(check(v.current.typ, v.typ)) == 0 {
 		return nil
 	}
-	lost, err := c.wouldLose(ctx, f.gr.WithVersion(v.name), v.typ.Schema)
+	lost, err := c.findDataLoss(ctx, f.gr.WithVersion(v.name), v.typ.Schema)
 	if err != nil {
 		return err
 	}
 	if lost != "" {
-		c.queue.AddAfter(key{typ: f.gr}, recheck)
-		v.stay(fmt.Sprintf("imports with schemaUpdateStrategy UpdatePublished would narrow the type, but %s: remove the field from the object, or change the strategy of the imports", lost))
+		c.queue.AddAfter(key{typ: f.gr}, recheckInterval)
+		v.freeze(fmt.Sprintf("imports with schemaUpdateStrategy UpdatePublished would narrow the type, but %s: remove the field from the object, or change the strategy of the imports", lost))
 	}
 	return nil
 }
 
 // findDataLoss describes the first object with fields that a schema would drop; "" means that
 // no object has any.
-func (c *controller) wouldLose(ctx context.Context, gvr kschema.GroupVersionResource, props *schema.Props) (string, error) {
+func (c *controller) findDataLoss(ctx context.Context, gvr kschema.GroupVersionResource, props *schema.Props) (string, error) {
 	options := metav1.ListOptions{Limit: 200}
 	for {
 		some, err := c.Dynamic.Resource(gvr).List(ctx, options)

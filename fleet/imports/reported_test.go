@@ -26,38 +26,38 @@ import (
 )
 
 // transport passes a syncer's reports to the ReportStore, as a view does.
-type courier struct {
-	s       *stage
+type transport struct {
+	s       *fixture
 	cluster string
 
 	mu     sync.Mutex
 	groups []string // reported groups
 }
 
-func (c *courier) joined() *v1alpha1.Cluster {
+func (c *transport) joined() *v1alpha1.Cluster {
 	cluster, _ := c.s.term.Cluster(c.cluster)
 	return cluster
 }
 
-func (c *courier) ReportTypes(ctx context.Context, said fleet.TypesReport) (fleet.TypesWanted, error) {
-	return Keeper{}.KeepTypes(ctx, c.s.term, c.joined(), said)
+func (c *transport) ReportTypes(ctx context.Context, said fleet.TypesReport) (fleet.TypesWanted, error) {
+	return ReportStore{}.StoreTypes(ctx, c.s.term, c.joined(), said)
 }
 
-func (c *courier) ReportGroup(ctx context.Context, said fleet.GroupReport) error {
+func (c *transport) ReportGroup(ctx context.Context, said fleet.GroupReport) error {
 	c.mu.Lock()
 	c.groups = append(c.groups, said.Group)
 	c.mu.Unlock()
-	return Keeper{}.KeepGroup(ctx, c.s.term, c.joined(), said)
+	return ReportStore{}.StoreGroup(ctx, c.s.term, c.joined(), said)
 }
 
-func (c *courier) brought() []string {
+func (c *transport) reported() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.groups)
 }
 
 // unattended changes a cluster to mode Pull; the test acts as its syncer.
-func (s *stage) unattended(cluster string) *courier {
+func (s *fixture) unattended(cluster string) *transport {
 	s.t.Helper()
 	s.change(v1alpha1.ClusterResource, cluster, func(u *unstructured.Unstructured) { u.Object["spec"] = map[string]any{"mode": "Pull"} })
 	s.await("it is in mode Pull", func() error {
@@ -66,17 +66,17 @@ func (s *stage) unattended(cluster string) *courier {
 		}
 		return nil
 	})
-	return &courier{s: s, cluster: cluster}
+	return &transport{s: s, cluster: cluster}
 }
 
 // pulling changes a cluster to mode Pull and runs a reporter for it.
-func (s *stage) pulling(cluster string) *courier {
+func (s *fixture) pulling(cluster string) *transport {
 	s.t.Helper()
 	c := s.unattended(cluster)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- reportOver(ctx, cluster, s.members[cluster].way(), clock.RealClock{}, slog.New(slog.DiscardHandler), c)
+		done <- reportOver(ctx, cluster, s.members[cluster].clients(), clock.RealClock{}, slog.New(slog.DiscardHandler), c)
 	}()
 	s.t.Cleanup(func() {
 		stop()
@@ -90,17 +90,17 @@ func (s *stage) pulling(cluster string) *courier {
 // TestReportedTypesAreImported: the types that the syncer of a cluster in mode Pull reports are
 // imported, negotiated and deleted like those of other clusters.
 func TestReportedTypesAreImported(t *testing.T) {
-	s := open(t, []string{"east", "far"})
+	s := newFixture(t, []string{"east", "far"})
 	imports := v1alpha1.APIResourceImportResource
 	c := s.pulling("far")
-	s.members["far"].papers.serve(deployments("replicas"))
+	s.members["far"].documents.serve(deployments("replicas"))
 	s.serve("east", colour+", "+size)
 	s.wantCondition(imports, importIn("east"), "Available", "True", "Served", "")
 	s.serve("far", colour)
 	s.wantCondition(imports, importIn("far"), "Available", "True", "Served", "")
 	s.wantCondition(imports, importIn("far"), "Compatible", "True", "SchemaAccepted", "")
 	s.await("both imports are equal", func() error {
-		return same(s, importIn("east"), importIn("far"), "groupVersion", "names", "scope", "source", "subResources")
+		return equalImports(s, importIn("east"), importIn("far"), "groupVersion", "names", "scope", "source", "subResources")
 	})
 	// Fields that the cluster lacks are found as well.
 	obj := deployment(map[string]any{"replicas": int64(3), "rollback": int64(1)})
@@ -112,7 +112,7 @@ func TestReportedTypesAreImported(t *testing.T) {
 	})
 	// Without a controller, the stored reports yield the same.
 	learnt := NewFields()
-	if err := learnt.LearnReported(t.Context(), []*v1alpha1.Cluster{c.joined()}, s.control); err != nil {
+	if err := learnt.ReadReports(t.Context(), []*v1alpha1.Cluster{c.joined()}, s.control); err != nil {
 		t.Error(err)
 	}
 	if gap, known := lacks(learnt, "far", obj); !known || gap == nil || gap.Fields[0] != ".spec.rollback" {
@@ -121,10 +121,10 @@ func TestReportedTypesAreImported(t *testing.T) {
 	s.await("the Cluster's status counts the import", func() error { return s.imported("far", 1) })
 
 	// Only changes are sent, and a deleted import is recreated.
-	before := len(c.brought())
+	before := len(c.reported())
 	s.serve("far", colour+", "+size)
 	s.await("the change is imported", func() error { return hasSize(s, importIn("far")) })
-	for _, group := range c.brought()[before:] {
+	for _, group := range c.reported()[before:] {
 		if group != "example.com" {
 			t.Errorf("group %s was sent again because another changed", group)
 		}
@@ -135,10 +135,10 @@ func TestReportedTypesAreImported(t *testing.T) {
 	s.wantCondition(imports, importIn("far"), "Compatible", "True", "SchemaAccepted", "")
 
 	// A cluster that cannot be read may still serve its types.
-	s.members["far"].papers.setSilent(true)
+	s.members["far"].documents.setFailing(true)
 	s.unserve("far")
 	s.wantCondition(imports, importIn("far"), "Available", "True", "LastKnown", "status.types.message")
-	s.members["far"].papers.setSilent(false)
+	s.members["far"].documents.setFailing(false)
 	s.serve("far", colour)
 	s.wantCondition(imports, importIn("far"), "Available", "True", "Served", "")
 	s.unserve("far")
@@ -152,7 +152,7 @@ func TestReportedTypesAreImported(t *testing.T) {
 	})
 }
 
-func hasSize(s *stage, name string) error {
+func hasSize(s *fixture, name string) error {
 	u, err := s.control.Resource(v1alpha1.APIResourceImportResource).Get(s.t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		return err
@@ -163,7 +163,7 @@ func hasSize(s *stage, name string) error {
 	return nil
 }
 
-func same(s *stage, one, other string, fields ...string) error {
+func equalImports(s *fixture, one, other string, fields ...string) error {
 	a, err := s.control.Resource(v1alpha1.APIResourceImportResource).Get(s.t.Context(), one, metav1.GetOptions{})
 	if err != nil {
 		return err
@@ -186,7 +186,7 @@ func same(s *stage, one, other string, fields ...string) error {
 // policy names the group in full, whatever a syncer reports. A policy that is created later
 // takes effect.
 func TestReportsArePublishedByPolicyAlone(t *testing.T) {
-	s := open(t, []string{"far"})
+	s := newFixture(t, []string{"far"})
 	c := s.unattended("far") // otherwise a report of the syncer itself could overwrite this one
 	typ := func(plural, kind string, source v1alpha1.SchemaSource) contentType {
 		out := contentType{Source: source, Spec: v1alpha1.CommonAPIResourceSpec{GroupVersion: v1alpha1.GroupVersion{Group: "lies.example.com", Version: "v1"},
@@ -210,7 +210,7 @@ func TestReportsArePublishedByPolicyAlone(t *testing.T) {
 }
 
 // imported checks how many types of a cluster are imported.
-func (s *stage) imported(cluster string, want int64) error {
+func (s *fixture) imported(cluster string, want int64) error {
 	u, err := s.control.Resource(v1alpha1.ClusterResource).Get(s.t.Context(), cluster, metav1.GetOptions{})
 	if err != nil {
 		return err
@@ -239,7 +239,7 @@ func packed(t *testing.T, in any) []byte {
 }
 
 // send reports exactly one group.
-func send(t *testing.T, c *courier, group string, in *content) {
+func send(t *testing.T, c *transport, group string, in *content) {
 	t.Helper()
 	data, digest, err := in.pack()
 	if err == nil {
@@ -253,9 +253,9 @@ func send(t *testing.T, c *courier, group string, in *content) {
 	}
 }
 
-// TestReportsThatAreRefused: an invalid report is rejected, and no part of it is stored.
-func TestReportsThatAreRefused(t *testing.T) {
-	s := open(t, []string{"far"})
+// TestInvalidReportsAreRejected: an invalid report is rejected, and no part of it is stored.
+func TestInvalidReportsAreRejected(t *testing.T) {
+	s := newFixture(t, []string{"far"})
 	c := s.unattended("far")
 	typ := func(change func(*contentType)) *content {
 		out := contentType{Source: v1alpha1.FromCRD, Spec: v1alpha1.CommonAPIResourceSpec{GroupVersion: v1alpha1.GroupVersion{Group: "example.com", Version: "v1"},
@@ -282,7 +282,7 @@ func TestReportsThatAreRefused(t *testing.T) {
 		"with a broken schema":    {"example.com", typ(func(c *contentType) { c.Spec.OpenAPIV3Schema.Raw = []byte(`{"type":1}`) }), "schema"},
 		"fields of a custom kind": {"example.com", map[string]any{"kinds": map[string]any{"v1": map[string]any{"Widget": map[string]any{}}}}, "must not be reported"},
 		"no object":               {"example.com", "x", "JSON"},
-		"too much, packed small":  {"example.com", strings.Repeat("x", mostUnpacked+1), "larger than"},
+		"too much, packed small":  {"example.com", strings.Repeat("x", maxUnpackedGroupBytes+1), "larger than"},
 	} {
 		err := c.ReportGroup(t.Context(), fleet.GroupReport{Group: tt.group, Content: packed(t, tt.in)})
 		if !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), tt.says) {
@@ -296,19 +296,19 @@ func TestReportsThatAreRefused(t *testing.T) {
 	if err := c.ReportGroup(t.Context(), fleet.GroupReport{Group: "example.com", Content: good}); !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "not listed") {
 		t.Errorf("content of an unlisted group: %v", err)
 	}
-	if err := c.ReportGroup(t.Context(), fleet.GroupReport{Group: "example.com", Content: make([]byte, mostContent+1)}); !apierrors.IsBadRequest(err) {
+	if err := c.ReportGroup(t.Context(), fleet.GroupReport{Group: "example.com", Content: make([]byte, maxGroupBytes+1)}); !apierrors.IsBadRequest(err) {
 		t.Errorf("too much: %v", err)
 	}
 	many := map[string]fleet.GroupDigest{}
-	for i := range mostGroups + 1 {
+	for i := range maxGroups + 1 {
 		many[fmt.Sprint(i)] = fleet.GroupDigest{Digest: digest}
 	}
 	large := map[string]fleet.GroupDigest{}
-	for i := range mostReported/mostContent + 1 {
-		large[fmt.Sprint(i)] = fleet.GroupDigest{Digest: digest, Size: mostContent}
+	for i := range maxReportBytes/maxGroupBytes + 1 {
+		large[fmt.Sprint(i)] = fleet.GroupDigest{Digest: digest, Size: maxGroupBytes}
 	}
 	for name, groups := range map[string]map[string]fleet.GroupDigest{
-		"many": many, "large together": large, "negative": {"a": {Size: -1}}, "large": {"a": {Size: mostContent + 1}},
+		"many": many, "large together": large, "negative": {"a": {Size: -1}}, "large": {"a": {Size: maxGroupBytes + 1}},
 		"long name": {strings.Repeat("a", 254): {}}, "long digest": {"a": {Digest: strings.Repeat("a", 65)}},
 	} {
 		if _, err := c.ReportTypes(t.Context(), fleet.TypesReport{Groups: groups}); !apierrors.IsBadRequest(err) {
@@ -323,10 +323,10 @@ func TestReportsThatAreRefused(t *testing.T) {
 
 // TestUnreadableTypesAreKept: a syncer that cannot read its cluster reports an empty list of
 // groups, which does not mean that the cluster serves nothing.
-func TestWhatCannotBeReadIsNotGone(t *testing.T) {
-	l := newLibrary()
+func TestUnreadableTypesAreKept(t *testing.T) {
+	l := newReportCache()
 	trouble := &report{list: &fleet.TypesReport{Message: "no"}}
-	if seen, documents := l.take("far", "1", trouble, nil); seen.whole || seen.trouble == nil || documents != nil {
+	if seen, documents := l.read("far", "1", trouble, nil); seen.complete || seen.err == nil || documents != nil {
 		t.Errorf("at first: %+v, %v", seen, documents)
 	}
 	content, digest, err := (&content{Kinds: map[string]map[string]*schema.Props{"v1": {"Deployment": {Type: "object"}}}}).pack()
@@ -335,13 +335,13 @@ func TestWhatCannotBeReadIsNotGone(t *testing.T) {
 	}
 	list := &report{list: &fleet.TypesReport{Groups: map[string]fleet.GroupDigest{"apps": {Digest: digest, Size: len(content)}}}}
 	parts := map[string]*report{"apps": {group: "apps", content: unique.Make(string(content))}}
-	if seen, documents := l.take("far", "2", list, parts); !seen.whole || seen.trouble != nil || documents[appsV1] == nil {
+	if seen, documents := l.read("far", "2", list, parts); !seen.complete || seen.err != nil || documents[appsV1] == nil {
 		t.Errorf("when it was read: %+v, %v", seen, documents)
 	}
-	if seen, documents := l.take("far", "3", trouble, parts); !seen.whole || seen.trouble == nil || documents != nil {
+	if seen, documents := l.read("far", "3", trouble, parts); !seen.complete || seen.err == nil || documents != nil {
 		t.Errorf("when it cannot be read any more: %+v, %v", seen, documents)
 	}
-	if seen, documents := l.take("far", "4", list, nil); !seen.whole || seen.trouble == nil || documents != nil {
+	if seen, documents := l.read("far", "4", list, nil); !seen.complete || seen.err == nil || documents != nil {
 		t.Errorf("while nothing has arrived: %+v, %v", seen, documents)
 	}
 	l.forget("far")
@@ -350,9 +350,9 @@ func TestWhatCannotBeReadIsNotGone(t *testing.T) {
 	}
 }
 
-// TestReportsGoWithTheMode: the reports of a cluster that leaves mode Pull are deleted.
-func TestReportsGoWithTheMode(t *testing.T) {
-	s := open(t, []string{"far"})
+// TestReportsAreDeletedWithModePull: the reports of a cluster that leaves mode Pull are deleted.
+func TestReportsAreDeletedWithModePull(t *testing.T) {
+	s := newFixture(t, []string{"far"})
 	c := s.unattended("far")
 	typ := contentType{Source: v1alpha1.FromCRD, Spec: v1alpha1.CommonAPIResourceSpec{GroupVersion: v1alpha1.GroupVersion{Group: "example.com", Version: "v1"},
 		Scope: "Namespaced", TypeNames: v1alpha1.TypeNames{Plural: "widgets", Kind: "Widget"}}}
@@ -368,7 +368,7 @@ func TestReportsGoWithTheMode(t *testing.T) {
 	if err := c.ReportGroup(t.Context(), fleet.GroupReport{Group: "example.com", Content: broken}); !apierrors.IsBadRequest(err) {
 		t.Errorf("content that cannot be decompressed: %v", err)
 	}
-	s.change(v1alpha1.ClusterResource, "far", func(u *unstructured.Unstructured) { u.Object["spec"] = stageCluster("far", true).Object["spec"] })
+	s.change(v1alpha1.ClusterResource, "far", func(u *unstructured.Unstructured) { u.Object["spec"] = newCluster("far", true).Object["spec"] })
 	s.await("all reports are deleted", func() error {
 		left, err := s.control.Resource(configMaps()).Namespace(v1alpha1.SystemNamespace).List(t.Context(), metav1.ListOptions{})
 		if err == nil && len(left.Items) > 0 {
@@ -379,10 +379,10 @@ func TestReportsGoWithTheMode(t *testing.T) {
 	s.wantAbsent(v1alpha1.APIResourceImportResource, importIn("far"))
 }
 
-// TestReportsOfAnotherClusterOfThatName: the reports of a cluster do not apply to a new one of
+// TestReportsOfRecreatedCluster: the reports of a cluster do not apply to a new one of
 // the same name.
-func TestReportsOfAnotherClusterOfThatName(t *testing.T) {
-	s := open(t, []string{"far"})
+func TestReportsOfRecreatedCluster(t *testing.T) {
+	s := newFixture(t, []string{"far"})
 	c := s.pulling("far")
 	s.serve("far", colour)
 	s.wantCondition(v1alpha1.APIResourceImportResource, importIn("far"), "Available", "True", "Served", "")
@@ -392,11 +392,11 @@ func TestReportsOfAnotherClusterOfThatName(t *testing.T) {
 	if seen != nil {
 		t.Errorf("the new cluster has the report %+v", seen)
 	}
-	if digest, kept := keptDigest(s.term, next, "example.com"); kept {
+	if digest, kept := storedDigest(s.term, next, "example.com"); kept {
 		t.Errorf("the new cluster has the stored digest %s", digest)
 	}
 	s.await("the existing cluster has a stored digest", func() error {
-		if _, kept := keptDigest(s.term, c.joined(), "example.com"); !kept {
+		if _, kept := storedDigest(s.term, c.joined(), "example.com"); !kept {
 			return errors.New("there is no digest")
 		}
 		return nil
@@ -404,7 +404,7 @@ func TestReportsOfAnotherClusterOfThatName(t *testing.T) {
 }
 
 // reports returns a cache of the stored reports.
-func (s *stage) reports(t *testing.T) cache.SharedIndexInformer {
+func (s *fixture) reports(t *testing.T) cache.SharedIndexInformer {
 	i := watchReports(s.control)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})

@@ -28,62 +28,62 @@ type Reporter interface {
 // Report reads the types of a member as the controller would, and reports them every minute and
 // whenever they change, until ctx ends.
 func Report(ctx context.Context, cluster string, member *rest.Config, clk clock.WithTicker, log *slog.Logger, to Reporter) error {
-	w, err := wayOver(member)
+	w, err := newMemberClients(member)
 	if err != nil {
 		return fmt.Errorf("create a client for the cluster: %w", err)
 	}
 	return reportOver(ctx, cluster, w, clk, log, to)
 }
 
-func reportOver(ctx context.Context, cluster string, w way, clk clock.WithTicker, log *slog.Logger, to Reporter) error {
+func reportOver(ctx context.Context, cluster string, w memberClients, clk clock.WithTicker, log *slog.Logger, to Reporter) error {
 	ctx, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer stop()
-	o := &outpost{cluster: cluster, to: to, fields: NewFields(), asked: map[string]bool{}, packed: map[string]packedGroup{}}
-	news := make(chan struct{}, 1)
+	o := &groupReporter{cluster: cluster, to: to, fields: NewFields(), queried: map[string]bool{}, packed: map[string]packedGroup{}}
+	changed := make(chan struct{}, 1)
 	var err error
-	o.puller, err = newPuller(ctx, reading{clock: clk, fields: o.fields, inFull: o.inFull, running: &running}, cluster, w, "", func() {
+	o.watcher, err = newTypeWatcher(ctx, watcherConfig{clock: clk, fields: o.fields, inFull: o.inFull, running: &running}, cluster, w, "", func() {
 		select {
-		case news <- struct{}{}:
+		case changed <- struct{}{}:
 		default:
 		}
 	})
 	if err != nil {
 		return err
 	}
-	again := time.Second
-	for said := ""; ; {
+	backoff := time.Second
+	for lastError := ""; ; {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-news:
+		case <-changed:
 		}
 		err := o.report(ctx)
 		if err == nil {
-			again, said = time.Second, ""
+			backoff, lastError = time.Second, ""
 			continue
 		}
-		if err.Error() != said && ctx.Err() == nil {
-			said = err.Error()
+		if err.Error() != lastError && ctx.Err() == nil {
+			lastError = err.Error()
 			log.Warn("report of the cluster's types failed; retrying", "error", err)
 		}
-		timer := clk.NewTimer(again)
-		again = min(2*again, patience)
+		timer := clk.NewTimer(backoff)
+		backoff = min(2*backoff, maxBackoff)
 		select {
 		case <-ctx.Done():
 		case <-timer.C():
-			o.puller.wake()
+			o.watcher.trigger()
 		}
 		timer.Stop()
 	}
 }
 
 // groupReporter reports the types that a watcher reads.
-type outpost struct {
+type groupReporter struct {
 	cluster string
 	to      Reporter
-	puller  *puller
+	watcher *typeWatcher
 	fields  *Fields
 
 	// packed holds the encoded groups of the snapshot that digest identifies; problem lists the
@@ -92,9 +92,9 @@ type outpost struct {
 	packed  map[string]packedGroup
 	problem string
 
-	mu     sync.Mutex
-	asked  map[string]bool // groups without CRDs that a policy may name in full
-	wanted []string        // groups that a policy names in full
+	mu      sync.Mutex
+	queried map[string]bool // groups without CRDs that a policy may name in full
+	wanted  []string        // groups that a policy names in full
 }
 
 type packedGroup struct {
@@ -104,37 +104,37 @@ type packedGroup struct {
 
 // inFull reports whether types of a group without CRDs are requested. It also records the
 // groups it is called for: these are the groups to ask the control plane about.
-func (o *outpost) inFull(group string) bool {
+func (o *groupReporter) inFull(group string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.asked[group] = true
+	o.queried[group] = true
 	return slices.Contains(o.wanted, group)
 }
 
 // report sends the current state.
-func (o *outpost) report(ctx context.Context) error {
-	seen := o.puller.snapshot()
-	said := fleet.TypesReport{Groups: map[string]fleet.GroupDigest{}}
+func (o *groupReporter) report(ctx context.Context) error {
+	seen := o.watcher.snapshot()
+	out := fleet.TypesReport{Groups: map[string]fleet.GroupDigest{}}
 	switch {
-	case seen.trouble != nil:
-		said.Message = explain(seen.trouble, o.cluster)
-	case !seen.whole:
+	case seen.err != nil:
+		out.Message = explain(seen.err, o.cluster)
+	case !seen.complete:
 		return nil // it has not been read yet
 	case seen.digest != o.digest:
 		if err := o.pack(seen); err != nil {
 			return err
 		}
 	}
-	if said.Message == "" {
-		said.Message = o.problem
+	if out.Message == "" {
+		out.Message = o.problem
 	}
 	for group, p := range o.packed {
-		said.Groups[group] = fleet.GroupDigest{Digest: p.digest, Size: len(p.content)}
+		out.Groups[group] = fleet.GroupDigest{Digest: p.digest, Size: len(p.content)}
 	}
 	o.mu.Lock()
-	said.Others = slices.Sorted(maps.Keys(o.asked))
+	out.Others = slices.Sorted(maps.Keys(o.queried))
 	o.mu.Unlock()
-	wanted, err := o.to.ReportTypes(ctx, said)
+	wanted, err := o.to.ReportTypes(ctx, out)
 	if err != nil {
 		return err
 	}
@@ -151,20 +151,20 @@ func (o *outpost) report(ctx context.Context) error {
 	o.wanted = wanted.InFull
 	o.mu.Unlock()
 	if changed {
-		o.puller.wake()
+		o.watcher.trigger()
 	}
 	return nil
 }
 
 // pack encodes the content of each group. Groups that are too large are omitted and reported.
-func (o *outpost) pack(seen snapshot) error {
+func (o *groupReporter) pack(seen snapshot) error {
 	packed, large := map[string]packedGroup{}, []string(nil)
-	for group, in := range contentsOf(seen.types, o.fields.known(o.cluster)) {
+	for group, in := range contentsOf(seen.types, o.fields.documentsOf(o.cluster)) {
 		content, digest, err := in.pack()
 		if err != nil {
 			return fmt.Errorf("encode the cluster's types of group %q: %w", group, err)
 		}
-		if len(content) > mostContent {
+		if len(content) > maxGroupBytes {
 			large = append(large, group)
 			continue
 		}
@@ -174,7 +174,7 @@ func (o *outpost) pack(seen snapshot) error {
 	if len(large) > 0 {
 		slices.Sort(large)
 		o.problem = fmt.Sprintf("showing the last known types of cluster %s: those of %s exceed the limit of its syncer's reports (%d bytes, compressed). Join the cluster in mode Push, or remove types there",
-			o.cluster, strings.Join(large, ", "), mostContent)
+			o.cluster, strings.Join(large, ", "), maxGroupBytes)
 	}
 	return nil
 }

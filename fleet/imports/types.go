@@ -19,7 +19,7 @@ import (
 )
 
 // typeState is the input of the negotiation of one type.
-type facts struct {
+type typeState struct {
 	gr       kschema.GroupResource
 	crd      *apiextensionsv1.CustomResourceDefinition // the control plane's CRD, or nil
 	own      map[string]*schema.Type                   // types that the control plane serves without a CRD
@@ -32,18 +32,18 @@ type version struct {
 	name     string
 	imports  []*imported // in order of creation
 	existing *negotiated // or nil
-	standing standing
+	current  currentType
 
-	offers     []offer      // one for each import
-	typ        *schema.Type // the negotiated type, or nil
-	judgements []judgement
-	waits      string // why the published type is frozen
-	published  publication
+	offers          []offer      // one for each import
+	typ             *schema.Type // the negotiated type, or nil
+	compatibilities []compatibility
+	frozenReason    string // why the published type is frozen
+	published       publication
 }
 
 // compatible counts the clusters that accept the negotiated type.
 func (v *version) compatible() (n int) {
-	for _, j := range v.judgements {
+	for _, j := range v.compatibilities {
 		if j.compatible {
 			n++
 		}
@@ -52,26 +52,26 @@ func (v *version) compatible() (n int) {
 }
 
 // freeze keeps the published type unchanged and evaluates the offers against it.
-func (v *version) stay(why string) {
-	v.waits = why
-	v.standing.frozen = true
-	v.typ, v.judgements = negotiate(v.standing, v.offers)
+func (v *version) freeze(why string) {
+	v.frozenReason = why
+	v.current.frozen = true
+	v.typ, v.compatibilities = negotiate(v.current, v.offers)
 }
 
 // enforced reports whether a user or the control plane itself defines the type.
-func (f *facts) enforced() bool { return f.crd != nil && !isOurs(f.crd) || len(f.own) > 0 }
+func (f *typeState) enforced() bool { return f.crd != nil && !isOurs(f.crd) || len(f.own) > 0 }
 
 // reconcileType negotiates a type with all its versions, and publishes it if requested.
 func (c *controller) reconcileType(ctx context.Context, gr kschema.GroupResource) error {
-	f, err := c.gather(ctx, gr)
+	f, err := c.load(ctx, gr)
 	if err != nil {
 		return err
 	}
 	parsed := map[string]*schema.Type{}
 	for _, v := range f.versions {
-		v.offers = f.offers(v, parsed)
-		v.typ, v.judgements = negotiate(v.standing, v.offers)
-		if err := c.spare(ctx, f, v); err != nil {
+		v.offers = f.offersOf(v, parsed)
+		v.typ, v.compatibilities = negotiate(v.current, v.offers)
+		if err := c.protectObjects(ctx, f, v); err != nil {
 			return err
 		}
 	}
@@ -79,7 +79,7 @@ func (c *controller) reconcileType(ctx context.Context, gr kschema.GroupResource
 	if err := c.publish(ctx, f); err != nil {
 		return err
 	}
-	if err := c.judge(ctx, f); err != nil {
+	if err := c.writeCompatibility(ctx, f); err != nil {
 		return err
 	}
 	for _, v := range f.versions {
@@ -92,8 +92,8 @@ func (c *controller) reconcileType(ctx context.Context, gr kschema.GroupResource
 
 // load reads the state of a type. The CRD is read live: whether a user created it determines
 // what the controller may do with it.
-func (c *controller) gather(ctx context.Context, gr kschema.GroupResource) (*facts, error) {
-	f := &facts{gr: gr, versions: map[string]*version{}}
+func (c *controller) load(ctx context.Context, gr kschema.GroupResource) (*typeState, error) {
+	f := &typeState{gr: gr, versions: map[string]*version{}}
 	f.policy, _ = c.policyFor(gr.Group)
 	u, err := c.Dynamic.Resource(crdResource).Get(ctx, gr.String(), metav1.GetOptions{})
 	switch {
@@ -133,7 +133,7 @@ func (c *controller) gather(ctx context.Context, gr kschema.GroupResource) (*fac
 	}
 	for _, v := range f.versions {
 		slices.SortFunc(v.imports, olderImport)
-		v.standing = f.stands(v)
+		v.current = f.currentOf(v)
 	}
 	return f, nil
 }
@@ -143,25 +143,25 @@ func olderImport(a, b *imported) int {
 }
 
 // currentOf returns the control plane's existing definition of a version.
-func (f *facts) stands(v *version) standing {
+func (f *typeState) currentOf(v *version) currentType {
 	if len(f.own) > 0 {
-		return standing{enforced: true, typ: f.own[v.name], by: "the control plane itself", remedy: "Upgrade the cluster"}
+		return currentType{enforced: true, typ: f.own[v.name], by: "the control plane itself", remedy: "Upgrade the cluster"}
 	}
 	if f.crd == nil {
-		return standing{}
+		return currentType{}
 	}
 	all := schema.FromCRD(f.crd)
 	i := slices.IndexFunc(all, func(t schema.Type) bool { return t.Version == v.name })
 	switch {
 	case !isOurs(f.crd) && i < 0:
-		return standing{enforced: true}
+		return currentType{enforced: true}
 	case !isOurs(f.crd):
-		return standing{enforced: true, typ: &all[i], by: "CustomResourceDefinition " + f.crd.Name + " of the control plane",
+		return currentType{enforced: true, typ: &all[i], by: "CustomResourceDefinition " + f.crd.Name + " of the control plane",
 			remedy: "Update the cluster's CustomResourceDefinition, or remove from the control plane's what the cluster does not know"}
 	case i < 0:
-		return standing{}
+		return currentType{}
 	}
-	out := standing{published: true, typ: &all[i]}
+	out := currentType{published: true, typ: &all[i]}
 	if n := v.existing; n != nil && slices.Contains(strings.Split(f.crd.Annotations[v1alpha1.PublishedTypesAnnotation], ","), v.name+"="+n.digest) {
 		// This is the definition that was applied. If the CRD differs, a user has edited it.
 		if t, err := typeOf(&n.Spec.CommonAPIResourceSpec, []byte(n.schema.Value())); err == nil {
@@ -172,7 +172,7 @@ func (f *facts) stands(v *version) standing {
 }
 
 // offersOf returns the offers of a version. Members that serve the same schema share its type.
-func (f *facts) offers(v *version, parsed map[string]*schema.Type) []offer {
+func (f *typeState) offersOf(v *version, parsed map[string]*schema.Type) []offer {
 	var out []offer
 	for _, i := range v.imports {
 		o := offer{cluster: i.Spec.Location, strategy: f.strategy(i)}
@@ -189,7 +189,7 @@ func (f *facts) offers(v *version, parsed map[string]*schema.Type) []offer {
 }
 
 // strategy returns the effective strategy of an import.
-func (f *facts) strategy(i *imported) v1alpha1.SchemaUpdateStrategy {
+func (f *typeState) strategy(i *imported) v1alpha1.SchemaUpdateStrategy {
 	switch {
 	case i.Spec.SchemaUpdateStrategy != "":
 		return i.Spec.SchemaUpdateStrategy
@@ -200,14 +200,14 @@ func (f *facts) strategy(i *imported) v1alpha1.SchemaUpdateStrategy {
 }
 
 // writeCompatibility writes the condition Compatible of the imports.
-func (c *controller) judge(ctx context.Context, f *facts) error {
+func (c *controller) writeCompatibility(ctx context.Context, f *typeState) error {
 	for _, v := range f.versions {
 		for n, i := range v.imports {
-			j := v.judgements[n]
-			if v.standing.enforced && v.standing.typ == nil {
-				j = judgement{reason: v1alpha1.ReasonVersionNotEnforced, message: f.noVersion(v.name)}
+			j := v.compatibilities[n]
+			if v.current.enforced && v.current.typ == nil {
+				j = compatibility{reason: v1alpha1.ReasonVersionNotEnforced, message: f.noVersion(v.name)}
 			}
-			if err := c.sayCompatible(ctx, i, j, f.strategy(i)); err != nil {
+			if err := c.writeCompatible(ctx, i, j, f.strategy(i)); err != nil {
 				return err
 			}
 		}
@@ -216,14 +216,14 @@ func (c *controller) judge(ctx context.Context, f *facts) error {
 }
 
 // noVersion is the message for a version of an enforced type that is not served.
-func (f *facts) noVersion(name string) string {
+func (f *typeState) noVersion(name string) string {
 	if f.crd == nil {
 		return fmt.Sprintf("the control plane defines %s itself and does not serve version %s: use a version that it serves", f.gr, name)
 	}
 	return fmt.Sprintf("CustomResourceDefinition %s of the control plane does not serve version %s: add it there, or use a version that it serves", f.crd.Name, name)
 }
 
-func (c *controller) sayCompatible(ctx context.Context, i *imported, j judgement, strategy v1alpha1.SchemaUpdateStrategy) error {
+func (c *controller) writeCompatible(ctx context.Context, i *imported, j compatibility, strategy v1alpha1.SchemaUpdateStrategy) error {
 	compatible := metav1.Condition{Type: v1alpha1.ImportCompatible, Status: metav1.ConditionFalse, Reason: j.reason, Message: j.message, ObservedGeneration: i.Generation}
 	if j.compatible {
 		compatible.Status = metav1.ConditionTrue
