@@ -20,53 +20,53 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// credential hands out a certificate of a cluster's syncer: to whom RBAC allows the
-// path, and to the syncer itself, so that it renews its own. Keys never travel.
+// credential issues a certificate for a cluster's syncer: to users whom RBAC allows the path,
+// and to the syncer itself, which renews its own. Keys are never transmitted.
 //
-// All certificates of one credential are good until it is replaced, which is what
-// asking for another one does, unless it is to renew.
+// All certificates of one credential are valid until the credential is replaced. Every request
+// replaces it, except a renewal.
 func (h *Host) credential(w http.ResponseWriter, r *request) {
 	if r.Method != http.MethodPost {
-		refuse(w, refusal(metav1.StatusReasonMethodNotAllowed, "a credential is asked for by POST"))
+		writeError(w, newStatusError(metav1.StatusReasonMethodNotAllowed, "a credential must be requested by POST"))
 		return
 	}
-	var asked CredentialRequest
-	if err := r.read(w, &asked); err != nil {
-		refuse(w, err)
+	var in CredentialRequest
+	if err := r.read(w, &in); err != nil {
+		writeError(w, err)
 		return
 	}
-	request, err := readRequest(asked.Request)
+	request, err := readRequest(in.Request)
 	if err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
-	// A syncer that could replace its credential could outlive that it is revoked.
-	counts, err := r.counting(r.Context(), asked.Renew || r.caller.isSyncer())
+	// A syncer that could replace its credential could survive its revocation.
+	id, err := r.currentCredential(r.Context(), in.Renew || r.caller.isSyncer())
 	if err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
-	certificate, err := h.cfg.Sign(r.cluster, counts, request)
+	certificate, err := h.cfg.Sign(r.cluster, id, request)
 	if err != nil {
-		h.cfg.Log.Error("cannot sign a certificate", "cluster", r.cluster, "error", err)
-		refuse(w, refusal(metav1.StatusReasonServiceUnavailable, "the certificate cannot be signed; the server's log says why"))
+		h.cfg.Log.Error("sign certificate failed", "cluster", r.cluster, "error", err)
+		writeError(w, newStatusError(metav1.StatusReasonServiceUnavailable, "the certificate cannot be signed; for the cause see the server's log"))
 		return
 	}
-	h.cfg.Log.Info("handed out a certificate of a cluster's syncer", "cluster", r.cluster, "to", r.caller.Name)
-	answer(w, http.StatusOK, Credential{Certificate: string(certificate)})
+	h.cfg.Log.Info("issued a certificate for a cluster's syncer", "cluster", r.cluster, "to", r.caller.Name)
+	writeJSON(w, http.StatusOK, Credential{Certificate: string(certificate)})
 }
 
 func readRequest(text string) (*x509.CertificateRequest, error) {
 	block, _ := pem.Decode([]byte(text))
 	if block == nil || block.Type != "CERTIFICATE REQUEST" {
-		return nil, refusal(metav1.StatusReasonBadRequest, "request is no certificate request in PEM")
+		return nil, newStatusError(metav1.StatusReasonBadRequest, "request is not a certificate request in PEM")
 	}
 	request, err := x509.ParseCertificateRequest(block.Bytes)
 	if err == nil {
 		err = request.CheckSignature()
 	}
 	if err != nil {
-		return nil, refusal(metav1.StatusReasonBadRequest, "the certificate request is not a good one: %s", err)
+		return nil, newStatusError(metav1.StatusReasonBadRequest, "invalid certificate request: %s", err)
 	}
 	strong := false
 	switch key := request.PublicKey.(type) {
@@ -78,19 +78,18 @@ func readRequest(text string) (*x509.CertificateRequest, error) {
 		strong = true
 	}
 	if !strong {
-		return nil, refusal(metav1.StatusReasonBadRequest, "the key of the certificate request is too weak: make one with ECDSA P-256")
+		return nil, newStatusError(metav1.StatusReasonBadRequest, "the key of the certificate request is too weak: use ECDSA P-256")
 	}
 	return request, nil
 }
 
-// counting gives the credential that counts for the cluster: the one that does
-// already, or else a new one. It asks the control plane itself, since what counts is
-// what the Cluster says at this moment.
-func (r *request) counting(ctx context.Context, keep bool) (string, error) {
+// currentCredential returns the ID of the cluster's valid credential: the existing one if keep
+// is set, or a new one. It reads the Cluster live, because a cached one may be stale.
+func (r *request) currentCredential(ctx context.Context, keep bool) (string, error) {
 	api := r.caches.term.Dynamic.Resource(v1alpha1.ClusterResource)
 	u, err := api.Get(ctx, r.cluster, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return "", refusal(metav1.StatusReasonNotFound, "there is no Cluster %q", r.cluster)
+		return "", newStatusError(metav1.StatusReasonNotFound, "Cluster %q does not exist", r.cluster)
 	}
 	if err != nil {
 		return "", fmt.Errorf("read cluster %s: %w", r.cluster, err)
@@ -100,12 +99,12 @@ func (r *request) counting(ctx context.Context, keep bool) (string, error) {
 		return "", fmt.Errorf("read cluster %s: %w", r.cluster, err)
 	}
 	if r.caller.isSyncer() {
-		if err := admit(c, true, r.cluster, r.caller.Groups); err != nil {
+		if err := authorizeSyncer(c, true, r.cluster, r.caller.Groups); err != nil {
 			return "", err
 		}
 	}
 	if !c.Pulls() {
-		return "", refusal(metav1.StatusReasonConflict, "Cluster %s is in mode Push: its syncer needs no credential", r.cluster)
+		return "", newStatusError(metav1.StatusReasonConflict, "Cluster %s is in mode Push: its syncer needs no credential", r.cluster)
 	}
 	if now := c.Annotations[v1alpha1.CredentialAnnotation]; keep && now != "" {
 		return now, nil
@@ -117,7 +116,7 @@ func (r *request) counting(ctx context.Context, keep bool) (string, error) {
 		return "", err
 	}
 	if _, err := api.Patch(ctx, r.cluster, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: reporterOf(r.cluster)}); err != nil {
-		return "", fmt.Errorf("note the new credential of cluster %s: %w", r.cluster, err)
+		return "", fmt.Errorf("record the new credential of cluster %s: %w", r.cluster, err)
 	}
 	return made, nil
 }

@@ -11,41 +11,41 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// served is a resource that views have.
-type served struct {
+// viewResource is a resource of a view.
+type viewResource struct {
 	resource   schema.GroupVersionResource
 	kind       string
 	namespaced bool
 }
 
-// kinds are all that views have: those of what may be bound, and their own.
-func (p *projection) kinds() []served {
-	out := []served{
+// resources returns all resources of a view: those of the kinds that can be bound, and its own.
+func (p *projection) resources() []viewResource {
+	out := []viewResource{
 		{boundObjectResource(), boundObjectKind, true},
 		{boundNamespaceResource(), boundNamespace, false},
 		{v1alpha1.ClusterResource, clusterKind, false},
-		{v1alpha1.ResourceInterpretationResource, lessonKind, false},
+		{v1alpha1.ResourceInterpretationResource, interpretationKind, false},
 	}
 	for _, k := range p.view.term.Kinds() {
-		out = append(out, served{k.GVR(), k.Kind, !k.ClusterScoped})
+		out = append(out, viewResource{k.GVR(), k.Kind, !k.ClusterScoped})
 	}
 	return out
 }
 
-// discovery answers what clients ask to find out what there is, and tells whether that
-// was it. So kubectl can look at a view as it looks at a cluster.
+// discovery responds to discovery requests, and reports whether this was one. So kubectl works
+// with a view as with a cluster.
 func (r *request) discovery(w http.ResponseWriter) bool {
 	if r.Method != http.MethodGet {
 		return false
 	}
 	switch path := strings.Join(r.path, "/"); {
 	case path == "healthz" || path == "livez" || path == "readyz":
-		answer(w, http.StatusOK, "ok")
+		writeJSON(w, http.StatusOK, "ok")
 	case path == "api":
-		answer(w, http.StatusOK, metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"},
+		writeJSON(w, http.StatusOK, metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"},
 			ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{}})
 	case path == "apis":
-		answer(w, http.StatusOK, metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: r.groups()})
+		writeJSON(w, http.StatusOK, metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: r.groups()})
 	case len(r.path) == 2 && r.path[0] == "api":
 		r.resources(w, schema.GroupVersion{Version: r.path[1]})
 	case len(r.path) == 3 && r.path[0] == "apis":
@@ -58,7 +58,7 @@ func (r *request) discovery(w http.ResponseWriter) bool {
 
 func (r *request) groups() []metav1.APIGroup {
 	var out []metav1.APIGroup
-	for _, k := range r.view.kinds() {
+	for _, k := range r.view.resources() {
 		if k.resource.Group == "" {
 			continue
 		}
@@ -75,7 +75,7 @@ func (r *request) groups() []metav1.APIGroup {
 
 func (r *request) resources(w http.ResponseWriter, gv schema.GroupVersion) {
 	out := metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String()}
-	for _, k := range r.view.kinds() {
+	for _, k := range r.view.resources() {
 		if k.resource.GroupVersion() != gv {
 			continue
 		}
@@ -87,8 +87,8 @@ func (r *request) resources(w http.ResponseWriter, gv schema.GroupVersion) {
 		}
 	}
 	if len(out.APIResources) == 0 {
-		refuse(w, refusal(metav1.StatusReasonNotFound, "a view has nothing of %s", gv))
+		writeError(w, newStatusError(metav1.StatusReasonNotFound, "a view has no resources of %s", gv))
 		return
 	}
-	answer(w, http.StatusOK, out)
+	writeJSON(w, http.StatusOK, out)
 }

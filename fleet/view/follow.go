@@ -18,50 +18,50 @@ import (
 )
 
 const (
-	// silence is how long a watch may say nothing, not even how far it is, before it
-	// is taken for dead: somebody on the way has forgotten the connection.
-	silence = 2*bookmarkEvery + 15*time.Second
-	// firstPause and longestPause are between attempts to watch.
-	firstPause   = 200 * time.Millisecond
-	longestPause = 10 * time.Second
+	// watchTimeout is how long a watch may send nothing, not even a bookmark, before it is
+	// considered dead: a proxy may have dropped the connection.
+	watchTimeout = 2*bookmarkInterval + 15*time.Second
+	// minBackoff and maxBackoff bound the pause between attempts to watch.
+	minBackoff = 200 * time.Millisecond
+	maxBackoff = 10 * time.Second
 )
 
-// change is what a watch tells.
+// change is one change from a watch.
 type change struct {
-	key    types.NamespacedName
-	object json.RawMessage
-	gone   bool
-	// all is set when a list has been told: what is not in it is not in the view.
-	all map[types.NamespacedName]bool
+	key     types.NamespacedName
+	object  json.RawMessage
+	removed bool
+	// listed is set at the end of a list: objects that are not in it are not in the view.
+	listed map[types.NamespacedName]bool
 }
 
-// follow watches a resource of the view until ctx ends, and goes on after everything
-// that can happen to a watch. listed is called when everything has been read.
-func (v *Remote) follow(ctx context.Context, resource string, take func(change) error, listed func()) {
-	pause := flowcontrol.NewBackOff(firstPause, longestPause)
-	pause.Clock = v.clock
+// follow keeps a resource of the view current until ctx ends, and recovers from every failure
+// of a watch. It calls listed when everything has been read.
+func (v *Remote) follow(ctx context.Context, resource string, handle func(change) error, listed func()) {
+	backoff := flowcontrol.NewBackOff(minBackoff, maxBackoff)
+	backoff.Clock = v.clock
 	version := ""
-	for said := ""; ctx.Err() == nil; {
+	for lastError := ""; ctx.Err() == nil; {
 		began := v.clock.Now()
-		err := v.watch(ctx, resource, &version, take, listed)
+		err := v.watch(ctx, resource, &version, handle, listed)
 		if ctx.Err() != nil {
 			return
 		}
-		if resource == lessons && apierrors.IsNotFound(err) {
-			listed() // a server of an older Atoll has none of them
+		if resource == interpretations && apierrors.IsNotFound(err) {
+			listed() // a server of an older version does not have this resource
 		}
 		if apierrors.IsGone(err) || apierrors.IsResourceExpired(err) {
 			version = ""
 		}
-		if v.clock.Since(began) > longestPause {
-			pause.Reset(resource)
+		if v.clock.Since(began) > maxBackoff {
+			backoff.Reset(resource)
 		}
-		if err != nil && err.Error() != said && !apierrors.IsResourceExpired(err) {
-			said = err.Error()
-			v.log.Warn("the view cannot be followed; what is known of it stays, and it is tried again", "resource", resource, "error", err)
+		if err != nil && err.Error() != lastError && !apierrors.IsResourceExpired(err) {
+			lastError = err.Error()
+			v.log.Warn("watch of the view failed; keeping the known state and retrying", "resource", resource, "error", err)
 		}
-		pause.Next(resource, v.clock.Now())
-		timer := v.clock.NewTimer(pause.Get(resource))
+		backoff.Next(resource, v.clock.Now())
+		timer := v.clock.NewTimer(backoff.Get(resource))
 		select {
 		case <-ctx.Done():
 		case <-timer.C():
@@ -70,29 +70,29 @@ func (v *Remote) follow(ctx context.Context, resource string, take func(change) 
 	}
 }
 
-// watch takes in what one watch tells, and notes in version how far that was. It calls
-// told when everything has been told.
-func (v *Remote) watch(ctx context.Context, resource string, version *string, take func(change) error, told func()) error {
+// watch processes the events of one watch, and updates version. It calls synced when everything
+// has been received.
+func (v *Remote) watch(ctx context.Context, resource string, version *string, handle func(change) error, synced func()) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	quiet := v.clock.NewTimer(silence)
+	quiet := v.clock.NewTimer(watchTimeout)
 	defer quiet.Stop()
-	heard := make(chan struct{}, 1)
+	received := make(chan struct{}, 1)
 	go func() {
 		for {
 			select {
 			case <-ctx.Done():
 				return
-			case <-heard:
+			case <-received:
 				quiet.Stop()
-				quiet.Reset(silence)
+				quiet.Reset(watchTimeout)
 			case <-quiet.C():
-				cancel(fmt.Errorf("the server has said nothing for %s", silence))
+				cancel(fmt.Errorf("the server has sent nothing for %s", watchTimeout))
 				return
 			}
 		}
 	}()
-	body, ended, err := v.link.watch(ctx, ownPath("", resource, ""), watchQuery(*version))
+	body, ended, err := v.client.watch(ctx, ownPath("", resource, ""), watchQuery(*version))
 	if err != nil {
 		return errors.Join(context.Cause(ctx), err)
 	}
@@ -101,7 +101,7 @@ func (v *Remote) watch(ctx context.Context, resource string, version *string, ta
 	if *version == "" {
 		listed = map[types.NamespacedName]bool{}
 	}
-	// Reading ends when the certificate is renewed, too: connections keep the old one.
+	// Reading ends also when the certificate is renewed: existing connections keep the old one.
 	defer context.AfterFunc(ended, func() { cancel(nil) })()
 	events := json.NewDecoder(bufio.NewReader(body))
 	for {
@@ -113,14 +113,14 @@ func (v *Remote) watch(ctx context.Context, resource string, version *string, ta
 			return errors.Join(context.Cause(ctx), err)
 		}
 		select {
-		case heard <- struct{}{}:
+		case received <- struct{}{}:
 		default:
 		}
-		if err := takeEvent(e, version, &listed, take); err != nil {
+		if err := handleEvent(e, version, &listed, handle); err != nil {
 			return err
 		}
 		if listed == nil {
-			told()
+			synced()
 		}
 	}
 }
@@ -136,19 +136,19 @@ func watchQuery(version string) url.Values {
 	return q
 }
 
-// takeEvent takes in one event. While a list is being told, listed has what it has so
-// far, and no version is noted: a list that breaks off begins anew.
-func takeEvent(e event, version *string, listed *map[types.NamespacedName]bool, take func(change) error) error {
+// handleEvent processes one event. While a list is incomplete, listed contains the keys so far,
+// and version is not updated: an interrupted list starts from scratch.
+func handleEvent(e event, version *string, listed *map[types.NamespacedName]bool, handle func(change) error) error {
 	if watch.EventType(e.Type) == watch.Error {
 		var status metav1.Status
 		if err := json.Unmarshal(e.Object, &status); err != nil {
-			return fmt.Errorf("read why the watch ended: %w", err)
+			return fmt.Errorf("decode the error of the watch: %w", err)
 		}
 		return &apierrors.StatusError{ErrStatus: status}
 	}
 	var head metav1.PartialObjectMetadata
 	if err := json.Unmarshal(e.Object, &head); err != nil {
-		return fmt.Errorf("read an event: %w", err)
+		return fmt.Errorf("decode an event: %w", err)
 	}
 	key := types.NamespacedName{Namespace: head.Namespace, Name: head.Name}
 	switch watch.EventType(e.Type) {
@@ -156,22 +156,22 @@ func takeEvent(e event, version *string, listed *map[types.NamespacedName]bool, 
 		if *listed != nil {
 			(*listed)[key] = true
 		}
-		if err := take(change{key: key, object: e.Object}); err != nil {
+		if err := handle(change{key: key, object: e.Object}); err != nil {
 			return err
 		}
 	case watch.Deleted:
-		if err := take(change{key: key, gone: true}); err != nil {
+		if err := handle(change{key: key, removed: true}); err != nil {
 			return err
 		}
 	case watch.Bookmark:
 		if head.Annotations[metav1.InitialEventsAnnotationKey] == "true" && *listed != nil {
-			if err := take(change{all: *listed}); err != nil {
+			if err := handle(change{listed: *listed}); err != nil {
 				return err
 			}
 			*listed = nil
 		}
 	default:
-		return fmt.Errorf("an event of type %q is not known", e.Type)
+		return fmt.Errorf("unknown event type %q", e.Type)
 	}
 	if *listed == nil {
 		*version = head.ResourceVersion

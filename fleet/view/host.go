@@ -18,43 +18,42 @@ import (
 )
 
 const (
-	// idle is after how long without a request a server lets its caches go.
-	idle = 5 * time.Minute
-	// patience is how long a request waits for caches that have yet to be filled.
-	patience = 30 * time.Second
+	// idleTimeout is how long a server keeps its caches without a request.
+	idleTimeout = 5 * time.Minute
+	// cacheSyncTimeout is how long a request waits for caches to sync.
+	cacheSyncTimeout = 30 * time.Second
 )
 
-// Config says what a Host needs.
+// Config configures a Host.
 type Config struct {
-	// REST reaches the control plane with full rights. Required.
+	// REST connects to the control plane with full permissions. Required.
 	REST *rest.Config
-	// Sign makes a certificate of a cluster's syncer, for the key of a certificate
-	// request whose signature is right. It returns PEM. Required.
+	// Sign creates a certificate for a cluster's syncer with the key of a verified certificate
+	// request. It returns PEM. Required.
 	Sign func(cluster, credential string, request *x509.CertificateRequest) ([]byte, error)
-	// Types keeps what syncers report of the types of their clusters. Required.
+	// Types stores the types that syncers report. Required.
 	Types Types
 	// Log defaults to slog.Default.
 	Log *slog.Logger
 	// Clock defaults to the real one.
 	Clock clock.WithTicker
 
-	// open gives the caches instead of those over REST, until ctx ends.
+	// open returns a session other than one over REST, until ctx ends.
 	open func(ctx context.Context) (*fleet.Term, error)
 }
 
-// Types keeps what syncers report of the types that their clusters serve. The cluster is
-// the one that the reporter is known to be of. What is wrong with a report is a
-// BadRequest. All of it is safe to repeat.
+// Types stores the types of clusters as their syncers report them. The caller has authenticated
+// the cluster. An invalid report is a BadRequest. All calls are idempotent.
 type Types interface {
-	// KeepTypes keeps which groups there are, and gives what is wanted besides.
-	KeepTypes(ctx context.Context, term *fleet.Term, cluster *v1alpha1.Cluster, said fleet.TypesReport) (fleet.TypesWanted, error)
-	// KeepGroup keeps what is in one of them.
-	KeepGroup(ctx context.Context, term *fleet.Term, cluster *v1alpha1.Cluster, said fleet.GroupReport) error
+	// StoreTypes stores the list of API groups, and returns what else is requested.
+	StoreTypes(ctx context.Context, term *fleet.Term, cluster *v1alpha1.Cluster, said fleet.TypesReport) (fleet.TypesWanted, error)
+	// StoreGroup stores the content of one group.
+	StoreGroup(ctx context.Context, term *fleet.Term, cluster *v1alpha1.Cluster, said fleet.GroupReport) error
 }
 
-// Host serves views. Each server of Atoll has one; they share nothing, and a syncer
-// may call any. The caches that it serves from are filled when the first syncer comes,
-// and let go when none has come for a while.
+// Host serves views. Each server of Atoll has one; they share nothing, and a syncer may connect
+// to any. The caches are filled for the first syncer, and released after some time without
+// requests.
 type Host struct {
 	cfg Config
 
@@ -64,21 +63,21 @@ type Host struct {
 	caches  *caches
 }
 
-// caches are a Term and what is served from it.
+// caches are a session and the views that are served from it.
 type caches struct {
-	ready chan struct{} // closed when term or err is set
+	ready chan struct{} // closed once term or err is set
 	term  *fleet.Term
 	err   error
 	ctx   context.Context
 	stop  context.CancelFunc
 
-	// guarded by the Host's mutex:
-	views map[string]*projection
-	users int
-	last  time.Time // that one came or went
+	// Guarded by the Host's mutex:
+	views    map[string]*projection
+	users    int
+	lastUsed time.Time // last time that a user came or left
 }
 
-// NewHost gives a Host that serves as long as it runs.
+// NewHost returns a Host that serves while Run runs.
 func NewHost(cfg Config) *Host {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
@@ -96,52 +95,52 @@ func NewHost(cfg Config) *Host {
 	return &Host{cfg: cfg}
 }
 
-// Run lets the Host serve until ctx ends, and ends all watches then.
+// Run lets the Host serve until ctx ends, and then ends all watches.
 func (h *Host) Run(ctx context.Context) error {
 	h.mu.Lock()
 	h.ctx = ctx
 	h.mu.Unlock()
-	ticker := h.cfg.Clock.NewTicker(idle / 5)
+	ticker := h.cfg.Clock.NewTicker(idleTimeout / 5)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			h.mu.Lock()
 			h.ctx = nil
-			h.drop()
+			h.releaseCaches()
 			h.mu.Unlock()
 			h.running.Wait()
 			return nil
 		case <-ticker.C():
 			h.mu.Lock()
-			if c := h.caches; c != nil && c.users == 0 && h.cfg.Clock.Since(c.last) >= idle {
-				h.drop()
+			if c := h.caches; c != nil && c.users == 0 && h.cfg.Clock.Since(c.lastUsed) >= idleTimeout {
+				h.releaseCaches()
 			}
 			h.mu.Unlock()
 		}
 	}
 }
 
-// drop lets the caches go. The caller holds h.mu.
-func (h *Host) drop() {
+// releaseCaches releases the caches. The caller holds h.mu.
+func (h *Host) releaseCaches() {
 	if h.caches != nil {
 		h.caches.stop()
 		h.caches = nil
 	}
 }
 
-// errNotRunning: the server has not begun yet, or is about to stop.
-var errNotRunning = errors.New("this server does not serve views at this moment; ask again")
+// errNotRunning means that the server has not started yet, or is stopping.
+var errNotRunning = errors.New("this server does not serve views at the moment; retry")
 
-// use gives the caches, filled, for as long as release is not called.
-func (h *Host) use(ctx context.Context) (_ *caches, release func(), err error) {
+// acquire returns the synced caches, which stay valid until release is called.
+func (h *Host) acquire(ctx context.Context) (_ *caches, release func(), err error) {
 	h.mu.Lock()
 	if h.ctx == nil {
 		h.mu.Unlock()
 		return nil, nil, errNotRunning
 	}
 	if h.caches == nil {
-		h.caches = h.fill()
+		h.caches = h.openCaches()
 	}
 	c := h.caches
 	c.users++
@@ -150,15 +149,15 @@ func (h *Host) use(ctx context.Context) (_ *caches, release func(), err error) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		c.users--
-		c.last = h.cfg.Clock.Now()
+		c.lastUsed = h.cfg.Clock.Now()
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, cacheSyncTimeout)
 	defer cancel()
 	select {
 	case <-c.ready:
 	case <-ctx.Done():
 		release()
-		return nil, nil, errors.New("this server has not read yet what is bound to clusters; ask again")
+		return nil, nil, errors.New("this server has not read the bindings yet; retry")
 	}
 	if c.err != nil {
 		release()
@@ -167,14 +166,14 @@ func (h *Host) use(ctx context.Context) (_ *caches, release func(), err error) {
 	return c, release, nil
 }
 
-// fill begins to fill caches. The caller holds h.mu.
-func (h *Host) fill() *caches {
-	c := &caches{ready: make(chan struct{}), views: map[string]*projection{}, last: h.cfg.Clock.Now()}
+// openCaches starts to fill caches. The caller holds h.mu.
+func (h *Host) openCaches() *caches {
+	c := &caches{ready: make(chan struct{}), views: map[string]*projection{}, lastUsed: h.cfg.Clock.Now()}
 	c.ctx, c.stop = context.WithCancel(h.ctx)
 	h.running.Go(func() {
 		term, err := h.cfg.open(c.ctx)
 		if err == nil {
-			err = term.OnInterpretation(func(_, _ *v1alpha1.ResourceInterpretation) { h.touchAll(c) })
+			err = term.OnInterpretation(func(_, _ *v1alpha1.ResourceInterpretation) { h.markAllDirty(c) })
 		}
 		if err == nil {
 			err = term.OnCluster(func(was, is *v1alpha1.Cluster) {
@@ -185,14 +184,14 @@ func (h *Host) fill() *caches {
 				p := c.views[is.Name]
 				h.mu.Unlock()
 				if p != nil {
-					p.touch(ofCluster())
+					p.markDirty(clusterOrigin())
 				}
 			})
 		}
 		c.term, c.err = term, err
 		close(c.ready)
 		if err != nil {
-			h.cfg.Log.Error("cannot read what is bound to clusters; the next syncer that comes has it tried again", "error", err)
+			h.cfg.Log.Error("open caches for views failed; retrying on the next request", "error", err)
 			c.stop()
 			h.mu.Lock()
 			if h.caches == c {
@@ -208,17 +207,17 @@ func (h *Host) fill() *caches {
 	return c
 }
 
-// touchAll has all views looked at for what comes from no binding.
-func (h *Host) touchAll(c *caches) {
+// markAllDirty marks the Cluster and interpretations of all views as changed.
+func (h *Host) markAllDirty(c *caches) {
 	h.mu.Lock()
 	all := slices.Collect(maps.Values(c.views))
 	h.mu.Unlock()
 	for _, p := range all {
-		p.touch(ofCluster())
+		p.markDirty(clusterOrigin())
 	}
 }
 
-// viewOf gives the view of a cluster as it is served.
+// viewOf returns the served view of a cluster.
 func (h *Host) viewOf(c *caches, cluster string) (*projection, error) {
 	h.mu.Lock()
 	p := c.views[cluster]
@@ -226,7 +225,7 @@ func (h *Host) viewOf(c *caches, cluster string) (*projection, error) {
 	if p != nil {
 		return p, nil
 	}
-	p = project(Of(c.term, cluster))
+	p = newProjection(NewLocal(c.term, cluster))
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if other := c.views[cluster]; other != nil || c.ctx.Err() != nil {
@@ -234,10 +233,10 @@ func (h *Host) viewOf(c *caches, cluster string) (*projection, error) {
 		if other == nil {
 			return nil, errNotRunning
 		}
-		return other, nil // somebody else came at the same moment
+		return other, nil // created concurrently
 	}
 	c.views[cluster] = p
 	h.running.Go(func() { p.run(c.ctx) })
-	p.touch(ofCluster()) // of changes before it was in the map it was not told
+	p.markDirty(clusterOrigin()) // it was not notified of changes before it was in the map
 	return p, nil
 }

@@ -14,19 +14,19 @@ import (
 	"github.com/atoll-dev/atoll/fleet"
 )
 
-// JoinOptions say which cluster joins in mode Pull.
+// JoinOptions configure Join.
 type JoinOptions struct {
-	// Name of the Cluster.
+	// Name is the name of the Cluster.
 	Name string
-	// Server is the URL by which the cluster's syncer reaches the servers of Atoll.
-	// Empty is the one by which they are reached now.
+	// Server is the URL of Atoll's servers for the cluster's syncer. It defaults to the URL of
+	// the current connection.
 	Server string
-	// Progress, if set, hears in a sentence what is going on.
+	// Progress, if set, receives a sentence for each step.
 	Progress func(string)
 }
 
-// Join registers a cluster in mode Pull, and gives the kubeconfig by which its syncer
-// gets its view. It can be repeated: only the last one counts from then on.
+// Join registers a cluster in mode Pull, and returns the kubeconfig of its syncer for its view.
+// It can be repeated: only the last kubeconfig stays valid.
 func Join(ctx context.Context, atoll *rest.Config, o JoinOptions) (kubeconfig []byte, err error) {
 	if err := fleet.RegisterPull(ctx, atoll, o.Name, o.Progress); err != nil {
 		return nil, err
@@ -35,13 +35,13 @@ func Join(ctx context.Context, atoll *rest.Config, o JoinOptions) (kubeconfig []
 	if err != nil {
 		return nil, fmt.Errorf("join %s: %w", o.Name, err)
 	}
-	got, err := ask(ctx, atoll, o.Name, CredentialRequest{Request: string(request)})
+	got, err := requestCredential(ctx, atoll, o.Name, CredentialRequest{Request: string(request)})
 	if err != nil {
 		return nil, fmt.Errorf("join %s: get a credential: %w", o.Name, err)
 	}
 	trust := rest.CopyConfig(atoll)
 	if err := rest.LoadTLSFiles(trust); err != nil {
-		return nil, fmt.Errorf("join %s: read what Atoll's servers are verified with: %w", o.Name, err)
+		return nil, fmt.Errorf("join %s: read the certificate authority of Atoll's servers: %w", o.Name, err)
 	}
 	server := o.Server
 	if server == "" {
@@ -50,11 +50,11 @@ func Join(ctx context.Context, atoll *rest.Config, o JoinOptions) (kubeconfig []
 	return Kubeconfig(strings.TrimSuffix(server, "/"), o.Name, trust.CAData, []byte(got.Certificate), key)
 }
 
-func ask(ctx context.Context, atoll *rest.Config, cluster string, r CredentialRequest) (Credential, error) {
+func requestCredential(ctx context.Context, atoll *rest.Config, cluster string, r CredentialRequest) (Credential, error) {
 	var got Credential
 	kube, err := kubernetes.NewForConfig(atoll)
 	if err != nil {
-		return got, fmt.Errorf("make a client of Atoll: %w", err)
+		return got, fmt.Errorf("create a client for Atoll: %w", err)
 	}
 	body, err := json.Marshal(r)
 	if err != nil {
@@ -66,7 +66,7 @@ func ask(ctx context.Context, atoll *rest.Config, cluster string, r CredentialRe
 		return got, err
 	}
 	if err := json.Unmarshal(answer, &got); err != nil || got.Certificate == "" {
-		return got, errors.New("the answer is no credential: are the server and this program of one version?")
+		return got, errors.New("the response is not a credential: are the server and this program of the same version?")
 	}
 	return got, nil
 }

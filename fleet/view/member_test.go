@@ -20,10 +20,10 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// What a syncer reports of types is kept as its cluster's, and what is wanted besides
-// comes back.
+// TestTypesAreReported: a syncer's report of types is stored for its cluster, and the response
+// returns what else is requested.
 func TestTypesAreReported(t *testing.T) {
-	s := open(t)
+	s := newFixture(t)
 	r := s.remote(0, 24*time.Hour)
 	wanted, err := r.ReportTypes(t.Context(), fleet.TypesReport{Groups: map[string]fleet.GroupDigest{"a.example": {}, "": {}}, Others: []string{"apps"}})
 	if err != nil || fmt.Sprint(wanted) != "{[ a.example] [apps]}" {
@@ -33,26 +33,27 @@ func TestTypesAreReported(t *testing.T) {
 		t.Error(err)
 	}
 	if err := r.ReportGroup(t.Context(), fleet.GroupReport{Group: "bad"}); !apierrors.IsBadRequest(err) {
-		t.Errorf("what the keeper refuses: %v", err)
+		t.Errorf("a report that the store rejects: %v", err)
 	}
-	if got := strings.Join(s.kept, "; "); got != "east serves [ a.example]; east has much of a.example; east has  of bad" {
-		t.Errorf("kept: %s", got)
+	if got := strings.Join(s.reports, "; "); got != "east serves [ a.example]; east has much of a.example; east has  of bad" {
+		t.Errorf("stored: %s", got)
 	}
 }
 
-func lesson(name, apiVersion, kind, health string) *unstructured.Unstructured {
-	return thing(v1alpha1.Group+"/"+v1alpha1.Version, lessonKind, "", name, map[string]any{"spec": map[string]any{
+func interpretation(name, apiVersion, kind, health string) *unstructured.Unstructured {
+	return object(v1alpha1.Group+"/"+v1alpha1.Version, interpretationKind, "", name, map[string]any{"spec": map[string]any{
 		"target": map[string]any{"apiVersion": apiVersion, "kind": kind}, "health": "'" + health + "'"}})
 }
 
-// What was taught about the kinds in a view is in the view, and of other kinds nothing.
-func TestWhatIsTaughtIsInTheView(t *testing.T) {
-	s := open(t, secret("one"), bind("one", "east"), bind("two", "west"), secret("two"),
-		lesson("secrets", "v1", "Secret", "Degraded"), lesson("maps", "v1", "ConfigMap", "Degraded"))
+// TestInterpretationsInView: a view contains the interpretations of the kinds in it, and no
+// others.
+func TestInterpretationsInView(t *testing.T) {
+	s := newFixture(t, secret("one"), bind("one", "east"), bind("two", "west"), secret("two"),
+		interpretation("secrets", "v1", "Secret", "Degraded"), interpretation("maps", "v1", "ConfigMap", "Degraded"))
 	r := s.remote(0, 24*time.Hour)
 	r.await(t)
 	names := func() string {
-		code, said := s.ask(syncerOf("east"), "GET", eastView+"/apis/"+apiVersion+"/"+lessons, nil)
+		code, said := s.ask(syncerOf("east"), "GET", eastView+"/apis/"+apiVersion+"/"+interpretations, nil)
 		var got metav1.PartialObjectMetadataList
 		if err := json.Unmarshal([]byte(said), &got); err != nil || code != http.StatusOK {
 			t.Fatalf("%d %s", code, said)
@@ -73,28 +74,29 @@ func TestWhatIsTaughtIsInTheView(t *testing.T) {
 		return h
 	}
 	if got := names(); got != "secrets" {
-		t.Errorf("lessons in the view: %q", got)
+		t.Errorf("interpretations in the view: %q", got)
 	}
-	soon(t, "the lesson is known", func() bool { return health() == v1alpha1.Degraded })
+	eventually(t, "the interpretation is known", func() bool { return health() == v1alpha1.Degraded })
 	heard := make(chan types.NamespacedName, 100)
 	defer r.Subscribe(func(key types.NamespacedName) { heard <- key })()
 	<-heard
-	next := lesson("secrets", "v1", "Secret", "Progressing")
+	next := interpretation("secrets", "v1", "Secret", "Progressing")
 	next.SetGeneration(4)
-	s.control1(v1alpha1.ResourceInterpretationResource, "", next, "update")
-	soon(t, "the change is known", func() bool { return health() == v1alpha1.Progressing })
-	soon(t, "it is told", func() bool { return len(heard) > 0 })
-	// The next in age counts when the first is gone, and all go with the last object.
-	s.control1(v1alpha1.ResourceInterpretationResource, "", lesson("others", "v1", "Secret", "Healthy"), "create")
-	s.control1(v1alpha1.ResourceInterpretationResource, "", next, "delete")
-	soon(t, "the other one counts", func() bool { return health() == v1alpha1.Healthy })
-	s.control1(v1alpha1.ResourceBindingResource, "shop", bind("one", "west"), "update")
-	soon(t, "the view has no lesson", func() bool { return names() == "" })
+	s.changeControl(v1alpha1.ResourceInterpretationResource, "", next, "update")
+	eventually(t, "the change is known", func() bool { return health() == v1alpha1.Progressing })
+	eventually(t, "the subscriber is notified", func() bool { return len(heard) > 0 })
+	// When the oldest one is deleted, the next one applies; all leave the view with the last object.
+	s.changeControl(v1alpha1.ResourceInterpretationResource, "", interpretation("others", "v1", "Secret", "Healthy"), "create")
+	s.changeControl(v1alpha1.ResourceInterpretationResource, "", next, "delete")
+	eventually(t, "the other one applies", func() bool { return health() == v1alpha1.Healthy })
+	s.changeControl(v1alpha1.ResourceBindingResource, "shop", bind("one", "west"), "update")
+	eventually(t, "the view has no interpretation", func() bool { return names() == "" })
 }
 
-// A kind that is in no table is known by what the view says of it, and what was taught.
+// TestCustomKindsInAView: a custom kind is known by the view's data on it and by
+// interpretations.
 func TestCustomKindsInAView(t *testing.T) {
-	s := open(t)
+	s := newFixture(t)
 	r := s.remote(0, 24*time.Hour)
 	b := &v1alpha1.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "widget-one", UID: "u"}}
 	b.Spec.Resource = v1alpha1.ObjectReference{APIVersion: "example.com/v1", Kind: "Widget", Resource: "widgets", Name: "one"}
@@ -105,43 +107,44 @@ func TestCustomKindsInAView(t *testing.T) {
 	if !ok || k.GVR() != (schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}) || !k.Divided || k.Scale().Replicas[1] != "size" {
 		t.Errorf("%v %+v", ok, k)
 	}
-	said, err := json.Marshal(lesson("widgets", "example.com/v1", "Widget", "Degraded").Object)
+	said, err := json.Marshal(interpretation("widgets", "example.com/v1", "Widget", "Degraded").Object)
 	if err == nil {
-		err = r.takeLesson(change{key: types.NamespacedName{Name: "widgets"}, object: said})
+		err = r.handleInterpretation(change{key: types.NamespacedName{Name: "widgets"}, object: said})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	k, _ = r.KindOf(b)
 	if h, _ := k.Health(secret("one")); h != v1alpha1.Degraded || k.GVR().Resource != "widgets" {
-		t.Errorf("taught: %v %v", h, k.GVR())
+		t.Errorf("interpreted: %v %v", h, k.GVR())
 	}
 }
 
-// A namespace that was emptied first is told of once more when it is gone.
-func TestANamespaceThatWasEmptiedFirst(t *testing.T) {
-	s := open(t, secret("one"), bind("one", "east"))
+// TestRemovalOfEmptiedNamespace: a namespace that was emptied before its deletion is notified
+// again when it is deleted.
+func TestRemovalOfEmptiedNamespace(t *testing.T) {
+	s := newFixture(t, secret("one"), bind("one", "east"))
 	r := s.remote(0, 24*time.Hour)
 	r.await(t)
 	namespaces := schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
-	s.control1(v1alpha1.ResourceBindingResource, "shop", bind("one", "west"), "update")
-	soon(t, "the view is empty", func() bool { _, has := r.Namespace("shop"); return !has })
+	s.changeControl(v1alpha1.ResourceBindingResource, "shop", bind("one", "west"), "update")
+	eventually(t, "the view is empty", func() bool { _, has := r.Namespace("shop"); return !has })
 	heard := make(chan types.NamespacedName, 100)
 	defer r.Subscribe(func(key types.NamespacedName) { heard <- key })()
-	s.control1(namespaces, "", thing("v1", "Namespace", "", "shop", nil), "delete")
-	soon(t, "it is told", func() bool { return len(heard) > 0 })
+	s.changeControl(namespaces, "", object("v1", "Namespace", "", "shop", nil), "delete")
+	eventually(t, "the subscriber is notified", func() bool { return len(heard) > 0 })
 	if key := <-heard; key != (types.NamespacedName{Namespace: "shop"}) {
-		t.Errorf("told: %v", key)
+		t.Errorf("notified: %v", key)
 	}
 	if err := s.kube.CoreV1().Namespaces().Delete(t.Context(), "shop", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if gone, err := r.NamespaceGone(t.Context(), "shop"); !gone || err != nil {
-		t.Errorf("it is gone: %v %v", gone, err)
+	if gone, err := r.ConfirmNamespaceGone(t.Context(), "shop"); !gone || err != nil {
+		t.Errorf("namespace gone: %v %v", gone, err)
 	}
 }
 
-// A list comes in pages, which together have all of it.
+// TestListsInPages: the pages of a list together are complete.
 func TestListsInPages(t *testing.T) {
 	var objects []*unstructured.Unstructured
 	var want []string
@@ -150,7 +153,7 @@ func TestListsInPages(t *testing.T) {
 		objects = append(objects, secret(name), bind(name, "east"))
 		want = append(want, name)
 	}
-	s := open(t, objects...)
+	s := newFixture(t, objects...)
 	list := func(query string) (code int, out metav1.PartialObjectMetadataList) {
 		t.Helper()
 		code, said := s.ask(syncerOf("east"), "GET", eastView+"/api/v1/secrets?"+query, nil)
@@ -185,9 +188,9 @@ func TestListsInPages(t *testing.T) {
 			t.Errorf("limit %d: %v", limit, got)
 		}
 	}
-	// What comes between two pages is heard of by who watches from the list's version.
+	// A watch from the list's version sends changes between two pages.
 	_, page := list("limit=3")
-	s.control1(v1alpha1.ResourceBindingResource, "shop", bind("s0", "west"), "update")
+	s.changeControl(v1alpha1.ResourceBindingResource, "shop", bind("s0", "west"), "update")
 	_, rest := list("limit=9&continue=" + page.Continue)
 	if rest.ResourceVersion != page.ResourceVersion || len(rest.Items) != 4 {
 		t.Errorf("version %s, %d items", rest.ResourceVersion, len(rest.Items))

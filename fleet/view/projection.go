@@ -30,42 +30,42 @@ func boundNamespaceResource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: v1alpha1.Group, Version: v1alpha1.Version, Resource: boundNamespaces}
 }
 
-// ofCluster stands, in a ledger, for the binding that the Cluster itself comes from.
-func ofCluster() types.NamespacedName { return types.NamespacedName{} }
+// clusterOrigin is the origin, in a change log, of the Cluster itself.
+func clusterOrigin() types.NamespacedName { return types.NamespacedName{} }
 
-// lessonOrigin begins what stands for it that a ResourceInterpretation comes from. No
-// binding has such a name.
-const lessonOrigin = lessons + "/"
+// interpretationPrefix is the prefix of the origin of a ResourceInterpretation. No binding has
+// such a name.
+const interpretationPrefix = interpretations + "/"
 
-func ofLesson(name string) types.NamespacedName {
-	return types.NamespacedName{Name: lessonOrigin + name}
+func interpretationOrigin(name string) types.NamespacedName {
+	return types.NamespacedName{Name: interpretationPrefix + name}
 }
 
-// projection is a view as it is served: it follows the caches, and numbers what
-// changes for the cluster.
+// projection is a view as it is served: it follows the caches and records the changes for its
+// cluster.
 type projection struct {
 	view   *Local
-	ledger *ledger
+	log    *changeLog
 	cancel func() // the subscription
-	// taught are the ResourceInterpretations that there were. It is of catchUp alone.
-	taught map[string]bool
+	// interpretations are the names of the known ResourceInterpretations. Only catchUp uses it.
+	interpretations map[string]bool
 
 	mu    sync.Mutex
 	dirty map[types.NamespacedName]bool
 	wake  chan struct{}
 }
 
-// project gives a view with all that is bound now. It hears of changes, and has to run
-// to take them in.
-func project(view *Local) *projection {
-	p := &projection{view: view, ledger: newLedger(), taught: map[string]bool{}, dirty: map[types.NamespacedName]bool{}, wake: make(chan struct{}, 1)}
-	p.touch(ofCluster())
-	p.cancel = view.Subscribe(p.touch)
+// newProjection returns a view with everything that is bound now. It receives notifications of
+// changes, and run has to run to process them.
+func newProjection(view *Local) *projection {
+	p := &projection{view: view, log: newChangeLog(), interpretations: map[string]bool{}, dirty: map[types.NamespacedName]bool{}, wake: make(chan struct{}, 1)}
+	p.markDirty(clusterOrigin())
+	p.cancel = view.Subscribe(p.markDirty)
 	p.catchUp()
 	return p
 }
 
-// run follows until ctx ends.
+// run processes changes until ctx ends.
 func (p *projection) run(ctx context.Context) {
 	defer p.cancel()
 	for {
@@ -78,9 +78,9 @@ func (p *projection) run(ctx context.Context) {
 	}
 }
 
-// touch notes that a binding may look different to the cluster, or a namespace, which
-// has no name as a binding has.
-func (p *projection) touch(key types.NamespacedName) {
+// markDirty records that the cluster's part of a binding may have changed. A key without a name
+// stands for a namespace.
+func (p *projection) markDirty(key types.NamespacedName) {
 	p.mu.Lock()
 	p.dirty[key] = true
 	if key.Namespace != "" {
@@ -89,7 +89,7 @@ func (p *projection) touch(key types.NamespacedName) {
 	p.mu.Unlock()
 	select {
 	case p.wake <- struct{}{}:
-	default: // somebody has said so already
+	default: // woken already
 	}
 }
 
@@ -99,88 +99,88 @@ func (p *projection) catchUp() {
 	p.dirty = map[types.NamespacedName]bool{}
 	p.mu.Unlock()
 	for key := range dirty {
-		p.ledger.note(key, p.facts(key))
-		if key.Name == "" && key != ofCluster() {
-			p.remindOfNamespace(key.Namespace)
+		p.log.update(key, p.items(key))
+		if key.Name == "" && key != clusterOrigin() {
+			p.touchNamespace(key.Namespace)
 		}
 	}
-	// Which of them are in the view depends on all bindings: they are few.
+	// The view contains few interpretations, and which ones depends on all bindings.
 	for _, in := range p.view.term.Interpretations() {
-		p.taught[in.Name] = true
+		p.interpretations[in.Name] = true
 	}
-	for name := range p.taught {
-		facts := p.lessonFacts(name)
-		p.ledger.note(ofLesson(name), facts)
+	for name := range p.interpretations {
+		facts := p.interpretationItems(name)
+		p.log.update(interpretationOrigin(name), facts)
 		if _, exists := p.view.term.Interpretation(name); !exists {
-			delete(p.taught, name)
+			delete(p.interpretations, name)
 		}
 	}
 }
 
-// facts are what of a view comes from a binding: the binding and, while the cluster
-// should have it, the object.
-func (p *projection) facts(key types.NamespacedName) []fact {
+// items returns the objects of a view that come from a binding: the binding itself and, while
+// the cluster should have it, the object.
+func (p *projection) items(key types.NamespacedName) []item {
 	switch {
-	case key == ofCluster():
-		return p.clusterFacts()
+	case key == clusterOrigin():
+		return p.clusterItems()
 	case key.Name == "":
-		return p.namespaceFacts(key.Namespace)
+		return p.namespaceItems(key.Namespace)
 	}
 	b, concerns := p.binding(key)
 	if !concerns {
 		return nil
 	}
 	version, chosen := p.objectVersion(b)
-	bound := fact{place: place{boundObjectResource(), key}, origin: key, uid: b.UID,
+	bound := item{objectKey: objectKey{boundObjectResource(), key}, origin: key, uid: b.UID,
 		kind:   ownKind(boundObjectKind),
 		digest: digest(reduced(b, p.view.cluster), version, p.view.TypeVanished(b), p.scaleOf(b))}
 	if !chosen {
-		return []fact{bound}
+		return []item{bound}
 	}
 	k, _ := p.view.KindOf(b)
-	object := fact{place: place{k.GVR(), types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Resource.Name}},
+	object := item{objectKey: objectKey{k.GVR(), types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Resource.Name}},
 		origin: key, uid: b.Spec.Resource.UID, kind: k.GroupVersionKind, digest: version}
-	return []fact{bound, object}
+	return []item{bound, object}
 }
 
-// clusterFacts has the credential in its digest, which is not shown: who watches is
-// woken when it changes, and judged again.
-func (p *projection) clusterFacts() []fact {
+// clusterItems includes the credential in the digest, although it is not visible: when it
+// changes, watchers are woken and authorized again.
+func (p *projection) clusterItems() []item {
 	c, ok := p.view.Cluster()
 	if !ok {
 		return nil
 	}
-	return []fact{{place: place{v1alpha1.ClusterResource, types.NamespacedName{Name: c.Name}}, uid: c.UID,
+	return []item{{objectKey: objectKey{v1alpha1.ClusterResource, types.NamespacedName{Name: c.Name}}, uid: c.UID,
 		kind:   ownKind(clusterKind),
 		digest: digest(reducedCluster(c), c.Annotations[v1alpha1.CredentialAnnotation])}}
 }
 
-// lessonFacts has what somebody taught about a kind in the view while something of the
-// kind is.
-func (p *projection) lessonFacts(name string) []fact {
+// interpretationItems returns a ResourceInterpretation while an object of its kind is in the
+// view.
+func (p *projection) interpretationItems(name string) []item {
 	in, ok := p.view.term.Interpretation(name)
 	if !ok || !slices.ContainsFunc(p.view.term.BindingsOf(in.Spec.Target.GroupKind()), func(b *v1alpha1.ResourceBinding) bool { return concerns(b, p.view.cluster) }) {
 		return nil
 	}
-	return []fact{{place: place{v1alpha1.ResourceInterpretationResource, types.NamespacedName{Name: name}}, uid: in.UID,
-		kind: ownKind(lessonKind), digest: digest(reducedLesson(in))}}
+	return []item{{objectKey: objectKey{v1alpha1.ResourceInterpretationResource, types.NamespacedName{Name: name}}, uid: in.UID,
+		kind: ownKind(interpretationKind), digest: digest(reducedInterpretation(in))}}
 }
 
-// remindOfNamespace tells a second time of a namespace that left the view when it was
-// emptied, now that it is gone altogether: the cluster may still have it.
-func (p *projection) remindOfNamespace(name string) {
+// touchNamespace sends the removal of a namespace a second time: it left the view when it was
+// emptied, and now it is deleted. The cluster may still have it.
+func (p *projection) touchNamespace(name string) {
 	if ns, ok := p.view.term.Namespace(name); !ok || ns.GetDeletionTimestamp() != nil {
-		p.ledger.remind(place{boundNamespaceResource(), types.NamespacedName{Name: name}}, "gone")
+		p.log.touchTombstone(objectKey{boundNamespaceResource(), types.NamespacedName{Name: name}}, "gone")
 	}
 }
 
-// namespaceFacts has a namespace in the view while something in it is.
-func (p *projection) namespaceFacts(name string) []fact {
+// namespaceItems returns a namespace while an object in it is in the view.
+func (p *projection) namespaceItems(name string) []item {
 	ns := p.namespace(name)
 	if ns == nil || !slices.ContainsFunc(p.view.term.BindingsIn(name), func(b *v1alpha1.ResourceBinding) bool { return concerns(b, p.view.cluster) }) {
 		return nil
 	}
-	return []fact{{place: place{boundNamespaceResource(), types.NamespacedName{Name: name}}, uid: ns.UID,
+	return []item{{objectKey: objectKey{boundNamespaceResource(), types.NamespacedName{Name: name}}, uid: ns.UID,
 		kind: ownKind(boundNamespace), digest: digest(ns)}}
 }
 
@@ -198,7 +198,7 @@ func ownKind(kind string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: v1alpha1.Group, Version: v1alpha1.Version, Kind: kind}
 }
 
-// binding gives a binding if it concerns the cluster.
+// binding returns a binding if it concerns the cluster.
 func (p *projection) binding(key types.NamespacedName) (*v1alpha1.ResourceBinding, bool) {
 	b, ok := p.view.Binding(key)
 	if !ok {
@@ -207,16 +207,16 @@ func (p *projection) binding(key types.NamespacedName) (*v1alpha1.ResourceBindin
 	return b, concerns(b, p.view.cluster)
 }
 
-// concerns tells whether a binding is any business of a cluster.
+// concerns reports whether a binding chooses a cluster or has an entry of it.
 func concerns(b *v1alpha1.ResourceBinding, cluster string) bool {
 	_, chosen := b.Share(cluster)
 	_, reported := b.State(cluster)
 	return chosen || reported
 }
 
-// objectVersion identifies the object as the cluster should have it; false if it
-// should not, or there is none. Of what the caches hold by its metadata only, any new
-// version may differ.
+// objectVersion identifies the object as the cluster should have it; false if the cluster
+// should have none. For kinds that the caches hold by metadata only, every new resourceVersion
+// may be a change.
 func (p *projection) objectVersion(b *v1alpha1.ResourceBinding) (string, bool) {
 	share, chosen := b.Share(p.view.cluster)
 	k, obj, ok := p.view.source(b)
@@ -231,26 +231,26 @@ func (p *projection) objectVersion(b *v1alpha1.ResourceBinding) (string, bool) {
 	}
 	desired, err := p.view.prepare(k, b, share, obj, nil)
 	if err != nil {
-		// What is wrong with it will be said to who asks for it.
+		// The error is reported when the object is read.
 		return digest(sourceOf(obj), err.Error()), true
 	}
 	return digest(sourceOf(obj), desired.Object), true
 }
 
-// digest identifies values by their JSON.
+// digest returns a digest of values by their JSON.
 func digest(values ...any) string {
 	data, err := json.Marshal(values)
 	if err != nil {
-		// Objects come from JSON. Whatever else this is, it is equal to nothing.
+		// Objects come from JSON. A value that cannot be encoded must be equal to nothing.
 		return fmt.Sprintf("%p", &data)
 	}
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:16])
 }
 
-// render gives what is at a place as JSON, as it is now; nil if it is not there any
-// more, which will be a change of its own.
-func (p *projection) render(ctx context.Context, r record) (json.RawMessage, error) {
+// render returns the current JSON of an object; nil if it does not exist any more, which will
+// be a change of its own.
+func (p *projection) render(ctx context.Context, r logEntry) (json.RawMessage, error) {
 	switch r.resource {
 	case v1alpha1.ClusterResource:
 		c, ok := p.view.Cluster()
@@ -265,7 +265,7 @@ func (p *projection) render(ctx context.Context, r record) (json.RawMessage, err
 		if !ok {
 			return nil, nil
 		}
-		out := reducedLesson(in)
+		out := reducedInterpretation(in)
 		out.ResourceVersion = formatVersion(r.version)
 		return json.Marshal(out)
 	case boundNamespaceResource():
@@ -293,7 +293,7 @@ func (p *projection) render(ctx context.Context, r record) (json.RawMessage, err
 	}
 	desired, source, ok, err := p.view.Desired(ctx, b, nil)
 	if errors.Is(err, fleet.ErrImpossible) {
-		return nil, nil // it is not there, and its binding says why
+		return nil, nil // there is no object, and the BoundObject has the reason
 	}
 	if err != nil || !ok {
 		return nil, err
@@ -304,7 +304,7 @@ func (p *projection) render(ctx context.Context, r record) (json.RawMessage, err
 	return json.Marshal(desired)
 }
 
-// scaleOf says where a custom kind keeps its replicas. What is in the table a syncer knows.
+// scaleOf returns the replica paths of a custom kind. Syncers know those of built-in kinds.
 func (p *projection) scaleOf(b *v1alpha1.ResourceBinding) *interpret.Scale {
 	k, known := p.view.KindOf(b)
 	if _, builtIn := interpret.Find(k.GroupKind()); !known || builtIn {
@@ -313,7 +313,7 @@ func (p *projection) scaleOf(b *v1alpha1.ResourceBinding) *interpret.Scale {
 	return k.Scale()
 }
 
-// bound gives a binding with all that its cluster's syncer needs.
+// bound returns a binding with everything that its cluster's syncer needs.
 func (p *projection) bound(ctx context.Context, b *v1alpha1.ResourceBinding) (*BoundObject, error) {
 	out := reduced(b, p.view.cluster)
 	out.TypeVanished, out.Binding.Scale = p.view.TypeVanished(b), p.scaleOf(b)
@@ -341,8 +341,8 @@ func (p *projection) bound(ctx context.Context, b *v1alpha1.ResourceBinding) (*B
 	return out, nil
 }
 
-// remains is what is left to say of what is gone.
-func remains(r record) (json.RawMessage, error) {
+// renderDeleted returns the JSON for the removal of an object.
+func renderDeleted(r logEntry) (json.RawMessage, error) {
 	u := &unstructured.Unstructured{Object: map[string]any{}}
 	u.SetGroupVersionKind(r.kind)
 	u.SetNamespace(r.Namespace)

@@ -12,11 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// get answers with one thing.
-func (r *request) get(w http.ResponseWriter, what place) {
-	record, ok := r.view.ledger.find(what)
+// get responds with one object.
+func (r *request) get(w http.ResponseWriter, what objectKey) {
+	record, ok := r.view.log.find(what)
 	if !ok {
-		refuse(w, notInView(what, r.cluster))
+		writeError(w, notInView(what, r.cluster))
 		return
 	}
 	body, err := r.view.render(r.Context(), record)
@@ -24,42 +24,42 @@ func (r *request) get(w http.ResponseWriter, what place) {
 		err = notInView(what, r.cluster)
 	}
 	if err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
-	answer(w, http.StatusOK, body)
+	writeJSON(w, http.StatusOK, body)
 }
 
-func notInView(what place, cluster string) error {
-	return refusal(metav1.StatusReasonNotFound, "%s is not bound to cluster %s", what, cluster)
+func notInView(what objectKey, cluster string) error {
+	return newStatusError(metav1.StatusReasonNotFound, "%s is not bound to cluster %s", what, cluster)
 }
 
-// list answers with the things of a kind, all of them or a page. They are read and
-// written one after another, so that no view is ever in memory as a whole. The pages of
-// a list are of different moments, and have the version of the first: who watches from
-// there on hears of what has changed meanwhile.
-func (r *request) list(w http.ResponseWriter, what place) {
-	want, err := r.wants(what)
+// list responds with the objects of a resource, in full or one page. Objects are read and
+// written one at a time, so that a view is never in memory as a whole. The pages of a list come
+// from different points in time, and have the version of the first page: a watch from there
+// reports what changed meanwhile.
+func (r *request) list(w http.ResponseWriter, what objectKey) {
+	want, err := r.selector(what)
 	from, limit, wrong := r.page()
 	if err = errors.Join(err, wrong); err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
-	there, left, version := r.view.ledger.page(want, from.After, limit)
+	entries, left, version := r.view.log.page(want, from.After, limit)
 	if from.Version != 0 {
 		version = from.Version
-		if !r.view.ledger.knows(version) {
-			refuse(w, refusal(metav1.StatusReasonExpired, "the list that continue is of is of another server or too old: begin it anew"))
+		if !r.view.log.contains(version) {
+			writeError(w, newStatusError(metav1.StatusReasonExpired, "the continue token was issued by another server or is too old: restart the list"))
 			return
 		}
 	}
 	head := metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: groupVersion(what.resource), Kind: r.listKind(what)},
 		ListMeta: metav1.ListMeta{ResourceVersion: formatVersion(version)}}
 	if left > 0 {
-		head.Continue, head.RemainingItemCount = next(version, there), &left
+		head.Continue, head.RemainingItemCount = continueToken(version, entries), &left
 	}
-	out := listing{w: w, head: head}
-	for _, record := range there {
+	out := listWriter{w: w, head: head}
+	for _, record := range entries {
 		item, err := r.view.render(r.Context(), record)
 		if err != nil {
 			out.fail(err)
@@ -72,15 +72,15 @@ func (r *request) list(w http.ResponseWriter, what place) {
 	out.end()
 }
 
-// listing is a list on its way out.
-type listing struct {
+// listWriter streams a list response.
+type listWriter struct {
 	w     http.ResponseWriter
 	head  metav1.PartialObjectMetadataList
 	begun bool
 }
 
-// add writes an item. If it cannot, the client is gone.
-func (l *listing) add(item json.RawMessage) {
+// add writes an item. Write errors mean that the client is gone.
+func (l *listWriter) add(item json.RawMessage) {
 	if l.begun {
 		_, _ = l.w.Write([]byte(","))
 	}
@@ -88,7 +88,7 @@ func (l *listing) add(item json.RawMessage) {
 	_, _ = l.w.Write(item)
 }
 
-func (l *listing) begin() {
+func (l *listWriter) begin() {
 	if l.begun {
 		return
 	}
@@ -97,49 +97,49 @@ func (l *listing) begin() {
 	l.head.Items = []metav1.PartialObjectMetadata{}
 	head, err := json.Marshal(l.head)
 	if err != nil {
-		http.Error(l.w, "the answer cannot be written as JSON", http.StatusInternalServerError)
+		http.Error(l.w, "the response cannot be encoded as JSON", http.StatusInternalServerError)
 		return
 	}
 	l.w.Header().Set("Content-Type", "application/json")
-	// Secrets may be in it.
+	// The response may contain Secrets.
 	l.w.Header().Set("Cache-Control", "no-store")
 	l.w.WriteHeader(http.StatusOK)
 	_, _ = l.w.Write(bytes.TrimSuffix(head, []byte("]}")))
 }
 
-func (l *listing) end() {
+func (l *listWriter) end() {
 	l.begin()
 	_, _ = l.w.Write([]byte("]}"))
 }
 
-// fail says why there is no list. What has been begun breaks off in the middle: nobody
-// takes that for a whole one.
-func (l *listing) fail(err error) {
+// fail responds with an error. A list that has been started is cut off: the invalid JSON tells
+// the client that it is incomplete.
+func (l *listWriter) fail(err error) {
 	if !l.begun {
-		refuse(l.w, err)
+		writeError(l.w, err)
 	}
 }
 
-// position is where a list goes on: what continue says.
+// position is the decoded continue token of a list.
 type position struct {
 	Version uint64               `json:"v"`
 	After   types.NamespacedName `json:"after"`
 }
 
-func next(version uint64, there []record) string {
-	data, err := json.Marshal(position{version, there[len(there)-1].NamespacedName})
+func continueToken(version uint64, entries []logEntry) string {
+	data, err := json.Marshal(position{version, entries[len(entries)-1].NamespacedName})
 	if err != nil {
-		return "" // numbers and names can be written
+		return "" // numbers and names can always be encoded
 	}
 	return base64.RawURLEncoding.EncodeToString(data)
 }
 
-// page reads which part of a list is asked for; limit is 0 for all of it.
+// page parses the requested part of a list; limit 0 means all of it.
 func (r *request) page() (from position, limit int, err error) {
 	q := r.URL.Query()
 	if text := q.Get("limit"); text != "" {
 		if limit, err = strconv.Atoi(text); err != nil || limit < 0 {
-			return from, 0, refusal(metav1.StatusReasonBadRequest, "limit %q is no number of things", text)
+			return from, 0, newStatusError(metav1.StatusReasonBadRequest, "limit %q is not a valid number of objects", text)
 		}
 	}
 	if text := q.Get("continue"); text != "" {
@@ -148,15 +148,15 @@ func (r *request) page() (from position, limit int, err error) {
 			err = json.Unmarshal(data, &from)
 		}
 		if err != nil || from.Version == 0 {
-			return from, 0, refusal(metav1.StatusReasonBadRequest, "continue is not what a list of this view has said")
+			return from, 0, newStatusError(metav1.StatusReasonBadRequest, "the continue token was not issued by a list of this view")
 		}
 	}
 	return from, limit, nil
 }
 
-// listKind names the list of a resource.
-func (r *request) listKind(what place) string {
-	for _, k := range r.view.kinds() {
+// listKind returns the list kind of a resource.
+func (r *request) listKind(what objectKey) string {
+	for _, k := range r.view.resources() {
 		if k.resource == what.resource {
 			return k.kind + "List"
 		}
@@ -164,21 +164,21 @@ func (r *request) listKind(what place) string {
 	return "List"
 }
 
-// confirm answers with one binding, asked for live: whether its object is to leave the
-// cluster, and what the cluster's entry says.
-func (r *request) confirm(w http.ResponseWriter, what place) {
+// confirm responds with one binding, read live: whether its object is to leave the cluster, and
+// the cluster's entry.
+func (r *request) confirm(w http.ResponseWriter, what objectKey) {
 	b, err := r.view.view.term.BindingNow(r.Context(), what.NamespacedName)
 	if err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
 	if b == nil || !concerns(b, r.cluster) {
-		refuse(w, notInView(what, r.cluster))
+		writeError(w, notInView(what, r.cluster))
 		return
 	}
-	left, decided, err := r.view.view.Leaving(r.Context(), b)
+	left, decided, err := r.view.view.ConfirmRemoval(r.Context(), b)
 	if err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
 	if left != nil {
@@ -186,24 +186,24 @@ func (r *request) confirm(w http.ResponseWriter, what place) {
 	}
 	out := reduced(b, r.cluster)
 	out.Leaves, out.Decided = left != nil, decided
-	if record, ok := r.view.ledger.find(what); ok {
+	if record, ok := r.view.log.find(what); ok {
 		out.ResourceVersion = formatVersion(record.version)
 	}
-	answer(w, http.StatusOK, out)
+	writeJSON(w, http.StatusOK, out)
 }
 
-// namespace tells whether the control plane has a namespace, live. A syncer may ask
-// only for those that it has, or lately had, something in.
+// namespace reports, by a live read, whether the control plane has a namespace. A syncer may
+// ask only for namespaces that contain, or recently contained, objects of its cluster.
 func (r *request) namespace(w http.ResponseWriter, name string) {
-	if !r.view.ledger.holds(name) {
-		refuse(w, refusal(metav1.StatusReasonForbidden, "nothing in namespace %q is bound to cluster %s", name, r.cluster))
+	if !r.view.log.hasNamespace(name) {
+		writeError(w, newStatusError(metav1.StatusReasonForbidden, "no object in namespace %q is bound to cluster %s", name, r.cluster))
 		return
 	}
-	gone, err := r.view.view.NamespaceGone(r.Context(), name)
+	gone, err := r.view.view.ConfirmNamespaceGone(r.Context(), name)
 	if err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
-	answer(w, http.StatusOK, BoundNamespace{TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: boundNamespace},
+	writeJSON(w, http.StatusOK, BoundNamespace{TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: boundNamespace},
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Gone: gone})
 }

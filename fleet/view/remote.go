@@ -22,41 +22,40 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// RemoteConfig says what a Remote needs.
+// RemoteConfig configures a Remote.
 type RemoteConfig struct {
-	// Kubeconfig leads to the view: its server is the view's URL. It is self-contained.
+	// Kubeconfig connects to the view: its server is the view's URL. It is self-contained.
 	Kubeconfig []byte
-	// Keep is given the kubeconfig anew when its certificate has been renewed, before
-	// the old one expires. Required.
-	Keep func(ctx context.Context, kubeconfig []byte) error
+	// Save stores the kubeconfig after its certificate has been renewed, before the old one
+	// expires. Required.
+	Save func(ctx context.Context, kubeconfig []byte) error
 	// Log defaults to slog.Default.
 	Log *slog.Logger
 	// Clock defaults to the real one.
 	Clock clock.WithTicker
 }
 
-// Remote is a view that a server of Atoll serves, somewhere else. What it has been
-// told it keeps, also while no server answers: a lost connection means that nothing
-// new is known, and nothing else.
+// Remote is the client of a view that a server of Atoll serves. It keeps its state while no
+// server responds: a lost connection means that no news arrives, and nothing else.
 type Remote struct {
-	cluster string
-	link    *link
-	log     *slog.Logger
-	clock   clock.WithTicker
-	notes   chan noteOf
-	first   sync.WaitGroup // of what has to be listed once
+	cluster      string
+	client       *client
+	log          *slog.Logger
+	clock        clock.WithTicker
+	events       chan pendingEvent
+	initialLists sync.WaitGroup // initial lists
 
-	mu          sync.Mutex
-	bound       map[types.NamespacedName]*BoundObject
-	namespaces  map[string]*BoundNamespace
-	self        *v1alpha1.Cluster
-	lessons     map[string]*v1alpha1.ResourceInterpretation
-	knowledge   interpret.Knowledge // with them
-	subscribers map[int]func(types.NamespacedName)
-	subscribed  int
+	mu              sync.Mutex
+	bound           map[types.NamespacedName]*BoundObject
+	namespaces      map[string]*BoundNamespace
+	self            *v1alpha1.Cluster
+	interpretations map[string]*v1alpha1.ResourceInterpretation
+	knowledge       interpret.Knowledge // including interpretations
+	subscribers     map[int]func(types.NamespacedName)
+	subscribed      int
 }
 
-// NewRemote prepares a view. It asks nobody until Run.
+// NewRemote returns a Remote. It does not connect before Run.
 func NewRemote(cfg RemoteConfig) (*Remote, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
@@ -64,40 +63,41 @@ func NewRemote(cfg RemoteConfig) (*Remote, error) {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
 	}
-	l, err := newLink(cfg)
+	l, err := newClient(cfg)
 	if err != nil {
 		return nil, err
 	}
-	v := &Remote{cluster: l.cluster, link: l, log: cfg.Log.With("cluster", l.cluster), clock: cfg.Clock,
-		notes: make(chan noteOf, 256), bound: map[types.NamespacedName]*BoundObject{}, namespaces: map[string]*BoundNamespace{},
-		lessons: map[string]*v1alpha1.ResourceInterpretation{}, knowledge: interpret.BuiltIn(),
+	v := &Remote{cluster: l.cluster, client: l, log: cfg.Log.With("cluster", l.cluster), clock: cfg.Clock,
+		events: make(chan pendingEvent, 256), bound: map[types.NamespacedName]*BoundObject{}, namespaces: map[string]*BoundNamespace{},
+		interpretations: map[string]*v1alpha1.ResourceInterpretation{}, knowledge: interpret.BuiltIn(),
 		subscribers: map[int]func(types.NamespacedName){}}
-	v.first.Add(4)
+	v.initialLists.Add(4)
 	return v, nil
 }
 
-// Name of the cluster whose view it is.
+// Name returns the name of the view's cluster.
 func (v *Remote) Name() string { return v.cluster }
 
-// Run follows the view until ctx ends.
+// Run keeps the view current until ctx ends.
 func (v *Remote) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
-	for resource, take := range map[string]func(change) error{
-		clusters: v.takeCluster, boundNamespaces: v.takeNamespace, boundObjects: v.takeBound, lessons: v.takeLesson,
+	for resource, handle := range map[string]func(change) error{
+		clusters: v.handleCluster, boundNamespaces: v.handleNamespace, boundObjects: v.handleBound, interpretations: v.handleInterpretation,
 	} {
-		listed := sync.OnceFunc(v.first.Done)
-		group.Go(func() error { v.follow(ctx, resource, take, listed); return nil })
+		listed := sync.OnceFunc(v.initialLists.Done)
+		group.Go(func() error { v.follow(ctx, resource, handle, listed); return nil })
 	}
-	group.Go(func() error { v.sendNotes(ctx); return nil })
-	group.Go(func() error { v.link.keepFresh(ctx); return nil })
+	group.Go(func() error { v.sendEvents(ctx); return nil })
+	group.Go(func() error { v.client.renewPeriodically(ctx); return nil })
 	return group.Wait()
 }
 
-// Await returns when everything has been read once, or ctx ends. A syncer that begins
-// earlier does not know yet what its Cluster says of what it finds.
-func (v *Remote) Await(ctx context.Context) error {
+// WaitForSync returns when everything has been read once, or ctx ends. A syncer that started
+// earlier would not know yet what its Cluster and bindings allow it to do with the objects it
+// finds.
+func (v *Remote) WaitForSync(ctx context.Context) error {
 	all := make(chan struct{})
-	go func() { v.first.Wait(); close(all) }()
+	go func() { v.initialLists.Wait(); close(all) }()
 	select {
 	case <-all:
 		return nil
@@ -106,7 +106,7 @@ func (v *Remote) Await(ctx context.Context) error {
 	}
 }
 
-// Cluster gives the Cluster itself; false if it is not known (yet).
+// Cluster returns the Cluster itself; false if it is not known (yet).
 func (v *Remote) Cluster() (*v1alpha1.Cluster, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -132,7 +132,7 @@ func (v *Remote) Subscribe(notify func(types.NamespacedName)) (cancel func()) {
 	}
 }
 
-// Binding gives a binding of the view.
+// Binding returns a binding of the view.
 func (v *Remote) Binding(key types.NamespacedName) (*v1alpha1.ResourceBinding, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -143,7 +143,7 @@ func (v *Remote) Binding(key types.NamespacedName) (*v1alpha1.ResourceBinding, b
 	return o.binding(), true
 }
 
-// Bindings gives all bindings of the view.
+// Bindings returns all bindings of the view.
 func (v *Remote) Bindings() []*v1alpha1.ResourceBinding {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -154,9 +154,9 @@ func (v *Remote) Bindings() []*v1alpha1.ResourceBinding {
 	return out
 }
 
-// KindOf gives what is known of the kind of a binding's object, in the version that it
-// is bound in. Of a kind that is not in the table that is what the view says of it, and in
-// any case what was taught.
+// KindOf returns the known facts about the kind of a binding's object, in the version that is
+// bound. For a kind that is not built in, they come from the view; interpretations apply to all
+// kinds.
 func (v *Remote) KindOf(b *v1alpha1.ResourceBinding) (interpret.Kind, bool) {
 	v.mu.Lock()
 	knowledge, o := v.knowledge, v.bound[b.Key()]
@@ -172,14 +172,14 @@ func (v *Remote) KindOf(b *v1alpha1.ResourceBinding) (interpret.Kind, bool) {
 	return knowledge.Bound(b)
 }
 
-// TypeVanished tells whether the type of a binding's object is gone, and nobody is known
+// TypeVanished reports whether the type of a binding's object is gone although no one is known
 // to have deleted it.
 func (v *Remote) TypeVanished(b *v1alpha1.ResourceBinding) bool {
 	o, ok := v.find(b)
 	return ok && o.TypeVanished
 }
 
-// Namespace gives the metadata of a namespace; false if it is not known.
+// Namespace returns the metadata of a namespace; false if it is not known.
 func (v *Remote) Namespace(name string) (metav1.Object, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -190,7 +190,7 @@ func (v *Remote) Namespace(name string) (metav1.Object, bool) {
 	return &ns.ObjectMeta, true
 }
 
-// problem is a fleet.ErrImpossible in the words of a server.
+// problem is a fleet.ErrImpossible with the message of a server.
 type problem string
 
 func (p problem) Error() string        { return string(p) }
@@ -203,7 +203,7 @@ func (v *Remote) find(b *v1alpha1.ResourceBinding) (*BoundObject, bool) {
 	return o, ok && o.UID == b.UID
 }
 
-// Source tells of the object that a binding is about; false if there is none.
+// Source returns the state of the binding's object; false if it does not exist.
 func (v *Remote) Source(b *v1alpha1.ResourceBinding) (fleet.Source, bool) {
 	o, ok := v.find(b)
 	if !ok || o.Source == nil {
@@ -212,12 +212,12 @@ func (v *Remote) Source(b *v1alpha1.ResourceBinding) (fleet.Source, bool) {
 	return *o.Source, true
 }
 
-// Desired gives the object as the cluster should have it; false if it should not. live
-// is the object as the cluster has it, nil if it does not.
+// Desired returns the object as the cluster should have it; false if it should have none. live
+// is the object in the cluster, nil if there is no such object.
 func (v *Remote) Desired(_ context.Context, b *v1alpha1.ResourceBinding, live *unstructured.Unstructured) (*unstructured.Unstructured, fleet.Source, bool, error) {
 	o, ok := v.find(b)
 	if ok && o.Problem != "" {
-		// The servers have said in it already that it is ErrImpossible.
+		// The server's message already contains that of ErrImpossible.
 		return nil, fleet.Source{}, false, problem(o.Problem)
 	}
 	if !ok || o.Source == nil || o.Object == nil {
@@ -235,13 +235,13 @@ func (v *Remote) Desired(_ context.Context, b *v1alpha1.ResourceBinding, live *u
 	return out, *o.Source, true, nil
 }
 
-// Leaving gives the binding as it is now if its object is to leave the cluster, else
-// nil. Only a server that says so, of this very binding, counts: no answer, another
-// one, and one that there is no such thing all mean that nothing is deleted. decided tells a
-// removal that nobody asked for.
-func (v *Remote) Leaving(ctx context.Context, b *v1alpha1.ResourceBinding) (now *v1alpha1.ResourceBinding, decided bool, err error) {
+// ConfirmRemoval returns the current binding if its object is to leave the cluster, otherwise
+// nil. Only a server's positive response for exactly this binding counts: no response, a
+// different response and "not found" all mean that nothing is deleted. decided reports a
+// removal that no one requested.
+func (v *Remote) ConfirmRemoval(ctx context.Context, b *v1alpha1.ResourceBinding) (now *v1alpha1.ResourceBinding, decided bool, err error) {
 	var o BoundObject
-	err = v.link.do(ctx, http.MethodGet, boundPath(b), nil, &o)
+	err = v.client.do(ctx, http.MethodGet, boundPath(b), nil, &o)
 	if apierrors.IsNotFound(err) {
 		return nil, false, nil
 	}
@@ -254,101 +254,98 @@ func (v *Remote) Leaving(ctx context.Context, b *v1alpha1.ResourceBinding) (now 
 	return o.binding(), o.Decided, nil
 }
 
-// NamespaceGone tells whether the control plane has a namespace no more.
-func (v *Remote) NamespaceGone(ctx context.Context, name string) (bool, error) {
+// ConfirmNamespaceGone reports whether the control plane no longer has a namespace.
+func (v *Remote) ConfirmNamespaceGone(ctx context.Context, name string) (bool, error) {
 	var ns BoundNamespace
-	if err := v.link.do(ctx, http.MethodGet, ownPath("", boundNamespaces, name), nil, &ns); err != nil {
-		return false, fmt.Errorf("make sure that namespace %s is gone: %w", name, err)
+	if err := v.client.do(ctx, http.MethodGet, ownPath("", boundNamespaces, name), nil, &ns); err != nil {
+		return false, fmt.Errorf("confirm that namespace %s is gone: %w", name, err)
 	}
 	return ns.Kind == boundNamespace && ns.Name == name && ns.Gone, nil
 }
 
-// Report writes the cluster's entry in the binding's status, or takes it out if it is
-// nil.
+// Report writes the cluster's entry in the binding's status, or removes it if entry is nil.
 func (v *Remote) Report(ctx context.Context, b *v1alpha1.ResourceBinding, entry *v1alpha1.ClusterState) error {
-	said := BoundObject{ObjectMeta: b.ObjectMeta, Status: BoundStatus{State: entry, Removed: entry == nil}}
-	said.APIVersion, said.Kind = apiVersion, boundObjectKind
-	if err := v.link.do(ctx, http.MethodPut, boundPath(b)+"/status", said, nil); err != nil {
+	report := BoundObject{ObjectMeta: b.ObjectMeta, Status: BoundStatus{State: entry, Removed: entry == nil}}
+	report.APIVersion, report.Kind = apiVersion, boundObjectKind
+	if err := v.client.do(ctx, http.MethodPut, boundPath(b)+"/status", report, nil); err != nil {
 		return fmt.Errorf("report on %s %s/%s from cluster %s: %w", b.Spec.Resource.Kind, b.Namespace, b.Spec.Resource.Name, v.cluster, err)
 	}
 	return nil
 }
 
-// Observe tells how the cluster fares. It is to be called every
-// v1alpha1.HeartbeatEvery.
+// Observe reports the state of the cluster. It must be called every v1alpha1.HeartbeatEvery.
 func (v *Remote) Observe(ctx context.Context, o fleet.Observation) error {
-	o.Message = bounded(o.Message)
-	if err := v.link.do(ctx, http.MethodPut, ownPath("", clusters, v.cluster)+"/status", o, nil); err != nil {
+	o.Message = truncate(o.Message)
+	if err := v.client.do(ctx, http.MethodPut, ownPath("", clusters, v.cluster)+"/status", o, nil); err != nil {
 		return fmt.Errorf("report on cluster %s: %w", v.cluster, err)
 	}
 	return nil
 }
 
-// Halt says whether the syncer waits for a person before it removes more from the
-// cluster.
-func (v *Remote) Halt(ctx context.Context, condition metav1.Condition) error {
-	condition.Type, condition.Message = v1alpha1.ClusterDeletionsHalted, bounded(condition.Message)
-	if err := v.link.do(ctx, http.MethodPut, ownPath("", clusters, v.cluster)+"/"+haltedResource, condition, nil); err != nil {
+// SetDeletionsHalted writes the Cluster's condition DeletionsHalted.
+func (v *Remote) SetDeletionsHalted(ctx context.Context, condition metav1.Condition) error {
+	condition.Type, condition.Message = v1alpha1.ClusterDeletionsHalted, truncate(condition.Message)
+	if err := v.client.do(ctx, http.MethodPut, ownPath("", clusters, v.cluster)+"/"+haltedResource, condition, nil); err != nil {
 		return fmt.Errorf("write the condition %s of cluster %s: %w", condition.Type, v.cluster, err)
 	}
 	return nil
 }
 
-// ReportTypes tells which API groups the cluster serves, and gives what the servers want
-// to know besides.
-func (v *Remote) ReportTypes(ctx context.Context, said fleet.TypesReport) (wanted fleet.TypesWanted, err error) {
-	said.Message = bounded(said.Message)
-	if err := v.link.do(ctx, http.MethodPut, ownPath("", clusters, v.cluster)+"/"+typesResource, said, &wanted); err != nil {
+// ReportTypes reports the API groups that the cluster serves, and returns what else the servers
+// request.
+func (v *Remote) ReportTypes(ctx context.Context, report fleet.TypesReport) (wanted fleet.TypesWanted, err error) {
+	report.Message = truncate(report.Message)
+	if err := v.client.do(ctx, http.MethodPut, ownPath("", clusters, v.cluster)+"/"+typesResource, report, &wanted); err != nil {
 		return wanted, fmt.Errorf("report the types of cluster %s: %w", v.cluster, err)
 	}
 	return wanted, nil
 }
 
-// ReportGroup tells what the cluster serves of one of them.
-func (v *Remote) ReportGroup(ctx context.Context, said fleet.GroupReport) error {
-	if err := v.link.do(ctx, http.MethodPut, ownPath("", clusters, v.cluster)+"/"+groupResource, said, nil); err != nil {
-		return fmt.Errorf("report what cluster %s serves of group %q: %w", v.cluster, said.Group, err)
+// ReportGroup reports the content of one group.
+func (v *Remote) ReportGroup(ctx context.Context, report fleet.GroupReport) error {
+	if err := v.client.do(ctx, http.MethodPut, ownPath("", clusters, v.cluster)+"/"+groupResource, report, nil); err != nil {
+		return fmt.Errorf("report the types of cluster %s in group %q: %w", v.cluster, report.Group, err)
 	}
 	return nil
 }
 
-// noteOf is an event to be sent.
-type noteOf struct {
+// pendingEvent is an event to be sent.
+type pendingEvent struct {
 	path string
-	note Note
+	note EventReport
 }
 
-// Event tells the owner of a binding's object what happened to it in the cluster. It
-// does not wait; what cannot be told soon is not told.
+// Event records an event on a binding's object. It does not wait; if too many events are
+// pending, it drops the event.
 func (v *Remote) Event(b *v1alpha1.ResourceBinding, kind, reason, message string) {
 	select {
-	case v.notes <- noteOf{boundPath(b) + "/events", Note{Type: kind, Reason: reason, Message: bounded(message)}}:
+	case v.events <- pendingEvent{boundPath(b) + "/events", EventReport{Type: kind, Reason: reason, Message: truncate(message)}}:
 	default:
-		v.log.Debug("too many events to tell them all", "reason", reason)
+		v.log.Debug("event dropped: too many events are pending", "reason", reason)
 	}
 }
 
-func (v *Remote) sendNotes(ctx context.Context) {
+func (v *Remote) sendEvents(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case n := <-v.notes:
-			if err := v.link.do(ctx, http.MethodPost, n.path, n.note, nil); err != nil && ctx.Err() == nil {
-				v.log.Debug("cannot tell an event", "reason", n.note.Reason, "error", err)
+		case n := <-v.events:
+			if err := v.client.do(ctx, http.MethodPost, n.path, n.note, nil); err != nil && ctx.Err() == nil {
+				v.log.Debug("send event failed", "reason", n.note.Reason, "error", err)
 			}
 		}
 	}
 }
 
-// bounded shortens what is said to people to what a view takes.
-func bounded(s string) string {
-	if len(s) <= longestMessage {
+// truncate shortens a message to the limit of a view.
+func truncate(s string) string {
+	if len(s) <= maxMessageBytes {
 		return s
 	}
 	const mark = "…"
-	cut := longestMessage - len(mark)
-	for cut > 0 && s[cut]&0xC0 == 0x80 { // not within a letter
+	cut := maxMessageBytes - len(mark)
+	for cut > 0 && s[cut]&0xC0 == 0x80 { // not within a UTF-8 sequence
 		cut--
 	}
 	return s[:cut] + mark
@@ -356,7 +353,7 @@ func bounded(s string) string {
 
 func boundPath(b *v1alpha1.ResourceBinding) string { return ownPath(b.Namespace, boundObjects, b.Name) }
 
-// ownPath is the path, below the view, of what only views have.
+// ownPath returns the path, below the view, of a resource that exists only in views.
 func ownPath(namespace, resource, name string) string {
 	path := "/apis/" + apiVersion
 	if namespace != "" {

@@ -32,7 +32,7 @@ type authority struct {
 	key *ecdsa.PrivateKey
 }
 
-// sign makes a certificate of east's syncer that has some of its time behind it.
+// sign issues a certificate for east's syncer with the given age and remaining lifetime.
 func (a *authority) sign(key crypto.PublicKey, credential string, age, left time.Duration) []byte {
 	a.t.Helper()
 	now := time.Now()
@@ -46,16 +46,16 @@ func (a *authority) sign(key crypto.PublicKey, credential string, age, left time
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// remote is a Remote of east over HTTPS to a stage. front, if not nil, answers in the
-// place of the stage.
+// remote is a Remote of east over HTTPS to a fixture. front, if not nil, handles requests in
+// its place.
 type remote struct {
 	*Remote
 	server *httptest.Server
-	kept   chan []byte
+	saved  chan []byte
 	front  atomic.Pointer[http.HandlerFunc]
 }
 
-func (s *stage) remote(age, left time.Duration) *remote {
+func (s *fixture) remote(age, left time.Duration) *remote {
 	s.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -65,7 +65,7 @@ func (s *stage) remote(age, left time.Duration) *remote {
 	s.host.cfg.Sign = func(_, credential string, r *x509.CertificateRequest) ([]byte, error) {
 		return ca.sign(r.PublicKey, credential, 0, 24*time.Hour), nil
 	}
-	out := &remote{kept: make(chan []byte, 1)}
+	out := &remote{saved: make(chan []byte, 1)}
 	out.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if front := out.front.Load(); front != nil {
 			(*front)(w, r)
@@ -92,7 +92,7 @@ func (s *stage) remote(age, left time.Duration) *remote {
 		s.t.Fatal(err)
 	}
 	out.Remote, err = NewRemote(RemoteConfig{Kubeconfig: kubeconfig, Log: slog.New(slog.DiscardHandler),
-		Keep: func(_ context.Context, k []byte) error { out.kept <- k; return nil }})
+		Save: func(_ context.Context, k []byte) error { out.saved <- k; return nil }})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -107,16 +107,16 @@ func (r *remote) await(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if err := r.Await(ctx); err != nil {
-		t.Fatal("the view is not read: ", err)
+	if err := r.WaitForSync(ctx); err != nil {
+		t.Fatal("the view did not sync: ", err)
 	}
 }
 
-func soon(t *testing.T, what string, check func() bool) {
+func eventually(t *testing.T, what string, check func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !check(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("not: " + what)
+			t.Fatal("timed out: " + what)
 		}
 	}
 }
@@ -125,17 +125,17 @@ func keyTo(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: "shop", Name: "secret-" + name}
 }
 
-// A remote view says what the local one says.
-func TestARemoteViewIsTheLocalOne(t *testing.T) {
-	s := open(t, secret("one"), bind("one", "east", "west"), secret("two"), bind("two", "west"))
+// TestRemoteMatchesLocal: a remote view returns the same as a local one.
+func TestRemoteMatchesLocal(t *testing.T) {
+	s := newFixture(t, secret("one"), bind("one", "east", "west"), secret("two"), bind("two", "west"))
 	r := s.remote(0, 24*time.Hour)
 	r.await(t)
-	term, release, err := s.host.use(t.Context())
+	term, release, err := s.host.acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer release()
-	local := Of(term.term, "east")
+	local := NewLocal(term.term, "east")
 
 	if c, ok := r.Cluster(); !ok || c.Name != "east" || len(r.Bindings()) != 1 {
 		t.Fatalf("cluster %v, %d bindings", c, len(r.Bindings()))
@@ -160,26 +160,27 @@ func TestARemoteViewIsTheLocalOne(t *testing.T) {
 	if ns, ok := r.Namespace("shop"); !ok || ns.GetName() != "shop" {
 		t.Errorf("namespace: %v", ns)
 	}
-	if gone, err := r.NamespaceGone(t.Context(), "shop"); gone || err != nil {
+	if gone, err := r.ConfirmNamespaceGone(t.Context(), "shop"); gone || err != nil {
 		t.Errorf("namespace gone: %v %v", gone, err)
 	}
 	if err := s.kube.CoreV1().Namespaces().Delete(t.Context(), "shop", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if gone, err := r.NamespaceGone(t.Context(), "shop"); !gone || err != nil {
+	if gone, err := r.ConfirmNamespaceGone(t.Context(), "shop"); !gone || err != nil {
 		t.Errorf("namespace gone: %v %v", gone, err)
 	}
-	if _, err := r.NamespaceGone(t.Context(), "other"); err == nil {
-		t.Error("it may ask about any namespace")
+	if _, err := r.ConfirmNamespaceGone(t.Context(), "other"); err == nil {
+		t.Error("it may query any namespace")
 	}
 	if err := r.Report(t.Context(), b, &v1alpha1.ClusterState{Name: "east", Health: v1alpha1.Healthy}); err != nil {
 		t.Error(err)
 	}
 }
 
-// A lost connection changes nothing, and what changed meanwhile is heard of after it.
-func TestALostConnectionTakesNothingAway(t *testing.T) {
-	s := open(t, secret("one"), bind("one", "east"), secret("two"), bind("two", "east"))
+// TestLostConnectionKeepsState: a lost connection changes nothing, and missed changes arrive
+// after it.
+func TestLostConnectionKeepsState(t *testing.T) {
+	s := newFixture(t, secret("one"), bind("one", "east"), secret("two"), bind("two", "east"))
 	r := s.remote(0, 24*time.Hour)
 	r.await(t)
 	heard := make(chan types.NamespacedName, 100)
@@ -187,28 +188,29 @@ func TestALostConnectionTakesNothingAway(t *testing.T) {
 	nobody := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.NotFound(w, nil) })
 	r.front.Store(&nobody)
 	r.server.CloseClientConnections()
-	s.control1(v1alpha1.ResourceBindingResource, "shop", bind("two", "west"), "update")
+	s.changeControl(v1alpha1.ResourceBindingResource, "shop", bind("two", "west"), "update")
 	b, _ := r.Binding(keyTo("two"))
 	for range 3 {
-		if now, _, err := r.Leaving(t.Context(), b); now != nil || err == nil {
-			t.Errorf("an answer that is no view's: %v %v", now, err)
+		if now, _, err := r.ConfirmRemoval(t.Context(), b); now != nil || err == nil {
+			t.Errorf("a response that is not from a view: %v %v", now, err)
 		}
 	}
 	if len(r.Bindings()) != 2 {
 		t.Errorf("%d bindings are left", len(r.Bindings()))
 	}
 	r.front.Store(nil)
-	soon(t, "what went meanwhile is gone", func() bool { return len(r.Bindings()) == 1 })
-	soon(t, "it is told", func() bool { return len(heard) > 2 })
+	eventually(t, "the removed binding is gone", func() bool { return len(r.Bindings()) == 1 })
+	eventually(t, "the subscriber is notified", func() bool { return len(heard) > 2 })
 }
 
-// Only a view that says so of this very object has it deleted.
-func TestWhatIsNoReasonToDelete(t *testing.T) {
-	s := open(t, secret("one"), bind("one", "east"))
+// TestRemovalNeedsPositiveResponse: an object is deleted only if the view confirms the removal
+// of exactly it.
+func TestRemovalNeedsPositiveResponse(t *testing.T) {
+	s := newFixture(t, secret("one"), bind("one", "east"))
 	r := s.remote(0, 24*time.Hour)
 	r.await(t)
 	b, _ := r.Binding(keyTo("one"))
-	s.control1(corev1.SchemeGroupVersion.WithResource("secrets"), "shop", secret("one"), "delete")
+	s.changeControl(corev1.SchemeGroupVersion.WithResource("secrets"), "shop", secret("one"), "delete")
 	for what, answer := range map[string]string{
 		"empty":           ``,
 		"nothing":         `{}`,
@@ -219,30 +221,30 @@ func TestWhatIsNoReasonToDelete(t *testing.T) {
 	} {
 		says := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) })
 		r.front.Store(&says)
-		if now, _, _ := r.Leaving(t.Context(), b); now != nil {
-			t.Errorf("%s is taken for a reason", what)
+		if now, _, _ := r.ConfirmRemoval(t.Context(), b); now != nil {
+			t.Errorf("response %q confirms a removal", what)
 		}
 	}
 	r.front.Store(nil)
-	// The object is gone, but the binding is not deleted: the scheduler has yet to see.
-	if now, _, err := r.Leaving(t.Context(), b); now != nil || err != nil {
+	// The object is deleted, but the binding is not yet: the scheduler has not reacted.
+	if now, _, err := r.ConfirmRemoval(t.Context(), b); now != nil || err != nil {
 		t.Errorf("%v %v", now, err)
 	}
 }
 
-// A certificate is renewed in time, kept, and used from then on.
-func TestACertificateIsRenewed(t *testing.T) {
-	s := open(t, secret("one"), bind("one", "east"))
+// TestCertificateRenewal: a certificate is renewed in time, saved, and used from then on.
+func TestCertificateRenewal(t *testing.T) {
+	s := newFixture(t, secret("one"), bind("one", "east"))
 	r := s.remote(29*24*time.Hour, 24*time.Hour)
 	select {
-	case kubeconfig := <-r.kept:
+	case kubeconfig := <-r.saved:
 		if again, err := NewRemote(RemoteConfig{Kubeconfig: kubeconfig}); err != nil || again.Name() != "east" {
-			t.Errorf("what is kept cannot be used: %v", err)
+			t.Errorf("the saved kubeconfig cannot be used: %v", err)
 		}
 	case <-time.After(20 * time.Second):
-		t.Fatal("nothing is kept")
+		t.Fatal("no kubeconfig was saved")
 	}
 	r.await(t)
-	s.control1(v1alpha1.ResourceBindingResource, "shop", bind("one", "west"), "update")
-	soon(t, "the view is followed", func() bool { return len(r.Bindings()) == 0 })
+	s.changeControl(v1alpha1.ResourceBindingResource, "shop", bind("one", "west"), "update")
+	eventually(t, "the view is current", func() bool { return len(r.Bindings()) == 0 })
 }

@@ -21,20 +21,20 @@ import (
 	"github.com/atoll-dev/atoll/fleet"
 )
 
-// renewEvery is how often it is looked whether the certificate is to be renewed, and
-// tried again.
-const renewEvery = 30 * time.Minute
+// renewCheckInterval is how often the certificate's age is checked, and a failed renewal is
+// retried.
+const renewCheckInterval = 30 * time.Minute
 
-// NewKey makes a key for a cluster's syncer, and the request for its certificate.
+// NewKey creates a key for a cluster's syncer, and the request for its certificate.
 func NewKey(cluster string) (key, request []byte, err error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make a key: %w", err)
+		return nil, nil, fmt.Errorf("generate a key: %w", err)
 	}
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
 		Subject: pkix.Name{CommonName: v1alpha1.SyncerUser(cluster)}}, private)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make a certificate request: %w", err)
+		return nil, nil, fmt.Errorf("create a certificate request: %w", err)
 	}
 	if key, err = keyutil.MarshalPrivateKeyToPEM(private); err != nil {
 		return nil, nil, fmt.Errorf("encode a key: %w", err)
@@ -42,8 +42,8 @@ func NewKey(cluster string) (key, request []byte, err error) {
 	return key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), nil
 }
 
-// Kubeconfig leads to a cluster's view, by way of a server whose certificate the
-// authority has signed. It needs no other file.
+// Kubeconfig returns a kubeconfig for a cluster's view on a server whose certificate the
+// authority has signed. It is self-contained.
 func Kubeconfig(server, cluster string, authority, certificate, key []byte) ([]byte, error) {
 	config := clientcmdapi.NewConfig()
 	user := v1alpha1.SyncerUser(cluster)
@@ -54,21 +54,22 @@ func Kubeconfig(server, cluster string, authority, certificate, key []byte) ([]b
 	return clientcmd.Write(*config)
 }
 
-// keepFresh renews the certificate when a third of its time is left, until ctx ends.
-func (l *link) keepFresh(ctx context.Context) {
-	ticker := l.clock.NewTicker(renewEvery)
+// renewPeriodically renews the certificate when a third of its lifetime is left, until ctx
+// ends.
+func (l *client) renewPeriodically(ctx context.Context) {
+	ticker := l.clock.NewTicker(renewCheckInterval)
 	defer ticker.Stop()
 	for {
-		if w := l.wire(); l.clock.Now().After(w.until.Add(-w.until.Sub(w.since) / 3)) {
+		if w := l.current(); l.clock.Now().After(w.notAfter.Add(-w.notAfter.Sub(w.notBefore) / 3)) {
 			if err := l.renew(ctx); err != nil && ctx.Err() == nil {
-				l.log.Warn("the certificate of the view could not be renewed; trying again", "expires", w.until, "error", err)
+				l.log.Warn("renewal of the view's certificate failed; retrying", "expires", w.notAfter, "error", err)
 			}
 		}
-		if len(l.unkept) > 0 {
-			if err := l.keep(ctx, l.unkept); err == nil {
-				l.unkept = nil
+		if len(l.unsaved) > 0 {
+			if err := l.save(ctx, l.unsaved); err == nil {
+				l.unsaved = nil
 			} else if ctx.Err() == nil {
-				l.log.Warn("the renewed certificate is in use, but could not be kept for the next start; trying again", "error", err)
+				l.log.Warn("the renewed certificate is in use but could not be saved for the next start; retrying", "error", err)
 			}
 		}
 		select {
@@ -79,8 +80,8 @@ func (l *link) keepFresh(ctx context.Context) {
 	}
 }
 
-// renew gets another certificate and has everything go on with it.
-func (l *link) renew(ctx context.Context) error {
+// renew gets a new certificate and switches to it.
+func (l *client) renew(ctx context.Context) error {
 	key, request, err := NewKey(l.cluster)
 	if err != nil {
 		return err
@@ -106,17 +107,17 @@ func (l *link) renew(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	next, err := l.connect(way)
+	next, err := l.newTransport(way)
 	if err != nil {
 		return err
 	}
 	l.mu.Lock()
-	last := l.now
-	l.config, l.now = config, next
+	last := l.transport
+	l.config, l.transport = config, next
 	l.mu.Unlock()
 	last.end()
 	last.client.CloseIdleConnections()
-	l.unkept = content
-	l.log.Info("renewed the certificate of the view", "expires", next.until)
+	l.unsaved = content
+	l.log.Info("renewed the certificate of the view", "expires", next.notAfter)
 	return nil
 }

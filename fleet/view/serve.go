@@ -15,28 +15,27 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// Caller is who sends a request, as the server has found out.
+// Caller is the authenticated sender of a request.
 type Caller struct {
 	Name   string
 	Groups []string
 }
 
-// isSyncer tells whether somebody has any sign of a syncer, and so may do no more than
+// isSyncer reports whether the caller has any attribute of a syncer, and so may do no more than
 // one.
 func (c Caller) isSyncer() bool {
 	return slices.Contains(c.Groups, v1alpha1.SyncersGroup) || strings.HasPrefix(c.Name, v1alpha1.SyncerUserPrefix)
 }
 
-// Allows tells whether somebody is the syncer of the cluster whose view a path is in.
-// Nobody else may see a view but whom RBAC allows the path. What the syncer may do
-// there, and whether its credential still counts, the Host finds out.
+// Allows reports whether the caller is the syncer of the cluster whose view path is in. Any
+// other user needs RBAC permission for the path. The Host checks the syncer's individual
+// requests and its credential.
 func Allows(caller Caller, path string) bool {
 	cluster, _, ok := v1alpha1.ViewOf(path)
 	return ok && caller.Name == v1alpha1.SyncerUser(cluster) && slices.Contains(caller.Groups, v1alpha1.SyncersGroup)
 }
 
-// Watches tells whether a request below ViewsPath goes on for as long as the client
-// likes.
+// Watches reports whether a request below ViewsPath is long-running.
 func Watches(r *http.Request) bool {
 	_, _, ok := v1alpha1.ViewOf(r.URL.Path)
 	return ok && r.Method == http.MethodGet && isTrue(r, "watch")
@@ -50,7 +49,7 @@ func isTrue(r *http.Request, parameter string) bool {
 	return false
 }
 
-// request is a request for a view.
+// request is a request to a view.
 type request struct {
 	*http.Request
 	caller  Caller
@@ -60,34 +59,34 @@ type request struct {
 	path    []string // below the view
 }
 
-// Serve answers a request below ViewsPath of somebody who is allowed the path.
+// Serve handles a request below ViewsPath of a caller who is authorized for the path.
 func (h *Host) Serve(w http.ResponseWriter, r *http.Request, caller Caller) {
-	cluster, rest, err := locate(r)
+	cluster, rest, err := parsePath(r)
 	if err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
 	if caller.isSyncer() && !Allows(caller, r.URL.Path) {
-		refuse(w, refusal(metav1.StatusReasonForbidden, "%q may not see the view of cluster %q", caller.Name, cluster))
+		writeError(w, newStatusError(metav1.StatusReasonForbidden, "%q is not authorized for the view of cluster %q", caller.Name, cluster))
 		return
 	}
-	c, release, err := h.use(r.Context())
+	c, release, err := h.acquire(r.Context())
 	if err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
 	defer release()
 	joined, exists := c.term.Cluster(cluster)
 	if !exists && !caller.isSyncer() {
-		err = refusal(metav1.StatusReasonNotFound, "there is no Cluster %q", cluster)
+		err = newStatusError(metav1.StatusReasonNotFound, "Cluster %q does not exist", cluster)
 	} else if caller.isSyncer() {
-		err = admit(joined, exists, cluster, caller.Groups)
+		err = authorizeSyncer(joined, exists, cluster, caller.Groups)
 	}
 	if rest == credentialRest && !caller.isSyncer() {
-		err = nil // the caches may not know a Cluster yet that was made for this request
+		err = nil // the caches may not have a Cluster that was created just before this request
 	}
 	if err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
 	in := &request{Request: r, caller: caller, cluster: cluster, caches: c, path: strings.Split(strings.Trim(rest, "/"), "/")}
@@ -96,22 +95,22 @@ func (h *Host) Serve(w http.ResponseWriter, r *http.Request, caller Caller) {
 		return
 	}
 	if in.view, err = h.viewOf(c, cluster); err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
 	h.route(w, in)
 }
 
-// locate finds out which view a request is for. A path that could mean something else
-// to somebody else (`..`, `//`, what is escaped without need) means nothing here.
-func locate(r *http.Request) (cluster, rest string, err error) {
+// parsePath returns which view a request is for. It rejects every path that a proxy could
+// interpret differently (`..`, `//`, unnecessary escapes).
+func parsePath(r *http.Request) (cluster, rest string, err error) {
 	cluster, rest, ok := v1alpha1.ViewOf(r.URL.Path)
 	if !ok || r.URL.RawPath != "" {
-		return "", "", refusal(metav1.StatusReasonBadRequest, "the path is not one of a view: write %sCLUSTER/api…, with nothing escaped in it", v1alpha1.ViewsPath)
+		return "", "", newStatusError(metav1.StatusReasonBadRequest, "the path is not that of a view: use %sCLUSTER/api…, without escapes", v1alpha1.ViewsPath)
 	}
 	for _, element := range strings.Split(strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, "/"), "/"), "/") {
 		if element == "" || element == "." || element == ".." || strings.ContainsAny(element, "\\;%\x00") {
-			return "", "", refusal(metav1.StatusReasonBadRequest, "the path is not a plain one: leave out what is empty, . and ..")
+			return "", "", newStatusError(metav1.StatusReasonBadRequest, "invalid path: remove empty elements, . and ..")
 		}
 	}
 	return cluster, rest, nil
@@ -122,8 +121,8 @@ func (h *Host) route(w http.ResponseWriter, r *request) {
 		return
 	}
 	what, name, sub, ok := r.resource()
-	if !ok || !slices.ContainsFunc(r.view.kinds(), func(k served) bool { return k.resource == what.resource }) {
-		refuse(w, refusal(metav1.StatusReasonNotFound, "a view has no %s", r.URL.Path))
+	if !ok || !slices.ContainsFunc(r.view.resources(), func(k viewResource) bool { return k.resource == what.resource }) {
+		writeError(w, newStatusError(metav1.StatusReasonNotFound, "a view has no resource %s", r.URL.Path))
 		return
 	}
 	switch own := what.resource; {
@@ -138,7 +137,7 @@ func (h *Host) route(w http.ResponseWriter, r *request) {
 	case r.Method == http.MethodGet && sub == "":
 		r.get(w, what)
 	case !Allows(r.caller, r.URL.Path):
-		refuse(w, refusal(metav1.StatusReasonForbidden, "only the syncer of cluster %q reports on what is bound to it", r.cluster))
+		writeError(w, newStatusError(metav1.StatusReasonForbidden, "only the syncer of cluster %q may report on its bound objects", r.cluster))
 	case r.Method == http.MethodPut && sub == "status" && own == boundObjectResource():
 		r.report(w, what)
 	case r.Method == http.MethodPost && sub == "events" && own == boundObjectResource():
@@ -148,19 +147,19 @@ func (h *Host) route(w http.ResponseWriter, r *request) {
 	case r.Method == http.MethodPut && sub == haltedResource && own == v1alpha1.ClusterResource:
 		r.halted(w, name)
 	case r.Method == http.MethodPut && sub == typesResource && own == v1alpha1.ClusterResource:
-		h.takeTypes(w, r, name)
+		h.handleTypes(w, r, name)
 	case r.Method == http.MethodPut && sub == groupResource && own == v1alpha1.ClusterResource:
-		h.takeGroup(w, r, name)
+		h.handleGroup(w, r, name)
 	default:
-		refuse(w, refusal(metav1.StatusReasonMethodNotAllowed,
-			"a view takes no %s of %s: a syncer reports (PUT …/%s/NAME/status, POST …/%s/NAME/events, PUT …/%s/%s/status) and changes nothing else",
+		writeError(w, newStatusError(metav1.StatusReasonMethodNotAllowed,
+			"a view does not accept %s of %s: a syncer may only report (PUT …/%s/NAME/status, POST …/%s/NAME/events, PUT …/%s/%s/status)",
 			r.Method, r.URL.Path, boundObjects, boundObjects, clusters, r.cluster))
 	}
 }
 
-// resource reads the path as Kubernetes lays paths out: /api/v1 or /apis/GROUP/VERSION,
-// then namespaces/NAMESPACE if there is one, then the resource, a name, a subresource.
-func (r *request) resource() (what place, name, sub string, ok bool) {
+// resource parses the path as Kubernetes defines it: /api/v1 or /apis/GROUP/VERSION, then
+// namespaces/NAMESPACE if there is one, then the resource, a name, a subresource.
+func (r *request) resource() (what objectKey, name, sub string, ok bool) {
 	path := r.path
 	switch {
 	case len(path) >= 3 && path[0] == "api":
@@ -181,43 +180,43 @@ func (r *request) resource() (what place, name, sub string, ok bool) {
 	return what, path[1], path[2], true
 }
 
-// wants tells what a list or a watch of a place is of.
-func (r *request) wants(what place) (func(place) bool, error) {
+// selector returns which objects a list or a watch selects.
+func (r *request) selector(what objectKey) (func(objectKey) bool, error) {
 	q := r.URL.Query()
 	if q.Get("labelSelector") != "" {
-		return nil, refusal(metav1.StatusReasonBadRequest, "a view selects by namespace and by metadata.name alone: leave labelSelector out")
+		return nil, newStatusError(metav1.StatusReasonBadRequest, "a view supports selection by namespace and metadata.name only: remove labelSelector")
 	}
 	name := what.Name
 	if selector := q.Get("fieldSelector"); selector != "" {
 		only, ok := strings.CutPrefix(strings.Replace(selector, "==", "=", 1), "metadata.name=")
 		if !ok || strings.ContainsAny(only, ",=!") {
-			return nil, refusal(metav1.StatusReasonBadRequest, "a view selects by namespace and by metadata.name alone: leave fieldSelector %q out", selector)
+			return nil, newStatusError(metav1.StatusReasonBadRequest, "a view supports selection by namespace and metadata.name only: remove fieldSelector %q", selector)
 		}
 		name = only
 	}
-	return func(p place) bool {
+	return func(p objectKey) bool {
 		return p.resource == what.resource && (what.Namespace == "" || p.Namespace == what.Namespace) && (name == "" || p.Name == name)
 	}, nil
 }
 
-// most is how much a report may be: what a control plane takes of an object.
-const most = 3 << 20
+// maxBodyBytes limits a report: it is the limit of the control plane for an object.
+const maxBodyBytes = 3 << 20
 
-// read reads the body of a request.
+// read decodes the body of a request.
 func (r *request) read(w http.ResponseWriter, into any) error {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
 	if err != nil {
-		return refusal(metav1.StatusReasonBadRequest, "the request cannot be read: %s", err)
+		return newStatusError(metav1.StatusReasonBadRequest, "the request cannot be read: %s", err)
 	}
 	if err := json.Unmarshal(body, into); err != nil {
-		return refusal(metav1.StatusReasonBadRequest, "the request is not the JSON that belongs here: %s", err)
+		return newStatusError(metav1.StatusReasonBadRequest, "the request is not valid JSON for this resource: %s", err)
 	}
 	return nil
 }
 
-// group gives how a group and version are written in apiVersion.
+// groupVersion returns the apiVersion of a resource.
 func groupVersion(r schema.GroupVersionResource) string { return r.GroupVersion().String() }
 
-func (p place) String() string {
+func (p objectKey) String() string {
 	return fmt.Sprintf("%s %s", p.resource.Resource, types.NamespacedName{Namespace: p.Namespace, Name: p.Name})
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/atoll-dev/atoll/fleet"
 )
 
-// A syncer sees what is bound to its cluster, transformed for it, and of no other
-// cluster a word.
-func TestAViewHasWhatIsBound(t *testing.T) {
-	s := open(t, secret("both"), secret("mine"), secret("theirs"), secret("nobodys"),
+// TestViewContainsBoundObjects: a syncer sees the objects that are bound to its cluster,
+// transformed for it, and nothing of other clusters.
+func TestViewContainsBoundObjects(t *testing.T) {
+	s := newFixture(t, secret("both"), secret("mine"), secret("theirs"), secret("nobodys"),
 		bind("both", "east", "west"), bind("mine", "east"), bind("theirs", "west", "south"))
 	for path, want := range map[string][]string{
 		"/api/v1/secrets":                                    {"both", "mine"},
@@ -47,7 +47,7 @@ func TestAViewHasWhatIsBound(t *testing.T) {
 		}
 		for _, foreign := range []string{"west", "south", "theirs", "nobodys", "unseen"} {
 			if strings.Contains(said, foreign) {
-				t.Errorf("%s speaks of %q:\n%s", path, foreign, said)
+				t.Errorf("%s contains %q:\n%s", path, foreign, said)
 			}
 		}
 	}
@@ -58,13 +58,13 @@ func TestAViewHasWhatIsBound(t *testing.T) {
 	}
 	if got.GetUID() != "uid-mine" || got.GetGeneration() != 3 || got.GetAnnotations()[v1alpha1.ClusterAnnotation] != "east" ||
 		got.GetAnnotations()[v1alpha1.SourceUIDAnnotation] != "uid-mine" || got.GetLabels()[v1alpha1.ManagedLabel] != "true" {
-		t.Errorf("it is not transformed: %s", said)
+		t.Errorf("the object is not transformed: %s", said)
 	}
 }
 
-// What is not there was not asked for rightly, and is said so.
-func TestWhatAViewRefuses(t *testing.T) {
-	s := open(t, secret("mine"), secret("theirs"), bind("mine", "east"), bind("theirs", "west"), secret("free"))
+// TestViewRejects: requests beyond the view are rejected with the right code.
+func TestViewRejects(t *testing.T) {
+	s := newFixture(t, secret("mine"), secret("theirs"), bind("mine", "east"), bind("theirs", "west"), secret("free"))
 	state := func(name string) map[string]any {
 		return map[string]any{"state": map[string]any{"name": name, "health": "Healthy", "lastUpdateTime": "2026-01-01T00:00:00Z"}}
 	}
@@ -100,7 +100,7 @@ func TestWhatAViewRefuses(t *testing.T) {
 		{syncerOf("east"), "GET", own + "/boundnamespaces/kube-system", nil, 403},
 		{syncerOf("east"), "GET", eastView + "/apis/" + apiVersion + "/resourcebindings", nil, 404},
 		{syncerOf("east"), "GET", eastView + "/api/v1/nodes", nil, 404},
-		// Paths that mean something else to somebody else.
+		// Paths that a proxy could interpret differently.
 		{syncerOf("east"), "GET", eastView + "/../west/api/v1/secrets", nil, 400},
 		{syncerOf("east"), "GET", eastView + "/./api", nil, 400},
 		{syncerOf("east"), "GET", eastView + "//api/v1/secrets", nil, 400},
@@ -120,7 +120,7 @@ func TestWhatAViewRefuses(t *testing.T) {
 		{syncerOf("east"), "PUT", bound + "secret-mine", report("uid-binding-mine", state("east")), 405},
 		{syncerOf("east"), "PATCH", bound + "secret-mine/status", report("uid-binding-mine", state("east")), 405},
 		{syncerOf("east"), "DELETE", bound + "secret-mine", nil, 405},
-		{syncerOf("east"), "PUT", own + "/clusters/east", pulling("east"), 405},
+		{syncerOf("east"), "PUT", own + "/clusters/east", pullCluster("east"), 405},
 		{syncerOf("east"), "PUT", own + "/clusters/west/status", fleet.Observation{Ready: true, Reason: "ClusterReady"}, 403},
 		{syncerOf("east"), "PUT", own + "/clusters/west/halted", metav1.Condition{Type: v1alpha1.ClusterDeletionsHalted, Reason: "R"}, 403},
 		{syncerOf("east"), "PUT", own + "/clusters/east/halted", metav1.Condition{Type: v1alpha1.ClusterReady, Reason: "R"}, 403},
@@ -134,15 +134,15 @@ func TestWhatAViewRefuses(t *testing.T) {
 		{syncerOf("east"), "PUT", own + "/resourceinterpretations/east", map[string]any{}, 405},
 		{anybody, "PUT", own + "/clusters/east/types", fleet.TypesReport{}, 403},
 		{anybody, "PUT", own + "/clusters/east/apigroup", fleet.GroupReport{Group: "example.com"}, 403},
-		// Reports that are not its own, or not clear.
+		// Reports for other clusters, and ambiguous ones.
 		{syncerOf("east"), "PUT", bound + "secret-mine/status", report("uid-binding-mine", state("west")), 403},
 		{syncerOf("east"), "PUT", bound + "secret-theirs/status", report("uid-binding-theirs", state("east")), 404},
 		{syncerOf("east"), "PUT", bound + "secret-mine/status", report("another", state("east")), 409},
 		{syncerOf("east"), "PUT", bound + "secret-mine/status", report("uid-binding-mine", nil), 400},
 		{syncerOf("east"), "PUT", bound + "secret-mine/status", "no report", 400},
 		{anybody, "PUT", bound + "secret-mine/status", report("uid-binding-mine", state("east")), 403},
-		{syncerOf("east"), "POST", bound + "secret-mine/events", Note{Type: "Loud", Reason: "R", Message: "m"}, 400},
-		{syncerOf("east"), "POST", bound + "secret-theirs/events", Note{Type: "Normal", Reason: "R", Message: "m"}, 404},
+		{syncerOf("east"), "POST", bound + "secret-mine/events", EventReport{Type: "Loud", Reason: "R", Message: "m"}, 400},
+		{syncerOf("east"), "POST", bound + "secret-theirs/events", EventReport{Type: "Normal", Reason: "R", Message: "m"}, 404},
 		{syncerOf("east"), "GET", eastView + "/credential", nil, 405},
 		{syncerOf("east"), "POST", eastView + "/credential", CredentialRequest{Request: "none"}, 400},
 	} {
@@ -153,16 +153,17 @@ func TestWhatAViewRefuses(t *testing.T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range s.applied {
-		t.Errorf("something was written: %s %s", a.Resource, a.Patch)
+		t.Errorf("unexpected write: %s %s", a.Resource, a.Patch)
 	}
-	if len(s.kept) > 0 {
-		t.Errorf("something was kept: %s", s.kept)
+	if len(s.reports) > 0 {
+		t.Errorf("unexpected report: %s", s.reports)
 	}
 }
 
-// A report becomes the cluster's own entry, and nothing besides.
-func TestAReportIsTheClustersEntry(t *testing.T) {
-	s := open(t, secret("both"), bind("both", "east", "west"))
+// TestReportWritesOnlyOwnEntry: a report becomes the cluster's own entry and changes nothing
+// else.
+func TestReportWritesOnlyOwnEntry(t *testing.T) {
+	s := newFixture(t, secret("both"), bind("both", "east", "west"))
 	path := eastView + "/apis/" + apiVersion + "/namespaces/shop/boundobjects/secret-both/status"
 	said := map[string]any{"metadata": map[string]any{"uid": "uid-binding-both", "labels": map[string]any{"a": "b"}, "finalizers": []string{}},
 		"spec": map[string]any{"resource": map[string]any{"kind": "Other"}, "share": map[string]any{"name": "west"}},
@@ -178,7 +179,7 @@ func TestAReportIsTheClustersEntry(t *testing.T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.applied) != 2 {
-		t.Fatalf("written %d times", len(s.applied))
+		t.Fatalf("%d writes", len(s.applied))
 	}
 	var got struct {
 		Metadata map[string]any
@@ -196,13 +197,13 @@ func TestAReportIsTheClustersEntry(t *testing.T) {
 		t.Errorf("written: %s", a.Patch)
 	}
 	if last := string(s.applied[1].Patch); strings.Contains(last, "clusters") {
-		t.Errorf("the entry is not taken out: %s", last)
+		t.Errorf("the entry is not removed: %s", last)
 	}
 }
 
-// A heartbeat is kept where one controller hears of it.
-func TestAHeartbeatIsALease(t *testing.T) {
-	s := open(t)
+// TestHeartbeatIsLease: a heartbeat is stored in a Lease, which one controller watches.
+func TestHeartbeatIsLease(t *testing.T) {
+	s := newFixture(t)
 	path := eastView + "/apis/" + apiVersion + "/clusters/east/status"
 	if code, answer := s.ask(syncerOf("east"), "PUT", path, fleet.Observation{Ready: true, Reason: "ClusterReady", Version: "v1.36.3"}); code != http.StatusOK {
 		t.Fatalf("%d %s", code, answer)
@@ -217,9 +218,9 @@ func TestAHeartbeatIsALease(t *testing.T) {
 	}
 }
 
-// Asking for a credential revokes those before it; renewing one does not.
+// TestCredentials: requesting a credential revokes previous ones; renewing does not.
 func TestCredentials(t *testing.T) {
-	s := open(t)
+	s := newFixture(t)
 	_, request, err := NewKey("east")
 	if err != nil {
 		t.Fatal(err)
@@ -244,10 +245,10 @@ func TestCredentials(t *testing.T) {
 		t.Errorf("an administrator renews: %d %s", code, said)
 	}
 	if code, said := get(admin, "east", false); code != http.StatusOK || counts() == "good" || !strings.Contains(said, "certificate of east by "+counts()) {
-		t.Errorf("an administrator asks: %d %s", code, said)
+		t.Errorf("an administrator requests: %d %s", code, said)
 	}
 	if code, said := get(syncerOf("east"), "east", true); code != http.StatusForbidden {
-		t.Errorf("who was revoked renews: %d %s", code, said)
+		t.Errorf("renewal with a revoked credential: %d %s", code, said)
 	}
 	if code, said := get(admin, "south", false); code != http.StatusConflict {
 		t.Errorf("a cluster in mode Push: %d %s", code, said)
@@ -257,9 +258,9 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestRequestedRemovalsAreTold to the cluster that they are about, so that its syncer
-// counts none of them.
-func TestRequestedRemovalsAreTold(t *testing.T) {
+// TestRequestedRemovalsInView: a requested removal is visible to its cluster, so that the
+// syncer does not count it.
+func TestRequestedRemovalsInView(t *testing.T) {
 	moved := func(name string, requested ...any) *unstructured.Unstructured {
 		b := bind(name, "east")
 		spec := b.Object["spec"].(map[string]any)
@@ -268,7 +269,7 @@ func TestRequestedRemovalsAreTold(t *testing.T) {
 		return b
 	}
 	entry := func(cluster string) any { return map[string]any{"name": cluster, "reason": "UsersDeleted"} }
-	s := open(t, secret("asked"), moved("asked", entry("east"), entry("north")), secret("moved"), moved("moved", entry("north")))
+	s := newFixture(t, secret("asked"), moved("asked", entry("east"), entry("north")), secret("moved"), moved("moved", entry("north")))
 	for name, requested := range map[string]bool{"asked": true, "moved": false} {
 		code, said := s.ask(syncerOf("east"), "GET", eastView+"/apis/"+apiVersion+"/namespaces/shop/boundobjects/secret-"+name, nil)
 		var got BoundObject
@@ -279,7 +280,7 @@ func TestRequestedRemovalsAreTold(t *testing.T) {
 			t.Errorf("%s leaves: %v, because of a decision: %v", name, got.Leaves, got.Decided)
 		}
 		if _, told := got.binding().RequestedRemoval("east"); told != requested {
-			t.Errorf("%s: the syncer is told of a request: %v", name, told)
+			t.Errorf("%s: the syncer sees a request: %v", name, told)
 		}
 		if strings.Contains(said, "north") {
 			t.Errorf("%s: another cluster is named: %s", name, said)
@@ -287,9 +288,10 @@ func TestRequestedRemovalsAreTold(t *testing.T) {
 	}
 }
 
-// Whether an object is to leave is said of what is so now, and only where it is clear.
-func TestLeavingIsConfirmed(t *testing.T) {
-	leaves := func(s *stage, name string) bool {
+// TestRemovalIsConfirmed: whether an object is to leave comes from a live read, and is true
+// only if unambiguous.
+func TestRemovalIsConfirmed(t *testing.T) {
+	leaves := func(s *fixture, name string) bool {
 		t.Helper()
 		code, said := s.ask(syncerOf("east"), "GET", eastView+"/apis/"+apiVersion+"/namespaces/shop/boundobjects/secret-"+name, nil)
 		var got BoundObject
@@ -307,7 +309,7 @@ func TestLeavingIsConfirmed(t *testing.T) {
 	alone := bind("alone", "east")
 	alone.SetDeletionTimestamp(&now)
 	alone.SetFinalizers([]string{"x"})
-	s := open(t, secret("stays"), bind("stays", "east"), secret("moved"), elsewhere, deleted, secret("alone"), alone)
+	s := newFixture(t, secret("stays"), bind("stays", "east"), secret("moved"), elsewhere, deleted, secret("alone"), alone)
 	for name, want := range map[string]bool{"stays": false, "moved": true, "deleted": true, "alone": false} {
 		if got := leaves(s, name); got != want {
 			t.Errorf("%s leaves: %v", name, got)

@@ -1,9 +1,9 @@
-// Package view is what one cluster may see of the control plane: exactly the
-// objects that are bound to it, already transformed for it. A syncer knows nothing
-// else, wherever it runs.
+// Package view implements the part of the control plane that one cluster may see: exactly the
+// objects that are bound to it, already transformed for it. A syncer has no other access,
+// wherever it runs.
 //
-// Local is the view of a syncer in the same process. Host serves views over HTTPS
-// to those that run elsewhere, and Remote is the view there: the same methods, so
+// Local is the view of a syncer in the same process. Host serves views over HTTPS to syncers
+// that run elsewhere, and Remote is the client of such a view. Both have the same methods, so
 // that there is one syncer and not two. See DESIGN.md.
 package view
 
@@ -24,19 +24,19 @@ import (
 	"github.com/atoll-dev/atoll/fleet/override"
 )
 
-// reporterOf owns a cluster's entry in bindings.
+// reporterOf returns the field manager of a cluster's entry in bindings.
 func reporterOf(cluster string) string { return v1alpha1.SyncerFieldManager + "-" + cluster }
 
-// Local is one cluster's view by way of the caches of a Term.
+// Local is one cluster's view, read from the caches of a session.
 type Local struct {
 	term    *fleet.Term
 	cluster string
 }
 
-// Of gives the view of a cluster.
-func Of(term *fleet.Term, cluster string) *Local { return &Local{term: term, cluster: cluster} }
+// NewLocal returns the view of a cluster.
+func NewLocal(term *fleet.Term, cluster string) *Local { return &Local{term: term, cluster: cluster} }
 
-// Cluster gives the Cluster itself; false if it is not known.
+// Cluster returns the Cluster itself; false if it is not known.
 func (v *Local) Cluster() (*v1alpha1.Cluster, bool) { return v.term.Cluster(v.cluster) }
 
 // Subscribe calls notify with the key of each binding that concerns the cluster:
@@ -45,27 +45,27 @@ func (v *Local) Subscribe(notify func(types.NamespacedName)) (cancel func()) {
 	return v.term.Subscribe(v.cluster, notify)
 }
 
-// Binding gives a binding. It may be one that does not concern the cluster. One that awaits a
+// Binding returns a binding, which need not concern the cluster. A binding that waits for a
 // plan is suspended.
 func (v *Local) Binding(key types.NamespacedName) (*v1alpha1.ResourceBinding, bool) {
 	b, ok := v.term.Binding(key)
 	if !ok {
 		return nil, false
 	}
-	return v.awaiting(b), true
+	return v.withSuspend(b), true
 }
 
-// Bindings gives those that choose the cluster or have something there still.
+// Bindings returns the bindings that choose the cluster or still have an object there.
 func (v *Local) Bindings() []*v1alpha1.ResourceBinding {
 	out := v.term.BindingsOn(v.cluster)
 	for i, b := range out {
-		out[i] = v.awaiting(b)
+		out[i] = v.withSuspend(b)
 	}
 	return out
 }
 
-// awaiting suspends a binding whose object is not the one that the clusters may have.
-func (v *Local) awaiting(b *v1alpha1.ResourceBinding) *v1alpha1.ResourceBinding {
+// withSuspend suspends a binding whose object differs from the content that a plan allowed.
+func (v *Local) withSuspend(b *v1alpha1.ResourceBinding) *v1alpha1.ResourceBinding {
 	if b.Spec.Manual == nil {
 		return b
 	}
@@ -76,20 +76,20 @@ func (v *Local) awaiting(b *v1alpha1.ResourceBinding) *v1alpha1.ResourceBinding 
 	return fleet.Awaiting(b, obj)
 }
 
-// KindOf gives what is known of the kind of a binding's object.
+// KindOf returns the known facts about the kind of a binding's object.
 func (v *Local) KindOf(b *v1alpha1.ResourceBinding) (interpret.Kind, bool) { return v.term.KindOf(b) }
 
-// TypeVanished tells whether the type of a binding's object is gone, and nobody is known
+// TypeVanished reports whether the type of a binding's object is gone although no one is known
 // to have deleted it.
 func (v *Local) TypeVanished(b *v1alpha1.ResourceBinding) bool {
 	return v.term.TypeVanished(b.Spec.Resource.GroupVersionKind().GroupKind())
 }
 
-// Namespace gives the metadata of a namespace; false if it is not known.
+// Namespace returns the metadata of a namespace; false if it is not known.
 func (v *Local) Namespace(name string) (metav1.Object, bool) { return v.term.Namespace(name) }
 
-// Source tells of the object that a binding is about; false if there is none, or
-// another of its name.
+// Source returns the identity and state of the binding's object; false if it does not exist or
+// was replaced by another of the same name.
 func (v *Local) Source(b *v1alpha1.ResourceBinding) (fleet.Source, bool) {
 	k, known := v.KindOf(b)
 	if !known {
@@ -116,9 +116,9 @@ func (v *Local) source(b *v1alpha1.ResourceBinding) (interpret.Kind, *unstructur
 	return k, obj, ok && obj.GetUID() == b.Spec.Resource.UID
 }
 
-// Desired gives the object as the cluster should have it, and of what state of the
-// source that was made; false if there is no such object (yet, or any more), or it is
-// not for this cluster. live is the object as the cluster has it, nil if it does not.
+// Desired returns the object as the cluster should have it, and the state of the source that it
+// was computed from. It returns false if the object does not exist or is not placed in this
+// cluster. live is the object in the cluster, nil if there is no such object.
 func (v *Local) Desired(ctx context.Context, b *v1alpha1.ResourceBinding, live *unstructured.Unstructured) (*unstructured.Unstructured, fleet.Source, bool, error) {
 	share, chosen := b.Share(v.cluster)
 	k, obj, ok := v.source(b)
@@ -133,7 +133,7 @@ func (v *Local) Desired(ctx context.Context, b *v1alpha1.ResourceBinding, live *
 	return desired, sourceOf(whole), err == nil, err
 }
 
-// prepare makes of an object what the cluster should have.
+// prepare computes the cluster's version of an object.
 func (v *Local) prepare(k interpret.Kind, b *v1alpha1.ResourceBinding, share v1alpha1.ClusterShare, obj, live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	how := interpret.Share{Cluster: v.cluster, Replicas: share.Replicas, OrdinalStart: share.OrdinalStart,
 		Autoscaled: b.Spec.ScaledBy != nil, Live: live, Manager: v1alpha1.SyncerFieldManager}
@@ -152,24 +152,24 @@ func (v *Local) prepare(k interpret.Kind, b *v1alpha1.ResourceBinding, share v1a
 	return out, nil
 }
 
-// Leaving gives the binding as it is now if its object is to leave the cluster, else
-// nil. It is asked for live, because what is deleted depends on it. It is to leave if
-// the decision says so, or if the binding is deleted because the object is. A binding
-// that somebody deleted on its own goes when its object goes: until then the object
-// runs on.
+// ConfirmRemoval returns the current binding if its object is to leave the cluster, otherwise
+// nil. It reads live, because a deletion depends on it. The object is to leave if the decision
+// no longer names the cluster, or if the binding is deleted because the object is. A binding
+// that a user deleted directly is removed together with its object: until then the object keeps
+// running.
 //
-// decided tells a removal that nobody asked for: a decision changed, or a type vanished
-// with its objects, and the binding does not say that it is on somebody's request.
-func (v *Local) Leaving(ctx context.Context, b *v1alpha1.ResourceBinding) (now *v1alpha1.ResourceBinding, decided bool, err error) {
+// decided reports a removal that no one requested: a decision changed, or a type vanished with
+// its objects, and the binding records no request.
+func (v *Local) ConfirmRemoval(ctx context.Context, b *v1alpha1.ResourceBinding) (now *v1alpha1.ResourceBinding, decided bool, err error) {
 	ref := b.Spec.Resource
 	now, err = v.term.BindingNow(ctx, b.Key())
 	if err != nil {
 		return nil, false, fmt.Errorf("confirm that %s %s is to leave cluster %s: %w", ref.Kind, fleet.CacheKey(b.ObjectName()), v.cluster, err)
 	}
 	if now == nil || now.UID != b.UID {
-		return nil, false, nil // the cache will catch up and call again
+		return nil, false, nil // the cache will catch up and trigger another call
 	}
-	now = v.awaiting(now)
+	now = v.withSuspend(now)
 	_, requested := now.RequestedRemoval(v.cluster)
 	if _, chosen := now.Share(v.cluster); !chosen {
 		return now, !requested, nil
@@ -188,22 +188,22 @@ func (v *Local) Leaving(ctx context.Context, b *v1alpha1.ResourceBinding) (now *
 	return now, !requested && v.TypeVanished(now), nil
 }
 
-// NamespaceGone tells whether the control plane has a namespace no more, or is about
-// to have it no more. It is asked for live.
-func (v *Local) NamespaceGone(ctx context.Context, name string) (bool, error) {
+// ConfirmNamespaceGone reports, by a live read, whether the control plane no longer has a
+// namespace or is deleting it.
+func (v *Local) ConfirmNamespaceGone(ctx context.Context, name string) (bool, error) {
 	ns, err := v.term.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return true, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("make sure that namespace %s is gone: %w", name, err)
+		return false, fmt.Errorf("confirm that namespace %s is gone: %w", name, err)
 	}
 	return ns.DeletionTimestamp != nil, nil
 }
 
-// Report writes the cluster's entry in the binding's status, or takes it out if it is
-// nil. Each cluster's entry is applied under a field manager of its own, so that many
-// report on one binding without conflicts.
+// Report writes the cluster's entry in the binding's status, or removes it if entry is nil.
+// Each cluster's entry is applied under its own field manager, so that many clusters report on
+// one binding without conflicts.
 func (v *Local) Report(ctx context.Context, b *v1alpha1.ResourceBinding, entry *v1alpha1.ClusterState) error {
 	status := map[string]any{}
 	if entry != nil {
@@ -215,7 +215,7 @@ func (v *Local) Report(ctx context.Context, b *v1alpha1.ResourceBinding, entry *
 	}
 	apply := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": apiVersion, "kind": v1alpha1.BindingKind(b.Namespace),
-		// With its UID, an apply never makes a binding that somebody deleted.
+		// With the UID, an apply never recreates a deleted binding.
 		"metadata": fleet.BindingIdentity(b),
 		"status":   status,
 	}}
@@ -225,12 +225,12 @@ func (v *Local) Report(ctx context.Context, b *v1alpha1.ResourceBinding, entry *
 	return nil
 }
 
-// Halt says whether the syncer waits for a person before it removes more from the
-// cluster, as the Cluster's condition of that name.
-func (v *Local) Halt(ctx context.Context, condition metav1.Condition) error {
+// SetDeletionsHalted writes the Cluster's condition DeletionsHalted: whether the syncer waits
+// for an approval before it removes more objects.
+func (v *Local) SetDeletionsHalted(ctx context.Context, condition metav1.Condition) error {
 	c, ok := v.Cluster()
 	if !ok {
-		return nil // nobody would see it
+		return nil // there is no Cluster to write it to
 	}
 	condition.Type = v1alpha1.ClusterDeletionsHalted
 	stated, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&condition)
@@ -250,7 +250,7 @@ func (v *Local) Halt(ctx context.Context, condition metav1.Condition) error {
 	return nil
 }
 
-// Event tells the owner of a binding's object what happened to it in the cluster.
+// Event records an event on a binding's object.
 func (v *Local) Event(b *v1alpha1.ResourceBinding, kind, reason, message string) {
 	ref := b.Spec.Resource
 	v.term.Events.Event(&corev1.ObjectReference{APIVersion: ref.APIVersion, Kind: ref.Kind,

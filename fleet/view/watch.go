@@ -13,43 +13,43 @@ import (
 )
 
 const (
-	// bookmarkEvery is how often a watcher that wants to know is told how far it is,
-	// and all are written to, so that a connection that is gone is noticed.
-	bookmarkEvery = 30 * time.Second
-	// longestWatch is how long a watch lasts that names no end itself.
-	longestWatch = time.Hour
+	// bookmarkInterval is how often a watcher that allows it gets a bookmark. It also detects
+	// dead connections.
+	bookmarkInterval = 30 * time.Second
+	// maxWatchDuration is the duration of a watch that requests no shorter one.
+	maxWatchDuration = time.Hour
 )
 
-// errGone: nobody reads what is written.
-var errGone = errors.New("the watcher is gone")
+// errClientGone means that the client does not read any more.
+var errClientGone = errors.New("the client of the watch is gone")
 
 // stream is one watch.
 type stream struct {
 	*request
-	host      *Host
-	want      func(place) bool
-	kind      metav1.TypeMeta // of bookmarks
-	bookmarks bool
-	version   uint64 // up to which the watcher has been told
-	known     uint64 // up to which it knew when it began
-	w         http.ResponseWriter
-	out       *json.Encoder
+	host           *Host
+	selects        func(objectKey) bool
+	kind           metav1.TypeMeta // type of bookmarks
+	bookmarks      bool
+	version        uint64 // last version sent
+	initialVersion uint64 // version of the client at the start
+	w              http.ResponseWriter
+	out            *json.Encoder
 }
 
-// watch tells of changes from a version on, until somebody has had enough of it.
-func (h *Host) watch(w http.ResponseWriter, r *request, what place) {
-	want, err := r.wants(what)
+// watch sends the changes after a version until either side ends the watch.
+func (h *Host) watch(w http.ResponseWriter, r *request, what objectKey) {
+	want, err := r.selector(what)
 	if err != nil {
-		refuse(w, err)
+		writeError(w, err)
 		return
 	}
 	q := r.URL.Query()
-	s := &stream{request: r, host: h, want: want, bookmarks: isTrue(r.Request, "allowWatchBookmarks"), w: w, out: json.NewEncoder(w),
+	s := &stream{request: r, host: h, selects: want, bookmarks: isTrue(r.Request, "allowWatchBookmarks"), w: w, out: json.NewEncoder(w),
 		kind: metav1.TypeMeta{APIVersion: groupVersion(what.resource), Kind: kindOf(r, what)}}
 	from := q.Get("resourceVersion")
 	if from != "" && from != "0" {
 		if s.version, err = strconv.ParseUint(from, 10, 64); err != nil {
-			refuse(w, refusal(metav1.StatusReasonExpired, "resourceVersion %q is not one of this view: list anew", from))
+			writeError(w, newStatusError(metav1.StatusReasonExpired, "resourceVersion %q is not a version of this view: list again", from))
 			return
 		}
 	}
@@ -59,17 +59,17 @@ func (h *Host) watch(w http.ResponseWriter, r *request, what place) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(http.StatusOK)
 	if from == "" || from == "0" || isTrue(r.Request, "sendInitialEvents") {
-		if err = s.begin(ctx, isTrue(r.Request, "sendInitialEvents")); err != nil {
-			s.end(err)
+		if err = s.sendInitial(ctx, isTrue(r.Request, "sendInitialEvents")); err != nil {
+			s.sendError(err)
 			return
 		}
 	}
-	s.known = s.version
-	s.end(s.follow(ctx))
+	s.initialVersion = s.version
+	s.sendError(s.follow(ctx))
 }
 
-func kindOf(r *request, what place) string {
-	for _, k := range r.view.kinds() {
+func kindOf(r *request, what objectKey) string {
+	for _, k := range r.view.resources() {
 		if k.resource == what.resource {
 			return k.kind
 		}
@@ -80,15 +80,15 @@ func kindOf(r *request, what place) string {
 func watchTime(seconds string) time.Duration {
 	n, err := strconv.Atoi(seconds)
 	if err != nil || n <= 0 {
-		return longestWatch
+		return maxWatchDuration
 	}
-	return min(time.Duration(n)*time.Second, longestWatch)
+	return min(time.Duration(n)*time.Second, maxWatchDuration)
 }
 
-// begin tells of all that is there and, to who asked for it, when that was all.
-func (s *stream) begin(ctx context.Context, mark bool) error {
-	there, version := s.view.ledger.now(s.want)
-	for _, r := range there {
+// sendInitial sends all existing objects and, if requested, a bookmark after the last one.
+func (s *stream) sendInitial(ctx context.Context, mark bool) error {
+	entries, version := s.view.log.snapshot(s.selects)
+	for _, r := range entries {
 		object, err := s.view.render(ctx, r)
 		if err != nil {
 			return err
@@ -96,7 +96,7 @@ func (s *stream) begin(ctx context.Context, mark bool) error {
 		if object == nil {
 			continue
 		}
-		if err := s.tell(watch.Added, object); err != nil {
+		if err := s.send(watch.Added, object); err != nil {
 			return err
 		}
 	}
@@ -107,20 +107,20 @@ func (s *stream) begin(ctx context.Context, mark bool) error {
 	return s.bookmark(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
 }
 
-// follow tells of changes until ctx ends or the watcher may see no more.
+// follow sends changes until ctx ends or the watcher loses its authorization.
 func (s *stream) follow(ctx context.Context) error {
-	ticker := s.host.cfg.Clock.NewTicker(bookmarkEvery)
+	ticker := s.host.cfg.Clock.NewTicker(bookmarkInterval)
 	defer ticker.Stop()
 	for {
-		if err := s.may(); err != nil {
+		if err := s.authorize(); err != nil {
 			return err
 		}
-		changes, upTo, more, ok := s.view.ledger.since(s.version, s.want)
+		changes, upTo, more, ok := s.view.log.since(s.version, s.selects)
 		if !ok {
-			return refusal(metav1.StatusReasonExpired, "resourceVersion %d is of another server or too old: list anew", s.version)
+			return newStatusError(metav1.StatusReasonExpired, "resourceVersion %d is from another server or too old: list again", s.version)
 		}
 		for _, r := range changes {
-			if err := s.change(ctx, r); err != nil {
+			if err := s.sendChange(ctx, r); err != nil {
 				return err
 			}
 		}
@@ -146,33 +146,33 @@ func (s *stream) follow(ctx context.Context) error {
 	}
 }
 
-// change tells of one change.
-func (s *stream) change(ctx context.Context, r record) error {
-	if !r.gone {
+// sendChange sends one change.
+func (s *stream) sendChange(ctx context.Context, r logEntry) error {
+	if !r.removed {
 		object, err := s.view.render(ctx, r)
 		if err != nil {
 			return err
 		}
 		if object == nil {
-			return nil // it has gone meanwhile, which is the next change
+			return nil // removed meanwhile; that is the next change
 		}
-		if r.born > s.known {
-			return s.tell(watch.Added, object)
+		if r.created > s.initialVersion {
+			return s.send(watch.Added, object)
 		}
-		return s.tell(watch.Modified, object)
+		return s.send(watch.Modified, object)
 	}
-	object, err := remains(r)
+	object, err := renderDeleted(r)
 	if err != nil {
 		return err
 	}
-	return s.tell(watch.Deleted, object)
+	return s.send(watch.Deleted, object)
 }
 
-// may judges again who watches: a watch that is left alone can outlast a credential.
-func (s *stream) may() error {
+// authorize checks the watcher again: an idle watch can outlast a credential.
+func (s *stream) authorize() error {
 	c, exists := s.view.view.Cluster()
 	if s.caller.isSyncer() {
-		return admit(c, exists, s.cluster, s.caller.Groups)
+		return authorizeSyncer(c, exists, s.cluster, s.caller.Groups)
 	}
 	return nil
 }
@@ -183,29 +183,29 @@ func (s *stream) bookmark(annotations map[string]string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.tell(watch.Bookmark, object); err != nil {
+	if err := s.send(watch.Bookmark, object); err != nil {
 		return err
 	}
 	return s.flush()
 }
 
-func (s *stream) tell(kind watch.EventType, object json.RawMessage) error {
+func (s *stream) send(kind watch.EventType, object json.RawMessage) error {
 	if err := s.out.Encode(event{Type: string(kind), Object: object}); err != nil {
-		return errGone
+		return errClientGone
 	}
 	return nil
 }
 
 func (s *stream) flush() error {
 	if err := http.NewResponseController(s.w).Flush(); err != nil {
-		return errGone
+		return errClientGone
 	}
 	return nil
 }
 
-// end says why a watch ends before its time.
-func (s *stream) end(err error) {
-	if err == nil || errors.Is(err, errGone) {
+// sendError sends the reason why a watch ends early.
+func (s *stream) sendError(err error) {
+	if err == nil || errors.Is(err, errClientGone) {
 		return
 	}
 	status := statusOf(err)
@@ -213,7 +213,7 @@ func (s *stream) end(err error) {
 	if err != nil {
 		return
 	}
-	if s.tell(watch.Error, object) == nil {
+	if s.send(watch.Error, object) == nil {
 		_ = s.flush()
 	}
 }

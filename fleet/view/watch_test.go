@@ -22,7 +22,7 @@ type lines struct {
 	read *bufio.Scanner
 }
 
-func (s *stage) watch(who Caller, path string) *lines {
+func (s *fixture) watch(who Caller, path string) *lines {
 	s.t.Helper()
 	answer := s.send(who, "GET", path, nil)
 	s.t.Cleanup(func() { answer.Body.Close() })
@@ -32,7 +32,7 @@ func (s *stage) watch(who Caller, path string) *lines {
 	return &lines{s.t, bufio.NewScanner(answer.Body)}
 }
 
-// next gives the next event as "ADDED name", and its version.
+// next returns the next event as "ADDED name", and its version.
 func (l *lines) next() (what, version string) {
 	l.t.Helper()
 	if !l.read.Scan() {
@@ -59,13 +59,13 @@ func (l *lines) expect(want ...string) (version string) {
 	for _, w := range want {
 		var got string
 		if got, version = l.next(); got != w {
-			l.t.Fatalf("the watch says %q, want %q", got, w)
+			l.t.Fatalf("the watch sent %q, want %q", got, w)
 		}
 	}
 	return version
 }
 
-func (s *stage) control1(gvr schema.GroupVersionResource, namespace string, o *unstructured.Unstructured, how string) {
+func (s *fixture) changeControl(gvr schema.GroupVersionResource, namespace string, o *unstructured.Unstructured, how string) {
 	s.t.Helper()
 	api := s.control.Resource(gvr).Namespace(namespace)
 	var err error
@@ -82,49 +82,50 @@ func (s *stage) control1(gvr schema.GroupVersionResource, namespace string, o *u
 	}
 }
 
-// A watch tells of what comes, changes and goes, and goes on where it was.
-func TestAViewIsWatched(t *testing.T) {
-	s := open(t, secret("one"), bind("one", "east"), secret("two"))
+// TestWatch: a watch sends additions, changes and removals, and can be resumed.
+func TestWatch(t *testing.T) {
+	s := newFixture(t, secret("one"), bind("one", "east"), secret("two"))
 	secrets := corev1.SchemeGroupVersion.WithResource("secrets")
 	path := eastView + "/api/v1/secrets?watch=true&allowWatchBookmarks=true"
 	w := s.watch(syncerOf("east"), path+"&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
 	version := w.expect("ADDED one", "BOOKMARK")
-	s.control1(v1alpha1.ResourceBindingResource, "shop", bind("two", "west", "east"), "create")
+	s.changeControl(v1alpha1.ResourceBindingResource, "shop", bind("two", "west", "east"), "create")
 	w.expect("ADDED two")
 	changed := secret("one")
 	changed.Object["data"] = map[string]any{"word": "bmV3"}
-	s.control1(secrets, "shop", changed, "update")
+	s.changeControl(secrets, "shop", changed, "update")
 	w.expect("MODIFIED one")
-	s.control1(v1alpha1.ResourceBindingResource, "shop", bind("two", "west"), "update")
+	s.changeControl(v1alpha1.ResourceBindingResource, "shop", bind("two", "west"), "update")
 	w.expect("DELETED two")
 
-	// Whoever was away hears what is new, once.
+	// A resumed watch sends each missed change once.
 	again := s.watch(syncerOf("east"), path+"&resourceVersion="+version)
 	again.expect("MODIFIED one", "DELETED two")
 
 	s.watch(syncerOf("east"), path+"&resourceVersion=7").expect("ERROR 410")
 	if code, said := s.ask(syncerOf("east"), "GET", path+"&resourceVersion=none", nil); code != http.StatusGone {
-		t.Errorf("a version that is none: %d %s", code, said)
+		t.Errorf("an invalid version: %d %s", code, said)
 	}
 }
 
-// A watch ends when its credential is revoked, or its cluster goes.
-func TestAWatchEndsWithTheCredential(t *testing.T) {
-	for what, change := range map[string]func(*stage){
-		"revoked": func(s *stage) {
-			c := pulling("east")
+// TestWatchEndsWithCredential: a watch ends when its credential is revoked or its cluster is
+// deleted.
+func TestWatchEndsWithCredential(t *testing.T) {
+	for what, change := range map[string]func(*fixture){
+		"revoked": func(s *fixture) {
+			c := pullCluster("east")
 			c.SetAnnotations(map[string]string{v1alpha1.CredentialAnnotation: "another"})
-			s.control1(v1alpha1.ClusterResource, "", c, "update")
+			s.changeControl(v1alpha1.ClusterResource, "", c, "update")
 		},
-		"pushed": func(s *stage) {
-			c := pulling("east")
+		"pushed": func(s *fixture) {
+			c := pullCluster("east")
 			c.Object["spec"] = map[string]any{"mode": "Push"}
-			s.control1(v1alpha1.ClusterResource, "", c, "update")
+			s.changeControl(v1alpha1.ClusterResource, "", c, "update")
 		},
-		"gone": func(s *stage) { s.control1(v1alpha1.ClusterResource, "", pulling("east"), "delete") },
+		"gone": func(s *fixture) { s.changeControl(v1alpha1.ClusterResource, "", pullCluster("east"), "delete") },
 	} {
 		t.Run(what, func(t *testing.T) {
-			s := open(t, secret("one"), bind("one", "east"))
+			s := newFixture(t, secret("one"), bind("one", "east"))
 			w := s.watch(syncerOf("east"), eastView+"/api/v1/secrets?watch=1")
 			w.expect("ADDED one")
 			change(s)

@@ -12,48 +12,49 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// The names of what is only in views, in the fleet's group and version.
+// Names of the resources and kinds that exist only in views, in the fleet's group and version.
 const (
-	boundObjectKind = "BoundObject"
-	boundObjects    = "boundobjects"
-	boundNamespace  = "BoundNamespace"
-	boundNamespaces = "boundnamespaces"
-	clusterKind     = "Cluster"
-	clusters        = "clusters"
-	lessonKind      = "ResourceInterpretation"
-	lessons         = "resourceinterpretations"
-	haltedResource  = "halted"
-	typesResource   = "types"
-	groupResource   = "apigroup"
-	credentialRest  = "/credential"
+	boundObjectKind    = "BoundObject"
+	boundObjects       = "boundobjects"
+	boundNamespace     = "BoundNamespace"
+	boundNamespaces    = "boundnamespaces"
+	clusterKind        = "Cluster"
+	clusters           = "clusters"
+	interpretationKind = "ResourceInterpretation"
+	interpretations    = "resourceinterpretations"
+	haltedResource     = "halted"
+	typesResource      = "types"
+	groupResource      = "apigroup"
+	credentialRest     = "/credential"
 )
 
-// apiVersion is the fleet's, of everything that is only in views.
+// apiVersion is the API version of the resources of views.
 const apiVersion = v1alpha1.Group + "/" + v1alpha1.Version
 
-// BoundObject is one binding as its cluster sees it: the cluster's part of the
-// decision, its entry in the status, and the object as the cluster should have it. It
-// has the binding's name and UID. One document holds all that belongs together, so
-// that a syncer never sees an object of one moment and a share of another.
+// BoundObject is one binding as its cluster sees it: the cluster's part of the decision, its
+// entry in the status, and the object as the cluster should have it. It has the binding's name
+// and UID. One document contains all related data, so that a syncer never combines an object
+// with a share of another point in time.
 type BoundObject struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 
-	// Binding without what concerns other clusters.
+	// Binding excludes everything that concerns other clusters.
 	Binding BoundBinding `json:"spec"`
 	Status  BoundStatus  `json:"status"`
-	// Source of the object; absent if there is none (any more).
+	// Source is the state of the source object; absent if the object does not exist (any more).
 	Source *fleet.Source `json:"source,omitempty"`
-	// Object as the cluster should have it; absent if it should not.
+	// Object is the object as the cluster should have it; absent if it should have none.
 	Object *runtime.RawExtension `json:"object,omitempty"`
-	// Problem says why there is no Object although there should be one.
+	// Problem is the reason why Object is absent although there should be one.
 	Problem string `json:"problem,omitempty"`
-	// Leaves: asked for live, the object is to leave the cluster. Only what is got by
-	// its name says so.
+	// Leaves reports that a live read confirmed the removal of the object from the cluster. It
+	// is set only when the BoundObject is read by name.
 	Leaves bool `json:"leaves,omitempty"`
-	// Decided: it leaves though nobody asked for that.
+	// Decided reports that no one requested the removal.
 	Decided bool `json:"decided,omitempty"`
-	// TypeVanished: its type is gone, and nobody is known to have deleted it.
+	// TypeVanished reports that the object's type is gone although no one is known to have
+	// deleted it.
 	TypeVanished bool `json:"typeVanished,omitempty"`
 }
 
@@ -62,58 +63,58 @@ type BoundBinding struct {
 	Resource v1alpha1.ObjectReference `json:"resource"`
 	// Share is absent if the decision does not name the cluster (any more).
 	Share *v1alpha1.ClusterShare `json:"share,omitempty"`
-	// Autoscaled: something in the cluster sets the replica count.
+	// Autoscaled reports that an autoscaler in the cluster sets the replica count.
 	Autoscaled bool `json:"autoscaled,omitempty"`
-	// Requested is the binding's entry for the cluster, if it has one.
+	// Requested is the binding's entry of a requested removal from the cluster, if there is
+	// one.
 	Requested *v1alpha1.RequestedRemoval `json:"requested,omitempty"`
-	// Scale says where objects of a custom kind keep their replicas.
+	// Scale contains the replica paths of a custom kind.
 	Scale *interpret.Scale `json:"scale,omitempty"`
-	// Suspend and Drift are as in the binding; what waits for a plan is suspended, too.
+	// Suspend and Drift are as in the binding; an object that waits for a plan is suspended,
+	// too.
 	Suspend bool                 `json:"suspend,omitempty"`
 	Drift   v1alpha1.DriftPolicy `json:"drift,omitempty"`
-	// Manual: it changes by applied plans only.
+	// Manual reports that the object changes only by applied plans.
 	Manual bool `json:"manual,omitempty"`
 }
 
-// BoundStatus is what the cluster reports.
+// BoundStatus is the report of the cluster.
 type BoundStatus struct {
 	// State is the cluster's entry in the status of the binding.
 	State *v1alpha1.ClusterState `json:"state,omitempty"`
-	// Removed, in a report, takes the entry out: nothing of the object is left in the
-	// cluster. A report says either this or State, so that one that is cut short
-	// says nothing.
+	// Removed, in a report, removes the entry: the cluster has no object of the binding any
+	// more. A report has either State or Removed, so that a truncated one has no effect.
 	Removed bool `json:"removed,omitempty"`
 }
 
-// BoundNamespace is a namespace that has bound objects in it, with the labels and
-// annotations that it has in the control plane. Got by its name, it says whether the
-// control plane has the namespace no more. That is an answer and no error: an error may
-// mean anything.
+// BoundNamespace is a namespace that contains bound objects, with its labels and annotations in
+// the control plane. When read by name, it reports whether the control plane no longer has the
+// namespace. That is a response and not an error, because an error may have any cause.
 type BoundNamespace struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
 
-	// Gone is said, live, only of what is got by its name.
+	// Gone is set, after a live read, only when the BoundNamespace is read by name.
 	Gone bool `json:"gone,omitempty"`
 }
 
-// Note is an event that a syncer has for the owner of a bound object.
-type Note struct {
+// EventReport is an event that a syncer reports on a bound object.
+type EventReport struct {
 	Type    string `json:"type"`
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
 }
 
-// CredentialRequest asks for a certificate of a cluster's syncer.
+// CredentialRequest requests a certificate for a cluster's syncer.
 type CredentialRequest struct {
 	// Request is a PKCS #10 certificate request in PEM. Only its key counts.
 	Request string `json:"request"`
-	// Renew keeps the credential, so that certificates handed out before go on to be
-	// good. Syncers can do nothing else.
+	// Renew keeps the current credential, so that certificates issued earlier stay valid.
+	// Syncers can only renew.
 	Renew bool `json:"renew,omitempty"`
 }
 
-// Credential is the answer.
+// Credential is the response to a CredentialRequest.
 type Credential struct {
 	// Certificate in PEM.
 	Certificate string `json:"certificate"`
@@ -125,8 +126,8 @@ type event struct {
 	Object json.RawMessage `json:"object"`
 }
 
-// reduced gives a binding as its cluster may see it. It is made of what is named
-// here; whatever else a binding has, or gets one day, is no syncer's business.
+// reduced returns a binding as its cluster may see it. It copies named fields only: other
+// fields of a binding, including future ones, are not visible to syncers.
 func reduced(b *v1alpha1.ResourceBinding, cluster string) *BoundObject {
 	out := &BoundObject{
 		TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: boundObjectKind},
@@ -138,7 +139,7 @@ func reduced(b *v1alpha1.ResourceBinding, cluster string) *BoundObject {
 		out.Annotations = map[string]string{v1alpha1.LeaveAnnotation: leave}
 	}
 	if share, chosen := b.Share(cluster); chosen {
-		// What is said of it may speak of other clusters, and overrides have been applied.
+		// The message may mention other clusters, and the overrides have been applied already.
 		share.Message, share.Overrides = "", nil
 		out.Binding.Share = &share
 	}
@@ -151,7 +152,7 @@ func reduced(b *v1alpha1.ResourceBinding, cluster string) *BoundObject {
 	return out
 }
 
-// binding is the other direction: what a syncer works with.
+// binding is the inverse of reduced: the binding that a syncer works with.
 func (o *BoundObject) binding() *v1alpha1.ResourceBinding {
 	b := &v1alpha1.ResourceBinding{ObjectMeta: o.ObjectMeta}
 	b.Spec.Resource, b.Spec.Suspend, b.Spec.Drift = o.Binding.Resource, o.Binding.Suspend, o.Binding.Drift
@@ -173,16 +174,17 @@ func (o *BoundObject) binding() *v1alpha1.ResourceBinding {
 	return b
 }
 
-// reducedLesson is what somebody taught about a kind, for those who have objects of it.
-func reducedLesson(in *v1alpha1.ResourceInterpretation) *v1alpha1.ResourceInterpretation {
+// reducedInterpretation returns a ResourceInterpretation as the syncers of clusters with
+// objects of the kind see it.
+func reducedInterpretation(in *v1alpha1.ResourceInterpretation) *v1alpha1.ResourceInterpretation {
 	return &v1alpha1.ResourceInterpretation{
-		TypeMeta:   metav1.TypeMeta{APIVersion: apiVersion, Kind: lessonKind},
+		TypeMeta:   metav1.TypeMeta{APIVersion: apiVersion, Kind: interpretationKind},
 		ObjectMeta: metav1.ObjectMeta{Name: in.Name, UID: in.UID, Generation: in.Generation, CreationTimestamp: in.CreationTimestamp},
 		Spec:       in.Spec,
 	}
 }
 
-// reducedCluster is a Cluster as its own syncer sees it.
+// reducedCluster returns a Cluster as its own syncer sees it.
 func reducedCluster(c *v1alpha1.Cluster) *v1alpha1.Cluster {
 	out := &v1alpha1.Cluster{
 		TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: clusterKind},
@@ -193,7 +195,7 @@ func reducedCluster(c *v1alpha1.Cluster) *v1alpha1.Cluster {
 	if halted := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ClusterDeletionsHalted); halted != nil {
 		out.Status.Conditions = []metav1.Condition{*halted}
 	}
-	// By these its syncer knows that it serves the cluster that joined.
+	// With these fields the syncer verifies that it serves the cluster that joined.
 	out.Status.ID = c.Status.ID
 	if ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ClusterReady); ready != nil && ready.Reason == v1alpha1.ReasonWrongCluster {
 		out.Status.Conditions = append(out.Status.Conditions, *ready)
