@@ -139,7 +139,7 @@ func (f *fleetReader) noSuchObject(ctx context.Context, gvr schema.GroupVersionR
 		kind, name, where, didYouMean(name, names), elsewhere)
 }
 
-func explainObject(s *scheduler.Snapshot, gvk schema.GroupVersionKind, obj *unstructured.Unstructured) (*explanation, error) {
+func explainObject(s *scheduler.State, gvk schema.GroupVersionKind, obj *unstructured.Unstructured) (*explanation, error) {
 	e := &explanation{Kind: gvk.Kind, Namespace: obj.GetNamespace(), Name: obj.GetName()}
 	if why := s.StaysHome(obj); why != "" {
 		e.Scheduled, e.Reason, e.Message = true, "StaysHome", why
@@ -150,11 +150,11 @@ func explainObject(s *scheduler.Snapshot, gvk schema.GroupVersionKind, obj *unst
 		return nil, fmt.Errorf("objects of kind %s do not go to clusters: no cluster's type was negotiated and published for it (see `kubectl get negotiatedapiresources`)", gvk.GroupKind())
 	}
 	b := s.Binding(k, obj.GetNamespace(), obj.GetName())
-	w := s.World()
+	w := s.Snapshot()
 	if choice := w.Choose(k, obj); !k.Placed && !choice.Explicit {
 		return explainFollower(e, b), nil
 	}
-	a := w.Answer(k, obj, b)
+	a := w.Schedule(k, obj, b)
 	e.Policy = a.Choice.Reference
 	e.Scheduled, e.Reason, e.Message = a.Condition.Status == metav1.ConditionTrue, a.Condition.Reason, a.Condition.Message
 	for _, p := range w.Passed(k, obj) {

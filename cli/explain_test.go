@@ -146,14 +146,14 @@ func (h *harbour) comesTrue(what string, preview []string, do func()) {
 			h.t.Errorf("%s would move %s %s/%s", what, m.Kind, m.Namespace, m.Name)
 		}
 		place := m.Kind + " " + m.Name + " " + m.Cluster
-		if before, ok := want[place]; ok && before != m.Before || !ok && m.Before != scheduler.Nothing {
+		if before, ok := want[place]; ok && before != m.Before || !ok && m.Before != scheduler.NoShare {
 			h.t.Errorf("%s: before, %s is said to be %s, and is %q", what, place, m.Before, before)
 		}
 		if m.Reason == "" || m.Why == "" {
 			h.t.Errorf("%s: %s would change for no reason: %+v", what, place, m)
 		}
 		want[place] = m.After
-		if m.After == scheduler.Nothing {
+		if m.After == scheduler.NoShare {
 			delete(want, place)
 		}
 	}

@@ -54,13 +54,13 @@ func newFleetReader(atoll *target) (*fleetReader, error) {
 
 // snapshot loads what decisions depend on: what Atoll holds, and what its clusters know
 // of fields, which is asked of them. What nobody answers for is said on warn.
-func (f *fleetReader) snapshot(ctx context.Context, warn io.Writer) (*scheduler.Snapshot, error) {
+func (f *fleetReader) snapshot(ctx context.Context, warn io.Writer) (*scheduler.State, error) {
 	s, err := scheduler.Load(ctx, f.dynamic, time.Now())
 	if err != nil {
 		return nil, err
 	}
 	fields := imports.NewFields()
-	unread := fields.Learn(ctx, s.Clusters, func(ctx context.Context, name string) (*rest.Config, error) {
+	unread := fields.ReadMembers(ctx, s.Clusters, func(ctx context.Context, name string) (*rest.Config, error) {
 		access, err := fleet.Reach(ctx, f.dynamic, name)
 		if err != nil {
 			return nil, err
@@ -72,7 +72,7 @@ func (f *fleetReader) snapshot(ctx context.Context, warn io.Writer) (*scheduler.
 		fmt.Fprintf(warn, "warning: %d clusters (%s) could not be asked which fields they know, so a field that they lack is no obstacle here: %v\n",
 			len(names), few(names), unread[names[0]])
 	}
-	if err := fields.LearnReported(ctx, s.Clusters, f.dynamic); err != nil {
+	if err := fields.ReadReports(ctx, s.Clusters, f.dynamic); err != nil {
 		fmt.Fprintf(warn, "warning: which fields clusters in mode Pull know is not known here, so one that they lack is no obstacle: %v\n", err)
 	}
 	return s, nil

@@ -54,7 +54,7 @@ policies, clusters, what they serve, what they have room for, and overrides.`,
 			if err != nil {
 				return err
 			}
-			return p.run(cmd, func(ctx context.Context, f *fleetReader, s *scheduler.Snapshot) ([]scheduler.Move, error) {
+			return p.run(cmd, func(ctx context.Context, f *fleetReader, s *scheduler.State) ([]scheduler.Move, error) {
 				return f.previewObjects(ctx, s, objects, namespace)
 			})
 		},
@@ -75,7 +75,7 @@ func (p *preview) addFlags(flags *pflag.FlagSet) {
 }
 
 // run loads what there is, asks, and prints the answer.
-func (p *preview) run(cmd *cobra.Command, ask func(context.Context, *fleetReader, *scheduler.Snapshot) ([]scheduler.Move, error)) error {
+func (p *preview) run(cmd *cobra.Command, ask func(context.Context, *fleetReader, *scheduler.State) ([]scheduler.Move, error)) error {
 	if err := checkFormat(p.output, "table", "json", "yaml"); err != nil {
 		return err
 	}
@@ -136,7 +136,7 @@ keeps new work away and moves what others can take. Objects whose policy tolerat
 all taints stay.`,
 		Args: oneName("cluster"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return p.run(cmd, func(_ context.Context, _ *fleetReader, s *scheduler.Snapshot) ([]scheduler.Move, error) {
+			return p.run(cmd, func(_ context.Context, _ *fleetReader, s *scheduler.State) ([]scheduler.Move, error) {
 				return previewDrain(s, args[0])
 			})
 		},
@@ -148,7 +148,7 @@ all taints stay.`,
 // drainTaint is what a drain would put on a cluster.
 const drainTaint = v1alpha1.Group + "/drain"
 
-func previewDrain(s *scheduler.Snapshot, name string) ([]scheduler.Move, error) {
+func previewDrain(s *scheduler.State, name string) ([]scheduler.Move, error) {
 	i := slices.IndexFunc(s.Clusters, func(c *v1alpha1.Cluster) bool { return c.Name == name })
 	if i < 0 {
 		return nil, noCluster(s, name)
@@ -156,10 +156,10 @@ func previewDrain(s *scheduler.Snapshot, name string) ([]scheduler.Move, error) 
 	drained := s.Clusters[i].DeepCopy()
 	drained.Spec.Taints = append(drained.Spec.Taints, v1alpha1.Taint{Key: drainTaint, Effect: v1alpha1.TaintNoExecute})
 	s.Clusters[i] = drained
-	return s.Moves(s.World()), nil
+	return s.Moves(s.Snapshot()), nil
 }
 
-func noCluster(s *scheduler.Snapshot, name string) error {
+func noCluster(s *scheduler.State, name string) error {
 	return present{clusters: s.Clusters}.noSuchCluster(name)
 }
 
@@ -174,7 +174,7 @@ func (p *preview) join() *cobra.Command {
 		Example: `  atoll preview join south --labels topology.kubernetes.io/region=eu --cpu 64`,
 		Args:    oneName("cluster"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return p.run(cmd, func(_ context.Context, _ *fleetReader, s *scheduler.Snapshot) ([]scheduler.Move, error) {
+			return p.run(cmd, func(_ context.Context, _ *fleetReader, s *scheduler.State) ([]scheduler.Move, error) {
 				return previewJoin(s, args[0], labels, cpu)
 			})
 		},
@@ -187,7 +187,7 @@ func (p *preview) join() *cobra.Command {
 	return cmd
 }
 
-func previewJoin(s *scheduler.Snapshot, name string, labels map[string]string, cpu string) ([]scheduler.Move, error) {
+func previewJoin(s *scheduler.State, name string, labels map[string]string, cpu string) ([]scheduler.Move, error) {
 	if slices.ContainsFunc(s.Clusters, func(c *v1alpha1.Cluster) bool { return c.Name == name }) {
 		return nil, fmt.Errorf("cluster %s has joined already: name one that has not (`atoll preview drain %s` says what would move if it left)", name, name)
 	}
@@ -202,7 +202,7 @@ func previewJoin(s *scheduler.Snapshot, name string, labels map[string]string, c
 		joined.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: q}
 	}
 	s.Clusters = append(s.Clusters, joined)
-	return s.Moves(s.World()), nil
+	return s.Moves(s.Snapshot()), nil
 }
 
 func (p *preview) policy() *cobra.Command {
@@ -224,7 +224,7 @@ func (p *preview) policy() *cobra.Command {
 					return fmt.Errorf("%s %s is not a policy: use `atoll preview -f` for files with other objects", o.GetKind(), o.GetName())
 				}
 			}
-			return p.run(cmd, func(ctx context.Context, f *fleetReader, s *scheduler.Snapshot) ([]scheduler.Move, error) {
+			return p.run(cmd, func(ctx context.Context, f *fleetReader, s *scheduler.State) ([]scheduler.Move, error) {
 				return f.previewObjects(ctx, s, objects, namespace)
 			})
 		},
@@ -240,7 +240,7 @@ func (p *preview) policy() *cobra.Command {
 // previewObjects says what would move if objects were applied: policies, clusters'
 // settings, namespaces, and what is placed. Atoll itself completes and validates
 // them, without keeping anything.
-func (f *fleetReader) previewObjects(ctx context.Context, s *scheduler.Snapshot, objects []*unstructured.Unstructured, namespace string) ([]scheduler.Move, error) {
+func (f *fleetReader) previewObjects(ctx context.Context, s *scheduler.State, objects []*unstructured.Unstructured, namespace string) ([]scheduler.Move, error) {
 	made := map[string]bool{}
 	for _, o := range objects {
 		if o.GetKind() == "Namespace" {
@@ -257,7 +257,7 @@ func (f *fleetReader) previewObjects(ctx context.Context, s *scheduler.Snapshot,
 			return nil, err
 		}
 	}
-	return s.Moves(s.World()), nil
+	return s.Moves(s.Snapshot()), nil
 }
 
 // asApplied gives an object as it would be after an apply. In a namespace that the
@@ -286,7 +286,7 @@ func (f *fleetReader) asApplied(ctx context.Context, o *unstructured.Unstructure
 }
 
 // put makes an object part of a snapshot.
-func put(s *scheduler.Snapshot, o *unstructured.Unstructured) error {
+func put(s *scheduler.State, o *unstructured.Unstructured) error {
 	switch gvk := o.GroupVersionKind(); {
 	case gvk.Group == v1alpha1.Group && gvk.Kind == "Placement":
 		return replace(o, &s.Placements)
@@ -295,7 +295,7 @@ func put(s *scheduler.Snapshot, o *unstructured.Unstructured) error {
 	case gvk.Group == v1alpha1.Group && gvk.Kind == "Cluster":
 		return replace(o, &s.Clusters)
 	case gvk.Group == "autoscaling" && gvk.Kind == "HorizontalPodAutoscaler":
-		return s.Scale(o)
+		return s.AddAutoscaler(o)
 	default:
 		k, known := s.Kind(gvk.GroupKind())
 		if !known || !k.Placed || s.StaysHome(o) != "" {

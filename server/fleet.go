@@ -45,7 +45,7 @@ func (s *Server) runFleet(ctx context.Context) error {
 		Clock:    s.cfg.Clock,
 		Identity: s.name,
 		Alone:    !s.datastore.Shared(),
-	}, clusters.With(runSyncer), scheduler.With(fields, policies), status.Run, expose.With(ca), imports.With(fields))
+	}, clusters.With(runSyncer), scheduler.NewController(fields, policies), status.Run, expose.With(ca), imports.NewController(fields))
 	if err != nil {
 		return fmt.Errorf("prepare the fleet's controllers: %w", err)
 	}
@@ -57,5 +57,5 @@ func (s *Server) runFleet(ctx context.Context) error {
 
 // runSyncer runs a cluster's syncer here, by the caches of the term.
 func runSyncer(ctx context.Context, term *fleet.Term, cluster string, member *rest.Config, caughtUp func()) error {
-	return syncer.Run(ctx, view.Of(term, cluster), syncer.Options{Cluster: cluster, Clock: term.Clock, Log: term.Log, CaughtUp: caughtUp}, member)
+	return syncer.Run(ctx, view.NewLocal(term, cluster), syncer.Options{Cluster: cluster, Clock: term.Clock, Log: term.Log, CaughtUp: caughtUp}, member)
 }

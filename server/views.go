@@ -41,7 +41,7 @@ func (s *Server) newViews() *view.Host {
 	return view.NewHost(view.Config{
 		REST:  s.api.ClientConfig(viewsUser),
 		Sign:  s.signSyncer,
-		Types: imports.Keeper{},
+		Types: imports.ReportStore{},
 		Log:   s.cfg.Log,
 		Clock: s.cfg.Clock,
 	})

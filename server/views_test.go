@@ -381,7 +381,7 @@ func TestAPulledClusterIsReadyByItsHeartbeat(t *testing.T) {
 	a := theServer(t)
 	name := "beating"
 	_, kubeconfig := pull(t, a, name)
-	remote, err := view.NewRemote(view.RemoteConfig{Kubeconfig: kubeconfig, Keep: func(context.Context, []byte) error { return nil }})
+	remote, err := view.NewRemote(view.RemoteConfig{Kubeconfig: kubeconfig, Save: func(context.Context, []byte) error { return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -446,7 +446,7 @@ func TestKubectlReadsAView(t *testing.T) {
 	if out := a.mustKubectl(t, "", "--kubeconfig", file, "get", "clusters.fleet.atoll.dev", "-o", "name"); strings.TrimSpace(out) != "cluster.fleet.atoll.dev/"+name {
 		t.Errorf("clusters: %s", out)
 	}
-	if out, err := a.kubectl(t, "", "--kubeconfig", file, "delete", "clusters.fleet.atoll.dev", name); err == nil || !strings.Contains(out, "changes nothing else") {
+	if out, err := a.kubectl(t, "", "--kubeconfig", file, "delete", "clusters.fleet.atoll.dev", name); err == nil || !strings.Contains(out, "may only report") {
 		t.Errorf("delete: %v %s", err, out)
 	}
 	if err := a.dynamic(t).Resource(v1alpha1.ClusterResource).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {

@@ -16,46 +16,46 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// Reasons that an object is where it is because of others.
+// Reasons for the placement of followers.
 const (
-	// ReasonRequired: an object there needs it.
+	// ReasonRequired means that an object in the cluster needs it.
 	ReasonRequired = "Required"
-	// ReasonKeptData: nothing there needs it now, but it holds data.
+	// ReasonKeptData means that no object in the cluster needs it now, but it holds data.
 	ReasonKeptData = "KeptBecauseOfData"
-	// ReasonKeptPending: what needs it is not decided yet, or not known.
+	// ReasonKeptPending means that the placement of its users is not decided yet, or not known.
 	ReasonKeptPending = "KeptWhileUndecided"
 )
 
-// incomplete is when to look again at what is kept because not all objects are in
+// incompleteRetry is when to check an object again that is kept because not all objects are in
 // the caches.
-const incomplete = 5 * time.Second
+const incompleteRetry = 5 * time.Second
 
-// follow sends an object where its users are; one that has no namespace to those in
-// all namespaces. A label of its own that names a cluster counts as a user there.
+// follow places an object where its users are; for a cluster-scoped object these are the users
+// in all namespaces. A label of its own that names a cluster counts as a user there.
 func (s *scheduler) follow(ctx context.Context, k interpret.Kind, o object, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) error {
 	users, undecided := s.usersOf(o)
 	if !s.Complete() {
 		undecided = true
 		if b != nil {
-			s.queue.AddAfter(o, incomplete)
+			s.queue.AddAfter(o, incompleteRetry)
 		}
 	}
-	p := proposal{requiredBy: requirers(o, users), condition: metav1.Condition{Type: v1alpha1.BindingScheduled, Status: metav1.ConditionTrue,
-		Reason: ReasonRequired, Message: "follows what needs it"}}
-	asked := s.askedFor(k, obj, b, &p)
+	p := bindingUpdate{requiredBy: requirers(o, users), condition: metav1.Condition{Type: v1alpha1.BindingScheduled, Status: metav1.ConditionTrue,
+		Reason: ReasonRequired, Message: "follows its users"}}
+	asked := s.ownShares(k, obj, b, &p)
 	wanted := len(users) > 0 || len(asked) > 0
 	if !wanted && b == nil {
-		return nil // of no concern to any cluster
+		return nil // not needed in any cluster
 	}
 	if !wanted && !k.KeepsData && !undecided {
-		return s.withdraw(ctx, b, s.requested(b, nil))
+		return s.withdraw(ctx, b, s.requestedRemovals(b, nil))
 	}
 	shares := s.withUsers(asked, users)
 	if len(shares) == 0 && b == nil {
-		return nil // users wait for a cluster; their binding says so
+		return nil // its users wait for a cluster, as their bindings report
 	}
-	if s.unscaled(o, users) {
-		return nil // it comes here again when that has been made good
+	if s.hasUnscaledTarget(o, users) {
+		return nil // the target's next decision triggers another reconcile
 	}
 	p.shares = s.withoutGaps(k, obj, b, shares, &p.condition)
 	if boundsReplicas(o.GroupKind) {
@@ -65,27 +65,27 @@ func (s *scheduler) follow(ctx context.Context, k interpret.Kind, o object, obj 
 		p.shares = s.withKept(p.shares, b, k.KeepsData)
 	}
 	if b != nil && undecided && len(users) == 0 {
-		p.requiredBy = b.Spec.RequiredBy // who had it there; it matters why they are gone
+		p.requiredBy = b.Spec.RequiredBy // the previous users; why they are gone matters
 	}
-	p.requested = s.requested(b, p.shares)
+	p.requested = s.requestedRemovals(b, p.shares)
 	return s.write(ctx, k, obj, b, p)
 }
 
-// askedFor gives the clusters that an object which otherwise follows others is to be
-// in because a label of its own, or a policy that names it or its kind, says so.
-func (s *scheduler) askedFor(k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, p *proposal) []v1alpha1.ClusterShare {
-	choice := s.world().Choose(k, obj)
+// ownShares returns the clusters of a follower that a label of its own, or a policy that names
+// it or its kind, requests.
+func (s *scheduler) ownShares(k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, p *bindingUpdate) []v1alpha1.ClusterShare {
+	choice := s.snapshot().Choose(k, obj)
 	if !choice.Explicit {
 		return nil
 	}
 	var own *v1alpha1.ResourceBinding
 	if b != nil {
-		// What it has because others need it is not what it was asked for.
+		// Clusters where others need it were not requested for itself.
 		own = b.DeepCopy()
 		own.Spec.Clusters = slices.DeleteFunc(own.Spec.Clusters, func(c v1alpha1.ClusterShare) bool { return c.Reason == ReasonRequired })
 	}
-	a := s.answer(k, obj, own)
-	p.policy(&a)
+	a := s.schedule(k, obj, own)
+	p.setPolicy(&a)
 	if !a.Decision.Recheck.IsZero() {
 		s.queue.AddAfter(refOf(k.GroupKind(), obj), a.Decision.Recheck.Sub(a.Request.Now))
 	}
@@ -119,15 +119,15 @@ func (s *scheduler) withUsers(shares []v1alpha1.ClusterShare, users []object) []
 			if !have[c.Name] {
 				have[c.Name] = true
 				shares = append(shares, v1alpha1.ClusterShare{Name: c.Name, Reason: ReasonRequired,
-					Message: fmt.Sprintf("%s %s needs it", user.Kind, user.Name)})
+					Message: fmt.Sprintf("needed by %s %s", user.Kind, user.Name)})
 			}
 		}
 	}
 	return shares
 }
 
-// withoutGaps takes those clusters out that lack something for an object and do not
-// have it, and says so. Its users run there without it.
+// withoutGaps removes the clusters that lack something for an object and do not have it yet,
+// and reports them in the condition. Its users run there without it.
 func (s *scheduler) withoutGaps(k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, shares []v1alpha1.ClusterShare, c *metav1.Condition) []v1alpha1.ClusterShare {
 	if len(shares) == 0 || !fleet.Native(k.GroupKind()) {
 		return shares
@@ -146,13 +146,13 @@ func (s *scheduler) withoutGaps(k interpret.Kind, obj *unstructured.Unstructured
 			continue
 		}
 		if is {
-			share.Message = "keeps what it has, though the cluster " + obstacle.Message
+			share.Message = "keeps the existing copy, although the cluster " + obstacle.Message
 		}
 		out = append(out, share)
 	}
 	if len(without) > 0 {
 		const most = 3
-		c.Status, c.Message = metav1.ConditionFalse, "what needs it is without it in "+strings.Join(without[:min(most, len(without))], "; ")
+		c.Status, c.Message = metav1.ConditionFalse, "its users run without it in "+strings.Join(without[:min(most, len(without))], "; ")
 		if more := len(without) - most; more > 0 {
 			c.Message += fmt.Sprintf("; and in %d more clusters", more)
 		}
@@ -160,13 +160,13 @@ func (s *scheduler) withoutGaps(k interpret.Kind, obj *unstructured.Unstructured
 	return out
 }
 
-// boundsReplicas tells whether objects of a kind bound the replicas of their users, as
-// an autoscaler and a disruption budget do.
+// boundsReplicas reports whether objects of a kind limit the replicas of their users, as an
+// autoscaler and a disruption budget do.
 func boundsReplicas(gk schema.GroupKind) bool { return gk == scalerKind() || gk == budgetKind() }
 
-// withReplicas says, for what bounds the replicas of its users, how many of them each
-// cluster has: its bounds are divided by that. Where one of them is not divided, nothing
-// is.
+// withReplicas sets, for an object that limits the replicas of its users, the number of these
+// replicas per cluster: its limits are divided in that proportion. If a user is not divided,
+// nothing is.
 func withReplicas(shares []v1alpha1.ClusterShare, users [][]v1alpha1.ClusterShare) []v1alpha1.ClusterShare {
 	total := map[string]int32{}
 	for _, user := range users {
@@ -194,7 +194,7 @@ func (s *scheduler) sharesOf(users []object) (out [][]v1alpha1.ClusterShare) {
 	return out
 }
 
-// withKept adds the clusters that have the object and that it does not leave.
+// withKept adds the clusters that have the object and must keep it.
 func (s *scheduler) withKept(shares []v1alpha1.ClusterShare, b *v1alpha1.ResourceBinding, data bool) []v1alpha1.ClusterShare {
 	have := clustersIn(shares)
 	for _, c := range b.Spec.Clusters {
@@ -202,9 +202,9 @@ func (s *scheduler) withKept(shares []v1alpha1.ClusterShare, b *v1alpha1.Resourc
 		if have[c.Name] || !joined || cluster.DeletionTimestamp != nil {
 			continue
 		}
-		c.Reason, c.Message = ReasonKeptPending, "kept until it is decided where what needs it goes"
+		c.Reason, c.Message = ReasonKeptPending, "kept until the placement of its users is decided"
 		if data {
-			c.Reason, c.Message = ReasonKeptData, "nothing there needs it now, but it holds data: it goes when it is deleted"
+			c.Reason, c.Message = ReasonKeptData, "no object there needs it now, but it holds data: it is removed when it is deleted"
 		}
 		shares = append(shares, c)
 	}
@@ -219,11 +219,11 @@ func clustersIn(shares []v1alpha1.ClusterShare) map[string]bool {
 	return out
 }
 
-// usersOf gives the users of an object that exist, and whether it is not known
-// yet where some of them go.
+// usersOf returns the existing users of an object, and whether the placement of some of them is
+// not known yet.
 func (s *scheduler) usersOf(o object) (users []object, undecided bool) {
-	for _, user := range s.needs.by(o) {
-		if !s.rooted(user, map[object]bool{o: true}) {
+	for _, user := range s.needs.usersOf(o) {
+		if !s.isRooted(user, map[object]bool{o: true}) {
 			continue
 		}
 		ub, bound := s.Binding(user.binding())
@@ -233,10 +233,10 @@ func (s *scheduler) usersOf(o object) (users []object, undecided bool) {
 	return users, undecided
 }
 
-// rooted tells whether an object is somewhere for a reason of its own, or because
-// of one that is: it is placed, or keeps data where it is, or has a user of which
-// that is true. Two that need each other keep nobody anywhere. seen ends circles.
-func (s *scheduler) rooted(o object, seen map[object]bool) bool {
+// isRooted reports whether an object has a reason of its own to be in a cluster: it is placed,
+// or keeps data where it is, or has a user that is rooted. Two objects that only need each
+// other keep each other nowhere. seen ends cycles.
+func (s *scheduler) isRooted(o object, seen map[object]bool) bool {
 	if seen[o] {
 		return false
 	}
@@ -250,21 +250,22 @@ func (s *scheduler) rooted(o object, seen map[object]bool) bool {
 		return true
 	}
 	if b, bound := s.Binding(o.binding()); !bound {
-		return false // a follower that nobody needs
-	} else if k.KeepsData && len(b.Spec.Clusters) > 0 || s.world().Choose(k, obj).Explicit {
+		return false // a follower without users
+	} else if k.KeepsData && len(b.Spec.Clusters) > 0 || s.snapshot().Choose(k, obj).Explicit {
 		return true
 	}
-	for _, user := range s.needs.by(o) {
-		if s.rooted(user, seen) {
+	for _, user := range s.needs.usersOf(o) {
+		if s.isRooted(user, seen) {
 			return true
 		}
 	}
 	return false
 }
 
-// unscaled tells, of an autoscaler, whether one of its targets was decided before there was
-// any. Divided like that, all of its lower bound could go to the one cluster that has the only replica.
-func (s *scheduler) unscaled(o object, targets []object) bool {
+// hasUnscaledTarget reports whether a target of an autoscaler was decided before the autoscaler
+// existed. Divided by such a decision, the whole lower bound could go to the one cluster that
+// has the only replica.
+func (s *scheduler) hasUnscaledTarget(o object, targets []object) bool {
 	if o.GroupKind != scalerKind() {
 		return false
 	}
@@ -275,9 +276,10 @@ func (s *scheduler) unscaled(o object, targets []object) bool {
 	})
 }
 
-// autoscalerOf gives what sets the replicas of an object in its clusters, nil if nothing does.
+// autoscalerOf returns the autoscaler that sets the replicas of an object in its clusters, or
+// nil.
 func (s *scheduler) autoscalerOf(o object) *unstructured.Unstructured {
-	for _, f := range s.needs.of(o) {
+	for _, f := range s.needs.neededBy(o) {
 		if f.GroupKind != scalerKind() {
 			continue
 		}
@@ -288,7 +290,7 @@ func (s *scheduler) autoscalerOf(o object) *unstructured.Unstructured {
 	return nil
 }
 
-// scalerOf names it.
+// scalerOf returns a reference to it.
 func (s *scheduler) scalerOf(o object) *v1alpha1.Requirer {
 	obj := s.autoscalerOf(o)
 	if obj == nil {
@@ -297,7 +299,7 @@ func (s *scheduler) scalerOf(o object) *v1alpha1.Requirer {
 	return &v1alpha1.Requirer{Kind: scalerKind().Kind, Name: obj.GetName()}
 }
 
-// scalerKind is what sets replica counts in clusters.
+// scalerKind is the kind that sets replica counts in clusters.
 func scalerKind() schema.GroupKind {
 	return schema.GroupKind{Group: "autoscaling", Kind: "HorizontalPodAutoscaler"}
 }

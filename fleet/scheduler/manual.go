@@ -17,25 +17,26 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// Manual knows which workloads change in clusters only by plans that somebody applies.
+// Manual knows which workloads change in clusters only by applied plans.
 type Manual interface {
-	// Ready returns when all policies are known that there were when it was called, or with an error when ctx ends.
+	// Ready returns once all policies that existed when it was called are known, or with an
+	// error when ctx ends.
 	Ready(ctx context.Context) error
-	// Manual tells whether that is so of objects of a namespace with these labels; if they are nil,
-	// whether it is so of any. It answers at once.
+	// Manual reports whether that applies to objects of a namespace with these labels; with nil
+	// labels, whether it applies to any object. It does not block.
 	Manual(namespace string, labels map[string]string) bool
-	// OnChange calls notify, which does not block, whenever it may answer otherwise than before,
-	// until it is cancelled.
+	// OnChange calls notify, which must not block, whenever a result may have changed, until
+	// cancelled.
 	OnChange(notify func()) (cancel func())
 }
 
-// ReasonAwaitsPlan: the decision is another one than clusters have, and a plan has to be
-// applied before they get it.
+// ReasonAwaitsPlan means that the decision differs from the clusters' current one, and a plan
+// has to be applied before it takes effect.
 const ReasonAwaitsPlan = "AwaitsPlan"
 
-// manually tells whether an object changes in clusters only by plans. One in a namespace that is on its way out
-// does not: nobody could apply one there.
-func (s *scheduler) manually(namespace string, labels map[string]string) bool {
+// isManual reports whether an object changes in clusters only by plans. That does not apply in
+// a namespace that is being deleted: no plan could be applied there.
+func (s *scheduler) isManual(namespace string, labels map[string]string) bool {
 	if s.manual == nil || namespace == "" {
 		return false
 	}
@@ -43,20 +44,20 @@ func (s *scheduler) manually(namespace string, labels map[string]string) bool {
 	return known && ns.GetDeletionTimestamp() == nil && s.manual.Manual(namespace, labels)
 }
 
-// gate holds back, of what a binding should say, what no plan has allowed yet. own says that the
-// object stands where it does by its own decision: what merely follows goes along with
-// what it follows, and only a change of what is in it is held.
+// holdForPlan holds back the parts of a binding's spec that no plan has allowed yet. own
+// reports that the object is placed by its own decision. A follower goes along with its users,
+// and only a change of its content is held.
 //
-// What there was when a policy began to hold counts as allowed.
-func (s *scheduler) gate(obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, spec v1alpha1.ResourceBindingSpec, own bool) (v1alpha1.ResourceBindingSpec, *v1alpha1.BindingProposal) {
+// The state that exists when a policy starts to apply counts as allowed.
+func (s *scheduler) holdForPlan(obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, spec v1alpha1.ResourceBindingSpec, own bool) (v1alpha1.ResourceBindingSpec, *v1alpha1.BindingProposal) {
 	if b != nil {
 		spec.Approved = b.Spec.Approved
 	}
 	labels := obj.GetLabels()
 	if labels == nil {
-		labels = map[string]string{} // it has none, which is not to ask about any
+		labels = map[string]string{} // not nil, which would mean any object
 	}
-	if !s.manually(obj.GetNamespace(), labels) {
+	if !s.isManual(obj.GetNamespace(), labels) {
 		spec.Manual, spec.Approved = nil, ""
 		return spec, nil
 	}
@@ -81,9 +82,9 @@ func (s *scheduler) gate(obj *unstructured.Unstructured, b *v1alpha1.ResourceBin
 		spec.Manual = was.Manual
 		return spec, nil
 	}
-	p := &v1alpha1.BindingProposal{Digest: proposalDigest(content, spec), Object: content, Content: changed, Clusters: plain(spec.Clusters)}
+	p := &v1alpha1.BindingProposal{Digest: proposalDigest(content, spec), Object: content, Content: changed, Clusters: normalized(spec.Clusters)}
 	if spec.Approved == p.Digest {
-		// Allowed once, and no licence for the next time.
+		// The approval is consumed: it does not apply to the next change.
 		spec.Manual, spec.Approved = &v1alpha1.ManualBinding{Content: content}, ""
 		return spec, nil
 	}
@@ -97,10 +98,10 @@ func (s *scheduler) gate(obj *unstructured.Unstructured, b *v1alpha1.ResourceBin
 	return spec, p
 }
 
-// gateRemoval is gate for an object that is to leave all clusters: because it was deleted, or
-// because it is to stay in the control plane from now on.
-func (s *scheduler) gateRemoval(b *v1alpha1.ResourceBinding, labels map[string]string, why string) *v1alpha1.BindingProposal {
-	if b.Spec.Manual == nil || b.Spec.Manual.Removal || !s.manually(b.Namespace, labels) || len(b.Spec.Clusters) == 0 && len(b.Status.Clusters) == 0 {
+// holdRemovalForPlan is holdForPlan for an object that is to leave all clusters: because it was
+// deleted, or because it is to stay in the control plane from now on.
+func (s *scheduler) holdRemovalForPlan(b *v1alpha1.ResourceBinding, labels map[string]string, why string) *v1alpha1.BindingProposal {
+	if b.Spec.Manual == nil || b.Spec.Manual.Removal || !s.isManual(b.Namespace, labels) || len(b.Spec.Clusters) == 0 && len(b.Status.Clusters) == 0 {
 		return nil
 	}
 	p := &v1alpha1.BindingProposal{Digest: proposalDigest("removal of "+string(b.Spec.Resource.UID), v1alpha1.ResourceBindingSpec{}), Remove: true}
@@ -111,14 +112,14 @@ func (s *scheduler) gateRemoval(b *v1alpha1.ResourceBinding, labels map[string]s
 	return p
 }
 
-// sameDecision tells whether two decisions say the same of clusters, in whatever words.
+// sameDecision reports whether two decisions are equal for the clusters, apart from messages.
 func sameDecision(a, b v1alpha1.ResourceBindingSpec) bool {
 	return a.Suspend == b.Suspend && a.Drift == b.Drift && equality.Semantic.DeepEqual(a.Overrides, b.Overrides) &&
-		equality.Semantic.DeepEqual(plain(a.Clusters), plain(b.Clusters))
+		equality.Semantic.DeepEqual(normalized(a.Clusters), normalized(b.Clusters))
 }
 
-// plain gives shares without the words that explain them, in order of their names.
-func plain(shares []v1alpha1.ClusterShare) []v1alpha1.ClusterShare {
+// normalized returns shares without their reasons and messages, sorted by name.
+func normalized(shares []v1alpha1.ClusterShare) []v1alpha1.ClusterShare {
 	out := make([]v1alpha1.ClusterShare, 0, len(shares))
 	for _, c := range shares {
 		c.Reason, c.Message = "Proposed", ""
@@ -129,9 +130,9 @@ func plain(shares []v1alpha1.ClusterShare) []v1alpha1.ClusterShare {
 }
 
 func proposalDigest(content string, spec v1alpha1.ResourceBindingSpec) string {
-	data, err := json.Marshal([]any{content, plain(spec.Clusters), spec.Overrides, spec.Suspend, spec.Drift})
+	data, err := json.Marshal([]any{content, normalized(spec.Clusters), spec.Overrides, spec.Suspend, spec.Drift})
 	if err != nil {
-		return "" // these are plain values
+		return "" // plain values can always be encoded
 	}
 	sum := sha256.Sum256(data)
 	return "sha256:" + hex.EncodeToString(sum[:])
@@ -142,7 +143,7 @@ func describeProposal(was, is v1alpha1.ResourceBindingSpec, p *v1alpha1.BindingP
 	if from, to := describe(was.Clusters), describe(is.Clusters); from != to {
 		parts = append(parts, fmt.Sprintf("%s → %s", from, to))
 	} else if !sameDecision(was, is) {
-		parts = append(parts, "what a policy says of the clusters changes")
+		parts = append(parts, "the policy's settings for the clusters change")
 	}
 	if p.Content && len(was.Clusters) > 0 {
 		parts = append(parts, "the object changes")
@@ -150,31 +151,31 @@ func describeProposal(was, is v1alpha1.ResourceBindingSpec, p *v1alpha1.BindingP
 	return strings.Join(parts, "; ")
 }
 
-// letGo sees to it that what is to leave all clusters may: it gives the binding that says so, or nil if that
-// waits for a plan.
-func (s *scheduler) letGo(ctx context.Context, b *v1alpha1.ResourceBinding, labels map[string]string, why string) (*v1alpha1.ResourceBinding, error) {
+// allowRemoval returns a binding whose object may leave all clusters, or nil if that waits for
+// a plan.
+func (s *scheduler) allowRemoval(ctx context.Context, b *v1alpha1.ResourceBinding, labels map[string]string, why string) (*v1alpha1.ResourceBinding, error) {
 	if b.Spec.Manual == nil || b.Spec.Manual.Removal {
 		return b, nil
 	}
-	if p := s.gateRemoval(b, labels, why); p != nil {
-		return nil, s.applyCondition(ctx, nil, b, await(metav1.Condition{Type: v1alpha1.BindingScheduled, Status: metav1.ConditionTrue}, p), p)
+	if p := s.holdRemovalForPlan(b, labels, why); p != nil {
+		return nil, s.applyCondition(ctx, nil, b, withAwaitsPlan(metav1.Condition{Type: v1alpha1.BindingScheduled, Status: metav1.ConditionTrue}, p), p)
 	}
 	spec := b.Spec
 	spec.Manual, spec.Approved = &v1alpha1.ManualBinding{Content: b.Spec.Manual.Content, Removal: true}, ""
 	return s.updateSpec(ctx, b, spec)
 }
 
-// await says in the condition that a proposal waits, and for what.
-func await(c metav1.Condition, p *v1alpha1.BindingProposal) metav1.Condition {
+// withAwaitsPlan sets the reason and message of a condition if a proposal waits for a plan.
+func withAwaitsPlan(c metav1.Condition, p *v1alpha1.BindingProposal) metav1.Condition {
 	if p == nil {
 		return c
 	}
-	c.Reason, c.Message = ReasonAwaitsPlan, p.Message+": waits for a plan of the namespace to be applied (atoll plan)"
+	c.Reason, c.Message = ReasonAwaitsPlan, p.Message+": waiting for a plan of the namespace to be applied (see atoll plan)"
 	return c
 }
 
-// heedManual looks again at everything when policies have changed, until it is cancelled.
-func (s *scheduler) heedManual() (cancel func()) {
+// watchManual queues everything when manual policies have changed, until cancelled.
+func (s *scheduler) watchManual() (cancel func()) {
 	if s.manual == nil {
 		return func() {}
 	}

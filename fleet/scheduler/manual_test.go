@@ -26,30 +26,30 @@ kind: Namespace
 metadata: {name: shop, uid: n}
 `
 
-// plans are what waits for them: everything, or nothing.
-type plans struct {
+// fakeManual is a Manual for all objects or none.
+type fakeManual struct {
 	mu     sync.Mutex
 	manual bool
 	notify func()
 	wait   map[string]*v1alpha1.BindingProposal
 }
 
-func (p *plans) Ready(context.Context) error { return nil }
+func (p *fakeManual) Ready(context.Context) error { return nil }
 
-func (p *plans) Manual(string, map[string]string) bool {
+func (p *fakeManual) Manual(string, map[string]string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.manual
 }
 
-func (p *plans) OnChange(notify func()) func() {
+func (p *fakeManual) OnChange(notify func()) func() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.notify = notify
 	return func() {}
 }
 
-func (p *plans) set(manual bool) {
+func (p *fakeManual) set(manual bool) {
 	p.mu.Lock()
 	p.manual = manual
 	notify := p.notify
@@ -57,7 +57,7 @@ func (p *plans) set(manual bool) {
 	notify()
 }
 
-func (p *plans) applied(binding string, patch []byte) {
+func (p *fakeManual) applied(binding string, patch []byte) {
 	var is v1alpha1.ResourceBinding
 	if json.Unmarshal(patch, &is) != nil {
 		return
@@ -67,8 +67,8 @@ func (p *plans) applied(binding string, patch []byte) {
 	p.wait[binding] = is.Status.Proposal
 }
 
-// waiting waits until what waits for a plan is this, by what is said of each.
-func (p *plans) waiting(t *testing.T, want map[string]string) map[string]*v1alpha1.BindingProposal {
+// waitForProposals waits until the proposals have these messages, by binding.
+func (p *fakeManual) waitForProposals(t *testing.T, want map[string]string) map[string]*v1alpha1.BindingProposal {
 	t.Helper()
 	var got map[string]string
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
@@ -85,11 +85,11 @@ func (p *plans) waiting(t *testing.T, want map[string]string) map[string]*v1alph
 			return all
 		}
 	}
-	t.Fatalf("what waits is\n%v\nwant\n%v", got, want)
+	t.Fatalf("the proposals are\n%v\nwant\n%v", got, want)
 	return nil
 }
 
-// approve allows what waits for a binding.
+// approve approves the proposal of a binding.
 func approve(t *testing.T, client *dynamicfake.FakeDynamicClient, name string, p *v1alpha1.BindingProposal) {
 	t.Helper()
 	patch := fmt.Sprintf(`{"spec":{"approved":%q}}`, p.Digest)
@@ -109,35 +109,35 @@ func spec(t *testing.T, client *dynamicfake.FakeDynamicClient, name string) v1al
 	return b.Spec
 }
 
-// Where plans are wanted, nothing reaches a cluster, moves, changes or leaves before one has allowed
-// exactly that; and what merely goes along goes along.
-func TestWhatWaitsForAPlan(t *testing.T) {
-	p := &plans{manual: true, wait: map[string]*v1alpha1.BindingProposal{}}
+// TestWaitsForPlan: with plans, no object is placed, moved, changed or removed before a plan
+// has allowed exactly that. Followers go along.
+func TestWaitsForPlan(t *testing.T) {
+	p := &fakeManual{manual: true, wait: map[string]*v1alpha1.BindingProposal{}}
 	client := beginManual(t, nil, p, p.applied, clusters+shop+app)
 	const web = "deployment.apps.web"
 	name := v1alpha1.BindingName(schema.GroupKind{Group: "apps", Kind: "Deployment"}, "web")
 
-	// New: no cluster, and nothing goes along.
-	waits := p.waiting(t, map[string]string{name: "no cluster → east 2, west 1"})
+	// New: no cluster, and no followers.
+	waits := p.waitForProposals(t, map[string]string{name: "no cluster → east 2, west 1"})
 	decided(t, client, name+": no cluster\n")
 	if m := spec(t, client, name).Manual; m == nil || m.Content != "" {
-		t.Errorf("%s may be in clusters as %+v, before anything was allowed", web, m)
+		t.Errorf("%s may be in clusters as %+v before anything was allowed", web, m)
 	}
 
-	// Another digest allows nothing.
+	// Approving another digest has no effect.
 	approve(t, client, name, &v1alpha1.BindingProposal{Digest: "sha256:" + strings.Repeat("0", 64)})
-	p.waiting(t, map[string]string{name: "no cluster → east 2, west 1"})
+	p.waitForProposals(t, map[string]string{name: "no cluster → east 2, west 1"})
 	approve(t, client, name, waits[name])
-	p.waiting(t, map[string]string{})
+	p.waitForProposals(t, map[string]string{})
 	conf := v1alpha1.BindingName(schema.GroupKind{Kind: "ConfigMap"}, "conf")
 	service := v1alpha1.BindingName(schema.GroupKind{Kind: "Service"}, "web")
 	decided(t, client, conf+": east, west [{ Deployment web}]\n"+name+": east 2, west 1\n"+service+": east, west [{ Deployment web}]\n")
 	allowed := spec(t, client, name)
 	if allowed.Approved != "" || allowed.Manual.Content == "" {
-		t.Errorf("after it was carried out: %+v", allowed)
+		t.Errorf("after the apply: %+v", allowed)
 	}
 
-	// A change of what is in it, and of what follows.
+	// A change of its content, and of a follower.
 	edit(t, client, deployments(), "web", func(u *unstructured.Unstructured) {
 		if err := unstructured.SetNestedField(u.Object, int64(5), "spec", "replicas"); err != nil {
 			t.Fatal(err)
@@ -146,29 +146,30 @@ func TestWhatWaitsForAPlan(t *testing.T) {
 	edit(t, client, schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, "conf", func(u *unstructured.Unstructured) {
 		u.Object["data"] = map[string]any{"a": "b"}
 	})
-	waits = p.waiting(t, map[string]string{name: "east 2, west 1 → east 3, west 2; the object changes", conf: "the object changes"})
+	waits = p.waitForProposals(t, map[string]string{name: "east 2, west 1 → east 3, west 2; the object changes", conf: "the object changes"})
 	if is := spec(t, client, name); is.Manual.Content != allowed.Manual.Content || describe(is.Clusters) != "east 2, west 1" {
 		t.Errorf("before it was allowed: %+v", is)
 	}
 	approve(t, client, conf, waits[conf])
 	approve(t, client, name, waits[name])
-	p.waiting(t, map[string]string{})
+	p.waitForProposals(t, map[string]string{})
 
-	// It is deleted.
+	// Deletion.
 	if err := client.Resource(deployments()).Namespace("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	waits = p.waiting(t, map[string]string{name: "it was deleted: it would leave east 3, west 2"})
+	waits = p.waitForProposals(t, map[string]string{name: "it was deleted: it would leave east 3, west 2"})
 	if spec(t, client, name).Manual.Removal {
-		t.Error("it may leave before that was allowed")
+		t.Error("it may leave before the removal was allowed")
 	}
 	approve(t, client, name, waits[name])
 	decided(t, client, "")
 }
 
-// What there is when a policy begins to hold is allowed; and when it ends, what waited happens.
+// TestPlansBeginAndEnd: the state that exists when a policy starts to apply is allowed; when it
+// ends, pending changes take effect.
 func TestPlansBeginAndEnd(t *testing.T) {
-	p := &plans{wait: map[string]*v1alpha1.BindingProposal{}}
+	p := &fakeManual{wait: map[string]*v1alpha1.BindingProposal{}}
 	client := beginManual(t, nil, p, p.applied, clusters+shop+app)
 	name := v1alpha1.BindingName(schema.GroupKind{Group: "apps", Kind: "Deployment"}, "web")
 	conf := v1alpha1.BindingName(schema.GroupKind{Kind: "ConfigMap"}, "conf")
@@ -184,29 +185,30 @@ func TestPlansBeginAndEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	p.waiting(t, map[string]string{name: "east 2, west 1 → east 2, west 2; the object changes"})
+	p.waitForProposals(t, map[string]string{name: "east 2, west 1 → east 2, west 2; the object changes"})
 	p.set(false)
 	decided(t, client, rest("east 2, west 2"))
-	p.waiting(t, map[string]string{})
+	p.waitForProposals(t, map[string]string{})
 	if is := spec(t, client, name); is.Manual != nil {
 		t.Errorf("it still waits for plans: %+v", is.Manual)
 	}
 }
 
-// TestAnAutoscalerWaitsForThePlan that divides its target with it in view.
-func TestAnAutoscalerWaitsForThePlan(t *testing.T) {
-	p := &plans{manual: true, wait: map[string]*v1alpha1.BindingProposal{}}
+// TestAutoscalerWaitsForPlan: an autoscaler waits for the plan that divides its target
+// accordingly.
+func TestAutoscalerWaitsForPlan(t *testing.T) {
+	p := &fakeManual{manual: true, wait: map[string]*v1alpha1.BindingProposal{}}
 	client := beginManual(t, nil, p, p.applied, clusters+shop+"---"+onePod)
 	name := v1alpha1.BindingName(schema.GroupKind{Group: "apps", Kind: "Deployment"}, "web")
-	waits := p.waiting(t, map[string]string{name: "no cluster → east 1"})
+	waits := p.waitForProposals(t, map[string]string{name: "no cluster → east 1"})
 	approve(t, client, name, waits[name])
-	p.waiting(t, map[string]string{})
+	p.waitForProposals(t, map[string]string{})
 	create(t, client, autoscalers(), fromSix)
-	waits = p.waiting(t, map[string]string{name: "east 1 → east 3, west 3"})
+	waits = p.waitForProposals(t, map[string]string{name: "east 1 → east 3, west 3"})
 	decided(t, client, name+": east 1\n")
 	approve(t, client, name, waits[name])
 	decided(t, client, name+": east 3, west 3\nhorizontalpodautoscaler.autoscaling-web: east 3, west 3 [{ Deployment web}]\n")
-	goneTo(t, client, "horizontalpodautoscaler.autoscaling-web", "east 3, west 3")
+	wantFirstPlacement(t, client, "horizontalpodautoscaler.autoscaling-web", "east 3, west 3")
 }
 
 func edit(t *testing.T, client *dynamicfake.FakeDynamicClient, gvr schema.GroupVersionResource, name string, change func(*unstructured.Unstructured)) {

@@ -11,39 +11,40 @@ import (
 	"github.com/atoll-dev/atoll/fleet/placement"
 )
 
-// Move is what would become of one object in one cluster.
+// Move is the change for one object in one cluster.
 type Move struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 	Cluster   string `json:"cluster,omitempty"`
-	// Before and After say what the cluster has: "-" nothing, "whole", or replicas.
+	// Before and After describe the cluster's share: "-" for none, "whole", or the number of
+	// replicas.
 	Before string `json:"before"`
 	After  string `json:"after"`
 	Reason string `json:"reason"`
 	Why    string `json:"why"`
 }
 
-// Nothing is what a Move says of a cluster that does not have the object.
-const Nothing = "-"
+// NoShare is Before or After in a cluster without the object.
+const NoShare = "-"
 
-// Moves says what would change if the scheduler decided about everything by this
-// world: of what is placed first, then of what follows it.
-func (s *Snapshot) Moves(w *World) []Move {
+// Moves returns the changes if the scheduler decided about everything with this snapshot: first
+// the placed objects, then their followers.
+func (s *State) Moves(snap *Snapshot) []Move {
 	var out []Move
-	after := map[string][]v1alpha1.ClusterShare{} // of each object
+	after := map[string][]v1alpha1.ClusterShare{} // by object
 	for _, p := range s.Placed {
 		b := s.bindings[p.Key()]
-		a := w.Answer(p.Kind, p.Object, b)
-		w.enter(&a)
+		a := snap.Schedule(p.Kind, p.Object, b)
+		snap.reserve(&a)
 		after[p.Key()] = a.Shares
 		out = append(out, MovesOf(p, b, a)...)
 	}
 	return append(out, s.followers(after)...)
 }
 
-// MovesOf says what would change for one object.
-func MovesOf(p Placed, b *v1alpha1.ResourceBinding, a Answer) []Move {
+// MovesOf returns the changes for one object.
+func MovesOf(p Placed, b *v1alpha1.ResourceBinding, a Result) []Move {
 	was, is := shareTexts(b, nil), shareTexts(nil, &a)
 	var out []Move
 	var verdicts []placement.Verdict
@@ -61,18 +62,18 @@ func MovesOf(p Placed, b *v1alpha1.ResourceBinding, a Answer) []Move {
 			}
 		}
 		if a.Choice.Policy != nil && a.Choice.Policy.Suspended() {
-			m.Why += "; not before the policy's suspend is taken back"
+			m.Why += "; suspended by the policy until suspend is removed"
 		}
 		out = append(out, m)
 	}
 	if a.Condition.Status != "True" && (b == nil || len(out) > 0) {
-		out = append(out, Move{Kind: p.Kind.GroupVersionKind.Kind, Namespace: p.Object.GetNamespace(), Name: p.Object.GetName(), Before: Nothing, After: Nothing,
+		out = append(out, Move{Kind: p.Kind.GroupVersionKind.Kind, Namespace: p.Object.GetNamespace(), Name: p.Object.GetName(), Before: NoShare, After: NoShare,
 			Reason: a.Condition.Reason, Why: a.Condition.Message})
 	}
 	return out
 }
 
-// changed names the clusters whose shares differ, in order.
+// changed returns the sorted names of the clusters whose shares differ.
 func changed(was, is map[string]shareText) []string {
 	var out []string
 	for name, before := range was {
@@ -89,7 +90,7 @@ func changed(was, is map[string]shareText) []string {
 	return out
 }
 
-// shareText is one cluster's share as people read it.
+// shareText is one cluster's share for display.
 type shareText struct {
 	cluster, reason, why string
 	replicas             *int32
@@ -104,7 +105,7 @@ func (s shareText) same(o shareText) bool {
 
 func (s shareText) text() string {
 	if s.cluster == "" {
-		return Nothing
+		return NoShare
 	}
 	out := "whole"
 	if s.replicas != nil {
@@ -123,8 +124,8 @@ func (s shareText) text() string {
 	return out
 }
 
-// shareTexts reads the shares of a binding or of an answer, by cluster.
-func shareTexts(b *v1alpha1.ResourceBinding, a *Answer) map[string]shareText {
+// shareTexts returns the shares of a binding or of a result, by cluster.
+func shareTexts(b *v1alpha1.ResourceBinding, a *Result) map[string]shareText {
 	if a != nil {
 		b = &v1alpha1.ResourceBinding{Spec: v1alpha1.ResourceBindingSpec{Clusters: a.Shares, Overrides: a.Overrides}}
 	}
@@ -138,9 +139,9 @@ func shareTexts(b *v1alpha1.ResourceBinding, a *Answer) map[string]shareText {
 	return out
 }
 
-// followers says where what follows others would go along. Of a follower with more
-// users than its binding names, nothing can be said.
-func (s *Snapshot) followers(after map[string][]v1alpha1.ClusterShare) []Move {
+// followers returns the changes of followers. It omits a follower with more users than its
+// binding can list.
+func (s *State) followers(after map[string][]v1alpha1.ClusterShare) []Move {
 	var out []Move
 	type follower struct {
 		key string
@@ -153,27 +154,27 @@ func (s *Snapshot) followers(after map[string][]v1alpha1.ClusterShare) []Move {
 		}
 	}
 	slices.SortFunc(all, func(a, b follower) int { return cmp.Compare(a.key, b.key) })
-	// A follower may follow a follower, which has to be known first.
+	// A follower may follow another follower, which has to be computed first.
 	for progress := true; progress; {
 		progress = false
 		for i, f := range all {
 			if f.b == nil {
 				continue
 			}
-			users, known := s.ofUsers(f.b, after)
+			users, known := s.sharesOfUsers(f.b, after)
 			if !known {
 				continue
 			}
-			shares := s.following(f.b, users)
+			shares := s.followerShares(f.b, users)
 			after[f.key], all[i].b, progress = shares, nil, true
-			out = append(out, followed(f.b, shares)...)
+			out = append(out, followerMoves(f.b, shares)...)
 		}
 	}
 	return out
 }
 
-// ofUsers gives the shares of a follower's users, if all of them are known.
-func (s *Snapshot) ofUsers(b *v1alpha1.ResourceBinding, after map[string][]v1alpha1.ClusterShare) (users [][]v1alpha1.ClusterShare, known bool) {
+// sharesOfUsers returns the shares of a follower's users, if all of them are known.
+func (s *State) sharesOfUsers(b *v1alpha1.ResourceBinding, after map[string][]v1alpha1.ClusterShare) (users [][]v1alpha1.ClusterShare, known bool) {
 	for _, r := range b.Spec.RequiredBy {
 		namespace := cmp.Or(r.Namespace, b.Namespace)
 		found := false
@@ -195,9 +196,9 @@ func (s *Snapshot) ofUsers(b *v1alpha1.ResourceBinding, after map[string][]v1alp
 	return users, true
 }
 
-// following gives the shares of a follower: where its users are, where it was asked for
+// followerShares returns the shares of a follower: where its users are, where it was requested
 // itself, and where it keeps data.
-func (s *Snapshot) following(b *v1alpha1.ResourceBinding, users [][]v1alpha1.ClusterShare) []v1alpha1.ClusterShare {
+func (s *State) followerShares(b *v1alpha1.ResourceBinding, users [][]v1alpha1.ClusterShare) []v1alpha1.ClusterShare {
 	k, _ := s.knowledge.Find(b.Spec.Resource.GroupVersionKind().GroupKind())
 	var out []v1alpha1.ClusterShare
 	have := map[string]bool{}
@@ -206,8 +207,8 @@ func (s *Snapshot) following(b *v1alpha1.ResourceBinding, users [][]v1alpha1.Clu
 			continue
 		}
 		have[c.Name] = true
-		share, _ := b.Share(c.Name) // with its overrides, if it has some
-		share.Name, share.Replicas, share.Reason, share.Message = c.Name, nil, ReasonRequired, "what needs it goes there"
+		share, _ := b.Share(c.Name) // with its overrides, if any
+		share.Name, share.Replicas, share.Reason, share.Message = c.Name, nil, ReasonRequired, "its users go there"
 		out = append(out, share)
 	}
 	if boundsReplicas(k.GroupKind()) {
@@ -222,14 +223,14 @@ func (s *Snapshot) following(b *v1alpha1.ResourceBinding, users [][]v1alpha1.Clu
 	return out
 }
 
-func followed(b *v1alpha1.ResourceBinding, shares []v1alpha1.ClusterShare) []Move {
-	was, is := shareTexts(b, nil), shareTexts(nil, &Answer{Shares: shares, Overrides: b.Spec.Overrides})
+func followerMoves(b *v1alpha1.ResourceBinding, shares []v1alpha1.ClusterShare) []Move {
+	was, is := shareTexts(b, nil), shareTexts(nil, &Result{Shares: shares, Overrides: b.Spec.Overrides})
 	var out []Move
 	for _, name := range changed(was, is) {
 		m := Move{Kind: b.Spec.Resource.Kind, Namespace: b.Namespace, Name: b.Spec.Resource.Name, Cluster: name,
 			Before: was[name].text(), After: is[name].text(), Reason: is[name].reason, Why: is[name].why}
-		if m.After == Nothing {
-			m.Reason, m.Why = "NotRequired", "nothing there needs it any more"
+		if m.After == NoShare {
+			m.Reason, m.Why = "NotRequired", "no object there needs it any more"
 		}
 		out = append(out, m)
 	}

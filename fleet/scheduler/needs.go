@@ -13,16 +13,16 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// statement is what one object says about who goes along with whom: an object that
-// is needed goes where its users are, whichever of the two names the other.
-type statement struct {
-	// needs: these go along with it.
+// dependencies are the relations that one object declares. An object that is needed goes where
+// its users go, whichever of the two names the other.
+type dependencies struct {
+	// needs are objects that go where this one goes.
 	needs []object
-	// follows: it goes along with these.
+	// follows are objects that this one goes along with.
 	follows []object
-	// selects: it goes along with the workloads whose pods these select.
+	// selects are selectors of pods: this object goes along with their workloads.
 	selects []selection
-	// pods are the labels of the pods that it makes; nil if it makes none.
+	// pods are the labels of the pods that it creates; nil if it creates none.
 	pods map[string]string
 }
 
@@ -32,57 +32,58 @@ type selection struct {
 	labels.Selector
 }
 
-// needs remembers who needs what, both ways. It is derived from the caches and
-// therefore filled before the first decision of a term.
+// needs is the graph of dependencies, indexed in both directions. It is derived from the caches
+// and therefore filled before the first decision of a session.
 type needs struct {
-	mu     sync.Mutex
-	said   map[object]statement
-	needed map[object]map[object]int // user -> what it needs, and how many say so
-	users  map[object]map[object]int // what is needed -> by whom
-	picks  picks
+	mu        sync.Mutex
+	declared  map[object]dependencies
+	needed    map[object]map[object]int // user -> needed object -> number of declarations
+	users     map[object]map[object]int // needed object -> user -> number of declarations
+	selectors selectorIndex
 }
 
 func newNeeds() *needs {
-	return &needs{said: map[object]statement{}, needed: map[object]map[object]int{}, users: map[object]map[object]int{}, picks: newPicks()}
+	return &needs{declared: map[object]dependencies{}, needed: map[object]map[object]int{}, users: map[object]map[object]int{}, selectors: newSelectorIndex()}
 }
 
-// set says what an object states now, and gives the objects that may have other
-// users by that, or are named as such: what goes along with them can matter to them, as an autoscaler does.
-func (n *needs) set(o object, now statement) (changed []object) {
+// set replaces the dependencies of an object. It returns the objects whose users may have
+// changed. It also returns the users that are named: an object that follows them can affect
+// them, as an autoscaler does.
+func (n *needs) set(o object, now dependencies) (changed []object) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	before := n.said[o]
-	for _, needed := range gone(before.needs, now.needs) {
+	before := n.declared[o]
+	for _, needed := range difference(before.needs, now.needs) {
 		n.unlink(o, needed)
 		changed = append(changed, needed)
 	}
-	for _, needed := range gone(now.needs, before.needs) {
+	for _, needed := range difference(now.needs, before.needs) {
 		n.link(o, needed)
 		changed = append(changed, needed)
 	}
 	self := false
-	for _, user := range gone(before.follows, now.follows) {
+	for _, user := range difference(before.follows, now.follows) {
 		n.unlink(user, o)
 		changed, self = append(changed, user), true
 	}
-	for _, user := range gone(now.follows, before.follows) {
+	for _, user := range difference(now.follows, before.follows) {
 		n.link(user, o)
 		changed, self = append(changed, user), true
 	}
-	if n.picks.chooses(o, before.selects, now.selects) || self {
+	if n.selectors.setSelectors(o, before.selects, now.selects) || self {
 		changed = append(changed, o)
 	}
-	changed = append(changed, n.picks.makes(o, before.pods, now.pods)...)
+	changed = append(changed, n.selectors.setPodLabels(o, before.pods, now.pods)...)
 	if len(now.needs)+len(now.follows)+len(now.selects) == 0 && now.pods == nil {
-		delete(n.said, o)
+		delete(n.declared, o)
 	} else {
-		n.said[o] = now
+		n.declared[o] = now
 	}
 	return changed
 }
 
-// gone gives what is in a and not in b, each once.
-func gone(a, b []object) []object {
+// difference returns the elements of a that are not in b, without duplicates.
+func difference(a, b []object) []object {
 	var out []object
 	for _, o := range a {
 		if !slices.Contains(b, o) && !slices.Contains(out, o) {
@@ -118,18 +119,18 @@ func (n *needs) unlink(user, needed object) {
 	}
 }
 
-// of gives what a user needs.
-func (n *needs) of(user object) []object {
+// neededBy returns the objects that a user needs.
+func (n *needs) neededBy(user object) []object {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return sorted(n.needed[user], n.picks.following(user, n.said[user].pods))
+	return sorted(n.needed[user], n.selectors.followersOf(user, n.declared[user].pods))
 }
 
-// by gives who needs an object.
-func (n *needs) by(needed object) []object {
+// usersOf returns the users of an object.
+func (n *needs) usersOf(needed object) []object {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return sorted(n.users[needed], n.picks.picked(n.said[needed].selects))
+	return sorted(n.users[needed], n.selectors.selected(n.declared[needed].selects))
 }
 
 func sorted(linked map[object]int, picked map[object]bool) []object {
@@ -143,9 +144,9 @@ func sorted(linked map[object]int, picked map[object]bool) []object {
 	})
 }
 
-// learn brings what an object states up to date. Of an object that cannot be read,
-// what is known already stays.
-func (s *scheduler) learn(k interpret.Kind, obj *unstructured.Unstructured) (changed []object, err error) {
+// updateNeeds records the current dependencies of an object. If they cannot be read, the previous
+// ones stay.
+func (s *scheduler) updateNeeds(k interpret.Kind, obj *unstructured.Unstructured) (changed []object, err error) {
 	refs, err := k.Needs(obj)
 	if err != nil {
 		return nil, err
@@ -154,15 +155,15 @@ func (s *scheduler) learn(k interpret.Kind, obj *unstructured.Unstructured) (cha
 	if err != nil {
 		return nil, err
 	}
-	now := statement{pods: k.PodLabels(obj)}
+	now := dependencies{pods: k.PodLabels(obj)}
 	for _, ref := range refs {
-		now.needs = append(now.needs, named(ref))
+		now.needs = append(now.needs, objectOfRef(ref))
 	}
 	for _, a := range attached {
 		if a.Pods != nil {
 			now.selects = append(now.selects, selection{a.To.Namespace, a.Pods})
 		} else {
-			now.follows = append(now.follows, named(a.To))
+			now.follows = append(now.follows, objectOfRef(a.To))
 		}
 	}
 	if now.pods == nil && k.MakesPods() {
@@ -171,6 +172,6 @@ func (s *scheduler) learn(k interpret.Kind, obj *unstructured.Unstructured) (cha
 	return s.needs.set(refOf(k.GroupKind(), obj), now), nil
 }
 
-func named(r interpret.Reference) object {
+func objectOfRef(r interpret.Reference) object {
 	return object{r.GroupKind, types.NamespacedName{Namespace: r.Namespace, Name: r.Name}}
 }

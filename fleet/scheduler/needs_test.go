@@ -23,7 +23,7 @@ func names(objects []object) string {
 	return fmt.Sprint(out)
 }
 
-func TestNeedsBothWays(t *testing.T) {
+func TestDependenciesInBothDirections(t *testing.T) {
 	n := newNeeds()
 	web, api := ref("Deployment", "web"), ref("Deployment", "api")
 	conf, key := ref("ConfigMap", "conf"), ref("Secret", "key")
@@ -35,47 +35,47 @@ func TestNeedsBothWays(t *testing.T) {
 			t.Errorf("%s: %s, want %s", what, got, want)
 		}
 	}
-	needing := func(o ...object) statement { return statement{needs: o} }
+	needing := func(o ...object) dependencies { return dependencies{needs: o} }
 	want("new needs", names(n.set(web, needing(conf, key))), "[ConfigMap/conf Secret/key]")
-	want("the same again", names(n.set(web, needing(key, conf))), "[]")
+	want("the same needs", names(n.set(web, needing(key, conf))), "[]")
 	want("another user", names(n.set(api, needing(conf, conf))), "[ConfigMap/conf]")
-	want("users", names(n.by(conf)), "[Deployment/api Deployment/web]")
-	want("needs", names(n.of(web)), "[ConfigMap/conf Secret/key]")
-	want("one need less", names(n.set(web, needing(key))), "[ConfigMap/conf]")
-	want("users then", names(n.by(conf)), "[Deployment/api]")
-	want("a user goes", names(n.set(api, statement{})), "[ConfigMap/conf]")
-	want("nobody", names(n.by(conf)), "[]")
+	want("users", names(n.usersOf(conf)), "[Deployment/api Deployment/web]")
+	want("needs", names(n.neededBy(web)), "[ConfigMap/conf Secret/key]")
+	want("one need removed", names(n.set(web, needing(key))), "[ConfigMap/conf]")
+	want("users after that", names(n.usersOf(conf)), "[Deployment/api]")
+	want("a user is removed", names(n.set(api, dependencies{})), "[ConfigMap/conf]")
+	want("no users", names(n.usersOf(conf)), "[]")
 
-	want("who follows is looked at itself, and whom it follows", names(n.set(front, statement{follows: []object{service}, needs: []object{key}})), "[Secret/key Service/web Ingress/front]")
-	want("who it follows is its user", names(n.by(front)), "[Service/web]")
-	want("and it is needed there", names(n.of(service)), "[Ingress/front]")
-	want("both say so", names(n.set(service, needing(front))), "[Ingress/front]")
-	want("it follows no longer", names(n.set(front, statement{})), "[Secret/key Service/web Ingress/front]")
-	want("one of them still says so", names(n.by(front)), "[Service/web]")
-	n.set(service, statement{})
-	n.set(web, statement{})
-	if len(n.needed)+len(n.users)+len(n.said) != 0 {
-		t.Errorf("what is over is remembered: %v %v %v", n.needed, n.users, n.said)
+	want("a new follower and its users are affected", names(n.set(front, dependencies{follows: []object{service}, needs: []object{key}})), "[Secret/key Service/web Ingress/front]")
+	want("the followed object is its user", names(n.usersOf(front)), "[Service/web]")
+	want("the follower is needed by it", names(n.neededBy(service)), "[Ingress/front]")
+	want("both declare it", names(n.set(service, needing(front))), "[Ingress/front]")
+	want("the follower no longer declares it", names(n.set(front, dependencies{})), "[Secret/key Service/web Ingress/front]")
+	want("the user still declares it", names(n.usersOf(front)), "[Service/web]")
+	n.set(service, dependencies{})
+	n.set(web, dependencies{})
+	if len(n.needed)+len(n.users)+len(n.declared) != 0 {
+		t.Errorf("stale dependencies are left: %v %v %v", n.needed, n.users, n.declared)
 	}
 }
 
-func TestSelectorsBothWays(t *testing.T) {
+func TestSelectorsInBothDirections(t *testing.T) {
 	n := newNeeds()
 	web, api := ref("Deployment", "web"), ref("Deployment", "api")
 	service, quota := ref("Service", "web"), ref("ResourceQuota", "all")
-	selecting := func(s string) statement {
+	selecting := func(s string) dependencies {
 		parsed, err := labels.Parse(s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return statement{selects: []selection{{"shop", parsed}}}
+		return dependencies{selects: []selection{{"shop", parsed}}}
 	}
-	making := func(l string) statement {
+	making := func(l string) dependencies {
 		set, err := labels.ConvertSelectorToLabelsMap(l)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return statement{pods: set}
+		return dependencies{pods: set}
 	}
 	want := func(what, got, want string) {
 		t.Helper()
@@ -84,23 +84,23 @@ func TestSelectorsBothWays(t *testing.T) {
 		}
 	}
 	want("a selector", names(n.set(service, selecting("app=web,tier!=back"))), "[Service/web]")
-	n.set(quota, statement{selects: []selection{{"shop", labels.Everything()}}})
+	n.set(quota, dependencies{selects: []selection{{"shop", labels.Everything()}}})
 	want("a workload", names(sortedNames(n.set(web, making("app=web")))), "[ResourceQuota/all Service/web]")
-	want("without labels", names(n.set(api, statement{pods: map[string]string{}})), "[ResourceQuota/all]")
-	want("what follows", names(n.of(web)), "[ResourceQuota/all Service/web]")
-	want("users of one", names(n.by(service)), "[Deployment/web]")
-	want("users of all", names(n.by(quota)), "[Deployment/api Deployment/web]")
+	want("without labels", names(n.set(api, dependencies{pods: map[string]string{}})), "[ResourceQuota/all]")
+	want("what follows", names(n.neededBy(web)), "[ResourceQuota/all Service/web]")
+	want("users of one", names(n.usersOf(service)), "[Deployment/web]")
+	want("users of all", names(n.usersOf(quota)), "[Deployment/api Deployment/web]")
 	want("labels that no longer match", names(n.set(web, making("app=web,tier=back"))), "[Service/web]")
-	want("no user", names(n.by(service)), "[]")
+	want("no user", names(n.usersOf(service)), "[]")
 	want("another selector", names(n.set(service, selecting("tier in (back,front)"))), "[Service/web]")
-	want("matches again", names(n.by(service)), "[Deployment/web]")
+	want("matches again", names(n.usersOf(service)), "[Deployment/web]")
 	other := object{web.GroupKind, types.NamespacedName{Namespace: "other", Name: "web"}}
 	want("another namespace", names(n.set(other, making("app=web,tier=back"))), "[]")
 	for _, o := range []object{web, api, other, service, quota} {
-		n.set(o, statement{})
+		n.set(o, dependencies{})
 	}
-	if len(n.said)+len(n.picks.workloads)+len(n.picks.followers) != 0 {
-		t.Errorf("what is over is remembered: %v %v", n.said, n.picks)
+	if len(n.declared)+len(n.selectors.workloads)+len(n.selectors.followers) != 0 {
+		t.Errorf("stale selectors are left: %v %v", n.declared, n.selectors)
 	}
 }
 

@@ -16,40 +16,39 @@ import (
 	"github.com/atoll-dev/atoll/fleet/schema"
 )
 
-// Fields knows which fields of the kinds that Kubernetes itself defines clusters have.
+// Fields knows which fields of Kubernetes' built-in kinds clusters have.
 type Fields interface {
-	// Gaps gives, by cluster, what is missing there for an object. Clusters that were
-	// not read yet are not in it. It is asked for every decision.
+	// Gaps returns, by cluster, what is missing there for an object. It omits clusters that
+	// were not read yet. It is called for every decision.
 	Gaps(obj *unstructured.Unstructured) map[string]*schema.Gap
-	// Known tells whether a cluster has been read.
+	// Known reports whether a cluster has been read.
 	Known(cluster string) bool
-	// OnChange calls notify, which does not block, whenever something else is known of
-	// a cluster, until it is cancelled.
+	// OnChange calls notify, which must not block, whenever the known fields of a cluster
+	// change, until cancelled.
 	OnChange(notify func(cluster string)) (cancel func())
 }
 
 const (
-	// patience is how long the first decisions of a term wait for clusters to be read.
-	patience = 5 * time.Second
-	// collect is how long a cluster that was read waits for others: an upgrade changes
-	// many, and each time all objects are looked at.
-	collect = time.Second
+	// fieldsTimeout is how long the first decisions of a session wait for clusters to be read.
+	fieldsTimeout = 5 * time.Second
+	// fieldsBatchWindow is how long the change of a cluster is delayed so that others are
+	// batched: an upgrade changes many clusters, and each batch checks all objects.
+	fieldsBatchWindow = time.Second
 )
 
-// ReasonTypeNotServed: the cluster does not serve the object's type, or another
-// version or form of it. Of custom types that may be because it has not been asked
-// yet, so nothing is taken away for it.
+// ReasonTypeNotServed means that the cluster does not serve the object's type, or serves
+// another version or form of it. For custom types the reason may be that it was not read yet,
+// so existing copies are not removed.
 const ReasonTypeNotServed = schema.TypeNotServed
 
 func notServed(why string) placement.Obstacle {
-	return placement.Obstacle{Reason: ReasonTypeNotServed, Message: "cannot take it: " + why, Keeps: true}
+	return placement.Obstacle{Reason: ReasonTypeNotServed, Message: "cannot accept it: " + why, Keeps: true}
 }
 
-// gaps gives the obstacles that are in an object itself. A cluster that runs the object
-// in a version from before keeps that, for as long as nobody takes it away: it works,
-// and whoever wrote the field may not have had moving it in mind. A cluster in which it
-// never came to run, because it was not known yet what that cluster lacks, has nothing
-// to keep.
+// gaps returns the obstacles in an object's own fields. A cluster that runs an earlier version
+// of the object keeps it: it works there, and the author of the new field may not have intended
+// a move. A cluster that was chosen before its gaps were known, and never ran the object, has
+// nothing to keep.
 func gaps(fields Fields, clusters *placement.Fleet, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) map[string]placement.Obstacle {
 	if fields == nil {
 		return nil
@@ -64,12 +63,12 @@ func gaps(fields Fields, clusters *placement.Fleet, obj *unstructured.Unstructur
 		if !joined {
 			continue
 		}
-		out[name] = placement.Obstacle{Reason: gap.Reason, Message: version(c.Object) + gap.Message, Keeps: runs(b, name)}
+		out[name] = placement.Obstacle{Reason: gap.Reason, Message: version(c.Object) + gap.Message, Keeps: isRunning(b, name)}
 	}
 	return out
 }
 
-// version begins what is said of a cluster with what it runs, where that is known.
+// version returns a prefix with a cluster's version, if known.
 func version(c *v1alpha1.Cluster) string {
 	if c == nil || c.Status.Version == "" {
 		return ""
@@ -77,8 +76,8 @@ func version(c *v1alpha1.Cluster) string {
 	return "(" + c.Status.Version + ") "
 }
 
-// runs tells whether a cluster has an object, and not only should.
-func runs(b *v1alpha1.ResourceBinding, cluster string) bool {
+// isRunning reports whether a cluster actually has an object.
+func isRunning(b *v1alpha1.ResourceBinding, cluster string) bool {
 	if b == nil {
 		return false
 	}
@@ -86,15 +85,15 @@ func runs(b *v1alpha1.ResourceBinding, cluster string) bool {
 	return reported && state.UID != ""
 }
 
-// obstacles are the clusters that do not take an object, whatever the policy.
+// obstacles returns the clusters that cannot accept an object, whatever the policy.
 func (s *scheduler) obstacles(k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) map[string]placement.Obstacle {
 	if fleet.Native(k.GroupKind()) {
-		out := gaps(s.fields, s.world0(), obj, b)
-		s.lack(refOf(k.GroupKind(), obj), len(out) > 0)
+		out := gaps(s.fields, s.fleetSnapshot(), obj, b)
+		s.trackGaps(refOf(k.GroupKind(), obj), len(out) > 0)
 		return out
 	}
 	var out map[string]placement.Obstacle
-	for _, name := range s.world0().Names() {
+	for _, name := range s.fleetSnapshot().Names() {
 		if serves, why := s.Serves(name, k.GroupVersionKind); !serves {
 			if out == nil {
 				out = map[string]placement.Obstacle{}
@@ -105,66 +104,66 @@ func (s *scheduler) obstacles(k interpret.Kind, obj *unstructured.Unstructured, 
 	return out
 }
 
-// lack remembers which objects some clusters lack something for: these may go
-// elsewhere when a cluster is upgraded.
-func (s *scheduler) lack(o object, something bool) {
-	s.by.waiting.Lock()
-	defer s.by.waiting.Unlock()
+// trackGaps records whether some clusters lack something for an object: it may be placed
+// differently after an upgrade.
+func (s *scheduler) trackGaps(o object, something bool) {
+	s.cache.pendingMu.Lock()
+	defer s.cache.pendingMu.Unlock()
 	if something {
-		s.by.lacking[o] = true
+		s.cache.withGaps[o] = true
 	} else {
-		delete(s.by.lacking, o)
+		delete(s.cache.withGaps, o)
 	}
 }
 
-// heedFields remembers which clusters are read from now on, until it is cancelled.
-func (s *scheduler) heedFields() (cancel func()) {
+// watchFields records which clusters are read from now on, until cancelled.
+func (s *scheduler) watchFields() (cancel func()) {
 	if s.fields == nil {
 		return func() {}
 	}
 	return s.fields.OnChange(func(cluster string) {
-		s.by.waiting.Lock()
-		s.by.read[cluster] = true
-		s.by.waiting.Unlock()
+		s.cache.pendingMu.Lock()
+		s.cache.read[cluster] = true
+		s.cache.pendingMu.Unlock()
 		select {
-		case s.by.learnt <- struct{}{}:
+		case s.cache.fieldsRead <- struct{}{}:
 		default:
 		}
 	})
 }
 
-// readSince gives the clusters that were read since it was last asked.
-func (s *scheduler) readSince() map[string]bool {
-	s.by.waiting.Lock()
-	defer s.by.waiting.Unlock()
-	out := s.by.read
-	s.by.read = map[string]bool{}
+// drainRead returns the clusters that were read since the last call.
+func (s *scheduler) drainRead() map[string]bool {
+	s.cache.pendingMu.Lock()
+	defer s.cache.pendingMu.Unlock()
+	out := s.cache.read
+	s.cache.read = map[string]bool{}
 	return out
 }
 
-// awaitFields waits until the clusters have been read that can be. Without that a new
-// leader would give objects to clusters that lack something for them, only to take
-// them back. It does not wait for long: what cannot be read is no obstacle.
-func (s *scheduler) awaitFields(ctx context.Context) {
+// waitForFields waits until all readable clusters have been read. Otherwise a new leader would
+// place objects in clusters that lack something for them, and then move them. The wait is
+// short: an unread cluster is no obstacle.
+func (s *scheduler) waitForFields(ctx context.Context) {
 	if s.fields == nil {
 		return
 	}
-	timer := s.Clock.NewTimer(patience)
+	timer := s.Clock.NewTimer(fieldsTimeout)
 	defer timer.Stop()
-	for s.unread() {
+	for s.hasUnread() {
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C():
 			return
-		case <-s.by.learnt:
+		case <-s.cache.fieldsRead:
 		}
 	}
-	s.readSince()
+	s.drainRead()
 }
 
-// unread tells whether a cluster that can be read has not been.
-func (s *scheduler) unread() bool {
+// hasUnread reports whether a readable cluster has not been read.
+func (s *scheduler) hasUnread() bool {
 	for _, c := range s.Clusters() {
 		if meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.ClusterReady) && !c.Pulls() && !s.fields.Known(c.Name) {
 			return true
@@ -173,32 +172,31 @@ func (s *scheduler) unread() bool {
 	return false
 }
 
-// followFields looks again, until ctx ends, at the objects that a change of what
-// clusters know concerns.
+// followFields queues the objects that changes of clusters' fields affect, until ctx ends.
 func (s *scheduler) followFields(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.by.learnt:
+		case <-s.cache.fieldsRead:
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.Clock.After(collect):
+		case <-s.Clock.After(fieldsBatchWindow):
 		}
-		s.fieldsChanged(s.readSince())
+		s.fieldsChanged(s.drainRead())
 	}
 }
 
-// fieldsChanged looks again at the objects that are in a cluster which by now is known
-// to lack something for them, and at those that some cluster lacked something for.
+// fieldsChanged queues the objects in a cluster that, as is known now, lacks something for
+// them. It also queues those for which some cluster lacked something.
 func (s *scheduler) fieldsChanged(read map[string]bool) {
-	s.by.waiting.Lock()
-	for o := range s.by.lacking {
+	s.cache.pendingMu.Lock()
+	for o := range s.cache.withGaps {
 		s.queue.Add(o)
 	}
-	s.by.waiting.Unlock()
+	s.cache.pendingMu.Unlock()
 	seen := map[object]bool{}
 	for cluster := range read {
 		for _, b := range s.BindingsOn(cluster) {
@@ -207,22 +205,23 @@ func (s *scheduler) fieldsChanged(read map[string]bool) {
 				continue
 			}
 			seen[o] = true
-			if obj, exists := s.Object(o.GroupKind, o.NamespacedName); exists && s.lackedIn(read, obj, b) {
+			if obj, exists := s.Object(o.GroupKind, o.NamespacedName); exists && s.hasGapIn(read, obj, b) {
 				s.queue.Add(o)
 			}
 		}
 	}
 }
 
-// lackedIn tells whether one of some clusters is to have an object and lacks something
-// for it.
-func (s *scheduler) lackedIn(clusters map[string]bool, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) bool {
+// hasGapIn reports whether an object is placed in any of some clusters that lacks something for
+// it.
+func (s *scheduler) hasGapIn(clusters map[string]bool, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) bool {
 	found := s.fields.Gaps(obj)
 	return slices.ContainsFunc(b.Spec.Clusters, func(c v1alpha1.ClusterShare) bool { return clusters[c.Name] && found[c.Name] != nil })
 }
 
-// kept says where an object stays although the cluster cannot take it as it is now.
-func (a *Answer) kept() string {
+// keptMessage names the clusters where an object stays although they cannot accept its current
+// version.
+func (a *Result) keptMessage() string {
 	first, more := "", 0
 	for _, v := range a.Decision.Chosen {
 		switch {

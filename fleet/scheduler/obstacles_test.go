@@ -16,21 +16,21 @@ import (
 	"github.com/atoll-dev/atoll/fleet/schema"
 )
 
-// lacking are clusters that do not know one field each: ".spec.x" of any kind.
-type lacking struct {
+// fakeFields are clusters that lack one field each: ".spec.x" of any kind.
+type fakeFields struct {
 	mu      sync.Mutex
-	fields  map[string]string // by cluster; "" is a cluster that knows all
+	fields  map[string]string // by cluster; "" is a cluster that lacks no field
 	heard   map[int]func(string)
 	waiting int
-	// asked: somebody asked for a cluster that is not known.
+	// asked is signaled by a query for an unknown cluster.
 	asked bool
 }
 
-func lackingIn(fields map[string]string) *lacking {
-	return &lacking{fields: fields, heard: map[int]func(string){}}
+func newFakeFields(fields map[string]string) *fakeFields {
+	return &fakeFields{fields: fields, heard: map[int]func(string){}}
 }
 
-func (l *lacking) Gaps(obj *unstructured.Unstructured) map[string]*schema.Gap {
+func (l *fakeFields) Gaps(obj *unstructured.Unstructured) map[string]*schema.Gap {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	out := map[string]*schema.Gap{}
@@ -42,7 +42,7 @@ func (l *lacking) Gaps(obj *unstructured.Unstructured) map[string]*schema.Gap {
 	return out
 }
 
-func (l *lacking) Known(cluster string) bool {
+func (l *fakeFields) Known(cluster string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, known := l.fields[cluster]
@@ -50,7 +50,7 @@ func (l *lacking) Known(cluster string) bool {
 	return known
 }
 
-func (l *lacking) OnChange(notify func(string)) (cancel func()) {
+func (l *fakeFields) OnChange(notify func(string)) (cancel func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.waiting++
@@ -63,8 +63,8 @@ func (l *lacking) OnChange(notify func(string)) (cancel func()) {
 	}
 }
 
-// reads says what a cluster does not know from now on.
-func (l *lacking) reads(cluster, field string) {
+// setLacking sets the field that a cluster lacks from now on.
+func (l *fakeFields) setLacking(cluster, field string) {
 	l.mu.Lock()
 	l.fields[cluster] = field
 	var heard []func(string)
@@ -77,7 +77,7 @@ func (l *lacking) reads(cluster, field string) {
 	}
 }
 
-// running is a binding that says that both clusters run the object.
+// running is a binding whose entries report that both clusters run the object.
 const running = `
 ---
 apiVersion: fleet.atoll.dev/v1alpha1
@@ -89,8 +89,8 @@ spec:
 status: {clusters: [{name: east, uid: in-east, health: Healthy}, {name: west, uid: in-west, health: Healthy}]}
 `
 
-// said waits until the share of a cluster in a binding says something.
-func said(t *testing.T, client *dynamicfake.FakeDynamicClient, name, cluster, want string) {
+// waitForShare waits until the share of a cluster in a binding has a reason and message.
+func waitForShare(t *testing.T, client *dynamicfake.FakeDynamicClient, name, cluster, want string) {
 	t.Helper()
 	got := ""
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
@@ -110,37 +110,40 @@ func said(t *testing.T, client *dynamicfake.FakeDynamicClient, name, cluster, wa
 	t.Fatalf("%s in %s: %s, want %s", name, cluster, got, want)
 }
 
-// TestAClusterThatLacksAFieldGetsNothing, and what needs it goes along.
-func TestAClusterThatLacksAFieldGetsNothing(t *testing.T) {
-	fields := lackingIn(map[string]string{"east": ".spec.replicas", "west": ""})
+// TestClusterWithGapGetsNothing: a cluster that lacks a field gets neither the object nor its
+// followers.
+func TestClusterWithGapGetsNothing(t *testing.T) {
+	fields := newFakeFields(map[string]string{"east": ".spec.replicas", "west": ""})
 	client := beginWith(t, fields, clusters+app)
 	decided(t, client, `
 configmap-conf: west [{ Deployment web}]
 deployment.apps-web: west 3
 service-web: west [{ Deployment web}]
 `)
-	// An upgrade makes room.
-	fields.reads("east", "")
+	// After an upgrade the cluster is chosen.
+	fields.setLacking("east", "")
 	decided(t, client, strings.Replace(everything, "east 2, west 1", "east 1, west 2", 1))
 }
 
-// TestAFollowerStaysOutOfAClusterThatLacksAField, where its users are without it.
-func TestAFollowerStaysOutOfAClusterThatLacksAField(t *testing.T) {
-	fields := lackingIn(map[string]string{"east": ".spec.selector", "west": ""})
+// TestFollowerAvoidsClusterWithGap: a follower is not placed in a cluster that lacks a field of
+// it; its users run there without it.
+func TestFollowerAvoidsClusterWithGap(t *testing.T) {
+	fields := newFakeFields(map[string]string{"east": ".spec.selector", "west": ""})
 	client := beginWith(t, fields, clusters+app)
 	decided(t, client, `
 configmap-conf: east, west [{ Deployment web}]
 deployment.apps-web: east 2, west 1
 service-web: west [{ Deployment web}]
 `)
-	fields.reads("east", "")
+	fields.setLacking("east", "")
 	decided(t, client, everything)
 }
 
-// TestWhatRunsIsNotTornOut by a field that its cluster does not know: it stays there as
-// it was, does not grow, and the binding says so. What never came to run moves.
-func TestWhatRunsIsNotTornOut(t *testing.T) {
-	fields := lackingIn(map[string]string{"east": ".spec.paused", "west": ""})
+// TestRunningObjectIsKept: an object that already runs in a cluster stays there although the
+// cluster lacks one of its new fields. It does not grow there, and the binding reports it. An
+// object that never ran there moves.
+func TestRunningObjectIsKept(t *testing.T) {
+	fields := newFakeFields(map[string]string{"east": ".spec.paused", "west": ""})
 	client := beginWith(t, fields, clusters+app+running+`
 ---
 apiVersion: apps/v1
@@ -152,23 +155,23 @@ spec: {replicas: 4, template: {spec: {containers: [{name: c, image: i}]}}}
 	decided(t, client, with)
 	merge(t, client, deployments(), "shop", "web", `{"spec":{"replicas":8,"paused":false}}`)
 	decided(t, client, strings.Replace(with, "east 2, west 1", "east 2, west 6", 1))
-	said(t, client, "deployment.apps-web", "east", "KeptDespiteObstacle: keeps what it has, though the cluster does not know .spec.paused")
+	waitForShare(t, client, "deployment.apps-web", "east", "KeptDespiteObstacle: keeps what it has, though the cluster does not know .spec.paused")
 	merge(t, client, deployments(), "shop", "web", `{"spec":{"replicas":8,"paused":null}}`)
-	said(t, client, "deployment.apps-web", "east", "Scheduled: Ready and schedulable")
+	waitForShare(t, client, "deployment.apps-web", "east", "Scheduled: Ready and schedulable")
 	with = strings.Replace(with, "east 2, west 1", "east 4, west 4", 1)
 	decided(t, client, with)
 
-	// What came to no cluster yet has nothing to lose in one.
+	// An object that never ran in a cluster moves.
 	merge(t, client, deployments(), "shop", "api", `{"spec":{"paused":false}}`)
 	decided(t, client, strings.Replace(with, "east 2, west 2", "west 4", 1))
 }
 
-// TestAClusterIsFoundToLackAField after objects went there.
-func TestAClusterIsFoundToLackAField(t *testing.T) {
-	fields := lackingIn(map[string]string{"east": "", "west": ""})
+// TestGapFoundAfterPlacement: a cluster's gap is found after objects were placed there.
+func TestGapFoundAfterPlacement(t *testing.T) {
+	fields := newFakeFields(map[string]string{"east": "", "west": ""})
 	client := beginWith(t, fields, clusters+app)
 	decided(t, client, everything)
-	fields.reads("east", ".spec.replicas")
+	fields.setLacking("east", ".spec.replicas")
 	decided(t, client, `
 configmap-conf: west [{ Deployment web}]
 deployment.apps-web: west 3
@@ -176,10 +179,10 @@ service-web: west [{ Deployment web}]
 `)
 }
 
-// TestTheFirstDecisionWaitsForWhatClustersKnow: a new leader does not give an object to
-// a cluster that lacks a field of it, and take it back.
-func TestTheFirstDecisionWaitsForWhatClustersKnow(t *testing.T) {
-	fields := lackingIn(map[string]string{"west": ""})
+// TestFirstDecisionWaitsForFields: a new leader does not place an object in a cluster that
+// lacks a field of it, and then move it.
+func TestFirstDecisionWaitsForFields(t *testing.T) {
+	fields := newFakeFields(map[string]string{"west": ""})
 	client := beginWith(t, fields, clusters+app)
 	until(t, "somebody asks whether east is known", func() bool {
 		fields.mu.Lock()
@@ -187,9 +190,9 @@ func TestTheFirstDecisionWaitsForWhatClustersKnow(t *testing.T) {
 		return fields.asked
 	})
 	if n := len(bindings(t, client)); n != 0 {
-		t.Fatalf("%d decisions were made before", n)
+		t.Fatalf("%d decisions were made before the fields were known", n)
 	}
-	fields.reads("east", ".spec.replicas")
+	fields.setLacking("east", ".spec.replicas")
 	decided(t, client, `
 configmap-conf: west [{ Deployment web}]
 deployment.apps-web: west 3
@@ -197,32 +200,32 @@ service-web: west [{ Deployment web}]
 `)
 	for _, a := range client.Actions() {
 		if a.GetVerb() == "patch" && a.GetResource() == v1alpha1.ResourceBindingResource && a.GetSubresource() == "" {
-			t.Errorf("a decision was changed: %v", a)
+			t.Errorf("a decision was revised: %v", a)
 		}
 	}
 }
 
-// TestThePreviewNamesTheField and the version of the cluster.
-func TestThePreviewNamesTheField(t *testing.T) {
+// TestPreviewNamesField: a preview names the missing field and the version of the cluster.
+func TestPreviewNamesField(t *testing.T) {
 	client := begin(t, strings.Replace(clusters, "status: {", `status: {version: v1.30.2, `, 1)+app)
 	decided(t, client, everything)
 	s, err := Load(t.Context(), client, time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Fields = lackingIn(map[string]string{"east": ".spec.replicas"})
-	w := s.World()
+	s.Fields = newFakeFields(map[string]string{"east": ".spec.replicas"})
+	snap := s.Snapshot()
 	i := s.Placed[0]
-	a := w.Answer(i.Kind, i.Object, nil)
+	a := snap.Schedule(i.Kind, i.Object, nil)
 	_, verdicts := placement.Explain(a.Request)
 	want := placement.Verdict{Cluster: "east", Reason: schema.UnknownFields, Message: "the cluster (v1.30.2) does not know .spec.replicas"}
 	if len(verdicts) != 2 || verdicts[0] != want {
 		t.Errorf("%+v, want %+v", verdicts, want)
 	}
-	// With it there already, it says that it stays.
+	// If the object already runs there, it stays.
 	b := s.Binding(i.Kind, "shop", "web").DeepCopy()
 	b.Status.Clusters = []v1alpha1.ClusterState{{Name: "east", UID: "there"}}
-	a = w.Answer(i.Kind, i.Object, b)
+	a = snap.Schedule(i.Kind, i.Object, b)
 	if said := a.Condition.Message; a.Condition.Status != metav1.ConditionTrue || !strings.HasSuffix(said, "; east keeps what it has, though the cluster (v1.30.2) does not know .spec.replicas") {
 		t.Errorf("%s: %s", a.Condition.Status, said)
 	}

@@ -46,7 +46,7 @@ func merge(t *testing.T, client *dynamicfake.FakeDynamicClient, gvr schema.Group
 	}
 }
 
-func TestAPolicyDecides(t *testing.T) {
+func TestPolicyDecides(t *testing.T) {
 	client := begin(t, clusters+app+inWest)
 	decided(t, client, `
 configmap-conf: west [{ Deployment web}]
@@ -55,7 +55,7 @@ service-web: west [{ Deployment web}]
 `)
 }
 
-func TestAPolicyComesAndGoes(t *testing.T) {
+func TestPolicyAddedAndRemoved(t *testing.T) {
 	client := begin(t, clusters+app)
 	decided(t, client, everything)
 	create(t, client, v1alpha1.PlacementResource, inWest[5:])
@@ -74,7 +74,7 @@ service-web: east, west [{ Deployment web}]
 `)
 }
 
-func TestALabelDecides(t *testing.T) {
+func TestLabelDecides(t *testing.T) {
 	client := begin(t, clusters+app+inWest)
 	deployments := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 	merge(t, client, deployments, "shop", "web", `{"metadata":{"labels":{"fleet.atoll.dev/cluster":"east"}}}`)
@@ -85,7 +85,7 @@ service-web: east [{ Deployment web}]
 `)
 }
 
-func TestATaintMovesWhatItConcerns(t *testing.T) {
+func TestTaintMovesAffectedObjects(t *testing.T) {
 	client := begin(t, clusters+app)
 	decided(t, client, everything)
 	merge(t, client, v1alpha1.ClusterResource, "", "east", `{"spec":{"taints":[{"key":"broken","effect":"NoExecute"}]}}`)
@@ -96,8 +96,9 @@ service-web: west [{ Deployment web}]
 `)
 }
 
-// TestATolerationCountsFromWhenATaintWasSeen, where the taint does not say from when.
-func TestATolerationCountsFromWhenATaintWasSeen(t *testing.T) {
+// TestTolerationStartsWhenTaintIsSeen: if the taint has no timeAdded, its toleration time
+// starts when it is first seen.
+func TestTolerationStartsWhenTaintIsSeen(t *testing.T) {
 	client := begin(t, clusters+app+`
 ---
 apiVersion: fleet.atoll.dev/v1alpha1
@@ -110,7 +111,7 @@ spec:
 	const both = "\nconfigmap-conf: east, west [{ Deployment web}]\ndeployment.apps-web: east 2, west 1 by Placement web\nservice-web: east, west [{ Deployment web}]\n"
 	decided(t, client, both)
 	merge(t, client, v1alpha1.ClusterResource, "", "east", `{"spec":{"taints":[{"key":"broken","effect":"NoExecute"}]}}`)
-	said(t, client, "deployment.apps-web", "east", "KeptWhileTainted: has the taint broken:NoExecute; keeps what it has while it is not known since when (timeAdded)")
+	waitForShare(t, client, "deployment.apps-web", "east", "KeptWhileTainted: has the taint broken:NoExecute; keeps what it has while it is not known since when (timeAdded)")
 	seen := func(ago time.Duration) string {
 		return fmt.Sprintf(`{"status":{"taints":[{"key":"broken","effect":"NoExecute","since":%q}]}}`, time.Now().Add(-ago).UTC().Format(time.RFC3339))
 	}
@@ -118,8 +119,8 @@ spec:
 	decided(t, client, "\nconfigmap-conf: west [{ Deployment web}]\ndeployment.apps-web: west 3 by Placement web\nservice-web: west [{ Deployment web}]\n")
 }
 
-// TestABrokenPolicyMovesNothing: what it selects stays.
-func TestABrokenPolicyMovesNothing(t *testing.T) {
+// TestInvalidPolicyMovesNothing: the objects that an invalid policy selects stay.
+func TestInvalidPolicyMovesNothing(t *testing.T) {
 	client := begin(t, clusters+app)
 	decided(t, client, everything)
 	create(t, client, v1alpha1.PlacementResource, `

@@ -15,12 +15,12 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// reconcile brings the binding of one object in line with the object, its users
-// and the clusters.
+// reconcile brings the binding of one object in line with the object, its users and the
+// clusters.
 func (s *scheduler) reconcile(ctx context.Context, o object) error {
 	b, bound := s.Binding(o.binding())
 	if bound && boundBy(b) != o {
-		return fmt.Errorf("binding %s is about %s %s: delete it if it was written by hand",
+		return fmt.Errorf("binding %s belongs to %s %s: delete it if it was created by hand",
 			b.Key(), b.Spec.Resource.Kind, b.Spec.Resource.Name)
 	}
 	k, served := s.Served(o.GroupKind)
@@ -33,26 +33,26 @@ func (s *scheduler) reconcile(ctx context.Context, o object) error {
 			return err
 		}
 	}
-	s.relearn(k, o, obj, exists)
+	s.refreshNeeds(k, o, obj, exists)
 	gone := !exists || bound && b.Spec.Resource.UID != obj.GetUID()
 	switch {
 	case gone && bound:
-		return s.release(ctx, k, b)
+		return s.finalize(ctx, k, b)
 	case gone:
 		return nil
 	case obj.GetDeletionTimestamp() != nil:
-		// It is on its way out and others still work on that. What the clusters
-		// run goes when it is gone, or when the binding is deleted before it (the
-		// garbage collector does, in the foreground).
+		// The object is being deleted, and other finalizers are pending. The clusters' copies
+		// are removed when it is gone, or when the binding is deleted before it (the garbage
+		// collector does that in foreground deletion).
 		if bound && b.DeletionTimestamp != nil {
-			return s.finish(ctx, b)
+			return s.removeFinalizer(ctx, b)
 		}
 		return nil
 	case s.staysHome(obj):
 		if !bound {
 			return nil
 		}
-		b, err := s.letGo(ctx, b, obj.GetLabels(), "it is to stay in the control plane")
+		b, err := s.allowRemoval(ctx, b, obj.GetLabels(), "it is to stay in the control plane")
 		if b == nil || err != nil {
 			return err
 		}
@@ -67,12 +67,12 @@ func (s *scheduler) staysHome(obj *unstructured.Unstructured) bool {
 	return s.Knowledge().StaysHome(obj) != ""
 }
 
-// unserved looks after a binding of a kind that the fleet does not know now. If its
-// type is gone, its objects are, and it is released as theirs are. Else it stays as
-// it is: a newer Atoll may know the kind, or it may come again.
+// unserved handles a binding of a kind that the fleet does not serve now. If its type is gone,
+// so are its objects, and the binding is finalized like theirs. Otherwise it is unchanged: a
+// newer version of Atoll may know the kind, or the kind may be served again.
 func (s *scheduler) unserved(ctx context.Context, o object, b *v1alpha1.ResourceBinding) error {
 	if b == nil {
-		s.needs.set(o, statement{})
+		s.needs.set(o, dependencies{})
 		return nil
 	}
 	k, found := s.KindOf(b)
@@ -83,25 +83,25 @@ func (s *scheduler) unserved(ctx context.Context, o object, b *v1alpha1.Resource
 	if err != nil || !gone {
 		return err
 	}
-	for _, needed := range s.needs.set(o, statement{}) {
+	for _, needed := range s.needs.set(o, dependencies{}) {
 		s.queue.Add(needed)
 	}
 	if err := s.forgetGoneClusters(ctx, b); err != nil {
 		return err
 	}
-	return s.release(ctx, k, b)
+	return s.finalize(ctx, k, b)
 }
 
-// relearn keeps needs true and has those looked at again whom a change concerns.
-func (s *scheduler) relearn(k interpret.Kind, o object, obj *unstructured.Unstructured, exists bool) {
+// refreshNeeds updates the dependencies of an object and queues the affected objects.
+func (s *scheduler) refreshNeeds(k interpret.Kind, o object, obj *unstructured.Unstructured, exists bool) {
 	var changed []object
 	if exists {
 		var err error
-		if changed, err = s.learn(k, obj); err != nil {
+		if changed, err = s.updateNeeds(k, obj); err != nil {
 			s.Events.Event(obj, corev1.EventTypeWarning, "NeedsUnknown", err.Error())
 		}
 	} else {
-		changed = s.needs.set(o, statement{})
+		changed = s.needs.set(o, dependencies{})
 		s.forget(o)
 	}
 	for _, needed := range changed {
@@ -111,16 +111,16 @@ func (s *scheduler) relearn(k interpret.Kind, o object, obj *unstructured.Unstru
 	}
 }
 
-// place decides about an object of its own standing.
+// place decides about an object that is placed by its own decision.
 func (s *scheduler) place(ctx context.Context, k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) error {
 	o := refOf(k.GroupKind(), obj)
-	a := s.answer(k, obj, b)
+	a := s.schedule(k, obj, b)
 	if !a.Decision.Recheck.IsZero() {
 		s.queue.AddAfter(o, a.Decision.Recheck.Sub(a.Request.Now))
 	}
-	s.hope(o, len(a.Request.Near) > 0 && !a.Decision.Scheduled)
-	p := proposal{shares: a.Shares, scaledBy: s.scalerOf(o), condition: a.Condition}
-	p.policy(&a)
+	s.trackPending(o, len(a.Request.Near) > 0 && !a.Decision.Scheduled)
+	p := bindingUpdate{shares: a.Shares, scaledBy: s.scalerOf(o), condition: a.Condition}
+	p.setPolicy(&a)
 	return s.write(ctx, k, obj, b, p)
 }
 
@@ -131,22 +131,22 @@ func status(b bool) metav1.ConditionStatus {
 	return metav1.ConditionFalse
 }
 
-// release takes leave of an object that is gone: asked for live, because a cache
-// may lag, and what runs in the clusters depends on the answer.
-func (s *scheduler) release(ctx context.Context, k interpret.Kind, b *v1alpha1.ResourceBinding) error {
-	asked := s.deletion(b)
+// finalize handles the binding of a deleted object. It confirms the deletion with a live read,
+// because a cache may lag, and the copies in the clusters depend on the answer.
+func (s *scheduler) finalize(ctx context.Context, k interpret.Kind, b *v1alpha1.ResourceBinding) error {
+	asked := s.requestedByDeletion(b)
 	allowed := b.Spec.Manual == nil || b.Spec.Manual.Removal
 	if b.DeletionTimestamp != nil && len(asked) == 0 && allowed {
-		return s.finish(ctx, b)
+		return s.removeFinalizer(ctx, b)
 	}
 	live, err := s.Live(ctx, k, types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Resource.Name})
 	if err != nil {
-		return fmt.Errorf("make sure that it is gone: %w", err)
+		return fmt.Errorf("confirm that it is gone: %w", err)
 	}
 	if live != nil && live.GetUID() == b.Spec.Resource.UID {
 		return nil // an event will follow
 	}
-	if b, err = s.letGo(ctx, b, nil, "it was deleted"); b == nil || err != nil {
+	if b, err = s.allowRemoval(ctx, b, nil, "it was deleted"); b == nil || err != nil {
 		return err
 	}
 	if len(asked) > 0 {
@@ -157,23 +157,23 @@ func (s *scheduler) release(ctx context.Context, k interpret.Kind, b *v1alpha1.R
 		}
 	}
 	if b.DeletionTimestamp != nil {
-		return s.finish(ctx, b)
+		return s.removeFinalizer(ctx, b)
 	}
-	// Deleted with --cascade=orphan: the garbage collector took the owner off, so
-	// the clusters' copies are to be left alone too.
-	if orphaned(b) && b.Annotations[v1alpha1.LeaveAnnotation] != v1alpha1.LeaveOrphan {
+	// Deleted with --cascade=orphan: the garbage collector removed the owner reference, so the
+	// clusters' copies are to stay too.
+	if isOrphaned(b) && b.Annotations[v1alpha1.LeaveAnnotation] != v1alpha1.LeaveOrphan {
 		patch := fmt.Sprintf(`{"metadata":{"uid":%q,"annotations":{%q:%q}}}`, b.UID, v1alpha1.LeaveAnnotation, v1alpha1.LeaveOrphan)
 		_, err := s.BindingAPI(b.Namespace).Patch(ctx, b.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: FieldManager})
 		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("leave the copies of %s %s/%s running: %w", k.Kind, b.Namespace, b.Spec.Resource.Name, err)
+			return fmt.Errorf("orphan the copies of %s %s/%s: %w", k.Kind, b.Namespace, b.Spec.Resource.Name, err)
 		}
 	}
 	return s.deleteBinding(ctx, b)
 }
 
-// withdraw takes an object that still exists out of all clusters: first the
-// decision says so, since a binding that is merely deleted changes nothing while
-// its object lives. requested says of which clusters that was asked for.
+// withdraw removes an object that still exists from all clusters. It first updates the
+// decision, because deleting a binding has no effect while its object exists. requested lists
+// the clusters for which the removal was requested.
 func (s *scheduler) withdraw(ctx context.Context, b *v1alpha1.ResourceBinding, requested []v1alpha1.RequestedRemoval) error {
 	if len(b.Spec.Clusters) > 0 {
 		spec := b.Spec
@@ -186,13 +186,13 @@ func (s *scheduler) withdraw(ctx context.Context, b *v1alpha1.ResourceBinding, r
 	if b.DeletionTimestamp == nil {
 		return s.deleteBinding(ctx, b)
 	}
-	return s.finish(ctx, b)
+	return s.removeFinalizer(ctx, b)
 }
 
-// finish lets a deleted binding go once no cluster has the object.
-func (s *scheduler) finish(ctx context.Context, b *v1alpha1.ResourceBinding) error {
+// removeFinalizer releases a deleted binding once no cluster has the object.
+func (s *scheduler) removeFinalizer(ctx context.Context, b *v1alpha1.ResourceBinding) error {
 	if len(b.Status.Clusters) > 0 {
-		return nil // the syncers are at it
+		return nil // the syncers are still removing it
 	}
 	finalizers := []string{}
 	mine := false
@@ -209,8 +209,8 @@ func (s *scheduler) finish(ctx context.Context, b *v1alpha1.ResourceBinding) err
 	return s.setFinalizers(ctx, b, finalizers)
 }
 
-// forgetGoneClusters drops reports of clusters that are no longer registered and
-// whose syncer can therefore not do it.
+// forgetGoneClusters removes the entries of clusters that are no longer registered, because
+// their syncers cannot do that.
 func (s *scheduler) forgetGoneClusters(ctx context.Context, b *v1alpha1.ResourceBinding) error {
 	for _, c := range b.Status.Clusters {
 		if _, joined := s.Cluster(c.Name); joined {
@@ -221,9 +221,9 @@ func (s *scheduler) forgetGoneClusters(ctx context.Context, b *v1alpha1.Resource
 			continue
 		}
 		if !apierrors.IsNotFound(err) {
-			return fmt.Errorf("make sure that cluster %s is gone: %w", c.Name, err)
+			return fmt.Errorf("confirm that cluster %s is gone: %w", c.Name, err)
 		}
-		// One at a time: the binding changes with it, and comes back here.
+		// One at a time: the changed binding causes another reconcile.
 		return s.StripState(ctx, b, c.Name)
 	}
 	return nil

@@ -8,10 +8,10 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// requested says from which clusters a follower goes, by a decision for these shares,
-// because people deleted what needed it there. Only the scheduler can tell: to a syncer
-// a follower that nobody needs any more looks like one that a decision took away.
-func (s *scheduler) requested(b *v1alpha1.ResourceBinding, shares []v1alpha1.ClusterShare) []v1alpha1.RequestedRemoval {
+// requestedRemovals returns the clusters that a follower leaves, by a decision for these
+// shares, because users deleted the objects that needed it there. Only the scheduler can know:
+// to a syncer, a follower without users looks like one that a decision removed.
+func (s *scheduler) requestedRemovals(b *v1alpha1.ResourceBinding, shares []v1alpha1.ClusterShare) []v1alpha1.RequestedRemoval {
 	if b == nil {
 		return nil
 	}
@@ -19,23 +19,22 @@ func (s *scheduler) requested(b *v1alpha1.ResourceBinding, shares []v1alpha1.Clu
 	chosen := clustersIn(shares)
 	for _, r := range b.Spec.RequestedRemovals {
 		if _, reported := b.State(r.Name); reported && !chosen[r.Name] {
-			out = append(out, r) // it is still on its way out
+			out = append(out, r) // removal in progress
 		}
 	}
 	for _, c := range b.Spec.Clusters {
-		if !chosen[c.Name] && s.bereft(b, c.Name, map[object]bool{}) {
+		if !chosen[c.Name] && s.lostUsers(b, c.Name, map[object]bool{}) {
 			out = append(out, v1alpha1.RequestedRemoval{Name: c.Name, Reason: v1alpha1.RemovalUsersDeleted})
 		}
 	}
 	return out
 }
 
-// bereft tells whether a follower that leaves a cluster does so because what needed it
-// there was deleted: at least one user was, and no other that had it there was moved,
-// changed, or is there still. Who its users were is known from the binding, which names
-// some of many, and from nowhere else: where it is not clear the answer is no. seen ends
-// circles.
-func (s *scheduler) bereft(b *v1alpha1.ResourceBinding, cluster string, seen map[object]bool) bool {
+// lostUsers reports whether a follower leaves a cluster because its users there were deleted:
+// at least one was, and no other user was moved or changed, or is still there. The previous
+// users are known only from the binding, which names at most some of many. In doubt the result
+// is false. seen ends cycles.
+func (s *scheduler) lostUsers(b *v1alpha1.ResourceBinding, cluster string, seen map[object]bool) bool {
 	o := boundBy(b)
 	share, had := b.Share(cluster)
 	if seen[o] || !had || share.Reason != ReasonRequired && share.Reason != ReasonKeptPending {
@@ -45,14 +44,14 @@ func (s *scheduler) bereft(b *v1alpha1.ResourceBinding, cluster string, seen map
 	defer delete(seen, o)
 	deleted := false
 	for _, r := range b.Spec.RequiredBy {
-		switch users, gone := s.named(r, b.Namespace); {
+		switch users, gone := s.findUsers(r, b.Namespace); {
 		case gone:
 			deleted = true
 		case len(users) == 0:
-			return false // nobody knows what became of it
+			return false // it is unknown what happened to the user
 		default:
 			for _, user := range users {
-				stays, left := s.lost(user, cluster, seen)
+				stays, left := s.checkUser(user, cluster, seen)
 				if stays {
 					return false
 				}
@@ -60,21 +59,21 @@ func (s *scheduler) bereft(b *v1alpha1.ResourceBinding, cluster string, seen map
 			}
 		}
 	}
-	for _, user := range s.needs.by(o) {
+	for _, user := range s.needs.usersOf(o) {
 		if _, exists := s.Object(user.GroupKind, user.NamespacedName); !exists {
-			continue // a follower names whom it follows, there or not
+			continue // a follower names its users whether they exist or not
 		}
-		if stays, _ := s.lost(user, cluster, seen); stays {
+		if stays, _ := s.checkUser(user, cluster, seen); stays {
 			return false
 		}
 	}
 	return deleted
 }
 
-// lost tells of a user that exists whether it is a reason why a follower is, or was, in
-// a cluster that is not explained by anybody's deletion (stays), or left the cluster
-// itself because of one.
-func (s *scheduler) lost(user object, cluster string, seen map[object]bool) (stays, left bool) {
+// checkUser examines an existing user of a follower in a cluster. stays reports that the user
+// is or was a reason for the follower that no deletion explains; left reports that the user
+// itself left the cluster because of a deletion.
+func (s *scheduler) checkUser(user object, cluster string, seen map[object]bool) (stays, left bool) {
 	ub, bound := s.Binding(user.binding())
 	if !bound || seen[user] {
 		return false, false
@@ -86,17 +85,17 @@ func (s *scheduler) lost(user object, cluster string, seen map[object]bool) (sta
 	_, reported := ub.State(cluster)
 	switch {
 	case !chosen:
-		return reported, false // it was moved, or never was there
-	case s.bereft(ub, cluster, seen):
-		return false, true // what is decided about it follows
+		return reported, false // it was moved, or was never there
+	case s.lostUsers(ub, cluster, seen):
+		return false, true // its own decision will follow
 	}
 	return true, false
 }
 
-// named finds the existing objects that a binding may mean by a user's kind and name.
-// gone tells that there is none, because somebody deleted it and did not ask for its
-// copies to be left, which go on needing what they needed.
-func (s *scheduler) named(r v1alpha1.Requirer, namespace string) (users []object, gone bool) {
+// findUsers returns the existing objects that a binding may mean by a user's kind and name.
+// gone reports that no such object exists because it was deleted, without a request to orphan
+// its copies, which would still need their dependencies.
+func (s *scheduler) findUsers(r v1alpha1.Requirer, namespace string) (users []object, gone bool) {
 	namespace = cmp.Or(r.Namespace, namespace)
 	known := false
 	for _, k := range s.Kinds() {
@@ -112,13 +111,13 @@ func (s *scheduler) named(r v1alpha1.Requirer, namespace string) (users []object
 			continue
 		}
 		ub, bound := s.Binding(user.binding())
-		known = known || !bound || !orphaned(ub)
+		known = known || !bound || !isOrphaned(ub)
 	}
 	if len(users) > 0 || known {
 		return users, len(users) == 0
 	}
 	for _, b := range s.BindingsIn(namespace) {
-		// Of a type that is gone, what the bindings say is all that is left.
+		// If a type is gone, only the bindings know its objects.
 		if ref := b.Spec.Resource; ref.Kind == r.Kind && ref.Name == r.Name && s.TypeDeleted(ref.GroupVersionKind().GroupKind()) {
 			return nil, true
 		}
@@ -126,9 +125,9 @@ func (s *scheduler) named(r v1alpha1.Requirer, namespace string) (users []object
 	return nil, false
 }
 
-// orphaned tells whether the object of a binding was deleted with --cascade=orphan:
-// the garbage collector took the owner off.
-func orphaned(b *v1alpha1.ResourceBinding) bool {
+// isOrphaned reports whether the object of a binding was deleted with --cascade=orphan: the
+// garbage collector removed the owner reference.
+func isOrphaned(b *v1alpha1.ResourceBinding) bool {
 	for _, owner := range b.OwnerReferences {
 		if owner.UID == b.Spec.Resource.UID {
 			return b.Annotations[v1alpha1.LeaveAnnotation] == v1alpha1.LeaveOrphan
@@ -137,14 +136,14 @@ func orphaned(b *v1alpha1.ResourceBinding) bool {
 	return true
 }
 
-// deletion says of which clusters an object that is gone leaves on somebody's request
-// where a syncer could not tell: of all, if its type was deleted, and else of those that a
-// decision had taken it out of before it was deleted itself. What is deleted where it
-// runs needs no record: that it is gone is asked for live.
-func (s *scheduler) deletion(b *v1alpha1.ResourceBinding) []v1alpha1.RequestedRemoval {
+// requestedByDeletion returns the clusters that a deleted object leaves on request where a
+// syncer could not know that: all of them if its type was deleted, otherwise those that a
+// decision had removed before the object was deleted. A deleted object that is still placed in
+// a cluster needs no record there: the syncer confirms the deletion with a live read.
+func (s *scheduler) requestedByDeletion(b *v1alpha1.ResourceBinding) []v1alpha1.RequestedRemoval {
 	gk := b.Spec.Resource.GroupVersionKind().GroupKind()
 	if s.TypeVanished(gk) {
-		return nil // nobody is known to have asked for that
+		return nil // no request is known
 	}
 	reason := v1alpha1.RemovalObjectDeleted
 	if s.TypeDeleted(gk) {

@@ -32,7 +32,7 @@ func definitions() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 }
 
-// report has every cluster say that it has what is bound to it.
+// report adds entries to the bindings as if every cluster had its objects.
 func report(t *testing.T, client *dynamicfake.FakeDynamicClient) {
 	t.Helper()
 	for _, b := range bindings(t, client) {
@@ -50,7 +50,7 @@ func report(t *testing.T, client *dynamicfake.FakeDynamicClient) {
 	}
 }
 
-// requests gives what was last said of each binding about removals on request.
+// requests returns the last written requested removals of each binding.
 func requests(t *testing.T, client *dynamicfake.FakeDynamicClient) string {
 	t.Helper()
 	last := map[string]string{}
@@ -82,8 +82,8 @@ func requests(t *testing.T, client *dynamicfake.FakeDynamicClient) string {
 	return out
 }
 
-// asked waits until the removals on request are as wanted.
-func asked(t *testing.T, client *dynamicfake.FakeDynamicClient, want string) {
+// waitForRequests waits until the requested removals are as wanted.
+func waitForRequests(t *testing.T, client *dynamicfake.FakeDynamicClient, want string) {
 	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -97,7 +97,7 @@ func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not: %s", what)
+			t.Fatalf("timed out: %s", what)
 		}
 	}
 }
@@ -116,8 +116,8 @@ func patch(t *testing.T, client *dynamicfake.FakeDynamicClient, gvr schema.Group
 	}
 }
 
-// caughtUp waits until the scheduler has seen what was written to bindings before: it
-// has it put another one right.
+// caughtUp waits until the scheduler has processed the previous writes to bindings: it makes
+// the scheduler correct another one.
 func caughtUp(t *testing.T, client *dynamicfake.FakeDynamicClient) {
 	t.Helper()
 	b := bindings(t, client)[0]
@@ -134,7 +134,7 @@ func caughtUp(t *testing.T, client *dynamicfake.FakeDynamicClient) {
 
 const toWest = `{"metadata":{"labels":{"fleet.atoll.dev/cluster":"west"}}}`
 
-// another user of the same ConfigMap, in east alone.
+// another is a second user of the same ConfigMap, in east alone.
 const another = `
 ---
 apiVersion: apps/v1
@@ -147,16 +147,16 @@ spec:
     spec: {containers: [{name: c, image: i, envFrom: [{configMapRef: {name: conf}}]}]}
 `
 
-// TestRemovalsOnRequest: a follower that goes because its users were deleted does so on
-// request, and one that goes for any other reason does not.
-func TestRemovalsOnRequest(t *testing.T) {
+// TestRequestedRemovals: the removal of a follower is requested if its users were deleted, and
+// not if it is removed for another reason.
+func TestRequestedRemovals(t *testing.T) {
 	type stage = dynamicfake.FakeDynamicClient
 	configMaps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	for _, tt := range []struct {
 		name, manifests string
-		placed          string // the bindings at first
+		placed          string // the initial bindings
 		happens         func(*testing.T, *stage)
-		then            string // the bindings after that, to wait for
+		then            string // the resulting bindings
 		want            string
 	}{
 		{"its user is deleted", app, everything, func(t *testing.T, s *stage) { remove(t, s, deployments(), "shop", "web") }, `
@@ -172,14 +172,14 @@ configmap-conf: west [{ Deployment web}]
 deployment.apps-web: west 3
 service-web: west [{ Deployment web}]
 `, "\n"},
-		{"its user needs something else", app, everything, func(t *testing.T, s *stage) {
+		{"its user no longer needs it", app, everything, func(t *testing.T, s *stage) {
 			patch(t, s, deployments(), "shop", "web", `{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}}}`)
 		}, `
 configmap-conf: no cluster
 deployment.apps-web: east 2, west 1
 service-web: east, west [{ Deployment web}]
 `, "\n"},
-		{"one user is deleted where another was moved away", app + another, `
+		{"a user is deleted where another was moved away", app + another, `
 configmap-conf: east, west [{ Deployment another} { Deployment web}]
 deployment.apps-another: east 1
 deployment.apps-web: east 2, west 1
@@ -199,7 +199,7 @@ deployment.apps-another: east 1
 deployment.apps-web: west 3
 service-web: west [{ Deployment web}]
 `, "\n"},
-		{"one user is deleted where another never was", app + another, `
+		{"a user is deleted where another never was", app + another, `
 configmap-conf: east, west [{ Deployment another} { Deployment web}]
 deployment.apps-another: east 1
 deployment.apps-web: east 2, west 1
@@ -215,9 +215,9 @@ service-web: no cluster
 `, `
 service-web: east UsersDeleted west UsersDeleted
 `},
-		{"its user is deleted and its copies are left", app, everything, func(t *testing.T, s *stage) {
+		{"its user is deleted and its copies are orphaned", app, everything, func(t *testing.T, s *stage) {
 			b := bindings(t, s)[1]
-			b.SetOwnerReferences(nil) // so the garbage collector says it
+			b.SetOwnerReferences(nil) // as the garbage collector does
 			if err := s.Tracker().Update(v1alpha1.ResourceBindingResource, &b, "shop"); err != nil {
 				t.Fatal(err)
 			}
@@ -272,7 +272,7 @@ service-web: west UsersDeleted
 			tt.happens(t, client)
 			decided(t, client, tt.then)
 			want := strings.TrimLeft(tt.want, "\n")
-			asked(t, client, want)
+			waitForRequests(t, client, want)
 		})
 	}
 }
@@ -305,9 +305,9 @@ kind: Widget
 metadata: {name: one, namespace: shop, uid: w1}
 `
 
-// TestATypeGoes: who deletes a type asks for its objects to go. Of one that is missing,
-// nobody is known to have asked.
-func TestATypeGoes(t *testing.T) {
+// TestTypeRemoved: deleting a type requests the removal of its objects. For a type that is only
+// missing, no request is known.
+func TestTypeRemoved(t *testing.T) {
 	for name, tt := range map[string]struct {
 		deleted bool
 		want    string
@@ -323,7 +323,7 @@ func TestATypeGoes(t *testing.T) {
 				patch(t, client, definitions(), "", "widgets.example.com", `{"metadata":{"deletionTimestamp":"2026-01-03T00:00:00Z","finalizers":["x"]}}`)
 				remove(t, client, widgets(), "shop", "one")
 			} else {
-				client.Lock() // the scheduler runs, and PrependReactor does not lock
+				client.Lock() // the scheduler is running, and PrependReactor does not lock
 				client.PrependReactor("get", "widgets", func(clienttesting.Action) (bool, runtime.Object, error) {
 					return true, nil, apierrors.NewNotFound(widgets().GroupResource(), "one")
 				})
@@ -331,7 +331,7 @@ func TestATypeGoes(t *testing.T) {
 			}
 			remove(t, client, definitions(), "", "widgets.example.com")
 			until(t, "the binding is deleted", func() bool { return bindings(t, client)[0].GetDeletionTimestamp() != nil })
-			asked(t, client, tt.want)
+			waitForRequests(t, client, tt.want)
 		})
 	}
 }

@@ -33,9 +33,9 @@ metadata: {name: web, namespace: shop, uid: h}
 spec: {minReplicas: 6, maxReplicas: 10, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}}
 `
 
-// TestAnAutoscalersBoundsAreDivided: the shares add up to what the autoscalers will
-// come to, and follow when their bounds change.
-func TestAnAutoscalersBoundsAreDivided(t *testing.T) {
+// TestAutoscalerBoundsAreDivided: the shares add up to the replica count that the autoscalers
+// would set, and follow changes of their bounds.
+func TestAutoscalerBoundsAreDivided(t *testing.T) {
 	client := begin(t, clusters+autoscaled)
 	decided(t, client, `
 deployment.apps-web: east 3, west 3
@@ -51,7 +51,7 @@ horizontalpodautoscaler.autoscaling-web: east 4, west 4 [{ Deployment web}]
 deployment.apps-web: east 5, west 5
 horizontalpodautoscaler.autoscaling-web: east 5, west 5 [{ Deployment web}]
 `)
-	// Without replicas it rests, in all clusters.
+	// With zero replicas it is inactive, in all clusters.
 	merge(t, client, deployments(), "shop", "web", `{"spec":{"replicas":0}}`)
 	decided(t, client, `
 deployment.apps-web: east 0, west 0
@@ -59,9 +59,9 @@ horizontalpodautoscaler.autoscaling-web: east 0, west 0 [{ Deployment web}]
 `)
 }
 
-// TestAnAutoscalerComesLater than its target: it goes nowhere with bounds that are divided like what
-// its target was without it, all of them for one cluster.
-func TestAnAutoscalerComesLater(t *testing.T) {
+// TestAutoscalerCreatedAfterTarget: an autoscaler is not placed with bounds that are divided by
+// a decision from before it existed, which could give all of them to one cluster.
+func TestAutoscalerCreatedAfterTarget(t *testing.T) {
 	client := begin(t, clusters+"---"+onePod)
 	decided(t, client, `
 deployment.apps-web: east 1
@@ -71,9 +71,9 @@ deployment.apps-web: east 1
 deployment.apps-web: east 3, west 3
 horizontalpodautoscaler.autoscaling-web: east 3, west 3 [{ Deployment web}]
 `)
-	goneTo(t, client, "horizontalpodautoscaler.autoscaling-web", "east 3, west 3")
+	wantFirstPlacement(t, client, "horizontalpodautoscaler.autoscaling-web", "east 3, west 3")
 
-	// Of another target, and then of none.
+	// Change its target, and then remove it.
 	create(t, client, deployments(), strings.ReplaceAll(onePod, "web", "api"))
 	merge(t, client, autoscalers(), "shop", "web", `{"spec":{"scaleTargetRef":{"name":"api"}}}`)
 	decided(t, client, `
@@ -90,8 +90,8 @@ deployment.apps-web: east 1, west 0
 `)
 }
 
-// goneTo holds where an object went first to what is wanted.
-func goneTo(t *testing.T, client *dynamicfake.FakeDynamicClient, binding, want string) {
+// wantFirstPlacement checks the first placement of an object.
+func wantFirstPlacement(t *testing.T, client *dynamicfake.FakeDynamicClient, binding, want string) {
 	t.Helper()
 	for _, a := range client.Actions() {
 		made, is := a.(clienttesting.CreateAction)
@@ -103,13 +103,13 @@ func goneTo(t *testing.T, client *dynamicfake.FakeDynamicClient, binding, want s
 			t.Fatal(err)
 		}
 		if got := describe(b.Spec.Clusters); b.Name == binding && got != want {
-			t.Errorf("%s went to %s first, want %s", binding, got, want)
+			t.Errorf("%s was first placed on %s, want %s", binding, got, want)
 		}
 	}
 }
 
-// TestAPreviewKnowsAutoscalers as the scheduler does.
-func TestAPreviewKnowsAutoscalers(t *testing.T) {
+// TestPreviewKnowsAutoscalers: a preview considers autoscalers as the scheduler does.
+func TestPreviewKnowsAutoscalers(t *testing.T) {
 	client := begin(t, clusters+autoscaled)
 	decided(t, client, `
 deployment.apps-web: east 3, west 3
@@ -119,7 +119,7 @@ horizontalpodautoscaler.autoscaling-web: east 3, west 3 [{ Deployment web}]
 	if err != nil {
 		t.Fatal(err)
 	}
-	if moves := s.Moves(s.World()); len(moves) != 0 {
-		t.Errorf("something would move: %+v", moves)
+	if moves := s.Moves(s.Snapshot()); len(moves) != 0 {
+		t.Errorf("unexpected moves: %+v", moves)
 	}
 }

@@ -1,6 +1,6 @@
-// Package scheduler keeps one ResourceBinding for each object that clusters
-// should run: it asks placement where, writes the answer down, and lets what an
-// object needs follow it.
+// Package scheduler maintains one ResourceBinding for each object that clusters should run. It
+// asks package placement for a decision, records it in the binding, and binds the object's
+// dependencies to the same clusters.
 package scheduler
 
 import (
@@ -24,10 +24,11 @@ import (
 // FieldManager owns the decision in a ResourceBinding and its Scheduled condition.
 const FieldManager = "atoll-scheduler"
 
-// workers decide in parallel. A decision takes microseconds; the writes overlap.
+// workers is the number of parallel decisions. A decision takes microseconds; the writes
+// overlap.
 const workers = 8
 
-// object names what is placed.
+// object identifies an object that is placed.
 type object struct {
 	schema.GroupKind
 	types.NamespacedName
@@ -50,67 +51,67 @@ type scheduler struct {
 	*fleet.Term
 	queue workqueue.TypedRateLimitingInterface[object]
 	needs *needs
-	by    *policies
-	// fields may be nil: then no field is an obstacle.
+	cache *cache
+	// fields may be nil: then no missing field is an obstacle.
 	fields Fields
-	// manual may be nil: then nothing waits for a plan.
+	// manual may be nil: then no object waits for a plan.
 	manual Manual
 }
 
-// With makes the scheduler, as a controller of the fleet. It asks fields, unless that is
-// nil, what clusters lack for objects; and manual, unless that is nil, which objects wait for plans.
-func With(fields Fields, manual Manual) fleet.Controller {
+// NewController returns the scheduler as a controller of the fleet. fields reports the gaps of
+// clusters, and manual which objects wait for plans; either may be nil.
+func NewController(fields Fields, manual Manual) fleet.Controller {
 	return func(ctx context.Context, term *fleet.Term) error { return run(ctx, term, fields, manual) }
 }
 
 func run(ctx context.Context, term *fleet.Term, fields Fields, manual Manual) error {
-	s := &scheduler{Term: term, needs: newNeeds(), by: newPolicies(), fields: fields, manual: manual,
+	s := &scheduler{Term: term, needs: newNeeds(), cache: newCache(), fields: fields, manual: manual,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[object](50*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[object]{Name: "fleet_scheduler"}),
 	}
 	defer s.queue.ShutDown()
-	defer s.heedFields()()
-	s.awaitFields(ctx)
+	defer s.watchFields()()
+	s.waitForFields(ctx)
 	if manual != nil {
-		// What waits for a plan must not slip through because a policy is not known yet.
+		// An object that waits for a plan must not be scheduled because its policy is not known
+		// yet.
 		if err := manual.Ready(ctx); err != nil {
-			return fmt.Errorf("find out which workloads wait for plans: %w", err)
+			return fmt.Errorf("read which workloads wait for plans: %w", err)
 		}
 	}
-	// Who needs what must be known of everybody before the first decision: an
-	// object that seems to be needed by nobody is taken out of the clusters. Of kinds
-	// that come later it is known when they have come, and until then the term is
-	// not complete.
+	// All dependencies must be known before the first decision: an object that seems to have no
+	// users would be removed from the clusters. The dependencies of kinds that are added later
+	// are known once the kind is read; until then the session is not complete.
 	s.OnKind(s.kindChanged)
 	for _, k := range s.Kinds() {
-		s.learnAll(k)
+		s.updateKind(k)
 	}
 	s.prepare()
 	if err := s.listen(); err != nil {
 		return err
 	}
-	defer s.heedManual()()
+	defer s.watchManual()()
 	var reading sync.WaitGroup
 	defer reading.Wait()
 	reading.Go(func() { s.followClusters(ctx) })
 	reading.Go(func() { s.followPolicies(ctx) })
 	reading.Go(func() { s.followFields(ctx) })
-	fleet.Work(ctx, s.queue, workers, s.reconcile, s.failed)
+	fleet.Work(ctx, s.queue, workers, s.reconcile, s.onFailure)
 	return nil
 }
 
-func (s *scheduler) failed(o object, err error) (again bool) {
+func (s *scheduler) onFailure(o object, err error) (again bool) {
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		return false // the object is next to go
+		return false // the object will be deleted next
 	}
 	if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
-		s.Log.Warn("cannot schedule; will try again", "kind", o.Kind, "namespace", o.Namespace, "name", o.Name, "error", err)
+		s.Log.Warn("scheduling failed; retrying", "kind", o.Kind, "namespace", o.Namespace, "name", o.Name, "error", err)
 	}
 	return true
 }
 
-// listen puts into the queue whatever an event may concern.
+// listen registers handlers that queue every object that an event may affect.
 func (s *scheduler) listen() error {
 	err := s.OnObjects(func(k interpret.Kind, was, is metav1.Object) {
 		obj := is
@@ -122,8 +123,8 @@ func (s *scheduler) listen() error {
 		o := refOf(k.GroupKind(), obj)
 		s.queue.Add(o)
 		if k.GroupKind() == scalerKind() {
-			for _, target := range s.needs.by(o) {
-				s.queue.Add(target) // its bounds are those of what the target's clusters share
+			for _, target := range s.needs.usersOf(o) {
+				s.queue.Add(target) // its bounds limit the replicas of all the target's clusters together
 			}
 		}
 	})
@@ -139,10 +140,10 @@ func (s *scheduler) listen() error {
 		}
 		o := boundBy(b)
 		s.queue.Add(o)
-		for _, needed := range s.needs.of(o) {
+		for _, needed := range s.needs.neededBy(o) {
 			s.queue.Add(needed)
 		}
-		s.cheer(b.Namespace)
+		s.requeueWaiting(b.Namespace)
 	})
 	if err != nil {
 		return err
@@ -154,7 +155,7 @@ func (s *scheduler) listen() error {
 	}); err != nil {
 		return err
 	}
-	if err := s.OnPolicy(s.wakePolicies); err != nil {
+	if err := s.OnPolicy(s.signalPolicies); err != nil {
 		return err
 	}
 	if err := s.OnNamespace(s.namespaceChanged); err != nil {
@@ -163,12 +164,12 @@ func (s *scheduler) listen() error {
 	return s.OnCluster(s.clusterChanged)
 }
 
-// learnAll learns what the objects of a kind state.
-func (s *scheduler) learnAll(k interpret.Kind) {
+// updateKind records the dependencies of all objects of a kind.
+func (s *scheduler) updateKind(k interpret.Kind) {
 	for obj := range s.Objects(k.GroupKind(), "") {
-		changed, err := s.learn(k, obj)
+		changed, err := s.updateNeeds(k, obj)
 		if err != nil {
-			continue // reconcile says so
+			continue // reconcile reports it
 		}
 		for _, o := range changed {
 			s.queue.Add(o)
@@ -176,11 +177,11 @@ func (s *scheduler) learnAll(k interpret.Kind) {
 	}
 }
 
-// kindChanged looks again at everything of a kind that came, went, or is now
-// understood differently.
+// kindChanged queues all objects of a kind that was added or removed, or whose interpretation
+// changed.
 func (s *scheduler) kindChanged(k interpret.Kind) {
 	if _, served := s.Served(k.GroupKind()); served {
-		s.learnAll(k)
+		s.updateKind(k)
 	}
 	for obj := range s.Metadata(k.GroupKind(), "") {
 		s.queue.Add(refOf(k.GroupKind(), obj))

@@ -67,7 +67,7 @@ spec:
     spec: {containers: [{name: c, image: i, envFrom: [{configMapRef: {name: conf}}]}]}
 `
 
-// parse reads manifests.
+// parse decodes manifests.
 func parse(t *testing.T, manifests string) (out []runtime.Object) {
 	t.Helper()
 	for _, doc := range strings.Split(manifests, "\n---\n") {
@@ -87,7 +87,7 @@ func parse(t *testing.T, manifests string) (out []runtime.Object) {
 	return out
 }
 
-// listKinds are those that every scheduler watches, and widgets.
+// listKinds are the kinds that every scheduler watches, and widgets.
 func listKinds() map[schema.GroupVersionResource]string {
 	kinds := map[schema.GroupVersionResource]string{v1alpha1.ClusterResource: "ClusterList", v1alpha1.ResourceBindingResource: "ResourceBindingList",
 		v1alpha1.PlacementResource: "PlacementList", v1alpha1.ClusterPlacementResource: "ClusterPlacementList",
@@ -102,7 +102,7 @@ func listKinds() map[schema.GroupVersionResource]string {
 	return kinds
 }
 
-// begin runs a scheduler over a fake control plane that holds the manifests.
+// begin starts a scheduler over a fake control plane with the manifests.
 func begin(t *testing.T, manifests string) *dynamicfake.FakeDynamicClient {
 	t.Helper()
 	return beginWith(t, nil, manifests)
@@ -113,8 +113,8 @@ func beginWith(t *testing.T, fields Fields, manifests string) *dynamicfake.FakeD
 	return beginManual(t, fields, nil, func(string, []byte) {}, manifests)
 }
 
-// beginManual is beginWith for a scheduler some of whose objects wait for plans. It tells of each status that is
-// applied to a binding.
+// beginManual is beginWith for a scheduler with objects that wait for plans. It reports each
+// status that is applied to a binding.
 func beginManual(t *testing.T, fields Fields, manual Manual, applied func(binding string, patch []byte), manifests string) *dynamicfake.FakeDynamicClient {
 	t.Helper()
 	initial := parse(t, manifests)
@@ -125,8 +125,8 @@ func beginManual(t *testing.T, fields Fields, manual Manual, applied func(bindin
 			return false, nil, nil
 		}
 		if ok && p.PatchType == types.ApplyPatchType {
-			// Conditions are applied to the status; the fake does not know how, and
-			// the decision is what counts here.
+			// Conditions are applied to the status, which the fake does not support; these
+			// tests need only the decision.
 			applied(p.Name, p.Patch)
 			return true, &unstructured.Unstructured{}, nil
 		}
@@ -146,7 +146,7 @@ func beginManual(t *testing.T, fields Fields, manual Manual, applied func(bindin
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- With(fields, manual)(ctx, term) }()
+	go func() { done <- NewController(fields, manual)(ctx, term) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {
@@ -156,8 +156,8 @@ func beginManual(t *testing.T, fields Fields, manual Manual, applied func(bindin
 	return client
 }
 
-// patchSpec patches a binding as a server does, which counts generations. Of
-// preconditions it knows nothing.
+// patchSpec patches a binding as a server does, with generations. It ignores preconditions
+// except the resourceVersion.
 func patchSpec(client *dynamicfake.FakeDynamicClient, p clienttesting.PatchActionImpl) (bool, runtime.Object, error) {
 	live, err := client.Tracker().Get(p.GetResource(), p.GetNamespace(), p.Name)
 	if err != nil {
@@ -168,7 +168,7 @@ func patchSpec(client *dynamicfake.FakeDynamicClient, p clienttesting.PatchActio
 	if err := json.Unmarshal(p.Patch, &patch); err != nil {
 		return true, nil, err
 	}
-	// As a server does: what was decided from an outdated binding is not written.
+	// As a server does: reject a decision that is based on an outdated binding.
 	if from, found, _ := unstructured.NestedString(patch, "metadata", "resourceVersion"); found && from != b.GetResourceVersion() {
 		return true, nil, apierrors.NewConflict(p.GetResource().GroupResource(), p.Name, errors.New("it has changed"))
 	}
@@ -189,7 +189,7 @@ func patchSpec(client *dynamicfake.FakeDynamicClient, p clienttesting.PatchActio
 	return true, b, client.Tracker().Update(p.GetResource(), b, p.GetNamespace())
 }
 
-// deleteFinalized deletes a binding as a server does: one with a finalizer is marked.
+// deleteFinalized deletes a binding as a server does: one with a finalizer is only marked.
 func deleteFinalized(client *dynamicfake.FakeDynamicClient, d clienttesting.DeleteActionImpl) (bool, runtime.Object, error) {
 	live, err := client.Tracker().Get(d.GetResource(), d.GetNamespace(), d.Name)
 	if err != nil {
@@ -208,7 +208,7 @@ func deleteFinalized(client *dynamicfake.FakeDynamicClient, d clienttesting.Dele
 	return true, b, client.Tracker().Update(d.GetResource(), b, d.GetNamespace())
 }
 
-// bindings gives those of objects without a namespace first.
+// bindings returns all bindings, cluster-scoped ones first.
 func bindings(t *testing.T, client *dynamicfake.FakeDynamicClient) []unstructured.Unstructured {
 	t.Helper()
 	var out []unstructured.Unstructured
@@ -223,8 +223,8 @@ func bindings(t *testing.T, client *dynamicfake.FakeDynamicClient) []unstructure
 	return out
 }
 
-// decided waits until the bindings say what is wanted, one a line: name, clusters
-// with shares, and in brackets who requires it.
+// decided waits until the bindings are as wanted, one per line: name, clusters with shares, and
+// in brackets the users.
 func decided(t *testing.T, client *dynamicfake.FakeDynamicClient, want string) {
 	t.Helper()
 	got := ""
@@ -260,15 +260,15 @@ deployment.apps-web: east 2, west 1
 service-web: east, west [{ Deployment web}]
 `
 
-func TestAnAppIsPlaced(t *testing.T) {
+func TestAppIsPlaced(t *testing.T) {
 	decided(t, begin(t, clusters+app), everything)
 }
 
-func TestWhatIsNeededFollows(t *testing.T) {
+func TestDependenciesFollow(t *testing.T) {
 	client := begin(t, clusters+app)
 	decided(t, client, everything)
 	deployments := client.Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}).Namespace("shop")
-	// Now it needs the other ConfigMap. The Service still selects its pods.
+	// The Deployment now needs the other ConfigMap. The Service still selects its pods.
 	patch := `{"spec":{"replicas":5,"template":{"spec":{"containers":[{"name":"c","image":"i","envFrom":[{"configMapRef":{"name":"unused"}}]}]}}}}`
 	if _, err := deployments.Patch(context.Background(), "web", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
@@ -284,7 +284,7 @@ service-web: east, west [{ Deployment web}]
 	decided(t, client, "\n")
 	configMaps := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace("shop")
 	if _, err := configMaps.Get(context.Background(), "unused", metav1.GetOptions{}); apierrors.IsNotFound(err) {
-		t.Error("the object that was no longer needed is gone from the control plane")
+		t.Error("the object that is no longer needed was deleted from the control plane")
 	}
 }
 
@@ -338,9 +338,9 @@ horizontalpodautoscaler.autoscaling-operator: east 1, west 1 [{ Deployment opera
 serviceaccount-operator: east, west [{ Deployment operator}]
 `
 
-// TestWhatHasNoNamespaceFollows: an account brings its rights along, and these the
-// types that they are about; whoever names whom.
-func TestWhatHasNoNamespaceFollows(t *testing.T) {
+// TestClusterScopedObjectsFollow: a service account brings its roles along, and these the types
+// that they refer to, whichever object names the other.
+func TestClusterScopedObjectsFollow(t *testing.T) {
 	client := begin(t, clusters+operator)
 	crd := "customresourcedefinition.apiextensions.k8s.io-widgets.example.com"
 	decided(t, client, operates)
@@ -353,7 +353,7 @@ func TestWhatHasNoNamespaceFollows(t *testing.T) {
 `)
 }
 
-func TestAClusterLeaves(t *testing.T) {
+func TestClusterLeaves(t *testing.T) {
 	client := begin(t, clusters+app)
 	decided(t, client, everything)
 	api := client.Resource(v1alpha1.ClusterResource)
@@ -368,9 +368,9 @@ service-web: west [{ Deployment web}]
 `)
 }
 
-// TestConditionComesWithTheBinding: a binding is made and nothing else is written to it,
-// until it is seen; then its condition is.
-func TestConditionComesWithTheBinding(t *testing.T) {
+// TestConditionIsSetAfterBindingIsSeen: after a binding is created, nothing else is written to
+// it until the scheduler sees it; then its condition is set.
+func TestConditionIsSetAfterBindingIsSeen(t *testing.T) {
 	kinds := map[schema.GroupVersionResource]string{v1alpha1.ResourceBindingResource: "ResourceBindingList"}
 	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds)
 	client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -380,7 +380,7 @@ func TestConditionComesWithTheBinding(t *testing.T) {
 	k, _ := interpret.Find(schema.GroupKind{Group: "apps", Kind: "Deployment"})
 	web := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apps/v1", "kind": "Deployment",
 		"metadata": map[string]any{"name": "web", "namespace": "shop", "uid": "d"}}}
-	p := proposal{shares: []v1alpha1.ClusterShare{{Name: "east", Reason: "Scheduled"}},
+	p := bindingUpdate{shares: []v1alpha1.ClusterShare{{Name: "east", Reason: "Scheduled"}},
 		condition: metav1.Condition{Type: v1alpha1.BindingScheduled, Status: metav1.ConditionTrue, Reason: "Scheduled"}}
 	verbs := func() (out []string) {
 		for _, a := range client.Actions() {
@@ -392,7 +392,7 @@ func TestConditionComesWithTheBinding(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := verbs(); !slices.Equal(got, []string{"create "}) {
-		t.Fatalf("made with %q", got)
+		t.Fatalf("created with the requests %q", got)
 	}
 	b := &v1alpha1.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deployment.apps-web", UID: "b"}}
 	b.Spec = v1alpha1.ResourceBindingSpec{Clusters: p.shares,
@@ -401,6 +401,6 @@ func TestConditionComesWithTheBinding(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := verbs(); !slices.Equal(got, []string{"create ", "patch status"}) {
-		t.Errorf("seen, it is written to with %q", got)
+		t.Errorf("after it was seen, the requests are %q", got)
 	}
 }

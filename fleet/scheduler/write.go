@@ -20,8 +20,8 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// proposal is what a binding should say.
-type proposal struct {
+// bindingUpdate is the desired content of a binding.
+type bindingUpdate struct {
 	shares     []v1alpha1.ClusterShare
 	requiredBy []v1alpha1.Requirer
 	scaledBy   *v1alpha1.Requirer
@@ -33,9 +33,9 @@ type proposal struct {
 	requested  []v1alpha1.RequestedRemoval
 }
 
-// policy enters what a policy says besides the clusters. Of one that cannot be
-// followed, it leaves what the binding says.
-func (p *proposal) policy(a *Answer) {
+// setPolicy sets the policy's settings other than the clusters. For an invalid policy, the
+// binding keeps its settings.
+func (p *bindingUpdate) setPolicy(a *Result) {
 	reference := a.Choice.Reference
 	p.by, p.overrides = &reference, a.Overrides
 	if a.Choice.Policy != nil {
@@ -43,9 +43,8 @@ func (p *proposal) policy(a *Answer) {
 	}
 }
 
-// write makes the binding say what is proposed, and does nothing where it does.
-// b is nil if there is none yet.
-func (s *scheduler) write(ctx context.Context, k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, p proposal) error {
+// write updates the binding if it differs from the update. b is nil if there is no binding yet.
+func (s *scheduler) write(ctx context.Context, k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, p bindingUpdate) error {
 	spec := v1alpha1.ResourceBindingSpec{
 		Resource: v1alpha1.ObjectReference{APIVersion: k.GroupVersion().String(), Kind: k.GroupVersionKind.Kind,
 			Name: obj.GetName(), UID: obj.GetUID(), Resource: k.Resource},
@@ -55,24 +54,24 @@ func (s *scheduler) write(ctx context.Context, k interpret.Kind, obj *unstructur
 	if b != nil && p.condition.Reason == ReasonPolicyInvalid {
 		spec.Policy, spec.Suspend, spec.Drift = b.Spec.Policy, b.Spec.Suspend, b.Spec.Drift
 	}
-	spec, waits := s.gate(obj, b, spec, k.Placed || p.by != nil)
+	spec, waits := s.holdForPlan(obj, b, spec, k.Placed || p.by != nil)
 	if b == nil || !equality.Semantic.DeepEqual(b.Spec, spec) {
 		written, err := s.applySpec(ctx, obj, b, spec)
 		if err != nil {
 			return err
 		}
 		if waits == nil {
-			s.tell(obj, b, p)
+			s.recordEvents(obj, b, p)
 		}
 		if b == nil {
-			// The condition is set when the binding comes back here as an event. Until then
-			// what is decided anew would set it a second time, and the syncers, which begin
+			// The condition is set when the new binding arrives as an event. Otherwise another
+			// decision before that would set it a second time, while the syncers, which start
 			// at this moment, write to the same object.
 			return nil
 		}
 		b = written
 	}
-	return s.applyCondition(ctx, obj, b, await(p.condition, waits), waits)
+	return s.applyCondition(ctx, obj, b, withAwaitsPlan(p.condition, waits), waits)
 }
 
 func (s *scheduler) applySpec(ctx context.Context, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, spec v1alpha1.ResourceBindingSpec) (*v1alpha1.ResourceBinding, error) {
@@ -88,27 +87,27 @@ func (s *scheduler) applySpec(ctx context.Context, obj *unstructured.Unstructure
 		yes := true
 		desired.OwnerReferences = []metav1.OwnerReference{{APIVersion: spec.Resource.APIVersion, Kind: spec.Resource.Kind,
 			Name: obj.GetName(), UID: obj.GetUID(),
-			// kubectl delete --cascade=foreground waits until the clusters are empty.
+			// kubectl delete --cascade=foreground waits until no cluster has the object.
 			BlockOwnerDeletion: &yes}}
 		u, err := toUnstructured(desired)
 		if err != nil {
 			return nil, err
 		}
-		// Create, not apply: of two leaders for a moment, one must lose.
+		// Create, not apply: if there are two leaders for a moment, one must fail.
 		out, err := s.BindingAPI(obj.GetNamespace()).Create(ctx, u, metav1.CreateOptions{FieldManager: FieldManager})
 		return fromUnstructured(out, err, "create", desired.Name)
 	}
 	return s.updateSpec(ctx, b, spec)
 }
 
-// updateSpec fails with a conflict if the decision was made from an outdated one.
+// updateSpec fails with a conflict if the decision is based on an outdated binding.
 func (s *scheduler) updateSpec(ctx context.Context, b *v1alpha1.ResourceBinding, spec v1alpha1.ResourceBindingSpec) (*v1alpha1.ResourceBinding, error) {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": b.UID, "resourceVersion": b.ResourceVersion},
 		"spec": map[string]any{"clusters": orEmpty(spec.Clusters), "requiredBy": orEmpty(spec.RequiredBy),
 			"scaledBy": spec.ScaledBy, "resource": spec.Resource,
-			"policy": wholePolicy(spec.Policy), "overrides": orEmpty(spec.Overrides), "suspend": spec.Suspend, "drift": orNothing(spec.Drift),
-			"requestedRemovals": orEmpty(spec.RequestedRemovals), "manual": wholeManual(spec.Manual), "approved": orNothing(spec.Approved)},
+			"policy": policyPatch(spec.Policy), "overrides": orEmpty(spec.Overrides), "suspend": spec.Suspend, "drift": orNull(spec.Drift),
+			"requestedRemovals": orEmpty(spec.RequestedRemovals), "manual": manualPatch(spec.Manual), "approved": orNull(spec.Approved)},
 	})
 	if err != nil {
 		return nil, err
@@ -117,8 +116,8 @@ func (s *scheduler) updateSpec(ctx context.Context, b *v1alpha1.ResourceBinding,
 	return fromUnstructured(out, err, "update", b.Name)
 }
 
-// orEmpty turns nil into an empty list: in a merge patch, both clear the field,
-// and only one of them is what a list's schema allows.
+// orEmpty converts nil to an empty list: in a merge patch both clear the field, but the schema
+// of a list only allows the latter.
 func orEmpty[T any](list []T) []T {
 	if list == nil {
 		return []T{}
@@ -126,37 +125,37 @@ func orEmpty[T any](list []T) []T {
 	return list
 }
 
-// wholePolicy has all fields of a reference, since a merge patch leaves those that
-// it does not name.
-func wholePolicy(p *v1alpha1.PolicyReference) any {
+// policyPatch includes all fields of a reference, because a merge patch keeps fields that it
+// does not contain.
+func policyPatch(p *v1alpha1.PolicyReference) any {
 	if p == nil {
 		return nil
 	}
-	out := map[string]any{"kind": p.Kind, "name": orNothing(p.Name), "uid": orNothing(p.UID), "why": p.Why, "generation": nil}
+	out := map[string]any{"kind": p.Kind, "name": orNull(p.Name), "uid": orNull(p.UID), "why": p.Why, "generation": nil}
 	if p.Generation != 0 {
 		out["generation"] = p.Generation
 	}
 	return out
 }
 
-// wholeManual is to ManualBindings what wholePolicy is to policies.
-func wholeManual(m *v1alpha1.ManualBinding) any {
+// manualPatch is policyPatch for ManualBindings.
+func manualPatch(m *v1alpha1.ManualBinding) any {
 	if m == nil {
 		return nil
 	}
-	return map[string]any{"content": orNothing(m.Content), "removal": m.Removal}
+	return map[string]any{"content": orNull(m.Content), "removal": m.Removal}
 }
 
-// orNothing turns "" into null, which clears the field.
-func orNothing[T ~string](value T) any {
+// orNull converts "" to null, which clears the field.
+func orNull[T ~string](value T) any {
 	if value == "" {
 		return nil
 	}
 	return value
 }
 
-// applyCondition sets one condition, and what waits for a plan, nil if nothing does. The other
-// conditions belong to other controllers. obj may be nil: then nobody gets an event.
+// applyCondition sets one condition, and the proposal that waits for a plan, nil if none does.
+// Other controllers own the other conditions. If obj is nil, no event is emitted.
 func (s *scheduler) applyCondition(ctx context.Context, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, c metav1.Condition, waits *v1alpha1.BindingProposal) error {
 	was := meta.FindStatusCondition(b.Status.Conditions, c.Type)
 	if was != nil && was.Status == c.Status && was.Reason == c.Reason && was.Message == c.Message && equality.Semantic.DeepEqual(b.Status.Proposal, waits) {
@@ -171,7 +170,7 @@ func (s *scheduler) applyCondition(ctx context.Context, obj *unstructured.Unstru
 	if err != nil {
 		return err
 	}
-	// One owner applies both: what it leaves out goes.
+	// One field manager applies both: a field that it omits is removed.
 	status := map[string]any{"conditions": []any{u.Object}}
 	if waits != nil {
 		proposal, err := toUnstructured(waits)
@@ -194,9 +193,8 @@ func (s *scheduler) applyCondition(ctx context.Context, obj *unstructured.Unstru
 	return nil
 }
 
-// tell writes an event about a decision of its own standing. What merely follows
-// says so in its binding.
-func (s *scheduler) tell(obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, p proposal) {
+// recordEvents emits an event for a decision. Followers have the reason in their binding only.
+func (s *scheduler) recordEvents(obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, p bindingUpdate) {
 	if len(p.requiredBy) > 0 || len(p.shares) == 0 {
 		return
 	}
@@ -210,7 +208,7 @@ func (s *scheduler) tell(obj *unstructured.Unstructured, b *v1alpha1.ResourceBin
 	}
 }
 
-// describe writes a decision in a line: east 4, west 3.
+// describe formats a decision in one line: east 4, west 3.
 func describe(shares []v1alpha1.ClusterShare) string {
 	if len(shares) == 0 {
 		return "no cluster"
@@ -234,8 +232,8 @@ func (s *scheduler) deleteBinding(ctx context.Context, b *v1alpha1.ResourceBindi
 	return nil
 }
 
-// setFinalizers fails with a conflict if the binding changed since it was read:
-// somebody may just be writing to a cluster.
+// setFinalizers fails with a conflict if the binding has changed since it was read: a syncer
+// may just be writing to a cluster.
 func (s *scheduler) setFinalizers(ctx context.Context, b *v1alpha1.ResourceBinding, finalizers []string) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": b.UID, "resourceVersion": b.ResourceVersion, "finalizers": finalizers}})
@@ -244,7 +242,7 @@ func (s *scheduler) setFinalizers(ctx context.Context, b *v1alpha1.ResourceBindi
 	}
 	_, err = s.BindingAPI(b.Namespace).Patch(ctx, b.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("let binding %s/%s go: %w", b.Namespace, b.Name, err)
+		return fmt.Errorf("remove the finalizer of binding %s/%s: %w", b.Namespace, b.Name, err)
 	}
 	return nil
 }
@@ -263,7 +261,7 @@ func fromUnstructured(u *unstructured.Unstructured, err error, verb, name string
 	}
 	b := &v1alpha1.ResourceBinding{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, b); err != nil {
-		return nil, fmt.Errorf("read binding %s: %w", name, err)
+		return nil, fmt.Errorf("decode binding %s: %w", name, err)
 	}
 	return b, nil
 }
