@@ -21,9 +21,10 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// TestTheBindingComesLast: whoever reads in a binding that all is well finds it in the object's status. A status that cannot be
-// written keeps nothing from the binding.
-func TestTheBindingComesLast(t *testing.T) {
+// TestBindingIsWrittenLast: a client that reads in a binding that all is well finds the same in
+// the object's status. If writing the object's status fails, the binding is written all the
+// same.
+func TestBindingIsWrittenLast(t *testing.T) {
 	deployment, _ := interpret.Find(schema.GroupKind{Group: "apps", Kind: "Deployment"})
 	web := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"namespace": "shop", "name": "web", "uid": "u-1", "generation": int64(1)},
@@ -64,7 +65,7 @@ func TestTheBindingComesLast(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := &controller{Term: term, going: map[types.NamespacedName]time.Time{}}
+		c := &controller{Term: term, progressing: map[types.NamespacedName]time.Time{}}
 		if err := c.reconcile(t.Context(), types.NamespacedName{Namespace: "shop", Name: "deployment.apps-web"}); (err != nil) != refused {
 			t.Errorf("refused %t: %v", refused, err)
 		}

@@ -1,5 +1,5 @@
-// Package status summarises what the clusters report of an object into the
-// object's own status, so that whoever reads it need not know of clusters.
+// Package status aggregates the reports of clusters on an object into the object's own status,
+// so that clients need not know about clusters.
 package status
 
 import (
@@ -25,17 +25,16 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// FieldManager owns the status of placed objects and the summary of a
-// ResourceBinding.
+// FieldManager owns the status of placed objects and the summary of a ResourceBinding.
 const FieldManager = "atoll-status"
 
 const (
 	workers = 8
-	// gather is how long a report waits for those of other clusters.
-	gather = 20 * time.Millisecond
-	// pace is how long it takes at least from one summary of what is still on its way
-	// to the next. That something is well, or in trouble, is said at once.
-	pace = 500 * time.Millisecond
+	// batchWindow is how long a report is delayed so that those of other clusters are batched.
+	batchWindow = 20 * time.Millisecond
+	// reportInterval is the minimum time between two summaries of a binding that is still
+	// progressing. Healthy and degraded states are written at once.
+	reportInterval = 500 * time.Millisecond
 )
 
 type controller struct {
@@ -43,14 +42,14 @@ type controller struct {
 	queue workqueue.TypedRateLimitingInterface[types.NamespacedName]
 
 	mu sync.Mutex
-	// going is since when summaries of what is on its way have to wait: the last one, or
-	// when it was first seen.
-	going map[types.NamespacedName]time.Time
+	// progressing is the time of the last summary of each progressing binding, or when it was
+	// first seen.
+	progressing map[types.NamespacedName]time.Time
 }
 
-// Run is the status controller as a controller of the fleet.
+// Run runs the status controller as a controller of the fleet.
 func Run(ctx context.Context, term *fleet.Term) error {
-	c := &controller{Term: term, going: map[types.NamespacedName]time.Time{},
+	c := &controller{Term: term, progressing: map[types.NamespacedName]time.Time{},
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](100*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "fleet_status", Clock: term.Clock}),
@@ -60,26 +59,26 @@ func Run(ctx context.Context, term *fleet.Term) error {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return c.judgeLessons(ctx) })
-	fleet.Work(ctx, c.queue, workers, c.reconcile, c.failed)
+	group.Go(func() error { return c.runInterpretations(ctx) })
+	fleet.Work(ctx, c.queue, workers, c.reconcile, c.onFailure)
 	return group.Wait()
 }
 
 func (c *controller) listen() error {
 	enqueue := func(b *v1alpha1.ResourceBinding) {
-		c.queue.AddAfter(b.Key(), gather)
+		c.queue.AddAfter(b.Key(), batchWindow)
 	}
 	if err := c.OnBinding(func(was, is *v1alpha1.ResourceBinding) {
 		if is == nil {
-			c.early(was.Key(), false)
+			c.summaryDelay(was.Key(), false)
 			return
 		}
 		enqueue(is)
 	}); err != nil {
 		return err
 	}
-	// A new generation, or a status that somebody else wrote. What no cluster has is
-	// none of our business until it has a binding, which is an event.
+	// A new generation, or a status that another client wrote. Objects without a binding are
+	// ignored; a new binding is an event.
 	if err := c.OnObjects(func(k interpret.Kind, _, is metav1.Object) {
 		if is == nil {
 			return
@@ -96,7 +95,7 @@ func (c *controller) listen() error {
 		}
 	})
 	return c.OnCluster(func(was, is *v1alpha1.Cluster) {
-		if was == nil || is != nil && sentence(was) == sentence(is) {
+		if was == nil || is != nil && staleMessage(was) == staleMessage(is) {
 			return
 		}
 		for _, b := range c.BindingsOn(was.Name) {
@@ -105,9 +104,9 @@ func (c *controller) listen() error {
 	})
 }
 
-func (c *controller) failed(key types.NamespacedName, err error) (again bool) {
+func (c *controller) onFailure(key types.NamespacedName, err error) (again bool) {
 	if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-		c.Log.Warn("cannot summarise status; will try again", "binding", key.String(), "error", err)
+		c.Log.Warn("status update failed; retrying", "binding", key.String(), "error", err)
 	}
 	return true
 }
@@ -115,30 +114,31 @@ func (c *controller) failed(key types.NamespacedName, err error) (again bool) {
 func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) error {
 	b, ok := c.Binding(key)
 	if !ok {
-		c.early(key, false)
+		c.summaryDelay(key, false)
 		return nil
 	}
-	// Of a kind that is not served now there is no object to write to; what is known of
-	// it in the clusters is summed up all the same.
+	// If the kind is not served now, there is no object to write to; the binding is summarized
+	// all the same.
 	k, served := c.Served(b.Spec.Resource.GroupVersionKind().GroupKind())
 	obj, exists := c.Object(k.GroupKind(), b.ObjectName())
 	exists = exists && obj.GetUID() == b.Spec.Resource.UID
 	if !exists && b.DeletionTimestamp != nil {
-		return nil // nobody reads it any more, and each write would be one more to wait for
+		return nil // no longer read, and each further write would delay the removal
 	}
-	if wait := c.early(key, onItsWay(b, func(cluster string) bool { stale, _ := c.stale(cluster); return stale != nil })); wait > 0 {
+	if wait := c.summaryDelay(key, isProgressing(b, func(cluster string) bool { stale, _ := c.stale(cluster); return stale != nil })); wait > 0 {
 		c.queue.AddAfter(key, wait)
 		return nil
 	}
 	var err error
-	// The binding comes last: who reads there that all is well reads the object's status next.
+	// The binding is written last: a client that reads there that all is well may read the
+	// object's status next.
 	if exists && served && c.HasStatus(k.GroupKind()) {
 		err = c.summariseObject(ctx, k, obj, b)
 	}
 	return errors.Join(err, c.summariseBinding(ctx, b))
 }
 
-// summariseObject keeps the object's own status.
+// summariseObject updates the object's own status.
 func (c *controller) summariseObject(ctx context.Context, k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) error {
 	members, err := c.members(b)
 	if err != nil {
@@ -155,9 +155,9 @@ func (c *controller) summariseObject(ctx context.Context, k interpret.Kind, obj 
 	return c.writeStatus(ctx, k, obj, status)
 }
 
-// onItsWay tells whether there is no more to say of a binding than that its clusters
-// are at work.
-func onItsWay(b *v1alpha1.ResourceBinding, stale func(cluster string) bool) bool {
+// isProgressing reports whether the only news about a binding is that its clusters are still
+// working on it.
+func isProgressing(b *v1alpha1.ResourceBinding, stale func(cluster string) bool) bool {
 	working := false
 	for _, share := range b.Spec.Clusters {
 		state, reported := b.State(share.Name)
@@ -173,29 +173,29 @@ func onItsWay(b *v1alpha1.ResourceBinding, stale func(cluster string) bool) bool
 	return working
 }
 
-// early tells how long to wait with the summary of what is on its way.
-func (c *controller) early(key types.NamespacedName, onItsWay bool) time.Duration {
+// summaryDelay returns how long to delay the summary of a progressing binding.
+func (c *controller) summaryDelay(key types.NamespacedName, progressing bool) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !onItsWay {
-		delete(c.going, key)
+	if !progressing {
+		delete(c.progressing, key)
 		return 0
 	}
 	now := c.Clock.Now()
-	since, known := c.going[key]
-	if known && now.Sub(since) >= pace {
-		c.going[key] = now
+	since, known := c.progressing[key]
+	if known && now.Sub(since) >= reportInterval {
+		c.progressing[key] = now
 		return 0
 	}
 	if !known {
-		c.going[key] = now
-		return pace
+		c.progressing[key] = now
+		return reportInterval
 	}
-	return pace - now.Sub(since)
+	return reportInterval - now.Sub(since)
 }
 
-// members gives the reports of the chosen clusters. One that was chosen and does
-// not report yet counts too, with nothing.
+// members returns the reports of the chosen clusters. A cluster without a report is included
+// with an empty one.
 func (c *controller) members(b *v1alpha1.ResourceBinding) ([]interpret.Member, error) {
 	out := make([]interpret.Member, 0, len(b.Spec.Clusters))
 	for _, share := range b.Spec.Clusters {
@@ -209,18 +209,19 @@ func (c *controller) members(b *v1alpha1.ResourceBinding) ([]interpret.Member, e
 	return out, nil
 }
 
-// memberOf gives one cluster's report; stale says why it cannot be relied on, "" if it can.
+// memberOf returns one cluster's report; stale is the reason why it may be outdated, "" if it
+// is current.
 func memberOf(b *v1alpha1.ResourceBinding, share v1alpha1.ClusterShare, stale string) (interpret.Member, error) {
 	m := interpret.Member{Cluster: share.Name, Replicas: share.Replicas, Stale: stale, Autoscaled: b.Spec.ScaledBy != nil}
 	state, reported := b.State(share.Name)
 	if reported {
 		m.Generation = state.Generation
-		m.Current = state.UID != "" && working(state.Reason) && m.Stale == "" &&
+		m.Current = state.UID != "" && isApplied(state.Reason) && m.Stale == "" &&
 			state.ObservedGeneration >= state.MemberGeneration && equalShares(state.Replicas, share.Replicas)
 	}
 	if state.Status != nil {
 		if err := json.Unmarshal(state.Status.Raw, &m.Status); err != nil {
-			return m, fmt.Errorf("read the status that cluster %s reports: %w", share.Name, err)
+			return m, fmt.Errorf("decode the status reported by cluster %s: %w", share.Name, err)
 		}
 	}
 	return m, nil
@@ -233,13 +234,13 @@ func equalShares(a, b *int32) bool {
 	return *a == *b
 }
 
-// working tells whether what was last applied is what the cluster runs.
-func working(reason string) bool {
+// isApplied reports whether the cluster runs the last applied state.
+func isApplied(reason string) bool {
 	return reason == "" || reason == v1alpha1.StateDrifted || reason == v1alpha1.StateUnwatched
 }
 
-// stale says since when a cluster's reports may be outdated, and why in a sentence;
-// nil if they are not.
+// stale returns since when a cluster's reports may be outdated, and a message; nil if they are
+// current.
 func (c *controller) stale(cluster string) (*v1alpha1.Staleness, string) {
 	known, ok := c.Cluster(cluster)
 	if !ok {
@@ -248,7 +249,7 @@ func (c *controller) stale(cluster string) (*v1alpha1.Staleness, string) {
 	return staleness(known)
 }
 
-func sentence(c *v1alpha1.Cluster) string {
+func staleMessage(c *v1alpha1.Cluster) string {
 	_, why := staleness(c)
 	return why
 }
@@ -260,18 +261,18 @@ func staleness(c *v1alpha1.Cluster) (*v1alpha1.Staleness, string) {
 		}
 		switch condition.Reason {
 		case v1alpha1.ReasonClusterNotReady:
-			return nil, "" // it answers: what it reports is true
+			return nil, "" // it responds, so its reports are current
 		case v1alpha1.ReasonClusterStatusUnknown:
-			return &v1alpha1.Staleness{Since: condition.LastTransitionTime, Reason: condition.Reason}, "not asked yet"
+			return &v1alpha1.Staleness{Since: condition.LastTransitionTime, Reason: condition.Reason}, "not probed yet"
 		}
 		return &v1alpha1.Staleness{Since: condition.LastTransitionTime, Reason: condition.Reason},
-			fmt.Sprintf("cannot be asked since %s (%s); last known figures do not count as ready",
+			fmt.Sprintf("unreachable since %s (%s); last known figures do not count as ready",
 				condition.LastTransitionTime.UTC().Format(time.RFC3339), condition.Reason)
 	}
 	return nil, ""
 }
 
-// placedOn lists the clusters for people, and keeps a thousand of them readable.
+// placedOn lists the clusters for display, shortened if there are many.
 func placedOn(b *v1alpha1.ResourceBinding) string {
 	const most = 4
 	names := make([]string, 0, len(b.Spec.Clusters))

@@ -16,7 +16,7 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-func TestJudge(t *testing.T) {
+func TestSummarize(t *testing.T) {
 	binding := func(states ...v1alpha1.ClusterState) *v1alpha1.ResourceBinding {
 		b := &v1alpha1.ResourceBinding{}
 		for _, name := range []string{"east", "west"} {
@@ -48,7 +48,7 @@ func TestJudge(t *testing.T) {
 			"False NotPlaced placed on no cluster; see condition Scheduled", "0/0"},
 	}
 	for _, tt := range tests {
-		applied, healthy, ready := judge(tt.binding, tt.stale)
+		applied, healthy, ready := summarize(tt.binding, tt.stale)
 		if got := string(applied.Status) + " " + applied.Reason + " " + applied.Message; got != tt.applied {
 			t.Errorf("%s: Applied %q, want %q", tt.name, got, tt.applied)
 		}
@@ -61,9 +61,9 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestAnAutoscalersCountIsNotWaitedFor: the shares need not add up to what the object
-// asks for, so its status says that the latest generation runs.
-func TestAnAutoscalersCountIsNotWaitedFor(t *testing.T) {
+// TestAutoscaledReplicasMayDiffer: with an autoscaler, the shares need not add up to the
+// object's replicas for the latest generation to count as observed.
+func TestAutoscaledReplicasMayDiffer(t *testing.T) {
 	three, current := int32(3), &runtime.RawExtension{Raw: []byte(`{"observedGeneration":1,"replicas":3}`)}
 	b := &v1alpha1.ResourceBinding{Spec: v1alpha1.ResourceBindingSpec{Clusters: []v1alpha1.ClusterShare{{Name: "east", Replicas: &three}}},
 		Status: v1alpha1.ResourceBindingStatus{Clusters: []v1alpha1.ClusterState{{Name: "east", UID: "u", Generation: 4, Replicas: &three, Status: current}}}}
@@ -89,15 +89,15 @@ func TestSameJSON(t *testing.T) {
 	stored := map[string]any{"replicas": int64(3), "conditions": []any{map[string]any{"type": "A"}}}
 	if !sameJSON(stored, map[string]any{"replicas": int32(3), "readyReplicas": int64(0), "loadBalancer": map[string]any{},
 		"conditions": []any{map[string]any{"type": "A"}}}) {
-		t.Error("what the API server drops counts as a difference")
+		t.Error("fields that the API server drops count as a difference")
 	}
 	if sameJSON(stored, map[string]any{"replicas": int64(4)}) {
-		t.Error("a difference is not seen")
+		t.Error("a difference is not detected")
 	}
 }
 
-// TestOnItsWay: what waits for its turn is only that clusters are at work.
-func TestOnItsWay(t *testing.T) {
+// TestIsProgressing: a summary is delayed only if the clusters are still working.
+func TestIsProgressing(t *testing.T) {
 	now := v1alpha1.Staleness{Reason: "ClusterUnreachable"}
 	well := v1alpha1.ClusterState{Name: "east", UID: "u", Health: v1alpha1.Healthy}
 	for _, tt := range []struct {
@@ -107,10 +107,10 @@ func TestOnItsWay(t *testing.T) {
 	}{
 		{"nothing reported", nil, true},
 		{"about to apply", &v1alpha1.ClusterState{Health: v1alpha1.Unknown, Reason: v1alpha1.StateApplying}, true},
-		{"on its way", &v1alpha1.ClusterState{UID: "u", Health: v1alpha1.Progressing}, true},
-		{"well", &v1alpha1.ClusterState{UID: "u", Health: v1alpha1.Healthy}, false},
-		{"in trouble", &v1alpha1.ClusterState{UID: "u", Health: v1alpha1.Degraded}, false},
-		{"refused", &v1alpha1.ClusterState{Health: v1alpha1.Unknown, Reason: v1alpha1.StateApplyFailed}, false},
+		{"progressing", &v1alpha1.ClusterState{UID: "u", Health: v1alpha1.Progressing}, true},
+		{"healthy", &v1alpha1.ClusterState{UID: "u", Health: v1alpha1.Healthy}, false},
+		{"degraded", &v1alpha1.ClusterState{UID: "u", Health: v1alpha1.Degraded}, false},
+		{"rejected", &v1alpha1.ClusterState{Health: v1alpha1.Unknown, Reason: v1alpha1.StateApplyFailed}, false},
 		{"marked stale", &v1alpha1.ClusterState{UID: "u", Health: v1alpha1.Progressing, Stale: &now}, false},
 	} {
 		b := &v1alpha1.ResourceBinding{}
@@ -120,39 +120,39 @@ func TestOnItsWay(t *testing.T) {
 			tt.west.Name = "west"
 			b.Status.Clusters = append(b.Status.Clusters, *tt.west)
 		}
-		if got := onItsWay(b, func(string) bool { return false }); got != tt.want {
+		if got := isProgressing(b, func(string) bool { return false }); got != tt.want {
 			t.Errorf("%s: %v", tt.name, got)
 		}
 	}
 	b := &v1alpha1.ResourceBinding{}
 	b.Spec.Clusters = []v1alpha1.ClusterShare{{Name: "east"}}
-	if onItsWay(b, func(string) bool { return true }) {
-		t.Error("of a cluster that cannot be asked nothing is on its way")
+	if isProgressing(b, func(string) bool { return true }) {
+		t.Error("a binding with an unreachable cluster counts as progressing")
 	}
 }
 
-// TestSummarisesInSteps: what is still going on is summed up now and then, what has
-// come to an end at once.
-func TestSummarisesInSteps(t *testing.T) {
+// TestProgressSummariesAreRateLimited: progress is summarized at intervals, the final state at
+// once.
+func TestProgressSummariesAreRateLimited(t *testing.T) {
 	fake := testingclock.NewFakeClock(time.Unix(1000, 0))
-	c := &controller{Term: &fleet.Term{Clock: fake}, going: map[types.NamespacedName]time.Time{}}
+	c := &controller{Term: &fleet.Term{Clock: fake}, progressing: map[types.NamespacedName]time.Time{}}
 	key := types.NamespacedName{Namespace: "shop", Name: "deployment.apps-web"}
-	if wait := c.early(key, true); wait != pace {
-		t.Errorf("the first summary waits %s, want %s", wait, pace)
+	if wait := c.summaryDelay(key, true); wait != reportInterval {
+		t.Errorf("the first summary is delayed by %s, want %s", wait, reportInterval)
 	}
-	fake.Step(pace / 2)
-	if wait := c.early(key, true); wait != pace/2 {
-		t.Errorf("half way it waits %s, want %s", wait, pace/2)
+	fake.Step(reportInterval / 2)
+	if wait := c.summaryDelay(key, true); wait != reportInterval/2 {
+		t.Errorf("after half the interval it is delayed by %s, want %s", wait, reportInterval/2)
 	}
-	if wait := c.early(key, false); wait != 0 || len(c.going) != 0 {
-		t.Errorf("the end of it waits %s; %v is remembered", wait, c.going)
+	if wait := c.summaryDelay(key, false); wait != 0 || len(c.progressing) != 0 {
+		t.Errorf("the final state is delayed by %s; %v is remembered", wait, c.progressing)
 	}
-	c.early(key, true)
-	fake.Step(pace)
-	if wait := c.early(key, true); wait != 0 {
-		t.Errorf("after its time it waits %s", wait)
+	c.summaryDelay(key, true)
+	fake.Step(reportInterval)
+	if wait := c.summaryDelay(key, true); wait != 0 {
+		t.Errorf("after the interval it is delayed by %s", wait)
 	}
-	if wait := c.early(key, true); wait != pace {
-		t.Errorf("right after a summary it waits %s, want %s", wait, pace)
+	if wait := c.summaryDelay(key, true); wait != reportInterval {
+		t.Errorf("right after a summary it is delayed by %s, want %s", wait, reportInterval)
 	}
 }

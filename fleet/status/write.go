@@ -18,8 +18,8 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// writeStatus owns the whole status: nothing else in the control plane runs the
-// object. Its UID keeps the status of one object out of another of the same name.
+// writeStatus applies the whole status: no other controller of the control plane runs the
+// object. The UID prevents writing the status to another object of the same name.
 func (c *controller) writeStatus(ctx context.Context, k interpret.Kind, obj *unstructured.Unstructured, status map[string]any) error {
 	apply := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": k.GroupVersion().String(), "kind": k.GroupVersionKind.Kind,
@@ -40,10 +40,10 @@ func identity(obj *unstructured.Unstructured) map[string]any {
 	return out
 }
 
-// summariseBinding keeps the binding's own conditions and printed columns.
+// summariseBinding updates the binding's conditions and printed columns.
 func (c *controller) summariseBinding(ctx context.Context, b *v1alpha1.ResourceBinding) error {
-	marks, stale, marked := c.stales(b)
-	applied, healthy, ready := judge(b, stale)
+	marks, stale, marked := c.staleEntries(b)
+	applied, healthy, ready := summarize(b, stale)
 	placed := placedOn(b)
 	current := true
 	conditions := make([]any, 0, 2)
@@ -74,15 +74,15 @@ func (c *controller) summariseBinding(ctx context.Context, b *v1alpha1.ResourceB
 		apply.Object["status"].(map[string]any)["clusters"] = marks
 	}
 	if err := fleet.ApplyStatus(ctx, c.BindingAPI(b.Namespace), apply, FieldManager); err != nil {
-		return fmt.Errorf("summarise binding %s/%s: %w", b.Namespace, b.Name, err)
+		return fmt.Errorf("write the status of binding %s/%s: %w", b.Namespace, b.Name, err)
 	}
 	return nil
 }
 
-// stales marks the entries of clusters that cannot be asked: what to apply, why each
-// is stale by name, and whether the binding says all that already. Of an entry
-// nothing else is written: its syncer owns it.
-func (c *controller) stales(b *v1alpha1.ResourceBinding) (marks []any, why map[string]string, marked bool) {
+// staleEntries returns the entries of unreachable clusters: the marks to apply, the message for
+// each cluster, and whether the binding has all marks already. Other fields of an entry belong
+// to its syncer.
+func (c *controller) staleEntries(b *v1alpha1.ResourceBinding) (marks []any, why map[string]string, marked bool) {
 	marks, why, marked = []any{}, map[string]string{}, true
 	for _, state := range b.Status.Clusters {
 		stale, sentence := c.stale(state.Name)
@@ -100,8 +100,9 @@ func (c *controller) stales(b *v1alpha1.ResourceBinding) (marks []any, why map[s
 	return marks, why, marked
 }
 
-// judge sums up what the chosen clusters report, those that are stale as not well.
-func judge(b *v1alpha1.ResourceBinding, stale map[string]string) (applied, healthy metav1.Condition, ready string) {
+// summarize computes the conditions from the chosen clusters' reports; stale reports count as
+// unhealthy.
+func summarize(b *v1alpha1.ResourceBinding, stale map[string]string) (applied, healthy metav1.Condition, ready string) {
 	var unapplied, unwell []string
 	degraded := false
 	for _, share := range b.Spec.Clusters {
@@ -151,8 +152,8 @@ func condition(kind, good, bad string, total int, wrong []string) metav1.Conditi
 	return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: bad, Message: message}
 }
 
-// sameJSON compares what the API server would store: it drops empty fields, and
-// numbers have no type there.
+// sameJSON compares objects as the API server would store them: it drops empty fields, and JSON
+// numbers have no type.
 func sameJSON(a, b map[string]any) bool {
 	return equality.Semantic.DeepEqual(canonical(a), canonical(b))
 }
