@@ -249,7 +249,7 @@ func (c *controller) writeAvailable(ctx context.Context, i *v1alpha1.APIResource
 }
 
 // stamp sets the transition time of a condition, and reports whether the condition changed.
-func (c *controller) stamp(was, is *metav1.Condition) (news bool) {
+func (c *controller) stamp(was, is *metav1.Condition) (changed bool) {
 	is.LastTransitionTime = metav1.NewTime(c.Clock.Now().Truncate(time.Second))
 	if was != nil && was.Status == is.Status {
 		is.LastTransitionTime = was.LastTransitionTime

@@ -117,8 +117,8 @@ func lacks(f *Fields, cluster string, obj *unstructured.Unstructured) (*schema.G
 
 func TestGapsOfMembers(t *testing.T) {
 	f := NewFields()
-	var heard []string
-	cancel := f.OnChange(func(cluster string) { heard = append(heard, cluster) })
+	var notified []string
+	cancel := f.OnChange(func(cluster string) { notified = append(notified, cluster) })
 	old, young := serving(deployments("replicas")), serving(deployments("replicas", "rollback"))
 	obj := deployment(map[string]any{"replicas": int64(3), "rollback": int64(1)})
 
@@ -164,11 +164,11 @@ func TestGapsOfMembers(t *testing.T) {
 	}
 
 	// An upgrade notifies; a failed read does not, and changes nothing.
-	heard = nil
+	notified = nil
 	pullInto(t, f, "east", young)
 	pullInto(t, f, "east", young)
-	if gap, _ := lacks(f, "east", obj); gap != nil || !slices.Equal(heard, []string{"east"}) {
-		t.Errorf("after the upgrade: %v, notified of %v", gap, heard)
+	if gap, _ := lacks(f, "east", obj); gap != nil || !slices.Equal(notified, []string{"east"}) {
+		t.Errorf("after the upgrade: %v, notified of %v", gap, notified)
 	}
 	other := &fakeDocuments{at: map[kschema.GroupVersion]string{appsV1: "/other"}}
 	if _, err := f.refresh(t.Context(), "east", other, other.at); err == nil {
@@ -185,8 +185,8 @@ func TestGapsOfMembers(t *testing.T) {
 	for _, name := range []string{"west", "twin", "liar", "honest", "bare"} {
 		f.forget(name)
 	}
-	if len(f.shared) != 0 || !slices.Equal(heard, []string{"east"}) {
-		t.Errorf("%d unused documents are kept; notified of %v", len(f.shared), heard)
+	if len(f.shared) != 0 || !slices.Equal(notified, []string{"east"}) {
+		t.Errorf("%d unused documents are kept; notified of %v", len(f.shared), notified)
 	}
 }
 
@@ -300,8 +300,8 @@ func TestConcurrentReadsShareDocuments(t *testing.T) {
 	}
 	close(member.answer)
 	all.Wait()
-	if asked := member.asked.Load(); asked != maxConcurrentReads {
-		t.Errorf("%d reads", asked)
+	if read := member.asked.Load(); read != maxConcurrentReads {
+		t.Errorf("%d reads", read)
 	}
 	if !f.Known("member-0") || len(f.shared) != 1 {
 		t.Errorf("%d documents are known", len(f.shared))

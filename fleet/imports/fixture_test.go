@@ -229,11 +229,11 @@ func (s *fixture) apply(a clienttesting.PatchActionImpl) (bool, runtime.Object, 
 func mergeConditions(had, fields []any) []any {
 	var out []any
 	for _, h := range had {
-		kept := true
+		stored := true
 		for _, f := range fields {
-			kept = kept && f.(map[string]any)["type"] != h.(map[string]any)["type"]
+			stored = stored && f.(map[string]any)["type"] != h.(map[string]any)["type"]
 		}
-		if kept {
+		if stored {
 			out = append(out, h)
 		}
 	}

@@ -24,14 +24,14 @@ func (c *controller) writeNegotiated(ctx context.Context, f *typeState, v *versi
 		Compatible:         fmt.Sprintf("%d/%d", v.compatible(), len(v.imports)),
 		ObservedGeneration: n.Generation,
 	}
-	news := n.Status.Compatible != status.Compatible || n.Status.ObservedGeneration != n.Generation
+	changed := n.Status.Compatible != status.Compatible || n.Status.ObservedGeneration != n.Generation
 	for _, is := range v.conditions() {
 		is.ObservedGeneration = n.Generation
 		was := meta.FindStatusCondition(n.Status.Conditions, is.Type)
-		news = c.stamp(was, &is) || news
+		changed = c.stamp(was, &is) || changed
 		status.Conditions = append(status.Conditions, is)
 	}
-	if !news {
+	if !changed {
 		return nil
 	}
 	return c.applyStatus(ctx, v1alpha1.NegotiatedAPIResourceResource, "NegotiatedAPIResource", n, NegotiationManager, &status)

@@ -35,11 +35,11 @@ func TestPreviewReadsOneMemberPerDigest(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	var mu sync.Mutex
-	var asked []string
+	var read []string
 	reach := func(_ context.Context, name string) (*rest.Config, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		asked = append(asked, name)
+		read = append(read, name)
 		if strings.HasPrefix(name, "dead") {
 			return nil, errors.New("no connection")
 		}
@@ -51,9 +51,9 @@ func TestPreviewReadsOneMemberPerDigest(t *testing.T) {
 	unread := f.ReadMembers(t.Context(), []*v1alpha1.Cluster{joined("dead", "A", metav1.ConditionTrue), joined("east", "A", metav1.ConditionTrue),
 		joined("west", "A", metav1.ConditionTrue), joined("asleep", "A", metav1.ConditionFalse), joined("dead-too", "", metav1.ConditionTrue),
 		joined("gone", "C", metav1.ConditionFalse), pulls}, reach)
-	slices.Sort(asked)
-	if want := []string{"dead", "dead-too", "east"}; !slices.Equal(asked, want) {
-		t.Errorf("read %v, want %v", asked, want)
+	slices.Sort(read)
+	if want := []string{"dead", "dead-too", "east"}; !slices.Equal(read, want) {
+		t.Errorf("read %v, want %v", read, want)
 	}
 	if len(unread) != 1 || unread["dead-too"] == nil {
 		t.Errorf("not read: %v", unread)

@@ -315,9 +315,9 @@ func TestInvalidReportsAreRejected(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	kept, err := s.control.Resource(configMaps()).List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(kept.Items) > 0 {
-		t.Errorf("%d reports are stored, %v", len(kept.Items), err)
+	stored, err := s.control.Resource(configMaps()).List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(stored.Items) > 0 {
+		t.Errorf("%d reports are stored, %v", len(stored.Items), err)
 	}
 }
 
@@ -392,11 +392,11 @@ func TestReportsOfRecreatedCluster(t *testing.T) {
 	if seen != nil {
 		t.Errorf("the new cluster has the report %+v", seen)
 	}
-	if digest, kept := storedDigest(s.term, next, "example.com"); kept {
+	if digest, stored := storedDigest(s.term, next, "example.com"); stored {
 		t.Errorf("the new cluster has the stored digest %s", digest)
 	}
 	s.await("the existing cluster has a stored digest", func() error {
-		if _, kept := storedDigest(s.term, c.joined(), "example.com"); !kept {
+		if _, stored := storedDigest(s.term, c.joined(), "example.com"); !stored {
 			return errors.New("there is no digest")
 		}
 		return nil

@@ -32,7 +32,7 @@ func (ReportStore) StoreTypes(ctx context.Context, term *fleet.Term, cluster *v1
 		return wanted, apierrors.NewBadRequest(err.Error())
 	}
 	for group, listed := range report.Groups {
-		if digest, kept := storedDigest(term, cluster, group); !kept || digest != listed.Digest {
+		if digest, stored := storedDigest(term, cluster, group); !stored || digest != listed.Digest {
 			wanted.Missing = append(wanted.Missing, group)
 		}
 	}
@@ -83,11 +83,11 @@ func checkList(report *fleet.TypesReport) error {
 // storedDigest returns the digest of the stored content of a group.
 func storedDigest(term *fleet.Term, cluster *v1alpha1.Cluster, group string) (string, bool) {
 	name := types.NamespacedName{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.GroupReportName(cluster.Name, group)}
-	kept, ok := term.Object(kschema.GroupKind{Kind: "ConfigMap"}, name)
-	if !ok || !slices.ContainsFunc(kept.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.UID == cluster.UID }) {
+	stored, ok := term.Object(kschema.GroupKind{Kind: "ConfigMap"}, name)
+	if !ok || !slices.ContainsFunc(stored.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.UID == cluster.UID }) {
 		return "", false
 	}
-	return kept.GetAnnotations()[v1alpha1.ReportedDigestAnnotation], true
+	return stored.GetAnnotations()[v1alpha1.ReportedDigestAnnotation], true
 }
 
 // storeList writes the list of groups if it has changed or was not confirmed for

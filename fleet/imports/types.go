@@ -228,8 +228,8 @@ func (c *controller) writeCompatible(ctx context.Context, i *imported, j compati
 	if j.compatible {
 		compatible.Status = metav1.ConditionTrue
 	}
-	news := c.stamp(meta.FindStatusCondition(i.Status.Conditions, v1alpha1.ImportCompatible), &compatible)
-	if !news && i.Status.SchemaUpdateStrategy == strategy && i.Status.ObservedGeneration == i.Generation {
+	changed := c.stamp(meta.FindStatusCondition(i.Status.Conditions, v1alpha1.ImportCompatible), &compatible)
+	if !changed && i.Status.SchemaUpdateStrategy == strategy && i.Status.ObservedGeneration == i.Generation {
 		return nil
 	}
 	status := v1alpha1.APIResourceImportStatus{Conditions: []metav1.Condition{compatible}, SchemaUpdateStrategy: strategy, ObservedGeneration: i.Generation}

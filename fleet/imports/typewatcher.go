@@ -273,8 +273,8 @@ func (t reportedError) Error() string { return string(t) }
 
 // explain returns the cause and the remedy for a member that cannot be read, for users.
 func explain(err error, cluster string) string {
-	if told := reportedError(""); errors.As(err, &told) {
-		return string(told)
+	if reported := reportedError(""); errors.As(err, &reported) {
+		return string(reported)
 	}
 	if apierrors.IsForbidden(err) {
 		return fmt.Sprintf("the identity with which cluster %s joined may not read its types (%v): grant it get, list and watch of customresourcedefinitions.apiextensions.k8s.io", cluster, err)

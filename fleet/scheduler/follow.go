@@ -42,15 +42,15 @@ func (s *scheduler) follow(ctx context.Context, k interpret.Kind, o object, obj 
 	}
 	p := bindingUpdate{requiredBy: requirers(o, users), condition: metav1.Condition{Type: v1alpha1.BindingScheduled, Status: metav1.ConditionTrue,
 		Reason: ReasonRequired, Message: "follows its users"}}
-	asked := s.ownShares(k, obj, b, &p)
-	wanted := len(users) > 0 || len(asked) > 0
+	own := s.ownShares(k, obj, b, &p)
+	wanted := len(users) > 0 || len(own) > 0
 	if !wanted && b == nil {
 		return nil // not needed in any cluster
 	}
 	if !wanted && !k.KeepsData && !undecided {
 		return s.withdraw(ctx, b, s.requestedRemovals(b, nil))
 	}
-	shares := s.withUsers(asked, users)
+	shares := s.withUsers(own, users)
 	if len(shares) == 0 && b == nil {
 		return nil // its users wait for a cluster, as their bindings report
 	}

@@ -118,7 +118,7 @@ func TestWaitsForPlan(t *testing.T) {
 	name := v1alpha1.BindingName(schema.GroupKind{Group: "apps", Kind: "Deployment"}, "web")
 
 	// New: no cluster, and no followers.
-	waits := p.waitForProposals(t, map[string]string{name: "no cluster → east 2, west 1"})
+	proposals := p.waitForProposals(t, map[string]string{name: "no cluster → east 2, west 1"})
 	decided(t, client, name+": no cluster\n")
 	if m := spec(t, client, name).Manual; m == nil || m.Content != "" {
 		t.Errorf("%s may be in clusters as %+v before anything was allowed", web, m)
@@ -127,7 +127,7 @@ func TestWaitsForPlan(t *testing.T) {
 	// Approving another digest has no effect.
 	approve(t, client, name, &v1alpha1.BindingProposal{Digest: "sha256:" + strings.Repeat("0", 64)})
 	p.waitForProposals(t, map[string]string{name: "no cluster → east 2, west 1"})
-	approve(t, client, name, waits[name])
+	approve(t, client, name, proposals[name])
 	p.waitForProposals(t, map[string]string{})
 	conf := v1alpha1.BindingName(schema.GroupKind{Kind: "ConfigMap"}, "conf")
 	service := v1alpha1.BindingName(schema.GroupKind{Kind: "Service"}, "web")
@@ -146,23 +146,23 @@ func TestWaitsForPlan(t *testing.T) {
 	edit(t, client, schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, "conf", func(u *unstructured.Unstructured) {
 		u.Object["data"] = map[string]any{"a": "b"}
 	})
-	waits = p.waitForProposals(t, map[string]string{name: "east 2, west 1 → east 3, west 2; the object changes", conf: "the object changes"})
+	proposals = p.waitForProposals(t, map[string]string{name: "east 2, west 1 → east 3, west 2; the object changes", conf: "the object changes"})
 	if is := spec(t, client, name); is.Manual.Content != allowed.Manual.Content || describe(is.Clusters) != "east 2, west 1" {
 		t.Errorf("before it was allowed: %+v", is)
 	}
-	approve(t, client, conf, waits[conf])
-	approve(t, client, name, waits[name])
+	approve(t, client, conf, proposals[conf])
+	approve(t, client, name, proposals[name])
 	p.waitForProposals(t, map[string]string{})
 
 	// Deletion.
 	if err := client.Resource(deployments()).Namespace("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	waits = p.waitForProposals(t, map[string]string{name: "it was deleted: it would leave east 3, west 2"})
+	proposals = p.waitForProposals(t, map[string]string{name: "it was deleted: it would leave east 3, west 2"})
 	if spec(t, client, name).Manual.Removal {
 		t.Error("it may leave before the removal was allowed")
 	}
-	approve(t, client, name, waits[name])
+	approve(t, client, name, proposals[name])
 	decided(t, client, "")
 }
 
@@ -200,13 +200,13 @@ func TestAutoscalerWaitsForPlan(t *testing.T) {
 	p := &fakeManual{manual: true, wait: map[string]*v1alpha1.BindingProposal{}}
 	client := beginManual(t, nil, p, p.applied, clusters+shop+"---"+onePod)
 	name := v1alpha1.BindingName(schema.GroupKind{Group: "apps", Kind: "Deployment"}, "web")
-	waits := p.waitForProposals(t, map[string]string{name: "no cluster → east 1"})
-	approve(t, client, name, waits[name])
+	proposals := p.waitForProposals(t, map[string]string{name: "no cluster → east 1"})
+	approve(t, client, name, proposals[name])
 	p.waitForProposals(t, map[string]string{})
 	create(t, client, autoscalers(), fromSix)
-	waits = p.waitForProposals(t, map[string]string{name: "east 1 → east 3, west 3"})
+	proposals = p.waitForProposals(t, map[string]string{name: "east 1 → east 3, west 3"})
 	decided(t, client, name+": east 1\n")
-	approve(t, client, name, waits[name])
+	approve(t, client, name, proposals[name])
 	decided(t, client, name+": east 3, west 3\nhorizontalpodautoscaler.autoscaling-web: east 3, west 3 [{ Deployment web}]\n")
 	wantFirstPlacement(t, client, "horizontalpodautoscaler.autoscaling-web", "east 3, west 3")
 }

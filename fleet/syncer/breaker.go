@@ -83,8 +83,8 @@ func isDeliberate(c *v1alpha1.Cluster, now time.Time) bool {
 // withinLimit reports whether the recent and pending removals together may happen at once.
 // Pending removals count from the start: otherwise the first fifth of a catastrophe would
 // always happen.
-func withinLimit(leaving, kept int, percent int32) bool {
-	return percent >= 100 || leaving <= max(v1alpha1.MinDeletions, kept*int(percent)/100)
+func withinLimit(leaving, total int, percent int32) bool {
+	return percent >= 100 || leaving <= max(v1alpha1.MinDeletions, total*int(percent)/100)
 }
 
 // count counts the objects in the cluster and those of them that are to be removed without a

@@ -10,30 +10,30 @@ import (
 // processed.
 func TestCatchUpNotifiesOnce(t *testing.T) {
 	key := func(name string) types.NamespacedName { return types.NamespacedName{Name: name} }
-	told := 0
-	c := catchUp{caughtUp: func() { told++ }}
+	calls := 0
+	c := catchUp{caughtUp: func() { calls++ }}
 	c.add(key("a"))
 	c.add(key("b"))
 	c.processed(key("a")) // a worker may finish before all keys are listed
 	c.listed()
-	if told != 0 {
+	if calls != 0 {
 		t.Fatal("notified before b was processed")
 	}
 	c.add(key("c")) // added too late
 	c.processed(key("b"))
 	c.processed(key("c"))
 	c.processed(key("b"))
-	if told != 1 {
-		t.Errorf("notified %d times, want once", told)
+	if calls != 1 {
+		t.Errorf("notified %d times, want once", calls)
 	}
 
-	empty := catchUp{caughtUp: func() { told++ }}
+	empty := catchUp{caughtUp: func() { calls++ }}
 	empty.listed()
-	if told != 2 {
+	if calls != 2 {
 		t.Error("not notified although there was nothing to process")
 	}
-	var nobody catchUp
-	nobody.add(key("a"))
-	nobody.listed()
-	nobody.processed(key("a"))
+	var unset catchUp
+	unset.add(key("a"))
+	unset.listed()
+	unset.processed(key("a"))
 }

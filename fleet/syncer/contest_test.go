@@ -41,14 +41,14 @@ func TestReportsContestingManager(t *testing.T) {
 		s.eventually("the drift is corrected", func() bool { return s.data() == "b" })
 	}
 	s.eventually("the contest is reported", func() bool { return s.state().Reason == v1alpha1.StateContested })
-	said := s.state()
+	got := s.state()
 	for _, words := range []string{"rival", "data.a", "spec.drift: Report"} {
-		if !strings.Contains(said.Message, words) {
-			t.Errorf("message %q does not contain %q", said.Message, words)
+		if !strings.Contains(got.Message, words) {
+			t.Errorf("message %q does not contain %q", got.Message, words)
 		}
 	}
-	if said.UID == "" || said.Applied == "" {
-		t.Errorf("the known state is lost: %+v", said)
+	if got.UID == "" || got.Applied == "" {
+		t.Errorf("the known state is lost: %+v", got)
 	}
 	s.eventually("the contest ends when no one reverts the object", func() bool { return s.state().Reason == "" })
 }

@@ -177,9 +177,9 @@ func TestHaltsMassDeletion(t *testing.T) {
 	}
 	allowed := u.(*unstructured.Unstructured).DeepCopy()
 	conditions, _, _ := unstructured.NestedSlice(allowed.Object, "status", "conditions")
-	if said := fmt.Sprint(conditions); !strings.Contains(said, "DeletionsHalted") || !strings.Contains(said, "11 of the 11") ||
-		!strings.Contains(said, "ConfigMap shop/conf-0") || !strings.Contains(said, "allow-deletions east") {
-		t.Errorf("the conditions are %s", said)
+	if got := fmt.Sprint(conditions); !strings.Contains(got, "DeletionsHalted") || !strings.Contains(got, "11 of the 11") ||
+		!strings.Contains(got, "ConfigMap shop/conf-0") || !strings.Contains(got, "allow-deletions east") {
+		t.Errorf("the conditions are %s", got)
 	}
 	allowed.SetAnnotations(map[string]string{v1alpha1.AllowDeletionsAnnotation: time.Now().Add(time.Hour).UTC().Format(time.RFC3339)})
 	if err := s.control.Tracker().Update(v1alpha1.ClusterResource, allowed, ""); err != nil {

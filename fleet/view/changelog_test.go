@@ -27,9 +27,9 @@ type watcher struct {
 func (w *watcher) follow(l *changeLog) (listed bool) {
 	changes, upTo, _, ok := l.since(w.version, all)
 	if !ok {
-		there, version := l.snapshot(all)
+		objects, version := l.snapshot(all)
 		w.have, w.version = map[objectKey]string{}, version
-		for _, r := range there {
+		for _, r := range objects {
 			w.have[r.objectKey] = r.digest
 		}
 		return true
@@ -124,8 +124,8 @@ func TestForeignVersionsAreRejected(t *testing.T) {
 // again.
 func TestOldTombstonesAreRemoved(t *testing.T) {
 	l := newChangeLog()
-	kept := types.NamespacedName{Name: "kept"}
-	l.update(kept, []item{itemOf(0, 0, 1)})
+	origin := types.NamespacedName{Name: "kept"}
+	l.update(origin, []item{itemOf(0, 0, 1)})
 	w := watcher{}
 	w.follow(l)
 	for i := 1; i <= maxTombstones+5; i++ {

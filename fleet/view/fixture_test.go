@@ -47,18 +47,18 @@ type fixture struct {
 }
 
 // StoreTypes and StoreGroup record their arguments.
-func (s *fixture) StoreTypes(_ context.Context, _ *fleet.Term, c *v1alpha1.Cluster, said fleet.TypesReport) (fleet.TypesWanted, error) {
+func (s *fixture) StoreTypes(_ context.Context, _ *fleet.Term, c *v1alpha1.Cluster, text fleet.TypesReport) (fleet.TypesWanted, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.reports = append(s.reports, c.Name+" serves "+fmt.Sprint(slices.Sorted(maps.Keys(said.Groups)))+said.Message)
-	return fleet.TypesWanted{Missing: slices.Sorted(maps.Keys(said.Groups)), InFull: said.Others}, nil
+	s.reports = append(s.reports, c.Name+" serves "+fmt.Sprint(slices.Sorted(maps.Keys(text.Groups)))+text.Message)
+	return fleet.TypesWanted{Missing: slices.Sorted(maps.Keys(text.Groups)), InFull: text.Others}, nil
 }
 
-func (s *fixture) StoreGroup(_ context.Context, _ *fleet.Term, c *v1alpha1.Cluster, said fleet.GroupReport) error {
+func (s *fixture) StoreGroup(_ context.Context, _ *fleet.Term, c *v1alpha1.Cluster, text fleet.GroupReport) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.reports = append(s.reports, fmt.Sprintf("%s has %s of %s", c.Name, said.Content, said.Group))
-	if said.Group == "bad" {
+	s.reports = append(s.reports, fmt.Sprintf("%s has %s of %s", c.Name, text.Content, text.Group))
+	if text.Group == "bad" {
 		return apierrors.NewBadRequest("it is bad")
 	}
 	return nil
@@ -175,11 +175,11 @@ func (s *fixture) ask(who Caller, method, path string, body any) (int, string) {
 	s.t.Helper()
 	answer := s.send(who, method, path, body)
 	defer answer.Body.Close()
-	var said bytes.Buffer
-	if _, err := said.ReadFrom(answer.Body); err != nil {
+	var text bytes.Buffer
+	if _, err := text.ReadFrom(answer.Body); err != nil {
 		s.t.Fatal(err)
 	}
-	return answer.StatusCode, said.String()
+	return answer.StatusCode, text.String()
 }
 
 func (s *fixture) send(who Caller, method, path string, body any) *http.Response {

@@ -46,9 +46,9 @@ type Config struct {
 // the cluster. An invalid report is a BadRequest. All calls are idempotent.
 type Types interface {
 	// StoreTypes stores the list of API groups, and returns what else is requested.
-	StoreTypes(ctx context.Context, term *fleet.Term, cluster *v1alpha1.Cluster, said fleet.TypesReport) (fleet.TypesWanted, error)
+	StoreTypes(ctx context.Context, term *fleet.Term, cluster *v1alpha1.Cluster, report fleet.TypesReport) (fleet.TypesWanted, error)
 	// StoreGroup stores the content of one group.
-	StoreGroup(ctx context.Context, term *fleet.Term, cluster *v1alpha1.Cluster, said fleet.GroupReport) error
+	StoreGroup(ctx context.Context, term *fleet.Term, cluster *v1alpha1.Cluster, report fleet.GroupReport) error
 }
 
 // Host serves views. Each server of Atoll has one; they share nothing, and a syncer may connect

@@ -53,10 +53,10 @@ func TestInterpretationsInView(t *testing.T) {
 	r := s.remote(0, 24*time.Hour)
 	r.await(t)
 	names := func() string {
-		code, said := s.ask(syncerOf("east"), "GET", eastView+"/apis/"+apiVersion+"/"+interpretations, nil)
+		code, text := s.ask(syncerOf("east"), "GET", eastView+"/apis/"+apiVersion+"/"+interpretations, nil)
 		var got metav1.PartialObjectMetadataList
-		if err := json.Unmarshal([]byte(said), &got); err != nil || code != http.StatusOK {
-			t.Fatalf("%d %s", code, said)
+		if err := json.Unmarshal([]byte(text), &got); err != nil || code != http.StatusOK {
+			t.Fatalf("%d %s", code, text)
 		}
 		var out []string
 		for _, i := range got.Items {
@@ -77,14 +77,14 @@ func TestInterpretationsInView(t *testing.T) {
 		t.Errorf("interpretations in the view: %q", got)
 	}
 	eventually(t, "the interpretation is known", func() bool { return health() == v1alpha1.Degraded })
-	heard := make(chan types.NamespacedName, 100)
-	defer r.Subscribe(func(key types.NamespacedName) { heard <- key })()
-	<-heard
+	notified := make(chan types.NamespacedName, 100)
+	defer r.Subscribe(func(key types.NamespacedName) { notified <- key })()
+	<-notified
 	next := interpretation("secrets", "v1", "Secret", "Progressing")
 	next.SetGeneration(4)
 	s.changeControl(v1alpha1.ResourceInterpretationResource, "", next, "update")
 	eventually(t, "the change is known", func() bool { return health() == v1alpha1.Progressing })
-	eventually(t, "the subscriber is notified", func() bool { return len(heard) > 0 })
+	eventually(t, "the subscriber is notified", func() bool { return len(notified) > 0 })
 	// When the oldest one is deleted, the next one applies; all leave the view with the last object.
 	s.changeControl(v1alpha1.ResourceInterpretationResource, "", interpretation("others", "v1", "Secret", "Healthy"), "create")
 	s.changeControl(v1alpha1.ResourceInterpretationResource, "", next, "delete")
@@ -107,9 +107,9 @@ func TestCustomKindsInAView(t *testing.T) {
 	if !ok || k.GVR() != (schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}) || !k.Divided || k.Scale().Replicas[1] != "size" {
 		t.Errorf("%v %+v", ok, k)
 	}
-	said, err := json.Marshal(interpretation("widgets", "example.com/v1", "Widget", "Degraded").Object)
+	text, err := json.Marshal(interpretation("widgets", "example.com/v1", "Widget", "Degraded").Object)
 	if err == nil {
-		err = r.handleInterpretation(change{key: types.NamespacedName{Name: "widgets"}, object: said})
+		err = r.handleInterpretation(change{key: types.NamespacedName{Name: "widgets"}, object: text})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -129,11 +129,11 @@ func TestRemovalOfEmptiedNamespace(t *testing.T) {
 	namespaces := schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 	s.changeControl(v1alpha1.ResourceBindingResource, "shop", bind("one", "west"), "update")
 	eventually(t, "the view is empty", func() bool { _, has := r.Namespace("shop"); return !has })
-	heard := make(chan types.NamespacedName, 100)
-	defer r.Subscribe(func(key types.NamespacedName) { heard <- key })()
+	notified := make(chan types.NamespacedName, 100)
+	defer r.Subscribe(func(key types.NamespacedName) { notified <- key })()
 	s.changeControl(namespaces, "", object("v1", "Namespace", "", "shop", nil), "delete")
-	eventually(t, "the subscriber is notified", func() bool { return len(heard) > 0 })
-	if key := <-heard; key != (types.NamespacedName{Namespace: "shop"}) {
+	eventually(t, "the subscriber is notified", func() bool { return len(notified) > 0 })
+	if key := <-notified; key != (types.NamespacedName{Namespace: "shop"}) {
 		t.Errorf("notified: %v", key)
 	}
 	if err := s.kube.CoreV1().Namespaces().Delete(t.Context(), "shop", metav1.DeleteOptions{}); err != nil {
@@ -156,9 +156,9 @@ func TestListsInPages(t *testing.T) {
 	s := newFixture(t, objects...)
 	list := func(query string) (code int, out metav1.PartialObjectMetadataList) {
 		t.Helper()
-		code, said := s.ask(syncerOf("east"), "GET", eastView+"/api/v1/secrets?"+query, nil)
-		if err := json.Unmarshal([]byte(said), &out); err != nil {
-			t.Fatalf("%d %s", code, said)
+		code, text := s.ask(syncerOf("east"), "GET", eastView+"/api/v1/secrets?"+query, nil)
+		if err := json.Unmarshal([]byte(text), &out); err != nil {
+			t.Fatalf("%d %s", code, text)
 		}
 		return code, out
 	}

@@ -154,8 +154,8 @@ func TestRemoteMatchesLocal(t *testing.T) {
 		t.Errorf("desired: %v %v %+v, want %v", err, ok, got, want)
 	}
 	here, _ := local.KindOf(whole)
-	if there, ok := r.KindOf(b); !ok || there.GVR() != here.GVR() {
-		t.Errorf("kind: %v, want %v", there.GVR(), here.GVR())
+	if objects, ok := r.KindOf(b); !ok || objects.GVR() != here.GVR() {
+		t.Errorf("kind: %v, want %v", objects.GVR(), here.GVR())
 	}
 	if ns, ok := r.Namespace("shop"); !ok || ns.GetName() != "shop" {
 		t.Errorf("namespace: %v", ns)
@@ -183,10 +183,10 @@ func TestLostConnectionKeepsState(t *testing.T) {
 	s := newFixture(t, secret("one"), bind("one", "east"), secret("two"), bind("two", "east"))
 	r := s.remote(0, 24*time.Hour)
 	r.await(t)
-	heard := make(chan types.NamespacedName, 100)
-	defer r.Subscribe(func(key types.NamespacedName) { heard <- key })()
-	nobody := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.NotFound(w, nil) })
-	r.front.Store(&nobody)
+	notified := make(chan types.NamespacedName, 100)
+	defer r.Subscribe(func(key types.NamespacedName) { notified <- key })()
+	notFound := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.NotFound(w, nil) })
+	r.front.Store(&notFound)
 	r.server.CloseClientConnections()
 	s.changeControl(v1alpha1.ResourceBindingResource, "shop", bind("two", "west"), "update")
 	b, _ := r.Binding(keyTo("two"))
@@ -200,7 +200,7 @@ func TestLostConnectionKeepsState(t *testing.T) {
 	}
 	r.front.Store(nil)
 	eventually(t, "the removed binding is gone", func() bool { return len(r.Bindings()) == 1 })
-	eventually(t, "the subscriber is notified", func() bool { return len(heard) > 2 })
+	eventually(t, "the subscriber is notified", func() bool { return len(notified) > 2 })
 }
 
 // TestRemovalNeedsPositiveResponse: an object is deleted only if the view confirms the removal

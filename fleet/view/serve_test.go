@@ -30,12 +30,12 @@ func TestViewContainsBoundObjects(t *testing.T) {
 		"/apis/" + apiVersion + "/boundnamespaces":           {"shop"},
 		"/api/v1/configmaps":                                 {},
 	} {
-		code, said := s.ask(syncerOf("east"), "GET", eastView+path, nil)
+		code, text := s.ask(syncerOf("east"), "GET", eastView+path, nil)
 		var got struct {
 			Items []struct{ Metadata metav1.ObjectMeta }
 		}
-		if err := json.Unmarshal([]byte(said), &got); err != nil || code != http.StatusOK {
-			t.Errorf("%s: %d %s", path, code, said)
+		if err := json.Unmarshal([]byte(text), &got); err != nil || code != http.StatusOK {
+			t.Errorf("%s: %d %s", path, code, text)
 			continue
 		}
 		var names []string
@@ -46,19 +46,19 @@ func TestViewContainsBoundObjects(t *testing.T) {
 			t.Errorf("%s: has %v, want %v", path, names, want)
 		}
 		for _, foreign := range []string{"west", "south", "theirs", "nobodys", "unseen"} {
-			if strings.Contains(said, foreign) {
-				t.Errorf("%s contains %q:\n%s", path, foreign, said)
+			if strings.Contains(text, foreign) {
+				t.Errorf("%s contains %q:\n%s", path, foreign, text)
 			}
 		}
 	}
-	code, said := s.ask(syncerOf("east"), "GET", eastView+"/api/v1/namespaces/shop/secrets/mine", nil)
+	code, text := s.ask(syncerOf("east"), "GET", eastView+"/api/v1/namespaces/shop/secrets/mine", nil)
 	var got unstructured.Unstructured
-	if err := got.UnmarshalJSON([]byte(said)); err != nil || code != http.StatusOK {
-		t.Fatalf("%d %s", code, said)
+	if err := got.UnmarshalJSON([]byte(text)); err != nil || code != http.StatusOK {
+		t.Fatalf("%d %s", code, text)
 	}
 	if got.GetUID() != "uid-mine" || got.GetGeneration() != 3 || got.GetAnnotations()[v1alpha1.ClusterAnnotation] != "east" ||
 		got.GetAnnotations()[v1alpha1.SourceUIDAnnotation] != "uid-mine" || got.GetLabels()[v1alpha1.ManagedLabel] != "true" {
-		t.Errorf("the object is not transformed: %s", said)
+		t.Errorf("the object is not transformed: %s", text)
 	}
 }
 
@@ -146,8 +146,8 @@ func TestViewRejects(t *testing.T) {
 		{syncerOf("east"), "GET", eastView + "/credential", nil, 405},
 		{syncerOf("east"), "POST", eastView + "/credential", CredentialRequest{Request: "none"}, 400},
 	} {
-		if code, said := s.ask(c.who, c.method, c.path, c.body); code != c.code || code >= 400 && strings.Contains(said, "c2VjcmV0") {
-			t.Errorf("%s %s %s: %d, want %d: %s", c.who.Name, c.method, c.path, code, c.code, said)
+		if code, text := s.ask(c.who, c.method, c.path, c.body); code != c.code || code >= 400 && strings.Contains(text, "c2VjcmV0") {
+			t.Errorf("%s %s %s: %d, want %d: %s", c.who.Name, c.method, c.path, code, c.code, text)
 		}
 	}
 	s.mu.Lock()
@@ -165,15 +165,15 @@ func TestViewRejects(t *testing.T) {
 func TestReportWritesOnlyOwnEntry(t *testing.T) {
 	s := newFixture(t, secret("both"), bind("both", "east", "west"))
 	path := eastView + "/apis/" + apiVersion + "/namespaces/shop/boundobjects/secret-both/status"
-	said := map[string]any{"metadata": map[string]any{"uid": "uid-binding-both", "labels": map[string]any{"a": "b"}, "finalizers": []string{}},
+	text := map[string]any{"metadata": map[string]any{"uid": "uid-binding-both", "labels": map[string]any{"a": "b"}, "finalizers": []string{}},
 		"spec": map[string]any{"resource": map[string]any{"kind": "Other"}, "share": map[string]any{"name": "west"}},
 		"status": map[string]any{"conditions": []any{"x"}, "state": map[string]any{"name": "east", "health": "Degraded",
 			"lastUpdateTime": "1999-01-01T00:00:00Z", "status": map[string]any{"a": 1}}}}
-	if code, answer := s.ask(syncerOf("east"), "PUT", path, said); code != http.StatusOK {
+	if code, answer := s.ask(syncerOf("east"), "PUT", path, text); code != http.StatusOK {
 		t.Fatalf("%d %s", code, answer)
 	}
-	said["status"] = map[string]any{"removed": true}
-	if code, answer := s.ask(syncerOf("east"), "PUT", path, said); code != http.StatusOK {
+	text["status"] = map[string]any{"removed": true}
+	if code, answer := s.ask(syncerOf("east"), "PUT", path, text); code != http.StatusOK {
 		t.Fatalf("%d %s", code, answer)
 	}
 	s.mu.Lock()
@@ -237,24 +237,24 @@ func TestCredentials(t *testing.T) {
 		return u.GetAnnotations()[v1alpha1.CredentialAnnotation]
 	}
 	for _, renew := range []bool{true, false} { // a syncer only ever renews
-		if code, said := get(syncerOf("east"), "east", renew); code != http.StatusOK || !strings.Contains(said, "certificate of east by good") || counts() != "good" {
-			t.Errorf("the syncer renews: %d %s", code, said)
+		if code, text := get(syncerOf("east"), "east", renew); code != http.StatusOK || !strings.Contains(text, "certificate of east by good") || counts() != "good" {
+			t.Errorf("the syncer renews: %d %s", code, text)
 		}
 	}
-	if code, said := get(admin, "east", true); code != http.StatusOK || counts() != "good" {
-		t.Errorf("an administrator renews: %d %s", code, said)
+	if code, text := get(admin, "east", true); code != http.StatusOK || counts() != "good" {
+		t.Errorf("an administrator renews: %d %s", code, text)
 	}
-	if code, said := get(admin, "east", false); code != http.StatusOK || counts() == "good" || !strings.Contains(said, "certificate of east by "+counts()) {
-		t.Errorf("an administrator requests: %d %s", code, said)
+	if code, text := get(admin, "east", false); code != http.StatusOK || counts() == "good" || !strings.Contains(text, "certificate of east by "+counts()) {
+		t.Errorf("an administrator requests: %d %s", code, text)
 	}
-	if code, said := get(syncerOf("east"), "east", true); code != http.StatusForbidden {
-		t.Errorf("renewal with a revoked credential: %d %s", code, said)
+	if code, text := get(syncerOf("east"), "east", true); code != http.StatusForbidden {
+		t.Errorf("renewal with a revoked credential: %d %s", code, text)
 	}
-	if code, said := get(admin, "south", false); code != http.StatusConflict {
-		t.Errorf("a cluster in mode Push: %d %s", code, said)
+	if code, text := get(admin, "south", false); code != http.StatusConflict {
+		t.Errorf("a cluster in mode Push: %d %s", code, text)
 	}
-	if code, said := get(admin, "nowhere", false); code != http.StatusNotFound {
-		t.Errorf("no cluster: %d %s", code, said)
+	if code, text := get(admin, "nowhere", false); code != http.StatusNotFound {
+		t.Errorf("no cluster: %d %s", code, text)
 	}
 }
 
@@ -271,19 +271,19 @@ func TestRequestedRemovalsInView(t *testing.T) {
 	entry := func(cluster string) any { return map[string]any{"name": cluster, "reason": "UsersDeleted"} }
 	s := newFixture(t, secret("asked"), moved("asked", entry("east"), entry("north")), secret("moved"), moved("moved", entry("north")))
 	for name, requested := range map[string]bool{"asked": true, "moved": false} {
-		code, said := s.ask(syncerOf("east"), "GET", eastView+"/apis/"+apiVersion+"/namespaces/shop/boundobjects/secret-"+name, nil)
+		code, text := s.ask(syncerOf("east"), "GET", eastView+"/apis/"+apiVersion+"/namespaces/shop/boundobjects/secret-"+name, nil)
 		var got BoundObject
-		if err := json.Unmarshal([]byte(said), &got); err != nil || code != http.StatusOK {
-			t.Fatalf("%d %s", code, said)
+		if err := json.Unmarshal([]byte(text), &got); err != nil || code != http.StatusOK {
+			t.Fatalf("%d %s", code, text)
 		}
 		if !got.Leaves || got.Decided == requested {
 			t.Errorf("%s leaves: %v, because of a decision: %v", name, got.Leaves, got.Decided)
 		}
-		if _, told := got.binding().RequestedRemoval("east"); told != requested {
-			t.Errorf("%s: the syncer sees a request: %v", name, told)
+		if _, annotation := got.binding().RequestedRemoval("east"); annotation != requested {
+			t.Errorf("%s: the syncer sees a request: %v", name, annotation)
 		}
-		if strings.Contains(said, "north") {
-			t.Errorf("%s: another cluster is named: %s", name, said)
+		if strings.Contains(text, "north") {
+			t.Errorf("%s: another cluster is named: %s", name, text)
 		}
 	}
 }
@@ -293,10 +293,10 @@ func TestRequestedRemovalsInView(t *testing.T) {
 func TestRemovalIsConfirmed(t *testing.T) {
 	leaves := func(s *fixture, name string) bool {
 		t.Helper()
-		code, said := s.ask(syncerOf("east"), "GET", eastView+"/apis/"+apiVersion+"/namespaces/shop/boundobjects/secret-"+name, nil)
+		code, text := s.ask(syncerOf("east"), "GET", eastView+"/apis/"+apiVersion+"/namespaces/shop/boundobjects/secret-"+name, nil)
 		var got BoundObject
-		if err := json.Unmarshal([]byte(said), &got); err != nil || code != http.StatusOK {
-			t.Fatalf("%d %s", code, said)
+		if err := json.Unmarshal([]byte(text), &got); err != nil || code != http.StatusOK {
+			t.Fatalf("%d %s", code, text)
 		}
 		return got.Leaves
 	}

@@ -103,8 +103,8 @@ func TestWatch(t *testing.T) {
 	again.expect("MODIFIED one", "DELETED two")
 
 	s.watch(syncerOf("east"), path+"&resourceVersion=7").expect("ERROR 410")
-	if code, said := s.ask(syncerOf("east"), "GET", path+"&resourceVersion=none", nil); code != http.StatusGone {
-		t.Errorf("an invalid version: %d %s", code, said)
+	if code, text := s.ask(syncerOf("east"), "GET", path+"&resourceVersion=none", nil); code != http.StatusGone {
+		t.Errorf("an invalid version: %d %s", code, text)
 	}
 }
 
@@ -130,8 +130,8 @@ func TestWatchEndsWithCredential(t *testing.T) {
 			w.expect("ADDED one")
 			change(s)
 			w.expect("ERROR 403")
-			if code, said := s.ask(syncerOf("east"), "GET", eastView+"/api/v1/secrets", nil); code != http.StatusForbidden || strings.Contains(said, "word") {
-				t.Errorf("%d %s", code, said)
+			if code, text := s.ask(syncerOf("east"), "GET", eastView+"/api/v1/secrets", nil); code != http.StatusForbidden || strings.Contains(text, "word") {
+				t.Errorf("%d %s", code, text)
 			}
 		})
 	}
