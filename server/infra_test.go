@@ -107,7 +107,7 @@ func TestProvidersTypesAreServed(t *testing.T) {
 	for spec, want := range map[string][]string{
 		`{"name":"x","cidr":{"a":1}}`:                 {"spec.cidr"},
 		`{"name":"x","gateway":"10.0.0.1"}`:           {"spec.gateway"},
-		`{"cidr":"10.0.0.0/16"}`:                      {"spec.name", "needs it"},
+		`{"cidr":"10.0.0.0/16"}`:                      {"spec.name", "requires it"},
 		`{"name":"x","cidr":"${demo_network[0].id}"}`: {"spec.cidr"},
 		`{"name":"x","depends_on":["${a}"]}`:          {"spec.depends_on[0]"},
 		`{"name":"x","lifecycle":{"prevent":true}}`:   {"spec.lifecycle.prevent"},

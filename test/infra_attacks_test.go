@@ -62,8 +62,8 @@ func TestPackagesThatAreRefused(t *testing.T) {
 		name, manifest, reason string
 		says                   []string
 	}{
-		{"evil", providerOf("evil", demoMirror.evil.Source, demoMirror.evil.Version, demoMirror.packed, zeros), "DigestMismatch", []string{demoMirror.evil.ZH, "add it to them only if you trust the package"}},
-		{"bad", providerOf("bad", "providers.test/atoll/bad", "1.0.0", mirror, sum), "BadPackage", []string{"../../../../outside", "no plain path"}},
+		{"evil", providerOf("evil", demoMirror.evil.Source, demoMirror.evil.Version, demoMirror.packed, zeros), "DigestMismatch", []string{demoMirror.evil.ZH, "add it only if you trust the package"}},
+		{"bad", providerOf("bad", "providers.test/atoll/bad", "1.0.0", mirror, sum), "BadPackage", []string{"../../../../outside", "not a clean relative path"}},
 		{"gone", providerOf("gone", "providers.test/atoll/gone", "1.0.0", mirror, sum), "NotFound", []string{"providers.test/atoll/gone"}},
 		{"outside", providerOf("outside", "providers.test/atoll/bad", "1.0.0", "/etc", sum), "NotAllowed", []string{"--provider-mirror"}},
 	} {

@@ -40,7 +40,7 @@ func TestJournalStays(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "calls.key"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := New(Config{Directory: dir, RunDirectory: run, Keeper: []string{"x"}}); err == nil || !strings.Contains(err.Error(), "calls.key has 0 bytes and not 32: remove it") {
+	if _, err := New(Config{Directory: dir, RunDirectory: run, Keeper: []string{"x"}}); err == nil || !strings.Contains(err.Error(), "calls.key has 0 bytes instead of 32; remove it") {
 		t.Errorf("with a key that is none: %v", err)
 	}
 }

@@ -153,8 +153,8 @@ func TestLiesInARead(t *testing.T) {
 	}
 }
 
-// TestTheSecondAnswerDiffers: the plan at apply time differs from the approved one.
-func TestTheSecondAnswerDiffers(t *testing.T) {
+// TestSecondPlanDiffers: the plan at apply time differs from the approved one.
+func TestSecondPlanDiffers(t *testing.T) {
 	e := New()
 	for i := range 2 {
 		shifty, err := plan(t.Context(), e, thing("plan", "shifty"))
@@ -330,8 +330,8 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// TestWhoSaysWhatToDo: a resource's arguments take precedence over the provider's configuration.
-func TestWhoSaysWhatToDo(t *testing.T) {
+// TestResourceOverridesProvider: a resource's arguments take precedence over the provider's configuration.
+func TestResourceOverridesProvider(t *testing.T) {
 	h := host.Start(t, New(), `{"behaviour":"error","call":"plan"}`)
 	if says := h.Plan(host.Thing{Type: "evil_thing"}, `{"name":"n"}`).Says; len(says) != 1 {
 		t.Errorf("as the provider was told it says %q", says)
@@ -341,8 +341,8 @@ func TestWhoSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// TestTheHostNoticesLies tests this module's own test host, which the other tests rely on.
-func TestTheHostNoticesLies(t *testing.T) {
+// TestHostDetectsViolations tests this module's own test host, which the other tests rely on.
+func TestHostDetectsViolations(t *testing.T) {
 	h := host.Start(t, New(), `{}`)
 	for behaviour, want := range map[string]string{"other": `broken: AttributeName("value")`, "unknown": "broken: unknown after it was applied", "null": "broken: "} {
 		_, says := h.Apply(h.Plan(host.Thing{Type: "evil_thing"}, fmt.Sprintf(`{"name":"n","value":"v","behaviour":%q,"call":"apply"}`, behaviour)))

@@ -190,17 +190,17 @@ func TestUseOrDelete(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoID(t *testing.T) {
+func TestInvalidID(t *testing.T) {
 	w := open(t, t.TempDir())
 	for _, id := range []string{"", "thing", "thing-", "-1", "../thing-1", "thing-../../x", "a/b-1", "thing-1.json"} {
 		if _, err := w.Get(id); !errors.Is(err, ErrGone) {
 			t.Errorf("Get(%q): %v", id, err)
 		}
 		if err := w.Create(id, nil); err == nil {
-			t.Errorf("Create(%q) made something", id)
+			t.Errorf("Create(%q) created an object", id)
 		}
 	}
-	if _, err := Open("here"); err == nil || !strings.Contains(err.Error(), "absolute path") {
+	if _, err := Open("here"); err == nil || !strings.Contains(err.Error(), "is not absolute") {
 		t.Errorf("Open of a relative path: %v", err)
 	}
 }
@@ -216,7 +216,7 @@ func TestAttempts(t *testing.T) {
 	}
 }
 
-func TestFindIsForOne(t *testing.T) {
+func TestFindRequiresUniqueName(t *testing.T) {
 	w := open(t, t.TempDir())
 	must(t, w.Create(NewID("thing"), named("one")))
 	must(t, w.Create(NewID("thing"), named("two")))
