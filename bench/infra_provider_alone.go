@@ -58,7 +58,7 @@ func (s *infraScale) providerAlone(ctx context.Context, count int) (float64, err
 			}
 			null := cty.NullVal(is.Block.ImpliedType())
 			_, err := instance.Plan(ctx, contract.PlanRequest{
-				Type: s.typ, Prior: null, Proposed: infraplan.Proposed(&is.Block, null, config),
+				Type: s.typ, Prior: null, Proposed: infraplan.ProposedNew(&is.Block, null, config),
 				Config: &contract.Configuration{Value: config}, AsWritten: true,
 			})
 			return err

@@ -69,7 +69,7 @@ func approvedChunk(ctx context.Context, what ApplyOptions, store PlanStore, n in
 			return false
 		}
 		if c.Deferred == "" {
-			if c.Writes != nil {
+			if c.RestoreSpec != nil {
 				if c.Preconditions, wrong = writtenBackPreconditions(c); wrong != nil {
 					return false
 				}

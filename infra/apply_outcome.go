@@ -61,17 +61,17 @@ func (a *stepRun) storeOutcome(ctx context.Context, out *plan.Outcome, failure e
 	if err != nil {
 		return a.uncertain(ctx, err.Error())
 	}
-	step := v1alpha1.CarriedStep{Call: a.step.call, Action: string(out.Done)}
+	step := v1alpha1.CarriedStep{Call: a.step.call, Action: string(out.Action)}
 	if failure != nil {
 		_, step.Problem = a.reason(failure)
 	}
 	store := func(s *v1alpha1.ResourceStateSpec) { a.applyOutcome(s, value, failure) }
 	if a.step.action == plan.NoOp && !a.differs(store) {
-		return stepEnd{node: a.node, action: out.Done}
+		return stepEnd{node: a.node, action: out.Action}
 	}
 	// Between its two steps, or after the second failed, the state of a replacement may be empty,
 	// but records the first step.
-	keep := a.step.part != plan.Whole
+	keep := a.step.part != plan.OnlyStep
 	state, err := a.recordOutcome(ctx, a.step, step, keep, store)
 	if err != nil {
 		return a.unstored(err)
@@ -82,12 +82,12 @@ func (a *stepRun) storeOutcome(ctx context.Context, out *plan.Outcome, failure e
 	if failure == nil && state != nil && state.Spec.Settled != "" && a.evaluated != nil && !a.evaluated.unwatched {
 		a.e.Inventory.recordApply(a.object, state, a.inputVersions, memo{providerConfig: a.evaluated.own.Provider, kindRevision: a.kind.Revision, configRevision: a.configRevision})
 	}
-	e := stepEnd{node: a.node, action: out.Done}
+	e := stepEnd{node: a.node, action: out.Action}
 	if failure != nil {
 		field, text := a.reason(failure)
 		e = a.failed(failed, field, text)
 	}
-	tell := statusReport{state: state, done: out.Done, problem: step.Problem}
+	tell := statusReport{state: state, done: out.Action, problem: step.Problem}
 	if value != nil && state != nil && state.Spec.Current != nil && bytes.Equal(state.Spec.Current.Value, value.Value) {
 		tell.value = marked(&a.kind.Schema.Block, out.State.Value, out.Sensitive)
 	}

@@ -26,8 +26,8 @@ type value struct {
 
 // inputs returns the current values that the object of a step refers to. The value of a resource
 // that this Apply has yet to create is unknown; this only happens in destroy steps.
-func (a *stepRun) inputs(ctx context.Context) reference.Values {
-	return reference.Values{Lookup: func(ref reference.Ref) (cty.Value, error) {
+func (a *stepRun) inputs(ctx context.Context) reference.Scope {
+	return reference.Scope{Lookup: func(ref reference.Ref) (cty.Value, error) {
 		if state := a.stateOf(ref); state != nil { // if it is not the latest, the Inventory has another version, and recordApply ignores it
 			if a.inputVersions == nil {
 				a.inputVersions = map[reference.Ref]string{}
@@ -117,7 +117,7 @@ func (r *applier) readData(ctx context.Context, ref reference.Ref, kind *ServedK
 	case depth >= maxDataDepth:
 		return cty.NilVal, fmt.Errorf("%s is in a cycle or a long chain of data sources: remove some of the references", ref)
 	}
-	said, errs := r.e.evaluate(ctx, object, &kind.Kind, reference.Values{
+	said, errs := r.e.evaluate(ctx, object, &kind.Kind, reference.Scope{
 		Lookup: func(ref reference.Ref) (cty.Value, error) { return r.currentValue(ctx, ref, depth+1) },
 	})
 	if len(errs) > 0 {

@@ -44,7 +44,7 @@ func (r *applier) place(ctx context.Context, node int32) stepEnd {
 
 // workloadName returns KIND.GROUP/NAME.
 func workloadName(ref reference.Ref) string {
-	if group, _, is := strings.Cut(ref.Group, "/"); is {
+	if group, _, is := strings.Cut(ref.APIVersion, "/"); is {
 		return ref.Type + "." + group + "/" + ref.Name
 	}
 	return ref.Type + "/" + ref.Name
@@ -116,8 +116,8 @@ func (e *Engine) kubernetesReferences(o *Object) []reference.Ref {
 
 // refersToWorkload reports whether a reference is to a workload. A reference may omit the group.
 func refersToWorkload(used, workload reference.Ref) bool {
-	if used.Group == "" {
-		used.Group = workload.Group
+	if used.APIVersion == "" {
+		used.APIVersion = workload.APIVersion
 	}
 	return used == workload
 }

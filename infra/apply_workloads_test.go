@@ -42,7 +42,7 @@ func (f *fakeWorkloads) Place(_ context.Context, what PlaceRequest) error {
 func deployment(t *testing.T, name string, uses ...string) *plan.Change {
 	t.Helper()
 	three := int32(3)
-	w := plan.Workload{Address: plan.WorkloadAddress(testNamespace, "apps/v1", "Deployment", name), After: plan.Placed{Clusters: map[string]*int32{"east": &three}},
+	w := plan.Workload{Address: plan.WorkloadAddress(testNamespace, "apps/v1", "Deployment", name), After: plan.WorkloadState{Clusters: map[string]*int32{"east": &three}},
 		Detail: "no cluster → east 3", Uses: uses, Preconditions: []string{"binding b", "proposal p-" + name}}
 	c, err := w.Change()
 	if err != nil {

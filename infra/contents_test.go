@@ -13,7 +13,7 @@ import (
 // TestContentsInStatus checks that the status, stored as JSON, keeps all contents.
 func TestContentsInStatus(t *testing.T) {
 	pieces := map[int][][]byte{}
-	chunks := plan.NewChunks(func(chunk int, p [][]byte) error { pieces[chunk] = p; return nil })
+	chunks := plan.NewChunkWriter(func(chunk int, p [][]byte) error { pieces[chunk] = p; return nil })
 	actions := []plan.Action{plan.Create, plan.Update, plan.Replace, plan.Delete, plan.Read, plan.Import, plan.Forget, plan.Place, plan.NoOp}
 	for n := range 5000 {
 		change := &plan.Change{Address: plan.Address{Type: "demo_file", Name: fmt.Sprintf("f%05d", n)}, Action: actions[n%len(actions)]}
@@ -60,7 +60,7 @@ func TestContentsInStatus(t *testing.T) {
 
 func TestEmptyContents(t *testing.T) {
 	status := v1alpha1.PlanStatus{Digest: "sha256:old", Chunks: []v1alpha1.PlanChunk{{Digest: "old"}}, Summary: v1alpha1.PlanSummary{Create: 1}}
-	empty, err := plan.NewChunks(nil).Finish()
+	empty, err := plan.NewChunkWriter(nil).Finish()
 	if err != nil {
 		t.Fatal(err)
 	}

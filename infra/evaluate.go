@@ -47,7 +47,7 @@ func (e *evaluatedSpec) lifecycle() plan.Lifecycle {
 
 // evaluate evaluates an object's spec. others provides the values of other resources and data
 // sources. Errors name their fields.
-func (e *Engine) evaluate(ctx context.Context, o *Object, kind *schema.Kind, others reference.Values) (*evaluatedSpec, field.ErrorList) {
+func (e *Engine) evaluate(ctx context.Context, o *Object, kind *schema.Kind, others reference.Scope) (*evaluatedSpec, field.ErrorList) {
 	out := &evaluatedSpec{origins: map[string]string{}}
 	if err := json.Unmarshal(o.Spec, &out.spec); err != nil {
 		return nil, field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{}, fmt.Sprintf("must be an object: %v", err))}
@@ -68,17 +68,17 @@ type resolver struct {
 	ctx       context.Context
 	engine    *Engine
 	namespace string
-	others    reference.Values
+	others    reference.Scope
 	out       *evaluatedSpec
 }
 
 func (r *resolver) Expression(at *field.Path, text string) (cty.Value, error) {
-	parsed, err := r.engine.Language.Text(text, r.namespace)
+	parsed, err := r.engine.Language.Template(text, r.namespace)
 	if err != nil {
 		return cty.NilVal, err
 	}
 	r.out.origins[strings.TrimPrefix(at.String(), "spec.")] = text
-	return parsed.Value(reference.Values{
+	return parsed.Value(reference.Scope{
 		Lookup: func(ref reference.Ref) (cty.Value, error) {
 			if ref.Kind == reference.Kubernetes {
 				r.out.unwatched = true

@@ -34,7 +34,7 @@ type Inventory struct {
 
 // typeKey is a resource or data source type.
 type typeKey struct {
-	kind reference.Kind
+	kind reference.RefKind
 	name string
 }
 
@@ -341,7 +341,7 @@ func (w *Inventory) namespaceNodes(namespace string) []int32 {
 func compareRefs(a, b reference.Ref) int {
 	return cmp.Or(
 		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Type, b.Type), cmp.Compare(a.Name, b.Name),
-		cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Group, b.Group),
+		cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.APIVersion, b.APIVersion),
 	)
 }
 
@@ -349,7 +349,7 @@ func compareRefs(a, b reference.Ref) int {
 func intern(text string) string { return unique.Make(text).Value() }
 
 func internRef(ref reference.Ref) reference.Ref {
-	ref.Group, ref.Type, ref.Namespace = intern(ref.Group), intern(ref.Type), intern(ref.Namespace)
+	ref.APIVersion, ref.Type, ref.Namespace = intern(ref.APIVersion), intern(ref.Type), intern(ref.Namespace)
 	return ref
 }
 

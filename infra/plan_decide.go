@@ -147,7 +147,7 @@ func (d *decider) decideDesired(ctx context.Context) bool {
 	if d.reportUnavailable() {
 		return false
 	}
-	said, errs := d.evaluate(ctx, s.object, &d.kind.Kind, reference.Values{
+	said, errs := d.evaluate(ctx, s.object, &d.kind.Kind, reference.Scope{
 		Lookup:    func(ref reference.Ref) (cty.Value, error) { return d.lookup(ctx, s, ref) },
 		Attribute: func(ref reference.Ref, name string) (cty.Value, bool) { return d.attribute(s, ref, name) },
 	})
@@ -407,14 +407,14 @@ func (r *planRun) storeChange(s *slot, kind *ServedKind, decision *plan.Decision
 	if err != nil {
 		return err
 	}
-	show := plan.Showing{Salt: r.opts.Salt, Origins: origins, Preconditions: preconditions(s.object, s.state), Sealed: sealed}
+	show := plan.ChangeOptions{Salt: r.opts.Salt, Origins: origins, Preconditions: preconditions(s.object, s.state), Sealed: sealed}
 	if s.state != nil && decision.Action != plan.NoOp && decision.Address.Deposed == "" {
-		show.Was = s.state.Spec.Written
+		show.PriorSpec = s.state.Spec.Written
 	}
 	if r.opts.WriteBack && s.overridden && decision.Address.Deposed == "" {
 		show.Preconditions = preconditions(s.replaced, s.state)
-		if show.Writes = s.object.Spec; s.object.Deleting {
-			show.Writes = []byte("null")
+		if show.RestoreSpec = s.object.Spec; s.object.Deleting {
+			show.RestoreSpec = []byte("null")
 		}
 	}
 	change, err := decision.Change(kind.Schema, show)

@@ -126,7 +126,7 @@ func (m *model) decide(ref reference.Ref, what PlanOptions) *verdict {
 		}
 		in.Lifecycle.CreateBeforeDestroy = m.first(ref, map[reference.Ref]bool{})
 		if !v.failed {
-			said, errs := m.engine.evaluate(m.t.Context(), m.objects[ref], &kind.Kind, reference.Values{Lookup: func(used reference.Ref) (cty.Value, error) {
+			said, errs := m.engine.evaluate(m.t.Context(), m.objects[ref], &kind.Kind, reference.Scope{Lookup: func(used reference.Ref) (cty.Value, error) {
 				d := m.decided[used].decision
 				k, _ := m.stand.Kind(used)
 				return marked(&k.Schema.Block, d.After, d.Sensitive), nil
@@ -151,7 +151,7 @@ func (m *model) decide(ref reference.Ref, what PlanOptions) *verdict {
 		v.failed = true
 		return v
 	}
-	if v.change, err = v.decision.Change(kind.Schema, plan.Showing{Salt: testSalt, Origins: origins, Preconditions: preconditions(m.objects[ref], m.states[ref])}); err != nil {
+	if v.change, err = v.decision.Change(kind.Schema, plan.ChangeOptions{Salt: testSalt, Origins: origins, Preconditions: preconditions(m.objects[ref], m.states[ref])}); err != nil {
 		m.t.Fatal(err)
 	}
 	return v
@@ -204,7 +204,7 @@ func (m *model) apply(changes []*plan.Change, sealed map[plan.Address][]byte, se
 		run := plan.Execution{Planned: planned, Schema: kind.Schema, Provider: m.stand.fakeProvider}
 		fingerprint := ""
 		if m.objects[ref] != nil && !m.objects[ref].Deleting {
-			said, errs := m.engine.evaluate(t.Context(), m.objects[ref], &kind.Kind, reference.Values{Lookup: func(used reference.Ref) (cty.Value, error) { return value(used), nil }})
+			said, errs := m.engine.evaluate(t.Context(), m.objects[ref], &kind.Kind, reference.Scope{Lookup: func(used reference.Ref) (cty.Value, error) { return value(used), nil }})
 			if len(errs) > 0 {
 				t.Fatal(errs)
 			}

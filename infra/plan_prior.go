@@ -22,7 +22,7 @@ func addressOf(ref reference.Ref) plan.Address {
 // refOf returns the reference of an address; for a deposed resource, that of its successor.
 func refOf(address plan.Address) reference.Ref {
 	if apiVersion, kind, is := address.Workload(); is {
-		return reference.Ref{Kind: reference.Kubernetes, Group: apiVersion, Type: kind, Namespace: address.Namespace, Name: address.Name}
+		return reference.Ref{Kind: reference.Kubernetes, APIVersion: apiVersion, Type: kind, Namespace: address.Namespace, Name: address.Name}
 	}
 	ref := reference.Ref{Kind: reference.Resource, Type: address.Type, Namespace: address.Namespace, Name: address.Name}
 	if address.Data {

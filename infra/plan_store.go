@@ -67,7 +67,7 @@ func (e *emitter) store(ctx context.Context, store PlanStore) (*plan.Contents, e
 // fill packs the slots into chunks.
 func (e *emitter) fill(ctx context.Context, put func(chunk int, shown, sealed [][]byte) error) (*plan.Contents, error) {
 	sealed := &sealedChunk{}
-	chunks := plan.NewChunks(func(chunk int, shown [][]byte) error {
+	chunks := plan.NewChunkWriter(func(chunk int, shown [][]byte) error {
 		pieces, err := sealed.take()
 		if err != nil {
 			return err

@@ -242,7 +242,7 @@ func TestLifecycle(t *testing.T) {
 		`replace demo_thing["c"] (Triggerednamespace["shop"].demo_thing["a"].id: replace)`,
 		`replace demo_thing["d"] (Triggerednamespace["shop"].demo_thing["e"]: update)`, `update demo_thing["e"]`)
 	p.delete("f", true)
-	p.want(PlanOptions{Targets: []reference.Ref{thingRef("f")}}, `! Thing.demo.providers.atoll.dev/f : lifecycle.prevent_destroy forbids it; set lifecycle.prevent_destroy to false, or leave the object out of the plan`)
+	p.want(PlanOptions{Targets: []reference.Ref{thingRef("f")}}, `! Thing.demo.providers.atoll.dev/f : the resource must not be destroyed: lifecycle.prevent_destroy is set; set lifecycle.prevent_destroy to false, or exclude the object from the plan`)
 	forgotten := *p.objects[thingRef("f")]
 	forgotten.Forget, forgotten.ResourceVersion = true, "forgotten"
 	p.engine.Inventory.SetObject(&forgotten)
@@ -401,7 +401,7 @@ func TestProblemsOmitSecrets(t *testing.T) {
 	s.validate = func(config cty.Value) contract.Diagnostics {
 		return contract.Diagnostics{{Summary: "Bad password", Detail: config.GetAttr("password").AsString() + " is too short", Attribute: cty.GetAttrPath("password")}}
 	}
-	p.want(PlanOptions{}, `! Thing.demo.providers.atoll.dev/a spec.password: the provider refuses it: Bad password: (sensitive) is too short; change its spec`)
+	p.want(PlanOptions{}, `! Thing.demo.providers.atoll.dev/a spec.password: the provider rejected the configuration: Bad password: (sensitive) is too short; change its spec`)
 }
 
 func TestPlanFails(t *testing.T) {

@@ -159,7 +159,7 @@ func (d *decider) fieldsReferringTo(ref reference.Ref) []string {
 	}
 	var fields []string
 	for _, f := range found.Fields {
-		for _, used := range f.Text.References() {
+		for _, used := range f.Template.References() {
 			if used.Ref == ref {
 				fields = append(fields, f.Path)
 				break

@@ -58,7 +58,7 @@ func writtenBackPreconditions(c *plan.Change) ([]string, error) {
 		after[0] = createdObject
 	default:
 		after[0] = "object " + uid + "@" + strconv.FormatInt(generation+1, 10)
-		if string(c.Writes) == "null" {
+		if string(c.RestoreSpec) == "null" {
 			after[0] += " deleting"
 		}
 	}

@@ -106,7 +106,7 @@ func (s *stepSet) add(what ApplyOptions, c *change) {
 		return n
 	}
 	if c.address.Deposed != "" {
-		p.deposed = append(p.deposed, one(plan.Whole))
+		p.deposed = append(p.deposed, one(plan.OnlyStep))
 		return
 	}
 	p.change = c
@@ -114,16 +114,16 @@ func (s *stepSet) add(what ApplyOptions, c *change) {
 	case plan.Replace:
 		p.destroy, p.upsert = one(plan.DestroyOld), one(plan.CreateNew)
 	case plan.Delete, plan.Forget:
-		p.destroy = one(plan.Whole)
+		p.destroy = one(plan.OnlyStep)
 	default:
-		p.upsert = one(plan.Whole)
+		p.upsert = one(plan.OnlyStep)
 	}
 }
 
 // name describes a step in an error.
 func (s *stepSet) name(n int32) string {
 	what := string(s.all[n].action)
-	if s.all[n].part != plan.Whole {
+	if s.all[n].part != plan.OnlyStep {
 		what = string(s.all[n].part)
 	}
 	return fmt.Sprintf("%s of %s", what, s.all[n].address)

@@ -21,7 +21,7 @@ func (p *approvedPlan) changes(t *testing.T) map[string]*plan.Change {
 			t.Fatal(err)
 		}
 		err = p.planned.Contents.Chunks[n].Read(pieces, true, nil, func(c *plan.Change) bool {
-			if c.Action != plan.NoOp || c.Writes != nil {
+			if c.Action != plan.NoOp || c.RestoreSpec != nil {
 				out[c.Address.Name] = c
 			}
 			return true
@@ -51,8 +51,8 @@ func TestWriteBack(t *testing.T) {
 	i.writeSpecs(map[string]string{"a": specOf("a", "two", "a", false), "c": specOf("c", "two", "a", false), "d": first["d"]})
 	second := i.plan(t, "two", PlanOptions{})
 	said := second.changes(t)
-	if !sameText(said["a"].Was, first["a"]) || !sameText(said["b"].Was, first["b"]) || said["c"].Was != nil || said["d"] != nil {
-		t.Errorf("the changes say %s, %s, %s", said["a"].Was, said["b"].Was, said["c"].Was)
+	if !sameText(said["a"].PriorSpec, first["a"]) || !sameText(said["b"].PriorSpec, first["b"]) || said["c"].PriorSpec != nil || said["d"] != nil {
+		t.Errorf("the changes say %s, %s, %s", said["a"].PriorSpec, said["b"].PriorSpec, said["c"].PriorSpec)
 	}
 	i.apply(t, second)
 	if got := string(i.states[thingRef("a")].Spec.Written); got != specOf("a", "two", "a", false) {
@@ -68,8 +68,8 @@ func TestWriteBack(t *testing.T) {
 		Overrides: []*Object{&again, anew, &gone}, WriteBack: true, Targets: []reference.Ref{thingRef("a"), thingRef("b"), thingRef("c")},
 	})
 	said = back.changes(t)
-	if !sameText(said["a"].Writes, first["a"]) || !sameText(said["b"].Writes, first["b"]) || string(said["c"].Writes) != "null" {
-		t.Fatalf("the changes write %s, %s, %s", said["a"].Writes, said["b"].Writes, said["c"].Writes)
+	if !sameText(said["a"].RestoreSpec, first["a"]) || !sameText(said["b"].RestoreSpec, first["b"]) || string(said["c"].RestoreSpec) != "null" {
+		t.Fatalf("the changes write %s, %s, %s", said["a"].RestoreSpec, said["b"].RestoreSpec, said["c"].RestoreSpec)
 	}
 	if uid, generation, there, err := ObjectPrecondition(said["a"]); err != nil || !there || uid != "uid-a" || generation != again.Generation-1 {
 		t.Errorf("it is written from %s at %d: %v", uid, generation, err)

@@ -50,7 +50,7 @@ func storePlan(t *testing.T, s atoll, ns, name string, n int) *v1alpha1.Plan {
 	t.Helper()
 	client := s.dynamic(t)
 	s.mustKubectl(t, fmt.Sprintf(`{"apiVersion":"infra.atoll.dev/v1alpha1","kind":"Plan","metadata":{"name":%q}}`, name), "create", "-n", ns, "-f", "-")
-	chunks := plan.NewChunks(func(chunk int, pieces [][]byte) error {
+	chunks := plan.NewChunkWriter(func(chunk int, pieces [][]byte) error {
 		for i, content := range pieces {
 			object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1alpha1.PlanChanges{
 				TypeMeta:   metav1.TypeMeta{APIVersion: "infra.atoll.dev/v1alpha1", Kind: "PlanChanges"},

@@ -121,17 +121,17 @@ spec: {provider: evil, configuration: {directory: %q}}
 		{"plan-hangs", "hang", "plan", "the provider did not answer in time (5s)"},
 		{"plan-dies", "die", "plan", "its process exited: exit status 3"},
 		{"plan-panics", "panic", "plan", "its process exited: exit status 2"},
-		{"plan-lies", "other", "plan", "value: is planned to be something else than what is written; report it to the provider's developers"},
+		{"plan-lies", "other", "plan", "value: has a planned value that differs from the configuration; this is a bug in the provider: report it to its developers"},
 		{"plan-garbage", "garbage", "plan", "its answer does not conform to its schema"},
-		{"plan-absent", "absent", "plan", "the provider does not keep its contract"},
+		{"plan-absent", "absent", "plan", "the provider produced an invalid result"},
 		{"plan-complains", "error", "plan", "It complains: as told; change its spec"},
 		// What is said of an apply.
 		{"apply-hangs", "hang", "create", "check whether the resource exists; if it does, import it"},
 		{"apply-dies", "die-after", "create", "check whether the resource exists; if it does, import it"},
-		{"apply-lies", "other", "create", "value: has another value than was planned; report it to the provider's developers"},
-		{"apply-replans", "shifty", "plan", "the plan is stale: mood: has another value than was planned; plan it again"},
+		{"apply-lies", "other", "create", "value: has a value that differs from the planned one; this is a bug in the provider: report it to its developers"},
+		{"apply-replans", "shifty", "plan", "the plan is stale: mood: has a value that differs from the planned one; create a new plan"},
 		{"apply-garbage", "garbage", "create", "its answer does not conform to its schema"},
-		{"apply-unknown", "unknown", "create", "value: is unknown after it was applied; report it to the provider's developers"},
+		{"apply-unknown", "unknown", "create", "value: is unknown after apply; this is a bug in the provider: report it to its developers"},
 	} {
 		t.Run(one.name, func(t *testing.T) {
 			honest := file("honest-"+one.name, one.name)

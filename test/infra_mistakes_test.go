@@ -20,7 +20,7 @@ func TestMistakesAreAnsweredWithARemedy(t *testing.T) {
 		demo("Network", "a", "cdir: x"):                                                                      `unknown field "spec.cdir"`,
 		strings.Replace(network("a", "x"), "name: a, cidr", "cidr", 1):                                       "spec.name: Required value: the provider requires it",
 		demo("Secret", "a", "secret: "+secret):                                                               "use {secretKeyRef: {name: …, key: …}}",
-		demo("File", "a", `content: '${demo_network["a"'`):                                                   "write $${ if ${ is meant as text",
+		demo("File", "a", `content: '${demo_network["a"'`):                                                   "write $${ for a literal ${",
 		demo("File", "a", "content: x, depends_on: [garbage]"):                                               `spec.depends_on[0]: Invalid value: "garbage" is not a reference: write TYPE["name"]`,
 		demo("File", "a", "content: x, lifecycle: {ignore_changes: [contents]}"):                             "unknown field; did you mean content?",
 		demo("Nothing", "a", "content: x"):                                                                   `no matches for kind "Nothing"`,
@@ -50,8 +50,8 @@ func TestMistakesAreAnsweredWithARemedy(t *testing.T) {
 		`/object, spec.content: namespace["default"].demo_network["none"] does not exist: create it, or correct the reference`,
 		`/attribute, spec.content: ${demo_network["net"].idd}: demo_network["net"] has no "idd": it has cidr, gateway, id, name, tags, zone`,
 		`/value, spec.content: the expression's value has the wrong type: string required, but have map of string`,
-		`/refused, spec.mode: the provider refuses it: The value is not valid: "999" must have only a zero and three octal digits; change its spec`,
-		`/config, spec.provider: there is no ProviderConfig "other" of namespace "default": make one with spec.provider: demo`,
+		`/refused, spec.mode: the provider rejected the configuration: The value is not valid: "999" must have only a zero and three octal digits; change its spec`,
+		`/config, spec.provider: ProviderConfig "other" in namespace "default" not found: create it with spec.provider: demo`,
 		`/map, spec.content: ${k8s.ConfigMap["none"].data.x}: there is no ConfigMap none in namespace default`,
 		`Secret.demo.providers.atoll.dev/key, spec.secret.secretKeyRef: there is no Secret none in namespace default: create it, with the key k`,
 		`/one: reference cycle: namespace["default"].demo_file["one"] → namespace["default"].demo_file["two"] → namespace["default"].demo_file["one"]: remove one of these references`,
@@ -62,7 +62,7 @@ func TestMistakesAreAnsweredWithARemedy(t *testing.T) {
 	w.atoll(t, "plan", "--target", "none/none").expect(t, 1, "no Provider serves a kind none: see `kubectl api-resources")
 	w.atoll(t, "plan", "-l", "part=none").expect(t, 0, "There is nothing to plan")
 	w.atoll(t, "plan", "-n", "none").expect(t, 1, "kubectl create namespace none")
-	w.atoll(t, "import", "network", "imported", "demo_network-1").expect(t, 1, "/imported: it cannot be imported: There is nothing to import")
+	w.atoll(t, "import", "network", "imported", "demo_network-1").expect(t, 1, "/imported: the resource cannot be imported: There is nothing to import")
 	w.atoll(t, "rollback", "apply-1").expect(t, 1, "there is no apply apply-1 in namespace default")
 	w.kubectl(t, "delete", "files,secrets.demo.providers.atoll.dev", "--all")
 	w.kubectl(t, "delete", "network.demo.providers.atoll.dev", "imported")
@@ -87,7 +87,7 @@ func TestMistakesAreAnsweredWithARemedy(t *testing.T) {
 	w.atoll(t, "cancel", apply).expect(t, 1, "has ended already: Failed")
 	w.refused(t, "", []string{"patch", "apply", apply, "--type=merge", "-p", `{"spec":{"plan":"other"}}`}, "an apply does not change its plan: make another")
 	w.refused(t, "", []string{"patch", "plan", plan, "--type=merge", "-p", `{"spec":{"refresh":true}}`}, "a plan does not change: make another")
-	w.atoll(t, "destroy", "--auto-approve").expect(t, 1, "/kept: lifecycle.prevent_destroy forbids it; set lifecycle.prevent_destroy to false")
+	w.atoll(t, "destroy", "--auto-approve").expect(t, 1, "/kept: the resource must not be destroyed: lifecycle.prevent_destroy is set; set lifecycle.prevent_destroy to false")
 	w.atoll(t, "plan", "-f", resourcesFile, "-n", "kube-system").expect(t, 1, "is of namespace default, and the plan is of kube-system", "-n default")
 	w.atoll(t, "plan", "-f", resourcesFile).expect(t, 0, `demo_file["back-index"] will be created`, "cannot be carried out: `kubectl apply` them")
 	speculative := w.plans(t, "-f", resourcesFile)

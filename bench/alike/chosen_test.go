@@ -31,8 +31,8 @@ func TestChosen(t *testing.T) {
 		"not deleted":                {&Step{}, planned(Change{Action: "delete"}), &Outcome{}, "", false},
 		"to be forgotten":            {destroys, planned(Change{Action: "delete"}), planned(Change{Action: "forget"}), chosenForget, true},
 		"a circle of OpenTofu's":     {&Step{}, &Outcome{Planned: Planned{Refused: []string{"x"}, Said: []string{"Cycle: a (destroy), a"}}}, &Outcome{}, chosenCircle, true},
-		"an import without a name":   {&Step{}, refused("(something)", "Not there: i"), refused("a", "it cannot be imported: Not there: j"), chosenUnnamed, false},
-		"an import, another reason":  {&Step{}, refused("(something)", "Not there: i"), refused("a", "it cannot be imported: Not allowed"), "", false},
+		"an import without a name":   {&Step{}, refused("(something)", "Not there: i"), refused("a", "the resource cannot be imported: Not there: j"), chosenUnnamed, false},
+		"an import, another reason":  {&Step{}, refused("(something)", "Not there: i"), refused("a", "the resource cannot be imported: Not allowed"), "", false},
 		"not carried out":            {excludes, skipped, state(Instance{Attributes: value("new")}), chosenSkipped, true},
 	} {
 		found, apart := Differences(c.step, c.tofu, c.atoll)

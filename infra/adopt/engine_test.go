@@ -243,11 +243,11 @@ type resolver struct {
 }
 
 func (r *resolver) Expression(at *field.Path, text string) (cty.Value, error) {
-	parsed, err := r.language.Text(text, namespace)
+	parsed, err := r.language.Template(text, namespace)
 	if err != nil {
 		return cty.NilVal, err
 	}
-	return reference.Field{Path: at.String(), Text: parsed}.Value(reference.Values{Lookup: r.lookup})
+	return reference.Field{Path: at.String(), Template: parsed}.Value(reference.Scope{Lookup: r.lookup})
 }
 
 func (r *resolver) lookup(ref reference.Ref) (cty.Value, error) {

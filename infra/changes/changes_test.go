@@ -49,7 +49,7 @@ func (s *stage) put(tb testing.TB, name string, all []*plan.Change) *v1alpha1.Pl
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop", UID: types.UID("uid-of-" + name), ResourceVersion: "77"},
 		Status:     v1alpha1.PlanStatus{Phase: v1alpha1.PlanPlanned},
 	}
-	chunks := plan.NewChunks(func(chunk int, pieces [][]byte) error {
+	chunks := plan.NewChunkWriter(func(chunk int, pieces [][]byte) error {
 		for i, content := range pieces {
 			s.store(tb, &v1alpha1.PlanChanges{
 				TypeMeta:   metav1.TypeMeta{APIVersion: "infra.atoll.dev/v1alpha1", Kind: "PlanChanges"},

@@ -23,7 +23,7 @@ var testSalt = []byte("0123456789abcdef")
 
 func decided(t testing.TB, prior, config string) (*Decision, *contract.Schema) {
 	t.Helper()
-	schema := thing()
+	schema := testSchema()
 	d, err := Decide(context.Background(), Input{
 		Address: Address{Type: "demo_thing", Name: "main"}, Schema: schema, Provider: &fake{schema: schema},
 		Prior: Prior{State: contract.State{Value: value(t, &schema.Block, prior)}}, Config: value(t, &schema.Block, config),
@@ -34,7 +34,7 @@ func decided(t testing.TB, prior, config string) (*Decision, *contract.Schema) {
 	return d, schema
 }
 
-func changeOf(t testing.TB, d *Decision, schema *contract.Schema, show Showing) *Change {
+func changeOf(t testing.TB, d *Decision, schema *contract.Schema, show ChangeOptions) *Change {
 	t.Helper()
 	c, err := d.Change(schema, show)
 	if err != nil {
@@ -52,40 +52,40 @@ func digest(t testing.TB, c *Change) [32]byte {
 	return sum
 }
 
-// TestSecretsInDigests: a secret that changes changes the digest, the same secret does not, and without
-// the salt nobody can tell what it is.
+// TestSecretsInDigests checks that a changed secret changes the digest, that an unchanged one does
+// not, and that the digest of a secret depends on the salt.
 func TestSecretsInDigests(t *testing.T) {
 	prior := `{"name":"a","id":"i","size":5,"token":"t","limits":[]}`
 	one, schema := decided(t, prior, `{"name":"a","password":"one"}`)
 	two, _ := decided(t, prior, `{"name":"a","password":"two"}`)
-	show := Showing{Salt: testSalt}
+	show := ChangeOptions{Salt: testSalt}
 	a, b := changeOf(t, one, schema, show), changeOf(t, two, schema, show)
 	if digest(t, a) == digest(t, b) {
-		t.Error("another password has the same digest")
+		t.Error("a different password has the same digest")
 	}
 	if digest(t, a) != digest(t, changeOf(t, one, schema, show)) {
 		t.Error("the same decision has two digests")
 	}
-	if digest(t, a) == digest(t, changeOf(t, one, schema, Showing{Salt: []byte("another salt than before")})) {
+	if digest(t, a) == digest(t, changeOf(t, one, schema, ChangeOptions{Salt: []byte("another salt than before")})) {
 		t.Error("the digest of a secret does not depend on the salt")
 	}
-	if _, err := one.Change(schema, Showing{Salt: []byte("short")}); err == nil {
+	if _, err := one.Change(schema, ChangeOptions{Salt: []byte("short")}); err == nil {
 		t.Error("a short salt is accepted")
 	}
 	one.Address.Name = "other"
-	if moved := changeOf(t, one, schema, show); moved.After.Sensitive[0].Digest == a.After.Sensitive[0].Digest {
-		t.Error("equal secrets of two resources look equal")
+	if other := changeOf(t, one, schema, show); other.After.Sensitive[0].Digest == a.After.Sensitive[0].Digest {
+		t.Error("equal secrets of two resources have the same digest")
 	}
 }
 
-// TestSealIsBound: a change names its sealed part, and other bytes are not that.
+// TestSealIsBound checks that a change is bound to the bytes of its sealed decision.
 func TestSealIsBound(t *testing.T) {
 	d, schema := decided(t, "", `{"name":"a"}`)
 	text, err := d.Seal(schema)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := changeOf(t, d, schema, Showing{Salt: testSalt, Sealed: text})
+	c := changeOf(t, d, schema, ChangeOptions{Salt: testSalt, Sealed: text})
 	if c.Sealed != SealDigest(testSalt, text) || c.Sealed == SealDigest(testSalt, append(text, ' ')) {
 		t.Error("the digest does not bind the sealed part")
 	}
@@ -101,14 +101,14 @@ func TestSealIsBound(t *testing.T) {
 	}
 }
 
-// TestSealKeepsEverything: also what cty is particular about.
-func TestSealKeepsEverything(t *testing.T) {
+// TestSealRoundTrip includes values that are delicate in cty.
+func TestSealRoundTrip(t *testing.T) {
 	d, schema := decided(t, `{"name":"a","id":"i","zone":"z"}`, `{"name":"a","zone":"?","labels":{"k":"secret:x"},"any":[1,"x"]}`)
 	d.Before.Private, d.Private = []byte{0, 1}, nil
 	d.Before.Identity = cty.ObjectVal(map[string]cty.Value{"arn": cty.StringVal("x")})
 	refined := cty.UnknownVal(cty.String).Refine().NotNull().StringPrefix("arn:").NewValue()
 	d.After = replaceAt(d.After, cty.GetAttrPath("id"), func(cty.Value) cty.Value { return refined })
-	d.encoded = nil // it is another's now
+	d.encoded = nil // it encoded the former After
 	text, err := d.Seal(schema)
 	if err != nil {
 		t.Fatal(err)
@@ -128,31 +128,31 @@ func TestSealKeepsEverything(t *testing.T) {
 	}
 }
 
-// TestFrom: a difference names the references that are written in what differs, whatever the keys of maps are and
-// however blocks are written. Of elements of a set nobody knows which is which.
-func TestFrom(t *testing.T) {
+// TestFieldOrigins checks that a field lists the references that are written in it, for all keys of
+// maps and all ways to write blocks. The elements of a set cannot be attributed.
+func TestFieldOrigins(t *testing.T) {
 	const nothing = `{"name":"a"}`
 	for name, c := range map[string]struct {
 		prior, config string
 		origins       []string
 		want          string
 	}{
-		"a key of digits":              {`{"name":"a","labels":{"80":"1","a]b":"1"}}`, `{"name":"a","labels":{"80":"2","a]b":"2"}}`, []string{"labels[80]", "labels[a]b]"}, `labels["80"]: labels[80]; labels["a]b"]: labels[a]b]`},
-		"an element":                   {`{"name":"a","list":["x","y"]}`, `{"name":"a","list":["x","y","z"]}`, []string{"list[0]", "list[2]"}, "list[2]: list[2]"},
-		"the first of several":         {`{"name":"a","list":["x","y"]}`, `{"name":"a","list":["z","y"]}`, []string{"list[0]", "list[1]"}, "list[0]:; list[0]: list[0]"},
-		"after one that went":          {`{"name":"a","list":["x","y","z"]}`, `{"name":"a","list":["y","q"]}`, []string{"list[0]", "list[1]"}, "list[0]:; list[2]:; list[1]: list[1]"},
-		"one more block":               {`{"name":"a","rule":[{"port":2}]}`, `{"name":"a","rule":[{"port":1},{"port":2}]}`, []string{"rule[0].port", "rule[1].port"}, "rule[0].port: rule[0].port; rule[1]: rule[1].port"},
-		"a key like an element":        {`{"name":"a","labels":{"a":"1","a[0]":"1"}}`, `{"name":"a","labels":{"a":"1","a[0]":"2"}}`, []string{"labels[a]", "labels[a[0]]"}, `labels["a[0]"]: labels[a[0]]`},
-		"all that is within":           {nothing, `{"name":"a","list":["x","y"]}`, []string{"list[0]", "list[1]", "name"}, "list: list[0], list[1]"},
-		"all that it is within":        {`{"name":"a","labels":{"a":"1"}}`, `{"name":"a","labels":{"a":"2"}}`, []string{"labels", "lab"}, `labels["a"]: labels`},
-		"a block of a list":            {`{"name":"a","rule":[{"port":1},{"port":2}]}`, `{"name":"a","rule":[{"port":1},{"port":3}]}`, []string{"rule[0].port", "rule[1].port", "rule[1].uid"}, "rule[1].port: rule[1].port"},
-		"a single one, as an object":   {`{"name":"a","rule":[{"port":1}]}`, `{"name":"a","rule":[{"port":3}]}`, []string{"rule.port", "rule.uid"}, "rule[0].port: rule.port"},
-		"a block of a map":             {`{"name":"a","env":{"1":{"value":"x"}}}`, `{"name":"a","env":{"1":{"value":"y"}}}`, []string{"env[1].value", "env[2].value"}, `env["1"].value: env[1].value`},
-		"one block":                    {`{"name":"a","network":{"cidr":"x"}}`, `{"name":"a","network":{"cidr":"y"}}`, []string{"network.cidr"}, "network.cidr: network.cidr"},
-		"an element of a set":          {`{"name":"a","tags":["b"]}`, `{"name":"a","tags":["c","b"]}`, []string{"tags[0]", "tags[1]"}, "tags[1]:"},
-		"the only element of a set":    {`{"name":"a","tags":["b"]}`, `{"name":"a","tags":["c"]}`, []string{"tags[0]"}, "tags[0]:; tags[0]: tags[0]"},
-		"a whole set":                  {nothing, `{"name":"a","tags":["c","b"]}`, []string{"tags[0]", "tags[1]"}, "tags: tags[0], tags[1]"},
-		"nothing of what is taken out": {`{"name":"a","labels":{"a":"1","b":"1"}}`, `{"name":"a","labels":{"b":"1"}}`, []string{"labels"}, `labels["a"]:`},
+		"a key of digits":                      {`{"name":"a","labels":{"80":"1","a]b":"1"}}`, `{"name":"a","labels":{"80":"2","a]b":"2"}}`, []string{"labels[80]", "labels[a]b]"}, `labels["80"]: labels[80]; labels["a]b"]: labels[a]b]`},
+		"an element":                           {`{"name":"a","list":["x","y"]}`, `{"name":"a","list":["x","y","z"]}`, []string{"list[0]", "list[2]"}, "list[2]: list[2]"},
+		"the first of several elements":        {`{"name":"a","list":["x","y"]}`, `{"name":"a","list":["z","y"]}`, []string{"list[0]", "list[1]"}, "list[0]:; list[0]: list[0]"},
+		"after a removed element":              {`{"name":"a","list":["x","y","z"]}`, `{"name":"a","list":["y","q"]}`, []string{"list[0]", "list[1]"}, "list[0]:; list[2]:; list[1]: list[1]"},
+		"one more block":                       {`{"name":"a","rule":[{"port":2}]}`, `{"name":"a","rule":[{"port":1},{"port":2}]}`, []string{"rule[0].port", "rule[1].port"}, "rule[0].port: rule[0].port; rule[1]: rule[1].port"},
+		"a key like an element":                {`{"name":"a","labels":{"a":"1","a[0]":"1"}}`, `{"name":"a","labels":{"a":"1","a[0]":"2"}}`, []string{"labels[a]", "labels[a[0]]"}, `labels["a[0]"]: labels[a[0]]`},
+		"everything within the field":          {nothing, `{"name":"a","list":["x","y"]}`, []string{"list[0]", "list[1]", "name"}, "list: list[0], list[1]"},
+		"everything around the field":          {`{"name":"a","labels":{"a":"1"}}`, `{"name":"a","labels":{"a":"2"}}`, []string{"labels", "lab"}, `labels["a"]: labels`},
+		"a block of a list":                    {`{"name":"a","rule":[{"port":1},{"port":2}]}`, `{"name":"a","rule":[{"port":1},{"port":3}]}`, []string{"rule[0].port", "rule[1].port", "rule[1].uid"}, "rule[1].port: rule[1].port"},
+		"a single block, written as an object": {`{"name":"a","rule":[{"port":1}]}`, `{"name":"a","rule":[{"port":3}]}`, []string{"rule.port", "rule.uid"}, "rule[0].port: rule.port"},
+		"a block of a map":                     {`{"name":"a","env":{"1":{"value":"x"}}}`, `{"name":"a","env":{"1":{"value":"y"}}}`, []string{"env[1].value", "env[2].value"}, `env["1"].value: env[1].value`},
+		"one block":                            {`{"name":"a","network":{"cidr":"x"}}`, `{"name":"a","network":{"cidr":"y"}}`, []string{"network.cidr"}, "network.cidr: network.cidr"},
+		"an element of a set":                  {`{"name":"a","tags":["b"]}`, `{"name":"a","tags":["c","b"]}`, []string{"tags[0]", "tags[1]"}, "tags[1]:"},
+		"the only element of a set":            {`{"name":"a","tags":["b"]}`, `{"name":"a","tags":["c"]}`, []string{"tags[0]"}, "tags[0]:; tags[0]: tags[0]"},
+		"a whole set":                          {nothing, `{"name":"a","tags":["c","b"]}`, []string{"tags[0]", "tags[1]"}, "tags: tags[0], tags[1]"},
+		"nothing for a removed field":          {`{"name":"a","labels":{"a":"1","b":"1"}}`, `{"name":"a","labels":{"b":"1"}}`, []string{"labels"}, `labels["a"]:`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, schema := decided(t, c.prior, c.config)
@@ -161,27 +161,27 @@ func TestFrom(t *testing.T) {
 				origins[at] = at
 			}
 			var got []string
-			for _, f := range changeOf(t, d, schema, Showing{Salt: testSalt, Origins: origins}).Fields {
-				if f.Kind != Unknown {
+			for _, f := range changeOf(t, d, schema, ChangeOptions{Salt: testSalt, Origins: origins}).Fields {
+				if f.Action != FieldUnknown {
 					got = append(got, strings.TrimSpace(f.Path+": "+strings.Join(f.From, ", ")))
 				}
 			}
-			if said := strings.Join(got, "; "); said != c.want {
-				t.Errorf("got %s\nwant %s", said, c.want)
+			if joined := strings.Join(got, "; "); joined != c.want {
+				t.Errorf("got %s\nwant %s", joined, c.want)
 			}
 		})
 	}
 }
 
-// TestFields lists what differs, in the words of the API.
+// TestFields checks the fields of a change in the API's representation.
 func TestFields(t *testing.T) {
 	d, schema := decided(t,
 		`{"name":"a","id":"i","size":5,"token":"t","limits":[],"zone":"z1","list":["a","b"],"labels":{"x.y":"1"},"password":"p","rule":[{"port":1,"uid":"u"}]}`,
 		`{"name":"a","zone":"z2","list":["n","a","b"],"labels":{"x.y":"2","z":"?"},"password":"q","content":"new"}`)
-	c := changeOf(t, d, schema, Showing{Salt: testSalt, Origins: map[string]string{"labels[z]": "net.id", "content": "k8s.x"}})
+	c := changeOf(t, d, schema, ChangeOptions{Salt: testSalt, Origins: map[string]string{"labels[z]": "net.id", "content": "k8s.x"}})
 	var got strings.Builder
 	for _, f := range c.Fields {
-		fmt.Fprintf(&got, "%s %s %s -> %s", f.Kind, f.Path, f.Before, f.After)
+		fmt.Fprintf(&got, "%s %s %s -> %s", f.Action, f.Path, f.Before, f.After)
 		if f.Sensitive {
 			got.WriteString(" sensitive")
 		}
@@ -210,8 +210,8 @@ change zone "z1" -> "z2" forces
 	}
 }
 
-// TestPaths: what is written can be parsed again.
-func TestPaths(t *testing.T) {
+// TestPathRoundTrip checks that a formatted path parses as the same path.
+func TestPathRoundTrip(t *testing.T) {
 	for _, text := range []string{"a", "a.b", `tags["Name"]`, `tags["a\"].b"]`, "rules[0].port", "a[12][3].b", `"odd name".x`} {
 		p, err := ParsePath(text)
 		if err != nil || PathText(p) != text {
@@ -220,12 +220,12 @@ func TestPaths(t *testing.T) {
 	}
 	for _, text := range []string{"a..b", "a[", "a[]", "a[x]", `a["x]`, "a b]", "[…]", ".a", "a.", `"a`, "a[0]b"} {
 		if p, err := ParsePath(text); err == nil && PathText(p) != key(text) {
-			t.Errorf("%s is taken for %s", text, PathText(p))
+			t.Errorf("%s is parsed as %s", text, PathText(p))
 		}
 	}
 }
 
-// store keeps chunks as a keyspace would.
+// store keeps chunks like a keyspace.
 type store map[int][][]byte
 
 func (s store) put(chunk int, pieces [][]byte) error {
@@ -255,7 +255,7 @@ func numbered(i int) *Change {
 func chunked(t *testing.T, n int, change func(i int) *Change) (*Contents, store) {
 	t.Helper()
 	s := store{}
-	chunks := NewChunks(s.put)
+	chunks := NewChunkWriter(s.put)
 	for i := range n {
 		if err := chunks.Add(change(i)); err != nil {
 			t.Fatal(err)
@@ -268,7 +268,7 @@ func chunked(t *testing.T, n int, change func(i int) *Change) (*Contents, store)
 	return contents, s
 }
 
-// TestChunks: all changes come back, by pages, by action, and checked.
+// TestChunks checks that all changes come back, by page and by action, and verified.
 func TestChunks(t *testing.T) {
 	const n = 10_000
 	contents, s := chunked(t, n, numbered)
@@ -283,7 +283,7 @@ func TestChunks(t *testing.T) {
 	for _, filter := range [][]Action{nil, {Create}, {Update, Deferred}, {Delete}} {
 		want := 0
 		for i := range n {
-			if c := numbered(i); len(filter) == 0 || strings.Contains(fmt.Sprint(filter), string(c.filed())) {
+			if c := numbered(i); len(filter) == 0 || strings.Contains(fmt.Sprint(filter), string(c.indexedAction())) {
 				want++
 			}
 		}
@@ -305,7 +305,7 @@ func TestChunks(t *testing.T) {
 				break
 			}
 			if len(page) != 700 {
-				t.Fatalf("a page of %d, and there is more", len(page))
+				t.Fatalf("a page of %d changes, although there are more", len(page))
 			}
 		}
 		if got != want {
@@ -314,8 +314,8 @@ func TestChunks(t *testing.T) {
 	}
 }
 
-// TestChunksAreChecked: neither a changed change, nor one left out, nor one filed elsewhere passes.
-func TestChunksAreChecked(t *testing.T) {
+// TestChunksAreVerified checks that a modified, a missing and a misfiled change are detected.
+func TestChunksAreVerified(t *testing.T) {
 	const n = 3000
 	contents, _ := chunked(t, n, numbered)
 	all := func(*Change) bool { return true }
@@ -327,28 +327,28 @@ func TestChunksAreChecked(t *testing.T) {
 		return c
 	})
 	if contents.Digest == other.Digest {
-		t.Error("another change, and the same digest")
+		t.Error("a modified change has the same digest")
 	}
 	if err := contents.Chunks[0].Read(s[0], true, nil, all); err == nil {
-		t.Error("another change passes")
+		t.Error("a modified change passes")
 	}
 	if err := other.Check(contents.Digest); err == nil {
-		t.Error("other contents pass")
+		t.Error("modified contents pass")
 	}
 	if err := contents.Check(contents.Digest); err != nil {
 		t.Error(err)
 	}
 	fewer, s := chunked(t, n-1, numbered)
 	if last := len(fewer.Chunks) - 1; contents.Chunks[last].Read(s[last], true, nil, all) == nil {
-		t.Error("a change that is left out is not missed")
+		t.Error("a missing change is not detected")
 	}
-	if err := contents.Chunks[0].Read([][]byte{[]byte("rubbish")}, true, nil, all); err == nil {
-		t.Error("rubbish passes")
+	if err := contents.Chunks[0].Read([][]byte{[]byte("garbage")}, true, nil, all); err == nil {
+		t.Error("garbage passes")
 	}
 }
 
-// TestChunksHideNothing: a deletion that is filed as something else is noticed.
-func TestChunksHideNothing(t *testing.T) {
+// TestMisfiledChangeIsDetected checks that a change cannot be listed under another action.
+func TestMisfiledChangeIsDetected(t *testing.T) {
 	contents, s := chunked(t, 10, numbered)
 	unpacked, err := gzip.NewReader(bytes.NewReader(s[0][0]))
 	if err != nil {
@@ -371,25 +371,26 @@ func TestChunksHideNothing(t *testing.T) {
 	}
 }
 
-// TestChunksWantOrder: the digest must not depend on how changes were found.
-func TestChunksWantOrder(t *testing.T) {
-	c := NewChunks(store{}.put)
+// TestChunksRequireOrder checks that the digest cannot depend on the order in which changes are
+// decided.
+func TestChunksRequireOrder(t *testing.T) {
+	c := NewChunkWriter(store{}.put)
 	for _, i := range []int{1, 2} {
 		if err := c.Add(numbered(i)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if c.Add(numbered(2)) == nil || c.Add(numbered(0)) == nil {
-		t.Error("out of order, or twice")
+		t.Error("a change out of order or a duplicate is accepted")
 	}
 }
 
-// TestLargeChange: a change larger than a piece is stored in several.
+// TestLargeChange checks that a change larger than a piece is stored in several.
 func TestLargeChange(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	noise := make([]byte, 2<<20)
 	for i := range noise {
-		noise[i] = byte('0' + r.IntN(64)) // some of which JSON escapes
+		noise[i] = byte('0' + r.IntN(64)) // JSON escapes some of them
 	}
 	text, err := json.Marshal(string(noise))
 	if err != nil {
@@ -407,7 +408,7 @@ func TestLargeChange(t *testing.T) {
 	}
 	if err := contents.Chunks[1].Read(s[1], true, nil, func(c *Change) bool {
 		if !bytes.Equal(c.After.JSON, text) {
-			t.Error("it comes back otherwise")
+			t.Error("it differs when it is read")
 		}
 		return true
 	}); err != nil {
@@ -421,14 +422,14 @@ func TestSummary(t *testing.T) {
 		t.Error(got)
 	}
 	c = Counts{Import: 1, Forget: 2, Deferred: 3}
-	if got := c.Summary(); got != "Plan: 1 to import, 0 to add, 0 to change, 0 to destroy, 2 to forget. Not yet decided: 3." {
+	if got := c.Summary(); got != "Plan: 1 to import, 0 to add, 0 to change, 0 to destroy, 2 to forget. Deferred: 3." {
 		t.Error(got)
 	}
 }
 
-// TestWarnings are kept, each once: a replacement is planned twice.
-func TestWarnings(t *testing.T) {
-	schema := thing()
+// TestWarningsAreNotDuplicated: a replacement is planned twice, and its warnings are kept once.
+func TestWarningsAreNotDuplicated(t *testing.T) {
+	schema := testSchema()
 	provider := &fake{schema: schema, validate: contract.Diagnostics{{Warning: true, Summary: "deprecated"}}}
 	provider.plan = func(request contract.PlanRequest) contract.PlanAnswer {
 		answer := provider.goodPlan(request)
@@ -444,9 +445,9 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce: decisions share the schema and the provider, and nothing else.
-func TestManyAtOnce(t *testing.T) {
-	schema := thing()
+// TestConcurrentDecisions shares the schema and the provider between decisions.
+func TestConcurrentDecisions(t *testing.T) {
+	schema := testSchema()
 	provider := &fake{schema: schema}
 	prior := value(t, &schema.Block, `{"name":"a","id":"i","size":5,"token":"t","limits":[],"disk":[{"path":"/a","id":"d"}]}`)
 	config := value(t, &schema.Block, `{"name":"a","zone":"z","disk":[{"path":"/a"}]}`)
@@ -460,7 +461,7 @@ func TestManyAtOnce(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			c, err := d.Change(schema, Showing{Salt: testSalt})
+			c, err := d.Change(schema, ChangeOptions{Salt: testSalt})
 			if err != nil {
 				t.Error(err)
 				return
@@ -473,12 +474,12 @@ func TestManyAtOnce(t *testing.T) {
 	all.Wait()
 	for i := range digests {
 		if digests[i] != digests[0] {
-			t.Error("the same input, and another answer")
+			t.Error("the same input has different digests")
 		}
 	}
 }
 
-// TestAddNoOp holds what is written by hand to what JSON makes of it.
+// TestAddNoOp compares the hand-written encoding of a no-op with that of encoding/json.
 func TestAddNoOp(t *testing.T) {
 	store := func(into *[]byte) func(int, [][]byte) error {
 		return func(_ int, pieces [][]byte) error {
@@ -489,7 +490,7 @@ func TestAddNoOp(t *testing.T) {
 		}
 	}
 	var quick, whole []byte
-	a, b := NewChunks(store(&quick)), NewChunks(store(&whole))
+	a, b := NewChunkWriter(store(&quick)), NewChunkWriter(store(&whole))
 	for _, address := range []Address{
 		{Type: "aaa", Name: "n"},
 		{Namespace: "shop", Type: "demo_thing", Name: "a"},
@@ -505,7 +506,7 @@ func TestAddNoOp(t *testing.T) {
 		}
 	}
 	if err := a.AddNoOp(Address{Namespace: "shop", Type: "demo_thing", Name: "a"}); err == nil {
-		t.Error("an address before the last was taken")
+		t.Error("an address out of order is accepted")
 	}
 	is, err := a.Finish()
 	if err != nil {
@@ -516,6 +517,6 @@ func TestAddNoOp(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(is, want) || !bytes.Equal(quick, whole) {
-		t.Errorf("%+v\nand as JSON has it\n%+v", is, want)
+		t.Errorf("got %+v\nwant, from encoding/json, %+v", is, want)
 	}
 }

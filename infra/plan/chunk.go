@@ -11,73 +11,74 @@ import (
 )
 
 const (
-	// MaxPiece is the size of the largest piece that is stored.
+	// MaxPiece is the maximum size of a stored piece.
 	MaxPiece = 512 << 10
-	// A chunk is full when it has so many bytes before they are compressed, or so many changes.
+	// A chunk is full when it has this many bytes before compression, or this many changes.
 	chunkBytes   = 1 << 20
 	chunkChanges = 2048
-	// maxChunk is the largest that is read: one change of the largest objects there can be.
+	// maxChunk bounds a chunk that is read: one change of the largest possible objects.
 	maxChunk = 64 << 20
 )
 
-// Contents says what is in a plan, and where. It is small, and stored with the plan.
+// Contents is the index of a plan: its digest, its counts and its chunks. It is small and stored
+// with the plan.
 type Contents struct {
-	// Digest is over all changes: what is approved.
+	// Digest covers all changes. It is the digest that is approved.
 	Digest string      `json:"digest"`
 	Counts Counts      `json:"counts"`
 	Chunks []ChunkInfo `json:"chunks,omitempty"`
 }
 
-// ChunkInfo is one chunk.
+// ChunkInfo describes one chunk.
 type ChunkInfo struct {
 	Changes int `json:"changes"`
-	// Pieces is how many it is stored in. Nearly always one.
+	// Pieces is the number of pieces that the chunk is stored in, nearly always one.
 	Pieces int     `json:"pieces"`
 	First  Address `json:"first"`
 	Last   Address `json:"last"`
-	// Actions is how many there are of each. What is deferred counts as such.
+	// Actions counts the changes by action. Deferred changes count as Deferred.
 	Actions map[Action]int `json:"actions"`
 	Digest  string         `json:"digest"`
 }
 
-// Chunks puts changes together into chunks, which it gives away as soon as they are full: it holds one
-// at a time. The zero value is not usable: NewChunks.
-type Chunks struct {
+// ChunkWriter groups changes into chunks and stores each as soon as it is full, so it holds one
+// chunk in memory. Create it with NewChunkWriter.
+type ChunkWriter struct {
 	store    func(chunk int, pieces [][]byte) error
 	contents Contents
 	added    bool
 	last     Address
 	text     []byte
 	lines    bytes.Buffer
-	packer   *gzip.Writer // one for all: it takes most of a megabyte
+	packer   *gzip.Writer // reused: it takes most of a megabyte
 	current  ChunkInfo
 	digest   *chunkDigest
 }
 
-// NewChunks gives each full chunk to store, which may be called again for the same chunk only
-// by another Chunks. The pieces are store's to keep.
-func NewChunks(store func(chunk int, pieces [][]byte) error) *Chunks {
-	return &Chunks{store: store, digest: newChunkDigest()}
+// NewChunkWriter returns a writer that passes each full chunk to store. One writer stores each
+// chunk once. store may keep the pieces.
+func NewChunkWriter(store func(chunk int, pieces [][]byte) error) *ChunkWriter {
+	return &ChunkWriter{store: store, digest: newChunkDigest()}
 }
 
-// Add adds a change. They come sorted by address, so that the digest does not depend on the order in which
-// they were decided.
-func (c *Chunks) Add(change *Change) error {
+// Add adds a change. Changes must be sorted by address, so that the digest does not depend on the
+// order in which they were decided.
+func (c *ChunkWriter) Add(change *Change) error {
 	text, err := change.Encode()
 	if err != nil {
-		return fmt.Errorf("%s: the change cannot be encoded: %w", change.Address, err)
+		return fmt.Errorf("%s: encode the change: %w", change.Address, err)
 	}
-	if err := c.add(change.Address, change.filed(), text); err != nil {
+	if err := c.add(change.Address, change.indexedAction(), text); err != nil {
 		return err
 	}
 	c.contents.Counts.Add(change)
 	return nil
 }
 
-// AddNoOp adds that there is nothing to do about a resource. It is the same as Add, at a tenth of the cost: of a large plan nearly
-// everything is that.
-func (c *Chunks) AddNoOp(address Address) error {
-	if !address.plain() {
+// AddNoOp adds a no-op for a resource. It writes the same bytes as Add at a tenth of the cost: most
+// of a large plan is no-ops.
+func (c *ChunkWriter) AddNoOp(address Address) error {
+	if !address.isPlain() {
 		return c.Add(&Change{Address: address, Action: NoOp})
 	}
 	text := append(c.text[:0], `{"address":{`...)
@@ -94,8 +95,8 @@ func (c *Chunks) AddNoOp(address Address) error {
 	return nil
 }
 
-// plain tells whether an address, of a resource, is in JSON what it is.
-func (a *Address) plain() bool {
+// isPlain reports whether the address of a managed resource needs no escaping in JSON.
+func (a *Address) isPlain() bool {
 	if a.Data || a.Deposed != "" {
 		return false
 	}
@@ -110,9 +111,9 @@ func (a *Address) plain() bool {
 	return true
 }
 
-func (c *Chunks) add(address Address, filed Action, text []byte) error {
+func (c *ChunkWriter) add(address Address, filed Action, text []byte) error {
 	if c.added && c.last.Compare(address) >= 0 {
-		return fmt.Errorf("%s comes after %s: changes have to be added in the order of their addresses, each once", address, c.last)
+		return fmt.Errorf("%s follows %s: changes must be added in the order of their addresses, each once", address, c.last)
 	}
 	if c.current.Changes > 0 && (c.lines.Len()+len(text) > chunkBytes || c.current.Changes >= chunkChanges) {
 		if err := c.flush(); err != nil {
@@ -126,7 +127,7 @@ func (c *Chunks) add(address Address, filed Action, text []byte) error {
 	c.current.Changes++
 	c.current.Actions[filed]++
 	c.digest.add(filed, text)
-	// The action stands before each line, so that who looks for one need not read the others.
+	// Each line starts with its action, so that a filter need not decode the other lines.
 	c.lines.WriteString(string(filed))
 	c.lines.WriteByte(' ')
 	c.lines.Write(text)
@@ -134,24 +135,24 @@ func (c *Chunks) add(address Address, filed Action, text []byte) error {
 	return nil
 }
 
-// filed is the action under which it is found.
-func (c *Change) filed() Action {
+// indexedAction returns the action under which the change is counted and found.
+func (c *Change) indexedAction() Action {
 	if c.Deferred != "" {
 		return Deferred
 	}
 	return c.Action
 }
 
-// Deferred is not an action: it is under what changes are counted and found of which nothing could be decided.
+// Deferred is not an action of a Change. Changes without a decision are counted and found under it.
 const Deferred Action = "deferred"
 
-func (c *Chunks) flush() error {
+func (c *ChunkWriter) flush() error {
 	if c.current.Changes == 0 {
 		return nil
 	}
 	if c.packer == nil {
 		var err error
-		if c.packer, err = gzip.NewWriterLevel(nil, gzip.BestSpeed); err != nil { // a third larger than the best, at a quarter of the cost
+		if c.packer, err = gzip.NewWriterLevel(nil, gzip.BestSpeed); err != nil { // output is a third larger than with the best level, at a quarter of the cost
 			return err
 		}
 	}
@@ -178,8 +179,8 @@ func (c *Chunks) flush() error {
 	return nil
 }
 
-// Finish stores what is left, and says what there is.
-func (c *Chunks) Finish() (*Contents, error) {
+// Finish stores the last chunk and returns the index of the plan.
+func (c *ChunkWriter) Finish() (*Contents, error) {
 	if err := c.flush(); err != nil {
 		return nil, err
 	}
@@ -188,26 +189,26 @@ func (c *Chunks) Finish() (*Contents, error) {
 	return &out, nil
 }
 
-// Check tells whether the contents are those of the digest that was approved.
+// Check returns an error unless the contents have the approved digest.
 func (c *Contents) Check(approved string) error {
 	if got := digestOf(c.Chunks); got != approved {
-		return fmt.Errorf("the plan's contents have the digest %s, and %s was approved", got, approved)
+		return fmt.Errorf("the plan's contents have digest %s, but digest %s was approved: create a new plan", got, approved)
 	}
 	return nil
 }
 
-// errEnough ends the reading of a chunk.
-var errEnough = errors.New("enough")
+// errStop ends the reading of a chunk early.
+var errStop = errors.New("stop")
 
-// Read gives each change of a chunk with one of the actions, or all if there are none, to visit,
-// until that says no. With verify, the chunk is read to its end and checked against its digest before
-// anything is visited: to carry out a plan, that is a must.
+// Read calls visit for each change with one of the actions, or for every change if actions is
+// empty, until visit returns false. With verify, it first checks the whole chunk against its
+// digest, which applying a plan requires.
 func (i *ChunkInfo) Read(pieces [][]byte, verify bool, actions []Action, visit func(*Change) bool) error {
 	var unreadable error
 	err := i.Lines(pieces, verify, actions, func(text []byte) bool {
 		var c Change
 		if err := json.Unmarshal(text, &c); err != nil {
-			unreadable = fmt.Errorf("a change of the plan cannot be read: %w", err)
+			unreadable = fmt.Errorf("decode a change of the plan: %w", err)
 			return false
 		}
 		return visit(&c)
@@ -222,7 +223,7 @@ func eachLine(pieces [][]byte, visit func(Action, []byte) error) error {
 	}
 	unpacked, err := gzip.NewReader(io.MultiReader(readers...))
 	if err != nil {
-		return fmt.Errorf("a chunk of the plan cannot be read: %w", err)
+		return fmt.Errorf("read a chunk of the plan: %w", err)
 	}
 	lines := bufio.NewReaderSize(io.LimitReader(unpacked, maxChunk), 64<<10)
 	for {
@@ -231,11 +232,11 @@ func eachLine(pieces [][]byte, visit func(Action, []byte) error) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("a chunk of the plan cannot be read: %w", err)
+			return fmt.Errorf("read a chunk of the plan: %w", err)
 		}
 		action, text, found := bytes.Cut(bytes.TrimSuffix(line, []byte{'\n'}), []byte{' '})
 		if !found {
-			return errors.New("a chunk of the plan has a line that is none")
+			return errors.New("read a chunk of the plan: a line has no action")
 		}
 		if err := visit(Action(action), text); err != nil {
 			return err
@@ -243,8 +244,9 @@ func eachLine(pieces [][]byte, visit func(Action, []byte) error) error {
 	}
 }
 
-// Page finds the next changes with one of the actions, or any, after an address. Chunks that have none are not
-// loaded. It gives at most limit, and whether there are more. It trusts the store.
+// Page returns up to limit changes after an address with one of the actions, or with any action if
+// actions is empty, and whether there are more. It skips chunks without such changes, and does not
+// verify digests.
 func (c *Contents) Page(after *Address, limit int, actions []Action, load func(chunk int) ([][]byte, error)) (page []*Change, more bool, err error) {
 	for n := range c.Chunks {
 		info := &c.Chunks[n]

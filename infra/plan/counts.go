@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// Counts is how many there are.
+// Counts counts changes by action.
 type Counts struct {
-	Changes  int `json:"changes"` // all, also those with nothing to do
+	Changes  int `json:"changes"` // all, including no-ops
 	Create   int `json:"create,omitempty"`
 	Update   int `json:"update,omitempty"`
 	Replace  int `json:"replace,omitempty"`
 	Delete   int `json:"delete,omitempty"`
 	Read     int `json:"read,omitempty"`
-	Import   int `json:"import,omitempty"` // whatever else is to be done to what is imported
+	Import   int `json:"import,omitempty"` // any action on an imported resource
 	Forget   int `json:"forget,omitempty"`
 	NoOp     int `json:"noOp,omitempty"`
 	Deferred int `json:"deferred,omitempty"`
@@ -54,12 +54,12 @@ func (c *Counts) Add(change *Change) {
 	}
 }
 
-// Empty tells whether there is nothing to do.
+// Empty reports whether the plan has no changes.
 func (c *Counts) Empty() bool {
 	return c.Create+c.Update+c.Replace+c.Delete+c.Read+c.Import+c.Forget+c.Place == 0
 }
 
-// Summary is the line at the end: a replacement adds one and destroys one.
+// Summary returns the last line of a plan. A replacement counts as one to add and one to destroy.
 func (c *Counts) Summary() string {
 	var parts []string
 	if c.Import > 0 {
@@ -75,7 +75,7 @@ func (c *Counts) Summary() string {
 	}
 	text := "Plan: " + strings.Join(parts, ", ") + "."
 	if c.Deferred > 0 {
-		text += fmt.Sprintf(" Not yet decided: %d.", c.Deferred)
+		text += fmt.Sprintf(" Deferred: %d.", c.Deferred)
 	}
 	return text
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// data decides for a data source: it is read now if all of its arguments are known, and
-// else when the plan is carried out. Nothing of it is ever changed, so that there is
-// nothing to approve about one that is read now, or is no longer written.
-func (d *decider) data(ctx context.Context) (*Decision, error) {
+// decideData decides for a data source. If all arguments are known, the data source is read now,
+// and else when the plan is applied. A data source is never changed, so a read that is done now, or
+// a data source without an object, needs no approval.
+func (d *decider) decideData(ctx context.Context) (*Decision, error) {
 	null := Null(d.Schema)
 	d.out = Decision{Address: d.Address, Action: NoOp, Before: contract.State{Value: null}, After: null}
 	known := d.config.IsWhollyKnown()
@@ -29,7 +29,7 @@ func (d *decider) data(ctx context.Context) (*Decision, error) {
 	case d.Mode == RefreshOnly:
 		return &d.out, nil
 	}
-	d.out.After = AllUnknown(&d.Schema.Block, d.config)
+	d.out.After = PlannedDataSource(&d.Schema.Block, d.config)
 	d.out.Sensitive = d.sensitive(d.secret, d.out.After)
 	switch {
 	case d.Deferred != "":
@@ -42,27 +42,27 @@ func (d *decider) data(ctx context.Context) (*Decision, error) {
 	return &d.out, nil
 }
 
-// readData reads with a configuration that is wholly known.
+// readData reads with a wholly known configuration.
 func (d *decider) readData(ctx context.Context) (cty.Value, error) {
-	said, err := d.Provider.ValidateData(ctx, d.Address.Type, d.config)
-	if err := d.asked("validation", err); err != nil {
+	diagnostics, err := d.Provider.ValidateData(ctx, d.Address.Type, d.config)
+	if err := d.wrapError("validation", err); err != nil {
 		return cty.NilVal, err
 	}
-	if err := d.refused(ErrInvalid, "change its spec", said); err != nil {
+	if err := d.checkDiagnostics(ErrInvalid, "change its spec", diagnostics); err != nil {
 		return cty.NilVal, err
 	}
 	answer, err := d.Provider.ReadData(ctx, d.Address.Type, d.config)
-	if err := d.asked("read", err); err != nil {
+	if err := d.wrapError("read", err); err != nil {
 		return cty.NilVal, err
 	}
-	if err := d.refused(ErrFailed, "", answer.Diagnostics); err != nil {
+	if err := d.checkDiagnostics(ErrFailed, "", answer.Diagnostics); err != nil {
 		return cty.NilVal, err
 	}
-	if err := d.sound("what was read", answer.Value); err != nil {
+	if err := d.checkState("the data source that was read", answer.Value); err != nil {
 		return cty.NilVal, err
 	}
 	if answer.Value.IsNull() {
-		return cty.NilVal, d.fail(ErrProvider, reportIt, Problem{Text: "it answers with nothing"})
+		return cty.NilVal, d.fail(ErrProvider, reportBug, Problem{Text: "the provider returned no data"})
 	}
 	return answer.Value, nil
 }

@@ -9,34 +9,34 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// Decide says what is to be done to one resource. It changes nothing, so that it can be asked again;
-// where the provider answers the same, the decision is the same.
+// Decide decides what to do about one resource. It changes nothing, so it can be repeated: with the
+// same answers from the provider, the decision is the same.
 //
-// An error is an *Error, and of one of its kinds, or wraps contract.ErrUnavailable.
+// An error is an *Error of one of its kinds, or wraps contract.ErrUnavailable.
 func Decide(ctx context.Context, in Input) (*Decision, error) {
-	d := decide(in)
+	d := newDecider(in)
 	if in.Address.Data {
-		return d.data(ctx)
+		return d.decideData(ctx)
 	}
-	return d.resource(ctx)
+	return d.decideResource(ctx)
 }
 
-// decider is one decision on its way.
+// decider holds the state of one decision.
 type decider struct {
 	Input
-	config cty.Value               // without marks
-	secret []cty.Path              // where the marks were
-	sent   *contract.Configuration // config, as providers are told it
-	out    Decision
+	config     cty.Value               // without marks
+	secret     []cty.Path              // the paths that were marked
+	wireConfig *contract.Configuration // config in the form that is sent to the provider
+	out        Decision
 }
 
-func decide(in Input) *decider {
+func newDecider(in Input) *decider {
 	d := &decider{Input: in}
-	if absent(d.Config) {
+	if isAbsent(d.Config) {
 		d.Config = Null(in.Schema)
 	}
 	d.config, d.secret = withoutMarks(&d.Schema.Block, d.Config)
-	d.sent = &contract.Configuration{Value: d.config}
+	d.wireConfig = &contract.Configuration{Value: d.config}
 	return d
 }
 
@@ -44,34 +44,34 @@ func (d *decider) fail(kind error, remedy string, problems ...Problem) error {
 	return &Error{Address: d.Address, Kind: kind, Remedy: remedy, Problems: problems}
 }
 
-// refused is what the provider has against it. If it only warns, that is kept.
-func (d *decider) refused(kind error, remedy string, said contract.Diagnostics) error {
-	if said.Failed() {
-		return &Error{Address: d.Address, Kind: kind, Remedy: remedy, Diagnostics: said}
+// checkDiagnostics returns an error if the diagnostics have one, and else keeps the warnings.
+func (d *decider) checkDiagnostics(kind error, remedy string, diagnostics contract.Diagnostics) error {
+	if diagnostics.Failed() {
+		return &Error{Address: d.Address, Kind: kind, Remedy: remedy, Diagnostics: diagnostics}
 	}
-	d.out.Warnings = append(d.out.Warnings, said...)
+	d.out.Warnings = append(d.out.Warnings, diagnostics...)
 	return nil
 }
 
-func (d *decider) asked(what string, err error) error {
+func (d *decider) wrapError(what string, err error) error {
 	if err == nil {
 		return nil
 	}
 	return fmt.Errorf("%s: %s: %w", d.Address, what, err)
 }
 
-const reportIt = "report it to the provider's developers"
+const reportBug = "this is a bug in the provider: report it to its developers"
 
-func (d *decider) resource(ctx context.Context) (*Decision, error) {
+func (d *decider) decideResource(ctx context.Context) (*Decision, error) {
 	d.out = Decision{Address: d.Address, Action: NoOp}
 	if d.Deferred != "" {
-		return d.deferred(ctx)
+		return d.decideDeferred(ctx)
 	}
-	before, err := d.current(ctx)
+	before, err := d.priorState(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if before, err = d.refreshed(ctx, before); err != nil {
+	if before, err = d.refresh(ctx, before); err != nil {
 		return nil, err
 	}
 	d.out.Before = before
@@ -81,9 +81,9 @@ func (d *decider) resource(ctx context.Context) (*Decision, error) {
 	switch {
 	case d.Mode == RefreshOnly:
 	case d.Mode == Destroy || d.Delete || d.Forget || d.config.IsNull():
-		err = d.remove(ctx)
+		err = d.decideRemoval(ctx)
 	default:
-		err = d.change(ctx)
+		err = d.decideChange(ctx)
 	}
 	if err != nil {
 		return nil, err
@@ -91,9 +91,10 @@ func (d *decider) resource(ctx context.Context) (*Decision, error) {
 	return &d.out, nil
 }
 
-// deferred asks the provider nothing about a change. What refers to the resource sees what there is.
-func (d *decider) deferred(ctx context.Context) (*Decision, error) {
-	before, err := d.stored(ctx)
+// decideDeferred does not ask the provider for a plan. References to the resource see its stored
+// state.
+func (d *decider) decideDeferred(ctx context.Context) (*Decision, error) {
+	before, err := d.upgradedState(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -102,101 +103,101 @@ func (d *decider) deferred(ctx context.Context) (*Decision, error) {
 	d.out.Tainted = d.Prior.Tainted
 	d.out.Sensitive, d.out.BeforeSensitive = d.Prior.Sensitive, d.Prior.Sensitive
 	if before.Value.IsNull() && !d.config.IsNull() {
-		d.out.After = AllUnknown(&d.Schema.Block, d.config)
+		d.out.After = PlannedDataSource(&d.Schema.Block, d.config)
 		d.out.Sensitive = d.sensitive(d.secret, d.out.After)
 	}
 	return &d.out, nil
 }
 
-// current is the stored state, or what is imported.
-func (d *decider) current(ctx context.Context) (contract.State, error) {
-	state, err := d.stored(ctx)
+// priorState returns the stored state, or the state of the resource that is imported.
+func (d *decider) priorState(ctx context.Context) (contract.State, error) {
+	state, err := d.upgradedState(ctx)
 	importing := d.ImportID != "" && d.Mode != Destroy && d.Mode != RefreshOnly && !d.Delete && !d.Forget
 	if err != nil || !importing || !state.Value.IsNull() {
 		return state, err
 	}
 	if d.config.IsNull() {
-		return state, d.fail(ErrImport, "write its object first", Problem{Text: "there is no object to import it into"})
+		return state, d.fail(ErrImport, "create the object first", Problem{Text: "no object exists to import it into"})
 	}
 	d.out.Importing = d.ImportID
-	return d.imported(ctx)
+	return d.importState(ctx)
 }
 
-func (d *decider) stored(ctx context.Context) (contract.State, error) {
+func (d *decider) upgradedState(ctx context.Context) (contract.State, error) {
 	state := d.Prior.State
 	if d.Prior.Stored == nil {
-		if absent(state.Value) {
+		if isAbsent(state.Value) {
 			state.Value = Null(d.Schema)
 		}
 		return state, nil
 	}
 	if d.Prior.Stored.Version > d.Schema.Version {
-		return state, d.fail(ErrState, "install the newer provider again", Problem{
-			Text: fmt.Sprintf("it was written by a newer provider (version %d of the schema, this one has %d)", d.Prior.Stored.Version, d.Schema.Version)})
+		return state, d.fail(ErrState, "install the newer provider version again", Problem{
+			Text: fmt.Sprintf("it was written by a newer provider version (schema version %d, this provider has %d)", d.Prior.Stored.Version, d.Schema.Version)})
 	}
 	stored := *d.Prior.Stored
 	if stored.Version == d.Schema.Version && len(stored.JSON) > 0 {
-		// A provider that took an attribute away need not give the schema a new version.
+		// A provider may remove an attribute without a new schema version.
 		var err error
 		if stored.JSON, err = onlyKnownAttributes(stored.JSON, d.Schema.Block.ImpliedType()); err != nil {
-			return state, d.fail(ErrState, "restore it from a backup, or import the resource again", Problem{Text: "it is not JSON"})
+			return state, d.fail(ErrState, "restore it from a backup, or import the resource again", Problem{Text: "it is not valid JSON"})
 		}
 	}
 	answer, err := d.Provider.Upgrade(ctx, d.Address.Type, stored)
-	if err := d.asked("upgrade of the stored state", err); err != nil {
+	if err := d.wrapError("upgrade of the stored state", err); err != nil {
 		return state, err
 	}
-	if err := d.refused(ErrState, "", answer.Diagnostics); err != nil {
+	if err := d.checkDiagnostics(ErrState, "", answer.Diagnostics); err != nil {
 		return state, err
 	}
 	state.Value = answer.Value
-	return state, d.sound("the upgraded state", state.Value)
+	return state, d.checkState("the upgraded state", state.Value)
 }
 
-// sound refuses a value that can be no state.
-func (d *decider) sound(what string, v cty.Value) error {
+// checkState rejects a value that cannot be stored as state.
+func (d *decider) checkState(what string, v cty.Value) error {
 	if v == cty.NilVal {
-		return d.fail(ErrProvider, reportIt, Problem{Text: what + " is missing"})
+		return d.fail(ErrProvider, reportBug, Problem{Text: "the provider returned no value for " + what})
 	}
-	problems := misfit(d.Schema, v)
+	problems := conformanceProblems(d.Schema, v)
 	if len(problems) == 0 {
-		problems = append(unknownsIn(v, "is unknown in "+what), writeOnlyKept(&d.Schema.Block, v)...)
+		problems = append(unknownProblems(v, "is unknown in "+what), writeOnlyReturned(&d.Schema.Block, v)...)
 	}
 	if len(problems) > 0 {
-		return d.fail(ErrProvider, reportIt, problems...)
+		return d.fail(ErrProvider, reportBug, problems...)
 	}
 	return nil
 }
 
-func (d *decider) imported(ctx context.Context) (contract.State, error) {
+func (d *decider) importState(ctx context.Context) (contract.State, error) {
 	var none contract.State
 	answer, err := d.Provider.Import(ctx, d.Address.Type, d.ImportID)
-	if err := d.asked("import", err); err != nil {
+	if err := d.wrapError("import", err); err != nil {
 		return none, err
 	}
-	if err := d.refused(ErrImport, "", answer.Diagnostics); err != nil {
+	if err := d.checkDiagnostics(ErrImport, "", answer.Diagnostics); err != nil {
 		return none, err
 	}
-	remedy := "check the ID, and that the ProviderConfig is of the account and region in which it is; or leave the ID out to create it"
+	remedy := "check the ID and the account and region of the ProviderConfig, or remove the ID to create a new resource"
 	switch {
 	case len(answer.Found) == 0:
-		return none, d.fail(ErrImport, remedy, Problem{Text: "nothing was found"})
+		return none, d.fail(ErrImport, remedy, Problem{Text: "the provider found no resource with this ID"})
 	case len(answer.Found) > 1:
-		return none, d.fail(ErrImport, "give an ID of one resource", Problem{Text: fmt.Sprintf("the ID stands for %d resources", len(answer.Found))})
+		return none, d.fail(ErrImport, "use an ID that identifies one resource", Problem{Text: fmt.Sprintf("the ID identifies %d resources", len(answer.Found))})
 	case answer.Found[0].Type != d.Address.Type:
-		return none, d.fail(ErrImport, remedy, Problem{Text: fmt.Sprintf("the ID is of a %s", answer.Found[0].Type)})
-	case absent(answer.Found[0].State.Value):
-		return none, d.fail(ErrImport, remedy, Problem{Text: "what was found has no state"})
+		return none, d.fail(ErrImport, remedy, Problem{Text: fmt.Sprintf("the ID identifies a %s", answer.Found[0].Type)})
+	case isAbsent(answer.Found[0].State.Value):
+		return none, d.fail(ErrImport, remedy, Problem{Text: "the provider returned no state"})
 	}
 	state, err := d.read(ctx, answer.Found[0].State)
 	if err == nil && state.Value.IsNull() {
-		err = d.fail(ErrImport, remedy, Problem{Text: "there is no such resource"})
+		err = d.fail(ErrImport, remedy, Problem{Text: "the resource does not exist"})
 	}
 	return state, err
 }
 
-// refreshed is the state as it is now, and notes what is not as it was.
-func (d *decider) refreshed(ctx context.Context, state contract.State) (contract.State, error) {
+// refresh reads the current state from the provider and records drift.
+func (d *decider) refresh(ctx context.Context, state contract.State) (contract.State, error) {
 	if !d.Refresh || d.out.Importing != "" || state.Value.IsNull() {
 		return state, nil
 	}
@@ -212,21 +213,21 @@ func (d *decider) refreshed(ctx context.Context, state contract.State) (contract
 
 func (d *decider) read(ctx context.Context, state contract.State) (contract.State, error) {
 	answer, err := d.Provider.Read(ctx, contract.ReadRequest{Type: d.Address.Type, State: state})
-	if err := d.asked("read", err); err != nil {
+	if err := d.wrapError("read", err); err != nil {
 		return state, err
 	}
-	if err := d.refused(ErrFailed, "", answer.Diagnostics); err != nil {
+	if err := d.checkDiagnostics(ErrFailed, "", answer.Diagnostics); err != nil {
 		return state, err
 	}
-	if err := d.sound("what was read", answer.State.Value); err != nil {
+	if err := d.checkState("the state that was read", answer.State.Value); err != nil {
 		return state, err
 	}
-	answer.State.Value = normal(&d.Schema.Block, answer.State.Value)
+	answer.State.Value = normalizeBlocks(&d.Schema.Block, answer.State.Value)
 	return answer.State, nil
 }
 
-// remove decides for a resource that shall not be.
-func (d *decider) remove(ctx context.Context) error {
+// decideRemoval decides for a resource that is to be removed.
+func (d *decider) decideRemoval(ctx context.Context) error {
 	before := d.out.Before
 	if before.Value.IsNull() {
 		return nil
@@ -236,25 +237,25 @@ func (d *decider) remove(ctx context.Context) error {
 		d.out.Action = Forget
 		return nil
 	}
-	if err := d.prevented(); err != nil {
+	if err := d.checkPreventDestroy(); err != nil {
 		return err
 	}
-	answer, err := planRemoval(ctx, d.Provider, d.Schema, d.Address, before)
-	if err := d.asked("plan", err); err != nil {
+	answer, err := callPlanDestroy(ctx, d.Provider, d.Schema, d.Address, before)
+	if err := d.wrapError("plan", err); err != nil {
 		return err
 	}
-	if err := d.refused(ErrFailed, "", answer.Diagnostics); err != nil {
+	if err := d.checkDiagnostics(ErrFailed, "", answer.Diagnostics); err != nil {
 		return err
 	}
-	if !absent(answer.Planned) {
-		return d.fail(ErrProvider, reportIt, Problem{Text: "it was asked to plan a deletion, and plans for something to be left"})
+	if !isAbsent(answer.Planned) {
+		return d.fail(ErrProvider, reportBug, Problem{Text: "the planned value of a deletion is not null"})
 	}
-	d.out.Action, d.out.Reason = Delete, d.whyDelete()
+	d.out.Action, d.out.Reason = Delete, d.deleteReason()
 	d.out.Private, d.out.Identity = answer.Private, answer.Identity
 	return nil
 }
 
-func (d *decider) whyDelete() Reason {
+func (d *decider) deleteReason() Reason {
 	switch {
 	case d.Address.Deposed != "":
 		return LeftOver
@@ -266,31 +267,32 @@ func (d *decider) whyDelete() Reason {
 	return NotWritten
 }
 
-func planRemoval(ctx context.Context, provider contract.Provider, schema *contract.Schema, address Address, before contract.State) (contract.PlanAnswer, error) {
+func callPlanDestroy(ctx context.Context, provider contract.Provider, schema *contract.Schema, address Address, before contract.State) (contract.PlanAnswer, error) {
 	return provider.Plan(ctx, contract.PlanRequest{
 		Type: address.Type, Prior: before.Value, Proposed: Null(schema), Config: &contract.Configuration{Value: Null(schema)},
 		Private: before.Private, Identity: before.Identity,
 	})
 }
 
-// prevented refuses to destroy what the user said must stay. What a replacement left behind is not that.
-func (d *decider) prevented() error {
+// checkPreventDestroy rejects the destruction of a resource with prevent_destroy. A deposed
+// resource may be destroyed.
+func (d *decider) checkPreventDestroy() error {
 	if !d.Lifecycle.PreventDestroy || d.Address.Deposed != "" {
 		return nil
 	}
-	return d.fail(ErrPrevented, "set lifecycle.prevent_destroy to false, or leave the object out of the plan")
+	return d.fail(ErrPrevented, "set lifecycle.prevent_destroy to false, or exclude the object from the plan")
 }
 
-// change decides for a resource that shall be.
-func (d *decider) change(ctx context.Context) error {
-	said, err := d.Provider.ValidateResource(ctx, d.Address.Type, d.sent)
-	if err := d.asked("validation", err); err != nil {
+// decideChange decides for a resource that is to exist.
+func (d *decider) decideChange(ctx context.Context) error {
+	diagnostics, err := d.Provider.ValidateResource(ctx, d.Address.Type, d.wireConfig)
+	if err := d.wrapError("validation", err); err != nil {
 		return err
 	}
-	if err := d.refused(ErrInvalid, "change its spec", said); err != nil {
+	if err := d.checkDiagnostics(ErrInvalid, "change its spec", diagnostics); err != nil {
 		return err
 	}
-	p, err := d.planned(ctx)
+	p, err := d.planChange(ctx)
 	if err != nil {
 		return err
 	}
@@ -299,7 +301,7 @@ func (d *decider) change(ctx context.Context) error {
 	d.out.Replace, d.out.Sensitive = p.replace, p.sensitive
 	if p.action == Replace {
 		d.out.CreateFirst = d.Lifecycle.CreateBeforeDestroy
-		return d.prevented()
+		return d.checkPreventDestroy()
 	}
 	if p.action == NoOp && d.out.Importing != "" {
 		d.out.Action = Import
@@ -307,7 +309,7 @@ func (d *decider) change(ctx context.Context) error {
 	return nil
 }
 
-// sensitive keeps those paths that lead to something, and of which the schema does not know.
+// sensitive returns the paths that exist in v and that the schema does not declare sensitive.
 func (d *decider) sensitive(paths []cty.Path, v cty.Value) []cty.Path {
 	var out []cty.Path
 	for _, p := range paths {

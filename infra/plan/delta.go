@@ -1,19 +1,20 @@
 package plan
 
-// delta is what becomes of one value, and of the values within. Both what is stored and
-// what is shown of a difference come from it.
+// delta is the difference of two values, with those of the values within. Both the stored and the
+// rendered form of a change are made from it.
 type delta struct {
 	// sign is '+', '-', '~', or ' ' if nothing changes.
 	sign          byte
 	path          string
-	name          string // of an attribute, or the key in a map
+	name          string // name of an attribute, or key in a map
 	before, after *node
-	// of is what is within: of '~' only if both are lists or both objects.
-	of []*delta
+	// children are the differences within. A '~' has children only if both values are lists or both
+	// are objects.
+	children []*delta
 }
 
-// compared compares. It is nil if neither is there.
-func compared(before, after *node, path string) *delta {
+// diff compares two values. It returns nil if both are null.
+func diff(before, after *node, path string) *delta {
 	if before.null() && after.null() {
 		return nil
 	}
@@ -34,34 +35,34 @@ func compared(before, after *node, path string) *delta {
 	}
 	if d.sign == '~' && before.kind != after.kind {
 		if after.kind == unknownNode && (before.kind == listNode || before.kind == objectNode) {
-			// What there was is shown for the last time.
-			d.of = compared(before, before, path).of
+			// Show the prior value once more.
+			d.children = diff(before, before, path).children
 		}
 		return d
 	}
 	switch kind.kind {
 	case objectNode:
-		d.members()
+		d.diffMembers()
 	case listNode:
-		d.elements()
+		d.diffElements()
 	}
 	return d
 }
 
-// members compares name by name. Names are sorted on both sides.
-func (d *delta) members() {
+// diffMembers compares by name. Names are sorted on both sides.
+func (d *delta) diffMembers() {
 	var names [2][]string
 	var of [2][]*node
 	for i, n := range []*node{d.before, d.after} {
 		if !n.null() {
-			names[i], of[i] = n.names, n.of
+			names[i], of[i] = n.names, n.children
 		}
 	}
 	shape := d.after
 	if d.after.null() {
 		shape = d.before
 	}
-	d.of = make([]*delta, 0, max(len(names[0]), len(names[1])))
+	d.children = make([]*delta, 0, max(len(names[0]), len(names[1])))
 	for i, j := 0, 0; i < len(names[0]) || j < len(names[1]); {
 		var name string
 		var before, after *node
@@ -73,50 +74,50 @@ func (d *delta) members() {
 		default:
 			name, before, after, i, j = names[0][i], of[0][i], of[1][j], i+1, j+1
 		}
-		if one := compared(before, after, shape.memberPath(d.path, name)); one != nil {
+		if one := diff(before, after, shape.memberPath(d.path, name)); one != nil {
 			one.name = name
-			d.of = append(d.of, one)
+			d.children = append(d.children, one)
 		}
 	}
 }
 
-// elements matches what is equal, in order: an element that was put in at the front does not make
-// all others look changed. Between what is equal, objects are compared with each other, and
-// other things come and go.
-func (d *delta) elements() {
+// diffElements pairs equal elements in order, so that an element inserted at the front does not
+// make all others look changed. Between equal elements, objects are compared pairwise; other values
+// are removed and added.
+func (d *delta) diffElements() {
 	var before, after []*node
 	set := false
 	if !d.before.null() {
-		before, set = d.before.of, d.before.shape.set()
+		before, set = d.before.children, d.before.shape.set()
 	}
 	if !d.after.null() {
-		after, set = d.after.of, d.after.shape.set()
+		after, set = d.after.children, d.after.shape.set()
 	}
 	i, j := 0, 0
 	upTo := func(m, n int) {
 		for !set && i < m && j < n && before[i].kind == objectNode && after[j].kind == objectNode {
-			d.element(before[i], after[j], j)
+			d.addElement(before[i], after[j], j)
 			i, j = i+1, j+1
 		}
 		for ; i < m; i++ {
-			d.element(before[i], nil, i)
+			d.addElement(before[i], nil, i)
 		}
 		for ; j < n; j++ {
-			d.element(nil, after[j], j)
+			d.addElement(nil, after[j], j)
 		}
 	}
-	for _, pair := range matched(before, after) {
+	for _, pair := range matchEqual(before, after) {
 		upTo(pair[0], pair[1])
-		d.element(before[i], after[j], j)
+		d.addElement(before[i], after[j], j)
 		i, j = i+1, j+1
 	}
 	upTo(len(before), len(after))
 }
 
-// element adds one; one that is null is there all the same.
-func (d *delta) element(before, after *node, at int) {
+// addElement appends the difference of one element, even if the element is null.
+func (d *delta) addElement(before, after *node, at int) {
 	path := elementPath(d.path, at)
-	one := compared(before, after, path)
+	one := diff(before, after, path)
 	if one == nil {
 		one = &delta{sign: ' ', path: path, before: before, after: after}
 		if before == nil {
@@ -125,15 +126,15 @@ func (d *delta) element(before, after *node, at int) {
 			one.sign = '-'
 		}
 	}
-	d.of = append(d.of, one)
+	d.children = append(d.children, one)
 }
 
-// mostCells bounds the table for the longest common subsequence. Beyond it, elements in the middle are
-// matched by their place.
-const mostCells = 1 << 20
+// maxCells bounds the table of the longest common subsequence. Beyond it, elements in the middle
+// are paired by position.
+const maxCells = 1 << 20
 
-// matched pairs equal elements, in ascending order on both sides: as many as possible.
-func matched(a, b []*node) [][2]int {
+// matchEqual pairs as many equal elements as possible, in ascending order on both sides.
+func matchEqual(a, b []*node) [][2]int {
 	var head, tail [][2]int
 	start, endA, endB := 0, len(a), len(b)
 	for start < endA && start < endB && a[start].equal(b[start]) {
@@ -144,16 +145,16 @@ func matched(a, b []*node) [][2]int {
 		endA, endB = endA-1, endB-1
 		tail = append(tail, [2]int{endA, endB})
 	}
-	head = append(head, longest(a[start:endA], b[start:endB], start)...)
+	head = append(head, longestCommonSubsequence(a[start:endA], b[start:endB], start)...)
 	for i := len(tail) - 1; i >= 0; i-- {
 		head = append(head, tail[i])
 	}
 	return head
 }
 
-func longest(a, b []*node, offset int) [][2]int {
+func longestCommonSubsequence(a, b []*node, offset int) [][2]int {
 	var out [][2]int
-	if len(a)*len(b) > mostCells {
+	if len(a)*len(b) > maxCells {
 		for i := 0; i < len(a) && i < len(b); i++ {
 			if a[i].equal(b[i]) {
 				out = append(out, [2]int{offset + i, offset + i})
@@ -162,7 +163,7 @@ func longest(a, b []*node, offset int) [][2]int {
 		return out
 	}
 	width := len(b) + 1
-	table := make([]int32, (len(a)+1)*width) // of what follows i and j
+	table := make([]int32, (len(a)+1)*width) // lengths for the suffixes that start at i and j
 	same := make([]bool, len(a)*len(b))
 	for i := len(a) - 1; i >= 0; i-- {
 		for j := len(b) - 1; j >= 0; j-- {
@@ -187,14 +188,15 @@ func longest(a, b []*node, offset int) [][2]int {
 	return out
 }
 
-// each visits the smallest differences that have a meaning: a value that comes or goes is one, whatever
-// is in it. The resource itself is not a value of its own. What a difference is within goes before it.
+// each visits the smallest meaningful differences. A value that is added or removed is one
+// difference, whatever it contains. The resource itself is not visited. within is the chain of
+// enclosing differences.
 func (d *delta) each(within []*delta, visit func(within []*delta, d *delta)) {
 	switch {
 	case d == nil || d.sign == ' ':
-	case d.path == "" || d.sign == '~' && len(d.of) > 0 && d.after.kind != unknownNode:
+	case d.path == "" || d.sign == '~' && len(d.children) > 0 && d.after.kind != unknownNode:
 		within = append(within, d)
-		for _, one := range d.of {
+		for _, one := range d.children {
 			one.each(within, visit)
 		}
 	default:
@@ -202,10 +204,11 @@ func (d *delta) each(within []*delta, visit func(within []*delta, d *delta)) {
 	}
 }
 
-// written is where, in an object's spec, it is written what a value comes to, as a field is named there. Where there could be several
-// blocks a single one may also be written as an object: then it is at alone, which has no index for the only element of a list. It is
-// not known of an element of a set, unless it is the only one: which of those that are written it is has been forgotten.
-func written(within []*delta, d *delta) (at, alone string, known bool) {
+// specPath returns the path in the object's spec at which a value is configured. A block type that
+// allows several blocks accepts a single one as an object: alone is the path for that form, without
+// the index of the only list element. known is false within a set of several elements, because the
+// original position of a set's element is lost.
+func specPath(within []*delta, d *delta) (at, alone string, known bool) {
 	for i, in := range within {
 		one := d
 		if i+1 < len(within) {
@@ -213,7 +216,7 @@ func written(within []*delta, d *delta) (at, alone string, known bool) {
 		}
 		step := one.name
 		switch {
-		case in.after.kind == listNode && len(in.after.of) == 1:
+		case in.after.kind == listNode && len(in.after.children) == 1:
 			at += one.path[len(in.path):]
 			continue
 		case in.after.kind == listNode && in.after.shape.set():
@@ -230,14 +233,14 @@ func written(within []*delta, d *delta) (at, alone string, known bool) {
 	return at, alone, true
 }
 
-func (d *delta) kind() Kind {
+func (d *delta) action() FieldAction {
 	switch {
 	case d.after != nil && (d.after.kind == unknownNode || d.after.kind == secretNode && d.after.secret == ""):
-		return Unknown
+		return FieldUnknown
 	case d.sign == '+':
-		return Added
+		return FieldAdded
 	case d.sign == '-':
-		return Removed
+		return FieldRemoved
 	}
-	return Changed
+	return FieldChanged
 }

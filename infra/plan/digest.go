@@ -7,12 +7,11 @@ import (
 	"hash"
 )
 
-// A plan's digest is a tree of two levels: over the changes of each chunk, and over the chunks. So
-// one chunk can be checked without the others, and which changes
-// are in a chunk depends on nothing but the changes.
+// A plan's digest is a tree of two levels: one digest over the changes of each chunk, and one over the
+// chunks. So one chunk can be verified without the others. Chunk boundaries depend on the changes alone.
 
-// chunkDigest is over the canonical bytes of the changes of a chunk. Each level begins with
-// a name of its own, so that no chunk can pass for a plan.
+// chunkDigest is the digest of a chunk's canonical changes. Each level starts with its own name, so
+// that no chunk can be taken for a plan.
 type chunkDigest struct {
 	h    hash.Hash
 	line []byte
@@ -24,8 +23,8 @@ func newChunkDigest() *chunkDigest {
 	return &chunkDigest{h: h}
 }
 
-// add takes the action under which a change is found as well: else one could be hidden from who
-// looks for deletions.
+// add includes the action that the change is listed under. Otherwise a deletion could be listed
+// under another action, and a filter for deletions would miss it.
 func (d *chunkDigest) add(filed Action, change []byte) {
 	d.line = append(append(append(d.line[:0], filed...), ' '), change...)
 	sum := sha256.Sum256(d.line)
@@ -34,7 +33,7 @@ func (d *chunkDigest) add(filed Action, change []byte) {
 
 func (d *chunkDigest) String() string { return hex.EncodeToString(d.h.Sum(nil)) }
 
-// digestOf is over all chunks.
+// digestOf returns the digest over all chunks.
 func digestOf(chunks []ChunkInfo) string {
 	h := sha256.New()
 	h.Write([]byte("atoll plan 1\n"))

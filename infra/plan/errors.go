@@ -11,37 +11,37 @@ import (
 )
 
 var (
-	// ErrInvalid is of what the provider refuses: the configuration has to be changed.
-	ErrInvalid = errors.New("the provider refuses it")
-	// ErrFailed is of what the provider tried to do, and could not.
-	ErrFailed = errors.New("the provider failed")
-	// ErrPrevented is of a resource that would be destroyed and must not be.
-	ErrPrevented = errors.New("lifecycle.prevent_destroy forbids it")
-	// ErrStale is of what would no longer be done as it was approved. It has to be planned again.
+	// ErrInvalid means that the provider rejected the configuration.
+	ErrInvalid = errors.New("the provider rejected the configuration")
+	// ErrFailed means that the provider tried an operation and failed.
+	ErrFailed = errors.New("the provider returned an error")
+	// ErrPrevented means that a resource with prevent_destroy would be destroyed.
+	ErrPrevented = errors.New("the resource must not be destroyed: lifecycle.prevent_destroy is set")
+	// ErrStale means that the approved plan no longer applies. A new plan is needed.
 	ErrStale = errors.New("the plan is stale")
-	// ErrProvider is of an answer that a provider must not give.
-	ErrProvider = errors.New("the provider does not keep its contract")
-	// ErrImport is of a resource that cannot be taken over.
-	ErrImport = errors.New("it cannot be imported")
-	// ErrState is of stored state that cannot be used.
+	// ErrProvider means that an answer of the provider breaks the plugin protocol.
+	ErrProvider = errors.New("the provider produced an invalid result")
+	// ErrImport means that a resource cannot be imported.
+	ErrImport = errors.New("the resource cannot be imported")
+	// ErrState means that the stored state cannot be used.
 	ErrState = errors.New("the stored state cannot be used")
 )
 
-// Error is why something is not done.
+// Error is the reason why a resource cannot be planned or applied.
 type Error struct {
 	Address Address
 	// Kind is one of the errors above.
 	Kind error
-	// Remedy is what can be done about it.
+	// Remedy is the next step for the user.
 	Remedy string
-	// Problems are what we found, without any values.
+	// Problems are the violations that Atoll found. They contain no values.
 	Problems []Problem
-	// Diagnostics are the provider's. They can quote secrets, so that they are not
-	// part of the text: mask them before they are shown.
+	// Diagnostics are the provider's. They can quote secrets, so they are not part of the error
+	// text. Mask them before they are shown.
 	Diagnostics contract.Diagnostics
 }
 
-// Error has no values in it, and nothing that the provider said.
+// Error returns a text without values and without the provider's diagnostics.
 func (e *Error) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %v", e.Address, e.Kind)
@@ -54,7 +54,7 @@ func (e *Error) Error() string {
 		b.WriteString(p.String())
 	}
 	if len(e.Diagnostics) > 0 {
-		b.WriteString(", for reasons of its own")
+		b.WriteString(", see its diagnostics")
 	}
 	if e.Remedy != "" {
 		b.WriteString("; " + e.Remedy)
@@ -62,16 +62,16 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap gives the kind.
+// Unwrap returns the kind.
 func (e *Error) Unwrap() error { return e.Kind }
 
-// Problem is one thing that is wrong, and where.
+// Problem is one violation and its place.
 type Problem struct {
 	Path cty.Path
 	Text string
 }
 
-// String names the path as the user writes it.
+// String returns the path as users write it, and the text.
 func (p Problem) String() string {
 	if len(p.Path) == 0 {
 		return p.Text

@@ -9,68 +9,69 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// Step is a part of a replacement. Other things need only one.
+// Step is one step of a replacement. All other actions have a single step.
 type Step string
 
 const (
-	// Whole is all of what is not a replacement.
-	Whole Step = ""
-	// DestroyOld and CreateNew are the two steps of a replacement. If the new resource comes first, the old
-	// state is to be kept as deposed in between, and back in its place if CreateNew leaves no state.
+	// OnlyStep is the step of every action but Replace.
+	OnlyStep Step = ""
+	// DestroyOld and CreateNew are the two steps of a replacement. With create_before_destroy, the
+	// caller deposes the old state between them, and restores it if CreateNew leaves no state.
 	DestroyOld Step = "DestroyOld"
 	CreateNew  Step = "CreateNew"
 )
 
-// Execution is what is to be carried out.
+// Execution describes one step of a planned change to apply.
 type Execution struct {
-	// Call names the call of the provider that changes something, of which there is at most one, as
-	// contract.ApplyRequest has it.
+	// Call identifies the provider call that changes something, see contract.ApplyRequest. There is
+	// at most one.
 	Call string
-	// Planned is the decision that was approved, as Open gave it back. Whoever calls has seen
-	// to it that the stored state is the one that was planned from.
+	// Planned is the approved decision, as Open returned it. The caller has checked that the stored
+	// state is still the one that was planned from.
 	Planned  *Decision
 	Step     Step
 	Schema   *contract.Schema
 	Provider contract.Provider
-	// Config is what was written, by now wholly known. Marked values are secret.
+	// Config is the configuration, which is wholly known by now. Marked values are secret.
 	Config    cty.Value
 	Lifecycle Lifecycle
 }
 
-// Outcome is what came of it, with an error or without. It is to be stored before anything else happens.
+// Outcome is the result of an execution, with or without an error. The caller must store it before
+// it does anything else.
 type Outcome struct {
-	// Done is what was done: Create, Update, Delete, Read, Import, Forget or NoOp.
-	Done Action
-	// State is what is to be stored; null if there is nothing any more. It is also the value of
-	// a data source that was read. Of the step DestroyOld it is the old resource's.
+	// Action is the performed action: Create, Update, Delete, Read, Import, Forget or NoOp.
+	Action Action
+	// State is the state to store, null if the resource no longer exists. It is also the value of a
+	// data source that was read. For DestroyOld it is the state of the old resource.
 	State contract.State
-	// Tainted says that the resource is not as it should be and will be replaced.
+	// Tainted reports whether the resource is in an unknown condition and must be replaced.
 	Tainted bool
-	// Sensitive goes with the state.
+	// Sensitive are the sensitive paths of State.
 	Sensitive []cty.Path
-	// Uncertain says that the provider may have done it, and did not say so. The state is what it
-	// was before; what is there has to be looked for.
+	// Uncertain reports that the provider may have made the change without confirming it. State is
+	// the prior state then, and the actual state must be read.
 	Uncertain bool
-	// Warnings are the provider's, and can quote secrets.
+	// Warnings are the provider's and can quote secrets.
 	Warnings contract.Diagnostics
-	// Tolerated is what a Lenient provider did other than it planned.
+	// Tolerated lists deviations from the plan that are accepted from a Lenient provider.
 	Tolerated []Problem
 }
 
-// Execute does what was planned, and nothing else. With what is known by now it is planned
-// again; if that comes out other than approved, nothing is done and the error is ErrStale.
+// Execute applies exactly the planned change. It plans again with the values that are known by now.
+// If the result contradicts the approved plan, it changes nothing and returns ErrStale.
 //
-// The outcome is never nil. With an error it says what there is all the same: a resource may
-// exist half-made. An error that wraps contract.ErrUnavailable can be
+// The outcome is never nil. It describes the resource even if an error is returned, because a
+// resource may have been partly created. An error that wraps contract.ErrUnavailable can be
 // retried, unless the outcome is uncertain.
 func Execute(ctx context.Context, run Execution) (*Outcome, error) {
 	p := run.Planned
-	d := decide(Input{
+	d := newDecider(Input{
 		Address: p.Address, Schema: run.Schema, Provider: run.Provider, Config: run.Config, Lifecycle: run.Lifecycle,
 		Prior: Prior{State: p.Before, Tainted: p.Tainted, Sensitive: p.BeforeSensitive},
 	})
 	x := &execution{decider: d, plan: p, call: run.Call, out: Outcome{
-		Done: NoOp, State: p.Before, Tainted: p.Tainted, Sensitive: p.BeforeSensitive,
+		Action: NoOp, State: p.Before, Tainted: p.Tainted, Sensitive: p.BeforeSensitive,
 	}}
 	err := x.run(ctx, run.Step)
 	x.out.Warnings = append(d.out.Warnings, x.out.Warnings...)
@@ -85,15 +86,15 @@ type execution struct {
 }
 
 func (x *execution) run(ctx context.Context, step Step) error {
-	if replace := x.plan.Action == Replace; replace != (step != Whole) {
-		return x.fail(ErrStale, "", Problem{Text: fmt.Sprintf("a %s has no step %q", x.plan.Action, step)})
+	if replace := x.plan.Action == Replace; replace != (step != OnlyStep) {
+		return x.fail(ErrStale, "", Problem{Text: fmt.Sprintf("action %s has no step %q", x.plan.Action, step)})
 	}
 	switch x.plan.Action {
 	case NoOp, Import:
-		x.out.Done, x.out.Sensitive = x.plan.Action, x.plan.Sensitive
+		x.out.Action, x.out.Sensitive = x.plan.Action, x.plan.Sensitive
 		return nil
 	case Forget:
-		x.out.Done, x.out.Sensitive, x.out.Tainted = Forget, nil, false
+		x.out.Action, x.out.Sensitive, x.out.Tainted = Forget, nil, false
 		x.out.State = contract.State{Value: Null(x.Schema)}
 		return nil
 	case Delete:
@@ -103,13 +104,13 @@ func (x *execution) run(ctx context.Context, step Step) error {
 			return x.destroyOld(ctx)
 		}
 	}
-	if unknown := unknownsIn(x.config, "is still unknown"); len(unknown) > 0 {
-		return x.fail(ErrStale, "what it refers to has to be applied first", unknown...)
+	if unknown := unknownProblems(x.config, "is still unknown"); len(unknown) > 0 {
+		return x.fail(ErrStale, "apply the resources that it refers to first", unknown...)
 	}
 	if x.plan.Action == Read {
 		return x.read(ctx)
 	}
-	return x.make(ctx)
+	return x.createOrUpdate(ctx)
 }
 
 func (x *execution) read(ctx context.Context) error {
@@ -117,27 +118,28 @@ func (x *execution) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	x.out.Done, x.out.State = Read, contract.State{Value: value}
+	x.out.Action, x.out.State = Read, contract.State{Value: value}
 	x.out.Sensitive = x.sensitive(x.secret, value)
 	return nil
 }
 
-// destroyOld destroys what is replaced. If enough is known by then, it first sees whether the new resource can still
-// be made as approved: else the old one would be gone for nothing. What has been deposed is
-// planned to be destroyed on its own, because the plan's private bytes are the new resource's by then.
+// destroyOld destroys the resource that is replaced. If the configuration is wholly known, it first
+// checks that the new resource can still be created as approved; otherwise the old one would be
+// lost for nothing. The destruction of a deposed resource gets its own plan, because the private
+// bytes of the approved plan belong to the new resource.
 func (x *execution) destroyOld(ctx context.Context) error {
 	if !x.plan.CreateFirst && !x.config.IsNull() && x.config.IsWhollyKnown() {
-		if _, err := x.again(ctx, contract.State{Value: Null(x.Schema)}, &Lifecycle{}); err != nil {
+		if _, err := x.replan(ctx, contract.State{Value: Null(x.Schema)}, &Lifecycle{}); err != nil {
 			return err
 		}
 	}
 	private, identity := x.plan.Private, x.plan.Before.Identity
 	if x.plan.CreateFirst {
-		answer, err := planRemoval(ctx, x.Provider, x.Schema, x.Address, x.plan.Before)
-		if err := x.asked("plan", err); err != nil {
+		answer, err := callPlanDestroy(ctx, x.Provider, x.Schema, x.Address, x.plan.Before)
+		if err := x.wrapError("plan", err); err != nil {
 			return err
 		}
-		if err := x.refused(ErrFailed, "", answer.Diagnostics); err != nil {
+		if err := x.checkDiagnostics(ErrFailed, "", answer.Diagnostics); err != nil {
 			return err
 		}
 		private, identity = answer.Private, answer.Identity
@@ -146,76 +148,76 @@ func (x *execution) destroyOld(ctx context.Context) error {
 }
 
 func (x *execution) destroy(ctx context.Context, private []byte, identity cty.Value) error {
-	x.out.Done = Delete
+	x.out.Action = Delete
 	return x.apply(ctx, x.plan.Before, contract.ApplyRequest{
 		Type: x.Address.Type, Prior: x.plan.Before.Value, Planned: Null(x.Schema), Config: Null(x.Schema),
 		Private: private, Identity: identity,
 	})
 }
 
-// make creates or changes.
-func (x *execution) make(ctx context.Context) error {
+// createOrUpdate creates or updates the resource.
+func (x *execution) createOrUpdate(ctx context.Context) error {
 	from, lifecycle := x.plan.Before, &x.Lifecycle
 	if x.plan.Action != Update {
 		from, lifecycle = contract.State{Value: Null(x.Schema)}, &Lifecycle{}
 	}
-	now, err := x.again(ctx, from, lifecycle)
+	now, err := x.replan(ctx, from, lifecycle)
 	if err != nil {
 		return err
 	}
 	x.out.Sensitive = now.sensitive
-	if !from.Value.IsNull() && equal(now.after, from.Value) {
-		// What was unknown turned out to be what is there; or only what is secret changes.
+	if !from.Value.IsNull() && isUnchanged(now.after, from.Value) {
+		// Unknown values turned out to be the current ones, or only the sensitivity of values changes.
 		if !samePaths(now.sensitive, x.plan.BeforeSensitive) {
-			x.out.Done = Update
+			x.out.Action = Update
 		}
 		return nil
 	}
-	x.out.Done = Update
+	x.out.Action = Update
 	if from.Value.IsNull() {
-		x.out.Done, x.out.Tainted = Create, false
+		x.out.Action, x.out.Tainted = Create, false
 		x.out.State = from
 	}
 	return x.apply(ctx, from, contract.ApplyRequest{
-		Type: x.Address.Type, Prior: from.Value, Planned: now.after, Config: lifecycle.ignoring(&x.Schema.Block, from.Value, x.config),
+		Type: x.Address.Type, Prior: from.Value, Planned: now.after, Config: lifecycle.withIgnored(&x.Schema.Block, from.Value, x.config),
 		Private: now.private, Identity: now.identity,
 	})
 }
 
-// again plans with what is known by now.
-func (x *execution) again(ctx context.Context, from contract.State, lifecycle *Lifecycle) (*proposal, error) {
-	now, err := x.ask(ctx, from, lifecycle)
+// replan plans with the values that are known by now.
+func (x *execution) replan(ctx context.Context, from contract.State, lifecycle *Lifecycle) (*plannedChange, error) {
+	now, err := x.callPlan(ctx, from, lifecycle)
 	if err == nil {
-		err = x.held(now, from.Value)
+		err = x.checkApproved(now, from.Value)
 	}
 	return now, err
 }
 
-// held refuses what is no longer what was approved: what was known must be the same, and an update
-// must not have become a replacement.
-func (x *execution) held(now *proposal, before cty.Value) error {
+// checkApproved rejects a new plan that contradicts the approved one: known values must be equal,
+// and an update must not have become a replacement.
+func (x *execution) checkApproved(now *plannedChange, before cty.Value) error {
 	var problems []Problem
 	if x.plan.Action == Update && len(now.replace) > 0 && x.action(now, before) == Replace {
 		for _, path := range now.replace {
-			problems = append(problems, Problem{Path: path, Text: "would force a replacement now, and an update was approved"})
+			problems = append(problems, Problem{Path: path, Text: "now forces a replacement, but an update was approved"})
 		}
 	}
-	problems = append(problems, departures(&x.Schema.Block, x.plan.After, now.after)...)
+	problems = append(problems, assertCompatible(&x.Schema.Block, x.plan.After, now.after)...)
 	if len(problems) == 0 {
 		return nil
 	}
-	return x.fail(ErrStale, "plan it again", problems...)
+	return x.fail(ErrStale, "create a new plan", problems...)
 }
 
-// apply does it, and makes of the answer what is to be stored.
+// apply calls the provider and turns its answer into the state to store.
 func (x *execution) apply(ctx context.Context, from contract.State, request contract.ApplyRequest) error {
 	creating, deleting := request.Prior.IsNull(), request.Planned.IsNull()
 	request.Call = x.call
 	answer, err := x.Provider.Apply(ctx, request)
 	if err != nil {
-		// Whatever kind of error it is: nobody said that nothing happened.
+		// The change may have been made, whatever the error is.
 		x.out.Uncertain, x.out.State = true, from
-		return x.asked("apply", err)
+		return x.wrapError("apply", err)
 	}
 	value := answer.State.Value
 	failed := answer.Diagnostics.Failed()
@@ -225,47 +227,48 @@ func (x *execution) apply(ctx context.Context, from contract.State, request cont
 			value = Null(x.Schema)
 		}
 		if !failed {
-			return x.unusable(from, Problem{Text: "it answers without a state"})
+			return x.failUncertain(from, Problem{Text: "the provider returned no state"})
 		}
 	}
-	if problems := misfit(x.Schema, value); len(problems) > 0 {
-		return x.unusable(from, problems...)
+	if problems := conformanceProblems(x.Schema, value); len(problems) > 0 {
+		return x.failUncertain(from, problems...)
 	}
-	problems := unknownsIn(value, "is unknown after it was applied")
+	problems := unknownProblems(value, "is unknown after apply")
 	value = cty.UnknownAsNull(value)
-	problems = append(problems, writeOnlyKept(&x.Schema.Block, value)...)
+	problems = append(problems, writeOnlyReturned(&x.Schema.Block, value)...)
 	if !failed && len(problems) == 0 {
-		problems = x.asPlanned(request.Planned, value, answer.Lenient)
+		problems = x.checkApplied(request.Planned, value, answer.Lenient)
 	}
-	return x.keep(from, answer, value, problems, creating)
+	return x.recordState(from, answer, value, problems, creating)
 }
 
-// unusable is of an answer that cannot be stored: the provider did something, and nobody knows what.
-func (x *execution) unusable(from contract.State, problems ...Problem) error {
+// failUncertain handles an answer that cannot be stored: the provider may have changed something,
+// but its result is lost.
+func (x *execution) failUncertain(from contract.State, problems ...Problem) error {
 	x.out.Uncertain, x.out.State = true, from
-	return x.fail(ErrProvider, reportIt, problems...)
+	return x.fail(ErrProvider, reportBug, problems...)
 }
 
-func (x *execution) asPlanned(planned, value cty.Value, lenient bool) []Problem {
+func (x *execution) checkApplied(planned, value cty.Value, lenient bool) []Problem {
 	switch {
 	case planned.IsNull() && value.IsNull():
 		return nil
 	case planned.IsNull():
-		return []Problem{{Text: "it was deleted, and the provider answers that it is still there"}}
+		return []Problem{{Text: "the provider returned a state for a deleted resource"}}
 	case value.IsNull():
-		return []Problem{{Text: "the provider answers that it is not there"}}
+		return []Problem{{Text: "the provider returned no state for an existing resource"}}
 	}
-	problems := departures(&x.Schema.Block, planned, value)
+	problems := assertCompatible(&x.Schema.Block, planned, value)
 	if lenient {
 		x.out.Tolerated, problems = problems, nil
 	}
 	return problems
 }
 
-// keep decides what is stored. After a failure that is what the provider says there is; if it says nothing,
-// what was there before. What failed half-way to be created is tainted; a failed update is not, because
-// it is for the provider to say what became of it.
-func (x *execution) keep(from contract.State, answer contract.ApplyAnswer, value cty.Value, problems []Problem, creating bool) error {
+// recordState decides which state is stored. After a failure it is the state that the provider
+// returned, or the prior state if it returned none. A resource whose creation failed half-way is
+// tainted. A failed update does not taint, because the provider reports the resulting state.
+func (x *execution) recordState(from contract.State, answer contract.ApplyAnswer, value cty.Value, problems []Problem, creating bool) error {
 	failed := answer.Diagnostics.Failed() || len(problems) > 0
 	switch {
 	case !failed:
@@ -288,12 +291,12 @@ func (x *execution) keep(from contract.State, answer contract.ApplyAnswer, value
 		x.out.Sensitive = x.sensitive(x.out.Sensitive, value)
 	}
 	if len(problems) > 0 {
-		return &Error{Address: x.Address, Kind: ErrProvider, Remedy: reportIt, Problems: problems, Diagnostics: answer.Diagnostics}
+		return &Error{Address: x.Address, Kind: ErrProvider, Remedy: reportBug, Problems: problems, Diagnostics: answer.Diagnostics}
 	}
-	return &Error{Address: x.Address, Kind: ErrFailed, Remedy: "plan again when the cause is removed", Diagnostics: answer.Diagnostics}
+	return &Error{Address: x.Address, Kind: ErrFailed, Remedy: "fix the cause, then create a new plan", Diagnostics: answer.Diagnostics}
 }
 
-// withoutWriteOnly sees to it that a provider's mistake does not store a secret.
+// withoutWriteOnly removes write-only values, so that a provider's bug does not store a secret.
 func withoutWriteOnly(block *contract.Block, v cty.Value) cty.Value {
 	if !hasWriteOnly(blockLevel(block)) {
 		return v
@@ -307,7 +310,7 @@ func withoutWriteOnly(block *contract.Block, v cty.Value) cty.Value {
 		return v, nil
 	})
 	if err != nil {
-		return v // the function above has no errors
+		return v // the function above returns no errors
 	}
 	return out
 }

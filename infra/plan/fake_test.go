@@ -16,8 +16,8 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// thing is a type that has of everything that a schema can have.
-func thing() *contract.Schema {
+// testSchema returns a type with every feature of a schema.
+func testSchema() *contract.Schema {
 	str := func(name string, flags string) contract.Attribute { return attribute(name, cty.String, flags) }
 	limits := &contract.Object{Nesting: contract.NestingList, Attributes: []contract.Attribute{str("cpu", "optional"), str("used", "computed")}}
 	place := &contract.Object{Nesting: contract.NestingSingle, Attributes: []contract.Attribute{str("rack", "computed"), str("room", "optional")}}
@@ -59,24 +59,25 @@ func attribute(name string, ty cty.Type, flags string) contract.Attribute {
 		Sensitive: has("sensitive"), WriteOnly: has("writeonly")}
 }
 
-// fake is a provider that does as it is told, and else what a good one would do: it
-// makes unknown what it computes, replaces for zone, and applies what it planned.
+// fake is a provider with scripted answers. Without a script it behaves like a good provider:
+// computed attributes are planned as unknown, a change of zone forces a replacement, and the plan
+// is applied exactly.
 type fake struct {
 	schema *contract.Schema
 
 	mu  sync.Mutex
 	log []string
 
-	read      *contract.ReadAnswer
-	plan      func(contract.PlanRequest) contract.PlanAnswer
-	apply     func(contract.ApplyRequest) (contract.ApplyAnswer, error)
-	validate  contract.Diagnostics
-	imports   *contract.ImportAnswer
-	data      *contract.DataAnswer
-	upgrade   *contract.UpgradeAnswer
-	replace   []cty.Path
-	lenient   bool
-	unanswerd bool
+	read        *contract.ReadAnswer
+	plan        func(contract.PlanRequest) contract.PlanAnswer
+	apply       func(contract.ApplyRequest) (contract.ApplyAnswer, error)
+	validate    contract.Diagnostics
+	imports     *contract.ImportAnswer
+	data        *contract.DataAnswer
+	upgrade     *contract.UpgradeAnswer
+	replace     []cty.Path
+	lenient     bool
+	unavailable bool
 }
 
 func (f *fake) note(format string, args ...any) {
@@ -108,7 +109,7 @@ func (f *fake) Upgrade(_ context.Context, _ string, stored contract.StoredState)
 
 func (f *fake) Read(_ context.Context, request contract.ReadRequest) (contract.ReadAnswer, error) {
 	f.note("read")
-	if f.unanswerd {
+	if f.unavailable {
 		return contract.ReadAnswer{}, contract.ErrUnavailable
 	}
 	if f.read != nil {
@@ -120,7 +121,7 @@ func (f *fake) Read(_ context.Context, request contract.ReadRequest) (contract.R
 func (f *fake) Plan(_ context.Context, request contract.PlanRequest) (contract.PlanAnswer, error) {
 	f.note("plan %s (private %q)", verb(request.Prior, request.Proposed), request.Private)
 	if request.AsWritten && !request.Proposed.RawEquals(request.Config.Value) {
-		return contract.PlanAnswer{}, fmt.Errorf("%#v is said to be as it is written: %#v", request.Proposed, request.Config.Value)
+		return contract.PlanAnswer{}, fmt.Errorf("AsWritten is set, but %#v differs from %#v", request.Proposed, request.Config.Value)
 	}
 	answer := contract.PlanAnswer{}
 	if f.plan != nil {
@@ -128,7 +129,7 @@ func (f *fake) Plan(_ context.Context, request contract.PlanRequest) (contract.P
 	} else {
 		answer = f.goodPlan(request)
 	}
-	if answer.Planned != cty.NilVal { // as providers answer that are no fakes
+	if answer.Planned != cty.NilVal { // as real providers answer
 		if packed, err := msgpack.Marshal(answer.Planned, f.schema.Block.ImpliedType()); err == nil {
 			answer.Encoded = packed
 		}
@@ -136,22 +137,22 @@ func (f *fake) Plan(_ context.Context, request contract.PlanRequest) (contract.P
 	return answer, nil
 }
 
-// goodPlan keeps what is there if nothing changes, and else makes unknown what is
-// computed and was not there.
+// goodPlan keeps prior values, and makes computed attributes unknown if something changes and they
+// have no prior value.
 func (f *fake) goodPlan(request contract.PlanRequest) contract.PlanAnswer {
 	answer := contract.PlanAnswer{Planned: withoutWriteOnly(&f.schema.Block, request.Proposed), Private: []byte("planned " + verb(request.Prior, request.Proposed)), Lenient: f.lenient, Replace: f.replace}
 	if request.Proposed.IsNull() {
 		return answer
 	}
-	answer.Planned = computed(blockLevel(&f.schema.Block), answer.Planned, request.Config.Value)
+	answer.Planned = markComputed(blockLevel(&f.schema.Block), answer.Planned, request.Config.Value)
 	if !request.Prior.IsNull() {
 		answer.Replace = append(answer.Replace, cty.GetAttrPath("zone"))
 	}
 	return answer
 }
 
-// computed makes unknown what is computed and null.
-func computed(l level, v, config cty.Value) cty.Value {
+// markComputed makes computed attributes unknown if they are null.
+func markComputed(l level, v, config cty.Value) cty.Value {
 	if v.IsNull() || !v.IsKnown() {
 		return v
 	}
@@ -161,22 +162,22 @@ func computed(l level, v, config cty.Value) cty.Value {
 		if c := attributeOf(config, a); a.Computed && c.IsNull() && of[a.Name].IsNull() {
 			of[a.Name] = cty.UnknownVal(a.Type)
 		} else if a.Nested != nil {
-			of[a.Name] = computedIn(a.Nested.Nesting, objectLevel(a.Nested), of[a.Name], c)
+			of[a.Name] = markComputedNested(a.Nested.Nesting, objectLevel(a.Nested), of[a.Name], c)
 		}
 	}
 	for i := range l.blocks {
 		n := &l.blocks[i]
-		of[n.Name] = computedIn(n.Nesting, blockLevel(&n.Block), of[n.Name], blockOf(config, n))
+		of[n.Name] = markComputedNested(n.Nesting, blockLevel(&n.Block), of[n.Name], blockOf(config, n))
 	}
 	return cty.ObjectVal(of)
 }
 
-func computedIn(nesting contract.Nesting, l level, v, config cty.Value) cty.Value {
+func markComputedNested(nesting contract.Nesting, l level, v, config cty.Value) cty.Value {
 	switch {
 	case v.IsNull() || !v.IsKnown():
 		return v
 	case nesting == contract.NestingSingle || nesting == contract.NestingGroup:
-		return computed(l, v, config)
+		return markComputed(l, v, config)
 	case length(v) == 0:
 		return v
 	}
@@ -189,9 +190,9 @@ func computedIn(nesting contract.Nesting, l level, v, config cty.Value) cty.Valu
 				c = found
 			}
 		}
-		keys, elements = append(keys, key), append(elements, computed(l, one, c))
+		keys, elements = append(keys, key), append(elements, markComputed(l, one, c))
 	}
-	return like(v, keys, elements)
+	return collectionLike(v, keys, elements)
 }
 
 func (f *fake) Apply(_ context.Context, request contract.ApplyRequest) (contract.ApplyAnswer, error) {
@@ -233,7 +234,7 @@ func (f *fake) ReadData(_ context.Context, _ string, config cty.Value) (contract
 	if f.data != nil {
 		return *f.data, nil
 	}
-	return contract.DataAnswer{Value: cty.UnknownAsNull(AllUnknown(&f.schema.Block, config))}, nil
+	return contract.DataAnswer{Value: cty.UnknownAsNull(PlannedDataSource(&f.schema.Block, config))}, nil
 }
 
 func verb(prior, next cty.Value) string {
@@ -246,11 +247,11 @@ func verb(prior, next cty.Value) string {
 	return "update"
 }
 
-// secretMark is what tests mark secrets with. The package does not care.
+// secretMark marks secrets in tests. The package accepts any mark.
 type secretMark struct{}
 
-// value reads JSON of the block's type: what is absent is null, or no blocks; "?" is unknown, and a string
-// that begins with "secret:" is marked.
+// value reads JSON as a value of the block's type. Absent attributes are null, and absent blocks
+// empty. "?" is unknown, and a string that starts with "secret:" is marked.
 func value(t testing.TB, block *contract.Block, text string) cty.Value {
 	t.Helper()
 	if text == "" || text == "null" {
@@ -314,7 +315,7 @@ func blocksOf(t testing.TB, n *contract.NestedBlock, doc any) cty.Value {
 		}
 		return cty.MapVal(all)
 	}
-	t.Fatalf("%v are no blocks", doc)
+	t.Fatalf("not blocks: %v", doc)
 	return cty.NilVal
 }
 

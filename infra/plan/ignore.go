@@ -6,14 +6,14 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// ignores tells whether there is anything to be ignored.
+// ignores reports whether any argument is ignored.
 func (l *Lifecycle) ignores() bool { return l.IgnoreAll || len(l.IgnoreChanges) > 0 }
 
-// ignoring gives the configuration with the arguments that are to be ignored as they are in
-// the prior state. To create something, nothing is ignored. Neither value has marks.
+// withIgnored returns the configuration with the ignored arguments replaced by their prior values.
+// When a resource is created, nothing is ignored. Neither value has marks.
 //
-// If the block is nil, the value is a plan, which can have computed values.
-func (l *Lifecycle) ignoring(block *contract.Block, prior, config cty.Value) cty.Value {
+// If block is nil, config is a planned value, which can have computed values.
+func (l *Lifecycle) withIgnored(block *contract.Block, prior, config cty.Value) cty.Value {
 	switch {
 	case prior.IsNull() || config.IsNull():
 		return config
@@ -31,7 +31,7 @@ func (l *Lifecycle) ignoring(block *contract.Block, prior, config cty.Value) cty
 	return out
 }
 
-// onlyArguments leaves out what nobody can write: a configuration with it would be refused.
+// onlyArguments removes read-only attributes, which the provider would reject in a configuration.
 func onlyArguments(block *contract.Block, prior cty.Value) cty.Value {
 	out, err := cty.Transform(prior, func(path cty.Path, v cty.Value) (cty.Value, error) {
 		if a := attributeAt(block, path); a != nil && len(path) > 0 && a.Computed && !a.Optional {
@@ -42,13 +42,13 @@ func onlyArguments(block *contract.Block, prior cty.Value) cty.Value {
 		return v, nil
 	})
 	if err != nil {
-		return prior // the function above has no errors
+		return prior // the function above returns no errors
 	}
 	return out
 }
 
-// ignorePath puts back one argument. The last step may be a key of a map, and of a map alone
-// it may be one that only one of both has.
+// ignorePath restores the prior value of one argument. The last step may be the key of a map. Only
+// such a key may be missing on one side.
 func ignorePath(out, prior, config cty.Value, path cty.Path) cty.Value {
 	key := cty.NilVal
 	if last, ok := path[len(path)-1].(cty.IndexStep); ok && last.Key.Type() == cty.String {
@@ -66,7 +66,7 @@ func ignorePath(out, prior, config cty.Value, path cty.Path) cty.Value {
 		case !v.Type().IsMapType():
 			return old
 		case !v.IsKnown():
-			// As OpenTofu has it: a map of which nothing is known yet is not ignored.
+			// As in OpenTofu, a wholly unknown map is not ignored.
 			return v
 		case key == cty.NilVal:
 			return old
@@ -94,8 +94,8 @@ func ignoreKey(v, old, key cty.Value) cty.Value {
 	return cty.MapValEmpty(v.Type().ElementType())
 }
 
-// replaceAt gives the value with what is at the path changed. A path that leads nowhere
-// changes nothing.
+// replaceAt returns v with the value at the path changed. A path that does not exist changes
+// nothing.
 func replaceAt(v cty.Value, path cty.Path, change func(cty.Value) cty.Value) cty.Value {
 	if len(path) == 0 {
 		return change(v)
@@ -127,12 +127,12 @@ func replaceAt(v cty.Value, path cty.Path, change func(cty.Value) cty.Value) cty
 		}
 		keys, elements = append(keys, key), append(elements, one)
 	}
-	return like(v, keys, elements)
+	return collectionLike(v, keys, elements)
 }
 
-// ignoredMarks gives the paths of what is secret after ignoring: what is put back
-// is as secret as it was.
-func (l *Lifecycle) ignoredMarks(creating bool, written, before []cty.Path) []cty.Path {
+// sensitiveAfterIgnore returns the sensitive paths after ignored arguments are restored: a restored
+// value keeps its prior sensitivity.
+func (l *Lifecycle) sensitiveAfterIgnore(creating bool, written, before []cty.Path) []cty.Path {
 	if creating || !l.IgnoreAll && len(l.IgnoreChanges) == 0 {
 		return written
 	}

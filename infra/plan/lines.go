@@ -2,8 +2,8 @@ package plan
 
 import "errors"
 
-// Lines is Read for those who pass changes on: it gives the canonical bytes of each, as they are stored. They are
-// the caller's.
+// Lines is like Read, but passes the canonical bytes of each change as they are stored. visit may
+// keep them.
 func (i *ChunkInfo) Lines(pieces [][]byte, verify bool, actions []Action, visit func(change []byte) bool) error {
 	if verify {
 		if err := i.verify(pieces); err != nil {
@@ -16,11 +16,11 @@ func (i *ChunkInfo) Lines(pieces [][]byte, verify bool, actions []Action, visit 
 	}
 	err := eachLine(pieces, func(action Action, text []byte) error {
 		if (len(wanted) == 0 || wanted[action]) && !visit(text) {
-			return errEnough
+			return errStop
 		}
 		return nil
 	})
-	if errors.Is(err, errEnough) {
+	if errors.Is(err, errStop) {
 		return nil
 	}
 	return err
@@ -32,7 +32,7 @@ func (i *ChunkInfo) verify(pieces [][]byte) error {
 		return err
 	}
 	if digest.String() != i.Digest {
-		return errors.New("a chunk of the plan is not the one that belongs to its digest")
+		return errors.New("verify a chunk of the plan: its contents do not match its digest")
 	}
 	return nil
 }

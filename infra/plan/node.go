@@ -14,19 +14,19 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// node is a value as it may be shown. Secrets are gone from it, but for a digest.
+// node is a value that can be shown. Secrets are replaced by a digest.
 type node struct {
 	kind  nodeKind
 	shape Shape
-	raw   json.RawMessage // of a leaf
+	raw   json.RawMessage // encoded leaf
 	// secret is the digest of a secret.
-	secret string
-	names  []string // of an object, sorted
-	of     []*node  // elements of a list, attributes of an object
+	secret   string
+	names    []string // names of an object's members, sorted
+	children []*node  // elements of a list, attributes of an object
 }
 
-// nothing and unclear stand for all that is null, and all that is not known. Nobody changes them.
-var nothing, unclear = &node{}, &node{kind: unknownNode}
+// sharedNull and sharedUnknown stand for all null and all unknown values. They are never changed.
+var sharedNull, sharedUnknown = &node{}, &node{kind: unknownNode}
 
 type nodeKind int
 
@@ -39,7 +39,7 @@ const (
 	objectNode
 )
 
-// Shape is what JSON does not tell of a value: lists and objects need none.
+// Shape is the collection type of a value that JSON cannot express. Lists and objects need none.
 type Shape string
 
 const (
@@ -59,32 +59,32 @@ func (s Shape) set() bool { return s == ShapeSet || s == ShapeBlockSet }
 
 func (s Shape) keyed() bool { return s == ShapeMap || s == ShapeBlockMap }
 
-// drawing makes nodes of values.
-type drawing struct {
+// nodeBuilder turns values into nodes.
+type nodeBuilder struct {
 	salt    []byte
-	where   string // the address: equal secrets of two resources look different
+	address string // the address: equal secrets of two resources get different digests
 	secrets []cty.Path
 	shapes  map[string]Shape
 	err     error
 }
 
-// draw takes a value of the block's type.
-func (w *drawing) draw(block *contract.Block, v cty.Value) *node {
-	if absent(v) {
-		return nothing
+// build converts a value of the block's type.
+func (w *nodeBuilder) build(block *contract.Block, v cty.Value) *node {
+	if isAbsent(v) {
+		return sharedNull
 	}
 	return w.object(blockLevel(block), v, nil, "")
 }
 
-// object leaves out what is null, which most attributes of most resources are.
-func (w *drawing) object(l level, v cty.Value, path cty.Path, pattern string) *node {
-	if n := w.plain(v, path, pattern); n != nil {
+// object leaves out null attributes, as most attributes of most resources are.
+func (w *nodeBuilder) object(l level, v cty.Value, path cty.Path, pattern string) *node {
+	if n := w.opaque(v, path, pattern); n != nil {
 		return n
 	}
 	out := &node{kind: objectNode}
 	add := func(name string, one *node) {
 		if !one.null() {
-			out.names, out.of = append(out.names, name), append(out.of, one)
+			out.names, out.children = append(out.names, name), append(out.children, one)
 		}
 	}
 	for i := range l.attributes {
@@ -102,8 +102,9 @@ func (w *drawing) object(l level, v cty.Value, path cty.Path, pattern string) *n
 	return out.sorted()
 }
 
-// below is the path of an attribute. It is asked for by what is secret, and if nothing is there is none.
-func (w *drawing) below(path cty.Path, name string) cty.Path {
+// below returns the path of an attribute. Paths are only compared with those of secrets, so without
+// secrets there is no path.
+func (w *nodeBuilder) below(path cty.Path, name string) cty.Path {
 	if len(w.secrets) == 0 {
 		return nil
 	}
@@ -117,10 +118,10 @@ func joined(pattern, name string) string {
 	return pattern + "." + key(name)
 }
 
-func (w *drawing) attribute(a *contract.Attribute, v cty.Value, path cty.Path, pattern string) *node {
+func (w *nodeBuilder) attribute(a *contract.Attribute, v cty.Value, path cty.Path, pattern string) *node {
 	switch {
 	case a.WriteOnly:
-		return nothing
+		return sharedNull
 	case a.Sensitive && !v.IsNull():
 		return w.secret(v, pattern)
 	case a.Nested != nil:
@@ -129,15 +130,15 @@ func (w *drawing) attribute(a *contract.Attribute, v cty.Value, path cty.Path, p
 	return w.value(v, path, pattern)
 }
 
-func (w *drawing) nested(nesting contract.Nesting, l level, v cty.Value, path cty.Path, pattern string, block bool) *node {
-	if n := w.plain(v, path, pattern); n != nil {
+func (w *nodeBuilder) nested(nesting contract.Nesting, l level, v cty.Value, path cty.Path, pattern string, block bool) *node {
+	if n := w.opaque(v, path, pattern); n != nil {
 		return n
 	}
 	shape := nestedShape(nesting, block)
 	if nesting == contract.NestingSingle || nesting == contract.NestingGroup {
 		one := w.object(l, v, path, pattern)
-		if nesting == contract.NestingGroup && !slices.ContainsFunc(one.of, func(n *node) bool { return !n.null() }) {
-			return nothing // it is always there: nobody wrote it
+		if nesting == contract.NestingGroup && !slices.ContainsFunc(one.children, func(n *node) bool { return !n.null() }) {
+			return sharedNull // a group is never null, so an empty one was not configured
 		}
 		return w.shaped(one, pattern, shape)
 	}
@@ -157,9 +158,9 @@ func nestedShape(nesting contract.Nesting, block bool) Shape {
 	return shapes[nesting][0]
 }
 
-// value takes one of which the schema says no more than its type.
-func (w *drawing) value(v cty.Value, path cty.Path, pattern string) *node {
-	if n := w.plain(v, path, pattern); n != nil {
+// value converts a value that the schema describes by its type only.
+func (w *nodeBuilder) value(v cty.Value, path cty.Path, pattern string) *node {
+	if n := w.opaque(v, path, pattern); n != nil {
 		return n
 	}
 	ty := v.Type()
@@ -180,36 +181,36 @@ func (w *drawing) value(v cty.Value, path cty.Path, pattern string) *node {
 	return w.leaf(v)
 }
 
-// plain is of what there is nothing to go into.
-func (w *drawing) plain(v cty.Value, path cty.Path, pattern string) *node {
+// opaque returns the node of a null, secret or unknown value, and nil for any other value.
+func (w *nodeBuilder) opaque(v cty.Value, path cty.Path, pattern string) *node {
 	switch {
 	case v.IsKnown() && v.IsNull():
-		return nothing
+		return sharedNull
 	case len(w.secrets) > 0 && hasPath(w.secrets, path):
 		return w.secret(v, pattern)
 	case !v.IsKnown():
-		return unclear
+		return sharedUnknown
 	}
 	return nil
 }
 
-// secret is known by a digest alone. It is of the value's place as well, without the positions in lists, so
-// that equal secrets in different places are not seen to be equal.
-func (w *drawing) secret(v cty.Value, pattern string) *node {
+// secret returns a node that only has a digest. The digest covers the value's path without list
+// positions, so that equal secrets in different places get different digests.
+func (w *nodeBuilder) secret(v cty.Value, pattern string) *node {
 	out := &node{kind: secretNode}
 	if !v.IsWhollyKnown() {
 		return out
 	}
 	packed, err := msgpack.Marshal(v, v.Type())
 	if err != nil {
-		w.err = fmt.Errorf("%s: a secret cannot be encoded", pattern)
+		w.err = fmt.Errorf("%s: cannot encode a secret", pattern)
 		return out
 	}
-	out.secret = keyed(w.salt, "secret", w.where+"\x00"+pattern, packed)
+	out.secret = keyedDigest(w.salt, "secret", w.address+"\x00"+pattern, packed)
 	return out
 }
 
-func (w *drawing) leaf(v cty.Value) *node {
+func (w *nodeBuilder) leaf(v cty.Value) *node {
 	var text []byte
 	var err error
 	switch v.Type() {
@@ -220,16 +221,16 @@ func (w *drawing) leaf(v cty.Value) *node {
 	case cty.Bool:
 		text = []byte(strconv.FormatBool(v.True()))
 	default:
-		err = fmt.Errorf("a value of type %s cannot be shown", v.Type().FriendlyName())
+		err = fmt.Errorf("cannot show a value of type %s", v.Type().FriendlyName())
 	}
 	if err != nil {
 		w.err = err
-		return nothing
+		return sharedNull
 	}
 	return &node{kind: leafNode, raw: text}
 }
 
-func (w *drawing) collection(v cty.Value, path cty.Path, pattern string, shape Shape, one func(cty.Value, cty.Path, string) *node) *node {
+func (w *nodeBuilder) collection(v cty.Value, path cty.Path, pattern string, shape Shape, one func(cty.Value, cty.Path, string) *node) *node {
 	out := &node{kind: listNode}
 	named := v.Type().IsMapType() || v.Type().IsObjectType()
 	if named {
@@ -244,16 +245,16 @@ func (w *drawing) collection(v cty.Value, path cty.Path, pattern string, shape S
 		if len(w.secrets) > 0 {
 			at = indexStep(path, key)
 		}
-		out.of = append(out.of, one(of, at, pattern+"[]"))
+		out.children = append(out.children, one(of, at, pattern+"[]"))
 	}
 	if shape.set() {
-		// The order of a set is ours: that of what can be seen, so that it tells nothing else.
-		slices.SortStableFunc(out.of, func(a, b *node) int { return bytes.Compare(a.sortKey(), b.sortKey()) })
+		// Sort sets by their visible parts, so that the order reveals nothing about secrets.
+		slices.SortStableFunc(out.children, func(a, b *node) int { return bytes.Compare(a.sortKey(), b.sortKey()) })
 	}
 	return w.shaped(out.sorted(), pattern, shape)
 }
 
-func (w *drawing) shaped(n *node, pattern string, shape Shape) *node {
+func (w *nodeBuilder) shaped(n *node, pattern string, shape Shape) *node {
 	n.shape = shape
 	if shape != "" && w.shapes != nil {
 		w.shapes[pattern] = shape
@@ -270,9 +271,9 @@ func (n *node) sorted() *node {
 		slices.SortFunc(order, func(a, b int) int { return strings.Compare(n.names[a], n.names[b]) })
 		names, of := make([]string, len(order)), make([]*node, len(order))
 		for to, from := range order {
-			names[to], of[to] = n.names[from], n.of[from]
+			names[to], of[to] = n.names[from], n.children[from]
 		}
-		n.names, n.of = names, of
+		n.names, n.children = names, of
 	}
 	return n
 }
@@ -287,12 +288,12 @@ func (n *node) sortKey() []byte {
 
 func (n *node) null() bool { return n == nil || n.kind == nullNode }
 
-// contains tells whether there is such a node within.
+// contains reports whether a node of the kind is within.
 func (n *node) contains(kind nodeKind) bool {
-	return n != nil && (n.kind == kind || slices.ContainsFunc(n.of, func(one *node) bool { return one.contains(kind) }))
+	return n != nil && (n.kind == kind || slices.ContainsFunc(n.children, func(one *node) bool { return one.contains(kind) }))
 }
 
-// equal tells whether two nodes show the same. What is unknown is equal to nothing.
+// equal reports whether two nodes show the same value. An unknown value equals nothing.
 func (n *node) equal(m *node) bool {
 	if n.null() || m.null() {
 		return n.null() && m.null()
@@ -308,11 +309,11 @@ func (n *node) equal(m *node) bool {
 	case leafNode:
 		return bytes.Equal(n.raw, m.raw)
 	}
-	return slices.Equal(n.names, m.names) && slices.EqualFunc(n.of, m.of, (*node).equal)
+	return slices.Equal(n.names, m.names) && slices.EqualFunc(n.children, m.children, (*node).equal)
 }
 
-// write writes JSON, with null for what is unknown or secret, and notes where that is. Attributes that
-// are null are left out; elements are not.
+// write writes JSON with null for unknown and secret values, and records their paths in v. Null
+// attributes are left out, null elements are not.
 func (n *node) write(b *bytes.Buffer, path string, v *Value) {
 	if n == nil {
 		b.WriteString("null")
@@ -329,7 +330,7 @@ func (n *node) write(b *bytes.Buffer, path string, v *Value) {
 		b.Write(n.raw)
 	case listNode:
 		b.WriteByte('[')
-		for i, one := range n.of {
+		for i, one := range n.children {
 			if i > 0 {
 				b.WriteByte(',')
 			}
@@ -347,7 +348,7 @@ func (n *node) writeObject(b *bytes.Buffer, path string, v *Value) {
 	b.WriteByte('{')
 	first := true
 	for i, name := range n.names {
-		if n.of[i].null() && !n.shape.keyed() {
+		if n.children[i].null() && !n.shape.keyed() {
 			continue
 		}
 		if !first {
@@ -356,11 +357,11 @@ func (n *node) writeObject(b *bytes.Buffer, path string, v *Value) {
 		first = false
 		text, err := json.Marshal(name)
 		if err != nil {
-			continue // a string can always be written
+			continue // a string can always be encoded
 		}
 		b.Write(text)
 		b.WriteByte(':')
-		n.of[i].write(b, n.memberPath(path, name), v)
+		n.children[i].write(b, n.memberPath(path, name), v)
 	}
 	b.WriteByte('}')
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// step gives the path one step longer, without touching what others hold of it.
+// step returns the path with one more step. It does not change the array that path shares.
 func step(path cty.Path, next cty.PathStep) cty.Path {
 	return append(slices.Clip(path), next)
 }
@@ -22,14 +22,14 @@ func indexStep(path cty.Path, key cty.Value) cty.Path {
 	return step(path, cty.IndexStep{Key: key})
 }
 
-// PathText is a path as one writes it, as contract has it.
+// PathText formats a path as users write it, see contract.PathText.
 func PathText(path cty.Path) string { return contract.PathText(path) }
 
-// ParsePath reads what PathText wrote.
+// ParsePath parses the format of PathText.
 func ParsePath(text string) (cty.Path, error) { return contract.ParsePath(text) }
 
-// attributeAt is the attribute of the schema that the path leads to: nil if it leads to a
-// block, or to a part of an attribute of which the schema says no more.
+// attributeAt returns the schema's attribute at the path. It returns nil for a block, and for a
+// part of an attribute that has no schema of its own.
 func attributeAt(block *contract.Block, path cty.Path) *contract.Attribute {
 	attributes, blocks := block.Attributes, block.Blocks
 	for i, s := range path {
@@ -57,7 +57,8 @@ func attributeAt(block *contract.Block, path cty.Path) *contract.Attribute {
 	return nil
 }
 
-// sensitiveBySchema tells whether the schema knows that what is at the path is secret.
+// sensitiveBySchema reports whether the schema declares the value at the path, or one around it,
+// sensitive.
 func sensitiveBySchema(block *contract.Block, path cty.Path) bool {
 	for i := range path {
 		if a := attributeAt(block, path[:i+1]); a != nil && (a.Sensitive || a.WriteOnly) {
@@ -67,18 +68,18 @@ func sensitiveBySchema(block *contract.Block, path cty.Path) bool {
 	return false
 }
 
-// below tells whether path is prefix, or within what is at prefix.
+// below reports whether path is prefix or within prefix.
 func below(path, prefix cty.Path) bool {
 	return len(path) >= len(prefix) && path[:len(prefix)].Equals(prefix)
 }
 
-// hasPath tells whether path is among paths.
+// hasPath reports whether paths contains path.
 func hasPath(paths []cty.Path, path cty.Path) bool {
 	return slices.ContainsFunc(paths, path.Equals)
 }
 
-// withoutMarks takes the marks off a value, and says where they were. An element of a set cannot
-// be marked: the set is.
+// withoutMarks removes the marks of a value and returns their paths. Elements of a set cannot be
+// marked; the set is marked instead.
 func withoutMarks(block *contract.Block, v cty.Value) (cty.Value, []cty.Path) {
 	if !anyMarked(block, v) {
 		return v, nil
@@ -94,8 +95,8 @@ func withoutMarks(block *contract.Block, v cty.Value) (cty.Value, []cty.Path) {
 	return v, paths
 }
 
-// anyMarked is ContainsMarked, which goes into all that is null as well, and notes a path to it: of a value of the
-// block's type.
+// anyMarked reports whether a value of the block's type has marks. Unlike ContainsMarked, it skips
+// null values and builds no paths.
 func anyMarked(block *contract.Block, v cty.Value) bool {
 	switch {
 	case v.IsMarked():
@@ -120,7 +121,7 @@ func anyMarked(block *contract.Block, v cty.Value) bool {
 	return false
 }
 
-// samePaths compares as sets.
+// samePaths compares two sets of paths.
 func samePaths(a, b []cty.Path) bool {
 	for _, p := range a {
 		if !hasPath(b, p) {

@@ -1,13 +1,12 @@
-// Package plan decides what is to be done to one resource, says so in a form that
-// can be shown, stored and approved, and later does exactly that.
+// Package plan decides what to do about one resource, presents the decision for review, storage and
+// approval, and later applies exactly the approved decision.
 //
-// The decisions are OpenTofu's: the same proposed state goes to the provider, the same
-// answers are refused, the same actions come out. It knows neither
-// Kubernetes nor a store nor a clock: one call is about one resource, and calls
-// about different resources can run at the same time.
+// The decisions are OpenTofu's: it sends providers the same proposed state, rejects the same answers and
+// comes to the same actions. The package knows neither Kubernetes nor a store nor a clock. Each call is
+// about one resource, and calls for different resources can run concurrently.
 //
-// Decide gives a Decision, Decision.Change what of it may be seen, Decision.Seal what is
-// needed to carry it out, and Execute carries it out.
+// Decide returns a Decision. Decision.Change returns its public form, Decision.Seal the private form that
+// is needed to apply it, and Execute applies it.
 package plan
 
 import (
@@ -19,19 +18,19 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// Address is which resource is meant.
+// Address identifies a resource.
 type Address struct {
 	Namespace string `json:"namespace,omitempty"`
-	// Type is the provider's own name for the type.
+	// Type is the provider's name of the type.
 	Type string `json:"type"`
 	Name string `json:"name"`
-	// Data is of a data source, which is read and never made.
+	// Data reports whether it is a data source, which is read and never created.
 	Data bool `json:"data,omitempty"`
-	// Deposed names a predecessor that a replacement left to be destroyed.
+	// Deposed identifies a predecessor that a replacement has yet to destroy.
 	Deposed string `json:"deposed,omitempty"`
 }
 
-// String is the address as one writes it in an expression.
+// String formats the address for use in an expression.
 func (a Address) String() string {
 	text := a.Type + "[" + strconv.Quote(a.Name) + "]"
 	if a.Data {
@@ -46,7 +45,7 @@ func (a Address) String() string {
 	return text
 }
 
-// Compare orders addresses: by namespace, type and name.
+// Compare orders addresses by namespace, type and name.
 func (a Address) Compare(b Address) int {
 	data := func(is bool) int {
 		if is {
@@ -63,7 +62,7 @@ func (a Address) Compare(b Address) int {
 	)
 }
 
-// Action is what is to be done.
+// Action is what a plan does to a resource.
 type Action string
 
 const (
@@ -72,41 +71,41 @@ const (
 	Update  Action = "update"
 	Replace Action = "replace"
 	Delete  Action = "delete"
-	// Read is of a data source that can only be read when the plan is carried out.
+	// Read reads a data source during apply, because it cannot be read earlier.
 	Read Action = "read"
-	// Import takes a resource that exists into the state, and changes nothing else. An import
-	// after which something has to change is an Update or a Replace that says so.
+	// Import takes an existing resource into the state and changes nothing else. An import that
+	// also changes the resource is an Update or a Replace with Importing set.
 	Import Action = "import"
-	// Forget takes a resource out of the state and leaves it alone.
+	// Forget removes a resource from the state without destroying it.
 	Forget Action = "forget"
-	// Place changes a workload in member clusters: where it is, with how many replicas, or what it is.
+	// Place changes a workload in member clusters: its clusters, its replicas or its contents.
 	Place Action = "place"
 )
 
-// Reason is why it is to be done, where the action itself does not say.
+// Reason explains an action that does not explain itself.
 type Reason string
 
 const (
-	// Of Replace.
+	// Reasons for Replace.
 	CannotUpdate Reason = "CannotUpdate" // the provider cannot change these attributes in place
 	Tainted      Reason = "Tainted"      // its creation failed half-way
-	Requested    Reason = "Requested"    // somebody asked for it
+	Requested    Reason = "Requested"    // the user requested it
 	Triggered    Reason = "Triggered"    // by lifecycle.replace_triggered_by
-	// Of Delete.
-	NotWritten    Reason = "NotWritten"    // there is no object for it
+	// Reasons for Delete.
+	NotWritten    Reason = "NotWritten"    // it has no object
 	ObjectDeleted Reason = "ObjectDeleted" // its object is being deleted
-	DestroyAll    Reason = "DestroyAll"    // the plan destroys
-	LeftOver      Reason = "LeftOver"      // deposed by a replacement that was not completed
-	// LeavesClusters is of a workload: its object was deleted, or is to stay in the control plane.
+	DestroyAll    Reason = "DestroyAll"    // the plan destroys everything
+	LeftOver      Reason = "LeftOver"      // deposed by an incomplete replacement
+	// LeavesClusters applies to a workload whose object was deleted or stays in the control plane.
 	LeavesClusters Reason = "LeavesClusters"
-	// Of Read.
+	// Reasons for Read.
 	ConfigUnknown     Reason = "ConfigUnknown"     // its arguments are not known yet
-	DependencyPending Reason = "DependencyPending" // what it depends on will change
-	// Of Update.
-	Sensitivity Reason = "Sensitivity" // only what is secret changes: no call to the provider
+	DependencyPending Reason = "DependencyPending" // a dependency will change
+	// Reasons for Update.
+	Sensitivity Reason = "Sensitivity" // only the sensitivity of values changes: no provider call
 )
 
-// Mode is what a plan is for. The zero value is Normal.
+// Mode is the purpose of a plan. The zero value is Normal.
 type Mode string
 
 const (
@@ -115,103 +114,105 @@ const (
 	RefreshOnly Mode = "RefreshOnly"
 )
 
-// Input is all that a decision depends on, beside the provider's answers.
+// Input is everything that a decision depends on, except for the provider's answers.
 type Input struct {
 	Address  Address
 	Schema   *contract.Schema
 	Provider contract.Provider
 	Prior    Prior
-	// Config is what was written: null, or cty.NilVal, if nothing. Parts of it can be
+	// Config is the configuration, null or cty.NilVal if there is no object. Parts of it can be
 	// unknown. A value with any mark is secret.
 	Config cty.Value
 	Mode   Mode
-	// Refresh asks the provider first what became of the resource.
+	// Refresh reads the current state from the provider first.
 	Refresh   bool
 	Lifecycle Lifecycle
-	// Replace asks for a new resource whatever the provider thinks.
+	// Replace requests a replacement even if the provider does not need one.
 	Replace bool
-	// Delete says that the object is being deleted, or that this is a deposed resource.
+	// Delete reports that the object is being deleted, or that this is a deposed resource.
 	Delete bool
-	// Forget takes the resource out of the state instead of deleting it.
+	// Forget removes the resource from the state instead of destroying it.
 	Forget bool
-	// ImportID is what the provider calls a resource to be taken over. It is ignored
-	// if there is state already.
+	// ImportID is the provider's ID of an existing resource to import. It is ignored if there is
+	// state already.
 	ImportID string
-	// Pending says of a data source that what it depends on will change.
+	// Pending reports, for a data source, that a dependency will change.
 	Pending bool
-	// Deferred is why nothing can be decided now: what it depends on cannot be
-	// decided either.
+	// Deferred is the reason why nothing can be decided now: a dependency cannot be decided.
 	Deferred string
 }
 
-// Prior is what is stored of a resource. The zero value is: nothing.
+// Prior is the stored part of a resource. The zero value means that nothing is stored.
 type Prior struct {
-	// State is current: what an Outcome or a Decision gave. If Stored is set, its value is
-	// ignored.
+	// State is the current state from an Outcome or a Decision. If Stored is set, the value of
+	// State is ignored.
 	State contract.State
-	// Stored is what comes out of the store and is to be upgraded.
+	// Stored is state from the store that has to be upgraded to the current schema.
 	Stored *contract.StoredState
 	// Tainted resources are replaced.
 	Tainted bool
-	// Sensitive are the paths of values that were secret when they were written, although the
-	// schema does not say so.
+	// Sensitive are the paths of values that were secret when they were configured, although the
+	// schema does not declare them sensitive.
 	Sensitive []cty.Path
 }
 
-// Lifecycle is the user's say in what may be done.
+// Lifecycle holds the user's lifecycle settings.
 type Lifecycle struct {
 	PreventDestroy      bool
 	CreateBeforeDestroy bool
-	// IgnoreChanges are arguments that are only looked at to create.
+	// IgnoreChanges are arguments that are only used to create the resource.
 	IgnoreChanges []cty.Path
-	// IgnoreAll is all of them.
+	// IgnoreAll ignores changes of all arguments.
 	IgnoreAll bool
-	// Trigger is what of replace_triggered_by will change; empty if nothing.
+	// Trigger is the reference in replace_triggered_by that will change, empty if none does.
 	Trigger string
 }
 
-// Decision is what is to be done. All values are without marks.
+// Decision is what to do about one resource. Its values have no marks.
 type Decision struct {
 	Address Address
 	Action  Action
 	Reason  Reason
-	// Detail says more of the reason: the trigger.
+	// Detail adds to the reason: it names the trigger.
 	Detail string
-	// CreateFirst says of a Replace that the new resource is made before the old one is destroyed.
+	// CreateFirst reports, for a Replace, that the new resource is created before the old one is
+	// destroyed.
 	CreateFirst bool
-	// Deferred is why nothing was decided. The action is NoOp then, and After unknown where
-	// there is no state.
+	// Deferred is the reason why nothing was decided. The action is NoOp then, and After is unknown
+	// if there is no state.
 	Deferred string
-	// Importing is the ID by which a resource is taken over.
+	// Importing is the ID of the resource to import.
 	Importing string
 
-	// Before is the state that it starts from: refreshed, if that was asked for. It is
-	// what is to be stored if there is nothing to do.
+	// Before is the prior state, refreshed if requested. If there is nothing to do, it is the state
+	// to store.
 	Before contract.State
-	// Tainted says that Before is.
+	// Tainted reports whether Before is tainted.
 	Tainted bool
-	// After is what it will be, unknown where that is not known yet; null if
-	// it will not be. What refers to the resource refers to this.
+	// After is the planned value, with unknown parts, or null if the resource is removed.
+	// References to the resource resolve to it.
 	After cty.Value
-	// encoded is After in msgpack, if it came so: it need not be encoded again. Whoever sets After sets this, too.
+	// encoded is After in msgpack as the provider sent it, so that it need not be encoded again.
+	// Code that sets After must set it, too.
 	encoded []byte
-	// Private and Identity are the provider's, of the plan.
+	// Private and Identity are the provider's data of the plan.
 	Private  []byte
 	Identity cty.Value
 	// Replace are the attributes that force a replacement.
 	Replace []cty.Path
-	// Drift is what changed behind our back. Nil if nothing, or if nobody looked.
+	// Drift is the change that was made outside of Atoll, nil if there is none or the resource was
+	// not refreshed.
 	Drift *Drift
-	// Sensitive are the paths of secret values in After that the schema does not know as such;
-	// BeforeSensitive those in Before.
+	// Sensitive are the paths of secret values in After that the schema does not declare sensitive.
+	// BeforeSensitive are those in Before.
 	Sensitive, BeforeSensitive []cty.Path
-	// Warnings are the provider's. They can quote secrets.
+	// Warnings are the provider's and can quote secrets.
 	Warnings contract.Diagnostics
-	// Tolerated is what a Lenient provider should not have planned.
+	// Tolerated lists violations that are accepted from a Lenient provider.
 	Tolerated []Problem
 }
 
-// Drift is stored state beside what was found.
+// Drift is the stored value and the value that was read.
 type Drift struct {
 	Before, After cty.Value
 }

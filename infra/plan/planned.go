@@ -8,8 +8,8 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// proposal is what came of planning for a resource that shall be.
-type proposal struct {
+// plannedChange is the provider's plan for a resource that is to exist.
+type plannedChange struct {
 	action    Action
 	reason    Reason
 	detail    string
@@ -21,14 +21,14 @@ type proposal struct {
 	sensitive []cty.Path
 }
 
-// planned asks the provider to plan from what is there to what is written. A resource that is tainted
-// or has to be replaced is planned as if there were nothing.
-func (d *decider) planned(ctx context.Context) (*proposal, error) {
+// planChange asks the provider for a plan from the prior state to the configuration. A resource
+// that is tainted or has to be replaced is planned as if it did not exist.
+func (d *decider) planChange(ctx context.Context) (*plannedChange, error) {
 	from := d.out.Before
 	if d.out.Tainted {
 		from = contract.State{Value: Null(d.Schema)}
 	}
-	p, err := d.ask(ctx, from, &d.Lifecycle)
+	p, err := d.callPlan(ctx, from, &d.Lifecycle)
 	if err != nil {
 		return nil, err
 	}
@@ -43,23 +43,23 @@ func (d *decider) planned(ctx context.Context) (*proposal, error) {
 	p.action = d.action(p, from.Value)
 	switch p.action {
 	case NoOp:
-		// Of what is imported nobody has noted yet what is secret.
+		// The sensitive paths of an imported resource are not recorded yet.
 		if d.out.Importing == "" && !samePaths(p.sensitive, d.sensitive(d.Prior.Sensitive, from.Value)) {
 			p.action, p.reason = Update, Sensitivity
 		}
 		return p, nil
 	case Replace:
-		return d.replacement(ctx, p)
+		return d.planReplacement(ctx, p)
 	}
 	return p, nil
 }
 
-func (d *decider) action(p *proposal, before cty.Value) Action {
+func (d *decider) action(p *plannedChange, before cty.Value) Action {
 	forced := d.Replace || d.Lifecycle.Trigger != ""
 	switch {
 	case d.writeOnlyIn(p.replace):
-		return Replace // of such a value nothing else shows that it changed
-	case !forced && equal(p.after, before):
+		return Replace // nothing else shows that a write-only value changed
+	case !forced && isUnchanged(p.after, before):
 		return NoOp
 	case forced || len(p.replace) > 0:
 		return Replace
@@ -76,14 +76,14 @@ func (d *decider) writeOnlyIn(paths []cty.Path) bool {
 	return false
 }
 
-// replacement plans the new resource, of which nothing is there yet, so that nothing of it is ignored.
-func (d *decider) replacement(ctx context.Context, p *proposal) (*proposal, error) {
+// planReplacement plans the new resource. It does not exist yet, so no changes are ignored.
+func (d *decider) planReplacement(ctx context.Context, p *plannedChange) (*plannedChange, error) {
 	warned, tolerated := len(d.out.Warnings), len(d.out.Tolerated)
-	fresh, err := d.ask(ctx, contract.State{Value: Null(d.Schema), Private: p.private}, &Lifecycle{})
+	fresh, err := d.callPlan(ctx, contract.State{Value: Null(d.Schema), Private: p.private}, &Lifecycle{})
 	if err != nil {
 		return nil, err
 	}
-	// It has warned of all that before.
+	// The first plan returned the same warnings.
 	d.out.Warnings, d.out.Tolerated = d.out.Warnings[:warned], d.out.Tolerated[:tolerated]
 	fresh.action, fresh.replace = Replace, p.replace
 	switch {
@@ -97,65 +97,66 @@ func (d *decider) replacement(ctx context.Context, p *proposal) (*proposal, erro
 	return fresh, nil
 }
 
-// ask is one call to plan, from its proposed state to an answer that holds.
-func (d *decider) ask(ctx context.Context, from contract.State, lifecycle *Lifecycle) (*proposal, error) {
+// callPlan calls the provider's Plan with the proposed state and checks the answer.
+func (d *decider) callPlan(ctx context.Context, from contract.State, lifecycle *Lifecycle) (*plannedChange, error) {
 	block := &d.Schema.Block
-	config, sent := d.config, d.sent
+	config, sent := d.config, d.wireConfig
 	if lifecycle.ignores() {
-		config = lifecycle.ignoring(block, from.Value, d.config)
+		config = lifecycle.withIgnored(block, from.Value, d.config)
 		sent = &contract.Configuration{Value: config}
 	}
 	answer, err := d.Provider.Plan(ctx, contract.PlanRequest{
-		Type: d.Address.Type, Prior: from.Value, Proposed: Proposed(block, from.Value, config), Config: sent,
-		AsWritten: asWritten(block, from.Value, config), Private: from.Private, Identity: from.Identity,
+		Type: d.Address.Type, Prior: from.Value, Proposed: ProposedNew(block, from.Value, config), Config: sent,
+		AsWritten: isConfig(block, from.Value, config), Private: from.Private, Identity: from.Identity,
 	})
-	if err := d.asked("plan", err); err != nil {
+	if err := d.wrapError("plan", err); err != nil {
 		return nil, err
 	}
-	if err := d.refused(ErrInvalid, "change its spec", answer.Diagnostics); err != nil {
+	if err := d.checkDiagnostics(ErrInvalid, "change its spec", answer.Diagnostics); err != nil {
 		return nil, err
 	}
-	if err := d.honest(from.Value, config, answer); err != nil {
+	if err := d.checkPlan(from.Value, config, answer); err != nil {
 		return nil, err
 	}
 	after, encoded := answer.Planned, answer.Encoded
 	if answer.Lenient && lifecycle.ignores() {
-		// Such a provider can plan changes to what was to be ignored.
-		after, encoded = lifecycle.ignoring(nil, from.Value, after), nil
+		// A lenient provider can plan changes to ignored attributes.
+		after, encoded = lifecycle.withIgnored(nil, from.Value, after), nil
 	}
-	replace, err := d.replacing(from.Value, after, answer.Replace)
+	replace, err := d.replacePaths(from.Value, after, answer.Replace)
 	if err != nil {
 		return nil, err
 	}
-	marks := lifecycle.ignoredMarks(from.Value.IsNull(), d.secret, d.Prior.Sensitive)
-	return &proposal{
+	marks := lifecycle.sensitiveAfterIgnore(from.Value.IsNull(), d.secret, d.Prior.Sensitive)
+	return &plannedChange{
 		after: after, encoded: encoded, private: answer.Private, identity: answer.Identity,
 		replace: replace, sensitive: d.sensitive(marks, after),
 	}, nil
 }
 
-// honest refuses a plan that a provider must not make. Of a lenient one what is wrong is noted.
-func (d *decider) honest(prior, config cty.Value, answer contract.PlanAnswer) error {
+// checkPlan rejects a plan that breaks the plugin protocol. Violations of a lenient provider are
+// recorded.
+func (d *decider) checkPlan(prior, config cty.Value, answer contract.PlanAnswer) error {
 	if answer.Planned == cty.NilVal {
-		return d.fail(ErrProvider, reportIt, Problem{Text: "it answers without a plan"})
+		return d.fail(ErrProvider, reportBug, Problem{Text: "the provider returned no plan"})
 	}
-	problems := misfit(d.Schema, answer.Planned)
+	problems := conformanceProblems(d.Schema, answer.Planned)
 	if len(problems) == 0 {
-		problems = writeOnlyKept(&d.Schema.Block, answer.Planned)
+		problems = writeOnlyReturned(&d.Schema.Block, answer.Planned)
 	}
 	if len(problems) > 0 {
-		return d.fail(ErrProvider, reportIt, problems...)
+		return d.fail(ErrProvider, reportBug, problems...)
 	}
-	problems = forbidden(&d.Schema.Block, prior, config, answer.Planned)
+	problems = assertPlanValid(&d.Schema.Block, prior, config, answer.Planned)
 	if len(problems) > 0 && !answer.Lenient {
-		return d.fail(ErrProvider, reportIt, problems...)
+		return d.fail(ErrProvider, reportBug, problems...)
 	}
 	d.out.Tolerated = append(d.out.Tolerated, problems...)
 	return nil
 }
 
-// replacing keeps those attributes of which a change forces a replacement, that do change.
-func (d *decider) replacing(prior, after cty.Value, paths []cty.Path) ([]cty.Path, error) {
+// replacePaths returns the attributes that force a replacement and do change.
+func (d *decider) replacePaths(prior, after cty.Value, paths []cty.Path) ([]cty.Path, error) {
 	if prior.IsNull() {
 		return nil, nil
 	}
@@ -165,13 +166,13 @@ func (d *decider) replacing(prior, after cty.Value, paths []cty.Path) ([]cty.Pat
 		is, errIs := path.Apply(after)
 		switch {
 		case errWas != nil && errIs != nil:
-			return nil, d.fail(ErrProvider, reportIt, Problem{Path: path, Text: "is said to force a replacement, and does not exist"})
+			return nil, d.fail(ErrProvider, reportBug, Problem{Path: path, Text: "is reported to force a replacement, but does not exist"})
 		case errWas != nil:
 			was = cty.NullVal(is.Type())
 		case errIs != nil:
 			is = cty.NullVal(was.Type())
 		}
-		if !equal(is, was) || d.writeOnlyIn([]cty.Path{path}) {
+		if !isUnchanged(is, was) || d.writeOnlyIn([]cty.Path{path}) {
 			if !hasPath(out, path) {
 				out = append(out, path)
 			}

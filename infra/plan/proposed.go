@@ -6,22 +6,22 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// Proposed is what a provider is asked to plan for: what was written, and for
-// what was not, what was there before if the provider computes it.
+// ProposedNew returns the proposed state that a provider plans for: the configuration, with prior
+// values for computed attributes that are not configured.
 //
-// Blocks and nested objects are matched one by one: in a list by their place, in a map
-// by their key, and in a set if the old one could have come from what is written
-// now. Neither value has marks; prior is wholly known or wholly unknown; both are of the block's type. A
-// write-only argument is in it, as it is in the configuration.
-func Proposed(block *contract.Block, prior, config cty.Value) cty.Value {
+// Blocks and nested objects are matched one by one: by position in a list, by key in a map, and in
+// a set if the prior element could have come from the configured one. Neither value has marks.
+// prior is wholly known or wholly unknown. Both have the block's type. Write-only arguments are
+// included.
+func ProposedNew(block *contract.Block, prior, config cty.Value) cty.Value {
 	if config.IsNull() && prior.IsNull() {
 		return prior
 	}
-	if asWritten(block, prior, config) {
+	if isConfig(block, prior, config) {
 		return config
 	}
 	if prior.IsKnown() && prior.IsNull() {
-		// Everything below can then take attributes of an object.
+		// So that the code below can read its attributes.
 		prior = block.Empty()
 	}
 	if config.IsNull() || !config.IsKnown() {
@@ -30,9 +30,10 @@ func Proposed(block *contract.Block, prior, config cty.Value) cty.Value {
 	return proposedObject(blockLevel(block), prior, config)
 }
 
-// asWritten tells whether what is proposed is what is written: where nothing was there before, there is nothing to add to
-// it. Only a group that is not written, and yet is never null, has to be put in.
-func asWritten(block *contract.Block, prior, config cty.Value) bool {
+// isConfig reports whether the proposed state equals the configuration: without prior state there
+// is nothing to add to it. Only a group that is not configured, but must never be null, has to be
+// added.
+func isConfig(block *contract.Block, prior, config cty.Value) bool {
 	return prior.IsNull() && config.IsKnown() && !config.IsNull() && !hasGroup(block)
 }
 
@@ -45,10 +46,10 @@ func hasGroup(block *contract.Block) bool {
 	return false
 }
 
-// AllUnknown is what a data source will say: what was written, and unknown
-// where the provider computes it.
-func AllUnknown(block *contract.Block, config cty.Value) cty.Value {
-	return Proposed(block, cty.UnknownVal(block.ImpliedType()), config)
+// PlannedDataSource returns the planned value of a data source: its configuration, with computed
+// attributes unknown.
+func PlannedDataSource(block *contract.Block, config cty.Value) cty.Value {
+	return ProposedNew(block, cty.UnknownVal(block.ImpliedType()), config)
 }
 
 func proposedObject(l level, prior, config cty.Value) cty.Value {
@@ -67,8 +68,8 @@ func proposedObject(l level, prior, config cty.Value) cty.Value {
 func proposedAttribute(a *contract.Attribute, prior, config cty.Value) cty.Value {
 	switch {
 	case a.Computed && config.IsNull():
-		if a.Optional && a.Nested != nil && wasWritten(a.Nested, prior) {
-			// Somebody wrote it, and now took it away: to keep it would be to ignore that.
+		if a.Optional && a.Nested != nil && wasConfigured(a.Nested, prior) {
+			// It was configured and is now removed: keeping it would ignore the removal.
 			return config
 		}
 		return prior
@@ -88,7 +89,7 @@ func proposedBlocks(n *contract.NestedBlock, prior, config cty.Value) cty.Value 
 	if !config.IsKnown() || config.IsNull() && n.Nesting != contract.NestingGroup {
 		return config
 	}
-	one := func(prior, config cty.Value) cty.Value { return Proposed(&n.Block, prior, config) }
+	one := func(prior, config cty.Value) cty.Value { return ProposedNew(&n.Block, prior, config) }
 	return proposedNested(n.Nesting, blockLevel(&n.Block), prior, config, one)
 }
 
@@ -111,16 +112,16 @@ func proposedNested(nesting contract.Nesting, l level, prior, config cty.Value, 
 		case found:
 			v = one(old, v)
 		case !prior.IsKnown() && nesting != contract.NestingMap:
-			// A list that will be read: its elements are what was written, completed.
+			// A list of a data source: its elements are the configured ones with computed attributes added.
 			v = one(cty.UnknownVal(v.Type()), v)
 		}
 		keys, elements = append(keys, key), append(elements, v)
 	}
-	return like(config, keys, elements)
+	return collectionLike(config, keys, elements)
 }
 
-// proposedSet takes for each element the first old one that is not taken yet and could have
-// come from it. If several could, they differ only in what is computed.
+// proposedSet takes, for each element, the first unused prior element that could have come from it.
+// If several could, they differ only in computed attributes.
 func proposedSet(l level, prior, config cty.Value, one func(prior, config cty.Value) cty.Value) cty.Value {
 	if length(config) == 0 {
 		return config
@@ -144,24 +145,24 @@ func proposedSet(l level, prior, config cty.Value, one func(prior, config cty.Va
 	return cty.SetVal(elements)
 }
 
-// wasWritten tells whether there is something in the value that no provider computes.
-func wasWritten(o *contract.Object, v cty.Value) bool {
+// wasConfigured reports whether the value contains anything that the provider does not compute.
+func wasConfigured(o *contract.Object, v cty.Value) bool {
 	if v.IsNull() || !v.IsKnown() {
 		return false
 	}
 	if o.Nesting != contract.NestingSingle && o.Nesting != contract.NestingGroup {
 		for it := v.ElementIterator(); it.Next(); {
 			_, one := it.Element()
-			if wasWrittenObject(o, one) {
+			if wasConfiguredObject(o, one) {
 				return true
 			}
 		}
 		return false
 	}
-	return wasWrittenObject(o, v)
+	return wasConfiguredObject(o, v)
 }
 
-func wasWrittenObject(o *contract.Object, v cty.Value) bool {
+func wasConfiguredObject(o *contract.Object, v cty.Value) bool {
 	if v.IsNull() || !v.IsKnown() {
 		return false
 	}
@@ -171,17 +172,17 @@ func wasWrittenObject(o *contract.Object, v cty.Value) bool {
 		if of.IsNull() {
 			continue
 		}
-		if !a.Computed || a.Nested != nil && wasWritten(a.Nested, of) {
+		if !a.Computed || a.Nested != nil && wasConfigured(a.Nested, of) {
 			return true
 		}
 	}
 	return false
 }
 
-// couldComeFrom tells whether the provider can have made the old value of what is written: it
-// differs only where something is computed and nothing is written.
+// couldComeFrom reports whether the provider can have made the prior value from the configuration:
+// they differ only in computed attributes that are not configured.
 func couldComeFrom(l level, old, config cty.Value) bool {
-	if same(old, config) || old.IsNull() {
+	if equalUnrefined(old, config) || old.IsNull() {
 		return true
 	}
 	if config.IsNull() {
@@ -197,7 +198,7 @@ func couldComeFrom(l level, old, config cty.Value) bool {
 	for i := range l.blocks {
 		n := &l.blocks[i]
 		o, c := blockOf(old, n), blockOf(config, n)
-		if !same(o, c) && !nestedCouldComeFrom(n.Nesting, blockLevel(&n.Block), o, c) {
+		if !equalUnrefined(o, c) && !nestedCouldComeFrom(n.Nesting, blockLevel(&n.Block), o, c) {
 			return false
 		}
 	}
@@ -206,7 +207,7 @@ func couldComeFrom(l level, old, config cty.Value) bool {
 
 func attributeCouldComeFrom(a *contract.Attribute, old, config cty.Value) bool {
 	switch {
-	case same(old, config):
+	case equalUnrefined(old, config):
 		return true
 	case config.Type().IsSetType():
 		return false // the elements of one set cannot be matched within those of another

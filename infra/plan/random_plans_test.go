@@ -13,23 +13,24 @@ import (
 
 const rounds = 1000
 
-// TestProposedOfTheSameIsTheSame: whoever changes nothing plans nothing, whatever the provider filled in.
-func TestProposedOfTheSameIsTheSame(t *testing.T) {
+// TestProposedNewIsStable checks that an unchanged configuration plans no change, whatever the
+// provider filled in.
+func TestProposedNewIsStable(t *testing.T) {
 	for seed := range uint64(rounds) {
 		r := newRandom(seed)
-		r.tame = true
+		r.simple = true
 		block := r.block(2, false)
 		config := r.config(blockLevel(&block), 0)
 		prior := r.applied(blockLevel(&block), config)
-		if got := Proposed(&block, prior, config); !got.RawEquals(prior) {
-			t.Fatalf("seed %d: of\n%#v\nand\n%#v\ncame\n%#v", seed, config, prior, got)
+		if got := ProposedNew(&block, prior, config); !got.RawEquals(prior) {
+			t.Fatalf("seed %d: config\n%#v\nprior\n%#v\ngot\n%#v", seed, config, prior, got)
 		}
 	}
 }
 
-// TestProposedOfNothing: where nothing was, what is proposed is what is written, as it is by the rules that look at
-// each attribute.
-func TestProposedOfNothing(t *testing.T) {
+// TestProposedNewWithoutPrior checks that without prior state the proposed state is the
+// configuration. The shortcut must agree with the rules for each attribute.
+func TestProposedNewWithoutPrior(t *testing.T) {
 	shortened := 0
 	for seed := range uint64(rounds) {
 		r := newRandom(seed)
@@ -37,20 +38,20 @@ func TestProposedOfNothing(t *testing.T) {
 		config := r.config(blockLevel(&block), 10)
 		null := cty.NullVal(block.ImpliedType())
 		want := proposedObject(blockLevel(&block), block.Empty(), config)
-		if got := Proposed(&block, null, config); !got.RawEquals(want) {
-			t.Fatalf("seed %d: of\n%#v\ncame\n%#v, want\n%#v", seed, config, got, want)
+		if got := ProposedNew(&block, null, config); !got.RawEquals(want) {
+			t.Fatalf("seed %d: config\n%#v\ngot\n%#v, want\n%#v", seed, config, got, want)
 		}
-		if asWritten(&block, null, config) {
+		if isConfig(&block, null, config) {
 			shortened++
 			if !want.RawEquals(config) {
-				t.Fatalf("seed %d: of\n%#v\ncame\n%#v", seed, config, want)
+				t.Fatalf("seed %d: config\n%#v\ngot\n%#v", seed, config, want)
 			}
 		}
 	}
 	if shortened < rounds/4 {
-		t.Errorf("only %d of %d could be taken as they are written", shortened, rounds)
+		t.Errorf("only %d of %d took the shortcut", shortened, rounds)
 	}
-	// A group is never null, even if that is how it is written.
+	// A group is never null, even if it is configured as null.
 	group := contract.NestedBlock{Name: "group", Nesting: contract.NestingGroup, Block: contract.Block{Attributes: []contract.Attribute{{Name: "a", Type: cty.String, Optional: true}}}}
 	within := contract.Block{Blocks: []contract.NestedBlock{group}}
 	block := contract.Block{Blocks: []contract.NestedBlock{group, {Name: "one", Nesting: contract.NestingSingle, Block: within}}}
@@ -58,43 +59,43 @@ func TestProposedOfNothing(t *testing.T) {
 	some := map[string]cty.Value{"group": group.None()}
 	config := cty.ObjectVal(map[string]cty.Value{"group": none["group"], "one": cty.ObjectVal(none)})
 	want := cty.ObjectVal(map[string]cty.Value{"group": some["group"], "one": cty.ObjectVal(some)})
-	if got := Proposed(&block, cty.NullVal(block.ImpliedType()), config); !got.RawEquals(want) {
-		t.Errorf("of groups that are null came\n%#v, want\n%#v", got, want)
+	if got := ProposedNew(&block, cty.NullVal(block.ImpliedType()), config); !got.RawEquals(want) {
+		t.Errorf("null groups: got\n%#v, want\n%#v", got, want)
 	}
 	block.Blocks = block.Blocks[1:]
 	config, want = cty.ObjectVal(map[string]cty.Value{"one": cty.ObjectVal(none)}), cty.ObjectVal(map[string]cty.Value{"one": cty.ObjectVal(some)})
-	if got := Proposed(&block, cty.NullVal(block.ImpliedType()), config); !got.RawEquals(want) {
-		t.Errorf("of a group within a block that is null came\n%#v, want\n%#v", got, want)
+	if got := ProposedNew(&block, cty.NullVal(block.ImpliedType()), config); !got.RawEquals(want) {
+		t.Errorf("null group within a block: got\n%#v, want\n%#v", got, want)
 	}
 }
 
-// TestProposedFits: whatever is there, the proposed state is of the type, has all that is written and
-// is what a provider may plan.
-func TestProposedFits(t *testing.T) {
+// TestProposedNewIsValid checks that the proposed state has the right type, contains the
+// configuration, and is a valid plan, for any prior state.
+func TestProposedNewIsValid(t *testing.T) {
 	for seed := range uint64(rounds) {
 		r := newRandom(seed)
 		schema := &contract.Schema{Block: r.block(2, false)}
 		block := &schema.Block
 		config := r.config(blockLevel(block), 10)
 		prior := r.prior(block, config)
-		proposed := Proposed(block, prior, config)
-		if problems := misfit(schema, proposed); len(problems) > 0 {
+		proposed := ProposedNew(block, prior, config)
+		if problems := conformanceProblems(schema, proposed); len(problems) > 0 {
 			t.Fatalf("seed %d: %v", seed, problems)
 		}
-		planned := computed(blockLevel(block), proposed, config)
-		if problems := forbidden(block, prior, config, planned); len(problems) > 0 {
-			t.Fatalf("seed %d: a plan of what is proposed is refused: %v", seed, problems)
+		planned := markComputed(blockLevel(block), proposed, config)
+		if problems := assertPlanValid(block, prior, config, planned); len(problems) > 0 {
+			t.Fatalf("seed %d: the proposed state is not a valid plan: %v", seed, problems)
 		}
-		if problems := misfit(schema, AllUnknown(block, config)); len(problems) > 0 {
+		if problems := conformanceProblems(schema, PlannedDataSource(block, config)); len(problems) > 0 {
 			t.Fatalf("seed %d: as a data source: %v", seed, problems)
 		}
-		if once := normal(block, r.changed(prior, 0)); !normal(block, once).RawEquals(once) {
-			t.Fatalf("seed %d: what is normal does not stay so", seed)
+		if once := normalizeBlocks(block, r.changed(prior, 0)); !normalizeBlocks(block, once).RawEquals(once) {
+			t.Fatalf("seed %d: normalizeBlocks is not idempotent", seed)
 		}
 	}
 }
 
-// prior is of the same configuration, a similar one, another one, or nothing.
+// prior returns state of the same configuration, of a similar or of another one, or none.
 func (r random) prior(block *contract.Block, config cty.Value) cty.Value {
 	l := blockLevel(block)
 	switch r.IntN(4) {
@@ -108,16 +109,17 @@ func (r random) prior(block *contract.Block, config cty.Value) cty.Value {
 	return r.applied(l, config)
 }
 
-// TestDeparturesAreFound: what fills in the unknown passes; what changes something that was known does not.
-func TestDeparturesAreFound(t *testing.T) {
+// TestAssertCompatible checks that filled-in unknown values pass, and that a changed known value is
+// found.
+func TestAssertCompatible(t *testing.T) {
 	found := 0
 	for seed := range uint64(rounds) {
 		r := newRandom(seed)
 		block := r.block(2, false)
 		config := r.config(blockLevel(&block), 10)
-		planned := computed(blockLevel(&block), Proposed(&block, cty.NullVal(block.ImpliedType()), config), config)
+		planned := markComputed(blockLevel(&block), ProposedNew(&block, cty.NullVal(block.ImpliedType()), config), config)
 		known := r.known(planned)
-		if problems := departures(&block, planned, known); len(problems) > 0 {
+		if problems := assertCompatible(&block, planned, known); len(problems) > 0 {
 			t.Fatalf("seed %d: %v:\n%#v\n%#v", seed, problems, planned, known)
 		}
 		other := r.changed(known, 0)
@@ -125,17 +127,17 @@ func TestDeparturesAreFound(t *testing.T) {
 			continue
 		}
 		found++
-		if len(departures(&block, known, other)) == 0 {
+		if len(assertCompatible(&block, known, other)) == 0 {
 			t.Fatalf("seed %d: a change went unnoticed:\n%#v\n%#v", seed, known, other)
 		}
 	}
 	if found < rounds/4 {
-		t.Fatalf("only %d changes were tried", found)
+		t.Fatalf("only %d changes were tested", found)
 	}
 }
 
-// withoutBlocks tells whether there is a null where several blocks should be: that is not looked into, and
-// no state has it.
+// withoutBlocks reports whether a collection of blocks is null. assertCompatible does not look into
+// such values, and no state has them.
 func withoutBlocks(l level, v cty.Value) bool {
 	if v.IsNull() {
 		return false
@@ -163,8 +165,8 @@ func withoutBlocks(l level, v cty.Value) bool {
 	return false
 }
 
-// TestRandomDecisions: with a good provider everything random is decided, can be stored and read
-// again, shown, and carried out; and once carried out there is nothing to do.
+// TestRandomDecisions checks that, with a good provider, random decisions can be stored, read,
+// rendered and applied, and that the next plan is a no-op.
 func TestRandomDecisions(t *testing.T) {
 	ctx := context.Background()
 	for seed := range uint64(rounds) {
@@ -175,7 +177,7 @@ func TestRandomDecisions(t *testing.T) {
 			return contract.ApplyAnswer{State: contract.State{Value: r.known(request.Planned)}}, nil
 		}
 		provider.plan = func(request contract.PlanRequest) contract.PlanAnswer {
-			return contract.PlanAnswer{Planned: computed(blockLevel(&schema.Block), request.Proposed, request.Config.Value)}
+			return contract.PlanAnswer{Planned: markComputed(blockLevel(&schema.Block), request.Proposed, request.Config.Value)}
 		}
 		config := r.config(blockLevel(&schema.Block), 0)
 		in := Input{Address: Address{Type: "t", Name: "n"}, Schema: schema, Provider: provider, Config: config}
@@ -185,26 +187,26 @@ func TestRandomDecisions(t *testing.T) {
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
-		change := showAndRead(t, seed, d, schema)
-		outcome := carryOut(t, seed, d, schema, provider, config)
+		change := encodeAndDecode(t, seed, d, schema)
+		outcome := executeSealed(t, seed, d, schema, provider, config)
 		if change.Action == Replace {
-			continue // the fake has made another resource, which is not what this is about
+			continue // the fake has created another resource
 		}
-		// The unknown became anything, so that a set may have merged and be matched otherwise.
+		// Unknown values got random values, so elements of a set may have merged and match differently.
 		in.Prior.State, in.Replace = outcome.State, false
 		again, err := Decide(ctx, in)
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
-		if wanted := Proposed(&schema.Block, outcome.State.Value, config); wanted.RawEquals(outcome.State.Value) && wanted.RawEquals(again.After) != (again.Action == NoOp) {
+		if wanted := ProposedNew(&schema.Block, outcome.State.Value, config); wanted.RawEquals(outcome.State.Value) && wanted.RawEquals(again.After) != (again.Action == NoOp) {
 			t.Fatalf("seed %d: then %s", seed, again.Action)
 		}
 	}
 }
 
-func showAndRead(t *testing.T, seed uint64, d *Decision, schema *contract.Schema) *Change {
+func encodeAndDecode(t *testing.T, seed uint64, d *Decision, schema *contract.Schema) *Change {
 	t.Helper()
-	show := Showing{Salt: []byte("0123456789abcdef")}
+	show := ChangeOptions{Salt: []byte("0123456789abcdef")}
 	change, err := d.Change(schema, show)
 	if err != nil {
 		t.Fatalf("seed %d: %v", seed, err)
@@ -229,11 +231,11 @@ func showAndRead(t *testing.T, seed uint64, d *Decision, schema *contract.Schema
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		if back := n.value(); v != nil && (string(back.JSON) != string(v.JSON) || len(back.Unknown) != len(v.Unknown) || len(back.Sensitive) != len(v.Sensitive)) {
-			t.Fatalf("seed %d: a value does not come back:\n%s\n%s", seed, v.JSON, back.JSON)
+			t.Fatalf("seed %d: a value differs after decoding:\n%s\n%s", seed, v.JSON, back.JSON)
 		}
 	}
 	var out strings.Builder
-	if err := (Rendering{}).Change(&out, &read); err != nil {
+	if err := (Renderer{}).Change(&out, &read); err != nil {
 		t.Fatalf("seed %d: %v", seed, err)
 	}
 	return &read
@@ -252,7 +254,7 @@ func sameDigest(t *testing.T, a, b *Change) bool {
 	return x == y
 }
 
-func carryOut(t *testing.T, seed uint64, d *Decision, schema *contract.Schema, provider contract.Provider, config cty.Value) *Outcome {
+func executeSealed(t *testing.T, seed uint64, d *Decision, schema *contract.Schema, provider contract.Provider, config cty.Value) *Outcome {
 	t.Helper()
 	text, err := d.Seal(schema)
 	if err != nil {
@@ -263,7 +265,7 @@ func carryOut(t *testing.T, seed uint64, d *Decision, schema *contract.Schema, p
 		t.Fatalf("seed %d: %v", seed, err)
 	}
 	if !opened.After.RawEquals(d.After) || !opened.Before.Value.RawEquals(d.Before.Value) {
-		t.Fatalf("seed %d: what was sealed is not what was opened", seed)
+		t.Fatalf("seed %d: the opened decision differs from the sealed one", seed)
 	}
 	run := Execution{Planned: opened, Schema: schema, Provider: provider, Config: config}
 	if d.Action == Replace {

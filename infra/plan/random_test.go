@@ -10,12 +10,12 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// random makes schemas, and values of them.
+// random generates schemas and values.
 type random struct {
 	*rand.Rand
-	// tame is without what makes elements of sets look alike, or impossible to match: rules of their
-	// own, with cases in the scripts.
-	tame bool
+	// simple excludes schemas in which elements of sets look alike or cannot be matched. The
+	// scripts cover those.
+	simple bool
 }
 
 func newRandom(seed uint64) random { return random{Rand: rand.New(rand.NewPCG(seed, 1))} }
@@ -36,7 +36,7 @@ func (r random) block(depth int, inSet bool) contract.Block {
 }
 
 func (r random) within(depth int, inSet bool) contract.Block {
-	if inSet && r.tame {
+	if inSet && r.simple {
 		depth = 0
 	}
 	return r.block(depth, inSet)
@@ -64,17 +64,17 @@ func (r random) attributes(depth int, inSet bool) []contract.Attribute {
 		case 3:
 			a.Computed = true
 		}
-		if inSet && r.tame && a.Optional {
-			a.Computed = false // two elements can become one when it is filled in
+		if inSet && r.simple && a.Optional {
+			a.Computed = false // two elements can become equal when it is filled in
 		}
 		if depth > 0 && r.chance(25) {
 			a.Nested = &contract.Object{Nesting: r.nesting(false)}
 			a.Nested.Attributes = r.within(depth-1, inSet || a.Nested.Nesting == contract.NestingSet).Attributes
 			a.Type = a.Nested.ImpliedType()
 		} else {
-			a.Type = r.kind(depth)
+			a.Type = r.typ(depth)
 		}
-		if inSet && r.tame && a.Computed && !a.Type.IsPrimitiveType() {
+		if inSet && r.simple && a.Computed && !a.Type.IsPrimitiveType() {
 			a.Type, a.Nested = cty.String, nil
 		}
 		all = append(all, a)
@@ -82,11 +82,11 @@ func (r random) attributes(depth int, inSet bool) []contract.Attribute {
 	return all
 }
 
-func (r random) kind(depth int) cty.Type {
+func (r random) typ(depth int) cty.Type {
 	if depth == 0 || r.chance(50) {
 		return []cty.Type{cty.String, cty.Number, cty.Bool}[r.IntN(3)]
 	}
-	switch of := r.kind(depth - 1); r.IntN(4) {
+	switch of := r.typ(depth - 1); r.IntN(4) {
 	case 0:
 		return cty.List(of)
 	case 1:
@@ -98,7 +98,7 @@ func (r random) kind(depth int) cty.Type {
 	}
 }
 
-// value is any of the type; unknown is how often it is that, in per cent.
+// value returns a value of the type. unknown is the probability of an unknown value in percent.
 func (r random) value(ty cty.Type, unknown int) cty.Value {
 	switch {
 	case r.chance(unknown):
@@ -156,7 +156,7 @@ func (r random) collect(set, named bool, all []cty.Value) cty.Value {
 	return cty.ListVal(all)
 }
 
-// config is one that somebody could have written.
+// config returns a valid configuration.
 func (r random) config(l level, unknown int) cty.Value {
 	of := map[string]cty.Value{}
 	for i := range l.attributes {
@@ -196,8 +196,8 @@ func (r random) nestedConfig(nesting contract.Nesting, l level, ty cty.Type, unk
 	return r.collect(ty.IsSetType(), ty.IsMapType(), all)
 }
 
-// applied is what a provider could have made of a configuration: computed is filled in, and
-// unknown has become known.
+// applied returns a state that a provider could have made of a configuration: computed attributes
+// are filled in, and unknown values are known.
 func (r random) applied(l level, config cty.Value) cty.Value {
 	if config.IsNull() {
 		return config
@@ -208,7 +208,7 @@ func (r random) applied(l level, config cty.Value) cty.Value {
 		c := attributeOf(config, a)
 		switch {
 		case a.Computed && c.IsKnown() && c.IsNull() && a.Nested != nil:
-			of[a.Name] = c // what is within could have been written
+			of[a.Name] = c // otherwise its contents could have been configured
 		case a.Computed && c.IsKnown() && c.IsNull():
 			of[a.Name] = r.value(a.Type, 0)
 		case a.Nested != nil && c.IsKnown() && !c.IsNull():
@@ -240,10 +240,10 @@ func (r random) appliedIn(nesting contract.Nesting, l level, config cty.Value) c
 		key, one := it.Element()
 		keys, all = append(keys, key), append(all, r.applied(l, one))
 	}
-	return like(config, keys, all)
+	return collectionLike(config, keys, all)
 }
 
-// known fills in what is unknown.
+// known fills in unknown values.
 func (r random) known(v cty.Value) cty.Value {
 	out, err := cty.Transform(v, func(_ cty.Path, v cty.Value) (cty.Value, error) {
 		if v.IsKnown() {
@@ -257,7 +257,7 @@ func (r random) known(v cty.Value) cty.Value {
 	return out
 }
 
-// changed changes one thing, anywhere: what is of another value, or null, or unknown.
+// changed replaces one random part with another value, null, or unknown.
 func (r random) changed(v cty.Value, unknown int) cty.Value {
 	var paths []cty.Path
 	_ = cty.Walk(v, func(path cty.Path, v cty.Value) (bool, error) {

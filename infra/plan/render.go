@@ -9,18 +9,18 @@ import (
 	"unicode"
 )
 
-// Rendering is how changes are shown.
-type Rendering struct {
-	// Color adds the colours of terminals.
+// Renderer writes changes for people.
+type Renderer struct {
+	// Color adds terminal colours.
 	Color bool
-	// Namespace is the one that is not written in front of addresses.
+	// Namespace is left out of addresses.
 	Namespace string
 }
 
-// Change writes a change as people know it from OpenTofu. Of one with nothing to do it writes nothing.
-func (r Rendering) Change(out io.Writer, c *Change) error {
+// Change writes a change in OpenTofu's format. It writes nothing for a no-op.
+func (r Renderer) Change(out io.Writer, c *Change) error {
 	if c.Deferred != "" {
-		_, err := fmt.Fprintf(out, "  # %s cannot be decided yet: %s\n", r.bold(r.address(c)), printable(c.Deferred))
+		_, err := fmt.Fprintf(out, "  # %s is deferred: %s\n", r.bold(r.address(c)), printable(c.Deferred))
 		return err
 	}
 	if c.Action == NoOp {
@@ -29,8 +29,8 @@ func (r Rendering) Change(out io.Writer, c *Change) error {
 	return r.write(out, c, c.Action, Difference{Before: c.Before, After: c.After, Fields: c.Fields}, r.headline(c))
 }
 
-// Drift writes what changed behind our back, if anything did.
-func (r Rendering) Drift(out io.Writer, c *Change) error {
+// Drift writes the changes that were made outside of Atoll, if any.
+func (r Renderer) Drift(out io.Writer, c *Change) error {
 	if c.Drift == nil {
 		return nil
 	}
@@ -41,28 +41,28 @@ func (r Rendering) Drift(out io.Writer, c *Change) error {
 	return r.write(out, c, action, *c.Drift, "  # "+r.bold(r.address(c))+what+"\n")
 }
 
-func (r Rendering) write(out io.Writer, c *Change, action Action, diff Difference, headline string) error {
-	before, err := diff.Before.node(c.Shapes)
+func (r Renderer) write(out io.Writer, c *Change, action Action, values Difference, headline string) error {
+	before, err := values.Before.node(c.Shapes)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Address, err)
 	}
-	after, err := diff.After.node(c.Shapes)
+	after, err := values.After.node(c.Shapes)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Address, err)
 	}
-	p := &page{Rendering: r, forcing: map[string]bool{}, from: map[string][]string{}, all: action == Import || action == Forget, plain: action == Forget}
-	for _, f := range diff.Fields {
+	p := &printer{Renderer: r, forcing: map[string]bool{}, from: map[string][]string{}, all: action == Import || action == Forget, plain: action == Forget}
+	for _, f := range values.Fields {
 		p.forcing[f.Path] = f.ForcesReplacement
 		p.from[f.Path] = f.From
 	}
 	if action == Forget {
 		after = before // it is not destroyed
 	}
-	d := compared(before, after, "")
+	d := diff(before, after, "")
 	if d == nil {
 		d = &delta{sign: ' '}
 	}
-	d.missing(diff.Fields)
+	d.addWriteOnly(values.Fields)
 	kind, typeName := "resource", c.Address.Type
 	if c.Address.Data {
 		kind = "data"
@@ -78,23 +78,23 @@ func (r Rendering) write(out io.Writer, c *Change, action Action, diff Differenc
 	return err
 }
 
-// missing adds attributes that change although neither value shows them: write-only ones that
-// force a replacement.
-func (d *delta) missing(fields []Field) {
+// addWriteOnly adds attributes that change without a visible difference: write-only ones that force
+// a replacement.
+func (d *delta) addWriteOnly(fields []Field) {
 	for _, f := range fields {
-		if f.Kind != Changed || !f.Sensitive || f.Before != nil || f.After != nil || strings.ContainsAny(f.Path, ".[") {
+		if f.Action != FieldChanged || !f.Sensitive || f.Before != nil || f.After != nil || strings.ContainsAny(f.Path, ".[") {
 			continue
 		}
-		if slices.ContainsFunc(d.of, func(one *delta) bool { return one.path == f.Path }) {
+		if slices.ContainsFunc(d.children, func(one *delta) bool { return one.path == f.Path }) {
 			continue
 		}
 		hidden := &node{kind: secretNode}
-		d.of = append(d.of, &delta{sign: '~', path: f.Path, name: f.Path, before: hidden, after: hidden})
+		d.children = append(d.children, &delta{sign: '~', path: f.Path, name: f.Path, before: hidden, after: hidden})
 	}
-	slices.SortStableFunc(d.of, func(a, b *delta) int { return strings.Compare(a.name, b.name) })
+	slices.SortStableFunc(d.children, func(a, b *delta) int { return strings.Compare(a.name, b.name) })
 }
 
-func (r Rendering) address(c *Change) string {
+func (r Renderer) address(c *Change) string {
 	a := c.Address
 	if a.Namespace == r.Namespace {
 		a.Namespace = ""
@@ -102,7 +102,7 @@ func (r Rendering) address(c *Change) string {
 	return printable(a.String())
 }
 
-func (r Rendering) headline(c *Change) string {
+func (r Renderer) headline(c *Change) string {
 	var b strings.Builder
 	b.WriteString("  # " + r.bold(r.address(c)))
 	note := func(format string, args ...any) { fmt.Fprintf(&b, "\n  # ("+format+")", args...) }
@@ -112,7 +112,7 @@ func (r Rendering) headline(c *Change) string {
 	case Update:
 		b.WriteString(" will be updated in-place")
 		if c.Reason == Sensitivity {
-			note("only what of it is secret changes")
+			note("only the sensitivity of values changes")
 		}
 	case Replace:
 		switch c.Reason {
@@ -130,11 +130,11 @@ func (r Rendering) headline(c *Change) string {
 		b.WriteString(" will be " + r.red("destroyed"))
 		switch c.Reason {
 		case NotWritten:
-			note("because there is no object for it")
+			note("because it has no object")
 		case ObjectDeleted:
 			note("because its object is being deleted")
 		case LeftOver:
-			note("left over from a replacement that was not completed")
+			note("left over from a partially-failed replacement of this instance")
 		case LeavesClusters:
 			note("%s", printable(c.Detail))
 		}
@@ -163,8 +163,8 @@ func (r Rendering) headline(c *Change) string {
 	return b.String() + "\n"
 }
 
-// Legend is what the symbols mean, of those actions that there are.
-func (r Rendering) Legend(c Counts) string {
+// Legend explains the symbols of the actions that occur.
+func (r Renderer) Legend(c Counts) string {
 	var b strings.Builder
 	for _, l := range []struct {
 		count  int
@@ -172,7 +172,7 @@ func (r Rendering) Legend(c Counts) string {
 		text   string
 	}{
 		{c.Create, Create, "create"}, {c.Update, Update, "update in-place (current -> planned)"}, {c.Delete, Delete, "destroy"},
-		{c.Replace, Replace, "destroy and then create replacement (+/- the other way round)"}, {c.Read, Read, "read (data sources)"}, {c.Forget, Forget, "forget"},
+		{c.Replace, Replace, "destroy and then create replacement (+/-: create replacement and then destroy)"}, {c.Read, Read, "read (data sources)"}, {c.Forget, Forget, "forget"},
 		{c.Place, Place, "place in member clusters"},
 	} {
 		if l.count > 0 {
@@ -190,19 +190,19 @@ const (
 	gray   = "90"
 )
 
-func (r Rendering) paint(color, text string) string {
+func (r Renderer) paint(color, text string) string {
 	if !r.Color {
 		return text
 	}
 	return "\x1b[" + color + "m" + text + "\x1b[0m"
 }
 
-func (r Rendering) bold(text string) string { return r.paint("1", text) }
+func (r Renderer) bold(text string) string { return r.paint("1", text) }
 
-func (r Rendering) red(text string) string { return r.paint("1;"+red, text) }
+func (r Renderer) red(text string) string { return r.paint("1;"+red, text) }
 
-// symbol is three wide, as it stands before a resource.
-func (r Rendering) symbol(action Action, createFirst bool) string {
+// symbol returns the three columns before a resource.
+func (r Renderer) symbol(action Action, createFirst bool) string {
 	plus, minus := r.paint(green, "+"), r.paint(red, "-")
 	switch action {
 	case Create:
@@ -226,7 +226,8 @@ func (r Rendering) symbol(action Action, createFirst bool) string {
 	return "   "
 }
 
-// printable keeps what somebody wrote from writing to the terminal on its own.
+// printable replaces control characters in user-supplied text, so that it cannot control the
+// terminal.
 func printable(text string) string {
 	return strings.Map(func(c rune) rune {
 		if unicode.IsPrint(c) {

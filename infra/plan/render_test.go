@@ -5,43 +5,43 @@ import (
 	"testing"
 )
 
-// TestColours: they stand around symbols and words, and nowhere else.
+// TestColours checks that escape codes surround symbols and words only.
 func TestColours(t *testing.T) {
 	d, schema := decided(t, `{"name":"a","id":"i","size":5,"token":"t","limits":[],"zone":"z1","list":["x"]}`, `{"name":"a","zone":"z2","list":["y"]}`)
 	d.Address.Namespace = "shop"
-	c := changeOf(t, d, schema, Showing{Salt: testSalt})
-	render := func(r Rendering) string {
+	c := changeOf(t, d, schema, ChangeOptions{Salt: testSalt})
+	render := func(r Renderer) string {
 		var out strings.Builder
 		if err := r.Change(&out, c); err != nil {
 			t.Fatal(err)
 		}
 		return out.String()
 	}
-	plain, coloured := render(Rendering{}), render(Rendering{Color: true})
+	plain, coloured := render(Renderer{}), render(Renderer{Color: true})
 	for _, code := range []string{"0", "1", "1;31", "31", "32", "33", "90"} {
 		coloured = strings.ReplaceAll(coloured, "\x1b["+code+"m", "")
 	}
 	if coloured != plain {
-		t.Errorf("without its colours it is\n%s", coloured)
+		t.Errorf("without escape codes it is\n%s", coloured)
 	}
-	if !strings.Contains(plain, `# namespace["shop"].demo_thing["main"] must be`) || strings.Contains(render(Rendering{Namespace: "shop"}), "shop") {
-		t.Errorf("the namespace is where it should not be, or not where it should:\n%s", plain)
+	if !strings.Contains(plain, `# namespace["shop"].demo_thing["main"] must be`) || strings.Contains(render(Renderer{Namespace: "shop"}), "shop") {
+		t.Errorf("the namespace is misplaced or missing:\n%s", plain)
 	}
 }
 
-// TestLongLists: lists beyond what can be matched are shown all the same.
+// TestLongLists checks that lists beyond maxCells are shown.
 func TestLongLists(t *testing.T) {
 	leaves := func(from, n int) *node {
 		out := &node{kind: listNode}
 		for i := range n {
-			out.of = append(out.of, &node{kind: leafNode, raw: []byte{byte('a' + (from+i)%26)}})
+			out.children = append(out.children, &node{kind: leafNode, raw: []byte{byte('a' + (from+i)%26)}})
 		}
 		return out
 	}
 	a, b := leaves(0, 3000), leaves(1, 3000)
-	d := compared(a, b, "x")
+	d := diff(a, b, "x")
 	before, after := 0, 0
-	for _, one := range d.of {
+	for _, one := range d.children {
 		if one.sign != '+' {
 			before++
 		}
@@ -55,7 +55,7 @@ func TestLongLists(t *testing.T) {
 }
 
 func TestLegend(t *testing.T) {
-	got := Rendering{}.Legend(Counts{Create: 1, Read: 1})
+	got := Renderer{}.Legend(Counts{Create: 1, Read: 1})
 	if want := "  + create\n <= read (data sources)\n"; got != want {
 		t.Errorf("got\n%s", got)
 	}

@@ -16,20 +16,20 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-var update = flag.Bool("update", false, "write the results in testdata anew")
+var update = flag.Bool("update", false, "rewrite the results in testdata")
 
-// TestScripts plays the cases of testdata/*.txt, each named after the rule that it shows. A case is
-// lines "word: text", and after "---" what came of it. Words are
+// TestScripts runs the cases of testdata/*.txt. The name of a case is the rule that it shows. A
+// case has lines "word: text", and the results after "---". The words are
 //
-//	prior, stored, config    values, as JSON; see value
-//	read, plan, apply        what the provider answers, instead of what a good one would
-//	replace                  attributes of which it says that they force a replacement
-//	import, found            the ID, and what is found under it
+//	prior, stored, config    values as JSON; see value
+//	read, plan, apply        the provider's answer, instead of a good provider's
+//	replace                  attributes that the provider reports to force a replacement
+//	import, found            the ID, and the resources found under it
 //	lifecycle, mode, flags   as in Input
-//	fails                    validate, plan, read or apply ends with an error
-//	then                     what is carried out with which configuration: "then: {…}"
-//	later replace            what forces a replacement only then
-//	step                     of a replacement
+//	fails                    validate, plan, read or apply returns an error
+//	then                     the configuration to apply with: "then: {…}"
+//	later replace            attribute that forces a replacement only during apply
+//	step                     step of a replacement
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -67,19 +67,19 @@ func TestScripts(t *testing.T) {
 
 // script is one case.
 type script struct {
-	t        *testing.T
-	schema   *contract.Schema
-	provider *fake
-	input    Input
-	show     Showing
-	then     *string
-	step     Step
-	later    []cty.Path
-	out      bytes.Buffer
+	t            *testing.T
+	schema       *contract.Schema
+	provider     *fake
+	input        Input
+	show         ChangeOptions
+	apply        *string
+	step         Step
+	laterReplace []cty.Path
+	out          bytes.Buffer
 }
 
 func play(t *testing.T, given string) string {
-	s := &script{t: t, schema: thing(), show: Showing{Salt: []byte("0123456789abcdef")}}
+	s := &script{t: t, schema: testSchema(), show: ChangeOptions{Salt: []byte("0123456789abcdef")}}
 	s.provider = &fake{schema: s.schema}
 	s.input = Input{Address: Address{Type: "demo_thing", Name: "main"}, Schema: s.schema, Provider: s.provider, Config: Null(s.schema)}
 	for _, line := range strings.Split(given, "\n") {
@@ -95,7 +95,7 @@ func play(t *testing.T, given string) string {
 
 func (s *script) word(word, text string) {
 	block := &s.schema.Block
-	failure := contract.Diagnostics{{Summary: "no", Detail: "it says hunter2"}}
+	failure := contract.Diagnostics{{Summary: "no", Detail: "it quotes hunter2"}}
 	switch word {
 	case "prior":
 		v, secret := withoutMarks(block, value(s.t, block, text))
@@ -174,9 +174,9 @@ func (s *script) word(word, text string) {
 			}
 		}
 	case "then":
-		s.then = &text
+		s.apply = &text
 	case "later replace":
-		s.later = []cty.Path{s.path(text)}
+		s.laterReplace = []cty.Path{s.path(text)}
 	case "step":
 		s.step = Step(text)
 	default:
@@ -220,7 +220,7 @@ func (s *script) flag(flag string) {
 	case "lenient":
 		s.provider.lenient = true
 	case "unavailable":
-		s.provider.unanswerd = true
+		s.provider.unavailable = true
 	default:
 		s.t.Fatalf("unknown flag %q", flag)
 	}
@@ -257,11 +257,11 @@ func (s *script) decide() {
 	if text, err := c.Encode(); err != nil {
 		s.t.Fatal(err)
 	} else if bytes.Contains(text, []byte("hunter2")) {
-		s.t.Errorf("there is a secret in %s", text)
+		s.t.Errorf("secret leaked in %s", text)
 	}
 	for _, show := range []func() error{
-		func() error { return Rendering{}.Drift(&s.out, c) },
-		func() error { return Rendering{}.Change(&s.out, c) },
+		func() error { return Renderer{}.Drift(&s.out, c) },
+		func() error { return Renderer{}.Change(&s.out, c) },
 	} {
 		if err := show(); err != nil {
 			s.t.Fatal(err)
@@ -271,8 +271,8 @@ func (s *script) decide() {
 	if d.Deferred == "" {
 		opened = s.sealAndOpen(d)
 	}
-	if s.then != nil {
-		s.carryOut(opened)
+	if s.apply != nil {
+		s.execute(opened)
 	}
 }
 
@@ -286,23 +286,23 @@ func (s *script) sealAndOpen(d *Decision) *Decision {
 		s.t.Fatal(err)
 	}
 	if !opened.Before.Value.RawEquals(d.Before.Value) || !opened.After.RawEquals(d.After) {
-		s.t.Errorf("sealed is\n%#v\nto\n%#v, decided was\n%#v\nto\n%#v", opened.Before.Value, opened.After, d.Before.Value, d.After)
+		s.t.Errorf("opened:\n%#v\nto\n%#v, decided:\n%#v\nto\n%#v", opened.Before.Value, opened.After, d.Before.Value, d.After)
 	}
 	return opened
 }
 
-func (s *script) carryOut(opened *Decision) {
-	s.provider.log, s.provider.replace = nil, append(s.provider.replace, s.later...)
+func (s *script) execute(opened *Decision) {
+	s.provider.log, s.provider.replace = nil, append(s.provider.replace, s.laterReplace...)
 	outcome, err := Execute(context.Background(), Execution{
 		Planned: opened, Step: s.step, Schema: s.schema, Provider: s.provider,
-		Config: value(s.t, &s.schema.Block, *s.then), Lifecycle: s.input.Lifecycle,
+		Config: value(s.t, &s.schema.Block, *s.apply), Lifecycle: s.input.Lifecycle,
 	})
 	fmt.Fprintln(&s.out, "then")
 	s.calls()
 	if err != nil {
 		s.failed(err)
 	}
-	fmt.Fprintf(&s.out, "outcome %s", outcome.Done)
+	fmt.Fprintf(&s.out, "outcome %s", outcome.Action)
 	if outcome.Tainted {
 		fmt.Fprint(&s.out, ", tainted")
 	}
@@ -316,8 +316,8 @@ func (s *script) carryOut(opened *Decision) {
 	for _, p := range outcome.Tolerated {
 		fmt.Fprintf(&s.out, "tolerated %s\n", p)
 	}
-	w := &drawing{salt: s.show.Salt, where: "test"}
-	stored := w.draw(&s.schema.Block, outcome.State.Value)
+	w := &nodeBuilder{salt: s.show.Salt, address: "test"}
+	stored := w.build(&s.schema.Block, outcome.State.Value)
 	if w.err != nil {
 		s.t.Fatal(w.err)
 	}
@@ -337,10 +337,10 @@ func (s *script) calls() {
 func (s *script) failed(err error) {
 	fmt.Fprintf(&s.out, "error %v\n", err)
 	if strings.Contains(err.Error(), "hunter2") {
-		s.t.Errorf("there is a secret in %v", err)
+		s.t.Errorf("secret leaked in %v", err)
 	}
 	var known *Error
 	if !errors.As(err, &known) && !errors.Is(err, contract.ErrUnavailable) {
-		s.t.Errorf("an error of no kind: %v", err)
+		s.t.Errorf("an error without a kind: %v", err)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// sealed is what is needed to carry out a decision, as it is stored: with all secrets, so that it is
-// kept where state is kept, and never beside a Change.
+// sealed is the stored form of a decision with all its secrets. It is stored where state is stored,
+// and never together with a Change.
 type sealed struct {
 	Version         int       `json:"version"`
 	Address         Address   `json:"address"`
@@ -24,8 +24,8 @@ type sealed struct {
 	Detail          string    `json:"detail,omitempty"`
 	CreateFirst     bool      `json:"createFirst,omitempty"`
 	Importing       string    `json:"importing,omitempty"`
-	Schema          int64     `json:"schema"` // version of the values' form
-	Before          []byte    `json:"before"` // msgpack, of the type's type
+	Schema          int64     `json:"schema"` // schema version of the values
+	Before          []byte    `json:"before"` // msgpack, of the resource's type
 	BeforePrivate   []byte    `json:"beforePrivate,omitempty"`
 	BeforeIdentity  []byte    `json:"beforeIdentity,omitempty"` // msgpack, with its type
 	Tainted         bool      `json:"tainted,omitempty"`
@@ -42,11 +42,11 @@ const sealVersion = 1
 // msgpackNull is null of any type.
 var msgpackNull = []byte{0xc0}
 
-// Seal gives what Execute will need of the decision, with all of its secrets. It is stored
-// encrypted, as state is, and nobody who may read a plan may read it.
+// Seal encodes everything that Execute needs of the decision, including its secrets. The caller
+// stores it encrypted, as it stores state. Permission to read a plan must not grant access to it.
 func (d *Decision) Seal(schema *contract.Schema) ([]byte, error) {
 	if d.Deferred != "" {
-		return nil, fmt.Errorf("%s: nothing was decided, so there is nothing to carry out", d.Address)
+		return nil, fmt.Errorf("%s: a deferred decision cannot be sealed", d.Address)
 	}
 	ty := schema.Block.ImpliedType()
 	s := sealed{
@@ -76,12 +76,13 @@ func (d *Decision) Seal(schema *contract.Schema) ([]byte, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: the decision cannot be stored: %w", d.Address, err)
+		return nil, fmt.Errorf("%s: encode the decision: %w", d.Address, err)
 	}
 	return json.Marshal(s)
 }
 
-// Encoded is After in msgpack, as a value of its type's type. Nil if there is none.
+// Encoded returns After in msgpack, as a value of the resource's type. It is nil if After is not
+// set.
 func (d *Decision) Encoded(ty cty.Type) ([]byte, error) {
 	if d.encoded != nil {
 		return d.encoded, nil
@@ -94,23 +95,23 @@ func pack(v cty.Value, ty cty.Type) ([]byte, error) {
 	case v == cty.NilVal:
 		return nil, nil
 	case v.IsNull() && ty != cty.DynamicPseudoType:
-		return msgpackNull, nil // nothing else is said of it, and a type of many attributes takes time to be compared
+		return msgpackNull, nil // avoids comparing a type with many attributes
 	}
 	return msgpack.Marshal(v, ty)
 }
 
-// Open gives back what Seal made of a decision. The schema must be of the version it was sealed with.
+// Open decodes a sealed decision. The schema must have the version that it was sealed with.
 func Open(text []byte, schema *contract.Schema) (*Decision, error) {
 	var s sealed
 	if err := json.Unmarshal(text, &s); err != nil {
-		return nil, fmt.Errorf("a sealed decision cannot be read: %w", err)
+		return nil, fmt.Errorf("decode a sealed decision: %w", err)
 	}
 	if s.Version != sealVersion {
-		return nil, fmt.Errorf("%s: the decision was sealed by another version of Atoll (%d, not %d): plan again", s.Address, s.Version, sealVersion)
+		return nil, fmt.Errorf("%s: the decision was sealed by another version of Atoll (format %d, want %d): create a new plan", s.Address, s.Version, sealVersion)
 	}
 	if s.Schema != schema.Version {
-		return nil, &Error{Address: s.Address, Kind: ErrStale, Remedy: "plan it again", Problems: []Problem{{
-			Text: fmt.Sprintf("it was planned with version %d of the schema, and the provider has %d", s.Schema, schema.Version)}}}
+		return nil, &Error{Address: s.Address, Kind: ErrStale, Remedy: "create a new plan", Problems: []Problem{{
+			Text: fmt.Sprintf("it was planned with schema version %d, but the provider has version %d", s.Schema, schema.Version)}}}
 	}
 	ty := schema.Block.ImpliedType()
 	d := &Decision{
@@ -142,15 +143,15 @@ func Open(text []byte, schema *contract.Schema) (*Decision, error) {
 		err = errors.New("it has no values")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: a sealed decision cannot be read: %w", s.Address, err)
+		return nil, fmt.Errorf("%s: decode a sealed decision: %w", s.Address, err)
 	}
 	return d, nil
 }
 
-// pathDoc is a path as it is stored.
+// pathDoc is the stored form of a path.
 type pathDoc []stepDoc
 
-// stepDoc is one step: an attribute, or the key of an element as msgpack with its type.
+// stepDoc is one step: an attribute's name, or an element's key in msgpack with its type.
 type stepDoc struct {
 	Name string `json:"name,omitempty"`
 	Key  []byte `json:"key,omitempty"`
@@ -189,13 +190,13 @@ func (doc pathDoc) read() (cty.Path, error) {
 	return path, nil
 }
 
-// SealDigest binds a Change to its sealed part. It is keyed, so that nobody can try out from a Change what
-// secrets are sealed.
-func SealDigest(salt, sealed []byte) string { return keyed(salt, "sealed", "", sealed) }
+// SealDigest binds a Change to its sealed decision. It is keyed, so that secrets cannot be guessed
+// from a Change.
+func SealDigest(salt, sealed []byte) string { return keyedDigest(salt, "sealed", "", sealed) }
 
-// keyed is a digest that means nothing without the salt: 128 bits are enough to notice a
-// difference, and short enough to stand in many places.
-func keyed(salt []byte, kind, where string, what []byte) string {
+// keyedDigest returns a digest that reveals nothing without the salt. 128 bits are enough to notice
+// a difference, and short enough for many places.
+func keyedDigest(salt []byte, kind, where string, what []byte) string {
 	h := hmac.New(sha256.New, salt)
 	for _, part := range [][]byte{[]byte(kind), []byte(where)} {
 		var length [8]byte

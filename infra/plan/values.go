@@ -6,7 +6,7 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// level is what a block and an object that is an attribute have in common.
+// level is the common part of a block and of an attribute with nested attributes.
 type level struct {
 	attributes []contract.Attribute
 	blocks     []contract.NestedBlock
@@ -15,8 +15,8 @@ type level struct {
 func blockLevel(b *contract.Block) level   { return level{b.Attributes, b.Blocks} }
 func objectLevel(o *contract.Object) level { return level{attributes: o.Attributes} }
 
-// member is an attribute of an object that may be null or unknown: so is the attribute then.
-// The type is only needed for that.
+// member returns an attribute of an object. It is null or unknown if the object is, and only then
+// the type is needed.
 func member(object cty.Value, name string, kind func() cty.Type) cty.Value {
 	switch {
 	case !object.IsKnown():
@@ -35,7 +35,7 @@ func blockOf(object cty.Value, n *contract.NestedBlock) cty.Value {
 	return member(object, n.Name, n.ImpliedType)
 }
 
-// element is what is under a key, if there is something. Lists can be tuples, and maps objects.
+// element returns the element under a key, if there is one. Lists can be tuples, and maps objects.
 func element(v, key cty.Value) (cty.Value, bool) {
 	if v.IsNull() || !v.IsKnown() {
 		return cty.NilVal, false
@@ -53,7 +53,7 @@ func element(v, key cty.Value) (cty.Value, bool) {
 	return v.Index(key), true
 }
 
-// length is how many elements there are; none if null.
+// length returns the number of elements, 0 for null.
 func length(v cty.Value) int {
 	switch {
 	case v.IsNull():
@@ -64,8 +64,9 @@ func length(v cty.Value) int {
 	return v.LengthInt()
 }
 
-// like makes a collection of the same sort as the one given, which is not empty and has these keys.
-func like(v cty.Value, keys, elements []cty.Value) cty.Value {
+// collectionLike returns a collection of the same kind as v, which is not empty, with these keys
+// and elements.
+func collectionLike(v cty.Value, keys, elements []cty.Value) cty.Value {
 	ty := v.Type()
 	switch {
 	case ty.IsTupleType():
@@ -85,8 +86,8 @@ func like(v cty.Value, keys, elements []cty.Value) cty.Value {
 	return cty.MapVal(named)
 }
 
-// same tells whether two values are the same, if it does not matter what is known of the unknown.
-func same(a, b cty.Value) bool {
+// equalUnrefined reports whether two values are equal apart from the refinements of unknown values.
+func equalUnrefined(a, b cty.Value) bool {
 	if a.RawEquals(b) {
 		return true
 	}
@@ -96,12 +97,12 @@ func same(a, b cty.Value) bool {
 	return unrefined(a).RawEquals(unrefined(b))
 }
 
-// equal tells whether nothing changes: a planned value is the one that there was, and known.
-func equal(planned, before cty.Value) bool {
+// isUnchanged reports whether a planned value is known and equals the prior value.
+func isUnchanged(planned, before cty.Value) bool {
 	if planned.RawEquals(before) {
 		return planned.IsWhollyKnown()
 	}
-	is := planned.Equals(before) // which takes several times as long
+	is := planned.Equals(before) // several times slower than RawEquals
 	return is.IsKnown() && is.True()
 }
 
@@ -113,18 +114,18 @@ func unrefined(v cty.Value) cty.Value {
 		return v, nil
 	})
 	if err != nil {
-		return v // the function above has no errors
+		return v // the function above returns no errors
 	}
 	return out
 }
 
-// Null is the value of a resource that is not there.
+// Null returns the value of a resource that does not exist.
 func Null(schema *contract.Schema) cty.Value { return cty.NullVal(schema.Block.ImpliedType()) }
 
-func absent(v cty.Value) bool { return v == cty.NilVal || v.IsNull() }
+func isAbsent(v cty.Value) bool { return v == cty.NilVal || v.IsNull() }
 
-// misfit tells where a value is not of the schema's type.
-func misfit(schema *contract.Schema, v cty.Value) []Problem {
+// conformanceProblems lists where a value does not conform to the schema's type.
+func conformanceProblems(schema *contract.Schema, v cty.Value) []Problem {
 	var problems []Problem
 	ty := schema.Block.ImpliedType()
 	if v.Type().Equals(ty) {
@@ -143,13 +144,13 @@ func problemOf(err error) Problem {
 	return Problem{Text: err.Error()}
 }
 
-// unknownsIn are the places that are not known.
-func unknownsIn(v cty.Value, text string) []Problem {
+// unknownProblems returns a problem for each unknown value.
+func unknownProblems(v cty.Value, text string) []Problem {
 	if v.IsWhollyKnown() {
 		return nil
 	}
 	var problems []Problem
-	_ = cty.Walk(v, func(path cty.Path, v cty.Value) (bool, error) { // the function has no errors
+	_ = cty.Walk(v, func(path cty.Path, v cty.Value) (bool, error) { // the function returns no errors
 		if !v.IsKnown() {
 			problems = append(problems, Problem{Path: path.Copy(), Text: text})
 		}

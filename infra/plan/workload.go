@@ -7,18 +7,20 @@ import (
 	"strings"
 )
 
-// Workloads are objects of Kubernetes that run in member clusters. What is to become of them there is decided
-// elsewhere; here it is a change among the others, so that it is shown, digested, approved and stored as they are.
+// Workloads are Kubernetes objects that run in member clusters. The fleet decides about their placement. A
+// plan holds that decision as one of its changes, so that it is shown, digested, approved and stored alike.
 
-// WorkloadAddress is that of an object of Kubernetes, as expressions name it: k8s["apps/v1"].Deployment["web"].
+// WorkloadAddress returns the address of a Kubernetes object as expressions name it:
+// k8s["apps/v1"].Deployment["web"].
 func WorkloadAddress(namespace, apiVersion, kind, name string) Address {
 	return Address{Namespace: namespace, Type: workloadPrefix + strconv.Quote(apiVersion) + "]." + kind, Name: name}
 }
 
-// workloadPrefix begins no name of a provider's type: those are words.
+// workloadPrefix cannot begin a provider's type, which is an identifier.
 const workloadPrefix = "k8s["
 
-// Workload tells whether the address is that of an object of Kubernetes, and of what version and kind.
+// Workload returns the API version and kind of a Kubernetes object's address, and whether it is
+// one.
 func (a Address) Workload() (apiVersion, kind string, is bool) {
 	rest, is := strings.CutPrefix(a.Type, workloadPrefix)
 	if !is {
@@ -35,29 +37,30 @@ func (a Address) Workload() (apiVersion, kind string, is bool) {
 	return apiVersion, kind, is
 }
 
-// Placed is a workload as clusters have it, or are to have it.
-type Placed struct {
-	// Clusters have so many replicas of it each; nil is of what is not divided.
+// WorkloadState is the current or planned state of a workload in member clusters.
+type WorkloadState struct {
+	// Clusters maps each cluster to its replicas, or to nil if the workload is not divided.
 	Clusters map[string]*int32
-	// Object is what of it is shown, as JSON has it; nil if nothing is known, or may be shown.
+	// Object is the visible part of the object as decoded JSON. It is nil if it is unknown or must
+	// not be shown.
 	Object map[string]any
 }
 
-// Workload is what is to become of one.
+// Workload is a planned change of one workload.
 type Workload struct {
 	Address       Address
-	Before, After Placed
-	// Removed says that it leaves all clusters.
+	Before, After WorkloadState
+	// Removed reports whether the workload leaves all clusters.
 	Removed bool
-	// Detail says it in a sentence.
+	// Detail describes the change in a sentence.
 	Detail string
-	// Uses are the Secrets of its namespace that it needs.
+	// Uses are the Secrets of its namespace that the workload needs.
 	Uses          []string
 	Preconditions []string
 }
 
-// Change is what may be seen of it. What leaves all clusters is a Delete, so that nobody misses it who
-// looks for deletions; everything else that becomes of one workload is one Place.
+// Change returns the public form of the change. A workload that leaves all clusters is a Delete, so
+// that a filter for deletions finds it. Every other change of a workload is a Place.
 func (w *Workload) Change() (*Change, error) {
 	c := &Change{Address: w.Address, Action: Place, Detail: w.Detail, Uses: w.Uses, Preconditions: w.Preconditions, Shapes: map[string]Shape{"clusters": ShapeMap}}
 	var err error
@@ -79,11 +82,11 @@ func (w *Workload) Change() (*Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Fields = compared(before, after, "").fields(nil, nil)
+	c.Fields = diff(before, after, "").fields(nil, nil)
 	return c, nil
 }
 
-func (p *Placed) value() (*Value, error) {
+func (p *WorkloadState) value() (*Value, error) {
 	doc := map[string]any{}
 	clusters := map[string]any{}
 	for name, replicas := range p.Clusters {
@@ -103,8 +106,8 @@ func (p *Placed) value() (*Value, error) {
 	return &Value{JSON: text}, nil
 }
 
-// placing is what a Place does, in a few words.
-func (r Rendering) placing(c *Change) string {
+// placing describes a Place in a few words.
+func (r Renderer) placing(c *Change) string {
 	if c.Before == nil {
 		return "placed in clusters"
 	}

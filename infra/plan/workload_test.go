@@ -13,17 +13,17 @@ func TestWorkloadAddress(t *testing.T) {
 		}
 	}
 	if a := WorkloadAddress("shop", "apps/v1", "Deployment", "web"); a.String() != `namespace["shop"].k8s["apps/v1"].Deployment["web"]` {
-		t.Errorf("it is written %s", a)
+		t.Errorf("it is formatted as %s", a)
 	}
 	for _, typeName := range []string{"k8s_thing", "k8s", "aws_vpc", "k8s[", `k8s["v1"`, "k8s[v1].Pod"} {
 		if _, _, is := (Address{Type: typeName}).Workload(); is {
-			t.Errorf("%s is taken for a workload", typeName)
+			t.Errorf("%s is parsed as a workload", typeName)
 		}
 	}
 }
 
-// A workload is shown as clusters have it and as they would.
-func TestWorkloadShown(t *testing.T) {
+// A workload is rendered with its current and planned clusters.
+func TestRenderWorkload(t *testing.T) {
 	one, two, three := int32(1), int32(2), int32(3)
 	object := func(replicas int32, image string) map[string]any {
 		return map[string]any{"spec": map[string]any{"replicas": replicas, "paused": false, "image": image}}
@@ -33,7 +33,7 @@ func TestWorkloadShown(t *testing.T) {
 		what Workload
 		want string
 	}{
-		{Workload{Address: address, After: Placed{Clusters: map[string]*int32{"east": &two, "west": nil}}, Detail: "no cluster → east 2, west"}, `  # k8s["apps/v1"].Deployment["web"] will be placed in clusters
+		{Workload{Address: address, After: WorkloadState{Clusters: map[string]*int32{"east": &two, "west": nil}}, Detail: "no cluster → east 2, west"}, `  # k8s["apps/v1"].Deployment["web"] will be placed in clusters
   # (no cluster → east 2, west)
  -> workload "Deployment" "web" {
       + clusters = {
@@ -42,7 +42,7 @@ func TestWorkloadShown(t *testing.T) {
         }
     }
 `},
-		{Workload{Address: address, Before: Placed{Clusters: map[string]*int32{"east": &two}, Object: object(2, "a")}, After: Placed{Clusters: map[string]*int32{"east": &two, "west": &one}, Object: object(3, "a")}, Detail: "the object changes"},
+		{Workload{Address: address, Before: WorkloadState{Clusters: map[string]*int32{"east": &two}, Object: object(2, "a")}, After: WorkloadState{Clusters: map[string]*int32{"east": &two, "west": &one}, Object: object(3, "a")}, Detail: "the object changes"},
 			`  # k8s["apps/v1"].Deployment["web"] will be changed in clusters
   # (the object changes)
  -> workload "Deployment" "web" {
@@ -56,7 +56,7 @@ func TestWorkloadShown(t *testing.T) {
         }
     }
 `},
-		{Workload{Address: address, Before: Placed{Clusters: map[string]*int32{"east": &three}}, Removed: true, Detail: "it was deleted: it would leave east 3"}, `  # k8s["apps/v1"].Deployment["web"] will be destroyed
+		{Workload{Address: address, Before: WorkloadState{Clusters: map[string]*int32{"east": &three}}, Removed: true, Detail: "it was deleted: it would leave east 3"}, `  # k8s["apps/v1"].Deployment["web"] will be destroyed
   # (it was deleted: it would leave east 3)
   - workload "Deployment" "web" {
       - clusters = {
@@ -70,11 +70,11 @@ func TestWorkloadShown(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out strings.Builder
-		if err := (Rendering{Namespace: "shop"}).Change(&out, change); err != nil {
+		if err := (Renderer{Namespace: "shop"}).Change(&out, change); err != nil {
 			t.Fatal(err)
 		}
 		if out.String() != c.want {
-			t.Errorf("shown as\n%s\nwant\n%s", out.String(), c.want)
+			t.Errorf("rendered as\n%s\nwant\n%s", out.String(), c.want)
 		}
 		var counts Counts
 		counts.Add(change)

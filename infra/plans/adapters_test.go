@@ -228,7 +228,7 @@ func TestValues(t *testing.T) {
 		t.Errorf("a key that is not there: %v", err)
 	}
 	k8s := func(kind, group, namespace string) reference.Ref {
-		return reference.Ref{Kind: reference.Kubernetes, Type: kind, Group: group, Namespace: namespace, Name: "x"}
+		return reference.Ref{Kind: reference.Kubernetes, Type: kind, APIVersion: group, Namespace: namespace, Name: "x"}
 	}
 	v, err := values.Object(ctx, k8s("ConfigMap", "", "shop"))
 	if err != nil || v.GetAttr("data").GetAttr("a").AsString() != "b" {

@@ -40,7 +40,7 @@ func (e *puppet) Plan(ctx context.Context, what infra.PlanOptions, store infra.P
 	if e.fails != nil {
 		return nil, e.fails
 	}
-	chunks := plan.NewChunks(func(n int, pieces [][]byte) error { return store.Put(ctx, n, pieces, [][]byte{[]byte("sealed")}) })
+	chunks := plan.NewChunkWriter(func(n int, pieces [][]byte) error { return store.Put(ctx, n, pieces, [][]byte{[]byte("sealed")}) })
 	for _, name := range e.creates {
 		if err := chunks.Add(&plan.Change{Address: plan.Address{Type: "demo_disk", Name: name}, Action: plan.Create, Preconditions: e.before}); err != nil {
 			return nil, err

@@ -137,15 +137,15 @@ func (d *desk) undo(ctx context.Context, a *v1alpha1.Apply, was map[reference.Re
 			ref.Namespace = p.Namespace
 		}
 		// What a rollback wrote back without changing the resource, a later one may have to write back again.
-		effect := c.Action != plan.NoOp || c.Writes != nil
+		effect := c.Action != plan.NoOp || c.RestoreSpec != nil
 		if _, earlier := was[ref]; earlier || !effect || c.Address.Data || c.Address.Deposed != "" {
 			return true
 		}
 		switch {
 		case c.Importing != "":
 			// What was there before stays: to undo the import by deleting the object would destroy it.
-		case len(c.Was) > 0:
-			was[ref] = back{spec: c.Was}
+		case len(c.PriorSpec) > 0:
+			was[ref] = back{spec: c.PriorSpec}
 		case c.Before == nil:
 			was[ref] = back{}
 		default:

@@ -239,7 +239,7 @@ func (s *valueStore) find(ctx context.Context, ref reference.Ref) (served, error
 var errNoKind = errors.New("the API has no such kind: look at kubectl api-resources")
 
 func (s *valueStore) lookUp(ref reference.Ref) (served, error) {
-	lists, err := s.lists(ref.Group)
+	lists, err := s.lists(ref.APIVersion)
 	var all []served
 	var groups []string
 	for _, list := range lists {
@@ -262,8 +262,8 @@ func (s *valueStore) lookUp(ref reference.Ref) (served, error) {
 		return served{}, fmt.Errorf("%s is in more than one group: write %s", ref.Type, strings.Join(groups, " or "))
 	case err != nil && !apierrors.IsNotFound(err):
 		return served{}, fmt.Errorf("find out where %s is served: %w", ref.Type, err)
-	case ref.Group != "":
-		return served{}, fmt.Errorf("%s in %s: %w", ref.Type, ref.Group, errNoKind)
+	case ref.APIVersion != "":
+		return served{}, fmt.Errorf("%s in %s: %w", ref.Type, ref.APIVersion, errNoKind)
 	}
 	return served{}, fmt.Errorf("%s: %w", ref.Type, errNoKind)
 }

@@ -218,8 +218,8 @@ func (b *bound) change(before, after map[string]any, note string) (*plan.Change,
 	proposal := b.Status.Proposal
 	w := plan.Workload{
 		Address: b.address(), Detail: strings.TrimPrefix(proposal.Message+note, "; "),
-		Before:  plan.Placed{Clusters: replicasOf(b.Spec.Clusters), Object: before},
-		After:   plan.Placed{Clusters: replicasOf(proposal.Clusters), Object: after},
+		Before:  plan.WorkloadState{Clusters: replicasOf(b.Spec.Clusters), Object: before},
+		After:   plan.WorkloadState{Clusters: replicasOf(proposal.Clusters), Object: after},
 		Removed: proposal.Remove || len(proposal.Clusters) == 0 && len(b.Spec.Clusters) > 0,
 		Uses:    b.secrets(), Preconditions: b.preconditions(),
 	}

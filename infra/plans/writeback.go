@@ -33,7 +33,7 @@ func (d *desk) writeBack(ctx context.Context, a *v1alpha1.Apply, p *v1alpha1.Pla
 	for _, dry := range []bool{true, false} {
 		var refused error
 		err := d.allChanges(ctx, p, func(c *plan.Change) bool {
-			if c.Writes == nil || c.Deferred != "" {
+			if c.RestoreSpec == nil || c.Deferred != "" {
 				return true
 			}
 			if refused = d.writeOne(ctx, client, p.Namespace, c, dry); refused != nil {
@@ -85,7 +85,7 @@ func (d *desk) writeOne(ctx context.Context, client dynamic.Interface, namespace
 		u.SetKind(served.Name.Kind)
 		u.SetName(c.Address.Name)
 		u.SetNamespace(namespace)
-		if err := setSpec(u, c.Writes); err != nil {
+		if err := setSpec(u, c.RestoreSpec); err != nil {
 			return err
 		}
 		_, err := api.Create(ctx, u, metav1.CreateOptions{FieldManager: rollbackManager, DryRun: dryRun})
@@ -104,7 +104,7 @@ func (d *desk) writeOne(ctx context.Context, client dynamic.Interface, namespace
 		return nil
 	}
 	version := live.GetResourceVersion()
-	if string(c.Writes) == "null" {
+	if string(c.RestoreSpec) == "null" {
 		id := types.UID(uid)
 		err := api.Delete(ctx, c.Address.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &id, ResourceVersion: &version}, DryRun: dryRun})
 		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) && dry {
@@ -112,7 +112,7 @@ func (d *desk) writeOne(ctx context.Context, client dynamic.Interface, namespace
 		}
 		return err
 	}
-	if err := setSpec(live, c.Writes); err != nil {
+	if err := setSpec(live, c.RestoreSpec); err != nil {
 		return err
 	}
 	// Whole, and not merged into what is there: what was added since has to go.

@@ -8,8 +8,8 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// many are the expressions of a hundred thousand objects, of one shape.
-func many(shape string) []string {
+// manyExpressions returns a hundred thousand expressions of one shape.
+func manyExpressions(shape string) []string {
 	out := make([]string, 100_000)
 	for i := range out {
 		out[i] = fmt.Sprintf(shape, i)
@@ -17,7 +17,7 @@ func many(shape string) []string {
 	return out
 }
 
-// benchShapes are a reference alone, text with two, and what needs CEL.
+// benchShapes are a single reference, text with two references, and two expressions that need CEL.
 var benchShapes = []struct{ name, shape string }{
 	{"path", `${net["n-%d"].id}`},
 	{"text", `host-${net["n-%[1]d"].id}-${net["n-%[1]d"].zones[0]}`},
@@ -25,12 +25,12 @@ var benchShapes = []struct{ name, shape string }{
 	{"loop", `${net["n-%d"].zones.map(z, z + "-x")}`},
 }
 
-// BenchmarkRead reads a hundred thousand expressions of one shape, and tells what each keeps.
-func BenchmarkRead(b *testing.B) {
+// BenchmarkParse parses a hundred thousand expressions of one shape, and reports the memory that each keeps.
+func BenchmarkParse(b *testing.B) {
 	for _, s := range benchShapes {
 		b.Run(s.name, func(b *testing.B) {
-			texts, l := many(s.shape), language(b)
-			kept := make([]*Text, len(texts))
+			texts, l := manyExpressions(s.shape), newLanguage(b)
+			kept := make([]*Template, len(texts))
 			var before, after runtime.MemStats
 			for b.Loop() {
 				clear(kept)
@@ -38,7 +38,7 @@ func BenchmarkRead(b *testing.B) {
 				runtime.ReadMemStats(&before)
 				for i, text := range texts {
 					var err error
-					if kept[i], err = l.Text(text, "shop"); err != nil {
+					if kept[i], err = l.Template(text, "shop"); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -52,16 +52,16 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// BenchmarkEvaluate evaluates a hundred thousand.
+// BenchmarkEvaluate evaluates a hundred thousand expressions.
 func BenchmarkEvaluate(b *testing.B) {
 	object := cty.ObjectVal(map[string]cty.Value{"id": cty.StringVal("n-1"), "zones": cty.ListVal([]cty.Value{cty.StringVal("x"), cty.StringVal("y")})})
-	from := Values{Lookup: func(Ref) (cty.Value, error) { return object, nil }}
+	from := Scope{Lookup: func(Ref) (cty.Value, error) { return object, nil }}
 	for _, s := range benchShapes {
 		b.Run(s.name, func(b *testing.B) {
-			l := language(b)
-			var texts []*Text
-			for _, text := range many(s.shape) {
-				parsed, err := l.Text(text, "shop")
+			l := newLanguage(b)
+			var texts []*Template
+			for _, text := range manyExpressions(s.shape) {
+				parsed, err := l.Template(text, "shop")
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -80,16 +80,16 @@ func BenchmarkEvaluate(b *testing.B) {
 	}
 }
 
-// BenchmarkCompile is what the first expression of a shape costs, and what its program keeps.
+// BenchmarkCompile measures the first expression of a shape, and the memory that its program keeps.
 func BenchmarkCompile(b *testing.B) {
-	l := language(b)
+	l := newLanguage(b)
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	i := 0
 	for b.Loop() {
 		i++
-		if _, err := l.Text(fmt.Sprintf(`${net["a"].id + "%d"}`, i), "shop"); err != nil {
+		if _, err := l.Template(fmt.Sprintf(`${net["a"].id + "%d"}`, i), "shop"); err != nil {
 			b.Fatal(err)
 		}
 	}

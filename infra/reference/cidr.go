@@ -8,27 +8,28 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 )
 
-// network reads a prefix such as 10.1.0.0/16.
-func network(v ref.Val) (netip.Prefix, ref.Val) {
+// parseNetwork parses a prefix such as 10.1.0.0/16.
+func parseNetwork(v ref.Val) (netip.Prefix, ref.Val) {
 	text, _ := v.(types.String)
 	prefix, err := netip.ParsePrefix(string(text))
 	if err != nil {
-		return prefix, failed("a network is written as in 10.1.0.0/16 or fd00::/48")
+		return prefix, errorValue("not a network in CIDR notation: write it as in 10.1.0.0/16 or fd00::/48")
 	}
 	return prefix.Masked(), nil
 }
 
-// plus gives the address that is so many after the first of a network.
-func plus(prefix netip.Prefix, n *big.Int) netip.Addr {
+// addOffset returns the address at offset n from the first address of a network.
+func addOffset(prefix netip.Prefix, n *big.Int) netip.Addr {
 	first := new(big.Int).SetBytes(prefix.Addr().AsSlice())
 	address := make([]byte, prefix.Addr().BitLen()/8)
 	out, _ := netip.AddrFromSlice(first.Add(first, n).FillBytes(address))
 	return out
 }
 
-// cidrHost is the address with a number within a network; from its end if negative.
+// cidrHost returns the host address with a number within a network, counted from the end if
+// negative.
 func cidrHost(in, number ref.Val) ref.Val {
-	prefix, problem := network(in)
+	prefix, problem := parseNetwork(in)
 	if problem != nil {
 		return problem
 	}
@@ -38,39 +39,40 @@ func cidrHost(in, number ref.Val) ref.Val {
 		n.Add(n, size)
 	}
 	if n.Sign() < 0 || n.Cmp(size) >= 0 {
-		return failed("cidrhost(…): the network has no address with this number")
+		return errorValue("cidrhost(…): the host number is out of range for this network")
 	}
-	return types.String(plus(prefix, n).String())
+	return types.String(addOffset(prefix, n).String())
 }
 
-// cidrNetmask is the mask of an IPv4 network, as some old interfaces want it.
+// cidrNetmask returns the mask of an IPv4 network, which some older interfaces expect.
 func cidrNetmask(in ref.Val) ref.Val {
-	prefix, problem := network(in)
+	prefix, problem := parseNetwork(in)
 	if problem != nil {
 		return problem
 	}
 	if !prefix.Addr().Is4() {
-		return failed("cidrnetmask(…): only IPv4 has netmasks")
+		return errorValue("cidrnetmask(…): only IPv4 networks have a netmask")
 	}
 	mask := uint32(0xffffffff) << (32 - prefix.Bits())
 	return types.String(netip.AddrFrom4([4]byte{byte(mask >> 24), byte(mask >> 16), byte(mask >> 8), byte(mask)}).String())
 }
 
-// cidrSubnet is the network with a number, of those that are longer by so many bits.
+// cidrSubnet returns the subnet with a number, among those whose prefix is longer by a number of
+// bits.
 func cidrSubnet(in, longer, number ref.Val) ref.Val {
-	prefix, problem := network(in)
+	prefix, problem := parseNetwork(in)
 	if problem != nil {
 		return problem
 	}
 	more, n := int64(longer.(types.Int)), int64(number.(types.Int))
 	length := prefix.Addr().BitLen()
 	if more < 0 || more > int64(length-prefix.Bits()) {
-		return failed("cidrsubnet(…): the network cannot be divided by so many bits")
+		return errorValue("cidrsubnet(…): the prefix has too few bits left for this many new bits")
 	}
 	if n < 0 || more < 63 && n >= 1<<more {
-		return failed("cidrsubnet(…): there is no network with this number")
+		return errorValue("cidrsubnet(…): the subnet number is out of range")
 	}
 	bits := prefix.Bits() + int(more)
 	start := new(big.Int).Lsh(big.NewInt(n), uint(length-bits))
-	return types.String(netip.PrefixFrom(plus(prefix, start), bits).String())
+	return types.String(netip.PrefixFrom(addOffset(prefix, start), bits).String())
 }

@@ -6,9 +6,9 @@ import (
 	"github.com/google/cel-go/common/types/traits"
 )
 
-// equal compares as CEL does, and knows of what is unknown: two lists are different if
-// one pair of elements is, whatever the others turn out to be.
-func equal(a, b ref.Val, left *work) ref.Val {
+// equal compares like CEL, but also decides comparisons with unknown parts: two lists differ if one
+// known pair of elements differs.
+func equal(a, b ref.Val, left *workLimit) ref.Val {
 	left.spend(1, 0)
 	if types.IsUnknownOrError(a) {
 		return a
@@ -41,7 +41,7 @@ func equal(a, b ref.Val, left *work) ref.Val {
 	return types.Equal(a, b)
 }
 
-// every is true if all are, false if one is, and else the first that is neither.
+// every returns true if all are true, false if one is false, and otherwise the first other result.
 func every(count types.Int, next func() ref.Val) ref.Val {
 	var out ref.Val = types.True
 	for range int(count) {
@@ -55,8 +55,8 @@ func every(count types.Int, next func() ref.Val) ref.Val {
 	return out
 }
 
-// within tells whether an element of a list, or a key of a map, is the value.
-func within(all, one ref.Val, left *work) ref.Val {
+// containsValue returns whether a list has the value as an element, or a map has it as a key.
+func containsValue(all, one ref.Val, left *workLimit) ref.Val {
 	if m, ok := all.(traits.Mapper); ok {
 		return m.Contains(one)
 	}

@@ -1,10 +1,10 @@
-// Package reference reads `${…}` in the arguments of infrastructure: which objects
-// an expression refers to, before anything has a value, and its value, once they
-// have, or as much of it as is known.
+// Package reference parses `${…}` expressions in the arguments of infrastructure. Before evaluation it
+// returns the objects that an expression refers to. Evaluation returns the value, or as much of it as is
+// known.
 //
-// The expressions are CEL, over the values of providers (go-cty): what is unknown
-// makes unknown what needs it, and what is sensitive makes sensitive what came from it.
+// The expressions are CEL over provider values (go-cty). A result that needs an unknown value is
+// unknown, and a result that comes from a sensitive value is sensitive.
 //
-// It is pure. See DESIGN.md for what a user writes, the limits, and why nearly no
-// expression is ever compiled.
+// The package does no I/O. DESIGN.md describes the syntax, the limits, and why expressions are rarely
+// compiled.
 package reference

@@ -5,40 +5,40 @@ import (
 	"strings"
 )
 
-// shown is how much of an expression an error shows.
-const shown = 120
+// maxShown bounds the part of an expression that an error quotes.
+const maxShown = 120
 
-// Error is of an expression that cannot be read, or has no value. It never shows a value
-// that is sensitive.
+// Error describes an expression that cannot be parsed or evaluated. It never contains a sensitive
+// value.
 type Error struct {
-	// Path is the field that the expression is in, as kubectl shows it; empty if who
-	// asked did not say.
+	// Path is the field of the expression, as kubectl shows it. It is empty if the caller did not
+	// name one.
 	Path string
-	// Expression is what stands between ${ and }.
+	// Expression is the text between ${ and }.
 	Expression string
-	// Position is where in the expression, in bytes from its start; -1 if all of it is meant.
+	// Position is the byte offset of the problem in the expression, -1 for the whole expression.
 	Position int
-	// Problem says what is wrong, and the remedy.
+	// Problem is the problem and its remedy.
 	Problem string
-	// Cause is what the caller's Lookup said, if it is about that.
+	// Cause is the error of the caller's Lookup, if that caused the problem.
 	Cause error
 
-	open bool // the expression was never closed
+	unterminated bool // the closing } is missing
 }
 
-// Error says where, what and the remedy.
+// Error returns the place, the problem and the remedy.
 func (e *Error) Error() string {
 	var out strings.Builder
 	if e.Path != "" {
 		out.WriteString(e.Path + ": ")
 	}
 	text := e.Expression
-	if len(text) > shown {
-		text = strings.ToValidUTF8(text[:shown], "") + "…"
+	if len(text) > maxShown {
+		text = strings.ToValidUTF8(text[:maxShown], "") + "…"
 	}
 	if text != "" {
 		out.WriteString("${" + text)
-		if !e.open {
+		if !e.unterminated {
 			out.WriteString("}")
 		}
 		if e.Position >= 0 {
@@ -50,10 +50,10 @@ func (e *Error) Error() string {
 	return out.String()
 }
 
-// Unwrap gives what the caller's Lookup said.
+// Unwrap returns the error of the caller's Lookup.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// in gives the same complaint with the field that it is about.
+// in returns a copy of the error for the field.
 func (e *Error) in(path string) *Error {
 	out := *e
 	out.Path = path

@@ -11,12 +11,12 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// TestPathAgrees: a reference that stands alone, which is followed without CEL, has the same value, marks and errors as the
-// same within brackets, which is compiled.
-func TestPathAgrees(t *testing.T) {
-	l, random := language(t), rand.New(rand.NewSource(1))
-	values := world()
-	from := Values{Lookup: lookup(values)}
+// TestTraversalAgreesWithCEL compares a single reference, which is traversed without CEL, with the
+// same reference in an expression that is compiled: value, marks and errors must be equal.
+func TestTraversalAgreesWithCEL(t *testing.T) {
+	l, random := newLanguage(t), rand.New(rand.NewSource(1))
+	values := testObjects()
+	from := Scope{Lookup: lookup(values)}
 	names := []string{`net["a"]`, `net["new"]`, `net["later"]`, `db["main"]`, `k8s.Deployment["web"]`}
 	steps := []string{".id", ".mtu", ".none", ".zones", ".ports", ".tags", ".pair", ".rules", ".port", ".name", ".team", `["a/b"]`, ".empty",
 		".some", ".meta", ".uid", ".known", ".password", ".users", ".hidden", ".x", ".metadata", ".namespace", ".labels", "[0]", "[1]", "[2]", ".token", ".note"}
@@ -37,47 +37,47 @@ func TestPathAgrees(t *testing.T) {
 		}
 		plain, plainErr := evaluate(t, l, "${"+text+"}", from)
 		if v, err := evaluate(t, l, "${"+text+"}", byAttribute); fmt.Sprint(err) != fmt.Sprint(plainErr) || err == nil && !v.RawEquals(plain) {
-			t.Fatalf("%s: by its attribute %s (%v), of the whole %s (%v)", text, shown2(v), err, shown2(plain), plainErr)
+			t.Fatalf("%s: with Attribute %s (%v), with Lookup %s (%v)", text, formatResult(v), err, formatResult(plain), plainErr)
 		}
-		// dyn(…) keeps CEL in, and the value as it is.
+		// dyn(…) forces CEL and does not change the value.
 		compiled, compiledErr := evaluate(t, l, "${dyn("+text+")}", from)
 		if plainErr != nil && compiledErr == nil && !compiled.IsKnown() {
-			continue // the type of what is unknown tells more
+			continue // the traversal knows the type of an unknown value and finds more errors
 		}
 		if (plainErr == nil) != (compiledErr == nil) {
-			t.Fatalf("%s: followed %s (%v), compiled %s (%v)", text, shown2(plain), plainErr, shown2(compiled), compiledErr)
+			t.Fatalf("%s: traversed %s (%v), compiled %s (%v)", text, formatResult(plain), plainErr, formatResult(compiled), compiledErr)
 		}
 		if plainErr != nil {
 			continue
 		}
 		good++
 		if !agree(plain, compiled) {
-			t.Fatalf("%s: followed %s, compiled %s", text, shown2(plain), shown2(compiled))
+			t.Fatalf("%s: traversed %s, compiled %s", text, formatResult(plain), formatResult(compiled))
 		}
 	}
 	if good < 400 || alone < 400 {
-		t.Errorf("only %d paths had a value, and %d were begun at an attribute: the test looks at too little", good, alone)
+		t.Errorf("only %d paths had a value and %d started at an attribute: the test covers too little", good, alone)
 	}
 }
 
-func evaluate(t *testing.T, l *Language, text string, from Values) (cty.Value, error) {
+func evaluate(t *testing.T, l *Language, text string, from Scope) (cty.Value, error) {
 	t.Helper()
-	parsed, err := l.Text(text, "shop")
+	parsed, err := l.Template(text, "shop")
 	if err != nil {
 		t.Fatal(err)
 	}
 	return parsed.Value(from)
 }
 
-func shown2(v cty.Value) string {
+func formatResult(v cty.Value) string {
 	if v == cty.NilVal {
 		return "nothing"
 	}
-	return shownValue(v)
+	return formatValue(v)
 }
 
-// agree compares as far as CEL can know: it has no types of what is null or unknown, and takes a set with an
-// unknown part for unknown. What is marked in one is in the other.
+// agree compares as far as CEL can know: CEL has no types for null and unknown values, and a set
+// with an unknown part is unknown. Marks must be in both or in neither.
 func agree(plain, compiled cty.Value) bool {
 	a, marksA := plain.UnmarkDeep()
 	b, marksB := compiled.UnmarkDeep()
@@ -95,12 +95,13 @@ func agree(plain, compiled cty.Value) bool {
 	return a.RawEquals(b)
 }
 
-// TestMarksNeverLost: whatever is calculated from something sensitive is sensitive, and no error quotes it.
+// TestMarksNeverLost checks that everything computed from a sensitive value is sensitive, and that
+// no error quotes it.
 func TestMarksNeverLost(t *testing.T) {
-	l := language(t)
+	l := newLanguage(t)
 	const password = "S3CR3T"
 	v := cty.StringVal(password).Mark(secret{})
-	from := Values{Lookup: func(Ref) (cty.Value, error) {
+	from := Scope{Lookup: func(Ref) (cty.Value, error) {
 		return cty.ObjectVal(map[string]cty.Value{
 			"p": v, "list": cty.ListVal([]cty.Value{v, cty.StringVal("x")}), "map": cty.MapVal(map[string]cty.Value{"k": v}),
 			"keys": cty.MapVal(map[string]cty.Value{password: cty.StringVal("v")}).Mark(secret{}),
@@ -115,7 +116,7 @@ func TestMarksNeverLost(t *testing.T) {
 		`x.y.deep.a[0].startsWith("S")`, `x.y.p.startsWith("S") ? 1 : 2`, `[x.y.p].distinct()`, `sets.contains(x.y.list, ["a"])`, `"%s".format([x.y.deep.a])`, `x.y.p.matches("S")`,
 		`x.y.name.replace("n", x.y.p)`, `base64encode(x.y.p)`, `jsondecode(x.y.json)`, `merge(x.y.map, {})`, `[x.y]`, `x.y`, `{"a": x.y.list}`,
 		`cel.bind(b, x.y.p, 1 + size(b))`, `x.y.list.sort()`, `x.y.map.transformMap(k, v, 1)`, `size(x.y.list) > 5 ? "a" : x.y.list[0]`, `x.y.list.filter(e, e == "x")`,
-		// Mistakes, of every sort that quotes.
+		// Mistakes of every kind that quotes values.
 		`int(x.y.p)`, `timestamp(x.y.p)`, `duration(x.y.p)`, `x.y.p + 1`, `x.y.map[x.y.p]`, `{"a": 1}[x.y.p]`, `x.y.keys.map(k, x.y.keys[k].z)`, `x.y.keys.nope`, `jsondecode(x.y.json).nope`,
 		`jsondecode(x.y.json).map(k, jsondecode(x.y.json)[k].z)`, `jsondecode(x.y.p)`, `base64decode(x.y.p)`, `cidrhost(x.y.p, 1)`, `"a".matches("(" + x.y.p)`, `"%d".format([x.y.p])`,
 		`x.y.p.charAt(99)`, `string(x.y.map)`, `x.y.keys.transformMapEntry(k, v, {1: k})`, `[1][size(x.y.p)]`, `double(x.y.p)`, `uint(x.y.p)`, `bool(x.y.p)`, `x.y.p.format([1])`,
@@ -124,103 +125,106 @@ func TestMarksNeverLost(t *testing.T) {
 			got, err := evaluate(t, l, text, from)
 			switch {
 			case err != nil && strings.Contains(strings.ReplaceAll(err.Error(), text, ""), password):
-				t.Errorf("%s: the error quotes it: %v", text, err)
+				t.Errorf("%s: the error quotes the secret: %v", text, err)
 			case err == nil && !got.ContainsMarked():
-				// A filter that drops what is sensitive has looked at it.
+				// A filter that drops a sensitive element has read it.
 				t.Errorf("%s lost its marks: %#v", text, got)
 			}
 		}
 	}
 }
 
-// TestShapesAreShared: what differs in names only is compiled once, and what is kept is bounded.
+// TestShapesAreShared checks that expressions which differ only in names are compiled once, and
+// that the caches are bounded.
 func TestShapesAreShared(t *testing.T) {
-	l, from := language(t), Values{Lookup: lookup(world())}
+	l, from := newLanguage(t), Scope{Lookup: lookup(testObjects())}
 	for i := range 1000 {
-		if _, err := l.Text(fmt.Sprintf(`${net["n-%d"].id + other["x"].id}`, i), "shop"); err != nil {
+		if _, err := l.Template(fmt.Sprintf(`${net["n-%d"].id + other["x"].id}`, i), "shop"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := l.Text(fmt.Sprintf(`${net["n-%d"].id.a[0]}`, i), "shop"); err != nil {
+		if _, err := l.Template(fmt.Sprintf(`${net["n-%d"].id.a[0]}`, i), "shop"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if len(l.shapes) != 1 || len(l.paths) != 2 {
-		t.Errorf("%d shapes and %d paths are kept, want 1 and 2", len(l.shapes), len(l.paths))
+		t.Errorf("%d shapes and %d paths are cached, want 1 and 2", len(l.shapes), len(l.paths))
 	}
-	// More shapes than are kept: the oldest go, and all still have their values.
-	var all []*Text
-	for i := range keptPrograms + 10 {
-		text, err := l.Text(fmt.Sprintf(`${net["a"].mtu + %d}`, i), "shop")
+	// With more shapes than the cache holds, the oldest are evicted, and all can still be evaluated.
+	var all []*Template
+	for i := range maxPrograms + 10 {
+		text, err := l.Template(fmt.Sprintf(`${net["a"].mtu + %d}`, i), "shop")
 		if err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, text)
 	}
-	if len(l.shapes) != keptPrograms || l.recent.Len() != keptPrograms {
-		t.Errorf("%d shapes are kept, want %d", len(l.shapes), keptPrograms)
+	if len(l.shapes) != maxPrograms || l.recent.Len() != maxPrograms {
+		t.Errorf("%d shapes are cached, want %d", len(l.shapes), maxPrograms)
 	}
-	// The one that was used last stays.
+	// The most recently used one stays.
 	oldest := l.recent.Back().Value.(*program).shape
-	l.kept(oldest)
-	if _, err := l.Text(`${net["a"].mtu - 1}`, "shop"); err != nil || l.kept(oldest) == nil {
-		t.Errorf("what was just used is not kept (%v)", err)
+	l.cached(oldest)
+	if _, err := l.Template(`${net["a"].mtu - 1}`, "shop"); err != nil || l.cached(oldest) == nil {
+		t.Errorf("the most recently used program was evicted (%v)", err)
 	}
-	for _, i := range []int{0, 1, keptPrograms + 9} {
+	for _, i := range []int{0, 1, maxPrograms + 9} {
 		if v, err := all[i].Value(from); err != nil || !v.RawEquals(cty.NumberIntVal(int64(1500+i))) {
 			t.Errorf("expression %d is %#v, %v", i, v, err)
 		}
 	}
 }
 
-// TestOnlyWhatIsNeeded: objects are asked for once, and not at all in what is not reached.
-func TestOnlyWhatIsNeeded(t *testing.T) {
-	asked := map[string]int{}
-	from := Values{Lookup: func(ref Ref) (cty.Value, error) {
-		asked[ref.Name]++
+// TestLookupOnlyWhenNeeded checks that each object is looked up once, and not at all in branches
+// that are not taken.
+func TestLookupOnlyWhenNeeded(t *testing.T) {
+	lookups := map[string]int{}
+	from := Scope{Lookup: func(ref Ref) (cty.Value, error) {
+		lookups[ref.Name]++
 		return cty.ObjectVal(map[string]cty.Value{"on": cty.True, "id": cty.StringVal("x")}), nil
 	}}
-	if _, err := evaluate(t, language(t), `${net["a"].on ? net["a"].id + net["b"].id + net["b"].id : net["c"].id}`, from); err != nil {
+	if _, err := evaluate(t, newLanguage(t), `${net["a"].on ? net["a"].id + net["b"].id + net["b"].id : net["c"].id}`, from); err != nil {
 		t.Fatal(err)
 	}
-	if fmt.Sprint(asked) != "map[a:1 b:1]" {
-		t.Errorf("asked for %v", asked)
+	if fmt.Sprint(lookups) != "map[a:1 b:1]" {
+		t.Errorf("looked up %v", lookups)
 	}
 }
 
-// TestCauses: what Lookup says can be told apart.
-func TestCauses(t *testing.T) {
-	gone := errors.New("gone")
-	from := Values{Lookup: func(Ref) (cty.Value, error) { return cty.NilVal, fmt.Errorf("x: %w", gone) }}
+// TestLookupErrorsAreWrapped checks that the error of Lookup can be unwrapped.
+func TestLookupErrorsAreWrapped(t *testing.T) {
+	errGone := errors.New("gone")
+	from := Scope{Lookup: func(Ref) (cty.Value, error) { return cty.NilVal, fmt.Errorf("x: %w", errGone) }}
 	for _, text := range []string{`${net["a"].id}`, `${net["a"].id + "x"}`, `a${net["a"].id}`} {
-		if _, err := evaluate(t, language(t), text, from); !errors.Is(err, gone) {
+		if _, err := evaluate(t, newLanguage(t), text, from); !errors.Is(err, errGone) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
 }
 
-// TestInterrupted: a long calculation ends when it is told to.
+// TestInterrupted checks that a long evaluation ends when it is interrupted.
 func TestInterrupted(t *testing.T) {
-	asked := 0
-	from := Values{Interrupted: func() bool { asked++; return asked > 3 }}
-	_, err := evaluate(t, language(t), `${lists.range(10000).map(x, x * 2)}`, from)
+	polls := 0
+	from := Scope{Interrupted: func() bool { polls++; return polls > 3 }}
+	_, err := evaluate(t, newLanguage(t), `${lists.range(10000).map(x, x * 2)}`, from)
 	if err == nil || !strings.Contains(err.Error(), "was interrupted") {
 		t.Errorf("the error is %v", err)
 	}
 }
 
-// TestBoundedWork: what would take for ever or all memory ends with an error. The texts are all short.
+// TestBoundedWork checks that short expressions which need endless time or memory end with an
+// error.
 func TestBoundedWork(t *testing.T) {
-	l := language(t)
+	l := newLanguage(t)
 	big := make([]cty.Value, 50_000)
 	for i := range big {
 		big[i] = cty.StringVal(fmt.Sprintf("element %d", i))
 	}
 	long := cty.StringVal(strings.Repeat("a", 1<<20))
-	from := Values{Lookup: func(Ref) (cty.Value, error) {
+	from := Scope{Lookup: func(Ref) (cty.Value, error) {
 		return cty.ObjectVal(map[string]cty.Value{"big": cty.ListVal(big), "long": long, "set": cty.SetVal(big[:2000]), "sets": cty.ListVal([]cty.Value{cty.SetVal(big[:2000])})}), nil
 	}}
 	if _, err := evaluate(t, l, strings.Repeat("${x.y.long}", 3), from); err == nil {
-		t.Error("text grows without an end")
+		t.Error("text grows without bound")
 	}
 	double := func(n int, what string) string { return what + strings.Repeat(`.map(x, [x, x])`, n) }
 	for _, text := range []string{
@@ -238,10 +242,10 @@ func TestBoundedWork(t *testing.T) {
 	}
 }
 
-// TestConcurrently: one Language and one Text serve many.
-func TestConcurrently(t *testing.T) {
-	l, from := language(t), Values{Lookup: lookup(world())}
-	shared, err := l.Text(`${net["a"].zones.map(z, z + net["a"].id)}`, "shop")
+// TestConcurrentUse uses one Language and one Template concurrently.
+func TestConcurrentUse(t *testing.T) {
+	l, from := newLanguage(t), Scope{Lookup: lookup(testObjects())}
+	shared, err := l.Template(`${net["a"].zones.map(z, z + net["a"].id)}`, "shop")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,12 +253,12 @@ func TestConcurrently(t *testing.T) {
 	for i := range 8 {
 		all.Go(func() {
 			for j := range 50 {
-				own, err := l.Text(fmt.Sprintf(`${net["a"].mtu + %d}-${net["a"].id}`, (i+j)%10), "shop")
+				own, err := l.Template(fmt.Sprintf(`${net["a"].mtu + %d}-${net["a"].id}`, (i+j)%10), "shop")
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				for _, text := range []*Text{own, shared} {
+				for _, text := range []*Template{own, shared} {
 					if _, err := text.Value(from); err != nil {
 						t.Error(err)
 					}
@@ -265,25 +269,25 @@ func TestConcurrently(t *testing.T) {
 	all.Wait()
 }
 
-// FuzzText: no text makes the reader or an evaluation fall over, and what is read has references that can be
-// written and read again.
-func FuzzText(f *testing.F) {
+// FuzzTemplate checks that no text crashes the parser or an evaluation, and that references survive
+// formatting and parsing.
+func FuzzTemplate(f *testing.F) {
 	for _, seed := range []string{`a${net["a"].id}b`, `$${`, `${"}"}`, `${net["a"].zones.map(x, x + "1")}`, `${has(k8s["v1"].P.x.y)?1:2}`, `${r'\'+b"x"}`, `${x.y[0]["z"]}`, "${//\n1}"} {
 		f.Add(seed)
 	}
-	l := language(f)
-	from := Values{Lookup: func(Ref) (cty.Value, error) { return world()[`net["a"]`], nil }}
+	l := newLanguage(f)
+	from := Scope{Lookup: func(Ref) (cty.Value, error) { return testObjects()[`net["a"]`], nil }}
 	f.Fuzz(func(t *testing.T, text string) {
-		parsed, err := l.Text(text, "shop")
+		parsed, err := l.Template(text, "shop")
 		if err != nil {
 			if err.Error() == "" {
-				t.Error("an error says nothing")
+				t.Error("an error has no text")
 			}
 			return
 		}
 		for _, r := range parsed.References() {
 			if again, err := l.Reference(r.String(), "other"); err != nil || again.Ref != r.Ref {
-				t.Errorf("%q refers to %s, which is read as %v (%v)", text, r, again, err)
+				t.Errorf("%q refers to %s, which is parsed as %v (%v)", text, r, again, err)
 			}
 		}
 		if v, err := parsed.Value(from); err == nil && v == cty.NilVal {

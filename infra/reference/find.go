@@ -8,80 +8,81 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// What is read in one expression, and how large it may be.
+// Limits for one expression, and for one object.
 const (
 	maxExpression  = 4096 // bytes
-	maxNesting     = 40   // brackets within brackets
-	maxReferences  = 64   // different objects in one expression
-	maxExpressions = 1000 // in one object
-	maxDepth       = 64   // lists and maps within each other, in one object
+	maxNesting     = 40   // nested brackets
+	maxReferences  = 64   // distinct objects in one expression
+	maxExpressions = 1000 // expressions in one object
+	maxDepth       = 64   // nested lists and maps in one object
 )
 
-// parameter is how a reference is called in what is given to CEL. Nobody may use words
-// that begin like it.
+// parameter is the prefix of the variables that replace references in the text given to CEL.
+// Expressions must not use words with this prefix.
 const parameter = "__ref"
 
-// parsed is an expression, whose references are known. Its shape is the text with
-// parameters in the place of references: many expressions have one shape.
-type parsed struct {
-	uses  []Reference // each once, in the order of the text
-	heads []Ref       // the objects, each once: parameter i is heads[i]
-	shape string
-	// plain tells that there is nothing but one reference: its path is its value's.
-	plain bool
+// parsedExpression is an expression with its references. Its shape is the text with parameters in
+// place of the referenced objects, so many expressions share one shape.
+type parsedExpression struct {
+	references []Reference // distinct references, in the order of the text
+	targets    []Ref       // distinct objects: parameter i stands for targets[i]
+	shape      string
+	// traversal reports whether the expression is one reference and nothing else, which needs no
+	// CEL.
+	traversal bool
 }
 
-// place is where a reference stood in the text, and its parameter in the shape.
-type place struct{ text, textEnd, shape, shapeEnd int }
+// replacement maps the position of an object's name in the text to that of its parameter in the
+// shape.
+type replacement struct{ text, textEnd, shape, shapeEnd int }
 
-// finder goes through the pieces of one expression.
-type finder struct {
-	text      string // from the expression's start
-	pieces    []token
-	namespace string
-	path      func(cty.Path, string) cty.Path
-	out       parsed
-	shape     strings.Builder
-	copied    int // how much of the text is in the shape
-	places    []place
-	locals    []local
+// refFinder finds the references in the tokens of one expression.
+type refFinder struct {
+	text         string // starts at the expression
+	tokens       []token
+	namespace    string
+	intern       func(cty.Path, string) cty.Path
+	out          parsedExpression
+	shape        strings.Builder
+	copiedTo     int // offset up to which text is copied into shape
+	replacements []replacement
+	locals       []local
 }
 
-// local is a variable of a macro, and the token at which it ends to be one.
+// local is a variable of a macro, and the token at which its scope ends.
 type local struct {
 	name  string
 	until int
 }
 
-// find finds the references of an expression, whose pieces have positions in text.
-// share gives a path that is kept once for all expressions. The places are for errors in the
-// shape.
-func find(text string, pieces []token, namespace string, share func(cty.Path, string) cty.Path) (parsed, []place, *Error) {
-	f := &finder{text: text, pieces: pieces, namespace: namespace, path: share}
+// find finds the references of an expression, whose tokens have positions in text. intern returns a
+// path that all expressions share. The replacements translate positions in the shape.
+func find(text string, pieces []token, namespace string, share func(cty.Path, string) cty.Path) (parsedExpression, []replacement, *Error) {
+	f := &refFinder{text: text, tokens: pieces, namespace: namespace, intern: share}
 	for at := 0; at < len(pieces); {
 		next, err := f.step(at)
 		if err != nil {
-			return parsed{}, nil, err
+			return parsedExpression{}, nil, err
 		}
 		at = next
 	}
-	if f.out.plain {
+	if f.out.traversal {
 		return f.out, nil, nil
 	}
-	f.shape.WriteString(text[f.copied:])
+	f.shape.WriteString(text[f.copiedTo:])
 	f.out.shape = f.shape.String()
-	return f.out, f.places, nil
+	return f.out, f.replacements, nil
 }
 
-func (f *finder) at(i int) token {
-	if i < 0 || i >= len(f.pieces) {
+func (f *refFinder) at(i int) token {
+	if i < 0 || i >= len(f.tokens) {
 		return token{kind: end, from: len(f.text), to: len(f.text)}
 	}
-	return f.pieces[i]
+	return f.tokens[i]
 }
 
-// step looks at one piece, and gives the next to look at.
-func (f *finder) step(at int) (int, *Error) {
+// step examines one token and returns the index of the next one to examine.
+func (f *refFinder) step(at int) (int, *Error) {
 	t := f.at(at)
 	if t.kind != word {
 		return at + 1, nil
@@ -91,24 +92,24 @@ func (f *finder) step(at int) (int, *Error) {
 		return at + 1, nil
 	}
 	if strings.HasPrefix(t.value, parameter) {
-		return 0, &Error{Position: t.from, Problem: "words must not begin with " + parameter + ": choose another name"}
+		return 0, &Error{Position: t.from, Problem: "names that begin with " + parameter + " are reserved: choose another name"}
 	}
 	if f.isLocal(t.value, at) || t.value == "in" || t.value == "true" || t.value == "false" || t.value == "null" {
 		return at + 1, nil
 	}
-	ref, next, err := f.head(at)
+	ref, next, err := f.target(at)
 	if err != nil {
 		return 0, err
 	}
 	if next == at {
 		return at + 1, nil
 	}
-	return next, f.use(ref, at, next)
+	return next, f.addReference(ref, at, next)
 }
 
-// macro looks whether the word is a call such as all(x, …) or bind(x, …), which makes
-// x a variable: until the bracket is closed, it is not a type.
-func (f *finder) macro(at int) {
+// macro declares x as a variable if the word is a macro call such as all(x, …) or bind(x, …). Until
+// the call's closing bracket, x is not a type.
+func (f *refFinder) macro(at int) {
 	switch f.at(at).value {
 	case "all", "exists", "exists_one", "existsOne", "filter", "map", "sortBy", "bind", "transformList", "transformMap", "transformMapEntry":
 	default:
@@ -123,9 +124,9 @@ func (f *finder) macro(at int) {
 	}
 }
 
-// closing finds the bracket that closes what opens there.
-func (f *finder) closing(at int) int {
-	for depth := 0; at < len(f.pieces); at++ {
+// closing returns the index of the bracket that closes the one at the index.
+func (f *refFinder) closing(at int) int {
+	for depth := 0; at < len(f.tokens); at++ {
 		switch t := f.at(at); {
 		case t.is("(") || t.is("[") || t.is("{"):
 			depth++
@@ -138,7 +139,7 @@ func (f *finder) closing(at int) int {
 	return at
 }
 
-func (f *finder) isLocal(name string, at int) bool {
+func (f *refFinder) isLocal(name string, at int) bool {
 	for _, l := range f.locals {
 		if l.name == name && at < l.until {
 			return true
@@ -147,9 +148,9 @@ func (f *finder) isLocal(name string, at int) bool {
 	return false
 }
 
-// head reads TYPE["name"] with what may stand before it, and gives what follows it. If that
-// is where it began there is none.
-func (f *finder) head(at int) (ref Ref, next int, err *Error) {
+// target parses TYPE["name"] with its optional prefixes, and returns the index of the token after
+// it. The index is unchanged if there is no reference.
+func (f *refFinder) target(at int) (ref Ref, next int, err *Error) {
 	ref.Namespace = f.namespace
 	i := at
 	if f.at(i).value == "namespace" {
@@ -157,7 +158,7 @@ func (f *finder) head(at int) (ref Ref, next int, err *Error) {
 			return ref, 0, err
 		}
 		if !f.at(i).is(".") || f.at(i+1).kind != word {
-			return ref, 0, &Error{Position: f.at(i).from, Problem: `a namespace is followed by what is in it: namespace["other"].TYPE["name"]`}
+			return ref, 0, &Error{Position: f.at(i).from, Problem: `an object must follow the namespace, as in namespace["other"].TYPE["name"]`}
 		}
 		i++
 	}
@@ -165,24 +166,24 @@ func (f *finder) head(at int) (ref Ref, next int, err *Error) {
 	case "data":
 		ref.Kind = Data
 		if !f.at(i+1).is(".") || f.at(i+2).kind != word {
-			return ref, 0, &Error{Position: f.at(i).from, Problem: `a data source is written data.TYPE["name"]`}
+			return ref, 0, &Error{Position: f.at(i).from, Problem: `write data.TYPE["name"] for a data source`}
 		}
 		i += 2
 	case "k8s":
 		ref.Kind = Kubernetes
 		i++
 		if f.at(i).is("[") {
-			if ref.Group, i, err = f.name(i); err != nil {
+			if ref.APIVersion, i, err = f.name(i); err != nil {
 				return ref, 0, err
 			}
 		}
 		if !f.at(i).is(".") || f.at(i+1).kind != word {
-			return ref, 0, &Error{Position: f.at(i).from, Problem: `a Kubernetes object is written k8s.KIND["name"], or k8s["group/version"].KIND["name"]`}
+			return ref, 0, &Error{Position: f.at(i).from, Problem: `write k8s.KIND["name"] or k8s["group/version"].KIND["name"] for a Kubernetes object`}
 		}
 		i++
 	}
 	ref.Type = f.at(i).value
-	// A word alone, or a call: CEL knows it, or says that it does not.
+	// A word alone or a call: CEL decides whether it is valid.
 	whole := i == at && !f.at(i+1).is("[") && (!f.at(i+1).is(".") || f.at(i+2).kind != word || f.at(i+3).is("("))
 	if whole {
 		return ref, at, nil
@@ -191,8 +192,8 @@ func (f *finder) head(at int) (ref Ref, next int, err *Error) {
 	return ref, i, err
 }
 
-// name reads ["name"] or .name.
-func (f *finder) name(at int) (string, int, *Error) {
+// name parses ["name"] or .name.
+func (f *refFinder) name(at int) (string, int, *Error) {
 	switch {
 	case f.at(at).is(".") && f.at(at+1).kind == word && !f.at(at+2).is("("):
 		return f.at(at + 1).value, at + 2, nil
@@ -203,40 +204,40 @@ func (f *finder) name(at int) (string, int, *Error) {
 		}
 		return name, at + 3, nil
 	case f.at(at).is("["):
-		return "", 0, &Error{Position: f.at(at).from, Problem: `what is referred to must be known before anything has a value: ` +
+		return "", 0, &Error{Position: f.at(at).from, Problem: `the name of the object must be constant, because references are resolved before any value is known: ` +
 			`write the name itself, as in TYPE["name"], and choose between objects with condition ? TYPE["a"].x : TYPE["b"].x`}
 	}
 	return "", 0, &Error{Position: f.at(at).from, Problem: `a name is missing: write TYPE["name"]`}
 }
 
-// use notes a reference, whose head is pieces[at:next], and puts a parameter into its
-// place in the shape.
-func (f *finder) use(ref Ref, at, next int) *Error {
-	path, after := f.static(next)
+// addReference records a reference to the object at tokens[at:next], and writes a parameter in its
+// place into the shape.
+func (f *refFinder) addReference(ref Ref, at, next int) *Error {
+	path, after := f.constantPath(next)
 	index := -1
-	for i := range f.out.heads {
-		if f.out.heads[i] == ref {
+	for i := range f.out.targets {
+		if f.out.targets[i] == ref {
 			index = i
 		}
 	}
 	if index < 0 {
-		if index = len(f.out.heads); index == maxReferences {
-			return &Error{Position: f.at(at).from, Problem: fmt.Sprintf("refers to more than %d objects: divide it", maxReferences)}
+		if index = len(f.out.targets); index == maxReferences {
+			return &Error{Position: f.at(at).from, Problem: fmt.Sprintf("refers to more than %d objects: split the expression", maxReferences)}
 		}
-		f.out.heads = append(f.out.heads, ref)
+		f.out.targets = append(f.out.targets, ref)
 	}
-	if used := (Reference{ref, path}); !contains(f.out.uses, used) {
-		f.out.uses = append(f.out.uses, used)
+	if used := (Reference{ref, path}); !contains(f.out.references, used) {
+		f.out.references = append(f.out.references, used)
 	}
-	if at == 0 && after == len(f.pieces) {
-		f.out.plain = true
+	if at == 0 && after == len(f.tokens) {
+		f.out.traversal = true
 		return nil
 	}
-	f.shape.WriteString(f.text[f.copied:f.at(at).from])
+	f.shape.WriteString(f.text[f.copiedTo:f.at(at).from])
 	from := f.shape.Len()
 	f.shape.WriteString(parameter + strconv.Itoa(index))
-	f.copied = f.at(next - 1).to
-	f.places = append(f.places, place{f.at(at).from, f.copied, from, f.shape.Len()})
+	f.copiedTo = f.at(next - 1).to
+	f.replacements = append(f.replacements, replacement{f.at(at).from, f.copiedTo, from, f.shape.Len()})
 	return nil
 }
 
@@ -249,9 +250,9 @@ func contains(all []Reference, one Reference) bool {
 	return false
 }
 
-// static reads the path after a name, as far as it is the same whatever the values
-// are, and gives where it ends.
-func (f *finder) static(at int) (cty.Path, int) {
+// constantPath parses the path after a name as far as it does not depend on values, and returns the
+// index of the token after it.
+func (f *refFinder) constantPath(at int) (cty.Path, int) {
 	var path cty.Path
 	start := at
 	for {
@@ -270,7 +271,7 @@ func (f *finder) static(at int) (cty.Path, int) {
 			if len(path) == 0 {
 				return nil, at
 			}
-			return f.path(path, f.text[f.at(start).from:f.at(at-1).to]), at
+			return f.intern(path, f.text[f.at(start).from:f.at(at-1).to]), at
 		}
 	}
 }

@@ -7,13 +7,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestReferences: what an expression refers to, seen from an object in the namespace shop.
+// TestReferences checks the references of expressions in an object of namespace shop.
 func TestReferences(t *testing.T) {
-	l := language(t)
+	l := newLanguage(t)
 	golden(t, "testdata/references.txt", func(text string) string {
-		parsed, err := l.Text(text, "shop")
+		parsed, err := l.Template(text, "shop")
 		if err != nil {
-			return "not read: " + err.Error()
+			return "parse error: " + err.Error()
 		}
 		var out []string
 		for _, r := range parsed.References() {
@@ -23,9 +23,9 @@ func TestReferences(t *testing.T) {
 	})
 }
 
-// TestRefsCompare: what means the same object is one key, however it is written.
+// TestRefsCompare checks that every way to write an object gives the same key.
 func TestRefsCompare(t *testing.T) {
-	l := language(t)
+	l := newLanguage(t)
 	same := []string{`net["a"]`, `net.a`, `net['a']`, `net[ r"a" ]`, `namespace["shop"].net["a"]`, `namespace.shop.net.a`}
 	keys := map[Ref]bool{}
 	for _, text := range same {
@@ -36,7 +36,7 @@ func TestRefsCompare(t *testing.T) {
 		keys[r.Ref] = true
 	}
 	if len(keys) != 1 {
-		t.Errorf("one object has the keys %v", keys)
+		t.Errorf("one object has several keys: %v", keys)
 	}
 	for _, text := range []string{`net["b"]`, `data.net["a"]`, `k8s.net["a"]`, `k8s["v1"].net["a"]`, `namespace["x"].net["a"]`} {
 		r, err := l.Reference(text, "shop")
@@ -50,9 +50,10 @@ func TestRefsCompare(t *testing.T) {
 	}
 }
 
-// TestReferenceWritten: a reference is written so that it is read as the same again, from any namespace.
-func TestReferenceWritten(t *testing.T) {
-	l := language(t)
+// TestReferenceRoundTrip checks that a formatted reference is parsed as the same one, from any
+// namespace.
+func TestReferenceRoundTrip(t *testing.T) {
+	l := newLanguage(t)
 	for _, text := range []string{`net["a"]`, `data.net.a.id`, `k8s.Pod["x"].status["pod/ip"][3].a`, `k8s["apps/v1"].Deployment["web"]`} {
 		first, err := l.Reference(text, "shop")
 		if err != nil {
@@ -60,12 +61,12 @@ func TestReferenceWritten(t *testing.T) {
 		}
 		again, err := l.Reference(first.String(), "elsewhere")
 		if err != nil || first.Ref != again.Ref || !first.Path.Equals(again.Path) {
-			t.Errorf("%s is written %s, which is %s (%v)", text, first, again, err)
+			t.Errorf("%s is formatted as %s, which is parsed as %s (%v)", text, first, again, err)
 		}
 	}
 }
 
-// TestSpec: a whole spec, and what is complained of in one.
+// TestSpec checks the references and the errors of whole specs.
 func TestSpec(t *testing.T) {
 	tests := []struct{ name, spec, want string }{
 		{"fields, in order", `
@@ -89,37 +90,37 @@ depends_on: ['${net.a}', 'net["a"] + 1', 'net["a"]}', 'net', 'net["a"]', '']
 lifecycle: {ignore_changes: ['${net.a.id}'], prevent_destroy: '${net.a.id}'}
 provider: '${net.a.id}'
 connection: {secret: '${net.a.id}'}
-`, `spec[${x}]: a key is not an expression: write all of the map as one, as in ${{TYPE["name"].id: "value"}}
-spec.a[0]: ${net[0]}, at character 4: what is referred to must be known before anything has a value: write the name itself, as in TYPE["name"], and choose between objects with condition ? TYPE["a"].x : TYPE["b"].x
-spec.a[2]: the closing } is missing; write $${ if ${ is meant as text
-spec[b${x}]: a key is not an expression: write all of the map as one, as in ${{TYPE["name"].id: "value"}}
-spec[b${x}][${y}]: a key is not an expression: write all of the map as one, as in ${{TYPE["name"].id: "value"}}
-spec.connection.secret: must not be an expression: it is needed before anything has a value
+`, `spec[${x}]: a map key must not be an expression: write the whole map as one, as in ${{TYPE["name"].id: "value"}}
+spec.a[0]: ${net[0]}, at character 4: the name of the object must be constant, because references are resolved before any value is known: write the name itself, as in TYPE["name"], and choose between objects with condition ? TYPE["a"].x : TYPE["b"].x
+spec.a[2]: the closing } is missing: add it, or write $${ for a literal ${
+spec[b${x}]: a map key must not be an expression: write the whole map as one, as in ${{TYPE["name"].id: "value"}}
+spec[b${x}][${y}]: a map key must not be an expression: write the whole map as one, as in ${{TYPE["name"].id: "value"}}
+spec.connection.secret: must not be an expression: its value is needed before references are resolved
 spec.depends_on[0]: "${net.a}" is not a reference: write TYPE["name"], without ${ and }
 spec.depends_on[1]: "net[\"a\"] + 1" is not a reference: write TYPE["name"], without ${ and }
-spec.depends_on[2]: "net[\"a\"]}" is not a reference: } closes what was not opened
+spec.depends_on[2]: "net[\"a\"]}" is not a reference: unmatched }
 spec.depends_on[3]: "net" is not a reference: write TYPE["name"], without ${ and }
 spec.depends_on[5]: "" is not a reference: write TYPE["name"], without ${ and }
-spec.lifecycle.ignore_changes[0]: must not be an expression: it is needed before anything has a value
-spec.lifecycle.prevent_destroy: must not be an expression: it is needed before anything has a value
-spec.provider: must not be an expression: it is needed before anything has a value`},
+spec.lifecycle.ignore_changes[0]: must not be an expression: its value is needed before references are resolved
+spec.lifecycle.prevent_destroy: must not be an expression: its value is needed before references are resolved
+spec.provider: must not be an expression: its value is needed before references are resolved`},
 		{"nothing", `{}`, ``},
 	}
-	l := language(t)
+	l := newLanguage(t)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var spec map[string]any
 			if err := yaml.Unmarshal([]byte(tt.spec), &spec); err != nil {
 				t.Fatal(err)
 			}
-			if got := shownSpec(l.Spec(spec, "shop")); got != tt.want {
+			if got := formatSpec(l.Spec(spec, "shop")); got != tt.want {
 				t.Errorf("got\n%s\nwant\n%s", got, tt.want)
 			}
 		})
 	}
 }
 
-func shownSpec(s *Spec, err error) string {
+func formatSpec(s *Spec, err error) string {
 	if err != nil {
 		return err.Error()
 	}
@@ -132,7 +133,7 @@ func shownSpec(s *Spec, err error) string {
 		out.WriteString("\n")
 	}
 	for _, f := range s.Fields {
-		line(f.Path, f.Text.References())
+		line(f.Path, f.Template.References())
 	}
 	if s.DependsOn != nil {
 		line("depends_on", s.DependsOn)
@@ -143,20 +144,20 @@ func shownSpec(s *Spec, err error) string {
 	return strings.TrimSpace(out.String())
 }
 
-// TestFieldNamesItself: an error at evaluation says in which field.
-func TestFieldNamesItself(t *testing.T) {
-	s, err := language(t).Spec(map[string]any{"a": []any{`${net["a"].idd}`}}, "shop")
+// TestFieldErrorNamesField checks that an evaluation error names the field.
+func TestFieldErrorNamesField(t *testing.T) {
+	s, err := newLanguage(t).Spec(map[string]any{"a": []any{`${net["a"].idd}`}}, "shop")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = s.Fields[0].Value(Values{Lookup: lookup(world())})
+	_, err = s.Fields[0].Value(Scope{Lookup: lookup(testObjects())})
 	if err == nil || !strings.HasPrefix(err.Error(), `spec.a[0]: ${net["a"].idd}: net["a"] has no "idd": it has cidr, `) {
 		t.Errorf("the error is: %v", err)
 	}
 }
 
-// TestBounds: what is too long, too deep or too much is refused, with what there is too much of.
-func TestBounds(t *testing.T) {
+// TestLimits checks that each limit is enforced and named in the error.
+func TestLimits(t *testing.T) {
 	deep := any("x")
 	for range maxDepth + 1 {
 		deep = []any{deep}
@@ -176,7 +177,7 @@ func TestBounds(t *testing.T) {
 		want string
 	}{
 		{"length", "${" + strings.Repeat(" ", maxExpression+2) + "}", "is longer than 4096 bytes"},
-		{"length without an end", "${" + strings.Repeat("x + ", maxExpression), "is longer than 4096 bytes"},
+		{"length without a closing brace", "${" + strings.Repeat("x + ", maxExpression), "is longer than 4096 bytes"},
 		{"one long string", "${'" + strings.Repeat("x", maxExpression) + "'}", "is longer than 4096 bytes"},
 		{"brackets", "${" + strings.Repeat("(", maxNesting+1) + strings.Repeat(")", maxNesting+1) + "}", "nested more than 40 deep"},
 		{"operators", "${" + strings.Repeat("true?1:", 300) + "1}", "recursion"},
@@ -185,7 +186,7 @@ func TestBounds(t *testing.T) {
 		{"expressions in one string", strings.Repeat("${net.a.id}", maxExpressions+1), "more than 1000 parts"},
 		{"lists", deep, "nested more than 64 deep"},
 	}
-	l := language(t)
+	l := newLanguage(t)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := l.Spec(map[string]any{"a": tt.spec}, "shop")

@@ -12,8 +12,8 @@ import (
 	"github.com/zclconf/go-cty/cty/function/stdlib"
 )
 
-// functions are ours, beside CEL's and its extensions'. Those that OpenTofu has are called and behave
-// like there.
+// functions returns the functions that Atoll adds to CEL and its extensions. Those that exist in
+// OpenTofu have the same name and behaviour.
 func functions() []cel.EnvOption {
 	text, whole, any := cel.StringType, cel.IntType, cel.DynType
 	return []cel.EnvOption{
@@ -29,17 +29,17 @@ func functions() []cel.EnvOption {
 	}
 }
 
-// jsonEncode is given what is wholly known, by its guard.
+// jsonEncode is only called with wholly known values, because of its guard.
 func jsonEncode(v ref.Val) ref.Val {
-	b := budget{maxNodes, maxBytes}
+	b := sizeLimit{maxNodes, maxBytes}
 	value, problem := b.result(v)
 	if problem != "" {
-		return failed("%s", problem)
+		return errorValue("%s", problem)
 	}
-	value, _ = value.UnmarkDeep() // the guard has noted them
+	value, _ = value.UnmarkDeep() // the guard has recorded the marks
 	out, err := stdlib.JSONEncode(value)
 	if err != nil || !out.IsKnown() {
-		return failed("jsonencode(…) cannot encode this value")
+		return errorValue("jsonencode(…): cannot encode this value")
 	}
 	return types.String(out.AsString())
 }
@@ -51,11 +51,11 @@ func jsonDecode(v ref.Val) ref.Val {
 	}
 	out, err := stdlib.JSONDecode(cty.StringVal(string(text)))
 	if err != nil {
-		return failed("jsondecode(…) was given text that is not JSON")
+		return errorValue("jsondecode(…): the text is not valid JSON")
 	}
-	// Nothing in it is unknown or marked, so no run needs to hear of it.
-	run := &evaluation{unknown: types.NewUnknown(0, nil), left: work{maxVisits, maxText}}
-	return run.adapt(out, &trail{name: "jsondecode(…)"}) // not public: its names come from the text
+	// The value has no unknown or marked part, so it needs no link to the current evaluation.
+	run := &evaluation{unknown: types.NewUnknown(0, nil), remaining: workLimit{maxVisits, maxText}}
+	return run.toCEL(out, &valuePath{name: "jsondecode(…)"}) // not public: its names come from the text
 }
 
 func base64Encode(v ref.Val) ref.Val {
@@ -74,20 +74,21 @@ func base64Decode(v ref.Val) ref.Val {
 	out, err := base64.StdEncoding.DecodeString(string(text))
 	switch {
 	case err != nil:
-		return failed("base64decode(…) was given text that is not base64")
+		return errorValue("base64decode(…): the text is not valid base64")
 	case !utf8.Valid(out):
-		return failed("base64decode(…) was given bytes that are not text")
+		return errorValue("base64decode(…): the decoded bytes are not valid UTF-8")
 	}
 	return types.String(out)
 }
 
-// merge puts a second map over a first, which CEL has no operator for.
+// merge returns a map with the entries of both maps. Entries of the second map win. CEL has no such
+// operator.
 func merge(a, b ref.Val) ref.Val {
 	out := map[ref.Val]ref.Val{}
 	for _, v := range []ref.Val{a, b} {
 		m, ok := v.(traits.Mapper)
 		if !ok {
-			return failed("merge(…) takes two maps, and this is a %s", v.Type().TypeName())
+			return errorValue("merge(…): both arguments must be maps, got %s", v.Type().TypeName())
 		}
 		for it := m.Iterator(); it.HasNext() == types.True; {
 			key := it.Next()

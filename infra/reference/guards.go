@@ -9,66 +9,66 @@ import (
 	"github.com/google/cel-go/common/types/traits"
 )
 
-// What stands around arguments of functions that would not notice that a part of a list is unknown, or
-// whose time or memory CEL counts only afterwards. They are put there as macros, while an
-// expression is read. No expression can name them: words cannot contain an @.
+// Guards are calls that macros put around the arguments of functions while an expression is parsed. They
+// protect functions that would overlook an unknown part of a list, or whose time or memory CEL counts only
+// afterwards. No expression can name them, because identifiers cannot contain an @.
 const (
-	guardWhole    = "@whole"    // all of it known, and not endless
-	guardSquare   = "@square"   // and so short that all can be compared with all
-	guardSearched = "@searched" // text for a regular expression
-	guardCount    = "@count"    // the length of a new list
-	guardFormat   = "@format"   // a format without absurd precision
-	testHas       = "@has"
-	joinStrings   = "@join"
-	replaceString = "@replace"
+	guardKnown      = "@whole"    // wholly known and of bounded size
+	guardAllPairs   = "@square"   // also short enough to compare each element with each
+	guardRegexInput = "@searched" // input of a regular expression
+	guardLength     = "@count"    // length of a new list
+	guardFormat     = "@format"   // format string with a bounded precision
+	testHas         = "@has"
+	joinStrings     = "@join"
+	replaceString   = "@replace"
 )
 
-// maxSearched is how long text can be that a regular expression goes through.
+// maxSearched bounds the input of a regular expression.
 const maxSearched = 64 << 10
 
-// guards are the macros, and the functions that they put into expressions. The work is done in
-// operators.go, by nodes that know their evaluation; the bindings here are never called.
+// guards returns the macros and the functions that they insert. The nodes of operators.go implement
+// the functions, because they need the evaluation. The bindings here are never called.
 func guards() []cel.EnvOption {
 	t := cel.TypeParamType("T")
-	never := func(...ref.Val) ref.Val { return failed("cannot be called") }
+	never := func(...ref.Val) ref.Val { return errorValue("cannot be called") }
 	options := []cel.EnvOption{
 		cel.Function(testHas, cel.Overload("atoll_has", []*cel.Type{cel.DynType, cel.StringType}, cel.BoolType, cel.FunctionBinding(never))),
 		cel.Function(joinStrings, cel.Overload("atoll_join", []*cel.Type{cel.DynType, cel.StringType}, cel.StringType, cel.FunctionBinding(never))),
 		cel.Function(replaceString, cel.Overload("atoll_replace",
 			[]*cel.Type{cel.StringType, cel.StringType, cel.StringType, cel.IntType}, cel.StringType, cel.FunctionBinding(never))),
 	}
-	for _, name := range []string{guardWhole, guardSquare, guardSearched, guardCount, guardFormat} {
+	for _, name := range []string{guardKnown, guardAllPairs, guardRegexInput, guardLength, guardFormat} {
 		options = append(options, cel.Function(name, cel.Overload("atoll_"+name[1:], []*cel.Type{t}, t, cel.FunctionBinding(never))))
 	}
 	return append(options, cel.Macros(
 		cel.GlobalMacro("has", 1, expandHas),
-		member("distinct", 0, guardSquare, ""),
-		member("sort", 0, guardWhole, ""),
-		member("flatten", 0, guardWhole, ""),
-		member("flatten", 1, guardWhole, ""),
-		member("format", 1, guardFormat, guardWhole),
-		member("matches", 1, guardSearched, ""),
-		function("matches", 2, "", guardSearched),
-		function("jsonencode", 1, "", guardWhole),
-		function("contains", 2, "sets", guardSquare),
-		function("intersects", 2, "sets", guardSquare),
-		function("equivalent", 2, "sets", guardSquare),
-		function("range", 1, "lists", guardCount),
-		renamed("greatest", "math.@max"), renamed("least", "math.@min"),
+		memberMacro("distinct", 0, guardAllPairs, ""),
+		memberMacro("sort", 0, guardKnown, ""),
+		memberMacro("flatten", 0, guardKnown, ""),
+		memberMacro("flatten", 1, guardKnown, ""),
+		memberMacro("format", 1, guardFormat, guardKnown),
+		memberMacro("matches", 1, guardRegexInput, ""),
+		functionMacro("matches", 2, "", guardRegexInput),
+		functionMacro("jsonencode", 1, "", guardKnown),
+		functionMacro("contains", 2, "sets", guardAllPairs),
+		functionMacro("intersects", 2, "sets", guardAllPairs),
+		functionMacro("equivalent", 2, "sets", guardAllPairs),
+		functionMacro("range", 1, "lists", guardLength),
+		mathMacro("greatest", "math.@max"), mathMacro("least", "math.@min"),
 		cel.ReceiverMacro("join", 0, expandJoin), cel.ReceiverMacro("join", 1, expandJoin),
 		cel.ReceiverMacro("replace", 2, expandReplace), cel.ReceiverMacro("replace", 3, expandReplace),
 	))
 }
 
-// member guards what x.name(…) is called on, and its arguments.
-func member(name string, count int, target, arguments string) cel.Macro {
+// memberMacro guards the receiver and the arguments of x.name(…).
+func memberMacro(name string, count int, target, arguments string) cel.Macro {
 	return cel.ReceiverMacro(name, count, func(eh cel.MacroExprFactory, on ast.Expr, args []ast.Expr) (ast.Expr, *cel.Error) {
 		return eh.NewMemberCall(name, eh.NewCall(target, on), guarded(eh, arguments, args)...), nil
 	})
 }
 
-// function guards the arguments of name(…), or of space.name(…).
-func function(name string, count int, space, arguments string) cel.Macro {
+// functionMacro guards the arguments of name(…) or space.name(…).
+func functionMacro(name string, count int, space, arguments string) cel.Macro {
 	if space == "" {
 		return cel.GlobalMacro(name, count, func(eh cel.MacroExprFactory, _ ast.Expr, args []ast.Expr) (ast.Expr, *cel.Error) {
 			return eh.NewCall(name, guarded(eh, arguments, args)...), nil
@@ -82,13 +82,13 @@ func function(name string, count int, space, arguments string) cel.Macro {
 	})
 }
 
-// renamed guards math.greatest(list) and math.least(list), which are macros of CEL themselves.
-func renamed(name, inner string) cel.Macro {
+// mathMacro guards math.greatest(list) and math.least(list), which are themselves macros of CEL.
+func mathMacro(name, inner string) cel.Macro {
 	return cel.ReceiverMacro(name, 1, func(eh cel.MacroExprFactory, on ast.Expr, args []ast.Expr) (ast.Expr, *cel.Error) {
 		if on.Kind() != ast.IdentKind || on.AsIdent() != "math" {
 			return nil, nil
 		}
-		return eh.NewCall(inner, guarded(eh, guardWhole, args)...), nil
+		return eh.NewCall(inner, guarded(eh, guardKnown, args)...), nil
 	})
 }
 
@@ -103,7 +103,7 @@ func guarded(eh cel.MacroExprFactory, guard string, args []ast.Expr) []ast.Expr 
 	return out
 }
 
-// expandHas takes has(x.y) and, for keys that are no words, has(x["y"]).
+// expandHas accepts has(x.y) and, for keys that are not identifiers, has(x["y"]).
 func expandHas(eh cel.MacroExprFactory, _ ast.Expr, args []ast.Expr) (ast.Expr, *cel.Error) {
 	switch e := args[0]; {
 	case e.Kind() == ast.SelectKind:
@@ -111,7 +111,7 @@ func expandHas(eh cel.MacroExprFactory, _ ast.Expr, args []ast.Expr) (ast.Expr, 
 	case e.Kind() == ast.CallKind && e.AsCall().FunctionName() == operators.Index && e.AsCall().Args()[1].Kind() == ast.LiteralKind:
 		return eh.NewCall(testHas, e.AsCall().Args()...), nil
 	}
-	return nil, eh.NewError(args[0].ID(), `has(…) asks for a part of something: has(x.y) or has(x["y"])`)
+	return nil, eh.NewError(args[0].ID(), `has(…) takes a field or an element: write has(x.y) or has(x["y"])`)
 }
 
 func expandJoin(eh cel.MacroExprFactory, on ast.Expr, args []ast.Expr) (ast.Expr, *cel.Error) {
@@ -128,10 +128,11 @@ func expandReplace(eh cel.MacroExprFactory, on ast.Expr, args []ast.Expr) (ast.E
 	return eh.NewCall(replaceString, on, args[0], args[1], args[2]), nil
 }
 
-// costs is what functions cost beyond those that CEL's standard knows of.
+// costs estimates the cost of functions that CEL's default cost model does not know.
 type costs struct{}
 
-// CallCost charges for what goes in and comes out; nil where CEL knows better.
+// CallCost charges for the size of arguments and result. It returns nil for functions that CEL
+// estimates.
 func (costs) CallCost(function, _ string, args []ref.Val, result ref.Val) *uint64 {
 	if !isLetter(function[0]) || function == "contains" || function == "matches" || function == "size" {
 		return nil

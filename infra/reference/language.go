@@ -9,24 +9,25 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// Programs kept ready, and paths that are kept once for all expressions. A program takes some
-// 40 KB; a shape that is not among them is compiled again when it is needed.
+// Bounds of the caches for programs and paths. A program takes some 40 KB. A shape without a cached
+// program is compiled again when it is needed.
 const (
-	keptPrograms = 512
-	keptPaths    = 4096
+	maxPrograms = 512
+	maxPaths    = 4096
 )
 
-// Language reads expressions. It is safe for concurrent use; one serves all objects.
+// Language parses and evaluates expressions. It is safe for concurrent use; one instance serves all
+// objects.
 type Language struct {
 	env *cel.Env
 
 	mu     sync.Mutex
-	shapes map[string]*list.Element // of *program
-	recent *list.List               // the most recently used first
+	shapes map[string]*list.Element // elements hold a *program
+	recent *list.List               // most recently used first
 	paths  map[string]cty.Path
 }
 
-// New makes a Language, which takes some milliseconds.
+// New returns a Language. It takes some milliseconds.
 func New() (*Language, error) {
 	env, err := cel.NewEnv(environment()...)
 	if err != nil {
@@ -35,26 +36,26 @@ func New() (*Language, error) {
 	return &Language{env: env, shapes: map[string]*list.Element{}, recent: list.New(), paths: map[string]cty.Path{}}, nil
 }
 
-// share gives the path that is kept for a text. Nearly all paths of a hundred thousand
-// objects are a few dozen.
-func (l *Language) share(path cty.Path, text string) cty.Path {
+// intern returns the shared path for a text. The paths of a hundred thousand objects are mostly a
+// few dozen.
+func (l *Language) intern(path cty.Path, text string) cty.Path {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if kept, ok := l.paths[text]; ok {
 		return kept
 	}
-	if len(l.paths) < keptPaths {
+	if len(l.paths) < maxPaths {
 		l.paths[strings.Clone(text)] = path
 	}
 	return path
 }
 
-// program gives the program of a shape, compiled if it is not at hand.
+// program returns the program of a shape, from the cache or compiled.
 func (l *Language) program(shape string) (*program, *Error) {
-	if p := l.kept(shape); p != nil {
+	if p := l.cached(shape); p != nil {
 		return p, nil
 	}
-	// Compiled without the lock: two may do the same work, and one is kept.
+	// Compile without the lock: two callers may compile the same shape, and one program is kept.
 	p, err := compile(l.env, strings.Clone(shape))
 	if err != nil {
 		return nil, err
@@ -65,14 +66,14 @@ func (l *Language) program(shape string) (*program, *Error) {
 		return at.Value.(*program), nil
 	}
 	l.shapes[p.shape] = l.recent.PushFront(p)
-	if l.recent.Len() > keptPrograms {
+	if l.recent.Len() > maxPrograms {
 		oldest := l.recent.Remove(l.recent.Back()).(*program)
 		delete(l.shapes, oldest.shape)
 	}
 	return p, nil
 }
 
-func (l *Language) kept(shape string) *program {
+func (l *Language) cached(shape string) *program {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at, ok := l.shapes[shape]

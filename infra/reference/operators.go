@@ -10,16 +10,16 @@ import (
 	"github.com/google/cel-go/interpreter"
 )
 
-// operation does what a function does, with arguments that are neither unknown nor an error.
+// operation implements a function for arguments that are neither unknown nor an error.
 type operation func(run *evaluation, args []ref.Val) ref.Val
 
-// call is a call that is carried out by us.
+// call is a call that this package implements instead of CEL.
 type call struct {
 	interpreter.InterpretableCall
 	do operation
 }
 
-// Eval evaluates the arguments, and does it.
+// Eval evaluates the arguments and then the operation.
 func (c *call) Eval(vars interpreter.Activation) ref.Val {
 	nodes := c.Args()
 	args := make([]ref.Val, len(nodes))
@@ -28,16 +28,16 @@ func (c *call) Eval(vars interpreter.Activation) ref.Val {
 			return args[i]
 		}
 	}
-	found, ok := vars.ResolveName(itself)
+	found, ok := vars.ResolveName(evaluationKey)
 	if !ok {
-		return failed("is not evaluated by this package")
+		return errorValue("must be evaluated by this package")
 	}
 	return c.do(found.(*evaluation), args)
 }
 
-// takeOver takes over the calls that CEL's own implementation cannot be trusted with: those
-// that have to notice unknown parts, and those whose cost is not bounded beforehand.
-func takeOver(i interpreter.Interpretable) (interpreter.Interpretable, error) {
+// decorate replaces calls that CEL does not implement safely: those that must notice unknown parts,
+// and those whose cost is not bounded in advance.
+func decorate(i interpreter.Interpretable) (interpreter.Interpretable, error) {
 	c, ok := i.(interpreter.InterpretableCall)
 	if !ok {
 		return i, nil
@@ -59,29 +59,29 @@ func operationOf(function string) operation {
 	case operators.Divide:
 		return arithmetic(func(a, b ref.Val) ref.Val { return a.(traits.Divider).Divide(b) }, traits.DividerType)
 	case operators.Equals:
-		return func(run *evaluation, args []ref.Val) ref.Val { return equal(args[0], args[1], &run.left) }
+		return func(run *evaluation, args []ref.Val) ref.Val { return equal(args[0], args[1], &run.remaining) }
 	case operators.NotEquals:
 		return func(run *evaluation, args []ref.Val) ref.Val {
-			same := equal(args[0], args[1], &run.left)
+			same := equal(args[0], args[1], &run.remaining)
 			if known, ok := same.(types.Bool); ok {
 				return !known
 			}
 			return same
 		}
 	case operators.In, operators.OldIn:
-		return func(run *evaluation, args []ref.Val) ref.Val { return within(args[1], args[0], &run.left) }
-	case guardWhole:
-		return func(run *evaluation, args []ref.Val) ref.Val { return run.whole(args[0]) }
-	case guardSquare:
-		return square
-	case guardSearched:
-		return searched
-	case guardCount:
-		return count
+		return func(run *evaluation, args []ref.Val) ref.Val { return containsValue(args[1], args[0], &run.remaining) }
+	case guardKnown:
+		return func(run *evaluation, args []ref.Val) ref.Val { return run.visitAll(args[0]) }
+	case guardAllPairs:
+		return guardPairs
+	case guardRegexInput:
+		return checkRegexInput
+	case guardLength:
+		return checkLength
 	case guardFormat:
-		return format
+		return checkFormat
 	case testHas:
-		return has
+		return hasField
 	case joinStrings:
 		return join
 	case replaceString:
@@ -90,9 +90,9 @@ func operationOf(function string) operation {
 	return nil
 }
 
-// numbers lets an int and a double be calculated with: whether a provider's number is whole is a matter of its
-// value, and an expression must not fail when 2 becomes 2.5.
-func numbers(args []ref.Val) (ref.Val, ref.Val) {
+// mixedNumbers converts an int to a double if the other operand is a double. Whether a provider's
+// number is whole depends on its value, and an expression must not fail when 2 becomes 2.5.
+func mixedNumbers(args []ref.Val) (ref.Val, ref.Val) {
 	a, b := args[0], args[1]
 	if i, ok := a.(types.Int); ok && b.Type() == types.DoubleType {
 		return types.Double(i), b
@@ -105,7 +105,7 @@ func numbers(args []ref.Val) (ref.Val, ref.Val) {
 
 func arithmetic(do func(a, b ref.Val) ref.Val, trait int) operation {
 	return func(_ *evaluation, args []ref.Val) ref.Val {
-		a, b := numbers(args)
+		a, b := mixedNumbers(args)
 		if !a.Type().HasTrait(trait) {
 			return types.MaybeNoSuchOverloadErr(a)
 		}
@@ -113,27 +113,27 @@ func arithmetic(do func(a, b ref.Val) ref.Val, trait int) operation {
 	}
 }
 
-// add adds, and does not let text and lists double until nothing is left.
+// add limits the size of results, so that text and lists cannot double until memory is exhausted.
 func add(run *evaluation, args []ref.Val) ref.Val {
-	a, b := numbers(args)
+	a, b := mixedNumbers(args)
 	switch x := a.(type) {
 	case types.String:
 		if y, ok := b.(types.String); ok {
-			run.left.spend(1, len(x)+len(y))
+			run.remaining.spend(1, len(x)+len(y))
 			if len(x)+len(y) > maxBytes {
-				return failed(tooLarge)
+				return errorValue(tooLarge)
 			}
 		}
 	case types.Bytes:
 		if y, ok := b.(types.Bytes); ok {
-			run.left.spend(1, len(x)+len(y))
+			run.remaining.spend(1, len(x)+len(y))
 			if len(x)+len(y) > maxBytes {
-				return failed(tooLarge)
+				return errorValue(tooLarge)
 			}
 		}
 	case traits.Lister:
 		if y, ok := b.(traits.Lister); ok && x.Size().(types.Int)+y.Size().(types.Int) > maxNodes {
-			return failed(tooLarge)
+			return errorValue(tooLarge)
 		}
 	}
 	if adder, ok := a.(traits.Adder); ok {
@@ -142,64 +142,64 @@ func add(run *evaluation, args []ref.Val) ref.Val {
 	return types.MaybeNoSuchOverloadErr(a)
 }
 
-// whole visits all of a value, before a function is given it that would not notice that a part is
-// unknown, or how large it is. Marks of all parts are noted on the way.
-func (e *evaluation) whole(v ref.Val) ref.Val {
+// visitAll visits all parts of a value before a function gets it that would not notice unknown
+// parts or its size. It also records the marks of all parts.
+func (e *evaluation) visitAll(v ref.Val) ref.Val {
 	switch v := v.(type) {
 	case types.String:
-		e.left.spend(1, len(v))
+		e.remaining.spend(1, len(v))
 		return v
 	case traits.Lister:
 		for it := v.Iterator(); it.HasNext() == types.True; {
-			if one := e.whole(it.Next()); types.IsUnknownOrError(one) {
+			if one := e.visitAll(it.Next()); types.IsUnknownOrError(one) {
 				return one
 			}
 		}
 	case traits.Mapper:
 		for it := v.Iterator(); it.HasNext() == types.True; {
 			key := it.Next()
-			if one := e.whole(v.Get(key)); types.IsUnknownOrError(one) {
+			if one := e.visitAll(v.Get(key)); types.IsUnknownOrError(one) {
 				return one
 			}
 		}
 	}
-	e.left.spend(1, 0)
+	e.remaining.spend(1, 0)
 	return v
 }
 
-// square is for functions that compare each element with each.
-func square(run *evaluation, args []ref.Val) ref.Val {
+// guardPairs is for functions that compare each element with each.
+func guardPairs(run *evaluation, args []ref.Val) ref.Val {
 	list, ok := args[0].(traits.Lister)
 	if !ok {
 		return args[0]
 	}
-	before := run.left.visits
-	if v := run.whole(list); types.IsUnknownOrError(v) {
+	before := run.remaining.visits
+	if v := run.visitAll(list); types.IsUnknownOrError(v) {
 		return v
 	}
-	// What one comparison costs is what there is in an element.
-	run.left.spend((before-run.left.visits)*int(list.Size().(types.Int)), 0)
+	// One comparison costs as much as visiting an element.
+	run.remaining.spend((before-run.remaining.visits)*int(list.Size().(types.Int)), 0)
 	return list
 }
 
-func searched(_ *evaluation, args []ref.Val) ref.Val {
+func checkRegexInput(_ *evaluation, args []ref.Val) ref.Val {
 	if s, ok := args[0].(types.String); ok && len(s) > maxSearched {
-		return failed("searches more than %d bytes of text with a regular expression: take a part of it", maxSearched)
+		return errorValue("applies a regular expression to more than %d bytes: use a shorter text", maxSearched)
 	}
 	return args[0]
 }
 
-func count(run *evaluation, args []ref.Val) ref.Val {
+func checkLength(run *evaluation, args []ref.Val) ref.Val {
 	if n, ok := args[0].(types.Int); ok && n > maxNodes {
-		return failed(tooLarge)
+		return errorValue(tooLarge)
 	} else if ok && n > 0 {
-		run.left.spend(int(n), 0)
+		run.remaining.spend(int(n), 0)
 	}
 	return args[0]
 }
 
-// format refuses %.1000000f, which would be a megabyte of zeros.
-func format(_ *evaluation, args []ref.Val) ref.Val {
+// checkFormat rejects formats such as %.1000000f, which would produce a megabyte of zeros.
+func checkFormat(_ *evaluation, args []ref.Val) ref.Val {
 	s, ok := args[0].(types.String)
 	if !ok {
 		return args[0]
@@ -215,28 +215,28 @@ func format(_ *evaluation, args []ref.Val) ref.Val {
 			digits++
 		}
 		if digits > 2 {
-			return failed("formats a number with more than 99 digits after the point")
+			return errorValue("formats a number with more than 99 decimal places")
 		}
 	}
 	return s
 }
 
-// has tells whether a part is there and not null.
-func has(run *evaluation, args []ref.Val) ref.Val {
+// hasField returns whether a field exists and is not null.
+func hasField(run *evaluation, args []ref.Val) ref.Val {
 	name, ok := args[1].(types.String)
 	if !ok {
-		return failed("has(…) asks for a part by its name")
+		return errorValue("has(…): the field must be given by its name")
 	}
 	switch on := args[0].(type) {
 	case types.Null:
 		return types.False
-	case *object:
+	case *mapValue:
 		v, there := on.get(string(name))
 		if !there {
 			return types.False
 		}
 		v, marks := v.Unmark()
-		run.touch(marks)
+		run.addMarks(marks)
 		switch {
 		case v.IsKnown():
 			return types.Bool(!v.IsNull())
@@ -248,30 +248,30 @@ func has(run *evaluation, args []ref.Val) ref.Val {
 		v, there := on.Find(name)
 		return types.Bool(there && v != types.NullValue)
 	}
-	return failed("has(…) asks for a part of an object, and this is a %s", args[0].Type().TypeName())
+	return errorValue("has(…): got a %s, want an object or a map", args[0].Type().TypeName())
 }
 
 func join(run *evaluation, args []ref.Val) ref.Val {
 	list, ok := args[0].(traits.Lister)
 	separator, ok2 := args[1].(types.String)
 	if !ok || !ok2 {
-		return failed("join(…) joins a list of strings with a string")
+		return errorValue("join(…): want a list of strings and a separator")
 	}
-	if v := run.whole(list); types.IsUnknownOrError(v) {
+	if v := run.visitAll(list); types.IsUnknownOrError(v) {
 		return v
 	}
 	var out strings.Builder
 	for it, first := list.Iterator(), true; it.HasNext() == types.True; first = false {
 		s, ok := it.Next().(types.String)
 		if !ok {
-			return failed("join(…) joins strings: use list.map(x, string(x)) first")
+			return errorValue("join(…): the list has elements that are not strings: convert them with list.map(x, string(x))")
 		}
 		if !first {
 			out.WriteString(string(separator))
 		}
 		out.WriteString(string(s))
 		if out.Len() > maxBytes {
-			return failed(tooLarge)
+			return errorValue(tooLarge)
 		}
 	}
 	return types.String(out.String())
@@ -283,7 +283,7 @@ func replace(run *evaluation, args []ref.Val) ref.Val {
 	with, ok3 := args[2].(types.String)
 	times, ok4 := args[3].(types.Int)
 	if !ok || !ok2 || !ok3 || !ok4 {
-		return failed("replace(…) takes strings: use string(x) on what is none")
+		return errorValue("replace(…): arguments must be strings: convert them with string(x)")
 	}
 	n := strings.Count(string(s), string(old))
 	if times >= 0 {
@@ -291,8 +291,8 @@ func replace(run *evaluation, args []ref.Val) ref.Val {
 	}
 	length := len(s) + n*(len(with)-len(old))
 	if length > maxBytes {
-		return failed(tooLarge)
+		return errorValue(tooLarge)
 	}
-	run.left.spend(1, len(s)+length)
+	run.remaining.spend(1, len(s)+length)
 	return types.String(strings.Replace(string(s), string(old), string(with), n))
 }

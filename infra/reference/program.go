@@ -14,24 +14,24 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// costLimit is how much one evaluation may do, in CEL's units: a step of a loop costs a few.
+// costLimit bounds one evaluation in CEL's cost units: an iteration of a loop costs a few.
 const costLimit = 1_000_000
 
-// interruptEvery is after how many steps of loops it is asked whether to go on.
+// interruptEvery is the number of loop iterations between two checks for an interrupt.
 const interruptEvery = 100
 
-// program is a shape, compiled.
+// program is a compiled shape.
 type program struct {
 	shape string
 	run   cel.Program
-	// result is the type of its value if that is certain, else any.
+	// result is the type of the value if it is certain, and otherwise any.
 	result cty.Type
 }
 
-// environment is the language: CEL's own functions, its extensions, and ours.
+// environment returns CEL's standard functions, its extensions, and those of this package.
 func environment() []cel.EnvOption {
 	options := []cel.EnvOption{
-		cel.ParserRecursionLimit(4 * maxNesting), // an operator is a level, too
+		cel.ParserRecursionLimit(4 * maxNesting), // operators count as levels, too
 		cel.ParserExpressionSizeLimit(2 * maxExpression),
 		cel.DefaultUTCTimeZone(true),
 		ext.Strings(), ext.Lists(ext.ListsVersion(2)), ext.Sets(), ext.Math(), ext.Encoders(), ext.Bindings(), ext.TwoVarComprehensions(),
@@ -43,15 +43,15 @@ func environment() []cel.EnvOption {
 	return append(options, guards()...)
 }
 
-// compile makes the program of a shape. The position of an error is in the shape.
+// compile returns the program of a shape. The position of an error is an offset in the shape.
 func compile(env *cel.Env, shape string) (*program, *Error) {
 	ast, issues := env.Compile(shape)
 	if found := issues.Errors(); len(found) > 0 {
-		return nil, &Error{Position: offset(shape, found[0].Location), Problem: explain(found[0].Message)}
+		return nil, &Error{Position: offset(shape, found[0].Location), Problem: explainCompileError(found[0].Message)}
 	}
 	run, err := env.Program(ast,
 		cel.CostLimit(costLimit), cel.CostTracking(costs{}), cel.InterruptCheckFrequency(interruptEvery),
-		cel.CustomDecorator(takeOver),
+		cel.CustomDecorator(decorate),
 	)
 	if err != nil {
 		return nil, &Error{Position: -1, Problem: err.Error()}
@@ -68,7 +68,7 @@ func compile(env *cel.Env, shape string) (*program, *Error) {
 	return p, nil
 }
 
-// offset is a place that CEL gives in lines and characters, in bytes.
+// offset converts CEL's line and column to an offset in bytes.
 func offset(text string, location common.Location) int {
 	at := 0
 	for range location.Line() - 1 {
@@ -85,40 +85,40 @@ func offset(text string, location common.Location) int {
 	return at
 }
 
-// explain says in our words what people get wrong most.
-func explain(message string) string {
+// explainCompileError rewrites CEL's message for the most common mistakes.
+func explainCompileError(message string) string {
 	if name, ok := strings.CutPrefix(message, "undeclared reference to '"); ok {
 		name, _, _ = strings.Cut(name, "'")
-		return name + ` is neither a variable nor a function: another object is written TYPE["name"], text in quotes`
+		return name + ` is neither a variable nor a function: write TYPE["name"] for an object, and "…" for text`
 	}
 	first, _, _ := strings.Cut(message, "\n")
 	first, _, _ = strings.Cut(first, " expecting ")
 	return strings.ReplaceAll(first, "'<EOF>'", "the end of the expression")
 }
 
-// itself is the name under which operators find the evaluation that they are part of. No
-// expression can have it.
-const itself = "#evaluation"
+// evaluationKey is the name under which operators find the current evaluation. No expression can
+// use it.
+const evaluationKey = "#evaluation"
 
-// evaluation is one run of a program: where its values come from, and what it met.
+// evaluation is one run of a program: its inputs, and the state that it accumulates.
 type evaluation struct {
 	expression *expression
-	from       Values
-	adapted    []any // what each parameter was found to be
-	touched    cty.ValueMarks
+	from       Scope
+	values     []any // values of the parameters that were resolved
+	marks      cty.ValueMarks
 	unknown    *types.Unknown
-	failed     error // of Lookup
-	steps      int   // of loops
-	left       work  // for what CEL's own count does not see
+	lookupErr  error     // first error of Lookup
+	steps      int       // loop iterations
+	remaining  workLimit // work that CEL's own cost does not include
 }
 
-// ResolveName gives the value of a parameter.
+// ResolveName returns the value of a parameter.
 func (e *evaluation) ResolveName(name string) (any, bool) {
-	if name == "#interrupted" { // CEL's name for the question
+	if name == "#interrupted" { // CEL's name for the interrupt check
 		e.steps++
 		return true, e.from.Interrupted != nil && e.steps%interruptEvery == 0 && e.from.Interrupted()
 	}
-	if name == itself {
+	if name == evaluationKey {
 		return e, true
 	}
 	digits, ok := strings.CutPrefix(name, parameter)
@@ -126,13 +126,13 @@ func (e *evaluation) ResolveName(name string) (any, bool) {
 		return nil, false
 	}
 	i, err := strconv.Atoi(digits)
-	if err != nil || i >= len(e.expression.heads) {
+	if err != nil || i >= len(e.expression.targets) {
 		return nil, false
 	}
-	if e.adapted[i] == nil {
-		e.adapted[i] = e.lookup(e.expression.heads[i])
+	if e.values[i] == nil {
+		e.values[i] = e.lookup(e.expression.targets[i])
 	}
-	return e.adapted[i], true
+	return e.values[i], true
 }
 
 // Parent is nil: there are no other names.
@@ -141,110 +141,111 @@ func (e *evaluation) Parent() interpreter.Activation { return nil }
 func (e *evaluation) lookup(ref Ref) any {
 	v, err := e.from.Lookup(ref)
 	if err != nil {
-		if e.failed == nil {
-			e.failed = err
+		if e.lookupErr == nil {
+			e.lookupErr = err
 		}
 		return types.WrapErr(err)
 	}
-	return e.adapt(v, &trail{name: ref.local(), public: true})
+	return e.toCEL(v, &valuePath{name: ref.local(), public: true})
 }
 
-// touch notes that a value had marks, which the result then has.
-func (e *evaluation) touch(marks cty.ValueMarks) {
+// addMarks records the marks of a value that was read. The result gets all of them.
+func (e *evaluation) addMarks(marks cty.ValueMarks) {
 	if len(marks) == 0 {
 		return
 	}
-	if e.touched == nil {
-		e.touched = cty.ValueMarks{}
+	if e.marks == nil {
+		e.marks = cty.ValueMarks{}
 	}
 	for mark := range marks {
-		e.touched[mark] = struct{}{}
+		e.marks[mark] = struct{}{}
 	}
 }
 
-// touchAll notes the marks of all that the expression refers to. What is unknown ends an evaluation early, before something
-// sensitive may have been looked at: the result must not become sensitive only when it is known.
-func (e *evaluation) touchAll() {
-	for _, use := range e.expression.uses {
-		alone := expression{parsed: parsed{uses: []Reference{use}}}
-		if v, err := alone.follow(e.from); err == nil {
+// addAllMarks records the marks of everything that the expression refers to. An unknown value ends
+// an evaluation before it may have read a sensitive one. The result must not become sensitive only
+// when it is known.
+func (e *evaluation) addAllMarks() {
+	for _, use := range e.expression.references {
+		alone := expression{parsedExpression: parsedExpression{references: []Reference{use}}}
+		if v, err := alone.traverse(e.from); err == nil {
 			_, marks := v.UnmarkDeep()
-			e.touch(marks)
+			e.addMarks(marks)
 		}
 	}
 }
 
 // value evaluates an expression.
-func (l *Language) value(e *expression, from Values) (cty.Value, *Error) {
-	if e.plain {
-		return e.follow(from)
+func (l *Language) value(e *expression, from Scope) (cty.Value, *Error) {
+	if e.traversal {
+		return e.traverse(from)
 	}
 	p, err := l.program(e.shape)
 	if err != nil {
 		err.Expression = e.text
 		return cty.NilVal, err
 	}
-	run := &evaluation{expression: e, from: from, adapted: make([]any, len(e.heads)), unknown: types.NewUnknown(0, nil),
-		left: work{maxVisits, maxText}}
+	run := &evaluation{expression: e, from: from, values: make([]any, len(e.targets)), unknown: types.NewUnknown(0, nil),
+		remaining: workLimit{maxVisits, maxText}}
 	out, _, failure := p.run.Eval(run)
 	if failure != nil {
 		return cty.NilVal, run.explain(failure)
 	}
 	if types.IsUnknown(out) {
-		run.touchAll()
+		run.addAllMarks()
 		v := cty.UnknownVal(p.result)
 		if p.result != cty.DynamicPseudoType {
-			v = v.RefineNotNull() // what a function makes is there
+			v = v.RefineNotNull() // functions never return null
 		}
-		return v.WithMarks(run.touched), nil
+		return v.WithMarks(run.marks), nil
 	}
-	b := budget{nodes: maxNodes, bytes: maxBytes}
+	b := sizeLimit{nodes: maxNodes, bytes: maxBytes}
 	v, problem := b.result(out)
 	if problem != "" {
 		return cty.NilVal, run.error(problem)
 	}
-	return v.WithMarks(run.touched), nil
+	return v.WithMarks(run.marks), nil
 }
 
-// error is a complaint of ours about the whole expression. It quotes no values.
+// error returns an error about the whole expression. problem must not quote values.
 func (e *evaluation) error(problem string) *Error {
 	return &Error{Expression: e.expression.text, Position: -1, Problem: problem}
 }
 
-// explain makes an Error of what CEL said, unless a secret could stand in it: CEL likes to
-// quote what it could not convert.
+// explain turns CEL's error into an Error. CEL likes to quote values that it could not convert, so
+// its text is dropped if a secret could be in it.
 func (e *evaluation) explain(failure error) *Error {
 	var cancelled interpreter.EvalCancelledError
 	switch {
-	case e.failed != nil && errors.Is(failure, e.failed):
-		out := e.error(e.failed.Error())
-		out.Cause = e.failed
+	case e.lookupErr != nil && errors.Is(failure, e.lookupErr):
+		out := e.error(e.lookupErr.Error())
+		out.Cause = e.lookupErr
 		return out
 	case errors.As(failure, &cancelled):
 		return e.error(tooMuch)
 	case strings.Contains(failure.Error(), "operation interrupted"):
-		return e.error("was interrupted")
+		return e.error("the evaluation was interrupted")
 	}
 	var ours *problem
 	isOurs := errors.As(failure, &ours)
 	switch {
-	case isOurs && (ours.public || len(e.touched) == 0):
+	case isOurs && (ours.public || len(e.marks) == 0):
 		return e.error(ours.text)
-	case len(e.touched) > 0:
-		return e.error("has no value; what went wrong is not shown, because a sensitive value is involved: try the expression on one that is not")
+	case len(e.marks) > 0:
+		return e.error("failed; details are hidden because a sensitive value is involved: try the expression with a value that is not sensitive")
 	}
 	message, _, _ := strings.Cut(failure.Error(), "\n")
 	switch {
 	case strings.HasPrefix(message, "index out of bounds: "):
-		message = "a list has no [" + strings.TrimPrefix(message, "index out of bounds: ") + "]: it is shorter"
+		message = "list index [" + strings.TrimPrefix(message, "index out of bounds: ") + "] is out of range"
 	case strings.Contains(message, "no such overload"):
-		message = "an operator or function does not take values of these types (" + message + "): convert them, as in string(x), int(x) or double(x)"
+		message = "an operator or function does not support these types (" + message + "): convert them, as in string(x), int(x) or double(x)"
 	}
 	return e.error(message)
 }
 
-// problem is what is wrong in our own words. A public one can be shown even if something sensitive is
-// involved: there are no values in it, nor names that come from values.
+// problem is an error text of this package. A public one contains neither values nor names that
+// come from values, so it can be shown even if a sensitive value is involved.
 type problem struct {
 	text   string
 	public bool

@@ -6,64 +6,63 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// Kind is what sort of thing a reference is to.
-type Kind uint8
+// RefKind is the kind of object that a reference names.
+type RefKind uint8
 
 const (
 	// Resource is an object of a provider's resource type.
-	Resource Kind = iota
+	Resource RefKind = iota
 	// Data is an object of a provider's data source.
 	Data
 	// Kubernetes is any other object of the API.
 	Kubernetes
 )
 
-// Ref names the object that is referred to. It is comparable, so that it can be
-// the key of a map.
+// Ref names the referenced object. It is comparable, so it can be a map key.
 type Ref struct {
-	Kind Kind
-	// Group is `group/version` of a Kubernetes object, as written; empty if left out,
-	// and always empty for a provider's types.
-	Group string
-	// Type is the provider's own name of the type, or a Kubernetes object's kind.
+	Kind RefKind
+	// APIVersion is the `group/version` of a Kubernetes object as written. It is empty if it was
+	// left out, and always empty for a provider's types.
+	APIVersion string
+	// Type is the provider's name of the type, or the kind of a Kubernetes object.
 	Type string
-	// Namespace is never left out: what is written without one is in the namespace of the
-	// object that it is written in. It means nothing if the kind turns out to have none.
+	// Namespace is always set. By default it is the namespace of the object that contains the
+	// reference. It has no meaning if the kind turns out to be cluster-scoped.
 	Namespace string
 	Name      string
 }
 
-// String is the reference as it would be written, with its namespace.
+// String formats the reference with its namespace.
 func (r Ref) String() string {
 	return `namespace["` + r.Namespace + `"].` + r.local()
 }
 
-// local is the reference as it would be written in the object's own namespace.
+// local formats the reference for use in the object's own namespace.
 func (r Ref) local() string {
 	switch {
 	case r.Kind == Data:
 		return `data.` + r.Type + `["` + r.Name + `"]`
-	case r.Kind == Kubernetes && r.Group != "":
-		return `k8s["` + r.Group + `"].` + r.Type + `["` + r.Name + `"]`
+	case r.Kind == Kubernetes && r.APIVersion != "":
+		return `k8s["` + r.APIVersion + `"].` + r.Type + `["` + r.Name + `"]`
 	case r.Kind == Kubernetes:
 		return `k8s.` + r.Type + `["` + r.Name + `"]`
 	}
 	return r.Type + `["` + r.Name + `"]`
 }
 
-// Reference is one use of an object: the object, and which part of it, as far as the
-// text tells. Path is empty if all of the object is used, or nobody can say.
+// Reference is one use of an object: the object, and the part that is used, as far as the text
+// shows it. Path is empty if the whole object is used or the part depends on values.
 type Reference struct {
 	Ref
-	// Path is shared by many: nobody changes it. What is read with a dot is an attribute in it,
-	// though the value may turn out to be a map.
+	// Path is shared and must not be changed. A step written with a dot is an attribute in it, even
+	// if the value turns out to be a map.
 	Path cty.Path
 }
 
-// String is the reference as it would be written, with its namespace and path.
+// String formats the reference with its namespace and path.
 func (r Reference) String() string { return r.Ref.String() + pathText(r.Path) }
 
-// pathText is a path as it is written after a name.
+// pathText formats a path for use after a name.
 func pathText(path cty.Path) string {
 	var out strings.Builder
 	for _, step := range path {

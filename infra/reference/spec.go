@@ -10,43 +10,42 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// Field is a string of a spec that has expressions in it.
+// Field is a string of a spec that contains expressions.
 type Field struct {
-	// Path is where it is, as kubectl shows it: spec.rules[2].port.
-	Path string
-	Text *Text
+	// Path is the field's path as kubectl shows it: spec.rules[2].port.
+	Path     string
+	Template *Template
 }
 
-// Value is what the string says; the error names the field.
-func (f Field) Value(from Values) (cty.Value, error) {
-	v, err := f.Text.value(from)
+// Value evaluates the string. An error names the field.
+func (f Field) Value(from Scope) (cty.Value, error) {
+	v, err := f.Template.value(from)
 	if err != nil {
 		return cty.NilVal, err.in(f.Path)
 	}
 	return v, nil
 }
 
-// Spec is what an object's spec refers to.
+// Spec holds the references of an object's spec.
 type Spec struct {
-	// Fields are the strings with expressions, in the order of their paths.
+	// Fields are the strings with expressions, sorted by path.
 	Fields []Field
-	// DependsOn is what the spec's own depends_on lists, and ReplaceTriggeredBy its
-	// lifecycle's.
+	// DependsOn are the references in depends_on, and ReplaceTriggeredBy those in lifecycle.
 	DependsOn          []Reference
 	ReplaceTriggeredBy []Reference
 }
 
-// References are all uses of other objects: those in arguments, and what is listed.
+// References returns all references: those in arguments, in depends_on and in replace_triggered_by.
 func (s *Spec) References() []Reference {
 	var out []Reference
 	for _, f := range s.Fields {
-		out = append(out, f.Text.References()...)
+		out = append(out, f.Template.References()...)
 	}
 	return append(append(out, s.DependsOn...), s.ReplaceTriggeredBy...)
 }
 
-// reader goes through one spec.
-type reader struct {
+// specReader walks one spec.
+type specReader struct {
 	language  *Language
 	namespace string
 	out       Spec
@@ -54,21 +53,21 @@ type reader struct {
 	errs      []error
 }
 
-// Spec reads the spec of an object in the namespace, as JSON has it. It goes on after a mistake:
-// the error joins an *Error for each.
+// Spec parses the spec of an object in the namespace, as decoded JSON. It continues after a
+// mistake: the error joins an *Error for each.
 func (l *Language) Spec(spec map[string]any, namespace string) (*Spec, error) {
-	r := &reader{language: l, namespace: namespace}
+	r := &specReader{language: l, namespace: namespace}
 	for _, key := range slices.Sorted(maps.Keys(spec)) {
-		path := at{field: key, above: &at{field: "spec"}}
+		path := fieldPath{field: key, parent: &fieldPath{field: "spec"}}
 		switch key {
 		case "depends_on":
-			r.out.DependsOn = r.list(spec[key], &path)
+			r.out.DependsOn = r.references(spec[key], &path)
 		case "lifecycle":
 			r.lifecycle(spec[key], &path)
 		case "provider", "connection":
-			r.refuse(spec[key], &path)
+			r.rejectExpressions(spec[key], &path)
 		default:
-			r.key(key, &path)
+			r.checkKey(key, &path)
 			r.read(spec[key], &path, 1)
 		}
 	}
@@ -78,43 +77,43 @@ func (l *Language) Spec(spec map[string]any, namespace string) (*Spec, error) {
 	return &r.out, nil
 }
 
-// lifecycle has references, and words that are compared as they are.
-func (r *reader) lifecycle(value any, path *at) {
+// lifecycle contains references and settings without expressions.
+func (r *specReader) lifecycle(value any, path *fieldPath) {
 	fields, ok := value.(map[string]any)
 	if !ok {
 		return
 	}
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
-		below := at{field: key, above: path}
+		below := fieldPath{field: key, parent: path}
 		if key == "replace_triggered_by" {
-			r.out.ReplaceTriggeredBy = r.list(fields[key], &below)
+			r.out.ReplaceTriggeredBy = r.references(fields[key], &below)
 			continue
 		}
-		r.refuse(fields[key], &below)
+		r.rejectExpressions(fields[key], &below)
 	}
 }
 
-// refuse complains of expressions where there can be none.
-func (r *reader) refuse(value any, path *at) {
+// rejectExpressions reports expressions in fields that do not support them.
+func (r *specReader) rejectExpressions(value any, path *fieldPath) {
 	switch v := value.(type) {
 	case string:
-		if Has(v) {
-			r.fail(path, &Error{Position: -1, Problem: "must not be an expression: it is needed before anything has a value"})
+		if IsTemplate(v) {
+			r.fail(path, &Error{Position: -1, Problem: "must not be an expression: its value is needed before references are resolved"})
 		}
 	case []any:
 		for i, item := range v {
-			r.refuse(item, &at{index: i, above: path})
+			r.rejectExpressions(item, &fieldPath{index: i, parent: path})
 		}
 	case map[string]any:
 		for _, key := range slices.Sorted(maps.Keys(v)) {
-			r.refuse(v[key], &at{field: key, above: path})
+			r.rejectExpressions(v[key], &fieldPath{field: key, parent: path})
 		}
 	}
 }
 
-// list reads references that stand without ${ and }. What is no list, or holds no
-// strings, is for the schema to refuse.
-func (r *reader) list(value any, path *at) []Reference {
+// references parses references without ${ and }. The schema rejects values that are not a list of
+// strings.
+func (r *specReader) references(value any, path *fieldPath) []Reference {
 	items, _ := value.([]any)
 	var out []Reference
 	for i, item := range items {
@@ -122,8 +121,8 @@ func (r *reader) list(value any, path *at) []Reference {
 		if !ok {
 			continue
 		}
-		below := at{index: i, above: path}
-		if !r.counted(&below) {
+		below := fieldPath{index: i, parent: path}
+		if !r.countExpression(&below) {
 			return out
 		}
 		ref, err := r.language.reference(text, r.namespace)
@@ -136,7 +135,7 @@ func (r *reader) list(value any, path *at) []Reference {
 	return out
 }
 
-// Reference reads a reference that stands alone, as in depends_on: TYPE["name"], or
+// Reference parses a reference without ${ and }, as in depends_on: TYPE["name"] or
 // TYPE["name"].attribute. The error is an *Error.
 func (l *Language) Reference(text, namespace string) (Reference, error) {
 	ref, err := l.reference(text, namespace)
@@ -151,94 +150,96 @@ func (l *Language) reference(text, namespace string) (Reference, *Error) {
 	if len(text) > maxExpression {
 		return Reference{}, &Error{Position: -1, Problem: "is too long to be a reference" + remedy}
 	}
-	quoted := strconv.Quote(text[:min(len(text), shown)])
+	quoted := strconv.Quote(text[:min(len(text), maxShown)])
 	pieces, closed, err := tokens(text + "}")
 	if err == nil && closed != len(text) {
-		err = &Error{Problem: "} closes what was not opened"}
+		err = &Error{Problem: "unmatched }"}
 	}
-	var found parsed
+	var found parsedExpression
 	if err == nil {
-		found, _, err = find(text, pieces, namespace, l.share)
+		found, _, err = find(text, pieces, namespace, l.intern)
 	}
 	switch {
 	case err != nil:
 		return Reference{}, &Error{Position: -1, Problem: quoted + " is not a reference: " + err.Problem}
-	case !found.plain:
+	case !found.traversal:
 		return Reference{}, &Error{Position: -1, Problem: quoted + " is not a reference" + remedy}
 	}
-	return found.uses[0], nil
+	return found.references[0], nil
 }
 
-// read goes through any value.
-func (r *reader) read(value any, path *at, depth int) {
+// read walks any value.
+func (r *specReader) read(value any, path *fieldPath, depth int) {
 	if depth > maxDepth {
 		r.fail(path, &Error{Position: -1, Problem: fmt.Sprintf("is nested more than %d deep", maxDepth)})
 		return
 	}
 	switch v := value.(type) {
 	case string:
-		r.text(v, path)
+		r.template(v, path)
 	case []any:
 		for i, item := range v {
-			r.read(item, &at{index: i, above: path}, depth+1)
+			r.read(item, &fieldPath{index: i, parent: path}, depth+1)
 		}
 	case map[string]any:
 		for _, key := range slices.Sorted(maps.Keys(v)) {
-			below := at{field: key, above: path}
-			r.key(key, &below)
+			below := fieldPath{field: key, parent: path}
+			r.checkKey(key, &below)
 			r.read(v[key], &below, depth+1)
 		}
 	}
 }
 
-func (r *reader) text(text string, path *at) {
-	if !Has(text) || !r.counted(path) {
+func (r *specReader) template(text string, path *fieldPath) {
+	if !IsTemplate(text) || !r.countExpression(path) {
 		return
 	}
-	t, err := r.language.text(text, r.namespace)
+	t, err := r.language.parseTemplate(text, r.namespace)
 	if err != nil {
 		r.fail(path, err)
 		return
 	}
-	// One that only escapes is a field, too: who converts it has to ask for its value.
-	r.out.Fields = append(r.out.Fields, Field{Path: path.String(), Text: t})
+	// A string that only has escapes is a field, too: Value removes the escapes.
+	r.out.Fields = append(r.out.Fields, Field{Path: path.String(), Template: t})
 }
 
-// counted holds an object to a number of expressions.
-func (r *reader) counted(path *at) bool {
+// countExpression enforces the maximum number of expressions in one object.
+func (r *specReader) countExpression(path *fieldPath) bool {
 	if r.count++; r.count == maxExpressions+1 {
-		r.fail(path, &Error{Position: -1, Problem: fmt.Sprintf("there are more than %d expressions in one object: divide it", maxExpressions)})
+		r.fail(path, &Error{Position: -1, Problem: fmt.Sprintf("the object has more than %d expressions: split it", maxExpressions)})
 	}
 	return r.count <= maxExpressions
 }
 
-// key refuses an expression as a key: it would be taken as it stands, and nobody would notice.
-func (r *reader) key(key string, path *at) {
-	if Has(key) {
-		r.fail(path, &Error{Position: -1, Problem: `a key is not an expression: write all of the map as one, as in ${{TYPE["name"].id: "value"}}`})
+// checkKey rejects an expression as a map key. It would silently be taken literally.
+func (r *specReader) checkKey(key string, path *fieldPath) {
+	if IsTemplate(key) {
+		r.fail(path, &Error{Position: -1, Problem: `a map key must not be an expression: write the whole map as one, as in ${{TYPE["name"].id: "value"}}`})
 	}
 }
 
-func (r *reader) fail(path *at, err *Error) { r.errs = append(r.errs, err.in(path.String())) }
-
-// at is a place in a spec. It is only written out for what has an expression.
-type at struct {
-	field string // or an index of a list
-	index int
-	above *at
+func (r *specReader) fail(path *fieldPath, err *Error) {
+	r.errs = append(r.errs, err.in(path.String()))
 }
 
-// String is the place as kubectl shows it.
-func (a *at) String() string {
+// fieldPath is a place in a spec. It is formatted only for strings with expressions.
+type fieldPath struct {
+	field  string // empty for an element of a list
+	index  int
+	parent *fieldPath
+}
+
+// String returns the path as kubectl shows it.
+func (a *fieldPath) String() string {
 	switch {
-	case a.above == nil:
+	case a.parent == nil:
 		return a.field
 	case a.field == "":
-		return a.above.String() + "[" + strconv.Itoa(a.index) + "]"
+		return a.parent.String() + "[" + strconv.Itoa(a.index) + "]"
 	case !isWord(a.field):
-		return a.above.String() + "[" + a.field + "]"
+		return a.parent.String() + "[" + a.field + "]"
 	}
-	return a.above.String() + "." + a.field
+	return a.parent.String() + "." + a.field
 }
 
 func isWord(s string) bool {

@@ -5,39 +5,39 @@ import (
 	"strings"
 )
 
-// tokenKind tells apart what matters for finding references. CEL's own parser
-// judges the rest.
+// tokenKind distinguishes the tokens that matter for finding references. CEL's parser checks the
+// rest.
 type tokenKind uint8
 
 const (
 	end tokenKind = iota
 	word
 	number
-	constant // a string whose value is the token's text, without quotes
+	constant // a string whose content needs no unescaping
 	opaque   // a string with escapes, or bytes
 	sign
 )
 
-// token is a piece of an expression: text[from:to].
+// token is the part text[from:to] of an expression.
 type token struct {
 	kind     tokenKind
 	from, to int
-	// value is the word, the digits, the sign, or what a constant says.
+	// value is the word, the digits, the sign, or the content of a constant.
 	value string
 }
 
-// is tells whether the token is the sign.
+// is reports whether the token is the sign.
 func (t token) is(value string) bool { return t.kind == sign && t.value == value }
 
-// tokens cuts an expression in pieces. It stops at the brace that closes what was
-// opened before the text, and tells where.
+// tokens splits an expression into tokens. It stops at the brace that closes the expression, and
+// returns its offset.
 func tokens(text string) (found []token, closed int, err *Error) {
 	var open []byte
 	for at := 0; at < len(text); {
 		c := text[at]
 		switch {
 		case at > maxExpression:
-			return nil, 0, &Error{Position: -1, Problem: fmt.Sprintf("is longer than %d bytes: divide it, or close it with }", maxExpression)}
+			return nil, 0, &Error{Position: -1, Problem: fmt.Sprintf("is longer than %d bytes: split it, or add the closing }", maxExpression)}
 		case c == ' ' || c == '\t' || c == '\n' || c == '\r' || c == '\f':
 			at++
 			continue
@@ -62,26 +62,26 @@ func tokens(text string) (found []token, closed int, err *Error) {
 			}
 		case t.is(")") || t.is("]") || t.is("}"):
 			if len(open) == 0 || !pairs(open[len(open)-1], c) {
-				return nil, 0, &Error{Position: at, Problem: fmt.Sprintf("%q closes what was not opened", c)}
+				return nil, 0, &Error{Position: at, Problem: fmt.Sprintf("unmatched %q", c)}
 			}
 			open = open[:len(open)-1]
 		}
 		found = append(found, t)
 		at = t.to
 	}
-	return nil, 0, &Error{Position: -1, Problem: "the closing } is missing; write $${ if ${ is meant as text"}
+	return nil, 0, &Error{Position: -1, Problem: "the closing } is missing: add it, or write $${ for a literal ${"}
 }
 
 func pairs(open, closing byte) bool {
 	return open == '(' && closing == ')' || open == '[' && closing == ']' || open == '{' && closing == '}'
 }
 
-// nextToken reads what starts at a place that is neither space nor comment.
+// nextToken reads the token at an offset that is neither space nor comment.
 func nextToken(text string, at int) (token, string) {
 	c := text[at]
 	switch {
 	case c == '"' || c == '\'':
-		return quoted(text, at, at)
+		return quotedToken(text, at, at)
 	case isLetter(c):
 		to := at + 1
 		for to < len(text) && (isLetter(text[to]) || isDigit(text[to])) {
@@ -89,7 +89,7 @@ func nextToken(text string, at int) (token, string) {
 		}
 		// r"…" and b'…' are strings.
 		if to < len(text) && (text[to] == '"' || text[to] == '\'') && to-at <= 2 && strings.Trim(text[at:to], "rRbB") == "" {
-			return quoted(text, at, to)
+			return quotedToken(text, at, to)
 		}
 		return token{kind: word, from: at, to: to, value: text[at:to]}, ""
 	case isDigit(c):
@@ -105,8 +105,8 @@ func nextToken(text string, at int) (token, string) {
 func isLetter(c byte) bool { return c == '_' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
 func isDigit(c byte) bool  { return '0' <= c && c <= '9' }
 
-// quoted reads a string, whose prefix is text[at:quote].
-func quoted(text string, at, quote int) (token, string) {
+// quotedToken reads a string whose prefix is text[at:quote].
+func quotedToken(text string, at, quote int) (token, string) {
 	prefix, mark := text[at:quote], text[quote:quote+1]
 	if triple := strings.Repeat(mark, 3); strings.HasPrefix(text[quote:], triple) {
 		mark = triple
@@ -126,8 +126,8 @@ func quoted(text string, at, quote int) (token, string) {
 			plain = false
 			i++
 		case len(mark) == 1 && (text[i] == '\n' || text[i] == '\r'):
-			return token{}, "a string does not end before its line does: close the quote"
+			return token{}, "unterminated string: close the quote before the end of the line"
 		}
 	}
-	return token{}, "a string does not end: close the quote"
+	return token{}, "unterminated string: close the quote"
 }

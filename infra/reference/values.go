@@ -16,39 +16,39 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// trail is how a value was reached, for errors.
-type trail struct {
-	above *trail
-	name  string // of a step; of the first, the reference
-	index int    // of an element, if the name is empty
-	// public is of a reference itself: its attributes are its type's, and no secret.
+// valuePath is the path by which a value was reached, for errors.
+type valuePath struct {
+	parent *valuePath
+	name   string // name of a step; the reference for the first one
+	index  int    // index of an element, if the name is empty
+	// public marks the reference itself: its attributes are those of its type and not secret.
 	public bool
 }
 
-func (t *trail) String() string {
+func (t *valuePath) String() string {
 	switch {
-	case t.above == nil:
+	case t.parent == nil:
 		return t.name
 	case t.name == "":
-		return t.above.String() + "[" + strconv.Itoa(t.index) + "]"
+		return t.parent.String() + "[" + strconv.Itoa(t.index) + "]"
 	}
-	return t.above.String() + "." + t.name
+	return t.parent.String() + "." + t.name
 }
 
-// failed is an error with a text of ours that holds nothing of a value.
-func failed(format string, args ...any) ref.Val {
+// errorValue returns an error whose text contains no value.
+func errorValue(format string, args ...any) ref.Val {
 	return types.WrapErr(&problem{text: fmt.Sprintf(format, args...), public: true})
 }
 
-// failedAt is an error about a value, and says where that is.
-func failedAt(by *trail, format string, args ...any) ref.Val {
+// errorAt returns an error about the value at a path.
+func errorAt(by *valuePath, format string, args ...any) ref.Val {
 	return types.WrapErr(&problem{text: by.String() + " " + fmt.Sprintf(format, args...), public: by.public})
 }
 
-// adapt gives a value of cty as CEL sees it. Marks come off, and are remembered.
-func (e *evaluation) adapt(v cty.Value, by *trail) ref.Val {
+// toCEL converts a cty value to CEL, and records its marks.
+func (e *evaluation) toCEL(v cty.Value, by *valuePath) ref.Val {
 	v, marks := v.Unmark()
-	e.touch(marks)
+	e.addMarks(marks)
 	ty := v.Type()
 	switch {
 	case !v.IsKnown():
@@ -62,39 +62,39 @@ func (e *evaluation) adapt(v cty.Value, by *trail) ref.Val {
 	case ty == cty.Number:
 		return toNumber(v.AsBigFloat(), by)
 	case ty.IsObjectType():
-		return &object{run: e, value: v, by: by}
+		return &mapValue{eval: e, value: v, path: by}
 	case ty.IsMapType():
-		return &object{run: e, value: v, by: by}
+		return &mapValue{eval: e, value: v, path: by}
 	case ty.IsSetType():
 		return e.set(v, by)
 	case ty.IsListType(), ty.IsTupleType():
-		return &sequence{run: e, value: v, by: by}
+		return &listValue{eval: e, value: v, path: by}
 	}
-	return failedAt(by, "is of a type that expressions cannot use (%s)", ty.FriendlyName())
+	return errorAt(by, "has type %s, which expressions do not support", ty.FriendlyName())
 }
 
-// setCost is what an element of a set costs: cty sorts a set whenever it is gone through.
+// setCost is the cost of one element of a set: cty sorts a set on each iteration.
 const setCost = 16
 
-// set gives a set as a list. If a part of it is unknown all is: how many elements there are is not
-// certain, because two may turn out to be one.
-func (e *evaluation) set(v cty.Value, by *trail) ref.Val {
-	e.left.spend(setCost*v.LengthInt(), 0)
+// set converts a set to a list. A set with an unknown part is unknown as a whole, because its size
+// is uncertain: two elements may turn out to be equal.
+func (e *evaluation) set(v cty.Value, by *valuePath) ref.Val {
+	e.remaining.spend(setCost*v.LengthInt(), 0)
 	if !v.IsWhollyKnown() {
 		return e.unknown
 	}
-	return &sequence{run: e, value: v, elements: v.AsValueSlice(), by: by}
+	return &listValue{eval: e, value: v, elements: v.AsValueSlice(), path: by}
 }
 
-// toNumber gives an int if the number is one, else a double. CEL has no larger ones, and
-// a whole number must not change unnoticed.
-func toNumber(n *big.Float, by *trail) ref.Val {
+// toNumber returns an int for a whole number within 64 bits, and a double otherwise. A whole number
+// that a double cannot represent is an error, because it must not change unnoticed.
+func toNumber(n *big.Float, by *valuePath) ref.Val {
 	if i, accuracy := n.Int64(); accuracy == big.Exact {
 		return types.Int(i)
 	}
 	f, _ := n.Float64()
 	if math.IsInf(f, 0) || n.IsInt() && !sameNumber(f, n) {
-		return failedAt(by, "is too large a number to calculate with: only a reference that stands alone passes it on as it is")
+		return errorAt(by, "is too large for calculations: only an expression that is a single reference keeps it exactly")
 	}
 	return types.Double(f)
 }
@@ -103,31 +103,31 @@ func sameNumber(f float64, n *big.Float) bool {
 	return fromDouble(f).AsBigFloat().Cmp(n) == 0
 }
 
-// fromDouble is the number that a double is written as: 0.1, not the binary fraction
-// nearest to it, which providers would take for another number.
+// fromDouble returns the shortest decimal for a double: 0.1, not the nearest binary fraction, which
+// providers would treat as a different number.
 func fromDouble(f float64) cty.Value {
 	return cty.MustParseNumberVal(strconv.FormatFloat(f, 'g', -1, 64))
 }
 
-// object is an object or a map, as a map of CEL.
-type object struct {
-	run   *evaluation
+// mapValue presents a cty object or map as a CEL map.
+type mapValue struct {
+	eval  *evaluation
 	value cty.Value // known, not null, without marks of its own
-	by    *trail
+	path  *valuePath
 	names []string
-	// parts are what was looked at before: a loop looks at the same again and again.
+	// parts caches adapted elements: a loop reads the same ones repeatedly.
 	parts map[string]ref.Val
 }
 
-// keys are the names that there are, sorted.
-func (o *object) keys() []string {
+// keys returns the names, sorted.
+func (o *mapValue) keys() []string {
 	if o.names == nil {
 		o.names = o.sorted()
 	}
 	return o.names
 }
 
-func (o *object) sorted() []string {
+func (o *mapValue) sorted() []string {
 	if ty := o.value.Type(); ty.IsObjectType() {
 		return slices.Sorted(maps.Keys(ty.AttributeTypes()))
 	}
@@ -139,8 +139,8 @@ func (o *object) sorted() []string {
 	return out
 }
 
-// get gives what is under a name, with its marks.
-func (o *object) get(name string) (cty.Value, bool) {
+// get returns the element under a name with its marks.
+func (o *mapValue) get(name string) (cty.Value, bool) {
 	if ty := o.value.Type(); ty.IsObjectType() {
 		if !ty.HasAttribute(name) {
 			return cty.NilVal, false
@@ -154,23 +154,23 @@ func (o *object) get(name string) (cty.Value, bool) {
 	return o.value.Index(key), true
 }
 
-// Find gives what is under a key; an error if there is no such attribute.
-func (o *object) Find(key ref.Val) (ref.Val, bool) {
+// Find returns the element under a key, or an error if there is none.
+func (o *mapValue) Find(key ref.Val) (ref.Val, bool) {
 	if types.IsUnknownOrError(key) {
 		return key, false
 	}
 	name, ok := key.(types.String)
 	if !ok {
-		return failedAt(o.by, "has names, and no %s", key.Type().TypeName()), false
+		return errorAt(o.path, "has keys of type string, not %s", key.Type().TypeName()), false
 	}
 	if part, ok := o.parts[string(name)]; ok {
 		return part, true
 	}
 	v, ok := o.get(string(name))
 	if !ok {
-		return types.WrapErr(missing(o.by.String(), string(name), o.keys(), o.by.public)), false
+		return types.WrapErr(missing(o.path.String(), string(name), o.keys(), o.path.public)), false
 	}
-	part := o.run.adapt(v, &trail{above: o.by, name: string(name)})
+	part := o.eval.toCEL(v, &valuePath{parent: o.path, name: string(name)})
 	if o.parts == nil {
 		o.parts = map[string]ref.Val{}
 	}
@@ -178,27 +178,27 @@ func (o *object) Find(key ref.Val) (ref.Val, bool) {
 	return part, true
 }
 
-// missing complains of a name that there is not, with those that there are.
+// missing returns the problem of a name that does not exist, and lists the names that do.
 func missing(where, name string, names []string, public bool) *problem {
 	const most = 20
 	there := strings.Join(names[:min(len(names), most)], ", ")
 	switch {
 	case len(names) == 0:
-		there = "nothing"
+		there = "no attributes"
 	case len(names) > most:
 		there += fmt.Sprintf(" and %d more", len(names)-most)
 	}
 	return &problem{text: where + " has no " + strconv.Quote(name) + ": it has " + there, public: public}
 }
 
-// Get gives what is under a key.
-func (o *object) Get(key ref.Val) ref.Val {
+// Get returns the element under a key.
+func (o *mapValue) Get(key ref.Val) ref.Val {
 	v, _ := o.Find(key)
 	return v
 }
 
-// Contains tells whether there is such a key.
-func (o *object) Contains(key ref.Val) ref.Val {
+// Contains returns whether the key exists.
+func (o *mapValue) Contains(key ref.Val) ref.Val {
 	if types.IsUnknownOrError(key) {
 		return key
 	}
@@ -210,14 +210,14 @@ func (o *object) Contains(key ref.Val) ref.Val {
 	return types.Bool(ok)
 }
 
-// Iterator goes through the keys, in order.
-func (o *object) Iterator() traits.Iterator {
+// Iterator iterates over the keys in order.
+func (o *mapValue) Iterator() traits.Iterator {
 	keys := o.keys()
 	return &iterator{count: len(keys), get: func(i int) ref.Val { return types.String(keys[i]) }}
 }
 
-// Size is how many keys there are.
-func (o *object) Size() ref.Val {
+// Size returns the number of keys.
+func (o *mapValue) Size() ref.Val {
 	if ty := o.value.Type(); ty.IsObjectType() {
 		return types.Int(len(ty.AttributeTypes()))
 	}
@@ -225,42 +225,42 @@ func (o *object) Size() ref.Val {
 }
 
 // Equal compares with any map.
-func (o *object) Equal(other ref.Val) ref.Val { return equal(o, other, &o.run.left) }
+func (o *mapValue) Equal(other ref.Val) ref.Val { return equal(o, other, &o.eval.remaining) }
 
-// ConvertToNative is of no use here.
-func (o *object) ConvertToNative(want reflect.Type) (any, error) { return nil, noNative(want) }
+// ConvertToNative is not supported.
+func (o *mapValue) ConvertToNative(want reflect.Type) (any, error) { return nil, noNative(want) }
 
-// ConvertToType knows only the type of types.
-func (o *object) ConvertToType(want ref.Type) ref.Val {
-	return convertType(o, types.MapType, want, o.by)
+// ConvertToType only supports CEL's type of types.
+func (o *mapValue) ConvertToType(want ref.Type) ref.Val {
+	return convertType(o, types.MapType, want, o.path)
 }
 
-// Type is CEL's map.
-func (o *object) Type() ref.Type { return types.MapType }
+// Type returns CEL's map type.
+func (o *mapValue) Type() ref.Type { return types.MapType }
 
-// Value is the value itself.
-func (o *object) Value() any { return o.value }
+// Value returns the cty value.
+func (o *mapValue) Value() any { return o.value }
 
-// sequence is a list, a tuple, or a set in cty's order, as a list of CEL.
-type sequence struct {
-	run      *evaluation
+// listValue presents a cty list, tuple or set (in cty's order) as a CEL list.
+type listValue struct {
+	eval     *evaluation
 	value    cty.Value   // known, not null, without marks of its own
-	elements []cty.Value // of a set
-	by       *trail
+	elements []cty.Value // elements of a set
+	path     *valuePath
 }
 
-func (s *sequence) length() int { return s.value.LengthInt() }
+func (s *listValue) length() int { return s.value.LengthInt() }
 
-func (s *sequence) element(i int) ref.Val {
-	by := &trail{above: s.by, index: i}
+func (s *listValue) element(i int) ref.Val {
+	by := &valuePath{parent: s.path, index: i}
 	if s.elements != nil {
-		return s.run.adapt(s.elements[i], by)
+		return s.eval.toCEL(s.elements[i], by)
 	}
-	return s.run.adapt(s.value.Index(cty.NumberIntVal(int64(i))), by)
+	return s.eval.toCEL(s.value.Index(cty.NumberIntVal(int64(i))), by)
 }
 
 // Add appends another list.
-func (s *sequence) Add(other ref.Val) ref.Val {
+func (s *listValue) Add(other ref.Val) ref.Val {
 	list, ok := other.(traits.Lister)
 	if !ok {
 		return types.MaybeNoSuchOverloadErr(other)
@@ -275,11 +275,11 @@ func (s *sequence) Add(other ref.Val) ref.Val {
 	return types.NewRefValList(types.DefaultTypeAdapter, out)
 }
 
-// Contains tells whether an element is equal to the value.
-func (s *sequence) Contains(one ref.Val) ref.Val { return within(s, one, &s.run.left) }
+// Contains returns whether an element equals the value.
+func (s *listValue) Contains(one ref.Val) ref.Val { return containsValue(s, one, &s.eval.remaining) }
 
-// Get gives an element.
-func (s *sequence) Get(index ref.Val) ref.Val {
+// Get returns an element.
+func (s *listValue) Get(index ref.Val) ref.Val {
 	if types.IsUnknownOrError(index) {
 		return index
 	}
@@ -288,61 +288,61 @@ func (s *sequence) Get(index ref.Val) ref.Val {
 		return types.WrapErr(err)
 	}
 	if i < 0 || i >= s.length() {
-		return failedAt(s.by, "has %d elements, and no [%d]", s.length(), i)
+		return errorAt(s.path, "has %d elements, so index [%d] is out of range", s.length(), i)
 	}
 	return s.element(i)
 }
 
-// Iterator goes through the elements.
-func (s *sequence) Iterator() traits.Iterator {
+// Iterator iterates over the elements.
+func (s *listValue) Iterator() traits.Iterator {
 	return &iterator{count: s.length(), get: s.element}
 }
 
-// Size is how many elements there are.
-func (s *sequence) Size() ref.Val { return types.Int(s.length()) }
+// Size returns the number of elements.
+func (s *listValue) Size() ref.Val { return types.Int(s.length()) }
 
 // Equal compares with any list.
-func (s *sequence) Equal(other ref.Val) ref.Val { return equal(s, other, &s.run.left) }
+func (s *listValue) Equal(other ref.Val) ref.Val { return equal(s, other, &s.eval.remaining) }
 
-// ConvertToNative is of no use here.
-func (s *sequence) ConvertToNative(want reflect.Type) (any, error) { return nil, noNative(want) }
+// ConvertToNative is not supported.
+func (s *listValue) ConvertToNative(want reflect.Type) (any, error) { return nil, noNative(want) }
 
-// ConvertToType knows only the type of types.
-func (s *sequence) ConvertToType(want ref.Type) ref.Val {
-	return convertType(s, types.ListType, want, s.by)
+// ConvertToType only supports CEL's type of types.
+func (s *listValue) ConvertToType(want ref.Type) ref.Val {
+	return convertType(s, types.ListType, want, s.path)
 }
 
-// Type is CEL's list.
-func (s *sequence) Type() ref.Type { return types.ListType }
+// Type returns CEL's list type.
+func (s *listValue) Type() ref.Type { return types.ListType }
 
-// Value is the value itself.
-func (s *sequence) Value() any { return s.value }
+// Value returns the cty value.
+func (s *listValue) Value() any { return s.value }
 
 func noNative(want reflect.Type) error {
-	return &problem{"a value of a resource cannot become a " + want.String(), true}
+	return &problem{"cannot convert a resource's value to " + want.String(), true}
 }
 
-func convertType(v ref.Val, is *types.Type, want ref.Type, by *trail) ref.Val {
+func convertType(v ref.Val, is *types.Type, want ref.Type, by *valuePath) ref.Val {
 	switch want {
 	case types.TypeType:
 		return is
 	case is:
 		return v
 	}
-	return failedAt(by, "is a %s, which cannot become a %s: jsonencode(…) makes a string of it", is.TypeName(), want.TypeName())
+	return errorAt(by, "cannot be converted from %s to %s: use jsonencode(…) to get a string", is.TypeName(), want.TypeName())
 }
 
-// iterator goes through something one by one, so that a loop that ends early costs little.
+// iterator produces elements one by one, so that a loop that ends early costs little.
 type iterator struct {
-	ref.Val   // only because CEL's iterators are values
+	ref.Val   // CEL's iterators must implement ref.Val
 	at, count int
 	get       func(int) ref.Val
 }
 
-// HasNext tells whether there is more.
+// HasNext returns whether there are more elements.
 func (it *iterator) HasNext() ref.Val { return types.Bool(it.at < it.count) }
 
-// Next gives it.
+// Next returns the next element.
 func (it *iterator) Next() ref.Val {
 	it.at++
 	return it.get(it.at - 1)

@@ -10,11 +10,11 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// secret marks what is sensitive in these tests.
+// secret is the mark of sensitive values in these tests.
 type secret struct{}
 
-// world is what there is for expressions to refer to.
-func world() map[string]cty.Value {
+// testObjects returns the objects that the test expressions refer to.
+func testObjects() map[string]cty.Value {
 	text, number := cty.StringVal, cty.MustParseNumberVal
 	return map[string]cty.Value{
 		`net["a"]`: cty.ObjectVal(map[string]cty.Value{
@@ -66,7 +66,7 @@ func rule(name string, port int64) cty.Value {
 	return cty.ObjectVal(map[string]cty.Value{"name": cty.StringVal(name), "port": cty.NumberIntVal(port)})
 }
 
-// lookup finds things in a world, for an object in the namespace shop.
+// lookup returns a Lookup function for an object in namespace shop.
 func lookup(world map[string]cty.Value) func(Ref) (cty.Value, error) {
 	return func(ref Ref) (cty.Value, error) {
 		key := ref.String()
@@ -76,11 +76,11 @@ func lookup(world map[string]cty.Value) func(Ref) (cty.Value, error) {
 		if v, ok := world[key]; ok {
 			return v, nil
 		}
-		return cty.NilVal, fmt.Errorf("there is no %s: create it", key)
+		return cty.NilVal, fmt.Errorf("%s not found: create it", key)
 	}
 }
 
-func language(t testing.TB) *Language {
+func newLanguage(t testing.TB) *Language {
 	t.Helper()
 	l, err := New()
 	if err != nil {
@@ -89,8 +89,8 @@ func language(t testing.TB) *Language {
 	return l
 }
 
-// golden compares a script of lines `question => answer` with what is answered now. With GOLDEN=write it
-// is written anew, to be read in the diff.
+// golden compares a file of lines `question => answer` with the current answers. With GOLDEN=write
+// it rewrites the file, for review in the diff.
 func golden(t *testing.T, file string, answer func(question string) string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -118,8 +118,9 @@ func golden(t *testing.T, file string, answer func(question string) string) {
 	}
 }
 
-// shownValue is a value on one line, with what is sensitive and what is known of the unknown.
-func shownValue(v cty.Value) string {
+// formatValue formats a value on one line, with its sensitivity and the refinements of unknown
+// values.
+func formatValue(v cty.Value) string {
 	v, marks := v.UnmarkDeep()
 	out := strings.ReplaceAll(fmt.Sprintf("%#v", v), "cty.", "")
 	if len(marks) > 0 {
@@ -128,13 +129,13 @@ func shownValue(v cty.Value) string {
 	return out
 }
 
-// TestValue: what strings are worth, and what is said of those that are worth nothing.
+// TestValue checks the values of templates, and the errors of those that have none.
 func TestValue(t *testing.T) {
-	l, from := language(t), Values{Lookup: lookup(world())}
+	l, from := newLanguage(t), Scope{Lookup: lookup(testObjects())}
 	golden(t, "testdata/values.txt", func(text string) string {
-		parsed, err := l.Text(text, "shop")
+		parsed, err := l.Template(text, "shop")
 		if err != nil {
-			return "not read: " + err.Error()
+			return "parse error: " + err.Error()
 		}
 		v, err := parsed.Value(from)
 		if err != nil {
@@ -144,6 +145,6 @@ func TestValue(t *testing.T) {
 			}
 			return "error: " + err.Error()
 		}
-		return shownValue(v)
+		return formatValue(v)
 	})
 }

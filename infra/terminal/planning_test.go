@@ -55,7 +55,7 @@ What would be done:
     }
 
   # demo_network["old"] will be destroyed
-  # (because there is no object for it)
+  # (because it has no object)
   - resource "demo_network" "old" {
       - cidr = "10.0.0.0/8" -> null
       - name = "old" -> null
@@ -107,7 +107,7 @@ func TestWhatIsNotDecidedYetIsNotNothing(t *testing.T) {
 	if err != nil || todo {
 		t.Fatalf("%v %v", todo, err)
 	}
-	contains(t, s.out.String(), `demo_file["a"] cannot be decided yet: its provider has to be configured first`, "Not yet decided: 1.")
+	contains(t, s.out.String(), `demo_file["a"] is deferred: its provider has to be configured first`, "Deferred: 1.")
 }
 
 func TestAPlanThatFailedSaysWhy(t *testing.T) {

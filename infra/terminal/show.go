@@ -182,7 +182,7 @@ func (s *Session) text(ctx context.Context, p *v1alpha1.Plan, filter Filter) err
 	return nil
 }
 
-func (s *Session) drift(r plan.Rendering, c *plan.Change) error {
+func (s *Session) drift(r plan.Renderer, c *plan.Change) error {
 	if err := r.Drift(s.Out, c); err != nil {
 		return err
 	}

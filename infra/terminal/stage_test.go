@@ -300,7 +300,7 @@ func (s *stage) status(text string) map[string]any {
 func created(name string) plan.Change {
 	return plan.Change{Address: plan.Address{Namespace: "shop", Type: "demo_file", Name: name}, Action: plan.Create,
 		After:  &plan.Value{JSON: json.RawMessage(`{"content":"hello","id":null,"name":"` + name + `"}`), Unknown: []string{"id"}},
-		Fields: []plan.Field{{Path: "content", Kind: plan.Added, After: json.RawMessage(`"hello"`)}}}
+		Fields: []plan.Field{{Path: "content", Action: plan.FieldAdded, After: json.RawMessage(`"hello"`)}}}
 }
 
 func deleted(name string) plan.Change {
@@ -312,7 +312,7 @@ func drifted(name string) plan.Change {
 	return plan.Change{Address: plan.Address{Namespace: "shop", Type: "demo_file", Name: name}, Action: plan.NoOp, Drift: &plan.Difference{
 		Before: &plan.Value{JSON: json.RawMessage(`{"content":"hello","name":"` + name + `"}`)},
 		After:  &plan.Value{JSON: json.RawMessage(`{"content":"bye","name":"` + name + `"}`)},
-		Fields: []plan.Field{{Path: "content", Kind: plan.Changed, Before: json.RawMessage(`"hello"`), After: json.RawMessage(`"bye"`)}}}}
+		Fields: []plan.Field{{Path: "content", Action: plan.FieldChanged, Before: json.RawMessage(`"hello"`), After: json.RawMessage(`"bye"`)}}}}
 }
 
 // contains fails unless a text has all of these.

@@ -64,8 +64,8 @@ func (s *Session) command(words string) string {
 	return s.Program + " " + words + " -n " + s.Namespace + s.Flags
 }
 
-func (s *Session) rendering() plan.Rendering {
-	return plan.Rendering{Color: s.Color, Namespace: s.Namespace}
+func (s *Session) rendering() plan.Renderer {
+	return plan.Renderer{Color: s.Color, Namespace: s.Namespace}
 }
 
 func (s *Session) printf(format string, args ...any) { fmt.Fprintf(s.Out, format, args...) }

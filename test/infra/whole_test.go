@@ -208,11 +208,11 @@ type resolver struct {
 }
 
 func (r resolver) Expression(at *field.Path, text string) (cty.Value, error) {
-	parsed, err := r.w.language.Text(text, "shop")
+	parsed, err := r.w.language.Template(text, "shop")
 	if err != nil {
 		return cty.NilVal, err
 	}
-	return reference.Field{Path: at.String(), Text: parsed}.Value(reference.Values{Lookup: func(ref reference.Ref) (cty.Value, error) {
+	return reference.Field{Path: at.String(), Template: parsed}.Value(reference.Scope{Lookup: func(ref reference.Ref) (cty.Value, error) {
 		v, ok := r.values[ref]
 		if !ok {
 			return cty.NilVal, fmt.Errorf("nobody wrote %s: apply it too", ref)
@@ -259,7 +259,7 @@ func (w *whole) plan(ctx context.Context, mode plan.Mode) *planned {
 		if p.sealed[i], err = d.Seal(n.kind.Schema); err != nil {
 			w.t.Fatal(err)
 		}
-		change, err := d.Change(n.kind.Schema, plan.Showing{Salt: w.salt, Sealed: p.sealed[i]})
+		change, err := d.Change(n.kind.Schema, plan.ChangeOptions{Salt: w.salt, Sealed: p.sealed[i]})
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -275,7 +275,7 @@ func (p *planned) put(t *testing.T, changes []*plan.Change) {
 	t.Helper()
 	slices.SortFunc(changes, func(a, b *plan.Change) int { return a.Address.Compare(b.Address) })
 	pieces := map[int][][]byte{}
-	chunks := plan.NewChunks(func(chunk int, stored [][]byte) error { pieces[chunk] = stored; return nil })
+	chunks := plan.NewChunkWriter(func(chunk int, stored [][]byte) error { pieces[chunk] = stored; return nil })
 	for _, c := range changes {
 		if err := chunks.Add(c); err != nil {
 			t.Fatal(err)
@@ -291,7 +291,7 @@ func (p *planned) put(t *testing.T, changes []*plan.Change) {
 	}
 	var text strings.Builder
 	for _, c := range page {
-		if err := (plan.Rendering{Namespace: "shop"}).Change(&text, c); err != nil {
+		if err := (plan.Renderer{Namespace: "shop"}).Change(&text, c); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -390,7 +390,7 @@ func (w *whole) apply(ctx context.Context, p *planned) {
 		if n.spec != nil {
 			run.Config, run.Lifecycle = w.config(n, values), lifecycle(w.t, n)
 		}
-		steps := []plan.Step{plan.Whole}
+		steps := []plan.Step{plan.OnlyStep}
 		if d.Action == plan.Replace {
 			steps = []plan.Step{plan.DestroyOld, plan.CreateNew}
 		}

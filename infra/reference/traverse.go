@@ -7,11 +7,11 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// follow gives the value of a reference that stands alone: the very value that is there, however large a
-// number it is, with its own marks and what is known of it if it is not known. It agrees with
-// what CEL would say in all else.
-func (e *expression) follow(from Values) (cty.Value, *Error) {
-	use := e.uses[0]
+// traverse returns the value of an expression that is a single reference: the exact value, with
+// numbers of any size, its own marks, and the refinements of unknown values. In all else it agrees
+// with CEL.
+func (e *expression) traverse(from Scope) (cty.Value, *Error) {
+	use := e.references[0]
 	v, done := use.attribute(from)
 	if done == 0 {
 		var err error
@@ -26,21 +26,22 @@ func (e *expression) follow(from Values) (cty.Value, *Error) {
 		marks = append(marks, mark)
 		var problem *problem
 		where := func() string { return use.local() + pathText(use.Path[:i]) }
-		if v, problem = take(bare, step, where); problem != nil {
+		if v, problem = traverseStep(bare, step, where); problem != nil {
 			if sensitive(marks) && !problem.public && i > 0 {
-				problem.text = where() + " has no such part; what it has is not shown, because it is sensitive"
+				problem.text = where() + " has no such attribute or element; its contents are sensitive and not shown"
 			}
 			return cty.NilVal, &Error{Expression: e.text, Position: -1, Problem: problem.text}
 		}
 	}
 	if ty := v.Type(); ty.IsCapsuleType() {
-		return cty.NilVal, &Error{Expression: e.text, Position: -1, Problem: "is of a type that expressions cannot use (" + ty.FriendlyName() + ")"}
+		return cty.NilVal, &Error{Expression: e.text, Position: -1, Problem: "has type " + ty.FriendlyName() + ", which expressions do not support"}
 	}
 	return v.WithMarks(marks...), nil
 }
 
-// attribute gives what the first step leads to, if that can be had by itself, and how many steps are done then.
-func (r Reference) attribute(from Values) (v cty.Value, done int) {
+// attribute returns the value of the path's first step if the scope has it by itself, and the
+// number of steps that are done.
+func (r Reference) attribute(from Scope) (v cty.Value, done int) {
 	if from.Attribute == nil || len(r.Path) == 0 {
 		return cty.NilVal, 0
 	}
@@ -55,39 +56,39 @@ func (r Reference) attribute(from Values) (v cty.Value, done int) {
 	return v, 1
 }
 
-// take makes one step from a value without marks of its own.
-func take(v cty.Value, step cty.PathStep, where func() string) (cty.Value, *problem) {
+// traverseStep follows one step of a path from a value without marks of its own.
+func traverseStep(v cty.Value, step cty.PathStep, where func() string) (cty.Value, *problem) {
 	ty := v.Type()
 	switch {
 	case !v.IsKnown() && ty == cty.DynamicPseudoType:
 		return cty.DynamicVal, nil
 	case v.IsKnown() && v.IsNull():
-		return cty.NilVal, &problem{where() + " is null, so there is nothing within: has(…) tells", true}
+		return cty.NilVal, &problem{where() + " is null, so it has no attributes: test it with has(…)", true}
 	}
 	name, index, named := stepKey(step)
 	switch {
 	case named && ty.IsObjectType():
 		if !ty.HasAttribute(name) {
-			return cty.NilVal, missing(where(), name, (&object{value: v}).keys(), false)
+			return cty.NilVal, missing(where(), name, (&mapValue{value: v}).keys(), false)
 		}
 		return v.GetAttr(name), nil
 	case named && ty.IsMapType():
 		key := cty.StringVal(name)
 		if v.IsKnown() && !v.HasIndex(key).True() {
-			return cty.NilVal, missing(where(), name, (&object{value: v}).keys(), false)
+			return cty.NilVal, missing(where(), name, (&mapValue{value: v}).keys(), false)
 		}
 		return v.Index(key), nil
 	case !named && ty.IsTupleType():
 		if index < ty.Length() {
 			return v.Index(cty.NumberIntVal(int64(index))), nil
 		}
-		return cty.NilVal, &problem{fmt.Sprintf("%s has %d elements, and no [%d]", where(), ty.Length(), index), true}
+		return cty.NilVal, &problem{fmt.Sprintf("%s has %d elements, so index [%d] is out of range", where(), ty.Length(), index), true}
 	case !named && (ty.IsListType() || ty.IsSetType()):
 		if !v.IsKnown() || ty.IsSetType() && !v.IsWhollyKnown() {
 			return cty.UnknownVal(ty.ElementType()), nil
 		}
 		if elements := v.LengthInt(); index >= elements {
-			return cty.NilVal, &problem{fmt.Sprintf("%s has %d elements, and no [%d]", where(), elements, index), true}
+			return cty.NilVal, &problem{fmt.Sprintf("%s has %d elements, so index [%d] is out of range", where(), elements, index), true}
 		}
 		if ty.IsSetType() {
 			return v.AsValueSlice()[index], nil
@@ -99,7 +100,7 @@ func take(v cty.Value, step cty.PathStep, where func() string) (cty.Value, *prob
 	return cty.NilVal, &problem{fmt.Sprintf("%s is %s, which has no [%d]", where(), describe(ty), index), true}
 }
 
-// stepKey gives the name or the number of a step.
+// stepKey returns the name or the index of a step.
 func stepKey(step cty.PathStep) (name string, index int, named bool) {
 	switch s := step.(type) {
 	case cty.GetAttrStep:

@@ -9,18 +9,18 @@ import (
 	"strconv"
 )
 
-// node makes of a stored value again what can be compared and shown.
+// node decodes a stored value for comparison and rendering.
 func (v *Value) node(shapes map[string]Shape) (*node, error) {
 	if v == nil {
 		return &node{}, nil
 	}
 	decoder := json.NewDecoder(bytes.NewReader(v.JSON))
-	decoder.UseNumber() // numbers of any size stay as they are
+	decoder.UseNumber() // keeps numbers of any size
 	var doc any
 	if err := decoder.Decode(&doc); err != nil {
-		return nil, fmt.Errorf("a value of the plan cannot be read: %w", err)
+		return nil, fmt.Errorf("decode a value of the plan: %w", err)
 	}
-	r := &reading{shapes: shapes, unknown: make(map[string]bool, len(v.Unknown)), secrets: make(map[string]string, len(v.Sensitive))}
+	r := &nodeReader{shapes: shapes, unknown: make(map[string]bool, len(v.Unknown)), secrets: make(map[string]string, len(v.Sensitive))}
 	for _, path := range v.Unknown {
 		r.unknown[path] = true
 	}
@@ -30,13 +30,13 @@ func (v *Value) node(shapes map[string]Shape) (*node, error) {
 	return r.node(doc, "", ""), nil
 }
 
-type reading struct {
+type nodeReader struct {
 	shapes  map[string]Shape
 	unknown map[string]bool
 	secrets map[string]string
 }
 
-func (r *reading) node(doc any, path, pattern string) *node {
+func (r *nodeReader) node(doc any, path, pattern string) *node {
 	out := &node{shape: r.shapes[pattern]}
 	switch doc := doc.(type) {
 	case nil:
@@ -53,12 +53,12 @@ func (r *reading) node(doc any, path, pattern string) *node {
 				below = joined(pattern, name)
 			}
 			out.names = append(out.names, name)
-			out.of = append(out.of, r.node(doc[name], out.memberPath(path, name), below))
+			out.children = append(out.children, r.node(doc[name], out.memberPath(path, name), below))
 		}
 	case []any:
 		out.kind = listNode
 		for i := range doc {
-			out.of = append(out.of, r.node(doc[i], elementPath(path, i), pattern+"[]"))
+			out.children = append(out.children, r.node(doc[i], elementPath(path, i), pattern+"[]"))
 		}
 	case json.Number:
 		out.kind, out.raw = leafNode, json.RawMessage(doc.String())
@@ -66,14 +66,14 @@ func (r *reading) node(doc any, path, pattern string) *node {
 		out.kind, out.raw = leafNode, json.RawMessage(strconv.FormatBool(doc))
 	case string:
 		text, err := json.Marshal(doc)
-		if err == nil { // a string can always be written
+		if err == nil { // a string can always be encoded
 			out.kind, out.raw = leafNode, text
 		}
 	}
 	return out
 }
 
-// text is the string that a leaf is, if it is one.
+// text returns the string of a leaf, and whether the leaf is one.
 func (n *node) text() (string, bool) {
 	if n == nil || n.kind != leafNode || len(n.raw) == 0 || n.raw[0] != '"' {
 		return "", false

@@ -9,23 +9,23 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// page is what is written of one resource.
-type page struct {
-	Rendering
+// printer writes one resource.
+type printer struct {
+	Renderer
 	text    strings.Builder
 	forcing map[string]bool     // paths that force a replacement
 	from    map[string][]string // references that a value comes from
-	all     bool                // also show what does not change
-	plain   bool                // nothing is destroyed, whatever goes
+	all     bool                // also show unchanged values
+	plain   bool                // nothing is destroyed: omit "-> null"
 }
 
-// line begins one: four columns for each level, and the symbol.
-func (p *page) line(indent int, sign byte) {
+// line starts a line with four columns per level and the symbol.
+func (p *printer) line(indent int, sign byte) {
 	p.text.WriteString(strings.Repeat("    ", indent))
 	p.text.WriteString(p.sign(sign))
 }
 
-func (p *page) sign(sign byte) string {
+func (p *printer) sign(sign byte) string {
 	color := map[byte]string{'+': green, '-': red, '~': yellow}[sign]
 	if color == "" {
 		return "    "
@@ -33,7 +33,7 @@ func (p *page) sign(sign byte) string {
 	return "  " + p.paint(color, string(sign)) + " "
 }
 
-func (p *page) hidden(indent, n int, what string) {
+func (p *printer) hidden(indent, n int, what string) {
 	if n == 0 {
 		return
 	}
@@ -44,16 +44,16 @@ func (p *page) hidden(indent, n int, what string) {
 	p.text.WriteString(p.paint(gray, fmt.Sprintf("# (%d unchanged %s hidden)", n, what)) + "\n")
 }
 
-// members writes attributes, and then blocks. Those by which people know a resource are always shown.
-func (p *page) members(d *delta, indent int, inBlock bool) {
+// members writes attributes, then blocks. Identifying attributes are always shown.
+func (p *printer) members(d *delta, indent int, inBlock bool) {
 	width, unchanged := 0, 0
-	for _, one := range d.of {
+	for _, one := range d.children {
 		if !one.isBlock() {
 			width = max(width, len(key(one.name)))
 		}
 	}
 	attributes := false
-	for _, one := range d.of {
+	for _, one := range d.children {
 		if one.isBlock() {
 			continue
 		}
@@ -73,7 +73,7 @@ func (p *page) members(d *delta, indent int, inBlock bool) {
 	p.blocks(d, indent, attributes)
 }
 
-func (p *page) blocks(d *delta, indent int, afterAttributes bool) {
+func (p *printer) blocks(d *delta, indent int, afterAttributes bool) {
 	unchanged := 0
 	block := func(one *delta, label string, first bool) {
 		if one.sign == ' ' && !p.all {
@@ -92,7 +92,7 @@ func (p *page) blocks(d *delta, indent int, afterAttributes bool) {
 		p.members(one, indent+1, true)
 		p.text.WriteString(strings.Repeat("    ", indent) + "    }\n")
 	}
-	for _, one := range d.of {
+	for _, one := range d.children {
 		if !one.isBlock() {
 			continue
 		}
@@ -101,7 +101,7 @@ func (p *page) blocks(d *delta, indent int, afterAttributes bool) {
 			block(one, one.name, true)
 			continue
 		}
-		for _, element := range one.of {
+		for _, element := range one.children {
 			labelled := *element
 			if one.shape() != ShapeBlockMap {
 				labelled.name = one.name
@@ -117,50 +117,51 @@ func (p *page) blocks(d *delta, indent int, afterAttributes bool) {
 
 func (d *delta) shape() Shape {
 	if d.after.null() || d.after.kind == unknownNode {
-		return d.before.shapeOr()
+		return d.before.shapeOrNone()
 	}
 	return d.after.shape
 }
 
-func (n *node) shapeOr() Shape {
+func (n *node) shapeOrNone() Shape {
 	if n == nil {
 		return ""
 	}
 	return n.shape
 }
 
-// isBlock tells whether it is shown as a block. Blocks of which nothing can be seen look like attributes.
+// isBlock reports whether the difference is shown as a block. Masked or unknown blocks are shown as
+// attributes.
 func (d *delta) isBlock() bool {
 	seen := func(n *node) bool { return n.null() || n.kind == objectNode || n.kind == listNode }
 	return d.shape().block() && seen(d.before) && seen(d.after)
 }
 
-func (p *page) suffix(d *delta) string {
+func (p *printer) suffix(d *delta) string {
 	if p.forcing[d.path] {
 		return " " + p.paint(red, "# forces replacement")
 	}
 	return ""
 }
 
-func (p *page) origin(d *delta) {
+func (p *printer) origin(d *delta) {
 	if from := p.from[d.path]; len(from) > 0 && d.sign != ' ' {
 		p.text.WriteString(" " + p.paint(gray, "# from "+printable(strings.Join(strings.Fields(strings.Join(from, ", ")), " "))))
 	}
 }
 
-// value writes what becomes of one. Within a collection, what goes needs no words for it.
-func (p *page) value(d *delta, indent int, element, whole bool) {
-	gone := ""
+// value writes a changed value. Elements that are removed from a collection need no "-> null".
+func (p *printer) value(d *delta, indent int, element, whole bool) {
+	suffix := ""
 	if d.sign == '-' && !element && !p.plain {
-		gone = " " + p.paint(gray, "-> null")
+		suffix = " " + p.paint(gray, "-> null")
 	}
 	switch {
-	case len(d.of) > 0 && !d.isLeaf():
+	case len(d.children) > 0 && !d.isLeaf():
 		p.composite(d, indent, whole)
 		if d.after != nil && d.after.kind == unknownNode {
-			gone = " -> (known after apply)" + p.suffix(d)
+			suffix = " -> (known after apply)" + p.suffix(d)
 		}
-		p.text.WriteString(gone)
+		p.text.WriteString(suffix)
 		return
 	case d.sign == '~' && p.lines(d, indent):
 		return
@@ -172,7 +173,7 @@ func (p *page) value(d *delta, indent int, element, whole bool) {
 		p.leaf(d.after, indent)
 	case d.sign == '-':
 		p.leaf(d.before, indent)
-		p.text.WriteString(gone)
+		p.text.WriteString(suffix)
 	default:
 		p.leaf(d.after, indent)
 	}
@@ -187,7 +188,7 @@ func (d *delta) isLeaf() bool {
 	return n.null() || n.kind != listNode && n.kind != objectNode
 }
 
-func (p *page) composite(d *delta, indent int, whole bool) {
+func (p *printer) composite(d *delta, indent int, whole bool) {
 	n := d.after
 	if n.null() || n.kind == unknownNode {
 		n = d.before
@@ -215,12 +216,12 @@ func (p *page) composite(d *delta, indent int, whole bool) {
 	}
 }
 
-func (p *page) entries(d *delta, indent int) {
+func (p *printer) entries(d *delta, indent int) {
 	width, unchanged := 0, 0
-	for _, one := range d.of {
+	for _, one := range d.children {
 		width = max(width, len(strconv.Quote(one.name)))
 	}
-	for _, one := range d.of {
+	for _, one := range d.children {
 		if one.sign == ' ' && !p.all {
 			unchanged++
 			continue
@@ -233,12 +234,12 @@ func (p *page) entries(d *delta, indent int) {
 	p.hidden(indent, unchanged, "element")
 }
 
-// elements writes those of a list with their neighbours, because order matters; of a set only
-// what comes and goes.
-func (p *page) elements(d *delta, indent int, set bool) {
+// elements writes the elements of a list with their neighbours, because order matters, and only the
+// changed elements of a set.
+func (p *printer) elements(d *delta, indent int, set bool) {
 	unchanged := 0
-	for i, one := range d.of {
-		near := !set && (i > 0 && d.of[i-1].sign != ' ' || i+1 < len(d.of) && d.of[i+1].sign != ' ')
+	for i, one := range d.children {
+		near := !set && (i > 0 && d.children[i-1].sign != ' ' || i+1 < len(d.children) && d.children[i+1].sign != ' ')
 		if one.sign == ' ' && !p.all && !near {
 			unchanged++
 			continue
@@ -252,8 +253,8 @@ func (p *page) elements(d *delta, indent int, set bool) {
 	p.hidden(indent, unchanged, "element")
 }
 
-// leaf writes a value that nothing becomes of, or all of it.
-func (p *page) leaf(n *node, indent int) {
+// leaf writes a whole value without changes in it.
+func (p *printer) leaf(n *node, indent int) {
 	switch {
 	case n.null():
 		p.text.WriteString("null")
@@ -261,18 +262,18 @@ func (p *page) leaf(n *node, indent int) {
 		p.text.WriteString("(known after apply)")
 	case n.kind == secretNode:
 		p.text.WriteString("(sensitive value)")
-	case n.kind == objectNode && len(n.of) == 0:
+	case n.kind == objectNode && len(n.children) == 0:
 		p.text.WriteString("{}")
-	case n.kind == listNode && len(n.of) == 0:
+	case n.kind == listNode && len(n.children) == 0:
 		p.text.WriteString("[]")
 	case n.kind == objectNode || n.kind == listNode:
-		p.composite(compared(n, n, ""), indent, true)
+		p.composite(diff(n, n, ""), indent, true)
 	default:
 		p.scalar(n, indent)
 	}
 }
 
-func (p *page) scalar(n *node, indent int) {
+func (p *printer) scalar(n *node, indent int) {
 	text, is := n.text()
 	if !is {
 		p.text.Write(n.raw)
@@ -290,14 +291,14 @@ func (p *page) scalar(n *node, indent int) {
 	})
 }
 
-func (p *page) heredoc(indent int, body func()) {
+func (p *printer) heredoc(indent int, body func()) {
 	p.text.WriteString("<<-EOT\n")
 	body()
 	p.text.WriteString(strings.Repeat("    ", indent) + "    EOT")
 }
 
-// multiline tells whether a text is better read in lines: it has several, and nothing that would
-// do something to a terminal.
+// multiline reports whether a text is shown line by line: it has several lines and no control
+// characters that a terminal would interpret.
 func multiline(text string) bool {
 	if !strings.Contains(strings.TrimSuffix(text, "\n"), "\n") {
 		return false
@@ -310,8 +311,8 @@ func multiline(text string) bool {
 	return true
 }
 
-// lines writes a changed text of several lines line by line, if both are such.
-func (p *page) lines(d *delta, indent int) bool {
+// lines writes a changed multi-line text line by line, and reports whether it did.
+func (p *printer) lines(d *delta, indent int) bool {
 	before, is := d.before.text()
 	after, also := d.after.text()
 	if !is || !also || !multiline(before) && !multiline(after) || strings.ContainsFunc(before+after, func(c rune) bool {
@@ -320,10 +321,10 @@ func (p *page) lines(d *delta, indent int) bool {
 		return false
 	}
 	was, now := lineNodes(before), lineNodes(after)
-	changes := &delta{before: &node{kind: listNode, of: was}, after: &node{kind: listNode, of: now}}
-	changes.elements()
+	changes := &delta{before: &node{kind: listNode, children: was}, after: &node{kind: listNode, children: now}}
+	changes.diffElements()
 	p.text.WriteString(p.suffixed(d, "<<-EOT") + "\n")
-	for _, one := range changes.of {
+	for _, one := range changes.children {
 		p.line(indent+1, one.sign)
 		n := one.after
 		if one.sign == '-' {
@@ -335,7 +336,7 @@ func (p *page) lines(d *delta, indent int) bool {
 	return true
 }
 
-func (p *page) suffixed(d *delta, text string) string { return text + p.suffix(d) }
+func (p *printer) suffixed(d *delta, text string) string { return text + p.suffix(d) }
 
 func lineNodes(text string) []*node {
 	var out []*node
@@ -345,5 +346,5 @@ func lineNodes(text string) []*node {
 	return out
 }
 
-// key is a name as it stands before an equals sign: in quotes if it is not a word.
+// key formats a name for the left side of an equals sign: quoted if it is not an identifier.
 func key(name string) string { return contract.NameText(name) }

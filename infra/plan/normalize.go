@@ -6,9 +6,9 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// normal puts right what providers on the oldest library say of blocks: none is an
-// empty collection and not null. The value is of the block's type, and wholly known.
-func normal(block *contract.Block, v cty.Value) cty.Value {
+// normalizeBlocks corrects the values of providers on the oldest SDK: the absence of blocks is an
+// empty collection, not null. The value has the block's type and is wholly known.
+func normalizeBlocks(block *contract.Block, v cty.Value) cty.Value {
 	if v.IsNull() {
 		return cty.NullVal(block.ImpliedType())
 	}
@@ -18,24 +18,24 @@ func normal(block *contract.Block, v cty.Value) cty.Value {
 	of := v.AsValueMap()
 	for i := range block.Blocks {
 		n := &block.Blocks[i]
-		if !n.Block.ImpliedType().HasDynamicTypes() { // which that library does not have
-			of[n.Name] = normalBlocks(n, of[n.Name])
+		if !n.Block.ImpliedType().HasDynamicTypes() { // that SDK has no dynamic types
+			of[n.Name] = normalizeNested(n, of[n.Name])
 		}
 	}
 	return cty.ObjectVal(of)
 }
 
-func normalBlocks(n *contract.NestedBlock, v cty.Value) cty.Value {
+func normalizeNested(n *contract.NestedBlock, v cty.Value) cty.Value {
 	switch n.Nesting {
 	case contract.NestingMap:
-		return v // nor that
+		return v // that SDK has no maps of blocks
 	case contract.NestingSingle:
-		return normal(&n.Block, v)
+		return normalizeBlocks(&n.Block, v)
 	case contract.NestingGroup:
 		if v.IsNull() {
 			return n.None()
 		}
-		return normal(&n.Block, v)
+		return normalizeBlocks(&n.Block, v)
 	}
 	if length(v) == 0 {
 		return n.None()
@@ -43,7 +43,7 @@ func normalBlocks(n *contract.NestedBlock, v cty.Value) cty.Value {
 	elements := make([]cty.Value, 0, length(v))
 	for it := v.ElementIterator(); it.Next(); {
 		_, one := it.Element()
-		elements = append(elements, normal(&n.Block, one))
+		elements = append(elements, normalizeBlocks(&n.Block, one))
 	}
 	if n.Nesting == contract.NestingSet {
 		return cty.SetVal(elements)

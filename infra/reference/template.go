@@ -9,41 +9,40 @@ import (
 	"github.com/zclconf/go-cty/cty/convert"
 )
 
-// Text is a string of an object's spec, read: text, expressions, or both. It does not
-// change and is safe for concurrent use.
-type Text struct {
+// Template is a parsed string of an object's spec: literal text, expressions, or both. It is
+// immutable and safe for concurrent use.
+type Template struct {
 	language *Language
 	parts    []part
 }
 
-// part is text as it is, or an expression.
+// part is literal text or an expression.
 type part struct {
 	text       string
 	expression *expression
 }
 
-// expression is what stands between ${ and }. A hundred thousand are kept, so it holds
-// what is needed to find its program, and not the program.
+// expression is the content of ${ and }. A hundred thousand are kept in memory, so it holds the
+// shape to look up its program and not the program itself.
 type expression struct {
 	text string
-	parsed
+	parsedExpression
 }
 
-// Has tells whether a string is anything but itself: whether Text would find an expression, an
-// escape, or a mistake in it.
-func Has(text string) bool { return strings.Contains(text, "${") }
+// IsTemplate reports whether the string contains ${: an expression, an escape, or a mistake.
+func IsTemplate(text string) bool { return strings.Contains(text, "${") }
 
-// Text reads a string of an object in the namespace. The error is an *Error.
-func (l *Language) Text(text, namespace string) (*Text, error) {
-	t, err := l.text(text, namespace)
+// Template parses a string of an object in the namespace. The error is an *Error.
+func (l *Language) Template(text, namespace string) (*Template, error) {
+	t, err := l.parseTemplate(text, namespace)
 	if err != nil {
 		return nil, err
 	}
 	return t, nil
 }
 
-func (l *Language) text(text, namespace string) (*Text, *Error) {
-	out := &Text{language: l}
+func (l *Language) parseTemplate(text, namespace string) (*Template, *Error) {
+	out := &Template{language: l}
 	var literal strings.Builder
 	flush := func() {
 		if literal.Len() > 0 {
@@ -69,7 +68,7 @@ func (l *Language) text(text, namespace string) (*Text, *Error) {
 			return nil, err
 		}
 		if out.parts = append(out.parts, part{expression: e}); len(out.parts) > maxExpressions {
-			return nil, &Error{Position: -1, Problem: fmt.Sprintf("a string has more than %d parts: divide it", maxExpressions)}
+			return nil, &Error{Position: -1, Problem: fmt.Sprintf("the string has more than %d parts: split it", maxExpressions)}
 		}
 		rest = rest[at+2+length:]
 	}
@@ -77,23 +76,23 @@ func (l *Language) text(text, namespace string) (*Text, *Error) {
 	return out, nil
 }
 
-// expression reads what begins after ${, and tells how long it is with its brace.
+// expression parses the text after ${ and returns its length including the closing brace.
 func (l *Language) expression(text, namespace string) (*expression, int, *Error) {
 	pieces, closed, err := tokens(text)
 	switch {
 	case err != nil:
-		err.Expression, err.open = text, true
+		err.Expression, err.unterminated = text, true
 		return nil, 0, err
 	case len(pieces) == 0:
 		return nil, 0, &Error{Expression: text[:closed], Position: -1,
-			Problem: `${} is empty: write a reference such as ${TYPE["name"].attribute}, or $${ if ${ is meant as text`}
+			Problem: `${} is empty: write a reference such as ${TYPE["name"].attribute}, or $${ for a literal ${`}
 	}
 	e := &expression{text: text[:closed]}
-	var places []place
-	if e.parsed, places, err = find(e.text, pieces, namespace, l.share); err == nil && !e.plain {
+	var places []replacement
+	if e.parsedExpression, places, err = find(e.text, pieces, namespace, l.intern); err == nil && !e.traversal {
 		var p *program
 		if p, err = l.program(e.shape); err == nil {
-			e.shape = p.shape // the one string for all of the shape
+			e.shape = p.shape // share one string among all expressions of the shape
 		} else {
 			err = e.located(err, places)
 		}
@@ -105,8 +104,8 @@ func (l *Language) expression(text, namespace string) (*expression, int, *Error)
 	return e, closed + 1, nil
 }
 
-// located turns a complaint about the shape into one about what was written.
-func (e *expression) located(err *Error, places []place) *Error {
+// located translates an error about the shape into one about the original text.
+func (e *expression) located(err *Error, places []replacement) *Error {
 	out := *err
 	for _, p := range places {
 		switch {
@@ -116,14 +115,14 @@ func (e *expression) located(err *Error, places []place) *Error {
 			out.Position = p.text
 		}
 	}
-	for i := len(e.heads) - 1; i >= 0; i-- {
-		out.Problem = strings.ReplaceAll(out.Problem, parameter+strconv.Itoa(i), e.heads[i].local())
+	for i := len(e.targets) - 1; i >= 0; i-- {
+		out.Problem = strings.ReplaceAll(out.Problem, parameter+strconv.Itoa(i), e.targets[i].local())
 	}
 	return &out
 }
 
-// Literal gives what the string says, if there is no expression in it.
-func (t *Text) Literal() (string, bool) {
+// Literal returns the string if it has no expression.
+func (t *Template) Literal() (string, bool) {
 	switch {
 	case len(t.parts) == 0:
 		return "", true
@@ -133,35 +132,36 @@ func (t *Text) Literal() (string, bool) {
 	return "", false
 }
 
-// References are what the string refers to, in its order. An object of which two parts are used
-// is there twice.
-func (t *Text) References() []Reference {
+// References returns the references of the string in order. An object occurs once for each part
+// that is used.
+func (t *Template) References() []Reference {
 	var out []Reference
 	for _, p := range t.parts {
 		if p.expression != nil {
-			out = append(out, p.expression.uses...)
+			out = append(out, p.expression.references...)
 		}
 	}
 	return out
 }
 
-// Values is where values come from.
-type Values struct {
-	// Lookup gives all attributes of an object: an object of cty, with what is not known yet unknown,
-	// and what is sensitive marked. It is only asked for what is needed (all, if the result is unknown). If it says that there is none the error
-	// should say what to do; it is shown with where the reference is written.
+// Scope resolves references during evaluation.
+type Scope struct {
+	// Lookup returns the attributes of an object as a cty object, with unknown values unknown and
+	// sensitive ones marked. It is only called for objects that are needed, or for all if the
+	// result is unknown. If the object does not exist, the error should name the remedy; it is
+	// shown with the place of the reference.
 	Lookup func(Ref) (cty.Value, error)
-	// Attribute, if not nil, gives one attribute of what Lookup would give, marked as it is there, where that is at hand without all
-	// the others. If it is false Lookup is asked.
+	// Attribute, if not nil, returns one attribute of the Lookup result with its marks, where that
+	// is cheaper than the whole object. If it returns false, Lookup is called.
 	Attribute func(ref Ref, name string) (cty.Value, bool)
-	// Interrupted, if not nil, is asked now and then by long calculations. If it says so, they end with an error.
+	// Interrupted, if not nil, is polled by long evaluations. If it returns true, they fail.
 	Interrupted func() bool
 }
 
-// Value is what the string says. If it is one expression and nothing else, it is a value of the expression's own
-// type, for the caller to convert; else it is text. What cannot be known yet is unknown. If anything that was looked
-// at is marked, all of the value is. The error is an *Error.
-func (t *Text) Value(from Values) (cty.Value, error) {
+// Value evaluates the string. A single expression keeps its own type, which the caller converts;
+// anything else is a string. Parts that are not known yet make the result unknown. If any value
+// that was read is marked, the whole result is marked. The error is an *Error.
+func (t *Template) Value(from Scope) (cty.Value, error) {
 	v, err := t.value(from)
 	if err != nil {
 		return cty.NilVal, err
@@ -169,7 +169,7 @@ func (t *Text) Value(from Values) (cty.Value, error) {
 	return v, nil
 }
 
-func (t *Text) value(from Values) (cty.Value, *Error) {
+func (t *Template) value(from Scope) (cty.Value, *Error) {
 	if literal, ok := t.Literal(); ok {
 		return cty.StringVal(literal), nil
 	}
@@ -192,7 +192,7 @@ func (t *Text) value(from Values) (cty.Value, *Error) {
 		}
 		v, mark := v.UnmarkDeep()
 		marks = append(marks, mark)
-		s, err := inText(v)
+		s, err := stringify(v)
 		switch {
 		case err != nil:
 			err.Expression = p.expression.text
@@ -207,31 +207,31 @@ func (t *Text) value(from Values) (cty.Value, *Error) {
 		}
 	}
 	if !known {
-		// What comes before the first unknown part is certain.
+		// The text before the first unknown part is known.
 		return cty.UnknownVal(cty.String).Refine().NotNull().StringPrefix(text.String()).NewValue().WithMarks(marks...), nil
 	}
 	return cty.StringVal(text.String()).WithMarks(marks...), nil
 }
 
-// inText makes text of a value, to stand within text.
-func inText(v cty.Value) (cty.Value, *Error) {
+// stringify converts a value for use within text.
+func stringify(v cty.Value) (cty.Value, *Error) {
 	ty := v.Type()
 	switch {
 	case !v.IsKnown() && ty == cty.DynamicPseudoType:
 		return cty.UnknownVal(cty.String), nil
 	case !ty.IsPrimitiveType() && ty != cty.DynamicPseudoType:
-		return cty.NilVal, &Error{Position: -1, Problem: "is " + describe(ty) + ", which cannot stand within text: use jsonencode(…), or join(…) on a list of strings"}
+		return cty.NilVal, &Error{Position: -1, Problem: "is " + describe(ty) + ", which cannot be part of a string: use jsonencode(…), or join(…) for a list of strings"}
 	case v.IsKnown() && v.IsNull():
-		return cty.NilVal, &Error{Position: -1, Problem: "is null, which cannot stand within text: give another value for that case, as in has(x.y) ? x.y : \"none\""}
+		return cty.NilVal, &Error{Position: -1, Problem: "is null, which cannot be part of a string: provide a default, as in has(x.y) ? x.y : \"none\""}
 	}
 	s, err := convert.Convert(v, cty.String)
 	if err != nil {
-		return cty.NilVal, &Error{Position: -1, Problem: "cannot be made text"}
+		return cty.NilVal, &Error{Position: -1, Problem: "cannot be converted to a string"}
 	}
 	return s, nil
 }
 
-// describe names a type in an error.
+// describe names a type for an error.
 func describe(ty cty.Type) string {
 	switch {
 	case ty.IsObjectType():

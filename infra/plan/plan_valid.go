@@ -8,18 +8,19 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// forbidden lists what a provider must not have planned. It may fill in what it
-// computes and nobody wrote, with a value or as unknown. What is written it keeps, or
-// keeps the old value if to it both mean the same. The values have no marks.
+// assertPlanValid lists where a planned value breaks the plugin protocol. A provider may fill in
+// computed attributes that the configuration leaves out, with a value or as unknown. A configured
+// argument must be planned as configured, or keep its prior value if the provider considers both
+// equivalent. The values have no marks.
 //
-// Elements of sets cannot be matched, so what is within them is the provider's word.
-func forbidden(block *contract.Block, prior, config, planned cty.Value) []Problem {
+// Elements of sets cannot be matched with each other, so their contents are not checked.
+func assertPlanValid(block *contract.Block, prior, config, planned cty.Value) []Problem {
 	c := &planCheck{}
 	c.object(blockLevel(block), prior, config, planned, nil)
 	return c.problems
 }
 
-// planCheck collects problems. They name paths and types and no values, which may be secret.
+// planCheck collects problems. They name paths and types but never values, which may be secret.
 type planCheck struct{ problems []Problem }
 
 func (c *planCheck) report(path cty.Path, format string, args ...any) {
@@ -31,10 +32,10 @@ func (c *planCheck) object(l level, prior, config, planned cty.Value, path cty.P
 	case planned.IsNull() && config.IsNull():
 		return
 	case planned.IsNull():
-		c.report(path, "is written, and planned not to be")
+		c.report(path, "is configured, but planned as absent")
 		return
 	case config.IsNull():
-		c.report(path, "is not written, and planned to be")
+		c.report(path, "is not configured, but planned as present")
 		return
 	}
 	c.attributes(l.attributes, prior, config, planned, path)
@@ -49,11 +50,11 @@ func (c *planCheck) attributes(all []contract.Attribute, prior, config, planned 
 		a := &all[i]
 		w := attributeOf(config, a)
 		if a.Computed && w.IsNull() {
-			continue // it is for the provider to say
+			continue // the provider decides
 		}
 		v := attributeOf(planned, a)
 		if w.IsNull() && v.IsNull() || v.RawEquals(w) {
-			continue // nearly always, and without a path to be built
+			continue // the common case: no path has to be built
 		}
 		c.attribute(a, attributeOf(prior, a), w, v, attributeStep(path, a.Name))
 	}
@@ -61,44 +62,44 @@ func (c *planCheck) attributes(all []contract.Attribute, prior, config, planned 
 
 func (c *planCheck) attribute(a *contract.Attribute, prior, config, planned cty.Value, path cty.Path) {
 	switch {
-	case same(planned, config):
-	case !prior.IsNull() && !config.IsNull() && same(planned, prior):
+	case equalUnrefined(planned, config):
+	case !prior.IsNull() && !config.IsNull() && equalUnrefined(planned, prior):
 	case a.Computed && (!a.Optional || config.IsNull()):
 	case config.IsNull():
-		c.report(path, "has a planned value, although it is not computed and nothing is written")
+		c.report(path, "has a planned value, but is neither computed nor configured")
 	case planned.IsNull() && a.WriteOnly:
 	case a.Nested != nil:
 		c.nested(a.Nested, prior, config, planned, path)
 	case prior.IsNull():
-		c.report(path, "is planned to be something else than what is written")
+		c.report(path, "has a planned value that differs from the configuration")
 	default:
-		c.report(path, "is planned to be neither what is written nor what it was")
+		c.report(path, "has a planned value that is neither the configured nor the prior value")
 	}
 }
 
-// nested checks an attribute that has attributes. Config is not null.
+// nested checks an attribute with nested attributes. config is not null.
 func (c *planCheck) nested(o *contract.Object, prior, config, planned cty.Value, path cty.Path) {
 	switch {
 	case planned.IsNull():
-		c.report(path, "is written, and planned not to be")
+		c.report(path, "is configured, but planned as absent")
 		return
 	case !planned.IsKnown():
-		c.report(path, "is written, and planned as unknown")
+		c.report(path, "is configured, but planned as unknown")
 		return
 	case o.Nesting == contract.NestingSingle || o.Nesting == contract.NestingGroup:
 		c.attributes(o.Attributes, prior, config, planned, path)
 		return
 	case o.Nesting == contract.NestingSet:
-		// Elements that are not known yet may turn out to be one and the same.
+		// Unknown elements may turn out to be equal to others.
 		if possible := planned.Length().Range().Includes(config.Length()); possible.IsKnown() && possible.False() {
-			c.report(path, "is not planned with as many elements as are written")
+			c.report(path, "has a planned number of elements that differs from the configuration")
 		}
 		return
 	case !config.IsKnown():
-		c.report(path, "is not known yet, and planned as known")
+		c.report(path, "is unknown in the configuration, but planned as known")
 		return
 	case length(planned) != length(config):
-		c.report(path, "is planned with %d elements, and written with %d", length(planned), length(config))
+		c.report(path, "has %d planned elements, but %d in the configuration", length(planned), length(config))
 		return
 	}
 	for it := planned.ElementIterator(); it.Next(); {
@@ -106,7 +107,7 @@ func (c *planCheck) nested(o *contract.Object, prior, config, planned cty.Value,
 		at := indexStep(path, key)
 		w, found := element(config, key)
 		if !found {
-			c.report(at, "is planned, and not written")
+			c.report(at, "is planned, but not configured")
 			continue
 		}
 		p, found := element(prior, key)
@@ -115,7 +116,7 @@ func (c *planCheck) nested(o *contract.Object, prior, config, planned cty.Value,
 		}
 		if v.IsNull() || w.IsNull() {
 			if v.IsNull() != w.IsNull() {
-				c.report(at, "is null either as written or as planned, and not both")
+				c.report(at, "is null in only one of configuration and plan")
 			}
 			continue
 		}
@@ -128,10 +129,10 @@ func (c *planCheck) blocks(n *contract.NestedBlock, prior, config, planned cty.V
 	case planned.RawEquals(config):
 		return
 	case !config.IsKnown():
-		c.report(path, "how many blocks there are is not known yet, and planned as known")
+		c.report(path, "the number of blocks is unknown in the configuration, but planned as known")
 		return
 	case !planned.IsKnown():
-		c.report(path, "blocks cannot be planned as unknown, only what is in them")
+		c.report(path, "a collection of blocks cannot be planned as unknown; only the attributes in them can")
 		return
 	}
 	l := blockLevel(&n.Block)
@@ -140,19 +141,19 @@ func (c *planCheck) blocks(n *contract.NestedBlock, prior, config, planned cty.V
 		return
 	}
 	if planned.IsNull() {
-		c.report(path, "no blocks are planned as null instead of an empty collection")
+		c.report(path, "no blocks must be planned as an empty collection, not as null")
 		return
 	}
-	// A number of blocks in a set can shrink when values become known and equal.
+	// A set of blocks can shrink when unknown values turn out to be equal.
 	if n.Nesting != contract.NestingSet && length(planned) != length(config) {
-		c.report(path, "%d blocks are planned, and %d written", length(planned), length(config))
+		c.report(path, "%d blocks are planned, but %d configured", length(planned), length(config))
 		return
 	}
 	for it := planned.ElementIterator(); it.Next(); {
 		key, v := it.Element()
 		at := indexStep(path, key)
 		if !v.IsKnown() {
-			c.report(at, "a block cannot be planned as unknown, only what is in it")
+			c.report(at, "a block cannot be planned as unknown; only the attributes in it can")
 			continue
 		}
 		if n.Nesting == contract.NestingSet {
@@ -160,7 +161,7 @@ func (c *planCheck) blocks(n *contract.NestedBlock, prior, config, planned cty.V
 		}
 		w, found := element(config, key)
 		if !found {
-			c.report(at, "a block is planned that is not written")
+			c.report(at, "a block is planned that is not configured")
 			continue
 		}
 		p, found := element(prior, key)
@@ -171,8 +172,9 @@ func (c *planCheck) blocks(n *contract.NestedBlock, prior, config, planned cty.V
 	}
 }
 
-// writeOnlyKept lists write-only values that a provider gave back. They would be stored and shown.
-func writeOnlyKept(block *contract.Block, v cty.Value) []Problem {
+// writeOnlyReturned lists write-only values that a provider returned. They would be stored and
+// shown.
+func writeOnlyReturned(block *contract.Block, v cty.Value) []Problem {
 	l := blockLevel(block)
 	if !hasWriteOnly(l) {
 		return nil
@@ -190,7 +192,7 @@ func (c *planCheck) writeOnly(l level, v cty.Value, path cty.Path) {
 		a := &l.attributes[i]
 		of, at := v.GetAttr(a.Name), attributeStep(path, a.Name)
 		if a.WriteOnly && !of.IsNull() {
-			c.report(at, "is write-only, and the provider gave it back")
+			c.report(at, "is write-only, but the provider returned a value")
 		} else if a.Nested != nil {
 			c.writeOnlyIn(a.Nested.Nesting, objectLevel(a.Nested), of, at)
 		}

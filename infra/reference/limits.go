@@ -10,8 +10,8 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// How large what an expression makes can be, and how much of values it can visit on the way. A list
-// can hold one long list many times without being large itself, so all that is in it is counted.
+// Limits for the result of an expression, and for the values that it visits. A list can hold one long list
+// many times without being large itself, so every visited element counts.
 const (
 	maxNodes  = 100_000
 	maxBytes  = 2 << 20
@@ -20,16 +20,16 @@ const (
 )
 
 const (
-	tooLarge = "makes a value that is too large"
-	tooMuch  = "takes too long to calculate: write a simpler expression, or one on smaller lists"
+	tooLarge = "produces a value that is too large"
+	tooMuch  = "exceeds the evaluation limit: simplify the expression or use smaller lists"
 )
 
-// work is what an evaluation may still do that CEL's own count does not see.
-type work struct{ visits, bytes int }
+// workLimit is the work that an evaluation may still do and that CEL's own cost does not include.
+type workLimit struct{ visits, bytes int }
 
-// spend counts visits of values, and bytes of text. If there have been too many all of the evaluation ends: an error would be
-// absorbed by what comes around it, such as a loop that goes on.
-func (w *work) spend(visits, bytes int) {
+// spend charges for visited values and bytes of text. Beyond the limit it ends the whole
+// evaluation: an enclosing loop would absorb an error and go on.
+func (w *workLimit) spend(visits, bytes int) {
 	w.visits -= visits
 	w.bytes -= bytes
 	if w.visits < 0 || w.bytes < 0 {
@@ -37,18 +37,18 @@ func (w *work) spend(visits, bytes int) {
 	}
 }
 
-// budget is how large a result may still grow.
-type budget struct{ nodes, bytes int }
+// sizeLimit is the size by which a result may still grow.
+type sizeLimit struct{ nodes, bytes int }
 
-// spend counts a value; false if there have been too many.
-func (b *budget) spend(bytes int) bool {
+// spend charges for one value. It returns false beyond the limit.
+func (b *sizeLimit) spend(bytes int) bool {
 	b.nodes--
 	b.bytes -= bytes
 	return b.nodes >= 0 && b.bytes >= 0
 }
 
-// result gives a value of CEL as one of cty, or says what is wrong with it.
-func (b *budget) result(v ref.Val) (cty.Value, string) {
+// result converts a CEL value to cty, or returns the problem.
+func (b *sizeLimit) result(v ref.Val) (cty.Value, string) {
 	if !b.spend(0) {
 		return cty.NilVal, tooLarge
 	}
@@ -56,7 +56,7 @@ func (b *budget) result(v ref.Val) (cty.Value, string) {
 	case *types.Unknown:
 		return cty.DynamicVal, ""
 	case *types.Err:
-		return cty.NilVal, "has an element without a value"
+		return cty.NilVal, "has an element whose evaluation failed"
 	case types.Null:
 		return cty.NullVal(cty.DynamicPseudoType), ""
 	case types.Bool:
@@ -67,7 +67,7 @@ func (b *budget) result(v ref.Val) (cty.Value, string) {
 		return cty.NumberUIntVal(uint64(v)), ""
 	case types.Double:
 		if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
-			return cty.NilVal, "is not a number: something was divided by zero, or grew too large"
+			return cty.NilVal, "is not a finite number: check for a division by zero or an overflow"
 		}
 		return fromDouble(float64(v)), ""
 	case types.String:
@@ -78,20 +78,20 @@ func (b *budget) result(v ref.Val) (cty.Value, string) {
 	case types.Timestamp, types.Duration:
 		return cty.StringVal(string(v.ConvertToType(types.StringType).(types.String))), ""
 	case types.Bytes:
-		return cty.NilVal, "is bytes: base64.encode(…) or string(…) makes text of them"
-	case *object:
+		return cty.NilVal, "is of type bytes: convert it with base64.encode(…) or string(…)"
+	case *mapValue:
 		return v.value, ""
-	case *sequence:
+	case *listValue:
 		return v.value, ""
 	case traits.Lister:
 		return b.list(v)
 	case traits.Mapper:
 		return b.mapping(v)
 	}
-	return cty.NilVal, "is a " + v.Type().TypeName() + ", which is no value for an argument"
+	return cty.NilVal, "is of type " + v.Type().TypeName() + ", which an argument cannot have"
 }
 
-func (b *budget) list(list traits.Lister) (cty.Value, string) {
+func (b *sizeLimit) list(list traits.Lister) (cty.Value, string) {
 	var out []cty.Value
 	for it := list.Iterator(); it.HasNext() == types.True; {
 		v, problem := b.result(it.Next())
@@ -103,13 +103,13 @@ func (b *budget) list(list traits.Lister) (cty.Value, string) {
 	return cty.TupleVal(out), ""
 }
 
-func (b *budget) mapping(m traits.Mapper) (cty.Value, string) {
+func (b *sizeLimit) mapping(m traits.Mapper) (cty.Value, string) {
 	out := map[string]cty.Value{}
 	for it := m.Iterator(); it.HasNext() == types.True; {
 		key := it.Next()
 		name, ok := key.(types.String)
 		if !ok {
-			return cty.NilVal, "is a map with keys that are not strings: string(…) makes strings of them"
+			return cty.NilVal, "is a map with keys that are not strings: convert them with string(…)"
 		}
 		if !b.spend(len(name)) {
 			return cty.NilVal, tooLarge

@@ -7,11 +7,11 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// onlyKnownAttributes leaves out of stored state what the type does not have. If there is
-// no such thing the bytes stay as they are.
+// onlyKnownAttributes removes attributes that the type does not have from stored state. It returns
+// the same bytes if there are none.
 func onlyKnownAttributes(stored []byte, ty cty.Type) ([]byte, error) {
 	decoder := json.NewDecoder(bytes.NewReader(stored))
-	decoder.UseNumber() // numbers of any size come back as they were
+	decoder.UseNumber() // keeps numbers of any size
 	var v any
 	if err := decoder.Decode(&v); err != nil {
 		return nil, err
@@ -22,7 +22,7 @@ func onlyKnownAttributes(stored []byte, ty cty.Type) ([]byte, error) {
 	return json.Marshal(v)
 }
 
-// dropUnknown tells whether it dropped something.
+// dropUnknown reports whether it removed an attribute.
 func dropUnknown(v any, ty cty.Type) bool {
 	dropped := false
 	switch v := v.(type) {
