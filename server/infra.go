@@ -62,11 +62,11 @@ func (s *Server) openProviders() (err error) {
 		Directory: dir, RunDirectory: run,
 		Mirrors: s.cfg.ProviderMirrors, Development: s.cfg.AllowDevelopmentProviders, User: user,
 		// How to get out of here is the same for a provider as for the server.
-		Inherit: []string{"HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"},
-		Server:  host,
-		Keeper:  s.cfg.ProviderKeeper,
-		Stored:  func(ctx context.Context, group string) ([]string, error) { return s.api.StoredResources(ctx, group) },
-		Log:     s.cfg.Log, Clock: s.cfg.Clock,
+		Inherit:         []string{"HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"},
+		Server:          host,
+		Keeper:          s.cfg.ProviderKeeper,
+		StoredResources: func(ctx context.Context, group string) ([]string, error) { return s.api.StoredResources(ctx, group) },
+		Log:             s.cfg.Log, Clock: s.cfg.Clock,
 	})
 	if err != nil {
 		return fmt.Errorf("open what is known of providers: %w", err)
@@ -132,7 +132,7 @@ func (s *Server) connectProviders() error {
 	if err != nil {
 		return err
 	}
-	s.providers.Connect(providers.API{Dynamic: objects, Metadata: meta})
+	s.providers.Connect(providers.Clients{Dynamic: objects, Metadata: meta})
 	return nil
 }
 

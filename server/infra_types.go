@@ -49,7 +49,7 @@ func (s *Server) describe(provider string, resources, data []string) (*infrasche
 	}
 	list := &infraschema.TypeDescriptionList{APIVersion: v1alpha1.Group + "/" + v1alpha1.Version, Kind: typesKind, Items: []infraschema.TypeDescription{}}
 	for _, asked := range []struct {
-		kind  reference.Kind
+		kind  reference.RefKind
 		names []string
 	}{{reference.Resource, resources}, {reference.Data, data}} {
 		for _, name := range asked.names {

@@ -17,20 +17,20 @@ import (
 	"github.com/atoll-dev/atoll/infra/contract"
 )
 
-// tryFor bounds one try of a ProviderConfig.
-const tryFor = 2 * time.Minute
+// configureTimeout bounds one attempt to configure a ProviderConfig.
+const configureTimeout = 2 * time.Minute
 
-// configure tries a ProviderConfig and says what came of it. An OpenError is of one that is to be tried again.
-func (t *term) configure(ctx context.Context, namespace, name string) error {
-	object, _, _ := t.configs.GetStore().GetByKey(namespace + "/" + name) // a cache has no errors
+// configure tests a ProviderConfig and writes its condition. After an OpenError it is tested again.
+func (t *electedSession) configure(ctx context.Context, namespace, name string) error {
+	object, _, _ := t.configs.GetStore().GetByKey(namespace + "/" + name) // a cache returns no errors
 	config, ok := object.(*v1alpha1.ProviderConfig)
 	if !ok || config.DeletionTimestamp != nil {
 		return nil
 	}
-	trying, cancel := context.WithTimeout(ctx, tryFor)
+	trying, cancel := context.WithTimeout(ctx, configureTimeout)
 	defer cancel()
-	accepted, err := t.accepted(trying, config)
-	if err == nil && accepted != "" && saysSo(config, accepted) {
+	accepted, err := t.acceptedMessage(trying, config)
+	if err == nil && accepted != "" && hasAccepted(config, accepted) {
 		return nil
 	}
 	var provider contract.Provider
@@ -41,28 +41,28 @@ func (t *term) configure(ctx context.Context, namespace, name string) error {
 		return nil
 	}
 	condition := metav1.Condition{Type: v1alpha1.ProviderConfigured, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonConfigured, Message: accepted}
-	if u, is := provider.(*use); is && u.warned != "" {
-		condition.Message = shortened("It warns: "+u.warned) + "; " + accepted
+	if u, is := provider.(*sharedProvider); is && u.warned != "" {
+		condition.Message = truncate("Warnings: "+u.warned) + "; " + accepted
 	}
 	if err != nil {
-		var because *OpenError
-		if !errors.As(err, &because) {
-			because = &OpenError{v1alpha1.ReasonConfigUnavailable, err}
+		var openErr *OpenError
+		if !errors.As(err, &openErr) {
+			openErr = &OpenError{v1alpha1.ReasonConfigUnavailable, err}
 		}
-		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, because.Reason, shortened(err.Error())
-		err = because
+		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, openErr.Reason, truncate(err.Error())
+		err = openErr
 	}
-	if failed := t.sayConfigured(ctx, config, condition); failed != nil {
+	if failed := t.writeConfigured(ctx, config, condition); failed != nil {
 		return failed
 	}
 	return err
 }
 
-// accepted is what is said of a configuration that the provider takes: it names the version of the provider and the
-// revision, so that no server tries again what another has tried.
-func (t *term) accepted(ctx context.Context, config *v1alpha1.ProviderConfig) (string, error) {
-	if what := t.awaited(config.Spec.Provider); what != "" {
-		// Not waited for, as Open would: others can be tried meanwhile.
+// acceptedMessage returns the message for a configuration that the provider accepts. It names the
+// version of the provider and the revision, so that other servers need not test it again.
+func (t *electedSession) acceptedMessage(ctx context.Context, config *v1alpha1.ProviderConfig) (string, error) {
+	if what := t.pendingReason(config.Spec.Provider); what != "" {
+		// Do not wait as Open would: other ProviderConfigs can be tested meanwhile.
 		return "", &OpenError{v1alpha1.ReasonNotInstalled, errors.New(what)}
 	}
 	p, err := t.usable(ctx, config.Spec.Provider)
@@ -73,22 +73,22 @@ func (t *term) accepted(ctx context.Context, config *v1alpha1.ProviderConfig) (s
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s %s takes it (revision %s)", config.Spec.Provider, p.pack.Version, shortRevision(p.pack.revision()+settings.revision())), nil
+	return fmt.Sprintf("accepted by %s %s (revision %s)", config.Spec.Provider, p.pack.Version, shortRevision(p.pack.revision()+settings.revision())), nil
 }
 
-// shortRevision of two revisions takes a part of each.
+// shortRevision returns parts of both concatenated revisions.
 func shortRevision(both string) string {
 	half := len(both) / 2
 	return both[:6] + both[half:half+6]
 }
 
-func saysSo(config *v1alpha1.ProviderConfig, message string) bool {
+func hasAccepted(config *v1alpha1.ProviderConfig, message string) bool {
 	is := meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ProviderConfigured)
 	return is != nil && is.Status == metav1.ConditionTrue && is.ObservedGeneration == config.Generation && strings.HasSuffix(is.Message, message)
 }
 
-func (t *term) sayConfigured(ctx context.Context, config *v1alpha1.ProviderConfig, condition metav1.Condition) error {
-	client := t.api.Dynamic.Resource(v1alpha1.ProviderConfigResource).Namespace(config.Namespace)
+func (t *electedSession) writeConfigured(ctx context.Context, config *v1alpha1.ProviderConfig, condition metav1.Condition) error {
+	client := t.clients.Dynamic.Resource(v1alpha1.ProviderConfigResource).Namespace(config.Namespace)
 	condition.ObservedGeneration = config.Generation
 	condition.LastTransitionTime = metav1.NewTime(t.config.Clock.Now())
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -114,7 +114,7 @@ func (t *term) sayConfigured(ctx context.Context, config *v1alpha1.ProviderConfi
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("write the status of ProviderConfig %s of namespace %s: %w", config.Name, config.Namespace, err)
+		return fmt.Errorf("write the status of ProviderConfig %s/%s: %w", config.Namespace, config.Name, err)
 	}
 	return nil
 }

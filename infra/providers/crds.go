@@ -16,25 +16,25 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 )
 
-// installer is whom the API takes for the author of the types.
-const installer = "atoll-infra"
+// fieldManager is the field manager of the CRDs.
+const fieldManager = "atoll-infra"
 
-// InstallCRDs installs or updates the types of infra.atoll.dev and returns when they are served. Every
-// server does so at its start, with the same outcome.
+// InstallCRDs installs or updates the CRDs of infra.atoll.dev and returns when they are served.
+// Every server does this at its start, with the same result.
 func InstallCRDs(ctx context.Context, client dynamic.Interface) error {
 	crds, err := v1alpha1.CRDs()
 	if err != nil {
-		return fmt.Errorf("install the types of infrastructure: %w", err)
+		return fmt.Errorf("install the CRDs of infra.atoll.dev: %w", err)
 	}
 	api := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
 	var resources []string
 	for _, data := range crds {
 		crd := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal(data, &crd.Object); err != nil {
-			return fmt.Errorf("install the types of infrastructure: %w", err)
+			return fmt.Errorf("install the CRDs of infra.atoll.dev: %w", err)
 		}
-		if _, err := api.Apply(ctx, crd.GetName(), crd, metav1.ApplyOptions{FieldManager: installer, Force: true}); err != nil {
-			return fmt.Errorf("install type %s: %w", crd.GetName(), err)
+		if _, err := api.Apply(ctx, crd.GetName(), crd, metav1.ApplyOptions{FieldManager: fieldManager, Force: true}); err != nil {
+			return fmt.Errorf("install CRD %s: %w", crd.GetName(), err)
 		}
 		plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
 		resources = append(resources, plural)
@@ -47,8 +47,8 @@ func InstallCRDs(ctx context.Context, client dynamic.Interface) error {
 	return nil
 }
 
-// waitServed waits until a type can be listed. A CRD's condition Established comes first and is no
-// promise: the handler follows a little later.
+// waitServed waits until the resource can be listed. A CRD's condition Established is no guarantee:
+// the handler follows a little later.
 func waitServed(ctx context.Context, client dynamic.Interface, resource schema.GroupVersionResource) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
@@ -62,7 +62,7 @@ func waitServed(ctx context.Context, client dynamic.Interface, resource schema.G
 		err = last
 	}
 	if err != nil {
-		return fmt.Errorf("wait until type %s is served: %w", resource.GroupResource(), err)
+		return fmt.Errorf("wait for %s to be served: %w", resource.GroupResource(), err)
 	}
 	return nil
 }

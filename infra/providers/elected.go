@@ -16,41 +16,42 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 )
 
-// triedAtOnce is how many ProviderConfigs are tried at a time: each is a process.
-const triedAtOnce = 2
+// configureWorkers is the number of ProviderConfigs that are tested concurrently. Each test is a
+// process.
+const configureWorkers = 2
 
-// bySecret is the index of ProviderConfigs by the Secrets that they name.
+// bySecret is the index of ProviderConfigs by the Secrets that they reference.
 const bySecret = "secret"
 
-// term is what one server does for all.
-type term struct {
+// electedSession does the work of the elected server.
+type electedSession struct {
 	*Registry
 	configs, secrets cache.SharedIndexInformer
-	queue            workqueue.TypedRateLimitingInterface[job]
+	queue            workqueue.TypedRateLimitingInterface[workItem]
 }
 
-// job is a Provider that is to be tended, or a ProviderConfig that is to be tried. A Provider has no
-// namespace.
-type job struct{ namespace, name string }
+// workItem is a Provider to reconcile or a ProviderConfig to test. A Provider has no namespace.
+type workItem struct{ namespace, name string }
 
-// RunElected does what one server does for all, until ctx ends: it tries ProviderConfigs, makes roles of what is served, and
-// lets Providers go that were deleted and of which nothing is left. Run runs meanwhile.
+// RunElected does the work of the elected server until ctx ends: it tests ProviderConfigs, creates
+// the roles for served types, and finalizes deleted Providers that are no longer used. Run must be
+// running.
 func (r *Registry) RunElected(ctx context.Context) error {
-	t := &term{
+	t := &electedSession{
 		Registry: r,
-		configs: dynamicinformer.NewFilteredDynamicInformer(r.api.Dynamic, v1alpha1.ProviderConfigResource, metav1.NamespaceAll, 0,
+		configs: dynamicinformer.NewFilteredDynamicInformer(r.clients.Dynamic, v1alpha1.ProviderConfigResource, metav1.NamespaceAll, 0,
 			cache.Indexers{bySecret: secretsOfConfig}, nil).Informer(),
-		secrets: metadatainformer.NewFilteredMetadataInformer(r.api.Metadata, secretResource(), metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer(),
+		secrets: metadatainformer.NewFilteredMetadataInformer(r.clients.Metadata, secretResource(), metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[job](firstRetry, lastRetry), workqueue.TypedRateLimitingQueueConfig[job]{Clock: r.config.Clock}),
+			workqueue.NewTypedItemExponentialFailureRateLimiter[workItem](firstRetry, lastRetry), workqueue.TypedRateLimitingQueueConfig[workItem]{Clock: r.config.Clock}),
 	}
-	if err := errors.Join(t.configs.SetTransform(into[v1alpha1.ProviderConfig]), t.secrets.SetTransform(bare)); err != nil {
-		return fmt.Errorf("follow ProviderConfigs: %w", err)
+	if err := errors.Join(t.configs.SetTransform(into[v1alpha1.ProviderConfig]), t.secrets.SetTransform(versionOnly)); err != nil {
+		return fmt.Errorf("watch ProviderConfigs: %w", err)
 	}
 	return t.run(ctx)
 }
 
-func (t *term) run(ctx context.Context) error {
+func (t *electedSession) run(ctx context.Context) error {
 	var work sync.WaitGroup
 	defer work.Wait()
 	defer t.queue.ShutDown()
@@ -58,15 +59,15 @@ func (t *term) run(ctx context.Context) error {
 	for _, one := range []struct {
 		informer cache.SharedIndexInformer
 		handle   func(before, after any)
-	}{{t.objects, t.providerSeen}, {t.configs, t.configSeen}, {t.secrets, t.secretSeen}} {
+	}{{t.objects, t.enqueueProvider}, {t.configs, t.enqueueConfig}, {t.secrets, t.enqueueSecretUsers}} {
 		handler, err := one.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: func(o any) { one.handle(nil, o) }, UpdateFunc: one.handle, DeleteFunc: func(o any) { one.handle(o, nil) },
 		})
 		if err != nil {
-			return fmt.Errorf("follow ProviderConfigs: %w", err)
+			return fmt.Errorf("watch ProviderConfigs: %w", err)
 		}
 		if one.informer == t.objects {
-			// It goes on after this term.
+			// The Registry owns this informer, which outlives the session.
 			defer func() { _ = t.objects.RemoveEventHandler(handler) }()
 		} else {
 			work.Go(func() { one.informer.RunWithContext(ctx) })
@@ -76,26 +77,25 @@ func (t *term) run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return nil
 	}
-	for range triedAtOnce {
+	for range configureWorkers {
 		work.Go(func() {
 			for t.next(ctx) {
 			}
 		})
 	}
-	t.retryWithKinds(ctx)
+	t.requeueOnChange(ctx)
 	return nil
 }
 
-// retryWithKinds looks at everything again whenever other types are served. It returns when ctx
-// ends.
-func (t *term) retryWithKinds(ctx context.Context) {
+// requeueOnChange requeues everything whenever the served types change. It returns when ctx ends.
+func (t *electedSession) requeueOnChange(ctx context.Context) {
 	for {
 		changed := t.Changed()
 		for _, object := range t.objects.GetStore().List() {
-			t.providerSeen(nil, object)
+			t.enqueueProvider(nil, object)
 		}
 		for _, object := range t.configs.GetStore().List() {
-			t.configSeen(nil, object)
+			t.enqueueConfig(nil, object)
 		}
 		select {
 		case <-ctx.Done():
@@ -105,23 +105,23 @@ func (t *term) retryWithKinds(ctx context.Context) {
 	}
 }
 
-// bare leaves of a Secret what tells that it has changed.
-func bare(object any) (any, error) {
+// versionOnly strips a Secret's metadata to the fields that show a change.
+func versionOnly(object any) (any, error) {
 	if m, ok := object.(*metav1.PartialObjectMetadata); ok {
 		m.ManagedFields, m.Labels, m.Annotations, m.OwnerReferences = nil, nil, nil, nil
 	}
 	return object, nil
 }
 
-// secretsOfConfig indexes ProviderConfigs.
+// secretsOfConfig is the index function of bySecret.
 func secretsOfConfig(object any) ([]string, error) {
 	config, ok := object.(*v1alpha1.ProviderConfig)
 	if !ok {
 		return nil, nil
 	}
-	settings, err := written(config)
+	settings, err := configurationOf(config)
 	if err != nil {
-		return nil, nil // it is refused when it is tried
+		return nil, nil // the test of the ProviderConfig reports the error
 	}
 	var keys []string
 	for _, name := range secretsIn(settings) {
@@ -130,40 +130,40 @@ func secretsOfConfig(object any) ([]string, error) {
 	return keys, nil
 }
 
-func (t *term) providerSeen(before, after any) {
+func (t *electedSession) enqueueProvider(before, after any) {
 	is, ok := after.(*v1alpha1.Provider)
 	if was, had := before.(*v1alpha1.Provider); !ok || had && was.UID == is.UID && was.DeletionTimestamp.Equal(is.DeletionTimestamp) {
 		return
 	}
-	t.queue.Add(job{name: is.Name})
+	t.queue.Add(workItem{name: is.Name})
 }
 
-func (t *term) configSeen(before, after any) {
+func (t *electedSession) enqueueConfig(before, after any) {
 	is, ok := after.(*v1alpha1.ProviderConfig)
 	if was, had := before.(*v1alpha1.ProviderConfig); !ok || had && was.UID == is.UID && was.Generation == is.Generation {
 		return
 	}
-	t.queue.Add(job{is.Namespace, is.Name})
+	t.queue.Add(workItem{is.Namespace, is.Name})
 }
 
-func (t *term) secretSeen(before, after any) {
-	is, ok := tombless(after).(*metav1.PartialObjectMetadata)
+func (t *electedSession) enqueueSecretUsers(before, after any) {
+	is, ok := untombstone(after).(*metav1.PartialObjectMetadata)
 	if after == nil {
-		is, ok = tombless(before).(*metav1.PartialObjectMetadata)
+		is, ok = untombstone(before).(*metav1.PartialObjectMetadata)
 	}
 	if !ok {
 		return
 	}
 	configs, err := t.configs.GetIndexer().ByIndex(bySecret, is.Namespace+"/"+is.Name)
 	if err != nil {
-		return // there is such an index
+		return // the index exists
 	}
 	for _, object := range configs {
-		t.configSeen(nil, object)
+		t.enqueueConfig(nil, object)
 	}
 }
 
-func (t *term) next(ctx context.Context) bool {
+func (t *electedSession) next(ctx context.Context) bool {
 	j, done := t.queue.Get()
 	if done || ctx.Err() != nil {
 		return false
@@ -172,7 +172,7 @@ func (t *term) next(ctx context.Context) bool {
 	var again time.Duration
 	var err error
 	if j.namespace == "" {
-		again, err = t.tend(ctx, j.name)
+		again, err = t.reconcileProvider(ctx, j.name)
 	} else {
 		err = t.configure(ctx, j.namespace, j.name)
 	}
@@ -180,7 +180,7 @@ func (t *term) next(ctx context.Context) bool {
 	case err != nil && ctx.Err() == nil:
 		var refused *OpenError
 		if !errors.As(err, &refused) {
-			t.config.Log.Error("infrastructure cannot be followed; trying again", "namespace", j.namespace, "name", j.name, "error", err)
+			t.config.Log.Error("reconcile failed; retrying", "namespace", j.namespace, "name", j.name, "error", err)
 		}
 		t.queue.AddRateLimited(j)
 	case again > 0:

@@ -18,8 +18,9 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 )
 
-// configured waits until a ProviderConfig's condition has a reason and a message with these words, and gives the message.
-func (s *stage) configured(namespace, name, reason, words string) string {
+// configured waits until a ProviderConfig's condition has the reason and a message with the words,
+// and returns the message.
+func (s *testEnv) configured(namespace, name, reason, words string) string {
 	s.t.Helper()
 	var c *metav1.Condition
 	s.until(fmt.Sprintf("ProviderConfig %s is %s", name, reason), func() error {
@@ -33,41 +34,41 @@ func (s *stage) configured(namespace, name, reason, words string) string {
 		}
 		c = meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ProviderConfigured)
 		if c == nil || c.Reason != reason || !strings.Contains(c.Message, words) || c.ObservedGeneration != config.Generation {
-			return fmt.Errorf("it is %+v", config.Status.Conditions)
+			return fmt.Errorf("conditions: %+v", config.Status.Conditions)
 		}
 		return nil
 	})
 	return c.Message
 }
 
-func TestProviderConfigsAreTried(t *testing.T) {
-	s := newStage(t)
+func TestProviderConfigsAreTested(t *testing.T) {
+	s := newTestEnv(t)
 	s.config("shop", "demo", "directory: "+t.TempDir())
 	r := s.start("")
 	s.elect(r)
-	s.configured("shop", "demo", v1alpha1.ReasonNotInstalled, `there is no Provider "demo"`)
+	s.configured("shop", "demo", v1alpha1.ReasonNotInstalled, `Provider "demo" not found`)
 	s.provider("demo")
-	first := s.configured("shop", "demo", v1alpha1.ReasonConfigured, "demo 1.0.0 takes it (revision ")
+	first := s.configured("shop", "demo", v1alpha1.ReasonConfigured, "accepted by demo 1.0.0 (revision ")
 
 	s.secret("shop", "key", map[string]string{"token": "wrong"})
 	s.config("shop", "demo", "directory: "+t.TempDir()+"\ntoken: {secretKeyRef: {name: key, key: token}}")
 	s.configured("shop", "demo", v1alpha1.ReasonConfigRefused, "The token is refused")
-	// Its Secret alone is put right.
+	// Only its Secret is corrected.
 	s.secret("shop", "key", map[string]string{"token": "right"})
 	if again := s.configured("shop", "demo", v1alpha1.ReasonConfigured, ""); again == first {
 		t.Errorf("another configuration has the same revision: %s", again)
 	}
-	// What it warns of is shown, without what is secret.
+	// Warnings are shown without secrets.
 	s.secret("shop", "key", map[string]string{"token": "outdated"})
-	warns := s.configured("shop", "demo", v1alpha1.ReasonConfigured, "It warns: The token ends soon")
-	contains(t, warns, "demo 1.0.0 takes it (revision ")
+	warns := s.configured("shop", "demo", v1alpha1.ReasonConfigured, "Warnings: The token ends soon")
+	contains(t, warns, "accepted by demo 1.0.0 (revision ")
 	if strings.Contains(warns, "outdated") {
 		t.Errorf("a secret is shown: %s", warns)
 	}
 }
 
-func TestRolesOfWhatIsServed(t *testing.T) {
-	s := newStage(t)
+func TestRolesOfServedTypes(t *testing.T) {
+	s := newTestEnv(t)
 	s.provider("demo", func(p *v1alpha1.Provider) { p.Spec.Types = []string{"demo_network"} })
 	r := s.start("")
 	s.elect(r)
@@ -88,7 +89,7 @@ func TestRolesOfWhatIsServed(t *testing.T) {
 	}
 	want := func(list ...string) {
 		t.Helper()
-		s.until("there are roles", func() error {
+		s.until("the roles exist", func() error {
 			viewer, editor := resources("atoll:infra-viewer:demo"), resources("atoll:infra-editor:demo")
 			if fmt.Sprint(viewer) != "[*]" || fmt.Sprint(editor) != fmt.Sprint(list) {
 				return fmt.Errorf("viewer %v, editor %v", viewer, editor)
@@ -101,17 +102,18 @@ func TestRolesOfWhatIsServed(t *testing.T) {
 	want("networks", "servers")
 }
 
-// A Provider goes when nothing of it is left, and says until then what is.
+// A deleted Provider is finalized when nothing of it is left. Until then its status says what
+// remains.
 func TestProviderInUseStays(t *testing.T) {
-	s := newStage(t)
+	s := newTestEnv(t)
 	var mu sync.Mutex
 	stored := []string{"networks", "servers"}
 	r := s.start("", func(c *Config) {
-		c.Stored = func(_ context.Context, group string) ([]string, error) {
+		c.StoredResources = func(_ context.Context, group string) ([]string, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			if group != "demo.providers.atoll.dev" {
-				return nil, fmt.Errorf("asked for %s", group)
+				return nil, fmt.Errorf("unexpected group %s", group)
 			}
 			return stored, nil
 		}
@@ -134,7 +136,7 @@ func TestProviderInUseStays(t *testing.T) {
 	s.provider("demo")
 	s.await("demo", v1alpha1.ProviderServed, v1alpha1.ReasonServed)
 	if r.Deleting("demo.providers.atoll.dev") {
-		t.Error("it is not to be deleted yet")
+		t.Error("it is not deleted yet")
 	}
 	s.provider("demo", func(p *v1alpha1.Provider) {
 		long := metav1.NewTime(time.Now().Add(-time.Minute))
@@ -142,10 +144,10 @@ func TestProviderInUseStays(t *testing.T) {
 	})
 	contains(t, s.await("demo", v1alpha1.ProviderInUse, v1alpha1.ReasonObjectsExist), "networks, servers", "delete them")
 	if !r.Deleting("demo.providers.atoll.dev") {
-		t.Error("it takes new objects")
+		t.Error("it accepts new objects")
 	}
 	if _, err := r.Kind(network("x")); err != nil {
-		t.Errorf("what is still there cannot be used: %v", err)
+		t.Errorf("the remaining objects are not served: %v", err)
 	}
 	mu.Lock()
 	stored = nil
@@ -154,9 +156,9 @@ func TestProviderInUseStays(t *testing.T) {
 	if err := s.metadata.Resource(v1alpha1.ResourceStateResource).Namespace("shop").Delete(t.Context(), left, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	s.until("it is let go", func() error {
-		if p := s.see("demo"); len(p.Finalizers) > 0 {
-			return errors.New("it is still held")
+	s.until("the finalizer is removed", func() error {
+		if p := s.get("demo"); len(p.Finalizers) > 0 {
+			return errors.New("it still has the finalizer")
 		}
 		return nil
 	})

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// TestJournalStays: a server that is started again has the journal of before, and nobody else gets to it or its key.
-func TestJournalStays(t *testing.T) {
+// TestJournalSurvivesRestart checks that a restarted server has the same journal, and that other
+// users cannot read it or its key.
+func TestJournalSurvivesRestart(t *testing.T) {
 	t.Parallel()
 	dir, run := t.TempDir(), t.TempDir()
 	journal := func(keeper ...string) string {
@@ -26,11 +27,11 @@ func TestJournalStays(t *testing.T) {
 		return r.Journal()
 	}
 	if name := journal(); name != "" {
-		t.Errorf("without a keeper the journal is called %q", name)
+		t.Errorf("without a keeper the journal is named %q", name)
 	}
 	first := journal("/proc/self/exe", "provider-keeper")
 	if again := journal("/proc/self/exe", "provider-keeper"); first == "" || again != first {
-		t.Errorf("it is called %q, and then %q", first, again)
+		t.Errorf("it is named %q, and then %q", first, again)
 	}
 	for name, want := range map[string]os.FileMode{"calls": 0o700 | os.ModeDir, "calls.key": 0o600} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode() != want {
@@ -41,6 +42,6 @@ func TestJournalStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := New(Config{Directory: dir, RunDirectory: run, Keeper: []string{"x"}}); err == nil || !strings.Contains(err.Error(), "calls.key has 0 bytes instead of 32; remove it") {
-		t.Errorf("with a key that is none: %v", err)
+		t.Errorf("with an invalid key: %v", err)
 	}
 }

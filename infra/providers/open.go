@@ -17,18 +17,19 @@ import (
 )
 
 const (
-	// freshFor is how long a ProviderConfig and its Secrets are taken to be what they were. A plan asks
-	// for its providers once for each resource.
+	// freshFor is how long a ProviderConfig and its Secrets are assumed to be unchanged. A plan
+	// opens its providers once for each resource.
 	freshFor = 250 * time.Millisecond
-	// refusedFor is how long a provider that refused a configuration, or did not start, is not asked again with the same.
+	// refusedFor is how long a rejected configuration or a failed start is remembered before it is
+	// tried again.
 	refusedFor = 10 * time.Second
 )
 
 // usable is a Provider that can be opened.
 type usable struct {
-	pack *pack
+	pack *installedPackage
 	spec v1alpha1.ProviderSpec
-	// identity stands for the package and how it is run.
+	// identity identifies the package and its process settings.
 	identity string
 }
 
@@ -37,62 +38,62 @@ func (r *Registry) Open(ctx context.Context, name, namespace, config string) (co
 	return r.open(ctx, name, namespace, config, freshFor)
 }
 
-// open is Open with what was looked at so long ago taken to be as it was.
+// open is Open with another bound for the age of an earlier check.
 func (r *Registry) open(ctx context.Context, name, namespace, config string, fresh time.Duration) (contract.Provider, string, error) {
 	p, err := r.usable(ctx, name)
 	if err != nil {
 		return nil, "", err
 	}
-	s, err := r.opened.slot(ctx, slotKey{name, namespace, config})
+	s, err := r.instances.slot(ctx, slotKey{name, namespace, config})
 	if err != nil {
 		return nil, "", err
 	}
-	defer s.giveBack()
+	defer s.unlock()
 	now := r.config.Clock.Now()
-	if s.use != nil && strings.HasPrefix(s.of, p.identity) && now.Sub(s.checked) < fresh {
-		return s.use, s.revision, nil
+	if s.current != nil && strings.HasPrefix(s.identity, p.identity) && now.Sub(s.checked) < fresh {
+		return s.current, s.revision, nil
 	}
 	settings, err := r.readSettings(ctx, name, namespace, config)
 	if err != nil {
-		var gone *OpenError
-		if errors.As(err, &gone) && gone.Reason == v1alpha1.ReasonConfigRefused {
-			r.opened.drop(s)
+		var openErr *OpenError
+		if errors.As(err, &openErr) && openErr.Reason == v1alpha1.ReasonConfigRefused {
+			r.instances.drop(s)
 		}
 		return nil, "", err
 	}
 	revision := settings.revision()
 	of := p.identity + revision
 	switch {
-	case s.use != nil && s.of == of:
+	case s.current != nil && s.identity == of:
 		s.checked = now
-		return s.use, revision, nil
-	case s.failed != nil && s.of == of && now.Sub(s.failedAt) < refusedFor:
+		return s.current, revision, nil
+	case s.failed != nil && s.identity == of && now.Sub(s.failedAt) < refusedFor:
 		return nil, "", s.failed
 	}
 	u, err := r.start(ctx, name, p, settings)
 	if err != nil {
-		var because *OpenError
-		if ctx.Err() == nil && !(errors.As(err, &because) && because.Reason == v1alpha1.ReasonNotInstalled) {
-			r.opened.drop(s)
-			s.of, s.failed, s.failedAt, s.checked = of, err, now, now
+		var openErr *OpenError
+		if ctx.Err() == nil && !(errors.As(err, &openErr) && openErr.Reason == v1alpha1.ReasonNotInstalled) {
+			r.instances.drop(s)
+			s.identity, s.failed, s.failedAt, s.checked = of, err, now, now
 		}
 		return nil, "", err
 	}
-	r.opened.take(s, u)
-	s.of, s.revision, s.checked, s.failed = of, revision, now, nil
+	r.instances.set(s, u)
+	s.identity, s.revision, s.checked, s.failed = of, revision, now, nil
 	return u, revision, nil
 }
 
-// usable waits until it is known whether a Provider can be used.
+// usable waits until the Provider's installation has succeeded or failed.
 func (r *Registry) usable(ctx context.Context, name string) (*usable, error) {
 	for {
 		r.mu.Lock()
-		moved := r.moved
+		changed := r.entryChanged
 		e := r.entries[name]
 		switch {
 		case e == nil && r.isSynced():
 			r.mu.Unlock()
-			return nil, &OpenError{v1alpha1.ReasonNotInstalled, fmt.Errorf("%w: there is no Provider %q: make one, or name another", infra.ErrNotServed, name)}
+			return nil, &OpenError{v1alpha1.ReasonNotInstalled, fmt.Errorf("%w: Provider %q not found: create it, or reference another one", infra.ErrNotServed, name)}
 		case e != nil && e.usable:
 			out := &usable{pack: e.pack, spec: e.object.Spec}
 			r.mu.Unlock()
@@ -100,33 +101,33 @@ func (r *Registry) usable(ctx context.Context, name string) (*usable, error) {
 			return out, nil
 		case e != nil && e.failure != nil:
 			r.mu.Unlock()
-			return nil, &OpenError{v1alpha1.ReasonNotInstalled, fmt.Errorf("%w: Provider %s cannot be used on %s: %s", contract.ErrNotAsked, name, r.config.Server, e.failure.message)}
+			return nil, &OpenError{v1alpha1.ReasonNotInstalled, fmt.Errorf("%w: Provider %s cannot be used on server %s: %s", contract.ErrNotAsked, name, r.config.Server, e.failure.message)}
 		}
 		r.mu.Unlock()
 		select {
-		case <-moved:
+		case <-changed:
 		case <-r.synced:
-			// There may be no such Provider: then nothing moves any more.
+			// The Provider may not exist: then no entry changes any more.
 			select {
-			case <-moved:
+			case <-changed:
 			case <-ctx.Done():
 				return nil, ctx.Err()
 			case <-r.config.Clock.After(freshFor):
 			}
 		case <-ctx.Done():
-			return nil, fmt.Errorf("Provider %s is not installed yet: %w", name, ctx.Err())
+			return nil, fmt.Errorf("wait for the installation of Provider %s: %w", name, ctx.Err())
 		}
 	}
 }
 
-// awaited is what usable would wait for; empty if it would not.
-func (r *Registry) awaited(name string) string {
+// pendingReason returns what usable would wait for, empty if it would not wait.
+func (r *Registry) pendingReason(name string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e := r.entries[name]
 	switch {
 	case e == nil && !r.isSynced():
-		return fmt.Sprintf("whether there is a Provider %q is not known yet: %s has just begun to look", name, r.config.Server)
+		return fmt.Sprintf("Provider %q is not known yet: server %s is starting", name, r.config.Server)
 	case e != nil && !e.usable && e.failure == nil:
 		return fmt.Sprintf("Provider %s is being installed", name)
 	}
@@ -145,13 +146,13 @@ func (r *Registry) isSynced() bool {
 func identityOf(u *usable) string {
 	text, err := json.Marshal([]any{u.pack.executable, u.pack.Content, u.spec.Limits, u.spec.Process})
 	if err != nil {
-		return err.Error() // it came of JSON
+		return err.Error() // it was decoded from JSON
 	}
 	return string(text)
 }
 
 // start starts and configures a provider.
-func (r *Registry) start(ctx context.Context, name string, p *usable, s *settings) (*use, error) {
+func (r *Registry) start(ctx context.Context, name string, p *usable, s *settings) (*sharedProvider, error) {
 	value, err := s.value(ctx, r, p.pack.catalog)
 	if err != nil {
 		return nil, err
@@ -159,31 +160,31 @@ func (r *Registry) start(ctx context.Context, name string, p *usable, s *setting
 	if p.pack.development == nil {
 		if err := r.store.Verify(ctx, install.Digest(p.pack.Content)); err != nil {
 			if ctx.Err() == nil {
-				r.mistrust(name, p.pack)
+				r.reinstall(name, p.pack)
 			}
-			return nil, &OpenError{v1alpha1.ReasonNotInstalled, fmt.Errorf("%w: the package of Provider %s is no longer what it was, and is installed anew: %w", contract.ErrNotAsked, name, err)}
+			return nil, &OpenError{v1alpha1.ReasonNotInstalled, fmt.Errorf("%w: the package of Provider %s was modified and is being reinstalled: %w", contract.ErrNotAsked, name, err)}
 		}
 	}
 	mask := schema.NewMask(value)
 	plain, _ := value.UnmarkDeep()
-	instance, said, err := r.host.Open(ctx, provider.Binary{Name: name, Path: p.pack.executable}, provider.Settings{
+	instance, diagnostics, err := r.host.Open(ctx, provider.Binary{Name: name, Path: p.pack.executable}, provider.Settings{
 		Catalog: p.pack.catalog, Config: plain, Limits: limitsOf(&p.spec.Limits), Env: environment(&p.spec),
 		Idle: p.spec.Process.IdleTimeout.Duration, RecycleAfter: int(p.spec.Process.CallsBeforeRestart),
 	})
 	switch {
 	case err != nil:
 		return nil, &OpenError{v1alpha1.ReasonConfigUnavailable, &maskedError{mask.Text(err.Error()), err}}
-	case said.Failed():
-		return nil, refusal(s, mask.Diagnostics(said))
+	case diagnostics.Failed():
+		return nil, refusal(s, mask.Diagnostics(diagnostics))
 	}
-	u := newUse(instance, mask, r.config.Clock)
-	u.warned = strings.Join(sentences(mask.Diagnostics(said), true), "; ")
+	u := newSharedProvider(instance, mask, r.config.Clock)
+	u.warned = strings.Join(sentences(mask.Diagnostics(diagnostics), true), "; ")
 	return u, nil
 }
 
-// sentences are what a provider says, its warnings or what is more than that.
-func sentences(said contract.Diagnostics, warnings bool) (out []string) {
-	for _, d := range said {
+// sentences formats a provider's diagnostics, either the warnings or the errors.
+func sentences(diagnostics contract.Diagnostics, warnings bool) (out []string) {
+	for _, d := range diagnostics {
 		if d.Warning != warnings {
 			continue
 		}
@@ -191,18 +192,18 @@ func sentences(said contract.Diagnostics, warnings bool) (out []string) {
 		if d.Detail != "" {
 			text += ": " + d.Detail
 		}
-		out = append(out, shortened(text))
+		out = append(out, truncate(text))
 	}
 	return out
 }
 
-// refusal is what a provider says to a configuration that it does not take.
-func refusal(s *settings, said contract.Diagnostics) error {
-	words := sentences(said, false)
+// refusal returns the error of a configuration that the provider rejects.
+func refusal(s *settings, diagnostics contract.Diagnostics) error {
+	words := sentences(diagnostics, false)
 	if !s.present {
-		return refusedf("the provider does not do without a configuration, and there is no %s: make one; it says: %s", s.where(), strings.Join(words, "; "))
+		return refusedf("%s not found, but the provider needs a configuration: create it; the provider reports: %s", s.where(), strings.Join(words, "; "))
 	}
-	return refusedf("the provider refuses %s: %s", s.where(), strings.Join(words, "; "))
+	return refusedf("the provider rejected %s: %s", s.where(), strings.Join(words, "; "))
 }
 
 func limitsOf(l *v1alpha1.ProviderLimits) provider.Limits {
@@ -212,13 +213,13 @@ func limitsOf(l *v1alpha1.ProviderLimits) provider.Limits {
 	}
 }
 
-// mistrust has a package installed anew that was found changed.
-func (r *Registry) mistrust(name string, of *pack) {
+// reinstall schedules the installation of a package that was found modified.
+func (r *Registry) reinstall(name string, of *installedPackage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if e := r.entries[name]; e != nil && e.pack == of {
-		e.usable, e.tried = false, ""
+		e.usable, e.attempted = false, ""
 		r.queue.Add(name)
-		r.move()
+		r.notifyWaiters()
 	}
 }

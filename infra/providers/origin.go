@@ -12,23 +12,23 @@ import (
 	"github.com/atoll-dev/atoll/infra/install"
 )
 
-// defaultRegistry is the host of sources that name none: OpenTofu's.
+// defaultRegistry is the host of sources without a host, as in OpenTofu.
 const defaultRegistry = "registry.opentofu.org"
 
-// wanted stands for all of a spec that decides what is installed. The rest can change
-// without anything being installed anew.
-func wanted(spec *v1alpha1.ProviderSpec) string {
+// installKey identifies the parts of a spec that decide what is installed. Changes of the other
+// parts do not cause a new installation.
+func installKey(spec *v1alpha1.ProviderSpec) string {
 	digests := slices.Clone(spec.Digests)
 	slices.Sort(digests)
 	text, err := json.Marshal([]any{strings.ToLower(spec.Source), spec.Version, digests, spec.Origin})
 	if err != nil {
-		return err.Error() // strings alone are in it, which have JSON
+		return err.Error() // strings can always be encoded
 	}
 	return string(text)
 }
 
-// request turns a spec into what is to be installed. What it names was written by somebody who may run
-// programs here, and all the same only where whoever runs the server allows it.
+// request converts a spec into an install request. The author of a Provider may run programs here,
+// but only from places that the operator of the server allows.
 func (r *Registry) request(spec *v1alpha1.ProviderSpec) (install.Request, error) {
 	request := install.Request{Package: install.Package{Platform: install.ThisPlatform()}}
 	var err error
@@ -49,7 +49,7 @@ func (r *Registry) request(spec *v1alpha1.ProviderSpec) (install.Request, error)
 	return request, err
 }
 
-// errNotAllowed is of what this server was not started to allow.
+// errNotAllowed means that the flags of this server do not allow the origin.
 var errNotAllowed = errors.New("not allowed")
 
 func (r *Registry) origin(o *v1alpha1.ProviderOrigin) (install.Origin, error) {
@@ -69,11 +69,11 @@ func (r *Registry) origin(o *v1alpha1.ProviderOrigin) (install.Origin, error) {
 	case o.Registry != nil:
 		return install.NewRegistry(r.client), nil
 	}
-	return nil, fmt.Errorf("spec.origin: %w: name one of filesystemMirror, networkMirror, registry and development", install.ErrInvalid)
+	return nil, fmt.Errorf("spec.origin: %w: set one of filesystemMirror, networkMirror, registry and development", install.ErrInvalid)
 }
 
-// allowedMirror gives where a path leads, if that is allowed. A link below an allowed directory may lead
-// anywhere, so what counts is not how the path is written.
+// allowedMirror returns the resolved path if it is allowed. A link below an allowed directory may
+// lead anywhere, so the resolved path decides.
 func (r *Registry) allowedMirror(path string) (string, error) {
 	real := resolved(filepath.Clean(path))
 	for _, allowed := range r.config.Mirrors {
@@ -81,12 +81,12 @@ func (r *Registry) allowedMirror(path string) (string, error) {
 			return real, nil
 		}
 	}
-	// Whether there is anything is nobody's business where it is not allowed.
-	return "", fmt.Errorf("spec.origin.filesystemMirror.path: %w: %s is not below a directory that this server was started to take packages from: start it with --provider-mirror %s",
+	// Do not reveal whether a path exists outside of the allowed directories.
+	return "", fmt.Errorf("spec.origin.filesystemMirror.path: %w: %s is not within an allowed mirror directory: start the server with --provider-mirror %s",
 		errNotAllowed, path, path)
 }
 
-// resolved is where a path leads, or the path itself if it leads nowhere.
+// resolved resolves the links in a path. It returns the path itself if it does not exist.
 func resolved(path string) string {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		return real

@@ -41,12 +41,12 @@ func TestOnlyAllowedMirrors(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 		if err != nil && (!errors.Is(err, errNotAllowed) || !strings.Contains(err.Error(), "--provider-mirror")) {
-			t.Errorf("%s: %v: it does not say how to allow it", path, err)
+			t.Errorf("%s: %v: the error does not name the remedy", path, err)
 		}
 	}
 }
 
-func TestRefusedSpecs(t *testing.T) {
+func TestInvalidSpecs(t *testing.T) {
 	client := install.NewClient(install.ClientConfig{})
 	defer client.Close()
 	r := &Registry{config: Config{Mirrors: []string{"/mirrors"}}, client: client}
@@ -68,11 +68,11 @@ func TestRefusedSpecs(t *testing.T) {
 		change(&spec)
 		_, err := r.request(&spec)
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v: want it to name %s", err, want)
+			t.Errorf("%v: want %s in the error", err, want)
 			continue
 		}
-		if f := failureOf(err); !f.lasting {
-			t.Errorf("%v: would be tried again, though nothing changes", err)
+		if f := failureOf(err); !f.permanent {
+			t.Errorf("%v: is retried, although it is permanent", err)
 		}
 	}
 	for name, origin := range map[string]v1alpha1.ProviderOrigin{
@@ -86,6 +86,6 @@ func TestRefusedSpecs(t *testing.T) {
 	short := good
 	short.Source = "hashicorp/time"
 	if got, err := r.request(&short); err != nil || got.Package.Source.Host != defaultRegistry {
-		t.Errorf("%v %v: a source without a host is of another registry than OpenTofu's", got, err)
+		t.Errorf("%v %v: a source without a host must use OpenTofu's registry", got, err)
 	}
 }

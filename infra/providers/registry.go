@@ -1,9 +1,9 @@
-// Package providers installs what Provider objects name, knows which types they have, and
-// runs them as ProviderConfigs say. Every server does this for itself: all are equal.
+// Package providers installs the packages of Provider objects, knows the types that they have, and runs
+// them with the configuration of ProviderConfigs. All servers are equal: each does this for itself.
 //
-// It follows Providers (Run), answers the engine and whoever serves their types
-// (Registry), and does what one server does for all (RunElected). DESIGN.md
-// says what becomes of types whose Provider cannot be installed, or is deleted.
+// Run follows Providers. Registry answers the engine and the API that serves provider types. RunElected
+// does the work that only one server does. DESIGN.md describes what happens to types whose Provider
+// cannot be installed or is deleted.
 package providers
 
 import (
@@ -28,76 +28,77 @@ import (
 	"github.com/atoll-dev/atoll/infra/provider"
 )
 
-// Config is what a Registry needs. Directory and RunDirectory have to be set.
+// Config configures a Registry. Directory and RunDirectory are required.
 type Config struct {
-	// Directory is this server's own, and made if it is missing: packages, and what is known from
-	// before a restart.
+	// Directory is this server's own directory for packages and for the data that survives a
+	// restart. It is created if it does not exist.
 	Directory string
-	// RunDirectory is where processes have their private places. It is made if it is missing; 70
-	// bytes at most, or sockets would not fit.
+	// RunDirectory is the parent of the processes' private directories. It is created if it does
+	// not exist. Its path has at most 70 bytes, because of the limit for socket paths.
 	RunDirectory string
-	// Mirrors are the directories below which filesystem mirrors may be. None may be anywhere if
-	// there are none.
+	// Mirrors are the directories in which filesystem mirrors may be. If it is empty, none are
+	// allowed.
 	Mirrors []string
-	// Development lets programs be run that nobody has verified.
+	// Development allows unverified programs.
 	Development bool
-	// User is whom providers run as; nil is the server's own.
+	// User is the user that providers run as; nil is the server's own.
 	User *provider.User
-	// Inherit names variables of the server's environment that providers get, too.
+	// Inherit names variables of the server's environment that providers inherit.
 	Inherit []string
-	// Keeper is the command that runs keepers of providers' calls, which outlive a server that is killed: see
-	// provider.Config. Without it, what a killed server had begun is uncertain to the next.
+	// Keeper is the command of the keeper processes, which outlive a killed server and finish its
+	// provider calls: see provider.Config. Without it, the calls of a killed server are uncertain
+	// to the next.
 	Keeper []string
-	// Network is how mirrors and registries are spoken with.
+	// Network configures the connections to mirrors and registries.
 	Network install.ClientConfig
-	// Server is what this server is called in statuses.
+	// Server is the name of this server in statuses.
 	Server string
-	// Stored tells of which resources of a group anything is stored, by their plural names.
-	// Nil leaves a Provider that is deleted where it is.
-	Stored func(ctx context.Context, group string) ([]string, error)
-	// Log defaults to slog.Default, Clock to the real one.
+	// StoredResources returns the plural names of a group's resources that have stored objects. If
+	// it is nil, deleted Providers are not finalized.
+	StoredResources func(ctx context.Context, group string) ([]string, error)
+	// Log defaults to slog.Default, and Clock to the real clock.
 	Log   *slog.Logger
 	Clock clock.WithTicker
 }
 
-// API is how the control plane is reached.
-type API struct {
+// Clients are the clients of the control plane.
+type Clients struct {
 	Dynamic  dynamic.Interface
 	Metadata metadata.Interface
 }
 
-// Registry is the Providers as this server has them. It is safe for concurrent use.
+// Registry is this server's view of the Providers. It is safe for concurrent use.
 type Registry struct {
 	config    Config
 	store     *install.Store
 	client    *install.Client
 	installer *install.Installer
 	host      *provider.Host
-	memory    memory
-	opened    *opened
+	cache     diskCache
+	instances *instancePool
 
 	// Set by Connect.
-	api     API
+	clients Clients
 	objects cache.SharedIndexInformer
 	queue   workqueue.TypedDelayingInterface[string]
 
-	synced chan struct{} // closed once all Providers were looked at
+	synced chan struct{} // closed once all Providers were processed
 
-	mu      sync.Mutex
-	entries map[string]*entry
-	waiting map[string]bool // Providers that were there at the start, and are still to be looked at
-	table   *table
-	refused map[string]string // groups, by whoever serves kinds
-	changed chan struct{}     // closed and made anew with each table
-	moved   chan struct{}     // the same with each change of an entry
+	mu             sync.Mutex
+	entries        map[string]*providerEntry
+	waiting        map[string]bool // Providers that existed at the start and are not processed yet
+	table          *table
+	rejectedGroups map[string]string // reasons by group, from the API that serves provider types
+	changed        chan struct{}     // closed and replaced with each new table
+	entryChanged   chan struct{}     // closed and replaced with each change of an entry
 }
 
 var _ infra.Providers = (*Registry)(nil)
 
-// New opens the directories. Nothing is installed until Run.
+// New opens the directories. Run starts the installations.
 func New(config Config) (_ *Registry, err error) {
 	if config.Directory == "" || config.RunDirectory == "" {
-		return nil, errors.New("providers need directories: set Directory and RunDirectory")
+		return nil, errors.New("providers: Directory and RunDirectory are required")
 	}
 	if config.Log == nil {
 		config.Log = slog.Default()
@@ -109,15 +110,15 @@ func New(config Config) (_ *Registry, err error) {
 	config.Mirrors = slices.Clone(config.Mirrors)
 	for i, mirror := range config.Mirrors {
 		if config.Mirrors[i], err = filepath.Abs(mirror); err != nil {
-			return nil, fmt.Errorf("find the directory of provider mirrors %s: %w", mirror, err)
+			return nil, fmt.Errorf("resolve the provider mirror directory %s: %w", mirror, err)
 		}
 	}
 	r := &Registry{
 		config: config, synced: make(chan struct{}),
-		entries: map[string]*entry{}, changed: make(chan struct{}), moved: make(chan struct{}), table: newTable(nil),
+		entries: map[string]*providerEntry{}, changed: make(chan struct{}), entryChanged: make(chan struct{}), table: newTable(nil),
 	}
-	r.opened = newOpened(config.Clock)
-	if r.memory, err = openMemory(config.Directory); err != nil {
+	r.instances = newInstancePool(config.Clock)
+	if r.cache, err = openDiskCache(config.Directory); err != nil {
 		return nil, err
 	}
 	if r.store, err = install.OpenStore(filepath.Join(config.Directory, "store"), config.Clock); err != nil {
@@ -126,7 +127,7 @@ func New(config Config) (_ *Registry, err error) {
 	if r.host, err = r.newHost(); err != nil {
 		return nil, errors.Join(err, r.store.Close())
 	}
-	if err := r.closeToOthers(); err != nil {
+	if err := r.restrictDirectories(); err != nil {
 		r.host.Close()
 		return nil, errors.Join(err, r.store.Close())
 	}
@@ -135,28 +136,28 @@ func New(config Config) (_ *Registry, err error) {
 	return r, nil
 }
 
-// newHost has the journal of calls beside the key that it is sealed with.
+// newHost creates the provider host. The journal of calls is stored beside its key.
 func (r *Registry) newHost() (_ *provider.Host, err error) {
-	// Its clock stays the real one: it is for processes, which take real time.
+	// The host keeps the real clock, because processes take real time.
 	config := provider.Config{Directory: r.config.RunDirectory, User: r.config.User, Inherit: r.config.Inherit, Keeper: r.config.Keeper}
 	if len(config.Keeper) > 0 {
 		config.Journal = filepath.Join(r.config.Directory, "calls")
 		if config.JournalKey, err = provider.ReadKey(config.Journal + ".key"); err != nil {
-			return nil, fmt.Errorf("open the key of the journal of providers' calls: %w", err)
+			return nil, fmt.Errorf("open the key of the provider call journal: %w", err)
 		}
 	}
 	return provider.New(config)
 }
 
-// Journal is what the journal of calls is called, empty if there is none; see plans.Config.
+// Journal returns the name of the journal of calls, empty if there is none; see plans.Config.
 func (r *Registry) Journal() string { return r.host.Journal() }
 
-// Acknowledge forgets what a provider answered to a call: it is stored.
+// Acknowledge drops the journalled answer to a call after the caller has stored it.
 func (r *Registry) Acknowledge(call string) error { return r.host.Acknowledge(call) }
 
-// closeToOthers leaves the directories to their owner, or lets through who runs providers, if that is
-// another user.
-func (r *Registry) closeToOthers() error {
+// restrictDirectories denies other users access to the directories. If providers run as another
+// user, that user may pass through.
+func (r *Registry) restrictDirectories() error {
 	mode := os.FileMode(0o700)
 	if r.config.User != nil {
 		mode = 0o711
@@ -164,51 +165,52 @@ func (r *Registry) closeToOthers() error {
 	store := filepath.Join(r.config.Directory, "store")
 	for _, dir := range []string{r.config.RunDirectory, store, filepath.Join(store, "packages")} {
 		if err := os.Chmod(dir, mode); err != nil {
-			return fmt.Errorf("keep others out of providers' directories: %w", err)
+			return fmt.Errorf("restrict access to provider directories: %w", err)
 		}
 	}
 	if err := os.Chmod(filepath.Join(store, "records"), 0o700); err != nil {
-		return fmt.Errorf("keep others out of providers' directories: %w", err)
+		return fmt.Errorf("restrict access to provider directories: %w", err)
 	}
 	return nil
 }
 
-// Connect says how to reach the control plane. It is called once, before Run, RunElected and Open.
-func (r *Registry) Connect(api API) {
-	r.api = api
+// Connect sets the clients. It must be called once, before Run, RunElected and Open.
+func (r *Registry) Connect(api Clients) {
+	r.clients = api
 	r.objects = newInformer(api.Dynamic)
 	r.queue = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Clock: r.config.Clock})
 }
 
-// Close ends all providers. When it returns nothing of them runs any more, unless a keeper finishes calls.
-// Run has returned by then.
+// Close stops all providers. No process remains when it returns, except keepers that finish calls.
+// Run must have returned.
 func (r *Registry) Close() error {
 	r.host.Close()
 	r.client.Close()
 	return r.store.Close()
 }
 
-// Synced is closed once every Provider that was there at the start is served, or known not to be.
+// Synced is closed once every Provider that existed at the start is served, or has failed to
+// install.
 func (r *Registry) Synced() <-chan struct{} { return r.synced }
 
-// Changed is closed when other types may be served, or other versions of them, than at the
-// time of the call.
+// Changed returns a channel that is closed when the served types or their versions may have changed
+// since the call.
 func (r *Registry) Changed() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.changed
 }
 
-// SetRefused takes in which groups are not served in the API, and why.
-func (r *Registry) SetRefused(reasons map[string]string) {
+// SetRejectedGroups sets the groups that the API does not serve, with the reasons.
+func (r *Registry) SetRejectedGroups(reasons map[string]string) {
 	r.mu.Lock()
-	r.refused = reasons
+	r.rejectedGroups = reasons
 	r.mu.Unlock()
-	r.lookAtAll()
+	r.enqueueAll()
 }
 
-// lookAtAll has every Provider looked at, and its status written.
-func (r *Registry) lookAtAll() {
+// enqueueAll enqueues every Provider.
+func (r *Registry) enqueueAll() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.queue == nil {

@@ -24,13 +24,13 @@ func network(name string) reference.Ref {
 }
 
 func TestInstalledServedAndOpened(t *testing.T) {
-	s := newStage(t)
+	s := newTestEnv(t)
 	s.provider("demo")
 	r := s.start("")
 	contains(t, s.await("demo", v1alpha1.ProviderInstalled, v1alpha1.ReasonInstalled), "version 1.0.0 from filesystem mirror", "by first")
 	contains(t, s.await("demo", v1alpha1.ProviderServed, v1alpha1.ReasonServed), "12 resource types and 2 data sources are served in demo.providers.atoll.dev")
-	p := s.see("demo")
-	if p.Status.Digest != built.made.H1 || p.Status.Protocol != 6 || p.Status.ResourceTypes != 12 || p.Status.DataSources != 2 ||
+	p := s.get("demo")
+	if p.Status.Digest != testMirror.made.H1 || p.Status.Protocol != 6 || p.Status.ResourceTypes != 12 || p.Status.DataSources != 2 ||
 		p.Status.Group != "demo.providers.atoll.dev" || len(p.Finalizers) != 1 {
 		t.Errorf("%+v %v", p.Status, p.Finalizers)
 	}
@@ -47,7 +47,7 @@ func TestInstalledServedAndOpened(t *testing.T) {
 		t.Error(err)
 	}
 
-	// It is configured as the namespace has it.
+	// It uses the ProviderConfig of the namespace.
 	world := t.TempDir()
 	s.secret("shop", "key", map[string]string{"token": "tell-nobody"})
 	s.config("shop", "demo", "directory: "+world+"\ntoken: {secretKeyRef: {name: key, key: token}}")
@@ -57,12 +57,12 @@ func TestInstalledServedAndOpened(t *testing.T) {
 	}
 	again, same, err := r.Open(t.Context(), "demo", "shop", "demo")
 	if err != nil || again != opened || same != revision {
-		t.Errorf("asked again, it is another: %v, %s and %s", err, revision, same)
+		t.Errorf("opened again, it differs: %v, %s and %s", err, revision, same)
 	}
 	ask := func(p contract.Provider) error {
-		said, err := p.ValidateResource(t.Context(), "demo_network", &contract.Configuration{Value: emptyConfig(t, served)})
-		if err != nil || !said.Failed() {
-			return errors.Join(err, errors.New("it takes a network without a name"))
+		diagnostics, err := p.ValidateResource(t.Context(), "demo_network", &contract.Configuration{Value: emptyConfig(t, served)})
+		if err != nil || !diagnostics.Failed() {
+			return errors.Join(err, errors.New("it accepts a network without a name"))
 		}
 		return nil
 	}
@@ -70,10 +70,10 @@ func TestInstalledServedAndOpened(t *testing.T) {
 		t.Error(err)
 	}
 
-	// A Secret that changes has it configured anew, and who holds the former goes on.
+	// A changed Secret causes a new configuration. Holders of the old one can still use it.
 	s.secret("shop", "key", map[string]string{"token": "another"})
 	var changed contract.Provider
-	s.until("the Secret is taken in", func() error {
+	s.until("the changed Secret is used", func() error {
 		var now string
 		if changed, now, err = r.Open(t.Context(), "demo", "shop", "demo"); err != nil || now == revision {
 			return errors.Join(err, errors.New("the same revision"))
@@ -81,23 +81,23 @@ func TestInstalledServedAndOpened(t *testing.T) {
 		return nil
 	})
 	if changed == opened {
-		t.Error("another configuration is the same provider")
+		t.Error("another configuration has the same provider")
 	}
 	if err := errors.Join(ask(opened), ask(changed)); err != nil {
 		t.Error(err)
 	}
 
-	// When nobody has called the former for a while, it is gone.
-	r.opened.sweep(time.Now().Add(goesRetired + time.Second))
-	if err := ask(opened); !errors.Is(err, contract.ErrNotAsked) || !strings.Contains(err.Error(), "ask again") {
-		t.Errorf("the former one: %v", err)
+	// The old one is closed after a time without calls.
+	r.instances.sweep(time.Now().Add(retiredTimeout + time.Second))
+	if err := ask(opened); !errors.Is(err, contract.ErrNotAsked) || !strings.Contains(err.Error(), "retry") {
+		t.Errorf("the old one: %v", err)
 	}
 	if err := ask(changed); err != nil {
 		t.Error(err)
 	}
 }
 
-// emptyConfig is of a resource of which nothing is written.
+// emptyConfig returns the configuration of a resource without any argument.
 func emptyConfig(t *testing.T, served *infra.ServedKind) cty.Value {
 	t.Helper()
 	values := map[string]cty.Value{}
@@ -107,8 +107,8 @@ func emptyConfig(t *testing.T, served *infra.ServedKind) cty.Value {
 	return cty.ObjectVal(values)
 }
 
-func TestOpenSaysWhatIsMissing(t *testing.T) {
-	s := newStage(t)
+func TestOpenErrorsNameTheRemedy(t *testing.T) {
+	s := newTestEnv(t)
 	s.provider("demo")
 	r := s.start("")
 	s.await("demo", v1alpha1.ProviderServed, v1alpha1.ReasonServed)
@@ -120,38 +120,38 @@ func TestOpenSaysWhatIsMissing(t *testing.T) {
 		}
 		return err.Error()
 	}
-	contains(t, open("aws", "aws"), `there is no Provider "aws"`)
-	contains(t, open("demo", "other"), `there is no ProviderConfig "other" of namespace "shop"`, "spec.provider: demo")
-	contains(t, open("demo", "demo"), `there is no ProviderConfig "demo"`, "make one", "spec.configuration.directory")
+	contains(t, open("aws", "aws"), `Provider "aws" not found`)
+	contains(t, open("demo", "other"), `ProviderConfig "other" in namespace "shop" not found`, "spec.provider: demo")
+	contains(t, open("demo", "demo"), `ProviderConfig "demo" in namespace "shop" not found`, "create it", "spec.configuration.directory")
 
 	s.config("shop", "demo", "directory: relative")
-	contains(t, open("demo", "demo"), `the provider refuses ProviderConfig "demo" of namespace "shop"`, "The directory cannot be opened")
+	contains(t, open("demo", "demo"), `the provider rejected ProviderConfig "demo" in namespace "shop"`, "The directory cannot be opened")
 	s.config("shop", "demo", "directory: /tmp\ntoken: literal-secret")
-	said := open("demo", "demo")
-	contains(t, said, "spec.configuration.token", "secretKeyRef")
-	if strings.Contains(said, "literal-secret") {
-		t.Errorf("%q tells a secret", said)
+	message := open("demo", "demo")
+	contains(t, message, "spec.configuration.token", "secretKeyRef")
+	if strings.Contains(message, "literal-secret") {
+		t.Errorf("%q reveals a secret", message)
 	}
 	s.config("shop", "demo", "directory: /tmp\ntoken: {secretKeyRef: {name: none, key: k}}")
-	contains(t, open("demo", "demo"), `there is no Secret "none"`)
+	contains(t, open("demo", "demo"), `Secret "none" not found`)
 	s.secret("shop", "none", map[string]string{"k": "wrong", "message": "do-not-tell"})
 	contains(t, open("demo", "demo"), "The token is refused")
 	s.config("shop", "demo", "directory: /tmp\ntoken: {secretKeyRef: {name: none, key: q}}")
 	contains(t, open("demo", "demo"), `Secret "none" has no key "q"`)
-	// What the provider does not call sensitive is masked all the same, if it came from a Secret.
+	// A value from a Secret is masked even if the provider does not declare it sensitive.
 	s.config("shop", "demo", "directory: /tmp\nfail_configure: {secretKeyRef: {name: none, key: message}}")
-	said = open("demo", "demo")
-	contains(t, said, "The configuration fails: (sensitive)")
-	if strings.Contains(said, "do-not-tell") {
-		t.Errorf("%q tells a secret", said)
+	message = open("demo", "demo")
+	contains(t, message, "The configuration fails: (sensitive)")
+	if strings.Contains(message, "do-not-tell") {
+		t.Errorf("%q reveals a secret", message)
 	}
-	// Of another Provider.
+	// The ProviderConfig of another Provider.
 	s.config("shop", "random", "directory: /tmp")
-	contains(t, open("demo", "random"), "is of Provider random, and not of demo")
+	contains(t, open("demo", "random"), "configures Provider random, not demo")
 }
 
-func TestRefusedPackages(t *testing.T) {
-	s := newStage(t)
+func TestRejectedPackages(t *testing.T) {
+	s := newTestEnv(t)
 	other := "zh:" + strings.Repeat("0", 64)
 	s.provider("wrong", func(p *v1alpha1.Provider) { p.Spec.Digests = []string{other} })
 	s.provider("missing", func(p *v1alpha1.Provider) { p.Spec.Version = "9.9.9" })
@@ -161,12 +161,12 @@ func TestRefusedPackages(t *testing.T) {
 		p.Spec.Origin = v1alpha1.ProviderOrigin{Development: &v1alpha1.DevelopmentBinary{Path: "/bin/true"}}
 	})
 	r := s.start("")
-	contains(t, s.await("wrong", v1alpha1.ProviderInstalled, v1alpha1.ReasonDigestMismatch), "first: ", built.made.ZH)
+	contains(t, s.await("wrong", v1alpha1.ProviderInstalled, v1alpha1.ReasonDigestMismatch), "first: ", testMirror.made.ZH)
 	contains(t, s.await("missing", v1alpha1.ProviderInstalled, v1alpha1.ReasonNotFound), "9.9.9")
 	contains(t, s.await("elsewhere", v1alpha1.ProviderInstalled, v1alpha1.ReasonNotAllowed), "--provider-mirror /etc")
 	contains(t, s.await("developed", v1alpha1.ProviderInstalled, v1alpha1.ReasonNotAllowed), "--allow-development-providers")
-	contains(t, s.await("wrong", v1alpha1.ProviderServed, v1alpha1.ReasonNotInstalled), "Installed says why")
-	<-r.Synced() // though none is served
+	contains(t, s.await("wrong", v1alpha1.ProviderServed, v1alpha1.ReasonNotInstalled), "see condition Installed")
+	<-r.Synced() // although none is served
 	if groups := r.Groups(); len(groups) > 0 {
 		t.Errorf("it serves %v", groups)
 	}
@@ -174,15 +174,15 @@ func TestRefusedPackages(t *testing.T) {
 	if !errors.Is(err, contract.ErrNotAsked) {
 		t.Error(err)
 	}
-	// A spec that is put right is tried at once.
-	s.provider("wrong", func(p *v1alpha1.Provider) { p.Spec.Digests = append(p.Spec.Digests, built.made.H1) })
+	// A corrected spec is tried at once.
+	s.provider("wrong", func(p *v1alpha1.Provider) { p.Spec.Digests = append(p.Spec.Digests, testMirror.made.H1) })
 	s.await("wrong", v1alpha1.ProviderServed, v1alpha1.ReasonServed)
 }
 
 func TestDevelopment(t *testing.T) {
-	s := newStage(t)
+	s := newTestEnv(t)
 	mirror(t)
-	programs, err := filepath.Glob(filepath.Join(built.made.Unpacked, "terraform-provider-*"))
+	programs, err := filepath.Glob(filepath.Join(testMirror.made.Unpacked, "terraform-provider-*"))
 	if err != nil || len(programs) != 1 {
 		t.Fatal(programs, err)
 	}
@@ -202,14 +202,15 @@ func TestDevelopment(t *testing.T) {
 	s.await("demo", v1alpha1.ProviderInstalled, v1alpha1.ReasonInstalled)
 	s.provider("demo", develop(programs[0]))
 	s.await("demo", v1alpha1.ProviderServed, v1alpha1.ReasonServed)
-	if digest := s.see("demo").Status.Digest; !strings.HasPrefix(digest, "dev:") {
-		t.Errorf("the digest of what nobody verified is %s", digest)
+	if digest := s.get("demo").Status.Digest; !strings.HasPrefix(digest, "dev:") {
+		t.Errorf("the digest of an unverified program is %s", digest)
 	}
 }
 
-// What was served stays served over a restart, though the mirror and the store are gone; it is not run.
-func TestServedFromMemory(t *testing.T) {
-	s := newStage(t)
+// Types stay served over a restart even if the mirror and the store are gone, but the package is
+// not run.
+func TestTypesStayServedAfterRestart(t *testing.T) {
+	s := newTestEnv(t)
 	dir := t.TempDir()
 	s.provider("demo", func(p *v1alpha1.Provider) { p.Spec.Types = []string{"demo_network", "demo_file"} })
 	first := s.start(dir)
@@ -231,14 +232,14 @@ func TestServedFromMemory(t *testing.T) {
 	}
 	_, _, err := second.Open(t.Context(), "demo", "shop", "demo")
 	if !errors.Is(err, contract.ErrNotAsked) {
-		t.Errorf("it runs what it has not verified: %v", err)
+		t.Errorf("it runs an unverified package: %v", err)
 	}
 	second.stop()
 
-	// With the mirror it is installed again, and starts no process to know what it has.
+	// With the mirror the package is installed again. The cached catalog makes a process unnecessary.
 	third := s.start(dir)
 	s.await("demo", v1alpha1.ProviderInstalled, v1alpha1.ReasonInstalled)
-	// Another Provider of the same name has nothing to do with what is known.
+	// A new Provider of the same name does not use the cache.
 	third.stop()
 	s.provider("demo", func(p *v1alpha1.Provider) {
 		p.UID, p.Spec.Digests = "another", []string{"zh:" + strings.Repeat("1", 64)}
@@ -254,8 +255,8 @@ func TestServedFromMemory(t *testing.T) {
 	}
 }
 
-func TestAChangedPackageIsInstalledAnew(t *testing.T) {
-	s := newStage(t)
+func TestModifiedPackageIsReinstalled(t *testing.T) {
+	s := newTestEnv(t)
 	dir := t.TempDir()
 	s.provider("demo")
 	r := s.start(dir)
@@ -270,32 +271,32 @@ func TestAChangedPackageIsInstalledAnew(t *testing.T) {
 	}
 	_, _, err = r.Open(t.Context(), "demo", "shop", "demo")
 	if !errors.Is(err, contract.ErrNotAsked) {
-		t.Errorf("a package that was exchanged: %v", err)
+		t.Errorf("a modified package: %v", err)
 	}
-	s.until("it is installed anew", func() error {
+	s.until("it is reinstalled", func() error {
 		_, _, err := r.Open(t.Context(), "demo", "shop", "demo")
 		return err
 	})
 }
 
 func TestTypeTaken(t *testing.T) {
-	s := newStage(t)
+	s := newTestEnv(t)
 	s.provider("old", func(p *v1alpha1.Provider) { p.CreationTimestamp = metav1.NewTime(time.Unix(1e9, 0)) })
 	s.provider("young")
 	r := s.start("")
 	s.await("old", v1alpha1.ProviderServed, v1alpha1.ReasonServed)
 	contains(t, s.await("young", v1alpha1.ProviderServed, v1alpha1.ReasonTypeTaken), "Provider old", "spec.types of young")
-	r.SetRefused(map[string]string{"old.providers.atoll.dev": "the group is served by a CRD"})
+	r.SetRejectedGroups(map[string]string{"old.providers.atoll.dev": "the group is served by a CRD"})
 	contains(t, s.await("old", v1alpha1.ProviderServed, v1alpha1.ReasonGroupTaken), "served by a CRD")
-	r.SetRefused(nil)
+	r.SetRejectedGroups(nil)
 	s.await("old", v1alpha1.ProviderServed, v1alpha1.ReasonServed)
 	s.provider("old", func(p *v1alpha1.Provider) { p.Spec.Types = []string{"demo_network"} })
 	s.provider("young", func(p *v1alpha1.Provider) { p.Spec.Types = []string{"demo_f*", "demo_x"} })
-	contains(t, s.await("young", v1alpha1.ProviderServed, v1alpha1.ReasonServed), "2 resource types and 1 data sources", "demo_x selects nothing")
+	contains(t, s.await("young", v1alpha1.ProviderServed, v1alpha1.ReasonServed), "2 resource types and 1 data sources", "no type matches demo_x")
 	_, err := r.Kind(reference.Ref{Type: "demo_server"})
-	contains(t, err.Error(), "has it, but not among its spec.types")
+	contains(t, err.Error(), "its spec.types does not select it")
 
-	// What is gone is not served any more.
+	// A deleted Provider is no longer served.
 	if err := s.dynamic.Resource(v1alpha1.ProviderResource).Delete(t.Context(), "old", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -307,20 +308,20 @@ func TestTypeTaken(t *testing.T) {
 	})
 }
 
-// A mirror that has the package later is found without anybody doing anything.
+// A package that the mirror gets later is installed without any user action.
 func TestRetries(t *testing.T) {
-	s := newStage(t)
+	s := newTestEnv(t)
 	clock := testingclock.NewFakeClock(time.Now())
 	late := t.TempDir()
 	s.provider("demo", func(p *v1alpha1.Provider) { p.Spec.Origin = mirrorAt(late) })
 	s.start("", withClock(clock), func(c *Config) { c.Mirrors = []string{late} })
 	s.await("demo", v1alpha1.ProviderInstalled, v1alpha1.ReasonNotFound)
-	if err := os.CopyFS(late, os.DirFS(filepath.Join(built.dir, "packed"))); err != nil {
+	if err := os.CopyFS(late, os.DirFS(filepath.Join(testMirror.dir, "packed"))); err != nil {
 		t.Fatal(err)
 	}
 	s.until("it is installed", func() error {
 		clock.Step(firstRetry)
-		c := s.see("demo").Status.Conditions[0]
+		c := s.get("demo").Status.Conditions[0]
 		if c.Reason != v1alpha1.ReasonInstalled {
 			return errors.New(c.Message)
 		}
@@ -329,15 +330,15 @@ func TestRetries(t *testing.T) {
 }
 
 func TestOpenWaitsForTheInstallation(t *testing.T) {
-	s := newStage(t)
+	s := newTestEnv(t)
 	r := s.start("")
 	<-r.Synced()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // its package is checked, and it is started and asked what it has
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // the package is verified, started, and asked for its types
 	defer cancel()
 	s.config("shop", "demo", "directory: "+t.TempDir())
 	s.provider("demo")
-	s.until("it is known of", func() error {
-		if _, ok := r.opinionOf("demo"); !ok {
+	s.until("the Provider is known", func() error {
+		if _, ok := r.localStatusOf("demo"); !ok {
 			return errors.New("not yet")
 		}
 		return nil

@@ -14,14 +14,14 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 )
 
-// Labels of ClusterRoles that become part of the roles of who reads infrastructure, and who writes it. A role
-// cannot name all groups below a domain, so there are two for each Provider.
+// Labels of ClusterRoles that are aggregated into the viewer and editor roles of infrastructure. A rule cannot
+// match all groups below a domain, so each Provider has two ClusterRoles.
 const (
 	AggregateToViewer = v1alpha1.Group + "/aggregate-to-viewer"
 	AggregateToEditor = v1alpha1.Group + "/aggregate-to-editor"
 )
 
-// objectRoles are what may be done to objects of a group. They go with their Provider.
+// objectRoles returns the roles for objects of a group. The Provider owns them.
 func objectRoles(g *Group, of *v1alpha1.Provider) []*rbacv1.ClusterRole {
 	read := []string{"get", "list", "watch"}
 	role := func(name, label string, rule rbacv1.PolicyRule) *rbacv1.ClusterRole {
@@ -37,7 +37,7 @@ func objectRoles(g *Group, of *v1alpha1.Provider) []*rbacv1.ClusterRole {
 			Rules: []rbacv1.PolicyRule{rule},
 		}
 	}
-	// By their names, because * would take status in, which is not theirs to write.
+	// List the resources, because * would include status, which users must not write.
 	plurals := make([]string, len(g.Kinds))
 	for i, n := range g.Kinds {
 		plurals[i] = n.Plural
@@ -48,23 +48,23 @@ func objectRoles(g *Group, of *v1alpha1.Provider) []*rbacv1.ClusterRole {
 	}
 }
 
-// permit makes the roles of what a Provider serves.
-func (t *term) permit(ctx context.Context, p *v1alpha1.Provider) error {
+// ensureRoles creates or updates the roles of a Provider's types.
+func (t *electedSession) ensureRoles(ctx context.Context, p *v1alpha1.Provider) error {
 	for _, g := range t.Groups() {
 		if g.Provider != p.Name {
 			continue
 		}
 		for _, role := range objectRoles(&g, p) {
 			if err := t.putRole(ctx, role); err != nil {
-				return fmt.Errorf("make the role %s: %w", role.Name, err)
+				return fmt.Errorf("apply ClusterRole %s: %w", role.Name, err)
 			}
 		}
 	}
 	return nil
 }
 
-func (t *term) putRole(ctx context.Context, role *rbacv1.ClusterRole) error {
-	client := t.api.Dynamic.Resource(rbacv1.SchemeGroupVersion.WithResource("clusterroles"))
+func (t *electedSession) putRole(ctx context.Context, role *rbacv1.ClusterRole) error {
+	client := t.clients.Dynamic.Resource(rbacv1.SchemeGroupVersion.WithResource("clusterroles"))
 	live, err := client.Get(ctx, role.Name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err

@@ -29,8 +29,8 @@ func secretResource() runtimeschema.GroupVersionResource {
 	return corev1.SchemeGroupVersion.WithResource("secrets")
 }
 
-// OpenError is why a provider does not act as a ProviderConfig has it: by a reason of the ProviderConfig's
-// condition Configured.
+// OpenError is the reason why a provider cannot be used with a ProviderConfig. Reason is a reason
+// of the ProviderConfig's condition Configured.
 type OpenError struct {
 	Reason string
 	err    error
@@ -38,54 +38,57 @@ type OpenError struct {
 
 func (e *OpenError) Error() string { return e.err.Error() }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *OpenError) Unwrap() error { return e.err }
 
 func refusedf(format string, values ...any) error {
 	return &OpenError{v1alpha1.ReasonConfigRefused, fmt.Errorf(format, values...)}
 }
 
-// settings is what a ProviderConfig says, with the versions of the Secrets that it names.
+// settings is the configuration of a ProviderConfig, with the versions of the Secrets that it
+// references.
 type settings struct {
 	namespace, name string
-	// written is spec.configuration. There is none, if there is no ProviderConfig and none is needed.
-	written map[string]any
-	present bool
-	secrets []secretVersion // sorted by name
+	// configuration is spec.configuration. It is nil if there is no ProviderConfig and none is
+	// needed.
+	configuration map[string]any
+	present       bool
+	secrets       []secretVersion // sorted by name
 }
 
-// secretVersion is of a Secret as it was.
+// secretVersion identifies one version of a Secret.
 type secretVersion struct {
 	Name    string    `json:"name"`
 	UID     types.UID `json:"uid"`
 	Version string    `json:"version"`
 }
 
-// revision is the same as long as what is written and the Secrets are the same, after a restart, too. It goes into
-// states, so it is made of the Secrets' versions: a digest of what they hold would be something to guess at.
+// revision is stable while the configuration and its Secrets are unchanged, also over restarts. It
+// is stored in states, so it uses the Secrets' versions: a digest of their contents would allow
+// guesses.
 func (s *settings) revision() string {
-	text, err := json.Marshal([]any{s.written, s.secrets})
+	text, err := json.Marshal([]any{s.configuration, s.secrets})
 	if err != nil {
-		text = []byte(err.Error()) // it came of JSON
+		text = []byte(err.Error()) // it was decoded from JSON
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:16])
 }
 
-// where names it in errors.
+// where names the ProviderConfig in errors.
 func (s *settings) where() string {
-	return fmt.Sprintf("ProviderConfig %q of namespace %q", s.name, s.namespace)
+	return fmt.Sprintf("ProviderConfig %q in namespace %q", s.name, s.namespace)
 }
 
-// readSettings asks the API what a ProviderConfig says.
+// readSettings reads a ProviderConfig from the API.
 func (r *Registry) readSettings(ctx context.Context, provider, namespace, name string) (*settings, error) {
 	s := &settings{namespace: namespace, name: name}
-	u, err := r.api.Dynamic.Resource(v1alpha1.ProviderConfigResource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	u, err := r.clients.Dynamic.Resource(v1alpha1.ProviderConfigResource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err) && name == provider:
 		return s, nil
 	case apierrors.IsNotFound(err):
-		return nil, refusedf("there is no %s: make one with spec.provider: %s, or leave spec.provider of the object out to use the one called %s", s.where(), provider, provider)
+		return nil, refusedf("%s not found: create it with spec.provider: %s, or remove spec.provider from the object to use the ProviderConfig named %s", s.where(), provider, provider)
 	case err != nil:
 		return nil, &OpenError{v1alpha1.ReasonConfigUnavailable, fmt.Errorf("read %s: %w", s.where(), err)}
 	}
@@ -94,17 +97,17 @@ func (r *Registry) readSettings(ctx context.Context, provider, namespace, name s
 		return nil, refusedf("read %s: %w", s.where(), err)
 	}
 	if config.Spec.Provider != provider {
-		return nil, refusedf("%s is of Provider %s, and not of %s: name another one in spec.provider of the object", s.where(), config.Spec.Provider, provider)
+		return nil, refusedf("%s configures Provider %s, not %s: reference another one in spec.provider of the object", s.where(), config.Spec.Provider, provider)
 	}
 	s.present = true
-	if s.written, err = written(config); err != nil {
+	if s.configuration, err = configurationOf(config); err != nil {
 		return nil, refusedf("%s: %w", s.where(), err)
 	}
-	for _, name := range secretsIn(s.written) {
-		m, err := r.api.Metadata.Resource(secretResource()).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	for _, name := range secretsIn(s.configuration) {
+		m, err := r.clients.Metadata.Resource(secretResource()).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
-			return nil, refusedf("%s: there is no Secret %q in its namespace: make it, or name another", s.where(), name)
+			return nil, refusedf("%s: Secret %q not found in its namespace: create it, or reference another one", s.where(), name)
 		case err != nil:
 			return nil, &OpenError{v1alpha1.ReasonConfigUnavailable, fmt.Errorf("%s: read Secret %q: %w", s.where(), name, err)}
 		}
@@ -113,8 +116,8 @@ func (r *Registry) readSettings(ctx context.Context, provider, namespace, name s
 	return s, nil
 }
 
-// written is what a ProviderConfig configures with.
-func written(config *v1alpha1.ProviderConfig) (map[string]any, error) {
+// configurationOf decodes spec.configuration.
+func configurationOf(config *v1alpha1.ProviderConfig) (map[string]any, error) {
 	if config.Spec.Configuration == nil || len(config.Spec.Configuration.Raw) == 0 {
 		return map[string]any{}, nil
 	}
@@ -127,20 +130,20 @@ func written(config *v1alpha1.ProviderConfig) (map[string]any, error) {
 	if out == nil {
 		out = map[string]any{}
 	}
-	numbers(out)
+	normalizeNumbers(out)
 	return out, nil
 }
 
-// numbers gives numbers the Go types that the API's objects have.
-func numbers(value any) any {
+// normalizeNumbers converts numbers to the Go types that API objects use.
+func normalizeNumbers(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
 		for key := range v {
-			v[key] = numbers(v[key])
+			v[key] = normalizeNumbers(v[key])
 		}
 	case []any:
 		for i := range v {
-			v[i] = numbers(v[i])
+			v[i] = normalizeNumbers(v[i])
 		}
 	case json.Number:
 		if whole, err := v.Int64(); err == nil {
@@ -154,7 +157,7 @@ func numbers(value any) any {
 	return value
 }
 
-// secretsIn are the names of the Secrets that a configuration takes values from, sorted.
+// secretsIn returns the names of the Secrets that a configuration references, sorted.
 func secretsIn(value any) []string {
 	var out []string
 	var walk func(any)
@@ -185,31 +188,31 @@ const secretKeyRef = "secretKeyRef"
 
 func refersToSecret(value any) bool { return len(secretsIn(value)) > 0 }
 
-// value makes what the provider is configured with, marked where it is secret.
+// value returns the provider's configuration with its secrets marked.
 func (s *settings) value(ctx context.Context, r *Registry, catalog contract.Catalog) (cty.Value, error) {
-	block := takingSecrets(catalog.Config().Block, s.written)
+	block := markSecretArguments(catalog.Config().Block, s.configuration)
 	at := field.NewPath("spec", "configuration")
-	if errs := schema.Validate(&block, at, s.written, schema.Checks{}); len(errs) > 0 {
+	if errs := schema.Validate(&block, at, s.configuration, schema.Checks{}); len(errs) > 0 {
 		if !s.present {
-			return cty.NilVal, refusedf("the provider has to be configured, and there is no %s: make one (%w)", s.where(), errs.ToAggregate())
+			return cty.NilVal, refusedf("%s not found, but the provider needs a configuration: create it (%w)", s.where(), errs.ToAggregate())
 		}
 		return cty.NilVal, refusedf("%s: %w", s.where(), errs.ToAggregate())
 	}
 	secrets := &secretReader{ctx: ctx, registry: r, settings: s, read: map[string]map[string][]byte{}}
-	value, errs := schema.Config(&block, at, s.written, secrets)
+	value, errs := schema.Config(&block, at, s.configuration, secrets)
 	switch {
-	case secrets.passing != nil:
-		return cty.NilVal, &OpenError{v1alpha1.ReasonConfigUnavailable, secrets.passing}
+	case secrets.apiErr != nil:
+		return cty.NilVal, &OpenError{v1alpha1.ReasonConfigUnavailable, secrets.apiErr}
 	case len(errs) > 0:
 		return cty.NilVal, refusedf("%s: %w", s.where(), errs.ToAggregate())
 	}
 	return value, nil
 }
 
-// takingSecrets is the schema with all that is given from Secrets called sensitive: providers call few of their
-// credentials so, and none is to be written out because of it. Of a map or a list that takes one
-// value from a Secret, all have to be from Secrets.
-func takingSecrets(block contract.Block, given map[string]any) contract.Block {
+// markSecretArguments returns the schema with all arguments that come from Secrets marked
+// sensitive. Providers declare few of their credentials sensitive, but none may be shown. If one
+// element of a map or list comes from a Secret, all elements must.
+func markSecretArguments(block contract.Block, given map[string]any) contract.Block {
 	block.Attributes = slices.Clone(block.Attributes)
 	for i := range block.Attributes {
 		a := &block.Attributes[i]
@@ -222,7 +225,7 @@ func takingSecrets(block contract.Block, given map[string]any) contract.Block {
 				continue
 			}
 			nested := *a.Nested
-			of := takingSecrets(contract.Block{Attributes: nested.Attributes}, merged(given[a.Name], nested.Nesting))
+			of := markSecretArguments(contract.Block{Attributes: nested.Attributes}, merged(given[a.Name], nested.Nesting))
 			nested.Attributes = of.Attributes
 			a.Nested = &nested
 		}
@@ -231,13 +234,13 @@ func takingSecrets(block contract.Block, given map[string]any) contract.Block {
 	for i := range block.Blocks {
 		n := &block.Blocks[i]
 		if refersToSecret(given[n.Name]) {
-			n.Block = takingSecrets(n.Block, merged(given[n.Name], n.Nesting))
+			n.Block = markSecretArguments(n.Block, merged(given[n.Name], n.Nesting))
 		}
 	}
 	return block
 }
 
-// directRef tells whether a value is a secretKeyRef itself.
+// directRef reports whether a value is itself a secretKeyRef.
 func directRef(value any) (any, bool) {
 	object, ok := value.(map[string]any)
 	if !ok || len(object) != 1 {
@@ -247,8 +250,8 @@ func directRef(value any) (any, bool) {
 	return ref, ok
 }
 
-// merged puts what is given for several objects of one schema into one, with what refers to a Secret
-// rather than what does not.
+// merged combines the values of several objects of one schema into one. A value that references a
+// Secret takes precedence.
 func merged(value any, nesting contract.Nesting) map[string]any {
 	var objects []any
 	switch v := value.(type) {
@@ -276,19 +279,19 @@ func merged(value any, nesting contract.Nesting) map[string]any {
 	return out
 }
 
-// secretReader gives a configuration its secrets, of the versions that the settings name.
+// secretReader resolves the secrets of a configuration, in the versions that the settings name.
 type secretReader struct {
 	ctx      context.Context
 	registry *Registry
 	settings *settings
 	read     map[string]map[string][]byte
-	// passing is an error of the API, which says nothing of the configuration.
-	passing error
+	// apiErr is an error of the API, which is not the fault of the configuration.
+	apiErr error
 }
 
 // Expression implements schema.Resolver.
 func (*secretReader) Expression(*field.Path, string) (cty.Value, error) {
-	return cty.NilVal, errors.New("must not be an expression: a provider is configured before any resource has a value; write the value, or take it from a Secret with {secretKeyRef: {name: …, key: …}}; $${ stands for ${ itself")
+	return cty.NilVal, errors.New("must not be an expression, because a provider is configured before any resource has a value: use a constant value, or a Secret with {secretKeyRef: {name: …, key: …}}; write $${ for the text ${")
 }
 
 // Secret implements schema.Resolver.
@@ -297,8 +300,8 @@ func (r *secretReader) Secret(_ *field.Path, ref schema.SecretKeyRef) (cty.Value
 	if !ok {
 		var err error
 		if data, err = r.fetch(ref.Name); err != nil {
-			r.passing = errors.Join(r.passing, err)
-			return cty.NilVal, errors.New("cannot be read now")
+			r.apiErr = errors.Join(r.apiErr, err)
+			return cty.NilVal, errors.New("could not be read")
 		}
 		r.read[ref.Name] = data
 	}
@@ -310,17 +313,17 @@ func (r *secretReader) Secret(_ *field.Path, ref schema.SecretKeyRef) (cty.Value
 }
 
 func (r *secretReader) fetch(name string) (map[string][]byte, error) {
-	u, err := r.registry.api.Dynamic.Resource(secretResource()).Namespace(r.settings.namespace).Get(r.ctx, name, metav1.GetOptions{})
+	u, err := r.registry.clients.Dynamic.Resource(secretResource()).Namespace(r.settings.namespace).Get(r.ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("%s: read Secret %q: %w", r.settings.where(), name, err)
 	}
 	now := secretVersion{name, u.GetUID(), u.GetResourceVersion()}
 	if !slices.Contains(r.settings.secrets, now) {
-		return nil, fmt.Errorf("%s: Secret %q changes while it is read; try again", r.settings.where(), name)
+		return nil, fmt.Errorf("%s: Secret %q changed while it was read; retry", r.settings.where(), name)
 	}
 	secret := &corev1.Secret{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, secret); err != nil {
-		return nil, fmt.Errorf("%s: Secret %q cannot be read", r.settings.where(), name)
+		return nil, fmt.Errorf("%s: cannot decode Secret %q", r.settings.where(), name)
 	}
 	return secret.Data, nil
 }

@@ -41,7 +41,7 @@ func configBlock() contract.Block {
 	}
 }
 
-const everywhere = `
+const exampleConfiguration = `
 access_key: {secretKeyRef: {name: keys, key: id}}
 region: west
 token: {secretKeyRef: {name: keys, key: token}}
@@ -51,25 +51,25 @@ role:
 - {arn: two, external_id: {secretKeyRef: {name: more, key: x}}}
 `
 
-type told map[string]string
+type fakeSecrets map[string]string
 
-func (told) Expression(*field.Path, string) (cty.Value, error) {
+func (fakeSecrets) Expression(*field.Path, string) (cty.Value, error) {
 	return (*secretReader)(nil).Expression(nil, "")
 }
 
-func (s told) Secret(_ *field.Path, ref schema.SecretKeyRef) (cty.Value, error) {
+func (s fakeSecrets) Secret(_ *field.Path, ref schema.SecretKeyRef) (cty.Value, error) {
 	return cty.StringVal(s[ref.Name+"/"+ref.Key]).Mark(contract.Sensitive), nil
 }
 
-func TestAnyArgumentCanBeFromASecret(t *testing.T) {
-	given := parsed(t, everywhere)
+func TestAnyArgumentCanComeFromASecret(t *testing.T) {
+	given := parsed(t, exampleConfiguration)
 	if got := secretsIn(given); !slices.Equal(got, []string{"keys", "more"}) {
-		t.Errorf("it names the Secrets %v", got)
+		t.Errorf("it references the Secrets %v", got)
 	}
 	original := configBlock()
-	block := takingSecrets(original, given)
+	block := markSecretArguments(original, given)
 	value, errs := schema.Config(&block, field.NewPath("spec", "configuration"), given,
-		told{"keys/id": "AKIA1", "keys/token": "tok", "more/p": "pass", "more/x": "ext"})
+		fakeSecrets{"keys/id": "AKIA1", "keys/token": "tok", "more/p": "pass", "more/x": "ext"})
 	if len(errs) > 0 {
 		t.Fatal(errs.ToAggregate())
 	}
@@ -88,14 +88,14 @@ func TestAnyArgumentCanBeFromASecret(t *testing.T) {
 		}
 	}
 	if !strings.Contains(masked, "west") {
-		t.Errorf("%q hides what is no secret", masked)
+		t.Errorf("%q masks a value that is not secret", masked)
 	}
 	if original.Attributes[0].Sensitive || original.Attributes[2].Nested.Attributes[0].Sensitive || original.Blocks[0].Block.Attributes[1].Sensitive {
 		t.Error("the provider's own schema was changed")
 	}
 }
 
-func TestRefusedConfigurations(t *testing.T) {
+func TestInvalidConfigurations(t *testing.T) {
 	for text, want := range map[string]string{
 		`region: ${demo_network["x"].id}`: "spec.configuration.region: Invalid value: \"${demo_network[\\\"x\\\"].id}\": must not be an expression",
 		`token: literal`:                  "spec.configuration.token",
@@ -105,21 +105,22 @@ func TestRefusedConfigurations(t *testing.T) {
 		`token: {secretKeyRef: {name: s}}`:                      "must have exactly the fields name and key",
 	} {
 		given := parsed(t, text)
-		block := takingSecrets(configBlock(), given)
-		_, errs := schema.Config(&block, field.NewPath("spec", "configuration"), given, told{"s/k": "hidden"})
+		block := markSecretArguments(configBlock(), given)
+		_, errs := schema.Config(&block, field.NewPath("spec", "configuration"), given, fakeSecrets{"s/k": "hidden"})
 		if len(errs) == 0 || !strings.Contains(errs.ToAggregate().Error(), want) {
 			t.Errorf("%s: %v, want %s", text, errs, want)
 		}
-		if said := errs.ToAggregate(); said != nil && (strings.Contains(said.Error(), "hidden") || strings.Contains(said.Error(), "literal")) {
-			t.Errorf("%v tells a secret", said)
+		if err := errs.ToAggregate(); err != nil && (strings.Contains(err.Error(), "hidden") || strings.Contains(err.Error(), "literal")) {
+			t.Errorf("%v reveals a secret", err)
 		}
 	}
 }
 
-// The revision goes into states: it is the same after a restart, and says nothing of what Secrets hold.
+// The revision is stored in states: it is stable over restarts and reveals nothing about the
+// contents of Secrets.
 func TestRevision(t *testing.T) {
 	of := func(text string, secrets ...secretVersion) string {
-		return (&settings{written: parsed(t, text), secrets: secrets}).revision()
+		return (&settings{configuration: parsed(t, text), secrets: secrets}).revision()
 	}
 	one := secretVersion{"s", "uid", "7"}
 	base := of("a: 1\nb: {c: [x]}", one)
@@ -128,11 +129,11 @@ func TestRevision(t *testing.T) {
 	}
 	for what, other := range map[string]string{
 		"an argument": of("a: 2\nb: {c: [x]}", one), "no Secret": of("a: 1\nb: {c: [x]}"),
-		"a changed Secret":  of("a: 1\nb: {c: [x]}", secretVersion{"s", "uid", "8"}),
-		"a Secret made new": of("a: 1\nb: {c: [x]}", secretVersion{"s", "uid2", "7"}),
+		"a changed Secret":   of("a: 1\nb: {c: [x]}", secretVersion{"s", "uid", "8"}),
+		"a recreated Secret": of("a: 1\nb: {c: [x]}", secretVersion{"s", "uid2", "7"}),
 	} {
 		if other == base {
-			t.Errorf("%s leaves the revision as it is", what)
+			t.Errorf("%s does not change the revision", what)
 		}
 	}
 	if base != "" && len(base) != 32 {

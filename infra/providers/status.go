@@ -20,39 +20,39 @@ import (
 	"github.com/atoll-dev/atoll/infra/schema"
 )
 
-// tellEvery is how often the progress of a download is written.
-const tellEvery = 5 * time.Second
+// progressInterval is the interval at which the progress of a download is written.
+const progressInterval = 5 * time.Second
 
-// longest is how much of a message a status takes.
-const longest = 1500
+// maxMessage bounds a status message.
+const maxMessage = 1500
 
-// opinion is what this server knows of a Provider.
-type opinion struct {
+// localStatus is what this server knows about a Provider.
+type localStatus struct {
 	server string
-	// installed is what is there as the spec asks for, nil if it is not.
-	installed *known
-	failure   *failure
-	step      string // how far the installation is
-	last      string // version of which types are served though it is not what the spec asks for
-	// serving is nil if no types are served; denied then says why.
-	serving  *serving
+	// installed is the package that matches the spec, nil if it is not installed.
+	installed   *packageRecord
+	failure     *failure
+	step        string // progress of the installation
+	lastVersion string // version whose types are served although it does not match the spec
+	// serving is nil if no types are served; denied then has the reason.
+	serving  *servedGroup
 	denied   *denial
 	protocol int
 	refused  string // why the API does not serve the group
 }
 
-// opinionOf gathers what is known of a Provider.
-func (r *Registry) opinionOf(name string) (opinion, bool) {
+// localStatusOf returns what this server knows about a Provider.
+func (r *Registry) localStatusOf(name string) (localStatus, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e := r.entries[name]
 	if e == nil {
-		return opinion{}, false
+		return localStatus{}, false
 	}
-	o := opinion{server: r.config.Server, failure: e.failure, step: e.step}
+	o := localStatus{server: r.config.Server, failure: e.failure, step: e.step}
 	for _, s := range r.table.groups {
 		if s.Group.Provider == name {
-			o.serving, o.refused = s, r.refused[s.Group.Name]
+			o.serving, o.refused = s, r.rejectedGroups[s.Group.Name]
 		}
 	}
 	if why, ok := r.table.denied[name]; ok {
@@ -60,21 +60,21 @@ func (r *Registry) opinionOf(name string) (opinion, bool) {
 	}
 	switch {
 	case e.usable:
-		o.installed = &e.pack.known
+		o.installed = &e.pack.packageRecord
 	case e.failure != nil && e.failure.installed != nil:
 		o.installed = e.failure.installed
 	}
 	if e.pack != nil {
 		o.protocol = e.pack.catalog.Protocol()
 		if !e.usable {
-			o.last = e.pack.Version
+			o.lastVersion = e.pack.Version
 		}
 	}
 	return o, true
 }
 
-// says gives the conditions that this server would write by itself.
-func (o opinion) says() (installed, served metav1.Condition) {
+// conditions returns the conditions from this server's point of view.
+func (o localStatus) conditions() (installed, served metav1.Condition) {
 	installed = metav1.Condition{Type: v1alpha1.ProviderInstalled, Status: metav1.ConditionFalse}
 	switch {
 	case o.installed != nil:
@@ -83,15 +83,15 @@ func (o opinion) says() (installed, served metav1.Condition) {
 	case o.failure != nil:
 		installed.Reason, installed.Message = o.failure.reason, o.server+": "+o.failure.message
 	default:
-		installed.Reason, installed.Message = v1alpha1.ReasonInstalling, o.server+": it is being installed"
+		installed.Reason, installed.Message = v1alpha1.ReasonInstalling, o.server+": installation in progress"
 		if o.step != "" {
 			installed.Message = o.server + ": " + o.step
 		}
 	}
 	served = metav1.Condition{Type: v1alpha1.ProviderServed, Status: metav1.ConditionFalse}
 	of := ""
-	if o.last != "" {
-		of = fmt.Sprintf(", as of version %s, which was installed before", o.last)
+	if o.lastVersion != "" {
+		of = fmt.Sprintf(", as of version %s, which was installed before", o.lastVersion)
 	}
 	switch {
 	case o.refused != "":
@@ -100,37 +100,37 @@ func (o opinion) says() (installed, served metav1.Condition) {
 		served.Reason, served.Message = o.denied.reason, o.denied.message
 	case o.failure != nil && o.failure.reason == v1alpha1.ReasonDoesNotStart:
 		served.Reason, served.Message = v1alpha1.ReasonDoesNotStart, o.server+": "+o.failure.message
-		if o.last != "" {
-			served.Message += "; its types stay there" + of
+		if o.lastVersion != "" {
+			served.Message += "; its types stay served" + of
 		}
 	case o.serving != nil:
 		served.Status, served.Reason = metav1.ConditionTrue, v1alpha1.ReasonServed
 		served.Message = fmt.Sprintf("%d resource types and %d data sources are served in %s%s", o.serving.resources, o.serving.data, o.serving.Group.Name, of)
 		if len(o.serving.unmatched) > 0 {
-			served.Message += fmt.Sprintf("; in spec.types, %s selects nothing: it has %s", some(o.serving.unmatched), some(typesOf(o.serving.all)))
+			served.Message += fmt.Sprintf("; spec.types: no type matches %s; the provider has %s", summarize(o.serving.unmatched), summarize(typesOf(o.serving.all)))
 		}
 	default:
-		served.Reason, served.Message = v1alpha1.ReasonNotInstalled, o.server+": its package is not installed; the condition Installed says why"
+		served.Reason, served.Message = v1alpha1.ReasonNotInstalled, o.server+": the package is not installed; see condition Installed"
 	}
 	return installed, served
 }
 
-// write brings a status to what this server knows, as far as that is for it to say, and tells whether
-// anything changed.
+// mergeInto updates a status with this server's knowledge and reports whether it changed.
 //
-// All servers write. What works on one of them counts: another that has trouble leaves it as it is, unless it
-// said so itself. Else who writes last is heard, and nobody writes because another has.
-func (o opinion) write(status *v1alpha1.ProviderStatus, generation int64, group string, now metav1.Time) bool {
+// All servers write. A server on which the Provider works wins: one with a failure leaves the
+// status alone, unless it wrote it itself. Among failing servers the last writer wins. No server
+// writes only because another one did.
+func (o localStatus) mergeInto(status *v1alpha1.ProviderStatus, generation int64, group string, now metav1.Time) bool {
 	before := status.DeepCopy()
-	installed, served := o.says()
+	installed, served := o.conditions()
 	if o.mayWrite(status, installed, generation) {
-		set(status, installed, generation, now)
+		setCondition(status, installed, generation, now)
 		if o.installed != nil {
 			status.Digest, status.Signature = o.installed.Content, o.installed.Signature
 		}
 	}
 	if o.mayWrite(status, served, generation) {
-		set(status, served, generation, now)
+		setCondition(status, served, generation, now)
 		status.Group, status.ResourceTypes, status.DataSources = group, 0, 0
 		if o.serving != nil {
 			status.ResourceTypes, status.DataSources = int32(o.serving.resources), int32(o.serving.data)
@@ -145,26 +145,26 @@ func (o opinion) write(status *v1alpha1.ProviderStatus, generation int64, group 
 	return !apiequality.Semantic.DeepEqual(before, status)
 }
 
-func (o opinion) mayWrite(status *v1alpha1.ProviderStatus, c metav1.Condition, generation int64) bool {
+func (o localStatus) mayWrite(status *v1alpha1.ProviderStatus, c metav1.Condition, generation int64) bool {
 	was := meta.FindStatusCondition(status.Conditions, c.Type)
 	if was == nil || was.ObservedGeneration < generation {
 		return true
 	}
 	if was.ObservedGeneration > generation {
-		return false // another server has seen a later spec
+		return false // another server has observed a later spec
 	}
 	good := was.Status == metav1.ConditionTrue
 	switch c.Status {
 	case metav1.ConditionTrue:
-		// Of the package any account does; of types the number counts, which is the same everywhere.
+		// Any server's report on the package is enough. The number of types is the same on all servers.
 		return !good || c.Type == v1alpha1.ProviderServed && was.Message != c.Message && !strings.Contains(c.Message, "installed before")
 	default:
-		return !good || o.ofAll(c) || o.own(status)
+		return !good || o.appliesToAll(c) || o.isOwn(status)
 	}
 }
 
-// ofAll tells whether a condition holds for every server alike.
-func (o opinion) ofAll(c metav1.Condition) bool {
+// appliesToAll reports whether a condition is the same on every server.
+func (o localStatus) appliesToAll(c metav1.Condition) bool {
 	switch c.Reason {
 	case v1alpha1.ReasonTypeTaken, v1alpha1.ReasonGroupTaken, v1alpha1.ReasonNoTypes, v1alpha1.ReasonInvalid:
 		return true
@@ -172,42 +172,42 @@ func (o opinion) ofAll(c metav1.Condition) bool {
 	return false
 }
 
-// own tells whether this server was the one that said that the package is installed.
-func (o opinion) own(status *v1alpha1.ProviderStatus) bool {
+// isOwn reports whether this server reported the package as installed.
+func (o localStatus) isOwn(status *v1alpha1.ProviderStatus) bool {
 	was := meta.FindStatusCondition(status.Conditions, v1alpha1.ProviderInstalled)
 	return was == nil || was.Status != metav1.ConditionTrue || strings.HasSuffix(was.Message, ", by "+o.server)
 }
 
-func set(status *v1alpha1.ProviderStatus, c metav1.Condition, generation int64, now metav1.Time) {
+func setCondition(status *v1alpha1.ProviderStatus, c metav1.Condition, generation int64, now metav1.Time) {
 	c.ObservedGeneration, c.LastTransitionTime = generation, now
-	c.Message = shortened(c.Message)
+	c.Message = truncate(c.Message)
 	meta.SetStatusCondition(&status.Conditions, c)
 }
 
-func shortened(text string) string {
-	if len(text) <= longest {
+func truncate(text string) string {
+	if len(text) <= maxMessage {
 		return text
 	}
-	return strings.ToValidUTF8(text[:longest], "") + "…"
+	return strings.ToValidUTF8(text[:maxMessage], "") + "…"
 }
 
-// report writes a Provider's status, if it is not so already.
-func (r *Registry) report(ctx context.Context, p *v1alpha1.Provider) error {
-	o, ok := r.opinionOf(p.Name)
+// writeStatusOf writes a Provider's status if it has changed.
+func (r *Registry) writeStatusOf(ctx context.Context, p *v1alpha1.Provider) error {
+	o, ok := r.localStatusOf(p.Name)
 	if !ok {
 		return nil
 	}
 	change := func(status *v1alpha1.ProviderStatus) bool {
-		return o.write(status, p.Generation, schema.Group(p.Name), metav1.NewTime(r.config.Clock.Now()))
+		return o.mergeInto(status, p.Generation, schema.Group(p.Name), metav1.NewTime(r.config.Clock.Now()))
 	}
 	if !change(p.Status.DeepCopy()) {
 		return nil
 	}
-	return writeStatus(ctx, r.api.Dynamic.Resource(v1alpha1.ProviderResource), p, change)
+	return writeStatus(ctx, r.clients.Dynamic.Resource(v1alpha1.ProviderResource), p, change)
 }
 
-// tell writes how far a download is, now and then.
-func (r *Registry) tell(ctx context.Context, p *v1alpha1.Provider, now install.StepProgress) {
+// reportProgress writes the progress of a download from time to time.
+func (r *Registry) reportProgress(ctx context.Context, p *v1alpha1.Provider, now install.StepProgress) {
 	step := fmt.Sprintf("%s: %d MB", now.Step, now.Done>>20)
 	if now.Total > 0 {
 		step = fmt.Sprintf("%s: %d of %d MB", now.Step, now.Done>>20, now.Total>>20)
@@ -215,24 +215,24 @@ func (r *Registry) tell(ctx context.Context, p *v1alpha1.Provider, now install.S
 	r.mu.Lock()
 	e := r.entries[p.Name]
 	at := r.config.Clock.Now()
-	due := e != nil && at.Sub(e.stepTold) >= tellEvery
+	due := e != nil && at.Sub(e.stepReported) >= progressInterval
 	if e != nil {
 		e.step = step
 		if due {
-			e.stepTold = at
+			e.stepReported = at
 		}
 	}
 	r.mu.Unlock()
 	if !due {
 		return
 	}
-	if err := r.report(ctx, p); err != nil {
-		r.config.Log.Debug("the progress of an installation cannot be written", "provider", p.Name, "error", err)
+	if err := r.writeStatusOf(ctx, p); err != nil {
+		r.config.Log.Debug("write installation progress failed", "provider", p.Name, "error", err)
 	}
 }
 
-// hold keeps a Provider from vanishing while something of its types is stored.
-func (r *Registry) hold(ctx context.Context, p *v1alpha1.Provider) error {
+// ensureFinalizer keeps a Provider from being removed while anything of its types is stored.
+func (r *Registry) ensureFinalizer(ctx context.Context, p *v1alpha1.Provider) error {
 	has := func(finalizers []string) bool {
 		for _, f := range finalizers {
 			if f == v1alpha1.ProviderInUseFinalizer {
@@ -244,7 +244,7 @@ func (r *Registry) hold(ctx context.Context, p *v1alpha1.Provider) error {
 	if p.DeletionTimestamp != nil || has(p.Finalizers) {
 		return nil
 	}
-	client := r.api.Dynamic.Resource(v1alpha1.ProviderResource)
+	client := r.clients.Dynamic.Resource(v1alpha1.ProviderResource)
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		live, err := client.Get(ctx, p.Name, metav1.GetOptions{})
 		if err != nil {
@@ -263,7 +263,7 @@ func (r *Registry) hold(ctx context.Context, p *v1alpha1.Provider) error {
 	return err
 }
 
-// writeStatus changes a Provider's status as it is in the API, not as a cache has it.
+// writeStatus changes the status of the live Provider, not of the cached one.
 func writeStatus(ctx context.Context, client dynamic.NamespaceableResourceInterface, p *v1alpha1.Provider, change func(*v1alpha1.ProviderStatus) bool) error {
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		live, err := client.Get(ctx, p.Name, metav1.GetOptions{})

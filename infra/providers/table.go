@@ -15,22 +15,22 @@ import (
 	"github.com/atoll-dev/atoll/infra/schema"
 )
 
-// Group is what a Provider serves. Nobody changes one.
+// Group is the API group of a Provider. It is immutable.
 type Group struct {
 	Provider string
 	Name     string
-	// Revision of all that there is to know of its kinds.
+	// Revision changes with everything that is known about its kinds.
 	Revision string
 	Kinds    []schema.Name // sorted by kind
 }
 
-// typeName is what expressions call a type.
+// typeName is the name of a type in expressions.
 type typeName struct {
 	name string
 	data bool
 }
 
-// candidate is a Provider of which is known what it has.
+// candidate is a Provider whose types are known.
 type candidate struct {
 	name     string
 	created  time.Time
@@ -39,42 +39,42 @@ type candidate struct {
 	catalog  contract.Catalog
 	// all are the names of all types in the catalog.
 	all []schema.Name
-	// revision of what is installed.
+	// revision identifies the installed package.
 	revision string
 }
 
-// serving is a group, with what it takes to find its kinds.
-type serving struct {
+// servedGroup is a group with indexes of its kinds.
+type servedGroup struct {
 	Group
 	candidate
 	byKind, byPlural map[string]int
 	resources, data  int
-	// unmatched are the patterns that no type has.
+	// unmatched are the patterns that match no type.
 	unmatched []string
 }
 
-// place is one type within a group.
-type place struct {
-	in *serving
-	at int
+// typeRef is one type of a group.
+type typeRef struct {
+	group *servedGroup
+	index int
 }
 
-// denial is why the types of a Provider are not served.
+// denial is the reason why the types of a Provider are not served.
 type denial struct{ reason, message string }
 
-// table is which types are served, at one time. It is not changed once made.
+// table is the set of served types at one time. It is immutable.
 type table struct {
-	groups []*serving // sorted by name
-	by     map[string]*serving
-	types  map[typeName]place
-	denied map[string]denial // by Provider
+	groups  []*servedGroup // sorted by name
+	byGroup map[string]*servedGroup
+	types   map[typeName]typeRef
+	denied  map[string]denial // by Provider
 }
 
-// newTable decides what to serve. A type that several Providers have is the oldest one's, because
-// expressions name types without saying whose; the others are not served at all: half of a provider
-// would surprise more.
+// newTable decides what to serve. If several Providers have a type, the oldest one serves it,
+// because expressions name types without their Provider. The other Providers are not served at all:
+// half of a provider would be a bigger surprise.
 func newTable(candidates []candidate) *table {
-	t := &table{by: map[string]*serving{}, types: map[typeName]place{}, denied: map[string]denial{}}
+	t := &table{byGroup: map[string]*servedGroup{}, types: map[typeName]typeRef{}, denied: map[string]denial{}}
 	slices.SortFunc(candidates, func(a, b candidate) int {
 		return cmp.Or(a.created.Compare(b.created), cmp.Compare(a.name, b.name))
 	})
@@ -85,19 +85,19 @@ func newTable(candidates []candidate) *table {
 			continue
 		}
 		t.groups = append(t.groups, s)
-		t.by[s.Group.Name] = s
+		t.byGroup[s.Group.Name] = s
 		for i, n := range s.Kinds {
-			t.types[typeName{n.Type, n.Data}] = place{s, i}
+			t.types[typeName{n.Type, n.Data}] = typeRef{s, i}
 		}
 	}
-	slices.SortFunc(t.groups, func(a, b *serving) int { return cmp.Compare(a.Group.Name, b.Group.Name) })
+	slices.SortFunc(t.groups, func(a, b *servedGroup) int { return cmp.Compare(a.Group.Name, b.Group.Name) })
 	return t
 }
 
-// serve selects types. Their names come of all types that there are, so that none is
-// called otherwise because another is selected.
-func (c candidate) serve() *serving {
-	s := &serving{
+// serve selects types. Names are assigned over all types of the provider, so that a kind's name
+// does not depend on the selection.
+func (c candidate) serve() *servedGroup {
+	s := &servedGroup{
 		candidate: c, byKind: map[string]int{}, byPlural: map[string]int{},
 		Group: Group{Provider: c.name, Name: schema.Group(c.name)},
 	}
@@ -131,7 +131,7 @@ func (c candidate) serve() *serving {
 
 const everything = "*"
 
-// matches tells whether a type is meant by a pattern: its name, or the beginning of it and a *.
+// matches reports whether a pattern matches a type: its name, or a prefix followed by *.
 func matches(pattern, name string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
 		return strings.HasPrefix(name, prefix)
@@ -139,26 +139,26 @@ func matches(pattern, name string) bool {
 	return pattern == name
 }
 
-// formOfKinds changes when the same schemas make other kinds than in an earlier version of Atoll.
-const formOfKinds = "1"
+// kindsFormat must change when a version of Atoll maps the same schemas to other kinds.
+const kindsFormat = "1"
 
-// groupRevision is the same in all servers that serve the same.
-func (s *serving) groupRevision() string {
+// groupRevision is the same on all servers that serve the same types.
+func (s *servedGroup) groupRevision() string {
 	hash := sha256.New()
-	_, _ = io.WriteString(hash, formOfKinds+"\n"+s.candidate.revision+"\n") // a hash takes anything
+	_, _ = io.WriteString(hash, kindsFormat+"\n"+s.candidate.revision+"\n") // a hash returns no errors
 	for _, n := range s.Kinds {
 		_, _ = fmt.Fprintf(hash, "%s %t\n", n.Type, n.Data)
 	}
 	return hex.EncodeToString(hash.Sum(nil)[:16])
 }
 
-func (t *table) denies(s *serving) (denial, bool) {
+func (t *table) denies(s *servedGroup) (denial, bool) {
 	var taken []string
 	by := ""
 	for _, n := range s.Kinds {
 		if other, ok := t.types[typeName{n.Type, n.Data}]; ok {
 			taken = append(taken, n.Type)
-			by = other.in.Group.Provider
+			by = other.group.Group.Provider
 		}
 	}
 	switch {
@@ -166,12 +166,12 @@ func (t *table) denies(s *serving) (denial, bool) {
 		slices.Sort(taken)
 		taken = slices.Compact(taken)
 		return denial{v1alpha1.ReasonTypeTaken, fmt.Sprintf(
-			"Provider %s, which is older, serves %s already, and a type can have one Provider only: narrow spec.types of %s or of %s",
-			by, some(taken), s.Group.Provider, by)}, true
+			"the older Provider %s already serves %s, and a type can have only one Provider: narrow spec.types of %s or of %s",
+			by, summarize(taken), s.Group.Provider, by)}, true
 	case len(s.Kinds) == 0:
 		return denial{v1alpha1.ReasonNoTypes, fmt.Sprintf(
-			"none of its types is selected by spec.types (%s); it has %s: name those that are needed, or prefixes with a *",
-			some(s.patterns), some(typesOf(s.all)))}, true
+			"spec.types (%s) matches no type; the provider has %s: list the types that you need, or prefixes with a *",
+			summarize(s.patterns), summarize(typesOf(s.all)))}, true
 	}
 	return denial{}, false
 }
@@ -185,22 +185,22 @@ func typesOf(names []schema.Name) []string {
 	return slices.Compact(types)
 }
 
-// shownNames is how many names stand in a message.
-const shownNames = 5
+// maxNames bounds the names in a message.
+const maxNames = 5
 
-// some lists names, but not hundreds of them.
-func some(names []string) string {
-	switch more := len(names) - shownNames; {
+// summarize lists names, but at most maxNames of them.
+func summarize(names []string) string {
+	switch more := len(names) - maxNames; {
 	case len(names) == 0:
-		return "nothing"
+		return "no types"
 	case more > 1:
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:shownNames], ", "), more)
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNames], ", "), more)
 	}
 	return strings.Join(names, ", ")
 }
 
-// inactive finds a Provider that has a type which spec.types does not select.
-func (t *table) inactive(name typeName) (provider string, ok bool) {
+// unselected returns a Provider that has the type, but whose spec.types does not select it.
+func (t *table) unselected(name typeName) (provider string, ok bool) {
 	for _, s := range t.groups {
 		if slices.ContainsFunc(s.all, func(n schema.Name) bool { return n.Type == name.name && n.Data == name.data }) {
 			return s.Group.Provider, true
@@ -209,11 +209,11 @@ func (t *table) inactive(name typeName) (provider string, ok bool) {
 	return "", false
 }
 
-// schemaOf reads the schema of a type.
-func (p place) schemaOf() (*contract.Schema, error) {
-	n := p.in.Kinds[p.at]
+// schemaOf returns the schema of the type.
+func (p typeRef) schemaOf() (*contract.Schema, error) {
+	n := p.group.Kinds[p.index]
 	if n.Data {
-		return p.in.catalog.DataSource(n.Type)
+		return p.group.catalog.DataSource(n.Type)
 	}
-	return p.in.catalog.Resource(n.Type)
+	return p.group.catalog.Resource(n.Type)
 }

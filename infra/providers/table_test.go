@@ -11,7 +11,7 @@ import (
 	"github.com/atoll-dev/atoll/infra/schema"
 )
 
-// typeList is a catalog of names alone.
+// typeList is a catalog that has only names.
 type typeList struct{ resources, data []string }
 
 func (c typeList) Resources() []string   { return c.resources }
@@ -33,7 +33,7 @@ func has(name string, age time.Duration, patterns string, resources ...string) c
 
 func kindsOf(t *table, group string) string {
 	var kinds []string
-	if s := t.by[group]; s != nil {
+	if s := t.byGroup[group]; s != nil {
 		for _, n := range s.Kinds {
 			kinds = append(kinds, n.Kind)
 		}
@@ -55,12 +55,12 @@ func TestTypesAreSelectedByNameAndPrefix(t *testing.T) {
 		}
 	}
 	got := newTable([]candidate{has("demo", 0, "demo_file demo_flie", "demo_network", "demo_file")})
-	if s := got.by["demo.providers.atoll.dev"]; !slices.Equal(s.unmatched, []string{"demo_flie"}) || s.resources != 1 || s.data != 0 {
+	if s := got.byGroup["demo.providers.atoll.dev"]; !slices.Equal(s.unmatched, []string{"demo_flie"}) || s.resources != 1 || s.data != 0 {
 		t.Errorf("unmatched %v, %d resource types, %d data sources", s.unmatched, s.resources, s.data)
 	}
 }
 
-// A kind keeps its name whatever else is selected, or objects of it would be lost.
+// A kind keeps its name for any selection. Otherwise its objects would be lost.
 func TestNamesDoNotDependOnSelection(t *testing.T) {
 	one := newTable([]candidate{has("x", 0, "b_thing", "a_thing", "b_thing")})
 	both := newTable([]candidate{has("x", 0, "*", "a_thing", "b_thing")})
@@ -68,14 +68,14 @@ func TestNamesDoNotDependOnSelection(t *testing.T) {
 		t.Errorf("%q alone, %q with all", got, all)
 	}
 	if one.groups[0].Group.Revision == both.groups[0].Group.Revision {
-		t.Error("two selections have one revision")
+		t.Error("two selections have the same revision")
 	}
 	if one.groups[0].candidate.revision != both.groups[0].candidate.revision {
-		t.Error("what serves a type changed with what else is selected")
+		t.Error("the revision of the package depends on the selection")
 	}
 }
 
-func TestATypeIsTheOldestProviders(t *testing.T) {
+func TestOldestProviderServesAType(t *testing.T) {
 	young, old := has("aaa", 0, "*", "demo_a", "demo_b"), has("zzz", time.Hour, "demo_b", "demo_b", "demo_c")
 	for _, order := range [][]candidate{{young, old}, {old, young}} {
 		got := newTable(order)
@@ -85,13 +85,13 @@ func TestATypeIsTheOldestProviders(t *testing.T) {
 		why := got.denied["aaa"]
 		for _, word := range []string{"zzz", "demo_b", "spec.types of aaa"} {
 			if why.reason != v1alpha1.ReasonTypeTaken || !strings.Contains(why.message, word) {
-				t.Errorf("%s: %s, want it to name %s", why.reason, why.message, word)
+				t.Errorf("%s: %s, want %s in the message", why.reason, why.message, word)
 			}
 		}
 	}
 	young.patterns = []string{"demo_a"}
 	if got := newTable([]candidate{young, old}); len(got.groups) != 2 || len(got.denied) != 0 {
-		t.Errorf("narrowed, it is still denied: %v", got.denied)
+		t.Errorf("it is still denied after narrowing: %v", got.denied)
 	}
 }
 

@@ -14,19 +14,19 @@ import (
 	"github.com/atoll-dev/atoll/infra/provider"
 )
 
-// memory is what a server knows from before a restart:
+// diskCache holds what a server knows from before a restart:
 //
-//	catalogs/SUM.catalog   what the package of a content digest has
-//	served/NAME.json       which package a Provider had last
+//	catalogs/SUM.catalog   the types of the package with a content digest
+//	served/NAME.json       the last package of a Provider
 //
-// Everything in it can be lost, and is found out again.
-type memory struct{ catalogs, served string }
+// All of it can be lost and is then determined again.
+type diskCache struct{ catalogs, served string }
 
-func openMemory(dir string) (memory, error) {
-	m := memory{filepath.Join(dir, "catalogs"), filepath.Join(dir, "served")}
+func openDiskCache(dir string) (diskCache, error) {
+	m := diskCache{filepath.Join(dir, "catalogs"), filepath.Join(dir, "served")}
 	for _, d := range []string{m.catalogs, m.served} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
-			return m, fmt.Errorf("open what is known of providers: %w", err)
+			return m, fmt.Errorf("open the provider cache: %w", err)
 		}
 	}
 	return m, nil
@@ -42,26 +42,27 @@ func catalogName(content string) string {
 	return hex.EncodeToString(sum[:16]) + catalogEnd
 }
 
-func (m memory) catalog(content string) (*provider.Catalog, error) {
+func (m diskCache) catalog(content string) (*provider.Catalog, error) {
 	return provider.ReadCatalog(filepath.Join(m.catalogs, catalogName(content)))
 }
 
-func (m memory) keepCatalog(content string, c *provider.Catalog) error {
+func (m diskCache) keepCatalog(content string, c *provider.Catalog) error {
 	return c.WriteFile(filepath.Join(m.catalogs, catalogName(content)))
 }
 
-// last is what a Provider had. An error is of nothing, or of what cannot be read.
-func (m memory) last(name string) (*known, error) {
+// last returns the last package of a Provider. The error is non-nil if there is none or it cannot
+// be read.
+func (m diskCache) last(name string) (*packageRecord, error) {
 	text, err := os.ReadFile(filepath.Join(m.served, name+servedEnd))
 	if err != nil {
 		return nil, err
 	}
-	k := &known{}
+	k := &packageRecord{}
 	return k, json.Unmarshal(text, k)
 }
 
-// keep writes what a Provider has now. Who reads after a crash finds the old or the new.
-func (m memory) keep(name string, k *known) error {
+// keep records the package of a Provider. After a crash, readers find the old or the new record.
+func (m diskCache) keep(name string, k *packageRecord) error {
 	text, err := json.MarshalIndent(k, "", "  ")
 	if err != nil {
 		return err
@@ -80,7 +81,7 @@ func (m memory) keep(name string, k *known) error {
 	return nil
 }
 
-func (m memory) forget(name string) error {
+func (m diskCache) forget(name string) error {
 	err := os.Remove(filepath.Join(m.served, name+servedEnd))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -88,8 +89,8 @@ func (m memory) forget(name string) error {
 	return err
 }
 
-// sweep removes what is of no Provider any more.
-func (m memory) sweep(providers map[string]bool) error {
+// sweep removes the records of Providers that no longer exist.
+func (m diskCache) sweep(providers map[string]bool) error {
 	var errs []error
 	needed := map[string]bool{}
 	for _, name := range names(m.served) {
@@ -112,7 +113,7 @@ func (m memory) sweep(providers map[string]bool) error {
 func names(dir string) []string {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil // there is nothing to sweep, then
+		return nil // then there is nothing to sweep
 	}
 	out := make([]string, len(entries))
 	for i, entry := range entries {

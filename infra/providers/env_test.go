@@ -29,8 +29,8 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 )
 
-// built is the mirror of the test provider, made once.
-var built struct {
+// testMirror is the mirror with the test provider, built once.
+var testMirror struct {
 	once sync.Once
 	dir  string
 	made struct{ Source, Version, ZH, H1, Packed, Unpacked string }
@@ -39,52 +39,52 @@ var built struct {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if built.dir != "" {
-		_ = os.RemoveAll(built.dir)
+	if testMirror.dir != "" {
+		_ = os.RemoveAll(testMirror.dir)
 	}
 	os.Exit(code)
 }
 
-// mirror builds the test provider as a mirror, in which packages are below packed/.
+// mirror builds the test provider into a mirror with packages below packed/.
 func mirror(t *testing.T) string {
 	t.Helper()
-	built.once.Do(func() {
-		if built.dir, built.err = os.MkdirTemp("", "atoll-mirror-"); built.err != nil {
+	testMirror.once.Do(func() {
+		if testMirror.dir, testMirror.err = os.MkdirTemp("", "atoll-mirror-"); testMirror.err != nil {
 			return
 		}
-		build := exec.Command("go", "-C", "../testproviders", "run", "./mirror", "-dir", built.dir, "-only", "demo")
+		build := exec.Command("go", "-C", "../testproviders", "run", "./mirror", "-dir", testMirror.dir, "-only", "demo")
 		build.Stderr = os.Stderr
 		out, err := build.Output()
 		if err != nil {
-			built.err = err
+			testMirror.err = err
 			return
 		}
 		var all []struct{ Source, Version, ZH, H1, Packed, Unpacked string }
-		if built.err = json.Unmarshal(out, &all); built.err == nil {
-			built.made = all[0]
+		if testMirror.err = json.Unmarshal(out, &all); testMirror.err == nil {
+			testMirror.made = all[0]
 		}
 	})
-	if built.err != nil {
-		t.Fatal(built.err)
+	if testMirror.err != nil {
+		t.Fatal(testMirror.err)
 	}
-	return built.dir
+	return testMirror.dir
 }
 
-// stage is an API in memory, and servers that work with it.
-type stage struct {
+// testEnv is a fake API with the servers that use it.
+type testEnv struct {
 	t        *testing.T
 	dynamic  *dynamicfake.FakeDynamicClient
 	metadata *metadatafake.FakeMetadataClient
 	versions int
 }
 
-func newStage(t *testing.T) *stage {
+func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
 	scheme := metadatafake.NewTestScheme()
 	if err := metav1.AddMetaToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	s := &stage{
+	s := &testEnv{
 		t: t,
 		dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[runtimeschema.GroupVersionResource]string{
 			v1alpha1.ProviderResource: "ProviderList", v1alpha1.ProviderConfigResource: "ProviderConfigList",
@@ -96,9 +96,9 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// updateStatus is an update of a status as an API server does it. The client's own replaces the whole object, and would
-// take back a wish that was changed since the writer read it.
-func (s *stage) updateStatus(action clienttesting.Action) (bool, runtime.Object, error) {
+// updateStatus updates a status like an API server. The fake client would replace the whole object,
+// and revert a spec that changed since the writer read it.
+func (s *testEnv) updateStatus(action clienttesting.Action) (bool, runtime.Object, error) {
 	update := action.(clienttesting.UpdateAction)
 	if update.GetSubresource() != "status" {
 		return false, nil, nil
@@ -115,14 +115,14 @@ func (s *stage) updateStatus(action clienttesting.Action) (bool, runtime.Object,
 	return true, object, s.dynamic.Tracker().Update(update.GetResource(), object, update.GetNamespace())
 }
 
-// server is one Registry that runs.
+// server is a running Registry.
 type server struct {
 	*Registry
 	stop func()
 }
 
-// start runs a server in a directory, or a new one if that is "".
-func (s *stage) start(dir string, change ...func(*Config)) *server {
+// start runs a server in a directory, or in a new one if dir is "".
+func (s *testEnv) start(dir string, change ...func(*Config)) *server {
 	s.t.Helper()
 	if dir == "" {
 		dir = s.t.TempDir()
@@ -139,7 +139,7 @@ func (s *stage) start(dir string, change ...func(*Config)) *server {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	r.Connect(API{Dynamic: s.dynamic, Metadata: s.metadata})
+	r.Connect(Clients{Dynamic: s.dynamic, Metadata: s.metadata})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -162,8 +162,8 @@ func (s *stage) start(dir string, change ...func(*Config)) *server {
 	return &server{r, stop}
 }
 
-// elect has a server do what one does for all.
-func (s *stage) elect(r *server) {
+// elect runs the elected server's work on a server.
+func (s *testEnv) elect(r *server) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -175,7 +175,7 @@ func (s *stage) elect(r *server) {
 	s.t.Cleanup(func() { cancel(); running.Wait() })
 }
 
-func (s *stage) put(resource runtimeschema.GroupVersionResource, o *unstructured.Unstructured) {
+func (s *testEnv) put(resource runtimeschema.GroupVersionResource, o *unstructured.Unstructured) {
 	s.t.Helper()
 	s.versions++
 	o.SetResourceVersion(fmt.Sprint(s.versions))
@@ -189,8 +189,8 @@ func (s *stage) put(resource runtimeschema.GroupVersionResource, o *unstructured
 	}
 }
 
-// provider writes a Provider: what changes its spec raises its generation.
-func (s *stage) provider(name string, change ...func(*v1alpha1.Provider)) {
+// provider writes a Provider. A change of the spec raises its generation.
+func (s *testEnv) provider(name string, change ...func(*v1alpha1.Provider)) {
 	s.t.Helper()
 	mirror(s.t)
 	p := &v1alpha1.Provider{
@@ -198,12 +198,12 @@ func (s *stage) provider(name string, change ...func(*v1alpha1.Provider)) {
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), Generation: 1,
 			CreationTimestamp: metav1.NewTime(time.Now().Truncate(time.Second))},
 		Spec: v1alpha1.ProviderSpec{
-			Source: built.made.Source, Version: built.made.Version, Digests: []string{built.made.ZH}, Types: []string{"*"},
-			Origin: mirrorAt(filepath.Join(built.dir, "packed")),
+			Source: testMirror.made.Source, Version: testMirror.made.Version, Digests: []string{testMirror.made.ZH}, Types: []string{"*"},
+			Origin: mirrorAt(filepath.Join(testMirror.dir, "packed")),
 			Limits: v1alpha1.ProviderLimits{Parallelism: 4},
 		},
 	}
-	if live := s.see(name); live != nil {
+	if live := s.get(name); live != nil {
 		p = live
 		p.Generation++
 	}
@@ -217,7 +217,7 @@ func (s *stage) provider(name string, change ...func(*v1alpha1.Provider)) {
 	s.put(v1alpha1.ProviderResource, &unstructured.Unstructured{Object: content})
 }
 
-func (s *stage) see(name string) *v1alpha1.Provider {
+func (s *testEnv) get(name string) *v1alpha1.Provider {
 	s.t.Helper()
 	u, err := s.dynamic.Resource(v1alpha1.ProviderResource).Get(s.t.Context(), name, metav1.GetOptions{})
 	if err != nil {
@@ -230,25 +230,25 @@ func (s *stage) see(name string) *v1alpha1.Provider {
 	return p
 }
 
-// await waits until a Provider's condition has a reason, and gives its message.
-func (s *stage) await(name, condition, reason string) string {
+// await waits until a Provider's condition has the reason, and returns its message.
+func (s *testEnv) await(name, condition, reason string) string {
 	s.t.Helper()
 	var c *metav1.Condition
 	s.until(fmt.Sprintf("%s of Provider %s is %s", condition, name, reason), func() error {
-		p := s.see(name)
+		p := s.get(name)
 		if p == nil {
-			return fmt.Errorf("there is none")
+			return fmt.Errorf("not found")
 		}
 		c = meta.FindStatusCondition(p.Status.Conditions, condition)
 		if c == nil || c.Reason != reason || c.ObservedGeneration != p.Generation {
-			return fmt.Errorf("it is %+v", p.Status.Conditions)
+			return fmt.Errorf("conditions: %+v", p.Status.Conditions)
 		}
 		return nil
 	})
 	return c.Message
 }
 
-func (s *stage) until(what string, check func() error) {
+func (s *testEnv) until(what string, check func() error) {
 	s.t.Helper()
 	deadline := time.Now().Add(time.Minute)
 	for {
@@ -259,12 +259,12 @@ func (s *stage) until(what string, check func() error) {
 		if time.Now().After(deadline) {
 			s.t.Fatalf("%s: %v", what, err)
 		}
-		time.Sleep(20 * time.Millisecond) // between looks; nothing depends on how long
+		time.Sleep(20 * time.Millisecond) // poll interval; the result does not depend on it
 	}
 }
 
-// config writes a ProviderConfig called like its Provider.
-func (s *stage) config(namespace, provider, configuration string) {
+// config writes a ProviderConfig with the name of its Provider.
+func (s *testEnv) config(namespace, provider, configuration string) {
 	s.t.Helper()
 	var given map[string]any
 	if err := yaml.Unmarshal([]byte(configuration), &given); err != nil {
@@ -277,8 +277,8 @@ func (s *stage) config(namespace, provider, configuration string) {
 	}})
 }
 
-// secret writes a Secret, in both of the ways in which it is read.
-func (s *stage) secret(namespace, name string, data map[string]string) {
+// secret writes a Secret to both fake clients.
+func (s *testEnv) secret(namespace, name string, data map[string]string) {
 	s.t.Helper()
 	secret := &corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
@@ -306,10 +306,10 @@ func contains(t *testing.T, text string, words ...string) {
 	t.Helper()
 	for _, word := range words {
 		if !strings.Contains(text, word) {
-			t.Errorf("%q does not say %q", text, word)
+			t.Errorf("%q does not contain %q", text, word)
 		}
 	}
 }
 
-// withClock gives a server a clock.
+// withClock sets the clock of a server.
 func withClock(c clock.WithTicker) func(*Config) { return func(config *Config) { config.Clock = c } }

@@ -18,57 +18,58 @@ import (
 	"github.com/atoll-dev/atoll/infra/schema"
 )
 
-// known is what is kept of a package over restarts.
-type known struct {
-	// Provider that it was installed for. Another of the same name has nothing to do with it.
+// packageRecord is the part of a package that is kept over restarts.
+type packageRecord struct {
+	// Provider is the UID of the Provider that the package was installed for. A new Provider of the
+	// same name does not use it.
 	Provider types.UID `json:"provider"`
 	Source   string    `json:"source"`
 	Version  string    `json:"version"`
-	// Content is the package's h1: digest, or dev: and the SHA-256 of a program in development.
+	// Content is the package's h1: digest, or dev: and the SHA-256 of a development program.
 	Content   string `json:"content"`
 	Signature string `json:"signature,omitempty"`
 	From      string `json:"from"`
 }
 
-// pack is a package of which is known what it has. It is not changed once made.
-type pack struct {
-	known
-	executable  string // "" if it is only known from before
-	development *developed
+// installedPackage is a package with its types. It is immutable.
+type installedPackage struct {
+	packageRecord
+	executable  string // "" if it is only known from before a restart
+	development *fileVersion
 	catalog     *provider.Catalog
 	names       []schema.Name
 }
 
-// developed tells whether a program in development was built anew.
-type developed struct {
+// fileVersion shows whether a development program was rebuilt.
+type fileVersion struct {
 	size     int64
 	modified time.Time
 }
 
-// revision is the same in all servers on which the same is installed.
-func (k *known) revision() string {
+// revision is the same on all servers that have the same package installed.
+func (k *packageRecord) revision() string {
 	sum := sha256.Sum256([]byte(k.Source + "\n" + k.Version + "\n" + k.Content))
 	return hex.EncodeToString(sum[:16])
 }
 
-// failure is why a Provider's package cannot be used.
+// failure is the reason why a Provider's package cannot be used.
 type failure struct {
 	reason, message string
-	// installed is of a package that is there and good, but does not start.
-	installed *known
-	// lasting is of what only another spec, or another start of the server, can change.
-	lasting bool
+	// installed is set if the package is valid and installed, but does not start.
+	installed *packageRecord
+	// permanent means that only another spec or other server flags can help.
+	permanent bool
 }
 
 func (f *failure) Error() string { return f.message }
 
-// install brings what a Provider asks for, and finds out what it has.
-func (r *Registry) install(ctx context.Context, p *v1alpha1.Provider, progress func(install.StepProgress)) (*pack, *failure) {
+// install installs a Provider's package and determines its types.
+func (r *Registry) install(ctx context.Context, p *v1alpha1.Provider, progress func(install.StepProgress)) (*installedPackage, *failure) {
 	got, fresh, err := r.fetch(ctx, &p.Spec, progress)
 	if err != nil {
 		return nil, failureOf(err)
 	}
-	out := &pack{known: known{
+	out := &installedPackage{packageRecord: packageRecord{
 		Provider: p.UID, Source: p.Spec.Source, Version: p.Spec.Version, Content: string(got.Content),
 		Signature: signatureText(got.Signature), From: got.From,
 	}, executable: got.Executable, development: fresh}
@@ -78,22 +79,22 @@ func (r *Registry) install(ctx context.Context, p *v1alpha1.Provider, progress f
 		}
 	}
 	if out.catalog, err = r.catalogOf(ctx, p, out); err != nil {
-		return nil, &failure{reason: v1alpha1.ReasonDoesNotStart, message: err.Error(), installed: &out.known}
+		return nil, &failure{reason: v1alpha1.ReasonDoesNotStart, message: err.Error(), installed: &out.packageRecord}
 	}
 	out.names = schema.Names(out.catalog.Resources(), out.catalog.DataSources())
 	return out, nil
 }
 
-func (r *Registry) fetch(ctx context.Context, spec *v1alpha1.ProviderSpec, progress func(install.StepProgress)) (install.Installed, *developed, error) {
+func (r *Registry) fetch(ctx context.Context, spec *v1alpha1.ProviderSpec, progress func(install.StepProgress)) (install.Installed, *fileVersion, error) {
 	if spec.Origin.Development != nil {
 		if !r.config.Development {
-			return install.Installed{}, nil, fmt.Errorf("spec.origin.development: %w: this server runs no programs that nobody has verified, unless it is started with --allow-development-providers", errNotAllowed)
+			return install.Installed{}, nil, fmt.Errorf("spec.origin.development: %w: this server does not run unverified programs: start it with --allow-development-providers", errNotAllowed)
 		}
 		got, err := install.Develop(spec.Origin.Development.Path)
 		if err != nil {
 			return got, nil, err
 		}
-		fresh, err := developedAt(got.Executable)
+		fresh, err := fileVersionOf(got.Executable)
 		return got, fresh, err
 	}
 	request, err := r.request(spec)
@@ -105,20 +106,20 @@ func (r *Registry) fetch(ctx context.Context, spec *v1alpha1.ProviderSpec, progr
 	return got, nil, err
 }
 
-func developedAt(program string) (*developed, error) {
+func fileVersionOf(program string) (*fileVersion, error) {
 	info, err := os.Stat(program)
 	if err != nil {
 		return nil, err
 	}
-	return &developed{info.Size(), info.ModTime()}, nil
+	return &fileVersion{info.Size(), info.ModTime()}, nil
 }
 
-// rebuilt tells whether a program in development is no longer what it was.
-func (p *pack) rebuilt() bool {
+// rebuilt reports whether a development program has changed.
+func (p *installedPackage) rebuilt() bool {
 	if p.development == nil {
 		return false
 	}
-	now, err := developedAt(p.executable)
+	now, err := fileVersionOf(p.executable)
 	return err != nil || *now != *p.development
 }
 
@@ -127,7 +128,7 @@ func contentOfFile(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = file.Close() }() // it was only read
+	defer func() { _ = file.Close() }() // read only
 	hash := sha256.New()
 	if _, err := io.Copy(hash, file); err != nil {
 		return "", err
@@ -135,18 +136,18 @@ func contentOfFile(path string) (string, error) {
 	return "dev:" + hex.EncodeToString(hash.Sum(nil)), nil
 }
 
-// catalogOf takes what is kept, and asks the provider only if nothing is.
-func (r *Registry) catalogOf(ctx context.Context, p *v1alpha1.Provider, of *pack) (*provider.Catalog, error) {
-	if catalog, err := r.memory.catalog(of.Content); err == nil {
+// catalogOf returns the cached catalog of a package, or asks the provider for it.
+func (r *Registry) catalogOf(ctx context.Context, p *v1alpha1.Provider, of *installedPackage) (*provider.Catalog, error) {
+	if catalog, err := r.cache.catalog(of.Content); err == nil {
 		return catalog, nil
 	}
 	catalog, err := r.host.Catalog(ctx, provider.Binary{Name: p.Name, Path: of.executable}, environment(&p.Spec))
 	if err != nil {
 		return nil, err
 	}
-	if err := r.memory.keepCatalog(of.Content, catalog); err != nil {
-		// It is asked again after a restart.
-		r.config.Log.Warn("what a provider has cannot be kept", "provider", p.Name, "error", err)
+	if err := r.cache.keepCatalog(of.Content, catalog); err != nil {
+		// The provider is asked again after a restart.
+		r.config.Log.Warn("cache provider catalog failed", "provider", p.Name, "error", err)
 	}
 	return catalog, nil
 }
@@ -164,12 +165,12 @@ func signatureText(s install.Signature) string {
 	case install.SignatureVerified:
 		return "verified, key " + s.Key
 	case install.SignatureNoKey:
-		return "the registry names no key; the digest decided"
+		return "the registry has no signing key; verified by digest"
 	}
 	return ""
 }
 
-// failureOf sorts the errors of package install by what there is to do about them.
+// failureOf classifies the errors of package install by their remedy.
 func failureOf(err error) *failure {
 	f := &failure{reason: v1alpha1.ReasonUnreachable, message: err.Error()}
 	var digest *install.DigestError
@@ -181,9 +182,9 @@ func failureOf(err error) *failure {
 	case errors.Is(err, install.ErrNotFound):
 		f.reason = v1alpha1.ReasonNotFound
 	case errors.Is(err, install.ErrInvalid):
-		f.reason, f.lasting = v1alpha1.ReasonInvalid, true
+		f.reason, f.permanent = v1alpha1.ReasonInvalid, true
 	case errors.Is(err, errNotAllowed):
-		f.reason, f.lasting = v1alpha1.ReasonNotAllowed, true
+		f.reason, f.permanent = v1alpha1.ReasonNotAllowed, true
 	}
 	return f
 }
