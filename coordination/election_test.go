@@ -18,8 +18,8 @@ const (
 	retryPeriod   = 2 * time.Second
 )
 
-// skewed is the lock of a process whose clock is wrong: whatever time it writes
-// is off, and its seconds last as long as everybody's.
+// skewed is the lock of a process with a wrong clock: the times that it writes are off, but
+// its seconds have the right length.
 type skewed struct {
 	*Lock
 	by time.Duration
@@ -39,7 +39,7 @@ func (s skewed) shift(r resourcelock.LeaderElectionRecord) resourcelock.LeaderEl
 	return r
 }
 
-// candidate is a process that runs in an election.
+// candidate is a process that takes part in an election.
 type candidate struct {
 	*link
 	lock *Lock
@@ -99,8 +99,8 @@ func stand(t *testing.T, s *leaseServer, cluster string, skew time.Duration) *ca
 	return c
 }
 
-// TestClocksAnHourApart: neither does a leader whose clock is behind seem dead,
-// nor one whose clock is ahead immortal.
+// TestClocksAnHourApart checks that a leader whose clock is behind does not seem dead, and
+// that one whose clock is ahead is replaced when it dies.
 func TestClocksAnHourApart(t *testing.T) {
 	for name, skew := range map[string]time.Duration{"behind": -time.Hour, "right": 0, "ahead": time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestClocksAnHourApart(t *testing.T) {
 
 				time.Sleep(10 * time.Minute)
 				if started, _ := west.times(); !started.IsZero() {
-					t.Fatalf("west took the lease after %s, and east renews it", started.Sub(east.started))
+					t.Fatalf("west took the lease after %s, although east renews it", started.Sub(east.started))
 				}
 				cut := time.Now()
 				east.set(true, false)
@@ -126,8 +126,9 @@ func TestClocksAnHourApart(t *testing.T) {
 				if stopped.IsZero() || started.IsZero() || !stopped.Before(started) {
 					t.Fatalf("east stopped at %v, west started at %v", stopped, started)
 				}
-				// East renewed last at most one period before it was cut off. West asks at
-				// intervals that vary: it may see that as late, and see as late that it is over.
+				// East's last renewal was at most one period before it was cut off. West
+				// reads at varying intervals: it may see both the renewal and the expiry
+				// one interval late.
 				interval := time.Duration((1 + leaderelection.JitterFactor) * float64(retryPeriod))
 				if waited := started.Sub(cut); waited < leaseDuration-retryPeriod || waited > leaseDuration+2*interval {
 					t.Errorf("west took over after %s, with a lease of %s", waited, leaseDuration)
@@ -140,9 +141,9 @@ func TestClocksAnHourApart(t *testing.T) {
 	}
 }
 
-// TestLeaderGoesOnWhenAnswersAreLost: a write that took effect unknown to the
-// writer must cost neither the leadership nor the token.
-func TestLeaderGoesOnWhenAnswersAreLost(t *testing.T) {
+// TestLeaderSurvivesLostAnswers checks that a write whose answer is lost costs neither the
+// leadership nor the token.
+func TestLeaderSurvivesLostAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLeaseServer()
 		east := stand(t, s, "east", 0)

@@ -18,36 +18,35 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Rules say whose writes to what have to carry a token of which lease.
+// Rules define which writers need a token of which lease for writes to which resources.
 type Rules struct {
 	// Lease names the lease.
 	Lease types.NamespacedName
 
-	// Resources are what is fenced: "widgets", or "widgets/status" for
-	// writes to the status, which then need the token in .status.fence. No
-	// other subresource can carry a token: grant the writers none.
+	// Resources are the fenced resources: "widgets", or "widgets/status" for writes to the
+	// status, which then need the token in .status.fence. No other subresource can carry a
+	// token: do not grant it to the writers.
 	Resources []schema.GroupResource
 
-	// The writers that the fence binds: the operator, wherever it runs.
-	// Everybody else (people, Atoll's own controllers) is free, since nobody
-	// else knows of leaders. Users are full names. A service account is bound
-	// in Atoll and in every member.
+	// The writers that the fence binds: the operator, in every cluster. Others (people,
+	// Atoll's own controllers) are not bound, because they have no leader. Users are full
+	// names. A service account is bound in Atoll and in every member.
 	Users           []string
 	ServiceAccounts []types.NamespacedName
 }
 
-// InstallFence has the server refuse a bound writer's write
+// InstallFence makes the server refuse a bound writer's write
 //
-//   - that carries no token of the lease,
-//   - whose token is older than the lease, as the server has last seen it,
-//   - whose token is older than the one on the object that it replaces;
-//     this is checked in the same step as the write is made,
-//   - or that deletes an object which does not carry the present token, or
-//     does not name the object's resourceVersion as a precondition.
+//   - that has no token of the lease,
+//   - whose token is older than the lease, as last seen by the server,
+//   - whose token is older than the one on the object that it replaces; this check is
+//     atomic with the write,
+//   - or that deletes an object that does not have the current token, or without the
+//     object's resourceVersion as a precondition.
 //
-// It makes the lease if it is not there, and replaces what an earlier call made
-// for the same lease. The config is of an administrator of the Atoll workspace,
-// not of a member. Servers begin to refuse about a second after it returns.
+// It creates the lease if it does not exist, and replaces the fence of an earlier call for
+// the same lease. The config is for an administrator of the Atoll workspace, not of a
+// member. Servers enforce the fence about a second after it returns.
 func InstallFence(ctx context.Context, cfg *rest.Config, rules Rules) error {
 	fail := func(err error) error { return fmt.Errorf("install the fence of Lease %s: %w", rules.Lease, err) }
 	if err := rules.validate(); err != nil {
@@ -76,7 +75,8 @@ func InstallFence(ctx context.Context, cfg *rest.Config, rules Rules) error {
 	return install(rules.leasePolicy())
 }
 
-// RemoveFence removes what InstallFence made for a lease, but not the lease.
+// RemoveFence removes the policies that InstallFence created for a lease, but not the
+// lease.
 func RemoveFence(ctx context.Context, cfg *rest.Config, lease types.NamespacedName) error {
 	client, err := admissionclient.NewForConfig(cfg)
 	if err != nil {
@@ -96,8 +96,8 @@ func RemoveFence(ctx context.Context, cfg *rest.Config, lease types.NamespacedNa
 	return nil
 }
 
-// IsFenced tells whether a fence refused a write because a later leadership has
-// begun. Who gets it leads no more, and should end.
+// IsFenced reports whether a fence refused a write because a later leadership has begun.
+// The process is no longer the leader, and should exit.
 func IsFenced(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), fencedOff)
 }
@@ -105,21 +105,21 @@ func IsFenced(err error) bool {
 func (r Rules) validate() error {
 	switch {
 	case r.Lease.Namespace == "" || r.Lease.Name == "":
-		return errors.New("give both namespace and name of the lease")
+		return errors.New("the namespace and name of the lease are required")
 	case len(r.Resources) == 0:
-		return errors.New("no resources: name those that only the leader may write")
+		return errors.New("no resources: specify the resources that only the leader may write")
 	case len(r.Users)+len(r.ServiceAccounts) == 0:
-		return errors.New("no writers: name the users or service accounts that the operator runs as")
+		return errors.New("no writers: specify the users or service accounts of the operator")
 	}
 	for _, res := range r.Resources {
 		if res.Resource == "" || strings.Contains(res.Resource+res.Group, "*") {
-			return fmt.Errorf("resource %q of group %q: name each resource, without wildcards", res.Resource, res.Group)
+			return fmt.Errorf("resource %q of group %q: list each resource, without wildcards", res.Resource, res.Group)
 		}
 		if _, sub, ok := strings.Cut(res.Resource, "/"); ok && sub != "status" {
 			return fmt.Errorf("resource %s: of the subresources only status can carry a token; deny the writers this one by RBAC", res)
 		}
 		if res == LeaseResource.GroupResource() {
-			return errors.New("leases cannot be fenced by a lease: nobody could take it from a dead leader")
+			return errors.New("leases cannot be fenced by a lease: no candidate could take over from a dead leader")
 		}
 	}
 	if slices.Contains(r.Users, "") || slices.ContainsFunc(r.ServiceAccounts, func(n types.NamespacedName) bool {
@@ -130,7 +130,7 @@ func (r Rules) validate() error {
 	return nil
 }
 
-// ensureLease makes the lease, held by nobody, if it is not there.
+// ensureLease creates the lease without a holder, if it does not exist.
 func ensureLease(ctx context.Context, cfg *rest.Config, name types.NamespacedName) error {
 	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {
@@ -146,7 +146,7 @@ func ensureLease(ctx context.Context, cfg *rest.Config, name types.NamespacedNam
 	_, err = client.Resource(LeaseResource).Namespace(name.Namespace).Create(ctx, obj, metav1.CreateOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("make the lease: %w: call coordination.Install first, and make the namespace", err)
+		return fmt.Errorf("create the lease: %w: call coordination.Install first, and create the namespace", err)
 	case apierrors.IsAlreadyExists(err):
 		return nil
 	}

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-func TestTokenTravelsAsAString(t *testing.T) {
+func TestTokenStringRoundTrip(t *testing.T) {
 	token := Token{"00000000-0000-0000-0000-000000000001", 7, "1042"}
 	obj := &metav1.ObjectMeta{}
 	Fence(obj, token)
@@ -23,7 +23,7 @@ func TestTokenTravelsAsAString(t *testing.T) {
 	}
 }
 
-func TestRulesThatCannotHold(t *testing.T) {
+func TestInvalidRules(t *testing.T) {
 	valid := func() Rules {
 		return Rules{
 			Lease:     types.NamespacedName{Namespace: "ops", Name: "web"},
@@ -51,8 +51,8 @@ func TestRulesThatCannotHold(t *testing.T) {
 	}
 }
 
-// A status is matched apart: it is only ever updated.
-func TestFenceMatchesWhatCanBeDone(t *testing.T) {
+// TestFenceMatchesOperations checks that a status, which is only updated, has its own rule.
+func TestFenceMatchesOperations(t *testing.T) {
 	r := Rules{Resources: []schema.GroupResource{
 		{Group: "b", Resource: "y/status"}, {Group: "b", Resource: "y"}, {Group: "a", Resource: "x"}, {Group: "b", Resource: "z"},
 	}}

@@ -16,14 +16,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// fieldManager owns what this package applies.
+// fieldManager owns the fields that this package applies.
 const fieldManager = "atoll-coordination"
 
 //go:embed lease.yaml
 var leaseCRD []byte
 
-// Install installs or updates the kind Lease in a workspace of Atoll, and
-// returns when it is served. It does not expose it to members.
+// Install installs or updates the kind Lease in a workspace of Atoll, and returns when it
+// is served. It does not expose the kind to members.
 func Install(ctx context.Context, cfg *rest.Config) error {
 	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {
@@ -37,8 +37,7 @@ func Install(ctx context.Context, cfg *rest.Config) error {
 	if _, err := api.Apply(ctx, crd.GetName(), crd, metav1.ApplyOptions{FieldManager: fieldManager, Force: true}); err != nil {
 		return fmt.Errorf("install type %s: %w", crd.GetName(), err)
 	}
-	// A type's condition Established comes first and is no promise: the
-	// handler follows a little later.
+	// The condition Established is not sufficient: the handler may follow a little later.
 	var last error
 	err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
 		_, last = client.Resource(LeaseResource).List(ctx, metav1.ListOptions{Limit: 1})

@@ -9,14 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// LeaseResource is the shared kind of lease. It is a kind of Atoll's own since
+// LeaseResource is the shared kind Lease. It is Atoll's own kind because
 // coordination.k8s.io is built into every cluster and cannot be shared.
 var LeaseResource = schema.GroupVersionResource{Group: "coordination.atoll.dev", Version: "v1alpha1", Resource: "leases"}
 
 const leaseKind = "Lease"
 
-// object is a Lease as the dynamic client knows it. The lock works on the Go
-// type of coordination.k8s.io, whose fields are the same.
+// object is a Lease of the dynamic client. The lock uses the Go type of
+// coordination.k8s.io, which has the same fields.
 type object = *unstructured.Unstructured
 
 func leaseFrom(obj object) (*coordinationv1.Lease, error) {
@@ -38,7 +38,7 @@ func leaseTo(lease *coordinationv1.Lease) (object, error) {
 	return obj, nil
 }
 
-// holder is who holds a lease, or empty.
+// holder returns the holder of a lease, or "".
 func holder(lease *coordinationv1.Lease) string {
 	if lease.Spec.HolderIdentity == nil {
 		return ""
@@ -46,7 +46,7 @@ func holder(lease *coordinationv1.Lease) string {
 	return *lease.Spec.HolderIdentity
 }
 
-// transitions is how often a lease has changed hands.
+// transitions returns how often a lease has changed holders.
 func transitions(lease *coordinationv1.Lease) int32 {
 	if lease.Spec.LeaseTransitions == nil {
 		return 0

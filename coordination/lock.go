@@ -1,15 +1,13 @@
-// Package coordination lets operators that run in many clusters, and share
-// objects that live in Atoll, agree on who acts.
+// Package coordination lets operators that run in many clusters, and share objects in
+// Atoll, elect one leader.
 //
-// A Lease of group coordination.atoll.dev is held by one process of all
-// clusters. [NewLock] makes client-go's leader election, and so
-// controller-runtime's, work on it unchanged. The leader marks what it writes
-// with a [Token], and once [InstallFence] was called the server refuses what a
-// leader writes that does not know yet that it is none any more. DESIGN.md
-// tells what that promises, and what it does not.
+// A Lease of group coordination.atoll.dev is held by one process across all clusters.
+// [NewLock] makes client-go's leader election, and so controller-runtime's, work on it
+// unchanged. The leader marks its writes with a [Token]. After [InstallFence], the server
+// refuses the writes of a former leader that has not noticed yet that it lost the lease.
+// DESIGN.md describes what that guarantees, and what it does not.
 //
-// The package needs nothing of Atoll but a server that serves the kind: import
-// it into any operator.
+// The package depends only on a server that serves the kind: import it into any operator.
 package coordination
 
 import (
@@ -32,18 +30,17 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// ErrNotHeld is returned by [Lock.Token] while the process does not hold the
-// lease, as far as it knows.
+// ErrNotHeld is returned by [Lock.Token] while the process, to its knowledge, does not hold
+// the lease.
 var ErrNotHeld = errors.New("lease is not held")
 
-// requestTimeout bounds one request for a lease. It is half of the time in
-// which leader election has to renew by default, so that one request that hangs
-// does not cost the leadership.
+// requestTimeout bounds one request for a lease. It is half of leader election's default
+// renew deadline, so that one hanging request does not cost the leadership.
 const requestTimeout = 5 * time.Second
 
-// A Lock is one process's side of a Lease of coordination.atoll.dev. It
-// implements [resourcelock.Interface]. Leader election calls it from one
-// goroutine; Token may be called from any.
+// A Lock is one process's access to a Lease of coordination.atoll.dev. It implements
+// [resourcelock.Interface]. Leader election calls it from one goroutine; Token may be
+// called from any.
 type Lock struct {
 	// Events gets an event for each change of leadership; none if nil.
 	Events resourcelock.EventRecorder
@@ -58,11 +55,10 @@ type Lock struct {
 
 var _ resourcelock.Interface = (*Lock)(nil)
 
-// Identity is a name for this process that no other process in any cluster has:
-// CLUSTER/HOST_UUID.
+// Identity returns a unique name for this process across all clusters: CLUSTER/HOST_UUID.
 func Identity(cluster string) (string, error) {
 	if cluster == "" || strings.Contains(cluster, "/") {
-		return "", fmt.Errorf("identity in cluster %q: give the name under which the cluster joined Atoll", cluster)
+		return "", fmt.Errorf("identity in cluster %q: specify the name of the Cluster in Atoll", cluster)
 	}
 	host, err := os.Hostname()
 	if err != nil {
@@ -71,17 +67,17 @@ func Identity(cluster string) (string, error) {
 	return fmt.Sprintf("%s/%s_%s", cluster, host, uuid.NewUUID()), nil
 }
 
-// NewLock makes a lock on a lease, which leader election creates if it is not
-// there. The config is of an API server that serves the shared kind: a member's
-// to which the group is exposed, or Atoll's. The identity has the form
-// CLUSTER/INSTANCE, because the pods of one StatefulSet in two clusters have
-// the same names, and two processes of one identity would both lead.
+// NewLock creates a lock on a lease, which leader election creates if it does not exist.
+// The config is for an API server that serves the shared kind: a member's to which the
+// group is exposed, or Atoll's. The identity has the form CLUSTER/INSTANCE: pods of one
+// StatefulSet in two clusters have the same names, and two processes with one identity
+// would both lead.
 func NewLock(cfg *rest.Config, namespace, name, identity string) (*Lock, error) {
 	fail := func(err error) (*Lock, error) {
 		return nil, fmt.Errorf("lock on Lease %s/%s: %w", namespace, name, err)
 	}
 	if namespace == "" || name == "" {
-		return fail(errors.New("give both a namespace and a name"))
+		return fail(errors.New("namespace and name are required"))
 	}
 	if cluster, instance, ok := strings.Cut(identity, "/"); !ok || cluster == "" || instance == "" {
 		return fail(fmt.Errorf("identity %q does not have the form CLUSTER/INSTANCE: use coordination.Identity", identity))
@@ -100,10 +96,9 @@ func NewLock(cfg *rest.Config, namespace, name, identity string) (*Lock, error) 
 	}, nil
 }
 
-// Token is what the holder marks its writes with. It returns ErrNotHeld until
-// this process has taken the lease and once it knows that it has lost it. It
-// asks no server: a process that was frozen gets the token that it had, and
-// the fence is there to refuse it.
+// Token returns the token with which the holder marks its writes. It returns ErrNotHeld
+// until this process has taken the lease, and once it knows that it has lost it. It makes
+// no request: a process that was paused gets its old token, and the fence refuses it.
 func (l *Lock) Token() (Token, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,13 +108,13 @@ func (l *Lock) Token() (Token, error) {
 	return l.token, nil
 }
 
-// Get reads the lease. What it returns as raw bytes changes whenever the
-// holder renews, whatever the holder's clock says: candidates measure, with
-// their own clocks, how long the bytes have stayed the same.
+// Get reads the lease. The returned raw bytes change with every renewal, regardless of the
+// holder's clock. Candidates measure by their own clocks how long the bytes have been
+// unchanged.
 func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	obj, err := l.leases.Get(ctx, l.name, metav1.GetOptions{})
 	if err != nil {
-		return nil, nil, err // leader election tells NotFound from the rest
+		return nil, nil, err // leader election handles NotFound
 	}
 	lease, err := leaseFrom(obj)
 	if err != nil {
@@ -137,19 +132,19 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lease = lease
-	if !l.token.of(lease) || holder(lease) != l.identity {
+	if !l.token.matches(lease) || holder(lease) != l.identity {
 		l.token = Token{}
 	}
 	return record, raw, nil
 }
 
-// Create makes the lease, held by whom the record says.
+// Create creates the lease, held by the record's holder.
 func (l *Lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: l.name},
 		Spec:       resourcelock.LeaderElectionRecordToLeaseSpec(&record),
 	}
-	// Transitions are never absent, so that a fence can compare them.
+	// Transitions are always set, so that a fence can compare them.
 	lease.Spec.LeaseTransitions = new(int32(record.LeaderTransitions))
 	obj, err := leaseTo(lease)
 	if err != nil {
@@ -158,21 +153,20 @@ func (l *Lock) Create(ctx context.Context, record resourcelock.LeaderElectionRec
 	if obj, err = l.leases.Create(ctx, obj, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	return l.wrote(obj)
+	return l.recordWrite(obj)
 }
 
-// Update writes the record into the lease, unless someone else has changed the
-// lease since it was last read or written here.
+// Update writes the record into the lease, unless another client has changed the lease
+// since it was last read or written here.
 func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	l.mu.Lock()
 	last := l.lease
 	l.mu.Unlock()
 	if last == nil {
-		return fmt.Errorf("update Lease %s: it was neither read nor created yet", l.Describe())
+		return fmt.Errorf("update Lease %s: it has not been read or created yet", l.Describe())
 	}
-	// Leader election releases what it believes to hold, after reading the
-	// lease afresh: a process that slept through its own succession would
-	// turn its successor out.
+	// On exit, leader election reads the lease and releases it if it believed to hold it. A
+	// process that slept through its own succession would release its successor's lease.
 	if record.HolderIdentity == "" && holder(last) != l.identity {
 		return fmt.Errorf("release Lease %s: %w: %s holds it now", l.Describe(), ErrNotHeld, holder(last))
 	}
@@ -186,11 +180,11 @@ func (l *Lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 	if obj, err = l.leases.Update(ctx, obj, metav1.UpdateOptions{}); err != nil {
 		return err
 	}
-	return l.wrote(obj)
+	return l.recordWrite(obj)
 }
 
-// wrote takes note of a lease that this process has written.
-func (l *Lock) wrote(obj object) error {
+// recordWrite records a lease that this process has written.
+func (l *Lock) recordWrite(obj object) error {
 	lease, err := leaseFrom(obj)
 	if err != nil {
 		return err
@@ -201,13 +195,13 @@ func (l *Lock) wrote(obj object) error {
 	switch {
 	case holder(lease) != l.identity:
 		l.token = Token{}
-	case !l.token.of(lease):
+	case !l.token.matches(lease):
 		l.token = tokenOf(lease)
 	}
 	return nil
 }
 
-// RecordEvent tells Events what happened to this process's leadership.
+// RecordEvent records an event about this process's leadership.
 func (l *Lock) RecordEvent(what string) {
 	l.mu.Lock()
 	lease := l.lease
@@ -222,8 +216,8 @@ func (l *Lock) RecordEvent(what string) {
 	l.Events.Eventf(subject, corev1.EventTypeNormal, "LeaderElection", "%s %s", l.identity, what)
 }
 
-// Identity is the identity that the lock was made with.
+// Identity returns the identity of the lock.
 func (l *Lock) Identity() string { return l.identity }
 
-// Describe is the lease's namespace and name.
+// Describe returns the lease's namespace and name.
 func (l *Lock) Describe() string { return l.namespace + "/" + l.name }

@@ -45,7 +45,7 @@ func see(t *testing.T, lock *Lock) []byte {
 	return raw
 }
 
-func TestTokenIsOfOneLeadership(t *testing.T) {
+func TestTokenIdentifiesOneLeadership(t *testing.T) {
 	s := newLeaseServer()
 	east, west := newLock(t, s, "east/1"), newLock(t, s, "west/1")
 	token := func() Token {
@@ -60,7 +60,7 @@ func TestTokenIsOfOneLeadership(t *testing.T) {
 			t.Errorf("%s: token %v, %v", when, token, err)
 		}
 	}
-	notHeld("in the beginning")
+	notHeld("before the first lease")
 	must(t, east.Create(t.Context(), record("east/1", 0)))
 	first := token()
 	must(t, east.Update(t.Context(), record("east/1", 0)))
@@ -71,10 +71,10 @@ func TestTokenIsOfOneLeadership(t *testing.T) {
 	see(t, west)
 	must(t, west.Update(t.Context(), record("west/1", 1)))
 	if err := east.Update(t.Context(), record("east/1", 0)); !apierrors.IsConflict(err) {
-		t.Errorf("renew after it was lost: %v", err)
+		t.Errorf("renew a lost lease: %v", err)
 	}
 	if token() != first {
-		t.Errorf("%v while it does not know better, was %v", token(), first)
+		t.Errorf("%v before it has seen the new holder, was %v", token(), first)
 	}
 	see(t, east)
 	notHeld("once it has seen the new holder")
@@ -90,20 +90,20 @@ func TestTokenIsOfOneLeadership(t *testing.T) {
 	s.remove()
 	must(t, east.Create(t.Context(), record("east/1", 0)))
 	if third := token(); third.UID == second.UID {
-		t.Errorf("%v of a lease made anew, after %v", third, second)
+		t.Errorf("%v of a recreated lease, after %v", third, second)
 	}
 }
 
-func TestReleaseDoesNotTurnOutTheSuccessor(t *testing.T) {
+func TestReleaseKeepsSuccessorsLease(t *testing.T) {
 	s := newLeaseServer()
 	east, west := newLock(t, s, "east/1"), newLock(t, s, "west/1")
 	must(t, east.Create(t.Context(), record("east/1", 0)))
 	see(t, west)
 	must(t, west.Update(t.Context(), record("west/1", 1)))
-	// What leader election does on its way out.
+	// Leader election does this on exit.
 	see(t, east)
 	if err := east.Update(t.Context(), record("", 1)); !errors.Is(err, ErrNotHeld) || !strings.Contains(err.Error(), "west/1") {
-		t.Errorf("release what west holds: %v", err)
+		t.Errorf("release west's lease: %v", err)
 	}
 	if _, err := west.Token(); err != nil {
 		t.Error(err)
@@ -111,9 +111,9 @@ func TestReleaseDoesNotTurnOutTheSuccessor(t *testing.T) {
 	must(t, west.Update(t.Context(), record("west/1", 1)))
 }
 
-// TestEveryRenewalShows: leader election writes seconds into the bytes that it
-// compares, which would hide renewals within one, or by a clock that was set back.
-func TestEveryRenewalShows(t *testing.T) {
+// TestRawBytesShowEveryRenewal: leader election compares bytes that contain whole seconds,
+// which would hide several renewals within one, or by a clock that was set back.
+func TestRawBytesShowEveryRenewal(t *testing.T) {
 	s := newLeaseServer()
 	east, west := newLock(t, s, "east/1"), newLock(t, s, "west/1")
 	r := record("east/1", 0)
@@ -126,13 +126,13 @@ func TestEveryRenewalShows(t *testing.T) {
 	r.RenewTime = metav1.NewTime(r.RenewTime.Add(time.Millisecond))
 	must(t, east.Update(t.Context(), r))
 	if again := see(t, west); bytes.Equal(first, again) {
-		t.Errorf("a renewal does not show in %s", again)
+		t.Errorf("a renewal does not change %s", again)
 	}
 }
 
 func TestUpdateBeforeGet(t *testing.T) {
 	if err := newLock(t, newLeaseServer(), "east/1").Update(t.Context(), record("east/1", 0)); err == nil {
-		t.Error("wrote a lease that it has never seen")
+		t.Error("updated a lease before reading it")
 	}
 }
 
@@ -155,6 +155,6 @@ func TestIdentityNamesClusterAndProcess(t *testing.T) {
 		}
 	}
 	if _, err := NewLock(&rest.Config{}, "", "web", one); err == nil {
-		t.Error("made a lock without a namespace")
+		t.Error("created a lock without a namespace")
 	}
 }

@@ -13,14 +13,13 @@ import (
 	admission "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
 )
 
-// fencedOff begins what a leader is told whose time is over.
+// fencedOff begins the message for a former leader.
 const fencedOff = "fenced off: "
 
-// A fence is two policies. One knows the lease as its parameter, and is off
-// while the lease is missing: denying everything then would bind those, too,
-// whom the fence does not mean, and a namespace with both lease and objects
-// could not be deleted. The other needs no lease, so that objects keep their
-// order all the same.
+// A fence consists of two policies. One uses the lease as its parameter, and is inactive
+// while the lease is missing. If it denied everything then, it would also bind writers that
+// are not fenced, and a namespace with both lease and objects could not be deleted. The
+// other needs no lease, so that the order of writes to an object always holds.
 const leaseSuffix, objectsSuffix = ".lease", ".objects"
 
 func fenceName(lease types.NamespacedName, suffix string) string {
@@ -36,7 +35,7 @@ func (r Rules) leasePolicy() (*admission.ValidatingAdmissionPolicyApplyConfigura
 			variable("holder", `has(params.spec.holderIdentity) ? params.spec.holderIdentity : ''`),
 		).
 		WithValidations(validation(
-			// An object without a token is the other policy's business.
+			// The other policy checks for a missing token.
 			`!variables.stated || (variables.token[0] == params.metadata.uid && int(variables.token[1]) >= variables.transitions)`,
 			`'`+fencedOff+`leadership ' + variables.token[1] + ' of Lease `+r.Lease.String()+` is over, leadership ' + `+
 				`string(variables.transitions) + ' of "' + variables.holder + '" has begun: stop leading'`))
@@ -45,8 +44,8 @@ func (r Rules) leasePolicy() (*admission.ValidatingAdmissionPolicyApplyConfigura
 	return r.bind(leaseSuffix, spec, binding)
 }
 
-// objectsPolicy refuses writes without a token, and tokens that are older than
-// the one they replace.
+// objectsPolicy refuses writes without a token, and tokens that are older than the one they
+// replace.
 func (r Rules) objectsPolicy() (*admission.ValidatingAdmissionPolicyApplyConfiguration, *admission.ValidatingAdmissionPolicyBindingApplyConfiguration) {
 	lease := r.Lease.String()
 	spec := r.shared().
@@ -72,7 +71,7 @@ func (r Rules) objectsPolicy() (*admission.ValidatingAdmissionPolicyApplyConfigu
 	return r.bind(objectsSuffix, spec, admission.ValidatingAdmissionPolicyBindingSpec())
 }
 
-// shared is what both policies share. A variable is evaluated when it is first
+// shared is the common part of both policies. A variable is evaluated when it is first
 // used, and at most once.
 func (r Rules) shared() *admission.ValidatingAdmissionPolicySpecApplyConfiguration {
 	return admission.ValidatingAdmissionPolicySpec().
@@ -81,14 +80,14 @@ func (r Rules) shared() *admission.ValidatingAdmissionPolicySpecApplyConfigurati
 		WithMatchConditions(admission.MatchCondition().WithName("bound-writer").WithExpression(r.bound())).
 		WithVariables(
 			variable("status", `has(request.subResource) && request.subResource == 'status'`),
-			// A deletion has no new object: what counts is the one that goes.
+			// A deletion has no new object: the deleted one counts.
 			variable("now", `request.operation == 'DELETE' ? `+tokenIn("oldObject")+` : `+tokenIn("object")),
 			variable("stated", `variables.now.matches('`+tokenPattern+`')`),
 			variable("token", `variables.now.split('/')`),
 		)
 }
 
-// bind names a policy and its binding, which denies.
+// bind creates a policy and its denying binding.
 func (r Rules) bind(suffix string, policy *admission.ValidatingAdmissionPolicySpecApplyConfiguration, binding *admission.ValidatingAdmissionPolicyBindingSpecApplyConfiguration) (
 	*admission.ValidatingAdmissionPolicyApplyConfiguration, *admission.ValidatingAdmissionPolicyBindingApplyConfiguration) {
 	name := fenceName(r.Lease, suffix)
@@ -96,10 +95,10 @@ func (r Rules) bind(suffix string, policy *admission.ValidatingAdmissionPolicySp
 		admission.ValidatingAdmissionPolicyBinding(name).WithSpec(binding.WithPolicyName(name).WithValidationActions(admissionv1.Deny))
 }
 
-// tokenPattern is the form of Token.String.
+// tokenPattern is the format of Token.String.
 const tokenPattern = `^[0-9a-f-]{36}/[0-9]{1,10}/[0-9]{1,18}$`
 
-// tokenIn is an expression for the token that an object carries; empty if none.
+// tokenIn returns an expression for the token of an object; ” if it has none.
 func tokenIn(object string) string {
 	return fmt.Sprintf(`(variables.status `+
 		`? (has(%[1]s.status) && has(%[1]s.status.fence) ? string(%[1]s.status.fence) : '') `+
@@ -136,8 +135,8 @@ func (r Rules) matches() []*admission.NamedRuleWithOperationsApplyConfiguration 
 	return rules
 }
 
-// bound is an expression for whether the fence binds who writes. A member's
-// user has the member's name and a colon before its own.
+// bound returns an expression that is true if the fence binds the writer. A member's user
+// has the member's name and a colon before its own.
 func (r Rules) bound() string {
 	var writers []string
 	for _, user := range r.Users {

@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// leaseServer is as much of an API server as a lock needs, in memory, so that
-// tests can run on a clock that does not exist. The real one is met in server/.
+// leaseServer implements the parts of an API server that a lock needs, in memory, so that
+// tests can use a fake clock. Tests in server/ use the real one.
 type leaseServer struct {
 	mu       sync.Mutex
 	revision int64
@@ -34,8 +34,8 @@ func newLeaseServer() *leaseServer {
 type link struct {
 	server *leaseServer
 	mu     sync.Mutex
-	down   bool // nothing arrives
-	deaf   bool // requests arrive, answers do not
+	down   bool // requests are lost
+	deaf   bool // requests arrive, answers are lost
 }
 
 func (s *leaseServer) connect() (*link, *rest.Config) {

@@ -10,13 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// FenceAnnotation is the annotation that carries a token.
+// FenceAnnotation is the annotation that contains a token.
 const FenceAnnotation = "coordination.atoll.dev/fence"
 
-// A Token stands for one leadership: the time from one taking of a lease to the
-// next. A later leadership of a lease has more Transitions. If the lease was
-// deleted and made anew its UID differs and Transitions start again; then
-// ResourceVersion, which never goes back in one workspace, is the greater one.
+// A Token identifies one leadership: the time between two changes of a lease's holder. A
+// later leadership of a lease has more Transitions. If the lease was deleted and recreated,
+// its UID differs and Transitions restart. Then ResourceVersion, which never decreases in
+// one workspace, is greater.
 type Token struct {
 	UID             types.UID
 	Transitions     int32
@@ -27,19 +27,19 @@ func tokenOf(lease *coordinationv1.Lease) Token {
 	return Token{lease.UID, transitions(lease), lease.ResourceVersion}
 }
 
-// of tells whether a token is of the leadership that a lease shows.
-func (t Token) of(lease *coordinationv1.Lease) bool {
+// matches reports whether a token belongs to the leadership in a lease.
+func (t Token) matches(lease *coordinationv1.Lease) bool {
 	return t.UID == lease.UID && t.Transitions == transitions(lease) && !t.isZero()
 }
 
 func (t Token) isZero() bool { return t == Token{} }
 
-// String is the token as objects carry it: UID/TRANSITIONS/RESOURCEVERSION.
+// String returns the token as stored in objects: UID/TRANSITIONS/RESOURCEVERSION.
 func (t Token) String() string {
 	return fmt.Sprintf("%s/%d/%s", t.UID, t.Transitions, t.ResourceVersion)
 }
 
-// ParseToken reads what String wrote.
+// ParseToken parses the result of String.
 func ParseToken(s string) (Token, error) {
 	fields := strings.Split(s, "/")
 	if len(fields) != 3 || fields[0] == "" || fields[2] == "" {
@@ -52,9 +52,9 @@ func ParseToken(s string) (Token, error) {
 	return Token{types.UID(fields[0]), int32(n), fields[2]}, nil
 }
 
-// Fence marks an object as written under a token. Call it before every create
-// and update. A write to the status subresource cannot change annotations:
-// there, set .status.fence to the token's String.
+// Fence marks an object as written with a token. Call it before every create and update. A
+// write to the status subresource cannot change annotations: there, set .status.fence to
+// the token's String.
 func Fence(obj metav1.Object, token Token) {
 	annotations := obj.GetAnnotations()
 	if annotations == nil {

@@ -81,13 +81,13 @@ func TestTokensOfALeaseNeverComeBack(t *testing.T) {
 	lead(t, newLock(t, s, ns, "web", "east/1"))
 	leases := s.dynamic(t).Resource(coordination.LeaseResource).Namespace(ns)
 	for _, step := range []struct{ spec, want string }{
-		{`"holderIdentity":"west/1"`, "must raise leaseTransitions"},
+		{`"holderIdentity":"west/1"`, "must increase leaseTransitions"},
 		{`"holderIdentity":"west/1","leaseTransitions":4`, ""},
-		{`"leaseTransitions":3`, "must not go down"},
-		{`"leaseTransitions":null`, "must not go down"},
+		{`"leaseTransitions":3`, "must not decrease"},
+		{`"leaseTransitions":null`, "must not decrease"},
 		{`"renewTime":"2030-01-01T00:00:00.000000Z"`, ""},
 		{`"holderIdentity":null`, ""},
-		{`"holderIdentity":"west/1"`, "must raise leaseTransitions"},
+		{`"holderIdentity":"west/1"`, "must increase leaseTransitions"},
 		{`"holderIdentity":"east/1","leaseTransitions":5`, ""},
 	} {
 		_, err := leases.Patch(t.Context(), "web", types.MergePatchType, []byte(`{"spec":{`+step.spec+`}}`), metav1.PatchOptions{})
@@ -308,7 +308,7 @@ func newFence(t *testing.T, s atoll, ns string) fence {
 		Resources:       []schema.GroupResource{{Group: "fence.test", Resource: "widgets"}, {Group: "fence.test", Resource: "widgets/status"}},
 		ServiceAccounts: []types.NamespacedName{{Namespace: ns, Name: "ctl"}},
 	}
-	if err := coordination.InstallFence(t.Context(), s.config(t), rules); err == nil || !strings.Contains(err.Error(), "make the namespace") {
+	if err := coordination.InstallFence(t.Context(), s.config(t), rules); err == nil || !strings.Contains(err.Error(), "create the namespace") {
 		t.Errorf("a lease in a namespace that does not exist: %v", err)
 	}
 	rules.Lease = f.lease
