@@ -105,7 +105,7 @@ func TestMistakesAreAnsweredWithARemedy(t *testing.T) {
 		"kv backup --datastore sqlite:///none/x.db --to y --compress lots":     "gzip",
 		"kv restore":                "--from",
 		"kv restore --from " + file: "--to",
-		"kv restore --from " + file + " --to sqlite://" + dir + "/x.db":     "not a backup",
+		"kv restore --from " + file + " --to sqlite://" + dir + "/x.db":     "not an Atoll backup",
 		"kv restore --from " + dir + "/none --to sqlite://" + dir + "/x.db": "no such file",
 		"kv swim": `unknown command "swim"`,
 		"swim":    `unknown command "swim"`,

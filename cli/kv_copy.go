@@ -207,7 +207,7 @@ func (o *copyOptions) followOn(ctx context.Context, from source, to kv.Keyspace,
 	}
 	var changes int64
 	var said time.Time
-	heard := transfer.Follower{
+	heard := transfer.FollowHooks{
 		Applied: func(rev kv.Revision, events int) {
 			changes += int64(events)
 			if time.Since(said) < interval {

@@ -173,7 +173,9 @@ func explain(err error) error {
 }
 
 // meterProgress shows a transfer's progress.
-func meterProgress(m *meter) transfer.Progress { return transfer.Progress{Phase: m.phase, Step: m.add} }
+func meterProgress(m *meter) transfer.ProgressHooks {
+	return transfer.ProgressHooks{Phase: m.phase, Step: m.add}
+}
 
 // reportVerified prints what was compared, and is an error if anything differs.
 func reportVerified(out io.Writer, c *transfer.Comparison) error {

@@ -17,24 +17,24 @@ import (
 // Part is one keyspace to back up.
 type Part struct {
 	Name   string
-	Source BackupSource
+	Source BackupReader
 }
 
-// BackupSource is what a keyspace must offer to be backed up.
-type BackupSource interface {
-	Source
+// BackupReader is the part of a keyspace that a backup needs.
+type BackupReader interface {
+	SourceReader
 	LeaseList(ctx context.Context) ([]kv.LeaseID, kv.Revision, error)
 }
 
-// BackupOptions of a backup.
+// BackupOptions are the options of a backup.
 type BackupOptions struct {
 	// Plain leaves the keys uncompressed.
 	Plain    bool
 	Created  time.Time
-	Progress Progress
+	Progress ProgressHooks
 }
 
-// Backup writes keyspaces, each as of one revision, while they are in use.
+// Backup writes keyspaces, each at one revision, while they are in use.
 func Backup(ctx context.Context, w io.Writer, parts []Part, opts BackupOptions) ([]Section, error) {
 	b, err := newBlockWriter(w, !opts.Plain)
 	if err != nil {
@@ -54,7 +54,7 @@ func Backup(ctx context.Context, w io.Writer, parts []Part, opts BackupOptions) 
 	return sections, b.writeJSON(blockEnd, fileEnd{Sections: len(sections), SHA256: hex.EncodeToString(b.sum.Sum(nil))})
 }
 
-func backupPart(ctx context.Context, b *blockWriter, p Part, progress Progress) (*Section, error) {
+func backupPart(ctx context.Context, b *blockWriter, p Part, progress ProgressHooks) (*Section, error) {
 	all := kv.Prefix(nil)
 	total, rev, err := count(ctx, p.Source, all)
 	if err != nil {
@@ -62,7 +62,7 @@ func backupPart(ctx context.Context, b *blockWriter, p Part, progress Progress) 
 	}
 	progress.phase("back up "+p.Name, total)
 	s := &Section{Name: p.Name, Revision: rev}
-	// After the revision is fixed: a lease that is not among them has ended since.
+	// Read after the revision is chosen: a lease missing here has ended since.
 	ids, _, err := p.Source.LeaseList(ctx)
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func backupPart(ctx context.Context, b *blockWriter, p Part, progress Progress) 
 	for e, err := range scan(ctx, p.Source, all, rev) {
 		if err != nil {
 			if errors.Is(err, kv.ErrCompacted) {
-				err = fmt.Errorf("%w while it was read: try again when compactions come less often", err)
+				err = fmt.Errorf("%w during the backup: retry when compactions are less frequent", err)
 			}
 			return nil, err
 		}
@@ -107,17 +107,18 @@ func backupPart(ctx context.Context, b *blockWriter, p Part, progress Progress) 
 	return s, b.writeJSON(blockFinish, sectionEnd{Keys: s.Keys, Bytes: s.Bytes})
 }
 
-// CreateFile makes a file that is there as a whole and durable, or not at all.
-// Only its owner may read it: it may hold Secrets. It replaces none unless told.
+// CreateFile writes a file durably and atomically: it exists completely or not at all. Only
+// its owner may read it, because it may contain Secrets. It does not replace an existing
+// file unless replace is true.
 func CreateFile(path string, replace bool, write func(io.Writer) error) (err error) {
 	if _, serr := os.Stat(path); serr == nil && !replace {
-		return fmt.Errorf("write %s: the file exists: choose another, or give --overwrite", path)
+		return fmt.Errorf("write %s: the file exists: choose another name, or use --overwrite", path)
 	}
 	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	defer os.Remove(temp.Name()) // fails once it has been renamed
+	defer os.Remove(temp.Name()) // fails after the rename
 	buffered := bufio.NewWriterSize(temp, 1<<20)
 	if err := errors.Join(write(buffered)); err != nil {
 		return errors.Join(err, temp.Close())
@@ -136,7 +137,7 @@ func CreateFile(path string, replace bool, write func(io.Writer) error) (err err
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	// Not every system can sync a directory; the file itself is safe.
+	// Not every system can sync a directory; the file itself is durable.
 	_ = dir.Sync()
 	return dir.Close()
 }

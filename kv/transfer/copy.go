@@ -10,18 +10,18 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// passes is how often a copy begins again because the source has compacted the
-// revision that it was reading.
+// passes is the maximum number of attempts of a copy whose revision the source compacts
+// meanwhile.
 const passes = 5
 
-// Options of a copy.
+// Options are the options of a copy.
 type Options struct {
-	// Span of the keys to copy; the zero value is all.
+	// Span of the keys to copy; the zero value means all.
 	Span     kv.Span
 	Existing Existing
-	// DryRun counts what would be done and writes nothing.
+	// DryRun counts the changes and writes nothing.
 	DryRun   bool
-	Progress Progress
+	Progress ProgressHooks
 	// Clock for pauses; the real one if nil.
 	Clock clock.Clock
 }
@@ -35,23 +35,24 @@ func (o *Options) fill() {
 	}
 }
 
-// Result is what a copy has done.
+// Result describes a completed copy.
 type Result struct {
-	// Source and Target are the revisions at which the two are equal, unless
-	// somebody else wrote to the target. Target is 0 after a dry run.
+	// Source and Target are the revisions at which the two are equal, provided that no one
+	// else wrote to the target. Target is 0 after a dry run.
 	Source, Target kv.Revision
 	// Keys and Bytes of the source.
 	Keys, Bytes int64
-	// Put, Deleted and Equal count what was done in the target.
+	// Put, Deleted and Equal count the keys written, deleted and left unchanged in the
+	// target.
 	Put, Deleted, Equal int64
 	Leases              int
 }
 
-// Copy brings the state of src at one revision into dst. Nobody else may write
-// the same keys to dst meanwhile. If it fails or is cut short, dst has a part;
-// copying again with Mirror finishes that.
+// Copy copies the state of src at one revision into dst. No one else may write the same
+// keys to dst meanwhile. If it fails or is interrupted, dst has a part of the keys; copying
+// again with Mirror completes it.
 // Errors: *NotEmptyError.
-func Copy(ctx context.Context, src Source, dst kv.Keyspace, opts Options) (*Result, error) {
+func Copy(ctx context.Context, src SourceReader, dst kv.Keyspace, opts Options) (*Result, error) {
 	opts.fill()
 	c := &copier{src: src, dst: dst, Options: opts, leases: newLeases(dst, leaseTTL(src))}
 	return c.copy(ctx)
@@ -59,7 +60,7 @@ func Copy(ctx context.Context, src Source, dst kv.Keyspace, opts Options) (*Resu
 
 type copier struct {
 	Options
-	src    Source
+	src    SourceReader
 	dst    kv.Keyspace
 	leases *leases
 }
@@ -67,14 +68,14 @@ type copier struct {
 func (c *copier) copy(ctx context.Context) (*Result, error) {
 	existing, at, err := count(ctx, c.dst, c.Span)
 	if err != nil {
-		return nil, fmt.Errorf("look at the target: %w", err)
+		return nil, fmt.Errorf("read the target: %w", err)
 	}
 	if existing > 0 && c.Existing == Refuse {
 		return nil, &NotEmptyError{existing}
 	}
 	mode := c.Existing
 	for pass := 1; ; pass++ {
-		there := keys(nothing)
+		there := keys(noKeys)
 		if existing > 0 {
 			there = scan(ctx, c.dst, c.Span, at)
 		}
@@ -83,30 +84,29 @@ func (c *copier) copy(ctx context.Context) (*Result, error) {
 			return res, err
 		}
 		if mode == Merge || pass == passes {
-			return nil, fmt.Errorf("%w: history was compacted while it was copied; copy again when compactions come less often, "+
-				"or with --mirror, which leaves alone what is equal already", err)
+			return nil, fmt.Errorf("%w: history was compacted during the copy; copy again when compactions are less frequent, "+
+				"or with --mirror, which skips keys that are already equal", err)
 		}
-		// What the first pass put belongs to the source's past: only making the
-		// two equal is right now. The target had nothing else.
+		// The first pass wrote an older state of the source, so from now on only a mirror
+		// gives the right result. The target had no other keys.
 		mode = Mirror
 		if existing, at, err = count(ctx, c.dst, c.Span); err != nil {
-			return nil, fmt.Errorf("look at the target: %w", err)
+			return nil, fmt.Errorf("read the target: %w", err)
 		}
 	}
 }
 
-// pass makes the target, which has the keys there, equal to the source at one
-// revision.
+// pass makes the target, whose present keys are given, equal to the source at one revision.
 func (c *copier) pass(ctx context.Context, there keys, mode Existing) (*Result, error) {
 	total, rev, err := count(ctx, c.src, c.Span)
 	if err != nil {
-		return nil, fmt.Errorf("look at the source: %w", err)
+		return nil, fmt.Errorf("read the source: %w", err)
 	}
 	c.Progress.phase("copy", total)
 	return c.load(ctx, scan(ctx, c.src, c.Span, rev), there, rev, mode)
 }
 
-// load writes what of here is not there.
+// load writes the source keys that the target lacks or has differently.
 func (c *copier) load(ctx context.Context, here, there keys, rev kv.Revision, mode Existing) (*Result, error) {
 	res := &Result{Source: rev}
 	w := newWriter(ctx, c.dst, c.leases, c.Clock)
@@ -141,7 +141,7 @@ func (c *copier) load(ctx context.Context, here, there keys, rev kv.Revision, mo
 	if err != nil {
 		_, werr := w.flush()
 		if werr != nil && ctx.Err() == nil {
-			err = werr // the cause of the other
+			err = werr // the cause of the other error
 		}
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func (c *copier) load(ctx context.Context, here, there keys, rev kv.Revision, mo
 	res.Leases = c.leases.count()
 	if !c.DryRun {
 		if _, res.Target, err = count(ctx, c.dst, c.Span); err != nil {
-			return nil, fmt.Errorf("look at the target: %w", err)
+			return nil, fmt.Errorf("read the target: %w", err)
 		}
 	}
 	return res, nil

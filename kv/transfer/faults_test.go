@@ -16,8 +16,8 @@ import (
 	"github.com/atoll-dev/atoll/kv/transfer"
 )
 
-// flaky fails a share of writes: some before they are done, some after, and it
-// forgets a lease now and then.
+// flaky fails a share of writes, some before they are done and some after, and occasionally
+// loses a lease.
 type flaky struct {
 	kv.Keyspace
 	mu   sync.Mutex
@@ -37,7 +37,7 @@ func (f *flaky) Txn(ctx context.Context, req kv.TxnRequest) (*kv.TxnResult, erro
 		}
 		return nil, fmt.Errorf("injected: %w", kv.ErrUnknownOutcome)
 	case 2:
-		// As if it had ended while the keys were on their way.
+		// As if the lease had expired during the copy.
 		for _, op := range req.Then {
 			if op.Put != nil && op.Put.Lease != 0 {
 				if _, err := f.Revoke(ctx, op.Put.Lease); err != nil {
@@ -50,10 +50,10 @@ func (f *flaky) Txn(ctx context.Context, req kv.TxnRequest) (*kv.TxnResult, erro
 	return f.Keyspace.Txn(ctx, req)
 }
 
-// hurried is a clock whose pauses are over at once.
-type hurried struct{ clock.RealClock }
+// instantClock is a clock whose pauses end at once.
+type instantClock struct{ clock.RealClock }
 
-func (hurried) After(time.Duration) <-chan time.Time {
+func (instantClock) After(time.Duration) <-chan time.Time {
 	c := make(chan time.Time, 1)
 	c <- time.Time{}
 	return c
@@ -66,9 +66,9 @@ func TestCopyToATargetThatFails(t *testing.T) {
 	for seed := range uint64(5) {
 		dst := open(t)
 		target := &flaky{Keyspace: dst, rand: rand.New(rand.NewPCG(seed, 0))}
-		opts := transfer.Options{Clock: hurried{}, Existing: transfer.Mirror}
-		// A lease that is revoked takes keys along that were there already: the
-		// second time puts them again.
+		opts := transfer.Options{Clock: instantClock{}, Existing: transfer.Mirror}
+		// A revoked lease also deletes keys copied earlier: the second round puts them
+		// again.
 		var res *transfer.Result
 		for round := 0; ; round++ {
 			var err error
@@ -79,20 +79,20 @@ func TestCopyToATargetThatFails(t *testing.T) {
 				break
 			}
 			if round == 20 {
-				t.Fatalf("seed %d: there is always something to put", seed)
+				t.Fatalf("seed %d: each round puts keys again", seed)
 			}
 		}
 		verified(t, src, res.Source, dst, opts)
 	}
 }
 
-func TestCopyGivesUp(t *testing.T) {
+func TestCopyReturnsPermanentErrors(t *testing.T) {
 	src, dst := open(t), open(t)
 	src.put(t, "a", "1", 0)
 	if err := dst.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := transfer.Copy(t.Context(), src, dst, transfer.Options{Clock: hurried{}}); err == nil {
+	if _, err := transfer.Copy(t.Context(), src, dst, transfer.Options{Clock: instantClock{}}); err == nil {
 		t.Error("copied into a closed keyspace")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -102,7 +102,7 @@ func TestCopyGivesUp(t *testing.T) {
 	}
 }
 
-// rounds is a clock that hands the pauses of one length to the test, to end them.
+// rounds is a clock that passes the pauses of one length to the test, which ends them.
 type rounds struct {
 	clock.Clock
 	length time.Duration
@@ -111,19 +111,19 @@ type rounds struct {
 
 func (r rounds) After(d time.Duration) <-chan time.Time {
 	if d != r.length {
-		return r.Clock.After(d) // the follower's others, and the first, before it knows a lease
+		return r.Clock.After(d) // the follower's other pauses, and the first one, before it has a lease
 	}
 	end := make(chan time.Time, 1)
 	select {
-	case <-r.paused: // given up for this one
+	case <-r.paused: // this pause was abandoned
 	default:
 	}
 	r.paused <- end
 	return end
 }
 
-// While following, the leases of the target live as long as those of the
-// source, and no longer.
+// TestFollowKeepsLeasesAlive checks that during Follow the leases of the target live
+// exactly as long as those of the source.
 func TestFollowKeepsLeasesAlive(t *testing.T) {
 	fake := clocktesting.NewFakeClock(time.Now())
 	opened := mvcc.Options{Clock: fake}
@@ -143,18 +143,18 @@ func TestFollowKeepsLeasesAlive(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		_, err := transfer.Follow(ctx, src, dst, rev, opts, transfer.Follower{})
+		_, err := transfer.Follow(ctx, src, dst, rev, opts, transfer.FollowHooks{})
 		done <- err
 	}()
 	soon := func(what string, ok func() bool) {
 		t.Helper()
 		for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
-				t.Fatalf("not within 20 s: %s", what)
+				t.Fatalf("timed out after 20 s: %s", what)
 			}
 		}
 	}
-	for range 10 { // two and a half times the time to live
+	for range 10 { // two and a half times the TTL
 		round := <-pauses.paused
 		fake.Step(ttl / 4)
 		if _, err := src.KeepAlive(ctx, 7); err != nil {
@@ -167,15 +167,15 @@ func TestFollowKeepsLeasesAlive(t *testing.T) {
 				t.Fatal(err)
 			}
 			select {
-			case round := <-pauses.paused: // the one ended above was given up
+			case round := <-pauses.paused: // the pause ended above was abandoned
 				round <- fake.Now()
 			default:
 			}
 			return l.Remaining == ttl
 		})
 	}
-	// Now nobody renews it at the source.
-	soon("the key ends with the lease", func() bool {
+	// From now on no one renews it at the source.
+	soon("the key is deleted with the lease", func() bool {
 		fake.Step(time.Second)
 		return len(state(t, src)) == 0 && len(state(t, dst)) == 0
 	})

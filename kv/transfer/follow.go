@@ -10,37 +10,37 @@ import (
 )
 
 const (
-	// progressInterval is how often the source is asked where it stands.
+	// progressInterval is how often the source is asked for its progress.
 	progressInterval = time.Second
-	// finishTime is how long an interrupted Follow may go on to complete a revision.
+	// finishTime is the time that an interrupted Follow may take to complete a revision.
 	finishTime = 10 * time.Second
 )
 
-// Follower hears how far a Follow is.
-type Follower struct {
-	// Applied: the target has everything of the source up to this revision; events
-	// is how many changes that were since the last call.
+// FollowHooks are called by Follow. Nil functions are not called.
+type FollowHooks struct {
+	// Applied reports that the target has everything of the source up to this revision;
+	// events is the number of changes since the last call.
 	Applied func(source kv.Revision, events int)
-	// Restarted: the source has compacted what was still to come, and the two
-	// were made equal again by a copy.
+	// Restarted reports that the source has compacted changes before they were read, and
+	// that the two were made equal again by a copy.
 	Restarted func(*Result)
-	// Interrupted: the source or the target did not answer; it is tried again.
+	// Interrupted reports that the source or the target did not answer; Follow retries.
 	Interrupted func(error)
 }
 
-// Follow applies every change of src after a revision that dst has to dst, in
-// order, until ctx ends. It returns the revision of src that dst has, and an
-// error only if going on makes no sense.
+// Follow applies every change of src after a revision that dst has to dst, in order, until
+// ctx ends. It returns the revision of src that dst has reached, and an error only if
+// continuing is impossible.
 //
-// Several transactions of src may appear as one in dst. While src is far ahead,
-// more than 100 keys at once, they appear in parts: dst is what src was at
-// every revision that Follower.Applied tells and at the one returned, unless with an error.
-func Follow(ctx context.Context, src Source, dst kv.Keyspace, after kv.Revision, opts Options, heard Follower) (kv.Revision, error) {
+// Several transactions of src may become one in dst. While src is more than 100 keys ahead,
+// they become several: dst equals a state of src only at the revisions passed to
+// FollowHooks.Applied and at the returned one, unless there is an error.
+func Follow(ctx context.Context, src SourceReader, dst kv.Keyspace, after kv.Revision, opts Options, hooks FollowHooks) (kv.Revision, error) {
 	opts.fill()
 	opts.Existing, opts.DryRun = Mirror, false
 	f := &follower{
 		copier: copier{src: src, dst: dst, Options: opts, leases: newLeases(dst, leaseTTL(src))},
-		heard:  heard, applied: after,
+		hooks:  hooks, applied: after,
 	}
 	keep, stop := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -65,18 +65,18 @@ func Follow(ctx context.Context, src Source, dst kv.Keyspace, after kv.Revision,
 				return f.applied, err
 			}
 			f.applied = res.Source
-			if heard.Restarted != nil {
-				heard.Restarted(res)
+			if hooks.Restarted != nil {
+				hooks.Restarted(res)
 			}
 			continue
-		case err != nil && !passing(err) && !errors.Is(err, kv.ErrClosed):
+		case err != nil && !isTransient(err) && !errors.Is(err, kv.ErrClosed):
 			return f.applied, err
 		}
 		if f.applied > before {
 			pause = firstPause
 		}
-		if heard.Interrupted != nil {
-			heard.Interrupted(err)
+		if hooks.Interrupted != nil {
+			hooks.Interrupted(err)
 		}
 		select {
 		case <-ctx.Done():
@@ -89,21 +89,20 @@ func Follow(ctx context.Context, src Source, dst kv.Keyspace, after kv.Revision,
 
 type follower struct {
 	copier
-	heard   Follower
+	hooks   FollowHooks
 	applied kv.Revision
 }
 
-// adoptLeases finds the leases that an earlier copy has granted, to keep them
-// alive.
+// adoptLeases finds the leases that an earlier copy has granted, to keep them alive.
 func (f *follower) adoptLeases(ctx context.Context) error {
 	ids, _, err := f.dst.LeaseList(ctx)
 	if err != nil {
-		return fmt.Errorf("list leases of the target: %w", err)
+		return fmt.Errorf("list the target's leases: %w", err)
 	}
 	for _, id := range ids {
 		_, err := f.src.TimeToLive(ctx, id, false)
 		if errors.Is(err, kv.ErrLeaseNotFound) {
-			continue // the target's own, or ended
+			continue // the target's own lease, or expired
 		}
 		if err == nil {
 			err = f.leases.ensure(ctx, id)
@@ -115,7 +114,7 @@ func (f *follower) adoptLeases(ctx context.Context) error {
 	return nil
 }
 
-// watch applies changes until the watch ends, and returns why it did.
+// watch applies changes until the watch ends, and returns the reason.
 func (f *follower) watch(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -130,7 +129,7 @@ func (f *follower) watch(ctx context.Context) error {
 		case res, open := <-w.Responses():
 			switch {
 			case !open:
-				return fmt.Errorf("follow the source: %w: its watch ended", kv.ErrUnavailable)
+				return fmt.Errorf("follow the source: %w: the watch ended", kv.ErrUnavailable)
 			case res.Err != nil:
 				return fmt.Errorf("follow the source: %w", res.Err)
 			}
@@ -144,9 +143,9 @@ func (f *follower) watch(ctx context.Context) error {
 	}
 }
 
-// apply brings the target to where the source was at the end of a response: the
-// last change of each key is all that counts. What fits into one transaction is
-// written so; more, of a source that is far ahead, by several writers at once.
+// apply advances the target to the source's state at the end of a response. Only the last
+// change of each key counts. If all changes fit into one transaction they are written in
+// one; otherwise, if the source is far ahead, several writers write them concurrently.
 func (f *follower) apply(ctx context.Context, res kv.WatchResponse) error {
 	ctx, release := f.finish(ctx)
 	defer release()
@@ -175,14 +174,14 @@ func (f *follower) apply(ctx context.Context, res kv.WatchResponse) error {
 		return err
 	}
 	f.applied = max(f.applied, res.Revision)
-	if f.heard.Applied != nil {
-		f.heard.Applied(f.applied, len(res.Events))
+	if f.hooks.Applied != nil {
+		f.hooks.Applied(f.applied, len(res.Events))
 	}
 	return nil
 }
 
-// finish outlives ctx for a while, so that an interrupt leaves the target at a
-// revision of the source and not in the midst of one.
+// finish returns a context that outlives ctx for a while, so that an interrupt leaves the
+// target at a revision of the source and not between two.
 func (f *follower) finish(ctx context.Context) (context.Context, context.CancelFunc) {
 	out, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {

@@ -19,24 +19,24 @@ import (
 // The format of a backup file: the magic, then blocks, each
 //
 //	kind    1 byte    H, S, K, F or E
-//	codec   1 byte    how the payload is stored
+//	codec   1 byte    encoding of the payload
 //	raw     4 bytes   length of the payload
-//	stored  4 bytes   length of what is stored of it
-//	sum     4 bytes   CRC-32C of the 10 bytes before and of what is stored
-//	…                 what is stored
+//	stored  4 bytes   length of the encoded payload
+//	sum     4 bytes   CRC-32C of the 10 bytes before and of the encoded payload
+//	…                 encoded payload
 //
-// with big-endian numbers. H (fileHeader) comes first. For each keyspace follow S
-// (Section), any number of K, and F (sectionEnd); then E (fileEnd) ends the file. All
-// but K are JSON. A K is records of keys, ascending:
+// with big-endian numbers. H (fileHeader) is the first block. For each keyspace follow S
+// (Section), any number of K, and F (sectionEnd). E (fileEnd) ends the file. All but K are
+// JSON. A K block is a list of key records, ascending:
 //
 //	uvarint length, key, uvarint length, value,
 //	uvarint mod revision, create revision, version, varint lease
 //
-// The sums find what a disk has damaged; the counts and the SHA-256 over all
-// payloads, in F and E, find what is missing or out of place.
+// The checksums detect damage on disk. The counts and the SHA-256 over all payloads, in F
+// and E, detect missing and misplaced blocks.
 const magic = "ATOLLKV1"
 
-// formatVersion is raised when readers of the old one would misunderstand.
+// formatVersion is incremented when old readers would misread the format.
 const formatVersion = 1
 
 const (
@@ -50,13 +50,15 @@ const (
 	codecGzip  = 1
 
 	headLength = 14
-	// blockBytes is when a block of keys is full. A record is never divided.
+	// blockBytes is the size at which a block of keys is complete. A record is never
+	// divided.
 	blockBytes = 256 << 10
-	// maxBlock is more than any block is: whatever claims to be larger is damage.
+	// maxBlock is above the size of any block: a larger length means damage.
 	maxBlock = 1 << 30
 )
 
-// ErrDamaged: a backup file is not as it was written.
+// ErrDamaged is returned if the contents of a backup file do not match its checksums or
+// format.
 var ErrDamaged = errors.New("the backup file is damaged")
 
 type fileHeader struct {
@@ -69,10 +71,10 @@ type Section struct {
 	Name string `json:"name"`
 	// Revision of the state that was backed up.
 	Revision kv.Revision `json:"revision"`
-	// Leases by id, as they were granted.
+	// Leases by ID, as they were granted.
 	Leases []SectionLease `json:"leases,omitempty"`
 
-	// Keys and Bytes are in the section's end, and known once it has been read.
+	// Keys and Bytes are stored at the section's end, and set once that has been read.
 	Keys   int64 `json:"-"`
 	Bytes  int64 `json:"-"`
 	offset int64 // of its first block of keys
@@ -107,7 +109,7 @@ type blockWriter struct {
 func newBlockWriter(w io.Writer, compress bool) (*blockWriter, error) {
 	b := &blockWriter{w: w, gzip: compress, sum: sha256.New(), table: crc32.MakeTable(crc32.Castagnoli)}
 	if compress {
-		// The level that is several times faster for a few percent of size.
+		// BestSpeed is several times faster, and files are only a few percent larger.
 		zip, err := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed)
 		if err != nil {
 			return nil, err
@@ -156,10 +158,10 @@ func (b *blockWriter) writeJSON(kind byte, v any) error {
 	return b.write(kind, text)
 }
 
-// blockReader reads them back, and believes nothing.
+// blockReader reads blocks and validates everything.
 type blockReader struct {
 	r      io.Reader
-	offset int64 // of what comes next
+	offset int64 // of the next block
 	sum    hash.Hash
 	table  *crc32.Table
 }
@@ -172,7 +174,7 @@ func (b *blockReader) damaged(what string) error {
 	return fmt.Errorf("%w: at byte %d: %s", ErrDamaged, b.offset, what)
 }
 
-// read gives the next block; its payload is the caller's to keep.
+// read returns the next block; the caller owns its payload.
 func (b *blockReader) read() (kind byte, payload []byte, err error) {
 	var head [headLength]byte
 	if err := b.full(head[:]); err != nil {
@@ -180,15 +182,15 @@ func (b *blockReader) read() (kind byte, payload []byte, err error) {
 	}
 	raw, length := binary.BigEndian.Uint32(head[2:]), binary.BigEndian.Uint32(head[6:])
 	if raw > maxBlock || length > maxBlock || length > raw {
-		return 0, nil, b.damaged("the length of a block makes no sense")
+		return 0, nil, b.damaged("invalid block length")
 	}
-	// Not all at once: the length may be a lie, and memory is dear.
+	// Read in pieces: a damaged length must not cause a large allocation.
 	var stored bytes.Buffer
 	if _, err := io.CopyN(&stored, b.r, int64(length)); err != nil {
 		return 0, nil, b.short(err)
 	}
 	if crc32.Update(crc32.Checksum(head[:10], b.table), b.table, stored.Bytes()) != binary.BigEndian.Uint32(head[10:]) {
-		return 0, nil, b.damaged("the checksum of a block does not hold")
+		return 0, nil, b.damaged("checksum mismatch in a block")
 	}
 	payload = stored.Bytes()
 	switch head[1] {
@@ -202,16 +204,16 @@ func (b *blockReader) read() (kind byte, payload []byte, err error) {
 			return 0, nil, b.damaged(err.Error())
 		}
 	default:
-		return 0, nil, b.damaged(fmt.Sprintf("a block is stored in the unknown way %d", head[1]))
+		return 0, nil, b.damaged(fmt.Sprintf("unknown codec %d of a block", head[1]))
 	}
 	if len(payload) != int(raw) {
-		return 0, nil, b.damaged("a block has another length than it says")
+		return 0, nil, b.damaged("wrong length of a block")
 	}
 	b.offset += headLength + int64(length)
 	return head[0], payload, nil
 }
 
-// add counts a block in the sum over all.
+// add includes a block in the checksum over all.
 func (b *blockReader) add(kind byte, payload []byte) {
 	b.sum.Write([]byte{kind})
 	b.sum.Write(payload)
@@ -224,12 +226,12 @@ func (b *blockReader) full(p []byte) error {
 
 func (b *blockReader) short(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return b.damaged("it ends too early")
+		return b.damaged("unexpected end of file")
 	}
 	return err
 }
 
-// appendRecord and parseRecord are the two sides of a K block.
+// appendRecord and parseRecord encode and decode the records of a K block.
 func appendRecord(to []byte, e *kv.KeyValue) []byte {
 	to = binary.AppendUvarint(to, uint64(len(e.Key)))
 	to = append(to, e.Key...)
@@ -241,7 +243,7 @@ func appendRecord(to []byte, e *kv.KeyValue) []byte {
 	return binary.AppendVarint(to, e.Lease)
 }
 
-// parseRecord takes a record off the front of b. Key and value stay part of b.
+// parseRecord decodes the first record of b. Key and value are slices of b.
 func parseRecord(b []byte) (e kv.KeyValue, rest []byte, ok bool) {
 	ok = true
 	number := func() uint64 {

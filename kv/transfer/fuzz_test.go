@@ -11,8 +11,8 @@ import (
 	"github.com/atoll-dev/atoll/kv/transfer"
 )
 
-// FuzzArchive reads whatever might be in a backup file: it is sound or refused,
-// and nothing in it can cause a panic or take much memory.
+// FuzzArchive reads arbitrary backup files: each is valid or refused, and none causes a
+// panic or uses much memory.
 func FuzzArchive(f *testing.F) {
 	src := open(f)
 	if _, err := src.Grant(f.Context(), 7, time.Hour); err != nil {
@@ -32,7 +32,7 @@ func FuzzArchive(f *testing.F) {
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		a, err := transfer.OpenArchive(t.Context(), path, transfer.Progress{})
+		a, err := transfer.OpenArchive(t.Context(), path, transfer.ProgressHooks{})
 		if err != nil {
 			return
 		}
@@ -49,4 +49,4 @@ func FuzzArchive(f *testing.F) {
 	})
 }
 
-var _ transfer.BackupSource = kv.Keyspace(nil)
+var _ transfer.BackupReader = kv.Keyspace(nil)

@@ -12,28 +12,28 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// goneTTL is granted in place of a lease that has ended at the source while its
-// keys were on their way: they are to go here too.
-const goneTTL = time.Minute
+// expiredLeaseTTL is granted in place of a lease that has expired at the source during the
+// copy: its keys must expire in the target, too.
+const expiredLeaseTTL = time.Minute
 
-// leases grants in a target the leases that keys of a source are attached to,
-// under the same ids and with the time to live that they were granted.
+// leases grants the leases of a source's keys in a target, with the same IDs and granted
+// TTLs.
 type leases struct {
 	dst kv.Keyspace
-	// ttl looks a lease up at the source.
+	// ttl looks up a lease at the source.
 	ttl func(ctx context.Context, id kv.LeaseID) (time.Duration, error)
 
 	mu      sync.Mutex
 	granted map[kv.LeaseID]time.Duration
-	more    chan struct{} // says that one was granted
+	more    chan struct{} // signals that a lease was granted
 }
 
 func newLeases(dst kv.Keyspace, ttl func(context.Context, kv.LeaseID) (time.Duration, error)) *leases {
 	return &leases{dst: dst, ttl: ttl, granted: map[kv.LeaseID]time.Duration{}, more: make(chan struct{}, 1)}
 }
 
-// of a live source.
-func leaseTTL(src Source) func(context.Context, kv.LeaseID) (time.Duration, error) {
+// leaseTTL looks up leases of a live source.
+func leaseTTL(src SourceReader) func(context.Context, kv.LeaseID) (time.Duration, error) {
 	return func(ctx context.Context, id kv.LeaseID) (time.Duration, error) {
 		l, err := src.TimeToLive(ctx, id, false)
 		if err != nil {
@@ -57,7 +57,7 @@ func (l *leases) ensure(ctx context.Context, id kv.LeaseID) error {
 func (l *leases) renew(ctx context.Context, id kv.LeaseID) error {
 	ttl, err := l.ttl(ctx, id)
 	if errors.Is(err, kv.ErrLeaseNotFound) {
-		ttl, err = goneTTL, nil
+		ttl, err = expiredLeaseTTL, nil
 	}
 	if err != nil {
 		return fmt.Errorf("look up lease %x at the source: %w", id, err)
@@ -75,31 +75,31 @@ func (l *leases) renew(ctx context.Context, id kv.LeaseID) error {
 	return nil
 }
 
-// count of leases granted.
+// count returns the number of granted leases.
 func (l *leases) count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.granted)
 }
 
-// keepAlive renews in the target, until ctx ends, every lease that the source
-// still has: its owners renew it there and know nothing of the target.
+// keepAlive renews, until ctx ends, every lease in the target that the source still has.
+// Its owners renew it only at the source.
 func (l *leases) keepAlive(ctx context.Context, clock clock.Clock) {
 	last := clock.Now()
 	for {
 		select {
-		case <-l.more: // what it says is in what follows
+		case <-l.more: // only a wake-up
 		default:
 		}
 		ids, shortest := l.all()
-		// Counted from the last round, so that leases which come all the time cannot
-		// put it off.
+		// The pause counts from the last round, so that a steady stream of new leases
+		// cannot postpone it.
 		pause := max(shortest/4, 250*time.Millisecond) - clock.Since(last)
 		if pause > 0 {
 			select {
 			case <-ctx.Done():
 				return
-			case <-l.more: // it may need to be renewed sooner
+			case <-l.more: // the new lease may need a renewal earlier
 				continue
 			case <-clock.After(pause):
 			}
@@ -114,11 +114,11 @@ func (l *leases) keepAlive(ctx context.Context, clock clock.Clock) {
 	}
 }
 
-// all leases granted, and the least of their times to live.
+// all returns the granted leases, and their shortest TTL.
 func (l *leases) all() (ids []kv.LeaseID, shortest time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	shortest = goneTTL
+	shortest = expiredLeaseTTL
 	for id, ttl := range l.granted {
 		shortest = min(shortest, ttl)
 		ids = append(ids, id)
@@ -129,15 +129,14 @@ func (l *leases) all() (ids []kv.LeaseID, shortest time.Duration) {
 func (l *leases) keepOne(ctx context.Context, id kv.LeaseID) {
 	_, err := l.ttl(ctx, id)
 	if errors.Is(err, kv.ErrLeaseNotFound) {
-		// Its keys go by their own deletions; what is left goes by time.
+		// Its keys are deleted individually; the lease in the target expires.
 		l.mu.Lock()
 		delete(l.granted, id)
 		l.mu.Unlock()
 		return
 	}
-	// If the source cannot be asked or the target not be told, the next round
-	// tries again; a key whose lease ended comes back with its next change, or with
-	// a mirror.
+	// If the source or the target does not answer, the next round retries. A key whose
+	// lease expired is restored by its next change, or by a mirror.
 	if err == nil {
 		_, _ = l.dst.KeepAlive(ctx, id)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/atoll-dev/atoll/kv/transfer"
 )
 
-// store is a keyspace in a database of its own, with the layers below it.
+// store is a keyspace in its own database, with the layers below it.
 type store struct {
 	*mvcc.Keyspace
 	path  string
@@ -90,7 +90,7 @@ func (s *store) del(t testing.TB, key string) {
 	}
 }
 
-// fill makes keys of all sizes, some with leases, and history.
+// fill creates keys of all sizes, some with leases, and history.
 func fill(t testing.TB, s *store, n int) {
 	t.Helper()
 	for id := range int64(3) {
@@ -98,8 +98,7 @@ func fill(t testing.TB, s *store, n int) {
 			t.Fatal(err)
 		}
 	}
-	// Many at once, which share commits: each write is a revision of its own all
-	// the same.
+	// Concurrently, to share commits: each write still makes its own revision.
 	const writers, block = 16, 7
 	var wg sync.WaitGroup
 	for w := range writers {
@@ -156,7 +155,7 @@ func same(t testing.TB, a, b kv.Keyspace) {
 	}
 }
 
-func verified(t testing.TB, src transfer.Source, at kv.Revision, dst kv.Keyspace, opts transfer.Options) *transfer.Comparison {
+func verified(t testing.TB, src transfer.SourceReader, at kv.Revision, dst kv.Keyspace, opts transfer.Options) *transfer.Comparison {
 	t.Helper()
 	got, err := transfer.Verify(t.Context(), src, at, dst, opts)
 	if err != nil || got.Different != 0 {

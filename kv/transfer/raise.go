@@ -7,18 +7,18 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// raiseKey is put and deleted to make a revision. It is gone at once.
+// raiseKey is put and deleted in one transaction to make a revision.
 const raiseKey = "atoll.dev/raise-revision"
 
-// Raise moves a keyspace without keys on to a revision, and makes that its
-// compaction revision; one that is there or beyond is left as it is. No engine
-// may be open on the table.
+// Raise advances a keyspace without keys to a revision, and makes that its compaction
+// revision. A keyspace already at or beyond it is unchanged. No engine may be open on the
+// table.
 //
-// Clients of a keyspace that was restored or copied remember revisions of the
-// original. If the new one began lower, they would take old state for new, and
-// a watch from a remembered revision would wait for it in silence and then miss
-// what came before. Beyond all of them, every such watch is told that its
-// history is compacted, and lists again.
+// Clients of a restored or copied keyspace remember revisions of the original. If the new
+// keyspace began at a lower revision, they would mistake old state for new. A watch from a
+// remembered revision would wait for it silently, and miss all changes before. If the
+// keyspace begins above all of them, every such watch gets a compaction error, and lists
+// again.
 func Raise(ctx context.Context, table kv.Table, to kv.Revision) error {
 	raised := false
 	err := table.Update(ctx, nil, func(tx kv.Tx) error {
@@ -31,7 +31,7 @@ func Raise(ctx context.Context, table kv.Table, to kv.Revision) error {
 			return err
 		}
 		if len(res.KVs) > 0 {
-			return fmt.Errorf("it has keys: %w", kv.ErrInvalidRequest)
+			return fmt.Errorf("the keyspace is not empty: %w", kv.ErrInvalidRequest)
 		}
 		raised = true
 		return raise(tx, to)
@@ -45,14 +45,13 @@ func Raise(ctx context.Context, table kv.Table, to kv.Revision) error {
 	return nil
 }
 
-// Recover moves a keyspace with all its keys on by so many revisions, makes the
-// last of them its compaction revision, and returns it. No engine may be open
-// on the table.
+// Recover advances a keyspace with all its keys by that many revisions, makes the last of
+// them its compaction revision, and returns it. No engine may be open on the table.
 //
-// It is for a database that has lost what it had acknowledged. Revisions that were
-// told and are lost would be made a second time, for other changes; beyond all
-// of them, nobody can take the one for the other. Servers that remember what is lost
-// do not go on with the keyspace, if the table can tell them (kv.Recoverer).
+// It is for a database that has lost acknowledged writes. Without it, lost revisions that
+// clients have seen would be made a second time, for other changes. Above all of them, the
+// two cannot be confused. If the table supports it (kv.Recoverer), servers that remember
+// the lost state do not continue to use the keyspace.
 func Recover(ctx context.Context, table kv.Table, bump kv.Revision) (to kv.Revision, err error) {
 	fn := func(tx kv.Tx) error {
 		to = tx.Head().Revision + bump
@@ -69,8 +68,8 @@ func Recover(ctx context.Context, table kv.Table, bump kv.Revision) (to kv.Revis
 	return to, nil
 }
 
-// raise makes revision to by putting and deleting a key. Readers of the log see
-// all revisions in between as well, without a change in them.
+// raise makes revision to by putting and deleting a key. In the log, all revisions in
+// between exist, without a change.
 func raise(tx kv.Tx, to kv.Revision) error {
 	key := []byte(raiseKey)
 	put := kv.Change{KV: kv.KeyValue{Key: key, CreateRevision: to, ModRevision: to, Version: 1}}

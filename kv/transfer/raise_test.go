@@ -53,14 +53,14 @@ func TestRecover(t *testing.T) {
 		s.start(t, mvcc.Options{})
 		res, err := s.Range(t.Context(), kv.RangeRequest{Span: kv.Prefix(nil)})
 		if err != nil || len(res.KVs) != 2 || res.Revision != to {
-			t.Errorf("recovered by %d, it has %v, %v", bump, res, err)
+			t.Errorf("after a recovery by %d the keyspace has %v, %v", bump, res, err)
 		}
 		w, err := s.Watch(t.Context(), kv.WatchRequest{Span: kv.Prefix(nil), StartRevision: before.Revision})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if r := <-w.Responses(); !errors.Is(r.Err, kv.ErrCompacted) || r.CompactRevision != to {
-			t.Errorf("recovered by %d, a watch from before gets %+v", bump, r)
+			t.Errorf("after a recovery by %d, an older watch gets %+v", bump, r)
 		}
 	}
 }

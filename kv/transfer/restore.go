@@ -16,7 +16,7 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Archive is a backup file that was read once, as a whole, and found sound.
+// Archive is a backup file that has been read and verified completely.
 type Archive struct {
 	Created  time.Time
 	Sections []Section
@@ -25,7 +25,7 @@ type Archive struct {
 
 // OpenArchive reads a backup file and verifies all of it.
 // Errors: ErrDamaged.
-func OpenArchive(ctx context.Context, path string, progress Progress) (*Archive, error) {
+func OpenArchive(ctx context.Context, path string, progress ProgressHooks) (*Archive, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("open backup: %w", err)
@@ -41,7 +41,7 @@ func OpenArchive(ctx context.Context, path string, progress Progress) (*Archive,
 // Close closes the file.
 func (a *Archive) Close() error { return a.file.Close() }
 
-// Section finds a keyspace in the file.
+// Section returns a keyspace of the file.
 func (a *Archive) Section(name string) (*Section, error) {
 	names := make([]string, len(a.Sections))
 	for i := range a.Sections {
@@ -50,16 +50,16 @@ func (a *Archive) Section(name string) (*Section, error) {
 		}
 		names[i] = fmt.Sprintf("%q", a.Sections[i].Name)
 	}
-	return nil, fmt.Errorf("the backup has no keyspace %q: it has %s", name, strings.Join(names, ", "))
+	return nil, fmt.Errorf("the backup has no keyspace %q: its keyspaces are %s", name, strings.Join(names, ", "))
 }
 
 // verify reads the file from beginning to end.
-func (a *Archive) verify(ctx context.Context, progress Progress) error {
+func (a *Archive) verify(ctx context.Context, progress ProgressHooks) error {
 	in := bufio.NewReaderSize(a.file, 1<<20)
 	b := newBlockReader(in, 0)
 	first := make([]byte, len(magic))
 	if _, err := io.ReadFull(in, first); err != nil || string(first) != magic {
-		return fmt.Errorf("it is not a backup of Atoll: %w: it does not begin with %s", kv.ErrInvalidRequest, magic)
+		return fmt.Errorf("not an Atoll backup: %w: the file does not begin with %s", kv.ErrInvalidRequest, magic)
 	}
 	b.offset = int64(len(magic))
 	var header fileHeader
@@ -67,7 +67,7 @@ func (a *Archive) verify(ctx context.Context, progress Progress) error {
 		return err
 	}
 	if header.Format != formatVersion {
-		return fmt.Errorf("it has format %d, this program knows %d: %w: use a newer Atoll", header.Format, formatVersion, kv.ErrNewerSchema)
+		return fmt.Errorf("backup format %d is not supported (this version supports %d): %w: upgrade Atoll", header.Format, formatVersion, kv.ErrNewerSchema)
 	}
 	a.Created = header.Created
 	for {
@@ -94,14 +94,14 @@ func (a *Archive) verify(ctx context.Context, progress Progress) error {
 				return b.damaged(err.Error())
 			}
 			if end.Sections != len(a.Sections) || end.SHA256 != sum {
-				return b.damaged("the checksum over all does not hold")
+				return b.damaged("checksum mismatch over the whole file")
 			}
 			if _, err := in.ReadByte(); err != io.EOF {
-				return b.damaged("something follows the end")
+				return b.damaged("data after the end")
 			}
 			return nil
 		default:
-			return b.damaged(fmt.Sprintf("a block of kind %q is out of place", kind))
+			return b.damaged(fmt.Sprintf("unexpected block of kind %q", kind))
 		}
 	}
 }
@@ -113,7 +113,7 @@ func expectJSON(b *blockReader, want byte, into any) error {
 	}
 	b.add(kind, payload)
 	if kind != want {
-		return b.damaged(fmt.Sprintf("a block of kind %q is out of place", kind))
+		return b.damaged(fmt.Sprintf("unexpected block of kind %q", kind))
 	}
 	if err := json.Unmarshal(payload, into); err != nil {
 		return b.damaged(err.Error())
@@ -122,7 +122,7 @@ func expectJSON(b *blockReader, want byte, into any) error {
 }
 
 // readSection reads the keys of a section up to its end.
-func readSection(ctx context.Context, b *blockReader, s *Section, progress Progress) error {
+func readSection(ctx context.Context, b *blockReader, s *Section, progress ProgressHooks) error {
 	var last []byte
 	for {
 		if err := ctx.Err(); err != nil {
@@ -138,7 +138,7 @@ func readSection(ctx context.Context, b *blockReader, s *Section, progress Progr
 			for len(payload) > 0 {
 				e, rest, ok := parseRecord(payload)
 				if !ok || len(e.Key) == 0 || last != nil && bytes.Compare(e.Key, last) <= 0 {
-					return b.damaged("a record makes no sense")
+					return b.damaged("invalid record")
 				}
 				payload, last = rest, e.Key
 				s.Keys++
@@ -151,16 +151,16 @@ func readSection(ctx context.Context, b *blockReader, s *Section, progress Progr
 				return b.damaged(err.Error())
 			}
 			if end.Keys != s.Keys || end.Bytes != s.Bytes {
-				return b.damaged(fmt.Sprintf("keyspace %q has %d keys, and should have %d", s.Name, s.Keys, end.Keys))
+				return b.damaged(fmt.Sprintf("keyspace %q has %d keys, want %d", s.Name, s.Keys, end.Keys))
 			}
 			return nil
 		default:
-			return b.damaged(fmt.Sprintf("a block of kind %q is out of place", kind))
+			return b.damaged(fmt.Sprintf("unexpected block of kind %q", kind))
 		}
 	}
 }
 
-// keys reads a section again.
+// keys reads the keys of a section.
 func (a *Archive) keys(ctx context.Context, s *Section) keys {
 	return func(yield func(kv.KeyValue, error) bool) {
 		fail := func(err error) { yield(kv.KeyValue{}, fmt.Errorf("read backup: %w", err)) }
@@ -182,7 +182,7 @@ func (a *Archive) keys(ctx context.Context, s *Section) keys {
 			for len(payload) > 0 {
 				e, rest, ok := parseRecord(payload)
 				if kind != blockKeys || !ok {
-					fail(b.damaged("it was sound a moment ago, and has changed"))
+					fail(b.damaged("the file changed after it was verified"))
 					return
 				}
 				payload = rest
@@ -194,7 +194,7 @@ func (a *Archive) keys(ctx context.Context, s *Section) keys {
 	}
 }
 
-// Restore brings a section of a backup into dst, as Copy does.
+// Restore copies a section of a backup into dst, like Copy.
 // Errors: *NotEmptyError.
 func Restore(ctx context.Context, a *Archive, s *Section, dst kv.Keyspace, opts Options) (*Result, error) {
 	opts.fill()
@@ -211,9 +211,9 @@ func Restore(ctx context.Context, a *Archive, s *Section, dst kv.Keyspace, opts 
 	}
 	existing, at, err := count(ctx, dst, opts.Span)
 	if err != nil {
-		return nil, fmt.Errorf("look at the target: %w", err)
+		return nil, fmt.Errorf("read the target: %w", err)
 	}
-	there := keys(nothing)
+	there := keys(noKeys)
 	if existing > 0 {
 		if opts.Existing == Refuse {
 			return nil, &NotEmptyError{existing}

@@ -1,10 +1,9 @@
-// Package transfer moves whole keyspaces: from one live keyspace into another
-// (Copy, Follow), into a file and back (Backup, Restore), and compares what
-// arrived with what there was (Verify).
+// Package transfer moves whole keyspaces: from one live keyspace to another (Copy, Follow),
+// to a file and back (Backup, Restore). It compares the result with the original (Verify).
 //
-// What is moved is the state at one revision: keys, values and leases. A target
-// numbers its changes itself, so revisions and versions differ there; Raise
-// makes sure that they at least never go back.
+// It moves the state at one revision: keys, values and leases. A target numbers its changes
+// itself, so revisions and versions differ there. Raise at least makes sure that revisions
+// never decrease for clients.
 package transfer
 
 import (
@@ -17,41 +16,43 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Source is what a keyspace must offer to be read from; every kv.Keyspace does.
-type Source interface {
+// SourceReader is the part of a keyspace that a copy reads; every kv.Keyspace has it.
+type SourceReader interface {
 	Range(ctx context.Context, req kv.RangeRequest) (*kv.RangeResult, error)
 	Watch(ctx context.Context, req kv.WatchRequest) (kv.Watch, error)
 	TimeToLive(ctx context.Context, id kv.LeaseID, withKeys bool) (*kv.Lease, error)
 }
 
-// Existing says what becomes of keys that the target has already.
+// Existing determines how to treat existing keys of the target.
 type Existing uint8
 
 const (
-	// Refuse a target that has any.
+	// Refuse refuses a target that has keys.
 	Refuse Existing = iota
-	// Merge: keys of the source replace those of the same name, others stay.
+	// Merge replaces keys of the target that the source has, and keeps the others.
 	Merge
-	// Mirror: the target becomes equal to the source. What is equal already is
-	// left alone, so this also finishes a copy that was interrupted.
+	// Mirror makes the target equal to the source. Keys that are already equal are not
+	// written, so this also completes an interrupted copy.
 	Mirror
 )
 
-// Progress hears of long work. Nil functions are not called.
-type Progress struct {
-	// Phase begins: "copy", "verify", …, over about total keys (0: unknown).
+// ProgressHooks report the progress of long operations. Nil functions are not called.
+type ProgressHooks struct {
+	// Phase reports the begin of a phase, such as "copy" or "verify", over about total keys
+	// (0: unknown).
 	Phase func(name string, total int64)
-	// Step: this many more keys, with this many bytes of keys and values, are done.
+	// Step reports that this many more keys, with this many bytes of keys and values, are
+	// done.
 	Step func(keys, bytes int64)
 }
 
-func (p Progress) phase(name string, total int64) {
+func (p ProgressHooks) phase(name string, total int64) {
 	if p.Phase != nil {
 		p.Phase(name, total)
 	}
 }
 
-func (p Progress) step(e *kv.KeyValue) {
+func (p ProgressHooks) step(e *kv.KeyValue) {
 	if p.Step != nil {
 		p.Step(1, size(e))
 	}
@@ -59,25 +60,25 @@ func (p Progress) step(e *kv.KeyValue) {
 
 func size(e *kv.KeyValue) int64 { return int64(len(e.Key) + len(e.Value)) }
 
-// NotEmptyError refuses a target that has keys.
+// NotEmptyError is returned for a target that has keys.
 type NotEmptyError struct{ Keys int64 }
 
 func (e *NotEmptyError) Error() string {
-	return fmt.Sprintf("the target has %d keys already, and nothing was changed", e.Keys)
+	return fmt.Sprintf("the target already has %d keys; nothing was changed", e.Keys)
 }
 
 // keys is a sequence of keys with their values, ascending.
 type keys = iter.Seq2[kv.KeyValue, error]
 
 const (
-	// pageBytes is what a page should hold, and so about what is in memory.
+	// pageBytes is the intended size of a page, and so the approximate memory use.
 	pageBytes = 4 << 20
-	// The first page is small because nothing is known of the values yet.
+	// The first page is small because the size of the values is unknown.
 	firstPage, largestPage = 100, 2000
 )
 
 // scan reads a span at one revision, in pages.
-func scan(ctx context.Context, src Source, span kv.Span, rev kv.Revision) keys {
+func scan(ctx context.Context, src SourceReader, span kv.Span, rev kv.Revision) keys {
 	return func(yield func(kv.KeyValue, error) bool) {
 		req := kv.RangeRequest{Span: span, Revision: rev, Limit: firstPage}
 		for {
@@ -104,8 +105,8 @@ func scan(ctx context.Context, src Source, span kv.Span, rev kv.Revision) keys {
 	}
 }
 
-// join walks two sequences side by side and calls each with what they have for
-// every key: nil where it is missing.
+// join iterates two sequences in parallel and calls each with the states of every key: nil
+// where it is missing.
 func join(a, b keys, each func(a, b *kv.KeyValue) error) error {
 	nextA, stopA := iter.Pull2(a)
 	defer stopA()
@@ -151,14 +152,14 @@ func join(a, b keys, each func(a, b *kv.KeyValue) error) error {
 	return nil
 }
 
-// nothing is a sequence without keys.
-func nothing(func(kv.KeyValue, error) bool) {}
+// noKeys is a sequence without keys.
+func noKeys(func(kv.KeyValue, error) bool) {}
 
-// equal tells whether two states of a key are the same to those who read it.
+// equal reports whether clients see the same state of a key.
 func equal(a, b *kv.KeyValue) bool { return a.Lease == b.Lease && bytes.Equal(a.Value, b.Value) }
 
-// count tells how many keys a span has, and the revision of that.
-func count(ctx context.Context, src Source, span kv.Span) (n int64, rev kv.Revision, err error) {
+// count returns the number of keys in a span, and its revision.
+func count(ctx context.Context, src SourceReader, span kv.Span) (n int64, rev kv.Revision, err error) {
 	res, err := src.Range(ctx, kv.RangeRequest{Span: span, CountOnly: true})
 	if err != nil {
 		return 0, 0, err
@@ -166,8 +167,8 @@ func count(ctx context.Context, src Source, span kv.Span) (n int64, rev kv.Revis
 	return res.Count, res.Revision, nil
 }
 
-// passing errors go away by themselves; what failed so may be tried again,
-// because everything that is written here is the same when written twice.
-func passing(err error) bool {
+// isTransient reports whether an operation may be retried after an error. All writes in
+// this package are idempotent, so this includes unknown outcomes.
+func isTransient(err error) bool {
 	return errors.Is(err, kv.ErrUnavailable) || errors.Is(err, kv.ErrOverloaded) || errors.Is(err, kv.ErrUnknownOutcome)
 }

@@ -26,7 +26,7 @@ func TestCopy(t *testing.T) {
 	src, dst := open(t), open(t)
 	fill(t, src, 500)
 	var steps int64
-	res, err := transfer.Copy(t.Context(), src, dst, transfer.Options{Progress: transfer.Progress{Step: func(k, _ int64) { steps += k }}})
+	res, err := transfer.Copy(t.Context(), src, dst, transfer.Options{Progress: transfer.ProgressHooks{Step: func(k, _ int64) { steps += k }}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,10 +41,10 @@ func TestCopy(t *testing.T) {
 	if got := verified(t, src, res.Source, dst, transfer.Options{}); got.Equal != res.Keys {
 		t.Errorf("verified %+v, want %d equal", got, res.Keys)
 	}
-	// A changed source is compared at the revision of the copy.
+	// After a change, the source is compared at the revision of the copy.
 	src.put(t, "later", "1", 0)
 	verified(t, src, res.Source, dst, transfer.Options{})
-	// Once that is compacted, what changed since cannot be judged; the rest can.
+	// After a compaction of that revision, later changes cannot be compared; the rest can.
 	st, _ := src.Status(t.Context())
 	if _, err := src.Compact(t.Context(), st.Revision, true); err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func TestCopy(t *testing.T) {
 		t.Errorf("verified after a compaction %+v", got)
 	}
 	if got, err := transfer.Verify(t.Context(), src, 0, dst, transfer.Options{}); err != nil || got.Different != 1 || !strings.Contains(got.Differences[0], "later") {
-		t.Errorf("verify the present: %+v, %v", got, err)
+		t.Errorf("verify the current state: %+v, %v", got, err)
 	}
 }
 
@@ -86,7 +86,7 @@ func TestCopyIntoATargetWithKeys(t *testing.T) {
 			t.Errorf("dry run: %+v, %v", res, err)
 		}
 		if after := state(t, dst); fmt.Sprint(after) != fmt.Sprint(before) {
-			t.Error("a dry run has written")
+			t.Error("the dry run wrote keys")
 		}
 	})
 	t.Run("mirror", func(t *testing.T) {
@@ -99,7 +99,7 @@ func TestCopyIntoATargetWithKeys(t *testing.T) {
 		st, _ := dst.Status(t.Context())
 		res, err = transfer.Copy(t.Context(), src, dst, transfer.Options{Existing: transfer.Mirror})
 		if err != nil || res.Put != 0 || res.Deleted != 0 || res.Target != st.Revision {
-			t.Errorf("mirror what is equal: %+v, %v", res, err)
+			t.Errorf("mirror to an equal target: %+v, %v", res, err)
 		}
 	})
 	t.Run("merge", func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestCopyIntoATargetWithKeys(t *testing.T) {
 			t.Errorf("merge: %+v, %v", res, err)
 		}
 		if got := state(t, dst); got["a/own"] == "" || len(got) != len(state(t, src))+2 {
-			t.Error("merging has removed keys")
+			t.Error("merge has removed keys")
 		}
 		verified(t, src, res.Source, dst, opts)
 	})
@@ -123,12 +123,12 @@ func TestCopyIntoATargetWithKeys(t *testing.T) {
 		}
 		verified(t, src, res.Source, dst, opts)
 		if got := state(t, dst); got["a/own"] == "" || got["large"] != "" {
-			t.Error("keys outside of the span were touched")
+			t.Error("keys outside the span were changed")
 		}
 	})
 }
 
-// compacting forgets the revision that is being read, now and then.
+// compacting occasionally compacts the revision that is being read.
 type compacting struct {
 	*store
 	t    *testing.T
@@ -147,7 +147,7 @@ func (c *compacting) Range(ctx context.Context, req kv.RangeRequest) (*kv.RangeR
 	return c.store.Range(ctx, req)
 }
 
-func TestCopyOutlivesCompactions(t *testing.T) {
+func TestCopySurvivesCompactions(t *testing.T) {
 	t.Parallel()
 	src, dst := open(t), open(t)
 	fill(t, src, 400)
@@ -166,7 +166,7 @@ func TestFollow(t *testing.T) {
 			src, dst := open(t), open(t)
 			fill(t, src, 200)
 			var source interface {
-				transfer.Source
+				transfer.SourceReader
 				Status(context.Context) (*kv.Status, error)
 			} = src
 			if from != "keyspace" {
@@ -194,7 +194,7 @@ func TestFollow(t *testing.T) {
 			ended := make(chan end, 1)
 			go func() {
 				rev, err := transfer.Follow(ctx, source, dst, res.Source, transfer.Options{},
-					transfer.Follower{Applied: func(rev kv.Revision, _ int) { applied <- rev }})
+					transfer.FollowHooks{Applied: func(rev kv.Revision, _ int) { applied <- rev }})
 				ended <- end{rev, err}
 			}()
 			var last kv.Revision
@@ -204,7 +204,7 @@ func TestFollow(t *testing.T) {
 					src.del(t, fmt.Sprintf("key/%05d", i))
 				}
 			}
-			// More changes at once than a transaction takes.
+			// More changes at once than fit into a transaction.
 			if _, err := src.Txn(t.Context(), kv.TxnRequest{Then: []kv.Op{{Delete: &kv.DeleteOp{Span: kv.Prefix([]byte("key/000"))}}}}); err != nil {
 				t.Fatal(err)
 			}
@@ -223,7 +223,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-func TestFollowLosesAndFindsAgain(t *testing.T) {
+func TestFollowRestartsAfterCompaction(t *testing.T) {
 	src, dst := open(t), open(t)
 	fill(t, src, 50)
 	res, err := transfer.Copy(t.Context(), src, dst, transfer.Options{})
@@ -239,7 +239,7 @@ func TestFollowLosesAndFindsAgain(t *testing.T) {
 	defer stop()
 	restarted := false
 	rev, err := transfer.Follow(ctx, src, dst, res.Source, transfer.Options{},
-		transfer.Follower{Restarted: func(*transfer.Result) { restarted = true; stop() }})
+		transfer.FollowHooks{Restarted: func(*transfer.Result) { restarted = true; stop() }})
 	if err != nil || !restarted || rev != last {
 		t.Fatalf("followed to %d (%v), restarted %v", rev, err, restarted)
 	}
@@ -267,7 +267,7 @@ func TestBackupAndRestore(t *testing.T) {
 	st, _ := src.Status(t.Context())
 	for _, plain := range []bool{true, false} {
 		path := backup(t, src, plain)
-		a, err := transfer.OpenArchive(t.Context(), path, transfer.Progress{})
+		a, err := transfer.OpenArchive(t.Context(), path, transfer.ProgressHooks{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -296,7 +296,7 @@ func TestBackupAndRestore(t *testing.T) {
 			t.Fatal(err)
 		}
 		if first := <-w.Responses(); !errors.Is(first.Err, kv.ErrCompacted) {
-			t.Errorf("a client that goes on where it was hears %+v, want that history is compacted", first)
+			t.Errorf("a client that resumes its watch gets %+v, want a compaction error", first)
 		}
 		if err := dst.db.Check(t.Context()); err != nil {
 			t.Errorf("check: %v", err)
@@ -306,12 +306,13 @@ func TestBackupAndRestore(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := a.Section("three"); err == nil || !strings.Contains(err.Error(), `"two"`) {
-			t.Errorf("a section that is not there: %v", err)
+			t.Errorf("a missing section: %v", err)
 		}
 	}
 }
 
-// Whatever happens to a file, it is noticed before anything is restored.
+// TestDamagedBackup checks that any damage to a file is detected before anything is
+// restored.
 func TestDamagedBackup(t *testing.T) {
 	t.Parallel()
 	src := open(t)
@@ -329,8 +330,8 @@ func TestDamagedBackup(t *testing.T) {
 			if err := os.WriteFile(path, content, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if a, err := transfer.OpenArchive(t.Context(), path, transfer.Progress{}); err == nil {
-				t.Errorf("%s was not noticed", what)
+			if a, err := transfer.OpenArchive(t.Context(), path, transfer.ProgressHooks{}); err == nil {
+				t.Errorf("%s was not detected", what)
 				a.Close()
 			}
 		}
@@ -339,10 +340,10 @@ func TestDamagedBackup(t *testing.T) {
 			broken[i] ^= 0x10
 			try(fmt.Sprintf("byte %d of %d changed", i, len(sound)), broken)
 			if i%5 == 0 {
-				try(fmt.Sprintf("the end cut off at %d", i), sound[:i])
+				try(fmt.Sprintf("truncated at byte %d", i), sound[:i])
 			}
 		}
-		try("something added", append(bytes.Clone(sound), 0))
+		try("appended byte", append(bytes.Clone(sound), 0))
 	}
 }
 
@@ -353,7 +354,7 @@ func TestCreateFile(t *testing.T) {
 		t.Errorf("create: %v", err)
 	}
 	if left, _ := os.ReadDir(filepath.Dir(path)); len(left) != 0 {
-		t.Errorf("a part is left: %v", left)
+		t.Errorf("a temporary file is left: %v", left)
 	}
 	write := func(w io.Writer) error { _, err := io.WriteString(w, "all"); return err }
 	if err := transfer.CreateFile(path, false, write); err != nil {
@@ -363,7 +364,7 @@ func TestCreateFile(t *testing.T) {
 		t.Errorf("mode %v", fi.Mode())
 	}
 	if err := transfer.CreateFile(path, false, write); err == nil || !strings.Contains(err.Error(), "--overwrite") {
-		t.Errorf("create what exists: %v", err)
+		t.Errorf("create an existing file: %v", err)
 	}
 	if err := transfer.CreateFile(path, true, write); err != nil {
 		t.Error(err)

@@ -8,21 +8,21 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// maxDifferences is how many differences are told one by one.
+// maxDifferences is the number of differences that are listed.
 const maxDifferences = 20
 
-// Comparison is what Verify found.
+// Comparison is the result of Verify.
 type Comparison struct {
 	// Source and Target are the revisions compared.
 	Source, Target kv.Revision
-	// Keys that are equal.
+	// Equal counts the keys that are equal.
 	Equal int64
-	// Expired keys are gone from the target because their lease has ended.
+	// Expired keys are missing in the target because their lease has expired.
 	Expired int64
-	// Changed keys could not be judged: the source changed them after the copy,
-	// and has compacted the revision of the copy.
+	// Changed counts keys that could not be compared: the source changed them after the
+	// copy, and has compacted the revision of the copy.
 	Changed int64
-	// Different counts all differences; Differences has the first of them.
+	// Different counts all differences; Differences lists the first ones.
 	Different   int64
 	Differences []string
 }
@@ -34,13 +34,13 @@ func (c *Comparison) differ(format string, args ...any) {
 	}
 }
 
-// Verify reads both sides and compares: src at the revision at, 0 for now, and
-// dst as it is. With Merge, keys that only dst has are none of its business.
-func Verify(ctx context.Context, src Source, at kv.Revision, dst kv.Keyspace, opts Options) (*Comparison, error) {
+// Verify compares src at the revision at (0 for now) with the present dst. With Merge, it
+// ignores keys that only dst has.
+func Verify(ctx context.Context, src SourceReader, at kv.Revision, dst kv.Keyspace, opts Options) (*Comparison, error) {
 	opts.fill()
 	total, now, err := count(ctx, src, opts.Span)
 	if err != nil {
-		return nil, fmt.Errorf("look at the source: %w", err)
+		return nil, fmt.Errorf("read the source: %w", err)
 	}
 	if at == 0 {
 		at = now
@@ -48,9 +48,9 @@ func Verify(ctx context.Context, src Source, at kv.Revision, dst kv.Keyspace, op
 	opts.Progress.phase("verify", total)
 	out, err := verify(ctx, scan(ctx, src, opts.Span, at), 0, dst, opts)
 	if errors.Is(err, kv.ErrCompacted) {
-		// What has not changed since can still be compared.
+		// Keys that have not changed since can still be compared.
 		if total, now, err = count(ctx, src, opts.Span); err != nil {
-			return nil, fmt.Errorf("look at the source: %w", err)
+			return nil, fmt.Errorf("read the source: %w", err)
 		}
 		opts.Progress.phase("verify", total)
 		out, err = verify(ctx, scan(ctx, src, opts.Span, now), at, dst, opts)
@@ -63,12 +63,12 @@ func Verify(ctx context.Context, src Source, at kv.Revision, dst kv.Keyspace, op
 	return out, nil
 }
 
-// verify compares a sequence with the target. If copiedAt is set, the sequence is
-// newer than the copy, and what has changed between is not judged.
+// verify compares a sequence with the target. If copiedAt is set, the sequence is newer
+// than the copy, and keys changed in between are not compared.
 func verify(ctx context.Context, here keys, copiedAt kv.Revision, dst kv.Keyspace, opts Options) (*Comparison, error) {
 	_, rev, err := count(ctx, dst, opts.Span)
 	if err != nil {
-		return nil, fmt.Errorf("look at the target: %w", err)
+		return nil, fmt.Errorf("read the target: %w", err)
 	}
 	out := &Comparison{Target: rev}
 	alive := map[kv.LeaseID]bool{}
@@ -81,7 +81,7 @@ func verify(ctx context.Context, here keys, copiedAt kv.Revision, dst kv.Keyspac
 		case copiedAt > 0 && (s == nil || s.ModRevision > copiedAt):
 			out.Changed++
 		case s == nil:
-			out.differ("key %q is only in the target", d.Key)
+			out.differ("key %q exists only in the target", d.Key)
 		case d == nil && s.Lease != 0:
 			ok, err := leaseLives(ctx, dst, s.Lease, alive)
 			if err != nil {
@@ -97,7 +97,7 @@ func verify(ctx context.Context, here keys, copiedAt kv.Revision, dst kv.Keyspac
 		case s.Lease != d.Lease:
 			out.differ("key %q is attached to lease %x in the source and to %x in the target", s.Key, s.Lease, d.Lease)
 		case !equal(s, d):
-			out.differ("key %q has %d bytes in the source and %d others in the target", s.Key, len(s.Value), len(d.Value))
+			out.differ("key %q has different values: %d bytes in the source, %d bytes in the target", s.Key, len(s.Value), len(d.Value))
 		default:
 			out.Equal++
 		}

@@ -14,19 +14,18 @@ import (
 )
 
 const (
-	// What goes into one transaction: below etcd's limits of 128 operations and
-	// 1.5 MiB.
+	// Maximum size of one transaction: below etcd's limits of 128 operations and 1.5 MiB.
 	batchOps   = 100
 	batchBytes = 1 << 20
-	// writers send transactions side by side, so that they share commits.
+	// writers is the number of concurrent transactions, which share commits.
 	writers = 8
-	// A target that fails is tried again, ever more slowly, this often.
+	// A write that fails is retried this often, with growing pauses.
 	attempts             = 12
 	firstPause, maxPause = 50 * time.Millisecond, 10 * time.Second
 )
 
-// writer puts and deletes keys in a target, in transactions of many. Several of
-// them are under way at once, so each key may be there only once until flush.
+// writer puts and deletes keys in a target, in transactions of many keys. Several
+// transactions run concurrently, so each key may occur only once before a flush.
 type writer struct {
 	ctx    context.Context
 	dst    kv.Keyspace
@@ -38,7 +37,7 @@ type writer struct {
 	group *errgroup.Group
 
 	mu  sync.Mutex
-	rev kv.Revision // of the target, as far as answers told
+	rev kv.Revision // highest revision in the target's answers
 }
 
 func newWriter(ctx context.Context, dst kv.Keyspace, l *leases, clock clock.Clock) *writer {
@@ -70,8 +69,7 @@ func (w *writer) add(op kv.Op, size int) error {
 	return context.Cause(w.ctx)
 }
 
-// send starts the transaction that has been gathered, once one of the writers
-// is free.
+// send starts the accumulated transaction, as soon as one of the writers is free.
 func (w *writer) send() {
 	if len(w.batch) == 0 {
 		return
@@ -87,14 +85,14 @@ func (w *writer) send() {
 	})
 }
 
-// flush returns once everything is written, and the target's revision.
+// flush returns when everything is written, with the target's revision.
 func (w *writer) flush() (kv.Revision, error) {
 	w.send()
 	err := w.group.Wait()
 	return w.rev, err
 }
 
-// commit carries out a transaction, again and again while it fails in passing.
+// commit runs a transaction, and retries it after transient errors.
 func (w *writer) commit(ctx context.Context, ops []kv.Op) (kv.Revision, error) {
 	pause := firstPause
 	for attempt := 1; ; attempt++ {
@@ -107,7 +105,7 @@ func (w *writer) commit(ctx context.Context, ops []kv.Op) (kv.Revision, error) {
 		case attempt == attempts:
 			return 0, fmt.Errorf("write to the target: %w (tried %d times)", err, attempt)
 		case errors.Is(err, kv.ErrLeaseNotFound):
-			// It expired here before its keys came.
+			// The lease expired in the target before its keys were written.
 			for _, op := range ops {
 				if op.Put != nil && op.Put.Lease != 0 {
 					if err := w.leases.renew(ctx, op.Put.Lease); err != nil {
@@ -116,8 +114,8 @@ func (w *writer) commit(ctx context.Context, ops []kv.Op) (kv.Revision, error) {
 				}
 			}
 		case errors.Is(err, kv.ErrRequestTooLarge):
-			return 0, fmt.Errorf("write key %q to the target: %w: raise the target's limit on requests (etcd: --max-request-bytes)", keyOf(ops[0]), err)
-		case !passing(err):
+			return 0, fmt.Errorf("write key %q to the target: %w: increase the target's request limit (etcd: --max-request-bytes)", keyOf(ops[0]), err)
+		case !isTransient(err):
 			return 0, fmt.Errorf("write to the target: %w", err)
 		}
 		select {
