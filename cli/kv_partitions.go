@@ -77,7 +77,7 @@ func openWhole(ctx context.Context, db *server.Datastore, keyspace string) (whol
 	if len(readers) == 1 {
 		return readers[0], nil
 	}
-	return inspect.NewWhole(readers[0], readers[1:]), nil
+	return inspect.NewPartitionedReader(readers[0], readers[1:]), nil
 }
 
 // refusePartitioned keeps from writing into a keyspace that is split, by those

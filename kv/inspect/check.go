@@ -9,7 +9,7 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// state is what Check remembers of a key: enough to tell two states apart.
+// state is a summary of a key's state, sufficient to compare two states.
 type state struct {
 	mod, create kv.Revision
 	version     int64
@@ -17,21 +17,21 @@ type state struct {
 	value       uint64
 }
 
-// Progress of a Check. Done and Total count keys and changes read; Total is 0
-// while it is not known.
-type Progress func(done, total int64)
+// ProgressFunc is called with the progress of a Check. done and total count keys and
+// changes read; total is 0 while unknown.
+type ProgressFunc func(done, total int64)
 
-// pageKeys is how many keys a page of a scan has.
+// pageKeys is the number of keys in a page of a scan.
 const pageKeys = 1000
 
-// Check replays the log of a table, from the state at the compaction revision
-// on, and compares what comes out with the current state. It uses nothing but
-// the contract of kv.Table, so it is a second opinion on every dialect. It calls
-// finding with each thing wrong; the error returned is that of reading.
+// Check replays the log of a table from the state at the compaction revision, and compares
+// the result with the current state. It uses only the contract of kv.Table, so it verifies
+// every dialect independently. It calls finding for each problem; the returned error is
+// that of reading.
 //
-// It remembers about 100 bytes for each key. Others may write and compact
-// meanwhile: compaction makes it begin again.
-func Check(ctx context.Context, table kv.Table, progress Progress, finding func(string)) error {
+// It uses about 100 bytes of memory for each key. Others may write and compact meanwhile: a
+// compaction makes it start again.
+func Check(ctx context.Context, table kv.Table, progress ProgressFunc, finding func(string)) error {
 	for attempt := 1; ; attempt++ {
 		c := &checker{ctx: ctx, table: table, progress: progress, seed: maphash.MakeSeed()}
 		again, err := c.run()
@@ -42,7 +42,7 @@ func Check(ctx context.Context, table kv.Table, progress Progress, finding func(
 			continue
 		}
 		if again {
-			return fmt.Errorf("check: %w: history was compacted while it was read, %d times: try again when compactions come less often",
+			return fmt.Errorf("check: %w: history was compacted during all %d attempts: retry when compactions are less frequent",
 				kv.ErrUnavailable, attempt)
 		}
 		for _, f := range c.found {
@@ -55,7 +55,7 @@ func Check(ctx context.Context, table kv.Table, progress Progress, finding func(
 type checker struct {
 	ctx      context.Context
 	table    kv.Table
-	progress Progress
+	progress ProgressFunc
 	seed     maphash.Seed
 	head     kv.Head
 	keys     map[string]state
@@ -89,7 +89,7 @@ func (c *checker) run() (again bool, err error) {
 		case herr != nil:
 			return false, herr
 		case now.Revision < c.head.Revision || now.Compacted < c.head.Compacted:
-			c.report("the head went back from %+v to %+v", c.head, now)
+			c.report("the head decreased from %+v to %+v", c.head, now)
 			return false, nil
 		case now.Compacted != c.head.Compacted:
 			return true, nil
@@ -128,11 +128,11 @@ func (c *checker) stateOf(e kv.KeyValue) state {
 	return state{e.ModRevision, e.CreateRevision, e.Version, e.Lease, maphash.Bytes(c.seed, e.Value)}
 }
 
-// readBase reads the oldest state that there is.
+// readBase reads the oldest available state.
 func (c *checker) readBase() error {
 	c.keys = map[string]state{}
 	if c.head.Compacted <= 1 {
-		return nil // the log goes back to the beginning
+		return nil // the log is complete from the first revision
 	}
 	return c.scan(c.head.Compacted, func(e kv.KeyValue) { c.keys[string(e.Key)] = c.stateOf(e) })
 }
@@ -153,13 +153,13 @@ func (c *checker) replay() error {
 		for i := range changes {
 			ch := &changes[i]
 			if rev := ch.KV.ModRevision; rev != before && rev != before+1 {
-				c.report("the log goes from revision %d to %d", before, rev)
+				c.report("the log has a gap from revision %d to %d", before, rev)
 			}
 			before = ch.KV.ModRevision
 			c.apply(ch)
 		}
 		if before == after {
-			c.report("the log does not go on after revision %d", after)
+			c.report("the log does not continue after revision %d", after)
 			return nil
 		}
 		after = before
@@ -172,7 +172,7 @@ func (c *checker) apply(ch *kv.Change) {
 	key := string(ch.KV.Key)
 	old, existed := c.keys[key]
 	if ch.PrevRevision != old.mod { // 0 if it did not exist
-		c.report("revision %d of key %q says that it replaces revision %d; the log has %d", ch.KV.ModRevision, key, ch.PrevRevision, old.mod)
+		c.report("revision %d of key %q claims to replace revision %d; the log has %d", ch.KV.ModRevision, key, ch.PrevRevision, old.mod)
 	}
 	if ch.Deleted {
 		delete(c.keys, key)
@@ -183,13 +183,13 @@ func (c *checker) apply(ch *kv.Change) {
 		want = kv.KeyValue{CreateRevision: old.create, Version: old.version + 1}
 	}
 	if ch.KV.CreateRevision != want.CreateRevision || ch.KV.Version != want.Version {
-		c.report("revision %d of key %q has version %d, created at %d; after what the log has it should be version %d, created at %d",
+		c.report("revision %d of key %q has version %d, created at %d; according to the log it should be version %d, created at %d",
 			ch.KV.ModRevision, key, ch.KV.Version, ch.KV.CreateRevision, want.Version, want.CreateRevision)
 	}
 	c.keys[key] = c.stateOf(ch.KV)
 }
 
-// compare holds what the log makes against the current state.
+// compare compares the replayed log with the current state.
 func (c *checker) compare() error {
 	missing := len(c.keys)
 	seen := make(map[string]struct{}, len(c.keys))
@@ -198,10 +198,10 @@ func (c *checker) compare() error {
 		seen[key] = struct{}{}
 		switch want, ok := c.keys[key]; {
 		case !ok:
-			c.report("key %q exists, at revision %d, but not according to the log", key, e.ModRevision)
+			c.report("key %q exists at revision %d, but not in the log", key, e.ModRevision)
 		case want != c.stateOf(e):
 			missing--
-			c.report("key %q is at revision %d, version %d; according to the log at revision %d, version %d, or with another value",
+			c.report("key %q is at revision %d, version %d; in the log it is at revision %d, version %d, or has a different value",
 				key, e.ModRevision, e.Version, want.mod, want.version)
 		default:
 			missing--
@@ -212,14 +212,14 @@ func (c *checker) compare() error {
 	}
 	for key, s := range c.keys {
 		if _, ok := seen[key]; !ok {
-			c.report("key %q is lost: according to the log it exists, at revision %d", key, s.mod)
+			c.report("key %q is lost: in the log it exists at revision %d", key, s.mod)
 		}
 	}
 	return nil
 }
 
-// checkLeases compares the keys of leases both ways. Leases have no revisions,
-// so keys that changed after the head was read are left out.
+// checkLeases compares the keys of leases both ways. Leases have no revisions, so keys that
+// changed after the head was read are skipped.
 func (c *checker) checkLeases() error {
 	leases, err := c.table.Leases(c.ctx)
 	if err != nil {

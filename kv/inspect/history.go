@@ -8,14 +8,14 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Source is what history is read from: a Reader or any kv.Keyspace.
-type Source interface {
+// HistorySource is a source of history: a Reader or any kv.Keyspace.
+type HistorySource interface {
 	Watch(ctx context.Context, req kv.WatchRequest) (kv.Watch, error)
 }
 
-// History calls each with every change in after < revision <= upTo of the
-// request's span, in order. upTo must have been reached.
-func History(ctx context.Context, src Source, req kv.WatchRequest, after, upTo kv.Revision, each func(kv.Event) error) error {
+// History calls each with every change in after < revision <= upTo of the request's span,
+// in order. The keyspace must have reached upTo.
+func History(ctx context.Context, src HistorySource, req kv.WatchRequest, after, upTo kv.Revision, each func(kv.Event) error) error {
 	if after >= upTo {
 		return nil
 	}
@@ -26,8 +26,7 @@ func History(ctx context.Context, src Source, req kv.WatchRequest, after, upTo k
 	if err != nil {
 		return err
 	}
-	// The answer says that nothing is still to come, if the last change of the
-	// span is older than upTo.
+	// If the span's last change is older than upTo, the answer marks the end.
 	w.RequestProgress()
 	for res := range w.Responses() {
 		if res.Err != nil {
@@ -48,22 +47,21 @@ func History(ctx context.Context, src Source, req kv.WatchRequest, after, upTo k
 			w.RequestProgress()
 		}
 	}
-	return errors.Join(ctx.Err(), errors.New("read history: the watch ended early"))
+	return errors.Join(ctx.Err(), errors.New("read history: the watch ended before the last revision"))
 }
 
-// Garbage is what a compaction gives back.
+// Garbage is the data that a compaction removes.
 type Garbage struct {
-	// Changes of the log, and the bytes of their keys and values.
+	// Changes counts rows of the log, Bytes the size of their keys and values.
 	Changes, Bytes int64
 }
 
-// Droppable tells what a compaction at rev would drop, the last one having been
-// at compacted: every state that was replaced at or below rev, and deletions
-// below it.
-func Droppable(ctx context.Context, src Source, compacted, rev kv.Revision) (g Garbage, err error) {
+// Reclaimable returns the data that a compaction at rev would remove, if the last one was
+// at compacted: every state that was replaced at or below rev, and deletions below it.
+func Reclaimable(ctx context.Context, src HistorySource, compacted, rev kv.Revision) (g Garbage, err error) {
 	req := kv.WatchRequest{Span: kv.Prefix(nil), PrevKV: true}
-	// Changes at the last compaction revision itself may still be watched; the
-	// deletions among them go only now.
+	// Changes at the last compaction revision itself can still be watched; its deletions
+	// are removed only by the next compaction.
 	err = History(ctx, src, req, max(compacted-1, 0), rev, func(e kv.Event) error {
 		if e.KV.ModRevision > compacted && e.Prev != nil {
 			g.Changes++

@@ -60,7 +60,7 @@ func del(key string) kv.Op {
 	return kv.Op{Delete: &kv.DeleteOp{Span: kv.Span{Start: []byte(key)}}}
 }
 
-// work makes random history of few keys.
+// work creates a random history of a few keys.
 func (s *store) work(t *testing.T, r *rand.Rand, n int) (rev kv.Revision) {
 	t.Helper()
 	for range n {
@@ -85,8 +85,8 @@ func check(t *testing.T, table kv.Table) (found []string) {
 	return found
 }
 
-// What a dry run says is what a compaction then gives back, to the row.
-func TestDroppable(t *testing.T) {
+// TestReclaimable checks that a compaction frees exactly the announced number of rows.
+func TestReclaimable(t *testing.T) {
 	s := open(t)
 	if _, err := s.Grant(t.Context(), 7, time.Hour); err != nil {
 		t.Fatal(err)
@@ -103,12 +103,12 @@ func TestDroppable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, src := range []inspect.Source{s.reader, s} {
-			g, err := inspect.Droppable(t.Context(), src, compacted, at)
+		for _, src := range []inspect.HistorySource{s.reader, s} {
+			g, err := inspect.Reclaimable(t.Context(), src, compacted, at)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if src == inspect.Source(s.reader) {
+			if src == inspect.HistorySource(s.reader) {
 				continue
 			}
 			if _, err := s.Compact(t.Context(), at, true); err != nil {
@@ -119,25 +119,25 @@ func TestDroppable(t *testing.T) {
 				t.Fatal(err)
 			}
 			if freed := before.History - after.History; freed != g.Changes {
-				t.Errorf("compacted from %d to %d of %d: %d rows freed, %d announced", compacted, at, rev, freed, g.Changes)
+				t.Errorf("compacted from %d to %d of %d: %d rows freed, %d expected", compacted, at, rev, freed, g.Changes)
 			}
 		}
 		compacted = at
 		if found := check(t, s.table); len(found) > 0 {
-			t.Fatalf("findings in what is sound: %q", found)
+			t.Fatalf("findings in an undamaged table: %q", found)
 		}
 	}
 }
 
-// lying is a table that has lost or changed something.
-type lying struct {
+// damagedTable is a table that has lost or changed some data.
+type damagedTable struct {
 	kv.Table
-	state   func(*kv.KeyValue) bool // changes a key of the state, or loses it
-	changes func(*kv.Change) bool   // the same of the log
+	state   func(*kv.KeyValue) bool // changes or drops a key of the state
+	changes func(*kv.Change) bool   // changes or drops a change of the log
 	leases  func([]kv.LeaseRecord) []kv.LeaseRecord
 }
 
-func (l lying) Range(ctx context.Context, req kv.RangeRequest, count bool) (*kv.RangeResult, kv.Head, error) {
+func (l damagedTable) Range(ctx context.Context, req kv.RangeRequest, count bool) (*kv.RangeResult, kv.Head, error) {
 	res, head, err := l.Table.Range(ctx, req, count)
 	if err != nil || l.state == nil || req.Revision > 0 && req.Revision <= head.Compacted {
 		return res, head, err
@@ -152,7 +152,7 @@ func (l lying) Range(ctx context.Context, req kv.RangeRequest, count bool) (*kv.
 	return res, head, nil
 }
 
-func (l lying) Changes(ctx context.Context, after, upTo kv.Revision, limit int, withPrev bool) ([]kv.Change, kv.Head, error) {
+func (l damagedTable) Changes(ctx context.Context, after, upTo kv.Revision, limit int, withPrev bool) ([]kv.Change, kv.Head, error) {
 	all, head, err := l.Table.Changes(ctx, after, upTo, limit, withPrev)
 	if l.changes == nil {
 		return all, head, err
@@ -166,7 +166,7 @@ func (l lying) Changes(ctx context.Context, after, upTo kv.Revision, limit int, 
 	return kept, head, err
 }
 
-func (l lying) Leases(ctx context.Context) ([]kv.LeaseRecord, error) {
+func (l damagedTable) Leases(ctx context.Context) ([]kv.LeaseRecord, error) {
 	all, err := l.Table.Leases(ctx)
 	if err == nil && l.leases != nil {
 		all = l.leases(all)
@@ -193,28 +193,28 @@ func TestCheckFinds(t *testing.T) {
 		return func(e *kv.KeyValue) bool { return string(e.Key) == name }
 	}
 	for what, c := range map[string]struct {
-		table lying
+		table damagedTable
 		want  string
 	}{
-		"a key lost": {lying{state: func(e *kv.KeyValue) bool { return !key("old")(e) }}, `key "old" is lost`},
-		"a key changed": {lying{state: func(e *kv.KeyValue) bool {
+		"a key lost": {damagedTable{state: func(e *kv.KeyValue) bool { return !key("old")(e) }}, `key "old" is lost`},
+		"a key changed": {damagedTable{state: func(e *kv.KeyValue) bool {
 			if key("a")(e) {
 				e.Value = []byte("x")
 			}
 			return true
-		}}, "with another value"},
-		"a version changed": {lying{state: func(e *kv.KeyValue) bool {
+		}}, "has a different value"},
+		"a version changed": {damagedTable{state: func(e *kv.KeyValue) bool {
 			if key("a")(e) {
 				e.Version++
 			}
 			return true
-		}}, "according to the log"},
-		"a key come back":        {lying{changes: func(ch *kv.Change) bool { return !key("c")(&ch.KV) }}, "the log ends at revision"},
-		"a change lost":          {lying{changes: func(ch *kv.Change) bool { return !(key("a")(&ch.KV) && ch.KV.Version == 2) }}, "the log goes from revision"},
-		"a predecessor lost":     {lying{changes: func(ch *kv.Change) bool { ch.PrevRevision = 0; return true }}, "says that it replaces revision 0"},
-		"a wrong version":        {lying{changes: func(ch *kv.Change) bool { ch.KV.Version++; return true }}, "it should be version"},
-		"a lease lost":           {lying{leases: func([]kv.LeaseRecord) []kv.LeaseRecord { return nil }}, "which does not exist"},
-		"a key that is not ours": {lying{changes: func(ch *kv.Change) bool { ch.Deleted = ch.Deleted || ch.KV.ModRevision == rev; return true }}, "but not according to the log"},
+		}}, "in the log it is at"},
+		"a key come back":        {damagedTable{changes: func(ch *kv.Change) bool { return !key("c")(&ch.KV) }}, "the log ends at revision"},
+		"a change lost":          {damagedTable{changes: func(ch *kv.Change) bool { return !(key("a")(&ch.KV) && ch.KV.Version == 2) }}, "the log has a gap from revision"},
+		"a predecessor lost":     {damagedTable{changes: func(ch *kv.Change) bool { ch.PrevRevision = 0; return true }}, "claims to replace revision 0"},
+		"a wrong version":        {damagedTable{changes: func(ch *kv.Change) bool { ch.KV.Version++; return true }}, "it should be version"},
+		"a lease lost":           {damagedTable{leases: func([]kv.LeaseRecord) []kv.LeaseRecord { return nil }}, "which does not exist"},
+		"a key that is not ours": {damagedTable{changes: func(ch *kv.Change) bool { ch.Deleted = ch.Deleted || ch.KV.ModRevision == rev; return true }}, "but not in the log"},
 	} {
 		c.table.Table = s.table
 		if found := strings.Join(check(t, c.table), "\n"); !strings.Contains(found, c.want) {
@@ -222,11 +222,12 @@ func TestCheckFinds(t *testing.T) {
 		}
 	}
 	if found := check(t, s.table); len(found) > 0 {
-		t.Errorf("findings in what is sound: %q", found)
+		t.Errorf("findings in an undamaged table: %q", found)
 	}
 }
 
-// A watch by reading the log delivers what the engine's does.
+// TestWatchByReading checks that a watch that reads the log delivers the same events as the
+// engine's.
 func TestWatchByReading(t *testing.T) {
 	s := open(t)
 	if _, err := s.Grant(t.Context(), 7, time.Hour); err != nil {
@@ -242,13 +243,13 @@ func TestWatchByReading(t *testing.T) {
 	} {
 		for after := kv.Revision(1); after < 100; after += 33 {
 			rev := s.work(t, r, 10)
-			collect := func(src inspect.Source) (out []string) {
+			collect := func(src inspect.HistorySource) (out []string) {
 				err := inspect.History(t.Context(), src, req, after, rev, func(e kv.Event) error {
 					prev := "none"
 					if e.Prev != nil {
 						prev = fmt.Sprintf("%+v", *e.Prev)
 					}
-					out = append(out, fmt.Sprintf("%d %+v, before %s", e.Type, e.KV, prev))
+					out = append(out, fmt.Sprintf("%d %+v, previous %s", e.Type, e.KV, prev))
 					return nil
 				})
 				if err != nil {
@@ -271,7 +272,7 @@ func TestWatchByReading(t *testing.T) {
 	}
 	err = inspect.History(t.Context(), s.reader, kv.WatchRequest{Span: kv.Prefix(nil)}, 1, st.Revision, func(kv.Event) error { return nil })
 	if !errors.Is(err, kv.ErrCompacted) {
-		t.Errorf("history that was compacted: %v", err)
+		t.Errorf("compacted history: %v", err)
 	}
 }
 
@@ -285,7 +286,7 @@ func TestReader(t *testing.T) {
 		t.Errorf("lease: %+v, %v", l, err)
 	}
 	if _, err := s.reader.TimeToLive(t.Context(), 8, false); !errors.Is(err, kv.ErrLeaseNotFound) {
-		t.Errorf("a lease that is not there: %v", err)
+		t.Errorf("a missing lease: %v", err)
 	}
 	if ids, rev, err := s.reader.LeaseList(t.Context()); err != nil || len(ids) != 1 || rev != 2 {
 		t.Errorf("leases: %v at %d, %v", ids, rev, err)

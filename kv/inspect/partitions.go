@@ -10,37 +10,39 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Whole reads a keyspace together with its partitions, as one state. Its
-// revisions are not those of any of them: each read of the present notes where all of
-// them stand, and gives that a number, which is not below any of theirs; a read at
-// that number reads each as it was then.
-type Whole struct {
+// PartitionedReader reads a keyspace together with its partitions, as one state. Its
+// revisions are not those of any of them. Each read of the present records the revisions of
+// all of them, and assigns the set a number that is not below any of them. A read at that
+// number reads each at its recorded revision.
+type PartitionedReader struct {
 	parent *Reader
 	parts  []*Reader
 
-	mu    sync.Mutex
-	notes []note // the last few
+	mu        sync.Mutex
+	snapshots []snapshot // the most recent ones
 }
 
-type note struct {
+type snapshot struct {
 	rev kv.Revision
 	at  []kv.Revision // of the parent, and of the parts
 }
 
-// keptNotes is how many states can be read again.
-const keptNotes = 16
+// maxSnapshots is the number of states that can be read again.
+const maxSnapshots = 16
 
-// NewWhole joins the reader of a keyspace with those of its partitions.
-func NewWhole(parent *Reader, parts []*Reader) *Whole { return &Whole{parent: parent, parts: parts} }
+// NewPartitionedReader combines the reader of a keyspace with those of its partitions.
+func NewPartitionedReader(parent *Reader, parts []*Reader) *PartitionedReader {
+	return &PartitionedReader{parent: parent, parts: parts}
+}
 
-// Partitions counts them.
-func (w *Whole) Partitions() int { return len(w.parts) }
+// Partitions returns their number.
+func (w *PartitionedReader) Partitions() int { return len(w.parts) }
 
-func (w *Whole) readers() []*Reader { return append([]*Reader{w.parent}, w.parts...) }
+func (w *PartitionedReader) readers() []*Reader { return append([]*Reader{w.parent}, w.parts...) }
 
-// now notes where all stand.
-func (w *Whole) now(ctx context.Context) (note, error) {
-	var n note
+// now records the present revisions.
+func (w *PartitionedReader) now(ctx context.Context) (snapshot, error) {
+	var n snapshot
 	for _, r := range w.readers() {
 		head, err := r.table.Head(ctx)
 		if err != nil {
@@ -51,35 +53,35 @@ func (w *Whole) now(ctx context.Context) (note, error) {
 	n.rev = slices.Max(n.at)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if k := len(w.notes); k > 0 {
-		last := w.notes[k-1]
+	if k := len(w.snapshots); k > 0 {
+		last := w.snapshots[k-1]
 		if slices.Equal(last.at, n.at) {
 			return last, nil
 		}
 		n.rev = max(n.rev, last.rev+1)
 	}
-	w.notes = append(w.notes, n)
-	if len(w.notes) > keptNotes {
-		w.notes = w.notes[1:]
+	w.snapshots = append(w.snapshots, n)
+	if len(w.snapshots) > maxSnapshots {
+		w.snapshots = w.snapshots[1:]
 	}
 	return n, nil
 }
 
-func (w *Whole) noted(rev kv.Revision) (note, error) {
+func (w *PartitionedReader) snapshotAt(rev kv.Revision) (snapshot, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, n := range w.notes {
+	for _, n := range w.snapshots {
 		if n.rev == rev {
 			return n, nil
 		}
 	}
-	return note{}, fmt.Errorf("range at revision %d: %w: the keyspace is split, and its partitions have no revision in common; read the present, or a partition by its own name",
+	return snapshot{}, fmt.Errorf("range at revision %d: %w: the keyspace is split, and its partitions have no revision in common; read the present, or one partition by its own name",
 		rev, kv.ErrInvalidRequest)
 }
 
-// Range as in kv.Keyspace.
-func (w *Whole) Range(ctx context.Context, req kv.RangeRequest) (*kv.RangeResult, error) {
-	n, err := w.noted(req.Revision)
+// Range implements the method of kv.Keyspace.
+func (w *PartitionedReader) Range(ctx context.Context, req kv.RangeRequest) (*kv.RangeResult, error) {
+	n, err := w.snapshotAt(req.Revision)
 	if req.Revision <= 0 {
 		n, err = w.now(ctx)
 	}
@@ -104,14 +106,14 @@ func (w *Whole) Range(ctx context.Context, req kv.RangeRequest) (*kv.RangeResult
 	return out, nil
 }
 
-// Watch is refused: the history of a keyspace that is split is in several orders.
-func (w *Whole) Watch(context.Context, kv.WatchRequest) (kv.Watch, error) {
-	return nil, fmt.Errorf("read history: %w: the keyspace is split, and each partition has a history of its own; name one of them with --keyspace, as atoll kv status shows it",
+// Watch is refused: a split keyspace has one history for each partition.
+func (w *PartitionedReader) Watch(context.Context, kv.WatchRequest) (kv.Watch, error) {
+	return nil, fmt.Errorf("read history: %w: the keyspace is split, and each partition has its own history; select one with --keyspace (atoll kv status lists them)",
 		kv.ErrInvalidRequest)
 }
 
-// Status as in kv.Keyspace.
-func (w *Whole) Status(ctx context.Context) (*kv.Status, error) {
+// Status implements the method of kv.Keyspace.
+func (w *PartitionedReader) Status(ctx context.Context) (*kv.Status, error) {
 	st, err := w.parent.Status(ctx)
 	if err != nil {
 		return nil, err
@@ -121,8 +123,8 @@ func (w *Whole) Status(ctx context.Context) (*kv.Status, error) {
 	return st, err
 }
 
-// TimeToLive as in Reader.
-func (w *Whole) TimeToLive(ctx context.Context, id kv.LeaseID, withKeys bool) (*kv.Lease, error) {
+// TimeToLive is like Reader.TimeToLive.
+func (w *PartitionedReader) TimeToLive(ctx context.Context, id kv.LeaseID, withKeys bool) (*kv.Lease, error) {
 	lease, err := w.parent.TimeToLive(ctx, id, withKeys)
 	if err != nil || !withKeys {
 		return lease, err
@@ -138,7 +140,7 @@ func (w *Whole) TimeToLive(ctx context.Context, id kv.LeaseID, withKeys bool) (*
 	return lease, nil
 }
 
-// LeaseList as in kv.Keyspace: the leases are all the parent's.
-func (w *Whole) LeaseList(ctx context.Context) ([]kv.LeaseID, kv.Revision, error) {
+// LeaseList implements the method of kv.Keyspace: all leases belong to the parent.
+func (w *PartitionedReader) LeaseList(ctx context.Context) ([]kv.LeaseID, kv.Revision, error) {
 	return w.parent.LeaseList(ctx)
 }

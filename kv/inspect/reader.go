@@ -1,6 +1,6 @@
-// Package inspect reads keyspaces as their database holds them, for operators:
-// without an engine, so that looking at a keyspace changes nothing in it (an
-// engine would let leases expire) and needs no server to stop.
+// Package inspect reads keyspaces from their database, for operators. It uses no engine:
+// inspecting a keyspace changes nothing in it (an engine would expire leases), and servers
+// need not stop.
 package inspect
 
 import (
@@ -13,33 +13,32 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Reader is the part of a kv.Keyspace that reads, straight from a kv.Table.
-// Keys come ascending; other orders, and bounds on revisions, it does not have.
+// Reader implements the reading part of a kv.Keyspace, directly on a kv.Table. Keys are
+// ascending; it does not support other orders, and bounds on revisions.
 type Reader struct {
 	table   kv.Table
 	backend kv.Backend
 	clock   clock.Clock
 }
 
-// NewReader reads table, of which backend tells the size. Both stay the caller's
-// to close.
+// NewReader reads table; backend reports the size. The caller closes both.
 func NewReader(table kv.Table, backend kv.Backend, clock clock.Clock) *Reader {
 	return &Reader{table, backend, clock}
 }
 
-// Range as in kv.Keyspace.
+// Range implements the method of kv.Keyspace.
 func (r *Reader) Range(ctx context.Context, req kv.RangeRequest) (*kv.RangeResult, error) {
 	if len(req.Start) == 0 {
 		return nil, fmt.Errorf("range: %w", kv.ErrEmptyKey)
 	}
 	if req.SortOrder != kv.SortNone || req.MinModRevision|req.MaxModRevision|req.MinCreateRevision|req.MaxCreateRevision != 0 {
-		return nil, fmt.Errorf("range: %w: only ascending by key, and without bounds on revisions", kv.ErrInvalidRequest)
+		return nil, fmt.Errorf("range: %w: only the order ascending by key is supported, without bounds on revisions", kv.ErrInvalidRequest)
 	}
 	res, _, err := r.table.Range(ctx, req, req.CountOnly)
 	return res, err
 }
 
-// Status as in kv.Keyspace.
+// Status implements the method of kv.Keyspace.
 func (r *Reader) Status(ctx context.Context) (*kv.Status, error) {
 	head, err := r.table.Head(ctx)
 	if err != nil {
@@ -50,8 +49,8 @@ func (r *Reader) Status(ctx context.Context) (*kv.Status, error) {
 	return st, err
 }
 
-// TimeToLive as in kv.Keyspace, but that only an engine knows how much is left:
-// Remaining is all that was granted.
+// TimeToLive implements the method of kv.Keyspace. Only an engine knows the remaining time,
+// so Remaining is the granted TTL.
 func (r *Reader) TimeToLive(ctx context.Context, id kv.LeaseID, withKeys bool) (*kv.Lease, error) {
 	all, err := r.table.Leases(ctx)
 	if err != nil {
@@ -75,7 +74,7 @@ func (r *Reader) TimeToLive(ctx context.Context, id kv.LeaseID, withKeys bool) (
 	return nil, fmt.Errorf("lease %x: %w", id, kv.ErrLeaseNotFound)
 }
 
-// LeaseList as in kv.Keyspace.
+// LeaseList implements the method of kv.Keyspace.
 func (r *Reader) LeaseList(ctx context.Context) ([]kv.LeaseID, kv.Revision, error) {
 	all, err := r.table.Leases(ctx)
 	if err != nil {
@@ -89,8 +88,8 @@ func (r *Reader) LeaseList(ctx context.Context) ([]kv.LeaseID, kv.Revision, erro
 	return ids, head.Revision, err
 }
 
-// Inspect tells what the table holds: all of it if the table can tell, or else
-// only the number of keys, with History -1.
+// Inspect returns a description of the table's contents. If the table cannot provide it,
+// only the number of keys is set, and History is -1.
 func (r *Reader) Inspect(ctx context.Context) (*kv.Inspection, error) {
 	if t, ok := r.table.(kv.Inspector); ok {
 		return t.Inspect(ctx)

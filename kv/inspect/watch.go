@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// pollInterval is how often the log is looked at while nothing happens.
+	// pollInterval is the time between reads of the log while there are no changes.
 	pollInterval = 20 * time.Millisecond
-	// rowsPerPoll bounds what is in memory at once.
+	// rowsPerPoll bounds the rows in memory.
 	rowsPerPoll = 1000
 )
 
-// Watch as in kv.Keyspace, by reading the log again and again: nobody tells a
-// reader of changes that another process makes.
+// Watch implements the method of kv.Keyspace by polling the log: a reader is not notified
+// of changes by other processes.
 func (r *Reader) Watch(ctx context.Context, req kv.WatchRequest) (kv.Watch, error) {
 	if len(req.Start) == 0 {
 		return nil, fmt.Errorf("watch: %w", kv.ErrEmptyKey)
@@ -39,11 +39,11 @@ type watch struct {
 	r     *Reader
 	ctx   context.Context
 	req   kv.WatchRequest
-	after kv.Revision // everything up to it is delivered
+	after kv.Revision // all changes up to it are delivered
 	out   chan kv.WatchResponse
 
 	asked   chan struct{}
-	waiting atomic.Bool // somebody asked for progress
+	waiting atomic.Bool // progress was requested
 }
 
 func (w *watch) Responses() <-chan kv.WatchResponse { return w.out }
@@ -68,7 +68,7 @@ func (w *watch) send(res kv.WatchResponse) bool {
 func (w *watch) loop() {
 	defer close(w.out)
 	for {
-		// Before the head is read: what it covers must be what was asked about.
+		// Read it before the head, so that the head covers the time of the request.
 		progress := w.waiting.Swap(false)
 		head, err := w.r.table.Head(w.ctx)
 		if err == nil {
@@ -93,7 +93,7 @@ func (w *watch) loop() {
 	}
 }
 
-// deliver sends what happened up to the head.
+// deliver sends the changes up to the head.
 func (w *watch) deliver(head kv.Head) error {
 	if w.after+1 < head.Compacted {
 		return fmt.Errorf("watch from revision %d: %w (at %d)", w.after+1, kv.ErrCompacted, head.Compacted)
