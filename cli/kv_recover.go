@@ -30,7 +30,7 @@ func newKVRecoverCommand() *cobra.Command {
 		Short: "Go on with a database that has lost acknowledged writes",
 		Long: `Go on with a database that has lost acknowledged writes: a standby that lagged
 has taken over, or the database was set back to an earlier moment. Servers that
-notice refuse to serve (` + "`database is behind what it acknowledged before`" + `).
+notice refuse to serve (` + "`database has lost acknowledged writes`" + `).
 
 If the former primary can be brought back, do that instead: then nothing is lost.
 This command accepts the loss. What is there stays as it is; what is not there

@@ -77,7 +77,7 @@ func (o *splitOptions) addFlags(cmd *cobra.Command, prefixHelp string) {
 }
 
 func (o *splitOptions) run(ctx context.Context, out, progress io.Writer, verb string,
-	do func(*server.Datastore, context.Context, string, string, kv.SplitOptions) (*kv.Moved, error),
+	do func(*server.Datastore, context.Context, string, string, kv.SplitOptions) (*kv.SplitResult, error),
 ) (err error) {
 	if o.datastore, err = datastoreURL(o.datastore); err != nil {
 		return err

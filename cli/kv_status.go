@@ -118,7 +118,7 @@ func (p *place) status(ctx context.Context, keyspace string) (_ *placeStatus, er
 		if found.History >= 0 {
 			one.History = &found.History
 		}
-		if h, ok := table.(kv.Historian); ok {
+		if h, ok := table.(kv.HistoryReporter); ok {
 			kept, err := h.History(ctx)
 			if err != nil {
 				return nil, err

@@ -2,77 +2,73 @@ package kv
 
 import "context"
 
-// Backend is one SQL database that holds any number of keyspaces. Each
-// dialect (kv/sqlite, kv/postgres) implements it; kv/mvcc builds
-// keyspaces on it. It stores and finds records; it decides nothing.
+// Backend is one SQL database that holds any number of keyspaces. Each dialect (kv/sqlite,
+// kv/postgres) implements it; kv/mvcc builds keyspaces on it. It only stores and finds
+// records; all semantics are in the engine.
 type Backend interface {
-	// Open opens the keyspace of that name, made at revision 1 if it is new.
+	// Open opens the keyspace with that name. A new one is created at revision 1.
 	Open(ctx context.Context, keyspace string) (Table, error)
-	// Keyspaces names all that exist, ascending.
+	// Keyspaces returns the names of all keyspaces, ascending.
 	Keyspaces(ctx context.Context) ([]string, error)
-	// Size is what the database uses on disk and what of it holds data.
+	// Size returns the database's size on disk and the part that holds data.
 	Size(ctx context.Context) (total, inUse int64, err error)
 	Close() error
 }
 
-// Head is where a keyspace stands.
+// Head is the current state of a keyspace's revisions.
 type Head struct {
 	Revision  Revision
 	Compacted Revision
 }
 
-// Change is one row of a keyspace's log: what one transaction did to one key.
-// Changes are ordered by (KV.ModRevision, Sub).
+// Change is one row of a keyspace's log: one transaction's change of one key. Changes are
+// ordered by (KV.ModRevision, Sub).
 type Change struct {
 	// Sub orders the changes of one revision, from 0.
 	Sub int64
-	// KV after the change; of a deletion only Key and ModRevision.
+	// KV after the change; for a deletion only Key and ModRevision.
 	KV      KeyValue
 	Deleted bool
-	// PrevRevision is the ModRevision of what the change replaced, 0 if the
-	// key did not exist.
+	// PrevRevision is the ModRevision of the replaced state, 0 if the key did not exist.
 	PrevRevision Revision
-	// Prev is filled when read with values of predecessors asked for, and
-	// where it has not been compacted.
+	// Prev is set if the read requested previous values, and if it has not been compacted.
 	Prev *KeyValue
 }
 
 // Table is one keyspace in a database.
 type Table interface {
-	// Update runs fn in a transaction that holds the keyspace's head against
-	// all other writers, here and in other processes, and commits durably if fn
-	// returns nil. One Update is one commit, however many client transactions
-	// fn carries out. fn may be run again from the start if the database asks for
-	// it, so it must have no effect but through its Tx. An error that wraps ErrUnknownOutcome means that the commit
-	// may have happened.
+	// Update runs fn in a transaction that locks the keyspace's head against all other
+	// writers, here and in other processes. It commits durably if fn returns nil. One
+	// Update is one commit, however many client transactions fn runs. The database may
+	// require a retry: fn may then run again from the start, so it must have no effect but
+	// through its Tx. An error that wraps ErrUnknownOutcome means that the commit may have
+	// happened.
 	//
-	// ahead names keys that fn will most likely Load: a table with a network in
-	// between fetches them together with the head. It may be nil.
-	Update(ctx context.Context, ahead []Lookup, fn func(Tx) error) error
+	// prefetch lists keys that fn will most likely Load. A table reached over a network
+	// fetches them together with the head. It may be nil.
+	Update(ctx context.Context, prefetch []Lookup, fn func(Tx) error) error
 
-	// Head reads where the keyspace stands (linearizable).
+	// Head reads the keyspace's head (linearizable).
 	Head(ctx context.Context) (Head, error)
 
-	// Range reads req.Span from one snapshot, at req.Revision or at the head,
-	// ascending by key, and tells the head of that snapshot. Sorting and the bounds on
-	// revisions are the engine's business: a Table ignores them. It does not judge
-	// req.Revision either, but a revision below Head.Compacted gives ErrCompacted
-	// and one above Head.Revision ErrFutureRevision. wantCount false permits
-	// Count to be left 0.
+	// Range reads req.Span from one snapshot, at req.Revision or at the head, ascending by
+	// key, and returns the head of that snapshot. A Table ignores sorting and the bounds on
+	// revisions: the engine applies them. It does not validate req.Revision either, except
+	// that a revision below Head.Compacted returns ErrCompacted and one above Head.Revision
+	// returns ErrFutureRevision. If wantCount is false, Count may be left 0.
 	Range(ctx context.Context, req RangeRequest, wantCount bool) (*RangeResult, Head, error)
 
-	// Changes reads the log: everything in after < revision <= upTo, oldest
-	// first, whole revisions only, stopping after the revision that reaches
-	// limit rows. withPrev fills Change.Prev. It also tells the head, so that a
-	// caller who finds after < Head.Compacted knows that rows may be missing.
+	// Changes reads the log: all changes with after < revision <= upTo, oldest first, whole
+	// revisions only, stopping after the revision that reaches limit rows. withPrev fills
+	// Change.Prev. It also returns the head: if after < Head.Compacted, rows may be
+	// missing.
 	Changes(ctx context.Context, after, upTo Revision, limit int, withPrev bool) ([]Change, Head, error)
 
-	// SetCompacted makes rev the compaction revision, durably. The space is
-	// given back by Sweep.
+	// SetCompacted durably makes rev the compaction revision. Sweep frees the space.
 	SetCompacted(ctx context.Context, rev Revision) error
-	// Sweep removes up to limit log rows that no read at or above the compaction
-	// revision can need, in a short transaction of its own, and tells whether
-	// there is more.
+	// Sweep removes up to limit log rows that no read at or above the compaction revision
+	// can need, in a short transaction of its own. more reports whether there are more such
+	// rows.
 	Sweep(ctx context.Context, limit int) (more bool, err error)
 
 	// Leases reads all leases.
@@ -81,98 +77,98 @@ type Table interface {
 	LeaseKeys(ctx context.Context, id LeaseID) ([][]byte, Head, error)
 }
 
-// LeaseRecord is a lease as it is stored.
+// LeaseRecord is a stored lease.
 type LeaseRecord struct {
 	ID LeaseID
 	// TTL in seconds, as granted.
 	TTL int64
-	// Beat counts renewals, from any number on. Engines that share a table see by
-	// it that a lease is alive, each by its own clock: no two clocks are ever
-	// compared.
+	// Beat is the lease's heartbeat counter: each renewal increments it, from any start
+	// value. Engines that share a table see from it that a lease is alive, each by its own
+	// clock, so clocks of different servers are never compared.
 	Beat int64
 }
 
-// Lookup asks for the current state of a single key. Without WithValue the answer
-// may lack its value.
+// Lookup requests the current state of a single key. Without WithValue the answer may lack
+// its value.
 type Lookup struct {
 	Key       []byte
 	WithValue bool
-	// Lease instead of Key, among what is given ahead only: fn will most likely
-	// ask for this Lease. A Table may ignore it.
+	// Lease is set instead of Key, only in prefetch lists: fn will most likely request this
+	// lease. A Table may ignore it.
 	Lease LeaseID
 }
 
 // Tx is a Table inside Update.
 type Tx interface {
 	Head() Head
-	// Load reads the current state of single keys: result i is for keys[i], nil
-	// where the key does not exist.
+	// Load reads the current state of single keys: result i is for keys[i], nil if the key
+	// does not exist.
 	Load(keys []Lookup) ([]*KeyValue, error)
 	// Range reads the state at the start of Update, or an older one.
 	Range(req RangeRequest, wantCount bool) (*RangeResult, error)
-	// Write records changes and moves the head to revision. It is called at
-	// most once, last; changes are ordered, and each key that changes more than
-	// once is there more than once.
+	// Write records changes and moves the head to revision. It is called at most once,
+	// last. changes are ordered; a key that changes more than once has an entry for each
+	// change.
 	Write(revision Revision, changes []Change) error
 
-	Lease(id LeaseID) (*LeaseRecord, error) // nil if there is none
-	PutLease(l LeaseRecord) error           // made or replaced
+	Lease(id LeaseID) (*LeaseRecord, error) // nil if it does not exist
+	PutLease(l LeaseRecord) error           // creates or replaces
 	DeleteLease(id LeaseID) error
 	LeaseKeys(id LeaseID) ([][]byte, error)
 }
 
-// ExclusiveTable is a Table that can tell that only this process writes to it,
-// and only through this value. An engine may then answer from what it wrote.
+// ExclusiveTable is a Table that knows whether only this process, and only through this
+// value, writes to it. If so, an engine may answer reads from its own writes.
 type ExclusiveTable interface {
 	Table
 	Exclusive() bool
 }
 
-// KeyLimiter is a Table that cannot hold every key. Engines refuse longer ones
-// before they share a commit with others.
+// KeyLimiter is a Table with a maximum key length. Engines refuse longer keys before they
+// share a commit with others.
 type KeyLimiter interface {
 	Table
 	MaxKeyBytes() int
 }
 
-// Recoverer is a Table that other processes may have open, and that can take it
-// away from them.
+// Recoverer is a Table that other processes may have open, and that can revoke their
+// access.
 type Recoverer interface {
 	Table
-	// Recover is Update which also compacts at the revision that fn reaches, and
-	// makes the keyspace another one, in the same commit: every call of those who have it
-	// open, or have known it before, fails with ErrBehind from then on.
+	// Recover is an Update that also compacts at the revision that fn reaches, and gives
+	// the keyspace a new identity, in the same commit. From then on every call of a process
+	// that had it open, or knew it before, fails with ErrBehind.
 	Recover(ctx context.Context, fn func(Tx) error) error
 }
 
 // SharedTable is a Table that other processes may write to.
 //
-// If what it finds is older than what it has told before (a standby took over
-// that lagged, a backup was restored), or is of another history, every call
-// fails with ErrBehind from then on: whoever uses it has seen what is lost.
+// The database may be older than what the Table has already returned (a lagging standby
+// took over, a backup was restored), or belong to another history. Then every call fails
+// with ErrBehind from then on, because clients have seen state that is lost.
 type SharedTable interface {
 	Table
-	// Follow calls heard with a revision that the keyspace has reached, soon
-	// after any process made it, until ctx ends. It is a hint: revisions may be
-	// left out or told twice, and heard must not block. It returns ctx's error, or
-	// ErrBehind; it outlives everything else.
-	Follow(ctx context.Context, heard func(Revision)) error
+	// Follow calls notify with a revision that the keyspace has reached, soon after any
+	// process made it, until ctx ends. Revisions are hints: some may be left out or
+	// repeated. notify must not block. Follow returns ctx's error, or ErrBehind; it survives
+	// all other failures.
+	Follow(ctx context.Context, notify func(Revision)) error
 }
 
-// OptimisticTable is a SharedTable that can commit what was worked out while nobody
-// held the head, provided that nothing it depends on has changed meanwhile. Writers
-// in several processes then wait for each other's commits only, and not for what
-// each of them has to ask and think about before.
+// OptimisticTable is a SharedTable that can commit changes computed without holding the
+// head, provided that none of their inputs has changed meanwhile. Writers in several
+// processes then wait only for each other's commits, and not for the reads and computation
+// before them.
 type OptimisticTable interface {
 	SharedTable
-	// TryUpdate is Update for an fn that depends on nothing but the keys and leases
-	// it loads, and on the head only in that it counts revisions up from it. fn runs once, on
-	// a head that others may have gone beyond by the time of the commit. The changes
-	// then follow on the head as it is, which TryUpdate returns: each revision above
-	// fn's is higher by as much as the head has moved.
+	// TryUpdate is Update for an fn that depends only on the keys and leases that it loads,
+	// and on the head only to number its revisions. fn runs once, on a head that other
+	// writers may have passed by the time of the commit. Its changes then follow the actual
+	// head, which TryUpdate returns: each revision above fn's head is raised by the
+	// distance that the head has moved.
 	//
-	// done is false if nothing has happened: another writer has changed what fn
-	// loaded, or fn asked for what has to be asked under the head, or changed
-	// nothing. Update is the way then. An error means what it means of Update.
-	TryUpdate(ctx context.Context, ahead []Lookup, fn func(Tx) error) (follows Head, done bool, err error)
+	// done is false if nothing has happened: another writer has changed a key that fn
+	// loaded, or fn made a request that needs the locked head, or fn changed nothing. The
+	// caller then uses Update. An error has the same meaning as for Update.
+	TryUpdate(ctx context.Context, prefetch []Lookup, fn func(Tx) error) (follows Head, done bool, err error)
 }

@@ -2,9 +2,9 @@ package kv
 
 import "errors"
 
-// The kinds of error that a keyspace returns. Adapters translate them to
-// status codes in one place each; what a keyspace returns wraps one of these
-// and adds the operation and the thing, so test with errors.Is.
+// The kinds of error that a keyspace returns. Each adapter translates them to status codes
+// in one place. A returned error wraps one of these and adds the operation and the object,
+// so test with errors.Is.
 var (
 	ErrCompacted        = errors.New("required revision has been compacted")
 	ErrFutureRevision   = errors.New("required revision is a future revision")
@@ -18,28 +18,28 @@ var (
 	ErrLeaseExists      = errors.New("lease already exists")
 	ErrLeaseTTLTooLarge = errors.New("lease time to live is too large")
 
-	// ErrUnknownOutcome: the change may or may not have been made; read back
-	// before trying again.
+	// ErrUnknownOutcome is returned when the change may or may not have been made. Read
+	// back before retrying.
 	ErrUnknownOutcome = errors.New("outcome of the change is unknown")
-	// ErrUnavailable: not now; trying again is safe.
+	// ErrUnavailable is returned for a temporary failure. Retrying is safe.
 	ErrUnavailable = errors.New("keyspace is unavailable")
-	// ErrOverloaded: too much is waiting already; try again later.
+	// ErrOverloaded is returned when too many requests are waiting. Retry later.
 	ErrOverloaded = errors.New("keyspace is overloaded")
-	// ErrClosed: the keyspace was closed.
+	// ErrClosed is returned after the keyspace was closed.
 	ErrClosed = errors.New("keyspace is closed")
-	// ErrNewerSchema: the data was written by a newer version of Atoll.
+	// ErrNewerSchema is returned if a newer version of Atoll wrote the data.
 	ErrNewerSchema = errors.New("data was written by a newer version")
-	// ErrBehind: the database has lost what it had acknowledged, or is another
-	// one. Nothing is served until an operator has decided how to go on.
-	ErrBehind = errors.New("database is behind what it acknowledged before")
-	// ErrRepartitioned: the keyspace was split or merged after it was opened. Nothing
-	// has happened; open it again, with the partitions that it has now. Who does not
-	// know better takes it for ErrBehind, which it also is: what was known of the
-	// keyspace does not hold any more.
+	// ErrBehind is returned if the database has lost acknowledged writes, or is a different
+	// database. Nothing is served until an operator decides how to continue.
+	ErrBehind = errors.New("database has lost acknowledged writes")
+	// ErrRepartitioned is returned if the keyspace was split or merged after it was opened.
+	// Nothing has happened; reopen it with its present partitions. It also matches
+	// ErrBehind, because cached knowledge of the keyspace is no longer valid: code that
+	// does not know this error treats it as ErrBehind.
 	ErrRepartitioned error = repartitioned{}
-	// ErrPartitionExists: the keyspace is split there already.
+	// ErrPartitionExists is returned if the keyspace is already split at that prefix.
 	ErrPartitionExists = errors.New("partition already exists")
-	// ErrInUse: another process has the database open.
+	// ErrInUse is returned if another process has the database open.
 	ErrInUse = errors.New("database is in use by another process")
 )
 

@@ -5,46 +5,43 @@ import (
 	"time"
 )
 
-// Checker is a Backend that can hold what it stores against itself: its own
-// structures, and the log against the current state.
+// Checker is a Backend that can verify its data: its own structures, and the log against
+// the current state.
 type Checker interface {
-	// Check reads everything, from one snapshot, while others go on writing. It
-	// returns all that it finds wrong, joined (errors.Join): one error for each finding.
+	// Check reads everything from one snapshot while writers continue. It returns one error
+	// for each finding, joined with errors.Join.
 	Check(ctx context.Context) error
 }
 
-// Inspector is a Table that can describe what it stores without reading it
-// all.
+// Inspector is a Table that can describe its contents without reading all of them.
 type Inspector interface {
 	Inspect(ctx context.Context) (*Inspection, error)
 }
 
-// Historian is a Table that can tell cheaply how much history it keeps.
-type Historian interface {
+// HistoryReporter is a Table that can cheaply report how much history it keeps.
+type HistoryReporter interface {
 	Table
-	// History costs no more than a look at the list of commits.
+	// History costs no more than reading the list of commits.
 	History(ctx context.Context) (History, error)
 }
 
-// History is what a keyspace keeps of its past, counted in changes of keys: rows of
-// the log, those that are the current state of a key among them.
+// History is the size of a keyspace's retained history, counted in changes of keys. These
+// are rows of the log, including those that are the current state of a key.
 type History struct {
 	Head
-	// Changes above the compaction revision, which can be read and watched.
+	// Changes above the compaction revision can be read and watched.
 	Changes int64
-	// Unswept changes up to the compaction revision have not been looked at by Sweep
-	// since: of each of them it gives back one row, and of deletions two.
+	// Unswept changes are at or below the compaction revision, and Sweep has not visited
+	// them yet. For each of them it frees one row, and two for a deletion.
 	Unswept int64
 }
 
-// Inspection is what a table holds.
+// Inspection describes the contents of a table.
 type Inspection struct {
 	// Keys that exist now.
 	Keys int64
-	// History counts the rows of the log that are kept beside them: earlier
-	// states, and deletions.
+	// History counts the other rows of the log: earlier states, and deletions.
 	History int64
-	// LastCommit is when anything was last written to the database; zero if
-	// that is not known.
+	// LastCommit is the time of the last write to the database; zero if unknown.
 	LastCommit time.Time
 }

@@ -7,17 +7,15 @@ import (
 	"strings"
 )
 
-// A keyspace can be divided: what it holds under a prefix then lives in a
-// partition, a keyspace of its own with its own revisions, log and head. Its name
-// says of which keyspace and which prefix it is, so whoever opens the one finds
-// the other in the database.
+// A keyspace can be partitioned: the keys under a prefix then live in a partition, a
+// keyspace of its own with its own revisions, log and head. A partition's name contains its
+// parent's name and the prefix, so opening the parent finds its partitions in the database.
 
-// partitionMark stands between the two in the name of a partition. What follows is
-// the prefix, with everything but printable ASCII written as %XX.
+// partitionMark separates parent and prefix in a partition's name. In the prefix,
+// everything but printable ASCII is escaped as %XX.
 const partitionMark = "@partition:"
 
-// PartitionName is the name of the keyspace that holds what parent has under
-// prefix.
+// PartitionName returns the name of the keyspace that holds parent's keys under prefix.
 func PartitionName(parent, prefix string) string {
 	var b strings.Builder
 	b.WriteString(parent + partitionMark)
@@ -31,8 +29,8 @@ func PartitionName(parent, prefix string) string {
 	return b.String()
 }
 
-// ParsePartitionName takes the name of a partition apart; ok is false for any other
-// keyspace.
+// ParsePartitionName splits the name of a partition into parent and prefix; ok is false for
+// any other keyspace.
 func ParsePartitionName(name string) (parent, prefix string, ok bool) {
 	parent, escaped, ok := strings.Cut(name, partitionMark)
 	if !ok {
@@ -55,15 +53,15 @@ func ParsePartitionName(name string) (parent, prefix string, ok bool) {
 		i += 2
 	}
 	prefix = b.String()
-	// One name for each partition: what is written otherwise is none.
+	// Each partition has exactly one name: any other spelling is not a partition.
 	if parent == "" || prefix == "" || PartitionName(parent, prefix) != name {
 		return "", "", false
 	}
 	return parent, prefix, true
 }
 
-// PartitionPrefixes picks from the names of keyspaces the prefixes of parent's
-// partitions, in the order of the names.
+// PartitionPrefixes returns the prefixes of parent's partitions among the given keyspace
+// names, in the order of the names.
 func PartitionPrefixes(parent string, names []string) (prefixes []string) {
 	for _, name := range names {
 		if of, prefix, ok := ParsePartitionName(name); ok && of == parent {
@@ -73,98 +71,96 @@ func PartitionPrefixes(parent string, names []string) (prefixes []string) {
 	return prefixes
 }
 
-// CheckPartition tells whether a keyspace that has partitions for the prefixes
-// there may get one for prefix.
-func CheckPartition(parent, prefix string, there []string) error {
+// CheckPartition returns an error if a keyspace whose partitions have the prefixes existing
+// cannot get one for prefix.
+func CheckPartition(parent, prefix string, existing []string) error {
 	refuse := func(format string, args ...any) error {
 		return fmt.Errorf("split keyspace %q at %q: %w: %s", parent, prefix, ErrInvalidRequest, fmt.Sprintf(format, args...))
 	}
 	switch {
 	case prefix == "":
-		return refuse("an empty prefix is the whole keyspace; name what shall have an order of its own, such as /registry/events/")
+		return refuse("an empty prefix is the whole keyspace; specify the prefix of the keys to split off, such as /registry/events/")
 	case strings.Contains(parent, partitionMark):
-		return refuse("it is a partition already; name the keyspace that it belongs to")
+		return refuse("it is a partition itself; specify its parent keyspace")
 	case !strings.HasSuffix(prefix, "/"):
-		return refuse("the prefix must end in /, or it would take keys of others with it: %q holds %q, too", prefix, prefix+"s/")
+		return refuse("the prefix must end in /, or it would include unrelated keys: %q also matches %q", prefix, prefix+"s/")
 	case len(prefix) > MaxPartitionPrefix:
 		return refuse("the prefix is longer than %d bytes", MaxPartitionPrefix)
 	}
-	for _, other := range there {
+	for _, other := range existing {
 		if bytes.HasPrefix([]byte(other), []byte(prefix)) || strings.HasPrefix(prefix, other) {
 			if other == prefix {
 				return fmt.Errorf("split keyspace %q at %q: %w", parent, prefix, ErrPartitionExists)
 			}
-			return refuse("it overlaps the partition for %q; merge that one first", other)
+			return refuse("it overlaps the partition for %q; merge that partition first", other)
 		}
 	}
 	return nil
 }
 
-// NamingKeyError refuses a partition because the key exists that would only name it:
-// that of the prefix without its last slash. Who reads that key asks where the
-// partition stands, as Kubernetes does.
+// NamingKeyError returns the error for a partition whose prefix, without its last slash, is
+// itself an existing key. Clients read that key to find out where the partition is, as
+// Kubernetes does.
 func NamingKeyError(prefix string) error {
-	return fmt.Errorf("%w: there is a key %q itself, which shall only name what is below it; delete it or choose another prefix",
+	return fmt.Errorf("%w: key %q exists, but must be only a prefix of the partition's keys; delete the key or choose another prefix",
 		ErrInvalidRequest, strings.TrimSuffix(prefix, "/"))
 }
 
-// MaxPartitionPrefix bounds the prefix of a partition, in bytes.
+// MaxPartitionPrefix is the maximum length of a partition's prefix, in bytes.
 const MaxPartitionPrefix = 512
 
-// Splitter is a Backend that can divide keyspaces. What it does it does in one
+// Splitter is a Backend that can split and merge keyspaces. Each operation is one
 // transaction: after a crash it has happened as a whole, or not at all.
 //
-// Engines that have the keyspace open, in any process, find out at their next
-// contact with the database (ErrRepartitioned), and before they have told
-// anything that is not true any more. A Backend that only one process can open
-// must have none open on this keyspace.
+// Engines that have the keyspace open, in any process, notice at their next access to the
+// database (ErrRepartitioned), and before they return anything that is no longer true. For
+// a Backend that only one process can open, no engine may have this keyspace open.
 type Splitter interface {
-	// Split gives what the keyspace holds under prefix to a new partition. Keys keep
-	// their values, revisions, versions and leases. The partition is one revision
-	// after the keyspace's head, and that is its compaction revision: who watches from
-	// an older one lists again; who had heard everything goes on without a gap. In
-	// the keyspace's own order the keys are deleted, in one revision. The partition of a
-	// keyspace that was never written to is new, too.
+	// Split moves the keys under prefix to a new partition. They keep their values,
+	// revisions, versions and leases. The partition starts one revision after the
+	// keyspace's head, and that is its compaction revision. Watches from an older revision
+	// must list again; a watch that has received everything continues without a gap. In the
+	// keyspace's own history the keys are deleted, in one revision. If the keyspace was
+	// never written to, the partition is new, too.
 	//
-	// Errors: ErrKeyNotFound (no such keyspace), ErrPartitionExists,
-	// ErrInvalidRequest.
-	Split(ctx context.Context, keyspace, prefix string, opts SplitOptions) (*Moved, error)
-	// Merge takes a partition's keys back into its keyspace and removes the
-	// partition. The keyspace moves to a revision above all that either has had,
-	// which makes all of the keys, and which becomes its compaction revision: all of
-	// its watchers list again.
+	// Errors: ErrKeyNotFound (no such keyspace), ErrPartitionExists, ErrInvalidRequest.
+	Split(ctx context.Context, keyspace, prefix string, opts SplitOptions) (*SplitResult, error)
+	// Merge moves a partition's keys back into its keyspace and removes the partition. The
+	// keyspace advances to a revision above all that either has had. That revision creates
+	// all of the keys and becomes the compaction revision, so all watches of the keyspace
+	// must list again.
 	// Errors: ErrKeyNotFound (no such partition).
-	Merge(ctx context.Context, keyspace, prefix string, opts SplitOptions) (*Moved, error)
+	Merge(ctx context.Context, keyspace, prefix string, opts SplitOptions) (*SplitResult, error)
 }
 
-// SplitOptions of a Split or Merge.
+// SplitOptions are the options of a Split or Merge.
 type SplitOptions struct {
-	// EmptyOnly refuses to move anything. A keyspace that is not there is made.
+	// EmptyOnly refuses to move any keys. A keyspace that does not exist is created.
 	EmptyOnly bool
-	// DryRun counts what would be moved, and changes nothing.
+	// DryRun counts the keys that would move, and changes nothing.
 	DryRun bool
-	// Step is told of each stage that begins, and how many keys of it are done, as far
-	// as that is known; it may be nil.
+	// Step is called at the begin of each stage, and with the number of keys done, if
+	// known. It may be nil.
 	Step func(stage string, done, total int64)
 }
 
-// Moved is what a Split or Merge has moved.
-type Moved struct {
+// SplitResult describes the outcome of a Split or Merge.
+type SplitResult struct {
 	Keys int64
-	// Leases that keys which were moved are attached to.
+	// Leases counts the leases that moved keys are attached to.
 	Leases int64
-	// Revision that the receiving keyspace is at.
+	// Revision is the current revision of the receiving keyspace.
 	Revision Revision
 }
 
-// PartitionLeaseTTL is the time to live, in seconds, of a lease's copy in a
-// partition. The lease in the parent decides when the keys go; the copy must not
-// end before it, whatever holds a renewal up.
+// PartitionLeaseTTL returns the time to live, in seconds, of a lease's copy in a partition.
+// The lease in the parent decides when its keys are deleted. The copy must not expire
+// before it, whatever delays a renewal.
 func PartitionLeaseTTL(ttl int64) int64 { return min(2*ttl+30, 9_000_000_000) }
 
-// Partitioned is a Keyspace of several orders of revisions.
+// Partitioned is a Keyspace with several independent sequences of revisions.
 type Partitioned interface {
-	// Partition tells which of them a span lies in; revisions are comparable only
-	// within one. ok is false if it lies in more than one.
+	// Partition returns the number of the sequence that a span belongs to; revisions are
+	// comparable only within one. ok is false if the span covers more than one.
 	Partition(span Span) (n int, ok bool)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// FuzzPartitionName holds names of partitions to one each, which are text that any
-// database takes, and no other keyspace's.
+// FuzzPartitionName checks that partition names are unique, are text that any database
+// accepts, and are no other keyspace's name.
 func FuzzPartitionName(f *testing.F) {
 	f.Add("default", "/registry/events/")
 	f.Add("a@b", "%2F \xff\x00/")
@@ -22,7 +22,7 @@ func FuzzPartitionName(f *testing.F) {
 		name := kv.PartitionName(parent, prefix)
 		p, q, ok := kv.ParsePartitionName(name)
 		if !ok || p != parent || q != prefix {
-			t.Fatalf("%q and %q make %q, which is taken for %q and %q (%v)", parent, prefix, name, p, q, ok)
+			t.Fatalf("PartitionName(%q, %q) = %q, which parses as %q and %q (%v)", parent, prefix, name, p, q, ok)
 		}
 		for _, c := range []byte(name[len(parent):]) {
 			if c <= ' ' || c >= 0x7f {
@@ -35,22 +35,22 @@ func FuzzPartitionName(f *testing.F) {
 	})
 }
 
-// TestOneNameForAPartition refuses other ways of writing it.
-func TestOneNameForAPartition(t *testing.T) {
+// TestPartitionNamesAreCanonical checks that other spellings of a name are refused.
+func TestPartitionNamesAreCanonical(t *testing.T) {
 	for _, name := range []string{
 		"default", "default@partition:", "@partition:/a/", "default@partition:/a%2F", "default@partition:/a%", "default@partition:/a%zz",
 		"default@partition:/a%0", "default@partition:/é/", "default@partition:/a b/", "default@partition:/a%2f",
 	} {
 		if parent, prefix, ok := kv.ParsePartitionName(name); ok {
-			t.Errorf("%q is taken for %q and %q", name, parent, prefix)
+			t.Errorf("%q parses as %q and %q", name, parent, prefix)
 		}
 	}
 }
 
-// TestRepartitionedIsBehind has who knows only the one take the other for it, and
-// not the other way round.
+// TestRepartitionedIsBehind checks that ErrRepartitioned matches ErrBehind, and not the
+// other way round.
 func TestRepartitionedIsBehind(t *testing.T) {
 	if !errors.Is(kv.ErrRepartitioned, kv.ErrBehind) || errors.Is(kv.ErrBehind, kv.ErrRepartitioned) {
-		t.Error("kinds of error are mixed up")
+		t.Error("want ErrRepartitioned to match ErrBehind, and not the reverse")
 	}
 }

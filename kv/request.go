@@ -33,8 +33,7 @@ type RangeRequest struct {
 	Span
 	// Revision to read at; 0 or below means now.
 	Revision Revision
-	// Limit on the number of keys returned; 0 means none. It does not change
-	// Count.
+	// Limit on the number of keys returned; 0 means none. It does not change Count.
 	Limit int64
 	// CountOnly returns no keys, only their number.
 	CountOnly bool
@@ -44,27 +43,27 @@ type RangeRequest struct {
 	SortTarget SortTarget
 	SortOrder  SortOrder
 
-	// Bounds on revisions of the keys returned; 0 means none. As in etcd they
-	// filter what is returned and do not change Count.
+	// Bounds on revisions of the keys returned; 0 means none. As in etcd they filter the
+	// returned keys and do not change Count.
 	MinModRevision, MaxModRevision       Revision
 	MinCreateRevision, MaxCreateRevision Revision
 
-	// Serializable permits an answer from a snapshot that may be stale.
+	// Serializable permits an answer from a possibly stale snapshot.
 	Serializable bool
 }
 
 // RangeResult is the answer to a RangeRequest.
 type RangeResult struct {
-	// Revision the keyspace was at; no change above it is in the answer.
+	// Revision is the keyspace's current revision; the answer contains no change above it.
 	Revision Revision
 	KVs      []KeyValue
 	// More is true if Limit cut the answer short.
 	More bool
-	// Count of keys in the span at the revision read, whatever the limit.
+	// Count of keys in the span at the revision read, regardless of the limit.
 	Count int64
 }
 
-// CompareTarget is what a Compare looks at.
+// CompareTarget is the attribute that a Compare tests.
 type CompareTarget uint8
 
 const (
@@ -75,7 +74,7 @@ const (
 	CompareLease
 )
 
-// CompareOp is how it looks.
+// CompareOp is the comparison operator.
 type CompareOp uint8
 
 const (
@@ -85,14 +84,15 @@ const (
 	NotEqual
 )
 
-// Compare is a condition on a key, or on every key of a span. A single key
-// that does not exist compares as version, revisions and lease 0, and fails
-// every comparison of its value. So does a span without keys, as in etcd.
+// Compare is a condition on a key, or on every key of a span. A single key that does not
+// exist has version, revisions and lease 0 in compares, and fails every comparison of its
+// value. So does a span without keys, as in etcd.
 type Compare struct {
 	Span
 	Target CompareTarget
 	Op     CompareOp
-	// Int is compared for all targets but CompareValue, Value for that one.
+	// Int is the operand for all targets but CompareValue; Value is the operand for that
+	// one.
 	Int   int64
 	Value []byte
 }
@@ -109,9 +109,9 @@ type Op struct {
 type PutOp struct {
 	Key, Value []byte
 	Lease      LeaseID
-	// PrevKV asks for what was there before.
+	// PrevKV requests the previous key and value.
 	PrevKV bool
-	// IgnoreValue and IgnoreLease keep what is there; the key must exist.
+	// IgnoreValue and IgnoreLease keep the existing value or lease; the key must exist.
 	IgnoreValue, IgnoreLease bool
 }
 
@@ -121,10 +121,10 @@ type DeleteOp struct {
 	PrevKV bool
 }
 
-// TxnRequest does Then if every Compare holds, Else otherwise. Operations see
-// the state that earlier operations of the same transaction made; compares,
-// those of nested transactions included, see the state before it began, as in
-// etcd. A key may be put only once, and not put and deleted, on one path.
+// TxnRequest runs Then if every Compare holds, and Else otherwise. Operations see the
+// changes of earlier operations of the same transaction. Compares, including those of
+// nested transactions, see the state before it began, as in etcd. On one path a key may be
+// put only once, and not both put and deleted.
 type TxnRequest struct {
 	If   []Compare
 	Then []Op
@@ -148,56 +148,56 @@ type DeleteResult struct {
 	Prev    []KeyValue
 }
 
-// TxnResult is the answer to a TxnRequest. Revision is the revision that the
-// transaction made, or, if it changed nothing, the one it saw.
+// TxnResult is the answer to a TxnRequest. Revision is the revision that the transaction
+// made, or, if it changed nothing, the one it saw.
 type TxnResult struct {
 	Revision  Revision
 	Succeeded bool
 	Results   []OpResult
 }
 
-// WatchRequest asks for the changes of a span.
+// WatchRequest requests the changes of a span.
 type WatchRequest struct {
 	Span
-	// StartRevision is the first revision of interest; 0 means the next one.
-	// A revision not yet reached is waited for.
+	// StartRevision is the first revision to deliver; 0 means the next one. The watch waits
+	// for a future revision.
 	StartRevision Revision
 	// PrevKV fills Event.Prev.
 	PrevKV bool
 	// NoPut and NoDelete leave out events of that type.
 	NoPut, NoDelete bool
-	// ProgressNotify asks for progress responses while nothing happens.
+	// ProgressNotify requests periodic progress responses while there are no events.
 	ProgressNotify bool
-	// Fragment is a matter of the wire and has no meaning here.
+	// Fragment exists only in the wire protocol and has no meaning here.
 }
 
 // Watch is one running watch.
 type Watch interface {
-	// Responses delivers until the watch ends, then closes. A slow reader makes
-	// nobody wait and loses nothing: the watch falls back to reading history.
+	// Responses delivers until the watch ends, then is closed. A slow reader delays no one
+	// and loses nothing: the watch falls back to reading history.
 	Responses() <-chan WatchResponse
-	// RequestProgress asks for one response with Progress set, once everything
-	// up to the revision that the keyspace is at now has been delivered. It
-	// does not block; requests still open may be answered together.
+	// RequestProgress requests one response with Progress set, once everything up to the
+	// keyspace's current revision has been delivered. It does not block. One response may
+	// answer several pending requests.
 	RequestProgress()
 }
 
-// WatchResponse carries all events of one or more whole revisions, or news
-// about the watch itself.
+// WatchResponse carries all events of one or more whole revisions, or the state of the
+// watch itself.
 type WatchResponse struct {
-	// Revision: every change of the span up to it has been delivered, this
-	// response included.
+	// Revision is the revision up to which every change of the span has been delivered,
+	// including this response.
 	Revision Revision
 	Events   []Event
 	// Progress marks an answer to RequestProgress or a periodic notification;
 	// it has no events.
 	Progress bool
-	// Answers is how many calls of RequestProgress have been answered, by this
-	// response and those before it. One that was on its way when the next call came
-	// does not answer that call. 0 also where a keyspace cannot tell.
+	// Answers is the number of RequestProgress calls that this response and earlier ones
+	// have answered. A response already in transit when a call arrives does not answer that
+	// call. It is 0 if a keyspace cannot count them.
 	Answers int64
-	// Err ends the watch: ErrCompacted (CompactRevision says up to where),
-	// or what else went wrong. No response follows it.
+	// Err ends the watch: ErrCompacted (CompactRevision has the compaction revision) or
+	// another failure. No response follows it.
 	Err             error
 	CompactRevision Revision
 }

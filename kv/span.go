@@ -20,7 +20,7 @@ func (s Span) Contains(key []byte) bool {
 	}
 }
 
-// Prefix is the span of all keys that begin with p; an empty p is every key.
+// Prefix returns the span of all keys that begin with p; an empty p means every key.
 func Prefix(p []byte) Span {
 	if len(p) == 0 {
 		return Span{Start: []byte{0}, End: []byte{0}}

@@ -7,8 +7,7 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// FuzzSpan holds spans to what their definition says, for ends above, at and
-// below the start.
+// FuzzSpan checks spans against their definition, with ends above, at and below the start.
 func FuzzSpan(f *testing.F) {
 	f.Add([]byte("a"), []byte(""), []byte("a"))
 	f.Add([]byte("a"), []byte("c"), []byte("b\x00"))
@@ -18,7 +17,7 @@ func FuzzSpan(f *testing.F) {
 	f.Fuzz(func(t *testing.T, start, end, key []byte) {
 		s := kv.Span{Start: start, End: end}
 		if s.Single() && s.ToEnd() {
-			t.Errorf("%q is one key, and has no upper bound", s)
+			t.Errorf("%q is both a single key and without an upper bound", s)
 		}
 		want := false
 		switch {
@@ -37,7 +36,7 @@ func FuzzSpan(f *testing.F) {
 			t.Errorf("the span of prefix %q, %q, contains %q: %v", start, prefix, key, prefix.Contains(key))
 		}
 		if len(prefix.Start) == 0 {
-			t.Errorf("the span of prefix %q begins with the empty key, which does not exist", start)
+			t.Errorf("the span of prefix %q begins with the empty key, which is not a valid key", start)
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/atoll-dev/atoll/kv/partition"
 )
 
-// engines opens the parts of a keyspace: it is a partition.Source.
+// engines opens the parts of a keyspace: it is a partition.Opener.
 type engines struct {
 	datastore *Datastore
 	name      string
@@ -37,7 +37,7 @@ func (e *engines) Open(ctx context.Context, prefix string) (partition.Engine, er
 }
 
 // Split divides a keyspace; Merge undoes it. See kv.Splitter.
-func (d *Datastore) Split(ctx context.Context, keyspace, prefix string, opts kv.SplitOptions) (*kv.Moved, error) {
+func (d *Datastore) Split(ctx context.Context, keyspace, prefix string, opts kv.SplitOptions) (*kv.SplitResult, error) {
 	s, err := d.splitter()
 	if err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func (d *Datastore) Split(ctx context.Context, keyspace, prefix string, opts kv.
 }
 
 // Merge undoes a Split.
-func (d *Datastore) Merge(ctx context.Context, keyspace, prefix string, opts kv.SplitOptions) (*kv.Moved, error) {
+func (d *Datastore) Merge(ctx context.Context, keyspace, prefix string, opts kv.SplitOptions) (*kv.SplitResult, error) {
 	s, err := d.splitter()
 	if err != nil {
 		return nil, err

@@ -1,7 +1,7 @@
-// Package etcd gives a keyspace the faces of etcd v3: a gRPC server for any
-// etcd client, and an in-process client for the API server, which calls the
-// keyspace without gRPC or protobuf between. In the other direction Remote
-// makes any etcd server a keyspace. See DESIGN.md.
+// Package etcd provides etcd v3's APIs for a keyspace: a gRPC server for any etcd client,
+// and an in-process client for the API server, which calls the keyspace without gRPC or
+// protobuf in between. In the other direction, Remote makes any etcd server a keyspace. See
+// DESIGN.md.
 package etcd
 
 import (
@@ -14,14 +14,14 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Version is the etcd release whose behaviour this package copies and is
-// tested against, side by side. It is what Status reports, because clients
-// choose features by it: the API server reads consistently from its cache and
-// serves streaming lists only if it is at least 3.5.13.
+// Version is the etcd release whose behaviour this package implements, and against which it
+// is tested side by side. Status reports it, because clients choose features by it: the API
+// server reads consistently from its cache and serves streaming lists only if it is at
+// least 3.5.13.
 const Version = "3.6.8"
 
-// raftTerm is in every response header of etcd. A keyspace has no elections;
-// its term never changes.
+// raftTerm is in every response header of etcd. A keyspace has no elections; its term never
+// changes.
 const raftTerm = 1
 
 const (
@@ -30,9 +30,9 @@ const (
 	DefaultMaxTxnOps       = 128
 )
 
-// face answers etcd's requests from a keyspace. Both the gRPC server and the
-// in-process client are thin shells around it.
-type face struct {
+// adapter answers etcd's requests from a keyspace. Both the gRPC server and the in-process
+// client are thin layers around it.
+type adapter struct {
 	ks        kv.Keyspace
 	clusterID uint64
 	memberID  uint64
@@ -44,25 +44,25 @@ type face struct {
 	maxTxnOps       int
 }
 
-// identity makes a stable, nonzero id of a name.
+// identity returns a stable, nonzero ID for a name.
 func identity(name string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(name))
 	return h.Sum64() | 1
 }
 
-func (f *face) header(rev kv.Revision) *pb.ResponseHeader {
+func (f *adapter) header(rev kv.Revision) *pb.ResponseHeader {
 	return &pb.ResponseHeader{ClusterId: f.clusterID, MemberId: f.memberID, Revision: rev, RaftTerm: raftTerm}
 }
 
-// headRevision reads where the keyspace stands, with everything that was
+// headRevision reads the keyspace's current revision, which includes everything
 // acknowledged before the call.
-func (f *face) headRevision(ctx context.Context) (kv.Revision, error) {
+func (f *adapter) headRevision(ctx context.Context) (kv.Revision, error) {
 	return f.headRevisionOf(ctx, []byte{0})
 }
 
-// headRevisionOf is headRevision in the order of revisions that a key has.
-func (f *face) headRevisionOf(ctx context.Context, key []byte) (kv.Revision, error) {
+// headRevisionOf is headRevision of the partition that a key is in.
+func (f *adapter) headRevisionOf(ctx context.Context, key []byte) (kv.Revision, error) {
 	r, err := f.ks.Range(ctx, kv.RangeRequest{Span: kv.Span{Start: key}, CountOnly: true})
 	if err != nil {
 		return 0, err
@@ -70,9 +70,9 @@ func (f *face) headRevisionOf(ctx context.Context, key []byte) (kv.Revision, err
 	return r.Revision, nil
 }
 
-// partition numbers the order of revisions that a span has: 0 unless the keyspace
+// partition returns the number of the partition that a span is in: 0 unless the keyspace
 // has several.
-func (f *face) partition(span kv.Span) int {
+func (f *adapter) partition(span kv.Span) int {
 	if p, ok := f.ks.(kv.Partitioned); ok {
 		n, _ := p.Partition(span) // a watch over several is refused
 		return n
@@ -80,7 +80,7 @@ func (f *face) partition(span kv.Span) int {
 	return 0
 }
 
-func (f *face) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
+func (f *adapter) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse, error) {
 	if err := checkRange(r); err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (f *face) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeResponse
 	return f.rangeToPB(res), nil
 }
 
-func (f *face) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
+func (f *adapter) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
 	if err := checkPut(r); err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (f *face) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, erro
 	return &pb.PutResponse{Header: f.header(res.Revision), PrevKv: kvPtrToPB(res.Results[0].Put.Prev)}, nil
 }
 
-func (f *face) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
+func (f *adapter) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (*pb.DeleteRangeResponse, error) {
 	if err := checkDelete(r); err != nil {
 		return nil, err
 	}
@@ -120,11 +120,12 @@ func (f *face) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (*pb.D
 	return &pb.DeleteRangeResponse{Header: f.header(res.Revision), Deleted: d.Deleted, PrevKvs: kvsToPB(d.Prev)}, nil
 }
 
-func (f *face) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
+func (f *adapter) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	if err := checkTxn(r, f.maxTxnOps); err != nil {
 		return nil, err
 	}
-	// Only what etcd would have to replicate is limited; a read is not.
+	// As in etcd, the size limit applies only to requests that would be replicated, not to
+	// reads.
 	if r.Size() > f.maxRequestBytes && writes(r) {
 		return nil, rpctypes.ErrGRPCRequestTooLarge
 	}
@@ -135,7 +136,7 @@ func (f *face) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, erro
 	return txnToPB(res, f.header(res.Revision))
 }
 
-func (f *face) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.CompactionResponse, error) {
+func (f *adapter) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.CompactionResponse, error) {
 	rev, err := f.ks.Compact(ctx, r.Revision, r.Physical)
 	if err != nil {
 		return nil, toStatus(err)

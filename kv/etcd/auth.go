@@ -7,14 +7,14 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// authService tells that there is no authentication by name and password: it is
-// off, nobody is registered, and neither can be changed.
+// authService reports that authentication by name and password is off and has no users, and
+// refuses to change that.
 type authService struct {
 	pb.UnimplementedAuthServer
-	f *face
+	f *adapter
 }
 
-// header is that of an answer that needs nothing but it.
+// header returns the header of an answer without other contents.
 func (a *authService) header(ctx context.Context) (*pb.ResponseHeader, error) {
 	rev, err := a.f.headRevision(ctx)
 	if err != nil {
@@ -44,13 +44,13 @@ func (a *authService) RoleList(ctx context.Context, _ *pb.AuthRoleListRequest) (
 	return &pb.AuthRoleListResponse{Header: h}, err
 }
 
-// Authenticate answers what etcd answers while authentication is off: clients
-// that have a name and a password then go on without.
+// Authenticate returns etcd's error for disabled authentication: clients that have a name
+// and a password then continue without.
 func (a *authService) Authenticate(context.Context, *pb.AuthenticateRequest) (*pb.AuthenticateResponse, error) {
 	return nil, rpctypes.ErrGRPCAuthNotEnabled
 }
 
-// What asks about one of nobody.
+// Queries for a user or role, none of which exists.
 
 func (a *authService) UserGet(context.Context, *pb.AuthUserGetRequest) (*pb.AuthUserGetResponse, error) {
 	return nil, rpctypes.ErrGRPCUserNotFound
@@ -88,7 +88,7 @@ func (a *authService) RoleRevokePermission(context.Context, *pb.AuthRoleRevokePe
 	return nil, rpctypes.ErrGRPCRoleNotFound
 }
 
-// What would make the first one, or turn it on.
+// Calls that would create a user or role, or enable authentication.
 
 func (a *authService) AuthEnable(context.Context, *pb.AuthEnableRequest) (*pb.AuthEnableResponse, error) {
 	return nil, refuse("authentication by name and password", insteadOfAuth)

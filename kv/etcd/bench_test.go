@@ -12,11 +12,10 @@ import (
 	"github.com/atoll-dev/atoll/kv/etcd"
 )
 
-// BenchmarkFaces has the API server's calls made by many clients: of a real
-// etcd, of Atoll over gRPC and of Atoll in process, all waiting for the disk.
-// Clients and servers share the process; bench/ gives them processes of their
-// own.
-func BenchmarkFaces(b *testing.B) {
+// BenchmarkAPIs has many clients make the API server's calls: to a real etcd, to Atoll over
+// gRPC and to Atoll in process. All wait for the disk. Clients and servers share the
+// process; bench/ uses separate processes.
+func BenchmarkAPIs(b *testing.B) {
 	for _, system := range []struct {
 		name string
 		open func(b *testing.B) (connect func() kubernetes.Interface)
@@ -70,7 +69,7 @@ func dialer(b *testing.B, endpoint string) func() kubernetes.Interface {
 	}
 }
 
-// share has b.N calls made by a number of clients at once.
+// share distributes b.N calls over a number of concurrent clients.
 func share(b *testing.B, clients int, call func(client, n int) error) {
 	var next atomic.Int64
 	var wg sync.WaitGroup

@@ -5,9 +5,9 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// What etcd refuses before it looks at any data, in etcd's order, so that a
-// request with several faults gets the same answer. Keys given twice are the
-// keyspace's to find.
+// These functions make the checks that etcd makes before it reads any data, in etcd's
+// order, so that a request with several faults gets the same error. The keyspace checks for
+// duplicate keys.
 
 func checkRange(r *pb.RangeRequest) error {
 	if len(r.Key) == 0 {
@@ -41,8 +41,8 @@ func checkDelete(r *pb.DeleteRangeRequest) error {
 	return nil
 }
 
-// checkTxn takes the number of operations still allowed: what an outer
-// transaction uses up, its nested ones cannot use again.
+// checkTxn takes the number of operations still allowed: an outer transaction and its
+// nested ones share it.
 func checkTxn(r *pb.TxnRequest, allowed int) error {
 	ops := max(len(r.Compare), len(r.Success), len(r.Failure))
 	if ops > allowed {
@@ -84,11 +84,11 @@ func checkOp(op *pb.RequestOp, allowed int) error {
 			}
 		}
 	}
-	// An operation that is nothing: etcd calls that a missing key.
+	// An empty operation: etcd returns the error for a missing key.
 	return rpctypes.ErrGRPCKeyNotFound
 }
 
-// writes tells whether a transaction could change anything, on either branch.
+// writes reports whether a transaction could change anything, on either branch.
 func writes(r *pb.TxnRequest) bool {
 	for _, branch := range [2][]*pb.RequestOp{r.Success, r.Failure} {
 		for _, op := range branch {

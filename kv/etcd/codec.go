@@ -7,9 +7,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// codec encodes etcd's messages by the code that gogo/protobuf generated for
-// them, straight into a pooled buffer. gRPC's own codec would go through
-// reflection for these messages.
+// codec encodes etcd's messages with the code that gogo/protobuf generated for them,
+// directly into a pooled buffer. gRPC's own codec would use reflection for these messages.
 type codec struct{ pool mem.BufferPool }
 
 type generated interface {

@@ -8,7 +8,7 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Byte slices go across as they are: neither side of a face writes to them.
+// Byte slices are passed through without a copy: neither side of an adapter writes to them.
 
 func rangeFromPB(r *pb.RangeRequest) kv.RangeRequest {
 	return kv.RangeRequest{
@@ -64,7 +64,7 @@ func deleteFromPB(r *pb.DeleteRangeRequest) *kv.DeleteOp {
 	return &kv.DeleteOp{Span: kv.Span{Start: r.Key, End: r.RangeEnd}, PrevKV: r.PrevKv}
 }
 
-// txnFromPB expects a request that checkTxn has accepted.
+// txnFromPB requires a request that checkTxn has accepted.
 func txnFromPB(r *pb.TxnRequest) kv.TxnRequest {
 	out := kv.TxnRequest{Then: opsFromPB(r.Success), Else: opsFromPB(r.Failure)}
 	if len(r.Compare) > 0 {
@@ -140,9 +140,9 @@ func kvPtrToPB(in *kv.KeyValue) *mvccpb.KeyValue {
 	return out
 }
 
-// kvsToPB allocates in runs: one allocation for each key is slow, and one for
-// all would keep every value of a long list alive as long as any of them,
-// while the API server drops each as soon as it has decoded it.
+// kvsToPB allocates in groups. One allocation for each key is slow. One for all would keep
+// every value of a long list alive as long as any of them, while the API server drops each
+// as soon as it has decoded it.
 func kvsToPB(in []kv.KeyValue) []*mvccpb.KeyValue {
 	const run = 8
 	if len(in) == 0 {
@@ -160,12 +160,11 @@ func kvsToPB(in []kv.KeyValue) []*mvccpb.KeyValue {
 	return out
 }
 
-func (f *face) rangeToPB(r *kv.RangeResult) *pb.RangeResponse {
+func (f *adapter) rangeToPB(r *kv.RangeResult) *pb.RangeResponse {
 	return &pb.RangeResponse{Header: f.header(r.Revision), Kvs: kvsToPB(r.KVs), More: r.More, Count: r.Count}
 }
 
-// txnToPB mirrors etcd in giving the results inside a transaction headers with
-// only a revision.
+// txnToPB sets only the revision in the headers of results inside a transaction, like etcd.
 func txnToPB(r *kv.TxnResult, header *pb.ResponseHeader) (*pb.TxnResponse, error) {
 	out := &pb.TxnResponse{Header: header, Succeeded: r.Succeeded}
 	if len(r.Results) == 0 {

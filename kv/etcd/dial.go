@@ -19,23 +19,23 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// ClientTLS names the files by which a client proves the server, and itself.
-// With none of them the system's authorities vouch for an https:// server.
+// ClientTLS names the files that authenticate the server and the client. Without them, an
+// https:// server is verified by the system's certificate authorities.
 type ClientTLS struct {
 	CAFile, CertFile, KeyFile string
 }
 
-// How long a server may be silent before a client gives the connection up, and
-// how long it may take to answer at all.
+// The time that a server may be silent before a client closes the connection, and the time
+// that it may take to answer.
 const (
 	dialTimeout      = 5 * time.Second
 	keepAliveTime    = 10 * time.Second
 	keepAliveTimeout = 5 * time.Second
 )
 
-// Dial connects to an etcd server (http, https, etcd, etcds or unix; several
-// hosts of one cluster separated by commas) and makes sure that it answers: an
-// etcd client would wait for one that does not for ever, and in silence.
+// Dial connects to an etcd server (http, https, etcd, etcds or unix; several hosts of one
+// cluster separated by commas) and checks that it answers: an etcd client would otherwise
+// wait for it forever, without an error.
 func Dial(ctx context.Context, address string, files ClientTLS) (*clientv3.Client, error) {
 	endpoints, encrypted, err := parseEndpoints(address)
 	if err != nil {
@@ -53,7 +53,7 @@ func Dial(ctx context.Context, address string, files ClientTLS) (*clientv3.Clien
 			return nil, err
 		}
 	case files != (ClientTLS{}):
-		return nil, fmt.Errorf("connect to %s: certificates are given, but the address is not encrypted: write https:// or etcds://", endpoints[0])
+		return nil, fmt.Errorf("connect to %s: certificates are given, but the address is not encrypted: use https:// or etcds://", endpoints[0])
 	}
 	if err := probe(ctx, endpoints); err != nil {
 		return nil, err
@@ -65,14 +65,14 @@ func Dial(ctx context.Context, address string, files ClientTLS) (*clientv3.Clien
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	if _, err := Remote(client).Range(ctx, kv.RangeRequest{Span: kv.Span{Start: []byte{0}}, CountOnly: true}); err != nil {
-		return nil, errors.Join(fmt.Errorf("connect to %s: it takes connections but does not answer as etcd does: %w: check the scheme (http or https) and the certificates",
+		return nil, errors.Join(fmt.Errorf("connect to %s: it accepts connections, but does not answer like etcd: %w: check the scheme (http or https) and the certificates",
 			endpoints[0], err), client.Close())
 	}
 	return client, nil
 }
 
-// probe finds out whether any endpoint takes connections at all. gRPC tries for
-// ever and does not say why it fails.
+// probe checks whether any endpoint accepts connections. gRPC retries forever and does not
+// return the reason of a failure.
 func probe(ctx context.Context, endpoints []string) (err error) {
 	dialer := net.Dialer{Timeout: dialTimeout}
 	for _, e := range endpoints {
@@ -93,10 +93,10 @@ func probe(ctx context.Context, endpoints []string) (err error) {
 
 func parseEndpoints(address string) (endpoints []string, encrypted bool, err error) {
 	scheme, rest, ok := strings.Cut(address, "://")
-	form := "write http://host:port, https://host:port or unix:///path"
+	form := "use http://host:port, https://host:port or unix:///path"
 	switch {
 	case !ok || rest == "":
-		return nil, false, fmt.Errorf("the address of an etcd server cannot be read: %s", form)
+		return nil, false, fmt.Errorf("invalid address of an etcd server: %s", form)
 	case scheme == "unix":
 		return []string{address}, false, nil
 	case scheme == "http", scheme == "etcd":
@@ -104,15 +104,15 @@ func parseEndpoints(address string) (endpoints []string, encrypted bool, err err
 	case scheme == "https", scheme == "etcds":
 		scheme, encrypted = "https", true
 	default:
-		return nil, false, fmt.Errorf("the address of an etcd server has the unknown scheme %q: %s", scheme, form)
+		return nil, false, fmt.Errorf("invalid address of an etcd server: unknown scheme %q: %s", scheme, form)
 	}
 	for _, host := range strings.Split(strings.TrimSuffix(rest, "/"), ",") {
 		u, err := url.Parse(scheme + "://" + host)
 		if err != nil || u.Host == "" || u.Path != "" || u.RawQuery != "" {
-			return nil, false, fmt.Errorf("the address of an etcd server cannot be read: %s", form)
+			return nil, false, fmt.Errorf("invalid address of an etcd server: %s", form)
 		}
 		if u.User != nil {
-			return nil, false, errors.New("the address of an etcd server has a user name in it, which is not supported: use client certificates")
+			return nil, false, errors.New("invalid address of an etcd server: user names are not supported: use client certificates")
 		}
 		if u.Port() == "" {
 			u.Host += ":2379"
@@ -124,17 +124,17 @@ func parseEndpoints(address string) (endpoints []string, encrypted bool, err err
 
 func (f ClientTLS) config() (*tls.Config, error) {
 	if (f.CertFile == "") != (f.KeyFile == "") {
-		return nil, errors.New("connect to etcd: a client certificate and its key go together: give both files or neither")
+		return nil, errors.New("connect to etcd: a client certificate and its key are required together: specify both files or neither")
 	}
 	out := &tls.Config{MinVersion: tls.VersionTLS12}
 	if f.CAFile != "" {
 		pem, err := os.ReadFile(f.CAFile)
 		if err != nil {
-			return nil, fmt.Errorf("connect to etcd: read its certificate authority: %w", err)
+			return nil, fmt.Errorf("connect to etcd: read the certificate authority: %w", err)
 		}
 		out.RootCAs = x509.NewCertPool()
 		if !out.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("connect to etcd: read its certificate authority: %s has no certificate in PEM form", f.CAFile)
+			return nil, fmt.Errorf("connect to etcd: read the certificate authority: %s has no certificate in PEM format", f.CAFile)
 		}
 	}
 	if f.CertFile != "" {

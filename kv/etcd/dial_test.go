@@ -53,15 +53,15 @@ func TestDial(t *testing.T) {
 	}{
 		{"https://" + secure, etcd.ClientTLS{CAFile: files.CAFile}, "check the scheme"},
 		{"https://" + secure, etcd.ClientTLS{CertFile: cert, KeyFile: key}, "check the scheme"},
-		{"https://" + secure, etcd.ClientTLS{CertFile: cert}, "go together"},
+		{"https://" + secure, etcd.ClientTLS{CertFile: cert}, "required together"},
 		{"https://" + secure, etcd.ClientTLS{CAFile: key}, "no certificate"},
 		{"http://" + open, files, "not encrypted"},
 		{"http://127.0.0.1:1", etcd.ClientTLS{}, "listens there"},
 		{"http://u:secret@" + open, etcd.ClientTLS{}, "client certificates"},
-		{"http://" + open + "/path", etcd.ClientTLS{}, "write http"},
+		{"http://" + open + "/path", etcd.ClientTLS{}, "use http"},
 		{"ftp://" + open, etcd.ClientTLS{}, "unknown scheme"},
-		{open, etcd.ClientTLS{}, "write http"},
-		{"http://", etcd.ClientTLS{}, "write http"},
+		{open, etcd.ClientTLS{}, "use http"},
+		{"http://", etcd.ClientTLS{}, "use http"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		c, err := etcd.Dial(ctx, bad.address, bad.files)
@@ -75,7 +75,8 @@ func TestDial(t *testing.T) {
 	}
 }
 
-// Something that takes connections and says nothing must not hang a command.
+// TestDialSilence checks that a server that accepts connections and does not answer cannot
+// hang a command.
 func TestDialSilence(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/atoll-dev/atoll/kv/mvcc"
 )
 
-// EngineMetrics turns what an engine reports of its work into metrics. Open
-// the engine with Observer, and register the metrics where they shall be read:
+// EngineMetrics exports an engine's observations as metrics. Open the engine with Observer,
+// and register the metrics in a registry:
 //
 //	m := etcd.NewEngineMetrics()
 //	ks, err := mvcc.Open(ctx, table, db, mvcc.Options{Observer: m.Observer()})
@@ -21,7 +21,7 @@ type EngineMetrics struct {
 	optimistic                                      *prometheus.CounterVec
 }
 
-// NewEngineMetrics makes metrics that are all zero.
+// NewEngineMetrics creates metrics that are all zero.
 func NewEngineMetrics() *EngineMetrics {
 	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "atoll_kv_" + name, Help: help, Buckets: buckets})
@@ -31,21 +31,21 @@ func NewEngineMetrics() *EngineMetrics {
 	}
 	seconds := prometheus.ExponentialBuckets(0.0001, 2, 18)
 	return &EngineMetrics{
-		commitSeconds: histogram("commit_seconds", "Time that commits to the database took.", seconds),
+		commitSeconds: histogram("commit_seconds", "Duration of commits to the database.", seconds),
 		commitWrites:  histogram("commit_writes", "Client writes that shared a commit.", prometheus.ExponentialBuckets(1, 2, 12)),
-		sweepSeconds:  histogram("sweep_seconds", "Time that steps of removing compacted history took.", seconds),
-		changes:       counter("changes_total", "Changes of keys that were committed."),
+		sweepSeconds:  histogram("sweep_seconds", "Duration of steps of removing compacted history.", seconds),
+		changes:       counter("changes_total", "Committed changes of keys."),
 		failedCommits: counter("commit_failures_total", "Commits that failed, or whose outcome is unknown."),
 		failedSweeps:  counter("sweep_failures_total", "Steps of removing compacted history that failed."),
-		lag:           counter("watch_lags_total", "Times that a watch fell behind and went to read history."),
+		lag:           counter("watch_lags_total", "Times that a watch fell behind and read history."),
 		optimistic: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "atoll_kv_optimistic_commits_total",
-			Help: "Commits worked out before the keyspace was held, because other servers write to it: done, or begun again because of what they changed."},
+			Help: "Optimistic commits, made without locking the keyspace because other servers write to it: done, or repeated because of a conflict with another server."},
 			[]string{"outcome"}),
 		cuts: counter("history_cuts_total", "Times that history was compacted early because it had too many changes."),
 	}
 }
 
-// Observer is what the engine reports to.
+// Observer returns the observer for the engine's options.
 func (m *EngineMetrics) Observer() mvcc.Observer {
 	return mvcc.Observer{
 		Commit: func(writes, changes int, took time.Duration, err error) {
@@ -57,8 +57,8 @@ func (m *EngineMetrics) Observer() mvcc.Observer {
 			m.commitWrites.Observe(float64(writes))
 			m.changes.Add(float64(changes))
 		},
-		WatchLag: func(int64) { m.lag.Inc() },
-		Cut:      func() { m.cuts.Inc() },
+		WatchLag:        func(int64) { m.lag.Inc() },
+		EarlyCompaction: func() { m.cuts.Inc() },
 		Optimistic: func(done bool) {
 			outcome := "again"
 			if done {

@@ -12,10 +12,10 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// kinds pairs each kind of keyspace error with the status that etcd gives for
-// it. Clients compare messages, not only codes, so these must be etcd's own.
+// kinds maps each kind of keyspace error to etcd's status for it. Clients compare messages,
+// not only codes, so these must be etcd's own.
 //
-// It is read in both directions: by a face to answer, by Remote to understand.
+// The adapter uses the map to answer, and Remote uses it in the reverse direction.
 func kinds() [][2]error {
 	return [][2]error{
 		{kv.ErrCompacted, rpctypes.ErrGRPCCompacted},
@@ -29,20 +29,20 @@ func kinds() [][2]error {
 		{kv.ErrLeaseExists, rpctypes.ErrGRPCLeaseExist},
 		{kv.ErrLeaseTTLTooLarge, rpctypes.ErrGRPCLeaseTTLTooLarge},
 		{kv.ErrOverloaded, rpctypes.ErrGRPCRequestTooManyRequests},
-		// etcd, too, says "timed out" when it cannot tell whether a proposal went
-		// through. Clients do not repeat writes on it by themselves.
+		// etcd also returns "timed out" when it does not know whether a proposal was
+		// committed. Clients do not automatically repeat writes after it.
 		{kv.ErrUnknownOutcome, rpctypes.ErrGRPCTimeout},
 		{kv.ErrClosed, rpctypes.ErrGRPCStopped},
 	}
 }
 
-// toStatus translates an error of a keyspace to what etcd would have sent.
+// toStatus translates an error of a keyspace to etcd's status.
 func toStatus(err error) error {
 	if err == nil {
 		return nil
 	}
-	// An unknown outcome often wraps the context's end: it must win, because
-	// "canceled" would tell the client that nothing happened.
+	// An unknown outcome often wraps the context's error. It takes precedence, because
+	// "canceled" would mean that nothing happened.
 	if !errors.Is(err, kv.ErrUnknownOutcome) {
 		switch {
 		case errors.Is(err, context.Canceled):
@@ -60,7 +60,7 @@ func toStatus(err error) error {
 	case errors.Is(err, kv.ErrInvalidRequest):
 		return status.Error(codes.InvalidArgument, "etcdserver: "+err.Error())
 	case errors.Is(err, kv.ErrUnavailable), errors.Is(err, kv.ErrBehind):
-		// Clients with several endpoints turn to another.
+		// Clients with several endpoints switch to another one.
 		return status.Error(codes.Unavailable, "etcdserver: "+err.Error())
 	}
 	if _, ok := status.FromError(err); ok {
@@ -69,8 +69,8 @@ func toStatus(err error) error {
 	return status.Error(codes.Unknown, err.Error())
 }
 
-// toClient translates an error of a keyspace to what clientv3 would have
-// returned, so that callers' comparisons with rpctypes.Err… hold.
+// toClient translates an error of a keyspace to the error that clientv3 would have
+// returned, so that callers can compare it with rpctypes.Err….
 func toClient(ctx context.Context, err error) error {
 	if err == nil {
 		return nil

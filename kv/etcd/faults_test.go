@@ -11,8 +11,8 @@ import (
 	"github.com/atoll-dev/atoll/kv/kvtest"
 )
 
-// faulty is a keyspace that goes wrong in one way, once in a while. The checks
-// of kvtest are worth something only if they notice.
+// faulty is a keyspace with one kind of occasional failure. It shows that the checks of
+// kvtest detect failures.
 type faulty struct {
 	kv.Keyspace
 	n atomic.Int64
@@ -70,7 +70,7 @@ type faultyWatch struct {
 
 func (w *faultyWatch) Responses() <-chan kv.WatchResponse { return w.out }
 
-func TestFaultsAreNoticed(t *testing.T) {
+func TestFaultsAreDetected(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]*faulty{
 		"an event is lost": {response: func(r kv.WatchResponse) []kv.WatchResponse {
@@ -81,7 +81,7 @@ func TestFaultsAreNoticed(t *testing.T) {
 			return []kv.WatchResponse{r}
 		}},
 		"an event comes twice": {response: func(r kv.WatchResponse) []kv.WatchResponse { return []kv.WatchResponse{r, r} }},
-		"a promise comes before its events": {response: func(r kv.WatchResponse) []kv.WatchResponse {
+		"progress is reported before its events": {response: func(r kv.WatchResponse) []kv.WatchResponse {
 			return []kv.WatchResponse{{Revision: r.Revision, Progress: true}, r}
 		}},
 		"an acknowledged write is lost": {txn: func(f *faulty, ctx context.Context, req kv.TxnRequest) (*kv.TxnResult, error) {
@@ -98,7 +98,7 @@ func TestFaultsAreNoticed(t *testing.T) {
 			}
 			return res, err
 		}},
-		"a compare is not looked at": {txn: func(f *faulty, ctx context.Context, req kv.TxnRequest) (*kv.TxnResult, error) {
+		"a compare is not evaluated": {txn: func(f *faulty, ctx context.Context, req kv.TxnRequest) (*kv.TxnResult, error) {
 			if f.now(20) {
 				req.If = nil
 			}
@@ -129,14 +129,14 @@ func TestFaultsAreNoticed(t *testing.T) {
 			fault.Keyspace = openAtoll(t)
 			err := kvtest.CheckRandom(t.Context(), fault, 1, 1000)
 			if err == nil {
-				t.Error("not noticed among random operations")
+				t.Error("not detected by random operations")
 			} else {
 				first, _, _ := strings.Cut(err.Error(), "\n")
-				t.Logf("noticed: %.200s", first)
+				t.Logf("detected: %.200s", first)
 			}
 			fault.Keyspace = openAtoll(t)
 			if kvtest.CheckConcurrent(t.Context(), fault, 1, 8, 100) == nil {
-				t.Error("not noticed among many clients")
+				t.Error("not detected by concurrent clients")
 			}
 		})
 	}

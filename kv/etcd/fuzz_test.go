@@ -22,9 +22,9 @@ import (
 	"github.com/atoll-dev/atoll/kv/sqlite"
 )
 
-// An input of FuzzRequests is a list of calls: a byte that chooses the method,
-// the length of the message as a uvarint, the message in protobuf. Each input has
-// a new keyspace to itself, so a failing one fails again.
+// An input of FuzzRequests is a list of calls: a byte that selects the method, the length
+// of the message as a uvarint, the message in protobuf. Each input has its own new
+// keyspace, so failures are reproducible.
 const (
 	callRange = iota
 	callPut
@@ -41,7 +41,7 @@ const (
 	callKinds
 )
 
-// maxCalls bounds the length of an input that is worth looking at.
+// maxCalls bounds the length of a useful input.
 const maxCalls = 24
 
 type message interface {
@@ -57,7 +57,7 @@ func appendCall(to []byte, kind byte, m message) []byte {
 	return append(binary.AppendUvarint(append(to, kind), uint64(len(raw))), raw...)
 }
 
-// seeds show every method once, with the shapes that clients send.
+// seeds contain every method once, with the requests of typical clients.
 func seeds() [][]byte {
 	a, b := []byte("a"), []byte("b")
 	put := func(key, value string) *pb.RequestOp {
@@ -111,9 +111,9 @@ func seeds() [][]byte {
 	return [][]byte{one, two, {callWatch, 2, 0x0a, 0x00}, {callTxn, 2, 0x12, 0x00}}
 }
 
-// FuzzRequests sends whatever bytes a client could send: nothing may panic, every
-// refusal must be one that etcd's clients understand and must have changed nothing, and
-// what was done must be what the model does.
+// FuzzRequests sends arbitrary bytes as a client. Nothing may panic, every error must be
+// one that etcd's clients understand and must have changed nothing, and every result must
+// be the model's.
 func FuzzRequests(f *testing.F) {
 	for _, s := range seeds() {
 		f.Add(s)
@@ -131,7 +131,7 @@ func FuzzRequests(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer ks.Close()
-		r := &fuzzRun{t: t, model: kvtest.NewModel(), face: &face{
+		r := &fuzzRun{t: t, model: kvtest.NewModel(), adapter: &adapter{
 			ks: ks, member: "m", clientURLs: func() []string { return nil },
 			maxRequestBytes: DefaultMaxRequestBytes, maxTxnOps: DefaultMaxTxnOps,
 		}}
@@ -148,7 +148,7 @@ func FuzzRequests(f *testing.F) {
 	})
 }
 
-// openFuzzDB makes a database where syncing costs nothing, if there is such a place.
+// openFuzzDB creates a database where syncing costs nothing, if possible.
 func openFuzzDB(f *testing.F) *sqlite.DB {
 	dir, err := os.MkdirTemp("/dev/shm", "atoll-fuzz-*")
 	if err != nil {
@@ -164,9 +164,9 @@ func openFuzzDB(f *testing.F) *sqlite.DB {
 }
 
 type fuzzRun struct {
-	t     *testing.T
-	face  *face
-	model *kvtest.Model // nil once the two may differ for good reasons
+	t       *testing.T
+	adapter *adapter
+	model   *kvtest.Model // nil once the two may legitimately differ
 }
 
 func (r *fuzzRun) call(kind byte, raw []byte) {
@@ -174,7 +174,7 @@ func (r *fuzzRun) call(kind byte, raw []byte) {
 	switch kind {
 	case callRange:
 		if m := new(pb.RangeRequest); m.Unmarshal(raw) == nil {
-			res, err := r.face.Range(ctx, m)
+			res, err := r.adapter.Range(ctx, m)
 			r.compareStream(m, res, err)
 			if r.proper("range", err) {
 				r.compareRange(rangeFromPB(m), res)
@@ -182,30 +182,30 @@ func (r *fuzzRun) call(kind byte, raw []byte) {
 		}
 	case callPut:
 		if m := new(pb.PutRequest); m.Unmarshal(raw) == nil {
-			_, err := r.face.Put(ctx, m)
+			_, err := r.adapter.Put(ctx, m)
 			if r.proper("put", err) {
 				r.model1(kv.TxnRequest{Then: []kv.Op{{Put: putFromPB(m)}}})
 			}
 		}
 	case callDelete:
 		if m := new(pb.DeleteRangeRequest); m.Unmarshal(raw) == nil {
-			_, err := r.face.DeleteRange(ctx, m)
+			_, err := r.adapter.DeleteRange(ctx, m)
 			if r.proper("delete", err) {
 				r.model1(kv.TxnRequest{Then: []kv.Op{{Delete: deleteFromPB(m)}}})
 			}
 		}
 	case callTxn:
 		if m := new(pb.TxnRequest); m.Unmarshal(raw) == nil {
-			res, err := r.face.Txn(ctx, m)
+			res, err := r.adapter.Txn(ctx, m)
 			if r.proper("txn", err) {
 				if want := r.model1(txnFromPB(m)); want != nil && want.Succeeded != res.Succeeded {
-					r.t.Fatalf("txn took the branch %v, the model %v", res.Succeeded, want.Succeeded)
+					r.t.Fatalf("txn took branch %v, the model took %v", res.Succeeded, want.Succeeded)
 				}
 			}
 		}
 	case callCompact:
 		if m := new(pb.CompactionRequest); m.Unmarshal(raw) == nil {
-			_, err := r.face.Compact(ctx, m)
+			_, err := r.adapter.Compact(ctx, m)
 			if r.proper("compact", err) {
 				r.must("compact", r.model.Compact(m.Revision))
 			}
@@ -215,16 +215,16 @@ func (r *fuzzRun) call(kind byte, raw []byte) {
 	case callKeepAlive:
 		if m := new(pb.LeaseKeepAliveRequest); m.Unmarshal(raw) == nil {
 			end := &keepAliveOnce{ctx: ctx, req: m}
-			r.proper("keep alive", r.face.keepAlive(end))
+			r.proper("keep alive", r.adapter.keepAlive(end))
 		}
 	case callHashKV:
 		if m := new(pb.HashKVRequest); m.Unmarshal(raw) == nil {
-			_, err := r.face.HashKV(ctx, m)
+			_, err := r.adapter.HashKV(ctx, m)
 			r.proper("hash", err)
 		}
 	case callAlarm:
 		if m := new(pb.AlarmRequest); m.Unmarshal(raw) == nil {
-			_, err := r.face.Alarm(ctx, m)
+			_, err := r.adapter.Alarm(ctx, m)
 			r.proper("alarm", err)
 		}
 	default:
@@ -237,28 +237,28 @@ func (r *fuzzRun) lease(kind byte, raw []byte) {
 	switch kind {
 	case callGrant:
 		if m := new(pb.LeaseGrantRequest); m.Unmarshal(raw) == nil {
-			res, err := r.face.LeaseGrant(ctx, m)
+			res, err := r.adapter.LeaseGrant(ctx, m)
 			if r.proper("grant", err) {
 				r.must("grant", r.model.Grant(res.ID))
 			}
 		}
 	case callRevoke:
 		if m := new(pb.LeaseRevokeRequest); m.Unmarshal(raw) == nil {
-			_, err := r.face.LeaseRevoke(ctx, m)
+			_, err := r.adapter.LeaseRevoke(ctx, m)
 			if r.proper("revoke", err) {
 				r.must("revoke", r.model.Revoke(m.ID))
 			}
 		}
 	case callTimeToLive:
 		if m := new(pb.LeaseTimeToLiveRequest); m.Unmarshal(raw) == nil {
-			_, err := r.face.LeaseTimeToLive(ctx, m)
+			_, err := r.adapter.LeaseTimeToLive(ctx, m)
 			r.proper("time to live", err)
 		}
 	}
 }
 
-// proper tells whether a call went well, and fails if it failed in a way that a
-// client cannot understand.
+// proper reports whether a call succeeded. It fails the test if a client could not
+// understand the error.
 func (r *fuzzRun) proper(what string, err error) bool {
 	if err == nil {
 		return true
@@ -276,11 +276,11 @@ func (r *fuzzRun) proper(what string, err error) bool {
 
 func (r *fuzzRun) must(what string, err error) {
 	if err != nil {
-		r.t.Fatalf("%s was done, but the model says: %v", what, err)
+		r.t.Fatalf("%s succeeded, but the model returned: %v", what, err)
 	}
 }
 
-// model1 does in the model what the keyspace has done.
+// model1 runs a completed transaction in the model.
 func (r *fuzzRun) model1(req kv.TxnRequest) *kv.TxnResult {
 	res, err := r.model.Txn(req)
 	if errors.Is(err, kv.ErrDuplicateKey) {
@@ -293,38 +293,38 @@ func (r *fuzzRun) model1(req kv.TxnRequest) *kv.TxnResult {
 
 func (r *fuzzRun) compareRange(req kv.RangeRequest, got *pb.RangeResponse) {
 	if req.SortOrder != kv.SortNone || req.SortTarget != kv.SortByKey {
-		return // equal ones may come in any order, and a limit cuts at will
+		return // equal keys may come in any order, and a limit cuts arbitrarily
 	}
 	want, err := r.model.Range(req)
 	r.must("range", err)
 	if got.Count != want.Count || got.More != want.More || len(got.Kvs) != len(want.KVs) || got.Header.Revision != want.Revision {
-		r.t.Fatalf("range %+v: %d keys of %d, more %v, at %d; the model has %d of %d, more %v, at %d", req,
+		r.t.Fatalf("range %+v: %d keys of %d, more %v, at %d; model: %d of %d, more %v, at %d", req,
 			len(got.Kvs), got.Count, got.More, got.Header.Revision, len(want.KVs), want.Count, want.More, want.Revision)
 	}
 	for i, e := range got.Kvs {
 		w := want.KVs[i]
 		if !bytes.Equal(e.Key, w.Key) || !bytes.Equal(e.Value, w.Value) || e.ModRevision != w.ModRevision ||
 			e.CreateRevision != w.CreateRevision || e.Version != w.Version || e.Lease != w.Lease {
-			r.t.Fatalf("range %+v: key %d is %+v; the model has %+v", req, i, e, w)
+			r.t.Fatalf("range %+v: key %d is %+v; model: %+v", req, i, e, w)
 		}
 	}
 }
 
-// compareState compares everything after each call, the refused ones included.
+// compareState compares the complete state after each call, including refused ones.
 func (r *fuzzRun) compareState() {
 	if r.model == nil {
 		return
 	}
 	req := kv.RangeRequest{Span: kv.Prefix(nil)}
-	got, err := r.face.ks.Range(r.t.Context(), req)
+	got, err := r.adapter.ks.Range(r.t.Context(), req)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.compareRange(req, r.face.rangeToPB(got))
+	r.compareRange(req, r.adapter.rangeToPB(got))
 }
 
-// watch runs one stream: the message as its first, then the end of the client's
-// side. The stream must end.
+// watch runs one stream: the message as its first, then the end of the client's side. The
+// stream must end.
 func (r *fuzzRun) watch(raw []byte) {
 	m := new(pb.WatchRequest)
 	if m.Unmarshal(raw) != nil {
@@ -332,7 +332,7 @@ func (r *fuzzRun) watch(raw []byte) {
 	}
 	ctx, cancel := context.WithTimeout(r.t.Context(), 20*time.Second)
 	defer cancel()
-	p := openPipe(ctx, func(end serverEnd[pb.WatchRequest, pb.WatchResponse]) error { return r.face.serveWatch(end) })
+	p := openPipe(ctx, func(end serverEnd[pb.WatchRequest, pb.WatchResponse]) error { return r.adapter.serveWatch(end) })
 	for _, req := range []*pb.WatchRequest{m, {RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}}, m} {
 		if p.Send(req) != nil {
 			break

@@ -11,13 +11,13 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// hashPage is how many keys HashKV reads at a time.
+// hashPage is the number of keys that HashKV reads at a time.
 const hashPage = 1000
 
-// HashKV hashes the keys as they were at a revision, so that two servers, or a
-// copy and its original, can be compared. The number is not the one that etcd
-// would compute: etcd hashes its own records, history included.
-func (f *face) HashKV(ctx context.Context, r *pb.HashKVRequest) (*pb.HashKVResponse, error) {
+// HashKV hashes the keys at a revision, so that two servers, or a copy and its original,
+// can be compared. The number differs from etcd's, which hashes its own records, including
+// history.
+func (f *adapter) HashKV(ctx context.Context, r *pb.HashKVRequest) (*pb.HashKVResponse, error) {
 	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
 	req := kv.RangeRequest{Span: kv.Span{Start: []byte{0}, End: []byte{0}}, Revision: r.Revision, Limit: hashPage}
 	var head kv.Revision

@@ -20,23 +20,22 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// InProcess is an etcd client whose calls go to ks directly: no connection, no
-// gRPC, no encoding. It is what k8s.io/apiserver's etcd3 storage takes.
+// InProcess returns an etcd client whose calls go directly to ks: no connection, no gRPC,
+// no encoding. It is the client that k8s.io/apiserver's etcd3 storage requires.
 //
-// The endpoint names the keyspace: the API server keeps process-wide tables by
-// it (of compactors, of which features a store has), so each keyspace of a
-// process needs one of its own, and all clients of one keyspace the same.
-// Nothing ever dials it. Empty means "atoll".
+// The endpoint names the keyspace. The API server has process-wide tables by endpoint (of
+// compactors, of store features). So each keyspace of a process needs its own endpoint, and
+// all clients of one keyspace the same. It is never dialed. Empty means "atoll".
 //
-// Close ends the client's watches; it does not close the keyspace, and returns
-// an error that means nothing, as its connection was never open. Requests are
-// not limited in size, and authentication cannot be managed through it.
+// Close ends the client's watches; it does not close the keyspace. It returns an error that
+// can be ignored, because its connection was never open. Requests have no size limit, and
+// the client cannot manage authentication.
 func InProcess(ks kv.Keyspace, endpoint string) (*kubernetes.Client, error) {
 	if endpoint == "" {
 		endpoint = "atoll"
 	}
-	// Only clientv3.New can give a client endpoints, and it insists on a
-	// connection. That one cannot connect, and is closed before anything uses it.
+	// Only clientv3.New can create a client with endpoints, and it requires a connection.
+	// That connection cannot connect, and is closed before it is used.
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: []string{"in-process"},
 		Logger:    zap.NewNop(),
@@ -45,14 +44,14 @@ func InProcess(ks kv.Keyspace, endpoint string) (*kubernetes.Client, error) {
 		})},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("make in-process etcd client for keyspace %q: %w", endpoint, err)
+		return nil, fmt.Errorf("create in-process etcd client for keyspace %q: %w", endpoint, err)
 	}
 	client.SetEndpoints(endpoint)
 	_ = client.ActiveConnection().Close()
 	client.Watcher.Close()
 	client.Lease.Close()
 
-	l := local{&face{
+	l := local{&adapter{
 		ks:        ks,
 		clusterID: identity(endpoint), memberID: identity(endpoint + "/in-process"),
 		member: "in-process", clientURLs: func() []string { return []string{endpoint} },
@@ -66,12 +65,12 @@ func InProcess(ks kv.Keyspace, endpoint string) (*kubernetes.Client, error) {
 	return &kubernetes.Client{Client: client, Kubernetes: &direct{ks}}, nil
 }
 
-// unlimited leaves room for what is added to limits.
+// unlimited leaves room for additions to limits.
 const unlimited = math.MaxInt32
 
-// local gives a face the shape of the generated clients. (Their methods take
-// call options, which only a connection could heed.)
-type local struct{ f *face }
+// local implements the generated client interfaces on an adapter. (Call options apply only
+// to connections.)
+type local struct{ f *adapter }
 
 func (l local) Range(ctx context.Context, r *pb.RangeRequest, _ ...grpc.CallOption) (*pb.RangeResponse, error) {
 	return l.f.Range(ctx, r)
@@ -173,18 +172,18 @@ func (l local) MemberPromote(ctx context.Context, r *pb.MemberPromoteRequest, _ 
 	return l.f.MemberPromote(ctx, r)
 }
 
-// localLease can also grant leases under a given id, for Remote.
+// localLease can also grant leases with a given ID, for Remote.
 type localLease struct {
 	clientv3.Lease
-	f *face
+	f *adapter
 }
 
 func (l localLease) grantID(ctx context.Context, id, ttl int64) (*pb.LeaseGrantResponse, error) {
 	return l.f.LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: id, TTL: ttl})
 }
 
-// direct answers the API server's own interface, which it uses for nearly all
-// it does, on the shortest way to the keyspace.
+// direct implements the API server's own interface, which it uses for nearly all calls, by
+// direct calls of the keyspace.
 type direct struct{ ks kv.Keyspace }
 
 func (d *direct) Get(ctx context.Context, key string, opts kubernetes.GetOptions) (kubernetes.GetResponse, error) {
@@ -255,8 +254,8 @@ func (d *direct) OptimisticDelete(ctx context.Context, key string, expected int6
 	return out, nil
 }
 
-// txn does op if key is at the expected revision, and reads the key otherwise
-// if it is wanted.
+// txn runs op if key is at the expected revision, and otherwise reads the key if get is
+// set.
 func (d *direct) txn(ctx context.Context, key []byte, expected int64, op kv.Op, get bool) (*kv.TxnResult, error) {
 	if len(key) == 0 {
 		return nil, toClient(ctx, kv.ErrEmptyKey)

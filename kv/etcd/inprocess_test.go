@@ -26,8 +26,8 @@ func inProcess(t *testing.T) *kubernetes.Client {
 	return c
 }
 
-// TestKubernetesInterface plays what the API server's storage does to etcd's
-// own implementation and to the in-process one.
+// TestKubernetesInterface makes the calls of the API server's storage to etcd's own
+// implementation and to the in-process one.
 func TestKubernetesInterface(t *testing.T) {
 	referee := startReferee(t)
 	theirs := &kubernetes.Client{Client: referee}
@@ -63,9 +63,9 @@ func playKubernetes(t *testing.T, c *kubernetes.Client) []string {
 		say("get "+key, r, err)
 	}
 	old, err := k.Get(ctx, "/r/a", kubernetes.GetOptions{Revision: 2})
-	say("get as it was", old, err)
+	say("get at an old revision", old, err)
 	future, err := k.Get(ctx, "/r/a", kubernetes.GetOptions{Revision: 100})
-	say("get as it will be", future, err)
+	say("get at a future revision", future, err)
 	for _, opts := range []kubernetes.ListOptions{{}, {Limit: 2}, {Limit: 2, Continue: "/r/b\x00"}, {Revision: 3}, {Revision: 100}} {
 		r, err := k.List(ctx, "/r/", opts)
 		say("list", r, err)
@@ -79,15 +79,15 @@ func playKubernetes(t *testing.T, c *kubernetes.Client) []string {
 	r, err := k.OptimisticDelete(ctx, "/r/a", 3, kubernetes.DeleteOptions{GetOnFailure: true})
 	say("delete again", r, err)
 	leased, err := k.OptimisticPut(ctx, "/r/e", nil, 0, kubernetes.PutOptions{LeaseID: 99})
-	say("put with a lease that is not there", leased, err)
+	say("put with a missing lease", leased, err)
 	_, err = c.Compact(ctx, 5)
 	say("compact", nil, err)
 	_, err = c.Compact(ctx, 5)
 	say("compact again", nil, err)
 	old, err = k.Get(ctx, "/r/a", kubernetes.GetOptions{Revision: 2})
-	say("get what is compacted", old, err)
+	say("get at a compacted revision", old, err)
 	list, err := k.List(ctx, "/r/", kubernetes.ListOptions{Revision: 2})
-	say("list what is compacted", list, err)
+	say("list at a compacted revision", list, err)
 	resp, err := c.KV.Get(ctx, "/r/", clientv3.WithPrefix(), clientv3.WithLimit(1), clientv3.WithRev(100))
 	say("the other interface", resp == nil, err)
 	return log
@@ -96,14 +96,14 @@ func playKubernetes(t *testing.T, c *kubernetes.Client) []string {
 func TestInProcessClient(t *testing.T) {
 	c := inProcess(t)
 	if got := c.Endpoints(); len(got) != 1 || got[0] != t.Name() {
-		t.Errorf("endpoints %v: the API server's table of store features goes by them", got)
+		t.Errorf("endpoints %v: they are the keys of the API server's table of store features", got)
 	}
 	st, err := c.Status(t.Context(), c.Endpoints()[0])
 	if err != nil || st.Version != etcd.Version || st.DbSize == 0 {
 		t.Errorf("status %+v, %v", st, err)
 	}
 	if c.Ctx().Err() != nil {
-		t.Error("the client's context has ended")
+		t.Error("the client's context ended")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -115,11 +115,11 @@ func TestInProcessClient(t *testing.T) {
 	}
 	c.Close()
 	if c.Ctx().Err() == nil {
-		t.Error("the client's context goes on after Close")
+		t.Error("the client's context continues after Close")
 	}
 }
 
-// TestInProcessProgress: progress reaches all watches made with contexts of the
+// TestInProcessProgress checks that progress reaches all watches whose contexts have the
 // same metadata, and no others, as with a connection.
 func TestInProcessProgress(t *testing.T) {
 	c := inProcess(t)
@@ -152,7 +152,7 @@ func TestInProcessProgress(t *testing.T) {
 	select {
 	case resp := <-other:
 		if resp.IsProgressNotify() {
-			t.Error("progress on a stream where nobody asked for it")
+			t.Error("progress on a stream without a request")
 		}
 	case <-time.After(10 * time.Second):
 		t.Fatal("no event on the other stream")

@@ -9,32 +9,32 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// KeyspaceMetrics asks a keyspace how it is when the metrics are read.
+// KeyspaceMetrics queries a keyspace when the metrics are read.
 type KeyspaceMetrics struct {
 	ks                                                       kv.Keyspace
 	up, revision, compacted, size, sizeUse, changes, unswept *prometheus.Desc
 }
 
-// historian is a keyspace that can tell how much history it keeps.
-type historian interface {
+// historyReporter is a keyspace that can report how much history it keeps.
+type historyReporter interface {
 	History(ctx context.Context) (kv.History, error)
 }
 
-// scrapeTimeout bounds how long a sick database can hold up a scrape.
+// scrapeTimeout bounds how long a slow database can delay a scrape.
 const scrapeTimeout = 5 * time.Second
 
-// NewKeyspaceMetrics makes metrics of ks. A Server has those of its own keyspace.
+// NewKeyspaceMetrics creates metrics of ks. A Server already has those of its own keyspace.
 func NewKeyspaceMetrics(ks kv.Keyspace) *KeyspaceMetrics {
 	desc := func(name, help string) *prometheus.Desc { return prometheus.NewDesc("atoll_kv_"+name, help, nil, nil) }
 	return &KeyspaceMetrics{
 		ks:        ks,
 		up:        desc("up", "1 if the keyspace answers."),
-		revision:  desc("revision", "Revision that the keyspace is at."),
+		revision:  desc("revision", "Current revision of the keyspace."),
 		compacted: desc("compacted_revision", "Last compaction revision, 0 if there was none."),
-		size:      desc("db_size_bytes", "What the database uses on disk."),
-		sizeUse:   desc("db_size_in_use_bytes", "What of it holds data."),
+		size:      desc("db_size_bytes", "Size of the database on disk."),
+		sizeUse:   desc("db_size_in_use_bytes", "Part of the database's size that holds data."),
 		changes:   desc("history_changes", "Changes since the compaction revision, which can be read and watched."),
-		unswept:   desc("history_unswept_changes", "Changes up to the compaction revision whose space is still to be given back."),
+		unswept:   desc("history_unswept_changes", "Changes up to the compaction revision whose space is not freed yet."),
 	}
 }
 
@@ -62,7 +62,7 @@ func (c *KeyspaceMetrics) Collect(out chan<- prometheus.Metric) {
 	gauge(c.compacted, st.Compacted)
 	gauge(c.size, st.Size)
 	gauge(c.sizeUse, st.SizeInUse)
-	h, ok := c.ks.(historian)
+	h, ok := c.ks.(historyReporter)
 	if !ok {
 		return
 	}

@@ -9,11 +9,11 @@ import (
 
 var (
 	firstSeed  = flag.Uint64("kvtest.seed", 1, "first seed of random tests")
-	seedCount  = flag.Uint64("kvtest.seeds", 3, "how many seeds to test")
+	seedCount  = flag.Uint64("kvtest.seeds", 3, "number of seeds to test")
 	operations = flag.Int("kvtest.n", 600, "operations for each seed")
 )
 
-// keyspaces are what the suites run against, the referee first.
+// keyspaces are the keyspaces that the suites test, the reference first.
 func keyspaces() []struct {
 	name string
 	open kvtest.Open

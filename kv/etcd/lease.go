@@ -13,16 +13,16 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// maxLeaseTTL is etcd's limit, in seconds. Beyond it a duration overflows.
+// maxLeaseTTL is etcd's limit, in seconds. A larger duration would overflow.
 const maxLeaseTTL = 9_000_000_000
 
-// wholeSeconds rounds as etcd does: what is left, but never a 0 that a client
-// would take for an end that has not come.
+// wholeSeconds rounds the remaining time up like etcd: a client would interpret 0 as an
+// expired lease.
 func wholeSeconds(d time.Duration) int64 {
 	return int64((d + time.Second - 1) / time.Second)
 }
 
-func (f *face) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
+func (f *adapter) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
 	if r.TTL > maxLeaseTTL {
 		return nil, rpctypes.ErrGRPCLeaseTTLTooLarge
 	}
@@ -33,7 +33,7 @@ func (f *face) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.Lea
 	return &pb.LeaseGrantResponse{Header: f.header(l.Revision), ID: l.ID, TTL: wholeSeconds(l.Granted)}, nil
 }
 
-func (f *face) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
+func (f *adapter) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
 	rev, err := f.ks.Revoke(ctx, r.ID)
 	if err != nil {
 		return nil, toStatus(err)
@@ -41,8 +41,8 @@ func (f *face) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.L
 	return &pb.LeaseRevokeResponse{Header: f.header(rev)}, nil
 }
 
-// LeaseTimeToLive tells a lease that is gone by a TTL of -1, not by an error.
-func (f *face) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
+// LeaseTimeToLive reports a lease that does not exist by a TTL of -1, not by an error.
+func (f *adapter) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
 	l, err := f.ks.TimeToLive(ctx, r.ID, r.Keys)
 	if errors.Is(err, kv.ErrLeaseNotFound) {
 		rev, err := f.headRevision(ctx)
@@ -60,7 +60,7 @@ func (f *face) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest
 	}, nil
 }
 
-func (f *face) LeaseLeases(ctx context.Context, _ *pb.LeaseLeasesRequest) (*pb.LeaseLeasesResponse, error) {
+func (f *adapter) LeaseLeases(ctx context.Context, _ *pb.LeaseLeasesRequest) (*pb.LeaseLeasesResponse, error) {
 	ids, rev, err := f.ks.LeaseList(ctx)
 	if err != nil {
 		return nil, toStatus(err)
@@ -72,23 +72,22 @@ func (f *face) LeaseLeases(ctx context.Context, _ *pb.LeaseLeasesRequest) (*pb.L
 	return out, nil
 }
 
-// keepAliveStream is the server's end of a keepalive stream, over gRPC or in
-// process.
+// keepAliveStream is the server's end of a keepalive stream, over gRPC or in process.
 type keepAliveStream interface {
 	Context() context.Context
 	Send(*pb.LeaseKeepAliveResponse) error
 	Recv() (*pb.LeaseKeepAliveRequest, error)
 }
 
-// maxRenewals bounds how many leases of one stream are renewed at once. On a
-// shared database a renewal waits for a commit; clients send those of all their leases
-// on one stream, and all together fit into one commit.
+// maxRenewals bounds the leases of one stream that are renewed concurrently. On a shared
+// database a renewal waits for a commit. Clients send the renewals of all their leases on
+// one stream, and together these fit into one commit.
 const maxRenewals = 128
 
-// keepAlive renews a lease for each message that comes, and answers in the
-// order in which that is done: an answer names its lease. It ends with the
-// client, or with the first renewal that fails.
-func (f *face) keepAlive(stream keepAliveStream) error {
+// keepAlive renews a lease for each message, and answers in the order of completion: an
+// answer contains the lease's ID. It ends with the client, or with the first renewal that
+// fails.
+func (f *adapter) keepAlive(stream keepAliveStream) error {
 	ctx, cancel := context.WithCancel(stream.Context())
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -96,8 +95,8 @@ func (f *face) keepAlive(stream keepAliveStream) error {
 	failed := make(chan error, 1)
 	received := make(chan *pb.LeaseKeepAliveRequest)
 	ended := make(chan error, 1)
-	// On its own goroutine, which ends with the stream: nothing else can
-	// interrupt Recv.
+	// A separate goroutine, which ends with the stream, because Recv cannot be interrupted
+	// otherwise.
 	go func() {
 		for {
 			req, err := stream.Recv()
@@ -129,7 +128,7 @@ func (f *face) keepAlive(stream keepAliveStream) error {
 				if err != nil {
 					select {
 					case failed <- err:
-					default: // the first one is told
+					default: // the first error is reported
 					}
 				}
 			})
@@ -139,7 +138,7 @@ func (f *face) keepAlive(stream keepAliveStream) error {
 			if !errors.Is(err, io.EOF) {
 				return err
 			}
-			running.Wait() // what was asked for is answered
+			running.Wait() // all requests have been answered
 			select {
 			case err := <-failed:
 				return err
@@ -150,8 +149,8 @@ func (f *face) keepAlive(stream keepAliveStream) error {
 	}
 }
 
-// renew renews one lease. One that is gone is told by a TTL of 0.
-func (f *face) renew(ctx context.Context, id kv.LeaseID) (*pb.LeaseKeepAliveResponse, error) {
+// renew renews one lease. A lease that does not exist is reported by a TTL of 0.
+func (f *adapter) renew(ctx context.Context, id kv.LeaseID) (*pb.LeaseKeepAliveResponse, error) {
 	resp := &pb.LeaseKeepAliveResponse{ID: id}
 	l, err := f.ks.KeepAlive(ctx, id)
 	switch {

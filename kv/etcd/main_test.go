@@ -18,8 +18,8 @@ import (
 	"github.com/atoll-dev/atoll/kv/sqlite"
 )
 
-// startReferee runs a real etcd for one test and connects to it. Whether its
-// disk is honest does not matter to the rules.
+// startReferee runs a real etcd for one test, as the reference, and connects to it. Its
+// disk need not sync, because that does not change its semantics.
 func startReferee(t testing.TB) *clientv3.Client { return startEtcd(t, true) }
 
 func startEtcd(t testing.TB, unsafeNoFsync bool) *clientv3.Client {
@@ -57,10 +57,10 @@ func connect(t testing.TB, endpoint string) *clientv3.Client {
 	return c
 }
 
-// openReferee is a fresh etcd as a keyspace.
+// openReferee returns a new etcd as a keyspace.
 func openReferee(t testing.TB) kv.Keyspace { return etcd.Remote(startReferee(t)) }
 
-// openAtoll is a fresh keyspace of Atoll's own, in SQLite.
+// openAtoll returns a new keyspace of Atoll in SQLite.
 func openAtoll(t testing.TB) kv.Keyspace { return openAtollWith(t, mvcc.Options{}) }
 
 func openAtollWith(t testing.TB, opts mvcc.Options) kv.Keyspace {
@@ -82,7 +82,7 @@ func openAtollWith(t testing.TB, opts mvcc.Options) kv.Keyspace {
 	return ks
 }
 
-// serve runs a gRPC face on a free loopback port and connects to it.
+// serve runs a gRPC server on a free loopback port and connects to it.
 func serve(t testing.TB, ks kv.Keyspace, opts etcd.Options) (*etcd.Server, *clientv3.Client) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -103,13 +103,13 @@ func serve(t testing.TB, ks kv.Keyspace, opts etcd.Options) (*etcd.Server, *clie
 	return s, connect(t, "http://"+l.Addr().String())
 }
 
-// openServed is Atoll as an etcd client sees it.
+// openServed returns Atoll through an etcd client.
 func openServed(t testing.TB) kv.Keyspace {
 	_, client := serve(t, openAtoll(t), etcd.Options{})
 	return etcd.Remote(client)
 }
 
-// openInProcess is Atoll as the API server sees it.
+// openInProcess returns Atoll through the in-process client.
 func openInProcess(t testing.TB) kv.Keyspace {
 	client, err := etcd.InProcess(openAtoll(t), t.Name())
 	if err != nil {

@@ -16,14 +16,14 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// metrics of one server, in a registry of its own.
+// metrics are the metrics of one server, in their own registry.
 type metrics struct {
 	registry     *prometheus.Registry
 	handled      *prometheus.CounterVec
 	seconds      *prometheus.HistogramVec
 	watchStreams prometheus.Gauge
 
-	// methods holds what a successful call touches, found once for each method.
+	// methods caches the metrics that a successful call of a method updates.
 	methods sync.Map
 }
 
@@ -69,7 +69,7 @@ func (m *metrics) method(full string) *methodMetrics {
 	return v.(*methodMetrics)
 }
 
-// split takes "/package.Service/Method" apart.
+// split splits "/package.Service/Method".
 func split(full string) (service, method string) {
 	dir, method := path.Split(full)
 	return path.Clean(dir)[1:], method

@@ -59,8 +59,8 @@ func openPartitioned(t *testing.T, prefixes ...string) kv.Keyspace {
 	return ks
 }
 
-// TestPartitions has clients use a keyspace with several orders of revisions, over
-// one connection and one stream.
+// TestPartitions uses a keyspace with several partitions over one connection and one
+// stream.
 func TestPartitions(t *testing.T) {
 	for name, connect := range map[string]func(t *testing.T, ks kv.Keyspace) *clientv3.Client{
 		"gRPC": func(t *testing.T, ks kv.Keyspace) *clientv3.Client {
@@ -85,8 +85,8 @@ func TestPartitions(t *testing.T) {
 	}
 }
 
-// testPartitionProgress asks for progress on a stream with watches of several
-// partitions: each is told what is true of its own.
+// testPartitionProgress requests progress on a stream with watches of several partitions:
+// each gets the revision of its own.
 func testPartitionProgress(t *testing.T, client *clientv3.Client) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -98,8 +98,8 @@ func testPartitionProgress(t *testing.T, client *clientv3.Client) {
 		}
 		return res.Header.Revision
 	}
-	// The orders are far apart: a revision of one would tell another that it has
-	// missed, or will miss, whatever it has not.
+	// The revisions are far apart: a revision of another partition would make a watch miss
+	// events, or report missed ones.
 	head := map[string]int64{"/p/": put("/p/x"), "/q/": put("/q/x"), "/r/": 0}
 	for i := range 50 {
 		head["/r/"] = put(fmt.Sprint("/r/", i))
@@ -107,17 +107,17 @@ func testPartitionProgress(t *testing.T, client *clientv3.Client) {
 	for range 20 {
 		head["/q/"] = put("/q/x")
 	}
-	// Kubernetes asks so where a resource stands.
+	// Kubernetes reads a resource's current revision this way.
 	for prefix, at := range head {
 		if res, err := client.Get(ctx, strings.TrimSuffix(prefix, "/"), clientv3.WithLimit(1)); err != nil || res.Header.Revision != at {
-			t.Fatalf("%s is at %d, and its name says %+v, %v", prefix, at, res, err)
+			t.Fatalf("%s is at %d, its naming key returns %+v, %v", prefix, at, res, err)
 		}
 	}
 	watches := map[string]clientv3.WatchChan{}
 	for prefix, at := range head {
 		watches[prefix] = client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithCreatedNotify())
 		if r := <-watches[prefix]; !r.Created || r.Header.Revision != at {
-			t.Fatalf("watch of %s is created at %d, its order is at %d", prefix, r.Header.Revision, at)
+			t.Fatalf("watch of %s was created at %d, its partition is at %d", prefix, r.Header.Revision, at)
 		}
 	}
 	for range 3 {
@@ -127,7 +127,7 @@ func testPartitionProgress(t *testing.T, client *clientv3.Client) {
 		for prefix, at := range head {
 			r := <-watches[prefix]
 			if !r.IsProgressNotify() || r.Header.Revision != at {
-				t.Fatalf("progress of %s: %d, its order is at %d (%+v)", prefix, r.Header.Revision, at, r)
+				t.Fatalf("progress of %s: %d, its partition is at %d (%+v)", prefix, r.Header.Revision, at, r)
 			}
 		}
 		for prefix := range head {
@@ -138,7 +138,7 @@ func testPartitionProgress(t *testing.T, client *clientv3.Client) {
 			}
 		}
 	}
-	// Watches of one partition are answered together, as ever.
+	// Watches of one partition are answered together.
 	other := client.Watch(clientv3.WithRequireLeader(ctx), "/p/", clientv3.WithPrefix(), clientv3.WithCreatedNotify())
 	<-other
 	if err := client.RequestProgress(clientv3.WithRequireLeader(ctx)); err != nil {
@@ -149,7 +149,7 @@ func testPartitionProgress(t *testing.T, client *clientv3.Client) {
 	}
 }
 
-// testPartitionRefusals asks for what no order of revisions can answer.
+// testPartitionRefusals makes calls that no single partition can answer.
 func testPartitionRefusals(t *testing.T, client *clientv3.Client) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()

@@ -17,8 +17,8 @@ import (
 	"github.com/atoll-dev/atoll/kv/etcd"
 )
 
-// TestTooManyPings: a client may ping every 5 seconds while it has calls open;
-// one that pings without end is sent away, as by etcd.
+// TestTooManyPings: as in etcd, a client may ping every 5 seconds while it has open calls;
+// one that pings continuously is disconnected.
 func TestTooManyPings(t *testing.T) {
 	_, c := serve(t, openAtoll(t), etcd.Options{})
 	conn, err := net.Dial("tcp", strings.TrimPrefix(c.Endpoints()[0], "http://"))
@@ -38,7 +38,7 @@ func TestTooManyPings(t *testing.T) {
 	for {
 		frame, err := framer.ReadFrame()
 		if err != nil {
-			t.Fatalf("no GOAWAY came: %v", err)
+			t.Fatalf("no GOAWAY received: %v", err)
 		}
 		if away, ok := frame.(*http2.GoAwayFrame); ok {
 			if away.ErrCode != http2.ErrCodeEnhanceYourCalm {
@@ -49,8 +49,8 @@ func TestTooManyPings(t *testing.T) {
 	}
 }
 
-// pinging is a connection on which pings can be sent between the messages of
-// whoever uses it: gRPC's own client sends none before 10 seconds of silence.
+// pinging is a connection on which pings can be sent between other messages: gRPC's own
+// client sends none before 10 seconds of silence.
 type pinging struct {
 	net.Conn
 	mu sync.Mutex
@@ -62,9 +62,9 @@ func (p *pinging) Write(b []byte) (int, error) {
 	return p.Conn.Write(b)
 }
 
-// TestPingsOfQuietClients: the API server pings every 30 seconds over
-// connections that carry nothing but a watch. Every 5 are permitted; the third
-// ping too many would end the connection.
+// TestPingsOfQuietClients: the API server pings every 30 seconds over connections with only
+// a watch. One ping every 5 seconds is permitted; the third ping too many would end the
+// connection.
 func TestPingsOfQuietClients(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes 20 s, nearly all of it waiting")
@@ -77,7 +77,7 @@ func TestPingsOfQuietClients(t *testing.T) {
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 			raw, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 			p := &pinging{Conn: raw}
-			dialed <- p // a second connection would find no room: the first has to last
+			dialed <- p // a second connection would block here: the first one has to last
 			return p, err
 		}))
 	if err != nil {
@@ -98,7 +98,7 @@ func TestPingsOfQuietClients(t *testing.T) {
 	ping := http2.NewFramer(<-dialed, nil)
 	for n := range pings {
 		if n > 0 {
-			time.Sleep(5200 * time.Millisecond) // what is permitted, and a little
+			time.Sleep(5200 * time.Millisecond) // the permitted interval, and a little more
 		}
 		if err := ping.WritePing(false, [8]byte{byte(n)}); err != nil {
 			t.Fatalf("ping %d: %v", n, err)

@@ -9,15 +9,15 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// pipe is a bidirectional stream without a network: the client's end and the
-// server's end of one call, handing over messages as they are.
+// pipe is a bidirectional stream without a network: it passes messages between the client's
+// end and the server's end of one call.
 type pipe[Req, Resp any] struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
-	// Requests queue without a bound, so that a client which sends while it is
-	// not receiving cannot block a server that does the same. Clients send few
-	// and small ones.
+	// The queue of requests is unbounded, so that a client which sends while it is not
+	// receiving cannot block a server that does the same. Clients send few and small
+	// requests.
 	mu       sync.Mutex
 	requests []*Req
 	closed   bool
@@ -43,13 +43,13 @@ func openPipe[Req, Resp any](ctx context.Context, serve func(serverEnd[Req, Resp
 	return p
 }
 
-// The client's end: what the generated stream clients ask for.
+// The client's end: the methods of the generated stream clients.
 
 func (p *pipe[Req, Resp]) Send(r *Req) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ctx.Err() != nil || p.closed {
-		return io.EOF // as gRPC: the reason is for Recv to tell
+		return io.EOF // as gRPC: Recv returns the reason
 	}
 	p.requests = append(p.requests, r)
 	p.notify()
@@ -74,7 +74,7 @@ func (p *pipe[Req, Resp]) Recv() (*Resp, error) {
 		return r, nil
 	case <-p.ctx.Done():
 	}
-	// What was sent before the end is still to be had.
+	// Responses sent before the end are still delivered.
 	select {
 	case r := <-p.responses:
 		return r, nil
@@ -112,7 +112,7 @@ func (p *pipe[Req, Resp]) RecvMsg(m any) error {
 	return err
 }
 
-// serverEnd is the other end.
+// serverEnd is the server's end.
 type serverEnd[Req, Resp any] struct{ p *pipe[Req, Resp] }
 
 func (s serverEnd[Req, Resp]) Context() context.Context { return s.p.ctx }

@@ -6,32 +6,32 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// A progress request concerns all watches of a stream. etcd answers with one
-// response for the stream (watch id -1, which clients hand to every watch) if
-// all of them are in step, and not at all otherwise. Here the keyspace answers
-// for each watch, and the answers are put together:
+// A progress request applies to all watches of a stream. etcd answers with one response for
+// the stream (watch ID -1, which clients pass to every watch) if all of them are
+// synchronized, and otherwise not at all. Here the keyspace answers for each watch, and the
+// answers are combined:
 //
-//   - when all watches of the stream have answered, and the lowest of their
-//     revisions is one that no watch has been told to be past, one response
-//     for the stream goes out with that revision;
-//   - otherwise each that answered is told its own revision under its own id,
-//     so that a stream with much going on, or with one watch that is far
-//     behind, still gets what it asked for. So it is always when the watches are
-//     of several partitions: no one revision is true of all.
+//   - If all watches of the stream have answered, and no watch has already been sent a
+//     revision above the lowest of theirs, one response with that revision is sent for the
+//     stream.
+//   - Otherwise each watch that answered gets its own revision under its own ID. So a busy
+//     stream, or one with a watch that is far behind, still gets answers. This is always
+//     the case if the watches are in several partitions, because no revision is valid for
+//     all of them.
 //
-// A request is answered with a revision that the keyspace was at when the request
-// came, or later: an answer that was on its way then is passed on, and the next
-// is waited for.
+// A request is answered with a revision at least as high as the keyspace's when the request
+// came. An answer that was in transit at that moment is passed on, and the next one is
+// awaited.
 //
-// Either way nothing at or below a revision follows it on the same watch. All
-// of this happens under watchStream.mu.
+// In both cases no event at or below a reported revision follows on the same watch.
+// watchStream.mu guards all of this.
 
 func (s *watchStream) requestProgress() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.waiting > 0 {
-		// The client asks again while some have not answered: those who have
-		// shall not wait for them, now or the next time.
+		// The client repeats the request while some watches have not answered: the others
+		// do not wait for them, now or the next time.
 		for _, w := range s.watches {
 			w.late = w.open != 0
 		}
@@ -51,10 +51,10 @@ func (s *watchStream) requestProgress() error {
 	return nil
 }
 
-// progressed takes the keyspace's word that a watch has delivered everything
-// up to rev. It may be meant for a request before the open one, or for none.
+// progressed records that a watch has delivered everything up to rev. The report may belong
+// to a request before the open one, or to none.
 func (s *watchStream) progressed(w *streamWatch, rev kv.Revision, answers int64) error {
-	rev = max(rev, w.told)
+	rev = max(rev, w.reported)
 	done := w.open != 0 && answers >= w.open
 	if done && !w.late {
 		w.reached = rev
@@ -70,7 +70,7 @@ func (s *watchStream) progressed(w *streamWatch, rev kv.Revision, answers int64)
 	return nil
 }
 
-// answered counts a watch that has answered, or will not any more.
+// answered counts a watch that has answered, or will not answer any more.
 func (s *watchStream) answered(w *streamWatch) error {
 	if w.open == 0 {
 		return nil
@@ -86,9 +86,9 @@ func (s *watchStream) answered(w *streamWatch) error {
 	return s.answer()
 }
 
-// answer tells the client what the watches have answered.
+// answer sends the watches' answers to the client.
 func (s *watchStream) answer() error {
-	var lowest, told kv.Revision
+	var lowest, highest kv.Revision
 	all, some := true, false
 	part := -1
 	for _, w := range s.watches {
@@ -96,13 +96,13 @@ func (s *watchStream) answer() error {
 			all = false
 		}
 		part = w.part
-		told = max(told, w.told)
+		highest = max(highest, w.reported)
 		if w.reached == 0 {
 			all = false
 			continue
 		}
-		// Events may have come since the watch answered.
-		w.reached = max(w.reached, w.told)
+		// Events may have been sent since the watch answered.
+		w.reached = max(w.reached, w.reported)
 		if !some || w.reached < lowest {
 			lowest = w.reached
 		}
@@ -111,9 +111,9 @@ func (s *watchStream) answer() error {
 	if !some {
 		return nil
 	}
-	if all && lowest >= told {
+	if all && lowest >= highest {
 		for _, w := range s.watches {
-			w.reached, w.told = 0, lowest
+			w.reached, w.reported = 0, lowest
 		}
 		return s.end.Send(&pb.WatchResponse{Header: s.f.header(lowest), WatchId: noWatch})
 	}
@@ -129,6 +129,6 @@ func (s *watchStream) answer() error {
 }
 
 func (s *watchStream) sendProgress(w *streamWatch, rev kv.Revision) error {
-	w.told = rev
+	w.reported = rev
 	return s.end.Send(&pb.WatchResponse{Header: s.f.header(rev), WatchId: w.id})
 }

@@ -13,17 +13,17 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// RangeStream is a method of etcd 3.7: a range in pieces, so that neither side
-// holds all of a long one at once. The library here is of etcd 3.6 (which one,
-// Kubernetes chooses), so the method and its message are written out.
+// RangeStream is a method of etcd 3.7: it returns a range in pieces, so that neither side
+// holds a long one completely. The library here is from etcd 3.6 (Kubernetes determines the
+// version), so the method and its message are implemented here.
 
-// firstPiece is how many keys the first piece has; the next ones have as many
-// as fill a message.
+// firstPiece is the number of keys in the first piece; later pieces have as many as fill a
+// message.
 const firstPiece = 10
 
-// rangeStream answers one call. All pieces are of one revision; header, count
-// and more are in the last one.
-func (f *face) rangeStream(r *pb.RangeRequest, stream grpc.ServerStream) error {
+// rangeStream answers one call. All pieces are at one revision; header, count and more are
+// in the last one.
+func (f *adapter) rangeStream(r *pb.RangeRequest, stream grpc.ServerStream) error {
 	if err := checkRange(r); err != nil {
 		return err
 	}
@@ -72,7 +72,8 @@ func (f *face) rangeStream(r *pb.RangeRequest, stream grpc.ServerStream) error {
 	}
 }
 
-// nextPiece aims at messages of a size, without changing its mind for little.
+// nextPiece adjusts the number of keys towards a message size, and ignores small
+// deviations.
 func nextPiece(piece int64, size, target int) int64 {
 	switch {
 	case size < target/2:
@@ -88,22 +89,22 @@ type rangeStreamResponse struct {
 	RangeResponse *pb.RangeResponse `protobuf:"bytes,1,opt,name=range_response,json=rangeResponse,proto3"`
 }
 
-// rangeResponseField is its only field, as it is on the wire.
+// rangeResponseField is the number of its only field in protobuf.
 const rangeResponseField = 1
 
-// Reset, String and ProtoMessage are for servers with a codec of their own.
+// Reset, String and ProtoMessage are for servers with their own codec.
 func (m *rangeStreamResponse) Reset() { *m = rangeStreamResponse{} }
 func (m *rangeStreamResponse) String() string {
 	return fmt.Sprintf("range_response:{%v}", m.RangeResponse)
 }
 func (m *rangeStreamResponse) ProtoMessage() {}
 
-// Size of the encoded message.
+// Size returns the size of the encoded message.
 func (m *rangeStreamResponse) Size() int {
 	return protowire.SizeTag(rangeResponseField) + protowire.SizeBytes(m.RangeResponse.Size())
 }
 
-// MarshalToSizedBuffer fills the end of a buffer, as generated code does.
+// MarshalToSizedBuffer fills the end of a buffer, like generated code.
 func (m *rangeStreamResponse) MarshalToSizedBuffer(buf []byte) (int, error) {
 	n, err := m.RangeResponse.MarshalToSizedBuffer(buf)
 	if err != nil {
@@ -116,13 +117,13 @@ func (m *rangeStreamResponse) MarshalToSizedBuffer(buf []byte) (int, error) {
 	return len(buf) - at, nil
 }
 
-// Unmarshal is for the other end, which nobody here is.
+// Unmarshal is never used, because this package has no client for the method.
 func (m *rangeStreamResponse) Unmarshal([]byte) error {
 	return fmt.Errorf("decode %T: only clients do", m)
 }
 
-// keyValueService describes etcd's KV service with all its methods. The
-// generated description lacks the last, and cannot be added to.
+// keyValueService describes etcd's KV service with all its methods. The generated
+// description lacks the last one, and cannot be extended.
 func keyValueService() *grpc.ServiceDesc {
 	return &grpc.ServiceDesc{
 		ServiceName: "etcdserverpb.KV",
@@ -142,13 +143,13 @@ func keyValueService() *grpc.ServiceDesc {
 				if err := stream.RecvMsg(r); err != nil {
 					return err
 				}
-				return srv.(*face).rangeStream(r, stream)
+				return srv.(*adapter).rangeStream(r, stream)
 			},
 		}},
 	}
 }
 
-// unary describes one method as generated code would.
+// unary describes one method like generated code.
 func unary[Req, Resp any](name string, call func(pb.KVServer, context.Context, *Req) (*Resp, error)) grpc.MethodDesc {
 	return grpc.MethodDesc{MethodName: name, Handler: func(srv any, ctx context.Context, decode func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
 		in := new(Req)

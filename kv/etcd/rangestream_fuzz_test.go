@@ -11,8 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// collector is the server's end of a RangeStream whose client puts the pieces
-// together.
+// collector is the server's end of a RangeStream; it combines the pieces like a client.
 type collector struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -41,15 +40,15 @@ func (c *collector) SendMsg(m any) error {
 	return nil
 }
 
-// compareStream holds RangeStream against what Range has answered.
+// compareStream compares RangeStream with the answer of Range.
 func (r *fuzzRun) compareStream(m *pb.RangeRequest, want *pb.RangeResponse, refusal error) {
 	got := &collector{ctx: r.t.Context()}
-	err := r.face.rangeStream(m, got)
+	err := r.adapter.rangeStream(m, got)
 	switch {
 	case status.Code(err) == codes.Unimplemented:
 	case (err == nil) != (refusal == nil):
-		r.t.Fatalf("%v: Range says %v, and RangeStream %v", m, refusal, err)
+		r.t.Fatalf("%v: Range returns %v, RangeStream %v", m, refusal, err)
 	case err == nil && got.all.String() != want.String():
-		r.t.Fatalf("%v: Range says %v, and RangeStream %v", m, want, &got.all)
+		r.t.Fatalf("%v: Range returns %v, RangeStream %v", m, want, &got.all)
 	}
 }

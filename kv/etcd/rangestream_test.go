@@ -30,8 +30,8 @@ func (wire) Unmarshal(data []byte, v any) error {
 	return nil
 }
 
-// rangeStream calls RangeStream and puts the pieces together as clients of
-// etcd 3.7 do. each sees them as they come.
+// rangeStream calls RangeStream and combines the pieces like clients of etcd 3.7. each is
+// called with every piece.
 func rangeStream(ctx context.Context, conn *grpc.ClientConn, r *pb.RangeRequest, each func(piece *pb.RangeResponse)) (*pb.RangeResponse, error) {
 	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, "/etcdserverpb.KV/RangeStream", grpc.ForceCodec(wire{}))
 	if err != nil {
@@ -67,7 +67,7 @@ func rangeStream(ctx context.Context, conn *grpc.ClientConn, r *pb.RangeRequest,
 	}
 }
 
-// TestRangeStream: the pieces together are what Range answers.
+// TestRangeStream checks that the combined pieces are the answer of Range.
 func TestRangeStream(t *testing.T) {
 	_, c := serve(t, openAtoll(t), etcd.Options{MaxRequestBytes: 100_000})
 	for i := range 500 {
@@ -95,7 +95,7 @@ func TestRangeStream(t *testing.T) {
 		pieces, largest := 0, 0
 		got, err := rangeStream(t.Context(), conn, r, func(p *pb.RangeResponse) {
 			if pieces++; p.Header == nil && (p.More || p.Count != 0) {
-				t.Error("a piece that is not the last says more than keys")
+				t.Error("a piece before the last contains more than keys")
 			}
 			largest = max(largest, p.Size())
 		})
@@ -103,7 +103,7 @@ func TestRangeStream(t *testing.T) {
 			t.Fatalf("%v: %v", r, err)
 		}
 		if got.String() != want.String() {
-			t.Errorf("%v: %d keys of %d, more %v, %v; Range says %d keys of %d, more %v, %v", r,
+			t.Errorf("%v: %d keys of %d, more %v, %v; Range returns %d keys of %d, more %v, %v", r,
 				len(got.Kvs), got.Count, got.More, got.Header, len(want.Kvs), want.Count, want.More, want.Header)
 		}
 		if largest > 400_000 || len(want.Kvs) > 20 && pieces == 1 {
@@ -112,8 +112,8 @@ func TestRangeStream(t *testing.T) {
 	}
 }
 
-// TestRangeStreamIsOfOneRevision: what happens meanwhile does not show.
-func TestRangeStreamIsOfOneRevision(t *testing.T) {
+// TestRangeStreamHasOneRevision checks that concurrent changes are not visible.
+func TestRangeStreamHasOneRevision(t *testing.T) {
 	_, c := serve(t, openAtoll(t), etcd.Options{})
 	for i := range 50 {
 		if _, err := c.Put(t.Context(), fmt.Sprintf("k%02d", i), "old"); err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/atoll-dev/atoll/kv/etcd"
 )
 
-// TestRefusals sends bad requests to etcd and to Atoll. Clients act on codes
-// and compare messages, so both must be the same.
+// TestRefusals sends invalid requests to etcd and to Atoll. Clients act on codes and
+// compare messages, so both must be the same.
 func TestRefusals(t *testing.T) {
 	referee := startReferee(t)
 	_, atoll := serve(t, openAtoll(t), etcd.Options{})
@@ -36,7 +36,7 @@ func TestRefusals(t *testing.T) {
 			want := tc.call(t.Context(), referee)
 			got := tc.call(t.Context(), atoll)
 			if status.Code(got) != status.Code(want) || fmt.Sprint(got) != fmt.Sprint(want) {
-				t.Errorf("Atoll answers %v, etcd %v", got, want)
+				t.Errorf("Atoll returns %v, etcd %v", got, want)
 			}
 		})
 	}
@@ -95,8 +95,8 @@ func badRequests() []badRequest {
 	a := []byte("a")
 	return []badRequest{
 		ranges("no key", &pb.RangeRequest{}),
-		ranges("sort order that does not exist", &pb.RangeRequest{Key: a, SortOrder: 9}),
-		ranges("sort target that does not exist", &pb.RangeRequest{Key: a, SortTarget: 9}),
+		ranges("unknown sort order", &pb.RangeRequest{Key: a, SortOrder: 9}),
+		ranges("unknown sort target", &pb.RangeRequest{Key: a, SortTarget: 9}),
 		ranges("compacted", &pb.RangeRequest{Key: a, Revision: 3}),
 		ranges("future", &pb.RangeRequest{Key: a, Revision: 1000}),
 		puts("no key", &pb.PutRequest{}),
@@ -128,18 +128,18 @@ func badRequests() []badRequest {
 			_, err := c.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: 9_000_000_001})
 			return err
 		}),
-		lease("revoke what is not there", func(ctx context.Context, c pb.LeaseClient) error {
+		lease("revoke a missing lease", func(ctx context.Context, c pb.LeaseClient) error {
 			_, err := c.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: 99})
 			return err
 		}),
-		lease("describe what is not there", func(ctx context.Context, c pb.LeaseClient) error {
+		lease("describe a missing lease", func(ctx context.Context, c pb.LeaseClient) error {
 			r, err := c.LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: 99})
 			if err == nil {
 				err = fmt.Errorf("no error, but lease %d with TTL %d", r.ID, r.TTL)
 			}
 			return err
 		}),
-		lease("keep alive what is not there", func(ctx context.Context, c pb.LeaseClient) error {
+		lease("keep alive a missing lease", func(ctx context.Context, c pb.LeaseClient) error {
 			stream, err := c.LeaseKeepAlive(ctx)
 			if err != nil {
 				return err

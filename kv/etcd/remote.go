@@ -16,11 +16,10 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Remote makes any etcd server a keyspace. The client stays the caller's to
-// close.
+// Remote makes any etcd server a keyspace. The caller closes the client.
 //
-// etcd's API cannot tell everything that the contract has: Status needs a read
-// or two more than etcd's own.
+// etcd's API lacks some information of the contract: Status needs one or two additional
+// reads.
 func Remote(client *clientv3.Client) kv.Keyspace { return &remote{client: client} }
 
 type remote struct{ client *clientv3.Client }
@@ -58,8 +57,8 @@ func (r *remote) Compact(ctx context.Context, rev kv.Revision, physical bool) (k
 	return res.Header.Revision, nil
 }
 
-// idGranter is a lease client that can grant a lease under a given id, which
-// clientv3's interface cannot.
+// idGranter is a lease client that can grant a lease with a given ID, which clientv3's
+// interface cannot.
 type idGranter interface {
 	grantID(ctx context.Context, id int64, ttl int64) (*pb.LeaseGrantResponse, error)
 }
@@ -148,8 +147,8 @@ func (r *remote) Status(ctx context.Context) (*kv.Status, error) {
 	}, nil
 }
 
-// compacted finds the compaction revision, which etcd tells only to watches
-// that begin below it.
+// compacted returns the compaction revision, which etcd reports only to watches that begin
+// below it.
 func (r *remote) compacted(ctx context.Context) (kv.Revision, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -175,9 +174,8 @@ func (r *remote) compacted(ctx context.Context) (kv.Revision, error) {
 	return 0, fmt.Errorf("etcd: find the compaction revision: %w", context.Cause(ctx))
 }
 
-// fromClient translates an error of clientv3. Where etcd cannot have begun, it
-// says so by an error of its own; whatever else happens to a write leaves its
-// outcome open.
+// fromClient translates an error of clientv3. If etcd has certainly not begun, it returns a
+// specific error; any other error of a write means that the outcome is unknown.
 func fromClient(op string, write bool, err error) error {
 	for _, k := range kinds() {
 		if rpctypes.Error(k[1]) == err {

@@ -199,7 +199,7 @@ func txnFromResponse(r *pb.TxnResponse) *kv.TxnResult {
 			}
 		case *pb.ResponseOp_ResponseTxn:
 			nested := txnFromResponse(o.ResponseTxn)
-			// Inside a transaction etcd leaves the header of a nested one out.
+			// Inside a transaction etcd omits the header of a nested one.
 			nested.Revision = out.Revision
 			out.Results[i].Txn = nested
 		}

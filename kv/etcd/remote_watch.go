@@ -14,15 +14,15 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// progressRetry is how often progress is asked for anew: etcd drops a request
-// that comes while a watch is behind.
+// progressRetry is how often a progress request is repeated: etcd drops a request that
+// arrives while a watch is behind.
 const progressRetry = 20 * time.Millisecond
 
-// Watch opens a stream of its own for each watch, because etcd answers
-// progress requests only for all watches of a stream at once.
+// Watch opens a separate stream for each watch, because etcd answers progress requests only
+// for all watches of a stream at once.
 func (r *remote) Watch(ctx context.Context, req kv.WatchRequest) (kv.Watch, error) {
-	// With the revision fixed here, a stream that breaks before the first event
-	// is resumed without a gap or a repeat.
+	// Because the revision is fixed here, a stream that breaks before the first event is
+	// resumed without a gap or a repeat.
 	if req.StartRevision == 0 {
 		rev, err := r.head(ctx)
 		if err != nil {
@@ -43,7 +43,7 @@ func (r *remote) Watch(ctx context.Context, req kv.WatchRequest) (kv.Watch, erro
 	if req.ProgressNotify {
 		opts = append(opts, clientv3.WithProgressNotify())
 	}
-	// clientv3 puts watches whose contexts have equal metadata on one stream.
+	// clientv3 multiplexes watches whose contexts have equal metadata on one stream.
 	ctx = metadata.AppendToOutgoingContext(ctx, "atoll-watch", strconv.FormatUint(rand.Uint64(), 36))
 	w := &remoteWatch{r: r, ctx: ctx, out: make(chan kv.WatchResponse), ask: make(chan struct{}, 1)}
 	in := r.client.Watch(ctx, string(req.Start), opts...)
@@ -73,7 +73,7 @@ func (w *remoteWatch) Responses() <-chan kv.WatchResponse { return w.out }
 func (w *remoteWatch) RequestProgress() {
 	select {
 	case w.ask <- struct{}{}:
-	default: // one is waiting to be taken up, and will be answered for both
+	default: // a pending request is answered for both
 	}
 }
 
@@ -102,15 +102,15 @@ func (w *remoteWatch) forward(in clientv3.WatchChan, reached chan<- kv.Revision)
 			}
 			select {
 			case reached <- rev:
-			default: // the next answer will do
+			default: // the next answer suffices
 			}
 			continue
 		}
 		if len(res.Events) == 0 {
 			continue
 		}
-		// Not the header's revision: etcd puts the current one there even while
-		// it still has older events to send to a watch that is behind.
+		// Not the header's revision: etcd sets the current one even while it still has
+		// older events to send to a watch that is behind.
 		out := kv.WatchResponse{
 			Revision: res.Events[len(res.Events)-1].Kv.ModRevision,
 			Events:   make([]kv.Event, len(res.Events)),
@@ -127,8 +127,8 @@ func (w *remoteWatch) forward(in clientv3.WatchChan, reached chan<- kv.Revision)
 	}
 }
 
-// progress asks again and again until an answer reaches the revision at which
-// the keyspace was when progress was requested.
+// progress repeats the request until an answer reaches the keyspace's revision at the time
+// of the request.
 func (w *remoteWatch) progress(reached <-chan kv.Revision) {
 	tick := time.NewTicker(progressRetry)
 	tick.Stop()
@@ -140,7 +140,7 @@ func (w *remoteWatch) progress(reached <-chan kv.Revision) {
 		case <-w.ask:
 			rev, err := w.r.head(w.ctx)
 			if err != nil {
-				// The watch itself tells the client what is wrong; ask again later.
+				// The watch itself reports the error to the client; retry later.
 				rev = 1
 			}
 			target = max(target, rev)

@@ -19,39 +19,39 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// ServeConfig is what it takes to serve one keyspace to etcd clients.
+// ServeConfig configures a server of one keyspace for etcd clients.
 type ServeConfig struct {
 	Keyspace kv.Keyspace
-	// Name of the keyspace, which becomes the cluster's id.
+	// Name of the keyspace; the cluster's ID is derived from it.
 	Name string
-	// Listen has the addresses to serve on: "host:port", or "unix:path".
+	// Listen lists the addresses to serve on: "host:port", or "unix:path".
 	Listen []string
-	// CertFile and KeyFile turn TLS on. They are read anew for each connection, so
-	// they can be renewed in place.
+	// CertFile and KeyFile enable TLS. They are read again for each connection, so they can
+	// be replaced in place.
 	CertFile, KeyFile string
-	// ClientCAFile makes a certificate signed by it a condition for clients.
+	// ClientCAFile requires clients to have a certificate signed by it.
 	ClientCAFile string
-	// ClientURLs and TracerProvider as in Options.
+	// ClientURLs and TracerProvider are as in Options.
 	ClientURLs     []string
 	TracerProvider trace.TracerProvider
-	// MetricsListen is an address for Prometheus and health checks over HTTP
-	// (/metrics, /health); empty means none.
+	// MetricsListen is an address for Prometheus and health checks over HTTP (/metrics,
+	// /health); empty means none.
 	MetricsListen string
-	// Ready is called once all listeners accept connections, with their
-	// addresses in the order of Listen, and then the one for metrics.
+	// Ready is called when all listeners accept connections, with their addresses in the
+	// order of Listen, and then the one for metrics.
 	Ready func(addrs []net.Addr)
-	// Started is called before that with the server, to add metrics to it.
+	// Started is called before Ready with the server, to add metrics.
 	Started func(*Server)
 }
 
-// stopTimeout is how long calls in progress get when the server stops.
+// stopTimeout is the time that calls in progress get when the server stops.
 const stopTimeout = 5 * time.Second
 
 // ListenAndServe serves until ctx ends, and then stops gracefully and returns
 // nil. The keyspace stays open.
 func ListenAndServe(ctx context.Context, cfg ServeConfig) (err error) {
 	if len(cfg.Listen) == 0 {
-		return errors.New("serve etcd clients: no address to listen on: give at least one, such as 127.0.0.1:2379")
+		return errors.New("serve etcd clients: no address to listen on: specify at least one, such as 127.0.0.1:2379")
 	}
 	tlsConfig, err := cfg.tls()
 	if err != nil {
@@ -138,8 +138,8 @@ func listen(ctx context.Context, address string) (net.Listener, error) {
 	return l, nil
 }
 
-// abandoned tells whether a file is a socket that nobody listens on: it stays
-// behind when a server is killed.
+// abandoned reports whether a file is a socket without a listener. A killed server leaves
+// one behind.
 func abandoned(ctx context.Context, path string) bool {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode().Type() != os.ModeSocket {
@@ -154,11 +154,11 @@ func abandoned(ctx context.Context, path string) bool {
 
 func (cfg *ServeConfig) tls() (*tls.Config, error) {
 	if (cfg.CertFile == "") != (cfg.KeyFile == "") {
-		return nil, errors.New("serve etcd clients: a certificate and its key go together: give both files or neither")
+		return nil, errors.New("serve etcd clients: a certificate and its key are required together: specify both files or neither")
 	}
 	if cfg.CertFile == "" {
 		if cfg.ClientCAFile != "" {
-			return nil, errors.New("serve etcd clients: client certificates can be checked only over TLS: give a certificate and key for the server too")
+			return nil, errors.New("serve etcd clients: client certificates require TLS: specify a certificate and key for the server, too")
 		}
 		return nil, nil
 	}
@@ -179,28 +179,27 @@ func (cfg *ServeConfig) tls() (*tls.Config, error) {
 	if cfg.ClientCAFile != "" {
 		pem, err := os.ReadFile(cfg.ClientCAFile)
 		if err != nil {
-			return nil, fmt.Errorf("read the authorities of client certificates: %w", err)
+			return nil, fmt.Errorf("read the client certificate authority: %w", err)
 		}
 		out.ClientCAs = x509.NewCertPool()
 		if !out.ClientCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("read the authorities of client certificates: %s has no certificate in PEM form", cfg.ClientCAFile)
+			return nil, fmt.Errorf("read the client certificate authority: %s has no certificate in PEM format", cfg.ClientCAFile)
 		}
 		out.ClientAuth = tls.RequireAndVerifyClientCert
 	}
 	return out, nil
 }
 
-// webHandler serves what is not gRPC. The paths and the shape of /health are
-// etcd's, which probes know. /livez does not ask the keyspace: a restart brings no
-// database back, and would make a server forget that its database has lost
-// something.
+// webHandler serves the HTTP endpoints. Their paths and the format of /health are etcd's,
+// which probes use. /livez does not query the keyspace: a restart cannot repair a database,
+// and would make a server forget that its database has lost acknowledged writes.
 func (s *Server) webHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", s.Metrics())
 	answers := func(r *http.Request) bool {
 		ctx, cancel := context.WithTimeout(r.Context(), scrapeTimeout)
 		defer cancel()
-		_, err := s.face.headRevision(ctx)
+		_, err := s.adapter.headRevision(ctx)
 		return err == nil && s.ctx.Err() == nil
 	}
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })

@@ -29,26 +29,24 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Options of a Server. The zero value serves plaintext on loopback with etcd's
-// limits.
+// Options of a Server. The zero value serves plaintext on loopback with etcd's limits.
 type Options struct {
-	// TLS to serve with; required on addresses other than loopback. Client
-	// certificates are demanded if it says so.
+	// TLS configuration; required on addresses other than loopback. It determines whether
+	// client certificates are required.
 	TLS *tls.Config
-	// Cluster names the keyspace, the same on all servers of it; Member names
-	// this server. The ids that clients see are made of them.
+	// Cluster names the keyspace, the same on all its servers; Member names this server.
+	// The IDs that clients see are derived from them.
 	Cluster, Member string
-	// ClientURLs that other clients can reach this server by; nil means the
-	// addresses that it listens on.
+	// ClientURLs by which other clients can reach this server; nil means the addresses that
+	// it listens on.
 	ClientURLs []string
-	// TracerProvider of the spans of calls, which join the trace that a client
-	// sends along; nil for none.
+	// TracerProvider for the spans of calls, which join the client's trace; nil for none.
 	TracerProvider trace.TracerProvider
 	// MaxRequestBytes and MaxTxnOps limit one request; 0 means etcd's defaults.
 	MaxRequestBytes, MaxTxnOps int
 }
 
-// What etcd does about clients' pings and silence.
+// etcd's settings for clients' pings and silence.
 const (
 	minPingInterval   = 5 * time.Second
 	idlePingInterval  = 2 * time.Hour
@@ -56,22 +54,22 @@ const (
 	receiveOverhead   = 512 << 10
 	connectionBuffer  = 64 << 10
 	initialWindowSize = 1 << 20
-	// streamWorkers are goroutines kept for calls, because growing a new stack for
-	// each took 15 % of all CPU in BenchmarkFaces. A call holds its worker while it
-	// waits for the disk, so there must be about as many as calls at once; more
-	// calls than that get new goroutines.
+	// streamWorkers is the number of goroutines kept for calls, because growing a new stack
+	// for each took 15 % of all CPU in BenchmarkAPIs. A call holds its worker while it
+	// waits for the disk, so there must be about as many as concurrent calls; additional
+	// calls get new goroutines.
 	streamWorkers = 256
 )
 
-// Server is the gRPC face of one keyspace.
+// Server is a gRPC server for one keyspace.
 type Server struct {
-	face    *face
+	adapter *adapter
 	opts    Options
 	health  *health.Server
 	metrics *metrics
 	grpc    *grpc.Server
 
-	// ctx ends streams, which would go on for ever, when the server stops.
+	// ctx ends streams, which have no end of their own, when the server stops.
 	ctx  context.Context
 	stop context.CancelFunc
 
@@ -79,8 +77,8 @@ type Server struct {
 	addresses []string
 }
 
-// NewServer makes a server for ks. The keyspace stays the caller's to close,
-// after Stop has returned.
+// NewServer creates a server for ks. The caller closes the keyspace after Stop has
+// returned.
 func NewServer(ks kv.Keyspace, opts Options) *Server {
 	if opts.Cluster == "" {
 		opts.Cluster = "atoll"
@@ -96,7 +94,7 @@ func NewServer(ks kv.Keyspace, opts Options) *Server {
 	}
 	s := &Server{opts: opts, health: health.NewServer()}
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	s.face = &face{
+	s.adapter = &adapter{
 		ks:        ks,
 		clusterID: identity(opts.Cluster), memberID: identity(opts.Cluster + "/" + opts.Member),
 		member: opts.Member, clientURLs: s.clientURLs,
@@ -113,8 +111,8 @@ func (s *Server) grpcOptions() []grpc.ServerOption {
 		grpc.ForceServerCodecV2(codec{mem.DefaultBufferPool()}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingInterval}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: idlePingInterval, Timeout: idlePingTimeout}),
-		// A request just over the limit shall be refused by a message that says
-		// so; what is far over it is not even read.
+		// A request just over the limit gets an error that names the limit; a far larger
+		// one is not even read.
 		grpc.MaxRecvMsgSize(s.opts.MaxRequestBytes + receiveOverhead),
 		grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.MaxConcurrentStreams(math.MaxUint32),
@@ -131,7 +129,7 @@ func (s *Server) grpcOptions() []grpc.ServerOption {
 		opts = append(opts, grpc.StatsHandler(otelgrpc.NewServerHandler(
 			otelgrpc.WithTracerProvider(tp),
 			otelgrpc.WithPropagators(propagation.TraceContext{}),
-			otelgrpc.WithMeterProvider(noop.NewMeterProvider()), // metrics are Prometheus'
+			otelgrpc.WithMeterProvider(noop.NewMeterProvider()), // metrics are in Prometheus
 			otelgrpc.WithFilter(filters.Not(filters.HealthCheck())),
 		)))
 	}
@@ -141,43 +139,43 @@ func (s *Server) grpcOptions() []grpc.ServerOption {
 	return opts
 }
 
-// Register adds etcd's services and the health service to a gRPC server, for
-// callers who bring their own; Serve uses the server's.
+// Register adds etcd's services and the health service to the caller's own gRPC server;
+// Serve uses the server's.
 func (s *Server) Register(g *grpc.Server) {
 	svc := &services{s}
-	g.RegisterService(keyValueService(), s.face)
+	g.RegisterService(keyValueService(), s.adapter)
 	pb.RegisterWatchServer(g, svc)
 	pb.RegisterLeaseServer(g, svc)
-	pb.RegisterMaintenanceServer(g, s.face)
-	pb.RegisterClusterServer(g, s.face)
-	pb.RegisterAuthServer(g, &authService{f: s.face})
+	pb.RegisterMaintenanceServer(g, s.adapter)
+	pb.RegisterClusterServer(g, s.adapter)
+	pb.RegisterAuthServer(g, &authService{f: s.adapter})
 	healthpb.RegisterHealthServer(g, s.health)
 }
 
-// services adds to face the calls that are streams, and ends them on stop.
+// services adds the streaming calls to the adapter, and ends them on stop.
 type services struct{ s *Server }
 
 func (v *services) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
-	return v.s.face.LeaseGrant(ctx, r)
+	return v.s.adapter.LeaseGrant(ctx, r)
 }
 
 func (v *services) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
-	return v.s.face.LeaseRevoke(ctx, r)
+	return v.s.adapter.LeaseRevoke(ctx, r)
 }
 
 func (v *services) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
-	return v.s.face.LeaseTimeToLive(ctx, r)
+	return v.s.adapter.LeaseTimeToLive(ctx, r)
 }
 
 func (v *services) LeaseLeases(ctx context.Context, r *pb.LeaseLeasesRequest) (*pb.LeaseLeasesResponse, error) {
-	return v.s.face.LeaseLeases(ctx, r)
+	return v.s.adapter.LeaseLeases(ctx, r)
 }
 
-// LeaseKeepAlive waits for the client most of the time; when the server stops,
-// nothing is lost by leaving it waiting.
+// LeaseKeepAlive mostly waits for the client; when the server stops, it may be abandoned
+// without a loss.
 func (v *services) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
 	done := make(chan error, 1)
-	go func() { done <- v.s.face.keepAlive(stream) }()
+	go func() { done <- v.s.adapter.keepAlive(stream) }()
 	select {
 	case err := <-done:
 		return err
@@ -192,7 +190,7 @@ func (v *services) Watch(stream pb.Watch_WatchServer) error {
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
 	defer context.AfterFunc(v.s.ctx, func() { cancel(rpctypes.ErrGRPCStopped) })()
-	return v.s.face.serveWatch(stoppableEnd{stream, ctx})
+	return v.s.adapter.serveWatch(stoppableEnd{stream, ctx})
 }
 
 // stoppableEnd is a watch stream whose context also ends with the server.
@@ -203,9 +201,8 @@ type stoppableEnd struct {
 
 func (e stoppableEnd) Context() context.Context { return e.ctx }
 
-// Serve answers on l until Stop, and then returns nil. It may be called for
-// several listeners. Plaintext is served only where the network cannot
-// overhear or imitate it.
+// Serve answers on l until Stop, and then returns nil. It may be called for several
+// listeners. It serves plaintext only where the network cannot read or spoof it.
 func (s *Server) Serve(l net.Listener) error {
 	if err := checkPlaintext(l.Addr(), s.opts.TLS != nil); err != nil {
 		return err
@@ -223,14 +220,14 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
-// checkPlaintext refuses an unencrypted listener that others can reach.
+// checkPlaintext refuses an unencrypted listener that other hosts can reach.
 func checkPlaintext(addr net.Addr, encrypted bool) error {
 	tcp, ok := addr.(*net.TCPAddr)
 	if encrypted || !ok || tcp.IP.IsLoopback() {
 		return nil
 	}
 	return fmt.Errorf("serve etcd clients on %s: refused, because without TLS anyone on the network could read and change all data: "+
-		"give a certificate and key, or listen on a loopback address such as 127.0.0.1:2379", addr)
+		"specify a certificate and key, or listen on a loopback address such as 127.0.0.1:2379", addr)
 }
 
 func (s *Server) url(addr net.Addr) string {
@@ -253,9 +250,9 @@ func (s *Server) clientURLs() []string {
 	return append([]string(nil), s.addresses...)
 }
 
-// Stop tells health checks and streams that the server goes away, lets calls
-// in progress finish until ctx ends, and then closes all connections. Clients
-// resume their watches elsewhere, or here after a restart.
+// Stop announces the shutdown to health checks and streams, lets calls in progress finish
+// until ctx ends, and then closes all connections. Clients resume their watches on another
+// server, or here after a restart.
 func (s *Server) Stop(ctx context.Context) {
 	s.health.Shutdown()
 	s.stop()
@@ -275,6 +272,5 @@ func (s *Server) Stop(ctx context.Context) {
 // Metrics serves the server's metrics in Prometheus' format.
 func (s *Server) Metrics() http.Handler { return s.metrics.handler() }
 
-// Registry takes metrics of others that belong on the same page, such as the
-// engine's.
+// Registry accepts further metrics for the same page, such as the engine's.
 func (s *Server) Registry() prometheus.Registerer { return s.metrics.registry }

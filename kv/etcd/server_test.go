@@ -68,8 +68,8 @@ func TestPlaintextOnlyOnLoopback(t *testing.T) {
 	ks := openAtoll(t)
 	for _, address := range []string{"0.0.0.0:0", ":0"} {
 		err := etcd.ListenAndServe(t.Context(), etcd.ServeConfig{Keyspace: ks, Listen: []string{address}})
-		if err == nil || !strings.Contains(err.Error(), "give a certificate") {
-			t.Errorf("plaintext on %s: got %v, want a refusal that says what to do", address, err)
+		if err == nil || !strings.Contains(err.Error(), "specify a certificate") {
+			t.Errorf("plaintext on %s: got %v, want an error that names the remedy", address, err)
 		}
 		l, err := net.Listen("tcp", address)
 		if err != nil {
@@ -186,12 +186,12 @@ func TestClientCertificates(t *testing.T) {
 		t.Error("without a certificate: accepted")
 	}
 	if try(newAuthority(t, "stranger")) == nil {
-		t.Error("with a stranger's certificate: accepted")
+		t.Error("with an unknown certificate: accepted")
 	}
 }
 
-// TestConcurrencyPackage has etcd's own recipes work: they need leases,
-// sessions, watches and transactions to fit together.
+// TestConcurrencyPackage runs etcd's own recipes, which combine leases, sessions, watches
+// and transactions.
 func TestConcurrencyPackage(t *testing.T) {
 	t.Parallel()
 	_, c := serve(t, openAtoll(t), etcd.Options{})
@@ -231,7 +231,7 @@ func TestConcurrencyPackage(t *testing.T) {
 	if r, err := e2.Leader(ctx); err != nil || string(r.Kvs[0].Value) != "one" {
 		t.Fatalf("leader: %v, %v", r, err)
 	}
-	// The leader dies without a word; its lease runs out.
+	// The leader dies without resigning; its lease expires.
 	one.Orphan()
 	select {
 	case err := <-won:
@@ -239,7 +239,7 @@ func TestConcurrencyPackage(t *testing.T) {
 			t.Fatal(err)
 		}
 	case <-time.After(30 * time.Second):
-		t.Fatal("nobody took over from a leader that died")
+		t.Fatal("no candidate took over from a dead leader")
 	}
 	if r, err := e2.Leader(ctx); err != nil || string(r.Kvs[0].Value) != "two" {
 		t.Fatalf("leader: %v, %v", r, err)
@@ -258,7 +258,7 @@ func TestHealthAndMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := c.Get(t.Context(), "a", clientv3.WithRev(1000)); err == nil {
-		t.Fatal("a read of the future succeeded")
+		t.Fatal("a read at a future revision succeeded")
 	}
 	health := healthpb.NewHealthClient(c.ActiveConnection())
 	if r, err := health.Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil || r.Status != healthpb.HealthCheckResponse_SERVING {
@@ -301,7 +301,8 @@ func fetch(t *testing.T, url string) string {
 	return string(body)
 }
 
-// TestRestart: a watch outlives its server, and misses and repeats nothing.
+// TestRestart checks that a watch survives its server's restart, and misses and repeats
+// nothing.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	ks := openAtoll(t)
@@ -411,14 +412,14 @@ func TestOperatorCalls(t *testing.T) {
 		"add role":    func() error { _, err := c.RoleAdd(ctx, "x"); return err },
 	} {
 		if err := call(); status.Code(err) != codes.Unimplemented {
-			t.Errorf("%s: got %v, want it refused as unimplemented", what, err)
+			t.Errorf("%s: got %v, want Unimplemented", what, err)
 		}
 	}
 }
 
-// TestSocketLeftBehind: a server that was killed leaves its socket, and the next
-// one takes its place; the socket of one that lives is not taken.
-func TestSocketLeftBehind(t *testing.T) {
+// TestAbandonedSocket checks that a server reuses the socket of a killed server, but not
+// that of a running one.
+func TestAbandonedSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/atoll-dev/atoll/kv/etcd"
 )
 
-// TestSpans: a client's trace goes on from its call to the commit.
+// TestSpans checks that a client's trace continues from its call to the commit.
 func TestSpans(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans), sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())))
@@ -31,7 +31,7 @@ func TestSpans(t *testing.T) {
 		at := ""
 		for _, s := range spans.GetSpans() {
 			if s.SpanContext.TraceID().String() != trace {
-				t.Fatalf("span %s is of another trace", s.Name)
+				t.Fatalf("span %s belongs to another trace", s.Name)
 			}
 			id := s.SpanContext.SpanID().String()
 			byID[id] = s

@@ -15,17 +15,17 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// noWatch is the id in responses that concern no watch, or all of a stream.
+// noWatch is the ID in responses that apply to no watch, or to all of a stream.
 const noWatch = -1
 
-// etcd's reasons for refusing a watch; it has no exported names for them.
+// etcd's reasons for refusing a watch; it does not export them.
 const (
 	reasonEmptyRange  = "mvcc: watcher range is empty"
 	reasonDuplicateID = "mvcc: duplicate watch ID provided on the WatchStream"
 )
 
-// fragmentOverhead is what etcd adds to the largest request to get the size
-// from which on it splits a response.
+// fragmentOverhead is the amount above the maximum request size at which etcd splits a
+// response.
 const fragmentOverhead = 512
 
 // watchEnd is the server's end of a watch stream, over gRPC or in process.
@@ -35,12 +35,12 @@ type watchEnd interface {
 	Recv() (*pb.WatchRequest, error)
 }
 
-// watchStream carries any number of watches. Each has a goroutine that takes
-// responses from the keyspace; what they send, and the answers to the client's
-// requests, are put in order by mu, which is held while sending. So a client
-// that does not read makes only the watches of its own stream wait.
+// watchStream multiplexes any number of watches. Each has a goroutine that receives
+// responses from the keyspace. mu, which is held while sending, orders their messages and
+// the answers to the client's requests. So a client that does not read blocks only the
+// watches of its own stream.
 type watchStream struct {
-	f      *face
+	f      *adapter
 	end    watchEnd
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -49,8 +49,8 @@ type watchStream struct {
 	mu      sync.Mutex
 	watches map[int64]*streamWatch
 	nextID  int64
-	// seen is the highest revision met on this stream, for headers; of each
-	// partition, since revisions of one say nothing about another.
+	// seen is the highest revision on this stream, for headers, by partition, because
+	// revisions of different partitions are not comparable.
 	seen map[int]kv.Revision
 	// waiting counts the watches that the open progress request waits for.
 	waiting int
@@ -58,26 +58,26 @@ type watchStream struct {
 
 type streamWatch struct {
 	id       int64
-	part     int // the partition that it watches
+	part     int // its partition
 	watch    kv.Watch
 	cancel   context.CancelFunc
 	closed   bool
 	fragment bool
-	// notify: the client wants periodic progress.
+	// notify: the client requested periodic progress.
 	notify bool
 
-	// told is the highest revision in a response to the client. Nothing at or
-	// below it may follow.
-	told kv.Revision
-	// progress requests, see progress.go
+	// reported is the highest revision in a response to the client. No event at or below it
+	// may follow.
+	reported kv.Revision
+	// State of progress requests, see progress.go.
 	calls   int64 // of RequestProgress
-	open    int64 // the call that is not answered yet, 0: none
+	open    int64 // the call without an answer yet, 0: none
 	late    bool
 	reached kv.Revision
 }
 
-// serveWatch runs a stream until the client ends it or something breaks.
-func (f *face) serveWatch(end watchEnd) error {
+// serveWatch runs a stream until the client ends it or an error occurs.
+func (f *adapter) serveWatch(end watchEnd) error {
 	ctx, cancel := context.WithCancelCause(end.Context())
 	s := &watchStream{f: f, end: end, ctx: ctx, cancel: cancel, watches: map[int64]*streamWatch{}, seen: map[int]kv.Revision{}}
 	defer func() {
@@ -87,8 +87,8 @@ func (f *face) serveWatch(end watchEnd) error {
 		s.wg.Wait()
 	}()
 
-	// Recv returns only when the client or the transport ends the stream, so it
-	// cannot hear that the keyspace failed: hence its own goroutine.
+	// Recv returns only when the client or the transport ends the stream, so it cannot be
+	// interrupted if the keyspace fails: hence the separate goroutine.
 	received := make(chan error, 1)
 	go func() { received <- s.receive() }()
 	select {
@@ -102,7 +102,7 @@ func (f *face) serveWatch(end watchEnd) error {
 	}
 }
 
-// canceledWatch tells the end of a stream as etcd does.
+// canceledWatch returns etcd's error for the end of a stream.
 func canceledWatch(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return rpctypes.ErrGRPCWatchCanceled
@@ -141,8 +141,8 @@ func (s *watchStream) create(r *pb.WatchCreateRequest) error {
 		r.Key = []byte{0}
 	}
 	span := kv.Span{Start: r.Key, End: r.RangeEnd}
-	// The revision in the answer is where a watch "from now on" begins: clients
-	// resume from it when the stream breaks before the first event.
+	// The revision in the answer is the start of a watch "from now on": clients resume from
+	// it if the stream breaks before the first event.
 	rev, err := s.f.headRevisionOf(s.ctx, r.Key)
 	if err != nil {
 		return toStatus(err)
@@ -191,11 +191,11 @@ func (s *watchStream) create(r *pb.WatchCreateRequest) error {
 	if err != nil {
 		cancel()
 		if errors.Is(err, kv.ErrInvalidRequest) {
-			return refuse(err.Error()) // the other watches of the stream go on
+			return refuse(err.Error()) // the other watches of the stream continue
 		}
 		return toStatus(err)
 	}
-	// Only now: a watch that was begun before the keyspace was split does not last.
+	// Only now: a watch begun before a split of the keyspace does not last.
 	part := s.f.partition(span)
 	s.seen[part] = max(s.seen[part], rev)
 	w := &streamWatch{id: id, part: part, watch: watch, cancel: cancel, fragment: r.Fragment, notify: r.ProgressNotify}
@@ -208,7 +208,7 @@ func (s *watchStream) create(r *pb.WatchCreateRequest) error {
 	return nil
 }
 
-// cancelWatch ends a watch. As in etcd, nobody answers for one that is not there.
+// cancelWatch ends a watch. As in etcd, there is no answer for an unknown ID.
 func (s *watchStream) cancelWatch(id int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -222,7 +222,7 @@ func (s *watchStream) cancelWatch(id int64) error {
 	return s.end.Send(&pb.WatchResponse{Header: s.f.header(s.seen[w.part]), WatchId: id, Canceled: true})
 }
 
-// remove forgets a watch. The caller holds mu.
+// remove removes a watch. The caller holds mu.
 func (s *watchStream) remove(w *streamWatch) error {
 	w.closed = true
 	w.cancel()
@@ -230,7 +230,7 @@ func (s *watchStream) remove(w *streamWatch) error {
 	return s.answered(w)
 }
 
-// forward takes what the keyspace delivers to one watch to the client.
+// forward sends the keyspace's responses for one watch to the client.
 func (s *watchStream) forward(w *streamWatch) {
 	defer s.wg.Done()
 	defer w.cancel()
@@ -243,8 +243,8 @@ func (s *watchStream) forward(w *streamWatch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !w.closed && s.ctx.Err() == nil {
-		// The keyspace gave the watch up and did not say why. The client must
-		// not sit on a silent watch: a broken stream makes it resume elsewhere.
+		// The keyspace ended the watch without a reason. The client must not be left with a
+		// silent watch: if the stream breaks, it resumes elsewhere.
 		s.cancel(rpctypes.ErrGRPCStopped)
 	}
 }
@@ -265,8 +265,8 @@ func (s *watchStream) deliver(w *streamWatch, r *kv.WatchResponse) error {
 			Header: s.f.header(r.Revision), WatchId: w.id, Canceled: true, CompactRevision: r.CompactRevision,
 		})
 	case r.Err != nil:
-		// Not the fault of the request. Clients resume all watches of a stream
-		// that breaks as unavailable, and give up those that are canceled.
+		// Not the fault of the request. Clients resume all watches of a stream that breaks
+		// as unavailable, but not canceled ones.
 		return brokenStream(r.Err)
 	case r.Progress:
 		return s.progressed(w, r.Revision, r.Answers)
@@ -287,10 +287,10 @@ func (s *watchStream) deliver(w *streamWatch, r *kv.WatchResponse) error {
 	return nil
 }
 
-// portion is how many events one message shall carry: whole revisions, until
-// they are as large as any request may be. A watch that catches up gets many at
-// once, and not every client takes messages of any size, as etcd's own does.
-func (f *face) portion(events []kv.Event) int {
+// portion returns the number of events for one message: whole revisions, up to the maximum
+// request size. A watch that catches up gets many events at once, and other clients than
+// etcd's own limit the message size.
+func (f *adapter) portion(events []kv.Event) int {
 	size := 0
 	for i := range events {
 		e := &events[i]
@@ -306,7 +306,7 @@ func (f *face) portion(events []kv.Event) int {
 }
 
 func (s *watchStream) sendEvents(w *streamWatch, rev kv.Revision, events []kv.Event) error {
-	w.told = max(w.told, rev)
+	w.reported = max(w.reported, rev)
 	resp := &pb.WatchResponse{Header: s.f.header(rev), WatchId: w.id, Events: eventsToPB(events)}
 	if w.fragment {
 		return s.sendFragments(resp)
@@ -322,8 +322,8 @@ func brokenStream(err error) error {
 	return status.Error(codes.Unavailable, "etcdserver: watch stream broke: "+err.Error())
 }
 
-// sendFragments splits a response that is larger than any request may be,
-// between events; a single event is never split.
+// sendFragments splits a response that is larger than the maximum request size, between
+// events; a single event is never split.
 func (s *watchStream) sendFragments(resp *pb.WatchResponse) error {
 	limit := s.f.maxRequestBytes + fragmentOverhead
 	if len(resp.Events) < 2 || resp.Size() < limit {
@@ -331,7 +331,7 @@ func (s *watchStream) sendFragments(resp *pb.WatchResponse) error {
 	}
 	empty := &pb.WatchResponse{Header: resp.Header, WatchId: resp.WatchId, Fragment: true}
 	overhead := empty.Size()
-	// tagAndLength is more than an event adds besides itself.
+	// tagAndLength is above the encoding overhead of an event.
 	const tagAndLength = 8
 	for rest := resp.Events; len(rest) > 0; {
 		n, size := 0, overhead

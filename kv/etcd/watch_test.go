@@ -14,7 +14,7 @@ import (
 	"github.com/atoll-dev/atoll/kv/etcd"
 )
 
-// stream is one watch stream at the level of messages.
+// stream is one watch stream at the message level.
 type stream struct {
 	t testing.TB
 	pb.Watch_WatchClient
@@ -72,12 +72,12 @@ func (s *stream) next() *pb.WatchResponse {
 		}
 		return r
 	case <-time.After(20 * time.Second):
-		s.t.Fatal("nothing came within 20 s")
+		s.t.Fatal("no message within 20 s")
 	}
 	return nil
 }
 
-// say tells a response in words, without the ids of the cluster.
+// say formats a response, without the IDs of the cluster.
 func say(r *pb.WatchResponse) string {
 	out := fmt.Sprintf("watch %d rev %d", r.WatchId, r.Header.Revision)
 	if r.Created {
@@ -95,8 +95,7 @@ func say(r *pb.WatchResponse) string {
 	return out
 }
 
-// TestWatchStream plays one script to etcd and to Atoll and compares every
-// message.
+// TestWatchStream runs one script with etcd and with Atoll and compares every message.
 func TestWatchStream(t *testing.T) {
 	_, atoll := serve(t, openAtoll(t), etcd.Options{})
 	want := playWatchScript(t, startReferee(t))
@@ -110,7 +109,7 @@ func TestWatchStream(t *testing.T) {
 			w = want[i]
 		}
 		if g != w {
-			t.Errorf("message %d: Atoll sends %s; etcd %s", i, g, w)
+			t.Errorf("message %d: Atoll sends %s, etcd sends %s", i, g, w)
 		}
 	}
 }
@@ -161,10 +160,10 @@ func playWatchScript(t *testing.T, c *clientv3.Client) []string {
 	expect(1)
 	put("a", "6")
 	expect(1)
-	s.cancel(99) // nobody answers
+	s.cancel(99) // no answer
 	s.progress()
 	expect(1)
-	// History, up to where the compaction is.
+	// History, down to the compaction revision.
 	s.create(&pb.WatchCreateRequest{Key: a, StartRevision: 5, WatchId: 20})
 	expect(2)
 	s.create(&pb.WatchCreateRequest{Key: a, StartRevision: 3, WatchId: 21})
@@ -175,8 +174,8 @@ func playWatchScript(t *testing.T, c *clientv3.Client) []string {
 	return log
 }
 
-// TestProgressOfAll: a response for the whole stream promises something for
-// each of its watches.
+// TestProgressOfAll checks that a response for the whole stream is valid for each of its
+// watches.
 func TestProgressOfAll(t *testing.T) {
 	_, c := serve(t, openAtoll(t), etcd.Options{})
 	s := openStream(t, c)
@@ -209,29 +208,29 @@ func TestProgressOfAll(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	}()
-	told := map[int64]int64{}
+	reported := map[int64]int64{}
 	var forAll, forOne, events int
 	check := func(r *pb.WatchResponse) {
 		for _, e := range r.Events {
 			events++
-			if e.Kv.ModRevision <= told[r.WatchId] {
-				t.Fatalf("watch %d: event of revision %d after progress to %d", r.WatchId, e.Kv.ModRevision, told[r.WatchId])
+			if e.Kv.ModRevision <= reported[r.WatchId] {
+				t.Fatalf("watch %d: event of revision %d after progress to %d", r.WatchId, e.Kv.ModRevision, reported[r.WatchId])
 			}
 		}
 		switch {
 		case r.WatchId == -1:
 			forAll++
 			for id := range int64(watches) {
-				if told[id+1] > r.Header.Revision {
-					t.Fatalf("watch %d: progress for all to %d after %d", id+1, r.Header.Revision, told[id+1])
+				if reported[id+1] > r.Header.Revision {
+					t.Fatalf("watch %d: progress for all to %d after %d", id+1, r.Header.Revision, reported[id+1])
 				}
-				told[id+1] = r.Header.Revision
+				reported[id+1] = r.Header.Revision
 			}
 		default:
 			if len(r.Events) == 0 {
 				forOne++
 			}
-			told[r.WatchId] = r.Header.Revision
+			reported[r.WatchId] = r.Header.Revision
 		}
 	}
 	var last int64
@@ -248,16 +247,16 @@ func TestProgressOfAll(t *testing.T) {
 		check(s.next())
 		caughtUp = true
 		for id := range int64(watches) {
-			caughtUp = caughtUp && told[id+1] >= last
+			caughtUp = caughtUp && reported[id+1] >= last
 		}
 	}
 	if int64(events) != last-1 {
 		t.Errorf("%d events of %d changes", events, last-1)
 	}
-	t.Logf("%d events, %d times progress for all, %d times for one", events, forAll, forOne)
+	t.Logf("%d events, %d progress responses for all watches, %d for one", events, forAll, forOne)
 }
 
-// heldKeyspace gives out watches that say only what the test has them say.
+// heldKeyspace has watches whose responses the test sends.
 type heldKeyspace struct {
 	kv.Keyspace
 	watches chan *heldWatch
@@ -278,8 +277,9 @@ func (w *heldWatch) Responses() <-chan kv.WatchResponse { return w.out }
 
 func (w *heldWatch) RequestProgress() { w.calls <- struct{}{} }
 
-// TestProgressAnswersItsRequest: a client that asks again while an answer is on its
-// way gets one to that request, too. The first may be of before what it knows.
+// TestProgressAnswersItsRequest checks that a client that repeats a request while an answer
+// is in transit gets an answer to that request, too. The first answer may have an older
+// revision than the client knows.
 func TestProgressAnswersItsRequest(t *testing.T) {
 	k := &heldKeyspace{openAtoll(t), make(chan *heldWatch, 1)}
 	_, c := serve(t, k, etcd.Options{})
@@ -302,7 +302,7 @@ func TestProgressAnswersItsRequest(t *testing.T) {
 	<-w.calls
 	w.out <- kv.WatchResponse{Revision: 9, Progress: true, Answers: 3}
 	if got, want := say(s.next()), "watch -1 rev 9"; got != want {
-		t.Errorf("asked again with nothing open: got %s, want %s", got, want)
+		t.Errorf("request with none open: got %s, want %s", got, want)
 	}
 }
 
@@ -335,12 +335,12 @@ func TestFragments(t *testing.T) {
 		events += len(r.Events)
 	}
 	if parts == 0 {
-		t.Error("180 kB came in one piece")
+		t.Error("180 kB were sent in one piece")
 	}
 }
 
-// TestClientThatDoesNotRead: a client that leaves its stream unread holds up
-// nobody else, and has lost nothing when it goes on.
+// TestClientThatDoesNotRead checks that a client that does not read its stream delays no
+// other client, and loses nothing when it continues.
 func TestClientThatDoesNotRead(t *testing.T) {
 	t.Parallel()
 	_, c := serve(t, openAtoll(t), etcd.Options{})
@@ -357,7 +357,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	}
 	busy := c.Watch(t.Context(), "k")
 	const n = 300
-	padding := bytes.Repeat([]byte("x"), 50_000) // far more in all than any buffer on the way holds
+	padding := bytes.Repeat([]byte("x"), 50_000) // more than all buffers on the way can hold
 	go func() {
 		for i := range n {
 			if _, err := c.Put(t.Context(), "k", fmt.Sprintf("%d %s", i, padding)); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// kinds of error that a keyspace and the model must agree on.
+// kinds are the kinds of error that a keyspace and the model must agree on.
 func kinds() []error {
 	return []error{
 		kv.ErrCompacted, kv.ErrFutureRevision, kv.ErrEmptyKey, kv.ErrDuplicateKey, kv.ErrKeyNotFound,
@@ -21,7 +21,7 @@ func kinds() []error {
 	}
 }
 
-// sameError compares by kind.
+// sameError compares the kinds of two errors.
 func sameError(got, want error) error {
 	if want == nil {
 		if got != nil {
@@ -40,8 +40,8 @@ func sameError(got, want error) error {
 	return nil
 }
 
-// diff shows where two values differ. Absent and empty byte strings are the
-// same: not every wire can tell them apart.
+// diff returns the differences of two values. Absent and empty byte strings are equal: not
+// every wire protocol can distinguish them.
 func diff(got, want any) error {
 	if same, known := equal(got, want); known && same {
 		return nil
@@ -52,9 +52,9 @@ func diff(got, want any) error {
 	return nil
 }
 
-// sameRange compares answers to a range request. The order of keys that are
-// equal by the sort target is open, and with it which of them a limit cuts
-// off; state is what the keys must be taken from.
+// sameRange compares answers to a range request. The order of keys that are equal by the
+// sort target is undefined, and so is the choice among them at a limit; state contains the
+// valid keys.
 func sameRange(req kv.RangeRequest, got, want *kv.RangeResult, state map[string]kv.KeyValue) error {
 	if req.SortTarget == kv.SortByKey || got == nil {
 		return diff(got, want)
@@ -78,9 +78,8 @@ func sameRange(req kv.RangeRequest, got, want *kv.RangeResult, state map[string]
 	return diff(g, w)
 }
 
-// sameTxn compares answers to a transaction whose reads are sorted by key.
-// What revision the results inside it name is left open: etcd's depends on the
-// order of operations.
+// sameTxn compares answers to a transaction whose reads are sorted by key. The revision of
+// results inside it is undefined: etcd's depends on the order of operations.
 func sameTxn(got, want *kv.TxnResult) error {
 	return diff(withoutInnerRevisions(got), withoutInnerRevisions(want))
 }

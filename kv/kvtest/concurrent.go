@@ -14,7 +14,7 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Concurrent runs CheckConcurrent on a fresh keyspace.
+// Concurrent runs CheckConcurrent on a new keyspace.
 func Concurrent(t *testing.T, seed uint64, clients, each int, open Open) {
 	t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 		if err := CheckConcurrent(t.Context(), open(t), seed, clients, each); err != nil {
@@ -23,15 +23,14 @@ func Concurrent(t *testing.T, seed uint64, clients, each int, open Open) {
 	})
 }
 
-// CheckConcurrent lets many clients do random transactions and reads on a few
-// keys of an empty keyspace at once, and then looks for one order of them that
-// explains every answer. Revisions say which order that must be, so it is
-// enough to replay:
-//   - each transaction that changed something did so alone at its revision, and
-//     its answer is what the Model answers at that point;
-//   - what changed nothing, and every read, was answered from the state of the
-//     revision that it names;
-//   - nobody was answered from before what had been acknowledged when it asked;
+// CheckConcurrent has many clients run random transactions and reads concurrently on a few
+// keys of an empty keyspace. Then it looks for one order of them that explains every
+// answer. Revisions determine that order, so a replay suffices:
+//   - each transaction that made changes was alone at its revision, and its answer is the
+//     Model's at that point;
+//   - each transaction without changes, and every read, was answered from the state at its
+//     revision;
+//   - no answer is older than a revision acknowledged before the call;
 //   - a watch over everything has delivered exactly these changes.
 func CheckConcurrent(ctx context.Context, ks kv.Keyspace, seed uint64, clients, each int) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -73,10 +72,10 @@ func CheckConcurrent(ctx context.Context, ks kv.Keyspace, seed uint64, clients, 
 	return nil
 }
 
-// history is what clients were told.
+// history contains the answers that clients got.
 type history struct {
 	ks kv.Keyspace
-	// acknowledged is the highest revision that anyone was told.
+	// acknowledged is the highest revision that any client got.
 	acknowledged atomic.Int64
 
 	mu    sync.Mutex
@@ -85,7 +84,7 @@ type history struct {
 
 // call is one request and its answer.
 type call struct {
-	floor kv.Revision // acknowledged before it was made
+	floor kv.Revision // acknowledged before the call
 	txn   *kv.TxnRequest
 	read  *kv.RangeRequest
 	res   *kv.TxnResult
@@ -112,8 +111,8 @@ func (h *history) add(c call) {
 	h.calls = append(h.calls, c)
 }
 
-// client does the requests of one goroutine. It remembers the last state of
-// keys that it has seen, to compare with.
+// client makes the requests of one goroutine. It remembers the last state of keys that it
+// has seen, for compares.
 type client struct {
 	*rand.Rand
 	id   int
@@ -154,7 +153,7 @@ func (g *client) step(ctx context.Context) error {
 		}
 	}
 	if rev := c.revision(); rev < c.floor {
-		return fmt.Errorf("answered from revision %d after %d had been acknowledged", rev, c.floor)
+		return fmt.Errorf("answered from revision %d after revision %d was acknowledged", rev, c.floor)
 	}
 	g.h.add(c)
 	return nil
@@ -172,7 +171,7 @@ func (g *client) remember(res *kv.RangeResult) {
 	}
 }
 
-// txn changes up to three keys if one is as it was last seen, or at any rate;
+// txn changes up to three keys, either unconditionally or if one is in its last seen state;
 // otherwise it reads.
 func (g *client) txn() kv.TxnRequest {
 	var req kv.TxnRequest
@@ -197,7 +196,7 @@ func (g *client) txn() kv.TxnRequest {
 	return req
 }
 
-// changed reports whether a transaction did change something.
+// changed reports whether a transaction made changes.
 func changed(r *kv.TxnResult) bool {
 	for _, res := range r.Results {
 		if res.Put != nil || res.Delete != nil && res.Delete.Deleted > 0 {
@@ -207,8 +206,8 @@ func changed(r *kv.TxnResult) bool {
 	return false
 }
 
-// replay does what clients did in the order of revisions, what changed nothing
-// after the change whose state it saw.
+// replay runs the clients' calls in the order of revisions; calls without changes come
+// after the change whose state they saw.
 func (h *history) replay() (*Model, error) {
 	m := NewModel()
 	slices.SortStableFunc(h.calls, func(a, b call) int {
@@ -245,7 +244,7 @@ func replayOne(m *Model, c *call) error {
 		return nil
 	}
 	if changed(c.res) && c.res.Revision != before+1 {
-		return fmt.Errorf("changes follow on revision %d: two share a revision, or one that nobody asked for lies between; txn %s",
+		return fmt.Errorf("changes follow revision %d: two transactions share a revision, or there is an unexpected one in between; txn %s",
 			before, describe(*c.txn))
 	}
 	want, err := m.Txn(*c.txn)

@@ -7,8 +7,8 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// describe prints requests and responses so that a failure can be read: only
-// what is set, keys as text, and what pointers point at.
+// describe formats requests and responses readably: only nonzero fields, keys as text, and
+// the values of pointers.
 func describe(v any) string {
 	switch v := v.(type) {
 	case kv.Span:
@@ -72,7 +72,7 @@ func list[T any](in []T) string {
 	return "[" + strings.Join(out, ", ") + "]"
 }
 
-// set prints pairs of a name and a value, but those that are zero.
+// set formats pairs of a name and a value, without those that are zero.
 func set(pairs ...any) string {
 	var out strings.Builder
 	for i := 0; i < len(pairs); i += 2 {

@@ -7,10 +7,9 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// equal tells whether two of the large answers are the same, where absent and
-// empty are. Others it does not know. It decides what the suites compare
-// hundreds of thousands of times: under the race detector a comparison by
-// reflection took most of their time.
+// equal reports whether two of the large answers are the same, where absent and empty
+// values are. known is false for other types. The suites use it hundreds of thousands of
+// times: under the race detector a comparison by reflection took most of their time.
 func equal(a, b any) (same, known bool) {
 	switch a := a.(type) {
 	case *kv.RangeResult:

@@ -8,9 +8,8 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// TestEqual changes one field after the other of everything that equal
-// compares, those of values inside included: a field that it did not look at
-// would be one in which no suite finds anything.
+// TestEqual changes every field of every type that equal compares, including those of
+// nested values: if equal ignored a field, no suite would detect errors in it.
 func TestEqual(t *testing.T) {
 	for _, fresh := range []func() any{
 		func() any { return filled[*kv.RangeResult]() },
@@ -22,11 +21,11 @@ func TestEqual(t *testing.T) {
 		check := func(what string, other any, same bool) {
 			t.Helper()
 			if got, known := equal(want, other); got != same || !known {
-				t.Errorf("%T, %s: equal says %v", want, what, got)
+				t.Errorf("%T, %s: equal returns %v", want, what, got)
 			}
 		}
 		check("not changed", fresh(), true)
-		// Change number n, as long as there is one.
+		// Make change number n, as long as it exists.
 		var n int
 		for ; ; n++ {
 			other := reflect.New(reflect.TypeOf(want)).Elem()
@@ -42,29 +41,29 @@ func TestEqual(t *testing.T) {
 	}
 }
 
-// TestEqualEmpty: not all wires tell absent byte strings from empty ones.
+// TestEqualEmpty: not all wire protocols can distinguish absent from empty byte strings.
 func TestEqualEmpty(t *testing.T) {
 	absent := &kv.RangeResult{KVs: []kv.KeyValue{{Key: []byte("a")}}}
 	empty := &kv.RangeResult{KVs: []kv.KeyValue{{Key: []byte("a"), Value: []byte{}}}}
 	if same, _ := equal(absent, empty); !same {
-		t.Error("a value that is absent and one that is empty differ")
+		t.Error("an absent value and an empty value differ")
 	}
 	if same, _ := equal(&kv.RangeResult{}, &kv.RangeResult{KVs: []kv.KeyValue{}}); !same {
-		t.Error("a list that is absent and one that is empty differ")
+		t.Error("an absent list and an empty list differ")
 	}
 	if same, _ := equal((*kv.RangeResult)(nil), &kv.RangeResult{}); same {
-		t.Error("no answer is an empty one")
+		t.Error("an absent answer equals an empty one")
 	}
 }
 
-// filled is a value in which nothing is zero.
+// filled returns a value without zero fields.
 func filled[T any]() T {
 	var v T
 	fill(reflect.ValueOf(&v).Elem(), 2)
 	return v
 }
 
-// fill sets everything; types that contain themselves as often as depth says.
+// fill sets all fields; recursive types up to depth.
 func fill(v reflect.Value, depth int) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -96,7 +95,7 @@ func fill(v reflect.Value, depth int) {
 	}
 }
 
-// change makes the n-th of all possible changes and tells which it was.
+// change makes the n-th of all possible changes and describes it.
 func change(v reflect.Value, path string, n *int) (string, bool) {
 	turn := func() bool {
 		*n--

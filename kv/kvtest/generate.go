@@ -7,9 +7,8 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// generator makes requests that are random but likely to matter: few keys, so
-// that they meet; compares that hold about half the time; revisions around
-// those that can be read.
+// generator creates random requests that are likely to interact: few keys, compares that
+// hold about half the time, and revisions around the readable ones.
 type generator struct {
 	*rand.Rand
 	model *Model
@@ -34,7 +33,7 @@ func (g *generator) key() []byte {
 	n := g.IntN(maxKeys)
 	switch {
 	case n < 4:
-		// Neighbours in byte order that a text collation would get wrong.
+		// Neighbours in byte order that a text collation would order differently.
 		return [][]byte{{0}, {0xff}, {0xff, 0xff}, []byte("k/é")}[n]
 	case n < 14:
 		return fmt.Appendf(nil, "k/a/%02d", n)
@@ -69,7 +68,7 @@ func (g *generator) interval() kv.Span {
 	}
 }
 
-// revision to read at: now, some past one, one that is compacted, the future.
+// revision returns a revision to read at: the present, a past, a compacted or a future one.
 func (g *generator) revision() kv.Revision {
 	switch n := g.IntN(100); {
 	case n < 50:
@@ -156,7 +155,7 @@ func (g *generator) compare() kv.Compare {
 	if g.chance(20) {
 		c.Span = g.span()
 	}
-	// Compare with what is there, most of the time.
+	// Mostly compare with the existing state.
 	var now kv.KeyValue
 	if g.chance(70) {
 		now = g.model.At(g.model.Revision)[string(c.Start)]
@@ -176,8 +175,8 @@ func (g *generator) compare() kv.Compare {
 	return c
 }
 
-// txn is a general transaction. What nested ones may do is either put or
-// delete, because there etcd is not as strict as the contract (see Model).
+// txn is a general transaction. Its nested ones either put or delete, because there etcd is
+// less strict than the contract (see Model).
 func (g *generator) txn() kv.TxnRequest { return g.nestedTxn(2, g.chance(50), true) }
 
 func (g *generator) nestedTxn(depth int, nestedPuts, top bool) kv.TxnRequest {
@@ -207,7 +206,7 @@ func (g *generator) nestedTxn(depth int, nestedPuts, top bool) kv.TxnRequest {
 	return req
 }
 
-// cas is what the API server does all day: change one key if it is as expected.
+// cas is the API server's most frequent request: change one key if it is as expected.
 func (g *generator) cas() kv.TxnRequest {
 	p := g.put()
 	p.IgnoreLease, p.IgnoreValue = false, false

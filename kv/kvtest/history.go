@@ -6,10 +6,9 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// History checks what a new table tells of its history while it is written,
-// compacted and swept. write puts keys, each in a revision of its own and all in
-// one commit.
-func History(t *testing.T, table kv.Historian, write func(pairs ...string)) {
+// History checks the reported history of a new table while it is written, compacted and
+// swept. write puts keys, each in its own revision and all in one commit.
+func History(t *testing.T, table kv.HistoryReporter, write func(pairs ...string)) {
 	t.Helper()
 	kept := func(when string, want kv.History) {
 		t.Helper()

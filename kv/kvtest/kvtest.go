@@ -1,9 +1,9 @@
-// Package kvtest holds keyspaces to the contract of package kv: a conformance
-// suite (Run), random operations compared with a simple Model (Random), and
-// many clients at once whose history is checked afterwards (Concurrent).
+// Package kvtest tests keyspaces against the contract of package kv. It has a conformance
+// suite (Run), random operations compared with a simple Model (Random), and many concurrent
+// clients whose history is verified afterwards (Concurrent).
 //
-// It runs against every implementation and against a real etcd. Where the two
-// differ, etcd is right.
+// It runs against every implementation and against a real etcd. Where the two differ, etcd
+// is right.
 package kvtest
 
 import (
@@ -12,6 +12,6 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Open makes a fresh, empty keyspace for a test, to be closed by the test's
-// Cleanup. It may be called by several goroutines at once.
+// Open creates a new, empty keyspace for a test, and closes it in the test's Cleanup. It is
+// safe for concurrent use.
 type Open func(t testing.TB) kv.Keyspace

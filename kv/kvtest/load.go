@@ -10,15 +10,15 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// LoadKey is key number i of benchmarks. It looks like one of the API server's.
+// LoadKey returns key number i of benchmarks, which looks like one of the API server's.
 func LoadKey(i int64) []byte {
 	return fmt.Appendf(nil, "/registry/configmaps/namespace-%d/object-%08d", i%16, i)
 }
 
-// loadSpan holds all of them.
+// loadSpan contains all of them.
 func loadSpan() kv.Span { return kv.Prefix([]byte("/registry/")) }
 
-// LoadValue is a value of 1 KiB that cannot be compressed.
+// LoadValue returns an incompressible value of 1 KiB.
 func LoadValue(i int64) []byte {
 	v := make([]byte, 1024)
 	x := uint64(i)*0x9e3779b97f4a7c15 + 1
@@ -31,7 +31,7 @@ func LoadValue(i int64) []byte {
 	return v
 }
 
-// Create puts key number i as the API server creates objects.
+// Create puts key number i like the API server creates objects.
 func Create(ctx context.Context, ks kv.Keyspace, i int64) error {
 	key := LoadKey(i)
 	res, err := ks.Txn(ctx, kv.TxnRequest{
@@ -44,7 +44,7 @@ func Create(ctx context.Context, ks kv.Keyspace, i int64) error {
 	return err
 }
 
-// Each calls f with 1 to n from so many goroutines.
+// Each calls f with 1 to n from the given number of goroutines.
 func Each(t testing.TB, clients int, n int64, f func(i int64) error) {
 	t.Helper()
 	var next atomic.Int64
@@ -92,8 +92,7 @@ func BenchmarkCreate(b *testing.B, open Open) {
 	})
 }
 
-// drain reads a watch of everything, which wants previous values, as the API
-// server's do.
+// drain reads a watch of everything with previous values, like the API server's watches.
 func drain(b *testing.B, ks kv.Keyspace) {
 	b.Helper()
 	w, err := ks.Watch(b.Context(), kv.WatchRequest{Span: loadSpan(), PrevKV: true})
@@ -106,11 +105,11 @@ func drain(b *testing.B, ks kv.Keyspace) {
 	}()
 }
 
-// scattered is a key below n, far from the last one.
+// scattered returns a key below n, far from the last one.
 func scattered(i, n int64) int64 { return i * 7919 % n }
 
-// BenchmarkUpdate is what the API server does: compare, put, and a watch that
-// wants previous values.
+// BenchmarkUpdate makes the API server's requests: compare, put, and a watch with previous
+// values.
 func BenchmarkUpdate(b *testing.B, open Open) {
 	const keys = 10_000
 	PerClients(b, func(b *testing.B, n int) {
@@ -185,9 +184,8 @@ func BenchmarkList(b *testing.B, open Open) {
 	}
 }
 
-// BenchmarkSweeping updates while history is forgotten all the time, and tells
-// how much slower that is than without. done is called with the number of keys
-// after each.
+// BenchmarkSweeping updates during continuous compaction, and reports the slowdown compared
+// to no compaction. done is called with the number of keys after each.
 func BenchmarkSweeping(b *testing.B, open Open, done func(b *testing.B, keys int)) {
 	const keys = 10_000
 	for _, sweep := range []bool{false, true} {

@@ -10,35 +10,32 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Model is what a keyspace should do, in the plainest way: it keeps the whole
-// state of every revision. It knows no context, no time and no concurrency;
-// leases in it never expire by themselves.
+// Model is the simplest correct keyspace: it keeps the whole state of every revision. It
+// has no context, time or concurrency; its leases never expire.
 //
-// Where etcd has its own ways, they are in here:
-//   - all compares of a transaction, nested ones too, look at the state before
-//     it; so do the checks that can refuse it (leases, ignored values, the
-//     revisions of its reads);
-//   - a compare on a span without keys is one on a key that does not exist;
-//   - bounds on revisions and the limit do not change the count;
-//   - a read at an old revision reports the current one;
-//   - revoking a lease without keys, and deleting what is not there, make no
-//     revision.
+// It includes etcd's peculiarities:
+//   - All compares of a transaction, including nested ones, see the state before it. So do
+//     the checks that can refuse it (leases, ignored values, the revisions of its reads).
+//   - A compare on a span without keys is a compare on a missing key.
+//   - Bounds on revisions and the limit do not change the count.
+//   - A read at an old revision reports the current one.
+//   - Revoking a lease without keys, and deleting missing keys, make no revision.
 //
-// On keys given twice it is stricter than etcd, like the contract: etcd lets a
-// nested transaction delete what an earlier nested one puts, and does not
-// notice that a deletion without an upper bound covers a put. And it is plainer
-// on sorting: given a target without an order etcd sorts ascending, but only
-// after a limit has cut off all but the first keys.
+// On duplicate keys it is stricter than etcd, like the contract: etcd lets a nested
+// transaction delete a key that an earlier nested one puts, and does not detect that a
+// deletion without an upper bound covers a put. And sorting is simpler: given a target
+// without an order etcd sorts ascending, but only after a limit has cut off all but the
+// first keys.
 type Model struct {
 	Revision  kv.Revision
 	Compacted kv.Revision
-	// states[r] is all there is at revision r; log[r] what made it so.
+	// states[r] is the state at revision r; log[r] has its changes.
 	states []map[string]kv.KeyValue
 	log    [][]kv.Event
 	leases map[kv.LeaseID]bool
 }
 
-// NewModel is an empty keyspace, at revision 1.
+// NewModel returns an empty keyspace, at revision 1.
 func NewModel() *Model {
 	return &Model{
 		Revision: 1,
@@ -48,10 +45,10 @@ func NewModel() *Model {
 	}
 }
 
-// At is the state at a revision.
+// At returns the state at a revision.
 func (m *Model) At(rev kv.Revision) map[string]kv.KeyValue { return m.states[rev] }
 
-// Events of a watch, from one revision to another, both included.
+// Events returns the events of a watch from its start revision to upTo, both included.
 func (m *Model) Events(req kv.WatchRequest, upTo kv.Revision) []kv.Event {
 	var out []kv.Event
 	for rev := max(req.StartRevision, 2); rev <= min(upTo, m.Revision); rev++ {
@@ -89,7 +86,7 @@ func (m *Model) readable(rev kv.Revision) error {
 	return nil
 }
 
-// read expects a readable revision; now is what revision 0 means.
+// read requires a readable revision; now is the state for revision 0.
 func (m *Model) read(req kv.RangeRequest, now map[string]kv.KeyValue, rev kv.Revision) *kv.RangeResult {
 	state := now
 	if req.Revision > 0 {
@@ -117,7 +114,7 @@ func (m *Model) read(req kv.RangeRequest, now map[string]kv.KeyValue, rev kv.Rev
 	return out
 }
 
-// within is the keys of a span, ascending.
+// within returns the keys of a span, ascending.
 func within(state map[string]kv.KeyValue, span kv.Span) []kv.KeyValue {
 	var out []kv.KeyValue
 	for _, key := range slices.Sorted(maps.Keys(state)) {
@@ -135,8 +132,8 @@ func inBounds(req kv.RangeRequest, k kv.KeyValue) bool {
 		(req.MaxCreateRevision == 0 || k.CreateRevision <= req.MaxCreateRevision)
 }
 
-// sortKVs sorts as asked. Equal ones stay in the order of their keys; a
-// keyspace may have them in any order.
+// sortKVs sorts as requested. Equal ones stay in the order of their keys; a keyspace may
+// return them in any order.
 func sortKVs(kvs []kv.KeyValue, req kv.RangeRequest) {
 	by := comparator(req.SortTarget)
 	slices.SortStableFunc(kvs, func(a, b kv.KeyValue) int {
@@ -162,8 +159,8 @@ func comparator(target kv.SortTarget) func(a, b kv.KeyValue) int {
 	}
 }
 
-// Compact answers like Keyspace.Compact. The model forgets nothing; it only
-// refuses to tell.
+// Compact answers like Keyspace.Compact. The model drops nothing; it only refuses to return
+// it.
 func (m *Model) Compact(rev kv.Revision) error {
 	switch {
 	case rev <= m.Compacted:
@@ -175,7 +172,7 @@ func (m *Model) Compact(rev kv.Revision) error {
 	return nil
 }
 
-// Grant answers like Keyspace.Grant with an id.
+// Grant answers like Keyspace.Grant with an ID.
 func (m *Model) Grant(id kv.LeaseID) error {
 	if m.leases[id] {
 		return kv.ErrLeaseExists
@@ -198,10 +195,10 @@ func (m *Model) Revoke(id kv.LeaseID) error {
 	return nil
 }
 
-// Leases that exist, ascending.
+// Leases returns the existing leases, ascending.
 func (m *Model) Leases() []kv.LeaseID { return slices.Sorted(maps.Keys(m.leases)) }
 
-// LeaseKeys are the keys attached to a lease, ascending.
+// LeaseKeys returns the keys attached to a lease, ascending.
 func (m *Model) LeaseKeys(id kv.LeaseID) [][]byte {
 	var out [][]byte
 	now := m.states[m.Revision]

@@ -63,15 +63,14 @@ func checkKeys(req kv.TxnRequest) error {
 	return nil
 }
 
-// touched is what operations put and delete, on whatever path.
+// touched is the set of keys that operations put and delete, on any path.
 type touched struct {
 	puts map[string]bool
 	dels []kv.Span
 }
 
-// collect refuses a list of operations in which a key is put twice, or put and
-// deleted, on one path. The two branches of a nested transaction exclude each
-// other.
+// collect refuses a list of operations in which a key is put twice, or put and deleted, on
+// one path. The two branches of a nested transaction exclude each other.
 func collect(ops []kv.Op) (touched, error) {
 	all := touched{puts: map[string]bool{}}
 	for _, op := range ops {
@@ -100,7 +99,7 @@ func collect(ops []kv.Op) (touched, error) {
 	return all, nil
 }
 
-// conflicts reports whether a puts what b puts or deletes.
+// conflicts reports whether a puts a key that b puts or deletes.
 func (a touched) conflicts(b touched) bool {
 	for key := range a.puts {
 		if b.puts[key] {
@@ -115,7 +114,7 @@ func (a touched) conflicts(b touched) bool {
 	return false
 }
 
-// check refuses what the path that will be taken cannot do.
+// check refuses a transaction whose path cannot be taken.
 func (m *Model) check(req kv.TxnRequest, before map[string]kv.KeyValue) error {
 	for _, op := range branch(req, before) {
 		var err error
@@ -217,7 +216,7 @@ func (t *modelTxn) commit() {
 	t.m.log = append(t.m.log, t.events)
 }
 
-// revision is that of the changes, or the current one before there are any.
+// revision returns the revision of the changes, or the current one before there are any.
 func (t *modelTxn) revision() kv.Revision {
 	if len(t.events) == 0 {
 		return t.m.Revision

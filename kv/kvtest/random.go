@@ -9,11 +9,11 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// patience is how long a test waits for what should come at once.
-const patience = 30 * time.Second
+// eventTimeout is the time that a test waits for an immediate event.
+const eventTimeout = 30 * time.Second
 
-// Random runs CheckRandom on a fresh keyspace. The seed is in the test's name
-// and in every failure.
+// Random runs CheckRandom on a new keyspace. The seed is in the test's name and in every
+// failure.
 func Random(t *testing.T, seed uint64, n int, open Open) {
 	t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 		if err := CheckRandom(t.Context(), open(t), seed, n); err != nil {
@@ -22,11 +22,10 @@ func Random(t *testing.T, seed uint64, n int, open Open) {
 	})
 }
 
-// CheckRandom does n random operations, one after the other, on an empty
-// keyspace and on the Model, and compares every answer. Watches of all kinds
-// run meanwhile; in the end each must have delivered exactly what the model's
-// history has, and everything it was promised to have delivered on the way.
-// The seed alone decides what is done.
+// CheckRandom runs n random operations, one after the other, on an empty keyspace and on
+// the Model, and compares every answer. Watches of all kinds run meanwhile. At the end each
+// must have delivered exactly the events of the model's history, and all progress that it
+// reported must have been correct. The operations depend only on the seed.
 func CheckRandom(ctx context.Context, ks kv.Keyspace, seed uint64, n int) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -55,7 +54,7 @@ type randomRun struct {
 
 const maxWatches = 12
 
-// step does one operation and describes it.
+// step runs one operation and describes it.
 func (r *randomRun) step() (string, error) {
 	switch n := r.g.IntN(100); {
 	case n < 30:
@@ -108,7 +107,7 @@ func (r *randomRun) txn(req kv.TxnRequest) (string, error) {
 	return op, sameTxn(got, want)
 }
 
-// leaseTTL is long enough not to end during a test.
+// leaseTTL is long enough not to expire during a test.
 const leaseTTL = time.Hour
 
 func (r *randomRun) grant() (string, error) {
@@ -184,13 +183,13 @@ func (r *randomRun) watch() (string, error) {
 	return op, nil
 }
 
-// settle waits until some watch has caught up.
+// settle waits until a random watch has caught up.
 func (r *randomRun) settle() (string, error) {
 	w := r.watches[r.g.IntN(len(r.watches))]
 	return "await progress of watch " + describe(w.req), w.catchUp(r.ctx, r.model.Revision)
 }
 
-// finish waits for the rest of a watch and judges it.
+// finish waits for the rest of a watch and checks it.
 func (r *randomRun) finish(w *recorder) error {
 	if err := w.catchUp(r.ctx, r.model.Revision); err != nil {
 		return fmt.Errorf("watch %s: %w", describe(w.req), err)

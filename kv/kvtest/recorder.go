@@ -10,7 +10,7 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// recorder reads a watch to its end and remembers all of it.
+// recorder reads a watch to its end and records its responses.
 type recorder struct {
 	req    kv.WatchRequest
 	watch  kv.Watch
@@ -53,7 +53,7 @@ func (r *recorder) snapshot() ([]kv.WatchResponse, <-chan struct{}) {
 
 // until waits for a response that satisfies ok, beginning with the first.
 func (r *recorder) until(ctx context.Context, what string, ok func(kv.WatchResponse) bool) (kv.WatchResponse, error) {
-	timeout := time.NewTimer(patience)
+	timeout := time.NewTimer(eventTimeout)
 	defer timeout.Stop()
 	for seen := 0; ; {
 		all, changed := r.snapshot()
@@ -72,13 +72,12 @@ func (r *recorder) until(ctx context.Context, what string, ok func(kv.WatchRespo
 		case <-ctx.Done():
 			return kv.WatchResponse{}, ctx.Err()
 		case <-timeout.C:
-			return kv.WatchResponse{}, fmt.Errorf("no %s within %v; the watch sent %s", what, patience, describe(all))
+			return kv.WatchResponse{}, fmt.Errorf("no %s within %v; the watch sent %s", what, eventTimeout, describe(all))
 		}
 	}
 }
 
-// catchUp asks for progress and waits until everything up to rev has come, or
-// the watch has failed.
+// catchUp requests progress and waits until the watch has reached rev, or has failed.
 func (r *recorder) catchUp(ctx context.Context, rev kv.Revision) error {
 	r.watch.RequestProgress()
 	// A watch that begins in the future has nothing to catch up with.
@@ -91,7 +90,7 @@ func (r *recorder) catchUp(ctx context.Context, rev kv.Revision) error {
 	return err
 }
 
-// check holds everything the watch has sent against a history.
+// check compares all responses of the watch with a history.
 func (r *recorder) check(m *Model) error {
 	all, _ := r.snapshot()
 	var through kv.Revision
@@ -101,27 +100,27 @@ func (r *recorder) check(m *Model) error {
 		}
 		switch {
 		case resp.Revision < through:
-			return fmt.Errorf("revision of response %d went back from %d to %d", i, through, resp.Revision)
+			return fmt.Errorf("revision of response %d decreased from %d to %d", i, through, resp.Revision)
 		case resp.Progress && len(resp.Events) > 0:
-			return fmt.Errorf("response %d is progress and has events", i)
+			return fmt.Errorf("response %d reports progress, but has events", i)
 		case !resp.Progress && len(resp.Events) == 0:
 			return fmt.Errorf("response %d has neither events nor progress", i)
 		}
 		for _, e := range resp.Events {
 			if e.KV.ModRevision <= through {
-				return fmt.Errorf("event of revision %d came after response %d had promised all up to %d", e.KV.ModRevision, i-1, through)
+				return fmt.Errorf("event of revision %d came after response %d had reported all up to revision %d", e.KV.ModRevision, i-1, through)
 			}
 		}
 		if err := diff(resp.Events, known(m, r.req, resp.Events, through+1, resp.Revision)); err != nil {
-			return fmt.Errorf("response %d, after all up to revision %d and with all up to %d: %w", i, through, resp.Revision, err)
+			return fmt.Errorf("response %d, after revision %d and up to revision %d: %w", i, through, resp.Revision, err)
 		}
 		through = resp.Revision
 	}
 	return nil
 }
 
-// known is what a response should have delivered. Predecessors that were
-// compacted before the watch came to them may be missing.
+// known returns the expected events of a response. Previous values that were compacted
+// before the watch reached them may be missing.
 func known(m *Model, req kv.WatchRequest, got []kv.Event, from, upTo kv.Revision) []kv.Event {
 	req.StartRevision = max(req.StartRevision, from)
 	want := m.Events(req, upTo)
@@ -138,11 +137,11 @@ func (r *recorder) checkEnd(m *Model, resp kv.WatchResponse, through kv.Revision
 	case !errors.Is(resp.Err, kv.ErrCompacted):
 		return fmt.Errorf("watch failed: %w", resp.Err)
 	case !last:
-		return errors.New("more came after the error that ended the watch")
+		return errors.New("responses after the error that ended the watch")
 	case resp.CompactRevision > m.Compacted:
-		return fmt.Errorf("watch says it was compacted up to %d, but it was up to %d", resp.CompactRevision, m.Compacted)
+		return fmt.Errorf("watch reports compaction revision %d, want %d", resp.CompactRevision, m.Compacted)
 	case max(r.req.StartRevision, through+1) >= resp.CompactRevision:
-		return fmt.Errorf("watch was ended by a compaction at %d although it begins at %d and had come to %d",
+		return fmt.Errorf("watch was ended by a compaction at %d although it begins at %d and had reached %d",
 			resp.CompactRevision, r.req.StartRevision, through)
 	}
 	return nil

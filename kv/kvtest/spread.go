@@ -8,9 +8,9 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Spread makes one keyspace of several entry points to the same one: every
-// call goes to the next of them. So each suite can be run against servers that share a
-// database, and whatever one of them has acknowledged the next is asked about.
+// Spread combines several entry points of the same keyspace: each call goes to the next
+// one. So each suite can run against servers that share a database, and a write
+// acknowledged by one of them must be visible through the next.
 func Spread(entries ...kv.Keyspace) kv.Keyspace {
 	return &spread{entries: entries}
 }

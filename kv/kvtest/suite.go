@@ -11,12 +11,12 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Run is the conformance suite: every sentence of the contract, one by one.
-// Most tests share one keyspace, each under a prefix of its own.
+// Run is the conformance suite: every sentence of the contract, one by one. Most tests
+// share one keyspace, each with its own key prefix.
 func Run(t *testing.T, open Open) {
 	t.Run("empty", func(t *testing.T) { testEmpty(t, open(t)) })
-	// These wait for time to pass, which makes revisions at moments of its own: on
-	// keyspaces of their own, while the others run.
+	// These tests wait for time to pass, and their expiries make revisions at unpredictable
+	// times: they use separate keyspaces, concurrently with the others.
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
 	for _, tc := range leaseTimeTests() {
@@ -77,7 +77,7 @@ func testEmpty(t *testing.T, ks kv.Keyspace) {
 	e.equal("revision of the first change", res2.Revision, int64(2))
 }
 
-// Words of the tests.
+// Short helpers of the tests.
 
 func (e *env) key(name string) []byte { return []byte(e.prefix + name) }
 
@@ -167,13 +167,13 @@ func (e *env) get(name string) *kv.KeyValue {
 	return &res.KVs[0]
 }
 
-// head is where the keyspace stands.
+// head returns the keyspace's current revision.
 func (e *env) head() kv.Revision {
 	e.Helper()
 	return e.read(kv.RangeRequest{Span: e.all(), CountOnly: true}).Revision
 }
 
-// names of keys, without the test's prefix.
+// names returns the names of keys without the test's prefix.
 func (e *env) names(kvs []kv.KeyValue) []string {
 	var out []string
 	for _, k := range kvs {
@@ -187,13 +187,13 @@ func (e *env) equalNames(what string, kvs []kv.KeyValue, want ...string) {
 	e.equal(what, e.names(kvs), want)
 }
 
-// eventually waits for what time alone brings about.
+// eventually waits for an effect of time.
 func (e *env) eventually(what string, ok func() bool) {
 	e.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(eventTimeout)
 	for !ok() {
 		if time.Now().After(deadline) {
-			e.Fatalf("%s did not come about within %v", what, patience)
+			e.Fatalf("timed out waiting for %s (%v)", what, eventTimeout)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
@@ -227,8 +227,8 @@ func (e *env) endOf(w *recorder) kv.WatchResponse {
 	e.ok("await the end of the watch", err)
 	select {
 	case <-w.done:
-	case <-time.After(patience):
-		e.Fatal("the watch goes on after its error")
+	case <-time.After(eventTimeout):
+		e.Fatal("the watch continues after its error")
 	}
 	return r
 }
@@ -237,7 +237,7 @@ func (e *env) closes(w *recorder) {
 	e.Helper()
 	select {
 	case <-w.done:
-	case <-time.After(patience):
+	case <-time.After(eventTimeout):
 		e.Fatal("the watch did not end with its context")
 	}
 	all, _ := w.snapshot()

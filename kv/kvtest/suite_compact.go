@@ -6,8 +6,8 @@ import (
 
 func compactTests() []test {
 	return []test{
-		{"history is gone, the present is not", testCompact},
-		{"what cannot be compacted", testCompactErrors},
+		{"history is discarded, the present is not", testCompact},
+		{"invalid revisions", testCompactErrors},
 		{"watches", testCompactWatches},
 		{"all but the present", testCompactHead},
 	}
@@ -41,7 +41,7 @@ func testCompact(e *env) {
 		e.equal("at the compaction", e.read(kv.RangeRequest{Span: e.all(), Revision: at}), want)
 		e.equalNames("now", e.read(kv.RangeRequest{Span: e.all()}).KVs, "a", "b")
 		got := e.get("a")
-		e.equal("a counts on", []any{string(got.Value), got.ModRevision}, []any{"3", after})
+		e.equal("the version of a continues", []any{string(got.Value), got.ModRevision}, []any{"3", after})
 		st, err := e.ks.Status(e.ctx)
 		e.ok("status", err)
 		e.equal("status", []int64{st.Revision, st.Compacted}, []int64{after, at})
@@ -59,10 +59,10 @@ func testCompactErrors(e *env) {
 		rev  kv.Revision
 		want error
 	}{
-		{"the same again", at, kv.ErrCompacted},
+		{"the same revision again", at, kv.ErrCompacted},
 		{"less", at - 1, kv.ErrCompacted},
 		{"revision 0", 0, kv.ErrCompacted},
-		{"the future", now + 1, kv.ErrFutureRevision},
+		{"a future revision", now + 1, kv.ErrFutureRevision},
 	} {
 		_, err := e.ks.Compact(e.ctx, tc.rev, false)
 		e.fails(tc.what, err, tc.want)
@@ -77,11 +77,11 @@ func testCompactWatches(e *env) {
 	e.equal("before the compaction", len(e.eventsOf(live)), 2)
 	e.compact(at, true)
 	e.put("a", "4")
-	e.equal("a running watch goes on", describeEvents(e, e.eventsOf(live)), []string{"put a=2", "put a=3", "put a=4"})
+	e.equal("a running watch continues", describeEvents(e, e.eventsOf(live)), []string{"put a=2", "put a=3", "put a=4"})
 
 	end := e.endOf(e.watch(kv.WatchRequest{Span: e.all(), StartRevision: at - 1}))
 	e.fails("a watch from below", end.Err, kv.ErrCompacted)
-	e.equal("it says up to where", end.CompactRevision, at)
+	e.equal("its compaction revision", end.CompactRevision, at)
 	e.equal("a watch from the compaction on", describeEvents(e, e.eventsOf(e.watch(kv.WatchRequest{Span: e.all(), StartRevision: at}))),
 		[]string{"put a=3", "put a=4"})
 }

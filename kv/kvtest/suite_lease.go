@@ -15,11 +15,11 @@ func leaseTests() []test {
 		{"grant and describe", testGrant},
 		{"revoke", testRevoke},
 		{"attach and detach", testAttach},
-		{"leases that are not there", testNoLease},
+		{"missing leases", testNoLease},
 	}
 }
 
-// leaseTimeTests wait for leases to end.
+// leaseTimeTests wait for leases to expire.
 func leaseTimeTests() []test {
 	return []test{
 		{"expire", testExpire},
@@ -31,8 +31,7 @@ func (e *env) grant(id kv.LeaseID, ttl time.Duration) *kv.Lease {
 	e.Helper()
 	l, err := e.ks.Grant(e.ctx, id, ttl)
 	e.ok("grant", err)
-	// A lease that ended later would make a revision in the middle of another
-	// test.
+	// If a lease expired later it would make a revision during another test.
 	e.Cleanup(func() {
 		_, err := e.ks.Revoke(context.WithoutCancel(e.ctx), l.ID)
 		if err != nil && !errors.Is(err, kv.ErrLeaseNotFound) {
@@ -62,18 +61,18 @@ func testGrant(e *env) {
 	before := e.head()
 	a, b := e.grant(0, time.Minute), e.grant(0, time.Hour)
 	if a.ID <= 0 || b.ID <= 0 || a.ID == b.ID {
-		e.Errorf("chosen ids are %d and %d", a.ID, b.ID)
+		e.Errorf("chosen IDs are %d and %d", a.ID, b.ID)
 	}
 	e.equal("granted", []time.Duration{a.Granted, b.Granted}, []time.Duration{time.Minute, time.Hour})
 	chosen := e.grant(777, time.Minute)
 	e.equal("given id", chosen.ID, int64(777))
 	_, err := e.ks.Grant(e.ctx, 777, time.Minute)
-	e.fails("the same id again", err, kv.ErrLeaseExists)
+	e.fails("the same ID again", err, kv.ErrLeaseExists)
 	_, err = e.ks.Grant(e.ctx, 0, 9_000_000_001*time.Second)
 	e.fails("285 years", err, kv.ErrLeaseTTLTooLarge)
 	short := e.grant(0, 0)
 	if short.Granted < time.Second {
-		e.Errorf("a lease of no time was granted %v, want at least a second", short.Granted)
+		e.Errorf("a lease with TTL 0 was granted %v, want at least a second", short.Granted)
 	}
 	ids, rev, err := e.ks.LeaseList(e.ctx)
 	e.ok("list", err)
@@ -85,7 +84,7 @@ func testGrant(e *env) {
 	e.equal("leases make no revision", []int64{rev, e.head()}, []int64{before, before})
 	l := e.lease(b.ID)
 	if l.Remaining > time.Hour || l.Remaining < time.Hour-time.Minute {
-		e.Errorf("of an hour %v remain at once", l.Remaining)
+		e.Errorf("%v of an hour remain immediately after the grant", l.Remaining)
 	}
 	e.equal("described", []any{l.ID, l.Granted, len(l.Keys)}, []any{b.ID, time.Hour, 0})
 }
@@ -102,7 +101,7 @@ func testRevoke(e *env) {
 	rev, err := e.ks.Revoke(e.ctx, l.ID)
 	e.ok("revoke", err)
 	e.equal("revision", rev, before+1)
-	e.equalNames("what is left", e.read(kv.RangeRequest{Span: e.all()}).KVs, "stays")
+	e.equalNames("remaining keys", e.read(kv.RangeRequest{Span: e.all()}).KVs, "stays")
 	events := e.eventsOf(w)
 	e.equal("events", describeEvents(e, events), []string{"delete a=", "delete b=", "delete c="})
 	for _, ev := range events {
@@ -136,21 +135,21 @@ func testExpire(e *env) {
 }
 
 func testKeepAlive(e *env) {
-	// A machine that stalls for a second or two must not end the one that is kept.
+	// A machine that stalls for a second or two must not end the renewed lease.
 	kept, dropped := e.grant(0, 5*time.Second), e.grant(0, time.Second)
 	e.do(e.leasedPutOp("kept", "", kept.ID), e.leasedPutOp("dropped", "", dropped.ID))
 	before := e.head()
 	until := time.Now().Add(2*kept.Granted + 500*time.Millisecond)
-	e.eventually("twice the time, and the end of the other lease", func() bool {
+	e.eventually("twice the TTL, and the end of the other lease", func() bool {
 		l, err := e.ks.KeepAlive(e.ctx, kept.ID)
 		e.ok("keep alive", err)
-		e.equal("granted anew", []any{l.ID, l.Granted}, []any{kept.ID, kept.Granted})
+		e.equal("renewed", []any{l.ID, l.Granted}, []any{kept.ID, kept.Granted})
 		return time.Now().After(until) && e.get("dropped") == nil
 	})
 	if e.get("kept") == nil {
-		e.Error("the key of a lease that was kept alive is gone")
+		e.Error("the key of a renewed lease is gone")
 	}
-	e.equal("one revision, of the other lease's end", e.head(), before+1)
+	e.equal("one revision, for the other lease's end", e.head(), before+1)
 }
 
 func testAttach(e *env) {
@@ -170,7 +169,7 @@ func testAttach(e *env) {
 	e.ok("revoke two", err)
 	e.equalNames("after two is gone", e.read(kv.RangeRequest{Span: e.all()}).KVs, "deleted", "freed")
 
-	// A key may change leases within one transaction's neighbours.
+	// A key may change its lease several times.
 	three := e.grant(0, time.Hour)
 	for i := range 3 {
 		e.do(e.leasedPutOp(fmt.Sprint(i), "", three.ID))

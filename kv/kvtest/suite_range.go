@@ -10,7 +10,7 @@ import (
 
 func rangeTests() []test {
 	return []test{
-		{"a key's life is in its fields", testFields},
+		{"fields of a key", testFields},
 		{"spans", testSpans},
 		{"keys are ordered by their bytes", testByteOrder},
 		{"limit", testLimit},
@@ -18,9 +18,9 @@ func rangeTests() []test {
 		{"old revisions", testOldRevisions},
 		{"sort", testSort},
 		{"bounds on revisions", testBounds},
-		{"what cannot be read", testRangeErrors},
+		{"invalid reads", testRangeErrors},
 		{"large values", testLargeValues},
-		{"a context that has ended", testCanceledRead},
+		{"a canceled context", testCanceledRead},
 	}
 }
 
@@ -38,7 +38,7 @@ func testFields(e *env) {
 	if r4 != r3+1 || r3 != r2+1 {
 		e.Errorf("four changes made revisions %d, %d, %d, %d", r1, r2, r3, r4)
 	}
-	e.equal("in its second life", e.get("a"), &kv.KeyValue{Key: e.key("a"), CreateRevision: r4, ModRevision: r4, Version: 1})
+	e.equal("after it was recreated", e.get("a"), &kv.KeyValue{Key: e.key("a"), CreateRevision: r4, ModRevision: r4, Version: 1})
 }
 
 func testSpans(e *env) {
@@ -63,7 +63,7 @@ func testSpans(e *env) {
 		e.equal(fmt.Sprintf("count from %q to %q", tc.from, tc.to), res.Count, int64(len(tc.want)))
 	}
 	e.equalNames("prefix", e.read(kv.RangeRequest{Span: kv.Prefix(e.key("b"))}).KVs, "b", "b\x00", "ba")
-	// No upper bound: at least what this test has put.
+	// No upper bound: at least this test's keys.
 	res := e.read(kv.RangeRequest{Span: kv.Span{Start: e.key("b"), End: []byte{0}}, Limit: 4})
 	e.equalNames("to the end", res.KVs, "b", "b\x00", "ba", "c")
 }
@@ -90,7 +90,7 @@ func testLimit(e *env) {
 		e.equal(fmt.Sprintf("limit %d: more", tc.limit), res.More, tc.more)
 		e.equal(fmt.Sprintf("limit %d: count", tc.limit), res.Count, int64(5))
 	}
-	// As the API server reads long lists: all pages at one revision.
+	// Like the API server reads long lists: all pages at one revision.
 	at := e.head()
 	e.delete("3")
 	e.put("5", "")
@@ -102,7 +102,7 @@ func testLimit(e *env) {
 		if !res.More {
 			break
 		}
-		e.equal("count of what is left", res.Count, int64(5-len(names)+len(res.KVs)))
+		e.equal("count of the rest", res.Count, int64(5-len(names)+len(res.KVs)))
 		span.Start = append(bytes.Clone(res.KVs[len(res.KVs)-1].Key), 0)
 	}
 	e.equal("pages", names, []string{"0", "1", "2", "3", "4"})
@@ -150,12 +150,12 @@ func testOldRevisions(e *env) {
 		e.equal("revision of the answer", res.Revision, r5)
 		for name, value := range tc.want {
 			one := e.read(kv.RangeRequest{Span: e.span(name, ""), Revision: tc.rev})
-			e.equal(fmt.Sprintf("key %s alone at revision %d", name, tc.rev), string(one.KVs[0].Value), value)
+			e.equal(fmt.Sprintf("single key %s at revision %d", name, tc.rev), string(one.KVs[0].Value), value)
 		}
 	}
-	e.equal("version of b in its second life", e.get("b").Version, int64(1))
+	e.equal("version of b after it was recreated", e.get("b").Version, int64(1))
 	old := e.read(kv.RangeRequest{Span: e.span("a", ""), Revision: r2}).KVs[0]
-	e.equal("a as it was", old, kv.KeyValue{Key: e.key("a"), Value: []byte("1"), CreateRevision: r1, ModRevision: r1, Version: 1})
+	e.equal("a at the old revision", old, kv.KeyValue{Key: e.key("a"), Value: []byte("1"), CreateRevision: r1, ModRevision: r1, Version: 1})
 }
 
 func testSort(e *env) {
@@ -228,9 +228,9 @@ func testRangeErrors(e *env) {
 	}{
 		{"empty key", kv.RangeRequest{}, kv.ErrEmptyKey},
 		{"empty key with an end", kv.RangeRequest{Span: kv.Span{End: []byte("z")}}, kv.ErrEmptyKey},
-		{"the future", kv.RangeRequest{Span: e.all(), Revision: now + 1}, kv.ErrFutureRevision},
-		{"one key in the future", kv.RangeRequest{Span: e.span("a", ""), Revision: now + 1000}, kv.ErrFutureRevision},
-		{"a count in the future", kv.RangeRequest{Span: e.all(), Revision: now + 1, CountOnly: true}, kv.ErrFutureRevision},
+		{"a future revision", kv.RangeRequest{Span: e.all(), Revision: now + 1}, kv.ErrFutureRevision},
+		{"one key at a future revision", kv.RangeRequest{Span: e.span("a", ""), Revision: now + 1000}, kv.ErrFutureRevision},
+		{"a count at a future revision", kv.RangeRequest{Span: e.all(), Revision: now + 1, CountOnly: true}, kv.ErrFutureRevision},
 	} {
 		_, err := e.ks.Range(e.ctx, tc.req)
 		e.fails(tc.what, err, tc.want)

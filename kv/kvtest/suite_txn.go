@@ -15,10 +15,10 @@ func txnTests() []test {
 		{"one revision for all changes", testOneRevision},
 		{"operations see earlier ones, compares do not", testVisibility},
 		{"nested", testNested},
-		{"keys given twice", testDuplicates},
-		{"what was there before", testPrev},
+		{"duplicate keys", testDuplicates},
+		{"previous values", testPrev},
 		{"keep value or lease", testIgnore},
-		{"an error undoes all", testAtomicity},
+		{"an error undoes all changes", testAtomicity},
 		{"no change makes no revision", testNoChange},
 		{"too many operations", testTooMany},
 	}
@@ -34,7 +34,7 @@ func testCompares(e *env) {
 	for _, tc := range []struct {
 		span  kv.Span
 		c     kv.Compare
-		order int // of what is there to what it is compared with; 2: always false
+		order int // of the existing value to the operand; 2: always false
 	}{
 		{present, number(kv.CompareVersion, 2), 0},
 		{present, number(kv.CompareVersion, 1), 1},
@@ -81,7 +81,7 @@ func testCompareSpans(e *env) {
 		{kv.Compare{Span: e.span("a", "b"), Target: kv.CompareVersion, Op: kv.Equal, Int: 1}, true},
 		{kv.Compare{Span: e.all(), Target: kv.CompareValue, Op: kv.NotEqual, Value: []byte("3")}, true},
 		{kv.Compare{Span: e.all(), Target: kv.CompareValue, Op: kv.NotEqual, Value: []byte("1")}, false},
-		// Without keys it is as for one that does not exist.
+		// Without keys it is like a missing key.
 		{kv.Compare{Span: e.span("x", "z"), Target: kv.CompareVersion, Op: kv.Equal, Int: 0}, true},
 		{kv.Compare{Span: e.span("x", "z"), Target: kv.CompareVersion, Op: kv.Greater, Int: 0}, false},
 		{kv.Compare{Span: e.span("x", "z"), Target: kv.CompareValue, Op: kv.NotEqual, Value: []byte("1")}, false},
@@ -90,7 +90,7 @@ func testCompareSpans(e *env) {
 	}
 }
 
-// create is the API server's "only if it does not exist".
+// absent is the API server's "only if it does not exist".
 func (e *env) absent(name string) kv.Compare {
 	return kv.Compare{Span: e.span(name, ""), Target: kv.CompareMod}
 }
@@ -106,7 +106,7 @@ func testBranches(e *env) {
 	second := e.txn(req)
 	e.equal("second", second.Succeeded, false)
 	e.equal("second, revision", second.Revision, first.Revision)
-	e.equal("second, what was found", second.Results[0].Range.KVs, []kv.KeyValue{*e.get("a")})
+	e.equal("second, result of the read", second.Results[0].Range.KVs, []kv.KeyValue{*e.get("a")})
 
 	both := kv.TxnRequest{If: []kv.Compare{
 		{Span: e.span("a", ""), Target: kv.CompareMod, Int: first.Revision},
@@ -146,7 +146,7 @@ func testVisibility(e *env) {
 	e.equal("after the put", value(res.Results[2].Range), "new")
 	e.equal("the nested compare sees the state before the transaction", res.Results[4].Txn.Succeeded, true)
 	e.equal("the nested read sees the put", value(res.Results[4].Txn.Results[0].Range), "new")
-	e.equal("what the read saw is what was stored", res.Results[2].Range.KVs[0], *e.get("a"))
+	e.equal("the read returns the stored value", res.Results[2].Range.KVs[0], *e.get("a"))
 }
 
 func testNested(e *env) {
@@ -208,14 +208,14 @@ func testPrev(e *env) {
 	e.equal("of a new key", e.do(put("a", "1")).Results[0].Put.Prev, (*kv.KeyValue)(nil))
 	one := e.get("a")
 	e.equal("of a changed key", e.do(put("a", "2")).Results[0].Put.Prev, one)
-	e.equal("not asked for", e.do(e.putOp("a", "3")).Results[0].Put.Prev, (*kv.KeyValue)(nil))
+	e.equal("not requested", e.do(e.putOp("a", "3")).Results[0].Put.Prev, (*kv.KeyValue)(nil))
 	e.put("b", "1")
 	was := e.read(kv.RangeRequest{Span: e.all()}).KVs
 	res := e.do(kv.Op{Delete: &kv.DeleteOp{Span: e.all(), PrevKV: true}}).Results[0].Delete
 	e.equal("of deleted keys", res, &kv.DeleteResult{Deleted: 2, Prev: was})
 	e.put("a", "1")
 	res = e.do(kv.Op{Delete: &kv.DeleteOp{Span: e.all()}}).Results[0].Delete
-	e.equal("of deleted keys, not asked for", res, &kv.DeleteResult{Deleted: 1})
+	e.equal("of deleted keys, not requested", res, &kv.DeleteResult{Deleted: 1})
 }
 
 func testIgnore(e *env) {
@@ -233,7 +233,7 @@ func testIgnore(e *env) {
 	for _, p := range []kv.PutOp{{IgnoreValue: true}, {IgnoreLease: true}} {
 		p.Key = e.key("missing")
 		_, err := e.ks.Txn(e.ctx, kv.TxnRequest{Then: []kv.Op{{Put: &p}}})
-		e.fails("of a key that is not there", err, kv.ErrKeyNotFound)
+		e.fails("of a missing key", err, kv.ErrKeyNotFound)
 	}
 }
 
@@ -245,13 +245,13 @@ func testAtomicity(e *env) {
 		op   kv.Op
 		want error
 	}{
-		{"a lease that is not there", e.leasedPutOp("b", "1", 424242), kv.ErrLeaseNotFound},
-		{"a value to keep that is not there", kv.Op{Put: &kv.PutOp{Key: e.key("b"), IgnoreValue: true}}, kv.ErrKeyNotFound},
-		{"a read of the future", kv.Op{Range: &kv.RangeRequest{Span: e.all(), Revision: before + 1}}, kv.ErrFutureRevision},
+		{"a missing lease", e.leasedPutOp("b", "1", 424242), kv.ErrLeaseNotFound},
+		{"a missing value to keep", kv.Op{Put: &kv.PutOp{Key: e.key("b"), IgnoreValue: true}}, kv.ErrKeyNotFound},
+		{"a read at a future revision", kv.Op{Range: &kv.RangeRequest{Span: e.all(), Revision: before + 1}}, kv.ErrFutureRevision},
 		{"an empty key to put", kv.Op{Put: &kv.PutOp{}}, kv.ErrEmptyKey},
 		{"an empty key to delete", kv.Op{Delete: &kv.DeleteOp{}}, kv.ErrEmptyKey},
 		{"an empty key to read", kv.Op{Range: &kv.RangeRequest{}}, kv.ErrEmptyKey},
-		{"a nested lease that is not there", kv.Op{Txn: &kv.TxnRequest{Then: []kv.Op{e.leasedPutOp("b", "1", 424242)}}}, kv.ErrLeaseNotFound},
+		{"a missing lease in a nested transaction", kv.Op{Txn: &kv.TxnRequest{Then: []kv.Op{e.leasedPutOp("b", "1", 424242)}}}, kv.ErrLeaseNotFound},
 	} {
 		_, err := e.ks.Txn(e.ctx, kv.TxnRequest{Then: []kv.Op{e.putOp("a", "2"), tc.op}})
 		e.fails(tc.what, err, tc.want)
@@ -270,13 +270,13 @@ func testNoChange(e *env) {
 	}{
 		{"nothing at all", kv.TxnRequest{}},
 		{"a read", kv.TxnRequest{Then: []kv.Op{e.getOp("a")}}},
-		{"deleting what is not there", kv.TxnRequest{Then: []kv.Op{e.deleteOp("x")}}},
+		{"deleting a missing key", kv.TxnRequest{Then: []kv.Op{e.deleteOp("x")}}},
 		{"a put on the other branch", kv.TxnRequest{If: []kv.Compare{e.absent("a")}, Then: []kv.Op{e.putOp("a", "2")}}},
 	} {
 		e.equal(tc.what+": its revision", e.txn(tc.req).Revision, before)
 		e.equal(tc.what+": head", e.head(), before)
 	}
-	e.equal("the same value again does change", e.put("a", "1"), before+1)
+	e.equal("putting the same value again is a change", e.put("a", "1"), before+1)
 }
 
 func testTooMany(e *env) {

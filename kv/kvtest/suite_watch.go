@@ -12,7 +12,7 @@ func watchTests() []test {
 		{"from now on", testWatchNow},
 		{"from the past", testWatchPast},
 		{"from the future", testWatchFuture},
-		{"events tell the whole change", testWatchEvents},
+		{"events contain the whole change", testWatchEvents},
 		{"filters and spans", testWatchFilters},
 		{"whole revisions", testWatchWhole},
 		{"from the past into the present", testWatchCatchesUp},
@@ -54,8 +54,7 @@ func testWatchPast(e *env) {
 	e.equal("events", describeEvents(e, e.eventsOf(w)), []string{"put a=1", "put b=1", "delete a=", "put a=2"})
 }
 
-// testWatchFuture: unlike a read, a watch from a revision that is not there yet
-// waits for it.
+// testWatchFuture checks that, unlike a read, a watch from a future revision waits for it.
 func testWatchFuture(e *env) {
 	w := e.watch(kv.WatchRequest{Span: e.all(), StartRevision: e.head() + 3})
 	for i := range 4 {
@@ -86,7 +85,7 @@ func testWatchEvents(e *env) {
 			}
 		}
 		w := e.watch(kv.WatchRequest{Span: e.all(), StartRevision: from, PrevKV: prev})
-		e.equal(fmt.Sprintf("events, predecessors wanted: %v", prev), e.eventsOf(w), want)
+		e.equal(fmt.Sprintf("events, previous values requested: %v", prev), e.eventsOf(w), want)
 	}
 }
 
@@ -120,7 +119,7 @@ func testWatchFilters(e *env) {
 	}
 }
 
-// wholeRevisions fails if a revision's events are spread over responses.
+// wholeRevisions fails if a revision's events are distributed over responses.
 func (e *env) wholeRevisions(w *recorder) {
 	e.Helper()
 	all, _ := w.snapshot()
@@ -128,7 +127,7 @@ func (e *env) wholeRevisions(w *recorder) {
 	for _, r := range all {
 		for _, ev := range r.Events {
 			if ev.KV.ModRevision <= last {
-				e.Fatalf("an event of revision %d came in a later response than another of revision %d", ev.KV.ModRevision, last)
+				e.Fatalf("an event of revision %d came in a later response than another one of revision %d", ev.KV.ModRevision, last)
 			}
 		}
 		if n := len(r.Events); n > 0 {
@@ -166,8 +165,8 @@ func (e *env) consecutive(events []kv.Event, n int) {
 	}
 }
 
-// testWatchCatchesUp begins watches while changes go on, so that they pass from
-// history to what happens now without a gap or a repeat.
+// testWatchCatchesUp begins watches while changes continue, so that they pass from history
+// to live events without a gap or a repeat.
 func testWatchCatchesUp(e *env) {
 	from := e.head() + 1
 	const n = 600
@@ -191,7 +190,7 @@ func testWatchSlow(e *env) {
 	quick := e.watch(kv.WatchRequest{Span: e.all()})
 	const n = 2000
 	for i := 0; i < n; {
-		// Several to a transaction would be quicker but for the order of values.
+		// Several in one transaction would be faster, but the values must be in order.
 		var ops []kv.Op
 		for range 20 {
 			ops = append(ops, e.putOp(fmt.Sprint(i%20), fmt.Sprint(i)))

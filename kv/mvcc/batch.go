@@ -8,26 +8,25 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// batch carries out client transactions, one after the other, inside one
-// transaction of the table: what the table held at its start, and over it
-// what the batch changed so far. Each client transaction that changes something gets
-// the next revision.
+// batch runs client transactions, one after the other, inside one transaction of the table.
+// It consists of the table's state at its start and the batch's own changes since. Each
+// client transaction that makes changes gets the next revision.
 type batch struct {
-	tx       kv.Tx
-	base     kv.Head
-	rev      kv.Revision // of the last client transaction that changed something
-	wantPrev bool        // load what changes replace, values included
-	cells    map[string]*cell
-	dirty    []string // keys that the batch changed
-	changes  []kv.Change
-	leases   map[kv.LeaseID]*kv.LeaseRecord // nil: known not to exist
-	moved    map[kv.LeaseID]struct{}        // leases granted or renewed by the batch
-	// of the client transaction under way
-	started int // len(changes) at its begin
+	tx            kv.Tx
+	base          kv.Head
+	rev           kv.Revision // of the last client transaction that changed something
+	wantPrev      bool        // load the replaced states, values included
+	keys          map[string]*keyState
+	dirty         []string // keys that the batch changed
+	changes       []kv.Change
+	leases        map[kv.LeaseID]*kv.LeaseRecord // nil: known not to exist
+	touchedLeases map[kv.LeaseID]struct{}        // leases granted or renewed by the batch
+	// for the current client transaction
+	started int // len(changes) when it began
 }
 
-// cell is one key: as the table has it, and what the batch made of it.
-type cell struct {
+// keyState is the state of one key: in the table, and as changed by the batch.
+type keyState struct {
 	base      *kv.KeyValue
 	hasValue  bool // base has its value
 	overrides []override
@@ -42,12 +41,12 @@ func newBatch(tx kv.Tx, wantPrev bool) *batch {
 	head := tx.Head()
 	return &batch{
 		tx: tx, base: head, rev: head.Revision, wantPrev: wantPrev,
-		cells: map[string]*cell{}, leases: map[kv.LeaseID]*kv.LeaseRecord{}, moved: map[kv.LeaseID]struct{}{},
+		keys: map[string]*keyState{}, leases: map[kv.LeaseID]*kv.LeaseRecord{}, touchedLeases: map[kv.LeaseID]struct{}{},
 	}
 }
 
-// now is the revision that the transaction under way sees: its own, once it has
-// changed something.
+// now is the revision that the current transaction sees: its own, once it has made a
+// change.
 func (b *batch) now() kv.Revision {
 	if len(b.changes) > b.started {
 		return b.rev + 1
@@ -57,7 +56,7 @@ func (b *batch) now() kv.Revision {
 
 func (b *batch) revision() (now, compacted kv.Revision) { return b.now(), b.base.Compacted }
 
-// preload reads many keys at once.
+// preload loads many keys at once.
 func (b *batch) preload(keys []kv.Lookup) error {
 	if len(keys) == 0 {
 		return nil
@@ -67,37 +66,37 @@ func (b *batch) preload(keys []kv.Lookup) error {
 		return err
 	}
 	for i, l := range keys {
-		c := b.cells[string(l.Key)]
+		c := b.keys[string(l.Key)]
 		if c == nil {
-			c = &cell{}
-			b.cells[string(l.Key)] = c
+			c = &keyState{}
+			b.keys[string(l.Key)] = c
 		}
 		c.base, c.hasValue = found[i], l.WithValue || found[i] == nil
 	}
 	return nil
 }
 
-func (b *batch) cell(key []byte, withValue bool) (*cell, error) {
-	c := b.cells[string(key)]
+func (b *batch) keyState(key []byte, withValue bool) (*keyState, error) {
+	c := b.keys[string(key)]
 	if c != nil && (c.hasValue || !withValue || len(c.overrides) > 0) {
-		return c, nil // what the batch made of a key has its value
+		return c, nil // a key that the batch changed has its value
 	}
 	return b.load(key, withValue)
 }
 
-func (b *batch) load(key []byte, withValue bool) (*cell, error) {
+func (b *batch) load(key []byte, withValue bool) (*keyState, error) {
 	err := b.preload([]kv.Lookup{{Key: key, WithValue: withValue}})
-	return b.cells[string(key)], err
+	return b.keys[string(key)], err
 }
 
-func (c *cell) latest() *kv.KeyValue {
+func (c *keyState) latest() *kv.KeyValue {
 	if n := len(c.overrides); n > 0 {
 		return c.overrides[n-1].kv
 	}
 	return c.base
 }
 
-func (c *cell) at(rev kv.Revision) *kv.KeyValue {
+func (c *keyState) at(rev kv.Revision) *kv.KeyValue {
 	for i := len(c.overrides) - 1; i >= 0; i-- {
 		if c.overrides[i].rev <= rev {
 			return c.overrides[i].kv
@@ -107,7 +106,7 @@ func (c *cell) at(rev kv.Revision) *kv.KeyValue {
 }
 
 func (b *batch) get(key []byte, withValue bool) (*kv.KeyValue, error) {
-	c, err := b.cell(key, withValue)
+	c, err := b.keyState(key, withValue)
 	if err != nil {
 		return nil, err
 	}
@@ -131,14 +130,14 @@ func (b *batch) scan(req *kv.RangeRequest) (*kv.RangeResult, error) {
 	}
 	changed := map[string]*kv.KeyValue{}
 	for _, key := range b.dirty {
-		if c := b.cells[key]; c.overrides[0].rev <= rev && req.Span.Contains([]byte(key)) {
+		if c := b.keys[key]; c.overrides[0].rev <= rev && req.Span.Contains([]byte(key)) {
 			changed[key] = c.at(rev)
 		}
 	}
 	under := *req
 	under.Revision = 0
 	if len(changed) > 0 {
-		// The limit applies to the mixture.
+		// The limit applies to the merged result.
 		under.Limit, under.CountOnly = 0, false
 		under.KeysOnly = req.KeysOnly || req.CountOnly
 	}
@@ -153,7 +152,7 @@ func (b *batch) scan(req *kv.RangeRequest) (*kv.RangeResult, error) {
 	return res, nil
 }
 
-// overlay mixes changed keys into all that the table has of a span.
+// overlay merges changed keys into the table's complete result for a span.
 func overlay(res *kv.RangeResult, req *kv.RangeRequest, changed map[string]*kv.KeyValue) {
 	mixed := make([]kv.KeyValue, 0, len(res.KVs)+len(changed))
 	for _, e := range res.KVs {
@@ -185,12 +184,12 @@ func overlay(res *kv.RangeResult, req *kv.RangeRequest, changed map[string]*kv.K
 func (b *batch) scanOne(req *kv.RangeRequest, now, rev kv.Revision) (*kv.RangeResult, error) {
 	res := &kv.RangeResult{Revision: now}
 	withValue := !req.KeysOnly && !req.CountOnly
-	c, err := b.cell(req.Start, withValue)
+	c, err := b.keyState(req.Start, withValue)
 	if err != nil {
 		return nil, err
 	}
 	if withValue && !c.hasValue && c.at(rev) == c.base {
-		// The batch changed the key, but the revision asked for is before that.
+		// The batch changed the key, but after the requested revision.
 		if c, err = b.load(req.Start, true); err != nil {
 			return nil, err
 		}
@@ -209,9 +208,8 @@ func (b *batch) scanOne(req *kv.RangeRequest, now, rev kv.Revision) (*kv.RangeRe
 	return res, nil
 }
 
-// txn carries out one client transaction. An error that wraps one of kv's
-// about the request itself leaves the batch as it was; any other is the table's and
-// ends the batch.
+// txn runs one client transaction. If the error wraps one of kv's errors about the request
+// itself, the batch is unchanged. Any other error is the table's and ends the batch.
 func (b *batch) txn(req *kv.TxnRequest) (*kv.TxnResult, error) {
 	b.started = len(b.changes)
 	p, err := makePlan(b, req)
@@ -229,7 +227,7 @@ func (b *batch) txn(req *kv.TxnRequest) (*kv.TxnResult, error) {
 	return res, nil
 }
 
-// finish ends the transaction under way and returns the revision to answer.
+// finish ends the current transaction and returns the revision to report.
 func (b *batch) finish() kv.Revision {
 	if len(b.changes) > b.started {
 		b.rev++
@@ -238,7 +236,7 @@ func (b *batch) finish() kv.Revision {
 	return b.rev
 }
 
-// requestError marks an error that concerns one client transaction only.
+// requestError marks an error that affects only one client transaction.
 type requestError struct{ error }
 
 func (e requestError) Unwrap() error { return e.error }
@@ -250,7 +248,7 @@ func (b *batch) checkPut(put *kv.PutOp) error {
 			return err
 		}
 		if e == nil {
-			return requestError{fmt.Errorf("put %q, keeping what is there: %w", put.Key, kv.ErrKeyNotFound)}
+			return requestError{fmt.Errorf("put %q, keeping its value or lease: %w", put.Key, kv.ErrKeyNotFound)}
 		}
 	}
 	if put.Lease != 0 {
@@ -293,7 +291,7 @@ func (b *batch) execute(p *plan) (*kv.TxnResult, error) {
 }
 
 func (b *batch) put(op *kv.PutOp) (*kv.PutResult, error) {
-	c, err := b.cell(op.Key, b.wantPrev || op.PrevKV || op.IgnoreValue)
+	c, err := b.keyState(op.Key, b.wantPrev || op.PrevKV || op.IgnoreValue)
 	if err != nil {
 		return nil, err
 	}
@@ -333,7 +331,7 @@ func (b *batch) delete(op *kv.DeleteOp) (*kv.DeleteResult, error) {
 		}
 		for i := range found.KVs {
 			keys = append(keys, found.KVs[i].Key)
-			b.found(&found.KVs[i], withValue)
+			b.addScanned(&found.KVs[i], withValue)
 		}
 	}
 	for _, key := range keys {
@@ -352,22 +350,22 @@ func (b *batch) delete(op *kv.DeleteOp) (*kv.DeleteResult, error) {
 	return res, nil
 }
 
-// found takes a key from a scan, so that it need not be loaded. What the batch
-// has changed it knows already.
-func (b *batch) found(e *kv.KeyValue, withValue bool) {
-	c := b.cells[string(e.Key)]
+// addScanned adds a key found by a scan, so that it need not be loaded. Keys that the batch
+// has changed are already known.
+func (b *batch) addScanned(e *kv.KeyValue, withValue bool) {
+	c := b.keys[string(e.Key)]
 	if c == nil {
-		c = &cell{}
-		b.cells[string(e.Key)] = c
+		c = &keyState{}
+		b.keys[string(e.Key)] = c
 	}
 	if len(c.overrides) == 0 && !c.hasValue {
 		c.base, c.hasValue = e, withValue
 	}
 }
 
-// deleteKey deletes a key and returns what it was, nil if it did not exist.
+// deleteKey deletes a key and returns its previous state, nil if it did not exist.
 func (b *batch) deleteKey(key []byte, withValue bool) (*kv.KeyValue, error) {
-	c, err := b.cell(key, withValue)
+	c, err := b.keyState(key, withValue)
 	if err != nil {
 		return nil, err
 	}
@@ -378,7 +376,7 @@ func (b *batch) deleteKey(key []byte, withValue bool) (*kv.KeyValue, error) {
 	return prev, nil
 }
 
-func (b *batch) change(c *cell, ch kv.Change, e, prev *kv.KeyValue) {
+func (b *batch) change(c *keyState, ch kv.Change, e, prev *kv.KeyValue) {
 	ch.Sub = int64(len(b.changes) - b.started)
 	if prev != nil {
 		ch.PrevRevision, ch.Prev = prev.ModRevision, prev

@@ -12,10 +12,10 @@ import (
 // leaseWrite is a change of a lease that waits for a commit.
 type leaseWrite struct {
 	kind leaseKind
-	// record to be granted; of the others the ID, and of an expiry the Beat that
-	// the lease is expected to have.
+	// record is the lease to grant. For the other kinds only ID is set, and for an expiry
+	// the Beat that the lease is expected to have.
 	record kv.LeaseRecord
-	// now is the lease as the batch found it, or made it.
+	// now is the lease as the batch found or created it.
 	now kv.LeaseRecord
 }
 
@@ -25,14 +25,15 @@ const (
 	leaseGrant leaseKind = iota
 	leaseRenew
 	leaseRevoke
-	leaseExpire // revoke unless it was renewed
+	leaseExpire // revoke unless renewed meanwhile
 )
 
-// errRenewed: somebody has renewed a lease that was thought to be over.
+// errRenewed is returned if a lease that seemed expired has been renewed, perhaps by
+// another server.
 var errRenewed = errors.New("lease was renewed")
 
-// leasesAhead lists the leases that writes look at.
-func leasesAhead(writes []*write) []kv.Lookup {
+// prefetchLeases lists the leases that writes read.
+func prefetchLeases(writes []*write) []kv.Lookup {
 	var list []kv.Lookup
 	seen := map[kv.LeaseID]struct{}{}
 	add := func(id kv.LeaseID) {
@@ -61,7 +62,7 @@ func leasesAhead(writes []*write) []kv.Lookup {
 	return list
 }
 
-// lease carries out a change of a lease and returns the revision after it.
+// lease runs a change of a lease and returns the revision after it.
 func (b *batch) lease(w *leaseWrite) (rev kv.Revision, err error) {
 	switch w.kind {
 	case leaseGrant:
@@ -77,7 +78,7 @@ func (b *batch) lease(w *leaseWrite) (rev kv.Revision, err error) {
 	}
 }
 
-// findLease finds a lease, granted in this batch or before.
+// findLease finds a lease, whether granted in this batch or before.
 func (b *batch) findLease(id kv.LeaseID) (*kv.LeaseRecord, error) {
 	if l, known := b.leases[id]; known {
 		return l, nil
@@ -102,12 +103,12 @@ func (b *batch) grant(l kv.LeaseRecord) error {
 
 func (b *batch) putLease(l kv.LeaseRecord) error {
 	b.leases[l.ID] = &l
-	b.moved[l.ID] = struct{}{}
+	b.touchedLeases[l.ID] = struct{}{}
 	return b.tx.PutLease(l)
 }
 
-// renew moves the beat of a lease, once in a batch: that shows that it is
-// alive, however many say so.
+// renew increments the beat of a lease, once per batch: one increment shows that it is
+// alive, regardless of the number of renewals.
 func (b *batch) renew(id kv.LeaseID) (kv.LeaseRecord, error) {
 	l, err := b.findLease(id)
 	if err != nil {
@@ -117,14 +118,14 @@ func (b *batch) renew(id kv.LeaseID) (kv.LeaseRecord, error) {
 		return kv.LeaseRecord{}, requestError{fmt.Errorf("keep lease %d alive: %w", id, kv.ErrLeaseNotFound)}
 	}
 	next := *l
-	if _, moved := b.moved[id]; moved {
+	if _, moved := b.touchedLeases[id]; moved {
 		return next, nil
 	}
 	next.Beat++
 	return next, b.putLease(next)
 }
 
-// expire revokes a lease if its beat is still what was seen of it.
+// expire revokes a lease if its beat is still the one last observed.
 func (b *batch) expire(w *leaseWrite) (kv.Revision, error) {
 	l, err := b.findLease(w.record.ID)
 	if err != nil {
@@ -156,16 +157,16 @@ func (b *batch) revoke(id kv.LeaseID) (kv.Revision, error) {
 		keys[string(key)] = struct{}{}
 	}
 	for _, key := range b.dirty {
-		if e := b.cells[key].latest(); e != nil && e.Lease == id {
+		if e := b.keys[key].latest(); e != nil && e.Lease == id {
 			keys[key] = struct{}{}
 		} else {
-			delete(keys, key) // deleted or taken off the lease by the batch
+			delete(keys, key) // deleted or detached by the batch
 		}
 	}
 	sorted := slices.Sorted(maps.Keys(keys))
 	var missing []kv.Lookup
 	for _, key := range sorted {
-		if c := b.cells[key]; c == nil || b.wantPrev && !c.hasValue && len(c.overrides) == 0 {
+		if c := b.keys[key]; c == nil || b.wantPrev && !c.hasValue && len(c.overrides) == 0 {
 			missing = append(missing, kv.Lookup{Key: []byte(key), WithValue: b.wantPrev})
 		}
 	}

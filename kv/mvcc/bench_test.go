@@ -11,7 +11,7 @@ import (
 	"github.com/atoll-dev/atoll/kv/sqlite"
 )
 
-var benchPage = flag.Int("page", 4096, "page size of the databases of benchmarks")
+var benchPage = flag.Int("page", 4096, "page size of the benchmark databases")
 
 func openBench(opts mvcc.Options) kvtest.Open {
 	return func(t testing.TB) kv.Keyspace { return openStore(t, opts, sqlite.WithPageSize(*benchPage)) }
@@ -26,8 +26,8 @@ func BenchmarkGetUncached(b *testing.B) {
 func BenchmarkList(b *testing.B)     { kvtest.BenchmarkList(b, openBench(mvcc.Options{})) }
 func BenchmarkSweeping(b *testing.B) { kvtest.BenchmarkSweeping(b, openBench(mvcc.Options{}), nil) }
 
-// BenchmarkListOld reads 20,000 keys at a revision since which one key, or
-// every key, has changed again and again: it follows the changes back.
+// BenchmarkListOld reads 20,000 keys at a revision after which one key, or every key, has
+// changed many times: it has to undo these changes.
 func BenchmarkListOld(b *testing.B) {
 	const keys = 20_000
 	for name, changed := range map[string]int64{"one key 20000 times": 1, "each key once": keys} {
@@ -49,8 +49,8 @@ func BenchmarkListOld(b *testing.B) {
 	}
 }
 
-// BenchmarkWatched creates with many watches, of which one is on each key that
-// changes.
+// BenchmarkWatched creates keys with many open watches; one of them watches each changed
+// key.
 func BenchmarkWatched(b *testing.B) {
 	for _, watches := range []int{1, 1000, 10_000} {
 		b.Run(fmt.Sprintf("watches=%d", watches), func(b *testing.B) {

@@ -7,12 +7,12 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// cache keeps keys recently read or written as they are now, and keys known
-// not to exist. It is only right if nobody else writes to the table, which the
-// committer verifies with every batch.
+// cache holds the current state of keys recently read or written, and of keys known not to
+// exist. It is only correct if no one else writes to the table, which the committer
+// verifies with every batch.
 type cache struct {
 	mu    sync.Mutex
-	rev   kv.Revision // that the entries are of
+	rev   kv.Revision // revision of the entries
 	limit int64
 	size  int64
 	keys  map[string]*list.Element
@@ -24,7 +24,7 @@ type cached struct {
 	kv  *kv.KeyValue // nil: does not exist
 }
 
-// cachedOverhead is about what the bookkeeping of one entry takes.
+// cachedOverhead is the approximate bookkeeping size of one entry.
 const cachedOverhead = 250
 
 func (c *cached) size() int64 {
@@ -39,13 +39,13 @@ func newCache(rev kv.Revision, limit int64) *cache {
 	return &cache{rev: rev, limit: limit, keys: map[string]*list.Element{}, order: list.New()}
 }
 
-// get finds a key as it is now; ok is false if the cache does not know.
+// get returns the current state of a key; ok is false if the cache does not have it.
 func (c *cache) get(key []byte) (e *kv.KeyValue, ok bool) {
 	e, _, ok = c.lookup(key)
 	return e, ok
 }
 
-// lookup also tells the revision that the answer is of.
+// lookup also returns the revision of the answer.
 func (c *cache) lookup(key []byte) (e *kv.KeyValue, rev kv.Revision, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,8 +57,7 @@ func (c *cache) lookup(key []byte) (e *kv.KeyValue, rev kv.Revision, ok bool) {
 	return el.Value.(*cached).kv, c.rev, true
 }
 
-// startBatch makes sure that the cache is of the revision that a batch starts
-// from.
+// startBatch clears the cache if it is not at the revision that a batch starts from.
 func (c *cache) startBatch(rev kv.Revision) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,19 +66,19 @@ func (c *cache) startBatch(rev kv.Revision) {
 	}
 }
 
-// commit takes over what a committed batch wrote.
+// commit adds the changes of a committed batch.
 func (c *cache) commit(b *batch) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, key := range b.dirty {
-		c.put(key, b.cells[key].latest())
+		c.put(key, b.keys[key].latest())
 	}
 	c.rev = b.rev
 }
 
-// learned adds a key as it was read at revision rev, unless something has been
-// written since: then it may be out of date.
-func (c *cache) learned(key []byte, e *kv.KeyValue, rev kv.Revision) {
+// addRead adds a key as read at revision rev. If there was a later write, the state may be
+// outdated and is ignored.
+func (c *cache) addRead(key []byte, e *kv.KeyValue, rev kv.Revision) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if rev == c.rev {
@@ -87,8 +86,8 @@ func (c *cache) learned(key []byte, e *kv.KeyValue, rev kv.Revision) {
 	}
 }
 
-// forget drops everything: it is not known what the table holds.
-func (c *cache) forget() {
+// invalidate drops everything, because the table's state is unknown.
+func (c *cache) invalidate() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.clear(-1)

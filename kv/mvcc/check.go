@@ -6,8 +6,8 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// checkTxn judges the form of a transaction, before anything is read: what it
-// refuses would be refused whatever the keyspace holds.
+// checkTxn validates the form of a transaction before anything is read. It refuses only
+// transactions that are invalid for any state of the keyspace.
 func (o *Options) checkTxn(req *kv.TxnRequest) error {
 	if err := checkOps(req, o.MaxTxnOps); err != nil {
 		return err
@@ -22,7 +22,7 @@ func (o *Options) checkTxn(req *kv.TxnRequest) error {
 	}
 	for _, branch := range [][]kv.Op{req.Then, req.Else} {
 		if len(branch) < 2 && (len(branch) == 0 || branch[0].Txn == nil) {
-			continue // one operation overlaps nothing
+			continue // a single operation cannot overlap
 		}
 		if _, _, err := checkOverlap(branch); err != nil {
 			return err
@@ -31,7 +31,7 @@ func (o *Options) checkTxn(req *kv.TxnRequest) error {
 	return nil
 }
 
-// checkKeys refuses keys that the table cannot hold.
+// checkKeys refuses keys that are too long for the table.
 func checkKeys(req *kv.TxnRequest, limit int) error {
 	for _, branch := range [][]kv.Op{req.Then, req.Else} {
 		for i := range branch {
@@ -91,7 +91,7 @@ func checkOp(op *kv.Op, allowed int) error {
 	case op.Txn != nil:
 		return checkOps(op.Txn, allowed)
 	default:
-		// As etcd answers an operation that is not set.
+		// etcd returns this for an operation that is not set.
 		return fmt.Errorf("txn: empty operation: %w", kv.ErrKeyNotFound)
 	}
 }
@@ -106,9 +106,9 @@ func checkRange(req *kv.RangeRequest) error {
 	return nil
 }
 
-// checkOverlap refuses a key that one path would put twice, or put and delete,
-// and returns what the operations put and delete. It is as strict and as
-// lenient as etcd: siblings that delete what an earlier nested transaction puts pass.
+// checkOverlap refuses a key that one path would put twice, or put and delete. It returns
+// the keys and spans that the operations put and delete. It is exactly as strict as etcd: a
+// sibling may delete a key that an earlier nested transaction puts.
 func checkOverlap(ops []kv.Op) (puts map[string]struct{}, dels []kv.Span, err error) {
 	for i := range ops {
 		if d := ops[i].Delete; d != nil {
@@ -154,7 +154,7 @@ func checkOverlap(ops []kv.Op) (puts map[string]struct{}, dels []kv.Span, err er
 			}
 		}
 		for key := range elsePuts {
-			// Only one of the two branches will run.
+			// Only one of the two branches runs.
 			if err := add(key, thenPuts); err != nil {
 				return nil, nil, err
 			}
@@ -193,7 +193,7 @@ func txnSize(req *kv.TxnRequest) (n int) {
 	return n
 }
 
-// readOnly tells whether no path of the transaction can change anything.
+// readOnly reports whether no path of the transaction can change anything.
 func readOnly(req *kv.TxnRequest) bool {
 	for _, branch := range [][]kv.Op{req.Then, req.Else} {
 		for i := range branch {

@@ -11,57 +11,56 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Bounds of one commit, so that the first of many writers need not wait for a
-// long transaction.
+// Bounds of one commit, so that the first of many writers need not wait for a long
+// transaction.
 const (
 	maxBatchWrites = 1024
 	maxBatchBytes  = 8 << 20
 )
 
-// write is something that waits for a commit: a client transaction, or a
-// change of a lease.
+// write is a change that waits for a commit: a client transaction, or a change of a lease.
 type write struct {
 	txn   *kv.TxnRequest
 	lease *leaseWrite
 
-	res *kv.TxnResult // of txn
-	rev kv.Revision   // after it
+	res *kv.TxnResult // result of txn
+	rev kv.Revision   // revision after lease
 	err error
 
 	done chan struct{}
-	// taken by the committer, or by the caller who gave up.
-	taken atomic.Bool
-	bytes int
-	trace *writeTrace // nil if the call is not traced
+	// claimed by the committer, or by a caller that gave up.
+	claimed atomic.Bool
+	bytes   int
+	trace   *writeTrace // nil if the call is not traced
 }
 
-// writeOverhead is about what a write takes in memory beside keys and values.
+// writeOverhead is the approximate memory of a write in addition to keys and values.
 const writeOverhead = 512
 
-// committer is the one goroutine of a keyspace that writes to its table. While
-// a commit is on its way to the disk the next batch gathers in the queue; so
-// the more clients there are, the more of them share one commit, and a single
-// client waits for nobody.
+// committer is the one goroutine of a keyspace that writes to its table. During a commit,
+// the next batch accumulates in the queue. The more clients there are, the more of them
+// share one commit; a single client waits for no one.
 type committer struct {
 	k     *Keyspace
 	queue chan *write
-	bytes atomic.Int64 // in the queue
-	rows  atomic.Int64 // written since the start
+	bytes atomic.Int64 // total size of the queue
+	rows  atomic.Int64 // rows written since the start
 	done  chan struct{}
-	// waiting when the last commit ended, and how to go about the next; the loop's own.
-	waiting  int
-	optimist optimist
+	// waiting is the length of the queue when the last commit ended. Both fields belong to
+	// the loop.
+	waiting        int
+	optimisticMode optimisticMode
 }
 
 func newCommitter(k *Keyspace) *committer {
 	c := &committer{k: k, queue: make(chan *write, k.opts.MaxPending), done: make(chan struct{})}
 	if t, ok := k.table.(sharedTable); ok {
-		c.optimist.table = t.optimistic()
+		c.optimisticMode.table = t.optimistic()
 	}
 	return c
 }
 
-// do hands a write to the committer and waits for it to be durable.
+// do queues a write for the committer and waits until it is durable.
 func (c *committer) do(ctx context.Context, w *write) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -74,27 +73,27 @@ func (c *committer) do(ctx context.Context, w *write) error {
 	w.bytes += writeOverhead
 	if n := c.bytes.Add(int64(w.bytes)); n > c.k.opts.MaxPendingBytes && n > int64(w.bytes) {
 		c.bytes.Add(-int64(w.bytes))
-		return fmt.Errorf("write: writes of %d bytes are waiting: %w", n-int64(w.bytes), kv.ErrOverloaded)
+		return fmt.Errorf("write: pending writes take %d bytes: %w", n-int64(w.bytes), kv.ErrOverloaded)
 	}
 	select {
 	case c.queue <- w:
 	default:
 		c.bytes.Add(-int64(w.bytes))
-		return fmt.Errorf("write: %d are waiting: %w", cap(c.queue), kv.ErrOverloaded)
+		return fmt.Errorf("write: %d writes are pending: %w", cap(c.queue), kv.ErrOverloaded)
 	}
 	select {
 	case <-w.done:
 		return w.err
 	case <-ctx.Done():
-		if w.taken.CompareAndSwap(false, true) {
-			return ctx.Err() // nothing has happened, nor will it
+		if w.claimed.CompareAndSwap(false, true) {
+			return ctx.Err() // nothing has happened, and nothing will
 		}
 	case <-c.done:
-		if w.taken.CompareAndSwap(false, true) {
+		if w.claimed.CompareAndSwap(false, true) {
 			return c.k.ended()
 		}
 	}
-	// It is in a commit already: that ends soon, and then the outcome is known.
+	// The write is in a commit already: it ends soon, and then the outcome is known.
 	<-w.done
 	return w.err
 }
@@ -102,7 +101,7 @@ func (c *committer) do(ctx context.Context, w *write) error {
 func (c *committer) loop() {
 	defer close(c.done)
 	var batch []*write
-	last := 0 // how many writes the last commit had
+	last := 0 // number of writes in the last commit
 	var took time.Duration
 	for {
 		batch = batch[:0]
@@ -123,36 +122,35 @@ func (c *committer) loop() {
 	}
 }
 
-// Bounds of linger: how long, and how many writes are enough. From 64 writes
-// on a larger batch costs as much per write, and only makes all wait longer.
+// Bounds of linger: the maximum time, and a sufficient number of writes. From 64 writes on,
+// a larger batch costs as much per write and only increases latency.
 const (
 	maxLinger    = 100 * time.Microsecond
 	enoughWrites = 64
-	// Where a commit takes longer than this, as over a network, whoever comes too
-	// late for it waits for two: then all are worth waiting for, for a small part of that
-	// time. Measured with 20 ms more in each round trip and 256 clients: 3,600 writes a
+	// If a commit takes longer than this, as over a network, a write that just misses it
+	// waits for two commits. Then it pays to wait for all writers, for a small part of that
+	// time. Measured with 20 ms added to each round trip and 256 clients: 3,600 writes per
 	// second instead of 2,300.
 	longCommit = 20 * time.Millisecond
 )
 
-// linger lets the writers that were just answered run, since most of them have
-// the next write ready at once: without it each commit finds only those few
-// who were quickest (17 of 64, measured). Few writers, or a single one, do not
-// wait.
+// linger lets the writers that were just answered run, since most of them have the next
+// write ready at once. Without it, each commit finds only the few fastest of them (17 of
+// 64, measured). If there are few writers, or one, they do not wait.
 func (c *committer) linger(last int, took time.Duration) {
 	if last < 8 {
 		return
 	}
 	enough, limit, wait := min(last*3/4, enoughWrites), maxLinger, runtime.Gosched
-	// Those who were answered, and those who came while they waited.
+	// The writers that were just answered, and those that arrived while they waited.
 	all := min((last+c.waiting)*7/8, maxBatchWrites)
 	switch {
 	case took > longCommit:
 		enough, limit = all, took/25
-	case c.optimist.others:
-		// While others commit this server's turn does not come, so waiting costs
-		// nothing, and makes commits fewer. Of three servers with 64 clients each commit
-		// had 11 writes without it, and has 19.
+	case c.optimisticMode.othersCommit:
+		// While other servers commit, it is not this server's turn, so waiting costs
+		// nothing and makes commits fewer. With three servers and 64 clients each, it
+		// increased the writes per commit from 11 to 19.
 		enough, limit, wait = all, took/4, nap
 	}
 	for begin := time.Now(); len(c.queue)+1 < enough && time.Since(begin) < limit; {
@@ -160,16 +158,16 @@ func (c *committer) linger(last int, took time.Duration) {
 	}
 }
 
-// nap leaves the processor to others for about as long as a timer takes.
+// nap yields the processor for about the shortest time that a timer can wait.
 func nap() { time.Sleep(20 * time.Microsecond) }
 
-// gather takes what waits, up to the bounds, without those who gave up.
+// gather takes pending writes, up to the bounds, and skips those whose callers gave up.
 func (c *committer) gather(first []*write) []*write {
 	batch := first[:0]
 	bytes := 0
 	for w := first[0]; ; {
 		c.bytes.Add(-int64(w.bytes))
-		if w.taken.CompareAndSwap(false, true) {
+		if w.claimed.CompareAndSwap(false, true) {
 			batch = append(batch, w)
 			bytes += w.bytes
 		}
@@ -184,32 +182,32 @@ func (c *committer) gather(first []*write) []*write {
 	}
 }
 
-// commit carries out a batch in one transaction of the table, tells watchers,
-// then the writers. So whoever has an answer can rely on watches started or asked
-// for progress from then on.
+// commit runs a batch in one transaction of the table, publishes its changes to watches,
+// and then answers the writers. So a client that has its answer can rely on watches that it
+// starts, or progress that it requests, from then on.
 func (c *committer) commit(writes []*write) {
 	k := c.k
 	begin := time.Now()
 	var b *batch
 	wantPrev := k.hub.wantsPrev()
-	ahead := lookAhead(writes, wantPrev)
+	prefetch := prefetchKeys(writes, wantPrev)
 	ctx, spans := traceCommit(k.writing, writes)
 	attempts := 0
-	hint := c.hint(ahead, writes)
+	withLeases := c.withLeases(prefetch, writes)
 	done, err := false, error(nil)
-	if c.optimist.worth(writes) {
+	if c.optimisticMode.shouldTry(writes) {
 		attempts++
-		b, done, err = c.try(ctx, writes, ahead, hint, wantPrev)
-		c.optimist.tried(done)
+		b, done, err = c.try(ctx, writes, prefetch, withLeases, wantPrev)
+		c.optimisticMode.recordTry(done)
 		if o := k.opts.Observer.Optimistic; o != nil {
 			o(done)
 		}
 	}
 	if !done && err == nil {
-		err = k.table.Update(ctx, hint, func(tx kv.Tx) error {
+		err = k.table.Update(ctx, withLeases, func(tx kv.Tx) error {
 			attempts++
 			b = newBatch(tx, wantPrev)
-			if err := b.prepare(writes, ahead, k.cache); err != nil {
+			if err := b.prepare(writes, prefetch, k.cache); err != nil {
 				return err
 			}
 			if err := b.run(writes); err != nil {
@@ -222,14 +220,14 @@ func (c *committer) commit(writes []*write) {
 		})
 	}
 	if err != nil {
-		err = c.failed(err)
+		err = c.commitError(err)
 		for _, w := range writes {
 			if w.err == nil {
 				w.res, w.err = nil, err
 			}
 		}
 	} else {
-		c.tell(b, writes)
+		c.publish(b, writes)
 	}
 	k.tail.committed()
 	if o := k.opts.Observer.Commit; o != nil {
@@ -246,27 +244,27 @@ func (c *committer) commit(writes []*write) {
 	}
 }
 
-// hint adds the leases of writes to the keys that are looked up ahead, for
-// tables that are far away.
-func (c *committer) hint(ahead []kv.Lookup, writes []*write) []kv.Lookup {
+// withLeases adds the leases of writes to the prefetched keys, for tables that are reached
+// over a network.
+func (c *committer) withLeases(prefetch []kv.Lookup, writes []*write) []kv.Lookup {
 	if !c.k.shared {
-		return ahead
+		return prefetch
 	}
-	return append(ahead, leasesAhead(writes)...)
+	return append(prefetch, prefetchLeases(writes)...)
 }
 
-// tell makes known what a batch has committed.
-func (c *committer) tell(b *batch, writes []*write) {
+// publish makes the changes of a committed batch visible to cache, watches and leases.
+func (c *committer) publish(b *batch, writes []*write) {
 	k := c.k
 	if k.cache != nil {
 		k.cache.commit(b)
 	}
 	if len(b.changes) > 0 {
 		c.rows.Add(int64(len(b.changes)))
-		c.optimist.committed(b.base.Revision, b.rev)
+		c.optimisticMode.committed(b.base.Revision, b.rev)
 		k.hub.publish(publication{first: b.base.Revision + 1, last: b.rev, changes: b.changes, hasPrev: b.wantPrev})
 		k.tail.reached(b.rev)
-		k.saw(b.rev)
+		k.observed(b.rev)
 	}
 	for _, w := range writes {
 		if w.err == nil && w.lease != nil {
@@ -275,14 +273,14 @@ func (c *committer) tell(b *batch, writes []*write) {
 	}
 }
 
-// failed says what a failed commit means to its writers. If it is unknown
-// whether it happened, the engine must not go on from what it remembers.
-// Otherwise nothing has happened, and another try may succeed.
-func (c *committer) failed(err error) error {
+// commitError returns the error of a failed commit for its writers. If the outcome is
+// unknown, the engine discards its in-memory state. Otherwise nothing has happened, and a
+// retry may succeed.
+func (c *committer) commitError(err error) error {
 	switch {
 	case errors.Is(err, kv.ErrUnknownOutcome):
 		if c.k.cache != nil {
-			c.k.cache.forget()
+			c.k.cache.invalidate()
 		}
 	case errors.Is(err, kv.ErrBehind):
 	case c.k.ctx.Err() != nil && errors.Is(err, context.Canceled):
@@ -293,11 +291,11 @@ func (c *committer) failed(err error) error {
 	return fmt.Errorf("write: %w", err)
 }
 
-// run carries out writes on the batch and records what they changed. A write
-// that is refused has its error; an error returned is the table's and concerns all.
+// run runs writes on the batch and records their changes. A refused write has its own
+// error; a returned error is the table's and affects all of them.
 func (b *batch) run(writes []*write) error {
 	for _, w := range writes {
-		w.res, w.rev, w.err = nil, 0, nil // this may be the second try
+		w.res, w.rev, w.err = nil, 0, nil // this may be the second attempt
 		var err error
 		switch {
 		case w.txn != nil:

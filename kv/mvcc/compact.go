@@ -10,60 +10,58 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// rowsPerSweep bounds one step of sweeping. A step shares the commit of
-// writers, so it should cost no more than the writes do; and it should forget
-// faster than they write.
+// rowsPerSweep bounds one sweep step. A step shares the commit of writers, so it should
+// cost no more than the writes do; and it should remove rows faster than they are written.
 const rowsPerSweep = 64
 
-// sharedRowsPerSweep is the same for a table that others write to, too: there a step
-// holds nobody up, and costs round trips over a network.
+// sharedRowsPerSweep is the same for a table with other writers. There, a step delays no
+// writer, and it costs network round trips.
 const sharedRowsPerSweep = 512
 
-// While clients write, sweeping takes only a few rows for each that they write:
-// they should not notice. The longer it has had something to do without an end,
-// the more it takes, since history must not grow for ever. When nobody writes, and
-// when somebody waits for the space, it does not hold back.
+// While clients write, sweeping removes only a few rows for each row that they write, so
+// that they do not notice it. The longer the sweeper has been busy, the more it removes,
+// because history must not grow without bound. It does not throttle itself when there are
+// no writes, or when a caller waits for the space.
 const (
-	leastShare = 0.05 // of the rows written
-	mostShare  = 2.0
-	// fullEffort is after how long it takes the largest share, with the largest
+	minShare = 0.05 // of the rows written
+	maxShare = 2.0
+	// fullEffort is the busy time after which it uses the largest share and the largest
 	// steps.
 	fullEffort = 10 * time.Minute
-	mostSteps  = 8 // times rowsPerSweep
+	maxSteps   = 8 // times rowsPerSweep
 )
 
-// pace is how many rows to sweep in a step, and how many to let clients write
-// after it, when sweeping has been busy for so long without an end.
-func pace(busy time.Duration, rowsPerStep int) (rows, rest int64) {
+// sweepRate returns the rows to sweep in a step, and the rows that clients may write before
+// the next step, for a sweeper that has been busy this long.
+func sweepRate(busy time.Duration, rowsPerStep int) (rows, rest int64) {
 	effort := min(1, float64(busy)/float64(fullEffort))
-	rows = int64(float64(rowsPerStep) * (1 + (mostSteps-1)*effort))
-	return rows, int64(float64(rows) / (leastShare + (mostShare-leastShare)*effort))
+	rows = int64(float64(rowsPerStep) * (1 + (maxSteps-1)*effort))
+	return rows, int64(float64(rows) / (minShare + (maxShare-minShare)*effort))
 }
 
-// sweepRetry is how long a sweep that failed waits.
+// sweepRetry is the delay after a failed sweep.
 const sweepRetry = time.Second
 
-// sweepLook is how often a server looks for what others have left to sweep. Who
-// compacts sweeps, so there is something only if that server has gone.
-const sweepLook = time.Hour
+// sweepInterval is how often a server looks for rows that other servers left to sweep. The
+// server that compacts also sweeps, so there are some only if that server has gone.
+const sweepInterval = time.Hour
 
-// sweeper gives back the space of history that a compaction has forgotten, a
-// little at a time.
+// sweeper frees the space of compacted history in small steps.
 type sweeper struct {
 	k     *Keyspace
 	wakec chan struct{}
 
-	// The rows that clients had written when they were seen to write last. They
-	// belong to the loop.
+	// The number of rows that clients had written at the last observed write, and its time.
+	// They belong to the loop.
 	seenRows int64
 	seenAt   time.Time
 
 	mu      sync.Mutex
-	waiting int           // for a sweep to be complete
+	waiting int           // callers that wait for a complete sweep
 	rounds  int64         // sweeps begun
-	swept   int64         // the last one that found nothing left to do
-	err     error         // of the sweep under way, which is tried again
-	changed chan struct{} // closed and renewed when swept or err changes
+	swept   int64         // number of the last sweep that left nothing to do
+	err     error         // of the current sweep, which is retried
+	changed chan struct{} // closed and replaced when swept or err changes
 }
 
 func newSweeper(k *Keyspace) *sweeper {
@@ -76,7 +74,7 @@ func (s *sweeper) loop() {
 	for {
 		var look <-chan time.Time
 		if s.k.shared {
-			look = s.k.opts.Clock.After(sweepLook)
+			look = s.k.opts.Clock.After(sweepInterval)
 		}
 		select {
 		case <-s.wakec:
@@ -96,7 +94,7 @@ func (s *sweeper) loop() {
 			if s.k.shared {
 				base = sharedRowsPerSweep
 			}
-			rows, rest := pace(s.k.opts.Clock.Since(began), base)
+			rows, rest := sweepRate(s.k.opts.Clock.Since(began), base)
 			more, err := s.k.table.Sweep(s.k.ctx, int(rows))
 			if o := s.k.opts.Observer.Sweep; o != nil {
 				o(time.Since(begin), more, err)
@@ -107,7 +105,7 @@ func (s *sweeper) loop() {
 			}
 			if err != nil {
 				span.RecordError(err)
-				s.note(0, err)
+				s.report(0, err)
 				select {
 				case <-s.k.opts.Clock.After(sweepRetry):
 				case <-s.k.ctx.Done():
@@ -120,19 +118,19 @@ func (s *sweeper) loop() {
 				finish(span, nil, countAttribute("steps", steps))
 				break
 			}
-			s.rest(written + rest)
+			s.throttle(written + rest)
 		}
-		s.note(round, nil)
+		s.report(round, nil)
 	}
 }
 
-// quiet is how long nobody has written when the sweeper takes it that nobody
-// does: much longer than a commit of many writes, while a disk is busy.
-const quiet = 250 * time.Millisecond
+// writersIdle is the time without a write after which the sweeper assumes that there are no
+// writers. It is much longer than a commit of many writes on a busy disk.
+const writersIdle = 250 * time.Millisecond
 
-// rest waits until clients have written so many rows in all, if they go on
-// writing and nobody waits.
-func (s *sweeper) rest(until int64) {
+// throttle waits until clients have written that many rows in total, while they keep
+// writing and no caller waits for the sweep.
+func (s *sweeper) throttle(until int64) {
 	const unit = 10 * time.Millisecond
 	for {
 		rows, now := s.k.commits.rows.Load(), time.Now()
@@ -142,19 +140,19 @@ func (s *sweeper) rest(until int64) {
 		s.mu.Lock()
 		waiting := s.waiting
 		s.mu.Unlock()
-		if rows >= until || now.Sub(s.seenAt) >= quiet || waiting > 0 {
+		if rows >= until || now.Sub(s.seenAt) >= writersIdle || waiting > 0 {
 			return
 		}
 		select {
-		case <-time.After(unit): // of real time, in which others do real work
+		case <-time.After(unit): // real time: other goroutines do real work meanwhile
 		case <-s.k.ctx.Done():
 			return
 		}
 	}
 }
 
-// note tells those who wait that a sweep is complete, or has failed.
-func (s *sweeper) note(swept int64, err error) {
+// report publishes that a sweep is complete, or has failed.
+func (s *sweeper) report(swept int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.swept, s.err = max(s.swept, swept), err
@@ -182,7 +180,7 @@ func (s *sweeper) wait(ctx context.Context) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("compacted, but giving back the space goes on in the background: %w", err)
+			return fmt.Errorf("compacted, but freeing the space failed and continues in the background: %w", err)
 		}
 		select {
 		case <-changed:
@@ -212,11 +210,11 @@ func (k *Keyspace) compact(ctx context.Context, rev kv.Revision, physical bool) 
 	raise(&k.compacted, rev)
 	now := k.revision()
 	if k.shared {
-		head, err := k.heads.ask(ctx)
+		head, err := k.heads.get(ctx)
 		if err != nil {
-			return 0, fmt.Errorf("compacted, but the head cannot be read: %w", err)
+			return 0, fmt.Errorf("compacted, but reading the current revision failed: %w", err)
 		}
-		k.saw(head.Revision)
+		k.observed(head.Revision)
 		now = head.Revision
 	}
 	if !physical {
@@ -226,13 +224,13 @@ func (k *Keyspace) compact(ctx context.Context, rev kv.Revision, physical bool) 
 	return now, k.sweeps.wait(ctx)
 }
 
-// History tells how much history the table keeps.
-// Errors: errors.ErrUnsupported, if the table cannot tell it cheaply.
+// History returns the size of the table's history.
+// Errors: errors.ErrUnsupported, if the table cannot report it cheaply.
 func (k *Keyspace) History(ctx context.Context) (kv.History, error) {
 	if err := k.open(); err != nil {
 		return kv.History{}, err
 	}
-	h, ok := k.table.(kv.Historian)
+	h, ok := k.table.(kv.HistoryReporter)
 	if !ok {
 		return kv.History{}, fmt.Errorf("read the size of history: %w", errors.ErrUnsupported)
 	}

@@ -1,7 +1,7 @@
 package mvcc
 
-// Ahead tells how many pages are kept or being read before somebody asks for
-// them, their size, and how many are being read.
+// Ahead returns the number of pages that are read ahead and not yet requested, their size,
+// and the number of reads under way.
 func (k *Keyspace) Ahead() (pages int, bytes int64, reading int) {
 	k.ahead.mu.Lock()
 	defer k.ahead.mu.Unlock()

@@ -17,13 +17,12 @@ import (
 	"github.com/atoll-dev/atoll/kv/sqlite"
 )
 
-// faultTable is a table whose commits can be held up, run twice, or made to
-// fail.
+// faultTable is a table whose commits can be delayed, run twice, or failed.
 type faultTable struct {
 	kv.Table
-	// before is called before a commit; an error fails it.
+	// before is called before a commit; an error fails the commit.
 	before func() error
-	// after may turn the success of a commit into an error.
+	// after is called after a successful commit; an error replaces its result.
 	after func() error
 	twice bool
 	reads atomic.Int64 // of the log
@@ -31,16 +30,16 @@ type faultTable struct {
 
 func (f *faultTable) Exclusive() bool { return true }
 
-func (f *faultTable) Update(ctx context.Context, ahead []kv.Lookup, fn func(kv.Tx) error) error {
+func (f *faultTable) Update(ctx context.Context, prefetch []kv.Lookup, fn func(kv.Tx) error) error {
 	if f.before != nil {
 		if err := f.before(); err != nil {
 			return err
 		}
 	}
 	if f.twice {
-		// As a database that asks for a transaction to be tried again.
+		// Like a database that requires a transaction to be retried.
 		errAgain := errors.New("again")
-		if err := f.Table.Update(ctx, ahead, func(tx kv.Tx) error {
+		if err := f.Table.Update(ctx, prefetch, func(tx kv.Tx) error {
 			if err := fn(tx); err != nil {
 				return err
 			}
@@ -49,7 +48,7 @@ func (f *faultTable) Update(ctx context.Context, ahead []kv.Lookup, fn func(kv.T
 			return err
 		}
 	}
-	err := f.Table.Update(ctx, ahead, fn)
+	err := f.Table.Update(ctx, prefetch, fn)
 	if err == nil && f.after != nil {
 		err = f.after()
 	}
@@ -81,8 +80,8 @@ func openFault(t testing.TB, opts mvcc.Options) (*store, *faultTable) {
 	return &store{k, t, db}, f
 }
 
-// TestUnknownOutcome: a commit that is reported lost may have happened. The
-// engine passes that on, forgets what it remembers, and watches miss nothing.
+// TestUnknownOutcome checks that a commit that is reported lost may have happened. The
+// engine returns the error, discards its in-memory state, and watches miss nothing.
 func TestUnknownOutcome(t *testing.T) {
 	s, f := openFault(t, mvcc.Options{})
 	w, err := s.Watch(t.Context(), kv.WatchRequest{Span: kv.Prefix([]byte("k")), PrevKV: true})
@@ -96,13 +95,12 @@ func TestUnknownOutcome(t *testing.T) {
 	expect(t, "read back", s.list("k", "", 0), "k=2@3(2,2) n=1")
 	f.after = nil
 	if res := s.txn(kv.TxnRequest{If: []kv.Compare{ifMod("k", 3)}, Then: []kv.Op{put("k", "3")}}); !res.Succeeded {
-		t.Error("compared with a forgotten state")
+		t.Error("compared with a discarded state")
 	}
 	expect(t, "watch", events(t, w, 3), "put k=1@2 put k=2@3<1 put k=3@4<2 ")
 }
 
-// TestUnavailable: after any other error nothing has happened, in memory
-// neither.
+// TestUnavailable checks that after any other error nothing has happened, also in memory.
 func TestUnavailable(t *testing.T) {
 	s, f := openFault(t, mvcc.Options{})
 	s.put("k", "1")
@@ -131,9 +129,9 @@ func TestRetriedCommit(t *testing.T) {
 	}
 }
 
-// TestWaiting: who waits for a commit can give up, and no more than the bound
-// wait.
-func TestWaiting(t *testing.T) {
+// TestPendingWrites checks that a caller can give up a pending write, and that no more
+// writes than the bound are pending.
+func TestPendingWrites(t *testing.T) {
 	s, f := openFault(t, mvcc.Options{MaxPending: 2})
 	entered, leave := make(chan struct{}, 10), make(chan struct{})
 	f.before = func() error { entered <- struct{}{}; <-leave; return nil }
@@ -146,7 +144,7 @@ func TestWaiting(t *testing.T) {
 		wg.Go(func() {
 			started <- struct{}{}
 			_, err := s.Txn(ctx, kv.TxnRequest{Then: []kv.Op{put("b", "")}})
-			// Those below may have come first and taken the room.
+			// The writes below may have filled the queue first.
 			if !errors.Is(err, kv.ErrOverloaded) {
 				expectErr(t, err, context.Canceled)
 			}
@@ -154,7 +152,7 @@ func TestWaiting(t *testing.T) {
 	}
 	<-started
 	<-started
-	for { // both are in the queue once a third finds no room
+	for { // both are queued once a third is refused
 		few, stop := context.WithTimeout(t.Context(), time.Millisecond)
 		_, err := s.Txn(few, kv.TxnRequest{Then: []kv.Op{put("c", "")}})
 		stop()
@@ -168,13 +166,13 @@ func TestWaiting(t *testing.T) {
 	wg.Wait()
 	f.before = nil
 	if got := s.list("b", "", 0); got != "n=0" {
-		t.Error("given up, and done all the same:", got)
+		t.Error("the write was canceled, but happened:", got)
 	}
 }
 
-// TestLag: a watch that nobody reads delays nobody and takes no memory without
-// bound; when it is read at last, nothing is missing or repeated.
-func TestLag(t *testing.T) {
+// TestSlowWatch checks that a watch without a reader delays no one and takes bounded
+// memory. When it is finally read, no event is missing or repeated.
+func TestSlowWatch(t *testing.T) {
 	t.Parallel()
 	s, f := openFault(t, mvcc.Options{})
 	const n = 12_000
@@ -206,7 +204,7 @@ func TestLag(t *testing.T) {
 		}
 	}
 	if f.reads.Load() == 0 {
-		t.Error("the log was never read: is the queue without bound?")
+		t.Error("the log was never read: is the queue unbounded?")
 	}
 	slow.RequestProgress()
 	if r := next(t, slow); !r.Progress || r.Revision != n+1 {
@@ -261,7 +259,7 @@ func TestManyWatches(t *testing.T) {
 							t.Errorf("key %s", e.KV.Key)
 						}
 						if req.PrevKV && e.KV.Version > 1 && e.Prev == nil {
-							t.Errorf("revision %d without what was before", e.KV.ModRevision)
+							t.Errorf("revision %d has no previous value", e.KV.ModRevision)
 						}
 						last = e.KV.ModRevision
 						n++
@@ -292,7 +290,7 @@ func TestPeriodicProgress(t *testing.T) {
 				t.Errorf("%+v", r)
 			}
 			return
-		case <-time.After(time.Millisecond): // the ticker may not have been there yet
+		case <-time.After(time.Millisecond): // the ticker may not have existed yet
 			if time.Now().After(deadline) {
 				t.Fatal("no progress")
 			}
@@ -300,7 +298,7 @@ func TestPeriodicProgress(t *testing.T) {
 	}
 }
 
-// TestRestart: leases have their full time again, and history is there.
+// TestRestart checks that after a restart leases have their full TTL and history exists.
 func TestRestart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kv.db")
 	clock := clocktesting.NewFakeClock(time.Now())

@@ -11,26 +11,26 @@ import (
 	"github.com/atoll-dev/atoll/kv/sqlite"
 )
 
-// premature is a shared table that tells of revisions that are not there: those
-// of commits that failed, or that a failover has undone.
-type premature struct {
+// prematureHints is a shared table that sends hints of revisions that do not exist: of
+// commits that failed, or that a failover has undone.
+type prematureHints struct {
 	kv.Table
 	tell chan kv.Revision
 }
 
-func (p *premature) Follow(ctx context.Context, heard func(kv.Revision)) error {
+func (p *prematureHints) Follow(ctx context.Context, notify func(kv.Revision)) error {
 	for {
 		select {
 		case rev := <-p.tell:
-			heard(rev)
+			notify(rev)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// TestPrematureHint: what a hint told too early is not passed over when it
-// comes, neither by watches that were there nor by those that come later.
+// TestPrematureHint checks that a revision hinted too early is delivered when it is
+// committed, both to existing watches and to later ones.
 func TestPrematureHint(t *testing.T) {
 	db, err := sqlite.Open(filepath.Join(t.TempDir(), "kv.db"))
 	if err != nil {
@@ -41,17 +41,16 @@ func TestPrematureHint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &premature{Table: table, tell: make(chan kv.Revision)}
+	p := &prematureHints{Table: table, tell: make(chan kv.Revision)}
 	k, err := Open(t.Context(), p, db, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { k.Close() })
-	// When the tailer is told again and has woken up for that, it has believed
-	// the first as far as it ever will.
+	// When the tailer has woken up for another hint, it has fully processed the first.
 	for range 2 {
 		p.tell <- 5
-		p.tell <- 0 // taken when what was told before has been heard
+		p.tell <- 0 // returns when the first hint has been received
 		for len(k.tail.wakec) > 0 {
 			runtime.Gosched()
 		}
@@ -70,7 +69,7 @@ func TestPrematureHint(t *testing.T) {
 				t.Fatalf("%+v, want the event of revision %d", r, want)
 			}
 		case <-time.After(10 * time.Second):
-			t.Fatalf("the event of revision %d did not come", want)
+			t.Fatalf("the event of revision %d was not delivered", want)
 		}
 	}
 }

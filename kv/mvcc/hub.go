@@ -7,32 +7,32 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// hub brings what was committed to the watches. It advances strictly in the
-// order of revisions. A watch is either live (every change of its span is put
-// into its queue as it is published) or catching up (its own goroutine reads
-// the log); under hub.mu it moves from one state to the other, so that nothing
-// is lost or repeated in between.
+// hub delivers committed changes to watches. It advances strictly in the order of
+// revisions. A watch is either live (every change of its span is queued when it is
+// published) or catching up (its own goroutine reads the log). It changes between the two
+// states under hub.mu, so that no event is lost or repeated.
 type hub struct {
 	k *Keyspace
 
 	mu    sync.Mutex
-	index spanIndex // of live watches
-	// recent changes, so that a watch that starts a little in the past, or was
-	// slow for a moment, need not read the log.
+	index spanIndex // live watches
+	// recent holds the latest changes, so that a watch that starts slightly in the past, or
+	// was slow for a moment, need not read the log.
 	recent ring
-	// waiting for the hub to reach a revision, to answer a progress request.
+	// waiting are watches that wait for the hub to reach a revision, to answer a progress
+	// request.
 	waiting map[*watcher]struct{}
-	touched []*watcher            // scratch of publish
-	watches map[*watcher]struct{} // live or not
-	// kept are publications beyond a gap, which the tailer is to fill.
-	kept      []publication
-	keptBytes int
+	touched []*watcher            // scratch space of publish
+	watches map[*watcher]struct{} // all watches, live or not
+	// pending are publications beyond a gap, which the tailer is to fill.
+	pending      []publication
+	pendingBytes int
 
 	// rev is the last revision whose changes are in the queues of all live
 	// watches. Written under mu.
 	rev atomic.Int64
-	// prevs counts the watches that want what changes replaced.
-	prevs atomic.Int64
+	// prevWatches counts the watches that want previous values.
+	prevWatches atomic.Int64
 }
 
 func newHub(k *Keyspace, rev kv.Revision) *hub {
@@ -42,18 +42,18 @@ func newHub(k *Keyspace, rev kv.Revision) *hub {
 	return h
 }
 
-func (h *hub) wantsPrev() bool { return h.prevs.Load() > 0 }
+func (h *hub) wantsPrev() bool { return h.prevWatches.Load() > 0 }
 
-// publication is what happened in the revisions first to last. hasPrev says
-// that what changes replaced is filled, with values.
+// publication contains all changes of the revisions first to last. hasPrev reports whether
+// their previous values are set.
 type publication struct {
 	first, last kv.Revision
 	changes     []kv.Change
 	hasPrev     bool
 }
 
-// publish tells watches. What does not follow on the hub's last revision is
-// kept until the tailer has brought what lies between.
+// publish delivers a publication to watches. One that does not directly follow the hub's
+// last revision is held until the tailer has delivered the revisions between.
 func (h *hub) publish(p publication) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -62,32 +62,32 @@ func (h *hub) publish(p publication) {
 		return
 	}
 	h.deliver(p)
-	h.deliverKept()
+	h.deliverPending()
 }
 
 func (h *hub) keep(p publication) {
 	bytes := sizeOf(p.changes)
-	if len(h.watches) == 0 || h.keptBytes+bytes > maxRecentBytes {
+	if len(h.watches) == 0 || h.pendingBytes+bytes > maxRecentBytes {
 		return // the tailer reads it from the log
 	}
-	h.kept = append(h.kept, p)
-	h.keptBytes += bytes
+	h.pending = append(h.pending, p)
+	h.pendingBytes += bytes
 }
 
-// deliverKept delivers what follows on the hub's last revision now, and drops
-// what it has come past.
-func (h *hub) deliverKept() {
-	for len(h.kept) > 0 && h.kept[0].first <= h.rev.Load()+1 {
-		p := h.kept[0]
-		h.kept[0] = publication{}
-		h.kept = h.kept[1:]
-		h.keptBytes -= sizeOf(p.changes)
+// deliverPending delivers the pending publications that now follow the hub's last revision,
+// and drops those that it has passed.
+func (h *hub) deliverPending() {
+	for len(h.pending) > 0 && h.pending[0].first <= h.rev.Load()+1 {
+		p := h.pending[0]
+		h.pending[0] = publication{}
+		h.pending = h.pending[1:]
+		h.pendingBytes -= sizeOf(p.changes)
 		h.deliver(p)
 	}
 }
 
-// deliver puts the changes of revisions that follow on the hub's last one, or
-// begin before it, into the queues of live watches.
+// deliver queues changes for live watches. Their revisions directly follow the hub's last
+// one, or begin before it.
 func (h *hub) deliver(p publication) {
 	rev := h.rev.Load()
 	if p.last <= rev {
@@ -95,7 +95,7 @@ func (h *hub) deliver(p publication) {
 	}
 	changes := p.changes
 	for len(changes) > 0 && changes[0].KV.ModRevision <= rev {
-		changes = changes[1:] // the tailer and the committer both had it
+		changes = changes[1:] // delivered by both tailer and committer
 	}
 	h.recent.add(changes, p.hasPrev)
 	for i := range changes {
@@ -112,14 +112,13 @@ func (h *hub) deliver(p publication) {
 	}
 	clear(h.touched)
 	h.touched = h.touched[:0]
-	h.arrived(p.last)
+	h.advanced(p.last)
 }
 
-// gap tells what the hub lacks of the revisions up to known: everything after
-// < revision <= upTo, or what follows it, too. While nobody watches it lacks
-// nothing, and moves on as far as is sure: what it has moved past, no watch that
-// comes later will be told of as it happens.
-func (h *hub) gap(known, sure kv.Revision) (after, upTo kv.Revision) {
+// missing returns the range of revisions that the hub lacks: after < revision <= upTo,
+// where upTo may be beyond hinted. Without watches it lacks nothing, and advances up to
+// confirmed: a watch that starts later does not receive revisions that the hub has passed.
+func (h *hub) missing(known, sure kv.Revision) (after, upTo kv.Revision) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	rev := h.rev.Load()
@@ -127,35 +126,35 @@ func (h *hub) gap(known, sure kv.Revision) (after, upTo kv.Revision) {
 	case known <= rev:
 		return rev, rev
 	case len(h.watches) == 0:
-		rev = h.pass(min(known, sure))
+		rev = h.advance(min(known, sure))
 		return rev, rev
-	case len(h.kept) > 0:
-		return rev, h.kept[0].first - 1
+	case len(h.pending) > 0:
+		return rev, h.pending[0].first - 1
 	default:
-		return rev, allThereIs
+		return rev, maxRevision
 	}
 }
 
-// pass moves the hub to a revision that nobody watches for, and tells where it
-// is then. The caller holds mu.
-func (h *hub) pass(to kv.Revision) kv.Revision {
+// advance moves the hub to a revision without delivering, because no watch waits for it,
+// and returns its position. The caller holds mu.
+func (h *hub) advance(to kv.Revision) kv.Revision {
 	if to > h.rev.Load() {
 		h.recent.reset(to)
-		h.arrived(to)
-		h.deliverKept()
+		h.advanced(to)
+		h.deliverPending()
 	}
 	return h.rev.Load()
 }
 
-// idle tells whether nobody watches.
+// idle reports whether there are no watches.
 func (h *hub) idle() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.watches) == 0
 }
 
-// skip moves the hub past revisions that the log may not have any more. Every
-// watch finds out for itself.
+// skip moves the hub past revisions that the log may no longer have. Each watch then
+// detects the compaction when it reads the log.
 func (h *hub) skip(to kv.Revision) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -168,11 +167,11 @@ func (h *hub) skip(to kv.Revision) {
 		w.fallBehind(from)
 	}
 	h.recent.reset(to)
-	h.arrived(to)
-	h.deliverKept()
+	h.advanced(to)
+	h.deliverPending()
 }
 
-func (h *hub) arrived(rev kv.Revision) {
+func (h *hub) advanced(rev kv.Revision) {
 	h.rev.Store(rev)
 	for w := range h.waiting {
 		delete(h.waiting, w)
@@ -180,22 +179,22 @@ func (h *hub) arrived(rev kv.Revision) {
 	}
 }
 
-// enter counts a watch in, before anything else is done with it.
-func (h *hub) enter(w *watcher) {
+// register counts a watch, before anything else is done with it.
+func (h *hub) register(w *watcher) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.watches) == 0 {
-		// The first one need not wait for what happened before it came.
-		h.pass(h.k.tail.sure.Load())
+		// The first watch need not wait for earlier changes.
+		h.advance(h.k.tail.confirmed.Load())
 	}
 	h.watches[w] = struct{}{}
 	if w.req.PrevKV {
-		h.prevs.Add(1)
+		h.prevWatches.Add(1)
 	}
 }
 
-// end ends all watches, after what they have in their queues.
-func (h *hub) end(err error) {
+// endAll ends all watches, after their queued events.
+func (h *hub) endAll(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for w := range h.watches {
@@ -204,14 +203,14 @@ func (h *hub) end(err error) {
 	}
 }
 
-// join makes a watch live if everything from its position on is at hand.
-func (h *hub) join(w *watcher) bool {
+// goLive makes a watch live if all changes from its position on are in memory.
+func (h *hub) goLive(w *watcher) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	rev := h.rev.Load()
 	if w.next <= rev {
-		// The log will say so; and that what the change at that very revision
-		// replaced is gone, though it may still be at hand here.
+		// Reading the log will return the compaction error. At the compaction revision
+		// itself, only the previous value is gone, though it may still be in memory here.
 		if compacted := h.k.compacted.Load(); w.next < compacted || w.req.PrevKV && w.next == compacted {
 			return false
 		}
@@ -225,7 +224,7 @@ func (h *hub) join(w *watcher) bool {
 			}
 		}
 		if !w.flush() {
-			return false // too much for the queue: read the log in pieces
+			return false // too many events for the queue: read the log in pieces
 		}
 	}
 	w.setLive()
@@ -233,9 +232,9 @@ func (h *hub) join(w *watcher) bool {
 	return true
 }
 
-// await has a watch woken when the hub reaches the next revision. It reports
-// false if the hub is at or past rev already.
-func (h *hub) await(w *watcher, rev kv.Revision) bool {
+// wakeAt has a watch woken when the hub next advances. It returns false if the hub is
+// already at or past rev.
+func (h *hub) wakeAt(w *watcher, rev kv.Revision) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.rev.Load() >= rev {
@@ -245,21 +244,21 @@ func (h *hub) await(w *watcher, rev kv.Revision) bool {
 	return true
 }
 
-func (h *hub) leave(w *watcher) {
+func (h *hub) unregister(w *watcher) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.index.remove(w)
 	delete(h.waiting, w)
 	delete(h.watches, w)
 	if w.req.PrevKV {
-		h.prevs.Add(-1)
+		h.prevWatches.Add(-1)
 	}
 }
 
-// ring holds the last changes that were published, oldest first, without gaps.
+// ring holds the latest published changes, oldest first, without gaps.
 type ring struct {
 	batches []ringBatch
-	after   kv.Revision // changes above it are all here
+	after   kv.Revision // all changes above this revision are here
 	bytes   int
 }
 
@@ -269,8 +268,8 @@ type ringBatch struct {
 	bytes   int
 }
 
-// maxRecentBytes bounds what the ring keeps in memory; the values are shared
-// with watches and the cache, so mostly it costs nothing extra.
+// maxRecentBytes bounds the memory of the ring. Values are shared with watches and the
+// cache, so usually it takes no extra memory.
 const maxRecentBytes = 4 << 20
 
 func (r *ring) reset(after kv.Revision) {
@@ -295,7 +294,7 @@ func (r *ring) add(changes []kv.Change, hasPrev bool) {
 	r.batches = r.batches[drop:]
 }
 
-// sizeOf is about what changes take in memory.
+// sizeOf returns the approximate memory of changes.
 func sizeOf(changes []kv.Change) (bytes int) {
 	for i := range changes {
 		c := &changes[i]
@@ -307,7 +306,7 @@ func sizeOf(changes []kv.Change) (bytes int) {
 	return bytes
 }
 
-// since returns all changes from a revision on, if they are here.
+// since returns all changes from a revision on, if the ring has them.
 func (r *ring) since(from kv.Revision, needPrev bool) ([]kv.Change, bool) {
 	if from <= r.after {
 		return nil, false

@@ -10,9 +10,9 @@ import (
 	"github.com/atoll-dev/atoll/kv/sqlite"
 )
 
-var seeds = flag.Int("seeds", 1, "how many seeds to run random tests with")
+var seeds = flag.Int("seeds", 1, "number of seeds for random tests")
 
-// configs must make no difference to any answer.
+// configs are configurations that must not change any answer.
 var configs = []struct {
 	name string
 	opts mvcc.Options
@@ -37,7 +37,7 @@ func TestRandom(t *testing.T) {
 }
 
 func TestConformance(t *testing.T) {
-	t.Parallel() // it waits most of the time
+	t.Parallel() // it mostly waits
 	kvtest.Run(t, func(t testing.TB) kv.Keyspace { return openStore(t, mvcc.Options{}) })
 }
 

@@ -9,26 +9,24 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Bounds of a lease's time to live, in seconds. The least is what etcd grants
+// Bounds of a lease's time to live, in seconds. The minimum is the one that etcd grants
 // with its default election timeout.
 const (
 	minLeaseTTL = 2
 	maxLeaseTTL = 9_000_000_000
-	// revokeRetry is how long an expired lease waits if it could not be revoked.
+	// revokeRetry is the delay before retrying to revoke an expired lease.
 	revokeRetry = time.Second
-	// maxExpiring bounds how many leases are being revoked at a time; they share
-	// commits.
+	// maxExpiring bounds the number of concurrent revocations; they share commits.
 	maxExpiring = 128
 )
 
-// lessor knows when leases end. That a lease exists, and which keys it has, is
-// in the table; only the time left is in memory, and a restart gives every
-// lease its full time again, as a change of leader does in etcd. What it takes to
-// follow leases that other servers renew is in lease_shared.go.
+// lessor knows when leases expire. The table stores each lease and its keys. The remaining
+// time is only in memory, so a restart renews every lease for its full TTL, as a change of
+// leader does in etcd. lease_shared.go follows leases that other servers renew.
 type lessor struct {
 	k     *Keyspace
 	wakec chan struct{}
-	poll  leasePoll // of a shared table
+	poll  leasePoll // for a shared table
 
 	mu     sync.Mutex
 	leases map[kv.LeaseID]*lease
@@ -38,14 +36,15 @@ type lessor struct {
 type lease struct {
 	id  kv.LeaseID
 	ttl time.Duration
-	// beat is the last that was seen.
+	// beat is the last observed heartbeat counter.
 	beat int64
-	// expires moves on with every renewal; due is where the lease stands in
-	// the heap, which follows when it gets there.
+	// expires advances with every renewal. due is the lease's position in the heap, which
+	// is corrected when it is reached.
 	expires, due time.Time
 	queued       bool          // in the heap
-	gone         chan struct{} // closed when it is revoked
-	// round of reading leases that had begun when the lease was last changed here.
+	gone         chan struct{} // closed when the lease is revoked
+	// round is the number of the last read of leases that had begun when the lease was last
+	// changed here.
 	round uint64
 }
 
@@ -53,23 +52,23 @@ func newLessor(k *Keyspace, records []kv.LeaseRecord) *lessor {
 	l := &lessor{k: k, wakec: make(chan struct{}, 1), leases: map[kv.LeaseID]*lease{}}
 	l.poll.init(l)
 	for _, r := range records {
-		l.put(r)
+		l.set(r)
 	}
 	return l
 }
 
-// put takes over a lease as it is now, with its full time. The caller holds mu.
-func (l *lessor) put(r kv.LeaseRecord) *lease {
+// set adds or replaces a lease with its full TTL. The caller holds mu.
+func (l *lessor) set(r kv.LeaseRecord) *lease {
 	ttl := time.Duration(r.TTL) * time.Second
 	e := l.leases[r.ID]
 	if e != nil && e.ttl != ttl {
-		l.drop(e) // another lease of the same id
+		l.drop(e) // another lease with the same ID
 		e = nil
 	}
 	if e == nil {
 		e = &lease{id: r.ID, ttl: ttl, gone: make(chan struct{})}
 		l.leases[r.ID] = e
-		l.poll.met(ttl)
+		l.poll.observeTTL(ttl)
 	}
 	e.beat = r.Beat
 	e.expires = l.k.opts.Clock.Now().Add(ttl)
@@ -84,18 +83,18 @@ func (l *lessor) enqueue(e *lease) {
 	}
 }
 
-// drop forgets a lease; the heap does when it is due. The caller holds mu.
+// drop removes a lease; the heap drops it when it is due. The caller holds mu.
 func (l *lessor) drop(e *lease) {
 	delete(l.leases, e.id)
 	close(e.gone)
 }
 
-// committed follows what was committed.
+// committed applies a committed change of a lease.
 func (l *lessor) committed(w *leaseWrite) {
 	l.mu.Lock()
 	switch w.kind {
 	case leaseGrant, leaseRenew:
-		l.put(w.now).round = l.poll.begun
+		l.set(w.now).round = l.poll.begun
 	default:
 		if e := l.leases[w.record.ID]; e != nil {
 			l.drop(e)
@@ -108,7 +107,7 @@ func (l *lessor) committed(w *leaseWrite) {
 	}
 }
 
-// loop revokes leases when their time is over.
+// loop revokes expired leases.
 func (l *lessor) loop() {
 	clock := l.k.opts.Clock
 	for {
@@ -120,7 +119,7 @@ func (l *lessor) loop() {
 		}
 		timer := clock.NewTimer(next)
 		if clock.Since(now) > time.Millisecond {
-			timer.Stop() // the clock has been set on meanwhile: the timer is late
+			timer.Stop() // the clock jumped ahead meanwhile: the timer is late
 			continue
 		}
 		select {
@@ -134,8 +133,8 @@ func (l *lessor) loop() {
 	}
 }
 
-// collect takes leases whose time is over from the heap, or tells how long
-// until there may be one.
+// collect removes expired leases from the heap, or returns the time until the next one may
+// expire.
 func (l *lessor) collect(now time.Time) (expired []kv.LeaseRecord, next time.Duration) {
 	if l.k.ctx.Err() != nil {
 		return nil, time.Hour
@@ -143,7 +142,7 @@ func (l *lessor) collect(now time.Time) (expired []kv.LeaseRecord, next time.Dur
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.k.shared && l.poll.stale(now) {
-		return nil, time.Hour // hearing of the table again wakes the loop
+		return nil, time.Hour // an answer of the table wakes the loop
 	}
 	for len(l.expiry) > 0 && len(expired) < maxExpiring {
 		e := l.expiry[0]
@@ -174,7 +173,7 @@ func (l *lessor) expire(expired []kv.LeaseRecord) {
 			case err == nil:
 			case errors.Is(err, errRenewed):
 				l.mu.Lock()
-				l.put(w.now).round = l.poll.begun
+				l.set(w.now).round = l.poll.begun
 				l.mu.Unlock()
 			case errors.Is(err, kv.ErrLeaseNotFound):
 				l.mu.Lock()
@@ -200,7 +199,7 @@ func (l *lessor) retry(id kv.LeaseID) {
 	}
 }
 
-// expiryHeap orders leases by when to look at them.
+// expiryHeap orders leases by due time.
 type expiryHeap []*lease
 
 func (h expiryHeap) Len() int           { return len(h) }

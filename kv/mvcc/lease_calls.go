@@ -22,8 +22,8 @@ func (k *Keyspace) Grant(ctx context.Context, id kv.LeaseID, ttl time.Duration) 
 		if id == 0 {
 			record.ID = rand.Int64N(1<<63-1) + 1
 		}
-		// A lease that ends and is granted again between two looks must not look
-		// like one that has not moved.
+		// A lease that is revoked and granted again between two reads must not look like
+		// one that has not been renewed.
 		record.Beat = rand.Int64N(1 << 62)
 		w := &write{lease: &leaseWrite{kind: leaseGrant, record: record}}
 		err := k.commits.do(ctx, w)
@@ -37,7 +37,7 @@ func (k *Keyspace) Grant(ctx context.Context, id kv.LeaseID, ttl time.Duration) 
 	}
 }
 
-// granted describes a lease that has its full time.
+// granted describes a lease with its full TTL.
 func granted(r kv.LeaseRecord, rev kv.Revision) *kv.Lease {
 	d := time.Duration(r.TTL) * time.Second
 	return &kv.Lease{ID: r.ID, Granted: d, Remaining: d, Revision: rev}
@@ -55,8 +55,8 @@ func (k *Keyspace) Revoke(ctx context.Context, id kv.LeaseID) (kv.Revision, erro
 	return w.rev, nil
 }
 
-// KeepAlive implements kv.Leases. On a shared table it is a write, which all
-// servers see: who comes first, it or the expiry, is decided there.
+// KeepAlive implements kv.Leases. On a shared table it is a write, which all servers see.
+// The table's order decides between renewal and expiry.
 func (k *Keyspace) KeepAlive(ctx context.Context, id kv.LeaseID) (*kv.Lease, error) {
 	if err := k.open(); err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (k *Keyspace) KeepAlive(ctx context.Context, id kv.LeaseID) (*kv.Lease, err
 		return nil, fmt.Errorf("keep lease 0 alive: %w", kv.ErrLeaseNotFound)
 	}
 	if !k.shared {
-		return k.keepOwn(ctx, id)
+		return k.keepAliveLocal(ctx, id)
 	}
 	renewal := &leaseWrite{kind: leaseRenew, record: kv.LeaseRecord{ID: id}}
 	w := &write{lease: renewal}
@@ -75,10 +75,10 @@ func (k *Keyspace) KeepAlive(ctx context.Context, id kv.LeaseID) (*kv.Lease, err
 	return granted(renewal.now, w.rev), nil
 }
 
-// keepOwn renews a lease that only this server can end. One whose time is over
-// is not saved any more, even if it is still there: its keys may go at any moment,
-// so the caller hears what became of it once that is certain.
-func (k *Keyspace) keepOwn(ctx context.Context, id kv.LeaseID) (*kv.Lease, error) {
+// keepAliveLocal renews a lease that only this server can revoke. A lease whose time is
+// over is not renewed, even if it still exists: its keys may be deleted at any moment. So
+// the caller waits until the outcome is certain.
+func (k *Keyspace) keepAliveLocal(ctx context.Context, id kv.LeaseID) (*kv.Lease, error) {
 	notFound := fmt.Errorf("keep lease %d alive: %w", id, kv.ErrLeaseNotFound)
 	l := k.leases
 	l.mu.Lock()
@@ -104,9 +104,9 @@ func (k *Keyspace) keepOwn(ctx context.Context, id kv.LeaseID) (*kv.Lease, error
 	}
 }
 
-// lookAtLeases makes sure that what is known of leases holds what any server
-// has acknowledged, and tells the revision the keyspace is at.
-func (k *Keyspace) lookAtLeases(ctx context.Context) (kv.Revision, error) {
+// syncLeases makes sure that the known leases include every change acknowledged by any
+// server, and returns the keyspace's revision.
+func (k *Keyspace) syncLeases(ctx context.Context) (kv.Revision, error) {
 	if err := k.open(); err != nil {
 		return 0, err
 	}
@@ -116,17 +116,17 @@ func (k *Keyspace) lookAtLeases(ctx context.Context) (kv.Revision, error) {
 	if err := k.leases.poll.refresh(ctx); err != nil {
 		return 0, fmt.Errorf("read leases: %w", err)
 	}
-	head, err := k.heads.ask(ctx)
+	head, err := k.heads.get(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("read leases: %w", err)
 	}
-	k.saw(head.Revision)
+	k.observed(head.Revision)
 	return head.Revision, nil
 }
 
 // TimeToLive implements kv.Leases.
 func (k *Keyspace) TimeToLive(ctx context.Context, id kv.LeaseID, withKeys bool) (*kv.Lease, error) {
-	rev, err := k.lookAtLeases(ctx)
+	rev, err := k.syncLeases(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func (k *Keyspace) TimeToLive(ctx context.Context, id kv.LeaseID, withKeys bool)
 		if err != nil {
 			return nil, err
 		}
-		k.saw(head.Revision)
+		k.observed(head.Revision)
 		res.Keys, res.Revision = keys, head.Revision
 	}
 	return res, nil
@@ -154,7 +154,7 @@ func (k *Keyspace) TimeToLive(ctx context.Context, id kv.LeaseID, withKeys bool)
 
 // LeaseList implements kv.Leases.
 func (k *Keyspace) LeaseList(ctx context.Context) ([]kv.LeaseID, kv.Revision, error) {
-	rev, err := k.lookAtLeases(ctx)
+	rev, err := k.syncLeases(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -169,5 +169,5 @@ func (k *Keyspace) LeaseList(ctx context.Context) ([]kv.LeaseID, kv.Revision, er
 	return ids, rev, nil
 }
 
-// revision is the newest that anybody was told of.
+// revision is the highest revision that any client has seen.
 func (k *Keyspace) revision() kv.Revision { return max(k.hub.rev.Load(), k.seen.Load()) }

@@ -8,90 +8,88 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Bounds of the time between two reads of all leases of a shared table. In
-// between they are a quarter of the shortest lease apart, so that every server
-// notices in time what the others have granted and renewed.
+// Bounds of the time between two reads of all leases of a shared table. Within them it is a
+// quarter of the shortest TTL, so that every server notices in time the leases that others
+// have granted and renewed.
 const (
 	leasePollMin = 500 * time.Millisecond
 	leasePollMax = 5 * time.Second
-	// leasePollShare bounds the part of the time that goes into reading leases;
-	// but a read that was held up must not put off the next for long.
+	// leasePollShare bounds the part of the time spent on reading leases (one in so many).
+	// But one delayed read must not postpone the next for long.
 	leasePollShare = 20
 	leasePollSlow  = 2 * leasePollMax
 )
 
-// leasePoll is how a lessor follows the leases of a shared table. A renewal
-// moves the lease's beat in the table. Every server reads the beats from time
-// to time, gives a lease its full time anew when it sees the beat move, and, when
-// by its own clock that time is over, revokes the lease unless the beat has
-// moved meanwhile. So no two clocks are ever compared, any server can see to it
-// that leases end, and one that was held up for a while does no harm.
+// leasePoll follows the leases of a shared table. A renewal increments the lease's beat in
+// the table. Every server reads the beats from time to time, and renews a lease for its
+// full TTL when it sees the beat change. When that time is over by its own clock, it
+// revokes the lease, unless the beat has changed meanwhile. So no two clocks are ever
+// compared, any server can expire leases, and a server that was paused does no harm.
 //
 // All fields but reads and soonc are guarded by lessor.mu.
 type leasePoll struct {
 	l     *lessor
-	reads *joined[struct{}]
+	reads *coalesced[struct{}]
 	soonc chan struct{}
 
-	// begun counts reads. What is committed here while a read is under way the
-	// read may not know, and it must not undo it: so leases carry the number of
-	// the read that had begun when they were changed, and dead has that of
-	// those that were revoked.
+	// begun counts reads. A read under way may miss changes that are committed here
+	// meanwhile, and must not undo them. So each lease has the number of the last read that
+	// had begun when it was changed, and dead has that number for revoked leases.
 	begun uint64
 	dead  map[kv.LeaseID]uint64
 
-	shortest time.Duration // of the times to live that were met lately
-	last     time.Time     // when leases were read
-	took     time.Duration // and how long that took
-	deadline time.Time     // when that is too long ago to judge by
+	shortest time.Duration // shortest TTL observed recently
+	last     time.Time     // time of the last read
+	took     time.Duration // duration of the last read
+	deadline time.Time     // after it, the last read is too old to expire leases
 }
 
 func (p *leasePoll) init(l *lessor) {
 	p.l = l
 	p.soonc = make(chan struct{}, 1)
 	p.dead = map[kv.LeaseID]uint64{}
-	p.reads = newJoined(l.k, p.read)
+	p.reads = newCoalesced(l.k, p.read)
 	p.shortest = math.MaxInt64
 	p.last = l.k.opts.Clock.Now()
 	p.deadline = p.last.Add(2 * leasePollMax)
 }
 
-// interval between reads. The caller holds mu.
+// interval returns the time between reads. The caller holds mu.
 func (p *leasePoll) interval() time.Duration {
 	return max(min(p.shortest/4, leasePollMax), p.least())
 }
 
-// least time between reads, however much there is to learn. The caller holds mu.
+// least returns the minimum time between reads. The caller holds mu.
 func (p *leasePoll) least() time.Duration {
 	return max(leasePollMin, min(p.took*leasePollShare, leasePollSlow))
 }
 
-// met takes note of a lease's time to live. The caller holds mu.
-func (p *leasePoll) met(ttl time.Duration) {
+// observeTTL records a lease's time to live. The caller holds mu.
+func (p *leasePoll) observeTTL(ttl time.Duration) {
 	if ttl < p.shortest {
 		p.shortest = ttl
 		p.soon()
 	}
 }
 
-// stale tells whether leases were read too long ago to say that one has not
-// moved. The caller holds mu.
+// stale reports whether the last read is too old to conclude that a lease was not renewed.
+// The caller holds mu.
 func (p *leasePoll) stale(now time.Time) bool { return now.After(p.deadline) }
 
-// revoked remembers a lease that is gone for as long as a read may bring it
-// back. The caller holds mu.
+// revoked remembers a revoked lease for as long as an older read might restore it. The
+// caller holds mu.
 func (p *leasePoll) revoked(id kv.LeaseID) {
 	if p.l.k.shared {
 		p.dead[id] = p.begun
 	}
 }
 
-// soon has leases read before it is time.
+// soon triggers a read of the leases ahead of schedule.
 func (p *leasePoll) soon() { wake(p.soonc) }
 
-// refresh reads all leases, as they are now or later.
+// refresh returns after a read of all leases that began after the call.
 func (p *leasePoll) refresh(ctx context.Context) error {
-	_, err := p.reads.ask(ctx)
+	_, err := p.reads.get(ctx)
 	return err
 }
 
@@ -112,7 +110,7 @@ func (p *leasePoll) read(ctx context.Context) (none struct{}, err error) {
 	now := clock.Now()
 	p.took = now.Sub(begin)
 	if p.stale(now) {
-		p.allow(now.Sub(p.last), now)
+		p.extend(now.Sub(p.last), now)
 	}
 	p.apply(round, records)
 	p.last = now
@@ -121,9 +119,9 @@ func (p *leasePoll) read(ctx context.Context) (none struct{}, err error) {
 	return none, nil
 }
 
-// allow gives leases back the time in which nothing was heard of the table:
-// nobody may have been able to renew them.
-func (p *leasePoll) allow(gap time.Duration, now time.Time) {
+// extend adds the time without contact to the table to all leases, because no client may
+// have been able to renew them.
+func (p *leasePoll) extend(gap time.Duration, now time.Time) {
 	for _, e := range p.l.leases {
 		if until := min(e.expires.Sub(now)+gap, e.ttl); until > e.expires.Sub(now) {
 			e.expires = now.Add(until)
@@ -131,7 +129,7 @@ func (p *leasePoll) allow(gap time.Duration, now time.Time) {
 	}
 }
 
-// apply takes over leases as the table had them in a read.
+// apply updates leases from a read of the table.
 func (p *leasePoll) apply(round uint64, records []kv.LeaseRecord) {
 	l := p.l
 	there := make(map[kv.LeaseID]struct{}, len(records))
@@ -142,7 +140,7 @@ func (p *leasePoll) apply(round uint64, records []kv.LeaseRecord) {
 		}
 		e := l.leases[r.ID]
 		if e == nil || e.beat != r.Beat && e.round < round {
-			l.put(r)
+			l.set(r)
 		}
 	}
 	p.shortest = math.MaxInt64
@@ -160,8 +158,8 @@ func (p *leasePoll) apply(round uint64, records []kv.LeaseRecord) {
 	}
 }
 
-// named looks for leases in changes of other servers that are not known here.
-func (l *lessor) named(changes []kv.Change) {
+// pollUnknown triggers a read if changes of other servers mention an unknown lease.
+func (l *lessor) pollUnknown(changes []kv.Change) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range changes {
@@ -176,7 +174,7 @@ func (l *lessor) named(changes []kv.Change) {
 	}
 }
 
-// follow reads leases from time to time.
+// follow reads leases periodically.
 func (l *lessor) follow() {
 	clock := l.k.opts.Clock
 	hurry := false

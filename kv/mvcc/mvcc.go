@@ -1,13 +1,12 @@
-// Package mvcc is the engine of a keyspace: it gives any kv.Table the semantics
-// of etcd v3's KV, Watch and Lease services.
+// Package mvcc is the engine of a keyspace: it gives any kv.Table the semantics of etcd
+// v3's KV, Watch and Lease services.
 //
-// Writes go through one committer per keyspace, which carries out everything
-// that arrived while the last commit was on its way in one transaction of the
-// table (commit.go, batch.go). Reads go to the table's snapshots (read.go).
-// What was committed goes to watchers from memory, and from the log to those
-// that lag behind (hub.go, watcher.go). Any number of engines, in one process or
-// many, may share a table (shared.go): what the others commit a tailer brings
-// from the log (tail.go). DESIGN.md tells why, and how it fails.
+// Writes go through one committer per keyspace. It runs everything that arrived during the
+// last commit in one transaction of the table (commit.go, batch.go). Reads go to the
+// table's snapshots (read.go). Watches get committed changes from memory, or from the log
+// if they lag behind (hub.go, watcher.go). Any number of engines, in one process or many,
+// may share a table (shared.go): a tailer reads the commits of the other engines from the
+// log (tail.go). DESIGN.md explains why, and how it fails.
 package mvcc
 
 import (
@@ -24,40 +23,37 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Options of a keyspace. The zero value is what etcd does by default.
+// Options of a keyspace. The zero value has etcd's defaults.
 type Options struct {
-	// Clock that leases and progress notifications go by; the real one if nil.
+	// Clock for leases and progress notifications; the real one if nil.
 	Clock clock.WithTicker
-	// Observer hears of what happens, for metrics. It must be quick.
+	// Observer is notified of events, for metrics. It must be quick.
 	Observer Observer
-	// TracerProvider of the spans of what the engine does by itself, such as giving space
-	// back; none if nil. Calls leave spans in the trace that their context
-	// brings along.
+	// TracerProvider for spans of the engine's background work, such as sweeping; none if
+	// nil. Calls leave spans in the trace of their context.
 	TracerProvider trace.TracerProvider
-	// ProgressInterval between notifications to watches that asked for them
-	// and had nothing else to deliver; 10 minutes if 0.
+	// ProgressInterval is the time between notifications to watches that requested them and
+	// had nothing else to deliver; 10 minutes if 0.
 	ProgressInterval time.Duration
-	// Retention bounds history; the zero value leaves that to clients.
+	// Retention bounds history; with the zero value only clients compact.
 	Retention Retention
-	// WatchSilence is how long a table that is shared may leave watches without an
-	// answer before they end as unavailable; 10 s if 0. The longer it is, the more
-	// outages watches get over without a gap, and the longer the watches of a server
-	// that alone is cut off hear nothing.
+	// WatchSilence is how long a shared table may give no answer before watches end as
+	// unavailable; 10 s if 0. With a longer time, watches survive longer outages without a
+	// gap. But on a server that alone is cut off, they receive nothing for that time.
 	WatchSilence time.Duration
-	// MaxPending bounds the writes that wait; more fail with
-	// kv.ErrOverloaded. 10,000 if 0.
+	// MaxPending bounds the number of pending writes; more fail with kv.ErrOverloaded.
+	// 10,000 if 0.
 	MaxPending int
-	// MaxPendingBytes bounds their keys and values in the same way; 128 MiB if 0.
+	// MaxPendingBytes bounds the size of their keys and values likewise; 128 MiB if 0.
 	MaxPendingBytes int64
 
-	maxKeyBytes int // that the table can hold; 0 means any
+	maxKeyBytes int // longest key that the table can hold; 0 means no limit
 	// MaxTxnOps bounds the operations of a transaction; 128 if 0.
 	MaxTxnOps int
 	// MaxRequestBytes bounds the keys and values of a write; 1.5 MiB if 0.
 	MaxRequestBytes int
-	// CacheBytes bounds what is kept in memory of keys recently read and
-	// written, for tables that only this process writes to; 32 MiB if 0, none
-	// if negative.
+	// CacheBytes bounds the memory for keys recently read and written, for tables that only
+	// this process writes to; 32 MiB if 0, no cache if negative.
 	CacheBytes int64
 }
 
@@ -70,7 +66,7 @@ func (o *Options) fill() {
 	}
 	o.Retention.fill()
 	if o.WatchSilence == 0 {
-		o.WatchSilence = contactLost
+		o.WatchSilence = defaultWatchSilence
 	}
 	if o.MaxPending == 0 {
 		o.MaxPending = 10_000
@@ -89,27 +85,27 @@ func (o *Options) fill() {
 	}
 }
 
-// Observer hears of a keyspace's work. Nil functions are not called.
+// Observer is notified of a keyspace's work. Nil functions are not called.
 type Observer struct {
-	// Commit: one transaction of the table, carrying this many client writes
-	// and changes of keys, took this long. Err is nil if it was made durable.
+	// Commit reports one transaction of the table: the number of client writes and of
+	// changed keys, and its duration. Err is nil if it is durable.
 	Commit func(writes, changes int, took time.Duration, err error)
-	// Optimistic: a commit was worked out without holding the keyspace, and done; or
-	// not, because of what others have changed meanwhile, and begun again.
+	// Optimistic reports an optimistic commit. done is false if another server changed its
+	// inputs meanwhile, so that it is repeated with the head locked.
 	Optimistic func(done bool)
-	// WatchLag: a watch fell behind and reads history from now on; behind is
+	// WatchLag reports that a watch fell behind and reads history from now on; behind is
 	// the number of revisions it lacks.
 	WatchLag func(behind int64)
-	// Sweep: one step of giving back the space of forgotten history.
+	// Sweep reports one step of freeing the space of compacted history.
 	Sweep func(took time.Duration, more bool, err error)
-	// Cut: history was compacted early because of Retention.MaxChanges.
-	Cut func()
+	// EarlyCompaction reports a compaction before its time because of Retention.MaxChanges.
+	EarlyCompaction func()
 }
 
 // Keyspace implements kv.Keyspace on a kv.Table.
 type Keyspace struct {
 	table  kv.Table
-	shared bool // others may write to the table
+	shared bool // other processes may write to the table
 	size   func(context.Context) (total, inUse int64, err error)
 	opts   Options
 
@@ -118,39 +114,39 @@ type Keyspace struct {
 	tail     *tailer
 	leases   *lessor
 	sweeps   *sweeper
-	pages    *pageMemo
+	pages    *pageCounts
 	ahead    *readAhead
 	cache    *cache // nil if the table has other writers
-	heads    *joined[kv.Head]
-	progress *progressAsker // of a shared table
-	contact  *contact       // with a shared table
+	heads    *coalesced[kv.Head]
+	progress *progressResolver // only for a shared table
+	watchdog *watchdog         // only for a shared table
 
-	// seen is the highest revision that any answer told: a commit is visible
-	// to readers a moment before its watchers hear of it, and progress must not
-	// be behind what a reader knows.
+	// seen is the highest revision in any answer. Readers see a commit a moment before its
+	// watches receive it, and progress must not be behind a revision that a reader has
+	// seen.
 	seen atomic.Int64
-	// compacted is the compaction revision as far as this process knows.
+	// compacted is the compaction revision known to this process.
 	compacted atomic.Int64
 
 	stop context.CancelCauseFunc
-	ctx  context.Context // ends with Close, or with the reason not to go on
-	// writing outlives ctx until the commit under way has had time to end.
+	ctx  context.Context // ends with Close, or with a permanent error
+	// writing outlives ctx until the current commit has had time to end.
 	writing     context.Context
 	stopWriting context.CancelFunc
-	mu          sync.Mutex // makes starting a goroutine exclude Close
+	mu          sync.Mutex // excludes Close while a goroutine is started
 	wg          sync.WaitGroup
 }
 
 var _ kv.Keyspace = (*Keyspace)(nil)
 
-// Open starts the engine of a keyspace. backend may be nil; it is asked for
-// the size only. The table stays the caller's to close, after the Keyspace.
+// Open starts the engine of a keyspace. backend may be nil; it is used only for the size.
+// The caller closes the table, after the Keyspace.
 func Open(ctx context.Context, table kv.Table, backend kv.Backend, opts Options) (*Keyspace, error) {
 	opts.fill()
 	if l, ok := table.(kv.KeyLimiter); ok {
 		opts.maxKeyBytes = l.MaxKeyBytes()
 	}
-	k := &Keyspace{table: table, opts: opts, pages: newPageMemo()}
+	k := &Keyspace{table: table, opts: opts, pages: newPageCounts()}
 	if backend != nil {
 		k.size = backend.Size
 	}
@@ -174,10 +170,10 @@ func Open(ctx context.Context, table kv.Table, backend kv.Backend, opts Options)
 	} else if t, ok := table.(kv.ExclusiveTable); ok && t.Exclusive() && opts.CacheBytes > 0 {
 		k.cache = newCache(head.Revision, opts.CacheBytes)
 	}
-	k.heads = newJoined(k, k.table.Head)
+	k.heads = newCoalesced(k, k.table.Head)
 	k.ahead = newReadAhead(k)
-	k.progress = newProgressAsker(k)
-	k.contact = newContact(k)
+	k.progress = newProgressResolver(k)
+	k.watchdog = newWatchdog(k)
 	k.leases = newLessor(k, records)
 	k.sweeps = newSweeper(k)
 	k.commits = newCommitter(k)
@@ -188,14 +184,14 @@ func Open(ctx context.Context, table kv.Table, backend kv.Backend, opts Options)
 	k.run(k.sweeps.loop)
 	if k.shared {
 		k.run(k.progress.loop)
-		k.run(k.contact.loop)
+		k.run(k.watchdog.loop)
 		k.run(k.leases.follow)
 		k.run(k.follow)
 	}
-	if opts.Retention.every() > 0 {
+	if opts.Retention.interval() > 0 {
 		k.run(k.retain)
 	}
-	// A sweep may have been cut short.
+	// An earlier sweep may have been interrupted.
 	k.sweeps.wake()
 	return k, nil
 }
@@ -211,23 +207,23 @@ func (k *Keyspace) run(f func()) bool {
 	return true
 }
 
-// closePatience is how long Close lets the commit under way go on.
-const closePatience = 10 * time.Second
+// closeTimeout is how long Close waits for the current commit.
+const closeTimeout = 10 * time.Second
 
-// Close ends watches and waits for the commit under way; writes that still
-// wait fail with kv.ErrClosed.
+// Close ends watches and waits for the current commit. Writes that are still pending fail
+// with kv.ErrClosed.
 func (k *Keyspace) Close() error {
 	k.mu.Lock()
 	k.stop(kv.ErrClosed)
 	k.mu.Unlock()
-	late := time.AfterFunc(closePatience, k.stopWriting)
+	late := time.AfterFunc(closeTimeout, k.stopWriting)
 	k.wg.Wait()
 	late.Stop()
 	k.stopWriting()
 	return nil
 }
 
-// fail ends everything for good with an error that trying again cannot mend.
+// fail stops the keyspace with a permanent error.
 func (k *Keyspace) fail(err error) { k.stop(err) }
 
 // Status implements kv.Keyspace.
@@ -239,7 +235,7 @@ func (k *Keyspace) Status(ctx context.Context) (*kv.Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	k.saw(head.Revision)
+	k.observed(head.Revision)
 	st := &kv.Status{Revision: head.Revision, Compacted: head.Compacted}
 	if k.size != nil {
 		st.Size, st.SizeInUse, err = k.size(ctx)
@@ -249,7 +245,7 @@ func (k *Keyspace) Status(ctx context.Context) (*kv.Status, error) {
 
 var errClosed = fmt.Errorf("keyspace: %w", kv.ErrClosed)
 
-// open returns an error if the keyspace is not open any more.
+// open returns an error if the keyspace is no longer open.
 func (k *Keyspace) open() error {
 	if k.ctx.Err() != nil {
 		return k.ended()
@@ -257,7 +253,7 @@ func (k *Keyspace) open() error {
 	return nil
 }
 
-// ended is why the keyspace is not open any more.
+// ended returns the reason why the keyspace is no longer open.
 func (k *Keyspace) ended() error {
 	if cause := context.Cause(k.ctx); !errors.Is(cause, kv.ErrClosed) {
 		return cause
@@ -265,10 +261,10 @@ func (k *Keyspace) ended() error {
 	return errClosed
 }
 
-// saw notes that an answer tells revision rev.
-func (k *Keyspace) saw(rev kv.Revision) { raise(&k.seen, rev) }
+// observed records that an answer contains revision rev.
+func (k *Keyspace) observed(rev kv.Revision) { raise(&k.seen, rev) }
 
-// raise sets a to v unless it is as high already, and reports whether it did.
+// raise sets a to v unless it is already as high, and reports whether it did.
 func raise(a *atomic.Int64, v int64) bool {
 	for {
 		old := a.Load()

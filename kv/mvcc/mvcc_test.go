@@ -15,7 +15,7 @@ import (
 	"github.com/atoll-dev/atoll/kv/sqlite"
 )
 
-// store is a keyspace on a fresh database, closed with the test.
+// store is a keyspace on a new database that is closed with the test.
 type store struct {
 	*mvcc.Keyspace
 	t  testing.TB
@@ -91,7 +91,7 @@ func (s *store) list(start, end string, rev kv.Revision) string {
 	return show(res)
 }
 
-// show writes a result as "key=value@mod(create,version)…".
+// show formats a result as "key=value@mod(create,version)…".
 func show(res *kv.RangeResult) string {
 	var out string
 	for _, e := range res.KVs {
@@ -170,7 +170,7 @@ func TestTxn(t *testing.T) {
 	}
 	expect(t, "else", show(res.Results[0].Range), "k=v@2(2,1) n=1")
 
-	// Ranges see what the transaction did before them; compares do not.
+	// Ranges see the transaction's earlier changes; compares do not.
 	res = s.txn(kv.TxnRequest{Then: []kv.Op{
 		put("m", "1"),
 		get("a", "z"),
@@ -238,17 +238,17 @@ func TestRangeOptions(t *testing.T) {
 	}
 }
 
-// next waits for the next response of a watch.
+// next returns the next response of a watch.
 func next(t testing.TB, w kv.Watch) kv.WatchResponse {
 	t.Helper()
 	select {
 	case r, ok := <-w.Responses():
 		if !ok {
-			t.Fatal("watch has ended")
+			t.Fatal("watch ended")
 		}
 		return r
 	case <-time.After(20 * time.Second):
-		t.Fatal("nothing delivered")
+		t.Fatal("no response")
 	}
 	panic("unreachable")
 }
@@ -313,7 +313,7 @@ func TestWatch(t *testing.T) {
 		t.Errorf("compacted: %+v", r)
 	}
 	if _, ok := <-lost.Responses(); ok {
-		t.Error("watch goes on after an error")
+		t.Error("watch continues after an error")
 	}
 	kept := watch(kv.WatchRequest{Span: span("a", "c"), StartRevision: 4, PrevKV: true})
 	expect(t, "kept", events(t, kept, 2), "del a=@4 put b=1@5 ")
@@ -349,7 +349,7 @@ func TestLeases(t *testing.T) {
 	}
 	clock.Step(1900 * time.Millisecond)
 	if _, err := s.TimeToLive(t.Context(), l.ID, false); err != nil {
-		t.Error("expired in spite of keep-alive:", err)
+		t.Error("expired despite keep-alive:", err)
 	}
 	clock.Step(200 * time.Millisecond)
 	expect(t, "expiry", events(t, w, 2), "del k1=@7 del k2=@7 ")

@@ -8,129 +8,130 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Where several servers write to one keyspace, each would wait for all that the
-// others do while they hold the head, their way to the database and back included.
-// So a batch is worked out on what the table has now, while others commit, and the table
-// commits it if what it depends on has stayed the same: single keys, and leases
-// that exist. A server that writes alone has nothing to gain from it.
+// If several servers write to one keyspace, each waits while another holds the head, which
+// includes that server's round trips to the database. So a batch is computed on the table's
+// present state while others commit. The table then commits it if its inputs are unchanged:
+// single keys, and existing leases. A server that writes alone gains nothing from it.
 
-// optimist decides for which commits that is worth a try.
-type optimist struct {
-	table optimisticTable // nil: the table does not offer it
+// optimisticMode decides for which commits an optimistic attempt is worthwhile.
+type optimisticMode struct {
+	table optimisticTable // nil: not supported by the table
 	// last is the revision of this server's last commit.
 	last kv.Revision
-	// others is whether somebody else has committed since the one before.
-	others bool
-	// pass is how many commits not to try, after failures as many times doubled.
-	pass, penalty int
+	// othersCommit reports whether another server has committed between this server's last
+	// two commits.
+	othersCommit bool
+	// skip is the number of commits to make without an attempt; nextSkip doubles with each
+	// failure.
+	skip, nextSkip int
 }
 
-// optimisticTable is what the optimist needs of a kv.OptimisticTable.
+// optimisticTable is the part of kv.OptimisticTable that the committer needs.
 type optimisticTable interface {
-	TryUpdate(ctx context.Context, ahead []kv.Lookup, fn func(kv.Tx) error) (follows kv.Head, done bool, err error)
+	TryUpdate(ctx context.Context, prefetch []kv.Lookup, fn func(kv.Tx) error) (follows kv.Head, done bool, err error)
 }
 
-// maxPenalty is for how many commits nothing is tried where it keeps failing,
-// because servers contend for the same keys.
-const maxPenalty = 64
+// maxSkip bounds the commits without an attempt if attempts keep failing because servers
+// contend for the same keys.
+const maxSkip = 64
 
-// worth tells whether to try.
-func (o *optimist) worth(writes []*write) bool {
-	if o.table == nil || !o.others {
+// shouldTry reports whether to attempt an optimistic commit.
+func (o *optimisticMode) shouldTry(writes []*write) bool {
+	if o.table == nil || !o.othersCommit {
 		return false
 	}
-	if o.pass > 0 {
-		o.pass--
+	if o.skip > 0 {
+		o.skip--
 		return false
 	}
 	for _, w := range writes {
-		if w.txn == nil || !movable(w.txn) {
+		if w.txn == nil || !orderIndependent(w.txn) {
 			return false
 		}
 	}
 	return true
 }
 
-// tried takes note of what came of a try.
-func (o *optimist) tried(done bool) {
+// recordTry records the outcome of an attempt.
+func (o *optimisticMode) recordTry(done bool) {
 	if done {
-		o.pass, o.penalty = 0, 0
+		o.skip, o.nextSkip = 0, 0
 		return
 	}
-	o.penalty = min(max(1, o.penalty*2), maxPenalty)
-	o.pass = o.penalty
+	o.nextSkip = min(max(1, o.nextSkip*2), maxSkip)
+	o.skip = o.nextSkip
 }
 
-// committed takes note of a commit, and of the revision that it has followed on.
-func (o *optimist) committed(follows, rev kv.Revision) {
-	o.others = o.last != 0 && follows > o.last
+// committed records a commit, and the revision that it followed.
+func (o *optimisticMode) committed(follows, rev kv.Revision) {
+	o.othersCommit = o.last != 0 && follows > o.last
 	o.last = rev
 }
 
-// errRevisions: which revision a batch gets matters to what it does.
-var errRevisions = errors.New("a compare with a revision that is not there yet")
+// errFutureCompare is returned if the effect of a batch depends on the revisions that it
+// gets.
+var errFutureCompare = errors.New("compare with a future revision")
 
-// try carries out writes without holding the head. If done is false nothing has
-// happened.
-func (c *committer) try(ctx context.Context, writes []*write, ahead, hint []kv.Lookup, wantPrev bool) (b *batch, done bool, err error) {
+// try runs writes without holding the head. If done is false nothing has happened.
+func (c *committer) try(ctx context.Context, writes []*write, prefetch, withLeases []kv.Lookup, wantPrev bool) (b *batch, done bool, err error) {
 	var tried *batch
-	follows, done, err := c.optimist.table.TryUpdate(ctx, hint, func(tx kv.Tx) error {
+	follows, done, err := c.optimisticMode.table.TryUpdate(ctx, withLeases, func(tx kv.Tx) error {
 		tried = newBatch(tx, wantPrev)
 		for _, w := range writes {
-			if foreseen(w.txn, tried.base.Revision) {
-				return errRevisions
+			if comparesFuture(w.txn, tried.base.Revision) {
+				return errFutureCompare
 			}
 		}
-		if err := tried.prepare(writes, ahead, nil); err != nil {
+		if err := tried.prepare(writes, prefetch, nil); err != nil {
 			return err
 		}
 		return tried.run(writes)
 	})
-	if errors.Is(err, errRevisions) {
+	if errors.Is(err, errFutureCompare) {
 		return nil, false, nil
 	}
 	if err != nil || !done {
 		return nil, false, err
 	}
-	// From here on it may be in what the tailer hears of.
+	// From here on the tailer may receive hints of these revisions.
 	c.k.tail.committing(follows.Revision, follows.Revision+tried.rev-tried.base.Revision)
-	b, err = tried.again(follows, writes)
+	b, err = tried.replay(follows, writes)
 	return b, err == nil, err
 }
 
-// again carries out writes as before, on the same keys and leases but with the
-// revisions that they have got by now.
-func (b *batch) again(follows kv.Head, writes []*write) (*batch, error) {
+// replay runs the writes again on the same keys and leases, but with the revisions that the
+// commit got.
+func (b *batch) replay(follows kv.Head, writes []*write) (*batch, error) {
 	if follows.Revision == b.base.Revision {
 		return b, nil
 	}
-	next := newBatch(decided{head: follows}, b.wantPrev)
+	next := newBatch(committedTx{head: follows}, b.wantPrev)
 	next.leases = b.leases
-	for key, c := range b.cells {
-		next.cells[key] = &cell{base: c.base, hasValue: c.hasValue}
+	for key, c := range b.keys {
+		next.keys[key] = &keyState{base: c.base, hasValue: c.hasValue}
 	}
 	err := next.run(writes)
 	if err == nil && (len(next.changes) != len(b.changes) || next.rev-follows.Revision != b.rev-b.base.Revision) {
-		err = errors.New("another outcome")
+		err = errors.New("different outcome")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: a commit cannot be told again: %w", kv.ErrUnknownOutcome, err)
+		return nil, fmt.Errorf("%w: a commit cannot be replayed: %w", kv.ErrUnknownOutcome, err)
 	}
 	return next, nil
 }
 
-// decided is the kv.Tx of what has been committed.
-type decided struct {
-	kv.Tx // nil: everything has been asked before
+// committedTx is the kv.Tx of a batch that has been committed.
+type committedTx struct {
+	kv.Tx // nil: all reads have been made before
 	head  kv.Head
 }
 
-func (d decided) Head() kv.Head                        { return d.head }
-func (d decided) Write(kv.Revision, []kv.Change) error { return nil }
+func (d committedTx) Head() kv.Head                        { return d.head }
+func (d committedTx) Write(kv.Revision, []kv.Change) error { return nil }
 
-// movable tells whether a transaction does the same wherever it comes in the order of all,
-// as long as the keys that it names stay as they are.
-func movable(req *kv.TxnRequest) bool {
+// orderIndependent reports whether a transaction has the same effect at any position in the
+// order of commits, as long as the keys that it names are unchanged.
+func orderIndependent(req *kv.TxnRequest) bool {
 	for i := range req.If {
 		if !req.If[i].Span.Single() {
 			return false
@@ -148,7 +149,7 @@ func movable(req *kv.TxnRequest) bool {
 					return false
 				}
 			case op.Txn != nil:
-				if !movable(op.Txn) {
+				if !orderIndependent(op.Txn) {
 					return false
 				}
 			}
@@ -157,9 +158,9 @@ func movable(req *kv.TxnRequest) bool {
 	return true
 }
 
-// foreseen tells whether a movable transaction compares with revisions above rev,
-// that the batch itself might make.
-func foreseen(req *kv.TxnRequest, rev kv.Revision) bool {
+// comparesFuture reports whether an order-independent transaction compares with revisions
+// above rev, which the batch itself might make.
+func comparesFuture(req *kv.TxnRequest, rev kv.Revision) bool {
 	for i := range req.If {
 		c := &req.If[i]
 		if (c.Target == kv.CompareMod || c.Target == kv.CompareCreate) && c.Int > rev {
@@ -168,7 +169,7 @@ func foreseen(req *kv.TxnRequest, rev kv.Revision) bool {
 	}
 	for _, ops := range [][]kv.Op{req.Then, req.Else} {
 		for i := range ops {
-			if ops[i].Txn != nil && foreseen(ops[i].Txn, rev) {
+			if ops[i].Txn != nil && comparesFuture(ops[i].Txn, rev) {
 				return true
 			}
 		}

@@ -11,11 +11,11 @@ import (
 	"github.com/atoll-dev/atoll/kv/mvcc"
 )
 
-var _ kv.OptimisticTable = (*lane)(nil)
+var _ kv.OptimisticTable = (*conn)(nil)
 
-// TryUpdate does in two steps what a database does in one: it lets fn work on what
-// there is, and later, in an update, looks whether that is still so.
-func (l *lane) TryUpdate(ctx context.Context, _ []kv.Lookup, fn func(kv.Tx) error) (follows kv.Head, done bool, err error) {
+// TryUpdate takes two steps where a database takes one. It runs fn on the present state,
+// and later, in an update, checks that this state is unchanged.
+func (l *conn) TryUpdate(ctx context.Context, _ []kv.Lookup, fn func(kv.Tx) error) (follows kv.Head, done bool, err error) {
 	if err := l.trip(false); err != nil {
 		return kv.Head{}, false, err
 	}
@@ -23,8 +23,8 @@ func (l *lane) TryUpdate(ctx context.Context, _ []kv.Lookup, fn func(kv.Tx) erro
 	if err != nil {
 		return kv.Head{}, false, err
 	}
-	guess := &guessTx{l: l, ctx: ctx, head: head, seen: map[string]kv.Revision{}, leases: map[kv.LeaseID]struct{}{}}
-	if err := fn(guess); errors.Is(err, errUnfit) || err == nil && len(guess.changes) == 0 {
+	guess := &optimisticTx{l: l, ctx: ctx, head: head, seen: map[string]kv.Revision{}, leases: map[kv.LeaseID]struct{}{}}
+	if err := fn(guess); errors.Is(err, errNotOptimistic) || err == nil && len(guess.changes) == 0 {
 		return kv.Head{}, false, nil
 	} else if err != nil {
 		return kv.Head{}, false, err
@@ -39,7 +39,7 @@ func (l *lane) TryUpdate(ctx context.Context, _ []kv.Lookup, fn func(kv.Tx) erro
 	err = l.Update(ctx, nil, func(tx kv.Tx) error {
 		var err error
 		follows = tx.Head()
-		moved, err = guess.moved(tx)
+		moved, err = guess.stale(tx)
 		if err != nil || moved {
 			return err
 		}
@@ -48,12 +48,12 @@ func (l *lane) TryUpdate(ctx context.Context, _ []kv.Lookup, fn func(kv.Tx) erro
 	return follows, err == nil && !moved, err
 }
 
-var errUnfit = errors.New("unfit")
+var errNotOptimistic = errors.New("not possible in an optimistic commit")
 
-// guessTx reads one thing after the other, while others write.
-type guessTx struct {
+// optimisticTx reads step by step, while others write.
+type optimisticTx struct {
 	kv.Tx
-	l        *lane
+	l        *conn
 	ctx      context.Context
 	head     kv.Head
 	seen     map[string]kv.Revision
@@ -62,9 +62,9 @@ type guessTx struct {
 	changes  []kv.Change
 }
 
-func (g *guessTx) Head() kv.Head { return g.head }
+func (g *optimisticTx) Head() kv.Head { return g.head }
 
-func (g *guessTx) Load(keys []kv.Lookup) (found []*kv.KeyValue, err error) {
+func (g *optimisticTx) Load(keys []kv.Lookup) (found []*kv.KeyValue, err error) {
 	for _, k := range keys {
 		res, _, err := g.l.Table.Range(g.ctx, kv.RangeRequest{Span: kv.Span{Start: k.Key}}, false)
 		if err != nil {
@@ -76,7 +76,7 @@ func (g *guessTx) Load(keys []kv.Lookup) (found []*kv.KeyValue, err error) {
 			e, mod = &res.KVs[0], res.KVs[0].ModRevision
 		}
 		if before, known := g.seen[string(k.Key)]; known && before != mod || mod > g.head.Revision {
-			return nil, errUnfit
+			return nil, errNotOptimistic
 		}
 		g.seen[string(k.Key)] = mod
 		found = append(found, e)
@@ -84,7 +84,7 @@ func (g *guessTx) Load(keys []kv.Lookup) (found []*kv.KeyValue, err error) {
 	return found, nil
 }
 
-func (g *guessTx) Lease(id kv.LeaseID) (*kv.LeaseRecord, error) {
+func (g *optimisticTx) Lease(id kv.LeaseID) (*kv.LeaseRecord, error) {
 	all, err := g.l.Table.Leases(g.ctx)
 	if err != nil {
 		return nil, err
@@ -95,21 +95,23 @@ func (g *guessTx) Lease(id kv.LeaseID) (*kv.LeaseRecord, error) {
 			return &l, nil
 		}
 	}
-	return nil, errUnfit
+	return nil, errNotOptimistic
 }
 
-func (g *guessTx) Range(kv.RangeRequest, bool) (*kv.RangeResult, error) { return nil, errUnfit }
-func (g *guessTx) LeaseKeys(kv.LeaseID) ([][]byte, error)               { return nil, errUnfit }
-func (g *guessTx) PutLease(kv.LeaseRecord) error                        { return errUnfit }
-func (g *guessTx) DeleteLease(kv.LeaseID) error                         { return errUnfit }
+func (g *optimisticTx) Range(kv.RangeRequest, bool) (*kv.RangeResult, error) {
+	return nil, errNotOptimistic
+}
+func (g *optimisticTx) LeaseKeys(kv.LeaseID) ([][]byte, error) { return nil, errNotOptimistic }
+func (g *optimisticTx) PutLease(kv.LeaseRecord) error          { return errNotOptimistic }
+func (g *optimisticTx) DeleteLease(kv.LeaseID) error           { return errNotOptimistic }
 
-func (g *guessTx) Write(rev kv.Revision, changes []kv.Change) error {
+func (g *optimisticTx) Write(rev kv.Revision, changes []kv.Change) error {
 	g.revision, g.changes = rev, changes
 	return nil
 }
 
-// moved tells whether something has changed since it was read.
-func (g *guessTx) moved(tx kv.Tx) (bool, error) {
+// stale reports whether something has changed since it was read.
+func (g *optimisticTx) stale(tx kv.Tx) (bool, error) {
 	for key, mod := range g.seen {
 		found, err := tx.Load([]kv.Lookup{{Key: []byte(key)}})
 		if err != nil {
@@ -127,8 +129,8 @@ func (g *guessTx) moved(tx kv.Tx) (bool, error) {
 	return false, nil
 }
 
-// at are the changes as they follow on a head.
-func (g *guessTx) at(head kv.Revision) (kv.Revision, []kv.Change) {
+// at returns the changes with the revisions that follow a head.
+func (g *optimisticTx) at(head kv.Revision) (kv.Revision, []kv.Change) {
 	move := func(rev kv.Revision) kv.Revision {
 		if rev > g.head.Revision {
 			return rev - g.head.Revision + head
@@ -143,8 +145,8 @@ func (g *guessTx) at(head kv.Revision) (kv.Revision, []kv.Change) {
 	return move(g.revision), changes
 }
 
-// TestOptimistic: of two servers that write in turn, each commits without holding the
-// keyspace meanwhile, and its clients and watches learn the revisions that came of it.
+// TestOptimistic has two servers that write in turn. Each commits without holding the head
+// meanwhile, and its clients and watches get the resulting revisions.
 func TestOptimistic(t *testing.T) {
 	var done, again atomic.Int64
 	c := openCluster(t, 2, network{}, func(int) mvcc.Options {
@@ -179,7 +181,7 @@ func TestOptimistic(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// The other server commits while this one is on its way: what it wrote on goes up.
+	// The other server commits during this commit: its base revision is raised.
 	at := put(1, "other", "1").Revision
 	c.between(0, func() { put(1, "other", "2") })
 	res := put(0, "mine", "a")
@@ -190,21 +192,21 @@ func TestOptimistic(t *testing.T) {
 		t.Errorf("read its own write as %+v", got)
 	}
 	if e := next(t, w).Events[0]; e.KV.ModRevision != at+2 || string(e.KV.Value) != "a" {
-		t.Errorf("watched %+v", e)
+		t.Errorf("watch event %+v", e)
 	}
 	if again.Load() != before {
-		t.Error("begun again")
+		t.Error("the commit was repeated")
 	}
 
-	// It changes the same key: that is noticed.
+	// The other server changes the same key: the conflict is detected.
 	put(1, "other", "3")
 	c.between(0, func() { put(1, "mine", "b") })
 	res = put(0, "mine", "c")
 	if prev := res.Results[0].Put.Prev; prev == nil || string(prev.Value) != "b" {
-		t.Errorf("replaced %+v, want b", prev)
+		t.Errorf("previous state is %+v, want b", prev)
 	}
 	if again.Load() != before+1 {
-		t.Error("not begun again")
+		t.Error("the commit was not repeated")
 	}
 	var events []kv.Event
 	for len(events) < 2 {
@@ -212,12 +214,12 @@ func TestOptimistic(t *testing.T) {
 	}
 	for i, want := range []string{"b", "c"} {
 		if e := events[i]; string(e.KV.Value) != want || e.Prev == nil {
-			t.Errorf("watched %+v, want %s", e, want)
+			t.Errorf("watch event %+v, want %s", e, want)
 		}
 	}
 }
 
-// between has f run once in the middle of a server's next optimistic commit.
+// between runs f once, in the middle of a server's next optimistic commit.
 func (c *cluster) between(server int, f func()) {
-	c.lanes[server].guessed.Store(&f)
+	c.conns[server].guessed.Store(&f)
 }

@@ -6,53 +6,52 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// pageMemo remembers how many keys a list has left after a page, so that
-// reading a long list page by page, all at one revision, counts it once and not
-// once a page. What was true at a revision stays true, so nothing here can
-// go out of date.
-type pageMemo struct {
+// pageCounts remembers how many keys of a list remain after a page. So reading a long list
+// page by page, all at one revision, counts it once and not for each page. A fixed revision
+// never changes, so entries never go out of date.
+type pageCounts struct {
 	mu      sync.Mutex
-	entries map[pageKey]rest
+	entries map[pageKey]remaining
 	order   []pageKey // ring of keys, oldest at next
 	next    int
 }
 
-// pageKey is where the next page starts.
+// pageKey is the start of the next page.
 type pageKey struct {
 	rev        kv.Revision
 	start, end string
 }
 
-// rest is what a list has left after a page.
-type rest struct {
+// remaining is the rest of a list after a page.
+type remaining struct {
 	keys int64
-	// limit of that page. Readers who are after few keys of many ask for more
-	// each time, and their next page cannot be foretold.
+	// limit of that page. Readers that look for few keys among many increase the limit each
+	// time, so their next page cannot be predicted.
 	limit int64
 }
 
-// pageMemoSize bounds the lists that are under way at the same time.
-const pageMemoSize = 1024
+// pageCountsSize bounds the number of lists under way at the same time.
+const pageCountsSize = 1024
 
-func newPageMemo() *pageMemo {
-	return &pageMemo{entries: map[pageKey]rest{}}
+func newPageCounts() *pageCounts {
+	return &pageCounts{entries: map[pageKey]remaining{}}
 }
 
-// limited tells whether a request is for a page of a list.
+// limited reports whether a request is for a page of a list.
 func limited(req *kv.RangeRequest) bool {
 	return req.Limit > 0 && !req.CountOnly && !req.Span.Single()
 }
 
-// afterPage is where the page after res starts.
+// afterPage returns the start of the page after res.
 func afterPage(res *kv.RangeResult) []byte {
 	last := res.KVs[len(res.KVs)-1].Key
 	return append(append(make([]byte, 0, len(last)+1), last...), 0)
 }
 
-// rest tells what the span of a request has, if a page before it told.
-func (m *pageMemo) rest(req *kv.RangeRequest) (rest, bool) {
+// remaining returns the count of a request's span, if it is known from the previous page.
+func (m *pageCounts) remaining(req *kv.RangeRequest) (remaining, bool) {
 	if req.Revision <= 0 {
-		return rest{}, false
+		return remaining{}, false
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -60,8 +59,8 @@ func (m *pageMemo) rest(req *kv.RangeRequest) (rest, bool) {
 	return n, ok
 }
 
-// remember notes what is left after a page.
-func (m *pageMemo) remember(req *kv.RangeRequest, res *kv.RangeResult) {
+// remember records the number of keys after a page.
+func (m *pageCounts) remember(req *kv.RangeRequest, res *kv.RangeResult) {
 	rev := req.Revision
 	if rev <= 0 {
 		rev = res.Revision
@@ -70,13 +69,13 @@ func (m *pageMemo) remember(req *kv.RangeRequest, res *kv.RangeResult) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if _, ok := m.entries[key]; !ok {
-		if len(m.order) < pageMemoSize {
+		if len(m.order) < pageCountsSize {
 			m.order = append(m.order, key)
 		} else {
 			delete(m.entries, m.order[m.next])
 			m.order[m.next] = key
-			m.next = (m.next + 1) % pageMemoSize
+			m.next = (m.next + 1) % pageCountsSize
 		}
 	}
-	m.entries[key] = rest{res.Count - int64(len(res.KVs)), req.Limit}
+	m.entries[key] = remaining{res.Count - int64(len(res.KVs)), req.Limit}
 }

@@ -2,14 +2,13 @@ package mvcc
 
 import "github.com/atoll-dev/atoll/kv"
 
-// Between a batch and its table there may be a network, and while the batch
-// waits for an answer all writers of all servers wait for it. So it asks for
-// keys together: once, before it begins, for what its transactions will most
-// likely look at, and once more for what those will look at whose compares do
-// not hold. Whatever is left out is loaded when it is needed.
+// There may be a network between a batch and its table, and while the batch waits for an
+// answer, all writers of all servers wait for it. So it loads keys in groups: once before
+// it begins, for the keys that its transactions will most likely read, and once more for
+// the transactions whose compares fail. Any other key is loaded when it is needed.
 
-// lookAhead lists the single keys that writes look at if their compares hold.
-func lookAhead(writes []*write, wantPrev bool) []kv.Lookup {
+// prefetchKeys lists the single keys that writes read if their compares hold.
+func prefetchKeys(writes []*write, wantPrev bool) []kv.Lookup {
 	l := lookups{wantPrev: wantPrev}
 	for _, w := range writes {
 		if w.txn != nil {
@@ -19,7 +18,7 @@ func lookAhead(writes []*write, wantPrev bool) []kv.Lookup {
 	return l.keys
 }
 
-// lookups collects keys, each once.
+// lookups collects keys without duplicates.
 type lookups struct {
 	wantPrev bool
 	keys     []kv.Lookup
@@ -66,34 +65,34 @@ func (l *lookups) add(key []byte, withValue bool) {
 	l.keys = append(l.keys, kv.Lookup{Key: key, WithValue: withValue})
 }
 
-// prepare loads what was asked for ahead, and then what the writes will look
-// at in the light of that. cache may be nil.
-func (b *batch) prepare(writes []*write, ahead []kv.Lookup, cache *cache) error {
+// prepare loads the prefetched keys, and then the keys that the writes will read given
+// those. cache may be nil.
+func (b *batch) prepare(writes []*write, prefetch []kv.Lookup, cache *cache) error {
 	if cache != nil {
 		cache.startBatch(b.base.Revision)
 	}
-	if err := b.preload(b.unknown(ahead, cache)); err != nil {
+	if err := b.preload(b.unloaded(prefetch, cache)); err != nil {
 		return err
 	}
 	l := lookups{wantPrev: b.wantPrev}
 	for _, w := range writes {
-		if w.txn != nil && len(w.txn.Else) > 0 && b.fails(w.txn) {
+		if w.txn != nil && len(w.txn.Else) > 0 && b.likelyFails(w.txn) {
 			l.ops(w.txn.Else)
 		}
 	}
-	return b.preload(b.unknown(l.keys, cache))
+	return b.preload(b.unloaded(l.keys, cache))
 }
 
-// unknown leaves out the keys that the batch knows, or learns from the cache.
-func (b *batch) unknown(keys []kv.Lookup, cache *cache) []kv.Lookup {
+// unloaded returns the keys that neither the batch nor the cache has.
+func (b *batch) unloaded(keys []kv.Lookup, cache *cache) []kv.Lookup {
 	var rest []kv.Lookup
 	for _, l := range keys {
-		if c := b.cells[string(l.Key)]; c != nil && (c.hasValue || !l.WithValue) {
+		if c := b.keys[string(l.Key)]; c != nil && (c.hasValue || !l.WithValue) {
 			continue
 		}
 		if cache != nil {
 			if e, ok := cache.get(l.Key); ok {
-				b.cells[string(l.Key)] = &cell{base: e, hasValue: true}
+				b.keys[string(l.Key)] = &keyState{base: e, hasValue: true}
 				continue
 			}
 		}
@@ -102,15 +101,15 @@ func (b *batch) unknown(keys []kv.Lookup, cache *cache) []kv.Lookup {
 	return rest
 }
 
-// fails tells whether a transaction's compares of single keys would fail if
-// nothing came before it in the batch. It is a guess, and reads nothing.
-func (b *batch) fails(req *kv.TxnRequest) bool {
+// likelyFails reports whether a transaction's compares of single keys would fail if nothing
+// came before it in the batch. It is an estimate, and reads nothing.
+func (b *batch) likelyFails(req *kv.TxnRequest) bool {
 	for i := range req.If {
 		c := &req.If[i]
 		if !c.Span.Single() {
 			continue
 		}
-		known := b.cells[string(c.Start)]
+		known := b.keys[string(c.Start)]
 		if known == nil || c.Target == kv.CompareValue && !known.hasValue {
 			continue
 		}

@@ -5,35 +5,35 @@ import (
 	"time"
 )
 
-// progressAsker learns for watches of a shared table what progress they were
-// asked for: up to where the keyspace is, whoever brought it there. All
-// requests that come while one read of the head is under way share the next.
-type progressAsker struct {
+// progressResolver determines the revision of requested progress for watches of a shared
+// table: the keyspace's head, including the commits of other servers. All requests that
+// arrive during one read of the head share the next.
+type progressResolver struct {
 	k     *Keyspace
 	wakec chan struct{}
 
 	mu   sync.Mutex
-	open map[*watcher]int64 // and how many calls of each
+	open map[*watcher]int64 // number of pending calls for each watch
 }
 
-func newProgressAsker(k *Keyspace) *progressAsker {
-	return &progressAsker{k: k, wakec: make(chan struct{}, 1), open: map[*watcher]int64{}}
+func newProgressResolver(k *Keyspace) *progressResolver {
+	return &progressResolver{k: k, wakec: make(chan struct{}, 1), open: map[*watcher]int64{}}
 }
 
-func (p *progressAsker) ask(w *watcher, calls int64) {
+func (p *progressResolver) request(w *watcher, calls int64) {
 	p.mu.Lock()
 	p.open[w] = max(p.open[w], calls)
 	p.mu.Unlock()
 	wake(p.wakec)
 }
 
-func (p *progressAsker) leave(w *watcher) {
+func (p *progressResolver) unregister(w *watcher) {
 	p.mu.Lock()
 	delete(p.open, w)
 	p.mu.Unlock()
 }
 
-func (p *progressAsker) loop() {
+func (p *progressResolver) loop() {
 	var retry backoff
 	for {
 		select {
@@ -48,7 +48,7 @@ func (p *progressAsker) loop() {
 		if len(asked) == 0 {
 			continue
 		}
-		head, err := p.k.heads.ask(p.k.ctx)
+		head, err := p.k.heads.get(p.k.ctx)
 		if err == nil {
 			retry.reset()
 			for w, calls := range asked {
@@ -58,7 +58,7 @@ func (p *progressAsker) loop() {
 		}
 		for w, calls := range asked {
 			if w.ctx.Err() == nil {
-				p.ask(w, calls)
+				p.request(w, calls)
 			}
 		}
 		if !retry.wait(p.k.ctx) {
@@ -67,7 +67,7 @@ func (p *progressAsker) loop() {
 	}
 }
 
-// wake leaves a signal for a goroutine, if there is none yet.
+// wake sends a signal to a goroutine, unless one is pending.
 func wake(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -75,7 +75,7 @@ func wake(c chan<- struct{}) {
 	}
 }
 
-// Bounds of the time between tries of a read that everybody waits for.
+// Bounds of the time between attempts of a shared read.
 const (
 	firstRetry = 10 * time.Millisecond
 	lastRetry  = time.Second

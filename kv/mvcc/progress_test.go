@@ -8,11 +8,11 @@ import (
 	"github.com/atoll-dev/atoll/kv/mvcc"
 )
 
-// TestProgressNeverGoesBack: a watch gets its events a moment before the hub
-// counts their revision. Progress that is asked for in between must not tell of
-// an older revision than the events did: readers would go back.
-func TestProgressNeverGoesBack(t *testing.T) {
-	t.Parallel() // it waits for the disk most of the time
+// TestProgressNeverDecreases: a watch gets its events a moment before the hub counts their
+// revision. Progress requested in between must not report an older revision than the events
+// did.
+func TestProgressNeverDecreases(t *testing.T) {
+	t.Parallel() // it mostly waits for the disk
 	k := openStore(t, mvcc.Options{})
 	w, err := k.Watch(t.Context(), kv.WatchRequest{Span: kv.Prefix(nil)})
 	if err != nil {
@@ -37,7 +37,7 @@ func TestProgressNeverGoesBack(t *testing.T) {
 			t.Fatal(r.Err)
 		}
 		if r.Revision < through {
-			t.Fatalf("after everything up to revision %d it told of %d (progress: %t)", through, r.Revision, r.Progress)
+			t.Fatalf("after revision %d it reported revision %d (progress: %t)", through, r.Revision, r.Progress)
 		}
 		if r.Progress && (r.Answers < 1 || r.Answers > calls) {
 			t.Fatalf("it answered %d of %d calls", r.Answers, calls)
@@ -46,8 +46,8 @@ func TestProgressNeverGoesBack(t *testing.T) {
 	}
 }
 
-// TestProgressAnswers: a response that answers a call tells of everything that was
-// acknowledged before the call.
+// TestProgressAnswers checks that the answer to a call covers every revision acknowledged
+// before the call.
 func TestProgressAnswers(t *testing.T) {
 	k := openStore(t, mvcc.Options{})
 	w, err := k.Watch(t.Context(), kv.WatchRequest{Span: kv.Prefix([]byte("other"))})
@@ -76,7 +76,7 @@ func TestProgressAnswers(t *testing.T) {
 		}
 		for ; answered < r.Answers; answered++ {
 			if want := <-at; r.Revision < want {
-				t.Fatalf("call %d was made at revision %d and answered with %d", answered+1, want, r.Revision)
+				t.Fatalf("call %d at revision %d was answered with revision %d", answered+1, want, r.Revision)
 			}
 		}
 	}

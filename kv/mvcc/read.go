@@ -33,14 +33,14 @@ func (k *Keyspace) read(ctx context.Context, req *kv.RangeRequest) (*kv.RangeRes
 	return res, err
 }
 
-// cachedGet answers the read of a single key from memory, nil if it cannot.
+// cachedGet answers the read of a single key from memory, or returns nil.
 func (k *Keyspace) cachedGet(req *kv.RangeRequest) *kv.RangeResult {
 	if k.cache == nil || req.Revision > 0 || !req.Span.Single() || needsAll(req) {
 		return nil
 	}
 	e, rev, ok := k.cache.lookup(req.Start)
-	// Somebody may have read from the table what was committed just now, before
-	// the cache heard of it: nobody may see an older state after that.
+	// A reader may have seen a new commit in the table before the cache has it. After that
+	// no reader may see an older state.
 	if !ok || rev < k.seen.Load() {
 		return nil
 	}
@@ -63,38 +63,38 @@ func (k *Keyspace) scan(ctx context.Context, req *kv.RangeRequest) (*kv.RangeRes
 	if err != nil {
 		return nil, err
 	}
-	k.saw(res.Revision)
+	k.observed(res.Revision)
 	if k.cache != nil && req.Revision <= 0 && req.Span.Single() && !req.KeysOnly && !req.CountOnly && !needsAll(req) {
 		var e *kv.KeyValue
 		if len(res.KVs) == 1 {
 			e = &res.KVs[0]
 		}
-		k.cache.learned(req.Start, e, res.Revision)
+		k.cache.addRead(req.Start, e, res.Revision)
 	}
 	return res, nil
 }
 
-// tableView reads from the table, each scan from a snapshot of its own.
+// tableView reads from the table, each scan from its own snapshot.
 type tableView struct {
 	ctx  context.Context
 	k    *Keyspace
 	head *kv.Head
-	// ahead reads on after a page that follows on another one; nil: nobody does.
+	// ahead reads the page after this one, if this one follows another; nil: no read-ahead.
 	ahead *readAhead
 }
 
 func (v tableView) revision() (now, compacted kv.Revision) { return v.head.Revision, v.head.Compacted }
 
 func (v tableView) get([]byte, bool) (*kv.KeyValue, error) {
-	return nil, errors.ErrUnsupported // only pinnedView is asked for keys
+	return nil, errors.ErrUnsupported // only pinnedView reads single keys
 }
 
 func (v tableView) scan(req *kv.RangeRequest) (*kv.RangeResult, error) {
 	limited := limited(req)
-	var left rest
+	var left remaining
 	known := false
 	if limited {
-		left, known = v.k.pages.rest(req)
+		left, known = v.k.pages.remaining(req)
 	}
 	res, head, err := v.k.table.Range(v.ctx, *req, !known)
 	if err != nil {
@@ -113,7 +113,7 @@ func (v tableView) scan(req *kv.RangeRequest) (*kv.RangeResult, error) {
 	return res, nil
 }
 
-// pinnedView is one revision of the table, whatever is written meanwhile.
+// pinnedView is one revision of the table, regardless of later writes.
 type pinnedView struct {
 	ctx  context.Context
 	k    *Keyspace
@@ -134,7 +134,7 @@ func (v *pinnedView) scan(req *kv.RangeRequest) (*kv.RangeResult, error) {
 	res, err := tableView{ctx: v.ctx, k: v.k, head: &head}.scan(&pinned)
 	if err != nil {
 		if !asked && isCompacted(err) {
-			return nil, errMoved
+			return nil, errSnapshotCompacted
 		}
 		return nil, err
 	}
@@ -150,15 +150,16 @@ func (v *pinnedView) get(key []byte, withValue bool) (*kv.KeyValue, error) {
 	return &res.KVs[0], nil
 }
 
-// errMoved: the revision that a read was pinned to was compacted meanwhile.
-var errMoved = errors.New("compacted while reading")
+// errSnapshotCompacted is returned if the revision that a read was pinned to was compacted
+// meanwhile.
+var errSnapshotCompacted = errors.New("compacted while reading")
 
-// maxPins bounds the tries of a read-only transaction: each failure takes a
+// maxPins bounds the attempts of a read-only transaction. Each failure requires a
 // compaction at the newest revision while it runs.
 const maxPins = 10
 
-// readTxn carries out a transaction that changes nothing: all that it reads is
-// of one revision, and it waits for no writer.
+// readTxn runs a transaction that changes nothing: all its reads are at one revision, and
+// it waits for no writer.
 func (k *Keyspace) readTxn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResult, error) {
 	if err := k.open(); err != nil {
 		return nil, err
@@ -169,15 +170,15 @@ func (k *Keyspace) readTxn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResu
 			return nil, err
 		}
 		res, err := readAt(&pinnedView{ctx, k, head}, req)
-		if errors.Is(err, errMoved) {
+		if errors.Is(err, errSnapshotCompacted) {
 			continue
 		}
 		if err == nil {
-			k.saw(head.Revision)
+			k.observed(head.Revision)
 		}
 		return res, err
 	}
-	return nil, fmt.Errorf("read-only txn: %w: compacted faster than it could read", kv.ErrUnavailable)
+	return nil, fmt.Errorf("read-only txn: %w: its revision was compacted during each attempt", kv.ErrUnavailable)
 }
 
 func readAt(v *pinnedView, req *kv.TxnRequest) (*kv.TxnResult, error) {

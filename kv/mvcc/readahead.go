@@ -11,47 +11,46 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Bounds of what is read ahead, over all lists of a keyspace.
+// Bounds of read-ahead, over all lists of a keyspace.
 const (
-	// maxAheadReads are under way at once; more would only stand in line at the
-	// table, before reads that somebody waits for.
+	// maxAheadReads bounds concurrent reads. More would only queue at the table, before
+	// reads that clients wait for.
 	maxAheadReads = 4
-	// maxAheadPages and maxAheadBytes are kept until they are asked for.
+	// maxAheadPages and maxAheadBytes bound the pages that wait for their request.
 	maxAheadPages = 16
 	maxAheadBytes = 16 << 20
-	// maxAheadPage is the size of the largest page worth it.
+	// maxAheadPage is the maximum size of a page to read ahead.
 	maxAheadPage = 4 << 20
-	// aheadPatience is how long a page is kept for a reader who does not come.
-	aheadPatience = 2 * time.Second
+	// aheadTimeout is how long a page is kept for its request.
+	aheadTimeout = 2 * time.Second
 )
 
-// readAhead reads the next page of a list from the table while the client is
-// busy with the page before. Only pages of a fixed revision are read ahead,
-// whose keys do not change. What may have changed when such a page is asked for,
-// the head, is read then.
+// readAhead reads the next page of a list from the table while the client processes the
+// page before. It reads only pages at a fixed revision, whose keys do not change. The head
+// may change; it is read when the page is requested.
 type readAhead struct {
 	k *Keyspace
 
 	mu      sync.Mutex
-	pages   map[listPage]*aheadPage // that nobody has asked for yet
+	pages   map[listPage]*aheadPage // not requested yet
 	bytes   int64                   // of these
-	reading int                     // some of these, and some that are asked for already
+	reading int                     // reads under way, including pages already requested
 }
 
-// listPage is which page it is: requests for it have the same answer, but for the head.
+// listPage identifies a page: all requests for it have the same answer, but for the head.
 type listPage struct {
 	pageKey
 	limit                  int64
 	keysOnly, serializable bool
 }
 
-// aheadPage is a page that is being read, or was.
+// aheadPage is a page that is being read, or was read.
 type aheadPage struct {
 	page listPage
 	req  kv.RangeRequest
-	// size of the page; as long as it is being read, of the one before it.
+	// size of the page; during the read, the size of the previous page.
 	size int64
-	gone chan struct{} // closed when the page is given to somebody, or dropped
+	gone chan struct{} // closed when the page is handed out or dropped
 	done chan struct{} // closed when it is read
 	res  *kv.RangeResult
 	err  error
@@ -61,7 +60,7 @@ func newReadAhead(k *Keyspace) *readAhead {
 	return &readAhead{k: k, pages: map[listPage]*aheadPage{}}
 }
 
-// pageOf tells which page a request is for, if it is for one of a fixed revision.
+// pageOf returns the page that a request is for, if it has a fixed revision.
 func pageOf(req *kv.RangeRequest) (listPage, bool) {
 	if !limited(req) || req.Revision <= 0 || needsAll(req) {
 		return listPage{}, false
@@ -69,8 +68,8 @@ func pageOf(req *kv.RangeRequest) (listPage, bool) {
 	return listPage{pageKey{req.Revision, string(req.Start), string(req.End)}, req.Limit, req.KeysOnly, req.Serializable}, true
 }
 
-// start begins to read what follows on a page, unless the bounds are reached or
-// it has begun before. It waits for nothing.
+// start begins to read the page after res, unless the bounds are reached or that has begun
+// before. It does not block.
 func (r *readAhead) start(req *kv.RangeRequest, res *kv.RangeResult) {
 	p := &aheadPage{req: *req, size: pageBytes(res), gone: make(chan struct{}), done: make(chan struct{})}
 	p.req.Start = afterPage(res)
@@ -81,8 +80,8 @@ func (r *readAhead) start(req *kv.RangeRequest, res *kv.RangeResult) {
 	p.page = page
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	// What there is has precedence: if pages had to make room for each other, many
-	// lists at once would read everything twice.
+	// Existing pages have precedence: if pages evicted each other, many concurrent lists
+	// would read everything twice.
 	if r.pages[page] != nil || r.reading >= maxAheadReads || len(r.pages) >= maxAheadPages ||
 		p.size > maxAheadPage || r.bytes+p.size > maxAheadBytes {
 		return
@@ -98,7 +97,7 @@ func (r *readAhead) start(req *kv.RangeRequest, res *kv.RangeResult) {
 // keep reads a page, and keeps it for a while.
 func (r *readAhead) keep(p *aheadPage) {
 	r.read(p)
-	timer := r.k.opts.Clock.NewTimer(aheadPatience)
+	timer := r.k.opts.Clock.NewTimer(aheadTimeout)
 	defer timer.Stop()
 	select {
 	case <-p.gone:
@@ -120,7 +119,7 @@ func (r *readAhead) read(p *aheadPage) {
 	defer r.mu.Unlock()
 	r.reading--
 	if r.pages[p.page] != p {
-		return // somebody waits for it already
+		return // a caller already waits for it
 	}
 	if p.err != nil {
 		r.remove(p)
@@ -134,7 +133,7 @@ func (r *readAhead) read(p *aheadPage) {
 	}
 }
 
-// remove takes a page out, if it is still there; r.mu is held.
+// remove removes a page, if it still exists; the caller holds r.mu.
 func (r *readAhead) remove(p *aheadPage) {
 	if r.pages[p.page] != p {
 		return
@@ -144,8 +143,7 @@ func (r *readAhead) remove(p *aheadPage) {
 	close(p.gone)
 }
 
-// take finds the page that a request asks for, and nobody finds it again; nil
-// if it is not there.
+// take removes and returns the page that a request is for, nil if there is none.
 func (r *readAhead) take(req *kv.RangeRequest) *aheadPage {
 	page, ok := pageOf(req)
 	if !ok {
@@ -160,9 +158,9 @@ func (r *readAhead) take(req *kv.RangeRequest) *aheadPage {
 	return p
 }
 
-// answer gives the page that was read ahead for a request, as if it had been
-// read now, and begins with the next one. It returns nil if there is none, or
-// none that may be given: then it is to be read from the table.
+// answer returns the page that was read ahead for a request, as if it had been read now,
+// and starts reading the next one. It returns nil if there is no valid page; then the
+// caller reads from the table.
 func (r *readAhead) answer(ctx context.Context, req *kv.RangeRequest) (*kv.RangeResult, error) {
 	p := r.take(req)
 	if p == nil {
@@ -185,7 +183,7 @@ func (r *readAhead) answer(ctx context.Context, req *kv.RangeRequest) (*kv.Range
 	}
 	res := *p.res
 	res.Revision = max(res.Revision, head.Revision)
-	r.k.saw(res.Revision)
+	r.k.observed(res.Revision)
 	if res.More {
 		r.start(req, &res)
 	}
@@ -195,17 +193,17 @@ func (r *readAhead) answer(ctx context.Context, req *kv.RangeRequest) (*kv.Range
 	return &res, nil
 }
 
-// head is what an answer tells of the keyspace as it is now: what was
-// acknowledged before the call began, by any server. A serializable read may be behind
-// that, and only not behind what this server has told.
+// head returns the current head for an answer: it includes everything that any server
+// acknowledged before the call began. A serializable read may be behind that, but not
+// behind what this server has returned.
 func (r *readAhead) head(ctx context.Context, req *kv.RangeRequest) (kv.Head, error) {
 	if req.Serializable {
 		return kv.Head{Revision: r.k.seen.Load(), Compacted: r.k.compacted.Load()}, nil
 	}
-	return r.k.heads.ask(ctx)
+	return r.k.heads.get(ctx)
 }
 
-// keyOverhead is about what a key takes besides its bytes.
+// keyOverhead is the approximate memory of a key in addition to its bytes.
 const keyOverhead = 100
 
 func pageBytes(res *kv.RangeResult) (n int64) {

@@ -15,9 +15,9 @@ import (
 	"github.com/atoll-dev/atoll/kv/mvcc"
 )
 
-// pagedTable counts pages that are read from it, and holds or fails them.
+// pagedTable counts the pages read from it, and can delay or fail them.
 type pagedTable struct {
-	*lane
+	*conn
 	pages atomic.Int64
 	// before is called before a page is read.
 	before atomic.Pointer[func(ctx context.Context, req kv.RangeRequest) error]
@@ -32,12 +32,12 @@ func (p *pagedTable) Range(ctx context.Context, req kv.RangeRequest, wantCount b
 			}
 		}
 	}
-	return p.lane.Range(ctx, req, wantCount)
+	return p.conn.Range(ctx, req, wantCount)
 }
 
 func (p *pagedTable) do(f func(ctx context.Context, req kv.RangeRequest) error) { p.before.Store(&f) }
 
-// hold lets no page be read before release is called, or its context ends.
+// hold blocks reads of pages until release is called, or their context ends.
 func (p *pagedTable) hold() (release func()) {
 	c := make(chan struct{})
 	p.do(func(ctx context.Context, _ kv.RangeRequest) error {
@@ -51,22 +51,22 @@ func (p *pagedTable) hold() (release func()) {
 	return func() { p.before.Store(nil); close(c) }
 }
 
-// paged is a server that reads ahead, and another one beside it.
+// paged is a server with read-ahead, and another server on the same table.
 type paged struct {
 	*store
 	table *pagedTable
 	other *store
 }
 
-// openPaged opens a store whose pages are counted. Unless a clock is given, time stands
-// still: however slow the machine is, a page is not dropped before it is asked for.
+// openPaged opens a store that counts page reads. Unless a clock is given, time stands
+// still: however slow the machine is, no page is dropped before it is requested.
 func openPaged(t testing.TB, opts mvcc.Options) *paged {
 	t.Helper()
 	if opts.Clock == nil {
 		opts.Clock = clocktesting.NewFakeClock(time.Now())
 	}
 	shared, db := newSharedDB(t, network{poll: 10 * time.Millisecond})
-	table := &pagedTable{lane: &lane{sharedDB: shared}}
+	table := &pagedTable{conn: &conn{sharedDB: shared}}
 	open := func(table kv.Table, opts mvcc.Options) *store {
 		k, err := mvcc.Open(context.Background(), table, db, opts)
 		if err != nil {
@@ -75,10 +75,10 @@ func openPaged(t testing.TB, opts mvcc.Options) *paged {
 		t.Cleanup(func() { k.Close() })
 		return &store{k, t, db}
 	}
-	return &paged{open(table, opts), table, open(&lane{sharedDB: shared, id: 1}, mvcc.Options{})}
+	return &paged{open(table, opts), table, open(&conn{sharedDB: shared, id: 1}, mvcc.Options{})}
 }
 
-// fill puts k00 to k(n-1), a revision each.
+// fill puts k00 to k(n-1), one revision each.
 func (p *paged) fill(n int, value string) {
 	for i := range n {
 		p.put(fmt.Sprintf("k%02d", i), value)
@@ -90,7 +90,7 @@ func (p *paged) settled() {
 	p.until(func(_ int, reading int) bool { return reading == 0 })
 }
 
-// until waits for as many pages and reads under way.
+// until waits for a condition on the number of pages and reads under way.
 func (p *paged) until(ok func(pages, reading int) bool) {
 	p.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
@@ -99,7 +99,7 @@ func (p *paged) until(ok func(pages, reading int) bool) {
 			return
 		}
 		if time.Now().After(deadline) {
-			p.t.Fatalf("%d pages of %d bytes, %d being read", pages, bytes, reading)
+			p.t.Fatalf("%d pages of %d bytes, %d reads under way", pages, bytes, reading)
 		}
 	}
 }
@@ -144,8 +144,8 @@ func (r *reader) next() *kv.RangeResult {
 	return res
 }
 
-// TestReadAhead: each page is what it would be without, the head included, and
-// is read from the table once.
+// TestReadAhead checks that each page is the same as without read-ahead, including the
+// head, and is read from the table once.
 func TestReadAhead(t *testing.T) {
 	for _, serializable := range []bool{false, true} {
 		for _, keysOnly := range []bool{false, true} {
@@ -159,7 +159,7 @@ func TestReadAhead(t *testing.T) {
 				before := p.table.pages.Load()
 				res := r.next()
 				if page >= 2 && before != int64(page+1) {
-					t.Errorf("%d pages were read before page %d is asked for", before, page+1)
+					t.Errorf("%d pages were read before page %d was requested", before, page+1)
 				}
 				want := p.other.list("k", "l", 26)
 				full, err := p.other.Range(t.Context(), kv.RangeRequest{Span: span(string(res.KVs[0].Key), "l"), Revision: 26, Limit: 4, KeysOnly: keysOnly})
@@ -168,17 +168,17 @@ func TestReadAhead(t *testing.T) {
 				}
 				expect(t, "page", show(res), show(full))
 				if left := int64(25 - 4*page); res.Count != left {
-					t.Errorf("page %d counts %d, not %d", page+1, res.Count, left)
+					t.Errorf("page %d has count %d, want %d", page+1, res.Count, left)
 				}
 				if res.Revision != at && !serializable || res.Revision > at {
-					t.Errorf("page %d tells revision %d, the keyspace is at %d", page+1, res.Revision, at)
+					t.Errorf("page %d has revision %d, the keyspace is at %d", page+1, res.Revision, at)
 				}
-				// Page by page another server changes what comes, and what was.
+				// For each page another server changes a key after it, and one before it.
 				p.settled()
 				p.other.put(fmt.Sprintf("k%02d", page*4+3), "changed")
 				p.other.del(fmt.Sprintf("k%02d", page*4+6), "")
 				if at = p.other.put("k99", "new"); serializable {
-					p.put("x", "this server tells of it")
+					p.put("x", "seen by this server")
 					at++
 				}
 			}
@@ -190,9 +190,9 @@ func TestReadAhead(t *testing.T) {
 	}
 }
 
-// TestReadAheadOfWhom: nothing is read for those who have not shown that they
-// read on, nor if the next page cannot be foretold.
-func TestReadAheadOfWhom(t *testing.T) {
+// TestReadAheadOnlyForListers checks that nothing is read ahead before a client has
+// requested a second page, nor if the next page cannot be predicted.
+func TestReadAheadOnlyForListers(t *testing.T) {
 	p := openPaged(t, mvcc.Options{})
 	p.fill(40, "v")
 	p.reader(10).next()
@@ -213,7 +213,8 @@ func TestReadAheadOfWhom(t *testing.T) {
 	p.wantPages("sorted", 8)
 }
 
-// TestReadAheadOnce: a page is given once; who asks for it again has it read.
+// TestReadAheadOnce checks that a page is handed out once; a second request reads it from
+// the table.
 func TestReadAheadOnce(t *testing.T) {
 	p := openPaged(t, mvcc.Options{})
 	p.fill(50, "v")
@@ -229,8 +230,8 @@ func TestReadAheadOnce(t *testing.T) {
 	p.wantPages("another limit", 6)
 }
 
-// TestReadAheadCompacted: what is compacted meanwhile, by any server, is
-// refused.
+// TestReadAheadCompacted checks that a page is refused if any server has compacted its
+// revision meanwhile.
 func TestReadAheadCompacted(t *testing.T) {
 	for _, serializable := range []bool{false, true} {
 		p := openPaged(t, mvcc.Options{})
@@ -243,7 +244,7 @@ func TestReadAheadCompacted(t *testing.T) {
 		rev := p.other.put("x", "")
 		server := p.other
 		if serializable {
-			server = p.store // it need not hear of others'
+			server = p.store // it need not learn of the other's commits
 		}
 		if _, err := server.Compact(t.Context(), rev, false); err != nil {
 			t.Fatal(err)
@@ -253,8 +254,8 @@ func TestReadAheadCompacted(t *testing.T) {
 	}
 }
 
-// TestReadAheadDropped: a page that nobody asks for is dropped, and reading
-// a list leaves no more than one.
+// TestReadAheadDropped checks that a page that is not requested is dropped, and that a list
+// leaves at most one.
 func TestReadAheadDropped(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
 	p := openPaged(t, mvcc.Options{Clock: clock})
@@ -263,26 +264,26 @@ func TestReadAheadDropped(t *testing.T) {
 	for range 4 {
 		r.next()
 	}
-	p.wantPages("four asked for", 5)
+	p.wantPages("four requested", 5)
 	p.until(func(pages, _ int) bool { return pages == 1 })
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
 		clock.Step(500 * time.Millisecond) // it may not wait for the clock yet
 		if pages, bytes, _ := p.Ahead(); pages == 0 {
 			if bytes != 0 {
-				t.Errorf("%d bytes of nothing", bytes)
+				t.Errorf("%d bytes without a page", bytes)
 			}
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("the page is still there")
+			t.Fatal("the page was not dropped")
 		}
 	}
 	r.next()
 	p.wantPages("read again, and the next ahead", 7)
 }
 
-// TestReadAheadUnderWay: who asks for a page that is being read waits for it, for
-// as long as he likes.
+// TestReadAheadUnderWay checks that a request for a page that is being read waits for it,
+// until its context ends.
 func TestReadAheadUnderWay(t *testing.T) {
 	p := openPaged(t, mvcc.Options{})
 	p.fill(50, "v")
@@ -310,7 +311,7 @@ func TestReadAheadUnderWay(t *testing.T) {
 	expect(t, "sixth", (<-done)[:3], "k25")
 }
 
-// TestReadAheadFails: then the page is read when it is asked for.
+// TestReadAheadFails checks that after a failed read the page is read when it is requested.
 func TestReadAheadFails(t *testing.T) {
 	p := openPaged(t, mvcc.Options{})
 	p.fill(50, "v")
@@ -326,12 +327,12 @@ func TestReadAheadFails(t *testing.T) {
 	r.next()
 	p.settled()
 	if pages, bytes, _ := p.Ahead(); pages != 0 || bytes != 0 {
-		t.Errorf("%d pages of %d bytes are kept of a failed read", pages, bytes)
+		t.Errorf("%d pages of %d bytes are kept after a failed read", pages, bytes)
 	}
 	expect(t, "third", show(r.next())[:3], "k10")
 	p.wantPages("third again, and fourth", 5)
 
-	// The same while somebody waits for it.
+	// The same while a caller waits for it.
 	entered, leave := make(chan struct{}), make(chan struct{})
 	p.table.do(func(context.Context, kv.RangeRequest) error {
 		p.table.before.Store(nil)
@@ -348,7 +349,7 @@ func TestReadAheadFails(t *testing.T) {
 	expect(t, "fifth", (<-done)[:3], "k20")
 }
 
-// TestReadAheadClose: closing ends what is being read and what is kept.
+// TestReadAheadClose checks that Close ends reads under way and drops pages.
 func TestReadAheadClose(t *testing.T) {
 	p := openPaged(t, mvcc.Options{})
 	p.fill(50, "v")
@@ -368,18 +369,18 @@ func TestReadAheadClose(t *testing.T) {
 	select {
 	case <-closed:
 	case <-time.After(20 * time.Second):
-		t.Fatal("closing does not end")
+		t.Fatal("Close does not return")
 	}
 	expectErr(t, <-failed, kv.ErrClosed)
 	_, err := kept.ask()
 	expectErr(t, err, kv.ErrClosed)
 	if pages, bytes, reading := p.Ahead(); pages != 0 || bytes != 0 || reading != 0 {
-		t.Errorf("%d pages of %d bytes are left, %d being read", pages, bytes, reading)
+		t.Errorf("%d pages of %d bytes are left, %d reads under way", pages, bytes, reading)
 	}
 }
 
-// TestReadAheadBounds: no more reads at once, pages and bytes than allowed; lists
-// beyond that are read as ever.
+// TestReadAheadBounds checks the bounds of concurrent reads, pages and bytes; lists beyond
+// them are read without read-ahead.
 func TestReadAheadBounds(t *testing.T) {
 	p := openPaged(t, mvcc.Options{})
 	p.fill(60, string(make([]byte, 100<<10)))
@@ -431,9 +432,9 @@ func TestReadAheadBounds(t *testing.T) {
 	p.wantPages("large pages", 2)
 }
 
-// TestReadAheadConcurrent: whatever many readers, writers and compactions of two
-// servers do, a list is the state of its revision, and no page tells of an older
-// head than what was acknowledged.
+// TestReadAheadConcurrent runs many readers, writers and compactions on two servers. A list
+// is always the state at its revision, and no page has an older head than the last
+// acknowledged one.
 func TestReadAheadConcurrent(t *testing.T) {
 	p := openPaged(t, mvcc.Options{})
 	const keys = 60
@@ -473,7 +474,7 @@ func TestReadAheadConcurrent(t *testing.T) {
 						break
 					}
 					if res.Revision < known {
-						t.Errorf("a page tells revision %d, %d was acknowledged", res.Revision, known)
+						t.Errorf("a page has revision %d after revision %d was acknowledged", res.Revision, known)
 					}
 					for _, e := range res.KVs {
 						values[string(e.Key)] = string(e.Value)
@@ -496,7 +497,7 @@ func TestReadAheadConcurrent(t *testing.T) {
 	close(stop)
 	writers.Wait()
 	if lists.Load() == 0 {
-		t.Error("no list was read to its end")
+		t.Error("no list was read completely")
 	}
 	t.Logf("%d lists, %d pages read, revision %d", lists.Load(), p.table.pages.Load(), acknowledged.Load())
 }

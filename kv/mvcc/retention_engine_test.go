@@ -10,14 +10,14 @@ import (
 	"github.com/atoll-dev/atoll/kv/mvcc"
 )
 
-// TestHistoryIsBounded: however much is written, no more changes stay than are
-// permitted; but those of the last minutes do.
+// TestHistoryIsBounded checks that history never has more changes than permitted, except
+// that those of the last minutes are kept.
 func TestHistoryIsBounded(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
 	var cuts atomic.Int32
 	s := openStore(t, mvcc.Options{
 		Clock: clock, Retention: mvcc.Retention{MaxChanges: 100},
-		Observer: mvcc.Observer{Cut: func() { cuts.Add(1) }},
+		Observer: mvcc.Observer{EarlyCompaction: func() { cuts.Add(1) }},
 	})
 	for range 200 {
 		s.put("a", "young")
@@ -29,7 +29,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	for deadline := time.Now().Add(20 * time.Second); cuts.Load() == 0; time.Sleep(time.Millisecond) {
 		clock.Step(10 * time.Second)
 		if time.Now().After(deadline) {
-			t.Fatal("history is not cut")
+			t.Fatal("history is not compacted")
 		}
 	}
 	h, err := s.History(t.Context())

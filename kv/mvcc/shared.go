@@ -9,10 +9,10 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// sharedTable is a table with other writers. Whatever it is asked, its answers
-// also tell where the others have brought the keyspace, and the engine takes
-// note of that here, in one place; and of the end, if the table has lost what
-// it had told before.
+// sharedTable is a table with other writers. Every answer of the table also contains the
+// head, and thus shows the commits of the other writers. All answers pass through here, so
+// the head is recorded in one place. So is ErrBehind, if the table has lost state that it
+// had returned before.
 type sharedTable struct {
 	table kv.SharedTable
 	k     *Keyspace
@@ -21,7 +21,7 @@ type sharedTable struct {
 func (t sharedTable) note(head kv.Head, err error) {
 	switch {
 	case err == nil:
-		t.k.contact.made()
+		t.k.watchdog.answered()
 		raise(&t.k.compacted, head.Compacted)
 		t.k.tail.reached(head.Revision)
 	case errors.Is(err, kv.ErrBehind):
@@ -29,12 +29,12 @@ func (t sharedTable) note(head kv.Head, err error) {
 	}
 }
 
-// noteDone is for answers that tell no head.
+// noteDone is for answers without a head.
 func (t sharedTable) noteDone(err error) { t.note(kv.Head{}, err) }
 
-func (t sharedTable) Update(ctx context.Context, ahead []kv.Lookup, fn func(kv.Tx) error) error {
-	err := t.table.Update(ctx, ahead, func(tx kv.Tx) error {
-		// While this commit is on its way the tailer can bring what came before it.
+func (t sharedTable) Update(ctx context.Context, prefetch []kv.Lookup, fn func(kv.Tx) error) error {
+	err := t.table.Update(ctx, prefetch, func(tx kv.Tx) error {
+		// The tailer can deliver earlier commits while this one is under way.
 		t.note(tx.Head(), nil)
 		return fn(tx)
 	})
@@ -42,8 +42,7 @@ func (t sharedTable) Update(ctx context.Context, ahead []kv.Lookup, fn func(kv.T
 	return err
 }
 
-// optimistic is the table's offer to commit what is worked out beforehand, nil if it
-// has none.
+// optimistic returns the table's optimistic commit, nil if it has none.
 func (t sharedTable) optimistic() optimisticTable {
 	inner, ok := t.table.(kv.OptimisticTable)
 	if !ok {
@@ -52,14 +51,14 @@ func (t sharedTable) optimistic() optimisticTable {
 	return optimisticShared{t, inner}
 }
 
-// optimisticShared takes note of what TryUpdate tells.
+// optimisticShared records the answers of TryUpdate.
 type optimisticShared struct {
 	shared sharedTable
 	table  kv.OptimisticTable
 }
 
-func (t optimisticShared) TryUpdate(ctx context.Context, ahead []kv.Lookup, fn func(kv.Tx) error) (follows kv.Head, done bool, err error) {
-	follows, done, err = t.table.TryUpdate(ctx, ahead, func(tx kv.Tx) error {
+func (t optimisticShared) TryUpdate(ctx context.Context, prefetch []kv.Lookup, fn func(kv.Tx) error) (follows kv.Head, done bool, err error) {
+	follows, done, err = t.table.TryUpdate(ctx, prefetch, func(tx kv.Tx) error {
 		t.shared.note(tx.Head(), nil)
 		return fn(tx)
 	})
@@ -113,7 +112,7 @@ func (t sharedTable) LeaseKeys(ctx context.Context, id kv.LeaseID) ([][]byte, kv
 
 // History implements kv.Historian, if the table does.
 func (t sharedTable) History(ctx context.Context) (kv.History, error) {
-	inner, ok := t.table.(kv.Historian)
+	inner, ok := t.table.(kv.HistoryReporter)
 	if !ok {
 		return kv.History{}, fmt.Errorf("read the size of history: %w", errors.ErrUnsupported)
 	}
@@ -122,41 +121,41 @@ func (t sharedTable) History(ctx context.Context) (kv.History, error) {
 	return h, err
 }
 
-// follow hears of what other servers commit.
+// follow receives the revisions of other servers' commits.
 func (k *Keyspace) follow() {
 	t := k.table.(sharedTable)
-	if err := t.table.Follow(k.ctx, k.tail.heard); errors.Is(err, kv.ErrBehind) {
+	if err := t.table.Follow(k.ctx, k.tail.hint); errors.Is(err, kv.ErrBehind) {
 		k.fail(err)
 	}
 }
 
-// joined is one way of reading the table, shared by all who ask for it at the
-// same time: who asks gets what a read found that began after asking, so the
-// answer holds everything that was acknowledged before, by any server.
-type joined[T any] struct {
+// coalesced is a read of the table that concurrent callers share. Each caller gets the
+// result of a read that began after its call, so the answer includes everything that any
+// server acknowledged before.
+type coalesced[T any] struct {
 	k    *Keyspace
 	read func(context.Context) (T, error)
 
 	mu   sync.Mutex
-	next *reading[T] // not begun; nil if nobody waits for it
-	busy bool        // a goroutine is reading
+	next *coalescedRead[T] // not begun; nil if no caller waits for it
+	busy bool              // a goroutine is reading
 }
 
-type reading[T any] struct {
+type coalescedRead[T any] struct {
 	done  chan struct{}
 	value T
 	err   error
 }
 
-func newJoined[T any](k *Keyspace, read func(context.Context) (T, error)) *joined[T] {
-	return &joined[T]{k: k, read: read}
+func newCoalesced[T any](k *Keyspace, read func(context.Context) (T, error)) *coalesced[T] {
+	return &coalesced[T]{k: k, read: read}
 }
 
-func (j *joined[T]) ask(ctx context.Context) (none T, err error) {
+func (j *coalesced[T]) get(ctx context.Context) (none T, err error) {
 	j.mu.Lock()
 	r := j.next
 	if r == nil {
-		r = &reading[T]{done: make(chan struct{})}
+		r = &coalescedRead[T]{done: make(chan struct{})}
 		j.next = r
 	}
 	if !j.busy {
@@ -173,8 +172,8 @@ func (j *joined[T]) ask(ctx context.Context) (none T, err error) {
 	}
 }
 
-// loop reads for as long as somebody waits.
-func (j *joined[T]) loop() {
+// loop reads for as long as a caller waits.
+func (j *coalesced[T]) loop() {
 	for {
 		j.mu.Lock()
 		r := j.next

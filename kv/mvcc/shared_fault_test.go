@@ -24,8 +24,8 @@ func watchAll(t testing.TB, s *store, prev bool) kv.Watch {
 	return w
 }
 
-// through reads a watch until it has told everything up to a revision, and
-// writes down what it told.
+// through reads a watch until it has delivered everything up to a revision, and formats the
+// events.
 func through(t testing.TB, w kv.Watch, rev kv.Revision) (out []string) {
 	t.Helper()
 	w.RequestProgress()
@@ -51,10 +51,10 @@ func through(t testing.TB, w kv.Watch, rev kv.Revision) (out []string) {
 	}
 }
 
-// history is the log, as through writes it down.
+// history formats the log like through formats events.
 func (c *cluster) history(t testing.TB) (out []string, rev kv.Revision) {
 	t.Helper()
-	changes, head, err := c.lanes[0].Table.Changes(t.Context(), 1, 1<<62, 1<<30, false)
+	changes, head, err := c.conns[0].Table.Changes(t.Context(), 1, 1<<62, 1<<30, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,10 +68,9 @@ func (c *cluster) history(t testing.TB) (out []string, rev kv.Revision) {
 	return out, head.Revision
 }
 
-// TestSharedFaults has three servers whose calls fail at random, before they
-// do anything or after, under writers and watches everywhere. Whatever was
-// acknowledged is there once, nothing that was refused is, and every watch tells
-// exactly what is in the log.
+// TestSharedFaults has three servers whose calls fail at random, before or after they take
+// effect, with writers and watches on each. Every acknowledged write is there once, no
+// refused one is, and every watch delivers exactly the log.
 func TestSharedFaults(t *testing.T) {
 	for _, n := range networks {
 		t.Run(n.name, func(t *testing.T) {
@@ -92,14 +91,14 @@ func testSharedFaults(t *testing.T, net network, seed uint64) {
 		}
 	}
 	time.Sleep(time.Millisecond)
-	for i, l := range c.lanes {
+	for i, l := range c.conns {
 		var mu sync.Mutex
 		rng := rand.New(rand.NewPCG(seed, uint64(i)))
 		fault := func(bool) error {
 			mu.Lock()
 			defer mu.Unlock()
 			if rng.IntN(100) < 10 {
-				return fmt.Errorf("%w: by chance", kv.ErrUnavailable)
+				return fmt.Errorf("%w: injected", kv.ErrUnavailable)
 			}
 			return nil
 		}
@@ -129,7 +128,7 @@ func testSharedFaults(t *testing.T, net network, seed uint64) {
 		})
 	}
 	wg.Wait()
-	for _, l := range c.lanes {
+	for _, l := range c.conns {
 		l.failWith(nil)
 	}
 	want, rev := c.history(t)
@@ -144,21 +143,21 @@ func testSharedFaults(t *testing.T, net network, seed uint64) {
 	}
 	for value := range done {
 		if times[value] != 1 {
-			t.Errorf("%s was acknowledged and is there %d times", value, times[value])
+			t.Errorf("%s was acknowledged and exists %d times", value, times[value])
 		}
 	}
 	for value := range refused {
 		if times[value] != 0 {
-			t.Errorf("%s was refused and is there %d times", value, times[value])
+			t.Errorf("%s was refused and exists %d times", value, times[value])
 		}
 	}
 	if len(done) == 0 || len(refused) == 0 {
-		t.Errorf("%d acknowledged, %d refused: no test", len(done), len(refused))
+		t.Errorf("%d acknowledged, %d refused: the test proves nothing", len(done), len(refused))
 	}
 	for i, w := range watches {
 		got := watched(t, c, i, w, rev)
 		if len(got) != len(want) {
-			t.Errorf("watch %d told %d of %d changes", i, len(got), len(want))
+			t.Errorf("watch %d delivered %d of %d changes", i, len(got), len(want))
 			continue
 		}
 		for j := range got {
@@ -170,8 +169,8 @@ func testSharedFaults(t *testing.T, net network, seed uint64) {
 	}
 }
 
-// watched reads a watch to the end. One that failed while it was reading
-// the log, as it may, is begun again where it ended, as clients do.
+// watched reads a watch to the end. A watch that failed while it read the log, as it may,
+// is restarted where it ended, as clients do.
 func watched(t *testing.T, c *cluster, i int, w kv.Watch, rev kv.Revision) (out []string) {
 	t.Helper()
 	from := kv.Revision(2)
@@ -190,7 +189,7 @@ func watched(t *testing.T, c *cluster, i int, w kv.Watch, rev kv.Revision) (out 
 		}
 		for _, e := range r.Events {
 			if e.KV.ModRevision < from {
-				t.Errorf("event of revision %d after all up to %d", e.KV.ModRevision, from-1)
+				t.Errorf("event of revision %d after the watch had reached %d", e.KV.ModRevision, from-1)
 			}
 			out = append(out, fmt.Sprintf("%d %d %s=%s", e.KV.ModRevision, e.Type, e.KV.Key, e.KV.Value))
 		}
@@ -201,8 +200,8 @@ func watched(t *testing.T, c *cluster, i int, w kv.Watch, rev kv.Revision) (out 
 	}
 }
 
-// TestSharedProgress: progress covers what any server has acknowledged before
-// it was asked for, though no hint ever came.
+// TestSharedProgress checks that progress covers everything that any server acknowledged
+// before the request, even if no hint arrives.
 func TestSharedProgress(t *testing.T) {
 	c := openCluster(t, 2, network{lost: 100, poll: time.Hour}, defaults)
 	w, err := c.servers[1].Watch(t.Context(), kv.WatchRequest{Span: kv.Prefix([]byte("k"))})
@@ -223,14 +222,14 @@ func TestSharedProgress(t *testing.T) {
 	}
 }
 
-// TestSharedOwnCommits: what a server has committed itself it does not read
-// from the log, whoever else tells of it.
+// TestSharedOwnCommits checks that a server does not read its own commits from the log,
+// even if hints mention them.
 func TestSharedOwnCommits(t *testing.T) {
 	c := openCluster(t, 2, network{poll: time.Millisecond, delay: 2 * time.Millisecond}, defaults)
 	watches := []kv.Watch{watchAll(t, c.servers[0], true), watchAll(t, c.servers[1], false)}
 	through(t, watches[0], 1)
 	through(t, watches[1], 1)
-	before := c.lanes[0].logReads.Load()
+	before := c.conns[0].logReads.Load()
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
@@ -247,16 +246,16 @@ func TestSharedOwnCommits(t *testing.T) {
 			t.Errorf("watch %d: %v, want %v", i, got, want)
 		}
 	}
-	if n := c.lanes[0].logReads.Load() - before; n > 20 {
+	if n := c.conns[0].logReads.Load() - before; n > 20 {
 		t.Errorf("the writing server read the log %d times", n)
 	}
-	if n := c.lanes[1].logRows.Load(); n < 200 || n > 400 {
+	if n := c.conns[1].logRows.Load(); n < 200 || n > 400 {
 		t.Errorf("the other server read %d rows for 200 changes", n)
 	}
 }
 
-// TestSharedInterleaved: commits beyond a gap are published from memory once
-// the gap is filled.
+// TestSharedInterleaved checks that commits beyond a gap are published from memory once the
+// gap is filled.
 func TestSharedInterleaved(t *testing.T) {
 	c := openCluster(t, 2, network{poll: 10 * time.Millisecond, delay: time.Millisecond}, defaults)
 	watches := []kv.Watch{watchAll(t, c.servers[0], false), watchAll(t, c.servers[1], true)}
@@ -277,14 +276,14 @@ func TestSharedInterleaved(t *testing.T) {
 		if got := through(t, w, rev); fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("watch %d: %v, want %v", i, got, want)
 		}
-		if n := c.lanes[i].logRows.Load(); n >= 400 {
-			t.Errorf("server %d read %d rows to learn of 200 changes, 200 more being its own", i, n)
+		if n := c.conns[i].logRows.Load(); n >= 400 {
+			t.Errorf("server %d read %d rows for 200 changes of the other server, and 200 of its own", i, n)
 		}
 	}
 }
 
-// TestSharedBehind: a table that has lost what it told ends everything, and
-// nobody tries again.
+// TestSharedBehind checks that a table that has lost acknowledged state ends all calls for
+// good.
 func TestSharedBehind(t *testing.T) {
 	c := openCluster(t, 2, network{poll: 10 * time.Millisecond}, defaults)
 	s := c.servers[0]
@@ -292,15 +291,15 @@ func TestSharedBehind(t *testing.T) {
 	w := watchAll(t, s, false)
 	expect(t, "before", events(t, w, 1), "put k=1@2 ")
 	lost := fmt.Errorf("keyspace: %w: restore it", kv.ErrBehind)
-	c.lanes[0].failWith(lost)
+	c.conns[0].failWith(lost)
 	_, err := s.Txn(t.Context(), kv.TxnRequest{Then: []kv.Op{put("k", "2")}})
 	expectErr(t, err, kv.ErrBehind)
-	c.lanes[0].failWith(nil) // it is final, whatever comes after
+	c.conns[0].failWith(nil) // the error is final
 	if r := next(t, w); !errors.Is(r.Err, kv.ErrBehind) {
 		t.Errorf("watch: %+v", r)
 	}
 	if _, ok := <-w.Responses(); ok {
-		t.Error("the watch goes on")
+		t.Error("the watch continues")
 	}
 	for name, err := range map[string]error{
 		"range":        second(s.Range(t.Context(), kv.RangeRequest{Span: span("k", "")})),
@@ -321,13 +320,13 @@ func TestSharedBehind(t *testing.T) {
 	_, _, err = s.LeaseList(t.Context())
 	expectErr(t, err, kv.ErrBehind)
 	asked := func() int64 {
-		l := c.lanes[0]
+		l := c.conns[0]
 		return l.headReads.Load() + l.logReads.Load() + l.leaseReads.Load()
 	}
-	// What was under way may end; then nothing follows.
+	// Calls under way may end; after that there are no others.
 	for deadline, before := time.Now().Add(20*time.Second), asked()-1; asked() != before; {
 		if time.Now().After(deadline) {
-			t.Fatal("the table is still asked")
+			t.Fatal("the table is still called")
 		}
 		before = asked()
 		time.Sleep(50 * time.Millisecond)
@@ -337,8 +336,8 @@ func TestSharedBehind(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestSharedCutOff: a server that cannot reach the table lets its watches go,
-// and serves again when it can.
+// TestSharedCutOff checks that a server that cannot reach the table ends its watches, and
+// serves again when it can.
 func TestSharedCutOff(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
 	c := openCluster(t, 2, network{poll: 10 * time.Millisecond}, func(i int) mvcc.Options {
@@ -350,7 +349,7 @@ func TestSharedCutOff(t *testing.T) {
 	w := watchAll(t, c.servers[0], false)
 	c.servers[0].put("k", "1")
 	expect(t, "before", events(t, w, 1), "put k=1@2 ")
-	c.lanes[0].failWith(kv.ErrUnavailable)
+	c.conns[0].failWith(kv.ErrUnavailable)
 	c.servers[1].put("k", "2")
 	var end kv.WatchResponse
 	for deadline := time.Now().Add(20 * time.Second); end.Err == nil; {
@@ -359,7 +358,7 @@ func TestSharedCutOff(t *testing.T) {
 		case end = <-w.Responses():
 		case <-time.After(time.Millisecond):
 			if time.Now().After(deadline) {
-				t.Fatal("the watch stays silent")
+				t.Fatal("the watch does not end")
 			}
 		}
 	}
@@ -367,7 +366,7 @@ func TestSharedCutOff(t *testing.T) {
 	if end.Revision != 2 {
 		t.Errorf("%+v", end)
 	}
-	c.lanes[0].failWith(nil)
+	c.conns[0].failWith(nil)
 	again, err := c.servers[0].Watch(t.Context(), kv.WatchRequest{Span: span("k", ""), StartRevision: 3})
 	if err != nil {
 		t.Fatal(err)
@@ -375,7 +374,8 @@ func TestSharedCutOff(t *testing.T) {
 	expect(t, "again", events(t, again, 1), "put k=2@3 ")
 }
 
-// TestSharedOutage: watches that are to get over an outage do, and miss nothing.
+// TestSharedOutage checks that with a long WatchSilence watches survive an outage and miss
+// nothing.
 func TestSharedOutage(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Now())
 	c := openCluster(t, 2, network{poll: 10 * time.Millisecond}, func(i int) mvcc.Options {
@@ -387,21 +387,21 @@ func TestSharedOutage(t *testing.T) {
 	w := watchAll(t, c.servers[0], false)
 	c.servers[0].put("k", "0")
 	expect(t, "before", events(t, w, 1), "put k=0@2 ")
-	c.lanes[0].failWith(kv.ErrUnavailable)
+	c.conns[0].failWith(kv.ErrUnavailable)
 	c.servers[1].put("k", "1")
 	for range 120 {
 		clock.Step(time.Second)
 		select {
 		case r := <-w.Responses():
-			t.Fatalf("while the table is away: %+v", r)
+			t.Fatalf("during the outage: %+v", r)
 		case <-time.After(time.Millisecond):
 		}
 	}
 	c.servers[1].put("k", "2")
-	c.lanes[0].failWith(nil)
+	c.conns[0].failWith(nil)
 	got := ""
 	for deadline := time.Now().Add(20 * time.Second); got != "1@3 2@4 "; {
-		clock.Step(time.Second) // for whoever waits to try again
+		clock.Step(time.Second) // for callers that wait to retry
 		select {
 		case r := <-w.Responses():
 			if r.Err != nil {
@@ -412,13 +412,14 @@ func TestSharedOutage(t *testing.T) {
 			}
 		case <-time.After(5 * time.Millisecond):
 			if time.Now().After(deadline) {
-				t.Fatalf("afterwards: %q", got)
+				t.Fatalf("after the outage: %q", got)
 			}
 		}
 	}
 }
 
-// TestSharedCompaction: what one server has forgotten no other tells.
+// TestSharedCompaction checks that history compacted by one server is refused by all
+// others.
 func TestSharedCompaction(t *testing.T) {
 	c := openCluster(t, 3, network{lost: 100, poll: time.Hour}, defaults)
 	for i := range 10 {
@@ -443,7 +444,7 @@ func TestSharedCompaction(t *testing.T) {
 	expect(t, "live", events(t, live, 1), "put k=last@12 ")
 }
 
-// TestPendingBytes: what waits has a bound in bytes, too.
+// TestPendingBytes checks that the size of pending writes is bounded.
 func TestPendingBytes(t *testing.T) {
 	s, f := openFault(t, mvcc.Options{MaxPendingBytes: 10_000})
 	entered, leave := make(chan struct{}, 10), make(chan struct{})
@@ -452,7 +453,7 @@ func TestPendingBytes(t *testing.T) {
 	wg.Go(func() { s.put("a", "") })
 	<-entered
 	big := string(make([]byte, 8_000))
-	for i := range 2 { // the first stays in the queue though its caller gives up
+	for i := range 2 { // the first stays in the queue though its caller gave up
 		few, stop := context.WithTimeout(t.Context(), time.Millisecond)
 		_, err := s.Txn(few, kv.TxnRequest{Then: []kv.Op{put("c", big)}})
 		stop()
@@ -462,5 +463,5 @@ func TestPendingBytes(t *testing.T) {
 	close(leave)
 	wg.Wait()
 	s.put("d", "")                            // so that the queue is empty
-	s.put("e", string(make([]byte, 100_000))) // one alone may be of any size
+	s.put("e", string(make([]byte, 100_000))) // a single write may have any size
 }

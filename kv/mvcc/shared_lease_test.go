@@ -11,12 +11,12 @@ import (
 	"github.com/atoll-dev/atoll/kv/mvcc"
 )
 
-// clocked is a cluster of which every server has a clock of its own.
+// clocked is a cluster in which every server has its own clock.
 type clocked struct {
 	*cluster
 	t      *testing.T
 	clocks []*clocktesting.FakeClock
-	// commits that each server has made, whether or not they changed anything.
+	// commits counts the commits of each server, whether or not they changed anything.
 	commits []atomic.Int64
 }
 
@@ -24,7 +24,7 @@ func openClocked(t *testing.T, n int) *clocked {
 	c := &clocked{t: t, commits: make([]atomic.Int64, n)}
 	start := time.Now()
 	for i := range n {
-		// They agree on nothing.
+		// The clocks are far apart.
 		c.clocks = append(c.clocks, clocktesting.NewFakeClock(start.Add(time.Duration(i)*time.Hour)))
 	}
 	c.cluster = openCluster(t, n, network{poll: 10 * time.Millisecond}, func(i int) mvcc.Options {
@@ -35,23 +35,23 @@ func openClocked(t *testing.T, n int) *clocked {
 	return c
 }
 
-// pass lets time go by on one server, in steps small enough that it reads
-// leases as often as it would.
-func (c *clocked) pass(server int, d time.Duration) {
+// advance advances one server's clock, in steps small enough that it reads leases as often
+// as it would.
+func (c *clocked) advance(server int, d time.Duration) {
 	c.t.Helper()
 	const step = 250 * time.Millisecond
 	clock := c.clocks[server]
 	for ; d > 0; d -= step {
 		waiting := clock.Waiters()
 		clock.Step(step)
-		// What the step has set off is done when as many wait for the next.
+		// The step's effects are complete when as many goroutines wait for the next.
 		for began := time.Now(); clock.Waiters() < waiting && time.Since(began) < time.Second; {
 			time.Sleep(50 * time.Microsecond)
 		}
 	}
 }
 
-// read has a server read all leases.
+// read makes a server read all leases.
 func (c *clocked) read(server int) {
 	c.t.Helper()
 	if _, _, err := c.servers[server].LeaseList(c.t.Context()); err != nil {
@@ -86,34 +86,34 @@ func (c *clocked) mustBeThere() {
 	}
 }
 
-// mustEnd lets time go by on one server until the key is gone.
+// mustEnd advances one server's clock until the key is deleted.
 func (c *clocked) mustEnd(server int, within time.Duration) {
 	c.t.Helper()
 	const step = time.Second
 	for d := time.Duration(0); d < within; d += step {
-		c.pass(server, step)
+		c.advance(server, step)
 		if !c.there(server) {
 			return
 		}
 	}
-	// The last revocation may be on its way.
+	// The last revocation may be under way.
 	for deadline := time.Now().Add(10 * time.Second); c.there(server); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			c.t.Fatalf("the lease goes on after %v", within)
+			c.t.Fatalf("the lease still exists after %v", within)
 		}
 	}
 }
 
-// TestSharedLeaseRenewedElsewhere: who never renews a lease itself sees that
-// others do; and any server ends it once nobody does, though all others' clocks
-// stand still.
+// TestSharedLeaseRenewedElsewhere checks that a server that never renews a lease itself
+// sees the renewals of others. When these end, any server revokes the lease, even if the
+// clocks of all others stand still.
 func TestSharedLeaseRenewedElsewhere(t *testing.T) {
 	c := openClocked(t, 3)
 	c.grant(0, 7, 10*time.Second)
 	for round := range 8 {
 		c.keep(round%2, 7)
 		for i := range c.servers {
-			c.pass(i, 5*time.Second)
+			c.advance(i, 5*time.Second)
 			c.read(i)
 		}
 	}
@@ -127,8 +127,8 @@ func TestSharedLeaseRenewedElsewhere(t *testing.T) {
 	}
 }
 
-// TestSharedLeaseUnknown: a lease granted, renewed and revoked through one
-// server is so for the others at once.
+// TestSharedLeaseUnknown checks that the other servers see at once that a lease was
+// granted, renewed or revoked through one server.
 func TestSharedLeaseUnknown(t *testing.T) {
 	c := openClocked(t, 3)
 	c.grant(0, 7, time.Hour)
@@ -154,54 +154,54 @@ func TestSharedLeaseUnknown(t *testing.T) {
 	}
 }
 
-// TestSharedLeaseStaleView: a server that has not seen a renewal tries to
-// revoke, and is refused by the beat.
+// TestSharedLeaseStaleView checks that a server that missed a renewal tries to revoke, and
+// is refused because of the beat.
 func TestSharedLeaseStaleView(t *testing.T) {
 	c := openClocked(t, 2)
 	c.grant(0, 7, 10*time.Second)
 	c.read(1)
-	records, err := c.lanes[1].Table.Leases(t.Context())
+	records, err := c.conns[1].Table.Leases(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.lanes[1].stale.Store(&records)
+	c.conns[1].stale.Store(&records)
 	c.keep(0, 7)
 	for deadline := time.Now().Add(20 * time.Second); c.commits[1].Load() == 0; {
-		c.pass(1, time.Second)
+		c.advance(1, time.Second)
 		if time.Now().After(deadline) {
-			t.Fatal("the lease was not tried to be revoked")
+			t.Fatal("no attempt to revoke the lease")
 		}
 	}
 	c.mustBeThere()
-	c.lanes[1].stale.Store(nil)
+	c.conns[1].stale.Store(nil)
 	c.mustEnd(1, 25*time.Second)
 }
 
-// TestSharedLeasePaused: a server that was away for long, or could not reach
-// the table, ends nothing that the others have renewed, and gives those time that
-// nobody could renew.
+// TestSharedLeasePaused checks that a server that was paused, or could not reach the table,
+// revokes no lease that others have renewed. It extends leases by the time in which no
+// client could renew them.
 func TestSharedLeasePaused(t *testing.T) {
 	c := openClocked(t, 2)
 	c.grant(0, 7, 10*time.Second)
 	c.read(1)
-	c.lanes[1].failWith(kv.ErrUnavailable)
+	c.conns[1].failWith(kv.ErrUnavailable)
 	c.keep(0, 7)
 	c.clocks[1].Step(time.Minute)
-	c.lanes[1].failWith(nil)
-	c.pass(1, 3*time.Second)
+	c.conns[1].failWith(nil)
+	c.advance(1, 3*time.Second)
 	c.read(1)
 	c.mustBeThere()
 
-	// Nobody could reach the table for a minute.
+	// No server can reach the table for a minute.
 	for i := range c.servers {
-		c.lanes[i].failWith(kv.ErrUnavailable)
-		c.pass(i, time.Minute)
+		c.conns[i].failWith(kv.ErrUnavailable)
+		c.advance(i, time.Minute)
 	}
 	for i := range c.servers {
-		c.lanes[i].failWith(nil)
+		c.conns[i].failWith(nil)
 	}
 	for i := range c.servers {
-		c.pass(i, 2*time.Second)
+		c.advance(i, 2*time.Second)
 		c.read(i)
 	}
 	c.mustBeThere()
@@ -209,24 +209,24 @@ func TestSharedLeasePaused(t *testing.T) {
 	c.mustEnd(0, 30*time.Second)
 }
 
-// TestSharedLeaseAgain: a lease that ends and is granted anew under the same
-// id is another lease, though nobody else saw the end of the first.
-func TestSharedLeaseAgain(t *testing.T) {
+// TestSharedLeaseGrantedAgain checks that a lease granted again under the same ID is a new
+// lease, even if no other server saw the end of the first.
+func TestSharedLeaseGrantedAgain(t *testing.T) {
 	c := openClocked(t, 2)
 	c.grant(0, 7, 10*time.Second)
 	c.read(1)
-	c.pass(1, 8*time.Second)
+	c.advance(1, 8*time.Second)
 	if _, err := c.servers[0].Revoke(t.Context(), 7); err != nil {
 		t.Fatal(err)
 	}
 	c.grant(0, 7, 10*time.Second)
 	c.read(1)
-	c.pass(1, 8*time.Second)
+	c.advance(1, 8*time.Second)
 	c.mustBeThere()
 	c.mustEnd(1, 25*time.Second)
 }
 
-// TestSharedAutoCompact: several servers that all compact by age do it once.
+// TestSharedAutoCompact checks that several servers that compact by age do it once.
 func TestSharedAutoCompact(t *testing.T) {
 	clocks := []*clocktesting.FakeClock{clocktesting.NewFakeClock(time.Now()), clocktesting.NewFakeClock(time.Now())}
 	c := openCluster(t, 2, network{poll: 10 * time.Millisecond}, func(i int) mvcc.Options {
@@ -236,12 +236,12 @@ func TestSharedAutoCompact(t *testing.T) {
 	for n := range steps {
 		c.servers[n%2].put("k", "v")
 		for i, clock := range clocks {
-			reads := c.lanes[i].headReads.Load()
-			// Each step begins with a look at the head.
-			for deadline := time.Now().Add(20 * time.Second); c.lanes[i].headReads.Load() == reads; time.Sleep(time.Millisecond) {
+			reads := c.conns[i].headReads.Load()
+			// Each step begins with a read of the head.
+			for deadline := time.Now().Add(20 * time.Second); c.conns[i].headReads.Load() == reads; time.Sleep(time.Millisecond) {
 				clock.Step(6 * time.Minute)
 				if time.Now().After(deadline) {
-					t.Fatal("no step of compaction")
+					t.Fatal("no compaction step")
 				}
 			}
 		}
@@ -250,7 +250,7 @@ func TestSharedAutoCompact(t *testing.T) {
 	if err != nil || st.Compacted == 0 {
 		t.Errorf("%+v, %v", st, err)
 	}
-	if n := c.lanes[0].compactions.Load() + c.lanes[1].compactions.Load(); n > steps+2 {
+	if n := c.conns[0].compactions.Load() + c.conns[1].compactions.Load(); n > steps+2 {
 		t.Errorf("compacted %d times in %d steps", n, steps)
 	}
 }

@@ -16,19 +16,20 @@ import (
 	"github.com/atoll-dev/atoll/kv/sqlite"
 )
 
-// network is what lies between engines and the table that they share, and how
-// hints travel.
+// network describes the connection between engines and their shared table, and the delivery
+// of hints.
 type network struct {
-	// delay of each call, up to; half before it and half after.
+	// delay is the maximum delay of each call; half before it and half after.
 	delay time.Duration
-	// hintDelay, up to; and how many hints of 100 are lost or told twice.
+	// hintDelay is the maximum delay of a hint; lost and twice are the hints of 100 that
+	// are lost or repeated.
 	hintDelay   time.Duration
 	lost, twice int
-	// poll is how often the head is told whatever happened.
+	// poll is how often the head is sent unconditionally.
 	poll time.Duration
 }
 
-// sharedDB is a table that several engines write to, each through a lane.
+// sharedDB is a table that several engines write to, each through a conn.
 type sharedDB struct {
 	kv.Table
 	net network
@@ -59,7 +60,7 @@ func (s *sharedDB) chance(n int) bool {
 	return s.rng.IntN(100) < n
 }
 
-// up to d.
+// random returns a random duration up to d.
 func (s *sharedDB) random(d time.Duration) time.Duration {
 	if d == 0 {
 		return 0
@@ -80,13 +81,13 @@ func (s *sharedDB) tell(rev kv.Revision) {
 	}
 }
 
-// lane is one engine's way to a sharedDB.
-type lane struct {
+// conn is one engine's connection to a sharedDB.
+type conn struct {
 	*sharedDB
 	id int
-	// fault, if set, is asked whether to fail a call, or only its answer.
+	// fault, if set, decides whether to fail a call, or only its answer.
 	fault atomic.Pointer[func(answer bool) error]
-	// stale leases are answered for as long as they are set.
+	// stale, if set, is returned instead of the leases.
 	stale atomic.Pointer[[]kv.LeaseRecord]
 	// guessed is called once, in the middle of an optimistic update.
 	guessed atomic.Pointer[func()]
@@ -94,10 +95,10 @@ type lane struct {
 	logReads, logRows, headReads, leaseReads, compactions atomic.Int64
 }
 
-var _ kv.SharedTable = (*lane)(nil)
+var _ kv.SharedTable = (*conn)(nil)
 
-// failWith has every call fail from now on; nil ends that.
-func (l *lane) failWith(err error) {
+// failWith makes every call fail from now on; nil ends that.
+func (l *conn) failWith(err error) {
 	if err == nil {
 		l.fault.Store(nil)
 		return
@@ -106,8 +107,8 @@ func (l *lane) failWith(err error) {
 	l.fault.Store(&f)
 }
 
-// trip is the way there or back.
-func (l *lane) trip(answer bool) error {
+// trip is the network transit in one direction.
+func (l *conn) trip(answer bool) error {
 	if d := l.random(l.net.delay / 2); d > 0 {
 		time.Sleep(d)
 	}
@@ -117,7 +118,7 @@ func (l *lane) trip(answer bool) error {
 	return nil
 }
 
-func call[T any](l *lane, f func() (T, error)) (none T, err error) {
+func call[T any](l *conn, f func() (T, error)) (none T, err error) {
 	if err := l.trip(false); err != nil {
 		return none, err
 	}
@@ -128,12 +129,12 @@ func call[T any](l *lane, f func() (T, error)) (none T, err error) {
 	return v, err
 }
 
-func (l *lane) Update(ctx context.Context, ahead []kv.Lookup, fn func(kv.Tx) error) error {
+func (l *conn) Update(ctx context.Context, prefetch []kv.Lookup, fn func(kv.Tx) error) error {
 	if err := l.trip(false); err != nil {
 		return err
 	}
 	var before, after kv.Revision
-	err := l.Table.Update(ctx, ahead, func(tx kv.Tx) error {
+	err := l.Table.Update(ctx, prefetch, func(tx kv.Tx) error {
 		before = tx.Head().Revision
 		w := &writtenTx{Tx: tx}
 		err := fn(w)
@@ -152,7 +153,7 @@ func (l *lane) Update(ctx context.Context, ahead []kv.Lookup, fn func(kv.Tx) err
 	return nil
 }
 
-// writtenTx remembers the revision that was written.
+// writtenTx records the written revision.
 type writtenTx struct {
 	kv.Tx
 	revision kv.Revision
@@ -163,12 +164,12 @@ func (w *writtenTx) Write(rev kv.Revision, changes []kv.Change) error {
 	return w.Tx.Write(rev, changes)
 }
 
-func (l *lane) Head(ctx context.Context) (kv.Head, error) {
+func (l *conn) Head(ctx context.Context) (kv.Head, error) {
 	l.headReads.Add(1)
 	return call(l, func() (kv.Head, error) { return l.Table.Head(ctx) })
 }
 
-func (l *lane) Range(ctx context.Context, req kv.RangeRequest, wantCount bool) (res *kv.RangeResult, head kv.Head, err error) {
+func (l *conn) Range(ctx context.Context, req kv.RangeRequest, wantCount bool) (res *kv.RangeResult, head kv.Head, err error) {
 	res, err = call(l, func() (*kv.RangeResult, error) {
 		res, head, err = l.Table.Range(ctx, req, wantCount)
 		return res, err
@@ -176,7 +177,7 @@ func (l *lane) Range(ctx context.Context, req kv.RangeRequest, wantCount bool) (
 	return res, head, err
 }
 
-func (l *lane) Changes(ctx context.Context, after, upTo kv.Revision, limit int, withPrev bool) (list []kv.Change, head kv.Head, err error) {
+func (l *conn) Changes(ctx context.Context, after, upTo kv.Revision, limit int, withPrev bool) (list []kv.Change, head kv.Head, err error) {
 	l.logReads.Add(1)
 	list, err = call(l, func() ([]kv.Change, error) {
 		list, head, err = l.Table.Changes(ctx, after, upTo, limit, withPrev)
@@ -186,13 +187,13 @@ func (l *lane) Changes(ctx context.Context, after, upTo kv.Revision, limit int, 
 	return list, head, err
 }
 
-func (l *lane) SetCompacted(ctx context.Context, rev kv.Revision) error {
+func (l *conn) SetCompacted(ctx context.Context, rev kv.Revision) error {
 	l.compactions.Add(1)
 	_, err := call(l, func() (struct{}, error) { return struct{}{}, l.Table.SetCompacted(ctx, rev) })
 	return err
 }
 
-func (l *lane) Leases(ctx context.Context) ([]kv.LeaseRecord, error) {
+func (l *conn) Leases(ctx context.Context) ([]kv.LeaseRecord, error) {
 	defer l.leaseReads.Add(1)
 	if stale := l.stale.Load(); stale != nil {
 		return *stale, nil
@@ -200,7 +201,7 @@ func (l *lane) Leases(ctx context.Context) ([]kv.LeaseRecord, error) {
 	return call(l, func() ([]kv.LeaseRecord, error) { return l.Table.Leases(ctx) })
 }
 
-func (l *lane) Follow(ctx context.Context, heard func(kv.Revision)) error {
+func (l *conn) Follow(ctx context.Context, notify func(kv.Revision)) error {
 	c := make(chan kv.Revision, 64)
 	l.mu.Lock()
 	l.hints[l.id] = c
@@ -214,16 +215,16 @@ func (l *lane) Follow(ctx context.Context, heard func(kv.Revision)) error {
 				continue
 			}
 			time.Sleep(l.random(l.net.hintDelay))
-			heard(rev)
+			notify(rev)
 			if l.chance(l.net.twice) {
-				heard(rev)
+				notify(rev)
 			}
 		case <-tick.C:
 			if l.trip(false) != nil {
 				continue
 			}
 			if head, err := l.Table.Head(ctx); err == nil {
-				heard(head.Revision)
+				notify(head.Revision)
 			}
 		case <-ctx.Done():
 			return ctx.Err()
@@ -234,7 +235,7 @@ func (l *lane) Follow(ctx context.Context, heard func(kv.Revision)) error {
 // cluster is several engines on one table.
 type cluster struct {
 	servers []*store
-	lanes   []*lane
+	conns   []*conn
 	db      *sqlite.DB
 }
 
@@ -243,14 +244,14 @@ func openCluster(t testing.TB, n int, net network, opts func(i int) mvcc.Options
 	shared, db := newSharedDB(t, net)
 	c := &cluster{db: db}
 	for i := range n {
-		l := &lane{sharedDB: shared, id: i}
+		l := &conn{sharedDB: shared, id: i}
 		k, err := mvcc.Open(context.Background(), l, db, opts(i))
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { k.Close() })
 		c.servers = append(c.servers, &store{k, t, db})
-		c.lanes = append(c.lanes, l)
+		c.conns = append(c.conns, l)
 	}
 	return c
 }
@@ -264,13 +265,13 @@ func (c *cluster) entries() (list []kv.Keyspace) {
 
 func defaults(int) mvcc.Options { return mvcc.Options{} }
 
-// networks must make no difference to any answer.
+// networks are network conditions that must not change any answer.
 var networks = []struct {
 	name string
 	net  network
 }{
 	{"near", network{poll: 20 * time.Millisecond}},
-	{"far, hints late, lost and repeated", network{
+	{"slow network, hints late, lost and repeated", network{
 		delay: 4 * time.Millisecond, hintDelay: 10 * time.Millisecond, lost: 30, twice: 30, poll: 50 * time.Millisecond,
 	}},
 	{"no hints", network{lost: 100, poll: 20 * time.Millisecond}},
@@ -288,7 +289,7 @@ func eachNetwork(t *testing.T, f func(t *testing.T, open kvtest.Open)) {
 
 func TestSharedConformance(t *testing.T) {
 	eachNetwork(t, func(t *testing.T, open kvtest.Open) {
-		t.Parallel() // it waits most of the time
+		t.Parallel() // it mostly waits
 		kvtest.Run(t, open)
 	})
 }

@@ -7,14 +7,14 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// spanIndex finds the watches of a key. Single keys are in a map; for spans the
-// key space is cut at every bound of every span, and each piece lists its
-// watches: finding them is a binary search, whatever their number, and
-// watches come and go seldom enough to pay for the cutting.
+// spanIndex finds the watches of a key. Single keys are in a map. For spans, the key space
+// is cut at every bound of every span, and each piece lists its watches. So a lookup is a
+// binary search, regardless of the number of watches. Watches start and end rarely enough
+// to make the cutting worthwhile.
 type spanIndex struct {
 	single map[string]map[*watcher]struct{}
 	pieces []piece        // by start; the first starts at ""
-	bounds map[string]int // how many spans begin or end there
+	bounds map[string]int // number of spans that begin or end there
 	spans  map[*watcher]struct{}
 }
 
@@ -33,7 +33,7 @@ func newSpanIndex() spanIndex {
 	}
 }
 
-// visit calls f with every watch whose span holds the key.
+// visit calls f with every watch whose span contains the key.
 func (x *spanIndex) visit(key []byte, f func(*watcher)) {
 	for w := range x.single[string(key)] {
 		f(w)
@@ -68,7 +68,7 @@ func (x *spanIndex) add(w *watcher) {
 	}
 }
 
-// remove forgets a watch; it need not be there.
+// remove removes a watch, if it is there.
 func (x *spanIndex) remove(w *watcher) {
 	span := w.req.Span
 	if span.Single() {
@@ -121,7 +121,7 @@ func (x *spanIndex) find(bound string) int {
 	return sort.Search(len(x.pieces), func(i int) bool { return x.pieces[i].start >= bound })
 }
 
-// cut makes a piece start at a bound and returns it.
+// cut makes a piece start at a bound and returns its index.
 func (x *spanIndex) cut(bound string) int {
 	x.bounds[bound]++
 	i := x.find(bound)
@@ -131,8 +131,8 @@ func (x *spanIndex) cut(bound string) int {
 	return i
 }
 
-// uncut joins the pieces on both sides of a bound that no span has any more:
-// then they have the same watches.
+// uncut joins the pieces on both sides of a bound that no span has any more: they have the
+// same watches.
 func (x *spanIndex) uncut(bound string) {
 	if x.bounds[bound]--; x.bounds[bound] > 0 {
 		return

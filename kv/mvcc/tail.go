@@ -10,71 +10,69 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// tailer reads the log, once for all watches, wherever the hub lacks revisions
-// that the keyspace has reached: those that other servers made, and those of
-// a commit whose outcome was unknown. It learns that they are there from
-// Table.Follow, and from every head that any answer of the table tells, so it
-// does not depend on hints alone.
+// tailer reads the log, once for all watches, wherever the hub lacks revisions that the
+// keyspace has reached. These are the commits of other servers, and own commits whose
+// outcome was unknown. It learns of them from Table.Follow and from the head in every
+// answer of the table, so it does not depend on hints alone.
 type tailer struct {
 	k     *Keyspace
 	wakec chan struct{}
-	// known is the highest revision that the keyspace is said to have reached.
-	known atomic.Int64
-	// sure is the highest that the table itself has told, or a commit of ours
-	// has made. A hint may be of a commit that a failover has undone since.
-	sure atomic.Int64
+	// hinted is the highest revision that the keyspace may have reached, according to a
+	// hint.
+	hinted atomic.Int64
+	// confirmed is the highest revision that the table itself has returned, or that an own
+	// commit has made. A hint may be of a commit that a failover has since undone.
+	confirmed atomic.Int64
 
 	mu sync.Mutex
-	// own are the revisions that the commit under way is making, if it is.
+	// own are the revisions of the current commit, if any.
 	own ownCommit
 }
 
-// ownCommit is a commit of this engine after its changes were written and
-// before its outcome is known. Nobody else can make its revisions, so whoever has
-// heard of one of them need not read it from the log: it will be
-// published in a moment.
+// ownCommit is a commit of this engine after its changes were written and before its
+// outcome is known. No other engine can make its revisions. So they need not be read from
+// the log when a hint mentions them: they will be published in a moment.
 type ownCommit struct {
 	after, upTo kv.Revision
 	begun       time.Time
 }
 
-// ownPatience is how long the tailer counts on a commit under way. Beyond that
-// something is wrong with it, and watches must not wait for it.
-const ownPatience = 250 * time.Millisecond
+// ownCommitTimeout is how long the tailer waits for the current commit. After that the
+// commit is assumed to hang, and watches must not wait for it.
+const ownCommitTimeout = 250 * time.Millisecond
 
 func newTailer(k *Keyspace) *tailer {
 	return &tailer{k: k, wakec: make(chan struct{}, 1)}
 }
 
-// heard takes note of a revision that the keyspace has reached. It does not
-// block.
-func (t *tailer) heard(rev kv.Revision) {
-	raise(&t.known, rev)
+// hint records a revision that the keyspace may have reached. It does not block.
+func (t *tailer) hint(rev kv.Revision) {
+	raise(&t.hinted, rev)
 	if rev > t.k.hub.rev.Load() {
 		wake(t.wakec)
 	}
 }
 
-// reached takes note of a revision that is certain.
+// confirm records a revision that the keyspace has certainly reached.
 func (t *tailer) reached(rev kv.Revision) {
-	raise(&t.sure, rev)
-	t.heard(rev)
+	raise(&t.confirmed, rev)
+	t.hint(rev)
 }
 
-// committing tells of the revisions of a commit that is about to be tried.
+// committing announces the revisions of a commit that is about to be tried.
 func (t *tailer) committing(after, upTo kv.Revision) {
 	t.mu.Lock()
 	t.own = ownCommit{after, upTo, time.Now()}
 	t.mu.Unlock()
 }
 
-// committed follows every commit, whatever became of it. What it made is with
-// the hub by then.
+// commitDone is called after every commit, whatever its outcome. Its changes have been
+// published to the hub by then.
 func (t *tailer) committed() {
 	t.mu.Lock()
 	t.own = ownCommit{}
 	t.mu.Unlock()
-	if t.known.Load() > t.k.hub.rev.Load() {
+	if t.hinted.Load() > t.k.hub.rev.Load() {
 		wake(t.wakec)
 	}
 }
@@ -105,11 +103,11 @@ func (t *tailer) loop() {
 	}
 }
 
-// next tells what to read from the log: after < revision <= upTo. If that is
-// nothing, wait tells when to look again without being woken; 0 for never.
+// next returns the range of the log to read: after < revision <= upTo. If it is empty, wait
+// is the time after which to check again; 0 for never.
 func (t *tailer) next() (after, upTo kv.Revision, wait time.Duration) {
-	known := t.known.Load()
-	after, upTo = t.k.hub.gap(known, t.sure.Load())
+	known := t.hinted.Load()
+	after, upTo = t.k.hub.missing(known, t.confirmed.Load())
 	if upTo <= after {
 		return after, upTo, 0
 	}
@@ -119,15 +117,15 @@ func (t *tailer) next() (after, upTo kv.Revision, wait time.Duration) {
 	if own.upTo <= after || known <= own.after {
 		return after, upTo, 0
 	}
-	wait = ownPatience - time.Since(own.begun)
+	wait = ownCommitTimeout - time.Since(own.begun)
 	if wait > 0 && (own.after > after || known <= own.upTo) {
 		return after, min(upTo, own.after), wait
 	}
 	return after, upTo, 0
 }
 
-// read brings a part of the log to the hub. It reports false if that should be
-// tried again after a while.
+// read publishes a part of the log to the hub. It returns false if the read should be
+// retried after a while.
 func (t *tailer) read(after, upTo kv.Revision, limit *logLimit) bool {
 	h := t.k.hub
 	withPrev := h.wantsPrev()
@@ -145,24 +143,24 @@ func (t *tailer) read(after, upTo kv.Revision, limit *logLimit) bool {
 		upTo = changes[len(changes)-1].KV.ModRevision
 	}
 	if upTo <= after {
-		return false // the log has not got yet what was heard of
+		return false // the hinted commit is not in the log yet
 	}
 	limit.adjust(changes)
 	if t.k.shared {
-		t.k.leases.named(changes)
+		t.k.leases.pollUnknown(changes)
 	}
 	h.publish(publication{first: after + 1, last: upTo, changes: changes, hasPrev: withPrev})
 	return true
 }
 
-// allThereIs is a revision beyond all others.
-const allThereIs = kv.Revision(math.MaxInt64)
+// maxRevision is above all revisions.
+const maxRevision = kv.Revision(math.MaxInt64)
 
-// logLimit is how many changes to read from the log at a time. It goes down
-// where values are large, so that memory has a bound, and up again afterwards.
+// logLimit is the number of changes to read from the log at a time. It shrinks if values
+// are large, to bound memory, and grows again afterwards.
 type logLimit int
 
-// maxReadBytes is about what one read of the log may bring, unless a single
+// maxReadBytes is the approximate maximum size of one read of the log, unless a single
 // revision is larger.
 const maxReadBytes = 8 << 20
 
@@ -176,12 +174,12 @@ func (l *logLimit) adjust(changes []kv.Change) {
 	}
 }
 
-// backoff waits between tries, longer each time.
+// backoff waits between attempts, longer each time.
 type backoff struct{ next time.Duration }
 
 func (b *backoff) reset() { b.next = 0 }
 
-// wait reports false if ctx has ended.
+// wait returns false if ctx has ended.
 func (b *backoff) wait(ctx context.Context) bool {
 	b.next = min(max(b.next*2, firstRetry), lastRetry)
 	timer := time.NewTimer(b.next)

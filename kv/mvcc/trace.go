@@ -13,17 +13,17 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Spans, for whoever wants to know where a call's time went. A call whose context
-// has a span that is recorded gets children of it, from the same provider; all
-// others pay for one look into their context. What the engine does by itself makes spans
-// of Options.TracerProvider. They name keys, and never hold values.
+// Spans show where the time of a call is spent. If the context of a call has a recorded
+// span, the call adds children to it, from the same provider. All others pay for one lookup
+// in their context. The engine's background work creates spans with Options.TracerProvider.
+// Spans contain keys, and never values.
 
 const tracerName = "github.com/atoll-dev/atoll/kv/mvcc"
 
-// maxKeyAttribute bounds what a span repeats of a key.
+// maxKeyAttribute bounds the part of a key in a span.
 const maxKeyAttribute = 128
 
-// traced tells whether a call is to leave spans.
+// traced reports whether a call is to leave spans.
 func traced(ctx context.Context) bool { return trace.SpanFromContext(ctx).IsRecording() }
 
 // child starts a span within the one of ctx, which must be recorded.
@@ -31,7 +31,7 @@ func child(ctx context.Context, name string, opts ...trace.SpanStartOption) (con
 	return trace.SpanFromContext(ctx).TracerProvider().Tracer(tracerName).Start(ctx, name, opts...)
 }
 
-// background starts a span of what nobody has called for.
+// background starts a span for work that no call requested.
 func (k *Keyspace) background(ctx context.Context, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
 	if k.opts.TracerProvider == nil {
 		return ctx, noop.Span{}
@@ -39,7 +39,7 @@ func (k *Keyspace) background(ctx context.Context, name string, opts ...trace.Sp
 	return k.opts.TracerProvider.Tracer(tracerName).Start(ctx, name, opts...)
 }
 
-// finish ends a span by what came of it.
+// finish ends a span with its outcome.
 func finish(span trace.Span, err error, attributes ...attribute.KeyValue) {
 	span.SetAttributes(attributes...)
 	if err != nil {
@@ -73,7 +73,7 @@ func (k *Keyspace) tracedTxn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnRe
 	return res, err
 }
 
-// firstKey is the one that a transaction is named after.
+// firstKey returns the key that names a transaction in its span.
 func firstKey(req *kv.TxnRequest) []byte {
 	if len(req.If) > 0 {
 		return req.If[0].Start
@@ -116,13 +116,13 @@ func (k *Keyspace) tracedCompact(ctx context.Context, rev kv.Revision, physical 
 	return now, err
 }
 
-// writeTrace is the span that waits for a write, and since when.
+// writeTrace is the parent span of a write, and the time since it has been waiting.
 type writeTrace struct {
 	ctx   context.Context
 	since time.Time
 }
 
-// traceWrite notes where the spans of a write belong; nil for nowhere.
+// traceWrite returns the parent of a write's spans; nil if the call is not traced.
 func traceWrite(ctx context.Context) *writeTrace {
 	if !traced(ctx) {
 		return nil
@@ -130,13 +130,13 @@ func traceWrite(ctx context.Context) *writeTrace {
 	return &writeTrace{ctx, time.Now()}
 }
 
-// commitTrace are the spans of one commit: each call that is traced has one of its own,
-// so that its trace is whole. The first goes on into the table; the others are
-// linked to it.
+// commitTrace contains the spans of one commit: each traced call has its own, so that its
+// trace is complete. The first is the parent of the table's spans; the others are linked to
+// it.
 type commitTrace struct{ spans []trace.Span }
 
-// traceCommit begins the spans of a commit, and ends those of waiting for it. The
-// context is the one to go on with.
+// traceCommit begins the spans of a commit, and ends the spans of waiting for it. The
+// caller continues with the returned context.
 func traceCommit(ctx context.Context, writes []*write) (context.Context, *commitTrace) {
 	var t *commitTrace
 	for _, w := range writes {
@@ -172,10 +172,10 @@ func (t *commitTrace) end(writes, attempts int, b *batch, err error) {
 	}
 }
 
-// lagTrace is the span of a watch that reads history, from when it begins to
-// until it is live again.
+// lagTrace is the span of a watch that reads history, from the begin until it is live
+// again.
 type lagTrace struct {
-	span           trace.Span // nil while there is none
+	span           trace.Span // nil if there is none
 	reads, changes int
 }
 
@@ -184,7 +184,7 @@ func (l *lagTrace) begin(w *watcher, from, upTo kv.Revision) context.Context {
 		return w.ctx
 	}
 	if l.span == nil {
-		// The call that opened the watch may be long over: its trace is linked.
+		// The call that opened the watch may have ended long ago: its trace is linked.
 		_, l.span = w.k.background(context.Background(), "kv.watch.catchup",
 			trace.WithLinks(trace.LinkFromContext(w.ctx)), trace.WithAttributes(keyAttribute(w.req.Start),
 				countAttribute("from", from), countAttribute("behind", upTo-from+1)))

@@ -17,7 +17,7 @@ import (
 	"github.com/atoll-dev/atoll/kv/mvcc"
 )
 
-// recorder keeps spans.
+// recorder records spans.
 type recorder struct {
 	*tracetest.InMemoryExporter
 	*sdktrace.TracerProvider
@@ -52,7 +52,7 @@ func attributeOf(s tracetest.SpanStub, name string) (v attribute.Value) {
 	return v
 }
 
-// TestSpans: a call's time is accounted for, in its own trace.
+// TestSpans checks that the spans of a call account for its time, in its own trace.
 func TestSpans(t *testing.T) {
 	r := newRecorder()
 	s := openStore(t, mvcc.Options{})
@@ -84,7 +84,7 @@ func TestSpans(t *testing.T) {
 	}
 	spans = r.call(t, func(ctx context.Context) {
 		if _, err := s.Compact(ctx, 1000, false); err == nil {
-			t.Fatal("compacted in the future")
+			t.Fatal("compacted a future revision")
 		}
 	})
 	if c := spans["kv.Compact"]; !strings.Contains(c.Status.Description, "future") {
@@ -93,19 +93,19 @@ func TestSpans(t *testing.T) {
 	for _, s := range r.GetSpans() {
 		for _, a := range s.Attributes {
 			if strings.Contains(a.Value.Emit(), "geheim") {
-				t.Errorf("span %s tells a value in %s", s.Name, a.Key)
+				t.Errorf("span %s contains a value in %s", s.Name, a.Key)
 			}
 		}
 	}
 	r.Reset()
 	if _, err := s.Txn(t.Context(), put); err != nil || len(r.GetSpans()) != 0 {
-		t.Errorf("a call that is not traced leaves %v, %v", r.GetSpans(), err)
+		t.Errorf("a call without a trace leaves %v, %v", r.GetSpans(), err)
 	}
 }
 
-// TestSpansOfASharedCommit: each of those who share a commit has it in its own
-// trace, linked to the others'.
-func TestSpansOfASharedCommit(t *testing.T) {
+// TestSpansOfSharedCommit checks that each caller that shares a commit has it in its own
+// trace, linked to the others.
+func TestSpansOfSharedCommit(t *testing.T) {
 	r := newRecorder()
 	s := openStore(t, mvcc.Options{})
 	for range 100 {
@@ -131,7 +131,7 @@ func TestSpansOfASharedCommit(t *testing.T) {
 			linked += len(s.Links)
 		}
 		if len(commits) != 16 {
-			t.Fatalf("%d of 16 traces have their commit", len(commits))
+			t.Fatalf("%d of 16 traces have a commit span", len(commits))
 		}
 		if linked > 0 {
 			return
@@ -140,8 +140,8 @@ func TestSpansOfASharedCommit(t *testing.T) {
 	t.Error("no commit was ever shared")
 }
 
-// TestSpansOfTheEngine: what nobody calls for has traces of its own.
-func TestSpansOfTheEngine(t *testing.T) {
+// TestSpansOfBackgroundWork checks that the engine's background work has its own traces.
+func TestSpansOfBackgroundWork(t *testing.T) {
 	r := newRecorder()
 	s := openStore(t, mvcc.Options{TracerProvider: r})
 	for range 10 {
@@ -169,7 +169,7 @@ func TestSpansOfTheEngine(t *testing.T) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the engine leaves %q", names)
+			t.Fatalf("background spans are %q", names)
 		}
 	}
 }

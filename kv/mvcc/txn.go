@@ -9,20 +9,19 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// view is a state that a transaction is carried out on: a snapshot of the
-// table, or a batch that is under way.
+// view is the state that a transaction runs on: a snapshot of the table, or a batch under
+// way.
 type view interface {
-	// revision that the view is at, and the compaction revision.
+	// revision returns the view's revision, and the compaction revision.
 	revision() (now, compacted kv.Revision)
-	// scan reads a span as it is in the view, or was at req.Revision; sorting and
-	// bounds are not its business.
+	// scan reads a span in the view, or at req.Revision. It does not sort or apply bounds.
 	scan(req *kv.RangeRequest) (*kv.RangeResult, error)
-	// get reads one key as it is in the view; without value where that will do.
+	// get reads one key in the view. Without withValue the value may be missing.
 	get(key []byte, withValue bool) (*kv.KeyValue, error)
 }
 
-// plan is the path that a transaction takes: all compares, of nested
-// transactions, too, are decided before the first operation runs, as in etcd.
+// plan is the path that a transaction takes. All compares, including those of nested
+// transactions, are decided before the first operation runs, as in etcd.
 type plan struct {
 	succeeded bool
 	ops       []kv.Op
@@ -53,8 +52,8 @@ func makePlan(v view, req *kv.TxnRequest) (*plan, error) {
 	return p, nil
 }
 
-// holds evaluates a compare. A missing key compares as all zeros, and so does
-// a span without keys; a missing value compares with nothing.
+// holds evaluates a compare. A missing key has zeros in compares, and so does a span
+// without keys; a missing value fails every comparison.
 func holds(v view, c *kv.Compare) (bool, error) {
 	if c.Span.Single() {
 		e, err := v.get(c.Start, c.Target == kv.CompareValue)
@@ -111,9 +110,9 @@ func matches(e *kv.KeyValue, c *kv.Compare) bool {
 	return true
 }
 
-// check refuses a path that cannot be taken: one that reads what is not there
-// (yet, or any more), or puts what checkPut, if given, refuses. The first such
-// operation decides the error.
+// check refuses a path that cannot be taken: one that reads a compacted or future revision,
+// or makes a put that checkPut, if given, refuses. The first such operation determines the
+// error.
 func (p *plan) check(v view, checkPut func(*kv.PutOp) error) error {
 	nested := p.nested
 	now, compacted := v.revision()
@@ -147,8 +146,7 @@ func checkRevision(rev, now, compacted kv.Revision) error {
 	return nil
 }
 
-// needsAll tells whether limit and order apply only after everything in the
-// span was read.
+// needsAll reports whether limit and order apply only after the whole span was read.
 func needsAll(req *kv.RangeRequest) bool {
 	return req.SortOrder != kv.SortNone || req.SortTarget != kv.SortByKey && req.SortOrder == kv.SortNone ||
 		req.MinModRevision != 0 || req.MaxModRevision != 0 ||
@@ -162,7 +160,7 @@ func scanSorted(v view, req *kv.RangeRequest) (*kv.RangeResult, error) {
 	}
 	all := *req
 	all.Limit = 0
-	// Values may be what to sort by.
+	// Sorting may need the values.
 	all.KeysOnly = req.KeysOnly && req.SortTarget != kv.SortByValue
 	res, err := v.scan(&all)
 	if err != nil {
@@ -172,8 +170,8 @@ func scanSorted(v view, req *kv.RangeRequest) (*kv.RangeResult, error) {
 	return res, nil
 }
 
-// arrange applies bounds, order, limit and KeysOnly to everything in a span.
-// Count stays what it was: etcd counts what the bounds leave out.
+// arrange applies bounds, order, limit and KeysOnly to a complete span. Count is unchanged:
+// like etcd, it includes keys that the bounds filter out.
 func arrange(res *kv.RangeResult, req *kv.RangeRequest) {
 	out := func(v, low, high int64) bool { return low != 0 && v < low || high != 0 && v > high }
 	res.KVs = slices.DeleteFunc(res.KVs, func(e kv.KeyValue) bool {

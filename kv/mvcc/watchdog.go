@@ -9,44 +9,45 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Bounds of silence between an engine and a shared table.
+// Timing of the watchdog.
 const (
-	// contactCheck is how often to look, and how long a probe may take.
-	contactCheck = time.Second
-	// contactProbe is the silence after which to ask for an answer.
-	contactProbe = 3 * time.Second
-	// contactLost is the silence after which watches end, unless Options.WatchSilence says otherwise.
-	contactLost = 10 * time.Second
+	// watchdogInterval is how often the watchdog checks, and the timeout of a probe.
+	watchdogInterval = time.Second
+	// probeAfter is the silence after which it probes the table.
+	probeAfter = 3 * time.Second
+	// defaultWatchSilence is the silence after which watches end, unless
+	// Options.WatchSilence is set.
+	defaultWatchSilence = 10 * time.Second
 )
 
-// contact sees to it that nobody sits on a silent watch. A server that is cut off
-// from the table hears of nothing, and to those who watch that looks as if
-// nothing happened, while other servers go on. So after a while their watches
-// end as unavailable, and they can go to a server that knows more; as etcd's do
-// on a member without a leader.
-type contact struct {
+// watchdog ends watches that can no longer receive events. A server that is cut off from
+// the table receives nothing, and its watches cannot distinguish that from a table without
+// writes, while other servers continue. So after a while the watches end as unavailable,
+// and their clients can reconnect to another server, as with an etcd member without a
+// leader.
+type watchdog struct {
 	k *Keyspace
-	// last is when the table last answered, since begin: by a clock that nobody
-	// sets, if there is one.
+	// last is the time of the table's last answer, since begin: by a monotonic clock, if
+	// there is one.
 	begin time.Time
 	last  atomic.Int64
 }
 
-func newContact(k *Keyspace) *contact {
-	return &contact{k: k, begin: k.opts.Clock.Now()}
+func newWatchdog(k *Keyspace) *watchdog {
+	return &watchdog{k: k, begin: k.opts.Clock.Now()}
 }
 
-// made notes an answer of the table.
-func (c *contact) made() { raise(&c.last, int64(c.k.opts.Clock.Since(c.begin))) }
+// answered records an answer of the table.
+func (c *watchdog) answered() { raise(&c.last, int64(c.k.opts.Clock.Since(c.begin))) }
 
-func (c *contact) silence() time.Duration {
+func (c *watchdog) silence() time.Duration {
 	return c.k.opts.Clock.Since(c.begin) - time.Duration(c.last.Load())
 }
 
-func (c *contact) loop() {
+func (c *watchdog) loop() {
 	for {
 		select {
-		case <-c.k.opts.Clock.After(contactCheck):
+		case <-c.k.opts.Clock.After(watchdogInterval):
 		case <-c.k.ctx.Done():
 			return
 		}
@@ -54,14 +55,14 @@ func (c *contact) loop() {
 	}
 }
 
-func (c *contact) check() {
-	if c.silence() > contactProbe {
-		ctx, cancel := context.WithTimeout(c.k.ctx, contactCheck)
-		_, _ = c.k.heads.ask(ctx) // whether it answers is noted elsewhere
+func (c *watchdog) check() {
+	if c.silence() > probeAfter {
+		ctx, cancel := context.WithTimeout(c.k.ctx, watchdogInterval)
+		_, _ = c.k.heads.get(ctx) // an answer is recorded by sharedTable
 		cancel()
 	}
 	if silence := c.silence(); silence > c.k.opts.WatchSilence {
-		c.k.hub.end(fmt.Errorf("watch: the database has not answered for %v: %w (watch through another server, or check the database)",
+		c.k.hub.endAll(fmt.Errorf("watch: the database has not answered for %v: %w (watch through another server, or check the database connection)",
 			silence.Round(time.Second), kv.ErrUnavailable))
 	}
 }

@@ -9,52 +9,52 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Bounds of what waits in memory for one slow watch. A watch that exceeds them
-// reads the log from there on.
+// Bounds of the memory for one slow watch. A watch that exceeds them reads the log from
+// there on.
 const (
 	maxQueueEvents = 4096
 	maxQueueBytes  = 4 << 20
-	// changesPerRead is how much of the log a watch reads at a time.
+	// changesPerRead is the number of changes that a watch reads from the log at a time.
 	changesPerRead = 1000
 )
 
-// watcher is one watch. Its goroutine delivers; publishers only ever put
-// events into its queue.
+// watcher is one watch. Its goroutine delivers events; publishers only add events to its
+// queue.
 type watcher struct {
 	k   *Keyspace
 	ctx context.Context
 	req kv.WatchRequest
 	out chan kv.WatchResponse
-	// wakec says that there is something to look at.
+	// wakec signals that there is something to do.
 	wakec chan struct{}
 
-	// staged holds the events of a publication under way, so that a revision
-	// gets into the queue as a whole. Guarded by hub.mu.
+	// staged holds the events of the current publication, so that a revision is queued as a
+	// whole. Guarded by hub.mu.
 	staged      []kv.Event
 	stagedBytes int
 
-	mu         sync.Mutex
-	live       bool
-	queue      []kv.Event
-	queueBytes int
-	behind     kv.Revision // where to read on, once not live and the queue is empty
-	progress   kv.Revision // revision to report when it is reached, 0: none wanted
-	asked      int64       // calls of RequestProgress
-	answers    int64       // how many of them progress is for
-	ended      error       // why the watch is over, once the queue is empty
+	mu            sync.Mutex
+	live          bool
+	queue         []kv.Event
+	queueBytes    int
+	behind        kv.Revision // revision to read the log from, when not live and the queue is empty
+	progress      kv.Revision // revision to report when it is reached; 0: none requested
+	progressCalls int64       // calls of RequestProgress
+	answers       int64       // how many of them progress answers
+	ended         error       // why the watch ended, when the queue is empty
 
-	// next is the first revision not delivered or queued yet; it belongs to the
-	// goroutine, while not live.
+	// next is the first revision that is not delivered or queued. It belongs to the
+	// goroutine while the watch is not live.
 	next kv.Revision
-	// unchecked: another server may have compacted beyond where the watch starts.
+	// unchecked: another server may have compacted beyond the start revision.
 	unchecked bool
 	// limit of the next read of the log.
 	limit logLimit
-	// delivered is the revision up to which everything was sent.
+	// delivered is the revision up to which all events were sent.
 	delivered kv.Revision
-	// told is the highest revision of a response.
-	told kv.Revision
-	lag  lagTrace
+	// reported is the highest revision of a response.
+	reported kv.Revision
+	lag      lagTrace
 }
 
 // Watch implements kv.Keyspace.
@@ -73,32 +73,31 @@ func (k *Keyspace) Watch(ctx context.Context, req kv.WatchRequest) (kv.Watch, er
 		limit: changesPerRead,
 	}
 	if k.shared && k.hub.idle() {
-		// The hub follows others only as far as it is sure while nobody watches.
-		if _, err := k.heads.ask(ctx); err != nil {
+		// Without watches the hub follows other servers only up to confirmed revisions.
+		if _, err := k.heads.get(ctx); err != nil {
 			return nil, fmt.Errorf("watch: %w", err)
 		}
 	}
-	k.hub.enter(w)
+	k.hub.register(w)
 	if err := w.begin(); err != nil {
-		k.hub.leave(w)
+		k.hub.unregister(w)
 		return nil, err
 	}
 	if !k.run(w.loop) {
-		k.hub.leave(w)
+		k.hub.unregister(w)
 		return nil, k.ended()
 	}
 	return w, nil
 }
 
-// begin finds out where the watch starts, and makes it live if it can be at
-// once.
+// begin determines the start revision, and makes the watch live if possible.
 func (w *watcher) begin() error {
 	k := w.k
 	if w.req.StartRevision == 0 {
 		now := k.revision()
 		if k.shared {
-			// Others may have come further than this server has heard.
-			head, err := k.heads.ask(w.ctx)
+			// Other servers may have committed more than this server knows.
+			head, err := k.heads.get(w.ctx)
 			if err != nil {
 				return fmt.Errorf("watch from now on: %w", err)
 			}
@@ -109,7 +108,7 @@ func (w *watcher) begin() error {
 		w.unchecked = k.shared
 	}
 	w.delivered = w.next - 1
-	if w.next < 0 || w.unchecked || !k.hub.join(w) {
+	if w.next < 0 || w.unchecked || !k.hub.goLive(w) {
 		w.behind = w.next
 	}
 	return nil
@@ -119,18 +118,18 @@ func (w *watcher) Responses() <-chan kv.WatchResponse { return w.out }
 
 func (w *watcher) RequestProgress() {
 	w.mu.Lock()
-	w.asked++
-	call := w.asked
+	w.progressCalls++
+	call := w.progressCalls
 	w.mu.Unlock()
 	if w.k.shared {
-		w.k.progress.ask(w, call)
+		w.k.progress.request(w, call)
 		return
 	}
 	w.wantProgress(w.k.revision(), call)
 }
 
-// wantProgress has the watch report when everything up to target is delivered,
-// in answer to the first calls of RequestProgress.
+// wantProgress requests a progress response when everything up to target is delivered. It
+// answers the first calls of RequestProgress.
 func (w *watcher) wantProgress(target kv.Revision, calls int64) {
 	w.mu.Lock()
 	w.progress = max(w.progress, target)
@@ -141,8 +140,8 @@ func (w *watcher) wantProgress(target kv.Revision, calls int64) {
 
 func (w *watcher) wake() { wake(w.wakec) }
 
-// stage takes note of a change, under hub.mu, and reports whether it is the
-// first of this publication.
+// stage adds a change to the publication, under hub.mu, and reports whether it is the
+// first.
 func (w *watcher) stage(c *kv.Change, hasPrev bool) (first bool) {
 	if c.KV.ModRevision < w.next || c.Deleted && w.req.NoDelete || !c.Deleted && w.req.NoPut {
 		return false
@@ -151,15 +150,15 @@ func (w *watcher) stage(c *kv.Change, hasPrev bool) (first bool) {
 	w.staged = append(w.staged, w.event(c))
 	w.stagedBytes += len(c.KV.Key) + len(c.KV.Value)
 	if w.req.PrevKV && !hasPrev {
-		// The batch was made before this watch was here. Reading the log
-		// gives what is missing.
+		// The batch was made before this watch started. Reading the log provides the
+		// missing previous values.
 		w.stagedBytes = maxQueueBytes + 1
 	}
 	return first
 }
 
-// flush moves what is staged into the queue. It reports false if that would
-// exceed the bounds: then the watch goes on from the log.
+// flush moves the staged events into the queue. It returns false if they exceed the bounds;
+// then the watch continues from the log.
 func (w *watcher) flush() bool {
 	if len(w.staged) == 0 {
 		return true
@@ -179,8 +178,8 @@ func (w *watcher) flush() bool {
 	return ok
 }
 
-// fallBehind ends being live: what is queued is still delivered, then the watch
-// reads the log from a revision on.
+// fallBehind ends the live state: queued events are still delivered, then the watch reads
+// the log from a revision on.
 func (w *watcher) fallBehind(from kv.Revision) {
 	w.mu.Lock()
 	w.live, w.behind = false, max(from, w.next)
@@ -188,7 +187,7 @@ func (w *watcher) fallBehind(from kv.Revision) {
 	w.wake()
 }
 
-// end ends the watch, after what is queued.
+// end ends the watch, after its queued events.
 func (w *watcher) end(err error) {
 	w.mu.Lock()
 	w.live, w.ended = false, err
@@ -216,9 +215,9 @@ func (w *watcher) event(c *kv.Change) kv.Event {
 func (w *watcher) loop() {
 	defer close(w.out)
 	defer w.lag.end()
-	defer w.k.hub.leave(w)
+	defer w.k.hub.unregister(w)
 	if w.k.shared {
-		defer w.k.progress.leave(w)
+		defer w.k.progress.unregister(w)
 	}
 	var tick <-chan time.Time
 	if w.req.ProgressNotify {
@@ -228,7 +227,7 @@ func (w *watcher) loop() {
 	}
 	idle := true // nothing was sent since the last tick
 	for {
-		// Before the queue is looked at: all events up to here are in it.
+		// Read it before the queue: all events up to here are in the queue.
 		published := w.k.hub.rev.Load()
 		w.mu.Lock()
 		events, live, behind, ended := w.queue, w.live, w.behind, w.ended
@@ -246,7 +245,7 @@ func (w *watcher) loop() {
 			}
 			w.delivered = max(w.delivered, upTo)
 			idle = false
-			// Here, too: there may be events without end.
+			// Also here, because there may be an endless stream of events.
 			if !w.answerProgress() {
 				return
 			}
@@ -285,7 +284,7 @@ func (w *watcher) loop() {
 	}
 }
 
-// answerProgress reports progress if it is wanted and reached.
+// answerProgress sends a progress response if it is requested and reached.
 func (w *watcher) answerProgress() bool {
 	w.mu.Lock()
 	target, answers := w.progress, w.answers
@@ -294,14 +293,13 @@ func (w *watcher) answerProgress() bool {
 		return true
 	}
 	target = max(target, w.req.StartRevision-1)
-	// A watch that has not begun has delivered nothing: only what the hub has
-	// published counts.
+	// A watch that has not begun has delivered nothing: only published revisions count.
 	reached := min(w.delivered, w.k.hub.rev.Load())
-	// The hub counts a revision only once its events are in all queues, and this
-	// watch may have sent them already: it must not go back.
-	reached = max(reached, w.told)
+	// The hub counts a revision only once its events are in all queues. This watch may
+	// already have sent them, so its revision must not decrease.
+	reached = max(reached, w.reported)
 	if reached < target {
-		if !w.k.hub.await(w, target) {
+		if !w.k.hub.wakeAt(w, target) {
 			w.wake()
 		}
 		return true
@@ -314,12 +312,12 @@ func (w *watcher) answerProgress() bool {
 	return w.send(kv.WatchResponse{Revision: reached, Progress: true, Answers: answers})
 }
 
-// catchUp reads the log from a revision on, delivers what it finds and tries
-// to join. It reports whether it sent something, and false if the watch is over.
+// catchUp reads the log from a revision on, delivers the events and tries to go live. sent
+// reports whether it sent something; ok is false if the watch is over.
 func (w *watcher) catchUp(from kv.Revision) (sent, ok bool) {
 	w.next = from
 	if w.unchecked {
-		head, err := w.k.heads.ask(w.ctx)
+		head, err := w.k.heads.get(w.ctx)
 		if err != nil {
 			return false, w.failed(from, err)
 		}
@@ -328,7 +326,7 @@ func (w *watcher) catchUp(from kv.Revision) (sent, ok bool) {
 		}
 		w.unchecked = false
 	}
-	if from >= 0 && w.k.hub.join(w) {
+	if from >= 0 && w.k.hub.goLive(w) {
 		w.lag.end()
 		return false, true
 	}
@@ -367,7 +365,7 @@ func (w *watcher) catchUp(from kv.Revision) (sent, ok bool) {
 	return len(events) > 0, true
 }
 
-// compacted ends a watch whose history is gone.
+// compacted ends a watch whose history was compacted.
 func (w *watcher) compacted(from kv.Revision, head kv.Head) bool {
 	return w.fail(kv.WatchResponse{
 		Revision: w.delivered, CompactRevision: head.Compacted,
@@ -375,7 +373,7 @@ func (w *watcher) compacted(from kv.Revision, head kv.Head) bool {
 	})
 }
 
-// failed ends a watch that could not read on.
+// failed ends a watch that could not read the log.
 func (w *watcher) failed(from kv.Revision, err error) bool {
 	return w.fail(kv.WatchResponse{Revision: w.delivered, Err: fmt.Errorf("watch from revision %d: %w", from, err)})
 }
@@ -388,16 +386,16 @@ func (w *watcher) fail(r kv.WatchResponse) bool {
 	return false
 }
 
-// send waits for the reader, and reports false if the watch is over.
+// send waits for the reader, and returns false if the watch is over.
 func (w *watcher) send(r kv.WatchResponse) bool {
 	select {
 	case w.out <- r:
-		w.told = max(w.told, r.Revision)
+		w.reported = max(w.reported, r.Revision)
 		return true
 	case <-w.ctx.Done():
 		return false
 	case <-w.k.ctx.Done():
-		// The reader may still be there: leave the news if there is room.
+		// The reader may still be there: send the reason if there is room.
 		select {
 		case w.out <- kv.WatchResponse{Revision: w.delivered, Err: w.k.ended()}:
 		default:

@@ -12,8 +12,8 @@ import (
 	"github.com/atoll-dev/atoll/kv/sqlite"
 )
 
-// engines is a partition.Source on a database. It remembers what it opened, for
-// tests that look behind the composite.
+// engines is a partition.Opener on a database. It records the engines that it opened, for
+// tests that bypass the composite.
 type engines struct {
 	db     kv.Backend
 	name   string
@@ -43,7 +43,7 @@ func (s *engines) Open(ctx context.Context, prefix string) (partition.Engine, er
 	return k, nil
 }
 
-// store is a keyspace in an SQLite file, which can be closed and opened again.
+// store is a keyspace in an SQLite file, which can be closed and reopened.
 type store struct {
 	t    testing.TB
 	path string
@@ -53,7 +53,7 @@ type store struct {
 	*partition.Keyspace
 }
 
-// newStore makes a keyspace with partitions for prefixes, not open yet.
+// newStore creates a keyspace with partitions for prefixes, without opening it.
 func newStore(t testing.TB, prefixes ...string) *store {
 	t.Helper()
 	s := &store{t: t, path: filepath.Join(t.TempDir(), "kv.db")}
@@ -69,10 +69,10 @@ func newStore(t testing.TB, prefixes ...string) *store {
 	return s
 }
 
-// offline works on the database while no engine has it open.
+// offline runs work on the database while no engine has it open.
 func (s *store) offline(work func(*sqlite.DB)) {
 	s.t.Helper()
-	// The keyspace is made by opening it.
+	// Opening the keyspace creates it.
 	for _, step := range []func(*sqlite.DB){
 		func(db *sqlite.DB) {
 			if _, err := db.Open(s.t.Context(), "default"); err != nil {
@@ -104,7 +104,7 @@ func (s *store) open() *store {
 	return s
 }
 
-// close closes the keyspace and checks what is in the file.
+// close closes the keyspace and checks the file.
 func (s *store) close() {
 	s.t.Helper()
 	if s.Keyspace == nil {
@@ -122,9 +122,9 @@ func (s *store) close() {
 	}
 }
 
-func (s *store) split(prefix string) *kv.Moved {
+func (s *store) split(prefix string) *kv.SplitResult {
 	s.t.Helper()
-	var moved *kv.Moved
+	var moved *kv.SplitResult
 	s.offline(func(db *sqlite.DB) {
 		var err error
 		if moved, err = db.Split(s.t.Context(), "default", prefix, kv.SplitOptions{}); err != nil {
@@ -134,9 +134,9 @@ func (s *store) split(prefix string) *kv.Moved {
 	return moved
 }
 
-func (s *store) merge(prefix string) *kv.Moved {
+func (s *store) merge(prefix string) *kv.SplitResult {
 	s.t.Helper()
-	var moved *kv.Moved
+	var moved *kv.SplitResult
 	s.offline(func(db *sqlite.DB) {
 		var err error
 		if moved, err = db.Merge(s.t.Context(), "default", prefix, kv.SplitOptions{}); err != nil {
@@ -146,7 +146,7 @@ func (s *store) merge(prefix string) *kv.Moved {
 	return moved
 }
 
-// Words of the tests.
+// Short helpers of the tests.
 
 func (s *store) put(key, value string, lease ...kv.LeaseID) kv.Revision {
 	s.t.Helper()
@@ -196,7 +196,7 @@ func (s *store) grant(id kv.LeaseID, ttl time.Duration) kv.LeaseID {
 	return l.ID
 }
 
-// events reads what a watch delivers up to a revision.
+// events returns the events of a watch up to a revision.
 func (s *store) events(prefix string, from, upTo kv.Revision) (events []kv.Event, end error) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), 30*time.Second)
@@ -222,7 +222,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s did not come about", what)
+			t.Fatalf("timed out waiting for %s", what)
 		}
 	}
 }

@@ -7,23 +7,23 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// tokenSize of the random bytes that name a commit.
+// tokenSize is the number of random bytes that identify a commit.
 const tokenSize = 16
 
-// commitID names a commit: the revision that it reached, which of those commits
-// that reached it without making one, and what the one who made it drew.
+// commitID identifies a commit: the revision it reached, a counter among the commits that
+// reached that revision without making one, and a random token.
 type commitID struct {
 	rev   kv.Revision
 	sub   int32
 	token [tokenSize]byte
 }
 
-// before tells whether a is earlier than b in one history.
+// before reports whether a is earlier than b in one history.
 func (a commitID) before(b commitID) bool {
 	return a.rev < b.rev || a.rev == b.rev && a.sub < b.sub
 }
 
-// head is a keyspace's row.
+// head is the head row of a keyspace.
 type head struct {
 	kv.Head
 	last   commitID
@@ -31,7 +31,7 @@ type head struct {
 	layout int32 // counts splits and merges
 }
 
-// readHead decodes the columns that statements with a head begin with.
+// readHead decodes the leading columns of statements that return a head.
 func readHead(cols *columns) (h head) {
 	h.Revision = cols.int()
 	h.last.rev, h.last.sub = h.Revision, cols.int32()
@@ -43,24 +43,23 @@ func readHead(cols *columns) (h head) {
 	return h
 }
 
-// floor is the newest commit that is known: what is read after this must not
-// be older.
+// floor returns the newest known commit: later reads must not be older.
 func (t *table) floor() commitID {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.newest
 }
 
-// saw compares a head that was just read with what was known when reading
-// began, and remembers it.
-func (t *table) saw(h head, floor commitID) error {
+// observe compares a head that was just read with the newest commit known when the read
+// began, and records it.
+func (t *table) observe(h head, floor commitID) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
 	case h.last.before(floor):
-		return t.fallBehind(fmt.Sprintf("it is at revision %d, and revision %d was acknowledged before", h.Revision, floor.rev))
+		return t.fallBehind(fmt.Sprintf("it is at revision %d, but revision %d was acknowledged before", h.Revision, floor.rev))
 	case h.last.rev == t.newest.rev && h.last.sub == t.newest.sub && h.last.token != t.newest.token && t.newest.rev != 0:
-		return t.fallBehind(fmt.Sprintf("its revision %d is another than the one acknowledged before", h.Revision))
+		return t.fallBehind(fmt.Sprintf("its revision %d differs from the one acknowledged before", h.Revision))
 	case t.met && h.layout != t.layout:
 		return t.repartitioned()
 	case t.newest.before(h.last):
@@ -73,12 +72,12 @@ func (t *table) saw(h head, floor commitID) error {
 	return t.behind
 }
 
-// fallBehind ends the use of a table that has lost something. The caller holds
+// fallBehind ends the use of a table that has lost acknowledged writes. The caller holds
 // t.mu.
 func (t *table) fallBehind(what string) error {
-	return t.end(what, "A standby that lagged has taken over, or a backup was restored. Nothing is served from it. "+
-		"Either bring the former primary back; or accept the loss: stop all servers of this database, "+
-		"run `atoll kv recover --datastore URL --all`, and start them again")
+	return t.end(what, "A lagging standby has taken over, or a backup was restored. The keyspace is not served. "+
+		"Either restore the former primary, or accept the loss: stop all servers of this database, "+
+		"run `atoll kv recover --datastore URL --all`, and restart them")
 }
 
 // end ends the use of a table. The caller holds t.mu.
@@ -90,15 +89,15 @@ func (t *table) end(what, remedy string) error {
 	return t.behind
 }
 
-// usable tells the error that ended the use of a table.
+// usable returns the error that ended the use of a table.
 func (t *table) usable() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.behind
 }
 
-// knowledge is what all tables know, to be compared with what the database
-// behind a new connection knows: it may be another than before.
+// knowledge is the known state of all tables. It is compared with the database behind a new
+// connection, which may be a different one.
 type knowledge struct {
 	tables []*table
 	floors []commitID
@@ -145,7 +144,7 @@ func (k knowledge) hear(c *conn) error {
 	return err
 }
 
-// verify judges what the database says of the commit floor.
+// verify compares the database's answer with the known commit floor.
 func (t *table) verify(floor commitID, origin []byte, at commitID, token []byte, oldest kv.Revision) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -153,16 +152,16 @@ func (t *table) verify(floor commitID, origin []byte, at commitID, token []byte,
 	case !t.sameOrigin(origin):
 		_ = t.endReplaced(origin == nil)
 	case at.before(floor):
-		t.fallBehind(fmt.Sprintf("it is at revision %d, and revision %d was acknowledged before", at.rev, floor.rev))
+		t.fallBehind(fmt.Sprintf("it is at revision %d, but revision %d was acknowledged before", at.rev, floor.rev))
 	case token == nil && floor.rev >= oldest && oldest != 0 && floor.rev > 1 && !t.trimmed(floor, at):
-		t.fallBehind(fmt.Sprintf("it does not have the commit of revision %d that was acknowledged before", floor.rev))
+		t.fallBehind(fmt.Sprintf("it lacks the commit of revision %d that was acknowledged before", floor.rev))
 	case token != nil && !bytes.Equal(token, floor.token[:]):
-		t.fallBehind(fmt.Sprintf("its revision %d is another than the one acknowledged before", floor.rev))
+		t.fallBehind(fmt.Sprintf("its revision %d differs from the one acknowledged before", floor.rev))
 	}
 }
 
-// trimmed tells whether the row of a commit that made no revision may have been
-// removed (see update.go).
+// trimmed reports whether the row of a commit that made no revision may have been removed
+// (see update.go).
 func (t *table) trimmed(floor, at commitID) bool {
 	return floor.sub > 0 && (at.rev > floor.rev || at.sub-floor.sub >= keepIdle)
 }

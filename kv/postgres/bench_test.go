@@ -24,7 +24,7 @@ func BenchmarkUpdate(b *testing.B) { kvtest.BenchmarkUpdate(b, openBench) }
 func BenchmarkGet(b *testing.B)    { kvtest.BenchmarkGet(b, openBench) }
 func BenchmarkList(b *testing.B)   { kvtest.BenchmarkList(b, openBench) }
 
-// BenchmarkDistant creates with 20 ms more in every round trip to the database.
+// BenchmarkDistant creates keys with 20 ms more in every round trip to the database.
 func BenchmarkDistant(b *testing.B) {
 	kvtest.BenchmarkCreate(b, func(t testing.TB) kv.Keyspace {
 		s := server(t)
@@ -35,7 +35,7 @@ func BenchmarkDistant(b *testing.B) {
 	})
 }
 
-// BenchmarkSweeping tells also what a key takes on disk.
+// BenchmarkSweeping also reports the size of a key on disk.
 func BenchmarkSweeping(b *testing.B) {
 	var db *DB
 	kvtest.BenchmarkSweeping(b, func(t testing.TB) kv.Keyspace {
@@ -50,8 +50,8 @@ func BenchmarkSweeping(b *testing.B) {
 	})
 }
 
-// BenchmarkServers creates with several servers on one keyspace, in one process: with
-// nothing between them and the database, and with 20 ms more in every round trip.
+// BenchmarkServers creates keys with several servers on one keyspace, in one process: with
+// a direct connection to the database, and with 20 ms more in every round trip.
 func BenchmarkServers(b *testing.B) {
 	for _, delay := range []time.Duration{0, 10 * time.Millisecond} {
 		for _, servers := range []int{1, 3} {

@@ -6,8 +6,8 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Changes implements kv.Table. What the log holds at or below the compaction
-// revision it gives as far as it is there.
+// Changes implements kv.Table. Rows at or below the compaction revision are returned if
+// they still exist.
 func (t *table) Changes(ctx context.Context, after, upTo kv.Revision, limit int, withPrev bool) (list []kv.Change, at kv.Head, err error) {
 	if t.db.dialect.joins != nil {
 		return t.changesByID(ctx, after, upTo, max(limit, 1), withPrev)
@@ -44,8 +44,8 @@ func readChange(cols *columns, withPrev bool, compacted kv.Revision) (ch kv.Chan
 	ch.PrevRevision = cols.int()
 	ch.KV.Key, ch.KV.Value = cols.keyAndValue()
 	ch.Deleted = ch.KV.Version == 0
-	// Below the compaction revision a predecessor may be there still, or not;
-	// saying so would make history depend on how far the sweep is.
+	// Below the compaction revision a previous value may still exist, or not; returning it
+	// would make history depend on the progress of the sweep.
 	if !withPrev || ch.PrevRevision == 0 || ch.KV.ModRevision <= compacted {
 		return ch
 	}

@@ -8,10 +8,10 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// inconsistencies are queries that find nothing in a sound database. Each row
-// found is (keyspace, what it is about).
+// inconsistencies are queries that return no rows in a consistent database. Each row is
+// (keyspace, affected object).
 var inconsistencies = []struct{ what, sql string }{
-	{"current key points at a change that is not in the log, or is another", `
+	{"current key refers to a change that is missing in the log, or differs", `
 		SELECT c.ks, encode(c.key, 'hex') FROM current c LEFT JOIN log l ON l.ks = c.ks AND l.id = c.id
 		WHERE l.id IS NULL OR (l.key, l.rev, l.create_rev, l.version, l.lease)
 			IS DISTINCT FROM (c.key, c.mod, c.create_rev, c.version, c.lease)`},
@@ -22,21 +22,21 @@ var inconsistencies = []struct{ what, sql string }{
 		SELECT h.ks, h.rev::text FROM head h
 		LEFT JOIN LATERAL (SELECT * FROM segment s WHERE s.ks = h.ks ORDER BY s.rev DESC, s.sub DESC LIMIT 1) s ON true
 		WHERE (h.rev, h.sub) <> (1, 0) AND (h.rev, h.sub, h.next_id, h.token) IS DISTINCT FROM (s.rev, s.sub, s.id + s.n, s.token)`},
-	{"change that is not below the next id of its keyspace, or has no keyspace", `
+	{"change at or above the next id of its keyspace, or without a keyspace", `
 		SELECT l.ks, l.rev::text FROM log l LEFT JOIN head h ON h.ks = l.ks WHERE h.ks IS NULL OR l.id >= h.next_id OR l.rev > h.rev`},
-	{"change above the compaction revision that no commit holds", `
+	{"change above the compaction revision without a commit", `
 		SELECT l.ks, l.rev::text FROM log l JOIN head h ON h.ks = l.ks
 		WHERE l.rev > h.compacted AND NOT EXISTS (SELECT 1 FROM segment s
 			WHERE s.ks = l.ks AND s.rev >= l.rev AND l.id >= s.id AND l.id < s.id + s.n)`},
-	{"change that a commit above the compaction revision has lost", `
+	{"change missing from a commit above the compaction revision", `
 		SELECT s.ks, s.rev::text FROM segment s JOIN head h ON h.ks = s.ks
 		WHERE s.rev > h.compacted AND s.n > 0 AND NOT EXISTS (SELECT 1 FROM log l
 			WHERE l.ks = s.ks AND l.id = s.id + s.n - 1 AND l.rev = s.rev)`},
-	{"change above the compaction revision whose predecessor is gone", `
+	{"change above the compaction revision whose predecessor is missing", `
 		SELECT l.ks, l.rev::text FROM log l JOIN head h ON h.ks = l.ks
 		WHERE l.rev > h.compacted AND l.prev_rev <> 0 AND NOT EXISTS (SELECT 1 FROM log p
 			WHERE p.ks = l.ks AND p.id = l.prev_id AND p.key = l.key AND p.rev = l.prev_rev)`},
-	{"revisions of the log that do not rise with its ids", `
+	{"revisions of the log that do not ascend with its ids", `
 		SELECT ks, rev::text FROM (SELECT ks, rev, lag(rev) OVER (PARTITION BY ks ORDER BY id) AS before FROM log) l
 		WHERE rev < before`},
 	{"gap in the revisions above the compaction revision", `
@@ -47,7 +47,7 @@ var inconsistencies = []struct{ what, sql string }{
 	{"key with a lease that does not exist", `
 		SELECT c.ks, encode(c.key, 'hex') FROM current c
 		WHERE c.lease <> 0 AND NOT EXISTS (SELECT 1 FROM lease l WHERE l.ks = c.ks AND l.id = c.lease)`},
-	{"change that a finished sweep has left behind", `
+	{"change that a completed sweep did not remove", `
 		SELECT l.ks, l.rev::text FROM log l JOIN head h ON h.ks = l.ks JOIN sweep w ON w.ks = l.ks
 		WHERE w.swept = h.compacted AND l.version = 0 AND l.rev < h.compacted
 		UNION ALL
@@ -60,8 +60,8 @@ var _ kv.Checker = (*DB)(nil)
 
 var _ kv.Inspector = (*table)(nil)
 
-// Inspect implements kv.Inspector. It counts rows by their indexes. When the last
-// commit was PostgreSQL does not remember, unless track_commit_timestamp is on.
+// Inspect implements kv.Inspector. It counts rows by their indexes. PostgreSQL knows the
+// time of the last commit only with track_commit_timestamp on.
 func (t *table) Inspect(ctx context.Context) (*kv.Inspection, error) {
 	out := &kv.Inspection{}
 	all := t.scan(kv.RangeRequest{Span: kv.Prefix(nil), CountOnly: true}, true)
@@ -86,17 +86,17 @@ func (t *table) Inspect(ctx context.Context) (*kv.Inspection, error) {
 	return out, nil
 }
 
-// Check implements kv.Checker: that the log, the current state, the commits and
-// the leases of every keyspace agree. The structure of tables and indexes is
-// PostgreSQL's own affair (pg_amcheck).
+// Check implements kv.Checker: it verifies that the log, the current state, the commits and
+// the leases of every keyspace agree. It does not check the structure of tables and indexes
+// (use pg_amcheck).
 func (db *DB) Check(ctx context.Context) error {
 	var found []error
-	// It compares everything with everything: statements of its own, planned
-	// as the planner likes, with all the time that they take.
+	// It joins whole tables: separate statements, with the planner's own plans and without
+	// a time limit.
 	err := db.retry(ctx, "check", func() error {
 		found = nil
 		return db.with(ctx, checkLimit, func(c *conn) error {
-			defer func() { c.broken = true }() // its settings are not those of the others
+			defer func() { c.broken = true }() // its settings differ from the other connections'
 			for _, text := range append([]string{db.dialect.beginRead}, db.dialect.forCheck...) {
 				if err := c.simple(text, nil); err != nil {
 					return err

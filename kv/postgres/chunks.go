@@ -7,19 +7,19 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// minChunk is how many keys are looked at together, at least.
+// minChunk is the minimum number of keys in a chunk.
 const minChunk = 500
 
-// chunked tells whether a Range is read in chunks: one at an old revision, in a
-// database that follows all keys back together. It cannot know beforehand how many
-// of them existed, so it might follow a million to find the first hundred.
+// chunked reports whether a Range is read in chunks. This applies to an old revision in a
+// database that follows the history of all keys at once. Such a query does not know how
+// many of them existed, so it might process a million keys to find the first hundred.
 func (t *table) chunked(req kv.RangeRequest) bool {
 	return t.db.dialect.joins != nil && req.Revision > 0 && req.Limit > 0 && !req.CountOnly && !req.Span.Single()
 }
 
-// rangeInChunks looks at so many keys at a time until there are enough that
-// existed at the revision. What is at a revision does not change, so each chunk
-// may be read by itself; ask makes the round trip for one.
+// rangeInChunks processes chunks of keys until there are enough that existed at the
+// revision. The state at a revision does not change, so each chunk can be read separately;
+// ask makes the round trip for one.
 func (t *table) rangeInChunks(req kv.RangeRequest, wantCount bool,
 	ask func(send func(*conn), receive func(*conn, kv.Head) error) error) (res *kv.RangeResult, at kv.Head, err error) {
 	family := qAt
@@ -28,7 +28,7 @@ func (t *table) rangeInChunks(req kv.RangeRequest, wantCount bool,
 	}
 	size := max(req.Limit, minChunk)
 	if size < math.MaxInt64 {
-		size++ // one more shows whether there is more
+		size++ // one more key shows whether there are more
 	}
 	res = &kv.RangeResult{}
 	for span, first := req.Span, true; ; first = false {
@@ -63,7 +63,7 @@ func (t *table) rangeInChunks(req kv.RangeRequest, wantCount bool,
 			return err
 		})
 		if err == nil {
-			err = judge(req.Revision, at)
+			err = checkRevision(req.Revision, at)
 		}
 		if err != nil {
 			return nil, at, err

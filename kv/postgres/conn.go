@@ -11,23 +11,23 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// conn is one connection with its prepared statements. One goroutine uses it
-// at a time.
+// conn is one connection with its prepared statements. Only one goroutine uses it at a
+// time.
 //
-// pgconn makes the connection (addresses, TLS, passwords); from then on we
-// speak the protocol ourselves. That is less work per statement, and it is what
-// makes a commit whose answer is missing safe to handle: pgconn would ask the
-// server to cancel it, and PostgreSQL answers a commit that was cancelled while
-// it waited for its standby as if the standby had it.
+// pgconn makes the connection (addresses, TLS, passwords); after that, this package
+// implements the protocol itself. That is less work per statement, and it makes a commit
+// without an answer safe to handle. pgconn would ask the server to cancel it, and
+// PostgreSQL answers a commit that was canceled while it waited for its standby as if the
+// standby had it.
 type conn struct {
 	net    net.Conn
 	fe     *pgproto3.Frontend
-	status byte // of the transaction: 'I' idle, 'T' in one, 'E' in a failed one
-	// owed counts answers (each up to its ReadyForQuery) that nobody waits for.
+	status byte // transaction status: 'I' idle, 'T' in a transaction, 'E' in a failed one
+	// owed counts pending answers (each up to its ReadyForQuery) that no caller waits for.
 	owed int
-	// warning is the last one that the server gave.
+	// warning is the server's last warning.
 	warning string
-	// notified hears notifications.
+	// notified is called for notifications.
 	notified func(payload string)
 	broken   bool
 	fresh    bool // never used
@@ -35,7 +35,7 @@ type conn struct {
 
 var binaryFormat = []int16{1}
 
-// connect makes a connection, ready to use.
+// connect opens a connection that is ready to use.
 func (db *DB) connect(ctx context.Context) (*conn, error) {
 	pg, err := pgconn.ConnectConfig(ctx, db.session)
 	if err != nil {
@@ -59,8 +59,7 @@ func (db *DB) connect(ctx context.Context) (*conn, error) {
 	return c, nil
 }
 
-// setUp prepares all statements and makes sure that the database still has
-// what we know.
+// setUp prepares all statements and checks that the database still has all known commits.
 func (db *DB) setUp(c *conn) error {
 	for i, s := range db.queries {
 		if s.sql == "" {
@@ -82,8 +81,8 @@ func (db *DB) setUp(c *conn) error {
 
 func name(q query) string { return "q" + strconv.Itoa(int(q)) }
 
-// watch has a connection give up when ctx ends. The function it returns
-// ends that, and reports whether the connection is as before.
+// watch makes a connection fail when ctx ends. The returned function stops that, and
+// reports whether the connection is still usable.
 func (c *conn) watch(ctx context.Context) (stop func() bool) {
 	if deadline, ok := ctx.Deadline(); ok {
 		// Reached only if the timer below is late.
@@ -97,7 +96,7 @@ func (c *conn) watch(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { _ = c.net.SetDeadline(time.Unix(1, 0)) })
 }
 
-// send asks for a prepared statement to be executed.
+// send sends a prepared statement for execution.
 func (c *conn) send(q query, params ...[]byte) {
 	c.fe.SendBind(&pgproto3.Bind{
 		PreparedStatement:    name(q),
@@ -123,7 +122,7 @@ func (c *conn) lost(err error) error {
 	return &lostError{err}
 }
 
-// lostError: the connection is gone, and with it the answer.
+// lostError is returned if the connection is lost, and with it the answer.
 type lostError struct{ error }
 
 func (e *lostError) Unwrap() error { return e.error }
@@ -169,7 +168,7 @@ func (c *conn) rest() error {
 	}
 }
 
-// failed makes an error of the server's complaint.
+// failed converts the server's error response to an error.
 func (c *conn) failed(m *pgproto3.ErrorResponse) error {
 	err := pgconn.ErrorResponseToPgError(m)
 	if err.SeverityUnlocalized == "FATAL" || err.SeverityUnlocalized == "PANIC" {
@@ -178,7 +177,7 @@ func (c *conn) failed(m *pgproto3.ErrorResponse) error {
 	return err
 }
 
-// drain reads what is owed.
+// drain reads the owed answers.
 func (c *conn) drain() error {
 	for c.owed > 0 {
 		if err := c.rest(); err != nil {
@@ -189,8 +188,8 @@ func (c *conn) drain() error {
 	return nil
 }
 
-// result reads the answer to one statement. After an error of the server's
-// (*pgconn.PgError) the series is over; the connection can be used again.
+// result reads the answer to one statement. After an error of the server (*pgconn.PgError)
+// the series is over; the connection can be reused.
 func (c *conn) result(row func(cols *columns) error) (tag string, err error) {
 	if err := c.drain(); err != nil {
 		return "", err
@@ -227,7 +226,7 @@ func (c *conn) result(row func(cols *columns) error) (tag string, err error) {
 	}
 }
 
-// results reads the answers to n statements that have no rows to look at.
+// results reads the answers to n statements without rows.
 func (c *conn) results(n int) error {
 	for range n {
 		if _, err := c.result(nil); err != nil {
@@ -282,12 +281,12 @@ func (c *conn) simple(sql string, row func(cols [][]byte)) error {
 	return c.ready()
 }
 
-// rollback gives a transaction up without waiting for the answer.
+// rollback aborts a transaction without waiting for the answer.
 func (c *conn) rollback() {
 	if c.broken || c.status == 'I' {
 		return
 	}
-	// Not prepared: not every database lets one bind in a failed transaction.
+	// Not prepared: not every database accepts a Bind message in a failed transaction.
 	c.fe.SendQuery(&pgproto3.Query{String: "ROLLBACK"})
 	if c.flush() == nil {
 		c.owed++
@@ -295,7 +294,7 @@ func (c *conn) rollback() {
 	}
 }
 
-// close ends the session. The server rolls back what was not committed.
+// close ends the session. The server rolls back an open transaction.
 func (c *conn) close() {
 	c.broken = true
 	_ = c.net.SetDeadline(time.Now().Add(100 * time.Millisecond))

@@ -13,17 +13,16 @@ import (
 	"github.com/atoll-dev/atoll/playground/pgproxy"
 )
 
-// database is one that tests of a shared table run against.
+// database is a database that tests of a shared table use.
 type database struct {
 	name string
 	url  string
-	// proxy lies before it, so that something may go wrong; nil for one that was
-	// given.
+	// proxy injects faults into its connections; nil for an external database.
 	proxy *pgproxy.Proxy
 }
 
-// eachDatabase runs a test against PostgreSQL and what it is made to look like,
-// or against the one database that -postgres.url names.
+// eachDatabase runs a test against PostgreSQL and each database that it emulates, or only
+// against the database of -postgres.url.
 func eachDatabase(t *testing.T, test func(t *testing.T, d *database)) {
 	t.Helper()
 	if *given != "" {
@@ -31,13 +30,13 @@ func eachDatabase(t *testing.T, test func(t *testing.T, d *database)) {
 		return
 	}
 	t.Run("postgres", func(t *testing.T) {
-		t.Parallel() // most of the time is spent waiting
+		t.Parallel() // it mostly waits
 		test(t, &database{name: "postgres", url: server(t).SocketURL()})
 	})
 	eachEmulated(t, test)
 }
 
-// eachEmulated is for tests that PostgreSQL has others for.
+// eachEmulated is for tests that have their own variant for PostgreSQL.
 func eachEmulated(t *testing.T, test func(t *testing.T, d *database)) {
 	t.Helper()
 	for _, emulated := range pgproxy.Databases() {
@@ -48,7 +47,7 @@ func eachEmulated(t *testing.T, test func(t *testing.T, d *database)) {
 	}
 }
 
-// emulate lets a proxy pass our PostgreSQL off as another database.
+// emulate makes our PostgreSQL look like another database through a proxy.
 func emulate(t *testing.T, which pgproxy.Database, seed uint64) *database {
 	t.Helper()
 	s := server(t)
@@ -58,15 +57,15 @@ func emulate(t *testing.T, which pgproxy.Database, seed uint64) *database {
 	}
 	t.Cleanup(func() {
 		if n := p.Counts()[pgproxy.FeaturesRefused]; n > 0 {
-			t.Errorf("%d times something was asked of %s that it does not have", n, which)
+			t.Errorf("%d requests to %s used features that it lacks", n, which)
 		}
 		p.Close()
 	})
 	return &database{name: string(which), url: through(t, p, s, "atoll"), proxy: p}
 }
 
-// as is the URL for a client of another name, whose connections have troubles of
-// their own.
+// as returns the URL for a client with another name, whose connections have separate
+// faults.
 func (d *database) as(t *testing.T, name string) string {
 	t.Helper()
 	if d.proxy == nil {
@@ -75,7 +74,7 @@ func (d *database) as(t *testing.T, name string) string {
 	return through(t, d.proxy, server(t), name)
 }
 
-// schema gives a test a schema of its own in the database, dropped afterwards.
+// schema creates a schema for a test in the database, and drops it afterwards.
 func (d *database) schema(t testing.TB) Option {
 	t.Helper()
 	if *given == "" {
@@ -90,7 +89,7 @@ func (d *database) schema(t testing.TB) Option {
 	return WithSchema(name)
 }
 
-// dropGiven removes a schema from the database that was given.
+// dropGiven drops a schema of the external database.
 func dropGiven(schema string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -105,8 +104,8 @@ func dropGiven(schema string) error {
 	return nil
 }
 
-// store opens a keyspace of its own for a test. All of those in a database that
-// was given share a schema: making tables takes long in some.
+// store opens a keyspace for a test. All of those in an external database share a schema,
+// because in some databases creating tables is slow.
 func (d *database) store(t testing.TB) *mvcc.Keyspace {
 	t.Helper()
 	if *given == "" {
@@ -141,7 +140,7 @@ func ask(t testing.TB, db *DB, text string) (answer []string) {
 	return answer
 }
 
-// TestDetected: each database is told by what it says of itself.
+// TestDetected checks that each database is detected by its version.
 func TestDetected(t *testing.T) {
 	eachEmulated(t, func(t *testing.T, d *database) {
 		want := yugabyteDialect().name
@@ -150,7 +149,7 @@ func TestDetected(t *testing.T) {
 		}
 		db := d.open(t)
 		if got := db.dialect.name; got != want {
-			t.Errorf("it was taken for %s", got)
+			t.Errorf("detected as %s", got)
 		}
 		if total, used, err := db.Size(t.Context()); err != nil || total < 0 || used < 0 {
 			t.Error(total, used, err)

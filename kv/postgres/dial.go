@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// peerLimit is how long a database's machine may not acknowledge what it was sent. A
-// statement may take longer, because it is the machine's kernel that acknowledges. But
-// where packets get lost and nobody says so, the kernel here would try ever more
-// rarely, for a quarter of an hour, and after the network is back a statement would go
-// on waiting for as long again as it has been away.
+// peerLimit is how long a database's machine may take to acknowledge sent data. A statement
+// may take longer, because the machine's kernel acknowledges. But if packets are dropped
+// silently, this machine's kernel would retry ever more rarely, for a quarter of an hour.
+// After a network outage, a statement would then wait for as long again as the outage
+// lasted.
 const peerLimit = 6 * time.Second
 
-// newDialer makes connections that end when their peer is silent.
+// newDialer returns a dialer whose connections end when their peer is silent.
 func newDialer() *net.Dialer {
 	return &net.Dialer{
-		// For connections on which nothing is under way.
+		// For idle connections.
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: peerLimit / 2, Interval: peerLimit / 6, Count: 3},
-		// For those on which something is.
+		// For connections with data under way.
 		Control: func(network, _ string, c syscall.RawConn) error {
 			if !strings.HasPrefix(network, "tcp") {
 				return nil

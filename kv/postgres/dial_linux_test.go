@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// The kernel is told to give up a peer that is silent, whether something is under way
-// to it or not.
-func TestDialerGivesUpASilentPeer(t *testing.T) {
+// TestDialerTimesOutSilentPeer checks that the kernel drops the connection of a silent
+// peer, with or without data under way.
+func TestDialerTimesOutSilentPeer(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,6 @@ package postgres
 
 import "time"
 
-// limitUnacknowledged does nothing where this is not known to be possible: what was
-// sent and got lost is then missed when the statement's own time is over.
+// limitUnacknowledged does nothing on platforms where it is not known to be supported: lost
+// packets are then detected by the statement's timeout.
 func limitUnacknowledged(uintptr, time.Duration) error { return nil }

@@ -7,91 +7,89 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// dialect is what databases that speak PostgreSQL's protocol do differently. There
-// is one for PostgreSQL, YugabyteDB and CockroachDB each, in files of their own.
+// dialect describes the differences of a database with PostgreSQL's protocol. There is one
+// for PostgreSQL, YugabyteDB and CockroachDB each, in their own files.
 type dialect struct {
 	name string
 
-	// serverQuery asks a database for name and value of what check judges, before
-	// anything is done with it: check refuses, with the remedy, what could forget
-	// what it acknowledged.
+	// serverQuery returns names and values for check, which runs before the database is
+	// used. check refuses settings that could lose acknowledged writes, and names the
+	// remedy.
 	serverQuery string
 	check       func(found map[string]string, need int) error
-	// sessionQuery asks one of our sessions for name and value of its settings:
-	// checkSession refuses those that a role, a database or a proxy in between has
-	// bent.
+	// sessionQuery returns names and values of a session's settings. checkSession refuses
+	// settings that a role, a database or a proxy has overridden.
 	sessionQuery string
 	checkSession func(found map[string]string) error
 
-	// optimistic: commits may be worked out before the head is held. Each statement
-	// must see what was committed before it, not before its transaction.
+	// optimistic: commits may be computed without the head's lock. This requires that each
+	// statement sees all commits before it, not only those before its transaction.
 	optimistic bool
 	// notify: LISTEN and NOTIFY work; otherwise servers poll.
 	notify bool
-	// settings of every session. One that the database does not know ends the
+	// settings of every session. A setting that the database does not know ends the
 	// connection.
 	settings map[string]string
 
 	begin, beginRead string
-	// beginPatient begins a read that others' writes cannot make start again; it
-	// may wait before. Used when beginRead has failed several times.
-	beginPatient string
-	// beginSweep begins a transaction of which each statement sees what was
-	// committed before it.
+	// beginPatient begins a read that concurrent writes cannot force to restart; it may
+	// wait first. It is used after several failures of beginRead.
+	beginUndisturbed string
+	// beginSweep begins a transaction in which each statement sees all commits before it.
 	beginSweep string
-	// lock is the clause that holds a row against other writers.
+	// lock is the clause that locks a row against other writers.
 	lock string
-	// lockWait is a statement, behind begin, that bounds how long the next one waits
-	// for a lock, where lock_timeout does not.
+	// lockWait is a statement after begin that bounds how long the next one waits for a
+	// lock, where lock_timeout does not.
 	lockWait string
-	// noTimeout is an expression that ends the statement timeout for the rest of
-	// the transaction: see update.go.
+	// noTimeout is an expression that disables the statement timeout for the rest of the
+	// transaction: see update.go.
 	noTimeout string
-	// async lets the transaction commit without waiting for the disk.
+	// async makes the transaction commit without waiting for the disk.
 	async string
-	// evict ends the transactions of others that hold a head and have been silent
-	// for too long, where no setting does.
+	// evict ends transactions of other sessions that hold a head and have been silent for
+	// too long, where no setting does.
 	evict string
-	// size selects the bytes on disk of all tables of the schema, and of those
-	// the ones in use.
+	// size selects the size on disk of all tables of the schema, and the part in use, in
+	// bytes.
 	size string
-	// forCheck are statements that give the check of the whole database the time and
-	// the plans that it takes.
+	// forCheck are statements that allow the check of the whole database enough time and
+	// efficient plans.
 	forCheck []string
 
-	// ddl makes a step of migrations one of this database.
+	// ddl converts a migration step to this database's SQL.
 	ddl func(text string) string
-	// stepwise: statements that define tables commit by themselves, so each must
-	// do no harm when it is repeated.
+	// stepwise: statements that define tables commit separately, so each must be
+	// idempotent.
 	stepwise bool
-	// tune are statements after those of the schema that a database may refuse,
-	// for want of a right.
+	// tune are statements after those of the schema that a database may refuse for lack of
+	// privileges.
 	tune []string
-	// joins, if not nil, is how statements are told to join by keys: those of a
-	// database whose rows are elsewhere.
+	// joins, if not nil, determines how statements join by keys, in a database whose rows
+	// are on other nodes.
 	joins *joins
 
-	// again tells by an error that the transaction had no effect and should be run
-	// again: because of others, so soon.
+	// again reports whether an error means that the transaction had no effect and should be
+	// retried soon, because of concurrent transactions.
 	again func(err *pgconn.PgError) bool
-	// passing tells the same of what is wrong in the database itself for a while.
+	// passing reports the same for temporary problems of the database itself.
 	passing func(err *pgconn.PgError) bool
-	// waited tells that a lock was not to be had in time.
+	// waited reports whether a lock was not available in time.
 	waited func(code string) bool
-	// unknown tells, by the code with which COMMIT has failed, that it may have
-	// happened nevertheless.
+	// unknown reports whether a COMMIT that failed with this code may have happened
+	// nevertheless.
 	unknown func(code string) bool
 }
 
-// How long a session may hold a keyspace without a word, for instance because
-// its server is frozen; and how long others wait for it, which must be longer.
+// The time that a session may lock a keyspace without sending anything, for instance
+// because its server is frozen; and the time that others wait for the lock, which must be
+// longer.
 const (
 	idleLimit = 4 * time.Second
 	lockLimit = 6 * time.Second
 )
 
-// statementLimit bounds a single read. It must suffice for a list of
-// everything.
+// statementLimit bounds a single read. It must suffice for a list of all keys.
 const statementLimit = 60 * time.Second
 
 // checkLimit bounds a check of the whole database.
@@ -99,7 +97,7 @@ const checkLimit = 24 * time.Hour
 
 func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// has tells whether the error's code is one of some.
+// has reports whether the error's code is one of codes.
 func has(err *pgconn.PgError, codes ...string) bool {
 	for _, code := range codes {
 		if err.Code == code {

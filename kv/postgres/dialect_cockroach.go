@@ -8,11 +8,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// minCockroach is the oldest series.
+// minCockroach is the oldest supported series.
 const minCockroach = 24.3
 
-// cockroachDialect is that of CockroachDB, which has PostgreSQL's protocol and
-// most of its SQL, and nothing else of it.
+// cockroachDialect is the dialect of CockroachDB, which has PostgreSQL's protocol and most
+// of its SQL, but a different implementation.
 func cockroachDialect() *dialect {
 	return &dialect{
 		name: "CockroachDB",
@@ -25,36 +25,36 @@ func cockroachDialect() *dialect {
 		checkSession: checkCockroachSession,
 		settings: map[string]string{
 			"default_transaction_use_follower_reads": "off",
-			// Of statements that are transactions by themselves.
+			// For statements outside explicit transactions.
 			"default_transaction_isolation": "serializable",
-			// A plan is made for the keys that were given: so lists of them become
-			// ranges to read, whatever statistics say.
+			// Plans are made for the given keys, so lists of keys become range reads,
+			// regardless of statistics.
 			"plan_cache_mode": "force_custom_plan",
-			// Up to so many bytes of an answer the database can start a read again by
-			// itself when clocks differ.
+			// Up to this size of an answer, the database can restart a read automatically
+			// because of clock skew.
 			"results_buffer_size": "16777216",
 
 			"statement_timeout": millis(statementLimit),
 			"lock_timeout":      millis(lockLimit),
-			// Statements are executed as they come, so this holds between any two of
-			// them, and nobody needs to be evicted.
+			// Statements are executed as they arrive, so this timeout applies between any
+			// two of them, and evict is not needed.
 			"idle_in_transaction_session_timeout": millis(idleLimit),
 			"client_min_messages":                 "warning",
 			"bytea_output":                        "hex",
 		},
-		// Locks of a serializable transaction can get lost when a range moves: then
-		// it fails, and nothing is wrong. Those of READ COMMITTED are kept at the cost
-		// of another consensus.
-		begin:        `BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE`,
-		beginRead:    `BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY`,
-		beginPatient: `BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY`,
-		// A sweep reads the head, which changes all the time: serializable, it would
+		// Locks of a serializable transaction can be lost when a range moves: then it
+		// fails, without an inconsistency. Those of READ COMMITTED are durable, at the cost
+		// of another consensus round.
+		begin:            `BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE`,
+		beginRead:        `BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY`,
+		beginUndisturbed: `BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY`,
+		// A sweep reads the head, which changes all the time: at SERIALIZABLE it would
 		// never commit beside writers.
 		beginSweep: `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`,
 		lock:       `FOR UPDATE`,
 		noTimeout:  `''`,
-		// By the statistics that it makes for its planner: of rows that are there, before
-		// they are compressed and replicated.
+		// From the planner's statistics: the size of existing rows, before compression and
+		// replication.
 		size: `SELECT coalesce(sum(s.bytes), 0)::int8, coalesce(sum(s.bytes), 0)::int8 FROM (
 				(SELECT DISTINCT ON (column_names) row_count * avg_size AS bytes FROM [SHOW STATISTICS FOR TABLE log]
 					WHERE array_length(column_names, 1) = 1 ORDER BY column_names, created DESC)
@@ -64,8 +64,8 @@ func cockroachDialect() *dialect {
 		forCheck: []string{`SET LOCAL statement_timeout = 0`},
 		ddl:      cockroachDDL,
 		stepwise: true,
-		// What was replaced stays for hours otherwise, and every commit replaces the
-		// head. A list, and a check, must be over within this time.
+		// By default replaced rows are kept for hours, and every commit replaces the head.
+		// A list, and a check, must be complete within this time.
 		tune: []string{
 			`ALTER TABLE head CONFIGURE ZONE USING gc.ttlseconds = 1800`,
 			`ALTER TABLE log CONFIGURE ZONE USING gc.ttlseconds = 1800`,
@@ -78,19 +78,19 @@ func cockroachDialect() *dialect {
 			inner: "INNER LOOKUP JOIN", left: "LEFT LOOKUP JOIN",
 			hint:  func(...[]string) string { return "" },
 			among: func(query string) string { return " IN (" + query + ")" },
-			// INSERT … ON CONFLICT would join by whatever its statistics suggest. Nobody
-			// can remove a row that a serializable transaction has seen.
+			// INSERT … ON CONFLICT would choose a join by statistics. No transaction can
+			// remove a row that a serializable transaction has read.
 			setCurrent: `UPDATE current AS c SET id = u.id, mod = u.mod, create_rev = u.create_rev, version = u.version, lease = u.lease
 				FROM unnest($2::int8[], $3::int8[], $4::int8[], $5::int8[], $6::int8[], $7::bytea[])
 					u(id, mod, create_rev, version, lease, key)
 				WHERE c.ks = $1 AND c.key = u.key AND c.key = ANY($7::bytea[])`,
 		},
 		again: func(err *pgconn.PgError) bool {
-			// 40003 is of a statement before COMMIT: nothing of it stays. A duplicate is how
-			// a transaction that has lost its lock may hear that another was quicker.
+			// 40003 is from a statement before COMMIT: nothing of it remains. A duplicate
+			// key can be the error of a transaction that has lost its lock to a faster one.
 			return has(err, codeSerialization, codeLockTimeout, codeUnknown, codeDeadlock, codeDuplicate)
 		},
-		// Ranges or replicas are not available.
+		// Ranges or replicas are unavailable.
 		passing: func(err *pgconn.PgError) bool { return has(err, "58C00", "58C01") },
 		waited:  func(code string) bool { return code == codeLockTimeout },
 		unknown: func(code string) bool { return code != codeSerialization && code != codeDeadlock },
@@ -102,15 +102,15 @@ var (
 	collation   = regexp.MustCompile(` COLLATE "C"`)
 )
 
-// cockroachDDL: an integer has eight bytes there if one does not say more, and
-// text is compared bytewise. Keys are in their order.
+// cockroachDDL: integers have eight bytes by default, and text is compared bytewise. Keys
+// are stored in order.
 func cockroachDDL(text string) string {
 	text = clause.ReplaceAllString(text, "")
 	text = integerType.ReplaceAllString(text, "int4")
 	return collation.ReplaceAllString(text, "")
 }
 
-// cockroachVersion is in what version() says: "CockroachDB CCL v25.2.1 (…)".
+// cockroachVersion matches the result of version(): "CockroachDB CCL v25.2.1 (…)".
 var cockroachVersion = regexp.MustCompile(`CockroachDB \w+ v(\d+\.\d+)`)
 
 func checkCockroach(found map[string]string, _ int) error {
@@ -120,10 +120,10 @@ func checkCockroach(found map[string]string, _ int) error {
 	}
 	if series < minCockroach {
 		version, _, _ := strings.Cut(found["version"], " (")
-		return refuse("it is %s; use version %.1f or later", version, minCockroach)
+		return refuse("version %s is not supported; use version %.1f or later", version, minCockroach)
 	}
 	if found["default_transaction_read_only"] == "on" {
-		return refuse("its sessions are read-only; ALTER ROLE … RESET default_transaction_read_only, or point at the primary cluster")
+		return refuse("its sessions are read-only; run ALTER ROLE … RESET default_transaction_read_only, or use the URL of the primary cluster")
 	}
 	return nil
 }
@@ -132,7 +132,7 @@ func checkCockroachSession(found map[string]string) error {
 	for _, s := range []struct{ name, want, why string }{
 		{"default_transaction_use_follower_reads", "off", "reads would miss acknowledged writes"},
 		{"default_transaction_isolation", "serializable", "single statements would not see one state"},
-		{"plan_cache_mode", "force_custom_plan", "they do not keep our settings; connect without a proxy, or through one that pools whole sessions"},
+		{"plan_cache_mode", "force_custom_plan", "they do not keep our settings; connect without a proxy, or through one with session pooling"},
 	} {
 		if found[s.name] != s.want {
 			return refuse("%s is %q in our sessions instead of %s: %s; remove what sets it (ALTER ROLE … RESET %s)",

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// minPostgres is the oldest version, as server_version_num.
+// minPostgres is the oldest supported version, as server_version_num.
 const minPostgres = 140000
 
 func postgresDialect() *dialect {
@@ -27,8 +27,7 @@ func postgresDialect() *dialect {
 		optimistic:   true,
 		settings: map[string]string{
 			"synchronous_commit": "on",
-			// One plan for each statement, made without looking at statistics as
-			// far as one can have it.
+			// One plan for each statement, as independent of statistics as possible.
 			"plan_cache_mode":                 "force_generic_plan",
 			"jit":                             "off",
 			"enable_seqscan":                  "off",
@@ -42,23 +41,23 @@ func postgresDialect() *dialect {
 			"statement_timeout":                   millis(statementLimit),
 			"lock_timeout":                        millis(lockLimit),
 			"idle_in_transaction_session_timeout": millis(idleLimit),
-			// A client whose machine is gone holds nothing for longer than 15 s.
+			// The server detects a dead client machine within 15 s, and releases its locks.
 			"tcp_keepalives_idle":     "6",
 			"tcp_keepalives_interval": "3",
 			"tcp_keepalives_count":    "3",
 			"client_min_messages":     "warning",
 			"bytea_output":            "hex",
 		},
-		begin:        `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`,
-		beginRead:    `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`,
-		beginPatient: `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`,
-		beginSweep:   `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`,
-		lock:         `FOR NO KEY UPDATE`,
-		noTimeout:    `set_config('statement_timeout', '0', true)`,
-		async:        `SET LOCAL synchronous_commit = off`,
-		// Sessions of ours that hold a keyspace in the middle of sending their
-		// changes, for longer than any living server takes: the database has no time
-		// limit for that before version 17.
+		begin:            `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`,
+		beginRead:        `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`,
+		beginUndisturbed: `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`,
+		beginSweep:       `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`,
+		lock:             `FOR NO KEY UPDATE`,
+		noTimeout:        `set_config('statement_timeout', '0', true)`,
+		async:            `SET LOCAL synchronous_commit = off`,
+		// Ends our sessions that lock a keyspace in the middle of sending their changes,
+		// for longer than any live server takes: before version 17 the database has no
+		// timeout for that.
 		evict: `SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
 			WHERE a.datname = current_database() AND a.usename = current_user AND a.pid <> pg_backend_pid()
 				AND a.wait_event = 'ClientRead' AND a.state <> 'idle'
@@ -86,34 +85,34 @@ func postgresDialect() *dialect {
 	}
 }
 
-// postgresStorage are storage clauses of tables, by their name in migrations.
+// postgresStorage contains the storage clauses of tables, by their name in migrations.
 var postgresStorage = map[string]string{
-	// Every commit rewrites its keyspace's row: room for many versions on
-	// the same page, so that they are pruned there and no index changes.
+	// Every commit rewrites its keyspace's row: leave room for many versions on the same
+	// page, so that they are pruned there and no index changes.
 	"head": `WITH (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
 		autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 1000000)`,
 	"sweep": `WITH (fillfactor = 10, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000)`,
 	"lease": `WITH (fillfactor = 50)`,
-	// Never updated; swept rows should soon become room for new ones.
+	// Never updated; the space of swept rows should soon be reusable.
 	"log": `WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 20000,
 		autovacuum_vacuum_cost_delay = 0, autovacuum_vacuum_insert_scale_factor = 0.5,
 		toast.autovacuum_vacuum_cost_delay = 0)`,
 	"segment": `WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 20000)`,
-	// Updates stay on their page and leave its indexes alone.
+	// Updates stay on their page and do not change its indexes.
 	"current": `WITH (fillfactor = 75, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0)`,
 }
 
-// checkPostgres refuses a PostgreSQL that cannot keep its promises.
+// checkPostgres refuses a PostgreSQL server that could lose acknowledged writes.
 func checkPostgres(found map[string]string, need int) error {
 	if n, _ := strconv.Atoi(found["server_version_num"]); n < minPostgres {
-		return refuse("it is PostgreSQL %s; use version %d or later", found["server_version"], minPostgres/10000)
+		return refuse("PostgreSQL %s is not supported; use version %d or later", found["server_version"], minPostgres/10000)
 	}
 	if found["in_recovery"] == "true" {
-		return refuse("it is a standby (in recovery), which takes no writes; point at the primary, or promote it")
+		return refuse("it is a standby (in recovery) and read-only; use the URL of the primary, or promote it")
 	}
 	for _, s := range []struct{ name, why, remedy string }{
-		{"fsync", "a crash of its machine loses acknowledged writes and may damage it", "set fsync = on in postgresql.conf"},
-		{"full_page_writes", "a crash of its machine may damage it", "set full_page_writes = on in postgresql.conf"},
+		{"fsync", "a crash of its machine loses acknowledged writes and may damage the database", "set fsync = on in postgresql.conf"},
+		{"full_page_writes", "a crash of its machine may damage the database", "set full_page_writes = on in postgresql.conf"},
 	} {
 		if found[s.name] == "off" {
 			return refuse("its setting %s is off: %s; %s", s.name, s.why, s.remedy)
@@ -127,7 +126,7 @@ func checkPostgres(found map[string]string, need int) error {
 
 func checkEncoding(found map[string]string) error {
 	if found["server_encoding"] != "UTF8" {
-		return refuse("its encoding is %s; make one with CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0", found["server_encoding"])
+		return refuse("its encoding is %s; create a database with CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0", found["server_encoding"])
 	}
 	return nil
 }
@@ -136,7 +135,7 @@ func checkConnections(found map[string]string, need int) error {
 	allowed, _ := strconv.Atoi(found["max_connections"])
 	reserved, _ := strconv.Atoi(found["superuser_reserved_connections"])
 	if need > allowed-reserved {
-		return refuse("this server may use %d connections and the database allows %d to all; lower pool_max_conns, or raise max_connections",
+		return refuse("this server may use %d connections, but the database allows only %d; decrease pool_max_conns, or increase max_connections",
 			need, allowed-reserved)
 	}
 	return nil
@@ -144,14 +143,14 @@ func checkConnections(found map[string]string, need int) error {
 
 func checkPostgresSession(found map[string]string) error {
 	if found["synchronous_commit"] != "on" {
-		return refuse("synchronous_commit is %q in our sessions though we set it to on: a crash would lose acknowledged writes; remove what sets it (a proxy?)",
+		return refuse("synchronous_commit is %q in our sessions although we set it to on: a crash would lose acknowledged writes; remove the override (a proxy?)",
 			found["synchronous_commit"])
 	}
 	if found["plan_cache_mode"] != "force_generic_plan" {
-		return refuse("sessions do not keep our settings; connect without a proxy, or through one that pools whole sessions")
+		return refuse("sessions do not keep our settings; connect without a proxy, or through one with session pooling")
 	}
 	if found["unlogged"] != "" {
-		return refuse("tables %s are not logged: a crash empties them; ALTER TABLE … SET LOGGED", found["unlogged"])
+		return refuse("tables %s are not logged: a crash empties them; run ALTER TABLE … SET LOGGED", found["unlogged"])
 	}
 	return nil
 }

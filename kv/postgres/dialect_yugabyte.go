@@ -8,13 +8,13 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// minYugabyte is the oldest series: the first that is made from PostgreSQL 15.
+// minYugabyte is the oldest supported series: the first one based on PostgreSQL 15.
 const minYugabyte = 2025.1
 
-// yugabyteDialect is that of YugabyteDB, of which a server is PostgreSQL's own
-// above storage that is spread over many. So most of PostgreSQL's settings and all
-// of its SQL are there; what differs is what a row costs to reach, and how
-// transactions meet. DESIGN.md says why each thing is as it is.
+// yugabyteDialect is the dialect of YugabyteDB. Its servers are PostgreSQL's query layer on
+// top of distributed storage. So it has most of PostgreSQL's settings and all of its SQL.
+// It differs in the cost of reading rows, and in the concurrency of transactions. DESIGN.md
+// explains each setting.
 func yugabyteDialect() *dialect {
 	return &dialect{
 		name: "YugabyteDB",
@@ -28,8 +28,8 @@ func yugabyteDialect() *dialect {
 			UNION ALL SELECT 'plan_cache_mode', current_setting('plan_cache_mode')`,
 		checkSession: checkYugabyteSession,
 		settings: map[string]string{
-			// Reads go to the leaders of tablets and see what was acknowledged before,
-			// and writes are transactions.
+			// Reads go to the leaders of tablets and see all acknowledged writes, and
+			// writes are transactions.
 			"yb_read_from_followers":          "off",
 			"yb_read_after_commit_visibility": "strict",
 			"yb_disable_transactional_writes": "off",
@@ -51,25 +51,25 @@ func yugabyteDialect() *dialect {
 			"client_min_messages":                 "warning",
 			"bytea_output":                        "hex",
 		},
-		// What READ COMMITTED means depends on a flag of the database's servers: with
-		// it, as in PostgreSQL; without, a snapshot, and whoever waited for a lock has
-		// to start again. Both are right here.
+		// The meaning of READ COMMITTED depends on a flag of the database's servers: with
+		// it, as in PostgreSQL; without, a snapshot, and a transaction that waited for a
+		// lock has to restart. Both are correct here.
 		begin:     `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`,
 		beginRead: `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`,
-		// It waits until no clock can be behind its snapshot (500 ms), so no newer row
-		// makes it start again, however much it reads.
-		beginPatient: `BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY DEFERRABLE`,
-		beginSweep:   `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`,
-		lock:         `FOR UPDATE`,
-		// lock_timeout is not for locks of rows.
+		// It waits until no clock can be behind its snapshot (500 ms), so newer rows never
+		// force it to restart, however much it reads.
+		beginUndisturbed: `BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY DEFERRABLE`,
+		beginSweep:       `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`,
+		lock:             `FOR UPDATE`,
+		// lock_timeout does not apply to row locks.
 		lockWait:  `SET LOCAL statement_timeout = ` + millis(lockLimit),
 		noTimeout: `set_config('statement_timeout', '0', true)`,
-		// pg_stat_activity knows the sessions of one server only; locks, and the
-		// transactions that hold them, are everybody's. No transaction of a living
-		// server is that old.
+		// pg_stat_activity shows the sessions of one server only; locks, and the
+		// transactions that hold them, are cluster-wide. No transaction of a live server is
+		// that old.
 		evict: `SELECT yb_cancel_transaction((l.ybdetails->>'transactionid')::uuid) FROM pg_locks l
 			WHERE l.relation = 'head'::regclass AND l.granted AND l.waitend < clock_timestamp() - interval '5 s'`,
-		// There are no statistics of what is dead.
+		// There are no statistics of dead rows.
 		size: `SELECT coalesce(sum(pg_table_size(c.oid)), 0)::int8, coalesce(sum(pg_table_size(c.oid)), 0)::int8
 			FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r'`,
 		forCheck: []string{`SET LOCAL statement_timeout = 0`, `SET LOCAL enable_seqscan = on`,
@@ -96,8 +96,8 @@ func yugabyteDialect() *dialect {
 			among: func(query string) string { return " = ANY(ARRAY(" + query + "))" },
 		},
 		again: func(err *pgconn.PgError) bool {
-			// The last is what statements get to hear after another transaction, or a
-			// change of tables, has ended theirs.
+			// The last condition covers errors after another transaction, or a schema
+			// change, has ended the statement's transaction.
 			return has(err, codeSerialization, codeDeadlock, codeLockTimeout, codeCanceled, codeFailedTransaction) ||
 				err.Code == codeInternal && contains(err.Message, "Restart read required", "schema version mismatch",
 					"Catalog Version Mismatch", "catalog snapshot used for this transaction", "conflicts with")
@@ -108,7 +108,7 @@ func yugabyteDialect() *dialect {
 					"Try again", "not the leader", "Leader does not have a valid lease", "Not the leader")
 		},
 		waited: func(code string) bool { return code == codeCanceled || code == codeLockTimeout },
-		// Its storage may answer late or never, under a code that says nothing.
+		// Its storage may answer late or never, under an unspecific code.
 		unknown: func(code string) bool { return code != codeSerialization && code != codeDeadlock },
 	}
 }
@@ -128,16 +128,16 @@ var (
 	indexed      = regexp.MustCompile(`(CREATE INDEX \w+ ON \w+) \((\w+),`)
 )
 
-// yugabyteDDL has rows in the order of their keys, where the database would spread
-// the first column by its hash: keyspaces are read in order, and a large one must
-// be divisible. Tables with one row for each keyspace may be spread.
+// yugabyteDDL stores rows in key order; the database's default is to hash the first column.
+// Keyspaces are read in order, and a large one must be divisible. Tables with one row for
+// each keyspace may be hashed.
 func yugabyteDDL(text string) string {
 	text = clause.ReplaceAllString(text, "")
 	text = compositeKey.ReplaceAllString(text, "PRIMARY KEY ($1 ASC, ")
 	return indexed.ReplaceAllString(text, "$1 ($2 ASC,")
 }
 
-// yugabyteVersion is in what version() and server_version say:
+// yugabyteVersion matches the result of version() and server_version:
 // "15.12-YB-2025.2.0.0-b0".
 var yugabyteVersion = regexp.MustCompile(`-YB-(\d+\.\d+)[.\d]*`)
 
@@ -147,7 +147,7 @@ func checkYugabyte(found map[string]string, need int) error {
 		series, _ = strconv.ParseFloat(m[1], 64)
 	}
 	if series < minYugabyte {
-		return refuse("it is YugabyteDB %s; use version %.1f or later", found["server_version"], minYugabyte)
+		return refuse("YugabyteDB %s is not supported; use version %.1f or later", found["server_version"], minYugabyte)
 	}
 	if err := checkEncoding(found); err != nil {
 		return err
@@ -160,12 +160,12 @@ func checkYugabyteSession(found map[string]string) error {
 		{"yb_read_from_followers", "off", "reads would miss acknowledged writes"},
 		{"yb_read_after_commit_visibility", "strict", "reads would miss acknowledged writes"},
 		{"yb_disable_transactional_writes", "off", "commits would be applied in part"},
-		{"yb_read_time", "0", "reads would be of the past"},
-		{"plan_cache_mode", "force_generic_plan", "they do not keep our settings; connect without a proxy, or through one that pools whole sessions"},
+		{"yb_read_time", "0", "reads would be stale"},
+		{"plan_cache_mode", "force_generic_plan", "they do not keep our settings; connect without a proxy, or through one with session pooling"},
 	} {
-		// yb_read_time is shown with a unit, if at all.
+		// yb_read_time may be shown with a unit.
 		if value, _, _ := strings.Cut(found[s.name], " "); value != s.want {
-			return refuse("%s is %q in our sessions instead of %s: %s; remove what sets it (ALTER ROLE or DATABASE … RESET %s)",
+			return refuse("%s is %q in our sessions instead of %s: %s; remove the override (ALTER ROLE or DATABASE … RESET %s)",
 				s.name, found[s.name], s.want, s.why, s.name)
 		}
 	}

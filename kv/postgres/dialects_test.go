@@ -10,9 +10,9 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// TestForgotten: a database that has forgotten a commit, or has another in its
-// place, is found out, by what is read and on a new connection.
-func TestForgotten(t *testing.T) {
+// TestLostCommits checks that a database that has lost a commit, or has a different one in
+// its place, is detected by reads and on a new connection.
+func TestLostCommits(t *testing.T) {
 	eachDatabase(t, func(t *testing.T, d *database) {
 		for name, harm := range map[string]string{
 			"head":   `UPDATE head SET rev = rev - 1`,
@@ -35,8 +35,8 @@ func TestForgotten(t *testing.T) {
 	})
 }
 
-// TestOldLists: lists at an old revision are right however few of the keys
-// existed then, and page by page.
+// TestOldLists checks lists at an old revision, however few of the keys existed then,
+// complete and page by page.
 func TestOldLists(t *testing.T) {
 	eachDatabase(t, func(t *testing.T, d *database) {
 		k := openTable(t, d.open(t), "default")
@@ -70,7 +70,7 @@ func TestOldLists(t *testing.T) {
 		if err != nil || res.Count != 3 {
 			t.Errorf("count: %+v, %v", res, err)
 		}
-		// What a transaction reads is no different.
+		// Reads in a transaction return the same.
 		err = k.Update(t.Context(), nil, func(tx kv.Tx) error {
 			res, err := tx.Range(kv.RangeRequest{Span: kv.Prefix([]byte("k")), Revision: old, Limit: 10}, true)
 			if err == nil && (len(res.KVs) != 1 || res.Count != 1) {
@@ -84,8 +84,8 @@ func TestOldLists(t *testing.T) {
 	})
 }
 
-// TestLongRevisions: the log is read in whole revisions, however many changes
-// they have and wherever one starts.
+// TestLongRevisions checks that the log is read in whole revisions, regardless of their
+// number of changes and position.
 func TestLongRevisions(t *testing.T) {
 	eachDatabase(t, func(t *testing.T, d *database) {
 		k := openTable(t, d.open(t), "default")
@@ -117,15 +117,15 @@ func TestLongRevisions(t *testing.T) {
 					t.Errorf("%+v: %d rows up to %d, at %d, %v", want, len(list), lastRevision(list), at.Revision, err)
 				}
 				if len(list) >= 700 && list[len(list)-1].KV.ModRevision == 3 && list[len(list)-1].Sub != 699 {
-					t.Errorf("%+v: the last change is number %d of its revision", want, list[len(list)-1].Sub)
+					t.Errorf("%+v: the last change has number %d of its revision", want, list[len(list)-1].Sub)
 				}
 			}
 		}
 	})
 }
 
-// TestOperations: splits, merges, recovery, and the measure of history, wherever
-// rows are.
+// TestOperations runs splits, merges, recovery, and the measurement of history on each
+// database.
 func TestOperations(t *testing.T) {
 	eachDatabase(t, func(t *testing.T, d *database) {
 		db := d.open(t)
@@ -138,14 +138,14 @@ func TestOperations(t *testing.T) {
 		if err != nil || moved.Keys != 2 {
 			t.Fatalf("split: %+v, %v", moved, err)
 		}
-		db = openURL(t, d.url, WithSchema(db.opts.schema)) // who had it open has to open it again
+		db = openURL(t, d.url, WithSchema(db.opts.schema)) // tables that were open must be reopened
 		part := openTable(t, db, kv.PartitionName("default", "/a/"))
 		write(t, part, "/a/3", "6")
 		if got := dump(t, part, 0); !strings.HasPrefix(got, "/a/1=4@") || strings.Count(got, "=") != 3 {
 			t.Errorf("the partition: %s", got)
 		}
 		if got := dump(t, openTable(t, db, "default"), 0); got != "/b/1=3@4" {
-			t.Errorf("beside it: %s", got)
+			t.Errorf("the parent: %s", got)
 		}
 		if err := db.Check(t.Context()); err != nil {
 			t.Error(err)
@@ -172,8 +172,8 @@ func TestOperations(t *testing.T) {
 	})
 }
 
-// TestUnsafeDatabases: what could lose acknowledged writes, or show what is
-// over, is refused, and the error says what to do.
+// TestUnsafeDatabases checks that databases that could lose acknowledged writes, or return
+// stale data, are refused, and that the error names the remedy.
 func TestUnsafeDatabases(t *testing.T) {
 	yugabyte := map[string]string{"server_version": "15.12-YB-2025.2.0.0-b0", "server_encoding": "UTF8", "max_connections": "300"}
 	yugabyteSession := map[string]string{"yb_read_from_followers": "off", "yb_read_after_commit_visibility": "strict",
@@ -187,14 +187,14 @@ func TestUnsafeDatabases(t *testing.T) {
 	for _, group := range []struct {
 		check func(map[string]string) error
 		sound map[string]string
-		bent  [][3]string // name, value, what the error says
+		bent  [][3]string // name, value, part of the error
 	}{
 		{server(yugabyteDialect()), yugabyte, [][3]string{
 			{"server_version", "11.2-YB-2024.2.1.0-b0", "2025.1 or later"}, {"server_version", "15.1", "2025.1 or later"},
 			{"server_encoding", "SQL_ASCII", "ENCODING 'UTF8'"}, {"max_connections", "15", "pool_max_conns"}}},
 		{yugabyteDialect().checkSession, yugabyteSession, [][3]string{
 			{"yb_read_from_followers", "on", "RESET yb_read_from_followers"}, {"yb_read_after_commit_visibility", "relaxed", "acknowledged"},
-			{"yb_disable_transactional_writes", "on", "in part"}, {"yb_read_time", "1700000000 ms", "past"}, {"plan_cache_mode", "auto", "proxy"}}},
+			{"yb_disable_transactional_writes", "on", "in part"}, {"yb_read_time", "1700000000 ms", "stale"}, {"plan_cache_mode", "auto", "proxy"}}},
 		{server(cockroachDialect()), cockroach, [][3]string{
 			{"version", "CockroachDB CCL v23.2.4 (x)", "24.3 or later"}, {"version", "CockroachDB", "24.3 or later"},
 			{"default_transaction_read_only", "on", "RESET default_transaction_read_only"}}},
@@ -218,7 +218,7 @@ func TestUnsafeDatabases(t *testing.T) {
 	}
 }
 
-// TestDialectOf: who says that it is something else is refused.
+// TestDialectOf checks that unknown databases are refused.
 func TestDialectOf(t *testing.T) {
 	for version, want := range map[string]string{
 		"PostgreSQL 15.9 (Debian 15.9-0+deb12u1) on x86_64-pc-linux-gnu":  "PostgreSQL",
@@ -235,7 +235,8 @@ func TestDialectOf(t *testing.T) {
 	}
 }
 
-// TestErrors: which errors mean again, and what is known after a COMMIT.
+// TestErrors checks which errors are retried, and which leave the outcome of COMMIT
+// unknown.
 func TestErrors(t *testing.T) {
 	const again, passes, final = "again", "passes", "final"
 	for _, tc := range []struct {
@@ -277,7 +278,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestTables: how tables are made where rows are spread over many.
+// TestTables checks the statements that create tables in distributed databases.
 func TestTables(t *testing.T) {
 	for _, d := range []*dialect{yugabyteDialect(), cockroachDialect()} {
 		statements := repeatable(d.ddl(migrations[0]))

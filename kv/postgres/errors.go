@@ -28,19 +28,19 @@ const (
 	// The transaction has failed before, or was ended.
 	codeFailedTransaction = "25P02"
 	codeInternal          = "XX000"
-	// Whether a statement was completed is not known.
+	// It is unknown whether a statement was completed.
 	codeUnknown = "40003"
 )
 
-// contended tells whether an error comes from others who want the same, and
-// will be out of the way at once.
+// contended reports whether an error is caused by concurrent transactions, so that a retry
+// will soon succeed.
 func (d *dialect) contended(err error) bool {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && d.again(pgErr)
 }
 
-// transient tells whether an error will pass by itself, so that an operation
-// that has had no effect should be tried again.
+// transient reports whether an error is temporary, so that an operation without an effect
+// should be retried.
 func (d *dialect) transient(err error) bool {
 	if _, ok := errors.AsType[*lostError](err); ok {
 		return true
@@ -50,8 +50,8 @@ func (d *dialect) transient(err error) bool {
 			return true
 		}
 		switch pgErr.Code {
-		// The server is starting, ending or crashed; it has too many connections;
-		// it has become a standby.
+		// The server is starting, stopping or crashed, has too many connections, or has
+		// become a standby.
 		case "57P01", "57P02", "57P03", "57P05", "25P03", "53300", codeReadOnly:
 			return true
 		}
@@ -60,7 +60,7 @@ func (d *dialect) transient(err error) bool {
 	if connectErr, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return connectErr != nil
 	}
-	// Of the driver, while opening: the connection is gone.
+	// Errors of the driver while connecting: the connection is gone.
 	if pgconn.SafeToRetry(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return true
 	}
@@ -68,12 +68,12 @@ func (d *dialect) transient(err error) bool {
 	return errors.As(err, &netErr)
 }
 
-// remedy says for some errors what an operator can do.
+// remedy returns the remedy for some errors.
 func remedy(err error) string {
 	const standby = " (the database is a standby, or set to read-only: promote it, or name the primary among the hosts)"
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
-		// The driver has no value for this one.
+		// The driver has no error value for this one.
 		if strings.Contains(err.Error(), "read only connection") {
 			return standby
 		}
@@ -81,27 +81,27 @@ func remedy(err error) string {
 	}
 	switch pgErr.Code {
 	case "53100":
-		return " (free disk space on the database's machine; writing goes on by itself)"
+		return " (free disk space on the database's machine; writes then resume automatically)"
 	case "53300":
-		return " (the database allows too few connections: raise max_connections, or lower pool_max_conns)"
+		return " (the database allows too few connections: increase max_connections, or decrease pool_max_conns)"
 	case codeReadOnly:
 		return standby
 	case codePrivilege:
-		return " (the role lacks a right: let it own the schema)"
+		return " (the role lacks a privilege: make it the owner of the schema)"
 	case "28P01", "28000":
 		return " (check user, password and pg_hba.conf)"
 	case "3D000":
 		return " (create the database)"
 	case codeLockTimeout:
-		return " (another server holds the keyspace; if it is frozen it is thrown out soon)"
+		return " (another server holds the lock of the keyspace; if it is frozen, its session is terminated soon)"
 	case "XX001", "XX002":
 		return " (the database is damaged: restore it)"
 	}
 	return ""
 }
 
-// fail turns an error of the database into one of the contract's; those stay
-// as they are, and so does the caller's giving up.
+// fail converts an error of the database to one of kv's errors. Errors of kv and of the
+// caller's context stay as they are.
 func (db *DB) fail(ctx context.Context, op string, err error) error {
 	if err == nil {
 		return nil

@@ -41,9 +41,8 @@ func through(t testing.TB, p *pgproxy.Proxy, s *playground.Server, name string) 
 	return url
 }
 
-// TestFaults runs two servers on one database through everything that may go
-// wrong on the way to it. All of it is hidden from the clients, whose answers
-// must be explained by one order of their transactions.
+// TestFaults runs two servers on one database with all kinds of connection faults. Clients
+// must not notice any of them: a single order of transactions must explain their answers.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	s := server(t)
@@ -60,7 +59,7 @@ func TestFaults(t *testing.T) {
 			testFaults(t, s, pgproxy.PostgreSQL, faults, 60)
 		})
 	}
-	// What these are documented to do, on top of how they order transactions.
+	// The documented errors of these databases, in addition to their isolation.
 	for _, which := range pgproxy.Databases() {
 		t.Run("as "+string(which), func(t *testing.T) {
 			t.Parallel()
@@ -81,7 +80,7 @@ func testFaults(t *testing.T, s *playground.Server, which pgproxy.Database, faul
 		kvtest.Concurrent(t, seed, 12, calls, func(t testing.TB) kv.Keyspace {
 			var entries []kv.Keyspace
 			for i := range 2 {
-				// How long it takes is not the question, also on a machine that stalls.
+				// The duration is irrelevant, also on a slow machine.
 				db := openURL(t, through(t, p, s, fmt.Sprintf("server%d", i)), option, WithTimeout(time.Minute))
 				entries = append(entries, openStore(t, db, mvcc.Options{}))
 			}
@@ -91,7 +90,7 @@ func testFaults(t *testing.T, s *playground.Server, which pgproxy.Database, faul
 		p.Set(pgproxy.Faults{})
 		counts := p.Counts()
 		if len(counts) == 0 || counts[pgproxy.FeaturesRefused] > 0 {
-			t.Error("nothing went wrong, or the wrong things:", counts)
+			t.Error("no faults were injected, or the wrong ones:", counts)
 		}
 		t.Logf("seed %d: %v", seed, counts)
 		if err := openURL(t, through(t, p, s, "check"), option).Check(t.Context()); err != nil {
@@ -100,8 +99,8 @@ func testFaults(t *testing.T, s *playground.Server, which pgproxy.Database, faul
 	}
 }
 
-// TestLostCommit: a commit whose answer is lost is neither lost nor repeated,
-// in one round trip more.
+// TestLostCommit checks that a commit whose answer is lost is neither lost nor repeated,
+// and costs one more round trip.
 func TestLostCommit(t *testing.T) {
 	for _, which := range append(pgproxy.Databases(), pgproxy.PostgreSQL) {
 		t.Run("as "+string(which), func(t *testing.T) { testLostCommit(t, emulate(t, which, 1)) })
@@ -121,7 +120,7 @@ func testLostCommit(t *testing.T, d *database) {
 			return changesOf(tx, "a", "2")
 		})
 	}()
-	// Looking it up needs a commit, too.
+	// The look-up is a commit, too.
 	eventually(t, "a reply is lost", func() bool { return p.Counts()[pgproxy.CommitRepliesLost] > 0 })
 	p.Set(pgproxy.Faults{})
 	if err := <-done; err != nil {
@@ -139,7 +138,7 @@ func testLostCommit(t *testing.T, d *database) {
 		done <- table.Update(t.Context(), nil, func(tx kv.Tx) error {
 			runs++
 			if l, err := tx.Lease(7); err != nil || l != nil {
-				return fmt.Errorf("lease %v is there already: %v", l, err)
+				return fmt.Errorf("lease %v already exists: %v", l, err)
 			}
 			return tx.PutLease(kv.LeaseRecord{ID: 7, TTL: 60})
 		})
@@ -151,7 +150,8 @@ func testLostCommit(t *testing.T, d *database) {
 	}
 }
 
-// TestUnknownOutcome: only when nobody can be asked is the outcome unknown.
+// TestUnknownOutcome checks that the outcome is unknown only if the database cannot be
+// reached.
 func TestUnknownOutcome(t *testing.T) {
 	for _, which := range append(pgproxy.Databases(), pgproxy.PostgreSQL) {
 		t.Run("as "+string(which), func(t *testing.T) {
@@ -184,7 +184,7 @@ func testUnknownOutcome(t *testing.T, d *database, update func(*table, func(kv.T
 	write(t, table, "a", "2")
 }
 
-// TestTerminated: the database throws sessions out in the middle of commits.
+// TestTerminated: the database terminates sessions in the middle of commits.
 func TestTerminated(t *testing.T) {
 	t.Parallel()
 	s := server(t)
@@ -204,7 +204,7 @@ func TestTerminated(t *testing.T) {
 	}
 	for range 20 {
 		sql(t, s, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'terminated'`)
-		time.Sleep(20 * time.Millisecond) // that many times under load; nothing is waited for
+		time.Sleep(20 * time.Millisecond) // repeats under load; it waits for nothing
 	}
 	cancel()
 	wg.Wait()
@@ -214,8 +214,8 @@ func TestTerminated(t *testing.T) {
 	}
 }
 
-// TestCrash kills the database under load, again and again: what was
-// acknowledged is there, once, and the servers go on by themselves.
+// TestCrash repeatedly kills the database under load. Acknowledged writes exist once, and
+// the servers continue automatically.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	s := own(t, playground.Config{})
@@ -254,8 +254,8 @@ func TestCrash(t *testing.T) {
 	t.Logf("%d creates through 3 crashes", acknowledged.Load())
 }
 
-// TestPause: a database that is frozen is unavailable after a bounded time, and
-// available again by itself.
+// TestPause checks that a frozen database is unavailable after a bounded time, and later
+// available again automatically.
 func TestPause(t *testing.T) {
 	t.Parallel()
 	s := own(t, playground.Config{})
@@ -274,7 +274,7 @@ func TestPause(t *testing.T) {
 		t.Errorf("head: %v", err)
 	}
 	if took := time.Since(begin); took > 30*time.Second {
-		t.Errorf("it took %v to find out", took)
+		t.Errorf("it took %v to fail", took)
 	}
 	if err := s.Continue(); err != nil {
 		t.Fatal(err)
@@ -286,8 +286,8 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestFrozenServer: a server that stops in the middle of a transaction holds
-// the others up for a bounded time only, and its own transaction is run again.
+// TestFrozenServer checks that a server that stops in the middle of a transaction delays
+// the others only for a bounded time, and that its own transaction is run again.
 func TestFrozenServer(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, testFrozenServer)
@@ -309,7 +309,7 @@ func testFrozenServer(t *testing.T, d *database) {
 	<-entered
 	begin := time.Now()
 	write(t, other, "a", "other")
-	t.Logf("held up for %v", time.Since(begin))
+	t.Logf("delayed for %v", time.Since(begin))
 	close(leave)
 	if err := <-frozen; err != nil {
 		t.Error(err)
@@ -319,8 +319,8 @@ func testFrozenServer(t *testing.T, d *database) {
 	}
 }
 
-// TestEvict: a session that stops in the middle of sending its changes, which no
-// limit of the database ends, is ended by those who wait for it.
+// TestEvict checks that a session that stops in the middle of sending its changes, which no
+// timeout of the database ends, is terminated by those waiting for it.
 func TestEvict(t *testing.T) {
 	t.Parallel()
 	for _, which := range []pgproxy.Database{pgproxy.PostgreSQL, pgproxy.Yugabyte} {
@@ -349,11 +349,11 @@ func testEvict(t *testing.T, d *database) {
 	})
 	begin := time.Now()
 	write(t, table, "a", "1")
-	t.Logf("held up for %v", time.Since(begin))
+	t.Logf("delayed for %v", time.Since(begin))
 }
 
-// TestFailover: with a synchronous standby nothing acknowledged is lost; the
-// servers find the new primary by themselves among the hosts of their URL.
+// TestFailover checks that with a synchronous standby no acknowledged write is lost. The
+// servers find the new primary automatically among the hosts of their URL.
 func TestFailover(t *testing.T) {
 	s := own(t, playground.Config{})
 	standby, err := s.Standby(t.Context(), true)
@@ -374,8 +374,8 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// TestBehind: a standby that lagged takes over. The servers refuse to serve,
-// and say why; even when it has caught up in revisions.
+// TestBehind: a lagging standby takes over. The servers refuse to serve, with the reason,
+// even when it has caught up in revisions.
 func TestBehind(t *testing.T) {
 	for _, caughtUp := range []bool{false, true} {
 		t.Run(fmt.Sprintf("caughtUp=%v", caughtUp), func(t *testing.T) {
@@ -418,7 +418,7 @@ func TestBehind(t *testing.T) {
 			if err := table.Follow(soon, func(kv.Revision) {}); !errors.Is(err, kv.ErrBehind) {
 				t.Errorf("follow: %v", err)
 			}
-			// What another keyspace had acknowledged is all there.
+			// The other keyspace's acknowledged writes are complete.
 			if got := dump(t, healthy, 0); got != "x=1@2" {
 				t.Error(got)
 			}
@@ -426,7 +426,7 @@ func TestBehind(t *testing.T) {
 	}
 }
 
-// both names two servers in one URL. Their passwords are the same.
+// both returns a URL with two hosts. Their passwords are the same.
 func both(a, b *playground.Server) string {
 	return strings.Replace(a.URL(), a.Address(), a.Address()+","+b.Address(), 1)
 }

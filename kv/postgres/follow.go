@@ -13,12 +13,12 @@ import (
 )
 
 // Follow implements kv.SharedTable.
-func (t *table) Follow(ctx context.Context, heard func(kv.Revision)) error {
-	f := &follower{t: t, heard: heard}
-	if !t.db.news.add(f) {
+func (t *table) Follow(ctx context.Context, notify func(kv.Revision)) error {
+	f := &follower{t: t, notify: notify}
+	if !t.db.notifier.add(f) {
 		return fmt.Errorf("follow keyspace %q: %w", t.name, kv.ErrClosed)
 	}
-	defer t.db.news.remove(f)
+	defer t.db.notifier.remove(f)
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
@@ -31,20 +31,20 @@ func (t *table) Follow(ctx context.Context, heard func(kv.Revision)) error {
 
 // follower is one running Follow.
 type follower struct {
-	t     *table
-	heard func(kv.Revision)
+	t      *table
+	notify func(kv.Revision)
 }
 
-// news brings word of other servers' commits: for all keyspaces of a database
-// one connection listens, where the database can notify; and all heads are
-// read at an interval, and whenever the connection is new. Notifications are a
-// hint that may get lost; the heads are the truth.
-type news struct {
+// notifier reports other servers' commits. For all keyspaces of a database, one connection
+// listens, if the database can notify. All heads are also read at an interval, and whenever
+// the connection is new. Notifications are hints that may be lost; the heads are
+// authoritative.
+type notifier struct {
 	db     *DB
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
-	asked  chan struct{} // somebody wants the heads now
+	asked  chan struct{} // the heads are requested now
 
 	mu        sync.Mutex
 	followers map[int32][]*follower
@@ -52,14 +52,14 @@ type news struct {
 	stopped   bool
 }
 
-func newNews(db *DB) *news {
-	n := &news{db: db, followers: map[int32][]*follower{}, asked: make(chan struct{}, 1)}
+func newNotifier(db *DB) *notifier {
+	n := &notifier{db: db, followers: map[int32][]*follower{}, asked: make(chan struct{}, 1)}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	return n
 }
 
-// add begins to tell a follower, at first where its keyspace stands.
-func (n *news) add(f *follower) bool {
+// add adds a follower, which first gets its keyspace's current revision.
+func (n *notifier) add(f *follower) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.stopped {
@@ -77,10 +77,10 @@ func (n *news) add(f *follower) bool {
 	return true
 }
 
-func (n *news) remove(f *follower) {
+func (n *notifier) remove(f *follower) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	// A new slice: tell may be going through the old one.
+	// A new slice: tell may be iterating over the old one.
 	var rest []*follower
 	for _, other := range n.followers[f.t.id] {
 		if other != f {
@@ -94,7 +94,7 @@ func (n *news) remove(f *follower) {
 	n.followers[f.t.id] = rest
 }
 
-func (n *news) stop() {
+func (n *notifier) stop() {
 	n.mu.Lock()
 	n.stopped = true
 	n.mu.Unlock()
@@ -102,29 +102,29 @@ func (n *news) stop() {
 	n.wg.Wait()
 }
 
-func (n *news) ask() {
+func (n *notifier) ask() {
 	select {
 	case n.asked <- struct{}{}:
 	default:
 	}
 }
 
-func (n *news) tell(ks int32, rev kv.Revision) {
+func (n *notifier) tell(ks int32, rev kv.Revision) {
 	n.mu.Lock()
 	list := n.followers[ks]
 	n.mu.Unlock()
 	for _, f := range list {
-		f.heard(rev)
+		f.notify(rev)
 	}
 }
 
-// Intervals between reading all heads.
+// Intervals between reads of all heads.
 const (
 	pollAlone  = 20 * time.Millisecond
-	pollBeside = time.Second // beside notifications
+	pollBeside = time.Second // in addition to notifications
 )
 
-func (n *news) poll() {
+func (n *notifier) poll() {
 	every := n.db.opts.poll
 	if every == 0 {
 		every = pollAlone
@@ -141,15 +141,14 @@ func (n *news) poll() {
 		case <-n.asked:
 		case <-timer.C():
 		}
-		// An error is one of the database's, which passes, or leaves its mark on
-		// the table.
+		// An error of the database is temporary, or recorded in the table.
 		_ = n.heads()
 		timer.Reset(every)
 	}
 }
 
-// heads reads where all keyspaces stand that somebody follows.
-func (n *news) heads() error {
+// heads reads the heads of all followed keyspaces.
+func (n *notifier) heads() error {
 	n.mu.Lock()
 	var tables []*table
 	for _, list := range n.followers {
@@ -174,14 +173,14 @@ func (n *news) heads() error {
 		if cols.err != nil {
 			return cols.err
 		}
-		if t := tables[i]; t.isSame(origin) == nil && t.saw(h, t.polled) == nil {
+		if t := tables[i]; t.checkOrigin(origin) == nil && t.observe(h, t.polled) == nil {
 			n.tell(t.id, h.Revision)
 		}
 		return nil
 	})
 }
 
-// notice is what a commit says to those who listen.
+// notice returns the payload of a commit's notification.
 func notice(ks int32, rev kv.Revision) []byte {
 	return strconv.AppendInt(append(strconv.AppendInt(nil, int64(ks), 10), ' '), rev, 10)
 }
@@ -196,11 +195,11 @@ func readNotice(text string) (ks int32, rev kv.Revision, err error) {
 	return int32(id), rev, err
 }
 
-// listen keeps a connection that hears notifications.
-func (n *news) listen() {
+// listen maintains a connection that receives notifications.
+func (n *notifier) listen() {
 	for pause := firstPause; n.ctx.Err() == nil; pause = min(2*pause, lastPause) {
 		begin := n.db.clock.Now()
-		_ = n.listenOnce() // it ends with the connection, which is made again
+		_ = n.listenOnce() // it ends with the connection, which is then replaced
 		if n.db.clock.Since(begin) > time.Minute {
 			pause = firstPause
 		}
@@ -211,11 +210,11 @@ func (n *news) listen() {
 	}
 }
 
-// pingEvery is how long the connection may be silent before it is asked
-// whether it is alive; the poll covers for it meanwhile.
+// pingEvery is how long the connection may be silent before it is checked; meanwhile, the
+// poll compensates.
 const pingEvery = 10 * time.Second
 
-func (n *news) listenOnce() error {
+func (n *notifier) listenOnce() error {
 	ctx, cancel := context.WithTimeout(n.ctx, n.db.opts.timeout)
 	defer cancel()
 	c, err := n.db.connect(ctx)
@@ -224,7 +223,7 @@ func (n *news) listenOnce() error {
 	}
 	defer c.close()
 	c.notified = func(payload string) {
-		// Anybody may notify on our channel.
+		// Any role may notify on our channel.
 		if ks, rev, err := readNotice(payload); err == nil {
 			n.tell(ks, rev)
 		}
@@ -235,7 +234,7 @@ func (n *news) listenOnce() error {
 	if err != nil {
 		return err
 	}
-	// What was committed between the last poll and LISTEN.
+	// There may be commits between the last poll and LISTEN.
 	n.ask()
 	stop := context.AfterFunc(n.ctx, func() { _ = c.net.Close() })
 	defer stop()
@@ -246,9 +245,8 @@ func (n *news) listenOnce() error {
 	}
 }
 
-// listen waits for notifications, and asks for a sign of life after a time
-// without any.
-func (c *conn) listen(silence, patience time.Duration) error {
+// listen waits for notifications, and pings the server after a time without any.
+func (c *conn) listen(silence, timeout time.Duration) error {
 	_ = c.net.SetReadDeadline(time.Now().Add(silence))
 	msg, err := c.receive()
 	var timeout interface{ Timeout() bool }
@@ -258,8 +256,8 @@ func (c *conn) listen(silence, patience time.Duration) error {
 	case !errors.As(err, &timeout) || !timeout.Timeout():
 		return err
 	}
-	// The protocol's reader goes on where it was interrupted.
+	// The protocol's reader continues where it was interrupted.
 	c.broken = false
-	_ = c.net.SetDeadline(time.Now().Add(patience))
+	_ = c.net.SetDeadline(time.Now().Add(timeout))
 	return c.simple("SELECT 1", nil)
 }

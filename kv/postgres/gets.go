@@ -7,17 +7,16 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Bounds of the queries that answer single gets: how many at once, and how
-// many gets each.
+// Bounds of the queries that answer single gets: the number of concurrent queries, and of
+// gets per query.
 const (
 	maxGetQueries = 3
 	maxGets       = 256
 )
 
-// getter reads single keys. What arrives while queries are under way waits and
-// shares the next one, so that many clients cost few round trips and
-// connections; each query starts after the gets it answers did, as it must to
-// be linearizable.
+// getter reads single keys. Gets that arrive while queries are under way wait and share the
+// next one, so that many clients need few round trips and connections. Each query starts
+// after the gets that it answers, which linearizability requires.
 type getter struct {
 	t *table
 
@@ -28,8 +27,8 @@ type getter struct {
 
 type get struct {
 	ctx   context.Context
-	key   []byte // nil: only the head is asked for
-	value bool   // wanted
+	key   []byte // nil: only the head is requested
+	value bool   // the value is requested
 	found *kv.KeyValue
 	at    kv.Head
 	err   error
@@ -56,7 +55,7 @@ func (g *getter) get(ctx context.Context, key []byte, value bool) (*kv.KeyValue,
 	}
 }
 
-// run answers what waits until nothing does.
+// run answers waiting gets until there are none.
 func (g *getter) run() {
 	for {
 		g.mu.Lock()
@@ -70,8 +69,8 @@ func (g *getter) run() {
 		batch := g.waiting[:n:n]
 		g.waiting = g.waiting[n:]
 		g.mu.Unlock()
-		// The query belongs to all of them: no single caller can end it. It is
-		// bounded by the time that a database may take to answer.
+		// The query belongs to all of them: no single caller can end it. It is bounded by
+		// the time that a database may take to answer.
 		err := g.query(context.WithoutCancel(batch[0].ctx), batch)
 		for _, one := range batch {
 			if err != nil {
@@ -128,7 +127,7 @@ func (g *getter) query(ctx context.Context, batch []*get) error {
 			defer t.mu.Unlock()
 			return t.endReplaced(true)
 		}
-		if err := t.saw(h, floor); err != nil {
+		if err := t.observe(h, floor); err != nil {
 			return err
 		}
 		for _, one := range batch {
@@ -138,7 +137,8 @@ func (g *getter) query(ctx context.Context, batch []*get) error {
 	})
 }
 
-// headColumns are what readHead takes, of a row h of head; and how many they are.
+// headColumns are the columns for readHead, of a row h of head; numHeadColumns is their
+// number.
 const (
 	headColumns    = `h.rev, h.sub, h.compacted, h.next_id, h.token, h.layout`
 	numHeadColumns = 6

@@ -6,10 +6,10 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-var _ kv.Historian = (*table)(nil)
+var _ kv.HistoryReporter = (*table)(nil)
 
-// History implements kv.Historian, from three rows. It is not held against
-// what is known of the head: it is no answer that anybody goes on from.
+// History implements kv.HistoryReporter, from three rows. Its head is not compared with the
+// known one, because no caller continues from it.
 func (t *table) History(ctx context.Context) (out kv.History, err error) {
 	err = t.read(ctx, "measure history", statementLimit, func(c *conn) error {
 		c.send(qKept, int4(t.id))

@@ -6,7 +6,8 @@ import (
 	"github.com/atoll-dev/atoll/kv/kvtest"
 )
 
-// TestHistory: what History tells from ids is what there is.
+// TestHistory compares the result of History, which is computed from IDs, with the actual
+// rows.
 func TestHistory(t *testing.T) {
 	table := openTable(t, openTest(t), "default")
 	kvtest.History(t, table, func(pairs ...string) { write(t, table, pairs...) })

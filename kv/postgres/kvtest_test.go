@@ -8,7 +8,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	t.Parallel() // it waits for leases to end
+	t.Parallel() // it waits for leases to expire
 	eachDatabase(t, func(t *testing.T, d *database) {
 		kvtest.Run(t, func(t testing.TB) kv.Keyspace { return d.store(t) })
 	})

@@ -17,18 +17,17 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 1, "how many seeds to run random tests with")
-	given = flag.String("postgres.url", "", "a database to run the tests of one keyspace after the other against, instead of one of our own: "+
-		"postgres://… of a PostgreSQL, YugabyteDB or CockroachDB, in which schemas are made and dropped")
+	seeds = flag.Int("seeds", 1, "number of seeds for random tests")
+	given = flag.String("postgres.url", "", "an external database for the tests, which then run one after the other: "+
+		"the postgres://… URL of a PostgreSQL, YugabyteDB or CockroachDB, in which schemas are created and dropped")
 )
 
-// stage is the one PostgreSQL of this test binary, started by the first test
-// that needs it.
+// stage is the one PostgreSQL of this test binary, started by the first test that needs it.
 type stage struct {
 	once   sync.Once
 	server *playground.Server
 	err    error
-	schema string // in a database that was given
+	schema string // in an external database
 }
 
 var shared stage
@@ -58,7 +57,7 @@ func server(t testing.TB) *playground.Server {
 		t.Skip("needs a PostgreSQL; not with -short")
 	}
 	if *given != "" {
-		t.Skip("does harm to a PostgreSQL of its own; not with -postgres.url")
+		t.Skip("disrupts its PostgreSQL; not with -postgres.url")
 	}
 	shared.once.Do(func() { shared.server, shared.err = playground.Start(context.Background(), playground.Config{}) })
 	if shared.err != nil {
@@ -67,14 +66,14 @@ func server(t testing.TB) *playground.Server {
 	return shared.server
 }
 
-// own starts a PostgreSQL for one test that does harm to it.
+// own starts a PostgreSQL for one disruptive test.
 func own(t testing.TB, config playground.Config) *playground.Server {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("needs a PostgreSQL; not with -short")
 	}
 	if *given != "" {
-		t.Skip("does harm to a PostgreSQL of its own; not with -postgres.url")
+		t.Skip("disrupts its PostgreSQL; not with -postgres.url")
 	}
 	s, err := playground.Start(t.Context(), config)
 	if err != nil {
@@ -86,7 +85,7 @@ func own(t testing.TB, config playground.Config) *playground.Server {
 
 var schemas atomic.Int64
 
-// schemaOf gives each test a schema of its own.
+// schemaOf creates a separate schema for each test.
 func schemaOf(t testing.TB) Option {
 	t.Helper()
 	name := fmt.Sprintf("atoll_%d", schemas.Add(1))
@@ -132,8 +131,8 @@ func openStore(t testing.TB, db *DB, opts mvcc.Options) *mvcc.Keyspace {
 	return k
 }
 
-// changesOf makes changes that put (or with value "", delete) keys, each in a
-// revision of its own, inside an update.
+// changesOf makes changes inside an update that put (or with value "", delete) keys, each
+// in its own revision.
 func changesOf(tx kv.Tx, pairs ...string) error {
 	rev := tx.Head().Revision
 	now := map[string]*kv.KeyValue{}
@@ -186,7 +185,7 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for begin := time.Now(); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Since(begin) > 30*time.Second {
-			t.Fatal("not after 30 s:", what)
+			t.Fatal("timed out after 30 s:", what)
 		}
 	}
 }

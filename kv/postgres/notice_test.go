@@ -8,10 +8,10 @@ import (
 	"github.com/atoll-dev/atoll/playground/pgproxy"
 )
 
-// TestNoNoticeOfWhatFailed: a commit that fails has sent its notification along
-// already, and nobody may hear of its revision: a server that did would believe
-// that it had seen it, and miss the one who makes it next.
-func TestNoNoticeOfWhatFailed(t *testing.T) {
+// TestNoNotificationOfFailedCommit: a failing commit has already sent its notification. No
+// server may receive its revision: it would treat it as read, and miss the commit that
+// makes it next.
+func TestNoNotificationOfFailedCommit(t *testing.T) {
 	s := server(t)
 	proxy, err := pgproxy.Start(pgproxy.Config{Server: s.Address(), Seed: 1})
 	if err != nil {
@@ -25,8 +25,8 @@ func TestNoNoticeOfWhatFailed(t *testing.T) {
 	option := schemaOf(t)
 	writer := openTable(t, openURL(t, url, option, WithTimeout(5*time.Second)), "default")
 	other := openTable(t, openURL(t, s.URL(), option, WithPoll(time.Hour)), "default")
-	heard := follow(t, other)
-	eventually(t, "it listens", func() bool {
+	followed := follow(t, other)
+	eventually(t, "LISTEN", func() bool {
 		return sql(t, s, `SELECT count(*) FROM pg_stat_activity WHERE query = 'LISTEN "`+other.db.opts.schema+`"'`) == "1"
 	})
 
@@ -37,9 +37,9 @@ func TestNoNoticeOfWhatFailed(t *testing.T) {
 	}
 	proxy.Set(pgproxy.Faults{})
 	write(t, writer, "a", "1")
-	// Notifications arrive in order, so those of before have come, too.
-	eventually(t, "it heard of what happened", func() bool { return heard.Load() >= 2 })
-	if got := heard.Load(); got != 2 {
-		t.Errorf("it heard of revision %d, but only 2 is there", got)
+	// Notifications arrive in order, so earlier ones have arrived, too.
+	eventually(t, "the notification of the successful commit", func() bool { return followed.Load() >= 2 })
+	if got := followed.Load(); got != 2 {
+		t.Errorf("revision %d was reported, but only 2 exists", got)
 	}
 }

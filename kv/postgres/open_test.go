@@ -9,7 +9,7 @@ import (
 	"github.com/atoll-dev/atoll/playground/pgproxy"
 )
 
-// TestURL: what is ours in a URL is not the database's to know.
+// TestURL checks that our own parameters in a URL are not passed to the database.
 func TestURL(t *testing.T) {
 	for _, tc := range []struct {
 		query string
@@ -38,19 +38,19 @@ func TestURL(t *testing.T) {
 	}
 }
 
-// TestOpenAmidFaults: any statement of opening may fail and is tried again.
-func TestOpenAmidFaults(t *testing.T) {
+// TestOpenWithFaults checks that any statement of Open may fail and is retried.
+func TestOpenWithFaults(t *testing.T) {
 	for _, which := range append(pgproxy.Databases(), pgproxy.PostgreSQL) {
 		t.Run("as "+string(which), func(t *testing.T) {
 			d := emulate(t, which, 1)
 			d.proxy.Set(pgproxy.Faults{Fail: 0.02, Cut: 0.005})
 			schema := d.schema(t)
 			for range 8 {
-				// A machine that stalls may take longer than the usual ten seconds.
+				// A slow machine may take longer than the default ten seconds.
 				openURL(t, d.url, schema, WithTimeout(time.Minute)).Close()
 			}
 			if got := d.proxy.Counts(); got["failed "+pgproxy.Serialization] == 0 {
-				t.Error("nothing failed:", got)
+				t.Error("no failures were injected:", got)
 			}
 		})
 	}

@@ -9,34 +9,34 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// An optimistic commit reads first, and holds nothing meanwhile. Then one round trip takes
-// the head, makes sure that what was read is still so, writes what follows from it and
-// commits. So the head is held for as long as the database needs, and not while a server,
-// and the network to it, have their turn; which is most of the time otherwise, as
-// soon as several servers write to one keyspace.
+// An optimistic commit first reads without a lock. Then one round trip locks the head,
+// checks that the data read is unchanged, writes the result and commits. So the head is
+// locked only as long as the database needs, and not while a server and the network have
+// their turn. With several servers writing to one keyspace, that is most of the time
+// otherwise.
 
 var _ kv.OptimisticTable = (*table)(nil)
 
-// peekLimit bounds the first round trip. Whoever gets no answer has the whole time of
-// an Update still to wait.
+// peekLimit bounds the first round trip. If it gets no answer, the full timeout of an
+// Update still follows.
 const peekLimit = 2 * time.Second
 
-// optimisticTx is a tx that does not hold the head.
+// optimisticTx is a tx that does not lock the head.
 type optimisticTx struct {
 	tx
 	fence int32
-	// unfit: fn has asked for what only Update can answer.
-	unfit bool
+	// needsHead: fn has made a request that only Update can answer.
+	needsHead bool
 }
 
 var (
 	_ kv.Tx = (*optimisticTx)(nil)
-	// errUnfit goes no further than TryUpdate.
-	errUnfit = errors.New("this needs the head")
+	// errNeedsHead never leaves TryUpdate.
+	errNeedsHead = errors.New("the head must be locked")
 )
 
 // TryUpdate implements kv.OptimisticTable.
-func (t *table) TryUpdate(ctx context.Context, ahead []kv.Lookup, fn func(kv.Tx) error) (follows kv.Head, done bool, err error) {
+func (t *table) TryUpdate(ctx context.Context, prefetch []kv.Lookup, fn func(kv.Tx) error) (follows kv.Head, done bool, err error) {
 	if err := t.writable("update"); err != nil {
 		return kv.Head{}, false, err
 	}
@@ -47,31 +47,31 @@ func (t *table) TryUpdate(ctx context.Context, ahead []kv.Lookup, fn func(kv.Tx)
 	c, err := t.db.pool.take(wait)
 	cancel()
 	if err != nil {
-		return kv.Head{}, false, t.usable() // Update tells the rest
+		return kv.Head{}, false, t.usable() // Update returns other errors
 	}
 	defer t.db.pool.give(c)
 	x := &optimisticTx{tx: tx{t: t, c: c, ctx: ctx}}
 	_, span := t.db.span(ctx, "look ahead")
-	err = x.peek(ahead)
+	err = x.peek(prefetch)
 	finish(span, err)
 	if err == nil {
 		err = fn(x)
 	}
 	switch {
-	case err == nil && x.dirty() && !x.unfit:
-		return t.commitMoved(x)
-	case err == nil || x.unfit || x.err != nil || t.db.dialect.transient(err):
+	case err == nil && x.dirty() && !x.needsHead:
+		return t.commitOptimistic(x)
+	case err == nil || x.needsHead || x.err != nil || t.db.dialect.transient(err):
 		return kv.Head{}, false, t.usable()
 	}
 	return kv.Head{}, false, err
 }
 
-// peek reads the head and the keys and leases of ahead, in this order backwards: no
-// key is newer than the head.
-func (x *optimisticTx) peek(ahead []kv.Lookup) error {
+// peek reads the keys and leases of prefetch and then the head, so no key is newer than the
+// head.
+func (x *optimisticTx) peek(prefetch []kv.Lookup) error {
 	t, c := x.t, x.c
 	floor := t.floor()
-	keys, leases := x.expect(ahead)
+	keys, leases := x.expect(prefetch)
 	return c.within(x.ctx, peekLimit, func() error {
 		x.sendAhead(keys, leases)
 		c.send(qPeek, int4(t.id))
@@ -98,11 +98,11 @@ func (x *optimisticTx) peek(ahead []kv.Lookup) error {
 			defer t.mu.Unlock()
 			return t.endReplaced(true)
 		}
-		return t.saw(x.head, floor)
+		return t.observe(x.head, floor)
 	})
 }
 
-// Load implements kv.Tx. What is read later than the head may be newer.
+// Load implements kv.Tx. A key read later than the head may be newer.
 func (x *optimisticTx) Load(keys []kv.Lookup) ([]*kv.KeyValue, error) {
 	before := make(map[string]int64, len(keys))
 	for _, k := range keys {
@@ -123,7 +123,7 @@ func (x *optimisticTx) Load(keys []kv.Lookup) ([]*kv.KeyValue, error) {
 	return found, nil
 }
 
-// Lease implements kv.Tx. Only that a lease is there can be relied upon.
+// Lease implements kv.Tx. Only the lease's existence is checked at the commit.
 func (x *optimisticTx) Lease(id kv.LeaseID) (*kv.LeaseRecord, error) {
 	l, err := x.tx.Lease(id)
 	if err == nil && l == nil {
@@ -144,22 +144,22 @@ func (x *optimisticTx) Write(revision kv.Revision, changes []kv.Change) error {
 		return err
 	}
 	if len(x.rows) != known {
-		return x.refuse() // fn has not loaded what it changes
+		return x.refuse() // fn has not loaded a key that it changes
 	}
 	return nil
 }
 
 func (x *optimisticTx) refuse() error {
-	x.unfit = true
-	return errUnfit
+	x.needsHead = true
+	return errNeedsHead
 }
 
-// commitMoved has the database check, write and commit.
-func (t *table) commitMoved(x *optimisticTx) (follows kv.Head, done bool, err error) {
+// commitOptimistic makes the database check, write and commit.
+func (t *table) commitOptimistic(x *optimisticTx) (follows kv.Head, done bool, err error) {
 	c := x.c
 	revisions := x.revision - x.head.Revision
-	// It cannot have reached less than this.
-	id := sought{commitID: commitID{rev: x.revision}, moved: true}
+	// It reaches at least this revision.
+	id := sought{commitID: commitID{rev: x.revision}, optimistic: true}
 	rand.Read(id.token[:])
 	floor := t.floor()
 	var at head
@@ -168,7 +168,7 @@ func (t *table) commitMoved(x *optimisticTx) (follows kv.Head, done bool, err er
 	_, span := t.db.span(x.ctx, "commit")
 	failed := c.within(context.Background(), t.db.opts.timeout, func() error {
 		begun := t.db.sendLock(c, t.id)
-		statements := x.sendMoved(id.token[:], revisions)
+		statements := x.sendOptimistic(id.token[:], revisions)
 		c.send(qCommit)
 		c.sync()
 		c.send(qNotifyHead, []byte(t.db.opts.schema), int4(t.id))
@@ -195,16 +195,16 @@ func (t *table) commitMoved(x *optimisticTx) (follows kv.Head, done bool, err er
 	})
 	finish(span, failed)
 	if !c.broken {
-		c.owed++ // the answer to the notification, which nobody waits for
+		c.owed++ // the answer to the notification, which no caller reads
 	}
 	switch {
 	case failed != nil && !c.broken:
 		t.giveUp(c, failed)
 		return kv.Head{}, false, nil
 	case failed == nil && !claimed:
-		return kv.Head{}, false, t.saw(at, floor)
+		return kv.Head{}, false, t.observe(at, floor)
 	case failed == nil && c.warning == "":
-		if err := t.saw(at, floor); err != nil {
+		if err := t.observe(at, floor); err != nil {
 			return kv.Head{}, false, err
 		}
 		id.rev = at.Revision + revisions
@@ -220,10 +220,9 @@ func (t *table) commitMoved(x *optimisticTx) (follows kv.Head, done bool, err er
 	return kv.Head{Revision: reached - revisions, Compacted: x.head.Compacted}, true, nil
 }
 
-// sendMoved sends what the transaction writes, with all that it follows on, and
-// returns in how many statements. The first tells whether the others have
-// found what they expect.
-func (x *optimisticTx) sendMoved(token []byte, revisions kv.Revision) (statements int) {
+// sendOptimistic sends the transaction's changes and its preconditions, and returns the
+// number of statements. The first statement reports whether the preconditions hold.
+func (x *optimisticTx) sendOptimistic(token []byte, revisions kv.Revision) (statements int) {
 	c, ks, changes := x.c, int4(x.t.id), x.changes
 	n := len(changes)
 	names := make([]string, 0, len(x.rows))
@@ -234,13 +233,13 @@ func (x *optimisticTx) sendMoved(token []byte, revisions kv.Revision) (statement
 	for id := range x.leases {
 		leases = append(leases, id)
 	}
-	c.send(qClaim, ks, token, int4(int32(n)), int8(revisions), int8(x.head.Revision), int4(x.head.layout), int4(x.fence), x.t.sameAs(),
+	c.send(qClaim, ks, token, int4(int32(n)), int8(revisions), int8(x.head.Revision), int4(x.head.layout), int4(x.fence), x.t.expectedOrigin(),
 		blobs(len(names), func(i int) []byte { return []byte(names[i]) }),
 		int8s(len(names), func(i int) int64 { return x.rows[names[i]].id }),
 		int8s(len(leases), func(i int) int64 { return leases[i] }))
 
 	w := x.written()
-	// Negative numbers count from what the commit follows on.
+	// Negative numbers count from the actual head.
 	moved := func(rev kv.Revision) int64 {
 		if rev > x.head.Revision {
 			return x.head.Revision - rev
@@ -254,7 +253,7 @@ func (x *optimisticTx) sendMoved(token []byte, revisions kv.Revision) (statement
 		c.send(q, append([][]byte{ks, token, int4(int32(n)), int8(revisions)}, columns...)...)
 		statements++
 	}
-	send(qAppendMoved, int8s(n, id), int8s(n, rev), int8s(n, created), int8s(n, w.version), int8s(n, w.lease),
+	send(qAppendOptimistic, int8s(n, id), int8s(n, rev), int8s(n, created), int8s(n, w.version), int8s(n, w.lease),
 		int8s(n, func(i int) int64 {
 			if before := w.before[i]; before >= 0 {
 				return id(before)
@@ -262,7 +261,7 @@ func (x *optimisticTx) sendMoved(token []byte, revisions kv.Revision) (statement
 			return x.rows[string(w.key(i))].id
 		}),
 		int8s(n, func(i int) int64 { return moved(changes[i].PrevRevision) }), blobs(n, w.key), blobs(n, w.value))
-	w.eachCurrent(qNewCurrentMoved, qSetCurrentMoved, func(q query, last []int) {
+	w.eachCurrent(qNewCurrentOptimistic, qSetCurrentOptimistic, func(q query, last []int) {
 		of := func(f func(int) int64) []byte { return int8s(len(last), func(i int) int64 { return f(last[i]) }) }
 		send(q, of(id), of(rev), of(created), of(w.version), of(w.lease),
 			blobs(len(last), func(i int) []byte { return w.key(last[i]) }))
@@ -270,8 +269,8 @@ func (x *optimisticTx) sendMoved(token []byte, revisions kv.Revision) (statement
 	return statements + 1
 }
 
-// sameAs is the origin that the keyspace must have.
-func (t *table) sameAs() []byte {
+// expectedOrigin returns the required origin of the keyspace.
+func (t *table) expectedOrigin() []byte {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.origin

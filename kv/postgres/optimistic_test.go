@@ -11,8 +11,8 @@ import (
 	"github.com/atoll-dev/atoll/playground/pgproxy"
 )
 
-// guess tries changes optimistically, with something done by others in between.
-func guess(t testing.TB, table *table, between func(), pairs ...string) (kv.Head, bool) {
+// tryCommit makes an optimistic commit, with changes by others in between.
+func tryCommit(t testing.TB, table *table, between func(), pairs ...string) (kv.Head, bool) {
 	t.Helper()
 	follows, done, err := table.TryUpdate(t.Context(), []kv.Lookup{{Key: []byte(pairs[0])}}, func(tx kv.Tx) error {
 		err := changesOf(tx, pairs...)
@@ -27,8 +27,8 @@ func guess(t testing.TB, table *table, between func(), pairs ...string) (kv.Head
 	return follows, done
 }
 
-// TestTryUpdate: what was worked out on an old head follows on the new one, unless
-// something that it depends on has changed.
+// TestTryUpdate checks that a commit computed on an old head follows the new one, unless
+// one of its inputs has changed.
 func TestTryUpdate(t *testing.T) {
 	schema := schemaOf(t)
 	db := openURL(t, server(t).SocketURL(), schema)
@@ -36,10 +36,11 @@ func TestTryUpdate(t *testing.T) {
 	write(t, table, "a", "1", "gone", "1") // 2, 3
 	write(t, table, "gone", "")            // 4
 
-	// a twice, made anew what was deleted, and one that never was.
-	follows, done := guess(t, table, func() { write(t, other, "x", "1", "y", "1") }, "a", "2", "gone", "2", "a", "3", "new", "1", "gone", "")
+	// One key is changed twice, a deleted key is recreated, and another is created and
+	// deleted.
+	follows, done := tryCommit(t, table, func() { write(t, other, "x", "1", "y", "1") }, "a", "2", "gone", "2", "a", "3", "new", "1", "gone", "")
 	if !done || follows.Revision != 6 {
-		t.Fatalf("follows on %+v, done: %v; want 6", follows, done)
+		t.Fatalf("follows %+v, done: %v; want 6", follows, done)
 	}
 	if got, want := dump(t, other, 0), "a=3@9 new=1@10 x=1@5 y=1@6"; got != want {
 		t.Errorf("got %s, want %s", got, want)
@@ -59,7 +60,7 @@ func TestTryUpdate(t *testing.T) {
 		}
 	}
 	if want := []kv.Revision{2, 0, 7, 0, 8}; len(got) != len(want) || got[0] != 2 || got[2] != 7 || got[4] != 8 {
-		t.Errorf("replaced %v, want %v", got, want)
+		t.Errorf("replaced revisions %v, want %v", got, want)
 	}
 
 	for _, c := range []struct {
@@ -68,9 +69,9 @@ func TestTryUpdate(t *testing.T) {
 	}{
 		{"changed", func() { write(t, other, "a", "4") }},
 		{"deleted", func() { write(t, other, "a", "") }},
-		{"made", func() { write(t, other, "late", "1") }},
-		{"the lease is over", func() { putLease(t, other, 9, false) }},
-		{"somebody has looked for it already", func() {
+		{"created", func() { write(t, other, "late", "1") }},
+		{"the lease is revoked", func() { putLease(t, other, 9, false) }},
+		{"another server has looked it up already", func() {
 			lost := sought{commitID: commitID{rev: 1000, token: [tokenSize]byte{1}}, moved: true}
 			if reached, err := other.resolve(t.Context(), lost, errors.New("connection reset")); reached != 0 || err != nil {
 				t.Errorf("found at %d: %v", reached, err)
@@ -97,7 +98,7 @@ func TestTryUpdate(t *testing.T) {
 				t.Errorf("done: %v, %v", done, err)
 			}
 			if after := dump(t, other, 0); after != before {
-				t.Errorf("changed %s to %s", before, after)
+				t.Errorf("changed from %s to %s", before, after)
 			}
 		})
 	}
@@ -119,8 +120,8 @@ func putLease(t testing.TB, table kv.Table, id kv.LeaseID, there bool) {
 	}
 }
 
-// TestTryUpdateUnfit: what has to be asked under the head is not done without it.
-func TestTryUpdateUnfit(t *testing.T) {
+// TestTryUpdateNeedsHead checks that requests which need the head's lock are refused.
+func TestTryUpdateNeedsHead(t *testing.T) {
 	table := openTable(t, openTest(t), "default")
 	write(t, table, "a", "1")
 	for name, fn := range map[string]func(kv.Tx) error{
@@ -147,8 +148,9 @@ func TestTryUpdateUnfit(t *testing.T) {
 	}
 }
 
-// TestLostTry: a commit whose answer is lost is found, wherever it has come to follow.
-func TestLostTry(t *testing.T) {
+// TestLostOptimisticCommit checks that an optimistic commit whose answer is lost is found
+// at its actual revision.
+func TestLostOptimisticCommit(t *testing.T) {
 	d := emulate(t, pgproxy.PostgreSQL, 1)
 	schema := d.schema(t)
 	table, other := openTable(t, d.open(t, schema), "default"), openTable(t, openURL(t, server(t).SocketURL(), schema), "default")
@@ -159,20 +161,20 @@ func TestLostTry(t *testing.T) {
 		eventually(t, "a reply is lost", func() bool { return d.proxy.Counts()[pgproxy.CommitRepliesLost] > 0 })
 		d.proxy.Set(pgproxy.Faults{})
 	}()
-	follows, done := guess(t, table, func() {
+	follows, done := tryCommit(t, table, func() {
 		write(t, other, "b", "1", "c", "1")
 		d.proxy.Set(pgproxy.Faults{LoseCommitReply: 1})
 	}, "a", "2")
 	<-lost
 	if !done || follows.Revision != 4 {
-		t.Errorf("follows on %+v, done: %v; want 4", follows, done)
+		t.Errorf("follows %+v, done: %v; want 4", follows, done)
 	}
 	if got, want := dump(t, table, 0), "a=2@5 b=1@3 c=1@4"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
-// TestManyServers: three servers, asked in turn, are as one.
+// TestManyServers checks that three servers, called in turn, behave as one.
 func TestManyServers(t *testing.T) {
 	t.Parallel()
 	var done atomic.Int64

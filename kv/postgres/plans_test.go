@@ -10,7 +10,7 @@ import (
 	"github.com/atoll-dev/atoll/kv/mvcc"
 )
 
-// explained is the plan of a prepared statement, with generic parameters.
+// explained returns the plan of a prepared statement, with generic parameters.
 func explained(t *testing.T, c *conn, s statement) string {
 	t.Helper()
 	var types, nulls []string
@@ -35,22 +35,22 @@ func explained(t *testing.T, c *conn, s statement) string {
 	return strings.Join(lines, "\n")
 }
 
-// harmless are scans of what is in memory already: the keys that were asked for,
-// and the rows that a statement has just found.
+// harmless are scans of rows in memory: the requested keys, and the rows that a statement
+// has just found.
 var harmless = regexp.MustCompile(`Function Scan|WorkTable Scan|CTE Scan|Subquery Scan|Tid Scan`)
 
 var scans = regexp.MustCompile(`[A-Z]\w+ (Only )?Scan|Scan using|Hash|Merge|Materialize|Sort|Memoize|Gather`)
 
-// condition is what limits an index scan, and narrow what it must be limited by,
-// in an index of the rows of all keyspaces.
+// condition matches the limit of an index scan, and narrow is the required limit, in an
+// index of the rows of all keyspaces.
 var (
 	condition = regexp.MustCompile(`Index Cond: \((.*)\)$`)
 	narrow    = map[string]string{"current_pkey": "key ", "log_pkey": "id ", "current_lease": "lease "}
 )
 
-// TestPlans: every statement reads by an index with the key it has, whatever
-// the statistics say: none at all, those of a table that was tiny or had one
-// keyspace when it was looked at, those of a large one, fresh or not.
+// TestPlans checks that every statement reads by an index with the given key, regardless of
+// statistics: none at all, those of a table that was tiny or had one keyspace when
+// analyzed, those of a large one, fresh or not.
 func TestPlans(t *testing.T) {
 	s := server(t)
 	option := schemaOf(t)
@@ -63,7 +63,7 @@ func TestPlans(t *testing.T) {
 			sql(t, s, "ANALYZE "+schema+"."+table)
 		}
 	}
-	// lie makes the catalogue say that tables are of another size.
+	// lie makes the catalogue report another size of tables.
 	lie := func(pages, rows int) {
 		sql(t, s, fmt.Sprintf(`UPDATE pg_class SET relpages = %d, reltuples = %d
 			WHERE relnamespace = '%s'::regnamespace AND relkind IN ('r', 'i')`, pages, rows, schema))
@@ -102,7 +102,7 @@ func TestPlans(t *testing.T) {
 
 func badPlan(q query, plan string) string {
 	if q == qKeyspaces {
-		return "" // all of them are asked for
+		return "" // all of them are requested
 	}
 	index := ""
 	for line := range strings.Lines(plan) {
@@ -112,7 +112,7 @@ func badPlan(q query, plan string) string {
 		}
 		if m := condition.FindStringSubmatch(line); m != nil {
 			if by := narrow[index]; by == "" && !strings.HasPrefix(index, "keyspace_") && !strings.Contains(m[1], "ks = ") || !strings.Contains(m[1], by) {
-				return "a whole keyspace is read: " + line
+				return "reads a whole keyspace: " + line
 			}
 			index = ""
 			continue
@@ -120,21 +120,21 @@ func badPlan(q query, plan string) string {
 		_, after, found := strings.Cut(line, "Scan using ")
 		switch {
 		case found && index != "":
-			return "an index is read from end to end: " + index
+			return "reads a complete index: " + index
 		case found:
 			index, _, _ = strings.Cut(after, " ")
 		case harmless.MatchString(line):
 		case scans.MatchString(line):
-			return "not by an index: " + line
+			return "does not use an index: " + line
 		}
 	}
 	if index != "" {
-		return "an index is read from end to end: " + index
+		return "reads a complete index: " + index
 	}
 	return ""
 }
 
-// TestBadPlans: the check above bites.
+// TestBadPlans checks that badPlan detects bad plans.
 func TestBadPlans(t *testing.T) {
 	for _, plan := range []string{
 		"Seq Scan on log l  (cost=1..2)",
@@ -144,7 +144,7 @@ func TestBadPlans(t *testing.T) {
 		"Sort",
 	} {
 		if badPlan(qLoad, plan) == "" {
-			t.Error("not found to be bad:", plan)
+			t.Error("not detected as a bad plan:", plan)
 		}
 	}
 }

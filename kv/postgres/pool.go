@@ -11,17 +11,16 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// pool keeps connections for use again, up to a number: a database process
-// each, of which the database has a fixed stock.
+// pool keeps a limited number of connections for reuse: each is a process of the database,
+// which has a limited number of them.
 type pool struct {
 	db    *DB
 	slots chan struct{}
-	// reads may not take them all: a list that is read by many must not keep
-	// writers out.
+	// reads bounds the connections for reads: many concurrent lists must not block writers.
 	reads chan struct{}
 
 	mu     sync.Mutex
-	idle   []*conn // the one used last is at the end
+	idle   []*conn // most recently used last
 	closed bool
 }
 
@@ -33,7 +32,7 @@ func newPool(db *DB, size int) *pool {
 	}
 }
 
-// take waits for a connection, made anew if none is idle.
+// take returns an idle connection or a new one, and waits if all are in use.
 func (p *pool) take(ctx context.Context) (*conn, error) {
 	select {
 	case p.slots <- struct{}{}:
@@ -68,13 +67,13 @@ func (p *pool) take(ctx context.Context) (*conn, error) {
 	return c, nil
 }
 
-// give takes a connection back.
+// give returns a connection to the pool.
 func (p *pool) give(c *conn) {
 	defer func() { <-p.slots }()
 	if c.broken || c.status != 'I' {
 		c.close()
 		if !c.fresh {
-			// Whatever ended it has most likely ended those that lie idle, too.
+			// Idle connections have most likely ended for the same reason.
 			p.dropIdle()
 		}
 		return
@@ -98,7 +97,7 @@ func (p *pool) dropIdle() {
 	}
 }
 
-// close waits for the connections that are in use.
+// close waits until no connection is in use.
 func (p *pool) close() {
 	p.mu.Lock()
 	p.closed = true
@@ -109,19 +108,18 @@ func (p *pool) close() {
 	p.dropIdle()
 }
 
-// Waits between tries.
+// Pauses between attempts.
 const (
 	firstPause = 10 * time.Millisecond
 	lastPause  = 500 * time.Millisecond
-	// Between tries that failed because of others: those who have waited for the
-	// same lock may all be told to start again at the same moment.
+	// Between attempts that failed because of concurrent transactions: all that waited for
+	// the same lock may restart at the same moment.
 	firstYield = 2 * time.Millisecond
 	lastYield  = 32 * time.Millisecond
 )
 
-// retry runs try until it succeeds, fails for good, or the database has not
-// been there for as long as we wait for it. try must have had no effect when
-// it fails with an error that is transient.
+// retry runs try until it succeeds, fails permanently, or the database has been unavailable
+// for the whole timeout. If try returns a transient error, it must have had no effect.
 func (db *DB) retry(ctx context.Context, op string, try func() error) error {
 	deadline := db.clock.Now().Add(db.opts.timeout)
 	yield := firstYield
@@ -153,11 +151,11 @@ func isOwn(err error) bool {
 	return errors.Is(err, kv.ErrUnknownOutcome) || errors.Is(err, kv.ErrBehind)
 }
 
-// read runs fn, which changes nothing, with a connection, until it succeeds.
-// limit bounds each try.
+// read runs fn, which changes nothing, with a connection, until it succeeds. limit bounds
+// each attempt.
 func (db *DB) read(ctx context.Context, op string, limit time.Duration, fn func(c *conn) error) (err error) {
 	if err := ctx.Err(); err != nil {
-		return err // nothing below is sure to notice before the answer is there
+		return err // otherwise it might go unnoticed until the answer arrives
 	}
 	ctx, span := db.span(ctx, op)
 	defer func() { finish(span, err) }()
@@ -178,7 +176,7 @@ func (db *DB) read(ctx context.Context, op string, limit time.Duration, fn func(
 	})
 }
 
-// with runs fn with a connection that gives up when ctx ends, or after limit.
+// with runs fn with a connection that fails when ctx ends, or after limit.
 func (db *DB) with(ctx context.Context, limit time.Duration, fn func(c *conn) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -192,7 +190,7 @@ func (db *DB) with(ctx context.Context, limit time.Duration, fn func(c *conn) er
 	stop := c.watch(ctx)
 	err = fn(c)
 	if !stop() {
-		c.broken = true // its deadline is in the past
+		c.broken = true // its deadline has passed
 	}
 	return err
 }

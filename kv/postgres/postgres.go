@@ -1,11 +1,11 @@
-// Package postgres stores keyspaces in PostgreSQL, from version 14 on, in YugabyteDB
-// and in CockroachDB.
+// Package postgres stores keyspaces in PostgreSQL, from version 14 on, in YugabyteDB and in
+// CockroachDB.
 //
-// Any number of servers use one database at once, all equal: whoever holds
-// the row of a keyspace's head commits. An update costs two round trips. A
-// commit whose answer is lost is looked up before anything else is done, and
-// a database that has forgotten what it acknowledged is found out and not used
-// any more. DESIGN.md explains the schema and how it fails.
+// Any number of servers use one database concurrently, with equal rights: a server commits
+// while it has locked the head row of a keyspace. An update costs two round trips. If the
+// answer to a commit is lost, it is looked up before anything else is done. A database that
+// has lost acknowledged writes is detected and no longer used. DESIGN.md explains the
+// schema and how it fails.
 package postgres
 
 import (
@@ -27,16 +27,16 @@ import (
 
 // DB is one database. It implements kv.Backend.
 type DB struct {
-	opts    options
-	clock   clock.WithTicker
-	where   string         // host and database, for people
-	plain   *pgconn.Config // as given
-	session *pgconn.Config // with our settings
-	dialect *dialect
-	lz4     bool // the database can compress with it
-	queries [numQueries]statement
-	pool    *pool
-	news    *news
+	opts     options
+	clock    clock.WithTicker
+	where    string         // host and database, for messages
+	plain    *pgconn.Config // as given
+	session  *pgconn.Config // with our settings
+	dialect  *dialect
+	lz4      bool // the database supports this compression
+	queries  [numQueries]statement
+	pool     *pool
+	notifier *notifier
 
 	mu     sync.Mutex
 	tables map[string]*table
@@ -56,35 +56,35 @@ type options struct {
 	readOnly bool
 }
 
-// Option changes how a database is used.
+// Option configures the use of a database.
 type Option func(*options)
 
-// WithSchema names the schema that holds all tables; "atoll" by default.
+// WithSchema sets the name of the schema with all tables; "atoll" by default.
 func WithSchema(name string) Option { return func(o *options) { o.schema = name } }
 
-// WithMaxConns bounds the connections, of which one more listens for news; 16 by
+// WithMaxConns bounds the connections, one of which listens for notifications; 16 by
 // default. pool_max_conns in the URL has precedence.
 func WithMaxConns(n int) Option { return func(o *options) { o.maxConns = n } }
 
-// WithTimeout is how long an operation waits for a database that does not
-// answer, before it fails as unavailable; 10 s by default.
+// WithTimeout is how long an operation waits for a database that does not answer, before it
+// fails as unavailable; 10 s by default.
 func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
-// WithPoll is how often to ask for other servers' commits: by default every
-// 20 ms where the database cannot notify, and where it can every second, in case
-// that a notification gets lost. poll_interval in the URL has precedence.
+// WithPoll is the interval between reads of other servers' commits. The default is 20 ms if
+// the database cannot notify, and otherwise one second, in case a notification is lost.
+// poll_interval in the URL has precedence.
 func WithPoll(d time.Duration) Option { return func(o *options) { o.poll = d } }
 
-// WithClock sets the clock that waits go by.
+// WithClock sets the clock for waits.
 func WithClock(c clock.WithTicker) Option { return func(o *options) { o.clock = c } }
 
-// Open connects to the database that a URL names and brings its schema up to
-// date. The URL is that of libpq, several hosts included:
+// Open connects to the database of a URL and upgrades its schema. The URL is that of libpq,
+// which may have several hosts:
 //
 //	postgres://user:password@host1,host2:5432/database?sslmode=verify-full&pool_max_conns=16
 //
-// What it leaves out comes from libpq's environment variables and password file.
-// Databases that could lose acknowledged writes by their settings are refused.
+// Missing parts come from libpq's environment variables and password file. Databases whose
+// settings could lose acknowledged writes are refused.
 // Errors: kv.ErrNewerSchema, kv.ErrInvalidRequest, kv.ErrUnavailable.
 func Open(ctx context.Context, url string, opts ...Option) (*DB, error) {
 	return open(ctx, url, opts)
@@ -102,7 +102,7 @@ func open(ctx context.Context, url string, opts []Option) (_ *DB, err error) {
 	db := &DB{
 		opts: o, clock: o.clock, plain: config, where: describe(config),
 		tables: map[string]*table{}, closing: make(chan struct{}),
-		dialect: postgresDialect(), // for errors, until the database has said what it is
+		dialect: postgresDialect(), // for errors, until the database's version is known
 	}
 	if err := db.prepare(ctx); err != nil {
 		return nil, db.fail(ctx, "open", err)
@@ -110,8 +110,8 @@ func open(ctx context.Context, url string, opts []Option) (_ *DB, err error) {
 	db.queries = buildQueries(db.dialect)
 	db.session = db.sessionConfig()
 	db.pool = newPool(db, o.maxConns)
-	db.news = newNews(db)
-	// The first connection shows whether sessions can be as they have to be.
+	db.notifier = newNotifier(db)
+	// The first connection shows whether sessions have the required settings.
 	if err := db.read(ctx, "open", o.timeout, db.checkSession); err != nil {
 		db.Close()
 		return nil, err
@@ -119,39 +119,39 @@ func open(ctx context.Context, url string, opts []Option) (_ *DB, err error) {
 	return db, nil
 }
 
-// parse reads the URL; pool_max_conns and poll_interval are ours.
+// parse reads the URL; pool_max_conns and poll_interval are our own parameters.
 func parse(url string, o *options) (*pgconn.Config, error) {
 	config, err := pgconn.ParseConfig(url)
 	if err != nil {
-		// The driver's message masks passwords as well as it can; where it cannot
-		// tell, it must not be shown at all.
-		return nil, fmt.Errorf("open database: %w: its URL cannot be read; write postgres://user:password@host:port/database?sslmode=verify-full and escape special characters as %%XX", kv.ErrInvalidRequest)
+		// The driver masks passwords in its message as well as it can. If it cannot parse
+		// the URL, the message must not be shown at all.
+		return nil, fmt.Errorf("open database: %w: invalid URL; use postgres://user:password@host:port/database?sslmode=verify-full and escape special characters as %%XX", kv.ErrInvalidRequest)
 	}
 	if n, ok := config.RuntimeParams["pool_max_conns"]; ok {
 		delete(config.RuntimeParams, "pool_max_conns")
 		if o.maxConns, err = strconv.Atoi(n); err != nil {
-			return nil, fmt.Errorf("open database %s: %w: pool_max_conns=%q is no number", describe(config), kv.ErrInvalidRequest, n)
+			return nil, fmt.Errorf("open database %s: %w: pool_max_conns=%q is not a number", describe(config), kv.ErrInvalidRequest, n)
 		}
 	}
 	if every, ok := config.RuntimeParams["poll_interval"]; ok {
 		delete(config.RuntimeParams, "poll_interval")
 		if o.poll, err = time.ParseDuration(every); err != nil || o.poll <= 0 {
-			return nil, fmt.Errorf("open database %s: %w: poll_interval=%q is no time; write 20ms", describe(config), kv.ErrInvalidRequest, every)
+			return nil, fmt.Errorf("open database %s: %w: poll_interval=%q is not a duration, such as 20ms", describe(config), kv.ErrInvalidRequest, every)
 		}
 	}
 	if o.maxConns < 2 {
-		return nil, fmt.Errorf("open database %s: %w: it takes at least 2 connections, one to read and one to write, not %d",
+		return nil, fmt.Errorf("open database %s: %w: at least 2 connections are required, one to read and one to write, not %d",
 			describe(config), kv.ErrInvalidRequest, o.maxConns)
 	}
 	if o.schema == "" || len(o.schema) > 63 || strings.HasPrefix(o.schema, "pg_") || strings.ContainsRune(o.schema, 0) {
-		return nil, fmt.Errorf("open database %s: %w: %q is no name for a schema", describe(config), kv.ErrInvalidRequest, o.schema)
+		return nil, fmt.Errorf("open database %s: %w: %q is not a valid schema name", describe(config), kv.ErrInvalidRequest, o.schema)
 	}
 	if config.ConnectTimeout == 0 {
 		config.ConnectTimeout = 5 * time.Second
 	}
 	config.DialFunc = newDialer().DialContext
 	if config.ValidateConnect == nil && !(o.readOnly && oneHost(config)) {
-		// Of several hosts, the one that takes writes.
+		// If there are several hosts, connect to the one that accepts writes.
 		config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
 	if config.RuntimeParams["application_name"] == "" {
@@ -160,10 +160,10 @@ func parse(url string, o *options) (*pgconn.Config, error) {
 	return config, nil
 }
 
-// Where names the database for people: hosts and database, no user or password.
+// Where identifies the database in messages: hosts and database, without user and password.
 func (db *DB) Where() string { return "postgres://" + db.where }
 
-// describe names a database without its password.
+// describe identifies a database without its password.
 func describe(c *pgconn.Config) string { return strings.Join(hosts(c), ",") + "/" + c.Database }
 
 func hosts(c *pgconn.Config) []string {
@@ -179,7 +179,7 @@ func hosts(c *pgconn.Config) []string {
 
 func oneHost(c *pgconn.Config) bool { return len(hosts(c)) == 1 }
 
-// sessionConfig is the configuration with the settings of our sessions.
+// sessionConfig returns the configuration with the settings of our sessions.
 func (db *DB) sessionConfig() *pgconn.Config {
 	config := db.plain.Copy()
 	for name, value := range db.dialect.settings {
@@ -195,7 +195,7 @@ func (db *DB) sessionConfig() *pgconn.Config {
 // Open implements kv.Backend.
 func (db *DB) Open(ctx context.Context, keyspace string) (kv.Table, error) {
 	if keyspace == "" || strings.ContainsRune(keyspace, 0) {
-		return nil, fmt.Errorf("open keyspace %q: %w: it needs a name without zero bytes", keyspace, kv.ErrInvalidRequest)
+		return nil, fmt.Errorf("open keyspace %q: %w: the name must not be empty or contain zero bytes", keyspace, kv.ErrInvalidRequest)
 	}
 	db.mu.Lock()
 	old := db.tables[keyspace]
@@ -207,7 +207,8 @@ func (db *DB) Open(ctx context.Context, keyspace string) (kv.Table, error) {
 	origin := make([]byte, tokenSize)
 	rand.Read(origin)
 	t := newTable(db, keyspace)
-	// Who comes second in making one changes nothing and finds the other's.
+	// If two servers create it at once, the second one changes nothing and finds the first
+	// one's.
 	err := db.read(ctx, "open keyspace", db.opts.timeout, func(c *conn) error {
 		for range 2 {
 			found, err := t.find(c)
@@ -218,7 +219,7 @@ func (db *DB) Open(ctx context.Context, keyspace string) (kv.Table, error) {
 				return fmt.Errorf("database %s: %w", db.where, kv.ErrKeyNotFound)
 			}
 			if partition {
-				// Made by Split, and by nobody who has only heard of it.
+				// Only Split creates it, never a server that only knows its name.
 				return kv.ErrKeyNotFound
 			}
 			c.send(qNewKeyspace, []byte(keyspace), origin)
@@ -235,7 +236,7 @@ func (db *DB) Open(ctx context.Context, keyspace string) (kv.Table, error) {
 		}
 		found, err := t.find(c)
 		if err == nil && !found {
-			err = fmt.Errorf("%w: made, and not there", kv.ErrUnavailable)
+			err = fmt.Errorf("%w: created, but not found", kv.ErrUnavailable)
 		}
 		return err
 	})
@@ -248,13 +249,13 @@ func (db *DB) Open(ctx context.Context, keyspace string) (kv.Table, error) {
 		return other, nil
 	}
 	if old != nil && old.id == t.id {
-		t.newest = old.floor() // what was known must still be there
+		t.newest = old.floor() // all known commits must still exist
 	}
 	db.tables[keyspace] = t
 	return t, nil
 }
 
-// find looks the keyspace up by its name.
+// find looks up the keyspace by its name.
 func (t *table) find(c *conn) (found bool, err error) {
 	c.send(qKeyspace, []byte(t.name))
 	c.sync()
@@ -280,8 +281,8 @@ func (db *DB) Keyspaces(ctx context.Context) (names []string, err error) {
 	return names, err
 }
 
-// Size implements kv.Backend. What is in use is estimated by the database's
-// statistics of dead rows.
+// Size implements kv.Backend. The size in use is estimated from the database's statistics
+// of dead rows.
 func (db *DB) Size(ctx context.Context) (total, inUse int64, err error) {
 	err = db.read(ctx, "measure size", statementLimit, func(c *conn) error {
 		return c.simple(db.dialect.size, func(cols [][]byte) {
@@ -292,7 +293,7 @@ func (db *DB) Size(ctx context.Context) (total, inUse int64, err error) {
 	return total, inUse, err
 }
 
-// query runs one statement in a transaction of its own.
+// query runs one statement in its own transaction.
 func (db *DB) query(ctx context.Context, op string, send func(*conn), row func(*columns) error) error {
 	return db.read(ctx, op, statementLimit, func(c *conn) error {
 		send(c)
@@ -316,11 +317,11 @@ func (db *DB) isClosing() bool {
 	}
 }
 
-// Close waits for what is under way and closes all connections.
+// Close waits for operations under way and closes all connections.
 func (db *DB) Close() error {
 	db.closeOnce.Do(func() {
 		close(db.closing)
-		db.news.stop()
+		db.notifier.stop()
 		db.pool.close()
 	})
 	return nil

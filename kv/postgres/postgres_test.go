@@ -63,7 +63,7 @@ func testTable(t *testing.T, table *table) {
 	}
 }
 
-// TestIdleCommits: commits that make no revision leave no trail without end.
+// TestIdleCommits checks that commits without a revision leave a bounded number of rows.
 func TestIdleCommits(t *testing.T) {
 	db := openTest(t)
 	table := openTable(t, db, "default")
@@ -84,15 +84,15 @@ func TestIdleCommits(t *testing.T) {
 		}
 	}
 	if n := sql(t, server(t), `SELECT count(*) < `+"1100"+` FROM `+db.opts.schema+`.segment`); n != "t" {
-		t.Error("commits are kept without end")
+		t.Error("the rows of idle commits are not removed")
 	}
 	if err := db.Check(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestRefusedUpdate: what fn returns comes back as it is, and nothing has
-// happened; not even to the connection.
+// TestRefusedUpdate checks that fn's error is returned unchanged, and that nothing has
+// happened, also to the connection.
 func TestRefusedUpdate(t *testing.T) {
 	eachDatabase(t, func(t *testing.T, d *database) { testRefusedUpdate(t, openTable(t, d.open(t), "default")) })
 }
@@ -117,8 +117,8 @@ func testRefusedUpdate(t *testing.T, table *table) {
 	}
 }
 
-// TestLongKeys: a key that an index cannot hold is refused by itself, whatever
-// shares its commit.
+// TestLongKeys checks that a key too long for an index is refused, without an effect on
+// other writes in its commit.
 func TestLongKeys(t *testing.T) {
 	k := openStore(t, openTest(t), mvcc.Options{})
 	put := func(n int) error {

@@ -5,13 +5,13 @@ import (
 	"strconv"
 )
 
-// query names a prepared statement.
+// query identifies a prepared statement.
 type query int
 
 const (
 	qBegin query = iota
 	qBeginRead
-	qBeginPatient
+	qBeginUndisturbed
 	qBeginSweep
 	qLockWait
 	qCommit
@@ -36,11 +36,11 @@ const (
 	qNotify
 	qPeek
 	qClaim
-	qAppendMoved
-	qNewCurrentMoved
-	qSetCurrentMoved
+	qAppendOptimistic
+	qNewCurrentOptimistic
+	qSetCurrentOptimistic
 	qNotifyHead
-	qFindMoved
+	qFindOptimistic
 	qChanges
 	qChangesPrev
 	qCommitAfter
@@ -59,7 +59,7 @@ const (
 	qHistory
 	qKept
 
-	// Families over the kinds of span: add a spanKind.
+	// Families of statements by kind of span: add a spanKind.
 	qRange
 	qRangeKeys = qRange + query(numSpanKinds)
 	qAt        = qRangeKeys + query(numSpanKinds)
@@ -70,8 +70,8 @@ const (
 	numQueries = qAtEnd + query(numSpanKinds)
 )
 
-// spanKind chooses the statement for a span: a bound that is not there cannot
-// be bound, and one statement for all would cost the index its range.
+// spanKind selects the statement for a span: a missing bound cannot be a parameter, and
+// with one statement for all kinds, the index could not read a range.
 type spanKind int
 
 const (
@@ -87,7 +87,7 @@ var spanWhere = [numSpanKinds]string{
 	` WHERE c.ks = $1 AND c.key >= $2`,
 }
 
-// Parameter types, by their object ids.
+// Parameter types, by their object IDs.
 const (
 	oidBool      = 16
 	oidBytes     = 17
@@ -100,24 +100,24 @@ const (
 	oidInt8Array = 1016
 )
 
-// statement is a text with the types of its parameters.
+// statement is SQL text with the types of its parameters.
 type statement struct {
 	sql    string
 	params []uint32
 }
 
-// keepCommits is for how many revisions the rows of commits stay, whatever is
-// swept: they tell what became of a commit, and whether history is the same.
+// keepCommits is the number of revisions for which the rows of commits are kept, regardless
+// of sweeps. They record the outcome of a commit, and identify the history.
 const keepCommits = 100_000
 
-// onConflict has an insert into current change the row that is there.
+// onConflict makes an insert into current update an existing row.
 const onConflict = ` ON CONFLICT (ks, key) DO UPDATE SET id = excluded.id, mod = excluded.mod,
 			create_rev = excluded.create_rev, version = excluded.version, lease = excluded.lease`
 
 var parameter = regexp.MustCompile(`\$(\d+)`)
 
-// parameters is how many a statement has. Not every database takes types of more,
-// so those of a family of statements that some do not need are at the end.
+// parameters returns the number of a statement's parameters. Not every database accepts
+// types of missing parameters, so the optional parameters of a family are at the end.
 func parameters(sql string) (n int) {
 	for _, m := range parameter.FindAllStringSubmatch(sql, -1) {
 		i, _ := strconv.Atoi(m[1])
@@ -126,17 +126,16 @@ func parameters(sql string) (n int) {
 	return n
 }
 
-// buildQueries returns the text of every statement. No plan may depend on statistics:
-// joins are LATERAL subqueries with OFFSET 0, which the planner can neither
-// flatten nor turn around, so what is on the left is read first; every WHERE leads with a
-// key; and sessions switch the other ways of joining and scanning off. TestPlans
-// checks it.
+// buildQueries returns the text of every statement. No plan may depend on statistics. Joins
+// are LATERAL subqueries with OFFSET 0, which the planner can neither flatten nor reorder,
+// so the left side is read first. Every WHERE begins with a key. Sessions disable the other
+// ways of joining and scanning. TestPlans verifies it.
 func buildQueries(d *dialect) (q [numQueries]statement) {
 	set := func(name query, sql string, params ...uint32) { q[name] = statement{sql, params[:parameters(sql)]} }
 
 	set(qBegin, d.begin)
 	set(qBeginRead, d.beginRead)
-	set(qBeginPatient, d.beginPatient)
+	set(qBeginUndisturbed, d.beginUndisturbed)
 	set(qBeginSweep, d.beginSweep)
 	set(qLockWait, d.lockWait)
 	set(qCommit, `COMMIT`)
@@ -153,8 +152,7 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 
 	set(qRenew, `UPDATE keyspace SET origin = $2 WHERE id = $1`, oidInt4, oidBytes)
 
-	// What a server knows of a keyspace (origin, and a commit), held against
-	// what the database knows.
+	// Compares a server's knowledge of a keyspace (origin, and a commit) with the database.
 	set(qVerify, `SELECT u.i, k.origin, h.rev, h.sub, s.token,
 			(SELECT f.rev FROM segment f WHERE f.ks = u.ks ORDER BY f.rev LIMIT 1)
 		FROM unnest($1::int4[], $2::int8[], $3::int4[]) WITH ORDINALITY u(ks, rev, sub, i)
@@ -191,9 +189,8 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 	const newCurrent = `INSERT INTO current (ks, id, mod, create_rev, version, lease, key)
 		SELECT $1, u.* FROM unnest($2::int8[], $3::int8[], $4::int8[], $5::int8[], $6::int8[], $7::bytea[]) u`
 	setCurrent := []uint32{oidInt4, oidInt8Array, oidInt8Array, oidInt8Array, oidInt8Array, oidInt8Array, oidByteArray}
-	// For keys that have no row, which nobody else can make meanwhile, and for
-	// those that have one, unless it is being swept: without a look for conflicts a row
-	// costs half.
+	// For keys without a row, which no other transaction can create meanwhile, and for keys
+	// with one, unless it is being swept. Without the check for conflicts a row costs half.
 	set(qNewCurrent, newCurrent, setCurrent...)
 	set(qSetCurrent, newCurrent+onConflict, setCurrent...)
 	set(qCommitRow, `WITH s AS (INSERT INTO segment (ks, rev, sub, n, id, token) VALUES ($1, $2, $3, $4, $5, $6))
@@ -206,17 +203,17 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 		WHERE h.ks = $1`, oidInt4, oidInt8, oidInt4)
 	set(qFence, `UPDATE head SET fence = (fence + 1) % 1000000 WHERE ks = $1`, oidInt4)
 	if d.notify {
-		// A transaction of its own that need not be durable: PostgreSQL lets only one
-		// commit at a time notify, and it should not hold that up for a flush. It is
-		// sent before the commit's answer is there, so it sees for itself that the
-		// commit has happened: who hears of a revision that is not there yet would
-		// take it for read, and miss it when it comes.
+		// A separate transaction that need not be durable: PostgreSQL lets only one commit
+		// at a time notify, and a flush would delay it. It is sent before the commit's
+		// answer, so it checks itself that the commit has happened. A server notified of a
+		// revision that does not exist yet would treat it as read, and miss it when it is
+		// committed.
 		set(qNotify, `SELECT pg_notify($1, $2) FROM head h, set_config('synchronous_commit', 'off', true)
 			WHERE h.ks = $3 AND h.rev >= $4`, oidText, oidText, oidInt4, oidInt8)
 	}
 
-	// Ids rise with revisions, so the log is read from the first commit above
-	// $2 on; and up to the end of the revision of the row that reaches the limit.
+	// IDs ascend with revisions, so the log is read from the first commit above $2 up to
+	// the end of the revision of the row that reaches the limit.
 	const changes = ` FROM log l WHERE l.ks = $1
 		AND l.id >= (SELECT s.id FROM segment s WHERE s.ks = $1 AND s.rev > $2 ORDER BY s.rev, s.sub LIMIT 1)`
 	const changesWhere = changes + ` AND l.rev > $2 AND l.rev <= least($3, (
@@ -244,9 +241,9 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 		WHERE w.ks = $1 `+d.lock+` OF w`, oidInt4)
 	set(qSweepRows, `SELECT l.id, l.rev, l.version, l.prev_id, l.key FROM log l
 		WHERE l.ks = $1 AND l.id >= (SELECT w.id FROM sweep w WHERE w.ks = $1) ORDER BY l.id LIMIT $2`, oidInt4, oidInt8)
-	// By row addresses: with ks = … AND id = ANY(…) the planner takes the index by ks
-	// alone if it believes the table to be small. Nobody moves rows of the log; those of
-	// current are held first, and who was changed meanwhile does not match any more.
+	// By row addresses: with ks = … AND id = ANY(…) the planner uses the index by ks alone
+	// if it believes the table to be small. Rows of the log never move; those of current
+	// are locked first, and a row that was changed meanwhile does not match.
 	set(qSweepLog, `DELETE FROM log WHERE ctid = ANY(ARRAY(SELECT l.ctid FROM unnest($2::int8[]) u(id)
 		CROSS JOIN LATERAL (SELECT l.ctid FROM log l WHERE l.ks = $1 AND l.id = u.id OFFSET 0) l))`, oidInt4, oidInt8Array)
 	set(qSweepCurrent, `DELETE FROM current WHERE ctid = ANY(ARRAY(SELECT c.ctid FROM unnest($2::bytea[], $3::int8[]) u(key, id)
@@ -255,23 +252,23 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 	set(qSweepSegments, `DELETE FROM segment WHERE ks = $1 AND rev < least($2, (
 		SELECT coalesce((SELECT s.rev FROM segment s WHERE s.ks = $1 ORDER BY s.rev OFFSET $3 LIMIT 1), $2)))`,
 		oidInt4, oidInt8, oidInt8)
-	// The next sweep starts at the commit that made $2, for the deletions that
-	// were left at it.
+	// The next sweep starts at the commit that made $2, for the deletions that were kept at
+	// it.
 	set(qSweepProgress, `UPDATE sweep SET swept = $2, id = coalesce($3, (
 		SELECT s.id FROM segment s WHERE s.ks = $1 AND s.rev >= $2 ORDER BY s.rev, s.sub LIMIT 1), id) WHERE ks = $1`,
 		oidInt4, oidInt8, oidInt8)
 
 	set(qHistory, `SELECT count(*) FROM log WHERE ks = $1 AND id > 0`, oidInt4)
 
-	// By ids, which have no gaps: where the first commit above the compaction
-	// revision begins, and where sweeping stands.
+	// By IDs, which have no gaps: the begin of the first commit above the compaction
+	// revision, and the position of the sweep.
 	set(qKept, `SELECT h.rev, h.compacted, h.next_id, w.swept, w.id, (
 			SELECT s.id FROM segment s WHERE s.ks = $1 AND s.rev > h.compacted ORDER BY s.rev, s.sub LIMIT 1)
 		FROM head h CROSS JOIN LATERAL (SELECT w.swept, w.id FROM sweep w WHERE w.ks = $1 OFFSET 0) w
 		WHERE h.ks = $1`, oidInt4)
 
-	// The change of a key that counted at revision $4: the walk ends at it, or at
-	// a change that was swept, which means that the key did not exist.
+	// The change of a key that was valid at revision $4: the recursion ends at it, or at a
+	// swept change, which means that the key did not exist.
 	const walk = `(WITH RECURSIVE w (id, rev, prev_id) AS (
 			SELECT l.id, l.rev, l.prev_id FROM log l WHERE l.ks = $1 AND l.id = c.id
 			UNION ALL
@@ -308,7 +305,7 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 		d.joins.override(set)
 	}
 	if d.optimistic {
-		buildMoved(set, d)
+		buildOptimistic(set, d)
 	}
 	return q
 }

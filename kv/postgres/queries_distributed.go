@@ -2,26 +2,24 @@ package postgres
 
 import "fmt"
 
-// joins are how statements are told to look rows up by their keys, in a database
-// that has them elsewhere: many in one request, whatever statistics say. No
-// statement may find out by a subquery where a range of rows begins; who asks must
-// name it.
+// joins determines how statements look up rows by their keys in a database that stores them
+// on other nodes: many in one request, regardless of statistics. No statement may use a
+// subquery to find the begin of a range of rows; the caller must specify it.
 type joins struct {
 	inner, left string
-	// hint says in which order tables are joined, by their aliases: each chain is
-	// one level of the statement.
+	// hint specifies the join order of tables, by their aliases: each chain is one level of
+	// the statement.
 	hint func(chains ...[]string) string
-	// among compares with what a query selects.
+	// among compares with the rows that a query selects.
 	among func(query string) string
-	// setCurrent, if not empty, sets rows of current that are there.
+	// setCurrent, if not empty, updates existing rows of current.
 	setCurrent string
 }
 
-// override replaces the statements whose plan is PostgreSQL's own affair. Their
-// parameters and results are the same, except where it says so.
+// override replaces the statements whose plans are specific to PostgreSQL. Their parameters
+// and results are the same unless noted.
 func (j *joins) override(set func(name query, sql string, params ...uint32)) {
-	// The oldest commit that is certainly there is known without looking: see
-	// keepCommits.
+	// The oldest commit that certainly exists is known without a read: see keepCommits.
 	set(qVerify, j.hint([]string{"u", "k", "h", "s"})+fmt.Sprintf(`SELECT u.i, k.origin, h.rev, h.sub, s.token, greatest(h.rev - %d, 1)
 		FROM unnest($1::int4[], $2::int8[], $3::int4[]) WITH ORDINALITY u(ks, rev, sub, i)
 		%[2]s keyspace k ON k.id = u.ks
@@ -57,9 +55,9 @@ func (j *joins) override(set func(name query, sql string, params ...uint32)) {
 	j.overrideRanges(set)
 }
 
-// overrideLog replaces what reads and sweeps the log.
+// overrideLog replaces the statements that read and sweep the log.
 func (j *joins) overrideLog(set func(name query, sql string, params ...uint32)) {
-	// From log id $2 on, $3 rows; whoever asks looks at their revisions.
+	// $3 rows from log ID $2 on; the caller checks their revisions.
 	const change = `l.id, l.rev, l.version, l.create_rev, l.lease, l.prev_rev, l.key, l.value`
 	const rows = ` FROM log l WHERE l.ks = $1 AND l.id >= $2 ORDER BY l.id LIMIT $3`
 	set(qChanges, `SELECT `+change+rows, oidInt4, oidInt8, oidInt8)
@@ -69,21 +67,21 @@ func (j *joins) overrideLog(set func(name query, sql string, params ...uint32)) 
 		ORDER BY c.id`, oidInt4, oidInt8, oidInt8)
 	set(qCommitAfter, `SELECT s.id FROM segment s WHERE s.ks = $1 AND s.rev > $2 ORDER BY s.rev, s.sub LIMIT 1`, oidInt4, oidInt8)
 
-	// It tells the log id to go on at, too, which is $2 of the next.
+	// It also returns the log ID to continue at, which is $2 of the next statement.
 	set(qSweepState, `SELECT w.swept, (SELECT h.rev FROM head h WHERE h.ks = $1), (SELECT h.compacted FROM head h WHERE h.ks = $1), w.id
 		FROM sweep w WHERE w.ks = $1 FOR UPDATE`, oidInt4)
 	set(qSweepRows, `SELECT l.id, l.rev, l.version, l.prev_id, l.key FROM log l
 		WHERE l.ks = $1 AND l.id >= $2 ORDER BY l.id LIMIT $3`, oidInt4, oidInt8, oidInt8)
 	set(qSweepLog, `DELETE FROM log WHERE ks = $1 AND id = ANY($2::int8[])`, oidInt4, oidInt8Array)
-	// A log id is one key's alone, so each key is compared with its own.
+	// A log ID belongs to only one key, so each key is compared with its own.
 	set(qSweepCurrent, `DELETE FROM current WHERE ks = $1 AND key = ANY($2::bytea[]) AND id = ANY($3::int8[])`,
 		oidInt4, oidByteArray, oidInt8Array)
 	set(qSweepSegments, `DELETE FROM segment WHERE ks = $1 AND rev < $2 AND rev`+
 		j.among(`SELECT s.rev FROM segment s WHERE s.ks = $1 AND s.rev < $2 ORDER BY s.rev LIMIT $3`), oidInt4, oidInt8, oidInt8)
 }
 
-// overrideRanges replaces reads of spans. At an old revision $5 is how many
-// rows of current are looked at, not how many are wanted: see chunks.go.
+// overrideRanges replaces reads of spans. At an old revision $5 is the number of rows of
+// current to process, not the number of results: see chunks.go.
 func (j *joins) overrideRanges(set func(name query, sql string, params ...uint32)) {
 	for k := range numSpanKinds {
 		add := func(family query, sql string) {
@@ -94,8 +92,8 @@ func (j *joins) overrideRanges(set func(name query, sql string, params ...uint32
 			FROM (SELECT c.key, c.id, c.version, c.mod, c.create_rev, c.lease`+where+` AND c.version > 0 ORDER BY c.key LIMIT $5) k
 			`+j.inner+` log l ON l.ks = $1 AND l.id = k.id
 			ORDER BY k.key`)
-		// All keys are followed back together, each through its changes down to the one
-		// that counted at revision $4; who gets lost on the way did not exist.
+		// The history of all keys is followed at once, each through its changes down to the
+		// one that was valid at revision $4. A key without such a change did not exist.
 		walk := func(of string) string {
 			return `WITH RECURSIVE w (key, id, rev, version, prev_id) AS (
 					SELECT k.key, k.id, k.mod, k.version, coalesce(l.prev_id, 0) FROM (SELECT c.key, c.id, c.mod, c.version` + of + `) k

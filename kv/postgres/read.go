@@ -19,7 +19,7 @@ func kindOf(s kv.Span) spanKind {
 	}
 }
 
-// sendSpan asks for a statement of a family. limit 0 means none.
+// sendSpan sends a statement of a family. limit 0 means none.
 func (t *table) sendSpan(c *conn, family query, span kv.Span, rev kv.Revision, limit int64) {
 	if limit <= 0 {
 		limit = math.MaxInt64
@@ -29,14 +29,13 @@ func (t *table) sendSpan(c *conn, family query, span kv.Span, rev kv.Revision, l
 	c.send(q, params[:len(t.db.queries[q].params)]...)
 }
 
-// scan is one Range: what to ask for, and how to read the answers. The rows of
-// current in the span are every key that ever was there and is not swept, so
-// they are enough for an older revision, too: a key that has changed since is
-// followed back through its changes, in the database.
+// scan is one Range: the statements to send, and the decoding of the answers. The span's
+// rows of current include every key that ever existed and is not swept. So they suffice for
+// an older revision, too: the database follows the history of a key that has changed since.
 type scan struct {
 	t       *table
 	req     kv.RangeRequest
-	counted bool // a count is asked for
+	counted bool // a count is requested
 }
 
 func (t *table) scan(req kv.RangeRequest, wantCount bool) *scan {
@@ -58,7 +57,7 @@ func (s *scan) send(c *conn) {
 		}
 		limit := s.req.Limit
 		if limit > 0 && limit < math.MaxInt64 {
-			limit++ // one more shows whether there is more
+			limit++ // one more key shows whether there are more
 		}
 		s.t.sendSpan(c, family, s.req.Span, s.req.Revision, limit)
 	}
@@ -105,9 +104,9 @@ func (s *scan) receive(c *conn, at kv.Head) (*kv.RangeResult, error) {
 	return res, nil
 }
 
-// judge tells whether a revision can be read. What was read at one that cannot
-// is thrown away.
-func judge(rev kv.Revision, at kv.Head) error {
+// checkRevision returns an error if a revision cannot be read. Data read at such a revision
+// is discarded.
+func checkRevision(rev kv.Revision, at kv.Head) error {
 	switch {
 	case rev > at.Revision:
 		return fmt.Errorf("range at revision %d: %w (keyspace is at %d)", rev, kv.ErrFutureRevision, at.Revision)
@@ -136,7 +135,7 @@ func (t *table) Range(ctx context.Context, req kv.RangeRequest, wantCount bool) 
 		return err
 	})
 	if err == nil {
-		err = judge(req.Revision, at)
+		err = checkRevision(req.Revision, at)
 	}
 	if err != nil {
 		return nil, at, err
@@ -144,7 +143,7 @@ func (t *table) Range(ctx context.Context, req kv.RangeRequest, wantCount bool) 
 	return res, at, nil
 }
 
-// get reads a single key as it is now.
+// get reads the present state of a single key.
 func (t *table) get(ctx context.Context, req kv.RangeRequest) (*kv.RangeResult, kv.Head, error) {
 	e, at, err := t.gets.get(ctx, req.Start, !req.KeysOnly && !req.CountOnly)
 	if err != nil {

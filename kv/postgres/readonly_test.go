@@ -15,10 +15,10 @@ func TestReadOnly(t *testing.T) {
 	option := schemaOf(t)
 	_, err := OpenReadOnly(t.Context(), s.URL(), option)
 	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "start a server") {
-		t.Errorf("nothing there: %v", err)
+		t.Errorf("empty database: %v", err)
 	}
 	if n := sql(t, s, `SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'atoll_%' AND nspname NOT IN (SELECT nspname FROM pg_class c JOIN pg_namespace n ON c.relnamespace = n.oid)`); n != "0" {
-		t.Errorf("looking has made %s schemas", n)
+		t.Errorf("OpenReadOnly has created %s schemas", n)
 	}
 	write(t, openTable(t, openURL(t, s.URL(), option), "default"), "a", "1", "b", "2")
 	db, err := OpenReadOnly(t.Context(), s.URL(), option)
@@ -31,7 +31,7 @@ func TestReadOnly(t *testing.T) {
 		t.Error(got)
 	}
 	if _, err := db.Open(t.Context(), "other"); !errors.Is(err, kv.ErrKeyNotFound) {
-		t.Errorf("a keyspace that is not there: %v", err)
+		t.Errorf("a missing keyspace: %v", err)
 	}
 	if err := table.Update(t.Context(), nil, func(tx kv.Tx) error { return changesOf(tx, "c", "3") }); !errors.Is(err, kv.ErrInvalidRequest) {
 		t.Errorf("update: %v", err)
@@ -48,8 +48,8 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// TestReadOnlyStandby: a standby can be looked at before it is decided what to do
-// with it.
+// TestReadOnlyStandby checks that a standby can be inspected before deciding whether to
+// promote it.
 func TestReadOnlyStandby(t *testing.T) {
 	s := own(t, playground.Config{})
 	write(t, openTable(t, openURL(t, s.URL()), "default"), "a", "1")

@@ -10,16 +10,16 @@ import (
 
 var _ kv.Recoverer = (*table)(nil)
 
-// Recover implements kv.Recoverer. Another keyspace is one of another origin:
-// a server compares it when it makes a connection, and whenever it reads all heads.
+// Recover implements kv.Recoverer. It gives the keyspace a new origin, which servers
+// compare when they open a connection, and whenever they read all heads.
 //
-// The rows of commits would not suffice to find out those who remember what is
-// lost: far above the revisions of those commits, sweeping soon removes them.
+// The rows of commits would not suffice to detect servers that remember the lost state:
+// sweeping soon removes them, because the new revision is far above those commits.
 func (t *table) Recover(ctx context.Context, fn func(kv.Tx) error) error {
 	origin := make([]byte, tokenSize)
 	rand.Read(origin)
-	// The answer may get lost, and the connection that looks the commit up finds
-	// either.
+	// The answer may be lost, and the connection that looks up the commit finds either
+	// origin.
 	t.mu.Lock()
 	t.renewed = origin
 	t.mu.Unlock()
@@ -39,24 +39,23 @@ func (t *table) Recover(ctx context.Context, fn func(kv.Tx) error) error {
 	return err
 }
 
-// endReplaced ends the use of a table whose keyspace is another by now, or gone.
-// The caller holds t.mu.
+// endReplaced ends the use of a table whose keyspace was replaced or removed. The caller
+// holds t.mu.
 func (t *table) endReplaced(gone bool) error {
 	if _, _, partition := kv.ParsePartitionName(t.name); partition && gone {
 		return t.repartitioned() // merged
 	}
-	return t.end("the keyspace of that name is gone, or another than the one that was opened",
-		"If it was recovered (`atoll kv recover`), or made anew on purpose, restart this server; otherwise check which database the URL leads to")
+	return t.end("the keyspace is gone, or was replaced after it was opened",
+		"If it was recovered (`atoll kv recover`) or recreated on purpose, restart this server; otherwise check which database the URL refers to")
 }
 
-// sameOrigin tells whether a keyspace is the one that was opened. The caller
-// holds t.mu.
+// sameOrigin reports whether a keyspace is the one that was opened. The caller holds t.mu.
 func (t *table) sameOrigin(origin []byte) bool {
 	return bytes.Equal(origin, t.origin) || t.renewed != nil && bytes.Equal(origin, t.renewed)
 }
 
-// isSame ends the use of a table unless its keyspace is the one that was opened.
-func (t *table) isSame(origin []byte) error {
+// checkOrigin ends the use of a table unless its keyspace is the one that was opened.
+func (t *table) checkOrigin(origin []byte) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.sameOrigin(origin) {

@@ -12,12 +12,12 @@ import (
 	"github.com/atoll-dev/atoll/kv/mvcc"
 )
 
-// recoverBy moves a keyspace on as kv/transfer does.
+// recoverBy advances a keyspace like kv/transfer.
 func recoverBy(t *testing.T, table *table, bump kv.Revision) (to kv.Revision) {
 	t.Helper()
 	err := table.Recover(t.Context(), func(tx kv.Tx) error {
 		to = tx.Head().Revision + bump
-		key := []byte("gone at once")
+		key := []byte("temporary")
 		return tx.Write(to, []kv.Change{
 			{KV: kv.KeyValue{Key: key, CreateRevision: to - 1, ModRevision: to - 1, Version: 1}},
 			{KV: kv.KeyValue{Key: key, ModRevision: to}, Deleted: true, PrevRevision: to - 1},
@@ -29,12 +29,12 @@ func recoverBy(t *testing.T, table *table, bump kv.Revision) (to kv.Revision) {
 	return to
 }
 
-// TestRecover: the keyspace is there as it was, further on; those who have it open
-// refuse to go on with it, and those who open it do not.
+// TestRecover checks that the keyspace is unchanged at a higher revision. Servers that have
+// it open refuse to continue with it; servers that open it do not.
 func TestRecover(t *testing.T) {
 	db := openTest(t)
 	running := openURL(t, server(t).SocketURL(), WithSchema(db.opts.schema))
-	// It does not listen for its keyspace, so only a new connection can tell it.
+	// It does not follow its keyspace, so it can only notice on a new connection.
 	silent := openURL(t, server(t).SocketURL(), WithSchema(db.opts.schema))
 	table := openTable(t, db, "default")
 	write(t, table, "a", "1", "b", "2")
@@ -60,23 +60,23 @@ func TestRecover(t *testing.T) {
 		t.Error(err)
 	}
 
-	patience := time.After(30 * time.Second)
+	timeout := time.After(30 * time.Second)
 	for ended := false; !ended; {
 		select {
 		case r, open := <-watch.Responses():
 			if !open {
-				t.Fatal("the watch of a server that was running ends without a word")
+				t.Fatal("the watch of a running server ended without an error")
 			}
-			// It may hear of the new revision first: then it has to list again.
+			// It may get the new revision first: then it has to list again.
 			ended = errors.Is(r.Err, kv.ErrBehind) || errors.Is(r.Err, kv.ErrCompacted)
 			if r.Err != nil && !ended {
-				t.Errorf("the watch of a server that was running: %v", r.Err)
+				t.Errorf("the watch of a running server: %v", r.Err)
 			}
-		case <-patience:
-			t.Fatal("a server that was running does not notice")
+		case <-timeout:
+			t.Fatal("a running server does not notice")
 		}
 	}
-	eventually(t, "a server that was running refuses to serve", func() bool {
+	eventually(t, "a running server refuses to serve", func() bool {
 		_, err := k.Range(t.Context(), kv.RangeRequest{Span: kv.Prefix(nil)})
 		return errors.Is(err, kv.ErrBehind) && strings.Contains(err.Error(), "restart this server")
 	})
@@ -85,7 +85,7 @@ func TestRecover(t *testing.T) {
 		_, err := other.Head(context.Background())
 		return errors.Is(err, kv.ErrBehind)
 	})
-	// The one that did it goes on, with new connections, too.
+	// The server that made the recovery continues, also with new connections.
 	write(t, table, "c", "3")
 	fresh := openURL(t, server(t).SocketURL(), WithSchema(db.opts.schema))
 	write(t, openTable(t, fresh, "default"), "c", "4")
@@ -101,6 +101,6 @@ func TestRecover(t *testing.T) {
 		t.Errorf("swept: %v", err)
 	}
 	if recoverBy(t, table, 10) <= to {
-		t.Error("recovering again goes back")
+		t.Error("a second recovery decreases the revision")
 	}
 }

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestFirstCommitLost: the answer to the first commit of a keyspace gets lost, and
-// another server has made the first one, larger. So there is no row of a commit as
-// old as the lost one would be, and yet it is certain that it did not happen.
+// TestFirstCommitLost: the answer to the first commit of a keyspace is lost, and another
+// server has made a larger first one. So there is no row of a commit as old as the lost one
+// would be, and yet it is certain that it did not happen.
 func TestFirstCommitLost(t *testing.T) {
 	t.Parallel()
 	eachDatabase(t, func(t *testing.T, d *database) {
@@ -16,7 +16,7 @@ func TestFirstCommitLost(t *testing.T) {
 		lost := sought{commitID: commitID{rev: 2, token: [tokenSize]byte{1}}}
 		reached, err := table.resolve(t.Context(), lost, errors.New("connection reset"))
 		if reached != 0 || err != nil {
-			t.Errorf("reached %d, %v; want that it is certain to have reached nothing", reached, err)
+			t.Errorf("reached %d, %v; want a definite result that it did not happen", reached, err)
 		}
 	})
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// prepare finds out what the database is, refuses one that is not safe, and
-// brings the schema up to date, on a connection of its own.
+// prepare detects the database's type, refuses an unsafe one, and upgrades the schema, on a
+// separate connection.
 func (db *DB) prepare(ctx context.Context) error {
 	return db.retry(ctx, "open", func() error {
 		c, err := pgconn.ConnectConfig(ctx, db.plain)
@@ -34,8 +34,8 @@ func (db *DB) prepare(ctx context.Context) error {
 	})
 }
 
-// detect chooses the dialect by what the server says of itself. Whoever else
-// speaks the protocol is refused: nobody knows what it promises.
+// detect chooses the dialect by the server's version. Other databases with the same
+// protocol are refused, because their guarantees are unknown.
 func detect(ctx context.Context, c *pgconn.PgConn) (*dialect, error) {
 	rows, err := execText(ctx, c, "SELECT version()")
 	if err != nil {
@@ -61,7 +61,7 @@ func refuse(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", kv.ErrInvalidRequest, fmt.Sprintf(format, args...))
 }
 
-// checkServer refuses a database that cannot keep its promises.
+// checkServer refuses a database that could lose acknowledged writes.
 func (db *DB) checkServer(ctx context.Context, c *pgconn.PgConn) error {
 	rows, err := execText(ctx, c, db.dialect.serverQuery)
 	if err != nil {
@@ -71,18 +71,18 @@ func (db *DB) checkServer(ctx context.Context, c *pgconn.PgConn) error {
 	for _, row := range rows {
 		found[row[0]] = row[1]
 	}
-	// Not every build has it. It compresses values above 2 KB at a tenth of the
-	// cost of the default.
+	// Not every build supports it. It compresses values above 2 KB at a tenth of the
+	// default's cost.
 	db.lz4 = found["lz4"] == "true"
 	if db.opts.readOnly {
-		delete(found, "in_recovery") // to look at a standby does no harm
+		delete(found, "in_recovery") // inspecting a standby is harmless
 	}
 	return db.dialect.check(found, db.opts.maxConns+1)
 }
 
-// checkSession makes sure that our sessions are durable and read what is, whatever
-// is set for the role, the database or by a proxy in between, and that the tables
-// are.
+// checkSession makes sure that our sessions are durable and read the present state,
+// regardless of settings of the role, the database or a proxy, and that the tables are
+// durable.
 func (db *DB) checkSession(c *conn) error {
 	found := map[string]string{}
 	err := c.simple(db.dialect.sessionQuery, func(cols [][]byte) { found[string(cols[0])] = string(cols[1]) })

@@ -13,10 +13,10 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// migrations[i] takes the schema from version i to i+1, in one transaction
-// with the new version number. Released steps never change; add new ones. What
-// a dialect does differently is in its storage clauses ({head}, …) and its ddl; where
-// a step is no transaction its statements are repeated: see schema_stepwise.go.
+// migrations[i] upgrades the schema from version i to i+1, in one transaction with the new
+// version number. Released steps never change; add new ones. Differences of dialects are in
+// the storage clauses ({head}, …) and in ddl. Where a step is not a transaction its
+// statements are repeated: see schema_stepwise.go.
 var migrations = []string{
 	`
 -- What never changes of a keyspace. origin is random: a keyspace of the same
@@ -106,22 +106,22 @@ ALTER TABLE head ADD COLUMN layout integer NOT NULL DEFAULT 0;
 `,
 }
 
-// How long a migration may take, with the wait for other servers that migrate:
-// where tables are made one after the other, in many places, it is slow.
+// Timeouts of a migration, including the wait for other servers that migrate. Where each
+// table is created in a separate step on several nodes, it is slow.
 const (
-	migratePatience = 30 * time.Second
-	stepPatience    = 5 * time.Minute
+	migrateTimeout         = 30 * time.Second
+	stepwiseMigrateTimeout = 5 * time.Minute
 )
 
-// migrate brings the schema up to date. Any number of servers may do so at
-// once: who comes second in making something waits for the first to commit,
-// fails on the name that exists by then, and looks again.
+// migrate upgrades the schema. Any number of servers may do so concurrently: the second one
+// to create an object waits for the first to commit, fails because the name exists by then,
+// and checks again.
 func (db *DB) migrate(ctx context.Context, c *pgconn.PgConn) error {
-	patience := migratePatience
+	timeout := migrateTimeout
 	if db.dialect.stepwise {
-		patience = stepPatience
+		timeout = stepwiseMigrateTimeout
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for {
 		err := db.migrateOnce(ctx, c)
@@ -168,7 +168,7 @@ func (db *DB) migrateOnce(ctx context.Context, c *pgconn.PgConn) (err error) {
 			return err
 		}
 	}
-	// Hold the row against other servers that upgrade.
+	// Lock the row against other servers that upgrade.
 	if version, _, err = db.schemaVersion(ctx, c, " FOR UPDATE"); err != nil {
 		return err
 	}
@@ -187,8 +187,8 @@ func (db *DB) migrateOnce(ctx context.Context, c *pgconn.PgConn) (err error) {
 	return err
 }
 
-// makeSchema makes the schema if there is none. CREATE … IF NOT EXISTS would ask
-// for a right to create even where it is there, made by an administrator.
+// makeSchema creates the schema if it does not exist. CREATE … IF NOT EXISTS would require
+// the privilege to create it even if an administrator has created it.
 func (db *DB) makeSchema(ctx context.Context, c *pgconn.PgConn) error {
 	there, err := execText(ctx, c, "SELECT 1 FROM pg_namespace WHERE nspname = "+quoteLiteral(db.opts.schema))
 	if err == nil && len(there) == 0 {
@@ -197,7 +197,7 @@ func (db *DB) makeSchema(ctx context.Context, c *pgconn.PgConn) error {
 	return err
 }
 
-// schemaVersion reads the version, 0 where there is no schema yet.
+// schemaVersion reads the version, 0 if there is no schema yet.
 func (db *DB) schemaVersion(ctx context.Context, c *pgconn.PgConn, lock string) (version int, made bool, err error) {
 	rows, err := execText(ctx, c, "SELECT version FROM "+quoteIdentifier(db.opts.schema)+".meta"+lock)
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && (pgErr.Code == codeUndefinedTable || pgErr.Code == codeUndefinedSchema) {
@@ -207,17 +207,17 @@ func (db *DB) schemaVersion(ctx context.Context, c *pgconn.PgConn, lock string) 
 		return 0, false, err
 	}
 	if len(rows) == 0 && db.dialect.stepwise {
-		return 0, true, nil // somebody is just making it
+		return 0, true, nil // another server is creating it
 	}
 	if len(rows) != 1 {
-		return 0, false, fmt.Errorf("schema %s: table meta has %d rows instead of one: %w; it belongs to something else, choose another schema",
+		return 0, false, fmt.Errorf("schema %s: table meta has %d rows instead of one: %w; it belongs to another program, choose another schema",
 			db.opts.schema, len(rows), kv.ErrInvalidRequest)
 	}
 	version, err = strconv.Atoi(rows[0][0])
 	return version, true, err
 }
 
-// racedDDL tells whether another server was quicker in making the same thing.
+// racedDDL reports whether another server has created the same object first.
 func racedDDL(err error) bool {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
@@ -236,8 +236,8 @@ func quoteLiteral(s string) string {
 	return ` E'` + strings.NewReplacer(`\`, `\\`, `'`, `''`).Replace(s) + `'`
 }
 
-// execText runs SQL outside the prepared statements and returns the rows of
-// the last statement as text.
+// execText runs SQL outside the prepared statements and returns the rows of the last
+// statement as text.
 func execText(ctx context.Context, c *pgconn.PgConn, sql string) (rows [][]string, err error) {
 	results, err := c.Exec(ctx, sql).ReadAll()
 	if err != nil {

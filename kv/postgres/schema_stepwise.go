@@ -10,16 +10,15 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// migrateStepwise brings the schema up to date where statements that define
-// tables commit by themselves, or had better do. Each is one that may be repeated,
-// by this server after an error or by another one at the same time; the version
-// is set after all of a step have been carried out.
+// migrateStepwise upgrades the schema where statements that define tables commit
+// separately, or should. Each can be repeated, by this server after an error or by another
+// one at the same time. The version is set after all statements of a step.
 func (db *DB) migrateStepwise(ctx context.Context, c *pgconn.PgConn, version int) error {
 	schema := quoteIdentifier(db.opts.schema)
 	if err := db.makeSchema(ctx, c); err != nil {
 		return err
 	}
-	// The session is of this migration only.
+	// The session is used only for this migration.
 	for _, text := range []string{
 		"SET search_path = " + schema,
 		"CREATE TABLE IF NOT EXISTS meta (one boolean PRIMARY KEY, version integer NOT NULL)",
@@ -32,7 +31,7 @@ func (db *DB) migrateStepwise(ctx context.Context, c *pgconn.PgConn, version int
 	for v := version; v < len(migrations); v++ {
 		for _, text := range repeatable(db.dialect.ddl(migrations[v])) {
 			if _, err := execText(ctx, c, text); err != nil {
-				return fmt.Errorf("migrate schema %s from version %d to %d (what is done already stays, and is harmless): %w", schema, v, v+1, err)
+				return fmt.Errorf("migrate schema %s from version %d to %d (completed statements remain, and are harmless): %w", schema, v, v+1, err)
 			}
 		}
 		if _, err := execText(ctx, c, fmt.Sprintf("UPDATE meta SET version = %d WHERE version = %d", v+1, v)); err != nil {
@@ -40,14 +39,14 @@ func (db *DB) migrateStepwise(ctx context.Context, c *pgconn.PgConn, version int
 		}
 	}
 	for _, text := range db.dialect.tune {
-		// A role that may not do this can use the tables nevertheless.
+		// A role that may not run this can still use the tables.
 		if _, err := execText(ctx, c, text); err != nil && db.dialect.transient(err) {
 			return err
 		}
 	}
 	rows, err := execText(ctx, c, "SELECT version FROM meta")
 	if err == nil && (len(rows) != 1 || rows[0][0] != strconv.Itoa(len(migrations))) {
-		err = fmt.Errorf("migrate schema %s: its version is %v afterwards, not %d", schema, rows, len(migrations))
+		err = fmt.Errorf("migrate schema %s: its version is %v after the migration, not %d", schema, rows, len(migrations))
 	}
 	return err
 }
@@ -57,8 +56,8 @@ var (
 	making  = regexp.MustCompile(`\b(CREATE TABLE|CREATE INDEX|ADD COLUMN) `)
 )
 
-// repeatable cuts a step of the migration into statements that do nothing where
-// they have been carried out before.
+// repeatable splits a migration step into statements that do nothing if they were executed
+// before.
 func repeatable(step string) (statements []string) {
 	for text := range strings.SplitSeq(comment.ReplaceAllString(step, ""), ";") {
 		if text = strings.TrimSpace(text); text != "" {

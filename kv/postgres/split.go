@@ -14,13 +14,12 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Splits and merges move rows from one keyspace to another inside the database, in
-// one transaction that holds the head of the keyspace they belong to, so nobody
-// writes to either meanwhile. It counts head.layout up. That number is read with
-// every head, in the same statement or snapshot as everything else, and a table
-// that finds another one than at first returns nothing of what it read and is
-// not used any more: no server writes a key to the keyspace that has given it
-// away, or tells the deletions there to those who watch the keys.
+// Splits and merges move rows from one keyspace to another inside the database. They use
+// one transaction that locks the head of the parent keyspace, so there are no concurrent
+// writes to either. It increments head.layout, which is read with every head, in the same
+// statement or snapshot as the other data. A table that finds a different number than at
+// first discards the data and is no longer used. So no server writes a moved key to the old
+// keyspace, or delivers the deletions there to watches of the keys.
 
 var _ kv.Splitter = (*DB)(nil)
 
@@ -34,12 +33,12 @@ func (t *table) repartitioned() error {
 }
 
 // Split implements kv.Splitter.
-func (db *DB) Split(ctx context.Context, keyspace, prefix string, opts kv.SplitOptions) (*kv.Moved, error) {
+func (db *DB) Split(ctx context.Context, keyspace, prefix string, opts kv.SplitOptions) (*kv.SplitResult, error) {
 	return db.move(ctx, "split", keyspace, prefix, opts, (*mover).split)
 }
 
 // Merge implements kv.Splitter.
-func (db *DB) Merge(ctx context.Context, keyspace, prefix string, opts kv.SplitOptions) (*kv.Moved, error) {
+func (db *DB) Merge(ctx context.Context, keyspace, prefix string, opts kv.SplitOptions) (*kv.SplitResult, error) {
 	return db.move(ctx, "merge", keyspace, prefix, opts, (*mover).merge)
 }
 
@@ -50,20 +49,20 @@ type mover struct {
 	opts   kv.SplitOptions
 	parent string
 	prefix string
-	// ks is the keyspace's, part the partition's.
+	// ks is the keyspace's ID, part the partition's.
 	ks, part int64
 	at       place // of the keyspace
 	// keys is a condition on rows of current (c) that selects the keys of the prefix.
 	keys string
-	err  error // the first
+	err  error // the first error
 }
 
-// place is where a keyspace stands.
+// place is the current state of a keyspace's head row.
 type place struct{ rev, compacted, nextID int64 }
 
-// move runs a split or merge in a transaction. It may take long, so it is tried
-// again only until it has the head.
-func (db *DB) move(ctx context.Context, op, keyspace, prefix string, opts kv.SplitOptions, run func(*mover) (*kv.Moved, error)) (moved *kv.Moved, err error) {
+// move runs a split or merge in a transaction. It may take long, so it is retried only
+// until it has the head's lock.
+func (db *DB) move(ctx context.Context, op, keyspace, prefix string, opts kv.SplitOptions, run func(*mover) (*kv.SplitResult, error)) (moved *kv.SplitResult, err error) {
 	wrap := func(err error) error {
 		if err == nil {
 			return nil
@@ -83,7 +82,7 @@ func (db *DB) move(ctx context.Context, op, keyspace, prefix string, opts kv.Spl
 		keys: "c.key >= " + bytesLiteral(span.Start) + " AND c.key < " + bytesLiteral(span.End)}
 	err = db.retry(ctx, op, func() error {
 		return db.with(ctx, checkLimit, func(c *conn) error {
-			defer func() { c.broken = true }() // its settings are not those of the others
+			defer func() { c.broken = true }() // its settings differ from the other connections'
 			m.c, m.err = c, nil
 			m.begin()
 			if m.err != nil {
@@ -100,7 +99,7 @@ func (db *DB) move(ctx context.Context, op, keyspace, prefix string, opts kv.Spl
 			}
 			opts.Step("commit", 0, 0)
 			if err := c.simple("COMMIT", nil); err != nil {
-				return final{fmt.Errorf("%w: the answer to COMMIT was lost (%w): look with atoll kv status whether the partition is there", kv.ErrUnknownOutcome, err)}
+				return final{fmt.Errorf("%w: the answer to COMMIT was lost (%w): check with atoll kv status whether the partition exists", kv.ErrUnknownOutcome, err)}
 			}
 			moved = result
 			return nil
@@ -115,7 +114,7 @@ func (db *DB) move(ctx context.Context, op, keyspace, prefix string, opts kv.Spl
 	return moved, nil
 }
 
-// final is an error after which nothing is tried again by itself.
+// final is an error that must not be retried.
 type final struct{ error }
 
 func (f final) orNil() error {
@@ -125,7 +124,7 @@ func (f final) orNil() error {
 	return f
 }
 
-// exec runs SQL; after the first error nothing more happens.
+// exec runs SQL; after the first error it does nothing.
 func (m *mover) exec(sql string) { m.rows(sql, nil) }
 
 func (m *mover) rows(sql string, row func(cols []string)) {
@@ -158,8 +157,8 @@ func (m *mover) integers(sql string) (n []int64, found bool) {
 	return n, found && m.err == nil
 }
 
-// begin starts the transaction with the keyspace's head held. Its statements
-// may be planned as the planner likes, and take their time.
+// begin starts the transaction with the keyspace's head locked. Its statements use the
+// planner's own plans, without a time limit.
 func (m *mover) begin() {
 	m.exec(m.db.dialect.begin)
 	for _, text := range m.db.dialect.forCheck {
@@ -177,7 +176,7 @@ func (m *mover) begin() {
 	m.at = m.hold(m.ks)
 }
 
-// hold reads a head and keeps others from writing to its keyspace.
+// hold reads a head and locks it against other writers.
 func (m *mover) hold(ks int64) (at place) {
 	n, found := m.integers(fmt.Sprintf(`SELECT rev, compacted, next_id FROM head h WHERE ks = %d %s`, ks, m.db.dialect.lock))
 	if found {
@@ -189,22 +188,22 @@ func (m *mover) hold(ks int64) (at place) {
 	return at
 }
 
-// moved rows are those of a prefix that exist, in the order of their revisions:
-// n numbers them from 1.
+// moving selects the existing rows of a prefix, in the order of their revisions: n numbers
+// them from 1.
 func (m *mover) moving(ks int64, order string) string {
 	return fmt.Sprintf(`(SELECT c.*, row_number() OVER (ORDER BY c.%s) AS n FROM current c
 		WHERE c.ks = %d AND %s AND c.version > 0)`, order, ks, m.keys)
 }
 
-func (m *mover) count(ks int64) *kv.Moved {
-	moved := &kv.Moved{Revision: m.at.rev}
+func (m *mover) count(ks int64) *kv.SplitResult {
+	moved := &kv.SplitResult{Revision: m.at.rev}
 	if n, found := m.integers(`SELECT count(*), count(DISTINCT nullif(c.lease, 0)) FROM ` + m.moving(ks, "id") + ` c`); found {
 		moved.Keys, moved.Leases = n[0], n[1]
 	}
 	return moved
 }
 
-func (m *mover) split() (*kv.Moved, error) {
+func (m *mover) split() (*kv.SplitResult, error) {
 	var names []string
 	m.rows(`SELECT name FROM keyspace`, func(cols []string) { names = append(names, cols[0]) })
 	if m.err != nil {
@@ -224,7 +223,7 @@ func (m *mover) split() (*kv.Moved, error) {
 		return moved, m.err
 	}
 	if m.opts.EmptyOnly && moved.Keys > 0 {
-		return nil, fmt.Errorf("%w: it holds %d keys there", kv.ErrInvalidRequest, moved.Keys)
+		return nil, fmt.Errorf("%w: it has %d keys with this prefix", kv.ErrInvalidRequest, moved.Keys)
 	}
 	token := randomLiteral()
 	id, _ := m.integers(`INSERT INTO keyspace (name, origin) VALUES (` +
@@ -233,12 +232,12 @@ func (m *mover) split() (*kv.Moved, error) {
 		return nil, m.err
 	}
 	m.part = id[0]
-	// One after the keyspace's head, whether that moves or not: a watch from an
-	// earlier revision could miss a deletion that is only in the keyspace's log.
+	// One after the keyspace's head, even if that does not change: a watch from an earlier
+	// revision could miss a deletion that is only in the keyspace's log.
 	moved.Revision = m.at.rev + 1
 	compacted := moved.Revision
 	if m.at.rev == 1 {
-		moved.Revision, compacted = 1, 0 // nothing has ever been written, and nobody can miss it
+		moved.Revision, compacted = 1, 0 // nothing was ever written, so no watch can miss anything
 	}
 	m.opts.Step("copy keys", 0, 0)
 	m.exec(fmt.Sprintf(`INSERT INTO log (ks, id, rev, create_rev, version, lease, prev_id, prev_rev, key, value)
@@ -262,11 +261,11 @@ func (m *mover) split() (*kv.Moved, error) {
 			FROM log l WHERE l.ks = %d AND l.id >= %d AND c.ks = %d AND c.key = l.key`, m.ks, m.at.nextID, m.ks))
 		m.advance(moved.Revision, moved.Keys)
 	}
-	m.relaid(moved.Revision)
+	m.changeLayout(moved.Revision)
 	return moved, m.err
 }
 
-func (m *mover) merge() (*kv.Moved, error) {
+func (m *mover) merge() (*kv.SplitResult, error) {
 	id, found := m.integers(`SELECT id FROM keyspace WHERE name = ` + quoteLiteral(kv.PartitionName(m.parent, m.prefix)))
 	if !found {
 		return nil, errors.Join(m.err, kv.ErrKeyNotFound)
@@ -274,8 +273,8 @@ func (m *mover) merge() (*kv.Moved, error) {
 	m.part = id[0]
 	at := m.hold(m.part)
 	m.opts.Step("count keys", 0, 0)
-	// A key whose lease has ended is as good as deleted: the keyspace says so, and
-	// the partition has not heard.
+	// A key whose lease has ended counts as deleted: the keyspace has ended the lease, and
+	// the partition has not noticed yet.
 	m.keys += fmt.Sprintf(` AND (c.lease = 0 OR EXISTS (SELECT 1 FROM lease l WHERE l.ks = %d AND l.id = c.lease))`, m.ks)
 	moved := m.count(m.part)
 	moved.Revision = max(m.at.rev, at.rev) + 1
@@ -289,8 +288,8 @@ func (m *mover) merge() (*kv.Moved, error) {
 		FROM %[4]s c JOIN log l ON l.ks = %[5]d AND l.id = c.id LEFT JOIN current old ON old.ks = %[1]d AND old.key = c.key`,
 		m.ks, m.at.nextID-1, moved.Revision, m.moving(m.part, "key"), m.part))
 	if moved.Keys == 0 {
-		// The revision is needed all the same: clients may know higher ones than the
-		// keyspace's.
+		// The revision is needed even without keys: clients may know higher revisions than
+		// the keyspace's.
 		key := bytesLiteral([]byte(m.prefix))
 		m.exec(fmt.Sprintf(`INSERT INTO log (ks, id, rev, create_rev, version, lease, prev_id, prev_rev, key, value) VALUES
 			(%[1]d, %[2]d, %[3]d, %[3]d, 1, 0, coalesce((SELECT id FROM current WHERE ks = %[1]d AND key = %[4]s), 0), 0, %[4]s, ''),
@@ -308,19 +307,19 @@ func (m *mover) merge() (*kv.Moved, error) {
 		m.exec(fmt.Sprintf(`DELETE FROM %s WHERE ks = %d`, table, m.part))
 	}
 	m.exec(fmt.Sprintf(`DELETE FROM keyspace WHERE id = %d`, m.part))
-	m.relaid(moved.Revision)
+	m.changeLayout(moved.Revision)
 	return moved, m.err
 }
 
-// advance moves the keyspace's head over rows that were appended to its log.
+// advance advances the keyspace's head over rows that were appended to its log.
 func (m *mover) advance(rev, rows int64) {
 	token := randomLiteral()
 	m.exec(fmt.Sprintf(`INSERT INTO segment (ks, rev, sub, n, id, token) VALUES (%d, %d, 0, %d, %d, %s)`, m.ks, rev, rows, m.at.nextID, token))
 	m.exec(fmt.Sprintf(`UPDATE head SET rev = %d, sub = 0, next_id = %d, token = %s WHERE ks = %d`, rev, m.at.nextID+rows, token, m.ks))
 }
 
-// relaid has every server notice: now, where the database can notify.
-func (m *mover) relaid(rev int64) {
+// changeLayout makes every server notice: at once, if the database can notify.
+func (m *mover) changeLayout(rev int64) {
 	m.exec(fmt.Sprintf(`UPDATE head SET layout = layout + 1 WHERE ks = %d`, m.ks))
 	if m.db.dialect.notify {
 		m.exec(`SELECT pg_notify(` + quoteLiteral(m.db.opts.schema) + `, ` + quoteLiteral(string(notice(int32(m.ks), rev))) + `)`)

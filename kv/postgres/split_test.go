@@ -9,7 +9,7 @@ import (
 	"github.com/atoll-dev/atoll/kv/mvcc"
 )
 
-// TestLayoutMigration opens a schema of before there were partitions.
+// TestLayoutMigration opens a schema from before partitions existed.
 func TestLayoutMigration(t *testing.T) {
 	schema := schemaOf(t)
 	var o options
@@ -40,9 +40,9 @@ func TestLayoutMigration(t *testing.T) {
 	}
 }
 
-// TestSplitWaitsForTheHead has a split and a commit meet: one is after the other.
-// The commit that comes after the split is refused, and writes nothing.
-func TestSplitWaitsForTheHead(t *testing.T) {
+// TestSplitWaitsForHead runs a split and a commit concurrently: one is after the other. A
+// commit after the split is refused, and writes nothing.
+func TestSplitWaitsForHead(t *testing.T) {
 	db := openTest(t)
 	table := openTable(t, db, "default")
 	if err := table.Update(t.Context(), nil, func(tx kv.Tx) error { return changesOf(tx, "/a/1", "v") }); err != nil {
@@ -53,7 +53,7 @@ func TestSplitWaitsForTheHead(t *testing.T) {
 		go func() {
 			moved, err := db.Split(t.Context(), "default", "/a/", kv.SplitOptions{})
 			if err == nil && moved.Keys != 2 {
-				err = fmt.Errorf("moved %+v: the commit before it is not among them", moved)
+				err = fmt.Errorf("moved %+v: the earlier commit is missing", moved)
 			}
 			split <- err
 		}()
@@ -69,10 +69,10 @@ func TestSplitWaitsForTheHead(t *testing.T) {
 	if !errors.Is(err, kv.ErrRepartitioned) {
 		t.Errorf("a commit after the split: %v", err)
 	}
-	// Opened again, it is what is left of it; and the partition has the rest.
+	// When reopened, it has the remaining keys, and the partition has the others.
 	again := openTable(t, db, "default")
 	if again == table {
-		t.Fatal("opened the table that is not used any more")
+		t.Fatal("Open returned the invalidated table")
 	}
 	for name, want := range map[string]int64{"default": 0, kv.PartitionName("default", "/a/"): 2} {
 		res, _, err := openTable(t, db, name).Range(t.Context(), kv.RangeRequest{Span: kv.Prefix(nil)}, true)
@@ -81,7 +81,7 @@ func TestSplitWaitsForTheHead(t *testing.T) {
 		}
 	}
 	if _, err := db.Open(t.Context(), kv.PartitionName("default", "/b/")); !errors.Is(err, kv.ErrKeyNotFound) {
-		t.Errorf("open a partition that is not there: %v", err)
+		t.Errorf("open a missing partition: %v", err)
 	}
 	if err := db.Check(t.Context()); err != nil {
 		t.Error(err)

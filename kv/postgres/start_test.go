@@ -13,8 +13,8 @@ import (
 	playground "github.com/atoll-dev/atoll/playground/postgres"
 )
 
-// TestSimultaneousStarts: servers that start at the same moment on an empty
-// database make one schema and one keyspace.
+// TestSimultaneousStarts checks that servers that start at the same moment on an empty
+// database create one schema and one keyspace.
 func TestSimultaneousStarts(t *testing.T) {
 	eachDatabase(t, testSimultaneousStarts)
 }
@@ -27,7 +27,7 @@ func testSimultaneousStarts(t *testing.T, d *database) {
 		for i := range 8 {
 			wg.Go(func() {
 				<-begin
-				// How long it takes is not the question, also on a machine that stalls.
+				// The duration is irrelevant, also on a slow machine.
 				db, err := Open(t.Context(), d.url, option, WithMaxConns(4), WithTimeout(time.Minute))
 				if err != nil {
 					t.Errorf("server %d: %v", i, err)
@@ -56,22 +56,22 @@ func testSimultaneousStarts(t *testing.T, d *database) {
 	}
 }
 
-// TestSchemaByAdministrator: a role that may make nothing but tables in a schema
-// of its own is enough, and without the schema the error says what to do.
+// TestSchemaByAdministrator checks that a role that may only create tables in its own
+// schema is sufficient, and that without the schema the error names the remedy.
 func TestSchemaByAdministrator(t *testing.T) {
 	s := server(t)
 	sql(t, s, `DROP SCHEMA IF EXISTS given CASCADE; DROP ROLE IF EXISTS humble; CREATE ROLE humble LOGIN PASSWORD 'geheim'`)
 	url := "postgres://humble:geheim@" + s.Address() + "/postgres?sslmode=disable"
 	_, err := Open(t.Context(), url, WithSchema("given"))
-	if !errors.Is(err, kv.ErrUnavailable) || !strings.Contains(err.Error(), "lacks a right") {
+	if !errors.Is(err, kv.ErrUnavailable) || !strings.Contains(err.Error(), "lacks a privilege") {
 		t.Errorf("without a schema: %v", err)
 	}
 	sql(t, s, `CREATE SCHEMA given AUTHORIZATION humble`)
 	write(t, openTable(t, openURL(t, url, WithSchema("given")), "default"), "a", "1")
 }
 
-// TestRefused: a database that could forget is not used, and the error says why
-// and what to do.
+// TestRefused checks that a database that could lose acknowledged writes is refused, with
+// the reason and the remedy.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	s := own(t, playground.Config{})
@@ -84,7 +84,7 @@ func TestRefused(t *testing.T) {
 		}
 		for _, word := range say {
 			if !strings.Contains(err.Error(), word) {
-				t.Errorf("%q does not say %q", err, word)
+				t.Errorf("%q does not contain %q", err, word)
 			}
 		}
 	}
@@ -126,7 +126,7 @@ func TestRefused(t *testing.T) {
 	})
 	t.Run("newer", func(t *testing.T) {
 		sql(t, s, `UPDATE atoll.meta SET version = version + 1`)
-		refused(t, s.URL(), kv.ErrNewerSchema, "newer Atoll")
+		refused(t, s.URL(), kv.ErrNewerSchema, "upgrade Atoll")
 		sql(t, s, `UPDATE atoll.meta SET version = version - 1`)
 	})
 	t.Run("too many connections", func(t *testing.T) {
@@ -138,12 +138,12 @@ func TestRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { standby.Stop() })
-		// It may be about to take over, so this is worth waiting for.
+		// It may be about to be promoted, so Open waits.
 		refused(t, standby.URL(), kv.ErrUnavailable, "standby", "promote")
 	})
 }
 
-// TestSecrets: no error shows a password.
+// TestSecrets checks that no error contains a password.
 func TestSecrets(t *testing.T) {
 	few, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()

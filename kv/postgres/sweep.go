@@ -8,15 +8,14 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Sweep implements kv.Table. It walks the log once, up to the compaction
-// revision C: what a change at or below C replaced can be read by nobody any
-// more, and a deletion below C has nothing left to say. So the cost is that of
-// the changes since the last compaction, not of the data. Where it stands is
-// stored in the same transaction. That need not be durable by itself: what a
-// crash undoes is done again.
+// Sweep implements kv.Table. It reads the log once, up to the compaction revision C. No
+// read can need a change that was replaced at or below C, or a deletion below C. So the
+// cost depends on the changes since the last compaction, not on the size of the data. Its
+// position is stored in the same transaction. That need not be durable: after a crash, lost
+// steps are repeated.
 //
-// It holds no row that writers wait for, except those of deleted keys. Servers
-// that sweep at once take turns.
+// It locks no row that writers wait for, except those of deleted keys. Concurrent sweeps of
+// several servers take turns.
 func (t *table) Sweep(ctx context.Context, limit int) (more bool, err error) {
 	if err := t.writable("sweep"); err != nil {
 		return false, err
@@ -28,24 +27,24 @@ func (t *table) Sweep(ctx context.Context, limit int) (more bool, err error) {
 	return more, err
 }
 
-// sweepStep is one step: what to remove, and where the next one goes on.
+// sweepStep is one step: the rows to remove, and the position of the next step.
 type sweepStep struct {
 	compacted, swept, head kv.Revision
 	garbage                []int64 // log ids
 	dead                   []deadKey
-	next                   int64       // log id where to go on, 0 if all is done
+	next                   int64       // log ID to continue at, 0 if all is done
 	nextRev                kv.Revision // its revision
 }
 
-// deadKey is a deleted key, and the log id of its deletion.
+// deadKey is a deleted key, and the log ID of its deletion.
 type deadKey struct {
 	key []byte
 	id  int64
 }
 
-// sweep takes two round trips: see what is next, and remove it. Where rows are
-// elsewhere it takes one more, to name the row to go on at: a plan that has to find
-// it out might read from the first.
+// sweep takes two round trips: read the next rows, and remove them. Where rows are on other
+// nodes it takes one more, to specify the row to continue at: a plan that has to find it
+// might read from the first row.
 func (t *table) sweep(c *conn, limit int) (more bool, err error) {
 	begun := 1
 	c.send(qBeginSweep)
@@ -100,7 +99,7 @@ func (t *table) sweep(c *conn, limit int) (more bool, err error) {
 	return s.next != 0, t.remove(c, s, limit)
 }
 
-// judge reads the next rows of the log and decides which go.
+// judge reads the next rows of the log and decides which to remove.
 func (s *sweepStep) judge(c *conn, limit int) error {
 	n, done := 0, false
 	_, err := c.result(func(cols *columns) error {
@@ -115,8 +114,8 @@ func (s *sweepStep) judge(c *conn, limit int) error {
 			if prev != 0 {
 				s.garbage = append(s.garbage, prev)
 			}
-			// The deletion at C itself stays until the next compaction: a watch
-			// may still start at C.
+			// The deletion at C itself is kept until the next compaction: a watch may still
+			// start at C.
 			if version == 0 && rev < s.compacted {
 				s.garbage = append(s.garbage, id)
 				s.dead = append(s.dead, deadKey{cols.bytes(), id})

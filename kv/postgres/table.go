@@ -14,25 +14,24 @@ type table struct {
 	name   string
 	id     int32
 	origin []byte
-	// renewed is the origin that this process has given it, or is about to.
+	// renewed is the origin that this process has assigned, or is about to.
 	renewed []byte
 	gets    *getter
 
 	mu sync.Mutex
-	// newest commit that any answer told.
+	// newest is the newest commit in any answer.
 	newest commitID
-	// behind is set, and fell closed, when the database turned out to have
-	// forgotten something.
+	// behind is set, and fell closed, when the database has lost acknowledged writes.
 	behind error
 	fell   chan struct{}
 
-	// marks says where in the log recent revisions end.
+	// marks records positions of recent revisions in the log.
 	marks marks
-	// layout of the keyspace as it was met first: see split.go.
+	// layout of the keyspace when it was first read: see split.go.
 	layout int32
 	met    bool
 
-	// polled is the newest commit known when the poll under way began.
+	// polled is the newest commit known when the current poll began.
 	polled commitID
 }
 
@@ -56,19 +55,19 @@ func (t *table) read(ctx context.Context, op string, limit time.Duration, fn fun
 	return err
 }
 
-// hastyTries is how often a read may have to start again before it is begun in a
-// way that cannot be disturbed.
-const hastyTries = 3
+// hastyTries is the number of attempts of a read before it begins in a mode that cannot be
+// disturbed.
+const undisturbedAfter = 3
 
-// snapshot runs statements that see one state of the database, in one round
-// trip: send asks for them, receive reads the answers.
+// snapshot runs statements that see one state of the database, in one round trip: send
+// sends them, receive reads the answers.
 func (t *table) snapshot(ctx context.Context, op string, send func(c *conn), receive func(c *conn, h head) error) error {
 	tries := 0
 	return t.read(ctx, op, statementLimit, func(c *conn) error {
 		floor := t.floor()
 		begin := qBeginRead
-		if tries++; tries > hastyTries {
-			begin = qBeginPatient
+		if tries++; tries > undisturbedAfter {
+			begin = qBeginUndisturbed
 		}
 		c.send(begin)
 		c.send(qHead, int4(t.id))
@@ -94,7 +93,7 @@ func (t *table) snapshot(ctx context.Context, op string, send func(c *conn), rec
 		if err := c.ready(); err != nil {
 			return err
 		}
-		return t.saw(h, floor)
+		return t.observe(h, floor)
 	})
 }
 
@@ -106,7 +105,7 @@ func (t *table) resultHead(c *conn) (h head, err error) {
 		return nil
 	})
 	if err == nil && !found {
-		c.broken = true // the other answers are still to come
+		c.broken = true // the other answers are still pending
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		err = t.endReplaced(true)

@@ -6,12 +6,12 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// numMarks is how many places in the log a table remembers.
+// numMarks is the number of positions that a table remembers.
 const numMarks = 64
 
-// marks remembers where in the log revisions end: whatever is above revision rev
-// has log id next or a later one. So the log is read from there on, without
-// asking the database where that is.
+// marks remembers where revisions end in the log: every change above revision rev has log
+// ID next or a later one. So the log is read from there on, without asking the database for
+// the position.
 type marks struct {
 	ring [numMarks]mark
 	last int
@@ -22,7 +22,7 @@ type mark struct {
 	next int64
 }
 
-// add notes a place. Older ones than the last are of no use.
+// add records a position. Positions older than the last are useless.
 func (m *marks) add(rev kv.Revision, next int64) {
 	if rev > m.ring[m.last].rev {
 		m.last = (m.last + 1) % numMarks
@@ -30,8 +30,7 @@ func (m *marks) add(rev kv.Revision, next int64) {
 	}
 }
 
-// after is the place from which to look for what is above a revision, 0 if
-// none is known.
+// after returns the position from which to read changes above a revision, 0 if unknown.
 func (m *marks) after(rev kv.Revision) (best mark) {
 	for _, one := range m.ring {
 		if one.rev <= rev && one.rev > best.rev {
@@ -41,8 +40,8 @@ func (m *marks) after(rev kv.Revision) (best mark) {
 	return best
 }
 
-// changesByID is Changes where the log is read by ids that are named. It takes
-// one round trip if the place is known, as it is for whoever follows.
+// changesByID implements Changes where the log is read from a given ID. It takes one round
+// trip if the position is known, as it is for a tailing reader.
 func (t *table) changesByID(ctx context.Context, after, upTo kv.Revision, limit int, withPrev bool) (list []kv.Change, at kv.Head, err error) {
 	from, at, err := t.placeAfter(ctx, after)
 	if err != nil || from == 0 {
@@ -53,8 +52,8 @@ func (t *table) changesByID(ctx context.Context, after, upTo kv.Revision, limit 
 		q = qChangesPrev
 	}
 	limit = min(limit, 1<<40)
-	// One row more shows whether the last revision is whole. What follows is read
-	// only for one that is not.
+	// One more row shows whether the last revision is complete. Further rows are read only
+	// if it is not.
 	for batch, done := int64(limit)+1, false; !done; batch = max(batch, 256) {
 		var part []kv.Change
 		var next int64
@@ -88,8 +87,8 @@ func (t *table) changesByID(ctx context.Context, after, upTo kv.Revision, limit 
 	return list, at, nil
 }
 
-// placeAfter finds the log id from which to look for what is above a
-// revision, 0 if there is nothing.
+// placeAfter returns the log ID from which to read changes above a revision, 0 if there are
+// none.
 func (t *table) placeAfter(ctx context.Context, after kv.Revision) (from int64, at kv.Head, err error) {
 	t.mu.Lock()
 	known := t.marks.after(after)
@@ -114,7 +113,7 @@ func lastRevision(lists ...[]kv.Change) (rev kv.Revision) {
 	return rev
 }
 
-// number counts the changes of each revision.
+// number numbers the changes of each revision.
 func number(list []kv.Change) {
 	for i := range list {
 		if i > 0 && list[i].KV.ModRevision == list[i-1].KV.ModRevision {

@@ -11,9 +11,8 @@ import (
 
 const tracerName = "github.com/atoll-dev/atoll/kv/postgres"
 
-// span starts the span of a round trip, or of a few that belong together, if
-// the context has one that is recorded. What it holds are names and numbers:
-// no statement has a value in it.
+// span starts the span of a round trip, or of a few that belong together, if the context
+// has a recorded span. Its attributes are names and numbers, never values.
 func (db *DB) span(ctx context.Context, name string, attributes ...attribute.KeyValue) (context.Context, trace.Span) {
 	parent := trace.SpanFromContext(ctx)
 	if !parent.IsRecording() {

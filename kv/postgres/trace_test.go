@@ -11,7 +11,7 @@ import (
 	"github.com/atoll-dev/atoll/kv/mvcc"
 )
 
-// TestSpans: a call's trace goes on to the round trips that it costs.
+// TestSpans checks that a call's trace includes its round trips.
 func TestSpans(t *testing.T) {
 	k := openStore(t, openTest(t), mvcc.Options{})
 	spans := tracetest.NewInMemoryExporter()
@@ -34,7 +34,7 @@ func TestSpans(t *testing.T) {
 	}
 	for _, s := range spans.GetSpans() {
 		if s.SpanContext.TraceID() != span.SpanContext().TraceID() {
-			t.Errorf("span %s is of another trace", s.Name)
+			t.Errorf("span %s belongs to another trace", s.Name)
 		}
 		names = append(names, byID[s.Parent.SpanID().String()]+"/"+s.Name)
 	}

@@ -10,24 +10,24 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// tx is a table inside Update: it implements kv.Tx. What it writes is kept
-// until the commit, so that all of it goes in one round trip.
+// tx is a table inside Update: it implements kv.Tx. Its writes are buffered until the
+// commit, so that one round trip sends all of them.
 type tx struct {
 	t    *table
 	c    *conn
 	ctx  context.Context
 	head head
-	// rows and leases that were looked up.
+	// rows and leases that were loaded.
 	rows   map[string]*row
 	leases map[kv.LeaseID]*kv.LeaseRecord
-	// err is the first of the database: the transaction is over.
+	// err is the first error of the database: the transaction is over.
 	err error
 
 	revision kv.Revision
 	changes  []kv.Change
 	leaseOps []leaseOp
 	compact  kv.Revision
-	origin   []byte // that the keyspace gets, if it is to be another
+	origin   []byte // new origin of the keyspace, if it is to be replaced
 }
 
 var _ kv.Tx = (*tx)(nil)
@@ -44,15 +44,16 @@ type leaseOp struct {
 	delete bool
 }
 
-// maxKeyBytes is what PostgreSQL's b-trees can hold, with room for the rest.
+// maxKeyBytes is the key length that PostgreSQL's b-trees support, with room for the other
+// columns.
 const maxKeyBytes = 2600
 
 // MaxKeyBytes implements kv.KeyLimiter.
 func (t *table) MaxKeyBytes() int { return maxKeyBytes }
 
-// expect makes room for what is looked up ahead.
-func (x *tx) expect(ahead []kv.Lookup) (keys []kv.Lookup, leases []kv.LeaseID) {
-	for _, l := range ahead {
+// expect prepares for the prefetched keys and leases.
+func (x *tx) expect(prefetch []kv.Lookup) (keys []kv.Lookup, leases []kv.LeaseID) {
+	for _, l := range prefetch {
 		if l.Lease != 0 {
 			leases = append(leases, l.Lease)
 		} else {
@@ -86,10 +87,10 @@ func (x *tx) receiveAhead(keys []kv.Lookup, leases []kv.LeaseID) error {
 }
 
 // begin starts the transaction: one round trip.
-func (x *tx) begin(ahead []kv.Lookup) error {
+func (x *tx) begin(prefetch []kv.Lookup) error {
 	t, c := x.t, x.c
 	floor := t.floor()
-	keys, leases := x.expect(ahead)
+	keys, leases := x.expect(prefetch)
 	return c.within(x.ctx, t.db.opts.timeout, func() error {
 		begun := t.db.sendLock(c, t.id)
 		x.sendAhead(keys, leases)
@@ -104,8 +105,8 @@ func (x *tx) begin(ahead []kv.Lookup) error {
 		if x.head, err = t.resultHead(c); err != nil {
 			return err
 		}
-		if err := t.saw(x.head, floor); err != nil {
-			c.broken = true // the other answers are still to come
+		if err := t.observe(x.head, floor); err != nil {
+			c.broken = true // the other answers are still pending
 			return err
 		}
 		if err := x.receiveAhead(keys, leases); err != nil {
@@ -172,7 +173,7 @@ func (x *tx) receiveLoad(keys []kv.Lookup) error {
 	_, err := x.c.result(func(cols *columns) error {
 		i := cols.int() - 1
 		if i < 0 || i >= int64(len(keys)) {
-			cols.fail("a row answers no question")
+			cols.fail("a row does not match any request")
 			return nil
 		}
 		k := keys[i]
@@ -191,7 +192,7 @@ func (x *tx) receiveLoad(keys []kv.Lookup) error {
 
 // Range implements kv.Tx.
 func (x *tx) Range(req kv.RangeRequest, wantCount bool) (res *kv.RangeResult, err error) {
-	if err := judge(req.Revision, x.head.Head); err != nil {
+	if err := checkRevision(req.Revision, x.head.Head); err != nil {
 		return nil, err
 	}
 	if x.t.chunked(req) {
@@ -260,7 +261,7 @@ func (x *tx) LeaseKeys(id kv.LeaseID) (keys [][]byte, err error) {
 	return keys, err
 }
 
-var errWriteOrder = errors.New("write: changes must have rising revisions above the head and at most the new one")
+var errWriteOrder = errors.New("write: revisions of changes must ascend, above the head and up to the new revision")
 
 // Write implements kv.Tx.
 func (x *tx) Write(revision kv.Revision, changes []kv.Change) error {
@@ -283,7 +284,7 @@ func (x *tx) Write(revision kv.Revision, changes []kv.Change) error {
 		}
 	}
 	if len(unknown) > 0 {
-		// What a change follows on has to be known.
+		// The previous change of each key is required.
 		if _, err := x.Load(unknown); err != nil {
 			return err
 		}
@@ -296,8 +297,7 @@ func (x *tx) dirty() bool {
 	return len(x.changes) > 0 || len(x.leaseOps) > 0 || x.compact != 0 || x.origin != nil
 }
 
-// send sends what the transaction writes, as one commit, and returns in how many
-// statements.
+// send sends the transaction's changes as one commit, and returns the number of statements.
 func (x *tx) send(id commitID) (statements int) {
 	c, ks := x.c, int4(x.t.id)
 	for _, op := range x.leaseOps {
@@ -328,14 +328,14 @@ func (x *tx) send(id commitID) (statements int) {
 	return statements
 }
 
-// written is what a transaction has changed, as rows.
+// written is the transaction's changes, as rows.
 type written struct {
 	changes []kv.Change
-	// before is the index of the change of the same key before each, -1 if that is not
-	// one of these.
+	// before is the index of the previous change of the same key, -1 if it is not one of
+	// these.
 	before []int
-	// made and changed are the last changes of the keys that get a row of current, and
-	// of those that have one.
+	// made and changed are the last changes of keys that get a new row of current, and of
+	// those with an existing one.
 	made, changed []int
 }
 
@@ -357,15 +357,15 @@ func (x *tx) written() written {
 			w.changed = append(w.changed, i)
 		}
 	}
-	// By key: neighbours share pages, and all who lock several rows lock them in
-	// one order.
+	// By key: neighbours share pages, and all transactions that lock several rows lock them
+	// in the same order.
 	byKey := func(a, b int) int { return bytes.Compare(w.key(a), w.key(b)) }
 	slices.SortFunc(w.made, byKey)
 	slices.SortFunc(w.changed, byKey)
 	return w
 }
 
-// eachCurrent has rows of current sent, where there are any.
+// eachCurrent sends rows of current, if there are any.
 func (w *written) eachCurrent(made, changed query, send func(q query, last []int)) {
 	if len(w.made) > 0 {
 		send(made, w.made)
@@ -387,7 +387,7 @@ func (w *written) value(i int) []byte {
 	return w.changes[i].KV.Value
 }
 
-// put is v, or 0 of a deletion: version 0 is what marks one.
+// put returns v, or 0 for a deletion: version 0 marks a deletion.
 func (w *written) put(i int, v int64) int64 {
 	if w.changes[i].Deleted {
 		return 0

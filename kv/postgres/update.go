@@ -12,21 +12,21 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// keepIdle is how many commits that made no revision stay findable.
+// keepIdle is the number of commits without a revision that can still be looked up.
 const keepIdle = 1024
 
-// Update implements kv.Table. It takes two round trips: begin, hold the head,
-// read it and the keys of ahead; then write, commit and notify.
-func (t *table) Update(ctx context.Context, ahead []kv.Lookup, fn func(kv.Tx) error) error {
-	return t.update(ctx, "update", ahead, func(x *tx) error { return fn(x) })
+// Update implements kv.Table. It takes two round trips: begin, lock and read the head, and
+// load the prefetched keys; then write, commit and notify.
+func (t *table) Update(ctx context.Context, prefetch []kv.Lookup, fn func(kv.Tx) error) error {
+	return t.update(ctx, "update", prefetch, func(x *tx) error { return fn(x) })
 }
 
 // SetCompacted implements kv.Table.
 func (t *table) SetCompacted(ctx context.Context, rev kv.Revision) error {
 	return t.update(ctx, "compact", nil, func(x *tx) error {
-		// Somebody may have compacted or written since the caller looked.
+		// Another server may have compacted or written since the caller checked.
 		if rev <= x.head.Compacted {
-			return fmt.Errorf("compact keyspace %q at revision %d: %w (at %d already)", t.name, rev, kv.ErrCompacted, x.head.Compacted)
+			return fmt.Errorf("compact keyspace %q at revision %d: %w (already at %d)", t.name, rev, kv.ErrCompacted, x.head.Compacted)
 		}
 		if rev > x.head.Revision {
 			return fmt.Errorf("compact keyspace %q at revision %d: %w (it is at %d)", t.name, rev, kv.ErrFutureRevision, x.head.Revision)
@@ -36,9 +36,9 @@ func (t *table) SetCompacted(ctx context.Context, rev kv.Revision) error {
 	})
 }
 
-// update runs fn in transactions until one of them commits or fn refuses. A
-// transaction is tried again only if it is certain that it had no effect.
-func (t *table) update(ctx context.Context, op string, ahead []kv.Lookup, fn func(*tx) error) error {
+// update runs fn in transactions until one of them commits or fn returns an error. A
+// transaction is retried only if it certainly had no effect.
+func (t *table) update(ctx context.Context, op string, prefetch []kv.Lookup, fn func(*tx) error) error {
 	if err := t.writable(op); err != nil {
 		return err
 	}
@@ -48,10 +48,10 @@ func (t *table) update(ctx context.Context, op string, ahead []kv.Lookup, fn fun
 	var refused error
 	err := t.db.retry(ctx, op, func() error {
 		refused = nil
-		return t.attempt(ctx, ahead, func(x *tx) error {
+		return t.attempt(ctx, prefetch, func(x *tx) error {
 			err := fn(x)
 			if x.err != nil {
-				return x.err // the database's, whatever fn makes of it
+				return x.err // the database's error has precedence over fn's
 			}
 			refused = err
 			return err
@@ -67,8 +67,8 @@ func (t *table) update(ctx context.Context, op string, ahead []kv.Lookup, fn fun
 }
 
 // attempt is one transaction.
-func (t *table) attempt(ctx context.Context, ahead []kv.Lookup, fn func(*tx) error, refused *error) error {
-	// The wait for a connection is part of it.
+func (t *table) attempt(ctx context.Context, prefetch []kv.Lookup, fn func(*tx) error, refused *error) error {
+	// The timeout includes the wait for a connection.
 	_, span := t.db.span(ctx, "begin")
 	wait, done := context.WithTimeout(ctx, t.db.opts.timeout)
 	c, err := t.db.pool.take(wait)
@@ -79,7 +79,7 @@ func (t *table) attempt(ctx context.Context, ahead []kv.Lookup, fn func(*tx) err
 	}
 	defer t.db.pool.give(c)
 	x := &tx{t: t, c: c, ctx: ctx}
-	err = x.begin(ahead)
+	err = x.begin(prefetch)
 	finish(span, err)
 	if err != nil {
 		t.giveUp(c, err)
@@ -88,7 +88,7 @@ func (t *table) attempt(ctx context.Context, ahead []kv.Lookup, fn func(*tx) err
 	if err := fn(x); err != nil {
 		c.rollback()
 		if *refused != nil {
-			return nil // the caller returns it as it is
+			return nil // the caller returns it
 		}
 		return err
 	}
@@ -96,13 +96,13 @@ func (t *table) attempt(ctx context.Context, ahead []kv.Lookup, fn func(*tx) err
 		c.rollback()
 		return nil
 	}
-	// From here on the caller cannot give up any more: what was asked for
-	// happens or not, and we find out.
+	// From here on the caller cannot cancel: the commit happens or not, and its outcome is
+	// determined.
 	return t.commit(x)
 }
 
-// giveUp ends a transaction that failed. If it has waited in vain for another
-// session, that one may be frozen.
+// giveUp ends a failed transaction. If it timed out waiting for another session, that
+// session may be frozen.
 func (t *table) giveUp(c *conn, err error) {
 	c.rollback()
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && t.db.dialect.waited(pgErr.Code) {
@@ -110,7 +110,7 @@ func (t *table) giveUp(c *conn, err error) {
 	}
 }
 
-// within runs a round trip that gives up when ctx ends or limit is over.
+// within runs a round trip that fails when ctx ends or after limit.
 func (c *conn) within(ctx context.Context, limit time.Duration, fn func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -122,7 +122,7 @@ func (c *conn) within(ctx context.Context, limit time.Duration, fn func() error)
 	return err
 }
 
-// commit writes what the transaction changed and commits it.
+// commit writes the transaction's changes and commits it.
 func (t *table) commit(x *tx) error {
 	c := x.c
 	id := x.nextCommit()
@@ -146,7 +146,7 @@ func (t *table) commit(x *tx) error {
 	})
 	finish(span, failed)
 	if !c.broken && t.db.dialect.notify && len(x.changes) > 0 {
-		c.owed++ // the answer to the notification, which nobody waits for
+		c.owed++ // the answer to the notification, which no caller reads
 	}
 	switch {
 	case failed == nil && c.warning == "":
@@ -161,7 +161,7 @@ func (t *table) commit(x *tx) error {
 	}
 	reached, err := t.resolve(x.ctx, sought{commitID: id}, failed)
 	if err == nil && reached == 0 {
-		// So that it is tried again.
+		// A lost connection is retried.
 		return &lostError{fmt.Errorf("the commit did not happen: %w", failed)}
 	}
 	return err
@@ -182,24 +182,24 @@ func (t *table) committed(c *conn) error {
 	return c.ready()
 }
 
-// warned is the failure of a commit with a warning, such as: it no longer waits for the
-// synchronous standby.
+// warned is the error of a commit with a warning, for instance that it no longer waits for
+// the synchronous standby.
 func warned(warning string) error {
 	return fmt.Errorf("the server committed with a warning: %s", warning)
 }
 
-// sought is a commit whose answer was lost. If it was to follow on whatever was
-// there, its revision is the lowest that it can have reached.
+// sought is a commit whose answer was lost. If it is optimistic, its revision is the lowest
+// that it can have reached.
 type sought struct {
 	commitID
-	moved bool
+	optimistic bool
 }
 
-// resolve finds out what became of a commit that was not answered. Who holds
-// the head after it knows that it has ended, one way or the other; and the
-// commit of that finding makes sure that what was found is as durable as any
-// commit.
-// It returns the revision that the commit has reached, 0 if it certainly has not
+// resolve determines the outcome of a commit without an answer. A session that locks the
+// head afterwards knows that the commit has ended; and the look-up itself commits, which
+// makes its result as durable as any commit.
+//
+// It returns the revision that the commit has reached, or 0 if it certainly has not
 // happened and never will.
 func (t *table) resolve(ctx context.Context, id sought, failed error) (reached kv.Revision, err error) {
 	ctx, span := t.db.span(context.WithoutCancel(ctx), "look up a commit")
@@ -213,8 +213,8 @@ func (t *table) resolve(ctx context.Context, id sought, failed error) (reached k
 				return err
 			}
 			reached = found
-			// The oldest row there may be of a commit that made more revisions than this one
-			// would have; younger rows than those that may have been swept are all there.
+			// The oldest possible row of a commit with more revisions than this one; rows
+			// younger than those that may have been swept all exist.
 			known = found != 0 || id.rev >= min(oldest, at.rev-keepCommits) && !t.trimmed(id.commitID, at)
 			return nil
 		})
@@ -223,26 +223,26 @@ func (t *table) resolve(ctx context.Context, id sought, failed error) (reached k
 	case errors.Is(err, kv.ErrBehind) && !errors.Is(err, kv.ErrRepartitioned):
 		return 0, err
 	case err != nil:
-		return 0, fmt.Errorf("commit: database %s: %w: its answer was lost (%w), and so far nobody can be asked: %w", t.db.where, kv.ErrUnknownOutcome, failed, err)
+		return 0, fmt.Errorf("commit: database %s: %w: its answer was lost (%w), and its outcome cannot be looked up yet: %w", t.db.where, kv.ErrUnknownOutcome, failed, err)
 	case reached != 0:
 		id.rev = reached
 		t.learn(id.commitID)
 		return reached, nil
 	case !known:
-		return 0, fmt.Errorf("commit: database %s: %w: its answer was lost (%w), and history has been compacted past it", t.db.where, kv.ErrUnknownOutcome, failed)
+		return 0, fmt.Errorf("commit: database %s: %w: its answer was lost (%w), and history has been compacted beyond it", t.db.where, kv.ErrUnknownOutcome, failed)
 	}
 	return 0, nil
 }
 
-// findCommit looks for a commit, holding the head, and returns the revision that it
-// has reached, 0 if it has not happened. An optimistic commit that has not even
-// begun never will: it does not follow on a fence that it has not seen.
+// findCommit looks up a commit with the head locked, and returns the revision that it has
+// reached, 0 if it has not happened. An optimistic commit that has not begun never will: it
+// requires the fence that it has read.
 func (t *table) findCommit(c *conn, id sought) (found, oldest kv.Revision, at commitID, err error) {
 	floor := t.floor()
 	c.warning = ""
 	begun := t.db.sendLock(c, t.id)
-	if id.moved {
-		c.send(qFindMoved, int4(t.id), int8(id.rev), id.token[:])
+	if id.optimistic {
+		c.send(qFindOptimistic, int4(t.id), int8(id.rev), id.token[:])
 	} else {
 		c.send(qFindCommit, int4(t.id), int8(id.rev), int4(id.sub))
 	}
@@ -265,7 +265,7 @@ func (t *table) findCommit(c *conn, id sought) (found, oldest kv.Revision, at co
 		oldest = cols.int()
 		if found = 0; ours {
 			found = id.rev
-			if id.moved {
+			if id.optimistic {
 				found = cols.int()
 			}
 		}
@@ -284,13 +284,13 @@ func (t *table) findCommit(c *conn, id sought) (found, oldest kv.Revision, at co
 		err = c.lost(errors.New(c.warning))
 		return
 	}
-	if err = t.saw(h, floor); errors.Is(err, kv.ErrRepartitioned) {
-		err = nil // what came after the commit does not change what became of it
+	if err = t.observe(h, floor); errors.Is(err, kv.ErrRepartitioned) {
+		err = nil // later events do not change the commit's outcome
 	}
 	return found, oldest, h.last, err
 }
 
-// learn notes a commit of our own.
+// learn records an own commit.
 func (t *table) learn(id commitID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -299,7 +299,7 @@ func (t *table) learn(id commitID) {
 	}
 }
 
-// nextCommit names the commit that a transaction is going to make.
+// nextCommit returns the ID of the commit that a transaction is going to make.
 func (x *tx) nextCommit() commitID {
 	id := commitID{rev: x.revision}
 	if len(x.changes) == 0 {
@@ -309,8 +309,8 @@ func (x *tx) nextCommit() commitID {
 	return id
 }
 
-// sendLock begins a transaction and asks for a keyspace's head, to be held. It
-// returns how many answers come before that.
+// sendLock begins a transaction and locks a keyspace's head. It returns the number of
+// answers before the head's.
 func (db *DB) sendLock(c *conn, ks int32) (begun int) {
 	c.send(qBegin)
 	begun = 1
@@ -322,12 +322,12 @@ func (db *DB) sendLock(c *conn, ks int32) (begun int) {
 	return begun
 }
 
-// evict ends transactions that a frozen server has left in the middle of sending
-// its changes.
+// evict ends transactions that a frozen server has left in the middle of sending its
+// changes.
 func (db *DB) evict(c *conn) {
 	if c.broken || db.dialect.evict == "" {
 		return
 	}
-	// It is no harm if this fails: whoever waited tries again.
+	// A failure is harmless: the waiting transaction retries.
 	_ = c.within(context.Background(), db.opts.timeout, func() error { return c.simple(db.dialect.evict, nil) })
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Parameters and columns are in the protocol's binary format: integers
-// big-endian, bytes as they are, arrays of one dimension.
+// Parameters and columns are in the protocol's binary format: integers big-endian, bytes
+// unchanged, arrays with one dimension.
 
 func int4(v int32) []byte { return binary.BigEndian.AppendUint32(nil, uint32(v)) }
 func int8(v int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(v)) }
@@ -82,8 +82,8 @@ func blobs(n int, f func(i int) []byte) []byte {
 	return b
 }
 
-// columns decodes the columns of one row, in order. It remembers the first
-// thing that is wrong, so that a row is decoded without a check per column.
+// columns decodes the columns of one row, in order. It records the first error, so that the
+// decoder need not check each column.
 type columns struct {
 	cols [][]byte
 	err  error
@@ -101,7 +101,7 @@ func (c *columns) next() []byte {
 
 func (c *columns) fail(what string) {
 	if c.err == nil {
-		c.err = fmt.Errorf("database: %w: %s; is the schema Atoll's?", kv.ErrUnavailable, what)
+		c.err = fmt.Errorf("database: %w: %s; check that the schema is Atoll's", kv.ErrUnavailable, what)
 	}
 }
 
@@ -115,7 +115,7 @@ func (c *columns) int() int64 {
 	case 8:
 		return int64(binary.BigEndian.Uint64(b))
 	default:
-		c.fail("a number has an odd size")
+		c.fail("a number has an invalid size")
 		return 0
 	}
 }
@@ -128,7 +128,7 @@ func (c *columns) int32() int32 {
 	return int32(v)
 }
 
-// bytes copies a column, nil for NULL and for nothing.
+// bytes copies a column, nil for NULL and for an empty one.
 func (c *columns) bytes() []byte {
 	b := c.next()
 	if len(b) == 0 {
@@ -137,7 +137,7 @@ func (c *columns) bytes() []byte {
 	return append(make([]byte, 0, len(b)), b...)
 }
 
-// skip passes over n columns.
+// skip skips n columns.
 func (c *columns) skip(n int) {
 	for range n {
 		c.next()

@@ -6,8 +6,8 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Changes implements kv.Table. What the log holds at or below the compaction
-// revision it gives as far as it is there.
+// Changes implements kv.Table. Rows at or below the compaction revision are returned if
+// they still exist.
 func (t *table) Changes(ctx context.Context, after, upTo kv.Revision, limit int, withPrev bool) (list []kv.Change, head kv.Head, err error) {
 	err = t.db.read(ctx, "read log", func(c *conn) error {
 		h, done, err := c.snapshot(t.id)
@@ -48,8 +48,8 @@ func (c *conn) changes(ks int64, head kv.Head, after, upTo kv.Revision, limit in
 		if !ch.Deleted {
 			ch.KV.CreateRevision, ch.KV.Lease = s.ColumnInt64(2), s.ColumnInt64(3)
 		}
-		// Below the compaction revision a predecessor may be there still, or
-		// not; saying so would make history depend on how far the sweep is.
+		// Below the compaction revision a previous value may still exist, or not; returning
+		// it would make history depend on the progress of the sweep.
 		if withPrev && ch.PrevRevision != 0 && rev > head.Compacted {
 			prev, err := c.previous(s.ColumnInt64(4), ch.KV.Key)
 			if err != nil {
@@ -62,7 +62,7 @@ func (c *conn) changes(ks int64, head kv.Head, after, upTo kv.Revision, limit in
 	return list, s.Err()
 }
 
-// previous reads the log row id, a change of key; nil if it is gone.
+// previous reads log row id, a change of key; nil if it no longer exists.
 func (c *conn) previous(id int64, key []byte) (*kv.KeyValue, error) {
 	s, err := c.with(qLogRow, id)
 	if err != nil {

@@ -6,29 +6,29 @@ import (
 	"fmt"
 )
 
-// inconsistencies are queries that find nothing in a sound database. Each row
-// found is (keyspace, what it is about).
+// inconsistencies are queries that return no rows in a consistent database. Each row is
+// (keyspace, affected object).
 var inconsistencies = []struct{ what, sql string }{
-	{"current key points at a change that is not in the log, or is another", `
+	{"current key refers to a change that is missing in the log, or differs", `
 		SELECT c.ks, hex(c.key) FROM current c LEFT JOIN log l ON l.id = c.id
 		WHERE l.id IS NULL OR (l.ks, l.key, l.rev, l.create_rev, l.version, l.lease)
 			IS NOT (c.ks, c.key, c.mod, c.create_rev, c.version, c.lease)`},
 	{"key in the log that is newer than its current state", `
 		SELECT l.ks, hex(l.key) FROM log l LEFT JOIN current c ON c.ks = l.ks AND c.key = l.key
 		WHERE c.id IS NULL OR c.id < l.id`},
-	{"change above the compaction revision that no segment holds", `
+	{"change above the compaction revision without a segment", `
 		SELECT l.ks, l.rev FROM log l JOIN keyspace k ON k.id = l.ks
 		WHERE l.rev > k.compacted AND NOT EXISTS (SELECT 1 FROM segment s
 			WHERE s.ks = l.ks AND s.rev >= l.rev AND l.id >= s.id AND l.id < s.id + s.n)`},
-	{"change that a segment above the compaction revision has lost", `
+	{"change missing from a segment above the compaction revision", `
 		SELECT s.ks, s.rev FROM segment s JOIN keyspace k ON k.id = s.ks
 		WHERE s.rev > k.compacted AND NOT EXISTS (SELECT 1 FROM log l
 			WHERE l.id = s.id + s.n - 1 AND l.ks = s.ks AND l.rev = s.rev)`},
-	{"change above the compaction revision whose predecessor is gone", `
+	{"change above the compaction revision whose predecessor is missing", `
 		SELECT l.ks, l.rev FROM log l JOIN keyspace k ON k.id = l.ks
 		WHERE l.rev > k.compacted AND l.prev_rev <> 0
 			AND NOT EXISTS (SELECT 1 FROM log p WHERE p.id = l.prev_id AND p.key = l.key AND p.rev = l.prev_rev)`},
-	{"revisions of the log that do not rise with its ids", `
+	{"revisions of the log that do not ascend with its ids", `
 		SELECT ks, rev FROM (SELECT ks, rev, lag(rev) OVER (PARTITION BY ks ORDER BY id) AS before FROM log)
 		WHERE rev < before`},
 	{"gap in the revisions above the compaction revision", `
@@ -39,7 +39,7 @@ var inconsistencies = []struct{ what, sql string }{
 	{"key with a lease that does not exist", `
 		SELECT c.ks, hex(c.key) FROM current c
 		WHERE c.lease <> 0 AND NOT EXISTS (SELECT 1 FROM lease l WHERE l.ks = c.ks AND l.id = c.lease)`},
-	{"change that a finished sweep has left behind", `
+	{"change that a completed sweep did not remove", `
 		SELECT l.ks, l.rev FROM log l JOIN keyspace k ON k.id = l.ks
 		WHERE k.swept = k.compacted AND l.version = 0 AND l.rev < k.compacted
 		UNION ALL
@@ -47,15 +47,14 @@ var inconsistencies = []struct{ what, sql string }{
 		WHERE k.swept = k.compacted AND n.rev <= k.compacted`},
 }
 
-// Check inspects the whole database: SQLite's own structure, and that the log,
-// the current state and the leases of every keyspace agree. It reads
-// everything, on a snapshot, and so takes time; writers go on meanwhile. It
-// returns all that it finds wrong.
+// Check verifies the whole database: SQLite's own structure, and that the log, the current
+// state and the leases of every keyspace agree. It reads all data in one snapshot, which
+// takes time; writers continue meanwhile. It returns all findings.
 func (db *DB) Check(ctx context.Context) error {
 	var found []error
 	err := db.read(ctx, "check", func(c *conn) error {
 		found = nil
-		// One read transaction, so that all queries see the same.
+		// One read transaction, so that all queries see the same state.
 		if err := c.c.Exec(`BEGIN`); err != nil {
 			return err
 		}
@@ -84,7 +83,7 @@ func (db *DB) Check(ctx context.Context) error {
 	return errors.Join(append(found, err)...)
 }
 
-// textRows runs SQL that gives one text column. It is for rare statements.
+// textRows runs SQL that returns one text column. It is for rare statements.
 func (c *conn) textRows(sql string) (rows []string, err error) {
 	s, _, err := c.c.Prepare(sql)
 	if err != nil {

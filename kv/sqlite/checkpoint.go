@@ -6,15 +6,14 @@ import (
 	"github.com/ncruces/go-sqlite3"
 )
 
-// checkpointPages is how long the log gets, in pages, before it is copied into
-// the database: often enough that one checkpoint is short, seldom enough that
-// pages which change all the time are copied once for many commits.
+// checkpointPages is the length of the log, in pages, at which it is copied into the
+// database: often enough that a checkpoint is short, rarely enough that pages which change
+// all the time are copied once for many commits.
 const checkpointPages = 4000
 
-// checkpointer copies the write-ahead log into the database file on a
-// connection of its own, in passive mode: it waits for nobody and nobody waits
-// for it. When it has caught up, the next writer starts the log from its
-// beginning.
+// checkpointer copies the write-ahead log into the database file on its own connection, in
+// passive mode: it neither waits for other connections nor blocks them. When it has caught
+// up, the next writer restarts the log from its beginning.
 type checkpointer struct {
 	db    *DB
 	conn  *conn
@@ -60,8 +59,8 @@ func (k *checkpointer) loop() {
 		case <-k.stopc:
 			return
 		}
-		// A checkpoint that fails has changed nothing that recovery would miss:
-		// the log still holds everything. The next one tries again.
+		// A failed checkpoint has changed nothing that recovery needs: the log is still
+		// complete. The next one retries.
 		_, _, _ = k.conn.c.WALCheckpoint("main", sqlite3.CHECKPOINT_PASSIVE)
 	}
 }

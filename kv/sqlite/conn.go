@@ -11,20 +11,19 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// conn is one connection with its prepared statements. One goroutine uses it
-// at a time.
+// conn is one connection with its prepared statements. Only one goroutine uses it at a
+// time.
 type conn struct {
 	db    *DB
 	c     *sqlite3.Conn
 	stmts [numQueries]*sqlite3.Stmt
 }
 
-// maxConnMemory bounds what one connection may take; the page cache is the
-// larger part of it.
+// maxConnMemory bounds the memory of one connection; most of it is the page cache.
 const maxConnMemory = 1 << 30
 
-// busyTimeout is how long to wait for a lock that another connection of this
-// process holds: that of recovery, or of emptying the log.
+// busyTimeout bounds the wait for a lock that another connection of this process holds: for
+// recovery, or for emptying the log.
 const busyTimeout = 10 * time.Second
 
 func openConn(db *DB, cacheKiB int) (*conn, error) {
@@ -37,8 +36,8 @@ func openConn(db *DB, cacheKiB int) (*conn, error) {
 		return nil, db.fail("open", err)
 	}
 	c := &conn{db: db, c: sc}
-	// Checkpoints are the checkpointer's business. FULL syncs the log at every
-	// commit. page_size only matters before the first page is written.
+	// Only the checkpointer makes checkpoints. FULL syncs the log at every commit.
+	// page_size only has an effect before the first page is written.
 	err = sc.BusyTimeout(busyTimeout)
 	if err == nil {
 		err = sc.Exec(fmt.Sprintf(`
@@ -96,7 +95,7 @@ func (c *conn) with(q query, args ...int64) (*sqlite3.Stmt, error) {
 	return s, nil
 }
 
-// exec runs a query that returns no rows.
+// exec runs a query without result rows.
 func (c *conn) exec(q query, args ...int64) error {
 	s, err := c.with(q, args...)
 	if err != nil {
@@ -105,7 +104,7 @@ func (c *conn) exec(q query, args ...int64) error {
 	return s.Exec()
 }
 
-// queryInt runs SQL that gives one integer. It is for rare statements.
+// queryInt runs SQL that returns one integer. It is for rare statements.
 func (c *conn) queryInt(sql string) (int64, error) {
 	s, _, err := c.c.Prepare(sql)
 	if err != nil {
@@ -121,9 +120,9 @@ func (c *conn) queryInt(sql string) (int64, error) {
 	return s.ColumnInt64(0), nil
 }
 
-// snapshot reads where a keyspace stands and holds the read transaction
-// that this begins until done is called: everything read by this connection
-// until then is of the same moment.
+// snapshot reads the keyspace's head and keeps the read transaction that this begins open
+// until done is called: everything that this connection reads until then is from the same
+// state.
 func (c *conn) snapshot(ks int64) (head kv.Head, done func(), err error) {
 	s, err := c.with(qHead, ks)
 	if err != nil {
@@ -137,13 +136,13 @@ func (c *conn) snapshot(ks int64) (head kv.Head, done func(), err error) {
 		}
 		return head, nil, err
 	}
-	// A keyspace without a segment has never been written.
+	// A keyspace without a segment was never written to.
 	head.Revision = max(s.ColumnInt64(0), 1)
 	head.Compacted = s.ColumnInt64(1)
 	return head, func() { s.Reset() }, nil
 }
 
-// keyspaceID finds a keyspace, or makes it.
+// keyspaceID returns the ID of a keyspace, and creates it if necessary.
 func (c *conn) keyspaceID(name string) (int64, error) {
 	id, err := c.findKeyspace(name)
 	if !errors.Is(err, kv.ErrKeyNotFound) {
@@ -162,7 +161,7 @@ func (c *conn) keyspaceID(name string) (int64, error) {
 	return c.c.LastInsertRowID(), nil
 }
 
-// findKeyspace finds a keyspace that is there.
+// findKeyspace returns the ID of an existing keyspace.
 func (c *conn) findKeyspace(name string) (int64, error) {
 	s, err := c.stmt(qKeyspace)
 	if err != nil {

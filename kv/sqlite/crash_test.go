@@ -20,12 +20,11 @@ import (
 	"github.com/atoll-dev/atoll/kv/sqlite"
 )
 
-var crashes = flag.Int("crashes", 4, "how many seeds to run the crash test with")
+var crashes = flag.Int("crashes", 4, "number of seeds for the crash test")
 
-// TestCrash has clients write while the disk fails or loses its power, again
-// and again on what is left of the same database, and checks after each time
-// that every acknowledged transaction is there, and that every other one is there
-// as a whole or not at all.
+// TestCrash has clients write while the disk fails or loses power, repeatedly on the
+// remains of the same database. After each crash, every acknowledged transaction must
+// exist, and every other one completely or not at all.
 func TestCrash(t *testing.T) {
 	for seed := range uint64(*crashes) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
@@ -59,7 +58,7 @@ type crashRun struct {
 // crashClient counts: each transaction writes the next number under three keys.
 type crashClient struct {
 	id int
-	// acked is the last number known to be stored; tried the last that may be.
+	// acked is the last number known to be stored; tried is the last that may be.
 	acked, tried int
 	rev          kv.Revision // of acked
 }
@@ -69,7 +68,7 @@ func (c *crashRun) path() string { return filepath.Join(c.dir, "kv.db") }
 func (c *crashRun) run() {
 	t, old := c.t, c.path()
 	c.dir = t.TempDir()
-	// The disk's files move to where the shared memory of this round will be.
+	// The disk's files move to the path of this round's shared memory.
 	c.disk = c.disk.crash(c.rnd, func(name string) string {
 		return strings.Replace(name, old, c.path(), 1)
 	})
@@ -91,7 +90,7 @@ func (c *crashRun) run() {
 	}
 	c.verify(k)
 
-	// What goes wrong this time, and when.
+	// The kind and time of this round's failure.
 	at := 20 + c.rnd.IntN(400)
 	kind := c.rnd.IntN(4)
 	seen := 0
@@ -100,7 +99,7 @@ func (c *crashRun) run() {
 			return nil
 		}
 		switch kind {
-		case 0: // one operation fails, the disk goes on
+		case 0: // one operation fails, the disk continues
 			if seen == at {
 				return sqlite3.IOERR
 			}
@@ -125,12 +124,12 @@ func (c *crashRun) run() {
 	}
 	wg.Wait()
 	if c.rnd.IntN(2) == 0 {
-		// Clean or not: a process may also end without its disk failing.
+		// Clean or not: a process may also end without a disk failure.
 		k.Close()
 		db.Close()
 		return
 	}
-	// The process dies now: what it has not synced is at the mercy of the disk.
+	// The process dies now: any part of the data that is not synced may be lost.
 	c.disk.mu.Lock()
 	c.disk.dead = true
 	c.disk.mu.Unlock()
@@ -161,7 +160,7 @@ func (c *crashClient) run(t *testing.T, k *mvcc.Keyspace, n int) {
 		case errors.Is(err, kv.ErrUnknownOutcome):
 			c.tried = number
 		case !errors.Is(err, kv.ErrUnavailable):
-			t.Errorf("client %d: an error of no kind: %v", c.id, err)
+			t.Errorf("client %d: unexpected error: %v", c.id, err)
 			return
 		}
 		if number%25 == 0 && err == nil {
@@ -179,7 +178,7 @@ func (c *crashRun) verify(k *mvcc.Keyspace) {
 			t.Fatal(err)
 		}
 		if res.Revision < cl.rev {
-			t.Errorf("round %d: client %d was told revision %d, keyspace is at %d", c.round, cl.id, cl.rev, res.Revision)
+			t.Errorf("round %d: client %d was acknowledged revision %d, keyspace is at %d", c.round, cl.id, cl.rev, res.Revision)
 		}
 		number := 0
 		for j, e := range res.KVs {
@@ -191,9 +190,9 @@ func (c *crashRun) verify(k *mvcc.Keyspace) {
 			number = n
 		}
 		if number < cl.acked || number > cl.tried {
-			t.Errorf("round %d: client %d has %d stored, was told of %d, tried up to %d", c.round, cl.id, number, cl.acked, cl.tried)
+			t.Errorf("round %d: client %d has stored %d, acknowledged %d, tried up to %d", c.round, cl.id, number, cl.acked, cl.tried)
 		}
-		// What is stored is stored from now on.
+		// A stored transaction stays stored from now on.
 		cl.acked, cl.tried = number, number
 	}
 }

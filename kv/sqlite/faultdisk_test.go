@@ -15,16 +15,15 @@ import (
 	"github.com/ncruces/go-sqlite3/vfs"
 )
 
-// faultDisk is a disk in memory, for SQLite to store its files on, that forgets
-// what was not synced when its power fails, and fails when told to. Files are
-// found by name; the shared-memory index of the write-ahead log is a real file
-// beside the name, and means nothing after a crash.
+// faultDisk is an in-memory disk for SQLite's files. It loses unsynced data when its power
+// fails, and fails on request. Files are found by name; the shared-memory index of the
+// write-ahead log is a real file next to the name, and has no meaning after a crash.
 type faultDisk struct {
 	mu    sync.Mutex
 	files map[string]*diskFile
-	// fail is asked before every write, truncation and sync.
+	// fail is called before every write, truncation and sync.
 	fail func(op string) error
-	ops  int // how many of those there were
+	ops  int // number of these operations
 	dead bool
 }
 
@@ -32,7 +31,7 @@ type diskFile struct {
 	disk    *faultDisk
 	name    string
 	data    []byte // as the running system sees it
-	synced  []byte // as it was when last synced
+	synced  []byte // as of the last sync
 	pending []diskWrite
 	exists  bool // survives a crash: it was synced once
 
@@ -49,9 +48,9 @@ type diskWrite struct {
 
 func newFaultDisk() *faultDisk { return &faultDisk{files: map[string]*diskFile{}} }
 
-// crash cuts the power: of what was written since the last sync any part may
-// be lost, in any order, torn between sectors. The disk itself is dead from then
-// on, for the process that used it; the survivor is what the next one finds.
+// crash cuts the power: any part of the data written since the last sync may be lost, in
+// any order, torn between sectors. The disk itself is dead from then on for the process
+// that used it; the returned one has the surviving data.
 func (d *faultDisk) crash(rnd *rand.Rand, rename func(string) string) *faultDisk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -107,7 +106,7 @@ func (w diskWrite) apply(data []byte) []byte {
 	return data
 }
 
-// begin counts an operation and has it fail if it should. d.mu is held.
+// begin counts an operation and makes it fail if requested. d.mu is held.
 func (d *faultDisk) begin(op string) error {
 	d.ops++
 	if d.dead {
@@ -214,7 +213,7 @@ func (h *diskHandle) change(op string, w diskWrite) error {
 }
 
 func (h *diskHandle) WriteAt(p []byte, off int64) (int, error) {
-	// What is written at once need not get to the disk at once, nor in order.
+	// Data of one write may reach the disk in parts, and out of order.
 	done := 0
 	for piece := range slices.Chunk(p, 4096) {
 		if err := h.change("write", diskWrite{off + int64(done), bytes.Clone(piece), -1}); err != nil {

@@ -8,13 +8,13 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-var _ kv.Historian = (*table)(nil)
+var _ kv.HistoryReporter = (*table)(nil)
 
-// exactCommits is how many commits History adds up; about 20 ms.
+// exactCommits is the number of commits that History adds up; about 20 ms.
 const exactCommits = 100_000
 
-// History implements kv.Historian. It adds up what the commits since the last
-// compaction have changed: one small row for each commit.
+// History implements kv.HistoryReporter. It adds up the changes of the commits since the
+// last compaction: one small row for each commit.
 func (t *table) History(ctx context.Context) (out kv.History, err error) {
 	err = t.db.read(ctx, "measure history", func(c *conn) error {
 		head, done, err := c.snapshot(t.id)
@@ -43,10 +43,9 @@ func (t *table) History(ctx context.Context) (out kv.History, err error) {
 	return out, err
 }
 
-// changesIn counts what the commits in after < revision <= upTo have changed. Beyond
-// so many commits it takes the distance of their ids instead, which also
-// counts other keyspaces' changes meanwhile: with the log of months it would be
-// seconds otherwise.
+// changesIn counts the changes of the commits in after < revision <= upTo. Beyond the given
+// number of commits it uses the distance of their IDs instead, which also counts concurrent
+// changes of other keyspaces. With a log of several months it would otherwise take seconds.
 func (c *conn) changesIn(ks int64, after, upTo kv.Revision, exact int64) (n int64, err error) {
 	commits, last := int64(0), after
 	s, err := c.with(qKept, ks, after, upTo, exact)

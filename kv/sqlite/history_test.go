@@ -7,14 +7,15 @@ import (
 	"github.com/atoll-dev/atoll/kv/kvtest"
 )
 
-// TestHistory: what History tells from ids is what there is.
+// TestHistory compares the result of History, which is computed from IDs, with the actual
+// rows.
 func TestHistory(t *testing.T) {
 	table := openTable(t, openTest(t), "default").(*table)
 	kvtest.History(t, table, func(pairs ...string) { write(t, table, pairs...) })
 }
 
-// TestHistoryOfManyCommits: what is not added up is told from ids, which in a
-// database with one keyspace is the same.
+// TestHistoryOfManyCommits checks the part of the count that is computed from IDs; in a
+// database with one keyspace it is exact.
 func TestHistoryOfManyCommits(t *testing.T) {
 	table := openTable(t, openTest(t), "default").(*table)
 	for range 10 {

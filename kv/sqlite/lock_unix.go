@@ -11,10 +11,9 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// fileLock keeps other processes away from a database. It is an flock on a file
-// of its own: SQLite's byte-range locks on the database are for its own
-// connections, and the system drops an flock when the process ends, however it
-// ends.
+// fileLock excludes other processes from a database. It is an flock on a separate file:
+// SQLite's byte-range locks on the database are for its own connections, and the system
+// releases an flock when the process ends for any reason.
 type fileLock struct{ f *os.File }
 
 func lockFile(db string) (*fileLock, error) {
@@ -29,13 +28,13 @@ func lockFile(db string) (*fileLock, error) {
 	}
 	f.Close()
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, fmt.Errorf("open database %s: %w: it holds %s; stop it, or use another file", db, kv.ErrInUse, name)
+		return nil, fmt.Errorf("open database %s: %w: it holds the lock %s; stop that process, or use another file", db, kv.ErrInUse, name)
 	}
 	return nil, fmt.Errorf("open database %s: lock %s: %w (the file system must support flock)", db, name, err)
 }
 
-// release gives the lock back. The file stays: removing it would let two
-// processes lock two different files of that name.
+// release releases the lock. The file remains: if it were removed, two processes could lock
+// two different files with that name.
 func (l *fileLock) release() { l.f.Close() }
 
 // syncDir makes the names in a directory durable.

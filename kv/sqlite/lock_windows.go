@@ -8,8 +8,8 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// fileLock keeps other processes away from a database: the lock file is opened
-// without sharing, and the system closes it when the process ends.
+// fileLock excludes other processes from a database: the lock file is opened without
+// sharing, and the system closes it when the process ends.
 type fileLock struct{ h syscall.Handle }
 
 const errSharingViolation = syscall.Errno(32)
@@ -23,7 +23,7 @@ func lockFile(db string) (*fileLock, error) {
 	h, err := syscall.CreateFile(p, syscall.GENERIC_READ|syscall.GENERIC_WRITE, 0, nil,
 		syscall.OPEN_ALWAYS, syscall.FILE_ATTRIBUTE_NORMAL, 0)
 	if errors.Is(err, errSharingViolation) {
-		return nil, fmt.Errorf("open database %s: %w: it holds %s; stop it, or use another file", db, kv.ErrInUse, name)
+		return nil, fmt.Errorf("open database %s: %w: it holds the lock %s; stop that process, or use another file", db, kv.ErrInUse, name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open database %s: lock %s: %w", db, name, err)
@@ -33,5 +33,5 @@ func lockFile(db string) (*fileLock, error) {
 
 func (l *fileLock) release() { syscall.CloseHandle(l.h) }
 
-// syncDir has nothing to do: NTFS journals names.
+// syncDir does nothing: NTFS journals names.
 func syncDir(string) error { return nil }

@@ -1,6 +1,6 @@
 package sqlite
 
-// query names a prepared statement.
+// query identifies a prepared statement.
 type query int
 
 const (
@@ -38,7 +38,7 @@ const (
 	qLeaseKeys
 	qFence
 
-	// Families over the kinds of span: add a spanKind.
+	// Families of statements by kind of span: add a spanKind.
 	qRange
 	qRangeKeys = qRange + query(numSpanKinds)
 	qAt        = qRangeKeys + query(numSpanKinds)
@@ -49,8 +49,8 @@ const (
 	numQueries = qNewerThan + query(numSpanKinds)
 )
 
-// spanKind chooses the statement for a span: a bound that is not there cannot
-// be bound, and one statement for all would cost the index its range.
+// spanKind selects the statement for a span: a missing bound cannot be a parameter, and
+// with one statement for all kinds, the index could not read a range.
 type spanKind int
 
 const (
@@ -66,9 +66,8 @@ var spanWhere = [numSpanKinds]string{
 	` WHERE c.ks = ?1 AND c.key >= ?2`,
 }
 
-// queries holds the text of every statement. No plan may depend on statistics:
-// CROSS JOIN fixes the order of joins, every WHERE leads with a key, and
-// TestPlans checks it.
+// queries contains the text of every statement. No plan may depend on statistics: CROSS
+// JOIN fixes the join order, and every WHERE begins with a key. TestPlans verifies it.
 var queries = buildQueries()
 
 func buildQueries() (q [numQueries]string) {
@@ -123,8 +122,8 @@ func buildQueries() (q [numQueries]string) {
 	q[qLeaseKeys] = `SELECT key FROM current INDEXED BY current_lease
 		WHERE ks = ?1 AND lease = ?2 AND lease <> 0 ORDER BY key`
 
-	// SQLite does not write a page whose content stays the same: the number
-	// must change for this to get into the log.
+	// SQLite does not write a page without a change: the number must change so that a frame
+	// is written to the log.
 	q[qFence] = `UPDATE fence SET n = n + 1`
 
 	for k := range numSpanKinds {

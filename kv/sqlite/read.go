@@ -35,8 +35,7 @@ func (c *conn) spanStmt(family query, ks int64, span kv.Span) (*sqlite3.Stmt, er
 	return s, err
 }
 
-// scan reads a span at req.Revision. The caller holds a snapshot of which head
-// is the head.
+// scan reads a span at req.Revision. The caller holds a snapshot whose head is head.
 func (c *conn) scan(ks int64, head kv.Head, req kv.RangeRequest, wantCount bool) (*kv.RangeResult, error) {
 	rev := req.Revision
 	switch {
@@ -59,7 +58,7 @@ func (c *conn) scan(ks int64, head kv.Head, req kv.RangeRequest, wantCount bool)
 	}
 	res.Count = int64(len(res.KVs))
 	if res.More && wantCount {
-		// Count what comes after the last key only.
+		// Only count after the last key.
 		rest := req.Span
 		rest.Start = append(append(make([]byte, 0, len(res.KVs[req.Limit-1].Key)+1), res.KVs[req.Limit-1].Key...), 0)
 		n, err := c.count(ks, rest, rev, old)
@@ -73,9 +72,9 @@ func (c *conn) scan(ks int64, head kv.Head, req kv.RangeRequest, wantCount bool)
 
 // collect fills res.KVs, up to the limit.
 //
-// The rows of current in the span are every key that ever was there and is not
-// swept, so they are enough for an older revision, too: a key that has changed since
-// is followed back through its changes.
+// The span's rows of current include every key that ever existed and is not swept. So they
+// suffice for an older revision, too: collect follows the history of a key that has changed
+// since.
 func (c *conn) collect(res *kv.RangeResult, ks int64, req kv.RangeRequest, rev kv.Revision, old bool) error {
 	family := qRange
 	switch {
@@ -125,8 +124,7 @@ func (c *conn) collect(res *kv.RangeResult, ks int64, req kv.RangeRequest, rev k
 	return s.Err()
 }
 
-// fillBytes copies a row's key and value out of SQLite's memory, into one
-// allocation.
+// fillBytes copies a row's key and value out of SQLite's memory, into one allocation.
 func fillBytes(s *sqlite3.Stmt, e *kv.KeyValue, keyCol, valueCol int, withValue bool) {
 	key := s.ColumnRawBlob(keyCol)
 	if !withValue {
@@ -143,10 +141,9 @@ func fillBytes(s *sqlite3.Stmt, e *kv.KeyValue, keyCol, valueCol int, withValue 
 	}
 }
 
-// before follows the changes of a key back, from the log row id on, to the
-// newest at or before rev, and reports whether that left the key in existence.
-// A change that is gone was swept: then the key did not exist, because sweeping
-// spares what was alive at the compaction revision.
+// before follows a key's changes back from log row id to the newest at or before rev, and
+// reports whether the key existed then. If a change is missing, it was swept: then the key
+// did not exist, because sweeping keeps states that existed at the compaction revision.
 func (c *conn) before(e *kv.KeyValue, id int64, rev kv.Revision, withValue bool) (bool, error) {
 	for id != 0 {
 		s, err := c.with(qLogRowMeta, id)
@@ -253,7 +250,7 @@ func bindAll(s *sqlite3.Stmt, args ...int64) error {
 	return nil
 }
 
-// bindValue binds bytes of which nil means empty: BindBlob takes nil for NULL.
+// bindValue binds bytes, where nil means empty: BindBlob would bind NULL for nil.
 func bindValue(s *sqlite3.Stmt, param int, b []byte) error {
 	if len(b) == 0 {
 		return s.BindZeroBlob(param, 0)

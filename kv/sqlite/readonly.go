@@ -14,10 +14,9 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// ReadOnly is a database file open for reading only. A server may have it open
-// at the same time: what is read are snapshots of SQLite's own, which hold
-// nobody up. It implements kv.Backend and kv.Checker; whatever would write
-// fails.
+// ReadOnly is a database file opened for reading only. A server may have it open at the
+// same time: reads use SQLite's snapshots, which do not block it. It implements kv.Backend
+// and kv.Checker; all writes fail.
 type ReadOnly struct{ db *DB }
 
 var (
@@ -27,8 +26,8 @@ var (
 	_ kv.Inspector = (*table)(nil)
 )
 
-// OpenReadOnly opens the database file at path, which must be there, without
-// taking the lock that keeps a second server out.
+// OpenReadOnly opens the existing database file at path, without the lock that excludes a
+// second server.
 // Errors: kv.ErrNewerSchema.
 func OpenReadOnly(path string) (*ReadOnly, error) {
 	abs, err := filepath.Abs(path)
@@ -41,7 +40,7 @@ func OpenReadOnly(path string) (*ReadOnly, error) {
 	case err != nil:
 		return nil, fmt.Errorf("open database: %w", err)
 	case !fi.Mode().IsRegular():
-		return nil, fmt.Errorf("open database %s: it is not a file: name the database file itself", abs)
+		return nil, fmt.Errorf("open database %s: not a regular file: specify the database file itself", abs)
 	}
 	db := &DB{
 		path:    abs,
@@ -65,8 +64,7 @@ func OpenReadOnly(path string) (*ReadOnly, error) {
 	return &ReadOnly{db}, nil
 }
 
-// checkSchema refuses a file that this program cannot read as it is: migrating
-// it would be writing.
+// checkSchema refuses a file with another schema version: a migration would write.
 func checkSchema(c *conn, path string) error {
 	app, err := c.queryInt(`PRAGMA application_id`)
 	if err != nil {
@@ -78,17 +76,17 @@ func checkSchema(c *conn, path string) error {
 	}
 	switch ours := int64(len(migrations)); {
 	case app != applicationID:
-		return fmt.Errorf("open database %s: %w: it is not a database of Atoll; name another file", path, kv.ErrInvalidRequest)
+		return fmt.Errorf("open database %s: %w: it is not an Atoll database; specify another file", path, kv.ErrInvalidRequest)
 	case version > ours:
-		return fmt.Errorf("open database %s: %w: its schema has version %d, this program knows up to %d; run a newer Atoll", path, kv.ErrNewerSchema, version, ours)
+		return fmt.Errorf("open database %s: %w: its schema has version %d, but this program supports only up to %d; upgrade Atoll", path, kv.ErrNewerSchema, version, ours)
 	case version < ours:
-		return fmt.Errorf("open database %s: %w: its schema has the old version %d; start a server of this version on it once, which brings it to %d",
+		return fmt.Errorf("open database %s: %w: its schema has the old version %d; start a server of this version on it once, which upgrades it to %d",
 			path, kv.ErrInvalidRequest, version, ours)
 	}
 	return nil
 }
 
-// Open implements kv.Backend for a keyspace that is there: none is made.
+// Open implements kv.Backend for an existing keyspace; it creates none.
 // Errors: kv.ErrKeyNotFound.
 func (r *ReadOnly) Open(ctx context.Context, keyspace string) (kv.Table, error) {
 	t := &table{db: r.db, name: keyspace}
@@ -158,8 +156,8 @@ func (t readOnlyTable) Sweep(context.Context, int) (bool, error) { return false,
 // Exclusive implements kv.ExclusiveTable: a server may be writing.
 func (t readOnlyTable) Exclusive() bool { return false }
 
-// Inspect implements kv.Inspector. It reads the index of keys and the list of
-// commits, not the log.
+// Inspect implements kv.Inspector. It reads the index of keys and the list of commits, not
+// the log.
 func (t *table) Inspect(ctx context.Context) (*kv.Inspection, error) {
 	out := &kv.Inspection{}
 	err := t.db.read(ctx, "inspect", func(c *conn) error {
@@ -179,8 +177,7 @@ func (t *table) Inspect(ctx context.Context) (*kv.Inspection, error) {
 		return nil, err
 	}
 	out.History -= out.Keys
-	// The log of a running server is what is written to; after a clean end the
-	// file is.
+	// A running server writes to the log; after a clean shutdown the file is newer.
 	for _, name := range []string{t.db.path, t.db.path + "-wal"} {
 		if fi, err := os.Stat(name); err == nil && fi.Size() > 0 && fi.ModTime().After(out.LastCommit) {
 			out.LastCommit = fi.ModTime().Truncate(time.Millisecond)
@@ -196,7 +193,7 @@ const readOnlyPragmas = `
 	PRAGMA temp_store = MEMORY;
 	PRAGMA cache_size = -%d;`
 
-// openReader opens a connection of a database that is open for reading only.
+// openReader opens a connection of a read-only database.
 func openReader(db *DB, cacheKiB int) (*conn, error) {
 	ctx := sqlite3.WithMaxMemory(context.Background(), maxConnMemory)
 	sc, err := sqlite3.OpenContext(ctx, db.uri())

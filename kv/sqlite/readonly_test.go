@@ -32,9 +32,10 @@ func putOne(t *testing.T, table kv.Table, key, value string) {
 	}
 }
 
-// A reader beside the server sees what was acknowledged, at once, and cannot
-// write; neither its coming nor its going disturbs the server.
-func TestReadOnlyBesideAServer(t *testing.T) {
+// TestReadOnlyBesideServer checks that a reader beside the server immediately sees
+// acknowledged writes, and cannot write. Opening and closing it does not disturb the
+// server.
+func TestReadOnlyBesideServer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kv.db")
 	db, err := Open(path)
 	if err != nil {
@@ -83,7 +84,7 @@ func TestReadOnlyBesideAServer(t *testing.T) {
 			}
 		}
 		if _, err := ro.Open(t.Context(), "two"); !errors.Is(err, kv.ErrKeyNotFound) {
-			t.Errorf("open a keyspace that is not there: %v", err)
+			t.Errorf("open a missing keyspace: %v", err)
 		}
 		if err := ro.Close(); err != nil {
 			t.Fatal(err)
@@ -93,7 +94,8 @@ func TestReadOnlyBesideAServer(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// The server left cleanly; the reader must find everything, and leave the file as it is.
+	// After a clean shutdown of the server the reader must find all data, and leave the
+	// file unchanged.
 	before, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -114,20 +116,20 @@ func TestReadOnlyBesideAServer(t *testing.T) {
 	}
 }
 
-func TestReadOnlyMakesNothing(t *testing.T) {
+func TestReadOnlyCreatesNothing(t *testing.T) {
 	dir := t.TempDir()
 	_, err := OpenReadOnly(filepath.Join(dir, "none.db"))
 	if !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("open what is not there: %v", err)
+		t.Errorf("open a missing file: %v", err)
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 0 {
-		t.Errorf("made %v", left)
+		t.Errorf("created %v", left)
 	}
 	other := filepath.Join(dir, "other.db")
 	if err := os.WriteFile(other, []byte("not a database, only some text that is long enough to be read as a header of a file........................"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := OpenReadOnly(other); err == nil {
-		t.Error("opened a file that is no database")
+		t.Error("opened a file that is not a database")
 	}
 }

@@ -9,8 +9,8 @@ import (
 // applicationID marks the file as ours ("Atol"), in SQLite's own header field.
 const applicationID = 0x41746f6c
 
-// migrations[i] takes the schema from version i to i+1, in one transaction
-// with the new version number. Released steps never change; add new ones.
+// migrations[i] upgrades the schema from version i to i+1, in one transaction with the new
+// version number. Released steps never change; add new ones.
 var migrations = []string{
 	`
 -- One row per keyspace. Its head is the last row of segment, not a column
@@ -81,7 +81,7 @@ ALTER TABLE lease ADD COLUMN beat INTEGER NOT NULL DEFAULT 0;
 `,
 }
 
-// migrate brings the schema up to date, or refuses a file that is not ours.
+// migrate upgrades the schema, or refuses a file of another application.
 func migrate(c *conn, path string) error {
 	version, err := c.queryInt(`PRAGMA user_version`)
 	if err != nil {
@@ -100,7 +100,7 @@ func migrate(c *conn, path string) error {
 	case app != applicationID && (app != 0 || version != 0 || tables != 0):
 		return fmt.Errorf("open database %s: %w: the file belongs to another application; use another file", path, kv.ErrInvalidRequest)
 	case version > ours:
-		return fmt.Errorf("open database %s: %w: its schema has version %d, this program knows up to %d; run a newer Atoll", path, kv.ErrNewerSchema, version, ours)
+		return fmt.Errorf("open database %s: %w: its schema has version %d, but this program supports only up to %d; upgrade Atoll", path, kv.ErrNewerSchema, version, ours)
 	}
 	for v := version; v < ours; v++ {
 		step := fmt.Sprintf("BEGIN IMMEDIATE;\n%s\nPRAGMA application_id = %d;\nPRAGMA user_version = %d;\nCOMMIT;",

@@ -10,19 +10,19 @@ import (
 
 var _ kv.Splitter = (*DB)(nil)
 
-// splitChunk is how many rows one statement of a split or merge moves: SQLite
-// keeps them in memory meanwhile. The transaction as a whole it does not.
+// splitChunk is the number of rows that one statement of a split or merge moves: SQLite
+// holds them in memory, unlike the whole transaction.
 const splitChunk = 1000
 
-// Split implements kv.Splitter. The rows are copied, and deleted from the
-// keyspace as a client would delete them, so what either holds afterwards is what
-// any other path through this package leaves.
-func (db *DB) Split(ctx context.Context, keyspace, prefix string, opts kv.SplitOptions) (*kv.Moved, error) {
+// Split implements kv.Splitter. The rows are copied, and deleted from the keyspace like a
+// client would delete them, so both keyspaces are in a state that ordinary writes could
+// have produced.
+func (db *DB) Split(ctx context.Context, keyspace, prefix string, opts kv.SplitOptions) (*kv.SplitResult, error) {
 	return db.move(ctx, "split", keyspace, prefix, opts, (*mover).split)
 }
 
 // Merge implements kv.Splitter.
-func (db *DB) Merge(ctx context.Context, keyspace, prefix string, opts kv.SplitOptions) (*kv.Moved, error) {
+func (db *DB) Merge(ctx context.Context, keyspace, prefix string, opts kv.SplitOptions) (*kv.SplitResult, error) {
 	return db.move(ctx, "merge", keyspace, prefix, opts, (*mover).merge)
 }
 
@@ -33,15 +33,15 @@ type mover struct {
 	w              *writer
 	opts           kv.SplitOptions
 	parent, prefix string
-	ks, part       int64 // ids of the keyspace and of the partition
+	ks, part       int64 // IDs of the keyspace and of the partition
 	rev, partRev   kv.Revision
 	span           kv.Span
 }
 
-// errDryRun undoes what a dry run has done.
+// errDryRun rolls back a dry run.
 var errDryRun = errors.New("dry run")
 
-func (db *DB) move(ctx context.Context, op, keyspace, prefix string, opts kv.SplitOptions, run func(*mover) (*kv.Moved, error)) (moved *kv.Moved, err error) {
+func (db *DB) move(ctx context.Context, op, keyspace, prefix string, opts kv.SplitOptions, run func(*mover) (*kv.SplitResult, error)) (moved *kv.SplitResult, err error) {
 	if opts.Step == nil {
 		opts.Step = func(string, int64, int64) {}
 	}
@@ -101,14 +101,14 @@ func (m *mover) headOf(ks int64) (kv.Revision, error) {
 	return head.Revision, nil
 }
 
-// run executes one statement. Of the parameters, ?1 is the keyspace, ?2 the
-// partition, ?3 and ?4 are the bounds of the prefix, and the rest is args.
+// run executes one statement. Of the parameters, ?1 is the keyspace, ?2 the partition, ?3
+// and ?4 are the bounds of the prefix, and the rest is args.
 func (m *mover) run(sql string, args ...int64) error {
 	_, err := m.integer(sql, args...)
 	return err
 }
 
-// integer executes one statement and returns the first integer that it gives.
+// integer executes one statement and returns its first integer.
 func (m *mover) integer(sql string, args ...int64) (n int64, err error) {
 	s, _, err := m.c.c.Prepare(sql)
 	if err != nil {
@@ -134,15 +134,15 @@ func (m *mover) integer(sql string, args ...int64) (n int64, err error) {
 			}
 		}
 	}
-	if s.Step() { // a step after the last would begin again
+	if s.Step() { // a step after the last one would restart
 		n = s.ColumnInt64(0)
 	}
 	return n, s.Err()
 }
 
-// choose numbers the rows to move from 1, in the order of their ids, which is that
-// of their revisions.
-func (m *mover) choose(ks string, where string) (*kv.Moved, error) {
+// choose numbers the rows to move from 1, in the order of their IDs, and so of their
+// revisions.
+func (m *mover) choose(ks string, where string) (*kv.SplitResult, error) {
 	m.opts.Step("count keys", 0, 0)
 	if err := m.c.c.Exec(`CREATE TEMP TABLE moving (n INTEGER PRIMARY KEY, id INTEGER NOT NULL)`); err != nil {
 		return nil, err
@@ -151,7 +151,7 @@ func (m *mover) choose(ks string, where string) (*kv.Moved, error) {
 	if err := m.run(`INSERT INTO temp.moving (id) SELECT c.id` + from + ` ORDER BY c.id`); err != nil {
 		return nil, err
 	}
-	moved := &kv.Moved{}
+	moved := &kv.SplitResult{}
 	var err error
 	if moved.Keys, err = m.integer(`SELECT count(*) FROM temp.moving`); err != nil {
 		return nil, err
@@ -160,8 +160,8 @@ func (m *mover) choose(ks string, where string) (*kv.Moved, error) {
 	return moved, err
 }
 
-// each runs a statement for all rows chosen, a chunk at a time: their numbers
-// are above ?5 and at most ?6; ?7 is what to add for the id of a new row.
+// each runs a statement for all chosen rows, a chunk at a time: their numbers are above ?5
+// and at most ?6; ?7 is the offset for the ID of a new row.
 func (m *mover) each(stage string, count int64, sql string, args ...int64) error {
 	base := m.w.nextID - 1
 	m.opts.Step(stage, 0, count)
@@ -179,11 +179,11 @@ func (m *mover) each(stage string, count int64, sql string, args ...int64) error
 
 const chosen = ` FROM temp.moving m CROSS JOIN log l ON l.id = m.id WHERE m.n > ?5 AND m.n <= ?6 ORDER BY m.n`
 
-// appended gives the rows of current that belong to the rows just appended.
+// appended inserts the rows of current for the rows just appended.
 const appended = `REPLACE INTO current (ks, key, id, mod, create_rev, version, lease)
 	SELECT ks, key, id, rev, create_rev, version, lease FROM log WHERE id > ?7 + ?5 AND id <= ?7 + ?6`
 
-func (m *mover) split() (*kv.Moved, error) {
+func (m *mover) split() (*kv.SplitResult, error) {
 	names, err := m.names()
 	if err != nil {
 		return nil, err
@@ -203,7 +203,7 @@ func (m *mover) split() (*kv.Moved, error) {
 		return nil, err
 	}
 	if m.opts.EmptyOnly && moved.Keys > 0 {
-		return nil, fmt.Errorf("%w: it holds %d keys there", kv.ErrInvalidRequest, moved.Keys)
+		return nil, fmt.Errorf("%w: it has %d keys with this prefix", kv.ErrInvalidRequest, moved.Keys)
 	}
 	if m.opts.DryRun {
 		moved.Revision = m.rev
@@ -213,11 +213,11 @@ func (m *mover) split() (*kv.Moved, error) {
 		return nil, err
 	}
 	if m.rev == 1 {
-		moved.Revision = 1 // nothing has ever been written, and nobody can miss it
+		moved.Revision = 1 // nothing was ever written, so no watch can miss anything
 		return moved, nil
 	}
-	// One after the keyspace's head, whether that moves or not: a watch from an
-	// earlier revision could miss a deletion that is only in the keyspace's log.
+	// One after the keyspace's head, even if that does not change: a watch from an earlier
+	// revision could miss a deletion that is only in the keyspace's log.
 	moved.Revision = m.rev + 1
 	if err := m.each("copy keys", moved.Keys, `INSERT INTO log (id, ks, rev, create_rev, version, lease, prev_id, prev_rev, key, value)
 		SELECT ?7 + m.n, ?2, l.rev, l.create_rev, l.version, l.lease, 0, 0, l.key, l.value`+chosen); err != nil {
@@ -256,7 +256,7 @@ func (m *mover) segment(rev kv.Revision, rows int64) error {
 	return m.c.exec(qSegment, m.ks, rev, first, rows)
 }
 
-func (m *mover) merge() (*kv.Moved, error) {
+func (m *mover) merge() (*kv.SplitResult, error) {
 	var err error
 	if m.part, err = m.c.findKeyspace(kv.PartitionName(m.parent, m.prefix)); err != nil {
 		return nil, err
@@ -264,8 +264,8 @@ func (m *mover) merge() (*kv.Moved, error) {
 	if m.partRev, err = m.headOf(m.part); err != nil {
 		return nil, err
 	}
-	// A key whose lease has ended is as good as deleted: the keyspace says so, and
-	// the partition has not heard.
+	// A key whose lease has ended counts as deleted: the keyspace has ended the lease, and
+	// the partition has not noticed yet.
 	moved, err := m.choose("?2", ` AND (c.lease = 0 OR EXISTS (SELECT 1 FROM lease l WHERE l.ks = ?1 AND l.id = c.lease))`)
 	if err != nil {
 		return nil, err
@@ -284,8 +284,8 @@ func (m *mover) merge() (*kv.Moved, error) {
 	}
 	rows := moved.Keys
 	if rows == 0 {
-		// The revision is needed all the same: clients may know higher ones than the
-		// keyspace's.
+		// The revision is needed even without keys: clients may know higher revisions than
+		// the keyspace's.
 		rows = 2
 		if err := errors.Join(
 			m.run(`INSERT INTO log (id, ks, rev, create_rev, version, lease, prev_id, prev_rev, key, value)
@@ -309,7 +309,7 @@ func (m *mover) merge() (*kv.Moved, error) {
 	)
 }
 
-// names of all keyspaces.
+// names returns the names of all keyspaces.
 func (m *mover) names() (names []string, err error) {
 	s, err := m.c.stmt(qKeyspaces)
 	if err != nil {

@@ -1,10 +1,10 @@
 // Package sqlite stores keyspaces in one SQLite file: the embedded backend.
 //
-// One process has the file open at a time (a lock file sees to it, and the
-// system releases the lock if the process dies). Inside the process one
-// connection writes and a pool of connections reads, each reader on its own
-// snapshot of the write-ahead log, so that readers and the writer never wait
-// for each other. DESIGN.md explains the schema and how it fails.
+// Only one process has the file open at a time. A lock file ensures that, and the system
+// releases the lock if the process dies. Inside the process one connection writes and a
+// pool of connections reads, each on its own snapshot of the write-ahead log, so that
+// readers and the writer never wait for each other. DESIGN.md explains the schema and how
+// it fails.
 package sqlite
 
 import (
@@ -29,7 +29,7 @@ type DB struct {
 	opts options
 	lock *fileLock
 
-	readers  chan *conn // idle ones; nil stands for one not opened yet
+	readers  chan *conn // idle connections; nil stands for one not opened yet
 	writer   *writer
 	ckpt     *checkpointer
 	pageSize int64
@@ -40,7 +40,7 @@ type DB struct {
 	closing   chan struct{}
 	closeOnce sync.Once
 	closeErr  error
-	// broken holds the error after which nothing may be written any more.
+	// broken is the error after which nothing may be written.
 	broken atomic.Pointer[error]
 }
 
@@ -59,12 +59,12 @@ type options struct {
 // Option changes how a database is opened.
 type Option func(*options)
 
-// WithVFS opens the file through a registered VFS of the driver: encryption at
-// rest, or a faulty disk in tests. Locking out other processes is then still
-// done by the lock file beside the database.
+// WithVFS opens the file through a registered VFS of the driver, for instance for
+// encryption at rest, or for a faulty disk in tests. The lock file beside the database
+// still excludes other processes.
 func WithVFS(name string) Option { return func(o *options) { o.vfs = name } }
 
-// WithReaders sets how many reads may run at once.
+// WithReaders sets the number of concurrent reads.
 func WithReaders(n int) Option { return func(o *options) { o.readers = max(n, 1) } }
 
 // WithCache sets the page cache of the writer and of each reader, in bytes.
@@ -74,15 +74,15 @@ func WithCache(writer, reader int64) Option {
 	}
 }
 
-// WithPageSize sets the page size of a database that is made anew.
+// WithPageSize sets the page size of a new database.
 func WithPageSize(bytes int) Option { return func(o *options) { o.pageSize = bytes } }
 
-// WithWALLimit sets the size of the write-ahead log, in bytes, above which
-// writers are held up for as long as it takes to empty it.
+// WithWALLimit sets the size of the write-ahead log, in bytes, above which writers wait
+// while it is emptied.
 func WithWALLimit(bytes int64) Option { return func(o *options) { o.walLimit = bytes } }
 
-// Open opens the database file at path, made if it is not there, and brings
-// its schema up to date.
+// Open opens the database file at path, creates it if it does not exist, and upgrades its
+// schema.
 // Errors: kv.ErrInUse, kv.ErrNewerSchema.
 func Open(path string, opts ...Option) (_ *DB, err error) {
 	o := options{
@@ -100,7 +100,7 @@ func Open(path string, opts ...Option) (_ *DB, err error) {
 		return nil, fmt.Errorf("open database %s: %w", path, err)
 	}
 	if err := os.MkdirAll(filepath.Dir(abs), 0o700); err != nil {
-		return nil, fmt.Errorf("open database %s: make its directory: %w", abs, err)
+		return nil, fmt.Errorf("open database %s: create its directory: %w", abs, err)
 	}
 	lock, err := lockFile(abs)
 	if err != nil {
@@ -128,7 +128,7 @@ func Open(path string, opts ...Option) (_ *DB, err error) {
 		w.close()
 		return nil, err
 	}
-	// The driver syncs files; that their names last is up to the directory.
+	// The driver syncs files; their names are durable only after a sync of the directory.
 	if err := syncDir(filepath.Dir(abs)); err != nil {
 		w.close()
 		return nil, fmt.Errorf("open database %s: sync its directory: %w", abs, err)
@@ -160,7 +160,7 @@ func Open(path string, opts ...Option) (_ *DB, err error) {
 // Open implements kv.Backend.
 func (db *DB) Open(ctx context.Context, keyspace string) (kv.Table, error) {
 	if keyspace == "" {
-		return nil, fmt.Errorf("open keyspace: %w: it needs a name", kv.ErrInvalidRequest)
+		return nil, fmt.Errorf("open keyspace: %w: the name must not be empty", kv.ErrInvalidRequest)
 	}
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -171,7 +171,7 @@ func (db *DB) Open(ctx context.Context, keyspace string) (kv.Table, error) {
 	_, _, partition := kv.ParsePartitionName(keyspace)
 	err := db.writer.do(ctx, func(c *conn) (err error) {
 		if partition {
-			// Made by Split, and by nobody who has only heard of it.
+			// Only Split creates it, never a server that only knows its name.
 			t.id, err = c.findKeyspace(keyspace)
 		} else {
 			t.id, err = c.keyspaceID(keyspace)
@@ -202,8 +202,8 @@ func (db *DB) Keyspaces(ctx context.Context) (names []string, err error) {
 	return names, err
 }
 
-// Size implements kv.Backend. The write-ahead log counts as on disk, not as
-// in use: what it holds is either in the file already or soon will be.
+// Size implements kv.Backend. The write-ahead log counts as on disk, not as in use: its
+// contents are already in the file or soon will be.
 func (db *DB) Size(ctx context.Context) (total, inUse int64, err error) {
 	err = db.read(ctx, "measure size", func(c *conn) error {
 		pages, err := c.queryInt(`PRAGMA page_count`)
@@ -223,11 +223,11 @@ func (db *DB) Size(ctx context.Context) (total, inUse int64, err error) {
 	return total, inUse, err
 }
 
-// Path of the database file.
+// Path returns the path of the database file.
 func (db *DB) Path() string { return db.path }
 
-// Close waits for what is under way, empties the write-ahead log into the file
-// and releases it.
+// Close waits for operations under way, empties the write-ahead log into the file and
+// releases it.
 func (db *DB) Close() error {
 	db.closeOnce.Do(func() {
 		close(db.closing)
@@ -239,7 +239,7 @@ func (db *DB) Close() error {
 				errs = append(errs, c.close())
 			}
 		}
-		// The last connection to close checkpoints and removes the log.
+		// The last connection to close makes a checkpoint and removes the log.
 		errs = append(errs, db.ckpt.conn.close(), db.writer.conn.close())
 		db.lock.release()
 		if err := errors.Join(errs...); err != nil {
@@ -288,7 +288,7 @@ func (db *DB) read(ctx context.Context, op string, fn func(*conn) error) error {
 	return db.fail(op, err)
 }
 
-// fail wraps an error of SQLite itself; errors of the contract stay as they are.
+// fail wraps an error of SQLite itself; kv's errors stay as they are.
 func (db *DB) fail(op string, err error) error {
 	var code sqlite3.ErrorCode
 	if !errors.As(err, &code) {
@@ -297,7 +297,7 @@ func (db *DB) fail(op string, err error) error {
 	remedy := "see the system's log for the disk"
 	switch code {
 	case sqlite3.FULL:
-		remedy = "free disk space; writing goes on by itself"
+		remedy = "free disk space; writes then resume automatically"
 	case sqlite3.CORRUPT, sqlite3.NOTADB:
 		remedy = "restore the file from a backup"
 	case sqlite3.READONLY, sqlite3.CANTOPEN, sqlite3.PERM:
@@ -313,8 +313,8 @@ func (db *DB) uri() string {
 	case db.opts.readOnly:
 		query.Set("mode", "ro")
 	case db.opts.vfs == "":
-		// The driver makes files that everybody may read; keyspaces hold
-		// Secrets. The lock file has the mode that they should have.
+		// The driver creates world-readable files, but keyspaces contain Secrets. The lock
+		// file has the required mode.
 		query.Set("modeof", db.path+".lock")
 	}
 	u.RawQuery = query.Encode()

@@ -45,7 +45,7 @@ func openTable(t testing.TB, db *DB, name string) kv.Table {
 	return table
 }
 
-// write puts (or with value "", deletes) keys, each in a revision of its own.
+// write puts (or with value "", deletes) keys, each in its own revision.
 func write(t testing.TB, table kv.Table, pairs ...string) {
 	t.Helper()
 	err := table.Update(t.Context(), nil, func(tx kv.Tx) error {
@@ -102,7 +102,7 @@ func TestForeignFiles(t *testing.T) {
 		want error
 		say  string
 	}{
-		"newer":   {fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d", applicationID, len(migrations)+1), kv.ErrNewerSchema, "newer Atoll"},
+		"newer":   {fmt.Sprintf("PRAGMA application_id = %d; PRAGMA user_version = %d", applicationID, len(migrations)+1), kv.ErrNewerSchema, "upgrade Atoll"},
 		"another": {"CREATE TABLE shopping (item TEXT)", kv.ErrInvalidRequest, "another application"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -142,10 +142,9 @@ func TestForeignFiles(t *testing.T) {
 	})
 }
 
-var update = flag.Bool("update", false, "write testdata anew, for a new schema version")
+var update = flag.Bool("update", false, "write new testdata, for a new schema version")
 
-// TestOldVersions opens what every released schema version has written. The
-// files stay as they are for ever.
+// TestOldVersions opens a file of every released schema version. These files never change.
 func TestOldVersions(t *testing.T) {
 	newest := fmt.Sprintf("testdata/v%d.db", len(migrations))
 	if *update {
@@ -159,7 +158,7 @@ func TestOldVersions(t *testing.T) {
 		if err := table.SetCompacted(t.Context(), 4); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := table.Sweep(t.Context(), 1); err != nil { // leave some of it to do
+		if _, err := table.Sweep(t.Context(), 1); err != nil { // leave a part of the sweep to do
 			t.Fatal(err)
 		}
 		err = table.Update(t.Context(), nil, func(tx kv.Tx) error { return tx.PutLease(kv.LeaseRecord{ID: 7, TTL: 60, Beat: 3}) })
@@ -206,7 +205,7 @@ func TestOldVersions(t *testing.T) {
 		}
 		leases, err := table.Leases(t.Context())
 		want := "[{7 60 3}]"
-		if v == 1 { // knew no beats
+		if v == 1 { // it had no beats
 			want = "[{7 60 0}]"
 		}
 		if err != nil || fmt.Sprint(leases) != want {
@@ -218,8 +217,7 @@ func TestOldVersions(t *testing.T) {
 	}
 }
 
-// TestPlans makes sure that no statement scans a table or sorts, whatever the
-// data.
+// TestPlans checks that no statement scans a table or sorts, for any data.
 func TestPlans(t *testing.T) {
 	db := openTest(t)
 	err := db.read(t.Context(), "explain", func(c *conn) error {
@@ -246,8 +244,8 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// TestKeyspacesShare has several keyspaces written at once: each has its own
-// revisions, and one that fails takes nothing from the others.
+// TestKeyspacesShare has several keyspaces written at once: each has its own revisions, and
+// a failure of one does not affect the others.
 func TestKeyspacesShare(t *testing.T) {
 	db := openTest(t)
 	errFail := errors.New("no")
@@ -281,8 +279,8 @@ func TestKeyspacesShare(t *testing.T) {
 	}
 }
 
-// TestFileStaysFlat updates and compacts for long, and expects that swept
-// space is used again.
+// TestFileStaysFlat updates and compacts for a long time, and checks that swept space is
+// reused.
 func TestFileStaysFlat(t *testing.T) {
 	db := openTest(t)
 	table := openTable(t, db, "default")
@@ -328,7 +326,7 @@ func TestFileStaysFlat(t *testing.T) {
 	}
 }
 
-// TestCheckFinds breaks things, for Check to find them.
+// TestCheckFinds corrupts data for Check to detect.
 func TestCheckFinds(t *testing.T) {
 	for what, sql := range map[string]string{
 		"current":     `UPDATE current SET mod = mod - 1 WHERE key = x'61'`,
@@ -351,14 +349,14 @@ func TestCheckFinds(t *testing.T) {
 				t.Fatal(err)
 			}
 			if err := db.Check(t.Context()); err == nil {
-				t.Error("found nothing")
+				t.Error("no findings")
 			}
 		})
 	}
 }
 
-// TestFence makes sure that the commit which proves a failed one undone does
-// write to the log: SQLite leaves out what would change nothing.
+// TestFence checks that the commit which proves a failed one undone does write to the log:
+// SQLite skips writes that change nothing.
 func TestFence(t *testing.T) {
 	db := openTest(t)
 	write(t, openTable(t, db, "default"), "a", "1")

@@ -2,11 +2,10 @@ package sqlite
 
 import "context"
 
-// Sweep implements kv.Table. It walks the log once, up to the compaction
-// revision C: what a change at or below C replaced can be read by nobody any
-// more, and a deletion below C has nothing left to say. So the cost is that of the
-// changes since the last compaction, not of the data. Where it stands is
-// stored in the same transaction, so that a crash loses no work and no row.
+// Sweep implements kv.Table. It reads the log once, up to the compaction revision C. No
+// read can need a change that was replaced at or below C, or a deletion below C. So the
+// cost depends on the changes since the last compaction, not on the size of the data. Its
+// position is stored in the same transaction, so that a crash loses no progress and no row.
 func (t *table) Sweep(ctx context.Context, limit int) (more bool, err error) {
 	err = t.db.writer.chore(ctx, func(c *conn) error {
 		more, err = c.sweep(t.id, limit)
@@ -46,8 +45,8 @@ func (c *conn) sweep(ks int64, limit int) (more bool, err error) {
 				return false, err
 			}
 		}
-		// The deletion at C itself stays until the next compaction: a watch may
-		// still start at C.
+		// The deletion at C itself is kept until the next compaction: a watch may still
+		// start at C.
 		if r.key == nil || r.rev == at.compacted {
 			continue
 		}
@@ -68,7 +67,7 @@ func (c *conn) sweep(ks int64, limit int) (more bool, err error) {
 	if next != nil {
 		at.rev, at.id = next.rev, next.id
 	} else {
-		// Start the next sweep at C for the deletions that were left there.
+		// Start the next sweep at C for the deletions that were kept there.
 		at.swept, at.rev, at.id = at.compacted, at.compacted, 0
 	}
 	if err := c.exec(qSweepSegments, ks, at.rev); err != nil {
@@ -77,7 +76,7 @@ func (c *conn) sweep(ks int64, limit int) (more bool, err error) {
 	return next != nil, c.exec(qSweepProgress, ks, at.swept, at.rev, at.id)
 }
 
-// sweepRows reads the next rows to judge, and the one after them if there is one.
+// sweepRows reads the next rows to process, and the one after them if it exists.
 func (c *conn) sweepRows(ks int64, at sweepState, limit int) (rows []logRow, next *logRow, err error) {
 	s, err := c.with(qSweepRows, ks, at.rev, at.id)
 	if err != nil {

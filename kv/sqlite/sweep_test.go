@@ -7,9 +7,9 @@ import (
 	"github.com/ncruces/go-sqlite3"
 )
 
-// TestSweepReadsOnlyWhatIsNew: what a sweep reads is what has changed since the
-// last one, however much the log holds besides.
-func TestSweepReadsOnlyWhatIsNew(t *testing.T) {
+// TestSweepReadsOnlyNewChanges checks that a sweep reads only the changes since the last
+// one, regardless of the size of the log.
+func TestSweepReadsOnlyNewChanges(t *testing.T) {
 	db := openTest(t)
 	table := openTable(t, db, "default")
 	round := func(from, n int) {
@@ -52,8 +52,8 @@ func TestSweepReadsOnlyWhatIsNew(t *testing.T) {
 	steps()
 	const rows = 100
 	round(5000, rows)
-	// About 20 steps of SQLite's machine for each row, and some for each call.
+	// About 20 steps of SQLite's virtual machine for each row, and some for each call.
 	if n := steps(); n > 60*rows {
-		t.Errorf("to sweep %d changes it took %d steps", rows, n)
+		t.Errorf("sweeping %d changes took %d steps", rows, n)
 	}
 }

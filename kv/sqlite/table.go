@@ -17,11 +17,10 @@ type table struct {
 
 var _ kv.Table = (*table)(nil)
 
-// Exclusive implements kv.ExclusiveTable: the lock file keeps other processes out.
+// Exclusive implements kv.ExclusiveTable: the lock file excludes other processes.
 func (t *table) Exclusive() bool { return true }
 
-// Update implements kv.Table. Keys to be loaded need not be known ahead: they
-// are as near as everything else.
+// Update implements kv.Table. It ignores prefetch: loading a key needs no round trip.
 func (t *table) Update(ctx context.Context, _ []kv.Lookup, fn func(kv.Tx) error) error {
 	return t.db.writer.do(ctx, func(c *conn) error {
 		head, done, err := c.snapshot(t.id)
@@ -66,9 +65,9 @@ func (t *table) SetCompacted(ctx context.Context, rev kv.Revision) error {
 			return err
 		}
 		done()
-		// Somebody may have compacted or written since the caller looked.
+		// Another caller may have compacted or written since this one checked.
 		if rev <= head.Compacted {
-			return fmt.Errorf("compact keyspace %q at revision %d: %w (at %d already)", t.name, rev, kv.ErrCompacted, head.Compacted)
+			return fmt.Errorf("compact keyspace %q at revision %d: %w (already at %d)", t.name, rev, kv.ErrCompacted, head.Compacted)
 		}
 		if rev > head.Revision {
 			return fmt.Errorf("compact keyspace %q at revision %d: %w (it is at %d)", t.name, rev, kv.ErrFutureRevision, head.Revision)
@@ -156,7 +155,7 @@ func (x *tx) Range(req kv.RangeRequest, wantCount bool) (*kv.RangeResult, error)
 	return x.c.scan(x.t.id, x.head, req, wantCount)
 }
 
-var errWriteOrder = errors.New("write: changes must have rising revisions above the head and at most the new one")
+var errWriteOrder = errors.New("write: revisions of changes must ascend, above the head and up to the new revision")
 
 func (x *tx) Write(revision kv.Revision, changes []kv.Change) error {
 	if len(changes) == 0 {
@@ -178,7 +177,7 @@ func (x *tx) Write(revision kv.Revision, changes []kv.Change) error {
 			return errWriteOrder
 		}
 		last = ch.KV.ModRevision
-		// version 0 is what marks a deletion.
+		// Version 0 marks a deletion.
 		e := ch.KV
 		if ch.Deleted {
 			e = kv.KeyValue{Key: e.Key, ModRevision: e.ModRevision}
@@ -206,7 +205,7 @@ func (x *tx) Write(revision kv.Revision, changes []kv.Change) error {
 			return err
 		}
 	}
-	// Ids are not given back if the transaction fails: gaps do no harm.
+	// IDs are not reused if the transaction fails: gaps are harmless.
 	w.nextID += int64(len(changes))
 	return x.c.exec(qSegment, x.t.id, last, first, int64(len(changes)))
 }

@@ -7,13 +7,13 @@ import (
 	"github.com/ncruces/go-sqlite3/vfs"
 )
 
-// walBuffer is a VFS that hands the frames of a commit to the system in one
-// write. SQLite writes the header and the page of each frame separately: more
-// than three hundred calls for a commit of a hundred updates.
+// walBuffer is a VFS that passes the frames of a commit to the system in one write. SQLite
+// writes the header and the page of each frame separately: more than three hundred calls
+// for a commit of a hundred updates.
 type walBuffer struct{ vfs.VFS }
 
-// bufferWAL returns the name under which the driver finds a VFS (the system's
-// if name is empty) with the write-ahead log buffered.
+// bufferWAL returns the driver's name of a VFS (the system's if name is empty) with a
+// buffered write-ahead log.
 func bufferWAL(name string) string {
 	buffered := "atoll-" + name
 	vfs.Register(buffered, walBuffer{vfs.Find(name)})
@@ -32,12 +32,12 @@ func (v walBuffer) OpenFilename(name *vfs.Filename, flags vfs.OpenFlag) (f vfs.F
 	return f, flags, err
 }
 
-// maxWALBuffer bounds what is held back.
+// maxWALBuffer bounds the buffer.
 const maxWALBuffer = 1 << 20
 
-// walFile holds back consecutive writes until anything else is asked of the
-// file. That loses nothing: with synchronous=FULL a commit ends in a sync, and
-// only then are its frames shown to other connections.
+// walFile buffers consecutive writes until any other operation on the file. That loses
+// nothing: with synchronous=FULL a commit ends in a sync, and other connections see its
+// frames only after that.
 type walFile struct {
 	vfs.File
 	buf []byte
@@ -63,8 +63,8 @@ func (f *walFile) flush() error {
 	}
 	_, err := f.File.WriteAt(f.buf, f.at)
 	f.buf = f.buf[:0]
-	// A failed write is not what a failed sync is (see writer.commitFailed),
-	// though it may be during one that it comes to light.
+	// A failed write differs from a failed sync (see writer.commitFailed), although it may
+	// only be detected during one.
 	var code sqlite3.ExtendedErrorCode
 	if err != nil && !errors.As(err, &code) {
 		err = vfs.SystemError(err, sqlite3.IOERR_WRITE)

@@ -13,16 +13,16 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// writer is the one goroutine that writes. Updates that wait while a commit is
-// under way, of whatever keyspaces, share the next one in the order of their
-// arrival, so that none can starve another and all share the sync to disk.
+// writer is the one goroutine that writes. Updates of any keyspaces that wait during a
+// commit share the next one in the order of their arrival, so that none can starve another
+// and all share the sync to disk.
 type writer struct {
 	db     *DB
 	conn   *conn
 	nextID int64 // of the log
 	reqs   chan *writeRequest
-	chores chan *writeRequest // what can wait for a commit to ride along with
-	large  chan *writeRequest // what shares a transaction with nobody
+	chores chan *writeRequest // may wait for a commit to share
+	large  chan *writeRequest // run alone in a transaction
 	stopc  chan struct{}
 	done   chan struct{}
 	once   sync.Once
@@ -30,21 +30,20 @@ type writer struct {
 	walPages atomic.Int64
 	// truncateAt is the length of the log at which to try to empty it.
 	truncateAt int64
-	// fenced is set after a commit of unknown outcome until a later one proves
-	// it undone.
+	// fenced is set after a commit of unknown outcome until a later one proves it undone.
 	fenced bool
 }
 
 type writeRequest struct {
-	fn    func(*conn) error
-	err   error
-	done  chan struct{}
-	taken atomic.Bool
-	large bool
+	fn      func(*conn) error
+	err     error
+	done    chan struct{}
+	claimed atomic.Bool
+	large   bool
 }
 
-// maxJoined bounds how many updates share a commit, and so how long the first
-// of them waits for the last.
+// maxJoined bounds the number of updates in a commit, and so the time that the first of
+// them waits for the last.
 const maxJoined = 64
 
 func startWriter(db *DB, c *conn, nextID int64) *writer {
@@ -64,20 +63,20 @@ func startWriter(db *DB, c *conn, nextID int64) *writer {
 	return w
 }
 
-// do runs fn in a write transaction and returns when it is durable. Giving up
-// through ctx is possible until the writer takes the request.
+// do runs fn in a write transaction and returns when it is durable. ctx can cancel it until
+// the writer claims the request.
 func (w *writer) do(ctx context.Context, fn func(*conn) error) error {
 	return w.submit(ctx, w.reqs, &writeRequest{fn: fn})
 }
 
-// alone is like do for a transaction that may be larger than memory: what does not
-// fit the page cache goes to the write-ahead log before the commit.
+// alone is like do for a transaction that may exceed the memory: pages that do not fit the
+// cache go to the write-ahead log before the commit.
 func (w *writer) alone(ctx context.Context, fn func(*conn) error) error {
 	return w.submit(ctx, w.large, &writeRequest{fn: fn, large: true})
 }
 
-// chore is like do for work that nobody waits for: it shares the commit of the
-// next update, so that it costs no sync of its own while there are updates.
+// chore is like do for background work: it shares the commit of the next update, so that it
+// costs no separate sync while there are updates.
 func (w *writer) chore(ctx context.Context, fn func(*conn) error) error {
 	return w.submit(ctx, w.chores, &writeRequest{fn: fn})
 }
@@ -95,12 +94,12 @@ func (w *writer) submit(ctx context.Context, queue chan<- *writeRequest, r *writ
 	case <-r.done:
 		return r.err
 	case <-ctx.Done():
-		if r.taken.CompareAndSwap(false, true) {
+		if r.claimed.CompareAndSwap(false, true) {
 			return ctx.Err()
 		}
 	case <-w.done:
 		// The loop may have ended after it answered, or without seeing r.
-		if r.taken.CompareAndSwap(false, true) {
+		if r.claimed.CompareAndSwap(false, true) {
 			return fmt.Errorf("write: database %s: %w", w.db.path, kv.ErrClosed)
 		}
 	}
@@ -126,7 +125,7 @@ func (w *writer) loop() {
 		}
 		live := batch[:0]
 		for _, r := range batch {
-			if r.taken.CompareAndSwap(false, true) {
+			if r.claimed.CompareAndSwap(false, true) {
 				live = append(live, r)
 			}
 		}
@@ -176,8 +175,8 @@ func (w *writer) next(batch []*writeRequest) []*writeRequest {
 	return append(batch, chore)
 }
 
-// run carries out requests in one transaction and leaves each one's error in
-// it. A request that fails takes nothing away from the others.
+// run runs requests in one transaction and sets the error of each. A failed request does
+// not affect the others.
 func (w *writer) run(batch []*writeRequest) {
 	failAll := func(err error) {
 		for _, r := range batch {
@@ -207,7 +206,7 @@ func (w *writer) run(batch []*writeRequest) {
 	for _, r := range batch {
 		r.err = w.one(r, len(batch) > 1)
 		if c.c.GetAutocommit() {
-			// SQLite gave the whole transaction up (disk full, I/O error).
+			// SQLite has rolled back the whole transaction (disk full, I/O error).
 			failAll(fmt.Errorf("write: database %s: %w: another change in the same commit failed: %w",
 				w.db.path, kv.ErrUnavailable, r.err))
 			return
@@ -225,7 +224,7 @@ func (w *writer) run(batch []*writeRequest) {
 	}
 }
 
-// one runs a request, undoing what it did if it fails.
+// one runs a request, and undoes its changes if it fails.
 func (w *writer) one(r *writeRequest, joined bool) error {
 	c := w.conn
 	if !joined {
@@ -237,7 +236,8 @@ func (w *writer) one(r *writeRequest, joined bool) error {
 	err := r.fn(c)
 	if err != nil && !c.c.GetAutocommit() {
 		if rerr := c.exec(qRollbackTo); rerr != nil {
-			// Not undone alone, so nothing of this transaction may be committed.
+			// It could not be undone separately, so nothing of this transaction may be
+			// committed.
 			w.rollback()
 			return w.sqlError(errors.Join(err, rerr))
 		}
@@ -266,16 +266,15 @@ func (w *writer) rollback() {
 	}
 }
 
-// commitFailed finds out what became of a transaction whose COMMIT failed, and
-// returns the error to answer with.
+// commitFailed determines the outcome of a transaction whose COMMIT failed, and returns the
+// error for its requests.
 //
-// The frames of the transaction may be in the log file already, so that the
-// next recovery would find it committed. If only writing failed (disk full),
-// the next transaction starts at the same place of the log and overwrites
-// them: once it is durable, the failed one can never come back. If syncing
-// failed, the system may have dropped what it could not write and report
-// nothing the next time: then nothing that this process reads back proves
-// anything, and writing ends until a restart reads the disk anew.
+// The frames of the transaction may already be in the log file, so that the next recovery
+// would find it committed. If only writing failed (disk full), the next transaction starts
+// at the same place of the log and overwrites them: once it is durable, the failed one can
+// never come back. If syncing failed, the system may have dropped the data that it could
+// not write, and report no error the next time. Then no data that this process reads back
+// proves anything, and writing ends until a restart reads the disk again.
 func (w *writer) commitFailed(err error) error {
 	w.rollback()
 	var code sqlite3.ExtendedErrorCode
@@ -290,8 +289,8 @@ func (w *writer) commitFailed(err error) error {
 	return fmt.Errorf("commit: database %s: %w: %w", w.db.path, kv.ErrUnknownOutcome, err)
 }
 
-// ready tells whether writing is possible; after a commit of unknown outcome
-// it first commits something harmless in its place.
+// ready reports whether writing is possible. After a commit of unknown outcome it first
+// commits a harmless change in its place.
 func (w *writer) ready() error {
 	if p := w.db.broken.Load(); p != nil {
 		return *p
@@ -299,7 +298,7 @@ func (w *writer) ready() error {
 	if !w.fenced {
 		return nil
 	}
-	err := w.conn.exec(qFence) // a transaction of its own
+	err := w.conn.exec(qFence) // in its own transaction
 	if err == nil {
 		w.fenced = false
 		return nil
@@ -312,18 +311,18 @@ func (w *writer) ready() error {
 	return w.db.fail("write", err)
 }
 
-// breakDown ends writing for good.
+// breakDown ends writing permanently.
 func (w *writer) breakDown(err error) {
-	err = fmt.Errorf("write: database %s: %w: the disk failed to make a commit durable, so nothing more is written: %w (check the disk, then restart)",
+	err = fmt.Errorf("write: database %s: %w: the disk failed to make a commit durable, so writing has stopped: %w (check the disk, then restart)",
 		w.db.path, kv.ErrUnavailable, err)
 	w.db.broken.CompareAndSwap(nil, &err)
 }
 
-// truncatePatience is how long writers may be held up to empty the log.
-const truncatePatience = 100 * time.Millisecond
+// truncateTimeout bounds the time that writers wait for the log to be emptied.
+const truncateTimeout = 100 * time.Millisecond
 
-// boundLog has the log copied into the database from time to time, and empties
-// it when readers have kept it growing for too long.
+// boundLog triggers checkpoints of the log, and empties it when readers have kept it
+// growing for too long.
 func (w *writer) boundLog() {
 	pages := w.walPages.Load()
 	if pages >= checkpointPages {
@@ -337,11 +336,11 @@ func (w *writer) boundLog() {
 	if pages < w.truncateAt || w.db.broken.Load() != nil {
 		return
 	}
-	// Rare: it takes readers whose snapshots overlap without a break. Writers
-	// wait for those that are reading now; if that takes too long, the log may
-	// grow a little more before the next try.
+	// Rare: it requires readers whose snapshots overlap continuously. Writers wait for the
+	// present readers; if that takes too long, the log may grow a little more before the
+	// next attempt.
 	w.truncateAt = pages + limit/8
-	w.conn.c.BusyTimeout(truncatePatience)
+	w.conn.c.BusyTimeout(truncateTimeout)
 	if _, _, err := w.conn.c.WALCheckpoint("main", sqlite3.CHECKPOINT_TRUNCATE); err == nil {
 		w.walPages.Store(0)
 	}
