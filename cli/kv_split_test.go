@@ -72,7 +72,7 @@ func TestSplit(t *testing.T) {
 	if out := good(t, "dump", "--datastore", datastore, "--prefix", "/registry/events/", "--history"); strings.Count(out, "PUT") != 20 {
 		t.Errorf("history of the partition:\n%s", out)
 	}
-	bad(t, "each partition has a history", "dump", "--datastore", datastore, "--history")
+	bad(t, "each partition has its own history", "dump", "--datastore", datastore, "--history")
 
 	backup := filepath.Join(dir, "backup")
 	wants(t, "backup", good(t, "backup", "--datastore", datastore, "--to", backup), `keyspace "default"`, "10 keys", "its partitions (1)")

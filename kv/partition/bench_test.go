@@ -17,7 +17,7 @@ import (
 )
 
 // BenchmarkPartitions has 256 clients create keys of 1 KiB under four prefixes of a
-// keyspace on PostgreSQL: in one order of revisions, and in four.
+// keyspace on PostgreSQL: in one keyspace, and in four partitions.
 //
 //	go test ./kv/partition -run xxx -bench Partitions -benchtime 100000x
 func BenchmarkPartitions(b *testing.B) {
@@ -31,9 +31,8 @@ func BenchmarkPartitions(b *testing.B) {
 	}
 }
 
-// BenchmarkNeighbour measures one client that creates small keys while 256 others
-// keep another prefix of the keyspace busy: in their order of revisions, and in
-// one of its own.
+// BenchmarkNeighbour measures one client that creates small keys while 256 others keep
+// another prefix of the keyspace busy: in the same keyspace, and in its own partition.
 //
 //	go test ./kv/partition -run xxx -bench Neighbour -benchtime 500x
 func BenchmarkNeighbour(b *testing.B) {
@@ -68,7 +67,7 @@ var prefixes = []string{"/a/", "/b/", "/c/", "/d/"}
 
 const clients = 256
 
-// openBench opens a keyspace on a PostgreSQL of its own.
+// openBench opens a keyspace on a new PostgreSQL server.
 func openBench(b *testing.B, split ...string) kv.Keyspace {
 	b.Helper()
 	server, err := playground.Start(b.Context(), playground.Config{})
@@ -102,7 +101,7 @@ func create(ctx context.Context, ks kv.Keyspace, key, value []byte) error {
 	return err
 }
 
-// busy has all clients create n keys in turns under the prefixes.
+// busy has all clients create n keys, distributed over the prefixes.
 func busy(b *testing.B, ks kv.Keyspace, n int64, under []string) {
 	value := make([]byte, 1024)
 	var next atomic.Int64
@@ -138,7 +137,7 @@ func busyUntil(ctx context.Context, b *testing.B, ks kv.Keyspace) {
 	wg.Wait()
 }
 
-// BenchmarkRouting is what a composite adds to a call that stays in one place.
+// BenchmarkRouting measures the overhead of the composite for a call within one partition.
 func BenchmarkRouting(b *testing.B) {
 	for _, prefixes := range [][]string{nil, {"/a/", "/b/", "/c/", "/d/"}} {
 		b.Run(fmt.Sprint(len(prefixes)), func(b *testing.B) {

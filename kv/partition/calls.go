@@ -11,8 +11,8 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Range implements kv.Keyspace. One over several partitions reads each as it is
-// now; at an older revision it is refused, because they have no revision in common.
+// Range implements kv.Keyspace. A range over several partitions reads the present state of
+// each. At an older revision it is refused, because they have no revision in common.
 func (k *Keyspace) Range(ctx context.Context, req kv.RangeRequest) (*kv.RangeResult, error) {
 	for try := 0; ; try++ {
 		l := k.layout.Load()
@@ -23,7 +23,7 @@ func (k *Keyspace) Range(ctx context.Context, req kv.RangeRequest) (*kv.RangeRes
 		} else {
 			res, err = k.rangeSeveral(ctx, l, req)
 		}
-		if !k.moved(ctx, l, try, err) {
+		if !k.shouldRetry(ctx, l, try, err) {
 			return res, err
 		}
 	}
@@ -31,7 +31,7 @@ func (k *Keyspace) Range(ctx context.Context, req kv.RangeRequest) (*kv.RangeRes
 
 func (k *Keyspace) rangeSeveral(ctx context.Context, l *layout, req kv.RangeRequest) (*kv.RangeResult, error) {
 	if req.Revision > 0 {
-		return nil, k.refuse("range at revision %d over %s: each has revisions of its own; read without a revision, or one partition at a time",
+		return nil, k.refuse("range at revision %d over %s: each has its own revisions; read without a revision, or one partition at a time",
 			req.Revision, l.describe(req.Span))
 	}
 	res, err := l.parent.Range(ctx, req)
@@ -60,8 +60,8 @@ func (k *Keyspace) rangeSeveral(ctx context.Context, l *layout, req kv.RangeRequ
 	return &out, nil
 }
 
-// within is the part of a span that lies in the partition; its Start is empty
-// if there is none.
+// within returns the part of a span that lies in the partition; its Start is empty if there
+// is none.
 func (p *part) within(s kv.Span) kv.Span {
 	out := p.span
 	if bytes.Compare(s.Start, out.Start) > 0 {
@@ -76,7 +76,7 @@ func (p *part) within(s kv.Span) kv.Span {
 	return out
 }
 
-// order is the one that a request asks for.
+// order returns the comparison function for a request's sort order.
 func order(req kv.RangeRequest) func(a, b kv.KeyValue) int {
 	target := func(a, b kv.KeyValue) int { return bytes.Compare(a.Key, b.Key) }
 	switch req.SortTarget {
@@ -95,23 +95,23 @@ func order(req kv.RangeRequest) func(a, b kv.KeyValue) int {
 	return target
 }
 
-// Txn implements kv.Keyspace. All that it looks at must lie in one partition.
+// Txn implements kv.Keyspace. All keys of the transaction must lie in one partition.
 func (k *Keyspace) Txn(ctx context.Context, req kv.TxnRequest) (*kv.TxnResult, error) {
 	attached := false
 	for try := 0; ; try++ {
 		l := k.layout.Load()
 		at := l.findTxn(&req)
 		if at == several {
-			return nil, k.refuse("transaction over more than one of %s: each commits by itself; keep what must change together in one of them", l.names())
+			return nil, k.refuse("transaction over more than one of %s: each commits separately; keep keys that must change together in one of them", l.names())
 		}
 		if at != inParent {
 			if key := l.checkPuts(&req); key != nil {
-				return nil, k.refuse("put of key %q: what is below it is a partition, and the key itself only names that", key)
+				return nil, k.refuse("put of key %q: the key is reserved, because the keys below it are a partition", key)
 			}
 		}
 		res, err := l.engine(at).Txn(ctx, req)
 		if at != inParent && !attached && errors.Is(err, kv.ErrLeaseNotFound) {
-			// The partition has not heard of the lease yet, perhaps.
+			// The partition may not have a copy of the lease yet.
 			var some bool
 			if some, err = k.attach(ctx, l, l.parts[at], &req); err == nil {
 				attached = true
@@ -120,46 +120,46 @@ func (k *Keyspace) Txn(ctx context.Context, req kv.TxnRequest) (*kv.TxnResult, e
 				}
 			}
 		}
-		if !k.moved(ctx, l, try, err) {
+		if !k.shouldRetry(ctx, l, try, err) {
 			return res, err
 		}
 	}
 }
 
-// Watch implements kv.Keyspace. A watch has one order of revisions, by which it
-// is resumed, so its span must lie in one partition.
+// Watch implements kv.Keyspace. A watch is resumed by revision, so its span must lie in one
+// partition.
 func (k *Keyspace) Watch(ctx context.Context, req kv.WatchRequest) (kv.Watch, error) {
 	for try := 0; ; try++ {
 		l := k.layout.Load()
 		at := l.find(req.Span)
 		if at == several {
-			return nil, k.refuse("watch over %s: each has revisions of its own, so no revision could say where to go on; watch one partition at a time", l.describe(req.Span))
+			return nil, k.refuse("watch over %s: each has its own revisions, so no revision could resume the watch; watch one partition at a time", l.describe(req.Span))
 		}
 		w, err := l.engine(at).Watch(ctx, req)
-		if !k.moved(ctx, l, try, err) {
+		if !k.shouldRetry(ctx, l, try, err) {
 			return w, err
 		}
 	}
 }
 
-// Status implements kv.Keyspace: the parent's revisions, and the size of all.
+// Status implements kv.Keyspace: the parent's revisions, and the size of the database.
 func (k *Keyspace) Status(ctx context.Context) (*kv.Status, error) {
 	for try := 0; ; try++ {
 		l := k.layout.Load()
 		st, err := l.parent.Status(ctx)
-		if !k.moved(ctx, l, try, err) {
+		if !k.shouldRetry(ctx, l, try, err) {
 			return st, err
 		}
 	}
 }
 
-// History tells how much history the parent and all partitions keep together.
-// Errors: errors.ErrUnsupported, if one of them cannot tell.
+// History returns the size of the history that the parent and all partitions keep together.
+// Errors: errors.ErrUnsupported, if one of them cannot report it.
 func (k *Keyspace) History(ctx context.Context) (kv.History, error) {
 	for try := 0; ; try++ {
 		l := k.layout.Load()
 		all, err := l.history(ctx)
-		if !k.moved(ctx, l, try, err) {
+		if !k.shouldRetry(ctx, l, try, err) {
 			return all, err
 		}
 	}
@@ -190,7 +190,7 @@ func (k *Keyspace) refuse(format string, args ...any) error {
 	return fmt.Errorf("keyspace %q: %w: %s", k.name, kv.ErrInvalidRequest, fmt.Sprintf(format, args...))
 }
 
-// describe names the partitions that a span touches.
+// describe lists the partitions that a span overlaps.
 func (l *layout) describe(s kv.Span) string {
 	text := "the keyspace itself"
 	for _, p := range l.parts {

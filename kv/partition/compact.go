@@ -10,28 +10,28 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// A compaction names a revision of the parent: clients keep time by it ("what the
-// keyspace was at five minutes ago"). What it means to a partition a timeline
-// tells: pairs of a revision of the parent and the partition's at that time.
+// A compaction names a revision of the parent, by which clients keep time ("the keyspace's
+// revision five minutes ago"). A timeline translates it for a partition: it is a list of
+// pairs of a parent revision and the partition's revision at that time.
 
-// timeline is a partition's, in memory only: after a restart nothing that was
-// before is known, and nothing that is not known is compacted.
+// timeline belongs to one partition and is only in memory. After a restart nothing is known
+// about the time before, and what is unknown is not compacted.
 type timeline struct {
 	mu      sync.Mutex
-	samples []sample // both revisions rise
-	// compacted is the last of the partition's own revisions that was asked for.
+	samples []sample // both revisions ascend
+	// compacted is the highest own revision for which compaction was requested.
 	compacted kv.Revision
 }
 
 type sample struct{ parent, own kv.Revision }
 
-// maxSamples bounds a timeline: with one every 10 s, almost three hours in full,
-// and what is older ever more coarsely.
+// maxSamples bounds a timeline. With one sample every 10 s, it covers almost three hours
+// completely, and the time before ever more coarsely.
 const maxSamples = 1024
 
-// add notes that the partition was at own before the parent was seen at parent. Of
-// one parent revision the first sample counts: while the parent rests, "what it
-// had then" is when that began, not now.
+// add records that the partition was at own before the parent was seen at parent. For one
+// parent revision the first sample counts: while the parent is idle, its revision stands
+// for the begin of that time, not for now.
 func (t *timeline) add(parent, own kv.Revision) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -39,7 +39,7 @@ func (t *timeline) add(parent, own kv.Revision) {
 		return
 	}
 	if len(t.samples) == maxSamples {
-		// Of the older half every other goes.
+		// Drop every second sample of the older half.
 		kept := t.samples[:0]
 		for i, s := range t.samples {
 			if i%2 == 0 || i >= maxSamples/2 {
@@ -51,8 +51,8 @@ func (t *timeline) add(parent, own kv.Revision) {
 	t.samples = append(t.samples, sample{parent, own})
 }
 
-// at is the partition's revision when the parent was at rev, or an earlier one; 0
-// if that is not known.
+// at returns the partition's revision when the parent was at rev, or an earlier one; 0 if
+// that is unknown.
 func (t *timeline) at(rev kv.Revision) kv.Revision {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -63,8 +63,8 @@ func (t *timeline) at(rev kv.Revision) kv.Revision {
 	return t.samples[n-1].own
 }
 
-// raise notes a compaction, unless there was one as late already.
-func (t *timeline) raise(own kv.Revision) bool {
+// raise records a compaction. It returns false if there was one at least as late.
+func (t *timeline) recordCompaction(own kv.Revision) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if own <= t.compacted {
@@ -74,9 +74,9 @@ func (t *timeline) raise(own kv.Revision) bool {
 	return true
 }
 
-// sample notes where the partitions stand. They are read before the parent is, so
-// a pair never says that a partition was further than it was. What cannot be read
-// now is noted the next time.
+// sample records the present revisions of the partitions. They are read before the
+// parent's, so a pair never claims a partition revision that came later. A failed read is
+// repeated with the next sample.
 func (l *layout) sample(ctx context.Context) {
 	if len(l.parts) == 0 {
 		return
@@ -110,14 +110,14 @@ func (k *Keyspace) sampleLoop() {
 	}
 }
 
-// Compact implements kv.Keyspace: rev is one of the parent's, and each partition
-// is compacted at what it had then, or earlier.
+// Compact implements kv.Keyspace. rev is a parent revision; each partition is compacted at
+// its own revision at that time, or an earlier one.
 func (k *Keyspace) Compact(ctx context.Context, rev kv.Revision, physical bool) (kv.Revision, error) {
 	for try := 0; ; try++ {
 		l := k.layout.Load()
 		l.sample(ctx)
 		now, err := l.parent.Compact(ctx, rev, physical)
-		if k.moved(ctx, l, try, err) {
+		if k.shouldRetry(ctx, l, try, err) {
 			continue
 		}
 		if err != nil {
@@ -132,15 +132,15 @@ func (l *layout) compactParts(ctx context.Context, rev kv.Revision, physical boo
 	var wg sync.WaitGroup
 	for i, p := range l.parts {
 		own := p.times.at(rev)
-		if !p.times.raise(own) {
+		if !p.times.recordCompaction(own) {
 			continue
 		}
 		wg.Go(func() {
 			_, err := p.engine.Compact(ctx, own, physical)
-			// Compacted further, by its own retention or another server; or merged: then it
-			// is the next compaction's business.
+			// Its own retention or another server has compacted further; or it was merged,
+			// and the next compaction covers it.
 			if err != nil && !errors.Is(err, kv.ErrCompacted) && !errors.Is(err, kv.ErrRepartitioned) {
-				failed[i] = fmt.Errorf("compacted at revision %d, but not partition %q: %w (the next compaction makes up for it)", rev, p.prefix, err)
+				failed[i] = fmt.Errorf("compacted at revision %d, except partition %q: %w (the next compaction includes it)", rev, p.prefix, err)
 			}
 		})
 	}

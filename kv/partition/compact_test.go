@@ -11,8 +11,8 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// TestCompact carries a compaction of the parent over to a partition, by what it
-// was at then.
+// TestCompact checks that a compaction of the parent compacts a partition at its revision
+// at that time.
 func TestCompact(t *testing.T) {
 	s := newStore(t, "b/")
 	clock := testclock.NewFakeClock(time.Now())
@@ -32,7 +32,7 @@ func TestCompact(t *testing.T) {
 		early = s.put("b/1", fmt.Sprint(i))
 	}
 	at := s.put("a", "1")
-	// A sample is taken when its time has come, and shows in what a compaction does.
+	// A sample is taken after the interval, and affects the next compaction.
 	eventually(t, "a sample", func() bool { clock.Step(10 * time.Second); return s.Sampled("b/", at) >= early })
 	for i := range 5 {
 		late = s.put("b/1", fmt.Sprint("late", i))
@@ -42,27 +42,27 @@ func TestCompact(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := compacted(); got > early {
-		t.Errorf("a compaction of earlier has compacted the partition at %d, it was at most at %d", got, early)
+		t.Errorf("a compaction of an earlier revision has compacted the partition at %d, want at most %d", got, early)
 	}
 	if _, err := s.Compact(t.Context(), at, true); err != nil {
 		t.Fatal(err)
 	}
 	if got := compacted(); got < early || got >= late {
-		t.Errorf("compacted at %d; when the parent was at %d the partition was at %d, and is at %d now", got, at, early, late)
+		t.Errorf("partition compacted at %d; at parent revision %d it was at %d, and is at %d now", got, at, early, late)
 	}
-	// Errors are those of the order that they concern.
+	// Errors contain the revisions of the keyspace they concern.
 	_, err := s.Range(t.Context(), kv.RangeRequest{Span: kv.Prefix([]byte("b/")), Revision: begin})
 	if !errors.Is(err, kv.ErrCompacted) {
-		t.Errorf("read of what is compacted: %v", err)
+		t.Errorf("read at a compacted revision: %v", err)
 	}
 	if _, err := s.Compact(t.Context(), at, false); !errors.Is(err, kv.ErrCompacted) {
-		t.Errorf("the same compaction again: %v", err)
+		t.Errorf("repeated compaction: %v", err)
 	}
 	if _, err := s.Compact(t.Context(), at+100, false); !errors.Is(err, kv.ErrFutureRevision) {
-		t.Errorf("a compaction of the future: %v", err)
+		t.Errorf("compaction at a future revision: %v", err)
 	}
 
-	// A restart forgets what was when, and compacts nothing that it does not know.
+	// A restart loses the timeline, and revisions that it does not cover are not compacted.
 	before := compacted()
 	later := s.put("a", "3")
 	s.put("b/1", "after")

@@ -11,9 +11,9 @@ import (
 	"github.com/atoll-dev/atoll/kv/kvtest"
 )
 
-// inside is the part of a keyspace that lies in one partition, as a keyspace of
-// its own: keys are given without the prefix. Compactions, and revisions of
-// leases, which a composite tells in the parent's order, are the partition's.
+// inside presents the contents of one partition as a keyspace: keys are given without the
+// prefix. A composite reports parent revisions for compactions and leases; inside reports
+// those of the partition.
 type inside struct {
 	s      *store
 	prefix []byte
@@ -26,10 +26,9 @@ func openInside(t testing.TB) kv.Keyspace {
 	return &inside{s, []byte("p/")}
 }
 
-// TestConformance, TestRandom and TestConcurrent hold a partition to all that the
-// suites ask of a keyspace.
+// TestConformance, TestRandom and TestConcurrent run the conformance suites on a partition.
 func TestConformance(t *testing.T) {
-	t.Parallel() // it waits for leases to expire most of the time
+	t.Parallel() // it mostly waits for leases to expire
 	kvtest.Run(t, openInside)
 }
 
@@ -153,13 +152,13 @@ func (v *inside) Txn(ctx context.Context, req kv.TxnRequest) (*kv.TxnResult, err
 	res, err := v.s.Txn(ctx, v.txnIn(req))
 	out := v.txnOut(res)
 	if err == nil && nowhere(req) {
-		// It lies in no partition, so it is told the parent's revision.
+		// It belongs to no partition, so it has the parent's revision.
 		out.Revision, err = v.head(ctx)
 	}
 	return out, err
 }
 
-// nowhere tells whether a transaction looks at no key.
+// touchesNoKey reports whether a transaction has no keys.
 func nowhere(req kv.TxnRequest) bool {
 	for _, op := range append(slices.Clone(req.Then), req.Else...) {
 		if op.Txn == nil || !nowhere(*op.Txn) {

@@ -11,8 +11,8 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// layout is a parent with the partitions that it has, which do not overlap. It
-// never changes; a split or merge makes another.
+// layout is a parent with its partitions, which do not overlap. It is immutable; a split or
+// merge creates a new one.
 type layout struct {
 	parent Engine
 	parts  []*part // by prefix
@@ -24,23 +24,24 @@ type part struct {
 	id     int
 	engine Engine
 	times  timeline
-	// renewals says when to renew the copies of leases; the lease loop's own.
+	// renewals has the time of the next renewal for each copy of a lease; only the lease
+	// loop uses it.
 	renewals map[kv.LeaseID]time.Time
 }
 
-// Where something lies: inParent, an index of parts, or in more than one.
+// The location of a span or transaction: inParent, an index of parts, or several.
 const (
 	inParent = -1
 	several  = -2
 )
 
-// find tells where a span lies.
+// find returns the location of a span.
 func (l *layout) find(s kv.Span) int {
 	if len(l.parts) == 0 {
 		return inParent
 	}
 	start := string(s.Start)
-	// The first partition that begins after the span does.
+	// The first partition that begins after the span's start.
 	next := sort.Search(len(l.parts), func(i int) bool { return l.parts[i].prefix > start })
 	if i := next - 1; i >= 0 && strings.HasPrefix(start, l.parts[i].prefix) {
 		if s.Single() || !s.ToEnd() && bytes.Compare(s.End, l.parts[i].span.End) <= 0 {
@@ -49,7 +50,7 @@ func (l *layout) find(s kv.Span) int {
 		return several
 	}
 	if s.Single() {
-		return l.named(start)
+		return l.byNamingKey(start)
 	}
 	if next == len(l.parts) || !s.ToEnd() && bytes.Compare(s.End, l.parts[next].span.Start) <= 0 {
 		return inParent
@@ -57,11 +58,11 @@ func (l *layout) find(s kv.Span) int {
 	return several
 }
 
-// named finds the partition that a key outside of all names, as "/registry/pods"
-// names that of "/registry/pods/". Nobody can write such a key (see checkPuts). It is
-// read for the revision in the answer: that is how Kubernetes asks where a resource
-// stands before it answers a consistent list from its cache.
-func (l *layout) named(key string) int {
+// byNamingKey returns the partition that a key outside of all partitions names, as
+// "/registry/pods" names the partition "/registry/pods/". No client can write such a key
+// (see checkPuts). It is read for the revision in the answer: Kubernetes does that to learn
+// a resource's current revision before it answers a consistent list from its cache.
+func (l *layout) byNamingKey(key string) int {
 	for i, p := range l.parts {
 		if len(p.prefix) == len(key)+1 && strings.HasPrefix(p.prefix, key) {
 			return i
@@ -70,7 +71,7 @@ func (l *layout) named(key string) int {
 	return inParent
 }
 
-// checkPuts finds a key that a transaction puts and that names a partition.
+// checkPuts returns a key that a transaction puts and that names a partition.
 func (l *layout) checkPuts(req *kv.TxnRequest) (key []byte) {
 	for _, ops := range [2][]kv.Op{req.Then, req.Else} {
 		for i := range ops {
@@ -89,7 +90,7 @@ func (l *layout) checkPuts(req *kv.TxnRequest) (key []byte) {
 	return nil
 }
 
-// findTxn tells where everything lies that a transaction looks at.
+// findTxn returns the location of all keys of a transaction.
 func (l *layout) findTxn(req *kv.TxnRequest) int {
 	if len(l.parts) == 0 {
 		return inParent
@@ -110,7 +111,7 @@ type finder struct {
 
 func (f *finder) span(s kv.Span) {
 	if len(s.Start) == 0 {
-		return // refused wherever it goes
+		return // refused at any location
 	}
 	switch at := f.l.find(s); {
 	case !f.any:
@@ -147,7 +148,7 @@ func (l *layout) engine(at int) Engine {
 	return l.parts[at].engine
 }
 
-// engines are all, the parent first.
+// engines returns all engines, the parent first.
 func (l *layout) engines() []Engine {
 	all := []Engine{l.parent}
 	for _, p := range l.parts {
@@ -156,7 +157,7 @@ func (l *layout) engines() []Engine {
 	return all
 }
 
-// keep returns the partition of a prefix if it is open and still good.
+// keep returns the partition of a prefix if it is open and still valid.
 func (l *layout) keep(ctx context.Context, prefix string) *part {
 	if l == nil {
 		return nil

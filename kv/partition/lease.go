@@ -12,15 +12,14 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// A lease is the parent's: there it is granted, renewed, revoked, and there it
-// ends. A partition gets a copy when a key of its own is first attached to it. The
-// copy lasts longer than the lease (kv.PartitionLeaseTTL) and is renewed as
-// long as the lease is there, so it cannot end first; and it is revoked, with
-// its keys, when the lease is gone. Whatever is cut short in between, the lease
-// loop of any server completes.
+// A lease belongs to the parent: it is granted, renewed, revoked and expires there. A
+// partition gets a copy when one of its keys is first attached to the lease. The copy's TTL
+// is longer than the lease's (kv.PartitionLeaseTTL), and it is renewed as long as the lease
+// exists, so it cannot expire first. When the lease is gone, the copy is revoked, with its
+// keys. If a step is interrupted, the lease loop of any server completes it.
 
-// attach gives a partition copies of the leases that a transaction attaches keys
-// to; some tells whether there were any that exist.
+// attach copies the leases that a transaction attaches keys to into a partition; some
+// reports whether at least one exists.
 func (k *Keyspace) attach(ctx context.Context, l *layout, p *part, req *kv.TxnRequest) (some bool, err error) {
 	for _, id := range leasesOf(req) {
 		lease, err := l.parent.TimeToLive(ctx, id, false)
@@ -34,8 +33,8 @@ func (k *Keyspace) attach(ctx context.Context, l *layout, p *part, req *kv.TxnRe
 		if _, err := p.engine.Grant(ctx, id, time.Duration(ttl)*time.Second); err != nil && !errors.Is(err, kv.ErrLeaseExists) {
 			return false, err
 		}
-		// Who revokes a lease goes through the partitions after the parent. So either
-		// the lease is still there now, or its copy was made too late to be seen.
+		// Revoke goes through the partitions after the parent. So either the lease still
+		// exists now, or Revoke may have missed its copy.
 		_, err = l.parent.TimeToLive(ctx, id, false)
 		if errors.Is(err, kv.ErrLeaseNotFound) {
 			if _, err := p.engine.Revoke(ctx, id); err != nil && !errors.Is(err, kv.ErrLeaseNotFound) {
@@ -74,22 +73,22 @@ func leasesOf(req *kv.TxnRequest) (ids []kv.LeaseID) {
 func (k *Keyspace) Grant(ctx context.Context, id kv.LeaseID, ttl time.Duration) (*kv.Lease, error) {
 	for try := 0; ; try++ {
 		l := k.layout.Load()
-		err := l.forget(ctx, id)
+		err := l.revokeOldCopies(ctx, id)
 		var lease *kv.Lease
 		if err == nil {
 			lease, err = l.parent.Grant(ctx, id, ttl)
 		}
-		if !k.moved(ctx, l, try, err) {
+		if !k.shouldRetry(ctx, l, try, err) {
 			return lease, err
 		}
 	}
 }
 
-// forget ends what may be left in partitions of an earlier lease of the same id:
-// its keys must not come back to life.
-func (l *layout) forget(ctx context.Context, id kv.LeaseID) error {
+// revokeOldCopies revokes copies that remain in partitions from an earlier lease with the
+// same ID: the new lease must not adopt their keys.
+func (l *layout) revokeOldCopies(ctx context.Context, id kv.LeaseID) error {
 	if id == 0 {
-		return nil // a new one is chosen
+		return nil // the keyspace chooses a new ID
 	}
 	var left []*part
 	for _, p := range l.parts {
@@ -112,7 +111,7 @@ func (l *layout) forget(ctx context.Context, id kv.LeaseID) error {
 	return revoke(ctx, left, id)
 }
 
-// revoke ends the copies of a lease.
+// revoke revokes the copies of a lease.
 func revoke(ctx context.Context, parts []*part, id kv.LeaseID) error {
 	failed := make([]error, len(parts))
 	var wg sync.WaitGroup
@@ -127,10 +126,10 @@ func revoke(ctx context.Context, parts []*part, id kv.LeaseID) error {
 	return errors.Join(failed...)
 }
 
-// Revoke implements kv.Leases. The keys of each partition go in a revision of
-// that partition; the revision returned is the parent's.
+// Revoke implements kv.Leases. The keys of each partition are deleted in a revision of that
+// partition; the returned revision is the parent's.
 func (k *Keyspace) Revoke(ctx context.Context, id kv.LeaseID) (kv.Revision, error) {
-	var done kv.Revision // once the lease itself is gone
+	var done kv.Revision // after the lease itself is revoked
 	for try := 0; ; try++ {
 		l := k.layout.Load()
 		var err error
@@ -140,22 +139,22 @@ func (k *Keyspace) Revoke(ctx context.Context, id kv.LeaseID) (kv.Revision, erro
 		if done != 0 && err == nil {
 			err = revoke(ctx, l.parts, id)
 		}
-		if k.moved(ctx, l, try, err) {
+		if k.shouldRetry(ctx, l, try, err) {
 			continue
 		}
 		if err != nil && done != 0 {
-			return done, fmt.Errorf("%w: the lease is gone, and its keys follow: %w", kv.ErrUnknownOutcome, err)
+			return done, fmt.Errorf("%w: the lease is revoked, and its keys will be deleted: %w", kv.ErrUnknownOutcome, err)
 		}
 		return done, err
 	}
 }
 
-// KeepAlive implements kv.Leases. Copies need no renewal at once: see renew.
+// KeepAlive implements kv.Leases. The lease loop renews copies: see follow.
 func (k *Keyspace) KeepAlive(ctx context.Context, id kv.LeaseID) (*kv.Lease, error) {
 	for try := 0; ; try++ {
 		l := k.layout.Load()
 		lease, err := l.parent.KeepAlive(ctx, id)
-		if !k.moved(ctx, l, try, err) {
+		if !k.shouldRetry(ctx, l, try, err) {
 			return lease, err
 		}
 	}
@@ -169,7 +168,7 @@ func (k *Keyspace) TimeToLive(ctx context.Context, id kv.LeaseID, withKeys bool)
 		if err == nil && withKeys && len(l.parts) > 0 {
 			err = l.addKeys(ctx, lease)
 		}
-		if k.moved(ctx, l, try, err) {
+		if k.shouldRetry(ctx, l, try, err) {
 			continue
 		}
 		if err != nil {
@@ -199,20 +198,21 @@ func (k *Keyspace) LeaseList(ctx context.Context) ([]kv.LeaseID, kv.Revision, er
 	for try := 0; ; try++ {
 		l := k.layout.Load()
 		ids, rev, err := l.parent.LeaseList(ctx)
-		if !k.moved(ctx, l, try, err) {
+		if !k.shouldRetry(ctx, l, try, err) {
 			return ids, rev, err
 		}
 	}
 }
 
 const (
-	// leaseShare bounds the part of the time that goes into looking after leases.
+	// leaseShare bounds the part of the time spent on maintaining leases (one in so many).
 	leaseShare = 20
-	// leasesAtOnce are renewed or revoked together, and share commits.
+	// leasesAtOnce is the number of leases that are renewed or revoked concurrently, to
+	// share commits.
 	leasesAtOnce = 64
 )
 
-// leaseLoop has copies follow their leases.
+// leaseLoop maintains the copies of leases.
 func (k *Keyspace) leaseLoop() {
 	wait := k.opts.LeaseInterval
 	for {
@@ -225,12 +225,12 @@ func (k *Keyspace) leaseLoop() {
 		l := k.layout.Load()
 		err := k.follow(l)
 		wait = max(k.opts.LeaseInterval, min(leaseShare*k.opts.Clock.Since(begin), leaseShare*k.opts.LeaseInterval))
-		// Nobody may be asking anything of a keyspace that has been split.
-		k.moved(k.ctx, l, 0, err)
+		// There may be no client calls to a keyspace that was split.
+		k.shouldRetry(k.ctx, l, 0, err)
 	}
 }
 
-// follow ends copies whose lease is gone, and renews the others in time.
+// follow revokes copies whose lease is gone, and renews the others in time.
 func (k *Keyspace) follow(l *layout) error {
 	var held [][]kv.LeaseID
 	some := false
@@ -245,7 +245,7 @@ func (k *Keyspace) follow(l *layout) error {
 	if !some {
 		return nil
 	}
-	// After the partitions: what has a copy had a lease before.
+	// Read after the partitions: each copy was made of an existing lease.
 	leases, _, err := l.parent.LeaseList(k.ctx)
 	if err != nil {
 		return err

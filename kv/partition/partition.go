@@ -1,10 +1,10 @@
-// Package partition makes one keyspace of several: a parent, and partitions that
-// hold what it has under certain prefixes, each with revisions, log, watches and
-// commits of its own. Writes of one do not wait for those of another.
+// Package partition combines several keyspaces into one: a parent, and partitions that hold
+// its keys under certain prefixes. Each has its own revisions, log, watches and commits, so
+// writes in one do not wait for writes in another.
 //
-// Which partitions there are is read from the database, so all servers agree; who
-// finds that a keyspace was split or merged opens it again by itself. DESIGN.md
-// tells what is kept of etcd's promises, what is refused, and why.
+// The list of partitions is read from the database, so all servers agree. A server that
+// detects a split or merge reopens the keyspace automatically. DESIGN.md describes which of
+// etcd's guarantees hold, which requests are refused, and why.
 package partition
 
 import (
@@ -22,41 +22,41 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Engine is an open keyspace that the composite closes.
+// Engine is an open keyspace; the composite closes it.
 type Engine interface {
 	kv.Keyspace
 	Close() error
 }
 
-// Source opens the parts of one keyspace.
-type Source interface {
-	// Prefixes names the partitions that there are now.
+// Opener opens the parts of one keyspace.
+type Opener interface {
+	// Prefixes returns the prefixes of the existing partitions.
 	Prefixes(ctx context.Context) ([]string, error)
-	// Open opens the partition of a prefix; the parent for "". A partition that is
-	// not there any more is kv.ErrKeyNotFound.
+	// Open opens the partition of a prefix; the parent for "". For a partition that no
+	// longer exists it returns kv.ErrKeyNotFound.
 	Open(ctx context.Context, prefix string) (Engine, error)
 }
 
 // Options of a Keyspace. The zero value is for production.
 type Options struct {
-	// Clock that samples and leases go by; the real one if nil.
+	// Clock for samples and leases; the real one if nil.
 	Clock clock.WithTicker
-	// SampleInterval is how often it is noted where the partitions stand, which
-	// is as exactly as a compaction of the parent carries over to them; 10 s if 0.
+	// SampleInterval is the time between samples of the partitions' revisions. It is also
+	// the precision of a compaction of the parent in its partitions; 10 s if 0.
 	SampleInterval time.Duration
-	// LeaseInterval is how often ended leases are looked for, so how much later than
-	// its lease a key in a partition may go; 1 s if 0.
+	// LeaseInterval is the time between checks for expired leases, and so the delay between
+	// the end of a lease and the deletion of its keys in a partition; 1 s if 0.
 	LeaseInterval time.Duration
 }
 
 // Keyspace implements kv.Keyspace on a parent and its partitions.
 type Keyspace struct {
 	name   string
-	source Source
+	opener Opener
 	opts   Options
 	layout atomic.Pointer[layout]
 
-	mu  sync.Mutex // held to open and close
+	mu  sync.Mutex // held while opening and closing
 	ids map[string]int
 
 	ctx  context.Context
@@ -69,11 +69,11 @@ var (
 	_ kv.Partitioned = (*Keyspace)(nil)
 )
 
-// maxReopen bounds how often one call follows splits and merges.
+// maxReopen bounds the number of splits and merges that one call follows.
 const maxReopen = 5
 
-// Open opens a keyspace with all its partitions. The name is for messages.
-func Open(ctx context.Context, name string, source Source, opts Options) (*Keyspace, error) {
+// Open opens a keyspace with all its partitions. The name appears in messages.
+func Open(ctx context.Context, name string, opener Opener, opts Options) (*Keyspace, error) {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
 	}
@@ -83,7 +83,7 @@ func Open(ctx context.Context, name string, source Source, opts Options) (*Keysp
 	if opts.LeaseInterval == 0 {
 		opts.LeaseInterval = time.Second
 	}
-	k := &Keyspace{name: name, source: source, opts: opts, ids: map[string]int{}}
+	k := &Keyspace{name: name, opener: opener, opts: opts, ids: map[string]int{}}
 	k.ctx, k.stop = context.WithCancel(context.WithoutCancel(ctx))
 	l, err := k.assemble(ctx, nil)
 	if err != nil {
@@ -96,7 +96,7 @@ func Open(ctx context.Context, name string, source Source, opts Options) (*Keysp
 	return k, nil
 }
 
-// Close closes all engines. What is under way ends as it does with each of them.
+// Close closes all engines. Calls under way end as each engine ends them.
 func (k *Keyspace) Close() error {
 	k.stop()
 	k.mu.Lock()
@@ -106,7 +106,7 @@ func (k *Keyspace) Close() error {
 	return err
 }
 
-// Prefixes of the partitions, ascending.
+// Prefixes returns the prefixes of the partitions, ascending.
 func (k *Keyspace) Prefixes() []string {
 	l := k.layout.Load()
 	out := make([]string, len(l.parts))
@@ -116,22 +116,22 @@ func (k *Keyspace) Prefixes() []string {
 	return out
 }
 
-// moved tells whether a call that failed on a layout shall be made again on the
-// one there is now.
-func (k *Keyspace) moved(ctx context.Context, l *layout, try int, err error) bool {
+// shouldRetry reports whether a call that failed on a layout should be repeated on the
+// current one. If necessary, it reopens the keyspace first.
+func (k *Keyspace) shouldRetry(ctx context.Context, l *layout, try int, err error) bool {
 	switch {
 	case err == nil, errors.Is(err, kv.ErrUnknownOutcome), try >= maxReopen:
 		return false
 	case errors.Is(err, kv.ErrRepartitioned):
 		return k.reopen(ctx, l) == nil
 	default:
-		// Somebody else has reopened, and closed what this call was using: a
-		// partition that is merged. Nothing has happened then either.
+		// Another call has reopened the keyspace, and closed the engine that this call was
+		// using: a merged partition. Nothing has happened in this case either.
 		return errors.Is(err, kv.ErrClosed) && k.ctx.Err() == nil && k.layout.Load() != l
 	}
 }
 
-// reopen replaces a layout that does not hold any more.
+// reopen replaces an outdated layout.
 func (k *Keyspace) reopen(ctx context.Context, old *layout) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -139,7 +139,7 @@ func (k *Keyspace) reopen(ctx context.Context, old *layout) error {
 		return fmt.Errorf("keyspace %q: %w", k.name, kv.ErrClosed)
 	}
 	if k.layout.Load() != old {
-		return nil // somebody else has done so
+		return nil // another call has done so
 	}
 	next, err := k.assemble(ctx, old)
 	if err != nil {
@@ -154,13 +154,12 @@ func (k *Keyspace) reopen(ctx context.Context, old *layout) error {
 	return nil
 }
 
-// assemble opens what there is. What is open already and still good stays, with
-// its watches.
+// assemble opens the parent and its partitions. Engines that are open and still valid stay,
+// with their watches.
 func (k *Keyspace) assemble(ctx context.Context, old *layout) (_ *layout, err error) {
 	for try := 0; ; try++ {
 		l, err := k.assembleOnce(ctx, old)
-		// A partition that was there a moment ago was merged meanwhile, and the parent
-		// does not know yet.
+		// A listed partition was merged meanwhile, and the parent has not noticed yet.
 		if err == nil || try == maxReopen || !errors.Is(err, kv.ErrKeyNotFound) && !errors.Is(err, kv.ErrRepartitioned) {
 			return l, err
 		}
@@ -178,27 +177,27 @@ func (k *Keyspace) assembleOnce(ctx context.Context, old *layout) (_ *layout, er
 		}
 	}()
 	open := func(prefix string) (Engine, error) {
-		e, err := k.source.Open(ctx, prefix)
+		e, err := k.opener.Open(ctx, prefix)
 		if err == nil {
 			opened = append(opened, e)
 		}
 		return e, err
 	}
-	// The parent first: what is split or merged after it was opened it finds out,
-	// and what was before the list of partitions has.
+	// The parent first: it detects splits and merges after it was opened, and the list of
+	// partitions contains those before.
 	if old != nil && alive(ctx, old.parent) {
 		l.parent = old.parent
 	} else if l.parent, err = open(""); err != nil {
 		return nil, err
 	}
-	prefixes, err := k.source.Prefixes(ctx)
+	prefixes, err := k.opener.Prefixes(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("list partitions of keyspace %q: %w", k.name, err)
 	}
 	slices.Sort(prefixes)
 	for i, prefix := range prefixes {
 		if i > 0 && strings.HasPrefix(prefix, prefixes[i-1]) {
-			return nil, fmt.Errorf("open keyspace %q: %w: the partitions for %q and %q overlap, so something else than atoll kv split has made them; remove one of them from the database",
+			return nil, fmt.Errorf("open keyspace %q: %w: the partitions for %q and %q overlap, so they were not created by atoll kv split; remove one of them from the database",
 				k.name, kv.ErrInvalidRequest, prefixes[i-1], prefix)
 		}
 		p := old.keep(ctx, prefix)
@@ -208,7 +207,7 @@ func (k *Keyspace) assembleOnce(ctx context.Context, old *layout) (_ *layout, er
 			if p.engine, err = open(prefix); err != nil {
 				return nil, err
 			}
-			if err := k.refuseStrays(ctx, l.parent, prefix); err != nil {
+			if err := k.checkStrayKeys(ctx, l.parent, prefix); err != nil {
 				return nil, err
 			}
 		}
@@ -218,9 +217,9 @@ func (k *Keyspace) assembleOnce(ctx context.Context, old *layout) (_ *layout, er
 	return l, nil
 }
 
-// refuseStrays makes sure that the parent has no keys that belong to a
-// partition: nobody would find them any more.
-func (k *Keyspace) refuseStrays(ctx context.Context, parent Engine, prefix string) error {
+// checkStrayKeys makes sure that the parent has no keys under a partition's prefix: no
+// client would find them any more.
+func (k *Keyspace) checkStrayKeys(ctx context.Context, parent Engine, prefix string) error {
 	named := kv.Span{Start: []byte(strings.TrimSuffix(prefix, "/"))}
 	for _, span := range []kv.Span{kv.Prefix([]byte(prefix)), named} {
 		if len(span.Start) == 0 {
@@ -233,14 +232,14 @@ func (k *Keyspace) refuseStrays(ctx context.Context, parent Engine, prefix strin
 		if len(res.KVs) == 0 {
 			continue
 		}
-		return fmt.Errorf("open keyspace %q: %w: it is split at %q, and yet holds %d keys there itself, such as %q: a program that knows no partitions has written them. "+
-			"With all servers stopped, put both together with atoll kv merge --keyspace %s --prefix %s (of keys that both have, the partition's stay), and split it again",
+		return fmt.Errorf("open keyspace %q: %w: it is split at %q, but the parent has %d keys under that prefix, such as %q: a program without support for partitions has written them. "+
+			"Stop all servers, merge both with atoll kv merge --keyspace %s --prefix %s (if a key exists in both, the partition's stays), and split again",
 			k.name, kv.ErrInvalidRequest, prefix, res.Count, res.KVs[0].Key, k.name, prefix)
 	}
 	return nil
 }
 
-// idOf numbers prefixes: one number for ever, whatever comes and goes beside it.
+// idOf returns a permanent number for a prefix, regardless of other partitions.
 func (k *Keyspace) idOf(prefix string) int {
 	id, ok := k.ids[prefix]
 	if !ok {
@@ -250,14 +249,14 @@ func (k *Keyspace) idOf(prefix string) int {
 	return id
 }
 
-// alive tells whether an engine is still that of its keyspace. One that cannot
-// answer now is not thereby another.
+// alive reports whether an engine is still valid for its keyspace. One that cannot answer
+// now is considered valid.
 func alive(ctx context.Context, e Engine) bool {
 	_, err := head(ctx, e)
 	return !errors.Is(err, kv.ErrRepartitioned)
 }
 
-// head is where a keyspace stands, with everything acknowledged before.
+// head returns the revision of a keyspace, which includes everything acknowledged before.
 func head(ctx context.Context, ks kv.Keyspace) (kv.Revision, error) {
 	res, err := ks.Range(ctx, kv.RangeRequest{Span: kv.Span{Start: []byte{0}}, CountOnly: true})
 	if err != nil {

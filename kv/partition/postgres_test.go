@@ -17,10 +17,9 @@ import (
 	playground "github.com/atoll-dev/atoll/playground/postgres"
 )
 
-// TestRunningServers splits and merges a keyspace under two servers that are
-// writing to it and watching it. No write that was acknowledged is lost, no
-// watcher misses one, and none hears of the deletions that a split leaves in the
-// parent.
+// TestRunningServers splits and merges a keyspace while two servers write to it and watch
+// it. No acknowledged write is lost, every watcher receives all writes, and none receives
+// the deletions that a split makes in the parent.
 func TestRunningServers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a PostgreSQL; not with -short")
@@ -123,7 +122,7 @@ func TestRunningServers(t *testing.T) {
 		}
 	}
 	for _, w := range watchers {
-		eventually(t, "every watcher knows all", func() bool { return w.knows(there) || t.Failed() })
+		eventually(t, "all watchers to receive all keys", func() bool { return w.knows(there) || t.Failed() })
 	}
 	cancel()
 	watching.Wait()
@@ -148,7 +147,7 @@ func TestRunningServers(t *testing.T) {
 	}
 }
 
-// watcher lists and watches a prefix as an informer does.
+// watcher lists and watches a prefix like an informer.
 type watcher struct {
 	t              *testing.T
 	ks             *partition.Keyspace
@@ -177,7 +176,7 @@ func (w *watcher) knows(all map[string]bool) bool {
 }
 
 func (w *watcher) run(ctx context.Context) {
-	at := kv.Revision(0) // everything up to it is known
+	at := kv.Revision(0) // all changes up to it are known
 	for ctx.Err() == nil {
 		if at == 0 {
 			res, err := w.ks.Range(ctx, kv.RangeRequest{Span: kv.Prefix([]byte(w.prefix))})
@@ -195,8 +194,8 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-// watch goes on from a revision and returns how far it got, 0 if that has been
-// compacted.
+// watch continues from a revision and returns the revision that it reached, 0 if the start
+// revision was compacted.
 func (w *watcher) watch(ctx context.Context, at kv.Revision) kv.Revision {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -210,10 +209,10 @@ func (w *watcher) watch(ctx context.Context, at kv.Revision) kv.Revision {
 		}
 		for _, e := range r.Events {
 			if e.Type == kv.EventDelete {
-				w.t.Errorf("a watcher of %s hears that %s was deleted at %d: nobody has", w.prefix, e.KV.Key, e.KV.ModRevision)
+				w.t.Errorf("a watcher of %s received a deletion of %s at revision %d, but no client deleted it", w.prefix, e.KV.Key, e.KV.ModRevision)
 			}
 			if e.KV.ModRevision <= at {
-				w.t.Errorf("a watcher of %s from %d is told revision %d", w.prefix, at, e.KV.ModRevision)
+				w.t.Errorf("a watcher of %s from revision %d received revision %d", w.prefix, at, e.KV.ModRevision)
 			}
 			w.note(e.KV.Key)
 		}
@@ -224,8 +223,8 @@ func (w *watcher) watch(ctx context.Context, at kv.Revision) kv.Revision {
 	return at
 }
 
-// TestSplitIsNoticed has a server that does nothing meanwhile notice at its next
-// call, whichever that is.
+// TestSplitIsNoticed has an idle server detect a split at its next call, for each kind of
+// call.
 func TestSplitIsNoticed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a PostgreSQL; not with -short")
@@ -253,7 +252,7 @@ func TestSplitIsNoticed(t *testing.T) {
 		"compact": func(ks kv.Keyspace) error { _, err := ks.Compact(t.Context(), 2, false); return err },
 	} {
 		t.Run(n, func(t *testing.T) {
-			// Nothing tells the server but its own calls.
+			// The server learns of it only by its own calls.
 			db, err := postgres.Open(t.Context(), server.SocketURL(), postgres.WithSchema("atoll_"+n), postgres.WithPoll(time.Hour))
 			if err != nil {
 				t.Fatal(err)

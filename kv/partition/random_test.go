@@ -13,14 +13,14 @@ import (
 	"github.com/atoll-dev/atoll/kv/kvtest"
 )
 
-// area is one order of revisions with the model of it.
+// area is one part of the keyspace with its model.
 type area struct {
 	prefix string
 	model  *kvtest.Model
 }
 
-// TestAcross does random operations on a parent and two partitions, and holds
-// each against a model of its own, and what is of all of them against all.
+// TestAcross runs random operations on a parent and two partitions. It compares each with
+// its own model, and operations over all of them with all models.
 func TestAcross(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
@@ -44,7 +44,7 @@ type across struct {
 	areas []area
 }
 
-// key chooses one of an area; the parent's lie around those of the partitions.
+// key returns a key of an area; the parent's keys lie around those of the partitions.
 func (r *across) key(a *area) []byte {
 	if a.prefix != "" {
 		return fmt.Appendf(nil, "%s%d", a.prefix, r.IntN(8))
@@ -97,7 +97,7 @@ func (r *across) step() {
 func (r *across) same(what string, got, want error) {
 	r.t.Helper()
 	if got != want && (want == nil || !errors.Is(got, want)) {
-		r.t.Errorf("%s: %v, the model says %v", what, got, want)
+		r.t.Errorf("%s: %v, model: %v", what, got, want)
 	}
 }
 
@@ -110,11 +110,11 @@ func (r *across) txn(a *area, req kv.TxnRequest) {
 		return
 	}
 	if got.Succeeded != want.Succeeded || got.Revision != want.Revision {
-		r.t.Errorf("txn in %q: %+v, the model has %+v", a.prefix, got, want)
+		r.t.Errorf("txn in %q: %+v, model: %+v", a.prefix, got, want)
 	}
 }
 
-// refused are operations over several partitions: they change nothing.
+// refused runs operations over several partitions: they change nothing.
 func (r *across) refused() {
 	one, other := &r.areas[r.IntN(2)], &r.areas[2]
 	for what, req := range map[string]kv.TxnRequest{
@@ -141,7 +141,7 @@ func (r *across) refused() {
 	}
 }
 
-// list reads a random span, which may lie anywhere.
+// list reads a random span at any location.
 func (r *across) list() {
 	ends := []string{"a", "a/2", "b", "b/", "b/3", "b/6", "b0", "c/1", "d/", "d/4", "d0", "e", "z"}
 	from := r.IntN(len(ends))
@@ -173,7 +173,7 @@ func (r *across) list() {
 		r.t.Fatal(err)
 	}
 	if got.Count != int64(len(want)) {
-		r.t.Errorf("range %+v counts %d, want %d", req, got.Count, len(want))
+		r.t.Errorf("range %+v has count %d, want %d", req, got.Count, len(want))
 	}
 	more := req.Limit > 0 && int64(len(want)) > req.Limit
 	if more {

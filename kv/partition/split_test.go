@@ -15,8 +15,8 @@ import (
 	"github.com/atoll-dev/atoll/kv/sqlite"
 )
 
-// TestSplitAndMerge moves a prefix out and back. What clients see of the keys
-// stays, and who has heard everything goes on as if nothing had happened.
+// TestSplitAndMerge splits a prefix off and merges it back. Clients see the same keys, and
+// a watch that has received everything continues as if nothing had happened.
 func TestSplitAndMerge(t *testing.T) {
 	s := newStore(t).open()
 	s.put("/other/a", "1")
@@ -34,14 +34,14 @@ func TestSplitAndMerge(t *testing.T) {
 	s.offline(func(db *sqlite.DB) {
 		dry, err := db.Split(t.Context(), "default", "/events/", kv.SplitOptions{DryRun: true})
 		if err != nil || dry.Keys != 2 || dry.Leases != 1 {
-			t.Fatalf("a dry run would move %+v, %v", dry, err)
+			t.Fatalf("dry run: %+v, %v", dry, err)
 		}
 		_, err = db.Split(t.Context(), "default", "/events/", kv.SplitOptions{EmptyOnly: true})
 		if !errors.Is(err, kv.ErrInvalidRequest) {
-			t.Fatalf("split of what must be empty: %v", err)
+			t.Fatalf("split with EmptyOnly of a prefix with keys: %v", err)
 		}
 		if names, err := db.Keyspaces(t.Context()); err != nil || len(names) != 1 {
-			t.Fatalf("what was refused, or dry, has made %q, %v", names, err)
+			t.Fatalf("a refused split or a dry run created %q, %v", names, err)
 		}
 	})
 	moved := s.split("/events/")
@@ -61,13 +61,14 @@ func TestSplitAndMerge(t *testing.T) {
 	if _, err := s.events("/events/", head, head+1); !errors.Is(err, kv.ErrCompacted) {
 		t.Errorf("watch from an older revision: %v", err)
 	}
-	// Other resources have their history, and none of them hears of the move.
+	// The history of other resources is unchanged, and their watches do not receive the
+	// move.
 	others, err := s.events("/other/", 1, head+1)
 	if err != nil || len(others) != 2 {
-		t.Errorf("history of others: %+v, %v", others, err)
+		t.Errorf("history of other resources: %+v, %v", others, err)
 	}
 
-	// The orders are now apart.
+	// From here on the revisions differ.
 	s.put("/other/c", "1")
 	s.put("/other/d", "1")
 	last := s.put("/events/c", "1")
@@ -76,7 +77,7 @@ func TestSplitAndMerge(t *testing.T) {
 	}
 	seen, err := s.events("/events/", head+1, last)
 	if err != nil || len(seen) != 1 || string(seen[0].KV.Key) != "/events/c" {
-		t.Errorf("a watch that had heard everything goes on with %+v, %v", seen, err)
+		t.Errorf("a watch that had received everything continues with %+v, %v", seen, err)
 	}
 	if rev := s.put("/events/a", "3"); rev != last+1 {
 		t.Errorf("next revision %d", rev)
@@ -87,7 +88,7 @@ func TestSplitAndMerge(t *testing.T) {
 	merged := s.merge("/events/")
 	s.open()
 	if merged.Revision <= max(last+1, head+3) {
-		t.Errorf("merged at revision %d, not above all that was", merged.Revision)
+		t.Errorf("merge at revision %d is not above all earlier revisions", merged.Revision)
 	}
 	want := []string{"/events/a=3", "/events/b=1", "/events/c=1"}
 	if got := s.keys("/events/"); !slices.Equal(got, want) {
@@ -104,7 +105,7 @@ func TestSplitAndMerge(t *testing.T) {
 	}
 	checkTables(t, s)
 	s.close()
-	// What the sweep makes of it is checked when it closes.
+	// Closing the store checks the state after a sweep.
 	s.split("/events/")
 	s.open()
 	if _, err := s.Compact(t.Context(), s.put("x", ""), true); err != nil {
@@ -121,7 +122,7 @@ func equalKV(a, b kv.KeyValue) bool {
 		a.ModRevision == b.ModRevision && a.Version == b.Version && a.Lease == b.Lease
 }
 
-// checkTables holds the log of each part against its state.
+// checkTables checks the log of each part against its state.
 func checkTables(t *testing.T, s *store) {
 	t.Helper()
 	names, err := s.db.Keyspaces(t.Context())
@@ -139,7 +140,8 @@ func checkTables(t *testing.T, s *store) {
 	}
 }
 
-// TestSplitNothing splits where no key is, at a revision that deleted the last.
+// TestSplitNothing splits at a prefix without keys, at a revision that deleted the last
+// one.
 func TestSplitNothing(t *testing.T) {
 	s := newStore(t).open()
 	s.put("/events/a", "1")
@@ -150,28 +152,28 @@ func TestSplitNothing(t *testing.T) {
 	}
 	s.open()
 	if _, err := s.events("/events/", gone, gone); !errors.Is(err, kv.ErrCompacted) {
-		t.Errorf("a watch that has not heard of the deletion: %v", err)
+		t.Errorf("a watch that has not received the deletion: %v", err)
 	}
 	rev := s.put("/events/b", "1")
 	if seen, err := s.events("/events/", gone+1, rev); err != nil || len(seen) != 1 {
-		t.Errorf("a watch that has: %+v, %v", seen, err)
+		t.Errorf("a watch that has received it: %+v, %v", seen, err)
 	}
 	s.delete("/events/b")
 	s.put("/events/b", "2")
 	ahead := s.delete("/events/b")
 	s.close()
 	if merged := s.merge("/events/"); merged.Keys != 0 || merged.Revision <= ahead {
-		t.Errorf("merged %+v, the partition was at %d", merged, ahead)
+		t.Errorf("merge: %+v, the partition was at %d", merged, ahead)
 	}
 	s.open()
 	if s.put("/events/c", "") <= ahead {
-		t.Error("revisions went back")
+		t.Error("revisions decreased")
 	}
 	checkTables(t, s)
 }
 
-// TestMany moves more rows than one statement takes.
-func TestMany(t *testing.T) {
+// TestManyKeys moves more rows than one statement can.
+func TestManyKeys(t *testing.T) {
 	s := newStore(t).open()
 	const keys = 1200
 	for i := 0; i < keys; i += 100 {
@@ -188,7 +190,7 @@ func TestMany(t *testing.T) {
 	s.split("/events/")
 	s.open()
 	if got := s.list("/events/").KVs; !slices.EqualFunc(got, want, equalKV) {
-		t.Errorf("%d keys after the split, %d before, or others", len(got), len(want))
+		t.Errorf("%d keys after the split, %d before, or different keys", len(got), len(want))
 	}
 	checkTables(t, s)
 	s.close()
@@ -200,7 +202,7 @@ func TestMany(t *testing.T) {
 	checkTables(t, s)
 }
 
-// TestRefusedSplits names what cannot be a partition.
+// TestRefusedSplits tests prefixes that cannot be a partition.
 func TestRefusedSplits(t *testing.T) {
 	s := newStore(t, "/a/b/")
 	s.offline(func(db *sqlite.DB) {
@@ -213,14 +215,14 @@ func TestRefusedSplits(t *testing.T) {
 			}
 		}
 		if _, err := db.Split(t.Context(), "missing", "/a/", kv.SplitOptions{}); !errors.Is(err, kv.ErrKeyNotFound) {
-			t.Errorf("split of a keyspace that is not there: %v", err)
+			t.Errorf("split of a missing keyspace: %v", err)
 		}
 		if _, err := db.Merge(t.Context(), "default", "/c/", kv.SplitOptions{}); !errors.Is(err, kv.ErrKeyNotFound) {
-			t.Errorf("merge of a partition that is not there: %v", err)
+			t.Errorf("merge of a missing partition: %v", err)
 		}
-		// A partition is made by a split alone.
+		// Only a split creates a partition.
 		if _, err := db.Open(t.Context(), kv.PartitionName("default", "/c/")); !errors.Is(err, kv.ErrKeyNotFound) {
-			t.Errorf("open a partition that is not there: %v", err)
+			t.Errorf("open a missing partition: %v", err)
 		}
 		if _, err := db.Open(t.Context(), "default"); err != nil {
 			t.Fatal(err)
@@ -231,8 +233,8 @@ func TestRefusedSplits(t *testing.T) {
 	})
 }
 
-// TestNamingKey reads the key that names a partition, to learn where it stands: so
-// does Kubernetes before it answers a consistent list from a cache.
+// TestNamingKey reads the key that names a partition, to learn its revision, as Kubernetes
+// does before it answers a consistent list from a cache.
 func TestNamingKey(t *testing.T) {
 	s := newStore(t).open()
 	s.put("/events", "in the way")
@@ -240,7 +242,7 @@ func TestNamingKey(t *testing.T) {
 	s.close()
 	s.offline(func(db *sqlite.DB) {
 		if _, err := db.Split(t.Context(), "default", "/events/", kv.SplitOptions{}); !errors.Is(err, kv.ErrInvalidRequest) {
-			t.Fatalf("split beside a key that names it: %v", err)
+			t.Fatalf("split with an existing naming key: %v", err)
 		}
 	})
 	s.open()
@@ -254,17 +256,17 @@ func TestNamingKey(t *testing.T) {
 	}
 	req := kv.RangeRequest{Span: kv.Span{Start: []byte("/events")}, Limit: 1}
 	if res, err := s.Range(t.Context(), req); err != nil || res.Revision != at || res.Count != 0 {
-		t.Errorf("the partition is at %d, and its name says %+v, %v", at, res, err)
+		t.Errorf("the partition is at %d, its naming key returns %+v, %v", at, res, err)
 	}
 	_, err := s.Txn(t.Context(), kv.TxnRequest{Then: []kv.Op{{Put: &kv.PutOp{Key: []byte("/events")}}}})
 	if !errors.Is(err, kv.ErrInvalidRequest) {
 		t.Errorf("put of the key that names a partition: %v", err)
 	}
-	s.put("/events-of-others", "") // is none of it
+	s.put("/events-of-others", "") // an unrelated key
 }
 
-// TestStrays refuses a keyspace in which somebody wrote past a partition.
-func TestStrays(t *testing.T) {
+// TestStrayKeys refuses a keyspace whose parent has keys under a partition's prefix.
+func TestStrayKeys(t *testing.T) {
 	s := newStore(t, "/events/").open()
 	_, err := s.opened[""].Txn(t.Context(), kv.TxnRequest{Then: []kv.Op{{Put: &kv.PutOp{Key: []byte("/events/stray")}}}})
 	if err != nil {
@@ -278,7 +280,7 @@ func TestStrays(t *testing.T) {
 	}
 	s.engines.db = db
 	if _, err := partition.Open(t.Context(), "default", s.engines, s.opts); err == nil || !strings.Contains(err.Error(), "/events/stray") {
-		t.Errorf("opened all the same: %v", err)
+		t.Errorf("opened despite stray keys: %v", err)
 	}
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
@@ -287,13 +289,13 @@ func TestStrays(t *testing.T) {
 	s.split("/events/")
 	s.open()
 	if got := s.keys("/events/"); !slices.Equal(got, []string{"/events/a=", "/events/stray="}) {
-		t.Errorf("after the remedy there is %q", got)
+		t.Errorf("after the remedy the keys are %q", got)
 	}
 	checkTables(t, s)
 }
 
-// TestStopped ends a split in the middle: nothing has happened.
-func TestStopped(t *testing.T) {
+// TestInterruptedSplit cancels a split at each stage: nothing has happened.
+func TestInterruptedSplit(t *testing.T) {
 	s := newStore(t).open()
 	for i := range 30 {
 		s.put(fmt.Sprintf("/events/%d", i), "")
@@ -309,11 +311,11 @@ func TestStopped(t *testing.T) {
 			}})
 			cancel()
 			if err == nil && stop == "commit" {
-				return // too late to stop
+				return // too late to cancel
 			}
 			names, nerr := db.Keyspaces(t.Context())
 			if err == nil || nerr != nil || len(names) != 1 {
-				t.Fatalf("stopped at %q: %v; keyspaces %q, %v", stop, err, names, nerr)
+				t.Fatalf("canceled at %q: %v; keyspaces %q, %v", stop, err, names, nerr)
 			}
 		}
 	})

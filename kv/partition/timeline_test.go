@@ -7,7 +7,7 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Sampled is a partition's revision of when the parent was at rev.
+// Sampled returns a partition's revision when the parent was at rev.
 func (k *Keyspace) Sampled(prefix string, rev kv.Revision) kv.Revision {
 	for _, p := range k.layout.Load().parts {
 		if p.prefix == prefix {
@@ -17,12 +17,12 @@ func (k *Keyspace) Sampled(prefix string, rev kv.Revision) kv.Revision {
 	return 0
 }
 
-// TestTimeline never claims that a partition was further than it was, however
-// much has been thinned out.
+// TestTimeline checks that a timeline never returns too late a partition revision, however
+// much it has been thinned out.
 func TestTimeline(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 0))
 	var line timeline
-	var truth []sample // each parent revision with the partition's when it began
+	var truth []sample // each parent revision with the partition's at its begin
 	parent, own := kv.Revision(1), kv.Revision(1)
 	for range 20 * maxSamples {
 		before := parent
@@ -34,27 +34,27 @@ func TestTimeline(t *testing.T) {
 		line.add(parent, own)
 	}
 	if n := len(line.samples); n > maxSamples {
-		t.Errorf("it has %d samples", n)
+		t.Errorf("the timeline has %d samples", n)
 	}
 	exact := 0
 	for _, s := range truth {
 		switch got := line.at(s.parent); {
 		case got > s.own:
-			t.Fatalf("at %d it was at %d, and the timeline says %d", s.parent, s.own, got)
+			t.Fatalf("at parent revision %d the partition was at %d, the timeline has %d", s.parent, s.own, got)
 		case got == s.own:
 			exact++
 		}
 	}
 	if exact < maxSamples/4 {
-		t.Errorf("of %d only %d are exact", len(truth), exact)
+		t.Errorf("of %d samples only %d are exact", len(truth), exact)
 	}
 	if line.at(0) != 0 {
-		t.Error("it knows what was before it began")
+		t.Error("it returns a revision before its begin")
 	}
 }
 
-// FuzzFind holds routing to what it means: a span lies in one place if all keys
-// that it could hold do.
+// FuzzFind checks routing against its definition: a span lies in one part if all its
+// possible keys do.
 func FuzzFind(f *testing.F) {
 	l := &layout{}
 	for _, prefix := range []string{"/a/", "/b/c/", "/b/d/", "\xff/"} {
@@ -72,17 +72,17 @@ func FuzzFind(f *testing.F) {
 		s := kv.Span{Start: start, End: end}
 		at, of := l.find(s), l.find(kv.Span{Start: key})
 		if of == several {
-			t.Fatalf("key %q lies in several places", key)
+			t.Fatalf("key %q has several locations", key)
 		}
 		names := of >= 0 && string(key)+"/" == l.parts[of].prefix
 		if of != inParent && !names && !l.parts[of].span.Contains(key) {
-			t.Fatalf("key %q lies in %d", key, of)
+			t.Fatalf("key %q has location %d", key, of)
 		}
 		if !names && s.Contains(key) && at != several && at != of {
-			t.Fatalf("span %q lies in %d, and its key %q in %d", s, at, key, of)
+			t.Fatalf("span %q has location %d, its key %q has %d", s, at, key, of)
 		}
 		if at == several && s.Single() {
-			t.Fatalf("%q is one key", s)
+			t.Fatalf("span %q is a single key, but has several locations", s)
 		}
 	})
 }
