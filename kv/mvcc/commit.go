@@ -229,7 +229,7 @@ func (c *committer) commit(writes []*write) {
 	} else {
 		c.publish(b, writes)
 	}
-	k.tail.committed()
+	k.tail.commitDone()
 	if o := k.opts.Observer.Commit; o != nil {
 		changes := 0
 		if b != nil {
@@ -263,7 +263,7 @@ func (c *committer) publish(b *batch, writes []*write) {
 		c.rows.Add(int64(len(b.changes)))
 		c.optimisticMode.committed(b.base.Revision, b.rev)
 		k.hub.publish(publication{first: b.base.Revision + 1, last: b.rev, changes: b.changes, hasPrev: b.wantPrev})
-		k.tail.reached(b.rev)
+		k.tail.confirm(b.rev)
 		k.observed(b.rev)
 	}
 	for _, w := range writes {

@@ -112,21 +112,21 @@ func (h *hub) deliver(p publication) {
 	}
 	clear(h.touched)
 	h.touched = h.touched[:0]
-	h.advanced(p.last)
+	h.setRevision(p.last)
 }
 
 // missing returns the range of revisions that the hub lacks: after < revision <= upTo,
 // where upTo may be beyond hinted. Without watches it lacks nothing, and advances up to
 // confirmed: a watch that starts later does not receive revisions that the hub has passed.
-func (h *hub) missing(known, sure kv.Revision) (after, upTo kv.Revision) {
+func (h *hub) missing(hinted, confirmed kv.Revision) (after, upTo kv.Revision) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	rev := h.rev.Load()
 	switch {
-	case known <= rev:
+	case hinted <= rev:
 		return rev, rev
 	case len(h.watches) == 0:
-		rev = h.advance(min(known, sure))
+		rev = h.advance(min(hinted, confirmed))
 		return rev, rev
 	case len(h.pending) > 0:
 		return rev, h.pending[0].first - 1
@@ -140,7 +140,7 @@ func (h *hub) missing(known, sure kv.Revision) (after, upTo kv.Revision) {
 func (h *hub) advance(to kv.Revision) kv.Revision {
 	if to > h.rev.Load() {
 		h.recent.reset(to)
-		h.advanced(to)
+		h.setRevision(to)
 		h.deliverPending()
 	}
 	return h.rev.Load()
@@ -167,11 +167,11 @@ func (h *hub) skip(to kv.Revision) {
 		w.fallBehind(from)
 	}
 	h.recent.reset(to)
-	h.advanced(to)
+	h.setRevision(to)
 	h.deliverPending()
 }
 
-func (h *hub) advanced(rev kv.Revision) {
+func (h *hub) setRevision(rev kv.Revision) {
 	h.rev.Store(rev)
 	for w := range h.waiting {
 		delete(h.waiting, w)

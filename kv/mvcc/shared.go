@@ -23,7 +23,7 @@ func (t sharedTable) note(head kv.Head, err error) {
 	case err == nil:
 		t.k.watchdog.answered()
 		raise(&t.k.compacted, head.Compacted)
-		t.k.tail.reached(head.Revision)
+		t.k.tail.confirm(head.Revision)
 	case errors.Is(err, kv.ErrBehind):
 		t.k.fail(err)
 	}

@@ -54,7 +54,7 @@ func (t *tailer) hint(rev kv.Revision) {
 }
 
 // confirm records a revision that the keyspace has certainly reached.
-func (t *tailer) reached(rev kv.Revision) {
+func (t *tailer) confirm(rev kv.Revision) {
 	raise(&t.confirmed, rev)
 	t.hint(rev)
 }
@@ -68,7 +68,7 @@ func (t *tailer) committing(after, upTo kv.Revision) {
 
 // commitDone is called after every commit, whatever its outcome. Its changes have been
 // published to the hub by then.
-func (t *tailer) committed() {
+func (t *tailer) commitDone() {
 	t.mu.Lock()
 	t.own = ownCommit{}
 	t.mu.Unlock()

@@ -63,7 +63,7 @@ func (t *timeline) at(rev kv.Revision) kv.Revision {
 	return t.samples[n-1].own
 }
 
-// raise records a compaction. It returns false if there was one at least as late.
+// recordCompaction records a compaction. It returns false if there was one at least as late.
 func (t *timeline) recordCompaction(own kv.Revision) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -151,7 +151,7 @@ func (v *inside) txnOut(res *kv.TxnResult) *kv.TxnResult {
 func (v *inside) Txn(ctx context.Context, req kv.TxnRequest) (*kv.TxnResult, error) {
 	res, err := v.s.Txn(ctx, v.txnIn(req))
 	out := v.txnOut(res)
-	if err == nil && nowhere(req) {
+	if err == nil && touchesNoKey(req) {
 		// It belongs to no partition, so it has the parent's revision.
 		out.Revision, err = v.head(ctx)
 	}
@@ -159,9 +159,9 @@ func (v *inside) Txn(ctx context.Context, req kv.TxnRequest) (*kv.TxnResult, err
 }
 
 // touchesNoKey reports whether a transaction has no keys.
-func nowhere(req kv.TxnRequest) bool {
+func touchesNoKey(req kv.TxnRequest) bool {
 	for _, op := range append(slices.Clone(req.Then), req.Else...) {
-		if op.Txn == nil || !nowhere(*op.Txn) {
+		if op.Txn == nil || !touchesNoKey(*op.Txn) {
 			return false
 		}
 	}

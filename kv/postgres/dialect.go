@@ -32,7 +32,7 @@ type dialect struct {
 	settings map[string]string
 
 	begin, beginRead string
-	// beginPatient begins a read that concurrent writes cannot force to restart; it may
+	// beginUndisturbed begins a read that concurrent writes cannot force to restart; it may
 	// wait first. It is used after several failures of beginRead.
 	beginUndisturbed string
 	// beginSweep begins a transaction in which each statement sees all commits before it.

@@ -55,7 +55,7 @@ func (t *table) read(ctx context.Context, op string, limit time.Duration, fn fun
 	return err
 }
 
-// hastyTries is the number of attempts of a read before it begins in a mode that cannot be
+// undisturbedAfter is the number of attempts of a read before it begins in a mode that cannot be
 // disturbed.
 const undisturbedAfter = 3
 
