@@ -246,7 +246,7 @@ func (n *notifier) listenOnce() error {
 }
 
 // listen waits for notifications, and pings the server after a time without any.
-func (c *conn) listen(silence, timeout time.Duration) error {
+func (c *conn) listen(silence, pongTimeout time.Duration) error {
 	_ = c.net.SetReadDeadline(time.Now().Add(silence))
 	msg, err := c.receive()
 	var timeout interface{ Timeout() bool }
@@ -258,6 +258,6 @@ func (c *conn) listen(silence, timeout time.Duration) error {
 	}
 	// The protocol's reader continues where it was interrupted.
 	c.broken = false
-	_ = c.net.SetDeadline(time.Now().Add(timeout))
+	_ = c.net.SetDeadline(time.Now().Add(pongTimeout))
 	return c.simple("SELECT 1", nil)
 }

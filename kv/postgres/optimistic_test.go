@@ -72,7 +72,7 @@ func TestTryUpdate(t *testing.T) {
 		{"created", func() { write(t, other, "late", "1") }},
 		{"the lease is revoked", func() { putLease(t, other, 9, false) }},
 		{"another server has looked it up already", func() {
-			lost := sought{commitID: commitID{rev: 1000, token: [tokenSize]byte{1}}, moved: true}
+			lost := sought{commitID: commitID{rev: 1000, token: [tokenSize]byte{1}}, optimistic: true}
 			if reached, err := other.resolve(t.Context(), lost, errors.New("connection reset")); reached != 0 || err != nil {
 				t.Errorf("found at %d: %v", reached, err)
 			}
