@@ -52,18 +52,18 @@ type ApplyResult struct {
 // continues where it stopped; completed steps are not repeated.
 //
 // Problems of single changes are in the result. An error means that the Apply could not go on and
-// must be called again; the result beside it shows how far it came.
+// must be called again; the result shows how far it came.
 //
 // When ctx ends, Apply returns as soon as the journal is up to date. Running provider calls are not
 // aborted.
-func (e *Engine) Apply(ctx context.Context, what ApplyOptions, store PlanStore) (*ApplyResult, error) {
-	changes, err := e.approved(ctx, what, store)
+func (e *Engine) Apply(ctx context.Context, opts ApplyOptions, store PlanStore) (*ApplyResult, error) {
+	changes, err := e.approved(ctx, opts, store)
 	if err != nil {
 		return nil, err
 	}
-	steps, err := e.steps(what, changes)
+	steps, err := e.steps(opts, changes)
 	if err != nil {
 		return nil, err
 	}
-	return newApplier(e, what, steps).walk(ctx)
+	return newApplier(e, opts, steps).walk(ctx)
 }

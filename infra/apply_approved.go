@@ -32,13 +32,13 @@ type change struct {
 }
 
 // approved reads the whole plan and verifies that it is the approved one, before anything is done.
-func (e *Engine) approved(ctx context.Context, what ApplyOptions, store PlanStore) ([]*change, error) {
-	if err := what.Contents.Check(what.Digest); err != nil {
+func (e *Engine) approved(ctx context.Context, opts ApplyOptions, store PlanStore) ([]*change, error) {
+	if err := opts.Contents.Check(opts.Digest); err != nil {
 		return nil, fmt.Errorf("%w (%v)", errTampered, err)
 	}
 	var out []*change
-	for n := range what.Contents.Chunks {
-		chunk, err := approvedChunk(ctx, what, store, n)
+	for n := range opts.Contents.Chunks {
+		chunk, err := approvedChunk(ctx, opts, store, n)
 		if err != nil {
 			return nil, err
 		}
@@ -47,7 +47,7 @@ func (e *Engine) approved(ctx context.Context, what ApplyOptions, store PlanStor
 	return out, nil
 }
 
-func approvedChunk(ctx context.Context, what ApplyOptions, store PlanStore, n int) ([]*change, error) {
+func approvedChunk(ctx context.Context, opts ApplyOptions, store PlanStore, n int) ([]*change, error) {
 	shown, err := store.Shown(ctx, n)
 	if err != nil {
 		return nil, fmt.Errorf("chunk %d of the plan: %w", n, err)
@@ -62,10 +62,10 @@ func approvedChunk(ctx context.Context, what ApplyOptions, store PlanStore, n in
 	}
 	var out []*change
 	var wrong error
-	err = what.Contents.Chunks[n].Read(shown, true, nil, func(c *plan.Change) bool {
-		part := sealed[c.Address]
+	err = opts.Contents.Chunks[n].Read(shown, true, nil, func(c *plan.Change) bool {
+		sealedPart := sealed[c.Address]
 		delete(sealed, c.Address)
-		if wrong = checkSealed(what, c, part); wrong != nil {
+		if wrong = checkSealed(opts, c, sealedPart); wrong != nil {
 			return false
 		}
 		if c.Deferred == "" {
@@ -76,7 +76,7 @@ func approvedChunk(ctx context.Context, what ApplyOptions, store PlanStore, n in
 			}
 			out = append(out, &change{
 				address: c.Address, ref: refOf(c.Address), action: c.Action, createFirst: c.Action == plan.Replace && c.CreateFirst,
-				importing: c.Importing != "", drifted: c.Drift != nil, preconditions: c.Preconditions, sealed: part, uses: c.Uses,
+				importing: c.Importing != "", drifted: c.Drift != nil, preconditions: c.Preconditions, sealed: sealedPart, uses: c.Uses,
 			})
 		}
 		return true
@@ -94,9 +94,9 @@ func approvedChunk(ctx context.Context, what ApplyOptions, store PlanStore, n in
 }
 
 // checkSealed verifies a sealed part against its approved change.
-func checkSealed(what ApplyOptions, c *plan.Change, sealed []byte) error {
+func checkSealed(opts ApplyOptions, c *plan.Change, sealed []byte) error {
 	switch {
-	case c.Address.Namespace != what.Namespace:
+	case c.Address.Namespace != opts.Namespace:
 		return fmt.Errorf("%s is in another namespace", c.Address)
 	case isWorkload(c) && sealed == nil && c.Sealed == "":
 		return nil // its preconditions identify the proposal, and nothing else is carried out
@@ -104,7 +104,7 @@ func checkSealed(what ApplyOptions, c *plan.Change, sealed []byte) error {
 		return fmt.Errorf("%s has a sealed part that was not approved", c.Address)
 	case c.Sealed == "" && c.Deferred == "" && c.Action != plan.NoOp:
 		return fmt.Errorf("%s has no sealed part", c.Address)
-	case c.Sealed != "" && plan.SealDigest(what.Salt, sealed) != c.Sealed:
+	case c.Sealed != "" && plan.SealDigest(opts.Salt, sealed) != c.Sealed:
 		return fmt.Errorf("the sealed part of %s is not the one that was approved", c.Address)
 	}
 	return nil
@@ -112,6 +112,6 @@ func checkSealed(what ApplyOptions, c *plan.Change, sealed []byte) error {
 
 // isWorkload reports whether a change is about an object in member clusters.
 func isWorkload(c *plan.Change) bool {
-	_, _, is := c.Address.Workload()
-	return is && (c.Action == plan.Place || c.Action == plan.Delete)
+	_, _, ok := c.Address.Workload()
+	return ok && (c.Action == plan.Place || c.Action == plan.Delete)
 }

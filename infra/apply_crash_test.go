@@ -26,7 +26,7 @@ func (i *datastore) describe() string {
 		if s.Spec.Current != nil {
 			text += fmt.Sprintf(" %s after %v", s.Spec.Current.Value, s.Spec.Current.Dependencies)
 		}
-		text += fmt.Sprintf(" deposed %d, pending %v, tells %v", len(s.Spec.Deposed), s.Spec.Pending != nil, i.status[ref].Conditions)
+		text += fmt.Sprintf(" deposed %d, pending %v, conditions %v", len(s.Spec.Deposed), s.Spec.Pending != nil, i.status[ref].Conditions)
 		out = append(out, text)
 	}
 	for ref, o := range i.objects {
@@ -50,7 +50,7 @@ func (i *datastore) inconsistencies() []string {
 				return
 			}
 		}
-		out = append(out, of+" has a state of what is not there")
+		out = append(out, of+" has a state, but no resource")
 	}
 	for ref, s := range i.states {
 		if s.Spec.Current != nil {
@@ -65,7 +65,7 @@ func (i *datastore) inconsistencies() []string {
 	}
 	for id := range i.cloud.things {
 		if !ids[id] {
-			out = append(out, id+" is forgotten")
+			out = append(out, id+" has no state")
 		}
 	}
 	return out
@@ -79,7 +79,7 @@ func randomSpecs(random *rand.Rand, n int, from map[string]string) map[string]st
 		if random.IntN(5) == 0 {
 			continue // it does not exist, or no longer
 		}
-		var refers []string
+		var references []string
 		for before := range at {
 			other := fmt.Sprintf("t%d", before)
 			if _, there := out[other]; !there || random.IntN(3) > 0 {
@@ -89,13 +89,13 @@ func randomSpecs(random *rand.Rand, n int, from map[string]string) map[string]st
 				out[data] = fmt.Sprintf(`{"filter":"${demo_thing[\"%s\"].id}"}`, other)
 				other = data
 			}
-			refers = append(refers, other)
+			references = append(references, other)
 		}
 		if old, there := from[name]; there && random.IntN(3) == 0 && hasAllReferences(out, old) {
 			out[name] = old
 			continue
 		}
-		out[name] = specOf(name, []string{"one", "two"}[random.IntN(2)], []string{"a", "b"}[random.IntN(2)], random.IntN(4) == 0, refers...)
+		out[name] = specOf(name, []string{"one", "two"}[random.IntN(2)], []string{"a", "b"}[random.IntN(2)], random.IntN(4) == 0, references...)
 	}
 	return out
 }
@@ -156,29 +156,29 @@ func TestCrashAnywhere(t *testing.T) {
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
-		fail := func(what string, of *datastore) {
+		fail := func(step string, of *datastore) {
 			t.Helper()
 			for _, c := range list {
 				t.Logf("%s %s %s", c.Action, c.Address, c.Reason)
 			}
-			t.Fatalf("seed %d: %s\n%s\n%s", seed, what, of.cloud.operations(), of.describe())
+			t.Fatalf("seed %d: %s\n%s\n%s", seed, step, of.cloud.operations(), of.describe())
 		}
-		check := func(what string, of *datastore, got *ApplyResult) {
+		check := func(step string, of *datastore, got *ApplyResult) {
 			t.Helper()
 			if wrong := slices.Concat(of.cloud.violations(), of.inconsistencies()); len(wrong) > 0 {
-				fail(what+": "+strings.Join(wrong, "; "), of)
+				fail(step+": "+strings.Join(wrong, "; "), of)
 			}
 			if got.Succeeded != got.Total || len(got.Problems) > 0 || got.Summary != want.Summary {
-				fail(fmt.Sprintf("%s: %+v, want %+v", what, got, want), of)
+				fail(fmt.Sprintf("%s: %+v, want %+v", step, got, want), of)
 			}
 			if is, be := of.describe(), straight.describe(); is != be {
-				fail(what+": it is not as it would be without a crash, which is\n"+be+"\n", of)
+				fail(step+": the result differs from that without a crash, which is\n"+be+"\n", of)
 			}
 		}
-		check("straight", straight, want)
+		check("without a crash", straight, want)
 		again, store := straight.plan(t, "", PlanOptions{}), (*fakePlanStore)(nil)
 		if store = again.store; actions(t, again.planned, store) != "" {
-			fail("something is left: "+actions(t, again.planned, store), straight)
+			fail("the next plan has changes: "+actions(t, again.planned, store), straight)
 		}
 		for at := 1; at <= s.calls; at++ {
 			for _, after := range []bool{false, true} {

@@ -96,13 +96,13 @@ func (c *fakeCloud) Apply(_ context.Context, request contract.ApplyRequest) (con
 	if request.Call == "" {
 		c.wrong = append(c.wrong, "a call without a name: "+verb+" "+name)
 	}
-	if said := c.fails[name]; said != nil {
-		return contract.ApplyAnswer{State: contract.State{Value: request.Prior}, Diagnostics: said}, nil
+	if diagnostics := c.fails[name]; diagnostics != nil {
+		return contract.ApplyAnswer{State: contract.State{Value: request.Prior}, Diagnostics: diagnostics}, nil
 	}
 	answer := contract.ApplyAnswer{State: contract.State{Value: c.does(request, verb, name), Private: []byte("private " + name)}, Diagnostics: c.warns}
 	c.answers[request.Call] = answer
 	if c.unanswered[name] {
-		return contract.ApplyAnswer{}, fmt.Errorf("the line broke: %w", contract.ErrUnavailable)
+		return contract.ApplyAnswer{}, fmt.Errorf("connection lost: %w", contract.ErrUnavailable)
 	}
 	return answer, nil
 }
@@ -112,7 +112,7 @@ func (c *fakeCloud) does(request contract.ApplyRequest, verb, name string) cty.V
 	if verb == "delete" {
 		id := request.Prior.GetAttr("id").AsString()
 		if _, there := c.things[id]; !there {
-			c.wrong = append(c.wrong, id+" is deleted and not there")
+			c.wrong = append(c.wrong, id+" is deleted, but does not exist")
 		}
 		delete(c.things, id)
 		for other, v := range c.things {
@@ -139,7 +139,7 @@ func (c *fakeCloud) does(request contract.ApplyRequest, verb, name string) cty.V
 	v := cty.ObjectVal(of)
 	for _, text := range labelsOf(v) {
 		if _, there := c.things[text]; strings.HasPrefix(text, "id-") && !there {
-			c.wrong = append(c.wrong, fmt.Sprintf("%s %s refers to %s, which is not there", verb, name, text))
+			c.wrong = append(c.wrong, fmt.Sprintf("%s %s refers to %s, which does not exist", verb, name, text))
 		}
 	}
 	id := of["id"].AsString()
@@ -162,7 +162,7 @@ func (c *fakeCloud) violations() []string {
 	}
 	for _, pair := range c.inUse {
 		if _, there := c.things[pair[0]]; !there {
-			out = append(out, fmt.Sprintf("%s was deleted before %s, which was made from it and is gone, too", pair[1], pair[0]))
+			out = append(out, fmt.Sprintf("%s was deleted before its dependent %s", pair[1], pair[0]))
 		}
 	}
 	return out
@@ -234,9 +234,9 @@ func (i *datastore) writeSpecs(specs map[string]string) {
 			delete(i.objects, ref)
 			continue
 		}
-		gone := *old
-		gone.Deleting = true
-		i.objects[ref] = &gone
+		deleted := *old
+		deleted.Deleting = true
+		i.objects[ref] = &deleted
 	}
 }
 
@@ -255,7 +255,7 @@ type fakeServer struct {
 	faults func(call int) (fails, done bool)
 }
 
-var errBroken = errors.New("the line is broken")
+var errBroken = errors.New("connection lost")
 
 // instantClock is a clock whose timers fire at once.
 type instantClock struct{ clock.RealClock }
@@ -414,11 +414,11 @@ func (s *fakeServer) RemoveFinalizer(_ context.Context, object *Object) error {
 	})
 }
 
-func (s *fakeServer) UpdateStatus(_ context.Context, object *Object, what ObjectStatus) error {
+func (s *fakeServer) UpdateStatus(_ context.Context, object *Object, status ObjectStatus) error {
 	return s.call(func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.status[object.Ref] = what
+		s.status[object.Ref] = status
 		return nil
 	})
 }
@@ -430,11 +430,11 @@ type approvedPlan struct {
 	uid     string
 }
 
-func (i *datastore) plan(t testing.TB, uid string, what PlanOptions) *approvedPlan {
+func (i *datastore) plan(t testing.TB, uid string, opts PlanOptions) *approvedPlan {
 	t.Helper()
 	_, e := i.server()
-	what.ApplyEnded = func(string) bool { return true }
-	planned, store := mustPlan(t, e, what)
+	opts.ApplyEnded = func(string) bool { return true }
+	planned, store := mustPlan(t, e, opts)
 	return &approvedPlan{planned, store, uid}
 }
 
@@ -470,9 +470,9 @@ func (i *datastore) applyCrashing(t testing.TB, p *approvedPlan, at int, after b
 }
 
 // specOf returns the spec of a thing that refers to others by their IDs.
-func specOf(name, content, zone string, first bool, refers ...string) string {
+func specOf(name, content, zone string, first bool, references ...string) string {
 	labels := map[string]string{"name": name}
-	for _, other := range refers {
+	for _, other := range references {
 		if strings.HasPrefix(other, "data-") {
 			labels[other] = fmt.Sprintf("${data.demo_image[%q].id}", other)
 		} else {

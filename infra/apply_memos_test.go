@@ -51,7 +51,7 @@ func TestApplyLeavesMemos(t *testing.T) {
 		"t2": specOf("t2", "one", "a", false, "t0", "t1"),
 		"t3": specOf("t3", "one", "a", false, "data-t0"), "data-t0": `{"filter":"${demo_thing[\"t0\"].id}"}`,
 	})
-	carry := func() {
+	planAndApply := func() {
 		t.Helper()
 		planned, store := mustPlan(t, e, PlanOptions{})
 		p := &approvedPlan{planned, store, fmt.Sprint("apply", i.revision)}
@@ -62,14 +62,14 @@ func TestApplyLeavesMemos(t *testing.T) {
 	expect := func(of string, want int) {
 		t.Helper()
 		if got, all := remembered(s.inventory); got != want || all != 4 {
-			t.Fatalf("%s: of %d of %d resources it is remembered that there is nothing to do, and not of %d", of, got, all, want)
+			t.Fatalf("%s: %d of %d resources have memos, want %d", of, got, all, want)
 		}
 		planned, store := mustPlan(t, e, PlanOptions{})
 		if left := actions(t, planned, store); left != "" {
-			t.Fatalf("%s, and there is something to do: %s", of, left)
+			t.Fatalf("%s the plan has changes: %s", of, left)
 		}
 	}
-	carry()
+	planAndApply()
 	// A data source has to be read first.
 	expect("after an apply", 3)
 	expect("after a plan", 4)
@@ -81,7 +81,7 @@ func TestApplyLeavesMemos(t *testing.T) {
 		"t2": specOf("t2", "one", "a", false, "t0", "t1"),
 		"t3": specOf("t3", "one", "a", false, "data-t0"), "data-t0": `{"filter":"${demo_thing[\"t0\"].id}"}`,
 	})
-	carry()
+	planAndApply()
 	// t2 was compared with the planned value of t1.
 	expect("after an update", 3)
 	expect("after another plan", 4)
@@ -101,15 +101,15 @@ func TestMemosAfterApplies(t *testing.T) {
 				specs = randomSpecs(random, n, specs)
 				i.writeAndSync(s.inventory, specs)
 			}
-			what := PlanOptions{Refresh: random.IntN(5) == 0, ApplyEnded: func(string) bool { return true }}
-			if what.Refresh {
+			opts := PlanOptions{Refresh: random.IntN(5) == 0, ApplyEnded: func(string) bool { return true }}
+			if opts.Refresh {
 				i.cloud.causeDrift(random)
 			}
-			planned, store := mustPlan(t, e, what)
+			planned, store := mustPlan(t, e, opts)
 			_, fresh := i.server()
-			other, otherStore := mustPlan(t, fresh, what)
+			other, otherStore := mustPlan(t, fresh, opts)
 			if a, b := actions(t, planned, store), actions(t, other, otherStore); a != b || !slices.Equal(planned.Problems, other.Problems) {
-				t.Fatalf("seed %d, round %d: with what is remembered\n%s\n%+v\nand without\n%s\n%+v", seed, round, a, planned.Problems, b, other.Problems)
+				t.Fatalf("seed %d, round %d: with memos\n%s\n%+v\nwithout\n%s\n%+v", seed, round, a, planned.Problems, b, other.Problems)
 			}
 			if random.IntN(4) == 0 {
 				continue

@@ -87,11 +87,11 @@ func (a *stepRun) storeOutcome(ctx context.Context, out *plan.Outcome, failure e
 		field, text := a.reason(failure)
 		e = a.failed(failed, field, text)
 	}
-	tell := statusReport{state: state, done: out.Action, problem: step.Problem}
+	report := statusReport{state: state, done: out.Action, problem: step.Problem}
 	if value != nil && state != nil && state.Spec.Current != nil && bytes.Equal(state.Spec.Current.Value, value.Value) {
-		tell.value = marked(&a.kind.Schema.Block, out.State.Value, out.Sensitive)
+		report.value = marked(&a.kind.Schema.Block, out.State.Value, out.Sensitive)
 	}
-	if problem := a.publish(ctx, tell); e.problem == nil {
+	if problem := a.publish(ctx, report); e.problem == nil {
 		e.problem = problem
 	}
 	return e
@@ -165,14 +165,14 @@ func replaceDeposed(s *v1alpha1.ResourceStateSpec, key string, value *v1alpha1.R
 
 // differs reports whether there is something to store.
 func (a *stepRun) differs(store func(*v1alpha1.ResourceStateSpec)) bool {
-	var now, then v1alpha1.ResourceStateSpec
+	var current, next v1alpha1.ResourceStateSpec
 	if a.state != nil {
-		a.state.Spec.DeepCopyInto(&now)
-		a.state.Spec.DeepCopyInto(&then)
+		a.state.Spec.DeepCopyInto(&current)
+		a.state.Spec.DeepCopyInto(&next)
 	}
-	store(&then)
-	return isEmpty(&then) || now.Settled != then.Settled || now.Object != then.Object || !bytes.Equal(now.Written, then.Written) || now.ProviderConfig != then.ProviderConfig ||
-		!sameResource(now.Current, then.Current) || !slices.EqualFunc(now.Deposed, then.Deposed, sameDeposed)
+	store(&next)
+	return isEmpty(&next) || current.Settled != next.Settled || current.Object != next.Object || !bytes.Equal(current.Written, next.Written) || current.ProviderConfig != next.ProviderConfig ||
+		!sameResource(current.Current, next.Current) || !slices.EqualFunc(current.Deposed, next.Deposed, sameDeposed)
 }
 
 func sameDeposed(a, b v1alpha1.DeposedResource) bool {
@@ -286,25 +286,25 @@ func (a *stepRun) masked(err error) string {
 // field that it is about.
 func (a *stepRun) reason(err error) (field, text string) {
 	text = err.Error()
-	var is *plan.Error
-	if errors.As(err, &is) {
-		for _, p := range is.Problems {
+	var planError *plan.Error
+	if errors.As(err, &planError) {
+		for _, p := range planError.Problems {
 			if field == "" && len(p.Path) > 0 {
 				field = "spec." + plan.PathText(p.Path)
 			}
 		}
-		var said []string
-		for _, d := range is.Diagnostics {
+		var texts []string
+		for _, d := range planError.Diagnostics {
 			if d.Warning {
 				continue
 			}
-			said = append(said, words(d))
+			texts = append(texts, words(d))
 			if field == "" && len(d.Attribute) > 0 {
 				field = "spec." + plan.PathText(d.Attribute)
 			}
 		}
-		if len(said) > 0 {
-			text += ": " + strings.Join(said, "; ")
+		if len(texts) > 0 {
+			text += ": " + strings.Join(texts, "; ")
 		}
 	}
 	if !utf8.ValidString(text) {

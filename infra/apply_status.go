@@ -14,7 +14,7 @@ import (
 
 // statusReport is the result of a step for the object's status.
 type statusReport struct {
-	state *State // nil if there is none
+	state *State // nil if it was deleted
 	// value is the state's value, if known: decoding it costs more than encoding it.
 	value     cty.Value
 	done      plan.Action
@@ -37,15 +37,15 @@ const (
 
 // alreadyDone ends a step that an earlier run has finished. It publishes the result again, because
 // that run may have crashed before it did.
-func (a *stepRun) alreadyDone(ctx context.Context, was *v1alpha1.CarriedStep) stepEnd {
-	e := stepEnd{node: a.node, action: plan.Action(was.Action)}
-	if was.Problem != "" {
-		e = a.failed(failed, "", was.Problem)
+func (a *stepRun) alreadyDone(ctx context.Context, earlier *v1alpha1.CarriedStep) stepEnd {
+	e := stepEnd{node: a.node, action: plan.Action(earlier.Action)}
+	if earlier.Problem != "" {
+		e = a.failed(failed, "", earlier.Problem)
 	}
-	if a.opts.OnStored != nil && was.Call != "" {
-		a.opts.OnStored(was.Call)
+	if a.opts.OnStored != nil && earlier.Call != "" {
+		a.opts.OnStored(earlier.Call)
 	}
-	if problem := a.publish(ctx, statusReport{state: a.state, done: plan.Action(was.Action), problem: was.Problem}); e.problem == nil {
+	if problem := a.publish(ctx, statusReport{state: a.state, done: plan.Action(earlier.Action), problem: earlier.Problem}); e.problem == nil {
 		e.problem = problem
 	}
 	return e
@@ -53,18 +53,18 @@ func (a *stepRun) alreadyDone(ctx context.Context, was *v1alpha1.CarriedStep) st
 
 // publish writes the object's status and removes the finalizer if there is no resource left. It
 // returns a Problem if it fails.
-func (a *stepRun) publish(ctx context.Context, what statusReport) *v1alpha1.Problem {
+func (a *stepRun) publish(ctx context.Context, report statusReport) *v1alpha1.Problem {
 	if a.object == nil || a.kind == nil {
 		return nil
 	}
-	gone := what.state == nil || isEmpty(&what.state.Spec)
-	if !a.isReported(what, gone) {
+	gone := report.state == nil || isEmpty(&report.state.Spec)
+	if !a.isReported(report, gone) {
 		return nil
 	}
 	ctx, cancel := a.withGrace(ctx)
 	defer cancel()
 	if !gone || !a.object.Deleting {
-		published, err := a.objectStatus(ctx, what, gone)
+		published, err := a.objectStatus(ctx, report, gone)
 		if err == nil {
 			err = a.retry(ctx, func() error { return a.e.Objects.UpdateStatus(ctx, a.object, *published) })
 		}
@@ -72,7 +72,7 @@ func (a *stepRun) publish(ctx context.Context, what statusReport) *v1alpha1.Prob
 			return &v1alpha1.Problem{Address: a.problemAddress(), Message: a.masked(fmt.Errorf("cannot update its status or its connection Secret: %w", err))}
 		}
 	}
-	if what.state != nil {
+	if report.state != nil {
 		return nil
 	}
 	if err := a.retry(ctx, func() error { return a.e.Objects.RemoveFinalizer(ctx, a.object) }); err != nil {
@@ -83,8 +83,8 @@ func (a *stepRun) publish(ctx context.Context, what statusReport) *v1alpha1.Prob
 
 // isReported reports whether the step affects the object's status. Of a replacement only the create
 // step does. The deletion of a deposed resource does if it fails or was the last.
-func (a *stepRun) isReported(what statusReport, gone bool) bool {
-	if what.problem != "" {
+func (a *stepRun) isReported(report statusReport, gone bool) bool {
+	if report.problem != "" {
 		return true
 	}
 	if a.step.part == plan.DestroyOld {
@@ -107,19 +107,19 @@ func (a *stepRun) retry(ctx context.Context, do func() error) error {
 }
 
 // objectStatus returns the status to publish.
-func (a *stepRun) objectStatus(ctx context.Context, what statusReport, gone bool) (*ObjectStatus, error) {
-	out := &ObjectStatus{Conditions: a.conditions(what, gone)}
-	if what.problem == "" && a.reconciles() {
+func (a *stepRun) objectStatus(ctx context.Context, report statusReport, gone bool) (*ObjectStatus, error) {
+	out := &ObjectStatus{Conditions: a.conditions(report, gone)}
+	if report.problem == "" && a.reconciles() {
 		out.Generation = a.object.Generation
 	}
-	if gone || what.state.Spec.Current == nil {
+	if gone || report.state.Spec.Current == nil {
 		out.Attributes = map[string]any{}
 		return out, nil
 	}
-	v := what.value
+	v := report.value
 	if v == cty.NilVal {
 		var err error
-		if v, err = a.e.storedValue(ctx, a.kind, what.state); err != nil {
+		if v, err = a.e.storedValue(ctx, a.kind, report.state); err != nil {
 			return nil, err
 		}
 	}
@@ -144,23 +144,23 @@ func (a *stepRun) setAttributes(out *ObjectStatus, v cty.Value, hidden []cty.Pat
 	}
 }
 
-func (a *stepRun) conditions(what statusReport, gone bool) []Condition {
+func (a *stepRun) conditions(report statusReport, gone bool) []Condition {
 	ready := Condition{Type: ConditionReady, Reason: reasonApplied, True: true, Message: "The resource exists."}
 	switch {
-	case gone && (what.done == plan.Delete || what.done == plan.Forget):
+	case gone && (report.done == plan.Delete || report.done == plan.Forget):
 		ready = Condition{Type: ConditionReady, Reason: reasonDestroyed, Message: "The resource was destroyed, but its object still exists: plan and apply to create it again, or delete the object."}
-	case gone || what.state.Spec.Current == nil:
+	case gone || report.state.Spec.Current == nil:
 		ready = Condition{Type: ConditionReady, Reason: reasonNone, Message: "The resource does not exist: plan and apply to create it."}
-	case what.state.Spec.Current.Tainted:
+	case report.state.Spec.Current.Tainted:
 		ready = Condition{Type: ConditionReady, Reason: reasonTainted, Message: "The resource was created only in part: plan and apply to replace it."}
 	}
 	out := []Condition{ready}
 	reconciled := Condition{Type: ConditionReconciled, Reason: reasonApplied, True: true, Message: "The spec was applied by Apply " + a.opts.Apply + "."}
 	switch {
-	case what.uncertain:
-		reconciled = Condition{Type: ConditionReconciled, Reason: reasonUncertain, Message: what.problem}
-	case what.problem != "":
-		reconciled = Condition{Type: ConditionReconciled, Reason: reasonFailed, Message: what.problem}
+	case report.uncertain:
+		reconciled = Condition{Type: ConditionReconciled, Reason: reasonUncertain, Message: report.problem}
+	case report.problem != "":
+		reconciled = Condition{Type: ConditionReconciled, Reason: reasonFailed, Message: report.problem}
 	case !ready.True:
 		reconciled = Condition{Type: ConditionReconciled, Reason: ready.Reason, Message: ready.Message}
 	case a.step.action == plan.NoOp && a.reconciles():
@@ -169,7 +169,7 @@ func (a *stepRun) conditions(what statusReport, gone bool) []Condition {
 		return append(out, a.noDrift())
 	}
 	out = append(out, reconciled)
-	if what.problem == "" && ready.True {
+	if report.problem == "" && ready.True {
 		out = append(out, a.noDrift())
 	}
 	return out

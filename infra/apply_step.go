@@ -47,8 +47,8 @@ func (r *applier) runStep(ctx context.Context, node int32) stepEnd {
 	}
 	a := &stepRun{applier: r, node: node, step: n, object: r.e.Inventory.Object(n.ref), state: r.state(n)}
 	a.kind, _ = r.e.Providers.Kind(n.ref) // checked where it is needed
-	if was := finishedStep(a.state, r.opts.ApplyUID, n.call); was != nil {
-		return a.alreadyDone(ctx, was)
+	if finished := finishedStep(a.state, r.opts.ApplyUID, n.call); finished != nil {
+		return a.alreadyDone(ctx, finished)
 	}
 	if ctx.Err() != nil {
 		return stepEnd{node: node, result: notStarted}
@@ -69,7 +69,7 @@ func (r *applier) runStep(ctx context.Context, node int32) stepEnd {
 
 // waitFor makes a step wait for a pending step of the same object.
 func (a *stepRun) waitFor(pending *v1alpha1.PendingChange) stepEnd {
-	if first, there := a.steps.byCall[pending.Call]; there && !a.stalled && !a.hasEnded(first) {
+	if first, ok := a.steps.byCall[pending.Call]; ok && !a.stalled && !a.hasEnded(first) {
 		return stepEnd{node: a.node, result: postponed, waitFor: first}
 	}
 	return a.failed(failed, "", "another change of the same resource has not ended: see the Problem of that change")
@@ -91,8 +91,8 @@ func (a *stepRun) checkPreconditions(ctx context.Context) (bool, stepEnd) {
 			}
 		}
 	}
-	if moved := a.staleReason(); moved != "" {
-		return true, a.failed(refused, "", moved+": plan again")
+	if reason := a.staleReason(); reason != "" {
+		return true, a.failed(refused, "", reason+": plan again")
 	}
 	return false, stepEnd{}
 }
@@ -220,10 +220,10 @@ func (a *stepRun) prepare(ctx context.Context) *stepEnd {
 		return end(refused, "", "its object was deleted since the plan: plan again")
 	}
 	if a.needsSpec() {
-		said, errs := a.e.evaluate(ctx, a.object, &a.kind.Kind, a.inputs(ctx))
+		evaluated, errs := a.e.evaluate(ctx, a.object, &a.kind.Kind, a.inputs(ctx))
 		switch {
 		case len(errs) == 0:
-			a.evaluated = said
+			a.evaluated = evaluated
 		case a.step.action == plan.NoOp:
 			// The spec is not needed: the result of the refresh is stored anyway.
 		case ctx.Err() != nil:
@@ -307,8 +307,8 @@ func (a *stepRun) addFinalizer(ctx context.Context) *stepEnd {
 // cleanUp removes the empty state and the finalizer of an abandoned object.
 func (a *stepRun) cleanUp(ctx context.Context) stepEnd {
 	if a.state != nil {
-		asItIs := stateUpdate{mutate: func(*v1alpha1.ResourceStateSpec) {}, isApplied: func(*State) bool { return false }}
-		if _, err := a.updateState(ctx, a.step, asItIs); err != nil {
+		noChange := stateUpdate{mutate: func(*v1alpha1.ResourceStateSpec) {}, isApplied: func(*State) bool { return false }}
+		if _, err := a.updateState(ctx, a.step, noChange); err != nil {
 			return a.refusedOrFailed(ctx, err)
 		}
 	}

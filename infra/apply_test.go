@@ -39,48 +39,48 @@ func TestApplyOrder(t *testing.T) {
 		}
 	}
 	specs := chain()
-	step("made", "create net, create disk, create vm", specs)
+	step("create", "create net, create disk, create vm", specs)
 	specs["disk"] = specOf("disk", "two", "a", false, "net")
-	step("changed", "update disk", specs)
+	step("update", "update disk", specs)
 	specs["disk"] = specOf("disk", "two", "b", false, "net")
-	step("replaced", "delete disk, create disk, update vm", specs)
+	step("replace", "delete disk, create disk, update vm", specs)
 	specs["disk"] = specOf("disk", "two", "a", true, "net")
-	step("replaced, the new one first", "create disk, update vm, delete disk", specs)
+	step("create before destroy", "create disk, update vm, delete disk", specs)
 	delete(specs, "disk")
 	specs["vm"] = specOf("vm", "one", "a", false, "net")
-	step("no longer used", "update vm, delete disk", specs)
-	step("taken away", "delete vm, delete net", nil)
+	step("remove in use", "update vm, delete disk", specs)
+	step("delete", "delete vm, delete net", nil)
 	if len(i.states)+len(i.objects)+len(i.cloud.things) > 0 {
-		t.Errorf("something is left:\n%s", i.describe())
+		t.Errorf("left over:\n%s", i.describe())
 	}
 }
 
 // TestApplyStatus checks the status of an object, and that it has no secrets.
 func TestApplyStatus(t *testing.T) {
 	i := newDatastore(t)
-	i.secrets["creds/password"] = "tell-nobody"
+	i.secrets["creds/password"] = "top-secret"
 	i.writeSpecs(map[string]string{"db": `{"labels":{"name":"db"},"password":{"secretKeyRef":{"name":"creds","key":"password"}},"connection":{"secret":"db-out"}}`})
 	i.apply(t, i.plan(t, "one", PlanOptions{}))
-	told := i.status[thingRef("db")]
-	if told.Attributes["id"] != "id-db#1" || told.Generation != 1 || told.SecretName != "db-out" ||
-		string(told.Secret["token"]) != "token-db#1" || string(told.Secret["password"]) != "tell-nobody" {
-		t.Errorf("it tells %+v", told)
+	status := i.status[thingRef("db")]
+	if status.Attributes["id"] != "id-db#1" || status.Generation != 1 || status.SecretName != "db-out" ||
+		string(status.Secret["token"]) != "token-db#1" || string(status.Secret["password"]) != "top-secret" {
+		t.Errorf("the status is %+v", status)
 	}
-	if text := fmt.Sprint(told.Attributes, told.Conditions); strings.Contains(text, "tell-nobody") || strings.Contains(text, "token-db") {
-		t.Errorf("it tells a secret: %s", text)
+	if text := fmt.Sprint(status.Attributes, status.Conditions); strings.Contains(text, "top-secret") || strings.Contains(text, "token-db") {
+		t.Errorf("the status has a secret: %s", text)
 	}
 	s := i.states[thingRef("db")]
 	if s.Spec.Settled == "" || s.Spec.Refreshed == nil || s.Spec.Object.Generation != 1 || s.Spec.Object.UID != "uid-db" {
-		t.Errorf("the state says %+v", s.Spec)
+		t.Errorf("the state is %+v", s.Spec)
 	}
 	// A failure is reported without the secret that the provider quotes.
 	i.writeSpecs(map[string]string{"db": `{"labels":{"name":"db"},"content":"x","password":{"secretKeyRef":{"name":"creds","key":"password"}},"connection":{"secret":"db-out"}}`})
-	i.cloud.fails["db"] = contract.Diagnostics{{Summary: "Refused", Detail: "because of tell-nobody"}}
+	i.cloud.fails["db"] = contract.Diagnostics{{Summary: "Refused", Detail: "because of top-secret"}}
 	got := i.apply(t, i.plan(t, "two", PlanOptions{}))
 	text := fmt.Sprint(got.Problems, i.status[thingRef("db")].Conditions, i.states[thingRef("db")].Spec.Carried)
 	if got.Failed != 1 || len(got.Problems) != 1 || got.Problems[0].Address != "Thing.demo.providers.atoll.dev/db" ||
-		!strings.Contains(text, "because of (sensitive)") || strings.Contains(text, "tell-nobody") {
-		t.Errorf("it says %s", text)
+		!strings.Contains(text, "because of (sensitive)") || strings.Contains(text, "top-secret") {
+		t.Errorf("got %s", text)
 	}
 }
 
@@ -98,11 +98,11 @@ func TestFailureBlocks(t *testing.T) {
 	}
 	// A failed creation leaves no state, so that the object can be deleted.
 	if i.states[thingRef("disk")] != nil || i.objects[thingRef("disk")].HasFinalizer {
-		t.Error("what was never made has a state, or is held")
+		t.Error("a resource that was never created has a state or a finalizer")
 	}
 	delete(i.cloud.fails, "disk")
 	if got := i.apply(t, i.plan(t, "two", PlanOptions{})); got.Succeeded != 2 || got.Failed > 0 {
-		t.Errorf("the rest: %+v", got)
+		t.Errorf("second apply: %+v", got)
 	}
 }
 
@@ -152,31 +152,31 @@ func with(specs map[string]string, name, spec string) map[string]string {
 // TestTampered checks that a plan other than the approved one is not applied, not even in part.
 func TestTampered(t *testing.T) {
 	for name, tamper := range map[string]func(*approvedPlan, *ApplyOptions){
-		"another digest": func(_ *approvedPlan, what *ApplyOptions) { what.Digest = "sha256:" + strings.Repeat("0", 64) },
+		"another digest": func(_ *approvedPlan, opts *ApplyOptions) { opts.Digest = "sha256:" + strings.Repeat("0", 64) },
 		"a chunk":        func(p *approvedPlan, _ *ApplyOptions) { p.store.shown[0] = nil },
-		"another chunk's digest": func(_ *approvedPlan, what *ApplyOptions) {
-			contents := *what.Contents
+		"another chunk's digest": func(_ *approvedPlan, opts *ApplyOptions) {
+			contents := *opts.Contents
 			contents.Chunks = append([]plan.ChunkInfo{}, contents.Chunks...)
 			contents.Chunks[0].Digest = strings.Repeat("0", 64)
-			what.Contents = &contents
+			opts.Contents = &contents
 		},
-		"another salt":     func(_ *approvedPlan, what *ApplyOptions) { what.Salt = []byte("another salt of the same length.") },
-		"no sealed parts":  func(p *approvedPlan, _ *ApplyOptions) { p.store.sealed[0] = nil },
-		"sealed rubbish":   func(p *approvedPlan, _ *ApplyOptions) { p.store.sealed[0] = [][]byte{[]byte("rubbish")} },
-		"another's sealed": func(p *approvedPlan, _ *ApplyOptions) { p.store.sealed[0] = otherSealed(t) },
+		"another salt":         func(_ *approvedPlan, opts *ApplyOptions) { opts.Salt = []byte("another salt of the same length.") },
+		"no sealed parts":      func(p *approvedPlan, _ *ApplyOptions) { p.store.sealed[0] = nil },
+		"damaged sealed parts": func(p *approvedPlan, _ *ApplyOptions) { p.store.sealed[0] = [][]byte{[]byte("rubbish")} },
+		"another's sealed":     func(p *approvedPlan, _ *ApplyOptions) { p.store.sealed[0] = otherSealed(t) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := newDatastore(t)
 			i.writeSpecs(chain())
 			p := i.plan(t, "one", PlanOptions{})
-			what := p.applying()
-			tamper(p, &what)
+			opts := p.applying()
+			tamper(p, &opts)
 			_, e := i.server()
-			if _, err := e.Apply(t.Context(), what, p.store); !errors.Is(err, errTampered) {
+			if _, err := e.Apply(t.Context(), opts, p.store); !errors.Is(err, errTampered) {
 				t.Errorf("the error is %v", err)
 			}
 			if i.cloud.operations() != "" || len(i.states) > 0 {
-				t.Errorf("something was done: %s", i.cloud.operations())
+				t.Errorf("the provider was called: %s", i.cloud.operations())
 			}
 		})
 	}
@@ -201,12 +201,12 @@ func TestCancel(t *testing.T) {
 			once.Do(func() { close(canceled) })
 		}
 	}
-	what := p.applying()
-	what.Canceled = canceled
-	what.Parallelism = 1
+	opts := p.applying()
+	opts.Canceled = canceled
+	opts.Parallelism = 1
 	_, e := i.server()
 	e.Clock = clock.RealClock{}
-	got, err := e.Apply(t.Context(), what, p.store)
+	got, err := e.Apply(t.Context(), opts, p.store)
 	if err != nil || got.Succeeded != 1 || got.Canceled != 2 || i.cloud.operations() != "create net" || len(i.inconsistencies()) > 0 {
 		t.Errorf("%+v, %v: %s", got, err, i.cloud.operations())
 	}
@@ -249,20 +249,20 @@ func TestUncertain(t *testing.T) {
 		t.Fatalf("%+v, %+v", got, s)
 	}
 	if c := i.status[thingRef("disk")].Conditions; !strings.Contains(fmt.Sprint(c), reasonUncertain) {
-		t.Errorf("it tells %v", c)
+		t.Errorf("conditions are %v", c)
 	}
 	// Another server cannot know of this server's calls, so that it must not repeat them.
 	elsewhere := i.clone()
 	_, e := elsewhere.server()
-	what := p.applying()
-	what.Server = "two"
-	if got, err := e.Apply(t.Context(), what, p.store); err != nil || got.Failed != 1 || elsewhere.cloud.operations() != "" {
+	opts := p.applying()
+	opts.Server = "two"
+	if got, err := e.Apply(t.Context(), opts, p.store); err != nil || got.Failed != 1 || elsewhere.cloud.operations() != "" {
 		t.Errorf("another server: %+v, %v, %s", got, err, elsewhere.cloud.operations())
 	}
 	// The same server gets the outcome when it resumes.
 	delete(i.cloud.unanswered, "disk")
 	if got := i.apply(t, p); got.Succeeded != 3 || i.cloud.operations() != "create net, create disk, create vm" || len(i.inconsistencies()) > 0 {
-		t.Errorf("the same: %+v, %s, %v", got, i.cloud.operations(), i.inconsistencies())
+		t.Errorf("same server: %+v, %s, %v", got, i.cloud.operations(), i.inconsistencies())
 	}
 }
 
@@ -294,10 +294,10 @@ func TestRefreshOnly(t *testing.T) {
 	delete(i.cloud.things, "id-b#1")
 	i.cloud.things["id-a#1"] = withContent(i.cloud.things["id-a#1"], "drifted")
 	p := i.plan(t, "two", PlanOptions{Mode: plan.RefreshOnly, Refresh: true})
-	what := p.applying()
-	what.Mode = plan.RefreshOnly
+	opts := p.applying()
+	opts.Mode = plan.RefreshOnly
 	_, e := i.server()
-	got, err := e.Apply(t.Context(), what, p.store)
+	got, err := e.Apply(t.Context(), opts, p.store)
 	if err != nil || got.Succeeded != 2 || got.Summary.Drift != 2 || i.states[thingRef("b")] != nil {
 		t.Fatalf("%+v, %v\n%s", got, err, i.describe())
 	}
@@ -305,7 +305,7 @@ func TestRefreshOnly(t *testing.T) {
 		t.Errorf("the state of a is %+v", s.Spec)
 	}
 	if text := fmt.Sprint(i.status[thingRef("b")].Conditions); !strings.Contains(text, reasonNone) {
-		t.Errorf("b tells %s", text)
+		t.Errorf("conditions of b are %s", text)
 	}
 	if got := actions(t, i.plan(t, "", PlanOptions{}).planned, i.plan(t, "", PlanOptions{}).store); !strings.Contains(got, "update") || !strings.Contains(got, "create") {
 		t.Errorf("the next plan is %s", got)
@@ -337,14 +337,14 @@ func TestOnStoredIsRepeated(t *testing.T) {
 	p := i.plan(t, "two", PlanOptions{})
 	var calls [2][]string
 	for n := range calls {
-		what := p.applying()
-		what.OnStored = func(call string) { calls[n] = append(calls[n], call) }
+		opts := p.applying()
+		opts.OnStored = func(call string) { calls[n] = append(calls[n], call) }
 		_, e := i.server()
-		if got, err := e.Apply(t.Context(), what, p.store); err != nil || got.Succeeded != 1 {
+		if got, err := e.Apply(t.Context(), opts, p.store); err != nil || got.Succeeded != 1 {
 			t.Errorf("%+v, %v", got, err)
 		}
 	}
 	if len(calls[0]) != 1 || calls[0][0] == "" || !slices.Equal(calls[0], calls[1]) {
-		t.Errorf("let go of: %v", calls)
+		t.Errorf("stored calls: %v", calls)
 	}
 }

@@ -50,10 +50,10 @@ func (r *applier) currentValue(ctx context.Context, ref reference.Ref, depth int
 		return cty.NilVal, fmt.Errorf("%s does not exist: create and apply it first", ref)
 	}
 	r.mu.Lock()
-	known, there := r.values[ref]
+	cached, ok := r.values[ref]
 	r.mu.Unlock()
-	if there && known.version == state.ResourceVersion {
-		return known.Value, nil
+	if ok && cached.version == state.ResourceVersion {
+		return cached.Value, nil
 	}
 	kind, err := r.e.Providers.Kind(ref)
 	if err != nil {
@@ -76,9 +76,9 @@ func (r *applier) currentValue(ctx context.Context, ref reference.Ref, depth int
 // now.
 func (r *applier) dataValue(ctx context.Context, ref reference.Ref, depth int) (cty.Value, error) {
 	r.mu.Lock()
-	v, there := r.dataValues[ref]
+	v, ok := r.dataValues[ref]
 	r.mu.Unlock()
-	if there {
+	if ok {
 		return v, nil
 	}
 	kind, err := r.e.Providers.Kind(ref)
@@ -117,17 +117,17 @@ func (r *applier) readData(ctx context.Context, ref reference.Ref, kind *ServedK
 	case depth >= maxDataDepth:
 		return cty.NilVal, fmt.Errorf("%s is in a cycle or a long chain of data sources: remove some of the references", ref)
 	}
-	said, errs := r.e.evaluate(ctx, object, &kind.Kind, reference.Scope{
+	evaluated, errs := r.e.evaluate(ctx, object, &kind.Kind, reference.Scope{
 		Lookup: func(ref reference.Ref) (cty.Value, error) { return r.currentValue(ctx, ref, depth+1) },
 	})
 	if len(errs) > 0 {
 		return cty.NilVal, fmt.Errorf("%s: %w", ref, errs[0])
 	}
-	provider, _, err := r.e.Providers.Open(ctx, kind.Provider, ref.Namespace, said.own.Provider)
+	provider, _, err := r.e.Providers.Open(ctx, kind.Provider, ref.Namespace, evaluated.own.Provider)
 	if err != nil {
 		return cty.NilVal, err
 	}
-	d, err := plan.Decide(ctx, plan.Input{Address: addressOf(ref), Schema: kind.Schema, Provider: provider, Config: said.config})
+	d, err := plan.Decide(ctx, plan.Input{Address: addressOf(ref), Schema: kind.Schema, Provider: provider, Config: evaluated.config})
 	if err != nil {
 		return cty.NilVal, errors.New("it refers to " + ref.String() + ", which cannot be read: see the Problem of that data source, or plan again")
 	}

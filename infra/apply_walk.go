@@ -74,14 +74,14 @@ type applier struct {
 	stalled bool
 }
 
-func newApplier(e *Engine, what ApplyOptions, s *stepSet) *applier {
-	if what.Parallelism <= 0 {
-		what.Parallelism = defaultApplyParallelism
+func newApplier(e *Engine, opts ApplyOptions, s *stepSet) *applier {
+	if opts.Parallelism <= 0 {
+		opts.Parallelism = defaultApplyParallelism
 	}
 	return &applier{
-		e: e, opts: what, steps: s,
+		e: e, opts: opts, steps: s,
 		states: map[reference.Ref]*State{}, dataValues: map[reference.Ref]cty.Value{}, values: map[reference.Ref]value{}, ended: make([]bool, len(s.all)),
-		results: make(chan stepEnd, what.Parallelism),
+		results: make(chan stepEnd, opts.Parallelism),
 		running: map[int32]time.Time{}, busy: map[reference.Ref]int32{}, waiting: map[int32][]int32{},
 	}
 }
@@ -150,8 +150,8 @@ func (r *applier) walk(ctx context.Context) (*ApplyResult, error) {
 // start starts steps up to the parallelism.
 func (r *applier) start(ctx context.Context) {
 	for len(r.running) < r.opts.Parallelism {
-		n, there := r.next()
-		if !there {
+		n, ok := r.next()
+		if !ok {
 			return
 		}
 		if other, busy := r.busy[r.steps.all[n].ref]; busy {
@@ -229,7 +229,7 @@ func (r *applier) releaseWaiting() bool {
 }
 
 // countStep counts a change when its last step has ended.
-func (r *applier) countStep(n int32, as result, done plan.Action) {
+func (r *applier) countStep(n int32, as result, action plan.Action) {
 	r.mu.Lock()
 	r.ended[n] = true
 	r.mu.Unlock()
@@ -243,7 +243,7 @@ func (r *applier) countStep(n int32, as result, done plan.Action) {
 	switch c.worst {
 	case succeeded:
 		r.out.Succeeded++
-		r.countAction(c, done)
+		r.countAction(c, action)
 	case blocked:
 		r.out.Blocked++
 	case refused:
@@ -254,9 +254,9 @@ func (r *applier) countStep(n int32, as result, done plan.Action) {
 }
 
 // countAction counts a completed change by its action.
-func (r *applier) countAction(c *change, done plan.Action) {
+func (r *applier) countAction(c *change, action plan.Action) {
 	if c.action == plan.Replace {
-		done = plan.Replace
+		action = plan.Replace
 	}
 	if c.importing {
 		r.out.Summary.Import++
@@ -264,7 +264,7 @@ func (r *applier) countAction(c *change, done plan.Action) {
 	if c.drifted {
 		r.out.Summary.Drift++
 	}
-	switch done {
+	switch action {
 	case plan.Create:
 		r.out.Summary.Create++
 	case plan.Update:
@@ -326,9 +326,9 @@ func (r *applier) state(n *step) *State { return r.stateOf(n.ref) }
 
 func (r *applier) stateOf(ref reference.Ref) *State {
 	r.mu.Lock()
-	s, there := r.states[ref]
+	s, ok := r.states[ref]
 	r.mu.Unlock()
-	if there {
+	if ok {
 		return s
 	}
 	return r.e.Inventory.State(ref)

@@ -44,7 +44,7 @@ func (r *applier) place(ctx context.Context, node int32) stepEnd {
 
 // workloadName returns KIND.GROUP/NAME.
 func workloadName(ref reference.Ref) string {
-	if group, _, is := strings.Cut(ref.APIVersion, "/"); is {
+	if group, _, ok := strings.Cut(ref.APIVersion, "/"); ok {
 		return ref.Type + "." + group + "/" + ref.Name
 	}
 	return ref.Type + "/" + ref.Name

@@ -22,20 +22,20 @@ type fakeWorkloads struct {
 	fails  map[string]error
 }
 
-func (f *fakeWorkloads) Place(_ context.Context, what PlaceRequest) error {
+func (f *fakeWorkloads) Place(_ context.Context, request PlaceRequest) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.placed = append(f.placed, what)
-	if err := f.fails[what.Address.Name]; err != nil {
+	f.placed = append(f.placed, request)
+	if err := f.fails[request.Address.Name]; err != nil {
 		return err
 	}
 	verb := "place"
-	if what.Removed {
+	if request.Removed {
 		verb = "remove"
 	}
 	f.cloud.mu.Lock()
 	defer f.cloud.mu.Unlock()
-	f.cloud.log = append(f.cloud.log, operation{what.ApplyUID, verb, what.Address.Name, ""})
+	f.cloud.log = append(f.cloud.log, operation{request.ApplyUID, verb, request.Address.Name, ""})
 	return nil
 }
 
@@ -59,9 +59,9 @@ func (i *datastore) planAndApply(t *testing.T, f *fakeWorkloads, uid string, wor
 	p := i.plan(t, uid, PlanOptions{Workloads: workloads})
 	_, e := i.server()
 	e.Workloads = f
-	what := p.applying()
-	what.Parallelism = 1
-	got, err := e.Apply(t.Context(), what, p.store)
+	opts := p.applying()
+	opts.Parallelism = 1
+	got, err := e.Apply(t.Context(), opts, p.store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestWorkloadsInOrder(t *testing.T) {
 	before("place loop", "create both")
 	for _, p := range f.placed {
 		if want := p.Address.Name != "alone"; p.Healthy != want {
-			t.Errorf("%s is waited for to be well: %v", p.Address, p.Healthy)
+			t.Errorf("%s has to become healthy: %v", p.Address, p.Healthy)
 		}
 		if !slices.Equal(p.Preconditions, []string{"binding b", "proposal p-" + p.Address.Name}) || p.ApplyUID != "one" {
 			t.Errorf("placed %+v", p)
@@ -109,7 +109,7 @@ func TestWorkloadFailures(t *testing.T) {
 		"dns":   `{"labels":{"name":"dns","at":"${k8s.Deployment[\"web\"].status.ready}"}}`,
 		"other": `{"labels":{"name":"other"}}`,
 	})
-	f := &fakeWorkloads{fails: map[string]error{"web": errors.New("east: no room"), "moved": fmt.Errorf("something else is proposed by now: %w", ErrStale)}}
+	f := &fakeWorkloads{fails: map[string]error{"web": errors.New("east: no room"), "moved": fmt.Errorf("the proposal has changed: %w", ErrStale)}}
 	got, done := i.planAndApply(t, f, "one", deployment(t, "web"), deployment(t, "moved"))
 	if got != "create other" || done.Failed != 1 || done.Refused != 1 || done.Blocked != 1 || done.Succeeded != 1 {
 		t.Fatalf("%s: %+v", got, done)
@@ -128,8 +128,8 @@ func TestWorkloadTampered(t *testing.T) {
 	other := i.plan(t, "two", PlanOptions{Workloads: []*plan.Change{deployment(t, "mallory")}})
 	_, e := i.server()
 	e.Workloads = f
-	what := p.applying()
-	if _, err := e.Apply(t.Context(), what, other.store); err == nil || len(f.placed) > 0 {
+	opts := p.applying()
+	if _, err := e.Apply(t.Context(), opts, other.store); err == nil || len(f.placed) > 0 {
 		t.Errorf("placed %+v, %v", f.placed, err)
 	}
 }

@@ -44,7 +44,7 @@ func TestContentsInStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	if stored.Phase != v1alpha1.PlanPlanned {
-		t.Errorf("what is not of the contents has changed: %+v", stored.Phase)
+		t.Errorf("other fields have changed: %+v", stored.Phase)
 	}
 	got := Contents(&stored)
 	if !reflect.DeepEqual(got, want) {
@@ -54,7 +54,7 @@ func TestContentsInStatus(t *testing.T) {
 		t.Error(err)
 	}
 	if len(want.Chunks) < 2 {
-		t.Fatal("a plan of several chunks was meant")
+		t.Fatal("the plan has only one chunk")
 	}
 }
 
@@ -66,7 +66,7 @@ func TestEmptyContents(t *testing.T) {
 	}
 	SetContents(&status, empty)
 	if status.Chunks != nil || status.Summary != (v1alpha1.PlanSummary{}) {
-		t.Errorf("something of another plan is left: %+v", status)
+		t.Errorf("fields of the previous plan are left: %+v", status)
 	}
 	if got := Contents(&status); !reflect.DeepEqual(got, empty) {
 		t.Errorf("got %+v, want %+v", got, empty)

@@ -100,19 +100,19 @@ func (r *resolver) Secret(_ *field.Path, ref schema.SecretKeyRef) (cty.Value, er
 	return cty.StringVal(string(text)).Mark(contract.Sensitive), nil
 }
 
-// fingerprint identifies everything that a plan for the object depends on besides its state: the
+// fingerprint identifies everything that a plan for the object depends on, except its state: the
 // resolved arguments, which of them are secret, the lifecycle settings, the revision of its type,
 // and that of the provider's configuration. While it is unchanged, the provider need not be asked
 // again. It is empty if a value is unknown.
 //
 // It is keyed with the object's UID, so that equal secrets of two objects look different to readers
 // of states.
-func (e *Engine) fingerprint(o *Object, said *evaluatedSpec, served *ServedKind, opened string) string {
-	config, secret := schema.Unmark(said.config)
+func (e *Engine) fingerprint(o *Object, evaluated *evaluatedSpec, kind *ServedKind, configRevision string) string {
+	config, secret := schema.Unmark(evaluated.config)
 	if !config.IsWhollyKnown() {
 		return ""
 	}
-	packed, err := msgpack.Marshal(config, served.Schema.Block.ImpliedType())
+	packed, err := msgpack.Marshal(config, kind.Schema.Block.ImpliedType())
 	if err != nil {
 		return "" // the provider is asked every time
 	}
@@ -131,14 +131,14 @@ func (e *Engine) fingerprint(o *Object, said *evaluatedSpec, served *ServedKind,
 		slices.Sort(texts)
 		part(strings.Join(texts, "\x00"))
 	}
-	lifecycle := said.own.Lifecycle
+	lifecycle := evaluated.own.Lifecycle
 	part("atoll settled 1")
 	part(string(packed))
 	paths(secret)
 	part(fmt.Sprint(lifecycle.PreventDestroy, lifecycle.CreateBeforeDestroy, lifecycle.IgnoreAll))
 	paths(lifecycle.IgnoreChanges)
-	part(served.Revision)
-	part(said.own.Provider)
-	part(opened)
+	part(kind.Revision)
+	part(evaluated.own.Provider)
+	part(configRevision)
 	return hex.EncodeToString(h.Sum(nil))
 }

@@ -89,7 +89,7 @@ type Providers interface {
 	Open(ctx context.Context, provider, namespace, config string) (contract.Provider, string, error)
 }
 
-// ValueReader reads the values that expressions and arguments take from the API, besides resources.
+// ValueReader reads values from Secrets and other Kubernetes objects for expressions and arguments.
 // It is safe for concurrent use. It returns an error for a missing object or key.
 type ValueReader interface {
 	// Secret returns the value of one key of a Secret.
@@ -116,7 +116,7 @@ type ObjectWriter interface {
 	AddFinalizer(ctx context.Context, object *Object) error
 	RemoveFinalizer(ctx context.Context, object *Object) error
 	// UpdateStatus writes the object's status and the connection Secret that the object names.
-	UpdateStatus(ctx context.Context, object *Object, what ObjectStatus) error
+	UpdateStatus(ctx context.Context, object *Object, status ObjectStatus) error
 }
 
 // ObjectStatus is the part of an object's status that the engine reports.
@@ -163,7 +163,7 @@ type Workloads interface {
 	// Place adds a workload to clusters, or removes it from them, as a change proposes. It returns
 	// when the clusters have done so. It is idempotent for one Apply. It returns ErrStale if the
 	// proposal has changed.
-	Place(ctx context.Context, what PlaceRequest) error
+	Place(ctx context.Context, request PlaceRequest) error
 }
 
 // PlaceRequest is a workload's change to carry out.

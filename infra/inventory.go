@@ -68,33 +68,33 @@ func NewInventory(language *reference.Language, providers Providers) *Inventory 
 }
 
 // Object returns the desired object, or nil.
-func (w *Inventory) Object(ref reference.Ref) *Object {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	if at, known := w.index[ref]; known {
-		return w.nodes[at].object
+func (inv *Inventory) Object(ref reference.Ref) *Object {
+	inv.mu.RLock()
+	defer inv.mu.RUnlock()
+	if at, known := inv.index[ref]; known {
+		return inv.nodes[at].object
 	}
 	return nil
 }
 
 // State returns the stored state, or nil.
-func (w *Inventory) State(ref reference.Ref) *State {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	if at, known := w.index[ref]; known {
-		return w.nodes[at].state
+func (inv *Inventory) State(ref reference.Ref) *State {
+	inv.mu.RLock()
+	defer inv.mu.RUnlock()
+	if at, known := inv.index[ref]; known {
+		return inv.nodes[at].state
 	}
 	return nil
 }
 
 // Unapplied returns the objects of a namespace whose spec changed since they were last applied,
 // with the spec that was last applied.
-func (w *Inventory) Unapplied(namespace string) map[reference.Ref][]byte {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (inv *Inventory) Unapplied(namespace string) map[reference.Ref][]byte {
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
 	out := map[reference.Ref][]byte{}
-	for _, at := range w.namespaceNodes(namespace) {
-		n := &w.nodes[at]
+	for _, at := range inv.namespaceNodes(namespace) {
+		n := &inv.nodes[at]
 		if n.object != nil && n.state != nil && len(n.state.Spec.Written) > 0 && !bytes.Equal(n.object.Spec, n.state.Spec.Written) {
 			out[n.ref] = n.state.Spec.Written
 		}
@@ -103,39 +103,39 @@ func (w *Inventory) Unapplied(namespace string) map[reference.Ref][]byte {
 }
 
 // SetObject records an object that was created or has changed.
-func (w *Inventory) SetObject(o *Object) {
+func (inv *Inventory) SetObject(o *Object) {
 	o = internObject(o)
-	old := w.Object(o.Ref)
-	same := old != nil && equalForPlan(old, o)
-	var read specInfo
+	old := inv.Object(o.Ref)
+	unchanged := old != nil && equalForPlan(old, o)
+	var info specInfo
 	var uses []reference.Ref
-	if !same {
-		read, uses = parseSpec(w.language, o)
+	if !unchanged {
+		info, uses = parseSpec(inv.language, o)
 	}
-	w.noteKind(o.Ref)
+	inv.noteKind(o.Ref)
 
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	at := w.nodeOf(o.Ref)
-	if state := w.nodes[at].state; state != nil && bytes.Equal(o.Spec, state.Spec.Written) {
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	at := inv.nodeOf(o.Ref)
+	if state := inv.nodes[at].state; state != nil && bytes.Equal(o.Spec, state.Spec.Written) {
 		o.Spec = state.Spec.Written // nearly always equal, so that one copy is kept
 	}
-	if same && w.nodes[at].object == old {
-		w.nodes[at].object = o
+	if unchanged && inv.nodes[at].object == old {
+		inv.nodes[at].object = o
 		return
 	}
-	if same { // changed concurrently
-		read, uses = parseSpec(w.language, o)
+	if unchanged { // changed concurrently
+		info, uses = parseSpec(inv.language, o)
 	}
-	w.setUses(at, uses)
-	n := &w.nodes[at]
+	inv.setUses(at, uses)
+	n := &inv.nodes[at]
 	if n.object == nil || n.object.Deleting != o.Deleting {
-		n.valueChangedAt = w.tick()
+		n.valueChangedAt = inv.tick()
 	}
 	if n.isEmpty() {
-		delete(w.sortedNodes, n.ref.Namespace)
+		delete(inv.sortedNodes, n.ref.Namespace)
 	}
-	n.object, n.specInfo, n.changedAt = o, read, w.tick()
+	n.object, n.specInfo, n.changedAt = o, info, inv.tick()
 }
 
 // equalForPlan reports whether two versions of an object give the same plan.
@@ -145,46 +145,46 @@ func equalForPlan(a, b *Object) bool {
 }
 
 // RemoveObject records that an object was deleted.
-func (w *Inventory) RemoveObject(ref reference.Ref) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	at, known := w.index[ref]
-	if !known || w.nodes[at].object == nil {
+func (inv *Inventory) RemoveObject(ref reference.Ref) {
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	at, known := inv.index[ref]
+	if !known || inv.nodes[at].object == nil {
 		return
 	}
-	w.setUses(at, nil)
-	n := &w.nodes[at]
+	inv.setUses(at, nil)
+	n := &inv.nodes[at]
 	n.object, n.specInfo, n.memo = nil, specInfo{}, memo{}
-	n.changedAt = w.tick()
+	n.changedAt = inv.tick()
 	n.valueChangedAt = n.changedAt
 	if n.isEmpty() {
-		delete(w.sortedNodes, ref.Namespace)
+		delete(inv.sortedNodes, ref.Namespace)
 	}
-	w.dropUnused(at)
+	inv.dropUnused(at)
 }
 
 // SetState records a stored state and returns the copy that the Inventory keeps. Callers that keep
 // the state should keep that copy, so that there is only one in memory.
-func (w *Inventory) SetState(s *State) *State {
+func (inv *Inventory) SetState(s *State) *State {
 	s = internState(s)
-	w.noteKind(s.Ref)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	at := w.nodeOf(s.Ref)
-	n := &w.nodes[at]
+	inv.noteKind(s.Ref)
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	at := inv.nodeOf(s.Ref)
+	n := &inv.nodes[at]
 	if n.state != nil && n.state.UID == s.UID && n.state.ResourceVersion == s.ResourceVersion && s.ResourceVersion != "" {
 		return n.state
 	}
 	if n.state == nil || !equalValue(n.state.Spec.Current, s.Spec.Current) {
-		n.valueChangedAt = w.tick()
+		n.valueChangedAt = inv.tick()
 	}
 	if n.isEmpty() {
-		delete(w.sortedNodes, n.ref.Namespace)
+		delete(inv.sortedNodes, n.ref.Namespace)
 	}
 	if n.object != nil && bytes.Equal(n.object.Spec, s.Spec.Written) {
 		s.Spec.Written = n.object.Spec // nearly always equal, so that one copy is kept
 	}
-	n.state, n.changedAt = s, w.tick()
+	n.state, n.changedAt = s, inv.tick()
 	return s
 }
 
@@ -197,69 +197,69 @@ func equalValue(a, b *v1alpha1.ResourceValue) bool {
 }
 
 // RemoveState records that a state was deleted.
-func (w *Inventory) RemoveState(ref reference.Ref) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	at, known := w.index[ref]
-	if !known || w.nodes[at].state == nil {
+func (inv *Inventory) RemoveState(ref reference.Ref) {
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	at, known := inv.index[ref]
+	if !known || inv.nodes[at].state == nil {
 		return
 	}
-	n := &w.nodes[at]
-	n.state, n.changedAt = nil, w.tick()
+	n := &inv.nodes[at]
+	n.state, n.changedAt = nil, inv.tick()
 	n.valueChangedAt = n.changedAt
 	if n.isEmpty() {
-		delete(w.sortedNodes, ref.Namespace)
+		delete(inv.sortedNodes, ref.Namespace)
 	}
-	w.dropUnused(at)
+	inv.dropUnused(at)
 }
 
 // KindsChanged records that Providers serve other types, or other versions of them.
-func (w *Inventory) KindsChanged() {
-	w.mu.RLock()
-	known := make(map[typeKey]string, len(w.kindRevisions))
-	for of := range w.kindRevisions {
-		known[of] = ""
+func (inv *Inventory) KindsChanged() {
+	inv.mu.RLock()
+	known := make(map[typeKey]string, len(inv.kindRevisions))
+	for key := range inv.kindRevisions {
+		known[key] = ""
 	}
-	w.mu.RUnlock()
-	for of := range known {
-		known[of] = w.kindRevision(of)
+	inv.mu.RUnlock()
+	for key := range known {
+		known[key] = inv.kindRevision(key)
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	now := w.tick()
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	now := inv.tick()
 	changed := map[typeKey]bool{}
-	for of, revision := range known {
-		if w.kindRevisions[of] != revision {
-			w.kindRevisions[of], changed[of] = revision, true
+	for key, revision := range known {
+		if inv.kindRevisions[key] != revision {
+			inv.kindRevisions[key], changed[key] = revision, true
 		}
 	}
-	for i := range w.nodes {
-		if n := &w.nodes[i]; changed[typeKeyOf(n.ref)] {
+	for i := range inv.nodes {
+		if n := &inv.nodes[i]; changed[typeKeyOf(n.ref)] {
 			n.changedAt, n.valueChangedAt = now, now
 		}
 	}
 }
 
 // noteKind records the revision of a type when its first object or state arrives.
-func (w *Inventory) noteKind(ref reference.Ref) {
-	of := typeKeyOf(ref)
-	w.mu.RLock()
-	_, known := w.kindRevisions[of]
-	w.mu.RUnlock()
+func (inv *Inventory) noteKind(ref reference.Ref) {
+	key := typeKeyOf(ref)
+	inv.mu.RLock()
+	_, known := inv.kindRevisions[key]
+	inv.mu.RUnlock()
 	if known {
 		return
 	}
-	revision := w.kindRevision(of)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if _, known := w.kindRevisions[of]; !known {
-		w.kindRevisions[of] = revision
+	revision := inv.kindRevision(key)
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	if _, known := inv.kindRevisions[key]; !known {
+		inv.kindRevisions[key] = revision
 	}
 }
 
 // kindRevision returns the revision of a type, empty if it is not served.
-func (w *Inventory) kindRevision(of typeKey) string {
-	kind, err := w.providers.Kind(reference.Ref{Kind: of.kind, Type: of.name})
+func (inv *Inventory) kindRevision(key typeKey) string {
+	kind, err := inv.providers.Kind(reference.Ref{Kind: key.kind, Type: key.name})
 	if err != nil {
 		return ""
 	}
@@ -267,73 +267,73 @@ func (w *Inventory) kindRevision(of typeKey) string {
 }
 
 // tick advances the clock and returns the time.
-func (w *Inventory) tick() int64 {
-	w.clock++
-	return w.clock
+func (inv *Inventory) tick() int64 {
+	inv.clock++
+	return inv.clock
 }
 
 // nodeOf returns the node of a reference and creates it if needed.
-func (w *Inventory) nodeOf(ref reference.Ref) int32 {
-	if at, known := w.index[ref]; known {
+func (inv *Inventory) nodeOf(ref reference.Ref) int32 {
+	if at, known := inv.index[ref]; known {
 		return at
 	}
 	ref = internRef(ref)
-	fresh := node{ref: ref, valueChangedAt: w.tick()}
-	at := int32(len(w.nodes))
-	if last := len(w.freeNodes) - 1; last >= 0 {
-		at, w.freeNodes = w.freeNodes[last], w.freeNodes[:last]
-		w.nodes[at] = fresh
+	added := node{ref: ref, valueChangedAt: inv.tick()}
+	at := int32(len(inv.nodes))
+	if last := len(inv.freeNodes) - 1; last >= 0 {
+		at, inv.freeNodes = inv.freeNodes[last], inv.freeNodes[:last]
+		inv.nodes[at] = added
 	} else {
-		w.nodes = append(w.nodes, fresh)
+		inv.nodes = append(inv.nodes, added)
 	}
-	w.index[ref] = at
+	inv.index[ref] = at
 	return at
 }
 
 // setUses replaces the nodes that a node refers to.
-func (w *Inventory) setUses(at int32, refs []reference.Ref) {
+func (inv *Inventory) setUses(at int32, refs []reference.Ref) {
 	var uses []int32
 	for _, ref := range refs {
-		uses = append(uses, w.nodeOf(ref))
+		uses = append(uses, inv.nodeOf(ref))
 	}
 	for _, u := range uses {
-		w.nodes[u].userCount++
+		inv.nodes[u].userCount++
 	}
-	had := w.nodes[at].uses
-	w.nodes[at].uses = uses
-	for _, u := range had {
-		w.nodes[u].userCount--
+	old := inv.nodes[at].uses
+	inv.nodes[at].uses = uses
+	for _, u := range old {
+		inv.nodes[u].userCount--
 		if u != at {
-			w.dropUnused(u)
+			inv.dropUnused(u)
 		}
 	}
 }
 
 // dropUnused removes a node that is empty and unreferenced. Its index is reused.
-func (w *Inventory) dropUnused(at int32) {
-	n := &w.nodes[at]
+func (inv *Inventory) dropUnused(at int32) {
+	n := &inv.nodes[at]
 	if !n.isEmpty() || n.userCount > 0 {
 		return
 	}
-	delete(w.index, n.ref)
+	delete(inv.index, n.ref)
 	*n = node{}
-	w.freeNodes = append(w.freeNodes, at)
+	inv.freeNodes = append(inv.freeNodes, at)
 }
 
-// namespaceNodes returns the non-empty nodes of a namespace by address. The caller holds the write lock and
-// does not modify the list.
-func (w *Inventory) namespaceNodes(namespace string) []int32 {
-	if list, made := w.sortedNodes[namespace]; made {
+// namespaceNodes returns the non-empty nodes of a namespace by address. The caller holds the write
+// lock and does not modify the list.
+func (inv *Inventory) namespaceNodes(namespace string) []int32 {
+	if list, cached := inv.sortedNodes[namespace]; cached {
 		return list
 	}
 	var list []int32
-	for i := range w.nodes {
-		if n := &w.nodes[i]; n.ref.Namespace == namespace && !n.isEmpty() {
+	for i := range inv.nodes {
+		if n := &inv.nodes[i]; n.ref.Namespace == namespace && !n.isEmpty() {
 			list = append(list, int32(i))
 		}
 	}
-	slices.SortFunc(list, func(a, b int32) int { return compareRefs(w.nodes[a].ref, w.nodes[b].ref) })
-	w.sortedNodes[namespace] = list
+	slices.SortFunc(list, func(a, b int32) int { return compareRefs(inv.nodes[a].ref, inv.nodes[b].ref) })
+	inv.sortedNodes[namespace] = list
 	return list
 }
 

@@ -24,20 +24,20 @@ const (
 // After Compact only names and rarely used parts of objects and states remain on such pages. Call
 // it rarely: it needs as much memory again until the next garbage collection, and a replaced value
 // stays allocated as long as its neighbours are in use.
-func (w *Inventory) Compact() {
+func (inv *Inventory) Compact() {
 	p := &packer{}
-	for from := 0; w.compactFrom(p, from); from += compactBatch {
+	for from := 0; inv.compactFrom(p, from); from += compactBatch {
 	}
 }
 
 // compactFrom compacts one batch and reports whether there are more.
-func (w *Inventory) compactFrom(p *packer, from int) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if from >= len(w.nodes) {
+func (inv *Inventory) compactFrom(p *packer, from int) bool {
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	if from >= len(inv.nodes) {
 		return false
 	}
-	nodes := w.nodes[from:min(from+compactBatch, len(w.nodes))]
+	nodes := inv.nodes[from:min(from+compactBatch, len(inv.nodes))]
 	for i := range nodes {
 		n := &nodes[i]
 		if n.object != nil {

@@ -75,16 +75,16 @@ func TestCompact(t *testing.T) {
 	for i, b := range before {
 		a := after[i]
 		if !reflect.DeepEqual(a, b) {
-			t.Fatalf("%s: it was\n%+v\nand is\n%+v", names[i], b, a)
+			t.Fatalf("%s: got\n%+v\nwant\n%+v", names[i], a, b)
 		}
 		if a.o != nil && a.o == b.o || a.s != nil && (a.s == b.s || a.s.Spec.Current != nil && a.s.Spec.Current == b.s.Spec.Current) {
-			t.Fatalf("%s is where it was", names[i])
+			t.Fatalf("%s was not moved", names[i])
 		}
 		if a.s == nil {
 			continue
 		}
 		if a.o != nil && len(a.s.Spec.Written) > 0 && &a.s.Spec.Written[0] != &a.o.Spec[0] {
-			t.Fatalf("%s: what was written is there twice", names[i])
+			t.Fatalf("%s: the spec is in memory twice", names[i])
 		}
 		// An append must not reach the neighbours.
 		if v := a.s.Spec.Current; v != nil {
@@ -92,7 +92,7 @@ func TestCompact(t *testing.T) {
 		}
 	}
 	if !reflect.DeepEqual(after, look()) || !reflect.DeepEqual(remembered, memos()) || w.clock != clock {
-		t.Error("something else has changed")
+		t.Error("neighbours, memos or the clock have changed")
 	}
 }
 

@@ -37,52 +37,52 @@ type memoUpdate struct {
 
 // recordPlan stores the memos of a plan that took its snapshot at a time. Nodes that have changed
 // since are left out.
-func (w *Inventory) recordPlan(looked int64, findings []memoUpdate) {
-	if len(findings) == 0 {
+func (inv *Inventory) recordPlan(snapshotAt int64, updates []memoUpdate) {
+	if len(updates) == 0 {
 		return
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	now := w.tick()
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	now := inv.tick()
 	valid := func(f *memoUpdate) bool {
-		n := &w.nodes[f.node]
-		return n.ref == f.ref && n.changedAt <= looked
+		n := &inv.nodes[f.node]
+		return n.ref == f.ref && n.changedAt <= snapshotAt
 	}
 	// Data sources with new values first: the memos of their dependents date from now, and are
 	// valid only if those values are kept.
-	var lost []int32
-	for i := range findings {
-		f := &findings[i]
+	var outdated []int32
+	for i := range updates {
+		f := &updates[i]
 		switch {
 		case !f.valueChanged:
 		case valid(f):
-			w.nodes[f.node].valueChangedAt = now
-		case w.nodes[f.node].ref == f.ref:
-			lost = append(lost, f.node)
+			inv.nodes[f.node].valueChangedAt = now
+		case inv.nodes[f.node].ref == f.ref:
+			outdated = append(outdated, f.node)
 		}
 	}
-	for i := range findings {
-		f := &findings[i]
+	for i := range updates {
+		f := &updates[i]
 		if !valid(f) {
 			continue
 		}
-		n := &w.nodes[f.node]
+		n := &inv.nodes[f.node]
 		f.memo.validAt = 0
-		if f.inputsCurrent && w.inputsUnchanged(n.uses, looked, now) {
+		if f.inputsCurrent && inv.inputsUnchanged(n.uses, snapshotAt, now) {
 			f.memo.validAt = now
 		}
 		n.memo = f.memo
 	}
-	for _, at := range lost {
-		w.nodes[at].valueChangedAt = w.tick() // its dependents were planned with a value that is not kept
+	for _, at := range outdated {
+		inv.nodes[at].valueChangedAt = inv.tick() // its dependents were planned with a value that is not kept
 	}
 }
 
 // inputsUnchanged reports whether nodes have the value of the snapshot, or the one that this very
 // plan has read.
-func (w *Inventory) inputsUnchanged(uses []int32, looked, now int64) bool {
+func (inv *Inventory) inputsUnchanged(uses []int32, snapshotAt, now int64) bool {
 	for _, u := range uses {
-		if seen := w.nodes[u].valueChangedAt; seen > looked && seen != now {
+		if changedAt := inv.nodes[u].valueChangedAt; changedAt > snapshotAt && changedAt != now {
 			return false
 		}
 	}
@@ -91,29 +91,29 @@ func (w *Inventory) inputsUnchanged(uses []int32, looked, now int64) bool {
 
 // recordApply stores the result of an Apply: with the state that it stored, the object needs no
 // change. Without it the next plan would evaluate every spec again, which takes half a minute of
-// processor time for a hundred thousand resources. inputs are the versions of the states that the
-// values came from.
-func (w *Inventory) recordApply(object *Object, state *State, took map[reference.Ref]string, m memo) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	at, known := w.index[state.Ref]
+// processor time for a hundred thousand resources. inputVersions are the versions of the states
+// that the values came from.
+func (inv *Inventory) recordApply(object *Object, state *State, inputVersions map[reference.Ref]string, m memo) {
+	inv.mu.Lock()
+	defer inv.mu.Unlock()
+	at, known := inv.index[state.Ref]
 	if !known {
 		return
 	}
-	n := &w.nodes[at]
+	n := &inv.nodes[at]
 	if n.object == nil || !equalForPlan(n.object, object) || !sameVersion(n.state, state) {
 		return
 	}
 	for _, u := range n.uses {
-		used := &w.nodes[u]
+		used := &inv.nodes[u]
 		if used.ref.Kind == reference.Data || used.object == nil || used.object.Deleting {
 			return // only a plan can tell
 		}
-		if version, took := took[used.ref]; took && (used.state == nil || used.state.ResourceVersion != version) {
+		if version, ok := inputVersions[used.ref]; ok && (used.state == nil || used.state.ResourceVersion != version) {
 			return // it has another value by now
 		}
 	}
-	m.validAt, m.stateVersion, m.fingerprint = w.tick(), n.state.ResourceVersion, n.state.Spec.Settled
+	m.validAt, m.stateVersion, m.fingerprint = inv.tick(), n.state.ResourceVersion, n.state.Spec.Settled
 	if m.providerConfig == n.state.Spec.ProviderConfig {
 		m.providerConfig = n.state.Spec.ProviderConfig // one copy for all
 	}

@@ -72,11 +72,11 @@ func (m *model) consistent(w *Inventory) {
 		}
 	}
 	if len(w.index) != len(needed) || len(w.nodes) != len(needed)+len(w.freeNodes) {
-		m.t.Fatalf("it knows %d, in %d places of which %d are free, and needs %d", len(w.index), len(w.nodes), len(w.freeNodes), len(needed))
+		m.t.Fatalf("%d references and %d nodes, %d of them free, want %d references", len(w.index), len(w.nodes), len(w.freeNodes), len(needed))
 	}
 	for ref, at := range w.index {
 		if n := &w.nodes[at]; n.ref != ref || n.userCount != users[ref] {
-			m.t.Fatalf("%s is %s, and %d refer to it instead of %d", ref, n.ref, n.userCount, users[ref])
+			m.t.Fatalf("node of %s has %s and %d users, want %d", ref, n.ref, n.userCount, users[ref])
 		}
 	}
 }
@@ -109,8 +109,8 @@ func TestInventoryDuringPlans(t *testing.T) {
 	for range 3 {
 		all.Go(func() {
 			for range 15 {
-				what := PlanOptions{Namespace: testNamespace, Mode: plan.Normal, Salt: testSalt}
-				if _, err := e.Plan(t.Context(), what, newFakePlanStore()); err != nil {
+				opts := PlanOptions{Namespace: testNamespace, Mode: plan.Normal, Salt: testSalt}
+				if _, err := e.Plan(t.Context(), opts, newFakePlanStore()); err != nil {
 					t.Error(err)
 				}
 			}
@@ -154,7 +154,7 @@ func TestStateNamesAreUnique(t *testing.T) {
 		left := &State{Spec: v1alpha1.ResourceStateSpec{Object: v1alpha1.StateOwner{Group: kind.Group, Kind: n.Kind, Name: "main"}}}
 		name := stateName(left)
 		if of := stateNameOf(kind, "main"); of != name {
-			t.Errorf("the state of a %s is called %s, and looked for as %s", n.Type, of, name)
+			t.Errorf("the state of a %s has the name %s without its object, and %s with it", n.Type, of, name)
 		}
 		if other := seen[name]; other != "" {
 			t.Errorf("the states of %s and %s are both called %s", other, n.Type, name)

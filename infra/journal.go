@@ -124,28 +124,28 @@ type stateUpdate struct {
 }
 
 // updateState changes the stored state of a resource.
-func (r *applier) updateState(ctx context.Context, n *step, what stateUpdate) (*State, error) {
+func (r *applier) updateState(ctx context.Context, n *step, update stateUpdate) (*State, error) {
 	base := r.state(n)
 	for attempt := 0; ; attempt++ {
-		stored, err := r.updateStateOnce(ctx, n, base, what)
+		stored, err := r.updateStateOnce(ctx, n, base, update)
 		if err == nil {
 			return stored, nil
 		}
 		if errors.Is(err, ErrStale) {
 			// The Inventory learns of it sooner or later.
 			now := r.e.Inventory.State(n.ref)
-			if now != nil && what.isApplied(now) {
+			if now != nil && update.isApplied(now) {
 				r.setState(n, now)
 				return now, nil
 			}
 			if !sameVersion(base, now) {
-				if base = now; !what.force {
+				if base = now; !update.force {
 					return nil, errStateChanged
 				}
 			}
 		}
 		r.e.log().Warn("storing a state failed", "resource", n.address.String(), "attempt", attempt+1, "err", err)
-		if !what.force && attempt+1 >= storeTries {
+		if !update.force && attempt+1 >= storeTries {
 			return nil, err
 		}
 		if wait := r.backoff(ctx, attempt); wait != nil {
@@ -161,14 +161,14 @@ func sameVersion(a, b *State) bool {
 	return a.UID == b.UID && a.ResourceVersion == b.ResourceVersion
 }
 
-func (r *applier) updateStateOnce(ctx context.Context, n *step, base *State, what stateUpdate) (*State, error) {
+func (r *applier) updateStateOnce(ctx context.Context, n *step, base *State, update stateUpdate) (*State, error) {
 	next := &State{Ref: n.ref}
 	if base != nil {
 		next.UID, next.ResourceVersion = base.UID, base.ResourceVersion
 		base.Spec.DeepCopyInto(&next.Spec)
 	}
-	what.mutate(&next.Spec)
-	if isEmpty(&next.Spec) && !what.keepEmpty {
+	update.mutate(&next.Spec)
+	if isEmpty(&next.Spec) && !update.keepEmpty {
 		if base != nil {
 			if err := r.e.States.Delete(ctx, base); err != nil {
 				return nil, err
@@ -229,7 +229,7 @@ func (r *applier) recordOutcome(ctx context.Context, n *step, step v1alpha1.Carr
 			// This step resolves a change that another Apply left uncertain, but a read that finds
 			// no resource does not.
 			p := pendingOf(&State{Spec: *s}, r.opts.ApplyUID)
-			if looked := n.action == plan.NoOp && s.Current == nil; (p == nil || p.Call == n.call) && !looked {
+			if foundNothing := n.action == plan.NoOp && s.Current == nil; (p == nil || p.Call == n.call) && !foundNothing {
 				s.Pending = nil
 			}
 			addFinishedStep(s, r.opts.ApplyUID, step)

@@ -82,11 +82,11 @@ type DataSourceRead struct {
 //
 // A problem of a single resource, such as an argument that the provider rejects, is not an error of
 // Plan. It is in the result, and the dependents of that resource are not planned.
-func (e *Engine) Plan(ctx context.Context, what PlanOptions, store PlanStore) (*PlanResult, error) {
-	if len(what.Salt) < 32 {
+func (e *Engine) Plan(ctx context.Context, opts PlanOptions, store PlanStore) (*PlanResult, error) {
+	if len(opts.Salt) < 32 {
 		return nil, errors.New("a plan needs a salt of 32 random bytes, or its digests would reveal secrets")
 	}
-	r := &planRun{Engine: e, opts: what}
+	r := &planRun{Engine: e, opts: opts}
 	if err := r.snapshot(); err != nil {
 		return nil, err
 	}

@@ -87,7 +87,7 @@ func benchPlan(b *testing.B, n int, uses func(i, n int) []int) {
 	kind, _ := s.Kind(thingRef("x"))
 	for i := range n {
 		o := e.Inventory.Object(thingRef(fmt.Sprintf("n-%06d", i)))
-		said, errs := e.evaluate(b.Context(), o, &kind.Kind, reference.Scope{Lookup: func(ref reference.Ref) (cty.Value, error) {
+		evaluated, errs := e.evaluate(b.Context(), o, &kind.Kind, reference.Scope{Lookup: func(ref reference.Ref) (cty.Value, error) {
 			var of int
 			_, err := fmt.Sscanf(ref.Name, "n-%d", &of)
 			return marked(&kind.Schema.Block, value(of), nil), err
@@ -96,7 +96,7 @@ func benchPlan(b *testing.B, n int, uses func(i, n int) []int) {
 			b.Fatal(errs)
 		}
 		state := newState(b, o.Ref, 1, value(i), nil)
-		state.Spec.Settled = e.fingerprint(o, said, kind, s.configRevision)
+		state.Spec.Settled = e.fingerprint(o, evaluated, kind, s.configRevision)
 		e.Inventory.SetState(state)
 	}
 	metric(float64(heap()-before)/1e6, "world-MB")

@@ -73,8 +73,8 @@ func (r *planRun) decide(ctx context.Context, at int32) bool {
 		r.notServed(s, err)
 		return false
 	}
-	if flaws := s.specErrors(); s.isDesired() && r.usesSpec(s) && len(flaws) > 0 {
-		for _, f := range flaws {
+	if errs := s.specErrors(); s.isDesired() && r.usesSpec(s) && len(errs) > 0 {
+		for _, f := range errs {
 			r.problem(s, f.field, f.text)
 		}
 		return false
@@ -147,7 +147,7 @@ func (d *decider) decideDesired(ctx context.Context) bool {
 	if d.reportUnavailable() {
 		return false
 	}
-	said, errs := d.evaluate(ctx, s.object, &d.kind.Kind, reference.Scope{
+	evaluated, errs := d.evaluate(ctx, s.object, &d.kind.Kind, reference.Scope{
 		Lookup:    func(ref reference.Ref) (cty.Value, error) { return d.lookup(ctx, s, ref) },
 		Attribute: func(ref reference.Ref, name string) (cty.Value, bool) { return d.attribute(s, ref, name) },
 	})
@@ -155,19 +155,19 @@ func (d *decider) decideDesired(ctx context.Context) bool {
 		d.fieldErrors(s, errs)
 		return false
 	}
-	d.evaluated = said
-	if !d.open(ctx, said.own.Provider) {
+	d.evaluated = evaluated
+	if !d.open(ctx, evaluated.own.Provider) {
 		return false
 	}
 	if s.state != nil || s.isData() { // a resource without state cannot be settled
-		d.fingerprint = d.Engine.fingerprint(s.object, said, d.kind, d.provider.revision)
+		d.fingerprint = d.Engine.fingerprint(s.object, evaluated, d.kind, d.provider.revision)
 	}
 	trigger := d.trigger()
 	if trigger == "" && d.isSettled() {
 		return d.settle()
 	}
 	in := d.input()
-	in.Config, in.Lifecycle, in.Replace, in.ImportID = said.config, said.lifecycle(), s.replace, s.object.ImportID
+	in.Config, in.Lifecycle, in.Replace, in.ImportID = evaluated.config, evaluated.lifecycle(), s.replace, s.object.ImportID
 	in.Lifecycle.Trigger = trigger
 	in.Lifecycle.CreateBeforeDestroy = s.createFirst
 	if s.isData() {
@@ -270,10 +270,10 @@ func (d *decider) finish(ctx context.Context, in plan.Input) bool {
 	if s.state == nil || d.opts.Mode == plan.RefreshOnly {
 		return ok
 	}
-	left := slices.Clone(s.state.Spec.Deposed)
-	slices.SortFunc(left, func(a, b v1alpha1.DeposedResource) int { return strings.Compare(a.Key, b.Key) })
-	for i := range left {
-		ok = d.decideDeposed(ctx, &left[i]) && ok
+	deposed := slices.Clone(s.state.Spec.Deposed)
+	slices.SortFunc(deposed, func(a, b v1alpha1.DeposedResource) int { return strings.Compare(a.Key, b.Key) })
+	for i := range deposed {
+		ok = d.decideDeposed(ctx, &deposed[i]) && ok
 	}
 	return ok
 }
@@ -296,7 +296,7 @@ func (d *decider) decideCurrent(ctx context.Context, in plan.Input) bool {
 	d.warn(in, decision.Warnings)
 	d.recordDecision(in, decision)
 	if s.unchanged && !s.isData() && s.state.Spec.Current != nil && s.state.Spec.Current.SchemaVersion == d.kind.Schema.Version {
-		s.decision = nil // dependents see the stored value, and most resources have none
+		s.decision = nil // dependents see the stored value, and most resources have no dependents
 	}
 	return d.addChange(decision)
 }
@@ -332,7 +332,7 @@ func (d *decider) recordDecision(in plan.Input, decision *plan.Decision) {
 }
 
 // addMemo records for the next plan that there is nothing to do.
-func (d *decider) addMemo(read *plan.Decision, fresh bool) {
+func (d *decider) addMemo(dataRead *plan.Decision, valueChanged bool) {
 	s := d.slot
 	if s.node < 0 || s.overridden || d.fingerprint == "" || d.opts.Mode == plan.Destroy {
 		return
@@ -341,7 +341,7 @@ func (d *decider) addMemo(read *plan.Decision, fresh bool) {
 	for _, u := range s.uses {
 		current = current && d.slots[u].cacheable
 	}
-	m := memo{fingerprint: d.fingerprint, providerConfig: d.evaluated.own.Provider, kindRevision: d.kind.Revision, configRevision: d.provider.revision, unwatched: d.evaluated.unwatched, dataRead: read}
+	m := memo{fingerprint: d.fingerprint, providerConfig: d.evaluated.own.Provider, kindRevision: d.kind.Revision, configRevision: d.provider.revision, unwatched: d.evaluated.unwatched, dataRead: dataRead}
 	if s.state != nil {
 		m.stateVersion = s.state.ResourceVersion
 		if m.fingerprint == s.state.Spec.Settled {
@@ -350,13 +350,13 @@ func (d *decider) addMemo(read *plan.Decision, fresh bool) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.memoUpdates = append(d.memoUpdates, memoUpdate{node: s.node, ref: s.ref, memo: m, valueChanged: fresh, inputsCurrent: current})
+	d.memoUpdates = append(d.memoUpdates, memoUpdate{node: s.node, ref: s.ref, memo: m, valueChanged: valueChanged, inputsCurrent: current})
 }
 
 // recordDataRead records the new status of a data source.
 func (d *decider) recordDataRead(decision *plan.Decision) {
 	value := decision.After
-	what := ObjectStatus{
+	status := ObjectStatus{
 		Attributes: d.kind.Attributes(value, decision.Sensitive), Generation: d.slot.object.Generation,
 		Conditions: []Condition{
 			{Type: ConditionReady, True: true, Reason: "Read", Message: "The data source was read."},
@@ -364,19 +364,19 @@ func (d *decider) recordDataRead(decision *plan.Decision) {
 		},
 	}
 	if name := d.evaluated.own.Connection.Secret; name != "" {
-		what.SecretName, what.Secret = name, d.kind.Connection(value, decision.Sensitive)
+		status.SecretName, status.Secret = name, d.kind.Connection(value, decision.Sensitive)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.planRun.dataReads = append(d.planRun.dataReads, DataSourceRead{Object: d.slot.object, ObjectStatus: what})
+	d.planRun.dataReads = append(d.planRun.dataReads, DataSourceRead{Object: d.slot.object, ObjectStatus: status})
 }
 
 // decideDeposed plans the destruction of a deposed resource.
-func (d *decider) decideDeposed(ctx context.Context, left *v1alpha1.DeposedResource) bool {
+func (d *decider) decideDeposed(ctx context.Context, deposed *v1alpha1.DeposedResource) bool {
 	in := d.input()
-	in.Provider, in.Delete, in.Address.Deposed = d.provider, true, left.Key
+	in.Provider, in.Delete, in.Address.Deposed = d.provider, true, deposed.Key
 	var err error
-	if in.Prior, err = priorOf(&left.ResourceValue); err != nil {
+	if in.Prior, err = priorOf(&deposed.ResourceValue); err != nil {
 		d.problem(d.slot, "", err.Error())
 		return false
 	}
@@ -412,7 +412,7 @@ func (r *planRun) storeChange(s *slot, kind *ServedKind, decision *plan.Decision
 		show.PriorSpec = s.state.Spec.Written
 	}
 	if r.opts.WriteBack && s.overridden && decision.Address.Deposed == "" {
-		show.Preconditions = preconditions(s.replaced, s.state)
+		show.Preconditions = preconditions(s.original, s.state)
 		if show.RestoreSpec = s.object.Spec; s.object.Deleting {
 			show.RestoreSpec = []byte("null")
 		}

@@ -109,8 +109,8 @@ func oneAttribute(block *contract.Block, secret []cty.Path, name string, decode 
 	} else if n := block.Nested(name); n != nil {
 		only.Blocks = []contract.NestedBlock{*n}
 	}
-	ty, is := only.ImpliedType().AttributeTypes()[name]
-	if !is {
+	ty, ok := only.ImpliedType().AttributeTypes()[name]
+	if !ok {
 		return cty.NilVal, false
 	}
 	v, err := decode(ty)
@@ -121,8 +121,8 @@ func oneAttribute(block *contract.Block, secret []cty.Path, name string, decode 
 		if len(path) == 0 {
 			return false // everything
 		}
-		step, is := path[0].(cty.GetAttrStep)
-		return !is || step.Name != name
+		step, ok := path[0].(cty.GetAttrStep)
+		return !ok || step.Name != name
 	})
 	return marked(&only, cty.ObjectVal(map[string]cty.Value{name: v}), secret).GetAttr(name), true
 }

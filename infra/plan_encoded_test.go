@@ -27,27 +27,27 @@ func TestRetainedAndEncodedValues(t *testing.T) {
 		one := &r.slots[i]
 		one.ref, one.users, one.decision = thingRef(fmt.Sprintf("n-%06d", i)), 1, &plan.Decision{Action: plan.Create, After: value}
 	}
-	sees := func(i int) {
+	expectValue := func(i int) {
 		t.Helper()
 		if v, err := r.value(t.Context(), int32(i)); err != nil || !v.RawEquals(value) {
-			t.Errorf("of %d others see %#v, %v", i, v, err)
+			t.Errorf("dependents of %d see %#v, %v", i, v, err)
 		}
 	}
 	for i := range maxRetained + 1 {
 		r.end(int32(i))
 	}
 	if r.retained != maxRetained || r.slots[0].encoded != nil || r.slots[maxRetained].encoded == nil {
-		t.Errorf("%d are kept as they are, want %d", r.retained, maxRetained)
+		t.Errorf("%d values are retained, want %d", r.retained, maxRetained)
 	}
-	sees(0)
-	sees(maxRetained)
+	expectValue(0)
+	expectValue(maxRetained)
 	r.release(0)
 	r.release(maxRetained) // it was not counted
 	r.end(maxRetained + 1)
 	if r.retained != maxRetained || r.slots[maxRetained+1].encoded != nil {
-		t.Errorf("%d are kept as they are after one was let go, want %d", r.retained, maxRetained)
+		t.Errorf("%d values are retained after one was released, want %d", r.retained, maxRetained)
 	}
-	sees(maxRetained + 1)
+	expectValue(maxRetained + 1)
 }
 
 // TestEncodedAttributes checks that a single decoded attribute has the value and marks that it has
@@ -94,7 +94,7 @@ func TestEncodedAttributes(t *testing.T) {
 		t.Errorf("%d attributes have marks, want 6: content, labels, password, token, login, disk", marks)
 	}
 	if len(secret) != 3 || !secret[1].Equals(cty.GetAttrPath("labels").IndexString("a")) {
-		t.Errorf("the paths have become %v", secret)
+		t.Errorf("the paths were changed to %v", secret)
 	}
 
 	// Stored values are known.
@@ -113,18 +113,18 @@ func TestEncodedAttributes(t *testing.T) {
 		}
 	}
 	for what, spoil := range map[string]func(*v1alpha1.ResourceValue){
-		"of another version": func(v *v1alpha1.ResourceValue) { v.SchemaVersion = 2 },
-		"cut off":            func(v *v1alpha1.ResourceValue) { v.Value = text[:len(text)/2] },
-		"null":               func(v *v1alpha1.ResourceValue) { v.Value = []byte("null") },
-		"of another type":    func(v *v1alpha1.ResourceValue) { v.Value = []byte(`{"content":{}}`) },
-		"with what there is no longer in its schema": func(v *v1alpha1.ResourceValue) { v.Value = []byte(`{"content":"text","former":1}`) },
-		"without it":                  func(v *v1alpha1.ResourceValue) { v.Value = []byte(`{"id":"i"}`) },
-		"secret where nobody can say": func(v *v1alpha1.ResourceValue) { v.Sensitive = []string{"["} },
+		"with another version":        func(v *v1alpha1.ResourceValue) { v.SchemaVersion = 2 },
+		"truncated":                   func(v *v1alpha1.ResourceValue) { v.Value = text[:len(text)/2] },
+		"null":                        func(v *v1alpha1.ResourceValue) { v.Value = []byte("null") },
+		"with another type":           func(v *v1alpha1.ResourceValue) { v.Value = []byte(`{"content":{}}`) },
+		"with an unknown attribute":   func(v *v1alpha1.ResourceValue) { v.Value = []byte(`{"content":"text","former":1}`) },
+		"without the attribute":       func(v *v1alpha1.ResourceValue) { v.Value = []byte(`{"id":"i"}`) },
+		"with an invalid secret path": func(v *v1alpha1.ResourceValue) { v.Sensitive = []string{"["} },
 	} {
 		spoilt := stored
 		spoil(&spoilt)
 		if v, found := storedAttribute(kind, &spoilt, "content"); found {
-			t.Errorf("of what is stored %s there is %#v", what, v)
+			t.Errorf("stored %s: got %#v", what, v)
 		}
 	}
 
@@ -137,13 +137,13 @@ func TestEncodedAttributes(t *testing.T) {
 		encoded []byte
 		name    string
 	}{
-		{"an attribute that there is not", encoded, "colour"},
-		{"what is not known at all", unknown, "content"},
-		{"what is cut off", encoded[:len(encoded)/2], "zone"},
-		{"nothing", nil, "content"},
+		{"missing attribute", encoded, "colour"},
+		{"unknown object", unknown, "content"},
+		{"truncated object", encoded[:len(encoded)/2], "zone"},
+		{"no data", nil, "content"},
 	} {
 		if v, found := decodeAttribute(block, row.encoded, nil, row.name); found {
-			t.Errorf("of %s there is %#v", row.what, v)
+			t.Errorf("%s: got %#v", row.what, v)
 		}
 	}
 }
@@ -151,7 +151,7 @@ func TestEncodedAttributes(t *testing.T) {
 // TestReferencesToEncodedValues checks that plans do not depend on whether a value is kept encoded,
 // as it is after many others.
 func TestReferencesToEncodedValues(t *testing.T) {
-	refers := func(others int) (changes, problems []string) {
+	planReferences := func(others int) (changes, problems []string) {
 		s := newFakeEnv()
 		s.noLog = true
 		s.secrets["keys/p"] = "hush"
@@ -186,17 +186,17 @@ func TestReferencesToEncodedValues(t *testing.T) {
 		}
 		return changes, problems
 	}
-	changes, problems := refers(0)
+	changes, problems := planReferences(0)
 	if len(changes) != 9 || len(problems) != 2 {
 		t.Fatalf("without others: %d changes, and %q", len(changes), problems)
 	}
-	many, same := refers(maxRetained + 100)
+	many, same := planReferences(maxRetained + 100)
 	if fmt.Sprint(same) != fmt.Sprint(problems) {
 		t.Errorf("problems are %q, want %q", same, problems)
 	}
 	for i := range changes {
 		if i < len(many) && many[i] != changes[i] {
-			t.Errorf("behind many others it is\n%s\nwant\n%s", many[i], changes[i])
+			t.Errorf("encoded, got\n%s\nwant\n%s", many[i], changes[i])
 		}
 	}
 }
@@ -204,7 +204,7 @@ func TestReferencesToEncodedValues(t *testing.T) {
 // TestReferencesToStoredValues checks that dependents see the same, whether single attributes are
 // decoded for few of them or the whole value for many.
 func TestReferencesToStoredValues(t *testing.T) {
-	refers := func(others int) (changes []string) {
+	planReferences := func(others int) (changes []string) {
 		s := newFakeEnv()
 		s.noLog = true
 		s.secrets["keys/p"] = "hush"
@@ -245,8 +245,8 @@ func TestReferencesToStoredValues(t *testing.T) {
 		}
 		return changes
 	}
-	few, many := refers(0), refers(manyUsers)
+	few, many := planReferences(0), planReferences(manyUsers)
 	if fmt.Sprint(few) != fmt.Sprint(many) {
-		t.Errorf("many are told\n%s\nfew\n%s", strings.Join(many, "\n"), strings.Join(few, "\n"))
+		t.Errorf("many dependents see\n%s\nfew see\n%s", strings.Join(many, "\n"), strings.Join(few, "\n"))
 	}
 }

@@ -258,16 +258,16 @@ func (s *fakeEnv) takeCalls() []string {
 	return out
 }
 
-func (s *fakeEnv) engine(t testing.TB, world *Inventory) *Engine {
+func (s *fakeEnv) engine(t testing.TB, inventory *Inventory) *Engine {
 	t.Helper()
 	language, err := reference.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if world == nil {
-		world = NewInventory(language, s)
+	if inventory == nil {
+		inventory = NewInventory(language, s)
 	}
-	return &Engine{Inventory: world, Language: language, Providers: s, Values: s, Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)}
+	return &Engine{Inventory: inventory, Language: language, Providers: s, Values: s, Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)}
 }
 
 // fakePlanStore is a PlanStore.
@@ -310,7 +310,7 @@ func (c *fakePlanStore) changes(t testing.TB, planned *PlanResult, salt []byte) 
 			out = append(out, change)
 			switch part, is := sealed[change.Address]; {
 			case is && plan.SealDigest(salt, part) != change.Sealed:
-				t.Errorf("%s: the sealed part is another", change.Address)
+				t.Errorf("%s: the sealed part does not match", change.Address)
 			case !is && change.Sealed != "":
 				t.Errorf("%s: the sealed part is in another chunk", change.Address)
 			}
@@ -362,17 +362,17 @@ func newState(t testing.TB, ref reference.Ref, version int, value cty.Value, sec
 	return s
 }
 
-func mustPlan(t testing.TB, e *Engine, what PlanOptions) (*PlanResult, *fakePlanStore) {
+func mustPlan(t testing.TB, e *Engine, opts PlanOptions) (*PlanResult, *fakePlanStore) {
 	t.Helper()
-	if what.Namespace == "" {
-		what.Namespace = testNamespace
+	if opts.Namespace == "" {
+		opts.Namespace = testNamespace
 	}
-	if what.Mode == "" {
-		what.Mode = plan.Normal
+	if opts.Mode == "" {
+		opts.Mode = plan.Normal
 	}
-	what.Salt = testSalt
+	opts.Salt = testSalt
 	store := newFakePlanStore()
-	planned, err := e.Plan(t.Context(), what, store)
+	planned, err := e.Plan(t.Context(), opts, store)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ import (
 // clocks, memos or an order.
 type model struct {
 	t       *testing.T
-	stand   *fakeEnv
+	env     *fakeEnv
 	engine  *Engine // only to evaluate
 	objects map[reference.Ref]*Object
 	states  map[reference.Ref]*State
@@ -36,11 +36,11 @@ type verdict struct {
 }
 
 func newModel(t *testing.T, s *fakeEnv) *model {
-	return &model{t: t, stand: s, engine: s.engine(t, nil), objects: map[reference.Ref]*Object{}, states: map[reference.Ref]*State{}}
+	return &model{t: t, env: s, engine: s.engine(t, nil), objects: map[reference.Ref]*Object{}, states: map[reference.Ref]*State{}}
 }
 
 // plan returns the changes by address, and the number of resources that cannot be planned.
-func (m *model) plan(what PlanOptions) (map[plan.Address]*plan.Change, int) {
+func (m *model) plan(opts PlanOptions) (map[plan.Address]*plan.Change, int) {
 	m.decided = map[reference.Ref]*verdict{}
 	out, failed := map[plan.Address]*plan.Change{}, 0
 	all := maps.Clone(m.objects)
@@ -50,7 +50,7 @@ func (m *model) plan(what PlanOptions) (map[plan.Address]*plan.Change, int) {
 		}
 	}
 	for ref := range all {
-		v := m.decide(ref, what)
+		v := m.decide(ref, opts)
 		switch {
 		case v.failed:
 			failed++
@@ -87,7 +87,7 @@ func (m *model) first(ref reference.Ref, seen map[reference.Ref]bool) bool {
 	return false
 }
 
-func (m *model) decide(ref reference.Ref, what PlanOptions) *verdict {
+func (m *model) decide(ref reference.Ref, opts PlanOptions) *verdict {
 	if v, is := m.decided[ref]; is {
 		if v.running {
 			v.failed = true // a cycle
@@ -96,12 +96,12 @@ func (m *model) decide(ref reference.Ref, what PlanOptions) *verdict {
 	}
 	v := &verdict{running: true}
 	m.decided[ref] = v
-	kind, err := m.stand.Kind(ref)
+	kind, err := m.env.Kind(ref)
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	in := plan.Input{Address: addressOf(ref), Schema: kind.Schema, Provider: m.stand.fakeProvider, Mode: plan.Normal, Refresh: what.Refresh,
-		Replace: slices.Contains(what.Replace, ref)}
+	in := plan.Input{Address: addressOf(ref), Schema: kind.Schema, Provider: m.env.fakeProvider, Mode: plan.Normal, Refresh: opts.Refresh,
+		Replace: slices.Contains(opts.Replace, ref)}
 	var origins map[string]string
 	if m.removed(ref) {
 		in.Delete = m.objects[ref] != nil
@@ -111,13 +111,13 @@ func (m *model) decide(ref reference.Ref, what PlanOptions) *verdict {
 			}
 		}
 		for other, s := range m.states {
-			if other != ref && s.Spec.Current != nil && slices.Contains(s.Spec.Current.Dependencies, stateName(m.states[ref])) && m.decide(other, what).failed {
+			if other != ref && s.Spec.Current != nil && slices.Contains(s.Spec.Current.Dependencies, stateName(m.states[ref])) && m.decide(other, opts).failed {
 				v.failed = true
 			}
 		}
 	} else {
 		for _, used := range m.uses(ref) {
-			if m.removed(used) || m.decide(used, what).failed {
+			if m.removed(used) || m.decide(used, opts).failed {
 				v.failed = true
 			}
 			if d := m.decided[used]; d != nil && d.decision != nil && d.decision.Action != plan.NoOp {
@@ -126,15 +126,15 @@ func (m *model) decide(ref reference.Ref, what PlanOptions) *verdict {
 		}
 		in.Lifecycle.CreateBeforeDestroy = m.first(ref, map[reference.Ref]bool{})
 		if !v.failed {
-			said, errs := m.engine.evaluate(m.t.Context(), m.objects[ref], &kind.Kind, reference.Scope{Lookup: func(used reference.Ref) (cty.Value, error) {
+			evaluated, errs := m.engine.evaluate(m.t.Context(), m.objects[ref], &kind.Kind, reference.Scope{Lookup: func(used reference.Ref) (cty.Value, error) {
 				d := m.decided[used].decision
-				k, _ := m.stand.Kind(used)
+				k, _ := m.env.Kind(used)
 				return marked(&k.Schema.Block, d.After, d.Sensitive), nil
 			}})
 			if len(errs) > 0 {
 				m.t.Fatal(errs)
 			}
-			in.Config, origins = said.config, said.origins
+			in.Config, origins = evaluated.config, evaluated.origins
 		}
 	}
 	v.running = false
@@ -173,7 +173,7 @@ func (m *model) apply(changes []*plan.Change, sealed map[plan.Address][]byte, se
 		if v, is := values[ref]; is {
 			return v
 		}
-		kind, _ := m.stand.Kind(ref)
+		kind, _ := m.env.Kind(ref)
 		prior, err := priorOf(m.states[ref].Spec.Current)
 		if err != nil {
 			t.Fatal(err)
@@ -190,7 +190,7 @@ func (m *model) apply(changes []*plan.Change, sealed map[plan.Address][]byte, se
 			return
 		}
 		done[ref] = true
-		kind, _ := m.stand.Kind(ref)
+		kind, _ := m.env.Kind(ref)
 		if len(sealed[c.Address]) == 0 {
 			if !settle && ref.Kind == reference.Resource {
 				return
@@ -201,15 +201,15 @@ func (m *model) apply(changes []*plan.Change, sealed map[plan.Address][]byte, se
 		if err != nil {
 			t.Fatal(err)
 		}
-		run := plan.Execution{Planned: planned, Schema: kind.Schema, Provider: m.stand.fakeProvider}
+		run := plan.Execution{Planned: planned, Schema: kind.Schema, Provider: m.env.fakeProvider}
 		fingerprint := ""
 		if m.objects[ref] != nil && !m.objects[ref].Deleting {
-			said, errs := m.engine.evaluate(t.Context(), m.objects[ref], &kind.Kind, reference.Scope{Lookup: func(used reference.Ref) (cty.Value, error) { return value(used), nil }})
+			evaluated, errs := m.engine.evaluate(t.Context(), m.objects[ref], &kind.Kind, reference.Scope{Lookup: func(used reference.Ref) (cty.Value, error) { return value(used), nil }})
 			if len(errs) > 0 {
 				t.Fatal(errs)
 			}
-			run.Config, run.Lifecycle = said.config, said.lifecycle()
-			fingerprint = m.engine.fingerprint(m.objects[ref], said, kind, m.stand.configRevision)
+			run.Config, run.Lifecycle = evaluated.config, evaluated.lifecycle()
+			fingerprint = m.engine.fingerprint(m.objects[ref], evaluated, kind, m.env.configRevision)
 		}
 		if c.Action == plan.Replace {
 			run.Step = plan.CreateNew
@@ -297,9 +297,9 @@ func (m *model) edit(random *rand.Rand, names int) {
 		s.Spec.Current, s.Spec.Settled, s.ResourceVersion = &current, "", fmt.Sprint("s", m.version)
 		m.states[ref] = &s
 	case roll == 3:
-		m.stand.fakeProvider.mu.Lock()
-		m.stand.images[fmt.Sprint("x", random.IntN(2))] = fmt.Sprint("image ", m.version)
-		m.stand.fakeProvider.mu.Unlock()
+		m.env.fakeProvider.mu.Lock()
+		m.env.images[fmt.Sprint("x", random.IntN(2))] = fmt.Sprint("image ", m.version)
+		m.env.fakeProvider.mu.Unlock()
 	default:
 		o := newObject(ref, int64(m.version), m.spec(random, ref, names))
 		m.objects[ref] = o
@@ -366,31 +366,31 @@ func TestModel(t *testing.T) {
 					m.edit(random, 8)
 				}
 				m.syncInventory(e.Inventory, before, states)
-				what := PlanOptions{Refresh: random.IntN(6) == 0}
+				opts := PlanOptions{Refresh: random.IntN(6) == 0}
 				if random.IntN(8) == 0 {
 					if ref := thingRef(fmt.Sprint("t", random.IntN(8))); m.objects[ref] != nil {
-						what.Replace = append(what.Replace, ref)
+						opts.Replace = append(opts.Replace, ref)
 					}
 				}
-				if !what.Refresh {
+				if !opts.Refresh {
 					forget(e.Inventory) // plans read data sources once, and the model every time
 				}
-				planned, store := mustPlan(t, e, what)
+				planned, store := mustPlan(t, e, opts)
 				changes, sealed := store.changes(t, planned, testSalt)
-				want, failed := m.plan(what)
+				want, failed := m.plan(opts)
 				compare(t, changes, want)
 				if planned.NotPlanned != failed {
-					t.Fatalf("%d are not planned, and %d cannot be: %+v", planned.NotPlanned, failed, planned.Problems)
+					t.Fatalf("%d not planned, want %d: %+v", planned.NotPlanned, failed, planned.Problems)
 				}
 				fresh := s.engine(t, nil)
 				m.syncInventory(fresh.Inventory, nil, nil)
-				again, other := mustPlan(t, fresh, what)
+				again, other := mustPlan(t, fresh, opts)
 				if len(again.Problems) != len(planned.Problems) || again.NotPlanned != planned.NotPlanned {
-					t.Fatalf("%+v, and of a new World %+v", planned.Problems, again.Problems)
+					t.Fatalf("%+v, with a new Inventory %+v", planned.Problems, again.Problems)
 				}
 				for i := range again.Problems {
 					if again.Problems[i] != planned.Problems[i] {
-						t.Fatalf("%+v, and of a new World %+v", planned.Problems[i], again.Problems[i])
+						t.Fatalf("%+v, with a new Inventory %+v", planned.Problems[i], again.Problems[i])
 					}
 				}
 				otherChanges, _ := other.changes(t, again, testSalt)
@@ -427,15 +427,15 @@ func forget(w *Inventory) {
 func (m *model) nothingToDo(e *Engine, failed int) {
 	planned, _ := mustPlan(m.t, e, PlanOptions{})
 	if !planned.Contents.Counts.Empty() && failed == 0 {
-		m.t.Fatalf("after an apply there is something to do: %+v", planned.Contents.Counts)
+		m.t.Fatalf("the plan after an apply has changes: %+v", planned.Contents.Counts)
 	}
-	m.stand.takeCalls()
+	m.env.takeCalls()
 	if failed > 0 {
 		return
 	}
 	planned, _ = mustPlan(m.t, e, PlanOptions{})
-	if calls := m.stand.takeCalls(); len(calls) > 0 || planned.ProviderCalls > 0 || !planned.Contents.Counts.Empty() {
-		m.t.Fatalf("the second plan after an apply asks: %v", calls)
+	if calls := m.env.takeCalls(); len(calls) > 0 || planned.ProviderCalls > 0 || !planned.Contents.Counts.Empty() {
+		m.t.Fatalf("the second plan after an apply calls %v", calls)
 	}
 }
 

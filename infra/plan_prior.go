@@ -21,7 +21,7 @@ func addressOf(ref reference.Ref) plan.Address {
 
 // refOf returns the reference of an address; for a deposed resource, that of its successor.
 func refOf(address plan.Address) reference.Ref {
-	if apiVersion, kind, is := address.Workload(); is {
+	if apiVersion, kind, ok := address.Workload(); ok {
 		return reference.Ref{Kind: reference.Kubernetes, APIVersion: apiVersion, Type: kind, Namespace: address.Namespace, Name: address.Name}
 	}
 	ref := reference.Ref{Kind: reference.Resource, Type: address.Type, Namespace: address.Namespace, Name: address.Name}
@@ -75,7 +75,7 @@ func writePaths(paths []cty.Path) []string {
 	var out []string
 	for _, path := range paths {
 		for i, step := range path {
-			if key, is := step.(cty.IndexStep); is && key.Key.Type() != cty.String && key.Key.Type() != cty.Number {
+			if key, ok := step.(cty.IndexStep); ok && key.Key.Type() != cty.String && key.Key.Type() != cty.Number {
 				path = path[:i]
 				break
 			}

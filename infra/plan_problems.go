@@ -49,8 +49,8 @@ func (r *planRun) nameOf(ref reference.Ref) string {
 // explain records why a decision failed, one problem per field. Providers can quote secrets in
 // their messages; the mask removes them.
 func (r *planRun) explain(s *slot, err error, mask schema.Mask) {
-	var said *plan.Error
-	if !errors.As(err, &said) {
+	var planError *plan.Error
+	if !errors.As(err, &planError) {
 		text := mask.Text(err.Error())
 		if errors.Is(err, contract.ErrUnavailable) {
 			text += "; plan again, and check the Provider's status if it fails again"
@@ -59,15 +59,15 @@ func (r *planRun) explain(s *slot, err error, mask schema.Mask) {
 		return
 	}
 	remedy := ""
-	if said.Remedy != "" {
-		remedy = "; " + said.Remedy
+	if planError.Remedy != "" {
+		remedy = "; " + planError.Remedy
 	}
-	told := false
-	for _, p := range said.Problems {
-		r.problem(s, "", fmt.Sprintf("%v: %s%s", said.Kind, mask.Text(p.String()), remedy))
-		told = true
+	reported := false
+	for _, p := range planError.Problems {
+		r.problem(s, "", fmt.Sprintf("%v: %s%s", planError.Kind, mask.Text(p.String()), remedy))
+		reported = true
 	}
-	for _, d := range mask.Diagnostics(said.Diagnostics) {
+	for _, d := range mask.Diagnostics(planError.Diagnostics) {
 		if d.Warning {
 			continue
 		}
@@ -75,23 +75,23 @@ func (r *planRun) explain(s *slot, err error, mask schema.Mask) {
 		if remedy != "" {
 			text = strings.TrimRight(text, ".")
 		}
-		r.problem(s, specField(d.Attribute), fmt.Sprintf("%v: %s%s", said.Kind, text, remedy))
-		told = true
+		r.problem(s, specField(d.Attribute), fmt.Sprintf("%v: %s%s", planError.Kind, text, remedy))
+		reported = true
 	}
-	if !told {
-		r.problem(s, "", fmt.Sprintf("%v%s", said.Kind, remedy))
+	if !reported {
+		r.problem(s, "", fmt.Sprintf("%v%s", planError.Kind, remedy))
 	}
 }
 
 // warn records the provider's warnings about a slot.
-func (d *decider) warn(in plan.Input, said contract.Diagnostics) {
-	if len(said) == 0 {
+func (d *decider) warn(in plan.Input, diagnostics contract.Diagnostics) {
+	if len(diagnostics) == 0 {
 		return
 	}
 	mask := d.mask(in)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.warnings.add(d.name(d.slot), said, mask)
+	d.warnings.add(d.name(d.slot), diagnostics, mask)
 }
 
 // specField formats a path as kubectl does. Elements of a set have no names, so that the path ends

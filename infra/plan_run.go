@@ -63,8 +63,8 @@ type slot struct {
 	// removed, replace that its replacement was requested, and createFirst that its successor is
 	// created before it is destroyed, because of the resource itself or a dependent.
 	overridden, removed, replace, createFirst bool
-	// replaced is the Inventory's object if it is overridden.
-	replaced *Object
+	// original is the Inventory's object if it is overridden.
+	original *Object
 
 	// unchanged means that dependents see the value in the Inventory. cacheable means that they see
 	// the value that will be in the Inventory once this plan's memos are stored.

@@ -65,18 +65,18 @@ func (r *planRun) addEdges() {
 		if s.state == nil {
 			continue
 		}
-		made := func(v *v1alpha1.ResourceValue) {
+		createdFrom := func(v *v1alpha1.ResourceValue) {
 			for _, name := range v.Dependencies {
-				if of, is := removed[name]; is && of != int32(i) {
-					r.edges = append(r.edges, graph.Edge{From: of, To: int32(i)})
+				if user, ok := removed[name]; ok && user != int32(i) {
+					r.edges = append(r.edges, graph.Edge{From: user, To: int32(i)})
 				}
 			}
 		}
 		if s.state.Spec.Current != nil {
-			made(s.state.Spec.Current)
+			createdFrom(s.state.Spec.Current)
 		}
 		for d := range s.state.Spec.Deposed {
-			made(&s.state.Spec.Deposed[d].ResourceValue)
+			createdFrom(&s.state.Spec.Deposed[d].ResourceValue)
 		}
 	}
 }
@@ -84,9 +84,9 @@ func (r *planRun) addEdges() {
 // stateName returns the name of a ResourceState, as stateNameOf does for an object. It needs
 // neither the object nor its provider.
 func stateName(s *State) string {
-	of := s.Spec.Object
-	provider, _, _ := strings.Cut(of.Group, ".")
-	return v1alpha1.StateName(schema.Plural(of.Kind), provider, of.Name)
+	owner := s.Spec.Object
+	provider, _, _ := strings.Cut(owner.Group, ".")
+	return v1alpha1.StateName(schema.Plural(owner.Kind), provider, owner.Name)
 }
 
 // buildGraph builds the graph. Objects in a reference cycle are not planned and get a problem.
@@ -142,20 +142,20 @@ func (r *planRun) selectScope() {
 	if r.opts.Selector == nil && r.opts.Targets == nil && len(r.opts.Exclude) == 0 {
 		return
 	}
-	asked := r.resolve(r.opts.Targets, "targets")
+	requested := r.resolve(r.opts.Targets, "targets")
 	if r.opts.Targets == nil {
 		for i := range r.count {
-			asked = append(asked, int32(i))
+			requested = append(requested, int32(i))
 		}
 	}
-	asked = slices.DeleteFunc(asked, func(i int32) bool { return !r.matchesSelector(&r.slots[i]) })
-	r.scope = r.graph.WithDependencies(asked...)
+	requested = slices.DeleteFunc(requested, func(i int32) bool { return !r.matchesSelector(&r.slots[i]) })
+	r.scope = r.graph.WithDependencies(requested...)
 	if len(r.opts.Exclude) == 0 {
 		return
 	}
-	out, kept := r.graph.WithDependents(r.resolve(r.opts.Exclude, "exclude")...), graph.NewSet(r.count)
+	excluded, kept := r.graph.WithDependents(r.resolve(r.opts.Exclude, "exclude")...), graph.NewSet(r.count)
 	for i := range r.scope.All() {
-		if !out.Has(i) {
+		if !excluded.Has(i) {
 			kept.Add(i)
 		}
 	}
@@ -170,12 +170,12 @@ func (r *planRun) matchesSelector(s *slot) bool {
 }
 
 // resolve returns the slots of named resources. A missing one is a problem.
-func (r *planRun) resolve(refs []reference.Ref, purpose string) []int32 {
+func (r *planRun) resolve(refs []reference.Ref, option string) []int32 {
 	var out []int32
 	for _, ref := range refs {
-		at, is := r.find(ref)
-		if !is {
-			r.addProblem(r.nameOf(ref), "", fmt.Sprintf("listed in %s, but not found in namespace %q: correct the name", purpose, r.opts.Namespace))
+		at, ok := r.find(ref)
+		if !ok {
+			r.addProblem(r.nameOf(ref), "", fmt.Sprintf("listed in %s, but not found in namespace %q: correct the name", option, r.opts.Namespace))
 			continue
 		}
 		out = append(out, at)

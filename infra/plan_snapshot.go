@@ -16,8 +16,8 @@ func (r *planRun) snapshot() error {
 		if o.Ref.Namespace != r.opts.Namespace {
 			return fmt.Errorf("%s is not in the planned namespace %q: plan each namespace separately", o.Ref, r.opts.Namespace)
 		}
-		read, refs := parseSpec(r.Language, o)
-		l.overrides[o.Ref] = &override{o, read, refs}
+		info, refs := parseSpec(r.Language, o)
+		l.overrides[o.Ref] = &override{o, info, refs}
 	}
 	r.Inventory.mu.Lock()
 	defer r.Inventory.mu.Unlock()
@@ -48,26 +48,26 @@ type override struct {
 
 // candidates creates the slots of all resources that the plan may change, by address.
 func (l *snapshotter) candidates() {
-	w := l.inventory
-	order := w.namespaceNodes(l.opts.Namespace)
-	l.slotOf = make([]int32, len(w.nodes))
+	inv := l.inventory
+	order := inv.namespaceNodes(l.opts.Namespace)
+	l.slotOf = make([]int32, len(inv.nodes))
 	l.slots = make([]slot, 0, len(order)+len(l.overrides))
-	var fresh []reference.Ref // overrides without a resource in the Inventory
+	var added []reference.Ref // overrides without a resource in the Inventory
 	for ref := range l.overrides {
-		if at, known := w.index[ref]; !known || w.nodes[at].isEmpty() {
-			fresh = append(fresh, ref)
+		if at, known := inv.index[ref]; !known || inv.nodes[at].isEmpty() {
+			added = append(added, ref)
 		}
 	}
-	slices.SortFunc(fresh, compareRefs)
+	slices.SortFunc(added, compareRefs)
 	for _, at := range order {
-		ref := w.nodes[at].ref
-		for len(fresh) > 0 && compareRefs(fresh[0], ref) < 0 {
-			l.addCandidate(fresh[0])
-			fresh = fresh[1:]
+		ref := inv.nodes[at].ref
+		for len(added) > 0 && compareRefs(added[0], ref) < 0 {
+			l.addCandidate(added[0])
+			added = added[1:]
 		}
 		l.addCandidate(ref)
 	}
-	for _, ref := range fresh {
+	for _, ref := range added {
 		l.addCandidate(ref)
 	}
 	l.count = len(l.slots)
@@ -75,9 +75,9 @@ func (l *snapshotter) candidates() {
 
 func (l *snapshotter) addCandidate(ref reference.Ref) {
 	s := l.newSlot(ref)
-	if written := l.overrides[ref]; written != nil {
-		s.replaced = s.object
-		s.object, s.specInfo, s.overridden = written.object, written.info, true
+	if o := l.overrides[ref]; o != nil {
+		s.original = s.object
+		s.object, s.specInfo, s.overridden = o.object, o.info, true
 	}
 	deleting := s.object != nil && s.object.Deleting
 	switch l.opts.Mode {
@@ -141,7 +141,7 @@ func (l *snapshotter) resolveUses() {
 
 // slotFor returns the slot of a reference and creates it if needed.
 func (l *snapshotter) slotFor(ref reference.Ref) int32 {
-	if at, is := l.find(ref); is {
+	if at, ok := l.find(ref); ok {
 		return at
 	}
 	at, known := l.missing[ref]

@@ -92,7 +92,7 @@ func (e *emitter) fill(ctx context.Context, put func(chunk int, shown, sealed []
 			}
 		}
 		if s.settled {
-			// A no-op has no preconditions.
+			// It has no preconditions, because nothing will be done.
 			if err := chunks.AddNoOp(addressOf(s.ref)); err != nil {
 				return nil, err
 			}

@@ -87,9 +87,9 @@ func (p *planTest) applyAll() {
 	}
 }
 
-func (p *planTest) want(what PlanOptions, want ...string) *PlanResult {
+func (p *planTest) want(opts PlanOptions, want ...string) *PlanResult {
 	p.t.Helper()
-	planned, store := mustPlan(p.t, p.engine, what)
+	planned, store := mustPlan(p.t, p.engine, opts)
 	if got := actions(p.t, planned, store); got != strings.Join(want, "\n") {
 		p.t.Errorf("got\n%s\nwant\n%s", got, strings.Join(want, "\n"))
 	}
@@ -137,31 +137,31 @@ func TestSettledResourcesCostNoCalls(t *testing.T) {
 	p := newPlanTest(t, append(chainOfThree(), `data.i: {"filter": "x"}`, `d: {"content": "${data.demo_image[\"i\"].id}"}`)...)
 	for range 2 {
 		if planned := p.want(PlanOptions{}); planned.ProviderCalls != 0 || planned.Contents.Counts.NoOp != 5 {
-			t.Errorf("%+v asks %v", planned.Contents.Counts, p.stand.takeCalls())
+			t.Errorf("%+v asks %v", planned.Contents.Counts, p.env.takeCalls())
 		}
 	}
 	p.state("b", func(s *State) { s.Spec.Settled = "" })
 	if planned := p.want(PlanOptions{}); planned.ProviderCalls != 3 {
-		t.Errorf("of one whose state does not say so it asks %v", p.stand.takeCalls())
+		t.Errorf("without settled in the state it calls %v", p.env.takeCalls())
 	}
 	if planned := p.want(PlanOptions{}); planned.ProviderCalls != 0 {
-		t.Errorf("the next plan asks %v", p.stand.takeCalls())
+		t.Errorf("the next plan asks %v", p.env.takeCalls())
 	}
 	p.state("b", func(*State) {})
 	if planned := p.want(PlanOptions{}); planned.ProviderCalls != 3 {
-		t.Errorf("of another state it asks %v", p.stand.takeCalls())
+		t.Errorf("with another state version it calls %v", p.env.takeCalls())
 	}
-	p.stand.configRevision = "c2"
+	p.env.configRevision = "c2"
 	if planned := p.want(PlanOptions{}); planned.ProviderCalls != 4*3+2 {
-		t.Errorf("of another configuration it asks %v", p.stand.takeCalls())
+		t.Errorf("with another configuration it calls %v", p.env.takeCalls())
 	}
-	p.stand.revision = "r2"
+	p.env.revision = "r2"
 	p.engine.Inventory.KindsChanged()
 	if planned := p.want(PlanOptions{}); planned.ProviderCalls != 4*3+2 {
-		t.Errorf("of another version it asks %v", p.stand.takeCalls())
+		t.Errorf("with another provider version it calls %v", p.env.takeCalls())
 	}
 	if planned := p.want(PlanOptions{}); planned.ProviderCalls != 0 {
-		t.Errorf("the next plan asks %v", p.stand.takeCalls())
+		t.Errorf("the next plan asks %v", p.env.takeCalls())
 	}
 }
 
@@ -173,9 +173,9 @@ func TestOneChange(t *testing.T) {
 	p.write(`a: {"content": "one", "zone": "z"}`)
 	p.want(PlanOptions{}, `replace demo_thing["a"] (CannotUpdate)`, `update demo_thing["b"]`)
 	p.write(chainOfThree()[0])
-	p.stand.takeCalls()
+	p.env.takeCalls()
 	if planned := p.want(PlanOptions{}); planned.ProviderCalls != 0 {
-		t.Errorf("what was taken back asks %v", p.stand.takeCalls())
+		t.Errorf("after the revert it calls %v", p.env.takeCalls())
 	}
 }
 
@@ -190,7 +190,7 @@ func TestUnwatchedInputs(t *testing.T) {
 	p.applyAll()
 	p.want(PlanOptions{})
 	if planned := p.want(PlanOptions{}); planned.ProviderCalls != 0 {
-		t.Error("it is asked, though nothing changed")
+		t.Error("the provider was called, though nothing changed")
 	}
 	s.secrets["db/pw"] = "hunter3"
 	s.objects["web"] = cty.ObjectVal(map[string]cty.Value{"replicas": cty.NumberIntVal(3)})
@@ -223,7 +223,7 @@ func TestModes(t *testing.T) {
 	p := newPlanTest(t, chainOfThree()...)
 	p.write(`new: {}`, `a: {"content": "two"}`)
 	p.want(PlanOptions{Mode: plan.Destroy}, `delete demo_thing["a"] (DestroyAll)`, `delete demo_thing["b"] (DestroyAll)`, `delete demo_thing["c"] (DestroyAll)`)
-	p.stand.drifted["id-1"] = "somebody else's"
+	p.env.drifted["id-1"] = "somebody else's"
 	planned := p.want(PlanOptions{Mode: plan.RefreshOnly}, `no-op demo_thing["a"]`)
 	if len(planned.Drifted) != 1 || len(planned.InSync) != 2 || planned.Contents.Counts.Drift != 1 {
 		t.Errorf("%+v", planned)
@@ -257,7 +257,7 @@ func TestTriggeredByRecreation(t *testing.T) {
 	if err := json.Unmarshal(p.states[thingRef("e")].Spec.Current.Value, &is); err != nil {
 		t.Fatal(err)
 	}
-	p.stand.gone[is.ID] = true
+	p.env.gone[is.ID] = true
 	p.want(PlanOptions{Refresh: true}, `replace demo_thing["d"] (Triggerednamespace["shop"].demo_thing["e"]: create)`, `create demo_thing["e"]`)
 }
 
@@ -281,7 +281,7 @@ func TestPending(t *testing.T) {
 		t.Errorf("%d are not planned", planned.NotPlanned)
 	}
 	ended := func(uid string) bool { return uid == "u1" }
-	p.stand.drifted["id-2"] = "half done"
+	p.env.drifted["id-2"] = "half done"
 	if planned := p.want(PlanOptions{ApplyEnded: ended}, `update demo_thing["b"]`); len(planned.Drifted) != 1 {
 		t.Errorf("%+v", planned)
 	}
@@ -297,14 +297,14 @@ func TestPending(t *testing.T) {
 // TestOverrides checks that overrides change the plan, and nothing else.
 func TestOverrides(t *testing.T) {
 	p := newPlanTest(t, chainOfThree()...)
-	what := PlanOptions{Overrides: []*Object{
+	opts := PlanOptions{Overrides: []*Object{
 		newObject(thingRef("a"), 0, `{"zone": "z"}`), newObject(thingRef("aa"), 0, `{"content": "${demo_thing[\"z\"].id}"}`), newObject(thingRef("z"), 0, `{"content": "${data.demo_image.i.id}"}`),
 		newObject(imageRef("i"), 0, `{"filter": "y"}`),
 	}}
-	p.want(what, `replace demo_thing["a"] (CannotUpdate)`, `create demo_thing["aa"]`, `update demo_thing["b"]`, `create demo_thing["z"]`)
-	p.stand.takeCalls()
+	p.want(opts, `replace demo_thing["a"] (CannotUpdate)`, `create demo_thing["aa"]`, `update demo_thing["b"]`, `create demo_thing["z"]`)
+	p.env.takeCalls()
 	if planned := p.want(PlanOptions{}); planned.ProviderCalls != 0 || planned.Contents.Counts.Changes != 3 {
-		t.Errorf("%+v asks %v", planned.Contents.Counts, p.stand.takeCalls())
+		t.Errorf("%+v asks %v", planned.Contents.Counts, p.env.takeCalls())
 	}
 	elsewhere := newObject(reference.Ref{Type: "demo_thing", Namespace: "other", Name: "x"}, 0, `{}`)
 	if _, err := p.engine.Plan(t.Context(), PlanOptions{Namespace: testNamespace, Salt: testSalt, Overrides: []*Object{elsewhere}}, newFakePlanStore()); err == nil {
@@ -315,11 +315,11 @@ func TestOverrides(t *testing.T) {
 func TestOtherNamespaces(t *testing.T) {
 	p := newPlanTest(t, `a: {}`)
 	p.write(`b: {"content": "${namespace[\"net\"].demo_thing[\"shared\"].id}"}`)
-	const who = `! Thing.demo.providers.atoll.dev/b spec.content: namespace["net"].demo_thing["shared"] `
-	p.want(PlanOptions{}, who+"does not exist: create it, or correct the reference")
+	const prefix = `! Thing.demo.providers.atoll.dev/b spec.content: namespace["net"].demo_thing["shared"] `
+	p.want(PlanOptions{}, prefix+"does not exist: create it, or correct the reference")
 	shared := reference.Ref{Type: "demo_thing", Namespace: "net", Name: "shared"}
 	p.engine.Inventory.SetObject(newObject(shared, 1, `{}`))
-	p.want(PlanOptions{}, who+"is in another namespace and has not been applied yet: apply it first")
+	p.want(PlanOptions{}, prefix+"is in another namespace and has not been applied yet: apply it first")
 	state := *p.states[thingRef("a")]
 	state.Ref = shared
 	p.engine.Inventory.SetState(&state)
@@ -368,7 +368,7 @@ func TestReferenceCycle(t *testing.T) {
 func TestUnservedType(t *testing.T) {
 	p := newPlanTest(t, chainOfThree()...)
 	p.delete("c", false)
-	p.stand.unserved["demo_thing"] = true
+	p.env.unserved["demo_thing"] = true
 	p.engine.Inventory.KindsChanged()
 	planned := p.want(PlanOptions{},
 		`! Thing.demo.providers.atoll.dev/a : no installed Provider serves the type demo_thing: install one that does, or activate the type`,
@@ -386,7 +386,7 @@ func TestRemovalWaits(t *testing.T) {
 	p.want(PlanOptions{}, `! Thing.demo.providers.atoll.dev/b spec.content: the object of namespace["shop"].demo_thing["a"] was deleted, and the resource will be destroyed: remove the reference, or create the object again`)
 	p.write(`b: {"content": "${demo_thing[\"nobody\"].id}"}`)
 	if planned, _ := mustPlan(t, p.engine, PlanOptions{}); planned.NotPlanned != 3 {
-		t.Errorf("%d are not planned: what is in use is deleted", planned.NotPlanned)
+		t.Errorf("%d not planned, want 3", planned.NotPlanned)
 	}
 	p.write(`b: {}`)
 	p.want(PlanOptions{}, `delete demo_thing["a"] (NotWritten)`, `update demo_thing["b"]`)
@@ -406,21 +406,21 @@ func TestProblemsOmitSecrets(t *testing.T) {
 
 func TestPlanFails(t *testing.T) {
 	p := newPlanTest(t, chainOfThree()...)
-	what := PlanOptions{Namespace: testNamespace, Mode: plan.Normal}
-	if _, err := p.engine.Plan(t.Context(), what, newFakePlanStore()); err == nil || !strings.Contains(err.Error(), "salt") {
+	opts := PlanOptions{Namespace: testNamespace, Mode: plan.Normal}
+	if _, err := p.engine.Plan(t.Context(), opts, newFakePlanStore()); err == nil || !strings.Contains(err.Error(), "salt") {
 		t.Errorf("without a salt: %v", err)
 	}
-	what.Salt = testSalt
+	opts.Salt = testSalt
 	full := newFakePlanStore()
 	full.fails = errors.New("the disk is full")
-	if _, err := p.engine.Plan(t.Context(), what, full); !errors.Is(err, full.fails) {
-		t.Errorf("where nothing can be stored: %v", err)
+	if _, err := p.engine.Plan(t.Context(), opts, full); !errors.Is(err, full.fails) {
+		t.Errorf("with a failing store: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	p.stand.says = func(contract.PlanRequest) error { cancel(); return ctx.Err() }
+	p.env.says = func(contract.PlanRequest) error { cancel(); return ctx.Err() }
 	p.write(`a: {"content": "other"}`)
-	if _, err := p.engine.Plan(ctx, what, newFakePlanStore()); !errors.Is(err, context.Canceled) {
-		t.Errorf("after it was ended: %v", err)
+	if _, err := p.engine.Plan(ctx, opts, newFakePlanStore()); !errors.Is(err, context.Canceled) {
+		t.Errorf("after it was canceled: %v", err)
 	}
 }
 
@@ -435,7 +435,7 @@ func TestParallelismLimit(t *testing.T) {
 	s.says = func(contract.PlanRequest) error {
 		defer now.Add(-1)
 		if at := now.Add(1); at > 2 {
-			t.Errorf("%d at a time", at)
+			t.Errorf("%d concurrent calls", at)
 		}
 		runtime.Gosched()
 		return nil
@@ -452,9 +452,9 @@ func TestProgress(t *testing.T) {
 	for i := range 300 {
 		p.write(fmt.Sprintf(`n%d: {"content": "${demo_thing[\"n%d\"].id}"}`, i, i/2+1000), fmt.Sprintf(`n%d: {}`, i/2+1000))
 	}
-	var told []int
-	planned, _ := mustPlan(t, p.engine, PlanOptions{OnProgress: func(done, total int) { told = append(told, done, total) }})
-	if planned.Contents.Counts.Create != 450 || len(told) < 2 || told[len(told)-2] != 450 || told[len(told)-1] != 450 {
-		t.Errorf("%+v, progress %v", planned.Contents.Counts, told)
+	var reported []int
+	planned, _ := mustPlan(t, p.engine, PlanOptions{OnProgress: func(done, total int) { reported = append(reported, done, total) }})
+	if planned.Contents.Counts.Create != 450 || len(reported) < 2 || reported[len(reported)-2] != 450 || reported[len(reported)-1] != 450 {
+		t.Errorf("%+v, progress %v", planned.Contents.Counts, reported)
 	}
 }

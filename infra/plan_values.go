@@ -99,10 +99,10 @@ func (r *planRun) upgrade(ctx context.Context, s *slot, kind *ServedKind, prior 
 	decision, err := plan.Decide(ctx, plan.Input{
 		Address: addressOf(s.ref), Schema: kind.Schema, Provider: provider, Prior: prior, Deferred: "not planned",
 	})
-	var said *plan.Error
+	var planError *plan.Error
 	switch {
-	case errors.As(err, &said):
-		return cty.NilVal, fmt.Errorf("%s has no value: %v", s.ref, said.Kind)
+	case errors.As(err, &planError):
+		return cty.NilVal, fmt.Errorf("%s has no value: %v", s.ref, planError.Kind)
 	case err != nil:
 		return cty.NilVal, err
 	}
@@ -153,12 +153,12 @@ func (d *decider) fieldsReferringTo(ref reference.Ref) []string {
 	if err := json.Unmarshal(d.slot.object.Spec, &spec); err != nil {
 		return []string{"spec"}
 	}
-	found, err := d.Language.Spec(spec, d.slot.ref.Namespace)
+	parsed, err := d.Language.Spec(spec, d.slot.ref.Namespace)
 	if err != nil {
 		return []string{"spec"}
 	}
 	var fields []string
-	for _, f := range found.Fields {
+	for _, f := range parsed.Fields {
 		for _, used := range f.Template.References() {
 			if used.Ref == ref {
 				fields = append(fields, f.Path)
@@ -166,12 +166,12 @@ func (d *decider) fieldsReferringTo(ref reference.Ref) []string {
 			}
 		}
 	}
-	for i, used := range found.DependsOn {
+	for i, used := range parsed.DependsOn {
 		if used.Ref == ref {
 			fields = append(fields, fmt.Sprintf("spec.depends_on[%d]", i))
 		}
 	}
-	for i, used := range found.ReplaceTriggeredBy {
+	for i, used := range parsed.ReplaceTriggeredBy {
 		if used.Ref == ref {
 			fields = append(fields, fmt.Sprintf("spec.lifecycle.replace_triggered_by[%d]", i))
 		}
@@ -195,23 +195,23 @@ func (d *decider) dependencyChanges() bool {
 func (d *decider) trigger() string {
 	for _, by := range d.slot.triggers() {
 		for _, u := range d.slot.uses {
-			other := d.slots[u].decision
-			if d.slots[u].ref != by.Ref || other == nil {
+			decision := d.slots[u].decision
+			if d.slots[u].ref != by.Ref || decision == nil {
 				continue
 			}
 			if len(by.Path) == 0 {
-				if other.Action == plan.Create || other.Action == plan.Update || other.Action == plan.Replace {
-					return fmt.Sprintf("%s: %s", by, other.Action)
+				if decision.Action == plan.Create || decision.Action == plan.Update || decision.Action == plan.Replace {
+					return fmt.Sprintf("%s: %s", by, decision.Action)
 				}
 				continue
 			}
-			if other.Action == plan.NoOp {
+			if decision.Action == plan.NoOp {
 				continue
 			}
-			was, had := follow(other.Before.Value, by.Path)
-			is, has := follow(other.After, by.Path)
-			if had != has || has && !was.RawEquals(is) {
-				return fmt.Sprintf("%s: %s", by, other.Action)
+			before, hadBefore := follow(decision.Before.Value, by.Path)
+			after, hasAfter := follow(decision.After, by.Path)
+			if hadBefore != hasAfter || hasAfter && !before.RawEquals(after) {
+				return fmt.Sprintf("%s: %s", by, decision.Action)
 			}
 		}
 	}
@@ -225,10 +225,10 @@ func follow(v cty.Value, path cty.Path) (cty.Value, bool) {
 		if v == cty.NilVal || v.IsNull() {
 			return cty.NilVal, false
 		}
-		if name, is := s.(cty.GetAttrStep); is && v.Type().IsMapType() {
+		if name, ok := s.(cty.GetAttrStep); ok && v.Type().IsMapType() {
 			s = cty.IndexStep{Key: cty.StringVal(name.Name)}
 		}
-		if at, is := s.(cty.IndexStep); is && v.Type().IsObjectType() && at.Key.Type() == cty.String {
+		if at, ok := s.(cty.IndexStep); ok && v.Type().IsObjectType() && at.Key.Type() == cty.String {
 			s = cty.GetAttrStep{Name: at.Key.AsString()}
 		}
 		next, err := s.Apply(v)

@@ -66,7 +66,7 @@ func (r *planRun) walk(ctx context.Context, emitting *emitter) error {
 		}
 		r.end(at(n))
 	}
-	told := r.Clock.Now()
+	lastProgress := r.Clock.Now()
 	next := 0 // next slot for the emitter, by address
 	for progress.Left() > 0 {
 		for running < limit && ctx.Err() == nil {
@@ -98,8 +98,8 @@ func (r *planRun) walk(ctx context.Context, emitting *emitter) error {
 				return context.Cause(ctx)
 			}
 		}
-		if r.opts.OnProgress != nil && r.Clock.Since(told) >= progressInterval {
-			told = r.Clock.Now()
+		if r.opts.OnProgress != nil && r.Clock.Since(lastProgress) >= progressInterval {
+			lastProgress = r.Clock.Now()
 			r.opts.OnProgress(part.Len()-progress.Left(), part.Len())
 		}
 		if running == 0 {
@@ -108,9 +108,9 @@ func (r *planRun) walk(ctx context.Context, emitting *emitter) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case one := <-results:
+		case res := <-results:
 			running--
-			ended(one.node, one.decided)
+			ended(res.node, res.decided)
 		}
 	}
 	for ; next < part.Len(); next++ {

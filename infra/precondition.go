@@ -30,7 +30,7 @@ func preconditions(o *Object, s *State) []string {
 
 // ObjectPrecondition returns the UID and generation of the change's object at planning time, or
 // exists == false if there was no object.
-func ObjectPrecondition(c *plan.Change) (uid string, generation int64, there bool, err error) {
+func ObjectPrecondition(c *plan.Change) (uid string, generation int64, exists bool, err error) {
 	if len(c.Preconditions) == 0 {
 		return "", 0, false, fmt.Errorf("%s: the change has no object precondition", c.Address)
 	}
@@ -48,13 +48,13 @@ func ObjectPrecondition(c *plan.Change) (uid string, generation int64, there boo
 // writtenBackPreconditions returns the preconditions that hold once the change's object was
 // written: one generation later, created, or deleted.
 func writtenBackPreconditions(c *plan.Change) ([]string, error) {
-	uid, generation, there, err := ObjectPrecondition(c)
+	uid, generation, exists, err := ObjectPrecondition(c)
 	if err != nil {
 		return nil, err
 	}
 	after := slices.Clone(c.Preconditions)
 	switch {
-	case !there:
+	case !exists:
 		after[0] = createdObject
 	default:
 		after[0] = "object " + uid + "@" + strconv.FormatInt(generation+1, 10)

@@ -41,7 +41,7 @@ func TestSealedChunks(t *testing.T) {
 	}
 	for address, sealed := range want {
 		if !bytes.Equal(got[address], sealed) {
-			t.Errorf("%s is another", address)
+			t.Errorf("the sealed part of %s differs", address)
 		}
 	}
 	// The next chunk has nothing of the previous one.
@@ -55,7 +55,7 @@ func TestSealedChunks(t *testing.T) {
 		t.Errorf("the next chunk is %v, %v", got, err)
 	}
 	if none, err := chunk.take(); err != nil || none != nil {
-		t.Errorf("a chunk without anything is %v, %v", none, err)
+		t.Errorf("an empty chunk is %v, %v", none, err)
 	}
 	whole := bytes.Join(pieces, nil)
 	for range 80 {
@@ -66,7 +66,7 @@ func TestSealedChunks(t *testing.T) {
 			damaged[10+random.IntN(len(damaged)-10)] ^= byte(1 + random.IntN(255))
 		}
 		if _, err := openSealed([][]byte{damaged}); !errors.Is(err, errSealed) {
-			t.Fatalf("damage is not noticed: %v", err)
+			t.Fatalf("damage was not detected: %v", err)
 		}
 	}
 }

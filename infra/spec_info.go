@@ -49,33 +49,33 @@ func parseSpec(language *reference.Language, o *Object) (specInfo, []reference.R
 	if err := json.Unmarshal(o.Spec, &spec); err != nil {
 		return specInfo{rare: &rareSpecInfo{errors: []specError{{"spec", "must be an object: " + err.Error()}}}}, nil
 	}
-	found, err := language.Spec(spec, o.Ref.Namespace)
+	parsed, err := language.Spec(spec, o.Ref.Namespace)
 	if err != nil {
 		return specInfo{rare: &rareSpecInfo{errors: specErrorsOf(err)}}, nil
 	}
 	var out specInfo
-	if len(found.ReplaceTriggeredBy) > 0 {
-		out.rare = &rareSpecInfo{triggers: found.ReplaceTriggeredBy}
+	if len(parsed.ReplaceTriggeredBy) > 0 {
+		out.rare = &rareSpecInfo{triggers: parsed.ReplaceTriggeredBy}
 	}
-	if lifecycle, is := spec["lifecycle"].(map[string]any); is {
+	if lifecycle, ok := spec["lifecycle"].(map[string]any); ok {
 		out.createBeforeDestroy, _ = lifecycle["create_before_destroy"].(bool)
 	}
-	for i, one := range slices.Concat(found.DependsOn, found.ReplaceTriggeredBy) {
-		if one.Kind != reference.Kubernetes {
+	for i, dependency := range slices.Concat(parsed.DependsOn, parsed.ReplaceTriggeredBy) {
+		if dependency.Kind != reference.Kubernetes {
 			continue
 		}
 		field := "spec.depends_on"
-		if i >= len(found.DependsOn) {
+		if i >= len(parsed.DependsOn) {
 			field = "spec.lifecycle.replace_triggered_by"
 		}
 		if out.rare == nil {
 			out.rare = &rareSpecInfo{}
 		}
-		out.rare.errors = append(out.rare.errors, specError{field, fmt.Sprintf("%s is not a resource or data source, so there is no change to wait for: remove it", one.Ref)})
+		out.rare.errors = append(out.rare.errors, specError{field, fmt.Sprintf("%s is not a resource or data source, so there is no change to wait for: remove it", dependency.Ref)})
 	}
 	var refs []reference.Ref
 	seen := map[reference.Ref]bool{}
-	for _, used := range found.References() {
+	for _, used := range parsed.References() {
 		if used.Kind != reference.Kubernetes && !seen[used.Ref] {
 			seen[used.Ref] = true
 			refs = append(refs, used.Ref)
@@ -86,23 +86,23 @@ func parseSpec(language *reference.Language, o *Object) (specInfo, []reference.R
 
 // specErrorsOf splits an error of the expression language by field.
 func specErrorsOf(err error) []specError {
-	if joined, is := err.(interface{ Unwrap() []error }); is {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var out []specError
-		for _, one := range joined.Unwrap() {
-			out = append(out, specErrorsOf(one)...)
+		for _, inner := range joined.Unwrap() {
+			out = append(out, specErrorsOf(inner)...)
 		}
 		return out
 	}
-	var said *reference.Error
-	if errors.As(err, &said) {
-		return []specError{{said.Path, withoutPath(said).Error()}}
+	var langErr *reference.Error
+	if errors.As(err, &langErr) {
+		return []specError{{langErr.Path, withoutPath(langErr).Error()}}
 	}
 	return []specError{{"spec", err.Error()}}
 }
 
 // withoutPath returns the error without its path, for messages that show the field separately.
-func withoutPath(said *reference.Error) *reference.Error {
-	out := *said
+func withoutPath(err *reference.Error) *reference.Error {
+	out := *err
 	out.Path = ""
 	return &out
 }

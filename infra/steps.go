@@ -59,7 +59,7 @@ type stepSet struct {
 }
 
 // steps splits changes into steps and orders them.
-func (e *Engine) steps(what ApplyOptions, changes []*change) (*stepSet, error) {
+func (e *Engine) steps(opts ApplyOptions, changes []*change) (*stepSet, error) {
 	s := &stepSet{byRef: map[reference.Ref]*objectSteps{}, byCall: map[string]int32{}, dataReads: map[reference.Ref]*change{}}
 	for _, c := range changes {
 		if c.action == plan.NoOp {
@@ -71,9 +71,9 @@ func (e *Engine) steps(what ApplyOptions, changes []*change) (*stepSet, error) {
 				continue
 			}
 		}
-		s.add(what, c)
+		s.add(opts, c)
 	}
-	order, err := e.order(what.ApplyUID, s)
+	order, err := e.order(opts.ApplyUID, s)
 	if err != nil {
 		return nil, err
 	}
@@ -91,40 +91,40 @@ func (e *Engine) isAbandoned(c *change) bool {
 	return object == nil && state != nil || object != nil && object.Deleting && object.HasFinalizer
 }
 
-func (s *stepSet) add(what ApplyOptions, c *change) {
+func (s *stepSet) add(opts ApplyOptions, c *change) {
 	p := s.byRef[c.ref]
 	if p == nil {
 		p = &objectSteps{upsert: noStep, destroy: noStep}
 		s.byRef[c.ref] = p
 	}
-	one := func(part plan.Step) int32 {
+	addStep := func(part plan.Step) int32 {
 		n := int32(len(s.all))
-		call := callName(what.ApplyUID, c.address, part)
+		call := callName(opts.ApplyUID, c.address, part)
 		s.all = append(s.all, step{change: c, part: part, call: call})
 		s.byCall[call] = n
 		c.left++
 		return n
 	}
 	if c.address.Deposed != "" {
-		p.deposed = append(p.deposed, one(plan.OnlyStep))
+		p.deposed = append(p.deposed, addStep(plan.OnlyStep))
 		return
 	}
 	p.change = c
 	switch c.action {
 	case plan.Replace:
-		p.destroy, p.upsert = one(plan.DestroyOld), one(plan.CreateNew)
+		p.destroy, p.upsert = addStep(plan.DestroyOld), addStep(plan.CreateNew)
 	case plan.Delete, plan.Forget:
-		p.destroy = one(plan.OnlyStep)
+		p.destroy = addStep(plan.OnlyStep)
 	default:
-		p.upsert = one(plan.OnlyStep)
+		p.upsert = addStep(plan.OnlyStep)
 	}
 }
 
 // name describes a step in an error.
 func (s *stepSet) name(n int32) string {
-	what := string(s.all[n].action)
+	action := string(s.all[n].action)
 	if s.all[n].part != plan.OnlyStep {
-		what = string(s.all[n].part)
+		action = string(s.all[n].part)
 	}
-	return fmt.Sprintf("%s of %s", what, s.all[n].address)
+	return fmt.Sprintf("%s of %s", action, s.all[n].address)
 }

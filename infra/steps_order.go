@@ -69,7 +69,7 @@ func (o *orderBuilder) edge(from, to int32, w weight) {
 		return
 	}
 	e := graph.Edge{From: from, To: to}
-	if _, there := o.seen[e]; there {
+	if _, ok := o.seen[e]; ok {
 		return
 	}
 	o.seen[e] = struct{}{}
@@ -86,10 +86,10 @@ func (o *orderBuilder) addObject(ref reference.Ref, a *objectSteps) {
 			o.edge(a.upsert, a.destroy, required)
 		}
 	}
-	written := map[reference.Ref]bool{}
+	desired := map[reference.Ref]bool{}
 	if a.upsert != noStep {
 		for _, used := range o.engine.desiredDependencies(ref) {
-			written[used] = true
+			desired[used] = true
 			if b := o.steps.byRef[used]; b != nil {
 				o.addUpsert(a, b)
 			}
@@ -102,7 +102,7 @@ func (o *orderBuilder) addObject(ref reference.Ref, a *objectSteps) {
 		}
 		if a.destroy != noStep {
 			o.addDestroy(a, b)
-		} else if !written[used] {
+		} else if !desired[used] {
 			o.edge(b.destroy, a.upsert, updateUserFirst)
 		}
 	}
@@ -198,7 +198,7 @@ func (o *orderBuilder) priorDependencies(ref reference.Ref) []reference.Ref {
 func (o *orderBuilder) resolveStates(namespace string, states []string) []reference.Ref {
 	var out []reference.Ref
 	for _, name := range states {
-		if ref, there := o.names[namespace+"/"+name]; there {
+		if ref, ok := o.names[namespace+"/"+name]; ok {
 			out = append(out, ref)
 		}
 	}
@@ -229,29 +229,29 @@ var errStepCycle = errors.New("the changes depend on each other in a cycle, and 
 // dropWeakest removes the weakest edge of each cycle. It returns false if a cycle has none to
 // remove.
 func (o *orderBuilder) dropWeakest(cycles [][]int32) bool {
-	least := map[graph.Edge]bool{}
+	drop := map[graph.Edge]bool{}
 	weights := make(map[graph.Edge]weight, len(o.out.edges))
 	for i, e := range o.out.edges {
 		weights[e] = o.out.weights[i]
 	}
 	for _, cycle := range cycles {
-		var last graph.Edge
-		found, old := required, true // onlyInUse: all edges so far are destroyUserFirst
+		var edge graph.Edge
+		weakest, onlyUserFirst := required, true // whether all edges are destroyUserFirst
 		for i, from := range cycle {
 			e := graph.Edge{From: from, To: cycle[(i+1)%len(cycle)]}
-			old = old && weights[e] == destroyUserFirst
-			if weights[e] >= found {
-				last, found = e, weights[e]
+			onlyUserFirst = onlyUserFirst && weights[e] == destroyUserFirst
+			if weights[e] >= weakest {
+				edge, weakest = e, weights[e]
 			}
 		}
-		if found <= destroyUserFirst && !old {
+		if weakest <= destroyUserFirst && !onlyUserFirst {
 			return false
 		}
-		least[last] = true
+		drop[edge] = true
 	}
 	kept := 0
 	for i, e := range o.out.edges {
-		if !least[e] {
+		if !drop[e] {
 			o.out.edges[kept], o.out.weights[kept] = e, o.out.weights[i]
 			kept++
 		}

@@ -21,38 +21,38 @@ type warning struct {
 
 // add records the warnings of one resource. A provider may repeat a warning in its validate and
 // plan answers.
-func (w *warnings) add(address string, said contract.Diagnostics, mask schema.Mask) {
-	if len(said) == 0 {
+func (w *warnings) add(address string, diagnostics contract.Diagnostics, mask schema.Mask) {
+	if len(diagnostics) == 0 {
 		return
 	}
 	if *w == nil {
 		*w = warnings{}
 	}
-	told := map[string]bool{}
-	for _, d := range mask.Diagnostics(said) {
+	seen := map[string]bool{}
+	for _, d := range mask.Diagnostics(diagnostics) {
 		text := limited(words(d))
-		if !d.Warning || told[text] {
+		if !d.Warning || seen[text] {
 			continue
 		}
-		told[text] = true
-		this := v1alpha1.Problem{Address: address, Field: specField(d.Attribute), Message: text}
-		is, there := (*w)[text]
-		if !there || compareProblems(this, is.first) < 0 {
-			is.first = this
+		seen[text] = true
+		problem := v1alpha1.Problem{Address: address, Field: specField(d.Attribute), Message: text}
+		entry, known := (*w)[text]
+		if !known || compareProblems(problem, entry.first) < 0 {
+			entry.first = problem
 		}
-		is.count++
-		(*w)[text] = is
+		entry.count++
+		(*w)[text] = entry
 	}
 }
 
 // list returns all warnings, sorted by address.
 func (w warnings) list() []v1alpha1.Problem {
 	var out []v1alpha1.Problem
-	for _, is := range w {
-		if is.count > 1 {
-			is.first.Message += fmt.Sprintf(" (and %d more)", is.count-1)
+	for _, entry := range w {
+		if entry.count > 1 {
+			entry.first.Message += fmt.Sprintf(" (and %d more)", entry.count-1)
 		}
-		out = append(out, is.first)
+		out = append(out, entry.first)
 	}
 	slices.SortFunc(out, compareProblems)
 	return out

@@ -29,7 +29,7 @@ func TestWarnings(t *testing.T) {
 // TestPlanWarnings checks that warnings are deduplicated and masked, and do not stop the plan.
 func TestPlanWarnings(t *testing.T) {
 	p := newPlanTest(t)
-	p.stand.validate = func(cty.Value) contract.Diagnostics {
+	p.env.validate = func(cty.Value) contract.Diagnostics {
 		return contract.Diagnostics{{Warning: true, Summary: "Careful", Detail: "for all of you", Attribute: cty.GetAttrPath("content")}}
 	}
 	p.write(`b: {"content": "one"}`, `a: {"content": "two"}`)
@@ -48,6 +48,6 @@ func TestApplyWarnings(t *testing.T) {
 	got := i.apply(t, i.plan(t, "one", PlanOptions{}))
 	text := fmt.Sprint(got.Warnings)
 	if got.Succeeded != 1 || !strings.Contains(text, "Thing.demo.providers.atoll.dev/db  Careful: with (sensitive)") || strings.Contains(text, "tell-nobody") {
-		t.Errorf("%+v says %s", got, text)
+		t.Errorf("%+v: got %s", got, text)
 	}
 }

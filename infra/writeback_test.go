@@ -50,56 +50,56 @@ func TestWriteBack(t *testing.T) {
 	}
 	i.writeSpecs(map[string]string{"a": specOf("a", "two", "a", false), "c": specOf("c", "two", "a", false), "d": first["d"]})
 	second := i.plan(t, "two", PlanOptions{})
-	said := second.changes(t)
-	if !sameText(said["a"].PriorSpec, first["a"]) || !sameText(said["b"].PriorSpec, first["b"]) || said["c"].PriorSpec != nil || said["d"] != nil {
-		t.Errorf("the changes say %s, %s, %s", said["a"].PriorSpec, said["b"].PriorSpec, said["c"].PriorSpec)
+	changes := second.changes(t)
+	if !sameText(changes["a"].PriorSpec, first["a"]) || !sameText(changes["b"].PriorSpec, first["b"]) || changes["c"].PriorSpec != nil || changes["d"] != nil {
+		t.Errorf("the prior specs are %s, %s, %s", changes["a"].PriorSpec, changes["b"].PriorSpec, changes["c"].PriorSpec)
 	}
 	i.apply(t, second)
 	if got := string(i.states[thingRef("a")].Spec.Written); got != specOf("a", "two", "a", false) {
 		t.Errorf("the state says that %s was carried out", got)
 	}
-	anew := newObject(thingRef("b"), 1, first["b"])
-	anew.UID = ""
-	gone := *i.objects[thingRef("c")]
-	gone.Deleting, gone.Generation = true, gone.Generation+1
+	created := newObject(thingRef("b"), 1, first["b"])
+	created.UID = ""
+	deleted := *i.objects[thingRef("c")]
+	deleted.Deleting, deleted.Generation = true, deleted.Generation+1
 	again := *i.objects[thingRef("a")]
 	again.Spec, again.Generation = []byte(first["a"]), again.Generation+1
 	back := i.plan(t, "back", PlanOptions{
-		Overrides: []*Object{&again, anew, &gone}, WriteBack: true, Targets: []reference.Ref{thingRef("a"), thingRef("b"), thingRef("c")},
+		Overrides: []*Object{&again, created, &deleted}, WriteBack: true, Targets: []reference.Ref{thingRef("a"), thingRef("b"), thingRef("c")},
 	})
-	said = back.changes(t)
-	if !sameText(said["a"].RestoreSpec, first["a"]) || !sameText(said["b"].RestoreSpec, first["b"]) || string(said["c"].RestoreSpec) != "null" {
-		t.Fatalf("the changes write %s, %s, %s", said["a"].RestoreSpec, said["b"].RestoreSpec, said["c"].RestoreSpec)
+	changes = back.changes(t)
+	if !sameText(changes["a"].RestoreSpec, first["a"]) || !sameText(changes["b"].RestoreSpec, first["b"]) || string(changes["c"].RestoreSpec) != "null" {
+		t.Fatalf("the specs to write are %s, %s, %s", changes["a"].RestoreSpec, changes["b"].RestoreSpec, changes["c"].RestoreSpec)
 	}
-	if uid, generation, there, err := ObjectPrecondition(said["a"]); err != nil || !there || uid != "uid-a" || generation != again.Generation-1 {
-		t.Errorf("it is written from %s at %d: %v", uid, generation, err)
+	if uid, generation, exists, err := ObjectPrecondition(changes["a"]); err != nil || !exists || uid != "uid-a" || generation != again.Generation-1 {
+		t.Errorf("precondition %s at %d: %v", uid, generation, err)
 	}
-	if _, _, there, err := ObjectPrecondition(said["b"]); err != nil || there {
-		t.Errorf("there is an object to write over: %v", err)
+	if _, _, exists, err := ObjectPrecondition(changes["b"]); err != nil || exists {
+		t.Errorf("precondition of a missing object: %v", err)
 	}
 
 	if got := i.apply(t, back); got.Refused != 3 || got.Succeeded != 0 {
-		t.Errorf("without having been written: %+v", got)
+		t.Errorf("before the write: %+v", got)
 	}
-	i.objects[thingRef("a")], i.objects[thingRef("c")] = &again, &gone
+	i.objects[thingRef("a")], i.objects[thingRef("c")] = &again, &deleted
 	i.objects[thingRef("b")] = newObject(thingRef("b"), 2, first["b"])
-	back.uid = "somebody else"
+	back.uid = "another client"
 	if got := i.apply(t, back); got.Refused != 1 || got.Succeeded != 2 || got.Problems[0].Address != "Thing.demo.providers.atoll.dev/b" {
-		t.Errorf("with b written by somebody else, too: %+v", got)
+		t.Errorf("with b changed by another client: %+v", got)
 	}
 	i.objects[thingRef("b")] = newObject(thingRef("b"), 1, first["b"])
 	rest := i.plan(t, "rest", PlanOptions{})
 	i.apply(t, rest)
 	if got := slices.Sorted(maps.Keys(rest.changes(t))); !slices.Equal(got, []string{"b"}) {
-		t.Errorf("what is left to do: %v", got)
+		t.Errorf("remaining changes: %v", got)
 	}
 	for name, spec := range first {
 		if got := i.states[thingRef(name)]; got == nil || string(got.Spec.Written) != spec {
-			t.Errorf("%s is not as it was", name)
+			t.Errorf("%s was not restored", name)
 		}
 	}
 	if i.states[thingRef("c")] != nil || i.objects[thingRef("c")] != nil {
-		t.Error("what came later is still there")
+		t.Error("c still exists")
 	}
 }
 
@@ -113,11 +113,11 @@ func TestUnapplied(t *testing.T) {
 	s, _ := i.server()
 	got := s.inventory.Unapplied(testNamespace)
 	if len(got) != 1 || string(got[thingRef("a")]) != first["a"] {
-		t.Errorf("not carried out: %v", got)
+		t.Errorf("unapplied: %v", got)
 	}
 	// Equal specs share memory.
 	object, state := s.inventory.Object(thingRef("b")), s.inventory.State(thingRef("b"))
 	if &object.Spec[0] != &state.Spec.Written[0] {
-		t.Error("the spec of b is held twice")
+		t.Error("the spec of b is in memory twice")
 	}
 }

@@ -1,7 +1,7 @@
 // Package changes serves the changes subresource of Plans, in pages or as a stream of lines.
 //
-// It verifies all changes against the digest of the plan, so that whoever approves the digest has
-// seen exactly what it stands for.
+// It verifies all changes against the digest of the plan, so that a user who approves the
+// digest has seen exactly these changes.
 package changes
 
 import (

@@ -30,19 +30,19 @@ import (
 	"github.com/atoll-dev/atoll/infra/plan"
 )
 
-// stage is a handler over a fake API.
-type stage struct {
+// testAPI is a handler over a fake API.
+type testAPI struct {
 	*changes.Handler
 	api *dynamicfake.FakeDynamicClient
 }
 
-func newStage() *stage {
+func newTestAPI() *testAPI {
 	api := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
-	return &stage{changes.New(api), api}
+	return &testAPI{changes.New(api), api}
 }
 
 // put stores a plan with these changes and returns it.
-func (s *stage) put(tb testing.TB, name string, all []*plan.Change) *v1alpha1.Plan {
+func (s *testAPI) put(tb testing.TB, name string, all []*plan.Change) *v1alpha1.Plan {
 	tb.Helper()
 	p := &v1alpha1.Plan{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "infra.atoll.dev/v1alpha1", Kind: "Plan"},
@@ -73,7 +73,7 @@ func (s *stage) put(tb testing.TB, name string, all []*plan.Change) *v1alpha1.Pl
 	return p
 }
 
-func (s *stage) store(tb testing.TB, object metav1.Object) {
+func (s *testAPI) store(tb testing.TB, object metav1.Object) {
 	tb.Helper()
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
@@ -93,7 +93,7 @@ func (s *stage) store(tb testing.TB, object metav1.Object) {
 }
 
 // ask sends a request for the changes of a plan, with headers in pairs.
-func (s *stage) ask(tb testing.TB, name string, query url.Values, headers ...string) *http.Response {
+func (s *testAPI) ask(tb testing.TB, name string, query url.Values, headers ...string) *http.Response {
 	tb.Helper()
 	r := httptest.NewRequest(http.MethodGet, "/?"+query.Encode(), nil)
 	for i := 0; i < len(headers); i += 2 {
@@ -105,7 +105,7 @@ func (s *stage) ask(tb testing.TB, name string, query url.Values, headers ...str
 }
 
 // list requests a page.
-func (s *stage) list(tb testing.TB, name string, query url.Values) changes.List {
+func (s *testAPI) list(tb testing.TB, name string, query url.Values) changes.List {
 	tb.Helper()
 	response := s.ask(tb, name, query)
 	var list changes.List
@@ -113,13 +113,13 @@ func (s *stage) list(tb testing.TB, name string, query url.Values) changes.List 
 		tb.Fatalf("%s: %d, %v", query.Encode(), response.StatusCode, err)
 	}
 	if list.Kind != "PlanChangeList" || list.APIVersion != "infra.atoll.dev/v1alpha1" || list.Items == nil {
-		tb.Fatalf("this is no list: %+v", list)
+		tb.Fatalf("not a list: %+v", list)
 	}
 	return list
 }
 
 // lines requests a stream.
-func (s *stage) lines(tb testing.TB, name string, query url.Values) []*plan.Change {
+func (s *testAPI) lines(tb testing.TB, name string, query url.Values) []*plan.Change {
 	tb.Helper()
 	response := s.ask(tb, name, query, "Accept", "application/x-ndjson, application/json")
 	if response.StatusCode != http.StatusOK || response.Header.Get("Content-Type") != changes.StreamMediaType {
@@ -191,7 +191,7 @@ func addresses(all []*plan.Change) []string {
 func TestPagesAndStreams(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	all := generated(random, 5000)
-	s := newStage()
+	s := newTestAPI()
 	p := s.put(t, "big", all)
 	if len(p.Status.Chunks) < 3 {
 		t.Fatalf("%d chunks are too few for this", len(p.Status.Chunks))
@@ -233,10 +233,10 @@ func TestPagesAndStreams(t *testing.T) {
 			list := s.list(t, "big", q)
 			got = append(got, list.Items...)
 			if left != nil && *left != int64(len(want)-len(got)+len(list.Items)) {
-				t.Errorf("%s: %d were said to be left, %d were", q.Encode(), *left, len(want)-len(got)+len(list.Items))
+				t.Errorf("%s: remainingItemCount is %d, want %d", q.Encode(), *left, len(want)-len(got)+len(list.Items))
 			}
 			if left = list.RemainingItemCount; left == nil && list.Continue != "" && !q.Has("type") && !q.Has("kind") && !q.Has("name") && !q.Has("drift") {
-				t.Errorf("%s: nobody knows how many are left", q.Encode())
+				t.Errorf("%s: no remainingItemCount", q.Encode())
 			}
 			if list.Continue == "" {
 				break
@@ -252,7 +252,7 @@ func TestPagesAndStreams(t *testing.T) {
 	}
 	// Compare whole changes, not only their addresses.
 	if !reflect.DeepEqual(encoded(t, s.lines(t, "big", nil)), encoded(t, all)) {
-		t.Error("what is streamed is not what was planned")
+		t.Error("the streamed changes differ from the plan")
 	}
 }
 
@@ -270,7 +270,7 @@ func encoded(t *testing.T, all []*plan.Change) (out []string) {
 
 // TestPagesAreBounded checks the default limit, and that pages of large changes have fewer.
 func TestPagesAreBounded(t *testing.T) {
-	s := newStage()
+	s := newTestAPI()
 	random := rand.New(rand.NewPCG(3, 4))
 	s.put(t, "many", generated(random, 600))
 	if n := len(s.list(t, "many", nil).Items); n != 500 {
@@ -292,23 +292,23 @@ func TestPagesAreBounded(t *testing.T) {
 	}
 	p := s.put(t, "large", large)
 	if p.Status.Chunks[0].Pieces < 2 {
-		t.Fatal("several pieces were meant")
+		t.Fatal("the chunk has only one piece")
 	}
 	list := s.list(t, "large", nil)
 	if len(list.Items) != 8 || list.RemainingItemCount == nil || *list.RemainingItemCount != 4 {
 		t.Errorf("a page has %d, %v left", len(list.Items), list.RemainingItemCount)
 	}
 	if rest := s.list(t, "large", url.Values{"continue": {list.Continue}}); len(rest.Items) != 4 || rest.Continue != "" {
-		t.Errorf("the next has %d and goes on at %q", len(rest.Items), rest.Continue)
+		t.Errorf("the next page has %d, and continues at %q", len(rest.Items), rest.Continue)
 	}
 	if got := s.lines(t, "large", nil); !reflect.DeepEqual(got, large) {
-		t.Error("large changes do not come as they were planned")
+		t.Error("the streamed changes differ from the plan")
 	}
 }
 
 // TestNothingToDo checks that an empty plan has an empty page.
 func TestNothingToDo(t *testing.T) {
-	s := newStage()
+	s := newTestAPI()
 	s.put(t, "empty", nil)
 	if list := s.list(t, "empty", nil); len(list.Items) != 0 || list.Continue != "" {
 		t.Errorf("got %+v", list)
@@ -320,7 +320,7 @@ func TestNothingToDo(t *testing.T) {
 
 // TestRefused checks that errors name the parameter and the remedy.
 func TestRefused(t *testing.T) {
-	s := newStage()
+	s := newTestAPI()
 	all := generated(rand.New(rand.NewPCG(5, 6)), 10)
 	s.put(t, "good", all)
 	s.put(t, "twin", all)
@@ -372,7 +372,7 @@ func TestRefused(t *testing.T) {
 
 // TestTampered checks that changes that do not match the approved digest are never shown.
 func TestTampered(t *testing.T) {
-	s := newStage()
+	s := newTestAPI()
 	all := generated(rand.New(rand.NewPCG(7, 8)), 1500)
 	p := s.put(t, "mine", all)
 	if len(p.Status.Chunks) != 2 {
@@ -386,7 +386,7 @@ func TestTampered(t *testing.T) {
 		harmless.Action, harmless.Deferred = plan.NoOp, ""
 		theirs[i] = &harmless
 	}
-	other := newStage()
+	other := newTestAPI()
 	other.put(t, "mine", theirs)
 	piece, err := other.api.Tracker().Get(v1alpha1.PlanChangesResource, "shop", infra.PieceName("mine", 1, 0))
 	if err != nil {
@@ -417,13 +417,13 @@ func TestTampered(t *testing.T) {
 	p.Status.Chunks[1].Digest = p.Status.Chunks[0].Digest
 	s.store(t, p)
 	if response := s.ask(t, "mine", nil); response.StatusCode != 500 {
-		t.Errorf("of another digest: %d", response.StatusCode)
+		t.Errorf("with another digest: %d", response.StatusCode)
 	}
 }
 
 // TestDeletedMeanwhile checks that changes deleted during a read give 410 Gone, not 404.
 func TestDeletedMeanwhile(t *testing.T) {
-	s := newStage()
+	s := newTestAPI()
 	s.put(t, "short", generated(rand.New(rand.NewPCG(9, 10)), 10))
 	if err := s.api.Tracker().Delete(v1alpha1.PlanChangesResource, "shop", infra.PieceName("short", 0, 0)); err != nil {
 		t.Fatal(err)
@@ -435,7 +435,7 @@ func TestDeletedMeanwhile(t *testing.T) {
 
 // TestClientGone checks that reading stops when the client is gone.
 func TestClientGone(t *testing.T) {
-	s := newStage()
+	s := newTestAPI()
 	p := s.put(t, "big", generated(rand.New(rand.NewPCG(11, 12)), 9000))
 	ctx, cancel := context.WithCancel(t.Context())
 	read := 0
@@ -460,13 +460,13 @@ func TestStreams(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.Header.Set("Accept", "application/json;q=0.5, application/x-ndjson;q=1")
 	if !changes.IsStream(r) {
-		t.Error("the Accept header is not looked at")
+		t.Error("the Accept header is ignored")
 	}
 }
 
 // BenchmarkStream streams a plan of 100,000 changes.
 func BenchmarkStream(b *testing.B) {
-	s := newStage()
+	s := newTestAPI()
 	s.put(b, "big", generated(rand.New(rand.NewPCG(13, 14)), 100_000))
 	b.ReportAllocs()
 	for b.Loop() {

@@ -112,11 +112,11 @@ func boolParameter(values url.Values, name string) (bool, error) {
 	if text == "" {
 		return values.Has(name), nil
 	}
-	is, err := strconv.ParseBool(text)
+	value, err := strconv.ParseBool(text)
 	if err != nil {
 		return false, badParameter(name, fmt.Sprintf("%q is invalid: use true or false", text))
 	}
-	return is, nil
+	return value, nil
 }
 
 func accepts(r *http.Request, media string) bool {

@@ -121,11 +121,11 @@ func ordered(g *Graph, cyclic bool) error {
 	order, ok := g.Order()
 	levels, ok2 := g.Levels()
 	if ok == cyclic || ok2 == cyclic {
-		return fmt.Errorf("it has an order (%v) and levels (%v), with a cycle %v", ok, ok2, cyclic)
+		return fmt.Errorf("order: %v, levels: %v, cycle: %v", ok, ok2, cyclic)
 	}
 	if cyclic {
 		if _, err := g.Walk(ByNumber, nil); !errors.Is(err, ErrCycle) {
-			return fmt.Errorf("a walk: %v", err)
+			return fmt.Errorf("walk of a cyclic graph: %v", err)
 		}
 		return nil
 	}
@@ -153,7 +153,7 @@ func ordered(g *Graph, cyclic bool) error {
 		}
 	}
 	if len(level) != g.Len() {
-		return fmt.Errorf("the order %v has not all nodes", order)
+		return fmt.Errorf("the order %v is incomplete", order)
 	}
 	return nil
 }
@@ -180,12 +180,12 @@ func cycles(g *Graph, m model) error {
 	last := int32(-1)
 	for _, c := range found {
 		if !want[int(c[0])] || c[0] <= last {
-			return fmt.Errorf("the cycle %v begins wrongly", c)
+			return fmt.Errorf("the cycle %v begins with the wrong node", c)
 		}
 		last = c[0]
 		for i, n := range c {
 			if !m.edge[n][c[(i+1)%len(c)]] || slices.Contains(c[:i], n) {
-				return fmt.Errorf("the cycle %v is none", c)
+				return fmt.Errorf("%v is not a cycle", c)
 			}
 		}
 		if shortest(m, int(c[0])) != len(c) {
@@ -224,7 +224,7 @@ func TestNewRejects(t *testing.T) {
 		t.Error(err)
 	}
 	if g := build(t, 0, nil); g.Len() != 0 || g.Cycles() != nil {
-		t.Error("a graph of nothing has something")
+		t.Error("an empty graph has nodes or cycles")
 	}
 }
 

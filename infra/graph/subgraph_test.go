@@ -27,12 +27,12 @@ func TestSubgraph(t *testing.T) {
 				}
 				count++
 				if !slices.Contains(part.Dependencies(int32(slices.Index(of, from))), int32(slices.Index(of, to))) {
-					t.Fatalf("seed %d: the part has not the edge from %d to %d", seed, from, to)
+					t.Fatalf("seed %d: the subgraph lacks the edge from %d to %d", seed, from, to)
 				}
 			}
 		}
 		if part.Edges() != count || part.Len() != in.Len() {
-			t.Fatalf("seed %d: the part has %d edges and %d nodes, want %d and %d", seed, part.Edges(), part.Len(), count, in.Len())
+			t.Fatalf("seed %d: the subgraph has %d edges and %d nodes, want %d and %d", seed, part.Edges(), part.Len(), count, in.Len())
 		}
 	}
 }
@@ -53,11 +53,11 @@ func TestLargeSubgraph(t *testing.T) {
 	for n := range int32(part.Len()) {
 		for _, d := range part.Dependencies(n) {
 			if nodes[n] != nodes[d]+1 {
-				t.Errorf("%d depends on %d in the part", nodes[n], nodes[d])
+				t.Errorf("%d depends on %d in the subgraph", nodes[n], nodes[d])
 			}
 		}
 	}
 	if part.Len() != 666 || part.Edges() != 333 {
-		t.Errorf("the part has %d nodes and %d edges", part.Len(), part.Edges())
+		t.Errorf("the subgraph has %d nodes and %d edges", part.Len(), part.Edges())
 	}
 }

@@ -64,7 +64,7 @@ func walk(g *Graph, random *rand.Rand, byPath bool) error {
 		}
 	}
 	if _, ok := p.Next(); ok || len(running) > 0 {
-		return fmt.Errorf("the walk is over, and there is more")
+		return fmt.Errorf("nodes are left after the walk")
 	}
 	return consistent(g, p, nil, blocked)
 }
@@ -82,16 +82,16 @@ func consistent(g *Graph, p *Walk, running []int32, blocked map[int32]bool) erro
 		counts[s]++
 		switch {
 		case failed != (s == Blocked), blocked[n] != (s == Blocked):
-			return fmt.Errorf("%d is %s, and what it depends on failed: %v, reported: %v", n, s, failed, blocked[n])
+			return fmt.Errorf("%d is %s, with a failed dependency: %v, reported blocked: %v", n, s, failed, blocked[n])
 		case !failed && done != (s != Waiting):
-			return fmt.Errorf("%d is %s, and what it depends on is done: %v", n, s, done)
+			return fmt.Errorf("%d is %s, with all dependencies done: %v", n, s, done)
 		case slices.Contains(running, n) != (s == Running):
-			return fmt.Errorf("%d is %s, and running: %v", n, s, running)
+			return fmt.Errorf("%d is %s, want running: %v", n, s, running)
 		}
 	}
 	for s, count := range counts {
 		if p.Count(NodeState(s)) != count {
-			return fmt.Errorf("%d are %s, and %d are counted", count, NodeState(s), p.Count(NodeState(s)))
+			return fmt.Errorf("%d nodes are %s, but the count is %d", count, NodeState(s), p.Count(NodeState(s)))
 		}
 	}
 	return nil
@@ -125,7 +125,7 @@ func TestPriority(t *testing.T) {
 		}
 	}
 	if _, err := g.Walk(ByPath, []int64{1}); err == nil {
-		t.Error("one weight is enough for six nodes")
+		t.Error("one weight was accepted for six nodes")
 	}
 }
 
@@ -158,21 +158,21 @@ func TestReplacements(t *testing.T) {
 	tests := []struct {
 		name string
 		// The change of each resource: create, update, delete, replace, or create-first.
-		deeds map[string]string
-		want  string
+		actions map[string]string
+		want    string
 	}{
 		{"all created", map[string]string{"net": "create", "disk": "create", "vm": "create"}, "+net +disk +vm"},
 		{"all deleted", map[string]string{"net": "delete", "disk": "delete", "vm": "delete"}, "-vm -disk -net"},
 		{"the last replaced", map[string]string{"vm": "replace"}, "-vm +vm"},
 		{"the middle replaced, its dependent updated", map[string]string{"disk": "replace", "vm": "update"}, "-disk +disk ~vm"},
 		{"all replaced: destroyed in reverse, then created", map[string]string{"net": "replace", "disk": "replace", "vm": "replace"}, "-vm -disk -net +net +disk +vm"},
-		{"created before destroyed: the old goes when its dependent has moved", map[string]string{"disk": "create-first", "vm": "update"}, "+disk ~vm -disk"},
+		{"create before destroy: the old one goes when its dependent uses the new one", map[string]string{"disk": "create-first", "vm": "update"}, "+disk ~vm -disk"},
 		{"all created first", map[string]string{"net": "create-first", "disk": "create-first", "vm": "create-first"}, "+net +disk +vm -vm -disk -net"},
-		{"one deleted that a deleted one depends on, beside an update", map[string]string{"net": "update", "disk": "delete", "vm": "delete"}, "-vm -disk ~net"},
+		{"two deleted, and their dependency updated", map[string]string{"net": "update", "disk": "delete", "vm": "delete"}, "-vm -disk ~net"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			steps, edges := applySteps(depends, tt.deeds)
+			steps, edges := applySteps(depends, tt.actions)
 			p, err := build(t, len(steps), edges).Walk(ByNumber, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -216,14 +216,14 @@ func TestCreateFirstPropagates(t *testing.T) {
 }
 
 // applySteps returns the steps of an apply and their dependencies.
-func applySteps(depends map[string]string, deeds map[string]string) (steps []string, edges []Edge) {
+func applySteps(depends map[string]string, actions map[string]string) (steps []string, edges []Edge) {
 	make, destroy := map[string]int32{}, map[string]int32{}
 	step := func(in map[string]int32, sign, name string) {
 		in[name] = int32(len(steps))
 		steps = append(steps, sign+name)
 	}
 	for _, name := range []string{"net", "disk", "vm"} {
-		switch deeds[name] {
+		switch actions[name] {
 		case "create":
 			step(make, "+", name)
 		case "update":
@@ -250,10 +250,10 @@ func applySteps(depends map[string]string, deeds map[string]string) (steps []str
 	for dependent, dependency := range depends {
 		between(make, dependent, make, dependency)       // created after its dependency
 		between(destroy, dependency, destroy, dependent) // destroyed after its dependents
-		if deeds[dependency] == "create-first" {
+		if actions[dependency] == "create-first" {
 			between(destroy, dependency, make, dependent) // and after its dependents use the new one
 		}
-		if deeds[dependent] == "delete" && deeds[dependency] == "update" {
+		if actions[dependent] == "delete" && actions[dependency] == "update" {
 			between(make, dependency, destroy, dependent) // updated when the deleted dependent no longer uses it
 		}
 	}
