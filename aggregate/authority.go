@@ -12,32 +12,32 @@ import (
 )
 
 const (
-	// A front proxy's certificate hangs directly below its CA, or one or two
-	// intermediates away. Longer chains only make us compute.
+	// A front proxy's certificate is signed by its CA directly or through one or two
+	// intermediates. Verifying longer chains only costs CPU.
 	maxChain = 5
-	// Certificates without key identifiers are checked against every member, as
-	// long as these are few.
+	// Certificates without key identifiers are checked against every member, as long as
+	// there are at most this many.
 	maxCandidates = 50
-	// A member has one certificate for each of its kube-apiservers, and a new
-	// one now and then.
+	// A member has one certificate for each of its kube-apiservers, and a new one after
+	// each renewal.
 	maxVerified = 4096
 )
 
-// fingerprint is of all certificates that a client presents, in their order.
+// fingerprint is a hash over all certificates that a client presents, in their order.
 type fingerprint [sha256.Size]byte
 
-// verdict is a certificate's member, for as long as the certificate is valid.
+// verdict is the member that a certificate belongs to, while the certificate is valid.
 type verdict struct {
 	member      *member
 	from, until time.Time
 }
 
-// verify finds the one member whose authority signed the certificates that the
-// client of a connection presented. That the client holds the key has been
-// proven by the TLS handshake.
+// verify returns the one member whose authority signed the client certificates of a
+// connection. The TLS handshake has already proven that the client holds the private
+// key.
 func (r *Roster) verify(chain []*x509.Certificate) (*member, error) {
 	if len(chain) == 0 {
-		return nil, errors.New("no client certificate: this port is for the front proxies of member clusters; " +
+		return nil, errors.New("no client certificate: this port serves only the front proxies of member clusters; " +
 			"connect to the main port instead")
 	}
 	if len(chain) > maxChain {
@@ -45,22 +45,22 @@ func (r *Roster) verify(chain []*x509.Certificate) (*member, error) {
 	}
 	now := r.clock.Now()
 	key := fingerprintOf(chain)
-	if m := r.recall(key, now); m != nil {
+	if m := r.cachedVerdict(key, now); m != nil {
 		return m, nil
 	}
-	v, err := r.judge(chain, now)
+	v, err := r.verifyChain(chain, now)
 	if err != nil {
 		return nil, err
 	}
-	r.remember(key, v)
+	r.cacheVerdict(key, v)
 	return v.member, nil
 }
 
-func (r *Roster) judge(chain []*x509.Certificate, now time.Time) (verdict, error) {
+func (r *Roster) verifyChain(chain []*x509.Certificate, now time.Time) (verdict, error) {
 	candidates := r.candidates(chain)
 	if len(candidates) > maxCandidates {
-		return verdict{}, fmt.Errorf("the client certificate does not say which key signed it, and could be of %d clusters; "+
-			"issue it with an authority key identifier", len(candidates))
+		return verdict{}, fmt.Errorf("the client certificate has no authority key identifier, and %d clusters could have signed it; "+
+			"reissue it with an authority key identifier", len(candidates))
 	}
 	intermediates := x509.NewCertPool()
 	for _, c := range chain[1:] {
@@ -77,7 +77,7 @@ func (r *Roster) judge(chain []*x509.Certificate, now time.Time) (verdict, error
 		if err != nil {
 			continue
 		}
-		if other := r.passes(paths, m); other != "" {
+		if other := r.foreignAuthority(paths, m); other != "" {
 			return verdict{}, ambiguous(m.name, other)
 		}
 		from, until := validity(paths[0])
@@ -85,28 +85,28 @@ func (r *Roster) judge(chain []*x509.Certificate, now time.Time) (verdict, error
 	}
 	switch {
 	case len(found) == 0:
-		return verdict{}, errors.New("the client certificate is not a valid one of the request-header CA of any cluster " +
-			"that something is exposed to")
+		return verdict{}, errors.New("the client certificate is not a valid one signed by the request-header CA of any cluster " +
+			"that API groups are exposed to")
 	case len(found) > 1:
 		return verdict{}, ambiguous(found[0].member.name, found[1].member.name)
 	}
 	m, name := found[0].member, chain[0].Subject.CommonName
 	if len(m.allowedNames) > 0 && !slices.Contains(m.allowedNames, name) {
-		return verdict{}, fmt.Errorf("the client certificate's name %q is not one that cluster %s allows its front proxy (%s)",
+		return verdict{}, fmt.Errorf("the client certificate's common name %q is not one that cluster %s allows for its front proxy (%s)",
 			name, m.name, strings.Join(m.allowedNames, ", "))
 	}
 	return found[0], nil
 }
 
-// ambiguous is for a certificate that two members could have issued, because the
-// authority of one stands below the other's. Choosing would be guessing.
+// ambiguous returns the error for a certificate that two members could have issued,
+// because one member's authority signed the other's. Choosing one would be a guess.
 func ambiguous(one, other string) error {
-	return fmt.Errorf("the client certificate could be of cluster %s or %s; give each a request-header CA of its own", one, other)
+	return fmt.Errorf("the client certificate could be of cluster %s or of cluster %s; give each a request-header CA of its own", one, other)
 }
 
-// candidates gives the members that may have signed, by the key identifiers that
-// certificates carry: of a thousand members usually one, and nobody can make us
-// check a thousand signatures by sending some certificate.
+// candidates returns the members that may have signed the chain, by the key identifiers
+// in the certificates. Of a thousand members that is usually one. No client can cause a
+// thousand signature checks by sending an arbitrary certificate.
 func (r *Roster) candidates(chain []*x509.Certificate) (found []*member) {
 	for _, m := range r.members {
 		if slices.ContainsFunc(m.authorities, func(ca *x509.Certificate) bool {
@@ -120,10 +120,11 @@ func (r *Roster) candidates(chain []*x509.Certificate) (found []*member) {
 	return found
 }
 
-// passes names another member whose authority's key lies on a path to this
-// member's. Such a path could be of either, and need not show among the
-// candidates: what a certificate says of its signer is up to who made it.
-func (r *Roster) passes(paths [][]*x509.Certificate, m *member) string {
+// foreignAuthority returns another member whose authority's key is on a path to this
+// member, or "". Such a path could belong to either member. The other member may be
+// missing among the candidates, because the issuer of a certificate chooses its key
+// identifiers.
+func (r *Roster) foreignAuthority(paths [][]*x509.Certificate, m *member) string {
 	for _, path := range paths {
 		for _, c := range path {
 			if owner, ok := r.owners[string(c.RawSubjectPublicKeyInfo)]; ok && owner != m.name {
@@ -134,7 +135,7 @@ func (r *Roster) passes(paths [][]*x509.Certificate, m *member) string {
 	return ""
 }
 
-// validity is the time in which every certificate of a path is valid.
+// validity returns the period in which every certificate of a path is valid.
 func validity(path []*x509.Certificate) (from, until time.Time) {
 	from, until = path[0].NotBefore, path[0].NotAfter
 	for _, c := range path[1:] {
@@ -148,7 +149,7 @@ func validity(path []*x509.Certificate) (from, until time.Time) {
 	return from, until
 }
 
-func (r *Roster) recall(key fingerprint, now time.Time) *member {
+func (r *Roster) cachedVerdict(key fingerprint, now time.Time) *member {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if v, ok := r.verified[key]; ok && !now.Before(v.from) && !now.After(v.until) {
@@ -157,10 +158,10 @@ func (r *Roster) recall(key fingerprint, now time.Time) *member {
 	return nil
 }
 
-// remember keeps a good verdict, so that a connection's requests cost one
-// verification together. Bad ones are not kept, since anybody can make
-// as many of them as they like.
-func (r *Roster) remember(key fingerprint, v verdict) {
+// cacheVerdict caches a positive verdict, so that all requests of a connection cost one
+// verification. Negative verdicts are not cached: any client could fill the cache with
+// them.
+func (r *Roster) cacheVerdict(key fingerprint, v verdict) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.verified) >= maxVerified {

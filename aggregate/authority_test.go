@@ -19,7 +19,7 @@ import (
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// issuer is a certificate with its key: a CA, or what one signed.
+// issuer is a CA, or a certificate that it signed, with its key.
 type issuer struct {
 	t    *testing.T
 	cert *x509.Certificate
@@ -35,7 +35,7 @@ func asCA(c *x509.Certificate) {
 	c.KeyUsage = x509.KeyUsageCertSign
 }
 
-// sign makes a certificate for clients, valid for an hour.
+// sign returns a client certificate that is valid for an hour.
 func (ca *issuer) sign(name string, change ...func(*x509.Certificate)) *issuer {
 	ca.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -68,7 +68,7 @@ func (ca *issuer) sign(name string, change ...func(*x509.Certificate)) *issuer {
 	return &issuer{ca.t, cert, key}
 }
 
-// renew makes another certificate for the key of a CA.
+// renew returns another certificate for the key of a CA.
 func (ca *issuer) renew() *issuer {
 	template := *ca.cert
 	template.SerialNumber = big.NewInt(2)
@@ -87,7 +87,8 @@ func (ca *issuer) pem() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.cert.Raw})
 }
 
-// proxyOf is what a member whose CA this is publishes, as kubeadm sets it up.
+// proxyOf returns the front proxy configuration of a member with this CA, as kubeadm
+// sets it up.
 func proxyOf(ca *issuer) FrontProxy {
 	return FrontProxy{
 		CABundle:            ca.pem(),
@@ -109,7 +110,7 @@ func mustRoster(t *testing.T, clk *clocktesting.FakePassiveClock, members ...Mem
 }
 
 func TestVerify(t *testing.T) {
-	// All CAs have one name, as all that kubeadm makes do.
+	// All CAs have the same name, as with kubeadm.
 	east, west, stranger := newCA(t, "front-proxy-ca"), newCA(t, "front-proxy-ca"), newCA(t, "front-proxy-ca")
 	noCA := east.sign("front-proxy-client")
 	between := east.sign("intermediate", asCA)
@@ -132,26 +133,26 @@ func TestVerify(t *testing.T) {
 		{"east's proxy", chain(east.sign("front-proxy-client")), "east"},
 		{"east's proxy by an intermediate", chain(between.sign("front-proxy-client"), between), "east"},
 		{"the intermediate is missing", chain(between.sign("front-proxy-client")), "not a valid one"},
-		{"west allows any name", chain(west.sign("whoever")), "west"},
+		{"west allows any name", chain(west.sign("anyone")), "west"},
 		{"a name that east does not allow", chain(east.sign("kubelet")), `name "kubelet" is not one that cluster east allows`},
 		{"no certificate", nil, "no client certificate"},
 		{"a CA that no member has", chain(stranger.sign("front-proxy-client")), "not a valid one"},
 		{"a member's CA sent along with a stranger's certificate", chain(stranger.sign("front-proxy-client"), east), "not a valid one"},
-		{"signed by nobody but itself", chain(newCA(t, "front-proxy-client")), "not a valid one"},
+		{"self-signed", chain(newCA(t, "front-proxy-client")), "not a valid one"},
 		{"a serving certificate", chain(east.sign("front-proxy-client", func(c *x509.Certificate) {
 			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 		})), "not a valid one"},
 		{"expired", chain(east.sign("front-proxy-client", func(c *x509.Certificate) { c.NotAfter = start.Add(-time.Second) })), "not a valid one"},
 		{"not yet valid", chain(east.sign("front-proxy-client", func(c *x509.Certificate) { c.NotBefore = start.Add(time.Second) })), "not a valid one"},
 		{"signed by a certificate that is no CA", chain(noCA.sign("front-proxy-client"), noCA), "not a valid one"},
-		{"a chain to compute on", chain(east, east, east, east, east, east), "more than 5"},
+		{"too long a chain", chain(east, east, east, east, east, east), "more than 5"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for range 2 { // the second time from memory
+			for range 2 { // the second time from the cache
 				m, err := roster.verify(c.chain)
 				switch {
 				case err == nil && m.name != c.want:
-					t.Fatalf("taken for %s, want %s", m.name, c.want)
+					t.Fatalf("got member %s, want %s", m.name, c.want)
 				case err != nil && !strings.Contains(err.Error(), c.want):
 					t.Fatalf("refused with %q, want %q", err, c.want)
 				}
@@ -160,8 +161,8 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// A certificate that was good is not good for ever.
-func TestVerifyExpiryOfRemembered(t *testing.T) {
+// A cached verdict ends with the certificate.
+func TestCachedVerdictExpires(t *testing.T) {
 	ca := newCA(t, "front-proxy-ca")
 	clk := clocktesting.NewFakePassiveClock(start)
 	roster := mustRoster(t, clk, Member{Name: "east", FrontProxy: proxyOf(ca)})
@@ -171,12 +172,12 @@ func TestVerifyExpiryOfRemembered(t *testing.T) {
 	}
 	clk.SetTime(start.Add(2 * time.Hour))
 	if _, err := roster.verify(chain); err == nil {
-		t.Fatal("accepted after its time")
+		t.Fatal("accepted after it expired")
 	}
 }
 
-// An authority below another member's makes certificates that are valid for
-// both, and it must not be luck whose users they speak for.
+// An authority signed by another member's authority issues certificates that are valid
+// for both. They must be rejected, rather than assigned to one by chance.
 func TestVerifyAmbiguous(t *testing.T) {
 	root := newCA(t, "root")
 	below := root.sign("below", asCA)
@@ -184,7 +185,8 @@ func TestVerifyAmbiguous(t *testing.T) {
 		Member{Name: "east", FrontProxy: proxyOf(root)}, Member{Name: "west", FrontProxy: proxyOf(below)})
 	for name, leaf := range map[string]*issuer{
 		"as it is": below.sign("front-proxy-client"),
-		// Whoever has west's key can write this, to be looked for under east only.
+		// An attacker with west's key can create this, so that only east is a
+		// candidate.
 		"naming east's key": below.claiming(root.cert.SubjectKeyId),
 	} {
 		_, err := roster.verify([]*x509.Certificate{leaf.cert, below.cert})
@@ -194,15 +196,15 @@ func TestVerifyAmbiguous(t *testing.T) {
 	}
 }
 
-// claiming makes a certificate for clients that says another key signed it.
+// claiming returns a client certificate with another authority key identifier.
 func (ca *issuer) claiming(keyID []byte) *issuer {
 	liar := *ca.cert
 	liar.SubjectKeyId = keyID
 	return (&issuer{ca.t, &liar, ca.key}).sign("front-proxy-client")
 }
 
-// A certificate that does not say who signed it costs a signature check for each
-// member: anybody could have us make them by the thousand.
+// A certificate without an authority key identifier costs a signature check for each
+// member: any client could cause thousands of them.
 func TestVerifyNeedsKeyIdentifierAmongMany(t *testing.T) {
 	var members []Member
 	var last *issuer
@@ -250,6 +252,6 @@ func TestRosterRefusals(t *testing.T) {
 		t.Errorf("refused %d, kept %d", len(refused), len(roster.members))
 	}
 	if _, err := roster.verify([]*x509.Certificate{shared.sign("front-proxy-client").cert}); err == nil {
-		t.Error("an authority of two members was believed")
+		t.Error("an authority shared by two members was accepted")
 	}
 }

@@ -15,8 +15,8 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 )
 
-// codec reads and writes the few kinds whose content the handler changes, in
-// JSON and protobuf. All others pass through as bytes.
+// codec reads and writes, in JSON and protobuf, the few kinds whose content the handler
+// changes. All others pass through as bytes.
 type codec struct {
 	factory serializer.CodecFactory
 }
@@ -59,11 +59,11 @@ func (c *codec) encode(mediaType string, obj runtime.Object) ([]byte, error) {
 	return body.Bytes(), nil
 }
 
-// writeEmptyList answers a list with nothing in it: as metadata, which is what
-// a namespace controller wants, or for old ones as a list of no kind.
+// writeEmptyList answers a list request with an empty list: as metadata, which a
+// namespace controller asks for, or as an untyped List for older ones.
 func (c *codec) writeEmptyList(w http.ResponseWriter, accept string) {
 	mediaType, list := runtime.ContentTypeJSON, runtime.Object(nil)
-	for _, wish := range wishes(accept) {
+	for _, wish := range parseAccept(accept) {
 		known := wish.mediaType == runtime.ContentTypeJSON || wish.mediaType == runtime.ContentTypeProtobuf
 		if known && wish.as == "PartialObjectMetadataList" && wish.version == "v1" {
 			mediaType = wish.mediaType
@@ -82,7 +82,7 @@ func (c *codec) writeEmptyList(w http.ResponseWriter, accept string) {
 		body, err = json.Marshal(map[string]any{"kind": "List", "apiVersion": "v1", "metadata": map[string]any{}, "items": []any{}})
 	}
 	if err != nil {
-		refuse(w, broken("writing an empty list", err))
+		writeError(w, internalError("writing an empty list", err))
 		return
 	}
 	w.Header().Set("Content-Type", mediaType)

@@ -25,79 +25,78 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// parting is how long a member may still reach a group that was withdrawn, while
-// its API server announces it: a kind that is announced and refused holds up the
-// member's garbage collector. It is no more than the time that it takes to remove
-// the APIServices from a member that answers.
-const parting = 10 * time.Second
+// withdrawalGracePeriod is how long a member may still reach a withdrawn group while
+// its API server announces it. A kind that is announced and refused blocks the member's
+// garbage collector. The period is no longer than it takes to remove the APIServices
+// from a member that responds.
+const withdrawalGracePeriod = 10 * time.Second
 
-// Directory follows what the workspace says of its members and of what they
-// share: the Clusters, the SharedAPIs, and the marks on CRDs of shared groups. It
-// implements Members.
+// Directory watches a workspace's members and the groups that they share: the Clusters,
+// the SharedAPIs, and the marked CRDs of shared groups. It implements Members.
 type Directory struct {
 	clock  clock.Clock
 	client dynamic.Interface
 
 	clusters, shared, crds cache.SharedIndexInformer
 
-	changed chan struct{} // holds one: look again
-	known   chan struct{} // closed when page is not empty any more
-	kinds   chan struct{} // holds one: ask for shared kinds again
-	warm    chan struct{} // closed when all were asked for once
-	page    atomic.Pointer[page]
+	rebuildSignal chan struct{} // capacity 1: rebuild the snapshot
+	loaded        chan struct{} // closed after the first complete snapshot
+	probeSignal   chan struct{} // capacity 1: probe the shared kinds again
+	warm          chan struct{} // closed after the first probe of every shared kind
+	snapshot      atomic.Pointer[snapshot]
 }
 
-// page is what the directory says at one time. It does not change.
-type page struct {
+// snapshot is the directory's state at one time. It is immutable.
+type snapshot struct {
 	roster   *Roster
 	replaced chan struct{}
 	members  []Member
-	// refused by the roster, by name of the member.
+	// refused maps each member that the roster rejects to the reason.
 	refused map[string]error
-	// terms on which a group is exposed, by member and group.
-	terms map[string]map[string]*v1alpha1.SharedAPISpec
-	// groups that are shared, or have been.
+	// specs of the SharedAPIs by member and group.
+	specs map[string]map[string]*v1alpha1.SharedAPISpec
+	// groups that are or were shared.
 	groups map[string]bool
 }
 
-// NewDirectory makes the directory of the workspace that cfg leads to. It knows
-// nothing until Run.
+// NewDirectory returns a directory for the workspace that cfg connects to. It is empty
+// until Run.
 func NewDirectory(cfg *rest.Config, clk clock.Clock) (*Directory, error) {
 	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("make a client of the workspace: %w", err)
 	}
-	return directoryOver(client, clk)
+	return newDirectory(client, clk)
 }
 
-func directoryOver(client dynamic.Interface, clk clock.Clock) (*Directory, error) {
+func newDirectory(client dynamic.Interface, clk clock.Clock) (*Directory, error) {
 	d := &Directory{
 		clock: clk, client: client,
-		changed: make(chan struct{}, 1), known: make(chan struct{}),
-		kinds: make(chan struct{}, 1), warm: make(chan struct{}),
+		rebuildSignal: make(chan struct{}, 1), loaded: make(chan struct{}),
+		probeSignal: make(chan struct{}, 1), warm: make(chan struct{}),
 	}
-	d.page.Store(&page{replaced: make(chan struct{})})
+	d.snapshot.Store(&snapshot{replaced: make(chan struct{})})
 	for _, f := range []struct {
 		into      *cache.SharedIndexInformer
 		resource  schema.GroupVersionResource
 		only      func(*metav1.ListOptions)
 		transform cache.TransformFunc
 	}{
-		{&d.clusters, v1alpha1.ClusterResource, nil, slimCluster},
-		{&d.shared, v1alpha1.SharedAPIResource, nil, slimShared},
-		{&d.crds, crdResource, func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.SharedLabel + "=true" }, slimCRD},
+		{&d.clusters, v1alpha1.ClusterResource, nil, trimCluster},
+		{&d.shared, v1alpha1.SharedAPIResource, nil, trimSharedAPI},
+		{&d.crds, crdResource, func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.SharedLabel + "=true" }, trimCRD},
 	} {
 		informer := dynamicinformer.NewFilteredDynamicInformer(client, f.resource, metav1.NamespaceAll, 0, cache.Indexers{}, f.only).Informer()
 		if err := informer.SetTransform(f.transform); err != nil {
 			return nil, err
 		}
 		look := func(any) {
-			d.look()
-			d.lookForKinds()
+			d.notify()
+			d.notifyKinds()
 		}
 		if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: look, DeleteFunc: look, UpdateFunc: func(was, is any) {
-				// Most news of a Cluster are heartbeats.
+				// Most updates of a Cluster are heartbeats.
 				if !reflect.DeepEqual(was, is) {
 					look(is)
 				}
@@ -112,8 +111,8 @@ func directoryOver(client dynamic.Interface, clk clock.Clock) (*Directory, error
 
 var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
-// Run follows the workspace until ctx ends. The workspace's types may be installed
-// later: until then nobody is served.
+// Run watches the workspace until ctx ends. The workspace's CRDs may be installed
+// later; until then no member is served.
 func (d *Directory) Run(ctx context.Context) error {
 	if err := d.awaitTypes(ctx); err != nil {
 		return nil // ctx ended
@@ -131,11 +130,11 @@ func (d *Directory) Run(ctx context.Context) error {
 		return nil
 	}
 	group.StartWithContext(ctx, d.keepWarm)
-	d.follow(ctx)
+	d.rebuildLoop(ctx)
 	return nil
 }
 
-// awaitTypes waits until the types are served. An informer would, too, but with
+// awaitTypes waits until the CRDs are served. An informer would wait too, but with
 // pauses of up to half a minute.
 func (d *Directory) awaitTypes(ctx context.Context) error {
 	const interval = 100 * time.Millisecond
@@ -143,7 +142,7 @@ func (d *Directory) awaitTypes(ctx context.Context) error {
 		for _, resource := range []schema.GroupVersionResource{v1alpha1.ClusterResource, v1alpha1.SharedAPIResource} {
 			if _, err := d.client.Resource(resource).List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
 				if !apierrors.IsNotFound(err) {
-					klog.V(2).InfoS("Cannot read what is shared yet", "resource", resource.Resource, "err", err)
+					klog.V(2).InfoS("sharing resources not readable yet", "resource", resource.Resource, "err", err)
 				}
 				return false, nil
 			}
@@ -152,18 +151,18 @@ func (d *Directory) awaitTypes(ctx context.Context) error {
 	})
 }
 
-func (d *Directory) look() {
+func (d *Directory) notify() {
 	select {
-	case d.changed <- struct{}{}:
-	default: // somebody is about to
+	case d.rebuildSignal <- struct{}{}:
+	default: // a rebuild is already pending
 	}
 }
 
-// follow turns the page whenever there is news.
-func (d *Directory) follow(ctx context.Context) {
-	parted := partings{}
+// rebuildLoop rebuilds the snapshot after every change.
+func (d *Directory) rebuildLoop(ctx context.Context) {
+	parted := withdrawals{}
 	for {
-		again := d.turn(parted)
+		again := d.rebuild(parted)
 		var later <-chan time.Time
 		var timer clock.Timer
 		if again > 0 {
@@ -172,7 +171,7 @@ func (d *Directory) follow(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-d.changed:
+		case <-d.rebuildSignal:
 		case <-later:
 		}
 		if timer != nil {
@@ -184,13 +183,14 @@ func (d *Directory) follow(ctx context.Context) {
 	}
 }
 
-// turn reads everything anew, and says when the next thing changes by itself.
-func (d *Directory) turn(parted partings) (again time.Duration) {
-	was := d.page.Load()
-	shared := stored[v1alpha1.SharedAPI](d.shared)
-	next := &page{
+// rebuild computes a new snapshot from the informers. It returns when the snapshot next
+// changes without an event.
+func (d *Directory) rebuild(parted withdrawals) (again time.Duration) {
+	was := d.snapshot.Load()
+	shared := cached[v1alpha1.SharedAPI](d.shared)
+	next := &snapshot{
 		roster: was.roster, replaced: was.replaced, refused: was.refused,
-		terms:  map[string]map[string]*v1alpha1.SharedAPISpec{},
+		specs:  map[string]map[string]*v1alpha1.SharedAPISpec{},
 		groups: map[string]bool{},
 	}
 	for _, s := range shared {
@@ -198,22 +198,22 @@ func (d *Directory) turn(parted partings) (again time.Duration) {
 			next.groups[group] = true
 		}
 	}
-	for _, crd := range stored[sharedKind](d.crds) {
+	for _, crd := range cached[sharedKind](d.crds) {
 		if _, group, ok := strings.Cut(crd.Name, "."); ok {
 			next.groups[group] = true
 		}
 	}
-	clusters := stored[v1alpha1.Cluster](d.clusters)
+	clusters := cached[v1alpha1.Cluster](d.clusters)
 	parted.forget(clusters)
 	for _, c := range clusters {
 		served := v1alpha1.SharedWith(c, shared)
 		groups := map[string]bool{}
-		next.terms[c.Name] = map[string]*v1alpha1.SharedAPISpec{}
+		next.specs[c.Name] = map[string]*v1alpha1.SharedAPISpec{}
 		for group, by := range served {
 			groups[group] = true
-			next.terms[c.Name][group] = &by.Spec
+			next.specs[c.Name][group] = &by.Spec
 		}
-		for group, left := range parted.of(c.Name, served, announced(c.Name, shared), d.clock.Now()) {
+		for group, left := range parted.remaining(c.Name, served, announced(c.Name, shared), d.clock.Now()) {
 			groups[group] = true
 			if again == 0 || left < again {
 				again = left
@@ -239,52 +239,54 @@ func (d *Directory) turn(parted partings) (again time.Duration) {
 		next.roster, next.refused = NewRoster(next.members, d.clock)
 		for name, err := range next.refused {
 			if before := was.refused[name]; before == nil || before.Error() != err.Error() {
-				klog.ErrorS(err, "A cluster cannot be served what is exposed to it", "cluster", name)
+				klog.ErrorS(err, "member cluster cannot be served", "cluster", name)
 			}
 		}
 	}
-	d.page.Store(next)
+	d.snapshot.Store(next)
 	if replace {
 		close(was.replaced)
 	}
 	if first {
-		close(d.known)
+		close(d.loaded)
 	}
 	return again
 }
 
 // Roster implements Members.
 func (d *Directory) Roster() (*Roster, <-chan struct{}) {
-	p := d.page.Load()
+	p := d.snapshot.Load()
 	return p.roster, p.replaced
 }
 
-// Terms are those on which a group is exposed to a member, if it is.
-func (d *Directory) Terms(cluster, group string) (terms v1alpha1.SharedAPISpec, exposed bool) {
-	spec, exposed := d.page.Load().terms[cluster][group]
+// SharedAPI returns the spec of the SharedAPI that exposes a group to a member, if one
+// does.
+func (d *Directory) SharedAPI(cluster, group string) (terms v1alpha1.SharedAPISpec, exposed bool) {
+	spec, exposed := d.snapshot.Load().specs[cluster][group]
 	if !exposed {
 		return terms, false
 	}
 	return *spec, true
 }
 
-// SharedGroups waits until it is known which groups members share, or have shared,
-// and gives a function that tells, at any later time.
+// SharedGroups waits until the directory knows which groups are or were shared. It
+// returns a function that reports, at any later time, whether a group is one of them.
 func (d *Directory) SharedGroups(ctx context.Context) (func(group string) bool, error) {
 	select {
-	case <-d.known:
-		return func(group string) bool { return d.page.Load().groups[group] }, nil
+	case <-d.loaded:
+		return func(group string) bool { return d.snapshot.Load().groups[group] }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-// partings remembers since when a member is without a group that it had: by its
-// own clock, because nobody else needs to agree.
-type partings map[[2]string]*time.Time
+// withdrawals records when each member lost a group. Each server uses its own clock,
+// because servers need not agree on these times.
+type withdrawals map[[2]string]*time.Time
 
-// of gives the groups that a member is still to reach, and for how long.
-func (p partings) of(cluster string, served map[string]*v1alpha1.SharedAPI, announced map[string]bool, now time.Time) map[string]time.Duration {
+// remaining returns the withdrawn groups that a member may still reach, and for how
+// long.
+func (p withdrawals) remaining(cluster string, served map[string]*v1alpha1.SharedAPI, announced map[string]bool, now time.Time) map[string]time.Duration {
 	out := map[string]time.Duration{}
 	for group := range served {
 		p[[2]string{cluster, group}] = nil
@@ -297,9 +299,9 @@ func (p partings) of(cluster string, served map[string]*v1alpha1.SharedAPI, anno
 			delete(p, key)
 		case since == nil:
 			p[key] = &now
-			out[group] = parting
+			out[group] = withdrawalGracePeriod
 		default:
-			if left := since.Add(parting).Sub(now); left > 0 {
+			if left := since.Add(withdrawalGracePeriod).Sub(now); left > 0 {
 				out[group] = left
 			}
 		}
@@ -307,8 +309,8 @@ func (p partings) of(cluster string, served map[string]*v1alpha1.SharedAPI, anno
 	return out
 }
 
-// forget drops members that are gone.
-func (p partings) forget(but []*v1alpha1.Cluster) {
+// forget drops members that no longer exist.
+func (p withdrawals) forget(but []*v1alpha1.Cluster) {
 	for key := range p {
 		if !slices.ContainsFunc(but, func(c *v1alpha1.Cluster) bool { return c.Name == key[0] }) {
 			delete(p, key)
@@ -316,7 +318,7 @@ func (p partings) forget(but []*v1alpha1.Cluster) {
 	}
 }
 
-// announced are the groups that a member may still have APIServices for.
+// announced returns the groups for which a member may still have APIServices.
 func announced(cluster string, all []*v1alpha1.SharedAPI) map[string]bool {
 	out := map[string]bool{}
 	for _, s := range all {
@@ -339,7 +341,7 @@ func sortedKeys(set map[string]bool) []string {
 	return out
 }
 
-func stored[T any](informer cache.SharedIndexInformer) []*T {
+func cached[T any](informer cache.SharedIndexInformer) []*T {
 	var out []*T
 	for _, obj := range informer.GetStore().List() {
 		if t, ok := obj.(*T); ok {
@@ -349,9 +351,9 @@ func stored[T any](informer cache.SharedIndexInformer) []*T {
 	return out
 }
 
-// slimCluster keeps what a roster is made of.
-func slimCluster(obj any) (any, error) {
-	whole, ok := as[v1alpha1.Cluster](obj)
+// trimCluster keeps only the fields of a Cluster from which a roster is built.
+func trimCluster(obj any) (any, error) {
+	whole, ok := convert[v1alpha1.Cluster](obj)
 	if !ok {
 		return obj, nil
 	}
@@ -361,9 +363,9 @@ func slimCluster(obj any) (any, error) {
 	return out, nil
 }
 
-// slimShared keeps what is exposed, and which versions members announce.
-func slimShared(obj any) (any, error) {
-	whole, ok := as[v1alpha1.SharedAPI](obj)
+// trimSharedAPI keeps only the exposure and the versions that the members announce.
+func trimSharedAPI(obj any) (any, error) {
+	whole, ok := convert[v1alpha1.SharedAPI](obj)
 	if !ok {
 		return obj, nil
 	}
@@ -375,16 +377,16 @@ func slimShared(obj any) (any, error) {
 	return out, nil
 }
 
-// as reads an object, unless it has been before, or cannot be: then it counts for
-// nothing.
-func as[T any](obj any) (*T, bool) {
+// convert returns the object as a T, decoding it if that has not happened yet. An
+// object that cannot be decoded is logged and ignored.
+func convert[T any](obj any) (*T, bool) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
 		return nil, false
 	}
 	out := new(T)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out); err != nil {
-		klog.ErrorS(err, "Cannot read what is shared", "kind", u.GetKind(), "name", u.GetName())
+		klog.ErrorS(err, "cannot decode object", "kind", u.GetKind(), "name", u.GetName())
 		return nil, false
 	}
 	return out, true

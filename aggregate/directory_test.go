@@ -17,24 +17,24 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// follows is a directory over a workspace that the test writes.
-type follows struct {
+// directoryFixture is a directory of a fake workspace.
+type directoryFixture struct {
 	*Directory
 	t      *testing.T
 	client *dynamicfake.FakeDynamicClient
 	clock  *testingclock.FakeClock
 }
 
-func following(t *testing.T, objects ...runtime.Object) *follows {
+func newDirectoryFixture(t *testing.T, objects ...runtime.Object) *directoryFixture {
 	t.Helper()
-	return followingOver(t, dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+	return newDirectoryFixtureWithClient(t, dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
 		v1alpha1.ClusterResource: "ClusterList", v1alpha1.SharedAPIResource: "SharedAPIList", crdResource: "CustomResourceDefinitionList",
 	}, objects...), testingclock.NewFakeClock(start))
 }
 
-func followingOver(t *testing.T, client *dynamicfake.FakeDynamicClient, clk *testingclock.FakeClock) *follows {
+func newDirectoryFixtureWithClient(t *testing.T, client *dynamicfake.FakeDynamicClient, clk *testingclock.FakeClock) *directoryFixture {
 	t.Helper()
-	d, err := directoryOver(client, clk)
+	d, err := newDirectory(client, clk)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,11 +47,12 @@ func followingOver(t *testing.T, client *dynamicfake.FakeDynamicClient, clk *tes
 		}
 	}()
 	t.Cleanup(func() { stop(); <-done })
-	return &follows{d, t, client, clk}
+	return &directoryFixture{d, t, client, clk}
 }
 
-// serving waits until the members and their groups are those: "east=a.example".
-func (f *follows) serving(want string) {
+// serving waits until the roster has these members and groups, such as
+// "east=a.example".
+func (f *directoryFixture) serving(want string) {
 	f.t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
 	for {
@@ -74,7 +75,7 @@ func (f *follows) serving(want string) {
 	}
 }
 
-func (f *follows) put(resource schema.GroupVersionResource, u *unstructured.Unstructured) {
+func (f *directoryFixture) put(resource schema.GroupVersionResource, u *unstructured.Unstructured) {
 	f.t.Helper()
 	_, err := f.client.Resource(resource).Update(f.t.Context(), u, metav1.UpdateOptions{})
 	if err != nil {
@@ -96,7 +97,7 @@ func fields(t *testing.T, kind string, obj any) *unstructured.Unstructured {
 	return u
 }
 
-func (f *follows) shares(name string, change func(*v1alpha1.SharedAPI)) {
+func (f *directoryFixture) shares(name string, change func(*v1alpha1.SharedAPI)) {
 	f.t.Helper()
 	s := &v1alpha1.SharedAPI{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.SharedAPISpec{
 		Groups: []string{"a.example"}, Clusters: []string{"east"}, Namespaces: v1alpha1.NamespacesRequire}}
@@ -111,7 +112,7 @@ func TestDirectory(t *testing.T) {
 		return fields(t, "Cluster", c)
 	}
 	east := cluster("east")
-	f := following(t, east, cluster("west"))
+	f := newDirectoryFixture(t, east, cluster("west"))
 	shared, err := f.SharedGroups(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -120,16 +121,16 @@ func TestDirectory(t *testing.T) {
 	f.shares("s", func(*v1alpha1.SharedAPI) {})
 	f.serving("east=a.example")
 	if !shared("a.example") || shared("b.example") {
-		t.Error("a.example is shared, and b.example is not")
+		t.Error("want a.example shared and b.example not shared")
 	}
-	if terms, exposed := f.Terms("east", "a.example"); !exposed || terms.Namespaces != v1alpha1.NamespacesRequire {
-		t.Errorf("terms of east: %v, %v", terms, exposed)
+	if terms, exposed := f.SharedAPI("east", "a.example"); !exposed || terms.Namespaces != v1alpha1.NamespacesRequire {
+		t.Errorf("SharedAPI of east: %v, %v", terms, exposed)
 	}
-	if _, exposed := f.Terms("west", "a.example"); exposed {
-		t.Error("terms for west, to which nothing is exposed")
+	if _, exposed := f.SharedAPI("west", "a.example"); exposed {
+		t.Error("SharedAPI for west, to which nothing is exposed")
 	}
 
-	// A heartbeat is no news.
+	// A heartbeat does not change the roster.
 	_, replaced := f.Roster()
 	beat := east.DeepCopy()
 	_ = unstructured.SetNestedField(beat.Object, "v1.36.3", "status", "kubernetesVersion")
@@ -138,48 +139,49 @@ func TestDirectory(t *testing.T) {
 	f.shares("s", func(s *v1alpha1.SharedAPI) {
 		s.Status.Clusters = []v1alpha1.ClusterExposure{{Name: "east", Versions: []string{"a.example/v1"}}}
 	})
-	// A mark keeps a group known, and serves nobody.
+	// A marked CRD keeps a group known as shared, and exposes it to no member.
 	crd := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}}
 	crd.SetName("things.c.example")
 	crd.SetLabels(map[string]string{v1alpha1.SharedLabel: "true"})
 	f.put(crdResource, crd)
 	for deadline := time.Now().Add(20 * time.Second); !shared("c.example"); {
 		if time.Now().After(deadline) {
-			t.Fatal("a marked group is not known to be shared")
+			t.Fatal("a marked group is not reported as shared")
 		}
 		time.Sleep(time.Millisecond)
 	}
 	select {
 	case <-replaced:
-		t.Error("a new roster, though nothing of it changed")
+		t.Error("a new roster without a change")
 	default:
 	}
 
-	// A group that the member announces stays a little when it is withdrawn.
+	// A withdrawn group that the member still announces can be reached during the grace
+	// period.
 	entry := func(s *v1alpha1.SharedAPI) {
 		s.Spec.Groups = []string{"b.example"}
 		s.Status.Clusters = []v1alpha1.ClusterExposure{{Name: "east", Versions: []string{"a.example/v1"}}}
 	}
 	f.shares("s", entry)
 	f.serving("east=a.example,b.example")
-	if _, exposed := f.Terms("east", "a.example"); exposed {
-		t.Error("terms for a group that was withdrawn")
+	if _, exposed := f.SharedAPI("east", "a.example"); exposed {
+		t.Error("SharedAPI for a withdrawn group")
 	}
 	for deadline := time.Now().Add(20 * time.Second); !f.clock.HasWaiters(); {
 		if time.Now().After(deadline) {
-			t.Fatal("nothing waits to withdraw it")
+			t.Fatal("no timer for the withdrawal")
 		}
 		time.Sleep(time.Millisecond)
 	}
-	f.clock.Step(parting)
+	f.clock.Step(withdrawalGracePeriod)
 	f.serving("east=b.example")
-	// And goes at once when the member announces it no more.
+	// When the member no longer announces it, it is removed at once.
 	f.shares("s", func(*v1alpha1.SharedAPI) {})
 	f.serving("east=a.example")
 	f.shares("s", func(s *v1alpha1.SharedAPI) { s.Spec.Groups = []string{"b.example"} })
 	f.serving("east=b.example")
 
-	// Two with one authority: neither.
+	// Two members with one authority: neither is served.
 	west := east.DeepCopy()
 	west.SetName("west")
 	f.put(v1alpha1.ClusterResource, west)
@@ -187,18 +189,18 @@ func TestDirectory(t *testing.T) {
 	f.serving("")
 }
 
-func TestDirectoryThatKnowsNothing(t *testing.T) {
+func TestEmptyDirectory(t *testing.T) {
 	client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
-	d, err := directoryOver(client, testingclock.NewFakeClock(start))
+	d, err := newDirectory(client, testingclock.NewFakeClock(start))
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	if _, err := d.SharedGroups(ctx); err == nil {
-		t.Error("groups are known before anything was read")
+		t.Error("groups are known before the first list")
 	}
 	if roster, _ := d.Roster(); roster != nil {
-		t.Error("a roster before anything was read")
+		t.Error("a roster before the first list")
 	}
 }

@@ -13,21 +13,21 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// discovery answers /apis: the workspace's own document of the kind that the
-// client likes best, without the groups that are not exposed to the member.
+// discovery answers /apis with the workspace's own document, in the kind that the
+// client prefers, without the groups that are not exposed to the member.
 func (h *Handler) discovery(w http.ResponseWriter, in *http.Request, m *member) {
-	for _, wish := range wishes(in.Header.Get("Accept")) {
+	for _, wish := range parseAccept(in.Header.Get("Accept")) {
 		suffix, ok := discoveryKind(wish)
 		if !ok {
 			continue
 		}
-		// Newer servers no longer know the older kinds.
-		answer := h.ask(in, runtime.ContentTypeJSON+suffix, "")
+		// Newer servers no longer have the older kinds.
+		answer := h.fetch(in, runtime.ContentTypeJSON+suffix, "")
 		if answer.code == http.StatusNotAcceptable {
 			continue
 		}
 		if answer.code != http.StatusOK {
-			answer.pass(w)
+			answer.copyTo(w)
 			return
 		}
 		doc, err := h.codec.decode(answer.body.Bytes())
@@ -35,21 +35,21 @@ func (h *Handler) discovery(w http.ResponseWriter, in *http.Request, m *member) 
 			err = m.keepExposed(doc)
 		}
 		if err != nil {
-			refuse(w, broken("reading the workspace's discovery document", err))
+			writeError(w, internalError("reading the workspace's discovery document", err))
 			return
 		}
 		body, err := h.codec.encode(wish.mediaType, doc)
 		if err != nil {
-			refuse(w, broken("writing a discovery document", err))
+			writeError(w, internalError("writing a discovery document", err))
 			return
 		}
 		writeDocument(w, in, wish.mediaType+suffix, body)
 		return
 	}
-	refuse(w, notAcceptable("/apis is served in JSON and protobuf, as APIGroupList or APIGroupDiscoveryList"))
+	writeError(w, notAcceptable("/apis is served in JSON and protobuf, as APIGroupList or APIGroupDiscoveryList"))
 }
 
-func discoveryKind(w wish) (suffix string, ok bool) {
+func discoveryKind(w acceptClause) (suffix string, ok bool) {
 	if w.mediaType != runtime.ContentTypeJSON && w.mediaType != runtime.ContentTypeProtobuf {
 		return "", false
 	}
@@ -62,7 +62,8 @@ func discoveryKind(w wish) (suffix string, ok bool) {
 	return convertedTo("", w.as, w.group, w.version), true
 }
 
-// keepExposed takes out of a discovery document what the member may not see.
+// keepExposed removes from a discovery document the groups that are not exposed to the
+// member.
 func (m *member) keepExposed(doc runtime.Object) error {
 	switch list := doc.(type) {
 	case *metav1.APIGroupList:
@@ -72,23 +73,23 @@ func (m *member) keepExposed(doc runtime.Object) error {
 	case *apidiscoveryv2beta1.APIGroupDiscoveryList:
 		list.Items = slices.DeleteFunc(list.Items, func(g apidiscoveryv2beta1.APIGroupDiscovery) bool { return !m.groups[g.Name] })
 	default:
-		return fmt.Errorf("it is a %T", doc)
+		return fmt.Errorf("unexpected type %T", doc)
 	}
 	return nil
 }
 
-// openAPIV3 answers /openapi/v3, which only says where the groups' documents are.
+// openAPIV3 answers /openapi/v3, which only lists the URLs of the groups' documents.
 func (h *Handler) openAPIV3(w http.ResponseWriter, in *http.Request, m *member) {
-	answer := h.ask(in, runtime.ContentTypeJSON, "")
+	answer := h.fetch(in, runtime.ContentTypeJSON, "")
 	if answer.code != http.StatusOK {
-		answer.pass(w)
+		answer.copyTo(w)
 		return
 	}
 	var index struct {
 		Paths map[string]json.RawMessage `json:"paths"`
 	}
 	if err := json.Unmarshal(answer.body.Bytes(), &index); err != nil {
-		refuse(w, broken("reading the workspace's index of OpenAPI documents", err))
+		writeError(w, internalError("reading the workspace's index of OpenAPI documents", err))
 		return
 	}
 	for path := range index.Paths {
@@ -98,13 +99,13 @@ func (h *Handler) openAPIV3(w http.ResponseWriter, in *http.Request, m *member) 
 	}
 	body, err := json.Marshal(index)
 	if err != nil {
-		refuse(w, broken("writing an index of OpenAPI documents", err))
+		writeError(w, internalError("writing an index of OpenAPI documents", err))
 		return
 	}
 	writeDocument(w, in, runtime.ContentTypeJSON, body)
 }
 
-// sees tells whether a path lies below a group that is exposed to the member.
+// sees reports whether a path is below a group that is exposed to the member.
 func (m *member) sees(path string) bool {
 	rest, ok := strings.CutPrefix(path, "/apis/")
 	if !ok {
@@ -115,5 +116,5 @@ func (m *member) sees(path string) bool {
 }
 
 func acceptsJSON(accept string) bool {
-	return slices.ContainsFunc(wishes(accept), func(w wish) bool { return w.mediaType == runtime.ContentTypeJSON })
+	return slices.ContainsFunc(parseAccept(accept), func(w acceptClause) bool { return w.mediaType == runtime.ContentTypeJSON })
 }

@@ -17,8 +17,8 @@ const (
 	askV2beta1 = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
 )
 
-// workspaceDiscovery answers /apis as a workspace does: the older aggregated
-// kind is no longer known.
+// workspaceDiscovery answers /apis like a workspace: it does not have the older
+// aggregated kind.
 func workspaceDiscovery(w http.ResponseWriter, r *http.Request) {
 	accept := r.Header.Get("Accept")
 	switch {
@@ -52,7 +52,7 @@ func TestDiscovery(t *testing.T) {
 		{"only an encoding that is not ours", "application/yaml", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := newHouse(t, workspaceDiscovery)
+			h := newHandlerFixture(t, workspaceDiscovery)
 			w := h.serve(h.request("GET", "/apis", "Accept", c.accept, "Accept-Encoding", "gzip"))
 			if c.contentType == "" {
 				if w.Code != http.StatusNotAcceptable {
@@ -70,30 +70,30 @@ func TestDiscovery(t *testing.T) {
 			switch list := doc.(type) {
 			case *metav1.APIGroupList:
 				if len(list.Groups) != 1 || list.Groups[0].Name != "shop.example.com" || list.Groups[0].PreferredVersion.Version != "v1" {
-					t.Errorf("shows %+v", list.Groups)
+					t.Errorf("groups: %+v", list.Groups)
 				}
 			case *apidiscoveryv2.APIGroupDiscoveryList:
 				if len(list.Items) != 1 || list.Items[0].Name != "shop.example.com" || list.Items[0].Versions[0].Resources[0].Resource != "gadgets" {
-					t.Errorf("shows %+v", list.Items)
+					t.Errorf("groups: %+v", list.Items)
 				}
 			default:
-				t.Errorf("is a %T", doc)
+				t.Errorf("unexpected type %T", doc)
 			}
 			if h.asked[0].Header.Get("Accept-Encoding") != "" {
-				t.Error("asked for an encoding that it cannot read")
+				t.Error("requested an encoding that it cannot read")
 			}
 
 			again := h.serve(h.request("GET", "/apis", "Accept", c.accept, "If-None-Match", w.Header().Get("ETag")))
 			if again.Code != http.StatusNotModified || again.Body.Len() > 0 {
-				t.Errorf("asked for changes, answered %d", again.Code)
+				t.Errorf("conditional request: status %d", again.Code)
 			}
 		})
 	}
 }
 
-// Members of some versions back ask for the beta kind, of servers that have it.
+// Members of older versions ask servers that have it for the beta kind.
 func TestDiscoveryBeta(t *testing.T) {
-	h := newHouse(t, answerJSON(`{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2beta1","metadata":{},"items":[
+	h := newHandlerFixture(t, answerJSON(`{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2beta1","metadata":{},"items":[
 		{"metadata":{"name":"apps"}},{"metadata":{"name":"shop.example.com"}}]}`))
 	w := h.serve(h.request("GET", "/apis", "Accept", askV2beta1))
 	doc, err := newCodec().decode(w.Body.Bytes())
@@ -102,14 +102,14 @@ func TestDiscoveryBeta(t *testing.T) {
 	}
 	list, ok := doc.(*apidiscoveryv2beta1.APIGroupDiscoveryList)
 	if !ok || len(list.Items) != 1 || list.Items[0].Name != "shop.example.com" {
-		t.Errorf("shows %+v", doc)
+		t.Errorf("groups: %+v", doc)
 	}
 }
 
-// A refusal of the workspace goes out as it came, whichever document it is of.
+// An error of the workspace is passed on unchanged, for every document.
 func TestDocumentsRefused(t *testing.T) {
 	for _, path := range []string{"/apis", "/openapi/v2", "/openapi/v3"} {
-		h := newHouse(t, func(w http.ResponseWriter, _ *http.Request) {
+		h := newHandlerFixture(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Audit-Id", "7")
 			w.WriteHeader(http.StatusForbidden)
 			_, _ = io.WriteString(w, "no")
@@ -122,7 +122,7 @@ func TestDocumentsRefused(t *testing.T) {
 }
 
 func TestOpenAPIV3(t *testing.T) {
-	h := newHouse(t, answerJSON(`{"paths":{"api/v1":{"serverRelativeURL":"/openapi/v3/api/v1?hash=1"},"version":{},"apis":{},"apis/apps/v1":{},
+	h := newHandlerFixture(t, answerJSON(`{"paths":{"api/v1":{"serverRelativeURL":"/openapi/v3/api/v1?hash=1"},"version":{},"apis":{},"apis/apps/v1":{},
 		"apis/shop.example.com":{"serverRelativeURL":"a"},"apis/shop.example.com/v1":{"serverRelativeURL":"b"},"apis/shop.example.com.evil/v1":{}}}`))
 	w := h.serve(h.request("GET", "/openapi/v3"))
 	if want := `{"paths":{"apis/shop.example.com":{"serverRelativeURL":"a"},"apis/shop.example.com/v1":{"serverRelativeURL":"b"}}}`; w.Body.String() != want {
@@ -139,7 +139,7 @@ func TestOpenAPIV2(t *testing.T) {
 			"a/Gadget":{"properties":{"metadata":{"allOf":[{"$ref":"#/definitions/Meta"}]}},"x-kept":[1,2.50]}},
 		"securityDefinitions":{"BearerToken":{}}}`
 	full := 0
-	h := newHouse(t, func(w http.ResponseWriter, r *http.Request) {
+	h := newHandlerFixture(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("ETag", `"1"`)
 		if r.Header.Get("If-None-Match") == `"1"` {
 			w.WriteHeader(http.StatusNotModified)
@@ -166,7 +166,7 @@ func TestOpenAPIV2(t *testing.T) {
 	for range 2 {
 		w = h.serve(h.request("GET", "/openapi/v2", "If-None-Match", w.Header().Get("ETag")))
 		if w.Code != http.StatusNotModified {
-			t.Errorf("asked for changes, answered %d", w.Code)
+			t.Errorf("conditional request: status %d", w.Code)
 		}
 	}
 	if full != 1 {

@@ -9,25 +9,27 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A target is what a request of a member is about.
+// target classifies the path of a member's request.
 type target int
 
 const (
 	// objects of an exposed group.
 	objects target = iota
-	// documents about one exposed group, which the workspace's own answer fits.
+	// groupDocument is a document about one exposed group, served as the workspace
+	// returns it.
 	groupDocument
-	// documents about all groups, of which the member sees its own.
+	// discovery and the following are documents about all groups, filtered for the
+	// member.
 	discovery
 	openAPIV2
 	openAPIV3
 )
 
-// locate says what a request is about, or why the member may not have it.
+// classify returns the target of a request, or why the member may not have it.
 //
-// What is not exposed is forbidden, never "not found": a member's garbage
-// collector takes a 404 of an owner as leave to delete what the owner owned.
-func (m *member) locate(method, path string) (target, *apierrors.StatusError) {
+// A group that is not exposed is 403 Forbidden, never 404: a member's garbage collector
+// takes a 404 for an owner as permission to delete the owner's dependents.
+func (m *member) classify(method, path string) (target, *apierrors.StatusError) {
 	parts, ok := split(path)
 	if !ok {
 		return 0, apierrors.NewBadRequest(fmt.Sprintf("path %q has empty or relative parts", path))
@@ -47,20 +49,20 @@ func (m *member) locate(method, path string) (target, *apierrors.StatusError) {
 	case parts[0] == "apis":
 		group = parts[1]
 	default:
-		return 0, forbidden(fmt.Sprintf("cluster %s may reach only API groups that are exposed to it, not %s; connect to Atoll itself", m.name, path))
+		return 0, forbidden(fmt.Sprintf("cluster %s can reach only API groups that are exposed to it, not %s; connect to Atoll directly instead", m.name, path))
 	}
 	if group != "" && !m.groups[group] {
-		return 0, forbidden(fmt.Sprintf("API group %s is not exposed to cluster %s; to change that: atoll expose %s --to %s", group, m.name, group, m.name))
+		return 0, forbidden(fmt.Sprintf("API group %s is not exposed to cluster %s; to expose it, run: atoll expose %s --to %s", group, m.name, group, m.name))
 	}
 	if found != objects && method != http.MethodGet {
-		return 0, status(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, fmt.Sprintf("%s can only be read", path))
+		return 0, status(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, fmt.Sprintf("%s is read-only", path))
 	}
 	return found, nil
 }
 
-// split takes a path apart. Parts that a later reader might resolve (empty ones,
-// dots) are refused, so that all readers see the same path; one slash at the end
-// means nothing.
+// split returns the segments of a path. It rejects segments that another parser might
+// resolve (empty ones, dots), so that all parsers see the same path. One trailing slash
+// is ignored.
 func split(path string) ([]string, bool) {
 	trimmed, ok := strings.CutPrefix(path, "/")
 	if !ok {

@@ -8,33 +8,34 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// A controller is one of a member's own, which takes what it sees for the
-// member's alone and would destroy what is everybody's.
+// controller is one of a member's own controllers that would destroy shared objects,
+// because it takes every object that it sees for the member's own.
 type controller int
 
 const (
 	none controller = iota
 	namespaceController
-	// collector is the garbage collector, and the cache of metadata that it
-	// shares with kube-controller-manager's quota.
+	// collector is the garbage collector, and the metadata cache that it shares with
+	// the quota controller of kube-controller-manager.
 	collector
 	migrator
 )
 
 const controllerAccount = "system:serviceaccount:kube-system:"
 
-// recognise tells which controller speaks: by its service account; or, since
-// many distributions run all controllers as one user, by the name that each
-// puts at the end of its user agent:
+// identifyController returns which controller sent a request. It compares the service
+// account. Many distributions run all controllers as one user, so it also compares the
+// name that each puts at the end of its user agent:
 //
 //	kube-controller-manager/v1.36.3 (linux/amd64) kubernetes/1a2b3c4/namespace-controller
 //
-// Anybody can send such a user agent. It gains them nothing: being recognised
-// takes away, and what it grants is granted by user (see guardOwners).
-func recognise(userName, userAgent string) controller {
+// Any client can send such a user agent and gains nothing by it: a guard only takes
+// permissions away. The one permission that a guard grants depends on the user (see
+// guardOwners).
+func identifyController(userName, userAgent string) controller {
 	name, ok := strings.CutPrefix(userName, controllerAccount)
 	if ok {
-		if c := named(name); c != none {
+		if c := controllerByName(name); c != none {
 			return c
 		}
 	}
@@ -43,10 +44,10 @@ func recognise(userName, userAgent string) controller {
 		return none
 	}
 	_, name, _ = strings.Cut(build, "/")
-	return named(strings.TrimPrefix(name, controllerAccount))
+	return controllerByName(strings.TrimPrefix(name, controllerAccount))
 }
 
-func named(name string) controller {
+func controllerByName(name string) controller {
 	switch name {
 	case "namespace-controller":
 		return namespaceController
@@ -58,10 +59,10 @@ func named(name string) controller {
 	return none
 }
 
-// guardNamespaces keeps shared objects when a member deletes a namespace. Its
-// namespace controller deletes all content and waits until none is left, so it
-// is told that nothing was there. This is answered here and not by the
-// workspace: the namespace has to finish whatever roles the controller has.
+// guardNamespaces keeps shared objects when a member deletes a namespace. The member's
+// namespace controller deletes all content and waits until none is left, so the handler
+// reports an empty namespace. The handler answers without the workspace, because the
+// namespace must finish whatever roles the controller has.
 func (h *Handler) guardNamespaces(w http.ResponseWriter, in *http.Request, info *request.RequestInfo) {
 	switch info.Verb {
 	case "deletecollection":
@@ -71,23 +72,23 @@ func (h *Handler) guardNamespaces(w http.ResponseWriter, in *http.Request, info 
 	case "get", "watch":
 		h.next.ServeHTTP(w, in)
 	default:
-		refuse(w, guarded("namespace controller", info))
+		writeError(w, guardForbidden("namespace controller", info))
 	}
 }
 
-// guardOwners keeps a member's garbage collector from following references that
-// it cannot judge: an owner that exists only in another cluster looks deleted
-// here. It sees shared objects without owners and finalizers, so it never finds
-// one to collect or to finish, and still sees when a shared owner of its own
-// local objects is gone. Only metadata is given, whatever it asks for.
-func (h *Handler) guardOwners(w http.ResponseWriter, in *http.Request, who speaker, info *request.RequestInfo) {
+// guardOwners keeps a member's garbage collector from following owner references that
+// it cannot judge: an owner that exists only in another cluster looks deleted here. The
+// collector gets shared objects without owners and finalizers, so it never finds one to
+// collect or to finalize. It still sees when a shared owner of its local objects is
+// gone. It gets only metadata, whatever it asks for.
+func (h *Handler) guardOwners(w http.ResponseWriter, in *http.Request, who requester, info *request.RequestInfo) {
 	reads := info.Verb == "get" || info.Verb == "list" || info.Verb == "watch"
 	if !reads || info.Subresource != "" {
-		refuse(w, guarded("garbage collector", info))
+		writeError(w, guardForbidden("garbage collector", info))
 		return
 	}
 	if isCollector(who.name) {
-		// The context of the request carries this very value.
+		// The request's context holds this same pointer.
 		who.info.Groups = append(who.info.Groups, GroupCollectors)
 	}
 	if info.Verb == "watch" {
@@ -97,17 +98,17 @@ func (h *Handler) guardOwners(w http.ResponseWriter, in *http.Request, who speak
 	h.readWithoutOwners(w, in, info.Verb == "list")
 }
 
-// isCollector goes by user alone: a user agent proves nothing.
+// isCollector considers only the user: a user agent proves nothing.
 func isCollector(userName string) bool {
 	return userName == controllerAccount+"generic-garbage-collector" || userName == "system:kube-controller-manager"
 }
 
-// guardStorage lets no member rewrite shared objects for the sake of a storage
-// version: the member stores none of them.
+// guardStorage rejects writes by a member's storage version migrator. The member stores
+// none of the shared objects.
 func (h *Handler) guardStorage(w http.ResponseWriter, in *http.Request, info *request.RequestInfo) {
 	if info.Verb == "get" || info.Verb == "list" || info.Verb == "watch" {
 		h.next.ServeHTTP(w, in)
 		return
 	}
-	refuse(w, guarded("storage version migrator", info))
+	writeError(w, guardForbidden("storage version migrator", info))
 }

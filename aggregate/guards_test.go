@@ -15,12 +15,12 @@ import (
 const (
 	account = "system:serviceaccount:kube-system:"
 	agent   = "kube-controller-manager/v1.36.3 (linux/amd64) kubernetes/1a2b3c4/"
-	// What client-go's metadata client asks for.
+	// The Accept header of client-go's metadata client.
 	metadataList = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1," +
 		"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 )
 
-func TestRecognise(t *testing.T) {
+func TestIdentifyController(t *testing.T) {
 	for _, c := range []struct {
 		user, agent string
 		want        controller
@@ -39,13 +39,13 @@ func TestRecognise(t *testing.T) {
 		{"system:serviceaccount:ops:namespace-controller", "operator/v1", none},
 		{"alice", "namespace-controller", none},
 	} {
-		if got := recognise(c.user, c.agent); got != c.want {
+		if got := identifyController(c.user, c.agent); got != c.want {
 			t.Errorf("recognise(%q, %q) = %d, want %d", c.user, c.agent, got, c.want)
 		}
 	}
 }
 
-// deleted is a workspace in which whatever is asked for is done.
+// deleted is a workspace that executes every request.
 func deleted(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Success","code":200,"message":"by the workspace"}`)
@@ -57,7 +57,7 @@ func TestNamespaceControllerDeletesNothing(t *testing.T) {
 		"by its user agent": {"X-Remote-User", "system:kube-controller-manager", "User-Agent", agent + "namespace-controller"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHouse(t, deleted)
+			h := newHandlerFixture(t, deleted)
 			w := h.serve(h.request("DELETE", gadgets, who...))
 			var s metav1.Status
 			if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil || w.Code != http.StatusOK || s.Status != metav1.StatusSuccess {
@@ -96,16 +96,16 @@ func TestNamespaceControllerDeletesNothing(t *testing.T) {
 	}
 }
 
-// The guard is against the controller, not against its name: others delete.
+// The guard applies to the controller, not to all users with its permissions.
 func TestOthersDelete(t *testing.T) {
-	h := newHouse(t, deleted)
+	h := newHandlerFixture(t, deleted)
 	if w := h.serve(h.request("DELETE", gadgets)); !strings.Contains(w.Body.String(), "by the workspace") {
 		t.Errorf("answered %d %s", w.Code, w.Body)
 	}
 }
 
 func TestMigratorRewritesNothing(t *testing.T) {
-	h := newHouse(t, deleted)
+	h := newHandlerFixture(t, deleted)
 	who := []string{"X-Remote-User", "system:kube-controller-manager", "User-Agent", agent + "storage-version-migrator-controller"}
 	h.refused(h.serve(h.request("PATCH", gadgets+"/one", who...)), http.StatusForbidden, "storage version migrator is refused")
 	if w := h.serve(h.request("GET", gadgets, who...)); w.Code != http.StatusOK || len(h.asked) != 1 {
@@ -118,7 +118,7 @@ func TestCollectorWritesNothing(t *testing.T) {
 		{"X-Remote-User", account + "generic-garbage-collector"},
 		{"X-Remote-User", "system:kube-controller-manager", "User-Agent", agent + "generic-garbage-collector"},
 	} {
-		h := newHouse(t, deleted)
+		h := newHandlerFixture(t, deleted)
 		for _, method := range []string{"PUT", "PATCH", "DELETE"} {
 			h.refused(h.serve(h.request(method, gadgets+"/one", who...)), http.StatusForbidden, "garbage collector is refused")
 		}
@@ -127,8 +127,7 @@ func TestCollectorWritesNothing(t *testing.T) {
 	}
 }
 
-// What a collector may read beyond others, it may by its user: a user agent is
-// only a word.
+// A collector's additional permissions depend on its user: a user agent proves nothing.
 func TestCollectorGroup(t *testing.T) {
 	for _, c := range []struct {
 		user, agent string
@@ -139,7 +138,7 @@ func TestCollectorGroup(t *testing.T) {
 		{"alice", agent + "generic-garbage-collector", false},
 		{"system:kube-controller-manager", agent + "shared-informers", false},
 	} {
-		h := newHouse(t, deleted)
+		h := newHandlerFixture(t, deleted)
 		h.serve(h.request("GET", gadgets, "X-Remote-User", c.user, "User-Agent", c.agent))
 		u, _ := request.UserFrom(h.asked[0].Context())
 		if got := slices.Contains(u.GetGroups(), GroupCollectors); got != c.want {

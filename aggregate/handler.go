@@ -14,21 +14,21 @@ import (
 
 // Handler serves the port that member kube-apiservers connect to.
 //
-// The port's TLS must request client certificates and not verify them
-// (tls.RequestClientCert): which authority counts depends on the member, and is
-// decided here. What passes goes to the next handler with the user in the
-// request's context (request.UserFrom), where nothing from outside can put one,
-// and without any header or certificate that says who the user is.
+// The port's TLS configuration must request client certificates without verifying them
+// (tls.RequestClientCert). Which authority is valid depends on the member, and the
+// handler decides that. It passes accepted requests to the next handler with the user
+// in the request's context (request.UserFrom), where no client can put one. It removes
+// all headers and certificates that identify a user.
 type Handler struct {
 	members Members
 	next    http.Handler
 	parse   request.RequestInfoResolver
 	codec   *codec
-	openAPI *pruned
+	openAPI *prunedCache
 }
 
-// NewHandler serves members with what next, the workspace's ordinary chain of
-// handlers, answers. next has to authenticate by request.UserFrom.
+// NewHandler returns a handler that passes members' requests to next, the workspace's
+// ordinary handler chain. next has to authenticate by request.UserFrom.
 func NewHandler(members Members, next http.Handler) *Handler {
 	return &Handler{
 		members: members,
@@ -38,37 +38,37 @@ func NewHandler(members Members, next http.Handler) *Handler {
 			GrouplessAPIPrefixes: sets.NewString("api"),
 		},
 		codec:   newCodec(),
-		openAPI: &pruned{documents: map[string]prunedDocument{}},
+		openAPI: &prunedCache{documents: map[string]prunedDocument{}},
 	}
 }
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	w = handOver(w, r)
-	notCacheControl(w.Header())
+	w = reconnectOn503(w, r)
+	suppressCacheControl(w.Header())
 	roster, replaced := h.members.Roster()
 	if roster == nil {
-		refuse(w, unavailable("this server has not yet read which clusters there are; ask again"))
+		writeError(w, unavailable("this server has not yet read the list of member clusters; try again"))
 		return
 	}
 	m, err := roster.verify(clientCertificates(r))
 	if err != nil {
-		klog.V(2).InfoS("Refused on the member port", "from", r.RemoteAddr, "reason", err.Error())
-		refuse(w, unauthorized(err))
+		klog.V(2).InfoS("request on the member port refused", "from", r.RemoteAddr, "reason", err.Error())
+		writeError(w, unauthorized(err))
 		return
 	}
 	who, err := m.identify(r.Header)
 	if err != nil {
-		klog.V(2).InfoS("Refused on the member port", "cluster", m.name, "from", r.RemoteAddr, "reason", err.Error())
-		refuse(w, unauthorized(err))
+		klog.V(2).InfoS("request on the member port refused", "cluster", m.name, "from", r.RemoteAddr, "reason", err.Error())
+		writeError(w, unauthorized(err))
 		return
 	}
-	what, refusal := m.locate(r.Method, r.URL.Path)
+	what, refusal := m.classify(r.Method, r.URL.Path)
 	if refusal != nil {
-		refuse(w, refusal)
+		writeError(w, refusal)
 		return
 	}
 
-	in := h.inner(r, m, who)
+	in := h.forwardedRequest(r, m, who)
 	switch what {
 	case discovery:
 		h.discovery(w, in, m)
@@ -85,8 +85,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// endWhenWithdrawn ends a watch as soon as the member may no longer have it: one
-// that is left alone can go on for as long as the client likes.
+// endWhenWithdrawn ends a watch as soon as the member may no longer have it. Otherwise
+// a watch could run for as long as the client likes.
 func (h *Handler) endWhenWithdrawn(ctx context.Context, end func(), m *member, group string, replaced <-chan struct{}) {
 	for {
 		select {
@@ -95,26 +95,26 @@ func (h *Handler) endWhenWithdrawn(ctx context.Context, end func(), m *member, g
 		case <-replaced:
 		}
 		var roster *Roster
-		if roster, replaced = h.members.Roster(); roster == nil || !roster.keeps(m, group) {
-			klog.V(2).InfoS("Ended a watch on the member port, which the cluster may no longer have", "cluster", m.name, "group", group)
+		if roster, replaced = h.members.Roster(); roster == nil || !roster.stillServes(m, group) {
+			klog.V(2).InfoS("watch on the member port ended: API group withdrawn", "cluster", m.name, "group", group)
 			end()
 			return
 		}
 	}
 }
 
-// objects passes a request for objects on, by way of the guard against the
-// controller that sent it, if it was one.
-func (h *Handler) objects(w http.ResponseWriter, in *http.Request, who speaker, watched func(group string)) {
+// objects forwards a request for objects. A request of a member's controller goes
+// through the guard for that controller.
+func (h *Handler) objects(w http.ResponseWriter, in *http.Request, who requester, watched func(group string)) {
 	info, err := h.parse.NewRequestInfo(in)
 	if err != nil || !info.IsResourceRequest {
-		refuse(w, status(http.StatusBadRequest, metav1.StatusReasonBadRequest, "this is no request for objects: "+in.URL.Path))
+		writeError(w, status(http.StatusBadRequest, metav1.StatusReasonBadRequest, "not a request for objects: "+in.URL.Path))
 		return
 	}
 	if info.Verb == "watch" {
 		watched(info.APIGroup)
 	}
-	switch recognise(who.name, in.UserAgent()) {
+	switch identifyController(who.name, in.UserAgent()) {
 	case namespaceController:
 		h.guardNamespaces(w, in, info)
 	case collector:
@@ -126,8 +126,8 @@ func (h *Handler) objects(w http.ResponseWriter, in *http.Request, who speaker, 
 	}
 }
 
-// inner is the request as the next handler gets it.
-func (h *Handler) inner(r *http.Request, m *member, who speaker) *http.Request {
+// forwardedRequest returns the request for the next handler.
+func (h *Handler) forwardedRequest(r *http.Request, m *member, who requester) *http.Request {
 	in := r.WithContext(request.WithUser(r.Context(), who.info))
 	in.Header = r.Header.Clone()
 	m.strip(in.Header)
@@ -142,10 +142,10 @@ func (h *Handler) inner(r *http.Request, m *member, who speaker) *http.Request {
 	return in
 }
 
-// notCacheControl leaves a header out, which the chain adds where it is not known
-// yet. The member's API server has said it before it proxied, and clients would
-// have it twice.
-func notCacheControl(h http.Header) { h["Cache-Control"] = nil }
+// suppressCacheControl keeps the chain from adding the Cache-Control header. The
+// member's API server has already set it before it proxies, and clients would get it
+// twice.
+func suppressCacheControl(h http.Header) { h["Cache-Control"] = nil }
 
 func clientCertificates(r *http.Request) []*x509.Certificate {
 	if r.TLS == nil {

@@ -22,41 +22,43 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// roll is the present roster, which a test can change.
-type roll struct {
+// testMembers is a Members whose roster a test can replace.
+type testMembers struct {
 	mu       sync.Mutex
 	roster   *Roster
 	replaced chan struct{}
 }
 
-func newRoll(r *Roster) *roll { return &roll{roster: r, replaced: make(chan struct{})} }
+func newTestMembers(r *Roster) *testMembers {
+	return &testMembers{roster: r, replaced: make(chan struct{})}
+}
 
-func (l *roll) Roster() (*Roster, <-chan struct{}) {
+func (l *testMembers) Roster() (*Roster, <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.roster, l.replaced
 }
 
-func (l *roll) replace(r *Roster) {
+func (l *testMembers) replace(r *Roster) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	close(l.replaced)
 	l.roster, l.replaced = r, make(chan struct{})
 }
 
-// house is a handler for member east (shop.example.com is exposed to it) and
-// member west (nothing is), over a next handler that the test gives.
-type house struct {
-	t          *testing.T
-	handler    http.Handler
-	roll       *roll
-	east, west []*x509.Certificate
-	asked      []*http.Request // what reached the next handler
+// handlerFixture is a handler for member east (shop.example.com is exposed to it) and
+// member west (nothing is), with a next handler from the test.
+type handlerFixture struct {
+	t           *testing.T
+	handler     http.Handler
+	testMembers *testMembers
+	east, west  []*x509.Certificate
+	asked       []*http.Request // requests that reached the next handler
 }
 
-func newHouse(t *testing.T, next http.HandlerFunc) *house {
+func newHandlerFixture(t *testing.T, next http.HandlerFunc) *handlerFixture {
 	east, west := newCA(t, "front-proxy-ca"), newCA(t, "front-proxy-ca")
-	h := &house{
+	h := &handlerFixture{
 		t:    t,
 		east: []*x509.Certificate{east.sign("front-proxy-client").cert},
 		west: []*x509.Certificate{west.sign("front-proxy-client").cert},
@@ -64,16 +66,16 @@ func newHouse(t *testing.T, next http.HandlerFunc) *house {
 	roster := mustRoster(t, clocktesting.NewFakePassiveClock(start),
 		Member{Name: "east", FrontProxy: proxyOf(east), Groups: []string{"shop.example.com"}},
 		Member{Name: "west", FrontProxy: proxyOf(west)})
-	h.roll = newRoll(roster)
-	h.handler = NewHandler(h.roll, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h.testMembers = newTestMembers(roster)
+	h.handler = NewHandler(h.testMembers, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.asked = append(h.asked, r)
 		next(w, r)
 	}))
 	return h
 }
 
-// request makes one as east's front proxy sends it for alice.
-func (h *house) request(method, target string, headers ...string) *http.Request {
+// request returns a request as east's front proxy sends it for alice.
+func (h *handlerFixture) request(method, target string, headers ...string) *http.Request {
 	r := httptest.NewRequest(method, target, nil)
 	r.TLS = &tls.ConnectionState{HandshakeComplete: true, PeerCertificates: h.east}
 	r.Header.Set("X-Remote-User", "alice")
@@ -83,14 +85,14 @@ func (h *house) request(method, target string, headers ...string) *http.Request 
 	return r
 }
 
-func (h *house) serve(r *http.Request) *httptest.ResponseRecorder {
+func (h *handlerFixture) serve(r *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	h.handler.ServeHTTP(w, r)
 	return w
 }
 
-// refused demands a Status with the code, and that nothing was passed on.
-func (h *house) refused(w *httptest.ResponseRecorder, code int, why string) {
+// refused checks for a Status with the code, and that nothing was passed on.
+func (h *handlerFixture) refused(w *httptest.ResponseRecorder, code int, why string) {
 	h.t.Helper()
 	var s metav1.Status
 	if err := json.Unmarshal(w.Body.Bytes(), &s); err != nil {
@@ -108,8 +110,8 @@ func ok(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "fine
 
 const gadgets = "/apis/shop.example.com/v1/namespaces/ops/gadgets"
 
-func TestPassedOn(t *testing.T) {
-	h := newHouse(t, ok)
+func TestForwarded(t *testing.T) {
+	h := newHandlerFixture(t, ok)
 	r := h.request("POST", gadgets+"?dryRun=All",
 		"X-Remote-Group", "ops", "X-Remote-Extra-Scopes", "x", "X-Remote-Uid", "1", "X-Remote-Anything", "y",
 		"Impersonate-User", "system:admin", "Impersonate-Group", "system:masters", "Impersonate-Extra-X", "y",
@@ -121,25 +123,25 @@ func TestPassedOn(t *testing.T) {
 	got := h.asked[0]
 	u, known := request.UserFrom(got.Context())
 	if !known || u.GetName() != "east:alice" || u.GetUID() != "1" || !slices.Contains(u.GetGroups(), "east:ops") || u.GetExtra()["scopes"][0] != "x" {
-		t.Errorf("passed on for %+v", u)
+		t.Errorf("forwarded for %+v", u)
 	}
 	if left := len(got.Header); left != 2 || got.Header.Get("Accept") == "" || got.UserAgent() == "" {
-		t.Errorf("passed on with %v", got.Header)
+		t.Errorf("forwarded with %v", got.Header)
 	}
 	if len(got.TLS.PeerCertificates) > 0 {
-		t.Error("passed on with the proxy's certificate")
+		t.Error("forwarded with the proxy's certificate")
 	}
 	if body, _ := io.ReadAll(got.Body); string(body) != "{}" || got.URL.RawQuery != "dryRun=All" || got.Method != "POST" {
-		t.Errorf("passed on as %s %s %s", got.Method, got.URL, body)
+		t.Errorf("forwarded as %s %s %s", got.Method, got.URL, body)
 	}
 	if r.Header.Get("Authorization") == "" || len(r.TLS.PeerCertificates) == 0 {
 		t.Error("the caller's request was changed")
 	}
 }
 
-// A client gets each header as often as from its own API server: once.
-func TestCacheControlIsTheProxys(t *testing.T) {
-	h := newHouse(t, filters.WithCacheControl(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+// A client gets each header once, as from its own API server.
+func TestCacheControlIsSetOnce(t *testing.T) {
+	h := newHandlerFixture(t, filters.WithCacheControl(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"kind":"APIGroupList","apiVersion":"v1","paths":{}}`)
 	})).ServeHTTP)
 	for _, path := range []string{gadgets, "/apis", "/apis/shop.example.com/v1", "/openapi/v2", "/openapi/v3", "/apis/other.example.com/v1", "/healthz"} {
@@ -153,8 +155,8 @@ func TestCacheControlIsTheProxys(t *testing.T) {
 	}
 }
 
-func TestNobodyKnown(t *testing.T) {
-	h := newHouse(t, ok)
+func TestUnauthenticated(t *testing.T) {
+	h := newHandlerFixture(t, ok)
 	for name, change := range map[string]func(*http.Request){
 		"no TLS":         func(r *http.Request) { r.TLS = nil },
 		"no certificate": func(r *http.Request) { r.TLS.PeerCertificates = nil },
@@ -172,18 +174,18 @@ func TestNobodyKnown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := h.request("GET", gadgets)
 			change(r)
-			h.refused(h.serve(r), http.StatusUnauthorized, "authenticating a member cluster's front proxy")
+			h.refused(h.serve(r), http.StatusUnauthorized, "cannot authenticate a member cluster's front proxy")
 		})
 	}
 }
 
 func TestRosterUnknown(t *testing.T) {
-	h := newHouse(t, ok)
-	h.handler = NewHandler(newRoll(nil), http.HandlerFunc(ok))
+	h := newHandlerFixture(t, ok)
+	h.handler = NewHandler(newTestMembers(nil), http.HandlerFunc(ok))
 	w := h.serve(h.request("GET", gadgets))
 	h.refused(w, http.StatusServiceUnavailable, "not yet read")
 	if w.Header().Get("Retry-After") != "1" {
-		t.Error("does not say when to ask again")
+		t.Error("no Retry-After")
 	}
 }
 
@@ -224,9 +226,9 @@ func TestExposure(t *testing.T) {
 		{"GET", "/", 400},
 	} {
 		t.Run(c.method+" "+c.path, func(t *testing.T) {
-			h := newHouse(t, ok)
+			h := newHandlerFixture(t, ok)
 			r := h.request(c.method, "/")
-			u, err := url.Parse("https://atoll" + c.path) // which resolves nothing
+			u, err := url.Parse("https://atoll" + c.path) // does not resolve the path
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -239,15 +241,15 @@ func TestExposure(t *testing.T) {
 			}
 		})
 	}
-	t.Run("what east has, west has not", func(t *testing.T) {
-		h := newHouse(t, ok)
+	t.Run("a group exposed only to east", func(t *testing.T) {
+		h := newHandlerFixture(t, ok)
 		r := h.request("GET", gadgets)
 		r.TLS.PeerCertificates = h.west
 		h.refused(h.serve(r), http.StatusForbidden, "atoll expose shop.example.com --to west")
 	})
 }
 
-// A watch lasts for hours; what it is allowed by may not.
+// A watch runs for hours; its permission may end earlier.
 func TestWatchEndsWhenWithdrawn(t *testing.T) {
 	ca := newCA(t, "front-proxy-ca")
 	clk := clocktesting.NewFakePassiveClock(start)
@@ -257,19 +259,19 @@ func TestWatchEndsWhenWithdrawn(t *testing.T) {
 	otherNames := proxyOf(ca)
 	otherNames.AllowedNames = []string{"another"}
 	for name, after := range map[string]*Roster{
-		"the group is withdrawn":      east("east", proxyOf(ca), "other.example.com"),
-		"the cluster has left":        east("west", proxyOf(ca), "shop.example.com"),
-		"another authority":           east("east", proxyOf(newCA(t, "front-proxy-ca")), "shop.example.com"),
-		"another name for the proxy":  east("east", otherNames, "shop.example.com"),
-		"nothing is known any longer": nil,
+		"the group is withdrawn":     east("east", proxyOf(ca), "other.example.com"),
+		"the cluster has left":       east("west", proxyOf(ca), "shop.example.com"),
+		"another authority":          east("east", proxyOf(newCA(t, "front-proxy-ca")), "shop.example.com"),
+		"another name for the proxy": east("east", otherNames, "shop.example.com"),
+		"the roster is unknown":      nil,
 	} {
 		t.Run(name, func(t *testing.T) {
 			begun := make(chan struct{})
-			h := newHouse(t, func(_ http.ResponseWriter, r *http.Request) {
+			h := newHandlerFixture(t, func(_ http.ResponseWriter, r *http.Request) {
 				close(begun)
 				<-r.Context().Done()
 			})
-			h.roll.replace(east("east", proxyOf(ca), "shop.example.com"))
+			h.testMembers.replace(east("east", proxyOf(ca), "shop.example.com"))
 			r := h.request("GET", gadgets+"?watch=1")
 			r.TLS.PeerCertificates = []*x509.Certificate{ca.sign("front-proxy-client").cert}
 			done := make(chan struct{})
@@ -278,16 +280,16 @@ func TestWatchEndsWhenWithdrawn(t *testing.T) {
 				h.serve(r)
 			}()
 			<-begun
-			// What changes nothing for this watch does not end it.
-			h.roll.replace(east("east", proxyOf(ca), "shop.example.com", "other.example.com"))
+			// A change that does not affect this watch does not end it.
+			h.testMembers.replace(east("east", proxyOf(ca), "shop.example.com", "other.example.com"))
 			if err := h.asked[0].Context().Err(); err != nil {
 				t.Fatal("ended without a reason")
 			}
-			h.roll.replace(after)
+			h.testMembers.replace(after)
 			select {
 			case <-done:
 			case <-time.After(20 * time.Second):
-				t.Fatal("still going on")
+				t.Fatal("the watch has not ended")
 			}
 		})
 	}

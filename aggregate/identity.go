@@ -14,20 +14,21 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// Groups that users of members are in, for roles to be bound to.
+// Groups of the members' users, for role bindings.
 const (
-	// GroupMembers is every authenticated user of every member.
+	// GroupMembers has every authenticated user of every member.
 	GroupMembers = "atoll:members"
-	// GroupClusterPrefix and a cluster's name is every authenticated user of it.
+	// GroupClusterPrefix and a cluster's name form the group of every authenticated
+	// user of that cluster.
 	GroupClusterPrefix = "atoll:cluster:"
-	// GroupCollectors is the members' garbage collectors. They must be able to
-	// list and watch metadata of whatever is exposed to them: one kind that
-	// cannot be listed can hold up the collection of all others in the member.
+	// GroupCollectors has the members' garbage collectors. They must be able to list
+	// and watch the metadata of everything that is exposed to them: one kind that
+	// cannot be listed can block the collection of all others in the member.
 	GroupCollectors = v1alpha1.CollectorsGroup
 )
 
-// ClusterOf names the member that a user with these groups is of, if of one. Only
-// this package's handler puts users into both groups, and each into one cluster's.
+// ClusterOf returns the member cluster of a user with these groups, if there is one.
+// Only this package's handler adds users to both groups, and to those of one cluster.
 func ClusterOf(groups []string) (cluster string, ok bool) {
 	if !slices.Contains(groups, GroupMembers) {
 		return "", false
@@ -44,7 +45,7 @@ func ClusterOf(groups []string) (cluster string, ok bool) {
 	return cluster, cluster != ""
 }
 
-// headerNames are canonical.
+// headerNames are in canonical form.
 type headerNames struct {
 	username, uid, group, extraPrefix []string
 }
@@ -52,49 +53,49 @@ type headerNames struct {
 func readHeaderNames(p FrontProxy) (headerNames, error) {
 	n := headerNames{canonical(p.UsernameHeaders), canonical(p.UIDHeaders), canonical(p.GroupHeaders), canonical(p.ExtraHeaderPrefixes)}
 	if len(n.username) == 0 {
-		return n, errors.New("no header is named that carries the user")
+		return n, errors.New("no username header is configured")
 	}
 	return n, nil
 }
 
-// A speaker is the user of a member that a request is made for.
-type speaker struct {
-	// name is what the member calls the user; info is what Atoll does.
+// requester is the member's user on whose behalf a request is made.
+type requester struct {
+	// name is the user's name in the member; info is the user in Atoll.
 	name string
 	info *memberUser
 }
 
-// memberUser is a user of a member: who it is here, and who it is there.
+// memberUser is a user of a member, as Atoll and as the member name it.
 type memberUser struct {
 	user.DefaultInfo
-	cluster string
-	there   user.DefaultInfo
+	cluster  string
+	inMember user.DefaultInfo
 }
 
-// identify reads the user from the headers that the member's front proxy set.
-// Every name is put below the cluster's, so no member can name a user or a
-// group of another member or of Atoll, whatever it sends.
-func (m *member) identify(h http.Header) (speaker, error) {
+// identify reads the user from the headers that the member's front proxy set. It
+// prefixes every name with the cluster's. So a member cannot name a user or group of
+// another member or of Atoll, whatever it sends.
+func (m *member) identify(h http.Header) (requester, error) {
 	name, err := single(h, m.headers.username)
 	if err != nil {
-		return speaker{}, err
+		return requester{}, err
 	}
 	if strings.TrimSpace(name) == "" {
-		return speaker{}, fmt.Errorf("header %s names no user", strings.Join(m.headers.username, " or "))
+		return requester{}, fmt.Errorf("header %s has no user name", strings.Join(m.headers.username, " or "))
 	}
 	uid, err := single(h, m.headers.uid)
 	if err != nil {
-		return speaker{}, err
+		return requester{}, err
 	}
 	extra, err := m.extra(h)
 	if err != nil {
-		return speaker{}, err
+		return requester{}, err
 	}
 
 	info := &memberUser{
 		DefaultInfo: user.DefaultInfo{Name: m.name + ":" + name, UID: uid, Extra: extra},
 		cluster:     m.name,
-		there:       user.DefaultInfo{Name: name, UID: uid, Extra: extra},
+		inMember:    user.DefaultInfo{Name: name, UID: uid, Extra: extra},
 	}
 	anonymous := name == user.Anonymous
 	for _, header := range m.headers.group {
@@ -103,21 +104,21 @@ func (m *member) identify(h http.Header) (speaker, error) {
 				continue
 			}
 			info.Groups = append(info.Groups, m.name+":"+group)
-			info.there.Groups = append(info.there.Groups, group)
+			info.inMember.Groups = append(info.inMember.Groups, group)
 			anonymous = anonymous || group == user.AllUnauthenticated
 		}
 	}
 	if anonymous {
-		// What is granted to a cluster's users is not meant for passers-by.
+		// Roles granted to a cluster's users do not apply to unauthenticated ones.
 		info.Groups = append(info.Groups, user.AllUnauthenticated)
 	} else {
 		info.Groups = append(info.Groups, GroupMembers, GroupClusterPrefix+m.name, user.AllAuthenticated)
 	}
-	return speaker{name, info}, nil
+	return requester{name, info}, nil
 }
 
-// single gives the one value of the named headers, or "". A second value means
-// that somebody besides the proxy set one, and nobody can tell which is true.
+// single returns the only value of the named headers, or "". A second value means that
+// something besides the proxy set one, and there is no way to tell which is genuine.
 func single(h http.Header, names []string) (string, error) {
 	var values []string
 	for _, name := range names {
@@ -129,7 +130,7 @@ func single(h http.Header, names []string) (string, error) {
 	case 1:
 		return values[0], nil
 	}
-	return "", fmt.Errorf("header %s is given %d times", strings.Join(names, " or "), len(values))
+	return "", fmt.Errorf("header %s is set %d times", strings.Join(names, " or "), len(values))
 }
 
 func (m *member) extra(h http.Header) (map[string][]string, error) {
@@ -142,7 +143,7 @@ func (m *member) extra(h http.Header) (map[string][]string, error) {
 			}
 			key, err := url.PathUnescape(strings.ToLower(rest))
 			if err != nil || key == "" {
-				return nil, fmt.Errorf("header %s does not name a key", header)
+				return nil, fmt.Errorf("header %s has no valid extra key", header)
 			}
 			if extra == nil {
 				extra = map[string][]string{}
@@ -154,8 +155,8 @@ func (m *member) extra(h http.Header) (map[string][]string, error) {
 	return extra, nil
 }
 
-// strip takes every header out that says who the user is, or would like to be:
-// from here on that is known.
+// strip removes every header that identifies or impersonates a user. From here on the
+// user is in the context.
 func (m *member) strip(h http.Header) {
 	for _, names := range [][]string{m.headers.username, m.headers.uid, m.headers.group, {"Authorization", "Proxy-Authorization", "Cookie"}} {
 		for _, name := range names {

@@ -30,23 +30,23 @@ func TestIdentify(t *testing.T) {
 			Groups: append([]string{"east:system:serviceaccounts", "east:system:authenticated"}, everybody...),
 			Extra:  map[string][]string{"example.com/tenant": {"a", "b"}},
 		}, ""},
-		{"an administrator there is nobody here", http.Header{"X-Remote-User": {"admin"}, "X-Remote-Group": {"system:masters"}},
+		{"the member's administrator has no special group", http.Header{"X-Remote-User": {"admin"}, "X-Remote-Group": {"system:masters"}},
 			user.DefaultInfo{Name: "east:admin", Groups: append([]string{"east:system:masters"}, everybody...)}, ""},
 		{"another cluster's name", http.Header{"X-Remote-User": {"west:bob"}, "X-Remote-Group": {"atoll:cluster:west", "west:ops"}},
 			user.DefaultInfo{Name: "east:west:bob", Groups: append([]string{"east:atoll:cluster:west", "east:west:ops"}, everybody...)}, ""},
-		{"nobody in particular", http.Header{"X-Remote-User": {"system:anonymous"}},
+		{"anonymous", http.Header{"X-Remote-User": {"system:anonymous"}},
 			user.DefaultInfo{Name: "east:system:anonymous", Groups: []string{user.AllUnauthenticated}}, ""},
 		{"unauthenticated by group", http.Header{"X-Remote-User": {"x"}, "X-Remote-Group": {"system:unauthenticated"}},
 			user.DefaultInfo{Name: "east:x", Groups: []string{"east:system:unauthenticated", user.AllUnauthenticated}}, ""},
-		{"no user", http.Header{"X-Remote-Group": {"system:masters"}}, user.DefaultInfo{}, "names no user"},
-		{"an empty user", http.Header{"X-Remote-User": {""}}, user.DefaultInfo{}, "names no user"},
-		{"a blank user", http.Header{"X-Remote-User": {" \t"}}, user.DefaultInfo{}, "names no user"},
-		{"two users", http.Header{"X-Remote-User": {"alice", "bob"}}, user.DefaultInfo{}, "given 2 times"},
-		{"one user twice", http.Header{"X-Remote-User": {"alice", "alice"}}, user.DefaultInfo{}, "given 2 times"},
-		{"an empty user before another", http.Header{"X-Remote-User": {"", "bob"}}, user.DefaultInfo{}, "given 2 times"},
-		{"two UIDs", http.Header{"X-Remote-User": {"a"}, "X-Remote-Uid": {"1", "2"}}, user.DefaultInfo{}, "given 2 times"},
-		{"extra of no name", http.Header{"X-Remote-User": {"a"}, "X-Remote-Extra-": {"1"}}, user.DefaultInfo{}, "does not name a key"},
-		{"extra wrongly escaped", http.Header{"X-Remote-User": {"a"}, "X-Remote-Extra-%zz": {"1"}}, user.DefaultInfo{}, "does not name a key"},
+		{"no user", http.Header{"X-Remote-Group": {"system:masters"}}, user.DefaultInfo{}, "has no user name"},
+		{"an empty user", http.Header{"X-Remote-User": {""}}, user.DefaultInfo{}, "has no user name"},
+		{"a blank user", http.Header{"X-Remote-User": {" \t"}}, user.DefaultInfo{}, "has no user name"},
+		{"two users", http.Header{"X-Remote-User": {"alice", "bob"}}, user.DefaultInfo{}, "set 2 times"},
+		{"one user twice", http.Header{"X-Remote-User": {"alice", "alice"}}, user.DefaultInfo{}, "set 2 times"},
+		{"an empty user before another", http.Header{"X-Remote-User": {"", "bob"}}, user.DefaultInfo{}, "set 2 times"},
+		{"two UIDs", http.Header{"X-Remote-User": {"a"}, "X-Remote-Uid": {"1", "2"}}, user.DefaultInfo{}, "set 2 times"},
+		{"extra of no name", http.Header{"X-Remote-User": {"a"}, "X-Remote-Extra-": {"1"}}, user.DefaultInfo{}, "has no valid extra key"},
+		{"extra wrongly escaped", http.Header{"X-Remote-User": {"a"}, "X-Remote-Extra-%zz": {"1"}}, user.DefaultInfo{}, "has no valid extra key"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := m.identify(c.header)
@@ -66,7 +66,7 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
-// Two names of headers for one thing are one thing: both at once is one too many.
+// Two header names for one value count as one: setting both is an error.
 func TestIdentifyUnderTwoNames(t *testing.T) {
 	proxy := proxyOf(newCA(t, "ca"))
 	proxy.UsernameHeaders = []string{"x-remote-user", "X-Forwarded-User"}
@@ -75,7 +75,7 @@ func TestIdentifyUnderTwoNames(t *testing.T) {
 		t.Errorf("got %v, %v", who.info, err)
 	}
 	if _, err := m.identify(http.Header{"X-Forwarded-User": {"alice"}, "X-Remote-User": {"bob"}}); err == nil {
-		t.Error("two users were taken for one")
+		t.Error("two users were accepted")
 	}
 }
 func TestClusterOf(t *testing.T) {

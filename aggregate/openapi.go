@@ -11,30 +11,30 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Every member asks for the document each minute, and members with the same
-// groups get the same one.
+// Every member polls the document each minute, and members with the same groups get the
+// same document.
 const maxPruned = 64
 
-// pruned remembers documents that were cut down to some groups: the whole one
-// is megabytes, and nearly never changes.
-type pruned struct {
+// prunedCache caches documents that were pruned to some groups: the whole document is
+// megabytes long and rarely changes.
+type prunedCache struct {
 	mu        sync.Mutex
-	documents map[string]prunedDocument // by the groups, sorted
+	documents map[string]prunedDocument // by sorted group names
 }
 
 type prunedDocument struct {
-	// etag is of the whole document.
+	// etag of the unpruned document.
 	etag string
 	body []byte
 }
 
-func (p *pruned) get(groups string) prunedDocument {
+func (p *prunedCache) get(groups string) prunedDocument {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.documents[groups]
 }
 
-func (p *pruned) put(groups string, d prunedDocument) {
+func (p *prunedCache) put(groups string, d prunedDocument) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.documents) >= maxPruned {
@@ -43,25 +43,25 @@ func (p *pruned) put(groups string, d prunedDocument) {
 	p.documents[groups] = d
 }
 
-// openAPIV2 answers /openapi/v2 with the paths of exposed groups, and the
-// definitions that they lead to. In JSON only: that is what a kube-apiserver
-// asks of the servers behind it; it answers its own clients in protobuf itself.
+// openAPIV2 answers /openapi/v2 with the paths of exposed groups and the definitions
+// that they refer to. It serves JSON only, which is all that a kube-apiserver asks of
+// the servers behind it; to its own clients the kube-apiserver can answer in protobuf.
 func (h *Handler) openAPIV2(w http.ResponseWriter, in *http.Request, m *member) {
 	if !acceptsJSON(in.Header.Get("Accept")) {
-		refuse(w, notAcceptable("/openapi/v2 is served in JSON"))
+		writeError(w, notAcceptable("/openapi/v2 is served only in JSON"))
 		return
 	}
 	groups := strings.Join(slices.Sorted(maps.Keys(m.groups)), ",")
 	known := h.openAPI.get(groups)
-	// Asked each time, so that the workspace decides each time whether this
-	// user may read it.
-	answer := h.ask(in, runtime.ContentTypeJSON, known.etag)
+	// Always ask the workspace, so that it decides each time whether this user may read
+	// the document.
+	answer := h.fetch(in, runtime.ContentTypeJSON, known.etag)
 	switch {
 	case answer.code == http.StatusNotModified && known.etag != "":
 	case answer.code == http.StatusOK:
 		body, err := m.prune(answer.body.Bytes())
 		if err != nil {
-			refuse(w, broken("reading the workspace's OpenAPI document", err))
+			writeError(w, internalError("reading the workspace's OpenAPI document", err))
 			return
 		}
 		known = prunedDocument{answer.header.Get("ETag"), body}
@@ -69,14 +69,13 @@ func (h *Handler) openAPIV2(w http.ResponseWriter, in *http.Request, m *member) 
 			h.openAPI.put(groups, known)
 		}
 	default:
-		answer.pass(w)
+		answer.copyTo(w)
 		return
 	}
 	writeDocument(w, in, runtime.ContentTypeJSON, known.body)
 }
 
-// prune keeps what belongs to exposed groups. Parts that are kept stay as they
-// were, byte for byte.
+// prune keeps the parts that belong to exposed groups, byte for byte.
 func (m *member) prune(whole []byte) ([]byte, error) {
 	var doc map[string]json.RawMessage
 	if err := json.Unmarshal(whole, &doc); err != nil {
@@ -128,7 +127,7 @@ func (m *member) prune(whole []byte) ([]byte, error) {
 	return json.Marshal(doc)
 }
 
-// references lists the definitions that a part of a document refers to.
+// references returns the definitions that a part of a document refers to.
 func references(part json.RawMessage) ([]string, error) {
 	var tree any
 	if err := json.Unmarshal(part, &tree); err != nil {

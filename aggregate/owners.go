@@ -16,7 +16,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// withoutOwners takes out what a garbage collector acts upon.
+// withoutOwners removes owner references and finalizers, which a garbage collector acts
+// upon.
 func withoutOwners(obj runtime.Object) error {
 	switch o := obj.(type) {
 	case *metav1.PartialObjectMetadata:
@@ -26,7 +27,7 @@ func withoutOwners(obj runtime.Object) error {
 			o.Items[i].OwnerReferences, o.Items[i].Finalizers = nil, nil
 		}
 	default:
-		return fmt.Errorf("it is a %T and not metadata", obj)
+		return fmt.Errorf("unexpected type %T: not metadata", obj)
 	}
 	return nil
 }
@@ -35,16 +36,16 @@ func metadataAs(mediaType, kind string) string {
 	return convertedTo(mediaType, kind, "meta.k8s.io", "v1")
 }
 
-// readWithoutOwners answers a get or a list. A list of metadata is kept whole to
-// be changed: some hundred bytes for each object.
+// readWithoutOwners answers a get or a list. It buffers a list of metadata to change
+// it: some hundred bytes for each object.
 func (h *Handler) readWithoutOwners(w http.ResponseWriter, in *http.Request, list bool) {
-	mediaType, kind := encoding(in.Header.Get("Accept")), "PartialObjectMetadata"
+	mediaType, kind := negotiateEncoding(in.Header.Get("Accept")), "PartialObjectMetadata"
 	if list {
 		kind = "PartialObjectMetadataList"
 	}
-	answer := h.ask(in, metadataAs(mediaType, kind), "")
+	answer := h.fetch(in, metadataAs(mediaType, kind), "")
 	if answer.code != http.StatusOK {
-		answer.pass(w)
+		answer.copyTo(w)
 		return
 	}
 	obj, err := h.codec.decode(answer.body.Bytes())
@@ -56,22 +57,22 @@ func (h *Handler) readWithoutOwners(w http.ResponseWriter, in *http.Request, lis
 		body, err = h.codec.encode(mediaType, obj)
 	}
 	if err != nil {
-		refuse(w, broken("taking owners out of the workspace's answer", err))
+		writeError(w, internalError("removing owners from the workspace's response", err))
 		return
 	}
-	answer.passChanged(w, mediaType, body)
+	answer.copyWithBody(w, mediaType, body)
 }
 
-// watchWithoutOwners answers a watch, event by event.
+// watchWithoutOwners answers a watch and changes each event.
 func (h *Handler) watchWithoutOwners(w http.ResponseWriter, in *http.Request) {
 	ctx, cancel := context.WithCancel(in.Context())
 	defer cancel()
-	mediaType := encoding(in.Header.Get("Accept"))
+	mediaType := negotiateEncoding(in.Header.Get("Accept"))
 	asked := in.WithContext(ctx)
 	asked.Header = in.Header.Clone()
 	asked.Header.Set("Accept", metadataAs(mediaType, "PartialObjectMetadata"))
 	asked.Header.Del("Accept-Encoding")
-	// Over a WebSocket the handler would take the connection away from us.
+	// Over a WebSocket the next handler would hijack the connection.
 	asked.Header.Del("Connection")
 	asked.Header.Del("Upgrade")
 
@@ -79,10 +80,10 @@ func (h *Handler) watchWithoutOwners(w http.ResponseWriter, in *http.Request) {
 	s.start = func(body *io.PipeReader, contentType string) {
 		defer close(s.done)
 		err := h.translate(body, w, contentType)
-		// Whoever writes on hears that nobody reads.
+		// The writer gets an error when there is no reader any more.
 		_ = body.CloseWithError(io.ErrClosedPipe)
 		if err != nil && err != io.EOF && ctx.Err() == nil {
-			klog.ErrorS(err, "Ended a member cluster's watch, which will be taken up again", "path", in.URL.Path)
+			klog.ErrorS(err, "watch of a member cluster ended; the client will restart it", "path", in.URL.Path)
 		}
 		cancel()
 	}
@@ -90,11 +91,11 @@ func (h *Handler) watchWithoutOwners(w http.ResponseWriter, in *http.Request) {
 	h.next.ServeHTTP(s, asked)
 }
 
-// translate reads events and writes them without owners, until there are no more.
+// translate copies events without owners until the stream ends.
 func (h *Handler) translate(body *io.PipeReader, w http.ResponseWriter, contentType string) error {
 	mediaType, _, err := mime.ParseMediaType(contentType)
 	if err != nil {
-		return fmt.Errorf("reading content type %q: %w", contentType, err)
+		return fmt.Errorf("read content type %q: %w", contentType, err)
 	}
 	info, err := h.codec.serializer(mediaType)
 	if err != nil {
@@ -110,7 +111,7 @@ func (h *Handler) translate(body *io.PipeReader, w http.ResponseWriter, contentT
 		}
 		if kind != watch.Error {
 			if err := withoutOwners(obj); err != nil {
-				return fmt.Errorf("taking owners out of an event: %w", err)
+				return fmt.Errorf("remove owners from an event: %w", err)
 			}
 		}
 		if err := to.Encode(&watch.Event{Type: kind, Object: obj}); err != nil {
@@ -122,8 +123,8 @@ func (h *Handler) translate(body *io.PipeReader, w http.ResponseWriter, contentT
 	}
 }
 
-// stream is what the next handler writes a watch to. An answer other than 200
-// is no watch, and goes out as it is.
+// stream is the response writer for a watch of the next handler. A response other than
+// 200 is not a watch, and is written unchanged.
 type stream struct {
 	ctx    context.Context
 	outer  http.ResponseWriter
@@ -165,16 +166,16 @@ func (s *stream) Write(p []byte) (int, error) {
 // Flush does nothing: each event is flushed when it is written.
 func (s *stream) Flush() {}
 
-// CloseNotify is what upstream's wrappers of a response ask for before they
-// let Flush through.
+// CloseNotify is required by upstream's wrappers of a response before they support
+// Flush.
 func (s *stream) CloseNotify() <-chan bool {
 	gone := make(chan bool, 1)
 	context.AfterFunc(s.ctx, func() { gone <- true })
 	return gone
 }
 
-// finish waits until the last event is written: after that, the outer writer is
-// no longer ours.
+// finish waits until the last event is written. After that, the outer writer must not
+// be used.
 func (s *stream) finish() {
 	if s.events != nil {
 		_ = s.events.Close() // never fails

@@ -18,7 +18,7 @@ import (
 	watchcodec "k8s.io/client-go/rest/watch"
 )
 
-// owned is a shared object that a collector would act upon.
+// owned is a shared object that a garbage collector would act upon.
 func owned(name string) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{
 		TypeMeta: metav1.TypeMeta{Kind: "PartialObjectMetadata", APIVersion: "meta.k8s.io/v1"},
@@ -31,8 +31,8 @@ func owned(name string) *metav1.PartialObjectMetadata {
 	}
 }
 
-// metadataServer answers as a workspace does: in the encoding that it is asked
-// for, a get, a list, or a watch of three events and an error.
+// metadataServer answers like a workspace, in the requested encoding: a get, a list, or
+// a watch of three events and an error.
 func metadataServer(t *testing.T) http.HandlerFunc {
 	c := newCodec()
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -40,12 +40,12 @@ func metadataServer(t *testing.T) http.HandlerFunc {
 		mediaType, _, _ := strings.Cut(accept, ";")
 		info, err := c.serializer(mediaType)
 		if err != nil {
-			t.Errorf("asked for %q", accept)
+			t.Errorf("Accept: %q", accept)
 			return
 		}
 		if r.URL.Query().Get("watch") != "" {
 			if want := metadataAs(mediaType, "PartialObjectMetadata"); accept != want {
-				t.Errorf("asked for %q, want %q", accept, want)
+				t.Errorf("Accept: %q, want %q", accept, want)
 			}
 			header := mediaType
 			if mediaType == runtime.ContentTypeProtobuf {
@@ -74,7 +74,7 @@ func metadataServer(t *testing.T) http.HandlerFunc {
 			obj, kind = list, list.Kind
 		}
 		if want := metadataAs(mediaType, kind); accept != want {
-			t.Errorf("asked for %q, want %q", accept, want)
+			t.Errorf("Accept: %q, want %q", accept, want)
 		}
 		w.Header().Set("Content-Type", mediaType)
 		if err := info.Serializer.Encode(obj, w); err != nil {
@@ -86,7 +86,7 @@ func metadataServer(t *testing.T) http.HandlerFunc {
 func checkFreed(t *testing.T, o *metav1.PartialObjectMetadata, name string) {
 	t.Helper()
 	if o.Name != name || o.UID == "" || o.Labels["app"] != "shop" || o.ResourceVersion != "7" {
-		t.Errorf("something else is missing too: %+v", o)
+		t.Errorf("another field is missing: %+v", o)
 	}
 	if len(o.OwnerReferences) > 0 || len(o.Finalizers) > 0 {
 		t.Errorf("%s still has owners %v and finalizers %v", name, o.OwnerReferences, o.Finalizers)
@@ -98,8 +98,8 @@ var collectorHeaders = []string{"X-Remote-User", "system:kube-controller-manager
 func TestCollectorReadsNoOwners(t *testing.T) {
 	for _, mediaType := range []string{runtime.ContentTypeProtobuf, runtime.ContentTypeJSON} {
 		t.Run(mediaType, func(t *testing.T) {
-			h := newHouse(t, metadataServer(t))
-			// Even if it asks for whole objects it gets metadata.
+			h := newHandlerFixture(t, metadataServer(t))
+			// Even a request for whole objects gets metadata.
 			for _, accept := range []string{metadataAs(mediaType, "PartialObjectMetadataList"), mediaType} {
 				w := h.serve(h.request("GET", gadgets+"?limit=2", append(collectorHeaders, "Accept", accept)...))
 				obj, err := newCodec().decode(w.Body.Bytes())
@@ -120,12 +120,12 @@ func TestCollectorReadsNoOwners(t *testing.T) {
 	}
 }
 
-// A 404 must stay one (the object is gone, and what it owned here may go), and
-// nothing else may become one.
-func TestCollectorHearsErrors(t *testing.T) {
+// A 404 must stay a 404 (the object is gone, and the member may delete its dependents),
+// and no other response may become one.
+func TestCollectorGetsErrors(t *testing.T) {
 	for _, code := range []int{http.StatusNotFound, http.StatusForbidden, http.StatusServiceUnavailable, http.StatusGone} {
 		for _, query := range []string{"", "?watch=true"} {
-			h := newHouse(t, func(w http.ResponseWriter, _ *http.Request) {
+			h := newHandlerFixture(t, func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Retry-After", "3")
 				w.WriteHeader(code)
 				_, _ = io.WriteString(w, "the reason")
@@ -136,17 +136,17 @@ func TestCollectorHearsErrors(t *testing.T) {
 			}
 		}
 	}
-	// What the workspace never sends is no list, least of all an empty one.
-	h := newHouse(t, answerJSON(`{"kind":"Gadget","apiVersion":"shop.example.com/v1"}`))
+	// An unexpected response is not a list, least of all an empty one.
+	h := newHandlerFixture(t, answerJSON(`{"kind":"Gadget","apiVersion":"shop.example.com/v1"}`))
 	if w := h.serve(h.request("GET", gadgets, collectorHeaders...)); w.Code != http.StatusInternalServerError {
-		t.Errorf("nonsense became %d %s", w.Code, w.Body)
+		t.Errorf("invalid response became %d %s", w.Code, w.Body)
 	}
 }
 
 func TestCollectorWatchesNoOwners(t *testing.T) {
 	for _, mediaType := range []string{runtime.ContentTypeProtobuf, runtime.ContentTypeJSON} {
 		t.Run(mediaType, func(t *testing.T) {
-			h := newHouse(t, metadataServer(t))
+			h := newHandlerFixture(t, metadataServer(t))
 			accept := metadataAs(mediaType, "PartialObjectMetadata") + "," + runtime.ContentTypeJSON
 			w := h.serve(h.request("GET", gadgets+"?watch=true", append(collectorHeaders, "Accept", accept)...))
 			c := newCodec()
@@ -166,7 +166,7 @@ func TestCollectorWatchesNoOwners(t *testing.T) {
 				}
 				checkFreed(t, obj.(*metav1.PartialObjectMetadata), want.name)
 				if kind == watch.Bookmark && obj.(*metav1.PartialObjectMetadata).Annotations[metav1.InitialEventsAnnotationKey] != "true" {
-					t.Error("the end of the initial events is lost")
+					t.Error("the bookmark for the end of the initial events is lost")
 				}
 			}
 			if kind, obj, err := events.Decode(); err != nil || kind != watch.Error || obj.(*metav1.Status).Code != http.StatusGone {
@@ -179,11 +179,11 @@ func TestCollectorWatchesNoOwners(t *testing.T) {
 	}
 }
 
-// Over a real connection: an event arrives when it happens, and when the client
-// leaves, the workspace's watch ends.
+// Over a real connection: an event arrives when it happens, and the workspace's watch
+// ends when the client leaves.
 func TestCollectorWatchLive(t *testing.T) {
 	send, ended := make(chan string), make(chan struct{})
-	h := newHouse(t, func(w http.ResponseWriter, r *http.Request) {
+	h := newHandlerFixture(t, func(w http.ResponseWriter, r *http.Request) {
 		defer close(ended)
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusOK)
@@ -229,15 +229,15 @@ func TestCollectorWatchLive(t *testing.T) {
 	select {
 	case <-ended:
 	case <-time.After(20 * time.Second):
-		t.Fatal("the workspace's watch outlives its client")
+		t.Fatal("the workspace's watch did not end with its client")
 	}
 }
 
-// An event that cannot be read ends the watch: passed on unread, it could carry
-// owners; left out, the client would never know.
-func TestCollectorWatchNonsense(t *testing.T) {
+// An undecodable event ends the watch: passed on, it could contain owners; dropped, the
+// client would never know.
+func TestCollectorWatchInvalidEvent(t *testing.T) {
 	ended := make(chan error, 1)
-	h := newHouse(t, func(w http.ResponseWriter, r *http.Request) {
+	h := newHandlerFixture(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		for {
 			if _, err := io.WriteString(w, `{"type":"ADDED","object":{"kind":"Gadget","apiVersion":"shop.example.com/v1","metadata":{"ownerReferences":[]}}}`+"\n"); err != nil {
@@ -247,10 +247,10 @@ func TestCollectorWatchNonsense(t *testing.T) {
 		}
 	})
 	if w := h.serve(h.request("GET", gadgets+"?watch=1", collectorHeaders...)); w.Body.Len() > 0 {
-		t.Errorf("passed on %s", w.Body)
+		t.Errorf("forwarded %s", w.Body)
 	}
 	if err := <-ended; err == nil {
-		t.Error("the workspace was not told")
+		t.Error("the workspace's writer got no error")
 	}
 }
 

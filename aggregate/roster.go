@@ -1,9 +1,9 @@
-// Package aggregate is the face that a workspace shows to the kube-apiservers
-// of its member clusters. Each member serves shared API groups by aggregation:
-// its kube-apiserver proxies them here. The handler finds out which member
-// speaks and for whom, lets it reach only what is exposed to it, keeps the
-// member's own controllers from destroying what all share, and passes the
-// request on, in process, to the workspace's ordinary chain of handlers.
+// Package aggregate serves a workspace to the kube-apiservers of its member clusters.
+// Each member serves shared API groups by aggregation: its kube-apiserver proxies them
+// here. The handler determines which member and which user sent a request. It lets the
+// member reach only the groups that are exposed to it, and keeps the member's own
+// controllers from destroying shared objects. It passes the request on, in process, to
+// the workspace's ordinary handler chain.
 package aggregate
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// Why a member cannot be served. NewRoster wraps them with the remedy.
+// Reasons why a member cannot be served. NewRoster wraps them with the next step.
 var (
 	ErrReservedName    = errors.New("reserved cluster name")
 	ErrBadAuthority    = errors.New("unusable front proxy authority")
@@ -30,50 +30,50 @@ var (
 	ErrBadGroup        = errors.New("API group that cannot be exposed")
 )
 
-// FrontProxy is what a member's kube-apiserver publishes about its front proxy
-// in ConfigMap kube-system/extension-apiserver-authentication.
+// FrontProxy is the configuration of a member's front proxy, as its kube-apiserver
+// publishes it in ConfigMap kube-system/extension-apiserver-authentication.
 type FrontProxy struct {
-	// CABundle is PEM: the certificates that sign the proxy's client certificate.
+	// CABundle has the certificates that sign the proxy's client certificate, in PEM.
 	CABundle []byte
-	// AllowedNames are the common names that the certificate may have; empty
-	// means any, as it does for kube-apiserver.
+	// AllowedNames are the permitted common names of the certificate; empty permits
+	// any, as for kube-apiserver.
 	AllowedNames []string
-	// The names of the headers that carry the user. UsernameHeaders is required.
+	// Names of the headers that carry the user. UsernameHeaders is required.
 	UsernameHeaders     []string
 	UIDHeaders          []string
 	GroupHeaders        []string
 	ExtraHeaderPrefixes []string
 }
 
-// Member is one cluster and the API groups that are exposed to it.
+// Member is a cluster and the API groups that are exposed to it.
 type Member struct {
 	Name       string
 	FrontProxy FrontProxy
 	Groups     []string
 }
 
-// Members tells who may speak. The handler asks at each request, so an answer
-// must cost nothing.
+// Members provides the current roster. The handler calls it for each request, so it
+// must be cheap.
 type Members interface {
-	// Roster gives the present roster, and a channel that is closed when another
-	// has taken its place. The roster is nil while it is not known yet: then
-	// nobody is served, and told to come again.
+	// Roster returns the current roster, and a channel that is closed when another
+	// roster replaces it. The roster is nil until it is known: until then every request
+	// is refused with 503 and a Retry-After.
 	Roster() (*Roster, <-chan struct{})
 }
 
-// Roster is an unchanging set of members, ready to be asked. A change of any
-// member makes a new one, which also forgets every certificate verified before.
+// Roster is an immutable set of members. A change of any member makes a new one, which
+// starts without cached verdicts.
 type Roster struct {
 	clock   clock.PassiveClock
 	members []*member
-	// owners gives the member of each authority's public key.
+	// owners maps each authority's public key to its member.
 	owners map[string]string
 
 	mu       sync.Mutex
 	verified map[fingerprint]verdict
 }
 
-// member is a Member whose authority has been read.
+// member is a Member with parsed certificates.
 type member struct {
 	name         string
 	proxy        FrontProxy
@@ -84,8 +84,8 @@ type member struct {
 	groups       map[string]bool
 }
 
-// NewRoster reads the members. Those that cannot be served safely are left out,
-// and named with the reason; the others are served.
+// NewRoster parses the members. It leaves out those that cannot be served safely, and
+// returns the reason for each; the others are served.
 func NewRoster(members []Member, clk clock.PassiveClock) (*Roster, map[string]error) {
 	r := &Roster{clock: clk, owners: map[string]string{}, verified: map[fingerprint]verdict{}}
 	refused := map[string]error{}
@@ -97,7 +97,7 @@ func NewRoster(members []Member, clk clock.PassiveClock) (*Roster, map[string]er
 		}
 		r.members = append(r.members, read)
 	}
-	for _, pair := range r.claimKeys() {
+	for _, pair := range r.indexKeys() {
 		refused[pair[0]] = sharedAuthority(pair[0], pair[1])
 		refused[pair[1]] = sharedAuthority(pair[1], pair[0])
 	}
@@ -106,22 +106,22 @@ func NewRoster(members []Member, clk clock.PassiveClock) (*Roster, map[string]er
 }
 
 func sharedAuthority(name, other string) error {
-	return fmt.Errorf("serving cluster %s: %w: %s signs its front proxy with the same key, so either could pass for the other; "+
+	return fmt.Errorf("cannot serve cluster %s: %w: %s signs its front proxy with the same key, so either could pass for the other; "+
 		"give one of them a request-header CA of its own", name, ErrSharedAuthority, other)
 }
 
 func readMember(m Member) (*member, error) {
 	if m.Name == "" || strings.Contains(m.Name, ":") || slices.Contains(v1alpha1.ReservedClusterNames(), m.Name) {
-		return nil, fmt.Errorf("serving cluster %q: %w: its users would get names of Atoll's own; join it under another name", m.Name, ErrReservedName)
+		return nil, fmt.Errorf("cannot serve cluster %q: %w: its users would get names that Atoll reserves; join it under another name", m.Name, ErrReservedName)
 	}
 	authorities, err := readBundle(m.FrontProxy.CABundle)
 	if err != nil {
-		return nil, fmt.Errorf("serving cluster %s: %w: %w; see requestheader-client-ca-file in its ConfigMap "+
+		return nil, fmt.Errorf("cannot serve cluster %s: %w: %w; see requestheader-client-ca-file in its ConfigMap "+
 			"kube-system/extension-apiserver-authentication", m.Name, ErrBadAuthority, err)
 	}
 	headers, err := readHeaderNames(m.FrontProxy)
 	if err != nil {
-		return nil, fmt.Errorf("serving cluster %s: %w: %w; see its ConfigMap kube-system/extension-apiserver-authentication",
+		return nil, fmt.Errorf("cannot serve cluster %s: %w: %w; see its ConfigMap kube-system/extension-apiserver-authentication",
 			m.Name, ErrBadAuthority, err)
 	}
 	read := &member{
@@ -137,18 +137,19 @@ func readMember(m Member) (*member, error) {
 		read.roots.AddCert(ca)
 	}
 	for _, group := range m.Groups {
-		// Groups without a dot are Kubernetes' own, and the member has them itself.
+		// Groups without a dot are built into Kubernetes; the member serves them
+		// itself.
 		if !strings.Contains(group, ".") || strings.ContainsAny(group, "/ ") {
-			return nil, fmt.Errorf("serving cluster %s: %w: %q; expose groups of custom resources", m.Name, ErrBadGroup, group)
+			return nil, fmt.Errorf("cannot serve cluster %s: %w: %q; expose groups of custom resources", m.Name, ErrBadGroup, group)
 		}
 		read.groups[group] = true
 	}
 	return read, nil
 }
 
-// keeps tells whether this roster still lets a member of an earlier one reach a
-// group, by the same authority.
-func (r *Roster) keeps(m *member, group string) bool {
+// stillServes reports whether this roster still lets a member of an earlier roster
+// reach a group, by the same authority.
+func (r *Roster) stillServes(m *member, group string) bool {
 	return slices.ContainsFunc(r.members, func(now *member) bool {
 		return now.name == m.name && now.groups[group] && reflect.DeepEqual(now.proxy, m.proxy)
 	})
@@ -162,20 +163,20 @@ func readBundle(bundle []byte) ([]*x509.Certificate, error) {
 		}
 		ca, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, fmt.Errorf("reading a certificate of the CA bundle: %w", err)
+			return nil, fmt.Errorf("parse a certificate of the CA bundle: %w", err)
 		}
 		authorities = append(authorities, ca)
 	}
 	if len(authorities) == 0 {
-		return nil, errors.New("the CA bundle has no certificate")
+		return nil, errors.New("the CA bundle contains no certificate")
 	}
 	return authorities, nil
 }
 
-// claimKeys notes whose each authority is, and gives the pairs of members that
-// trust a common one. The key counts, not the certificate: a renewed
-// certificate of one CA is still that CA.
-func (r *Roster) claimKeys() (pairs [][2]string) {
+// indexKeys records the owner of each authority's public key. It returns the pairs of
+// members that trust a common key. It compares keys, not certificates: a renewed
+// certificate of a CA has the same key.
+func (r *Roster) indexKeys() (pairs [][2]string) {
 	for _, m := range r.members {
 		for _, ca := range m.authorities {
 			key := string(ca.RawSubjectPublicKeyInfo)

@@ -15,23 +15,24 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// A server begins to remember a custom resource's changes when the first request for it
-// arrives, and ends watches that go back further. A member whose server was lost would
-// find all its watches ended by the next one, which nobody had asked yet; so every server
-// asks itself for each shared kind as soon as there is one.
+// A server fills its watch cache for a custom resource when the first request for it
+// arrives, and rejects watches that start earlier. If a member's server is lost, the
+// next one may have had no such request yet and would reject all of the member's
+// watches. So every server probes each shared kind as soon as it exists.
 const (
-	// warmingAtOnce are the kinds that are asked for at a time.
-	warmingAtOnce = 8
-	// warmingPatience is how long an answer may take.
-	warmingPatience = 5 * time.Second
-	// warmingAgain is when a kind is asked for again that was not served yet.
-	warmingAgain = time.Second
+	// maxConcurrentProbes is the number of kinds probed at a time.
+	maxConcurrentProbes = 8
+	// probeTimeout bounds one probe.
+	probeTimeout = 5 * time.Second
+	// probeRetryInterval is the pause before a kind that was not served yet is probed
+	// again.
+	probeRetryInterval = time.Second
 )
 
-// sharedKind is what is known of a CRD of a shared group.
+// sharedKind is the part of a shared group's CRD that the directory keeps.
 type sharedKind struct {
 	metav1.ObjectMeta
-	// version that is served, or "" while none is.
+	// version that is served, or "" if none is.
 	version string
 }
 
@@ -40,8 +41,8 @@ func (k *sharedKind) resource() schema.GroupVersionResource {
 	return gr.WithVersion(k.version)
 }
 
-// slimCRD makes a sharedKind of a CRD.
-func slimCRD(obj any) (any, error) {
+// trimCRD converts a CRD to a sharedKind.
+func trimCRD(obj any) (any, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
 		return obj, nil
@@ -70,8 +71,8 @@ func established(crd *unstructured.Unstructured) bool {
 	return false
 }
 
-// Warm waits until all kinds that members shared when the directory began to follow
-// have been asked for.
+// Warm waits until all kinds that were shared when the directory started have been
+// probed.
 func (d *Directory) Warm(ctx context.Context) error {
 	select {
 	case <-d.warm:
@@ -81,32 +82,33 @@ func (d *Directory) Warm(ctx context.Context) error {
 	}
 }
 
-// keepWarm asks for each shared kind, and for those that come or change, until ctx ends.
+// keepWarm probes each shared kind, and again when kinds are added or changed, until
+// ctx ends.
 func (d *Directory) keepWarm(ctx context.Context) {
 	asked := map[types.UID]int64{} // generation of the CRD
 	for first := true; ctx.Err() == nil; first = false {
-		cold := d.askForKinds(ctx, asked)
+		cold := d.probeKinds(ctx, asked)
 		if first {
 			close(d.warm)
 		}
 		var again <-chan time.Time
 		if cold {
-			again = d.clock.After(warmingAgain)
+			again = d.clock.After(probeRetryInterval)
 		}
 		select {
 		case <-ctx.Done():
-		case <-d.kinds:
+		case <-d.probeSignal:
 		case <-again:
 		}
 	}
 }
 
-// askForKinds asks for those that are not in asked, and tells whether to try again
-// some.
-func (d *Directory) askForKinds(ctx context.Context, asked map[types.UID]int64) (cold bool) {
+// probeKinds probes the kinds that are not in probed. It reports whether some must be
+// retried.
+func (d *Directory) probeKinds(ctx context.Context, asked map[types.UID]int64) (cold bool) {
 	var unasked []*sharedKind
 	known := map[types.UID]bool{}
-	for _, kind := range stored[sharedKind](d.crds) {
+	for _, kind := range cached[sharedKind](d.crds) {
 		known[kind.UID] = true
 		if generation, ok := asked[kind.UID]; kind.version != "" && (!ok || generation != kind.Generation) {
 			unasked = append(unasked, kind)
@@ -116,17 +118,17 @@ func (d *Directory) askForKinds(ctx context.Context, asked map[types.UID]int64) 
 
 	errs := make([]error, len(unasked))
 	var all errgroup.Group
-	all.SetLimit(warmingAtOnce)
+	all.SetLimit(maxConcurrentProbes)
 	for i, kind := range unasked {
 		all.Go(func() error {
-			errs[i] = d.askFor(ctx, kind.resource())
+			errs[i] = d.probe(ctx, kind.resource())
 			return nil
 		})
 	}
 	_ = all.Wait()
 	for i, kind := range unasked {
 		if errs[i] != nil {
-			klog.V(2).InfoS("A shared kind is not served yet", "crd", kind.Name, "err", errs[i])
+			klog.V(2).InfoS("shared kind not served yet", "crd", kind.Name, "err", errs[i])
 			cold = true
 			continue
 		}
@@ -135,12 +137,12 @@ func (d *Directory) askForKinds(ctx context.Context, asked map[types.UID]int64) 
 	return cold
 }
 
-// askFor asks once for a kind. Whatever its server answers is enough, a webhook's
-// failure, too, but not that it does not know the kind, or cannot answer anybody.
-func (d *Directory) askFor(ctx context.Context, resource schema.GroupVersionResource) error {
-	ctx, cancel := context.WithTimeout(ctx, warmingPatience)
+// probe sends one request for a kind. Any answer of its server is enough, even a
+// webhook's failure, except that the server does not know the kind or cannot serve.
+func (d *Directory) probe(ctx context.Context, resource schema.GroupVersionResource) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	// From the cache, which this waits for.
+	// Served from the watch cache, for which this request waits.
 	_, err := d.client.Resource(resource).List(ctx, metav1.ListOptions{Limit: 1, ResourceVersion: "0"})
 	var answer apierrors.APIStatus
 	switch {
@@ -152,10 +154,10 @@ func (d *Directory) askFor(ctx context.Context, resource schema.GroupVersionReso
 	return nil
 }
 
-// lookForKinds is told of every change of a CRD.
-func (d *Directory) lookForKinds() {
+// notifyKinds is called for every change of a CRD.
+func (d *Directory) notifyKinds() {
 	select {
-	case d.kinds <- struct{}{}:
-	default: // somebody is about to
+	case d.probeSignal <- struct{}{}:
+	default: // a probe is already pending
 	}
 }

@@ -33,8 +33,8 @@ func version(name string, served bool) map[string]any {
 	return map[string]any{"name": name, "served": served}
 }
 
-// Every shared kind is asked for once: before members are sent here if it was shared
-// before, as soon as it is served if it comes later, and again when its CRD changes.
+// Every shared kind is probed: before members connect if it was shared before, as soon
+// as it is served if it is created later, and again when its CRD changes.
 func TestSharedKindsAreKeptWarm(t *testing.T) {
 	things := schema.GroupVersionResource{Group: "a.example", Version: "v2", Resource: "things"}
 	others := schema.GroupVersionResource{Group: "a.example", Version: "v1", Resource: "others"}
@@ -49,7 +49,7 @@ func TestSharedKindsAreKeptWarm(t *testing.T) {
 		if gvr.Group != "a.example" {
 			return false, nil, nil
 		}
-		if gvr == others && unknown > 0 { // its server learns of it a little later
+		if gvr == others && unknown > 0 { // its server discovers it a little later
 			unknown--
 			return true, nil, apierrors.NewNotFound(gvr.GroupResource(), "")
 		}
@@ -57,17 +57,17 @@ func TestSharedKindsAreKeptWarm(t *testing.T) {
 		return false, nil, nil
 	})
 	clk := testingclock.NewFakeClock(start)
-	f := followingOver(t, client, clk)
+	f := newDirectoryFixtureWithClient(t, client, clk)
 	if err := f.Warm(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	select {
 	case got := <-asked:
 		if got != "v2 things" {
-			t.Fatalf("asked for %s", got)
+			t.Fatalf("unexpected probe of %s", got)
 		}
 	default:
-		t.Fatal("ready for members without having asked for what they share")
+		t.Fatal("warm before the shared kinds were probed")
 	}
 
 	next := func(want string) {
@@ -77,13 +77,13 @@ func TestSharedKindsAreKeptWarm(t *testing.T) {
 			select {
 			case got := <-asked:
 				if got != want {
-					t.Fatalf("asked for %s, want %s", got, want)
+					t.Fatalf("probed %s, want %s", got, want)
 				}
 				return
 			case <-deadline:
-				t.Fatalf("did not ask for %s", want)
+				t.Fatalf("%s was not probed", want)
 			case <-time.After(time.Millisecond):
-				clk.Step(warmingAgain)
+				clk.Step(probeRetryInterval)
 			}
 		}
 	}

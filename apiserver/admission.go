@@ -17,16 +17,16 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/admission/security/podsecurity"
 )
 
-// pluginsOff names the admission plugins that are off by default.
+// disabledPlugins returns the admission plugins that are off by default.
 //
-// On is what guards this API itself, and what enforces objects that users put
-// into it (quotas, limits, policies, webhooks, Pod Security labels). Off is
-// everything by which a cluster completes objects from its own facts: tokens
-// mounted into Pods, default storage and ingress classes, tolerations,
-// priorities, finalizers of volume protection. The members that run an object do
-// that, each by its own facts; done here, one cluster's answer would be copied to
-// all. DESIGN.md goes through them one by one.
-func pluginsOff(workloads bool) sets.Set[string] {
+// Enabled are the plugins that guard this API itself, and those that enforce objects
+// which users create in it (quotas, limits, policies, webhooks, Pod Security labels).
+// Disabled are the plugins that complete objects from a cluster's own facts: tokens
+// mounted into Pods, default storage and ingress classes, tolerations, priorities,
+// finalizers of volume protection. The member clusters do that, each from its own
+// facts. Done here, one cluster's values would be copied to all. DESIGN.md lists the
+// plugins one by one.
+func disabledPlugins(workloads bool) sets.Set[string] {
 	on := sets.New(
 		lifecycle.PluginName,
 		certapproval.PluginName,

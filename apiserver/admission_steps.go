@@ -15,36 +15,37 @@ import (
 	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
 )
 
-// AdmissionStep is what the server has to say about each object of a custom resource that
-// somebody creates or updates, in whatever way. It has no say about subresources.
+// AdmissionStep is the server's own admission for one custom resource. It runs for each
+// create and update of an object, however requested, but not for subresources.
 type AdmissionStep struct {
 	Resource schema.GroupResource
-	// Complete fills into r.Object what the server knows better than whoever asks, such as who that
-	// is. It runs before policies and webhooks see the object, and again when they have changed
-	// it. If one of them insists on something else, the request is refused. May be nil.
+	// Complete sets the fields of r.Object that the server determines, such as the
+	// requesting user. It runs before policies and webhooks see the object, and again
+	// after they have changed it. If one of them insists on another value, the request
+	// is rejected. May be nil.
 	Complete func(r *AdmissionRequest)
-	// Check refuses what must not be stored. It sees the object as it would be stored, in
-	// a dry run too, and changes nothing. May be nil.
+	// Check rejects objects that must not be stored. It sees the object as it would be
+	// stored, also in a dry run, and changes nothing. May be nil.
 	Check func(ctx context.Context, r *AdmissionRequest) error
 }
 
 // AdmissionRequest is a request to create or update an object.
 type AdmissionRequest struct {
 	Namespace string
-	// Name is empty if one is to be generated.
+	// Name is empty if it is to be generated.
 	Name string
-	// User is who asks, or as whom: impersonation counts.
+	// User is the requesting user, or with impersonation the impersonated one.
 	User    User
 	UserUID string
-	// Old is nil if the object is to be created. Nobody changes it.
+	// Old is nil on create. Steps must not change it.
 	Old, Object *unstructured.Unstructured
 }
 
-// admissionSteps is the name of the admission plugin. It cannot be disabled: what steps fill in,
-// others rely on.
+// admissionSteps is the name of the admission plugin. It cannot be disabled: other
+// components rely on the fields that the steps set.
 const admissionSteps = "AtollAdmission"
 
-// stepsPlugin takes the steps to objects.
+// stepsPlugin runs the steps.
 type stepsPlugin struct {
 	*admission.Handler
 	steps map[schema.GroupResource]AdmissionStep
@@ -55,17 +56,17 @@ var (
 	_ admission.ValidationInterface = stepsPlugin{}
 )
 
-// withSteps adds the plugin to those of o, after NamespaceLifecycle: an object in a namespace that is not
-// there needs nothing else said of it.
+// withSteps adds the plugin after NamespaceLifecycle: an object in a missing namespace
+// needs no further check.
 func withSteps(o *kubeoptions.AdmissionOptions, steps []AdmissionStep) error {
 	generic := o.GenericAdmission
 	if slices.Contains(generic.DisablePlugins, admissionSteps) {
-		return fmt.Errorf("admission plugin %s cannot be disabled, since objects would be anybody's word: leave it out of --disable-admission-plugins", admissionSteps)
+		return fmt.Errorf("admission plugin %s cannot be disabled, because users could then set the fields that the server sets: remove it from --disable-admission-plugins", admissionSteps)
 	}
 	plugin := stepsPlugin{admission.NewHandler(admission.Create, admission.Update), map[schema.GroupResource]AdmissionStep{}}
 	for _, step := range steps {
 		if _, twice := plugin.steps[step.Resource]; twice {
-			return fmt.Errorf("there are two admission steps for %s: make them one", step.Resource)
+			return fmt.Errorf("there are two admission steps for %s: merge them", step.Resource)
 		}
 		plugin.steps[step.Resource] = step
 	}
@@ -83,8 +84,9 @@ func (p stepsPlugin) Admit(_ context.Context, a admission.Attributes, _ admissio
 	return nil
 }
 
-// errReplaced is of an object in which something that the server filled in was replaced.
-var errReplaced = errors.New("a mutating policy or webhook changes what the server fills in: have it leave that alone")
+// errReplaced is the error for an object in which a field that the server had set was
+// changed.
+var errReplaced = errors.New("a mutating policy or webhook changes a field that the server sets: exclude that field from its changes")
 
 // Validate implements admission.ValidationInterface.
 func (p stepsPlugin) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
@@ -106,7 +108,7 @@ func (p stepsPlugin) Validate(ctx context.Context, a admission.Attributes, _ adm
 	return nil
 }
 
-// request gives the step for a request, if there is one.
+// request returns the step for a request, if there is one.
 func (p stepsPlugin) request(a admission.Attributes) (none AdmissionStep, _ *AdmissionRequest, ok bool) {
 	step, ok := p.steps[a.GetResource().GroupResource()]
 	if !ok || a.GetSubresource() != "" {

@@ -26,8 +26,8 @@ import (
 	"github.com/atoll-dev/atoll/kv/mvcc"
 )
 
-// makersMark has gadgets say who made them, for good, and refuses those of nobody's liking.
-func makersMark() apiserver.AdmissionStep {
+// recordMaker records the creating user in gadgets permanently, and rejects bad ones.
+func recordMaker() apiserver.AdmissionStep {
 	return apiserver.AdmissionStep{
 		Resource: gadgets().GroupResource(),
 		Complete: func(r *apiserver.AdmissionRequest) {
@@ -39,7 +39,7 @@ func makersMark() apiserver.AdmissionStep {
 		},
 		Check: func(_ context.Context, r *apiserver.AdmissionRequest) error {
 			if bad, _, _ := unstructured.NestedBool(r.Object.Object, "spec", "bad"); bad {
-				return apierrors.NewConflict(gadgets().GroupResource(), r.Name, errors.New("nobody likes it"))
+				return apierrors.NewConflict(gadgets().GroupResource(), r.Name, errors.New("rejected by the step"))
 			}
 			return nil
 		},
@@ -55,15 +55,16 @@ func gadget(name, spec string) *unstructured.Unstructured {
 	return u
 }
 
-func makerOf(u *unstructured.Unstructured) string {
+func recordedMaker(u *unstructured.Unstructured) string {
 	maker, _, _ := unstructured.NestedString(u.Object, "spec", "maker")
 	return maker
 }
 
-// TestAdmissionSteps: in whatever way an object comes, the server's word is in it, and stays.
+// TestAdmissionSteps: however an object is written, it has the field that the server
+// sets, and the field does not change.
 func TestAdmissionSteps(t *testing.T) {
 	cfg := makeFiles(t)
-	cfg.Admission = []apiserver.AdmissionStep{makersMark()}
+	cfg.Admission = []apiserver.AdmissionStep{recordMaker()}
 	server := serveGadgets(t, cfg)
 	as := rest.CopyConfig(server.config)
 	as.Impersonate = rest.ImpersonationConfig{UserName: "ann", UID: "7", Groups: []string{"system:masters"}, Extra: map[string][]string{"secret": {"x"}}}
@@ -74,8 +75,8 @@ func TestAdmissionSteps(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
-		if got := makerOf(u); got != ofAnn {
-			t.Errorf("%s: it is said to be made by %q", what, got)
+		if got := recordedMaker(u); got != ofAnn {
+			t.Errorf("%s: recorded maker %q", what, got)
 		}
 	}
 	ctx, dry := t.Context(), []string{metav1.DryRunAll}
@@ -84,7 +85,7 @@ func TestAdmissionSteps(t *testing.T) {
 	u, err = ann.Create(ctx, gadget("a", `{"maker":"the king","size":1}`), metav1.CreateOptions{})
 	must("created", u, err)
 	u, err = ann.Create(ctx, gadget("b", `{"maker":{"not":"even text"}}`), metav1.CreateOptions{})
-	must("created with nonsense", u, err)
+	must("created with an invalid value", u, err)
 
 	_ = unstructured.SetNestedField(u.Object, "bob", "spec", "maker")
 	u, err = bob.Update(ctx, u, metav1.UpdateOptions{})
@@ -104,7 +105,7 @@ func TestAdmissionSteps(t *testing.T) {
 	}
 	u, err = bob.Apply(ctx, "c", gadget("c", `{"maker":"bob"}`), metav1.ApplyOptions{FieldManager: "bob", Force: true})
 	must("applied by another", u, err)
-	// The status is nobody's concern.
+	// Writes to the status run no step.
 	u, err = bob.Patch(ctx, "c", types.MergePatchType, []byte(`{"status":{"phase":"x"}}`), metav1.PatchOptions{}, "status")
 	must("a new status", u, err)
 
@@ -123,16 +124,17 @@ func TestAdmissionSteps(t *testing.T) {
 			return err
 		},
 	} {
-		if err := try(); !apierrors.IsConflict(err) || !strings.Contains(err.Error(), "nobody likes it") {
-			t.Errorf("%s of what is refused: %v", what, err)
+		if err := try(); !apierrors.IsConflict(err) || !strings.Contains(err.Error(), "rejected by the step") {
+			t.Errorf("%s of a rejected object: %v", what, err)
 		}
 	}
 
 	t.Run("webhooks see it and cannot change it", func(t *testing.T) { webhookOfMakers(t, server) })
 }
 
-// webhookOfMakers has a mutating webhook find the maker, and replace it in objects called forged. Then the server has its say
-// again. Another does so in objects called stubborn, whenever it sees them changed.
+// webhookOfMakers installs a mutating webhook that records the maker it sees, and
+// replaces the maker in objects called forged. Then the server sets it again. A second
+// webhook replaces it in objects called stubborn whenever it sees them changed.
 func webhookOfMakers(t *testing.T, server running) {
 	hook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review admissionv1.AdmissionReview
@@ -141,7 +143,7 @@ func webhookOfMakers(t *testing.T, server running) {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		patch := fmt.Sprintf(`[{"op":"add","path":"/spec/seen","value":%q}]`, makerOf(&u))
+		patch := fmt.Sprintf(`[{"op":"add","path":"/spec/seen","value":%q}]`, recordedMaker(&u))
 		if u.GetName() == strings.TrimPrefix(r.URL.Path, "/") {
 			patch = `[{"op":"add","path":"/spec/maker","value":"the king"}]`
 		}
@@ -182,32 +184,32 @@ func webhookOfMakers(t *testing.T, server running) {
 		if err != nil {
 			return err
 		}
-		if seen, _, _ := unstructured.NestedString(u.Object, "spec", "seen"); seen == "" || seen != makerOf(u) {
-			return fmt.Errorf("it saw %q of %q", seen, makerOf(u))
+		if seen, _, _ := unstructured.NestedString(u.Object, "spec", "seen"); seen == "" || seen != recordedMaker(u) {
+			return fmt.Errorf("the webhook saw %q, want %q", seen, recordedMaker(u))
 		}
 		return nil
 	})
 	u, err := all.Create(t.Context(), gadget("forged", `{}`), metav1.CreateOptions{})
-	if err != nil || strings.Contains(makerOf(u), "the king") {
-		t.Errorf("forged: made by %q, %v", makerOf(u), err)
+	if err != nil || strings.Contains(recordedMaker(u), "the king") {
+		t.Errorf("forged: made by %q, %v", recordedMaker(u), err)
 	}
 	_, err = all.Create(t.Context(), gadget("stubborn", `{}`), metav1.CreateOptions{})
-	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "a mutating policy or webhook changes what the server fills in") {
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "a mutating policy or webhook changes a field that the server sets") {
 		t.Errorf("stubborn: %v", err)
 	}
 }
 
-// Whoever configures a server cannot do without them.
+// The server's configuration cannot disable them.
 func TestAdmissionStepsCannotBeDisabled(t *testing.T) {
 	keyspace, _ := openKeyspace(t, inSQLite, mvcc.Options{})
 	for name, change := range map[string]func(*apiserver.Config){
 		"AtollAdmission cannot be disabled": func(c *apiserver.Config) { c.DisableAdmissionPlugins = []string{"AtollAdmission"} },
 		"AtollUnowned cannot be disabled":   func(c *apiserver.Config) { c.DisableAdmissionPlugins = []string{"AtollUnowned"} },
-		"make them one":                     func(c *apiserver.Config) { c.Admission = append(c.Admission, makersMark()) },
+		"merge them":                        func(c *apiserver.Config) { c.Admission = append(c.Admission, recordMaker()) },
 	} {
 		cfg := makeFiles(t)
 		cfg.Workspace, cfg.Keyspace, cfg.Identity, cfg.AdvertiseAddress = "default", keyspace, "sole", net.IPv4(127, 0, 0, 1)
-		cfg.Admission = []apiserver.AdmissionStep{makersMark()}
+		cfg.Admission = []apiserver.AdmissionStep{recordMaker()}
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -215,7 +217,7 @@ func TestAdmissionStepsCannotBeDisabled(t *testing.T) {
 		cfg.Listener = listener
 		change(&cfg)
 		if _, err := apiserver.New(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("got %v, want an error that says %q", err, name)
+			t.Errorf("got %v, want an error with %q", err, name)
 		}
 		listener.Close()
 	}

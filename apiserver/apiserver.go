@@ -26,115 +26,115 @@ import (
 	aggregatorapiserver "k8s.io/kube-aggregator/pkg/apiserver"
 )
 
-// Config says what to serve, and how.
+// Config configures a Server.
 type Config struct {
-	// Workspace names the workspace. It is part of the issuer of its
-	// service-account tokens, so that no other workspace takes them.
+	// Workspace names the workspace. It is part of the issuer of the workspace's
+	// service-account tokens, so that no other workspace accepts them.
 	Workspace string
 
-	// Keyspace is where all state lives. The caller closes it, after Run has
-	// returned. A prefix is not needed: the workspace has the keyspace for itself.
+	// Keyspace stores all state. The caller closes it after Run has returned. No key
+	// prefix is needed, because no other workspace uses this keyspace.
 	Keyspace *kubernetes.Client
 
-	// Listener accepts the connections. The server owns it from New on.
+	// Listener accepts the connections. The server owns it after New.
 	Listener net.Listener
-	// AdvertiseAddress is told to clients that ask where the API is.
+	// AdvertiseAddress is the API's address for clients that ask for one.
 	AdvertiseAddress net.IP
 
 	TLS   TLS
 	Audit Audit
 
-	// ServiceAccountKeyFile holds the private key (PEM) that signs tokens of
-	// service accounts and, by its public part, verifies them.
+	// ServiceAccountKeyFile has the private key (PEM) that signs service-account
+	// tokens. Its public key verifies them.
 	ServiceAccountKeyFile string
 
-	// EncryptionConfigFile is upstream's EncryptionConfiguration: which
-	// resources are stored encrypted, and with which keys. Empty for none.
+	// EncryptionConfigFile is upstream's EncryptionConfiguration: which resources are
+	// stored encrypted, and with which keys. Empty disables encryption.
 	EncryptionConfigFile string
 
-	// Shared says that other servers may serve the same keyspace at the same
-	// time. A new CRD is then announced only after a few seconds, in which they
-	// all come to know it.
+	// Shared is set if other servers may serve the same keyspace at the same time. A
+	// new CRD is then announced only after a few seconds, so that all servers know it.
 	Shared bool
 
-	// WorkloadAPIs serves the built-in workload kinds (Pods, Services,
-	// apps, batch, …) next to those of a pure control plane.
+	// WorkloadAPIs serves the built-in workload kinds (Pods, Services, apps, batch, …)
+	// in addition to those of a pure control plane.
 	WorkloadAPIs bool
 
-	// SharedGroups, if set, tells which API groups of custom resources the member
-	// clusters share: garbage collection then takes owners of other groups, which
-	// objects of these name, for objects of a member, and never for missing.
+	// SharedGroups, if set, provides the API groups of custom resources that the member
+	// clusters share. If an object of such a group names an owner in another group,
+	// garbage collection takes the owner for an object of a member, and never for a
+	// missing one.
 	//
-	// It is called when the controllers of this server begin to run, and again
-	// after an error. It returns when it knows the groups; until then nothing is
-	// collected. The function that it returns answers at once, from several
-	// goroutines, and takes in what changes. Groups that it no longer names are
-	// collected like any other.
+	// The function is called when the controllers of this server start, and again after
+	// an error. It returns when it knows the groups; until then nothing is collected.
+	// The returned function must not block, is called from several goroutines, and
+	// follows changes. A group that it no longer reports is collected like any other.
 	SharedGroups func(context.Context) (shared func(group string) bool, err error)
 
-	// Unowned are kinds whose objects own nothing and have no owners, so that garbage collection does
-	// not keep each in memory. What only it could carry out is refused: owner references in them, and
-	// to delete them in the foreground or with dependents left behind. They are custom resources.
+	// Unowned are custom resources whose objects own nothing and have no owners, so
+	// that the garbage collector need not keep each in memory. The server rejects what
+	// only the collector could carry out: owner references in these objects, and
+	// deletion in the foreground or with orphaned dependents.
 	Unowned []schema.GroupVersionResource
 
-	// OnMissingNamespace, if set, decides what happens when a user creates an object in a
-	// namespace that does not exist. It answers at once, from several goroutines.
+	// OnMissingNamespace, if set, decides what happens when a user creates an object in
+	// a namespace that does not exist. It must not block and is called from several
+	// goroutines.
 	OnMissingNamespace func(NamespaceRequest) MissingNamespace
 
-	// ClusterRoles are made at the start and given what they lack, like upstream's own:
-	// with the annotation rbac.authorization.kubernetes.io/autoupdate: "false" a role
-	// stays as it is.
+	// ClusterRoles are created at startup, and missing rules are added to them, as for
+	// upstream's own. A role with the annotation
+	// rbac.authorization.kubernetes.io/autoupdate: "false" is not changed.
 	ClusterRoles []rbacv1.ClusterRole
 
-	// Authorizer, if set, is asked where RBAC does not allow a request.
+	// Authorizer, if set, is asked about requests that RBAC does not allow.
 	Authorizer authorizer.Authorizer
 
-	// Kinds, if set, are served without CRDs.
-	Kinds Kinds
+	// Kinds, if set, are kinds to serve without CRDs.
+	Kinds KindSource
 
 	// Services are served beside the Kubernetes-style API.
 	Services []Service
 
-	// Subresources are served beside those of custom resources.
+	// Subresources are served in addition to those of custom resources.
 	Subresources []Subresource
 
-	// Admission are steps that no object gets around.
+	// Admission has the steps that every create and update goes through.
 	Admission []AdmissionStep
 
-	// EnableAdmissionPlugins and DisableAdmissionPlugins change the default
-	// choice of admission plugins, by their upstream names.
+	// EnableAdmissionPlugins and DisableAdmissionPlugins change the default choice of
+	// admission plugins, by their upstream names.
 	EnableAdmissionPlugins, DisableAdmissionPlugins []string
 
-	// CompactionInterval is how long earlier states can be listed and watched from,
-	// and at most twice that; 0 is upstream's default.
+	// CompactionInterval is how long past revisions can at least be listed and watched;
+	// the maximum is twice that. 0 is upstream's default.
 	CompactionInterval time.Duration
 
-	// TracerProvider of the spans of requests; nil for none. The keyspace's spans
-	// join them.
+	// TracerProvider records the spans of requests; nil disables tracing. The
+	// keyspace's spans join them.
 	TracerProvider trace.TracerProvider
 
-	// Metrics are exported beside upstream's own, with the label workspace.
+	// Metrics are exported in addition to upstream's, with the label workspace.
 	Metrics []prometheus.Collector
 
-	// Identity names this server in elections. A server that restarts with the
-	// identity it had takes its leases up again at once, so two servers that
-	// run at the same time must never share one.
+	// Identity names this server in leader elections. A server that restarts with the
+	// same identity takes over its leases at once. So two servers that run at the same
+	// time must never share one.
 	Identity string
 }
 
-// TLS names the files of the server's certificates. They are read again when
-// they change.
+// TLS names the files of the server's certificates. They are reloaded when they change.
 type TLS struct {
 	CertFile, KeyFile string
 	// ClientCAFile verifies clients' certificates.
 	ClientCAFile string
-	// RootCAFile verifies this server; it is published in every namespace
-	// (ConfigMap kube-root-ca.crt).
+	// RootCAFile verifies this server. It is published in every namespace (ConfigMap
+	// kube-root-ca.crt).
 	RootCAFile string
 }
 
-// Audit configures upstream's audit backends. Without a policy nothing is
-// recorded; without a path or a webhook the records go nowhere.
+// Audit configures upstream's audit backends. Without a policy no event is recorded;
+// without a path or a webhook, events are not sent anywhere.
 type Audit struct {
 	PolicyFile        string
 	LogPath           string // "-" is standard output
@@ -144,18 +144,18 @@ type Audit struct {
 	WebhookConfigFile string
 }
 
-// Server is one workspace, ready to run.
+// Server is the API server of one workspace.
 type Server struct {
-	chain       *aggregatorapiserver.APIAggregator
-	prepared    func() // to call when the chain has been prepared
-	storage     *keyspaceStorage
-	controllers *controllers
-	loopback    *rest.Config
-	withdraw    func() // the metrics
-	ready       chan struct{}
+	chain             *aggregatorapiserver.APIAggregator
+	prepared          func() // called once the chain has been prepared
+	storage           *keyspaceStorage
+	controllers       *controllers
+	loopback          *rest.Config
+	unregisterMetrics func() // unregisters the metrics
+	ready             chan struct{}
 }
 
-// New builds the server chain. It serves nothing until Run.
+// New builds the server chain. The server answers no request until Run.
 func New(ctx context.Context, cfg Config) (*Server, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("configure the API server of workspace %q: %w", cfg.Workspace, err)
@@ -166,7 +166,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		storage.stop()
 		return nil, fmt.Errorf("build the API server of workspace %q: %w", cfg.Workspace, err)
 	}
-	if err := shipRoles(chain.GenericAPIServer, cfg.ClusterRoles); err != nil {
+	if err := installRoles(chain.GenericAPIServer, cfg.ClusterRoles); err != nil {
 		storage.stop()
 		return nil, fmt.Errorf("build the API server of workspace %q: %w", cfg.Workspace, err)
 	}
@@ -185,41 +185,41 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("build the API server of workspace %q: %w", cfg.Workspace, err)
 	}
 	return &Server{
-		chain:       chain,
-		prepared:    prepared,
-		storage:     storage,
-		controllers: ctrl,
-		loopback:    loopback,
-		withdraw:    withdraw,
-		ready:       make(chan struct{}),
+		chain:             chain,
+		prepared:          prepared,
+		storage:           storage,
+		controllers:       ctrl,
+		loopback:          loopback,
+		unregisterMetrics: withdraw,
+		ready:             make(chan struct{}),
 	}, nil
 }
 
 func (c *Config) validate() error {
 	switch {
 	case c.Workspace == "":
-		return errors.New("Workspace is empty: name it")
+		return errors.New("Workspace is empty: set the workspace's name")
 	case c.Keyspace == nil:
 		return errors.New("Keyspace is nil: pass a client of the workspace's keyspace")
 	case c.Listener == nil:
-		return errors.New("Listener is nil: listen first")
+		return errors.New("Listener is nil: pass an open listener")
 	case c.TLS.CertFile == "" || c.TLS.KeyFile == "" || c.TLS.ClientCAFile == "" || c.TLS.RootCAFile == "":
-		return errors.New("TLS is incomplete: all four files are needed")
+		return errors.New("TLS is incomplete: set all four files")
 	case c.ServiceAccountKeyFile == "":
-		return errors.New("ServiceAccountKeyFile is empty: tokens could not be signed")
+		return errors.New("ServiceAccountKeyFile is empty: set the key that signs service-account tokens")
 	case c.Identity == "":
-		return errors.New("Identity is empty: elections need one per server")
+		return errors.New("Identity is empty: set one that is unique to this server, for leader election")
 	}
 	return nil
 }
 
-// Run serves until ctx ends, then stops gracefully: requests under way are
-// answered, controllers give their lease back, storage is closed last.
+// Run serves until ctx ends, then stops gracefully: it finishes requests in flight, the
+// controllers release their lease, and storage is closed last.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.storage.stop()
-	defer s.withdraw()
+	defer s.unregisterMetrics()
 
-	// Controllers stop before the API that they talk to does.
+	// Controllers stop before the API that they use.
 	controllersDone := make(chan struct{})
 	controllersCtx, stopControllers := context.WithCancel(ctx)
 	defer stopControllers()
@@ -228,7 +228,7 @@ func (s *Server) Run(ctx context.Context) error {
 
 	prepared, err := s.chain.PrepareRun()
 	if err != nil {
-		return fmt.Errorf("prepare to serve: %w", err)
+		return fmt.Errorf("prepare the API server: %w", err)
 	}
 	s.prepared()
 	go s.announceReady(controllersCtx)
@@ -254,29 +254,27 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// Ready is closed once /readyz has been good.
+// Ready returns a channel that is closed once /readyz has succeeded.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
-// Handler answers as the listener does, for another face of the same process:
-// everything but authentication, which takes the user from the request's context
-// (request.WithUser) if there is one. Whoever puts one there answers for it. To be
-// called once the server is ready.
+// Handler serves what the listener serves, for another port of the same process, except
+// for authentication: a user in the request's context (request.WithUser) is trusted.
+// The caller must authenticate that user. Call Handler only once the server is ready.
 func (s *Server) Handler() http.Handler { return s.chain.GenericAPIServer.Handler }
 
-// ClientConfig is a connection to this server for parts of the same process,
-// as user, who is named in the audit log and may do everything.
+// ClientConfig returns a client configuration for other parts of this process. Requests
+// are made as user, who appears in the audit log and has every permission.
 func (s *Server) ClientConfig(user string) *rest.Config {
 	cfg := rest.CopyConfig(s.loopback)
 	cfg.UserAgent = user
 	cfg.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: []string{"system:masters"}}
-	// The loopback default is protobuf, which custom resources do not speak.
+	// The loopback default is protobuf, which custom resources do not support.
 	cfg.ContentType = "application/json"
 	cfg.AcceptContentTypes = ""
 	return cfg
 }
 
-// announceReady asks /readyz, which covers every post-start hook, until it is
-// good.
+// announceReady polls /readyz, which covers every post-start hook, until it succeeds.
 func (s *Server) announceReady(ctx context.Context) {
 	const interval = 25 * time.Millisecond
 	client, err := rest.HTTPClientFor(s.loopback)

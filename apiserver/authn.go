@@ -20,9 +20,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// trustContext knows a request by the user in its context. Only code of this
-// process can put one there: see Server.Handler. It comes first, so that nothing
-// else about such a request is asked who sent it.
+// trustContext authenticates a request by the user in its context. Only code in this
+// process can set that: see Server.Handler. It is the first authenticator, so that no
+// credentials in the request are considered.
 func trustContext(c *genericapiserver.Config) {
 	c.Authentication.Authenticator = union.NewFailOnError(authenticator.RequestFunc(userInContext), c.Authentication.Authenticator)
 }
@@ -35,20 +35,20 @@ func userInContext(req *http.Request) (*authenticator.Response, bool, error) {
 	return &authenticator.Response{User: who}, true, nil
 }
 
-// rememberCertificates spares the verification of a client certificate with every
-// request. It comes before anything that looks at more of a request than its
+// cacheCertificates avoids verifying a client certificate for every request. Call it
+// before any authenticator is added that looks at more of a request than its
 // credentials.
-func rememberCertificates(c *genericapiserver.Config) {
+func cacheCertificates(c *genericapiserver.Config) {
 	if c.Authentication.RequestHeaderConfig != nil {
-		return // headers tell who a front proxy's certificate stands for
+		return // headers determine the user of a front proxy's certificate
 	}
-	c.Authentication.Authenticator = newCertificateMemory(c.Authentication.Authenticator, clock.RealClock{})
+	c.Authentication.Authenticator = newCertificateCache(c.Authentication.Authenticator, clock.RealClock{})
 }
 
-// admitAnonymousToHealth lets load balancers and probes ask for the server's
-// health without credentials. Every other request without them is 401, where
-// upstream's default would make it anonymous and leave the answer to RBAC.
-func admitAnonymousToHealth(c *genericapiserver.Config) {
+// allowAnonymousHealth lets load balancers and probes check the server's health without
+// credentials. Every other request without credentials is 401. Upstream's default would
+// make it anonymous and leave the decision to RBAC.
+func allowAnonymousHealth(c *genericapiserver.Config) {
 	c.Authentication.Authenticator = union.NewFailOnError(
 		c.Authentication.Authenticator,
 		anonymous.NewAuthenticator([]apiserver.AnonymousAuthCondition{
@@ -57,16 +57,16 @@ func admitAnonymousToHealth(c *genericapiserver.Config) {
 	)
 }
 
-// boundObjects looks up what service-account tokens are bound to. A workspace
-// runs no Pods and has no kubelets, so a token that claims to be bound to a Pod
-// or a Node was not made here and is refused.
+// boundObjects looks up the objects that service-account tokens are bound to. A
+// workspace runs no Pods and has no kubelets. So a token that claims to be bound to a
+// Pod or a Node was not issued here and is rejected.
 //
-// The caches may not have heard yet of an account that was made a moment ago, here or
-// on another server, so what they lack is read again.
+// The caches may not have an account yet that was created a moment ago, here or on
+// another server. So a miss is read from the API.
 type boundObjects struct {
 	secrets         corelisters.SecretLister
 	serviceAccounts corelisters.ServiceAccountLister
-	// client of the server itself; it uses no such token.
+	// client of this server; it does not authenticate with such a token.
 	client clientset.Interface
 }
 

@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// TestTokenOfNewAccount: a token may be used the moment after its account was made,
-// when no cache knows of it.
+// TestTokenOfNewAccount: a token can be used immediately after its account was created,
+// before any cache has the account.
 func TestTokenOfNewAccount(t *testing.T) {
 	named := metav1.ObjectMeta{Namespace: "ns", Name: "new"}
 	client := fake.NewClientset(&v1.ServiceAccount{ObjectMeta: named}, &v1.Secret{ObjectMeta: named})
@@ -24,6 +24,6 @@ func TestTokenOfNewAccount(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := getter.GetServiceAccount(t.Context(), "ns", "gone"); !apierrors.IsNotFound(err) {
-		t.Errorf("an account that is not there: %v", err)
+		t.Errorf("a missing account: %v", err)
 	}
 }

@@ -26,15 +26,14 @@ import (
 // serverName labels upstream's identity leases and metrics.
 const serverName = "atoll"
 
-// buildChain makes the three servers that delegate to each other: aggregation
-// in front, then the built-in kinds, then those defined by CRDs. Kinds without
-// CRDs come last.
+// buildChain creates the three servers that delegate to each other: aggregation first,
+// then the built-in kinds, then those defined by CRDs. Kinds without CRDs come last.
 //
-// prepared is to be called once the front server has been prepared to run. kinds is
-// nil without a source of them.
+// The caller must call prepared after the front server has been prepared to run. kinds
+// is nil if no kinds without CRDs are configured.
 func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (front *aggregatorapiserver.APIAggregator, kinds *kindServer, prepared func(), err error) {
 	tokens := &boundObjects{}
-	opts, err := upstreamOptions(ctx, cfg, tokens, storage.contact.lost)
+	opts, err := upstreamOptions(ctx, cfg, tokens, storage.reachability.lost)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -50,22 +49,22 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (fron
 	generic.RESTOptionsGetter = storage.options(generic.RESTOptionsGetter)
 	storage.transformers = generic.ResourceTransformers
 	if cfg.TracerProvider != nil {
-		generic.TracerProvider = lentTracing{cfg.TracerProvider}
+		generic.TracerProvider = borrowedTracing{cfg.TracerProvider}
 	}
-	// Not of livez: restarting a server does not bring a database back, and one that
-	// has found out that its database lost something would forget it.
+	// Not part of livez: restarting a server does not bring a database back. A server
+	// that has detected data loss in its database would forget it.
 	generic.AddHealthzChecks(storage.health())
 	generic.AddReadyzChecks(storage.health())
-	rememberCertificates(generic)
-	admitAnonymousToHealth(generic)
+	cacheCertificates(generic)
+	allowAnonymousHealth(generic)
 	trustContext(generic)
 	if cfg.Authorizer != nil {
 		generic.Authorization.Authorizer = authorizerunion.New(generic.Authorization.Authorizer, cfg.Authorizer)
 	}
 	admitServices(generic, cfg.Services)
-	admitLasting(generic, cfg.Subresources)
-	// Leases that tell which servers there are. Nothing in a workspace reads
-	// them, and each costs a durable write every ten seconds.
+	admitLongRunning(generic, cfg.Subresources)
+	// Leases that identify the running servers. Nothing in a workspace reads them, and
+	// each costs a durable write every ten seconds.
 	generic.DisabledPostStartHooks.Insert(
 		"start-kube-apiserver-identity-lease-controller",
 		"start-kube-apiserver-identity-lease-garbage-collector",
@@ -79,7 +78,7 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (fron
 	}
 	servers := 1
 	if cfg.Shared {
-		servers = 2 // upstream only asks whether there is more than one
+		servers = 2 // upstream only checks whether there is more than one
 	}
 	authResolver := webhook.NewDefaultAuthenticationInfoResolverWrapper(controlPlane.ProxyTransport,
 		generic.EgressSelector, generic.LoopbackClientConfig, generic.TracerProvider)
@@ -97,27 +96,27 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (fron
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	// It would watch Services and EndpointSlices to find the servers behind an
-	// APIService, but a workspace routes to no Service.
+	// This controller would watch Services and EndpointSlices to find the servers
+	// behind an APIService, but a workspace does not route to Services.
 	aggregator.ExtraConfig.DisableRemoteAvailableConditionController = true
-	aggregator.GenericConfig.AggregatedDiscoveryGroupManager = ownGroups{aggregator.GenericConfig.AggregatedDiscoveryGroupManager}
+	aggregator.GenericConfig.AggregatedDiscoveryGroupManager = localGroups{aggregator.GenericConfig.AggregatedDiscoveryGroupManager}
 	aggregator.GenericConfig.RESTOptionsGetter = storage.options(aggregator.GenericConfig.RESTOptionsGetter)
 
-	// Upstream keeps one such getter per process, and each call above has set it
-	// to one that dials etcd. Several workspaces share one database, so that
-	// the last one answers for all of them is right.
+	// Upstream keeps one such getter per process, and each call above has set it to one
+	// that dials etcd. Several workspaces share one database, so the getter that was
+	// set last is right for all of them.
 	metrics.SetStorageMonitorGetter(func() ([]metrics.Monitor, error) {
 		return []metrics.Monitor{storage}, nil
 	})
 
 	front, kinds, err = link(cfg, controlPlane, apiExtensions, aggregator, storage)
-	// The OpenAPI documents have been made from the definitions by then; upstream
-	// would keep those, 12 MB of them, for the life of the server.
+	// By then the OpenAPI documents have been built from the definitions. Upstream
+	// would keep those, 12 MB of them, for the server's lifetime.
 	return front, kinds, func() { generic.OpenAPIV3Config.Definitions = nil }, err
 }
 
-// link creates the servers from their configurations, innermost first. What none of them knows
-// may be a kind without a CRD.
+// link creates the servers from their configurations, innermost first. Requests for
+// resources that none of them serves go to the kinds without CRDs.
 func link(
 	cfg Config,
 	controlPlane *controlplaneapiserver.Config,
@@ -137,7 +136,7 @@ func link(
 		return nil, nil, fmt.Errorf("create the server of custom resources: %w", err)
 	}
 
-	builtins, err := completed.New(serverName, beforeCustom{crdServer.GenericAPIServer, cfg.Subresources})
+	builtins, err := completed.New(serverName, subresourceTarget{crdServer.GenericAPIServer, cfg.Subresources})
 	if err != nil {
 		return nil, nil, fmt.Errorf("create the server of built-in kinds: %w", err)
 	}

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// electionLease names the Lease by which servers of a workspace agree
-	// whose controllers run.
+	// electionLease names the Lease with which the servers of a workspace elect the one
+	// that runs the controllers.
 	electionLease = "atoll-controllers"
 
 	// kube-controller-manager's timing: a crashed leader is replaced within
@@ -30,34 +30,34 @@ const (
 	renewDeadline = 10 * time.Second
 	retryPeriod   = 2 * time.Second
 
-	// Where there is one server, its Lease only says so, and costs a durable write each
-	// time.
-	soleDuration = time.Minute
-	soleDeadline = 40 * time.Second
-	soleRetry    = 10 * time.Second
+	// With only one server, the Lease is informational, and each renewal costs a
+	// durable write.
+	soleLeaseDuration = time.Minute
+	soleDeadline      = 40 * time.Second
+	soleRetry         = 10 * time.Second
 )
 
-// controllers are those of kube-controller-manager that a control plane needs
-// to keep its own promises. They run in one of the servers of a workspace.
+// controllers are those of kube-controller-manager that a control plane needs for its
+// own API. They run in one of the servers of a workspace.
 type controllers struct {
 	identity string
-	// shared says that other servers may have the keyspace, too. Without them there is
-	// nobody to lose a term to.
+	// shared is set if other servers may use the keyspace. Without them this server
+	// cannot lose its leadership to anyone.
 	shared bool
 	config *rest.Config
 	rootCA []byte
 	// legacyTokens signs the tokens of Secrets of type
 	// kubernetes.io/service-account-token.
 	legacyTokens serviceaccount.TokenGenerator
-	// served tells which resources this server is configured to serve. A
-	// controller that watched any other would wait for its cache for ever.
+	// served reports whether this server is configured to serve a resource. A
+	// controller that watched any other would wait forever for its cache.
 	served func(schema.GroupVersionResource) bool
 	// unowned is Config.Unowned.
 	unowned []schema.GroupVersionResource
 	// sharedGroups is Config.SharedGroups.
 	sharedGroups func(context.Context) (func(group string) bool, error)
-	// kinds without CRDs; nil if there is no source of them. store tells which of them
-	// have objects.
+	// kinds are those without CRDs; nil if none are configured. store reports which of
+	// them have objects.
 	kinds *kindServer
 	store *usedStore
 }
@@ -89,17 +89,17 @@ func newControllers(cfg Config, loopback *rest.Config, kinds *kindServer, storag
 	}, nil
 }
 
-// run takes part in the election until ctx ends and runs the controllers
-// whenever this server leads. Losing the lease stops the controllers, not the
-// server: it stands for election again.
+// run takes part in the leader election until ctx ends, and runs the controllers while
+// this server leads. Losing the lease stops the controllers, not the server: it becomes
+// a candidate again.
 func (c *controllers) run(ctx context.Context) {
 	config := rest.AddUserAgent(rest.CopyConfig(c.config), "leader-election")
-	// A connection of its own: on the one that everybody in this process shares, a renewal
-	// would wait behind what fills their caches.
+	// Use a separate connection: on the one shared by the whole process, a renewal
+	// would wait behind requests that fill caches.
 	config.NextProtos = []string{"http/1.1"}
 	client, err := clientset.NewForConfig(config)
 	if err != nil {
-		klog.ErrorS(err, "Controllers do not run: no client for the election")
+		klog.ErrorS(err, "cannot run controllers: no client for the leader election")
 		return
 	}
 	if err := awaitSystemNamespace(ctx, client); err != nil {
@@ -115,20 +115,20 @@ func (c *controllers) run(ctx context.Context) {
 }
 
 // runAlone runs the controllers until ctx ends, whether or not their Lease can be
-// renewed: nobody else could run them.
+// renewed: no other server could run them.
 func (c *controllers) runAlone(ctx context.Context, client clientset.Interface) {
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock:          c.lock(client),
-		LeaseDuration: soleDuration, RenewDeadline: soleDeadline, RetryPeriod: soleRetry,
+		LeaseDuration: soleLeaseDuration, RenewDeadline: soleDeadline, RetryPeriod: soleRetry,
 		ReleaseOnCancel: true, Name: electionLease,
 		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}},
 	})
 	if err != nil {
-		// Only a mistake in the timing above gets here.
-		klog.ErrorS(err, "The Lease of the controllers cannot be kept")
+		// Only an error in the timing above leads here.
+		klog.ErrorS(err, "cannot renew the Lease of the controllers")
 		return
 	}
-	// Given back when the controllers have stopped.
+	// Released after the controllers have stopped.
 	shown, hide := context.WithCancel(context.WithoutCancel(ctx))
 	var showing sync.WaitGroup
 	defer showing.Wait()
@@ -140,7 +140,7 @@ func (c *controllers) runAlone(ctx context.Context, client clientset.Interface) 
 	})
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		if err := c.lead(ctx); err != nil {
-			klog.ErrorS(err, "Controllers could not start; they are tried again")
+			klog.ErrorS(err, "controllers failed to start; retrying")
 		}
 	}, retryPeriod)
 }
@@ -153,9 +153,9 @@ func (c *controllers) lock(client clientset.Interface) *resourcelock.LeaseLock {
 	}
 }
 
-// awaitSystemNamespace waits for the namespace of the election's Lease. On the
-// very first start it comes a moment after readiness, and an election that
-// fails to write its Lease waits for seconds.
+// awaitSystemNamespace waits for the namespace of the election's Lease. On the very
+// first start it is created shortly after readiness, and an election that fails to
+// write its Lease waits for seconds.
 func awaitSystemNamespace(ctx context.Context, client clientset.Interface) error {
 	const interval = 50 * time.Millisecond
 	return wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {
@@ -164,15 +164,14 @@ func awaitSystemNamespace(ctx context.Context, client clientset.Interface) error
 	})
 }
 
-// campaign waits for the lease, leads for one term and returns when the term
-// has ended and every controller has stopped.
+// campaign waits for the lease, leads for one session, and returns when the session has
+// ended and every controller has stopped.
 func (c *controllers) campaign(ctx context.Context, client clientset.Interface) {
-	// The candidacy outlives ctx by the time that the controllers take to
-	// stop: a lease given back earlier would let two servers' controllers
-	// run at once.
+	// The candidacy outlives ctx by the time that the controllers take to stop. If the
+	// lease were released earlier, the controllers of two servers could run at once.
 	candidacy, withdraw := context.WithCancel(context.WithoutCancel(ctx))
 	defer withdraw()
-	var term term
+	var term session
 	defer context.AfterFunc(ctx, func() {
 		if !term.begun() {
 			withdraw()
@@ -197,15 +196,15 @@ func (c *controllers) campaign(ctx context.Context, client clientset.Interface) 
 				defer stop()
 				defer context.AfterFunc(ctx, stop)()
 				if err := c.lead(run); err != nil {
-					klog.ErrorS(err, "Controllers could not start; the next election follows")
+					klog.ErrorS(err, "controllers failed to start; waiting for the next election")
 				}
 			},
 			OnStoppedLeading: func() {},
 		},
 	})
 	if err != nil {
-		// Only a mistake in the timing above gets here.
-		klog.ErrorS(err, "Controllers do not run: the election cannot be held")
+		// Only an error in the timing above leads here.
+		klog.ErrorS(err, "cannot run controllers: leader election failed")
 		<-ctx.Done()
 		return
 	}
@@ -213,15 +212,15 @@ func (c *controllers) campaign(ctx context.Context, client clientset.Interface) 
 	term.close()
 }
 
-// term tracks whether this server leads. The elector announces that in a
-// goroutine of its own, which may come after the election is over.
-type term struct {
+// session tracks whether this server leads. The elector reports that in its own
+// goroutine, possibly after the election has ended.
+type session struct {
 	mu             sync.Mutex
 	started, ended bool
 	running        sync.WaitGroup
 }
 
-func (t *term) begin() bool {
+func (t *session) begin() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ended {
@@ -232,16 +231,17 @@ func (t *term) begin() bool {
 	return true
 }
 
-func (t *term) begun() bool {
+func (t *session) begun() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.started
 }
 
-func (t *term) end() { t.running.Done() }
+func (t *session) end() { t.running.Done() }
 
-// close lets no term begin any more and waits for the end of one that has.
-func (t *term) close() {
+// close prevents further sessions from starting, and waits until a running one has
+// ended.
+func (t *session) close() {
 	t.mu.Lock()
 	t.ended = true
 	t.mu.Unlock()

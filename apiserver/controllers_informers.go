@@ -13,23 +13,23 @@ import (
 	"k8s.io/kubernetes/pkg/controller/certificates/rootcacertpublisher"
 )
 
-// caches are the informers that the controllers of one term share.
+// caches are the informers shared by the controllers of one session.
 //
-// kube-controller-manager keeps every object whole, because some controller
-// wants it so. Of those that run here, few want more than metadata, and the few
-// know which objects: what users store most, ConfigMaps and Secrets, is not kept
-// a second time in the process.
+// kube-controller-manager caches every object in full, because some controller needs
+// it. Of those that run here, few need more than metadata, and those know which objects
+// they need. So ConfigMaps and Secrets, which users store most, are not cached a second
+// time in the process.
 type caches struct {
 	typed informers.SharedInformerFactory
-	// any kind, by its metadata.
+	// untyped caches the metadata of any kind.
 	untyped metadatainformer.SharedInformerFactory
-	// the two that would be large if they were not filtered.
+	// rootCAs and tokens are filtered; unfiltered they would be large.
 	rootCAs, tokens informers.SharedInformerFactory
 }
 
-// whole are the kinds that garbage collection and quota see as whole objects:
-// quota looks into some of them, and the controllers keep the others anyway.
-func whole(resource schema.GroupResource) bool {
+// needsFullObjects reports whether garbage collection and quota see a kind as full
+// objects: quota reads some of them, and the controllers cache the others anyway.
+func needsFullObjects(resource schema.GroupResource) bool {
 	switch resource {
 	case schema.GroupResource{Resource: "pods"},
 		schema.GroupResource{Resource: "services"},
@@ -46,15 +46,16 @@ func whole(resource schema.GroupResource) bool {
 
 func newCaches(metadataClient metadata.Interface, client clientset.Interface) *caches {
 	withoutManagedFields := func(obj any) (any, error) {
-		// They are a large part of most objects, and no controller reads them.
+		// Managed fields are a large part of most objects, and no controller reads
+		// them.
 		if accessor, err := meta.Accessor(obj); err == nil {
 			accessor.SetManagedFields(nil)
 		}
 		return obj, nil
 	}
 	ownersOnly := func(obj any) (any, error) {
-		// Neither garbage collection nor quota reads these of what is kept by its metadata, and
-		// kubectl apply puts the whole object into an annotation.
+		// Neither garbage collection nor quota reads annotations and labels from
+		// metadata, and kubectl apply stores the whole object in an annotation.
 		if o, ok := obj.(*metav1.PartialObjectMetadata); ok {
 			o.TypeMeta = metav1.TypeMeta{}
 			o.Labels, o.Annotations = nil, nil
@@ -77,13 +78,13 @@ func newCaches(metadataClient metadata.Interface, client clientset.Interface) *c
 
 // ForResource implements informerfactory.InformerFactory.
 func (c *caches) ForResource(resource schema.GroupVersionResource) (informers.GenericInformer, error) {
-	if whole(resource.GroupResource()) {
+	if needsFullObjects(resource.GroupResource()) {
 		return c.typed.ForResource(resource)
 	}
 	return c.untyped.ForResource(resource), nil
 }
 
-// Start starts the informers that have been asked for since the last call.
+// Start starts the informers that were requested since the last call.
 func (c *caches) Start(stop <-chan struct{}) {
 	c.typed.Start(stop)
 	c.untyped.Start(stop)

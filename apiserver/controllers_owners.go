@@ -21,35 +21,35 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// ownersView is what the garbage collector sees of owner references.
+// ownersView is the garbage collector's view of owner references.
 //
-// An object of a shared API group may name an owner that lives in a member
-// cluster. Upstream's collector would look for it here, not find it, and delete
-// the object for all members. In this view such an owner is one that exists:
+// An object of a shared API group may name an owner that lives in a member cluster.
+// Upstream's collector would look for it here, not find it, and delete the object for
+// all members. In this view such an owner exists:
 //
-//   - Events, from which the collector builds its graph, leave these references
-//     out, so that it neither looks for the owners nor makes one that is being
-//     deleted wait.
-//   - A single object, which it reads again before it deletes, names a namespace
-//     that is always there in their place. An owner that exists saves an object
-//     from deletion, and references to others that do not are taken away.
-//   - A patch of references that would lose one of them is refused as a conflict,
-//     and the collector tries again. It makes its patches from the informers'
-//     stores, which have the references as they are; this is for the few that
-//     it makes from the above.
+//   - Events, from which the collector builds its graph, omit these references. So the
+//     collector neither looks for these owners nor lets an owner wait that is being
+//     deleted.
+//   - A single object, which the collector reads again before it deletes it, names in
+//     their place a namespace that always exists. An existing owner protects the object
+//     from deletion, and references to other owners that do not exist are removed.
+//   - A patch that would remove such a reference is rejected as a conflict, and the
+//     collector retries. It computes its patches from the informers' stores, which have
+//     the original references; this check is for the few patches that it computes from
+//     the single object above.
 type ownersView struct {
 	shared func(group string) bool
 }
 
-// learn waits until it is known which groups are shared. Before, the collector
-// must not run: it would take a shared group for any other.
-func (v *ownersView) learn(ctx context.Context, sharedGroups func(context.Context) (func(string) bool, error)) error {
+// load waits until the shared groups are known. The collector must not run before: it
+// would treat a shared group like any other.
+func (v *ownersView) load(ctx context.Context, sharedGroups func(context.Context) (func(string) bool, error)) error {
 	const interval = 2 * time.Second
 	return wait.PollUntilContextCancel(ctx, interval, true, func(ctx context.Context) (bool, error) {
 		shared, err := sharedGroups(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
-				klog.ErrorS(err, "Garbage collection waits until it is known which API groups are shared; asking again")
+				klog.ErrorS(err, "garbage collection waits for the list of shared API groups; retrying")
 			}
 			return false, nil
 		}
@@ -58,15 +58,15 @@ func (v *ownersView) learn(ctx context.Context, sharedGroups func(context.Contex
 	})
 }
 
-// inMember tells whether a reference of an object of a shared group is to an
-// owner that lives in a member cluster.
+// inMember reports whether a reference in an object of a shared group is to an owner
+// that lives in a member cluster.
 func (v *ownersView) inMember(ref metav1.OwnerReference) bool {
 	version, err := schema.ParseGroupVersion(ref.APIVersion)
 	return err != nil || !v.shared(version.Group)
 }
 
-// followed are the references of an object of that group that the collector may
-// follow. It is a copy if it is not all of them.
+// followed returns the references of an object that the collector may follow. It
+// returns a copy if it leaves any out.
 func (v *ownersView) followed(group string, refs []metav1.OwnerReference) []metav1.OwnerReference {
 	if len(refs) == 0 || !v.shared(group) || !slices.ContainsFunc(refs, v.inMember) {
 		return refs
@@ -80,7 +80,7 @@ type resourceInformers interface {
 	Start(stop <-chan struct{})
 }
 
-// ownersInformers are caches as the collector sees them.
+// ownersInformers are the informers with the collector's view.
 type ownersInformers struct {
 	resourceInformers
 	view *ownersView
@@ -104,7 +104,7 @@ func (i ownersGenericInformer) Informer() cache.SharedIndexInformer {
 	return ownersInformer{i.GenericInformer.Informer(), i.group, i.view}
 }
 
-// ownersInformer changes the one way in which the collector adds its handler.
+// ownersInformer overrides the one method by which the collector adds its handler.
 type ownersInformer struct {
 	cache.SharedIndexInformer
 	group string
@@ -115,8 +115,8 @@ func (i ownersInformer) AddEventHandlerWithResyncPeriod(handler cache.ResourceEv
 	return i.SharedIndexInformer.AddEventHandlerWithResyncPeriod(ownersHandler{handler, i.group, i.view}, resync)
 }
 
-// ownersHandler passes additions and updates on. Of what is deleted, the
-// collector reads no references.
+// ownersHandler forwards additions and updates. The collector reads no references of
+// deleted objects.
 type ownersHandler struct {
 	cache.ResourceEventHandler
 	group string
@@ -124,20 +124,20 @@ type ownersHandler struct {
 }
 
 func (h ownersHandler) OnAdd(obj any, initial bool) {
-	h.ResourceEventHandler.OnAdd(h.seen(obj), initial)
+	h.ResourceEventHandler.OnAdd(h.filtered(obj), initial)
 }
 
 func (h ownersHandler) OnUpdate(before, now any) {
-	h.ResourceEventHandler.OnUpdate(h.seen(before), h.seen(now))
+	h.ResourceEventHandler.OnUpdate(h.filtered(before), h.filtered(now))
 }
 
-// seen is the object with the references that may be followed. The object itself
-// is in a cache, and is left as it is.
-func (h ownersHandler) seen(obj any) any {
+// filtered returns the object with only the references that may be followed. It does
+// not change the original, which is in a cache.
+func (h ownersHandler) filtered(obj any) any {
 	object, isObject := obj.(runtime.Object)
 	accessor, err := meta.Accessor(obj)
 	if err != nil || !isObject {
-		return obj // the collector tells of it
+		return obj // the collector logs it
 	}
 	followed := h.view.followed(h.group, accessor.GetOwnerReferences())
 	if len(followed) == len(accessor.GetOwnerReferences()) {
@@ -150,7 +150,7 @@ func (h ownersHandler) seen(obj any) any {
 	return seen
 }
 
-// ownersClient is the metadata client as the collector sees it.
+// ownersClient is the metadata client with the collector's view.
 type ownersClient struct {
 	metadata.Interface
 	view *ownersView
@@ -188,7 +188,7 @@ func (r ownersResource) Get(ctx context.Context, name string, options metav1.Get
 	existing, err := r.client.Interface.Resource(v1.SchemeGroupVersion.WithResource("namespaces")).
 		Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("look for namespace %s in the place of an owner in a member: %w", metav1.NamespaceSystem, err)
+		return nil, fmt.Errorf("get namespace %s as a placeholder for an owner in a member cluster: %w", metav1.NamespaceSystem, err)
 	}
 	object.OwnerReferences = append(followed, metav1.OwnerReference{
 		APIVersion: "v1", Kind: "Namespace", Name: existing.Name, UID: existing.UID,
@@ -197,16 +197,16 @@ func (r ownersResource) Get(ctx context.Context, name string, options metav1.Get
 }
 
 func (r ownersResource) Patch(ctx context.Context, name string, kind types.PatchType, patch []byte, options metav1.PatchOptions, subresources ...string) (*metav1.PartialObjectMetadata, error) {
-	if err := r.mayPatch(ctx, name, kind, patch); err != nil {
+	if err := r.checkPatch(ctx, name, kind, patch); err != nil {
 		return nil, err
 	}
 	return r.ResourceInterface.Patch(ctx, name, kind, patch, options, subresources...)
 }
 
-// mayPatch refuses to replace the references of an object by others that lack
-// one to an owner in a member. Of the two kinds of patches that the collector
-// makes, the strategic one names what goes, and custom resources do not know it.
-func (r ownersResource) mayPatch(ctx context.Context, name string, kind types.PatchType, patch []byte) error {
+// checkPatch rejects a patch that would remove a reference to an owner in a member. The
+// collector makes two kinds of patches. Only merge patches matter: a strategic patch
+// names what to remove, and custom resources do not support it.
+func (r ownersResource) checkPatch(ctx context.Context, name string, kind types.PatchType, patch []byte) error {
 	if kind != types.MergePatchType || !r.client.view.shared(r.resource.Group) {
 		return nil
 	}
@@ -224,8 +224,8 @@ func (r ownersResource) mayPatch(ctx context.Context, name string, kind types.Pa
 	if err := json.Unmarshal(raw, &owners); err != nil {
 		return fmt.Errorf("patch %s %s: %w", r.resource.Resource, name, err)
 	}
-	// The patch names the version that it is for: if the object changes after
-	// this look at it, the patch fails.
+	// The patch carries the resourceVersion it applies to: if the object changes after
+	// this read, the patch fails.
 	object, err := r.ResourceInterface.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err
@@ -234,7 +234,7 @@ func (r ownersResource) mayPatch(ctx context.Context, name string, kind types.Pa
 		kept := slices.ContainsFunc(owners, func(o metav1.OwnerReference) bool { return o.UID == ref.UID })
 		if !kept && r.client.view.inMember(ref) {
 			return apierrors.NewConflict(r.resource.GroupResource(), name,
-				fmt.Errorf("the patch would take away the reference to %s %s in a member cluster", ref.Kind, ref.Name))
+				fmt.Errorf("the patch would remove the owner reference to %s %s in a member cluster", ref.Kind, ref.Name))
 		}
 	}
 	return nil

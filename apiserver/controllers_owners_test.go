@@ -28,8 +28,8 @@ const (
 	sharedGroup = "shared.test.atoll.dev"
 )
 
-// TestOwnersInMembers makes the same objects in a group that is shared with
-// member clusters and in one that is not, where upstream's garbage collector does
+// TestOwnersInMembers creates the same objects in a group that is shared with member
+// clusters and in one that is not. In the latter, upstream's garbage collector behaves
 // as in any cluster.
 func TestOwnersInMembers(t *testing.T) {
 	keyspace, _ := openKeyspace(t, inSQLite, mvcc.Options{})
@@ -38,7 +38,7 @@ func TestOwnersInMembers(t *testing.T) {
 	var asked atomic.Bool
 	files.SharedGroups = func(context.Context) (func(string) bool, error) {
 		if !asked.Swap(true) {
-			return nil, errors.New("not known yet")
+			return nil, errors.New("groups not known yet")
 		}
 		return func(group string) bool { return group == sharedGroup }, nil
 	}
@@ -46,7 +46,7 @@ func TestOwnersInMembers(t *testing.T) {
 	defer server.stop()
 
 	plain, shared := widgetsOf(t, server, plainGroup), widgetsOf(t, server, sharedGroup)
-	// A Deployment that bears the name of one in a member.
+	// A Deployment with the same name as one in a member.
 	namesake := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: "namesake"},
 		Spec: appsv1.DeploymentSpec{
@@ -71,8 +71,8 @@ func TestOwnersInMembers(t *testing.T) {
 	}
 	absent := inMember("apps/v1", "Deployment", "absent")
 	unserved := inMember("rollouts.test.atoll.dev/v1", "Rollout", "rollout")
-	// The shared ones first: when those of the plain group have been dealt with,
-	// these have had their turn.
+	// The shared ones first: once the collector has processed those of the plain group,
+	// it has processed these too.
 	for _, w := range []widgets{shared, plain} {
 		w.create(t, "owned-by-unserved-kind", unserved)
 		w.create(t, "owned-by-absent", absent)
@@ -82,7 +82,8 @@ func TestOwnersInMembers(t *testing.T) {
 			w.create(t, "child-"+how, parent)
 			w.create(t, "child-of-two-"+how, parent, absent)
 			if w == shared || how == "background" {
-				// In the other group, a parent that goes in the foreground would wait for ever.
+				// In the other group, a parent that is deleted in the foreground would
+				// wait forever.
 				w.create(t, "child-of-unserved-and-"+how, parent, unserved)
 			}
 		}
@@ -109,8 +110,8 @@ func TestOwnersInMembers(t *testing.T) {
 		plain.awaitGone(t, "owned-by-namesake")
 		plain.awaitGone(t, "child-of-two-background")
 		plain.awaitGone(t, "child-of-two-foreground")
-		// The collector can find out nothing about such an owner, and goes on trying,
-		// although the other one is gone.
+		// The collector cannot look up such an owner, and keeps retrying although the
+		// other owner is deleted.
 		plain.wantOwners(t, "owned-by-unserved-kind", "Rollout")
 		plain.wantOwners(t, "child-of-unserved-and-background", "Widget", "Rollout")
 	})
@@ -118,7 +119,8 @@ func TestOwnersInMembers(t *testing.T) {
 		shared.wantOwners(t, "owned-by-unserved-kind", "Rollout")
 		shared.wantOwners(t, "owned-by-absent", "Deployment")
 		shared.wantOwners(t, "owned-by-namesake", "Deployment")
-		// An owner that goes is taken away, as by any collector, and the other stays.
+		// A deleted owner is removed from the references, as by any collector, and the
+		// other stays.
 		for how := range policies {
 			shared.wantOwners(t, "child-of-two-"+how, "Deployment")
 			shared.wantOwners(t, "child-of-unserved-and-"+how, "Rollout")
@@ -175,8 +177,7 @@ func widgetsOf(t *testing.T, server running, group string) widgets {
 	return widgets{group, all.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: "widgets"}).Namespace("default")}
 }
 
-// create makes a widget, as soon as its kind is served, and returns a reference
-// to it.
+// create creates a widget as soon as its kind is served, and returns a reference to it.
 func (w widgets) create(t *testing.T, name string, owners ...metav1.OwnerReference) metav1.OwnerReference {
 	t.Helper()
 	object := &unstructured.Unstructured{Object: map[string]any{
@@ -191,7 +192,7 @@ func (w widgets) create(t *testing.T, name string, owners ...metav1.OwnerReferen
 	return metav1.OwnerReference{APIVersion: w.group + "/v1", Kind: "Widget", Name: name, UID: created.GetUID(), BlockOwnerDeletion: ptr.To(true)}
 }
 
-// own gives a widget one owner in the place of those that it has.
+// own replaces a widget's owners with one owner.
 func (w widgets) own(t *testing.T, name string, owner metav1.OwnerReference) {
 	t.Helper()
 	await(t, "the owner of "+name+" is changed", func() error {
@@ -205,8 +206,8 @@ func (w widgets) own(t *testing.T, name string, owner metav1.OwnerReference) {
 	})
 }
 
-// wantOwners waits until a widget has owners of these kinds. It fails at once if
-// the widget is gone, or going.
+// wantOwners waits until a widget has owners of these kinds. It fails at once if the
+// widget is deleted.
 func (w widgets) wantOwners(t *testing.T, name string, kinds ...string) {
 	t.Helper()
 	await(t, fmt.Sprintf("%s %s is owned by %v", w.group, name, kinds), func() error {
@@ -235,6 +236,6 @@ func (w widgets) awaitGone(t *testing.T, name string) {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		return fmt.Errorf("it is there (%v), owned by %v", err, object.GetOwnerReferences())
+		return fmt.Errorf("it still exists (%v), owned by %v", err, object.GetOwnerReferences())
 	})
 }

@@ -31,13 +31,13 @@ import (
 const (
 	informerResync  = 12 * time.Hour
 	namespaceResync = 5 * time.Minute
-	// quotaResync is how long a quota waits that was made before its kind was
-	// noticed: upstream counts it with the next round, every 5 minutes. A round
-	// reads from caches and writes only what has changed.
+	// quotaResync is how long a quota waits that was created before its kind was
+	// discovered. Upstream counts it in the next resync, every 5 minutes. A resync
+	// reads from caches and writes only changes.
 	quotaResync = 20 * time.Second
-	// discoveryPeriod is how soon garbage collection and quota notice a new
-	// or vanished kind. kube-controller-manager takes 30 s; here discovery
-	// is a call within the process.
+	// discoveryPeriod is how soon garbage collection and quota notice a new or removed
+	// kind. kube-controller-manager takes 30 s; here discovery is a call within the
+	// process.
 	discoveryPeriod = 5 * time.Second
 )
 
@@ -47,7 +47,7 @@ type runner struct {
 	run  func(context.Context)
 }
 
-// leadership is what the controllers of one term share.
+// leadership is the state that the controllers of one session share.
 type leadership struct {
 	*controllers
 	client           clientset.Interface
@@ -76,7 +76,8 @@ func (c *controllers) lead(ctx context.Context) error {
 		})
 	}
 	running.Go(func() {
-		// What the mapper has not seen, garbage collection cannot delete.
+		// Garbage collection cannot delete objects of kinds that the mapper does not
+		// know.
 		wait.UntilWithContext(ctx, func(context.Context) { l.mapper.Reset() }, discoveryPeriod)
 	})
 	l.caches.Start(ctx.Done())
@@ -90,11 +91,11 @@ func (c *controllers) newLeadership(ctx context.Context) (*leadership, error) {
 	config := rest.AddUserAgent(rest.CopyConfig(c.config), "controllers")
 	client, err := clientset.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("make the controllers' client: %w", err)
+		return nil, fmt.Errorf("create the controllers' client: %w", err)
 	}
 	metadataClient, err := metadata.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("make the controllers' metadata client: %w", err)
+		return nil, fmt.Errorf("create the controllers' metadata client: %w", err)
 	}
 	return &leadership{
 		controllers:      c,
@@ -107,8 +108,8 @@ func (c *controllers) newLeadership(ctx context.Context) (*leadership, error) {
 	}, nil
 }
 
-// runners makes the controllers. All of them register their informers here,
-// before any informer starts.
+// runners creates the controllers. All of them register their informers here, before
+// any informer starts.
 func (l *leadership) runners(ctx context.Context) ([]runner, error) {
 	makers := []struct {
 		name string
@@ -126,7 +127,7 @@ func (l *leadership) runners(ctx context.Context) ([]runner, error) {
 	for _, m := range makers {
 		run, err := m.make(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("make the %s controller: %w", m.name, err)
+			return nil, fmt.Errorf("create the %s controller: %w", m.name, err)
 		}
 		all = append(all, runner{m.name, run})
 	}
@@ -138,12 +139,12 @@ func (l *leadership) namespaces(ctx context.Context) (func(context.Context), err
 	c := namespacecontroller.NewNamespaceController(ctx, l.client, l.metadata,
 		l.discovery.ServerPreferredNamespacedResources,
 		l.caches.typed.Core().V1().Namespaces(), namespaceResync, v1.FinalizerKubernetes)
-	return l.knowingKinds(func(ctx context.Context) { c.Run(ctx, 10) }), nil
+	return l.afterKindsLoaded(func(ctx context.Context) { c.Run(ctx, 10) }), nil
 }
 
-// knowingKinds runs a controller once all kinds are known. Before, it would take those
-// that are not for gone.
-func (l *leadership) knowingKinds(run func(context.Context)) func(context.Context) {
+// afterKindsLoaded runs a controller once all kinds are known. Before, it would treat
+// unknown kinds as removed.
+func (l *leadership) afterKindsLoaded(run func(context.Context)) func(context.Context) {
 	return func(ctx context.Context) {
 		if l.kinds == nil || l.kinds.await(ctx) == nil {
 			run(ctx)
@@ -151,7 +152,7 @@ func (l *leadership) knowingKinds(run func(context.Context)) func(context.Contex
 	}
 }
 
-// garbageCollector deletes what is owned by what is gone.
+// garbageCollector deletes objects whose owners no longer exist.
 func (l *leadership) garbageCollector(ctx context.Context) (func(context.Context), error) {
 	ignored := ignoring(garbagecollector.DefaultIgnoredResources(), l.unowned)
 	view := &ownersView{}
@@ -164,9 +165,9 @@ func (l *leadership) garbageCollector(ctx context.Context) (func(context.Context
 	if err != nil {
 		return nil, err
 	}
-	return l.knowingKinds(func(ctx context.Context) {
+	return l.afterKindsLoaded(func(ctx context.Context) {
 		if l.sharedGroups != nil {
-			if err := view.learn(ctx, l.sharedGroups); err != nil {
+			if err := view.load(ctx, l.sharedGroups); err != nil {
 				return // ctx ended
 			}
 		}
@@ -176,7 +177,7 @@ func (l *leadership) garbageCollector(ctx context.Context) (func(context.Context
 	}), nil
 }
 
-// resourceQuota counts what quotas limit; admission refuses what exceeds them.
+// resourceQuota counts the use of quotas; admission rejects what exceeds them.
 func (l *leadership) resourceQuota(ctx context.Context) (func(context.Context), error) {
 	discover := usedKinds{discovery.NewDiscoveryClient(l.client.Discovery().RESTClient()), l.kinds, l.store}.ServerPreferredNamespacedResources
 	served := generic.ListerFuncForResourceFunc(l.caches.ForResource)
@@ -208,7 +209,7 @@ func (l *leadership) resourceQuota(ctx context.Context) (func(context.Context), 
 	}, nil
 }
 
-// serviceAccounts makes the ServiceAccount "default" of each namespace.
+// serviceAccounts creates the ServiceAccount "default" in each namespace.
 func (l *leadership) serviceAccounts(ctx context.Context) (func(context.Context), error) {
 	c, err := serviceaccountcontroller.NewServiceAccountsController(klog.FromContext(ctx),
 		l.caches.typed.Core().V1().ServiceAccounts(), l.caches.typed.Core().V1().Namespaces(), l.client,
@@ -219,8 +220,7 @@ func (l *leadership) serviceAccounts(ctx context.Context) (func(context.Context)
 	return func(ctx context.Context) { c.Run(ctx, 1) }, nil
 }
 
-// serviceAccountTokens fills Secrets of type
-// kubernetes.io/service-account-token.
+// serviceAccountTokens fills Secrets of type kubernetes.io/service-account-token.
 func (l *leadership) serviceAccountTokens(ctx context.Context) (func(context.Context), error) {
 	c, err := serviceaccountcontroller.NewTokensController(klog.FromContext(ctx),
 		l.caches.typed.Core().V1().ServiceAccounts(), l.caches.tokens.Core().V1().Secrets(), l.client,
@@ -231,7 +231,7 @@ func (l *leadership) serviceAccountTokens(ctx context.Context) (func(context.Con
 	return func(ctx context.Context) { c.Run(ctx, 2) }, nil
 }
 
-// rootCAPublisher puts ConfigMap kube-root-ca.crt into each namespace.
+// rootCAPublisher creates ConfigMap kube-root-ca.crt in each namespace.
 func (l *leadership) rootCAPublisher(context.Context) (func(context.Context), error) {
 	c, err := rootcacertpublisher.NewPublisher(l.caches.rootCAs.Core().V1().ConfigMaps(), l.caches.typed.Core().V1().Namespaces(), l.client, l.rootCA)
 	if err != nil {
@@ -240,7 +240,7 @@ func (l *leadership) rootCAPublisher(context.Context) (func(context.Context), er
 	return func(ctx context.Context) { c.Run(ctx, 1) }, nil
 }
 
-// clusterRoleAggregation fills ClusterRoles that are sums of others.
+// clusterRoleAggregation fills ClusterRoles that aggregate others.
 func (l *leadership) clusterRoleAggregation(context.Context) (func(context.Context), error) {
 	c := clusterroleaggregation.NewClusterRoleAggregation(l.caches.typed.Rbac().V1().ClusterRoles(), l.client.RbacV1())
 	return func(ctx context.Context) { c.Run(ctx, 5) }, nil

@@ -25,7 +25,7 @@ import (
 	servicestore "k8s.io/kubernetes/pkg/registry/core/service/storage"
 )
 
-// coreProvider serves the core group: what a pure control plane has of it, and
+// coreProvider serves the core group: the part that a pure control plane has, and
 // upstream's registries of the workload kinds.
 type coreProvider struct {
 	generic    *corerest.GenericConfig
@@ -61,8 +61,8 @@ func (p *coreProvider) NewRESTStorage(rc serverstorage.APIResourceConfigSource, 
 
 // workloadStorage maps each resource and subresource to its storage.
 func (p *coreProvider) workloadStorage(opts generic.RESTOptionsGetter) (map[string]rest.Storage, error) {
-	// Nothing here reaches a node. The transport is never used, because
-	// everything that would use it is refused (refused.go).
+	// The API server does not connect to nodes. The transport is never used, because
+	// all requests that would use it are rejected (pod_subresources.go).
 	var noTransport http.RoundTripper
 
 	nodes, err := nodestore.NewStorage(opts, kubeletclient.KubeletClientConfig{}, noTransport)

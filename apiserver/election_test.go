@@ -25,15 +25,15 @@ import (
 	"github.com/atoll-dev/atoll/kv/mvcc"
 )
 
-// TestControllersRunInOneServerOnly has two servers share one keyspace, as
-// servers of one workspace do.
+// TestControllersRunInOneServerOnly runs two servers on one keyspace, as servers of one
+// workspace do.
 func TestControllersRunInOneServerOnly(t *testing.T) {
 	keyspace, _ := openKeyspace(t, inSQLite, mvcc.Options{})
 	files := makeFiles(t)
 	first := startServer(t, keyspace, files, "first")
 	second := startServer(t, keyspace, files, "second")
 
-	// Either server answers for both: they have one state.
+	// Either server can be asked: they share their state.
 	holder := func() string {
 		lease, err := second.client.CoordinationV1().Leases("kube-system").Get(t.Context(), "atoll-controllers", metav1.GetOptions{})
 		if err != nil || lease.Spec.HolderIdentity == nil {
@@ -57,7 +57,7 @@ func TestControllersRunInOneServerOnly(t *testing.T) {
 		}
 		return nil
 	})
-	// It was given the lease; had it waited for expiry, it would be 15 s.
+	// The first server released the lease; waiting for its expiry would take 15 s.
 	if took := time.Since(begun); took > 10*time.Second {
 		t.Errorf("the lease changed hands after %v", took)
 	}
@@ -78,7 +78,7 @@ func TestControllersRunInOneServerOnly(t *testing.T) {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		return fmt.Errorf("namespace is there (%v)", err)
+		return fmt.Errorf("namespace still exists (%v)", err)
 	})
 	if err := second.stop(); err != nil {
 		t.Fatal(err)
@@ -126,8 +126,8 @@ func startServer(t *testing.T, keyspace *etcdclient.Client, files apiserver.Conf
 	}, server}
 }
 
-// makeFiles makes certificates and keys good enough for a server that only
-// its own loopback client talks to.
+// makeFiles creates certificates and keys that suffice for a server used only by its
+// own loopback client.
 func makeFiles(t *testing.T) apiserver.Config {
 	t.Helper()
 	dir := t.TempDir()

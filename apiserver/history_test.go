@@ -13,7 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 )
 
-// windowOf is upstream's choice of options, with its window.
+// windowOf is upstream's options with a history window.
 type windowOf time.Duration
 
 func (w windowOf) GetRESTOptions(resource schema.GroupResource, _ runtime.Object) (generic.RESTOptions, error) {
@@ -21,7 +21,7 @@ func (w windowOf) GetRESTOptions(resource schema.GroupResource, _ runtime.Object
 	return generic.RESTOptions{StorageConfig: cfg.ForResource(resource)}, nil
 }
 
-// What is written often and read by few has no watch cache.
+// Resources with many writes and few readers have no watch cache.
 func TestFewReaders(t *testing.T) {
 	for resource, want := range map[schema.GroupResource]bool{
 		{Resource: "events"}:                                            true,
@@ -42,7 +42,7 @@ func TestFewReaders(t *testing.T) {
 	}
 }
 
-// asked is a store that remembers what its last watch was asked for.
+// asked is a store that records the options of its last watch.
 type asked struct {
 	storage.Interface
 	opts storage.ListOptions
@@ -53,29 +53,29 @@ func (a *asked) Watch(_ context.Context, _ string, opts storage.ListOptions) (wa
 	return watch.NewEmptyWatch(), nil
 }
 
-// Without a watch cache, who asks for bookmarks gets them, and nobody else.
-func TestUncachedWatchesTellHowFarTheyAre(t *testing.T) {
+// Without a watch cache, only watches that ask for bookmarks get them.
+func TestUncachedWatchesSendBookmarks(t *testing.T) {
 	for _, bookmarks := range []bool{true, false} {
 		store := &asked{}
 		opts := storage.ListOptions{Predicate: storage.SelectionPredicate{AllowWatchBookmarks: bookmarks}}
-		if _, err := (reporting{store}).Watch(t.Context(), "/", opts); err != nil || store.opts.ProgressNotify != bookmarks {
-			t.Errorf("bookmarks %v: asked for progress %v, %v", bookmarks, store.opts.ProgressNotify, err)
+		if _, err := (progressStore{store}).Watch(t.Context(), "/", opts); err != nil || store.opts.ProgressNotify != bookmarks {
+			t.Errorf("bookmarks %v: progress requested %v, %v", bookmarks, store.opts.ProgressNotify, err)
 		}
 	}
 }
 
-func TestWatchesOfCustomResourcesGoFurtherBack(t *testing.T) {
+func TestCustomResourceHistoryWindow(t *testing.T) {
 	upstream := windowOf(storagebackend.DefaultEventsHistoryWindow)
 	for _, tt := range []struct {
 		name   string
 		getter func(*keyspaceStorage) generic.RESTOptionsGetter
 		want   time.Duration
 	}{
-		{"what is built in", func(s *keyspaceStorage) generic.RESTOptionsGetter { return s.options(upstream) }, 75 * time.Second},
+		{"built in", func(s *keyspaceStorage) generic.RESTOptionsGetter { return s.options(upstream) }, 75 * time.Second},
 		{"custom", func(s *keyspaceStorage) generic.RESTOptionsGetter { return s.customOptions(upstream, time.Hour) }, 5 * time.Minute},
 		{"custom, retention by default", func(s *keyspaceStorage) generic.RESTOptionsGetter { return s.customOptions(upstream, 0) }, 5 * time.Minute},
 		{"custom, kept for less", func(s *keyspaceStorage) generic.RESTOptionsGetter { return s.customOptions(upstream, 2*time.Minute) }, 2 * time.Minute},
-		{"custom, kept for less than upstream remembers", func(s *keyspaceStorage) generic.RESTOptionsGetter {
+		{"custom, kept for less than upstream's window", func(s *keyspaceStorage) generic.RESTOptionsGetter {
 			return s.customOptions(upstream, 10*time.Second)
 		}, 75 * time.Second},
 	} {

@@ -10,72 +10,76 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
-// Kinds tells of API groups that are served without CRDs. Names are cheap, because all of them
-// are known all the time; what it takes to serve a kind is asked for when somebody uses it, and forgotten
-// when nobody does. Methods are called from several goroutines.
-type Kinds interface {
-	// Groups are those to serve as of now. Nobody changes what is returned.
+// KindSource is a source of API groups that are served without CRDs. Names are cheap, and
+// all are known all the time. The rest that serving a kind needs is loaded on first use
+// and dropped when unused. Methods are called from several goroutines.
+type KindSource interface {
+	// Groups returns the groups to serve now. The caller must not change the result.
 	Groups() []KindGroup
-	// Changed is closed when Groups may return something else than at the time of
-	// the call.
+	// Changed returns a channel that is closed when Groups may return something else
+	// than at the time of the call.
 	Changed() <-chan struct{}
-	// Synced is closed once Groups has every group of which objects may be stored. Until
-	// then nothing is collected, no namespace is emptied, and an unknown group is 503 rather
-	// than 404: who takes a kind for gone may delete things.
+	// Synced returns a channel that is closed once Groups has every group that may have
+	// stored objects. Until then nothing is garbage-collected, no namespace is emptied,
+	// and an unknown group is 503 rather than 404: a client that takes a kind for
+	// removed may delete things.
 	Synced() <-chan struct{}
-	// Refused is told which groups are not served, and why, whenever that changes.
-	// It must not block.
+	// Refused is called whenever the set of groups that cannot be served changes, with
+	// the reason for each. It must not block.
 	Refused(reasons map[string]string)
 
-	// Schema is the OpenAPI v3 schema of a kind: spec and status, without apiVersion,
-	// kind and metadata, which are every kind's. It refers to nothing but the version's Components.
-	// Nobody else has it, so that the caller may add to it.
+	// Schema returns the OpenAPI v3 schema of a kind: spec and status, without the
+	// apiVersion, kind and metadata that every kind has. It refers only to the
+	// version's Components. The caller owns the result and may change it.
 	Schema(schema.GroupVersionKind) (*spec.Schema, error)
-	// Open is the rest of what it takes to serve a kind.
+	// Open returns the rest of the definition that is needed to serve a kind.
 	Open(schema.GroupVersionKind) (KindDefinition, error)
 }
 
 // KindGroup is an API group.
 type KindGroup struct {
 	Name string
-	// Versions in the order of preference. A kind is in one of them: nothing converts.
+	// Versions in order of preference. Each kind is in only one of them: there is no
+	// conversion.
 	Versions []KindVersion
 }
 
 // KindVersion is a version of a group.
 type KindVersion struct {
 	Name string
-	// Revision of all that there is to know of its kinds. It changes when anything of it does
-	// (a name, a schema, a column), and is the same in all servers that serve the same.
+	// Revision identifies the definitions of the version's kinds. It changes with any
+	// of them (a name, a schema, a column), and servers that serve the same definitions
+	// have the same revision.
 	Revision string
 	Kinds    []KindNames
-	// Components are schemas that those of kinds refer to, by their names in OpenAPI documents. What is
-	// below such a reference is not pruned. May be nil.
+	// Components are schemas that the kinds' schemas refer to, by their names in
+	// OpenAPI documents. Fields below such a reference are not pruned. May be nil.
 	Components func() map[string]*spec.Schema
 }
 
-// KindNames is what discovery tells of a kind.
+// KindNames has a kind's names and its other properties in discovery.
 type KindNames struct {
 	Kind, Plural, Singular string
 	ShortNames, Categories []string
 	ClusterScoped          bool
-	// Status says that the kind has the subresource status: only that writes status,
+	// Status is set if the kind has the subresource status: only that writes status,
 	// and it writes nothing else.
 	Status bool
 }
 
-// KindDefinition is what it takes to serve a kind, besides its schema.
+// KindDefinition is what serving a kind needs besides its schema.
 type KindDefinition struct {
-	// Type of whole objects, for server-side apply. What does not conform to it is refused,
-	// since it could not be applied to ever after.
+	// Type of whole objects, for server-side apply. Objects that do not conform to it
+	// are rejected, because they could never be applied to again.
 	Type typed.ParseableType
-	// Columns of tables, after the name. None is the age.
+	// Columns of tables, after the name. If there are none, the age is shown.
 	Columns []KindColumn
-	// Prepare may complete an object that is about to be created (old is nil) or whose
-	// content is about to be changed. May be nil.
+	// Prepare may complete an object before it is created (old is nil) or before its
+	// content is changed. May be nil.
 	Prepare func(ctx context.Context, old, object *unstructured.Unstructured)
-	// Validate judges it after that, on a dry run too, and neither a change of metadata alone
-	// nor one of status: a finalizer can always be taken away. May be nil.
+	// Validate checks the object after that, also in a dry run. It is not called if
+	// only metadata or status changes, so that a finalizer can always be removed. May
+	// be nil.
 	Validate func(ctx context.Context, old, object *unstructured.Unstructured) (refused field.ErrorList, warnings []string)
 }
 
@@ -88,5 +92,5 @@ type KindColumn struct {
 	Priority int32
 }
 
-// listKind is the kind of lists of a kind.
+// listKind returns the kind of a list of this kind.
 func (n KindNames) listKind() string { return n.Kind + "List" }

@@ -30,14 +30,14 @@ import (
 	"github.com/atoll-dev/atoll/kv/mvcc"
 )
 
-// TestKindsAreAnnounced: whatever a client asks to learn what there is, it learns of
-// these kinds, as soon as the source has them and for as long.
+// TestKindsAreAnnounced: every form of discovery has these kinds, as soon as the source
+// has them and as long as it does.
 func TestKindsAreAnnounced(t *testing.T) {
 	s := newSource(shops()...)
 	server := serveKinds(t, s, makeFiles(t))
 	_, _, body := ask(t, server.config, "/apis/shop.example.com")
 	if want := `"preferredVersion":{"groupVersion":"shop.example.com/v1","version":"v1"}`; !strings.Contains(body, want) {
-		t.Errorf("the group is %s", body)
+		t.Errorf("group: %s", body)
 	}
 	_, _, body = ask(t, server.config, "/apis/shop.example.com/v1")
 	for _, want := range []string{
@@ -45,10 +45,10 @@ func TestKindsAreAnnounced(t *testing.T) {
 		`{"name":"widgets/status","singularName":"","namespaced":true,"kind":"Widget","verbs":["get","patch","update"]}`,
 	} {
 		if !strings.Contains(body, want) {
-			t.Errorf("the version is %s, without %s", body, want)
+			t.Errorf("version %s lacks %s", body, want)
 		}
 	}
-	// announced tells by which of the ways of discovery a group is known.
+	// announced returns the forms of discovery that have a group.
 	const aggregated = "application/json;v=v2;g=apidiscovery.k8s.io;as=APIGroupDiscoveryList"
 	announced := func(group string) string {
 		var ways []string
@@ -71,7 +71,7 @@ func TestKindsAreAnnounced(t *testing.T) {
 		t.Helper()
 		await(t, group+" is announced by "+ways, func() error {
 			if got := announced(group); got != ways {
-				return fmt.Errorf("it is by %s", got)
+				return fmt.Errorf("announced by %s", got)
 			}
 			return nil
 		})
@@ -82,14 +82,14 @@ func TestKindsAreAnnounced(t *testing.T) {
 	want("apps.example.com", everywhere)
 	s.withdraw("apps.example.com")
 	want("apps.example.com", "")
-	// What was there before still is.
+	// Earlier groups are still announced.
 	want("shop.example.com", everywhere)
 	want("rbac.authorization.k8s.io", everywhere)
 }
 
-// TestKindsOfOthers: who serves a group already goes on serving it, and the source is
-// told who. When that ends the group is the source's.
-func TestKindsOfOthers(t *testing.T) {
+// TestKindsServedByOthers: a group that another server serves stays with it, and the source
+// is told the reason. When the other server stops, the source gets the group.
+func TestKindsServedByOthers(t *testing.T) {
 	names := []apiserver.KindVersion{{Name: "v1", Revision: "1", Kinds: []apiserver.KindNames{kindNames("Widget")}}}
 	twice := []apiserver.KindVersion{{Name: "v1", Revision: "1", Kinds: []apiserver.KindNames{kindNames("Widget"), kindNames("Widget")}}}
 	s := newSource(append(shops(), apiserver.KindGroup{Name: "rbac.authorization.k8s.io", Versions: names},
@@ -98,11 +98,11 @@ func TestKindsOfOthers(t *testing.T) {
 	server := serveKinds(t, s, makeFiles(t))
 	for group, want := range map[string]string{
 		"rbac.authorization.k8s.io": "APIService v1.rbac.authorization.k8s.io", "apiregistration.k8s.io": "aggregation",
-		"twice.example.com": `kind "Widget"`, "nodot": "no name of a group",
+		"twice.example.com": `kind "Widget"`, "nodot": "not a valid group name",
 	} {
 		await(t, group+" is refused", func() error {
 			if reason := s.reason(group); !strings.Contains(reason, want) {
-				return fmt.Errorf("because %q", reason)
+				return fmt.Errorf("reason %q", reason)
 			}
 			return nil
 		})
@@ -157,14 +157,14 @@ func crdOf(group, kind string) *apiextensionsv1.CustomResourceDefinition {
 	}
 }
 
-// TestKindsAreComplete: until the source has everything, an unknown group is not said not
-// to be there, and controllers that would take it for gone do not begin.
-func TestKindsAreComplete(t *testing.T) {
+// TestUnsyncedKindSource: until the source is synced, an unknown group is not a 404, and
+// controllers that would take it for removed do not start.
+func TestUnsyncedKindSource(t *testing.T) {
 	s := newSource()
 	s.synced = make(chan struct{})
 	server := serveKinds(t, s, makeFiles(t))
 	if code, _, body := ask(t, server.config, "/apis/shop.example.com/v1/widgets"); code != 503 {
-		t.Errorf("an unknown group is %d %s", code, body)
+		t.Errorf("unknown group: %d %s", code, body)
 	}
 	namespaces := server.client.CoreV1().Namespaces()
 	if _, err := namespaces.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "going"}}, metav1.CreateOptions{}); err != nil {
@@ -178,20 +178,20 @@ func TestKindsAreComplete(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := namespaces.Get(t.Context(), "going", metav1.GetOptions{}); err != nil {
-		t.Errorf("the namespace went: %v", err)
+		t.Errorf("the namespace was deleted: %v", err)
 	}
 	s.serve(shops()...)
 	close(s.synced)
 	await(t, "the namespace goes", func() error { return gone(t.Context(), server.client, "going") })
 	if code, _, _ := ask(t, server.config, "/apis/shop.example.com/v1/widgets"); code != 200 {
-		t.Errorf("a known group is %d", code)
+		t.Errorf("known group: %d", code)
 	}
 	if code, _, _ := ask(t, server.config, "/apis/gone.example.com/v1/widgets"); code != 404 {
-		t.Errorf("an unknown group is %d", code)
+		t.Errorf("unknown group: %d", code)
 	}
 }
 
-// next is the next event that is of a kind of interest.
+// next returns the next event whose type is not skipped.
 func next(t *testing.T, w watch.Interface, skip ...watch.EventType) watch.Event {
 	t.Helper()
 	for timeout := time.After(30 * time.Second); ; {
@@ -201,7 +201,7 @@ func next(t *testing.T, w watch.Interface, skip ...watch.EventType) watch.Event 
 				return event
 			}
 		case <-timeout:
-			t.Fatal("nothing came")
+			t.Fatal("no event")
 		}
 	}
 }
@@ -214,8 +214,8 @@ func wantEvent(t *testing.T, event watch.Event, typ watch.EventType, name string
 	}
 }
 
-// TestKindsAreWatched: watches go on from where a list was, begin with what there is if asked
-// to, tell how far they are, and end when the kind becomes another.
+// TestKindsAreWatched: watches resume after a list, begin with the existing objects on
+// request, send bookmarks, and end when the kind changes.
 func TestKindsAreWatched(t *testing.T) {
 	s := newSource(shops()...)
 	server := serveKinds(t, s, makeFiles(t))
@@ -261,20 +261,20 @@ func TestKindsAreWatched(t *testing.T) {
 	wantEvent(t, next(t, all), watch.Added, "second")
 	mark := next(t, all)
 	if u, ok := mark.Object.(*unstructured.Unstructured); !ok || mark.Type != watch.Bookmark || u.GetAnnotations()[metav1.InitialEventsAnnotationKey] != "true" {
-		t.Errorf("after what there is comes %s of %v", mark.Type, mark.Object)
+		t.Errorf("after the initial events: %s of %v", mark.Type, mark.Object)
 	}
 
 	changed := shops()[0]
 	changed.Versions[0].Revision = "2"
 	s.serve(changed)
 	if event := next(t, since, watch.Bookmark); event.Type != "" {
-		t.Errorf("a watch of what has changed goes on with %v", event)
+		t.Errorf("a watch of a changed kind continues with %v", event)
 	}
 	wantEvent(t, next(t, open(metav1.ListOptions{ResourceVersion: list.GetResourceVersion()})), watch.Added, "second")
 }
 
-// TestKindsChange: objects outlive fields of their kind. They can be read, applied and let go, and
-// what is not a field any more is left out with a warning.
+// TestKindsChange: objects outlive fields of their kind. They can be read, applied and
+// deleted, and removed fields are dropped with a warning.
 func TestKindsChange(t *testing.T) {
 	s := newSource(shops()...)
 	server := serveKinds(t, s, makeFiles(t))
@@ -301,7 +301,7 @@ func TestKindsChange(t *testing.T) {
 			return err
 		}
 		if s.times() == before {
-			return fmt.Errorf("it has not been opened again")
+			return fmt.Errorf("the kind was not reopened")
 		}
 		return nil
 	})
@@ -318,12 +318,12 @@ func TestKindsChange(t *testing.T) {
 	}
 	wantAt(t, now, "metadata.finalizers", `["example.com/other"]`)
 	if said := heard.take(); strings.Contains(said, "this is large") {
-		t.Errorf("a finalizer was judged: %q", said)
+		t.Errorf("a finalizer change was validated: %q", said)
 	}
 }
 
-// TestKindsInTheChain: who may, admission, quotas, owners and namespaces are as for any
-// other resource.
+// TestKindsInTheChain: authorization, admission, quotas, owners and namespaces work as
+// for any other resource.
 func TestKindsInTheChain(t *testing.T) {
 	s := newSource(shops()...)
 	server := serveKinds(t, s, makeFiles(t))
@@ -368,7 +368,7 @@ func kindsPolicies(t *testing.T, s running) {
 		t.Fatal(err)
 	}
 	client := dynamicClient(t, s.config).Resource(shopWidgets).Namespace("default")
-	await(t, "the policy holds", func() error {
+	await(t, "the policy is active", func() error {
 		_, err := client.Create(t.Context(), widget("green", `{"color":"green"}`), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err == nil || !strings.Contains(err.Error(), "no green widgets") {
 			return fmt.Errorf("got %v", err)
@@ -382,7 +382,8 @@ func kindsPolicies(t *testing.T, s running) {
 
 func kindsQuota(t *testing.T, s running) { wantCounted(t, s, shopWidgets, widget) }
 
-// wantCounted: a quota for objects of a kind counts them, and admission holds to it.
+// wantCounted checks that a quota counts objects of a kind, and that admission enforces
+// it.
 func wantCounted(t *testing.T, s running, kind schema.GroupVersionResource, make func(name, spec string) *unstructured.Unstructured) {
 	t.Helper()
 	if _, err := s.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "limited"}}, metav1.CreateOptions{}); err != nil {
@@ -403,7 +404,7 @@ func wantCounted(t *testing.T, s running, kind schema.GroupVersionResource, make
 				return err
 			}
 			if got := quota.Status.Used[name]; quota.Status.Hard == nil || got.String() != want {
-				return fmt.Errorf("it counts %s", got.String())
+				return fmt.Errorf("counted %s", got.String())
 			}
 			return nil
 		})
@@ -416,7 +417,7 @@ func wantCounted(t *testing.T, s running, kind schema.GroupVersionResource, make
 		return u
 	}
 	for i := range 2 {
-		await(t, "admission knows the quota", func() error {
+		await(t, "admission enforces the quota", func() error {
 			_, err := client.Create(t.Context(), object(fmt.Sprintf("w-%d", i)), metav1.CreateOptions{})
 			return err
 		})
@@ -450,12 +451,12 @@ func kindsOwners(t *testing.T, s running) {
 	if err := client.Delete(t.Context(), "owner", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "what is owned goes", func() error {
+	await(t, "the owned objects are deleted", func() error {
 		if w, err := client.Get(t.Context(), "child", metav1.GetOptions{}); err == nil {
-			return fmt.Errorf("%s is there", w.GetName())
+			return fmt.Errorf("%s still exists", w.GetName())
 		}
 		if m, err := s.client.CoreV1().ConfigMaps("default").Get(t.Context(), "child", metav1.GetOptions{}); err == nil {
-			return fmt.Errorf("ConfigMap %s is there", m.Name)
+			return fmt.Errorf("ConfigMap %s still exists", m.Name)
 		}
 		return nil
 	})
@@ -478,11 +479,11 @@ func kindsNamespaces(t *testing.T, s running) {
 	await(t, "the object is deleted, and the namespace waits for it", func() error {
 		w, err := client.Get(t.Context(), "held", metav1.GetOptions{})
 		if err != nil || w.GetDeletionTimestamp() == nil {
-			return fmt.Errorf("it is %v, %v", w, err)
+			return fmt.Errorf("object %v, %v", w, err)
 		}
 		n, err := namespaces.Get(t.Context(), "short-lived", metav1.GetOptions{})
 		if err != nil || !strings.Contains(fmt.Sprint(n.Status.Conditions), "plains.shop.example.com has 1 resource instances") {
-			return fmt.Errorf("the namespace is %v, %v", n, err)
+			return fmt.Errorf("namespace %v, %v", n, err)
 		}
 		return nil
 	})
@@ -491,16 +492,17 @@ func kindsNamespaces(t *testing.T, s running) {
 	if _, err := client.Patch(t.Context(), "held", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the namespace goes", func() error { return gone(t.Context(), s.client, "short-lived") })
+	await(t, "the namespace is deleted", func() error { return gone(t.Context(), s.client, "short-lived") })
 }
 
-// TestUnusedKindsAreLeftAlone: controllers that look into every kind look into those
-// that have objects; nothing is opened for the others.
-func TestUnusedKindsAreLeftAlone(t *testing.T) {
+// TestUnusedKindsAreNotOpened: controllers that process every kind only process those
+// that have objects; no others are opened.
+func TestUnusedKindsAreNotOpened(t *testing.T) {
 	s := newSource(shops()...)
 	server := serveKinds(t, s, makeFiles(t))
 	client := dynamicClient(t, server.config).Resource(shopWidgets).Namespace("default")
-	// A namespace comes and goes: then controllers have looked at discovery.
+	// A namespace is created and deleted: by then the controllers have polled
+	// discovery.
 	pass := func(name string) {
 		t.Helper()
 		namespaces := server.client.CoreV1().Namespaces()
@@ -510,22 +512,22 @@ func TestUnusedKindsAreLeftAlone(t *testing.T) {
 		if err := namespaces.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		await(t, "the namespace goes", func() error { return gone(t.Context(), server.client, name) })
+		await(t, "the namespace is deleted", func() error { return gone(t.Context(), server.client, name) })
 	}
 	pass("before")
 	if n := s.times(); n != 0 {
-		t.Errorf("%d kinds were opened, and nobody used any", n)
+		t.Errorf("%d unused kinds were opened", n)
 	}
 	if _, err := client.Create(t.Context(), widget("one", `{}`), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	pass("after")
 	if n := s.times(); n != 1 {
-		t.Errorf("%d kinds were opened, want the one that is used", n)
+		t.Errorf("%d kinds were opened, want 1", n)
 	}
 }
 
-// TestKindsAreStored where others are, encrypted if they are to be.
+// TestKindsAreStored: objects are stored where others are, and encrypted if configured.
 func TestKindsAreStored(t *testing.T) {
 	keyspace, _ := openKeyspace(t, inSQLite, mvcc.Options{})
 	files := makeFiles(t)
@@ -572,6 +574,6 @@ resources:
 		t.Errorf("stored as %s", value)
 	}
 	if answer, err := keyspace.KV.Get(t.Context(), "/registry/apiregistration.k8s.io/apiservices/v1.shop.example.com", clientv3.WithCountOnly()); err != nil || answer.Count != 0 {
-		t.Errorf("there is an APIService: %v, %v", answer, err)
+		t.Errorf("unexpected APIService: %v, %v", answer, err)
 	}
 }

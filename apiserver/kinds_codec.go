@@ -16,11 +16,12 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 )
 
-// kindSerializer reads and writes objects of a kind: JSON and YAML, as of custom resources.
+// kindSerializer reads and writes objects of a kind in JSON and YAML, like those of
+// custom resources.
 type kindSerializer struct {
 	media     []runtime.SerializerInfo
 	convertor kindConvertor
-	decoding  kindDecoding
+	decoder   kindDecoder
 }
 
 func newKindSerializer(params *runtime.Scheme, kind schema.GroupVersionKind, fields kindFields) kindSerializer {
@@ -31,7 +32,7 @@ func newKindSerializer(params *runtime.Scheme, kind schema.GroupVersionKind, fie
 	}
 	return kindSerializer{
 		convertor: kindConvertor{kind: kind},
-		decoding:  kindDecoding{kind: kind, fields: fields},
+		decoder:   kindDecoder{kind: kind, fields: fields},
 		media: []runtime.SerializerInfo{
 			{
 				MediaType: runtime.ContentTypeJSON, MediaTypeType: "application", MediaTypeSubType: "json", EncodesAsText: true,
@@ -46,7 +47,8 @@ func newKindSerializer(params *runtime.Scheme, kind schema.GroupVersionKind, fie
 				StrictSerializer: text(json.SerializerOptions{Yaml: true, Strict: true}),
 			},
 			{
-				// Objects cannot be had in it, but tables, metadata and errors.
+				// Tables, metadata and errors are available in protobuf, but objects
+				// are not.
 				MediaType: runtime.ContentTypeProtobuf, MediaTypeType: "application", MediaTypeSubType: "vnd.kubernetes.protobuf",
 				Serializer:       protobuf.NewSerializer(creater, typer),
 				StreamSerializer: &runtime.StreamSerializerInfo{Serializer: protobuf.NewRawSerializer(creater, typer), Framer: protobuf.LengthDelimitedFramer},
@@ -55,7 +57,7 @@ func newKindSerializer(params *runtime.Scheme, kind schema.GroupVersionKind, fie
 	}
 }
 
-// standard are the media types of objects themselves.
+// standard returns the media types of the objects themselves.
 func (s kindSerializer) standard() []runtime.SerializerInfo { return s.media[:2] }
 
 // SupportedMediaTypes implements runtime.NegotiatedSerializer.
@@ -69,7 +71,7 @@ func (s kindSerializer) EncoderForVersion(encoder runtime.Encoder, gv runtime.Gr
 
 // DecoderToVersion implements runtime.NegotiatedSerializer.
 func (s kindSerializer) DecoderToVersion(decoder runtime.Decoder, gv runtime.GroupVersioner) runtime.Decoder {
-	d := s.decoding
+	d := s.decoder
 	d.decoder = decoder
 	if text, ok := decoder.(*json.Serializer); ok {
 		d.strict = text.IsStrict()
@@ -78,9 +80,9 @@ func (s kindSerializer) DecoderToVersion(decoder runtime.Decoder, gv runtime.Gro
 	return versioning.NewCodec(nil, d, runtime.UnsafeObjectConvertor(scheme), scheme, scheme, scheme, nil, gv, "kinds")
 }
 
-// kindDecoding decodes objects of a kind: its metadata is what metadata can be, and
-// fields that the kind does not have are left out. A strict decoder says so.
-type kindDecoding struct {
+// kindDecoder decodes objects of a kind. It coerces the metadata and drops fields that
+// the kind does not have. A strict decoder reports those.
+type kindDecoder struct {
 	decoder runtime.Decoder
 	kind    schema.GroupVersionKind
 	fields  kindFields
@@ -88,7 +90,7 @@ type kindDecoding struct {
 }
 
 // Decode implements runtime.Decoder.
-func (d kindDecoding) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (d kindDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	object, gvk, err := d.decoder.Decode(data, defaults, into)
 	var problems []error
 	if strict, ok := runtime.AsStrictDecodingError(err); ok && object != nil {
@@ -109,7 +111,7 @@ func (d kindDecoding) Decode(data []byte, defaults *schema.GroupVersionKind, int
 			return nil, gvk, err
 		}
 	}
-	if u.GroupVersionKind() == d.kind { // others, such as options, come along here as well
+	if u.GroupVersionKind() == d.kind { // others, such as options, are decoded here too
 		unknown = append(unknown, d.fields.prune(u.Object)...)
 	}
 	if !d.strict {
@@ -124,7 +126,7 @@ func (d kindDecoding) Decode(data []byte, defaults *schema.GroupVersionKind, int
 	return object, gvk, nil
 }
 
-// kindConvertor converts nothing: there is one version.
+// kindConvertor converts nothing: there is only one version.
 type kindConvertor struct {
 	kind  schema.GroupVersionKind
 	names KindNames
@@ -135,7 +137,7 @@ func (c kindConvertor) ConvertToVersion(in runtime.Object, target runtime.GroupV
 	from := in.GetObjectKind().GroupVersionKind()
 	to, ok := target.KindForGroupVersionKinds([]schema.GroupVersionKind{from})
 	if !ok || from.GroupVersion() != c.kind.GroupVersion() || to.GroupVersion() != c.kind.GroupVersion() {
-		return nil, fmt.Errorf("%s cannot be had in another version, nor another kind as it", c.kind)
+		return nil, fmt.Errorf("%s has only one version, and other kinds cannot be converted to it", c.kind)
 	}
 	return in, nil
 }
@@ -145,7 +147,7 @@ func (c kindConvertor) Convert(in, out, _ any) error {
 	from, ok := in.(*unstructured.Unstructured)
 	to, alsoOK := out.(*unstructured.Unstructured)
 	if !ok || !alsoOK || from.GroupVersionKind().GroupVersion() != c.kind.GroupVersion() {
-		return fmt.Errorf("a %T cannot be made a %T of %s", in, out, c.kind.GroupVersion())
+		return fmt.Errorf("cannot convert %T to %T of %s", in, out, c.kind.GroupVersion())
 	}
 	to.SetUnstructuredContent(from.UnstructuredContent())
 	return nil
@@ -159,21 +161,22 @@ func (c kindConvertor) ConvertFieldLabel(_ schema.GroupVersionKind, label, value
 	return "", "", fmt.Errorf("field label not supported: %s", label)
 }
 
-// copying is a convertor whose results may be changed.
-type copying struct{ kindConvertor }
+// copyingConvertor is a convertor whose results the caller may change.
+type copyingConvertor struct{ kindConvertor }
 
-func (c copying) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
+func (c copyingConvertor) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
 	return c.kindConvertor.ConvertToVersion(in.DeepCopyObject(), target)
 }
 
-func (c copying) Convert(in, out, context any) error {
+func (c copyingConvertor) Convert(in, out, context any) error {
 	if object, ok := in.(runtime.Object); ok {
 		in = object.DeepCopyObject()
 	}
 	return c.kindConvertor.Convert(in, out, context)
 }
 
-// kindTyper knows the kind of an object by what it says, and of options by their types.
+// kindTyper takes the kind of an object from the object itself, and that of options
+// from their Go types.
 type kindTyper struct{ params *runtime.Scheme }
 
 // ObjectKinds implements runtime.ObjectTyper.

@@ -19,10 +19,10 @@ import (
 	"github.com/atoll-dev/atoll/apiserver"
 )
 
-// fields of each kind whose cost is measured.
+// costFields is the number of fields of each measured kind.
 const costFields = 40
 
-// costSchema is that of a kind with as many fields as a provider's types have.
+// costSchema returns a schema with as many fields as a provider's types have.
 func costSchema() *spec.Schema {
 	fields := map[string]spec.Schema{}
 	for i := range costFields {
@@ -31,7 +31,7 @@ func costSchema() *spec.Schema {
 	return object(map[string]spec.Schema{"spec": *object(fields), "status": *object(map[string]spec.Schema{"attributes": *object(fields)})})
 }
 
-// costCRD is a CRD of the same kind.
+// costCRD returns a CRD of the same kind.
 func costCRD(group, kind string) *apiextensionsv1.CustomResourceDefinition {
 	fields := map[string]apiextensionsv1.JSONSchemaProps{}
 	for i := range costFields {
@@ -45,7 +45,7 @@ func costCRD(group, kind string) *apiextensionsv1.CustomResourceDefinition {
 	return crd
 }
 
-// manyKinds is a source of one group with as many kinds.
+// manyKinds returns a group with count kinds.
 func manyKinds(count int, revision string) apiserver.KindGroup {
 	kinds := make([]apiserver.KindNames, count)
 	for i := range kinds {
@@ -54,11 +54,11 @@ func manyKinds(count int, revision string) apiserver.KindGroup {
 	return apiserver.KindGroup{Name: "many.example.com", Versions: []apiserver.KindVersion{{Name: "v1", Revision: revision, Kinds: kinds}}}
 }
 
-// heap is what is in use, in KiB, once what is not has been collected and what goes on
-// behind requests has come to rest.
+// heap returns the live heap in KiB, after a collection, once background work has
+// settled.
 func heap(t *testing.T) int64 {
 	t.Helper()
-	const restless = 256
+	const tolerance = 256
 	var now int64
 	await(t, "the heap is at rest", func() error {
 		var m runtime.MemStats
@@ -66,7 +66,7 @@ func heap(t *testing.T) int64 {
 		runtime.ReadMemStats(&m)
 		before := now
 		now = int64(m.HeapAlloc+m.StackInuse) / 1024
-		if before == 0 || max(now-before, before-now) > restless {
+		if before == 0 || max(now-before, before-now) > tolerance {
 			return fmt.Errorf("%d KiB, and %d before", now, before)
 		}
 		return nil
@@ -74,7 +74,7 @@ func heap(t *testing.T) int64 {
 	return now
 }
 
-// cpu is what this process has used, in milliseconds.
+// cpu returns the CPU time that this process has used, in milliseconds.
 func cpu(t *testing.T) int64 {
 	t.Helper()
 	var usage syscall.Rusage
@@ -84,7 +84,7 @@ func cpu(t *testing.T) int64 {
 	return (usage.Utime.Nano() + usage.Stime.Nano()) / int64(time.Millisecond)
 }
 
-// costs is a source whose schemas are those of costSchema.
+// costs is a source whose schemas are costSchema's.
 type costs struct{ *source }
 
 func (c costs) Schema(schema.GroupVersionKind) (*spec.Schema, error) { return costSchema(), nil }
@@ -94,11 +94,12 @@ func (c costs) Open(kind schema.GroupVersionKind) (apiserver.KindDefinition, err
 	return apiserver.KindDefinition{Type: merged}, err
 }
 
-// TestCostOfKinds measures what 1,500 kinds cost a server, and what CRDs of the same kinds would. It
-// holds them to a twentieth of their memory; the rest is told (-v).
+// TestCostOfKinds measures what 1,500 kinds cost a server, and what CRDs of the same
+// kinds would cost. It limits the kinds to a twentieth of the CRDs' memory; other
+// measurements are only printed (-v).
 func TestCostOfKinds(t *testing.T) {
 	if testing.Short() {
-		t.Skip("makes CRDs for a comparison; not with -short")
+		t.Skip("creates CRDs for a comparison; not with -short")
 	}
 	const count, few, more, crds = 1500, 10, 100, 20
 	source := costs{newSource()}
@@ -118,7 +119,7 @@ func TestCostOfKinds(t *testing.T) {
 	const aggregated = "application/json;v=v2;g=apidiscovery.k8s.io;as=APIGroupDiscoveryList"
 	await(t, "the kinds are announced", func() error {
 		if _, _, body := ask(t, server.config, "/apis", "Accept", aggregated); !strings.Contains(body, `"kind1499s"`) {
-			return fmt.Errorf("they are not")
+			return fmt.Errorf("not announced")
 		}
 		return nil
 	})
@@ -127,7 +128,7 @@ func TestCostOfKinds(t *testing.T) {
 
 	await(t, "the OpenAPI document is announced", func() error {
 		if _, _, body := ask(t, server.config, "/openapi/v3"); !strings.Contains(body, "apis/many.example.com/v1") {
-			return fmt.Errorf("it is not")
+			return fmt.Errorf("not announced")
 		}
 		return nil
 	})

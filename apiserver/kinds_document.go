@@ -24,7 +24,7 @@ const (
 )
 
 // writeDocument writes the OpenAPI v3 document of a version of a group, one kind after
-// the other, so that no more than one is in memory.
+// the other, so that only one schema is in memory.
 func writeDocument(w io.Writer, gv schema.GroupVersion, version servedVersion, read func(schema.GroupVersionKind) (*spec.Schema, error)) error {
 	out := &documentWriter{w: w}
 	out.raw(`{"openapi":"3.0.0","info":{"title":"Kubernetes","version":`)
@@ -95,8 +95,8 @@ func (d *documentWriter) field(first bool, name string, v any) {
 	d.value(v)
 }
 
-// modelName is the name of a kind's schema, as upstream gives names to those of
-// custom resources.
+// modelName returns the name of a kind's schema, in upstream's format for custom
+// resources.
 func modelName(kind schema.GroupVersionKind) string {
 	parts := strings.Split(kind.Group, ".")
 	slices.Reverse(parts)
@@ -107,7 +107,7 @@ func marker(kind schema.GroupVersionKind) map[string]any {
 	return map[string]any{"group": kind.Group, "version": kind.Version, "kind": kind.Kind}
 }
 
-// completeSchema adds to the schema of a kind what every kind has.
+// completeSchema adds the fields that every kind has.
 func completeSchema(s *spec.Schema, kind schema.GroupVersionKind) *spec.Schema {
 	docs := metav1.TypeMeta{}.SwaggerDoc()
 	s.Type = spec.StringOrArray{"object"}
@@ -136,7 +136,7 @@ func metadataSchema(model, description string) spec.Schema {
 	}}
 }
 
-// metaModels are the schemas of metadata and of what it consists of.
+// metaModels returns the schemas of metadata and of the types that it consists of.
 func metaModels() (map[string]spec.Schema, error) {
 	all := generatedopenapi.GetOpenAPIDefinitions(func(name string) spec.Ref { return spec.MustCreateRef(modelRef + canonical(name)) })
 	byModel := make(map[string]common.OpenAPIDefinition, len(all))
@@ -159,26 +159,27 @@ func metaModels() (map[string]spec.Schema, error) {
 	return out, nil
 }
 
-// canonical turns a Go type's path into the name of its model.
+// canonical converts a Go type's path to the name of its model.
 func canonical(name string) string {
 	domain, rest, ok := strings.Cut(name, "/")
 	if !ok {
-		return name // it is one
+		return name // it is already a model name
 	}
 	parts := strings.Split(domain, ".")
 	slices.Reverse(parts)
 	return strings.Join(parts, ".") + "." + strings.ReplaceAll(rest, "/", ".")
 }
 
-// kindPath is a path of a kind with what can be done there.
+// kindPath is a path of a kind and its operations.
 type kindPath struct {
 	path string
 	item map[string]any
 }
 
-// kindPaths are the paths of a kind, with what clients look for: kubectl finds a kind by
-// its path, and whether it may ask for a dry run or for strict validation by the parameters of PATCH. Answers
-// are not described, which would be many times as long, the same for each kind, and read by nobody.
+// kindPaths returns the paths of a kind with the parts that clients look for. kubectl
+// finds a kind by its path, and learns from the parameters of PATCH whether dry run and
+// strict validation are supported. Responses are not described: they would be many
+// times as long, the same for each kind, and no client reads them.
 func kindPaths(gv schema.GroupVersion, k KindNames) []kindPath {
 	kind := gv.WithKind(k.Kind)
 	base := "/apis/" + gv.String()

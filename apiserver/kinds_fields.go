@@ -10,14 +10,14 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
-// kindFields knows by its OpenAPI schema which fields a kind has.
+// kindFields knows from a kind's OpenAPI schema which fields it has.
 type kindFields struct{ schema *spec.Schema }
 
-// preserve is the extension of schemas that allow fields which they do not name.
+// preserve is the extension of schemas that allow fields which they do not list.
 const preserve = "x-kubernetes-preserve-unknown-fields"
 
-// prune removes what the kind does not have from the content of an object, and tells
-// the paths of it. What every object has is left alone.
+// prune removes the fields that the kind does not have from an object's content, and
+// returns their paths. It does not touch the fields that every object has.
 func (f kindFields) prune(content map[string]any) (removed []string) {
 	for _, name := range sortedKeys(content) {
 		if name == "apiVersion" || name == "kind" || name == "metadata" {
@@ -49,7 +49,7 @@ func pruneValue(value any, s *spec.Schema, path string) (removed []string) {
 			case rest != nil && rest.Schema != nil:
 				removed = append(removed, pruneValue(value[name], rest.Schema, at)...)
 			case rest != nil && rest.Allows || len(s.Properties) == 0:
-				// Anything may be there: the schema names nothing.
+				// Any field may be here: the schema lists none.
 			default:
 				delete(value, name)
 				removed = append(removed, at)
@@ -75,7 +75,7 @@ func sortedKeys(m map[string]any) []string {
 	return keys
 }
 
-// kindTypes tells server-side apply how objects of a kind are merged.
+// kindTypes defines for server-side apply how objects of a kind are merged.
 type kindTypes struct {
 	kind   typed.ParseableType
 	fields kindFields
@@ -85,11 +85,11 @@ type kindTypes struct {
 func (t kindTypes) ObjectToTyped(object runtime.Object, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
 	u, ok := object.(*unstructured.Unstructured)
 	if !ok {
-		return nil, fmt.Errorf("a %T cannot be applied", object)
+		return nil, fmt.Errorf("cannot apply %T", object)
 	}
 	value, err := t.kind.FromUnstructured(u.Object, options...)
 	if err != nil && u.GetUID() != "" {
-		// It is stored, from a time when the kind had other fields. Those are not merged.
+		// It was stored when the kind had other fields. Those are not merged.
 		u = u.DeepCopy()
 		t.fields.prune(u.Object)
 		value, err = t.kind.FromUnstructured(u.Object, options...)
@@ -101,7 +101,7 @@ func (t kindTypes) ObjectToTyped(object runtime.Object, options ...typed.Validat
 func (t kindTypes) TypedToObject(value *typed.TypedValue) (runtime.Object, error) {
 	content, ok := value.AsValue().Unstructured().(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("a %T is no object", value.AsValue().Unstructured())
+		return nil, fmt.Errorf("%T is not an object", value.AsValue().Unstructured())
 	}
 	return &unstructured.Unstructured{Object: content}, nil
 }

@@ -61,16 +61,16 @@ func (s *kindServer) serveDiscovery(w http.ResponseWriter, r *http.Request, path
 	s.notFound.ServeHTTP(w, r)
 }
 
-// listGroups adds the groups to the list of all at /apis, which the aggregating server
-// makes of APIServices. There are none for these: they would be objects for each
-// server to keep in step with its own source, and a server that is late would take away what
-// another has just announced.
+// listGroups adds the groups to the list of all groups at /apis, which the aggregating
+// server builds from APIServices. These groups have none: each server would have to
+// keep such objects in step with its own source, and a server that is behind would
+// delete what another has just announced.
 func (s *kindServer) listGroups(front *genericapiserver.GenericAPIServer) {
 	const path = "/apis"
 	mux := front.Handler.NonGoRestfulMux
 	mux.Unregister(path)
 	legacy := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// The same handler is still there under the path with a slash.
+		// The original handler is still available under the path with a slash.
 		theirs := r.Clone(r.Context())
 		theirs.URL.Path = path + "/"
 		theirs.Header.Set("Accept", "application/json")
@@ -113,7 +113,7 @@ func (s *kindServer) serveObjects(w http.ResponseWriter, r *http.Request, info *
 	}
 	kind, life, release, err := s.opened.acquire(resource, names, revision, s.clock, s.build)
 	if err != nil {
-		refuse(apierrors.NewServiceUnavailable(fmt.Sprintf("%s cannot be served now: %v", resource.GroupResource(), err)))
+		refuse(apierrors.NewServiceUnavailable(fmt.Sprintf("%s cannot be served at the moment: %v", resource.GroupResource(), err)))
 		return
 	}
 	defer release()
@@ -123,19 +123,19 @@ func (s *kindServer) serveObjects(w http.ResponseWriter, r *http.Request, info *
 		return
 	}
 	if info.Verb == "watch" {
-		// It may last for longer than what it was opened with is true.
+		// The request may outlive the definition with which the kind was opened.
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		defer context.AfterFunc(life, cancel)()
 		r = r.WithContext(ctx)
 	}
 	metrics.InstrumentHandlerFunc(strings.ToUpper(info.Verb), info.APIGroup, info.APIVersion, info.Resource, info.Subresource,
-		metrics.CleanScope(info), metrics.APIServerComponent, false, "", handler)(w, saysWhatItLeavesOut(r))
+		metrics.CleanScope(info), metrics.APIServerComponent, false, "", handler)(w, warnOnUnknownFields(r))
 }
 
-// saysWhatItLeavesOut is the request with fields of an object that are not known not ignored
-// but warned of: an argument that is misspelt is never dropped in silence.
-func saysWhatItLeavesOut(r *http.Request) *http.Request {
+// warnOnUnknownFields changes fieldValidation=Ignore to Warn: a misspelt argument is
+// never dropped silently.
+func warnOnUnknownFields(r *http.Request) *http.Request {
 	const parameter = "fieldValidation"
 	query := r.URL.Query()
 	if query.Get(parameter) != metav1.FieldValidationIgnore {
@@ -147,7 +147,7 @@ func saysWhatItLeavesOut(r *http.Request) *http.Request {
 	return r
 }
 
-// handler is upstream's for a verb, or nil.
+// handler returns upstream's handler for a verb, or nil.
 func (s *kindServer) handler(k *servedKind, info *request.RequestInfo) http.HandlerFunc {
 	patches := []string{string(types.JSONPatchType), string(types.MergePatchType), string(types.ApplyYAMLPatchType)}
 	if info.Subresource != "" {

@@ -24,7 +24,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 )
 
-// opener makes kinds that say when they are closed.
+// opener builds kinds and counts how many are closed.
 type opener struct {
 	mu             sync.Mutex
 	opened, closed int
@@ -54,8 +54,8 @@ func (o *opener) want(t *testing.T, opened, closed int) {
 	}
 }
 
-// A kind is open for as long as somebody uses it, and a while longer; if it changes,
-// watches end, and requests under way do not.
+// A kind stays open while it is in use, and for a while after that. If it changes,
+// watches end, and requests in flight do not.
 func TestKindsAreOpenWhileUsed(t *testing.T) {
 	var o opener
 	clock := testclock.NewFakeClock(time.Now())
@@ -75,10 +75,10 @@ func TestKindsAreOpenWhileUsed(t *testing.T) {
 	first()
 	clock.Step(kindIdle * 2)
 	kinds.retireIdle(clock.Now().Add(-kindIdle))
-	o.want(t, 1, 0) // the second uses it
+	o.want(t, 1, 0) // the second request uses it
 	second()
 	kinds.retireIdle(clock.Now().Add(-kindIdle))
-	o.want(t, 1, 0) // until a moment ago
+	o.want(t, 1, 0) // it was used until a moment ago
 	clock.Step(kindIdle * 2)
 	kinds.retireIdle(clock.Now().Add(-kindIdle))
 	o.want(t, 1, 1)
@@ -86,7 +86,7 @@ func TestKindsAreOpenWhileUsed(t *testing.T) {
 	ended, third := acquire("1")
 	kinds.retire(func(k *openKind) bool { return k.revision == "1" })
 	if !ended() {
-		t.Error("a watch of a kind that has changed goes on")
+		t.Error("the watch of a changed kind did not end")
 	}
 	o.want(t, 2, 1) // the request has not ended
 	stillOpen, fourth := acquire("2")
@@ -100,7 +100,7 @@ func TestKindsAreOpenWhileUsed(t *testing.T) {
 	o.fail = errors.New("away")
 	kinds.retire(func(*openKind) bool { return true })
 	if _, _, _, err := kinds.acquire(r, KindNames{}, "2", clock, o.build); !errors.Is(err, o.fail) {
-		t.Errorf("opened with %v", err)
+		t.Errorf("open: %v", err)
 	}
 	o.fail = nil
 	_, fifth := acquire("2")
@@ -108,8 +108,8 @@ func TestKindsAreOpenWhileUsed(t *testing.T) {
 	o.want(t, 4, 3)
 }
 
-// Any number of requests may come at once, at any moment of a change.
-func TestKindsAreOpenedTogether(t *testing.T) {
+// Any number of requests may arrive concurrently, at any moment of a change.
+func TestKindsAreOpenedConcurrently(t *testing.T) {
 	var o opener
 	clock := testclock.NewFakeClock(time.Now())
 	kinds := openKinds{kinds: map[schema.GroupVersionResource]*openKind{}}
@@ -137,21 +137,22 @@ func TestKindsAreOpenedTogether(t *testing.T) {
 	o.want(t, o.opened, o.opened)
 }
 
-// A controller that deletes what it takes for gone begins when all kinds are known.
+// A controller that deletes objects of removed kinds starts only when all kinds are
+// known.
 func TestControllersWaitForKinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		kinds := &kindServer{complete: make(chan struct{})}
+		kinds := &kindServer{loaded: make(chan struct{})}
 		l := &leadership{controllers: &controllers{kinds: kinds}}
 		var begun atomic.Bool
-		go l.knowingKinds(func(context.Context) { begun.Store(true) })(t.Context())
+		go l.afterKindsLoaded(func(context.Context) { begun.Store(true) })(t.Context())
 		synctest.Wait()
 		if begun.Load() {
-			t.Error("it began before")
+			t.Error("it started too early")
 		}
-		close(kinds.complete)
+		close(kinds.loaded)
 		synctest.Wait()
 		if !begun.Load() {
-			t.Error("it does not begin")
+			t.Error("it does not start")
 		}
 	})
 }
@@ -167,12 +168,13 @@ func described() *spec.Schema {
 		"status":{"type":"object","properties":{"phase":{"type":"string"}}}}}`
 	s := &spec.Schema{}
 	if err := json.Unmarshal([]byte(text), s); err != nil {
-		panic(err) // of the text above
+		panic(err) // the text above is invalid
 	}
 	return s
 }
 
-// What the schema does not name goes and is told; what it leaves open stays.
+// Fields that the schema does not list are removed and reported; where it allows any
+// fields, they stay.
 func TestUnknownFieldsOfKinds(t *testing.T) {
 	const given = `{"apiVersion":"a","kind":"k","metadata":{"x":1},"extra":1,
 		"spec":{"name":"n","nam":"n","free":{"b":1},"any":{"b":{"c":1}},"map":{"k":{"a":"","b":1}},"list":[{"a":""},{"b":1},"${x}"]},
@@ -188,13 +190,13 @@ func TestUnknownFieldsOfKinds(t *testing.T) {
 	left, _ := json.Marshal(content)
 	const want = `{"apiVersion":"a","kind":"k","metadata":{"x":1},"spec":{"any":{"b":{"c":1}},"free":{"b":1},"list":[{"a":""},{},"${x}"],"map":{"k":{"a":""}},"name":"n"},"status":{"phase":"p"}}`
 	if string(left) != want {
-		t.Errorf("left is %s, want %s", left, want)
+		t.Errorf("got %s, want %s", left, want)
 	}
 }
 
-// documents is a source that counts what is read of it.
+// documents is a source that counts how many schemas are read.
 type documents struct {
-	Kinds
+	KindSource
 	read int
 }
 
@@ -203,7 +205,8 @@ func (d *documents) Schema(schema.GroupVersionKind) (*spec.Schema, error) {
 	return described(), nil
 }
 
-// A document is made when it is first asked for, in whatever form, and named before.
+// A document is built on the first request, in whatever encoding; its hash is known
+// before.
 func TestOpenAPIOfKinds(t *testing.T) {
 	source := &documents{}
 	clock := testclock.NewFakeClock(time.Now())
@@ -251,7 +254,7 @@ func TestOpenAPIOfKinds(t *testing.T) {
 		}
 	}
 	if got := document.Components.Schemas["com.example.v1.Widget"].Properties["spec"].Properties["name"].Description; got != "What it is called." {
-		t.Errorf("the kind is described as %q", got)
+		t.Errorf("description of the kind: %q", got)
 	}
 	for name, s := range document.Components.Schemas {
 		wantReferences(t, name, s, document.Components.Schemas)
@@ -262,17 +265,17 @@ func TestOpenAPIOfKinds(t *testing.T) {
 	} else if r, err := gzip.NewReader(bytes.NewReader(body(zipped))); err != nil {
 		t.Error(err)
 	} else if again, err := io.ReadAll(r); err != nil || !bytes.Equal(again, plain) {
-		t.Errorf("compressed is another: %v", err)
+		t.Errorf("the compressed document differs: %v", err)
 	}
-	// Its first field is the version of OpenAPI.
+	// The first field is the OpenAPI version.
 	if message := body(get(url, "Accept", "application/com.github.proto-openapi.spec.v3.v1.0+protobuf")); !bytes.HasPrefix(message, []byte("\n\x053.0.0")) {
 		t.Errorf("as protobuf: %.20q", message)
 	}
 	if code := get(url, "Accept", "text/html").StatusCode; code != http.StatusNotAcceptable {
-		t.Errorf("as a page: %d", code)
+		t.Errorf("as HTML: %d", code)
 	}
 	if code := get(url, "If-None-Match", answer.Header.Get("Etag")).StatusCode; code != http.StatusNotModified {
-		t.Errorf("with the tag: %d", code)
+		t.Errorf("with the ETag: %d", code)
 	}
 	if source.read != 2 {
 		t.Errorf("%d schemas were read for two kinds", source.read)
@@ -285,15 +288,15 @@ func TestOpenAPIOfKinds(t *testing.T) {
 	group.Versions[0].Revision = "2"
 	s.table.Store(newKindTable([]KindGroup{group}, nobody))
 	if moved := get(url); moved.StatusCode != http.StatusMovedPermanently || moved.Header.Get("Location") == url {
-		t.Errorf("of another revision: %s to %s", moved.Status, moved.Header.Get("Location"))
+		t.Errorf("with another revision's hash: %s to %s", moved.Status, moved.Header.Get("Location"))
 	}
 }
 
-// wantReferences checks that each reference is to what is there.
+// wantReferences checks that each reference has a target.
 func wantReferences(t *testing.T, name string, s *spec.Schema, all map[string]*spec.Schema) {
 	t.Helper()
 	if ref := s.Ref.String(); ref != "" && all[strings.TrimPrefix(ref, modelRef)] == nil {
-		t.Errorf("%s refers to %s, which is not there", name, ref)
+		t.Errorf("%s refers to missing %s", name, ref)
 	}
 	for i := range s.AllOf {
 		wantReferences(t, name, &s.AllOf[i], all)

@@ -13,12 +13,11 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// kubectlRole makes the test binary behave as kubectl: the real one, in a process of
-// its own.
+// kubectlRole makes the test binary run as kubectl: the real one, in its own process.
 const kubectlRole = "ATOLL_TEST_KUBECTL"
 
-// kubectlFor runs the real kubectl against a server. It gives what that wrote to both streams, and
-// keeps what that has learnt of the API between calls.
+// kubectlFor returns a function that runs the real kubectl against a server and returns
+// its output on both streams. It keeps kubectl's discovery cache between calls.
 func kubectlFor(t *testing.T, c *rest.Config) func(stdin string, args ...string) (string, error) {
 	t.Helper()
 	home := t.TempDir()
@@ -43,8 +42,8 @@ func kubectlFor(t *testing.T, c *rest.Config) func(stdin string, args ...string)
 	}
 }
 
-// TestKubectlKnowsKindsWithoutCRDs: what people do with kubectl works with these kinds.
-func TestKubectlKnowsKindsWithoutCRDs(t *testing.T) {
+// TestKubectlWithKindsWithoutCRDs: common kubectl commands work with these kinds.
+func TestKubectlWithKindsWithoutCRDs(t *testing.T) {
 	server := serveKinds(t, newSource(shops()...), makeFiles(t))
 	kubectl := kubectlFor(t, server.config)
 	const small = "apiVersion: shop.example.com/v1\nkind: Widget\nmetadata: {name: shelf}\nspec:\n  size: 1\n  parts: [{name: board, weight: 2}]\n"
@@ -79,7 +78,7 @@ func TestKubectlKnowsKindsWithoutCRDs(t *testing.T) {
 		}
 		for _, part := range step.says {
 			if !strings.Contains(out, part) {
-				t.Errorf("kubectl %s says, without %q:\n%s", step.command, part, out)
+				t.Errorf("kubectl %s: output lacks %q:\n%s", step.command, part, out)
 			}
 		}
 	}

@@ -26,14 +26,14 @@ var (
 	worldRegions = schema.GroupVersionResource{Group: "world.example.com", Version: "v2", Resource: "regions"}
 )
 
-// widget has a name and a spec, in JSON.
+// widget returns a Widget with a name and a spec in JSON.
 func widget(name, spec string) *unstructured.Unstructured { return of("Widget", name, spec) }
 
 func of(kind, name, spec string) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{}
 	text := fmt.Sprintf(`{"apiVersion":"shop.example.com/v1","kind":%q,"metadata":{"name":%q},"spec":%s}`, kind, name, spec)
 	if err := json.Unmarshal([]byte(text), u); err != nil {
-		panic(err) // of a test's own text
+		panic(err) // the test's own text is invalid
 	}
 	return u
 }
@@ -47,7 +47,7 @@ func dynamicClient(t *testing.T, config *rest.Config) *dynamic.DynamicClient {
 	return client
 }
 
-// get is the value at a path such as spec.size, as JSON.
+// at returns the value at a path such as spec.size, as JSON.
 func at(u *unstructured.Unstructured, path string) string {
 	if u == nil {
 		return "no object"
@@ -60,7 +60,7 @@ func at(u *unstructured.Unstructured, path string) string {
 	return string(text)
 }
 
-// wantAt compares values at paths, given in turns.
+// wantAt compares values at paths, passed as pairs.
 func wantAt(t *testing.T, u *unstructured.Unstructured, pathsAndValues ...string) {
 	t.Helper()
 	for i := 0; i < len(pathsAndValues); i += 2 {
@@ -70,27 +70,27 @@ func wantAt(t *testing.T, u *unstructured.Unstructured, pathsAndValues ...string
 	}
 }
 
-// wantRefused checks the code of a refusal, and what it says.
+// wantRefused checks the code and the message of an error.
 func wantRefused(t *testing.T, err error, code int32, parts ...string) {
 	t.Helper()
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Code != code {
-		t.Errorf("got %v, want a refusal with %d", err, code)
+		t.Errorf("got %v, want code %d", err, code)
 		return
 	}
 	for _, part := range parts {
 		if !strings.Contains(err.Error(), part) {
-			t.Errorf("refused with %q, which does not say %q", err, part)
+			t.Errorf("error %q lacks %q", err, part)
 		}
 	}
 }
 
-// TestKindsWithoutCRDs: objects of these kinds behave as custom resources do.
+// TestKindsWithoutCRDs: objects of these kinds behave like custom resources.
 func TestKindsWithoutCRDs(t *testing.T) {
 	server := serveKinds(t, newSource(shops()...), makeFiles(t))
 	for name, test := range map[string]func(*testing.T, running){
 		"generation and status": kindsGeneration,
-		"what is refused":       kindsRefusals,
+		"validation errors":     kindsRefusals,
 		"unknown fields":        kindsUnknownFields,
 		"patches":               kindsPatches,
 		"server-side apply":     kindsApply,
@@ -167,7 +167,7 @@ func kindsRefusals(t *testing.T, s running) {
 	_, err = client.Get(t.Context(), "refused", metav1.GetOptions{})
 	wantRefused(t, err, http.StatusNotFound)
 	if said := heard.take(); said != "" {
-		t.Errorf("warned of %q", said)
+		t.Errorf("unexpected warnings %q", said)
 	}
 
 	if err := create(widget("large", `{"size":101}`)); err != nil {
@@ -175,17 +175,17 @@ func kindsRefusals(t *testing.T, s running) {
 	}
 	wantRefused(t, create(widget("large", `{}`)), http.StatusConflict, "already exists")
 	if said := heard.take(); said != "spec.size: this is large" {
-		t.Errorf("warned of %q, want what Validate says", said)
+		t.Errorf("warnings %q, want those of Validate", said)
 	}
 	patch := func(body string) error {
 		_, err := client.Patch(t.Context(), "large", types.MergePatchType, []byte(body), metav1.PatchOptions{})
 		return err
 	}
 	wantRefused(t, patch(`{"spec":{"size":100}}`), http.StatusUnprocessableEntity, "widgets do not shrink")
-	// The object is not judged again for what is not its content.
+	// Changes outside the content are not validated again.
 	heard.take()
 	if err := patch(`{"metadata":{"labels":{"a":"b"}}}`); err != nil || heard.take() != "" {
-		t.Errorf("a label was judged: %v", err)
+		t.Errorf("a label change was validated: %v", err)
 	}
 }
 
@@ -212,7 +212,7 @@ func kindsUnknownFields(t *testing.T, s running) {
 		wantAt(t, made, "spec.colour", "nothing", "extra", "nothing", "spec.labels.any", `"name"`, "spec.parts", `[{"name":"a"}]`)
 		for _, part := range []string{`unknown field "spec.colour"`, `unknown field "spec.parts[0].wait"`, `unknown field "extra"`, `unknown field "metadata.nickname"`} {
 			if !strings.Contains(said, part) {
-				t.Errorf("%s: warned of %q, without %q", c.name, said, part)
+				t.Errorf("%s: warnings %q lack %q", c.name, said, part)
 			}
 		}
 	}
@@ -280,7 +280,8 @@ func kindsApply(t *testing.T, s running) {
 		t.Fatal(err)
 	}
 	wantAt(t, w, "spec.size", "2", "spec.parts", `[{"name":"a","weight":1}]`)
-	// What one manager no longer names goes, and the object of nobody's change stays as it is.
+	// A field that its manager no longer applies is removed, and an apply without
+	// changes does not write.
 	if w, err = apply("one", `{}`, false); err != nil {
 		t.Fatal(err)
 	}
@@ -328,7 +329,7 @@ func kindsDeletion(t *testing.T, s running) {
 		t.Fatal(err)
 	}
 	if w, err = client.Get(t.Context(), "deleted", metav1.GetOptions{}); err != nil || w.GetDeletionTimestamp() == nil {
-		t.Fatalf("held by a finalizer, it is %v, %v", w, err)
+		t.Fatalf("with a finalizer: %v, %v", w, err)
 	}
 	if _, err := client.Patch(t.Context(), "deleted", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
@@ -397,7 +398,7 @@ func kindsLists(t *testing.T, s running) {
 			return -1
 		}
 		if list.GetKind() != "WidgetList" || list.GetAPIVersion() != "shop.example.com/v1" || list.GetResourceVersion() == "" {
-			t.Errorf("the list is a %s of %s at %q", list.GetKind(), list.GetAPIVersion(), list.GetResourceVersion())
+			t.Errorf("list kind %s, apiVersion %s, resourceVersion %q", list.GetKind(), list.GetAPIVersion(), list.GetResourceVersion())
 		}
 		return len(list.Items)
 	}
@@ -414,14 +415,14 @@ func kindsLists(t *testing.T, s running) {
 	wantRefused(t, err, http.StatusBadRequest, "field label not supported")
 	first, err := all.List(t.Context(), metav1.ListOptions{LabelSelector: "listed", Limit: 2})
 	if err != nil || len(first.Items) != 2 || first.GetContinue() == "" {
-		t.Fatalf("a page is %v, %v", first, err)
+		t.Fatalf("first page: %v, %v", first, err)
 	}
 	if n := count(metav1.ListOptions{LabelSelector: "listed", Limit: 10, Continue: first.GetContinue()}); n != 3 {
 		t.Errorf("%d on the next page, want 3", n)
 	}
 }
 
-// ask sends a request as it is, and gives the answer's code, type and body.
+// ask sends a raw request and returns the response's code, content type and body.
 func ask(t *testing.T, config *rest.Config, path string, header ...string) (int, string, string) {
 	t.Helper()
 	client, err := rest.HTTPClientFor(config)

@@ -28,16 +28,16 @@ import (
 // openAPIPath is where OpenAPI v3 is served.
 const openAPIPath = "/openapi/v3"
 
-// kindDocuments are the OpenAPI documents that somebody has asked for.
+// kindDocuments caches the OpenAPI documents that clients have requested.
 type kindDocuments struct {
-	// building lets one document be built at a time: a large one takes a second of CPU.
+	// building serializes the building of documents: a large one takes a second of CPU.
 	building sync.Mutex
 	mu       sync.Mutex
 	built    map[schema.GroupVersion]*kindDocument
 }
 
-// kindDocument is the OpenAPI document of a version of a group. Uncompressed it
-// would be tens of megabytes for a large group, and nearly all clients take it compressed.
+// kindDocument is the OpenAPI document of a version of a group. It is kept compressed:
+// a large group would take tens of megabytes, and nearly all clients accept gzip.
 type kindDocument struct {
 	hash    string
 	gzipped []byte
@@ -61,7 +61,7 @@ func (d *kindDocuments) keep(gv schema.GroupVersion, document *kindDocument) {
 	d.built[gv] = document
 }
 
-// retain forgets documents of what is not served any more.
+// retain drops documents of versions that are no longer served.
 func (d *kindDocuments) retain(table *kindTable) {
 	d.remove(func(gv schema.GroupVersion, document *kindDocument) bool {
 		version, ok := table.versions[gv]
@@ -69,7 +69,7 @@ func (d *kindDocuments) retain(table *kindTable) {
 	})
 }
 
-// forget forgets documents that nobody has asked for since.
+// forget drops documents that have not been requested since then.
 func (d *kindDocuments) forget(since time.Time) {
 	d.remove(func(_ schema.GroupVersion, document *kindDocument) bool { return document.used.Before(since) })
 }
@@ -84,16 +84,17 @@ func (d *kindDocuments) remove(which func(schema.GroupVersion, *kindDocument) bo
 	}
 }
 
-// documentHash names a document before it is built, so that the list of all documents,
-// which has their hashes, builds none. What is made of the same revision by another
-// Kubernetes is another document.
+// documentHash identifies a document before it is built, so that the list of all
+// documents, which has their hashes, builds none. The Kubernetes version is part of it,
+// because another version builds another document from the same revision.
 func documentHash(v servedVersion) string {
 	sum := sha256.Sum256([]byte(KubernetesVersion() + "\x00" + v.Name + "\x00" + v.Revision))
 	return strings.ToUpper(hex.EncodeToString(sum[:]))
 }
 
-// serveOpenAPI answers requests for OpenAPI v3. The list of documents is asked for by the
-// aggregating server, every second; it adds it to the others and passes requests for these documents on.
+// serveOpenAPI answers requests for OpenAPI v3. The aggregating server polls the list
+// of documents every second, merges it with the others, and forwards requests for these
+// documents.
 func (s *kindServer) serveOpenAPI(w http.ResponseWriter, r *http.Request) bool {
 	if r.URL.Path == openAPIPath {
 		list := handler3.OpenAPIV3Discovery{Paths: map[string]handler3.OpenAPIV3DiscoveryGroupVersion{}}
@@ -101,7 +102,7 @@ func (s *kindServer) serveOpenAPI(w http.ResponseWriter, r *http.Request) bool {
 			list.Paths["apis/"+gv.String()] = handler3.OpenAPIV3DiscoveryGroupVersion{ServerRelativeURL: documentURL(gv, documentHash(version))}
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(list) // who asked has gone
+		_ = json.NewEncoder(w).Encode(list) // an error means that the client has gone
 		return true
 	}
 	path, ok := strings.CutPrefix(r.URL.Path, openAPIPath+"/apis/")
@@ -128,9 +129,9 @@ func (s *kindServer) serveOpenAPI(w http.ResponseWriter, r *http.Request) bool {
 		err = s.write(w, r, document)
 	}
 	if err != nil {
-		klog.ErrorS(err, "Cannot serve the OpenAPI document of a group", "groupVersion", gv)
+		klog.ErrorS(err, "cannot serve OpenAPI document", "groupVersion", gv)
 		responsewriters.WriteRawJSON(http.StatusServiceUnavailable,
-			apierrors.NewServiceUnavailable(fmt.Sprintf("the OpenAPI document of %s cannot be made now: %v", gv, err)).ErrStatus, w)
+			apierrors.NewServiceUnavailable(fmt.Sprintf("the OpenAPI document of %s cannot be built: %v", gv, err)).ErrStatus, w)
 	}
 	return true
 }
@@ -139,7 +140,7 @@ func documentURL(gv schema.GroupVersion, hash string) string {
 	return openAPIPath + "/apis/" + gv.String() + "?" + url.Values{"hash": {hash}}.Encode()
 }
 
-// document builds a document unless it is there.
+// document returns a document from the cache, or builds it.
 func (s *kindServer) document(gv schema.GroupVersion, version servedVersion, hash string) (*kindDocument, error) {
 	if document := s.openAPI.get(gv, hash, s.clock.Now()); document != nil {
 		return document, nil
@@ -165,8 +166,8 @@ func (s *kindServer) document(gv schema.GroupVersion, version servedVersion, has
 	return document, nil
 }
 
-// write sends a document in the form that the client wants. It returns an error only
-// if it has written nothing.
+// write sends a document in the encoding that the client accepts. It returns an error
+// only if it has written nothing.
 func (s *kindServer) write(w http.ResponseWriter, r *http.Request, document *kindDocument) error {
 	const protobuf, deprecated = "com.github.proto-openapi.spec.v3.v1.0+protobuf", "com.github.proto-openapi.spec.v3@v1.0+protobuf"
 	var forms []runtime.SerializerInfo
@@ -187,7 +188,7 @@ func (s *kindServer) write(w http.ResponseWriter, r *http.Request, document *kin
 		header.Set("Content-Type", "application/json")
 		if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 			header.Set("Content-Encoding", "gzip")
-			_, _ = w.Write(document.gzipped) // who asked has gone
+			_, _ = w.Write(document.gzipped) // an error means that the client has gone
 			return nil
 		}
 		plain, err := gzip.NewReader(bytes.NewReader(document.gzipped))

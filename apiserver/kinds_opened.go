@@ -9,13 +9,13 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// openKinds are the kinds that somebody uses, or did a moment ago.
+// openKinds are the kinds that are or were recently in use.
 type openKinds struct {
 	mu    sync.Mutex
 	kinds map[schema.GroupVersionResource]*openKind
 }
 
-// openKind is a kind that is ready to be used, or about to be.
+// openKind is a kind that is or is being opened.
 type openKind struct {
 	resource schema.GroupVersionResource
 	names    KindNames
@@ -25,7 +25,7 @@ type openKind struct {
 	end  context.CancelFunc
 
 	once sync.Once
-	// Of the rest, openKinds' lock.
+	// openKinds' lock guards the following fields.
 	kind    *servedKind
 	err     error
 	users   int
@@ -33,7 +33,7 @@ type openKind struct {
 	retired bool
 }
 
-// acquire opens a kind unless it is open, and keeps it open until the caller releases it.
+// acquire opens a kind if necessary, and keeps it open until the caller releases it.
 func (o *openKinds) acquire(
 	r schema.GroupVersionResource, names KindNames, revision string, clock clock.PassiveClock,
 	build func(schema.GroupVersionResource, KindNames) (*servedKind, error),
@@ -41,8 +41,9 @@ func (o *openKinds) acquire(
 	o.mu.Lock()
 	k := o.kinds[r]
 	if k != nil && k.revision != revision {
-		// Requests that began before a change may come after it, so which of the two
-		// is newer is not known. If it was the other, the next request exchanges them again.
+		// A request that began before a change may get here after it, so it is unknown
+		// which revision is newer. If this one is older, the next request replaces it
+		// again.
 		o.remove(k)
 		k = nil
 	}
@@ -60,7 +61,7 @@ func (o *openKinds) acquire(
 		defer o.mu.Unlock()
 		k.kind, k.err = kind, err
 		if err != nil {
-			o.remove(k) // the next one tries again
+			o.remove(k) // the next request tries again
 		}
 	})
 	o.mu.Lock()
@@ -80,7 +81,8 @@ func (o *openKinds) acquire(
 	return kind, k.life, release, nil
 }
 
-// retire forgets kinds, ends their watches, and closes them when nobody uses them any more.
+// retire drops kinds, ends their watches, and closes them when no request uses them any
+// more.
 func (o *openKinds) retire(which func(*openKind) bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -91,12 +93,12 @@ func (o *openKinds) retire(which func(*openKind) bool) {
 	}
 }
 
-// retireIdle forgets the kinds that nobody has used since.
+// retireIdle drops the kinds that no request has used since then.
 func (o *openKinds) retireIdle(since time.Time) {
 	o.retire(func(k *openKind) bool { return k.users == 0 && k.used.Before(since) })
 }
 
-// remove is called with the lock.
+// remove must be called with the lock held.
 func (o *openKinds) remove(k *openKind) {
 	if o.kinds[k.resource] == k {
 		delete(o.kinds, k.resource)
@@ -106,7 +108,7 @@ func (o *openKinds) remove(k *openKind) {
 	k.closeIfUnused()
 }
 
-// closeIfUnused is called with openKinds' lock.
+// closeIfUnused must be called with openKinds' lock held.
 func (k *openKind) closeIfUnused() {
 	if k.retired && k.users == 0 && k.kind != nil {
 		k.kind.destroy()

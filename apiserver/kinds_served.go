@@ -20,29 +20,30 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// servedKind is what requests for objects of a kind are handled with. It is made when the
-// first comes.
+// servedKind has the store and scopes with which requests for a kind are handled. It is
+// created for the first request.
 type servedKind struct {
 	objects     *registry.Store
 	scope       *handlers.RequestScope
-	status      statusREST // if there is the subresource
+	status      statusREST // if the kind has the subresource
 	statusScope *handlers.RequestScope
 }
 
 func (k *servedKind) destroy() { k.objects.Destroy() }
 
-// statusREST is the subresource status. It makes no objects.
+// statusREST is the subresource status. It creates no objects.
 type statusREST struct{ *registry.Store }
 
 var _ rest.Patcher = statusREST{}
 
-// Update implements rest.Updater. Applying would create what is not there.
+// Update implements rest.Updater. Server-side apply would otherwise create a missing
+// object.
 func (r statusREST) Update(ctx context.Context, name string, info rest.UpdatedObjectInfo, create rest.ValidateObjectFunc,
 	update rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
 	return r.Store.Update(ctx, name, info, create, update, false, options)
 }
 
-// build makes what it takes to serve a kind.
+// build creates the store and scopes of a kind.
 func (s *kindServer) build(resource schema.GroupVersionResource, names KindNames) (*servedKind, error) {
 	kind := resource.GroupVersion().WithKind(names.Kind)
 	openAPI, err := s.source.Schema(kind)
@@ -100,7 +101,7 @@ func columns(given []KindColumn) []apiextensionsv1.CustomResourceColumnDefinitio
 	return out
 }
 
-// newStore makes the registry of a kind: upstream's, as for every other.
+// newStore creates the registry of a kind: upstream's, as for every other kind.
 func (s *kindServer) newStore(resource schema.GroupResource, kind schema.GroupVersionKind, names KindNames, strategy kindStrategy, table rest.TableConvertor) (*registry.Store, error) {
 	store := &registry.Store{
 		NewFunc: func() runtime.Object {
@@ -128,7 +129,7 @@ func (s *kindServer) newStore(resource schema.GroupResource, kind schema.GroupVe
 	return store, nil
 }
 
-// newScope is what upstream's handlers know of a kind.
+// newScope returns the request scope for upstream's handlers.
 func (s *kindServer) newScope(
 	resource schema.GroupVersionResource, kind schema.GroupVersionKind, names KindNames, params *runtime.Scheme,
 	fields kindFields, definition KindDefinition, store *registry.Store, subresource string,
@@ -143,7 +144,7 @@ func (s *kindServer) newScope(
 		ParameterCodec:           runtime.NewParameterCodec(params),
 		StandardSerializers:      serializer.standard(),
 		Creater:                  unstructuredscheme.NewUnstructuredCreator(),
-		Convertor:                copying{convertor},
+		Convertor:                copyingConvertor{convertor},
 		Defaulter:                params,
 		Typer:                    kindTyper{params},
 		UnsafeConvertor:          convertor,
@@ -166,8 +167,8 @@ func (s *kindServer) newScope(
 	return scope, nil
 }
 
-// uncached are the options of kinds without CRDs: those of custom resources, but
-// without a watch cache (DESIGN.md says why).
+// uncachedOptions are the options of kinds without CRDs: those of custom resources, but
+// without a watch cache (see DESIGN.md).
 type uncachedOptions struct {
 	upstream generic.RESTOptionsGetter
 	storage  *keyspaceStorage

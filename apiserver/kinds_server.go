@@ -24,42 +24,42 @@ import (
 )
 
 const (
-	// kindIdle is how long a kind that nobody uses stays ready to be used, and its
-	// group's OpenAPI document in memory.
+	// kindIdle is how long an unused kind stays open, and its group's OpenAPI document
+	// in memory.
 	kindIdle = 5 * time.Minute
-	// kindSweep is how often what is idle is looked for.
+	// kindSweep is the interval of looking for idle kinds.
 	kindSweep = time.Minute
-	// kindSource is where aggregated discovery has these groups from: after everybody
-	// else's, the lowest of whom wins.
+	// kindSource is the priority of these groups in aggregated discovery. On a conflict
+	// the lowest source wins, so this one comes after all others.
 	kindSource = aggregated.CRDSource + 100
 )
 
-// kindServer serves the groups of a source at the end of the chain, where neither
-// aggregation nor built-in kinds nor CRDs knew a path.
+// kindServer serves the groups of a source at the end of the chain, for paths that are
+// served neither by aggregation nor by built-in kinds nor by CRDs.
 type kindServer struct {
-	source   Kinds
+	source   KindSource
 	notFound http.Handler
 	clock    clock.WithTicker
 
-	// What requests are handled with, as those of custom resources are.
+	// Request handling, configured as for custom resources.
 	options    generic.RESTOptionsGetter
 	admission  admission.Interface
 	authorizer authorizer.Authorizer
 	minTimeout time.Duration
 	maxBody    int64
 
-	table    atomic.Pointer[kindTable]
-	complete chan struct{} // closed when all groups are known
-	poke     chan struct{} // received from when others may serve other groups
-	foreign  func(group string) string
-	synced   []cache.InformerSynced
-	merged   aggregated.ResourceManager
+	table       atomic.Pointer[kindTable]
+	loaded      chan struct{} // closed when all groups are known
+	recheck     chan struct{} // receives when other servers in the chain may serve other groups
+	otherServer func(group string) string
+	synced      []cache.InformerSynced
+	merged      aggregated.ResourceManager
 
 	opened  openKinds
 	openAPI kindDocuments
 }
 
-func newKindServer(source Kinds, c *apiextensionsapiserver.Config, options generic.RESTOptionsGetter, notFound http.Handler) *kindServer {
+func newKindServer(source KindSource, c *apiextensionsapiserver.Config, options generic.RESTOptionsGetter, notFound http.Handler) *kindServer {
 	s := &kindServer{
 		source: source, notFound: notFound, clock: clock.RealClock{},
 		options:    options,
@@ -67,8 +67,8 @@ func newKindServer(source Kinds, c *apiextensionsapiserver.Config, options gener
 		authorizer: c.GenericConfig.Authorization.Authorizer,
 		minTimeout: time.Duration(c.GenericConfig.MinRequestTimeout) * time.Second,
 		maxBody:    c.GenericConfig.MaxRequestBodyBytes,
-		complete:   make(chan struct{}),
-		poke:       make(chan struct{}, 1),
+		loaded:     make(chan struct{}),
+		recheck:    make(chan struct{}, 1),
 	}
 	s.table.Store(newKindTable(nil, nil))
 	s.opened.kinds = map[schema.GroupVersionResource]*openKind{}
@@ -76,15 +76,16 @@ func newKindServer(source Kinds, c *apiextensionsapiserver.Config, options gener
 	return s
 }
 
-// attach has the front server announce what is served here.
+// attach makes the front server announce the groups that are served here.
 func (s *kindServer) attach(front *aggregatorapiserver.APIAggregator, crds *apiextensionsapiserver.CustomResourceDefinitions) error {
 	custom := crds.Informers.Apiextensions().V1().CustomResourceDefinitions()
 	services := front.APIRegistrationInformers.Apiregistration().V1().APIServices()
-	s.foreign = func(group string) string {
+	s.otherServer = func(group string) string {
 		if group == apiregistration.GroupName {
 			return "aggregation"
 		}
-		// Sooner than its APIService, and with a name that tells more.
+		// The CRD is visible sooner than its APIService, and its name is more
+		// informative.
 		all, _ := custom.Lister().List(labels.Everything()) // an error is impossible: it is a cache
 		for _, crd := range all {
 			if crd.Spec.Group == group {
@@ -101,7 +102,7 @@ func (s *kindServer) attach(front *aggregatorapiserver.APIAggregator, crds *apie
 	}
 	again := func() {
 		select {
-		case s.poke <- struct{}{}:
+		case s.recheck <- struct{}{}:
 		default:
 		}
 	}
@@ -117,18 +118,18 @@ func (s *kindServer) attach(front *aggregatorapiserver.APIAggregator, crds *apie
 	generic := front.GenericAPIServer
 	s.merged = generic.AggregatedDiscoveryGroupManager.WithSource(kindSource)
 	s.listGroups(generic)
-	if err := generic.RegisterMuxAndDiscoveryCompleteSignal("KindsNotComplete", s.complete); err != nil {
+	if err := generic.RegisterMuxAndDiscoveryCompleteSignal("KindsNotComplete", s.loaded); err != nil {
 		return err
 	}
 	return generic.AddPostStartHook("serve-kinds", func(hook genericapiserver.PostStartHookContext) error {
-		// Not waited for: a source may itself need an API that is ready.
+		// Do not wait for it: the source may itself need an API that is ready.
 		go s.follow(hook.Context)
 		go s.sweep(hook.Context)
 		return nil
 	})
 }
 
-// follow serves what the source tells of, until ctx ends.
+// follow serves the source's current groups until ctx ends.
 func (s *kindServer) follow(ctx context.Context) {
 	if !cache.WaitForCacheSync(ctx.Done(), s.synced...) {
 		return
@@ -136,22 +137,22 @@ func (s *kindServer) follow(ctx context.Context) {
 	synced := s.source.Synced()
 	for {
 		changed := s.source.Changed()
-		s.update(newKindTable(s.source.Groups(), s.foreign))
+		s.update(newKindTable(s.source.Groups(), s.otherServer))
 		select {
 		case <-ctx.Done():
 			return
 		case <-changed:
-		case <-s.poke:
+		case <-s.recheck:
 		case <-synced:
-			// What it has had from now on is complete, and nothing before.
-			s.update(newKindTable(s.source.Groups(), s.foreign))
-			close(s.complete)
+			// Groups is complete from now on, not before.
+			s.update(newKindTable(s.source.Groups(), s.otherServer))
+			close(s.loaded)
 			synced = nil
 		}
 	}
 }
 
-// update exchanges the table and tells everybody.
+// update replaces the table, then updates discovery and notifies the source.
 func (s *kindServer) update(next *kindTable) {
 	last := s.table.Swap(next)
 	s.opened.retire(func(k *openKind) bool {
@@ -162,13 +163,13 @@ func (s *kindServer) update(next *kindTable) {
 	s.announce(last, next)
 	if !maps.Equal(last.refused, next.refused) {
 		for group, reason := range next.refused {
-			klog.InfoS("Kinds of a group are not served", "group", group, "reason", reason)
+			klog.InfoS("API group not served", "group", group, "reason", reason)
 		}
 		s.source.Refused(maps.Clone(next.refused))
 	}
 }
 
-// announce keeps aggregated discovery up to date.
+// announce updates aggregated discovery.
 func (s *kindServer) announce(last, next *kindTable) {
 	for gv := range last.versions {
 		if _, ok := next.versions[gv]; !ok {
@@ -187,7 +188,7 @@ func (s *kindServer) announce(last, next *kindTable) {
 	}
 }
 
-// sweep forgets what nobody uses, until ctx ends, and then everything.
+// sweep drops unused kinds until ctx ends, and then all of them.
 func (s *kindServer) sweep(ctx context.Context) {
 	ticker := s.clock.NewTicker(kindSweep)
 	defer ticker.Stop()
@@ -203,10 +204,10 @@ func (s *kindServer) sweep(ctx context.Context) {
 	}
 }
 
-// await waits until all groups are known. It fails when ctx ends.
+// await waits until all groups are known. It returns an error when ctx ends.
 func (s *kindServer) await(ctx context.Context) error {
 	select {
-	case <-s.complete:
+	case <-s.loaded:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

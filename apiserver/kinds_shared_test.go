@@ -20,7 +20,8 @@ import (
 	"github.com/atoll-dev/atoll/kv/partition"
 )
 
-// sharedKeyspace opens one keyspace as two servers do: each with an engine and connections of its own.
+// sharedKeyspace opens one keyspace as two servers do: each with its own engine and
+// connections.
 func sharedKeyspace(t *testing.T) (first, second *kubernetes.Client) {
 	t.Helper()
 	open := func() *kubernetes.Client {
@@ -44,8 +45,8 @@ func sharedKeyspace(t *testing.T) (first, second *kubernetes.Client) {
 	return open(), open()
 }
 
-// TestKindsOfTwoServers has two servers share a keyspace, each with a source of its own, one of which
-// learns of a group before the other.
+// TestKindsOfTwoServers runs two servers on one keyspace, each with its own source. One
+// source gets a group before the other.
 func TestKindsOfTwoServers(t *testing.T) {
 	keyspaces := [2]*kubernetes.Client{}
 	keyspaces[0], keyspaces[1] = sharedKeyspace(t)
@@ -68,8 +69,8 @@ func TestKindsOfTwoServers(t *testing.T) {
 	t.Run("a group that one has first", func(t *testing.T) { kindsOfOneFirst(t, servers, sources) })
 }
 
-// kindsBetween: what one server stores, the other's watches tell, and writes of both to one object do not lose
-// anything.
+// kindsBetween: the watches of one server see what the other stores, and concurrent
+// writes of both to one object are not lost.
 func kindsBetween(t *testing.T, servers [2]running) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -89,11 +90,11 @@ func kindsBetween(t *testing.T, servers [2]running) {
 		case e := <-events.ResultChan():
 			u, ok := e.Object.(*unstructured.Unstructured)
 			if !ok || e.Type != kind || u.GetName() != name {
-				t.Fatalf("told of %s %v, not of %s %s", e.Type, e.Object, kind, name)
+				t.Fatalf("got event %s %v, want %s %s", e.Type, e.Object, kind, name)
 			}
 			return u
 		case <-ctx.Done():
-			t.Fatalf("not told of %s %s", kind, name)
+			t.Fatalf("no event %s %s", kind, name)
 			return nil
 		}
 	}
@@ -102,9 +103,9 @@ func kindsBetween(t *testing.T, servers [2]running) {
 		t.Fatal(err)
 	}
 	if got := told(watch.Added, "shared"); got.GetUID() != made.GetUID() || got.GetResourceVersion() != made.GetResourceVersion() {
-		t.Errorf("told of %s at %s, made was %s at %s", got.GetUID(), got.GetResourceVersion(), made.GetUID(), made.GetResourceVersion())
+		t.Errorf("got %s at %s, want %s at %s", got.GetUID(), got.GetResourceVersion(), made.GetUID(), made.GetResourceVersion())
 	}
-	// Each server changes it in turn, from what it reads.
+	// Each server changes it in turn, based on what it reads.
 	for n := range 6 {
 		client := []interface {
 			Get(context.Context, string, metav1.GetOptions, ...string) (*unstructured.Unstructured, error)
@@ -124,10 +125,10 @@ func kindsBetween(t *testing.T, servers [2]running) {
 		}
 		told(watch.Modified, "shared")
 	}
-	// A write from what has changed in the meantime is refused by either.
+	// Both servers reject a write that is based on an old version.
 	_ = unstructured.SetNestedField(made.Object, int64(50), "spec", "size")
 	if _, err := second.Namespace("default").Update(ctx, made, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
-		t.Errorf("a write from an old state: %v", err)
+		t.Errorf("a write based on an old version: %v", err)
 	}
 	if err := first.Namespace("default").Delete(ctx, "shared", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -135,8 +136,9 @@ func kindsBetween(t *testing.T, servers [2]running) {
 	told(watch.Deleted, "shared")
 }
 
-// kindsOfOneFirst: a server that does not know a group yet says so, and harms nothing of it: neither objects nor the
-// namespace that they are in. When it learns of the group it serves what is there.
+// kindsOfOneFirst: a server that does not know a group yet answers 503, and does not
+// harm its objects or their namespace. When it learns of the group it serves the
+// existing objects.
 func kindsOfOneFirst(t *testing.T, servers [2]running, sources [2]*source) {
 	late := shops()[0]
 	late.Name = "late.example.com"
@@ -146,38 +148,39 @@ func kindsOfOneFirst(t *testing.T, servers [2]running, sources [2]*source) {
 	if _, err := servers[1].client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kept"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// The server that learns first is not the one that controls.
+	// The server that learns of it first does not run the controllers.
 	sources[1].serve(late)
 	early := widget("early", `{"size":1}`)
 	early.SetAPIVersion("late.example.com/v1")
 	early.SetNamespace("kept")
 	early.SetFinalizers([]string{"example.com/held"})
 	client := dynamicClient(t, servers[1].config).Resource(lateWidgets).Namespace("kept")
-	await(t, "one server takes an object", func() error {
+	await(t, "one server accepts an object", func() error {
 		_, err := client.Create(t.Context(), early, metav1.CreateOptions{})
 		return err
 	})
 	if code, _, body := ask(t, servers[0].config, path); code != http.StatusNotFound {
-		t.Errorf("the other, which does not know the group: %d %s", code, body)
+		t.Errorf("the other server: %d %s", code, body)
 	}
 	sources[0].serve(late)
-	await(t, "the other learns of it", func() error {
+	await(t, "the other server serves the group", func() error {
 		if code, _, body := ask(t, servers[0].config, path); code != http.StatusOK {
 			return fmt.Errorf("%d %s", code, body)
 		}
 		return nil
 	})
-	// The controllers, in the server that learnt of it last, empty the namespace of it, too.
+	// The controllers, in the server that learned of it last, also empty the namespace
+	// of its objects.
 	if err := servers[1].client.CoreV1().Namespaces().Delete(t.Context(), "kept", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the object is to go with its namespace", func() error {
+	await(t, "the object is deleted with its namespace", func() error {
 		u, err := client.Get(t.Context(), "early", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		if u.GetDeletionTimestamp() == nil {
-			return errors.New("it is not being deleted")
+			return errors.New("no deletion timestamp")
 		}
 		return nil
 	})
@@ -189,7 +192,7 @@ func kindsOfOneFirst(t *testing.T, servers [2]running, sources [2]*source) {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		return fmt.Errorf("it is there (%v)", err)
+		return fmt.Errorf("it still exists (%v)", err)
 	})
 	for i := range sources {
 		sources[i].withdraw(late.Name)

@@ -21,7 +21,7 @@ import (
 	"github.com/atoll-dev/atoll/kv/mvcc"
 )
 
-// source is a source of kinds in memory.
+// source is an in-memory KindSource.
 type source struct {
 	mu      sync.Mutex
 	groups  map[string]apiserver.KindGroup
@@ -29,7 +29,7 @@ type source struct {
 	changed chan struct{}
 	synced  chan struct{}
 	refused map[string]string
-	opened  int // how often a kind has been opened
+	opened  int // number of times that a kind has been opened
 }
 
 func newSource(groups ...apiserver.KindGroup) *source {
@@ -42,7 +42,7 @@ func newSource(groups ...apiserver.KindGroup) *source {
 	return s
 }
 
-// serve adds groups, or exchanges those of the same name.
+// serve adds groups, or replaces those with the same name.
 func (s *source) serve(groups ...apiserver.KindGroup) {
 	s.change(func() {
 		for _, g := range groups {
@@ -53,7 +53,7 @@ func (s *source) serve(groups ...apiserver.KindGroup) {
 
 func (s *source) withdraw(group string) { s.change(func() { delete(s.groups, group) }) }
 
-// describe gives a kind a schema other than widgetSchema.
+// describe sets a kind's schema, instead of widgetSchema.
 func (s *source) describe(kind schema.GroupVersionKind, schema func() *spec.Schema) {
 	s.change(func() { s.schemas[kind] = schema })
 }
@@ -151,7 +151,7 @@ func orEmpty(u *unstructured.Unstructured) map[string]any {
 	return u.Object
 }
 
-// typeOf is the type of whole objects of a kind with that schema.
+// typeOf returns the type of whole objects of a kind with that schema.
 func typeOf(described *spec.Schema) (typed.ParseableType, error) {
 	const name = "object"
 	described.Type = spec.StringOrArray{"object"}
@@ -187,14 +187,14 @@ func object(properties map[string]spec.Schema) *spec.Schema {
 	return &spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}, Properties: properties}}
 }
 
-// kindNames are the usual names of a kind.
+// kindNames returns the usual names of a kind.
 func kindNames(kind string) apiserver.KindNames {
 	singular := strings.ToLower(kind)
 	return apiserver.KindNames{Kind: kind, Singular: singular, Plural: singular + "s", Status: true}
 }
 
-// shops are two groups with three kinds: one in namespaces, one without, and one
-// without a status.
+// shops returns two groups with three kinds: a namespaced one, a cluster-scoped one,
+// and one without a status.
 func shops() []apiserver.KindGroup {
 	widget := kindNames("Widget")
 	widget.ShortNames, widget.Categories = []string{"wd"}, []string{"things"}
@@ -209,7 +209,7 @@ func shops() []apiserver.KindGroup {
 }
 
 // serveKinds starts a server with a source.
-func serveKinds(t *testing.T, s apiserver.Kinds, with apiserver.Config) running {
+func serveKinds(t *testing.T, s apiserver.KindSource, with apiserver.Config) running {
 	t.Helper()
 	keyspace, _ := openKeyspace(t, inSQLite, mvcc.Options{})
 	with.Kinds = s

@@ -22,8 +22,8 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
-// kindStrategy says what may become of objects of a kind: as of custom resources, and with the
-// source's hooks in the place of what a CRD says.
+// kindStrategy is the strategy for objects of a kind: the same as for custom resources,
+// with the source's hooks instead of a CRD's schema.
 type kindStrategy struct {
 	runtime.ObjectTyper
 	kind       schema.GroupVersionKind
@@ -37,26 +37,26 @@ func (kindStrategy) GenerateName(base string) string {
 	return names.SimpleNameGenerator.GenerateName(base)
 }
 
-// NamespaceScoped tells whether objects are in namespaces.
+// NamespaceScoped reports whether objects are namespaced.
 func (s kindStrategy) NamespaceScoped() bool { return !s.names.ClusterScoped }
 
-// AllowCreateOnUpdate: a PUT makes nothing.
+// AllowCreateOnUpdate returns false: a PUT does not create objects.
 func (kindStrategy) AllowCreateOnUpdate() bool { return false }
 
-// AllowUnconditionalUpdate: a PUT names the version that it changes.
+// AllowUnconditionalUpdate returns false: a PUT needs a resourceVersion.
 func (kindStrategy) AllowUnconditionalUpdate() bool { return false }
 
-// Canonicalize has nothing to do: what is written is kept as it is.
+// Canonicalize does nothing: objects are stored as written.
 func (kindStrategy) Canonicalize(runtime.Object) {}
 
-// WarningsOnCreate and WarningsOnUpdate: the source's are given with its judgement.
+// WarningsOnCreate returns none: Validate adds the source's warnings.
 func (kindStrategy) WarningsOnCreate(context.Context, runtime.Object) []string { return nil }
 
 // WarningsOnUpdate implements rest.RESTUpdateStrategy.
 func (kindStrategy) WarningsOnUpdate(_ context.Context, _, _ runtime.Object) []string { return nil }
 
-// GetResetFields implements rest.ResetFieldsStrategy: nobody owns what the request does
-// not set.
+// GetResetFields implements rest.ResetFieldsStrategy: no manager owns the fields that
+// the request cannot set.
 func (s kindStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	if !s.names.Status {
 		return nil
@@ -72,7 +72,7 @@ func (s kindStrategy) reset(names ...string) map[fieldpath.APIVersion]*fieldpath
 	return map[fieldpath.APIVersion]*fieldpath.Set{fieldpath.APIVersion(s.kind.GroupVersion().String()): set}
 }
 
-// attributes are what objects are selected by.
+// attributes returns the labels and fields by which objects are selected.
 func (s kindStrategy) attributes(object runtime.Object) (labels.Set, fields.Set, error) {
 	m, err := meta.Accessor(object)
 	if err != nil {
@@ -108,11 +108,11 @@ func (s kindStrategy) Validate(ctx context.Context, object runtime.Object) field
 		return errs
 	}
 	errs := validation.ValidateObjectMetaAccessor(u, !s.names.ClusterScoped, validation.NameIsDNSSubdomain, field.NewPath("metadata"))
-	return append(errs, s.judge(ctx, nil, u)...)
+	return append(errs, s.validate(ctx, nil, u)...)
 }
 
-// PrepareForUpdate implements rest.RESTUpdateStrategy. Upstream's has set the generation to the
-// old one.
+// PrepareForUpdate implements rest.RESTUpdateStrategy. Upstream's code has already set
+// the generation to the old one.
 func (s kindStrategy) PrepareForUpdate(ctx context.Context, object, old runtime.Object) {
 	u, was := object.(*unstructured.Unstructured), old.(*unstructured.Unstructured)
 	if s.names.Status {
@@ -141,16 +141,17 @@ func (s kindStrategy) ValidateUpdate(ctx context.Context, object, old runtime.Ob
 	if s.sameFields(u, was) {
 		return errs
 	}
-	return append(errs, s.judge(ctx, was, u)...)
+	return append(errs, s.validate(ctx, was, u)...)
 }
 
-// sameContent compares all but metadata.
+// sameContent compares everything but metadata.
 func sameContent(a, b *unstructured.Unstructured) bool {
 	return apiequality.Semantic.DeepEqual(content(a), content(b))
 }
 
-// sameFields is sameContent but for fields that the kind no longer has, which any
-// write leaves out: who takes a finalizer away has changed nothing that could be judged.
+// sameFields is sameContent without the fields that the kind no longer has, which any
+// write drops. So a client that removes a finalizer has changed nothing that needs
+// validation.
 func (s kindStrategy) sameFields(a, b *unstructured.Unstructured) bool {
 	if sameContent(a, b) {
 		return true
@@ -159,7 +160,7 @@ func (s kindStrategy) sameFields(a, b *unstructured.Unstructured) bool {
 	return len(s.fields.prune(now.Object)) > 0 && sameContent(a, now)
 }
 
-// content is an object without its metadata.
+// content returns an object without its metadata.
 func content(u *unstructured.Unstructured) map[string]any {
 	out := make(map[string]any, len(u.Object))
 	for k, v := range u.Object {
@@ -180,8 +181,8 @@ func (s kindStrategy) checkKind(u *unstructured.Unstructured) (errs field.ErrorL
 	return errs
 }
 
-// judge asks the type and then the source.
-func (s kindStrategy) judge(ctx context.Context, old, u *unstructured.Unstructured) field.ErrorList {
+// validate validates against the type and then by the source.
+func (s kindStrategy) validate(ctx context.Context, old, u *unstructured.Unstructured) field.ErrorList {
 	errs := s.conform(u)
 	if len(errs) > 0 || s.definition.Validate == nil {
 		return errs
@@ -193,8 +194,8 @@ func (s kindStrategy) judge(ctx context.Context, old, u *unstructured.Unstructur
 	return errs
 }
 
-// conform finds what cannot be of the kind's type. Values are not told: some are
-// nobody's business.
+// conform returns the fields that do not conform to the kind's type. It does not report
+// values, because some are sensitive.
 func (s kindStrategy) conform(u *unstructured.Unstructured) field.ErrorList {
 	_, err := s.definition.Type.FromUnstructured(content(u))
 	var found typed.ValidationErrors
@@ -213,7 +214,7 @@ func (s kindStrategy) conform(u *unstructured.Unstructured) field.ErrorList {
 	return errs
 }
 
-// kindStatusStrategy is of writing status.
+// kindStatusStrategy is the strategy for writes to the status.
 type kindStatusStrategy struct{ kindStrategy }
 
 // GetResetFields implements rest.ResetFieldsStrategy.
@@ -221,8 +222,8 @@ func (s kindStatusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath
 	return s.reset("metadata", "spec")
 }
 
-// PrepareForUpdate implements rest.RESTUpdateStrategy: all is as it was, except for status
-// and who wrote it.
+// PrepareForUpdate implements rest.RESTUpdateStrategy: it restores everything except
+// the status and its managed fields.
 func (s kindStatusStrategy) PrepareForUpdate(_ context.Context, object, old runtime.Object) {
 	u, was := object.(*unstructured.Unstructured), old.(*unstructured.Unstructured)
 	status, ok := u.Object["status"]

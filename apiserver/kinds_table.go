@@ -13,12 +13,12 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 )
 
-// kindTable is which kinds are served, at one time. It is not changed once made.
+// kindTable is an immutable table of the kinds that are served.
 type kindTable struct {
 	groups []KindGroup // sorted by name
-	// versions by group and version, and in them kinds by their plural names.
+	// versions by group and version; each has its kinds by plural name.
 	versions map[schema.GroupVersion]servedVersion
-	// refused groups, and why.
+	// refused maps each group that is not served to the reason.
 	refused map[string]string
 }
 
@@ -28,23 +28,23 @@ type servedVersion struct {
 	byPlural map[string]int
 }
 
-// kindDiscoveryPriority is the one that CRDs have.
+// kindDiscoveryPriority is the same as that of CRDs.
 const kindDiscoveryPriority = 1000
 
-// newKindTable decides what to serve. A group is served as a whole or not at all: if
-// half of it were another's, it would depend on the order of events which.
-// foreign tells who serves a group otherwise, "" for nobody.
+// newKindTable decides which groups are served. A group is served completely or not at
+// all: if part of it belonged to another server, the order of events would decide which
+// part. foreign returns the other server of a group, or "".
 func newKindTable(groups []KindGroup, foreign func(group string) string) *kindTable {
 	t := &kindTable{versions: map[schema.GroupVersion]servedVersion{}, refused: map[string]string{}}
 	names := map[string]bool{}
 	for _, group := range groups {
 		versions, reason := checkGroup(group)
 		if names[group.Name] {
-			reason = "the group is there twice: let one source have it"
+			reason = "the group is defined twice: remove one definition"
 		}
 		names[group.Name] = true
 		if by := foreign(group.Name); reason == "" && by != "" {
-			reason = fmt.Sprintf("the group is served by %s: delete that, or give the group another name", by)
+			reason = fmt.Sprintf("the group is already served by %s: delete that, or rename the group", by)
 		}
 		if reason != "" {
 			t.refused[group.Name] = reason
@@ -68,27 +68,27 @@ func newKindTable(groups []KindGroup, foreign func(group string) string) *kindTa
 	return t
 }
 
-// checkGroup indexes the kinds of each version by their plural names, and says why
-// the group cannot be served if it cannot.
+// checkGroup indexes the kinds of each version by plural name. If the group cannot be
+// served, it returns the reason.
 func checkGroup(group KindGroup) (versions []map[string]int, reason string) {
 	if errs := validation.IsDNS1123Subdomain(group.Name); len(errs) > 0 || !strings.Contains(group.Name, ".") {
-		return nil, fmt.Sprintf("%q is no name of a group: give it one such as example.com", group.Name)
+		return nil, fmt.Sprintf("%q is not a valid group name: use a DNS name such as example.com", group.Name)
 	}
 	if len(group.Versions) == 0 {
-		return nil, "the group has no versions: give it one"
+		return nil, "the group has no versions: define one"
 	}
 	kinds, plurals, singulars := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, v := range group.Versions {
 		if errs := validation.IsDNS1035Label(v.Name); len(errs) > 0 {
-			return nil, fmt.Sprintf("%q is no name of a version: give it one such as v1", v.Name)
+			return nil, fmt.Sprintf("%q is not a valid version name: use one such as v1", v.Name)
 		}
 		index := make(map[string]int, len(v.Kinds))
 		for i, k := range v.Kinds {
 			switch {
 			case len(validation.IsDNS1035Label(k.Plural)) > 0 || len(validation.IsDNS1035Label(strings.ToLower(k.Kind))) > 0 || len(validation.IsDNS1035Label(k.Singular)) > 0:
-				return nil, fmt.Sprintf("kind %q with the names %q and %q: each is to be a DNS label", k.Kind, k.Plural, k.Singular)
+				return nil, fmt.Sprintf("kind %q has the names %q and %q: each must be a DNS label", k.Kind, k.Plural, k.Singular)
 			case kinds[k.Kind] || plurals[k.Plural] || singulars[k.Singular]:
-				return nil, fmt.Sprintf("kind %q with the names %q and %q shares one of them with another kind of the group: rename one", k.Kind, k.Plural, k.Singular)
+				return nil, fmt.Sprintf("kind %q has the names %q and %q, and another kind of the group has one of them too: rename one kind", k.Kind, k.Plural, k.Singular)
 			}
 			kinds[k.Kind], plurals[k.Plural], singulars[k.Singular] = true, true, true
 			index[k.Plural] = i
@@ -97,13 +97,13 @@ func checkGroup(group KindGroup) (versions []map[string]int, reason string) {
 	}
 	for kind := range kinds {
 		if base, ok := strings.CutSuffix(kind, "List"); ok && kinds[base] {
-			return nil, fmt.Sprintf("kind %q is called as lists of kind %q are: rename one", kind, base)
+			return nil, fmt.Sprintf("kind %q has the same name as the list kind of %q: rename one", kind, base)
 		}
 	}
 	return versions, ""
 }
 
-// find looks up a kind by its plural name.
+// find returns a kind by its plural name.
 func (t *kindTable) find(r schema.GroupVersionResource) (names KindNames, revision string, ok bool) {
 	v := t.versions[r.GroupVersion()]
 	i, ok := v.byPlural[r.Resource]
@@ -113,7 +113,7 @@ func (t *kindTable) find(r schema.GroupVersionResource) (names KindNames, revisi
 	return v.Kinds[i], v.Revision, true
 }
 
-// group is what legacy discovery tells of a group.
+// group returns a group for legacy discovery.
 func (t *kindTable) group(name string) (metav1.APIGroup, bool) {
 	i, ok := slices.BinarySearchFunc(t.groups, name, func(g KindGroup, name string) int { return cmp.Compare(g.Name, name) })
 	if !ok {
@@ -127,12 +127,13 @@ func (t *kindTable) group(name string) (metav1.APIGroup, bool) {
 	return out, true
 }
 
-// Verbs of each kind, and of its status. Nobody changes them.
+// kindVerbs returns the verbs of each kind and of its status. The caller must not
+// change them.
 func kindVerbs() (object, status metav1.Verbs) {
 	return metav1.Verbs{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"}, metav1.Verbs{"get", "patch", "update"}
 }
 
-// resources is what legacy discovery tells of a version of a group.
+// resources returns a version's resources for legacy discovery.
 func (v servedVersion) resources(group string) []metav1.APIResource {
 	verbs, statusVerbs := kindVerbs()
 	out := make([]metav1.APIResource, 0, 2*len(v.Kinds))
@@ -149,7 +150,7 @@ func (v servedVersion) resources(group string) []metav1.APIResource {
 	return out
 }
 
-// aggregated is what aggregated discovery tells of it.
+// aggregated returns a version for aggregated discovery.
 func (v servedVersion) aggregated(group string) apidiscoveryv2.APIVersionDiscovery {
 	verbs, statusVerbs := kindVerbs()
 	out := apidiscoveryv2.APIVersionDiscovery{

@@ -8,9 +8,8 @@ import (
 	"github.com/atoll-dev/atoll/kv/mvcc"
 )
 
-// TestBuiltInKinds: what people apply to a cluster is served here, with the
-// subresources that it has there, and only if workload APIs are asked for. What would
-// promise something that nobody here does is not served.
+// TestBuiltInKinds: common resources are served with their subresources, the workload
+// kinds only if enabled. Resources that a workspace cannot implement are not served.
 func TestBuiltInKinds(t *testing.T) {
 	const always = `
 v1 configmaps secrets serviceaccounts namespaces namespaces/status namespaces/finalize events resourcequotas resourcequotas/status
@@ -51,7 +50,8 @@ storage.k8s.io/v1 volumeattachments`
 	})
 }
 
-// servedBy starts a server and asks it: group version and resource, in one string.
+// servedBy starts a server and returns its resources, each with its group version in
+// one string.
 func servedBy(t *testing.T, workloads bool) []string {
 	t.Helper()
 	keyspace, _ := openKeyspace(t, inSQLite, mvcc.Options{})

@@ -16,16 +16,16 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// registryPrefix is where upstream's stores keep everything.
+// registryPrefix is the key prefix of upstream's stores.
 const registryPrefix = "/registry/"
 
-// usedKinds is discovery for controllers that look into every kind there is: of the
-// kinds without CRDs it tells those that have objects. Garbage collection and quota watch each kind
-// that they know, and to empty a namespace takes two requests for each; with 1,500 kinds of which thirty
-// are used that would be most of what they cost.
+// usedKinds is discovery for controllers that process every kind. Of the kinds without
+// CRDs it returns only those that have objects. Garbage collection and quota watch each
+// kind that they know, and emptying a namespace takes two requests for each. With 1,500
+// kinds of which thirty are used, that would be most of their cost.
 //
-// A kind gets its first object before the next look at it. Then they learn of it as
-// they do of a new CRD.
+// A kind that gets its first object appears at the next poll. For these controllers
+// that is like a new CRD.
 type usedKinds struct {
 	discovery.DiscoveryInterface
 	kinds *kindServer // nil if there are none
@@ -44,8 +44,8 @@ func (u usedKinds) ServerPreferredNamespacedResources() ([]*metav1.APIResourceLi
 	return u.filter(lists, err)
 }
 
-// filter passes on what it was given with an error: then it is incomplete, which the
-// caller has to know.
+// filter returns a list that came with an error as it is: it is incomplete, and the
+// caller has to know that.
 func (u usedKinds) filter(lists []*metav1.APIResourceList, err error) ([]*metav1.APIResourceList, error) {
 	if err != nil || u.kinds == nil {
 		return lists, err
@@ -78,23 +78,26 @@ func (u usedKinds) filter(lists []*metav1.APIResourceList, err error) ([]*metav1
 	return out, nil
 }
 
-// StoredResources are the resources of a group without CRDs of which any object is stored, by their plural names.
+// StoredResources returns the resources of a group without CRDs that have stored
+// objects, by plural name.
 func (s *Server) StoredResources(ctx context.Context, group string) ([]string, error) {
 	used, err := s.controllers.store.resources(ctx, group)
 	return sets.List(used), err
 }
 
-// usedStore tells of which resources something is stored. It is asked every few seconds.
+// usedStore finds the resources that have stored objects. It is called every few
+// seconds.
 type usedStore struct {
 	kv clientv3.KV
 
 	mu sync.Mutex
-	// witnesses are keys that were there when it was looked last, by group and resource. To ask for the first key of a range has
-	// the whole range counted, and to ask for one key does not.
+	// witnesses are keys that existed at the last call, by group and resource. Reading
+	// the first key of a range counts the whole range; reading one key does not.
 	witnesses map[string]map[string]string
 }
 
-// resources of a group of which something is stored. It reads one key of each, and looks for others between them.
+// resources returns the resources of a group that have stored objects. It reads one key
+// of each, and looks for other resources between them.
 func (s *usedStore) resources(ctx context.Context, group string) (sets.Set[string], error) {
 	prefix := registryPrefix + group + "/"
 	under := func(resource string) string { return prefix + resource + "/" }
@@ -108,10 +111,10 @@ func (s *usedStore) resources(ctx context.Context, group string) (sets.Set[strin
 		if len(expected) > 0 {
 			end = under(expected[0])
 		}
-		// Between those that are expected there is nothing, as a rule.
+		// Between the expected keys there is usually nothing.
 		key, there, err := s.first(ctx, next, end)
 		if err != nil {
-			return nil, fmt.Errorf("look which kinds of %s are used: %w", group, err)
+			return nil, fmt.Errorf("find the kinds of %s that have objects: %w", group, err)
 		}
 		switch {
 		case there:
@@ -131,7 +134,7 @@ func (s *usedStore) resources(ctx context.Context, group string) (sets.Set[strin
 			expected = expected[1:]
 			answer, err := s.kv.Get(ctx, known[resource], clientv3.WithKeysOnly())
 			if err != nil {
-				return nil, fmt.Errorf("look which kinds of %s are used: %w", group, err)
+				return nil, fmt.Errorf("find the kinds of %s that have objects: %w", group, err)
 			}
 			if next = end; len(answer.Kvs) > 0 {
 				found[resource] = known[resource]
@@ -141,7 +144,7 @@ func (s *usedStore) resources(ctx context.Context, group string) (sets.Set[strin
 	}
 }
 
-// first gives the first key of a range.
+// first returns the first key of a range.
 func (s *usedStore) first(ctx context.Context, from, end string) (key string, there bool, err error) {
 	if from >= end {
 		return "", false, nil

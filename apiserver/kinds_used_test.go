@@ -14,7 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// keysOnly is a keyspace of keys. It counts what it would have to count.
+// keysOnly is a keyspace without values. It counts the keys that a request would have
+// to count.
 type keysOnly struct {
 	clientv3.KV
 	keys    sets.Set[string]
@@ -24,7 +25,7 @@ type keysOnly struct {
 
 func (k *keysOnly) Get(_ context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
 	if k.fails {
-		return nil, errors.New("it is away")
+		return nil, errors.New("the keyspace is unreachable")
 	}
 	op := clientv3.OpGet(key, opts...)
 	out := &clientv3.GetResponse{}
@@ -49,10 +50,11 @@ func keysOf(set sets.Set[string]) func(func(string) bool) {
 	}
 }
 
-// TestUsedResources: whatever comes and goes, what is told is what is there.
+// TestUsedResources: after any changes, the result is the set of resources that have
+// keys.
 func TestUsedResources(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
-	// Some are the beginning of others, and sort otherwise than they look.
+	// Some are prefixes of others, and sort differently than expected.
 	resources := []string{"a", "ab", "ab-c", "ab0", "b", "things"}
 	k := &keysOnly{keys: sets.New("/registry/g.example/zzz/x", "/registry/g.examplf/a/x", "/registry/g.exampl/a/x")}
 	k.keys.Delete("/registry/g.example/zzz/x")
@@ -76,12 +78,12 @@ func TestUsedResources(t *testing.T) {
 		got, err := s.resources(t.Context(), "g.example")
 		if k.fails {
 			if err == nil {
-				t.Fatal("the keyspace is away, and nobody says so")
+				t.Fatal("no error for an unreachable keyspace")
 			}
 			continue
 		}
 		if err != nil || !got.Equal(want) {
-			t.Fatalf("%v, %v; there are %v", got, err, want)
+			t.Fatalf("%v, %v; want %v", got, err, want)
 		}
 	}
 	for n := range 10_000 {

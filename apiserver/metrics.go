@@ -8,10 +8,10 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// exportMetrics has the workspace's own metrics served at /metrics beside
-// upstream's, which has one registry per process: so each carries the workspace's
-// name. If the process serves the same workspace twice (tests do), those of the
-// first are what is seen. The function returned takes them back.
+// exportMetrics adds the workspace's own metrics to upstream's at /metrics.
+// Upstream has one registry per process, so each metric gets the workspace's name as a
+// label. If the process serves the same workspace twice (as tests do), the metrics of
+// the first are visible. The returned function unregisters them.
 func exportMetrics(workspace string, collectors []prometheus.Collector) (withdraw func(), err error) {
 	registry := prometheus.WrapRegistererWith(prometheus.Labels{"workspace": workspace}, legacyregistry.Registerer())
 	var exported []prometheus.Collector

@@ -24,36 +24,35 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// NamespaceRequest is a request to create an object in a namespace that does not
-// exist.
+// NamespaceRequest is a request to create an object in a namespace that does not exist.
 type NamespaceRequest struct {
 	Namespace string
 	// APIGroup of the object.
 	APIGroup string
-	// UserGroups are the groups that the user is in.
+	// UserGroups are the groups of the user.
 	UserGroups []string
 }
 
-// MissingNamespace says what happens to a NamespaceRequest. The zero value is what
-// happens in any cluster: 404.
+// MissingNamespace is the decision about a NamespaceRequest. The zero value is the
+// default of any cluster: 404.
 type MissingNamespace struct {
-	// Provide the namespace first, with these labels and annotations.
+	// Provide creates the namespace first, with these labels and annotations.
 	Provide             bool
 	Labels, Annotations map[string]string
-	// Remedy is added to the 404 of a namespace that is not provided.
+	// Remedy is appended to the 404 message if the namespace is not created.
 	Remedy string
 }
 
 // provideNamespaces is the name of the admission plugin. It runs before
-// NamespaceLifecycle, which would refuse the object.
+// NamespaceLifecycle, which would reject the object.
 const provideNamespaces = "ProvideNamespace"
 
-// namespaceProvider provides namespaces on first use, to users and for API groups
-// that decide chooses, if the user may create the object. It does so as the server
-// itself: users need no right to create namespaces.
+// namespaceProvider creates namespaces on first use, for the users and API groups that
+// decide chooses, if the user may create the object. It creates them as the server
+// itself: users need no permission to create namespaces.
 //
-// In a dry run nothing is made. A warning says what would be, and the missing
-// namespace is overlooked.
+// In a dry run nothing is created. A warning announces the namespace, and
+// NamespaceLifecycle ignores that it is missing.
 type namespaceProvider struct {
 	*admission.Handler
 	decide     func(NamespaceRequest) MissingNamespace
@@ -69,13 +68,14 @@ var (
 	_ initializer.WantsAuthorizer                  = (*namespaceProvider)(nil)
 )
 
-// neverProvided are there by themselves, or are not for objects of members.
+// neverProvided returns the namespaces that always exist, or are not for objects of
+// members.
 func neverProvided() sets.Set[string] {
 	return sets.New(metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease, v1alpha1.SystemNamespace)
 }
 
-// withNamespaces adds the plugin to those of o, and sees to it that what
-// NamespaceLifecycle says fits. lost tells whether the datastore is out of reach.
+// withNamespaces adds the plugin to those of o, and adapts NamespaceLifecycle to it.
+// lost reports whether the datastore is unreachable.
 func withNamespaces(o *kubeoptions.AdmissionOptions, cfg Config, lost func() bool) {
 	provider := &namespaceProvider{Handler: admission.NewHandler(admission.Create), decide: cfg.OnMissingNamespace}
 	generic := o.GenericAdmission
@@ -124,24 +124,24 @@ func (p *namespaceProvider) Admit(ctx context.Context, a admission.Attributes, _
 	case !verdict.Provide:
 		return nil
 	case a.IsDryRun():
-		warning.AddWarning(ctx, "", fmt.Sprintf("namespace %q does not exist; without dry run it is made first", name))
+		warning.AddWarning(ctx, "", fmt.Sprintf("namespace %q does not exist; without dry run it is created first", name))
 		return nil
 	}
 	_, err = p.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name: name, Labels: verdict.Labels, Annotations: verdict.Annotations,
 	}}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		return nil // somebody else was quicker, or it is terminating: NamespaceLifecycle tells
+		return nil // created concurrently, or terminating: NamespaceLifecycle reports it
 	}
 	if err != nil {
 		return cannotProvide(name, err)
 	}
-	// The record of the namespace's own creation names the server.
+	// The audit event of the namespace's own creation names the server as the user.
 	return a.AddAnnotation("provide-namespace.admission.atoll.dev/provided", name)
 }
 
-// missing gives the verdict on a request if it needs a namespace that does not exist,
-// and the user may create the object; otherwise the zero value.
+// missing returns the decision about a request that needs a missing namespace, if the
+// user may create the object. Otherwise it returns the zero value.
 func (p *namespaceProvider) missing(ctx context.Context, a admission.Attributes) (none MissingNamespace, err error) {
 	name, resource := a.GetNamespace(), a.GetResource()
 	if a.GetOperation() != admission.Create || name == "" || a.GetSubresource() != "" || neverProvided().Has(name) ||
@@ -158,7 +158,7 @@ func (p *namespaceProvider) missing(ctx context.Context, a admission.Attributes)
 	if !verdict.Provide && verdict.Remedy == "" {
 		return none, nil
 	}
-	// Who applies an object has been asked for the right to patch so far.
+	// For an apply request, only the permission to patch has been checked so far.
 	allowed, _, err := p.authorizer.Authorize(ctx, authorizer.AttributesRecord{
 		User: a.GetUserInfo(), Verb: "create", Namespace: name,
 		APIGroup: resource.Group, APIVersion: resource.Version, Resource: resource.Resource, Name: a.GetName(),
@@ -168,7 +168,7 @@ func (p *namespaceProvider) missing(ctx context.Context, a admission.Attributes)
 		return none, err
 	}
 	if verdict.Provide && !a.IsDryRun() {
-		return verdict, nil // making it shows whether it exists
+		return verdict, nil // creating it shows whether it exists
 	}
 	_, err = p.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -180,7 +180,8 @@ func (p *namespaceProvider) missing(ctx context.Context, a admission.Attributes)
 	return none, nil
 }
 
-// cannotProvide keeps the kind of an error: what is not possible now may be later.
+// cannotProvide keeps the reason and code of an error: a temporary failure must stay
+// one.
 func cannotProvide(namespace string, err error) error {
 	if apierrors.IsServiceUnavailable(err) {
 		return unreachable()
@@ -190,13 +191,13 @@ func cannotProvide(namespace string, err error) error {
 		return fmt.Errorf("provide namespace %q: %w", namespace, err)
 	}
 	out := *status
-	out.ErrStatus.Message = fmt.Sprintf("namespace %q does not exist and cannot be provided: %s", namespace, out.ErrStatus.Message)
+	out.ErrStatus.Message = fmt.Sprintf("namespace %q does not exist and cannot be created: %s", namespace, out.ErrStatus.Message)
 	return &out
 }
 
-// namespaceLifecycle is upstream's plugin, except in a dry run before which a
-// namespace would have been provided, and when it cannot find out whether a
-// namespace exists: it would call that an internal error.
+// namespaceLifecycle is upstream's plugin with two exceptions. It accepts a dry run for
+// which the namespace would have been created. And if it cannot find out whether a
+// namespace exists, it does not report an internal error.
 type namespaceLifecycle struct {
 	admission.MutationInterface
 	provider *namespaceProvider

@@ -21,14 +21,14 @@ import (
 	"github.com/atoll-dev/atoll/kv/mvcc"
 )
 
-// provideToEast provides namespaces to users of cluster east, except such whose
-// names begin with "required".
+// provideToEast creates namespaces for users of cluster east, except those whose names
+// begin with "required".
 func provideToEast(r apiserver.NamespaceRequest) apiserver.MissingNamespace {
 	switch {
 	case !slices.Contains(r.UserGroups, "atoll:cluster:east") || r.APIGroup != "":
 		return apiserver.MissingNamespace{}
 	case strings.HasPrefix(r.Namespace, "required"):
-		return apiserver.MissingNamespace{Remedy: "have an administrator make it"}
+		return apiserver.MissingNamespace{Remedy: "ask an administrator to create it"}
 	}
 	return apiserver.MissingNamespace{Provide: true, Annotations: map[string]string{"for": "east"}}
 }
@@ -73,7 +73,7 @@ func TestNamespaceOnFirstUse(t *testing.T) {
 		return client
 	}
 	ctx := t.Context()
-	// eve may change what is there, and make nothing.
+	// eve may change existing objects, and create none.
 	allow(t, s.client, "east:alice", "*")
 	allow(t, s.client, "west:bob", "*")
 	allow(t, s.client, "east:eve", "get", "patch")
@@ -127,13 +127,13 @@ func TestNamespaceOnFirstUse(t *testing.T) {
 		says            string
 	}{
 		{"a cluster that gets none", "bobs", create(bob, "bobs", metav1.CreateOptions{}), apierrors.IsNotFound, `namespaces "bobs" not found`},
-		{"who may not create", "eves", create(eve, "eves", metav1.CreateOptions{}), apierrors.IsForbidden, "cannot create"},
-		{"who may patch and not create", "eves", apply(eve, "eves"), apierrors.IsNotFound, `namespaces "eves" not found`},
+		{"user without permission to create", "eves", create(eve, "eves", metav1.CreateOptions{}), apierrors.IsForbidden, "cannot create"},
+		{"user with permission to patch but not to create", "eves", apply(eve, "eves"), apierrors.IsNotFound, `namespaces "eves" not found`},
 		{"the same, dry", "eves", apply(eve, "eves", dryRun...), apierrors.IsNotFound, `namespaces "eves" not found`},
-		{"a namespace that is required", "required", create(alice, "required", metav1.CreateOptions{}), apierrors.IsNotFound, "have an administrator make it"},
-		{"the same, dry", "required", create(alice, "required", metav1.CreateOptions{DryRun: dryRun}), apierrors.IsNotFound, "have an administrator make it"},
+		{"a namespace that is required", "required", create(alice, "required", metav1.CreateOptions{}), apierrors.IsNotFound, "ask an administrator to create it"},
+		{"the same, dry", "required", create(alice, "required", metav1.CreateOptions{DryRun: dryRun}), apierrors.IsNotFound, "ask an administrator to create it"},
 		{"the fleet's namespace", "atoll-system", create(alice, "atoll-system", metav1.CreateOptions{}), apierrors.IsNotFound, "not found"},
-		{"no name for a namespace", "a.b", create(alice, "a.b", metav1.CreateOptions{}), apierrors.IsInvalid, "cannot be provided"},
+		{"invalid name", "a.b", create(alice, "a.b", metav1.CreateOptions{}), apierrors.IsInvalid, "cannot be created"},
 	} {
 		if refused.err == nil || !refused.is(refused.err) || !strings.Contains(refused.err.Error(), refused.says) || exists(refused.namespace) {
 			t.Errorf("%s: %v", refused.what, refused.err)
@@ -150,7 +150,7 @@ func TestNamespaceOnFirstUse(t *testing.T) {
 	}
 	wg.Wait()
 
-	// One that is being deleted is not made again before it has gone.
+	// A namespace that is being deleted is not created again before it is gone.
 	if _, err := s.client.CoreV1().Namespaces().Patch(ctx, "race", types.MergePatchType,
 		[]byte(`{"metadata":{"finalizers":["test.atoll.dev/hold"]}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
@@ -165,10 +165,11 @@ func TestNamespaceOnFirstUse(t *testing.T) {
 		[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "it can be made again", func() error { return create(alice, "race", metav1.CreateOptions{}) })
+	await(t, "it can be created again", func() error { return create(alice, "race", metav1.CreateOptions{}) })
 }
 
-// allow gives a user rights on ConfigMaps everywhere, and waits until they are known.
+// allow grants a user permissions on ConfigMaps in all namespaces, and waits until they
+// are effective.
 func allow(t *testing.T, admin *kubernetes.Clientset, name string, verbs ...string) {
 	t.Helper()
 	meta := metav1.ObjectMeta{Name: strings.ReplaceAll(name, ":", "-")}
@@ -182,7 +183,7 @@ func allow(t *testing.T, admin *kubernetes.Clientset, name string, verbs ...stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the role is known", func() error {
+	await(t, "the role is effective", func() error {
 		config := admin.RESTClient().Get().AbsPath("/api/v1/namespaces/default/configmaps").
 			SetHeader("Impersonate-User", name).Name("none")
 		if err := config.Do(context.Background()).Error(); !apierrors.IsNotFound(err) {

@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// watchGrace is how long watches may take to end when the server stops.
-	// Upstream's 0 would not ask them to, and then wait a minute for them.
+	// watchGrace is how long watches may take to end when the server stops. Upstream's
+	// 0 would not ask them to end, and then wait a minute for them.
 	watchGrace = 5 * time.Second
-	// shutdownTimeout bounds the wait for connections after that.
+	// shutdownTimeout limits the wait for connections after that.
 	shutdownTimeout = 10 * time.Second
 )
 
-// upstreamOptions translates Config into the options that kube-apiserver's
-// flags would set. lost tells whether the datastore is known to be out of reach.
+// upstreamOptions translates Config to the options that kube-apiserver's flags would
+// set. lost reports whether the datastore is known to be unreachable.
 func upstreamOptions(ctx context.Context, cfg Config, tokens *boundObjects, lost func() bool) (options.CompletedOptions, error) {
 	if err := setProcessWide(cfg); err != nil {
 		return options.CompletedOptions{}, err
@@ -35,7 +35,7 @@ func upstreamOptions(ctx context.Context, cfg Config, tokens *boundObjects, lost
 	}
 	o.GenericServerRunOptions.ComponentGlobalsRegistry = registry
 
-	// Set, so that upstream does not go looking for a default route.
+	// Set, so that upstream does not look for a default route.
 	o.GenericServerRunOptions.AdvertiseAddress = cfg.AdvertiseAddress
 	o.GenericServerRunOptions.ExternalHost = cfg.AdvertiseAddress.String()
 	o.GenericServerRunOptions.ShutdownWatchTerminationGracePeriod = watchGrace
@@ -46,15 +46,15 @@ func upstreamOptions(ctx context.Context, cfg Config, tokens *boundObjects, lost
 	o.SecureServing.ServerCert.CertKey.CertFile = cfg.TLS.CertFile
 	o.SecureServing.ServerCert.CertKey.KeyFile = cfg.TLS.KeyFile
 
-	// Nothing dials this: keyspaceStorage replaces the storage of every
-	// resource, and its own health check those of upstream. Validation
-	// wants to see an address.
+	// Nothing dials this address: keyspaceStorage replaces the storage of every
+	// resource, and its own health check replaces upstream's. Validation requires an
+	// address.
 	o.Etcd.StorageConfig.Transport.ServerList = []string{"in-process"}
 	o.Etcd.SkipHealthEndpoints = true
 	o.Etcd.EncryptionProviderConfigFilepath = cfg.EncryptionConfigFile
 
 	o.Authentication.ClientCert.ClientCA = cfg.TLS.ClientCAFile
-	o.Authentication.Anonymous.Allow = false // but see admitAnonymousToHealth
+	o.Authentication.Anonymous.Allow = false // see allowAnonymousHealth
 	o.Authentication.BootstrapToken.Enable = false
 	o.Authentication.ServiceAccounts.KeyFiles = []string{cfg.ServiceAccountKeyFile}
 	o.Authentication.ServiceAccounts.Issuers = []string{issuer(cfg.Workspace)}
@@ -62,7 +62,7 @@ func upstreamOptions(ctx context.Context, cfg Config, tokens *boundObjects, lost
 	o.ServiceAccountSigningKeyFile = cfg.ServiceAccountKeyFile
 	o.Authorization.Modes = []string{modes.ModeRBAC}
 
-	o.Admission.GenericAdmission.DefaultOffPlugins = pluginsOff(cfg.WorkloadAPIs)
+	o.Admission.GenericAdmission.DefaultOffPlugins = disabledPlugins(cfg.WorkloadAPIs)
 	o.Admission.GenericAdmission.EnablePlugins = cfg.EnableAdmissionPlugins
 	o.Admission.GenericAdmission.DisablePlugins = cfg.DisableAdmissionPlugins
 	withNamespaces(o.Admission, cfg, lost)
@@ -74,7 +74,7 @@ func upstreamOptions(ctx context.Context, cfg Config, tokens *boundObjects, lost
 		return options.CompletedOptions{}, err
 	}
 
-	// Its flags choose metrics to hide; applying none logs an error.
+	// Its flags select metrics to hide; applying none logs an error.
 	o.Metrics = nil
 
 	o.Audit.PolicyFile = cfg.Audit.PolicyFile
@@ -94,28 +94,28 @@ func upstreamOptions(ctx context.Context, cfg Config, tokens *boundObjects, lost
 	return completed, nil
 }
 
-// issuer of the workspace's service-account tokens. The name is under
-// .internal because nobody needs to resolve it: it only has to differ between
-// workspaces, which makes a token of one worthless in every other.
+// issuer returns the issuer of the workspace's service-account tokens. It ends in
+// .internal because no client resolves it. It only has to differ between workspaces, so
+// that a token of one is invalid in every other.
 func issuer(workspace string) string {
 	return "https://" + workspace + ".atoll.internal"
 }
 
-// setProcessWide sets the two switches that upstream keeps per process and
-// that have only one right value here. Setting them again is harmless.
+// setProcessWide sets the two switches that upstream keeps per process and that have
+// only one correct value here. Setting them again is harmless.
 func setProcessWide(cfg Config) error {
-	// Kubernetes 1.36 proxies requests between servers of different versions,
-	// and to find them writes leases through an etcd connection that it dials
-	// itself. There is no etcd to dial.
+	// Kubernetes 1.36 proxies requests between servers of different versions. To find
+	// them it writes leases through an etcd connection that it dials itself. There is
+	// no etcd to dial.
 	err := utilfeature.DefaultMutableFeatureGate.SetFromMap(map[string]bool{
 		string(genericfeatures.UnknownVersionInteroperabilityProxy): false,
 	})
 	if err != nil {
-		return fmt.Errorf("switch upstream's interoperability proxy off: %w", err)
+		return fmt.Errorf("disable upstream's interoperability proxy: %w", err)
 	}
 	if cfg.WorkloadAPIs {
-		// Whether a privileged container may run is for the member clusters
-		// to say. Upstream's default here would refuse to store one.
+		// The member clusters decide whether a privileged container may run. Upstream's
+		// default here would refuse to store one.
 		capabilities.Setup(true, 0)
 	}
 	return nil

@@ -12,9 +12,9 @@ import (
 	"k8s.io/client-go/metadata/fake"
 )
 
-// The collector reads an object with another owner in the place of one in a
-// member. A patch that it makes from that must not reach the object.
-func TestPatchesOfTheCollectorLoseNoOwnerInAMember(t *testing.T) {
+// The collector reads an object with a placeholder for an owner in a member. A patch
+// computed from that must not be applied to the object.
+func TestCollectorPatchesKeepOwnersInMembers(t *testing.T) {
 	parent := metav1.OwnerReference{APIVersion: "shared.test/v1", Kind: "Widget", Name: "parent", UID: "parent"}
 	inMember := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "web"}
 	widget := func(group string) *metav1.PartialObjectMetadata {

@@ -5,21 +5,21 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 )
 
-// ownGroups is the document of all API groups without those that APIServices point
-// to Services for. Upstream lists such a group although it cannot be asked, as stale.
-// Whoever has to know all kinds then knows that it does not, for as long as the
-// APIService is there: no namespace could be deleted any more, and kubectl would
-// complain with each command. Here such a group is never served.
-type ownGroups struct{ aggregated.ResourceManager }
+// localGroups is the document of all API groups without those of APIServices that point
+// to Services. Upstream lists such a group as stale although it cannot be queried. A
+// client that needs all kinds then sees that its list is incomplete, for as long as the
+// APIService exists: no namespace could be deleted, and kubectl would complain on each
+// command. Here such a group is never served.
+type localGroups struct{ aggregated.ResourceManager }
 
-func (g ownGroups) WithSource(source aggregated.Source) aggregated.ResourceManager {
+func (g localGroups) WithSource(source aggregated.Source) aggregated.ResourceManager {
 	of := g.ResourceManager.WithSource(source)
-	if source == aggregated.AggregatorSource { // those and no others
-		return unlisted{of}
+	if source == aggregated.AggregatorSource { // only the aggregator's groups
+		return discardGroups{of}
 	}
 	return of
 }
 
-type unlisted struct{ aggregated.ResourceManager }
+type discardGroups struct{ aggregated.ResourceManager }
 
-func (unlisted) AddGroupVersion(string, apidiscoveryv2.APIVersionDiscovery) {}
+func (discardGroups) AddGroupVersion(string, apidiscoveryv2.APIVersionDiscovery) {}

@@ -6,9 +6,9 @@ import (
 	rbacrest "k8s.io/kubernetes/pkg/registry/rbac/rest"
 )
 
-// shipRoles has roles made at the start of a server, by what makes upstream's: rules
-// that a role lacks are added to it, others stay.
-func shipRoles(s *genericapiserver.GenericAPIServer, roles []rbacv1.ClusterRole) error {
+// installRoles creates the roles when the server starts, with the code that creates
+// upstream's: missing rules are added to a role, and other rules stay.
+func installRoles(s *genericapiserver.GenericAPIServer, roles []rbacv1.ClusterRole) error {
 	if len(roles) == 0 {
 		return nil
 	}

@@ -15,12 +15,12 @@ import (
 	servicestore "k8s.io/kubernetes/pkg/registry/core/service/storage"
 )
 
-// withoutAllocation takes allocation out of upstream's storage of Services. A
-// Service of a workspace keeps the addresses and node ports that its author gave
-// and gets no others: each member hands out its own.
+// withoutAllocation disables allocation in upstream's storage of Services. A Service of
+// a workspace keeps the addresses and node ports that its author set and gets no
+// others: each member allocates its own.
 //
-// Upstream allocates, and fills in IP families, in hooks of the generic store
-// that run before validation, which accepts a Service without addresses.
+// Upstream allocates, and sets IP families, in hooks of the generic store. They run
+// before validation, which accepts a Service without addresses.
 func withoutAllocation(services *servicestore.REST) *servicestore.REST {
 	services.Store.BeginCreate = func(_ context.Context, obj runtime.Object, _ *metav1.CreateOptions) (genericregistry.FinishFunc, error) {
 		syncClusterIPs(obj.(*api.Service))
@@ -37,9 +37,9 @@ func withoutAllocation(services *servicestore.REST) *servicestore.REST {
 	return services
 }
 
-// unallocatedStrategy is upstream's, but a Service need not have the one
-// allocated field that validation demands: the node port for health checks of
-// load balancers with the traffic policy Local.
+// unallocatedStrategy is upstream's, but does not require the one allocated field that
+// validation demands: the node port for health checks of load balancers with the
+// traffic policy Local.
 type unallocatedStrategy struct{ rest.RESTCreateUpdateStrategy }
 
 func (s unallocatedStrategy) Validate(ctx context.Context, obj runtime.Object) field.ErrorList {
@@ -56,8 +56,8 @@ func withoutMissingPort(errs field.ErrorList) field.ErrorList {
 	})
 }
 
-// syncClusterIPs makes the singular and the plural field agree, which
-// validation demands even of clients that know only one of them.
+// syncClusterIPs makes the singular and the plural field agree. Validation requires
+// that even of clients that know only one of them.
 func syncClusterIPs(svc *api.Service) {
 	switch {
 	case svc.Spec.ClusterIP != "" && len(svc.Spec.ClusterIPs) == 0:
@@ -67,8 +67,8 @@ func syncClusterIPs(svc *api.Service) {
 	}
 }
 
-// keepClusterIPs lets a replace that leaves the addresses out keep them, as on
-// a real cluster, where they are immutable.
+// keepClusterIPs keeps the addresses in an update that omits them, as on a real
+// cluster, where they are immutable.
 func keepClusterIPs(svc, old *api.Service) {
 	if svc.Spec.Type == api.ServiceTypeExternalName || old.Spec.Type == api.ServiceTypeExternalName {
 		return
@@ -78,8 +78,8 @@ func keepClusterIPs(svc, old *api.Service) {
 	}
 }
 
-// noPorts stands where upstream's storage wants an allocator of node ports: it
-// calls one when a Service goes away, to give ports back that nobody took.
+// noPorts replaces upstream's allocator of node ports: the storage calls one when a
+// Service is deleted, to release ports that were never allocated.
 type noPorts struct{}
 
 var _ portallocator.Interface = noPorts{}

@@ -20,8 +20,8 @@ import (
 // warnOfServices is the name of the admission plugin.
 const warnOfServices = "WarnOfServices"
 
-// serviceWarner tells whoever makes something that an API server would call a
-// Service for that this one does not, and what follows from it.
+// serviceWarner warns about objects for which an API server would call a Service. This
+// one does not, and the warning names the consequences.
 type serviceWarner struct{ *admission.Handler }
 
 var _ admission.ValidationInterface = serviceWarner{}
@@ -35,7 +35,7 @@ func withServiceWarnings(o *kubeoptions.AdmissionOptions) {
 	generic.RecommendedPluginOrder = slices.Insert(order, slices.Index(order, lifecycle.PluginName)+1, warnOfServices)
 }
 
-// Validate implements admission.ValidationInterface. It refuses nothing.
+// Validate implements admission.ValidationInterface. It rejects nothing.
 func (serviceWarner) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetSubresource() != "" {
 		return nil
@@ -49,8 +49,8 @@ func (serviceWarner) Validate(ctx context.Context, a admission.Attributes, _ adm
 func serviceWarnings(object runtime.Object) (out []string) {
 	hook := func(name string, c admissionregistration.WebhookClientConfig) {
 		if c.Service != nil {
-			out = append(out, fmt.Sprintf("webhook %s names service %s/%s, which runs in member clusters: Atoll does not call it; "+
-				"members do, for what is placed there; to have Atoll call it, give it a url in place of the service",
+			out = append(out, fmt.Sprintf("webhook %s uses service %s/%s, which runs in member clusters: Atoll does not call it; "+
+				"members call it for objects placed on them; to have Atoll call it, set url instead of service",
 				name, c.Service.Namespace, c.Service.Name))
 		}
 	}
@@ -69,17 +69,17 @@ func serviceWarnings(object runtime.Object) (out []string) {
 		}
 	case *apiregistration.APIService:
 		if s := o.Spec.Service; s != nil {
-			out = append(out, fmt.Sprintf("service %s/%s runs in member clusters: Atoll cannot serve %s %s from there, members can",
+			out = append(out, fmt.Sprintf("service %s/%s runs in member clusters: Atoll cannot serve %s %s from there, but members can",
 				s.Namespace, s.Name, o.Spec.Group, o.Spec.Version))
 		}
 	}
 	return out
 }
 
-// conversionWarning says which versions of a kind can be used here if a Service
-// converts between them: the one that objects are stored in. None is served in any
-// other way, such as by exchanging the version and keeping the fields: what the
-// other version names differently would be lost.
+// conversionWarning returns which versions of a kind can be used here if a Service
+// converts between them: only the storage version. Atoll does not serve the others by
+// changing the version and keeping the fields: fields that the other version names
+// differently would be lost.
 func conversionWarning(crd *apiextensions.CustomResourceDefinition) string {
 	c := crd.Spec.Conversion
 	if c == nil || c.Strategy != apiextensions.WebhookConverter || c.WebhookClientConfig == nil || c.WebhookClientConfig.Service == nil {
@@ -98,8 +98,8 @@ func conversionWarning(crd *apiextensions.CustomResourceDefinition) string {
 	if len(others) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("service %s/%s converts %s and runs in member clusters, where Atoll cannot call it: use version %s, "+
-		"in which they are stored, and not %s; or give the webhook a url in place of the service",
+	return fmt.Sprintf("service %s/%s converts %s and runs in member clusters, where Atoll cannot call it: use the storage version %s, "+
+		"not %s, or set url instead of service in the webhook",
 		c.WebhookClientConfig.Service.Namespace, c.WebhookClientConfig.Service.Name, crd.Spec.Names.Plural,
 		stored, strings.Join(others, ", "))
 }

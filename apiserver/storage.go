@@ -33,20 +33,20 @@ import (
 )
 
 const (
-	// defaultCompaction is upstream's: watches and paged lists may be this
-	// far behind, and no further.
+	// defaultCompaction is upstream's default: watches and paged lists may be this far
+	// behind, and no further.
 	defaultCompaction = storagebackend.DefaultCompactInterval
-	// probeTimeout bounds what one health check waits for the keyspace.
+	// probeTimeout limits how long a health check waits for the keyspace.
 	probeTimeout = storagebackend.DefaultHealthcheckTimeout
 )
 
-// keyspaceStorage gives every resource of the chain, built in or defined by a
-// CRD, upstream's etcd3 store over one in-process client. It stands in for
-// upstream's storage factory, which dials etcd once per resource.
+// keyspaceStorage gives every resource of the chain, built in or defined by a CRD,
+// upstream's etcd3 store over one in-process client. It replaces upstream's storage
+// factory, which dials etcd once per resource.
 type keyspaceStorage struct {
-	client    *kubernetes.Client
-	contact   *contact
-	compactor etcd3.Compactor
+	client       *kubernetes.Client
+	reachability *reachability
+	compactor    etcd3.Compactor
 	// transformers are those of the encryption configuration, if there is one.
 	transformers value.ResourceTransformers
 	stop         func()
@@ -57,11 +57,11 @@ func newKeyspaceStorage(client *kubernetes.Client, compaction time.Duration) *ke
 	if compaction == 0 {
 		compaction = defaultCompaction
 	}
-	client, contact := withContact(client, clock.RealClock{})
-	// One compactor for all resources. Servers that share the keyspace take
-	// turns by a compare on a key of their own, so any number may run one.
+	client, contact := guardClient(client, clock.RealClock{})
+	// One compactor for all resources. Servers that share the keyspace coordinate by a
+	// compare on a key of their own, so any number may run one.
 	compactor := etcd3.NewCompactor(client.Client, compaction, clock.RealClock{}, nil)
-	s := &keyspaceStorage{client: client, contact: contact, compactor: compactor}
+	s := &keyspaceStorage{client: client, reachability: contact, compactor: compactor}
 	s.stop = sync.OnceFunc(func() {
 		s.stopped.Store(true)
 		compactor.Stop()
@@ -70,36 +70,36 @@ func newKeyspaceStorage(client *kubernetes.Client, compaction time.Duration) *ke
 	return s
 }
 
-// withContact makes a client impatient. What it lacks in kubernetes.Interface it
-// replaces in the client given.
-func withContact(client *kubernetes.Client, clock clock.WithDelayedExecution) (*kubernetes.Client, *contact) {
+// guardClient guards a client. It also replaces, in the given client, the calls that
+// kubernetes.Interface lacks.
+func guardClient(client *kubernetes.Client, clock clock.WithDelayedExecution) (*kubernetes.Client, *reachability) {
 	read := client.Kubernetes.Get
-	contact := newContact(clock, func(ctx context.Context) error {
+	contact := newReachability(clock, func(ctx context.Context) error {
 		_, err := read(ctx, healthKey, kubernetes.GetOptions{})
 		return err
 	})
-	client.KV = impatientKV{client.KV, contact}
-	client.Lease = impatientLease{client.Lease, contact}
-	return &kubernetes.Client{Client: client.Client, Kubernetes: impatient{client.Kubernetes, contact}}, contact
+	client.KV = guardedKV{client.KV, contact}
+	client.Lease = guardedLease{client.Lease, contact}
+	return &kubernetes.Client{Client: client.Client, Kubernetes: guardedClient{client.Kubernetes, contact}}, contact
 }
 
-// healthKey need not exist: what counts is that there is an answer.
+// healthKey need not exist: any answer is enough.
 const healthKey = "/registry/health"
 
-// options wraps a RESTOptionsGetter of upstream's: all it decides (codec,
-// encryption, prefix) stays; only how the storage is made is ours.
+// options wraps an upstream RESTOptionsGetter. Upstream's decisions (codec, encryption,
+// prefix) stay; only the creation of the storage is replaced.
 func (s *keyspaceStorage) options(upstream generic.RESTOptionsGetter) generic.RESTOptionsGetter {
 	return restOptions{upstream: upstream, storage: s}
 }
 
-// customHistory is how far back watches of custom resources go on from memory.
-// Clusters share such resources: one that was cut off may come back by way of
-// another server, which has seen all the events that it missed, and upstream's
-// minute and a quarter would send its clients away to list everything anew.
+// customHistory is how far back watches of custom resources can start from the watch
+// cache. Clusters share such resources. A cluster that was cut off may reconnect to
+// another server, which has seen all the events that the cluster missed. With
+// upstream's minute and a quarter, its clients would have to list everything again.
 const customHistory = 5 * time.Minute
 
-// customOptions is options for custom resources. No more is remembered than the
-// keyspace keeps.
+// customOptions is options for custom resources. The watch cache keeps no more history
+// than the keyspace.
 func (s *keyspaceStorage) customOptions(upstream generic.RESTOptionsGetter, retention time.Duration) generic.RESTOptionsGetter {
 	return restOptions{upstream: upstream, storage: s, history: min(customHistory, cmp.Or(retention, customHistory))}
 }
@@ -107,8 +107,8 @@ func (s *keyspaceStorage) customOptions(upstream generic.RESTOptionsGetter, rete
 type restOptions struct {
 	upstream generic.RESTOptionsGetter
 	storage  *keyspaceStorage
-	// history is how far back watches go on from memory, if that is further than
-	// upstream has it.
+	// history is how far back watches can start from the watch cache, if that is
+	// further than upstream's default.
 	history time.Duration
 }
 
@@ -129,12 +129,13 @@ func (o restOptions) GetRESTOptions(resource schema.GroupResource, example runti
 	return opts, nil
 }
 
-// fewReaders tells of which resources there are many writes and few readers, so that a
-// watch cache would be memory for nobody. Events are one, as in kube-apiserver. Bindings
-// are another: each is written several times while its object is carried out, nobody
-// watches them but the fleet's controllers, once in each server, and the cache would hold
-// all of them, and what they were in the last minutes, as maps. So it is with the states
-// of resources, of which there may be a hundred thousand, and with the pieces of plans.
+// fewReaders reports whether a resource has many writes and few readers, so that a
+// watch cache would only waste memory. Events are one, as in kube-apiserver.
+// ResourceBindings are another: each is written several times while its object is
+// rolled out, and only the fleet's controllers watch them, once in each server. The
+// cache would hold all bindings and their versions of the last minutes, as maps. The
+// same applies to the states of resources, of which there may be a hundred thousand,
+// and to the chunks of plans.
 func fewReaders(resource schema.GroupResource) bool {
 	switch resource {
 	case v1alpha1.ResourceBindingResource.GroupResource(), v1alpha1.ClusterResourceBindingResource.GroupResource(),
@@ -144,7 +145,7 @@ func fewReaders(resource schema.GroupResource) bool {
 	return resource.Resource == "events" && (resource.Group == "" || resource.Group == "events.k8s.io")
 }
 
-// raw makes the store of one resource.
+// raw creates the store of one resource.
 func (s *keyspaceStorage) raw(cfg *storagebackend.ConfigForResource, resourcePrefix string, newFunc, newListFunc func() runtime.Object) (storage.Interface, factory.DestroyFunc, error) {
 	transformer := cfg.Transformer
 	if transformer == nil {
@@ -165,32 +166,32 @@ func (s *keyspaceStorage) uncached(
 	_ func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object,
 	_ storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
 ) (storage.Interface, factory.DestroyFunc, error) {
-	if readAsStored(cfg.GroupResource) {
+	if skipsCoercion(cfg.GroupResource) {
 		as := *cfg
-		as.Codec = newAsStored(cfg.Codec, newFunc())
+		as.Codec = newUncoercedCodec(cfg.Codec, newFunc())
 		cfg = &as
 	}
 	store, destroy, err := s.raw(cfg, resourcePrefix, newFunc, newListFunc)
 	if err != nil {
 		return nil, nil, err
 	}
-	return reporting{store}, destroy, nil
+	return progressStore{store}, destroy, nil
 }
 
-// reporting is a store that tells those who watch it, and ask for bookmarks, how far they
-// are, which upstream leaves to the watch cache. Otherwise a watch of what has not
-// changed for longer than history is kept would have to list everything when it is
-// opened anew, every few minutes.
-type reporting struct{ storage.Interface }
+// progressStore is a store that sends progress bookmarks to watchers that ask for them.
+// Upstream leaves that to the watch cache. Without bookmarks, a watch of objects that
+// have not changed for longer than the history is kept would have to list everything
+// each time it is reopened, every few minutes.
+type progressStore struct{ storage.Interface }
 
-func (r reporting) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+func (r progressStore) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	opts.ProgressNotify = opts.ProgressNotify || opts.Predicate.AllowWatchBookmarks
 	w, err := r.Interface.Watch(ctx, key, opts)
 	if err != nil || opts.ProgressNotify {
 		return w, err
 	}
-	// Watch caches ask the keyspace how far it is, and the answer comes to all watches
-	// of the client that they share, so to those as well that did not ask for bookmarks.
+	// Watch caches request progress from the keyspace, and the response goes to all
+	// watches that share the client. Drop it for watches that did not ask for bookmarks.
 	return watch.Filter(w, func(e watch.Event) (watch.Event, bool) { return e, e.Type != watch.Bookmark }), nil
 }
 
@@ -231,8 +232,8 @@ func (s *keyspaceStorage) cached(
 	return delegator, destroy, nil
 }
 
-// health is the check behind /readyz/keyspace and /healthz/keyspace: one read
-// through the whole path to the database.
+// health is the check behind /readyz/keyspace and /healthz/keyspace: one read through
+// the whole path to the database.
 func (s *keyspaceStorage) health() healthz.HealthChecker {
 	return healthz.NamedCheck("keyspace", func(r *http.Request) error {
 		ctx, cancel := context.WithTimeout(r.Context(), probeTimeout)
@@ -266,6 +267,6 @@ func (s *keyspaceStorage) status(ctx context.Context) (*clientv3.StatusResponse,
 	return s.client.Status(ctx, endpoint)
 }
 
-// Close implements metrics.Monitor. Upstream closes a monitor after each
-// scrape; this one holds nothing.
+// Close implements metrics.Monitor. Upstream closes a monitor after each scrape; this
+// one holds no resources.
 func (s *keyspaceStorage) Close() error { return nil }

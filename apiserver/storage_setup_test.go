@@ -39,11 +39,11 @@ import (
 	postgresserver "github.com/atoll-dev/atoll/playground/postgres"
 )
 
-// storedPrefix marks what went through the suite's transformer.
+// storedPrefix marks values that went through the suite's transformer.
 const storedPrefix = "test!"
 
-// subject is the store under test: upstream's etcd3 store over a keyspace of
-// ours, in process. What the suite changes or counts hangs off it.
+// subject is the store under test: upstream's etcd3 store over one of our keyspaces, in
+// process, with everything that the suite changes or counts.
 type subject struct {
 	storage.Interface
 	client      *kubernetes.Client
@@ -51,7 +51,7 @@ type subject struct {
 	transformer *swappable
 	lists       *countedLists
 	recorder    *storagetesting.KubernetesRecorder
-	// partition that holds what is stored, if there is one.
+	// partition that holds the stored keys, if there is one.
 	partition kv.Keyspace
 }
 
@@ -110,8 +110,8 @@ func onEachAndPartition(t *testing.T, suite func(*testing.T, datastore)) {
 	t.Run("partition", func(t *testing.T) { suite(t, inPartition) })
 }
 
-// inPartition has what the suites store in a partition, beside a parent with
-// other revisions, in which the compactors of servers keep their key.
+// inPartition stores the suites' data in a partition of a keyspace with other
+// revisions, in which the compactors of servers keep their key.
 func inPartition(t *testing.T) kv.Backend {
 	t.Helper()
 	db := inSQLite(t)
@@ -121,12 +121,12 @@ func inPartition(t *testing.T) kv.Backend {
 	return db
 }
 
-// parts opens the parts of a keyspace.
+// parts opens the partitions of a keyspace.
 type parts struct {
 	db   kv.Backend
 	name string
 	opts mvcc.Options
-	// last that was opened, of a prefix
+	// last engine opened for a prefix
 	last kv.Keyspace
 }
 
@@ -160,8 +160,8 @@ func inSQLite(t *testing.T) kv.Backend {
 	return db
 }
 
-// stage is the one PostgreSQL of this test binary, started by the first test
-// that needs it.
+// stage is the one PostgreSQL of this test binary, started by the first test that needs
+// it.
 type stage struct {
 	once   sync.Once
 	server *postgresserver.Server
@@ -202,7 +202,7 @@ func inPostgres(t *testing.T) kv.Backend {
 	return db
 }
 
-// openKeyspace is a client of a new keyspace, and its partition if it has one.
+// openKeyspace returns a client of a new keyspace, and its partition if it has one.
 func openKeyspace(t *testing.T, in datastore, opts mvcc.Options) (_ *kubernetes.Client, part kv.Keyspace) {
 	t.Helper()
 	db := in(t)
@@ -230,7 +230,7 @@ func (s *subject) UpdatePrefixTransformer(modify storagetesting.PrefixTransforme
 	return s.transformer.swap(modify(&changed))
 }
 
-// CorruptTransformer lets the suite make everything stored unreadable.
+// CorruptTransformer lets the suite make all stored values unreadable.
 func (s *subject) CorruptTransformer() func() {
 	return s.transformer.swap(etcd3.WithCorruptObjErrorHandlingTransformer(unreadable{s.transformer.get()}))
 }
@@ -241,7 +241,7 @@ func (unreadable) TransformFromStorage(context.Context, []byte, value.Context) (
 	return nil, true, errors.New("bits flipped")
 }
 
-// swappable is a transformer that can be exchanged under a running store.
+// swappable is a transformer that can be replaced while the store is running.
 type swappable struct {
 	mu  sync.RWMutex
 	now value.Transformer
@@ -273,7 +273,7 @@ func (s *swappable) TransformToStorage(ctx context.Context, data []byte, where v
 	return s.get().TransformToStorage(ctx, data, where)
 }
 
-// countedLists counts the pages that the store asks for.
+// countedLists counts the pages that the store reads.
 type countedLists struct {
 	kubernetes.Interface
 	pages atomic.Uint64
@@ -284,8 +284,8 @@ func (c *countedLists) List(ctx context.Context, prefix string, opts kubernetes.
 	return c.Interface.List(ctx, prefix, opts)
 }
 
-// validateStored checks that what is stored decodes and carries nothing that
-// belongs to the answer.
+// validateStored checks that the stored value can be decoded and has no fields that
+// belong only to responses.
 func (s *subject) validateStored(ctx context.Context, t *testing.T, key string) {
 	t.Helper()
 	resp, err := s.client.KV.Get(ctx, key)
@@ -298,15 +298,15 @@ func (s *subject) validateStored(ctx context.Context, t *testing.T, key string) 
 	stored := strings.TrimPrefix(string(resp.Kvs[0].Value), storedPrefix)
 	obj, err := runtime.Decode(s.codec, []byte(stored))
 	if err != nil {
-		t.Fatalf("decode what is stored under %s: %v", key, err)
+		t.Fatalf("decode the value of %s: %v", key, err)
 	}
 	if pod := obj.(*example.Pod); pod.ResourceVersion != "" || pod.SelfLink != "" {
 		t.Errorf("stored with resource version %q and self link %q", pod.ResourceVersion, pod.SelfLink)
 	}
 }
 
-// validateCalls checks how many objects a paged list read, and in how many
-// pages: the store asks for twice as many each time, up to 10,000.
+// validateCalls checks how many objects a paged list read, and in how many pages: the
+// store doubles the page size each time, up to 10,000.
 func (s *subject) validateCalls(t *testing.T, pageSize, objects uint64) {
 	t.Helper()
 	const largestPage = 10_000
@@ -325,7 +325,7 @@ func (s *subject) validateCalls(t *testing.T, pageSize, objects uint64) {
 	}
 }
 
-// bump makes a revision that has nothing to do with the store.
+// bump creates a revision that does not concern the store.
 func (s *subject) bump(ctx context.Context, t *testing.T) int64 {
 	t.Helper()
 	resp, err := s.client.KV.Put(ctx, "/unrelated", "ok")
@@ -335,8 +335,8 @@ func (s *subject) bump(ctx context.Context, t *testing.T) int64 {
 	return resp.Header.Revision
 }
 
-// compact forgets history before a resource version, as the server does, and
-// waits until the store knows.
+// compact compacts at a resource version, as the server does, and waits until the store
+// has noticed.
 func (s *subject) compact(ctx context.Context, t *testing.T, resourceVersion string) {
 	t.Helper()
 	rev, err := storage.APIObjectVersioner{}.ParseResourceVersion(resourceVersion)
@@ -344,15 +344,15 @@ func (s *subject) compact(ctx context.Context, t *testing.T, resourceVersion str
 		t.Fatal(err)
 	}
 	if s.partition != nil {
-		// Servers compact by revisions of the parent; the suite means one of what it
-		// has stored.
+		// Servers compact by revisions of the parent; the suite passes a revision of
+		// the partition.
 		if _, err := s.client.KV.Put(ctx, "compact_rev_key", resourceVersion); err != nil {
 			t.Fatal(err)
 		}
 		_, err = s.partition.Compact(ctx, int64(rev), false)
-		s.bump(ctx, t) // as the key does where there is one order
+		s.bump(ctx, t) // as writing the key does with a single sequence of revisions
 	} else {
-		// The first call may find that somebody else had the turn.
+		// The first call may find that another compactor was faster.
 		var version int64
 		version, _, _, err = etcd3.Compact(ctx, s.client.Client, 0, int64(rev))
 		if err != nil {
@@ -363,7 +363,7 @@ func (s *subject) compact(ctx context.Context, t *testing.T, resourceVersion str
 		t.Fatal(err)
 	}
 	if !utilfeature.DefaultFeatureGate.Enabled(features.ListFromCacheSnapshot) {
-		return // then nothing tells the store
+		return // then the store is not notified
 	}
 	for ctx, cancel := context.WithTimeout(ctx, 10*time.Second); ; {
 		if s.CompactRevision() == int64(rev) {
@@ -373,13 +373,13 @@ func (s *subject) compact(ctx context.Context, t *testing.T, resourceVersion str
 		select {
 		case <-ctx.Done():
 			cancel()
-			t.Fatalf("the store knows of compaction at %d, not at %d", s.CompactRevision(), rev)
+			t.Fatalf("the store has compact revision %d, want %d", s.CompactRevision(), rev)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
 
-// keys lists the store's keys, which its estimate of sizes goes by.
+// keys lists the store's keys, from which it estimates sizes.
 func (s *subject) keys(ctx context.Context) ([]string, error) {
 	resp, err := s.client.KV.Get(ctx, "/pods/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {

@@ -13,17 +13,17 @@ import (
 	"github.com/atoll-dev/atoll/kv/mvcc"
 )
 
-// TestStorageSuite runs upstream's exported suite for implementations of
-// storage.Interface, whole, against the etcd3 store over our keyspace: the
-// functions that upstream runs against a real etcd.
+// TestStorageSuite runs upstream's complete exported suite for implementations of
+// storage.Interface against the etcd3 store over our keyspace: the functions that
+// upstream runs against a real etcd.
 //
-// RunTestOptionalWatchBookmarksWithCorrectResourceVersion is for stores that
-// make bookmarks themselves, which is the watch cache: TestWatchCacheSuite.
+// RunTestOptionalWatchBookmarksWithCorrectResourceVersion is for stores that create
+// bookmarks themselves, as the watch cache does: TestWatchCacheSuite.
 func TestStorageSuite(t *testing.T) { onEachAndPartition(t, storageSuite) }
 
-// together has a function of upstream's suite run beside others. Those that
-// switch features of the process on, measure time, or use a lease of a second
-// that they do not wait for, run before, alone.
+// together runs a function of upstream's suite in parallel with others. Functions that
+// enable process-wide features, measure time, or use a one-second lease without waiting
+// for it, run before that, serially.
 func together(t *testing.T, name string) {
 	switch name {
 	case "WatchSemantics", "WatchSemanticInitialEventsExtended", "WatchListMatchSingle", "WatchWithUnsafeDelete", "WatcherTimeout", "Get":
@@ -206,7 +206,7 @@ func storageWatchSuite(t *testing.T, in datastore) {
 			if name == "WatchWithUnsafeDelete" {
 				featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.AllowUnsafeMalformedObjectDeletion, true)
 			}
-			// As often as upstream has its etcd notify in these tests.
+			// As often as upstream's etcd sends notifications in these tests.
 			test(context.Background(), t, newSubject(t, in, mvcc.Options{ProgressInterval: time.Second}))
 		})
 	}

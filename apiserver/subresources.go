@@ -13,36 +13,38 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 )
 
-// Subresource is one of our own of a custom resource whose objects are in namespaces. It can be read, by those
-// who have the right to get RESOURCE/NAME, and nothing else.
+// Subresource is a read-only subresource that Atoll adds to a custom resource. Users
+// need permission to get RESOURCE/NAME.
 type Subresource struct {
 	Resource schema.GroupVersionResource
 	Name     string
-	// Cluster says that the resource has no namespaces.
-	Cluster bool
-	// Kind of what is answered, for discovery.
+	// ClusterScoped is set if the resource is cluster-scoped.
+	ClusterScoped bool
+	// Kind of the response, for discovery.
 	Kind string
-	// Lasts tells whether a request may last; others are bounded to a minute.
-	Lasts func(*http.Request) bool
-	// Serve answers a request of somebody who may. Whether there is such an object is for it to find out.
+	// LongRunning reports whether a request may run for long; others are limited to a
+	// minute.
+	LongRunning func(*http.Request) bool
+	// Serve answers an authorized request. It has to check whether the object exists.
 	Serve func(w http.ResponseWriter, r *http.Request, namespace, name string, user User)
 }
 
-// subresources are served in front of custom resources, whose server knows none but status and scale. The
-// whole chain is before them: authentication, authorization, audit, flow control.
+// subresources are served in front of custom resources, whose server supports only
+// status and scale. Requests have passed the whole chain: authentication,
+// authorization, audit, flow control.
 type subresources struct {
 	all  []Subresource
 	next http.Handler
 }
 
-// beforeCustom is the server of custom resources with subresources in front.
-type beforeCustom struct {
+// subresourceTarget is the server of custom resources with subresources in front.
+type subresourceTarget struct {
 	genericapiserver.DelegationTarget
 	all []Subresource
 }
 
 // UnprotectedHandler implements genericapiserver.DelegationTarget.
-func (b beforeCustom) UnprotectedHandler() http.Handler {
+func (b subresourceTarget) UnprotectedHandler() http.Handler {
 	return subresources{b.all, b.DelegationTarget.UnprotectedHandler()}
 }
 
@@ -54,7 +56,7 @@ func (s subresources) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.next.ServeHTTP(w, r)
 	case info.IsResourceRequest && info.Subresource != "":
 		s.serve(w, r, info)
-	case !info.IsResourceRequest && s.adds(info.Path):
+	case !info.IsResourceRequest && s.extends(info.Path):
 		s.serveDiscovery(w, r, info.Path)
 	default:
 		s.next.ServeHTTP(w, r)
@@ -72,13 +74,13 @@ func (s subresources) serve(w http.ResponseWriter, r *http.Request, info *reques
 	}
 	who, known := request.UserFrom(r.Context())
 	switch {
-	case len(info.Parts) != 3 || (info.Namespace == "") != sub.Cluster:
+	case len(info.Parts) != 3 || (info.Namespace == "") != sub.ClusterScoped:
 		refuse(apierrors.NewNotFound(sub.Resource.GroupResource(), strings.Join(info.Parts[1:], "/")))
 	case info.Verb != "get":
 		refuse(apierrors.NewMethodNotSupported(schema.GroupResource{Group: sub.Resource.Group, Resource: sub.path()}, info.Verb))
 	case !known:
-		// The chain has refused whoever it does not know; this would be a mistake of ours.
-		refuse(apierrors.NewUnauthorized("nobody knows who asks"))
+		// The chain rejects unauthenticated requests; getting here is a bug.
+		refuse(apierrors.NewUnauthorized("the request has no authenticated user"))
 	default:
 		handler := func(w http.ResponseWriter, r *http.Request) {
 			sub.Serve(w, r, info.Namespace, info.Name, User{who.GetName(), who.GetGroups()})
@@ -98,11 +100,12 @@ func (s subresources) find(info *request.RequestInfo) (none Subresource, ok bool
 	return none, false
 }
 
-// path is how RBAC and discovery call it.
+// path is the name in RBAC and discovery.
 func (s Subresource) path() string { return s.Resource.Resource + "/" + s.Name }
 
-// admitLasting has the chain let those requests last that may.
-func admitLasting(c *genericapiserver.Config, all []Subresource) {
+// admitLongRunning makes the chain treat the subresources' long-running requests as
+// such.
+func admitLongRunning(c *genericapiserver.Config, all []Subresource) {
 	if len(all) == 0 {
 		return
 	}
@@ -110,7 +113,7 @@ func admitLasting(c *genericapiserver.Config, all []Subresource) {
 	c.LongRunningFunc = func(r *http.Request, info *request.RequestInfo) bool {
 		if info.IsResourceRequest && info.Subresource != "" {
 			if sub, ok := (subresources{all: all}).find(info); ok {
-				return sub.Lasts(r)
+				return sub.LongRunning(r)
 			}
 		}
 		return others(r, info)

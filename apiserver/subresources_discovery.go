@@ -14,18 +14,19 @@ import (
 	"k8s.io/apiserver/pkg/util/responsewriter"
 )
 
-// readOnly are the verbs of subresources.
+// readOnly returns the verbs of subresources.
 func readOnly() metav1.Verbs { return metav1.Verbs{"get"} }
 
-// adds tells whether a path is that of a version's discovery to which something is added.
-func (s subresources) adds(path string) bool {
+// adds reports whether a path is the discovery path of a version that has subresources
+// of ours.
+func (s subresources) extends(path string) bool {
 	return slices.ContainsFunc(s.all, func(sub Subresource) bool { return path == versionPath(sub) })
 }
 
 func versionPath(sub Subresource) string { return "/apis/" + sub.Resource.GroupVersion().String() }
 
-// serveDiscovery answers /apis/GROUP/VERSION with what the server of custom resources says, and
-// the subresources of those that it has.
+// serveDiscovery answers /apis/GROUP/VERSION with the response of the server of custom
+// resources, plus the subresources of the resources that it lists.
 func (s subresources) serveDiscovery(w http.ResponseWriter, r *http.Request, path string) {
 	theirs := r.Clone(r.Context())
 	theirs.Header.Set("Accept", "application/json")
@@ -34,7 +35,7 @@ func (s subresources) serveDiscovery(w http.ResponseWriter, r *http.Request, pat
 	s.next.ServeHTTP(answer, theirs)
 	var list metav1.APIResourceList
 	if err := json.Unmarshal(answer.Data(), &list); err != nil || answer.RespCode() != http.StatusOK {
-		// In the form that was asked for.
+		// Answer in the requested encoding.
 		s.next.ServeHTTP(w, r)
 		return
 	}
@@ -46,15 +47,15 @@ func (s subresources) serveDiscovery(w http.ResponseWriter, r *http.Request, pat
 		}
 		version = sub.Resource.GroupVersion()
 		if slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == sub.Resource.Resource }) {
-			resources = append(resources, metav1.APIResource{Name: sub.path(), Namespaced: !sub.Cluster, Kind: sub.Kind, Verbs: readOnly()})
+			resources = append(resources, metav1.APIResource{Name: sub.path(), Namespaced: !sub.ClusterScoped, Kind: sub.Kind, Verbs: readOnly()})
 		}
 	}
 	discovery.NewAPIVersionHandler(apiextensionsapiserver.Codecs, version,
 		discovery.APIResourceListerFunc(func() []metav1.APIResource { return resources })).ServeHTTP(w, r)
 }
 
-// withSubresources is the document of all groups, in which custom resources have subresources
-// of ours as well.
+// withSubresources is the document of all groups, in which custom resources also have
+// our subresources.
 type withSubresources struct {
 	aggregated.ResourceManager
 	all []Subresource
@@ -63,17 +64,17 @@ type withSubresources struct {
 func (d withSubresources) WithSource(source aggregated.Source) aggregated.ResourceManager {
 	of := d.ResourceManager.WithSource(source)
 	if source == aggregated.CRDSource {
-		return extended{of, d.all}
+		return extendedDiscovery{of, d.all}
 	}
 	return of
 }
 
-type extended struct {
+type extendedDiscovery struct {
 	aggregated.ResourceManager
 	all []Subresource
 }
 
-func (d extended) AddGroupVersion(group string, version apidiscoveryv2.APIVersionDiscovery) {
+func (d extendedDiscovery) AddGroupVersion(group string, version apidiscoveryv2.APIVersionDiscovery) {
 	version.Resources = slices.Clone(version.Resources)
 	for i := range version.Resources {
 		resource := &version.Resources[i]

@@ -27,7 +27,7 @@ func gadgets() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "tools.example.com", Version: "v1", Resource: "gadgets"}
 }
 
-// serveGadgets starts a server and has it serve gadgets.
+// serveGadgets starts a server with the custom resource gadgets.
 func serveGadgets(t *testing.T, with apiserver.Config) running {
 	t.Helper()
 	keyspace, _ := openKeyspace(t, inSQLite, mvcc.Options{})
@@ -58,8 +58,8 @@ func defineGadgets(t *testing.T, server running) {
 	})
 }
 
-// TestSubresources: what is served so is behind all that the API is behind, found where others are, and nothing
-// else of the resource is touched.
+// TestSubresources: a subresource is subject to all of the API's checks and appears in
+// discovery, and the rest of the resource does not change.
 func TestSubresources(t *testing.T) {
 	next := make(chan struct{})
 	cfg := makeFiles(t)
@@ -70,7 +70,7 @@ func TestSubresources(t *testing.T) {
 	}
 	cfg.Subresources = []apiserver.Subresource{{
 		Resource: gadgets(), Name: "parts", Kind: "PartList",
-		Lasts: func(r *http.Request) bool { return r.URL.Query().Has("stream") },
+		LongRunning: func(r *http.Request) bool { return r.URL.Query().Has("stream") },
 		Serve: func(w http.ResponseWriter, r *http.Request, namespace, name string, user apiserver.User) {
 			_, bounded := r.Context().Deadline()
 			fmt.Fprintf(w, "parts of %s/%s for %s, bounded: %v\n", namespace, name, user.Name, bounded)
@@ -87,14 +87,14 @@ func TestSubresources(t *testing.T) {
 	grant(t, server, "viewer", "gadgets")
 	grant(t, server, "reader", "gadgets/parts")
 
-	await(t, "who may read parts does", func() error {
+	await(t, "a user with permission for parts reads them", func() error {
 		code, _, body := ask(t, reader, path+"/parts")
 		if code != http.StatusOK || body != "parts of shop/hammer for reader, bounded: true\n" {
 			return fmt.Errorf("%d %s", code, body)
 		}
 		return nil
 	})
-	await(t, "who may read gadgets does", func() error {
+	await(t, "a user with permission for gadgets reads them", func() error {
 		if code, _, body := ask(t, viewer, path); code != http.StatusNotFound {
 			return fmt.Errorf("%d %s", code, body)
 		}
@@ -143,11 +143,11 @@ func TestSubresources(t *testing.T) {
 		defer answer.Body.Close()
 		lines := bufio.NewScanner(answer.Body)
 		if !lines.Scan() || !strings.HasSuffix(lines.Text(), "bounded: false") {
-			t.Errorf("it begins with %q", lines.Text())
+			t.Errorf("the first line is %q", lines.Text())
 		}
-		close(next) // only now may it go on, so the first line did not wait for the last
+		close(next) // only now may it continue, so the first line was sent before the last
 		if !lines.Scan() || lines.Text() != "the end" {
-			t.Errorf("it ends with %q", lines.Text())
+			t.Errorf("the last line is %q", lines.Text())
 		}
 	})
 	t.Run("discovery", func(t *testing.T) { discoveredParts(t, server) })
@@ -161,11 +161,11 @@ func TestSubresources(t *testing.T) {
 				return nil
 			}
 		}
-		return fmt.Errorf("nothing of it in %d bytes", len(text))
+		return fmt.Errorf("not found in %d bytes", len(text))
 	})
 }
 
-// asUser is a connection as somebody with no more rights than RBAC gives.
+// asUser returns a client configuration for a user with only RBAC permissions.
 func asUser(config *rest.Config, name string, groups ...string) *rest.Config {
 	out := rest.CopyConfig(config)
 	out.Impersonate = rest.ImpersonationConfig{UserName: name, Groups: append(groups, "system:authenticated")}
@@ -191,7 +191,8 @@ func grant(t *testing.T, server running, user, resource string) {
 	}
 }
 
-// discoveredParts: both forms of discovery have the subresource, beside what upstream says of the resource.
+// discoveredParts checks that both forms of discovery have the subresource, in addition
+// to upstream's content.
 func discoveredParts(t *testing.T, server running) {
 	var list metav1.APIResourceList
 	var body string
@@ -203,11 +204,11 @@ func discoveredParts(t *testing.T, server running) {
 	for _, r := range list.APIResources {
 		names = append(names, r.Name)
 		if r.Name == "gadgets/parts" && (r.Kind != "PartList" || !r.Namespaced || !slices.Equal(r.Verbs, []string{"get"})) {
-			t.Errorf("it is %+v", r)
+			t.Errorf("subresource: %+v", r)
 		}
 	}
 	if list.Kind != "APIResourceList" || list.GroupVersion != "tools.example.com/v1" || !slices.Equal(names, []string{"gadgets", "gadgets/status", "gadgets/parts"}) {
-		t.Errorf("the version is %s", body)
+		t.Errorf("version: %s", body)
 	}
 	await(t, "the document of all groups has it", func() error {
 		_, _, body := ask(t, server.config, "/apis", "Accept", "application/json;v=v2;g=apidiscovery.k8s.io;as=APIGroupDiscoveryList")
@@ -226,9 +227,9 @@ func discoveredParts(t *testing.T, server running) {
 				}
 			}
 		}
-		return fmt.Errorf("it is not in %d groups", len(all.Items))
+		return fmt.Errorf("not found in %d groups", len(all.Items))
 	})
-	// Clients that make sense of it all still do.
+	// Clients that process all of discovery still work.
 	if _, lists, err := server.client.Discovery().ServerGroupsAndResources(); err != nil || len(lists) == 0 {
 		t.Errorf("discovery: %v", err)
 	}

@@ -13,18 +13,18 @@ import (
 	tracingapi "k8s.io/component-base/tracing/api/v1"
 )
 
-// Tracing is where spans go: a TracerProvider that sends them to a collector.
+// Tracing is a TracerProvider that sends spans to a collector.
 type Tracing interface {
 	trace.TracerProvider
-	// Shutdown sends what is left.
+	// Shutdown sends the remaining spans.
 	Shutdown(context.Context) error
 }
 
-// OpenTracing reads upstream's TracingConfiguration from a file, as
-// kube-apiserver's --tracing-config-file names it: the collector's endpoint
-// (OTLP over gRPC), and how many requests of a million are traced beside those
-// whose client asks for it. What the file leaves out comes from OpenTelemetry's
-// environment variables. A collector that is not there is no error.
+// OpenTracing reads upstream's TracingConfiguration from a file, like kube-apiserver's
+// --tracing-config-file. It has the collector's endpoint (OTLP over gRPC), and how many
+// requests per million are traced in addition to those whose client asks for it.
+// OpenTelemetry's environment variables supply missing values. An unreachable collector
+// is not an error.
 func OpenTracing(ctx context.Context, file, service, instance string) (Tracing, error) {
 	config, err := options.ReadTracingConfiguration(file)
 	if err != nil {
@@ -41,7 +41,7 @@ func OpenTracing(ctx context.Context, file, service, instance string) (Tracing, 
 	return provider, nil
 }
 
-// lentTracing belongs to somebody else, who shuts it down.
-type lentTracing struct{ trace.TracerProvider }
+// borrowedTracing is not shut down by the borrower: its owner does that.
+type borrowedTracing struct{ trace.TracerProvider }
 
-func (lentTracing) Shutdown(context.Context) error { return nil }
+func (borrowedTracing) Shutdown(context.Context) error { return nil }

@@ -21,12 +21,12 @@ import (
 	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
 )
 
-// refuseOwners is the name of the admission plugin. It cannot be disabled: what it refuses would
-// wait for ever.
+// refuseOwners is the name of the admission plugin. It cannot be disabled: the requests
+// that it rejects would never complete.
 const refuseOwners = "AtollUnowned"
 
-// unownedPlugin refuses what only the garbage collector could carry out, for the kinds that it does not
-// keep (Config.Unowned).
+// unownedPlugin rejects requests that only the garbage collector could carry out, for
+// kinds that the collector does not track (Config.Unowned).
 type unownedPlugin struct {
 	*admission.Handler
 	kinds map[schema.GroupResource]struct{}
@@ -37,7 +37,7 @@ var _ admission.ValidationInterface = unownedPlugin{}
 func withUnowned(o *kubeoptions.AdmissionOptions, kinds []schema.GroupVersionResource) error {
 	generic := o.GenericAdmission
 	if slices.Contains(generic.DisablePlugins, refuseOwners) {
-		return fmt.Errorf("admission plugin %s cannot be disabled, since what it refuses would wait for ever: leave it out of --disable-admission-plugins", refuseOwners)
+		return fmt.Errorf("admission plugin %s cannot be disabled, because the requests that it rejects would never complete: remove it from --disable-admission-plugins", refuseOwners)
 	}
 	plugin := unownedPlugin{admission.NewHandler(admission.Create, admission.Update, admission.Delete), ignoring(nil, kinds)}
 	generic.Plugins.Register(refuseOwners, func(io.Reader) (admission.Interface, error) { return plugin, nil })
@@ -46,7 +46,7 @@ func withUnowned(o *kubeoptions.AdmissionOptions, kinds []schema.GroupVersionRes
 	return nil
 }
 
-// ignoring are resources that a controller leaves out, and the unowned kinds with them.
+// ignoring returns the resources that a controller ignores, plus the unowned kinds.
 func ignoring(resources map[schema.GroupResource]struct{}, kinds []schema.GroupVersionResource) map[schema.GroupResource]struct{} {
 	all := make(map[schema.GroupResource]struct{}, len(resources)+len(kinds))
 	maps.Copy(all, resources)
@@ -75,7 +75,7 @@ func (p unownedPlugin) Validate(_ context.Context, a admission.Attributes, _ adm
 	return apierrors.NewInvalid(kind, a.GetName(), problems)
 }
 
-// problemsOfDelete are of what is asked to become of the dependents.
+// problemsOfDelete checks the propagation policy of a delete request.
 func problemsOfDelete(resource schema.GroupResource, options runtime.Object) (problems field.ErrorList) {
 	asked, ok := options.(*metav1.DeleteOptions)
 	if !ok {
@@ -83,16 +83,17 @@ func problemsOfDelete(resource schema.GroupResource, options runtime.Object) (pr
 	}
 	if policy := asked.PropagationPolicy; policy != nil && *policy != metav1.DeletePropagationBackground {
 		problems = append(problems, field.Invalid(field.NewPath("propagationPolicy"), *policy,
-			fmt.Sprintf("%s own nothing: ask for Background, or for nothing (kubectl delete --cascade=background)", resource)))
+			fmt.Sprintf("%s have no dependents: use Background, or omit the policy (kubectl delete --cascade=background)", resource)))
 	}
 	if orphan := asked.OrphanDependents; orphan != nil && *orphan { //nolint:staticcheck // clients may still send it
 		problems = append(problems, field.Invalid(field.NewPath("orphanDependents"), true,
-			fmt.Sprintf("%s own nothing: leave it out", resource)))
+			fmt.Sprintf("%s have no dependents: omit this field", resource)))
 	}
 	return problems
 }
 
-// problemsOfOwned are of an object's metadata, as far as it was not so before. It has no old one if it is new.
+// problemsOfOwned checks an object's metadata for fields that the old object did not
+// have. old is nil on create.
 func problemsOfOwned(resource schema.GroupResource, object, old runtime.Object) (problems field.ErrorList) {
 	is, err := meta.Accessor(object)
 	if err != nil {
@@ -107,24 +108,25 @@ func problemsOfOwned(resource schema.GroupResource, object, old runtime.Object) 
 	path := field.NewPath("metadata")
 	if owners := is.GetOwnerReferences(); len(owners) > 0 && !equality.Semantic.DeepEqual(owners, was.GetOwnerReferences()) {
 		problems = append(problems, field.Forbidden(path.Child("ownerReferences"),
-			fmt.Sprintf("%s are not deleted with an owner: leave it out", resource)))
+			fmt.Sprintf("%s are not deleted with an owner: omit this field", resource)))
 	}
 	for i, name := range is.GetFinalizers() {
 		if (name == metav1.FinalizerDeleteDependents || name == metav1.FinalizerOrphanDependents) && !slices.Contains(was.GetFinalizers(), name) {
 			problems = append(problems, field.Invalid(path.Child("finalizers").Index(i), name,
-				fmt.Sprintf("%s own nothing, and nobody would take it away: leave it out", resource)))
+				fmt.Sprintf("%s have no dependents, and no controller would remove this finalizer: omit it", resource)))
 		}
 	}
 	return problems
 }
 
-// unownedEvaluators count the unowned kinds for quotas. The quota controller does not watch them: it
-// lists them if a quota is for them, whenever it counts.
+// unownedEvaluators count the unowned kinds for quotas. The quota controller does not
+// watch these kinds: it lists them whenever it counts a quota for them.
 func (l *leadership) unownedEvaluators(ctx context.Context) []quota.Evaluator {
 	var all []quota.Evaluator
 	for _, kind := range l.unowned {
 		list := func(namespace string) ([]runtime.Object, error) {
-			// From memory: a quota that is counted every few seconds may be as old as that.
+			// From the watch cache: a quota that is recalculated every few seconds
+			// tolerates that.
 			found, err := l.metadata.Resource(kind).Namespace(namespace).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 			if err != nil {
 				return nil, fmt.Errorf("count %s: %w", kind.GroupResource(), err)

@@ -16,8 +16,8 @@ import (
 	"github.com/atoll-dev/atoll/kv/mvcc"
 )
 
-// TestUnowned: of kinds that garbage collection leaves out, nothing is taken on that it would have to carry out.
-// All else is as with any kind.
+// TestUnowned: for kinds that the garbage collector ignores, requests that it would
+// have to carry out are rejected. Everything else works as for any kind.
 func TestUnowned(t *testing.T) {
 	cfg := makeFiles(t)
 	cfg.Unowned = []schema.GroupVersionResource{gadgets()}
@@ -32,12 +32,12 @@ func TestUnowned(t *testing.T) {
 	owned := gadget("owned", `{}`)
 	owned.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "a", UID: "b"}})
 	_, err := client.Create(ctx, owned, metav1.CreateOptions{})
-	invalid("an owner", err, "metadata.ownerReferences: Forbidden: gadgets.tools.example.com are not deleted with an owner: leave it out")
+	invalid("an owner", err, "metadata.ownerReferences: Forbidden: gadgets.tools.example.com are not deleted with an owner: omit this field")
 	for _, name := range []string{metav1.FinalizerDeleteDependents, metav1.FinalizerOrphanDependents} {
 		waiting := gadget("waiting", `{}`)
 		waiting.SetFinalizers([]string{"example.com/mine", name})
 		_, err = client.Create(ctx, waiting, metav1.CreateOptions{})
-		invalid(name, err, "metadata.finalizers[1]: Invalid value: \""+name+"\": gadgets.tools.example.com own nothing, and nobody would take it away")
+		invalid(name, err, "metadata.finalizers[1]: Invalid value: \""+name+"\": gadgets.tools.example.com have no dependents, and no controller would remove this finalizer")
 	}
 
 	if _, err := client.Create(ctx, gadget("a", `{}`), metav1.CreateOptions{}); err != nil {
@@ -48,12 +48,12 @@ func TestUnowned(t *testing.T) {
 
 	for _, policy := range []metav1.DeletionPropagation{metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan} {
 		options := metav1.DeleteOptions{PropagationPolicy: &policy}
-		const words = "own nothing: ask for Background, or for nothing (kubectl delete --cascade=background)"
+		const words = "have no dependents: use Background, or omit the policy (kubectl delete --cascade=background)"
 		invalid(string(policy), client.Delete(ctx, "a", options), "propagationPolicy: Invalid value: \""+string(policy)+"\": gadgets.tools.example.com "+words)
 		invalid("all, "+string(policy), client.DeleteCollection(ctx, options, metav1.ListOptions{}), words)
 	}
 	invalid("the former way", client.Delete(ctx, "a", metav1.DeleteOptions{OrphanDependents: ptr.To(true)}), "orphanDependents: Invalid value: true")
-	// A namespace's end is not an owner's.
+	// Deleting a namespace does not count as deleting an owner.
 	if _, err := server.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "going"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -79,12 +79,13 @@ func TestUnowned(t *testing.T) {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		return errors.New("it is there")
+		return errors.New("it still exists")
 	})
 }
 
-// TestUnownedIsNotCollected: what an owner was written into before is left alone when the owner goes.
-func TestUnownedIsNotCollected(t *testing.T) {
+// TestUnownedObjectsAreNotCollected: an object with an owner reference from before is not
+// deleted with its owner.
+func TestUnownedObjectsAreNotCollected(t *testing.T) {
 	keyspace, _ := openKeyspace(t, inSQLite, mvcc.Options{})
 	before := startServer(t, keyspace, makeFiles(t), "before")
 	defineGadgets(t, before)
@@ -113,15 +114,15 @@ func TestUnownedIsNotCollected(t *testing.T) {
 	if err := server.client.CoreV1().ConfigMaps("default").Delete(ctx, "owner", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "another that it owned is gone", func() error {
+	await(t, "the owner's other dependent is deleted", func() error {
 		_, err := server.client.CoreV1().ConfigMaps("default").Get(ctx, "owned", metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		return fmt.Errorf("it is there: %v", err)
+		return fmt.Errorf("it still exists: %v", err)
 	})
 	client := dynamicClient(t, server.config).Resource(gadgets()).Namespace("default")
 	if _, err := client.Patch(ctx, "owned", types.MergePatchType, []byte(`{"spec":{"size":1}}`), metav1.PatchOptions{}); err != nil {
-		t.Errorf("what has an owner from before cannot be changed: %v", err)
+		t.Errorf("update of an object with an earlier owner reference: %v", err)
 	}
 }

@@ -11,10 +11,9 @@ import (
 	"k8s.io/component-base/version"
 )
 
-// KubernetesVersion is the version of Kubernetes in this binary, such as
-// v1.36.3. Upstream's release build passes it to the linker; here the Go
-// toolchain has recorded it, except in the binaries of tests, which only know
-// the minor version.
+// KubernetesVersion returns the version of Kubernetes in this binary, such as v1.36.3.
+// Upstream's release build passes it to the linker. Here the Go toolchain has recorded
+// it, except in test binaries, which only know the minor version.
 func KubernetesVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, module := range info.Deps {
@@ -26,13 +25,13 @@ func KubernetesVersion() string {
 	return "v" + version.DefaultKubeBinaryVersion + ".0+unknown"
 }
 
-// truthful is an effective version that knows what it is a version of.
-type truthful struct {
+// binaryVersion is an effective version with the actual version information of this binary.
+type binaryVersion struct {
 	basecompatibility.MutableEffectiveVersion
 }
 
-// Info is what the API server tells at /version.
-func (v truthful) Info() *apimachineryversion.Info {
+// Info is the response of the API server at /version.
+func (v binaryVersion) Info() *apimachineryversion.Info {
 	info := v.MutableEffectiveVersion.Info()
 	if info != nil {
 		info.GitVersion = KubernetesVersion()
@@ -40,11 +39,11 @@ func (v truthful) Info() *apimachineryversion.Info {
 	return info
 }
 
-// ComponentVersions is a registry like the one that a process has by default,
-// whose versions are true. Each server gets one of its own.
+// ComponentVersions returns a registry like the process-wide default one, with the
+// actual versions. Each server gets its own.
 func ComponentVersions() (basecompatibility.ComponentGlobalsRegistry, error) {
 	registry := basecompatibility.NewComponentGlobalsRegistry()
-	effective := truthful{compatibility.DefaultBuildEffectiveVersion()}
+	effective := binaryVersion{compatibility.DefaultBuildEffectiveVersion()}
 	if err := registry.Register(basecompatibility.DefaultKubeComponent, effective, utilfeature.DefaultMutableFeatureGate); err != nil {
 		return nil, fmt.Errorf("register the version of Kubernetes: %w", err)
 	}

@@ -18,10 +18,10 @@ import (
 	"github.com/atoll-dev/atoll/kv/mvcc"
 )
 
-// TestWatchCacheSuite runs the suite's functions about lists and watches
-// against upstream's watch cache over our keyspace, as every resource but
-// Events is served. What matters here is progress: a consistent read from the
-// cache waits until the keyspace has told that nothing is missing.
+// TestWatchCacheSuite runs the suite's functions about lists and watches against
+// upstream's watch cache over our keyspace, as every resource but Events is served.
+// Progress is what matters here: a consistent read from the cache waits until the
+// keyspace has confirmed that the cache is up to date.
 func TestWatchCacheSuite(t *testing.T) { onEachAndPartition(t, watchCacheSuite) }
 
 func watchCacheSuite(t *testing.T, in datastore) {

@@ -16,23 +16,23 @@ import (
 	listersv1 "k8s.io/client-go/listers/admissionregistration/v1"
 )
 
-// A webhook that names a Service belongs to an application, and runs where that
-// runs: in members. A workspace runs no Services, so calling it can never work,
-// and with the failure policy Fail nothing that it looks at could be written any
-// more, the application's own objects first. So such webhooks are not called here.
-// The members call theirs, when the object reaches them. Whoever makes such a
-// configuration is told (services_warning.go). Webhooks with a URL are called.
+// A webhook that names a Service belongs to an application and runs where that runs: in
+// members. A workspace runs no Services, so calling it can never work. With the failure
+// policy Fail, none of the objects it matches could be written any more, the
+// application's own objects first. So such webhooks are not called here. The members
+// call theirs when an object reaches them. A warning tells the author of such a
+// configuration (services_warning.go). Webhooks with a URL are called.
 
-// noServices stands where upstream looks for the address of a Service.
+// noServices replaces upstream's resolver of Service addresses.
 type noServices struct{}
 
 func (noServices) ResolveEndpoint(namespace, name string, _ int32) (*url.URL, error) {
 	return nil, fmt.Errorf("service %s/%s runs in member clusters, and Atoll cannot call it: "+
-		"give Atoll a URL that it can reach (url in place of service)", namespace, name)
+		"set url, with a URL that Atoll can reach, instead of service", namespace, name)
 }
 
 // reachableHooks gives the two plugins that call webhooks only those that can be
-// called, after upstream's initializer has given them all.
+// called. It runs after upstream's initializer, which has given them all.
 type reachableHooks struct {
 	informers informers.SharedInformerFactory
 }
@@ -49,8 +49,8 @@ func (r reachableHooks) Initialize(plugin admission.Interface) {
 	}
 }
 
-// These lead from a factory of informers to two listers. The informers themselves
-// stay, so nothing is watched twice.
+// These types wrap the informer factory down to the two listers. The informers
+// themselves stay, so nothing is watched twice.
 type (
 	reachableFactory struct {
 		informers.SharedInformerFactory
@@ -97,7 +97,7 @@ func (l mutatingLister) List(selector labels.Selector) ([]*admissionregistration
 	all, err := l.MutatingWebhookConfigurationLister.List(selector)
 	out := slices.Clone(all)
 	for i, c := range out {
-		c := *c // the cache's own stays whole
+		c := *c // do not change the cached object
 		c.Webhooks = reachable(c.Webhooks, func(h admissionregistrationv1.MutatingWebhook) admissionregistrationv1.WebhookClientConfig {
 			return h.ClientConfig
 		})
@@ -110,7 +110,7 @@ func (l validatingLister) List(selector labels.Selector) ([]*admissionregistrati
 	all, err := l.ValidatingWebhookConfigurationLister.List(selector)
 	out := slices.Clone(all)
 	for i, c := range out {
-		c := *c // the cache's own stays whole
+		c := *c // do not change the cached object
 		c.Webhooks = reachable(c.Webhooks, func(h admissionregistrationv1.ValidatingWebhook) admissionregistrationv1.WebhookClientConfig {
 			return h.ClientConfig
 		})
@@ -119,7 +119,7 @@ func (l validatingLister) List(selector labels.Selector) ([]*admissionregistrati
 	return out, err
 }
 
-// reachable gives the webhooks without those that name a Service, in their order.
+// reachable returns the webhooks that do not name a Service, in their order.
 func reachable[H any](hooks []H, config func(H) admissionregistrationv1.WebhookClientConfig) []H {
 	return slices.DeleteFunc(slices.Clone(hooks), func(h H) bool { return config(h).Service != nil })
 }

@@ -29,9 +29,9 @@ import (
 	"github.com/atoll-dev/atoll/kv/mvcc"
 )
 
-// TestWhatNamesAService: an application brings what an API server calls Services
-// for. Here nothing waits for them, and whoever brings it is told.
-func TestWhatNamesAService(t *testing.T) {
+// TestObjectsThatNameServices: applications create objects for which an API server calls
+// Services. Here nothing waits for the Services, and the client gets a warning.
+func TestObjectsThatNameServices(t *testing.T) {
 	keyspace, _ := openKeyspace(t, inSQLite, mvcc.Options{})
 	files := makeFiles(t)
 	files.WorkloadAPIs = true
@@ -49,11 +49,11 @@ func TestWhatNamesAService(t *testing.T) {
 		said := heard.take()
 		for _, part := range parts {
 			if !strings.Contains(said, part) {
-				t.Errorf("told %q, without %q", said, part)
+				t.Errorf("warnings %q lack %q", said, part)
 			}
 		}
 		if len(parts) == 0 && said != "" {
-			t.Errorf("told %q, want nothing", said)
+			t.Errorf("warnings %q, want none", said)
 		}
 	}
 	t.Run("admission webhooks", func(t *testing.T) { hooksOfServices(t, config, told) })
@@ -61,7 +61,7 @@ func TestWhatNamesAService(t *testing.T) {
 	t.Run("APIServices", func(t *testing.T) { apiOfService(t, config, told) })
 }
 
-// refuser is a webhook that refuses objects called refused-by-url.
+// refuser is a webhook that rejects objects called refused-by-url.
 func refuser(t *testing.T) (url string, ca []byte) {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -101,7 +101,7 @@ func hooksOfServices(t *testing.T, config *rest.Config, told func(*testing.T, ..
 	if err != nil {
 		t.Fatal(err)
 	}
-	told(t, "webhook service.shop.example names service shop/guard", "members do")
+	told(t, "webhook service.shop.example uses service shop/guard", "members call it")
 	_, err = hooks.MutatingWebhookConfigurations().Create(t.Context(), &admissionregistrationv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "shop"},
 		Webhooks: []admissionregistrationv1.MutatingWebhook{
@@ -112,23 +112,23 @@ func hooksOfServices(t *testing.T, config *rest.Config, told func(*testing.T, ..
 	if err != nil {
 		t.Fatal(err)
 	}
-	told(t, "webhook service.shop.example names service shop/guard")
+	told(t, "webhook service.shop.example uses service shop/guard")
 
 	maps := client.CoreV1().ConfigMaps("default")
 	await(t, "the webhook with a URL is called", func() error {
 		_, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "refused-by-url"}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err == nil || !strings.Contains(err.Error(), "url.shop.example") {
-			return fmt.Errorf("it answers with %v", err)
+			return fmt.Errorf("error %v", err)
 		}
 		return nil
 	})
-	// The configurations are known by now, and the failure policy is Fail.
+	// The configurations are effective by now, and the failure policy is Fail.
 	if _, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "fine"}}, metav1.CreateOptions{}); err != nil {
-		t.Errorf("a webhook that names a Service stands in the way: %v", err)
+		t.Errorf("a webhook that uses a Service blocks the write: %v", err)
 	}
 	whole, err := hooks.ValidatingWebhookConfigurations().Get(t.Context(), "shop", metav1.GetOptions{})
 	if err != nil || len(whole.Webhooks) != 2 {
-		t.Errorf("what is stored lacks a webhook: %+v, %v", whole, err)
+		t.Errorf("the stored configuration lacks a webhook: %+v, %v", whole, err)
 	}
 	told(t)
 	for _, err := range []error{
@@ -170,7 +170,7 @@ func conversionByService(t *testing.T, config *rest.Config, told func(*testing.T
 	if err != nil {
 		t.Fatal(err)
 	}
-	told(t, "service shop/converter converts widgets", "use version v1,", "not v1beta1")
+	told(t, "service shop/converter converts widgets", "use the storage version v1,", "not v1beta1")
 
 	all, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -186,19 +186,19 @@ func conversionByService(t *testing.T, config *rest.Config, told func(*testing.T
 		return err
 	})
 	if _, err := in("v1").Get(t.Context(), "one", metav1.GetOptions{}); err != nil {
-		t.Errorf("in the version that is stored: %v", err)
+		t.Errorf("in the storage version: %v", err)
 	}
 	_, err = in("v1beta1").Get(t.Context(), "one", metav1.GetOptions{})
 	if err == nil || !strings.Contains(err.Error(), "service shop/converter runs in member clusters") {
-		t.Errorf("in another version: %v, want a refusal with a remedy", err)
+		t.Errorf("in another version: %v, want an error with the next step", err)
 	}
 	if err := in("v1").Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
 		t.Error(err)
 	}
 }
 
-// apiOfService: the API cannot be served, and that is nobody else's trouble:
-// namespaces can still be emptied, which takes knowing all kinds.
+// apiOfService: the API cannot be served, and nothing else is affected: namespaces can
+// still be emptied, which requires that all kinds are known.
 func apiOfService(t *testing.T, config *rest.Config, told func(*testing.T, ...string)) {
 	services, err := aggregator.NewForConfig(config)
 	if err != nil {
@@ -229,7 +229,7 @@ func apiOfService(t *testing.T, config *rest.Config, told func(*testing.T, ...st
 	if _, _, err := client.Discovery().ServerGroupsAndResources(); err != nil {
 		t.Errorf("discovery fails: %v", err)
 	}
-	await(t, "a namespace goes", func() error { return gone(t.Context(), client, "short-lived") })
+	await(t, "a namespace is deleted", func() error { return gone(t.Context(), client, "short-lived") })
 }
 
 func gone(ctx context.Context, client kubernetes.Interface, namespace string) error {
@@ -240,5 +240,5 @@ func gone(ctx context.Context, client kubernetes.Interface, namespace string) er
 	case err != nil:
 		return err
 	}
-	return fmt.Errorf("it is there: %+v", n.Status)
+	return fmt.Errorf("it still exists: %+v", n.Status)
 }

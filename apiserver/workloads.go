@@ -22,27 +22,28 @@ import (
 	storagerest "k8s.io/kubernetes/pkg/registry/storage/rest"
 )
 
-// resourceConfig enables what upstream enables by default: for a generic
-// control plane or, with the workload APIs, for kube-apiserver, less what would
-// promise something that no workspace does.
+// resourceConfig enables the resources that upstream enables by default: those of a
+// generic control plane or, with the workload APIs, of kube-apiserver. It leaves out
+// resources that no workspace can implement.
 func resourceConfig(cfg Config) *serverstorage.ResourceConfig {
 	if !cfg.WorkloadAPIs {
 		return controlplane.DefaultGenericAPIResourceConfigSource()
 	}
 	rc := controlplane.DefaultAPIResourceConfigSource()
 	rc.DisableResources(
-		// Health of a scheduler and a controller manager that are not here.
+		// Health of a scheduler and a controller manager, which a workspace does not
+		// run.
 		corev1.SchemeGroupVersion.WithResource("componentstatuses"),
-		// Cluster IPs are handed out by the members.
+		// The members allocate cluster IPs.
 		networkingv1.SchemeGroupVersion.WithResource("servicecidrs"),
 		networkingv1.SchemeGroupVersion.WithResource("ipaddresses"),
 	)
 	return rc
 }
 
-// withWorkloads adds upstream's registries of the built-in workload groups to
-// those of the generic control plane. The first of those serves the core
-// group; it is replaced by one that serves the workload kinds of it too.
+// withWorkloads adds upstream's registries of the built-in workload groups to those of
+// the generic control plane. The first of those serves the core group; it is replaced
+// by one that also serves the core group's workload kinds.
 func withWorkloads(
 	c *controlplaneapiserver.CompletedConfig,
 	client clientset.Interface,
@@ -54,8 +55,8 @@ func withWorkloads(
 		authorizer: authorizer,
 		client:     client,
 	}
-	// The order is that of discovery: where two groups have a resource of the
-	// same name, the one that comes first gets the short name.
+	// The order is that of discovery: if two groups have a resource of the same name,
+	// the first gets the short name.
 	providers := []controlplaneapiserver.RESTStorageProvider{core}
 	for _, p := range generic {
 		if p.GroupName() != corev1.GroupName {
@@ -77,8 +78,8 @@ func withWorkloads(
 }
 
 // withoutAttachments serves the storage group without VolumeAttachments: volumes are
-// attached in the members, to nodes that are there. Upstream opens their storage
-// even where they are disabled, and nobody would close it.
+// attached in the members, where the nodes are. Upstream opens their storage even if
+// they are disabled, and would never close it.
 type withoutAttachments struct {
 	storagerest.RESTStorageProvider
 }
@@ -96,9 +97,9 @@ func (p withoutAttachments) NewRESTStorage(rc serverstorage.APIResourceConfigSou
 	return info, err
 }
 
-// addWorkloadPriorities tells the aggregator the order of the workload groups
-// in discovery: kube-apiserver's, so that kubectl resolves a short name here
-// as it does there. A group missing here would not be registered at all.
+// addWorkloadPriorities sets the order of the workload groups in the aggregator's
+// discovery: kube-apiserver's, so that kubectl resolves a short name here as it does
+// there. The aggregator would not register a missing group at all.
 func addWorkloadPriorities(p map[schema.GroupVersion]controlplaneapiserver.APIServicePriority) {
 	for gv, priority := range map[schema.GroupVersion]controlplaneapiserver.APIServicePriority{
 		{Group: "apps", Version: "v1"}:              {Group: 17800, Version: 15},

@@ -20,53 +20,55 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// serverUser is whom the audit log names for what a server does for itself.
+// serverUser is the user in the audit log for the server's own requests.
 const serverUser = "atoll:server"
 
-// forgotten is after how long a server deletes what another, which never came
-// back, left of itself.
-const forgotten = 10 * time.Minute
+// abandonedAfter is how long after the last renewal a server deletes the Lease of
+// another server that has not come back.
+const abandonedAfter = 10 * time.Minute
 
-// announcement is a Lease by which the fleet's controllers know that this server
-// answers members, and where. A server that cannot write it, because the
-// datastore does not answer it, should not be called by members either.
+// announcement is a Lease that tells the fleet's controllers that this server serves
+// members, and at which address. A server that cannot write it, because its datastore
+// does not respond, should not be called by members either.
 type announcement struct {
 	leases coordinationclient.LeaseInterface
 	clock  clock.WithTicker
 	lease  *coordinationv1.Lease
-	// others by name: what was last seen of them, and when that was new.
-	others map[string]seenLease
-	// renewed is when the Lease was last written, or first tried to be.
+	// others maps the other servers' Leases to their last observed version and the time
+	// of that observation.
+	others map[string]observedLease
+	// renewed is when the Lease was last written, or when writing was first attempted.
 	renewed time.Time
-	// lapse sends members away, who now should be calling others.
-	lapse func()
+	// disconnect disconnects members, so that they call other servers.
+	disconnect func()
 }
 
-type seenLease struct {
+type observedLease struct {
 	version string
 	at      time.Time
 }
 
-// announce keeps the Lease while the server runs, and deletes it when it stops.
+// announce renews the Lease while the server runs, and deletes it when the server
+// stops.
 func (s *Server) announce(ctx context.Context) error {
 	if !s.awaitAPI(ctx) {
 		return nil
 	}
-	// A member that is sent here before it is known what is exposed to it is refused,
-	// and takes the group for gone for seconds.
+	// If a member connects before the server knows what is exposed to it, its requests
+	// are refused, and the member takes the group for removed for seconds.
 	if _, err := s.directory.SharedGroups(ctx); err != nil {
 		return nil // ctx ended
 	}
-	// Nor should it be sent to a server that would end all its watches.
+	// Nor should it connect to a server that would reject all its watches.
 	if err := s.directory.Warm(ctx); err != nil {
 		return nil // ctx ended
 	}
 	client, err := kubernetes.NewForConfig(s.api.ClientConfig(serverUser))
 	if err != nil {
-		return fmt.Errorf("make a client of the workspace: %w", err)
+		return fmt.Errorf("create a client for the workspace: %w", err)
 	}
-	if err := shipMembersFlow(ctx, client); err != nil && ctx.Err() == nil {
-		klog.ErrorS(err, "Users of members share the requests of nobody in particular until this server starts again")
+	if err := createMembersFlow(ctx, client); err != nil && ctx.Err() == nil {
+		klog.ErrorS(err, "cannot create the FlowSchema for users of members: they get the default priority until this server restarts")
 	}
 	address := s.MemberAddress()
 	sum := sha256.Sum256([]byte(s.name))
@@ -84,8 +86,8 @@ func (s *Server) announce(ctx context.Context) error {
 				LeaseDurationSeconds: ptr.To(int32(v1alpha1.MemberEndpointExpiry / time.Second)),
 			},
 		},
-		others: map[string]seenLease{},
-		lapse:  s.members.open.end,
+		others:     map[string]observedLease{},
+		disconnect: s.members.open.closeAll,
 	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.SystemNamespace}}
 	a.run(ctx, func(ctx context.Context) error {
@@ -95,12 +97,13 @@ func (s *Server) announce(ctx context.Context) error {
 	return nil
 }
 
-// run renews until ctx ends. What fails is tried again at the next turn.
+// run renews the Lease until ctx ends. A failed renewal is retried at the next
+// interval.
 func (a *announcement) run(ctx context.Context, makeNamespace func(context.Context) error) {
 	ticker := a.clock.NewTicker(v1alpha1.MemberEndpointRenew)
 	defer ticker.Stop()
 	a.renewed = a.clock.Now()
-	var lapses lapses
+	var lapses disconnects
 	for {
 		err := a.renew(ctx)
 		if apierrors.IsNotFound(err) {
@@ -112,10 +115,10 @@ func (a *announcement) run(ctx context.Context, makeNamespace func(context.Conte
 			err = a.sweep(ctx)
 		}
 		if lapses.due(a.clock.Since(a.renewed)) {
-			a.lapse()
+			a.disconnect()
 		}
 		if err != nil && ctx.Err() == nil {
-			klog.ErrorS(err, "Could not tell the fleet where this server answers members; trying again", "lease", a.lease.Name)
+			klog.ErrorS(err, "cannot renew the server's Lease; retrying", "lease", a.lease.Name)
 		}
 		select {
 		case <-ctx.Done():
@@ -126,7 +129,7 @@ func (a *announcement) run(ctx context.Context, makeNamespace func(context.Conte
 	}
 }
 
-// renew writes the Lease as it should be, whatever became of it.
+// renew writes the desired Lease, also if it was changed or deleted.
 func (a *announcement) renew(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, v1alpha1.MemberEndpointRenew)
 	defer cancel()
@@ -134,7 +137,7 @@ func (a *announcement) renew(ctx context.Context) error {
 	if a.lease.ResourceVersion != "" {
 		written, err := a.leases.Update(ctx, a.lease, metav1.UpdateOptions{})
 		if err == nil {
-			a.written(written)
+			a.recordRenewal(written)
 			return nil
 		}
 		if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
@@ -144,7 +147,7 @@ func (a *announcement) renew(ctx context.Context) error {
 	a.lease.ResourceVersion, a.lease.UID = "", ""
 	written, err := a.leases.Create(ctx, a.lease, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		// Of this server before it started again, or somebody edited it.
+		// Written by this server before it restarted, or edited by a user.
 		if written, err = a.leases.Get(ctx, a.lease.Name, metav1.GetOptions{}); err == nil {
 			a.lease.ResourceVersion, a.lease.UID = written.ResourceVersion, written.UID
 			written, err = a.leases.Update(ctx, a.lease, metav1.UpdateOptions{})
@@ -153,20 +156,21 @@ func (a *announcement) renew(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("announce: %w", err)
 	}
-	a.written(written)
+	a.recordRenewal(written)
 	return nil
 }
 
-func (a *announcement) written(lease *coordinationv1.Lease) {
+func (a *announcement) recordRenewal(lease *coordinationv1.Lease) {
 	a.lease.ResourceVersion, a.lease.UID = lease.ResourceVersion, lease.UID
 	a.renewed = a.clock.Now()
 }
 
-// sweep deletes what servers left that are gone for good; of those at this one's
-// address, which has taken their place, as soon as they do not renew: until then
-// they share it, behind one balancer or on one node.
+// sweep deletes the Leases of servers that are gone for good. A Lease with this
+// server's own address is deleted as soon as it is not renewed: this server has
+// replaced the other. While both are renewed, they share the address, behind one load
+// balancer or on one node.
 func (a *announcement) sweep(ctx context.Context) error {
-	// From the cache: nothing depends on the last moment.
+	// From the watch cache: slightly stale data is fine.
 	all, err := a.leases.List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.MemberEndpointLabel, ResourceVersion: "0"})
 	if err != nil {
 		return fmt.Errorf("list the other servers: %w", err)
@@ -178,24 +182,24 @@ func (a *announcement) sweep(ctx context.Context) error {
 		}
 		last, known := a.others[other.Name]
 		if !known || last.version != other.ResourceVersion {
-			last = seenLease{other.ResourceVersion, now}
+			last = observedLease{other.ResourceVersion, now}
 			a.others[other.Name] = last
 		}
 		replaced := other.Annotations[v1alpha1.AddressAnnotation] == a.lease.Annotations[v1alpha1.AddressAnnotation]
 		silent := now.Sub(last.at)
-		if silent < v1alpha1.MemberEndpointExpiry || silent < forgotten && !replaced {
+		if silent < v1alpha1.MemberEndpointExpiry || silent < abandonedAfter && !replaced {
 			continue
 		}
 		delete(a.others, other.Name)
 		err := a.leases.Delete(ctx, other.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &other.UID, ResourceVersion: &other.ResourceVersion}})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			return fmt.Errorf("delete lease %s of a server that is gone: %w", other.Name, err)
+			return fmt.Errorf("delete lease %s of a stopped server: %w", other.Name, err)
 		}
 	}
 	return nil
 }
 
-// withdraw says that this server is about to stop, so that members call others.
+// withdraw announces that this server is about to stop, so that members call others.
 func (a *announcement) withdraw(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), v1alpha1.MemberEndpointRenew)
 	defer cancel()
@@ -204,6 +208,6 @@ func (a *announcement) withdraw(ctx context.Context) {
 	}
 	err := a.leases.Delete(ctx, a.lease.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &a.lease.UID}})
 	if err != nil && !apierrors.IsNotFound(err) {
-		klog.V(2).InfoS("Could not take back where this server answers members; it will be noticed", "lease", a.lease.Name, "err", err)
+		klog.V(2).InfoS("cannot delete the server's Lease; it will expire", "lease", a.lease.Name, "err", err)
 	}
 }

@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-func TestAnonymousMayOnlyAskForHealth(t *testing.T) {
+func TestAnonymousHealthOnly(t *testing.T) {
 	s := theServer(t)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	for path, want := range map[string]int{
@@ -52,16 +52,16 @@ func TestHealthNamesTheKeyspace(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(out), "[+]keyspace ok") || strings.Contains(string(out), "etcd") {
-		t.Errorf("readyz speaks of the wrong storage:\n%s", out)
+		t.Errorf("readyz names the wrong storage:\n%s", out)
 	}
-	// Nobody shall restart a server because of its database.
+	// A failing database must not cause a restart of the server.
 	out, err = theServer(t).client(t).Discovery().RESTClient().Get().AbsPath("/livez").Param("verbose", "").DoRaw(t.Context())
 	if err != nil || strings.Contains(string(out), "keyspace") {
 		t.Errorf("livez: %v\n%s", err, out)
 	}
 }
 
-func TestMetricsTellOfTheDatabase(t *testing.T) {
+func TestMetricsIncludeDatabase(t *testing.T) {
 	out, err := theServer(t).client(t).Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func TestServiceAccountTokenAndRBAC(t *testing.T) {
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// The role "edit" is a sum that the aggregation controller computes.
+	// The role "edit" is aggregated by a controller.
 	eventually(t, "the role takes effect", func(ctx context.Context) error {
 		_, err := pod.CoreV1().Secrets(ns).List(ctx, metav1.ListOptions{})
 		return err
@@ -201,7 +201,7 @@ spec:
 		if err := boats.Delete(t.Context(), "kon", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the owned object goes with its owner", func(ctx context.Context) error {
+		eventually(t, "the owned object is deleted with its owner", func(ctx context.Context) error {
 			return gone(boats.Get(ctx, "dinghy", metav1.GetOptions{}))
 		})
 	})
@@ -213,7 +213,8 @@ spec:
 		}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		// If the kind is noticed only after the quota, the next round of quotas does it.
+		// If the kind is discovered only after the quota was created, the next quota
+		// resync counts it.
 		within(t, time.Minute, "the quota is computed", func(ctx context.Context) error {
 			q, err := s.client(t).CoreV1().ResourceQuotas(ns).Get(ctx, "few-boats", metav1.GetOptions{})
 			if err == nil && len(q.Status.Used) == 0 {
@@ -229,13 +230,13 @@ spec:
 	})
 }
 
-// gone is nil if a Get found nothing.
+// gone returns nil if a Get returned NotFound.
 func gone[T any](_ T, err error) error {
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil
 	case err == nil:
-		return fmt.Errorf("it is still there")
+		return fmt.Errorf("the object still exists")
 	default:
 		return err
 	}
@@ -270,7 +271,7 @@ func createConfigMap(t *testing.T, client kubernetes.Interface, ns, name string)
 	return cm
 }
 
-func TestPagesShowOneMoment(t *testing.T) {
+func TestPagesShareOneRevision(t *testing.T) {
 	s := theServer(t)
 	client, ns := s.client(t), s.namespace(t)
 	const n = 25
@@ -288,7 +289,7 @@ func TestPagesShowOneMoment(t *testing.T) {
 			names = append(names, cm.Name)
 		}
 		if opts.Continue == "" {
-			// What is deleted after the first page is still in the later ones.
+			// Objects deleted after the first page are still in the later ones.
 			if err := client.CoreV1().ConfigMaps(ns).Delete(t.Context(), "map-24", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
@@ -298,7 +299,7 @@ func TestPagesShowOneMoment(t *testing.T) {
 		}
 	}
 	if len(names) != n || !slices.IsSorted(names) {
-		t.Errorf("pages gave %d names: %v", len(names), names)
+		t.Errorf("the pages have %d names: %v", len(names), names)
 	}
 }
 
@@ -345,8 +346,8 @@ func TestWatchDeliversInOrderAndBookmarks(t *testing.T) {
 }
 
 func TestConsistentReadsComeFromTheCache(t *testing.T) {
-	// A streamed list needs progress notifications of the keyspace to know
-	// that the cache has caught up; without them it would time out.
+	// A streamed list needs progress notifications of the keyspace to know that the
+	// cache has caught up; without them it would time out.
 	s := theServer(t)
 	client, ns := s.client(t), s.namespace(t)
 	for i := range 50 {

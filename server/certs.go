@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// servingNames are all by which clients may reach the server, in a stable
-// order: a certificate that has exactly them need not be signed again.
+// servingNames returns all names and IPs by which clients may reach the server, in a
+// stable order: a certificate with exactly these need not be signed again.
 func (c *Config) servingNames() []string {
 	names := []string{"localhost", "127.0.0.1", "::1", memberServerName}
 	if host, err := os.Hostname(); err == nil {
@@ -36,7 +36,7 @@ func (c *Config) servingNames() []string {
 	return slices.Compact(names)
 }
 
-// hostIPs are this machine's addresses that others can reach.
+// hostIPs returns this machine's addresses that other machines can reach.
 func hostIPs() []net.IP {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
@@ -51,7 +51,7 @@ func hostIPs() []net.IP {
 	return ips
 }
 
-// split tells host names from IPs.
+// split separates host names from IPs.
 func split(all []string) (names []string, ips []net.IP) {
 	for _, name := range all {
 		if ip := net.ParseIP(name); ip != nil {
@@ -64,7 +64,7 @@ func split(all []string) (names []string, ips []net.IP) {
 }
 
 func serialNumber() (*big.Int, error) {
-	// RFC 5280 wants a positive number of at most 20 octets.
+	// RFC 5280 requires a positive number of at most 20 octets.
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 159))
 	if err != nil {
 		return nil, fmt.Errorf("choose a serial number: %w", err)
@@ -83,7 +83,7 @@ func encodeCert(c *x509.Certificate) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: c.Raw})
 }
 
-// adminKubeconfig is a kubeconfig that needs no other file.
+// adminKubeconfig returns a self-contained kubeconfig.
 func (p *pki) adminKubeconfig(url string) ([]byte, error) {
 	var data [3][]byte
 	for i, name := range []string{caCert, adminCert, adminKey} {

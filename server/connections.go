@@ -9,17 +9,16 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// connections are those that members have to this server. A member's API server keeps
-// one as long as it lasts, also when it has been told to call other servers: watches
-// on it would go on, and hear of nothing while this server is cut off from its
-// datastore.
+// connections tracks the connections from members to this server. A member's API server
+// keeps a connection open even after it has been told to call other servers. Watches on
+// it would continue, but get no events while this server is cut off from its datastore.
 type connections struct {
 	mu   sync.Mutex
 	open map[net.Conn]struct{}
 }
 
-// note is for http.Server.ConnState.
-func (c *connections) note(conn net.Conn, state http.ConnState) {
+// track is the server's http.Server.ConnState.
+func (c *connections) track(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch state {
@@ -33,8 +32,9 @@ func (c *connections) note(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// end ends them all. Members connect anew, and their watches go on where they were.
-func (c *connections) end() {
+// closeAll closes all connections. Members reconnect, and their watches resume where
+// they were.
+func (c *connections) closeAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for conn := range c.open {
@@ -42,30 +42,32 @@ func (c *connections) end() {
 	}
 }
 
-// lapses tells when to send members away because a server's Lease is not renewed: as
-// soon as others take it for gone, and often for as long as another server may need
-// to take over from the one that leads members elsewhere, and to miss this one. Then
-// ever more rarely: where there are no other servers, members come back to this one.
-type lapses struct{ next, pause time.Duration }
+// disconnects decides when to disconnect members because a server's Lease is not
+// renewed. First as soon as other servers consider it gone. Then repeatedly during
+// takeover, the time that another server may need to become leader and to detect that
+// this one is gone. Then at doubling intervals: if there are no other servers, members
+// come back to this one.
+type disconnects struct{ next, pause time.Duration }
 
 const (
-	shortestPause = 5 * time.Second // between two times that members are sent away
-	longestPause  = time.Minute
-	// takeover is how long another server may need: 12 s to lead, 13 s to miss one.
+	minPause = 5 * time.Second // between two disconnects
+	maxPause = time.Minute
+	// takeover is the time that another server may need: 12 s to become leader, 13 s to
+	// detect a lost server.
 	takeover = 25 * time.Second
 )
 
-// due is asked again and again, with the age of the Lease.
-func (l *lapses) due(age time.Duration) bool {
+// due is polled with the age of the Lease.
+func (l *disconnects) due(age time.Duration) bool {
 	if age < v1alpha1.MemberEndpointExpiry {
-		*l = lapses{next: v1alpha1.MemberEndpointExpiry, pause: shortestPause}
+		*l = disconnects{next: v1alpha1.MemberEndpointExpiry, pause: minPause}
 		return false
 	}
 	if age < l.next {
 		return false
 	}
 	if age > takeover {
-		l.pause = min(2*l.pause, longestPause)
+		l.pause = min(2*l.pause, maxPause)
 	}
 	l.next = age + l.pause
 	return true

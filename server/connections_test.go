@@ -9,10 +9,11 @@ import (
 	"time"
 )
 
-// A server whose Lease is not renewed sends members away when others take it for gone,
-// and then ever more rarely; and begins anew when it has been renewed meanwhile.
-func TestLapses(t *testing.T) {
-	var l lapses
+// While a server's Lease is not renewed, members are disconnected first when other
+// servers consider it gone, and then at growing intervals. A renewal resets the
+// schedule.
+func TestDisconnects(t *testing.T) {
+	var l disconnects
 	var due []time.Duration
 	for age := time.Duration(0); age <= 5*time.Minute; age += time.Second {
 		if l.due(age) {
@@ -20,16 +21,16 @@ func TestLapses(t *testing.T) {
 		}
 	}
 	if want := []time.Duration{10, 15, 20, 25, 30, 40, 60, 100, 160, 220, 280}; !slices.Equal(due, want) {
-		t.Errorf("members are sent away after %d s, want %d", due, want)
+		t.Errorf("members are disconnected after %d s, want %d", due, want)
 	}
 	if l.due(time.Second) || l.due(9*time.Second) || !l.due(11*time.Second) || l.due(12*time.Second) || !l.due(17*time.Second) {
-		t.Error("another lapse does not begin as the first")
+		t.Error("a second lapse does not start like the first")
 	}
 }
 
-// An answer that goes on ends when its connection is ended, and the client may come
-// again.
-func TestConnectionsEnd(t *testing.T) {
+// A streaming response ends when its connection is closed, and the client may
+// reconnect.
+func TestConnectionsCloseAll(t *testing.T) {
 	var open connections
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/watch" {
@@ -37,7 +38,7 @@ func TestConnectionsEnd(t *testing.T) {
 			<-r.Context().Done()
 		}
 	}))
-	server.Config.ConnState = open.note
+	server.Config.ConnState = open.track
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	defer server.Close()
@@ -47,9 +48,9 @@ func TestConnectionsEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer watch.Body.Close()
-	open.end()
+	open.closeAll()
 	if _, err := io.ReadAll(watch.Body); err == nil {
-		t.Error("the watch ended in order: a client would not know that anything is amiss")
+		t.Error("the watch ended without an error: a client would not notice the failure")
 	}
 	again, err := server.Client().Get(server.URL + "/")
 	if err != nil {
@@ -66,7 +67,7 @@ func TestConnectionsEnd(t *testing.T) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%d connections are remembered that are no more", left)
+			t.Fatalf("%d closed connections are still tracked", left)
 		}
 	}
 }

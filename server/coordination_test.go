@@ -21,7 +21,7 @@ import (
 	"github.com/atoll-dev/atoll/coordination"
 )
 
-func TestOneLeaderOfAllClusters(t *testing.T) {
+func TestOneLeaderAcrossClusters(t *testing.T) {
 	s := theServer(t)
 	ns := s.namespace(t)
 	installLeases(t, s)
@@ -74,7 +74,7 @@ func TestOneLeaderOfAllClusters(t *testing.T) {
 	}
 }
 
-func TestTokensOfALeaseNeverComeBack(t *testing.T) {
+func TestFencingTokensNeverRepeat(t *testing.T) {
 	s := theServer(t)
 	ns := s.namespace(t)
 	installLeases(t, s)
@@ -100,7 +100,7 @@ func TestTokensOfALeaseNeverComeBack(t *testing.T) {
 	}
 }
 
-func TestFenceRefusesTheOldLeader(t *testing.T) {
+func TestFenceRejectsOldLeader(t *testing.T) {
 	s := theServer(t)
 	ns := s.namespace(t)
 	f := newFence(t, s, ns)
@@ -116,19 +116,19 @@ func TestFenceRefusesTheOldLeader(t *testing.T) {
 	}
 	admin := s.dynamic(t).Resource(widgets).Namespace(ns)
 	if _, err := admin.Create(t.Context(), widget("free", coordination.Token{}), metav1.CreateOptions{}); err != nil {
-		t.Errorf("who is not bound: %v", err)
+		t.Errorf("unbound user: %v", err)
 	}
 
-	// The old leader sleeps, and a new one begins.
+	// The old leader pauses, and a new one starts.
 	successor, newToken := f.leader("west")
 	if _, err := successor.Patch(t.Context(), "touched", types.MergePatchType, mark(newToken), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// Refused at once, however far behind the server's own view of the lease is.
+	// It is refused at once, however far behind the server's own copy of the lease is.
 	if _, err := old.Patch(t.Context(), "touched", types.MergePatchType, mark(oldToken), metav1.PatchOptions{}); !coordination.IsFenced(err) {
 		t.Errorf("the old leader overwrites the new one: %v", err)
 	}
-	eventually(t, "the old leader is refused where the new one was not yet, too", func(context.Context) error {
+	eventually(t, "the old leader is also refused on an object that the new one has not written", func(context.Context) error {
 		_, err := old.Patch(t.Context(), "untouched", types.MergePatchType, mark(oldToken), metav1.PatchOptions{})
 		if !coordination.IsFenced(err) {
 			return fmt.Errorf("patch: %v", err)
@@ -139,7 +139,7 @@ func TestFenceRefusesTheOldLeader(t *testing.T) {
 		t.Errorf("the old leader creates: %v", err)
 	}
 
-	// Whoever is not bound goes on with objects that old leaders have marked.
+	// Unbound users can still change objects that old leaders have marked.
 	s.mustKubectl(t, "", "annotate", "widgets.fence.test", "untouched", "-n", ns, "note=by-hand")
 
 	t.Run("status", func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestFenceRefusesTheOldLeader(t *testing.T) {
 			t.Errorf("the old leader: %v", err)
 		}
 		if err := status(old, "mine"); !apierrors.IsForbidden(err) {
-			t.Errorf("something that is no token: %v", err)
+			t.Errorf("an invalid token: %v", err)
 		}
 	})
 
@@ -167,16 +167,16 @@ func TestFenceRefusesTheOldLeader(t *testing.T) {
 			return w.Delete(t.Context(), name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: new(obj.GetResourceVersion())}})
 		}
 		if err := remove(old, "untouched"); !coordination.IsFenced(err) {
-			t.Errorf("what the new leader has not marked: %v", err)
+			t.Errorf("an object that the new leader has not marked: %v", err)
 		}
 		if err := successor.Delete(t.Context(), "touched", metav1.DeleteOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "precondition") {
 			t.Errorf("without a precondition: %v", err)
 		}
 		if err := remove(successor, "touched"); err != nil {
-			t.Errorf("what the leader has marked: %v", err)
+			t.Errorf("an object that the leader has marked: %v", err)
 		}
 		if err := admin.Delete(t.Context(), "free", metav1.DeleteOptions{}); err != nil {
-			t.Errorf("who is not bound: %v", err)
+			t.Errorf("unbound user: %v", err)
 		}
 	})
 }
@@ -193,10 +193,11 @@ func TestFenceOutlivesItsLease(t *testing.T) {
 	if err := leases.Delete(t.Context(), f.lease.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// Made anew, transitions begin again; the old leader's are more.
+	// The recreated lease starts with fewer transitions than the old leader's token
+	// has.
 	successor, newToken := f.leader("west")
 	if newToken.Transitions > oldToken.Transitions {
-		t.Fatalf("%v after %v shows nothing", newToken, oldToken)
+		t.Fatalf("test setup: token %v must be lower than %v", newToken, oldToken)
 	}
 	if _, err := successor.Patch(t.Context(), "w", types.MergePatchType, mark(newToken), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
@@ -204,28 +205,28 @@ func TestFenceOutlivesItsLease(t *testing.T) {
 	if err := leases.Delete(t.Context(), f.lease.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the server sees that the lease is gone", func(context.Context) error {
+	eventually(t, "the server notices that the lease was deleted", func(context.Context) error {
 		_, err := old.Patch(t.Context(), "w", types.MergePatchType, mark(oldToken), metav1.PatchOptions{})
 		if !coordination.IsFenced(err) {
 			t.Fatalf("the old leader overwrites the new one: %v", err)
 		}
 		if strings.Contains(err.Error(), "has begun") {
-			return errors.New("it still compares with the lease")
+			return errors.New("the server still compares with the lease")
 		}
 		return nil
 	})
 	if err := coordination.RemoveFence(t.Context(), s.config(t), f.lease); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the fence is gone", func(context.Context) error {
+	eventually(t, "the fence is removed", func(context.Context) error {
 		_, err := old.Patch(t.Context(), "w", types.MergePatchType, mark(oldToken), metav1.PatchOptions{})
 		return err
 	})
 }
 
-// TestObjectsKeepTheOrderOfLeaders has an old leader write as fast as it can
-// while the new one writes, on a server that never hears of the new lease.
-func TestObjectsKeepTheOrderOfLeaders(t *testing.T) {
+// TestObjectsEnforceLeaderOrder has an old leader write as fast as it can while the
+// new one writes, on a server that never observes the new lease.
+func TestObjectsEnforceLeaderOrder(t *testing.T) {
 	s := theServer(t)
 	ns := s.namespace(t)
 	f := newFence(t, s, ns)
@@ -235,7 +236,7 @@ func TestObjectsKeepTheOrderOfLeaders(t *testing.T) {
 		Delete(t.Context(), "fence."+ns+".widgets.lease", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "only objects keep order", func(ctx context.Context) error {
+	eventually(t, "only objects enforce the order", func(ctx context.Context) error {
 		_, err := old.Create(ctx, widget("w", oldToken), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	})
@@ -286,7 +287,7 @@ func installLeases(t *testing.T, s atoll) {
 	}
 }
 
-// fence is a fence around widgets for the account ctl of namespace ops in all
+// fence is a fence around widgets for the service account ctl in namespace ops of all
 // members.
 type fence struct {
 	t     *testing.T
@@ -318,13 +319,13 @@ func newFence(t *testing.T, s atoll, ns string) fence {
 	return f
 }
 
-// leader has the operator of a member take the lease, and returns how it writes
-// and its token, which the fence lets in.
+// leader makes a member's operator take the lease. It returns the operator's client and
+// its token, which the fence accepts.
 func (f fence) leader(cluster string) (dynamic.ResourceInterface, coordination.Token) {
 	f.t.Helper()
 	token := lead(f.t, newLock(f.t, f.s, f.ns, f.lease.Name, cluster+"/1"))
 	writer := f.operator(cluster)
-	eventually(f.t, "the fence stands", func(ctx context.Context) error {
+	eventually(f.t, "the fence is active", func(ctx context.Context) error {
 		dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 		_, err := writer.Create(ctx, widget("unmarked", coordination.Token{}), dryRun)
 		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "no token of it") {
@@ -340,7 +341,7 @@ func (f fence) leader(cluster string) (dynamic.ResourceInterface, coordination.T
 	return writer, token
 }
 
-// operator writes as a member's operator.
+// operator returns a client of a member's operator.
 func (f fence) operator(cluster string) dynamic.ResourceInterface {
 	f.t.Helper()
 	config := f.s.config(f.t)
@@ -361,7 +362,7 @@ func newLock(t *testing.T, s atoll, ns, name, identity string) *coordination.Loc
 	return lock
 }
 
-// lead takes a lease as leader election does that has found it expired.
+// lead takes a lease as leader election does with an expired one.
 func lead(t *testing.T, lock *coordination.Lock) coordination.Token {
 	t.Helper()
 	record := resourcelock.LeaderElectionRecord{HolderIdentity: lock.Identity(), LeaseDurationSeconds: 10}
@@ -383,7 +384,7 @@ func lead(t *testing.T, lock *coordination.Lock) coordination.Token {
 	return token
 }
 
-// widget is one that a leader has marked, if the token is not zero.
+// widget returns a Widget, marked by a leader if the token is not zero.
 func widget(name string, token coordination.Token) *unstructured.Unstructured {
 	w := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "fence.test/v1", "kind": "Widget", "metadata": map[string]any{"name": name},

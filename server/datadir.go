@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 )
 
-// prepareDataDir makes the directory for its owner alone and finds out whether
-// it can be written, before anything depends on it.
+// prepareDataDir creates the directory with access for its owner only, and checks that
+// it is writable before anything depends on it.
 func prepareDataDir(dir string) error {
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
@@ -23,14 +23,14 @@ func prepareDataDir(dir string) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("data directory %s cannot be written: change its owner, or choose another with --data-dir", dir)
+		return fmt.Errorf("data directory %s is not writable: change its owner, or choose another with --data-dir", dir)
 	default:
-		return fmt.Errorf("data directory %s cannot be made or written: %w: choose another with --data-dir", dir, err)
+		return fmt.Errorf("data directory %s cannot be created or written: %w: choose another with --data-dir", dir, err)
 	}
 }
 
-// writeFile replaces a file as a whole: after a crash there is the old content
-// or the new, never a part. Only its owner may read it.
+// writeFile replaces a file atomically: after a crash the file has the old content or
+// the new, never a part. Only its owner may read it.
 func writeFile(path string, content []byte) (err error) {
 	defer func() {
 		if err != nil {
@@ -41,8 +41,8 @@ func writeFile(path string, content []byte) (err error) {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(temp.Name()) // fails once it has been renamed
-	// CreateTemp makes files with mode 0600.
+	defer os.Remove(temp.Name()) // fails after the rename
+	// CreateTemp creates files with mode 0600.
 	if _, err := temp.Write(content); err != nil {
 		return errors.Join(err, temp.Close())
 	}

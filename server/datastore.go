@@ -21,16 +21,15 @@ type Datastore struct {
 	shared bool
 }
 
-// OpenDatastore opens the database that a URL names, such as
-// sqlite:///var/lib/atoll/atoll.db or postgres://user@host/database.
+// OpenDatastore opens the database of a URL, such as sqlite:///var/lib/atoll/atoll.db
+// or postgres://user@host/database.
 func OpenDatastore(ctx context.Context, rawURL string) (*Datastore, error) {
 	return openDatastore(ctx, rawURL, false)
 }
 
-// OpenDatastoreToRead opens a database that is there for looking at it only,
-// also while servers have it open. It makes neither a database nor a keyspace.
-// Errors: fs.ErrNotExist.
-func OpenDatastoreToRead(ctx context.Context, rawURL string) (*Datastore, error) {
+// OpenDatastoreReadOnly opens an existing database for reading, also while servers have
+// it open. It creates neither a database nor a keyspace. Errors: fs.ErrNotExist.
+func OpenDatastoreReadOnly(ctx context.Context, rawURL string) (*Datastore, error) {
 	return openDatastore(ctx, rawURL, true)
 }
 
@@ -40,44 +39,44 @@ func openDatastore(ctx context.Context, rawURL string, toRead bool) (*Datastore,
 	case "sqlite":
 		u, err := url.Parse(rawURL)
 		if err != nil {
-			return nil, errors.New("datastore URL cannot be read: write it like sqlite:///path/to/file.db")
+			return nil, errors.New("datastore URL is invalid: use the form sqlite:///path/to/file.db")
 		}
 		return openSQLite(u, toRead)
 	case "postgres", "postgresql":
-		// Not read here: it may name several hosts, which net/url does not know.
+		// Not parsed here: it may name several hosts, which net/url does not support.
 		opening := postgres.Open
 		if toRead {
 			opening = postgres.OpenReadOnly
 		}
 		db, err := opening(ctx, rawURL)
 		if errors.Is(err, kv.ErrUnavailable) {
-			return nil, fmt.Errorf("%w: check that the database runs there, and that this machine may reach it", err)
+			return nil, fmt.Errorf("%w: check that the database is running there and that this machine can reach it", err)
 		}
 		if err != nil {
 			return nil, err
 		}
 		return &Datastore{Backend: db, url: db.Where(), shared: true}, nil
 	default:
-		const remedy = "write it like sqlite:///path/to/file.db or postgres://user@host:5432/database"
+		const remedy = "use the form sqlite:///path/to/file.db or postgres://user@host:5432/database"
 		if scheme == rawURL {
-			// Not repeated: it may hold a password.
+			// Not repeated in the message: it may contain a password.
 			return nil, errors.New("datastore is not a URL: " + remedy)
 		}
 		return nil, fmt.Errorf("datastore URL has the unknown scheme %q: %s", scheme, remedy)
 	}
 }
 
-// URL names the database, without secrets.
+// URL returns the database's URL without secrets.
 func (d *Datastore) URL() string { return d.url }
 
-// Shared tells whether other processes may have the database open too.
+// Shared reports whether other processes may have the database open too.
 func (d *Datastore) Shared() bool { return d.shared }
 
-// Keyspace opens one keyspace with its partitions, made if it is new. Observer and
-// options hold for all of its engines.
+// Keyspace opens a keyspace with its partitions, and creates it if it does not exist.
+// The options apply to all of its engines.
 func (d *Datastore) Keyspace(ctx context.Context, name string, options mvcc.Options) (*partition.Keyspace, error) {
 	if parent, _, ok := kv.ParsePartitionName(name); ok {
-		return nil, fmt.Errorf("open keyspace %q in %s: %w: it is a partition; open the keyspace that it belongs to, %q", name, d.url, kv.ErrInvalidRequest, parent)
+		return nil, fmt.Errorf("open keyspace %q in %s: %w: it is a partition; open its keyspace %q instead", name, d.url, kv.ErrInvalidRequest, parent)
 	}
 	keyspace, err := partition.Open(ctx, name, &engines{d, name, options}, partition.Options{})
 	if err != nil {
@@ -86,12 +85,12 @@ func (d *Datastore) Keyspace(ctx context.Context, name string, options mvcc.Opti
 	return keyspace, nil
 }
 
-// name of a keyspace that is unique among all that this process may open.
+// name returns a name for a keyspace that is unique in this process.
 func (d *Datastore) name(keyspace string) string { return d.url + "#" + keyspace }
 
 func openSQLite(u *url.URL, toRead bool) (*Datastore, error) {
 	if u.Host != "" || u.Path == "" || u.RawQuery != "" {
-		return nil, fmt.Errorf("datastore %s does not name a file: write sqlite:///path/to/file.db, with three slashes", u)
+		return nil, fmt.Errorf("datastore %s does not name a file: use sqlite:///path/to/file.db, with three slashes", u)
 	}
 	var db kv.Backend
 	var err error

@@ -14,15 +14,16 @@ import (
 	"github.com/atoll-dev/atoll/aggregate"
 )
 
-// membersFlow gives users of members the share of requests that Kubernetes gives
-// service accounts, each user a queue of its own. By their names they would be
-// nobody in particular, and all members together have the share of a passer-by.
+// membersFlow gives users of members the same priority as service accounts, with a
+// queue for each user. By default they would be in "global-default", and all members
+// together would share the priority of any unknown user.
 func membersFlow() *flowcontrolv1.FlowSchema {
 	return &flowcontrolv1.FlowSchema{
 		ObjectMeta: metav1.ObjectMeta{Name: "atoll-members"},
 		Spec: flowcontrolv1.FlowSchemaSpec{
 			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: "workload-low"},
-			// Before "service-accounts" (9000), after all that Kubernetes puts first.
+			// Before "service-accounts" (9000), after all FlowSchemas that Kubernetes
+			// puts first.
 			MatchingPrecedence:  8900,
 			DistinguisherMethod: &flowcontrolv1.FlowDistinguisherMethod{Type: flowcontrolv1.FlowDistinguisherMethodByUserType},
 			Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
@@ -37,9 +38,9 @@ func membersFlow() *flowcontrolv1.FlowSchema {
 	}
 }
 
-// shipMembersFlow makes it unless it is there: what it says is the administrator's
-// from then on.
-func shipMembersFlow(ctx context.Context, client kubernetes.Interface) error {
+// createMembersFlow creates the FlowSchema if it does not exist. After that the
+// administrator may change it.
+func createMembersFlow(ctx context.Context, client kubernetes.Interface) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, time.Second, 30*time.Second, true, func(ctx context.Context) (bool, error) {
 		_, last = client.FlowcontrolV1().FlowSchemas().Create(ctx, membersFlow(), metav1.CreateOptions{})
@@ -49,7 +50,7 @@ func shipMembersFlow(ctx context.Context, client kubernetes.Interface) error {
 		err = last
 	}
 	if err != nil {
-		return fmt.Errorf("make FlowSchema %s: %w", membersFlow().Name, err)
+		return fmt.Errorf("create FlowSchema %s: %w", membersFlow().Name, err)
 	}
 	return nil
 }

@@ -20,25 +20,24 @@ import (
 	"github.com/atoll-dev/atoll/infra/plans"
 )
 
-// fleetUser is whom the audit log names for what the fleet's controllers do.
+// fleetUser is the user in the audit log for the fleet's controllers.
 const fleetUser = "atoll:fleet"
 
-// runFleet runs the fleet's controllers, once the API that they talk to is
-// ready.
+// runFleet runs the fleet's controllers once the API is ready.
 func (s *Server) runFleet(ctx context.Context) error {
 	if !s.awaitAPI(ctx) {
 		return nil
 	}
 	ca, err := os.ReadFile(s.pki.file(caCert))
 	if err != nil {
-		return fmt.Errorf("read what members verify this server with: %w", err)
+		return fmt.Errorf("read the CA certificate with which members verify this server: %w", err)
 	}
 	objects, err := dynamic.NewForConfig(s.infraClient())
 	if err != nil {
 		return err
 	}
 	policies := plans.NewWorkloadPolicies(objects, s.cfg.Clock)
-	fields := imports.NewFields() // what the one finds out, the other goes by
+	fields := imports.NewFields() // shared: the one discovers fields, the other uses them
 	f, err := fleet.New(fleet.Config{
 		REST:     s.api.ClientConfig(fleetUser),
 		Log:      s.cfg.Log,
@@ -47,7 +46,7 @@ func (s *Server) runFleet(ctx context.Context) error {
 		Alone:    !s.datastore.Shared(),
 	}, clusters.With(runSyncer), scheduler.NewController(fields, policies), status.Run, expose.With(ca), imports.NewController(fields))
 	if err != nil {
-		return fmt.Errorf("prepare the fleet's controllers: %w", err)
+		return fmt.Errorf("create the fleet's controllers: %w", err)
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return policies.Run(ctx) })

@@ -23,16 +23,17 @@ import (
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
-// infraUser is whom the audit log names for what is done about infrastructure.
+// infraUser is the user in the audit log for the infrastructure controllers.
 const infraUser = "atoll:infra"
 
-// providersDir is what of the data directory is about providers.
+// providersDir is the directory for providers in the data directory.
 const providersDir = "providers"
 
-// longestRunDir is what a directory with sockets below it may have; see provider.Config.
-const longestRunDir = 70
+// maxRunDirLen is the maximum length of a directory with sockets below it; see
+// provider.Config.
+const maxRunDirLen = 70
 
-// openProviders opens what is known of providers, before there is an API.
+// openProviders opens the provider registry, before there is an API.
 func (s *Server) openProviders() (err error) {
 	if s.language, err = reference.New(); err != nil {
 		return err
@@ -43,10 +44,10 @@ func (s *Server) openProviders() (err error) {
 	}
 	dir := filepath.Join(s.cfg.DataDir, providersDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("prepare the directory of providers: %w", err)
+		return fmt.Errorf("create the directory for providers: %w", err)
 	}
 	if user != nil {
-		if err := letThrough(s.cfg.DataDir, dir); err != nil {
+		if err := grantTraversal(s.cfg.DataDir, dir); err != nil {
 			return err
 		}
 	}
@@ -56,12 +57,13 @@ func (s *Server) openProviders() (err error) {
 	}
 	host, err := os.Hostname()
 	if err != nil {
-		host = "" // the Registry has a word for it
+		host = "" // the Registry has its own notation for it
 	}
 	s.providers, err = providers.New(providers.Config{
 		Directory: dir, RunDirectory: run,
 		Mirrors: s.cfg.ProviderMirrors, Development: s.cfg.AllowDevelopmentProviders, User: user,
-		// How to get out of here is the same for a provider as for the server.
+		// Providers use the same proxies and CAs as the server for outgoing
+		// connections.
 		Inherit:         []string{"HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"},
 		Server:          host,
 		Keeper:          s.cfg.ProviderKeeper,
@@ -69,32 +71,35 @@ func (s *Server) openProviders() (err error) {
 		Log:             s.cfg.Log, Clock: s.cfg.Clock,
 	})
 	if err != nil {
-		return fmt.Errorf("open what is known of providers: %w", err)
+		return fmt.Errorf("open the provider registry: %w", err)
 	}
 	s.closers = append(s.closers, s.providers)
 	return nil
 }
 
-// runDir is where providers' processes have their sockets: in the data directory if its path is short enough.
+// runDir returns the directory for the sockets of providers' processes: below the data
+// directory if its path is short enough.
 func (s *Server) runDir(dir string) (string, error) {
 	run := filepath.Join(dir, "run")
-	if len(run) <= longestRunDir {
+	if len(run) <= maxRunDirLen {
 		return run, nil
 	}
-	// By a name that the next server finds again: what this one leaves there if it is killed is removed then, and what its keepers
-	// still need is not.
+	// The name is deterministic, so that the next server finds the directory again. It
+	// removes files that a killed server left there, except those that its keepers
+	// still need.
 	sum := sha256.Sum256([]byte(dir))
 	run = filepath.Join(os.TempDir(), "atoll-"+hex.EncodeToString(sum[:8]))
 	if err := os.Mkdir(run, 0o700); err != nil && !isOwn(run) {
 		if run, err = os.MkdirTemp("", "atoll-"); err != nil {
-			return "", fmt.Errorf("make a directory for providers' processes: %w", err)
+			return "", fmt.Errorf("create a directory for the sockets of providers: %w", err)
 		}
 	}
-	s.closers = append(s.closers, emptied(run))
+	s.closers = append(s.closers, tempRunDir(run))
 	return run, nil
 }
 
-// isOwn tells whether it is a directory of whoever runs the server, and no link to one: others can write where it is.
+// isOwn reports whether a path is a directory owned by this process's user, and not a
+// symbolic link: other users can write to its parent.
 func isOwn(dir string) bool {
 	info, err := os.Lstat(dir)
 	if err != nil || !info.IsDir() {
@@ -104,24 +109,26 @@ func isOwn(dir string) bool {
 	return ok && int(stat.Uid) == os.Geteuid()
 }
 
-// emptied is a directory that goes when it is closed, unless a keeper still works there.
-type emptied string
+// tempRunDir is a directory that is removed on Close, unless a keeper still works in
+// it.
+type tempRunDir string
 
-func (e emptied) Close() error {
+func (e tempRunDir) Close() error {
 	if err := os.Remove(string(e)); err != nil && !errors.Is(err, syscall.ENOTEMPTY) && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
 }
 
-// infraClient is how infrastructure's controllers reach the API, which has priority and fairness of its own.
+// infraClient returns the infrastructure controllers' client configuration. It has no
+// rate limit, because the API has priority and fairness.
 func (s *Server) infraClient() *rest.Config {
 	config := s.api.ClientConfig(infraUser)
 	config.QPS, config.Burst = -1, -1
 	return config
 }
 
-// connectProviders says how the API is reached, once there is one.
+// connectProviders connects the provider registry to the API, once there is one.
 func (s *Server) connectProviders() error {
 	config := s.infraClient()
 	objects, err := dynamic.NewForConfig(config)
@@ -136,7 +143,7 @@ func (s *Server) connectProviders() error {
 	return nil
 }
 
-// runProviders installs the types of infrastructure and follows Providers.
+// runProviders installs the CRDs of infrastructure and watches Providers.
 func (s *Server) runProviders(ctx context.Context) error {
 	if !s.awaitAPI(ctx) {
 		return nil
@@ -150,7 +157,7 @@ func (s *Server) runProviders(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil {
 			break
 		}
-		s.cfg.Log.Error("the types of infrastructure cannot be installed; trying again", "error", err)
+		s.cfg.Log.Error("cannot install the infrastructure CRDs; retrying", "err", err)
 		timer := s.cfg.Clock.NewTimer(time.Second)
 		select {
 		case <-timer.C():
@@ -161,7 +168,7 @@ func (s *Server) runProviders(ctx context.Context) error {
 	return s.providers.Run(ctx)
 }
 
-// providerUser reads ProviderUser, nil if there is none.
+// providerUser parses ProviderUser. It returns nil if that is empty.
 func (c *Config) providerUser() (*provider.User, error) {
 	if c.ProviderUser == "" {
 		return nil, nil
@@ -171,23 +178,24 @@ func (c *Config) providerUser() (*provider.User, error) {
 	gid, errGroup := strconv.ParseUint(group, 10, 32)
 	switch {
 	case !ok || errUser != nil || errGroup != nil:
-		return nil, fmt.Errorf("provider user %q is not of the form UID:GID, in numbers, such as 65534:65534", c.ProviderUser)
+		return nil, fmt.Errorf("provider user %q is not numeric UID:GID: use a form such as 65534:65534", c.ProviderUser)
 	case os.Geteuid() != 0:
-		return nil, errors.New("provider user: only root can run programs as somebody else: start the server as root, or leave --provider-user out")
+		return nil, errors.New("provider user: only root can run programs as another user: start the server as root, or omit --provider-user")
 	}
 	return &provider.User{UID: uint32(uid), GID: uint32(gid)}, nil
 }
 
-// letThrough lets another user get to the providers' directory and to nothing else: it may pass through the
-// data directory, in which all else becomes its owner's alone.
-func letThrough(dataDir, providersDir string) error {
+// grantTraversal lets another user reach the providers' directory and nothing else: it
+// may pass through the data directory, and all other entries there become private to
+// their owner.
+func grantTraversal(dataDir, providersDir string) error {
 	for dir := filepath.Dir(dataDir); ; dir = filepath.Dir(dir) {
 		info, err := os.Stat(dir)
 		if err != nil {
-			return fmt.Errorf("let providers run as another user: %w", err)
+			return fmt.Errorf("prepare to run providers as another user: %w", err)
 		}
 		if info.Mode().Perm()&0o001 == 0 {
-			return fmt.Errorf("let providers run as another user: nobody but its owner gets through %s: allow that (chmod o+x), choose another --data-dir, or leave --provider-user out", dir)
+			return fmt.Errorf("prepare to run providers as another user: only the owner of %s can traverse it: run chmod o+x on it, choose another --data-dir, or omit --provider-user", dir)
 		}
 		if dir == filepath.Dir(dir) {
 			break
@@ -195,7 +203,7 @@ func letThrough(dataDir, providersDir string) error {
 	}
 	entries, err := os.ReadDir(dataDir)
 	if err != nil {
-		return fmt.Errorf("let providers run as another user: %w", err)
+		return fmt.Errorf("prepare to run providers as another user: %w", err)
 	}
 	for _, entry := range entries {
 		path := filepath.Join(dataDir, entry.Name())
@@ -207,7 +215,7 @@ func letThrough(dataDir, providersDir string) error {
 			err = os.Chmod(path, info.Mode().Perm()&^0o077)
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("let providers run as another user: %w", err)
+			return fmt.Errorf("prepare to run providers as another user: %w", err)
 		}
 	}
 	return errors.Join(os.Chmod(providersDir, 0o711), os.Chmod(dataDir, 0o711))

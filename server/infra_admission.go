@@ -15,27 +15,27 @@ import (
 	"github.com/atoll-dev/atoll/apiserver"
 )
 
-// plansByName reads a plan as it is now. The error is the API's.
-type plansByName func(ctx context.Context, namespace, name string) (*v1alpha1.Plan, error)
+// planGetter reads the current version of a plan. It returns the API's error.
+type planGetter func(ctx context.Context, namespace, name string) (*v1alpha1.Plan, error)
 
-// infraAdmission has plans, approvals and applies say who made them, and lets none approve or apply
-// what is not the plan of that name.
+// infraAdmission records the user in plans, approvals and applies. It rejects approvals
+// and applies that do not match the named plan.
 func (s *Server) infraAdmission() []apiserver.AdmissionStep {
-	plans := s.plansByName()
+	plans := s.planGetter()
 	return []apiserver.AdmissionStep{
-		{Resource: v1alpha1.PlanResource.GroupResource(), Complete: signedAs("author")},
-		{Resource: v1alpha1.ApprovalResource.GroupResource(), Complete: signedAs("approver"), Check: ofItsPlan(plans)},
-		{Resource: v1alpha1.ApplyResource.GroupResource(), Complete: signedAs("author"), Check: ofItsPlan(plans)},
+		{Resource: v1alpha1.PlanResource.GroupResource(), Complete: recordUser("author")},
+		{Resource: v1alpha1.ApprovalResource.GroupResource(), Complete: recordUser("approver"), Check: matchesPlan(plans)},
+		{Resource: v1alpha1.ApplyResource.GroupResource(), Complete: recordUser("author"), Check: matchesPlan(plans)},
 	}
 }
 
-// unownedKinds are left out of garbage collection: there is one state for each object of infrastructure, and it
-// goes when that does.
+// unownedKinds are excluded from garbage collection: each object of infrastructure has
+// one ResourceState, which is deleted with the object.
 func unownedKinds() []schema.GroupVersionResource {
 	return []schema.GroupVersionResource{v1alpha1.ResourceStateResource}
 }
 
-func (s *Server) plansByName() plansByName {
+func (s *Server) planGetter() planGetter {
 	client := s.selfClient()
 	return func(ctx context.Context, namespace, name string) (*v1alpha1.Plan, error) {
 		api, err := client()
@@ -54,13 +54,14 @@ func (s *Server) plansByName() plansByName {
 	}
 }
 
-// signedAs fills in who asks, in a field of the spec: when an object is made, whatever was given. Afterwards
-// the field stays as it is, whoever changes the rest.
-func signedAs(name string) func(*apiserver.AdmissionRequest) {
+// recordUser sets a field of the spec to the requesting user when an object is created,
+// whatever the request contains. Later the field never changes, whoever changes the
+// rest.
+func recordUser(name string) func(*apiserver.AdmissionRequest) {
 	return func(r *apiserver.AdmissionRequest) {
 		signature, found := any(person(r)), true
 		if r.Old != nil {
-			// What is there was well formed, or is not there.
+			// The stored value was valid or absent.
 			signature, found, _ = unstructured.NestedFieldCopy(r.Old.Object, "spec", name)
 		}
 		switch spec := r.Object.Object["spec"].(type) {
@@ -75,12 +76,12 @@ func signedAs(name string) func(*apiserver.AdmissionRequest) {
 				r.Object.Object["spec"] = map[string]any{name: signature}
 			}
 		}
-		// Anything else is no spec, which validation says.
+		// Any other type is no valid spec, which validation reports.
 	}
 }
 
-// person is who asks, as v1alpha1.Person has it. What else is known of them, such as
-// scopes of a token, is theirs alone.
+// person returns the requesting user as a v1alpha1.Person. The user's other attributes,
+// such as scopes of a token, are left out because they are private.
 func person(r *apiserver.AdmissionRequest) map[string]any {
 	out := map[string]any{"username": r.User.Name}
 	if r.UserUID != "" {
@@ -89,7 +90,7 @@ func person(r *apiserver.AdmissionRequest) map[string]any {
 	var groups []any
 	seen := map[string]bool{}
 	for _, group := range r.User.Groups {
-		if !seen[group] { // a certificate may name one twice
+		if !seen[group] { // a certificate may name a group twice
 			seen[group] = true
 			groups = append(groups, group)
 		}
@@ -100,11 +101,12 @@ func person(r *apiserver.AdmissionRequest) map[string]any {
 	return out
 }
 
-// ofItsPlan refuses an Approval or an Apply that is made of anything else than what its plan is now.
-func ofItsPlan(plans plansByName) func(context.Context, *apiserver.AdmissionRequest) error {
+// matchesPlan rejects an Approval or an Apply whose digest is not that of the current
+// plan.
+func matchesPlan(plans planGetter) func(context.Context, *apiserver.AdmissionRequest) error {
 	return func(ctx context.Context, r *apiserver.AdmissionRequest) error {
 		if r.Old != nil {
-			return nil // plan and digest do not change
+			return nil // plan and digest are immutable
 		}
 		name, _, _ := unstructured.NestedString(r.Object.Object, "spec", "plan")
 		digest, _, _ := unstructured.NestedString(r.Object.Object, "spec", "digest")
@@ -112,31 +114,32 @@ func ofItsPlan(plans plansByName) func(context.Context, *apiserver.AdmissionRequ
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
-		if problem := judge(plan, r.Namespace, name, digest); problem != nil {
+		if problem := checkPlan(plan, r.Namespace, name, digest); problem != nil {
 			return apierrors.NewInvalid(r.Object.GroupVersionKind().GroupKind(), r.Name, field.ErrorList{problem})
 		}
 		return nil
 	}
 }
 
-// judge tells what is wrong with approving or applying a plan of a digest; plan is nil if there is none.
-func judge(plan *v1alpha1.Plan, namespace, name, digest string) *field.Error {
+// checkPlan returns why a plan with a digest cannot be approved or applied, or nil.
+// plan is nil if it does not exist.
+func checkPlan(plan *v1alpha1.Plan, namespace, name, digest string) *field.Error {
 	at := field.NewPath("spec", "plan")
 	switch {
 	case plan == nil:
-		return field.Invalid(at, name, fmt.Sprintf("there is no such plan in namespace %q: `kubectl get plans -n %s` lists those that there are", namespace, namespace))
+		return field.Invalid(at, name, fmt.Sprintf("no such plan in namespace %q: run `kubectl get plans -n %s` to list the existing ones", namespace, namespace))
 	case len(plan.Spec.Objects) > 0:
-		return field.Invalid(at, name, "the plan is of objects that are not written (spec.objects), and only shows what would be: write them, and plan without")
+		return field.Invalid(at, name, "the plan is a preview of objects in spec.objects that are not stored: apply the objects, then create a plan without spec.objects")
 	case plan.DeletionTimestamp != nil:
-		return field.Invalid(at, name, "the plan is being deleted: make another")
+		return field.Invalid(at, name, "the plan is being deleted: create a new plan")
 	case plan.Status.Phase == v1alpha1.PlanApplied:
-		return field.Invalid(at, name, "the plan has been applied: make another of what is left")
+		return field.Invalid(at, name, "the plan has already been applied: create a new plan for the remaining changes")
 	case plan.Status.Phase == v1alpha1.PlanFailed:
-		return field.Invalid(at, name, "it could not be planned: its status.problems say why; put that right and make another")
+		return field.Invalid(at, name, "planning failed: fix the errors in its status.problems and create a new plan")
 	case plan.Status.Phase != v1alpha1.PlanPlanned || plan.Status.Digest == "":
-		return field.Invalid(at, name, "it is not planned yet: wait until its status.phase is Planned, and look at it")
+		return field.Invalid(at, name, "the plan is not complete yet: wait until its status.phase is Planned, then review it")
 	case plan.Status.Digest != digest:
-		return field.Invalid(field.NewPath("spec", "digest"), digest, fmt.Sprintf("the plan's digest is %s: look at it again", plan.Status.Digest))
+		return field.Invalid(field.NewPath("spec", "digest"), digest, fmt.Sprintf("the plan's digest is %s: review the plan again", plan.Status.Digest))
 	}
 	return nil
 }

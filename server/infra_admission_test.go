@@ -26,28 +26,29 @@ func parsed(t *testing.T, text string) *unstructured.Unstructured {
 	return u
 }
 
-// TestSigned: who asks is written when an object is made, and never again.
-func TestSigned(t *testing.T) {
+// TestRecordUser: the requesting user is recorded when an object is created, and never
+// changed later.
+func TestRecordUser(t *testing.T) {
 	ann := apiserver.User{Name: "ann", Groups: []string{"ops", "system:authenticated", "ops"}}
 	const ofAnn = `{"groups":["ops","system:authenticated"],"uid":"7","username":"ann"}`
 	for _, tt := range []struct{ name, old, object, want string }{
-		{"nothing given", ``, `{"spec":{"plan":"p"}}`, `{"spec":{"approver":` + ofAnn + `,"plan":"p"}}`},
-		{"somebody else given", ``, `{"spec":{"approver":{"username":"bob","groups":["kings"]}}}`, `{"spec":{"approver":` + ofAnn + `}}`},
-		{"nonsense given", ``, `{"spec":{"approver":["bob"]}}`, `{"spec":{"approver":` + ofAnn + `}}`},
+		{"no value in the request", ``, `{"spec":{"plan":"p"}}`, `{"spec":{"approver":` + ofAnn + `,"plan":"p"}}`},
+		{"another user in the request", ``, `{"spec":{"approver":{"username":"bob","groups":["kings"]}}}`, `{"spec":{"approver":` + ofAnn + `}}`},
+		{"invalid value in the request", ``, `{"spec":{"approver":["bob"]}}`, `{"spec":{"approver":` + ofAnn + `}}`},
 		{"no spec", ``, `{}`, `{"spec":{"approver":` + ofAnn + `}}`},
-		{"a spec that is none", ``, `{"spec":"x"}`, `{"spec":"x"}`},
-		{"changed by somebody else", `{"spec":{"approver":{"username":"bob"}}}`, `{"spec":{"reason":"x"}}`, `{"spec":{"approver":{"username":"bob"},"reason":"x"}}`},
-		{"taken over", `{"spec":{"approver":{"username":"bob"}}}`, `{"spec":{"approver":{"username":"ann"}}}`, `{"spec":{"approver":{"username":"bob"}}}`},
-		{"of old, by nobody", `{"spec":{}}`, `{"spec":{"approver":{"username":"ann"}}}`, `{"spec":{}}`},
-		{"of old, without a spec", `{}`, `{}`, `{}`},
+		{"invalid spec", ``, `{"spec":"x"}`, `{"spec":"x"}`},
+		{"changed by another user", `{"spec":{"approver":{"username":"bob"}}}`, `{"spec":{"reason":"x"}}`, `{"spec":{"approver":{"username":"bob"},"reason":"x"}}`},
+		{"replaced in an update", `{"spec":{"approver":{"username":"bob"}}}`, `{"spec":{"approver":{"username":"ann"}}}`, `{"spec":{"approver":{"username":"bob"}}}`},
+		{"old object without a user", `{"spec":{}}`, `{"spec":{"approver":{"username":"ann"}}}`, `{"spec":{}}`},
+		{"old object without a spec", `{}`, `{}`, `{}`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := &apiserver.AdmissionRequest{User: ann, UserUID: "7", Object: parsed(t, tt.object)}
 			if tt.old != "" {
 				r.Old = parsed(t, tt.old)
 			}
-			signedAs("approver")(r)
-			signedAs("approver")(r) // it is asked again after webhooks
+			recordUser("approver")(r)
+			recordUser("approver")(r) // it is called again after webhooks
 			if got, err := json.Marshal(r.Object.Object); err != nil || string(got) != tt.want {
 				t.Errorf("got %s, %v", got, err)
 			}
@@ -57,12 +58,13 @@ func TestSigned(t *testing.T) {
 	signed := person(&apiserver.AdmissionRequest{User: ann, UserUID: "7"})
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(signed, &typed); err != nil ||
 		!reflect.DeepEqual(typed, v1alpha1.Person{Username: "ann", UID: "7", Groups: []string{"ops", "system:authenticated"}}) {
-		t.Errorf("as it is read: %+v, %v", typed, err)
+		t.Errorf("decoded: %+v, %v", typed, err)
 	}
 }
 
-// TestOfItsPlan: an Approval is of the plan as it is now, or refused in words that say what to do.
-func TestOfItsPlan(t *testing.T) {
+// TestMatchesPlan: an Approval must match the current plan; otherwise the error names
+// the next step.
+func TestMatchesPlan(t *testing.T) {
 	const digest, other = "sha256:1", "sha256:2"
 	planned := v1alpha1.PlanStatus{Phase: v1alpha1.PlanPlanned, Digest: digest}
 	now := metav1.Now()
@@ -75,8 +77,8 @@ func TestOfItsPlan(t *testing.T) {
 		"speculative": {Spec: v1alpha1.PlanSpec{Objects: []runtime.RawExtension{{}}}, Status: planned},
 		"going":       {ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &now}, Status: planned},
 	}
-	broken := errors.New("the datastore cannot be reached")
-	check := ofItsPlan(func(_ context.Context, namespace, name string) (*v1alpha1.Plan, error) {
+	broken := errors.New("the datastore is unreachable")
+	check := matchesPlan(func(_ context.Context, namespace, name string) (*v1alpha1.Plan, error) {
 		if name == "broken" {
 			return nil, broken
 		}
@@ -87,13 +89,13 @@ func TestOfItsPlan(t *testing.T) {
 	})
 	for _, tt := range []struct{ plan, digest, field, says string }{
 		{"good", digest, "", ""},
-		{"good", other, "spec.digest", "the plan's digest is sha256:1: look at it again"},
+		{"good", other, "spec.digest", "the plan's digest is sha256:1: review the plan again"},
 		{"none", digest, "spec.plan", "`kubectl get plans -n shop`"},
 		{"new", "", "spec.plan", "wait until its status.phase is Planned"},
 		{"planning", digest, "spec.plan", "wait until its status.phase is Planned"},
-		{"failed", "", "spec.plan", "put that right and make another"},
-		{"applied", digest, "spec.plan", "make another of what is left"},
-		{"speculative", digest, "spec.plan", "write them, and plan without"},
+		{"failed", "", "spec.plan", "fix the errors in its status.problems and create a new plan"},
+		{"applied", digest, "spec.plan", "create a new plan for the remaining changes"},
+		{"speculative", digest, "spec.plan", "create a plan without spec.objects"},
 		{"going", digest, "spec.plan", "the plan is being deleted"},
 	} {
 		t.Run(tt.plan+" "+tt.digest, func(t *testing.T) {
@@ -110,7 +112,7 @@ func TestOfItsPlan(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 			if r.Old = r.Object; check(t.Context(), r) != nil {
-				t.Error("a change of what is there is judged, too")
+				t.Error("updates are checked too")
 			}
 		})
 	}

@@ -11,14 +11,14 @@ import (
 	"github.com/atoll-dev/atoll/infra/changes"
 )
 
-// planChanges serves the changes of plans.
+// planChanges serves the subresource changes of plans.
 func (s *Server) planChanges() apiserver.Subresource {
 	client := s.selfClient()
 	return apiserver.Subresource{
-		Resource: v1alpha1.PlanResource,
-		Name:     changes.Subresource,
-		Kind:     changes.ListKind,
-		Lasts:    changes.IsStream,
+		Resource:    v1alpha1.PlanResource,
+		Name:        changes.Subresource,
+		Kind:        changes.ListKind,
+		LongRunning: changes.IsStream,
 		Serve: func(w http.ResponseWriter, r *http.Request, namespace, name string, _ apiserver.User) {
 			api, err := client()
 			if err != nil {
@@ -30,8 +30,8 @@ func (s *Server) planChanges() apiserver.Subresource {
 	}
 }
 
-// selfClient gives what answers requests a client of this server's own API, which is there by the time that the first
-// request comes.
+// selfClient returns a function that returns a client of this server's own API. The API
+// exists by the time of the first request.
 func (s *Server) selfClient() func() (dynamic.Interface, error) {
 	return sync.OnceValues(func() (dynamic.Interface, error) {
 		return dynamic.NewForConfig(s.api.ClientConfig(serverUser))

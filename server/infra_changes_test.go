@@ -28,7 +28,7 @@ import (
 	"github.com/atoll-dev/atoll/infra/plan"
 )
 
-// installInfra has the server serve the kinds of infrastructure.
+// installInfra makes the server serve the CRDs of infrastructure.
 func installInfra(t *testing.T, s atoll) {
 	t.Helper()
 	crds, err := v1alpha1.CRDs()
@@ -45,7 +45,7 @@ func installInfra(t *testing.T, s atoll) {
 	})
 }
 
-// storePlan makes a plan of some changes, as the server would.
+// storePlan creates a plan with n changes, as the server would.
 func storePlan(t *testing.T, s atoll, ns, name string, n int) *v1alpha1.Plan {
 	t.Helper()
 	client := s.dynamic(t)
@@ -102,12 +102,12 @@ func storePlan(t *testing.T, s atoll, ns, name string, n int) *v1alpha1.Plan {
 		if _, err := plans.UpdateStatus(ctx, &unstructured.Unstructured{Object: object}, metav1.UpdateOptions{}); err != nil {
 			return err
 		}
-		return errors.New("it has just been written")
+		return errors.New("the plan was just updated")
 	})
 	return stored
 }
 
-// impersonating is a connection as somebody else.
+// impersonating returns a client configuration that impersonates a user.
 func (a atoll) impersonating(t *testing.T, name string, groups ...string) *rest.Config {
 	t.Helper()
 	config := a.config(t)
@@ -115,7 +115,7 @@ func (a atoll) impersonating(t *testing.T, name string, groups ...string) *rest.
 	return config
 }
 
-// get asks for a path and gives the code and the answer.
+// get requests a path and returns the status code and the body.
 func get(t *testing.T, config *rest.Config, path string, header ...string) (int, string) {
 	t.Helper()
 	client, err := rest.HTTPClientFor(config)
@@ -141,8 +141,8 @@ func get(t *testing.T, config *rest.Config, path string, header ...string) (int,
 	return answer.StatusCode, body.String()
 }
 
-// TestPlanChanges: a plan's changes are read by those who may, in pages and as a stream, through the whole
-// server.
+// TestPlanChanges: permitted users read a plan's changes, in pages and as a stream,
+// through the whole server.
 func TestPlanChanges(t *testing.T) {
 	s := theServer(t)
 	installInfra(t, s)
@@ -160,7 +160,7 @@ func TestPlanChanges(t *testing.T) {
 		}
 		for _, c := range page.Items {
 			if want := fmt.Sprintf("f%05d", seen); c.Address.Name != want {
-				t.Fatalf("%s comes where %s should", c.Address.Name, want)
+				t.Fatalf("got %s, want %s", c.Address.Name, want)
 			}
 			seen++
 		}
@@ -168,7 +168,7 @@ func TestPlanChanges(t *testing.T) {
 		if page.Continue != "" {
 			query = "?limit=700&continue=" + page.Continue
 			if page.RemainingItemCount == nil || *page.RemainingItemCount != int64(n-seen) {
-				t.Errorf("%v are said to be left of %d", page.RemainingItemCount, n-seen)
+				t.Errorf("remainingItemCount %v, want %d", page.RemainingItemCount, n-seen)
 			}
 		}
 	}
@@ -179,7 +179,7 @@ func TestPlanChanges(t *testing.T) {
 	for line := range strings.SplitSeq(strings.TrimSpace(body), "\n") {
 		var c plan.Change
 		if err := json.Unmarshal([]byte(line), &c); err != nil || c.Action != plan.Delete {
-			t.Fatalf("a line is %q", line)
+			t.Fatalf("invalid line %q", line)
 		}
 		deletes++
 	}
@@ -187,13 +187,13 @@ func TestPlanChanges(t *testing.T) {
 		t.Errorf("%d deletions streamed with %d, want %d", deletes, code, n/10)
 	}
 	if out := s.mustKubectl(t, "", "get", "--raw", path+"?limit=1"); !strings.Contains(out, `"kind":"PlanChangeList"`) || !strings.Contains(out, `"remainingItemCount":4999`) {
-		t.Errorf("kubectl shows %s", out)
+		t.Errorf("kubectl printed %s", out)
 	}
 	if out, err := s.kubectl(t, "", "get", "--raw", path+"?action=destroy"); err == nil || !strings.Contains(out, `action: "destroy" is not one`) {
-		t.Errorf("kubectl says %s, %v", out, err)
+		t.Errorf("kubectl printed %s, %v", out, err)
 	}
 
-	// Who may read plans may not read their changes, and the other way round.
+	// Permission to read plans does not include their changes, and vice versa.
 	admin := s.client(t)
 	for user, resource := range map[string]string{"plan-viewer": "plans", "change-viewer": "plans/changes"} {
 		if _, err := admin.RbacV1().Roles(ns).Create(t.Context(), &rbacv1.Role{
@@ -204,24 +204,24 @@ func TestPlanChanges(t *testing.T) {
 		}
 		bind(t, s, ns, user, "Role", user)
 	}
-	eventually(t, "the right to changes is enough for them", func(context.Context) error {
+	eventually(t, "permission for changes suffices for changes", func(context.Context) error {
 		if code, body := get(t, s.impersonating(t, "change-viewer"), path+"?limit=1"); code != http.StatusOK {
 			return fmt.Errorf("%d %s", code, body)
 		}
 		return nil
 	})
-	eventually(t, "the right to plans is enough for those", func(context.Context) error {
+	eventually(t, "permission for plans suffices for plans", func(context.Context) error {
 		if code, body := get(t, s.impersonating(t, "plan-viewer"), strings.TrimSuffix(path, "/changes")); code != http.StatusOK {
 			return fmt.Errorf("%d %s", code, body)
 		}
 		return nil
 	})
 	if code, body := get(t, s.impersonating(t, "plan-viewer"), path); code != http.StatusForbidden || !strings.Contains(body, "plans/changes") {
-		t.Errorf("who may only read plans: %d %s", code, body)
+		t.Errorf("user with permission for plans only: %d %s", code, body)
 	}
 	out := s.mustKubectl(t, "", "get", "--raw", "/apis/infra.atoll.dev/v1alpha1")
 	if !strings.Contains(out, `{"name":"plans/changes","singularName":"","namespaced":true,"kind":"PlanChangeList","verbs":["get"]}`) {
-		t.Errorf("discovery says %s", out)
+		t.Errorf("discovery returned %s", out)
 	}
 }
 
@@ -236,8 +236,8 @@ func bind(t *testing.T, s atoll, ns, user, kind, role string) {
 	}
 }
 
-// TestApproving: an approval is of a plan as it is, in the name of whoever makes it, and who that may be is for
-// RBAC and policies to say.
+// TestApproving: an approval is for the current plan and in the name of the user who
+// creates it. RBAC and policies restrict the creation.
 func TestApproving(t *testing.T) {
 	s := theServer(t)
 	installInfra(t, s)
@@ -249,7 +249,7 @@ func TestApproving(t *testing.T) {
 	document := func(kind, name, digest, more string) string {
 		return fmt.Sprintf(`{"apiVersion":"infra.atoll.dev/v1alpha1","kind":%q,"metadata":{"name":%q},"spec":{"plan":"first","digest":%q%s}}`, kind, name, digest, more)
 	}
-	// kubectl forges who it is, in each of its ways.
+	// The request contains a forged user, in each of kubectl's ways to write.
 	forged := `,"approver":{"username":"the king"}`
 	asAnn := []string{"-n", ns, "--as", "ann", "--as-group", "system:masters"}
 	for name, way := range map[string][]string{
@@ -260,7 +260,7 @@ func TestApproving(t *testing.T) {
 			t.Errorf("%s: approved by %s", name, out)
 		}
 	}
-	// Once more, by another: nothing has changed.
+	// A second apply by another user changes nothing.
 	s.mustKubectl(t, document("Approval", "applied", planned.Status.Digest, forged), "apply", "-n", ns, "-f", "-")
 	s.mustKubectl(t, document("Approval", "applied-by-server", planned.Status.Digest, forged), "apply", "--server-side", "--force-conflicts", "-n", ns, "-f", "-")
 	if out := s.mustKubectl(t, "", "get", "approvals", "-n", ns, "-o", "jsonpath={.items[*].spec.approver.username}"); out != "ann ann ann" {
@@ -275,17 +275,17 @@ func TestApproving(t *testing.T) {
 	}
 	out := s.mustKubectl(t, "", append([]string{"patch", "apply.infra.atoll.dev", "go", "--type=merge", "-p", `{"spec":{"cancel":true}}`, "-o", "jsonpath={.spec.author.username}"}, "-n", ns)...)
 	if out != "ann" {
-		t.Errorf("after it was cancelled by another, it is by %s", out)
+		t.Errorf("author after another user cancelled it: %s", out)
 	}
 
 	wrong := "sha256:" + strings.Repeat("0", 64)
 	for _, kind := range []string{"Approval", "Apply"} {
 		out, err := s.kubectl(t, document(kind, "wrong", wrong, ""), "create", "-n", ns, "-f", "-")
-		if err == nil || !strings.Contains(out, "spec.digest") || !strings.Contains(out, "the plan's digest is "+planned.Status.Digest+": look at it again") {
+		if err == nil || !strings.Contains(out, "spec.digest") || !strings.Contains(out, "the plan's digest is "+planned.Status.Digest+": review the plan again") {
 			t.Errorf("%s of another digest: %s, %v", kind, out, err)
 		}
 		out, err = s.kubectl(t, strings.Replace(document(kind, "wrong", wrong, ""), `"first"`, `"second"`, 1), "create", "-n", ns, "-f", "-")
-		if err == nil || !strings.Contains(out, "spec.plan") || !strings.Contains(out, "there is no such plan") {
+		if err == nil || !strings.Contains(out, "spec.plan") || !strings.Contains(out, "no such plan") {
 			t.Errorf("%s of no plan: %s, %v", kind, out, err)
 		}
 	}
@@ -293,7 +293,7 @@ func TestApproving(t *testing.T) {
 	t.Run("no role of Kubernetes' own may", func(t *testing.T) { rightOfItsOwn(t, s, ns) })
 }
 
-// notOneself has a policy that compares the approver with the author of the plan.
+// notOneself installs a policy that compares the approver with the author of the plan.
 func notOneself(t *testing.T, s atoll, approval string) {
 	ns := s.namespace(t)
 	client := s.client(t)
@@ -310,7 +310,7 @@ func notOneself(t *testing.T, s atoll, approval string) {
 			}}},
 			Validations: []admissionregistrationv1.Validation{{
 				Expression: "object.spec.plan != params.metadata.name || object.spec.approver.username != params.spec.author.username",
-				Message:    "nobody approves of a plan of their own",
+				Message:    "approver and author of a plan must differ",
 			}},
 		},
 	}
@@ -337,21 +337,21 @@ func notOneself(t *testing.T, s atoll, approval string) {
 	by := func(name string) []string {
 		return []string{"create", "--dry-run=server", "-n", ns, "-f", "-", "--as", name, "--as-group", "system:masters"}
 	}
-	// Policies look for new kinds of parameters twice a minute.
-	within(t, 2*time.Minute, "the author may not approve", func(context.Context) error {
-		// The author claims to be somebody else.
+	// Policies discover new kinds of parameters twice a minute.
+	within(t, 2*time.Minute, "the author cannot approve", func(context.Context) error {
+		// The author claims to be another user.
 		out, err := s.kubectl(t, strings.Replace(approval, `"plan":`, `"approver":{"username":"bob"},"plan":`, 1), by(author.Username)...)
-		if err == nil || !strings.Contains(out, "nobody approves of a plan of their own") {
+		if err == nil || !strings.Contains(out, "approver and author of a plan must differ") {
 			return fmt.Errorf("%s, %w", out, errors.Join(err, errors.New("not refused by the policy")))
 		}
 		return nil
 	})
 	if out, err := s.kubectl(t, approval, by("bob")...); err != nil {
-		t.Errorf("somebody else may not: %s", out)
+		t.Errorf("another user cannot approve: %s", out)
 	}
 }
 
-// rightOfItsOwn: who may edit a namespace, or is its administrator, does not approve.
+// rightOfItsOwn: editors and administrators of a namespace cannot approve.
 func rightOfItsOwn(t *testing.T, s atoll, ns string) {
 	client := s.client(t)
 	for _, role := range []string{"view", "edit", "admin"} {
@@ -371,7 +371,7 @@ func rightOfItsOwn(t *testing.T, s atoll, ns string) {
 	for _, role := range []string{"view", "edit", "admin"} {
 		eventually(t, "the role "+role+" is complete", func(context.Context) error {
 			if ok, err := may("has-"+role, "list", corev1.Resource("configmaps")); err != nil || !ok {
-				return fmt.Errorf("it is not, %w", errors.Join(err, errors.New("yet")))
+				return fmt.Errorf("it is not complete, %w", errors.Join(err, errors.New("yet")))
 			}
 			return nil
 		})
@@ -386,7 +386,7 @@ func rightOfItsOwn(t *testing.T, s atoll, ns string) {
 		}
 	}
 	if out, err := s.kubectl(t, `{"apiVersion":"infra.atoll.dev/v1alpha1","kind":"Approval","metadata":{"name":"x"},"spec":{"plan":"first","digest":"sha256:`+strings.Repeat("0", 64)+`"}}`,
-		"create", "-n", ns, "-f", "-", "--as", "has-admin"); err == nil || !strings.Contains(out, "forbidden") || strings.Contains(out, "look at it again") {
+		"create", "-n", ns, "-f", "-", "--as", "has-admin"); err == nil || !strings.Contains(out, "forbidden") || strings.Contains(out, "review the plan again") {
 		t.Errorf("an administrator of the namespace approves: %s, %v", out, err)
 	}
 }

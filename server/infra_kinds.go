@@ -18,14 +18,14 @@ import (
 	infraschema "github.com/atoll-dev/atoll/infra/schema"
 )
 
-// providerKinds are the types of providers as the API server serves them.
+// providerKinds provides the types of all Providers as kinds for the API server.
 type providerKinds struct {
 	*providers.Registry
 	language *reference.Language
 	merge    *infraschema.MergeTypes
 }
 
-var _ apiserver.Kinds = (*providerKinds)(nil)
+var _ apiserver.KindSource = (*providerKinds)(nil)
 
 func newProviderKinds(registry *providers.Registry, language *reference.Language) *providerKinds {
 	return &providerKinds{Registry: registry, language: language, merge: infraschema.NewMergeTypes()}
@@ -49,17 +49,17 @@ func (k *providerKinds) Groups() []apiserver.KindGroup {
 // Refused implements apiserver.Kinds.
 func (k *providerKinds) Refused(reasons map[string]string) { k.SetRejectedGroups(reasons) }
 
-func (k *providerKinds) served(kind schema.GroupVersionKind) (*infra.ServedKind, error) {
+func (k *providerKinds) lookup(kind schema.GroupVersionKind) (*infra.ServedKind, error) {
 	served, ok := k.ByKind(kind.Group, kind.Kind)
 	if !ok {
-		return nil, fmt.Errorf("no Provider serves kind %s of %s now", kind.Kind, kind.Group)
+		return nil, fmt.Errorf("no Provider currently serves kind %s of group %s", kind.Kind, kind.Group)
 	}
 	return served, nil
 }
 
 // Schema implements apiserver.Kinds.
 func (k *providerKinds) Schema(kind schema.GroupVersionKind) (*spec.Schema, error) {
-	served, err := k.served(kind)
+	served, err := k.lookup(kind)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func (k *providerKinds) Schema(kind schema.GroupVersionKind) (*spec.Schema, erro
 
 // Open implements apiserver.Kinds.
 func (k *providerKinds) Open(kind schema.GroupVersionKind) (apiserver.KindDefinition, error) {
-	served, err := k.served(kind)
+	served, err := k.lookup(kind)
 	if err != nil {
 		return apiserver.KindDefinition{}, err
 	}
@@ -88,27 +88,27 @@ func (k *providerKinds) Open(kind schema.GroupVersionKind) (apiserver.KindDefini
 	return definition, nil
 }
 
-// validate judges what is written by itself: its form, and whether its expressions can be read. What others have
-// written, and what the provider says, a plan finds out.
+// validate validates one object by itself: its structure, and the syntax of its
+// expressions. Planning validates it against other objects and by the provider.
 func (k *providerKinds) validate(served *infra.ServedKind, old, object *unstructured.Unstructured) (field.ErrorList, []string) {
 	if old == nil && k.Deleting(served.Group) {
 		return field.ErrorList{field.Forbidden(field.NewPath("kind"), fmt.Sprintf(
-			"Provider %s is being deleted: nothing new can be made of its types", served.Provider))}, nil
+			"Provider %s is being deleted: no new objects of its types can be created", served.Provider))}, nil
 	}
-	written, ok := object.Object["spec"].(map[string]any)
+	specMap, ok := object.Object["spec"].(map[string]any)
 	if !ok && object.Object["spec"] != nil {
 		return field.ErrorList{field.TypeInvalid(field.NewPath("spec"), field.OmitValueType{}, "must be an object with the arguments")}, nil
 	}
-	// One that is to be taken over is as it is, and need not be written in full.
+	// An object to be imported need not set all required arguments.
 	checks := infraschema.Checks{Partial: object.GetAnnotations()[infra.ImportAnnotation] != ""}
-	errs, warnings := served.Validate(written, checks)
-	if _, err := k.language.Spec(written, object.GetNamespace()); err != nil {
+	errs, warnings := served.Validate(specMap, checks)
+	if _, err := k.language.Spec(specMap, object.GetNamespace()); err != nil {
 		errs = append(errs, expressionErrors(err)...)
 	}
 	return errs, warnings
 }
 
-// expressionErrors sorts what is said of expressions by their fields.
+// expressionErrors converts errors in expressions to errors of their fields.
 func expressionErrors(err error) (errs field.ErrorList) {
 	all := []error{err}
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
@@ -122,7 +122,7 @@ func expressionErrors(err error) (errs field.ErrorList) {
 		}
 		path := of.Path
 		bare := *of
-		bare.Path = "" // the field says it
+		bare.Path = "" // the field error has it
 		errs = append(errs, &field.Error{Type: field.ErrorTypeInvalid, Field: path, BadValue: field.OmitValueType{}, Detail: bare.Error()})
 	}
 	return errs

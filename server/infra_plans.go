@@ -9,13 +9,14 @@ import (
 	"github.com/atoll-dev/atoll/infra/providers"
 )
 
-// runPlans runs plans and applies, and what else only one server does about infrastructure, once the API that
-// they talk to is ready.
+// runPlans runs plans, applies and the other work on infrastructure that only one
+// server does, once the API is ready.
 func (s *Server) runPlans(ctx context.Context) error {
 	if !s.awaitAPI(ctx) {
 		return nil
 	}
-	// An apply that goes on would take what nobody serves yet for gone. Meanwhile another server may lead.
+	// An apply that resumes before all kinds are served would take their objects for
+	// deleted. Meanwhile another server may lead.
 	select {
 	case <-s.providers.Synced():
 	case <-ctx.Done():
@@ -24,7 +25,7 @@ func (s *Server) runPlans(ctx context.Context) error {
 	p, err := plans.New(plans.Config{
 		REST:      s.infraClient(),
 		Keyspace:  s.keyspace,
-		Decode:    s.api.Plain,
+		Decode:    s.api.Decrypt,
 		Providers: s.providers,
 		Types:     groupNames{s.providers},
 		Language:  s.language,
@@ -37,15 +38,15 @@ func (s *Server) runPlans(ctx context.Context) error {
 		Journal: s.providers.Journal(), Acknowledge: s.providers.Acknowledge, Large: s.largeWork(),
 	})
 	if err != nil {
-		return fmt.Errorf("prepare plans and applies: %w", err)
+		return fmt.Errorf("create the plan and apply controllers: %w", err)
 	}
 	return p.Run(ctx)
 }
 
-// groupNames is the Registry, as plans want to know it.
+// groupNames adapts the Registry to plan's interface.
 type groupNames struct{ *providers.Registry }
 
-// Groups are those of all Providers.
+// Groups returns the API groups of all Providers.
 func (g groupNames) Groups() []string {
 	var out []string
 	for _, group := range g.Registry.Groups() {

@@ -10,11 +10,11 @@ import (
 	"github.com/atoll-dev/atoll/infra/providers"
 )
 
-// infraRoles divide what can be done about infrastructure, and are bound to nobody. They add up: who writes and
-// approves has two of them.
+// infraRoles divide the permissions on infrastructure. They are bound to no one. They
+// are additive: a user who writes and approves has two of them.
 //
-// ResourceStates and PlanSecrets are in none: they hold secrets. Nor does Kubernetes' own role edit, or admin, have
-// any of this.
+// ResourceStates and PlanSecrets are in none: they hold secrets. Kubernetes' own roles
+// edit and admin have none of these permissions either.
 func infraRoles() []rbacv1.ClusterRole {
 	read := []string{"get", "list", "watch"}
 	write := []string{"create", "update", "patch", "delete", "deletecollection"}
@@ -24,8 +24,8 @@ func infraRoles() []rbacv1.ClusterRole {
 	own := func(verbs []string, resources ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{v1alpha1.Group}, Resources: resources, Verbs: verbs}
 	}
-	// What is of the viewer's and the editor's is the sum of roles: of these, and of two for each Provider, since
-	// a role cannot name all groups below a domain.
+	// The viewer's and the editor's permissions are aggregated roles: of these, and of
+	// two for each Provider, since a role cannot match all groups below a domain.
 	sum := func(name, label string) rbacv1.ClusterRole {
 		r := role(name)
 		r.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{label: "true"}}}}
@@ -37,20 +37,22 @@ func infraRoles() []rbacv1.ClusterRole {
 		return r
 	}
 	plans := []string{v1alpha1.PlanResource.Resource, v1alpha1.ApplyResource.Resource}
-	shown := append(plans, v1alpha1.PlanResource.Resource+"/changes")
+	readable := append(plans, v1alpha1.PlanResource.Resource+"/changes")
 	policies := []string{v1alpha1.SyncPolicyResource.Resource, v1alpha1.ClusterSyncPolicyResource.Resource}
 	running := []string{v1alpha1.ProviderResource.Resource, v1alpha1.ProviderConfigResource.Resource}
 	approvals := v1alpha1.ApprovalResource.Resource
-	all := slices.Concat(shown, policies, running, []string{approvals, v1alpha1.ProviderResource.Resource + "/types"})
+	all := slices.Concat(readable, policies, running, []string{approvals, v1alpha1.ProviderResource.Resource + "/types"})
 	return []rbacv1.ClusterRole{
 		sum("viewer", providers.AggregateToViewer),
 		part("viewer:plans", providers.AggregateToViewer, own(read, all...)),
 		sum("editor", providers.AggregateToEditor),
 		part("editor:plans", providers.AggregateToEditor, own(read, all...), own(write, plans...)),
-		// To approve is to have it done: whom this is given has to be able to read what a plan would do.
+		// Approving a plan executes it: approvers must be able to read what it would
+		// do.
 		role("approver", own(read, all...), own([]string{"create", "delete"}, approvals)),
-		// Whoever may create a Provider has the servers run a program of their choice, with the rights of the
-		// servers' provider user and the credentials of everybody's ProviderConfigs: this is code execution.
+		// A user who may create a Provider makes the servers run a program of their
+		// choice. The program has the rights of the servers' provider user and the
+		// credentials of all ProviderConfigs: this is code execution.
 		role("operator", own(read, all...), own(write, slices.Concat(running, policies)...)),
 	}
 }

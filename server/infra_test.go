@@ -22,7 +22,8 @@ import (
 	"github.com/atoll-dev/atoll/server"
 )
 
-// demoMirror builds the test provider as a filesystem mirror and gives the Provider that installs it from there.
+// demoMirror builds the test provider as a filesystem mirror, and returns a Provider
+// that installs it from there.
 func demoMirror(t *testing.T) (mirror, provider string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -67,11 +68,11 @@ func (a atoll) served(t *testing.T, provider string) {
 
 const network = `{"apiVersion":"demo.providers.atoll.dev/v1","kind":"Network","metadata":{"name":"%s","namespace":"default"},"spec":%s}`
 
-// TestProvidersTypesAreServed has a provider installed from a mirror and its types used as kubectl
-// uses them, over a restart.
-func TestProvidersTypesAreServed(t *testing.T) {
+// TestProviderTypesAreServed installs a provider from a mirror and uses its types with
+// kubectl, also after a restart.
+func TestProviderTypesAreServed(t *testing.T) {
 	mirror, provider := demoMirror(t)
-	dir, err := os.MkdirTemp("", "atoll-infra-") // which others can be let through, other than t.TempDir
+	dir, err := os.MkdirTemp("", "atoll-infra-") // unlike t.TempDir, its parents allow traversal by other users
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +100,7 @@ func TestProvidersTypesAreServed(t *testing.T) {
 		t.Errorf("kubectl get providers: %s", out)
 	}
 
-	// What is written is judged.
+	// Objects are validated.
 	out, err := a.kubectl(t, fmt.Sprintf(network, "main", `{"name":"main","cidr":"10.0.0.0/16","tags":{"a":"b"}}`), "apply", "--server-side", "-f", "-")
 	if err != nil {
 		t.Fatal(err, out)
@@ -114,19 +115,19 @@ func TestProvidersTypesAreServed(t *testing.T) {
 	} {
 		out, err := a.kubectl(t, fmt.Sprintf(network, "bad", spec), "apply", "--server-side", "-f", "-")
 		if err == nil {
-			t.Errorf("%s is taken: %s", spec, out)
+			t.Errorf("%s was accepted: %s", spec, out)
 		}
 		for _, word := range want {
 			if !strings.Contains(out, word) {
-				t.Errorf("%s: it does not say %q: %s", spec, word, out)
+				t.Errorf("%s: the error lacks %q: %s", spec, word, out)
 			}
 		}
 	}
-	// One that is to be taken over need not be written in full.
+	// An object to be imported need not be complete.
 	imported := strings.Replace(fmt.Sprintf(network, "imported", `{}`), `"name":"imported",`, `"name":"imported","annotations":{"infra.atoll.dev/import-id":"net-1"},`, 1)
 	a.mustKubectl(t, imported, "apply", "-f", "-")
 
-	// Two hands own their own fields.
+	// Two field managers own their own fields.
 	client := a.dynamic(t).Resource(networks()).Namespace("default")
 	other := []byte(`{"apiVersion":"demo.providers.atoll.dev/v1","kind":"Network","metadata":{"name":"main"},"spec":{"tags":{"c":"d"}}}`)
 	merged, err := client.Patch(t.Context(), "main", types.ApplyPatchType, other, metav1.PatchOptions{FieldManager: "other"})
@@ -138,17 +139,17 @@ func TestProvidersTypesAreServed(t *testing.T) {
 	}
 	clash := []byte(`{"apiVersion":"demo.providers.atoll.dev/v1","kind":"Network","metadata":{"name":"main"},"spec":{"cidr":"10.9.0.0/16"}}`)
 	if _, err := client.Patch(t.Context(), "main", types.ApplyPatchType, clash, metav1.PatchOptions{FieldManager: "other"}); !apierrors.IsConflict(err) {
-		t.Errorf("another's field: %v, want a conflict", err)
+		t.Errorf("another manager's field: %v, want a conflict", err)
 	}
 
 	explained := a.mustKubectl(t, "", "explain", "networks.spec")
 	for _, word := range []string{"cidr", "<string>", "depends_on", "lifecycle"} {
 		if !strings.Contains(explained, word) {
-			t.Errorf("kubectl explain does not say %q:\n%s", word, explained)
+			t.Errorf("kubectl explain lacks %q:\n%s", word, explained)
 		}
 	}
 	if out := a.mustKubectl(t, "", "explain", "servers.spec", "--recursive"); !strings.Contains(out, "<number>") && !strings.Contains(out, "<boolean>") {
-		t.Errorf("kubectl explain knows no types of what can be an expression:\n%s", out)
+		t.Errorf("kubectl explain lacks the types of fields that may be expressions:\n%s", out)
 	}
 
 	a.haveRoles(t)
@@ -164,22 +165,22 @@ func TestProvidersTypesAreServed(t *testing.T) {
 		a = newServer(t, config)
 		stopped = false
 	}
-	// Nothing of it is lost, though the mirror is no longer allowed.
+	// Nothing is lost, although the mirror is no longer allowed.
 	config.ProviderMirrors = nil
 	restarted(config)
-	eventually(t, "the object is there after a restart", func(ctx context.Context) error {
+	eventually(t, "the object exists after a restart", func(ctx context.Context) error {
 		o, err := a.dynamic(t).Resource(networks()).Namespace("default").Get(ctx, "main", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		if o.GetUID() != merged.GetUID() {
-			return errors.New("it is another one")
+			return errors.New("it is another object")
 		}
 		return nil
 	})
 	out, err = a.kubectl(t, fmt.Sprintf(network, "second", `{"name":"second","cidr":"10.1.0.0/16"}`), "apply", "-f", "-")
 	if err != nil {
-		t.Errorf("a type that is served from memory: %v %s", err, out)
+		t.Errorf("a type served from the stored schema: %v %s", err, out)
 	}
 	eventually(t, "its status says that the mirror is not allowed", func(context.Context) error {
 		out := a.mustKubectl(t, "", "get", "provider", "demo", "-o", "yaml")
@@ -190,7 +191,8 @@ func TestProvidersTypesAreServed(t *testing.T) {
 	})
 }
 
-// onlyProvidersArePassable looks whether another user gets to anything but providers.
+// onlyProvidersArePassable checks that other users can access only the providers'
+// directory.
 func onlyProvidersArePassable(t *testing.T, dir string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -205,7 +207,7 @@ func onlyProvidersArePassable(t *testing.T, dir string) {
 	}
 }
 
-// haveRoles looks whether roles divide what they should.
+// haveRoles checks the permissions of the infrastructure roles.
 func (a atoll) haveRoles(t *testing.T) {
 	t.Helper()
 	roles := a.client(t).RbacV1().ClusterRoles()
@@ -213,7 +215,7 @@ func (a atoll) haveRoles(t *testing.T) {
 		"atoll:infra-viewer": {"plans", "approvals"}, "atoll:infra-editor": {"plans", "applies"},
 		"atoll:infra-approver": {"approvals"}, "atoll:infra-operator": {"providers", "providerconfigs"},
 	} {
-		eventually(t, "there is the role "+name, func(ctx context.Context) error {
+		eventually(t, "role exists: "+name, func(ctx context.Context) error {
 			role, err := roles.Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
 				return err

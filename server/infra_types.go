@@ -17,16 +17,17 @@ import (
 const (
 	typesSubresource = "types"
 	typesKind        = "ProviderTypeList"
-	// typesAtOnce is how many a request may name: the largest schemas are megabytes.
-	typesAtOnce = 100
+	// maxTypes is how many types a request may name: the largest schemas are megabytes.
+	maxTypes = 100
 )
 
-// providerTypes serves the schemas of a Provider's types: those that the parameters resource and data name. OpenAPI does
-// not say all of them, and who makes objects of a state file needs it all.
+// providerTypes serves the schemas of a Provider's types that the query parameters
+// resource and data name. OpenAPI lacks some of their details, which a client needs to
+// convert a state file to objects.
 func (s *Server) providerTypes() apiserver.Subresource {
 	return apiserver.Subresource{
-		Resource: v1alpha1.ProviderResource, Name: typesSubresource, Kind: typesKind, Cluster: true,
-		Lasts: func(*http.Request) bool { return false },
+		Resource: v1alpha1.ProviderResource, Name: typesSubresource, Kind: typesKind, ClusterScoped: true,
+		LongRunning: func(*http.Request) bool { return false },
 		Serve: func(w http.ResponseWriter, r *http.Request, _, name string, _ apiserver.User) {
 			list, err := s.describe(name, r.URL.Query()["resource"], r.URL.Query()["data"])
 			w.Header().Set("Content-Type", "application/json")
@@ -34,7 +35,7 @@ func (s *Server) providerTypes() apiserver.Subresource {
 				status := err.Status()
 				status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
 				w.WriteHeader(int(status.Code))
-				_ = json.NewEncoder(w).Encode(status) // who asked may be gone
+				_ = json.NewEncoder(w).Encode(status) // the client may be gone
 				return
 			}
 			_ = json.NewEncoder(w).Encode(list)
@@ -42,10 +43,10 @@ func (s *Server) providerTypes() apiserver.Subresource {
 	}
 }
 
-// describe gives those of the types that are served.
+// describe returns the named types that are served.
 func (s *Server) describe(provider string, resources, data []string) (*infraschema.TypeDescriptionList, *apierrors.StatusError) {
-	if n := len(resources) + len(data); n == 0 || n > typesAtOnce {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("%d types are named: name up to %d, as in ?resource=aws_subnet&data=aws_ami", n, typesAtOnce))
+	if n := len(resources) + len(data); n == 0 || n > maxTypes {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the request names %d types: name up to %d, as in ?resource=aws_subnet&data=aws_ami", n, maxTypes))
 	}
 	list := &infraschema.TypeDescriptionList{APIVersion: v1alpha1.Group + "/" + v1alpha1.Version, Kind: typesKind, Items: []infraschema.TypeDescription{}}
 	for _, asked := range []struct {

@@ -60,7 +60,7 @@ func TestStopDoesNotWaitForWatches(t *testing.T) {
 	if err := s.stop(); err != nil {
 		t.Fatal(err)
 	}
-	// Upstream's default would have it wait for a minute.
+	// Upstream's default would wait for a minute.
 	if took := time.Since(begun); took > 15*time.Second {
 		t.Errorf("stopping took %v", took)
 	}
@@ -68,7 +68,7 @@ func TestStopDoesNotWaitForWatches(t *testing.T) {
 	}
 }
 
-func TestTwoWorkspacesInOneProcessAreStrangers(t *testing.T) {
+func TestTwoWorkspacesInOneProcessAreIsolated(t *testing.T) {
 	one := theServer(t)
 	two := newServer(t, server.Config{DataDir: t.TempDir(), WithoutWorkloadAPIs: true})
 	defer func() {
@@ -90,7 +90,7 @@ func TestTwoWorkspacesInOneProcessAreStrangers(t *testing.T) {
 			t.Errorf("%s without workload APIs: %v\n%s", absent, err, out)
 		}
 	}
-	// Credentials of one are worth nothing in the other.
+	// Credentials of one are invalid in the other.
 	stranger := rest.CopyConfig(one.config(t))
 	stranger.Host = two.URL()
 	stranger.CAData, stranger.Insecure = nil, true
@@ -103,7 +103,7 @@ func TestTwoWorkspacesInOneProcessAreStrangers(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongAtTheStartIsSaidInOneLine(t *testing.T) {
+func TestStartErrorsAreOneLine(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +139,7 @@ func TestWhatIsWrongAtTheStartIsSaidInOneLine(t *testing.T) {
 			}
 			for _, want := range test.want {
 				if !strings.Contains(err.Error(), want) {
-					t.Errorf("%q does not say %q", err, want)
+					t.Errorf("error %q lacks %q", err, want)
 				}
 			}
 			if strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "secret") {
@@ -149,9 +149,9 @@ func TestWhatIsWrongAtTheStartIsSaidInOneLine(t *testing.T) {
 	}
 }
 
-func TestFilesAreForTheirOwnerOnly(t *testing.T) {
+func TestFilesAreReadableByOwnerOnly(t *testing.T) {
 	dir := filepath.Dir(theServer(t).Kubeconfig())
-	// SQLite's shared-memory file holds no data, only where to find it.
+	// SQLite's shared-memory file holds no data, only an index of its location.
 	err := filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
 		if err == nil && path != dir && info.Mode().Perm()&0o077 != 0 && !strings.HasSuffix(path, "-shm") {
 			t.Errorf("%s has mode %v", path, info.Mode())

@@ -23,8 +23,8 @@ import (
 	"github.com/atoll-dev/atoll/server"
 )
 
-// kubectlRole makes the test binary behave as kubectl: the real one, in a
-// process of its own, without building another binary.
+// kubectlRole makes the test binary run as kubectl: the real one, in its own process,
+// without building another binary.
 const kubectlRole = "ATOLL_TEST_KUBECTL"
 
 func TestMain(m *testing.M) {
@@ -42,8 +42,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// shared is one server for all tests that do not need one of their own; each
-// works in a namespace of its own.
+// shared is one server for all tests that do not need their own; each works in its own
+// namespace.
 var shared sharedServer
 
 type sharedServer struct {
@@ -92,7 +92,7 @@ func (s *sharedServer) stop() error {
 	return errors.Join(s.atoll.stop(), os.RemoveAll(s.dir))
 }
 
-// theServer is the shared server, started by the first who asks.
+// theServer returns the shared server, and starts it for the first test.
 func theServer(t *testing.T) atoll {
 	t.Helper()
 	shared.once.Do(func() {
@@ -144,7 +144,7 @@ func (a atoll) dynamic(t *testing.T) *dynamic.DynamicClient {
 	return client
 }
 
-// namespace makes one for the test and lets it go afterwards.
+// namespace creates a namespace for the test and deletes it afterwards.
 func (a atoll) namespace(t *testing.T) string {
 	t.Helper()
 	client := a.client(t).CoreV1().Namespaces()
@@ -158,7 +158,7 @@ func (a atoll) namespace(t *testing.T) string {
 	return ns.Name
 }
 
-// kubectl runs the real kubectl and returns what it printed on both streams.
+// kubectl runs the real kubectl and returns its output on both streams.
 func (a atoll) kubectl(t *testing.T, stdin string, args ...string) (string, error) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), os.Args[0], append([]string{"--kubeconfig", a.Kubeconfig()}, args...)...)
@@ -200,7 +200,7 @@ func within(t *testing.T, limit time.Duration, what string, check func(context.C
 			return
 		}
 		if ctx.Err() == nil {
-			last = err // not merely that time is up
+			last = err // not merely that the deadline has passed
 		}
 		select {
 		case <-ctx.Done():

@@ -22,26 +22,26 @@ import (
 	"github.com/atoll-dev/atoll/fleet/expose"
 )
 
-// memberServerName is how members call a server: their API servers address it as
-// a Service of theirs.
+// memberServerName is the name by which members call a server: their API servers
+// address it as a Service in their own cluster.
 const memberServerName = expose.Service + "." + v1alpha1.SystemNamespace + ".svc"
 
-// WithoutMemberPort as MemberPort serves no members.
+// WithoutMemberPort as MemberPort disables the member port.
 const WithoutMemberPort = -1
 
-// memberFace is the port that the API servers of members call, for what is
-// exposed to them. It knows who calls by another rule than the main port, and
-// nothing that the main port trusts counts here.
-type memberFace struct {
+// memberListener is the port that the API servers of members call for the groups
+// exposed to them. It authenticates callers differently from the main port, and does
+// not accept the main port's credentials.
+type memberListener struct {
 	listener net.Listener
-	// address that is told to members.
+	// address that is announced to members.
 	address netip.AddrPort
-	// open connections of members.
+	// open has the connections from members.
 	open connections
 }
 
-// listenForMembers opens the member port, unless there is to be none.
-func (c *Config) listenForMembers() (*memberFace, error) {
+// listenForMembers opens the member port, unless it is disabled.
+func (c *Config) listenForMembers() (*memberListener, error) {
 	announced, bind, err := c.memberAddresses()
 	if err != nil || !bind.IsValid() {
 		return nil, err
@@ -54,19 +54,19 @@ func (c *Config) listenForMembers() (*memberFace, error) {
 		port := listener.Addr().(*net.TCPAddr).Port
 		announced = netip.AddrPortFrom(announced.Addr(), uint16(port))
 	}
-	return &memberFace{listener: listener, address: announced}, nil
+	return &memberListener{listener: listener, address: announced}, nil
 }
 
-// memberAddresses gives what members are told, with port 0 if it is that of the
-// listener, and the IP to listen on: not valid if members are not served.
+// memberAddresses returns the address to announce to members, with port 0 for the
+// listener's port, and the IP to listen on. That is invalid if members are not served.
 func (c *Config) memberAddresses() (announced netip.AddrPort, bind netip.Addr, err error) {
 	switch {
 	case c.MemberPort == WithoutMemberPort && c.MemberAddress != "":
-		return announced, bind, errors.New("a member address without a member port has no use: leave --member-address out, or give --member-port a port from 1 to 65535, or 0 for any free one")
+		return announced, bind, errors.New("--member-address requires a member port: omit --member-address, or set --member-port to a port from 1 to 65535, or to 0 for any free one")
 	case c.MemberPort == WithoutMemberPort:
 		return announced, bind, nil
 	case c.MemberPort < 0 || c.MemberPort > 65535:
-		return announced, bind, fmt.Errorf("member port %d is out of range: give one from 1 to 65535, 0 for any free one, or -1 to serve no members", c.MemberPort)
+		return announced, bind, fmt.Errorf("member port %d is out of range: use a port from 1 to 65535, 0 for any free one, or -1 to serve no members", c.MemberPort)
 	}
 	bind, err = netip.ParseAddr(c.BindAddress)
 	if err != nil {
@@ -75,7 +75,7 @@ func (c *Config) memberAddresses() (announced netip.AddrPort, bind netip.Addr, e
 	bind = bind.Unmap()
 	if c.MemberAddress == "" {
 		if bind.IsLoopback() {
-			return announced, netip.Addr{}, nil // no member could call it
+			return announced, netip.Addr{}, nil // no member could reach it
 		}
 		address := bind
 		if bind.IsUnspecified() {
@@ -88,7 +88,7 @@ func (c *Config) memberAddresses() (announced netip.AddrPort, bind netip.Addr, e
 		}
 		return netip.AddrPortFrom(address, 0), bind, nil
 	}
-	announced, err = readMemberAddress(c.MemberAddress)
+	announced, err = parseMemberAddress(c.MemberAddress)
 	if err != nil {
 		return announced, netip.Addr{}, err
 	}
@@ -98,8 +98,8 @@ func (c *Config) memberAddresses() (announced netip.AddrPort, bind netip.Addr, e
 	return announced, bind, nil
 }
 
-// readMemberAddress reads IP or IP:PORT.
-func readMemberAddress(text string) (netip.AddrPort, error) {
+// parseMemberAddress parses IP or IP:PORT.
+func parseMemberAddress(text string) (netip.AddrPort, error) {
 	at, err := netip.ParseAddrPort(text)
 	if err != nil {
 		var ip netip.Addr
@@ -112,26 +112,26 @@ func readMemberAddress(text string) (netip.AddrPort, error) {
 		err = usableByMembers(at.Addr())
 	}
 	if err != nil {
-		return at, fmt.Errorf("member address %q cannot be used: %w: give the IP address, or IP:PORT, by which member clusters reach this server", text, err)
+		return at, fmt.Errorf("member address %q is invalid: %w: use the IP address, or IP:PORT, at which member clusters reach this server", text, err)
 	}
 	return at, nil
 }
 
-// usableByMembers refuses what Kubernetes does not take as an endpoint: addresses
-// that mean something else on each machine.
+// usableByMembers rejects addresses that Kubernetes does not accept as an endpoint:
+// those that mean something else on each machine.
 func usableByMembers(ip netip.Addr) error {
 	switch {
 	case ip.IsLoopback():
-		return errors.New("it is the loopback's, which leads each machine to itself")
+		return errors.New("it is a loopback address, which other machines cannot reach")
 	case ip.IsUnspecified(), ip.IsMulticast(), ip.IsLinkLocalUnicast(), ip.Zone() != "":
-		return errors.New("it is not an address of one machine that others can reach")
+		return errors.New("it is not a unicast address that other machines can reach")
 	}
 	return nil
 }
 
-func (f *memberFace) Close() error { return f.listener.Close() }
+func (f *memberListener) Close() error { return f.listener.Close() }
 
-// serveMembers answers members until ctx ends. Watches end when the API does.
+// serveMembers serves members until ctx ends. Watches end when the API does.
 func (s *Server) serveMembers(ctx context.Context) error {
 	if !s.awaitAPI(ctx) {
 		return nil
@@ -140,12 +140,12 @@ func (s *Server) serveMembers(ctx context.Context) error {
 		Handler: aggregate.NewHandler(s.directory, s.api.Handler()),
 		TLSConfig: &tls.Config{
 			MinVersion: tls.VersionTLS12,
-			// Whose a certificate is depends on the member; the handler finds out.
+			// Which authority is valid depends on the member; the handler verifies it.
 			ClientAuth:     tls.RequestClientCert,
 			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.pki.serving.Load(), nil },
 		},
 		ConnContext: aggregate.ConnContext(s.cfg.Clock),
-		// What a stranger can hold on to without having said anything.
+		// Limits how long an unauthenticated client can occupy a connection.
 		ReadHeaderTimeout: 32 * time.Second,
 		IdleTimeout:       90 * time.Second,
 		MaxHeaderBytes:    1 << 20,
@@ -153,7 +153,7 @@ func (s *Server) serveMembers(ctx context.Context) error {
 			MaxConcurrentStreams: 1000,
 			SendPingTimeout:      30 * time.Second,
 		},
-		ConnState: s.members.open.note,
+		ConnState: s.members.open.track,
 		ErrorLog:  log.New(handshakeErrors{}, "", 0),
 	}
 	stopped := make(chan struct{})
@@ -173,22 +173,23 @@ func (s *Server) serveMembers(ctx context.Context) error {
 	return nil
 }
 
-// handshakeErrors take what http.Server says of connections: whoever can reach
-// the port can make it say something.
+// handshakeErrors logs http.Server's messages about connections at a higher verbosity:
+// any client that reaches the port can cause them.
 type handshakeErrors struct{}
 
 func (handshakeErrors) Write(line []byte) (int, error) {
-	klog.V(2).InfoS("On the member port", "message", string(line))
+	klog.V(2).InfoS("member port", "message", string(line))
 	return len(line), nil
 }
 
-// termsOf are the terms on which a group is exposed to a member.
-func (s *Server) termsOf(cluster, group string) (v1alpha1.SharedAPISpec, bool) {
-	return s.directory.Terms(cluster, group)
+// sharedAPI returns the spec of the SharedAPI that exposes a group to a member, if one
+// does.
+func (s *Server) sharedAPI(cluster, group string) (v1alpha1.SharedAPISpec, bool) {
+	return s.directory.SharedAPI(cluster, group)
 }
 
-// reachMember gives the way to a member by which it joined.
-func (s *Server) reachMember(ctx context.Context, cluster string) (*rest.Config, string, error) {
+// memberClientConfig returns the client configuration with which a member joined.
+func (s *Server) memberClientConfig(ctx context.Context, cluster string) (*rest.Config, string, error) {
 	client, err := dynamic.NewForConfig(s.api.ClientConfig(serverUser))
 	if err != nil {
 		return nil, "", err
@@ -200,7 +201,8 @@ func (s *Server) reachMember(ctx context.Context, cluster string) (*rest.Config,
 	return access.REST, access.Digest, nil
 }
 
-// awaitAPI tells whether the API became ready before ctx ended.
+// awaitAPI waits until the API is ready or ctx ends. It reports whether the API is
+// ready.
 func (s *Server) awaitAPI(ctx context.Context) bool {
 	select {
 	case <-s.api.Ready():
@@ -210,8 +212,8 @@ func (s *Server) awaitAPI(ctx context.Context) bool {
 	}
 }
 
-// MemberAddress is where members reach this server, as IP:PORT; empty if it
-// serves none.
+// MemberAddress returns the address at which members reach this server, as IP:PORT;
+// empty if it serves none.
 func (s *Server) MemberAddress() string {
 	if s.members == nil {
 		return ""

@@ -27,8 +27,8 @@ import (
 	"github.com/atoll-dev/atoll/server"
 )
 
-// outward is an address of this machine that others can reach: members call no
-// loopback.
+// outward returns an address of this machine that others can reach: members do not call
+// loopback addresses.
 func outward(t *testing.T) string {
 	t.Helper()
 	addresses, err := net.InterfaceAddrs()
@@ -40,11 +40,11 @@ func outward(t *testing.T) string {
 			return network.IP.String()
 		}
 	}
-	t.Fatal("this machine has no address but the loopback's: give it one, such as `ip link add atoll0 type dummy; ip addr add 192.0.2.1/32 dev atoll0`")
+	t.Fatal("this machine has only loopback addresses: add one, for example with `ip link add atoll0 type dummy; ip addr add 192.0.2.1/32 dev atoll0`")
 	return ""
 }
 
-// proxy is the API server of a member, as a server sees it.
+// proxy acts as the API server of a member.
 type proxy struct {
 	client *http.Client
 	url    string
@@ -86,7 +86,7 @@ func (p proxy) want(t *testing.T, status int, says, method, path, body, user str
 	}
 }
 
-// flow names the FlowSchema by which a request was counted.
+// flow returns the FlowSchema of a request.
 func (p proxy) flow(t *testing.T, path, user string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.url+path, nil)
@@ -103,7 +103,7 @@ func (p proxy) flow(t *testing.T, path, user string) string {
 	return response.Header.Get("X-Kubernetes-Pf-Flowschema-Uid")
 }
 
-// eventually asks until the answer has a status.
+// eventually repeats a request until it returns a status.
 func (p proxy) eventually(t *testing.T, status int, method, path, body, user string) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%s %s as %s", method, path, user), func(context.Context) error {
@@ -114,8 +114,8 @@ func (p proxy) eventually(t *testing.T, status int, method, path, body, user str
 	})
 }
 
-// TestMembersAreServed is what a member's API server gets on the member port: the
-// groups exposed to it, for users that the workspace knows as that member's.
+// TestMembersAreServed checks what a member's API server gets on the member port: the
+// groups exposed to it, for users that the workspace identifies as that member's.
 func TestMembersAreServed(t *testing.T) {
 	ip := outward(t)
 	a := newServer(t, server.Config{DataDir: t.TempDir(), MemberAddress: ip, WithoutWorkloadAPIs: true})
@@ -132,9 +132,9 @@ func TestMembersAreServed(t *testing.T) {
 	for name, p := range map[string]testedProxy{"east": east, "west": west} {
 		joinByHand(t, client, name, p.authority)
 	}
-	// Nobody is served before anything is exposed.
+	// Nothing is served before anything is exposed.
 	const objects = "/apis/shared.example.org/v1/namespaces/default/widgets"
-	east.eventually(t, 401, "GET", objects, "", "alice") // once the server knows which clusters there are
+	east.eventually(t, 401, "GET", objects, "", "alice") // once the server has read the list of clusters
 
 	share := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "fleet.atoll.dev/v1alpha1", "kind": "SharedAPI", "metadata": map[string]any{"name": "widgets"},
@@ -144,7 +144,7 @@ func TestMembersAreServed(t *testing.T) {
 	}
 	east.eventually(t, 403, "GET", objects, "", "alice")
 
-	// Atoll's RBAC decides, by the names that the workspace knows users by.
+	// Atoll's RBAC decides, by the users' names in the workspace.
 	east.want(t, 403, `east:alice`, "GET", objects, "", "alice")
 	for name, subject := range map[string]rbacv1.Subject{
 		"alice": {Kind: "User", Name: "east:alice", APIGroup: rbacv1.GroupName},
@@ -169,11 +169,11 @@ func TestMembersAreServed(t *testing.T) {
 	east.want(t, 200, `"size":1`, "GET", objects+"/one", "", "bob")
 	east.want(t, 403, "east:bob", "DELETE", objects+"/one", "", "bob")
 	if _, err := client.Resource(widgets).Namespace("default").Get(ctx, "one", metav1.GetOptions{}); err != nil {
-		t.Errorf("what alice of east made: %v", err)
+		t.Errorf("the object created by alice of east: %v", err)
 	}
 
-	// A namespace that the workspace lacks is made when somebody needs it who may
-	// create the object, or not at all.
+	// A missing namespace is created for a user with permission to create the object, and not for
+	// others.
 	namespaced := func(namespace string) string {
 		return "/apis/shared.example.org/v1/namespaces/" + namespace + "/widgets"
 	}
@@ -181,7 +181,7 @@ func TestMembersAreServed(t *testing.T) {
 	east.want(t, 404, "", "GET", namespaced("fresh")+"/one", "", "alice")
 	east.want(t, 201, "", "POST", namespaced("fresh"), widget, "alice")
 	if ns, err := kube.CoreV1().Namespaces().Get(ctx, "fresh", metav1.GetOptions{}); err != nil || ns.Annotations[v1alpha1.ProvidedForAnnotation] != "east" {
-		t.Errorf("the namespace that alice needs: %v, %v", ns, err)
+		t.Errorf("the namespace for alice: %v, %v", ns, err)
 	}
 	if _, err := client.Resource(v1alpha1.SharedAPIResource).Patch(ctx, "widgets", types.MergePatchType,
 		[]byte(`{"spec":{"namespaces":"Require"}}`), metav1.PatchOptions{}); err != nil {
@@ -190,44 +190,45 @@ func TestMembersAreServed(t *testing.T) {
 	east.eventually(t, 404, "POST", namespaced("required")+"?dryRun=All", widget, "alice")
 	east.want(t, 404, "kubectl create namespace required", "POST", namespaced("required"), widget, "alice")
 
-	// Roles are there: for the member's garbage collector, and to be bound.
+	// The roles exist: for the member's garbage collector, and for bindings.
 	east.eventually(t, 200, "GET", objects, "", "system:serviceaccount:kube-system:generic-garbage-collector")
 	if _, err := kube.RbacV1().ClusterRoles().Get(ctx, "atoll:member-coordination", metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
 
-	// Members' users have a share of requests of their own.
+	// Members' users have their own priority level.
 	if flow, err := kube.FlowcontrolV1().FlowSchemas().Get(ctx, "atoll-members", metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	} else {
-		eventually(t, "requests of members are counted by it", func(ctx context.Context) error {
+		eventually(t, "members' requests use the FlowSchema", func(ctx context.Context) error {
 			if got := east.flow(t, objects, "alice"); got != string(flow.UID) {
-				return fmt.Errorf("counted by %s, not %s", got, flow.UID)
+				return fmt.Errorf("FlowSchema %s, want %s", got, flow.UID)
 			}
 			return nil
 		})
 	}
 
-	// What else there is: nothing.
+	// Nothing else is accessible.
 	east.want(t, 403, "not exposed", "GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "", "alice")
 	east.want(t, 403, "", "GET", "/api/v1/secrets", "", "alice")
-	// The member's own administrators are nobody special.
+	// The member's own administrators have no special permissions.
 	east.want(t, 403, "east:root", "DELETE", objects+"/one", "", "root", "X-Remote-Group", "system:masters")
-	// The checks of the member's aggregator get through.
+	// Requests of the member's aggregator pass.
 	east.want(t, 200, `"widgets"`, "GET", "/apis/shared.example.org/v1", "", "system:kube-aggregator", "X-Remote-Group", "system:masters")
-	// Another member, nobody's certificate, none, and the main port with east's.
+	// Another member, an unknown certificate, no certificate, and the main port with
+	// east's.
 	west.want(t, 401, "", "GET", objects+"/one", "", "alice")
 	newProxy(t, a).want(t, 401, "", "GET", objects+"/one", "", "alice")
 	(proxy{&http.Client{Transport: &http.Transport{TLSClientConfig: east.roots}}, east.url}).want(t, 401, "", "GET", objects+"/one", "", "alice")
 	(proxy{east.client, a.URL()}).want(t, 401, "", "GET", objects+"/one", "", "alice")
 
-	// The group is marked for good, and where members reach the server is known.
+	// The CRD stays marked, and the server's member address is announced.
 	leases, err := kube.CoordinationV1().Leases(v1alpha1.SystemNamespace).List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.MemberEndpointLabel})
 	if err != nil || len(leases.Items) != 1 || leases.Items[0].Annotations[v1alpha1.AddressAnnotation] != a.MemberAddress() {
 		t.Errorf("announced: %v, %v; want %s", leases, err, a.MemberAddress())
 	}
 
-	// Withdrawn, it is gone.
+	// After the withdrawal the group is not accessible.
 	if err := client.Resource(v1alpha1.SharedAPIResource).Delete(ctx, "widgets", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +256,7 @@ func defineWidgets(t *testing.T, client dynamic.Interface) schema.GroupVersionRe
 	return widgets
 }
 
-// testedProxy is a member's front proxy, and the authority that signed it.
+// testedProxy is a member's front proxy and the authority that signed its certificate.
 type testedProxy struct {
 	proxy
 	authority []byte
@@ -283,8 +284,7 @@ func newProxy(t *testing.T, a atoll) testedProxy {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
-	// As a member's API server does: it dials an endpoint, and wants to see the
-	// name of the Service.
+	// Like a member's API server, dial an endpoint and verify the name of the Service.
 	anonymous := &tls.Config{RootCAs: roots, ServerName: "atoll.atoll-system.svc"}
 	config := anonymous.Clone()
 	config.Certificates = []tls.Certificate{pair}
@@ -294,14 +294,14 @@ func newProxy(t *testing.T, a atoll) testedProxy {
 	}
 }
 
-// joinByHand makes a Cluster that nobody reaches, and writes what would be read
-// from it.
+// joinByHand creates a Cluster without a connection, and writes the status that would
+// be read from it.
 func joinByHand(t *testing.T, client dynamic.Interface, name string, authority []byte) {
 	t.Helper()
 	cluster := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "fleet.atoll.dev/v1alpha1", "kind": "Cluster", "metadata": map[string]any{"name": name},
 		"spec": map[string]any{"kubeconfigSecretRef": map[string]any{"namespace": "atoll-system", "name": "none"}}}}
-	eventually(t, name+" is made", func(ctx context.Context) error {
+	eventually(t, name+" is created", func(ctx context.Context) error {
 		_, err := client.Resource(v1alpha1.ClusterResource).Create(ctx, cluster, metav1.CreateOptions{})
 		return err
 	})
@@ -316,22 +316,22 @@ func joinByHand(t *testing.T, client dynamic.Interface, name string, authority [
 	}
 }
 
-// TestMemberAddressesThatCannotWork are refused before anything is opened.
-func TestMemberAddressesThatCannotWork(t *testing.T) {
+// TestInvalidMemberAddresses: invalid settings are rejected before anything is opened.
+func TestInvalidMemberAddresses(t *testing.T) {
 	for _, tt := range []struct {
 		cfg  server.Config
 		says string
 	}{
 		{server.Config{MemberAddress: "127.0.0.1"}, "loopback"},
-		{server.Config{MemberAddress: "0.0.0.0:6444"}, "not an address of one machine"},
+		{server.Config{MemberAddress: "0.0.0.0:6444"}, "not a unicast address"},
 		{server.Config{MemberAddress: "atoll.example.org"}, "IP:PORT"},
 		{server.Config{MemberAddress: "192.0.2.1", MemberPort: server.WithoutMemberPort}, "--member-port"},
 		{server.Config{MemberPort: 70000}, "1 to 65535"},
-		{server.Config{Cluster: "not a name"}, "the name by which it joined"},
+		{server.Config{Cluster: "not a name"}, "the name with which the cluster joined"},
 	} {
 		tt.cfg.DataDir = t.TempDir()
 		if _, err := server.New(t.Context(), tt.cfg); err == nil || !strings.Contains(err.Error(), tt.says) {
-			t.Errorf("%s: %v; want it to say %q", fmt.Sprint(tt.cfg.MemberAddress, tt.cfg.MemberPort), err, tt.says)
+			t.Errorf("%s: %v; want %q", fmt.Sprint(tt.cfg.MemberAddress, tt.cfg.MemberPort), err, tt.says)
 		}
 	}
 }

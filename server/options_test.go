@@ -16,7 +16,7 @@ import (
 	"github.com/atoll-dev/atoll/server"
 )
 
-// TestAuditAndEncryption has upstream's two features work on our storage.
+// TestAuditAndEncryption checks these two upstream features with our storage.
 func TestAuditAndEncryption(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, content string) string {
@@ -58,7 +58,7 @@ resources:
 	eventually(t, "the request is in the audit log", func(context.Context) error {
 		log, err := os.ReadFile(auditLog)
 		if err == nil && !(bytes.Contains(log, []byte(`"name":"sealed"`)) && bytes.Contains(log, []byte(`"username":"atoll-admin"`))) {
-			err = fmt.Errorf("audit log has %d bytes, and not that", len(log))
+			err = fmt.Errorf("audit log has %d bytes, without the request", len(log))
 		}
 		return err
 	})
@@ -95,7 +95,7 @@ resources:
 	}
 }
 
-func TestUnusableFilesAreNamed(t *testing.T) {
+func TestErrorsNameUnusableFiles(t *testing.T) {
 	for name, change := range map[string]func(*server.Config){
 		"audit policy": func(c *server.Config) { c.Audit.PolicyFile, c.Audit.LogPath = "/nowhere/policy.yaml", "-" },
 		"encryption":   func(c *server.Config) { c.EncryptionConfigFile = "/nowhere/encryption.yaml" },
@@ -110,7 +110,7 @@ func TestUnusableFilesAreNamed(t *testing.T) {
 				t.Fatal("no error")
 			}
 			if !strings.Contains(err.Error(), "nowhere") {
-				t.Errorf("%q does not name it", err)
+				t.Errorf("error %q does not name the file", err)
 			}
 		})
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/atoll-dev/atoll/kv/partition"
 )
 
-// engines opens the parts of a keyspace: it is a partition.Opener.
+// engines opens the partitions of a keyspace: it is a partition.Source.
 type engines struct {
 	datastore *Datastore
 	name      string
@@ -57,13 +57,13 @@ func (d *Datastore) Merge(ctx context.Context, keyspace, prefix string, opts kv.
 func (d *Datastore) splitter() (kv.Splitter, error) {
 	s, ok := d.Backend.(kv.Splitter)
 	if !ok {
-		return nil, fmt.Errorf("split keyspaces of %s: %w: it is open for reading only", d.url, kv.ErrInvalidRequest)
+		return nil, fmt.Errorf("split keyspaces of %s: %w: it is open read-only", d.url, kv.ErrInvalidRequest)
 	}
 	return s, nil
 }
 
-// ensurePartitions splits a keyspace where nothing is stored yet. Servers may do so at
-// the same moment.
+// ensurePartitions splits a keyspace whose prefixes hold no data yet. Several servers
+// may call it concurrently.
 func (d *Datastore) ensurePartitions(ctx context.Context, keyspace string, prefixes []string) error {
 	names, err := d.Keyspaces(ctx)
 	if err != nil {
@@ -76,7 +76,7 @@ func (d *Datastore) ensurePartitions(ctx context.Context, keyspace string, prefi
 		}
 		_, err := d.Split(ctx, keyspace, prefix, kv.SplitOptions{EmptyOnly: true})
 		if errors.Is(err, kv.ErrInvalidRequest) {
-			return fmt.Errorf("%w. --partitions divides only what is empty; with the servers stopped, move what is there with\n"+
+			return fmt.Errorf("%w. --partitions can split off only empty prefixes. To move existing data, stop the servers and run:\n"+
 				"  atoll kv split --datastore %s --keyspace %s --prefix %s", err, d.url, keyspace, prefix)
 		}
 		if err != nil && !errors.Is(err, kv.ErrPartitionExists) {
@@ -86,9 +86,9 @@ func (d *Datastore) ensurePartitions(ctx context.Context, keyspace string, prefi
 	return nil
 }
 
-// keyPrefixes turns what --partitions takes into prefixes of keys: a resource
-// as Kubernetes names it (events, leases.coordination.k8s.io, widgets.example.com), or
-// a prefix itself (/registry/events/).
+// keyPrefixes converts the values of --partitions to key prefixes. A value is a
+// resource as Kubernetes names it (events, leases.coordination.k8s.io,
+// widgets.example.com) or a prefix (/registry/events/).
 func keyPrefixes(partitions []string) (prefixes []string, err error) {
 	for _, p := range partitions {
 		prefix := p
@@ -105,16 +105,16 @@ func keyPrefixes(partitions []string) (prefixes []string, err error) {
 	return prefixes, nil
 }
 
-// registry is where the API server stores everything.
+// registry is the key prefix of everything that the API server stores.
 const registry = "/registry/"
 
-// resourcePrefix is where Kubernetes stores a resource: built-in ones without
-// their group, and some under an older name; those of CRDs with it.
+// resourcePrefix returns the prefix of a resource's keys. Kubernetes stores built-in
+// resources without their group, and some under an older name; those of CRDs with it.
 func resourcePrefix(name string) (string, error) {
 	resource, group, _ := strings.Cut(name, ".")
 	switch {
 	case resource == "" || strings.ContainsAny(name, "/ "):
-		return "", fmt.Errorf("partition %q is neither a resource, such as events or leases.coordination.k8s.io, nor a prefix of keys, such as /registry/events/", name)
+		return "", fmt.Errorf("partition %q is neither a resource, such as events or leases.coordination.k8s.io, nor a key prefix, such as /registry/events/", name)
 	case !builtIn(group):
 		return registry + group + "/" + resource + "/", nil
 	}
@@ -127,8 +127,8 @@ func resourcePrefix(name string) (string, error) {
 	return registry + resource + "/", nil
 }
 
-// builtIn tells the groups whose resources are stored without the group from those
-// of CRDs, and of the kinds that describe APIs.
+// builtIn reports whether a group's resources are stored without the group, as opposed
+// to those of CRDs and of the kinds that define APIs.
 func builtIn(group string) bool {
 	switch group {
 	case "", "apps", "batch", "autoscaling", "policy", "extensions":

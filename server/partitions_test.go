@@ -17,7 +17,7 @@ import (
 	"github.com/atoll-dev/atoll/server"
 )
 
-// openOffline opens the datastore of a server that is stopped.
+// openOffline opens the datastore of a stopped server.
 func openOffline(t *testing.T, dir string) *server.Datastore {
 	t.Helper()
 	db, err := server.OpenDatastore(t.Context(), "sqlite://"+filepath.Join(dir, "atoll.db"))
@@ -34,8 +34,8 @@ func newEvent(name string) *corev1.Event {
 	}
 }
 
-// TestSplitOfAStoppedServer moves events and configmaps out of a keyspace that has
-// been in use, and has clients go on with it.
+// TestSplitOfAStoppedServer moves events and configmaps out of a used keyspace. Its
+// clients must continue to work.
 func TestSplitOfAStoppedServer(t *testing.T) {
 	dir := t.TempDir()
 	cfg := server.Config{DataDir: dir, WithoutWorkloadAPIs: true}
@@ -83,8 +83,8 @@ func TestSplitOfAStoppedServer(t *testing.T) {
 	}) {
 		t.Errorf("events before %v, after %v", before.Items, after.Items)
 	}
-	// A watch from before lists again, as after any compaction, or goes on; one from
-	// now on hears of what is new, and of nothing else.
+	// A watch from before the split lists again, as after any compaction, or continues.
+	// A watch from now on gets only new events.
 	for _, since := range []string{after.ResourceVersion, first.ResourceVersion} {
 		w, err := events.Watch(t.Context(), metav1.ListOptions{ResourceVersion: since})
 		if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
@@ -96,7 +96,7 @@ func TestSplitOfAStoppedServer(t *testing.T) {
 		name := "new-since-" + since
 		create(name)
 		e := <-w.ResultChan()
-		for e.Type == watch.Bookmark { // of progress that somebody else has asked for
+		for e.Type == watch.Bookmark { // progress that another watch has requested
 			e = <-w.ResultChan()
 		}
 		switch {
@@ -106,7 +106,7 @@ func TestSplitOfAStoppedServer(t *testing.T) {
 		}
 		w.Stop()
 	}
-	// A watch cache is in front of this one.
+	// This resource has a watch cache.
 	maps := s.client(t).CoreV1().ConfigMaps("default")
 	list, err := maps.List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(list.Items) < 3 {
@@ -115,8 +115,8 @@ func TestSplitOfAStoppedServer(t *testing.T) {
 	if err := maps.Delete(t.Context(), "first", metav1.DeleteOptions{}); err != nil {
 		t.Error(err)
 	}
-	// Lists are consistent, and come from the cache, in whatever order its revisions
-	// are: each that does not takes 3 s to find out.
+	// Lists are consistent and come from the cache, whatever the order of its
+	// revisions. A list that does not come from the cache takes 3 s to fall back.
 	begin, lists := time.Now(), 10
 	for i := range lists {
 		if _, err := s.client(t).CoreV1().Secrets("default").Create(t.Context(),
@@ -142,7 +142,7 @@ func TestSplitOfAStoppedServer(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// New events are attached to leases that their partition has, too.
+	// New events are attached to leases, which their partition also has.
 	db = openOffline(t, dir)
 	defer db.Close()
 	table, err := db.Open(t.Context(), kv.PartitionName(server.Workspace, "/registry/events/"))
@@ -164,11 +164,11 @@ func TestSplitOfAStoppedServer(t *testing.T) {
 	}
 }
 
-// TestPartitionsFromTheBeginning divides a new datastore, and no other.
+// TestPartitionsFromTheBeginning checks that only a new datastore is divided.
 func TestPartitionsFromTheBeginning(t *testing.T) {
 	dir := t.TempDir()
 	cfg := server.Config{DataDir: dir, WithoutWorkloadAPIs: true, Partitions: []string{"events", "leases.coordination.k8s.io", "widgets.example.com"}}
-	for _, name := range []string{"new", "again"} { // the second time they are there
+	for _, name := range []string{"new", "again"} { // the second time the partitions exist
 		s := newServer(t, cfg)
 		if _, err := s.client(t).CoreV1().Events("default").Create(t.Context(), newEvent(name), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -201,12 +201,12 @@ func TestPartitionsFromTheBeginning(t *testing.T) {
 	cfg.Partitions = []string{"namespaces"}
 	_, err = server.New(t.Context(), cfg)
 	if err == nil || !strings.Contains(err.Error(), "atoll kv split") {
-		t.Errorf("partitions of what is in use: %v", err)
+		t.Errorf("partitions of existing data: %v", err)
 	}
 	for _, wrong := range [][]string{{"/registry"}, {"a b"}, {"/registry/", "events"}, {"events", "events"}} {
 		cfg.Partitions = wrong
 		if _, err := server.New(t.Context(), cfg); err == nil {
-			t.Errorf("partitions %q were taken", wrong)
+			t.Errorf("partitions %q were accepted", wrong)
 		}
 	}
 }

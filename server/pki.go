@@ -24,7 +24,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// The files of DIR/pki.
+// Files of DIR/pki.
 const (
 	caCert            = "ca.crt"
 	caKey             = "ca.key"
@@ -38,37 +38,38 @@ const (
 const (
 	caValidity   = 10 * 365 * 24 * time.Hour
 	leafValidity = 365 * 24 * time.Hour
-	// renewBefore leaves time to notice that renewal fails.
+	// renewBefore leaves time to notice a failing renewal.
 	renewBefore  = leafValidity / 3
 	freshenEvery = 12 * time.Hour
-	// backdate spares clients whose clock is a little behind.
+	// backdate tolerates clients whose clock is a little behind.
 	backdate = 5 * time.Minute
 )
 
-// pki is the server's own certificate authority and what it has signed. One
-// authority signs servers and clients: extended key usages keep them apart.
+// pki is the server's own certificate authority and the certificates it has signed. One
+// authority signs servers and clients: extended key usages distinguish them.
 type pki struct {
 	dir   string
-	names []string // of the serving certificate, IPs among them
+	names []string // of the serving certificate, including IPs
 	ca    *x509.Certificate
 	key   *ecdsa.PrivateKey
 
 	serving atomic.Pointer[tls.Certificate]
 }
 
-// openPKI reads the directory, makes what is missing and renews what is due.
+// openPKI reads the directory, creates missing files and renews certificates that are
+// due.
 func openPKI(dir string, names []string, now time.Time) (*pki, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make directory %s: %w", dir, err)
+		return nil, fmt.Errorf("create directory %s: %w", dir, err)
 	}
 	p := &pki{dir: dir, names: names}
 	if err := p.openCA(now); err != nil {
 		return nil, err
 	}
-	if _, err := p.freshen(now); err != nil {
+	if _, err := p.renewDue(now); err != nil {
 		return nil, err
 	}
-	if _, err := p.readOrMakeKey(serviceAccountKey); err != nil {
+	if _, err := p.readOrCreateKey(serviceAccountKey); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -76,9 +77,9 @@ func openPKI(dir string, names []string, now time.Time) (*pki, error) {
 
 func (p *pki) file(name string) string { return filepath.Join(p.dir, name) }
 
-// openCA reads the authority, or makes it on the first start. One of its two
-// files alone is an accident that a new authority would make worse: every
-// kubeconfig handed out would stop working.
+// openCA reads the authority, or creates it on the first start. If only one of its two
+// files exists, it returns an error: with a new authority, every kubeconfig handed out
+// would stop working.
 func (p *pki) openCA(now time.Time) error {
 	certs, certErr := cert.CertsFromFile(p.file(caCert))
 	key, keyErr := p.readKey(caKey)
@@ -86,25 +87,25 @@ func (p *pki) openCA(now time.Time) error {
 	case certErr == nil && keyErr == nil:
 		p.ca, p.key = certs[0], key
 		if !p.key.PublicKey.Equal(p.ca.PublicKey) {
-			return fmt.Errorf("%s and %s do not belong together: restore both from one backup", p.file(caCert), p.file(caKey))
+			return fmt.Errorf("%s and %s do not match: restore both from the same backup", p.file(caCert), p.file(caKey))
 		}
 		if now.After(p.ca.NotAfter) {
-			return fmt.Errorf("%s expired on %s: remove the directory %s to have everything signed anew, and hand out new kubeconfigs",
+			return fmt.Errorf("%s expired on %s: remove the directory %s to create new certificates at the next start, then distribute new kubeconfigs",
 				p.file(caCert), p.ca.NotAfter.Format(time.DateOnly), p.dir)
 		}
 		return nil
 	case errors.Is(certErr, fs.ErrNotExist) && errors.Is(keyErr, fs.ErrNotExist):
-		return p.makeCA(now)
+		return p.createCA(now)
 	default:
-		return fmt.Errorf("read the certificate authority in %s: %w: restore %s and %s from a backup, or remove the directory to start anew",
+		return fmt.Errorf("read the certificate authority in %s: %w: restore %s and %s from a backup, or remove the directory to create new certificates",
 			p.dir, errors.Join(certErr, keyErr), caCert, caKey)
 	}
 }
 
-func (p *pki) makeCA(now time.Time) error {
+func (p *pki) createCA(now time.Time) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return fmt.Errorf("make the key of the certificate authority: %w", err)
+		return fmt.Errorf("generate the key of the certificate authority: %w", err)
 	}
 	serial, err := serialNumber()
 	if err != nil {
@@ -112,7 +113,7 @@ func (p *pki) makeCA(now time.Time) error {
 	}
 	template := &x509.Certificate{
 		SerialNumber: serial,
-		// The date tells apart the authorities of two data directories.
+		// The date distinguishes the authorities of two data directories.
 		Subject:               pkix.Name{CommonName: fmt.Sprintf("atoll-ca@%d", now.Unix())},
 		NotBefore:             now.Add(-backdate),
 		NotAfter:              now.Add(caValidity),
@@ -125,20 +126,20 @@ func (p *pki) makeCA(now time.Time) error {
 		return fmt.Errorf("sign the certificate authority: %w", err)
 	}
 	if p.ca, err = x509.ParseCertificate(der); err != nil {
-		return fmt.Errorf("read the certificate authority just made: %w", err)
+		return fmt.Errorf("parse the new certificate authority: %w", err)
 	}
 	p.key = key
-	// The key first: a certificate without its key would be an accident that
-	// the next start cannot tell from a lost file.
+	// Write the key first: a certificate without its key would look like a lost file at
+	// the next start.
 	if err := p.writeKey(caKey, key); err != nil {
 		return err
 	}
 	return writeFile(p.file(caCert), encodeCert(p.ca))
 }
 
-// freshen signs the leaf certificates that are missing, about to expire, or do
-// not say what they should. It tells whether it signed any.
-func (p *pki) freshen(now time.Time) (bool, error) {
+// renewDue signs the leaf certificates that are missing, about to expire, or do not
+// have the expected contents. It reports whether it signed any.
+func (p *pki) renewDue(now time.Time) (bool, error) {
 	names, ips := split(p.names)
 	serving := x509.Certificate{
 		Subject:     pkix.Name{CommonName: "atoll"},
@@ -167,11 +168,11 @@ func (p *pki) freshen(now time.Time) (bool, error) {
 }
 
 func (p *pki) ensureLeaf(certName, keyName string, want x509.Certificate, now time.Time) (bool, error) {
-	key, err := p.readOrMakeKey(keyName)
+	key, err := p.readOrCreateKey(keyName)
 	if err != nil {
 		return false, err
 	}
-	if certs, err := cert.CertsFromFile(p.file(certName)); err == nil && p.good(certs[0], want, key, now) {
+	if certs, err := cert.CertsFromFile(p.file(certName)); err == nil && p.upToDate(certs[0], want, key, now) {
 		return false, nil
 	}
 	serial, err := serialNumber()
@@ -189,13 +190,13 @@ func (p *pki) ensureLeaf(certName, keyName string, want x509.Certificate, now ti
 	}
 	signed, err := x509.ParseCertificate(der)
 	if err != nil {
-		return false, fmt.Errorf("read %s just signed: %w", certName, err)
+		return false, fmt.Errorf("parse the new %s: %w", certName, err)
 	}
 	return true, writeFile(p.file(certName), encodeCert(signed))
 }
 
-// good reports whether a certificate may stay as it is.
-func (p *pki) good(have *x509.Certificate, want x509.Certificate, key *ecdsa.PrivateKey, now time.Time) bool {
+// upToDate reports whether a certificate may stay as it is.
+func (p *pki) upToDate(have *x509.Certificate, want x509.Certificate, key *ecdsa.PrivateKey, now time.Time) bool {
 	sameIP := func(a, b net.IP) bool { return a.Equal(b) }
 	return have.CheckSignatureFrom(p.ca) == nil &&
 		key.PublicKey.Equal(have.PublicKey) &&
@@ -206,9 +207,9 @@ func (p *pki) good(have *x509.Certificate, want x509.Certificate, key *ecdsa.Pri
 		slices.EqualFunc(have.IPAddresses, want.IPAddresses, sameIP)
 }
 
-// keepFresh renews certificates while the server runs. Connections made from
-// then on use them: the API server reads its files again when they change.
-func (p *pki) keepFresh(ctx context.Context, clk clock.WithTicker, renewed func() error) error {
+// renewLoop renews certificates while the server runs. New connections use them: the
+// API server reloads its files when they change.
+func (p *pki) renewLoop(ctx context.Context, clk clock.WithTicker, renewed func() error) error {
 	ticker := clk.NewTicker(freshenEvery)
 	defer ticker.Stop()
 	for {
@@ -217,24 +218,24 @@ func (p *pki) keepFresh(ctx context.Context, clk clock.WithTicker, renewed func(
 			return nil
 		case <-ticker.C():
 		}
-		signed, err := p.freshen(clk.Now())
+		signed, err := p.renewDue(clk.Now())
 		if err == nil && signed {
 			err = renewed()
 		}
 		if err != nil {
-			// There are months left to put this right.
-			klog.ErrorS(err, "Certificates could not be renewed", "dir", p.dir)
+			// There are months left to fix this.
+			klog.ErrorS(err, "certificate renewal failed", "dir", p.dir)
 		}
 	}
 }
 
-func (p *pki) readOrMakeKey(name string) (*ecdsa.PrivateKey, error) {
+func (p *pki) readOrCreateKey(name string) (*ecdsa.PrivateKey, error) {
 	key, err := p.readKey(name)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return key, err
 	}
 	if key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
-		return nil, fmt.Errorf("make %s: %w", name, err)
+		return nil, fmt.Errorf("generate %s: %w", name, err)
 	}
 	return key, p.writeKey(name, key)
 }
@@ -246,7 +247,7 @@ func (p *pki) readKey(name string) (*ecdsa.PrivateKey, error) {
 	}
 	ec, ok := key.(*ecdsa.PrivateKey)
 	if !ok {
-		return nil, fmt.Errorf("%s is not an ECDSA key: restore the one that was made here", p.file(name))
+		return nil, fmt.Errorf("%s is not an ECDSA key: restore the original from a backup", p.file(name))
 	}
 	return ec, nil
 }

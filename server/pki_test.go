@@ -32,7 +32,7 @@ func leaf(t *testing.T, p *pki, name string) *x509.Certificate {
 	return certs[0]
 }
 
-func TestCertificatesStayUntilTheyAreDue(t *testing.T) {
+func TestCertificatesAreRenewedWhenDue(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "pki")
 	p := openTestPKI(t, dir, pkiStart, "localhost", "127.0.0.1")
 	first := leaf(t, p, servingCert)
@@ -62,7 +62,7 @@ func TestCertificatesStayUntilTheyAreDue(t *testing.T) {
 		before := leaf(t, p, servingCert)
 		p = openTestPKI(t, dir, pkiStart.Add(step.after), step.names...)
 		if same := leaf(t, p, servingCert).Equal(before); same != step.same {
-			t.Errorf("after %s the certificate is the same: %v", step.what, same)
+			t.Errorf("after %s the certificate is unchanged: %v", step.what, same)
 		}
 	}
 	if !leaf(t, p, caCert).Equal(p.ca) || p.ca.NotBefore.After(pkiStart) {
@@ -70,7 +70,7 @@ func TestCertificatesStayUntilTheyAreDue(t *testing.T) {
 	}
 }
 
-func TestHalfAnAuthorityIsRefused(t *testing.T) {
+func TestIncompleteAuthorityIsRejected(t *testing.T) {
 	for _, lost := range []string{caCert, caKey} {
 		dir := filepath.Join(t.TempDir(), "pki")
 		openTestPKI(t, dir, pkiStart, "localhost")

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// runAll runs parts side by side until ctx ends or one of them fails, which
-// ends the others, and waits for all.
+// runAll runs parts concurrently until ctx ends or one of them fails, which stops the
+// others, and waits for all.
 func runAll(ctx context.Context, parts ...func(context.Context) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, part := range parts {

@@ -1,6 +1,6 @@
-// Package server builds a whole Atoll from one Config: datastore, keyspace,
-// certificates, API server and controllers. It is the only place that knows
-// them all. Tests start the real thing with it, on port 0.
+// Package server builds a complete Atoll server from one Config: datastore, keyspace,
+// certificates, API server and controllers. It is the only package that knows them all.
+// Tests use it to start a real server, on port 0.
 package server
 
 import (
@@ -33,104 +33,106 @@ import (
 	"github.com/atoll-dev/atoll/kv/mvcc"
 )
 
-// Workspace is the name of the workspace that a server serves, and of its
-// keyspace.
+// Workspace is the name of the workspace that a server serves, and of its keyspace.
 const Workspace = "default"
 
-// keyspaceCache bounds the engine's own cache under an API server, whose watch
-// caches hold every object already and answer its reads. What is left for the
-// engine are compares on what changes often: leases, statuses.
+// keyspaceCache limits the engine's own cache below an API server, whose watch caches
+// already hold every object and answer its reads. The engine still has to compare
+// revisions of objects that change often: leases, statuses.
 const keyspaceCache = 4 << 20
 
 const (
-	// leastRetention is a little more than what a client takes to come back.
-	leastRetention = time.Minute
-	// defaultRetention is Kubernetes'.
+	// minRetention is slightly longer than a client takes to reconnect.
+	minRetention = time.Minute
+	// defaultRetention is Kubernetes' default.
 	defaultRetention = 5 * time.Minute
 )
 
-// Config says what to run. The zero value needs only DataDir.
+// Config configures a Server. Only DataDir is required.
 type Config struct {
-	// DataDir holds certificates, keys and the admin's kubeconfig, and the
-	// embedded datastore unless Datastore says otherwise. It is made if missing.
+	// DataDir holds certificates, keys, the admin's kubeconfig and, unless Datastore is
+	// set, the embedded datastore. It is created if missing.
 	DataDir string
 	// Datastore is the URL of the database; empty is sqlite:// in DataDir.
 	Datastore string
-	// TokenFile holds the token that opens the keys which the servers of one
-	// external datastore share. Without it the one of DataDir is used; the first
-	// server of a datastore makes it.
+	// TokenFile holds the token that decrypts the keys shared by all servers of an
+	// external datastore. If empty, the token in DataDir is used. The first server of a
+	// datastore creates it.
 	TokenFile string
 
-	// HistoryRetention is how long earlier states of objects can be watched and
-	// listed from; 0 is 5 minutes, as in Kubernetes.
+	// HistoryRetention is how long past versions of objects can be watched and listed;
+	// 0 is 5 minutes, as in Kubernetes.
 	HistoryRetention time.Duration
-	// HistoryMaxChanges bounds them in number, too; 0 leaves them without. No state
-	// younger than two minutes is forgotten because of it.
+	// HistoryMaxChanges also limits the number of past versions; 0 is unlimited.
+	// Versions younger than two minutes are always kept.
 	HistoryMaxChanges int64
 
 	// TracingConfigFile is upstream's TracingConfiguration: where spans are sent, and
-	// how many requests leave some. Empty for none.
+	// how many requests are traced. Empty disables tracing.
 	TracingConfigFile string
 
-	// Partitions are resources, or prefixes of keys, that get an order of revisions
-	// and commits of their own in a datastore that holds none of them yet.
+	// Partitions are resources or key prefixes that get their own sequence of revisions
+	// and commits, in a datastore that holds none of their objects yet.
 	Partitions []string
 
 	// BindAddress is an IP; empty is 127.0.0.1.
 	BindAddress string
-	// SecurePort to listen on; 0 takes any free one.
+	// SecurePort to listen on; 0 is any free one.
 	SecurePort int
-	// MemberPort is where the API servers of member clusters call, for what is exposed
-	// to them; 0 takes any free port, WithoutMemberPort serves none.
+	// MemberPort is the port that the API servers of member clusters call for the
+	// groups exposed to them; 0 is any free port, WithoutMemberPort disables it.
 	MemberPort int
-	// MemberAddress is the IP, or IP:PORT, by which they reach that port. Empty is
-	// BindAddress, or this machine's first address if that is none in particular;
-	// members are not served if that is loopback's. If BindAddress is loopback's, the
-	// member port is opened on this IP.
+	// MemberAddress is the IP, or IP:PORT, at which they reach that port. Empty is
+	// BindAddress, or this machine's first address if BindAddress is unspecified; if that
+	// is a loopback address, members are not served. If BindAddress is a loopback address,
+	// the member port is opened on MemberAddress.
 	MemberAddress string
-	// Cluster names the member cluster that this server runs in, if any: that member
-	// calls no other server as long as it has this one.
+	// Cluster is the member cluster that this server runs in, if any. That member calls
+	// no other server while this one is available.
 	Cluster string
-	// TLSNames are further host names and IPs by which clients reach the
-	// server, added to its certificate.
+	// TLSNames are additional host names and IPs for the server's certificate.
 	TLSNames []string
 
-	// WithoutWorkloadAPIs leaves a pure control plane: no Pods, no apps.
+	// WithoutWorkloadAPIs serves a pure control plane: no Pods, no apps.
 	WithoutWorkloadAPIs bool
 
-	// ProviderMirrors are the directories below which the mirrors may be that Providers name.
+	// ProviderMirrors are the directories that may contain the mirrors which Providers
+	// name.
 	ProviderMirrors []string
-	// AllowDevelopmentProviders lets Providers name programs on this machine that nobody has
-	// verified.
+	// AllowDevelopmentProviders lets Providers name unverified programs on this
+	// machine.
 	AllowDevelopmentProviders bool
-	// ProviderUser, as UID:GID, is whom providers run as. It takes root. Empty is whoever runs the
-	// server.
+	// ProviderUser, as UID:GID, is the user that providers run as. It requires root.
+	// Empty is the server's own user.
 	ProviderUser string
-	// ProviderKeeper is a command that does nothing but call provider.Keep: such processes stand between the server
-	// and providers, and finish what a server that is killed had begun. Empty is without: what it had begun is uncertain then.
+	// ProviderKeeper is a command that only calls provider.Keep. Such processes run
+	// between the server and providers, and finish the operations of a server that was
+	// killed. If empty, the outcome of those operations is unknown.
 	ProviderKeeper []string
 
 	Audit                                           apiserver.Audit
 	EncryptionConfigFile                            string
 	EnableAdmissionPlugins, DisableAdmissionPlugins []string
 
-	// LargeWork, if not nil, is called when something large has begun, such as a plan or an apply of ten thousand resources, and what it
-	// returns when that has ended, to give memory back. Of what an apply makes, much stays. Nil is debug.FreeOSMemory at the end.
+	// LargeWork, if not nil, is called when a large operation starts, such as a plan or
+	// an apply of ten thousand resources. The function that it returns is called at the
+	// end, to release memory. stays is set if much of the memory stays in use, as after
+	// an apply. Nil calls debug.FreeOSMemory at the end.
 	LargeWork func(stays bool) (over func())
 
-	// TracerProvider instead of one by TracingConfigFile.
+	// TracerProvider replaces the one configured by TracingConfigFile.
 	TracerProvider trace.TracerProvider
-	// Clock is the fleet's, and decides when certificates are renewed; nil is
-	// the real one.
+	// Clock is used by the fleet and for the renewal of certificates; nil is the real
+	// one.
 	Clock clock.WithTicker
-	// Log of the fleet's controllers; nil is slog's default. Everything of
-	// Kubernetes logs through klog, which is one per process.
+	// Log is the logger of the fleet's controllers; nil is slog.Default. All of
+	// Kubernetes' code logs through klog, which exists once per process.
 	Log *slog.Logger
 
 	prefixes []string // of Partitions
 }
 
-// Server is one Atoll. New has opened everything; Run serves; Close closes.
+// Server is one Atoll server. New opens everything, Run serves, Close releases it.
 type Server struct {
 	cfg       Config
 	listener  net.Listener
@@ -142,15 +144,15 @@ type Server struct {
 	providers *providers.Registry
 	language  *reference.Language
 	keyspace  *clientv3.Client // in process
-	members   *memberFace      // nil if none are served
-	name      string           // in elections
-	// closers in the order of opening; closed in reverse.
+	members   *memberListener  // nil if none are served
+	name      string           // in leader elections
+	// closers in the order of opening; they are closed in reverse.
 	closers []io.Closer
 }
 
-// New opens the data directory and the datastore, and listens. Whatever is
-// wrong with the surroundings (a port in use, a database in use, a directory that
-// cannot be written) is an error here, in one line with a remedy.
+// New opens the data directory and the datastore, and listens. If the environment is
+// unusable (a port or database in use, a read-only directory), it returns a one-line
+// error with the cause and the fix.
 func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
@@ -168,12 +170,12 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if s.listener, err = listen(cfg.BindAddress, cfg.SecurePort, "--bind-address", "--secure-port"); err != nil {
 		return nil, err
 	}
-	s.closers = append(s.closers, quietly{s.listener})
+	s.closers = append(s.closers, ignoreClosed{s.listener})
 	if s.members, err = cfg.listenForMembers(); err != nil {
 		return nil, err
 	}
 	if s.members != nil {
-		s.closers = append(s.closers, quietly{s.members})
+		s.closers = append(s.closers, ignoreClosed{s.members})
 	}
 	tracing, err := s.openTracing(ctx)
 	if err != nil {
@@ -194,12 +196,13 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		CacheBytes: keyspaceCache,
 		Observer:   metrics.Observer(),
 		Retention:  mvcc.Retention{MaxChanges: cfg.HistoryMaxChanges},
-		// Watches get over an outage as long as what they miss can be told afterwards.
-		// If they ended, the caches before them would, too, and with these what can be
-		// read without the datastore; and all clients would list again. Not for hours:
-		// other servers may know more.
+		// A watch survives an outage of up to WatchSilence, if its missed events can
+		// still be delivered afterwards. If watches ended, the watch caches would end
+		// too. Then nothing could be read without the datastore, and all clients would
+		// list again. The limit is not hours, because other servers may have newer
+		// data.
 		WatchSilence: min(cmp.Or(cfg.HistoryRetention, defaultRetention), defaultRetention),
-		// Well within history: what has no watch cache is resumed from here.
+		// Well within the history: resources without a watch cache resume from here.
 		ProgressInterval: time.Minute,
 
 		TracerProvider: tracing,
@@ -212,7 +215,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.closers = append(s.closers, quietly{client})
+	s.closers = append(s.closers, ignoreClosed{client})
 	s.keyspace = client.Client
 	s.name = s.identity()
 	if err := s.openProviders(); err != nil {
@@ -241,7 +244,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		CompactionInterval:      cfg.HistoryRetention,
 		TracerProvider:          tracing,
 		Identity:                s.name,
-		Authorizer:              aggregate.NewDelegation(s.termsOf, s.reachMember, cfg.Clock),
+		Authorizer:              aggregate.NewDelegatedAuthorizer(s.sharedAPI, s.memberClientConfig, cfg.Clock),
 		SharedGroups: func(ctx context.Context) (func(group string) bool, error) {
 			return s.directory.SharedGroups(ctx)
 		},
@@ -266,10 +269,10 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 	return s, nil
 }
 
-// Run serves until ctx ends and then stops gracefully. It is called once.
+// Run serves until ctx ends, then stops gracefully. It must be called only once.
 func (s *Server) Run(ctx context.Context) error {
-	// What talks to the API stops before the API does, so that it can still give
-	// its leases back.
+	// Clients of the API stop before the API does, so that they can still release their
+	// leases.
 	apiCtx, stopAPI := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopAPI()
 	clients := []func(context.Context) error{s.runDirectory, s.runFleet, s.runViews, s.runProviders, s.runPlans, s.renewCertificates}
@@ -296,8 +299,8 @@ func (s *Server) runDirectory(ctx context.Context) error {
 	return s.directory.Run(ctx)
 }
 
-// openKeys opens the directory of certificates and keys, which servers of a
-// shared datastore have in common.
+// openKeys opens the directory of certificates and keys. Servers of a shared datastore
+// have them in common.
 func (s *Server) openKeys(ctx context.Context) (err error) {
 	dir := filepath.Join(s.cfg.DataDir, "pki")
 	if s.datastore.Shared() {
@@ -317,10 +320,10 @@ func (s *Server) openKeys(ctx context.Context) (err error) {
 }
 
 func (s *Server) renewCertificates(ctx context.Context) error {
-	return s.pki.keepFresh(ctx, s.cfg.Clock, s.writeKubeconfig)
+	return s.pki.renewLoop(ctx, s.cfg.Clock, s.writeKubeconfig)
 }
 
-// Close releases what New opened, after Run has returned or in place of it.
+// Close releases what New opened, after Run has returned or instead of Run.
 func (s *Server) Close() error {
 	var errs []error
 	for i := len(s.closers) - 1; i >= 0; i-- {
@@ -330,13 +333,13 @@ func (s *Server) Close() error {
 	return errors.Join(errs...)
 }
 
-// Ready is closed once the server answers and says that it is ready.
+// Ready returns a channel that is closed once the server is ready.
 func (s *Server) Ready() <-chan struct{} { return s.api.Ready() }
 
-// Kubeconfig is the file by which its administrator reaches the server.
+// Kubeconfig returns the path of the administrator's kubeconfig.
 func (s *Server) Kubeconfig() string { return filepath.Join(s.cfg.DataDir, "admin.kubeconfig") }
 
-// URL of the API, as a client on this machine reaches it.
+// URL returns the API's URL for a client on this machine.
 func (s *Server) URL() string {
 	host := s.cfg.BindAddress
 	if net.ParseIP(host).IsUnspecified() {
@@ -346,12 +349,12 @@ func (s *Server) URL() string {
 	return "https://" + net.JoinHostPort(host, strconv.Itoa(port))
 }
 
-// API is the workspace's API server.
+// API returns the workspace's API server.
 func (s *Server) API() *apiserver.Server { return s.api }
 
-// identity names this server in elections. A datastore that only one process
-// can open has only one server, which need not wait for its own lease to
-// expire after a crash: it always has the same name.
+// identity returns this server's name in leader elections. A datastore that only one
+// process can open has only one server. That one always has the same name, so that it
+// need not wait for its own lease to expire after a crash.
 func (s *Server) identity() string {
 	if !s.datastore.Shared() {
 		return "sole-server"
@@ -366,18 +369,18 @@ func (s *Server) identity() string {
 func (s *Server) writeKubeconfig() error {
 	content, err := s.pki.adminKubeconfig(s.URL())
 	if err != nil {
-		return fmt.Errorf("make the administrator's kubeconfig: %w", err)
+		return fmt.Errorf("create the administrator's kubeconfig: %w", err)
 	}
 	return writeIfChanged(s.Kubeconfig(), content)
 }
 
 func (c *Config) complete() error {
 	if c.DataDir == "" {
-		return errors.New("no data directory given: name one with --data-dir")
+		return errors.New("no data directory: set --data-dir")
 	}
 	dir, err := filepath.Abs(c.DataDir)
 	if err != nil {
-		return fmt.Errorf("find data directory %s: %w", c.DataDir, err)
+		return fmt.Errorf("resolve data directory %s: %w", c.DataDir, err)
 	}
 	c.DataDir = dir
 	if c.Datastore == "" {
@@ -387,19 +390,19 @@ func (c *Config) complete() error {
 		c.BindAddress = "127.0.0.1"
 	}
 	if net.ParseIP(c.BindAddress) == nil {
-		return fmt.Errorf("bind address %q is not an IP: give one of this machine's, such as 127.0.0.1, or 0.0.0.0 for all", c.BindAddress)
+		return fmt.Errorf("bind address %q is not an IP: use one of this machine's, such as 127.0.0.1, or 0.0.0.0 for all", c.BindAddress)
 	}
 	if c.SecurePort < 0 || c.SecurePort > 65535 {
-		return fmt.Errorf("secure port %d is out of range: give one from 1 to 65535, or 0 for any free one", c.SecurePort)
+		return fmt.Errorf("secure port %d is out of range: use a port from 1 to 65535, or 0 for any free one", c.SecurePort)
 	}
-	if r := c.HistoryRetention; r != 0 && r < leastRetention {
-		return fmt.Errorf("auto-compaction retention %v is too short: clients that are a moment behind would have to list everything again; give at least %v", r, leastRetention)
+	if r := c.HistoryRetention; r != 0 && r < minRetention {
+		return fmt.Errorf("auto-compaction retention %v is too short: clients that are slightly behind would have to list everything again; use at least %v", r, minRetention)
 	}
 	if errs := validation.IsValidLabelValue(c.Cluster); len(errs) > 0 {
-		return fmt.Errorf("cluster %q is not the name of one: give the name by which it joined", c.Cluster)
+		return fmt.Errorf("cluster name %q is invalid: use the name with which the cluster joined", c.Cluster)
 	}
 	if c.HistoryMaxChanges < 0 {
-		return fmt.Errorf("history max changes %d is out of range: give a number from 1 on, or 0 for no bound", c.HistoryMaxChanges)
+		return fmt.Errorf("history max changes %d is out of range: use a positive number, or 0 for no limit", c.HistoryMaxChanges)
 	}
 	if _, err := c.providerUser(); err != nil {
 		return err
@@ -416,7 +419,7 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// advertiseIP is told to clients that ask the API where it is.
+// advertiseIP returns the API's address for clients that ask for it.
 func (c *Config) advertiseIP() net.IP {
 	if ip := net.ParseIP(c.BindAddress); !ip.IsUnspecified() {
 		return ip
@@ -427,7 +430,7 @@ func (c *Config) advertiseIP() net.IP {
 	return net.IPv4(127, 0, 0, 1)
 }
 
-// listen names, in what it says of trouble, the flags that address and port are of.
+// listen names the flags of the address and the port in its errors.
 func listen(address string, port int, addressFlag, portFlag string) (net.Listener, error) {
 	at := net.JoinHostPort(address, strconv.Itoa(port))
 	l, err := net.Listen("tcp", at)
@@ -435,9 +438,9 @@ func listen(address string, port int, addressFlag, portFlag string) (net.Listene
 	case err == nil:
 		return l, nil
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("listen on %s: the port is in use: stop what uses it, or choose another with %s", at, portFlag)
+		return nil, fmt.Errorf("listen on %s: the port is in use: stop the process that uses it, or choose another port with %s", at, portFlag)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return nil, fmt.Errorf("listen on %s: this machine does not have the address: choose another with %s", at, addressFlag)
+		return nil, fmt.Errorf("listen on %s: this machine does not have this address: choose another with %s", at, addressFlag)
 	case errors.Is(err, syscall.EACCES):
 		return nil, fmt.Errorf("listen on %s: not permitted: choose a port above 1023 with %s", at, portFlag)
 	default:
@@ -445,11 +448,11 @@ func listen(address string, port int, addressFlag, portFlag string) (net.Listene
 	}
 }
 
-// quietly closes what another owner may have closed already: the API server
-// closes its listener, and the in-process client never had a connection.
-type quietly struct{ io.Closer }
+// ignoreClosed closes what another owner may already have closed: the API server closes
+// its listener, and the in-process client never had a connection.
+type ignoreClosed struct{ io.Closer }
 
-func (q quietly) Close() error {
+func (q ignoreClosed) Close() error {
 	_ = q.Closer.Close()
 	return nil
 }

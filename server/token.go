@@ -18,34 +18,34 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Servers of one datastore are one Atoll: certificates and tokens that one of
-// them signed, all of them accept. So they share the certificate authority and the
-// key of service accounts, in the datastore, sealed with a token that the
-// datastore does not hold: whoever reads a backup of it cannot sign anything.
+// All servers of a datastore must accept the certificates and tokens that any of them
+// signed. So they share the certificate authority and the service-account key. These
+// are in the datastore, encrypted with a token that the datastore does not contain: a
+// reader of its backup cannot sign anything.
 
-// systemKeyspace holds what is of the servers, and of no workspace.
+// systemKeyspace holds data of the servers that belongs to no workspace.
 const systemKeyspace = "atoll.system"
 
-// sharedKey is where in it.
+// sharedKey is the key of the shared files in it.
 const sharedKey = "/servers/shared-keys/v1"
 
-// sharedFiles of DIR/pki are the same for all servers.
+// sharedFiles of DIR/pki are the same on all servers.
 var sharedFiles = []string{caCert, caKey, serviceAccountKey}
 
 const (
 	tokenFile = "token"
-	// minTokenLength keeps short passwords out; a generated token has 26.
+	// minTokenLength rejects short passwords; a generated token has 26 characters.
 	minTokenLength = 16
 )
 
-// sealed is what the datastore holds.
+// sealed is the encrypted value in the datastore.
 type sealed struct {
 	Salt, Nonce, Box []byte
 }
 
-// shareKeys makes the directory's shared files those of the datastore, or, in a
-// new datastore, puts them there. Servers may do so at the same moment: one of
-// them makes the keys, the others take them.
+// shareKeys installs the datastore's shared files in the directory or, for a new
+// datastore, stores the directory's files there. Servers may call it concurrently: one
+// of them creates the keys, the others use them.
 func shareKeys(ctx context.Context, keyspace kv.Keyspace, cfg *Config, dir string) error {
 	held, err := readSealed(ctx, keyspace)
 	if err != nil {
@@ -62,19 +62,19 @@ func shareKeys(ctx context.Context, keyspace kv.Keyspace, cfg *Config, dir strin
 	}
 	files, err := held.open(token)
 	if err != nil {
-		return fmt.Errorf("%w: another server's token opens them: copy its file DATA_DIR/%s and name it with --token-file", err, tokenFile)
+		return fmt.Errorf("%w: copy the file DATA_DIR/%s of a server that has the right token, and pass it with --token-file", err, tokenFile)
 	}
 	return installShared(files, dir)
 }
 
-// offerKeys stores keys for all servers, and returns those that are stored in the
-// end: another server may have been first. A directory that has keys already
-// gives its own: it is that of a server whose clients should not notice that it
-// moves to a shared datastore.
+// offerKeys stores keys for all servers. It returns the keys that are finally stored:
+// another server may have been first. If the directory already has keys, offerKeys
+// offers those: the clients of a server should not notice when it moves to a shared
+// datastore.
 func offerKeys(ctx context.Context, keyspace kv.Keyspace, cfg *Config, token, dir string) (*sealed, error) {
 	if _, err := os.Stat(filepath.Join(dir, caCert)); errors.Is(err, fs.ErrNotExist) {
 		if dir, err = os.MkdirTemp(cfg.DataDir, ".pki-*"); err != nil {
-			return nil, fmt.Errorf("make the servers' shared keys: %w", err)
+			return nil, fmt.Errorf("create the servers' shared keys: %w", err)
 		}
 		defer os.RemoveAll(dir)
 	}
@@ -84,8 +84,8 @@ func offerKeys(ctx context.Context, keyspace kv.Keyspace, cfg *Config, token, di
 	return putSealed(ctx, keyspace, token, dir)
 }
 
-// readToken finds the token that was given, or that of the last start, or, for
-// a new datastore, makes one.
+// readToken returns the given token, or that of the last start, or, for a new
+// datastore, generates one.
 func readToken(cfg *Config, fresh bool) (string, error) {
 	file, given := cfg.TokenFile, cfg.TokenFile != ""
 	if !given {
@@ -96,17 +96,17 @@ func readToken(cfg *Config, fresh bool) (string, error) {
 	case err == nil:
 		token := string(bytes.TrimSpace(content))
 		if len(token) < minTokenLength {
-			return "", fmt.Errorf("token in %s has %d characters: it needs at least %d, such as `openssl rand -hex 16` prints", file, len(token), minTokenLength)
+			return "", fmt.Errorf("token in %s has %d characters: use at least %d, for example the output of `openssl rand -hex 16`", file, len(token), minTokenLength)
 		}
 		if !given {
 			return token, nil
 		}
-		// The next start needs no --token-file.
+		// The next start does not need --token-file.
 		return token, writeIfChanged(filepath.Join(cfg.DataDir, tokenFile), []byte(token+"\n"))
 	case !errors.Is(err, fs.ErrNotExist) || given:
 		return "", fmt.Errorf("read token: %w", err)
 	case !fresh:
-		return "", fmt.Errorf("the datastore belongs to an Atoll whose token is not here: copy the file DATA_DIR/%s of one of its servers and name it with --token-file", tokenFile)
+		return "", fmt.Errorf("the datastore is already used by other servers, and this one does not have their token: copy the file DATA_DIR/%s of one of them and pass it with --token-file", tokenFile)
 	}
 	token := rand.Text()
 	return token, writeFile(file, []byte(token+"\n"))
@@ -127,8 +127,8 @@ func readSealed(ctx context.Context, keyspace kv.Keyspace) (*sealed, error) {
 	return held, nil
 }
 
-// putSealed stores the directory's files unless another server was first, and
-// returns what is stored then.
+// putSealed stores the directory's files unless another server was first. It returns
+// the stored value.
 func putSealed(ctx context.Context, keyspace kv.Keyspace, token, dir string) (*sealed, error) {
 	ours, err := seal(token, dir)
 	if err != nil {
@@ -184,14 +184,14 @@ func (s *sealed) open(token string) (map[string][]byte, error) {
 	}
 	plain, err := box.Open(nil, s.Nonce, s.Box, []byte(sharedKey))
 	if err != nil {
-		return nil, errors.New("the token does not open the keys that the datastore's servers share")
+		return nil, errors.New("the token does not decrypt the keys shared by the datastore's servers")
 	}
 	files := map[string][]byte{}
 	return files, json.Unmarshal(plain, &files)
 }
 
-// iterations is what OWASP asks of PBKDF2 with SHA-256 (2023), for tokens that
-// people chose themselves.
+// iterations is OWASP's recommendation for PBKDF2 with SHA-256 (2023), for tokens
+// chosen by people.
 const iterations = 600_000
 
 func sealer(token string, salt []byte) (cipher.AEAD, error) {
@@ -206,11 +206,12 @@ func sealer(token string, salt []byte) (cipher.AEAD, error) {
 	return cipher.NewGCM(block)
 }
 
-// installShared writes what is missing. What is there and differs was another
-// Atoll's: its kubeconfigs are out in the world, so nothing is overwritten.
+// installShared writes the missing files. It returns an error for a file that differs,
+// because that belongs to another Atoll whose kubeconfigs are in use. It overwrites
+// nothing.
 func installShared(files map[string][]byte, dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("make directory %s: %w", dir, err)
+		return fmt.Errorf("create directory %s: %w", dir, err)
 	}
 	for _, name := range sharedFiles {
 		path := filepath.Join(dir, name)
@@ -223,7 +224,7 @@ func installShared(files map[string][]byte, dir string) error {
 		case err != nil:
 			return fmt.Errorf("read %s: %w", path, err)
 		case !bytes.Equal(old, files[name]):
-			return fmt.Errorf("%s is not the one that the datastore's servers share: the directory belongs to another Atoll: use an empty one with --data-dir", path)
+			return fmt.Errorf("%s differs from the one that the datastore's servers share: the directory belongs to another Atoll: use an empty one with --data-dir", path)
 		}
 	}
 	return nil

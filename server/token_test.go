@@ -49,7 +49,7 @@ func TestServersShareKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	first.sameAs(second)
-	second.TokenFile = "" // it has kept it
+	second.TokenFile = "" // it has stored the token
 	if err := second.share(keyspace); err != nil {
 		t.Errorf("the next start: %v", err)
 	}
@@ -85,8 +85,8 @@ func TestServersStartAtOnce(t *testing.T) {
 	}
 }
 
-// TestKeysOfOneServerAreKept: a server that had a datastore of its own moves to
-// a shared one, and its clients need no new kubeconfig.
+// TestKeysOfOneServerAreKept: if a server with its own datastore moves to a shared one,
+// its clients need no new kubeconfig.
 func TestKeysOfOneServerAreKept(t *testing.T) {
 	s := shareTest(t, "")
 	before, err := openPKI(s.pki, nil, s.Clock.Now())

@@ -12,11 +12,12 @@ import (
 	"github.com/atoll-dev/atoll/apiserver"
 )
 
-// flushTimeout bounds the sending of the last spans.
+// flushTimeout limits the sending of the last spans.
 const flushTimeout = 2 * time.Second
 
-// OpenTracing makes spans go where a TracingConfiguration says (see
-// apiserver.OpenTracing), under the name of a service. Closing it sends what is left.
+// OpenTracing sends spans as configured in a TracingConfiguration (see
+// apiserver.OpenTracing), under the name of a service. Closing it sends the remaining
+// spans.
 func OpenTracing(ctx context.Context, file, service string) (trace.TracerProvider, io.Closer, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -26,27 +27,27 @@ func OpenTracing(ctx context.Context, file, service string) (trace.TracerProvide
 	if err != nil {
 		return nil, nil, err
 	}
-	return tracing, flushing{tracing}, nil
+	return tracing, flushingTracing{tracing}, nil
 }
 
-type flushing struct{ apiserver.Tracing }
+type flushingTracing struct{ apiserver.Tracing }
 
-// Close implements io.Closer. Spans that a collector does not take are lost,
-// which is not worth an error at the end of a server.
-func (f flushing) Close() error {
+// Close implements io.Closer. Spans that the collector does not accept are lost; that
+// is no reason for an error at shutdown.
+func (f flushingTracing) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
 	_ = f.Shutdown(ctx)
 	return nil
 }
 
-// openTracing opens what the configuration asks for; nil for nothing.
+// openTracing returns the configured provider; nil if tracing is disabled.
 func (s *Server) openTracing(ctx context.Context) (trace.TracerProvider, error) {
 	switch {
 	case s.cfg.TracingConfigFile == "":
 		return s.cfg.TracerProvider, nil
 	case s.cfg.TracerProvider != nil:
-		return nil, errors.New("both a tracing configuration and a provider of spans given: choose one")
+		return nil, errors.New("both a tracing configuration and a TracerProvider are set: set only one")
 	}
 	tracing, closer, err := OpenTracing(ctx, s.cfg.TracingConfigFile, "atoll")
 	if err != nil {

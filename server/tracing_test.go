@@ -32,8 +32,8 @@ func (w withHeader) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.RoundTripper.RoundTrip(r)
 }
 
-// TestOneRequestIsOneTrace: a client's trace goes on through the API server and
-// the keyspace down to the commit, and no secret is in it.
+// TestOneRequestIsOneTrace: a client's trace continues through the API server and the
+// keyspace down to the commit, and contains no secret.
 func TestOneRequestIsOneTrace(t *testing.T) {
 	spans := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans), sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())))
@@ -56,7 +56,7 @@ func TestOneRequestIsOneTrace(t *testing.T) {
 	if _, err := client.CoreV1().Secrets("default").Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// The span of the request ends after its answer.
+	// The request's span ends after its response.
 	var commit tracetest.SpanStub
 	parents := map[trace.SpanID]tracetest.SpanStub{}
 	eventually(t, "the trace is complete", func(context.Context) error {
@@ -72,7 +72,7 @@ func TestOneRequestIsOneTrace(t *testing.T) {
 			}
 			for _, attribute := range s.Attributes {
 				if strings.Contains(attribute.Value.Emit(), "geheim") {
-					t.Fatalf("span %s tells a secret in %s", s.Name, attribute.Key)
+					t.Fatalf("span %s has a secret in %s", s.Name, attribute.Key)
 				}
 			}
 		}
@@ -95,7 +95,7 @@ func TestOneRequestIsOneTrace(t *testing.T) {
 	t.Log(names)
 }
 
-// lineage names a span and its ancestors.
+// lineage returns the names of a span and its ancestors.
 func lineage(spans map[trace.SpanID]tracetest.SpanStub, s tracetest.SpanStub) string {
 	names := []string{s.Name}
 	for {

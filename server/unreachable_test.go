@@ -19,10 +19,10 @@ import (
 	"github.com/atoll-dev/atoll/server"
 )
 
-// TestDatastoreOutOfReach: who needs the datastore is told within 5 s that it cannot
-// be reached, at once while that is known, and soon no more when it is back. A watch
-// from before goes on.
-func TestDatastoreOutOfReach(t *testing.T) {
+// TestUnreachableDatastore: requests that need an unreachable datastore fail within 5 s,
+// at once while the outage is known, and no longer soon after it ends. A watch from
+// before continues.
+func TestUnreachableDatastore(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a PostgreSQL; not with -short")
 	}
@@ -106,7 +106,7 @@ func TestDatastoreOutOfReach(t *testing.T) {
 	tell(5*time.Second, true)
 	tell(time.Second, false)
 
-	// What is in memory is still there.
+	// Data in memory can still be read.
 	if _, err := api.ConfigMaps("default").Get(t.Context(), "before", metav1.GetOptions{ResourceVersion: "0"}); err != nil {
 		t.Error(err)
 	}
@@ -119,7 +119,7 @@ func TestDatastoreOutOfReach(t *testing.T) {
 			t.Errorf("watch gets %+v", e)
 		}
 	case <-time.After(20 * time.Second):
-		t.Error("the watch from before hears of nothing")
+		t.Error("the watch from before gets no event")
 	}
 }
 

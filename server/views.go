@@ -16,27 +16,27 @@ import (
 	"github.com/atoll-dev/atoll/fleet/view"
 )
 
-// syncerValidity is short, since it cannot be taken back from a certificate that its
-// owner is authenticated: only that this is good for anything.
+// syncerValidity is short, because a certificate's authentication cannot be revoked,
+// only its permissions.
 const syncerValidity = 30 * 24 * time.Hour
 
-// viewsUser is whom the audit log names for what is done on behalf of syncers that run
+// viewsUser is the user in the audit log for requests on behalf of syncers that run
 // elsewhere.
 const viewsUser = "atoll:views"
 
 // viewService serves views on the main port.
 func (s *Server) viewService() apiserver.Service {
 	return apiserver.Service{
-		Prefix:  v1alpha1.ViewsPath,
-		Allows:  func(user apiserver.User, path string) bool { return view.Allows(view.Caller(user), path) },
-		Watches: view.Watches,
+		Prefix:      v1alpha1.ViewsPath,
+		Allows:      func(user apiserver.User, path string) bool { return view.Allows(view.Caller(user), path) },
+		LongRunning: view.Watches,
 		Serve: func(w http.ResponseWriter, r *http.Request, user apiserver.User) {
 			s.views.Serve(w, r, view.Caller(user))
 		},
 	}
 }
 
-// newViews makes what the service serves, when the API can be talked to.
+// newViews creates the host of the views, once the API is available.
 func (s *Server) newViews() *view.Host {
 	return view.NewHost(view.Config{
 		REST:  s.api.ClientConfig(viewsUser),
@@ -54,8 +54,8 @@ func (s *Server) runViews(ctx context.Context) error {
 	return s.views.Run(ctx)
 }
 
-// signSyncer makes a certificate of a cluster's syncer. Of the request only the key
-// counts; who it is for, the view has found out.
+// signSyncer signs a certificate for a cluster's syncer. It uses only the key of the
+// request; the view has determined the identity.
 func (s *Server) signSyncer(cluster, credential string, request *x509.CertificateRequest) ([]byte, error) {
 	return s.pki.signClient(pkix.Name{
 		CommonName:   v1alpha1.SyncerUser(cluster),
@@ -63,7 +63,7 @@ func (s *Server) signSyncer(cluster, credential string, request *x509.Certificat
 	}, request.PublicKey, s.cfg.Clock.Now(), syncerValidity)
 }
 
-// signClient makes a certificate by which somebody else is known here.
+// signClient signs a client certificate for this server.
 func (p *pki) signClient(subject pkix.Name, key crypto.PublicKey, now time.Time, validity time.Duration) ([]byte, error) {
 	serial, err := serialNumber()
 	if err != nil {
@@ -83,7 +83,7 @@ func (p *pki) signClient(subject pkix.Name, key crypto.PublicKey, now time.Time,
 	}
 	signed, err := x509.ParseCertificate(der)
 	if err != nil {
-		return nil, fmt.Errorf("read the certificate of %s just signed: %w", subject.CommonName, err)
+		return nil, fmt.Errorf("parse the new certificate of %s: %w", subject.CommonName, err)
 	}
 	return encodeCert(signed), nil
 }

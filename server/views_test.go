@@ -27,15 +27,15 @@ import (
 	"github.com/atoll-dev/atoll/server"
 )
 
-// holder is whoever has a syncer's credential.
-type holder struct {
+// holder has a syncer's credential.
+type syncerCredential struct {
 	server string // URL of Atoll
 	config *rest.Config
 	client *http.Client
 }
 
-// pull joins a cluster in mode Pull and gives what its syncer gets.
-func pull(t *testing.T, a atoll, cluster string) (holder, []byte) {
+// pull joins a cluster in mode Pull and returns its syncer's credential and kubeconfig.
+func pull(t *testing.T, a atoll, cluster string) (syncerCredential, []byte) {
 	t.Helper()
 	kubeconfig, err := view.Join(t.Context(), a.config(t), view.JoinOptions{Name: cluster})
 	if err != nil {
@@ -49,11 +49,11 @@ func pull(t *testing.T, a atoll, cluster string) (holder, []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return holder{a.URL(), config, client}, kubeconfig
+	return syncerCredential{a.URL(), config, client}, kubeconfig
 }
 
-// send sends a path as it is: a client of Go would clean it.
-func (h holder) send(t *testing.T, method, path, body string, headers ...string) (int, string) {
+// send sends a path unchanged: Go's client would clean it.
+func (h syncerCredential) send(t *testing.T, method, path, body string, headers ...string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, h.server, strings.NewReader(body))
 	if err != nil {
@@ -77,9 +77,9 @@ func (h holder) send(t *testing.T, method, path, body string, headers ...string)
 	return answer.StatusCode, string(said)
 }
 
-// What a syncer's credential is good for: its own view, and what everybody may ask who
-// is authenticated. Everything else is refused, and no answer has a secret in it.
-func TestASyncersCredentialIsGoodForItsViewAlone(t *testing.T) {
+// A syncer's credential gives access to its own view and to what all authenticated
+// users may read. Everything else is refused, and no response contains a secret.
+func TestSyncerCredentialIsLimitedToItsView(t *testing.T) {
 	a := newServer(t, server.Config{DataDir: t.TempDir(), MemberAddress: outward(t)})
 	defer func() {
 		if err := a.stop(); err != nil {
@@ -93,8 +93,8 @@ func TestASyncersCredentialIsGoodForItsViewAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	teach := fmt.Sprintf(`{"apiVersion":"%s/%s","kind":"ResourceInterpretation","metadata":{"name":"secrets"},"spec":{"target":{"apiVersion":"v1","kind":"Secret"},"health":"'Healthy'"}}`, v1alpha1.Group, v1alpha1.Version)
-	// A server that has just begun may not have its own types installed yet.
-	eventually(t, "the kind is taught", func(context.Context) error {
+	// A new server may not have installed its CRDs yet.
+	eventually(t, "the interpretation is stored", func(context.Context) error {
 		out, err := a.kubectl(t, teach, "apply", "-f", "-")
 		if err != nil {
 			return fmt.Errorf("%w %s", err, out)
@@ -108,12 +108,12 @@ func TestASyncersCredentialIsGoodForItsViewAlone(t *testing.T) {
 	for _, path := range []string{"/api", "/apis", "/api/v1", "/apis/" + v1alpha1.Group + "/" + v1alpha1.Version,
 		"/api/v1/secrets", "/apis/fleet.atoll.dev/v1alpha1/boundobjects", "/apis/fleet.atoll.dev/v1alpha1/clusters/east", "/readyz"} {
 		if code, said := east.send(t, "GET", own+path, ""); code != http.StatusOK {
-			t.Errorf("its own view: GET %s: %d %s", path, code, said)
+			t.Errorf("own view: GET %s: %d %s", path, code, said)
 		}
 	}
 	for _, path := range []string{"/api", "/apis", "/openapi/v3", "/version", "/readyz"} {
 		if code, said := east.send(t, "GET", path, ""); code != http.StatusOK {
-			t.Errorf("what all who are authenticated may: GET %s: %d %s", path, code, said)
+			t.Errorf("allowed for authenticated users: GET %s: %d %s", path, code, said)
 		}
 	}
 
@@ -148,10 +148,10 @@ func TestASyncersCredentialIsGoodForItsViewAlone(t *testing.T) {
 		{"GET", "/services/clusters/EAST/api/v1/secrets", ""},
 		{"GET", "/services/clusters/./west/api/v1/secrets", ""},
 		{"GET", "/api/../services/clusters/west/api/v1/secrets", ""},
-		{"GET", own + "/api/v1/namespaces/default/secrets/word", ""}, // it is not bound to east
+		{"GET", own + "/api/v1/namespaces/default/secrets/word", ""}, // not bound to east
 		{"GET", own + "/api/v1/namespaces/default/secrets/../../../../../../api/v1/secrets", ""},
 		{"GET", own + fleetAPI + "boundnamespaces/default", ""},
-		// Everything, as anybody would ask for it.
+		// All of the main API, without the view.
 		{"GET", "/api/v1/secrets", ""},
 		{"GET", "/api/v1/secrets?watch=true", ""},
 		{"GET", "/api/v1/namespaces/default/secrets/word", ""},
@@ -173,7 +173,7 @@ func TestASyncersCredentialIsGoodForItsViewAlone(t *testing.T) {
 		{"GET", "/debug/pprof/", ""},
 		{"GET", "/logs", ""},
 		{"GET", "/configz", ""},
-		// Writes of what it reports on by its view.
+		// Status writes through the main API instead of its view.
 		{"PUT", fleetAPI + "clusters/east", "{}"},
 		{"PUT", fleetAPI + "clusters/east/status", "{}"},
 		{"PATCH", fleetAPI + "clusters/east/status", "{}"},
@@ -188,14 +188,14 @@ func TestASyncersCredentialIsGoodForItsViewAlone(t *testing.T) {
 		{"DELETE", "/api/v1/namespaces/default/secrets/word", ""},
 		{"POST", fleetAPI + "clusters", "{}"},
 		{"POST", fleetAPI + "namespaces/default/resourcebindings", "{}"},
-		// What would make it somebody else.
+		// Requests that could give it another identity.
 		{"POST", "/apis/certificates.k8s.io/v1/certificatesigningrequests", "{}"},
 		{"POST", "/api/v1/namespaces/default/serviceaccounts/default/token", "{}"},
 		{"POST", "/apis/authentication.k8s.io/v1/tokenreviews", "{}"},
 		{"POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", "{}"},
 		{"POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", "{}"},
 		{"POST", "/apis/apiregistration.k8s.io/v1/apiservices", "{}"},
-		// What would lead it elsewhere.
+		// Connections to other endpoints.
 		{"GET", "/api/v1/namespaces/default/pods/x/exec?command=id", ""},
 		{"POST", "/api/v1/namespaces/default/pods/x/exec?command=id", ""},
 		{"GET", "/api/v1/namespaces/default/pods/x/log", ""},
@@ -205,13 +205,14 @@ func TestASyncersCredentialIsGoodForItsViewAlone(t *testing.T) {
 		{"GET", "/api/v1/nodes/x/proxy/", ""},
 		{"GET", own + "/api/v1/namespaces/default/pods/x/exec?command=id", ""},
 		{"POST", own + "/api/v1/namespaces/default/pods/x/exec?command=id", ""},
-		// Its view, as if it were a whole API.
+		// Its view used like a complete API.
 		{"POST", own + "/api/v1/namespaces/default/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"}}`},
 		{"PUT", own + fleetAPI + "clusters/east", "{}"},
 		{"PATCH", own + fleetAPI + "clusters/east/status", "{}"},
 		{"PUT", own + fleetAPI + "clusters/west/status", `{"ready":true,"reason":"ClusterReady"}`},
 		{"DELETE", own + fleetAPI + "clusters/east", ""},
-		// Types: another cluster's, more than it may report, and what follows from them.
+		// Types: another cluster's, more than it may report, and objects derived from
+		// them.
 		{"PUT", own + fleetAPI + "clusters/west/types", `{"groups":{}}`},
 		{"PUT", own + fleetAPI + "clusters/west/apigroup", `{"group":"example.com"}`},
 		{"PUT", "/services/clusters/west" + fleetAPI + "clusters/west/types", `{"groups":{}}`},
@@ -240,9 +241,9 @@ func TestASyncersCredentialIsGoodForItsViewAlone(t *testing.T) {
 		{"GET", "/api/v1/namespaces/atoll-system/configmaps/types.west", ""},
 		{"PATCH", "/api/v1/namespaces/atoll-system/configmaps/types.west?fieldManager=atoll-imports&force=true", `{}`},
 		{"GET", own + "/api/v1/namespaces/atoll-system/configmaps/types.west", ""},
-		// What is taught.
+		// ResourceInterpretations.
 		{"GET", fleetAPI + "resourceinterpretations", ""},
-		{"GET", own + fleetAPI + "resourceinterpretations/secrets", ""}, // nothing that it is about is bound to east
+		{"GET", own + fleetAPI + "resourceinterpretations/secrets", ""}, // none of its objects is bound to east
 		{"PUT", own + fleetAPI + "resourceinterpretations/secrets", `{}`},
 		{"GET", "/services/clusters/west" + fleetAPI + "resourceinterpretations", ""},
 		{"OPTIONS", own + "/api/v1/secrets", ""},
@@ -254,7 +255,7 @@ func TestASyncersCredentialIsGoodForItsViewAlone(t *testing.T) {
 		}
 	}
 
-	// To be somebody else by saying so.
+	// Impersonation and forged headers.
 	for _, headers := range [][]string{
 		{"Impersonate-User", "atoll-admin"},
 		{"Impersonate-User", "atoll-admin", "Impersonate-Group", "system:masters"},
@@ -272,10 +273,10 @@ func TestASyncersCredentialIsGoodForItsViewAlone(t *testing.T) {
 		}
 	}
 	if code, said := east.send(t, "GET", own+"/api", "", "Impersonate-User", "atoll-admin", "Impersonate-Group", "system:masters"); code != http.StatusForbidden {
-		t.Errorf("impersonation within its view: %d %s", code, said)
+		t.Errorf("impersonation in its view: %d %s", code, said)
 	}
 
-	// What it may, by its own account.
+	// Its permissions according to the API.
 	code, said := east.send(t, "POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
 		`{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{"namespace":"default"}}`)
 	var rules struct {
@@ -289,25 +290,26 @@ func TestASyncersCredentialIsGoodForItsViewAlone(t *testing.T) {
 	for _, r := range rules.Status.ResourceRules {
 		for _, resource := range r.Resources {
 			if !strings.HasPrefix(resource, "self") {
-				t.Errorf("it may %v %s", r.Verbs, resource)
+				t.Errorf("unexpected permission: %v %s", r.Verbs, resource)
 			}
 		}
 	}
 
-	// The member port knows members' API servers, and no syncer. Until it knows which those are, it is not ready for anybody.
-	eventually(t, "the member port knows no syncer", func(context.Context) error {
+	// The member port authenticates members' API servers, and no syncer. Until the
+	// server has read the list of members, it is not ready for any client.
+	eventually(t, "the member port rejects the syncer", func(context.Context) error {
 		code, err := onMemberPort(t, a, east)
 		if code != http.StatusUnauthorized && code != http.StatusServiceUnavailable {
 			t.Fatalf("the member port: %d %v", code, err)
 		}
 		if code == http.StatusServiceUnavailable {
-			return errors.New("it is not ready")
+			return errors.New("the member port is not ready")
 		}
 		return nil
 	})
 }
 
-// groupReport is what a syncer says of an API group, with a type of some group in it.
+// groupReport returns a syncer's report of an API group with one type.
 func groupReport(t *testing.T, group, of, source string) string {
 	t.Helper()
 	var content bytes.Buffer
@@ -323,8 +325,8 @@ func groupReport(t *testing.T, group, of, source string) string {
 	return string(said)
 }
 
-// onMemberPort asks the member port with a syncer's certificate.
-func onMemberPort(t *testing.T, a atoll, h holder) (int, error) {
+// onMemberPort sends a request with a syncer's certificate to the member port.
+func onMemberPort(t *testing.T, a atoll, h syncerCredential) (int, error) {
 	t.Helper()
 	pair, err := tls.X509KeyPair(h.config.CertData, h.config.KeyData)
 	if err != nil {
@@ -345,14 +347,14 @@ func onMemberPort(t *testing.T, a atoll, h holder) (int, error) {
 	return answer.StatusCode, nil
 }
 
-// A credential counts until another is handed out, or the cluster has left.
-func TestACredentialIsRevoked(t *testing.T) {
+// A credential is valid until another is issued, or the cluster has left.
+func TestSyncerCredentialIsRevoked(t *testing.T) {
 	a := theServer(t)
 	name := "revoked"
 	client := a.dynamic(t).Resource(v1alpha1.ClusterResource)
 	first, _ := pull(t, a, name)
 	path := "/services/clusters/" + name + "/api"
-	can := func(h holder, want int) func(context.Context) error {
+	can := func(h syncerCredential, want int) func(context.Context) error {
 		return func(context.Context) error {
 			if code, said := h.send(t, "GET", path, ""); code != want {
 				return fmt.Errorf("%d %s; want %d", code, said, want)
@@ -360,24 +362,24 @@ func TestACredentialIsRevoked(t *testing.T) {
 			return nil
 		}
 	}
-	eventually(t, "the first credential counts", can(first, 200))
+	eventually(t, "the first credential is valid", can(first, 200))
 	second, _ := pull(t, a, name)
-	eventually(t, "the second credential counts", can(second, 200))
-	eventually(t, "the first one does not any more", can(first, 403))
+	eventually(t, "the second credential is valid", can(second, 200))
+	eventually(t, "the first credential is revoked", can(first, 403))
 	if err := client.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "a cluster that has left is not served", can(second, 403))
 	third, _ := pull(t, a, name)
 	eventually(t, "a cluster of the same name is served", can(third, 200))
-	eventually(t, "by another credential alone", can(second, 403))
+	eventually(t, "the new cluster has another credential", can(second, 403))
 	if err := client.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// A cluster in mode Pull is Ready while its syncer says so.
-func TestAPulledClusterIsReadyByItsHeartbeat(t *testing.T) {
+// A cluster in mode Pull is Ready while its syncer reports it.
+func TestPullClusterIsReadyByHeartbeat(t *testing.T) {
 	a := theServer(t)
 	name := "beating"
 	_, kubeconfig := pull(t, a, name)
@@ -389,10 +391,10 @@ func TestAPulledClusterIsReadyByItsHeartbeat(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- remote.Run(ctx) }()
 	defer func() { stop(); <-done }()
-	eventually(t, "the Cluster says that no syncer came", a.reason(t, name, v1alpha1.ReasonErrorInstallingSyncer))
-	eventually(t, "the view knows the cluster", func(context.Context) error {
+	eventually(t, "the Cluster's condition says that no syncer connected", a.reason(t, name, v1alpha1.ReasonErrorInstallingSyncer))
+	eventually(t, "the view serves the cluster", func(context.Context) error {
 		if c, ok := remote.Cluster(); !ok || c.Name != name {
-			return errors.New("it does not")
+			return errors.New("the view does not serve the cluster")
 		}
 		return nil
 	})
@@ -409,7 +411,7 @@ func TestAPulledClusterIsReadyByItsHeartbeat(t *testing.T) {
 	}
 }
 
-// reason waits for why a Cluster is Ready or not.
+// reason checks the reason of a Cluster's Ready condition.
 func (a atoll) reason(t *testing.T, cluster, want string) func(context.Context) error {
 	client := a.dynamic(t)
 	return func(ctx context.Context) error {
@@ -428,7 +430,7 @@ func (a atoll) reason(t *testing.T, cluster, want string) func(context.Context) 
 	}
 }
 
-// kubectl reads a view as it reads a cluster.
+// kubectl can read a view like a cluster.
 func TestKubectlReadsAView(t *testing.T) {
 	a := theServer(t)
 	name := "looked-at"

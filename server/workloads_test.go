@@ -20,7 +20,8 @@ func TestDeploymentFromCreateToRolloutStatus(t *testing.T) {
 	s.mustKubectl(t, "", "scale", "deployment/web", "--replicas=10", "-n", ns)
 	s.mustKubectl(t, "", "set", "image", "deployment/web", "nginx=nginx:1.29", "-n", ns)
 
-	// A strategic merge patch adds a container; a JSON merge would replace the list.
+	// A strategic merge patch adds a container; a JSON merge patch would replace the
+	// list.
 	s.mustKubectl(t, "", "patch", "deployment/web", "-n", ns,
 		"-p", `{"spec":{"template":{"spec":{"containers":[{"name":"side","image":"busybox"}]}}}}`)
 	web, err := client.AppsV1().Deployments(ns).Get(t.Context(), "web", metav1.GetOptions{})
@@ -32,7 +33,7 @@ func TestDeploymentFromCreateToRolloutStatus(t *testing.T) {
 		t.Errorf("%d replicas of %v", *web.Spec.Replicas, containers)
 	}
 	if web.Spec.Template.Spec.ServiceAccountName != "" || len(web.Spec.Template.Spec.Volumes) > 0 {
-		t.Errorf("something was added to the template: %+v", web.Spec.Template.Spec)
+		t.Errorf("the template was changed: %+v", web.Spec.Template.Spec)
 	}
 	if web.Generation != 4 {
 		t.Errorf("generation is %d after four changes of the spec", web.Generation)
@@ -59,7 +60,7 @@ func summarise(t *testing.T, client kubernetes.Interface, d *appsv1.Deployment) 
 	}
 }
 
-func TestServerSideApplyKnowsOwnersOfFields(t *testing.T) {
+func TestServerSideApplyTracksFieldOwners(t *testing.T) {
 	s := theServer(t)
 	ns := s.namespace(t)
 	deployment := `{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: ` + ns + `}, spec: {
@@ -72,7 +73,7 @@ func TestServerSideApplyKnowsOwnersOfFields(t *testing.T) {
 	s.mustKubectl(t, fmt.Sprintf(deployment, 2), "apply", "--server-side", "--field-manager=other", "--force-conflicts", "-f", "-")
 }
 
-func TestServicesKeepWhatTheirAuthorGave(t *testing.T) {
+func TestServicesKeepTheirAddresses(t *testing.T) {
 	s := theServer(t)
 	client, ns := s.client(t).CoreV1(), s.namespace(t)
 	create := func(name string, spec corev1.ServiceSpec) *corev1.Service {
@@ -106,12 +107,12 @@ func TestServicesKeepWhatTheirAuthorGave(t *testing.T) {
 	}
 	create("external", corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.com"})
 
-	// A replace that leaves the address out keeps it.
+	// An update without the address keeps it.
 	given.Spec.ClusterIP, given.Spec.ClusterIPs, given.ResourceVersion = "", nil, ""
 	if svc, err := client.Services(ns).Update(t.Context(), given, metav1.UpdateOptions{}); err != nil || svc.Spec.ClusterIP != "10.1.2.3" {
-		t.Errorf("replace without an address: %v, %+v", err, svc)
+		t.Errorf("update without an address: %v, %+v", err, svc)
 	}
-	// Changing the type back and forth, and deleting, need no allocator either.
+	// Neither changing the type back and forth nor deletion needs an allocator.
 	if _, err := client.Services(ns).Patch(t.Context(), "nodeport", types.MergePatchType, []byte(`{"spec":{"type":"ClusterIP","externalTrafficPolicy":null}}`), metav1.PatchOptions{}); err != nil {
 		t.Error(err)
 	}
@@ -137,7 +138,7 @@ func TestPodsAreStoredAsGiven(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(pod.Spec.Volumes) > 0 || len(pod.Spec.Tolerations) > 0 || pod.Spec.Priority != nil {
-		t.Errorf("something was added: %+v", pod.Spec)
+		t.Errorf("the Pod was changed: %+v", pod.Spec)
 	}
 	for _, args := range [][]string{
 		{"logs", "one"}, {"exec", "one", "--", "true"}, {"attach", "one"},
@@ -155,7 +156,7 @@ func TestPodsAreStoredAsGiven(t *testing.T) {
 	s.mustKubectl(t, "", "-n", ns, "delete", "pod", "one")
 }
 
-func TestDiscoveryIsThatOfACluster(t *testing.T) {
+func TestDiscoveryMatchesCluster(t *testing.T) {
 	s := theServer(t)
 	out := s.mustKubectl(t, "", "api-resources", "--no-headers", "-o", "name")
 	for _, want := range []string{

@@ -92,5 +92,5 @@ func TestMistakesAreAnsweredWithARemedy(t *testing.T) {
 	w.atoll(t, "plan", "-f", resourcesFile).expect(t, 0, `demo_file["back-index"] will be created`, "cannot be carried out: `kubectl apply` them")
 	speculative := w.plans(t, "-f", resourcesFile)
 	w.atoll(t, "approve", speculative, "--yes").expect(t, 1, "is of files, and says what would be if they were applied")
-	w.refused(t, approval(speculative, w.digest(t, speculative)), []string{"create", "-f", "-"}, "only shows what would be: write them, and plan without")
+	w.refused(t, approval(speculative, w.digest(t, speculative)), []string{"create", "-f", "-"}, "create a plan without spec.objects")
 }

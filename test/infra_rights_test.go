@@ -132,7 +132,7 @@ func TestRightsOverInfrastructure(t *testing.T) {
 	t.Log("what may not be approved")
 	for manifest, want := range map[string]string{
 		approval(plan, otherDigest):    "spec.digest: Invalid value",
-		approval("none", digest):       "there is no such plan",
+		approval("none", digest):       "no such plan",
 		approval(plan, "sha256:short"): "spec.digest",
 	} {
 		approver.refused(t, manifest, create, want)

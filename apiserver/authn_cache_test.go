@@ -13,9 +13,9 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 )
 
-// TestCertificateMemory: only what upstream has accepted for its certificate alone
-// is remembered, for a while and never beyond the certificate's end.
-func TestCertificateMemory(t *testing.T) {
+// TestCertificateCache: only results that upstream based on the certificate alone are
+// cached, for a limited time and never beyond the certificate's expiry.
+func TestCertificateCache(t *testing.T) {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	long := &x509.Certificate{NotAfter: start.Add(time.Hour)}
 	soon := &x509.Certificate{NotAfter: start.Add(3 * time.Second)}
@@ -26,7 +26,7 @@ func TestCertificateMemory(t *testing.T) {
 		header header
 		err    error
 		after  time.Duration
-		asked  int // of two requests, the second after that time
+		asked  int // by two requests, the second after that time
 	}{
 		{name: "the same certificate", certs: []*x509.Certificate{long}, after: 9 * time.Second, asked: 1},
 		{name: "later", certs: []*x509.Certificate{long}, after: 11 * time.Second, asked: 2},
@@ -40,7 +40,7 @@ func TestCertificateMemory(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			asked := 0
 			clock := testclock.NewFakePassiveClock(start)
-			memory := newCertificateMemory(authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
+			memory := newCertificateCache(authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
 				asked++
 				if c.err != nil {
 					return nil, false, c.err
@@ -65,12 +65,11 @@ func TestCertificateMemory(t *testing.T) {
 	}
 }
 
-// TestCertificateMemoryTellsCertificatesApart: another certificate is another
-// client, whatever it says.
-func TestCertificateMemoryTellsCertificatesApart(t *testing.T) {
+// TestCertificateCacheKey: another certificate is another client, whatever its subject.
+func TestCertificateCacheKey(t *testing.T) {
 	clock := testclock.NewFakePassiveClock(time.Now())
 	asked := 0
-	memory := newCertificateMemory(authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
+	memory := newCertificateCache(authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
 		asked++
 		return &authenticator.Response{User: &user.DefaultInfo{Name: "jane"}}, true, nil
 	}), clock)

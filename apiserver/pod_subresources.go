@@ -14,10 +14,10 @@ import (
 	"k8s.io/kubernetes/pkg/registry/core/service"
 )
 
-// Subresources that lead into a running container. They stay in discovery with
-// upstream's options, so that clients build the request they would build for any
-// cluster, and answer 501 with a way out: there is no kubelet behind a
-// workspace. Each embeds upstream's storage for everything but the connection.
+// Subresources that connect to a running container. They stay in discovery with
+// upstream's options, so that clients build the same request as for any cluster. They
+// answer 501 with an alternative: a workspace has no kubelets. Each embeds upstream's
+// storage for everything but the connection.
 type (
 	refusedLog          struct{ *podrest.LogREST }
 	refusedExec         struct{ *podrest.ExecREST }
@@ -63,8 +63,8 @@ type getter interface {
 	Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error)
 }
 
-// refuse says that the object is missing, if it is, and otherwise why
-// it cannot be reached here.
+// refuse returns 404 if the object does not exist, and otherwise why it cannot be
+// reached here.
 func refuse(ctx context.Context, objects getter, resource, name string) error {
 	if _, err := objects.Get(ctx, name, &metav1.GetOptions{}); err != nil {
 		return err

@@ -9,56 +9,56 @@ import (
 	"strconv"
 )
 
-// kept is an answer of the next handler that is kept to be changed.
-type kept struct {
+// bufferedResponse buffers a response of the next handler, so that it can be changed.
+type bufferedResponse struct {
 	header http.Header
 	code   int
 	body   bytes.Buffer
 }
 
-func (k *kept) Header() http.Header { return k.header }
+func (k *bufferedResponse) Header() http.Header { return k.header }
 
-func (k *kept) WriteHeader(code int) {
-	// 1xx come before the answer.
+func (k *bufferedResponse) WriteHeader(code int) {
+	// 1xx responses precede the final one.
 	if k.code == 0 && code >= http.StatusOK {
 		k.code = code
 	}
 }
 
-func (k *kept) Write(p []byte) (int, error) {
+func (k *bufferedResponse) Write(p []byte) (int, error) {
 	k.WriteHeader(http.StatusOK)
 	return k.body.Write(p)
 }
 
-// ask has the next handler answer a request in the given encoding, in full.
-func (h *Handler) ask(in *http.Request, accept, etag string) *kept {
+// fetch makes the next handler answer a request in the given encoding, in full.
+func (h *Handler) fetch(in *http.Request, accept, etag string) *bufferedResponse {
 	asked := in.WithContext(in.Context())
 	asked.Header = in.Header.Clone()
 	asked.Header.Set("Accept", accept)
-	// The answer is read here; and what it is not compared with is the
-	// client's copy, of which the next handler knows nothing.
+	// The handler reads this response itself. Conditional headers refer to the client's
+	// copy, which the next handler does not know.
 	for _, name := range []string{"Accept-Encoding", "If-None-Match", "If-Modified-Since", "Range", "If-Range"} {
 		asked.Header.Del(name)
 	}
 	if etag != "" {
 		asked.Header.Set("If-None-Match", etag)
 	}
-	k := &kept{header: http.Header{}}
-	notCacheControl(k.header)
+	k := &bufferedResponse{header: http.Header{}}
+	suppressCacheControl(k.header)
 	h.next.ServeHTTP(k, asked)
 	k.WriteHeader(http.StatusOK)
 	return k
 }
 
-// pass gives an answer on as it came.
-func (k *kept) pass(w http.ResponseWriter) {
+// copyTo writes the response unchanged.
+func (k *bufferedResponse) copyTo(w http.ResponseWriter) {
 	maps.Copy(w.Header(), k.header)
 	w.WriteHeader(k.code)
 	_, _ = w.Write(k.body.Bytes()) // the client is gone if this fails
 }
 
-// passChanged gives an answer on with another body.
-func (k *kept) passChanged(w http.ResponseWriter, mediaType string, body []byte) {
+// copyWithBody writes the response with another body.
+func (k *bufferedResponse) copyWithBody(w http.ResponseWriter, mediaType string, body []byte) {
 	maps.Copy(w.Header(), k.header)
 	w.Header().Set("Content-Type", mediaType)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
@@ -66,8 +66,7 @@ func (k *kept) passChanged(w http.ResponseWriter, mediaType string, body []byte)
 	_, _ = w.Write(body)
 }
 
-// writeDocument answers with a document that clients ask for again and again,
-// most of the time in vain.
+// writeDocument writes a document that clients poll and that rarely changes.
 func writeDocument(w http.ResponseWriter, r *http.Request, mediaType string, body []byte) {
 	sum := sha256.Sum256(body)
 	etag := strconv.Quote(hex.EncodeToString(sum[:]))

@@ -19,7 +19,7 @@ import (
 	"github.com/atoll-dev/atoll/kv/mvcc"
 )
 
-// encryptedBy writes an encryption configuration and gives its file.
+// encryptedBy writes an encryption configuration and returns its file.
 func encryptedBy(t *testing.T) string {
 	t.Helper()
 	key := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7}, 32))
@@ -39,9 +39,10 @@ resources:
 	return path
 }
 
-// TestPlain: custom resources, and kinds without CRDs, are stored encrypted if the encryption
-// configuration names them, and who reads the keyspace gets them back by their keys.
-func TestPlain(t *testing.T) {
+// TestDecrypt: custom resources and kinds without CRDs are stored encrypted if the
+// encryption configuration names them, and readers of the keyspace can decrypt them by
+// their keys.
+func TestDecrypt(t *testing.T) {
 	keyspace, _ := openKeyspace(t, inSQLite, mvcc.Options{})
 	cfg := makeFiles(t)
 	cfg.Kinds, cfg.EncryptionConfigFile = newSource(shops()...), encryptedBy(t)
@@ -85,7 +86,7 @@ func TestPlain(t *testing.T) {
 		if got := bytes.HasPrefix(stored, []byte("k8s:enc:aesgcm:v1:first:")) && !bytes.Contains(stored, []byte("sesame")); got != tt.encrypted {
 			t.Errorf("%s: encrypted: %v", resource, got)
 		}
-		plain, err := server.server.Plain(t.Context(), resource, key, stored)
+		plain, err := server.server.Decrypt(t.Context(), resource, key, stored)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,18 +94,20 @@ func TestPlain(t *testing.T) {
 		if err := json.Unmarshal(plain, &object.Object); err != nil || object.GetName() != "one" || !bytes.Contains(plain, []byte("sesame")) {
 			t.Errorf("%s: %s, %v", resource, plain, err)
 		}
-		// What was stored before there was a configuration stays readable.
-		if again, err := server.server.Plain(t.Context(), resource, key, plain); err != nil || !bytes.Equal(again, plain) {
+		// Values stored before encryption was configured stay readable.
+		if again, err := server.server.Decrypt(t.Context(), resource, key, plain); err != nil || !bytes.Equal(again, plain) {
 			t.Errorf("%s: stored plain: %v", resource, err)
 		}
 		if !tt.encrypted {
 			continue
 		}
 		for what, try := range map[string]func() ([]byte, error){
-			"under another key": func() ([]byte, error) { return server.server.Plain(t.Context(), resource, key+"x", stored) },
-			"cut short":         func() ([]byte, error) { return server.server.Plain(t.Context(), resource, key, stored[:len(stored)-1]) },
+			"under another key": func() ([]byte, error) { return server.server.Decrypt(t.Context(), resource, key+"x", stored) },
+			"cut short": func() ([]byte, error) {
+				return server.server.Decrypt(t.Context(), resource, key, stored[:len(stored)-1])
+			},
 			"of a resource that is not encrypted": func() ([]byte, error) {
-				return server.server.Plain(t.Context(), gears.GroupResource(), key, stored)
+				return server.server.Decrypt(t.Context(), gears.GroupResource(), key, stored)
 			},
 		} {
 			if got, err := try(); err == nil || got != nil || strings.Contains(err.Error(), "sesame") || !strings.Contains(err.Error(), "decrypt ") {

@@ -11,21 +11,23 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 )
 
-// Service is served under a path of its own beside the Kubernetes-style API, behind the
-// same authentication, authorization (of the path, as RBAC's nonResourceURLs has it),
-// flow control and audit.
+// Service is served at its own path beside the Kubernetes-style API, behind the same
+// authentication, authorization (of the path, as with RBAC's nonResourceURLs), flow
+// control and audit.
 type Service struct {
-	// Prefix of its paths; it ends in a slash. Paths come as they were sent: not cleaned.
+	// Prefix of the service's paths; it ends in a slash. Paths are passed as sent,
+	// without cleaning.
 	Prefix string
-	// Allows tells whether somebody may have a path whom RBAC does not allow it.
+	// Allows reports whether a user may access a path that RBAC does not allow.
 	Allows func(user User, path string) bool
-	// Watches tells whether a request may last; others are bounded to a minute.
-	Watches func(*http.Request) bool
-	// Serve answers a request of somebody who is allowed its path.
+	// LongRunning reports whether a request may run for long; others are limited to a
+	// minute.
+	LongRunning func(*http.Request) bool
+	// Serve answers an authorized request.
 	Serve func(http.ResponseWriter, *http.Request, User)
 }
 
-// User is who sends a request.
+// User is the user who sent a request.
 type User struct {
 	Name   string
 	Groups []string
@@ -35,14 +37,14 @@ type User struct {
 func (s Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	who, ok := request.UserFrom(r.Context())
 	if !ok {
-		// The chain has refused whoever it does not know; this would be a mistake of ours.
-		http.Error(w, "nobody knows who asks", http.StatusUnauthorized)
+		// The chain rejects unauthenticated requests; getting here is a bug.
+		http.Error(w, "the request has no authenticated user", http.StatusUnauthorized)
 		return
 	}
 	s.Serve(w, r, User{who.GetName(), who.GetGroups()})
 }
 
-// Authorize implements authorizer.Authorizer. It never denies: RBAC may allow.
+// Authorize implements authorizer.Authorizer. It never denies, because RBAC may allow.
 func (s Service) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	if a.IsResourceRequest() || a.GetUser() == nil || !strings.HasPrefix(a.GetPath(), s.Prefix) {
 		return authorizer.DecisionNoOpinion, "", nil
@@ -53,13 +55,13 @@ func (s Service) Authorize(_ context.Context, a authorizer.Attributes) (authoriz
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
-// admitServices has the chain let through what services serve.
+// admitServices makes the chain let the services' requests through.
 func admitServices(c *genericapiserver.Config, services []Service) {
 	for _, service := range services {
 		c.Authorization.Authorizer = authorizerunion.New(c.Authorization.Authorizer, service)
 		others := c.LongRunningFunc
 		c.LongRunningFunc = func(r *http.Request, info *request.RequestInfo) bool {
-			return strings.HasPrefix(r.URL.Path, service.Prefix) && service.Watches(r) || others(r, info)
+			return strings.HasPrefix(r.URL.Path, service.Prefix) && service.LongRunning(r) || others(r, info)
 		}
 	}
 }

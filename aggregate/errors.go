@@ -26,7 +26,7 @@ func forbidden(message string) *apierrors.StatusError {
 }
 
 func unauthorized(why error) *apierrors.StatusError {
-	return status(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "authenticating a member cluster's front proxy: "+why.Error())
+	return status(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "cannot authenticate a member cluster's front proxy: "+why.Error())
 }
 
 func unavailable(message string) *apierrors.StatusError {
@@ -35,9 +35,9 @@ func unavailable(message string) *apierrors.StatusError {
 	return err
 }
 
-// refuse answers in JSON whatever the client prefers: every client of
-// Kubernetes reads the answer by its own content type.
-func refuse(w http.ResponseWriter, err *apierrors.StatusError) {
+// writeError writes JSON whatever the client prefers: every Kubernetes client decodes
+// an error by its content type.
+func writeError(w http.ResponseWriter, err *apierrors.StatusError) {
 	if d := err.ErrStatus.Details; d != nil && d.RetryAfterSeconds > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(d.RetryAfterSeconds)))
 	}
@@ -56,15 +56,16 @@ func writeStatus(w http.ResponseWriter, s metav1.Status) {
 	_, _ = w.Write(body) // the client is gone if this fails
 }
 
-// guarded is what a member's controller hears when it may not do what it does.
-func guarded(controller string, info *request.RequestInfo) *apierrors.StatusError {
-	return forbidden(fmt.Sprintf("%s of %s/%s %q by a member cluster's %s is refused: the object is shared by all clusters and kept by Atoll; "+
-		"do it as a user, or in Atoll itself", info.Verb, info.APIGroup, info.Resource, info.Name, controller))
+// guardForbidden is the error for a member's controller whose request a guard rejects.
+func guardForbidden(controller string, info *request.RequestInfo) *apierrors.StatusError {
+	return forbidden(fmt.Sprintf("%s of %s/%s %q by a member cluster's %s is refused: the object is shared by all clusters and managed by Atoll; "+
+		"change it as a user, or in Atoll directly", info.Verb, info.APIGroup, info.Resource, info.Name, controller))
 }
 
-// broken is for answers of the workspace that could not be understood.
-func broken(doing string, err error) *apierrors.StatusError {
-	klog.ErrorS(err, "Answering a member cluster", "doing", doing)
+// internalError logs and returns an error for a response of the workspace that cannot
+// be processed.
+func internalError(doing string, err error) *apierrors.StatusError {
+	klog.ErrorS(err, "cannot answer a member cluster", "operation", doing)
 	return status(http.StatusInternalServerError, metav1.StatusReasonInternalError, doing+": "+err.Error())
 }
 

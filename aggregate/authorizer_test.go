@@ -20,15 +20,15 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// judge is a member that answers SubjectAccessReviews.
-type judge struct {
+// reviewServer is a member that answers SubjectAccessReviews.
+type reviewServer struct {
 	asked  []authorizationv1.SubjectAccessReviewSpec
 	reach  int
 	digest string
 	away   bool
 }
 
-func (j *judge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (j *reviewServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	review := authorizationv1.SubjectAccessReview{}
 	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
@@ -36,24 +36,24 @@ func (j *judge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	j.asked = append(j.asked, review.Spec)
 	review.Status.Allowed = review.Spec.User == "alice" && review.Spec.ResourceAttributes.Verb == "list"
-	review.Status.Reason = "says the member"
+	review.Status.Reason = "decided by the member"
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusCreated)
 	_ = json.NewEncoder(w).Encode(review)
 }
 
 func TestDelegation(t *testing.T) {
-	j := &judge{digest: "one"}
+	j := &reviewServer{digest: "one"}
 	server := httptest.NewServer(j)
 	defer server.Close()
 	clk := clocktesting.NewFakePassiveClock(start)
-	d := NewDelegation(func(cluster, group string) (v1alpha1.SharedAPISpec, bool) {
+	d := NewDelegatedAuthorizer(func(cluster, group string) (v1alpha1.SharedAPISpec, bool) {
 		mode := map[string]v1alpha1.AuthorizationMode{"a.example": v1alpha1.AuthorizationMember, "b.example": v1alpha1.AuthorizationAtoll}[group]
 		return v1alpha1.SharedAPISpec{Authorization: mode}, cluster == "east" && mode != ""
 	}, func(_ context.Context, cluster string) (*rest.Config, string, error) {
 		j.reach++
 		if j.away || cluster != "east" {
-			return nil, "", errors.New("no way to " + cluster)
+			return nil, "", errors.New("no configuration for " + cluster)
 		}
 		return &rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}, j.digest, nil
 	}, clk)
@@ -76,13 +76,13 @@ func TestDelegation(t *testing.T) {
 		asked int
 		says  string
 	}{
-		{"what the member allows", request(of("east", "alice"), "list", "a.example"), authorizer.DecisionAllow, 1, "says the member"},
-		{"again, from memory", request(of("east", "alice"), "list", "a.example"), authorizer.DecisionAllow, 1, ""},
-		{"what it does not", request(of("east", "bob"), "list", "a.example"), authorizer.DecisionNoOpinion, 2, ""},
+		{"what the member allows", request(of("east", "alice"), "list", "a.example"), authorizer.DecisionAllow, 1, "decided by the member"},
+		{"again, from the cache", request(of("east", "alice"), "list", "a.example"), authorizer.DecisionAllow, 1, ""},
+		{"what the member does not allow", request(of("east", "bob"), "list", "a.example"), authorizer.DecisionNoOpinion, 2, ""},
 		{"a group that Atoll decides on", request(of("east", "alice"), "list", "b.example"), authorizer.DecisionNoOpinion, 2, ""},
 		{"a group that is not exposed", request(of("east", "alice"), "list", "rbac.authorization.k8s.io"), authorizer.DecisionNoOpinion, 2, ""},
 		{"a member that nothing is exposed to", request(of("west", "alice"), "list", "a.example"), authorizer.DecisionNoOpinion, 2, ""},
-		{"somebody of Atoll with such a name", request(&user.DefaultInfo{Name: "east:alice", Groups: []string{"atoll:cluster:east"}}, "list", "a.example"), authorizer.DecisionNoOpinion, 2, ""},
+		{"a user of Atoll with such a name", request(&user.DefaultInfo{Name: "east:alice", Groups: []string{"atoll:cluster:east"}}, "list", "a.example"), authorizer.DecisionNoOpinion, 2, ""},
 		{"no objects", authorizer.AttributesRecord{User: of("east", "alice"), Verb: "get", Path: "/metrics"}, authorizer.DecisionNoOpinion, 2, ""},
 	} {
 		got, reason, err := d.Authorize(t.Context(), c.a)
@@ -90,24 +90,24 @@ func TestDelegation(t *testing.T) {
 			t.Errorf("%s: %v %q %v, asked %d times; want %v, %d", c.name, got, reason, err, len(j.asked), c.want, c.asked)
 		}
 	}
-	// The member is asked about its own user, by its own names.
+	// The member is asked about its own user, by the member's names.
 	want := authorizationv1.SubjectAccessReviewSpec{User: "alice", Groups: []string{"crew", "system:masters"},
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "ns", Verb: "list", Group: "a.example", Version: "v1", Resource: "notes"}}
 	if diff := cmp.Diff(want, j.asked[0]); diff != "" {
 		t.Errorf("asked (-want +got):\n%s", diff)
 	}
 	if j.reach != 1 {
-		t.Errorf("the way was looked up %d times", j.reach)
+		t.Errorf("the client configuration was read %d times", j.reach)
 	}
 
-	// Another way may lead to another member: what was answered is forgotten.
-	clk.SetTime(start.Add(wayFor))
+	// Another configuration may lead to another member: cached decisions are dropped.
+	clk.SetTime(start.Add(clientTTL))
 	j.digest = "two"
 	if got, _, err := d.Authorize(t.Context(), request(of("east", "alice"), "list", "a.example")); got != authorizer.DecisionAllow || err != nil || len(j.asked) != 3 {
-		t.Errorf("by another way: %v, %v, asked %d times", got, err, len(j.asked))
+		t.Errorf("with another configuration: %v, %v, asked %d times", got, err, len(j.asked))
 	}
-	// One that cannot be asked allows nothing, and the reason says why.
-	clk.SetTime(start.Add(2 * wayFor))
+	// A member that does not respond allows nothing, and the reason names the cause.
+	clk.SetTime(start.Add(2 * clientTTL))
 	j.away = true
 	got, reason, err := d.Authorize(t.Context(), request(of("east", "alice"), "list", "a.example"))
 	if got != authorizer.DecisionNoOpinion || err != nil || !strings.Contains(reason, "could not be asked") {
@@ -117,7 +117,7 @@ func TestDelegation(t *testing.T) {
 	server.Close()
 	began := time.Now()
 	if got, reason, err := d.Authorize(t.Context(), request(of("east", "carol"), "list", "a.example")); got != authorizer.DecisionNoOpinion || err != nil ||
-		!strings.Contains(reason, "could not be asked") || time.Since(began) > 2*askFor {
+		!strings.Contains(reason, "could not be asked") || time.Since(began) > 2*reviewTimeout {
 		t.Errorf("silent: %v %q %v after %v", got, reason, err, time.Since(began))
 	}
 }

@@ -13,11 +13,11 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-func TestHandOver(t *testing.T) {
+func TestReconnectOn503(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(start)
 	var connections atomic.Int64
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w = handOver(w, r)
+		w = reconnectOn503(w, r)
 		if _, ok := w.(http.Flusher); !ok {
 			t.Error("cannot flush")
 		}
@@ -47,21 +47,21 @@ func TestHandOver(t *testing.T) {
 	}
 	get("/unavailable")
 	get("/")
-	clock.SetTime(start.Add(oldEnough))
+	clock.SetTime(start.Add(minConnectionAge))
 	get("/")
 	if n := connections.Load(); n != 1 {
-		t.Errorf("%d connections, and no reason to give one up", n)
+		t.Errorf("%d connections, want 1", n)
 	}
 	get("/unavailable")
 	for deadline := time.Now().Add(20 * time.Second); connections.Load() == 1; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("the connection goes on")
+			t.Fatal("the connection was not closed")
 		}
 		get("/")
 	}
 	get("/unavailable")
 	get("/")
 	if n := connections.Load(); n != 2 {
-		t.Errorf("%d connections: a new one is given up, too", n)
+		t.Errorf("%d connections: a new one was closed too", n)
 	}
 }

@@ -14,12 +14,12 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// datastore is a keyspace that can be out of reach.
+// datastore is a keyspace that can be unreachable.
 type datastore struct {
 	kubernetes.Interface
-	cut      chan struct{} // closed: out of reach
-	slow     time.Duration // what an answer takes
-	deaf     bool          // a write does not hear that its caller gives up
+	cut      chan struct{} // closed: unreachable
+	slow     time.Duration // duration of a call
+	deaf     bool          // a write ignores the cancelation by its caller
 	failWith error
 }
 
@@ -57,9 +57,9 @@ func (d *datastore) answer(ctx context.Context) error {
 	}
 }
 
-// calls names what a request may ask of the datastore.
-func (d *datastore) through(c *contact) map[string]func(context.Context) error {
-	i := impatient{d, c}
+// through returns the calls that a request may make, by name.
+func (d *datastore) through(c *reachability) map[string]func(context.Context) error {
+	i := guardedClient{d, c}
 	return map[string]func(context.Context) error{
 		"get":  func(ctx context.Context) error { _, err := i.Get(ctx, "k", kubernetes.GetOptions{}); return err },
 		"list": func(ctx context.Context) error { _, err := i.List(ctx, "k", kubernetes.ListOptions{}); return err },
@@ -70,8 +70,8 @@ func (d *datastore) through(c *contact) map[string]func(context.Context) error {
 	}
 }
 
-func openContact(d *datastore) *contact {
-	return newContact(clock.RealClock{}, func(ctx context.Context) error { return d.answer(ctx) })
+func openReachability(d *datastore) *reachability {
+	return newReachability(clock.RealClock{}, func(ctx context.Context) error { return d.answer(ctx) })
 }
 
 func statusCode(err error) int32 {
@@ -82,10 +82,10 @@ func statusCode(err error) int32 {
 	return 0
 }
 
-func TestContactLost(t *testing.T) {
+func TestUnreachableDatastoreFailsCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &datastore{cut: make(chan struct{})}
-		c := openContact(d)
+		c := openReachability(d)
 		defer c.stop()
 		calls := d.through(c)
 		for what, call := range calls {
@@ -95,9 +95,9 @@ func TestContactLost(t *testing.T) {
 		}
 		close(d.cut)
 		for what, call := range calls {
-			limit := time.Duration(0) // it is known
+			limit := time.Duration(0) // the outage is known
 			if !c.lost() {
-				limit = doubtAfter + probeLimit
+				limit = suspectAfter + reachabilityTimeout
 			}
 			begin := time.Now()
 			err := call(t.Context())
@@ -105,16 +105,16 @@ func TestContactLost(t *testing.T) {
 				t.Errorf("%s: after %v: %v", what, took, err)
 			}
 			if _, again := apierrors.SuggestsClientDelay(err); again {
-				t.Errorf("%s: Retry-After keeps clients from telling anybody", what)
+				t.Errorf("%s: with Retry-After clients would retry silently", what)
 			}
 		}
 
 		d.cut = make(chan struct{})
-		time.Sleep(probeLimit + probeEvery) // of a clock that is fake
+		time.Sleep(reachabilityTimeout + probeEvery) // with a fake clock
 		synctest.Wait()
 		for what, call := range calls {
 			if err := call(t.Context()); err != nil {
-				t.Errorf("%s after it is back: %v", what, err)
+				t.Errorf("%s after recovery: %v", what, err)
 			}
 		}
 		if c.probing {
@@ -123,27 +123,27 @@ func TestContactLost(t *testing.T) {
 	})
 }
 
-// TestContactHeld: a call that takes long is not a datastore that is away.
-func TestContactHeld(t *testing.T) {
+// TestSlowCallIsNoOutage: a slow call does not mean that the datastore is unreachable.
+func TestSlowCallIsNoOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &datastore{cut: make(chan struct{}), slow: time.Minute}
-		c := openContact(d)
+		c := openReachability(d)
 		defer c.stop()
 		if err := d.through(c)["list"](t.Context()); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if c.probing || c.doubts != 0 || c.lost() {
-			t.Errorf("probing %v, doubts %d, lost %v", c.probing, c.doubts, c.lost())
+		if c.probing || c.suspects != 0 || c.lost() {
+			t.Errorf("probing %v, doubts %d, lost %v", c.probing, c.suspects, c.lost())
 		}
 	})
 }
 
-func TestWriteOnItsWay(t *testing.T) {
+func TestWriteWithUnknownOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &datastore{cut: make(chan struct{}), deaf: true}
-		c := openContact(d)
+		c := openReachability(d)
 		defer c.stop()
 		close(d.cut)
 		begin := time.Now()
@@ -152,10 +152,10 @@ func TestWriteOnItsWay(t *testing.T) {
 			t.Errorf("after %v: %v", time.Since(begin), err)
 		}
 		if took := time.Since(begin); took > 5*time.Second {
-			t.Errorf("it took %v", took)
+			t.Errorf("took %v", took)
 		}
 		c.stop()
-		time.Sleep(2 * time.Hour) // for the write to end
+		time.Sleep(2 * time.Hour) // until the write ends
 	})
 }
 
@@ -167,11 +167,11 @@ func TestErrorsOfTheKeyspace(t *testing.T) {
 		{rpctypes.ErrTimeout, http.StatusGatewayTimeout},
 		{rpctypes.ErrTooManyRequests, http.StatusTooManyRequests},
 		{rpctypes.ErrStopped, http.StatusServiceUnavailable},
-		{rpctypes.ErrCompacted, 0}, // upstream knows it
+		{rpctypes.ErrCompacted, 0}, // handled by upstream
 		{errors.New("anything else"), 0},
 	} {
 		d := &datastore{cut: make(chan struct{}), failWith: test.err}
-		c := openContact(d)
+		c := openReachability(d)
 		for what, call := range d.through(c) {
 			err := call(t.Context())
 			if got := statusCode(err); got != test.want || got == 0 && err != test.err {
