@@ -10,25 +10,25 @@ import (
 	"github.com/atoll-dev/atoll/infra/terminal"
 )
 
-// carrying is how a plan is carried out.
-type carrying struct {
+// applyFlags are the flags of commands that apply a plan.
+type applyFlags struct {
 	terminal.Carrying
 	wait bool
 }
 
-func (c *carrying) addFlags(flags *pflag.FlagSet) {
-	flags.BoolVar(&c.AutoApprove, "auto-approve", false, "Approve without a question. You need the right to approve all the same.")
-	flags.Int32Var(&c.Parallelism, "parallelism", 10, "How many changes are carried out at a time, besides what each provider allows. Given, it is also how many the plan before them looks at.")
-	flags.BoolVar(&c.wait, "wait", true, "Wait until it is done.")
+func (c *applyFlags) addFlags(flags *pflag.FlagSet) {
+	flags.BoolVar(&c.AutoApprove, "auto-approve", false, "Skip the confirmation prompt. You still need permission to approve.")
+	flags.Int32Var(&c.Parallelism, "parallelism", 10, "Maximum number of concurrent changes, in addition to each provider's own limit. If set, it also limits the plan that precedes them.")
+	flags.BoolVar(&c.wait, "wait", true, "Wait until the apply has finished.")
 }
 
-func (c *carrying) check(format string) error {
+func (c *applyFlags) check(format string) error {
 	c.Detached, c.Format = !c.wait, format
-	return parallel(c.Parallelism).check()
+	return parallelism(c.Parallelism).check()
 }
 
-// limit has the plan before the changes look at as many at a time, if somebody said how many.
-func (c *carrying) limit(flags *pflag.FlagSet, r *terminal.Request) *terminal.Request {
+// limit sets the parallelism of the preceding plan if the flag was set.
+func (c *applyFlags) limit(flags *pflag.FlagSet, r *terminal.Request) *terminal.Request {
 	if flags.Changed("parallelism") {
 		r.Parallelism = c.Parallelism
 	}
@@ -39,25 +39,26 @@ func newApplyCommand() *cobra.Command {
 	var (
 		c     infraCommand
 		what  intent
-		how   carrying
+		how   applyFlags
 		files []string
 	)
 	cmd := &cobra.Command{
 		Use:   "apply [PLAN]",
-		Short: "Carry out a plan",
-		Long: `Carry out a plan that was approved. Without one: plan, show it, ask, approve and
-carry it out.
+		Short: "Apply a plan",
+		Long: `Apply an approved plan. Without a plan: create one, show it, ask for approval, approve
+and apply it.
 
-What moved since the plan is refused, each resource for itself, and what is done
-stays done. Interrupting once ends it in good order: what runs comes to its end,
-and nothing else begins. Interrupting twice leaves; it ends without you.`,
+A resource that changed since it was planned is rejected; the others are applied, and
+completed changes are not rolled back. The first interrupt stops gracefully: running
+changes finish, and no more are started. A second interrupt exits at once; the apply
+still stops gracefully on the server.`,
 		Example: `  atoll apply -n shop
   atoll apply plan-x7k2f -n shop
   atoll apply -n shop --auto-approve --target network/main`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(files) > 0 {
-				return fmt.Errorf("what is applied is what is written in Atoll: write the files with `kubectl apply -f %s`, which changes nothing by itself, and then `%s`", files[0], cmd.CommandPath())
+				return fmt.Errorf("-f is not supported: apply plans the objects that are stored in Atoll. Store the files with `kubectl apply -f %s`, which changes no infrastructure, then run `%s`", files[0], cmd.CommandPath())
 			}
 			if err := how.check(c.output); err != nil {
 				return err
@@ -73,8 +74,8 @@ and nothing else begins. Interrupting twice leaves; it ends without you.`,
 				}
 				return s.PlanAndApply(cmd.Context(), how.limit(cmd.Flags(), r), how.Carrying)
 			}
-			if set := given(cmd.Flags(), "target", "exclude", "selector", "replace", "refresh", "refresh-only", "destroy"); len(set) > 0 {
-				return fmt.Errorf("plan %s says already what is done: leave out %s, or the plan", args[0], strings.Join(set, ", "))
+			if set := changedFlags(cmd.Flags(), "target", "exclude", "selector", "replace", "refresh", "refresh-only", "destroy"); len(set) > 0 {
+				return fmt.Errorf("plan %s already determines the changes: omit %s, or omit the plan", args[0], strings.Join(set, ", "))
 			}
 			name, err := oneOf(args, "plan", "plans")
 			if err != nil {
@@ -91,7 +92,7 @@ and nothing else begins. Interrupting twice leaves; it ends without you.`,
 	flags.SortFlags = false
 	how.addFlags(flags)
 	what.addFlags(flags)
-	flags.StringSliceVarP(&files, "filename", "f", nil, "Not taken: write files with kubectl apply.")
+	flags.StringSliceVarP(&files, "filename", "f", nil, "Not supported: store files with kubectl apply.")
 	flags.Lookup("filename").Hidden = true
 	c.addFlags(flags, "json", "yaml", "name")
 	return cmd

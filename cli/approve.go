@@ -13,11 +13,11 @@ func newApproveCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "approve PLAN",
-		Short: "Approve a plan, exactly as it is",
-		Long: `Approve a plan, exactly as it is: the approval names the digest of all its changes.
+		Short: "Approve a plan",
+		Long: `Approve a plan. The approval is for the digest of all its changes, and for no other plan.
 
-It is a right of its own to create approvals. A policy can ask for several of them,
-or for those of others than the plan's author. Deleting the Approval takes it back.`,
+Creating approvals requires its own permission. A policy can require several approvals,
+or approvals by users other than the plan's author. To revoke one, delete the Approval.`,
 		Example: `  atoll approve plan-x7k2f -n shop --reason "ticket 1234"
   atoll approve plan-x7k2f -n shop --digest sha256:…`,
 		Args: oneName("plan"),
@@ -35,9 +35,9 @@ or for those of others than the plan's author. Deleting the Approval takes it ba
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&how.Digest, "digest", "", "The digest that you looked at. If it is that of the plan, nobody is asked; if it is not, nothing is approved.")
-	flags.StringVar(&how.Reason, "reason", "", "Why, for those who read it later.")
-	flags.BoolVar(&how.Yes, "yes", false, "Approve without a question.")
+	flags.StringVar(&how.Digest, "digest", "", "Digest of the plan that you reviewed. If it matches, there is no confirmation prompt; if it does not, the plan is not approved.")
+	flags.StringVar(&how.Reason, "reason", "", "Reason to record in the Approval.")
+	flags.BoolVar(&how.Yes, "yes", false, "Skip the confirmation prompt.")
 	c.addFlags(flags)
 	return cmd
 }

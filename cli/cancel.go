@@ -11,8 +11,8 @@ func newCancelCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:     "cancel APPLY",
-		Short:   "End an apply: nothing else begins",
-		Long:    "End an apply: what runs comes to its end, and nothing else begins. What is done stays done.",
+		Short:   "Cancel an apply",
+		Long:    "Cancel an apply: running changes finish, and no more are started. Completed changes are not rolled back.",
 		Example: `  atoll cancel apply-9q4vd -n shop`,
 		Args:    oneName("apply"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -29,7 +29,7 @@ func newCancelCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.BoolVar(&wait, "wait", true, "Wait until it has ended.")
+	flags.BoolVar(&wait, "wait", true, "Wait until the apply has stopped.")
 	c.addFlags(flags, "json", "yaml", "name")
 	return cmd
 }

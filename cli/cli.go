@@ -1,5 +1,5 @@
-// Package cli is the command line: one file per command. Commands read flags
-// and talk to people; what they do is done below.
+// Package cli implements the command line, with one file per command. Commands parse
+// flags and print results; other packages do the work.
 package cli
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Main is the whole program: it runs the command line args, whose first is the
-// program's name, and returns the exit code.
+// Main runs the command line args, whose first element is the program's name, and
+// returns the exit code.
 func Main(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := interruptible()
 	defer stop()
@@ -36,16 +36,16 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// Run runs one command, given by the arguments after "atoll", until it is done
-// or ctx ends, for programs that contain this one.
+// Run runs one command, given by the arguments after "atoll", until it is done or ctx
+// ends. It is for programs that embed this one.
 func Run(ctx context.Context, args []string) error {
 	root := New("atoll")
 	root.SetArgs(args)
 	return root.ExecuteContext(ctx)
 }
 
-// New builds the command tree. Run as kubectl-atoll it calls itself what its
-// users type.
+// New builds the command tree. For the program kubectl-atoll, help texts show "kubectl
+// atoll", which is what its users type.
 func New(program string) *cobra.Command {
 	name := "atoll"
 	annotations := map[string]string{}
@@ -60,11 +60,11 @@ func New(program string) *cobra.Command {
 to it once; it runs in the member clusters, and its status comes back.`,
 		SilenceErrors: true, // Main prints them, once
 		SilenceUsage:  true,
-		Args:          cobra.ArbitraryArgs, // judged by onlySubcommands
+		Args:          cobra.ArbitraryArgs, // checked by onlySubcommands
 		RunE:          onlySubcommands,
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		// The flag may be that of a command which does not exist.
+		// The flag may belong to a command that does not exist.
 		if before := cmd.Flags().Args(); cmd.HasSubCommands() && len(before) > 0 {
 			return onlySubcommands(cmd, before)
 		}
@@ -101,8 +101,8 @@ to it once; it runs in the member clusters, and its status comes back.`,
 	return root
 }
 
-// onlySubcommands is what a command does that has nothing to do itself: show
-// its subcommands, and not take a misspelt one for nothing.
+// onlySubcommands is the RunE of a command that only has subcommands: it prints the
+// help, and rejects a misspelt subcommand.
 func onlySubcommands(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
@@ -115,15 +115,17 @@ func onlySubcommands(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown command %q%s\nSee '%s --help' for usage", args[0], meant, cmd.CommandPath())
 }
 
-// interruptible is a context that the first SIGINT or SIGTERM ends, so that
-// commands stop gracefully. The second one kills: it meets the default handler.
+// interruptible returns a context that the first SIGINT or SIGTERM cancels, so that
+// commands stop gracefully. The second one kills the process, because the default
+// handler is restored.
 func interruptible() (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	return ctx, stop
 }
 
-// flagError says what the value of a flag has to be, where the library says what the function did that parses it.
+// flagError describes the expected value of a flag, instead of the library's parser
+// error.
 func flagError(err error) error {
 	var invalid *pflag.InvalidValueError
 	if !errors.As(err, &invalid) {
@@ -131,11 +133,11 @@ func flagError(err error) error {
 	}
 	flag := invalid.GetFlag()
 	expected := map[string]string{
-		"int": "a whole number", "int32": "a whole number", "int64": "a whole number", "uint16": "a whole number", "float32": "a number", "float64": "a number",
+		"int": "an integer", "int32": "an integer", "int64": "an integer", "uint16": "an integer", "float32": "a number", "float64": "a number",
 		"duration": "a duration, such as 30s or 5m", "bool": "true or false",
 	}[flag.Value.Type()]
 	if expected == "" {
 		return err
 	}
-	return fmt.Errorf("--%s %s: it has to be %s", flag.Name, invalid.GetValue(), expected)
+	return fmt.Errorf("invalid value %q for --%s: must be %s", invalid.GetValue(), flag.Name, expected)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/atoll-dev/atoll/cli"
 )
 
-// run runs a command line to its end.
+// run runs a command line and returns its exit code and output.
 func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -18,7 +18,7 @@ func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-func TestMistakesAreAnsweredWithARemedy(t *testing.T) {
+func TestErrorsNameTheNextStep(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
@@ -41,66 +41,66 @@ func TestMistakesAreAnsweredWithARemedy(t *testing.T) {
 		"kv serve --datastore sqlite:///x --auto-compaction-mode size":                                    "periodic or revision",
 		"kv serve --datastore sqlite:///x --auto-compaction-mode revision --auto-compaction-retention 5m": "number of revisions",
 		"server --data-dir " + dir + " --auto-compaction-retention 1s":                                    "at least 1m0s",
-		"join":      "no cluster named",
-		"join a b":  "2 names given",
+		"join":      "no cluster specified",
+		"join a b":  "expected one cluster, got 2 arguments",
 		"join east": "--kubeconfig",
 		"join east --kubeconfig " + dir + "/none":             "read the cluster's kubeconfig",
 		"join east --kubeconfig " + file:                      "--atoll-kubeconfig",
-		"leave":                                               "no cluster named",
+		"leave":                                               "no cluster specified",
 		"leave east":                                          "--atoll-kubeconfig",
-		"clusters allow-deletions":                            "no cluster named",
-		"explain":                                             "no object named",
-		"preview drain":                                       "no cluster named",
-		"preview policy":                                      "no file named",
-		"preview -f nowhere.yaml":                             "-f takes a file that can be read here",
-		"preview drain a b":                                   "2 names given",
-		"preview drain east -o wide":                          "-o takes table, json, yaml",
+		"clusters allow-deletions":                            "no cluster specified",
+		"explain":                                             "no object specified",
+		"preview drain":                                       "no cluster specified",
+		"preview policy":                                      "no policies",
+		"preview -f nowhere.yaml":                             "-f requires a readable file",
+		"preview drain a b":                                   "expected one cluster, got 2 arguments",
+		"preview drain east -o wide":                          "-o must be one of table, json, yaml",
 		"preview drain east":                                  "--atoll-kubeconfig",
-		"preview join":                                        "no cluster named",
-		"preview join east -o name":                           "-o takes table, json, yaml",
+		"preview join":                                        "no cluster specified",
+		"preview join east -o name":                           "-o must be one of table, json, yaml",
 		"preview policy -f nowhere.yaml":                      "nowhere.yaml",
 		"preview policy -f " + app:                            "atoll preview -f",
 		"preview -f " + file:                                  file,
-		"preview -f " + app + " -o name":                      "-o takes table, json, yaml",
-		"explain a/b c/d":                                     "2 names given",
-		"explain deployment/web -o wide":                      "-o takes table, json, yaml",
+		"preview -f " + app + " -o name":                      "-o must be one of table, json, yaml",
+		"explain a/b c/d":                                     "expected one object, got 2 arguments",
+		"explain deployment/web -o wide":                      "-o must be one of table, json, yaml",
 		"explain deployment/web":                              "--atoll-kubeconfig",
 		"clusters allow-deletions east --for 0s":              "--atoll-kubeconfig",
-		"expose":                                              "no API group named",
-		"expose a.x":                                          "name clusters with --to",
-		"expose a.x --to east -l tier=prod":                   "choose one",
+		"expose":                                              "no API group specified",
+		"expose a.x":                                          "no clusters: set --to",
+		"expose a.x --to east -l tier=prod":                   "mutually exclusive",
 		"expose a.x --to east,,west":                          "empty name",
-		"expose a.x --to=":                                    "--to: no name is given",
+		"expose a.x --to=":                                    "--to: no name specified",
 		"expose a.x -l tier=(":                                "--selector",
 		"expose apps --to east":                               "Kubernetes' own groups",
-		"expose apps/v1 --to east":                            "write apps",
+		"expose apps/v1 --to east":                            "use apps",
 		"expose networking.k8s.io --to east":                  "Kubernetes' own groups",
-		"expose A.x --to east":                                "cannot be an API group",
+		"expose A.x --to east":                                "is not a valid API group",
 		"expose a.x --to east --namespaces Maybe":             "Provide or Require",
 		"expose a.x --to east --authorization Me":             "Atoll or Member",
-		"expose a.x --to east --name A":                       "cannot be the name",
+		"expose a.x --to east --name A":                       "is not a valid name",
 		"expose a.x --to east -o wide":                        "name, yaml, json",
 		"expose a.x --to east":                                "--atoll-kubeconfig",
-		"unexpose":                                            "no API group named",
-		"unexpose a.x --from=":                                "--from: no name is given",
+		"unexpose":                                            "no API group specified",
+		"unexpose a.x --from=":                                "--from: no name specified",
 		"unexpose a.x":                                        "--atoll-kubeconfig",
 		"kv dump":                                             "--datastore",
 		"kv dump --datastore sqlite:///none/x.db":             "check the path",
-		"kv dump --datastore sqlite:///x --endpoint http://x": "name one place",
+		"kv dump --datastore sqlite:///x --endpoint http://x": "mutually exclusive",
 		"kv dump --datastore sqlite:///x --cacert y":          "--endpoint",
 		"kv dump --values some":                               "base64",
 		"kv status --endpoint http://127.0.0.1:1":             "listens there",
 		"kv status --endpoint ftp://x":                        "https://",
 		"kv status -o wide":                                   "table",
 		"kv compact --datastore sqlite:///x":                  "--keep-revisions",
-		"kv compact --datastore sqlite:///x --revision 1 --keep-revisions 1": "choose one",
+		"kv compact --datastore sqlite:///x --revision 1 --keep-revisions 1": "mutually exclusive",
 		"kv check":                           "--datastore",
 		"kv copy":                            "--from",
 		"kv copy --from sqlite:///none/x.db": "--to",
 		"kv copy --from sqlite:///none/x.db --to sqlite:///none/y.db":          "check the path",
-		"kv copy --from sqlite:///a.db --to sqlite:///b.db --merge --mirror":   "choose one",
+		"kv copy --from sqlite:///a.db --to sqlite:///b.db --merge --mirror":   "mutually exclusive",
 		"kv copy --from sqlite:///a.db --to sqlite:///b.db --follow --dry-run": "--dry-run",
-		"kv copy --from sqlite:///a.db --from-key k --to sqlite:///b.db":       "for an etcd server",
+		"kv copy --from sqlite:///a.db --from-key k --to sqlite:///b.db":       "require an etcd server",
 		"kv backup --datastore sqlite:///x":                                    "--to",
 		"kv backup --datastore sqlite:///none/x.db --to y --compress lots":     "gzip",
 		"kv restore":                "--from",
@@ -123,7 +123,7 @@ func TestMistakesAreAnsweredWithARemedy(t *testing.T) {
 	}
 }
 
-func TestNamesItselfAsItWasCalled(t *testing.T) {
+func TestHelpUsesProgramName(t *testing.T) {
 	for program, want := range map[string]string{"/usr/bin/atoll": "\n  atoll join", "/usr/bin/kubectl-atoll": "\n  kubectl atoll join"} {
 		code, stdout, stderr := run(t, program, "join", "--help")
 		if code != 0 || !strings.Contains(stdout, want+" NAME") {

@@ -12,7 +12,7 @@ import (
 func newClustersCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "clusters",
-		Short: "Look after the clusters of the fleet",
+		Short: "Manage the clusters of the fleet",
 		Args:  cobra.NoArgs,
 	}
 	cmd.AddCommand(newAllowDeletionsCommand())
@@ -26,13 +26,13 @@ func newAllowDeletionsCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "allow-deletions NAME",
-		Short: "Let a cluster's syncer remove as much at once as decisions say",
-		Long: `Let a cluster's syncer remove as much at once as decisions say.
+		Short: "Allow a cluster's syncer to exceed its deletion limit",
+		Long: `Allow a cluster's syncer to exceed its deletion limit for a limited time.
 
-When changed decisions would take more out of a cluster at once than its
-spec.syncer.maxDeletePercent, its syncer removes none of it, and the condition
-DeletionsHalted of the Cluster says what and how much that is. This command lets
-it through, for a while.`,
+If new placement decisions would remove more objects from a cluster at once than its
+spec.syncer.maxDeletePercent, the syncer removes none of them. The Cluster's condition
+DeletionsHalted then shows which and how many objects are affected. This command allows
+the deletions.`,
 		Example: `  kubectl describe cluster east
   atoll clusters allow-deletions east`,
 		Args: oneName("cluster"),
@@ -42,19 +42,19 @@ it through, for a while.`,
 				return err
 			}
 			if period <= 0 {
-				return fmt.Errorf("--for %s allows nothing: give a time such as 10m", period)
+				return fmt.Errorf("--for %s is not a positive duration: use one such as 10m", period)
 			}
 			until := time.Now().Add(period)
 			if err := fleet.AllowDeletions(cmd.Context(), config, args[0], until); err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "cluster/%s may lose objects until %s\n", args[0], until.UTC().Format(time.RFC3339))
+			fmt.Fprintf(cmd.OutOrStdout(), "cluster/%s deletions allowed until %s\n", args[0], until.UTC().Format(time.RFC3339))
 			return nil
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.DurationVar(&period, "for", period, "How long.")
+	flags.DurationVar(&period, "for", period, "How long to allow the deletions.")
 	atoll.addFlags(flags)
 	return cmd
 }

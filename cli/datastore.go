@@ -7,20 +7,20 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// DatastoreVariable names the environment variable for the datastore's URL,
-// which unlike a command line no other user can read.
+// DatastoreVariable is the environment variable for the datastore's URL. Unlike a
+// command line, other users cannot read it.
 const DatastoreVariable = "ATOLL_DATASTORE"
 
 func addDatastoreFlag(flags *pflag.FlagSet, url *string) {
 	flags.StringVar(url, "datastore", "", "URL of the datastore, such as sqlite:///path/to/file.db or postgres://user@host/database. The default is $"+
-		DatastoreVariable+", which is better for a URL with a password.")
+		DatastoreVariable+". Use that for a URL with a password.")
 }
 
-// datastoreURL is the datastore that a flag names, or else the environment. It is
-// not the flag's default, because help would print that.
+// datastoreURL returns the datastore's URL from the flag or else from the environment.
+// The environment is not the flag's default value, because help would print it.
 func datastoreURL(flag string) (string, error) {
 	if flag = orEnvironment(flag); flag == "" {
-		return "", errors.New("no datastore given: name one with --datastore sqlite:///path/to/file.db, or in $" + DatastoreVariable)
+		return "", errors.New("no datastore: set --datastore sqlite:///path/to/file.db, or $" + DatastoreVariable)
 	}
 	return flag, nil
 }

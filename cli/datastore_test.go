@@ -10,8 +10,8 @@ import (
 	"github.com/atoll-dev/atoll/cli"
 )
 
-// TestDatastoreVariable: whatever takes --datastore takes $ATOLL_DATASTORE too, and
-// says so.
+// TestDatastoreVariable checks that every command with --datastore also reads
+// $ATOLL_DATASTORE, and documents it.
 func TestDatastoreVariable(t *testing.T) {
 	t.Setenv(cli.DatastoreVariable, "sqlite:///nowhere/kv.db")
 	found := 0
@@ -23,7 +23,7 @@ func TestDatastoreVariable(t *testing.T) {
 			}
 			found++
 			if !strings.Contains(f.Usage, "$"+cli.DatastoreVariable) {
-				t.Errorf("%s --datastore does not tell of $%s", cmd.CommandPath(), cli.DatastoreVariable)
+				t.Errorf("help of %s --datastore does not mention $%s", cmd.CommandPath(), cli.DatastoreVariable)
 			}
 		})
 		for _, sub := range cmd.Commands() {
@@ -34,6 +34,6 @@ func TestDatastoreVariable(t *testing.T) {
 	if found < 5 {
 		t.Errorf("only %d commands with --datastore: does this test still look at the right flag?", found)
 	}
-	bad(t, "/nowhere/kv.db", "split", "--prefix", "/a/")
-	bad(t, "/nowhere/kv.db", "merge", "--prefix", "/a/")
+	mustFail(t, "/nowhere/kv.db", "split", "--prefix", "/a/")
+	mustFail(t, "/nowhere/kv.db", "merge", "--prefix", "/a/")
 }

@@ -10,15 +10,16 @@ func newDestroyCommand() *cobra.Command {
 	var (
 		c    infraCommand
 		what scope
-		how  carrying
+		how  applyFlags
 	)
 	cmd := &cobra.Command{
 		Use:   "destroy",
 		Short: "Destroy infrastructure",
-		Long: `Destroy the resources of a namespace: plan, show it, ask, approve and carry it out.
+		Long: `Destroy the resources of a namespace: create a plan, show it, ask for approval, approve
+and apply it.
 
-Their objects stay written, so that the next apply makes the resources again. To
-have them go for good, delete the objects: the next plan destroys the resources.`,
+The objects are kept, so the next apply creates the resources again. To remove resources
+permanently, delete their objects: the next plan destroys the resources.`,
 		Example: `  atoll destroy -n shop
   atoll destroy -n shop --target 'demo_server["web"]'`,
 		Args: cobra.NoArgs,

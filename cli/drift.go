@@ -12,18 +12,17 @@ func newDriftCommand() *cobra.Command {
 	var (
 		c      infraCommand
 		what   scope
-		atOnce parallel
-		wait   waiting
+		atOnce parallelism
+		wait   planFlags
 	)
 	cmd := &cobra.Command{
 		Use:   "drift",
-		Short: "Look what became of infrastructure",
-		Long: `Ask the providers what became of the resources of a namespace, and show what was
-changed by others.
+		Short: "Detect changes made outside of Atoll",
+		Long: `Read the resources of a namespace from their providers, and show what was changed outside
+of Atoll.
 
-What it finds is a plan: carried out, it takes into Atoll's knowledge what became of
-the resources, and changes none of them. "atoll apply --refresh" undoes what others
-did instead.`,
+The result is a plan. Applying it records the current state of the resources in Atoll and
+changes no resource. To revert the outside changes instead, use "atoll apply --refresh".`,
 		Example: `  atoll drift -n shop
   atoll drift -n shop -l tier=gold --detailed-exitcode`,
 		Args: cobra.NoArgs,
@@ -47,7 +46,7 @@ did instead.`,
 	flags.SortFlags = false
 	what.addFlags(flags)
 	atOnce.addFlags(flags)
-	wait.addFlags(flags, "something was changed")
+	wait.addFlags(flags, "something was changed outside of Atoll")
 	c.addFlags(flags, "json", "yaml", "name", "wide")
 	return cmd
 }

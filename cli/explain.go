@@ -26,11 +26,11 @@ func newExplainCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "explain KIND/NAME",
-		Short: "Say why an object runs where it does",
-		Long: `Say why an object runs where it does, and why not elsewhere.
+		Short: "Explain why an object runs where it does",
+		Long: `Explain why an object runs in its clusters, and why not in others.
 
-Each cluster gets a verdict with a reason, from the code that places objects. Also
-shown are the policy that decides and those that select the object and do not.`,
+Each cluster gets a verdict with a reason, from the scheduler's own code. The output also
+has the policy that decides, and the policies that select the object but do not decide.`,
 		Example: `  atoll explain deployment/web -n shop
   atoll explain rollout.argoproj.io/web -n shop -o yaml`,
 		Args: oneName("object"),
@@ -60,19 +60,19 @@ shown are the policy that decides and those that select the object and do not.`,
 	return cmd
 }
 
-// explanation is what `atoll explain` says.
+// explanation is the output of `atoll explain`.
 type explanation struct {
 	Kind      string                   `json:"kind"`
 	Namespace string                   `json:"namespace,omitempty"`
 	Name      string                   `json:"name"`
 	Policy    v1alpha1.PolicyReference `json:"policy"`
-	// Passed are the policies that select the object and do not decide.
+	// Passed are the policies that select the object but do not decide.
 	Passed    []passedPolicy `json:"passed,omitempty"`
 	Scheduled bool           `json:"scheduled"`
 	Reason    string         `json:"reason"`
 	Message   string         `json:"message"`
 	Clusters  []verdict      `json:"clusters"`
-	// Pending: the scheduler has not written this decision down yet.
+	// Pending is set if the scheduler has not written this decision yet.
 	Pending    bool                `json:"pending,omitempty"`
 	RequiredBy []v1alpha1.Requirer `json:"requiredBy,omitempty"`
 }
@@ -113,11 +113,11 @@ func (f *fleetReader) explain(ctx context.Context, what, namespace string, warn 
 	return explainObject(s, gvk, obj)
 }
 
-// noSuchObject says of an object that there is not where else it may be: in another
-// namespace, under another name, in another Atoll, or in a file only.
+// noSuchObject returns an error for a missing object that suggests where else to look:
+// in another namespace, under another name, in another Atoll, or in a file.
 func (f *fleetReader) noSuchObject(ctx context.Context, gvr schema.GroupVersionResource, kind, namespace, name string) error {
 	var namespaces, names []string
-	// What cannot be listed makes the answer shorter, and no other.
+	// If listing fails, the message is only shorter.
 	if list, err := f.dynamic.Resource(gvr).List(ctx, metav1.ListOptions{Limit: 500}); err == nil {
 		for _, item := range list.Items {
 			switch {
@@ -128,15 +128,15 @@ func (f *fleetReader) noSuchObject(ctx context.Context, gvr schema.GroupVersionR
 			}
 		}
 	}
-	where, elsewhere := "", "name"
+	where, suggestion := "", "use"
 	if namespace != "" {
-		where, elsewhere = " in namespace "+namespace, "name another namespace with -n, or"
+		where, suggestion = " in namespace "+namespace, "use another namespace with -n, or"
 	}
 	if len(namespaces) > 0 {
-		return fmt.Errorf("there is no %s %s%s, but in %s: name the namespace with -n", kind, name, where, few(namespaces))
+		return fmt.Errorf("%s %q not found%s, but it exists in %s: set the namespace with -n", kind, name, where, joinNames(namespaces))
 	}
-	return fmt.Errorf("there is no %s %s%s%s: %s another Atoll with --atoll-kubeconfig; where one would go that is not applied yet says `atoll preview -f FILE`",
-		kind, name, where, didYouMean(name, names), elsewhere)
+	return fmt.Errorf("%s %q not found%s%s: %s another Atoll with --atoll-kubeconfig. To preview an object that is not applied yet, run `atoll preview -f FILE`",
+		kind, name, where, didYouMean(name, names), suggestion)
 }
 
 func explainObject(s *scheduler.State, gvk schema.GroupVersionKind, obj *unstructured.Unstructured) (*explanation, error) {
@@ -147,7 +147,7 @@ func explainObject(s *scheduler.State, gvk schema.GroupVersionKind, obj *unstruc
 	}
 	k, known := s.Kind(gvk.GroupKind())
 	if !known {
-		return nil, fmt.Errorf("objects of kind %s do not go to clusters: no cluster's type was negotiated and published for it (see `kubectl get negotiatedapiresources`)", gvk.GroupKind())
+		return nil, fmt.Errorf("objects of kind %s are not placed on clusters: no type has been negotiated and published for it. Run `kubectl get negotiatedapiresources` to list those that have", gvk.GroupKind())
 	}
 	b := s.Binding(k, obj.GetNamespace(), obj.GetName())
 	w := s.Snapshot()
@@ -181,15 +181,14 @@ func explainObject(s *scheduler.State, gvk schema.GroupVersionKind, obj *unstruc
 	return e, nil
 }
 
-// explainFollower says of an object that goes where it is needed what its binding
-// says.
+// explainFollower explains an object that follows other objects, from its binding.
 func explainFollower(e *explanation, b *v1alpha1.ResourceBinding) *explanation {
-	e.Policy = v1alpha1.PolicyReference{Kind: v1alpha1.PolicyDefault, Why: "it goes where it is needed"}
+	e.Policy = v1alpha1.PolicyReference{Kind: v1alpha1.PolicyDefault, Why: "it follows the objects that need it"}
 	if b == nil {
-		e.Scheduled, e.Reason, e.Message = true, "NotRequired", "nothing that runs in a cluster needs it"
+		e.Scheduled, e.Reason, e.Message = true, "NotRequired", "no object that runs in a cluster needs it"
 		return e
 	}
-	e.Scheduled, e.Reason, e.Message, e.RequiredBy = true, scheduler.ReasonRequired, "follows what needs it", b.Spec.RequiredBy
+	e.Scheduled, e.Reason, e.Message, e.RequiredBy = true, scheduler.ReasonRequired, "follows the objects that need it", b.Spec.RequiredBy
 	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BindingScheduled); c != nil && c.Status == metav1.ConditionFalse {
 		e.Scheduled, e.Reason, e.Message = false, c.Reason, c.Message
 	}
@@ -206,11 +205,11 @@ func (e *explanation) print(out io.Writer) error {
 	}
 	state := "scheduled"
 	if !e.Scheduled {
-		state = "not as wanted"
+		state = "not as desired"
 	}
 	fmt.Fprintf(out, "%s %s: %s (%s): %s\n", e.Kind, name, state, e.Reason, e.Message)
 	if e.Pending {
-		fmt.Fprintln(out, "This is about to change: the clusters have another decision yet.")
+		fmt.Fprintln(out, "Pending: clusters still run the previous decision.")
 	}
 	if e.Policy.Kind != "" {
 		fmt.Fprintf(out, "Policy: %s: %s\n", strings.TrimSpace(e.Policy.Kind+" "+e.Policy.Name), e.Policy.Why)

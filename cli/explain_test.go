@@ -32,24 +32,24 @@ import (
 	"github.com/atoll-dev/atoll/fleet/scheduler"
 )
 
-// harbour is a namespace of a real server, with clusters of which heartbeats say that
-// they are Ready. Nothing runs in them; where things go is decided all the same.
-type harbour struct {
+// fleetFixture is a namespace on a real server, with clusters whose heartbeats report
+// Ready. No workload runs in them, but the scheduler decides on placement.
+type fleetFixture struct {
 	t          *testing.T
 	kubeconfig string
 	dynamic    dynamic.Interface
 	kube       kubernetes.Interface
 }
 
-func (h *harbour) must(err error) {
+func (h *fleetFixture) must(err error) {
 	h.t.Helper()
 	if err != nil {
 		h.t.Fatal(err)
 	}
 }
 
-// atoll runs a command that succeeds, and gives what it prints.
-func (h *harbour) atoll(args ...string) string {
+// atoll runs a command that must succeed, and returns its output.
+func (h *fleetFixture) atoll(args ...string) string {
 	h.t.Helper()
 	code, stdout, stderr := run(h.t, append(append([]string{"atoll"}, args...), "--atoll-kubeconfig", h.kubeconfig)...)
 	if code != 0 || stderr != "" {
@@ -58,8 +58,8 @@ func (h *harbour) atoll(args ...string) string {
 	return stdout
 }
 
-// join makes a Cluster whose syncer seems to live until the test ends.
-func (h *harbour) join(name string) {
+// join creates a Cluster whose syncer appears alive until the test ends.
+func (h *fleetFixture) join(name string) {
 	h.t.Helper()
 	c := newCluster(name)
 	h.must(unstructured.SetNestedMap(c.Object, map[string]any{"mode": "Pull"}, "spec"))
@@ -102,8 +102,8 @@ func (h *harbour) join(name string) {
 	})
 }
 
-// create makes an object of the namespace.
-func (h *harbour) create(resource, manifest string) {
+// create creates an object in the namespace.
+func (h *fleetFixture) create(resource, manifest string) {
 	h.t.Helper()
 	u := &unstructured.Unstructured{}
 	h.must(yaml.Unmarshal([]byte(manifest), &u.Object))
@@ -113,8 +113,9 @@ func (h *harbour) create(resource, manifest string) {
 	h.must(err)
 }
 
-// decided gives the decisions about the namespace: what of each object a cluster has.
-func (h *harbour) decided() map[string]string {
+// decided returns the placement decisions in the namespace: for each object, its
+// clusters.
+func (h *fleetFixture) decided() map[string]string {
 	h.t.Helper()
 	list, err := h.dynamic.Resource(v1alpha1.ResourceBindingResource).Namespace("harbour").List(context.WithoutCancel(h.t.Context()), metav1.ListOptions{})
 	h.must(err)
@@ -133,8 +134,8 @@ func (h *harbour) decided() map[string]string {
 	return out
 }
 
-// comesTrue previews something, does it, and wants to see just what was said.
-func (h *harbour) comesTrue(what string, preview []string, do func()) {
+// comesTrue previews a change, makes it, and requires exactly the predicted decisions.
+func (h *fleetFixture) comesTrue(what string, preview []string, do func()) {
 	h.t.Helper()
 	var said struct {
 		Moves []scheduler.Move `json:"moves"`
@@ -143,14 +144,14 @@ func (h *harbour) comesTrue(what string, preview []string, do func()) {
 	want := h.decided()
 	for _, m := range said.Moves {
 		if m.Namespace != "harbour" {
-			h.t.Errorf("%s would move %s %s/%s", what, m.Kind, m.Namespace, m.Name)
+			h.t.Errorf("%s: unexpected move of %s %s/%s", what, m.Kind, m.Namespace, m.Name)
 		}
 		place := m.Kind + " " + m.Name + " " + m.Cluster
 		if before, ok := want[place]; ok && before != m.Before || !ok && m.Before != scheduler.NoShare {
-			h.t.Errorf("%s: before, %s is said to be %s, and is %q", what, place, m.Before, before)
+			h.t.Errorf("%s: %s: previewed state before %s, actual %q", what, place, m.Before, before)
 		}
 		if m.Reason == "" || m.Why == "" {
-			h.t.Errorf("%s: %s would change for no reason: %+v", what, place, m)
+			h.t.Errorf("%s: %s would change without a reason: %+v", what, place, m)
 		}
 		want[place] = m.After
 		if m.After == scheduler.NoShare {
@@ -166,10 +167,10 @@ func (h *harbour) comesTrue(what string, preview []string, do func()) {
 			h.t.Logf("%s: said\n%v\nbecame\n%v", what, want, h.decided())
 		}
 	})
-	eventually(h.t, what+" does what was said", func() bool { return maps.Equal(h.decided(), want) })
+	eventually(h.t, what+" has the previewed effect", func() bool { return maps.Equal(h.decided(), want) })
 }
 
-func (h *harbour) file(name, manifest string) string {
+func (h *fleetFixture) file(name, manifest string) string {
 	h.t.Helper()
 	path := filepath.Join(h.t.TempDir(), name)
 	h.must(os.WriteFile(path, []byte(manifest), 0o600))
@@ -190,7 +191,7 @@ spec:
 `
 }
 
-const harbourPolicy = `
+const fixturePolicy = `
 apiVersion: fleet.atoll.dev/v1alpha1
 kind: Placement
 metadata: {name: web, namespace: harbour}
@@ -200,7 +201,8 @@ spec:
   mode: Duplicated
 `
 
-// explainAtAServer compares what the commands say with what the scheduler then does.
+// explainAtAServer compares the commands' predictions with what the scheduler then
+// does.
 func explainAtAServer(t *testing.T, config *rest.Config, kubeconfig string) {
 	dyn, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -210,7 +212,7 @@ func explainAtAServer(t *testing.T, config *rest.Config, kubeconfig string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &harbour{t, kubeconfig, dyn, kube}
+	h := &fleetFixture{t, kubeconfig, dyn, kube}
 	for _, name := range []string{"harbour", v1alpha1.SystemNamespace} {
 		_, err := kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		if !apierrors.IsAlreadyExists(err) {
@@ -222,12 +224,12 @@ func explainAtAServer(t *testing.T, config *rest.Config, kubeconfig string) {
 	web := deploymentOf("web", "", ", envFrom: [{configMapRef: {name: conf}}]")
 	h.comesTrue("the app", []string{"preview", "-f", h.file("web.yaml", web)}, func() { h.create("deployments", web) })
 	h.create("configmaps", "{apiVersion: v1, kind: ConfigMap, metadata: {name: conf, namespace: harbour}}")
-	eventually(t, "what it needs follows", func() bool { return len(h.decided()) == 4 })
+	eventually(t, "its dependencies follow", func() bool { return len(h.decided()) == 4 })
 	h.explains()
 	h.mistakes()
 
 	h.comesTrue("a third cluster", []string{"preview", "join", "center"}, func() { h.join("center") })
-	h.comesTrue("a policy", []string{"preview", "policy", "-f", h.file("policy.yaml", harbourPolicy)}, func() { h.create("placements", harbourPolicy) })
+	h.comesTrue("a policy", []string{"preview", "policy", "-f", h.file("policy.yaml", fixturePolicy)}, func() { h.create("placements", fixturePolicy) })
 	pinned := deploymentOf("pinned", "fleet.atoll.dev/cluster: south", "")
 	h.comesTrue("a pinned app", []string{"preview", "-f", h.file("pinned.yaml", pinned)}, func() { h.create("deployments", pinned) })
 	free := deploymentOf("free", "", "")
@@ -245,12 +247,12 @@ func explainAtAServer(t *testing.T, config *rest.Config, kubeconfig string) {
 		h.must(err)
 	})
 	if out := h.atoll("preview", "drain", "south", "--detailed-exitcode"); out != "Nothing would move.\n" {
-		t.Errorf("of what is drained:\n%s", out)
+		t.Errorf("drained cluster:\n%s", out)
 	}
 }
 
-// explains: of an app and of what it needs, why they are where they are.
-func (h *harbour) explains() {
+// explains checks the explanation of an app and of its dependencies.
+func (h *fleetFixture) explains() {
 	h.t.Helper()
 	var e struct {
 		Kind, Reason string
@@ -273,12 +275,12 @@ func (h *harbour) explains() {
 			chosen = append(chosen, c.Cluster)
 		}
 		if c.Chosen && c.Replicas == nil || c.Reason == "" || c.Message == "" {
-			h.t.Errorf("of cluster %s is said %+v", c.Cluster, c)
+			h.t.Errorf("cluster %s: %+v", c.Cluster, c)
 		}
 	}
 	slices.Sort(chosen)
 	if e.Kind != "Deployment" || !e.Scheduled || e.Pending || e.Policy.Kind != v1alpha1.PolicyDefault || !slices.Equal(chosen, []string{"north", "south"}) {
-		h.t.Errorf("explained as %+v", e)
+		h.t.Errorf("explanation: %+v", e)
 	}
 	for _, line := range []struct{ what, format, want string }{
 		{"deployment/web", "table", "Deployment harbour/web: scheduled ("},
@@ -293,23 +295,23 @@ func (h *harbour) explains() {
 	}
 }
 
-// mistakes are answered with what to do instead.
-func (h *harbour) mistakes() {
+// mistakes checks that errors name the next step.
+func (h *fleetFixture) mistakes() {
 	h.t.Helper()
 	nowhere := h.file("nowhere.yaml", strings.ReplaceAll(deploymentOf("web", "", ""), "namespace: harbour", "namespace: nowhere"))
 	unknown := h.file("unknown.yaml", "{apiVersion: example.org/v1, kind: Boat, metadata: {name: boat}}")
 	for line, want := range map[string]string{
-		"explain deploy/none -n harbour":        "there is no Deployment none in namespace harbour: name another namespace with -n, or another Atoll with --atoll-kubeconfig; where one would go that is not applied yet says `atoll preview -f FILE`",
+		"explain deploy/none -n harbour":        "Deployment \"none\" not found in namespace harbour: use another namespace with -n, or another Atoll with --atoll-kubeconfig. To preview an object that is not applied yet, run `atoll preview -f FILE`",
 		"explain deploy/wep -n harbour":         "(did you mean web?)",
-		"explain deploy/web":                    "there is no Deployment web in namespace default, but in harbour: name the namespace with -n",
-		"explain clusterrole/none":              "there is no ClusterRole none: name another Atoll",
-		"explain boat/web":                      "Atoll serves no kind boat",
-		"explain web":                           "write deployment/web",
+		"explain deploy/web":                    "Deployment \"web\" not found in namespace default, but it exists in harbour: set the namespace with -n",
+		"explain clusterrole/none":              "ClusterRole \"none\" not found: use another Atoll",
+		"explain boat/web":                      "Atoll does not serve kind \"boat\"",
+		"explain web":                           "use a form such as deployment/web",
 		"preview drain nroth":                   "(did you mean north?)",
-		"preview join north":                    "has joined already",
+		"preview join north":                    "has already joined",
 		"preview join center --cpu lots":        "--cpu lots",
-		"preview -f " + nowhere:                 "put the Namespace into the file",
-		"preview -f " + unknown:                 "apply the CustomResourceDefinition",
+		"preview -f " + nowhere:                 "add the Namespace to the file",
+		"preview -f " + unknown:                 "apply the kind's CustomResourceDefinition",
 		"preview drain north --atoll-context x": `"x"`,
 	} {
 		code, stdout, stderr := run(h.t, append(append([]string{"atoll"}, strings.Fields(line)...), "--atoll-kubeconfig", h.kubeconfig)...)

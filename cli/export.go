@@ -20,12 +20,12 @@ func newExportCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "export",
-		Short: "Write a state file for OpenTofu",
-		Long: `Write what is known of the resources of a namespace as a state file that OpenTofu and
-Terraform can read, with the addresses that resources had when they were taken over
-from there. Nothing is changed by it.
+		Short: "Export a state file for OpenTofu",
+		Long: `Export the state of a namespace's resources to a state file for OpenTofu and Terraform,
+with the addresses that the resources had when they were imported from there. Nothing
+is changed.
 
-The file has everything, secrets too, as state files have.`,
+Like any state file, it contains secrets.`,
 		Example: `  atoll export -n shop > terraform.tfstate
   atoll export -n shop --after terraform.tfstate -f terraform.tfstate`,
 		Args: cobra.NoArgs,
@@ -45,20 +45,20 @@ The file has everything, secrets too, as state files have.`,
 			if file == "" || file == "-" {
 				return s.ExportState(cmd.Context(), s.Out, &how)
 			}
-			return replaced(file, func(w io.Writer) error { return s.ExportState(cmd.Context(), w, &how) })
+			return writeFileAtomically(file, func(w io.Writer) error { return s.ExportState(cmd.Context(), w, &how) })
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVarP(&file, "filename", "f", "", "File to write, which only its owner may read. The default is standard output.")
-	flags.StringVar(&after, "after", "", "State file that this one comes after: its lineage, the next serial, and its outputs. Without, a new lineage is begun.")
-	flags.StringArrayVar(&how.Providers, "provider", nil, "Address of a provider's configuration, as in hashicorp/aws.west=aws/west. The default is the one that a resource was taken over with, or the source of its Provider. Can be given again.")
+	flags.StringVarP(&file, "filename", "f", "", "File to write, readable only by its owner. The default is standard output.")
+	flags.StringVar(&after, "after", "", "Previous state file, from which to take the lineage, the serial (incremented) and the outputs. By default the export starts a new lineage.")
+	flags.StringArrayVar(&how.Providers, "provider", nil, "Address of a provider's configuration, as in hashicorp/aws.west=aws/west. The default is the one that a resource was imported with, or the source of its Provider. Can be repeated.")
 	c.addFlags(flags)
 	return cmd
 }
 
-// replaced writes a file for its owner alone. It is there whole, or as it was before.
-func replaced(name string, write func(io.Writer) error) (err error) {
+// writeFileAtomically writes a file atomically, readable only by its owner.
+func writeFileAtomically(name string, write func(io.Writer) error) (err error) {
 	draft, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-")
 	if err != nil {
 		return err

@@ -28,21 +28,21 @@ func newExposeCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "expose GROUP[,GROUP...] --to CLUSTER[,CLUSTER...]",
-		Short: "Have clusters serve API groups of Atoll as their own",
-		Long: `Have clusters serve API groups of Atoll as their own, and wait until they do.
+		Short: "Expose API groups of Atoll in clusters",
+		Long: `Expose API groups of Atoll in clusters, and wait until the clusters serve them.
 
-The groups are those of Atoll's CustomResourceDefinitions. The API server of each
-cluster passes requests for them on, so programs find local and shared objects
-through one connection. What is wanted is kept in a SharedAPI; exposing the same
-groups to more clusters adds to it.`,
+The groups are those of Atoll's CustomResourceDefinitions. Each cluster's API server
+proxies requests for them to Atoll, so programs use local and shared objects through one
+connection. The configuration is stored in a SharedAPI; exposing the same groups to more
+clusters extends it.`,
 		Example: `  atoll expose shop.example.org --to east,west
 
-  # Every cluster that is labelled so, now or later
+  # Every cluster with this label, now or later
   atoll expose shop.example.org --selector tier=prod
 
-  # The object, for a repository
+  # Print the SharedAPI, for a Git repository
   atoll expose shop.example.org --to east --dry-run=client -o yaml`,
-		Args: someNames("API group"),
+		Args: atLeastOne("API group"),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if ask.groups, err = readGroups(args); err != nil {
 				return err
@@ -54,7 +54,7 @@ groups to more clusters adds to it.`,
 				return err
 			}
 			if problems := validation.IsDNS1123Subdomain(ask.name); ask.name != "" && len(problems) > 0 {
-				return fmt.Errorf("%q cannot be the name of a SharedAPI: %s", ask.name, problems[0])
+				return fmt.Errorf("%q is not a valid name for a SharedAPI: %s", ask.name, problems[0])
 			}
 			if output != "" {
 				if err := checkFormat(output, "name", "yaml", "json"); err != nil {
@@ -76,15 +76,15 @@ groups to more clusters adds to it.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringSliceVar(&to, "to", nil, "Clusters that are to serve the groups.")
-	flags.StringVarP(&selector, "selector", "l", "", "Choose the clusters by label instead, such as tier=prod; those that match later too. '' chooses all.")
-	flags.StringVar(&ask.name, "name", "", "Name of the SharedAPI. The default is that of the one for these groups, or the first group.")
-	flags.StringVar((*string)(&ask.namespaces), "namespaces", "", "What happens when a cluster's user creates an object in a namespace that Atoll does not have: Provide makes it, Require refuses. The default is Provide, or what the SharedAPI says.")
-	flags.StringVar((*string)(&ask.authorization), "authorization", "", "Who decides what clusters' users may do: Atoll, by its RBAC; or Member, so that what a user's own cluster allows is allowed too. The default is Atoll, or what the SharedAPI says.")
+	flags.StringSliceVar(&to, "to", nil, "Clusters to expose the groups to.")
+	flags.StringVarP(&selector, "selector", "l", "", "Label selector, such as tier=prod, instead of --to; clusters that match later are included. '' selects all.")
+	flags.StringVar(&ask.name, "name", "", "Name of the SharedAPI. The default is the existing SharedAPI of these groups, or the first group.")
+	flags.StringVar((*string)(&ask.namespaces), "namespaces", "", "What happens when a cluster's user creates an object in a namespace that does not exist in Atoll: Provide creates the namespace, Require rejects the object. The default is Provide, or the SharedAPI's current value.")
+	flags.StringVar((*string)(&ask.authorization), "authorization", "", "Who authorizes clusters' users: Atoll, by its RBAC; or Member, which also allows what the user's own cluster allows. The default is Atoll, or the SharedAPI's current value.")
 	flags.StringVar(&dryRun, "dry-run", dryRun, dryRunFlag)
 	flags.StringVarP(&output, "output", "o", "", outputFlag("name", "yaml", "json"))
 	flags.BoolVar(&wait, "wait", wait, "Wait until the clusters serve the groups.")
-	flags.DurationVar(&timeout, "timeout", timeout, "How long to wait. What was asked for stays, and goes on afterwards.")
+	flags.DurationVar(&timeout, "timeout", timeout, "How long to wait. The change continues afterwards.")
 	atoll.addFlags(flags)
 	return cmd
 }
@@ -93,12 +93,12 @@ func (e exposure) checkPolicies() error {
 	switch e.namespaces {
 	case "", v1alpha1.NamespacesProvide, v1alpha1.NamespacesRequire:
 	default:
-		return fmt.Errorf("unknown --namespaces %q: it takes %s or %s", e.namespaces, v1alpha1.NamespacesProvide, v1alpha1.NamespacesRequire)
+		return fmt.Errorf("invalid --namespaces %q: must be %s or %s", e.namespaces, v1alpha1.NamespacesProvide, v1alpha1.NamespacesRequire)
 	}
 	switch e.authorization {
 	case "", v1alpha1.AuthorizationAtoll, v1alpha1.AuthorizationMember:
 	default:
-		return fmt.Errorf("unknown --authorization %q: it takes %s or %s", e.authorization, v1alpha1.AuthorizationAtoll, v1alpha1.AuthorizationMember)
+		return fmt.Errorf("invalid --authorization %q: must be %s or %s", e.authorization, v1alpha1.AuthorizationAtoll, v1alpha1.AuthorizationMember)
 	}
 	return nil
 }
@@ -106,7 +106,7 @@ func (e exposure) checkPolicies() error {
 func readClusters(named bool, to []string, selected bool, selector string) ([]string, *metav1.LabelSelector, error) {
 	switch {
 	case named && selected:
-		return nil, nil, errors.New("--to and --selector are both given: choose one")
+		return nil, nil, errors.New("--to and --selector are mutually exclusive")
 	case selected:
 		parsed, err := metav1.ParseToLabelSelector(selector)
 		if err != nil {
@@ -114,13 +114,13 @@ func readClusters(named bool, to []string, selected bool, selector string) ([]st
 		}
 		return nil, parsed, nil
 	case !named:
-		return nil, nil, errors.New("no cluster chosen: name clusters with --to, or choose them by label with --selector")
+		return nil, nil, errors.New("no clusters: set --to or --selector")
 	}
 	clusters, err := readNames("--to", to)
 	return clusters, nil, err
 }
 
-// expose makes or widens a SharedAPI, and waits until its clusters serve it.
+// expose creates or extends a SharedAPI, and waits until its clusters serve it.
 func (s *sharing) expose(ctx context.Context, ask exposure, output string, wait bool) error {
 	what := strings.Join(ask.groups, ", ")
 	now, err := s.read(ctx)
@@ -131,9 +131,9 @@ func (s *sharing) expose(ctx context.Context, ask exposure, output string, wait 
 	if err != nil {
 		return fmt.Errorf("expose %s: %w", what, err)
 	}
-	doubts, waits := now.doubts(c)
+	doubts, waits := now.warnings(c)
 	for _, doubt := range doubts {
-		s.tell("warning: " + doubt)
+		s.progress("warning: " + doubt)
 	}
 	written, err := s.write(ctx, c)
 	if err != nil {
@@ -147,7 +147,7 @@ func (s *sharing) expose(ctx context.Context, ask exposure, output string, wait 
 	}
 	report, err := s.await(ctx, c, written, false)
 	if errors.Is(err, errPending) {
-		return fmt.Errorf("expose %s: not all clusters serve it yet\n%s\nSharedAPI %s stays and is worked on: `kubectl describe sharedapi %s` shows how it goes",
+		return fmt.Errorf("expose %s: not all clusters serve it yet\n%s\nSharedAPI %s remains and is still being rolled out; run `kubectl describe sharedapi %s` to see its progress",
 			what, report, c.name, c.name)
 	}
 	if err != nil {
@@ -156,11 +156,11 @@ func (s *sharing) expose(ctx context.Context, ask exposure, output string, wait 
 	return nil
 }
 
-// print gives the result in the format that was asked for.
+// print prints the result in the requested format.
 func (s *sharing) print(c change, written *unstructured.Unstructured, output string) error {
 	switch output {
 	case "":
-		s.say(c)
+		s.printResult(c)
 		return nil
 	case "name":
 		_, err := fmt.Fprintf(s.out, "%s/%s\n", "sharedapi."+v1alpha1.Group, c.name)
@@ -171,11 +171,11 @@ func (s *sharing) print(c change, written *unstructured.Unstructured, output str
 	return printStructured(s.out, output, shown.Object)
 }
 
-// someNames wants arguments and says what they are.
-func someNames(what string) cobra.PositionalArgs {
+// atLeastOne requires at least one argument; what describes the arguments.
+func atLeastOne(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return fmt.Errorf("no %s named: write %q", what, cmd.UseLine())
+			return fmt.Errorf("no %s specified. Usage: %s", what, cmd.UseLine())
 		}
 		return nil
 	}

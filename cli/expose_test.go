@@ -22,18 +22,18 @@ import (
 
 var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
-// atollServer is an `atoll server` until the test ends, and the kubeconfig to it.
+// atollServer runs an `atoll server` until the test ends, and returns its kubeconfig.
 func atollServer(t *testing.T) (config *rest.Config, kubeconfig string) {
 	t.Helper()
 	dir := t.TempDir()
 	out, _ := start(t, "server", "--data-dir", dir, "--secure-port", "0")
-	eventually(t, "the server is ready", func() bool { return strings.Contains(out.String(), "Atoll serves") })
+	eventually(t, "the server is ready", func() bool { return strings.Contains(out.String(), "Atoll is serving") })
 	kubeconfig = filepath.Join(dir, "admin.kubeconfig")
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the fleet's types are served", func() bool { return fleet.InstallCRDs(t.Context(), config) == nil })
+	eventually(t, "the fleet's CRDs are served", func() bool { return fleet.InstallCRDs(t.Context(), config) == nil })
 	return config, kubeconfig
 }
 
@@ -43,7 +43,7 @@ func newCluster(name string) *unstructured.Unstructured {
 		"spec":     map[string]any{"kubeconfigSecretRef": map[string]any{"namespace": v1alpha1.SystemNamespace, "name": "none"}}}}
 }
 
-func TestAtAServer(t *testing.T) {
+func TestWithServer(t *testing.T) {
 	t.Parallel()
 	config, kubeconfig := atollServer(t)
 	t.Run("expose", func(t *testing.T) { exposeAtAServer(t, config, kubeconfig) })
@@ -51,8 +51,8 @@ func TestAtAServer(t *testing.T) {
 	t.Run("reserved names", func(t *testing.T) { reserveNames(t, config) })
 }
 
-// exposeAtAServer sends to a real one what the commands write, with two clusters
-// that do not answer.
+// exposeAtAServer runs the commands against a real server with two clusters that do not
+// respond.
 func exposeAtAServer(t *testing.T, config *rest.Config, kubeconfig string) {
 	dyn, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -85,19 +85,19 @@ spec:
 	for _, step := range []struct {
 		line           string
 		code           int
-		stdout, stderr string // stderr: a part
+		stdout, stderr string // stderr must contain it
 	}{
 		{"expose shop.example.org --to east --dry-run=client -o yaml", 0, manifest, ""},
 		{"expose shop.example.org --to east --dry-run=server -o name", 0, "sharedapi.fleet.atoll.dev/shop.example.org\n", ""},
-		{"unexpose shop.example.org", 1, "", "shop.example.org is not exposed: no group is"},
-		{"expose shop.example.org --to eats", 1, "", "(did you mean east?): there are east, west"},
+		{"unexpose shop.example.org", 1, "", "shop.example.org is not exposed: no groups are exposed"},
+		{"expose shop.example.org --to eats", 1, "", "(did you mean east?): the clusters are east, west"},
 		{"expose shop.example.org --to east --wait=false", 0, "sharedapi/shop.example.org created\n", ""},
 		{"expose shop.example.org --to west --dry-run=server", 0, "sharedapi/shop.example.org configured: also for west (server dry run)\n", ""},
 		{"expose shop.example.org --to west --namespaces Require --authorization Member --wait=false", 0, "sharedapi/shop.example.org configured: also for west; namespaces: Require instead of Provide; authorization: Member instead of Atoll\n", ""},
 		{"expose shop.example.org --to west --wait=false", 0, "sharedapi/shop.example.org unchanged\n", ""},
 		{"expose shop.example.org --to east --timeout 1s", 1, "sharedapi/shop.example.org unchanged\n", "not all clusters serve it yet\n  east: "},
-		{"expose shop.example.org,books.example.org --to east", 1, "", "SharedAPI shop.example.org exposes shop.example.org to east already"},
-		{"expose books.example.org -l tier=prod", 0, "sharedapi/books.example.org created\n", "warning: no CustomResourceDefinition here is of group books.example.org"},
+		{"expose shop.example.org,books.example.org --to east", 1, "", "SharedAPI shop.example.org already exposes shop.example.org to east"},
+		{"expose books.example.org -l tier=prod", 0, "sharedapi/books.example.org created\n", "warning: no CustomResourceDefinition has group books.example.org"},
 		{"unexpose books.example.org", 0, "sharedapi/books.example.org deleted\n", "the objects stay in Atoll"},
 		{"unexpose shop.example.org --from east --wait=false", 0, "sharedapi/shop.example.org configured: no longer for east\n", ""},
 		{"unexpose shop.example.org --dry-run=server", 0, "sharedapi/shop.example.org deleted (server dry run)\n", ""},
@@ -125,19 +125,19 @@ func reserveNames(t *testing.T, config *rest.Config) {
 		}
 	}
 
-	// A Cluster that was there before the rule can be changed, and go.
+	// A Cluster that was created before the rule existed can be changed and deleted.
 	patch := []byte(`[{"op": "remove", "path": "/spec/versions/0/schema/openAPIV3Schema/x-kubernetes-validations"}]`)
 	if _, err := dyn.Resource(crdResource).Patch(t.Context(), "clusters."+v1alpha1.Group, types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the rule is gone", func() bool {
+	eventually(t, "the rule is removed", func() bool {
 		_, err := api.Create(t.Context(), newCluster("system"), metav1.CreateOptions{})
 		return err == nil
 	})
 	if err := fleet.InstallCRDs(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the rule is back", func() bool {
+	eventually(t, "the rule is restored", func() bool {
 		_, err := api.Create(t.Context(), newCluster("kubeadm"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return apierrors.IsInvalid(err)
 	})

@@ -27,7 +27,7 @@ import (
 	"github.com/atoll-dev/atoll/fleet/scheduler"
 )
 
-// fleetReader finds objects for the commands that say why they are where they are.
+// fleetReader reads objects for the commands that explain placement.
 type fleetReader struct {
 	dynamic dynamic.Interface
 	mapper  meta.RESTMapper
@@ -38,22 +38,23 @@ func newFleetReader(atoll *target) (*fleetReader, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.QPS, config.Burst = -1, -1 // a snapshot is many lists, and Atoll has its own fairness
+	config.QPS, config.Burst = -1, -1 // a snapshot is many lists, and Atoll has its own flow control
 	dyn, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("make a client of Atoll: %w", err)
+		return nil, fmt.Errorf("create a client for Atoll: %w", err)
 	}
 	client, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("make a client of Atoll: %w", err)
+		return nil, fmt.Errorf("create a client for Atoll: %w", err)
 	}
 	cached := memory.NewMemCacheClient(client)
 	mapper := restmapper.NewShortcutExpander(restmapper.NewDeferredDiscoveryRESTMapper(cached), cached, func(string) {})
 	return &fleetReader{dynamic: dyn, mapper: mapper}, nil
 }
 
-// snapshot loads what decisions depend on: what Atoll holds, and what its clusters know
-// of fields, which is asked of them. What nobody answers for is said on warn.
+// snapshot loads the inputs of placement decisions: the objects in Atoll, and the
+// fields that its clusters' APIs support, which it reads from the clusters. It writes
+// warnings about missing data to warn.
 func (f *fleetReader) snapshot(ctx context.Context, warn io.Writer) (*scheduler.State, error) {
 	s, err := scheduler.Load(ctx, f.dynamic, time.Now())
 	if err != nil {
@@ -69,25 +70,25 @@ func (f *fleetReader) snapshot(ctx context.Context, warn io.Writer) (*scheduler.
 	})
 	s.Fields = fields
 	if names := slices.Sorted(maps.Keys(unread)); len(names) > 0 {
-		fmt.Fprintf(warn, "warning: %d clusters (%s) could not be asked which fields they know, so a field that they lack is no obstacle here: %v\n",
-			len(names), few(names), unread[names[0]])
+		fmt.Fprintf(warn, "warning: cannot read the supported API fields of %d clusters (%s); missing fields are not considered: %v\n",
+			len(names), joinNames(names), unread[names[0]])
 	}
 	if err := fields.ReadReports(ctx, s.Clusters, f.dynamic); err != nil {
-		fmt.Fprintf(warn, "warning: which fields clusters in mode Pull know is not known here, so one that they lack is no obstacle: %v\n", err)
+		fmt.Fprintf(warn, "warning: the supported API fields of clusters in mode Pull are unknown; missing fields are not considered: %v\n", err)
 	}
 	return s, nil
 }
 
-// resolve reads KIND/NAME, where the kind may be what kubectl takes: deploy,
-// deployment, Deployment, deployments.apps.
+// resolve parses KIND/NAME, where the kind may have any form that kubectl accepts:
+// deploy, deployment, Deployment, deployments.apps.
 func (f *fleetReader) resolve(what string) (gvr schema.GroupVersionResource, gvk schema.GroupVersionKind, namespaced bool, name string, err error) {
 	kind, name, ok := strings.Cut(what, "/")
 	if !ok || kind == "" || name == "" {
-		return gvr, gvk, false, "", fmt.Errorf("%q is not KIND/NAME: write deployment/web", what)
+		return gvr, gvk, false, "", fmt.Errorf("%q is not KIND/NAME: use a form such as deployment/web", what)
 	}
 	resource := schema.ParseGroupResource(strings.ToLower(kind))
 	if gvr, err = f.mapper.ResourceFor(resource.WithVersion("")); err != nil {
-		return gvr, gvk, false, "", fmt.Errorf("Atoll serves no kind %s (see `kubectl api-resources`): %w", kind, err)
+		return gvr, gvk, false, "", fmt.Errorf("Atoll does not serve kind %q: run `kubectl api-resources` to list the kinds: %w", kind, err)
 	}
 	if gvk, err = f.mapper.KindFor(gvr); err != nil {
 		return gvr, gvk, false, "", err
@@ -104,7 +105,7 @@ func readObjects(file string, in io.Reader) ([]*unstructured.Unstructured, error
 	if file != "-" {
 		opened, err := os.Open(file)
 		if err != nil {
-			return nil, unreadable(err)
+			return nil, fileFlagError(err)
 		}
 		defer opened.Close()
 		in = opened
@@ -122,7 +123,7 @@ func readObjects(file string, in io.Reader) ([]*unstructured.Unstructured, error
 		case len(u.Object) == 0:
 			continue
 		case u.GetKind() == "" || u.GetAPIVersion() == "":
-			return nil, fmt.Errorf("read %s: something in it has no kind or apiVersion", file)
+			return nil, fmt.Errorf("read %s: an object has no kind or apiVersion", file)
 		}
 		if !u.IsList() {
 			out = append(out, u)

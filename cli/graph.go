@@ -11,9 +11,9 @@ func newGraphCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "graph",
-		Short: "Show which resources refer to which",
-		Long: `Show which resources of a namespace refer to which, and so in which order they are
-made. -o dot is for Graphviz.`,
+		Short: "Show the dependency graph of resources",
+		Long: `Show the references between the resources of a namespace, which determine the order in
+which they are created. -o dot is for Graphviz.`,
 		Example: `  atoll graph -n shop
   atoll graph -n shop --target 'demo_server["web"]' -o dot | dot -Tsvg >shop.svg`,
 		Args: cobra.NoArgs,
@@ -27,7 +27,7 @@ made. -o dot is for Graphviz.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringArrayVar(&targets, "target", nil, "Only this resource, and what it needs: KIND/NAME, or the address that plans show. Can be given again.")
+	flags.StringArrayVar(&targets, "target", nil, "Only this resource and its dependencies: KIND/NAME, or the address shown in plans. Can be repeated.")
 	c.addFlags(flags, "text", "dot")
 	return cmd
 }

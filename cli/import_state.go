@@ -14,30 +14,30 @@ import (
 	"github.com/atoll-dev/atoll/infra/terminal"
 )
 
-// stateFile is a state file that is imported, and how.
+// stateFile is a state file to import, with its options.
 type stateFile struct {
 	file string
 	terminal.Adoption
 }
 
-// stateFileFlags mean nothing without a file.
+// stateFileFlags require -f.
 var stateFileFlags = []string{"dry-run", "prefix", "provider", "data", "literals"}
 
 func (f *stateFile) addFlags(flags *pflag.FlagSet) {
-	flags.StringVarP(&f.file, "filename", "f", "", "State file of OpenTofu or Terraform, all of which is taken over; - is standard input.")
-	flags.BoolVar(&f.DryRun, "dry-run", false, "With -f: show what would be written, and write nothing. With -o yaml, as manifests to keep.")
-	flags.StringVar(&f.Prefix, "prefix", "", "With -f: what the names of all objects begin with.")
-	flags.StringArrayVar(&f.Providers, "provider", nil, "With -f: what stands for a provider's configuration, as in hashicorp/aws.west=aws/west. The default is the Provider of that source, and the ProviderConfig called like the alias. Can be given again.")
-	flags.BoolVar(&f.Data, "data", false, "With -f: take over data sources, too.")
-	flags.BoolVar(&f.Literals, "literals", false, "With -f: write all values as they are, and recover no references.")
+	flags.StringVarP(&f.file, "filename", "f", "", "OpenTofu or Terraform state file to import completely; - is standard input.")
+	flags.BoolVar(&f.DryRun, "dry-run", false, "With -f: show what would be created, without creating it. -o yaml prints manifests.")
+	flags.StringVar(&f.Prefix, "prefix", "", "With -f: prefix of all object names.")
+	flags.StringArrayVar(&f.Providers, "provider", nil, "With -f: Provider and ProviderConfig for a provider's configuration, as in hashicorp/aws.west=aws/west. The default is the Provider with that source, and the ProviderConfig with the alias' name. Can be repeated.")
+	flags.BoolVar(&f.Data, "data", false, "With -f: also import data sources.")
+	flags.BoolVar(&f.Literals, "literals", false, "With -f: write all values as literals, without recovering references.")
 }
 
 func (f *stateFile) run(cmd *cobra.Command, c *infraCommand) error {
 	if c.output != "" && c.output != "yaml" || c.output == "yaml" && !f.DryRun {
-		return fmt.Errorf("-o %s: with -f there is -o yaml alone, with --dry-run, which writes manifests", c.output)
+		return fmt.Errorf("-o %s is not supported with -f: use --dry-run -o yaml, which prints manifests", c.output)
 	}
-	if set := given(cmd.Flags(), "name", "wait", "timeout", "detailed-exitcode"); len(set) > 0 {
-		return fmt.Errorf("%s is of the import of one resource: leave it out, and see with `%s plan` afterwards", set[0], cmd.Root().CommandPath())
+	if set := changedFlags(cmd.Flags(), "name", "wait", "timeout", "detailed-exitcode"); len(set) > 0 {
+		return fmt.Errorf("%s applies only to the import of one resource: omit it, and run `%s plan` afterwards", set[0], cmd.Root().CommandPath())
 	}
 	f.Format = c.output
 	close, err := f.open(cmd.InOrStdin())
@@ -52,7 +52,7 @@ func (f *stateFile) run(cmd *cobra.Command, c *infraCommand) error {
 	return s.ImportState(cmd.Context(), &f.Adoption)
 }
 
-// open opens the file, which is read more than once.
+// open opens the file for repeated reading.
 func (f *stateFile) open(in io.Reader) (func(), error) {
 	if f.file == "-" {
 		text, err := io.ReadAll(in)
@@ -68,7 +68,7 @@ func (f *stateFile) open(in io.Reader) (func(), error) {
 	}
 	info, err := file.Stat()
 	if err == nil && info.IsDir() {
-		err = fmt.Errorf("%s is a directory: name the state file in it; with a remote backend, `tofu state pull` prints it", f.file)
+		err = fmt.Errorf("%s is a directory: pass the state file in it; with a remote backend, `tofu state pull` prints it", f.file)
 	}
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
@@ -77,10 +77,10 @@ func (f *stateFile) open(in io.Reader) (func(), error) {
 	return func() { file.Close() }, nil
 }
 
-// importOne has an object take over one resource.
-func importOne(c *infraCommand, wait *waiting, cmd *cobra.Command, args []string) error {
-	if set := given(cmd.Flags(), stateFileFlags...); len(set) > 0 {
-		return fmt.Errorf("%s is of the import of a state file: name one with -f", set[0])
+// importOne imports one resource into an object.
+func importOne(c *infraCommand, wait *planFlags, cmd *cobra.Command, args []string) error {
+	if set := changedFlags(cmd.Flags(), stateFileFlags...); len(set) > 0 {
+		return fmt.Errorf("%s applies only to the import of a state file: set one with -f", set[0])
 	}
 	s, err := c.session(cmd)
 	if err != nil {

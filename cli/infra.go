@@ -18,10 +18,10 @@ import (
 	"github.com/atoll-dev/atoll/infra/terminal"
 )
 
-// errChanges makes the program exit with 2 where that is asked for.
-var errChanges = errors.New("something would change")
+// errChanges makes the program exit with 2 if --detailed-exitcode is set.
+var errChanges = errors.New("the plan has changes")
 
-// infraCommand is what the commands of infrastructure share.
+// infraCommand is the common part of the infrastructure commands.
 type infraCommand struct {
 	atoll     target
 	namespace string
@@ -30,17 +30,17 @@ type infraCommand struct {
 	noColor   bool
 }
 
-// addFlags adds those that every one of them has. Without formats there is no -o.
+// addFlags adds the flags that all of them have. Without formats there is no -o.
 func (c *infraCommand) addFlags(flags *pflag.FlagSet, formats ...string) {
-	flags.StringVarP(&c.namespace, "namespace", "n", "", "Namespace. The default is that of the kubeconfig's context, or default.")
+	flags.StringVarP(&c.namespace, "namespace", "n", "", "Namespace. The default is the kubeconfig context's namespace, or default.")
 	if c.formats = formats; len(formats) > 1 {
-		flags.StringVarP(&c.output, "output", "o", "", outputFlag(formats...)+" The default is for people.")
+		flags.StringVarP(&c.output, "output", "o", "", outputFlag(formats...)+" The default is human-readable.")
 	}
-	flags.BoolVar(&c.noColor, "no-color", false, "Write no colours, even on a terminal. Setting NO_COLOR does the same.")
+	flags.BoolVar(&c.noColor, "no-color", false, "Disable colors, even on a terminal. Setting NO_COLOR does the same.")
 	c.atoll.addPlainFlags(flags)
 }
 
-// session connects with the Atoll that the flags name.
+// session connects to the Atoll that the flags select.
 func (c *infraCommand) session(cmd *cobra.Command) (*terminal.Session, error) {
 	if c.output != "" {
 		if err := checkFormat(c.output, c.formats...); err != nil {
@@ -53,7 +53,7 @@ func (c *infraCommand) session(cmd *cobra.Command) (*terminal.Session, error) {
 	}
 	if c.namespace == "" {
 		if c.namespace, _, err = c.atoll.loading().Namespace(); err != nil {
-			return nil, fmt.Errorf("find the namespace of the kubeconfig's context: %w: name one with -n", err)
+			return nil, fmt.Errorf("read the namespace of the kubeconfig's context: %w: set one with -n", err)
 		}
 	}
 	s, err := terminal.Connect(config)
@@ -62,7 +62,7 @@ func (c *infraCommand) session(cmd *cobra.Command) (*terminal.Session, error) {
 	}
 	s.Namespace = c.namespace
 	s.In, s.Out, s.Err = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
-	s.Attended = attended(s.In)
+	s.Attended = isTerminal(s.In)
 	s.Live = onTerminal(s.Err)
 	s.Color = !c.noColor && os.Getenv("NO_COLOR") == "" && onTerminal(s.Out)
 	s.Program = cmd.Root().CommandPath()
@@ -74,13 +74,13 @@ func (c *infraCommand) session(cmd *cobra.Command) (*terminal.Session, error) {
 	return s, nil
 }
 
-// attended tells whether somebody types what is read.
-func attended(in io.Reader) bool {
+// isTerminal reports whether the input is a terminal.
+func isTerminal(in io.Reader) bool {
 	file, ok := in.(*os.File)
 	return ok && onTerminal(file)
 }
 
-// shellWord quotes what a shell would take apart.
+// shellWord quotes text that a shell would split or expand.
 func shellWord(text string) string {
 	if strings.ContainsAny(text, " \t\"'\\$&;|<>()*?[]{}~#!`") {
 		return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
@@ -88,23 +88,23 @@ func shellWord(text string) string {
 	return text
 }
 
-// scope is which resources a plan is about.
+// scope selects the resources of a plan.
 type scope struct {
 	targets, exclude []string
 	selector         string
 }
 
 func (s *scope) addFlags(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&s.targets, "target", nil, `Only this resource, and what it needs: KIND/NAME, or the address that plans show. Can be given again.`)
-	flags.StringArrayVar(&s.exclude, "exclude", nil, "All but this resource, and what needs it. Can be given again.")
-	flags.StringVarP(&s.selector, "selector", "l", "", "Only objects with these labels, and what they need.")
+	flags.StringArrayVar(&s.targets, "target", nil, `Only this resource and its dependencies: KIND/NAME, or the address shown in plans. Can be repeated.`)
+	flags.StringArrayVar(&s.exclude, "exclude", nil, "All resources except this one and its dependents. Can be repeated.")
+	flags.StringVarP(&s.selector, "selector", "l", "", "Only objects with these labels, and their dependencies.")
 }
 
 func (s *scope) request() *terminal.Request {
 	return &terminal.Request{Targets: s.targets, Exclude: s.exclude, Selector: s.selector}
 }
 
-// intent is a scope, and what is to be done about it.
+// intent is a scope and the mode of the plan.
 type intent struct {
 	scope
 	replace                       []string
@@ -113,10 +113,10 @@ type intent struct {
 
 func (i *intent) addFlags(flags *pflag.FlagSet) {
 	i.scope.addFlags(flags)
-	flags.StringArrayVar(&i.replace, "replace", nil, "Make this resource anew, though nothing forces it. Can be given again.")
-	flags.BoolVar(&i.refresh, "refresh", false, "Ask the providers what became of every resource first. Without, what Atoll knows is taken for what is there.")
-	flags.BoolVar(&i.refreshOnly, "refresh-only", false, "Take in what became of resources, and change nothing.")
-	flags.BoolVar(&i.destroy, "destroy", false, "Destroy the resources. Their objects stay written.")
+	flags.StringArrayVar(&i.replace, "replace", nil, "Replace this resource, even if no change requires it. Can be repeated.")
+	flags.BoolVar(&i.refresh, "refresh", false, "Read every resource from its provider before planning. By default, the last recorded state is used.")
+	flags.BoolVar(&i.refreshOnly, "refresh-only", false, "Only record the current state of the resources; change no resource.")
+	flags.BoolVar(&i.destroy, "destroy", false, "Destroy the resources. Their objects are kept.")
 }
 
 func (i *intent) request() (*terminal.Request, error) {
@@ -124,7 +124,7 @@ func (i *intent) request() (*terminal.Request, error) {
 	r.Replace, r.Refresh = i.replace, i.refresh
 	switch {
 	case i.destroy && i.refreshOnly:
-		return nil, errors.New("--destroy removes resources and --refresh-only changes none: choose one")
+		return nil, errors.New("--destroy and --refresh-only are mutually exclusive")
 	case i.destroy:
 		r.Mode = v1alpha1.PlanDestroy
 	case i.refreshOnly:
@@ -133,27 +133,27 @@ func (i *intent) request() (*terminal.Request, error) {
 	return r, r.Check()
 }
 
-// parallel is how many resources a plan looks at at a time.
-type parallel int32
+// parallelism is how many resources a plan processes at a time.
+type parallelism int32
 
-func (p *parallel) addFlags(flags *pflag.FlagSet) {
-	flags.Int32Var((*int32)(p), "parallelism", 64, "How many resources are looked at at a time, besides what each provider allows.")
+func (p *parallelism) addFlags(flags *pflag.FlagSet) {
+	flags.Int32Var((*int32)(p), "parallelism", 64, "Maximum number of resources processed concurrently, in addition to each provider's own limit.")
 }
 
-func (p parallel) request(r *terminal.Request) error {
+func (p parallelism) request(r *terminal.Request) error {
 	r.Parallelism = int32(p)
 	return p.check()
 }
 
-func (p parallel) check() error {
+func (p parallelism) check() error {
 	if p < 1 || p > 1000 {
 		return fmt.Errorf("--parallelism %d is not between 1 and 1000", p)
 	}
 	return nil
 }
 
-// given names the flags of those that were set.
-func given(flags *pflag.FlagSet, names ...string) (out []string) {
+// changedFlags returns the flags that were set.
+func changedFlags(flags *pflag.FlagSet, names ...string) (out []string) {
 	for _, name := range names {
 		if flags.Changed(name) {
 			out = append(out, "--"+name)
@@ -162,28 +162,28 @@ func given(flags *pflag.FlagSet, names ...string) (out []string) {
 	return out
 }
 
-// waiting is how long a plan is waited for.
-type waiting struct {
+// planFlags are the flags of commands that create a plan and wait for it.
+type planFlags struct {
 	wait     bool
 	timeout  time.Duration
 	detailed bool
 	name     string
 }
 
-func (w *waiting) addFlags(flags *pflag.FlagSet, detailed string) {
-	flags.StringVar(&w.name, "name", "", "Name of the plan. The default is one that the server makes up.")
+func (w *planFlags) addFlags(flags *pflag.FlagSet, detailed string) {
+	flags.StringVar(&w.name, "name", "", "Name of the plan. By default the server generates one.")
 	flags.BoolVar(&w.wait, "wait", true, "Wait until the plan is ready, and show it.")
-	flags.DurationVar(&w.timeout, "timeout", 0, "How long to wait; 0 is as long as it takes. The planning goes on afterwards.")
+	flags.DurationVar(&w.timeout, "timeout", 0, "How long to wait; 0 is no limit. Planning continues afterwards.")
 	flags.BoolVar(&w.detailed, "detailed-exitcode", false, "Exit with 2 if "+detailed+", with 0 if not, and with 1 on an error.")
 }
 
-// run asks within the time that there is, and turns the answer into an exit code.
-func (w *waiting) run(ctx context.Context, format string, ask func(context.Context, terminal.Planning) (bool, error)) error {
+// run calls ask within the timeout, and converts the result to an exit code.
+func (w *planFlags) run(ctx context.Context, format string, ask func(context.Context, terminal.Planning) (bool, error)) error {
 	switch {
 	case !w.wait && w.detailed:
-		return errors.New("--detailed-exitcode tells what is in the plan and --wait=false does not wait for it: choose one")
+		return errors.New("--detailed-exitcode requires the finished plan and cannot be used with --wait=false")
 	case w.timeout < 0:
-		return fmt.Errorf("--timeout %s is over before it begins: give a time such as 5m, or 0 for as long as it takes", w.timeout)
+		return fmt.Errorf("--timeout %s is negative: use a duration such as 5m, or 0 for no limit", w.timeout)
 	case w.timeout > 0:
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, w.timeout)
@@ -196,14 +196,15 @@ func (w *waiting) run(ctx context.Context, format string, ask func(context.Conte
 	return err
 }
 
-// oneOf wants one name, and takes it as kubectl prints it too: plan.infra.atoll.dev/NAME.
+// oneOf parses one name, also in the form that kubectl prints:
+// plan.infra.atoll.dev/NAME.
 func oneOf(args []string, one, many string) (string, error) {
 	word, name, cut := strings.Cut(args[0], "/")
 	if !cut {
 		return args[0], nil
 	}
 	if word, _, _ = strings.Cut(word, "."); !slices.Contains([]string{one, many}, word) || name == "" {
-		return "", fmt.Errorf("%s names no %s: write its name", strconv.Quote(args[0]), one)
+		return "", fmt.Errorf("invalid argument %s: expected the name of one %s", strconv.Quote(args[0]), one)
 	}
 	return name, nil
 }

@@ -11,23 +11,24 @@ import (
 	"testing"
 )
 
-// pier is an Atoll that has one plan ready at once and carries it out at once, by the API's shapes. What it is asked in detail
-// infra/terminal tests.
-type pier struct {
+// fakeAtoll is a server that plans and applies immediately, with the API's real shapes.
+// The tests of infra/terminal check the requests in detail.
+type fakeAtoll struct {
 	t *testing.T
-	// summary is that of every plan; changes are its changes.
+	// summary and changes are those of every plan.
 	summary, changes string
 
 	mu      sync.Mutex
 	objects map[string]map[string]any
 }
 
-const pierDigest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+const fakeDigest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-// newPier gives the kubeconfig that leads to it, whose context is of the namespace shop.
-func newPier(t *testing.T) (*pier, string) {
+// newFakeAtoll returns the server and its kubeconfig, whose context has the namespace
+// shop.
+func newFakeAtoll(t *testing.T) (*fakeAtoll, string) {
 	t.Helper()
-	p := &pier{t: t, objects: map[string]map[string]any{}, summary: `{"create":1}`,
+	p := &fakeAtoll{t: t, objects: map[string]map[string]any{}, summary: `{"create":1}`,
 		changes: `{"address":{"namespace":"shop","type":"demo_file","name":"a"},"action":"create","after":{"value":{"content":"hello"}}}`}
 	server := httptest.NewServer(p)
 	t.Cleanup(server.Close)
@@ -40,7 +41,7 @@ func newPier(t *testing.T) (*pier, string) {
 	return p, file
 }
 
-func (p *pier) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (p *fakeAtoll) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
@@ -57,7 +58,7 @@ func (p *pier) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if meta["name"] == nil {
 			meta["name"] = meta["generateName"].(string) + "x"
 		}
-		o["status"] = json.RawMessage(`{"phase":"Planned","digest":"` + pierDigest + `","summary":` + p.summary + `,"conditions":[{"type":"Approved","status":"False","reason":"Waiting"}]}`)
+		o["status"] = json.RawMessage(`{"phase":"Planned","digest":"` + fakeDigest + `","summary":` + p.summary + `,"conditions":[{"type":"Approved","status":"False","reason":"Waiting"}]}`)
 		if o["kind"] == "Apply" {
 			o["status"] = json.RawMessage(`{"phase":"Succeeded","done":` + p.summary + `}`)
 		}
@@ -74,7 +75,7 @@ func (p *pier) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestInfrastructureFromTheCommandLine(t *testing.T) {
-	p, kubeconfig := newPier(t)
+	p, kubeconfig := newFakeAtoll(t)
 	atoll := func(line string) (int, string, string) {
 		return run(t, append(strings.Fields(line), "--kubeconfig", kubeconfig)...)
 	}
@@ -93,7 +94,7 @@ func TestInfrastructureFromTheCommandLine(t *testing.T) {
 		{line: "atoll show plan/mine --action create -o wide", stdout: `create   demo_file["a"]`},
 		{line: "atoll show none", code: 1, stderr: "there is no plan none in namespace shop"},
 		{line: "atoll approve plan.infra.atoll.dev/mine", code: 1, stderr: "say --yes, or --digest"},
-		{line: "atoll approve mine --digest " + pierDigest, stderr: "approval.infra.atoll.dev/mine-x made"},
+		{line: "atoll approve mine --digest " + fakeDigest, stderr: "approval.infra.atoll.dev/mine-x made"},
 		{line: "atoll apply", code: 1, stderr: "say --auto-approve"},
 		{line: "atoll apply --auto-approve", stdout: "Apply complete! Resources: 1 added, 0 changed, 0 destroyed."},
 		{line: "atoll apply mine", code: 1, stderr: "is not approved"},
@@ -101,7 +102,7 @@ func TestInfrastructureFromTheCommandLine(t *testing.T) {
 		{line: "atoll destroy --auto-approve", summary: `{"delete":1}`, stdout: "1 destroyed"},
 		{line: "atoll cancel apply-x", code: 1, stderr: "has ended already: Succeeded"},
 		{line: "atoll drift --detailed-exitcode", summary: `{"drift":1}`, code: 2, stdout: "1 to take in"},
-		{line: "atoll rollback apply/apply-x --name back", stdout: "Plan back, " + pierDigest},
+		{line: "atoll rollback apply/apply-x --name back", stdout: "Plan back, " + fakeDigest},
 	} {
 		if p.summary = step.summary; p.summary == "" {
 			p.summary = `{"create":1}`
@@ -119,15 +120,15 @@ func TestInfrastructureFromTheCommandLine(t *testing.T) {
 			t.Errorf("%s: %s", line, stderr)
 		}
 		if got := p.objects["/apis/infra.atoll.dev/v1alpha1/namespaces/shop/plans/plan-x"]["spec"].(map[string]any)["parallelism"]; got != want {
-			t.Errorf("%s: the plan is to look at %v at a time, not at %v", line, got, want)
+			t.Errorf("%s: parallelism of the plan: got %v, want %v", line, got, want)
 		}
 	}
 	if got := p.objects["/apis/infra.atoll.dev/v1alpha1/namespaces/shop/plans/back"]["spec"].(map[string]any)["rollback"]; got != "apply-x" {
-		t.Errorf("the plan is not of the rollback of apply-x, but of %v", got)
+		t.Errorf("plan's rollback: got %v, want apply-x", got)
 	}
 }
 
-func TestMistakesAboutInfrastructureAreAnsweredWithARemedy(t *testing.T) {
+func TestInfraErrorsNameTheNextStep(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"empty/readme.txt": "no manifest", "deep/below/a.yaml": "{apiVersion: v1, kind: Secret, metadata: {name: a}}", "bad.yaml": "{"} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
@@ -137,51 +138,51 @@ func TestMistakesAboutInfrastructureAreAnsweredWithARemedy(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, kubeconfig := newPier(t)
+	_, kubeconfig := newFakeAtoll(t)
 	t.Setenv("KUBECONFIG", kubeconfig)
 	for line, want := range map[string]string{
 		"plan extra":                            "unknown command",
-		"plan -f nowhere.yaml":                  "-f takes a file that can be read here",
-		"plan -o dot":                           "-o takes json, yaml, name, wide",
-		"plan --destroy --refresh-only":         "choose one",
+		"plan -f nowhere.yaml":                  "-f requires a readable file",
+		"plan -o dot":                           "-o must be one of json, yaml, name, wide",
+		"plan --destroy --refresh-only":         "mutually exclusive",
 		"plan --destroy --replace file/a":       "choose one",
 		"plan -l tier=(":                        "--selector",
-		"plan --wait=false --detailed-exitcode": "choose one",
-		"plan --timeout -1s":                    "over before it begins",
-		"plan -f " + dir + "/empty":             "there are no objects in",
-		"plan -f " + dir + "/deep":              "there are no objects in",
+		"plan --wait=false --detailed-exitcode": "cannot be used with --wait=false",
+		"plan --timeout -1s":                    "is negative",
+		"plan -f " + dir + "/empty":             "no objects in",
+		"plan -f " + dir + "/deep":              "no objects in",
 		"plan -R -f " + dir + "/deep":           "nothing in the files is of a Provider's kind",
 		"plan -f " + dir + "/bad.yaml":          "bad.yaml",
-		"plan --kubeconfig " + dir + "/none":    "give --kubeconfig the kubeconfig of one",
-		"plan --context none":                   "--context a context in it",
-		"show":                                  "no plan or apply named",
-		"show a b":                              "2 names given",
+		"plan --kubeconfig " + dir + "/none":    "set --kubeconfig to a server's admin.kubeconfig",
+		"plan --context none":                   "--context to a context in it",
+		"show":                                  "no plan or apply specified",
+		"show a b":                              "expected one plan or apply, got 2 arguments",
 		"show a --action make":                  "name one of create",
 		"show pod/a":                            "plan/NAME or apply/NAME",
-		"approve":                               "no plan named",
-		"approve apply/a":                       "names no plan",
+		"approve":                               "no plan specified",
+		"approve apply/a":                       "expected the name of one plan",
 		"plan --parallelism 0":                  "between 1 and 1000",
 		"drift --parallelism 1001":              "between 1 and 1000",
 		"rollback a --parallelism -1":           "between 1 and 1000",
-		"rollback --parallelism 5":              "name the apply to go back to",
+		"rollback --parallelism 5":              "requires an apply to roll back to",
 		"apply -f file.yaml":                    "kubectl apply -f file.yaml",
 		"apply --parallelism 0":                 "between 1 and 1000",
-		"apply --parallelism x":                 "--parallelism x: it has to be a whole number",
-		"apply a --refresh --target x/y":        "leave out --target, --refresh, or the plan",
+		"apply --parallelism x":                 "invalid value \"x\" for --parallelism: must be an integer",
+		"apply a --refresh --target x/y":        "omit --target, --refresh, or omit the plan",
 		"apply a b":                             "accepts at most 1 arg",
 		"destroy --parallelism 1001":            "between 1 and 1000",
-		"cancel":                                "no apply named",
-		"cancel plan/a":                         "names no apply",
-		"rollback --target file/a":              "name the apply to go back to",
-		"rollback approval/a":                   "names no apply",
-		"graph -o svg":                          "-o takes text, dot",
-		"import network main":                   "write KIND NAME ID",
-		"import a b c -f none":                  "leave them out",
+		"cancel":                                "no apply specified",
+		"cancel plan/a":                         "expected the name of one apply",
+		"rollback --target file/a":              "requires an apply to roll back to",
+		"rollback approval/a":                   "expected the name of one apply",
+		"graph -o svg":                          "-o must be one of text, dot",
+		"import network main":                   "use KIND NAME ID",
+		"import a b c -f none":                  "omit them",
 		"import -f none":                        "none",
 		"import -f " + dir:                      "tofu state pull",
-		"import -f none -o json":                "there is -o yaml alone",
-		"import -f none --wait=false":           "--wait is of the import of one resource",
-		"import a b c --dry-run":                "--dry-run is of the import of a state file",
+		"import -f none -o json":                "use --dry-run -o yaml",
+		"import -f none --wait=false":           "--wait applies only to the import of one resource",
+		"import a b c --dry-run":                "--dry-run applies only to the import of a state file",
 		"export --after none":                   "--after",
 	} {
 		code, stdout, stderr := run(t, append([]string{"atoll"}, strings.Fields(line)...)...)
@@ -190,7 +191,7 @@ func TestMistakesAboutInfrastructureAreAnsweredWithARemedy(t *testing.T) {
 		}
 	}
 	t.Setenv("KUBECONFIG", dir+"/gone")
-	if code, _, stderr := run(t, "atoll", "plan"); code != 1 || !strings.Contains(stderr, "KUBECONFIG names "+dir+"/gone") {
+	if code, _, stderr := run(t, "atoll", "plan"); code != 1 || !strings.Contains(stderr, "KUBECONFIG contains "+dir+"/gone") {
 		t.Errorf("without a kubeconfig: exit code %d, stderr: %s", code, stderr)
 	}
 }

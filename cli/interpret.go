@@ -19,25 +19,25 @@ func newInterpretCommand() *cobra.Command {
 	var opts interpretOptions
 	cmd := &cobra.Command{
 		Use:   "interpret -f FILE",
-		Short: "Show what Atoll knows of objects, and try out ResourceInterpretations",
-		Long: `Show what Atoll knows of the objects in files: on how many clusters they run and
-how their replicas divide, what they need and what they go along with, what is
-sent to each cluster, how they fare, and what becomes of the statuses of several
-clusters. It asks no server.
+		Short: "Show how Atoll interprets objects, and test ResourceInterpretations",
+		Long: `Show how Atoll interprets the objects in files: how many clusters they run in and how
+their replicas divide, which objects they need and follow, what is sent to each cluster,
+their health, and how the statuses of several clusters are aggregated. It contacts no
+server.
 
-Kinds that are not built in are interpreted by what most kinds have in common. A
-CustomResourceDefinition in the files says where their replicas are; a
-ResourceInterpretation, in the files or given with --interpretation, teaches more.
+Kinds without built-in support are interpreted by common conventions. A
+CustomResourceDefinition in the files defines where their replicas are. A
+ResourceInterpretation, in the files or passed with --interpretation, defines more.
 
-An object with the annotation fleet.atoll.dev/cluster is what that cluster has of
-the object of its name: objects that were read from members have it.`,
-		Example: `  # What is known of an app
+An object with the annotation fleet.atoll.dev/cluster is that cluster's copy of the
+object with the same name. Objects that were read from members have the annotation.`,
+		Example: `  # Show how an app is interpreted
   atoll interpret -f app.yaml
 
-  # Try out an interpretation
+  # Test an interpretation
   atoll interpret -f rollout.yaml --interpretation rollouts.yaml
 
-  # Keep the answers, and later see whether they are the same (exit code 1 if not)
+  # Save the results, and later compare with them (exit code 1 if they differ)
   atoll interpret -f rollout.yaml --interpretation rollouts.yaml -o yaml >expected.yaml
   atoll interpret -f rollout.yaml --interpretation rollouts.yaml --expect expected.yaml`,
 		Args: cobra.NoArgs,
@@ -49,24 +49,24 @@ the object of its name: objects that were read from members have it.`,
 	flags.SortFlags = false
 	flags.StringSliceVarP(&opts.files, "filename", "f", nil, "Files with objects, YAML or JSON; - reads standard input.")
 	flags.StringSliceVar(&opts.interpretations, "interpretation", nil, "Files with ResourceInterpretations.")
-	flags.StringSliceVar(&opts.clusters, "clusters", nil, "Names of clusters to divide among. (default: those in the files, else east,west)")
-	flags.StringVar(&opts.expect, "expect", "", "Compare the answers with a file that -o yaml or -o json wrote.")
+	flags.StringSliceVar(&opts.clusters, "clusters", nil, "Names of the clusters to divide replicas among. (default: those in the files, else east,west)")
+	flags.StringVar(&opts.expect, "expect", "", "Compare the results with a file that was written with -o yaml or -o json.")
 	flags.StringVarP(&opts.output, "output", "o", "", outputFlag("yaml", "json"))
 	return cmd
 }
 
 func (o interpretOptions) run(in io.Reader, out io.Writer) error {
 	if len(o.files) == 0 {
-		return fmt.Errorf("no file named: give the objects with -f FILE, or -f - for standard input")
+		return fmt.Errorf("no objects: pass them with -f FILE, or -f - for standard input")
 	}
 	if o.output != "" {
 		if err := checkFormat(o.output, "yaml", "json"); err != nil {
 			return err
 		}
 	}
-	var subject subjects
+	var subject interpretInput
 	for _, file := range slices.Concat(o.files, o.interpretations) {
-		data, err := readFileOr(in, file)
+		data, err := readFileOrStdin(in, file)
 		if err != nil {
 			return err
 		}
@@ -84,15 +84,15 @@ func (o interpretOptions) run(in io.Reader, out io.Writer) error {
 	}
 	switch {
 	case o.expect != "":
-		return compareAnswers(out, o.expect, answers)
+		return compareInterpretations(out, o.expect, answers)
 	case o.output != "":
 		return printStructured(out, o.output, answers)
 	}
-	return printAnswers(out, answers)
+	return printInterpretations(out, answers)
 }
 
-// readFileOr reads a file; - is standard input.
-func readFileOr(in io.Reader, name string) ([]byte, error) {
+// readFileOrStdin reads a file; - is standard input.
+func readFileOrStdin(in io.Reader, name string) ([]byte, error) {
 	if name == "-" {
 		data, err := io.ReadAll(in)
 		if err != nil {
@@ -102,12 +102,12 @@ func readFileOr(in io.Reader, name string) ([]byte, error) {
 	}
 	data, err := os.ReadFile(name)
 	if err != nil {
-		return nil, unreadable(err)
+		return nil, fileFlagError(err)
 	}
 	return data, nil
 }
 
-// unreadable says what to do about a file of a flag -f that cannot be read.
-func unreadable(err error) error {
-	return fmt.Errorf("%w: -f takes a file that can be read here, or - for standard input", err)
+// fileFlagError adds to the error about a file of a flag -f what the flag accepts.
+func fileFlagError(err error) error {
+	return fmt.Errorf("%w: -f requires a readable file, or - for standard input", err)
 }

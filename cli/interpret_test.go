@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the expected answers about the examples in docs anew")
+var update = flag.Bool("update", false, "update the expected results of the examples in docs")
 
-// TestInterpretExamples holds the examples in docs to what they say, in the way
-// that the docs recommend to users.
+// TestInterpretExamples checks the examples in docs with the command that the docs
+// recommend to users.
 func TestInterpretExamples(t *testing.T) {
 	files, err := filepath.Glob("../docs/interpretations/*.objects.yaml")
 	if err != nil || len(files) < 3 {
@@ -38,7 +38,7 @@ func TestInterpretExamples(t *testing.T) {
 	}
 }
 
-const secretAndPod = `
+const secretAndService = `
 apiVersion: v1
 kind: Secret
 metadata: {name: key, namespace: shop, uid: u}
@@ -56,9 +56,9 @@ items:
   metadata: {name: of}
 `
 
-func TestInterpretTellsPeople(t *testing.T) {
+func TestInterpretPrintsText(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "app.yaml")
-	if err := os.WriteFile(file, []byte(secretAndPod), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(secretAndService), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	code, out, errs := run(t, "atoll", "interpret", "-f", file, "--clusters", "north")
@@ -79,7 +79,7 @@ func TestInterpretTellsPeople(t *testing.T) {
 		}
 	}
 	if strings.Contains(out, "c2VjcmV0") {
-		t.Errorf("a Secret is told:\n%s", out)
+		t.Errorf("the output contains a Secret:\n%s", out)
 	}
 }
 
@@ -98,7 +98,7 @@ func TestInterpretCompares(t *testing.T) {
 		t.Fatal(errs)
 	}
 	expected := write("expected.json", answers)
-	if code, out, errs := run(t, "atoll", "interpret", "-f", app, "--expect", expected); code != 0 || !strings.Contains(out, "1 objects are interpreted as expected") {
+	if code, out, errs := run(t, "atoll", "interpret", "-f", app, "--expect", expected); code != 0 || !strings.Contains(out, "1 objects match the expected interpretation") {
 		t.Errorf("%d %s%s", code, out, errs)
 	}
 	lesson := write("lesson.yaml", `
@@ -108,13 +108,13 @@ metadata: {name: mine}
 spec: {target: {apiVersion: apps/v1, kind: Deployment}, mode: Single}
 `)
 	code, out, errs := run(t, "atoll", "interpret", "-f", app, "--interpretation", lesson, "--expect", expected)
-	if code != 1 || !strings.Contains(out, "[0].mode\n  expected  Divided\n  found     Single") || !strings.Contains(errs, "not as") {
+	if code != 1 || !strings.Contains(out, "[0].mode\n  expected  Divided\n  found     Single") || !strings.Contains(errs, "values differ from") {
 		t.Errorf("%d %s%s", code, out, errs)
 	}
 	for line, want := range map[string]string{
 		"interpret":                          "-f FILE",
 		"interpret -f " + dir + "/none":      "none",
-		"interpret -f " + app + " -o x":      "unknown output format",
+		"interpret -f " + app + " -o x":      "invalid output format",
 		"interpret -f " + write("a", "x: 1"): "no apiVersion or no kind",
 		"interpret -f " + write("b", "apiVersion: fleet.atoll.dev/v1alpha1\nkind: ResourceInterpretation\nmetadata: {name: bad}\nspec: {target: {apiVersion: a/v1, kind: B}, health: slf}"):   "spec.health: line 1, column 1",
 		"interpret -f " + write("c", "apiVersion: fleet.atoll.dev/v1alpha1\nkind: ResourceInterpretation\nmetadata: {name: bad}\nspec: {target: {apiVersion: a/v1, kind: B}, helth: 'true'}"): "helth",

@@ -26,21 +26,21 @@ func newJoinCommand() *cobra.Command {
 		Short: "Register a cluster as a member of the fleet",
 		Long: `Register a cluster as a member of the fleet, and wait until it is Ready.
 
---kubeconfig and --context say how Atoll reaches the member; what the kubeconfig
-refers to in files is copied, and all of it kept in a Secret. Joining again
-under the same name renews it.
+--kubeconfig and --context specify how Atoll reaches the member. The kubeconfig and the
+files that it refers to are copied to a Secret. To renew them, run join again with the
+same name.
 
 With --mode pull Atoll needs no access to the member. A syncer that runs there, or
-anywhere else, gets what is bound to the cluster; this command prints the manifests
-that run it, with a credential that is good for nothing else. Joining again revokes
-those that were handed out before.`,
-		Example: `  # A cluster that a kubeconfig of its own leads to
+anywhere else, reads the objects that are bound to the cluster. This command prints the
+manifests that run the syncer, with a credential that is valid for nothing else. Joining
+again revokes earlier credentials.`,
+		Example: `  # A cluster with its own kubeconfig
   atoll join east --kubeconfig east.kubeconfig
 
-  # One context of a larger kubeconfig, into an Atoll that is not kubectl's current one
+  # One context of a larger kubeconfig, into an Atoll other than kubectl's current context
   atoll join west --kubeconfig ~/.kube/config --context west --atoll-kubeconfig admin.kubeconfig
 
-  # A cluster that Atoll cannot reach, or should not
+  # A cluster that Atoll cannot or should not reach
   atoll join north --mode pull --server https://atoll.example.com:6443 | kubectl --context north apply -f -`,
 		Args: oneName("cluster"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -80,29 +80,29 @@ those that were handed out before.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&kubeconfig, "kubeconfig", "", "Kubeconfig that leads to the cluster.")
-	flags.StringVar(&options.Context, "context", "", "Context in that kubeconfig. The default is its current context.")
-	flags.StringVar(&mode, "mode", mode, "push, where Atoll reaches the cluster, or pull, where the cluster's syncer reaches Atoll.")
+	flags.StringVar(&kubeconfig, "kubeconfig", "", "Kubeconfig for the cluster.")
+	flags.StringVar(&options.Context, "context", "", "Context in that kubeconfig. The default is the current context.")
+	flags.StringVar(&mode, "mode", mode, "push (Atoll connects to the cluster) or pull (the cluster's syncer connects to Atoll).")
 	pulls.addFlags(flags)
 	flags.DurationVar(&timeout, "timeout", timeout, "How long to wait until the cluster is Ready.")
 	atoll.addFlags(flags)
 	return cmd
 }
 
-// progress prints what goes on to standard error, so that standard output
-// holds the result alone.
+// progress prints progress messages to standard error, so that standard output has only
+// the result.
 func progress(cmd *cobra.Command) func(string) {
 	return func(message string) { fmt.Fprintln(cmd.ErrOrStderr(), message) }
 }
 
-// oneName wants exactly one argument and says what it is.
+// oneName requires exactly one argument; what describes it.
 func oneName(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) == 0:
-			return fmt.Errorf("no %s named: write %q", what, cmd.UseLine())
+			return fmt.Errorf("no %s specified. Usage: %s", what, cmd.UseLine())
 		case len(args) > 1:
-			return fmt.Errorf("%d names given: name one %s", len(args), what)
+			return fmt.Errorf("expected one %s, got %d arguments", what, len(args))
 		}
 		return nil
 	}

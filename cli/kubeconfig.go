@@ -21,7 +21,7 @@ func newKubeconfigCommand() *cobra.Command {
 		Short: "Print the kubeconfig of a server's administrator",
 		Long: `Print the kubeconfig of a server's administrator, from its data directory.
 
-It is for where nothing else can read that file: a container that has no shell.`,
+Use it where the file cannot be read otherwise, as in a container without a shell.`,
 		Example: `  atoll kubeconfig --data-dir /var/lib/atoll
   kubectl exec --namespace atoll-system deployment/atoll -- /atoll kubeconfig --data-dir /var/lib/atoll --server https://atoll.example.com > atoll.kubeconfig`,
 		Args: cobra.NoArgs,
@@ -37,24 +37,24 @@ It is for where nothing else can read that file: a container that has no shell.`
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&dir, "data-dir", dir, "Data directory of the server.")
-	flags.StringVar(&server, "server", "", "URL to put in, by which you reach the server. Its host must be in the server's certificate (--tls-name). The default is for clients on the server's own machine.")
+	flags.StringVar(&server, "server", "", "Server URL to set in the kubeconfig. Its host must be in the server's certificate (--tls-name). The default URL works only on the server's own machine.")
 	return cmd
 }
 
-// adminKubeconfig reads the administrator's kubeconfig of a data directory, and has
-// it lead to another URL if one is given.
+// adminKubeconfig reads the administrator's kubeconfig from a data directory, and sets
+// its server URL if one is given.
 func adminKubeconfig(dir, server string) ([]byte, error) {
 	file := filepath.Join(dir, "admin.kubeconfig")
 	config, err := clientcmd.LoadFromFile(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("read the administrator's kubeconfig: %w: name the data directory of a server with --data-dir; the server writes the file when it starts", err)
+		return nil, fmt.Errorf("read the administrator's kubeconfig: %w: set --data-dir to a server's data directory. The server writes the file when it starts", err)
 	case err != nil:
 		return nil, fmt.Errorf("read the administrator's kubeconfig: %w", err)
 	}
 	if server != "" {
 		if u, err := url.Parse(server); err != nil || u.Scheme != "https" || u.Host == "" {
-			return nil, fmt.Errorf("server %q is not a URL by which a server of Atoll can be reached: give one like https://atoll.example.com:6443", server)
+			return nil, fmt.Errorf("server %q is not an HTTPS URL: use a form such as https://atoll.example.com:6443", server)
 		}
 		for _, cluster := range config.Clusters {
 			cluster.Server = server

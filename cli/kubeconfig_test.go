@@ -10,7 +10,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-func TestKubeconfigLeadsWhereItIsTold(t *testing.T) {
+func TestKubeconfigSetsServerURL(t *testing.T) {
 	dir := t.TempDir()
 	config := clientcmdapi.NewConfig()
 	config.Clusters["atoll"] = &clientcmdapi.Cluster{Server: "https://127.0.0.1:6443", CertificateAuthorityData: []byte("authority")}
@@ -37,10 +37,10 @@ func TestKubeconfigLeadsWhereItIsTold(t *testing.T) {
 			t.Fatal(err)
 		}
 		if server := got.Clusters["atoll"].Server; server != test.want {
-			t.Errorf("%s: leads to %s", test.flag, server)
+			t.Errorf("%s: server URL %s", test.flag, server)
 		}
 		if string(got.Clusters["atoll"].CertificateAuthorityData) != "authority" || string(got.AuthInfos["admin"].ClientKeyData) != "key" {
-			t.Errorf("%s: something got lost:\n%s", test.flag, stdout)
+			t.Errorf("%s: data is missing:\n%s", test.flag, stdout)
 		}
 	}
 	for flags, remedy := range map[string]string{
@@ -51,7 +51,7 @@ func TestKubeconfigLeadsWhereItIsTold(t *testing.T) {
 			t.Errorf("%s: exit code %d, want 1 and %q: %s", flags, code, remedy, stderr)
 		}
 	}
-	// The file is the server's.
+	// The server's own file must not change.
 	if content, err := os.ReadFile(filepath.Join(dir, "admin.kubeconfig")); err != nil || strings.Contains(string(content), "example.com") {
 		t.Errorf("the server's own file was changed: %v\n%s", err, content)
 	}

@@ -15,7 +15,7 @@ func newKVCommand() *cobra.Command {
 			if cmd.Name() == "serve" {
 				return nil
 			}
-			// gRPC would log what the command tells as its error.
+			// gRPC would log the errors that the command reports itself.
 			_, err := setLogging(cmd.ErrOrStderr(), 0, new(atomic.Bool))
 			return err
 		},

@@ -18,7 +18,7 @@ import (
 )
 
 type backupOptions struct {
-	place
+	location
 	keyspaces []string
 	file      string
 	overwrite bool
@@ -30,13 +30,13 @@ func newKVBackupCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "backup --datastore URL --to FILE",
 		Short: "Back up keyspaces to a file, while they are in use",
-		Long: `Back up keyspaces, each as of one revision, to a file that 'atoll kv restore' brings
-into any datastore. Servers go on meanwhile. The file is checksummed, readable
-by its owner alone, and there only once it is complete; it has no history.`,
+		Long: `Back up keyspaces, each at one revision, to a file that 'atoll kv restore' restores into
+any datastore. Servers keep running. The file is checksummed, readable only by its owner,
+and appears only when it is complete. It does not contain history.`,
 		Example: `  # All keyspaces of a datastore
   atoll kv backup --datastore sqlite:///var/lib/atoll/atoll.db --to /backup/atoll-$(date +%F)
 
-  # An etcd, or an 'atoll kv serve'
+  # An etcd, or a server run with 'atoll kv serve'
   atoll kv backup --endpoint http://127.0.0.1:2379 --to /backup/etcd`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -59,13 +59,13 @@ by its owner alone, and there only once it is complete; it has no history.`,
 func (o *backupOptions) check() error {
 	switch {
 	case o.file == "":
-		return errors.New("no file given: name the one to write with --to")
+		return errors.New("no output file: set --to")
 	case o.compress != "gzip" && o.compress != "none":
-		return fmt.Errorf("unknown --compress %q: it takes gzip or none", o.compress)
+		return fmt.Errorf("invalid --compress %q: must be gzip or none", o.compress)
 	case o.endpoint != "" && len(o.keyspaces) > 1:
-		return errors.New("several --keyspace given: an endpoint serves one keyspace only; --keyspace then is its name in the backup")
+		return errors.New("several --keyspace values: an endpoint serves only one keyspace, and --keyspace sets its name in the backup")
 	}
-	return o.place.check()
+	return o.location.check()
 }
 
 func (o *backupOptions) run(ctx context.Context, out, progress io.Writer) (err error) {
@@ -96,8 +96,8 @@ func (o *backupOptions) run(ctx context.Context, out, progress io.Writer) (err e
 		fmt.Fprintf(out, "keyspace %q backed up at revision %d: %d keys, %s, %d leases\n", s.Name, s.Revision, s.Keys, bytesText(s.Bytes), len(s.Leases))
 	}
 	for _, p := range parts {
-		if w, ok := p.Source.(*inspect.PartitionedReader); ok {
-			fmt.Fprintf(out, "keyspace %q holds its partitions (%d); restored it has none, and can be split again\n", p.Name, w.Partitions())
+		if w, ok := p.Source.(*inspect.Whole); ok {
+			fmt.Fprintf(out, "keyspace %q: the backup includes its %d partitions. A restored keyspace has no partitions; split it again if necessary\n", p.Name, w.Partitions())
 		}
 	}
 	fmt.Fprintf(out, "%s: %s\n", o.file, bytesText(fi.Size()))
@@ -116,7 +116,7 @@ func (o *backupOptions) parts(ctx context.Context) ([]transfer.Part, io.Closer, 
 		}
 		return []transfer.Part{{Name: name, Source: etcd.Remote(client)}}, client, nil
 	}
-	db, err := server.OpenDatastoreToRead(ctx, o.datastore)
+	db, err := server.OpenDatastoreReadOnly(ctx, o.datastore)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -125,7 +125,7 @@ func (o *backupOptions) parts(ctx context.Context) ([]transfer.Part, io.Closer, 
 		if names, err = db.Keyspaces(ctx); err != nil {
 			return nil, nil, errors.Join(err, db.Close())
 		}
-		names = withoutPartitions(names) // they are in those that they belong to
+		names = withoutPartitions(names) // they are included in their keyspaces
 	}
 	var parts []transfer.Part
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {

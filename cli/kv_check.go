@@ -17,12 +17,12 @@ func newKVCheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check --datastore URL",
 		Short: "Verify the log of keyspaces against their current state",
-		Long: `Verify a datastore: the database's own structure where it can tell, and of each
-keyspace that replaying the log from the compaction revision gives the current
+		Long: `Verify a datastore: the database's own structure, where it supports that; and for each
+keyspace, that replaying the log from the compaction revision results in the current
 state, and that keys and leases agree.
 
-Every finding is printed, and the exit code is 1 if there is any. It changes
-nothing, and works while servers run on the datastore. It reads everything.`,
+Every finding is printed, and the exit code is 1 if there are any. The command changes
+nothing and can run while servers use the datastore. It reads all data.`,
 		Example: `  atoll kv check --datastore sqlite:///var/lib/atoll/atoll.db`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -41,7 +41,7 @@ nothing, and works while servers run on the datastore. It reads everything.`,
 }
 
 func checkDatastore(ctx context.Context, datastore, keyspace string, out, progress io.Writer) (err error) {
-	db, err := server.OpenDatastoreToRead(ctx, datastore)
+	db, err := server.OpenDatastoreReadOnly(ctx, datastore)
 	if err != nil {
 		return err
 	}
@@ -84,13 +84,13 @@ func checkDatastore(ctx context.Context, datastore, keyspace string, out, progre
 		}
 	}
 	if findings > 0 {
-		return fmt.Errorf("%d findings in %s: restore a backup into another datastore and compare, before anything writes to this one again", findings, db.URL())
+		return fmt.Errorf("%d findings in %s: before writing to this datastore again, restore a backup into another one and compare them", findings, db.URL())
 	}
 	fmt.Fprintf(out, "checked %s: no findings\n", quoted(names))
 	return nil
 }
 
-// findingsOf takes joined errors apart.
+// findingsOf splits joined errors.
 func findingsOf(err error) []error {
 	if err == nil {
 		return nil

@@ -14,11 +14,11 @@ import (
 	"github.com/atoll-dev/atoll/server"
 )
 
-// sweepStep is how many rows of the log one transaction gives back.
+// sweepStep is how many rows of the log one transaction deletes.
 const sweepStep = 1000
 
 type compactOptions struct {
-	place
+	location
 	keyspace         string
 	revision, keep   int64
 	physical, dryRun bool
@@ -28,17 +28,16 @@ func newKVCompactCommand() *cobra.Command {
 	opts := compactOptions{keyspace: server.Workspace, keep: -1}
 	cmd := &cobra.Command{
 		Use:   "compact --datastore URL (--revision R | --keep-revisions N)",
-		Short: "Forget the history of a keyspace",
-		Long: `Forget the history of a keyspace before a revision. The state at that revision
-and all changes since stay; reads and watches of anything older fail.
+		Short: "Compact the history of a keyspace",
+		Long: `Compact the history of a keyspace before a revision. The state at that revision and all
+later changes are kept; reads and watches of older revisions fail.
 
-A running Atoll server and kube-apiserver compact by themselves every few
-minutes. An SQLite database that a server has open is compacted through it, with
---endpoint.`,
-		Example: `  # What would it drop?
+A running Atoll server or kube-apiserver compacts automatically every few minutes. If a
+server has an SQLite database open, compact it through the server, with --endpoint.`,
+		Example: `  # Show what would be dropped
   atoll kv compact --datastore sqlite:///var/lib/kv/kv.db --keep-revisions 1000 --dry-run
 
-  # Do it, and wait until the space is given back
+  # Compact, and wait until the space is freed
   atoll kv compact --datastore sqlite:///var/lib/kv/kv.db --keep-revisions 1000 --physical`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -54,19 +53,19 @@ minutes. An SQLite database that a server has open is compacted through it, with
 	flags.StringVar(&opts.keyspace, "keyspace", opts.keyspace, "Name of the keyspace in the datastore.")
 	flags.Int64Var(&opts.revision, "revision", 0, "Revision to compact at.")
 	flags.Int64Var(&opts.keep, "keep-revisions", opts.keep, "Compact at the current revision less this many.")
-	flags.BoolVar(&opts.physical, "physical", false, "Wait until the space has been given back. Without it a server does that later.")
-	flags.BoolVar(&opts.dryRun, "dry-run", false, "Only say what would be dropped.")
+	flags.BoolVar(&opts.physical, "physical", false, "Wait until the space has been freed. By default a server frees it later.")
+	flags.BoolVar(&opts.dryRun, "dry-run", false, "Only print what would be dropped.")
 	return cmd
 }
 
 func (o *compactOptions) check() error {
 	switch {
 	case o.revision <= 0 && o.keep < 0:
-		return errors.New("no revision given: name it with --revision, or how many to keep with --keep-revisions")
+		return errors.New("no revision: set --revision or --keep-revisions")
 	case o.revision > 0 && o.keep >= 0:
-		return errors.New("both --revision and --keep-revisions given: choose one")
+		return errors.New("--revision and --keep-revisions are mutually exclusive")
 	}
-	return o.place.check()
+	return o.location.check()
 }
 
 func (o *compactOptions) run(ctx context.Context, out, progress io.Writer) (err error) {
@@ -86,14 +85,14 @@ func (o *compactOptions) run(ctx context.Context, out, progress io.Writer) (err 
 	case rev > st.Revision:
 		err = fmt.Errorf("compact at revision %d: %w: the keyspace is at %d", rev, kv.ErrFutureRevision, st.Revision)
 	case rev <= st.Compacted && o.keep >= 0:
-		fmt.Fprintf(out, "nothing to compact: at revision %d, compacted at %d already\n", st.Revision, st.Compacted)
+		fmt.Fprintf(out, "nothing to compact: at revision %d, already compacted at %d\n", st.Revision, st.Compacted)
 		return closer.Close()
 	case rev <= st.Compacted:
-		err = fmt.Errorf("compact at revision %d: %w: compacted at %d already", rev, kv.ErrCompacted, st.Compacted)
+		err = fmt.Errorf("compact at revision %d: %w: already compacted at %d", rev, kv.ErrCompacted, st.Compacted)
 	case o.dryRun:
 		var g inspect.Garbage
-		if g, err = inspect.Reclaimable(ctx, ks, st.Compacted, rev); err == nil {
-			fmt.Fprintf(out, "would compact revisions %d to %d: drops %d earlier states and deletions, %s of keys and values (dry run)\n",
+		if g, err = inspect.Droppable(ctx, ks, st.Compacted, rev); err == nil {
+			fmt.Fprintf(out, "would compact revisions %d to %d: drops %d past versions and deletions, %s of keys and values (dry run)\n",
 				st.Compacted, rev, g.Changes, bytesText(g.Bytes))
 		}
 	}
@@ -117,7 +116,7 @@ func (o *compactOptions) compact(ctx context.Context, rev int64, progress io.Wri
 			return err
 		}
 		if o.physical {
-			fmt.Fprintln(progress, "compacting, and waiting until the server has given the space back ...")
+			fmt.Fprintln(progress, "compacting, and waiting until the server has freed the space ...")
 		}
 		_, err = etcd.Remote(client).Compact(ctx, rev, o.physical)
 		return errors.Join(err, client.Close())
@@ -133,11 +132,11 @@ func (o *compactOptions) compact(ctx context.Context, rev int64, progress io.Wri
 	if !o.physical {
 		return nil
 	}
-	meter := newMeter(progress, "giving space back", "steps")
+	meter := newMeter(progress, "freeing space", "steps")
 	defer meter.stop()
 	for more := true; more; meter.add(1, 0) {
 		if more, err = table.Sweep(ctx, sweepStep); err != nil {
-			return fmt.Errorf("compacted at revision %d, but not all space is given back: %w (a server goes on with it when it starts)", rev, err)
+			return fmt.Errorf("compacted at revision %d, but not all space was freed: %w (a server continues when it starts)", rev, err)
 		}
 	}
 	return nil

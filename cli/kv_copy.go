@@ -31,22 +31,21 @@ func newKVCopyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "copy --from URL --to URL",
 		Short: "Copy a live keyspace, from or to etcd or a datastore",
-		Long: `Copy the state of a live keyspace at one revision into another, compare the two,
-and with --follow go on copying every change until interrupted.
+		Long: `Copy the state of a live keyspace at one revision to another keyspace, and compare the
+two. With --follow, continue to copy every change until interrupted.
 
-Each side is an etcd server or 'atoll kv serve' (etcd://host:port, or
-etcds://host:port with TLS; several hosts separated by commas), or a datastore
-(sqlite:///path/to/file.db). A source datastore may be in use by servers.
-Leases are granted in the target under their ids, with their full time to live.
+Each side is an etcd server or 'atoll kv serve' (etcd://host:port, or etcds://host:port
+with TLS; several hosts separated by commas), or a datastore (sqlite:///path/to/file.db).
+Servers may be using a source datastore. Leases are granted in the target with the same
+IDs and their full time to live.
 
-A copy that was interrupted is finished by running it again with --mirror.
+To finish an interrupted copy, run it again with --mirror.
 
-The target numbers its changes itself: revisions, and so the resource versions
-of Kubernetes, differ from the source's. A new keyspace in a datastore begins
---bump revisions above the source, so they never go back, and clients that go on
-from an old one are told to list again. In an etcd that cannot be arranged:
-restart its clients after the move.`,
-		Example: `  # Move a cluster's etcd into a datastore: copy and follow, stop the API servers, wait for
+The target assigns its own revisions, so revisions and Kubernetes' resource versions differ
+from the source's. A new keyspace in a datastore begins --bump revisions above the source:
+revisions never go back, and clients that resume from an old one are told to list again.
+An etcd does not support that: restart its clients after the move.`,
+		Example: `  # Move a cluster's etcd to a datastore: copy and follow, stop the API servers, wait for
   # "0 behind", interrupt, compare, and start the API servers on the new one
   atoll kv copy --from etcds://10.0.0.1:2379 --from-cacert ca.crt --from-cert client.crt --from-key client.key \
     --to sqlite:///var/lib/kv/kv.db --follow
@@ -65,14 +64,14 @@ restart its clients after the move.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&opts.from.url, "from", "", "Where to copy from: etcd://host:port, etcds://host:port or a datastore's URL.")
-	flags.StringVar(&opts.to.url, "to", "", "Where to copy to: the same.")
+	flags.StringVar(&opts.to.url, "to", "", "Where to copy to, in the same form.")
 	flags.StringVar(&opts.from.keyspace, "from-keyspace", opts.from.keyspace, "Name of the keyspace in the datastore of --from.")
-	flags.StringVar(&opts.to.keyspace, "to-keyspace", opts.to.keyspace, "Name of the keyspace in the datastore of --to; it is made if it is new.")
-	flags.StringVar(&opts.prefix, "prefix", "", "Only keys that begin so.")
+	flags.StringVar(&opts.to.keyspace, "to-keyspace", opts.to.keyspace, "Name of the keyspace in the datastore of --to; it is created if it does not exist.")
+	flags.StringVar(&opts.prefix, "prefix", "", "Only keys with this prefix.")
 	flags.BoolVar(&opts.follow, "follow", false, "After the copy, apply every change of the source to the target until interrupted.")
 	opts.existing.addFlags(flags)
-	flags.BoolVar(&opts.dryRun, "dry-run", false, "Only say what would be done.")
-	flags.BoolVar(&opts.verifyOnly, "verify-only", false, "Copy nothing, only compare both sides as they are now.")
+	flags.BoolVar(&opts.dryRun, "dry-run", false, "Only print what would be done.")
+	flags.BoolVar(&opts.verifyOnly, "verify-only", false, "Copy nothing; only compare the current state of both sides.")
 	flags.Int64Var(&opts.bump, "bump", opts.bump, "How far above the source's revision a new keyspace in a datastore begins; -1 leaves it at its own.")
 	opts.from.addTLSFlags(flags)
 	opts.to.addTLSFlags(flags)
@@ -86,10 +85,10 @@ func (o *copyOptions) check() error {
 		}
 	}
 	if o.from.url == o.to.url && (o.from.remote() || o.from.keyspace == o.to.keyspace) {
-		return errors.New("--from and --to name the same keyspace")
+		return errors.New("--from and --to are the same keyspace")
 	}
 	if o.follow && (o.dryRun || o.verifyOnly) {
-		return errors.New("--follow goes with neither --dry-run nor --verify-only")
+		return errors.New("--follow cannot be used with --dry-run or --verify-only")
 	}
 	_, err := o.existing.mode()
 	return err
@@ -115,7 +114,7 @@ func (o *copyOptions) run(ctx context.Context, out, progress io.Writer) (err err
 	}
 	defer func() { err = errors.Join(err, to.Close()) }()
 
-	meter := newMeter(progress, "look at both sides", "keys")
+	meter := newMeter(progress, "compare both sides", "keys")
 	defer meter.stop()
 	opts := transfer.Options{Existing: mode, DryRun: o.dryRun, Progress: meterProgress(meter)}
 	if o.prefix != "" {
@@ -125,7 +124,7 @@ func (o *copyOptions) run(ctx context.Context, out, progress io.Writer) (err err
 	if !o.verifyOnly {
 		res, err := transfer.Copy(ctx, from, to, opts)
 		if err != nil {
-			return interrupted(ctx, explain(err))
+			return interrupted(ctx, explainNotEmpty(err))
 		}
 		reportCopied(out, res, o.dryRun)
 		at = res.Source
@@ -144,14 +143,14 @@ func (o *copyOptions) run(ctx context.Context, out, progress io.Writer) (err err
 	return o.followOn(ctx, from, to, at, opts, out, progress)
 }
 
-// openTo opens the target; for a look only, so that it stays as it is, if
-// nothing is going to be written.
+// openTo opens the target. If nothing is going to be written, it opens the target
+// read-only, so that it does not change.
 func (o *copyOptions) openTo(ctx context.Context, source kv.Revision) (*targetSide, error) {
 	if (o.dryRun || o.verifyOnly) && !o.to.remote() {
 		to, closer, err := o.to.openSource(ctx)
 		var noKeyspace *noKeyspaceError
 		if o.dryRun && (errors.Is(err, fs.ErrNotExist) || errors.As(err, &noKeyspace)) {
-			return &targetSide{Keyspace: readOnly{source: empty{}}}, nil // it would be made
+			return &targetSide{Keyspace: readOnly{source: empty{}}}, nil // it would be created
 		}
 		if err != nil {
 			return nil, err
@@ -165,7 +164,7 @@ func (o *copyOptions) openTo(ctx context.Context, source kv.Revision) (*targetSi
 	return o.to.openTarget(ctx, raise)
 }
 
-// readOnly is a keyspace whose other methods nobody calls.
+// readOnly is a keyspace of which only the read methods are called.
 type readOnly struct {
 	kv.Keyspace
 	source source
@@ -179,7 +178,7 @@ func (r readOnly) TimeToLive(ctx context.Context, id kv.LeaseID, withKeys bool) 
 	return r.source.TimeToLive(ctx, id, withKeys)
 }
 
-// empty is a keyspace that is not there yet.
+// empty is a keyspace that does not exist yet.
 type empty struct{ source }
 
 func (empty) Range(context.Context, kv.RangeRequest) (*kv.RangeResult, error) {
@@ -188,16 +187,16 @@ func (empty) Range(context.Context, kv.RangeRequest) (*kv.RangeResult, error) {
 
 func reportCopied(out io.Writer, res *transfer.Result, dryRun bool) {
 	if dryRun {
-		fmt.Fprintf(out, "would copy %d keys (%s): %d to put, %d equal already, %d to delete (dry run)\n",
+		fmt.Fprintf(out, "would copy %d keys (%s): %d to put, %d already equal, %d to delete (dry run)\n",
 			res.Keys, bytesText(res.Bytes), res.Put, res.Equal, res.Deleted)
 		return
 	}
-	fmt.Fprintf(out, "copied %d keys (%s) and %d leases: %d put, %d equal already, %d deleted\n",
+	fmt.Fprintf(out, "copied %d keys (%s) and %d leases: %d put, %d already equal, %d deleted\n",
 		res.Keys, bytesText(res.Bytes), res.Leases, res.Put, res.Equal, res.Deleted)
 	fmt.Fprintf(out, "revision %d of the source is revision %d of the target: resource versions differ\n", res.Source, res.Target)
 }
 
-// followOn applies changes until ctx ends, and says now and then how far it is.
+// followOn applies changes until ctx ends, and prints its progress.
 func (o *copyOptions) followOn(ctx context.Context, from source, to kv.Keyspace, at kv.Revision, opts transfer.Options, out, progress io.Writer) error {
 	fmt.Fprintf(out, "following from revision %d on; interrupt to stop\n", at)
 	terminal := onTerminal(progress)
@@ -206,15 +205,15 @@ func (o *copyOptions) followOn(ctx context.Context, from source, to kv.Keyspace,
 		interval = time.Second
 	}
 	var changes int64
-	var said time.Time
-	heard := transfer.FollowHooks{
+	var lastReport time.Time
+	follower := transfer.Follower{
 		Applied: func(rev kv.Revision, events int) {
 			changes += int64(events)
-			if time.Since(said) < interval {
+			if time.Since(lastReport) < interval {
 				return
 			}
-			said = time.Now()
-			// A source that does not answer now is the follower's to report.
+			lastReport = time.Now()
+			// If the source does not respond, the follower reports it.
 			behind := "?"
 			if st, err := from.Status(ctx); err == nil {
 				behind = fmt.Sprint(max(st.Revision-rev, 0))
@@ -226,25 +225,25 @@ func (o *copyOptions) followOn(ctx context.Context, from source, to kv.Keyspace,
 			fmt.Fprintf(progress, "%sat revision %d of the source, %s behind, %d changes applied%s", start, rev, behind, changes, end)
 		},
 		Restarted: func(res *transfer.Result) {
-			fmt.Fprintf(progress, "\nfell behind the source's compaction; copied again: %d put, %d deleted\n", res.Put, res.Deleted)
+			fmt.Fprintf(progress, "\nthe source was compacted beyond the current revision; copied again: %d put, %d deleted\n", res.Put, res.Deleted)
 		},
-		Interrupted: func(err error) { fmt.Fprintf(progress, "\ntrying again: %v\n", err) },
+		Interrupted: func(err error) { fmt.Fprintf(progress, "\nretrying: %v\n", err) },
 	}
-	rev, err := transfer.Follow(ctx, from, to, at, opts, heard)
+	rev, err := transfer.Follow(ctx, from, to, at, opts, follower)
 	if terminal {
 		fmt.Fprintln(progress)
 	}
 	if err != nil {
-		return fmt.Errorf("%w\nThe target has everything up to revision %d of the source; run it again with --mirror to go on", err, rev)
+		return fmt.Errorf("%w\nThe target has everything up to revision %d of the source; run it again with --mirror to continue", err, rev)
 	}
 	fmt.Fprintf(out, "stopped: the target has everything up to revision %d of the source (%d changes followed)\n", rev, changes)
 	return nil
 }
 
-// interrupted says how to go on after an interrupt.
+// interrupted returns the error for an interrupted copy, with the next step.
 func interrupted(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return errors.New("interrupted: the target has a part; run it again with --mirror to finish, which leaves alone what is equal already")
+		return errors.New("interrupted: the copy is incomplete. Run it again with --mirror to finish; keys that are already equal are not copied again")
 	}
 	return err
 }

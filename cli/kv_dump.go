@@ -30,24 +30,23 @@ type dumpOptions struct {
 }
 
 func newKVDumpCommand() *cobra.Command {
-	var where place
+	var where location
 	keyspace := server.Workspace
 	opts := dumpOptions{values: "size", format: "table"}
 	cmd := &cobra.Command{
 		Use:   "dump --datastore URL",
 		Short: "Print the keys of a keyspace, or its history",
-		Long: `Print the keys of a keyspace as of one revision, or with --history every change
-since the last compaction. It changes nothing, and works while servers run on
-the datastore.
+		Long: `Print the keys of a keyspace at one revision, or with --history every change since the
+last compaction. The command changes nothing and can run while servers use the datastore.
 
-Values are not printed unless --values asks for them: Secrets are among them.`,
-		Example: `  # What is stored under a prefix
+Values are only printed with --values, because they include Secrets.`,
+		Example: `  # The keys with a prefix
   atoll kv dump --datastore sqlite:///var/lib/atoll/atoll.db --prefix /registry/configmaps/
 
-  # As of an earlier revision, one JSON object a line
+  # At an earlier revision, one JSON object per line
   atoll kv dump --datastore sqlite:///var/lib/atoll/atoll.db --revision 1200 --values base64 -o json
 
-  # Who changed what since the last compaction
+  # All changes since the last compaction
   atoll kv dump --endpoint http://127.0.0.1:2379 --history`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -67,11 +66,11 @@ Values are not printed unless --values asks for them: Secrets are among them.`,
 	flags.SortFlags = false
 	where.addFlags(flags)
 	flags.StringVar(&keyspace, "keyspace", keyspace, "Name of the keyspace in the datastore.")
-	flags.StringVar(&opts.prefix, "prefix", "", "Only keys that begin so.")
-	flags.Int64Var(&opts.revision, "revision", 0, "Revision to read at; with --history the last one to print. The default is the current one.")
-	flags.StringVar(&opts.values, "values", opts.values, "What to print of values: none, size, raw (may be Secrets) or base64 (the same).")
+	flags.StringVar(&opts.prefix, "prefix", "", "Only keys with this prefix.")
+	flags.Int64Var(&opts.revision, "revision", 0, "Revision to read; with --history the last one to print. The default is the current one.")
+	flags.StringVar(&opts.values, "values", opts.values, "How to print values: none, size, raw or base64. The last two may print Secrets.")
 	flags.BoolVar(&opts.history, "history", false, "Print every change instead of the state.")
-	flags.StringVarP(&opts.format, "output", "o", opts.format, "Output format: table, or json for one object a line.")
+	flags.StringVarP(&opts.format, "output", "o", opts.format, "Output format: table, or json with one object per line.")
 	return cmd
 }
 
@@ -82,7 +81,7 @@ func (o *dumpOptions) check() error {
 	switch o.values {
 	case "none", "size", "raw", "base64":
 	default:
-		return fmt.Errorf("unknown --values %q: it takes none, size, raw or base64", o.values)
+		return fmt.Errorf("invalid --values %q: must be none, size, raw or base64", o.values)
 	}
 	if o.revision < 0 {
 		return fmt.Errorf("--revision %d: revisions begin at 1", o.revision)
@@ -137,8 +136,7 @@ func (o *dumpOptions) dump(ctx context.Context, ks reader, out io.Writer) error 
 	}
 }
 
-// dumpLine is a key in JSON. Bytes that are not text are in base64, under
-// another name.
+// dumpLine is a key in JSON. Non-text bytes are in base64, in another field.
 type dumpLine struct {
 	Type        string  `json:"type,omitempty"`
 	Key         *string `json:"key,omitempty"`
@@ -160,7 +158,7 @@ func (o *dumpOptions) printer(out io.Writer) (printKV, error) {
 		enc.SetEscapeHTML(false)
 		return func(e *kv.KeyValue, deleted bool) error { return enc.Encode(o.line(e, deleted)) }, nil
 	}
-	// Plain tabs, not a tabwriter: that would hold everything back to the end.
+	// Plain tabs, not a tabwriter: that would buffer everything until the end.
 	header := "MOD\tCREATE\tVERSION\tLEASE\t"
 	if o.history {
 		header = "TYPE\t" + header
@@ -225,7 +223,7 @@ func textOrBase64(b []byte) (text, encoded *string) {
 	return nil, &s
 }
 
-// printable is a key as it is, unless that would break the line.
+// printable returns the key as it is, unless it would break the line.
 func printable(key []byte) string {
 	s := string(key)
 	if q := strconv.Quote(s); q[1:len(q)-1] != s {

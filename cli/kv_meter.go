@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// How often a meter speaks: redrawn on a terminal, a new line elsewhere.
+// Intervals at which a meter prints: redrawn on a terminal, a new line elsewhere.
 const (
 	redrawInterval = 200 * time.Millisecond
 	lineInterval   = 10 * time.Second
 )
 
-// meter shows how far long work is: one line redrawn on a terminal, and a plain
-// line now and then elsewhere. Work that is done at once shows nothing.
+// meter shows the progress of long operations: one line that is redrawn on a terminal,
+// and a plain line now and then elsewhere. Short operations print nothing.
 type meter struct {
-	out   io.Writer
-	what  string
-	unit  string
-	redr  bool
-	start time.Time
+	out    io.Writer
+	what   string
+	unit   string
+	redraw bool
+	start  time.Time
 
 	mu                 sync.Mutex
 	done, total, bytes int64
@@ -34,14 +34,14 @@ type meter struct {
 
 func newMeter(out io.Writer, what, unit string) *meter {
 	m := &meter{
-		out: out, what: what, unit: unit, redr: onTerminal(out), start: time.Now(),
+		out: out, what: what, unit: unit, redraw: onTerminal(out), start: time.Now(),
 		stopc: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	go m.loop()
 	return m
 }
 
-// add counts work done.
+// add counts completed work.
 func (m *meter) add(units, bytes int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -49,14 +49,14 @@ func (m *meter) add(units, bytes int64) {
 	m.bytes += bytes
 }
 
-// set tells how much is done, of how much: 0 if that is not known.
+// set sets how much is done, and the total: 0 if that is unknown.
 func (m *meter) set(done, total int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.done, m.total = done, total
 }
 
-// phase begins other work, from nothing.
+// phase starts another operation, from zero.
 func (m *meter) phase(what string, total int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -74,7 +74,7 @@ func (m *meter) stop() {
 func (m *meter) loop() {
 	defer close(m.stopped)
 	every := lineInterval
-	if m.redr {
+	if m.redraw {
 		every = redrawInterval
 	}
 	tick := time.NewTicker(every)
@@ -84,7 +84,7 @@ func (m *meter) loop() {
 		case <-tick.C:
 			m.mu.Lock()
 			end := "\n"
-			if m.redr {
+			if m.redraw {
 				end = ""
 			}
 			fmt.Fprint(m.out, m.wipe(m.line())+end)
@@ -92,7 +92,7 @@ func (m *meter) loop() {
 			m.mu.Unlock()
 		case <-m.stopc:
 			m.mu.Lock()
-			if m.drawn && m.redr {
+			if m.drawn && m.redraw {
 				fmt.Fprintln(m.out, m.wipe(m.line()))
 			}
 			m.mu.Unlock()
@@ -101,9 +101,9 @@ func (m *meter) loop() {
 	}
 }
 
-// wipe makes a line take the place of the one before it, on a terminal.
+// wipe makes a line replace the previous one on a terminal.
 func (m *meter) wipe(line string) string {
-	if m.redr {
+	if m.redraw {
 		return "\r\x1b[K" + line
 	}
 	return line
@@ -118,7 +118,7 @@ func (m *meter) line() string {
 	b.WriteString(m.what + " ")
 	if m.total > 0 {
 		share := min(float64(m.done)/float64(m.total), 1)
-		if m.redr {
+		if m.redraw {
 			full := int(share * barWidth)
 			b.WriteString("[" + strings.Repeat("=", full) + strings.Repeat(" ", barWidth-full) + "] ")
 		}

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// outputFlag describes -o for a command's formats.
+// outputFlag returns the help of -o for a command's formats.
 func outputFlag(formats ...string) string {
 	return "Output format: " + strings.Join(formats[:len(formats)-1], ", ") + " or " + formats[len(formats)-1] + "."
 }
@@ -21,10 +21,10 @@ func checkFormat(given string, formats ...string) error {
 	if slices.Contains(formats, given) {
 		return nil
 	}
-	return fmt.Errorf("unknown output format %q: -o takes %s", given, strings.Join(formats, ", "))
+	return fmt.Errorf("invalid output format %q: -o must be one of %s", given, strings.Join(formats, ", "))
 }
 
-// printStructured prints v as json or yaml.
+// printStructured prints v as JSON or YAML.
 func printStructured(out io.Writer, format string, v any) error {
 	if format == "yaml" {
 		text, err := yaml.Marshal(v)
@@ -42,7 +42,7 @@ func printStructured(out io.Writer, format string, v any) error {
 // newTable aligns columns as kubectl does.
 func newTable(out io.Writer) *tabwriter.Writer { return tabwriter.NewWriter(out, 6, 4, 3, ' ', 0) }
 
-// bytesText writes a number of bytes for people.
+// bytesText formats a number of bytes.
 func bytesText(n int64) string {
 	const units = "KMGTPE"
 	if n < 1<<10 {
@@ -56,7 +56,7 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%.1f %ciB", f, units[i])
 }
 
-// onTerminal tells whether somebody watches what is written to w.
+// onTerminal reports whether w is a terminal.
 func onTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok || os.Getenv("TERM") == "dumb" {

@@ -14,8 +14,7 @@ import (
 	"github.com/atoll-dev/atoll/server"
 )
 
-// byParent sorts names of keyspaces so that partitions follow the keyspace that
-// they belong to.
+// byParent sorts names of keyspaces so that partitions follow their keyspace.
 func byParent(names []string) []string {
 	parent := func(name string) string {
 		if of, _, ok := kv.ParsePartitionName(name); ok {
@@ -33,7 +32,7 @@ func byParent(names []string) []string {
 	return names
 }
 
-// withPartitions is a keyspace and what it is split into.
+// withPartitions returns a keyspace and its partitions.
 func withPartitions(ctx context.Context, db *server.Datastore, keyspace string) ([]string, error) {
 	there, err := db.Keyspaces(ctx)
 	if err != nil {
@@ -46,7 +45,7 @@ func withPartitions(ctx context.Context, db *server.Datastore, keyspace string) 
 	return names, nil
 }
 
-// withoutPartitions leaves the keyspaces that are none themselves.
+// withoutPartitions returns the keyspaces that are not partitions.
 func withoutPartitions(names []string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 		_, _, ok := kv.ParsePartitionName(name)
@@ -80,15 +79,15 @@ func openWhole(ctx context.Context, db *server.Datastore, keyspace string) (whol
 	return inspect.NewPartitionedReader(readers[0], readers[1:]), nil
 }
 
-// refusePartitioned keeps from writing into a keyspace that is split, by those
-// whose transactions know of no partitions.
+// refusePartitioned returns an error for a split keyspace. It is for writers whose
+// transactions do not support partitions.
 func refusePartitioned(ctx context.Context, db *server.Datastore, keyspace string) error {
 	names, err := withPartitions(ctx, db, keyspace)
 	if err != nil || len(names) == 1 {
 		return err
 	}
 	_, prefix, _ := kv.ParsePartitionName(names[1])
-	return fmt.Errorf("keyspace %q is split (%s): %w: write into one that is not, and split that afterwards; or put this one together again with atoll kv merge --prefix %s",
+	return fmt.Errorf("keyspace %q is split (%s): %w: write to a keyspace without partitions and split it afterwards, or undo the split with `atoll kv merge --prefix %s`",
 		keyspace, quoted(names[1:]), kv.ErrInvalidRequest, prefix)
 }
 
@@ -104,12 +103,12 @@ func stages(m *meter) func(stage string, done, total int64) {
 	}
 }
 
-// compactAll compacts a keyspace and each of its partitions, by how much each shall
-// keep.
+// compactAll compacts a keyspace and each of its partitions, each relative to its own
+// revision.
 func (o *compactOptions) compactAll(ctx context.Context, out, progress io.Writer) error {
 	names := []string{o.keyspace}
 	if o.datastore != "" {
-		db, err := server.OpenDatastoreToRead(ctx, o.datastore)
+		db, err := server.OpenDatastoreReadOnly(ctx, o.datastore)
 		if err != nil {
 			return err
 		}
@@ -119,7 +118,7 @@ func (o *compactOptions) compactAll(ctx context.Context, out, progress io.Writer
 		}
 	}
 	if len(names) > 1 && o.keep < 0 {
-		fmt.Fprintf(progress, "keyspace %q is split: --revision is one of its own; compact its partitions by their names: %s\n", o.keyspace, quoted(names[1:]))
+		fmt.Fprintf(progress, "keyspace %q is split: --revision applies only to the keyspace itself. Compact its partitions by name: %s\n", o.keyspace, quoted(names[1:]))
 		names = names[:1]
 	}
 	for _, name := range names {
@@ -135,13 +134,14 @@ func (o *compactOptions) compactAll(ctx context.Context, out, progress io.Writer
 	return nil
 }
 
-// toReadUnder opens what holds the keys under a prefix: one keyspace or partition,
-// with its revisions, if that is all; otherwise the keyspace with its partitions.
-func (p *place) toReadUnder(ctx context.Context, keyspace, prefix string) (_ reader, _ io.Closer, err error) {
+// toReadUnder opens the keyspace or partition that holds all keys under a prefix, with
+// its revisions. If the keys are in several, it opens the keyspace with all its
+// partitions.
+func (p *location) toReadUnder(ctx context.Context, keyspace, prefix string) (_ reader, _ io.Closer, err error) {
 	if err := p.check(); err != nil || p.endpoint != "" {
 		return p.toRead(ctx, keyspace)
 	}
-	db, err := server.OpenDatastoreToRead(ctx, p.datastore)
+	db, err := server.OpenDatastoreReadOnly(ctx, p.datastore)
 	if err != nil {
 		return nil, nil, err
 	}

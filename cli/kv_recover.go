@@ -27,30 +27,27 @@ func newKVRecoverCommand() *cobra.Command {
 	opts := recoverOptions{bump: defaultBump}
 	cmd := &cobra.Command{
 		Use:   "recover --datastore URL (--keyspace NAME | --all)",
-		Short: "Go on with a database that has lost acknowledged writes",
-		Long: `Go on with a database that has lost acknowledged writes: a standby that lagged
-has taken over, or the database was set back to an earlier moment. Servers that
-notice refuse to serve (` + "`database has lost acknowledged writes`" + `).
+		Short: "Recover a database that has lost acknowledged writes",
+		Long: `Recover a database that has lost acknowledged writes: a lagging standby was promoted, or
+the database was restored to an earlier point in time. Servers that detect this refuse to
+serve (` + "`database is behind what it acknowledged before`" + `).
 
-If the former primary can be brought back, do that instead: then nothing is lost.
-This command accepts the loss. What is there stays as it is; what is not there
-is gone. Of each keyspace
+If the former primary can be brought back, do that instead: then nothing is lost. This
+command accepts the loss. It keeps the remaining data. For each keyspace,
 
-  - the revision moves on by --bump, beyond every revision that any server can
-    have told, so that no revision is made a second time for another change;
-  - the history up to there counts as compacted, so every client that goes on
-    from an older revision is told so and lists again, as Kubernetes' do by
-    themselves;
-  - its identity changes, so servers that remember the lost history do not go on
-    with it: they refuse to serve until they are restarted.
+  - the revision advances by --bump, beyond every revision that any server can have
+    returned, so that no revision is used for two different changes;
+  - the history up to there counts as compacted, so every client that resumes from an
+    older revision is told to list again, as Kubernetes clients do automatically;
+  - its identity changes, so servers that remember the lost history refuse to serve until
+    they are restarted.
 
-Stop all servers of the database before, and start them afterwards. Clients that
-keep revisions and do not list again when these are compacted have to be
-restarted, too.`,
-		Example: `  # What is there, and what would be done?
+Stop all servers of the database first, and start them afterwards. Also restart clients
+that keep revisions and do not list again after a compaction.`,
+		Example: `  # Show the current state, and what would be done
   atoll kv recover --datastore postgres://atoll@db.example.com/atoll --all --dry-run
 
-  # Do it
+  # Recover
   atoll kv recover --datastore postgres://atoll@db.example.com/atoll --all`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -65,8 +62,8 @@ restarted, too.`,
 	addDatastoreFlag(flags, &opts.datastore)
 	flags.StringSliceVar(&opts.keyspaces, "keyspace", nil, "Only these keyspaces.")
 	flags.BoolVar(&opts.all, "all", false, "All keyspaces of the datastore.")
-	flags.Int64Var(&opts.bump, "bump", opts.bump, "How many revisions to move on: more than were made since the moment that the database was set back to.")
-	flags.BoolVar(&opts.dryRun, "dry-run", false, "Only say what is there and what would be done.")
+	flags.Int64Var(&opts.bump, "bump", opts.bump, "How many revisions to advance: more than were created since the point in time that the database was restored to.")
+	flags.BoolVar(&opts.dryRun, "dry-run", false, "Only print the current state and what would be done.")
 	return cmd
 }
 
@@ -76,11 +73,11 @@ const maxBump = 1 << 52
 func (o *recoverOptions) check() (err error) {
 	switch {
 	case o.all && len(o.keyspaces) > 0:
-		return errors.New("both --all and --keyspace given: choose one")
+		return errors.New("--all and --keyspace are mutually exclusive")
 	case !o.all && len(o.keyspaces) == 0:
-		return errors.New("no keyspace given: name it with --keyspace, or give --all; a database that was set back was so for all of them")
+		return errors.New("no keyspace: set --keyspace or --all. If the whole database was restored, all keyspaces are affected")
 	case o.bump < 1 || o.bump > maxBump:
-		return fmt.Errorf("--bump %d is out of range: give a number from 1 to %d", o.bump, int64(maxBump))
+		return fmt.Errorf("--bump %d is out of range: must be from 1 to %d", o.bump, int64(maxBump))
 	}
 	o.datastore, err = datastoreURL(o.datastore)
 	return err
@@ -92,7 +89,7 @@ func (o *recoverOptions) run(ctx context.Context, out io.Writer) (err error) {
 	}
 	db, err := server.OpenDatastore(ctx, o.datastore)
 	if err != nil {
-		return heldElsewhere(err, "it cannot be recovered: stop it")
+		return explainInUse(err, "it cannot be recovered: stop it")
 	}
 	defer func() { err = first(err, db.Close()) }()
 	for _, name := range o.keyspaces {
@@ -102,21 +99,21 @@ func (o *recoverOptions) run(ctx context.Context, out io.Writer) (err error) {
 		}
 		to, err := transfer.Recover(ctx, table, o.bump)
 		if errors.Is(err, kv.ErrUnknownOutcome) {
-			return fmt.Errorf("recover keyspace %q: %w\nRunning it again does no harm: revisions move on once more", name, err)
+			return fmt.Errorf("recover keyspace %q: %w\nIt is safe to run it again: revisions then advance once more", name, err)
 		}
 		if err != nil {
 			return fmt.Errorf("recover keyspace %q: %w", name, err)
 		}
-		fmt.Fprintf(out, "keyspace %q recovered: it is at revision %d\n", name, to)
+		fmt.Fprintf(out, "keyspace %q recovered at revision %d\n", name, to)
 	}
-	fmt.Fprintln(out, "start the servers of this database anew")
+	fmt.Fprintln(out, "start the servers of this database")
 	return nil
 }
 
-// preview says what is known of the keyspaces and what is going to happen. It
-// fills in their names.
+// preview prints the state of the keyspaces and what is going to happen. It fills in
+// their names.
 func (o *recoverOptions) preview(ctx context.Context, out io.Writer) (err error) {
-	db, err := server.OpenDatastoreToRead(ctx, o.datastore)
+	db, err := server.OpenDatastoreReadOnly(ctx, o.datastore)
 	if err != nil {
 		return err
 	}
@@ -124,7 +121,7 @@ func (o *recoverOptions) preview(ctx context.Context, out io.Writer) (err error)
 	if o.all {
 		o.keyspaces, err = db.Keyspaces(ctx)
 	} else {
-		// What befell a keyspace befell its partitions.
+		// Partitions are affected like their keyspace.
 		var all, parts []string
 		for _, name := range o.keyspaces {
 			if parts, err = withPartitions(ctx, db, name); err != nil {
@@ -139,7 +136,7 @@ func (o *recoverOptions) preview(ctx context.Context, out io.Writer) (err error)
 	}
 	fmt.Fprintf(out, "%s:\n", db.URL())
 	w := newTable(out)
-	fmt.Fprintln(w, "KEYSPACE\tREVISION\tCOMPACTED\tKEYS\tGOES ON AT")
+	fmt.Fprintln(w, "KEYSPACE\tREVISION\tCOMPACTED\tKEYS\tNEW REVISION")
 	for _, name := range o.keyspaces {
 		table, err := openTable(ctx, db, name)
 		if err != nil {
@@ -159,7 +156,7 @@ func (o *recoverOptions) preview(ctx context.Context, out io.Writer) (err error)
 		return err
 	}
 	if o.dryRun {
-		fmt.Fprintln(out, "nothing was changed (dry run). The errors of servers that refuse to serve name the last revision that they knew: what lies between is lost")
+		fmt.Fprintln(out, "nothing was changed (dry run). The errors of servers that refuse to serve have their last known revision: the changes between that and the current revision are lost")
 	}
 	return nil
 }

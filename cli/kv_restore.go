@@ -27,19 +27,17 @@ func newKVRestoreCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore --from FILE --to URL",
 		Short: "Restore keyspaces from a backup",
-		Long: `Restore keyspaces from a file that 'atoll kv backup' made. The whole file is
-verified before anything is written, and what was written is compared with it
-afterwards.
+		Long: `Restore keyspaces from a file that 'atoll kv backup' wrote. The whole file is verified
+before anything is written, and the restored data is compared with it afterwards.
 
-Revisions must not go back for clients that remember newer ones than the
-backup's. So a restored keyspace begins --bump revisions above the backup, and
-counts as compacted there: every client that goes on from an old revision is
-told to list again. The default is ample; the number must exceed the revisions
-made since the backup.`,
-		Example: `  # What is in it?
+For clients that know newer revisions than the backup's, revisions must not go back. So a
+restored keyspace begins --bump revisions above the backup and counts as compacted there:
+every client that resumes from an old revision is told to list again. The number must
+exceed the revisions created since the backup; the default is ample.`,
+		Example: `  # Show the contents
   atoll kv restore --from /backup/atoll-2026-11-21 --to sqlite:///var/lib/atoll/new.db --dry-run
 
-  # Into a new database; the server must be stopped
+  # Restore into a new database; the server must be stopped
   atoll kv restore --from /backup/atoll-2026-11-21 --to sqlite:///var/lib/atoll/new.db`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -51,19 +49,19 @@ made since the backup.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&opts.file, "from", "", "File that a backup was written to.")
+	flags.StringVar(&opts.file, "from", "", "Backup file.")
 	flags.StringVar(&opts.to.url, "to", "", "URL of the datastore, such as sqlite:///path/to/file.db, or an etcd server: etcd://host:port.")
 	flags.StringSliceVar(&opts.keyspaces, "keyspace", nil, "Only these keyspaces of the backup. The default is all.")
 	opts.existing.addFlags(flags)
-	flags.Int64Var(&opts.bump, "bump", opts.bump, "How far above the backup's revision a restored keyspace begins; -1 leaves it at its own, and needs clients to be restarted.")
-	flags.BoolVar(&opts.dryRun, "dry-run", false, "Only verify the file and say what is in it.")
+	flags.Int64Var(&opts.bump, "bump", opts.bump, "How far above the backup's revision a restored keyspace begins; -1 keeps the backup's revision, and requires that clients are restarted.")
+	flags.BoolVar(&opts.dryRun, "dry-run", false, "Only verify the file and print its contents.")
 	opts.to.addTLSFlags(flags)
 	return cmd
 }
 
 func (o *restoreOptions) check() error {
 	if o.file == "" {
-		return errors.New("no file given: name the backup with --from")
+		return errors.New("no backup file: set --from")
 	}
 	if _, err := o.existing.mode(); err != nil {
 		return err
@@ -92,7 +90,7 @@ func (o *restoreOptions) run(ctx context.Context, out, progress io.Writer) (err 
 		}
 		sections = append(sections, s)
 	}
-	fmt.Fprintf(out, "%s is sound, made %s\n", o.file, a.Created.Format(time.RFC3339))
+	fmt.Fprintf(out, "%s is valid, created %s\n", o.file, a.Created.Format(time.RFC3339))
 	for _, s := range sections {
 		fmt.Fprintf(out, "keyspace %q at revision %d: %d keys, %s, %d leases\n", s.Name, s.Revision, s.Keys, bytesText(s.Bytes), len(s.Leases))
 	}
@@ -112,10 +110,10 @@ func (o *restoreOptions) run(ctx context.Context, out, progress io.Writer) (err 
 	return nil
 }
 
-// checkRemote refuses an etcd in which revisions would go back.
+// checkRemote returns an error for an etcd in which revisions would go back.
 func (o *restoreOptions) checkRemote(ctx context.Context, sections []*transfer.Section) error {
 	if len(sections) != 1 {
-		return errors.New("the backup has several keyspaces and an etcd takes one: choose it with --keyspace")
+		return errors.New("the backup has several keyspaces and an etcd holds only one: select it with --keyspace")
 	}
 	if o.bump < 0 {
 		return nil
@@ -129,8 +127,8 @@ func (o *restoreOptions) checkRemote(ctx context.Context, sections []*transfer.S
 		return err
 	}
 	if s := sections[0]; st.Revision <= s.Revision {
-		return fmt.Errorf("the etcd is at revision %d and the backup at %d: an etcd's revision cannot be raised over its protocol, "+
-			"so for clients it would go back; stop all of its clients and give --bump -1", st.Revision, s.Revision)
+		return fmt.Errorf("the etcd is at revision %d and the backup at %d: its revision cannot be raised over etcd's protocol, "+
+			"so it would go back for its clients. Stop all clients and use --bump -1", st.Revision, s.Revision)
 	}
 	return nil
 }
@@ -154,9 +152,9 @@ func (o *restoreOptions) restore(ctx context.Context, a *transfer.Archive, s *tr
 	opts := transfer.Options{Existing: mode, Progress: meterProgress(meter)}
 	res, err := transfer.Restore(ctx, a, s, dst, opts)
 	if err != nil {
-		return interrupted(ctx, explain(err))
+		return interrupted(ctx, explainNotEmpty(err))
 	}
-	fmt.Fprintf(out, "keyspace %q restored: %d put, %d equal already, %d deleted; it is at revision %d\n", s.Name, res.Put, res.Equal, res.Deleted, res.Target)
+	fmt.Fprintf(out, "keyspace %q restored: %d put, %d already equal, %d deleted; now at revision %d\n", s.Name, res.Put, res.Equal, res.Deleted, res.Target)
 	compared, err := transfer.VerifyRestore(ctx, a, s, dst, opts)
 	if err != nil {
 		return interrupted(ctx, err)

@@ -43,12 +43,12 @@ Without a certificate it serves plaintext, and only on loopback addresses.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	addDatastoreFlag(flags, &datastore)
-	flags.StringVar(&cfg.Name, "keyspace", cfg.Name, "Name of the keyspace to serve; it is made if it is new.")
+	flags.StringVar(&cfg.Name, "keyspace", cfg.Name, "Name of the keyspace to serve; it is created if it does not exist.")
 	flags.StringSliceVar(&cfg.Listen, "listen", cfg.Listen, "Addresses to serve on: host:port, or unix:path.")
-	flags.StringVar(&cfg.CertFile, "cert-file", "", "The server's certificate; turns TLS on.")
+	flags.StringVar(&cfg.CertFile, "cert-file", "", "The server's certificate; enables TLS.")
 	flags.StringVar(&cfg.KeyFile, "key-file", "", "Key of the server's certificate.")
-	flags.StringVar(&cfg.ClientCAFile, "client-ca-file", "", "Certificate authority that clients' certificates must be signed by.")
-	flags.StringSliceVar(&cfg.ClientURLs, "advertise-client-urls", nil, "URLs that clients are told to use. The default is the addresses listened on.")
+	flags.StringVar(&cfg.ClientCAFile, "client-ca-file", "", "Certificate authority that must have signed clients' certificates.")
+	flags.StringSliceVar(&cfg.ClientURLs, "advertise-client-urls", nil, "URLs to advertise to clients. The default is the listen addresses.")
 	retention.addFlags(flags)
 	addTracingFlag(flags, &tracingFile)
 	flags.StringVar(&cfg.MetricsListen, "metrics-listen", "", "Address for Prometheus metrics and health over HTTP.")
@@ -91,7 +91,7 @@ func serveKeyspace(ctx context.Context, datastore string, cfg etcd.ServeConfig, 
 	return etcd.ListenAndServe(ctx, cfg)
 }
 
-// first keeps the error that explains the others.
+// first returns the error that explains the others.
 func first(err, later error) error {
 	if err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"github.com/atoll-dev/atoll/server"
 )
 
-// splitOptions are those of split and merge.
+// splitOptions are the options of split and merge.
 type splitOptions struct {
 	datastore, keyspace, prefix string
 	dryRun                      bool
@@ -23,19 +23,19 @@ func newKVSplitCommand() *cobra.Command {
 	opts := splitOptions{keyspace: server.Workspace}
 	cmd := &cobra.Command{
 		Use:   "split --datastore URL --prefix PREFIX",
-		Short: "Give a part of a keyspace revisions and commits of its own",
-		Long: `Move what a keyspace holds under a prefix into a partition: with its own
-revisions, log and commits, so that its writes wait for no others. Clients do not
-notice, but that those who watch the prefix from an older revision list again.
+		Short: "Split a partition off a keyspace",
+		Long: `Move the keys of a keyspace under a prefix to a partition, which has its own revisions,
+log and commits: its writes do not wait for others. Clients that watch the prefix from an
+older revision have to list again; others do not notice.
 
-It is one transaction of the database. On SQLite the server must be stopped. On
-PostgreSQL servers may run: writes to the keyspace wait meanwhile, or fail as
-unavailable if it takes longer than 10 s, and the servers go on with the
-partition by themselves. Make a backup first.`,
-		Example: `  # What would be moved?
+The split is one database transaction. On SQLite, stop the server first. On PostgreSQL,
+servers may keep running: writes to the keyspace wait meanwhile, or fail as unavailable if
+it takes longer than 10 s, and the servers then use the partition automatically. Make a
+backup first.`,
+		Example: `  # Show what would be moved
   atoll kv split --datastore sqlite:///var/lib/atoll/atoll.db --prefix /registry/events/ --dry-run
 
-  # Events and leases each on their own
+  # Split off events and leases
   atoll kv split --datastore "$ATOLL_DATASTORE" --prefix /registry/events/
   atoll kv split --datastore "$ATOLL_DATASTORE" --prefix /registry/leases/`,
 		Args: cobra.NoArgs,
@@ -43,7 +43,7 @@ partition by themselves. Make a backup first.`,
 			return opts.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), "split", (*server.Datastore).Split)
 		},
 	}
-	opts.addFlags(cmd, "Keys that shall be moved begin so; it ends in /.")
+	opts.addFlags(cmd, "Prefix of the keys to move; it ends in /.")
 	return cmd
 }
 
@@ -52,18 +52,18 @@ func newKVMergeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "merge --datastore URL --prefix PREFIX",
 		Short: "Undo a split",
-		Long: `Take a partition's keys back into the keyspace that it was split from, and
-remove the partition. The keyspace moves to a revision above all that either has had,
-and forgets its history: all of its clients list again.
+		Long: `Move a partition's keys back to the keyspace that it was split from, and remove the
+partition. The keyspace advances to a revision above all revisions of both, and its
+history is compacted: all of its clients list again.
 
-Like split it is one transaction, for which an SQLite server must be stopped.`,
+Like a split it is one transaction, and an SQLite server must be stopped.`,
 		Example: `  atoll kv merge --datastore sqlite:///var/lib/atoll/atoll.db --prefix /registry/events/`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return opts.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), "merge", (*server.Datastore).Merge)
 		},
 	}
-	opts.addFlags(cmd, "Prefix of the partition, as atoll kv status shows it.")
+	opts.addFlags(cmd, "Prefix of the partition, as shown by atoll kv status.")
 	return cmd
 }
 
@@ -73,7 +73,7 @@ func (o *splitOptions) addFlags(cmd *cobra.Command, prefixHelp string) {
 	addDatastoreFlag(flags, &o.datastore)
 	flags.StringVar(&o.keyspace, "keyspace", o.keyspace, "Name of the keyspace in the datastore.")
 	flags.StringVar(&o.prefix, "prefix", "", prefixHelp)
-	flags.BoolVar(&o.dryRun, "dry-run", false, "Only say what would be moved.")
+	flags.BoolVar(&o.dryRun, "dry-run", false, "Only print what would be moved.")
 }
 
 func (o *splitOptions) run(ctx context.Context, out, progress io.Writer, verb string,
@@ -83,10 +83,10 @@ func (o *splitOptions) run(ctx context.Context, out, progress io.Writer, verb st
 		return err
 	}
 	if o.prefix == "" {
-		return errors.New("no prefix given: name one with --prefix, such as /registry/events/")
+		return errors.New("no prefix: set --prefix, for example to /registry/events/")
 	}
-	// Opening for writing makes a database that is not there.
-	probe := place{datastore: o.datastore}
+	// Opening for writing would create a missing database.
+	probe := location{datastore: o.datastore}
 	_, closer, err := probe.toRead(ctx, o.keyspace)
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func (o *splitOptions) run(ctx context.Context, out, progress io.Writer, verb st
 	}
 	db, err := server.OpenDatastore(ctx, o.datastore)
 	if errors.Is(err, kv.ErrInUse) {
-		return fmt.Errorf("%w\nStop the server that has it open, %s, and start the server again: it finds out by itself", err, verb)
+		return fmt.Errorf("%w\nStop the server that has it open, run %s, and start the server again: it detects the change automatically", err, verb)
 	}
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func (o *splitOptions) run(ctx context.Context, out, progress io.Writer, verb st
 	meter.stop()
 	switch {
 	case errors.Is(err, kv.ErrKeyNotFound):
-		return fmt.Errorf("%w: atoll kv status shows the keyspaces and partitions of %s", err, db.URL())
+		return fmt.Errorf("%w: run `atoll kv status` to list the keyspaces and partitions of %s", err, db.URL())
 	case err != nil:
 		return err
 	case o.dryRun:
@@ -118,6 +118,6 @@ func (o *splitOptions) run(ctx context.Context, out, progress io.Writer, verb st
 	if verb == "merge" {
 		to = o.keyspace
 	}
-	fmt.Fprintf(out, "%s: moved %d keys and %d leases into %q, which is at revision %d\n", strings.ToUpper(verb[:1])+verb[1:], moved.Keys, moved.Leases, to, moved.Revision)
+	fmt.Fprintf(out, "%s: moved %d keys and %d leases to %q, now at revision %d\n", strings.ToUpper(verb[:1])+verb[1:], moved.Keys, moved.Leases, to, moved.Revision)
 	return nil
 }

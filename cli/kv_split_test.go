@@ -12,8 +12,7 @@ import (
 	"github.com/atoll-dev/atoll/server"
 )
 
-// TestSplit takes a keyspace apart, has every command meet it so, and puts it
-// together again.
+// TestSplit splits a keyspace, runs every command on it, and merges it again.
 func TestSplit(t *testing.T) {
 	dir := t.TempDir()
 	datastore := "sqlite://" + filepath.Join(dir, "kv.db")
@@ -50,52 +49,52 @@ func TestSplit(t *testing.T) {
 	split := []string{"split", "--datastore", datastore, "--prefix", "/registry/events/"}
 	const partition = "default@partition:/registry/events/"
 
-	wants(t, "dry run", good(t, append(split, "--dry-run")...), "would move 5 keys")
-	bad(t, "end in /", "split", "--datastore", datastore, "--prefix", "/registry/events")
-	bad(t, "no keyspace", "split", "--datastore", datastore, "--prefix", "/x/", "--keyspace", "other")
-	bad(t, "not found", "merge", "--datastore", datastore, "--prefix", "/registry/events/")
-	wants(t, "split", good(t, split...), "moved 5 keys", partition)
-	bad(t, "already exists", split...)
+	mustContain(t, "dry run", mustSucceed(t, append(split, "--dry-run")...), "would move 5 keys")
+	mustFail(t, "end in /", "split", "--datastore", datastore, "--prefix", "/registry/events")
+	mustFail(t, "no keyspace", "split", "--datastore", datastore, "--prefix", "/x/", "--keyspace", "other")
+	mustFail(t, "not found", "merge", "--datastore", datastore, "--prefix", "/registry/events/")
+	mustContain(t, "split", mustSucceed(t, split...), "moved 5 keys", partition)
+	mustFail(t, "already exists", split...)
 	use(func(ks kv.Keyspace) { // the orders part
 		for range 20 {
 			put(ks, "/registry/events/0")
 		}
 	})
 
-	wants(t, "status", good(t, "status", "--datastore", datastore), "default ", partition)
-	wants(t, "status", good(t, "status", "--datastore", datastore, "--keyspace", "default"), partition)
-	wants(t, "check", good(t, "check", "--datastore", datastore), "no findings", partition)
-	wants(t, "check", good(t, "check", "--datastore", datastore, "--keyspace", "default"), partition)
-	if out := good(t, "dump", "--datastore", datastore); strings.Count(out, "/registry/") != 10 {
+	mustContain(t, "status", mustSucceed(t, "status", "--datastore", datastore), "default ", partition)
+	mustContain(t, "status", mustSucceed(t, "status", "--datastore", datastore, "--keyspace", "default"), partition)
+	mustContain(t, "check", mustSucceed(t, "check", "--datastore", datastore), "no findings", partition)
+	mustContain(t, "check", mustSucceed(t, "check", "--datastore", datastore, "--keyspace", "default"), partition)
+	if out := mustSucceed(t, "dump", "--datastore", datastore); strings.Count(out, "/registry/") != 10 {
 		t.Errorf("dump of all:\n%s", out)
 	}
-	if out := good(t, "dump", "--datastore", datastore, "--prefix", "/registry/events/", "--history"); strings.Count(out, "PUT") != 20 {
+	if out := mustSucceed(t, "dump", "--datastore", datastore, "--prefix", "/registry/events/", "--history"); strings.Count(out, "PUT") != 20 {
 		t.Errorf("history of the partition:\n%s", out)
 	}
-	bad(t, "each partition has its own history", "dump", "--datastore", datastore, "--history")
+	mustFail(t, "each partition has a history", "dump", "--datastore", datastore, "--history")
 
 	backup := filepath.Join(dir, "backup")
-	wants(t, "backup", good(t, "backup", "--datastore", datastore, "--to", backup), `keyspace "default"`, "10 keys", "its partitions (1)")
+	mustContain(t, "backup", mustSucceed(t, "backup", "--datastore", datastore, "--to", backup), `keyspace "default"`, "10 keys", "includes its 1 partitions")
 	restored := "sqlite://" + filepath.Join(dir, "restored.db")
-	wants(t, "restore", good(t, "restore", "--from", backup, "--to", restored), "10 put", "verified: 10 keys")
-	if out := good(t, "status", "--datastore", restored); strings.Contains(out, "@partition") {
+	mustContain(t, "restore", mustSucceed(t, "restore", "--from", backup, "--to", restored), "10 put", "verified: 10 keys")
+	if out := mustSucceed(t, "status", "--datastore", restored); strings.Contains(out, "@partition") {
 		t.Errorf("restored with partitions:\n%s", out)
 	}
-	bad(t, "is split", "restore", "--from", backup, "--to", datastore, "--mirror")
+	mustFail(t, "is split", "restore", "--from", backup, "--to", datastore, "--mirror")
 	copied := "sqlite://" + filepath.Join(dir, "copied.db")
-	wants(t, "copy", good(t, "copy", "--from", datastore, "--to", copied), "10")
+	mustContain(t, "copy", mustSucceed(t, "copy", "--from", datastore, "--to", copied), "10")
 
-	wants(t, "compact", good(t, "compact", "--datastore", datastore, "--keep-revisions", "3", "--physical"), "default", partition)
-	wants(t, "check", good(t, "check", "--datastore", datastore), "no findings")
+	mustContain(t, "compact", mustSucceed(t, "compact", "--datastore", datastore, "--keep-revisions", "3", "--physical"), "default", partition)
+	mustContain(t, "check", mustSucceed(t, "check", "--datastore", datastore), "no findings")
 
-	wants(t, "merge", good(t, "merge", "--datastore", datastore, "--prefix", "/registry/events/"), "moved 5 keys")
-	if out := good(t, "status", "--datastore", datastore); strings.Contains(out, "@partition") {
+	mustContain(t, "merge", mustSucceed(t, "merge", "--datastore", datastore, "--prefix", "/registry/events/"), "moved 5 keys")
+	if out := mustSucceed(t, "status", "--datastore", datastore); strings.Contains(out, "@partition") {
 		t.Errorf("merged:\n%s", out)
 	}
-	wants(t, "check", good(t, "check", "--datastore", datastore), "no findings")
-	if out := good(t, "dump", "--datastore", datastore); strings.Count(out, "/registry/") != 10 {
+	mustContain(t, "check", mustSucceed(t, "check", "--datastore", datastore), "no findings")
+	if out := mustSucceed(t, "dump", "--datastore", datastore); strings.Count(out, "/registry/") != 10 {
 		t.Errorf("dump after the merge:\n%s", out)
 	}
 
-	bad(t, "is a partition", "serve", "--datastore", datastore, "--keyspace", partition)
+	mustFail(t, "is a partition", "serve", "--datastore", datastore, "--keyspace", partition)
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/atoll-dev/atoll/server"
 )
 
-// placeStatus is what `atoll kv status` tells. Its JSON names are for scripts.
-type placeStatus struct {
+// locationStatus is the output of `atoll kv status`. Scripts use its JSON names.
+type locationStatus struct {
 	Place      string           `json:"place"`
 	Size       int64            `json:"size"`
 	SizeInUse  int64            `json:"sizeInUse"`
@@ -30,26 +30,25 @@ type keyspaceStatus struct {
 	Revision  int64  `json:"revision"`
 	Compacted int64  `json:"compacted"`
 	Keys      int64  `json:"keys"`
-	// History and Unswept are left out where nobody can tell them: rows of the log
-	// beside those of live keys, and changes that a compaction has forgotten and
-	// whose space is not given back yet.
+	// History and Unswept are omitted if they are unknown. History counts the rows of
+	// the log besides those of live keys. Unswept counts compacted changes whose space
+	// has not been freed yet.
 	History *int64 `json:"history,omitempty"`
 	Unswept *int64 `json:"unswept,omitempty"`
 }
 
 func newKVStatusCommand() *cobra.Command {
 	var (
-		where    place
+		where    location
 		keyspace string
 		format   = "table"
 	)
 	cmd := &cobra.Command{
 		Use:   "status --datastore URL",
-		Short: "Show where keyspaces stand and what they take",
-		Long: `Show where keyspaces stand: revision, compaction revision, live keys, the rows
-of history kept beside them, and how many compacted changes still wait for their
-space to be given back (UNSWEPT). It changes nothing, and works while servers
-run on the datastore.`,
+		Short: "Show the status and size of keyspaces",
+		Long: `Show the status of keyspaces: revision, compaction revision, live keys, additional rows of
+history, and compacted changes whose space has not been freed yet (UNSWEPT). The command
+changes nothing and can run while servers use the datastore.`,
 		Example: `  atoll kv status --datastore sqlite:///var/lib/atoll/atoll.db
   atoll kv status --endpoint http://127.0.0.1:2379 -o json`,
 		Args: cobra.NoArgs,
@@ -78,11 +77,11 @@ run on the datastore.`,
 	return cmd
 }
 
-func (p *place) status(ctx context.Context, keyspace string) (_ *placeStatus, err error) {
+func (p *location) status(ctx context.Context, keyspace string) (_ *locationStatus, err error) {
 	if p.endpoint != "" {
 		return p.endpointStatus(ctx, keyspace)
 	}
-	db, err := server.OpenDatastoreToRead(ctx, p.datastore)
+	db, err := server.OpenDatastoreReadOnly(ctx, p.datastore)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +96,7 @@ func (p *place) status(ctx context.Context, keyspace string) (_ *placeStatus, er
 		}
 	}
 	names = byParent(names)
-	out := &placeStatus{Place: db.URL(), Keyspaces: []keyspaceStatus{}}
+	out := &locationStatus{Place: db.URL(), Keyspaces: []keyspaceStatus{}}
 	if out.Size, out.SizeInUse, err = db.Size(ctx); err != nil {
 		return nil, err
 	}
@@ -134,9 +133,9 @@ func (p *place) status(ctx context.Context, keyspace string) (_ *placeStatus, er
 	return out, nil
 }
 
-func (p *place) endpointStatus(ctx context.Context, keyspace string) (_ *placeStatus, err error) {
+func (p *location) endpointStatus(ctx context.Context, keyspace string) (_ *locationStatus, err error) {
 	if keyspace != "" {
-		return nil, errors.New("--keyspace is for --datastore: an endpoint serves one keyspace only")
+		return nil, errors.New("--keyspace requires --datastore: an endpoint serves only one keyspace")
 	}
 	client, err := p.openEndpoint(ctx)
 	if err != nil {
@@ -152,13 +151,13 @@ func (p *place) endpointStatus(ctx context.Context, keyspace string) (_ *placeSt
 	if err != nil {
 		return nil, err
 	}
-	return &placeStatus{
-		Place: p.whereIs(), Size: st.Size, SizeInUse: st.SizeInUse,
+	return &locationStatus{
+		Place: p.describe(), Size: st.Size, SizeInUse: st.SizeInUse,
 		Keyspaces: []keyspaceStatus{{Revision: st.Revision, Compacted: st.Compacted, Keys: count.Count}},
 	}, nil
 }
 
-func (s *placeStatus) print(out io.Writer) error {
+func (s *locationStatus) print(out io.Writer) error {
 	fmt.Fprintf(out, "%s: %s on disk, %s in use", s.Place, bytesText(s.Size), bytesText(s.SizeInUse))
 	if s.LastCommit != nil {
 		fmt.Fprintf(out, ", last commit %s", s.LastCommit.Format(time.RFC3339))

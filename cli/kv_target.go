@@ -17,25 +17,25 @@ import (
 	"github.com/atoll-dev/atoll/server"
 )
 
-// defaultBump is what etcd's own documentation advises for a restore: more
-// revisions than were made since the backup, however busy the clients.
+// defaultBump is the number that etcd's documentation recommends for a restore: more
+// revisions than were created since the backup, however busy the clients.
 const defaultBump = 1_000_000_000
 
 // side is one end of a copy: an etcd server, or a keyspace in a datastore.
 type side struct {
-	flag     string // the flag that names it, for messages
+	flag     string // name of the flag, for messages
 	url      string
 	keyspace string
 	tls      etcd.ClientTLS
 }
 
 func (s *side) addTLSFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&s.tls.CAFile, s.flag+"-cacert", "", "Certificate authority of the etcd server of --"+s.flag+". The default is the system's.")
+	flags.StringVar(&s.tls.CAFile, s.flag+"-cacert", "", "Certificate authority of the etcd server of --"+s.flag+". The default is the system's trust store.")
 	flags.StringVar(&s.tls.CertFile, s.flag+"-cert", "", "Client certificate for it.")
 	flags.StringVar(&s.tls.KeyFile, s.flag+"-key", "", "Key of the client certificate.")
 }
 
-// remote tells an etcd server from a datastore.
+// remote reports whether the side is an etcd server.
 func (s *side) remote() bool {
 	scheme, _, _ := strings.Cut(s.url, "://")
 	return slices.Contains([]string{"etcd", "etcds", "http", "https", "unix"}, scheme)
@@ -43,22 +43,21 @@ func (s *side) remote() bool {
 
 func (s *side) check() error {
 	if s.url == "" {
-		return fmt.Errorf("no --%s given: name an etcd server, etcd://host:port, or a datastore, sqlite:///path/to/file.db", s.flag)
+		return fmt.Errorf("--%s is not set: use an etcd server, etcd://host:port, or a datastore, sqlite:///path/to/file.db", s.flag)
 	}
 	if s.tls != (etcd.ClientTLS{}) && !s.remote() {
-		return fmt.Errorf("--%s-cacert, --%s-cert and --%s-key are for an etcd server; a datastore takes its certificates in its URL", s.flag, s.flag, s.flag)
+		return fmt.Errorf("--%s-cacert, --%s-cert and --%s-key require an etcd server; for a datastore, set the certificates in its URL", s.flag, s.flag, s.flag)
 	}
 	return nil
 }
 
-// source is what can be copied and backed up.
+// source is a keyspace that can be copied and backed up.
 type source interface {
 	reader
 	LeaseList(ctx context.Context) ([]kv.LeaseID, kv.Revision, error)
 }
 
-// openSource opens the side for reading; a datastore that servers have open,
-// too.
+// openSource opens the side for reading; servers may have the datastore open too.
 func (s *side) openSource(ctx context.Context) (source, io.Closer, error) {
 	if s.remote() {
 		client, err := etcd.Dial(ctx, s.url, s.tls)
@@ -67,7 +66,7 @@ func (s *side) openSource(ctx context.Context) (source, io.Closer, error) {
 		}
 		return etcd.Remote(client), client, nil
 	}
-	db, err := server.OpenDatastoreToRead(ctx, s.url)
+	db, err := server.OpenDatastoreReadOnly(ctx, s.url)
 	if err != nil {
 		return nil, nil, fmt.Errorf("--%s: %w", s.flag, err)
 	}
@@ -91,9 +90,9 @@ func (t *targetSide) Close() (err error) {
 	return err
 }
 
-// openTarget opens the side for writing. A keyspace without keys in a datastore
-// is first raised to a revision, so that what clients remember of the original
-// never lies ahead of it.
+// openTarget opens the side for writing. It first raises the revision of an empty
+// keyspace in a datastore, so that no revision known to clients of the original is
+// ahead of it.
 func (s *side) openTarget(ctx context.Context, raise kv.Revision) (_ *targetSide, err error) {
 	t := &targetSide{}
 	defer func() {
@@ -112,7 +111,7 @@ func (s *side) openTarget(ctx context.Context, raise kv.Revision) (_ *targetSide
 	}
 	db, err := server.OpenDatastore(ctx, s.url)
 	if err != nil {
-		return nil, heldElsewhere(err, "go through it: --"+s.flag+" etcd://host:port")
+		return nil, explainInUse(err, "use it as the target: --"+s.flag+" etcd://host:port")
 	}
 	t.closers = append(t.closers, db)
 	if err := refusePartitioned(ctx, db, s.keyspace); err != nil {
@@ -142,18 +141,18 @@ func (s *side) openTarget(ctx context.Context, raise kv.Revision) (_ *targetSide
 	return t, nil
 }
 
-// existingFlags choose what becomes of a target's own keys.
+// existingFlags determine what happens to a target's existing keys.
 type existingFlags struct{ merge, mirror bool }
 
 func (e *existingFlags) addFlags(flags *pflag.FlagSet) {
-	flags.BoolVar(&e.mirror, "mirror", false, "Make a target that has keys equal to the source: keys that the source lacks are DELETED. Also finishes what was interrupted.")
-	flags.BoolVar(&e.merge, "merge", false, "Write into a target that has keys: those of the same name are replaced, others stay.")
+	flags.BoolVar(&e.mirror, "mirror", false, "Make a target with existing keys equal to the source: keys that the source lacks are DELETED. Also finishes an interrupted copy.")
+	flags.BoolVar(&e.merge, "merge", false, "Write to a target with existing keys: keys with the same name are replaced, others are kept.")
 }
 
 func (e *existingFlags) mode() (transfer.Existing, error) {
 	switch {
 	case e.merge && e.mirror:
-		return 0, errors.New("both --merge and --mirror given: choose one")
+		return 0, errors.New("--merge and --mirror are mutually exclusive")
 	case e.merge:
 		return transfer.Merge, nil
 	case e.mirror:
@@ -162,12 +161,12 @@ func (e *existingFlags) mode() (transfer.Existing, error) {
 	return transfer.Refuse, nil
 }
 
-// explain adds the remedy to a refused target.
-func explain(err error) error {
+// explainNotEmpty adds the next step to the error about a target with existing keys.
+func explainNotEmpty(err error) error {
 	var notEmpty *transfer.NotEmptyError
 	if errors.As(err, &notEmpty) {
-		return fmt.Errorf("%w\nTo finish an interrupted copy, or make the target equal to the source and delete its other keys, give --mirror; "+
-			"to keep its other keys, --merge. --dry-run shows what either would do", err)
+		return fmt.Errorf("%w\nTo finish an interrupted copy, or to make the target equal to the source and delete its other keys, use --mirror; "+
+			"to keep its other keys, use --merge. --dry-run shows what either would do", err)
 	}
 	return err
 }
@@ -177,7 +176,7 @@ func meterProgress(m *meter) transfer.ProgressHooks {
 	return transfer.ProgressHooks{Phase: m.phase, Step: m.add}
 }
 
-// reportVerified prints what was compared, and is an error if anything differs.
+// reportVerified prints the comparison. It returns an error if anything differs.
 func reportVerified(out io.Writer, c *transfer.Comparison) error {
 	if c.Different == 0 {
 		fmt.Fprintf(out, "verified: %d keys are equal at revision %d of the source and %d of the target", c.Equal, c.Source, c.Target)
@@ -197,5 +196,5 @@ func reportVerified(out io.Writer, c *transfer.Comparison) error {
 		fmt.Fprintf(out, "and %d more\n", more)
 	}
 	return fmt.Errorf("verify: %d keys differ between revision %d of the source and %d of the target: "+
-		"make sure that nobody else writes to the target, and run it again with --mirror", c.Different, c.Source, c.Target)
+		"make sure that no other client writes to the target, and run it again with --mirror", c.Different, c.Source, c.Target)
 }

@@ -19,13 +19,13 @@ import (
 	"github.com/atoll-dev/atoll/kv/etcd"
 )
 
-// served is an `atoll kv serve` on a database of its own.
-type served struct {
+// kvServer is an `atoll kv serve` with its own database.
+type kvServer struct {
 	kv.Keyspace
 	datastore, endpoint string
 }
 
-// output collects what a command writes, for a reader at the same time.
+// output collects a command's output for a concurrent reader.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -43,8 +43,8 @@ func (o *output) String() string {
 	return o.buf.String()
 }
 
-// start runs a command until the test ends or stop is called, which returns how it
-// ended.
+// start runs a command until the test ends or stop is called. stop returns the
+// command's error.
 func start(t *testing.T, args ...string) (out *output, stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -73,9 +73,9 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func serveKV(t *testing.T) *served {
+func serveKV(t *testing.T) *kvServer {
 	t.Helper()
-	s := &served{datastore: "sqlite://" + filepath.Join(t.TempDir(), "kv.db")}
+	s := &kvServer{datastore: "sqlite://" + filepath.Join(t.TempDir(), "kv.db")}
 	out, _ := start(t, "kv", "serve", "--datastore", s.datastore, "--listen", "127.0.0.1:0")
 	address := regexp.MustCompile(`serves etcd clients on (\S+)`)
 	eventually(t, "kv serve is ready", func() bool {
@@ -94,22 +94,22 @@ func serveKV(t *testing.T) *served {
 	return s
 }
 
-func (s *served) put(t *testing.T, key, value string) {
+func (s *kvServer) put(t *testing.T, key, value string) {
 	t.Helper()
 	if _, err := s.Txn(t.Context(), kv.TxnRequest{Then: []kv.Op{{Put: &kv.PutOp{Key: []byte(key), Value: []byte(value)}}}}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (s *served) del(t *testing.T, key string) {
+func (s *kvServer) del(t *testing.T, key string) {
 	t.Helper()
 	if _, err := s.Txn(t.Context(), kv.TxnRequest{Then: []kv.Op{{Delete: &kv.DeleteOp{Span: kv.Span{Start: []byte(key)}}}}}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// good runs a command that must succeed, and gives what it printed.
-func good(t *testing.T, args ...string) string {
+// mustSucceed runs a command that must succeed, and returns its output.
+func mustSucceed(t *testing.T, args ...string) string {
 	t.Helper()
 	code, stdout, stderr := run(t, append([]string{"atoll", "kv"}, args...)...)
 	if code != 0 {
@@ -118,8 +118,8 @@ func good(t *testing.T, args ...string) string {
 	return stdout
 }
 
-// bad runs a command that must fail, and gives what it said.
-func bad(t *testing.T, want string, args ...string) {
+// mustFail runs a command that must fail with an error that contains want.
+func mustFail(t *testing.T, want string, args ...string) {
 	t.Helper()
 	code, stdout, stderr := run(t, append([]string{"atoll", "kv"}, args...)...)
 	if code != 1 || !strings.Contains(stderr, want) {
@@ -127,7 +127,7 @@ func bad(t *testing.T, want string, args ...string) {
 	}
 }
 
-func wants(t *testing.T, what, got string, parts ...string) {
+func mustContain(t *testing.T, what, got string, parts ...string) {
 	t.Helper()
 	for _, p := range parts {
 		if !strings.Contains(got, p) {
@@ -136,8 +136,8 @@ func wants(t *testing.T, what, got string, parts ...string) {
 	}
 }
 
-// Looking works beside a server that has the database open, and through it.
-func TestLookAtALiveKeyspace(t *testing.T) {
+// Reading works while a server has the database open, and through the server.
+func TestReadKeyspaceInUse(t *testing.T) {
 	s := serveKV(t)
 	s.put(t, "a", "secret")
 	s.put(t, "a", "secret2")
@@ -145,73 +145,75 @@ func TestLookAtALiveKeyspace(t *testing.T) {
 	s.del(t, "b\n")
 	s.put(t, "c", "3")
 
-	wants(t, "status", good(t, "status", "--datastore", s.datastore), "default    6          0           2      3", "last commit")
+	mustContain(t, "status", mustSucceed(t, "status", "--datastore", s.datastore), "default    6          0           2      3", "last commit")
 	var status struct {
 		Keyspaces []struct{ Revision, Keys int64 }
 	}
-	if err := json.Unmarshal([]byte(good(t, "status", "--endpoint", s.endpoint, "-o", "json")), &status); err != nil ||
+	if err := json.Unmarshal([]byte(mustSucceed(t, "status", "--endpoint", s.endpoint, "-o", "json")), &status); err != nil ||
 		len(status.Keyspaces) != 1 || status.Keyspaces[0].Revision != 6 || status.Keyspaces[0].Keys != 2 {
 		t.Errorf("status: %+v, %v", status, err)
 	}
 	for _, where := range [][]string{{"--datastore", s.datastore}, {"--endpoint", s.endpoint}} {
-		dump := func(args ...string) string { return good(t, append(append([]string{"dump"}, where...), args...)...) }
-		plain := dump()
-		wants(t, "dump", plain, "3\t2\t2\t\t7\ta\n", "6\t6\t1\t\t1\tc\n")
-		if strings.Contains(plain, "secret") {
-			t.Error("a dump shows values without being asked")
+		dump := func(args ...string) string {
+			return mustSucceed(t, append(append([]string{"dump"}, where...), args...)...)
 		}
-		wants(t, "dump", dump("--values", "raw", "--revision", "4", "--prefix", "b"), `"\xff"`, `"b\n"`)
-		wants(t, "dump", dump("--values", "none", "-o", "json"), `{"key":"a","modRevision":3,"createRevision":2,"version":2}`)
-		wants(t, "history", dump("--history", "--values", "base64", "-o", "json"),
+		plain := dump()
+		mustContain(t, "dump", plain, "3\t2\t2\t\t7\ta\n", "6\t6\t1\t\t1\tc\n")
+		if strings.Contains(plain, "secret") {
+			t.Error("the dump contains values without --values")
+		}
+		mustContain(t, "dump", dump("--values", "raw", "--revision", "4", "--prefix", "b"), `"\xff"`, `"b\n"`)
+		mustContain(t, "dump", dump("--values", "none", "-o", "json"), `{"key":"a","modRevision":3,"createRevision":2,"version":2}`)
+		mustContain(t, "history", dump("--history", "--values", "base64", "-o", "json"),
 			`{"type":"PUT","key":"a","modRevision":2,"createRevision":2,"version":1,"valueBase64":"c2VjcmV0"}`, `{"type":"DELETE","key":"b\n","modRevision":5}`)
 		if lines := strings.Count(dump("--history", "--revision", "3"), "\n"); lines != 3 {
 			t.Errorf("history up to revision 3 has %d lines, want a header and 2", lines)
 		}
 	}
-	wants(t, "check", good(t, "check", "--datastore", s.datastore), "no findings")
+	mustContain(t, "check", mustSucceed(t, "check", "--datastore", s.datastore), "no findings")
 
-	bad(t, `no keyspace "x": it has "default"`, "dump", "--datastore", s.datastore, "--keyspace", "x")
-	bad(t, "future", "dump", "--datastore", s.datastore, "--revision", "99")
-	bad(t, "with --endpoint", "compact", "--datastore", s.datastore, "--revision", "4")
-	wants(t, "dry run", good(t, "compact", "--datastore", s.datastore, "--revision", "6", "--dry-run"), "drops 3 earlier states")
-	wants(t, "compact", good(t, "compact", "--endpoint", s.endpoint, "--keep-revisions", "1", "--physical"), "compacted at revision 5")
-	wants(t, "compact", good(t, "compact", "--endpoint", s.endpoint, "--keep-revisions", "1"), "nothing to compact")
-	bad(t, "compacted at 5 already", "compact", "--endpoint", s.endpoint, "--revision", "2")
-	wants(t, "check", good(t, "check", "--datastore", s.datastore), "no findings")
+	mustFail(t, `no keyspace "x": it has "default"`, "dump", "--datastore", s.datastore, "--keyspace", "x")
+	mustFail(t, "future", "dump", "--datastore", s.datastore, "--revision", "99")
+	mustFail(t, "with --endpoint", "compact", "--datastore", s.datastore, "--revision", "4")
+	mustContain(t, "dry run", mustSucceed(t, "compact", "--datastore", s.datastore, "--revision", "6", "--dry-run"), "drops 3 past versions")
+	mustContain(t, "compact", mustSucceed(t, "compact", "--endpoint", s.endpoint, "--keep-revisions", "1", "--physical"), "compacted at revision 5")
+	mustContain(t, "compact", mustSucceed(t, "compact", "--endpoint", s.endpoint, "--keep-revisions", "1"), "nothing to compact")
+	mustFail(t, "already compacted at 5", "compact", "--endpoint", s.endpoint, "--revision", "2")
+	mustContain(t, "check", mustSucceed(t, "check", "--datastore", s.datastore), "no findings")
 }
 
-func TestCompactADatabaseAtRest(t *testing.T) {
+func TestCompactUnusedDatabase(t *testing.T) {
 	s := serveKV(t)
 	for i := range 20 {
 		s.put(t, "a", fmt.Sprint(i))
 	}
 	copied := "sqlite://" + filepath.Join(t.TempDir(), "copy.db")
-	good(t, "copy", "--from", s.endpoint, "--to", copied, "--bump", "-1")
-	good(t, "copy", "--from", s.datastore, "--to", copied, "--mirror")
+	mustSucceed(t, "copy", "--from", s.endpoint, "--to", copied, "--bump", "-1")
+	mustSucceed(t, "copy", "--from", s.datastore, "--to", copied, "--mirror")
 	s.put(t, "a", "later")
-	wants(t, "mirror", good(t, "copy", "--from", s.datastore, "--to", copied, "--mirror"), "1 put")
-	wants(t, "compact", good(t, "compact", "--datastore", copied, "--keep-revisions", "0", "--physical"), "compacted at revision 3")
-	wants(t, "status", good(t, "status", "--datastore", copied), "default    3          3           1      0")
-	wants(t, "check", good(t, "check", "--datastore", copied), "no findings")
+	mustContain(t, "mirror", mustSucceed(t, "copy", "--from", s.datastore, "--to", copied, "--mirror"), "1 put")
+	mustContain(t, "compact", mustSucceed(t, "compact", "--datastore", copied, "--keep-revisions", "0", "--physical"), "compacted at revision 3")
+	mustContain(t, "status", mustSucceed(t, "status", "--datastore", copied), "default    3          3           1      0")
+	mustContain(t, "check", mustSucceed(t, "check", "--datastore", copied), "no findings")
 }
 
-func TestCopyThereAndBack(t *testing.T) {
+func TestCopyRoundTrip(t *testing.T) {
 	from, back := serveKV(t), serveKV(t)
 	for i := range 50 {
 		from.put(t, fmt.Sprintf("key%02d", i), strings.Repeat("v", i))
 	}
 	middle := "sqlite://" + filepath.Join(t.TempDir(), "middle.db")
-	wants(t, "dry run", good(t, "copy", "--from", from.endpoint, "--to", middle, "--dry-run"), "would copy 50 keys", "50 to put")
-	out := good(t, "copy", "--from", from.endpoint, "--to", middle)
-	wants(t, "copy", out, "copied 50 keys", "resource versions differ", "verified: 50 keys are equal", "revision 10000000")
-	bad(t, "--mirror", "copy", "--from", from.endpoint, "--to", middle)
+	mustContain(t, "dry run", mustSucceed(t, "copy", "--from", from.endpoint, "--to", middle, "--dry-run"), "would copy 50 keys", "50 to put")
+	out := mustSucceed(t, "copy", "--from", from.endpoint, "--to", middle)
+	mustContain(t, "copy", out, "copied 50 keys", "resource versions differ", "verified: 50 keys are equal", "revision 10000000")
+	mustFail(t, "--mirror", "copy", "--from", from.endpoint, "--to", middle)
 	from.put(t, "new", "1")
-	bad(t, "1 keys differ", "copy", "--from", from.endpoint, "--to", middle, "--verify-only")
-	wants(t, "mirror", good(t, "copy", "--from", from.endpoint, "--to", middle, "--mirror"), "1 put, 50 equal already")
-	good(t, "copy", "--from", from.endpoint, "--to", middle, "--verify-only")
-	wants(t, "copy back", good(t, "copy", "--from", middle, "--to", back.endpoint), "verified: 51 keys")
-	bad(t, "same keyspace", "copy", "--from", middle, "--to", middle)
-	bad(t, "--to etcd://", "copy", "--from", middle, "--to", from.datastore, "--merge")
+	mustFail(t, "1 keys differ", "copy", "--from", from.endpoint, "--to", middle, "--verify-only")
+	mustContain(t, "mirror", mustSucceed(t, "copy", "--from", from.endpoint, "--to", middle, "--mirror"), "1 put, 50 already equal")
+	mustSucceed(t, "copy", "--from", from.endpoint, "--to", middle, "--verify-only")
+	mustContain(t, "copy back", mustSucceed(t, "copy", "--from", middle, "--to", back.endpoint), "verified: 51 keys")
+	mustFail(t, "same keyspace", "copy", "--from", middle, "--to", middle)
+	mustFail(t, "--to etcd://", "copy", "--from", middle, "--to", from.datastore, "--merge")
 }
 
 func TestCopyFollows(t *testing.T) {
@@ -234,9 +236,9 @@ func TestCopyFollows(t *testing.T) {
 			return len(res.KVs) == 1 && string(res.KVs[0].Key) == "b"
 		})
 		if err := stop(); err != nil {
-			t.Errorf("interrupted, it says %v", err)
+			t.Errorf("after the interrupt: %v", err)
 		}
-		wants(t, "follow", out.String(), "everything up to revision 4")
+		mustContain(t, "follow", out.String(), "everything up to revision 4")
 	}
 }
 
@@ -247,24 +249,24 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 	dir := t.TempDir()
 	file := filepath.Join(dir, "backup")
-	wants(t, "backup", good(t, "backup", "--datastore", s.datastore, "--to", file), `keyspace "default" backed up at revision 31: 30 keys`)
-	bad(t, "--overwrite", "backup", "--datastore", s.datastore, "--to", file)
-	wants(t, "backup", good(t, "backup", "--endpoint", s.endpoint, "--to", file, "--overwrite", "--compress", "none"), "30 keys")
+	mustContain(t, "backup", mustSucceed(t, "backup", "--datastore", s.datastore, "--to", file), `keyspace "default" backed up at revision 31: 30 keys`)
+	mustFail(t, "--overwrite", "backup", "--datastore", s.datastore, "--to", file)
+	mustContain(t, "backup", mustSucceed(t, "backup", "--endpoint", s.endpoint, "--to", file, "--overwrite", "--compress", "none"), "30 keys")
 
 	restored := "sqlite://" + filepath.Join(dir, "new.db")
-	wants(t, "dry run", good(t, "restore", "--from", file, "--to", restored, "--dry-run"), "is sound", "30 keys")
+	mustContain(t, "dry run", mustSucceed(t, "restore", "--from", file, "--to", restored, "--dry-run"), "is valid", "30 keys")
 	if _, err := os.Stat(filepath.Join(dir, "new.db")); err == nil {
-		t.Error("a dry run has made a database")
+		t.Error("the dry run created a database")
 	}
-	wants(t, "restore", good(t, "restore", "--from", file, "--to", restored), "30 put", "verified: 30 keys")
-	wants(t, "status", good(t, "status", "--datastore", restored), "default    1000000032   1000000031   30")
-	bad(t, "30 keys already", "restore", "--from", file, "--to", restored)
-	wants(t, "restore again", good(t, "restore", "--from", file, "--to", restored, "--mirror"), "0 put, 30 equal already")
-	wants(t, "check", good(t, "check", "--datastore", restored), "no findings")
+	mustContain(t, "restore", mustSucceed(t, "restore", "--from", file, "--to", restored), "30 put", "verified: 30 keys")
+	mustContain(t, "status", mustSucceed(t, "status", "--datastore", restored), "default    1000000032   1000000031   30")
+	mustFail(t, "30 keys already", "restore", "--from", file, "--to", restored)
+	mustContain(t, "restore again", mustSucceed(t, "restore", "--from", file, "--to", restored, "--mirror"), "0 put, 30 already equal")
+	mustContain(t, "check", mustSucceed(t, "check", "--datastore", restored), "no findings")
 
 	other := serveKV(t)
-	bad(t, "would go back", "restore", "--from", file, "--to", other.endpoint)
-	wants(t, "restore", good(t, "restore", "--from", file, "--to", other.endpoint, "--bump", "-1"), "verified: 30 keys")
+	mustFail(t, "would go back", "restore", "--from", file, "--to", other.endpoint)
+	mustContain(t, "restore", mustSucceed(t, "restore", "--from", file, "--to", other.endpoint, "--bump", "-1"), "verified: 30 keys")
 
 	f, err := os.OpenFile(file, os.O_RDWR, 0)
 	if err != nil {
@@ -277,26 +279,27 @@ func TestBackupAndRestore(t *testing.T) {
 	if _, err := f.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	bad(t, "damaged", "restore", "--from", file, "--to", "sqlite://"+filepath.Join(dir, "never.db"))
+	mustFail(t, "damaged", "restore", "--from", file, "--to", "sqlite://"+filepath.Join(dir, "never.db"))
 }
 
-// Recovering keeps what is there, and goes on beyond every revision that was told.
+// Recovery keeps the existing data, and continues beyond every revision that a client
+// may know.
 func TestRecover(t *testing.T) {
 	s := serveKV(t)
 	s.put(t, "a", "1")
-	bad(t, "in use", "recover", "--datastore", s.datastore, "--all")
+	mustFail(t, "in use", "recover", "--datastore", s.datastore, "--all")
 	copied := "sqlite://" + filepath.Join(t.TempDir(), "copy.db")
-	good(t, "copy", "--from", s.endpoint, "--to", copied, "--bump", "-1")
+	mustSucceed(t, "copy", "--from", s.endpoint, "--to", copied, "--bump", "-1")
 	t.Setenv(cli.DatastoreVariable, copied)
-	bad(t, "--all", "recover")
-	bad(t, "choose one", "recover", "--all", "--keyspace", "default")
-	bad(t, "out of range", "recover", "--all", "--bump", "0")
-	bad(t, `no keyspace "none"`, "recover", "--keyspace", "none")
-	wants(t, "dry run", good(t, "recover", "--all", "--dry-run"), "default    2          0           1      1000000002", "nothing was changed")
-	wants(t, "recover", good(t, "recover", "--keyspace", "default"), `keyspace "default" recovered: it is at revision 1000000002`)
-	wants(t, "status", good(t, "status"), "default    1000000002   1000000002   1")
-	wants(t, "check", good(t, "check"), "no findings")
-	wants(t, "dump", good(t, "dump"), "a")
-	wants(t, "backup", good(t, "backup", "--to", filepath.Join(t.TempDir(), "backup")), "1 keys")
-	wants(t, "compact", good(t, "compact", "--keep-revisions", "0"), "nothing to compact")
+	mustFail(t, "--all", "recover")
+	mustFail(t, "mutually exclusive", "recover", "--all", "--keyspace", "default")
+	mustFail(t, "out of range", "recover", "--all", "--bump", "0")
+	mustFail(t, `no keyspace "none"`, "recover", "--keyspace", "none")
+	mustContain(t, "dry run", mustSucceed(t, "recover", "--all", "--dry-run"), "default    2          0           1      1000000002", "nothing was changed")
+	mustContain(t, "recover", mustSucceed(t, "recover", "--keyspace", "default"), `keyspace "default" recovered at revision 1000000002`)
+	mustContain(t, "status", mustSucceed(t, "status"), "default    1000000002   1000000002   1")
+	mustContain(t, "check", mustSucceed(t, "check"), "no findings")
+	mustContain(t, "dump", mustSucceed(t, "dump"), "a")
+	mustContain(t, "backup", mustSucceed(t, "backup", "--to", filepath.Join(t.TempDir(), "backup")), "1 keys")
+	mustContain(t, "compact", mustSucceed(t, "compact", "--keep-revisions", "0"), "nothing to compact")
 }

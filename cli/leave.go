@@ -18,12 +18,12 @@ func newLeaveCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "leave NAME",
-		Short: "Take a cluster out of the fleet",
-		Long: `Take a cluster out of the fleet, and wait until it has left.
+		Short: "Remove a cluster from the fleet",
+		Long: `Remove a cluster from the fleet, and wait until it has left.
 
-Its share of every workload goes to the other clusters, and what the fleet put
-into it is removed. With --cascade=orphan it keeps running there, as objects like
-any other; a cluster that does not answer can leave only so.`,
+Its share of every workload moves to the other clusters, and the fleet's objects are
+removed from it. With --cascade=orphan they keep running there as ordinary objects. A
+cluster that does not respond can only leave with --cascade=orphan.`,
 		Example: `  atoll leave east
   atoll leave lost --cascade=orphan`,
 		Args: oneName("cluster"),
@@ -44,8 +44,8 @@ any other; a cluster that does not answer can leave only so.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&options.Cascade, "cascade", "delete", "What becomes of the fleet's objects in the cluster: delete or orphan.")
-	flags.DurationVar(&timeout, "timeout", timeout, "How long to wait until the cluster has left. The leave goes on afterwards.")
+	flags.StringVar(&options.Cascade, "cascade", "delete", "What happens to the fleet's objects in the cluster: delete or orphan.")
+	flags.DurationVar(&timeout, "timeout", timeout, "How long to wait until the cluster has left. The removal continues afterwards.")
 	atoll.addFlags(flags)
 	return cmd
 }

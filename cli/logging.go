@@ -12,15 +12,14 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// setLogging points klog, by which everything of Kubernetes logs, at out, and
-// returns a logger for the rest. klog is one per process; this is the only place
-// that touches it.
+// setLogging sends the log of klog, which all of Kubernetes' code uses, to out. It
+// returns a logger for everything else. klog exists once per process, and this is the
+// only code that configures it.
 //
-// Verbosity 0 is quiet: errors of the libraries, and those only while serving
-// says so, warnings of Atoll. A control plane on a laptop should say how to reach
-// it and then nothing that needs no answer: while it starts, the parts of
-// Kubernetes log as errors what they will try again, and while it stops, that
-// they were stopped.
+// Verbosity 0 is quiet: it logs errors of the libraries only while serving is set, and
+// warnings of Atoll. A control plane on a laptop should print its address and then
+// nothing that needs no action. At startup, Kubernetes' components log as errors what
+// they retry, and at shutdown that they were stopped.
 func setLogging(out io.Writer, verbosity int, serving *atomic.Bool) (*slog.Logger, error) {
 	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(flags)
@@ -31,7 +30,7 @@ func setLogging(out io.Writer, verbosity int, serving *atomic.Bool) (*slog.Logge
 		return slog.NewTextHandler(out, &slog.HandlerOptions{Level: level})
 	}
 	if verbosity > 0 {
-		logger := slog.New(handler(slog.Level(-verbosity))) // as logr maps its levels to slog's
+		logger := slog.New(handler(slog.Level(-verbosity))) // logr maps its levels to slog's like this
 		klog.SetSlogLogger(logger)
 		return logger, nil
 	}
@@ -39,7 +38,7 @@ func setLogging(out io.Writer, verbosity int, serving *atomic.Bool) (*slog.Logge
 	return slog.New(handler(slog.LevelWarn)), nil
 }
 
-// gate lets records pass while open.
+// gate passes records while it is open.
 type gate struct {
 	slog.Handler
 	open *atomic.Bool

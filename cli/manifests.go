@@ -12,18 +12,18 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// manifests are files with objects, as kubectl takes them.
+// manifests are files with objects, in the forms that kubectl accepts.
 type manifests struct {
 	files     []string
 	recursive bool
 }
 
 func (m *manifests) addFlags(flags *pflag.FlagSet) {
-	flags.StringSliceVarP(&m.files, "filename", "f", nil, "File, or directory of files, with objects that would be applied; - is standard input. Can be given again.")
-	flags.BoolVarP(&m.recursive, "recursive", "R", false, "Also the directories within a directory.")
+	flags.StringSliceVarP(&m.files, "filename", "f", nil, "File or directory with the objects that would be applied; - is standard input. Can be repeated.")
+	flags.BoolVarP(&m.recursive, "recursive", "R", false, "Process directories recursively.")
 }
 
-// read gives the objects of all files, in their order. Nothing, if no file is named.
+// read returns the objects of all files, in order, or none if no file was passed.
 func (m *manifests) read(in io.Reader) ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured
 	for _, name := range m.files {
@@ -40,19 +40,19 @@ func (m *manifests) read(in io.Reader) ([]*unstructured.Unstructured, error) {
 		}
 	}
 	if len(m.files) > 0 && len(out) == 0 {
-		return nil, fmt.Errorf("there are no objects in %s: name files with objects in YAML or JSON", few(m.files))
+		return nil, fmt.Errorf("no objects in %s: pass files with objects in YAML or JSON", joinNames(m.files))
 	}
 	return out, nil
 }
 
-// filesAt gives the file, or those of the directory whose names say that they are manifests.
+// filesAt returns the file, or the directory's files with the extension of a manifest.
 func (m *manifests) filesAt(name string) ([]string, error) {
 	if name == "-" {
 		return []string{name}, nil
 	}
 	info, err := os.Stat(name)
 	if err != nil {
-		return nil, unreadable(err)
+		return nil, fileFlagError(err)
 	}
 	if !info.IsDir() {
 		return []string{name}, nil

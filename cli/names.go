@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// few lists names for an error, sorted, and not hundreds of them.
-func few(names []string) string {
+// few formats a sorted list of names for an error message, with at most ten of them.
+func joinNames(names []string) string {
 	const most = 10
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	switch {
@@ -19,9 +19,9 @@ func few(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// didYouMean continues an error about a name with the one that was probably meant.
+// didYouMean suggests the name that was probably meant, to append to an error message.
 func didYouMean(name string, among []string) string {
-	// Of short names, most are close to each other.
+	// Most short names are close to each other.
 	best, distance := "", 2+min(len(name)/4, 2)
 	for _, other := range slices.Sorted(slices.Values(among)) {
 		if d := editDistance(name, other); d < distance {
@@ -34,7 +34,7 @@ func didYouMean(name string, among []string) string {
 	return fmt.Sprintf(" (did you mean %s?)", best)
 }
 
-// editDistance counts the letters to insert, drop or replace between two names.
+// editDistance counts the insertions, deletions and replacements between two names.
 func editDistance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

@@ -12,19 +12,18 @@ func newPlanCommand() *cobra.Command {
 	var (
 		c       infraCommand
 		what    intent
-		atOnce  parallel
-		wait    waiting
+		atOnce  parallelism
+		wait    planFlags
 		sources manifests
 	)
 	cmd := &cobra.Command{
 		Use:   "plan",
-		Short: "Show what would be done to infrastructure",
-		Long: `Show what would be done to the resources of a namespace, so that what is there
-becomes what is written.
+		Short: "Show the changes required by the configuration",
+		Long: `Show the changes that would make the resources of a namespace match their objects.
 
-Nothing is changed. The plan is kept, under a name and with a digest that stands
-for every detail of it: who approves, approves exactly that. With -f it says what
-would be if the files were applied; such a plan cannot be carried out.`,
+Nothing is changed. The plan is stored, with a name and a digest of all its details: an
+approval is for exactly these. With -f, show the changes that applying the files would
+cause; such a plan cannot be applied.`,
 		Example: `  atoll plan -n shop
   atoll plan -n shop -f infra/ --detailed-exitcode
   atoll plan -n shop --target network/main --replace 'demo_server["web"]'`,
@@ -53,7 +52,7 @@ would be if the files were applied; such a plan cannot be carried out.`,
 	sources.addFlags(flags)
 	what.addFlags(flags)
 	atOnce.addFlags(flags)
-	wait.addFlags(flags, "there is something to do")
+	wait.addFlags(flags, "the plan has changes")
 	c.addFlags(flags, "json", "yaml", "name", "wide")
 	return cmd
 }

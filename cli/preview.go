@@ -21,14 +21,14 @@ import (
 	"github.com/atoll-dev/atoll/fleet/scheduler"
 )
 
-// preview is what the commands below it share.
+// preview is the common part of its subcommands.
 type preview struct {
 	atoll    target
 	output   string
 	detailed bool
 }
 
-// errMoves makes the program exit with 2 where that is asked for.
+// errMoves makes the program exit with 2 if --detailed-exitcode is set.
 var errMoves = errors.New("something would move")
 
 func newPreviewCommand() *cobra.Command {
@@ -36,11 +36,11 @@ func newPreviewCommand() *cobra.Command {
 	var file, namespace string
 	cmd := &cobra.Command{
 		Use:   "preview -f FILE",
-		Short: "Say what would move, before anything does",
-		Long: `Say what would move in the fleet if something changed, before anything does.
+		Short: "Show which workloads would move, before they do",
+		Long: `Show which workloads would move in the fleet if something changed.
 
-The answer is that of the code that places objects, from what Atoll holds now:
-policies, clusters, what they serve, what they have room for, and overrides.`,
+The result comes from the scheduler's own code, with Atoll's current policies, clusters,
+their APIs and capacities, and overrides.`,
 		Example: `  atoll preview -f app.yaml -n shop
   atoll preview drain east
   atoll preview join south --labels topology.kubernetes.io/region=eu
@@ -61,8 +61,8 @@ policies, clusters, what they serve, what they have room for, and overrides.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVarP(&file, "filename", "f", "", "File with objects that would be applied; - is standard input.")
-	flags.StringVarP(&namespace, "namespace", "n", metav1.NamespaceDefault, "Namespace of objects that do not say theirs.")
+	flags.StringVarP(&file, "filename", "f", "", "File with the objects that would be applied; - is standard input.")
+	flags.StringVarP(&namespace, "namespace", "n", metav1.NamespaceDefault, "Namespace of objects that do not set one.")
 	p.addFlags(flags)
 	cmd.AddCommand(p.drain(), p.join(), p.policy())
 	return cmd
@@ -70,11 +70,11 @@ policies, clusters, what they serve, what they have room for, and overrides.`,
 
 func (p *preview) addFlags(flags *pflag.FlagSet) {
 	flags.StringVarP(&p.output, "output", "o", "table", outputFlag("table", "json", "yaml"))
-	flags.BoolVar(&p.detailed, "detailed-exitcode", false, "Exit with 2 if something would move, and with 0 if nothing would.")
+	flags.BoolVar(&p.detailed, "detailed-exitcode", false, "Exit with 2 if something would move, with 0 if not.")
 	p.atoll.addFlags(flags)
 }
 
-// run loads what there is, asks, and prints the answer.
+// run loads the current state, calls ask, and prints the result.
 func (p *preview) run(cmd *cobra.Command, ask func(context.Context, *fleetReader, *scheduler.State) ([]scheduler.Move, error)) error {
 	if err := checkFormat(p.output, "table", "json", "yaml"); err != nil {
 		return err
@@ -130,10 +130,10 @@ func printMoves(out io.Writer, format string, moves []scheduler.Move) error {
 func (p *preview) drain() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drain CLUSTER",
-		Short: "Say what would move if a cluster were drained",
-		Long: `Say what would move if a cluster were drained: if it had a taint NoExecute, which
-keeps new work away and moves what others can take. Objects whose policy tolerates
-all taints stay.`,
+		Short: "Show what would move if a cluster were drained",
+		Long: `Show what would move if a cluster were drained, that is, had a NoExecute taint: it gets no
+new workloads, and workloads that fit on other clusters move there. Objects whose policy
+tolerates all taints stay.`,
 		Args: oneName("cluster"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.run(cmd, func(_ context.Context, _ *fleetReader, s *scheduler.State) ([]scheduler.Move, error) {
@@ -145,7 +145,7 @@ all taints stay.`,
 	return cmd
 }
 
-// drainTaint is what a drain would put on a cluster.
+// drainTaint is the taint that a drain adds to a cluster.
 const drainTaint = v1alpha1.Group + "/drain"
 
 func previewDrain(s *scheduler.State, name string) ([]scheduler.Move, error) {
@@ -160,7 +160,7 @@ func previewDrain(s *scheduler.State, name string) ([]scheduler.Move, error) {
 }
 
 func noCluster(s *scheduler.State, name string) error {
-	return present{clusters: s.Clusters}.noSuchCluster(name)
+	return sharingState{clusters: s.Clusters}.noSuchCluster(name)
 }
 
 func (p *preview) join() *cobra.Command {
@@ -170,7 +170,7 @@ func (p *preview) join() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:     "join CLUSTER",
-		Short:   "Say what would move if a cluster joined",
+		Short:   "Show what would move if a cluster joined",
 		Example: `  atoll preview join south --labels topology.kubernetes.io/region=eu --cpu 64`,
 		Args:    oneName("cluster"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -181,15 +181,15 @@ func (p *preview) join() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringToStringVar(&labels, "labels", nil, "Labels that the Cluster would have.")
-	flags.StringVar(&cpu, "cpu", "", "Processors that it would have, for policies that go by size.")
+	flags.StringToStringVar(&labels, "labels", nil, "Labels of the new Cluster.")
+	flags.StringVar(&cpu, "cpu", "", "CPUs of the new Cluster, for policies that consider capacity.")
 	p.addFlags(flags)
 	return cmd
 }
 
 func previewJoin(s *scheduler.State, name string, labels map[string]string, cpu string) ([]scheduler.Move, error) {
 	if slices.ContainsFunc(s.Clusters, func(c *v1alpha1.Cluster) bool { return c.Name == name }) {
-		return nil, fmt.Errorf("cluster %s has joined already: name one that has not (`atoll preview drain %s` says what would move if it left)", name, name)
+		return nil, fmt.Errorf("cluster %s has already joined: use the name of a new cluster. To preview its removal, run `atoll preview drain %s`", name, name)
 	}
 	joined := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, CreationTimestamp: metav1.NewTime(s.At)}}
 	joined.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ClusterReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonClusterReady,
@@ -209,11 +209,11 @@ func (p *preview) policy() *cobra.Command {
 	var file, namespace string
 	cmd := &cobra.Command{
 		Use:   "policy -f FILE",
-		Short: "Say what would move if policies were applied",
+		Short: "Show what would move if policies were applied",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {
-				return errors.New("no file named: give the policies with -f FILE, or -f - for standard input")
+				return errors.New("no policies: pass them with -f FILE, or -f - for standard input")
 			}
 			objects, err := readObjects(file, cmd.InOrStdin())
 			if err != nil {
@@ -221,7 +221,7 @@ func (p *preview) policy() *cobra.Command {
 			}
 			for _, o := range objects {
 				if o.GroupVersionKind().Group != v1alpha1.Group {
-					return fmt.Errorf("%s %s is not a policy: use `atoll preview -f` for files with other objects", o.GetKind(), o.GetName())
+					return fmt.Errorf("%s %s is not a policy: use `atoll preview -f` for other objects", o.GetKind(), o.GetName())
 				}
 			}
 			return p.run(cmd, func(ctx context.Context, f *fleetReader, s *scheduler.State) ([]scheduler.Move, error) {
@@ -232,14 +232,13 @@ func (p *preview) policy() *cobra.Command {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVarP(&file, "filename", "f", "", "File with Placements and ClusterPlacements; - is standard input.")
-	flags.StringVarP(&namespace, "namespace", "n", metav1.NamespaceDefault, "Namespace of Placements that do not say theirs.")
+	flags.StringVarP(&namespace, "namespace", "n", metav1.NamespaceDefault, "Namespace of Placements that do not set one.")
 	p.addFlags(flags)
 	return cmd
 }
 
-// previewObjects says what would move if objects were applied: policies, clusters'
-// settings, namespaces, and what is placed. Atoll itself completes and validates
-// them, without keeping anything.
+// previewObjects returns the moves if objects were applied: policies, cluster settings,
+// namespaces, and workloads. A server-side dry run defaults and validates them.
 func (f *fleetReader) previewObjects(ctx context.Context, s *scheduler.State, objects []*unstructured.Unstructured, namespace string) ([]scheduler.Move, error) {
 	made := map[string]bool{}
 	for _, o := range objects {
@@ -260,13 +259,14 @@ func (f *fleetReader) previewObjects(ctx context.Context, s *scheduler.State, ob
 	return s.Moves(s.Snapshot()), nil
 }
 
-// asApplied gives an object as it would be after an apply. In a namespace that the
-// same file makes nothing can be tried yet: there it is as written.
+// asApplied returns an object as it would be after an apply. In a namespace that the
+// same file creates, a dry run is not possible yet, so the object is returned as
+// written.
 func (f *fleetReader) asApplied(ctx context.Context, o *unstructured.Unstructured, namespace string, made map[string]bool) (*unstructured.Unstructured, error) {
 	gvk := o.GroupVersionKind()
 	mapping, err := f.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w: apply the CustomResourceDefinition of the kind first, or correct apiVersion and kind", gvk.Kind, o.GetName(), err)
+		return nil, fmt.Errorf("%s %s: %w: apply the kind's CustomResourceDefinition first, or correct apiVersion and kind", gvk.Kind, o.GetName(), err)
 	}
 	if mapping.Scope.Name() == meta.RESTScopeNameNamespace && o.GetNamespace() == "" {
 		o.SetNamespace(namespace)
@@ -277,15 +277,15 @@ func (f *fleetReader) asApplied(ctx context.Context, o *unstructured.Unstructure
 		return o, nil
 	}
 	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("%s %s would be refused: %w: name another namespace with -n, or put the Namespace into the file", gvk.Kind, o.GetName(), err)
+		return nil, fmt.Errorf("%s %s would be rejected: %w: use another namespace with -n, or add the Namespace to the file", gvk.Kind, o.GetName(), err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s %s would be refused: %w", gvk.Kind, o.GetName(), err)
+		return nil, fmt.Errorf("%s %s would be rejected: %w", gvk.Kind, o.GetName(), err)
 	}
 	return out, nil
 }
 
-// put makes an object part of a snapshot.
+// put adds an object to a snapshot.
 func put(s *scheduler.State, o *unstructured.Unstructured) error {
 	switch gvk := o.GroupVersionKind(); {
 	case gvk.Group == v1alpha1.Group && gvk.Kind == "Placement":
@@ -312,9 +312,8 @@ func put(s *scheduler.State, o *unstructured.Unstructured) error {
 	}
 }
 
-// replace puts an object into a list, in place of the one of its name. An object
-// that does not exist yet is younger than all others, and one that would change is
-// of another generation than what is known of it.
+// replace puts an object into a list, replacing the one with its name. An object that
+// does not exist yet counts as the newest, and a changed one gets a new generation.
 func replace[T any, P interface {
 	*T
 	metav1.Object

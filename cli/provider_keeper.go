@@ -8,23 +8,24 @@ import (
 	"github.com/atoll-dev/atoll/infra/provider"
 )
 
-// KeeperCommand is the command that a server starts beside each provider. Whatever program contains the server
-// has to be a keeper when this is its only argument.
+// KeeperCommand is the command that a server starts for each provider. A program that
+// embeds the server must act as a keeper when this is its only argument.
 const KeeperCommand = "provider-keeper"
 
 func newProviderKeeperCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    KeeperCommand,
-		Hidden: true, // nobody but a server can make use of it
-		Short:  "Stand between a server and a provider, so that what was begun is finished when the server is killed",
+		Hidden: true, // only servers use it
+		Short:  "Supervise a provider, so that running operations finish if the server is killed",
 		Args:   cobra.NoArgs,
 		RunE:   func(*cobra.Command, []string) error { return provider.Keep() },
 	}
 }
 
-// keeper is how this program is started as a keeper.
+// keeper returns the command that starts this program as a keeper.
 func keeper() ([]string, error) {
-	// Where there is this name, it stays the program that runs, though another takes its place on disk.
+	// This path always refers to the running program, even after its file on disk is
+	// replaced.
 	const itself = "/proc/self/exe"
 	if _, err := os.Stat(itself); err == nil {
 		return []string{itself, KeeperCommand}, nil

@@ -13,27 +13,27 @@ import (
 func newRollbackCommand() *cobra.Command {
 	var (
 		c       infraCommand
-		wait    waiting
-		atOnce  parallel
+		wait    planFlags
+		atOnce  parallelism
 		targets []string
 	)
 	cmd := &cobra.Command{
 		Use:   "rollback [APPLY|PLAN]",
-		Short: "Plan what was written when an apply had ended",
-		Long: `Plan what was written when an apply had ended, and show it. Nothing is changed until
-the plan is approved and applied: then the objects are written as they were, with the
-rights of who applies, and the resources follow. Objects that were first applied later
-are deleted.
+		Short: "Plan a rollback to the configuration of an earlier apply",
+		Long: `Plan a rollback to the configuration at the end of an earlier apply, and show the plan.
+Nothing is changed until the plan is approved and applied. That restores the objects, with
+the permissions of the user who applies it, and then changes the resources. Objects that
+were first applied later are deleted.
 
-Without a name, it shows what was carried out: the last hundred applies.`,
+Without a name, list the last hundred applies.`,
 		Example: `  atoll rollback -n shop
   atoll rollback apply-9q4vd -n shop
   atoll rollback apply-9q4vd -n shop --target file/motd`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				if set := given(cmd.Flags(), "target", "parallelism", "name", "wait", "timeout", "detailed-exitcode", "output"); len(set) > 0 {
-					return fmt.Errorf("%s is of a plan: name the apply to go back to; `%s` lists them", set[0], cmd.CommandPath())
+				if set := changedFlags(cmd.Flags(), "target", "parallelism", "name", "wait", "timeout", "detailed-exitcode", "output"); len(set) > 0 {
+					return fmt.Errorf("%s requires an apply to roll back to: run `%s` to list them", set[0], cmd.CommandPath())
 				}
 				s, err := c.session(cmd)
 				if err != nil {
@@ -58,14 +58,14 @@ Without a name, it shows what was carried out: the last hundred applies.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringArrayVar(&targets, "target", nil, "Only this resource: KIND/NAME, or the address that plans show. Can be given again.")
+	flags.StringArrayVar(&targets, "target", nil, "Only this resource: KIND/NAME, or the address shown in plans. Can be repeated.")
 	atOnce.addFlags(flags)
-	wait.addFlags(flags, "there is something to do")
+	wait.addFlags(flags, "the plan has changes")
 	c.addFlags(flags, "json", "yaml", "name", "wide")
 	return cmd
 }
 
-// applyOrPlan takes the name of either.
+// applyOrPlan parses the name of an apply or a plan.
 func applyOrPlan(args []string) (string, error) {
 	if word, _, _ := strings.Cut(args[0], "."); strings.HasPrefix(word, "plan") && strings.Contains(args[0], "/") {
 		return oneOf(args, "plan", "plans")

@@ -30,16 +30,16 @@ func newServerCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "server",
 		Short: "Run a control plane",
-		Long: `Run a control plane: a Kubernetes-style API over an embedded or external datastore.
+		Long: `Run a control plane: a Kubernetes-style API with an embedded or external datastore.
 
-On the first start it makes its own certificate authority, certificates and
-service-account key in DIR/pki, and writes DIR/admin.kubeconfig. It stops
-gracefully on SIGINT or SIGTERM; a second signal kills it.`,
+On the first start it creates a certificate authority, certificates and a service-account
+key in DIR/pki, and writes DIR/admin.kubeconfig. SIGINT or SIGTERM stops it gracefully; a
+second signal kills it.`,
 		Example: `  # A control plane on this machine
   atoll server --data-dir ./atoll
   kubectl --kubeconfig ./atoll/admin.kubeconfig get namespaces
 
-  # Reachable from others, by a name that is put into its certificate
+  # Reachable from other machines, by a name that is added to its certificate
   atoll server --data-dir /var/lib/atoll --bind-address 0.0.0.0 --tls-name atoll.example.com`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -52,7 +52,7 @@ gracefully on SIGINT or SIGTERM; a second signal kills it.`,
 			cfg.WithoutWorkloadAPIs = !workloads
 			cfg.Datastore = orEnvironment(cfg.Datastore)
 			if cfg.ProviderKeeper, err = keeper(); err != nil {
-				return fmt.Errorf("find this program's file: %w", err)
+				return fmt.Errorf("find the path of this program: %w", err)
 			}
 			return runServer(cmd.Context(), cfg, cmd.ErrOrStderr(), &serving)
 		},
@@ -60,46 +60,46 @@ gracefully on SIGINT or SIGTERM; a second signal kills it.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&cfg.DataDir, "data-dir", cfg.DataDir, "Directory for certificates, the admin's kubeconfig and the embedded datastore.")
-	flags.StringVar(&cfg.Datastore, "datastore", "", "URL of the datastore, such as postgres://user@host/database or sqlite:///path/to/file.db. The default is atoll.db in the data directory. A URL with a password is better given in $"+DatastoreVariable+".")
-	flags.StringVar(&cfg.TokenFile, "token-file", "", "File with the token that the servers of one external datastore share. The first server makes one, in the data directory.")
-	flags.DurationVar(&cfg.HistoryRetention, "auto-compaction-retention", cfg.HistoryRetention, "How long earlier states of objects can be watched and listed from; history of up to twice that is kept.")
+	flags.StringVar(&cfg.Datastore, "datastore", "", "URL of the datastore, such as postgres://user@host/database or sqlite:///path/to/file.db. The default is atoll.db in the data directory. For a URL with a password use $"+DatastoreVariable+".")
+	flags.StringVar(&cfg.TokenFile, "token-file", "", "File with the token that the servers of one external datastore share. The first server generates it in its data directory.")
+	flags.DurationVar(&cfg.HistoryRetention, "auto-compaction-retention", cfg.HistoryRetention, "How long past versions of objects can be watched and listed; up to twice that is kept.")
 	addMaxChangesFlag(flags, &cfg.HistoryMaxChanges, defaultMaxChanges)
-	flags.StringSliceVar(&cfg.Partitions, "partitions", nil, "Resources that get revisions and commits of their own, such as events,leases.coordination.k8s.io: their writes wait for no others. For a new datastore; atoll kv split divides one that is in use.")
+	flags.StringSliceVar(&cfg.Partitions, "partitions", nil, "Resources with their own revisions and commits, such as events,leases.coordination.k8s.io: their writes do not wait for others. Only for a new datastore; use atoll kv split for an existing one.")
 	flags.StringVar(&cfg.BindAddress, "bind-address", cfg.BindAddress, "IP address to listen on; 0.0.0.0 or :: for all.")
 	flags.IntVar(&cfg.SecurePort, "secure-port", cfg.SecurePort, "Port to serve HTTPS on; 0 for any free one.")
-	flags.StringVar(&cfg.MemberAddress, "member-address", "", "IP or IP:PORT by which member clusters reach this server, for APIs that are exposed to them. The default is --bind-address, or this machine's first address if that is 0.0.0.0; a server that listens on the loopback only serves no members without it.")
-	flags.IntVar(&cfg.MemberPort, "member-port", cfg.MemberPort, "Port for member clusters; 0 for any free one, -1 to serve none.")
-	flags.StringVar(&cfg.Cluster, "cluster", "", "Name of the member cluster that this server runs in, if any: that cluster calls no other server while it has this one.")
-	flags.StringSliceVar(&cfg.TLSNames, "tls-name", nil, "Further host names or IPs for the serving certificate.")
-	flags.BoolVar(&workloads, "workload-apis", workloads, "Serve the built-in workload kinds (Pods, Services, apps, batch, ...). Without them the API is a pure control plane.")
-	flags.StringArrayVar(&cfg.ProviderMirrors, "provider-mirror", nil, "Directory below which Providers may name filesystem mirrors to install from; can be given several times. Without it they name none.")
-	flags.BoolVar(&cfg.AllowDevelopmentProviders, "allow-development-providers", false, "Let Providers name programs on this machine (origin.development), which are run without being verified.")
-	flags.StringVar(&cfg.ProviderUser, "provider-user", "", "UID:GID of the user that providers run as, in numbers; takes root. The default is the server's own user.")
-	flags.StringSliceVar(&cfg.EnableAdmissionPlugins, "enable-admission-plugins", nil, "Admission plugins to run besides those that are on by default, by their Kubernetes names.")
-	flags.StringSliceVar(&cfg.DisableAdmissionPlugins, "disable-admission-plugins", nil, "Admission plugins not to run although they are on by default.")
+	flags.StringVar(&cfg.MemberAddress, "member-address", "", "IP or IP:PORT at which member clusters reach this server, for APIs that are exposed to them. The default is --bind-address, or this machine's first address if that is 0.0.0.0. If --bind-address is a loopback address, members are only served if this is set.")
+	flags.IntVar(&cfg.MemberPort, "member-port", cfg.MemberPort, "Port for member clusters; 0 for any free one, -1 to disable it.")
+	flags.StringVar(&cfg.Cluster, "cluster", "", "Name of the member cluster that this server runs in, if any: that cluster calls no other server while this one is available.")
+	flags.StringSliceVar(&cfg.TLSNames, "tls-name", nil, "Additional host names or IPs for the serving certificate.")
+	flags.BoolVar(&workloads, "workload-apis", workloads, "Serve the built-in workload kinds (Pods, Services, apps, batch, ...). If false, the API is a pure control plane.")
+	flags.StringArrayVar(&cfg.ProviderMirrors, "provider-mirror", nil, "Directory that may contain filesystem mirrors for Providers to install from. Can be repeated. By default Providers cannot use mirrors.")
+	flags.BoolVar(&cfg.AllowDevelopmentProviders, "allow-development-providers", false, "Allow Providers to run unverified programs on this machine (origin.development).")
+	flags.StringVar(&cfg.ProviderUser, "provider-user", "", "Numeric UID:GID of the user that providers run as; requires root. The default is the server's own user.")
+	flags.StringSliceVar(&cfg.EnableAdmissionPlugins, "enable-admission-plugins", nil, "Admission plugins to enable in addition to the default ones, by their Kubernetes names.")
+	flags.StringSliceVar(&cfg.DisableAdmissionPlugins, "disable-admission-plugins", nil, "Admission plugins to disable although they are enabled by default.")
 	flags.StringVar(&cfg.EncryptionConfigFile, "encryption-provider-config", "", "File with a Kubernetes EncryptionConfiguration: which resources are stored encrypted.")
 	addTracingFlag(flags, &cfg.TracingConfigFile)
 	flags.StringVar(&cfg.Audit.PolicyFile, "audit-policy-file", "", "File with a Kubernetes audit Policy: which requests are recorded.")
-	flags.StringVar(&cfg.Audit.LogPath, "audit-log-path", "", "File for audit records; - is standard output.")
+	flags.StringVar(&cfg.Audit.LogPath, "audit-log-path", "", "File for audit events; - is standard output.")
 	flags.IntVar(&cfg.Audit.LogMaxAge, "audit-log-maxage", 0, "Days to keep old audit log files; 0 keeps them.")
 	flags.IntVar(&cfg.Audit.LogMaxBackups, "audit-log-maxbackup", 0, "Number of old audit log files to keep; 0 keeps all.")
 	flags.IntVar(&cfg.Audit.LogMaxSize, "audit-log-maxsize", 0, "Megabytes after which the audit log file is rotated; 0 is 100.")
-	flags.StringVar(&cfg.Audit.WebhookConfigFile, "audit-webhook-config-file", "", "Kubeconfig of a service to send audit records to.")
-	flags.IntVarP(&verbosity, "v", "v", verbosity, "Verbosity of the log on standard error: 0 is errors only, 2 is what operators of Kubernetes are used to.")
+	flags.StringVar(&cfg.Audit.WebhookConfigFile, "audit-webhook-config-file", "", "Kubeconfig of a webhook to send audit events to.")
+	flags.IntVarP(&verbosity, "v", "v", verbosity, "Verbosity of the log on standard error: 0 logs only errors, 2 is common for Kubernetes components.")
 	return cmd
 }
 
-// defaultMaxChanges is some gigabytes of history at the usual sizes of objects, and
-// more than most control planes change in ten minutes.
+// defaultMaxChanges is some gigabytes of history for objects of typical size. Most
+// control planes make fewer changes in ten minutes.
 const defaultMaxChanges = 5_000_000
 
-// runServer runs a server until ctx ends. serving is true while it is ready and
+// runServer runs a server until ctx ends. serving is true while the server is ready and
 // has not been asked to stop.
 func runServer(ctx context.Context, cfg server.Config, out io.Writer, serving *atomic.Bool) (err error) {
 	start := time.Now()
-	memory := &collector{}
-	memory.save()
-	cfg.LargeWork = memory.spend
+	memory := &gcTuner{}
+	memory.tighten()
+	cfg.LargeWork = memory.relax
 	s, err := server.New(ctx, cfg)
 	if err != nil {
 		return err
@@ -115,15 +115,15 @@ func runServer(ctx context.Context, cfg server.Config, out io.Writer, serving *a
 			return
 		}
 		serving.Store(ctx.Err() == nil)
-		fmt.Fprintf(out, "Atoll serves %s (ready after %.1f s). Try:\n\n  kubectl --kubeconfig %s get namespaces\n\n",
+		fmt.Fprintf(out, "Atoll is serving %s (ready after %.1f s). Try:\n\n  kubectl --kubeconfig %s get namespaces\n\n",
 			s.URL(), time.Since(start).Seconds(), relative(s.Kubeconfig()))
-		giveBackMemory(ctx)
+		freeStartupMemory(ctx)
 	}()
 	return s.Run(ctx)
 }
 
-// awaitReady tells whether the server became ready before ctx ended, and says
-// how to find out why if that takes long.
+// awaitReady waits until the server is ready or ctx ends, and reports whether it is
+// ready. If it takes long, it prints how to find the cause.
 func awaitReady(ctx context.Context, s *server.Server, out io.Writer) bool {
 	const long = 20 * time.Second
 	slow := time.NewTimer(long)
@@ -133,38 +133,38 @@ func awaitReady(ctx context.Context, s *server.Server, out io.Writer) bool {
 		case <-s.Ready():
 			return true
 		case <-slow.C:
-			fmt.Fprintf(out, "Atoll is not ready after %v. To see what it waits for, ask %s/readyz?verbose or run it with -v 2.\n", long, s.URL())
+			fmt.Fprintf(out, "Atoll is not ready after %v. To find the cause, check %s/readyz?verbose or run it with -v 2.\n", long, s.URL())
 		case <-ctx.Done():
 			return false
 		}
 	}
 }
 
-// collector sets how eagerly garbage is collected: before the heap has doubled. What an API server
-// holds it holds for long (caches): measured while 10,000 objects are created,
-// it then takes 12 % less memory for 5 % more processor time. A large plan makes garbage by
-// the gigabyte, and nothing of it stays: meanwhile the heap may grow to two and a half times of what
-// is in use, which saves a tenth of the time. An apply leaves states all over the heap, the larger that grows the more of it cannot
-// be given back. GOGC in the environment has the last word. The setting is the whole
-// process's, which is why the command makes it: a server that is built into another program
-// leaves it alone.
-type collector struct {
+// gcTuner tunes the garbage collector: normally it collects before the heap has
+// doubled. An API server holds its data for long (caches). Measured while 10,000
+// objects are created, it then takes 12 % less memory for 5 % more CPU time. A large
+// plan makes gigabytes of garbage, and none of it stays: meanwhile the heap may grow to
+// two and a half times the live data, which saves a tenth of the time. An apply leaves
+// state all over the heap: the larger the heap grows, the more of it cannot be
+// released. GOGC in the environment takes precedence. The setting is process-wide, so
+// the command makes it: a server embedded in another program does not change it.
+type gcTuner struct {
 	mu    sync.Mutex
-	large int // how much is under way that is large
+	large int // number of large operations in progress
 }
 
-const eager, lavish = 65, 150 // by how many percent the heap grows in between
+const normalGCPercent, relaxedGCPercent = 65, 150 // heap growth between collections, in percent
 
-func (c *collector) save() { c.set(eager) }
+func (c *gcTuner) tighten() { c.set(normalGCPercent) }
 
-func (c *collector) set(percent int) {
+func (c *gcTuner) set(percent int) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(percent)
 	}
 }
 
-// spend is for while something large is under way.
-func (c *collector) spend(stays bool) (over func()) {
+// relax allows more garbage during a large operation.
+func (c *gcTuner) relax(stays bool) (over func()) {
 	if stays {
 		return debug.FreeOSMemory
 	}
@@ -175,21 +175,21 @@ func (c *collector) spend(stays bool) (over func()) {
 	}
 }
 
-func (c *collector) add(n int) {
+func (c *gcTuner) add(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.large += n
 	if c.large > 0 {
-		c.set(lavish)
+		c.set(relaxedGCPercent)
 	} else {
-		c.set(eager)
+		c.set(normalGCPercent)
 	}
 }
 
-// giveBackMemory returns the garbage of the start to the system, once all is
-// running: it is half of what the process holds, and an idle control plane makes
-// too little garbage of its own for the collector to come round.
-func giveBackMemory(ctx context.Context) {
+// freeStartupMemory returns the garbage of the startup to the system, once everything
+// is running. It is half of the process's memory, and an idle control plane produces
+// too little garbage to trigger a collection.
+func freeStartupMemory(ctx context.Context) {
 	const settled = 10 * time.Second
 	select {
 	case <-time.After(settled):
@@ -198,7 +198,7 @@ func giveBackMemory(ctx context.Context) {
 	}
 }
 
-// defaultDataDir is the place for a user's own state; the system's for root.
+// defaultDataDir returns the directory for the user's own state; the system's for root.
 func defaultDataDir() string {
 	if os.Geteuid() == 0 {
 		return "/var/lib/atoll"
@@ -213,7 +213,7 @@ func defaultDataDir() string {
 	return filepath.Join(home, ".local", "share", "atoll")
 }
 
-// relative shortens a path for the eye where that leads to the same file.
+// relative shortens a path for display if the result refers to the same file.
 func relative(path string) string {
 	wd, err := os.Getwd()
 	if err != nil {

@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// TestCollector: memory is spent while anything large is under way, and saved when the last has ended.
-func TestCollector(t *testing.T) {
+// TestGCTuner checks that the heap may grow during large operations, and is limited
+// again after the last one.
+func TestGCTuner(t *testing.T) {
 	percent := func() int {
 		now := debug.SetGCPercent(1)
 		debug.SetGCPercent(now)
@@ -20,25 +21,25 @@ func TestCollector(t *testing.T) {
 		}
 	}
 	t.Setenv("GOGC", "")
-	c := &collector{}
-	c.save()
-	want("at first", eager)
-	apply := c.spend(true)
-	want("an apply under way", eager)
-	one, other := c.spend(false), c.spend(false)
-	want("two under way", lavish)
+	c := &gcTuner{}
+	c.tighten()
+	want("initially", normalGCPercent)
+	apply := c.relax(true)
+	want("one apply running", normalGCPercent)
+	one, other := c.relax(false), c.relax(false)
+	want("two operations running", relaxedGCPercent)
 	one()
-	want("one under way", lavish)
+	want("one operation running", relaxedGCPercent)
 	apply()
-	want("the apply has ended", lavish)
+	want("apply finished", relaxedGCPercent)
 	other()
-	want("none any more", eager)
+	want("no operation running", normalGCPercent)
 
 	t.Setenv("GOGC", "80")
 	debug.SetGCPercent(80)
-	c.save()
-	over := c.spend(false)
-	want("with GOGC, under way", 80)
+	c.tighten()
+	over := c.relax(false)
+	want("with GOGC, operation running", 80)
 	over()
 	want("with GOGC", 80)
 }

@@ -26,41 +26,41 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// sharing reads and writes SharedAPIs for the commands about them.
+// sharing reads and writes SharedAPIs for expose and unexpose.
 type sharing struct {
 	host     string
 	dynamic  dynamic.Interface
 	metadata metadata.Interface
 	dryRun   string
 	out      io.Writer
-	tell     func(string)
+	progress func(string)
 }
 
-// The values of --dry-run; kubectl's.
+// Values of --dry-run, as in kubectl.
 const (
 	dryRunNone   = "none"
 	dryRunClient = "client"
 	dryRunServer = "server"
 )
 
-const dryRunFlag = "Say what would change and change nothing: none, client, or server, which has Atoll check it too."
+const dryRunFlag = "Must be none, client or server. client only prints what would change; server also validates it in Atoll, without storing it."
 
 func newSharing(config *rest.Config, dryRun string, out io.Writer, tell func(string)) (*sharing, error) {
 	if !slices.Contains([]string{dryRunNone, dryRunClient, dryRunServer}, dryRun) {
-		return nil, fmt.Errorf("unknown --dry-run %q: it takes none, client or server", dryRun)
+		return nil, fmt.Errorf("invalid --dry-run %q: must be none, client or server", dryRun)
 	}
 	dyn, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("make a client of Atoll: %w", err)
+		return nil, fmt.Errorf("create a client for Atoll: %w", err)
 	}
 	meta, err := metadata.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("make a client of Atoll: %w", err)
+		return nil, fmt.Errorf("create a client for Atoll: %w", err)
 	}
-	return &sharing{host: config.Host, dynamic: dyn, metadata: meta, dryRun: dryRun, out: out, tell: tell}, nil
+	return &sharing{host: config.Host, dynamic: dyn, metadata: meta, dryRun: dryRun, out: out, progress: tell}, nil
 }
 
-// readGroups takes apart the arguments of the commands.
+// readGroups parses the groups in the commands' arguments.
 func readGroups(args []string) ([]string, error) {
 	groups, err := readNames("API groups", args)
 	if err != nil {
@@ -71,19 +71,19 @@ func readGroups(args []string) ([]string, error) {
 		name, version, versioned := strings.Cut(group, "/")
 		switch {
 		case versioned:
-			return nil, fmt.Errorf("%s names version %s: all versions of a group are exposed; write %s", group, version, name)
+			return nil, fmt.Errorf("%s has the version %s: a group is exposed with all its versions; use %s", group, version, name)
 		case !strings.Contains(group, "."), scheme.Scheme.IsGroupRegistered(group), slices.Contains(builtIn, group):
-			return nil, fmt.Errorf("%s is not a group of custom resources: clusters have Kubernetes' own groups themselves, and others contain a dot", group)
+			return nil, fmt.Errorf("%s is not a group of custom resources: clusters serve Kubernetes' own groups themselves, and other groups contain a dot", group)
 		}
 		if problems := validation.IsDNS1123Subdomain(group); len(problems) > 0 {
-			return nil, fmt.Errorf("%q cannot be an API group: %s", group, problems[0])
+			return nil, fmt.Errorf("%q is not a valid API group: %s", group, problems[0])
 		}
 	}
 	return groups, nil
 }
 
-// readNames reads names that are separated by commas, at least one; where says from
-// what.
+// readNames parses a comma-separated list with at least one name. where describes its
+// source.
 func readNames(where string, args []string) ([]string, error) {
 	var out []string
 	for _, arg := range args {
@@ -97,17 +97,17 @@ func readNames(where string, args []string) ([]string, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("%s: no name is given", where)
+		return nil, fmt.Errorf("%s: no name specified", where)
 	}
 	return out, nil
 }
 
-// read gives what Atoll has at the moment.
-func (s *sharing) read(ctx context.Context) (present, error) {
-	var out present
+// read reads Atoll's current state.
+func (s *sharing) read(ctx context.Context) (sharingState, error) {
+	var out sharingState
 	shared, err := s.dynamic.Resource(v1alpha1.SharedAPIResource).List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) {
-		return out, fmt.Errorf("%s knows no SharedAPIs: is this an Atoll server? Name its kubeconfig with --atoll-kubeconfig", s.host)
+		return out, fmt.Errorf("%s does not serve SharedAPIs and may not be an Atoll server: set --atoll-kubeconfig", s.host)
 	}
 	if err != nil {
 		return out, fmt.Errorf("list SharedAPIs: %w", err)
@@ -122,7 +122,7 @@ func (s *sharing) read(ctx context.Context) (present, error) {
 	if out.clusters, err = typed[v1alpha1.Cluster](clusters); err != nil {
 		return out, err
 	}
-	// Their names alone: the schemas of hundreds are tens of megabytes.
+	// Only metadata: the schemas of hundreds of CRDs are tens of megabytes.
 	crds, err := s.metadata.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}).List(ctx, metav1.ListOptions{})
 	switch {
 	case apierrors.IsForbidden(err):
@@ -149,8 +149,8 @@ func typed[T any](list *unstructured.UnstructuredList) ([]*T, error) {
 	return out, nil
 }
 
-// write makes a change and gives the SharedAPI as it is then; of a deleted one, as
-// it was.
+// write makes a change and returns the resulting SharedAPI, or the previous one if the
+// change deletes it.
 func (s *sharing) write(ctx context.Context, c change) (*unstructured.Unstructured, error) {
 	api := s.dynamic.Resource(v1alpha1.SharedAPIResource)
 	now, err := proposed(c)
@@ -162,23 +162,23 @@ func (s *sharing) write(ctx context.Context, c change) (*unstructured.Unstructur
 		dry = []string{metav1.DryRunAll}
 	}
 	switch {
-	case c.was == nil:
+	case c.old == nil:
 		now, err = api.Create(ctx, now, metav1.CreateOptions{DryRun: dry, FieldValidation: metav1.FieldValidationStrict})
 		if apierrors.IsAlreadyExists(err) {
 			err = changedMeanwhile(c.name)
 		}
-	case c.spec == nil && c.was.DeletionTimestamp != nil: // deleted by somebody before
+	case c.spec == nil && c.old.DeletionTimestamp != nil: // already deleted by another client
 	case c.spec == nil:
-		err = s.unlessEdited(ctx, c.was, func(version string) error {
-			return api.Delete(ctx, c.name, metav1.DeleteOptions{DryRun: dry, Preconditions: &metav1.Preconditions{UID: &c.was.UID, ResourceVersion: &version}})
+		err = s.unlessEdited(ctx, c.old, func(version string) error {
+			return api.Delete(ctx, c.name, metav1.DeleteOptions{DryRun: dry, Preconditions: &metav1.Preconditions{UID: &c.old.UID, ResourceVersion: &version}})
 		})
 		if apierrors.IsNotFound(err) {
 			err = nil
 		}
 	default:
-		err = s.unlessEdited(ctx, c.was, func(version string) error {
+		err = s.unlessEdited(ctx, c.old, func(version string) error {
 			patch, err := json.Marshal(map[string]any{
-				"metadata": map[string]any{"uid": c.was.UID, "resourceVersion": version},
+				"metadata": map[string]any{"uid": c.old.UID, "resourceVersion": version},
 				"spec":     c.spec,
 			})
 			if err != nil {
@@ -197,9 +197,9 @@ func (s *sharing) write(ctx context.Context, c change) (*unstructured.Unstructur
 	return now, nil
 }
 
-// proposed is the SharedAPI after a change, as far as a client knows.
+// proposed returns the SharedAPI after a change, as far as a client can tell.
 func proposed(c change) (*unstructured.Unstructured, error) {
-	if c.was == nil {
+	if c.old == nil {
 		spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.spec)
 		if err != nil {
 			return nil, fmt.Errorf("encode SharedAPI %s: %w", c.name, err)
@@ -209,7 +209,7 @@ func proposed(c change) (*unstructured.Unstructured, error) {
 			"metadata": map[string]any{"name": c.name}, "spec": spec,
 		}}, nil
 	}
-	now := c.was.DeepCopy()
+	now := c.old.DeepCopy()
 	if c.spec != nil {
 		now.Spec = *c.spec
 	}
@@ -220,8 +220,8 @@ func proposed(c change) (*unstructured.Unstructured, error) {
 	return &unstructured.Unstructured{Object: fields}, nil
 }
 
-// unlessEdited writes under the version that was read, and again if only the status
-// has moved since: with many clusters it moves all the time.
+// unlessEdited writes with the resourceVersion that was read. On a conflict it retries
+// if only the status has changed: with many clusters that changes all the time.
 func (s *sharing) unlessEdited(ctx context.Context, was *v1alpha1.SharedAPI, write func(version string) error) error {
 	for version := was.ResourceVersion; ; {
 		conflict := write(version)
@@ -236,17 +236,17 @@ func (s *sharing) unlessEdited(ctx context.Context, was *v1alpha1.SharedAPI, wri
 			return changedMeanwhile(was.Name)
 		}
 		if now.ResourceVersion == version {
-			return conflict // over something else
+			return conflict // another field changed
 		}
 		version = now.ResourceVersion
 	}
 }
 
 func changedMeanwhile(name string) error {
-	return fmt.Errorf("somebody changed it at the same time: see `kubectl get sharedapi %s -o yaml`, and try again", name)
+	return fmt.Errorf("the object was modified concurrently: check `kubectl get sharedapi %s -o yaml` and try again", name)
 }
 
-// get gives a SharedAPI, nil if there is none.
+// get returns a SharedAPI, or nil if it does not exist.
 func (s *sharing) get(ctx context.Context, name string) (*v1alpha1.SharedAPI, error) {
 	u, err := s.dynamic.Resource(v1alpha1.SharedAPIResource).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -262,11 +262,11 @@ func (s *sharing) get(ctx context.Context, name string) (*v1alpha1.SharedAPI, er
 	return out, nil
 }
 
-// say prints what became of a SharedAPI, as kubectl would.
-func (s *sharing) say(c change) {
+// printResult prints the result of a change, as kubectl would.
+func (s *sharing) printResult(c change) {
 	verb := "configured"
 	switch {
-	case c.was == nil:
+	case c.old == nil:
 		verb = "created"
 	case c.spec == nil:
 		verb = "deleted"
@@ -274,8 +274,8 @@ func (s *sharing) say(c change) {
 		verb = "unchanged"
 	}
 	line := "sharedapi/" + c.name + " " + verb
-	if len(c.news) > 0 {
-		line += ": " + strings.Join(c.news, "; ")
+	if len(c.diff) > 0 {
+		line += ": " + strings.Join(c.diff, "; ")
 	}
 	switch s.dryRun {
 	case dryRunClient:
@@ -286,34 +286,34 @@ func (s *sharing) say(c change) {
 	fmt.Fprintln(s.out, line)
 }
 
-// errPending: the time was up, or waiting was of no use, before all clusters were as
-// they should be.
-var errPending = errors.New("not in all clusters")
+// errPending means that the timeout expired, or further waiting was useless, before all
+// clusters reached the desired state.
+var errPending = errors.New("not all clusters are ready")
 
-// await follows a change until all its clusters are as they should be. The report
-// of those that are not comes with errPending.
+// await waits until all clusters of a change have reached the desired state. Otherwise
+// it returns errPending and a report on the pending clusters.
 func (s *sharing) await(ctx context.Context, c change, written *unstructured.Unstructured, gone bool) (report string, err error) {
-	f := follow(c, written.GetGeneration(), gone)
+	f := newFollower(c, written.GetGeneration(), gone)
 	ticker := time.NewTicker(200 * time.Millisecond)
 	defer ticker.Stop()
 	var pending []string
-	var trouble error
+	var lastErr error
 	for {
 		now, err := s.get(ctx, c.name)
 		switch {
 		case err != nil && ctx.Err() == nil:
-			trouble = err // a server that restarts comes back
+			lastErr = err // a server that restarts comes back
 		case err == nil:
-			trouble = nil
+			lastErr = nil
 			if now != nil && now.UID != written.GetUID() {
 				now = nil
 			}
 			if now == nil && !gone {
-				return "", fmt.Errorf("SharedAPI %s was deleted by somebody meanwhile", c.name)
+				return "", fmt.Errorf("SharedAPI %s was deleted by another client", c.name)
 			}
 			at := time.Now()
-			for _, line := range f.look(at, now) {
-				s.tell(line)
+			for _, line := range f.observe(at, now) {
+				s.progress(line)
 			}
 			pending = f.pending(now)
 			if len(pending) == 0 && (!gone || c.spec != nil || now == nil) {
@@ -329,11 +329,11 @@ func (s *sharing) await(ctx context.Context, c change, written *unstructured.Uns
 			if len(pending) > 0 {
 				reports = append(reports, f.report(pending))
 			}
-			if trouble != nil {
-				reports = append(reports, "  "+trouble.Error())
+			if lastErr != nil {
+				reports = append(reports, "  "+lastErr.Error())
 			}
 			if len(reports) == 0 {
-				reports = append(reports, fmt.Sprintf("  SharedAPI %s is still there: `kubectl get sharedapi %s -o yaml` shows which finalizers hold it", c.name, c.name))
+				reports = append(reports, fmt.Sprintf("  SharedAPI %s still exists: run `kubectl get sharedapi %s -o yaml` to see its finalizers", c.name, c.name))
 			}
 			return strings.Join(reports, "\n"), errPending
 		case <-ticker.C:

@@ -12,44 +12,43 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// present is what Atoll has at the moment, as far as sharing goes.
-type present struct {
+// sharingState is Atoll's current state that is relevant to sharing.
+type sharingState struct {
 	clusters []*v1alpha1.Cluster
 	shared   []*v1alpha1.SharedAPI
-	// crds are the names of the CustomResourceDefinitions; nil if the user may not
-	// list them.
+	// crds are the names of the CustomResourceDefinitions; nil if the user is not
+	// allowed to list them.
 	crds []string
 }
 
-// exposure is what `atoll expose` is asked for: groups, and either clusters or a
-// selector.
+// exposure is the request of `atoll expose`: groups, and either clusters or a selector.
 type exposure struct {
 	groups   []string
 	clusters []string
 	selector *metav1.LabelSelector
-	name     string // of the SharedAPI; empty for the one of these groups
-	// Empty leaves these as they are.
+	name     string // of the SharedAPI; empty for the existing one of these groups
+	// Empty values are not changed.
 	namespaces    v1alpha1.NamespacePolicy
 	authorization v1alpha1.AuthorizationMode
 }
 
-// change is what becomes of one SharedAPI.
+// change is a change of one SharedAPI.
 type change struct {
 	name string
-	was  *v1alpha1.SharedAPI     // nil if it is to be created
+	old  *v1alpha1.SharedAPI     // nil if it is to be created
 	spec *v1alpha1.SharedAPISpec // nil if it is to be deleted
-	// clusters that it concerns, and groups.
+	// clusters and groups that the change affects.
 	clusters, groups []string
-	// news says what differs, for people.
-	news []string
+	// diff describes the changes for the user.
+	diff []string
 }
 
 func (c change) edits() bool {
-	return c.was == nil || c.spec == nil || !equality.Semantic.DeepEqual(c.was.Spec, *c.spec)
+	return c.old == nil || c.spec == nil || !equality.Semantic.DeepEqual(c.old.Spec, *c.spec)
 }
 
-// expose decides what becomes of which SharedAPI.
-func (p present) expose(ask exposure) (change, error) {
+// expose computes the change for an exposure.
+func (p sharingState) expose(ask exposure) (change, error) {
 	chosen, err := p.choose(ask)
 	if err != nil {
 		return change{}, err
@@ -58,14 +57,14 @@ func (p present) expose(ask exposure) (change, error) {
 	for _, cluster := range chosen {
 		for _, group := range ask.groups {
 			if by := p.exposedBy(group, cluster); by != nil && (was == nil || by.Name != was.Name) {
-				return change{}, fmt.Errorf("SharedAPI %s exposes %s to %s already: leave %s out, or `atoll unexpose %s --from %s` first", by.Name, group, cluster, cluster, group, cluster)
+				return change{}, fmt.Errorf("SharedAPI %s already exposes %s to %s: omit %s, or run `atoll unexpose %s --from %s` first", by.Name, group, cluster, cluster, group, cluster)
 			}
 		}
 	}
 	if problem != nil {
 		return change{}, problem
 	}
-	out := change{name: ask.name, was: was, clusters: chosen, groups: ask.groups}
+	out := change{name: ask.name, old: was, clusters: chosen, groups: ask.groups}
 	if was == nil {
 		if out.name == "" {
 			out.name = ask.groups[0]
@@ -80,26 +79,26 @@ func (p present) expose(ask exposure) (change, error) {
 	}
 	if ask.namespaces != "" && ask.namespaces != was.Spec.Namespaces {
 		out.spec.Namespaces = ask.namespaces
-		out.news = append(out.news, fmt.Sprintf("namespaces: %s instead of %s", ask.namespaces, was.Spec.Namespaces))
+		out.diff = append(out.diff, fmt.Sprintf("namespaces: %s instead of %s", ask.namespaces, was.Spec.Namespaces))
 	}
 	if ask.authorization != "" && ask.authorization != was.Spec.Authorization {
 		out.spec.Authorization = ask.authorization
-		out.news = append(out.news, fmt.Sprintf("authorization: %s instead of %s", ask.authorization, was.Spec.Authorization))
+		out.diff = append(out.diff, fmt.Sprintf("authorization: %s instead of %s", ask.authorization, was.Spec.Authorization))
 	}
 	return out, nil
 }
 
-// widen has a SharedAPI choose more clusters. It never chooses fewer: that would
-// take groups away from clusters that the command does not name.
+// widen adds clusters to a SharedAPI. It never removes any: that would withdraw groups
+// from clusters that the command does not name.
 func (c *change) widen(ask exposure) error {
-	selector := c.was.Spec.ClusterSelector
+	selector := c.old.Spec.ClusterSelector
 	switch {
 	case ask.selector != nil && selector != nil && equality.Semantic.DeepEqual(ask.selector, selector):
 		return nil
 	case ask.selector != nil:
-		return fmt.Errorf("SharedAPI %s chooses clusters otherwise (%s): change that with `kubectl edit sharedapi %s`", c.name, chosenBy(c.was), c.name)
+		return fmt.Errorf("SharedAPI %s selects clusters differently (%s): run `kubectl edit sharedapi %s` to change it", c.name, chosenBy(c.old), c.name)
 	case selector != nil:
-		return fmt.Errorf("SharedAPI %s chooses clusters by label (%s): label %s so, or change it with `kubectl edit sharedapi %s`", c.name, chosenBy(c.was), strings.Join(ask.clusters, ", "), c.name)
+		return fmt.Errorf("SharedAPI %s selects clusters by label (%s): add the label to %s, or run `kubectl edit sharedapi %s`", c.name, chosenBy(c.old), strings.Join(ask.clusters, ", "), c.name)
 	}
 	var more []string
 	for _, name := range ask.clusters {
@@ -109,7 +108,7 @@ func (c *change) widen(ask exposure) error {
 	}
 	if len(more) > 0 {
 		c.spec.Clusters = append(c.spec.Clusters, more...)
-		c.news = append(c.news, "also for "+strings.Join(more, ", "))
+		c.diff = append(c.diff, "also for "+strings.Join(more, ", "))
 	}
 	return nil
 }
@@ -128,8 +127,8 @@ func labelsText(selector *metav1.LabelSelector) string {
 	return metav1.FormatLabelSelector(selector)
 }
 
-// choose gives the clusters that are meant.
-func (p present) choose(ask exposure) (chosen []string, err error) {
+// choose returns the selected clusters.
+func (p sharingState) choose(ask exposure) (chosen []string, err error) {
 	if ask.selector != nil {
 		probe := &v1alpha1.SharedAPI{Spec: v1alpha1.SharedAPISpec{ClusterSelector: ask.selector}}
 		for _, c := range p.clusters {
@@ -148,24 +147,24 @@ func (p present) choose(ask exposure) (chosen []string, err error) {
 		case c.DeletionTimestamp != nil:
 			return nil, fmt.Errorf("cluster %s is leaving: wait until it has left and `atoll join` it again", name)
 		case slices.Contains(v1alpha1.ReservedClusterNames(), name):
-			return nil, fmt.Errorf("the cluster name %s is reserved, so its users could pass for Atoll's own: `atoll leave %s` and join it under another name", name, name)
+			return nil, fmt.Errorf("the cluster name %s is reserved, because its users would get names that Atoll reserves: run `atoll leave %s` and join it under another name", name, name)
 		}
 	}
 	return ask.clusters, nil
 }
 
-func (p present) noSuchCluster(name string) error {
+func (p sharingState) noSuchCluster(name string) error {
 	var joined []string
 	for _, c := range p.clusters {
 		joined = append(joined, c.Name)
 	}
 	if len(joined) == 0 {
-		return fmt.Errorf("no cluster has joined: `atoll join %s --kubeconfig FILE` first", name)
+		return fmt.Errorf("no cluster has joined: run `atoll join %s --kubeconfig FILE` first", name)
 	}
-	return fmt.Errorf("no cluster %s has joined%s: there are %s", name, didYouMean(name, joined), few(joined))
+	return fmt.Errorf("cluster %q not found%s: the clusters are %s", name, didYouMean(name, joined), joinNames(joined))
 }
 
-func (p present) cluster(name string) *v1alpha1.Cluster {
+func (p sharingState) cluster(name string) *v1alpha1.Cluster {
 	for _, c := range p.clusters {
 		if c.Name == name {
 			return c
@@ -174,9 +173,9 @@ func (p present) cluster(name string) *v1alpha1.Cluster {
 	return nil
 }
 
-// shareOf finds the SharedAPI that is to be changed: the named one, or that of
-// exactly these groups. There may be none.
-func (p present) shareOf(ask exposure) (*v1alpha1.SharedAPI, error) {
+// shareOf returns the SharedAPI to change: the named one, or the one for exactly these
+// groups. It returns nil if none exists.
+func (p sharingState) shareOf(ask exposure) (*v1alpha1.SharedAPI, error) {
 	var same []*v1alpha1.SharedAPI
 	name := ask.name
 	if name == "" {
@@ -193,15 +192,15 @@ func (p present) shareOf(ask exposure) (*v1alpha1.SharedAPI, error) {
 	case len(same) == 1:
 		return same[0], nil
 	case len(same) > 1:
-		return nil, fmt.Errorf("%d SharedAPIs expose exactly these groups (%s): choose one with --name", len(same), few(namesOf(same)))
+		return nil, fmt.Errorf("%d SharedAPIs expose exactly these groups (%s): select one with --name", len(same), joinNames(namesOf(same)))
 	}
 	for _, s := range p.shared {
 		switch {
 		case s.Name != name:
 		case s.DeletionTimestamp != nil:
-			return nil, fmt.Errorf("SharedAPI %s is still being removed from %s: wait for that, or choose another --name", name, few(entered(s)))
+			return nil, fmt.Errorf("SharedAPI %s is still being removed from %s: wait until it is gone, or use another --name", name, joinNames(listedClusters(s)))
 		case !sameSet(s.Spec.Groups, ask.groups):
-			return nil, fmt.Errorf("SharedAPI %s exposes %s: choose another --name, or change it with `kubectl edit sharedapi %s`", name, few(s.Spec.Groups), name)
+			return nil, fmt.Errorf("SharedAPI %s exposes %s: use another --name, or run `kubectl edit sharedapi %s`", name, joinNames(s.Spec.Groups), name)
 		default:
 			return s, nil
 		}
@@ -209,41 +208,41 @@ func (p present) shareOf(ask exposure) (*v1alpha1.SharedAPI, error) {
 	return nil, nil
 }
 
-// exposedBy gives the SharedAPI that exposes a group to a cluster.
-func (p present) exposedBy(group, cluster string) *v1alpha1.SharedAPI {
+// exposedBy returns the SharedAPI that exposes a group to a cluster.
+func (p sharingState) exposedBy(group, cluster string) *v1alpha1.SharedAPI {
 	if c := p.cluster(cluster); c != nil {
 		return v1alpha1.SharedWith(c, p.shared)[group]
 	}
 	return nil
 }
 
-// doubts are what does not forbid an exposure but keeps it from working yet.
-// waits is false if there is nothing to wait for.
-func (p present) doubts(c change) (doubts []string, waits bool) {
+// warnings returns the reasons why an exposure is allowed but does not take effect
+// yet. waits is false if waiting is useless.
+func (p sharingState) warnings(c change) (doubts []string, waits bool) {
 	waits = len(c.clusters) > 0
 	if !waits {
-		doubts = append(doubts, fmt.Sprintf("the selector (%s) chooses none of the clusters that have joined; those that it chooses later get the groups", labelsText(c.spec.ClusterSelector)))
+		doubts = append(doubts, fmt.Sprintf("the selector (%s) matches no joined cluster; clusters that match later get the groups", labelsText(c.spec.ClusterSelector)))
 	}
 	if p.crds == nil {
-		doubts = append(doubts, "you may not list CustomResourceDefinitions here, so whether there are any in the groups is not known")
+		doubts = append(doubts, "you are not allowed to list CustomResourceDefinitions, so the existence of the groups was not checked")
 	}
 	for _, group := range c.groups {
 		if p.crds != nil && !slices.Contains(p.defined(), group) {
-			doubts = append(doubts, fmt.Sprintf("no CustomResourceDefinition here is of group %s%s; clusters serve it once there is one (`kubectl get crds`)", group, didYouMean(group, p.defined())))
+			doubts = append(doubts, fmt.Sprintf("no CustomResourceDefinition has group %s%s; clusters serve the group once one exists (`kubectl get crds`)", group, didYouMean(group, p.defined())))
 			waits = false
 		}
 	}
 	for _, name := range c.clusters {
 		cluster := p.cluster(name)
 		if ready := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ClusterReady); ready != nil && ready.Status != metav1.ConditionTrue {
-			doubts = append(doubts, fmt.Sprintf("cluster %s is not Ready (%s); it gets the groups when it is", name, ready.Reason))
+			doubts = append(doubts, fmt.Sprintf("cluster %s is not Ready (%s); it gets the groups when it is Ready", name, ready.Reason))
 		}
 	}
 	return doubts, waits
 }
 
-// defined gives the groups of the CRDs.
-func (p present) defined() []string {
+// defined returns the groups of the CRDs.
+func (p sharingState) defined() []string {
 	var out []string
 	for _, crd := range p.crds {
 		if _, group, ok := strings.Cut(crd, "."); ok {
@@ -266,8 +265,8 @@ func namesOf(all []*v1alpha1.SharedAPI) []string {
 	return out
 }
 
-// entered gives the clusters that may hold something of a SharedAPI.
-func entered(s *v1alpha1.SharedAPI) []string {
+// listedClusters returns the clusters that may still serve groups of a SharedAPI.
+func listedClusters(s *v1alpha1.SharedAPI) []string {
 	var out []string
 	for _, e := range s.Status.Clusters {
 		out = append(out, e.Name)

@@ -11,12 +11,12 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// world reads a present from words: clusters ("east", "east!" leaves, "prod:east"
-// has label tier=prod), SharedAPIs ("name=groups@clusters", or @tier=prod for a
-// selector; "!" at the end is being deleted), and groups with a CRD.
-func world(clusters, shared, groups string) present {
+// parseState builds a sharingState from a compact notation. Clusters: "east"; "east!"
+// is leaving; "prod:east" has label tier=prod. SharedAPIs: "name=groups@clusters", or
+// @tier=prod for a selector; "!" at the end means deleted. Groups are those with a CRD.
+func parseState(clusters, shared, groups string) sharingState {
 	at := metav1.NewTime(time.Unix(0, 0))
-	out := present{crds: []string{}}
+	out := sharingState{crds: []string{}}
 	for _, word := range strings.Fields(clusters) {
 		c := &v1alpha1.Cluster{}
 		name, leaving := strings.CutSuffix(word, "!")
@@ -49,7 +49,7 @@ func world(clusters, shared, groups string) present {
 			s.Spec.Clusters = strings.Split(chosen, ",")
 		}
 		for cluster := range strings.SplitSeq(over, ",") {
-			if cluster != "" { // "/west": still holds something
+			if cluster != "" { // "/west": not removed from west yet
 				s.Status.Clusters = append(s.Status.Clusters, v1alpha1.ClusterExposure{Name: cluster, Reason: v1alpha1.ExposureRemoving})
 			}
 		}
@@ -61,14 +61,14 @@ func world(clusters, shared, groups string) present {
 	return out
 }
 
-// outcome writes a change in the same words.
+// outcome formats a change in the same notation.
 func outcome(c change) string {
 	if c.spec == nil {
 		return "delete " + c.name
 	}
 	verb := "keep"
 	switch {
-	case c.was == nil:
+	case c.old == nil:
 		verb = "create"
 	case c.edits():
 		verb = "change"
@@ -87,7 +87,7 @@ func TestExposePlan(t *testing.T) {
 		groups, to   string // to: clusters, or tier=...
 		as           string // --name
 		namespaces   v1alpha1.NamespacePolicy
-		want         string // outcome and news, or part of the error
+		want         string // outcome and diff, or part of the error
 	}{
 		{"the first time", "", "a.x", "east,west", "", "", "create a.x=a.x@east,west"},
 		{"named after the first group", "", "b.x,a.x", "east", "", "", "create b.x=b.x,a.x@east"},
@@ -101,19 +101,19 @@ func TestExposePlan(t *testing.T) {
 		{"one of two by name", "one=a.x@east two=a.x@west", "a.x", "west", "two", "", "keep two=a.x@west"},
 		{"another group elsewhere", "a.x=a.x@east", "b.x", "east", "", "", "create b.x=b.x@east"},
 
-		{"no such cluster", "", "a.x", "eats", "", "", "no cluster eats has joined (did you mean east?): there are east, gone, north, system, west"},
+		{"no such cluster", "", "a.x", "eats", "", "", "cluster \"eats\" not found (did you mean east?): the clusters are east, gone, north, system, west"},
 		{"leaving", "", "a.x", "gone", "", "", "cluster gone is leaving"},
 		{"reserved", "", "a.x", "system", "", "", "`atoll leave system`"},
-		{"exposed by another", "all=a.x,b.x@east", "a.x", "west,east", "", "", "SharedAPI all exposes a.x to east already: leave east out, or `atoll unexpose a.x --from east` first"},
-		{"exposed by another, by label", "all=a.x,b.x@tier=prod", "a.x", "north", "", "", "SharedAPI all exposes a.x to north already"},
-		{"by label, exposed by another", "all=a.x,b.x@north", "a.x", "tier=prod", "", "", "SharedAPI all exposes a.x to north already"},
-		{"one of two", "one=a.x@east two=a.x@west", "a.x", "north", "", "", "2 SharedAPIs expose exactly these groups (one, two): choose one with --name"},
-		{"name taken", "a.x=a.x,b.x@east", "a.x", "west", "", "", "SharedAPI a.x exposes a.x, b.x: choose another --name"},
+		{"exposed by another", "all=a.x,b.x@east", "a.x", "west,east", "", "", "SharedAPI all already exposes a.x to east: omit east, or run `atoll unexpose a.x --from east` first"},
+		{"exposed by another, by label", "all=a.x,b.x@tier=prod", "a.x", "north", "", "", "SharedAPI all already exposes a.x to north"},
+		{"by label, exposed by another", "all=a.x,b.x@north", "a.x", "tier=prod", "", "", "SharedAPI all already exposes a.x to north"},
+		{"one of two", "one=a.x@east two=a.x@west", "a.x", "north", "", "", "2 SharedAPIs expose exactly these groups (one, two): select one with --name"},
+		{"name taken", "a.x=a.x,b.x@east", "a.x", "west", "", "", "SharedAPI a.x exposes a.x, b.x: use another --name"},
 		{"still going", "a.x=a.x@east/east!", "a.x", "east", "", "", "SharedAPI a.x is still being removed from east"},
-		{"by name where labels choose", "a.x=a.x@tier=prod", "a.x", "east", "", "", "by label (tier=prod): label east so"},
-		{"by label where names choose", "a.x=a.x@east", "a.x", "tier=prod", "", "", "SharedAPI a.x chooses clusters otherwise (east)"},
-		{"by label where all are chosen", "a.x=a.x@tier=", "a.x", "tier=prod", "", "", "SharedAPI a.x chooses clusters otherwise (all clusters)"},
-		{"by another label", "a.x=a.x@tier=test", "a.x", "tier=prod", "", "", "SharedAPI a.x chooses clusters otherwise (tier=test)"},
+		{"by name where labels choose", "a.x=a.x@tier=prod", "a.x", "east", "", "", "by label (tier=prod): add the label to east"},
+		{"by label where names choose", "a.x=a.x@east", "a.x", "tier=prod", "", "", "SharedAPI a.x selects clusters differently (east)"},
+		{"by label where all are chosen", "a.x=a.x@tier=", "a.x", "tier=prod", "", "", "SharedAPI a.x selects clusters differently (all clusters)"},
+		{"by another label", "a.x=a.x@tier=test", "a.x", "tier=prod", "", "", "SharedAPI a.x selects clusters differently (tier=test)"},
 	}
 	for _, tt := range tests {
 		ask := exposure{groups: strings.Split(tt.groups, ","), name: tt.as, namespaces: tt.namespaces}
@@ -122,7 +122,7 @@ func TestExposePlan(t *testing.T) {
 		} else {
 			ask.clusters = strings.Split(tt.to, ",")
 		}
-		c, err := world(clusters, tt.shared, "a.x b.x").expose(ask)
+		c, err := parseState(clusters, tt.shared, "a.x b.x").expose(ask)
 		if err != nil {
 			if !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%s: refused with %q, want %q", tt.name, err, tt.want)
@@ -130,39 +130,39 @@ func TestExposePlan(t *testing.T) {
 			continue
 		}
 		got := outcome(c)
-		if len(c.news) > 0 {
-			got += ": " + strings.Join(c.news, "; ")
+		if len(c.diff) > 0 {
+			got += ": " + strings.Join(c.diff, "; ")
 		}
 		if got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
 	}
-	if _, err := world("", "", "").expose(exposure{groups: []string{"a.x"}, clusters: []string{"east"}}); err == nil || !strings.Contains(err.Error(), "atoll join east") {
+	if _, err := parseState("", "", "").expose(exposure{groups: []string{"a.x"}, clusters: []string{"east"}}); err == nil || !strings.Contains(err.Error(), "atoll join east") {
 		t.Errorf("without clusters: %v", err)
 	}
 }
 
-func TestDoubts(t *testing.T) {
-	p := world("east west", "", "shop.example.org")
+func TestExposeWarnings(t *testing.T) {
+	p := parseState("east west", "", "shop.example.org")
 	p.clusters[1].Status.Conditions = []metav1.Condition{{Type: v1alpha1.ClusterReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonClusterUnreachable}}
 	blind := p
 	blind.crds = nil
 	selects := &v1alpha1.SharedAPISpec{ClusterSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "prod"}}}
 	tests := []struct {
 		name  string
-		p     present
+		p     sharingState
 		c     change
-		want  string // part of the doubts
+		want  string // part of the warnings
 		waits bool
 	}{
 		{"none", p, change{groups: []string{"shop.example.org"}, clusters: []string{"east"}}, "", true},
 		{"no such group", p, change{groups: []string{"shop.example.com"}, clusters: []string{"east"}}, "group shop.example.com (did you mean shop.example.org?)", false},
-		{"may not see groups", blind, change{groups: []string{"shop.example.com"}, clusters: []string{"east"}}, "you may not list", true},
+		{"may not see groups", blind, change{groups: []string{"shop.example.com"}, clusters: []string{"east"}}, "you are not allowed to list", true},
 		{"not Ready", p, change{groups: []string{"shop.example.org"}, clusters: []string{"east", "west"}}, "west is not Ready (ClusterUnreachable)", true},
-		{"nothing chosen", p, change{groups: []string{"shop.example.org"}, spec: selects}, "the selector (tier=prod) chooses none", false},
+		{"nothing chosen", p, change{groups: []string{"shop.example.org"}, spec: selects}, "the selector (tier=prod) matches no joined cluster", false},
 	}
 	for _, tt := range tests {
-		doubts, waits := tt.p.doubts(tt.c)
+		doubts, waits := tt.p.warnings(tt.c)
 		got := strings.Join(doubts, "\n")
 		if waits != tt.waits || !strings.Contains(got, tt.want) || tt.want == "" && got != "" || len(doubts) > 1 {
 			t.Errorf("%s: waits %v, doubts %q", tt.name, waits, got)
@@ -186,19 +186,19 @@ func TestUnexposePlan(t *testing.T) {
 		{"again while it goes from one", "s=a.x@west/east", "a.x", "east", "keep s=a.x@west for east"},
 		{"from a cluster that left", "s=a.x@lost,west", "a.x", "lost", "change s=a.x@west for lost"},
 
-		{"not exposed", "", "a.x", "", "a.x is not exposed: no group is"},
+		{"not exposed", "", "a.x", "", "a.x is not exposed: no groups are exposed"},
 		{"misspelt", "s=shop.example.org@east", "shop.exmple.org", "", "(did you mean shop.example.org?)"},
-		{"not there", "s=a.x@west", "a.x", "east", "a.x is not exposed to east: it is to west"},
-		{"from a misspelt cluster", "s=a.x@west", "a.x", "wets", "a.x is not exposed to wets (did you mean west?): it is to west"},
+		{"not there", "s=a.x@west", "a.x", "east", "a.x is not exposed to east: it is exposed to west"},
+		{"from a misspelt cluster", "s=a.x@west", "a.x", "wets", "a.x is not exposed to wets (did you mean west?): it is exposed to west"},
 		{"one of two from one of two", "s=a.x,b.x@east,west", "a.x", "east", "`atoll unexpose a.x,b.x --from east`, then `atoll expose b.x --to east`"},
-		{"from one that a label chooses", "s=a.x@tier=prod", "a.x", "north", "take the label off cluster north"},
+		{"from one that a label chooses", "s=a.x@tier=prod", "a.x", "north", "remove the label from cluster north"},
 	}
 	for _, tt := range tests {
 		var from []string
 		if tt.from != "" {
 			from = strings.Split(tt.from, ",")
 		}
-		changes, err := world(clusters, tt.shared, "").withdraw(strings.Split(tt.groups, ","), from)
+		changes, err := parseState(clusters, tt.shared, "").withdraw(strings.Split(tt.groups, ","), from)
 		var got []string
 		for _, c := range changes {
 			got = append(got, outcome(c)+" for "+strings.Join(c.clusters, ","))

@@ -20,9 +20,9 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// lagoon is a sharing over an Atoll that is a fake, with clusters east and west and
-// a CRD of group a.x.
-type lagoon struct {
+// fakeSharing is a sharing over a fake Atoll with the clusters east and west and a CRD
+// of group a.x.
+type fakeSharing struct {
 	*sharing
 	client *dynamicfake.FakeDynamicClient
 	out    bytes.Buffer
@@ -31,7 +31,7 @@ type lagoon struct {
 	told []string
 }
 
-func newLagoon(t *testing.T) *lagoon {
+func newFakeSharing(t *testing.T) *fakeSharing {
 	t.Helper()
 	crd := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"},
 		ObjectMeta: metav1.ObjectMeta{Name: "things.a.x"}}
@@ -39,11 +39,11 @@ func newLagoon(t *testing.T) *lagoon {
 	if err := metav1.AddMetaToScheme(known); err != nil {
 		t.Fatal(err)
 	}
-	l := &lagoon{client: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+	l := &fakeSharing{client: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 		map[schema.GroupVersionResource]string{v1alpha1.ClusterResource: "ClusterList", v1alpha1.SharedAPIResource: "SharedAPIList"},
 		object("Cluster", "east"), object("Cluster", "west"))}
 	l.sharing = &sharing{host: "atoll.test", dynamic: l.client, metadata: metadatafake.NewSimpleMetadataClient(known, crd), dryRun: dryRunNone, out: &l.out,
-		tell: func(line string) {
+		progress: func(line string) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.told = append(l.told, line)
@@ -57,8 +57,8 @@ func object(kind, name string) *unstructured.Unstructured {
 	return u
 }
 
-// printed gives what came out since the last time: standard output, then progress.
-func (l *lagoon) printed() string {
+// printed returns the new output since the last call: standard output, then progress.
+func (l *fakeSharing) printed() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	out := l.out.String() + strings.Join(l.told, "\n")
@@ -67,8 +67,9 @@ func (l *lagoon) printed() string {
 	return strings.TrimSpace(out)
 }
 
-// report plays the controller: it writes how clusters fare, in the words of reported.
-func (l *lagoon) report(t *testing.T, name, entries string) {
+// report writes the status that the controller would write, in the notation of
+// reported.
+func (l *fakeSharing) report(t *testing.T, name, entries string) {
 	t.Helper()
 	u, err := l.client.Resource(v1alpha1.SharedAPIResource).Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
@@ -84,9 +85,9 @@ func (l *lagoon) report(t *testing.T, name, entries string) {
 	}
 }
 
-// during runs f while something else goes on, and step by step lets that go on when
-// the given line was printed.
-func (l *lagoon) during(t *testing.T, f func() error, steps ...any) error {
+// during runs f concurrently with a list of steps. Each step runs once the given line
+// was printed.
+func (l *fakeSharing) during(t *testing.T, f func() error, steps ...any) error {
 	t.Helper()
 	done := make(chan error, 1)
 	go func() { done <- f() }()
@@ -108,14 +109,14 @@ func (l *lagoon) during(t *testing.T, f func() error, steps ...any) error {
 	return <-done
 }
 
-func (l *lagoon) exists(name string) bool {
+func (l *fakeSharing) exists(name string) bool {
 	_, err := l.client.Resource(v1alpha1.SharedAPIResource).Get(context.Background(), name, metav1.GetOptions{})
 	return err == nil
 }
 
 func TestExposeThenUnexpose(t *testing.T) {
 	t.Parallel()
-	l := newLagoon(t)
+	l := newFakeSharing(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	expose := func(clusters ...string) func() error {
@@ -130,7 +131,7 @@ func TestExposeThenUnexpose(t *testing.T) {
 		t.Fatalf("%v\n%s", err, got)
 	}
 
-	// Another cluster, and time runs out.
+	// Another cluster, and a timeout.
 	short, cut := context.WithCancel(ctx)
 	err = l.during(t, func() error {
 		return l.expose(short, exposure{groups: []string{"a.x"}, clusters: []string{"east", "west"}}, "", true)
@@ -151,7 +152,7 @@ func TestExposeThenUnexpose(t *testing.T) {
 	err = l.during(t, func() error { return l.unexpose(ctx, []string{"a.x"}, []string{"west"}, true) },
 		"stay in Atoll", func() { l.report(t, "a.x", "east=Exposed:a.x/v1 west=Removing") },
 		"west: ", func() { l.report(t, "a.x", "east=Exposed:a.x/v1") })
-	// It may have been seen before the removal began.
+	// The status may have been observed before the removal began.
 	if got := strings.Replace(l.printed(), "Exposed → Removing", "Removing", 1); err != nil ||
 		got != "sharedapi/a.x configured: no longer for west\nthe objects stay in Atoll\nwest: Removing\nwest: Removing → Removed" {
 		t.Fatalf("%v\n%s", err, got)
@@ -164,10 +165,10 @@ func TestExposeThenUnexpose(t *testing.T) {
 	}
 }
 
-func TestWritesAgainWhenOnlyTheStatusMoved(t *testing.T) {
+func TestRetriesConflictIfOnlyStatusChanged(t *testing.T) {
 	t.Parallel()
 	for _, edited := range []bool{false, true} {
-		l := newLagoon(t)
+		l := newFakeSharing(t)
 		ask := exposure{groups: []string{"a.x"}, clusters: []string{"east"}}
 		if err := l.expose(t.Context(), ask, "", false); err != nil {
 			t.Fatal(err)
@@ -196,20 +197,20 @@ func TestWritesAgainWhenOnlyTheStatusMoved(t *testing.T) {
 		})
 		ask.clusters = []string{"west"}
 		err := l.expose(t.Context(), ask, "", false)
-		if edited && (err == nil || !strings.Contains(err.Error(), "at the same time")) || !edited && (err != nil || conflicts != 2) {
+		if edited && (err == nil || !strings.Contains(err.Error(), "modified concurrently")) || !edited && (err != nil || conflicts != 2) {
 			t.Errorf("edited %v: %v after %d writes", edited, err, conflicts)
 		}
 	}
 }
 
-func TestNotAnAtoll(t *testing.T) {
+func TestNotAnAtollServer(t *testing.T) {
 	t.Parallel()
-	l := newLagoon(t)
+	l := newFakeSharing(t)
 	l.client.PrependReactor("list", "sharedapis", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewNotFound(v1alpha1.SharedAPIResource.GroupResource(), "")
 	})
 	err := l.expose(t.Context(), exposure{groups: []string{"a.x"}, clusters: []string{"east"}}, "", true)
-	if err == nil || !strings.Contains(err.Error(), "atoll.test knows no SharedAPIs: is this an Atoll server?") {
+	if err == nil || !strings.Contains(err.Error(), "atoll.test does not serve SharedAPIs") {
 		t.Error(err)
 	}
 }

@@ -10,40 +10,39 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// follower follows how the clusters of one change fare: it is shown the SharedAPI
-// again and again, and says what is news.
+// follower tracks the progress of the clusters of one change. It is shown the SharedAPI
+// repeatedly and returns the news.
 type follower struct {
 	change     change
-	generation int64 // of the SharedAPI as it was written
-	// gone: waits until the clusters hold nothing of the groups, and not until they
-	// serve them.
-	gone bool
+	generation int64 // of the SharedAPI as written
+	// gone: wait until the clusters have removed the groups, not until they serve them.
+	removal bool
 
-	seen  map[string]v1alpha1.ClusterExposure
-	since map[string]time.Time // when a cluster got its reason
-	said  string
+	seen       map[string]v1alpha1.ClusterExposure
+	since      map[string]time.Time // when a cluster got its current reason
+	lastCounts string
 }
 
-func follow(c change, generation int64, gone bool) *follower {
-	return &follower{change: c, generation: generation, gone: gone, seen: map[string]v1alpha1.ClusterExposure{}, since: map[string]time.Time{}}
+func newFollower(c change, generation int64, gone bool) *follower {
+	return &follower{change: c, generation: generation, removal: gone, seen: map[string]v1alpha1.ClusterExposure{}, since: map[string]time.Time{}}
 }
 
-// oneByOne is up to how many clusters are told of one by one.
-const oneByOne = 12
+// maxListed is the number of clusters up to which each is reported separately.
+const maxListed = 12
 
-// look takes in the SharedAPI as it is now, nil if it does not exist any more, and
-// gives the lines to print.
-func (f *follower) look(now time.Time, s *v1alpha1.SharedAPI) (lines []string) {
+// observe processes the current SharedAPI, or nil if it no longer exists, and returns
+// the lines to print.
+func (f *follower) observe(now time.Time, s *v1alpha1.SharedAPI) (lines []string) {
 	for _, name := range f.change.clusters {
 		was, known := f.seen[name]
 		is := v1alpha1.ClusterExposure{Name: name, Reason: released}
 		if s != nil {
 			if e, entered := s.Exposure(name); entered {
 				is = e
-			} else if !f.gone {
+			} else if !f.removal {
 				continue
 			} else if s.Status.ObservedGeneration < f.generation {
-				continue // not looked at since
+				continue // not reconciled since the change
 			}
 		}
 		f.seen[name] = is
@@ -51,8 +50,8 @@ func (f *follower) look(now time.Time, s *v1alpha1.SharedAPI) (lines []string) {
 			continue
 		}
 		f.since[name] = now
-		if f.gone && !known && is.Reason != v1alpha1.ExposureRemoving && is.Reason != released {
-			continue // how it was until now
+		if f.removal && !known && is.Reason != v1alpha1.ExposureRemoving && is.Reason != released {
+			continue // state before the change
 		}
 		line := name + ": " + is.Reason
 		if known {
@@ -63,17 +62,17 @@ func (f *follower) look(now time.Time, s *v1alpha1.SharedAPI) (lines []string) {
 		}
 		lines = append(lines, line)
 	}
-	if len(f.change.clusters) <= oneByOne {
+	if len(f.change.clusters) <= maxListed {
 		return lines
 	}
-	if now := f.counts(); now != f.said {
-		f.said = now
+	if now := f.counts(); now != f.lastCounts {
+		f.lastCounts = now
 		return []string{now}
 	}
 	return nil
 }
 
-// ordinary tells whether a reason is on the way from one state to the other.
+// ordinary reports whether a reason is a normal step of the transition.
 func ordinary(reason string) bool {
 	switch reason {
 	case v1alpha1.ExposureApplying, v1alpha1.ExposureExposed, v1alpha1.ExposureRemoving, released:
@@ -82,7 +81,7 @@ func ordinary(reason string) bool {
 	return false
 }
 
-// released stands for a cluster that holds nothing any more.
+// released is the state of a cluster that has removed everything.
 const released = "Removed"
 
 func (f *follower) counts() string {
@@ -97,13 +96,13 @@ func (f *follower) counts() string {
 	return fmt.Sprintf("%s of %d", strings.Join(parts, ", "), len(f.change.clusters))
 }
 
-// pending gives the clusters that are not as they shall be.
+// pending returns the clusters that have not reached the desired state.
 func (f *follower) pending(s *v1alpha1.SharedAPI) (out []string) {
 	looked := s == nil || s.Status.ObservedGeneration >= f.generation
 	for _, name := range f.change.clusters {
 		e, seen := f.seen[name]
 		done := looked && seen && e.Exposed
-		if f.gone {
+		if f.removal {
 			done = looked && seen && f.holdsNothing(e)
 		}
 		if !done {
@@ -113,18 +112,18 @@ func (f *follower) pending(s *v1alpha1.SharedAPI) (out []string) {
 	return out
 }
 
-// holdsNothing tells whether a cluster is known to be without the groups. One that
-// serves other groups of the SharedAPI keeps its entry, with their versions.
+// holdsNothing reports whether a cluster has removed the groups. A cluster that serves
+// other groups of the SharedAPI keeps its entry, with their versions.
 func (f *follower) holdsNothing(e v1alpha1.ClusterExposure) bool {
 	if e.Reason == released {
 		return true
 	}
-	if f.change.spec == nil || !slices.Equal(f.change.spec.Clusters, f.change.was.Spec.Clusters) {
-		return false // the whole entry is to go
+	if f.change.spec == nil || !slices.Equal(f.change.spec.Clusters, f.change.old.Spec.Clusters) {
+		return false // the whole entry must go
 	}
 	switch e.Reason {
 	case v1alpha1.ExposureClusterUnreachable, v1alpha1.ExposureApplyFailed, v1alpha1.ExposureApplying, v1alpha1.ExposureRemoving, v1alpha1.ExposureClusterPulls:
-		return false // says nothing about what the cluster has
+		return false // not conclusive about the cluster's state
 	}
 	return !slices.ContainsFunc(e.Versions, func(v string) bool {
 		group, _, _ := strings.Cut(v, "/")
@@ -132,38 +131,38 @@ func (f *follower) holdsNothing(e v1alpha1.ClusterExposure) bool {
 	})
 }
 
-// soon is how long a reason holds that will not pass: the report follows at once.
+// soon is how long a permanent failure must last before it is reported.
 const soon = 3 * time.Second
 
-// settled is how long a reason must hold until waiting on is of no use: somebody has
-// to do something. Zero for one that may pass.
+// settled returns how long a reason must last until waiting is useless, because a user
+// has to act. It returns zero for a reason that may go away by itself.
 func settled(reason string) time.Duration {
 	switch reason {
 	case v1alpha1.ExposureGroupConflict, v1alpha1.ExposureNoFrontProxy, v1alpha1.ExposureSharedAuthority, v1alpha1.ExposureNoSuchCluster,
 		v1alpha1.ExposureClusterPulls:
 		return soon
 	case v1alpha1.ExposureNoServers:
-		return 15 * time.Second // a server that starts announces itself a little later
+		return 15 * time.Second // a server announces itself a little after it starts
 	}
 	return 0
 }
 
-// hopeless tells whether nobody is left for whom waiting could help.
+// hopeless reports whether waiting can help none of the pending clusters.
 func (f *follower) hopeless(now time.Time, pending []string) bool {
-	return !f.gone && !slices.ContainsFunc(pending, func(name string) bool {
-		patience := settled(f.seen[name].Reason)
-		return patience == 0 || now.Sub(f.since[name]) < patience
+	return !f.removal && !slices.ContainsFunc(pending, func(name string) bool {
+		limit := settled(f.seen[name].Reason)
+		return limit == 0 || now.Sub(f.since[name]) < limit
 	})
 }
 
-// report says of each pending cluster what stands in the way, and the remedy.
+// report describes, for each pending cluster, the cause and the next step.
 func (f *follower) report(pending []string) string {
 	var lines []string
 	for _, name := range pending {
 		e, seen := f.seen[name]
 		switch {
 		case !seen:
-			lines = append(lines, fmt.Sprintf("  %s: not looked at yet: is an Atoll server running? `kubectl get leases -n %s` shows who leads", name, v1alpha1.SystemNamespace))
+			lines = append(lines, fmt.Sprintf("  %s: not reconciled yet: check that an Atoll server is running; `kubectl get leases -n %s` shows the leader", name, v1alpha1.SystemNamespace))
 		case e.Message == "":
 			lines = append(lines, fmt.Sprintf("  %s: %s%s", name, e.Reason, f.remedy(e)))
 		default:
@@ -173,15 +172,15 @@ func (f *follower) report(pending []string) string {
 	return strings.Join(lines, "\n")
 }
 
-// remedy adds to messages that say what is wrong and not what to do.
+// remedy returns the next step for messages that lack one.
 func (f *follower) remedy(e v1alpha1.ClusterExposure) string {
 	switch {
 	case e.Reason == v1alpha1.ExposureUnavailable:
 		return fmt.Sprintf("\n    its API server must reach every address of `kubectl get leases -n %s -l %s -o yaml`", v1alpha1.SystemNamespace, v1alpha1.MemberEndpointLabel)
-	case e.Reason == v1alpha1.ExposureClusterUnreachable && f.gone:
-		return fmt.Sprintf("\n    it goes on when the cluster answers; if it never will: `atoll leave %s --cascade=%s`", e.Name, v1alpha1.LeaveOrphan)
+	case e.Reason == v1alpha1.ExposureClusterUnreachable && f.removal:
+		return fmt.Sprintf("\n    the removal continues when the cluster responds; if it never will, run `atoll leave %s --cascade=%s`", e.Name, v1alpha1.LeaveOrphan)
 	case e.Reason == v1alpha1.ExposureClusterUnreachable:
-		return fmt.Sprintf("\n    `kubectl describe cluster %s` says more", e.Name)
+		return fmt.Sprintf("\n    run `kubectl describe cluster %s` for details", e.Name)
 	}
 	return ""
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// withdraw decides what becomes of the SharedAPIs when groups are to be exposed no
-// more: from some clusters, or from everywhere. What is being removed already is
-// given too, to be waited for.
-func (p present) withdraw(groups, from []string) ([]change, error) {
+// withdraw computes the changes of the SharedAPIs to withdraw groups from some
+// clusters, or from all. It also returns SharedAPIs that are already being removed, so
+// that the caller can wait for them.
+func (p sharingState) withdraw(groups, from []string) ([]change, error) {
 	if err := p.someExposed(groups, from); err != nil {
 		return nil, err
 	}
@@ -28,22 +28,22 @@ func (p present) withdraw(groups, from []string) ([]change, error) {
 				continue
 			}
 		}
-		c := change{name: s.Name, was: s, clusters: hit, groups: taken}
+		c := change{name: s.Name, old: s, clusters: hit, groups: taken}
 		if s.DeletionTimestamp == nil {
 			spec, err := p.narrow(s, taken, rest, from)
 			if err != nil {
 				return nil, err
 			}
 			c.spec = spec
-			c.news = told(s, spec)
+			c.diff = describeChange(s, spec)
 		}
 		out = append(out, c)
 	}
 	return out, nil
 }
 
-// narrow gives what is left of a SharedAPI: nil if that is nothing.
-func (p present) narrow(s *v1alpha1.SharedAPI, taken, rest, from []string) (*v1alpha1.SharedAPISpec, error) {
+// narrow returns the remaining spec of a SharedAPI, or nil if nothing remains.
+func (p sharingState) narrow(s *v1alpha1.SharedAPI, taken, rest, from []string) (*v1alpha1.SharedAPISpec, error) {
 	spec := s.Spec.DeepCopy()
 	_, stay := divide(spec.Clusters, from)
 	switch {
@@ -55,21 +55,21 @@ func (p present) narrow(s *v1alpha1.SharedAPI, taken, rest, from []string) (*v1a
 	case spec.ClusterSelector != nil:
 		for _, name := range from {
 			if c := p.cluster(name); c != nil && s.Selects(c) {
-				return nil, fmt.Errorf("SharedAPI %s chooses its clusters by label (%s): take the label off cluster %s, or change it with `kubectl edit sharedapi %s`", s.Name, chosenBy(s), name, s.Name)
+				return nil, fmt.Errorf("SharedAPI %s selects its clusters by label (%s): remove the label from cluster %s, or run `kubectl edit sharedapi %s`", s.Name, chosenBy(s), name, s.Name)
 			}
 		}
-	case len(stay) == len(spec.Clusters): // only something left over there
+	case len(stay) == len(spec.Clusters): // only leftovers there
 	case len(rest) > 0:
 		here, _ := divide(spec.Clusters, from)
-		return nil, fmt.Errorf("SharedAPI %s exposes %s together: `atoll unexpose %s --from %s`, then `atoll expose %s --to %s`",
-			s.Name, few(s.Spec.Groups), strings.Join(s.Spec.Groups, ","), strings.Join(here, ","), strings.Join(rest, ","), strings.Join(here, ","))
+		return nil, fmt.Errorf("SharedAPI %s exposes %s together: run `atoll unexpose %s --from %s`, then `atoll expose %s --to %s`",
+			s.Name, joinNames(s.Spec.Groups), strings.Join(s.Spec.Groups, ","), strings.Join(here, ","), strings.Join(rest, ","), strings.Join(here, ","))
 	default:
 		spec.Clusters = stay
 	}
 	return spec, nil
 }
 
-func told(s *v1alpha1.SharedAPI, spec *v1alpha1.SharedAPISpec) (news []string) {
+func describeChange(s *v1alpha1.SharedAPI, spec *v1alpha1.SharedAPISpec) (news []string) {
 	if spec == nil {
 		return nil
 	}
@@ -82,10 +82,10 @@ func told(s *v1alpha1.SharedAPI, spec *v1alpha1.SharedAPISpec) (news []string) {
 	return news
 }
 
-// holders gives the clusters that serve a SharedAPI's groups, should, or still hold
-// something of them.
-func (p present) holders(s *v1alpha1.SharedAPI) []string {
-	out := entered(s)
+// holders returns the clusters that serve a SharedAPI's groups, should serve them, or
+// have not removed them completely.
+func (p sharingState) holders(s *v1alpha1.SharedAPI) []string {
+	out := listedClusters(s)
 	if s.DeletionTimestamp == nil {
 		out = append(out, s.Spec.Clusters...)
 		for _, c := range p.clusters {
@@ -98,9 +98,9 @@ func (p present) holders(s *v1alpha1.SharedAPI) []string {
 	return slices.Compact(out)
 }
 
-// someExposed refuses what is not there to be withdrawn: a misspelt name should not
-// look like success.
-func (p present) someExposed(groups, from []string) error {
+// someExposed returns an error for groups or clusters without an exposure: a misspelt
+// name should not look like success.
+func (p sharingState) someExposed(groups, from []string) error {
 	var all []string
 	at := map[string][]string{}
 	for _, s := range p.shared {
@@ -114,9 +114,9 @@ func (p present) someExposed(groups, from []string) error {
 	for _, group := range groups {
 		switch {
 		case len(all) == 0:
-			return fmt.Errorf("%s is not exposed: no group is (`kubectl get sharedapis`)", group)
+			return fmt.Errorf("%s is not exposed: no groups are exposed (`kubectl get sharedapis`)", group)
 		case !slices.Contains(all, group):
-			return fmt.Errorf("%s is not exposed%s: exposed are %s", group, didYouMean(group, all), few(all))
+			return fmt.Errorf("%s is not exposed%s: the exposed groups are %s", group, didYouMean(group, all), joinNames(all))
 		}
 		for _, name := range from {
 			if slices.Contains(at[group], name) {
@@ -126,13 +126,13 @@ func (p present) someExposed(groups, from []string) error {
 			if p.cluster(name) == nil {
 				meant = didYouMean(name, at[group])
 			}
-			return fmt.Errorf("%s is not exposed to %s%s: it is to %s", group, name, meant, few(at[group]))
+			return fmt.Errorf("%s is not exposed to %s%s: it is exposed to %s", group, name, meant, joinNames(at[group]))
 		}
 	}
 	return nil
 }
 
-// divide splits a list by whether the elements are in another.
+// divide splits a list into the elements that are in another list and the others.
 func divide(list, by []string) (in, out []string) {
 	for _, x := range list {
 		if slices.Contains(by, x) {

@@ -13,11 +13,11 @@ func newShowCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "show PLAN|APPLY",
-		Short: "Show a plan, or how an apply went",
-		Long: `Show a plan with its changes, or how far an apply is or how it went.
+		Short: "Show a plan or an apply",
+		Long: `Show a plan with its changes, or the progress and result of an apply.
 
--o wide has one line for each change; -o json and -o yaml have the object, and of
-a plan its changes.`,
+-o wide prints one line for each change; -o json and -o yaml print the object, and for a
+plan also its changes.`,
 		Example: `  atoll show plan-x7k2f -n shop
   atoll show plan-x7k2f -n shop --action delete,replace
   atoll show apply/apply-9q4vd -n shop -o json`,
@@ -35,8 +35,8 @@ a plan its changes.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringSliceVar(&filter.Actions, "action", nil, "Only changes that do this: create, update, replace, delete, read, import, forget, place, deferred or no-op. Can be given again.")
-	flags.BoolVar(&filter.Drift, "drift", false, "Only what was changed outside.")
+	flags.StringSliceVar(&filter.Actions, "action", nil, "Only changes with this action: create, update, replace, delete, read, import, forget, place, deferred or no-op. Can be repeated.")
+	flags.BoolVar(&filter.Drift, "drift", false, "Only changes made outside of Atoll.")
 	c.addFlags(flags, "json", "yaml", "name", "wide")
 	return cmd
 }

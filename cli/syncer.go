@@ -31,14 +31,14 @@ func newSyncerCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "syncer (--view-kubeconfig FILE | --view-secret NAMESPACE/NAME)",
-		Short: "Serve a cluster in mode Pull, from anywhere",
-		Long: `Serve a cluster in mode Pull, from anywhere: get from Atoll what is bound to the
-cluster, apply it there, and report what becomes of it.
+		Short: "Run the syncer of a cluster in mode Pull",
+		Long: `Run the syncer of a cluster in mode Pull, at any location. It reads the objects that are
+bound to the cluster from Atoll, applies them in the cluster, and reports their status.
 
-It needs two ways: one to its view of Atoll, as "atoll join --mode pull" gives it,
-and one to the cluster, which is its own if it runs there. Run one for each cluster.
-While it cannot reach one of the two, everything stays as it is.`,
-		Example: `  # Beside anything, with two kubeconfigs
+It needs access to its view of Atoll, with the credential from "atoll join --mode pull",
+and to the cluster, which is the local one if the syncer runs in a cluster. Run one syncer
+for each cluster. While it cannot reach either of the two, it changes nothing.`,
+		Example: `  # At any location, with two kubeconfigs
   atoll join east --mode pull --view-kubeconfig east-view.kubeconfig
   atoll syncer --view-kubeconfig east-view.kubeconfig --kubeconfig east.kubeconfig
 
@@ -65,32 +65,32 @@ While it cannot reach one of the two, everything stays as it is.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&at.file, "view-kubeconfig", "", "Kubeconfig of the cluster's view. It is written anew when its certificate is renewed.")
+	flags.StringVar(&at.file, "view-kubeconfig", "", "Kubeconfig of the cluster's view. The syncer rewrites it when it renews the certificate.")
 	flags.StringVar(&at.secret, "view-secret", "", "NAMESPACE/NAME of the Secret in the cluster that holds that kubeconfig, instead of a file.")
-	flags.StringVar(&member, "kubeconfig", "", "Kubeconfig that leads to the cluster. The default is the cluster that this runs in.")
-	flags.StringVar(&context, "context", "", "Context in that kubeconfig. The default is its current context.")
+	flags.StringVar(&member, "kubeconfig", "", "Kubeconfig for the cluster. The default is the cluster that the syncer runs in.")
+	flags.StringVar(&context, "context", "", "Context in that kubeconfig. The default is the current context.")
 	flags.IntVarP(&verbosity, "v", "v", 0, "Verbosity of the log on standard error.")
 	return cmd
 }
 
-// memberConfig is the way to the cluster.
+// memberConfig returns the client configuration for the cluster.
 func memberConfig(kubeconfig, context string) (*rest.Config, error) {
 	if kubeconfig == "" {
 		config, err := rest.InClusterConfig()
 		if err != nil {
-			return nil, errors.New("this does not run in a cluster: name the kubeconfig that leads to the cluster with --kubeconfig")
+			return nil, errors.New("not running in a cluster: set --kubeconfig to the cluster's kubeconfig")
 		}
 		return config, nil
 	}
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&clientcmd.ClientConfigLoadingRules{ExplicitPath: kubeconfig},
 		&clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("find the cluster: %w", err)
+		return nil, fmt.Errorf("load the client configuration for the cluster: %w", err)
 	}
 	return config, nil
 }
 
-// runSyncer serves a cluster until ctx ends.
+// runSyncer runs the syncer until ctx ends.
 func runSyncer(ctx context.Context, store credentialStore, member *rest.Config, log *slog.Logger) error {
 	kubeconfig, err := store.read(ctx)
 	if err != nil {
@@ -105,8 +105,8 @@ func runSyncer(ctx context.Context, store credentialStore, member *rest.Config, 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return remote.Run(ctx) })
 	group.Go(func() error {
-		if err := remote.WaitForSync(ctx); err != nil {
-			return nil // it was told to stop
+		if err := remote.Await(ctx); err != nil {
+			return nil // it was asked to stop
 		}
 		return clusters.Observer{Clock: clk, Log: log, Self: remote.Cluster, Report: remote.Observe, Serve: func(ctx context.Context) error {
 			return syncer.Run(ctx, remote, syncer.Options{Cluster: remote.Name(), Clock: clk, Log: log}, member)
@@ -116,10 +116,10 @@ func runSyncer(ctx context.Context, store credentialStore, member *rest.Config, 
 	return group.Wait()
 }
 
-// credentialPlace says where the kubeconfig of the view is kept.
+// credentialPlace is where the view's kubeconfig is stored: a file or a Secret.
 type credentialPlace struct{ file, secret string }
 
-// credentialStore is where it is kept.
+// credentialStore stores the view's kubeconfig.
 type credentialStore interface {
 	read(ctx context.Context) ([]byte, error)
 	keep(ctx context.Context, kubeconfig []byte) error
@@ -128,7 +128,7 @@ type credentialStore interface {
 func (p credentialPlace) open(member *rest.Config) (credentialStore, error) {
 	switch {
 	case (p.file == "") == (p.secret == ""):
-		return nil, errors.New("say where the kubeconfig of the view is: either with --view-kubeconfig or with --view-secret")
+		return nil, errors.New("no kubeconfig for the view: set exactly one of --view-kubeconfig and --view-secret")
 	case p.file != "":
 		return viewFile(p.file), nil
 	}
@@ -139,13 +139,13 @@ func (p credentialPlace) open(member *rest.Config) (credentialStore, error) {
 	return newViewSecret(member, namespace, name)
 }
 
-// viewFile keeps it in a file.
+// viewFile is a credentialStore in a file.
 type viewFile string
 
 func (f viewFile) read(context.Context) ([]byte, error) {
 	content, err := os.ReadFile(string(f))
 	if err != nil {
-		return nil, fmt.Errorf("read the kubeconfig of the view: %w", err)
+		return nil, fmt.Errorf("read the view's kubeconfig: %w", err)
 	}
 	return content, nil
 }
@@ -154,14 +154,14 @@ func (f viewFile) keep(_ context.Context, kubeconfig []byte) error {
 	return replaceFile(string(f), kubeconfig)
 }
 
-// replaceFile writes a file as a whole, for its owner only: whoever reads it meanwhile,
-// or after a crash, finds the old content or the new.
+// replaceFile replaces a file atomically, readable only by its owner: a concurrent
+// reader, or one after a crash, finds the old content or the new.
 func replaceFile(path string, content []byte) error {
 	temp, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // with mode 0600
 	if err != nil {
 		return err
 	}
-	defer os.Remove(temp.Name()) // fails once it has been renamed
+	defer os.Remove(temp.Name()) // fails after the rename
 	_, err = temp.Write(content)
 	if err == nil {
 		err = temp.Sync()

@@ -13,7 +13,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// viewSecret keeps the kubeconfig of a view in a Secret of the cluster.
+// viewSecret is a credentialStore in a Secret of the cluster.
 type viewSecret struct {
 	kube            kubernetes.Interface
 	namespace, name string
@@ -22,7 +22,7 @@ type viewSecret struct {
 func newViewSecret(member *rest.Config, namespace, name string) (*viewSecret, error) {
 	kube, err := kubernetes.NewForConfig(member)
 	if err != nil {
-		return nil, fmt.Errorf("make a client of the cluster: %w", err)
+		return nil, fmt.Errorf("create a client for the cluster: %w", err)
 	}
 	return &viewSecret{kube, namespace, name}, nil
 }
@@ -30,11 +30,11 @@ func newViewSecret(member *rest.Config, namespace, name string) (*viewSecret, er
 func (s *viewSecret) read(ctx context.Context) ([]byte, error) {
 	secret, err := s.kube.CoreV1().Secrets(s.namespace).Get(ctx, s.name, metav1.GetOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("read the kubeconfig of the view: %w", err)
+		return nil, fmt.Errorf("read the view's kubeconfig: %w", err)
 	}
 	content := secret.Data[v1alpha1.KubeconfigSecretKey]
 	if len(content) == 0 {
-		return nil, fmt.Errorf("Secret %s/%s has nothing under the key %q: apply what `atoll join NAME --mode pull` prints", s.namespace, s.name, v1alpha1.KubeconfigSecretKey)
+		return nil, fmt.Errorf("Secret %s/%s has no key %q: apply the manifests that `atoll join NAME --mode pull` prints", s.namespace, s.name, v1alpha1.KubeconfigSecretKey)
 	}
 	return content, nil
 }

@@ -11,24 +11,25 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// target says which Atoll a command talks to. Its flags have a prefix because
-// --kubeconfig and --context mean the member cluster in `atoll join`; plain is
-// of commands that know no other cluster, and have kubectl's flags.
+// target selects the Atoll that a command connects to. Its flags have a prefix, because
+// --kubeconfig and --context mean the member cluster in `atoll join`. plain is set for
+// commands that use no other cluster, and have kubectl's flags.
 type target struct {
 	kubeconfig, context string
 	plain               bool
 }
 
 func (t *target) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&t.kubeconfig, "atoll-kubeconfig", "", "Kubeconfig of the Atoll to talk to. The default is what kubectl would use: $KUBECONFIG, or ~/.kube/config.")
-	flags.StringVar(&t.context, "atoll-context", "", "Context in that kubeconfig. The default is its current context.")
+	flags.StringVar(&t.kubeconfig, "atoll-kubeconfig", "", "Kubeconfig for Atoll. The default is kubectl's: $KUBECONFIG, or ~/.kube/config.")
+	flags.StringVar(&t.context, "atoll-context", "", "Context in that kubeconfig. The default is the current context.")
 }
 
-// addPlainFlags adds them without the prefix, and hidden with it for whoever is used to it.
+// addPlainFlags adds the flags without the prefix, and hidden flags with it for
+// compatibility.
 func (t *target) addPlainFlags(flags *pflag.FlagSet) {
 	t.plain = true
-	flags.StringVar(&t.kubeconfig, "kubeconfig", "", "Kubeconfig of the Atoll to talk to. The default is what kubectl would use: $KUBECONFIG, or ~/.kube/config.")
-	flags.StringVar(&t.context, "context", "", "Context in that kubeconfig. The default is its current context.")
+	flags.StringVar(&t.kubeconfig, "kubeconfig", "", "Kubeconfig for Atoll. The default is kubectl's: $KUBECONFIG, or ~/.kube/config.")
+	flags.StringVar(&t.context, "context", "", "Context in that kubeconfig. The default is the current context.")
 	t.addFlags(flags)
 	flags.Lookup("atoll-kubeconfig").Hidden = true
 	flags.Lookup("atoll-context").Hidden = true
@@ -49,18 +50,19 @@ func (t *target) config() (*rest.Config, error) {
 	switch {
 	case clientcmd.IsEmptyConfig(err):
 		if missing := missingKubeconfigs(); len(missing) > 0 {
-			return nil, fmt.Errorf("no kubeconfig leads to an Atoll: KUBECONFIG names %s, which cannot be read: correct it, or name the admin.kubeconfig of one with %skubeconfig",
+			return nil, fmt.Errorf("no kubeconfig for Atoll: KUBECONFIG contains %s, which cannot be read. Correct it, or set %skubeconfig to a server's admin.kubeconfig",
 				strings.Join(missing, " and "), prefix)
 		}
-		return nil, fmt.Errorf("no kubeconfig leads to an Atoll: name its admin.kubeconfig with %skubeconfig, or in KUBECONFIG", prefix)
+		return nil, fmt.Errorf("no kubeconfig for Atoll: set %skubeconfig or KUBECONFIG to a server's admin.kubeconfig", prefix)
 	case err != nil:
-		return nil, fmt.Errorf("find the Atoll to talk to: %w: give %skubeconfig the kubeconfig of one (its admin.kubeconfig, say), and %scontext a context in it", err, prefix, prefix)
+		return nil, fmt.Errorf("load the kubeconfig for Atoll: %w: set %skubeconfig to a server's admin.kubeconfig, and %scontext to a context in it", err, prefix, prefix)
 	}
 	config.UserAgent = "atoll"
 	return config, nil
 }
 
-// missingKubeconfigs are files that KUBECONFIG names and that are not there: those are passed over, as kubectl does.
+// missingKubeconfigs returns the files in KUBECONFIG that do not exist. Like kubectl,
+// loading ignores those.
 func missingKubeconfigs() []string {
 	var out []string
 	for _, file := range filepath.SplitList(os.Getenv(clientcmd.RecommendedConfigPathEnvVar)) {

@@ -20,16 +20,16 @@ func newUnexposeCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "unexpose GROUP[,GROUP...] [--from CLUSTER[,CLUSTER...]]",
-		Short: "Have clusters serve API groups of Atoll no more",
-		Long: `Have clusters serve API groups of Atoll no more, and wait until they are clean.
+		Short: "Stop exposing API groups of Atoll in clusters",
+		Long: `Stop exposing API groups of Atoll in clusters, and wait until the clusters are clean.
 
-What made them serve the groups is removed from the clusters. The objects, and
-their CustomResourceDefinitions, stay in Atoll and in other clusters.`,
+The APIServices and other helper objects are removed from the clusters. The groups'
+objects and CustomResourceDefinitions stay in Atoll and in other clusters.`,
 		Example: `  # Everywhere
   atoll unexpose shop.example.org
 
   atoll unexpose shop.example.org --from east`,
-		Args: someNames("API group"),
+		Args: atLeastOne("API group"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			groups, err := readGroups(args)
 			if err != nil {
@@ -56,16 +56,16 @@ their CustomResourceDefinitions, stay in Atoll and in other clusters.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringSliceVar(&from, "from", nil, "Clusters to take the groups from. The default is all.")
+	flags.StringSliceVar(&from, "from", nil, "Clusters to withdraw the groups from. The default is all.")
 	flags.StringVar(&dryRun, "dry-run", dryRun, dryRunFlag)
 	flags.BoolVar(&wait, "wait", wait, "Wait until the clusters are clean.")
-	flags.DurationVar(&timeout, "timeout", timeout, "How long to wait. The removal goes on afterwards.")
+	flags.DurationVar(&timeout, "timeout", timeout, "How long to wait. The removal continues afterwards.")
 	atoll.addFlags(flags)
 	return cmd
 }
 
-// unexpose narrows or deletes the SharedAPIs of groups, and waits until the
-// clusters are rid of them.
+// unexpose narrows or deletes the SharedAPIs of groups, and waits until the clusters
+// have removed them.
 func (s *sharing) unexpose(ctx context.Context, groups, from []string, wait bool) error {
 	what := strings.Join(groups, ", ")
 	now, err := s.read(ctx)
@@ -76,23 +76,23 @@ func (s *sharing) unexpose(ctx context.Context, groups, from []string, wait bool
 	if err != nil {
 		return fmt.Errorf("unexpose %s: %w", what, err)
 	}
-	type made struct {
+	type withdrawal struct {
 		change
 		await func() (string, error)
 	}
-	var all []made
+	var all []withdrawal
 	for _, c := range changes {
 		written, err := s.write(ctx, c)
 		if err != nil {
 			return fmt.Errorf("unexpose %s: %w", what, err)
 		}
-		s.say(c)
-		all = append(all, made{c, func() (string, error) { return s.await(ctx, c, written, true) }})
+		s.printResult(c)
+		all = append(all, withdrawal{c, func() (string, error) { return s.await(ctx, c, written, true) }})
 	}
 	if s.dryRun != dryRunNone {
 		return nil
 	}
-	s.tell("the objects stay in Atoll")
+	s.progress("the objects stay in Atoll")
 	if !wait {
 		return nil
 	}
@@ -107,7 +107,7 @@ func (s *sharing) unexpose(ctx context.Context, groups, from []string, wait bool
 		}
 	}
 	if len(reports) > 0 {
-		return fmt.Errorf("unexpose %s: not all clusters are clean yet\n%s\nThe removal goes on by itself", what, strings.Join(reports, "\n"))
+		return fmt.Errorf("unexpose %s: not all clusters are clean yet\n%s\nThe removal continues in the background", what, strings.Join(reports, "\n"))
 	}
 	return nil
 }

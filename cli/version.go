@@ -19,8 +19,8 @@ func newVersionCommand() *cobra.Command {
 	}
 }
 
-// version is what the Go toolchain recorded in the binary: nothing has to be
-// passed to the linker, and `go install` gives the same answer as make.
+// version is recorded in the binary by the Go toolchain: no linker flags are needed,
+// and `go install` returns the same version as make.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -238,8 +238,8 @@ func TestImportStateRefuses(t *testing.T) {
 			t.Errorf("atoll import %s exits with %d, and does not say %q:\n%s", strings.Join(args, " "), a.code, want, a.errs)
 		}
 	}
-	refused("name a state file with -f", "network", "a")
-	refused("leave them out", "network", "a", "b", "-f", fine)
+	refused("set a state file with -f", "network", "a")
+	refused("omit them", "network", "a", "b", "-f", fine)
 	refused("--prefix is of the import of a state file", "network", "a", "b", "--prefix", "x")
 	refused("no such file", "-f", filepath.Join(w.dir, "none"))
 	refused("tofu state pull", "-f", w.dir)

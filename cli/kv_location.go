@@ -19,39 +19,39 @@ import (
 	"github.com/atoll-dev/atoll/server"
 )
 
-// place says where keyspaces are that a command works on: in a datastore, or
-// behind a server that speaks etcd's protocol.
-type place struct {
+// location is a datastore, or a server with etcd's protocol, that holds the keyspaces on
+// which a command works.
+type location struct {
 	datastore, endpoint string
 	tls                 etcd.ClientTLS
 }
 
-func (p *place) addFlags(flags *pflag.FlagSet) {
+func (p *location) addFlags(flags *pflag.FlagSet) {
 	addDatastoreFlag(flags, &p.datastore)
-	flags.StringVar(&p.endpoint, "endpoint", "", "Instead of a datastore, an etcd server or `atoll kv serve` to ask: http://host:port or https://host:port.")
-	flags.StringVar(&p.tls.CAFile, "cacert", "", "Certificate authority of the endpoint. The default is the system's.")
+	flags.StringVar(&p.endpoint, "endpoint", "", "URL of an etcd server or `atoll kv serve`, instead of a datastore: http://host:port or https://host:port.")
+	flags.StringVar(&p.tls.CAFile, "cacert", "", "Certificate authority of the endpoint. The default is the system's trust store.")
 	flags.StringVar(&p.tls.CertFile, "cert", "", "Client certificate for the endpoint.")
 	flags.StringVar(&p.tls.KeyFile, "key", "", "Key of the client certificate.")
 }
 
-func (p *place) check() error {
+func (p *location) check() error {
 	if p.endpoint == "" {
 		url, err := datastoreURL(p.datastore)
 		if err != nil {
-			return fmt.Errorf("%w, or a server with --endpoint http://host:port", err)
+			return fmt.Errorf("%w, or --endpoint http://host:port", err)
 		}
 		p.datastore = url
 	}
 	switch {
 	case p.datastore != "" && p.endpoint != "":
-		return errors.New("both --datastore and --endpoint given: name one place")
+		return errors.New("--datastore and --endpoint are mutually exclusive")
 	case p.datastore != "" && p.tls != (etcd.ClientTLS{}):
-		return errors.New("--cacert, --cert and --key are for --endpoint; a datastore takes its certificates in its URL")
+		return errors.New("--cacert, --cert and --key require --endpoint; for a datastore, set the certificates in its URL")
 	}
 	return nil
 }
 
-// reader is what inspecting commands need of a keyspace.
+// reader is the part of a keyspace that inspecting commands use.
 type reader interface {
 	Range(ctx context.Context, req kv.RangeRequest) (*kv.RangeResult, error)
 	Watch(ctx context.Context, req kv.WatchRequest) (kv.Watch, error)
@@ -59,15 +59,14 @@ type reader interface {
 	TimeToLive(ctx context.Context, id kv.LeaseID, withKeys bool) (*kv.Lease, error)
 }
 
-// openEndpoint connects to an etcd server and makes sure that it answers: a
-// client would otherwise wait for it in silence.
-func (p *place) openEndpoint(ctx context.Context) (*clientv3.Client, error) {
+// openEndpoint connects to an etcd server and checks that it responds: the client would
+// otherwise wait silently.
+func (p *location) openEndpoint(ctx context.Context) (*clientv3.Client, error) {
 	return etcd.Dial(ctx, p.endpoint, p.tls)
 }
 
-// toRead opens one keyspace for reading, without changing anything: beside a
-// running server, too.
-func (p *place) toRead(ctx context.Context, keyspace string) (reader, io.Closer, error) {
+// toRead opens one keyspace read-only; a server may be running on it.
+func (p *location) toRead(ctx context.Context, keyspace string) (reader, io.Closer, error) {
 	if err := p.check(); err != nil {
 		return nil, nil, err
 	}
@@ -78,7 +77,7 @@ func (p *place) toRead(ctx context.Context, keyspace string) (reader, io.Closer,
 		}
 		return etcd.Remote(client), client, nil
 	}
-	db, err := server.OpenDatastoreToRead(ctx, p.datastore)
+	db, err := server.OpenDatastoreReadOnly(ctx, p.datastore)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -89,7 +88,8 @@ func (p *place) toRead(ctx context.Context, keyspace string) (reader, io.Closer,
 	return inspect.NewReader(table, db, clock.RealClock{}), db, nil
 }
 
-// openTable opens a keyspace that is there, and otherwise says which are.
+// openTable opens an existing keyspace; the error for a missing one lists those that
+// exist.
 func openTable(ctx context.Context, db *server.Datastore, keyspace string) (kv.Table, error) {
 	names, err := db.Keyspaces(ctx)
 	if err != nil {
@@ -101,14 +101,14 @@ func openTable(ctx context.Context, db *server.Datastore, keyspace string) (kv.T
 	return db.Open(ctx, keyspace)
 }
 
-// noKeyspaceError: a keyspace is not there.
+// noKeyspaceError is the error for a missing keyspace.
 type noKeyspaceError struct {
 	where, name string
-	there       []string
+	existing    []string
 }
 
 func (e *noKeyspaceError) Error() string {
-	return fmt.Sprintf("datastore %s has no keyspace %q: it has %s", e.where, e.name, quoted(e.there))
+	return fmt.Sprintf("datastore %s has no keyspace %q: it has %s", e.where, e.name, quoted(e.existing))
 }
 
 func quoted(names []string) string {
@@ -122,9 +122,9 @@ func quoted(names []string) string {
 	return strings.Join(out, ", ")
 }
 
-// toWrite opens the database of one keyspace that is there, as the only one.
-func (p *place) toWrite(ctx context.Context, keyspace string) (kv.Table, *server.Datastore, error) {
-	// Opening for writing makes what is not there.
+// toWrite opens the database of an existing keyspace with exclusive access.
+func (p *location) toWrite(ctx context.Context, keyspace string) (kv.Table, *server.Datastore, error) {
+	// Opening for writing would create a missing keyspace.
 	_, probe, err := p.toRead(ctx, keyspace)
 	if err != nil {
 		return nil, nil, err
@@ -134,7 +134,7 @@ func (p *place) toWrite(ctx context.Context, keyspace string) (kv.Table, *server
 	}
 	db, err := server.OpenDatastore(ctx, p.datastore)
 	if err != nil {
-		return nil, nil, heldElsewhere(err, "give its address with --endpoint instead of --datastore")
+		return nil, nil, explainInUse(err, "pass its address with --endpoint instead of --datastore")
 	}
 	table, err := db.Open(ctx, keyspace)
 	if err != nil {
@@ -143,16 +143,16 @@ func (p *place) toWrite(ctx context.Context, keyspace string) (kv.Table, *server
 	return table, db, nil
 }
 
-// heldElsewhere adds what to do about a database that a server has open.
-func heldElsewhere(err error, remedy string) error {
+// explainInUse adds the next step to the error for a database that a server has open.
+func explainInUse(err error, remedy string) error {
 	if errors.Is(err, kv.ErrInUse) {
 		return fmt.Errorf("%w\nWhile `atoll kv serve` has it open, %s", err, remedy)
 	}
 	return err
 }
 
-// whereIs names the place for people.
-func (p *place) whereIs() string {
+// describe returns the location for messages.
+func (p *location) describe() string {
 	raw := p.datastore
 	if raw == "" {
 		raw = p.endpoint
@@ -160,5 +160,5 @@ func (p *place) whereIs() string {
 	if u, err := url.Parse(raw); err == nil {
 		return u.Redacted()
 	}
-	return "the place given"
+	return "the given location"
 }

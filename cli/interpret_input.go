@@ -17,15 +17,15 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// subjects are what files hold that are to be interpreted.
-type subjects struct {
+// interpretInput is the contents of the files to interpret.
+type interpretInput struct {
 	objects         []*unstructured.Unstructured
-	reports         []*unstructured.Unstructured // what clusters have of them
+	reports         []*unstructured.Unstructured // the clusters' copies of the objects
 	definitions     []*unstructured.Unstructured
 	interpretations []*v1alpha1.ResourceInterpretation
 }
 
-// decodeObjects reads YAML or JSON, several documents and Lists too.
+// decodeObjects decodes YAML or JSON, including multiple documents and Lists.
 func decodeObjects(data []byte) ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured
 	decoder := yamlutil.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
@@ -60,7 +60,7 @@ func decodeObjects(data []byte) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-func (s *subjects) add(objects []*unstructured.Unstructured) error {
+func (s *interpretInput) add(objects []*unstructured.Unstructured) error {
 	for _, obj := range objects {
 		gk := obj.GroupVersionKind().GroupKind()
 		switch {
@@ -82,9 +82,9 @@ func (s *subjects) add(objects []*unstructured.Unstructured) error {
 	return nil
 }
 
-// knowledge is the table, what the definitions define, what else there is of, and
-// what the interpretations teach.
-func (s *subjects) knowledge() (interpret.Knowledge, error) {
+// knowledge combines the built-in table, the definitions, the common conventions and
+// the interpretations.
+func (s *interpretInput) knowledge() (interpret.Knowledge, error) {
 	known := interpret.BuiltIn()
 	for _, definition := range s.definitions {
 		k, err := interpret.DefinedBy(definition)
@@ -101,18 +101,18 @@ func (s *subjects) knowledge() (interpret.Knowledge, error) {
 			known = known.With(interpret.Generic(gvk, "", obj.GetNamespace() == "", nil))
 		}
 	}
-	lessons, wrong := interpret.Lessons(s.interpretations)
+	lessons, invalid := interpret.Lessons(s.interpretations)
 	var errs []error
 	for _, in := range s.interpretations {
-		if err := wrong[in.Name]; err != nil {
+		if err := invalid[in.Name]; err != nil {
 			errs = append(errs, err)
 		}
 	}
 	return known.Taught(lessons...), errors.Join(errs...)
 }
 
-// reportsOf gives what clusters have of an object.
-func (s *subjects) reportsOf(obj *unstructured.Unstructured) map[string]*unstructured.Unstructured {
+// reportsOf returns the clusters' copies of an object.
+func (s *interpretInput) reportsOf(obj *unstructured.Unstructured) map[string]*unstructured.Unstructured {
 	out := map[string]*unstructured.Unstructured{}
 	for _, r := range s.reports {
 		same := r.GroupVersionKind().GroupKind() == obj.GroupVersionKind().GroupKind() &&
@@ -124,8 +124,8 @@ func (s *subjects) reportsOf(obj *unstructured.Unstructured) map[string]*unstruc
 	return out
 }
 
-// clusters gives the names to divide among.
-func (s *subjects) clusters(given []string) []string {
+// clusters returns the names to divide replicas among.
+func (s *interpretInput) clusters(given []string) []string {
 	if len(given) > 0 {
 		return given
 	}

@@ -17,44 +17,44 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// answer is what is known of one object.
-type answer struct {
+// interpretation describes how Atoll interprets one object.
+type interpretation struct {
 	Object string `json:"object"` // apps/v1 Deployment shop/web
-	// Known says where the knowledge of its kind is from.
+	// Known is the source of the knowledge about its kind.
 	Known     string `json:"known"`
 	StaysHome string `json:"staysHome,omitempty"`
-	// Mode is how it runs by default; empty for what goes where its users are.
+	// Mode is how it runs by default; empty for objects that follow those that use them.
 	Mode     string `json:"mode,omitempty"`
 	Replicas *int32 `json:"replicas,omitempty"`
-	// Undivided says why it could not be divided.
-	Undivided string          `json:"undivided,omitempty"`
-	Finished  bool            `json:"finished,omitempty"`
-	Needs     []string        `json:"needs,omitempty"`
-	Follows   []string        `json:"follows,omitempty"`
-	Clusters  []clusterAnswer `json:"clusters,omitempty"`
-	// Status is what the reports of the clusters become.
+	// Undivided is the reason why it cannot be divided.
+	Undivided string                  `json:"undivided,omitempty"`
+	Finished  bool                    `json:"finished,omitempty"`
+	Needs     []string                `json:"needs,omitempty"`
+	Follows   []string                `json:"follows,omitempty"`
+	Clusters  []clusterInterpretation `json:"clusters,omitempty"`
+	// Status is the aggregated status of the clusters.
 	Status map[string]any `json:"status,omitempty"`
 }
 
-// clusterAnswer is what one cluster gets and has.
-type clusterAnswer struct {
+// clusterInterpretation has the object as sent to one cluster, and its status there.
+type clusterInterpretation struct {
 	Name     string `json:"name"`
 	Replicas *int32 `json:"replicas,omitempty"`
-	// Changes are how what is sent differs from the object, identity and status
-	// aside.
+	// Changes are the differences between the object and what is sent to the cluster,
+	// without identity and status.
 	Changes []string `json:"changes,omitempty"`
 	Health  string   `json:"health,omitempty"`
 	Message string   `json:"message,omitempty"`
 }
 
-func (s *subjects) interpret(given []string) ([]answer, error) {
+func (s *interpretInput) interpret(given []string) ([]interpretation, error) {
 	known, err := s.knowledge()
 	if err != nil {
 		return nil, err
 	}
-	out := []answer{}
+	out := []interpretation{}
 	for _, obj := range s.objects {
-		a, err := s.answer(known, obj, s.clusters(given))
+		a, err := s.interpretOne(known, obj, s.clusters(given))
 		if err != nil {
 			return nil, err
 		}
@@ -63,9 +63,9 @@ func (s *subjects) interpret(given []string) ([]answer, error) {
 	return out, nil
 }
 
-func (s *subjects) answer(known interpret.Knowledge, obj *unstructured.Unstructured, clusters []string) (answer, error) {
+func (s *interpretInput) interpretOne(known interpret.Knowledge, obj *unstructured.Unstructured, clusters []string) (interpretation, error) {
 	k, _ := known.Find(obj.GroupVersionKind().GroupKind())
-	a := answer{Object: objectText(obj), Known: k.Origin, StaysHome: known.StaysHome(obj), Mode: string(k.DefaultMode), Finished: k.Finished(obj)}
+	a := interpretation{Object: objectText(obj), Known: k.Origin, StaysHome: known.StaysHome(obj), Mode: string(k.DefaultMode), Finished: k.Finished(obj)}
 	needs, err := k.Needs(obj)
 	follows, wrong := k.Follows(obj)
 	if err := errors.Join(err, wrong); err != nil {
@@ -89,8 +89,8 @@ func (s *subjects) answer(known interpret.Knowledge, obj *unstructured.Unstructu
 	return a, s.inClusters(k, obj, clusters, &a)
 }
 
-// inClusters says what becomes of an object in clusters, and what they report.
-func (s *subjects) inClusters(k interpret.Kind, obj *unstructured.Unstructured, clusters []string, a *answer) error {
+// inClusters adds what is sent to each cluster and what the clusters report.
+func (s *interpretInput) inClusters(k interpret.Kind, obj *unstructured.Unstructured, clusters []string, a *interpretation) error {
 	reports := s.reportsOf(obj)
 	if k.DefaultMode == interpret.Single && len(reports) < 2 {
 		clusters = only(clusters, reports)
@@ -103,7 +103,7 @@ func (s *subjects) inClusters(k interpret.Kind, obj *unstructured.Unstructured, 
 			n, start := evenShare(*a.Replicas, len(clusters), i)
 			share.Replicas, share.OrdinalStart = &n, &start
 		}
-		c := clusterAnswer{Name: name, Replicas: share.Replicas, Changes: changes(obj, k.PrepareShare(obj, share))}
+		c := clusterInterpretation{Name: name, Replicas: share.Replicas, Changes: changes(obj, k.PrepareShare(obj, share))}
 		if report := reports[name]; report != nil {
 			health, why := k.Health(report)
 			c.Health, c.Message = string(health), why
@@ -118,7 +118,7 @@ func (s *subjects) inClusters(k interpret.Kind, obj *unstructured.Unstructured, 
 	return err
 }
 
-// only keeps the cluster that reports, else the first.
+// only returns the cluster that reports a status, else the first.
 func only(clusters []string, reports map[string]*unstructured.Unstructured) []string {
 	for _, name := range clusters {
 		if reports[name] != nil {
@@ -137,8 +137,8 @@ func evenShare(replicas int32, among, i int) (n, start int32) {
 	return n, start
 }
 
-// member is a report as the syncer and the status controller would make it of a
-// cluster that runs the latest.
+// member returns a report in the form that the syncer and the status controller produce
+// for a cluster that runs the latest version.
 func member(k interpret.Kind, obj, report *unstructured.Unstructured, share interpret.Share) interpret.Member {
 	m := interpret.Member{Cluster: share.Cluster, Replicas: share.Replicas, Generation: obj.GetGeneration()}
 	m.Status, _, _ = unstructured.NestedMap(report.Object, "status")
@@ -177,13 +177,13 @@ func attachmentText(a interpret.Attachment) string {
 	return "workloads" + in + " with pods " + a.Pods.String()
 }
 
-// identity are fields of metadata that no cluster gets from another.
+// identity lists the metadata fields that are specific to one cluster.
 func identity() []string {
 	return []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"}
 }
 
-// changes tells how what is sent differs from the object. Values of Secrets are not
-// told.
+// changes returns the differences between the object and what is sent. It does not show
+// values of Secrets.
 func changes(obj, sent *unstructured.Unstructured) []string {
 	from := obj.DeepCopy().Object
 	delete(from, "status")
@@ -209,7 +209,7 @@ func changes(obj, sent *unstructured.Unstructured) []string {
 	return out
 }
 
-// flatten gives the leaves of an object by their paths.
+// flatten returns the leaves of an object by their paths.
 func flatten(v any) map[string]any {
 	out := map[string]any{}
 	var walk func(path string, v any)
@@ -238,7 +238,7 @@ func flatten(v any) map[string]any {
 	return out
 }
 
-func printAnswers(out io.Writer, answers []answer) error {
+func printInterpretations(out io.Writer, answers []interpretation) error {
 	for i, a := range answers {
 		if i > 0 {
 			fmt.Fprintln(out)
@@ -250,7 +250,7 @@ func printAnswers(out io.Writer, answers []answer) error {
 	return nil
 }
 
-func (a answer) print(out io.Writer) error {
+func (a interpretation) print(out io.Writer) error {
 	fmt.Fprintf(out, "%s (%s)\n", a.Object, a.Known)
 	line := func(name, text string) {
 		if text != "" {
@@ -260,7 +260,7 @@ func (a answer) print(out io.Writer) error {
 	line("stays", a.StaysHome)
 	mode := a.Mode
 	if mode == "" && a.StaysHome == "" {
-		mode = "goes where its users are, and what it goes along with"
+		mode = "follows the objects that use it"
 	}
 	if a.Replicas != nil {
 		mode += fmt.Sprintf(", %d replicas", *a.Replicas)
@@ -268,7 +268,7 @@ func (a answer) print(out io.Writer) error {
 	line("runs", mode)
 	line("undivided", a.Undivided)
 	if a.Finished {
-		line("finished", "it has done its work, and no other cluster begins it again")
+		line("finished", "it has completed, and no other cluster runs it again")
 	}
 	for _, n := range a.Needs {
 		line("needs", n)
@@ -300,11 +300,11 @@ func (a answer) print(out io.Writer) error {
 	return nil
 }
 
-// compareAnswers tells where the answers differ from those in a file.
-func compareAnswers(out io.Writer, file string, answers []answer) error {
+// compareInterpretations prints where the answers differ from those in a file.
+func compareInterpretations(out io.Writer, file string, answers []interpretation) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return fmt.Errorf("%w: --expect takes a file of answers, as -o yaml prints them", err)
+		return fmt.Errorf("%w: --expect requires a file written with -o yaml or -o json", err)
 	}
 	var want, got any
 	if data, err = yaml.YAMLToJSON(data); err == nil {
@@ -330,9 +330,9 @@ func compareAnswers(out io.Writer, file string, answers []answer) error {
 		}
 	}
 	if differ > 0 {
-		return fmt.Errorf("%d answers are not as %s expects: if they are right now, write it anew with -o yaml", differ, file)
+		return fmt.Errorf("%d values differ from %s: if the new values are correct, write the file again with -o yaml", differ, file)
 	}
-	fmt.Fprintf(out, "%d objects are interpreted as expected\n", len(answers))
+	fmt.Fprintf(out, "%d objects match the expected interpretation\n", len(answers))
 	return nil
 }
 
