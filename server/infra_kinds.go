@@ -31,7 +31,7 @@ func newProviderKinds(registry *providers.Registry, language *reference.Language
 	return &providerKinds{Registry: registry, language: language, merge: infraschema.NewMergeTypes()}
 }
 
-// Groups implements apiserver.Kinds.
+// Groups implements apiserver.KindSource.
 func (k *providerKinds) Groups() []apiserver.KindGroup {
 	var groups []apiserver.KindGroup
 	for _, g := range k.Registry.Groups() {
@@ -46,8 +46,8 @@ func (k *providerKinds) Groups() []apiserver.KindGroup {
 	return groups
 }
 
-// Refused implements apiserver.Kinds.
-func (k *providerKinds) Refused(reasons map[string]string) { k.SetRejectedGroups(reasons) }
+// Refused implements apiserver.KindSource.
+func (k *providerKinds) Refused(reasons map[string]string) { k.SetRefused(reasons) }
 
 func (k *providerKinds) lookup(kind schema.GroupVersionKind) (*infra.ServedKind, error) {
 	served, ok := k.ByKind(kind.Group, kind.Kind)
@@ -57,7 +57,7 @@ func (k *providerKinds) lookup(kind schema.GroupVersionKind) (*infra.ServedKind,
 	return served, nil
 }
 
-// Schema implements apiserver.Kinds.
+// Schema implements apiserver.KindSource.
 func (k *providerKinds) Schema(kind schema.GroupVersionKind) (*spec.Schema, error) {
 	served, err := k.lookup(kind)
 	if err != nil {
@@ -66,7 +66,7 @@ func (k *providerKinds) Schema(kind schema.GroupVersionKind) (*spec.Schema, erro
 	return served.OpenAPI(), nil
 }
 
-// Open implements apiserver.Kinds.
+// Open implements apiserver.KindSource.
 func (k *providerKinds) Open(kind schema.GroupVersionKind) (apiserver.KindDefinition, error) {
 	served, err := k.lookup(kind)
 	if err != nil {
