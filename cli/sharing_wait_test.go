@@ -106,7 +106,7 @@ func TestReportNamesNextStep(t *testing.T) {
 	s := reported(1, "east=Unavailable west=ClusterUnreachable")
 	f.observe(time.Unix(0, 0), s)
 	got := f.report(f.pending(s))
-	for _, want := range []string{"east: Unavailable: the message\n", "must reach every address", "kubectl describe cluster west", "north: not looked at yet"} {
+	for _, want := range []string{"east: Unavailable: the message\n", "must reach every address", "kubectl describe cluster west", "north: not reconciled yet"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
 		}

@@ -240,7 +240,7 @@ func TestImportStateRefuses(t *testing.T) {
 	}
 	refused("set a state file with -f", "network", "a")
 	refused("omit them", "network", "a", "b", "-f", fine)
-	refused("--prefix is of the import of a state file", "network", "a", "b", "--prefix", "x")
+	refused("--prefix applies only to the import of a state file", "network", "a", "b", "--prefix", "x")
 	refused("no such file", "-f", filepath.Join(w.dir, "none"))
 	refused("tofu state pull", "-f", w.dir)
 	refused("not a state file", "-f", write("empty.tfstate", "{}"))
