@@ -47,7 +47,7 @@ func (k *providerKinds) Groups() []apiserver.KindGroup {
 }
 
 // Refused implements apiserver.KindSource.
-func (k *providerKinds) Refused(reasons map[string]string) { k.SetRefused(reasons) }
+func (k *providerKinds) Refused(reasons map[string]string) { k.SetRejectedGroups(reasons) }
 
 func (k *providerKinds) lookup(kind schema.GroupVersionKind) (*infra.ServedKind, error) {
 	served, ok := k.ByKind(kind.Group, kind.Kind)
