@@ -96,7 +96,7 @@ func (o *backupOptions) run(ctx context.Context, out, progress io.Writer) (err e
 		fmt.Fprintf(out, "keyspace %q backed up at revision %d: %d keys, %s, %d leases\n", s.Name, s.Revision, s.Keys, bytesText(s.Bytes), len(s.Leases))
 	}
 	for _, p := range parts {
-		if w, ok := p.Source.(*inspect.Whole); ok {
+		if w, ok := p.Source.(*inspect.PartitionedReader); ok {
 			fmt.Fprintf(out, "keyspace %q: the backup includes its %d partitions. A restored keyspace has no partitions; split it again if necessary\n", p.Name, w.Partitions())
 		}
 	}

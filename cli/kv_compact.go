@@ -91,7 +91,7 @@ func (o *compactOptions) run(ctx context.Context, out, progress io.Writer) (err 
 		err = fmt.Errorf("compact at revision %d: %w: already compacted at %d", rev, kv.ErrCompacted, st.Compacted)
 	case o.dryRun:
 		var g inspect.Garbage
-		if g, err = inspect.Droppable(ctx, ks, st.Compacted, rev); err == nil {
+		if g, err = inspect.Reclaimable(ctx, ks, st.Compacted, rev); err == nil {
 			fmt.Fprintf(out, "would compact revisions %d to %d: drops %d past versions and deletions, %s of keys and values (dry run)\n",
 				st.Compacted, rev, g.Changes, bytesText(g.Bytes))
 		}

@@ -206,7 +206,7 @@ func (o *copyOptions) followOn(ctx context.Context, from source, to kv.Keyspace,
 	}
 	var changes int64
 	var lastReport time.Time
-	follower := transfer.Follower{
+	follower := transfer.FollowHooks{
 		Applied: func(rev kv.Revision, events int) {
 			changes += int64(events)
 			if time.Since(lastReport) < interval {

@@ -105,7 +105,7 @@ func runSyncer(ctx context.Context, store credentialStore, member *rest.Config, 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return remote.Run(ctx) })
 	group.Go(func() error {
-		if err := remote.Await(ctx); err != nil {
+		if err := remote.WaitForSync(ctx); err != nil {
 			return nil // it was asked to stop
 		}
 		return clusters.Observer{Clock: clk, Log: log, Self: remote.Cluster, Report: remote.Observe, Serve: func(ctx context.Context) error {
