@@ -20,15 +20,15 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// Access is a way to a member.
+// Access is how to reach a member cluster.
 type Access struct {
 	REST *rest.Config
-	// Digest tells one kubeconfig from another.
+	// Digest identifies the kubeconfig that REST was made from.
 	Digest string
 }
 
-// Access finds the way to a cluster from the Secret that it names, or says what is
-// wrong and what to do, for people. No error quotes what is in the Secret.
+// Access returns how to reach a cluster, read from the Secret that the Cluster references. An error
+// names the cause and the next step. No error quotes the contents of the Secret.
 func (t *Term) Access(cluster *v1alpha1.Cluster) (*Access, error) {
 	if cluster.Pulls() {
 		return nil, noAccess(cluster)
@@ -50,8 +50,8 @@ func (t *Term) Access(cluster *v1alpha1.Cluster) (*Access, error) {
 	return a, err
 }
 
-// accesses are the ways to clusters as they were last read. They are asked for with
-// every probe, and to read a kubeconfig takes longer than the probe.
+// accessCache holds what Access last read for each cluster. Every probe asks for it, and parsing a
+// kubeconfig takes longer than the probe.
 type accesses struct {
 	mu    sync.Mutex
 	known map[string]knownAccess // by cluster
@@ -62,7 +62,7 @@ type knownAccess struct {
 	access *Access
 }
 
-// secretState is of which state of which Secret an access was read.
+// secretState identifies the version of the Secret that an access was read from.
 type secretState struct {
 	uid     types.UID
 	version string
@@ -90,7 +90,7 @@ func (a *accesses) forget(cluster string) {
 	delete(a.known, cluster)
 }
 
-// Reach is Access for whoever has no Term: it asks the control plane.
+// ReadAccess is Access for callers without a Session. It reads from the control plane.
 func Reach(ctx context.Context, client dynamic.Interface, name string) (*Access, error) {
 	item, err := client.Resource(v1alpha1.ClusterResource).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -116,24 +116,24 @@ func Reach(ctx context.Context, client dynamic.Interface, name string) (*Access,
 }
 
 func noAccess(cluster *v1alpha1.Cluster) error {
-	return fmt.Errorf("cluster %s is in mode Pull, so Atoll has no way to it: join it again with `atoll join %s --kubeconfig FILE` for what needs one", cluster.Name, cluster.Name)
+	return fmt.Errorf("cluster %s is in mode Pull, and Atoll cannot connect to it: for commands that need a connection, join it again with `atoll join %s --kubeconfig FILE`", cluster.Name, cluster.Name)
 }
 
 func noSecret(cluster *v1alpha1.Cluster, where string) error {
-	return fmt.Errorf("%s, which spec.kubeconfigSecretRef names, does not exist: join the cluster again with `atoll join %s`", where, cluster.Name)
+	return fmt.Errorf("%s, referenced by spec.kubeconfigSecretRef, does not exist: join the cluster again with `atoll join %s`", where, cluster.Name)
 }
 
-// read takes the kubeconfig out of its Secret.
+// read extracts the kubeconfig from its Secret.
 func read(secret *unstructured.Unstructured, where string) (*Access, error) {
-	// Whoever may create Clusters must not be able to make the server use, and
-	// so reveal, any Secret.
+	// A user who may create Clusters must not be able to make the server use, and so reveal, an
+	// arbitrary Secret.
 	if kind, _, _ := unstructured.NestedString(secret.Object, "type"); kind != v1alpha1.KubeconfigSecretType {
-		return nil, fmt.Errorf("%s has type %q: a kubeconfig's Secret has type %s", where, kind, v1alpha1.KubeconfigSecretType)
+		return nil, fmt.Errorf("%s has type %q; the Secret of a kubeconfig must have type %s", where, kind, v1alpha1.KubeconfigSecretType)
 	}
 	encoded, _, _ := unstructured.NestedString(secret.Object, "data", v1alpha1.KubeconfigSecretKey)
 	data, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil || len(data) == 0 {
-		return nil, fmt.Errorf("%s has nothing under the key %q: put the kubeconfig there", where, v1alpha1.KubeconfigSecretKey)
+		return nil, fmt.Errorf("%s has no data under the key %q: store the kubeconfig there", where, v1alpha1.KubeconfigSecretKey)
 	}
 	cfg, err := MemberConfig(data)
 	if err != nil {

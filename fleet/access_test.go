@@ -14,8 +14,7 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// TestAccessIsReadOnce: a kubeconfig is read when its Secret changes, and not each time
-// that somebody asks.
+// TestAccessIsReadOnce: a kubeconfig is parsed when its Secret changes, not on each call.
 func TestAccessIsReadOnce(t *testing.T) {
 	secrets, _ := interpret.Find(schema.GroupKind{Kind: "Secret"})
 	secret := func(version, server string) *unstructured.Unstructured {
@@ -49,7 +48,7 @@ func TestAccessIsReadOnce(t *testing.T) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the way is %s still", moved.REST.Host)
+			t.Fatalf("the host is still %s", moved.REST.Host)
 		}
 	}
 }

@@ -15,8 +15,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// AllowDeletions lets the syncer of a Cluster remove, until some time, however much
-// is to be removed.
+// AllowDeletions suspends the deletion limit of a Cluster's syncer until the given time.
 func AllowDeletions(ctx context.Context, cfg *rest.Config, cluster string, until time.Time) error {
 	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {
@@ -29,7 +28,7 @@ func AllowDeletions(ctx context.Context, cfg *rest.Config, cluster string, until
 	}
 	_, err = client.Resource(v1alpha1.ClusterResource).Patch(ctx, cluster, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "atoll-cli"})
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("there is no cluster %s: `kubectl get clusters` lists them", cluster)
+		return fmt.Errorf("cluster %s not found: `kubectl get clusters` lists all clusters", cluster)
 	}
 	if err != nil {
 		return fmt.Errorf("allow deletions in cluster %s: %w", cluster, err)

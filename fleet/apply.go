@@ -9,10 +9,9 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// ApplyStatus writes what manager owns of an object's status by server-side apply, over
-// whoever wrote it before. It is for what controllers write all the time: the server
-// does not look for fields that it does not know, for which it would parse each patch a
-// second time, as YAML. It drops them.
+// ApplyStatus writes the manager's fields of an object's status by server-side apply, and takes
+// ownership of fields that others wrote. Controllers call it often, so field validation is off:
+// otherwise the server would parse each patch a second time, as YAML. Unknown fields are dropped.
 func ApplyStatus(ctx context.Context, api dynamic.ResourceInterface, obj *unstructured.Unstructured, manager string) error {
 	data, err := obj.MarshalJSON()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// bindingCaches hold the bindings of objects with a namespace and of those without.
+// bindingCaches hold the bindings of namespaced objects and those of cluster-scoped objects.
 type bindingCaches struct {
 	namespaced, global cache.SharedIndexInformer
 }
@@ -43,7 +43,7 @@ func (c bindingCaches) by(index, value string) []*v1alpha1.ResourceBinding {
 	return out
 }
 
-// Binding gives one binding from the cache.
+// Binding returns one binding from the cache.
 func (t *Term) Binding(key types.NamespacedName) (*v1alpha1.ResourceBinding, bool) {
 	if key.Namespace == "" {
 		return get[v1alpha1.ResourceBinding](t.bindings.global, key.Name)
@@ -51,7 +51,7 @@ func (t *Term) Binding(key types.NamespacedName) (*v1alpha1.ResourceBinding, boo
 	return get[v1alpha1.ResourceBinding](t.bindings.namespaced, key.String())
 }
 
-// Bindings gives all bindings from the cache, in no order.
+// Bindings returns all bindings from the cache, in no particular order.
 func (t *Term) Bindings() []*v1alpha1.ResourceBinding {
 	var out []*v1alpha1.ResourceBinding
 	for _, i := range t.bindings.all() {
@@ -60,18 +60,17 @@ func (t *Term) Bindings() []*v1alpha1.ResourceBinding {
 	return out
 }
 
-// BindingsOn gives the bindings that choose a cluster or have something there
-// still.
+// BindingsOn returns the bindings that choose a cluster or still have an object there.
 func (t *Term) BindingsOn(cluster string) []*v1alpha1.ResourceBinding {
 	return t.bindings.by(byCluster, cluster)
 }
 
-// BindingsOf gives the bindings of a kind's objects.
+// BindingsOf returns the bindings of a kind's objects.
 func (t *Term) BindingsOf(gk schema.GroupKind) []*v1alpha1.ResourceBinding {
 	return t.bindings.by(byKind, gk.String())
 }
 
-// BindingsIn gives the bindings of a namespace's objects.
+// BindingsIn returns the bindings of a namespace's objects.
 func (t *Term) BindingsIn(namespace string) []*v1alpha1.ResourceBinding {
 	items, err := t.bindings.namespaced.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
 	if err != nil {
@@ -80,19 +79,19 @@ func (t *Term) BindingsIn(namespace string) []*v1alpha1.ResourceBinding {
 	return list[v1alpha1.ResourceBinding](items)
 }
 
-// BindingAPI is where the bindings of a namespace's objects are written, or with ""
-// those of objects without a namespace.
+// BindingAPI returns the client for the bindings of a namespace's objects. With "", it returns the
+// client for the bindings of cluster-scoped objects.
 func (t *Term) BindingAPI(namespace string) dynamic.ResourceInterface {
 	return t.Dynamic.Resource(v1alpha1.BindingResource(namespace)).Namespace(namespace)
 }
 
-// BindingNow reads a binding as it is now, past the cache. It is nil if there is
-// none.
+// LiveBinding reads a binding from the API, not from the cache. It returns nil if the binding does
+// not exist.
 func (t *Term) BindingNow(ctx context.Context, key types.NamespacedName) (*v1alpha1.ResourceBinding, error) {
 	u, err := t.BindingAPI(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		if apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
-			return nil, fmt.Errorf("read binding %s: the control plane does not serve bindings now: %w", CacheKey(key), err)
+			return nil, fmt.Errorf("read binding %s: the control plane does not serve bindings at the moment: %w", CacheKey(key), err)
 		}
 		return nil, nil
 	}
@@ -106,9 +105,8 @@ func (t *Term) BindingNow(ctx context.Context, key types.NamespacedName) (*v1alp
 	return b, nil
 }
 
-// BindingIdentity is the metadata by which one binding, and no other of its name, is
-// written to by server-side apply: with the UID, an apply never makes a binding that
-// somebody deleted.
+// BindingIdentity returns the metadata with which server-side apply writes to exactly this binding.
+// Because it has the UID, an apply never recreates a deleted binding.
 func BindingIdentity(b *v1alpha1.ResourceBinding) map[string]any {
 	out := map[string]any{"name": b.Name, "uid": string(b.UID)}
 	if b.Namespace != "" {

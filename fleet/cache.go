@@ -18,14 +18,14 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// Indices of the caches.
+// Names of the caches' indexes.
 const (
 	byCluster = "cluster"
 	byKind    = "kind"
 )
 
-// CacheKey gives the key of an object in a cache: its name, after its namespace if
-// it has one.
+// CacheKey returns the key of an object in a cache: its name, or namespace/name if it is
+// namespaced.
 func CacheKey(name types.NamespacedName) string {
 	if name.Namespace == "" {
 		return name.Name
@@ -42,15 +42,15 @@ func informer(dyn dynamic.Interface, gvr schema.GroupVersionResource, indexers c
 }
 
 func transformed(i cache.SharedIndexInformer, transform cache.TransformFunc) cache.SharedIndexInformer {
-	// It fails only on a running informer, which this one is not.
+	// SetTransform fails only on a running informer, and this one is not running.
 	if err := i.SetTransform(transform); err != nil {
 		panic(err)
 	}
 	return i
 }
 
-// objectInformer watches a known kind: of an opaque one only the metadata, since
-// a control plane may hold many such objects that no cluster ever gets.
+// objectInformer watches a kind. It watches only the metadata of an opaque kind, because a control
+// plane may hold many such objects that no cluster ever gets.
 func objectInformer(dyn dynamic.Interface, meta metadata.Interface, k interpret.Kind) cache.SharedIndexInformer {
 	if definesType(k) {
 		return informer(dyn, k.GVR(), nil, Pack(trimSchemas))
@@ -62,9 +62,8 @@ func objectInformer(dyn dynamic.Interface, meta metadata.Interface, k interpret.
 	return transformed(metadatainformer.NewFilteredMetadataInformer(meta, k.GVR(), metav1.NamespaceAll, 0, indexers, nil).Informer(), slimMetadata(k))
 }
 
-// slimMetadata makes an informer hold of metadata what is needed, under the name
-// of the kind that it belongs to: the API server calls all of it
-// PartialObjectMetadata.
+// slimMetadata returns a transform that drops managed fields and sets the object's own kind. The
+// API server calls every kind PartialObjectMetadata here.
 func slimMetadata(k interpret.Kind) cache.TransformFunc {
 	var is metav1.TypeMeta
 	is.APIVersion, is.Kind = k.ToAPIVersionAndKind()
@@ -76,9 +75,9 @@ func slimMetadata(k interpret.Kind) cache.TransformFunc {
 	}
 }
 
-// Into makes an informer hold T instead of maps: smaller, and read without
-// decoding. What cannot be read is left as it is and so never found by Get, which
-// the controllers take for "do nothing".
+// DecodeAs makes an informer hold values of type T instead of maps. They take less memory and need
+// no decoding when read. An object that cannot be decoded is kept as it is and so is never found by
+// get. The controllers then do nothing about it.
 func Into[T any](obj any) (any, error) {
 	is, ok := obj.(*unstructured.Unstructured)
 	if !ok {
@@ -95,8 +94,8 @@ func Into[T any](obj any) (any, error) {
 
 func trimManagedFields(u *unstructured.Unstructured) { u.SetManagedFields(nil) }
 
-// definesType tells whether objects of a kind are types. Their schemas are most of
-// them, and nobody asks for one here: the cache leaves them out.
+// definesType reports whether the objects of a kind are types (CRDs). Most of a CRD is its schema,
+// which no controller reads here, so the cache drops it.
 func definesType(k interpret.Kind) bool {
 	return k.GVR().GroupResource() == crdResource().GroupResource()
 }
@@ -120,7 +119,7 @@ func trimSchemas(u *unstructured.Unstructured) {
 	u.Object["spec"] = spec
 }
 
-// partial tells whether the cache holds objects of a kind in part only.
+// partial reports whether the cache holds only a part of each object of a kind.
 func partial(k interpret.Kind) bool { return k.Opaque || definesType(k) }
 
 func clustersOf(obj any) ([]string, error) {
@@ -140,7 +139,7 @@ func clustersOf(obj any) ([]string, error) {
 	return names, nil
 }
 
-// kindOf gives the kind that a binding is about.
+// kindOf returns the kind of a binding's object.
 func kindOf(obj any) ([]string, error) {
 	if b, ok := obj.(*v1alpha1.ResourceBinding); ok {
 		return []string{b.Spec.Resource.GroupVersionKind().GroupKind().String()}, nil

@@ -7,9 +7,9 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// Awaits tells whether an object waits for a plan before clusters get it, or lose it: where only
-// plans change clusters, they may have what the plan was about that was applied last. obj is nil if there is
-// none any more.
+// AwaitsPlan reports whether clusters must not receive, or lose, an object until a plan is applied.
+// With manual changes, clusters may have only the content of the last applied plan. obj is nil if
+// the object no longer exists.
 func Awaits(b *v1alpha1.ResourceBinding, obj *unstructured.Unstructured) bool {
 	manual := b.Spec.Manual
 	switch {
@@ -21,7 +21,8 @@ func Awaits(b *v1alpha1.ResourceBinding, obj *unstructured.Unstructured) bool {
 	return manual.Content != interpret.ContentDigest(obj)
 }
 
-// Awaiting gives the binding as a syncer is to see it: suspended while it awaits a plan.
+// SuspendIfAwaitingPlan returns the binding as a syncer should see it: suspended while it awaits a
+// plan.
 func Awaiting(b *v1alpha1.ResourceBinding, obj *unstructured.Unstructured) *v1alpha1.ResourceBinding {
 	if b.Spec.Suspend || !Awaits(b, obj) {
 		return b

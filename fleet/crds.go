@@ -18,8 +18,8 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// installed are the types that have controllers here. A type without one would
-// take what people write and do nothing with it.
+// installed returns the types that have controllers here. A type without a controller would accept
+// objects and do nothing with them.
 func installed() []schema.GroupVersionResource {
 	return []schema.GroupVersionResource{v1alpha1.ClusterResource, v1alpha1.SharedAPIResource,
 		v1alpha1.ResourceBindingResource, v1alpha1.ClusterResourceBindingResource,
@@ -28,8 +28,7 @@ func installed() []schema.GroupVersionResource {
 		v1alpha1.ResourceInterpretationResource}
 }
 
-// InstallCRDs installs or updates the fleet's types and returns when they are
-// served.
+// InstallCRDs installs or updates the fleet's CRDs and returns when they are served.
 func InstallCRDs(ctx context.Context, cfg *rest.Config) error {
 	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {
@@ -61,8 +60,8 @@ func InstallCRDs(ctx context.Context, cfg *rest.Config) error {
 	return nil
 }
 
-// waitServed waits until a type can be listed. A CRD's Established condition
-// comes first and is no promise: the handler follows a little later.
+// waitServed waits until a type can be listed. The CRD's condition Established is not enough: the
+// request handler is ready a little later.
 func waitServed(ctx context.Context, client dynamic.Interface, gvr schema.GroupVersionResource) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {

@@ -15,16 +15,15 @@ import (
 )
 
 const (
-	// patience is how long a term waits at its beginning for the objects of custom
-	// kinds. A type whose objects cannot be read (its conversion fails, say) must not
-	// keep all others from being looked after.
+	// customKindsTimeout is how long a new session waits for the caches of custom kinds. A type
+	// whose objects cannot be read, because its conversion fails for example, must not stop the
+	// controllers from handling the other kinds.
 	patience = 10 * time.Second
-	// breath is the pause between two looks at the types.
+	// typesDebounce is the pause between two evaluations of the types.
 	breath = 100 * time.Millisecond
 )
 
-// beginCustomKinds brings the custom kinds of this moment, and keeps them right
-// until ctx ends.
+// startCustomKinds starts the custom kinds that exist now, and follows changes until ctx ends.
 func (t *Term) beginCustomKinds(ctx context.Context) error {
 	t.bringKinds(ctx)
 	wait, cancel := context.WithCancel(ctx)
@@ -39,7 +38,7 @@ func (t *Term) beginCustomKinds(ctx context.Context) error {
 		}
 	})
 	if !cache.WaitForCacheSync(wait.Done(), func() bool { return t.kinds.waitingFor() == "" }) && ctx.Err() == nil {
-		t.Log.Warn("objects of some kinds cannot be read; meanwhile nothing that they may need is removed", "kinds", t.kinds.waitingFor())
+		t.Log.Warn("cannot read objects of some kinds; objects that they may need are not removed meanwhile", "kinds", t.kinds.waitingFor())
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("fleet: fill the caches: %w", context.Cause(ctx))
@@ -62,8 +61,8 @@ func (t *Term) beginCustomKinds(ctx context.Context) error {
 	return nil
 }
 
-// bringKinds learns what people taught, opens the custom kinds that should be there, and closes those that
-// should not.
+// syncKinds loads the customizations, starts the custom kinds that should be served, and stops
+// those that should not.
 func (t *Term) bringKinds(ctx context.Context) {
 	t.kinds.learn(t.types.interpretations)
 	wanted, have := t.customKinds(), t.kinds.custom()
@@ -74,7 +73,7 @@ func (t *Term) bringKinds(ctx context.Context) {
 	}
 	for gk := range have {
 		if _, ok := wanted[gk]; !ok {
-			t.Log.Info("a kind is no longer served to the fleet", "kind", gk.String())
+			t.Log.Info("kind is no longer served to the fleet", "kind", gk.String())
 			t.kinds.close(gk)
 		}
 	}
@@ -83,10 +82,10 @@ func (t *Term) bringKinds(ctx context.Context) {
 func (t *Term) bring(ctx context.Context, e entry) {
 	ctx, informer, err := t.kinds.open(ctx, e)
 	if err != nil {
-		t.Log.Error("cannot watch a kind", "kind", e.GroupKind().String(), "error", err)
+		t.Log.Error("watching a kind failed", "kind", e.GroupKind().String(), "error", err)
 		return
 	}
-	t.Log.Info("a kind is served to the fleet", "kind", e.GroupKind().String(), "version", e.Version)
+	t.Log.Info("kind is served to the fleet", "kind", e.GroupKind().String(), "version", e.Version)
 	t.running.Go(func() { informer.RunWithContext(ctx) })
 	t.running.Go(func() {
 		if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
@@ -100,9 +99,9 @@ func sameEntry(a, b entry) bool {
 		a.status == b.status && a.taught == b.taught && reflect.DeepEqual(a.scale, b.scale)
 }
 
-// customKinds gives the custom kinds that should be served: those that clusters
-// accept as they are here, and those of which something is bound, so that it can
-// be looked after until it is not.
+// customKinds returns the custom kinds that should be served: those that clusters accept as this
+// control plane defines them, and those that have bindings. The latter are served until the last
+// binding is gone.
 func (t *Term) customKinds() map[schema.GroupKind]entry {
 	out := map[schema.GroupKind]entry{}
 	for _, c := range list[customType](t.types.crds.GetStore().List()) {
@@ -152,8 +151,8 @@ func (t *Term) customKind(c *customType, v customVersion) entry {
 	return e
 }
 
-// Serves tells whether a cluster takes objects of a kind in a version, and if not
-// why not. Kinds that the API server has built in every cluster has.
+// ClusterServes reports whether a cluster accepts objects of a kind in a version, and the reason if
+// not. Every cluster has the kinds that are built into the API server.
 func (t *Term) Serves(cluster string, gvk schema.GroupVersionKind) (bool, string) {
 	c, custom := t.types.defines(gvk.GroupKind())
 	if !custom {
@@ -167,8 +166,8 @@ func (t *Term) Serves(cluster string, gvk schema.GroupVersionKind) (bool, string
 	return Takes(i)
 }
 
-// Takes tells whether a cluster takes objects of a type by what its import says, and if
-// not why not.
+// ImportServes reports whether a cluster accepts objects of a type, going by the conditions of its
+// import, and the reason if not.
 func Takes(i *v1alpha1.APIResourceImport) (bool, string) {
 	for _, need := range []string{v1alpha1.ImportAvailable, v1alpha1.ImportCompatible} {
 		condition := conditionOf(i.Status.Conditions, need)
@@ -177,7 +176,7 @@ func Takes(i *v1alpha1.APIResourceImport) (bool, string) {
 		}
 		why := condition.Message
 		if why == "" {
-			why = "it has not been checked yet"
+			why = "not checked yet"
 		}
 		return false, fmt.Sprintf("type %s of the cluster is not %s: %s", i.Spec.GroupVersionKind().GroupKind(), need, why)
 	}
@@ -188,7 +187,7 @@ func (t *Term) notServed(cluster string, gvk schema.GroupVersionKind) string {
 	items, err := t.types.imports.GetIndexer().ByIndex(byType, typeIn(gvk.GroupKind(), cluster))
 	if err == nil {
 		for _, i := range list[v1alpha1.APIResourceImport](items) {
-			return fmt.Sprintf("the cluster serves %s in version %s and not in %s", gvk.GroupKind(), i.Spec.GroupVersion.Version, gvk.Version)
+			return fmt.Sprintf("the cluster serves %s in version %s, not in %s", gvk.GroupKind(), i.Spec.GroupVersion.Version, gvk.Version)
 		}
 	}
 	return fmt.Sprintf("the cluster does not serve %s", gvk.GroupKind())
@@ -203,7 +202,7 @@ func conditionOf(conditions []metav1.Condition, kind string) metav1.Condition {
 	return metav1.Condition{Type: kind, Status: metav1.ConditionUnknown}
 }
 
-// OnServed calls f when it may have changed which clusters take a kind.
+// OnClusterServes calls f when the result of ClusterServes may have changed for a cluster and kind.
 func (t *Term) OnServed(f func(cluster string, gk schema.GroupKind)) error {
 	return On(t.types.imports, func(was, is *v1alpha1.APIResourceImport) {
 		if was != nil && is != nil && verdict(was) == verdict(is) {
@@ -217,7 +216,7 @@ func (t *Term) OnServed(f func(cluster string, gk schema.GroupKind)) error {
 	})
 }
 
-// verdict is what Serves goes by.
+// verdict returns the conditions that ClusterServes depends on.
 func verdict(i *v1alpha1.APIResourceImport) [2]metav1.ConditionStatus {
 	return [2]metav1.ConditionStatus{conditionOf(i.Status.Conditions, v1alpha1.ImportAvailable).Status,
 		conditionOf(i.Status.Conditions, v1alpha1.ImportCompatible).Status}

@@ -72,7 +72,7 @@ func widget(t *testing.T, name string) *unstructured.Unstructured {
 	return parse(t, "apiVersion: example.com/v1\nkind: Widget\nmetadata: {namespace: shop, name: "+name+", uid: w-"+name+"}")
 }
 
-// openTerm starts a term over a fake control plane without built-in kinds.
+// openTerm starts a session over a fake control plane without built-in kinds.
 func openTerm(t *testing.T, objects ...runtime.Object) (*Term, *dynamicfake.FakeDynamicClient) {
 	t.Helper()
 	dyn := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), listKinds(), objects...)
@@ -86,7 +86,7 @@ func openTerm(t *testing.T, objects ...runtime.Object) (*Term, *dynamicfake.Fake
 	return term, dyn
 }
 
-// listKinds are those that every term watches, and widgets.
+// listKinds returns the kinds that every session watches, and widgets.
 func listKinds() map[schema.GroupVersionResource]string {
 	return map[schema.GroupVersionResource]string{
 		v1alpha1.ClusterResource: "ClusterList", v1alpha1.ResourceBindingResource: "ResourceBindingList",
@@ -112,13 +112,13 @@ func eventually(t *testing.T, what string, ok func() bool) {
 
 func widgets() schema.GroupKind { return schema.GroupKind{Group: "example.com", Kind: "Widget"} }
 
-// TestCustomKindsComeAndGo: a kind is served when clusters accept its type, and for
-// as long as something of it is bound.
+// TestCustomKindsComeAndGo: a kind is served when clusters accept its type, and for as long as it
+// has bindings.
 func TestCustomKindsComeAndGo(t *testing.T) {
 	term, control := openTerm(t, parse(t, widgetType), widget(t, "one"))
 	served := func() bool { _, ok := term.Served(widgets()); return ok }
 	if served() {
-		t.Fatal("served although nothing is known of the clusters")
+		t.Fatal("served before any cluster reported its types")
 	}
 	var mu sync.Mutex
 	heard, told := map[string]bool{}, 0
@@ -140,11 +140,11 @@ func TestCustomKindsComeAndGo(t *testing.T) {
 		t.Errorf("served as %+v", k)
 	}
 	if _, ok := term.Object(widgets(), types.NamespacedName{Namespace: "shop", Name: "one"}); !ok {
-		t.Error("served before its objects are in the cache")
+		t.Error("served before its cache is filled")
 	}
-	eventually(t, "who listened before hears of its objects", func() bool { mu.Lock(); defer mu.Unlock(); return heard["Widget/one"] })
+	eventually(t, "earlier handlers are called for its objects", func() bool { mu.Lock(); defer mu.Unlock(); return heard["Widget/one"] })
 	if !term.Complete() {
-		t.Error("the term waits for something")
+		t.Error("the session is not complete")
 	}
 
 	binding := parse(t, `
@@ -156,23 +156,23 @@ spec: {resource: {apiVersion: example.com/v1, kind: Widget, name: one, uid: w-on
 	if err := tracker.Create(v1alpha1.ResourceBindingResource, binding, "shop"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the binding is seen", func() bool { return len(term.BindingsOf(widgets())) == 1 })
+	eventually(t, "the binding is in the cache", func() bool { return len(term.BindingsOf(widgets())) == 1 })
 	if err := tracker.Delete(v1alpha1.NegotiatedAPIResourceResource, "", "widgets.v1.example.com"); err != nil {
 		t.Fatal(err)
 	}
 	looked(t, term, control)
 	if !served() {
-		t.Error("the kind went although something of it is bound")
+		t.Error("the kind is no longer served although it has a binding")
 	}
 	if err := tracker.Delete(v1alpha1.ResourceBindingResource, "shop", "widget.example.com-one"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the kind goes", func() bool { return !served() })
-	eventually(t, "and everybody is told", func() bool { mu.Lock(); defer mu.Unlock(); return told == 4 })
+	eventually(t, "the kind is no longer served", func() bool { return !served() })
+	eventually(t, "all kind handlers are called", func() bool { mu.Lock(); defer mu.Unlock(); return told == 4 })
 }
 
-// looked waits until the term has looked at all types again: it has another kind come
-// and go, whose types are seen after all that happened before.
+// waitForTypes waits until the session has evaluated all types again. It adds and removes another
+// kind; the session handles those events after everything that happened before.
 func looked(t *testing.T, term *Term, control *dynamicfake.FakeDynamicClient) {
 	t.Helper()
 	served := func() bool { _, ok := term.Served(schema.GroupKind{Group: "example.com", Kind: "Gadget"}); return ok }
@@ -192,14 +192,15 @@ func looked(t *testing.T, term *Term, control *dynamicfake.FakeDynamicClient) {
 	if err := control.Tracker().Create(v1alpha1.NegotiatedAPIResourceResource, agreed, ""); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "another kind comes", served)
+	eventually(t, "another kind is served", served)
 	if err := control.Tracker().Delete(v1alpha1.NegotiatedAPIResourceResource, "", agreed.GetName()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "and goes", func() bool { return !served() })
+	eventually(t, "the other kind is no longer served", func() bool { return !served() })
 }
 
-// TestABoundKindComesWithTheTerm: whatever is known of its type by then.
+// TestABoundKindComesWithTheTerm: a kind with a binding is served from the start, whatever is known
+// of its type.
 func TestABoundKindComesWithTheTerm(t *testing.T) {
 	term, control := openTerm(t, parse(t, widgetType), widget(t, "one"), parse(t, `
 apiVersion: fleet.atoll.dev/v1alpha1
@@ -212,27 +213,27 @@ spec: {resource: {apiVersion: example.com/v1alpha1, kind: Widget, name: one, uid
 		t.Fatalf("served %v in version %s, want that of the binding", served, k.Version)
 	}
 	if gone, err := term.TypeGone(t.Context(), k); gone || err != nil {
-		t.Errorf("its type is gone: %v, %v", gone, err)
+		t.Errorf("TypeGone = %v, %v before the CRD is deleted", gone, err)
 	}
 	if err := control.Tracker().Delete(crdResource(), "", "widgets.example.com"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the kind goes with its type", func() bool { _, served := term.Served(widgets()); return !served })
+	eventually(t, "the kind is no longer served after its CRD is deleted", func() bool { _, served := term.Served(widgets()); return !served })
 	if gone, err := term.TypeGone(t.Context(), k); !gone || err != nil {
-		t.Errorf("its type is not gone: %v, %v", gone, err)
+		t.Errorf("TypeGone = %v, %v after the CRD is deleted", gone, err)
 	}
 	found, ok := term.KindOf(term.BindingsOf(widgets())[0])
 	if !ok || found.GVR().String() != "example.com/v1alpha1, Resource=widgets" {
-		t.Errorf("of what is bound is known: %v, %v", found.GVR(), ok)
+		t.Errorf("KindOf the binding: %v, %v", found.GVR(), ok)
 	}
 	if deployments, _ := interpret.BuiltIn().Find(schema.GroupKind{Group: "apps", Kind: "Deployment"}); Native(deployments.GroupKind()) {
 		if gone, err := term.TypeGone(t.Context(), deployments); gone || err != nil {
-			t.Errorf("a kind that is switched off is gone: %v, %v", gone, err)
+			t.Errorf("TypeGone = %v, %v for a disabled built-in kind", gone, err)
 		}
 	}
 }
 
-// TestVersions: the version is one that clusters accept, the stored one if they do.
+// TestVersions: the version is one that clusters accept, preferably the storage version.
 func TestVersions(t *testing.T) {
 	term, control := openTerm(t, parse(t, widgetType), negotiated(t, "v1alpha1", v1alpha1.NegotiatedPublished))
 	version := func() string { k, _ := term.Served(widgets()); return k.Version }
@@ -242,7 +243,7 @@ func TestVersions(t *testing.T) {
 	if err := control.Tracker().Create(v1alpha1.NegotiatedAPIResourceResource, negotiated(t, "v1", v1alpha1.NegotiatedPublished), ""); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the stored version is taken", func() bool { return version() == "v1" })
+	eventually(t, "the storage version is chosen", func() bool { return version() == "v1" })
 }
 
 func TestServes(t *testing.T) {
@@ -251,7 +252,7 @@ func TestServes(t *testing.T) {
 	for cluster, want := range map[string]string{
 		"east":  "",
 		"west":  "type Widget.example.com of the cluster is not Compatible: spec.size is narrower",
-		"north": "the cluster serves Widget.example.com in version v1alpha1 and not in v1",
+		"north": "the cluster serves Widget.example.com in version v1alpha1, not in v1",
 		"south": "the cluster does not serve Widget.example.com",
 	} {
 		if ok, why := term.Serves(cluster, v1); why != want || ok != (want == "") {
@@ -272,12 +273,12 @@ func TestServes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := <-heard; !strings.HasPrefix(got, "west ") {
-		t.Errorf("heard of %s", got)
+		t.Errorf("called for %s", got)
 	}
 }
 
-// TestWhatIsTaughtReachesWhatRuns: clusters hear of their objects of a kind that is
-// understood otherwise from now on.
+// TestCustomizationReachesClusters: when a customization changes how a kind is interpreted, the
+// clusters that have its objects are notified.
 func TestWhatIsTaughtReachesWhatRuns(t *testing.T) {
 	bound := func(name, cluster string) *unstructured.Unstructured {
 		return parse(t, `
@@ -291,14 +292,14 @@ spec: {resource: {apiVersion: example.com/v1, kind: Widget, name: `+name+`, uid:
 	eventually(t, "the kind is served", func() bool { _, ok := term.Served(widgets()); return ok })
 	heard := make(chan types.NamespacedName, 100)
 	defer term.Subscribe("east", func(key types.NamespacedName) { heard <- key })()
-	<-heard // that it is there
+	<-heard // the initial notification
 	lesson := parse(t, `{apiVersion: fleet.atoll.dev/v1alpha1, kind: ResourceInterpretation, metadata: {name: widgets, uid: l},
 spec: {target: {apiVersion: example.com/v1, kind: Widget}, health: "'Degraded'"}}`)
 	if err := control.Tracker().Create(v1alpha1.ResourceInterpretationResource, lesson, ""); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "east hears of it", func() bool { return len(heard) > 0 })
+	eventually(t, "east is notified", func() bool { return len(heard) > 0 })
 	if key := <-heard; key.Name != "widget.example.com-one" {
-		t.Errorf("east hears of %s", key)
+		t.Errorf("east is notified of %s", key)
 	}
 }

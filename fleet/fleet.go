@@ -1,10 +1,9 @@
-// Package fleet runs the controllers that join real clusters to one control
-// plane: it installs the fleet's types, elects one server to act, and gives the
-// controllers the clients and caches that they share. It also holds what a person
-// does to the fleet: Join and Leave.
+// Package fleet runs the controllers that join real clusters to one control plane. It installs the
+// fleet's CRDs, elects one server to act, and gives the controllers shared clients and caches. It
+// also holds the operations that a user performs on the fleet: Join and Leave.
 //
-// The controllers are the packages below this one. They know this package and
-// not each other; whoever composes a server passes them to New.
+// The controllers are the packages below this one. They import this package and not each other.
+// Package server passes them to New.
 package fleet
 
 import (
@@ -26,29 +25,29 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Lease that the fleet's controllers are elected with.
+// The Lease that the fleet's controllers are elected with.
 const (
 	LeaseNamespace = metav1.NamespaceSystem
 	LeaseName      = "atoll-fleet"
 )
 
-// Config says what a Fleet needs.
+// Config configures a Fleet.
 type Config struct {
-	// REST reaches the control plane with full rights. Required.
+	// REST connects to the control plane with full rights. Required.
 	REST *rest.Config
 	// Log defaults to slog.Default.
 	Log *slog.Logger
 	// Clock defaults to the real one.
 	Clock clock.WithTicker
-	// Identity of this server in the election; defaults to one of its own.
+	// Identity of this server in the election. It defaults to a unique one.
 	Identity string
-	// Alone says that no other server can have the datastore while this one has it. There
-	// is nobody then to lose a term to, however late a renewal of the Lease is.
+	// SingleServer says that no other server can use the datastore while this one does. The session
+	// then never ends because of a late Lease renewal: no other server can take over.
 	Alone bool
 }
 
-// Controller does one job of the fleet for one term of leadership: until ctx ends
-// or it cannot go on. The caches of the term are filled when it starts.
+// Controller does one job of the fleet during one leadership session: until ctx ends or it fails.
+// The session's caches are filled when it starts.
 type Controller func(ctx context.Context, term *Term) error
 
 // Fleet runs controllers while it leads.
@@ -57,10 +56,10 @@ type Fleet struct {
 	controllers []Controller
 }
 
-// New gives a Fleet that will run the controllers. It does nothing until Run.
+// New returns a Fleet that runs the given controllers. It does nothing until Run.
 func New(cfg Config, controllers ...Controller) (*Fleet, error) {
 	if cfg.REST == nil {
-		return nil, errors.New("fleet: Config.REST is missing: say how to reach the control plane")
+		return nil, errors.New("fleet: Config.REST is missing: set the client configuration of the control plane")
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
@@ -73,19 +72,19 @@ func New(cfg Config, controllers ...Controller) (*Fleet, error) {
 		if err != nil {
 			host = "atoll"
 		}
-		// A restarted server is another one: what it remembers is gone.
+		// A restarted server gets another identity, because its memory is gone.
 		cfg.Identity = host + "_" + string(uuid.NewUUID())
 	}
-	// The control plane has priority and fairness of its own; a limit in the
-	// client would only delay without protecting anybody.
+	// The control plane has API priority and fairness. A rate limit in the client would only add
+	// delay and protect nothing.
 	cfg.REST = rest.CopyConfig(cfg.REST)
 	cfg.REST.QPS, cfg.REST.Burst = -1, -1
 	cfg.REST.UserAgent = "atoll-fleet"
 	return &Fleet{cfg: cfg, controllers: controllers}, nil
 }
 
-// Run installs the fleet's types and then campaigns, leads, and campaigns again
-// until ctx ends. Whatever goes wrong in between is logged and tried again.
+// Run installs the fleet's CRDs and then campaigns, leads, and campaigns again until ctx ends.
+// Errors are logged and retried.
 func (f *Fleet) Run(ctx context.Context) error {
 	kube, err := kubernetes.NewForConfig(f.cfg.REST)
 	if err != nil {
@@ -93,7 +92,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 	}
 	for ctx.Err() == nil {
 		if err := f.prepareAndLead(ctx, kube); err != nil && ctx.Err() == nil {
-			f.cfg.Log.Error("the fleet's controllers stopped; starting again", "error", err)
+			f.cfg.Log.Error("fleet controllers stopped; restarting", "error", err)
 		}
 		f.sleep(ctx, time.Second)
 	}
@@ -126,13 +125,13 @@ func (f *Fleet) prepareAndLead(ctx context.Context, kube kubernetes.Interface) e
 	return amongSeveral(lock).lead(ctx, f.term)
 }
 
-// term runs the controllers until the server stops (ctx) or leads no more.
+// session runs the controllers until the server stops (ctx) or loses leadership (leading).
 func (f *Fleet) term(ctx, leading context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(leading, stop)()
-	f.cfg.Log.Info("this server runs the fleet's controllers", "identity", f.cfg.Identity)
-	defer f.cfg.Log.Info("this server no longer runs the fleet's controllers", "identity", f.cfg.Identity)
+	f.cfg.Log.Info("started leading the fleet", "identity", f.cfg.Identity)
+	defer f.cfg.Log.Info("stopped leading the fleet", "identity", f.cfg.Identity)
 
 	group, ctx := errgroup.WithContext(ctx)
 	term, err := NewTerm(ctx, f.cfg)
@@ -150,7 +149,7 @@ func (f *Fleet) term(ctx, leading context.Context) error {
 	return nil
 }
 
-// EnsureNamespace makes a namespace of the control plane if there is none.
+// EnsureNamespace creates a namespace in the control plane if it does not exist.
 func EnsureNamespace(ctx context.Context, kube kubernetes.Interface, name string) error {
 	_, err := kube.CoreV1().Namespaces().Create(ctx,
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})

@@ -28,16 +28,16 @@ import (
 type JoinOptions struct {
 	// Name of the Cluster.
 	Name string
-	// Kubeconfig of the member; files that it names lie relative to Dir.
+	// Kubeconfig of the member. Relative file paths in it are resolved against Dir.
 	Kubeconfig []byte
 	Dir        string
-	// Context of the kubeconfig, empty for the current one.
+	// Context of the kubeconfig. Empty means the current context.
 	Context string
-	// Progress, if set, hears in a sentence what is going on.
+	// Progress, if set, is called with a sentence for each step.
 	Progress func(string)
 }
 
-// teller wraps a progress callback that may be nil and says nothing twice.
+// progressReporter wraps a progress callback that may be nil, and drops repeated messages.
 func teller(progress func(string)) func(format string, args ...any) {
 	last := ""
 	return func(format string, args ...any) {
@@ -50,8 +50,8 @@ func teller(progress func(string)) func(format string, args ...any) {
 
 const contactTimeout = 10 * time.Second
 
-// Join registers a cluster and returns when it is Ready, or when ctx ends. It can
-// be repeated: with another kubeconfig it renews the credentials.
+// Join registers a cluster and returns when it is Ready, or when ctx ends. It can be repeated. With
+// another kubeconfig, it renews the credentials.
 func Join(ctx context.Context, atoll *rest.Config, o JoinOptions) error {
 	if err := checkClusterName(o.Name); err != nil {
 		return err
@@ -102,22 +102,22 @@ func Join(ctx context.Context, atoll *rest.Config, o JoinOptions) error {
 
 func checkClusterName(name string) error {
 	if msgs := validation.IsDNS1123Label(name); len(msgs) > 0 {
-		return fmt.Errorf("join: %q cannot be the name of a cluster: %s", name, msgs[0])
+		return fmt.Errorf("join: %q is not a valid cluster name: %s", name, msgs[0])
 	}
 	if slices.Contains(v1alpha1.ReservedClusterNames(), name) {
-		return fmt.Errorf("join: the cluster name %s is reserved: its users would get names of Atoll's or Kubernetes' own; choose another", name)
+		return fmt.Errorf("join: the cluster name %s is reserved: its users would get the names of Atoll's or Kubernetes' own users; choose another name", name)
 	}
 	return nil
 }
 
-// contact makes sure that a member answers, and asks who it is. The id is empty
+// probeMember checks that a member answers, and returns its cluster ID and version. The ID is empty
 // if the kubeconfig's identity may not read it.
 func contact(ctx context.Context, member *rest.Config) (id, version string, err error) {
 	cfg := rest.CopyConfig(member)
 	cfg.Timeout = contactTimeout
 	kube, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
-		return "", "", fmt.Errorf("the kubeconfig makes no client: %w", err)
+		return "", "", fmt.Errorf("create a client from the kubeconfig: %w", err)
 	}
 	v, err := kube.Discovery().ServerVersion()
 	switch {
@@ -129,26 +129,26 @@ func contact(ctx context.Context, member *rest.Config) (id, version string, err 
 	ns, err := kube.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	switch {
 	case err == nil && !v1alpha1.ValidClusterID(string(ns.UID)):
-		return "", "", errors.New("the UID of the cluster's namespace kube-system is none: who answers is no Kubernetes; check the address")
+		return "", "", errors.New("the namespace kube-system of the cluster has no valid UID, so this is not a Kubernetes cluster: check the address")
 	case err == nil:
 		id = string(ns.UID)
 	case apierrors.IsUnauthorized(err):
 		return "", "", errors.New("the cluster does not accept the credentials in the kubeconfig: check that they have not expired")
 	case !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err):
-		return "", "", fmt.Errorf("ask the cluster who it is: %w", err)
+		return "", "", fmt.Errorf("read the UID of the cluster's namespace kube-system: %w", err)
 	}
 	return id, v.GitVersion, nil
 }
 
-// refuseOthers refuses a cluster that has joined under another name, and Atoll
-// itself: both would be fed their own objects as somebody else's. It refuses a cluster in
-// whose name another has joined, too.
+// checkIdentity rejects a cluster that has joined under another name, and Atoll itself: each would
+// be fed its own objects as somebody else's. It also rejects a cluster if another cluster has
+// joined under its name.
 func refuseOthers(ctx context.Context, dyn dynamic.Interface, kube kubernetes.Interface, name, id string) error {
 	if id == "" {
 		return nil
 	}
 	if ns, err := kube.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{}); err == nil && string(ns.UID) == id {
-		return errors.New("the kubeconfig leads to Atoll itself: give that of the cluster that is to join")
+		return errors.New("the kubeconfig points to Atoll itself: use the kubeconfig of the member cluster")
 	}
 	list, err := dyn.Resource(v1alpha1.ClusterResource).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -161,10 +161,10 @@ func refuseOthers(ctx context.Context, dyn dynamic.Interface, kube kubernetes.In
 		}
 		switch {
 		case c.Name != name && c.Status.ID == id:
-			return fmt.Errorf("this cluster has joined already, as %s: use that name, or `atoll leave %s` first", c.Name, c.Name)
+			return fmt.Errorf("this cluster has already joined as %s: use that name, or run `atoll leave %s` first", c.Name, c.Name)
 		case c.Name == name && !c.Accepts(id):
-			return fmt.Errorf("this is not the cluster that joined under this name, whose namespace kube-system had UID %s and not %s: give its kubeconfig; or, "+
-				"if it was made anew and has lost everything, say so with `kubectl annotate cluster %s %s=%s --overwrite` and join again",
+			return fmt.Errorf("another cluster has joined under this name: its namespace kube-system has UID %s, not %s. Use its kubeconfig. "+
+				"If the cluster was recreated and its data is lost, run `kubectl annotate cluster %s %s=%s --overwrite` and join again",
 				c.Status.ID, id, name, v1alpha1.AcceptIDAnnotation, id)
 		}
 	}
@@ -187,10 +187,10 @@ func keepKubeconfig(ctx context.Context, kube kubernetes.Interface, name string,
 		out, err = api.Patch(ctx, secret.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	}
 	if err != nil {
-		return nil, fmt.Errorf("keep the kubeconfig in Secret %s/%s: %w", secret.Namespace, secret.Name, err)
+		return nil, fmt.Errorf("store the kubeconfig in Secret %s/%s: %w", secret.Namespace, secret.Name, err)
 	}
 	if out.Type != v1alpha1.KubeconfigSecretType {
-		return nil, fmt.Errorf("Secret %s/%s is of type %s, so somebody else's: delete it or choose another name", out.Namespace, out.Name, out.Type)
+		return nil, fmt.Errorf("Secret %s/%s has type %s, so it does not belong to Atoll: delete it or choose another cluster name", out.Namespace, out.Name, out.Type)
 	}
 	return out, nil
 }
@@ -220,8 +220,8 @@ func register(ctx context.Context, dyn dynamic.Interface, name string, secret *c
 	return out, nil
 }
 
-// ownSecret has the garbage collector delete the Secret after the Cluster, and
-// not before: the Cluster stays until its members are empty.
+// setSecretOwner makes the Cluster own the Secret. The garbage collector then deletes the Secret
+// after the Cluster, and not before: the Cluster exists until its member is empty.
 func ownSecret(ctx context.Context, kube kubernetes.Interface, secret *corev1.Secret, cluster *unstructured.Unstructured) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"ownerReferences": []metav1.OwnerReference{{
 		APIVersion: cluster.GetAPIVersion(), Kind: cluster.GetKind(), Name: cluster.GetName(), UID: cluster.GetUID()}}}})
@@ -230,13 +230,13 @@ func ownSecret(ctx context.Context, kube kubernetes.Interface, secret *corev1.Se
 	}
 	_, err = kube.CoreV1().Secrets(secret.Namespace).Patch(ctx, secret.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
-		return fmt.Errorf("tie Secret %s/%s to the cluster: %w", secret.Namespace, secret.Name, err)
+		return fmt.Errorf("set the owner of Secret %s/%s to the cluster: %w", secret.Namespace, secret.Name, err)
 	}
 	return nil
 }
 
 func awaitReady(ctx context.Context, dyn dynamic.Interface, name string, tell func(string, ...any)) error {
-	why := "its status is not known yet: is the Atoll server running?"
+	why := "no status yet: check that the Atoll server is running"
 	err := wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		u, err := dyn.Resource(v1alpha1.ClusterResource).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// RegisterPull registers a cluster in mode Pull, or has one that is registered go on
-// in that mode. Nobody needs to be able to reach it.
+// RegisterPull registers a cluster in mode Pull, or switches a registered cluster to that mode. The
+// control plane never connects to it.
 func RegisterPull(ctx context.Context, atoll *rest.Config, name string, progress func(string)) error {
 	if err := checkClusterName(name); err != nil {
 		return err
@@ -51,8 +51,8 @@ func RegisterPull(ctx context.Context, atoll *rest.Config, name string, progress
 	return nil
 }
 
-// errLeaving: the name is taken by a cluster that is on its way out.
-var errLeaving = errors.New("a cluster of this name is still leaving: wait for that (`kubectl get clusters`), or give another name")
+// errLeaving is returned when the name is taken by a cluster that is being removed.
+var errLeaving = errors.New("a cluster of this name is still leaving: wait until it is gone (`kubectl get clusters`), or use another name")
 
 func pullFromNowOn(ctx context.Context, api dynamic.ResourceInterface, cluster *unstructured.Unstructured, tell func(string, ...any)) (*unstructured.Unstructured, error) {
 	mode, _, _ := unstructured.NestedString(cluster.Object, "spec", "mode")
@@ -67,7 +67,7 @@ func pullFromNowOn(ctx context.Context, api dynamic.ResourceInterface, cluster *
 	out, err := api.Patch(ctx, cluster.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
 	if err == nil {
 		where, _, _ := unstructured.NestedStringMap(cluster.Object, "spec", "kubeconfigSecretRef")
-		tell("%s was in mode %s; Secret %s/%s still says how to reach it, so delete it if nobody should", cluster.GetName(), v1alpha1.ModePush, where["namespace"], where["name"])
+		tell("%s was in mode %s; Secret %s/%s still holds its kubeconfig: delete it if it is no longer needed", cluster.GetName(), v1alpha1.ModePush, where["namespace"], where["name"])
 	}
 	return out, err
 }

@@ -21,22 +21,23 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// registry holds the kinds of this moment, each with a cache of its objects. Kinds
-// come and go: whoever listens to objects once hears of those of kinds to come.
+// registry holds the kinds that are served now, each with a cache of its objects. Kinds are added
+// and removed at any time. An object handler that is registered once is also called for kinds that
+// are added later.
 //
-// A kind is served when its cache is filled, and not before: what looks at a cache
-// that is being filled sees objects missing that exist.
+// A kind is served only when its cache is filled. During filling, existing objects would seem to be
+// missing.
 type registry struct {
 	dyn  dynamic.Interface
 	meta metadata.Interface
 
 	mu sync.RWMutex
-	// served and opening are at the same kind only while a cache is replaced.
+	// A kind is in both maps only while its cache is being replaced.
 	served, opening map[schema.GroupKind]*entry
-	order           []schema.GroupKind // of the table: what others need first
+	order           []schema.GroupKind // built-in kinds, dependencies first
 	knowledge       interpret.Knowledge
-	taught          string          // which lessons knowledge has
-	lessons         map[string]bool // the kinds that they are about
+	taught          string          // the version of the customizations in the catalog
+	lessons         map[string]bool // the customized kinds
 	listeners       []listener
 	told            []func(interpret.Kind)
 }
@@ -46,18 +47,19 @@ type entry struct {
 	interpret.Kind
 	// custom kinds are those that a CRD of the control plane defines.
 	custom bool
-	// taught kinds may need others; of kinds that nobody taught nothing is known.
+	// inTable: the kind is in the built-in table, so its objects may need others. For other custom
+	// kinds, dependencies are unknown.
 	taught bool
-	// status: objects of the kind have a status that can be written.
+	// status: objects of the kind have a status subresource.
 	status bool
-	// scale of a custom kind, as its CRD says.
+	// scale is a custom kind's scale subresource, as its CRD declares it.
 	scale *interpret.Scale
 
 	informer cache.SharedIndexInformer
 	stop     context.CancelFunc
 }
 
-// listener hears of the objects of one kind, or with nil of all.
+// objectHandler handles the events of one kind's objects, or of all kinds if only is nil.
 type listener struct {
 	only *schema.GroupKind
 	hear func(k interpret.Kind, was, is metav1.Object)
@@ -72,9 +74,9 @@ func newRegistry(dyn dynamic.Interface, meta metadata.Interface) *registry {
 	return r
 }
 
-// open makes the cache of a kind, with everybody listening, for the caller to run
-// until the context that it gives ends: when the kind is closed, or with ctx. The
-// kind is served after settle.
+// open creates the cache of a kind and attaches all object handlers. The caller runs the informer
+// until the returned context ends: when the kind is closed, or with ctx. The kind is served after
+// markServed.
 func (r *registry) open(ctx context.Context, e entry) (context.Context, cache.SharedIndexInformer, error) {
 	e.informer = objectInformer(r.dyn, r.meta, e.Kind)
 	ctx, e.stop = context.WithCancel(ctx)
@@ -99,13 +101,13 @@ func (e *entry) attach(l listener) error {
 	}
 	k := e.Kind
 	if err := On(e.informer, func(was, is metav1.Object) { l.hear(k, was, is) }); err != nil {
-		return fmt.Errorf("fleet: listen to %s: %w", e.GroupKind(), err)
+		return fmt.Errorf("fleet: add an event handler for %s: %w", e.GroupKind(), err)
 	}
 	return nil
 }
 
-// settle makes a kind served whose cache is filled, in the place of the cache that
-// it had, and tells everybody. It returns when they know.
+// markServed makes a kind served after its cache was filled, in place of its previous cache. It
+// returns after all kind handlers were called.
 func (r *registry) settle(informer cache.SharedIndexInformer) {
 	r.mu.Lock()
 	var e *entry
@@ -116,7 +118,7 @@ func (r *registry) settle(informer cache.SharedIndexInformer) {
 	}
 	if e == nil {
 		r.mu.Unlock()
-		return // it went, or was replaced, while it was being filled
+		return // it was closed or replaced while it was being filled
 	}
 	gk := e.GroupKind()
 	before := r.served[gk]
@@ -137,7 +139,7 @@ func (r *registry) settle(informer cache.SharedIndexInformer) {
 	}
 }
 
-// close forgets a kind and tells everybody.
+// close removes a kind and calls all kind handlers.
 func (r *registry) close(gk schema.GroupKind) {
 	r.mu.Lock()
 	gone := []*entry{r.served[gk], r.opening[gk]}
@@ -161,8 +163,8 @@ func (r *registry) close(gk schema.GroupKind) {
 	}
 }
 
-// know adds a custom kind to what is known, so that it is asked for like the others,
-// and lays over it what people taught. The caller holds mu.
+// addToCatalog adds a custom kind to the catalog, and applies its customizations. The caller holds
+// mu.
 func (r *registry) know(e *entry) {
 	if e.custom {
 		r.knowledge = r.knowledge.With(e.Kind)
@@ -177,7 +179,7 @@ func (r *registry) get(gk schema.GroupKind) (*entry, bool) {
 	return e, ok
 }
 
-// custom gives the custom kinds that are served or about to be.
+// custom returns the custom kinds that are served or being opened.
 func (r *registry) custom() map[schema.GroupKind]entry {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -192,7 +194,7 @@ func (r *registry) custom() map[schema.GroupKind]entry {
 	return out
 }
 
-// waitingFor names the kinds whose caches are not filled yet.
+// waitingFor returns the names of the kinds whose caches are not filled yet.
 func (r *registry) waitingFor() string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -210,7 +212,7 @@ func (r *registry) listen(l listener) error {
 	r.listeners = append(r.listeners, l)
 	all := slices.Collect(maps.Values(r.served))
 	for gk, e := range r.opening {
-		// For a moment, one is in both.
+		// While a cache is replaced, a kind is in both maps.
 		if s := r.served[gk]; s == nil || s.informer != e.informer {
 			all = append(all, e)
 		}
@@ -223,7 +225,7 @@ func (r *registry) listen(l listener) error {
 	return nil
 }
 
-// Knowledge gives what is known of kinds now: the table, what users taught, and
+// Catalog returns the interpretation of all kinds now: the built-in table, the customizations, and
 // the custom kinds that are served.
 func (t *Term) Knowledge() interpret.Knowledge {
 	t.kinds.mu.RLock()
@@ -231,7 +233,7 @@ func (t *Term) Knowledge() interpret.Knowledge {
 	return t.kinds.knowledge
 }
 
-// Kinds gives the kinds that are served now, those that others need first.
+// Kinds returns the kinds that are served now, dependencies first.
 func (t *Term) Kinds() []interpret.Kind {
 	r := t.kinds
 	r.mu.RLock()
@@ -251,8 +253,7 @@ func (t *Term) Kinds() []interpret.Kind {
 	return out
 }
 
-// Served tells whether the control plane serves a kind to the fleet now, and what
-// is known of it.
+// ServedKind returns a kind if the control plane serves it to the fleet now.
 func (t *Term) Served(gk schema.GroupKind) (interpret.Kind, bool) {
 	e, ok := t.kinds.get(gk)
 	if !ok {
@@ -261,14 +262,14 @@ func (t *Term) Served(gk schema.GroupKind) (interpret.Kind, bool) {
 	return e.Kind, true
 }
 
-// HasStatus tells whether objects of a kind have a status that can be written.
+// HasStatus reports whether objects of a kind have a status subresource.
 func (t *Term) HasStatus(gk schema.GroupKind) bool {
 	e, ok := t.kinds.get(gk)
 	return ok && e.status
 }
 
-// Complete tells whether all objects that may need others are in the caches. While
-// they are not, what nobody seems to need may be needed.
+// DependenciesComplete reports whether the caches hold all objects that may need others. Until
+// then, an object that seems unneeded may be needed.
 func (t *Term) Complete() bool {
 	t.kinds.mu.RLock()
 	defer t.kinds.mu.RUnlock()
@@ -280,31 +281,29 @@ func (t *Term) Complete() bool {
 	return true
 }
 
-// OnKind calls f with each kind that comes from now on, with all of its objects in
-// the cache; when what is known of it changes; and when it has gone, which Served
-// tells. For kinds that are there already see Kinds.
+// OnKind calls f with each kind that is added from now on, after its cache is filled; when its
+// interpretation changes; and when it is removed, after which ServedKind no longer returns it. For
+// the existing kinds see Kinds.
 func (t *Term) OnKind(f func(interpret.Kind)) {
 	t.kinds.mu.Lock()
 	defer t.kinds.mu.Unlock()
 	t.kinds.told = append(t.kinds.told, f)
 }
 
-// OnObject calls f for each object of a kind, and when one changes (was and is both
-// set), comes (was nil) or goes (is nil), whenever the kind comes. Calls come one
-// after another. Of objects the metadata is told. Most events need no more; for what
-// does, there is Object.
+// OnObject calls f for each object of a kind: when it is added (was is nil), changed (both are set)
+// or deleted (is is nil), even if the kind itself is added later. Calls are sequential. f gets only
+// the metadata, which is enough for most events. Object returns the rest.
 func (t *Term) OnObject(gk schema.GroupKind, f func(was, is metav1.Object)) error {
 	return t.kinds.listen(listener{only: &gk, hear: func(_ interpret.Kind, was, is metav1.Object) { f(was, is) }})
 }
 
-// OnObjects does the same for all kinds, now and to come. Calls about one kind come
-// one after another.
+// OnObjects does the same for all kinds, present and future. Calls for one kind are sequential.
 func (t *Term) OnObjects(f func(k interpret.Kind, was, is metav1.Object)) error {
 	return t.kinds.listen(listener{hear: f})
 }
 
-// Object gives an object of a served kind from the cache, for the caller to keep. Of
-// an opaque kind it has only the metadata, and of a type no schema; Whole has the rest.
+// Object returns an object of a served kind from the cache. The caller owns it. For an opaque kind
+// it has only the metadata, and for a CRD no schema; FullObject returns the rest.
 func (t *Term) Object(gk schema.GroupKind, key types.NamespacedName) (*unstructured.Unstructured, bool) {
 	e, served := t.kinds.get(gk)
 	if !served {
@@ -317,8 +316,8 @@ func (t *Term) Object(gk schema.GroupKind, key types.NamespacedName) (*unstructu
 	return Unpack(item)
 }
 
-// Head gives the metadata of an object that Object gives, for whoever needs no more of it.
-// It must not be changed.
+// ObjectMetadata returns only the metadata of an object, without decoding the rest. It must not be
+// changed.
 func (t *Term) Head(gk schema.GroupKind, key types.NamespacedName) (metav1.Object, bool) {
 	e, served := t.kinds.get(gk)
 	if !served {
@@ -332,9 +331,8 @@ func (t *Term) Head(gk schema.GroupKind, key types.NamespacedName) (metav1.Objec
 	return head, ok
 }
 
-// Whole gives all of an object that Object gave: at least as new as that one. It is
-// false if by now there is no such object or another of its name, which will be an
-// event.
+// FullObject returns the complete object for one that Object returned, in the same or a newer
+// version. It returns false if the object is gone or was replaced; an event will follow.
 func (t *Term) Whole(ctx context.Context, k interpret.Kind, obj *unstructured.Unstructured) (*unstructured.Unstructured, bool, error) {
 	if !partial(k) {
 		return obj, true, nil
@@ -352,9 +350,8 @@ func (t *Term) Whole(ctx context.Context, k interpret.Kind, obj *unstructured.Un
 	return whole, true, nil
 }
 
-// Objects goes through the objects of a served kind in a namespace, or with "" in
-// all of them, as Object gives them: one after another, so that those of an opaque
-// kind are never all in memory.
+// Objects iterates over the objects of a served kind in a namespace, or in all namespaces with "".
+// It decodes one at a time, so that memory never holds all of them.
 func (t *Term) Objects(gk schema.GroupKind, namespace string) iter.Seq[*unstructured.Unstructured] {
 	return func(yield func(*unstructured.Unstructured) bool) {
 		for _, item := range t.items(gk, namespace) {
@@ -365,8 +362,7 @@ func (t *Term) Objects(gk schema.GroupKind, namespace string) iter.Seq[*unstruct
 	}
 }
 
-// Metadata goes through the same objects for whoever needs no more of them. They must not
-// be changed.
+// Metadata iterates over only the metadata of the same objects. It must not be changed.
 func (t *Term) Metadata(gk schema.GroupKind, namespace string) iter.Seq[metav1.Object] {
 	return func(yield func(metav1.Object) bool) {
 		for _, item := range t.items(gk, namespace) {

@@ -13,14 +13,13 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// PackKubeconfig makes a kubeconfig that works on any machine out of one context
-// of one that works here: certificates, keys and tokens in files are taken in,
-// and everything else is left out. dir is where relative paths begin. context
-// may be empty for the current one.
+// PackKubeconfig makes a self-contained kubeconfig from one context of a kubeconfig. It inlines
+// certificates, keys and tokens from files, and drops everything else. Relative paths are resolved
+// against dir. An empty context means the current one.
 func PackKubeconfig(data []byte, context, dir string) ([]byte, error) {
 	cfg, err := clientcmd.Load(data)
 	if err != nil {
-		return nil, errors.New("the kubeconfig is not readable as one: check that the file is a kubeconfig")
+		return nil, errors.New("cannot parse the kubeconfig: check that the file is a kubeconfig")
 	}
 	if context != "" {
 		cfg.CurrentContext = context
@@ -34,7 +33,7 @@ func PackKubeconfig(data []byte, context, dir string) ([]byte, error) {
 	if err := clientcmdapi.MinifyConfig(cfg); err != nil {
 		return nil, fmt.Errorf("context %q of the kubeconfig is incomplete: %w", cfg.CurrentContext, err)
 	}
-	// Paths are relative to where the kubeconfig lies.
+	// Paths are relative to the kubeconfig's directory.
 	origin := filepath.Join(dir, "kubeconfig")
 	for _, c := range cfg.Clusters {
 		c.LocationOfOrigin = origin
@@ -43,10 +42,10 @@ func PackKubeconfig(data []byte, context, dir string) ([]byte, error) {
 		a.LocationOfOrigin = origin
 	}
 	if err := clientcmd.ResolveLocalPaths(cfg); err != nil {
-		return nil, fmt.Errorf("resolve the files that the kubeconfig names: %w", err)
+		return nil, fmt.Errorf("resolve the files that the kubeconfig references: %w", err)
 	}
 	if err := clientcmdapi.FlattenConfig(cfg); err != nil {
-		return nil, fmt.Errorf("take in the files that the kubeconfig names: %w", err)
+		return nil, fmt.Errorf("inline the files that the kubeconfig references: %w", err)
 	}
 	for _, a := range cfg.AuthInfos {
 		if a.TokenFile == "" {
@@ -54,7 +53,7 @@ func PackKubeconfig(data []byte, context, dir string) ([]byte, error) {
 		}
 		token, err := os.ReadFile(a.TokenFile)
 		if err != nil {
-			return nil, fmt.Errorf("take in the token file that the kubeconfig names: %w", err)
+			return nil, fmt.Errorf("inline the token file that the kubeconfig references: %w", err)
 		}
 		a.Token, a.TokenFile = strings.TrimSpace(string(token)), ""
 	}
@@ -76,23 +75,23 @@ func contextNames(cfg *clientcmdapi.Config) string {
 	return strings.Join(names, ", ")
 }
 
-// selfContained refuses what would make the server run programs or read files of
-// its own machine because of what somebody wrote into a Secret.
+// selfContained rejects a kubeconfig that would make the server run programs or read files of its
+// own machine. Any user who may write the Secret could cause that.
 func selfContained(cfg *clientcmdapi.Config) error {
 	const remedy = "use a service-account token or a client certificate instead, for example of a ServiceAccount made for Atoll in the cluster (`kubectl create token`)"
 	for name, a := range cfg.AuthInfos {
 		switch {
 		case a.Exec != nil:
-			return fmt.Errorf("user %q of the kubeconfig runs a program (exec: %s), which the server will not: %s", name, a.Exec.Command, remedy)
+			return fmt.Errorf("user %q of the kubeconfig runs a program (exec: %s), which the server does not allow: %s", name, a.Exec.Command, remedy)
 		case a.AuthProvider != nil:
-			return fmt.Errorf("user %q of the kubeconfig uses auth-provider %s, which the server does not have: %s", name, a.AuthProvider.Name, remedy)
+			return fmt.Errorf("user %q of the kubeconfig uses auth-provider %s, which the server does not support: %s", name, a.AuthProvider.Name, remedy)
 		case a.TokenFile != "" || a.ClientCertificate != "" || a.ClientKey != "":
-			return fmt.Errorf("user %q of the kubeconfig names files, which the server will not read: inline them (`kubectl config view --raw --flatten`)", name)
+			return fmt.Errorf("user %q of the kubeconfig references files, which the server does not read: inline them (`kubectl config view --raw --flatten`)", name)
 		}
 	}
 	for name, c := range cfg.Clusters {
 		if c.CertificateAuthority != "" {
-			return fmt.Errorf("cluster %q of the kubeconfig names a CA file, which the server will not read: inline it (`kubectl config view --raw --flatten`)", name)
+			return fmt.Errorf("cluster %q of the kubeconfig references a CA file, which the server does not read: inline it (`kubectl config view --raw --flatten`)", name)
 		}
 		if c.Server == "" {
 			return fmt.Errorf("cluster %q of the kubeconfig has no server: set clusters[].cluster.server", name)
@@ -101,12 +100,12 @@ func selfContained(cfg *clientcmdapi.Config) error {
 	return nil
 }
 
-// MemberConfig gives the way to a member from a packed kubeconfig.
+// MemberConfig returns the client configuration of a member from a packed kubeconfig.
 func MemberConfig(data []byte) (*rest.Config, error) {
 	cfg, err := clientcmd.Load(data)
 	if err != nil {
-		// The parser's own words may quote the file, which holds secrets.
-		return nil, errors.New("it is not readable as a kubeconfig: join the cluster again with `atoll join`")
+		// The parser's error may quote the file, which holds secrets.
+		return nil, errors.New("it cannot be parsed: join the cluster again with `atoll join`")
 	}
 	if err := selfContained(cfg); err != nil {
 		return nil, err

@@ -43,10 +43,10 @@ func TestPackKubeconfig(t *testing.T) {
 	}
 	user := cfg.AuthInfos["u"]
 	if string(cfg.Clusters["c"].CertificateAuthorityData) != "CA" || string(user.ClientCertificateData) != "CERT" || string(user.ClientKeyData) != "KEY" {
-		t.Errorf("the files were not taken in:\n%s", packed)
+		t.Errorf("the files were not inlined:\n%s", packed)
 	}
 	if len(cfg.Contexts) != 1 || strings.Contains(string(packed), "other-secret") {
-		t.Errorf("more was taken than the one context:\n%s", packed)
+		t.Errorf("more than one context was kept:\n%s", packed)
 	}
 
 	packed, err = PackKubeconfig([]byte(kubeconfig("", "tokenFile: token")), "", dir)
@@ -91,7 +91,7 @@ func TestKubeconfigsThatAreRefused(t *testing.T) {
 			t.Errorf("%s: the error shows a secret: %v", tt.name, err)
 		}
 	}
-	// What arrives in a Secret must not reach the server's own files.
+	// A kubeconfig in a Secret must not reach the server's own files.
 	for _, data := range []string{
 		kubeconfig("", exec), kubeconfig("", "tokenFile: /etc/hostname"), kubeconfig(", certificate-authority: /etc/hostname", "token: x"),
 		kubeconfig("", "client-certificate: /etc/hostname, client-key: /etc/hostname"),

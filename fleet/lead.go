@@ -12,25 +12,25 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// election is by whom, and at what pace, it is decided who leads.
+// election is the lock that servers compete for, and its timing.
 type election struct {
 	lock                   resourcelock.Interface
 	lasts, deadline, retry time.Duration
 }
 
-// amongSeveral has another server take over within ten seconds.
+// multiServerElection lets another server take over within ten seconds.
 func amongSeveral(lock resourcelock.Interface) election {
 	return election{lock, 10 * time.Second, 7 * time.Second, time.Second}
 }
 
-// ofOne is for a server that is alone. Its Lease says to people who leads, and costs a
-// durable write each time that it does.
+// singleServerElection is for a server without competitors. Its Lease only shows who leads, and
+// each renewal is a durable write, so it renews rarely.
 func ofOne(lock resourcelock.Interface) election {
 	return election{lock, time.Minute, 40 * time.Second, 10 * time.Second}
 }
 
-// lease is what servers are elected by. It is renewed over a connection of its own: on
-// the one that all controllers share, a renewal would wait behind what fills their
+// lease returns the lock that servers are elected with. It is renewed over a connection of its own.
+// On the controllers' shared connection, a renewal would wait behind the requests that fill the
 // caches, and come too late.
 func (f *Fleet) lease() (resourcelock.Interface, error) {
 	cfg := rest.CopyConfig(f.cfg.REST)
@@ -59,13 +59,13 @@ func (e election) elector(began func(leading context.Context)) (*leaderelection.
 	return elector, nil
 }
 
-// lead campaigns and leads one term, which has to end with ctx and when it is lost
-// (leading). The lease is given up only when the term has ended, so that two servers
-// never act on purpose; a server that loses it stops acting before another may take it.
+// lead campaigns and runs one session, which has to return when ctx ends and when leadership is
+// lost (leading). The lease is released only after the session has returned, so two servers never
+// act at once. A server that loses the lease stops acting before another may take it.
 func (e election) lead(ctx context.Context, term func(ctx, leading context.Context) error) error {
 	campaign, resign := context.WithCancel(context.WithoutCancel(ctx))
 	defer resign()
-	// Before the term begins, there is nothing to stop first.
+	// Before the session starts, there is nothing to stop.
 	began := make(chan struct{})
 	done := make(chan error, 1)
 	elector, err := e.elector(func(leading context.Context) {
@@ -80,7 +80,7 @@ func (e election) lead(ctx context.Context, term func(ctx, leading context.Conte
 		select {
 		case <-ctx.Done():
 			select {
-			case <-began: // term sees that ctx ended, stops and resigns
+			case <-began: // the session sees that ctx ended, stops and resigns
 			default:
 				resign()
 			}
@@ -96,9 +96,8 @@ func (e election) lead(ctx context.Context, term func(ctx, leading context.Conte
 	}
 }
 
-// leadAlone leads one term that nobody can take away: none is lost because this server
-// was too busy to say that it leads. The lease is kept for those who look who does, and
-// nothing hangs on it.
+// leadUncontested runs one session that no other server can take over. It does not end if this
+// server is too busy to renew the lease. The lease only shows who leads.
 func (e election) leadAlone(ctx context.Context, term func(ctx, leading context.Context) error) error {
 	elector, err := e.elector(func(context.Context) {})
 	if err != nil {

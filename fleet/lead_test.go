@@ -11,10 +11,10 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// deaf is a lease that takes nothing any more once it is.
+// blockableLock is a lease whose requests fail once it is blocked.
 type deaf struct {
 	resourcelock.Interface
-	// seen is the same lease for who looks on: a lock is for one user at a time.
+	// observer is the same lease for the test: a lock has one user at a time.
 	seen   resourcelock.Interface
 	is     atomic.Bool
 	failed atomic.Int64
@@ -53,8 +53,8 @@ func quickly(t *testing.T) (election, *deaf) {
 	return election{lock: d, lasts: 300 * time.Millisecond, deadline: 200 * time.Millisecond, retry: 20 * time.Millisecond}, d
 }
 
-// TestATermOfOne outlives renewals that fail for many times what a Lease lasts, and gives the
-// Lease back when it ends.
+// TestUncontestedSession: a session outlives renewals that fail for much longer than a Lease lasts,
+// and releases the Lease when it ends.
 func TestATermOfOne(t *testing.T) {
 	e, lock := quickly(t)
 	ctx, stop := context.WithCancel(t.Context())
@@ -67,16 +67,16 @@ func TestATermOfOne(t *testing.T) {
 		})
 	}()
 	<-began
-	eventually(t, "the lease says who leads", func() bool {
+	eventually(t, "the lease names the leader", func() bool {
 		r, _, err := lock.seen.Get(ctx)
 		return err == nil && r.HolderIdentity == "one"
 	})
 	lock.is.Store(true)
-	// A renewal that fails is tried again every 20 ms: this is ten deadlines.
+	// A failed renewal is retried every 20 ms: this is ten deadlines.
 	eventually(t, "renewals fail", func() bool { return lock.failed.Load() >= 100 })
 	select {
 	case err := <-ended:
-		t.Fatalf("the term ended, though nobody else could lead: %v", err)
+		t.Fatalf("the session ended although no other server could lead: %v", err)
 	default:
 	}
 	lock.is.Store(false)
@@ -89,11 +89,11 @@ func TestATermOfOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r, _, err := lock.seen.Get(t.Context()); err != nil || r.HolderIdentity != "" {
-		t.Errorf("the lease was not given back: %v, %v", r, err)
+		t.Errorf("the lease was not released: %v, %v", r, err)
 	}
 }
 
-// TestATermAmongSeveral ends when it can no longer be known that nobody else leads.
+// TestContestedSession: a session ends when another server may have taken the lease.
 func TestATermAmongSeveral(t *testing.T) {
 	e, lock := quickly(t)
 	began, ended := make(chan struct{}), make(chan error, 1)
@@ -112,6 +112,6 @@ func TestATermAmongSeveral(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(20 * time.Second):
-		t.Fatal("the term goes on, though its lease could not be renewed")
+		t.Fatal("the session did not end although its lease could not be renewed")
 	}
 }

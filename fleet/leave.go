@@ -18,18 +18,17 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// LeaveOptions say which cluster leaves, and what becomes of what runs there.
+// LeaveOptions say which cluster leaves, and what happens to the objects in it.
 type LeaveOptions struct {
 	Name string
 	// Cascade is v1alpha1.LeaveDelete (the default) or v1alpha1.LeaveOrphan.
 	Cascade string
-	// Progress, if set, hears in a sentence what is going on.
+	// Progress, if set, is called with a sentence for each step.
 	Progress func(string)
 }
 
-// Leave takes a cluster out of the fleet and returns when it is gone, or when ctx
-// ends; then the leave goes on, and can be repeated. Its shares go to the other
-// clusters.
+// Leave removes a cluster from the fleet and returns when it is gone. Its shares go to the other
+// clusters. If ctx ends earlier, removal continues in the background, and Leave can be repeated.
 func Leave(ctx context.Context, atoll *rest.Config, o LeaveOptions) error {
 	if o.Cascade == "" {
 		o.Cascade = v1alpha1.LeaveDelete
@@ -49,7 +48,7 @@ func Leave(ctx context.Context, atoll *rest.Config, o LeaveOptions) error {
 	}
 	cluster, err := api.Patch(ctx, o.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("leave %s: there is no such cluster: `kubectl get clusters` lists them", o.Name)
+		return fmt.Errorf("leave %s: cluster not found: `kubectl get clusters` lists all clusters", o.Name)
 	}
 	if err != nil {
 		return fmt.Errorf("leave %s: %w", o.Name, err)
@@ -59,7 +58,7 @@ func Leave(ctx context.Context, atoll *rest.Config, o LeaveOptions) error {
 		return fmt.Errorf("leave %s: %w", o.Name, err)
 	}
 	tell("%s is leaving; its shares go to other clusters", o.Name)
-	why := "the Atoll server has not looked at it yet"
+	why := "the Atoll server has not started removing it yet"
 	err = wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		u, err := api.Get(ctx, o.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) || err == nil && u.GetUID() != uid {

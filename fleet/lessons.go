@@ -11,22 +11,22 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// OnInterpretation does for ResourceInterpretations what OnCluster does for Clusters.
+// OnInterpretation is OnCluster for ResourceInterpretations.
 func (t *Term) OnInterpretation(f func(was, is *v1alpha1.ResourceInterpretation)) error {
 	return On(t.types.interpretations, f)
 }
 
-// Interpretations gives all ResourceInterpretations from the cache, in no order.
+// Interpretations returns all ResourceInterpretations from the cache, in no particular order.
 func (t *Term) Interpretations() []*v1alpha1.ResourceInterpretation {
 	return list[v1alpha1.ResourceInterpretation](t.types.interpretations.GetStore().List())
 }
 
-// Interpretation gives one ResourceInterpretation from the cache.
+// Interpretation returns one ResourceInterpretation from the cache.
 func (t *Term) Interpretation(name string) (*v1alpha1.ResourceInterpretation, bool) {
 	return get[v1alpha1.ResourceInterpretation](t.types.interpretations, name)
 }
 
-// Misunderstood tells why a ResourceInterpretation is not in use, nil if it is.
+// InterpretationError returns why a ResourceInterpretation is not in use, or nil if it is.
 func (t *Term) Misunderstood(name string) error {
 	_, wrong := lessons(t.types.interpretations)
 	return wrong[name]
@@ -36,7 +36,7 @@ func lessons(i cache.SharedIndexInformer) ([]interpret.Lesson, map[string]error)
 	return interpret.Lessons(list[v1alpha1.ResourceInterpretation](i.GetStore().List()))
 }
 
-// taught identifies what is taught at this moment.
+// customizationsVersion identifies the current set of customizations.
 func taught(i cache.SharedIndexInformer) string {
 	var all []string
 	for _, r := range list[v1alpha1.ResourceInterpretation](i.GetStore().List()) {
@@ -46,8 +46,8 @@ func taught(i cache.SharedIndexInformer) string {
 	return strings.Join(all, " ")
 }
 
-// learn lays what is taught now over the kinds, and tells everybody of those that
-// are understood differently by that.
+// loadCustomizations applies the current customizations, and calls all kind handlers for each kind
+// whose interpretation changed.
 func (r *registry) learn(i cache.SharedIndexInformer) {
 	now := taught(i)
 	r.mu.Lock()
@@ -67,7 +67,7 @@ func (r *registry) learn(i cache.SharedIndexInformer) {
 		if !concerned[gk.String()] && !r.lessons[gk.String()] {
 			continue
 		}
-		// Another entry and not a changed one: whoever holds this one goes on with it.
+		// Replace the entry instead of changing it: another goroutine may still hold the old one.
 		next := *e
 		next.Kind = r.understood(e.Kind)
 		r.served[gk] = &next
@@ -85,8 +85,8 @@ func (r *registry) learn(i cache.SharedIndexInformer) {
 	}
 }
 
-// understood gives a kind as it is known now, in the version in which it is served.
-// The caller holds mu.
+// interpreted returns the current interpretation of a kind, in its served version. The caller holds
+// mu.
 func (r *registry) understood(k interpret.Kind) interpret.Kind {
 	now, known := r.knowledge.Find(k.GroupKind())
 	if !known {

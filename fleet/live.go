@@ -15,20 +15,20 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// errNotServed: whether an object exists cannot be found out now.
-var errNotServed = errors.New("the control plane does not serve its type now")
+// errNotServed is returned when it cannot be determined now whether an object exists.
+var errNotServed = errors.New("the control plane does not serve its type at the moment")
 
-// KindOf gives what is known of the kind that a binding is about, in the version
-// that it is bound in. Of a custom kind that is no longer served that is what the
-// binding itself says, which is enough to find the object in a cluster.
+// KindOf returns the interpretation of a binding's kind, in the version that is bound. For a custom
+// kind that is no longer served, it is built from the binding alone, which is enough to find the
+// object in a cluster.
 func (t *Term) KindOf(b *v1alpha1.ResourceBinding) (interpret.Kind, bool) {
 	return t.Knowledge().Bound(b)
 }
 
-// Live gives an object of the control plane as it is now, past the cache, or nil if
-// it is gone: because there is none of its name, or because its type is gone, with
-// which the API server deletes all objects of it. That a type is merely not served,
-// as happens while a server starts, is an error.
+// Live reads an object from the control plane, not from the cache. It returns nil if the object is
+// gone: it does not exist, or its type is gone, with which the API server deletes all its objects.
+// If the type exists and is merely not served, as happens while a server starts, Live returns an
+// error.
 func (t *Term) Live(ctx context.Context, k interpret.Kind, key types.NamespacedName) (*unstructured.Unstructured, error) {
 	obj, err := t.Dynamic.Resource(k.GVR()).Namespace(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	switch {
@@ -49,9 +49,9 @@ func (t *Term) Live(ctx context.Context, k interpret.Kind, key types.NamespacedN
 	return nil, nil
 }
 
-// TypeGone tells whether a kind was a custom one and its CRD is gone, asked for
-// live. A kind that Kubernetes has built in and this control plane does not serve is
-// not gone: it may be switched on again.
+// TypeGone reports whether a kind was custom and its CRD is gone. It reads the CRD from the API,
+// not from the cache. A kind that is built into Kubernetes and disabled in this control plane is
+// not gone: it may be enabled again.
 func (t *Term) TypeGone(ctx context.Context, k interpret.Kind) (bool, error) {
 	if _, known := t.types.defines(k.GroupKind()); known {
 		return false, nil
@@ -65,14 +65,14 @@ func (t *Term) TypeGone(ctx context.Context, k interpret.Kind) (bool, error) {
 	case err == nil:
 		return false, nil
 	case !apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
-		return false, fmt.Errorf("make sure that type %s is gone: %w", name, err)
+		return false, fmt.Errorf("check that type %s is gone: %w", name, err)
 	}
 	return true, nil
 }
 
-// TypeDeleted tells whether somebody deleted the CRD of a custom kind, as far as this
-// term has seen: it is on its way out, or gone after it was. The API server deletes the
-// objects of such a type, and whoever deletes it asks for that.
+// TypeDeleted reports whether this session has seen a user delete the CRD of a custom kind: it is
+// being deleted, or was seen being deleted before it disappeared. The API server deletes the
+// objects of such a type, so the user requested that too.
 func (t *Term) TypeDeleted(gk schema.GroupKind) bool {
 	if c, known := t.types.defines(gk); known {
 		return c.DeletionTimestamp != nil
@@ -80,14 +80,14 @@ func (t *Term) TypeDeleted(gk schema.GroupKind) bool {
 	return t.types.wasDeleted(gk)
 }
 
-// TypeVanished tells whether a kind is a custom one whose CRD is missing, and this term
-// has not seen anybody delete it: whatever became of the objects, nobody asked for it.
+// TypeVanished reports whether the CRD of a custom kind is missing and this session has not seen
+// its deletion. No user requested the removal of its objects.
 func (t *Term) TypeVanished(gk schema.GroupKind) bool {
 	_, known := t.types.defines(gk)
 	return !known && !Native(gk) && !t.types.wasDeleted(gk)
 }
 
-// Native tells whether a kind of the table is built into API servers. The others
+// Native reports whether a kind of the built-in table is also built into API servers. The others
 // come from CRDs in any cluster.
 func Native(gk schema.GroupKind) bool {
 	k, known := interpret.Find(gk)

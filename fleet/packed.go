@@ -10,18 +10,18 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// packed is an object in a cache: its metadata, and all else as JSON, which takes a
-// fraction of what maps do. Of a hundred thousand objects few are looked at in any
-// second; most events need no more than the metadata.
+// packed is a cached object: its metadata, and the rest as JSON, which takes a fraction of the
+// memory of maps. Of a hundred thousand objects, few are read in any second. Most events need only
+// the metadata.
 type packed struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
-	status, others []byte // maps write their keys in order: what is equal reads the same
+	status, others []byte // maps are encoded with sorted keys: equal content has equal bytes
 }
 
-// Pack gives what makes an informer hold objects small. trim takes off first what nobody
-// asks for; of what it gets, the object itself and its metadata are its own. What cannot
-// be written as JSON is left as it is.
+// Pack returns a transform that makes an informer hold objects in packed form. trim first removes
+// the fields that no controller reads. It may change the object and its metadata, but no nested
+// values. An object that cannot be encoded as JSON is kept as it is.
 func Pack(trim func(*unstructured.Unstructured)) cache.TransformFunc {
 	return func(obj any) (any, error) {
 		is, ok := obj.(*unstructured.Unstructured)
@@ -51,8 +51,8 @@ func Pack(trim func(*unstructured.Unstructured)) cache.TransformFunc {
 	}
 }
 
-// shallow gives an object whose fields, and those of its metadata, can be taken off
-// without anybody else seeing it who has the object, too.
+// shallow returns a copy whose top-level and metadata fields can be removed without affecting other
+// holders of the object.
 func shallow(u *unstructured.Unstructured) *unstructured.Unstructured {
 	out := &unstructured.Unstructured{Object: maps.Clone(u.Object)}
 	if metadata, ok := out.Object["metadata"].(map[string]any); ok {
@@ -61,8 +61,8 @@ func shallow(u *unstructured.Unstructured) *unstructured.Unstructured {
 	return out
 }
 
-// Unpack gives what an informer holds as the object, which belongs to the caller. What
-// cannot be read is never found.
+// Unpack decodes what an informer holds. The caller owns the result. An object that cannot be
+// decoded counts as not found.
 func Unpack(item any) (*unstructured.Unstructured, bool) {
 	switch held := item.(type) {
 	case *unstructured.Unstructured:
@@ -87,7 +87,7 @@ func Unpack(item any) (*unstructured.Unstructured, bool) {
 	return nil, false
 }
 
-// describe says in an object what it is.
+// describe sets the object's type and metadata.
 func describe(u *unstructured.Unstructured, is metav1.TypeMeta, meta *metav1.ObjectMeta) bool {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(meta)
 	if err != nil {

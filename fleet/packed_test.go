@@ -15,8 +15,8 @@ const whole = `{"apiVersion":"apps/v1","kind":"Deployment",
 "spec":{"replicas":3,"share":0.5,"paused":false,"selector":null,"args":["<a>",1152921504606846976]},
 "status":{"replicas":3}}`
 
-// TestCachesHoldObjectsWhole: what is held packed reads as it was, numbers included, and
-// to whoever reads it belongs what he gets.
+// TestCachesHoldObjectsWhole: a packed object decodes to the original, including numbers, and each
+// reader owns its copy.
 func TestCachesHoldObjectsWhole(t *testing.T) {
 	for _, without := range []string{"", "status", "spec"} {
 		was := &unstructured.Unstructured{}
@@ -54,7 +54,8 @@ func TestCachesHoldObjectsWhole(t *testing.T) {
 	}
 }
 
-// What a cached object takes, as maps and packed, and what it costs to read one.
+// BenchmarkCachedObject measures the memory of a cached object, as maps and packed, and the time to
+// read one.
 func BenchmarkCachedObject(b *testing.B) {
 	data := []byte(deployed)
 	parse := func() *unstructured.Unstructured {
@@ -70,7 +71,7 @@ func BenchmarkCachedObject(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			if _, ok := Unpack(held); !ok {
-				b.Fatal("it cannot be read")
+				b.Fatal("cannot be decoded")
 			}
 		}
 	})
@@ -97,7 +98,7 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// deployed is a small Deployment as the API server gives it.
+// deployed is a small Deployment as the API server returns it.
 const deployed = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web-00001","namespace":"shop","uid":"2b1c2f7e-7a27-4bd4-a7a3-9d2c6f6a3c11",
 "resourceVersion":"4711","generation":1,"creationTimestamp":"2026-01-01T00:00:00Z","labels":{"app":"web-00001","tier":"front"},"annotations":{"note":"small"},
 "managedFields":[{"manager":"kubectl-create","operation":"Update","apiVersion":"apps/v1","time":"2026-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:replicas":{},"f:selector":{},"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"nginx\"}":{".":{},"f:image":{}}}}}}}}]},

@@ -7,7 +7,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// policyCaches hold the policies of all namespaces, and those of none.
+// policyCaches hold the Placements of all namespaces, and the ClusterPlacements.
 type policyCaches struct {
 	namespaced, cluster cache.SharedIndexInformer
 }
@@ -23,18 +23,18 @@ func (c policyCaches) all() []cache.SharedIndexInformer {
 	return []cache.SharedIndexInformer{c.namespaced, c.cluster}
 }
 
-// Placements gives all Placements from the cache, in no order.
+// Placements returns all Placements from the cache, in no particular order.
 func (t *Term) Placements() []*v1alpha1.Placement {
 	return list[v1alpha1.Placement](t.policies.namespaced.GetStore().List())
 }
 
-// ClusterPlacements gives all ClusterPlacements from the cache, in no order.
+// ClusterPlacements returns all ClusterPlacements from the cache, in no particular order.
 func (t *Term) ClusterPlacements() []*v1alpha1.ClusterPlacement {
 	return list[v1alpha1.ClusterPlacement](t.policies.cluster.GetStore().List())
 }
 
-// OnPolicy calls f when a policy comes, goes, or its spec changes, and for each
-// that exists.
+// OnPolicy calls f when a policy is added or deleted, or its spec changes, and once for each that
+// exists.
 func (t *Term) OnPolicy(f func()) error {
 	err := On(t.policies.namespaced, func(was, is *v1alpha1.Placement) {
 		if was == nil || is == nil || was.UID != is.UID || was.Generation != is.Generation {

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// reasons are the values of those constants of the API whose names begin so.
+// reasons returns the values of the API's constants whose names start with one of the prefixes.
 func reasons(t *testing.T, file string, prefixes ...string) []string {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join("..", "api", "fleet", "v1alpha1", file), nil, 0)
@@ -40,8 +40,8 @@ func reasons(t *testing.T, file string, prefixes ...string) []string {
 	return out
 }
 
-// TestTheManualHasEveryReason: whoever looks up what a Cluster or a binding says finds
-// it in the tables, and nothing else is in them.
+// TestTheManualHasEveryReason: the manual's tables list every reason and state of Clusters and
+// bindings, and no others.
 func TestTheManualHasEveryReason(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "docs", "operations.md"))
 	if err != nil {
@@ -49,14 +49,14 @@ func TestTheManualHasEveryReason(t *testing.T) {
 	}
 	_, section, ok := strings.Cut(string(text), "### When something is wrong with a cluster\n")
 	if !ok {
-		t.Fatal("docs/operations.md has no section on what is wrong with clusters")
+		t.Fatal("docs/operations.md has no section \"When something is wrong with a cluster\"")
 	}
 	section, _, _ = strings.Cut(section, "\n## ")
 	var documented []string
 	for _, row := range regexp.MustCompile("(?m)^\\| \\*?`([A-Z][A-Za-z]+)`").FindAllStringSubmatch(section, -1) {
 		documented = append(documented, row[1])
 	}
-	// Of a Cluster that is well, or leaves, nobody needs to look it up.
+	// Reasons of a Cluster that is well or leaves need no explanation.
 	known := slices.DeleteFunc(reasons(t, "cluster.go", "Reason"), func(r string) bool {
 		return slices.Contains([]string{"ClusterReady", "RemovingObjects", "WaitingForCluster", "TooManyDeletions", "WithinBounds"}, r)
 	})

@@ -13,9 +13,8 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// StripState takes a cluster's entry out of a binding's status, for a cluster
-// that has no syncer any more to do so itself. It fails with a conflict when the
-// binding is not as the caller sees it.
+// RemoveClusterState removes a cluster's entry from a binding's status, for a cluster whose syncer
+// no longer runs. It returns a conflict if the binding has changed.
 func (t *Term) StripState(ctx context.Context, b *v1alpha1.ResourceBinding, cluster string) error {
 	i := slices.IndexFunc(b.Status.Clusters, func(c v1alpha1.ClusterState) bool { return c.Name == cluster })
 	if i < 0 {
@@ -33,7 +32,7 @@ func (t *Term) StripState(ctx context.Context, b *v1alpha1.ResourceBinding, clus
 	_, err = t.BindingAPI(b.Namespace).
 		Patch(ctx, b.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: "atoll-fleet"}, "status")
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("drop what cluster %s reported from binding %s/%s: %w", cluster, b.Namespace, b.Name, err)
+		return fmt.Errorf("remove the entry of cluster %s from binding %s/%s: %w", cluster, b.Namespace, b.Name, err)
 	}
 	return nil
 }

@@ -24,25 +24,24 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// Term is what the controllers share during one term of leadership: clients of
-// the control plane, and one cache of everything that the fleet reads there,
-// however many clusters there are. Objects from the caches must not be changed.
+// Session is what the controllers share during one leadership session: clients of the control
+// plane, and one cache of everything that the fleet reads there, regardless of the number of
+// clusters. Objects from the caches must not be changed.
 //
-// The binding of an object without a namespace is a ClusterResourceBinding in the
-// API. Here it is a ResourceBinding with an empty namespace, and all that is said
-// of bindings holds for it too.
+// The binding of a cluster-scoped object is a ClusterResourceBinding in the API. Here it is a
+// ResourceBinding with an empty namespace. Every statement about bindings applies to it too.
 type Term struct {
 	Dynamic dynamic.Interface
 	Kube    kubernetes.Interface
 	Events  record.EventRecorder
 	Clock   clock.WithTicker
 	Log     *slog.Logger
-	// Started is when the term began: what was written down before is hearsay.
+	// Started is when the session began. Status that was recorded earlier is unconfirmed.
 	Started time.Time
 
 	clusters cache.SharedIndexInformer
 	bindings bindingCaches
-	// namespaces are held by their metadata.
+	// namespaces holds only metadata.
 	namespaces cache.SharedIndexInformer
 	policies   policyCaches
 	kinds      *registry
@@ -54,8 +53,7 @@ type Term struct {
 	subscribers map[string]map[*subscription]bool
 }
 
-// NewTerm starts the caches and returns when they are filled. They run until ctx
-// ends.
+// NewSession starts the caches and returns when they are filled. They run until ctx ends.
 func NewTerm(ctx context.Context, cfg Config) (*Term, error) {
 	kube, err := kubernetes.NewForConfig(cfg.REST)
 	if err != nil {
@@ -76,8 +74,8 @@ func NewTerm(ctx context.Context, cfg Config) (*Term, error) {
 	return TermOver(ctx, cfg, kube, dyn, meta, kinds)
 }
 
-// TermOver is NewTerm over given clients, for those kinds and what custom ones
-// come. Without a metadata client, opaque kinds are watched whole like the others.
+// NewSessionWithClients is NewSession with the given clients, for the given kinds and all custom
+// ones. Without a metadata client, opaque kinds are watched in full like the others.
 func TermOver(ctx context.Context, cfg Config, kube kubernetes.Interface, dyn dynamic.Interface, meta metadata.Interface, kinds []interpret.Kind) (*Term, error) {
 	t := &Term{
 		Dynamic: dyn, Kube: kube, Clock: cfg.Clock, Log: cfg.Log, Started: cfg.Clock.Now(),
@@ -99,7 +97,7 @@ func TermOver(ctx context.Context, cfg Config, kube kubernetes.Interface, dyn dy
 	var opened []cache.SharedIndexInformer
 	for _, k := range kinds {
 		if _, custom := t.types.defines(k.GroupKind()); custom {
-			continue // the control plane has it from a CRD: it comes and goes with that
+			continue // the control plane has it from a CRD, so it is handled as a custom kind
 		}
 		_, i, err := t.kinds.open(ctx, entry{Kind: k, taught: true, status: true})
 		if err != nil {
@@ -116,7 +114,7 @@ func TermOver(ctx context.Context, cfg Config, kube kubernetes.Interface, dyn dy
 	return t, t.beginCustomKinds(ctx)
 }
 
-// fill starts informers and returns when they have everything.
+// fill starts informers and returns when they are synced.
 func (t *Term) fill(ctx context.Context, informers ...cache.SharedIndexInformer) error {
 	synced := make([]cache.InformerSynced, 0, len(informers))
 	for _, i := range informers {
@@ -132,8 +130,8 @@ func (t *Term) fill(ctx context.Context, informers ...cache.SharedIndexInformer)
 // wait returns when the caches have stopped.
 func (t *Term) wait() { t.running.Wait() }
 
-// servedKinds leaves out what this control plane does not serve: it may run
-// without the workload kinds.
+// servedKinds returns the built-in kinds that this control plane serves: it may run without the
+// workload kinds.
 func servedKinds(d discovery.DiscoveryInterface) ([]interpret.Kind, error) {
 	var out []interpret.Kind
 	lists := map[string]*metav1.APIResourceList{}
@@ -144,7 +142,7 @@ func servedKinds(d discovery.DiscoveryInterface) ([]interpret.Kind, error) {
 			var err error
 			list, err = d.ServerResourcesForGroupVersion(gv)
 			if err != nil && !isNotServed(err) {
-				return nil, fmt.Errorf("fleet: ask what the control plane serves of %s: %w", gv, err)
+				return nil, fmt.Errorf("fleet: discover the resources of %s in the control plane: %w", gv, err)
 			}
 			lists[gv] = list
 		}
@@ -161,23 +159,23 @@ func servedKinds(d discovery.DiscoveryInterface) ([]interpret.Kind, error) {
 	return out, nil
 }
 
-// Cluster gives one Cluster from the cache.
+// Cluster returns one Cluster from the cache.
 func (t *Term) Cluster(name string) (*v1alpha1.Cluster, bool) {
 	return get[v1alpha1.Cluster](t.clusters, name)
 }
 
-// Clusters gives all Clusters from the cache, in no order.
+// Clusters returns all Clusters from the cache, in no particular order.
 func (t *Term) Clusters() []*v1alpha1.Cluster {
 	return list[v1alpha1.Cluster](t.clusters.GetStore().List())
 }
 
-// namespaceKind is not in the table: namespaces are not placed, they are made in
-// clusters for what is in them.
+// namespaceKind is not in the built-in table. Namespaces are not placed: they are created in
+// clusters for the objects in them.
 func namespaceKind() interpret.Kind {
 	return interpret.Kind{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Namespace"), Resource: "namespaces", ClusterScoped: true, Opaque: true}
 }
 
-// Namespace gives the metadata of a namespace from the cache.
+// Namespace returns the metadata of a namespace from the cache.
 func (t *Term) Namespace(name string) (metav1.Object, bool) {
 	item, found, err := t.namespaces.GetStore().GetByKey(name)
 	if err != nil || !found {
@@ -187,6 +185,5 @@ func (t *Term) Namespace(name string) (metav1.Object, bool) {
 	return ns, ok
 }
 
-// OnNamespace does for namespaces what OnCluster does for Clusters; was and is have
-// the metadata.
+// OnNamespace is OnCluster for namespaces. was and is hold only metadata.
 func (t *Term) OnNamespace(f func(was, is metav1.Object)) error { return On(t.namespaces, f) }

@@ -21,12 +21,12 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// TestOpaqueKinds: of a ConfigMap the cache holds the metadata only, and yet the
-// clusters that have it hear of any change, and can read it whole.
+// TestOpaqueKinds: the cache holds only the metadata of a ConfigMap, and yet its clusters are
+// notified of every change and can read it in full.
 func TestOpaqueKinds(t *testing.T) {
 	configMaps, known := interpret.Find(schema.GroupKind{Kind: "ConfigMap"})
 	if !known || !configMaps.Opaque {
-		t.Fatal("ConfigMaps are not opaque: this test is about nothing")
+		t.Fatal("ConfigMaps are not opaque: this test checks nothing")
 	}
 	key := types.NamespacedName{Namespace: "default", Name: "settings"}
 	whole := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap",
@@ -54,35 +54,35 @@ func TestOpaqueKinds(t *testing.T) {
 	}
 	got, ok, err := term.Whole(t.Context(), configMaps, obj)
 	if colour, _, _ := unstructured.NestedString(got.Object, "data", "colour"); err != nil || !ok || colour != "blue" {
-		t.Errorf("read whole: %v, %v, %v", got, ok, err)
+		t.Errorf("full object: %v, %v, %v", got, ok, err)
 	}
 	other := obj.DeepCopy()
 	other.SetUID("u0")
 	if _, ok, err := term.Whole(t.Context(), configMaps, other); ok || err != nil {
-		t.Errorf("an object that was replaced is read as its successor: %v, %v", ok, err)
+		t.Errorf("returned the successor of a replaced object: %v, %v", ok, err)
 	}
 	other.SetName("gone")
 	if _, ok, err := term.Whole(t.Context(), configMaps, other); ok || err != nil {
-		t.Errorf("an object that is gone is read: %v, %v", ok, err)
+		t.Errorf("returned a deleted object: %v, %v", ok, err)
 	}
 
 	heard := make(chan types.NamespacedName, 10)
 	defer term.Subscribe("east", func(key types.NamespacedName) { heard <- key })()
-	<-heard // that the binding exists
+	<-heard // the initial notification
 	if err := meta.Tracker().Update(configMaps.GVR(), metadataOf("2"), key.Namespace); err != nil {
 		t.Fatal(err)
 	}
 	select {
 	case b := <-heard:
 		if b.Name != binding.GetName() {
-			t.Errorf("heard of %v", b)
+			t.Errorf("notified of %v", b)
 		}
 	case <-time.After(10 * time.Second):
-		t.Error("nobody heard of a change of what the cache does not hold")
+		t.Error("no notification of a change to fields outside the cache")
 	}
 }
 
-// termOver starts a term in which the control plane serves one kind.
+// termOver starts a session in which the control plane serves one kind.
 func termOver(t *testing.T, meta metadata.Interface, kind interpret.Kind, objects ...runtime.Object) *Term {
 	t.Helper()
 	dyn := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{

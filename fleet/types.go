@@ -17,16 +17,16 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// typeCaches hold what decides about custom kinds: the CRDs of the control plane,
-// what was negotiated about them, what each cluster serves, and what people taught.
-// Of none of them do they hold a schema, which is most of what they are.
+// typeCaches hold the objects that determine the custom kinds: the control plane's CRDs, the
+// negotiated types, the imports of each cluster, and the customizations. They drop the schemas,
+// which are most of these objects.
 type typeCaches struct {
 	crds, negotiated, imports, interpretations cache.SharedIndexInformer
-	// changed has an element when something may have changed.
+	// changed receives an element when one of these objects may have changed.
 	changed chan struct{}
 
 	mu sync.Mutex
-	// deleted are the kinds whose CRDs somebody deleted.
+	// deleted are the kinds whose CRDs were seen being deleted.
 	deleted map[schema.GroupKind]bool
 }
 
@@ -52,7 +52,7 @@ func (c *typeCaches) all() []cache.SharedIndexInformer {
 	return []cache.SharedIndexInformer{c.crds, c.negotiated, c.imports, c.interpretations}
 }
 
-// wake says that something may have changed. It never blocks.
+// wake signals that a type may have changed. It never blocks.
 func (c *typeCaches) wake() {
 	select {
 	case c.changed <- struct{}{}:
@@ -60,8 +60,8 @@ func (c *typeCaches) wake() {
 	}
 }
 
-// heed remembers of a type that goes whether somebody deleted it: when it is gone, that
-// cannot be seen any more.
+// recordDeletion records whether a CRD was being deleted: after it is gone, that can no longer be
+// seen.
 func (c *typeCaches) heed(was, is *customType) {
 	last := is
 	if is == nil {
@@ -83,7 +83,7 @@ func (c *typeCaches) wasDeleted(gk schema.GroupKind) bool {
 	return c.deleted[gk]
 }
 
-// without is Into for what is left of an object without a field.
+// decodeWithout is DecodeAs for an object without one field.
 func without[T any](field ...string) cache.TransformFunc {
 	return func(obj any) (any, error) {
 		if u, ok := obj.(*unstructured.Unstructured); ok {
@@ -93,7 +93,7 @@ func without[T any](field ...string) cache.TransformFunc {
 	}
 }
 
-// lessField gives the fields of an object but for one, and leaves the object as it is.
+// withoutField returns a copy of an object without one field. The object itself is not changed.
 func lessField(object map[string]any, path []string) map[string]any {
 	out := maps.Clone(object)
 	if inner, ok := out[path[0]].(map[string]any); ok && len(path) > 1 {
@@ -144,15 +144,14 @@ func (c *customType) established() bool {
 	return meta.IsStatusConditionTrue(c.Status.Conditions, "Established")
 }
 
-// ours tells whether a type is the control plane's own, or lives only here because
-// members share it.
+// ours reports whether a type is one of the control plane's own, or a shared type. Both exist only
+// here.
 func (c *customType) ours() bool {
 	return c.Spec.Group == "atoll.dev" || strings.HasSuffix(c.Spec.Group, ".atoll.dev") || c.Labels[v1alpha1.SharedLabel] == "true"
 }
 
-// version chooses the version in which objects are read here and written to
-// clusters: of those that are allowed the one that is stored, or else the most
-// stable and newest.
+// version chooses the version in which objects are read here and written to clusters: of the
+// allowed ones the storage version, or else the most stable and newest.
 func (c *customType) version(allowed func(version string) bool) (customVersion, bool) {
 	var best customVersion
 	for _, v := range c.Spec.Versions {
@@ -166,7 +165,7 @@ func (c *customType) version(allowed func(version string) bool) (customVersion, 
 	return best, best.Name != ""
 }
 
-// scale gives where a version keeps its replicas, nil if it has none.
+// scale returns where a version keeps its replicas, or nil if it has no scale subresource.
 func (v *customVersion) scale() *interpret.Scale {
 	if v.Subresources.Scale == nil {
 		return nil
@@ -194,17 +193,17 @@ func typeImported(obj any) ([]string, error) {
 	return nil, nil
 }
 
-// typeIn identifies a type as a cluster has it, in whatever versions.
+// typeIn identifies a cluster's type, regardless of the version.
 func typeIn(gk schema.GroupKind, cluster string) string { return cluster + "/" + gk.String() }
 
-// defines gives the CRD that defines a kind.
+// defines returns the CRD that defines a kind.
 func (c *typeCaches) defines(gk schema.GroupKind) (*customType, bool) {
 	items, err := c.crds.GetIndexer().ByIndex(byKind, gk.String())
 	if err != nil || len(items) == 0 {
 		return nil, false
 	}
 	for _, item := range items {
-		// Of two CRDs with one kind, the API server establishes one.
+		// If two CRDs define one kind, the API server establishes one of them.
 		if t, ok := item.(*customType); ok && (t.established() || len(items) == 1) {
 			return t, true
 		}
@@ -212,8 +211,8 @@ func (c *typeCaches) defines(gk schema.GroupKind) (*customType, bool) {
 	return nil, false
 }
 
-// agreed tells whether clusters accept a version of a type as the control plane
-// has it: by negotiation, or because a person's CRD is enforced.
+// agreed reports whether clusters accept a version of a type as the control plane defines it: it
+// was negotiated, or a user's CRD is enforced.
 func (c *typeCaches) agreed(gvr schema.GroupVersionResource) bool {
 	n, ok := get[v1alpha1.NegotiatedAPIResource](c.negotiated, v1alpha1.NegotiatedName(gvr))
 	return ok && (meta.IsStatusConditionTrue(n.Status.Conditions, v1alpha1.NegotiatedPublished) ||

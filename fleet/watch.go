@@ -17,14 +17,14 @@ import (
 
 func isNotServed(err error) bool { return apierrors.IsNotFound(err) }
 
-// OnCluster calls f for each Cluster that exists, and when one changes (was and is
-// both set), comes (was nil) or goes (is nil). Calls come one after another.
+// OnCluster calls f for each Cluster: when it is added or exists already (was is nil), changed
+// (both are set) or deleted (is is nil). Calls are sequential.
 func (t *Term) OnCluster(f func(was, is *v1alpha1.Cluster)) error {
 	return On(t.clusters, f)
 }
 
-// OnBinding does the same for bindings; calls about those of objects with a
-// namespace, and about those without, come one after another.
+// OnBinding does the same for bindings. Calls are sequential for the bindings of namespaced
+// objects, and for those of cluster-scoped objects.
 func (t *Term) OnBinding(f func(was, is *v1alpha1.ResourceBinding)) error {
 	for _, i := range t.bindings.all() {
 		if err := On(i, f); err != nil {
@@ -34,9 +34,9 @@ func (t *Term) OnBinding(f func(was, is *v1alpha1.ResourceBinding)) error {
 	return nil
 }
 
-// On calls f with each T that an informer holds or will hold: when one comes (was is
-// none), changes, or goes (is is none). What it holds of other types is left out. Calls
-// come one after another.
+// AddHandler calls f for each object of type T in an informer: when it is added (was is the zero
+// value), changed, or deleted (is is the zero value). Objects of other types are skipped. Calls are
+// sequential.
 func On[T any](i cache.SharedIndexInformer, f func(was, is T)) error {
 	var none T
 	_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -69,11 +69,10 @@ type subscription struct {
 	notify func(types.NamespacedName)
 }
 
-// Subscribe calls notify with the key of each binding that concerns a cluster: now,
-// and whenever the binding or its object changes. When a namespace of such a binding
-// changes, or any namespace goes, it calls it with the namespace and no name. notify
-// must not block. One
-// cache serves all clusters; each hears only of its own share.
+// Subscribe calls notify with the key of each binding that concerns a cluster: now, and whenever
+// the binding or its object changes. When a namespace of such a binding changes, or any namespace
+// is deleted, it calls notify with the namespace and no name. notify must not block. One cache
+// serves all clusters, and each is notified only of its own bindings.
 func (t *Term) Subscribe(cluster string, notify func(types.NamespacedName)) (cancel func()) {
 	s := &subscription{notify: notify}
 	t.mu.Lock()
@@ -116,7 +115,7 @@ func (t *Term) publishToAll(key types.NamespacedName) {
 	t.publish(key, clusters...)
 }
 
-// fanOut listens to everything for those who subscribe.
+// fanOut adds the event handlers that notify the subscribers.
 func (t *Term) fanOut() error {
 	if err := t.OnBinding(t.fanOutBinding); err != nil {
 		return err
@@ -135,7 +134,7 @@ func (t *Term) fanOut() error {
 	}); err != nil {
 		return err
 	}
-	// What kinds there are, and how they are understood, depends on these.
+	// The set of kinds and their interpretation depend on these.
 	if err := On(t.types.crds, t.types.heed); err != nil {
 		return err
 	}
@@ -160,15 +159,15 @@ func (t *Term) fanOutBinding(was, is *v1alpha1.ResourceBinding) {
 	slices.Sort(clusters)
 	t.publish(key, slices.Compact(clusters)...)
 	if is == nil {
-		// With its last binding, a kind may go that clusters no longer accept.
+		// Clusters may no longer accept the kind; without a last binding it is no longer served.
 		if e, ok := t.kinds.get(was.Spec.Resource.GroupVersionKind().GroupKind()); ok && e.custom {
 			t.types.wake()
 		}
 	}
 }
 
-// fanOutKind tells the clusters of all objects of a kind when something else is known of
-// it: what is sent may be another, and how they fare.
+// fanOutKind notifies the clusters of all objects of a kind when its interpretation changes: the
+// content to apply and the health may differ.
 func (t *Term) fanOutKind(k interpret.Kind) {
 	for _, b := range t.BindingsOf(k.GroupKind()) {
 		names, _ := clustersOf(b)
@@ -176,8 +175,8 @@ func (t *Term) fanOutKind(k interpret.Kind) {
 	}
 }
 
-// fanOutObject tells the clusters of an object when something changed that they
-// should have: not when only its status did, which they reported themselves.
+// fanOutObject notifies an object's clusters when something changed that they should apply. A
+// change of only the status is skipped: they reported it themselves.
 func (t *Term) fanOutObject(k interpret.Kind, was, is metav1.Object) {
 	obj := is
 	if is == nil {
@@ -192,9 +191,9 @@ func (t *Term) fanOutObject(k interpret.Kind, was, is metav1.Object) {
 	}
 }
 
-// fanOutNamespace tells the clusters that have objects of a namespace when its
-// labels or annotations changed, and all clusters when it goes: one that was emptied
-// before may still have it.
+// fanOutNamespace notifies the clusters that have objects of a namespace when its labels or
+// annotations change. It notifies all clusters when the namespace is deleted: one without objects
+// of it may still have it.
 func (t *Term) fanOutNamespace(was, is metav1.Object) {
 	if is == nil {
 		t.publishToAll(types.NamespacedName{Namespace: was.GetName()})
@@ -216,9 +215,8 @@ func (t *Term) fanOutNamespace(was, is metav1.Object) {
 	t.publish(types.NamespacedName{Namespace: is.GetName()}, slices.Compact(clusters)...)
 }
 
-// sameForClusters tells whether two states of one object are the same to the
-// clusters that have it. What an opaque kind holds is not in the cache: any new
-// version of it may differ.
+// sameForClusters reports whether two states of an object are equal for the clusters that have it.
+// The cache does not hold the content of an opaque kind, so any new version of it may differ.
 func sameForClusters(k interpret.Kind, was, is metav1.Object) bool {
 	if k.Opaque {
 		version := is.GetResourceVersion()
@@ -227,8 +225,8 @@ func sameForClusters(k interpret.Kind, was, is metav1.Object) bool {
 	return OnlyStatusDiffers(was, is) && (!definesType(k) || was.GetGeneration() == is.GetGeneration())
 }
 
-// OnlyStatusDiffers tells whether two states of one object, as OnObject gives them,
-// differ in their status at most. Of what the cache does not hold it knows nothing.
+// OnlyStatusDiffers reports whether two states of an object, as OnObject passes them, differ at
+// most in their status. It compares only what the cache holds.
 func OnlyStatusDiffers(was, is metav1.Object) bool {
 	if !sameMetadata(was, is) {
 		return false
@@ -240,7 +238,7 @@ func OnlyStatusDiffers(was, is metav1.Object) bool {
 	case *metav1.PartialObjectMetadata:
 		return true
 	}
-	return false // it cannot be told
+	return false // unknown types: assume a difference
 }
 
 func sameMetadata(a, b metav1.Object) bool {

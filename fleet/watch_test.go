@@ -11,8 +11,8 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// TestOnlyStatusDiffers: what is asked of metadata has the same answer as of the
-// object that is made of it, and of an object the rest counts too.
+// TestOnlyStatusDiffers: the result for metadata equals that for the object made from it. For a
+// full object, the other fields count too.
 func TestOnlyStatusDiffers(t *testing.T) {
 	k, _ := interpret.Find(schema.GroupKind{Kind: "ConfigMap"})
 	now := metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))

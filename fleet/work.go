@@ -7,20 +7,19 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// Work reconciles what is put into a queue, with so many workers and no key twice
-// at once, until ctx ends. Then it shuts the queue down and returns when the last
-// reconcile has. What is still in the queue is left there: whoever leads next
-// begins with everything anyway, and may begin the sooner.
+// RunWorkers reconciles the keys of a queue with the given number of workers, and never one key
+// twice at once, until ctx ends. Then it shuts the queue down and returns when the running
+// reconciles have ended. Keys that are still queued are dropped: the next leader starts with all
+// keys anyway, and can start sooner.
 //
-// When a reconcile fails, failed says so in the controller's words, if it is worth
-// any, and whether to try again. The pause before that is the queue's; it begins
-// anew with the next success, and with a failure that is not tried again. What
-// fails after ctx ended failed because of that, so nothing is said of it.
+// When a reconcile fails, failed logs the error if it is worth it, and returns whether to retry.
+// The queue determines the backoff, which is reset by a success and by a failure that is not
+// retried. An error after ctx ended is ignored, because the end of ctx caused it.
 func Work[K comparable](ctx context.Context, queue workqueue.TypedRateLimitingInterface[K], workers int,
 	reconcile func(context.Context, K) error, failed func(K, error) (again bool)) {
 	var running sync.WaitGroup
-	// Workers are there while there is work: a thousand syncers are mostly idle, and
-	// eight stacks for each would be memory that nobody uses.
+	// A worker goroutine exists only while it has work: a thousand syncers are mostly idle, and
+	// eight idle stacks for each would waste memory.
 	busy := make(chan struct{}, workers)
 	running.Go(func() {
 		for {
@@ -44,7 +43,7 @@ func Work[K comparable](ctx context.Context, queue workqueue.TypedRateLimitingIn
 	running.Wait()
 }
 
-// workOnce reconciles one key that was taken out of the queue.
+// workOnce reconciles one key that was taken from the queue.
 func workOnce[K comparable](ctx context.Context, queue workqueue.TypedRateLimitingInterface[K], key K,
 	reconcile func(context.Context, K) error, failed func(K, error) (again bool)) {
 	defer queue.Done(key)

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// shift is a queue with one worker, and what it did when.
+// workerRun is a queue with one worker, and a journal of what it did when.
 type shift struct {
 	queue workqueue.TypedRateLimitingInterface[string]
 	ended chan struct{}
@@ -23,7 +23,7 @@ type shift struct {
 	journal []string
 }
 
-// work begins a shift in which the first pause after a failure is a second.
+// startWorker starts a worker whose first backoff is one second.
 func work(t *testing.T, reconcile func(ctx context.Context, key string) error, failed func(key string) (again bool)) *shift {
 	s := &shift{ended: make(chan struct{}), queue: workqueue.NewTypedRateLimitingQueue(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute))}
@@ -58,8 +58,8 @@ func (s *shift) did(t *testing.T, want ...string) {
 	}
 }
 
-// TestWorkTriesAgain: after growing pauses, unless told that it is no use; and
-// neither success nor giving up leaves a long pause to the next failure.
+// TestWorkTriesAgain: failures are retried with growing backoff unless the controller gives up, and
+// both success and giving up reset the backoff.
 func TestWorkTriesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		left := 2
@@ -76,7 +76,7 @@ func TestWorkTriesAgain(t *testing.T) {
 		time.Sleep(time.Hour)
 		for _, key := range []string{"flaky", "hopeless"} {
 			if n := s.queue.NumRequeues(key); n != 0 {
-				t.Errorf("%d failures of %s are remembered", n, key)
+				t.Errorf("%d failures of %s are still counted", n, key)
 			}
 		}
 		s.stop()
@@ -86,8 +86,8 @@ func TestWorkTriesAgain(t *testing.T) {
 	})
 }
 
-// TestWorkEnds: it waits for what has begun, begins nothing more, and takes a
-// failure for what it is.
+// TestWorkEnds: RunWorkers waits for running reconciles, starts no others, and ignores errors that
+// the shutdown caused.
 func TestWorkEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := work(t, func(ctx context.Context, _ string) error {
@@ -107,8 +107,8 @@ func TestWorkEnds(t *testing.T) {
 	})
 }
 
-// TestWorkersComeWithWork: as many keys are worked on at once as there may be workers,
-// and nobody waits while there is nothing to do.
+// TestWorkersComeWithWork: up to the given number of keys are reconciled at once, and no goroutine
+// is left while the queue is empty.
 func TestWorkersComeWithWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[int]())
@@ -137,12 +137,12 @@ func TestWorkersComeWithWork(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if waiting := runtime.NumGoroutine() - idle; waiting > 10 {
-			t.Errorf("%d goroutines wait for work", waiting)
+			t.Errorf("%d goroutines are idle", waiting)
 		}
 		stop()
 		<-ended
 		if most != 100 {
-			t.Errorf("%d keys were worked on at once, want 100", most)
+			t.Errorf("%d keys were reconciled at once, want 100", most)
 		}
 	})
 }
