@@ -11,19 +11,18 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// Amount is how much of what clusters have: processors in thousandths, bytes of
-// memory, pods.
+// Resources is an amount of what clusters have: CPU in millicores, memory in bytes, and pods.
 type Amount struct{ CPU, Memory, Pods int64 }
 
-// unbounded is more than any cluster has, and can be multiplied and added to.
+// unbounded is more than any cluster has. It can be added to without overflow.
 const unbounded = math.MaxInt64 / 4
 
-// Plus adds n times other.
+// Plus returns a plus n times other.
 func (a Amount) Plus(other Amount, n int64) Amount {
 	return Amount{a.CPU + n*other.CPU, a.Memory + n*other.Memory, a.Pods + n*other.Pods}
 }
 
-// Fits tells how often an amount has room in this one.
+// Fits returns how many times need fits into a.
 func (a Amount) Fits(need Amount) int64 {
 	times := int64(unbounded)
 	for _, pair := range [][2]int64{{a.CPU, need.CPU}, {a.Memory, need.Memory}, {a.Pods, need.Pods}} {
@@ -34,13 +33,13 @@ func (a Amount) Fits(need Amount) int64 {
 	return times
 }
 
-// AmountOf reads a list of resources. What it does not name is zero.
+// ResourcesFrom converts a resource list. A resource that is missing is zero.
 func AmountOf(list corev1.ResourceList) Amount {
 	return Amount{CPU: list.Cpu().MilliValue(), Memory: list.Memory().Value(), Pods: list.Pods().Value()}
 }
 
-// PodNeeds is what a pod requests: of its containers together, or of the largest
-// of those that initialize it, whichever is more.
+// PodNeeds returns the requests of a pod: the sum of its containers, or those of the largest init
+// container if they are higher.
 func PodNeeds(spec map[string]any) Amount {
 	total := Amount{Pods: 1}
 	containers, _ := spec["containers"].([]any)
@@ -70,15 +69,14 @@ func containerNeeds(container any) Amount {
 		if q, ok := read("requests", name); ok {
 			return q
 		}
-		q, _ := read("limits", name) // what requests are where there are none
+		q, _ := read("limits", name) // without requests, limits count as requests
 		return q
 	}
 	cpu, memory := get("cpu"), get("memory")
 	return Amount{CPU: cpu.MilliValue(), Memory: memory.Value()}
 }
 
-// bounds gives what the fleet may put into a cluster in all, and whether there is
-// any bound.
+// bounds returns the limit on what the fleet may place in a cluster, and whether there is a limit.
 func bounds(limits *v1alpha1.ClusterLimits, allocatable *Amount) (Amount, bool) {
 	all := Amount{unbounded, unbounded, unbounded}
 	if limits == nil {
@@ -101,9 +99,9 @@ func bounds(limits *v1alpha1.ClusterLimits, allocatable *Amount) (Amount, bool) 
 
 func part(of int64, percent int32) int64 { return of/100*int64(percent) + of%100*int64(percent)/100 }
 
-// Ledger says what the fleet has put where. It is not safe for concurrent use:
-// who decides and enters decisions of several objects does one after the other,
-// or two could take the same room.
+// Allocations records what the fleet has placed in which cluster. It is not safe for concurrent
+// use. A caller has to decide and record one object after the other, or two objects could take the
+// same room.
 type Ledger struct {
 	used    map[string]Amount
 	entries map[string][]entry
@@ -114,13 +112,13 @@ type entry struct {
 	amount  Amount
 }
 
-// NewLedger gives an empty one.
+// NewAllocations returns empty Allocations.
 func NewLedger() *Ledger {
 	return &Ledger{used: map[string]Amount{}, entries: map[string][]entry{}}
 }
 
-// Enter replaces what is known of one object: what a replica needs, how many it
-// has in all, and where.
+// Set replaces the record of one object: what a replica needs, how many replicas it has in total,
+// and where they are.
 func (l *Ledger) Enter(o Object, shares []Share) {
 	for _, e := range l.entries[o.Key] {
 		l.used[e.cluster] = l.used[e.cluster].Plus(e.amount, -1)
@@ -138,7 +136,7 @@ func (l *Ledger) Enter(o Object, shares []Share) {
 	l.entries[o.Key] = entries
 }
 
-// times is how often a cluster with a share needs what the object needs.
+// times returns how many times a cluster with the given share needs the object's requests.
 func (o Object) times(s Share) int32 {
 	switch {
 	case !s.Whole:
@@ -149,7 +147,7 @@ func (o Object) times(s Share) int32 {
 	return 1
 }
 
-// Used is what is put into a cluster, without one object.
+// Used returns what is placed in a cluster, except for one object.
 func (l *Ledger) Used(cluster, without string) Amount {
 	used := l.used[cluster]
 	i := slices.IndexFunc(l.entries[without], func(e entry) bool { return e.cluster == cluster })

@@ -8,7 +8,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// The fleet that the goals are about.
+// The size of the fleet in the performance goals.
 const (
 	benchClusters = 1000
 	benchObjects  = 100_000
@@ -24,7 +24,7 @@ func benchFleet() []Cluster {
 	return out
 }
 
-// benchPolicies are of the kinds that people have; objects take turns.
+// benchPolicies are typical policies, which the objects use in turn.
 func benchPolicies(b *testing.B) []*Policy {
 	return []*Policy{
 		policy(b, `{mode: Single, clusters: {labelSelector: {matchLabels: {tier: gold}}}}`),
@@ -38,7 +38,7 @@ func benchObject(i int) Object {
 	return Object{Key: fmt.Sprint("shop-", i%1000, "/app-", i), Mode: divided, Divisible: true, Replicas: int32(3 + i%8), Needs: Amount{CPU: 100, Memory: 1 << 28, Pods: 1}}
 }
 
-// decideAll decides about everything from scratch.
+// decideAll decides about all objects from scratch.
 func decideAll(policies []*Policy, f *Fleet) [][]Share {
 	out := make([][]Share, benchObjects)
 	for i := range out {
@@ -112,7 +112,7 @@ func holds(shares []Share, cluster string) bool {
 	return false
 }
 
-// BenchmarkDrainPreview decides about everything again without one cluster.
+// BenchmarkDrainPreview decides about all objects again without one cluster.
 func BenchmarkDrainPreview(b *testing.B) {
 	policies, clusters := benchPolicies(b), benchFleet()
 	f := NewFleet(clusters)

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// attempt chooses clusters: those who have the object, without those who should
-// give it up unless they stay; and of the others as many as the policy wants.
+// attempt chooses clusters: those that have the object, without those that should give it up unless
+// stay is set, and as many others as the policy wants.
 func (d *deciding) attempt(fresh []member, stay, avoid bool) outcome {
 	kept := d.keeping(stay)
 	members := append(make([]member, 0, len(kept)+len(fresh)), kept...)
@@ -20,7 +20,7 @@ func (d *deciding) attempt(fresh []member, stay, avoid bool) outcome {
 		members = append(members, m)
 	}
 	if len(members) == 0 && len(fresh) > 0 {
-		return outcome{problem: "all clusters are to be avoided", unplaced: noLimit}
+		return outcome{problem: "every cluster has a PreferNoSchedule taint", unplaced: noLimit}
 	}
 	problem := ""
 	for j := range d.policy.spread {
@@ -56,23 +56,23 @@ func (d *deciding) goneHolders() (n int) {
 	return n
 }
 
-// mayGo tells whether a decision may take a member out: it does not have the
-// object, or its state is known.
+// mayGo reports whether a decision may remove a member: it does not have the object, or the state
+// of the cluster is known.
 func (d *deciding) mayGo(m member) bool {
 	return !m.had || d.holders[d.holds[m.at]-1].known
 }
 
-// groupInfo is what speaks for a group.
+// groupInfo has the criteria for choosing a group.
 type groupInfo struct {
 	id          int32
-	fixed       bool // something there cannot go
+	fixed       bool // some cluster of the group cannot be removed
 	held, fresh int
 	weight      int32
 	score       uint64
 }
 
-// inGroups keeps to a constraint: enough groups, and not too many. Groups that
-// have the object come first, then preferred ones, then by the object's key.
+// inGroups applies a spread constraint: enough groups, and not too many. Groups that have the
+// object come first, then preferred ones, then by a hash with the object's key.
 func (d *deciding) inGroups(j int, members []member) ([]member, string) {
 	c, groupOf, names := &d.policy.spread[j], d.view.groups[j], d.view.names[j]
 	groups := make([]groupInfo, len(names))
@@ -137,7 +137,7 @@ func compareBool(a, b bool) int {
 	return -1
 }
 
-// count keeps to the number of clusters that are wanted.
+// count limits the number of clusters to the wanted number.
 func (d *deciding) count(members []member) ([]member, string) {
 	held := holding(members)
 	kept, fresh := members[:held:held], members[held:]
@@ -147,11 +147,11 @@ func (d *deciding) count(members []member) ([]member, string) {
 	picked := d.pick(kept, fresh, d.most-len(kept))
 	out := append(kept, picked...)
 	if len(out) < d.policy.least {
-		return nil, fmt.Sprintf("the policy wants at least %d clusters, and %d can take the object", d.policy.least, len(kept)+len(fresh))
+		return nil, fmt.Sprintf("the policy requires at least %d clusters, and %d can take the object", d.policy.least, len(kept)+len(fresh))
 	}
 	for j, c := range d.policy.spread {
 		if n := d.groupsOf(j, out); n < c.least {
-			return nil, fmt.Sprintf("the policy spreads over at least %d values of %s, and with at most %d clusters that is not possible", c.least, c.key, d.most)
+			return nil, fmt.Sprintf("the policy spreads over at least %d values of %s, which is impossible with at most %d clusters", c.least, c.key, d.most)
 		}
 	}
 	return out, ""
@@ -168,9 +168,9 @@ func (d *deciding) groupsOf(j int, members []member) (n int) {
 	return n
 }
 
-// surplus takes the object out of the clusters that are too many. Those stay of
-// which not enough is known, then those that are well, then those that have most;
-// and one that is well, if there is one, however many are not known.
+// surplus removes the object from surplus clusters. Clusters with an unknown state stay first, then
+// healthy ones, then those with the most replicas. One healthy cluster stays, if there is one, no
+// matter how many are unknown.
 func (d *deciding) surplus(kept []member) []member {
 	order := slices.Clone(kept)
 	slices.SortStableFunc(order, func(a, b member) int {
@@ -183,7 +183,7 @@ func (d *deciding) surplus(kept []member) []member {
 	}
 	stay := min(len(order), max(d.most, unknown+1))
 	if !slices.ContainsFunc(order[:stay], func(m member) bool { return !m.capped }) {
-		return kept // nobody who is well would have it
+		return kept // otherwise no healthy cluster would have it
 	}
 	for _, m := range order[stay:] {
 		d.marks[m.at] = markEnough
@@ -191,9 +191,9 @@ func (d *deciding) surplus(kept []member) []member {
 	return order[:stay:stay]
 }
 
-// pick gives the clusters that get the object anew: preferred ones first, then by
-// the object's key, so that objects spread by what clusters have. With groups they
-// are taken in turn.
+// pick returns the clusters that newly get the object: preferred ones first, then by a hash with
+// the object's key, so that objects spread in proportion to the clusters' sizes. With groups,
+// clusters are taken from the groups in turn.
 func (d *deciding) pick(kept, fresh []member, room int) []member {
 	skew := 0
 	if d.mode != divided && len(d.policy.spread) > 0 {
@@ -206,7 +206,7 @@ func (d *deciding) pick(kept, fresh []member, room int) []member {
 		d.markAll(fresh, markEnough)
 		return nil
 	}
-	if room == 1 && len(d.policy.spread) == 0 { // most often, and no need to sort
+	if room == 1 && len(d.policy.spread) == 0 { // the most frequent case, which needs no sorting
 		return d.pickOne(fresh)
 	}
 	ranked := d.rank(fresh)
@@ -223,7 +223,7 @@ func (d *deciding) markAll(members []member, m mark) {
 	}
 }
 
-// inTurn takes from the group that has fewest, again and again.
+// inTurn repeatedly takes a cluster from the group that has the fewest.
 func (d *deciding) inTurn(kept, ranked []member, room, skew int) []member {
 	groupOf := d.view.groups[0]
 	queues, counts := make([][]member, len(d.view.names[0])), make([]int, len(d.view.names[0]))
@@ -232,7 +232,7 @@ func (d *deciding) inTurn(kept, ranked []member, room, skew int) []member {
 			counts[id]++
 		}
 	}
-	var order []int32 // groups, those of the best clusters first
+	var order []int32 // groups, those with the best clusters first
 	for _, m := range ranked {
 		id := groupOf[m.at]
 		if len(queues[id]) == 0 {
@@ -285,11 +285,11 @@ type scored struct {
 	score   float64
 }
 
-// scored ranks clusters. Of those that are equally preferred, each is first for a
-// part of all objects that is in proportion to its size (weighted rendezvous
-// hashing): a cluster that comes or goes changes nothing between others.
+// scored ranks a cluster. Among equally preferred clusters, each is first for a part of all objects
+// in proportion to its size (weighted rendezvous hashing). Adding or removing a cluster changes
+// nothing between the others.
 func (d *deciding) scored(m *member, key uint64) scored {
-	// A number between 0 and 1, neither of which it reaches.
+	// A number between 0 and 1, exclusive.
 	u := (float64(mix(key^d.fleet.hashes[m.at])>>11) + 0.5) / (1 << 53)
 	return scored{m, d.view.seats[m.at].avoided, -d.size(m.at) / math.Log(u)}
 }
@@ -334,7 +334,7 @@ func (d *deciding) rank(fresh []member) []member {
 	return out
 }
 
-// size is how many processors a cluster has; where that is not known, a few.
+// size returns the CPU of a cluster, or a small default if it is unknown.
 func (d *deciding) size(at int32) float64 {
 	if a := d.fleet.clusters[at].Allocatable; a != nil && a.CPU > 0 {
 		return float64(a.CPU)

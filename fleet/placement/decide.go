@@ -11,28 +11,28 @@ import (
 
 const divided = v1alpha1.ModeDivided
 
-// deciding is one decision while it is being made. It looks closely only at the
-// clusters that have the object and at those that may take it.
+// decider makes one decision. It examines only the clusters that have the object, and those that
+// may take it.
 type deciding struct {
 	r      *Request
 	fleet  *Fleet
 	policy *Policy
 	view   *view
 	mode   v1alpha1.PlacementMode
-	most   int // clusters wanted
+	most   int // the wanted number of clusters
 
 	holders []holder
 	holds   []int32 // by position in the fleet: position in holders plus one
 	recheck time.Time
 
-	// marks say why clusters are not chosen, where the reason holds not for all
-	// objects but for this one.
+	// marks are the reasons why clusters are not chosen, where the reason applies to this object
+	// and not to all objects of the policy.
 	marks       []mark
 	unsatisfied string
 	chosen      []Verdict
 }
 
-// mark is a reason in one byte: there is one for each cluster in each decision.
+// mark is a reason in one byte, because each decision has one for each cluster.
 type mark uint8
 
 const (
@@ -45,7 +45,7 @@ const (
 	markAffinity
 	markAntiAffinity
 	markFull
-	// From here on, what one attempt found.
+	// The following marks are results of a single attempt.
 	markAvoided
 	markOtherGroups
 	markSkew
@@ -95,22 +95,21 @@ func (d *deciding) reason(at int32, m mark) string {
 type holder struct {
 	at     int32
 	prev   int32
-	reason string // what is said of it if it stays
+	reason string // the verdict's reason if it stays
 	capped bool   // may keep its share but not grow
-	// yields is why it gives its share up, once another can take it; unmarked if it
-	// stays.
+	// yields is why it gives up its share once another cluster can take it; unmarked if it stays.
 	yields mark
-	// known: its state is, so that a decision may take something from it.
+	// known: its state is known, so a decision may remove the object.
 	known bool
 	gone  bool
 }
 
-// outcome is one attempt at a choice.
+// outcome is the result of one attempt.
 type outcome struct {
 	members  []member
 	unplaced int32
-	problem  string // the policy cannot be satisfied so
-	marks    []mark // what was said of clusters in this attempt
+	problem  string // why this attempt cannot satisfy the policy
+	marks    []mark // the marks of this attempt
 }
 
 // member is a cluster that may be chosen.
@@ -137,8 +136,8 @@ func newDeciding(r *Request) *deciding {
 	return d
 }
 
-// effective gives the mode that policy and kind make together. What cannot be
-// divided runs as suits the kind, whatever the policy says.
+// effective returns the mode and number of clusters for an object and a policy. An object that
+// cannot be divided runs in the kind's default mode, whatever the policy says.
 func effective(o *Object, p *Policy) (v1alpha1.PlacementMode, int) {
 	mode := p.spec.Mode
 	if mode == "" {
@@ -183,7 +182,7 @@ func (d *deciding) decision() Decision {
 	return out
 }
 
-// findHolders judges the clusters that have the object.
+// findHolders evaluates the clusters that have the object.
 func (d *deciding) findHolders() {
 	d.holds = make([]int32, len(d.fleet.clusters))
 	d.marks = make([]mark, len(d.fleet.clusters))
@@ -191,7 +190,7 @@ func (d *deciding) findHolders() {
 	for _, s := range d.r.Previous {
 		at, ok := d.fleet.index[s.Cluster]
 		if !ok || d.holds[at] != 0 {
-			continue // no longer registered; or said twice
+			continue // no longer registered, or listed twice
 		}
 		h := holder{at: at, prev: s.Replicas, reason: ReasonChosen, known: true}
 		if s.Whole {
@@ -207,9 +206,8 @@ func (d *deciding) findHolders() {
 	}
 }
 
-// judge says whether a cluster that has the object keeps it. The order is that of
-// what is most certain: what nobody can change first, then what is not known, then
-// what people have said, then what happened.
+// judge determines whether a cluster that has the object keeps it. The most certain facts come
+// first: irreversible ones, then unknown state, then decisions of users, then events.
 func (d *deciding) judge(h *holder, finished bool) {
 	c, s := &d.fleet.clusters[h.at], &d.view.seats[h.at]
 	obstacle, obstructed := d.r.Obstacles[c.Name]
@@ -245,7 +243,7 @@ func (d *deciding) judge(h *holder, finished bool) {
 	}
 }
 
-// deadline is until when a cluster that is not Ready keeps its share.
+// deadline returns until when a cluster that is not Ready keeps its share.
 func (d *deciding) deadline(c *Cluster) (time.Time, bool) {
 	t := d.tolerated(c)
 	return c.Since.Add(t), t >= 0
@@ -264,9 +262,9 @@ func (d *deciding) recheckAt(t time.Time, ends bool) {
 	}
 }
 
-// choose tries what is best first: those who should go give up their share, and
-// those who are better avoided get nothing. Where that leaves the policy
-// unsatisfied or replicas without a place, everybody keeps what he has.
+// choose tries the best option first: clusters that should yield give up their share, and avoided
+// clusters get nothing. If that leaves the policy unsatisfied or replicas without a cluster, every
+// cluster keeps its share.
 func (d *deciding) choose() outcome {
 	if d.r.Object.Finished && len(d.r.Previous) > 0 {
 		return d.stay()
@@ -309,7 +307,7 @@ func better(a, b outcome) bool {
 	return a.unplaced < b.unplaced
 }
 
-// forget takes back what an attempt has found.
+// resetMarks removes the marks of an attempt.
 func (d *deciding) forget() {
 	for at, m := range d.marks {
 		if m >= markAvoided {
@@ -320,7 +318,7 @@ func (d *deciding) forget() {
 
 func (h *holder) free() bool { return !h.gone && !h.capped && h.yields == unmarked }
 
-// stay leaves a finished object where it ran.
+// stay keeps a finished object where it ran.
 func (d *deciding) stay() outcome {
 	var o outcome
 	for _, h := range d.holders {
@@ -331,8 +329,8 @@ func (d *deciding) stay() outcome {
 	return o
 }
 
-// stayUnsatisfied leaves everything where it is, for want of what the policy asks
-// for. Replicas still follow the object, among those who have it.
+// stayUnsatisfied keeps the object where it is, because the policy cannot be satisfied. A changed
+// replica count is still divided among the clusters that have the object.
 func (d *deciding) stayUnsatisfied(problem string) outcome {
 	members := d.keeping(true)
 	for _, at := range d.view.open {
@@ -345,7 +343,7 @@ func (d *deciding) stayUnsatisfied(problem string) outcome {
 	return o
 }
 
-// keeping gives the holders as members; with stay those too that should go.
+// keeping returns the holders as members; with stay, also those that should yield.
 func (d *deciding) keeping(stay bool) []member {
 	var out []member
 	for _, h := range d.holders {
@@ -359,7 +357,7 @@ func (d *deciding) keeping(stay bool) []member {
 		case h.yields != unmarked:
 			m.capped, m.reason = true, ReasonKeptNoAlternative
 			if m2 := d.marks[h.at]; m2 == h.yields {
-				d.marks[h.at] = unmarked // of an attempt without it
+				d.marks[h.at] = unmarked // set by an attempt without stay
 			}
 		}
 		out = append(out, m)
@@ -367,7 +365,7 @@ func (d *deciding) keeping(stay bool) []member {
 	return out
 }
 
-// against says what speaks against a holder that stays all the same.
+// against returns what speaks against a holder that stays anyway.
 func (d *deciding) against(at int32) string {
 	if i := d.holds[at]; i > 0 {
 		if h := d.holders[i-1]; h.yields != unmarked {
@@ -377,7 +375,7 @@ func (d *deciding) against(at int32) string {
 	return ""
 }
 
-// fresh gives the clusters that may take the object and do not have it.
+// fresh returns the clusters that may take the object and do not have it.
 func (d *deciding) fresh() []member {
 	out := make([]member, 0, len(d.view.open))
 	finished := d.r.Object.Finished && len(d.r.Previous) > 0
@@ -418,10 +416,11 @@ func (d *deciding) fresh() []member {
 	return out
 }
 
-// neighbourhood is where the objects are that a term is about.
+// termDomains are the topology domains of the objects that a term selects.
 type neighbourhood struct {
 	domains map[int32]bool
-	// open: nowhere, and the object is one of them: it may begin anywhere.
+	// open: the term selects the object itself and no object is placed yet, so it may start in any
+	// domain.
 	open bool
 }
 
@@ -444,7 +443,7 @@ func (d *deciding) neighbourhoods(terms []term, domains [][]int32, neighbours []
 	return out
 }
 
-// fixedAt gives the replicas that an override gives a cluster.
+// fixedAt returns the replicas that an override sets for a cluster.
 func (d *deciding) fixedAt(at int32) (int32, bool) {
 	for i := len(d.policy.fixed) - 1; i >= 0; i-- { // the last override wins, as with patches
 		o := &d.policy.fixed[i]
@@ -489,15 +488,15 @@ func (d *deciding) chosenText(chosen []Verdict) string {
 	return text
 }
 
-// rejected says why the first few clusters were not chosen, those first that the
-// policy would choose.
+// rejected returns why the first few clusters were not chosen. Those that the policy selects come
+// first.
 func (d *deciding) rejected() string {
 	const most = 5
 	var reasons, others []string
 	all := 0
 	for i := range d.fleet.clusters {
 		reason := d.why(int32(i))
-		if reason == "" || reason == ReasonUnsatisfied { // which the summary begins with
+		if reason == "" || reason == ReasonUnsatisfied { // the summary starts with it
 			continue
 		}
 		all++
@@ -518,7 +517,7 @@ func (d *deciding) rejected() string {
 	return ": " + several(reasons[:min(most, len(reasons))], all)
 }
 
-// why gives the reason why a cluster is not chosen, "" if nothing speaks against it.
+// why returns the reason why a cluster is not chosen, or "" if there is none.
 func (d *deciding) why(at int32) string {
 	if m := d.marks[at]; m != unmarked {
 		return d.reason(at, m)
@@ -529,7 +528,7 @@ func (d *deciding) why(at int32) string {
 	return d.view.seats[at].closed
 }
 
-// verdicts gives one for each cluster, after decision.
+// verdicts returns one verdict for each cluster. It is called after decision.
 func (d *deciding) verdicts() []Verdict {
 	chosen := map[string]Verdict{}
 	for _, v := range d.chosen {

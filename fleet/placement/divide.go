@@ -7,12 +7,11 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// share gives each member its part of the replicas, and counts those that found no
-// place.
+// share divides the replicas among the members, and counts those without a cluster.
 //
-// A cluster without a share is not chosen, unless it has the object already (it
-// stays, with zero replicas) or the object asks for no replicas at all (then it
-// is everywhere, so that scaling up from zero finds all in place).
+// A cluster without a share is not chosen, with two exceptions. If it has the object already, the
+// object stays with zero replicas. If the object asks for zero replicas, it is in every cluster, so
+// that scaling up from zero finds everything in place.
 func (d *deciding) share(members []member) outcome {
 	if d.mode != divided {
 		return outcome{members: members}
@@ -46,14 +45,14 @@ func (d *deciding) share(members []member) outcome {
 	return o
 }
 
-// item is a cluster, or a group of clusters, among which replicas are divided.
+// item is a cluster, or a group of clusters, that replicas are divided among.
 type item struct {
 	weight   int64
 	min, max int64
 	prev     int64
 	had      bool
 	share    int64
-	pos      int // in the list of members
+	pos      int // position in the list of members
 }
 
 func pointers(items []item) []*item {
@@ -71,7 +70,7 @@ func (d *deciding) item(m member) item {
 		it.max = int64(*most.MaxPerCluster)
 	}
 	if room := d.room(m.at, d.r.Object.Needs); room < unbounded {
-		it.max = min(it.max, max(room, it.prev)) // limits refuse; they take nothing away
+		it.max = min(it.max, max(room, it.prev)) // limits reject new replicas and remove none
 	}
 	if fixed, ok := d.fixedAt(m.at); ok {
 		it.min, it.max, it.weight = int64(fixed), int64(fixed), max(it.weight, 1)
@@ -83,8 +82,8 @@ func (d *deciding) item(m member) item {
 	return it
 }
 
-// fewer leaves shares to so many clusters only that none is smaller than the
-// policy's minPerCluster: first to those that have replicas.
+// limitShares restricts the division to so many clusters that no share is smaller than the policy's
+// minPerCluster. Clusters that have replicas come first.
 func (d *deciding) fewer(items []item, total int64) {
 	if d.policy.spec.Division == nil || d.policy.spec.Division.MinPerCluster == nil || total == 0 {
 		return
@@ -95,7 +94,7 @@ func (d *deciding) fewer(items []item, total int64) {
 	slices.SortStableFunc(order, func(a, b *item) int { return cmp.Compare(min(b.prev, 1), min(a.prev, 1)) })
 	for _, it := range order {
 		switch {
-		case it.min > 0 || it.weight == 0 || it.max == 0: // fixed by an override, or gets nothing anyway
+		case it.min > 0 || it.weight == 0 || it.max == 0: // fixed by an override, or without a share anyway
 		case sharing > 0:
 			sharing--
 			it.min = min(least, it.max)
@@ -105,8 +104,8 @@ func (d *deciding) fewer(items []item, total int64) {
 	}
 }
 
-// overGroups divides among the groups of the constraints that bound the skew, one
-// constraint within the other, and then among clusters.
+// overGroups divides among the groups of the constraints with a maxSkew, one constraint within the
+// other, and then among clusters.
 func (d *deciding) overGroups(j int, items []*item, members []member, total int64) (left int64) {
 	for j < len(d.policy.spread) && d.policy.spread[j].skew == 0 {
 		j++
@@ -117,7 +116,7 @@ func (d *deciding) overGroups(j int, items []*item, members []member, total int6
 	byGroup := make([][]*item, len(d.view.names[j])+1)
 	for _, it := range items {
 		id := d.view.groups[j][members[it.pos].at]
-		byGroup[id+1] = append(byGroup[id+1], it) // those in no group together
+		byGroup[id+1] = append(byGroup[id+1], it) // clusters without a group form one
 	}
 	byGroup = slices.DeleteFunc(byGroup, func(g []*item) bool { return len(g) == 0 })
 	groups := make([]item, len(byGroup))
@@ -146,8 +145,8 @@ func (g *item) add(it *item) {
 	g.had = g.had || it.had
 }
 
-// apportionWithin is apportion with shares that differ by skew at most, as far as
-// the bounds of the groups allow.
+// apportionWithin is apportion with shares that differ by at most skew, as far as the bounds of the
+// groups allow.
 func apportionWithin(total, skew int64, groups []item) (left int64) {
 	ptrs := make([]*item, len(groups))
 	for i := range groups {
@@ -164,7 +163,7 @@ func apportionWithin(total, skew int64, groups []item) (left int64) {
 	if high-low <= skew {
 		return left
 	}
-	// The lowest window in which all has room moves the least.
+	// The lowest window with room for all moves the fewest replicas.
 	fits := func(lo int64) bool {
 		sum := int64(0)
 		for i := range groups {
@@ -192,10 +191,9 @@ func apportionWithin(total, skew int64, groups []item) (left int64) {
 	return left
 }
 
-// apportion divides in proportion to weights, within bounds. Shares are the exact
-// quotas, rounded. What is left over by rounding goes to those who would otherwise
-// have to give something up, then to the largest fractions, then to the first: so
-// as few replicas move as the weights allow.
+// apportion divides in proportion to weights, within bounds. Shares are the exact quotas, rounded.
+// The remainder of rounding goes first to items that would otherwise lose a replica, then to the
+// largest fractions, then to the first items. So as few replicas move as the weights allow.
 func apportion(total int64, items []*item) (left int64) {
 	left = total
 	var open []*item
@@ -219,8 +217,8 @@ func apportion(total int64, items []*item) (left int64) {
 			over += max(0, quota(left, it, weights)-it.max)
 			under += max(0, it.min-quota(left, it, weights))
 		}
-		// Who cannot take his quota takes what he can; the rest divide anew. Of too
-		// much and too little, the greater is settled first.
+		// An item that cannot take its quota takes its bound, and the rest is divided again. Of
+		// excess and shortage, the greater is settled first.
 		settled := false
 		before, all := left, weights
 		open = slices.DeleteFunc(open, func(it *item) bool {
@@ -248,7 +246,7 @@ func apportion(total int64, items []*item) (left int64) {
 
 func quota(total int64, it *item, weights int64) int64 { return total * it.weight / weights }
 
-// round gives each the floor of its quota, and the rest one by one.
+// round gives each item the floor of its quota, and distributes the rest one by one.
 func round(total, weights int64, items []*item) {
 	rest := total
 	for _, it := range items {
@@ -271,9 +269,9 @@ func round(total, weights int64, items []*item) {
 	}
 }
 
-// byCapacity leaves what is there and divides what is new by free room; what is too
-// much is taken off in proportion to the shares. So a decision does not change
-// because room does, and one that follows stale figures is wrong only by what is new.
+// byCapacity keeps existing replicas and divides new ones by free room. A surplus is removed in
+// proportion to the shares. So a decision does not change when free room changes, and stale figures
+// affect only new replicas.
 func (d *deciding) byCapacity(members []member, items []item, total int64) (left int64) {
 	known := false
 	rooms := make([]int64, len(items))

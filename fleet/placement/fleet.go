@@ -15,35 +15,34 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// Cluster is what placement needs to know of a cluster.
+// Cluster has the facts about a cluster that placement uses.
 type Cluster struct {
 	Name string
-	// Joined orders the clusters: the remainder of a division goes to the first.
+	// Joined orders the clusters: the remainder of a division goes to the first ones.
 	Joined time.Time
 	Ready  bool
 	// Since is when Ready last changed.
 	Since time.Time
-	// Why says in words why the cluster is not Ready.
+	// Why is the reason why the cluster is not Ready.
 	Why string
-	// Confirmed: whoever asks has itself seen that the cluster is not Ready. What
-	// was written down before a restart is not known to hold still.
+	// Confirmed: the caller has itself observed that the cluster is not Ready. A status that was
+	// recorded before a restart may be outdated.
 	Confirmed bool
-	// EvictAfter is how long the cluster may be not Ready and keep its share.
+	// EvictAfter is how long a cluster that is not Ready keeps its share.
 	EvictAfter    time.Duration
 	Unschedulable bool
 	Leaving       bool
 	Labels        map[string]string
 	Taints        []v1alpha1.Taint
-	// Limits bound what the fleet may put there.
+	// Limits bound what the fleet may place there.
 	Limits *v1alpha1.ClusterLimits
-	// Allocatable is what the cluster has for pods; nil if that is not known.
+	// Allocatable is what the cluster has for pods; nil if unknown.
 	Allocatable *Amount
-	// Object is the whole Cluster, for policies that look into it.
+	// Object is the complete Cluster, for policies that read its fields.
 	Object *v1alpha1.Cluster
 }
 
-// FactsOf reads a Cluster. What its status says was seen at or after since counts
-// as confirmed.
+// FromCluster converts a Cluster. A status that was observed at or after since counts as confirmed.
 func FactsOf(c *v1alpha1.Cluster, since time.Time) Cluster {
 	f := Cluster{Name: c.Name, Joined: c.CreationTimestamp.Time, Since: c.CreationTimestamp.Time, EvictAfter: c.Tolerates(),
 		Unschedulable: c.Spec.Unschedulable, Labels: c.Labels, Taints: c.DatedTaints(), Limits: c.Spec.Limits, Object: c}
@@ -57,8 +56,8 @@ func FactsOf(c *v1alpha1.Cluster, since time.Time) Cluster {
 			}
 		}
 	}
-	// Times in the API have whole seconds. A ready cluster needs no confirmation,
-	// and a change of it no decision.
+	// Times in the API have whole seconds. A ready cluster needs no confirmation, and a change of
+	// it requires no decision.
 	f.Confirmed = f.Ready || c.Status.LastProbeTime != nil && !c.Status.LastProbeTime.Time.Before(since.Truncate(time.Second))
 	if len(c.Status.Allocatable) > 0 {
 		a := AmountOf(c.Status.Allocatable)
@@ -67,8 +66,8 @@ func FactsOf(c *v1alpha1.Cluster, since time.Time) Cluster {
 	return f
 }
 
-// Same tells whether two states of a cluster are the same to all policies but
-// those that look into the whole object.
+// EqualForPolicies reports whether two states of a cluster are equal for all policies, except for
+// those that read the complete object.
 func (c *Cluster) Same(other *Cluster) bool {
 	return c.Name == other.Name && c.Joined.Equal(other.Joined) && c.Ready == other.Ready && c.Since.Equal(other.Since) &&
 		c.Why == other.Why && c.Confirmed == other.Confirmed && c.EvictAfter == other.EvictAfter &&
@@ -77,16 +76,16 @@ func (c *Cluster) Same(other *Cluster) bool {
 		equality.Semantic.DeepEqual(c.Allocatable, other.Allocatable)
 }
 
-// Fleet is all clusters at one time, prepared for many decisions. It does not
-// change, and may be used by several at once.
+// Fleet is the set of all clusters at one time, prepared for many decisions. It is immutable and
+// safe for concurrent use.
 type Fleet struct {
 	clusters []Cluster // in order of joining
 	index    map[string]int32
 	hashes   []uint64
-	noPolicy *Policy // what holds without one
+	noPolicy *Policy // applies when no policy does
 
 	mu      sync.Mutex
-	objects []map[string]any // Cluster.Object as maps, where somebody has asked
+	objects []map[string]any // Cluster.Object as maps, filled on demand
 	views   map[*Policy]*view
 }
 
@@ -104,7 +103,7 @@ func NewFleet(clusters []Cluster) *Fleet {
 	return f
 }
 
-// noPolicy is an empty one, which has nothing that could be wrong.
+// noPolicy returns an empty policy, which is always valid.
 func noPolicy() *Policy {
 	p, err := Compile(&v1alpha1.PlacementSpec{})
 	if err != nil {
@@ -113,17 +112,17 @@ func noPolicy() *Policy {
 	return p
 }
 
-// With gives a fleet in which one cluster is another or has come.
+// With returns a fleet with one cluster added or replaced.
 func (f *Fleet) With(c Cluster) *Fleet {
 	return NewFleet(append(slices.DeleteFunc(slices.Clone(f.clusters), func(o Cluster) bool { return o.Name == c.Name }), c))
 }
 
-// Without gives a fleet without one cluster.
+// Without returns a fleet without one cluster.
 func (f *Fleet) Without(name string) *Fleet {
 	return NewFleet(slices.DeleteFunc(slices.Clone(f.clusters), func(o Cluster) bool { return o.Name == name }))
 }
 
-// Cluster gives the facts about one cluster.
+// Cluster returns the facts about one cluster.
 func (f *Fleet) Cluster(name string) (Cluster, bool) {
 	i, ok := f.index[name]
 	if !ok {
@@ -132,7 +131,7 @@ func (f *Fleet) Cluster(name string) (Cluster, bool) {
 	return f.clusters[i], true
 }
 
-// Names gives the clusters in order of joining.
+// Names returns the clusters in order of joining.
 func (f *Fleet) Names() []string {
 	out := make([]string, len(f.clusters))
 	for i := range f.clusters {
@@ -141,7 +140,7 @@ func (f *Fleet) Names() []string {
 	return out
 }
 
-// object gives a whole Cluster as maps, for those few policies that look into it.
+// object returns a function for a complete Cluster as maps, for the few policies that read it.
 func (f *Fleet) object(i int32) func() map[string]any {
 	return func() map[string]any {
 		f.mu.Lock()
@@ -159,17 +158,17 @@ func (c *Cluster) content() map[string]any {
 	}
 	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.Object)
 	if err != nil {
-		return map[string]any{} // a field that cannot be read is a field that is not there
+		return map[string]any{} // a field that cannot be converted counts as missing
 	}
 	return m
 }
 
-// mostViews bounds the views that are kept. There may be as many policies as there are
-// clusters, where labels name one for each object; and a view has a seat for each cluster.
+// mostViews bounds the cached views. If labels name a cluster for each object, there may be as many
+// policies as clusters, and each view has an entry for each cluster.
 const mostViews = 100
 
-// view gives a policy's view of the fleet, made once or, where policies are many, a few
-// times.
+// view returns a policy's view of the fleet. It is computed once, or a few times if there are many
+// policies.
 func (f *Fleet) view(p *Policy) *view {
 	f.mu.Lock()
 	v, ok := f.views[p]
@@ -187,7 +186,7 @@ func (f *Fleet) view(p *Policy) *view {
 		if len(f.views) < mostViews {
 			break
 		}
-		delete(f.views, old) // whichever: it can be made again
+		delete(f.views, old) // any one: it can be computed again
 	}
 	f.views[p] = v
 	return v
@@ -199,8 +198,7 @@ func hash(s string) uint64 {
 	return mix(h.Sum64())
 }
 
-// mix makes every bit of the result depend on every bit of x (the finalizer of
-// splitmix64).
+// mix makes every bit of the result depend on every bit of x (the finalizer of splitmix64).
 func mix(x uint64) uint64 {
 	x ^= x >> 30
 	x *= 0xbf58476d1ce4e5b9
@@ -209,7 +207,7 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// Limited tells whether any cluster bounds what may be put there.
+// Limited reports whether any cluster limits what may be placed there.
 func (f *Fleet) Limited() bool {
 	return slices.ContainsFunc(f.clusters, func(c Cluster) bool { return c.Limits != nil })
 }

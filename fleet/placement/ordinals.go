@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Range is the ordinals of one cluster: Count of them from Start on.
+// Range is the ordinals of one cluster: Count ordinals from Start.
 type Range struct {
 	Cluster string
 	Start   int32
@@ -14,18 +14,16 @@ type Range struct {
 
 func (r Range) end() int32 { return r.Start + r.Count }
 
-// overlap counts the ordinals that two ranges share.
+// overlap returns the number of ordinals in both ranges.
 func (r Range) overlap(o Range) int32 { return max(0, min(r.end(), o.end())-max(r.Start, o.Start)) }
 
-// Ordinals gives each cluster a range of its own for its share of numbered
-// replicas, so that no identity exists twice. shares are in a stable order;
-// previous are the ranges as they are.
+// Ordinals assigns each cluster a range for its share of numbered replicas, so that no ordinal
+// exists twice. shares are in a stable order, and previous are the current ranges.
 //
-// A replica that has an identity keeps it and stays where it is as far as ranges
-// without holes allow: a range shrinks from its end, and grows into free ordinals
-// after it or before it. Only who has no room there moves, to the first gap that
-// is wide enough. So ordinals may have gaps, as they have while Kubernetes scales a
-// StatefulSet; they begin at 0 and are without gaps where nothing was there before.
+// A replica keeps its identity and its cluster as far as contiguous ranges allow: a range shrinks
+// from its end, and grows into free ordinals after or before it. Only a range without room there
+// moves, to the first gap that is wide enough. So ordinals may have gaps, as while Kubernetes
+// scales a StatefulSet. Without previous ranges, they start at 0 and have no gaps.
 func Ordinals(shares []Share, previous []Range) []Range {
 	out := make([]Range, len(shares))
 	settled := make([]Range, 0, len(shares))
@@ -34,7 +32,7 @@ func Ordinals(shares []Share, previous []Range) []Range {
 	for _, p := range previous {
 		had[p.Cluster] = p
 	}
-	// Who does not grow stays. Nobody else's growth may push him.
+	// Ranges that do not grow stay. No growing range may displace them.
 	for i, s := range shares {
 		was, ok := had[s.Cluster]
 		out[i] = Range{Cluster: s.Cluster, Count: s.Replicas}
@@ -46,14 +44,14 @@ func Ordinals(shares []Share, previous []Range) []Range {
 			waiting = append(waiting, i)
 		}
 	}
-	// Then those who grow, the largest first: most is lost if they move.
+	// Then the growing ranges, the largest first, because moving it costs the most.
 	slices.SortStableFunc(waiting, func(a, b int) int {
 		return cmp.Compare(had[shares[b].Cluster].Count, had[shares[a].Cluster].Count)
 	})
 	for n, i := range waiting {
 		reserved := slices.Clone(settled)
 		for _, other := range waiting[n+1:] {
-			// What others have is theirs while they wait.
+			// The other waiting ranges keep their current ordinals meanwhile.
 			if r := had[shares[other].Cluster]; r.Count > 0 && free(settled, r) {
 				reserved = append(reserved, r)
 			}
@@ -68,11 +66,11 @@ func free(taken []Range, r Range) bool {
 	return !slices.ContainsFunc(taken, func(t Range) bool { return t.overlap(r) > 0 })
 }
 
-// place finds the start of a range of n ordinals: the one that shares most with
-// what was, of equals the lowest.
+// place returns the start of a range of n ordinals: the one with the largest overlap with the
+// previous range, of equals the lowest.
 func place(taken []Range, was Range, n int32) int32 {
-	// Ranges worth a look begin at 0, after a taken one, where this one was, or end
-	// where it ended or where the next one begins.
+	// Candidates start at 0, at the previous start, or after a taken range; or they end at the
+	// previous end, or before a taken range.
 	starts := []int32{0, was.Start, was.end() - n}
 	for _, t := range taken {
 		starts = append(starts, t.end(), t.Start-n)

@@ -1,19 +1,17 @@
-// Package placement decides which clusters run an object, with which share of
-// its replicas, and says why.
+// Package placement decides which clusters run an object, with which share of its replicas, and
+// why.
 //
-// It is pure: the same arguments give the same decision, so a decision can be
-// previewed, explained and tested. The time is an argument. It is sticky: the
-// previous decision is an argument too, and a small change in cause makes a
-// small change in effect.
+// It is pure: the same arguments give the same decision, so a decision can be previewed, explained
+// and tested. The time is an argument. It is sticky: the previous decision is an argument too, and
+// a small change of the input makes a small change of the result.
 //
-// Three rules stand above the others. Nothing is taken from a cluster because
-// something is not known: a cluster leaves a decision only when it is known to
-// be gone or leaving, or when something that is known speaks against it (the
-// policy, a taint, an obstacle, being not Ready for longer than is tolerated)
-// and another cluster is there to take over. Of a cluster whose state is not
-// known, not even a policy takes anything. And scaling never takes an object out
-// of a cluster: a share may become zero, and then the object stays there with
-// zero replicas, because what it needs (a volume, say) would go with it.
+// Three rules take precedence. First, missing information never removes an object: a cluster leaves
+// a decision only when it is known to be gone or leaving, or when a known fact speaks against it
+// and another cluster can take over. Such facts are the policy, a taint, an obstacle, or being not
+// Ready for longer than is tolerated. Second, not even a policy removes an object from a cluster
+// whose state is unknown. Third, scaling never removes an object from a cluster: a share may become
+// zero, and the object stays there with zero replicas, because its dependencies (a volume, for
+// example) would be removed with it.
 package placement
 
 import (
@@ -22,22 +20,22 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// Object is what placement needs to know of an object.
+// Object has the facts about an object that placement uses.
 type Object struct {
-	// Key tells it from all others. Where several clusters are as good, the key
-	// decides, so that many objects spread.
+	// Key identifies the object. Among equally good clusters, a hash with the key decides, so that
+	// many objects spread.
 	Key         string
 	Group, Kind string
-	// Mode is what suits the kind; empty is Duplicated.
+	// Mode is the kind's default mode; empty means Duplicated.
 	Mode v1alpha1.PlacementMode
-	// Divisible: it has replicas that clusters can share.
+	// Divisible: clusters can share its replicas.
 	Divisible bool
-	// Single: it can run in one cluster only, whatever a policy says.
+	// Single: it can run in only one cluster, whatever a policy says.
 	Single   bool
 	Replicas int32
-	// Finished objects stay where they ran. No other cluster begins them again.
+	// Finished objects stay where they ran. No other cluster starts them again.
 	Finished bool
-	// Needs is what one replica requests, or the whole object if it has none.
+	// Needs is what one replica requests, or the whole object if it has no replicas.
 	Needs Amount
 }
 
@@ -45,69 +43,69 @@ type Object struct {
 type Share struct {
 	Cluster  string
 	Replicas int32
-	// Whole: the cluster runs all of it; Replicas says nothing.
+	// Whole: the cluster runs the whole object, and Replicas is not used.
 	Whole bool
 }
 
-// Obstacle is what keeps one object from one cluster.
+// Obstacle is a reason that keeps one object out of one cluster.
 type Obstacle struct {
-	Reason  string // for machines
+	Reason  string // a condition reason
 	Message string // continues "the cluster …"
-	// Keeps: what the cluster has of the object stays there, and does not grow. It is
-	// for what is not sure, and for what is in no hurry.
+	// Keeps: the cluster keeps its current share, which does not grow. It is for uncertain facts,
+	// and for facts that are not urgent.
 	Keeps bool
 }
 
-// Request is all that a decision depends on.
+// Request is the complete input of a decision.
 type Request struct {
 	Object Object
 	Fleet  *Fleet
-	// Policy is the one that decides; nil is what holds without any.
+	// Policy is the policy that applies to the object; nil means no policy.
 	Policy   *Policy
 	Previous []Share // in any order; empty if there was no decision
-	// Obstacles by name of cluster.
+	// Obstacles by cluster name.
 	Obstacles map[string]Obstacle
-	// Near and Apart are the clusters where the objects are that the policy's terms
-	// of workload affinity and anti-affinity are about, term by term.
+	// Affinity and AntiAffinity are the placed objects that the policy's terms of workload affinity
+	// and anti-affinity select, term by term.
 	Near, Apart []Neighbours
-	// Ledger knows what the fleet has put where; nil if no bounds are to be kept.
+	// Allocations records what the fleet has placed where; nil if no limits apply.
 	Ledger *Ledger
 	Now    time.Time
 }
 
-// Neighbours are the objects that one term of a policy is about.
+// TermMatches are the objects that one term of a policy selects.
 type Neighbours struct {
 	Clusters []string
-	// Self: the term is about the object itself too, so that the first one of a
-	// group that wants to be together can go anywhere.
+	// Self: the term also selects the object itself, so the first object of an affinity group can
+	// go anywhere.
 	Self bool
 }
 
-// Verdict says whether one cluster was chosen, and why.
+// Verdict is whether one cluster was chosen, and why.
 type Verdict struct {
 	Cluster string
 	Chosen  bool
-	// Counted: Replicas says how many; otherwise the cluster runs it whole.
+	// Counted: Replicas is the share; otherwise the cluster runs the whole object.
 	Counted  bool
 	Replicas int32
 	Reason   string
 	Message  string
 }
 
-// Decision is the answer.
+// Decision is the result of Decide.
 type Decision struct {
 	// Chosen are the clusters that run the object, in order of joining.
 	Chosen []Verdict
-	// Mode that came of the policy and the kind.
+	// Mode results from the policy and the kind.
 	Mode v1alpha1.PlacementMode
-	// Reason and Message sum it up. Scheduled is false where somebody should look.
+	// Reason and Message summarize the decision. Scheduled is false if a user should act.
 	Scheduled bool
 	Reason    string
 	Message   string
-	// Unplaced counts replicas that no cluster could take.
+	// Unplaced is the number of replicas that no cluster could take.
 	Unplaced int32
-	// Recheck is when the decision may change although nothing else does: a
-	// toleration runs out. Zero if never.
+	// Recheck is when the decision may change without any other change, because a toleration
+	// expires. Zero means never.
 	Recheck time.Time
 }
 
@@ -117,15 +115,15 @@ func Decide(r Request) Decision {
 	return d.decision()
 }
 
-// Explain gives the same decision, and a verdict on each cluster of the fleet in
-// order of joining.
+// Explain returns the same decision, and a verdict for each cluster of the fleet in order of
+// joining.
 func Explain(r Request) (Decision, []Verdict) {
 	d := newDeciding(&r)
 	decision := d.decision()
 	return decision, d.verdicts()
 }
 
-// Shares gives the decision as the previous one of the next.
+// Shares returns the decision as the previous one for the next request.
 func (d Decision) Shares() []Share {
 	out := make([]Share, 0, len(d.Chosen))
 	for _, v := range d.Chosen {

@@ -13,7 +13,7 @@ import (
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// three are clusters that joined one after another.
+// three returns three clusters that joined one after another.
 func three() []Cluster {
 	var out []Cluster
 	for i, name := range []string{"east", "west", "north"} {
@@ -23,7 +23,7 @@ func three() []Cluster {
 	return out
 }
 
-// parts is an object whose replicas are divided.
+// parts returns an object whose replicas are divided.
 func parts(replicas int32) Object {
 	return Object{Key: "shop/web", Mode: divided, Divisible: true, Replicas: replicas}
 }
@@ -41,7 +41,7 @@ func policy(t testing.TB, text string) *Policy {
 	return p
 }
 
-// line writes a decision as "east 4, west 3".
+// line formats a decision as "east 4, west 3".
 func line(d Decision) string {
 	var parts []string
 	for _, v := range d.Chosen {
@@ -61,7 +61,7 @@ func sum(d Decision) (n int32) {
 	return n
 }
 
-// TestStory plays one object through what happens to a fleet.
+// TestStory applies a sequence of events to one object.
 func TestStory(t *testing.T) {
 	clusters := three()
 	now := start.Add(time.Hour)
@@ -99,37 +99,37 @@ func TestStory(t *testing.T) {
 	replicas = 16
 	step("not Ready does not grow", "east 4, west 6, north 6")
 	replicas = 10
-	step("and shrinks with the rest", "east 4, west 3, north 3")
+	step("a share that is not Ready shrinks with the rest", "east 4, west 3, north 3")
 
 	now = now.Add(5 * time.Minute)
 	set("east", func(c *Cluster) { c.Confirmed = false })
-	step("hearsay evicts nobody", "east 4, west 3, north 3")
+	step("an unconfirmed status evicts nothing", "east 4, west 3, north 3")
 	set("east", func(c *Cluster) { c.Confirmed = true })
-	r = step("after its toleration the share moves", "west 5, north 5")
+	r = step("the share moves after its toleration", "west 5, north 5")
 	if _, verdicts := Explain(r); verdicts[0].Reason != ReasonEvicted || verdicts[0].Message == "" {
 		t.Errorf("east: %+v, want evicted with a message", verdicts[0])
 	}
 	set("east", func(c *Cluster) { c.Ready, c.Since = true, now })
-	step("it takes its share again", "east 3, west 4, north 3")
+	step("a cluster that is Ready again gets its share", "east 3, west 4, north 3")
 
 	clusters = append(clusters, Cluster{Name: "south", Joined: start.Add(time.Hour), Ready: true, Since: now, Confirmed: true})
-	step("who joins gets its share", "east 3, west 3, north 2, south 2")
+	step("a new cluster gets a share", "east 3, west 3, north 2, south 2")
 	set("west", func(c *Cluster) { c.Leaving = true })
-	step("who leaves gives up its share", "east 4, north 3, south 3")
+	step("a leaving cluster loses its share", "east 4, north 3, south 3")
 	set("north", func(c *Cluster) { c.Unschedulable = true })
 	step("a cordon moves nothing", "east 4, north 3, south 3")
 	replicas = 13
-	step("and takes nothing new", "east 5, north 3, south 5")
+	step("a cordoned cluster gets nothing new", "east 5, north 3, south 5")
 	replicas = 2
-	step("a share may become zero without the object going", "east 1, north 1, south 0")
+	step("a share may become zero, and the object stays", "east 1, north 1, south 0")
 	replicas = 0
-	step("and all of them", "east 0, north 0, south 0")
+	step("all shares may become zero", "east 0, north 0, south 0")
 
 	for i := range clusters {
 		clusters[i].Ready, clusters[i].Since, clusters[i].Confirmed = false, now, true
 	}
 	now = now.Add(24 * time.Hour)
-	step("with nobody to take over, nothing moves", "east 0, north 0, south 0")
+	step("without an alternative, nothing moves", "east 0, north 0, south 0")
 }
 
 func TestWhere(t *testing.T) {
@@ -213,7 +213,7 @@ func TestOrdinals(t *testing.T) {
 		{"the last one grows", "a0-2 b3-4", "a3 b4", "a0-2 b3-6"},
 		{"growing into a gap", "a0-1 b5-9", "a4 b5", "a0-3 b5-9"},
 		{"growing downwards", "a0-1 b5-7 c8-9", "a2 b5 c2", "a0-1 b3-7 c8-9"},
-		{"no room: who grows moves, nobody else", "a0-2 b3-5", "a4 b3", "a6-9 b3-5"},
+		{"no room: only the growing range moves", "a0-2 b3-5", "a4 b3", "a6-9 b3-5"},
 		{"a cluster is gone, another takes its range", "a0-2 b3-5", "b3 c3", "b3-5 c0-2"},
 		{"zero keeps its place", "a0-2 b3-5", "a0 b6", "a0-none b0-5"},
 	}
@@ -246,16 +246,16 @@ func TestOrdinals(t *testing.T) {
 	}
 }
 
-// TestViewsAreBounded: there may be as many policies as there are clusters.
+// TestViewsAreBounded: there may be as many policies as clusters.
 func TestViewsAreBounded(t *testing.T) {
 	f := NewFleet([]Cluster{{Name: "east"}, {Name: "west"}})
 	for range 3 * mostViews {
 		p := noPolicy()
 		if v := f.view(p); len(v.seats) != 2 || f.view(p) != v {
-			t.Fatal("a view that was just made is not kept")
+			t.Fatal("a new view is not cached")
 		}
 	}
 	if len(f.views) != mostViews {
-		t.Errorf("%d views are kept", len(f.views))
+		t.Errorf("%d views are cached", len(f.views))
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// Target is what policies are chosen by.
+// PolicyTarget has the attributes of an object that policies select by.
 type Target struct {
 	schema.GroupKind
 	Namespace, Name string
@@ -23,10 +23,10 @@ type Target struct {
 	NamespaceLabels map[string]string
 }
 
-// Policies are all policies at one time, prepared for many questions. They do not
-// change, and may be used by several at once.
+// Policies is the set of all policies at one time, prepared for many lookups. It is immutable and
+// safe for concurrent use.
 type Policies struct {
-	namespaced map[string][]*rule // in each, older ones first
+	namespaced map[string][]*rule // by namespace, older ones first
 	cluster    []*rule
 	builtIn    *Policy
 	Invalid    []Invalid
@@ -40,14 +40,14 @@ type pin struct {
 	cluster string
 }
 
-// Invalid is a policy that cannot be followed.
+// InvalidPolicy is a policy that cannot be compiled.
 type Invalid struct {
 	Reference v1alpha1.PolicyReference
 	Namespace string
 	Err       error
 }
 
-// rule is one policy with what it selects.
+// rule is a policy with its selector.
 type rule struct {
 	ref        v1alpha1.PolicyReference
 	created    metav1.Time
@@ -59,9 +59,9 @@ type rule struct {
 	err        error
 }
 
-// NewPolicies reads all policies. Those that cannot be followed are in Invalid; what
-// they select stays where it is. known, if not nil, has what earlier Policies
-// compiled, which is taken over where nothing has changed.
+// NewPolicies compiles all policies. Those that do not compile are in Invalid, and the objects that
+// they select stay where they are. known may be nil; otherwise its compiled policies are reused if
+// they have not changed.
 func NewPolicies(namespaced []*v1alpha1.Placement, cluster []*v1alpha1.ClusterPlacement, known *Policies) *Policies {
 	out := &Policies{namespaced: map[string][]*rule{}, pinned: map[pin]*Policy{}}
 	compiled := known.compiled()
@@ -126,7 +126,7 @@ func newRule(ref v1alpha1.PolicyReference, created metav1.Time, spec *v1alpha1.P
 		}
 		out, err := metav1.LabelSelectorAsSelector(s)
 		if err != nil {
-			// What it selects is not known, so it selects nothing.
+			// An unknown selector selects nothing.
 			r.err = fmt.Errorf("spec.%s: %w", field, err)
 			return labels.Nothing()
 		}
@@ -150,8 +150,7 @@ func (r *rule) selects(t *Target) bool {
 		(r.namespaces == nil || t.Namespace != "" && r.namespaces.Matches(labels.Set(t.NamespaceLabels)))
 }
 
-// ofKinds tells whether a kind is among those that a selector names: Deployment of
-// any group, or Rollout.argoproj.io.
+// ofKinds reports whether a selector names a kind: Deployment of any group, or Rollout.argoproj.io.
 func ofKinds(kinds []string, group, kind string) bool {
 	return len(kinds) == 0 || slices.ContainsFunc(kinds, func(k string) bool {
 		name, ofGroup, qualified := strings.Cut(k, ".")
@@ -159,7 +158,7 @@ func ofKinds(kinds []string, group, kind string) bool {
 	})
 }
 
-// narrowness orders policies of one kind: the lower, the more specific.
+// narrowness orders policies of one kind: a lower value is more specific.
 func (r *rule) narrowness() int {
 	n := 6
 	switch {
@@ -187,31 +186,31 @@ func (r *rule) why() string {
 		what = "it selects the object's kind"
 	}
 	if r.namespaces != nil {
-		what += " in such namespaces"
+		what += " in matching namespaces"
 	}
 	return what
 }
 
-// Choice is the policy that decides about one object.
+// PolicyChoice is the policy that applies to one object.
 type Choice struct {
-	// Policy is never nil, unless Err says why the one that should decide cannot.
+	// Policy is nil only if Err is set: the policy that should apply is invalid.
 	Policy    *Policy
 	Err       error
 	Reference v1alpha1.PolicyReference
-	// Explicit: a label of the object itself, or a policy that names it or its kind.
-	// What otherwise goes where it is needed goes there too, then.
+	// Explicit: a label of the object itself chooses the clusters, or a policy that names it or its
+	// kind. A follower is then placed by the policy, too.
 	Explicit bool
 }
 
-// Passed is a policy that selects an object and does not decide.
+// OverruledPolicy is a policy that selects an object and does not apply.
 type Passed struct {
 	Reference v1alpha1.PolicyReference
 	Why       string
 }
 
-// For gives the policy that decides about an object: the most specific one, of
-// equals the oldest. A label of the object, or else of its namespace, may name the
-// cluster; all else is as the policy says.
+// For returns the policy that applies to an object: the most specific one, of equals the oldest. A
+// label of the object, or otherwise of its namespace, may set the cluster; everything else comes
+// from the policy.
 func (p *Policies) For(t Target) Choice {
 	won, tie := p.winner(&t)
 	out := Choice{Policy: p.builtIn, Reference: v1alpha1.PolicyReference{Kind: v1alpha1.PolicyDefault, Why: "no policy selects the object"}}
@@ -227,7 +226,7 @@ func (p *Policies) For(t Target) Choice {
 	}
 	if cluster != "" && out.Policy != nil {
 		out.Policy = p.pin(out.Policy, cluster)
-		out.Reference.Why = fmt.Sprintf("the label %s of the %s names the cluster; for the rest, %s", v1alpha1.ClusterLabel, whose, out.Reference.Why)
+		out.Reference.Why = fmt.Sprintf("the label %s of the %s sets the cluster; everything else: %s", v1alpha1.ClusterLabel, whose, out.Reference.Why)
 	}
 	return out
 }
@@ -238,9 +237,9 @@ func (p *Policies) because(won, tie *rule) string {
 		why = "no other policy selects the object"
 	}
 	if tie != nil {
-		why += fmt.Sprintf("; so does %s, which is younger", tie.ref.Name)
+		why += fmt.Sprintf("; so does %s, which is newer", tie.ref.Name)
 		if won.created.Equal(&tie.created) {
-			why = strings.TrimSuffix(why, "younger") + "as old and comes later by name"
+			why = strings.TrimSuffix(why, "newer") + "as old and later by name"
 		}
 	}
 	return why
@@ -256,8 +255,8 @@ func (p *Policies) pin(policy *Policy, cluster string) *Policy {
 	return p.pinned[key]
 }
 
-// winner gives the rule that decides, nil if there is none, and one that is as
-// specific, if there is one.
+// winner returns the rule that applies, or nil, and another one that is as specific, if there is
+// one.
 func (p *Policies) winner(t *Target) (won, tie *rule) {
 	if t.Namespace != "" {
 		if won, tie = mostSpecific(p.namespaced[t.Namespace], t); won != nil {
@@ -275,7 +274,7 @@ func (p *Policies) winner(t *Target) (won, tie *rule) {
 	return nil, nil
 }
 
-// isDefault: it comes after all others, whatever it selects.
+// isDefault reports whether the rule is the default placement, which applies only after all others.
 func (r *rule) isDefault() bool {
 	return r.ref.Kind == "ClusterPlacement" && r.ref.Name == v1alpha1.DefaultPlacementName
 }
@@ -295,8 +294,7 @@ func mostSpecific(rules []*rule, t *Target) (won, tie *rule) {
 	return won, tie
 }
 
-// PassedBy gives the policies that select an object and do not decide, each with
-// the reason.
+// Overruled returns the policies that select an object and do not apply, with the reasons.
 func (p *Policies) PassedBy(t Target) []Passed {
 	won, _ := p.winner(&t)
 	var out []Passed
@@ -311,9 +309,9 @@ func (p *Policies) PassedBy(t Target) []Passed {
 		why := fmt.Sprintf("%s, and %s %s is more specific", r.why(), won.ref.Kind, won.ref.Name)
 		switch {
 		case r.isDefault():
-			why = "it decides only if no other policy selects the object"
+			why = "it applies only if no other policy selects the object"
 		case r.ref.Kind != won.ref.Kind:
-			why = fmt.Sprintf("a Placement in the namespace (%s) comes first", won.ref.Name)
+			why = fmt.Sprintf("a Placement in the namespace (%s) takes precedence", won.ref.Name)
 		case r.narrowness() == won.narrowness():
 			why = fmt.Sprintf("%s %s is as specific and older", won.ref.Kind, won.ref.Name)
 		}
@@ -322,8 +320,8 @@ func (p *Policies) PassedBy(t Target) []Passed {
 	return out
 }
 
-// LookInside tells whether any policy reads more of Clusters than their names,
-// labels and taints.
+// ReadClusterObjects reports whether any policy reads more of Clusters than their names, labels and
+// taints.
 func (p *Policies) LookInside() bool {
 	inside := false
 	for _, r := range append(slices.Concat(slices.Collect(maps.Values(p.namespaced))...), p.cluster...) {

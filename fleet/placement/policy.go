@@ -11,11 +11,11 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// Policy is a PlacementSpec, read once and asked often. It does not change.
+// Policy is a compiled PlacementSpec. It is immutable.
 type Policy struct {
 	spec     v1alpha1.PlacementSpec
 	clusters *selector
-	pinned   string // the one cluster that a label names, instead of clusters
+	pinned   string // the cluster that a label sets, instead of clusters
 	affinity []preference
 	near     []term
 	apart    []term
@@ -26,10 +26,10 @@ type Policy struct {
 	weights  []preference
 	fixed    []fixed
 	changes  []change
-	// notReady is how long the policy tolerates that a cluster is not Ready; below
-	// zero for ever. nil leaves it to the cluster.
+	// notReady is how long the policy tolerates a cluster that is not Ready; negative means for
+	// ever, and nil leaves it to the cluster.
 	notReady *time.Duration
-	inside   bool // it looks into whole Clusters
+	inside   bool // it reads complete Clusters
 }
 
 type preference struct {
@@ -40,16 +40,16 @@ type preference struct {
 type term struct {
 	selects labels.Selector
 	key     string
-	weight  int32 // 0: it must be so
+	weight  int32 // 0: required
 }
 
 type constraint struct {
 	key         string
 	least, most int
-	skew        int32 // 0: any
+	skew        int32 // 0: unlimited
 }
 
-// fixed says what share clusters have; change what of the object differs there.
+// fixed is an override of a share; change is an override of the object's content.
 type fixed struct {
 	*selector
 	kinds    []string
@@ -64,7 +64,7 @@ type change struct {
 
 const noLimit = 1 << 30
 
-// Compile reads a policy. The error names the field, and what to do about it.
+// Compile compiles a policy. The error names the field and the remedy.
 func Compile(spec *v1alpha1.PlacementSpec) (*Policy, error) {
 	p := &Policy{spec: *spec, most: noLimit, by: v1alpha1.DivideEven}
 	var err error
@@ -159,7 +159,7 @@ func (p *Policy) compileOverrides() error {
 		}
 		for j, op := range o.JSONPatch {
 			if slices.Contains([]string{"add", "replace", "test"}, op.Op) && op.Value == nil {
-				return fmt.Errorf("spec.overrides[%d].jsonPatch[%d]: %s needs a value", i, j, op.Op)
+				return fmt.Errorf("spec.overrides[%d].jsonPatch[%d]: operation %s requires a value", i, j, op.Op)
 			}
 		}
 		if o.Replicas != nil {
@@ -172,7 +172,7 @@ func (p *Policy) compileOverrides() error {
 	return nil
 }
 
-// tolerates gives how long tolerations bear that a cluster is not Ready.
+// tolerates returns how long tolerations allow a cluster to be not Ready.
 func tolerates(tolerations []v1alpha1.Toleration) *time.Duration {
 	var out *time.Duration
 	for i := range tolerations {
@@ -207,8 +207,8 @@ func (p *Policy) looksInside() bool {
 	return inside
 }
 
-// Pinned gives the policy with another choice of clusters: the one that a label
-// names. All else stays.
+// Pinned returns the policy with another choice of clusters: the one that a label names. Everything
+// else stays.
 func (p *Policy) Pinned(cluster string) *Policy {
 	out := *p
 	out.pinned, out.clusters, out.spread, out.affinity = cluster, nil, nil, nil
@@ -226,19 +226,18 @@ func (p *Policy) selects(c *Cluster, object func() map[string]any) bool {
 
 func (p *Policy) unselected(c *Cluster, object func() map[string]any) string {
 	if p.pinned != "" {
-		return "the label " + v1alpha1.ClusterLabel + " names cluster " + p.pinned
+		return "the label " + v1alpha1.ClusterLabel + " sets cluster " + p.pinned
 	}
-	return "the policy does not choose it" + because(p.clusters.against(c, object))
+	return "the policy does not select it" + because(p.clusters.against(c, object))
 }
 
-// Suspended tells whether decisions are to be kept from the clusters.
+// Suspended reports whether decisions are withheld from the clusters.
 func (p *Policy) Suspended() bool { return p.spec.Suspend }
 
-// Drift says what happens to changes that somebody makes in a cluster.
+// Drift returns the policy for changes that are made in a cluster.
 func (p *Policy) Drift() v1alpha1.DriftPolicy { return p.spec.Drift }
 
-// Terms gives how many terms of workload affinity and anti-affinity there are, and
-// which objects each is about.
+// Terms returns the selectors of the terms of workload affinity and anti-affinity.
 func (p *Policy) Terms() (near, apart []labels.Selector) {
 	for _, t := range p.near {
 		near = append(near, t.selects)
@@ -249,8 +248,8 @@ func (p *Policy) Terms() (near, apart []labels.Selector) {
 	return near, apart
 }
 
-// Overrides gives what of an object of a kind differs in the given clusters: the
-// overrides that apply anywhere, and for each cluster the positions of its own.
+// Overrides returns the content overrides of a kind in the given clusters: a list of all that
+// apply, and for each cluster the positions of its own.
 func (p *Policy) Overrides(f *Fleet, group, kind string, clusters []string) ([]v1alpha1.Override, map[string][]int32) {
 	var list []v1alpha1.Override
 	where := map[string][]int32{}
@@ -283,8 +282,8 @@ func topologyKey(key string) string {
 	return key
 }
 
-// Mode is the mode that the policy asks for, "" if it leaves that to the kind.
+// Mode returns the mode of the policy, or "" if it leaves that to the kind.
 func (p *Policy) Mode() v1alpha1.PlacementMode { return p.spec.Mode }
 
-// ByCapacity tells whether replicas go by free room.
+// ByCapacity reports whether replicas are divided by free capacity.
 func (p *Policy) ByCapacity() bool { return p.by == v1alpha1.DivideCapacity }

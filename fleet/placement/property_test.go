@@ -12,7 +12,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// world is a random fleet with an object and a policy.
+// scenario is a random fleet with an object and a policy.
 type world struct {
 	clusters []Cluster
 	spec     v1alpha1.PlacementSpec
@@ -130,7 +130,7 @@ func randomWorld(rng *rand.Rand, plain bool) *world {
 	return w
 }
 
-// TestProperties checks on random fleets, without policies, what must always hold.
+// TestProperties checks invariants on random fleets, without policies.
 func TestProperties(t *testing.T) {
 	for seed := range uint64(10000) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -142,7 +142,7 @@ func TestProperties(t *testing.T) {
 				t.Fatalf("seed %d: %s\nclusters %+v\nrequest  %+v\ndecision %+v", seed, what, w.clusters, w.request.Previous, d)
 			}
 		}
-		check(sum(d)+d.Unplaced == w.request.Object.Replicas, "replicas are lost or made up")
+		check(sum(d)+d.Unplaced == w.request.Object.Replicas, "replicas are lost or added")
 		alternative := false
 		for _, c := range w.clusters {
 			alternative = alternative || c.Ready && !c.Unschedulable && !c.Leaving
@@ -172,7 +172,7 @@ func chosen(d Decision, name string) Verdict {
 	return Verdict{}
 }
 
-// TestPolicyProperties checks the rules that no policy can break.
+// TestPolicyProperties checks the invariants that no policy can break.
 func TestPolicyProperties(t *testing.T) {
 	unsteady := 0
 	for seed := range uint64(10000) {
@@ -199,9 +199,9 @@ func TestPolicyProperties(t *testing.T) {
 			before, was := had[c.Name]
 			check(v.Replicas >= 0, "a share is negative")
 			check(!c.Leaving || !v.Chosen, "a leaving cluster is chosen")
-			check(!v.Chosen || c.Ready || was, "a cluster that is not Ready gets something new")
-			check(!v.Chosen || !c.Unschedulable || was, "a cordoned cluster gets something new")
-			check(!v.Chosen || was || w.request.Obstacles[c.Name].Reason == "", "an obstacle was not seen")
+			check(!v.Chosen || c.Ready || was, "a cluster that is not Ready gets a new object")
+			check(!v.Chosen || !c.Unschedulable || was, "a cordoned cluster gets a new object")
+			check(!v.Chosen || was || w.request.Obstacles[c.Name].Reason == "", "an obstacle was ignored")
 			if v.Chosen && v.Counted && (!c.Ready || c.Unschedulable) {
 				prev := before.Replicas
 				if before.Whole {
@@ -209,14 +209,14 @@ func TestPolicyProperties(t *testing.T) {
 				}
 				check(v.Replicas <= prev, "a cluster that may not grow grows")
 			}
-			// The rules above all others.
+			// The rules that take precedence.
 			if was && !v.Chosen {
-				check(c.Leaving || c.Ready || c.Confirmed, "something is taken from a cluster whose state is not known")
-				check(c.Leaving || well, "something is taken away and nobody is there to take over")
+				check(c.Leaving || c.Ready || c.Confirmed, "an object is removed from a cluster with unknown state")
+				check(c.Leaving || well, "an object is removed and no cluster takes over")
 			}
 		}
 		if d.Mode == divided {
-			check(sum(d)+d.Unplaced == w.request.Object.Replicas || d.Reason == Unsatisfied, "replicas are lost or made up")
+			check(sum(d)+d.Unplaced == w.request.Object.Replicas || d.Reason == Unsatisfied, "replicas are lost or added")
 		}
 		if d.Scheduled && d.Mode == v1alpha1.ModeSingle {
 			known := 0
@@ -225,28 +225,28 @@ func TestPolicyProperties(t *testing.T) {
 					known++
 				}
 			}
-			check(known <= 1, "Single is in two clusters that are well")
+			check(known <= 1, "a Single object is in two healthy clusters")
 		}
 		check(len(verdicts) == len(w.clusters), "a cluster has no verdict")
 		for _, v := range verdicts {
 			check(v.Reason != "" && v.Message != "", "a verdict without a reason")
-			check(v.Chosen == chosen(d, v.Cluster).Chosen, "verdicts are not of this decision")
+			check(v.Chosen == chosen(d, v.Cluster).Chosen, "verdicts and decision differ")
 		}
 		plain := Decide(w.request)
-		check(fmt.Sprint(plain) == fmt.Sprint(d), "explained, a decision is another")
+		check(fmt.Sprint(plain) == fmt.Sprint(d), "Explain and Decide differ")
 		rng.Shuffle(len(w.clusters), func(i, j int) { w.clusters[i], w.clusters[j] = w.clusters[j], w.clusters[i] })
 		again, _ := w.decide(t)
 		check(fmt.Sprint(again) == fmt.Sprint(d), "the order of the clusters matters")
-		// Sticky: a decision that nothing has changed since is the same. Where a policy
-		// is to take the object out of several clusters that are not well, it may take
-		// steps, since others have to be well first; but it comes to rest.
+		// Stickiness: repeating a decision without a change gives the same result. If a policy
+		// removes the object from several unhealthy clusters, it may take several steps, because
+		// other clusters have to become healthy first. The number of steps is bounded.
 		steps := []string{line(d)}
 		for len(steps) < 2 || steps[len(steps)-1] != steps[len(steps)-2] {
 			w.request.Previous = d.Shares()
 			w.request.Ledger.Enter(w.request.Object, d.Shares())
 			d, verdicts = w.decide(t)
 			steps = append(steps, line(d))
-			check(len(steps) < 6, "a decision does not come to rest: "+fmt.Sprint(steps))
+			check(len(steps) < 6, "decisions do not converge: "+fmt.Sprint(steps))
 		}
 		if len(steps) > 2 {
 			unsteady++
@@ -257,7 +257,7 @@ func TestPolicyProperties(t *testing.T) {
 	}
 }
 
-// TestSmallCauses: what one cluster more, or one label, moves.
+// TestSmallCauses limits what an added cluster, or one label, may move.
 func TestSmallCauses(t *testing.T) {
 	for seed := range uint64(5000) {
 		rng := rand.New(rand.NewPCG(seed, 4))
@@ -288,7 +288,7 @@ func TestSmallCauses(t *testing.T) {
 	}
 }
 
-// movedBetween counts replicas that some cluster gave up.
+// movedBetween returns the number of replicas that clusters gave up.
 func movedBetween(a, b Decision) (n int32) {
 	for _, v := range a.Chosen {
 		n += max(0, v.Replicas-chosen(b, v.Cluster).Replicas)
@@ -296,8 +296,8 @@ func movedBetween(a, b Decision) (n int32) {
 	return n
 }
 
-// TestSinglesSpread: objects that run in one cluster each spread over all, by size;
-// a cluster more takes its part of new ones and changes nothing between others.
+// TestSinglesSpread: objects that run in one cluster each spread over all clusters by size. An
+// added cluster gets its part of new objects, and changes nothing between the others.
 func TestSinglesSpread(t *testing.T) {
 	clusters := make([]Cluster, 10)
 	for i := range clusters {
@@ -312,7 +312,7 @@ func TestSinglesSpread(t *testing.T) {
 	for i := range 10000 {
 		count[where(f, i)]++
 		if now := where(larger, i); now != where(f, i) && now != "new" {
-			t.Fatalf("object %d goes from %s to %s because another cluster came", i, where(f, i), now)
+			t.Fatalf("object %d moves from %s to %s because a cluster was added", i, where(f, i), now)
 		}
 	}
 	if len(count) != 10 || count["c9"] < 4700 || count["c9"] > 5300 || count["c0"] < 450 || count["c0"] > 670 {
@@ -320,8 +320,7 @@ func TestSinglesSpread(t *testing.T) {
 	}
 }
 
-// TestMovesLittle: of all even divisions, the one is chosen that moves fewest
-// replicas.
+// TestMovesLittle: of all even divisions, the one that moves the fewest replicas is chosen.
 func TestMovesLittle(t *testing.T) {
 	for seed := range uint64(5000) {
 		rng := rand.New(rand.NewPCG(seed, 2))
@@ -340,12 +339,12 @@ func TestMovesLittle(t *testing.T) {
 			moved += max(0, prev[i]-v.Replicas)
 		}
 		if best := fewestMoves(r.Object.Replicas, prev); moved != best {
-			t.Fatalf("seed %d: %v to %s takes %d away, %d would do", seed, prev, line(Decide(r)), moved, best)
+			t.Fatalf("seed %d: %v to %s moves %d replicas, want %d", seed, prev, line(Decide(r)), moved, best)
 		}
 	}
 }
 
-// fewestMoves tries every way to give out the remainder.
+// fewestMoves tries every distribution of the remainder.
 func fewestMoves(replicas int32, prev []int32) int32 {
 	n := int32(len(prev))
 	even, surplus := replicas/n, int(replicas%n)
@@ -368,7 +367,7 @@ func fewestMoves(replicas int32, prev []int32) int32 {
 	return best
 }
 
-// TestOrdinalsNeverTwice: whatever happens, no identity exists in two clusters.
+// TestOrdinalsNeverTwice: no ordinal ever exists in two clusters.
 func TestOrdinalsNeverTwice(t *testing.T) {
 	for seed := range uint64(3000) {
 		rng := rand.New(rand.NewPCG(seed, 5))

@@ -6,36 +6,35 @@ import (
 	"time"
 )
 
-// Reasons of verdicts on clusters that were chosen.
+// Reasons of verdicts on chosen clusters.
 const (
-	// ReasonChosen: Ready, and takes new work.
+	// ReasonChosen: Ready, and accepts new objects.
 	ReasonChosen = "Scheduled"
-	// ReasonKeptUnschedulable: takes no new work, and keeps what it has.
+	// ReasonKeptUnschedulable: accepts no new objects, and keeps its share.
 	ReasonKeptUnschedulable = "KeptWhileUnschedulable"
 	// ReasonKeptNotReady: not Ready for less than its toleration.
 	ReasonKeptNotReady = "KeptWhileNotReady"
-	// ReasonKeptTainted: has a taint that keeps new work away, or that is tolerated
-	// for some time.
+	// ReasonKeptTainted: has a taint that rejects new objects, or that is tolerated for some time.
 	ReasonKeptTainted = "KeptWhileTainted"
-	// ReasonKeptObstacle: something stands in the way of new work, and what is there stays.
+	// ReasonKeptObstacle: an obstacle rejects new objects, and the share stays.
 	ReasonKeptObstacle = "KeptDespiteObstacle"
-	// ReasonKeptNoAlternative: keeps its share because nobody else could take it.
+	// ReasonKeptNoAlternative: keeps its share because no other cluster can take it.
 	ReasonKeptNoAlternative = "KeptWithoutAlternative"
 	// ReasonKeptFinished: the object finished there.
 	ReasonKeptFinished = "Finished"
 )
 
-// Reasons of verdicts on clusters that were not.
+// Reasons of verdicts on other clusters.
 const (
 	// ReasonNotReady: not Ready, and had no share.
 	ReasonNotReady = "ClusterNotReady"
 	// ReasonEvicted: not Ready for longer than its toleration; the share moved.
 	ReasonEvicted = "ClusterEvicted"
-	// ReasonUnschedulable: takes no new work.
+	// ReasonUnschedulable: accepts no new objects.
 	ReasonUnschedulable = "ClusterUnschedulable"
 	// ReasonLeaving: the cluster is leaving the fleet.
 	ReasonLeaving = "ClusterLeaving"
-	// ReasonUnselected: the policy does not choose it.
+	// ReasonUnselected: the policy does not select it.
 	ReasonUnselected = "ClusterNotSelected"
 	// ReasonTainted: has a taint that is not tolerated.
 	ReasonTainted = "ClusterTainted"
@@ -43,21 +42,22 @@ const (
 	ReasonAvoided = "ClusterAvoided"
 	// ReasonNoGroup: lacks the label that the policy spreads over.
 	ReasonNoGroup = "NoTopologyLabel"
-	// ReasonOtherGroups: the policy's maxGroups are in use without this one's.
+	// ReasonOtherGroups: the policy's maxGroups are reached without its group.
 	ReasonOtherGroups = "OtherGroupsChosen"
-	// ReasonSkew: one cluster more would make its group too large.
+	// ReasonSkew: another cluster would make its group too large.
 	ReasonSkew = "GroupTooLarge"
 	// ReasonEnough: the policy's clusterCount is reached without it.
 	ReasonEnough = "EnoughClusters"
-	// ReasonUnsatisfied: the policy asks for more clusters or groups than there are.
+	// ReasonUnsatisfied: the policy requires more clusters or groups than exist.
 	ReasonUnsatisfied = "PolicyUnsatisfied"
-	// ReasonAffinity: what the object wants to be with is elsewhere.
+	// ReasonAffinity: the objects of the policy's workload affinity are elsewhere.
 	ReasonAffinity = "WorkloadAffinity"
-	// ReasonAntiAffinity: what the object does not want to be with is there.
+	// ReasonAntiAffinity: an object of the policy's workload anti-affinity is there.
 	ReasonAntiAffinity = "WorkloadAntiAffinity"
 	// ReasonFull: the cluster's limits leave no room.
 	ReasonFull = "ClusterFull"
-	// ReasonCapacityUnknown: replicas go by capacity, and its is not known.
+	// ReasonCapacityUnknown: replicas are divided by capacity, and the cluster's capacity is
+	// unknown.
 	ReasonCapacityUnknown = "CapacityUnknown"
 	// ReasonNoReplicas: there are fewer replicas than clusters.
 	ReasonNoReplicas = "NoReplicasLeft"
@@ -71,16 +71,16 @@ const (
 	Placed = "Placed"
 	// NoClusters: no cluster has joined.
 	NoClusters = "NoClusters"
-	// NoReadyClusters: no cluster can take the object. What runs, runs on.
+	// NoReadyClusters: no cluster can take the object. Running objects keep running.
 	NoReadyClusters = "NoReadyClusters"
-	// Unsatisfied: the policy asks for more than there is. What runs, runs on.
+	// Unsatisfied: the policy requires more than exists. Running objects keep running.
 	Unsatisfied = "PolicyUnsatisfied"
 	// Unplaced: some replicas have no cluster.
 	Unplaced = "ReplicasUnplaced"
 )
 
-// message says in a sentence what a reason means for one cluster. Decisions name
-// reasons; sentences are made only of what somebody is going to read.
+// message explains a reason for one cluster in a sentence. Decisions have only reasons, and
+// sentences are built only when needed.
 func (d *deciding) message(i int32, reason string) string {
 	c, s := &d.fleet.clusters[i], &d.view.seats[i]
 	switch reason {
@@ -113,29 +113,29 @@ func (d *deciding) message(i int32, reason string) string {
 	case ReasonAvoided:
 		return fmt.Sprintf("has the taint %s, and other clusters can take it", taintText(s.taint))
 	case ReasonNoGroup:
-		return fmt.Sprintf("has no label %s, over which the policy spreads", d.policy.spread[s.lacks].key)
+		return fmt.Sprintf("has no label %s, which the policy spreads over", d.policy.spread[s.lacks].key)
 	case ReasonOtherGroups:
 		return "the policy's maxGroups are reached with other groups"
 	case ReasonSkew:
 		return "its group would have more clusters than the policy's maxSkew allows"
 	case ReasonEnough:
-		return "as many other clusters are chosen as are wanted"
+		return "enough other clusters are chosen"
 	case ReasonUnsatisfied:
-		return "the policy asks for more than there is: " + d.unsatisfied
+		return "the policy cannot be satisfied: " + d.unsatisfied
 	case ReasonAffinity:
-		return "none of the objects are here that this one is to be with"
+		return "no object that the policy's workload affinity selects is here"
 	case ReasonAntiAffinity:
-		return "objects are here that this one is not to be with"
+		return "an object that the policy's workload anti-affinity selects is here"
 	case ReasonFull:
 		return "its limits leave no room" + because(d.fullness(i))
 	case ReasonCapacityUnknown:
-		return "how much room it has is not known, and replicas go by that"
+		return "its free capacity is unknown, and replicas are divided by capacity"
 	case ReasonNoReplicas:
 		return d.noReplicas(s)
 	case ReasonObjectFinished:
 		return "the object already finished elsewhere"
 	}
-	return "the cluster " + d.r.Obstacles[c.Name].Message // the caller's own reason
+	return "the cluster " + d.r.Obstacles[c.Name].Message // a reason of the caller
 }
 
 func (d *deciding) keptNotReady(c *Cluster) string {
@@ -154,7 +154,7 @@ func keptTainted(s *seat) string {
 	case s.taint == nil:
 		return "tainted; keeps what it has"
 	case s.drives == drivesUnknown:
-		return fmt.Sprintf("has the taint %s; keeps what it has while it is not known since when (timeAdded)", taintText(s.taint))
+		return fmt.Sprintf("has the taint %s without timeAdded; keeps what it has until that time is known", taintText(s.taint))
 	case s.drives == drivesLater:
 		return fmt.Sprintf("has the taint %s; keeps what it has until %s", taintText(s.taint), stamp(s.until))
 	}
@@ -163,9 +163,9 @@ func keptTainted(s *seat) string {
 
 func (d *deciding) noReplicas(s *seat) string {
 	if d.mode == divided && s.portion == 0 {
-		return "no weight of the policy is for it"
+		return "the policy gives it no weight"
 	}
-	return fmt.Sprintf("%d replicas are fewer than the clusters need", d.r.Object.Replicas)
+	return fmt.Sprintf("%d replicas are too few for all clusters", d.r.Object.Replicas)
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
@@ -177,7 +177,7 @@ func because(why string) string {
 	return ": " + why
 }
 
-// several joins reasons, and keeps what thousands of clusters say readable.
+// several joins reasons, and stays readable with thousands of clusters.
 func several(reasons []string, all int) string {
 	if more := all - len(reasons); more > 0 {
 		return fmt.Sprintf("%s; and %d more", strings.Join(reasons, "; "), more)

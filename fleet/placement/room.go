@@ -2,8 +2,8 @@ package placement
 
 import "fmt"
 
-// room is how often what is needed fits into the bounds of a cluster, besides what
-// the fleet has put there for others.
+// room returns how many times need fits into the limits of a cluster, beside what the fleet has
+// placed there for other objects.
 func (d *deciding) room(at int32, need Amount) int64 {
 	c := &d.fleet.clusters[at]
 	if c.Limits == nil || d.r.Ledger == nil {
@@ -16,7 +16,7 @@ func (d *deciding) room(at int32, need Amount) int64 {
 	return all.Plus(d.r.Ledger.Used(c.Name, d.r.Object.Key), -1).Fits(need)
 }
 
-// roomForOne tells whether a cluster can take the least that it would get.
+// roomForOne reports whether a cluster has room for the minimum that it would get.
 func (d *deciding) roomForOne(at int32) bool {
 	if d.fleet.clusters[at].Limits == nil || d.r.Ledger == nil {
 		return true
@@ -28,8 +28,8 @@ func (d *deciding) roomForOne(at int32) bool {
 	return d.room(at, need) > 0
 }
 
-// free is how many replicas have room in what a cluster has, as far as that is
-// known: what others than the fleet run there is not.
+// free returns how many replicas fit into a cluster's capacity, as far as it is known. The usage of
+// workloads outside the fleet is not known.
 func (d *deciding) free(at int32) (int64, bool) {
 	c := &d.fleet.clusters[at]
 	if c.Allocatable == nil {
@@ -46,7 +46,7 @@ func (d *deciding) free(at int32) (int64, bool) {
 	return min(left.Fits(need), noLimit), true
 }
 
-// fullness says how full a cluster is of what the fleet put there.
+// fullness explains which limit of a cluster is exhausted.
 func (d *deciding) fullness(at int32) string {
 	c := &d.fleet.clusters[at]
 	if d.r.Ledger == nil {
@@ -56,11 +56,11 @@ func (d *deciding) fullness(at int32) string {
 	used, need := d.r.Ledger.Used(c.Name, d.r.Object.Key), d.r.Object.Needs
 	switch {
 	case need.CPU > 0 && all.CPU < unbounded && used.CPU+need.CPU > all.CPU:
-		return fmt.Sprintf("%dm of %dm processors are taken, and %dm are asked for", used.CPU, all.CPU, need.CPU)
+		return fmt.Sprintf("%dm of %dm CPU is allocated, and %dm is requested", used.CPU, all.CPU, need.CPU)
 	case need.Memory > 0 && all.Memory < unbounded && used.Memory+need.Memory > all.Memory:
-		return fmt.Sprintf("%d of %d Mi of memory are taken, and %d are asked for", used.Memory>>20, all.Memory>>20, need.Memory>>20)
+		return fmt.Sprintf("%d of %d Mi of memory is allocated, and %d Mi is requested", used.Memory>>20, all.Memory>>20, need.Memory>>20)
 	case all.Pods < unbounded && used.Pods+need.Pods > all.Pods:
-		return fmt.Sprintf("%d of %d pods are there", used.Pods, all.Pods)
+		return fmt.Sprintf("%d of %d pods are allocated", used.Pods, all.Pods)
 	}
-	return "less is left than the object needs in all"
+	return "the object as a whole needs more than the remaining room"
 }

@@ -16,17 +16,17 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// TestScripts plays the scripts of testdata. Each line is a command:
+// TestScripts runs the scripts of testdata. Each line is a command:
 //
 //	cluster NAME [label=value|ready|notready|unconfirmed|cordoned|leaving|gone] [taint:key=value:Effect[@seconds]] [cpu:8] [limit:4]
-//	policy YAML            the policy from now on, in one line or in the indented ones that follow
+//	policy YAML            the policy from now on, in one line or in the following indented lines
 //	object NAME [replicas:N] [mode:M] [cpu:1] [finished]
 //	obstacle CLUSTER [keeps] TEXT
-//	near|apart CLUSTER...  where the objects of the first term are
+//	near|apart CLUSTER...  clusters with objects of the first term
 //	wait SECONDS
-//	decide                 followed by what is wanted, up to an empty line: the decision, then verdicts
+//	decide                 followed by the expected decision, then verdicts, up to an empty line
 //
-// A verdict is wanted only of the clusters that are listed.
+// Only the verdicts of the listed clusters are compared.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -100,7 +100,7 @@ func (s *script) set(command string, words []string) {
 	case "wait":
 		s.now = s.now.Add(time.Duration(s.number(words[0])) * time.Second)
 	default:
-		s.t.Fatalf("line %d: no command %q", s.line, command)
+		s.t.Fatalf("line %d: unknown command %q", s.line, command)
 	}
 }
 
@@ -210,7 +210,7 @@ func (s *script) decide(want []string) {
 	r.Object, r.Fleet, r.Policy, r.Previous, r.Ledger, r.Now = s.object, NewFleet(s.clusters), s.policy, s.previous[s.object.Key], s.ledger, s.now
 	d, verdicts := Explain(r)
 	if plain := Decide(r); fmt.Sprint(plain) != fmt.Sprint(d) {
-		s.t.Errorf("line %d: explained, the decision is another:\n%v\n%v", s.line, plain, d)
+		s.t.Errorf("line %d: Explain and Decide differ:\n%v\n%v", s.line, plain, d)
 	}
 	s.previous[s.object.Key] = d.Shares()
 	s.ledger.Enter(s.object, d.Shares())

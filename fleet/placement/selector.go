@@ -19,7 +19,7 @@ import (
 // costLimit bounds the evaluation of one expression for one cluster.
 const costLimit = 100_000
 
-// selector is a ClusterSelector, ready to be asked often.
+// selector is a compiled ClusterSelector.
 type selector struct {
 	names  map[string]bool
 	labels labels.Selector
@@ -33,7 +33,7 @@ type field struct {
 	path []string
 }
 
-// compileSelector reads a selector; nil selects all.
+// compileSelector compiles a selector; nil selects all clusters.
 func compileSelector(s *v1alpha1.ClusterSelector) (*selector, error) {
 	if s == nil {
 		return nil, nil
@@ -75,34 +75,33 @@ func compileExpression(source string) (cel.Program, error) {
 		return nil, err
 	}
 	if t := ast.OutputType(); t != cel.BoolType && t != cel.DynType {
-		return nil, fmt.Errorf("%q gives %s: it must give true or false", source, t)
+		return nil, fmt.Errorf("the result of %q has type %s, want bool", source, t)
 	}
 	return env.Program(ast, cel.CostLimit(costLimit))
 }
 
-// looksInside tells whether the selector reads more of a Cluster than its name and
-// labels.
+// readsObject reports whether the selector reads more of a Cluster than its name and labels.
 func (s *selector) looksInside() bool {
 	return s != nil && (len(s.fields) > 0 || s.cel != nil)
 }
 
-// selects tells whether a cluster is chosen. object gives the whole of it, and is
-// called only if the selector looks into it.
+// selects reports whether a cluster is selected. object returns the complete Cluster, and is called
+// only if the selector reads it.
 func (s *selector) selects(c *Cluster, object func() map[string]any) bool {
 	return s == nil || s.against(c, object) == ""
 }
 
-// against says why a cluster is not chosen, or "" if it is.
+// against returns why a cluster is not selected, or "" if it is.
 func (s *selector) against(c *Cluster, object func() map[string]any) string {
 	if s.names != nil && !s.names[c.Name] {
-		return "is not named"
+		return "its name is not listed"
 	}
 	if s.labels != nil && !s.labels.Matches(labels.Set(c.Labels)) {
-		return fmt.Sprintf("its labels are not as wanted (%s)", s.labels)
+		return fmt.Sprintf("its labels do not match (%s)", s.labels)
 	}
 	for _, f := range s.fields {
 		if !f.holds(object()) {
-			return fmt.Sprintf("%s is not as wanted (%s)", f.Path, f.text())
+			return fmt.Sprintf("%s does not match (%s)", f.Path, f.text())
 		}
 	}
 	if s.cel == nil {
@@ -111,9 +110,9 @@ func (s *selector) against(c *Cluster, object func() map[string]any) string {
 	result, _, err := s.cel.Eval(map[string]any{"cluster": object()})
 	switch {
 	case err != nil:
-		return fmt.Sprintf("the expression cannot be evaluated for it (%v)", err)
+		return fmt.Sprintf("the expression cannot be evaluated (%v)", err)
 	case result.Value() != true:
-		return fmt.Sprintf("the expression is not true of it (%s)", s.source)
+		return fmt.Sprintf("the expression is false (%s)", s.source)
 	}
 	return ""
 }
@@ -175,7 +174,7 @@ func compare(a, b string) (int, error) {
 	}
 	v, err := version.ParseGeneric(a)
 	if err != nil {
-		return 0, errors.New("neither a number nor a quantity nor a version: " + a)
+		return 0, errors.New("not a number, quantity or version: " + a)
 	}
 	return v.Compare(b)
 }

@@ -9,40 +9,41 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// view is how one policy sees a fleet: what is the same for all objects that it
-// decides about, found once instead of for each of them.
+// policyView is how one policy sees a fleet. It holds the results that are equal for all objects of
+// the policy, so they are computed once.
 type view struct {
 	seats []seat  // by position in the fleet
-	open  []int32 // clusters that may take something new: preferred ones first
-	// groups gives for each constraint of spread, and each cluster, the group; -1 if
-	// it is in none. names are the groups' names.
+	open  []int32 // clusters that may take a new object: preferred ones first
+	// groups has for each spread constraint the group of each cluster; -1 if it has none. names are
+	// the names of the groups.
 	groups [][]int32
 	names  [][]string
-	// domains does the same for the terms of workload affinity and anti-affinity.
+	// affinity and antiAffinity have the topology domains for the terms of workload affinity and
+	// anti-affinity.
 	near, apart [][]int32
-	fixed       [][]bool // for each fixed share, the clusters that it is for
+	fixed       [][]bool // for each fixed share, the clusters that it applies to
 }
 
-// seat is what the policy says of one cluster.
+// clusterView is how the policy sees one cluster.
 type seat struct {
-	closed  string // the reason why it takes nothing new, "" if it does
-	chosen  bool   // the policy's selection of clusters includes it
+	closed  string // the reason why it takes no new object, or ""
+	chosen  bool   // the policy selects it
 	avoided bool
-	lacks   int8 // position of the constraint whose label it does not have, or -1
+	lacks   int8 // position of the constraint whose label it lacks, or -1
 	weight  int32
-	portion int32 // of a division by weight
+	portion int32 // in a division by weight
 	taint   *v1alpha1.Taint
-	drives  drive // what the taint does to what is there
+	drives  drive // what the taint does to existing objects
 	until   time.Time
 }
 
-// drive is what taints do to objects that are in a cluster already.
+// eviction is what taints do to objects that are in a cluster already.
 type drive uint8
 
 const (
 	drivesNot     drive = iota
-	drivesUnknown       // in some time, but since when is not known
-	drivesLater         // at seat.until
+	drivesUnknown       // later, but the start time is unknown
+	drivesLater         // at clusterView.until
 	drivesNow
 )
 
@@ -78,7 +79,7 @@ func newView(f *Fleet, p *Policy) *view {
 	return v
 }
 
-// seat judges one cluster, whatever the object.
+// evaluate evaluates one cluster, independent of the object.
 func (p *Policy) seat(c *Cluster, object func() map[string]any) seat {
 	s := seat{lacks: -1, chosen: p.selects(c, object)}
 	p.taints(c, &s)
@@ -111,7 +112,7 @@ func (p *Policy) seat(c *Cluster, object func() map[string]any) seat {
 	return s
 }
 
-// taints finds the taint that has the strongest effect.
+// taints finds the taint with the strongest effect.
 func (p *Policy) taints(c *Cluster, s *seat) {
 	rank := 0
 	for i := range c.Taints {
@@ -137,7 +138,7 @@ func (p *Policy) taints(c *Cluster, s *seat) {
 	}
 }
 
-// tolerated tells whether a taint is, and for how long: below zero for ever.
+// tolerated reports whether a taint is tolerated, and for how long; negative means for ever.
 func (p *Policy) tolerated(t *v1alpha1.Taint) (limit time.Duration, tolerated bool) {
 	for i := range p.spec.Tolerations {
 		toleration := &p.spec.Tolerations[i]
@@ -159,7 +160,7 @@ func taintText(t *v1alpha1.Taint) string {
 	return fmt.Sprintf("%s=%s:%s", t.Key, t.Value, t.Effect)
 }
 
-// group numbers the values that clusters have of a label, in order of joining.
+// group numbers the values of a label, in order of joining.
 func group(f *Fleet, key string) (ids []int32, names []string) {
 	ids = make([]int32, len(f.clusters))
 	known := map[string]int32{}
@@ -179,7 +180,7 @@ func group(f *Fleet, key string) (ids []int32, names []string) {
 	return ids, names
 }
 
-// domains numbers for each term the clusters that are together.
+// domains numbers the topology domains of the clusters, for each term.
 func domains(f *Fleet, terms []term) (out [][]int32) {
 	for _, t := range terms {
 		ids := make([]int32, len(f.clusters))
@@ -195,23 +196,22 @@ func domains(f *Fleet, terms []term) (out [][]int32) {
 	return out
 }
 
-// Concern says which objects a change of one cluster concerns.
+// Impact is which objects a change of one cluster affects.
 type Concern int
 
-// The values of Concern.
+// The values of Impact.
 const (
 	ConcernsNone Concern = iota
-	// ConcernsHolders: those that the cluster has.
+	// ImpactHolders: objects that the cluster has.
 	ConcernsHolders
-	// ConcernsWaiting: those too which are not where they should be, for want of a
-	// cluster.
+	// ImpactWaiting: also objects that are not fully placed, for lack of a cluster.
 	ConcernsWaiting
-	// ConcernsAll that the policy decides about.
+	// ImpactAll: all objects of the policy.
 	ConcernsAll
 )
 
-// Concerns says which objects that a policy decides about a change of a cluster
-// concerns. was and is are nil where the cluster comes or goes.
+// ChangeImpact returns which objects of a policy a change of a cluster affects. was is nil if the
+// cluster is new, and is is nil if it is gone.
 func (p *Policy) Concerns(was, is *Cluster) Concern {
 	switch {
 	case was == nil && is == nil:
@@ -242,8 +242,8 @@ func (p *Policy) Concerns(was, is *Cluster) Concern {
 	return ConcernsHolders
 }
 
-// opening is whom it concerns that a cluster takes new work: all, where all
-// clusters are wanted; where a number is, only those who have not got it.
+// opening returns the impact of a cluster that newly accepts objects: all objects if the policy
+// wants all clusters, and otherwise those that still need one.
 func (p *Policy) opening() Concern {
 	if p.most == noLimit && p.spec.Mode != v1alpha1.ModeSingle {
 		return ConcernsAll
@@ -251,8 +251,7 @@ func (p *Policy) opening() Concern {
 	return ConcernsWaiting
 }
 
-// roomFor tells whether a cluster has as much room as before, as far as that
-// decides about anything.
+// roomFor reports whether a cluster has as much room as before, as far as that affects decisions.
 func (c *Cluster) roomFor(is *Cluster) bool {
 	before, bounded := bounds(c.Limits, c.Allocatable)
 	after, boundedNow := bounds(is.Limits, is.Allocatable)
@@ -265,7 +264,7 @@ func (p *Policy) fixedDiffer(was, is *Cluster) bool {
 		slices.ContainsFunc(p.changes, func(o change) bool { return differ(o.selector) })
 }
 
-// labelsRead are the labels that groups are made of.
+// labelsRead returns the labels that define groups.
 func (p *Policy) labelsRead() []string {
 	var out []string
 	for _, c := range p.spread {
